@@ -32,14 +32,14 @@ pub struct Options {
     /// Files at once.
     pub parallel: usize,
     /// What happens to a copy that is there already.
-    pub existing: Existing,
+    pub existing: ExistingCopy,
     /// What is compared.
     pub algorithm: ChecksumAlgorithm,
 }
 
 /// What happens to a copy that is there already.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Existing {
+pub enum ExistingCopy {
     /// Skip it when it has the same content; else it is an error.
     Keep,
     /// Write it anew.
@@ -48,7 +48,7 @@ pub enum Existing {
 
 /// A file that is now where it should be.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Arrived {
+pub struct FileOutcome {
     /// Its size.
     pub size: Bytes,
     /// Its checksum, the same at both ends.
@@ -67,7 +67,7 @@ pub enum How {
 }
 
 /// The outcome of each file, in the order in which they were given.
-pub type Outcomes = Vec<Result<Arrived, RemoteError>>;
+pub type Outcomes = Vec<Result<FileOutcome, RemoteError>>;
 
 /// Copies local files to a storage element. Their directories must exist.
 pub async fn upload_all(
@@ -147,17 +147,17 @@ where
 
 /// One file: what is there already counts unless it shall be replaced; else it is copied, again if need be.
 async fn keep_or_copy<F>(
-    existing: Existing,
+    existing: ExistingCopy,
     progress: &Progress,
-    find: impl Future<Output = Result<Option<Arrived>, RemoteError>>,
+    find: impl Future<Output = Result<Option<FileOutcome>, RemoteError>>,
     copy: impl FnMut() -> F,
-) -> Result<Arrived, RemoteError>
+) -> Result<FileOutcome, RemoteError>
 where
-    F: Future<Output = Result<Arrived, RemoteError>>,
+    F: Future<Output = Result<FileOutcome, RemoteError>>,
 {
     let found = match existing {
-        Existing::Replace => Ok(None),
-        Existing::Keep => find.await,
+        ExistingCopy::Replace => Ok(None),
+        ExistingCopy::Keep => find.await,
     };
     let outcome = match found {
         Ok(Some(arrived)) => {

@@ -15,7 +15,7 @@ pub struct Progress {
 
 /// What the counters say at one moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Reading {
+pub struct ProgressReading {
     /// Files to copy.
     pub files_total: u64,
     /// Of these, copied, skipped or failed.
@@ -54,8 +54,8 @@ impl Progress {
     }
 
     /// The counters now. Each is exact; together they may be from slightly different moments.
-    pub fn read(&self) -> Reading {
-        Reading {
+    pub fn read(&self) -> ProgressReading {
+        ProgressReading {
             files_total: self.files_total.load(Ordering::Relaxed),
             files_ended: self.files_ended.load(Ordering::Relaxed),
             bytes_total: Bytes(self.bytes_total.load(Ordering::Relaxed)),

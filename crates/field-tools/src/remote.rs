@@ -11,7 +11,7 @@ use penstock_model::url::redact;
 use penstock_model::{Bytes, Checksum, ChecksumAlgorithm, NamespacePath, Timestamp};
 use penstock_protocol::digest;
 use penstock_protocol::http1::client::{Client, Incoming, Outgoing, Upload, UploadStart};
-use penstock_protocol::webdav::{self, Listed};
+use penstock_protocol::webdav::{self, PropfindEntry};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use std::time::Duration;
@@ -332,7 +332,7 @@ fn told_checksums(url: &Url, headers: &HeaderMap) -> Result<Vec<Checksum>, Remot
     digest::parse(headers).map_err(|why| RemoteError::nonsense(url, why.to_string()))
 }
 
-fn info_of(asked: &Url, entry: &Listed) -> Result<Info, RemoteError> {
+fn info_of(asked: &Url, entry: &PropfindEntry) -> Result<Info, RemoteError> {
     let path = entry.path.as_ref();
     let path = path.ok_or_else(|| {
         RemoteError::nonsense(asked, format!("the listing names '{}'", entry.href))

@@ -257,11 +257,11 @@ impl TransferService {
         options: &SubmitOptions,
     ) -> Result<String, RemoteError> {
         #[derive(Deserialize)]
-        struct Accepted {
+        struct SubmitReply {
             job_id: String,
         }
         let body = submission(files, options).to_string();
-        let accepted: Accepted = self
+        let accepted: SubmitReply = self
             .exchange(Method::POST, "jobs", Some(body.as_bytes()))
             .await?;
         Ok(accepted.job_id)

@@ -18,7 +18,7 @@ const SAMPLE_BYTES_MAX: u64 = 1 << 30;
 
 /// What a copy must be.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Expected {
+pub struct ExpectedCopy {
     /// Where the copy is.
     pub copy: Url,
     /// Size of the original.
@@ -50,7 +50,11 @@ impl Verification {
 }
 
 /// Verifies all copies, `parallel` at once.
-pub async fn verify_all(remote: &Remote, copies: Vec<Expected>, parallel: usize) -> Verification {
+pub async fn verify_all(
+    remote: &Remote,
+    copies: Vec<ExpectedCopy>,
+    parallel: usize,
+) -> Verification {
     let sample = choose_sample(&copies);
     let mut found = Verification {
         files: copies.len(),
@@ -93,8 +97,8 @@ pub async fn verify_all(remote: &Remote, copies: Vec<Expected>, parallel: usize)
 }
 
 /// The smallest, the largest, and files evenly between them, as far as the bytes allow.
-fn choose_sample(copies: &[Expected]) -> Vec<Expected> {
-    let mut by_size: Vec<&Expected> = copies.iter().collect();
+fn choose_sample(copies: &[ExpectedCopy]) -> Vec<ExpectedCopy> {
+    let mut by_size: Vec<&ExpectedCopy> = copies.iter().collect();
     by_size.sort_by_key(|expected| expected.size);
     let steps = by_size.len().min(SAMPLE_FILES_MAX);
     let mut bytes = 0;
@@ -109,7 +113,7 @@ fn choose_sample(copies: &[Expected]) -> Vec<Expected> {
         .collect()
 }
 
-async fn compare_told(remote: &Remote, expected: &Expected) -> Result<(), RemoteError> {
+async fn compare_told(remote: &Remote, expected: &ExpectedCopy) -> Result<(), RemoteError> {
     let head = remote
         .head(&expected.copy, expected.checksum.algorithm())
         .await?;
@@ -139,7 +143,7 @@ async fn compare_told(remote: &Remote, expected: &Expected) -> Result<(), Remote
     }
 }
 
-async fn read_back(remote: &Remote, expected: &Expected) -> Result<Bytes, RemoteError> {
+async fn read_back(remote: &Remote, expected: &ExpectedCopy) -> Result<Bytes, RemoteError> {
     let mut answer = remote
         .get(&expected.copy, expected.checksum.algorithm())
         .await?;
@@ -165,7 +169,7 @@ async fn read_back(remote: &Remote, expected: &Expected) -> Result<Bytes, Remote
     }
 }
 
-fn wrong(expected: &Expected, wanted: String, found: String) -> RemoteError {
+fn wrong(expected: &ExpectedCopy, wanted: String, found: String) -> RemoteError {
     RemoteError::Nonsense {
         url: expected.copy.to_string(),
         detail: format!("expected {wanted}, found {found}"),
@@ -177,9 +181,9 @@ mod tests {
     use super::*;
 
     fn sample_of(sizes: &[u64]) -> Vec<u64> {
-        let copies: Vec<Expected> = sizes
+        let copies: Vec<ExpectedCopy> = sizes
             .iter()
-            .map(|size| Expected {
+            .map(|size| ExpectedCopy {
                 copy: Url::parse("https://se/f").expect("valid"),
                 size: Bytes(*size),
                 checksum: Checksum::parse("adler32:1").expect("valid"),

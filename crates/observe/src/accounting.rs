@@ -8,7 +8,7 @@ pub mod reading;
 pub mod reconcile;
 mod words;
 
-use crate::rate::{Counted, MeasuredRate, Window, WindowRule};
+use crate::rate::{ByteCount, MeasuredRate, Window, WindowRule};
 use penstock_model::observation::{Attempt, Operation, Outcome, Sample, SubjectKind, View};
 use penstock_model::{Bytes, Timestamp};
 use reading::{FileReading, FileReadings};
@@ -446,7 +446,7 @@ fn line_of(
         "{} attempts of {what} {name} that arrived",
         operation.word()
     );
-    let rate = MeasuredRate::over(window, arrived, population, Counted::ArrivedFiles);
+    let rate = MeasuredRate::over(window, arrived, population, ByteCount::ArrivedFiles);
     Line {
         view,
         operation,

@@ -24,6 +24,6 @@ pub mod times;
 
 pub use facts::{Ending, TransferFacts, gather};
 pub use follow::{MemoryRecord, Record, RecordError, report_of};
-pub use rate::{Counted, MeasuredRate, View, Window, WindowRule};
+pub use rate::{ByteCount, MeasuredRate, View, Window, WindowRule};
 pub use report::{BandwidthReport, ReportInput};
 pub use series::RateSeries;

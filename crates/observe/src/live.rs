@@ -36,9 +36,9 @@ pub enum Sight {
 }
 
 /// What the authorisation hook returns.
-pub type Authorised = Pin<Box<dyn Future<Output = Result<Sight, StatusCode>> + Send>>;
+pub type AuthoriseFuture = Pin<Box<dyn Future<Output = Result<Sight, StatusCode>> + Send>>;
 /// Decides from the headers of a request how much of the data it may see; the status otherwise (401, 403).
-pub type Authorise = Arc<dyn Fn(&HeaderMap) -> Authorised + Send + Sync>;
+pub type Authorise = Arc<dyn Fn(&HeaderMap) -> AuthoriseFuture + Send + Sync>;
 
 /// Reports and readings of samples that may run at once; others wait.
 const READS_MAX: usize = 2;
@@ -62,10 +62,10 @@ const STYLE: &str = include_str!("../assets/live.css");
 /// What the handlers need. Cheap to clone.
 #[derive(Clone)]
 pub struct LiveState {
-    shared: Arc<Shared>,
+    shared: Arc<LiveSources>,
 }
 
-struct Shared {
+struct LiveSources {
     record: Arc<dyn Record>,
     authorise: Authorise,
     series: Mutex<RateSeries>,
@@ -93,7 +93,7 @@ impl LiveState {
     /// Derives all from the record, so that it shows also what was recorded before this process began.
     pub fn new(record: Arc<dyn Record>, authorise: Authorise) -> LiveState {
         LiveState {
-            shared: Arc::new(Shared {
+            shared: Arc::new(LiveSources {
                 record,
                 authorise,
                 series: Mutex::new(RateSeries::new()),
@@ -173,10 +173,10 @@ async fn series(
     State(state): State<LiveState>,
     Query(query): Query<WindowQuery>,
     headers: HeaderMap,
-) -> Result<Json<Snapshot>, Refusal> {
+) -> Result<Json<Snapshot>, LiveError> {
     (state.shared.authorise)(&headers)
         .await
-        .map_err(Refusal::Unauthorised)?;
+        .map_err(LiveError::Unauthorised)?;
     let now = wall_clock();
     let oldest = now.0 - query.seconds() * 1000;
     let after = Timestamp(query.after.map_or(oldest, |after| after.max(oldest)));
@@ -202,10 +202,10 @@ async fn report(
     State(state): State<LiveState>,
     Query(query): Query<WindowQuery>,
     headers: HeaderMap,
-) -> Result<Json<Arc<WindowReport>>, Refusal> {
+) -> Result<Json<Arc<WindowReport>>, LiveError> {
     let sight = (state.shared.authorise)(&headers)
         .await
-        .map_err(Refusal::Unauthorised)?;
+        .map_err(LiveError::Unauthorised)?;
     let seconds = query.seconds();
     let report = read(state, move |shared| {
         shared.report(seconds, sight, wall_clock())
@@ -214,7 +214,7 @@ async fn report(
     Ok(Json(report))
 }
 
-impl Shared {
+impl LiveSources {
     fn report(
         &self,
         seconds: i64,
@@ -297,41 +297,41 @@ impl MadeReport {
 /// Runs `derive` off the async threads, a few at a time.
 async fn read<T: Send + 'static>(
     state: LiveState,
-    derive: impl FnOnce(&Shared) -> Result<T, RecordError> + Send + 'static,
-) -> Result<T, Refusal> {
+    derive: impl FnOnce(&LiveSources) -> Result<T, RecordError> + Send + 'static,
+) -> Result<T, LiveError> {
     let shared = state.shared.clone();
     let _permit = state
         .shared
         .reads
         .acquire()
         .await
-        .map_err(|_| Refusal::Stopping)?;
+        .map_err(|_| LiveError::Stopping)?;
     match tokio::task::spawn_blocking(move || derive(&shared)).await {
-        Ok(derived) => derived.map_err(Refusal::Record),
-        Err(_) => Err(Refusal::Stopping),
+        Ok(derived) => derived.map_err(LiveError::Record),
+        Err(_) => Err(LiveError::Stopping),
     }
 }
 
 /// Why there is no answer.
-enum Refusal {
+enum LiveError {
     Unauthorised(StatusCode),
     Record(RecordError),
     Stopping,
 }
 
-impl IntoResponse for Refusal {
+impl IntoResponse for LiveError {
     fn into_response(self) -> Response {
         match self {
-            Refusal::Unauthorised(status) => {
+            LiveError::Unauthorised(status) => {
                 let text =
                     "send a valid token: 'Authorization: Bearer …' (see admin.token of the site)\n";
                 (status, [("www-authenticate", "Bearer")], text).into_response()
             }
-            Refusal::Record(error) => {
+            LiveError::Record(error) => {
                 tracing::warn!(%error, "the live page has no data");
                 (StatusCode::SERVICE_UNAVAILABLE, format!("{error}\n")).into_response()
             }
-            Refusal::Stopping => {
+            LiveError::Stopping => {
                 (StatusCode::SERVICE_UNAVAILABLE, "the service is stopping\n").into_response()
             }
         }

@@ -36,19 +36,19 @@ impl View {
 /// Which bytes are in the numerator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Counted {
+pub enum ByteCount {
     /// The sizes of the files that arrived inside the window; nothing of attempts that failed.
     ArrivedFiles,
     /// Every byte that moved inside the window, also for attempts that failed later.
     MovedBytes,
 }
 
-impl Counted {
+impl ByteCount {
     /// For people.
     pub fn words(self) -> &'static str {
         match self {
-            Counted::ArrivedFiles => "files that arrived",
-            Counted::MovedBytes => "all bytes that moved, also of attempts that failed later",
+            ByteCount::ArrivedFiles => "files that arrived",
+            ByteCount::MovedBytes => "all bytes that moved, also of attempts that failed later",
         }
     }
 }
@@ -111,7 +111,7 @@ pub struct MeasuredRate {
     /// Whose bytes, in words.
     pub population: String,
     /// Which of their bytes.
-    pub counted: Counted,
+    pub counted: ByteCount,
     /// Over which time.
     pub window: Window,
     /// Whose books.
@@ -124,7 +124,7 @@ impl MeasuredRate {
         window: Window,
         bytes: Bytes,
         population: impl Into<String>,
-        counted: Counted,
+        counted: ByteCount,
     ) -> Option<Self> {
         let seconds = window.seconds();
         (seconds > 0.0).then(|| MeasuredRate {

@@ -13,11 +13,11 @@ pub use drops::{Cause, DropCause, Factors, RateDrop};
 pub use quality::{INCIDENTS_MAX, Incident, OTHER_FAILURES, Quality};
 
 use crate::facts::{Ending, TransferFacts};
-use crate::rate::{Counted, MeasuredRate, View, Window, WindowRule};
+use crate::rate::{ByteCount, MeasuredRate, View, Window, WindowRule};
 use penstock_model::{
     Bytes, CopyMode, LinkId, LinkSample, MoverReport, PoolName, StageClocks, Timestamp,
 };
-use sampled::Sampled;
+use sampled::SampleSums;
 use serde::Serialize;
 use std::borrow::Borrow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -116,12 +116,12 @@ pub struct LinkShare {
     /// `bytes` over the report's window.
     pub rate: Option<MeasuredRate>,
     /// How full the link was; `None` without samples.
-    pub feeding: Option<Feeding>,
+    pub feeding: Option<LinkFill>,
 }
 
 /// How full a link was while it had work, over the samples of the window. Counts every transfer on the link.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct Feeding {
+pub struct LinkFill {
     /// Mean of the transfers that ran.
     pub active_mean: f64,
     /// Mean of the limit.
@@ -163,7 +163,7 @@ pub struct RateOverTime {
     /// Whose bytes: every transfer on the links of the population, not only the transfers of the report.
     pub population: String,
     /// Which bytes.
-    pub counted: Counted,
+    pub counted: ByteCount,
     /// Where the first bin begins.
     pub from: Timestamp,
     /// Length of each bin.
@@ -206,7 +206,7 @@ impl BandwidthReport {
             .iter()
             .filter_map(|transfer| transfer.link.as_ref())
             .collect();
-        let mut sampled = Sampled::new(window, links);
+        let mut sampled = SampleSums::new(window, links);
         samples
             .into_iter()
             .for_each(|sample| sampled.add(sample.borrow()));
@@ -219,7 +219,12 @@ impl BandwidthReport {
             seconds: window.seconds(),
             transfers: count(&input.transfers, arrived.len() as u64),
             bytes,
-            bandwidth: MeasuredRate::over(window, bytes, &input.population, Counted::ArrivedFiles),
+            bandwidth: MeasuredRate::over(
+                window,
+                bytes,
+                &input.population,
+                ByteCount::ArrivedFiles,
+            ),
             pace: pace(&input.transfers, window),
             quality: quality::quality_of(&input.transfers),
             links: link_shares(input, window, &arrived, bytes, &sampled),
@@ -357,7 +362,7 @@ fn link_shares(
     window: Window,
     arrived: &[Arrival<'_>],
     bytes: Bytes,
-    sampled: &Sampled,
+    sampled: &SampleSums,
 ) -> Vec<LinkShare> {
     let mut by_link: BTreeMap<Option<&LinkId>, (u64, Bytes)> = BTreeMap::new();
     for transfer in &input.transfers {
@@ -382,7 +387,7 @@ fn link_shares(
                     Some(link) => format!("{}, {link}", input.population),
                     None => format!("{}, link no longer recorded", input.population),
                 },
-                Counted::ArrivedFiles,
+                ByteCount::ArrivedFiles,
             ),
             feeding: link.and_then(|link| sampled.feeding(link)),
         })

@@ -324,9 +324,9 @@ fn read_only(path: &Path) -> rusqlite::Result<Connection> {
 }
 
 /// What went wrong, whatever it was.
-type Failed = Box<dyn std::error::Error + Send + Sync>;
+type BoxedError = Box<dyn std::error::Error + Send + Sync>;
 
-fn copy_all(of: &BackupOf, part: &Path) -> Result<(), Failed> {
+fn copy_all(of: &BackupOf, part: &Path) -> Result<(), BoxedError> {
     let mut options = OpenOptions::new();
     options.write(true).create(true).truncate(true).mode(0o600);
     let file = options.open(part)?;
@@ -391,7 +391,7 @@ fn copy_files(
     delegations: &Path,
     part: &Path,
     of: &BackupOf,
-) -> Result<(Connection, i64, Option<i64>), Failed> {
+) -> Result<(Connection, i64, Option<i64>), BoxedError> {
     let journal = read_only(journal_file)?;
     let delegations = delegations.exists().then(|| read_only(delegations));
     let delegations = delegations.transpose()?;

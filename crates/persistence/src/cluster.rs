@@ -6,7 +6,7 @@
 //! them on a thread for blocking work.
 
 use crate::postgres::schema;
-use crate::postgres::session::{Open, Purpose, Session, Sessions};
+use crate::postgres::session::{OpenTransaction, Purpose, Session, Sessions};
 use crate::postgres::{Database, DatabaseError};
 use penstock_model::{Epoch, NodeId, Tenure};
 use std::time::Duration;
@@ -262,7 +262,7 @@ impl Lease {
     }
 }
 
-fn lease(open: &mut Open<'_>, locking: &str) -> Result<Lease, DatabaseError> {
+fn lease(open: &mut OpenTransaction<'_>, locking: &str) -> Result<Lease, DatabaseError> {
     // One that ends later than any lease does was given by another server, whose clock was ahead: without this nobody
     // would lead until this clock has caught up.
     let sql = format!(

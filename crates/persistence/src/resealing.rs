@@ -13,7 +13,7 @@ pub(crate) const ROWS: usize = 500;
 
 /// A column of sealed secrets.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Place {
+pub(crate) struct SealedColumn {
     pub(crate) table: &'static str,
     /// Under which the secret is stored, and to which it is bound.
     pub(crate) id: &'static str,
@@ -22,30 +22,30 @@ pub(crate) struct Place {
 }
 
 /// Tokens of the journal.
-pub(crate) const TOKENS: Place = Place {
+pub(crate) const TOKENS: SealedColumn = SealedColumn {
     table: "sealed_credential",
     id: "credential_id",
     secret: "sealed",
     kind: SecretKind::Token,
 };
 /// With which newer ones are got.
-pub(crate) const REFRESH_TOKENS: Place = Place {
+pub(crate) const REFRESH_TOKENS: SealedColumn = SealedColumn {
     table: "token_renewal",
     id: "credential_id",
     secret: "sealed_refresh",
     kind: SecretKind::RefreshToken,
 };
 /// All that a journal holds.
-pub(crate) const OF_JOURNAL: [Place; 2] = [TOKENS, REFRESH_TOKENS];
+pub(crate) const OF_JOURNAL: [SealedColumn; 2] = [TOKENS, REFRESH_TOKENS];
 /// Keys of requests that wait for their proxy.
-pub(crate) const REQUEST_KEYS: Place = Place {
+pub(crate) const REQUEST_KEYS: SealedColumn = SealedColumn {
     table: "request",
     id: "delegation_id",
     secret: "sealed_key",
     kind: SecretKind::RequestKey,
 };
 /// Delegated proxies.
-pub(crate) const PROXIES: Place = Place {
+pub(crate) const PROXIES: SealedColumn = SealedColumn {
     table: "delegation",
     id: "delegation_id",
     secret: "sealed_proxy",
@@ -53,7 +53,7 @@ pub(crate) const PROXIES: Place = Place {
 };
 
 /// Keys of cloud storages.
-pub(crate) const CLOUD_KEYS: Place = Place {
+pub(crate) const CLOUD_KEYS: SealedColumn = SealedColumn {
     table: "cloud_key",
     id: "secret_id",
     secret: "sealed_key",
@@ -76,9 +76,9 @@ impl Pass {
         &mut self,
         connection: &Connection,
         keys: &SealingKeys,
-        place: Place,
+        place: SealedColumn,
     ) -> rusqlite::Result<()> {
-        let Place {
+        let SealedColumn {
             table, id, secret, ..
         } = place;
         let mut select = connection.prepare_cached(&format!(
@@ -144,7 +144,7 @@ pub fn keys_in_use_of(database: &Database) -> Result<BTreeMap<String, u64>, Data
 
 fn count(
     connection: &Connection,
-    place: Place,
+    place: SealedColumn,
     used: &mut BTreeMap<String, u64>,
 ) -> rusqlite::Result<()> {
     let sql = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?1";

@@ -11,10 +11,10 @@ const READ_BYTES: usize = 1 << 20;
 
 /// Checksums in the making. Feed it the bytes in order.
 pub struct Hasher {
-    running: Vec<Running>,
+    running: Vec<AlgorithmState>,
 }
 
-enum Running {
+enum AlgorithmState {
     Adler32(simd_adler32::Adler32),
     Crc32c(u32),
     OpenSsl(ChecksumAlgorithm, openssl::hash::Hasher),
@@ -33,11 +33,13 @@ impl Hasher {
         }
         let openssl = |algorithm, digest| {
             let hasher = openssl::hash::Hasher::new(digest).ok()?;
-            Some(Running::OpenSsl(algorithm, hasher))
+            Some(AlgorithmState::OpenSsl(algorithm, hasher))
         };
         let start = |algorithm| match algorithm {
-            ChecksumAlgorithm::Adler32 => Some(Running::Adler32(simd_adler32::Adler32::new())),
-            ChecksumAlgorithm::Crc32c => Some(Running::Crc32c(0)),
+            ChecksumAlgorithm::Adler32 => {
+                Some(AlgorithmState::Adler32(simd_adler32::Adler32::new()))
+            }
+            ChecksumAlgorithm::Crc32c => Some(AlgorithmState::Crc32c(0)),
             ChecksumAlgorithm::Md5 => openssl(algorithm, MessageDigest::md5()),
             ChecksumAlgorithm::Sha256 => openssl(algorithm, MessageDigest::sha256()),
         };
@@ -50,9 +52,9 @@ impl Hasher {
     pub fn update(&mut self, bytes: &[u8]) {
         for running in &mut self.running {
             match running {
-                Running::Adler32(sum) => sum.write(bytes),
-                Running::Crc32c(sum) => *sum = crc32c::crc32c_append(*sum, bytes),
-                Running::OpenSsl(_, hasher) => hasher
+                AlgorithmState::Adler32(sum) => sum.write(bytes),
+                AlgorithmState::Crc32c(sum) => *sum = crc32c::crc32c_append(*sum, bytes),
+                AlgorithmState::OpenSsl(_, hasher) => hasher
                     .update(bytes)
                     .expect("a digest in memory takes any bytes"),
             }
@@ -62,12 +64,12 @@ impl Hasher {
     /// The values, in the order in which they were asked for.
     pub fn finish(self) -> Vec<Checksum> {
         let value = |running| match running {
-            Running::Adler32(sum) => (
+            AlgorithmState::Adler32(sum) => (
                 ChecksumAlgorithm::Adler32,
                 sum.finish().to_be_bytes().to_vec(),
             ),
-            Running::Crc32c(sum) => (ChecksumAlgorithm::Crc32c, sum.to_be_bytes().to_vec()),
-            Running::OpenSsl(algorithm, mut hasher) => {
+            AlgorithmState::Crc32c(sum) => (ChecksumAlgorithm::Crc32c, sum.to_be_bytes().to_vec()),
+            AlgorithmState::OpenSsl(algorithm, mut hasher) => {
                 let digest = hasher.finish().expect("a digest in memory can be finished");
                 (algorithm, digest.to_vec())
             }

@@ -93,7 +93,7 @@ struct Entry {
 
 /// Why a newcomer is turned away.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum TurnedAway {
+pub enum ConnectionRefusal {
     /// All connections are at work.
     #[error("all {0} connections are at work")]
     Full(usize),
@@ -103,7 +103,7 @@ pub enum TurnedAway {
 }
 
 /// An open connection in the count. It leaves the count when dropped.
-pub struct Admitted {
+pub struct ConnectionSlot {
     connections: Connections,
     id: u64,
     bell: Arc<Notify>,
@@ -123,7 +123,7 @@ impl Connections {
     }
 
     /// A client has connected. It begins as one that waits.
-    pub fn admit(&self, client: IpAddr) -> Result<Admitted, TurnedAway> {
+    pub fn admit(&self, client: IpAddr) -> Result<ConnectionSlot, ConnectionRefusal> {
         let client = client_of(client);
         let mut register = self.register();
         if let Err(why) = register.make_room(client) {
@@ -144,7 +144,7 @@ impl Connections {
         register.open.insert(id, entry);
         register.counts.entry(client).or_default().open += 1;
         register.waiting.join(client, turn, id);
-        Ok(Admitted {
+        Ok(ConnectionSlot {
             connections: self.clone(),
             id,
             bell,
@@ -198,7 +198,7 @@ impl fmt::Debug for Connections {
 
 impl Register {
     /// Makes room for one more of a client, or says why there is none.
-    fn make_room(&mut self, client: IpAddr) -> Result<(), TurnedAway> {
+    fn make_room(&mut self, client: IpAddr) -> Result<(), ConnectionRefusal> {
         let limits = self.limits;
         let per_client_max = self.per_client_max();
         let count = self.staying_of(client);
@@ -207,13 +207,13 @@ impl Register {
             let own = self.waiting.first_of(client);
             match own.filter(|_| self.leaving < LEAVING_MAX) {
                 Some(id) => self.ask_to_go(id),
-                None => return Err(TurnedAway::ClientFull(count)),
+                None => return Err(ConnectionRefusal::ClientFull(count)),
             }
         }
         if self.staying() >= limits.connections_max
             && (self.leaving >= LEAVING_MAX || !self.shed_one())
         {
-            return Err(TurnedAway::Full(limits.connections_max));
+            return Err(ConnectionRefusal::Full(limits.connections_max));
         }
         Ok(())
     }
@@ -287,7 +287,7 @@ impl Register {
     }
 }
 
-impl Admitted {
+impl ConnectionSlot {
     /// From here on the connection waits for its client.
     pub fn waits(&self) {
         let mut register = self.connections.register();
@@ -304,7 +304,7 @@ impl Admitted {
     }
 
     /// From here on it shakes hands. Too many handshakes: the client with the most of them loses its oldest.
-    pub fn shakes_hands(&self) {
+    pub fn handshake_started(&self) {
         let mut register = self.connections.register();
         let turn = register.next_turn;
         register.next_turn += 1;
@@ -325,7 +325,7 @@ impl Admitted {
     }
 
     /// The handshake is done; it waits for a request now.
-    pub fn shook_hands(&self) {
+    pub fn handshake_ended(&self) {
         let mut register = self.connections.register();
         let Some(entry) = register.open.get_mut(&self.id) else {
             return;
@@ -380,7 +380,7 @@ impl Admitted {
     }
 }
 
-impl Drop for Admitted {
+impl Drop for ConnectionSlot {
     fn drop(&mut self) {
         self.connections.register().forget(self.id);
     }

@@ -23,7 +23,7 @@ const SKEW_SECONDS: i64 = 300;
 
 /// Why a delivered proxy is refused: 400. The text is for its owner.
 #[derive(Debug, Error)]
-pub enum ProxyRefused {
+pub enum ProxyError {
     /// Not PEM, or less than the proxy and the certificate that signed it.
     #[error(
         "the body must hold the new proxy and then the certificates that lead to it, in PEM form: {0}"
@@ -51,7 +51,7 @@ pub struct ProxyRequest(PKey<Private>);
 
 /// A proxy that was delegated, with its key.
 #[derive(Clone)]
-pub struct Delegated {
+pub struct DelegatedProxy {
     /// Whose it is, and when it ends.
     pub certified: Certified,
     /// To be shown to servers.
@@ -93,24 +93,24 @@ impl ProxyRequest {
         pem: &[u8],
         trusted: &ClientCertificates,
         now: Timestamp,
-    ) -> Result<Delegated, ProxyRefused> {
+    ) -> Result<DelegatedProxy, ProxyError> {
         let chain = X509::stack_from_pem(pem)
-            .map_err(|why| ProxyRefused::Malformed(format!("it is not PEM ({why})")))?;
+            .map_err(|why| ProxyError::Malformed(format!("it is not PEM ({why})")))?;
         if chain.len() < 2 {
             let text = format!("it holds {} certificates", chain.len());
-            return Err(ProxyRefused::Malformed(text));
+            return Err(ProxyError::Malformed(text));
         }
         let proxy = &chain[0];
         if !proxy.public_key()?.public_eq(&self.0) {
-            return Err(ProxyRefused::WrongKey);
+            return Err(ProxyError::WrongKey);
         }
         let certified = trusted.verify(&chain, forgiven(proxy, now)?)?;
         // Proxies come first in a chain that was verified, so when there is one, this is one.
         if certified.proxy == Proxy::None {
-            return Err(ProxyRefused::NoProxy);
+            return Err(ProxyError::NoProxy);
         }
         let identity = ClientIdentity::new(chain, self.0.clone())?;
-        Ok(Delegated {
+        Ok(DelegatedProxy {
             certified,
             identity,
         })

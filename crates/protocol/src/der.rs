@@ -19,7 +19,7 @@ pub(crate) mod tag {
 
 /// These bytes are not what the structure asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Malformed;
+pub(crate) struct DerError;
 
 /// Elements that follow each other.
 #[derive(Debug, Clone, Copy)]
@@ -37,35 +37,35 @@ impl<'a> Reader<'a> {
     }
 
     /// The next element whatever it is: its tag and its content.
-    pub(crate) fn any(&mut self) -> Result<(u8, &'a [u8]), Malformed> {
-        let (&tag, rest) = self.rest.split_first().ok_or(Malformed)?;
+    pub(crate) fn any(&mut self) -> Result<(u8, &'a [u8]), DerError> {
+        let (&tag, rest) = self.rest.split_first().ok_or(DerError)?;
         // Tag numbers above 30 take more octets and occur nowhere here.
         if tag & 0x1f == 0x1f {
-            return Err(Malformed);
+            return Err(DerError);
         }
         let (length, rest) = length(rest)?;
-        let (content, rest) = rest.split_at_checked(length).ok_or(Malformed)?;
+        let (content, rest) = rest.split_at_checked(length).ok_or(DerError)?;
         self.rest = rest;
         Ok((tag, content))
     }
 
     /// The next element as it stands, with its tag and length.
-    pub(crate) fn element(&mut self) -> Result<&'a [u8], Malformed> {
+    pub(crate) fn element(&mut self) -> Result<&'a [u8], DerError> {
         let before = self.rest;
         self.any()?;
         Ok(&before[..before.len() - self.rest.len()])
     }
 
     /// The content of the next element, which must have this tag.
-    pub(crate) fn expect(&mut self, tag: u8) -> Result<&'a [u8], Malformed> {
+    pub(crate) fn expect(&mut self, tag: u8) -> Result<&'a [u8], DerError> {
         match self.any()? {
             (found, content) if found == tag => Ok(content),
-            _ => Err(Malformed),
+            _ => Err(DerError),
         }
     }
 
     /// The same, if it is there.
-    pub(crate) fn optional(&mut self, tag: u8) -> Result<Option<&'a [u8]>, Malformed> {
+    pub(crate) fn optional(&mut self, tag: u8) -> Result<Option<&'a [u8]>, DerError> {
         match self.rest.first() {
             Some(next) if *next == tag => self.expect(tag).map(Some),
             _ => Ok(None),
@@ -73,30 +73,30 @@ impl<'a> Reader<'a> {
     }
 
     /// That nothing follows.
-    pub(crate) fn end(&self) -> Result<(), Malformed> {
+    pub(crate) fn end(&self) -> Result<(), DerError> {
         match self.rest {
             [] => Ok(()),
-            _ => Err(Malformed),
+            _ => Err(DerError),
         }
     }
 }
 
 /// X.690 §10.1: definite, in the fewest octets.
-fn length(bytes: &[u8]) -> Result<(usize, &[u8]), Malformed> {
-    let (&first, rest) = bytes.split_first().ok_or(Malformed)?;
+fn length(bytes: &[u8]) -> Result<(usize, &[u8]), DerError> {
+    let (&first, rest) = bytes.split_first().ok_or(DerError)?;
     if first < 0x80 {
         return Ok((usize::from(first), rest));
     }
     let octets = usize::from(first & 0x7f);
     if !(1..=4).contains(&octets) {
-        return Err(Malformed);
+        return Err(DerError);
     }
-    let (encoded, rest) = rest.split_at_checked(octets).ok_or(Malformed)?;
+    let (encoded, rest) = rest.split_at_checked(octets).ok_or(DerError)?;
     let value = encoded
         .iter()
         .fold(0_usize, |value, octet| value << 8 | usize::from(*octet));
     let fewest = encoded[0] != 0 && value >= 0x80;
-    fewest.then_some((value, rest)).ok_or(Malformed)
+    fewest.then_some((value, rest)).ok_or(DerError)
 }
 
 #[cfg(test)]
@@ -117,7 +117,7 @@ mod tests {
             &[4, 0x85, 0, 0, 0, 0, 1, 1],
             &[0x1f, 1, 1],
         ] {
-            assert_eq!(read(bad), Err(Malformed), "{bad:?}");
+            assert_eq!(read(bad), Err(DerError), "{bad:?}");
         }
     }
 }

@@ -14,4 +14,4 @@ pub mod wire;
 
 pub use confine::{Account, ReadablePaths, system_paths};
 pub use files::OpenableFiles;
-pub use wire::{Answer, CopyOrder, GfalError, Order, Report, Setup, SftpLogin};
+pub use wire::{CopyOrder, GfalError, Order, OrderResult, Report, Setup, SftpLogin};

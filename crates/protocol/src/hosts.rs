@@ -226,7 +226,7 @@ pub const SERVER_NOT_ALLOWED: &str = "this site does not copy to or from";
 
 /// Why a server is not allowed.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
-pub enum NotAllowed {
+pub enum ServerRefusal {
     /// It is not listed.
     #[error("{SERVER_NOT_ALLOWED} {server}; ask it to add \"{server}\" to storage.outbound.allow")]
     NotListed {
@@ -245,8 +245,8 @@ pub enum NotAllowed {
 
 impl AllowedServers {
     /// Whether a URL may be gone to.
-    pub fn judge(&self, url: &Url) -> Result<Listing, NotAllowed> {
-        let server = ServerPattern::of(url).ok_or_else(|| NotAllowed::NotListed {
+    pub fn judge(&self, url: &Url) -> Result<Listing, ServerRefusal> {
+        let server = ServerPattern::of(url).ok_or_else(|| ServerRefusal::NotListed {
             server: url.host_str().unwrap_or_default().to_owned(),
         })?;
         let is_own = self.own.contains(&server.host);
@@ -256,10 +256,10 @@ impl AllowedServers {
         };
         let entries: Vec<&ServerPattern> = self.allow.iter().filter(counts).collect();
         match entries.as_slice() {
-            [] if is_own => Err(NotAllowed::OwnPort {
+            [] if is_own => Err(ServerRefusal::OwnPort {
                 server: server.to_string(),
             }),
-            [] => Err(NotAllowed::NotListed {
+            [] => Err(ServerRefusal::NotListed {
                 server: server.to_string(),
             }),
             entries if entries.iter().any(|entry| entry.is_explicit()) => Ok(Listing::Named),
@@ -356,7 +356,10 @@ mod tests {
             "https://a.org.:8446/metrics",
         ] {
             let refused = open.judge(&Url::parse(url).expect("valid"));
-            assert!(matches!(refused, Err(NotAllowed::OwnPort { .. })), "{url}");
+            assert!(
+                matches!(refused, Err(ServerRefusal::OwnPort { .. })),
+                "{url}"
+            );
         }
         assert!(may(&open, "https://a.org:8443/f"));
         assert!(may(&open, "https://b.org:8446/f"));

@@ -76,24 +76,24 @@ impl Identity {
 
 /// Of whom a name derived from a credential speaks, so that no two kinds of them share a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Named {
+pub(crate) enum NameSource {
     TokenSubject,
     TokenGroup,
     CertificateSubject,
 }
 
 /// Names a subject with its attributes in 16 hex digits, the length that FTS clients know.
-pub(crate) fn delegation_id(named: Named, parts: &[&str]) -> CredentialId {
+pub(crate) fn delegation_id(named: NameSource, parts: &[&str]) -> CredentialId {
     CredentialId::new(&digest(named, parts)[..16])
 }
 
 /// A SHA-256 in hex. Each part is preceded by its length, so that parts that only read alike when they are joined have
 /// different digests.
-pub(crate) fn digest(named: Named, parts: &[&str]) -> String {
+pub(crate) fn digest(named: NameSource, parts: &[&str]) -> String {
     let kind: &[u8] = match named {
-        Named::TokenSubject => b"token subject\0",
-        Named::TokenGroup => b"token group\0",
-        Named::CertificateSubject => b"certificate subject\0",
+        NameSource::TokenSubject => b"token subject\0",
+        NameSource::TokenGroup => b"token group\0",
+        NameSource::CertificateSubject => b"certificate subject\0",
     };
     let mut sha = Sha256::new();
     sha.update(kind);

@@ -1,7 +1,7 @@
 //! The accept loop of a port: counts clients in, turns away those for whom there is no room, shakes hands, and lets open
 //! connections end at a shutdown. What is said on a connection is the service's.
 
-use crate::connections::{Admitted, Connections};
+use crate::connections::{ConnectionSlot, Connections};
 use crate::stream::Stream;
 use crate::tls::ServerTls;
 use crate::x509::ClientCertificate;
@@ -32,7 +32,7 @@ pub struct Listener {
 pub struct NewConnection {
     tcp: TcpStream,
     tls: Option<ServerTls>,
-    slot: Admitted,
+    slot: ConnectionSlot,
 }
 
 /// A client that can be spoken with.
@@ -42,7 +42,7 @@ pub struct ClientConnection {
     /// What the client has shown in the handshake.
     pub certificate: Option<ClientCertificate>,
     /// Its place among the connections of the process.
-    pub slot: Admitted,
+    pub slot: ConnectionSlot,
 }
 
 /// Connections that were open when their port was closed.
@@ -115,12 +115,12 @@ impl NewConnection {
                 slot,
             });
         };
-        slot.shakes_hands();
+        slot.handshake_started();
         let shaken = tokio::select! {
             shaken = tls.accept(tcp) => shaken,
             () = slot.asked_to_go() => return None,
         };
-        slot.shook_hands();
+        slot.handshake_ended();
         match shaken {
             Ok(stream) => {
                 let certificate = tls.client_of(&stream, wall_clock()).await;

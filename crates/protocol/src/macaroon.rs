@@ -45,7 +45,7 @@ pub struct Grant<'a> {
 
 /// A macaroon that is genuine, alive, and used from where it may be used.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Verified {
+pub struct VerifiedMacaroon {
     /// Who asked for it, and what they held then. `expires` is the earliest of its `before:` caveats.
     pub identity: Identity,
     /// What its caveats leave of that.
@@ -185,7 +185,7 @@ pub fn verify(
     text: &str,
     peer: IpAddr,
     now: Timestamp,
-) -> Result<Verified, MacaroonError> {
+) -> Result<VerifiedMacaroon, MacaroonError> {
     if text.len() > TOKEN_BYTES_MAX {
         return Err(MacaroonError::TooLong);
     }
@@ -223,7 +223,7 @@ pub fn verify(
     if now >= expires {
         return Err(MacaroonError::Expired(expires));
     }
-    Ok(Verified {
+    Ok(VerifiedMacaroon {
         nonce: bearer.nonce.clone(),
         identity: identity(bearer, expires)?,
         attenuation,

@@ -39,11 +39,11 @@ pub struct ListedMember {
 /// Tells the VO of a subject.
 #[derive(Default)]
 pub(crate) struct Membership {
-    state: RwLock<State>,
+    state: RwLock<MembershipState>,
 }
 
 #[derive(Default)]
-struct State {
+struct MembershipState {
     rules: MemberRules,
     gridmap: Mutex<Option<GridmapCopy>>,
 }
@@ -62,7 +62,7 @@ impl Membership {
             .into_iter()
             .map(|(subject, member)| (comparable_name(&subject), member))
             .collect();
-        *self.state.write() = State {
+        *self.state.write() = MembershipState {
             rules,
             gridmap: Mutex::default(),
         };
@@ -93,7 +93,7 @@ impl Membership {
     }
 }
 
-impl State {
+impl MembershipState {
     fn accounts(&self) -> Option<Arc<BTreeMap<String, String>>> {
         let path = self.rules.gridmap.as_deref()?;
         let mut known = self.gridmap.lock();

@@ -161,11 +161,11 @@ impl TokenRefusal {
     fn read(status: u16, body: &[u8], sent: &str) -> TokenRefusal {
         #[derive(Default, Deserialize)]
         #[serde(default)]
-        struct Explained {
+        struct ErrorReply {
             error: String,
             error_description: String,
         }
-        let told: Explained = serde_json::from_slice(body).unwrap_or_default();
+        let told: ErrorReply = serde_json::from_slice(body).unwrap_or_default();
         // An issuer that repeats what it was sent must not bring a token into our texts, in no field.
         let plain = |text: &str| {
             let printable: String = text.chars().filter(|c| !c.is_control()).collect();
@@ -189,11 +189,11 @@ impl TokenRefusal {
 /// The token endpoint that an issuer's discovery document names (RFC 8414 §2). Errors: for people.
 pub fn token_endpoint(issuer: &str, document: &[u8]) -> Result<Url, String> {
     #[derive(Deserialize)]
-    struct Document {
+    struct DiscoveryDocument {
         issuer: String,
         token_endpoint: String,
     }
-    let document: Document = serde_json::from_slice(document)
+    let document: DiscoveryDocument = serde_json::from_slice(document)
         .map_err(|why| format!("its configuration is not understood: {why}"))?;
     // RFC 8414 §3.3: a document of somebody else must not be used.
     if document.issuer != issuer {

@@ -11,7 +11,7 @@ mod signature;
 pub use answer::{S3Error, completed, completion_body, metadata_name, object_checksums, upload_id};
 pub use hiding::hide_presigned;
 pub use place::{InvalidPlace, ObjectPlace, record_names};
-pub use signature::{Keys, Payload, Signing};
+pub use signature::{Keys, Payload, RequestSigner};
 
 /// Bytes of a body that tells of an error, or of an upload.
 pub const BODY_BYTES_MAX: u64 = 64 << 10;

@@ -48,7 +48,7 @@ pub struct Patience<'a> {
 }
 
 /// Hears of bytes of a file while they go out, for live counters.
-pub type OnMoved<'a> = &'a (dyn Fn(u64) + Send + Sync);
+pub type ProgressCallback<'a> = &'a (dyn Fn(u64) + Send + Sync);
 
 /// What sending a file took.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -141,7 +141,7 @@ impl Stream {
         offset: u64,
         length: u64,
         patience: Patience<'_>,
-        on_moved: OnMoved<'_>,
+        on_moved: ProgressCallback<'_>,
     ) -> io::Result<FileSent> {
         if offset.checked_add(length).is_none() {
             return Err(io::ErrorKind::InvalidInput.into());
@@ -160,7 +160,7 @@ async fn send_plain(
     offset: u64,
     length: u64,
     patience: Patience<'_>,
-    on_moved: OnMoved<'_>,
+    on_moved: ProgressCallback<'_>,
 ) -> io::Result<FileSent> {
     let mut sent = FileSent::default();
     let piece_at = |done: u64| (offset + done, (length - done).min(SENDFILE_BYTES_MAX));
@@ -202,7 +202,7 @@ async fn send_blocks(
     offset: u64,
     length: u64,
     patience: Patience<'_>,
-    on_moved: OnMoved<'_>,
+    on_moved: ProgressCallback<'_>,
 ) -> io::Result<FileSent> {
     let mut sent = FileSent::default();
     let mut source = FileSource::new(file, offset, length, TLS_BLOCK_BYTES);

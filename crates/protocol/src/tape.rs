@@ -60,7 +60,7 @@ impl TapeInterface {
     /// Reads the discovery document, and takes the endpoint of version 1. Minor versions are not told apart.
     pub fn parse(body: &[u8]) -> Result<TapeInterface, TapeAnswerError> {
         #[derive(Deserialize)]
-        struct Document {
+        struct DiscoveryDocument {
             sitename: String,
             endpoints: Vec<Endpoint>,
         }
@@ -69,7 +69,7 @@ impl TapeInterface {
             uri: String,
             version: String,
         }
-        let document: Document = serde_json::from_slice(body).map_err(malformed)?;
+        let document: DiscoveryDocument = serde_json::from_slice(body).map_err(malformed)?;
         let endpoints = document.endpoints.into_iter().take(ENDPOINTS_MAX);
         let is_first = |version: &str| {
             let number = version.trim_start_matches(['v', 'V']);
@@ -171,10 +171,10 @@ pub fn paths_body(paths: &[String]) -> Vec<u8> {
 pub fn parse_staged(body: &[u8]) -> Result<StageRequestId, TapeAnswerError> {
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]
-    struct Document {
+    struct StageReply {
         request_id: String,
     }
-    let document: Document = serde_json::from_slice(body).map_err(malformed)?;
+    let document: StageReply = serde_json::from_slice(body).map_err(malformed)?;
     let id = document.request_id;
     let is_plain = id.bytes().all(|byte| byte.is_ascii_graphic());
     // As parts of a path they would lead elsewhere.
@@ -190,7 +190,7 @@ pub fn parse_progress(
     id: &StageRequestId,
 ) -> Result<Vec<(String, FileProgress)>, TapeAnswerError> {
     #[derive(Deserialize)]
-    struct Document {
+    struct ProgressReply {
         id: Option<String>,
         files: Vec<File>,
     }
@@ -202,7 +202,7 @@ pub fn parse_progress(
         state: Option<String>,
         error: Option<String>,
     }
-    let document: Document = serde_json::from_slice(body).map_err(malformed)?;
+    let document: ProgressReply = serde_json::from_slice(body).map_err(malformed)?;
     if let Some(other) = document.id.filter(|told| told != id.as_str()) {
         return Err(TapeAnswerError::OtherRequest(shortened(&other)));
     }

@@ -16,13 +16,13 @@ mod verifier;
 mod tests;
 
 pub use contents::{Contents, contents};
-pub use keys::{FetchDocument, Fetched};
+pub use keys::{DocumentFetch, FetchDocument};
 pub use ring::{KeyRing, KeyState, RingError, RingKey, SIGNS_AFTER, SIGNS_SOON};
 pub use scope::{InvalidScope, capabilities};
 pub use signer::{Signer, SignerError};
 pub use verifier::{IssuerVos, TrustedIssuer, Verifier};
 
-use crate::identity::Named;
+use crate::identity::NameSource;
 use openssl::sha::sha256;
 use penstock_model::text::hex;
 use penstock_model::url::InvalidUrl;
@@ -243,5 +243,5 @@ pub fn openid_configuration(issuer: &str) -> serde_json::Value {
 /// The stable name of a subject: the same for all its tokens, so that jobs can be found again with a newer
 /// one.
 pub fn delegation_id(issuer: &str, subject: &str) -> CredentialId {
-    crate::identity::delegation_id(Named::TokenSubject, &[issuer, subject])
+    crate::identity::delegation_id(NameSource::TokenSubject, &[issuer, subject])
 }

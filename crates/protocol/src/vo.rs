@@ -5,7 +5,7 @@
 //! behind [`VoName::DERIVED_MARK`] a digest of everything that it stands for. The first part may be the same for several;
 //! whoever chooses a subject or a group cannot choose the digest, and nobody can give a VO a name with that mark.
 
-use crate::identity::{Named, digest};
+use crate::identity::{NameSource, digest};
 use penstock_model::VoName;
 
 /// Hex digits of the digest: 80 bits, more than anybody can try.
@@ -15,13 +15,13 @@ const CHARS_MAX: usize = 48;
 
 /// Of a token's subject that belongs to no VO.
 pub(crate) fn of_token_subject(issuer: &str, subject: &str) -> VoName {
-    let digest = digest(Named::TokenSubject, &[issuer, subject]);
+    let digest = digest(NameSource::TokenSubject, &[issuer, subject]);
     derived(subject, &host(issuer), &digest)
 }
 
 /// Of a group, by its first part, of an issuer for which the site lists no VOs.
 pub(crate) fn of_token_group(issuer: &str, group: &str) -> VoName {
-    let digest = digest(Named::TokenGroup, &[issuer, group]);
+    let digest = digest(NameSource::TokenGroup, &[issuer, group]);
     derived(group, &host(issuer), &digest)
 }
 
@@ -35,7 +35,7 @@ pub(crate) fn of_certificate_subject(subject: &str) -> VoName {
     let name = parts("CN=").next_back().unwrap_or(subject);
     let mut domain: Vec<&str> = parts("DC=").collect();
     domain.reverse();
-    let digest = digest(Named::CertificateSubject, &[subject]);
+    let digest = digest(NameSource::CertificateSubject, &[subject]);
     derived(name, &domain.join("."), &digest)
 }
 

@@ -9,7 +9,7 @@ mod servers;
 
 pub use servers::VomsServers;
 
-use crate::der::Malformed;
+use crate::der::DerError;
 use crate::x509::CertificateError;
 use attribute_certificate::{AttributeCertificate, attribute_certificates};
 use openssl::error::ErrorStack;
@@ -162,8 +162,8 @@ pub enum VomsError {
     OpenSsl(String),
 }
 
-impl From<Malformed> for VomsError {
-    fn from(_: Malformed) -> VomsError {
+impl From<DerError> for VomsError {
+    fn from(_: DerError) -> VomsError {
         VomsError::Malformed
     }
 }

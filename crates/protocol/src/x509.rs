@@ -14,12 +14,12 @@ mod signing_policy;
 #[cfg(test)]
 mod tests;
 
+pub use authorities::{AuthoritiesWithoutPolicy, signers_of, without_policy};
 pub(crate) use authorities::{Stamp, stamp};
-pub use authorities::{Unbounded, signers_of, without_policy};
 pub use extensions::Proxy;
 pub(crate) use names::{comparable_name, slash_form};
 
-use crate::identity::{Identity, Method, Named, delegation_id};
+use crate::identity::{Identity, Method, NameSource, delegation_id};
 use crate::membership::{MemberRules, Membership};
 use crate::voms::{self, ATTRIBUTE_CERTIFICATES, Attributes, VomsError, VomsServers};
 use authorities::Authorities;
@@ -154,7 +154,7 @@ impl Certified {
         let named: Vec<&str> = std::iter::once(self.subject.as_str())
             .chain(fqans.iter().map(String::as_str))
             .collect();
-        let delegation = delegation_id(Named::CertificateSubject, &named);
+        let delegation = delegation_id(NameSource::CertificateSubject, &named);
         Identity {
             method: Method::Certificate,
             user: UserName::new(self.subject.as_str()),
@@ -179,13 +179,13 @@ struct Inner {
     voms: Option<VomsServers>,
     membership: Membership,
     /// By the SHA-256 of the client's own certificate.
-    remembered: Mutex<HashMap<[u8; 32], Remembered>>,
+    remembered: Mutex<HashMap<[u8; 32], CachedChain>>,
     /// Raised when whom to believe may have changed.
     reloads: AtomicU64,
 }
 
 /// A chain that was believed, in DER because parsed certificates take several times the memory.
-struct Remembered {
+struct CachedChain {
     expires: Timestamp,
     chain: Chain,
 }
@@ -310,7 +310,7 @@ impl ClientCertificates {
             .map(|certificate| certificate.to_der())
             .collect();
         let chain = Arc::new(chain?);
-        let remembered = Remembered {
+        let remembered = CachedChain {
             expires: certified.expires,
             chain: Arc::clone(&chain),
         };
@@ -392,7 +392,7 @@ impl ClientCertificates {
     }
 
     /// Only what was believed is remembered, so that strangers cannot fill the memory.
-    fn remember(&self, name: [u8; 32], chain: Remembered, now: Timestamp) {
+    fn remember(&self, name: [u8; 32], chain: CachedChain, now: Timestamp) {
         let mut remembered = self.lock_remembered();
         if remembered.len() >= REMEMBERED_MAX {
             remembered.retain(|_, chain| now < chain.expires);
@@ -403,7 +403,7 @@ impl ClientCertificates {
         remembered.insert(name, chain);
     }
 
-    fn lock_remembered(&self) -> MutexGuard<'_, HashMap<[u8; 32], Remembered>> {
+    fn lock_remembered(&self) -> MutexGuard<'_, HashMap<[u8; 32], CachedChain>> {
         self.0.remembered.lock()
     }
 

@@ -314,7 +314,7 @@ impl AgentSetup {
             sent: false,
         };
         let setup = self.reaching_by(assignment.parameters.ip_version);
-        let work = steps::Attempting::new(&setup, &assignment, &progress);
+        let work = steps::AttemptRun::new(&setup, &assignment, &progress);
         let outcome = match assignment.task {
             Task::Copy => tokio::select! {
                 outcome = work.run(may_proceed, &reports) => match outcome {

@@ -181,6 +181,9 @@ pub fn router(service: Arc<Service>, config: ApiConfig) -> Router {
         .with_state(api)
 }
 
+/// What a handler answers.
+type ApiResult = Result<Response, ApiError>;
+
 /// An error answer: a [`Problem`] with its status, beside the keys by which FTS clients read it
 /// (`{"status": "404 Not Found", "message": "…"}`). Those pass over keys that they do not know.
 #[derive(Debug)]
@@ -201,7 +204,7 @@ const LEADERLESS_SECONDS: u16 = 5;
 
 /// Why a request was refused, where the log was not told yet: on its way to who knows the request.
 #[derive(Debug, Clone)]
-pub(crate) struct Untold(pub(crate) String);
+pub(crate) struct UnloggedRefusal(pub(crate) String);
 
 impl ApiError {
     pub(crate) fn new(code: ProblemCode, message: impl Into<String>) -> ApiError {
@@ -281,7 +284,9 @@ impl IntoResponse for ApiError {
         }
         let is_denial = status == StatusCode::UNAUTHORIZED || status == StatusCode::FORBIDDEN;
         if is_denial && !self.is_told {
-            response.extensions_mut().insert(Untold(problem.message));
+            response
+                .extensions_mut()
+                .insert(UnloggedRefusal(problem.message));
         }
         response
     }
@@ -363,10 +368,7 @@ async fn whoami(
 }
 
 /// `GET /whoami/certificate`: the certificate that the client showed, as PEM.
-async fn whoami_certificate(
-    State(api): State<Api>,
-    credentials: Credentials,
-) -> Result<Response, ApiError> {
+async fn whoami_certificate(State(api): State<Api>, credentials: Credentials) -> ApiResult {
     let caller = api.caller(&credentials).await?;
     let shown = credentials.certificate();
     match shown.filter(|_| caller.identity.method == Method::Certificate) {

@@ -34,11 +34,11 @@ impl Clock {
 #[derive(Debug)]
 pub(crate) struct ClockWatch {
     started: Instant,
-    state: Mutex<State>,
+    state: Mutex<ClockState>,
 }
 
 #[derive(Debug)]
-struct State {
+struct ClockState {
     check: ClockCheck,
     standing: ClockStanding,
     knows_record: bool,
@@ -52,7 +52,7 @@ impl ClockWatch {
         let check = ClockCheck::begin(reading(started), None);
         ClockWatch {
             started,
-            state: Mutex::new(State {
+            state: Mutex::new(ClockState {
                 check,
                 standing: ClockStanding::Credible,
                 knows_record: false,
@@ -61,7 +61,7 @@ impl ClockWatch {
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, ClockState> {
         self.state.lock()
     }
 

@@ -94,7 +94,7 @@ pub async fn start(
     let (places, sinks) = (config.positions, config.sinks.clone());
     let positions = tokio::task::spawn_blocking(move || places.open(&sinks)).await??;
     for (sink, position) in config.sinks.into_iter().zip(positions) {
-        let teller = Teller {
+        let teller = SinkFeed {
             mark: service.ledger_followers.join(&sink.name),
             name: sink.name.clone(),
             optimizer_every: sink.optimizer_every,
@@ -109,7 +109,7 @@ pub async fn start(
     Ok(())
 }
 
-struct Teller {
+struct SinkFeed {
     name: String,
     optimizer_every: Duration,
     position: Position,
@@ -134,7 +134,7 @@ enum TellingEnd {
     Journal(JournalError),
 }
 
-impl Teller {
+impl SinkFeed {
     async fn run(mut self) {
         let mut failed: Option<String> = None;
         let mut patience = RECORD_PATIENCE_FIRST;

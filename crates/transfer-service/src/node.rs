@@ -7,7 +7,7 @@ pub(crate) mod wire;
 
 pub(crate) use followers::{DOWN_MAX, Followers};
 pub(crate) use host::{AgentHost, Order, ReportSink};
-pub(crate) use published::Published;
+pub(crate) use published::PublishedState;
 
 use crate::agent::AgentSetup;
 use crate::clock::Clock;
@@ -25,7 +25,7 @@ pub(crate) struct Node {
     pub(crate) agents: Arc<AgentSetup>,
     pub(crate) host: Arc<AgentHost>,
     pub(crate) followers: Arc<Followers>,
-    pub(crate) published: Arc<Published>,
+    pub(crate) published: Arc<PublishedState>,
     pub(crate) metrics: Arc<TransferMetrics>,
     pub(crate) clock: Clock,
 }

@@ -5,12 +5,12 @@
 
 mod follow;
 mod keys;
-mod lead;
+mod leader_loop;
 mod membership;
 mod serve;
 mod view;
 
-pub(crate) use lead::Lead;
+pub(crate) use leader_loop::LeaderLoop;
 pub use membership::NodesConfig;
 pub(crate) use membership::{Membership, NODE_TERM};
 pub use view::{NodeStanding, NodeView, NodesView};

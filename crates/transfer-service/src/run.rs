@@ -16,7 +16,7 @@ use crate::message::Message;
 use crate::node::wire::Down;
 use crate::node::{Node, Order, ReportSink};
 use crate::overview::Meters;
-use accepted::Accepted;
+use accepted::AcceptedJobs;
 use committing::Committer;
 use notices::{tell, tell_of_leftover};
 use penstock_clock::wall_clock;
@@ -211,7 +211,7 @@ pub(crate) fn start(parts: Parts) -> std::io::Result<Loop> {
         reply_next: 0,
         running: HashMap::new(),
         stagings: BTreeSet::new(),
-        accepted: Accepted::default(),
+        accepted: AcceptedJobs::default(),
         sealing_due: sealing_due.clone(),
         meters: Meters::new(node.site.clone(), wall_clock()),
         node,
@@ -235,7 +235,7 @@ struct Driver {
     running: HashMap<TransferId, AgentHandle>,
     /// Calls that ask for files on tape: their answers are worth waiting for, because they name the requests.
     stagings: BTreeSet<u64>,
-    accepted: Accepted,
+    accepted: AcceptedJobs,
     sealing_due: Arc<AtomicBool>,
     meters: Meters,
     /// What the engine knows of the clock.

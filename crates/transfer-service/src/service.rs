@@ -10,8 +10,8 @@ use crate::leader::{LeaderClient, LeaderSeat, NoReply};
 use crate::ledger_followers::LedgerFollowers;
 use crate::message::Message;
 use crate::metrics::TransferMetrics;
-use crate::node::{AgentHost, Followers, Node, Published};
-use crate::nodes::{Lead, Membership, NODE_TERM, NodeStanding, NodesView};
+use crate::node::{AgentHost, Followers, Node, PublishedState};
+use crate::nodes::{LeaderLoop, Membership, NODE_TERM, NodeStanding, NodesView};
 use crate::overview::Overview;
 use crate::run;
 use crate::store::{self, OpenStore, Role, Store};
@@ -77,7 +77,7 @@ pub struct ServiceConfig {
 }
 
 /// How many wait in the queues of a service.
-pub(crate) struct Queued {
+pub(crate) struct QueueLengths {
     pub(crate) inputs: usize,
     pub(crate) batches: usize,
 }
@@ -86,7 +86,7 @@ pub(crate) struct Queued {
 pub struct Service {
     pub(crate) node: Arc<Node>,
     desk: LeaderClient,
-    lead: Arc<Lead>,
+    lead: Arc<LeaderLoop>,
     /// Who follows the record.
     pub(crate) ledger_followers: LedgerFollowers,
     /// Of a service of several nodes.
@@ -151,7 +151,7 @@ impl Service {
     ) -> Result<Arc<Service>, ServiceError> {
         let tokens = TokenKeeper::new(client.clone(), reader.clone(), config.token_clients);
         let gfal = config.gfal.map(Gfal::new).transpose()?.map(Arc::new);
-        let published = Arc::new(Published::new(config.banned));
+        let published = Arc::new(PublishedState::new(config.banned));
         let agents = Arc::new(AgentSetup {
             by_version: ByVersion::of(&client),
             client,
@@ -169,7 +169,7 @@ impl Service {
         };
         let id = id.unwrap_or_else(this_process);
         let host = AgentHost::start(agents.clone(), term);
-        let lead = Arc::new(Lead::new(config.engine, config.drain_grace));
+        let lead = Arc::new(LeaderLoop::new(config.engine, config.drain_grace));
         let desk = LeaderClient::new(lead.seat(), patience);
         agents.tokens.persist_through(desk.clone());
         let node = Node {
@@ -480,10 +480,10 @@ impl Service {
     }
 
     /// What waits inside.
-    pub(crate) fn queued(&self) -> Queued {
+    pub(crate) fn queued(&self) -> QueueLengths {
         let inputs = self.desk.inputs();
         let batches = self.lead.batches();
-        Queued {
+        QueueLengths {
             inputs: inputs.map_or(0, |queue| queue.max_capacity() - queue.capacity()),
             batches: batches.map_or(0, |queue| queue.max_capacity() - queue.capacity()),
         }

@@ -5,7 +5,7 @@ use super::{Target, texts};
 use openssl::x509::X509Req;
 use penstock_model::Timestamp;
 use penstock_protocol::delegation::ProxyRequest;
-use penstock_protocol::token::{FetchDocument, Fetched, Verifier};
+use penstock_protocol::token::{DocumentFetch, FetchDocument, Verifier};
 use penstock_protocol::x509::ClientCertificates;
 use std::sync::LazyLock;
 
@@ -69,7 +69,7 @@ fn check_proxy(data: &[u8]) {
 struct Told(Vec<u8>);
 
 impl FetchDocument for Told {
-    fn fetch<'a>(&'a self, url: &'a str) -> Fetched<'a> {
+    fn fetch<'a>(&'a self, url: &'a str) -> DocumentFetch<'a> {
         let document = match url {
             JWKS => self.0.clone(),
             _ => format!(r#"{{"issuer":"{ISSUER}","jwks_uri":"{JWKS}"}}"#).into_bytes(),
@@ -82,7 +82,7 @@ impl FetchDocument for Told {
 struct Configured(Vec<u8>);
 
 impl FetchDocument for Configured {
-    fn fetch<'a>(&'a self, url: &'a str) -> Fetched<'a> {
+    fn fetch<'a>(&'a self, url: &'a str) -> DocumentFetch<'a> {
         assert!(url.starts_with("https://"), "{url}");
         Box::pin(std::future::ready(Ok(self.0.clone())))
     }

@@ -4,7 +4,7 @@ use super::Target;
 use penstock_protocol::gfal::wire::{
     FileState, LINE_BYTES_MAX, PIECE_BYTES_MAX, TEXT_CHARS_MAX, line, read_line, read_piece,
 };
-use penstock_protocol::gfal::{Answer, GfalError, Order, Report};
+use penstock_protocol::gfal::{GfalError, Order, OrderResult, Report};
 use std::io::Read;
 
 pub const REPORTS: Target = Target {
@@ -23,7 +23,7 @@ pub const REPORTS: Target = Target {
             },
             Report::Piece { length: 3 },
             Report::Failed(failed()),
-            Report::Done(Answer {
+            Report::Done(OrderResult {
                 bytes: Some(9),
                 checksum: Some("03da0195".to_owned()),
                 files: vec![
@@ -31,13 +31,13 @@ pub const REPORTS: Target = Target {
                     FileState::Pending,
                     FileState::Failed(failed()),
                 ],
-                ..Answer::default()
+                ..OrderResult::default()
             }),
         ];
         let mut seeds: Vec<Vec<u8>> = reports.iter().map(line).collect();
         let mut piece = line(&Report::Piece { length: 3 });
         piece.extend_from_slice(b"a\nb");
-        piece.extend(line(&Report::Done(Answer::default())));
+        piece.extend(line(&Report::Done(OrderResult::default())));
         seeds.push(piece);
         seeds.push(b"{\"report\":\"piece\",\"length\":18446744073709551615}\n".to_vec());
         seeds

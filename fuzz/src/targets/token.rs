@@ -9,7 +9,7 @@ use openssl::pkey::{PKey, Private};
 use penstock_model::{Capability, NamespacePath, Timestamp};
 use penstock_protocol::identity::Identity;
 use penstock_protocol::token::{
-    Claims, FetchDocument, Fetched, IssuerVos, LIFE_MAX, Signer, TrustedIssuer, Verifier,
+    Claims, DocumentFetch, FetchDocument, IssuerVos, LIFE_MAX, Signer, TrustedIssuer, Verifier,
 };
 use serde_json::Value;
 use std::sync::LazyLock;
@@ -101,7 +101,7 @@ fn encoded(bytes: &[u8]) -> String {
 struct Nowhere;
 
 impl FetchDocument for Nowhere {
-    fn fetch<'a>(&'a self, _: &'a str) -> Fetched<'a> {
+    fn fetch<'a>(&'a self, _: &'a str) -> DocumentFetch<'a> {
         Box::pin(std::future::ready(Err("nothing is there".to_owned())))
     }
 }

@@ -6,7 +6,7 @@ use crate::exit::CommandError;
 use crate::output::Output;
 use crate::site::config::Config;
 use crate::site::directory::SiteDirectory;
-use crate::site::serve::roles::{self, Trusted};
+use crate::site::serve::roles::{self, TrustedIssuers};
 use openssl::x509::X509;
 use penstock_clock::wall_clock;
 use penstock_decide::authorization::{AuthorizationReason, Operation, Verdict};
@@ -35,7 +35,7 @@ enum Who {
 }
 
 /// Who asks, as understood.
-struct Understood {
+struct CredentialFacts {
     believed: Option<Believed>,
     /// How it was proved.
     by: String,
@@ -45,7 +45,7 @@ struct Understood {
 
 /// The answer as `--json` has it.
 #[derive(Serialize)]
-struct Answer {
+struct AuthzReport {
     path: NamespacePath,
     #[serde(flatten)]
     who: Person,
@@ -107,7 +107,7 @@ pub async fn run(args: AuthzTestArgs, output: Output) -> Result<(), CommandError
     let allowed = judged
         .iter()
         .any(|judged| judged.verdict == Verdict::Allowed);
-    let answer = Answer {
+    let answer = AuthzReport {
         path: args.path,
         who: Person::of(understood),
         operations: judged,
@@ -134,7 +134,7 @@ impl Settings {
                 site.config_file().display()
             ))
         })?;
-        let trusted = Trusted::of(site, config)?;
+        let trusted = TrustedIssuers::of(site, config)?;
         Ok(Settings {
             access: roles::access_config(config, role, &trusted),
             issuer: roles::own_issuer(&trusted),
@@ -188,7 +188,7 @@ async fn understand(
     site: &SiteDirectory,
     config: &Config,
     settings: &Settings,
-) -> Result<Understood, CommandError> {
+) -> Result<CredentialFacts, CommandError> {
     if !args.fqans.is_empty() && !matches!(who, Who::Subject(_)) {
         return Err(CommandError::Usage(
             "--fqan goes with a subject; other credentials bring their own attributes".into(),
@@ -201,7 +201,7 @@ async fn understand(
     }
     let now = wall_clock();
     match who {
-        Who::Anonymous => Ok(Understood {
+        Who::Anonymous => Ok(CredentialFacts {
             believed: None,
             by: "nothing".into(),
             discounted: None,
@@ -246,7 +246,7 @@ async fn understand(
                 true => "a token",
                 false => "a macaroon",
             };
-            Ok(Understood {
+            Ok(CredentialFacts {
                 believed: Some(believed),
                 by: by.into(),
                 discounted: None,
@@ -277,9 +277,9 @@ fn supposed(fqans: &[String]) -> Attributes {
     })
 }
 
-fn certificate(certified: Certified, by: &str) -> Understood {
+fn certificate(certified: Certified, by: &str) -> CredentialFacts {
     let refusal = certified.attributes.refusal();
-    Understood {
+    CredentialFacts {
         discounted: refusal.map(|why| format!("its attributes of a VO do not count: {why}")),
         believed: Some(Believed::without_caveats(certified.identity())),
         by: by.to_owned(),
@@ -323,8 +323,8 @@ fn operations(args: &AuthzTestArgs) -> Result<Vec<(&'static str, Operation)>, Co
 }
 
 impl Person {
-    fn of(understood: Understood) -> Person {
-        let Understood {
+    fn of(understood: CredentialFacts) -> Person {
+        let CredentialFacts {
             believed,
             by,
             discounted,
@@ -360,7 +360,7 @@ impl Person {
     }
 }
 
-fn text(answer: &Answer) -> String {
+fn text(answer: &AuthzReport) -> String {
     let who = &answer.who;
     let mut out = String::new();
     let mut say = |key: &str, value: &str| {

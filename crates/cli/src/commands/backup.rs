@@ -26,18 +26,18 @@ const NAMESPACE_SUFFIX: &str = ".namespace";
 
 /// The backups of one site: a value for each, that of the transfer service first, or one value with the namespace's inside.
 #[derive(Debug, Serialize)]
-struct ToldAll {
+struct SiteBackupReport {
     #[serde(flatten)]
     first: BackupReport,
     #[serde(skip_serializing_if = "Option::is_none")]
     namespace_backup: Option<BackupReport>,
 }
 
-impl ToldAll {
-    fn of(mut all: Vec<BackupReport>) -> Option<ToldAll> {
+impl SiteBackupReport {
+    fn of(mut all: Vec<BackupReport>) -> Option<SiteBackupReport> {
         let namespace_backup = (all.len() > 1).then(|| all.pop()).flatten();
         let first = all.pop()?;
-        Some(ToldAll {
+        Some(SiteBackupReport {
             first,
             namespace_backup,
         })
@@ -64,7 +64,7 @@ pub fn run(
         for file in with_namespace(file, args.only) {
             all.push(BackupReport::of(&file, verify(&file).map_err(local)?));
         }
-        if let Some(all) = ToldAll::of(all) {
+        if let Some(all) = SiteBackupReport::of(all) {
             output.show(&all, || all.text("whole:"));
         }
         return Ok(());
@@ -90,7 +90,7 @@ pub fn run(
         };
         all.push(BackupReport::of(&to, back_up(&of, &to).map_err(local)?));
     }
-    let Some(all) = ToldAll::of(all) else {
+    let Some(all) = SiteBackupReport::of(all) else {
         return Ok(());
     };
     output.show(&all, || {
@@ -195,7 +195,7 @@ pub fn put_back(
         all.push(told);
         advice += &more;
     }
-    if let Some(all) = ToldAll::of(all) {
+    if let Some(all) = SiteBackupReport::of(all) {
         output.show(&all, || all.text("restored from") + &advice);
     }
     Ok(())

@@ -10,7 +10,7 @@ use crate::environment::Environment;
 use crate::exit::{CommandError, VERIFICATION_FAILED};
 use crate::output::Output;
 use penstock_field_tools::bulk_copy::{
-    Arrived, Download, Existing, How, Options, Source, Upload, download_all, upload_all,
+    Download, ExistingCopy, FileOutcome, How, Options, Source, Upload, download_all, upload_all,
 };
 use penstock_field_tools::local_tree;
 use penstock_field_tools::progress::Progress;
@@ -26,26 +26,26 @@ use url::Url;
 
 /// One end of a copy.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Place {
+enum CopyEnd {
     Local(PathBuf),
     Remote(Url),
 }
 
-impl Place {
-    fn parse(text: &str) -> Result<Place, CommandError> {
+impl CopyEnd {
+    fn parse(text: &str) -> Result<CopyEnd, CommandError> {
         if let Some(rest) = text.strip_prefix("file:") {
             // RFC 8089: file:/path, file:///path or file://localhost/path; and, as people type it, file:path.
             let path = rest
                 .strip_prefix("//localhost")
                 .or(rest.strip_prefix("//"))
                 .unwrap_or(rest);
-            return Ok(Place::Local(path.into()));
+            return Ok(CopyEnd::Local(path.into()));
         }
         match text.contains("://") {
             true => parse_url(text)
-                .map(Place::Remote)
+                .map(CopyEnd::Remote)
                 .map_err(|why| CommandError::Usage(format!("'{text}': {why}"))),
-            false => Ok(Place::Local(text.into())),
+            false => Ok(CopyEnd::Local(text.into())),
         }
     }
 }
@@ -64,21 +64,21 @@ pub async fn run(
 ) -> Result<(), CommandError> {
     let started = Instant::now();
     let (source, destination) = (
-        Place::parse(&args.source)?,
-        Place::parse(&args.destination)?,
+        CopyEnd::parse(&args.source)?,
+        CopyEnd::parse(&args.destination)?,
     );
     let copying = async {
         match (source, destination) {
-            (Place::Local(from), Place::Remote(to)) => {
+            (CopyEnd::Local(from), CopyEnd::Remote(to)) => {
                 up(&from, &to, &args, environment, output).await
             }
-            (Place::Remote(from), Place::Local(to)) => {
+            (CopyEnd::Remote(from), CopyEnd::Local(to)) => {
                 down(&from, &to, &args, environment, output).await
             }
-            (Place::Remote(from), Place::Remote(to)) => {
+            (CopyEnd::Remote(from), CopyEnd::Remote(to)) => {
                 between::run(&from, &to, &args, environment, output).await
             }
-            (Place::Local(_), Place::Local(_)) => Err(CommandError::Usage(
+            (CopyEnd::Local(_), CopyEnd::Local(_)) => Err(CommandError::Usage(
                 "both places are local; use cp".to_owned(),
             )),
         }
@@ -97,9 +97,9 @@ fn options(args: &CopyArgs) -> Options {
     Options {
         parallel: usize::from(args.parallel),
         existing: if args.overwrite {
-            Existing::Replace
+            ExistingCopy::Replace
         } else {
-            Existing::Keep
+            ExistingCopy::Keep
         },
         algorithm: args.checksum,
     }
@@ -270,8 +270,8 @@ async fn down(
     Ok(named(names, outcomes))
 }
 
-fn named(names: Vec<String>, outcomes: Vec<Result<Arrived, RemoteError>>) -> Vec<CopiedFile> {
-    let file = |(name, outcome): (String, Result<Arrived, RemoteError>)| CopiedFile {
+fn named(names: Vec<String>, outcomes: Vec<Result<FileOutcome, RemoteError>>) -> Vec<CopiedFile> {
+    let file = |(name, outcome): (String, Result<FileOutcome, RemoteError>)| CopiedFile {
         name,
         outcome: outcome
             .map(|arrived| (arrived.how, arrived.size))
@@ -368,21 +368,21 @@ mod tests {
 
     #[test]
     fn places_are_told_apart() {
-        let local = |path: &str| Place::Local(path.into());
+        let local = |path: &str| CopyEnd::Local(path.into());
         for (text, place) in [
             ("a/b", local("a/b")),
             ("file:///a/b", local("/a/b")),
             ("file:a", local("a")),
         ] {
-            assert_eq!(Place::parse(text).expect(text), place);
+            assert_eq!(CopyEnd::parse(text).expect(text), place);
         }
         let url = Url::parse("https://se:8443/f").expect("valid");
         assert_eq!(
-            Place::parse("davs://se:8443/f").expect("valid"),
-            Place::Remote(url)
+            CopyEnd::parse("davs://se:8443/f").expect("valid"),
+            CopyEnd::Remote(url)
         );
         for bad in ["ftp://se/f", "https://u:p@se/f"] {
-            assert!(Place::parse(bad).is_err(), "{bad}");
+            assert!(CopyEnd::parse(bad).is_err(), "{bad}");
         }
     }
 }

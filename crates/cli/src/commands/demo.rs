@@ -17,13 +17,13 @@ use crate::site::issuer::{Grant, SiteIssuer};
 use data::DemoData;
 use parking_lot::Mutex;
 use penstock_clock::wall_clock;
-use penstock_field_tools::bulk_copy::{Arrived, Existing, Options, upload_all};
+use penstock_field_tools::bulk_copy::{ExistingCopy, FileOutcome, Options, upload_all};
 use penstock_field_tools::job_list::Entry;
 use penstock_field_tools::progress::Progress;
 use penstock_field_tools::remote::{Remote, below};
 use penstock_field_tools::remote_error::RemoteError;
 use penstock_field_tools::transfer_api::{JobTokens, SubmitOptions, Totals, TransferService};
-use penstock_field_tools::verify::{Expected, Verification, verify_all};
+use penstock_field_tools::verify::{ExpectedCopy, Verification, verify_all};
 use penstock_journal::JournalReader;
 use penstock_model::{Bytes, ChecksumAlgorithm, FileUrl, Rate, Timestamp, TransferId};
 use penstock_observe::BandwidthReport;
@@ -146,7 +146,7 @@ async fn load(
     data: &DemoData,
     to: &Url,
     output: Output,
-) -> Result<Vec<Arrived>, CommandError> {
+) -> Result<Vec<FileOutcome>, CommandError> {
     output.say(format_args!(
         "Loading {} files, {}, into north",
         data.files.len(),
@@ -159,7 +159,7 @@ async fn load(
     }
     let options = Options {
         parallel: PARALLEL,
-        existing: Existing::Replace,
+        existing: ExistingCopy::Replace,
         algorithm: ChecksumAlgorithm::Adler32,
     };
     let progress = Arc::new(Progress::new());
@@ -182,7 +182,7 @@ async fn load(
 
 fn pairs(
     data: &DemoData,
-    loaded: &[Arrived],
+    loaded: &[FileOutcome],
     from: &Url,
     to: &Url,
 ) -> Result<Vec<Entry>, CommandError> {
@@ -190,7 +190,7 @@ fn pairs(
         FileUrl::parse(below(base, names)?.as_str())
             .map_err(|why| CommandError::Usage(why.to_string()))
     };
-    let entry = |(file, arrived): (&data::DemoFile, &Arrived)| {
+    let entry = |(file, arrived): (&data::DemoFile, &FileOutcome)| {
         Ok(Entry {
             source: url(from, &file.names)?,
             destination: url(to, &file.names)?,
@@ -283,13 +283,13 @@ fn moving(totals: Totals, files: u64, total: Bytes) -> String {
 async fn verify(
     remote: &Remote,
     data: &DemoData,
-    loaded: Vec<Arrived>,
+    loaded: Vec<FileOutcome>,
     to: &Url,
     output: Output,
 ) -> Result<Verification, CommandError> {
     output.say("Verifying every checksum end to end");
-    let expect = |(file, arrived): (&data::DemoFile, Arrived)| {
-        Ok(Expected {
+    let expect = |(file, arrived): (&data::DemoFile, FileOutcome)| {
+        Ok(ExpectedCopy {
             copy: below(to, &file.names)?,
             size: arrived.size,
             checksum: arrived.checksum,

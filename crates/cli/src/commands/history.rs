@@ -35,9 +35,9 @@ struct HistoryReport {
     job_ended_oldest: Option<i64>,
     sample_oldest: Option<i64>,
     kept: RetentionReport,
-    removed: Removed,
+    removed: RemovedHistory,
     sinks: Vec<Sink>,
-    held: Option<HeldBy>,
+    held: Option<SinkHold>,
 }
 
 /// Spans as in the configuration; `ever` where nothing goes.
@@ -49,7 +49,7 @@ struct RetentionReport {
 }
 
 #[derive(Debug, Serialize)]
-struct Removed {
+struct RemovedHistory {
     jobs: u64,
     transfers: u64,
     entries: u64,
@@ -66,7 +66,7 @@ struct Sink {
 }
 
 #[derive(Debug, Serialize)]
-struct HeldBy {
+struct SinkHold {
     sinks: Vec<String>,
     since_seconds: u64,
     goes_in_seconds: u64,
@@ -96,9 +96,9 @@ pub fn run(
     Ok(())
 }
 
-type Found = (HistoryFacts, Vec<Follows>);
+type RecordedHistory = (HistoryFacts, Vec<Follows>);
 
-fn in_files(site: &SiteDirectory, transfer: &Transfer) -> Result<Found, CommandError> {
+fn in_files(site: &SiteDirectory, transfer: &Transfer) -> Result<RecordedHistory, CommandError> {
     let DatabasePlace::File(file) = &transfer.database else {
         unreachable!("an address gives a database")
     };
@@ -119,7 +119,7 @@ fn in_files(site: &SiteDirectory, transfer: &Transfer) -> Result<Found, CommandE
     Ok((facts, followers(transfer, taken)))
 }
 
-fn in_postgres(database: &Database, transfer: &Transfer) -> Result<Found, CommandError> {
+fn in_postgres(database: &Database, transfer: &Transfer) -> Result<RecordedHistory, CommandError> {
     let local = |why: &dyn std::fmt::Display| CommandError::Local(why.to_string());
     let facts = PostgresReader::open(database, 1).and_then(|reader| reader.history());
     let positions = SinkPositions::open(database).map_err(|why| local(&why))?;
@@ -169,7 +169,7 @@ fn tell(
             samples: kept(retention.samples),
             audit: kept(retention.audit),
         },
-        removed: Removed {
+        removed: RemovedHistory {
             jobs: pruned.jobs,
             transfers: pruned.transfers,
             entries: pruned.entries,
@@ -183,7 +183,7 @@ fn tell(
                 taken: one.taken,
             })
             .collect(),
-        held: held.map(|held| HeldBy {
+        held: held.map(|held| SinkHold {
             sinks: held.by,
             since_seconds: held.since.as_secs(),
             goes_in_seconds: held.left.as_secs(),

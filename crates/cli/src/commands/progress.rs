@@ -2,7 +2,7 @@
 
 use crate::output::Output;
 use indicatif::{ProgressBar, ProgressStyle};
-use penstock_field_tools::progress::{Progress, Reading};
+use penstock_field_tools::progress::{Progress, ProgressReading};
 use penstock_model::{Bytes, Rate};
 use std::cell::RefCell;
 use std::future::Future;
@@ -143,7 +143,7 @@ impl Display {
     }
 }
 
-fn sentence(reading: Reading, elapsed: Duration) -> String {
+fn sentence(reading: ProgressReading, elapsed: Duration) -> String {
     let rate = Rate::over(reading.bytes_moved, elapsed).unwrap_or_default();
     let left = reading.bytes_total.0.saturating_sub(reading.bytes_moved.0);
     let remaining = match rate.0 {
@@ -162,7 +162,7 @@ mod tests {
 
     #[test]
     fn the_sentence_says_how_much_how_fast_and_how_long() {
-        let reading = Reading {
+        let reading = ProgressReading {
             files_total: 10,
             files_ended: 3,
             bytes_total: Bytes(10_000_000),

@@ -21,24 +21,24 @@ struct RebuildSummary {
     trash: u64,
     /// Files and directories below `/lost+found`, and the first of them with the reason.
     lost: u64,
-    lost_named: Vec<ToldLost>,
+    lost_named: Vec<LostFileReport>,
     wrong_size: Vec<String>,
-    unreadable: Vec<ToldLost>,
+    unreadable: Vec<LostFileReport>,
     quarantined: u64,
-    logs: Vec<ToldLog>,
+    logs: Vec<LogReport>,
     seconds: f64,
     #[serde(skip_serializing_if = "Option::is_none")]
     set_aside: Option<String>,
 }
 
 #[derive(Debug, Serialize)]
-struct ToldLost {
+struct LostFileReport {
     path: String,
     why: String,
 }
 
 #[derive(Debug, Serialize)]
-struct ToldLog {
+struct LogReport {
     pool: String,
     /// The last change that it tells.
     sequence: u64,
@@ -60,7 +60,7 @@ impl RebuildSummary {
             taken,
         } = report;
         let logs = logs.into_iter().map(|(pool, found)| match found {
-            Err(why) => ToldLog {
+            Err(why) => LogReport {
                 pool: pool.to_string(),
                 sequence: 0,
                 problem: Some(why),
@@ -83,7 +83,7 @@ impl RebuildSummary {
                     let behind = sequence - found.sequence;
                     problems.push(format!("it is {behind} changes behind"));
                 }
-                ToldLog {
+                LogReport {
                     pool: pool.to_string(),
                     sequence: found.sequence,
                     problem: (!problems.is_empty()).then(|| problems.join(", ")),
@@ -101,7 +101,7 @@ impl RebuildSummary {
             lost_named: rebuilt
                 .lost_named
                 .into_iter()
-                .map(|(path, why)| ToldLost {
+                .map(|(path, why)| LostFileReport {
                     path: path.to_string(),
                     why,
                 })
@@ -109,7 +109,7 @@ impl RebuildSummary {
             wrong_size: rebuilt.wrong_size.iter().map(ToString::to_string).collect(),
             unreadable: unreadable
                 .into_iter()
-                .map(|(path, why)| ToldLost {
+                .map(|(path, why)| LostFileReport {
                     path: path.display().to_string(),
                     why,
                 })

@@ -17,7 +17,7 @@ use url::Url;
 const TOLERATED: Duration = Duration::from_secs(60);
 
 #[derive(Serialize)]
-struct Shared {
+struct ShareReport {
     link: String,
     activities: &'static str,
     expires_at: String,
@@ -52,7 +52,7 @@ pub async fn run(
             "penstock: the site or your token allows {minutes} min only (storage.macaroon_validity_max)"
         );
     }
-    let shared = Shared {
+    let shared = ShareReport {
         link: link(&args.url, &macaroon),
         activities,
         expires_at: (wall_clock() + lasting).to_fts(),

@@ -25,7 +25,7 @@ const PAGE: usize = 1000;
 const SUBJECT_CHARS_MAX: usize = 64;
 
 #[derive(Debug, Serialize)]
-struct ToldList {
+struct TrashListReport {
     /// How long the storage element keeps removed files.
     kept_seconds: u64,
     /// The token issuer of its own site.
@@ -121,8 +121,8 @@ async fn all(
     trash: &TrashApi,
     within: Option<&NamespacePath>,
     limit: usize,
-) -> Result<ToldList, CommandError> {
-    let mut found = ToldList {
+) -> Result<TrashListReport, CommandError> {
+    let mut found = TrashListReport {
         kept_seconds: 0,
         issuer: None,
         files: Vec::new(),
@@ -152,7 +152,7 @@ async fn list(
     Ok(())
 }
 
-fn list_text(found: &ToldList) -> String {
+fn list_text(found: &TrashListReport) -> String {
     let columns = |id: &str, removed: &str, size: &str, by: &str, path: &str| {
         format!("{id:>8}  {removed:<20}  {size:>9}  {by:<12}  {path}\n")
     };
@@ -267,8 +267,8 @@ mod tests {
         }
     }
 
-    fn told_list(files: Vec<TrashedInfo>) -> ToldList {
-        ToldList {
+    fn told_list(files: Vec<TrashedInfo>) -> TrashListReport {
+        TrashListReport {
             kept_seconds: 86_400,
             issuer: Some("https://issuer".to_owned()),
             files,

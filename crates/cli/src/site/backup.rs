@@ -27,7 +27,7 @@ pub struct BackupReport {
     /// When it was begun, in milliseconds since 1970.
     at: i64,
     #[serde(flatten)]
-    content: ToldContent,
+    content: ContentReport,
     files: Vec<String>,
     size_bytes: u64,
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -36,7 +36,7 @@ pub struct BackupReport {
 
 #[derive(Debug, Serialize)]
 #[serde(untagged)]
-enum ToldContent {
+enum ContentReport {
     Record {
         /// The last entry of the ledger in it.
         sequence: u64,
@@ -56,14 +56,14 @@ enum ToldContent {
 impl BackupReport {
     pub fn of(file: &Path, facts: BackupFacts) -> BackupReport {
         let content = match facts.content {
-            BackupContent::Record(record) => ToldContent::Record {
+            BackupContent::Record(record) => ContentReport::Record {
                 sequence: record.sequence,
                 jobs: record.jobs,
                 jobs_open: record.jobs_open,
                 transfers: record.transfers,
                 delegations: record.delegations,
             },
-            BackupContent::Namespace(held) => ToldContent::Namespace {
+            BackupContent::Namespace(held) => ContentReport::Namespace {
                 namespace: held.namespace.to_string(),
                 directories: held.directories,
                 stored_files: held.files,
@@ -84,7 +84,7 @@ impl BackupReport {
         let (file, size) = (&self.file, Bytes(self.size_bytes));
         let (at, files) = (Timestamp(self.at).to_fts(), self.files.join(", "));
         let mut text = match &self.content {
-            ToldContent::Record {
+            ContentReport::Record {
                 sequence,
                 jobs,
                 jobs_open,
@@ -94,7 +94,7 @@ impl BackupReport {
                 "{what} {file}: {size} of {at}, up to entry {sequence}\n  {jobs} jobs ({jobs_open} open) with \
                  {transfers} files, {delegations} delegated credentials, {files}\n"
             ),
-            ToldContent::Namespace {
+            ContentReport::Namespace {
                 namespace,
                 directories,
                 stored_files,

@@ -87,7 +87,7 @@ impl Findings {
 
 /// What is found of gfal2.
 #[derive(Serialize)]
-struct GfalFound {
+struct GfalReport {
     /// Its plug-ins.
     plugins: Vec<String>,
     /// Why there are none.
@@ -96,7 +96,7 @@ struct GfalFound {
 
 /// What is found of the transfer service's database.
 #[derive(Serialize)]
-struct DatabaseFound {
+struct DatabaseReport {
     /// The version of PostgreSQL.
     server: String,
     /// The schema of its tables; absent before the first start.
@@ -109,10 +109,10 @@ struct CheckReport<'a> {
     /// What ends, and when.
     expiry: &'a [Expiry],
     /// What gfal2 can reach from here. Absent without a transfer service.
-    gfal: Option<&'a GfalFound>,
+    gfal: Option<&'a GfalReport>,
     /// The database of the transfer service's record. Absent when that is a file.
     #[serde(skip_serializing_if = "Option::is_none")]
-    database: Option<&'a DatabaseFound>,
+    database: Option<&'a DatabaseReport>,
     findings: &'a [Finding],
 }
 
@@ -187,7 +187,7 @@ pub async fn run(
     }
 }
 
-fn database_line(found: &DatabaseFound) -> String {
+fn database_line(found: &DatabaseReport) -> String {
     match found.schema {
         Some(schema) => format!("database: PostgreSQL {}, schema {schema}\n", found.server),
         None => format!(
@@ -203,7 +203,7 @@ async fn find_database(
     config: &Config,
     environment: &Environment,
     findings: &mut Findings,
-) -> Option<DatabaseFound> {
+) -> Option<DatabaseReport> {
     let role = config.transfer.as_ref()?;
     let database = match store::database(site, role, environment.database_passwords.as_deref()) {
         Ok(database) => database?,
@@ -226,7 +226,7 @@ async fn find_database(
                 .for_each(|text| findings.error(name(text)));
             let warnings = found.warnings.into_iter();
             warnings.for_each(|text| findings.warning(name(text)));
-            Some(DatabaseFound {
+            Some(DatabaseReport {
                 server: found.server,
                 schema: found.schema,
             })
@@ -238,7 +238,7 @@ async fn find_database(
     }
 }
 
-fn gfal_line(found: &GfalFound) -> String {
+fn gfal_line(found: &GfalReport) -> String {
     match &found.why_not {
         None => format!("gfal2 plug-ins: {}\n", found.plugins.join(", ")),
         Some(why) => format!(
@@ -252,7 +252,7 @@ async fn find_gfal(
     site: &SiteDirectory,
     config: &Config,
     findings: &mut Findings,
-) -> Option<GfalFound> {
+) -> Option<GfalReport> {
     let role = config.transfer.as_ref()?;
     let found = match roles::gfal_config(site, config, role) {
         Ok(gfal) => gfal_plugins(gfal).await,
@@ -274,7 +274,7 @@ async fn find_gfal(
         Ok(plugins) => (plugins, None),
         Err(why) => (Vec::new(), Some(why)),
     };
-    Some(GfalFound { plugins, why_not })
+    Some(GfalReport { plugins, why_not })
 }
 
 /// What is at stake, and whether this machine could do better.

@@ -28,7 +28,7 @@ use uuid::Uuid;
 
 /// What was made.
 #[derive(Debug, Serialize)]
-pub struct Made {
+pub struct InitReport {
     /// The directory.
     pub dir: String,
     /// The site's name.
@@ -55,7 +55,7 @@ pub fn run(args: &InitArgs, output: Output) -> Result<(), CommandError> {
 }
 
 /// Makes a site, or nothing.
-pub fn create(args: &InitArgs) -> Result<Made, CommandError> {
+pub fn create(args: &InitArgs) -> Result<InitReport, CommandError> {
     let site = SiteDirectory::at(&args.dir)?;
     let new = decide(args, &site)?;
     let peers = args
@@ -85,7 +85,7 @@ pub fn create(args: &InitArgs) -> Result<Made, CommandError> {
         return Err(why);
     }
     let config = site.config()?;
-    Ok(Made {
+    Ok(InitReport {
         dir: site.root().display().to_string(),
         door: config.door_url().unwrap_or_default(),
         service: config.service_url().unwrap_or_default(),
@@ -439,7 +439,7 @@ fn meet(site: &SiteDirectory, peers: &[Peer]) -> Result<(), CommandError> {
     Ok(())
 }
 
-fn next_steps(made: &Made, args: &InitArgs) -> String {
+fn next_steps(made: &InitReport, args: &InitArgs) -> String {
     let dir = args.dir.display();
     let mut text = format!(
         "Made the site '{}' in {}\n\nNext:\n  penstock serve --dir {dir}\n\

@@ -23,8 +23,8 @@ use crate::site::config::{Config, Transfer};
 use crate::site::directory::SiteDirectory;
 use crate::site::expiry;
 use crate::site::store;
-use files::{LOOK_EVERY, Watched};
-use issuer::Published;
+use files::{LOOK_EVERY, WatchedFiles};
+use issuer::PublishedKeys;
 use monitor::SiteMonitor;
 use penstock_clock::wall_clock;
 use penstock_decide::history::Retention;
@@ -41,7 +41,7 @@ use penstock_transfer_service::Banned;
 use penstock_transfer_service::api::{self, Administrators};
 use penstock_transfer_service::messages::{self, MessagesConfig, Positions};
 use penstock_transfer_service::{Service, ServiceConfig, Store, TokenClients};
-use roles::Trusted;
+use roles::TrustedIssuers;
 use rustix::fs::Mode;
 use rustix::process::{
     DumpableBehavior, Resource, Rlimit, getrlimit, set_dumpable_behavior, setrlimit, umask,
@@ -84,7 +84,7 @@ pub async fn run(
     let mut signals = Signals::listen()?;
     let (stop, stopping) = watch::channel(false);
     let mut running = tokio::select! {
-        started = Running::start(&site, &config, process, &stopping) => started?,
+        started = RunningRoles::start(&site, &config, process, &stopping) => started?,
         // Such as while a node waits for its service's leader.
         () = signals.stop() => return Ok(()),
     };
@@ -184,8 +184,8 @@ pub struct Process {
 }
 
 /// The roles that run, and what can be reloaded of them.
-struct Running {
-    tasks: JoinSet<Ended>,
+struct RunningRoles {
+    tasks: JoinSet<RoleEnd>,
     doors: Vec<(&'static str, String)>,
     server_tls: ServerTls,
     clients: ClientCertificates,
@@ -197,13 +197,13 @@ struct Running {
     token_clients: TokenClients,
     /// Where agents and the service's look at issuers' keys may lead.
     reach: Reach,
-    published: Published,
+    published: PublishedKeys,
     monitor: Arc<SiteMonitor>,
     /// `None`: the host is not sampled.
     sampler: Option<Sampler>,
     /// What is in effect: as the process started, or as of the last reload.
     config: Config,
-    watched: Watched,
+    watched: WatchedFiles,
     process: Process,
 }
 
@@ -216,13 +216,13 @@ struct RunningTransfer {
     retention: watch::Sender<Retention>,
 }
 
-impl Running {
+impl RunningRoles {
     async fn start(
         site: &SiteDirectory,
         config: &Config,
         process: Process,
         stopping: &watch::Receiver<bool>,
-    ) -> Result<Running, CommandError> {
+    ) -> Result<RunningRoles, CommandError> {
         let usage = |why: &dyn std::fmt::Display| CommandError::Usage(why.to_string());
         process
             .connections
@@ -236,8 +236,8 @@ impl Running {
         )
         .map_err(|why| usage(&why))?;
         let client_tls = ClientTls::from_ca_directory(&certificates).map_err(|why| usage(&why))?;
-        let trusted = Trusted::of(site, config)?;
-        let mut running = Running {
+        let trusted = TrustedIssuers::of(site, config)?;
+        let mut running = RunningRoles {
             tasks: JoinSet::new(),
             doors: Vec::new(),
             server_tls,
@@ -249,7 +249,7 @@ impl Running {
             administrators: Administrators::default(),
             token_clients: TokenClients::default(),
             reach: Reach::default(),
-            published: Published::default(),
+            published: PublishedKeys::default(),
             monitor: Arc::new(SiteMonitor::new(
                 config,
                 process.connections.clone(),
@@ -257,7 +257,7 @@ impl Running {
             )),
             sampler: host::start(site, config),
             config: config.clone(),
-            watched: Watched::of(site, config),
+            watched: WatchedFiles::of(site, config),
             process,
         };
         if let Some(sampler) = &running.sampler {
@@ -278,7 +278,7 @@ impl Running {
         &mut self,
         site: &SiteDirectory,
         config: &Config,
-        trusted: &Trusted,
+        trusted: &TrustedIssuers,
         stopping: &watch::Receiver<bool>,
     ) -> Result<(), CommandError> {
         let Some(role) = &config.storage else {
@@ -351,7 +351,7 @@ impl Running {
         &mut self,
         site: &SiteDirectory,
         config: &Config,
-        trusted: &Trusted,
+        trusted: &TrustedIssuers,
         stopping: &watch::Receiver<bool>,
     ) -> Result<(), CommandError> {
         let Some(role) = &config.transfer else {
@@ -580,7 +580,7 @@ impl Running {
         let changed = self.watched.has_changed();
         let config = self.config.clone();
         // Before the files are read: what changes meanwhile is seen next time.
-        self.watched = Watched::of(site, &config);
+        self.watched = WatchedFiles::of(site, &config);
         self.look_at_endings(site, &config).await;
         match self.take_over(site, &config).await {
             Ok(()) if changed => tracing::info!("took over changed keys or certificates"),
@@ -603,7 +603,7 @@ impl Running {
 
     async fn take_over(&self, site: &SiteDirectory, config: &Config) -> Result<(), CommandError> {
         let usage = |why: &dyn std::fmt::Display| CommandError::Usage(why.to_string());
-        let trusted = Trusted::of(site, config)?;
+        let trusted = TrustedIssuers::of(site, config)?;
         self.server_tls.reload().map_err(|why| usage(&why))?;
         self.client_tls.reload().map_err(|why| usage(&why))?;
         self.published.replace(&trusted);
@@ -668,9 +668,9 @@ impl Running {
 }
 
 /// The role that has ended, or why it did not end well.
-type Ended = Result<&'static str, String>;
+type RoleEnd = Result<&'static str, String>;
 
-fn end_of(name: &'static str, ended: std::io::Result<()>) -> Ended {
+fn end_of(name: &'static str, ended: std::io::Result<()>) -> RoleEnd {
     if let Err(why) = ended {
         tracing::error!(%why, name, "a role ended with an error");
     }

@@ -32,11 +32,11 @@ pub struct Blocks {
 
 /// A block, and what is needed to make the one after it.
 struct MadeBlock {
-    state: State,
+    state: ReadState,
     block: Vec<u8>,
 }
 
-struct State {
+struct ReadState {
     source: OpenSource,
     hasher: Hasher,
     remaining: u64,
@@ -50,7 +50,7 @@ impl Blocks {
                 Source::File(path) => OpenSource::File(File::open(path)?),
                 Source::Generated(plan) => OpenSource::Generated(Content::of(&plan)),
             };
-            let state = State {
+            let state = ReadState {
                 source,
                 hasher: Hasher::new(&[algorithm]),
                 remaining: length,
@@ -101,7 +101,7 @@ pub enum Next {
     End(Checksum),
 }
 
-impl State {
+impl ReadState {
     fn make(mut self, mut block: Vec<u8>) -> io::Result<MadeBlock> {
         block.resize(BLOCK_BYTES, 0);
         let wanted = self.remaining.min(BLOCK_BYTES as u64) as usize;

@@ -1,7 +1,7 @@
 //! One file down: into a temporary file beside its place, compared, then renamed into place.
 
 use super::blocks::{BLOCK_BYTES, Source, checksum_of};
-use super::{Arrived, How, Options, keep_or_copy, with_retries};
+use super::{FileOutcome, How, Options, keep_or_copy, with_retries};
 use crate::progress::Progress;
 use crate::remote::Remote;
 use crate::remote_error::RemoteError;
@@ -32,7 +32,7 @@ pub(super) async fn run(
     file: &Download,
     options: Options,
     progress: &Progress,
-) -> Result<Arrived, RemoteError> {
+) -> Result<FileOutcome, RemoteError> {
     let find = find_existing(remote, file, options);
     let copy = || fetch(remote, file, options, progress);
     keep_or_copy(options.existing, progress, find, copy).await
@@ -43,7 +43,7 @@ async fn find_existing(
     remote: &Remote,
     file: &Download,
     options: Options,
-) -> Result<Option<Arrived>, RemoteError> {
+) -> Result<Option<FileOutcome>, RemoteError> {
     let Ok(here) = std::fs::metadata(&file.destination) else {
         return Ok(None);
     };
@@ -62,7 +62,7 @@ async fn find_existing(
     .await
     .map_err(at(&file.destination))?;
     match seen.checksums.contains(&checksum) {
-        true => Ok(Some(Arrived {
+        true => Ok(Some(FileOutcome {
             size,
             checksum,
             how: How::Skipped,
@@ -76,7 +76,7 @@ async fn fetch(
     file: &Download,
     options: Options,
     progress: &Progress,
-) -> Result<Arrived, RemoteError> {
+) -> Result<FileOutcome, RemoteError> {
     let mut got = 0;
     let outcome = receive(remote, file, options, |bytes| {
         got += bytes;
@@ -94,14 +94,14 @@ async fn receive(
     file: &Download,
     options: Options,
     moved: impl FnMut(u64),
-) -> Result<Arrived, RemoteError> {
+) -> Result<FileOutcome, RemoteError> {
     let answer = remote.get(&file.source, options.algorithm).await?;
     let told = digest::parse(&answer.headers)
         .map_err(|why| RemoteError::nonsense(&file.source, why.to_string()))?
         .into_iter()
         .find(|told| told.algorithm() == options.algorithm);
     let name = file.destination.display().to_string();
-    let part = Part::create(&file.destination).map_err(at(&file.destination))?;
+    let part = PartialFile::create(&file.destination).map_err(at(&file.destination))?;
     let (size, checksum) = write_body(
         answer,
         part.file.try_clone().map_err(at(&part.path))?,
@@ -120,7 +120,7 @@ async fn receive(
     }
     part.put_in_place(&file.destination)
         .map_err(at(&file.destination))?;
-    Ok(Arrived {
+    Ok(FileOutcome {
         size,
         checksum,
         how: How::Copied,
@@ -128,16 +128,16 @@ async fn receive(
 }
 
 /// Trouble on either side of a copy.
-enum Broken {
+enum CopyError {
     There(RemoteError),
     Here(io::Error),
 }
 
-impl Broken {
+impl CopyError {
     fn into_error(self, path: &Path) -> RemoteError {
         match self {
-            Broken::There(why) => why,
-            Broken::Here(why) => at(path)(why),
+            CopyError::There(why) => why,
+            CopyError::Here(why) => at(path)(why),
         }
     }
 }
@@ -148,7 +148,7 @@ async fn write_body(
     mut file: File,
     options: Options,
     mut moved: impl FnMut(u64),
-) -> Result<(Bytes, Checksum), Broken> {
+) -> Result<(Bytes, Checksum), CopyError> {
     let mut hasher = Hasher::new(&[options.algorithm]);
     let (mut block, mut spare) = (vec![0; BLOCK_BYTES], vec![0; BLOCK_BYTES]);
     let mut size = 0;
@@ -162,8 +162,8 @@ async fn write_body(
         let next = fill(&mut answer, &mut spare).await;
         let written = writing
             .await
-            .map_err(|why| Broken::Here(io::Error::other(why)))?;
-        written.0.map_err(Broken::Here)?;
+            .map_err(|why| CopyError::Here(io::Error::other(why)))?;
+        written.0.map_err(CopyError::Here)?;
         (file, hasher) = (written.1, written.2);
         moved(length as u64);
         size += length as u64;
@@ -175,13 +175,13 @@ async fn write_body(
 }
 
 /// Reads until the block is full or the body ends.
-async fn fill(answer: &mut Incoming, block: &mut [u8]) -> Result<usize, Broken> {
+async fn fill(answer: &mut Incoming, block: &mut [u8]) -> Result<usize, CopyError> {
     let mut length = 0;
     while length < block.len() {
         match answer.read(&mut block[length..]).await {
             Ok(0) => break,
             Ok(count) => length += count,
-            Err(why) => return Err(Broken::There(why.into())),
+            Err(why) => return Err(CopyError::There(why.into())),
         }
     }
     Ok(length)
@@ -190,20 +190,20 @@ async fn fill(answer: &mut Incoming, block: &mut [u8]) -> Result<usize, Broken> 
 static NEXT_PART: AtomicU64 = AtomicU64::new(0);
 
 /// A file that is being written, removed unless it is put in place.
-struct Part {
+struct PartialFile {
     file: File,
     path: PathBuf,
 }
 
-impl Part {
-    fn create(destination: &Path) -> io::Result<Part> {
+impl PartialFile {
+    fn create(destination: &Path) -> io::Result<PartialFile> {
         let directory = destination.parent().unwrap_or(Path::new("."));
         std::fs::create_dir_all(directory)?;
         // The name of the destination may be as long as names can be, so it cannot be part of this one.
         let number = NEXT_PART.fetch_add(1, Ordering::Relaxed);
         let path = directory.join(format!(".penstock-{}-{number}.part", std::process::id()));
         let file = File::create(&path)?;
-        Ok(Part { file, path })
+        Ok(PartialFile { file, path })
     }
 
     /// Durable first, then visible.
@@ -213,7 +213,7 @@ impl Part {
     }
 }
 
-impl Drop for Part {
+impl Drop for PartialFile {
     fn drop(&mut self) {
         // After the rename there is nothing left to remove.
         let _ = std::fs::remove_file(&self.path);

@@ -1,7 +1,7 @@
 //! One file up: read, send, compare.
 
 use super::blocks::{Blocks, Next, Source, checksum_of};
-use super::{Arrived, How, Options, keep_or_copy, with_retries};
+use super::{FileOutcome, How, Options, keep_or_copy, with_retries};
 use crate::progress::Progress;
 use crate::remote::Remote;
 use crate::remote_error::RemoteError;
@@ -27,7 +27,7 @@ pub(super) async fn run(
     file: &Upload,
     options: Options,
     progress: &Progress,
-) -> Result<Arrived, RemoteError> {
+) -> Result<FileOutcome, RemoteError> {
     let find = find_existing(remote, file, options);
     let copy = || write(remote, file, options, progress);
     keep_or_copy(options.existing, progress, find, copy).await
@@ -38,7 +38,7 @@ async fn find_existing(
     remote: &Remote,
     file: &Upload,
     options: Options,
-) -> Result<Option<Arrived>, RemoteError> {
+) -> Result<Option<FileOutcome>, RemoteError> {
     let seen = with_retries(|| remote.head(&file.destination, options.algorithm)).await?;
     let Some(seen) = seen else {
         return Ok(None);
@@ -50,7 +50,7 @@ async fn find_existing(
     let checksum = checksum_of(file.source.clone(), file.size.0, options.algorithm).await;
     let checksum = checksum.map_err(|why| unreadable(file, why))?;
     match seen.checksums.contains(&checksum) {
-        true => Ok(Some(Arrived {
+        true => Ok(Some(FileOutcome {
             size: file.size,
             checksum,
             how: How::Skipped,
@@ -64,7 +64,7 @@ async fn write(
     file: &Upload,
     options: Options,
     progress: &Progress,
-) -> Result<Arrived, RemoteError> {
+) -> Result<FileOutcome, RemoteError> {
     let mut sent = 0;
     let outcome = send(remote, file, options, |bytes| {
         sent += bytes;
@@ -97,7 +97,7 @@ async fn write(
             &found,
         ));
     }
-    Ok(Arrived {
+    Ok(FileOutcome {
         size: file.size,
         checksum,
         how: How::Copied,

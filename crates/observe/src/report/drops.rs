@@ -3,7 +3,7 @@
 //! Found and split by `decide::explain`; here they get the report's unit and words. Why a storage element was slow is
 //! for the rules there, and for the stages and failures beside it in the report.
 
-use super::sampled::{Bin, Sampled};
+use super::sampled::{Bin, SampleSums};
 use crate::facts::TransferFacts;
 use penstock_decide::explain::change::{StretchKind, stretches_of};
 use penstock_decide::explain::signals::{LinkSignals, Series};
@@ -77,7 +77,7 @@ impl Cause {
 }
 
 /// Finds the drops of a window and splits each into its causes.
-pub(super) fn find_drops(sampled: &Sampled, transfers: &[&TransferFacts]) -> Vec<RateDrop> {
+pub(super) fn find_drops(sampled: &SampleSums, transfers: &[&TransferFacts]) -> Vec<RateDrop> {
     let bins = sampled.bins();
     let bin_seconds = u32::try_from(sampled.bin_seconds()).unwrap_or(u32::MAX);
     let found = stretches_of(&signals_of(sampled, &bins), bin_seconds);
@@ -121,7 +121,7 @@ pub(super) fn find_drops(sampled: &Sampled, transfers: &[&TransferFacts]) -> Vec
 }
 
 /// The bins as the explainer takes them. The last one may be shorter; its sums are those of a full one.
-fn signals_of(sampled: &Sampled, bins: &[Bin]) -> LinkSignals {
+fn signals_of(sampled: &SampleSums, bins: &[Bin]) -> LinkSignals {
     let full = sampled.bin_seconds() as f64;
     let column = |value: &dyn Fn(&Bin, f64) -> f64| {
         let known =

@@ -2,9 +2,9 @@
 //!
 //! Takes one sample at a time, so that a week of them needs no more memory than a minute.
 
-use super::{Feeding, RateOverTime, within};
+use super::{LinkFill, RateOverTime, within};
 use crate::plot;
-use crate::rate::{Counted, UNIT, Window, megabits_per_second};
+use crate::rate::{ByteCount, UNIT, Window, megabits_per_second};
 use penstock_model::text::plural;
 use penstock_model::{Bytes, LinkId, LinkSample, Timestamp};
 use std::collections::BTreeMap;
@@ -48,16 +48,16 @@ struct LinkSums {
 
 /// The fold.
 #[derive(Debug, Clone)]
-pub(super) struct Sampled {
+pub(super) struct SampleSums {
     window: Window,
     bin_seconds: u64,
     bins: Vec<Bin>,
     links: BTreeMap<LinkId, LinkSums>,
 }
 
-impl Sampled {
+impl SampleSums {
     /// Will count the samples of `links` inside `window`.
-    pub fn new<'a>(window: Window, links: impl IntoIterator<Item = &'a LinkId>) -> Sampled {
+    pub fn new<'a>(window: Window, links: impl IntoIterator<Item = &'a LinkId>) -> SampleSums {
         let span = window.seconds().ceil().max(1.0) as u64;
         let bin_seconds = plot::bin_seconds(span);
         let bins = span.div_ceil(bin_seconds) as usize;
@@ -71,7 +71,7 @@ impl Sampled {
                 },
             )
         };
-        Sampled {
+        SampleSums {
             window,
             bin_seconds,
             bins: vec![Bin::default(); bins],
@@ -140,10 +140,10 @@ impl Sampled {
     }
 
     /// How full a link was; `None` without samples.
-    pub fn feeding(&self, link: &LinkId) -> Option<Feeding> {
+    pub fn feeding(&self, link: &LinkId) -> Option<LinkFill> {
         let sums = self.links.get(link).filter(|sums| sums.samples > 0)?;
         let samples = sums.samples as f64;
-        Some(Feeding {
+        Some(LinkFill {
             active_mean: sums.active as f64 / samples,
             limit_mean: sums.limit as f64 / samples,
             unfed_percent: sums.unfed as f64 / samples * 100.0,
@@ -163,7 +163,7 @@ impl Sampled {
         Some(RateOverTime {
             unit: UNIT,
             population: format!("every transfer on the {links} of: {population}"),
-            counted: Counted::MovedBytes,
+            counted: ByteCount::MovedBytes,
             from: self.window.from,
             bin_seconds: self.bin_seconds,
             megabits_per_second: self.bins.iter().enumerate().map(rate).collect(),

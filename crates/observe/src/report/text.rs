@@ -5,7 +5,7 @@
 
 use super::{BandwidthReport, Cause, Incident, LinkShare, RateOverTime};
 use crate::plot;
-use crate::rate::{Counted, UNIT};
+use crate::rate::{ByteCount, UNIT};
 use penstock_model::text::plural;
 use std::fmt::{self, Display, Formatter, Write as _};
 
@@ -57,7 +57,7 @@ fn what_this_counts(report: &BandwidthReport, out: &mut Formatter<'_>) -> fmt::R
     writeln!(
         out,
         "  bytes      sizes of the {}",
-        Counted::ArrivedFiles.words()
+        ByteCount::ArrivedFiles.words()
     )?;
     if report.seconds > 0.0 {
         writeln!(out, "  window     {}", report.window.words())?;

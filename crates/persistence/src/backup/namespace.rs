@@ -2,7 +2,7 @@
 //! given twice and no file that was stored since then counts as one that nobody was told of.
 
 use super::restoring::{copy_of, files_of, put_aside};
-use super::{BackupFacts, BackupOf, Failed, Log, OWN_TABLES, Restored, pages};
+use super::{BackupFacts, BackupOf, BoxedError, Log, OWN_TABLES, Restored, pages};
 use super::{put_in_place, read_only, with_suffix, writable};
 use crate::journal::LOST_NUMBERS_MAX;
 use penstock_model::{Bytes, Timestamp};
@@ -36,7 +36,7 @@ pub(super) fn copy(
     database: &Path,
     part: &Path,
     of: &BackupOf,
-) -> Result<(Connection, i64), Failed> {
+) -> Result<(Connection, i64), BoxedError> {
     let namespace = read_only(database)?;
     namespace.execute_batch("BEGIN")?;
     // The snapshot begins with the first thing that is read.
@@ -75,7 +75,7 @@ pub(super) fn put_back(
     database: &Path,
     at: Timestamp,
     facts: BackupFacts,
-) -> Result<Restored, Failed> {
+) -> Result<Restored, BoxedError> {
     let files = files_of(&read_only(from)?)?;
     let part = with_suffix(database, ".restoring");
     let mut made = copy_of(from, &part)?;

@@ -8,7 +8,7 @@
 //! would only take memory from the service, and a flush of it would hold up the flushes of its journal.
 
 use super::file::OpenFile;
-use super::{BackupOf, FLUSH_EVERY, Failed, with_suffix};
+use super::{BackupOf, BoxedError, FLUSH_EVERY, with_suffix};
 use rusqlite::{CachedStatement, Connection, OpenFlags};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
@@ -46,7 +46,7 @@ pub(super) fn copy(
     log: &Log,
     to: &Path,
     of: &BackupOf,
-) -> Result<(), Failed> {
+) -> Result<(), BoxedError> {
     let mut pages = Snapshot::of(journal, journal_file)?;
     let total = pages.page_bytes * pages.count;
     let mut copy = Copy::create(to)?;
@@ -76,7 +76,7 @@ struct Snapshot<'a> {
 }
 
 impl Snapshot<'_> {
-    fn of<'a>(journal: &'a Connection, journal_file: &Path) -> Result<Snapshot<'a>, Failed> {
+    fn of<'a>(journal: &'a Connection, journal_file: &Path) -> Result<Snapshot<'a>, BoxedError> {
         let number =
             |name: &str| journal.pragma_query_value(None, name, |row| row.get::<_, u64>(0));
         let (page_bytes, count) = (number("page_size")?, number("page_count")?);
@@ -90,7 +90,7 @@ impl Snapshot<'_> {
     }
 
     /// Fills the block, which begins with a page.
-    fn read(&mut self, at: u64, block: &mut [u8]) -> Result<(), Failed> {
+    fn read(&mut self, at: u64, block: &mut [u8]) -> Result<(), BoxedError> {
         self.file.read(at, block)?;
         let first = at / self.page_bytes + 1;
         let end = first + block.len() as u64 / self.page_bytes;
@@ -235,7 +235,7 @@ impl Pace<'_> {
     }
 
     /// So many bytes were copied.
-    fn keep(&mut self, bytes: u64) -> Result<(), Failed> {
+    fn keep(&mut self, bytes: u64) -> Result<(), BoxedError> {
         if self.of.stopped.load(Ordering::Relaxed) {
             return Err("it was asked to stop".into());
         }

@@ -1,9 +1,9 @@
 //! Putting a backup back. What was open when it was made may have ended since, so its jobs are marked: a file that is at
 //! its destination, whole, counts as arrived. Numbers that were given since then are leapt over.
 
-use super::rows::{self, Prepared};
+use super::rows::{self, PreparedJournal};
 use super::{
-    BackupContent, BackupError, BackupFacts, DELEGATION_TABLES, Failed, JournalLocation,
+    BackupContent, BackupError, BackupFacts, BoxedError, DELEGATION_TABLES, JournalLocation,
     OWN_TABLES, RecordFacts, copy_tables, namespace, put_in_place, read_only, verify, with_suffix,
 };
 use crate::journal::{LOST_NUMBERS_MAX, sqlite_schema};
@@ -46,7 +46,7 @@ pub struct Restored {
 /// can be begun again.
 pub fn restore(from: &Path, to: &RestoreTo) -> Result<Restored, BackupError> {
     let facts = verify(from)?;
-    let unusable = |why: Failed| BackupError::Unusable {
+    let unusable = |why: BoxedError| BackupError::Unusable {
         path: from.display().to_string(),
         why: why.to_string(),
     };
@@ -106,7 +106,7 @@ fn put_into(
         let newer =
             |found| format!("its journal has schema {found}, newer than this version knows");
         sqlite_schema::migrate(&mut journal, &keys)?.map_err(newer)?;
-        let prepared = Prepared {
+        let prepared = PreparedJournal {
             journal: &journal,
             backup: &backup,
             positions: &positions,
@@ -128,7 +128,9 @@ fn put_into(
 }
 
 /// The client library of PostgreSQL must not run inside an async runtime: on a thread of its own it cannot.
-fn on_a_thread<T: Send>(work: impl FnOnce() -> Result<T, Failed> + Send) -> Result<T, Failed> {
+fn on_a_thread<T: Send>(
+    work: impl FnOnce() -> Result<T, BoxedError> + Send,
+) -> Result<T, BoxedError> {
     std::thread::scope(|scope| {
         let working = scope.spawn(work);
         let done = working.join();
@@ -137,7 +139,7 @@ fn on_a_thread<T: Send>(work: impl FnOnce() -> Result<T, Failed> + Send) -> Resu
 }
 
 /// A copy of a backup that can be written to, at a path that nothing else uses.
-pub(super) fn copy_of(backup: &Path, to: &Path) -> Result<Connection, Failed> {
+pub(super) fn copy_of(backup: &Path, to: &Path) -> Result<Connection, BoxedError> {
     io::copy(&mut File::open(backup)?, &mut create(to)?)?;
     Ok(Connection::open(to)?)
 }
@@ -148,7 +150,7 @@ fn put_back(
     delegations_file: &Path,
     at: Timestamp,
     (facts, record): (BackupFacts, RecordFacts),
-) -> Result<Restored, Failed> {
+) -> Result<Restored, BoxedError> {
     let backup = read_only(from)?;
     let (files, positions) = (files_of(&backup)?, positions_of(&backup)?);
     let delegations = with_suffix(delegations_file, ".restoring");

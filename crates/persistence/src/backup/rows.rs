@@ -5,10 +5,10 @@
 //! held that the writer may need for the next part of a table. Only dead rows stay for as long as the snapshot does.
 //! Writing, everything happens in one transaction of an empty database.
 
-use super::{BackupOf, DELEGATION_TABLES, FLUSH_EVERY, Failed};
+use super::{BackupOf, BoxedError, DELEGATION_TABLES, FLUSH_EVERY};
 use crate::journal::partitions::{self, Partitions};
 use crate::journal::sqlite_schema;
-use crate::postgres::session::{Open, Purpose, Session};
+use crate::postgres::session::{OpenTransaction, Purpose, Session};
 use crate::postgres::{Database, schema, text};
 use crate::sealing::SealingKeys;
 use ::postgres::Row;
@@ -69,7 +69,7 @@ pub(super) fn read(
     copy: &mut Connection,
     file: &File,
     of: &BackupOf,
-) -> Result<ReadState, Failed> {
+) -> Result<ReadState, BoxedError> {
     let mut keeper = Session::new(database.clone(), Purpose::Read);
     let mut kept = keeper.begin()?;
     let known = schema::version(&mut kept)?.ok_or("the database has no tables yet")?;
@@ -117,7 +117,7 @@ pub(super) fn read(
     })
 }
 
-fn one(open: &mut Open<'_>, sql: &str) -> Result<Row, Failed> {
+fn one(open: &mut OpenTransaction<'_>, sql: &str) -> Result<Row, BoxedError> {
     let row = open.query_opt(sql, &[])?;
     row.ok_or_else(|| format!("no row answers {sql}").into())
 }
@@ -130,7 +130,7 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    fn copy(&mut self, table: &str, key: &str, copy: &mut Connection) -> Result<(), Failed> {
+    fn copy(&mut self, table: &str, key: &str, copy: &mut Connection) -> Result<(), BoxedError> {
         let columns = columns(copy, table)?;
         let names: Vec<&str> = columns.iter().map(|name| in_postgres(name)).collect();
         let place = names.iter().position(|name| *name == key);
@@ -167,7 +167,7 @@ impl Reader<'_> {
             let mut into = add.prepare_cached(&insert)?;
             for row in &rows {
                 let values = (0..columns.len()).map(|column| value(row, column));
-                let values: Result<Vec<Value>, Failed> = values.collect();
+                let values: Result<Vec<Value>, BoxedError> = values.collect();
                 let values = values?;
                 bytes += values.iter().map(size).sum::<u64>();
                 into.execute(params_from_iter(values))?;
@@ -190,7 +190,7 @@ enum Key {
     Id(Uuid),
 }
 
-fn key_of(row: &Row, place: usize) -> Result<Key, Failed> {
+fn key_of(row: &Row, place: usize) -> Result<Key, BoxedError> {
     match *row.columns()[place].type_() {
         Type::INT8 => Ok(Key::Number(row.try_get(place)?)),
         Type::UUID => Ok(Key::Id(row.try_get(place)?)),
@@ -198,7 +198,7 @@ fn key_of(row: &Row, place: usize) -> Result<Key, Failed> {
     }
 }
 
-fn value(row: &Row, place: usize) -> Result<Value, Failed> {
+fn value(row: &Row, place: usize) -> Result<Value, BoxedError> {
     fn integer(number: Option<i64>) -> Value {
         number.map_or(Value::Null, Value::Integer)
     }
@@ -249,7 +249,7 @@ impl<'a> Pace<'a> {
     }
 
     /// Waits after a piece for as long as its bytes and the time it took ask for.
-    fn keep(&mut self, bytes: u64, piece_begun: Instant) -> Result<(), Failed> {
+    fn keep(&mut self, bytes: u64, piece_begun: Instant) -> Result<(), BoxedError> {
         if self.of.stopped.load(Ordering::Relaxed) {
             return Err("it was asked to stop".into());
         }
@@ -270,7 +270,7 @@ impl<'a> Pace<'a> {
 }
 
 /// A journal that was made ready to be put back, and what goes beside it.
-pub(super) struct Prepared<'a> {
+pub(super) struct PreparedJournal<'a> {
     /// With the tables of the newest schema.
     pub(super) journal: &'a Connection,
     /// The backup, which has the tables of the delegations.
@@ -279,7 +279,7 @@ pub(super) struct Prepared<'a> {
 }
 
 /// Puts a journal into an empty database that nobody leads.
-pub(super) fn write(database: &Database, prepared: &Prepared<'_>) -> Result<(), Failed> {
+pub(super) fn write(database: &Database, prepared: &PreparedJournal<'_>) -> Result<(), BoxedError> {
     let mut session = Session::new(database.clone(), Purpose::Restore);
     schema::migrate(&mut session)?;
     let mut open = session.begin()?;
@@ -337,7 +337,7 @@ pub(super) fn write(database: &Database, prepared: &Prepared<'_>) -> Result<(), 
 }
 
 /// Nobody leads, and nobody can begin to until the transaction ends; nothing is there that could be overwritten.
-fn must_be_free(open: &mut Open<'_>) -> Result<(), Failed> {
+fn must_be_free(open: &mut OpenTransaction<'_>) -> Result<(), BoxedError> {
     let sql = "SELECT leader, expires_at > clock_timestamp() FROM lease WHERE lease = 'transfer' FOR UPDATE";
     let row = open.query_opt(sql, &[])?;
     if let Some(row) = row.filter(|row| row.get(1)) {
@@ -355,7 +355,11 @@ fn must_be_free(open: &mut Open<'_>) -> Result<(), Failed> {
 }
 
 /// All rows of a table, as far as the backup has it: an earlier version may not have known it.
-fn put_table(open: &mut Open<'_>, from: &Connection, table: &str) -> Result<(), Failed> {
+fn put_table(
+    open: &mut OpenTransaction<'_>,
+    from: &Connection,
+    table: &str,
+) -> Result<(), BoxedError> {
     let columns = columns(from, table)?;
     if columns.is_empty() {
         return Ok(());

@@ -5,9 +5,9 @@ use super::store::{NewDelegation, NewRequest, Request, Store};
 use super::{
     CloudUpload, DELEGATIONS_PER_USER, Delegation, DelegationError, REQUESTS_MAX, REQUESTS_PER_USER,
 };
-use crate::postgres::session::{Open, Purpose, Sessions};
+use crate::postgres::session::{OpenTransaction, Purpose, Sessions};
 use crate::postgres::{Database, DatabaseError, resealing, schema, text};
-use crate::resealing::{Pass, Place};
+use crate::resealing::{Pass, SealedColumn};
 use crate::sealing::SealingKeys;
 use ::postgres::Row;
 use penstock_model::{Timestamp, TransferId, UserName};
@@ -29,7 +29,7 @@ impl PostgresStore {
 
     fn transact<T: Send + 'static>(
         &self,
-        mut work: impl FnMut(&mut Open<'_>) -> Result<T, DatabaseError> + Send + 'static,
+        mut work: impl FnMut(&mut OpenTransaction<'_>) -> Result<T, DatabaseError> + Send + 'static,
     ) -> Result<T, DelegationError> {
         let done = self.sessions.ask(move |session| {
             let mut open = session.begin()?;
@@ -147,7 +147,7 @@ impl Store for PostgresStore {
         &self,
         keys: &SealingKeys,
         pass: Pass,
-        place: Place,
+        place: SealedColumn,
     ) -> Result<Pass, DelegationError> {
         let keys = keys.clone();
         self.transact(move |open| {

@@ -4,7 +4,7 @@ use super::store::{NewDelegation, NewRequest, Request, Store};
 use super::{
     CloudUpload, DELEGATIONS_PER_USER, Delegation, DelegationError, REQUESTS_MAX, REQUESTS_PER_USER,
 };
-use crate::resealing::{Pass, Place};
+use crate::resealing::{Pass, SealedColumn};
 use crate::sealing::SealingKeys;
 use crate::writing::waits_for_its_turn;
 use parking_lot::{Mutex, MutexGuard};
@@ -214,7 +214,7 @@ impl Store for SqliteStore {
         &self,
         keys: &SealingKeys,
         mut pass: Pass,
-        place: Place,
+        place: SealedColumn,
     ) -> Result<Pass, DelegationError> {
         self.write(|transaction| {
             pass.advance(transaction, keys, place)?;

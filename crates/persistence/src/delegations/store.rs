@@ -1,7 +1,7 @@
 //! What a back end of the delegations does: rows with sealed secrets, whole changes in one transaction.
 
 use super::{CloudUpload, Delegation, DelegationError};
-use crate::resealing::{Pass, Place};
+use crate::resealing::{Pass, SealedColumn};
 use crate::sealing::SealingKeys;
 use penstock_model::TransferId;
 use std::fmt;
@@ -59,7 +59,7 @@ pub(super) trait Store: fmt::Debug + Send + Sync {
         &self,
         keys: &SealingKeys,
         pass: Pass,
-        place: Place,
+        place: SealedColumn,
     ) -> Result<Pass, DelegationError>;
     /// Keeps the sealed secret of a key of a cloud storage.
     fn keep_cloud_secret(

@@ -21,7 +21,7 @@ pub use reader::PostgresReader;
 use super::LOST_NUMBERS_MAX;
 use super::rows::with_restored_at;
 use crate::cluster::columns;
-use crate::postgres::session::{Goes, Open, Purpose, Session, Sessions};
+use crate::postgres::session::{Goes, OpenTransaction, Purpose, Session, Sessions};
 use crate::postgres::{Database, DatabaseError, resealing, schema};
 use crate::resealing::{OF_JOURNAL, Pass};
 use crate::sealing::SealingKeys;
@@ -140,7 +140,7 @@ impl PostgresJournal {
 
 /// The database has lost records: what is open may have arrived, as after the return of a backup, and nodes may still run
 /// transfers that it knows no more. Gives back from where numbers go on.
-fn doubt_open_jobs(open: &mut Open<'_>) -> Result<Progress, JournalError> {
+fn doubt_open_jobs(open: &mut OpenTransaction<'_>) -> Result<Progress, JournalError> {
     let now = open.query_opt("SELECT (extract(epoch FROM now()) * 1000)::bigint", &[])?;
     let now = Timestamp(now.map_or(0, |row| row.get(0)));
     let (mut jobs, mut after) = (0, Uuid::nil());
@@ -194,7 +194,7 @@ fn origin_of(session: &mut Session) -> Result<Option<[i64; 2]>, DatabaseError> {
 
 /// Whether the database goes on where the last leader was. A standby may have taken over since, or the tables were put
 /// back from a dump: then commits may be missing. Notes it for the next time.
-fn is_continued(open: &mut Open<'_>, origin: [i64; 2]) -> Result<bool, DatabaseError> {
+fn is_continued(open: &mut OpenTransaction<'_>, origin: [i64; 2]) -> Result<bool, DatabaseError> {
     let mut is_same = true;
     for (name, value) in ["server", "timeline"].into_iter().zip(origin) {
         let known = open.query_opt("SELECT value FROM history WHERE name = $1", &[&name])?;
@@ -241,7 +241,7 @@ fn take_over(session: &mut Session, tenure: Tenure, seen: u64) -> Result<Progres
 }
 
 /// Makes sure that this turn is the current one until the transaction ends.
-fn hold(open: &mut Open<'_>, tenure: Tenure) -> Result<(), JournalError> {
+fn hold(open: &mut OpenTransaction<'_>, tenure: Tenure) -> Result<(), JournalError> {
     let (epoch, holder) = columns(&tenure);
     let sql =
         "SELECT 1 FROM lease WHERE lease = 'transfer' AND epoch = $1 AND holder = $2 FOR KEY SHARE";

@@ -8,7 +8,7 @@ use std::borrow::Cow;
 
 /// What an index can do for a filter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Narrowed {
+pub(super) enum SearchScope {
     /// Only the transfers of its job are looked at.
     ToJob,
     /// Only those that failed.
@@ -19,17 +19,17 @@ pub(super) enum Narrowed {
     No,
 }
 
-impl Narrowed {
-    pub(super) fn by(filter: &TransferFilter) -> Narrowed {
+impl SearchScope {
+    pub(super) fn by(filter: &TransferFilter) -> SearchScope {
         const ENDED: [&str; 3] = ["FINISHED", "FAILED", "CANCELED"];
         // What is not used has no end either, but the words for what is open are many.
         let has_ended = |state: &String| ENDED.contains(&state.as_str());
         match (&filter.job, filter.states.as_slice()) {
-            (Some(_), _) => Narrowed::ToJob,
-            (None, [only]) if only == "FAILED" => Narrowed::ToFailed,
-            (None, []) => Narrowed::No,
-            (None, states) if states.iter().any(has_ended) => Narrowed::No,
-            (None, _) => Narrowed::ToOpen,
+            (Some(_), _) => SearchScope::ToJob,
+            (None, [only]) if only == "FAILED" => SearchScope::ToFailed,
+            (None, []) => SearchScope::No,
+            (None, states) if states.iter().any(has_ended) => SearchScope::No,
+            (None, _) => SearchScope::ToOpen,
         }
     }
 }

@@ -27,7 +27,7 @@ use crate::writing::waits_for_its_turn;
 use appending::{insert_event, insert_job, insert_sample, update_transfer};
 use penstock_journal::{Journal, JournalError, PruneStep, Pruned};
 use penstock_model::{CredentialId, JobId, Priority, Record, Standing, StoredToken, UnfinishedJob};
-use reading::Reading;
+use reading::RecordQueries;
 use rusqlite::{Connection, OptionalExtension, Transaction, params};
 use schema::SCHEMA_VERSION;
 use std::os::unix::fs::OpenOptionsExt;
@@ -146,7 +146,7 @@ impl Journal for SqliteJournal {
     }
 
     fn load_standing(&mut self) -> Result<Standing, JournalError> {
-        let reading = Reading {
+        let reading = RecordQueries {
             connection: &self.connection,
             path: &self.path,
         };
@@ -154,7 +154,7 @@ impl Journal for SqliteJournal {
     }
 
     fn load_unfinished(&mut self, take: &mut dyn FnMut(UnfinishedJob)) -> Result<(), JournalError> {
-        let reading = Reading {
+        let reading = RecordQueries {
             connection: &self.connection,
             path: &self.path,
         };
@@ -162,7 +162,7 @@ impl Journal for SqliteJournal {
     }
 
     fn token(&mut self, id: &CredentialId) -> Result<Option<StoredToken>, JournalError> {
-        Reading {
+        RecordQueries {
             connection: &self.connection,
             path: &self.path,
         }

@@ -321,7 +321,7 @@ pub(super) struct Batch<'a> {
 }
 
 /// What a batch leaves to be done with its commit, and after it.
-pub(super) struct Finished {
+pub(super) struct BatchOutcome {
     /// The largest id that was written.
     pub id_max: u64,
     /// What the directory logs are told.
@@ -330,19 +330,19 @@ pub(super) struct Finished {
 
 /// Who removes something, and when.
 #[derive(Clone, Copy)]
-struct Act<'a> {
+struct Removal<'a> {
     by: Option<&'a UserName>,
     at: Timestamp,
 }
 
 /// A file that is about to be removed, with where it was.
-struct Leaving<'a> {
+struct RemovedEntry<'a> {
     entry: &'a Entry,
     parent: EntryId,
     path: NamespacePath,
     /// Its properties when they have gone to another entry already.
     properties: Option<Vec<DeadProperty>>,
-    act: Act<'a>,
+    act: Removal<'a>,
 }
 
 impl<'a> Batch<'a> {
@@ -378,7 +378,7 @@ impl<'a> Batch<'a> {
             } => {
                 let by = by.as_ref();
                 let at = *at;
-                self.remove(path, *only, *entries_max, Act { by, at })
+                self.remove(path, *only, *entries_max, Removal { by, at })
             }
             Change::Rename {
                 from,
@@ -391,7 +391,12 @@ impl<'a> Batch<'a> {
             } => {
                 let by = by.as_ref();
                 let at = *at;
-                self.rename((from, *only), to, (*replace, *entries_max), Act { by, at })
+                self.rename(
+                    (from, *only),
+                    to,
+                    (*replace, *entries_max),
+                    Removal { by, at },
+                )
             }
             Change::UpdateProperties {
                 path,
@@ -473,7 +478,7 @@ impl<'a> Batch<'a> {
     }
 
     /// Writes what is kept once per transaction; to be called before the commit.
-    pub(super) fn finish(self) -> rusqlite::Result<Finished> {
+    pub(super) fn finish(self) -> rusqlite::Result<BatchOutcome> {
         for (pool, (files, bytes)) in &self.usage {
             self.connection
                 .prepare_cached(
@@ -490,7 +495,7 @@ impl<'a> Batch<'a> {
                 )?
                 .execute(params![stored(*directory), at.0])?;
         }
-        Ok(Finished {
+        Ok(BatchOutcome {
             id_max: self.id_max,
             records: self.records,
         })
@@ -515,7 +520,7 @@ impl<'a> Batch<'a> {
         }
         let mut changed = Changed::default();
         let mut inherits = false;
-        let act = Act {
+        let act = Removal {
             by: file.owner.as_ref(),
             at: file.at,
         };
@@ -548,7 +553,7 @@ impl<'a> Batch<'a> {
                     if inherits {
                         property::hand_over(self.connection, entry.id, file.id)?;
                     }
-                    let leaving = Leaving {
+                    let leaving = RemovedEntry {
                         entry: &entry,
                         parent,
                         path: file.path.clone(),
@@ -676,7 +681,7 @@ impl<'a> Batch<'a> {
         path: &NamespacePath,
         only: Option<EntryId>,
         entries_max: usize,
-        act: Act<'_>,
+        act: Removal<'_>,
     ) -> Outcome {
         if path.is_root() {
             return Err(Refusal::Root.into());
@@ -697,7 +702,7 @@ impl<'a> Batch<'a> {
         (from, only): (&NamespacePath, Option<EntryId>),
         to: &NamespacePath,
         (replace, entries_max): (Replace, usize),
-        act: Act<'_>,
+        act: Removal<'_>,
     ) -> Outcome {
         let at = act.at;
         if from.is_root() || to.is_root() {
@@ -776,7 +781,7 @@ impl<'a> Batch<'a> {
     /// directory, who does it and when.
     fn discard_all(
         &mut self,
-        (path, parent, act): (&NamespacePath, EntryId, Act<'_>),
+        (path, parent, act): (&NamespacePath, EntryId, Removal<'_>),
         entry: &Entry,
         entries_max: usize,
         trashed: &mut Vec<Trashed>,
@@ -798,7 +803,7 @@ impl<'a> Batch<'a> {
         }
         for (names, inside) in &inner {
             let above = &names[..names.len() - 1];
-            let leaving = Leaving {
+            let leaving = RemovedEntry {
                 entry: inside,
                 parent: parents.get(above).copied().unwrap_or(entry.id),
                 path: names
@@ -809,7 +814,7 @@ impl<'a> Batch<'a> {
             };
             self.discard(leaving, trashed)?;
         }
-        let leaving = Leaving {
+        let leaving = RemovedEntry {
             entry,
             parent,
             path: path.clone(),
@@ -823,15 +828,15 @@ impl<'a> Batch<'a> {
     /// Removes one row; a file's data becomes trash.
     fn discard(
         &mut self,
-        leaving: Leaving<'_>,
+        leaving: RemovedEntry<'_>,
         trashed: &mut Vec<Trashed>,
     ) -> rusqlite::Result<()> {
-        let Leaving {
+        let RemovedEntry {
             entry,
             parent,
             path,
             properties,
-            act: Act { by, at },
+            act: Removal { by, at },
         } = leaving;
         let id = stored(entry.id);
         self.connection

@@ -44,11 +44,11 @@ pub(super) struct Logs {
 struct PoolLog {
     pool: PoolName,
     queue: SyncSender<Task>,
-    standing: Arc<Standing>,
+    standing: Arc<KeeperStatus>,
 }
 
 #[derive(Default)]
-struct Standing {
+struct KeeperStatus {
     /// It has all that was committed.
     is_current: AtomicBool,
     /// Nothing takes its place any more.
@@ -151,7 +151,7 @@ impl Logs {
         directory: &Path,
     ) -> io::Result<()> {
         let (queue, tasks) = sync_channel(QUEUE_MAX);
-        let standing = Arc::new(Standing::default());
+        let standing = Arc::new(KeeperStatus::default());
         let keeper = Keeper {
             standing: Arc::clone(&standing),
             snapshots: Snapshots {
@@ -205,7 +205,7 @@ impl Drop for PoolLog {
 
 /// One pool's thread.
 struct Keeper {
-    standing: Arc<Standing>,
+    standing: Arc<KeeperStatus>,
     snapshots: Snapshots,
     path: PathBuf,
     open: Option<OpenLog>,

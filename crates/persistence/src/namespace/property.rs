@@ -41,7 +41,7 @@ pub enum PropertyUpdate {
     },
 }
 
-type Named = BTreeMap<(String, String), String>;
+type PropertyMap = BTreeMap<(String, String), String>;
 
 /// The properties of an entry, by name.
 pub(super) fn load(connection: &Connection, entry: EntryId) -> rusqlite::Result<Vec<DeadProperty>> {
@@ -65,12 +65,12 @@ pub(super) fn update(
     entry: &Entry,
     updates: &[PropertyUpdate],
 ) -> Result<(), ChangeError> {
-    let mut named: Named = match entry.has_properties {
+    let mut named: PropertyMap = match entry.has_properties {
         true => load(connection, entry.id)?
             .into_iter()
             .map(|property| ((property.namespace, property.name), property.element))
             .collect(),
-        false => Named::new(),
+        false => PropertyMap::new(),
     };
     for update in updates {
         match update {

@@ -20,12 +20,12 @@ const COLUMNS: &str =
 /// A bounded set of read-only connections, opened when first needed.
 pub(super) struct Readers {
     path: PathBuf,
-    state: Mutex<State>,
+    state: Mutex<IdleReaders>,
     returned: Condvar,
 }
 
 #[derive(Default)]
-struct State {
+struct IdleReaders {
     idle: Vec<Connection>,
     opened: usize,
 }
@@ -82,7 +82,7 @@ impl Readers {
         opened
     }
 
-    fn lock(&self) -> parking_lot::MutexGuard<'_, State> {
+    fn lock(&self) -> parking_lot::MutexGuard<'_, IdleReaders> {
         // A panic while a connection was out leaves the list valid.
         self.state.lock()
     }

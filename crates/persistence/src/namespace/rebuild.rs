@@ -253,7 +253,7 @@ impl Rebuild {
                 .is_some_and(|label| label.place.is_some());
         let confirmed = state.confirmed;
         let wrong_size = file.size != found.size;
-        let incoming = Incoming {
+        let incoming = FilePlacement {
             pool,
             file,
             path,
@@ -267,7 +267,10 @@ impl Rebuild {
         Ok(placed)
     }
 
-    fn place(&mut self, mut new: Incoming<'_>) -> Result<(NamespacePath, Placed), RebuildError> {
+    fn place(
+        &mut self,
+        mut new: FilePlacement<'_>,
+    ) -> Result<(NamespacePath, Placed), RebuildError> {
         let parent = match new.file.parent {
             // Not told by id.
             EntryId(0) => self.parent_by_path(&new.path, new.file.created)?,
@@ -371,7 +374,11 @@ impl Rebuild {
         }
     }
 
-    fn lose(&mut self, mut new: Incoming<'_>, why: &str) -> Result<NamespacePath, RebuildError> {
+    fn lose(
+        &mut self,
+        mut new: FilePlacement<'_>,
+        why: &str,
+    ) -> Result<NamespacePath, RebuildError> {
         let mut names = vec![LOST_AND_FOUND.to_owned()];
         if let Some((_, parents)) = new.path.names().split_last() {
             names.extend_from_slice(parents);
@@ -408,7 +415,7 @@ impl Rebuild {
         }
     }
 
-    fn insert(&mut self, new: &Incoming<'_>) -> rusqlite::Result<()> {
+    fn insert(&mut self, new: &FilePlacement<'_>) -> rusqlite::Result<()> {
         let file = &new.file;
         self.connection
             .prepare_cached("INSERT INTO entry VALUES (?1, ?2, ?3, 1, ?4, ?5, ?5, ?6, ?7, 0, ?8)")?
@@ -490,7 +497,7 @@ pub fn take_place(part: &Path, database: &Path, at: Timestamp) -> std::io::Resul
 }
 
 /// A file that is to be placed.
-struct Incoming<'a> {
+struct FilePlacement<'a> {
     pool: &'a PoolName,
     file: FileEntry,
     /// Where it was, as far as that is known.

@@ -47,7 +47,7 @@ pub(super) struct FileState {
 }
 
 #[derive(Default)]
-struct State {
+struct ReplayState {
     directories: BTreeMap<EntryId, DirectoryEntry>,
     files: FileStates,
 }
@@ -73,7 +73,7 @@ impl PoolLogs {
         let mut states = BTreeMap::new();
         let mut directories = None;
         for (pool, directory) in pools {
-            let mut state = State::default();
+            let mut state = ReplayState::default();
             let mut known = 0;
             if let Some(condition) = usable(pool) {
                 read_log(
@@ -134,9 +134,9 @@ fn condition(
     })
 }
 
-impl State {
+impl ReplayState {
     fn apply(&mut self, sequence: u64, is_of_snapshot: bool, record: DirectoryRecord) {
-        let touch = |state: &mut State, directory: EntryId, at: Timestamp| {
+        let touch = |state: &mut ReplayState, directory: EntryId, at: Timestamp| {
             if let Some(found) = state.directories.get_mut(&directory)
                 && !is_of_snapshot
             {

@@ -115,13 +115,13 @@ pub struct TrashQuery {
 }
 
 /// A value by the name that SQL has for it.
-type Named = (&'static str, Value);
+type NamedValue = (&'static str, Value);
 
 impl TrashQuery {
     /// As SQL that takes named values, and these.
-    fn condition(&self) -> (String, Vec<Named>) {
+    fn condition(&self) -> (String, Vec<NamedValue>) {
         let mut conditions = Vec::new();
-        let mut values: Vec<Named> = Vec::new();
+        let mut values: Vec<NamedValue> = Vec::new();
         if let Some(pool) = &self.pool {
             conditions.push("pool = :pool");
             values.push((":pool", Value::from(pool.to_string())));
@@ -177,7 +177,7 @@ fn oldest(
     rows.collect()
 }
 
-fn named(values: &[Named]) -> Vec<(&str, &dyn ToSql)> {
+fn named(values: &[NamedValue]) -> Vec<(&str, &dyn ToSql)> {
     let named = values.iter().map(|(name, value)| (*name, value as _));
     named.collect()
 }

@@ -1,7 +1,7 @@
 //! The one thread that writes. It takes whatever waits, makes it in one transaction, commits, then
 //! answers everyone.
 
-use super::change::{Batch, Change, ChangeError, Changed, Finished};
+use super::change::{Batch, BatchOutcome, Change, ChangeError, Changed};
 use super::directory_log::DirectoryRecord;
 use super::log_keeper::Logs;
 use super::read::stored;
@@ -38,7 +38,7 @@ struct Request {
 
 /// What the writer has done since the start.
 #[derive(Debug, Default)]
-pub(super) struct Done {
+pub(super) struct WriterCounters {
     submitted: AtomicU64,
     answered: AtomicU64,
     batches: AtomicU64,
@@ -48,7 +48,7 @@ pub(super) struct Done {
     writes_since: Mutex<Option<Instant>>,
 }
 
-impl Done {
+impl WriterCounters {
     fn set_writes_since(&self, since: Option<Instant>) {
         *self.writes_since.lock() = since;
     }
@@ -73,7 +73,7 @@ pub struct WriterCounts {
 pub(super) struct Writer {
     queue: Option<SyncSender<Request>>,
     thread: Option<JoinHandle<()>>,
-    done: Arc<Done>,
+    done: Arc<WriterCounters>,
 }
 
 impl Writer {
@@ -85,7 +85,7 @@ impl Writer {
     ) -> io::Result<Writer> {
         let (queue, requests) = sync_channel(QUEUE_MAX);
         connection.set_prepared_statement_cache_capacity(STATEMENTS_KEPT);
-        let committing = Committing {
+        let committing = CommitThread {
             connection: Some(connection),
             path,
             counters,
@@ -93,7 +93,7 @@ impl Writer {
             doubtful: None,
             tried: None,
         };
-        let done = Arc::new(Done::default());
+        let done = Arc::new(WriterCounters::default());
         let counted = Arc::clone(&done);
         let thread = std::thread::Builder::new()
             .name("namespace-writer".to_owned())
@@ -163,7 +163,7 @@ pub(super) struct Counters {
 }
 
 /// What the thread owns.
-struct Committing {
+struct CommitThread {
     /// `None`: it was closed after a failed commit and could not be opened again yet.
     connection: Option<Connection>,
     path: PathBuf,
@@ -188,7 +188,7 @@ enum Failure {
     ),
 }
 
-fn run(mut committing: Committing, requests: &Receiver<Request>, done: &Done) {
+fn run(mut committing: CommitThread, requests: &Receiver<Request>, done: &WriterCounters) {
     while let Some(first) = next(&mut committing, requests, done) {
         let mut batch = vec![first];
         batch.extend(requests.try_iter().take(BATCH_MAX - 1));
@@ -215,7 +215,11 @@ fn run(mut committing: Committing, requests: &Receiver<Request>, done: &Done) {
 
 /// Waits for a request. While the database refuses, it is tried meanwhile, so that it is known when it is well again;
 /// `None`: there are no more.
-fn next(committing: &mut Committing, requests: &Receiver<Request>, done: &Done) -> Option<Request> {
+fn next(
+    committing: &mut CommitThread,
+    requests: &Receiver<Request>,
+    done: &WriterCounters,
+) -> Option<Request> {
     while done.refuses.load(Ordering::Relaxed) {
         match requests.recv_timeout(SETTLE_INTERVAL) {
             Ok(request) => return Some(request),
@@ -232,7 +236,7 @@ fn next(committing: &mut Committing, requests: &Receiver<Request>, done: &Done) 
     requests.recv().ok()
 }
 
-impl Committing {
+impl CommitThread {
     /// Makes all changes, and says of each what became of it.
     fn make(&mut self, changes: &[&Change]) -> Vec<Result<Changed, ChangeError>> {
         let is_open = self.connection.is_some() && self.doubtful.is_none();
@@ -274,7 +278,7 @@ impl Committing {
                 result => results.push(result),
             }
         }
-        let Finished { id_max, records } = batch.finish().map_err(before)?;
+        let BatchOutcome { id_max, records } = batch.finish().map_err(before)?;
         let mut reserved = self.counters.ids_reserved.load(Ordering::Relaxed);
         if id_max >= reserved {
             // Ids that were given out meanwhile for files still being written lie below the new mark, too.

@@ -1,17 +1,17 @@
 //! Sealing anew, with the newest key, what older keys had sealed: some rows at a time.
 
-use super::session::{Goes, Open, Purpose, Sessions};
+use super::session::{Goes, OpenTransaction, Purpose, Sessions};
 use super::{Database, DatabaseError, schema};
-use crate::resealing::{Pass, Place, ROWS};
+use crate::resealing::{Pass, ROWS, SealedColumn};
 use crate::sealing::{SealingKeys, key_name_of};
 use std::collections::BTreeMap;
 
 /// Looks at some more rows of each place. The caller makes it a transaction.
 pub(crate) fn advance<const N: usize>(
-    open: &mut Open<'_>,
+    open: &mut OpenTransaction<'_>,
     keys: &SealingKeys,
     mut passes: [Pass; N],
-    places: [Place; N],
+    places: [SealedColumn; N],
 ) -> Result<[Pass; N], DatabaseError> {
     for (pass, place) in passes.iter_mut().zip(places) {
         if !pass.is_done {
@@ -22,12 +22,12 @@ pub(crate) fn advance<const N: usize>(
 }
 
 fn advance_one(
-    open: &mut Open<'_>,
+    open: &mut OpenTransaction<'_>,
     keys: &SealingKeys,
     pass: &mut Pass,
-    place: Place,
+    place: SealedColumn,
 ) -> Result<(), DatabaseError> {
-    let Place {
+    let SealedColumn {
         table, id, secret, ..
     } = place;
     let select = format!(
@@ -59,13 +59,13 @@ fn advance_one(
 /// How many secrets each key has sealed, by the key's name. A database without tables holds none.
 pub(crate) fn keys_in_use(
     database: &Database,
-    places: &'static [Place],
+    places: &'static [SealedColumn],
 ) -> Result<BTreeMap<String, u64>, DatabaseError> {
     Sessions::start(database, Purpose::Read, 1)?.ask(move |session| {
         let mut open = session.begin()?;
         let mut used = BTreeMap::new();
         if schema::version(&mut open)?.is_some() {
-            for Place { secret, table, .. } in places {
+            for SealedColumn { secret, table, .. } in places {
                 let sql = format!("SELECT {secret} FROM {table} WHERE {secret} IS NOT NULL");
                 open.stream(&sql, &[], |row| {
                     let key = key_name_of(row.get(0)).unwrap_or_default();

@@ -2,7 +2,7 @@
 //! one after the other, so a migration only adds: the version before it goes on working.
 
 use super::DatabaseError;
-use super::session::{Open, Session};
+use super::session::{OpenTransaction, Session};
 
 /// The newest schema that this version knows. Each migration raises it by one.
 pub const SCHEMA_VERSION: u32 = MIGRATIONS.len() as u32;
@@ -78,7 +78,7 @@ pub(crate) fn migrate(session: &mut Session) -> Result<(), DatabaseError> {
 }
 
 /// The schema that a database has and the oldest that can work with it; `None` when it has no tables.
-pub(crate) fn version(open: &mut Open<'_>) -> Result<Option<(u32, u32)>, DatabaseError> {
+pub(crate) fn version(open: &mut OpenTransaction<'_>) -> Result<Option<(u32, u32)>, DatabaseError> {
     let known = "SELECT to_regclass('penstock_schema') IS NOT NULL";
     let known = open.query_opt(known, &[])?;
     if !known.is_some_and(|row| row.get(0)) {
@@ -90,7 +90,7 @@ pub(crate) fn version(open: &mut Open<'_>) -> Result<Option<(u32, u32)>, Databas
 
 /// The schema, if this version can work with it.
 pub(crate) fn check(
-    open: &Open<'_>,
+    open: &OpenTransaction<'_>,
     (found, usable_from): (u32, u32),
 ) -> Result<u32, DatabaseError> {
     if usable_from <= SCHEMA_VERSION && found <= SCHEMA_VERSION + NEWER_MAX {

@@ -253,7 +253,7 @@ impl Session {
     }
 
     /// Begins a transaction, after connecting when that is needed. A reader's transaction sees one instant.
-    pub(crate) fn begin(&mut self) -> Result<Open<'_>, DatabaseError> {
+    pub(crate) fn begin(&mut self) -> Result<OpenTransaction<'_>, DatabaseError> {
         if self.client.as_ref().is_none_or(Client::is_closed) {
             self.statements.clear();
             self.client = None;
@@ -270,7 +270,7 @@ impl Session {
         let begun = client.build_transaction().isolation_level(isolation);
         let begun = begun.start();
         let (database, is_lost) = (self.database.shown(), &self.is_lost);
-        Ok(Open {
+        Ok(OpenTransaction {
             transaction: begun.map_err(|why| failed(database, is_lost, &why))?,
             statements: &mut self.statements,
             database,
@@ -279,15 +279,15 @@ impl Session {
     }
 }
 
-/// A transaction that is open. Dropped without [`Open::commit`], it never was.
-pub(crate) struct Open<'a> {
+/// A transaction that is open. Dropped without [`OpenTransaction::commit`], it never was.
+pub(crate) struct OpenTransaction<'a> {
     transaction: Transaction<'a>,
     statements: &'a mut HashMap<String, Statement>,
     database: &'a Arc<str>,
     is_lost: &'a Cell<bool>,
 }
 
-impl Open<'_> {
+impl OpenTransaction<'_> {
     /// The database's address, for errors.
     pub(crate) fn database(&self) -> &Arc<str> {
         self.database

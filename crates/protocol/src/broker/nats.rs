@@ -193,10 +193,10 @@ fn check(wire: &Wire, status: &str, body: &[u8]) -> Result<(), BrokerError> {
     #[derive(Deserialize)]
     struct Ack {
         stream: Option<String>,
-        error: Option<Refusal>,
+        error: Option<AckError>,
     }
     #[derive(Deserialize)]
-    struct Refusal {
+    struct AckError {
         description: Option<String>,
     }
     if status.contains(" 503") {

@@ -12,7 +12,7 @@ fn from(last: u8) -> IpAddr {
     IpAddr::from([192, 0, 2, last])
 }
 
-fn is_asked(admitted: &Admitted) -> bool {
+fn is_asked(admitted: &ConnectionSlot) -> bool {
     let register = admitted.connections.register();
     register.open[&admitted.id].leaving
 }
@@ -36,7 +36,10 @@ fn a_connection_at_work_is_never_asked_to_go() {
     let first = connections.admit(from(1)).expect("room");
     let second = connections.admit(from(1)).expect("room");
     assert!(first.works() && second.works());
-    assert_eq!(connections.admit(from(2)).err(), Some(TurnedAway::Full(2)));
+    assert_eq!(
+        connections.admit(from(2)).err(),
+        Some(ConnectionRefusal::Full(2))
+    );
     second.waits();
     let _newcomer = connections.admit(from(2)).expect("room is made");
     assert!(is_asked(&second) && !is_asked(&first));
@@ -54,7 +57,7 @@ fn a_client_over_its_share_replaces_its_own_connections_only() {
     drop(first);
     assert_eq!(
         connections.admit(from(1)).err(),
-        Some(TurnedAway::ClientFull(2))
+        Some(ConnectionRefusal::ClientFull(2))
     );
     assert!(connections.admit(from(2)).is_ok());
 }
@@ -63,15 +66,15 @@ fn a_client_over_its_share_replaces_its_own_connections_only() {
 fn too_many_handshakes_cost_the_one_who_makes_them() {
     let connections = limits(100, 100, 2);
     let honest = connections.admit(from(1)).expect("room");
-    honest.shakes_hands();
+    honest.handshake_started();
     let slow: Vec<_> = (0..3).flat_map(|_| connections.admit(from(2))).collect();
-    slow.iter().for_each(Admitted::shakes_hands);
+    slow.iter().for_each(ConnectionSlot::handshake_started);
     assert_eq!(
         slow.iter().map(is_asked).collect::<Vec<_>>(),
         [true, true, false]
     );
     assert!(!is_asked(&honest));
-    honest.shook_hands();
+    honest.handshake_ended();
     assert_eq!(connections.register().shaking.len(), 1);
 }
 
@@ -90,7 +93,7 @@ fn a_request_that_comes_while_its_connection_is_asked_to_go_is_served_if_there_i
 fn requests_that_come_late_do_not_take_what_is_kept_for_others() {
     let connections = limits(400, 400, 400);
     // Each newcomer asks the one before it to go, whose request is on its way by then.
-    let mut held: Vec<Admitted> = Vec::new();
+    let mut held: Vec<ConnectionSlot> = Vec::new();
     for _ in 0..600 {
         let newcomer = connections.admit(from(1));
         if let Some(last) = held.last() {
@@ -113,8 +116,8 @@ fn nothing_is_left_of_those_who_went() {
         for (index, admitted) in some.iter().enumerate() {
             match (index + usize::from(round)) % 4 {
                 0 => drop(admitted.works()),
-                1 => admitted.shakes_hands(),
-                2 => admitted.shook_hands(),
+                1 => admitted.handshake_started(),
+                2 => admitted.handshake_ended(),
                 _ => admitted.waits(),
             }
         }

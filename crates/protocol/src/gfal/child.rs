@@ -7,7 +7,7 @@ use super::confine::{self, Account, ReadablePaths, SecretFile};
 use super::files::OpenableFiles;
 use super::library::{Gfal, News};
 use super::wire::{
-    self, Answer, CopyOrder, GfalError, Order, PIECE_BYTES_MAX, Report, Setup, WhichEnd,
+    self, CopyOrder, GfalError, Order, OrderResult, PIECE_BYTES_MAX, Report, Setup, WhichEnd,
 };
 use crate::checksum::Hasher;
 use parking_lot::Mutex;
@@ -150,7 +150,7 @@ fn give_up(gfal: &Arc<Gfal>) {
 }
 
 /// An order, with the bytes behind it.
-struct Received {
+struct OrderFrame {
     order: Order,
     piece: Vec<u8>,
 }
@@ -158,7 +158,7 @@ struct Received {
 /// Reads until the service has closed, cancels, or nobody takes more.
 fn read_orders(
     mut from: BufReader<File>,
-    mut take: impl FnMut(Received) -> bool,
+    mut take: impl FnMut(OrderFrame) -> bool,
 ) -> io::Result<()> {
     while let Some(order) = wire::read_line::<Order>(&mut from)? {
         let piece = match &order {
@@ -166,7 +166,7 @@ fn read_orders(
             Order::Piece { length } => wire::read_piece(&mut from, *length)?,
             _ => Vec::new(),
         };
-        if !take(Received { order, piece }) {
+        if !take(OrderFrame { order, piece }) {
             return Ok(());
         }
     }
@@ -193,7 +193,7 @@ impl Reports {
 struct Worker {
     gfal: Arc<Gfal>,
     reports: Reports,
-    received: Receiver<Received>,
+    received: Receiver<OrderFrame>,
     proxy: SecretFile,
     key: SecretFile,
     /// The library has let ends copy.
@@ -223,7 +223,7 @@ impl From<io::Error> for Stop {
 impl Worker {
     /// Takes orders until there are no more.
     fn work(mut self) -> io::Result<()> {
-        while let Ok(Received { order, .. }) = self.received.recv() {
+        while let Ok(OrderFrame { order, .. }) = self.received.recv() {
             let report = match self.carry_out(order) {
                 Ok(answer) => Report::Done(answer),
                 Err(Stop::Failed(error)) => Report::Failed(error),
@@ -234,21 +234,21 @@ impl Worker {
         Ok(())
     }
 
-    fn carry_out(&mut self, order: Order) -> Result<Answer, Stop> {
+    fn carry_out(&mut self, order: Order) -> Result<OrderResult, Stop> {
         let gfal = self.gfal.clone();
-        let none = Answer::default();
+        let none = OrderResult::default();
         match order {
             Order::Setup(setup) => self.set_up(&setup).map(|()| none),
             Order::Stat { url } => {
                 let stat = gfal.stat(&url)?;
-                Ok(Answer {
+                Ok(OrderResult {
                     bytes: Some(stat.bytes),
                     is_directory: stat.is_directory,
                     modified_seconds: stat.modified_seconds,
                     ..none
                 })
             }
-            Order::Checksum { url, algorithm } => Ok(Answer {
+            Order::Checksum { url, algorithm } => Ok(OrderResult {
                 checksum: Some(gfal.checksum(&url, &algorithm)?),
                 ..none
             }),
@@ -278,25 +278,25 @@ impl Worker {
                 timeout_seconds,
             } => {
                 let (request, files) = gfal.bring_online(&urls, pin_seconds, timeout_seconds)?;
-                Ok(Answer {
+                Ok(OrderResult {
                     request: Some(request),
                     files,
                     ..none
                 })
             }
-            Order::PollOnline { urls, request } => Ok(Answer {
+            Order::PollOnline { urls, request } => Ok(OrderResult {
                 files: gfal.poll_online(&urls, &request)?,
                 ..none
             }),
-            Order::Release { urls, request } => Ok(Answer {
+            Order::Release { urls, request } => Ok(OrderResult {
                 files: gfal.release(&urls, &request)?,
                 ..none
             }),
-            Order::Abort { urls, request } => Ok(Answer {
+            Order::Abort { urls, request } => Ok(OrderResult {
                 files: gfal.abort(&urls, &request)?,
                 ..none
             }),
-            Order::Locality { url } => Ok(Answer {
+            Order::Locality { url } => Ok(OrderResult {
                 locality: Some(gfal.attribute(&url, "user.status")?),
                 ..none
             }),
@@ -358,7 +358,7 @@ impl Worker {
         destination: &str,
         exclusive: bool,
         algorithm: &str,
-    ) -> Result<Answer, Stop> {
+    ) -> Result<OrderResult, Stop> {
         let at_source = |error: GfalError| error.at(WhichEnd::Source);
         let at_destination = |error: GfalError| error.at(WhichEnd::Destination);
         let algorithm = ChecksumAlgorithm::parse(algorithm);
@@ -386,15 +386,15 @@ impl Worker {
         // The bytes are here and were counted: whether the source closes well changes nothing.
         let _ = from.close();
         let checksum = hasher.finish().into_iter().next();
-        Ok(Answer {
+        Ok(OrderResult {
             bytes: Some(moved),
             checksum: checksum.map(|checksum| checksum.hex().to_owned()),
-            ..Answer::default()
+            ..OrderResult::default()
         })
     }
 
     /// To the service.
-    fn read(&self, url: &str) -> Result<Answer, Stop> {
+    fn read(&self, url: &str) -> Result<OrderResult, Stop> {
         let mut from = self.gfal.open_to_read(url)?;
         let mut buffer = vec![0; PIECE_BYTES_MAX];
         let mut moved = 0u64;
@@ -408,46 +408,46 @@ impl Worker {
             moved += length as u64;
         }
         let _ = from.close();
-        Ok(Answer {
+        Ok(OrderResult {
             bytes: Some(moved),
-            ..Answer::default()
+            ..OrderResult::default()
         })
     }
 
     /// From the service.
-    fn write(&self, url: &str, exclusive: bool) -> Result<Answer, Stop> {
+    fn write(&self, url: &str, exclusive: bool) -> Result<OrderResult, Stop> {
         let mut to = self.gfal.open_to_write(url, exclusive)?;
         self.reports.send(&Report::Writing)?;
         let mut moved = 0u64;
         loop {
             let gone = |_| Stop::Gone(io::ErrorKind::UnexpectedEof.into());
             match self.received.recv().map_err(gone)? {
-                Received {
+                OrderFrame {
                     order: Order::Piece { length: 0 },
                     ..
                 } => break,
-                Received {
+                OrderFrame {
                     order: Order::Piece { .. },
                     piece,
                 } => {
                     to.write_all(&piece)?;
                     moved += piece.len() as u64;
                 }
-                Received { order, .. } => {
+                OrderFrame { order, .. } => {
                     let why = format!("'{}' came in the middle of a file", order.name());
                     return Err(io::Error::new(io::ErrorKind::InvalidData, why).into());
                 }
             }
         }
         to.close()?;
-        Ok(Answer {
+        Ok(OrderResult {
             bytes: Some(moved),
-            ..Answer::default()
+            ..OrderResult::default()
         })
     }
 
     /// Waits for the next order that is none of a file that nobody writes any more.
-    fn skip(&mut self) -> Result<Answer, Stop> {
+    fn skip(&mut self) -> Result<OrderResult, Stop> {
         let gone = |_| Stop::Gone(io::ErrorKind::UnexpectedEof.into());
         loop {
             let next = self.received.recv().map_err(gone)?.order;

@@ -61,12 +61,12 @@ pub struct RefusedConnection {
 
 /// The gate through which the files and connections of one child go. Dropped, none is opened any more.
 pub struct Gate {
-    state: Arc<State>,
+    state: Arc<GateState>,
     task: tokio::task::JoinHandle<()>,
 }
 
 #[derive(Default)]
-struct State {
+struct GateState {
     judge: Mutex<Option<Judge>>,
     refused: Mutex<Vec<RefusedConnection>>,
 }
@@ -128,7 +128,7 @@ fn lock<T>(value: &Mutex<T>) -> parking_lot::MutexGuard<'_, T> {
     value.lock()
 }
 
-impl State {
+impl GateState {
     fn judge(&self, address: SocketAddr) -> Result<(), String> {
         // An IPv4 address in IPv6 clothes must not pass rules that were written for IPv4.
         let address = SocketAddr::new(address.ip().to_canonical(), address.port());
@@ -182,7 +182,7 @@ struct Child {
     memory: File,
     listener: AsyncFd<OwnedFd>,
     openable: OpenableFiles,
-    state: Arc<State>,
+    state: Arc<GateState>,
     connecting: Semaphore,
     calls: Arc<Semaphore>,
 }
@@ -452,12 +452,12 @@ mod notification {
     }
 
     /// A child waits for the result of a call.
-    pub(super) struct Asked {
+    pub(super) struct PendingCall {
         pub(super) id: u64,
         pub(super) call: Call,
     }
 
-    pub(super) fn receive(listener: BorrowedFd<'_>) -> Result<Asked, Errno> {
+    pub(super) fn receive(listener: BorrowedFd<'_>) -> Result<PendingCall, Errno> {
         let mut words = [0u64; WORDS];
         // SAFETY: the number of the request tells the size of the structure, which is that of `words`; it is zeroed, as
         // the kernel demands.
@@ -465,7 +465,7 @@ mod notification {
         let [id, _, number, _, first, second, third, ..] = words;
         // Both processors are little-endian: the number of the call comes first.
         let number = libc::c_long::from(number as u32 as i32);
-        Ok(Asked {
+        Ok(PendingCall {
             id,
             call: Call::of(number, [first, second, third]),
         })
@@ -611,7 +611,7 @@ mod tests {
 
     #[test]
     fn without_a_judge_nothing_is_connected_to_and_each_address_is_remembered_once() {
-        let state = State::default();
+        let state = GateState::default();
         let address: SocketAddr = "[::ffff:192.0.2.1]:1094".parse().expect("an address");
         for _ in 0..2 {
             assert!(state.judge(address).is_err());

@@ -211,7 +211,7 @@ pub enum Report {
     /// It takes bytes to write.
     Writing,
     /// The order was carried out.
-    Done(Answer),
+    Done(OrderResult),
     /// It was not.
     Failed(GfalError),
 }
@@ -219,7 +219,7 @@ pub enum Report {
 /// What an order that was carried out has given.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Answer {
+pub struct OrderResult {
     /// Of the file, or as many as were moved.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bytes: Option<u64>,

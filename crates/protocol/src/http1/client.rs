@@ -6,9 +6,9 @@
 mod connect;
 mod error;
 mod exchange;
+mod idle_connections;
 mod incoming;
 mod near_ends;
-mod pool;
 mod reach;
 mod redirect;
 mod upload;
@@ -26,7 +26,7 @@ use crate::tls::{ClientIdentity, ClientTls};
 use exchange::{Exchange, RequestBody};
 use http::header::EXPECT;
 use http::{HeaderMap, Method};
-use pool::{Line, Pool};
+use idle_connections::{ConnectionKey, IdleConnections};
 use std::sync::Arc;
 use std::time::Duration;
 use url::Url;
@@ -97,7 +97,7 @@ impl Outgoing {
 #[derive(Clone)]
 pub struct Client {
     config: Arc<ClientConfig>,
-    pool: Arc<Pool>,
+    idle: Arc<IdleConnections>,
     check: Option<ResolvedCheck>,
     reach: Option<Reach>,
 }
@@ -105,10 +105,10 @@ pub struct Client {
 impl Client {
     /// A client without connections yet.
     pub fn new(config: ClientConfig) -> Client {
-        let pool = Pool::new(config.idle_per_host);
+        let idle = IdleConnections::new(config.idle_per_host);
         Client {
             config: Arc::new(config),
-            pool,
+            idle,
             check: None,
             reach: None,
         }
@@ -118,10 +118,10 @@ impl Client {
     /// address for which it gives a reason is not tried. Starts without connections, because those made
     /// before were not checked.
     pub fn with_resolved_check(&self, check: ResolvedCheck) -> Client {
-        let pool = Pool::new(self.config.idle_per_host);
+        let idle = IdleConnections::new(self.config.idle_per_host);
         Client {
             config: Arc::clone(&self.config),
-            pool,
+            idle,
             check: Some(check),
             reach: self.reach.clone(),
         }
@@ -136,7 +136,7 @@ impl Client {
         };
         Client {
             config: Arc::new(config),
-            pool: Arc::clone(&self.pool),
+            idle: Arc::clone(&self.idle),
             check: self.check.clone(),
             reach: self.reach.clone(),
         }
@@ -216,11 +216,11 @@ impl Client {
         body: &RequestBody<'_>,
         reuse: Reuse,
     ) -> Result<(Exchange, bool), ClientError> {
-        let line = Line::of(request)?;
+        let key = ConnectionKey::of(request)?;
         if reuse == Reuse::Allowed
-            && let Some(wire) = self.pool.take(&line)
+            && let Some(wire) = self.idle.take(&key)
         {
-            let exchange = Exchange::new(wire, self, line.clone(), request);
+            let exchange = Exchange::new(wire, self, key.clone(), request);
             match exchange.write_request(request, body).await {
                 Ok(exchange) => return Ok((exchange, true)),
                 // A request that could not be written whole was not understood, so a new connection is
@@ -230,12 +230,12 @@ impl Client {
             }
         }
         let to = connect::To {
-            endpoint: &line.endpoint,
+            endpoint: &key.endpoint,
             identity: request.identity.as_ref(),
         };
         let (stream, near_end) = connect::connect(to, &self.config, self.check.as_ref()).await?;
         let wire = super::wire::Wire::new(stream).with_near_end(near_end);
-        let exchange = Exchange::new(wire, self, line, request);
+        let exchange = Exchange::new(wire, self, key, request);
         Ok((exchange.write_request(request, body).await?, false))
     }
 }

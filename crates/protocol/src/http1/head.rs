@@ -14,27 +14,27 @@ pub(super) const HEADERS_CEILING: usize = 128;
 
 /// Why a head is not accepted: the status to answer with, and what to say.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Refusal {
+pub(super) struct HeadRejection {
     pub(super) status: StatusCode,
     pub(super) why: String,
 }
 
-impl Refusal {
-    fn bad(why: impl Into<String>) -> Refusal {
-        Refusal {
+impl HeadRejection {
+    fn bad(why: impl Into<String>) -> HeadRejection {
+        HeadRejection {
             status: StatusCode::BAD_REQUEST,
             why: why.into(),
         }
     }
 
     /// Of a head that is too long: when its first line has no end yet, that line is what is wrong.
-    pub(super) fn too_large(head: &[u8], head_bytes_max: usize) -> Refusal {
+    pub(super) fn too_large(head: &[u8], head_bytes_max: usize) -> HeadRejection {
         let kept = &head[..head.len().min(head_bytes_max)];
         let (status, what) = match kept.contains(&b'\n') {
             true => (StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, "head"),
             false => (StatusCode::URI_TOO_LONG, "request line"),
         };
-        Refusal {
+        HeadRejection {
             status,
             why: format!("the {what} is longer than {head_bytes_max} bytes"),
         }
@@ -94,16 +94,18 @@ pub(super) fn leading_empty_lines(bytes: &[u8]) -> usize {
 }
 
 /// Parses a complete request head (up to and with its empty line).
-pub(super) fn parse_request(head: &[u8], headers_max: usize) -> Result<RequestHead, Refusal> {
+pub(super) fn parse_request(head: &[u8], headers_max: usize) -> Result<RequestHead, HeadRejection> {
     check_lines(head, 0, LineEnd::Crlf)?;
     let mut table = [const { MaybeUninit::uninit() }; HEADERS_CEILING];
     let mut request = httparse::Request::new(&mut []);
     match request.parse_with_uninit_headers(head, &mut table) {
         Ok(httparse::Status::Complete(_)) => {}
-        Ok(httparse::Status::Partial) => return Err(Refusal::bad("the head is not complete")),
+        Ok(httparse::Status::Partial) => {
+            return Err(HeadRejection::bad("the head is not complete"));
+        }
         Err(httparse::Error::Version) => {
             let why = "only HTTP/1.0 and HTTP/1.1 are spoken here".to_owned();
-            return Err(Refusal {
+            return Err(HeadRejection {
                 status: StatusCode::HTTP_VERSION_NOT_SUPPORTED,
                 why,
             });
@@ -111,7 +113,7 @@ pub(super) fn parse_request(head: &[u8], headers_max: usize) -> Result<RequestHe
         Err(why) => return Err(refuse_syntax(why)),
     }
     let method = Method::from_bytes(request.method.unwrap_or_default().as_bytes())
-        .map_err(|_| Refusal::bad("the method is not a token"))?;
+        .map_err(|_| HeadRejection::bad("the method is not a token"))?;
     let target = request.path.unwrap_or_default().to_owned();
     let modern = request.version == Some(1);
     let headers = collect(request.headers, headers_max)?;
@@ -178,7 +180,7 @@ pub(super) enum LineEnd {
 /// Lines must end as they may, CR must not stand alone, and no line may continue the one before (RFC 9112
 /// §2.2, §5.2). Looks from `from` on, so that a head that comes in pieces is refused at its first wrong
 /// byte.
-pub(super) fn check_lines(head: &[u8], from: usize, ends: LineEnd) -> Result<(), Refusal> {
+pub(super) fn check_lines(head: &[u8], from: usize, ends: LineEnd) -> Result<(), HeadRejection> {
     let mut before = match from {
         0 => 0,
         from => head[from - 1],
@@ -186,17 +188,17 @@ pub(super) fn check_lines(head: &[u8], from: usize, ends: LineEnd) -> Result<(),
     for (index, &byte) in head.iter().enumerate().skip(from) {
         match byte {
             b'\n' if before != b'\r' && ends == LineEnd::Crlf => {
-                return Err(Refusal::bad("a line ends with LF instead of CRLF"));
+                return Err(HeadRejection::bad("a line ends with LF instead of CRLF"));
             }
             b' ' | b'\t' if before == b'\n' => {
-                return Err(Refusal::bad("a header is folded over several lines"));
+                return Err(HeadRejection::bad("a header is folded over several lines"));
             }
             b' ' | b'\t' if index == 0 => {
-                return Err(Refusal::bad("the head begins with white space"));
+                return Err(HeadRejection::bad("the head begins with white space"));
             }
-            0 => return Err(Refusal::bad("the head holds a NUL")),
+            0 => return Err(HeadRejection::bad("the head holds a NUL")),
             _ if before == b'\r' && byte != b'\n' => {
-                return Err(Refusal::bad("a CR stands without LF"));
+                return Err(HeadRejection::bad("a CR stands without LF"));
             }
             _ => {}
         }
@@ -205,19 +207,22 @@ pub(super) fn check_lines(head: &[u8], from: usize, ends: LineEnd) -> Result<(),
     Ok(())
 }
 
-fn refuse_syntax(why: httparse::Error) -> Refusal {
+fn refuse_syntax(why: httparse::Error) -> HeadRejection {
     match why {
-        httparse::Error::TooManyHeaders => Refusal {
+        httparse::Error::TooManyHeaders => HeadRejection {
             status: StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
             why: format!("more than {HEADERS_CEILING} headers"),
         },
-        why => Refusal::bad(format!("the head is not HTTP: {why}")),
+        why => HeadRejection::bad(format!("the head is not HTTP: {why}")),
     }
 }
 
-fn collect(parsed: &[httparse::Header<'_>], headers_max: usize) -> Result<HeaderMap, Refusal> {
+fn collect(
+    parsed: &[httparse::Header<'_>],
+    headers_max: usize,
+) -> Result<HeaderMap, HeadRejection> {
     if parsed.len() > headers_max {
-        return Err(Refusal {
+        return Err(HeadRejection {
             status: StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
             why: format!("more than {headers_max} headers"),
         });
@@ -225,41 +230,42 @@ fn collect(parsed: &[httparse::Header<'_>], headers_max: usize) -> Result<Header
     let mut headers = HeaderMap::with_capacity(parsed.len());
     for header in parsed {
         let name = HeaderName::from_bytes(header.name.as_bytes())
-            .map_err(|_| Refusal::bad("a header's name is not a token"))?;
-        let value = HeaderValue::from_bytes(header.value)
-            .map_err(|_| Refusal::bad(format!("the value of {name} holds a control character")))?;
+            .map_err(|_| HeadRejection::bad("a header's name is not a token"))?;
+        let value = HeaderValue::from_bytes(header.value).map_err(|_| {
+            HeadRejection::bad(format!("the value of {name} holds a control character"))
+        })?;
         headers.append(name, value);
     }
     Ok(headers)
 }
 
 /// RFC 9112 §3.2: exactly one `Host` in HTTP/1.1, never more than one.
-fn check_host(headers: &HeaderMap, modern: bool) -> Result<(), Refusal> {
+fn check_host(headers: &HeaderMap, modern: bool) -> Result<(), HeadRejection> {
     match headers.get_all(HOST).iter().count() {
         1 => Ok(()),
         0 if !modern => Ok(()),
-        0 => Err(Refusal::bad("the Host header is missing")),
-        _ => Err(Refusal::bad("there is more than one Host header")),
+        0 => Err(HeadRejection::bad("the Host header is missing")),
+        _ => Err(HeadRejection::bad("there is more than one Host header")),
     }
 }
 
 /// RFC 9112 §6.3 for requests.
-fn request_length(headers: &HeaderMap, modern: bool) -> Result<BodyLength, Refusal> {
-    let length = content_length(headers).map_err(Refusal::bad)?;
+fn request_length(headers: &HeaderMap, modern: bool) -> Result<BodyLength, HeadRejection> {
+    let length = content_length(headers).map_err(HeadRejection::bad)?;
     if !headers.contains_key(TRANSFER_ENCODING) {
         return Ok(length.map_or(BodyLength::Empty, BodyLength::Fixed));
     }
     if length.is_some() {
-        return Err(Refusal::bad(
+        return Err(HeadRejection::bad(
             "Content-Length and Transfer-Encoding contradict each other",
         ));
     }
     if !modern {
-        return Err(Refusal::bad("HTTP/1.0 knows no Transfer-Encoding"));
+        return Err(HeadRejection::bad("HTTP/1.0 knows no Transfer-Encoding"));
     }
     match is_chunked(headers) {
         true => Ok(BodyLength::Chunked),
-        false => Err(Refusal {
+        false => Err(HeadRejection {
             status: StatusCode::NOT_IMPLEMENTED,
             why: "the only Transfer-Encoding known here is 'chunked'".into(),
         }),
@@ -323,11 +329,11 @@ fn is_chunked(headers: &HeaderMap) -> bool {
 }
 
 /// RFC 9110 §10.1.1. HTTP/1.0 clients cannot expect anything.
-fn expects_continue(headers: &HeaderMap, modern: bool) -> Result<bool, Refusal> {
+fn expects_continue(headers: &HeaderMap, modern: bool) -> Result<bool, HeadRejection> {
     match headers.get(EXPECT) {
         Some(value) if modern => match value.as_bytes().eq_ignore_ascii_case(b"100-continue") {
             true => Ok(true),
-            false => Err(Refusal {
+            false => Err(HeadRejection {
                 status: StatusCode::EXPECTATION_FAILED,
                 why: "the only expectation known here is '100-continue'".into(),
             }),

@@ -17,7 +17,7 @@ pub use request::{BodyLength, Request, RequestError};
 use super::Limits;
 use super::body::Body;
 use super::compose;
-use super::head::{self, LineEnd, Refusal, RequestHead};
+use super::head::{self, HeadRejection, LineEnd, RequestHead};
 use super::wire::Wire;
 use crate::pace::Pace;
 use crate::stream::{ProbeOwner, Stream, TcpProbe};
@@ -41,7 +41,7 @@ pub struct Connection {
     limits: Limits,
     peer: SocketAddr,
     begun: Instant,
-    state: State,
+    state: ConnectionPhase,
     probes: ProbeOwner,
     /// Of the request's body.
     pace: Pace,
@@ -51,11 +51,11 @@ pub struct Connection {
 
 /// What a connection is doing.
 #[derive(Clone, Copy)]
-enum State {
+enum ConnectionPhase {
     /// Between requests.
     Idle,
     /// A request was handed out.
-    Serving(Serving),
+    Serving(CurrentRequest),
     /// Its last answer is out; to be closed with care.
     Closing,
     /// Cut in the middle of an answer, or failed: nothing more can be said.
@@ -64,18 +64,18 @@ enum State {
 
 /// The request being served.
 #[derive(Clone, Copy)]
-struct Serving {
+struct CurrentRequest {
     body: Body,
     /// The client holds its body back until it is told to continue.
     awaits_continue: bool,
     head_only: bool,
     modern: bool,
     keep_alive: bool,
-    answer: Answer,
+    answer: ReplyProgress,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Answer {
+enum ReplyProgress {
     Outstanding,
     /// The body is being written, in chunks or (for HTTP/1.0) until the connection closes.
     Streaming,
@@ -98,7 +98,7 @@ impl Connection {
             limits,
             peer,
             begun: Instant::now(),
-            state: State::Idle,
+            state: ConnectionPhase::Idle,
             probes: ProbeOwner::default(),
             told: None,
         }
@@ -116,7 +116,7 @@ impl Connection {
 
     /// Makes the answer to the request at hand the connection's last.
     pub fn close_after_answer(&mut self) {
-        if let State::Serving(serving) = &mut self.state {
+        if let ConnectionPhase::Serving(serving) = &mut self.state {
             serving.keep_alive = false;
         }
     }
@@ -140,22 +140,22 @@ impl Connection {
     /// or was told that the connection ends. A malformed request is answered here (400, 408, 414, 417, 431,
     /// 501, 505).
     pub async fn next_request(&mut self) -> Result<Option<Request>, RequestError> {
-        match std::mem::replace(&mut self.state, State::Broken) {
-            State::Idle => self.state = State::Idle,
-            State::Closing => {
+        match std::mem::replace(&mut self.state, ConnectionPhase::Broken) {
+            ConnectionPhase::Idle => self.state = ConnectionPhase::Idle,
+            ConnectionPhase::Closing => {
                 self.close_gently().await;
                 return Ok(None);
             }
             // Served without an answer, or cut in the middle of one: the client must not take what follows
             // for it.
-            State::Serving(_) | State::Broken => return Ok(None),
+            ConnectionPhase::Serving(_) | ConnectionPhase::Broken => return Ok(None),
         }
         if self.wire.unread().is_empty() {
             self.wire.shrink();
             match timeout(self.limits.idle_timeout, self.wire.fill()).await {
                 Ok(Ok(count)) if count > 0 => {}
                 Ok(Ok(_)) | Ok(Err(_)) | Err(_) => {
-                    self.state = State::Closing;
+                    self.state = ConnectionPhase::Closing;
                     self.close_gently().await;
                     return Ok(None);
                 }
@@ -164,7 +164,7 @@ impl Connection {
         let limit = self.limits.head_timeout;
         let read = match timeout(limit, self.read_head()).await {
             Ok(read) => read,
-            Err(_) => Err(HeadError::Refused(Refusal {
+            Err(_) => Err(HeadError::Refused(HeadRejection {
                 status: StatusCode::REQUEST_TIMEOUT,
                 why: format!("the head took longer than {} s", limit.as_secs()),
             })),
@@ -173,7 +173,7 @@ impl Connection {
             Ok(Some(head)) => Ok(Some(self.begin(head))),
             Ok(None) => Ok(None),
             Err(HeadError::Broken(why)) => {
-                self.state = State::Broken;
+                self.state = ConnectionPhase::Broken;
                 Err(RequestError::Broken {
                     peer: self.peer,
                     why,
@@ -202,9 +202,9 @@ impl Connection {
                     self.wire.consume(end);
                     return Ok(Some(parsed));
                 }
-                Some(_) => return Err(HeadError::Refused(Refusal::too_large(unread, max))),
+                Some(_) => return Err(HeadError::Refused(HeadRejection::too_large(unread, max))),
                 None if unread.len() >= max => {
-                    return Err(HeadError::Refused(Refusal::too_large(unread, max)));
+                    return Err(HeadError::Refused(HeadRejection::too_large(unread, max)));
                 }
                 None => head::check_lines(unread, searched, LineEnd::Crlf)
                     .map_err(HeadError::Refused)?,
@@ -229,13 +229,13 @@ impl Connection {
             BodyLength::Fixed(length) => Body::fixed(length),
             BodyLength::Chunked => Body::ChunkSize,
         };
-        self.state = State::Serving(Serving {
+        self.state = ConnectionPhase::Serving(CurrentRequest {
             body,
             awaits_continue: head.expects_continue && !body.is_done(),
             head_only: head.method == Method::HEAD,
             modern: head.modern,
             keep_alive: head.keep_alive && self.begun.elapsed() < self.limits.age_max,
-            answer: Answer::Outstanding,
+            answer: ReplyProgress::Outstanding,
         });
         Request {
             method: head.method,
@@ -245,8 +245,8 @@ impl Connection {
         }
     }
 
-    async fn refuse(&mut self, refusal: Refusal) -> RequestError {
-        self.state = State::Broken;
+    async fn refuse(&mut self, refusal: HeadRejection) -> RequestError {
+        self.state = ConnectionPhase::Broken;
         let text = format!("{}\n", refusal.why);
         let mut out = Vec::with_capacity(256);
         compose::status_line(&mut out, refusal.status);
@@ -256,7 +256,7 @@ impl Connection {
         out.extend_from_slice(b"\r\n");
         out.extend_from_slice(text.as_bytes());
         if self.wire.write_all(&out, LINGER).await.is_ok() {
-            self.state = State::Closing;
+            self.state = ConnectionPhase::Closing;
             self.close_gently().await;
         }
         RequestError::Refused {
@@ -269,7 +269,7 @@ impl Connection {
     /// Says goodbye, then reads what the client still sends for a moment: closing a socket with unread
     /// bytes would reset the connection and could destroy the answer on its way.
     async fn close_gently(&mut self) {
-        self.state = State::Broken;
+        self.state = ConnectionPhase::Broken;
         let lingering = async {
             let _ = self.wire.stream.shutdown().await;
             let mut scratch = vec![0; 16 << 10];
@@ -289,10 +289,12 @@ impl Connection {
         self.tell_to_continue().await?;
         let stall = self.limits.body_stall_timeout;
         let serving = match &mut self.state {
-            State::Serving(serving) => serving,
-            State::Idle | State::Closing => return Ok(0),
+            ConnectionPhase::Serving(serving) => serving,
+            ConnectionPhase::Idle | ConnectionPhase::Closing => return Ok(0),
             // Not the end: a body that was cut must not pass for a whole one.
-            State::Broken => return Err(BodyError::Io(io::ErrorKind::NotConnected.into())),
+            ConnectionPhase::Broken => {
+                return Err(BodyError::Io(io::ErrorKind::NotConnected.into()));
+            }
         };
         let read = read_at_pace(
             &mut serving.body,
@@ -315,7 +317,7 @@ impl Connection {
         let stall = self.limits.body_stall_timeout;
         let begun = timeout(stall, self.body_comes()).await;
         let begun = begun.unwrap_or(Err(BodyError::Stalled { after: stall }));
-        if let (Err(_), State::Serving(serving)) = (&begun, &mut self.state) {
+        if let (Err(_), ConnectionPhase::Serving(serving)) = (&begun, &mut self.state) {
             serving.keep_alive = false;
         }
         begun
@@ -323,7 +325,7 @@ impl Connection {
 
     /// The same without a word to the client and without a bound. Loses nothing when dropped.
     pub async fn body_comes(&mut self) -> Result<(), BodyError> {
-        let State::Serving(serving) = &self.state else {
+        let ConnectionPhase::Serving(serving) = &self.state else {
             return Err(BodyError::Io(io::ErrorKind::NotConnected.into()));
         };
         if serving.body.is_done() || !self.wire.unread().is_empty() {
@@ -339,7 +341,7 @@ impl Connection {
 
     /// The client holds the request's body back until it is told to continue (RFC 9110 §10.1.1).
     pub fn holds_body_back(&self) -> bool {
-        let State::Serving(serving) = &self.state else {
+        let ConnectionPhase::Serving(serving) = &self.state else {
             return false;
         };
         serving.awaits_continue && self.wire.unread().is_empty()
@@ -347,29 +349,29 @@ impl Connection {
 
     /// Tells a client that waits for it to send the request's body. Not to be dropped before it is done.
     pub async fn tell_to_continue(&mut self) -> io::Result<()> {
-        let State::Serving(mut serving) = self.state else {
+        let ConnectionPhase::Serving(mut serving) = self.state else {
             return Ok(());
         };
         if !serving.awaits_continue {
             return Ok(());
         }
         if self.wire.unread().is_empty() {
-            self.state = State::Broken;
+            self.state = ConnectionPhase::Broken;
             let told = b"HTTP/1.1 100 Continue\r\n\r\n";
             self.wire
                 .write_all(told, self.limits.body_stall_timeout)
                 .await?;
         }
         serving.awaits_continue = false;
-        self.state = State::Serving(serving);
+        self.state = ConnectionPhase::Serving(serving);
         Ok(())
     }
 
     /// Bytes of the request's body that were not read yet; `None` when it is chunked.
     pub fn body_remaining(&self) -> Option<u64> {
         match &self.state {
-            State::Serving(serving) => serving.body.remaining(),
-            State::Idle | State::Closing | State::Broken => Some(0),
+            ConnectionPhase::Serving(serving) => serving.body.remaining(),
+            ConnectionPhase::Idle | ConnectionPhase::Closing | ConnectionPhase::Broken => Some(0),
         }
     }
 
@@ -412,6 +414,6 @@ async fn read_at_pace(
 
 /// Why reading a head came to nothing.
 enum HeadError {
-    Refused(Refusal),
+    Refused(HeadRejection),
     Broken(io::Error),
 }

@@ -53,12 +53,13 @@ pub enum InvalidRequest {
 /// Reads the body of `Content-Type: application/macaroon-request`.
 pub fn parse_request(body: &[u8]) -> Result<RequestedMacaroon, InvalidRequest> {
     #[derive(Deserialize)]
-    struct Document {
+    struct MacaroonRequestBody {
         #[serde(default)]
         caveats: Vec<String>,
         validity: Option<String>,
     }
-    let document: Document = serde_json::from_slice(body).map_err(|_| InvalidRequest::Json)?;
+    let document: MacaroonRequestBody =
+        serde_json::from_slice(body).map_err(|_| InvalidRequest::Json)?;
     let validity = document.validity.ok_or(InvalidRequest::NoValidity)?;
     if document.caveats.len() > CAVEATS_MAX {
         return Err(InvalidRequest::TooManyCaveats);

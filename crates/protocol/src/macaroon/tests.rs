@@ -52,7 +52,7 @@ fn narrowed(text: &str, caveat: &str) -> String {
     wire::to_text(&macaroon).expect("short")
 }
 
-fn verified(text: &str) -> Result<Verified, MacaroonError> {
+fn verified(text: &str) -> Result<VerifiedMacaroon, MacaroonError> {
     verify(&keys(), text, HERE.parse().expect("an address"), NOW)
 }
 

@@ -49,7 +49,7 @@ fn hide_in_word(word: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::s3::{Keys, Signing};
+    use crate::s3::{Keys, RequestSigner};
     use http::Method;
     use penstock_model::Timestamp;
     use proptest::prelude::*;
@@ -62,7 +62,11 @@ mod tests {
             session_token: Some("session/token+x".to_owned()),
         };
         let url = Url::parse("https://s3.example.org/b/f").expect("valid");
-        Signing::new(&keys, "r", Timestamp(0)).presign(&Method::GET, &url, Duration::from_secs(9))
+        RequestSigner::new(&keys, "r", Timestamp(0)).presign(
+            &Method::GET,
+            &url,
+            Duration::from_secs(9),
+        )
     }
 
     fn signature() -> String {

@@ -58,17 +58,17 @@ pub enum Payload<'a> {
 
 /// Signs for one region at one time.
 #[derive(Debug, Clone, Copy)]
-pub struct Signing<'a> {
+pub struct RequestSigner<'a> {
     keys: &'a Keys,
     region: &'a str,
     service: &'a str,
     at: Timestamp,
 }
 
-impl<'a> Signing<'a> {
+impl<'a> RequestSigner<'a> {
     /// For S3. Servers refuse a time that is more than a quarter of an hour off theirs.
-    pub fn new(keys: &'a Keys, region: &'a str, at: Timestamp) -> Signing<'a> {
-        Signing {
+    pub fn new(keys: &'a Keys, region: &'a str, at: Timestamp) -> RequestSigner<'a> {
+        RequestSigner {
             keys,
             region,
             service: "s3",
@@ -306,7 +306,7 @@ mod tests {
         body: &[u8],
     ) -> String {
         let keys = keys();
-        let signing = Signing::new(&keys, "us-east-1", THEN);
+        let signing = RequestSigner::new(&keys, "us-east-1", THEN);
         let mut map = HeaderMap::new();
         for (name, value) in headers {
             map.insert(*name, ascii(value));
@@ -349,7 +349,7 @@ mod tests {
     #[test]
     fn amazons_example_of_a_presigned_url_is_met() {
         let keys = keys();
-        let signing = Signing::new(&keys, "us-east-1", THEN);
+        let signing = RequestSigner::new(&keys, "us-east-1", THEN);
         let url = Url::parse(&format!("{HOST}/test.txt")).expect("a URL");
         let signed = signing.presign(&Method::GET, &url, Duration::from_secs(86_400));
         assert_eq!(
@@ -372,9 +372,9 @@ mod tests {
             secret_key: "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY".to_owned(),
             session_token: None,
         };
-        let signing = Signing {
+        let signing = RequestSigner {
             service: "service",
-            ..Signing::new(&keys, "us-east-1", Timestamp(1_440_938_160_000))
+            ..RequestSigner::new(&keys, "us-east-1", Timestamp(1_440_938_160_000))
         };
         let check = |method: Method, target: &str, expected: &str| {
             let url = Url::parse(&format!("https://example.amazonaws.com{target}")).expect("valid");
@@ -416,7 +416,7 @@ mod tests {
             ..keys()
         };
         let url = Url::parse(&format!("{HOST}/f")).expect("a URL");
-        let signing = Signing::new(&with, "eu-west-3", THEN);
+        let signing = RequestSigner::new(&with, "eu-west-3", THEN);
         let presigned = signing.presign(&Method::PUT, &url, Duration::from_secs(60));
         let query = presigned.query().expect("signed");
         assert!(
@@ -446,7 +446,7 @@ mod tests {
                 let once = canonical(&url);
                 prop_assert_eq!(&canonical(&once), &once);
                 let keys = keys();
-                let signing = Signing::new(&keys, "r", THEN);
+                let signing = RequestSigner::new(&keys, "r", THEN);
                 let again = Url::parse(signing.presign(&Method::GET, &url, Duration::from_secs(9)).as_str());
                 prop_assert!(again.is_ok());
             }

@@ -33,18 +33,18 @@ const DOCUMENT_BYTES_MAX: usize = 256 * 1024;
 const FETCH_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A document's bytes, or why it could not be had.
-pub type Fetched<'a> = Pin<Box<dyn Future<Output = Result<Vec<u8>, String>> + Send + 'a>>;
+pub type DocumentFetch<'a> = Pin<Box<dyn Future<Output = Result<Vec<u8>, String>> + Send + 'a>>;
 
 /// Gets a JSON document by https, with bounds on time and size of its own. Implemented by the HTTP client,
 /// and by tests without a network.
 pub trait FetchDocument: Send + Sync {
     /// The body of a 200 answer to `GET url`; anything else is an error text.
-    fn fetch<'a>(&'a self, url: &'a str) -> Fetched<'a>;
+    fn fetch<'a>(&'a self, url: &'a str) -> DocumentFetch<'a>;
 }
 
 impl FetchDocument for Client {
     /// Redirects are not followed: the address comes from the issuer itself, who can write the right one.
-    fn fetch<'a>(&'a self, url: &'a str) -> Fetched<'a> {
+    fn fetch<'a>(&'a self, url: &'a str) -> DocumentFetch<'a> {
         let get = async move {
             let url = url::Url::parse(url).map_err(|why| why.to_string())?;
             let request = Outgoing::new(http::Method::GET, url);
@@ -68,13 +68,13 @@ pub(super) type KeySet = HashMap<String, Arc<VerifyingKey>>;
 /// What is remembered of one issuer.
 pub(super) struct IssuerKeys {
     issuer: String,
-    state: Mutex<State>,
+    state: Mutex<KeysState>,
     /// Held while fetching, so that a crowd of requests makes one fetch.
     fetching: AsyncMutex<()>,
 }
 
 #[derive(Default)]
-struct State {
+struct KeysState {
     keys: Arc<KeySet>,
     /// When `keys` came; `None` before the first success.
     fetched: Option<Timestamp>,
@@ -185,7 +185,7 @@ impl IssuerKeys {
         }
     }
 
-    fn locked(&self) -> parking_lot::MutexGuard<'_, State> {
+    fn locked(&self) -> parking_lot::MutexGuard<'_, KeysState> {
         // The state is replaced whole, so a panic elsewhere cannot leave it half-written.
         self.state.lock()
     }

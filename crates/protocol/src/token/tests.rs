@@ -88,7 +88,7 @@ impl Web {
 }
 
 impl FetchDocument for Web {
-    fn fetch<'a>(&'a self, url: &'a str) -> Fetched<'a> {
+    fn fetch<'a>(&'a self, url: &'a str) -> DocumentFetch<'a> {
         self.fetches.lock().push(url.to_owned());
         let page = self.pages.lock().get(url).map(Value::to_string);
         Box::pin(async move {

@@ -102,11 +102,11 @@ struct Inner {
     documents: Box<dyn FetchDocument>,
     /// Our own issuer's keys, which need no fetch.
     local: RwLock<HashMap<String, Arc<KeySet>>>,
-    remembered: Mutex<HashMap<[u8; 32], Remembered>>,
+    remembered: Mutex<HashMap<[u8; 32], VerifiedToken>>,
 }
 
 /// A token that was believed.
-struct Remembered {
+struct VerifiedToken {
     identity: Identity,
     /// When it is looked at again, with the keys that count then.
     until: Timestamp,
@@ -137,7 +137,7 @@ impl Trust {
 }
 
 /// A token taken apart, not yet believed.
-struct Unverified<'a> {
+struct TokenParts<'a> {
     signed: &'a str,
     signature: &'a str,
     algorithm: Algorithm,
@@ -206,7 +206,7 @@ impl Verifier {
             }
             let until = (now + REMEMBERED_FOR).min(identity.expires);
             let identity = identity.clone();
-            remembered.insert(name, Remembered { identity, until });
+            remembered.insert(name, VerifiedToken { identity, until });
         }
         Ok(identity)
     }
@@ -254,14 +254,14 @@ impl Verifier {
         Arc::clone(&trust)
     }
 
-    fn remembered(&self) -> MutexGuard<'_, HashMap<[u8; 32], Remembered>> {
+    fn remembered(&self) -> MutexGuard<'_, HashMap<[u8; 32], VerifiedToken>> {
         // Entries are inserted whole, so a panic elsewhere leaves nothing half-written.
         self.inner.remembered.lock()
     }
 }
 
 /// RFC 7515 §3.1: three parts of base64url, the first two JSON objects.
-fn take_apart(token: &str) -> Result<Unverified<'_>, TokenError> {
+fn take_apart(token: &str) -> Result<TokenParts<'_>, TokenError> {
     let malformed = |what| move || TokenError::Malformed(what);
     let (signed, signature) = token
         .rsplit_once('.')
@@ -288,7 +288,7 @@ fn take_apart(token: &str) -> Result<Unverified<'_>, TokenError> {
         .ok_or_else(malformed("the header has no 'kid'"))?
         .to_owned();
     let claims = json_object(payload).ok_or_else(malformed("the claims are not a JSON object"))?;
-    Ok(Unverified {
+    Ok(TokenParts {
         signed,
         signature,
         algorithm,
@@ -331,7 +331,7 @@ impl<'de> Deserialize<'de> for UniqueNames {
     }
 }
 
-fn check_signature(token: &Unverified<'_>, key: &VerifyingKey) -> Result<(), TokenError> {
+fn check_signature(token: &TokenParts<'_>, key: &VerifyingKey) -> Result<(), TokenError> {
     // The key says which algorithm it is for; the token may not choose another one for it.
     if key.algorithm != token.algorithm {
         return Err(TokenError::Signature);

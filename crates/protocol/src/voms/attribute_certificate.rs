@@ -3,7 +3,7 @@
 //! here, because guessing what it grants would be worse than granting nothing.
 
 use super::VomsError;
-use crate::der::{Malformed, Reader, tag};
+use crate::der::{DerError, Reader, tag};
 use openssl::hash::MessageDigest;
 use openssl::x509::X509;
 use penstock_model::Timestamp;
@@ -82,7 +82,7 @@ pub(super) fn attribute_certificates(
 }
 
 /// The serial number as it stands in a certificate's DER (RFC 5280 §4.1).
-pub(super) fn serial_of(certificate: &[u8]) -> Result<&[u8], Malformed> {
+pub(super) fn serial_of(certificate: &[u8]) -> Result<&[u8], DerError> {
     let mut certificate = Reader::new(Reader::new(certificate).expect(tag::SEQUENCE)?);
     let mut body = Reader::new(certificate.expect(tag::SEQUENCE)?);
     body.optional(tag::context(0))?;
@@ -116,7 +116,7 @@ impl<'a> AttributeCertificate<'a> {
         let not_before = time(validity.expect(tag::GENERALIZED_TIME)?)?;
         let not_after = time(validity.expect(tag::GENERALIZED_TIME)?)?;
         validity.end()?;
-        let granted = Granted::parse(info.expect(tag::SEQUENCE)?)?;
+        let granted = VomsAttribute::parse(info.expect(tag::SEQUENCE)?)?;
         info.optional(tag::BIT_STRING)?;
         let extensions = Extensions::parse(info.optional(tag::SEQUENCE)?.unwrap_or_default())?;
         info.end()?;
@@ -203,15 +203,15 @@ fn directory_name(names: &[u8]) -> Result<&[u8], VomsError> {
 }
 
 /// What the attribute says.
-struct Granted<'a> {
+struct VomsAttribute<'a> {
     vo: &'a str,
     host: &'a str,
     fqans: Vec<&'a str>,
 }
 
-impl<'a> Granted<'a> {
+impl<'a> VomsAttribute<'a> {
     /// `SEQUENCE OF Attribute`; the one of VOMS must be there once, with one IetfAttrSyntax (RFC 5755 §4.4).
-    fn parse(content: &'a [u8]) -> Result<Granted<'a>, VomsError> {
+    fn parse(content: &'a [u8]) -> Result<VomsAttribute<'a>, VomsError> {
         let mut attributes = Reader::new(content);
         let mut granted = None;
         while !attributes.is_empty() {
@@ -222,7 +222,7 @@ impl<'a> Granted<'a> {
             if name != FQANS {
                 continue;
             }
-            let value = Granted::of_syntax(values.expect(tag::SEQUENCE)?)?;
+            let value = VomsAttribute::of_syntax(values.expect(tag::SEQUENCE)?)?;
             values.end()?;
             if granted.replace(value).is_some() {
                 return Err(VomsError::Malformed);
@@ -231,7 +231,7 @@ impl<'a> Granted<'a> {
         granted.ok_or(VomsError::Malformed)
     }
 
-    fn of_syntax(content: &'a [u8]) -> Result<Granted<'a>, VomsError> {
+    fn of_syntax(content: &'a [u8]) -> Result<VomsAttribute<'a>, VomsError> {
         let mut syntax = Reader::new(content);
         let mut authority = Reader::new(syntax.expect(tag::context(0))?);
         let (vo, host) = policy_authority(authority.expect(URI)?)?;
@@ -246,7 +246,7 @@ impl<'a> Granted<'a> {
             fqans.push(printable(values.expect(tag::OCTET_STRING)?)?);
         }
         match fqans.is_empty() {
-            false => Ok(Granted { vo, host, fqans }),
+            false => Ok(VomsAttribute { vo, host, fqans }),
             true => Err(VomsError::Malformed),
         }
     }

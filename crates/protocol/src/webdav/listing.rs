@@ -9,7 +9,7 @@ const ANSWER_BYTES_MAX: usize = 256 * 1024 * 1024;
 
 /// What a storage element told of one file or directory. Absent is what it did not tell.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Listed {
+pub struct PropfindEntry {
     /// As it was written: a path or a URL, percent-encoded.
     pub href: String,
     /// The path in it, decoded; `None` when it is not a valid one. It begins where the server's paths begin,
@@ -36,9 +36,9 @@ pub struct Listed {
 }
 
 /// The entries of an answer, in its order. Properties count only where their status is 2xx or absent.
-pub fn parse_multistatus(body: &[u8]) -> Result<Vec<Listed>, InvalidXml> {
+pub fn parse_multistatus(body: &[u8]) -> Result<Vec<PropfindEntry>, InvalidXml> {
     let mut walk = Walk::new(body, ANSWER_BYTES_MAX)?;
-    let mut reading = Reading::default();
+    let mut reading = MultistatusParser::default();
     while let Some(node) = walk.step()? {
         match node {
             Node::Open(name) => reading.open(name)?,
@@ -50,23 +50,23 @@ pub fn parse_multistatus(body: &[u8]) -> Result<Vec<Listed>, InvalidXml> {
 }
 
 #[derive(Default)]
-struct Reading {
-    entries: Vec<Listed>,
+struct MultistatusParser {
+    entries: Vec<PropfindEntry>,
     open: Vec<Name>,
     text: String,
-    entry: Listed,
+    entry: PropfindEntry,
     /// What the current `propstat` tells; it counts only when its status, which comes last, says so.
     told: Vec<(Name, String)>,
     told_status: Option<u16>,
 }
 
-impl Reading {
+impl MultistatusParser {
     fn open(&mut self, name: Name) -> Result<(), InvalidXml> {
         match self.open.len() {
             0 if !name.is(DAV, "multistatus") => {
                 return Err(InvalidXml::OtherDocument("multistatus"));
             }
-            1 => self.entry = Listed::default(),
+            1 => self.entry = PropfindEntry::default(),
             2 => {
                 self.told.clear();
                 self.told_status = None;
@@ -115,7 +115,7 @@ impl Reading {
     }
 }
 
-fn set(entry: &mut Listed, name: &Name, text: &str) {
+fn set(entry: &mut PropfindEntry, name: &Name, text: &str) {
     let bytes = || text.parse().ok().map(Bytes);
     match (name.namespace.as_str(), name.local.as_str()) {
         (DAV, "collection") => entry.is_directory = true,
@@ -157,7 +157,7 @@ mod tests {
 
     /// `path kind size modified` per entry.
     fn check(body: &str, expected: &[&str]) {
-        let show = |entry: &Listed| {
+        let show = |entry: &PropfindEntry| {
             let path = entry
                 .path
                 .as_ref()

@@ -58,7 +58,7 @@ impl Files {
 
 /// The authorities of a hashed directory that may sign any subject, by file, and of how many they are.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Unbounded {
+pub struct AuthoritiesWithoutPolicy {
     /// Files without a policy beside them, with the subject of the authority.
     pub files: Vec<(PathBuf, String)>,
     /// All authorities of the directory.
@@ -67,8 +67,8 @@ pub struct Unbounded {
 
 /// Looks which authorities of a hashed directory have neither `<hash>.namespaces` nor `<hash>.signing_policy`. Files that
 /// hold no certificate are left out.
-pub fn without_policy(directory: &Path) -> Unbounded {
-    let mut found = Unbounded::default();
+pub fn without_policy(directory: &Path) -> AuthoritiesWithoutPolicy {
+    let mut found = AuthoritiesWithoutPolicy::default();
     for (path, subject) in certificates_in(directory) {
         found.authorities += 1;
         let has = |ending: &str| path.with_extension(ending).exists();

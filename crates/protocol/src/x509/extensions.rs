@@ -2,7 +2,7 @@
 //! of its signer's rights it carries.
 
 use super::CertificateError;
-use crate::der::{Malformed, Reader, tag};
+use crate::der::{DerError, Reader, tag};
 use openssl::x509::X509Ref;
 
 /// 1.3.6.1.5.5.7.1.14, id-pe-proxyCertInfo.
@@ -28,7 +28,7 @@ pub enum Proxy {
 /// What kind of certificate this is. Errors: a proxy that carries no rights that we could honour.
 pub(super) fn proxy(certificate: &X509Ref) -> Result<Proxy, CertificateError> {
     let der = certificate.to_der().map_err(CertificateError::OpenSsl)?;
-    let malformed = |Malformed| CertificateError::Proxy("its extensions are malformed");
+    let malformed = |DerError| CertificateError::Proxy("its extensions are malformed");
     let Some((critical, value)) = extension(&der, PROXY_CERT_INFO).map_err(malformed)? else {
         return Ok(Proxy::None);
     };
@@ -55,7 +55,7 @@ pub(super) fn proxy(certificate: &X509Ref) -> Result<Proxy, CertificateError> {
 
 /// RFC 3820 §3.8: `SEQUENCE { pCPathLenConstraint INTEGER OPTIONAL, proxyPolicy }`, the latter
 /// `SEQUENCE { OID, OCTET STRING OPTIONAL }`. Gives back the language, and whether there is a text.
-fn proxy_policy(value: &[u8]) -> Result<(&[u8], bool), Malformed> {
+fn proxy_policy(value: &[u8]) -> Result<(&[u8], bool), DerError> {
     let mut outer = Reader::new(value);
     let mut info = Reader::new(outer.expect(tag::SEQUENCE)?);
     outer.end()?;
@@ -72,7 +72,7 @@ fn proxy_policy(value: &[u8]) -> Result<(&[u8], bool), Malformed> {
 pub(super) fn extension<'a>(
     certificate: &'a [u8],
     oid: &[u8],
-) -> Result<Option<(bool, &'a [u8])>, Malformed> {
+) -> Result<Option<(bool, &'a [u8])>, DerError> {
     let mut certificate = Reader::new(Reader::new(certificate).expect(tag::SEQUENCE)?);
     let mut body = Reader::new(certificate.expect(tag::SEQUENCE)?);
     let mut extensions = Reader::new(&[]);
@@ -90,7 +90,7 @@ pub(super) fn extension<'a>(
         let critical = extension.optional(tag::BOOLEAN)? == Some(&[0xff]);
         let value = extension.expect(tag::OCTET_STRING)?;
         if name == oid && found.replace((critical, value)).is_some() {
-            return Err(Malformed);
+            return Err(DerError);
         }
     }
     Ok(found)

@@ -1,7 +1,7 @@
 //! Subjects as texts: how they are written, and how they are compared with what people have written.
 
 use super::CertificateError;
-use crate::der::{Malformed, Reader, tag};
+use crate::der::{DerError, Reader, tag};
 use openssl::nid::Nid;
 use openssl::x509::X509NameRef;
 
@@ -45,7 +45,7 @@ fn has_single_values(name: &[u8]) -> bool {
             values.expect(tag::SEQUENCE)?;
             values.end()?;
         }
-        Ok::<_, Malformed>(())
+        Ok::<_, DerError>(())
     };
     all().is_ok()
 }

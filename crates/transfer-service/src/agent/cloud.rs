@@ -5,7 +5,7 @@
 
 use super::AgentSetup;
 use super::http::{End, Stat, modified_of};
-use super::steps::Attempting;
+use super::steps::AttemptRun;
 use crate::cloud::{KeySecret, KeyUser};
 use crate::tokens::{read_with_patience, unreadable};
 use http::header::{HeaderName, HeaderValue, LOCATION, RANGE, RETRY_AFTER};
@@ -18,7 +18,7 @@ use penstock_model::{
 };
 use penstock_protocol::http1::client::{ClientError, Incoming, Outgoing};
 use penstock_protocol::s3::{
-    BODY_BYTES_MAX, Keys, ObjectPlace, Payload, S3Error, Signing, object_checksums,
+    BODY_BYTES_MAX, Keys, ObjectPlace, Payload, RequestSigner, S3Error, object_checksums,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -104,7 +104,7 @@ impl CloudAccess {
     /// A URL with which the other end can do `method` on the object: a secret.
     pub(super) fn presigned(&self, method: &Method, attempt: Duration) -> Url {
         let place = self.place();
-        let signing = Signing::new(&self.keys, &place.region, wall_clock());
+        let signing = RequestSigner::new(&self.keys, &place.region, wall_clock());
         signing.presign(method, &place.url, attempt + LIFETIME_MARGIN)
     }
 
@@ -123,7 +123,7 @@ impl CloudAccess {
             Some(_) => Payload::Unsigned,
             None => Payload::Bytes(b""),
         };
-        let signing = Signing::new(&self.keys, &place.region, wall_clock());
+        let signing = RequestSigner::new(&self.keys, &place.region, wall_clock());
         let url = signing.sign(&ask.method, &url, &mut headers, payload);
         Outgoing {
             method: ask.method.clone(),
@@ -368,7 +368,7 @@ fn stat_of(answer: &Incoming, algorithm: ChecksumAlgorithm) -> Stat {
     }
 }
 
-impl Attempting<'_> {
+impl AttemptRun<'_> {
     /// Asks for the whole object.
     pub(super) async fn open_object(
         &self,

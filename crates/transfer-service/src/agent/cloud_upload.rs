@@ -6,8 +6,8 @@
 
 use super::cloud::{Ask, CloudAccess, CloudAnswer, CloudRefusal};
 use super::http::End;
-use super::steps::{Attempting, Plan};
-use super::streamed::Reading;
+use super::steps::{AttemptRun, Plan};
+use super::streamed::ByteSource;
 use super::{AgentSetup, UPLOAD_MEMORY_MIB};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -57,14 +57,14 @@ fn part_bytes(size: Option<Bytes>) -> u64 {
 }
 
 /// One upload while it runs.
-struct Uploading<'a> {
-    attempting: &'a Attempting<'a>,
+struct PartUpload<'a> {
+    attempting: &'a AttemptRun<'a>,
     end: &'a End,
     access: &'a CloudAccess,
     plan: &'a Plan,
 }
 
-impl Attempting<'_> {
+impl AttemptRun<'_> {
     /// Memory for the parts of a file. Taken before the source is asked, so that it need not wait with its answer.
     pub(super) async fn upload_memory(&self, plan: &Plan) -> SemaphorePermit<'_> {
         let part = part_bytes(plan.size);
@@ -80,19 +80,19 @@ impl Attempting<'_> {
     pub(super) async fn stream_to_cloud(
         &self,
         source: &End,
-        mut reading: Reading<'_>,
+        mut reading: ByteSource<'_>,
         destination: &End,
         access: &CloudAccess,
         plan: &Plan,
     ) -> Result<MoverReport, Failure> {
-        let uploading = Uploading {
+        let uploading = PartUpload {
             attempting: self,
             end: destination,
             access,
             plan,
         };
         let part = part_bytes(plan.size);
-        let mut passing = Passing::new(self, part);
+        let mut passing = PartStream::new(self, part);
         let first = passing.next(source, &mut reading, plan.size).await?;
         let is_whole = (first.len() as u64) < part || plan.size == Some(Bytes(first.len() as u64));
         if is_whole {
@@ -196,8 +196,8 @@ impl AgentSetup {
 }
 
 /// The bytes on their way, and what is known of them so far.
-struct Passing<'a> {
-    attempting: &'a Attempting<'a>,
+struct PartStream<'a> {
+    attempting: &'a AttemptRun<'a>,
     hasher: Option<Hasher>,
     report: MoverReport,
     part_bytes: u64,
@@ -205,8 +205,8 @@ struct Passing<'a> {
     has_ended: bool,
 }
 
-impl<'a> Passing<'a> {
-    fn new(attempting: &'a Attempting<'a>, part_bytes: u64) -> Passing<'a> {
+impl<'a> PartStream<'a> {
+    fn new(attempting: &'a AttemptRun<'a>, part_bytes: u64) -> PartStream<'a> {
         let streams = StreamUse {
             asked: attempting.assignment.parameters.streams,
             used: 1,
@@ -214,7 +214,7 @@ impl<'a> Passing<'a> {
             because: vec![StreamsReason::ThroughService],
             ..StreamUse::default()
         };
-        Passing {
+        PartStream {
             attempting,
             hasher: Some(Hasher::new(&[attempting.algorithm()])),
             report: MoverReport {
@@ -231,7 +231,7 @@ impl<'a> Passing<'a> {
     async fn next(
         &mut self,
         source: &End,
-        reading: &mut Reading<'_>,
+        reading: &mut ByteSource<'_>,
         size: Option<Bytes>,
     ) -> Result<Vec<u8>, Failure> {
         let left = size.map_or(self.part_bytes, |size| {
@@ -294,7 +294,7 @@ impl<'a> Passing<'a> {
     }
 }
 
-impl Uploading<'_> {
+impl PartUpload<'_> {
     fn setup(&self) -> &AgentSetup {
         self.attempting.setup
     }
@@ -356,7 +356,7 @@ impl Uploading<'_> {
         &self,
         body: &[u8],
         checksums: &[Checksum],
-        passing: &mut Passing<'_>,
+        passing: &mut PartStream<'_>,
     ) -> Result<(), Failure> {
         let begun = Instant::now();
         let mut ask = Ask {
@@ -383,9 +383,9 @@ impl Uploading<'_> {
     async fn in_parts(
         &self,
         source: &End,
-        reading: &mut Reading<'_>,
+        reading: &mut ByteSource<'_>,
         first: Vec<u8>,
-        passing: &mut Passing<'_>,
+        passing: &mut PartStream<'_>,
     ) -> Result<(), Failure> {
         let upload = self.begin().await?;
         let mut tags = Vec::new();

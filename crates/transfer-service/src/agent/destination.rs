@@ -1,8 +1,8 @@
 //! What attempts have left at a destination: as the record tells it and as it is seen there. Whose it is, is decided in
 //! `decide::destination`; nothing is removed that was not looked at before.
 
-use super::http::{End, NotRemoved, Stat, Way};
-use super::steps::{Attempting, Plan, StatScope};
+use super::http::{End, RemovalFailure, Stat, Way};
+use super::steps::{AttemptRun, Plan, StatScope};
 use parking_lot::{Mutex, MutexGuard};
 use penstock_clock::wall_clock;
 use penstock_decide::classify::{Observed, classify};
@@ -50,7 +50,7 @@ impl Traces {
     }
 }
 
-impl Attempting<'_> {
+impl AttemptRun<'_> {
     /// Reads what earlier attempts of this transfer have done at its destination.
     pub(super) async fn recall(&self) -> Result<(), Failure> {
         let assignment = self.assignment;
@@ -179,11 +179,11 @@ impl Attempting<'_> {
             Way::Http => self.setup.remove(end, seen.version.as_ref(), phase).await,
             Way::Cloud(access) => {
                 let removed = self.setup.remove_object(end, access, phase).await;
-                removed.map_err(NotRemoved::from)
+                removed.map_err(RemovalFailure::from)
             }
             Way::Gfal => {
                 let removed = self.gfal_remove(end, phase).await;
-                removed.map_err(NotRemoved::from)
+                removed.map_err(RemovalFailure::from)
             }
         };
         removed.map_err(|why| {

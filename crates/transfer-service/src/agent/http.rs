@@ -20,7 +20,7 @@ use penstock_protocol::http1::client::{ClientError, Incoming, Outgoing};
 use penstock_protocol::problem::PROBLEM_HEADER;
 use penstock_protocol::tls::{ClientIdentity, TlsError};
 use penstock_protocol::webdav::{
-    DIRECTORY_TYPE, Listed, STAT_BODY, parse_http_date, parse_multistatus,
+    DIRECTORY_TYPE, PropfindEntry, STAT_BODY, parse_http_date, parse_multistatus,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -83,15 +83,15 @@ impl Stat {
 
 /// A removal that did not take place.
 #[derive(Debug)]
-pub(super) struct NotRemoved {
+pub(super) struct RemovalFailure {
     /// What is there is in use, or is not what was seen.
     pub(super) is_occupied: bool,
     pub(super) failure: Failure,
 }
 
-impl From<Failure> for NotRemoved {
-    fn from(failure: Failure) -> NotRemoved {
-        NotRemoved {
+impl From<Failure> for RemovalFailure {
+    fn from(failure: Failure) -> RemovalFailure {
+        RemovalFailure {
             is_occupied: false,
             failure,
         }
@@ -432,7 +432,7 @@ impl AgentSetup {
     }
 
     /// PROPFIND of depth 0 (RFC 4918 §9.1); `None` when it is not answered. Times are by our clock.
-    pub(super) async fn properties(&self, end: &End) -> Option<Listed> {
+    pub(super) async fn properties(&self, end: &End) -> Option<PropfindEntry> {
         let mut headers = end.headers().ok()?;
         headers.insert(
             HeaderName::from_static("depth"),
@@ -465,7 +465,7 @@ impl AgentSetup {
         end: &End,
         version: Option<&HeaderValue>,
         phase: Phase,
-    ) -> Result<(), NotRemoved> {
+    ) -> Result<(), RemovalFailure> {
         let mut headers = end.headers()?;
         if let Some(version) = version {
             headers.insert(IF_MATCH, version.clone());
@@ -481,7 +481,7 @@ impl AgentSetup {
         match answer.status.as_u16() {
             404 | 410 => Ok(()),
             _ if answer.status.is_success() => Ok(()),
-            status => Err(NotRemoved {
+            status => Err(RemovalFailure {
                 is_occupied: matches!(status, 409 | 412 | 423),
                 failure: end.refused(phase, "DELETE", answer).await,
             }),

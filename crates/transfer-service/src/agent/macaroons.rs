@@ -30,7 +30,7 @@ const MACAROON_BYTES_MAX: usize = 16 << 10;
 
 /// Whom it was given, where, and for what: the directory's URL, the name of the proxy, the side.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-struct Place {
+struct MacaroonKey {
     url: String,
     proxy: [u8; 32],
     writes: bool,
@@ -46,11 +46,11 @@ struct HeldMacaroon {
 /// What was given, and who gives none.
 #[derive(Default)]
 pub(super) struct Macaroons {
-    given: Mutex<HashMap<Place, HeldMacaroon>>,
+    given: Mutex<HashMap<MacaroonKey, HeldMacaroon>>,
     /// By scheme, host and port: until when, and why.
     refusing: Mutex<HashMap<String, (Timestamp, String)>>,
     /// Held by the one that asks, so that the many copies of a bulk job that begin together ask once.
-    asking: Mutex<HashMap<Place, Weak<AsyncMutex<()>>>>,
+    asking: Mutex<HashMap<MacaroonKey, Weak<AsyncMutex<()>>>>,
 }
 
 impl std::fmt::Debug for Macaroons {
@@ -66,14 +66,14 @@ struct MacaroonRefusal {
 }
 
 impl Macaroons {
-    fn find(&self, place: &Place, now: Timestamp) -> Option<Arc<str>> {
+    fn find(&self, place: &MacaroonKey, now: Timestamp) -> Option<Arc<str>> {
         let given = self.given.lock();
         let found = given.get(place)?;
         let enough = LEFT_MIN.min(found.until.since(found.from) / 2);
         (found.until.since(now) > enough).then(|| found.text.clone())
     }
 
-    fn keep(&self, place: Place, macaroon: HeldMacaroon) {
+    fn keep(&self, place: MacaroonKey, macaroon: HeldMacaroon) {
         let mut given = self.given.lock();
         if given.len() >= REMEMBERED_MAX {
             given.clear();
@@ -88,7 +88,7 @@ impl Macaroons {
     }
 
     /// The lock of those who would ask for the same. As many as there are attempts at most.
-    fn turn(&self, place: &Place) -> Arc<AsyncMutex<()>> {
+    fn turn(&self, place: &MacaroonKey) -> Arc<AsyncMutex<()>> {
         let mut asking = self.asking.lock();
         if let Some(turn) = asking.get(place).and_then(Weak::upgrade) {
             return turn;
@@ -150,7 +150,7 @@ impl AgentSetup {
         proxy: &ProxyAccess,
         now: Timestamp,
     ) -> Result<Arc<str>, MacaroonRefusal> {
-        let place = Place {
+        let place = MacaroonKey {
             url: url.to_string(),
             proxy: *proxy.identity.name(),
             writes: side == Side::Destination,
@@ -227,11 +227,11 @@ fn request_headers() -> HeaderMap {
 /// dCache says when it ends only inside the macaroon; then what was asked for is believed.
 fn parse_answer(body: &[u8], asked: Duration, now: Timestamp) -> Option<HeldMacaroon> {
     #[derive(Deserialize)]
-    struct Answer {
+    struct MacaroonReply {
         macaroon: String,
         expires_in: Option<f64>,
     }
-    let answer: Answer = serde_json::from_slice(body).ok()?;
+    let answer: MacaroonReply = serde_json::from_slice(body).ok()?;
     usable(answer.macaroon, answer.expires_in, asked, now)
 }
 
@@ -335,7 +335,7 @@ mod tests {
     #[test]
     fn one_is_used_until_shortly_before_it_ends() {
         let macaroons = Macaroons::default();
-        let place = |writes| Place {
+        let place = |writes| MacaroonKey {
             url: "https://se/data".to_owned(),
             proxy: [1; 32],
             writes,
@@ -368,7 +368,7 @@ mod tests {
     #[test]
     fn another_users_macaroon_is_never_used() {
         let macaroons = Macaroons::default();
-        let place = |proxy| Place {
+        let place = |proxy| MacaroonKey {
             url: "https://se/data".to_owned(),
             proxy: [proxy; 32],
             writes: false,

@@ -30,7 +30,7 @@ use url::Url;
 const REASON_CHARS_MAX: usize = 500;
 
 /// One attempt while it runs.
-pub(super) struct Attempting<'a> {
+pub(super) struct AttemptRun<'a> {
     pub(super) setup: &'a AgentSetup,
     pub(super) assignment: &'a Assignment,
     pub(super) progress: &'a Progress,
@@ -78,18 +78,18 @@ pub(super) enum StatScope {
 }
 
 /// What the look found: go on, or it is there already.
-enum Look {
+enum PreflightResult {
     Copy(Plan),
     Arrived(Bytes, Option<Checksum>),
 }
 
-impl<'a> Attempting<'a> {
+impl<'a> AttemptRun<'a> {
     pub(super) fn new(
         setup: &'a AgentSetup,
         assignment: &'a Assignment,
         progress: &'a Progress,
     ) -> Self {
-        Attempting {
+        AttemptRun {
             setup,
             assignment,
             progress,
@@ -134,8 +134,8 @@ impl<'a> Attempting<'a> {
             self.abort_uploads(access).await;
         }
         let plan = match self.look(&source, &destination).await? {
-            Look::Copy(plan) => plan,
-            Look::Arrived(size, checksum) => {
+            PreflightResult::Copy(plan) => plan,
+            PreflightResult::Arrived(size, checksum) => {
                 let report = MoverReport {
                     checksum,
                     ..MoverReport::default()
@@ -327,7 +327,7 @@ impl<'a> Attempting<'a> {
     }
 
     /// Source and destination at the same time: neither answer depends on the other.
-    async fn look(&self, source: &End, destination: &End) -> Result<Look, Failure> {
+    async fn look(&self, source: &End, destination: &End) -> Result<PreflightResult, Failure> {
         let parameters = &self.assignment.parameters;
         let request = &self.assignment.request;
         let permission = Permission::of(parameters.overwrite, self.assignment.attempt);
@@ -343,7 +343,7 @@ impl<'a> Attempting<'a> {
                 replaces: permission == Permission::Replace,
                 was_absent: false,
             };
-            return Ok(Look::Copy(plan));
+            return Ok(PreflightResult::Copy(plan));
         }
         let (at_source, at_destination) = tokio::join!(
             self.stat(source, self.wanted_of_source(), Phase::Preparation),
@@ -375,7 +375,7 @@ impl<'a> Attempting<'a> {
         let replaces = match (decision.choice, &there) {
             (Course::Arrived(size), there) => {
                 let checksum = there.as_ref().and_then(|there| there.checksum.clone());
-                return Ok(Look::Arrived(size, checksum));
+                return Ok(PreflightResult::Arrived(size, checksum));
             }
             (Course::Write, _) | (_, None) => false,
             (Course::Replace, Some(_)) => true,
@@ -395,7 +395,7 @@ impl<'a> Attempting<'a> {
                 return Err(self.exists(destination, there, because).await);
             }
         };
-        Ok(Look::Copy(Plan {
+        Ok(PreflightResult::Copy(Plan {
             size: at_source.size,
             checksum: expected,
             checksum_from,
@@ -406,7 +406,7 @@ impl<'a> Attempting<'a> {
 
     /// Copies without checks do not look; only where an attempt may have brought the file, both ends are asked whether
     /// it has.
-    async fn arrived_unseen(&self, source: &End, destination: &End) -> Option<Look> {
+    async fn arrived_unseen(&self, source: &End, destination: &End) -> Option<PreflightResult> {
         if !self.may_have_arrived() {
             return None;
         }
@@ -417,7 +417,7 @@ impl<'a> Attempting<'a> {
         );
         let (at_source, there) = (at_source.ok()??, there.ok()??);
         let size = at_source.told().is_same(&there.told())?;
-        Some(Look::Arrived(size, there.checksum))
+        Some(PreflightResult::Arrived(size, there.checksum))
     }
 
     /// A destination that exists and may not be replaced.
@@ -543,7 +543,7 @@ impl<'a> Attempting<'a> {
         destination: &End,
         plan: &Plan,
     ) -> Result<(CopyMode, MoverReport), Failure> {
-        use super::third_party::Refusal;
+        use super::third_party::CopyError;
         if [source, destination]
             .iter()
             .any(|end| end.url.access() == Access::Gfal)
@@ -563,12 +563,12 @@ impl<'a> Attempting<'a> {
                     report.not_offered = not_offered;
                     return Ok((mode, report));
                 }
-                Err(Refusal::NotOffered(why)) => {
+                Err(CopyError::NotOffered(why)) => {
                     tracing::debug!(transfer = self.assignment.request.id.0, mode = mode.name(), %why, "not offered");
                     let why = shortened(&why);
                     not_offered.push(WayNotOffered { mode, why });
                 }
-                Err(Refusal::Failed(failure)) => return Err(after(&not_offered, failure)),
+                Err(CopyError::Failed(failure)) => return Err(after(&not_offered, failure)),
             }
         }
         self.begin_to_copy(plan);
@@ -731,7 +731,7 @@ impl<'a> Attempting<'a> {
     }
 
     /// What a storage element says of a file; `None` when it does not exist. This,
-    /// [`Attempting::remove_own`], [`Attempting::make_directories`] and [`Attempting::copy`] are where the way to speak
+    /// [`AttemptRun::remove_own`], [`AttemptRun::make_directories`] and [`AttemptRun::copy`] are where the way to speak
     /// is chosen.
     pub(super) async fn stat(
         &self,

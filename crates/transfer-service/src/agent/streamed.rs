@@ -2,7 +2,7 @@
 
 use super::gfal::HeldProcess;
 use super::http::{End, observe};
-use super::steps::{Attempting, ChecksumFrom, Plan};
+use super::steps::{AttemptRun, ChecksumFrom, Plan};
 use http::header::HeaderName;
 use http::{Method, StatusCode};
 use penstock_decide::classify::{Observed, PutConditions};
@@ -22,18 +22,18 @@ const BUFFER_BYTES: u64 = 1 << 20;
 const EXPECT_CONTINUE_FROM: u64 = 1 << 20;
 
 /// Where bytes come from, once begun.
-pub(super) enum Reading<'a> {
+pub(super) enum ByteSource<'a> {
     Http(Box<Incoming>),
     Gfal(HeldProcess<'a>),
 }
 
 /// Where bytes go, once begun.
-enum Writing<'a> {
+enum ByteSink<'a> {
     Http(Box<Upload>, PutConditions),
     Gfal(HeldProcess<'a>),
 }
 
-impl Attempting<'_> {
+impl AttemptRun<'_> {
     /// Moves the bytes through this process, computing their checksum as they pass. At most one of the ends is
     /// reached by gfal2: what needs it at both goes through a gfal process alone.
     pub(super) async fn streamed(
@@ -68,11 +68,11 @@ impl Attempting<'_> {
             let begun = Instant::now();
             let count = match &mut writing {
                 // A process that has died is not left alone with a source that is slow.
-                Writing::Gfal(held) => tokio::select! {
+                ByteSink::Gfal(held) => tokio::select! {
                     read = self.read_piece(source, &mut reading, &mut buffer) => read?,
                     failure = self.gfal_write_gives_up(held) => return Err(failure),
                 },
-                Writing::Http(..) => self.read_piece(source, &mut reading, &mut buffer).await?,
+                ByteSink::Http(..) => self.read_piece(source, &mut reading, &mut buffer).await?,
             };
             report.stages.source_read_us += begun.elapsed().as_micros() as u64;
             if count == 0 {
@@ -83,13 +83,13 @@ impl Attempting<'_> {
             report.stages.checksum_us += begun.elapsed().as_micros() as u64;
             let begun = Instant::now();
             match &mut writing {
-                Writing::Http(upload, conditions) => {
+                ByteSink::Http(upload, conditions) => {
                     let written = upload.write_all(&buffer[..count]).await;
                     written.map_err(|why| {
                         self.upload_failure(destination, &why, (plan, *conditions))
                     })?;
                 }
-                Writing::Gfal(held) => self.write_gfal_piece(held, Some(&buffer[..count])).await?,
+                ByteSink::Gfal(held) => self.write_gfal_piece(held, Some(&buffer[..count])).await?,
             }
             report.stages.network_us += begun.elapsed().as_micros() as u64;
             report.moved.0 += count as u64;
@@ -107,12 +107,12 @@ impl Attempting<'_> {
         let begun = Instant::now();
         report.checksum = hasher.finish().into_iter().next();
         match writing {
-            Writing::Http(upload, conditions) => {
+            ByteSink::Http(upload, conditions) => {
                 let sent = report.checksum.as_ref();
                 let finished = self.finish_upload(destination, *upload, (plan, conditions), sent);
                 report.tcp = finished.await?;
             }
-            Writing::Gfal(mut held) => self.write_gfal_piece(&mut held, None).await?,
+            ByteSink::Gfal(mut held) => self.write_gfal_piece(&mut held, None).await?,
         }
         report.stages.commit_us += begun.elapsed().as_micros() as u64;
         Ok(report)
@@ -123,10 +123,10 @@ impl Attempting<'_> {
         &self,
         source: &End,
         plan: &Plan,
-    ) -> Result<(Reading<'_>, Option<u64>), Failure> {
+    ) -> Result<(ByteSource<'_>, Option<u64>), Failure> {
         if source.url.access() == Access::Gfal {
             let held = self.begin_gfal_read(source).await?;
-            return Ok((Reading::Gfal(held), plan.size.map(|size| size.0)));
+            return Ok((ByteSource::Gfal(held), plan.size.map(|size| size.0)));
         }
         let incoming = match &source.cloud {
             Some(access) => self.open_object(source, access).await?,
@@ -162,21 +162,21 @@ impl Attempting<'_> {
             );
             return Err(source.failure(Phase::Transfer, &Observed::Malformed, detail));
         }
-        Ok((Reading::Http(Box::new(incoming)), length))
+        Ok((ByteSource::Http(Box::new(incoming)), length))
     }
 
     /// The next bytes; 0 at the end.
     pub(super) async fn read_piece(
         &self,
         source: &End,
-        reading: &mut Reading<'_>,
+        reading: &mut ByteSource<'_>,
         buffer: &mut [u8],
     ) -> Result<usize, Failure> {
         match reading {
-            Reading::Http(incoming) => read_some(incoming, buffer)
+            ByteSource::Http(incoming) => read_some(incoming, buffer)
                 .await
                 .map_err(|why| source_broke(source, &why)),
-            Reading::Gfal(held) => self.next_gfal_piece(held, buffer).await,
+            ByteSource::Gfal(held) => self.next_gfal_piece(held, buffer).await,
         }
     }
 
@@ -186,10 +186,10 @@ impl Attempting<'_> {
         destination: &End,
         plan: &Plan,
         length: Option<u64>,
-    ) -> Result<Writing<'_>, Failure> {
+    ) -> Result<ByteSink<'_>, Failure> {
         if destination.url.access() == Access::Gfal {
             let held = self.begin_gfal_write(destination, plan).await?;
-            return Ok(Writing::Gfal(held));
+            return Ok(ByteSink::Gfal(held));
         }
         let mut headers = destination.headers()?;
         // What only the user says is compared where the job asks for it.
@@ -228,7 +228,7 @@ impl Attempting<'_> {
         let started =
             started.map_err(|why| self.upload_failure(destination, &why, (plan, conditions)))?;
         match started {
-            UploadStart::Ready(upload) => Ok(Writing::Http(Box::new(upload), conditions)),
+            UploadStart::Ready(upload) => Ok(ByteSink::Http(Box::new(upload), conditions)),
             UploadStart::Answered(answer) => Err(self
                 .put_refused(destination, answer, (plan, conditions), None)
                 .await),

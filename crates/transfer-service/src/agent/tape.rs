@@ -36,9 +36,9 @@ const REFUSAL_CHARS_MAX: usize = 300;
 
 /// Tape interfaces that were found, by server, and when.
 #[derive(Debug, Default)]
-pub(super) struct Interfaces(Mutex<HashMap<Arc<str>, Found>>);
+pub(super) struct Interfaces(Mutex<HashMap<Arc<str>, CachedInterface>>);
 
-type Found = (Instant, Arc<TapeInterface>);
+type CachedInterface = (Instant, Arc<TapeInterface>);
 
 impl Interfaces {
     fn known(&self, server: &str) -> Option<Arc<TapeInterface>> {
@@ -62,14 +62,14 @@ impl Interfaces {
 }
 
 /// A call that came to nothing, with the status of the answer if there was one.
-pub(super) struct Refusal {
+pub(super) struct TapeCallError {
     pub(super) failure: Failure,
     pub(super) status: Option<u16>,
 }
 
-impl From<Failure> for Refusal {
-    fn from(failure: Failure) -> Refusal {
-        Refusal {
+impl From<Failure> for TapeCallError {
+    fn from(failure: Failure) -> TapeCallError {
+        TapeCallError {
             failure,
             status: None,
         }
@@ -112,7 +112,7 @@ impl AgentSetup {
     async fn tape_outcome(&self, call: &TapeCall) -> TapeOutcome {
         match self.ask_tape(&call.place, &call.errand).await {
             Ok(outcome) => outcome,
-            Err(Refusal { failure, status }) => {
+            Err(TapeCallError { failure, status }) => {
                 let server = &*call.place.server;
                 tracing::debug!(server, %failure, "a tape system was called in vain");
                 self.memory.tapes.forget(server);
@@ -171,7 +171,7 @@ impl AgentSetup {
         &self,
         place: &TapePlace,
         errand: &TapeErrand,
-    ) -> Result<TapeOutcome, Refusal> {
+    ) -> Result<TapeOutcome, TapeCallError> {
         let (side, phase) = match errand {
             TapeErrand::Locate(_) => (Side::Destination, Phase::Archiving),
             TapeErrand::Stage(_)
@@ -193,7 +193,7 @@ impl AgentSetup {
         place: &TapePlace,
         side: Side,
         phase: Phase,
-    ) -> Result<Access, Refusal> {
+    ) -> Result<Access, TapeCallError> {
         let unusable = |why: String| classify(side, phase, &Observed::Status(401), why);
         let mut access = Access {
             server: place.server.clone(),
@@ -227,7 +227,7 @@ impl AgentSetup {
     }
 
     /// The way to ask a storage element about its tapes, by the scheme of its files.
-    async fn tape_way(&self, access: &Access) -> Result<TapeWay, Refusal> {
+    async fn tape_way(&self, access: &Access) -> Result<TapeWay, TapeCallError> {
         let scheme = access.server.split("://").next().unwrap_or_default();
         match scheme {
             "https" | "davs" | "http" | "dav" => Ok(TapeWay::Rest(self.discover(access).await?)),
@@ -239,7 +239,7 @@ impl AgentSetup {
         }
     }
 
-    async fn discover(&self, access: &Access) -> Result<Arc<TapeInterface>, Refusal> {
+    async fn discover(&self, access: &Access) -> Result<Arc<TapeInterface>, TapeCallError> {
         let malformed =
             |why: String| classify(access.side, access.phase, &Observed::Malformed, why);
         let server = Url::parse(&access.server).map_err(|why| malformed(why.to_string()))?;
@@ -270,7 +270,7 @@ impl AgentSetup {
         &self,
         access: &Access,
         server: &Url,
-    ) -> Result<TapeInterface, Refusal> {
+    ) -> Result<TapeInterface, TapeCallError> {
         let malformed =
             |why: String| classify(access.side, access.phase, &Observed::Malformed, why);
         let url = server
@@ -280,12 +280,14 @@ impl AgentSetup {
             .send_to_tape(access, Method::GET, url.clone(), None, DISCOVERY_BYTES_MAX)
             .await;
         let body = asked.map_err(|refusal| match refusal.status {
-            Some(401 | 403 | 404 | 405 | 410 | 501) => Refusal::from(access.not_offered(format!(
-                "{} tells of no tape interface: {}",
-                access.server, refusal.failure.detail
-            ))),
+            Some(401 | 403 | 404 | 405 | 410 | 501) => {
+                TapeCallError::from(access.not_offered(format!(
+                    "{} tells of no tape interface: {}",
+                    access.server, refusal.failure.detail
+                )))
+            }
             // What is wrong with the document says nothing of the files that are asked for.
-            _ => Refusal::from(refusal.failure),
+            _ => TapeCallError::from(refusal.failure),
         })?;
         TapeInterface::parse(&body).map_err(|why| match why {
             TapeAnswerError::NoVersion => access.not_offered(format!("{url}: {why}")).into(),
@@ -300,7 +302,7 @@ impl AgentSetup {
         access: &Access,
         api: &TapeInterface,
         errand: &TapeErrand,
-    ) -> Result<TapeOutcome, Refusal> {
+    ) -> Result<TapeOutcome, TapeCallError> {
         let of_files = |files: usize| REFUSAL_BYTES_MAX + BYTES_PER_FILE_MAX * files as u64;
         let (method, url, body, limit) = match errand {
             TapeErrand::Stage(files) => {
@@ -346,7 +348,7 @@ impl AgentSetup {
         url: Url,
         body: Option<Vec<u8>>,
         limit: u64,
-    ) -> Result<Vec<u8>, Refusal> {
+    ) -> Result<Vec<u8>, TapeCallError> {
         let mut headers = HeaderMap::new();
         headers.insert(ACCEPT, HeaderValue::from_static("application/json"));
         if let Some(bearer) = &access.bearer {
@@ -381,7 +383,7 @@ impl AgentSetup {
             said_why(&said)
         );
         let observed = Observed::Status(status.as_u16());
-        Err(Refusal {
+        Err(TapeCallError {
             failure: classify(access.side, access.phase, &observed, detail),
             status: Some(status.as_u16()),
         })

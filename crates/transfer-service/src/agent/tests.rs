@@ -340,7 +340,7 @@ impl Run {
         let progress = Progress::new(&assignment, Instant::now());
         let (reports, mut reported) = mpsc::channel(8);
         let (proceed, may_proceed) = oneshot::channel();
-        let attempting = steps::Attempting::new(&setup, &assignment, &progress);
+        let attempting = steps::AttemptRun::new(&setup, &assignment, &progress);
         if self.task == Task::TidyUp {
             let outcome = match attempting.tidy_up().await {
                 Ok(()) => Outcome::Tidied,

@@ -3,7 +3,7 @@
 //! HTTP-TPC (draft-http-tpc): the active party moves the bytes; we read markers. Closing the connection cancels.
 
 use super::http::End;
-use super::steps::{Attempting, Plan};
+use super::steps::{AttemptRun, Plan};
 use http::header::AUTHORIZATION;
 use http::{HeaderMap, Method};
 use penstock_decide::classify::{Observed, classify};
@@ -23,16 +23,16 @@ use url::Url;
 const END_OF_BODY: Duration = Duration::from_secs(2);
 
 /// Why a third-party copy did not take place.
-pub(super) enum Refusal {
+pub(super) enum CopyError {
     /// This end does not do such copies: another way may work.
     NotOffered(String),
     /// It was tried and failed.
     Failed(Failure),
 }
 
-impl From<Failure> for Refusal {
+impl From<Failure> for CopyError {
     fn from(failure: Failure) -> Self {
-        Refusal::Failed(failure)
+        CopyError::Failed(failure)
     }
 }
 
@@ -46,7 +46,7 @@ struct Ways<'a> {
     address: &'a Url,
 }
 
-impl Attempting<'_> {
+impl AttemptRun<'_> {
     /// Lets one end copy from or to the other.
     pub(super) async fn third_party(
         &self,
@@ -54,7 +54,7 @@ impl Attempting<'_> {
         source: &End,
         destination: &End,
         plan: &Plan,
-    ) -> Result<MoverReport, Refusal> {
+    ) -> Result<MoverReport, CopyError> {
         let (active, passive, method) = match mode {
             CopyMode::Pull | CopyMode::Streamed => (destination, source, Method::GET),
             CopyMode::Push => (source, destination, Method::PUT),
@@ -71,18 +71,18 @@ impl Attempting<'_> {
             return copied;
         }
         copied.map_err(|refusal| match refusal {
-            Refusal::NotOffered(why) => Refusal::NotOffered(hide_presigned(&why, &address)),
-            Refusal::Failed(failure) => {
+            CopyError::NotOffered(why) => CopyError::NotOffered(hide_presigned(&why, &address)),
+            CopyError::Failed(failure) => {
                 let detail = hide_presigned(&failure.detail, &address);
                 match self.progress.moved() == 0 && is_refused_there(&detail) {
-                    true => Refusal::NotOffered(detail),
-                    false => Refusal::Failed(Failure { detail, ..failure }),
+                    true => CopyError::NotOffered(detail),
+                    false => CopyError::Failed(Failure { detail, ..failure }),
                 }
             }
         })
     }
 
-    async fn copy_between(&self, ways: &Ways<'_>, plan: &Plan) -> Result<MoverReport, Refusal> {
+    async fn copy_between(&self, ways: &Ways<'_>, plan: &Plan) -> Result<MoverReport, CopyError> {
         let Ways {
             mode,
             active,
@@ -95,7 +95,7 @@ impl Attempting<'_> {
             || !passive.url.credentials().is_empty();
         if hands_over && !self.setup.may_show_token(&active.parsed) {
             self.note_end(CopyEnd::Refused);
-            return Err(Refusal::NotOffered(format!(
+            return Err(CopyError::NotOffered(format!(
                 "{} cannot be told how to reach {}: others can read what is sent by {}",
                 active.url,
                 passive.url,
@@ -112,8 +112,8 @@ impl Attempting<'_> {
                 let what = format!("COPY ({})", mode.name());
                 let failure = active.refused(Phase::Transfer, &what, answer).await;
                 return Err(match is_another_way_open(mode, status, &failure.detail) {
-                    true => Refusal::NotOffered(format!("{status}: {failure}")),
-                    false => Refusal::Failed(failure),
+                    true => CopyError::NotOffered(format!("{status}: {failure}")),
+                    false => CopyError::Failed(failure),
                 });
             }
         }

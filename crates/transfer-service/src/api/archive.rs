@@ -4,19 +4,17 @@
 use super::caller::Credentials;
 use super::extract::Path;
 use super::jobs::{field_of, not_found, one_job};
-use super::listing::{Document, FileDetail};
-use super::{Api, ApiError, wire};
+use super::listing::{FileDetail, JsonDocument};
+use super::{Api, ApiError, ApiResult, wire};
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
-use axum::response::{IntoResponse, Response};
+use axum::response::IntoResponse;
 use penstock_journal::JobRow;
 use serde_json::json;
 
-type Answer = Result<Response, ApiError>;
-
 /// `GET /archive`: where to ask.
-pub(super) async fn links(State(api): State<Api>, credentials: Credentials) -> Answer {
+pub(super) async fn links(State(api): State<Api>, credentials: Credentials) -> ApiResult {
     api.caller(&credentials).await?;
     Ok(Json(json!({
         "_links": {
@@ -42,9 +40,9 @@ pub(super) async fn show(
     State(api): State<Api>,
     credentials: Credentials,
     Path(id): Path<String>,
-) -> Answer {
+) -> ApiResult {
     let job = ended(&api, &credentials, &id).await?;
-    let mut document = Document::default();
+    let mut document = JsonDocument::default();
     let object = wire::job(&job, &api.config.host);
     document.object_with_files(object, job, FileDetail::Everything);
     Ok(document.answer(StatusCode::OK, &api))
@@ -55,7 +53,7 @@ pub(super) async fn field(
     State(api): State<Api>,
     credentials: Credentials,
     Path((id, field)): Path<(String, String)>,
-) -> Answer {
+) -> ApiResult {
     let job = ended(&api, &credentials, &id).await?;
     field_of(&api, &job, &field)
 }

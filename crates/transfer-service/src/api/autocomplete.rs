@@ -6,10 +6,10 @@
 use super::caller::Credentials;
 use super::extract::{Path, Query};
 use super::jobs::blocking;
-use super::{Api, ApiError};
+use super::{Api, ApiError, ApiResult};
 use axum::Json;
 use axum::extract::State;
-use axum::response::{IntoResponse, Response};
+use axum::response::IntoResponse;
 use penstock_journal::JobName;
 use penstock_model::ProblemCode;
 use serde::Deserialize;
@@ -20,7 +20,7 @@ const NAMES_MAX: usize = 50;
 
 /// What was typed so far.
 #[derive(Deserialize)]
-pub(super) struct Typed {
+pub(super) struct NamePrefix {
     term: Option<String>,
 }
 
@@ -29,8 +29,8 @@ pub(super) async fn names(
     State(api): State<Api>,
     credentials: Credentials,
     Path(kind): Path<String>,
-    Query(typed): Query<Typed>,
-) -> Result<Response, ApiError> {
+    Query(typed): Query<NamePrefix>,
+) -> ApiResult {
     let caller = api.caller(&credentials).await?;
     let term = typed.term.unwrap_or_default();
     let all: BTreeSet<String> = match kind.as_str() {

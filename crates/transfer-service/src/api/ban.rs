@@ -8,7 +8,7 @@ use super::caller::{Caller, Credentials};
 use super::config::is_plain;
 use super::extract::Query;
 use super::jobs::{blocking, without_port};
-use super::{Api, ApiError, wire};
+use super::{Api, ApiError, ApiResult, wire};
 use axum::Json;
 use axum::body::Body;
 use axum::extract::State;
@@ -23,8 +23,6 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use std::time::Duration;
 
-type Answer = Result<Response, ApiError>;
-
 /// Stands for all VOs, as in FTS.
 const ALL_VOS: &str = "*";
 /// What operators may say of a ban.
@@ -37,7 +35,7 @@ pub(super) async fn ban_storage(
     State(api): State<Api>,
     credentials: Credentials,
     body: Body,
-) -> Answer {
+) -> ApiResult {
     let taken = api.take(&credentials, body, BYTES_MAX).await?;
     let caller = taken.caller;
     let asked = object(&taken.bytes)?;
@@ -82,7 +80,7 @@ pub(super) async fn lift_storage(
     State(api): State<Api>,
     credentials: Credentials,
     Query(query): Query<StorageQuery>,
-) -> Answer {
+) -> ApiResult {
     let caller = api.caller(&credentials).await?;
     let storage = query.storage.filter(|text| !text.is_empty());
     let storage = storage_id(&storage.ok_or_else(|| bad("Missing storage parameter"))?)?;
@@ -96,7 +94,7 @@ pub(super) async fn lift_storage(
 }
 
 /// `GET /ban/se`: those that concern the caller's VO, or all that the caller administers.
-pub(super) async fn banned_storages(State(api): State<Api>, credentials: Credentials) -> Answer {
+pub(super) async fn banned_storages(State(api): State<Api>, credentials: Credentials) -> ApiResult {
     let caller = api.caller(&credentials).await?;
     let concerns = |ban: &StorageBan| match &ban.vo {
         None => true,
@@ -118,7 +116,7 @@ pub(super) async fn ban_user(
     State(api): State<Api>,
     credentials: Credentials,
     body: Body,
-) -> Answer {
+) -> ApiResult {
     let taken = api.take(&credentials, body, BYTES_MAX).await?;
     let caller = taken.caller;
     caller.may_configure()?;
@@ -154,7 +152,7 @@ pub(super) async fn lift_user(
     State(api): State<Api>,
     credentials: Credentials,
     Query(query): Query<UserQuery>,
-) -> Answer {
+) -> ApiResult {
     let caller = api.caller(&credentials).await?;
     caller.may_configure()?;
     let user = query.user_dn.filter(|text| !text.is_empty());
@@ -168,7 +166,7 @@ pub(super) async fn lift_user(
 }
 
 /// `GET /ban/dn`: for administrators, because it names people.
-pub(super) async fn banned_users(State(api): State<Api>, credentials: Credentials) -> Answer {
+pub(super) async fn banned_users(State(api): State<Api>, credentials: Credentials) -> ApiResult {
     let caller = api.caller(&credentials).await?;
     caller.may_read_configuration()?;
     let bans = bans(&api).await?;

@@ -3,19 +3,16 @@
 use super::caller::Credentials;
 use super::extract::Path;
 use super::jobs::CANCELED_BY_USER;
-use super::{Api, ApiError};
+use super::{Api, ApiResult};
 use axum::Json;
 use axum::extract::State;
-use axum::response::{IntoResponse, Response};
+use axum::response::IntoResponse;
 use penstock_decide::access::Operation;
 use penstock_model::VoName;
 use serde_json::json;
 
 /// `DELETE /jobs/all`: of every VO.
-pub(super) async fn of_all(
-    State(api): State<Api>,
-    credentials: Credentials,
-) -> Result<Response, ApiError> {
+pub(super) async fn of_all(State(api): State<Api>, credentials: Credentials) -> ApiResult {
     let caller = api.caller(&credentials).await?;
     caller.needs(caller.may_touch_everything())?;
     stop(&api, None, caller.identity.user.as_str()).await
@@ -26,7 +23,7 @@ pub(super) async fn of_vo(
     State(api): State<Api>,
     credentials: Credentials,
     Path(vo): Path<String>,
-) -> Result<Response, ApiError> {
+) -> ApiResult {
     let caller = api.caller(&credentials).await?;
     let vo = VoName::new(vo);
     caller.needs(caller.rights.cover(Operation::Transfer, &vo))?;
@@ -34,7 +31,7 @@ pub(super) async fn of_vo(
 }
 
 /// In a task of its own: half of it must not stay open because the client hung up.
-async fn stop(api: &Api, vo: Option<VoName>, user: &str) -> Result<Response, ApiError> {
+async fn stop(api: &Api, vo: Option<VoName>, user: &str) -> ApiResult {
     let whose = vo.as_ref().map_or("all VOs".to_owned(), VoName::to_string);
     let service = api.service.clone();
     let stopping = tokio::spawn(async move { service.cancel_all(vo, CANCELED_BY_USER).await });

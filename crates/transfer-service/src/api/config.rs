@@ -15,7 +15,7 @@ use super::body::BYTES_MAX;
 use super::caller::{Caller, Credentials};
 use super::extract::Query;
 use super::jobs::blocking;
-use super::{Api, ApiError, ban};
+use super::{Api, ApiError, ApiResult, ban};
 use axum::body::Body;
 use axum::extract::State;
 use axum::http::StatusCode;
@@ -31,8 +31,6 @@ use penstock_protocol::identity::Method;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::sync::Arc;
-
-type Answer = Result<Response, ApiError>;
 
 /// Changes in one answer, unless asked for fewer or more: as in FTS.
 const AUDIT_ENTRIES: usize = 100;
@@ -190,7 +188,7 @@ fn no_content() -> Response {
 }
 
 /// `GET /config`: the hosts of this service, of which there is one, and whether it is drained.
-async fn hosts(State(api): State<Api>, credentials: Credentials) -> Answer {
+async fn hosts(State(api): State<Api>, credentials: Credentials) -> ApiResult {
     let (_, settings) = api.operator(&credentials).await?;
     let beat = penstock_clock::wall_clock().to_fts();
     Ok(Json(json!([{
@@ -203,7 +201,7 @@ async fn hosts(State(api): State<Api>, credentials: Credentials) -> Answer {
 }
 
 /// `POST /config/drain`: nothing starts here, or something does again. Submissions are accepted all the while.
-async fn drain(State(api): State<Api>, credentials: Credentials, body: Body) -> Answer {
+async fn drain(State(api): State<Api>, credentials: Credentials, body: Body) -> ApiResult {
     let (caller, mut fields) = api.form(&credentials, body).await?;
     let drained = fields.boolean("drain")?.unwrap_or(true);
     let Some(host) = fields.text("hostname")? else {
@@ -230,7 +228,7 @@ async fn audit(
     State(api): State<Api>,
     credentials: Credentials,
     Query(query): Query<AuditQuery>,
-) -> Answer {
+) -> ApiResult {
     api.operator(&credentials).await?;
     let limit = query.limit.unwrap_or(AUDIT_ENTRIES).min(AUDIT_ENTRIES_MAX);
     Ok(Json(api.changes(limit).await?).into_response())

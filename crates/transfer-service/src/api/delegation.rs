@@ -6,22 +6,20 @@ use super::body::BYTES_MAX;
 use super::caller::{Caller, Credentials};
 use super::extract::Path;
 use super::jobs::blocking;
-use super::{Api, ApiError};
+use super::{Api, ApiError, ApiResult};
 use crate::error::ServiceError;
 use axum::Json;
 use axum::body::Body;
 use axum::extract::State;
 use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderName, HeaderValue, StatusCode};
-use axum::response::{IntoResponse, Response};
+use axum::response::IntoResponse;
 use penstock_model::{CredentialId, ProblemCode};
 use penstock_persistence::delegations::{Delegation, DelegationError, Delegator, NewProxy};
-use penstock_protocol::delegation::{CREDENTIAL_BYTES_MAX, ProxyRefused, ProxyRequest};
+use penstock_protocol::delegation::{CREDENTIAL_BYTES_MAX, ProxyError, ProxyRequest};
 use penstock_protocol::identity::{Identity, Method};
 use serde_json::{Value, json};
 use std::time::Duration;
-
-type Answer = Result<Response, ApiError>;
 
 /// A job is not accepted when its proxy ends sooner, as in FTS.
 const LIFETIME_LEFT_MIN: Duration = Duration::from_secs(3600);
@@ -31,7 +29,7 @@ pub(super) async fn show(
     State(api): State<Api>,
     credentials: Credentials,
     Path(id): Path<String>,
-) -> Answer {
+) -> ApiResult {
     let caller = api.caller(&credentials).await?;
     let id = own(&caller, &id)?;
     let found = delegation(&api, &caller, id).await?;
@@ -47,7 +45,7 @@ pub(super) async fn request(
     State(api): State<Api>,
     credentials: Credentials,
     Path(id): Path<String>,
-) -> Answer {
+) -> ApiResult {
     let caller = api.caller(&credentials).await?;
     let id = own(&caller, &id)?;
     needs_certificate(&caller)?;
@@ -87,7 +85,7 @@ pub(super) async fn deliver(
     credentials: Credentials,
     Path(id): Path<String>,
     body: Body,
-) -> Answer {
+) -> ApiResult {
     let taken = api.take(&credentials, body, CREDENTIAL_BYTES_MAX).await?;
     let id = own(&taken.caller, &id)?;
     needs_certificate(&taken.caller)?;
@@ -126,7 +124,7 @@ pub(super) async fn forget(
     State(api): State<Api>,
     credentials: Credentials,
     Path(id): Path<String>,
-) -> Answer {
+) -> ApiResult {
     let caller = api.caller(&credentials).await?;
     let id = own(&caller, &id)?;
     let service = api.service.clone();
@@ -150,7 +148,7 @@ pub(super) async fn add_attributes(
     credentials: Credentials,
     Path(id): Path<String>,
     body: Body,
-) -> Answer {
+) -> ApiResult {
     let taken = api.take(&credentials, body, BYTES_MAX).await?;
     let id = own(&taken.caller, &id)?;
     needs_certificate(&taken.caller)?;
@@ -258,14 +256,14 @@ fn check_owner(whose: &Identity, of: &Identity) -> Result<(), ApiError> {
     Err(could_not_process(&text))
 }
 
-fn refused(why: ProxyRefused) -> ApiError {
+fn refused(why: ProxyError) -> ApiError {
     match why {
-        ProxyRefused::OpenSsl(why) => no_key(why),
-        ProxyRefused::Malformed(_)
-        | ProxyRefused::WrongKey
-        | ProxyRefused::NoProxy
-        | ProxyRefused::Certificate(_)
-        | ProxyRefused::Identity(_) => could_not_process(&why.to_string()),
+        ProxyError::OpenSsl(why) => no_key(why),
+        ProxyError::Malformed(_)
+        | ProxyError::WrongKey
+        | ProxyError::NoProxy
+        | ProxyError::Certificate(_)
+        | ProxyError::Identity(_) => could_not_process(&why.to_string()),
     }
 }
 

@@ -3,10 +3,10 @@
 use super::caller::Credentials;
 use super::extract::Query;
 use super::jobs::{blocking, ended_since, limit_of, split, vo_to_look_at, without_port};
-use super::{Api, ApiError, wire};
+use super::{Api, ApiResult, wire};
 use axum::Json;
 use axum::extract::State;
-use axum::response::{IntoResponse, Response};
+use axum::response::IntoResponse;
 use penstock_journal::TransferFilter;
 use penstock_model::{FileUrl, StorageId};
 use serde::Deserialize;
@@ -35,7 +35,7 @@ pub(super) async fn list(
     State(api): State<Api>,
     credentials: Credentials,
     Query(query): Query<FilesQuery>,
-) -> Result<Response, ApiError> {
+) -> ApiResult {
     let caller = api.caller(&credentials).await?;
     let given = |text: &Option<String>| text.clone().filter(|text| !text.is_empty());
     let storage = |text: &Option<String>| given(text).map(|se| StorageId::new(without_port(&se)));

@@ -3,11 +3,11 @@
 
 use super::body::BYTES_MAX;
 use super::caller::Credentials;
-use super::{Api, ApiError, wire};
+use super::{Api, ApiError, ApiResult, wire};
 use axum::Json;
 use axum::body::Body;
 use axum::extract::State;
-use axum::response::{IntoResponse, Response};
+use axum::response::IntoResponse;
 use penstock_model::ProblemCode;
 use serde_json::{Number, Value, json};
 
@@ -16,7 +16,7 @@ pub(super) async fn refuse(
     State(api): State<Api>,
     credentials: Credentials,
     body: Body,
-) -> Result<Response, ApiError> {
+) -> ApiResult {
     let taken = api.take(&credentials, body, BYTES_MAX).await?;
     taken.caller.may_configure()?;
     let no_list = || {

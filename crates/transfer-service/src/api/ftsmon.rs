@@ -7,9 +7,9 @@ use super::caller::{Caller, Credentials};
 use super::config::ConfigView;
 use super::extract::{Path, Query};
 use super::jobs::{blocking, ended_since, one_job, split, vo_to_look_at, without_port};
-use super::{Api, ApiError, transfers, wire};
+use super::{Api, ApiError, ApiResult, transfers, wire};
 use axum::extract::State;
-use axum::response::{IntoResponse, Redirect, Response};
+use axum::response::{IntoResponse, Redirect};
 use axum::routing::get;
 use axum::{Json, Router};
 use penstock_journal::{FoundTransfer, JobFilter, TransferFilter, TuningFilter};
@@ -17,8 +17,6 @@ use penstock_model::{LinkId, ProblemCode, StorageId, Timestamp, TransferId, Tran
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
-
-type Answer = Result<Response, ApiError>;
 
 /// Transfers that are counted for one answer.
 const COUNTED_MAX: usize = 10_000;
@@ -227,7 +225,7 @@ async fn overview(
     State(api): State<Api>,
     credentials: Credentials,
     Query(asked): Query<MonitorQuery>,
-) -> Answer {
+) -> ApiResult {
     let caller = api.caller(&credentials).await?;
     let page = asked.page()?;
     let counted = counted(&api, &caller, &asked).await?;
@@ -280,7 +278,7 @@ async fn activities(
     State(api): State<Api>,
     credentials: Credentials,
     Query(asked): Query<MonitorQuery>,
-) -> Answer {
+) -> ApiResult {
     let of = |one: &FoundTransfer| one.transfer.request.activity.to_string();
     let (tallies, complete) = by_name(&api, &credentials, &asked, of).await?;
     Ok(Json(json!({"activities": shown(tallies), "complete": complete})).into_response())
@@ -291,7 +289,7 @@ async fn stats_by_vo(
     State(api): State<Api>,
     credentials: Credentials,
     Query(asked): Query<MonitorQuery>,
-) -> Answer {
+) -> ApiResult {
     let (tallies, complete) = by_name(&api, &credentials, &asked, |one| one.vo.to_string()).await?;
     Ok(Json(json!({"vos": shown(tallies), "complete": complete})).into_response())
 }
@@ -301,14 +299,14 @@ async fn stats(
     State(api): State<Api>,
     credentials: Credentials,
     Query(asked): Query<MonitorQuery>,
-) -> Answer {
+) -> ApiResult {
     let (mut tallies, complete) = by_name(&api, &credentials, &asked, |_| String::new()).await?;
     let all = tallies.remove("").unwrap_or_default();
     Ok(Json(json!({"summary": all.shown(), "complete": complete})).into_response())
 }
 
 /// `stats/servers`: there is one.
-async fn servers(State(api): State<Api>, credentials: Credentials) -> Answer {
+async fn servers(State(api): State<Api>, credentials: Credentials) -> ApiResult {
     api.caller(&credentials).await?.may_configure()?;
     let overview = api.service.overview();
     let totals = &overview.totals;
@@ -329,7 +327,7 @@ async fn jobs(
     State(api): State<Api>,
     credentials: Credentials,
     Query(asked): Query<MonitorQuery>,
-) -> Answer {
+) -> ApiResult {
     let caller = api.caller(&credentials).await?;
     let page = asked.page()?;
     let filter = JobFilter {
@@ -350,7 +348,11 @@ async fn jobs(
 }
 
 /// `jobs/ID`.
-async fn job(State(api): State<Api>, credentials: Credentials, Path(id): Path<String>) -> Answer {
+async fn job(
+    State(api): State<Api>,
+    credentials: Credentials,
+    Path(id): Path<String>,
+) -> ApiResult {
     let job = one_job(&api, &credentials, &id).await?;
     let (reader, id) = (api.service.reader().clone(), job.id);
     let states = blocking(move || reader.state_counts(id)).await??;
@@ -365,7 +367,7 @@ async fn job_files(
     credentials: Credentials,
     Path(id): Path<String>,
     Query(asked): Query<MonitorQuery>,
-) -> Answer {
+) -> ApiResult {
     let job = one_job(&api, &credentials, &id).await?;
     let page = asked.page()?;
     let (reader, id) = (api.service.reader().clone(), job.id);
@@ -409,7 +411,7 @@ async fn list(
     State(api): State<Api>,
     credentials: Credentials,
     Query(asked): Query<MonitorQuery>,
-) -> Answer {
+) -> ApiResult {
     let caller = api.caller(&credentials).await?;
     Ok(Json(found_page(&api, &caller, &asked, &[]).await?).into_response())
 }
@@ -419,7 +421,7 @@ async fn errors(
     State(api): State<Api>,
     credentials: Credentials,
     Query(asked): Query<MonitorQuery>,
-) -> Answer {
+) -> ApiResult {
     let page = asked.page()?;
     let asked = MonitorQuery {
         state: Some("FAILED".to_owned()),
@@ -446,7 +448,7 @@ async fn error_list(
     State(api): State<Api>,
     credentials: Credentials,
     Query(asked): Query<MonitorQuery>,
-) -> Answer {
+) -> ApiResult {
     let caller = api.caller(&credentials).await?;
     let errors = found_page(&api, &caller, &asked, &["FAILED"]).await?;
     Ok(Json(json!({"errors": errors})).into_response())
@@ -457,7 +459,7 @@ async fn link_info(
     State(api): State<Api>,
     credentials: Credentials,
     Query(asked): Query<MonitorQuery>,
-) -> Answer {
+) -> ApiResult {
     let caller = api.caller(&credentials).await?;
     let ends = MonitorQuery::storage(&asked.source_se).zip(MonitorQuery::storage(&asked.dest_se));
     let Some((source, destination)) = ends else {
@@ -505,7 +507,7 @@ async fn config(
     credentials: Credentials,
     Path(kind): Path<String>,
     Query(asked): Query<MonitorQuery>,
-) -> Answer {
+) -> ApiResult {
     let view = match kind.as_str() {
         "links" => ConfigView::Links,
         "storages" => ConfigView::Storages,
@@ -531,7 +533,7 @@ async fn config_of_vo(
     State(api): State<Api>,
     credentials: Credentials,
     Path(vo): Path<String>,
-) -> Answer {
+) -> ApiResult {
     let rows = api
         .settings_view(&credentials, ConfigView::Activities)
         .await?;
@@ -549,7 +551,7 @@ async fn optimizer(
     State(api): State<Api>,
     credentials: Credentials,
     Query(asked): Query<MonitorQuery>,
-) -> Answer {
+) -> ApiResult {
     api.caller(&credentials).await?.may_read_configuration()?;
     let page = asked.page()?;
     let overview = api.service.overview();
@@ -582,7 +584,7 @@ async fn optimizer_detailed(
     State(api): State<Api>,
     credentials: Credentials,
     Query(asked): Query<MonitorQuery>,
-) -> Answer {
+) -> ApiResult {
     api.caller(&credentials).await?.may_read_configuration()?;
     let (page, size) = asked.page()?;
     let filter = TuningFilter {
@@ -601,7 +603,7 @@ async fn unique(
     credentials: Credentials,
     Path(what): Path<String>,
     Query(asked): Query<MonitorQuery>,
-) -> Answer {
+) -> ApiResult {
     let caller = api.caller(&credentials).await?;
     let name: fn(&FoundTransfer) -> String = match what.as_str() {
         "activities" => |one| one.transfer.request.activity.to_string(),
@@ -620,7 +622,7 @@ async fn unique(
 }
 
 /// `version`.
-async fn version(State(api): State<Api>, credentials: Credentials) -> Answer {
+async fn version(State(api): State<Api>, credentials: Credentials) -> ApiResult {
     api.caller(&credentials).await?;
     let version = env!("CARGO_PKG_VERSION");
     Ok(Json(json!({"name": "penstock", "version": version})).into_response())

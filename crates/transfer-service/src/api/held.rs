@@ -4,7 +4,7 @@
 use axum::body::{Body, Bytes, HttpBody};
 use axum::response::Response;
 use hyper::body::{Frame, SizeHint};
-use penstock_protocol::connections::Admitted;
+use penstock_protocol::connections::ConnectionSlot;
 use penstock_protocol::pace::{Pace, PaceLimit};
 use penstock_protocol::stream::Stream;
 use std::io;
@@ -95,14 +95,14 @@ impl AsyncWrite for BoundedWriter {
 }
 
 /// Says that a request is in hand, until it is dropped.
-pub(super) struct InHand {
-    admitted: Arc<Admitted>,
+pub(super) struct RequestGuard {
+    admitted: Arc<ConnectionSlot>,
     has_place: bool,
 }
 
-impl InHand {
-    pub(super) fn new(admitted: &Arc<Admitted>) -> InHand {
-        InHand {
+impl RequestGuard {
+    pub(super) fn new(admitted: &Arc<ConnectionSlot>) -> RequestGuard {
+        RequestGuard {
             has_place: admitted.works(),
             admitted: Arc::clone(admitted),
         }
@@ -116,7 +116,7 @@ impl InHand {
     /// Holds on until the answer's last byte was handed out.
     pub(super) fn until_sent(self, answer: Response) -> Response {
         answer.map(|body| {
-            Body::new(Answer {
+            Body::new(ReplyBody {
                 body,
                 _in_hand: self,
             })
@@ -124,19 +124,19 @@ impl InHand {
     }
 }
 
-impl Drop for InHand {
+impl Drop for RequestGuard {
     fn drop(&mut self) {
         self.admitted.waits();
     }
 }
 
 /// An answer's body on its way.
-struct Answer {
+struct ReplyBody {
     body: Body,
-    _in_hand: InHand,
+    _in_hand: RequestGuard,
 }
 
-impl HttpBody for Answer {
+impl HttpBody for ReplyBody {
     type Data = Bytes;
     type Error = axum::Error;
 

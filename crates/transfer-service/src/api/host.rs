@@ -4,12 +4,12 @@
 use super::caller::Credentials;
 use super::extract::Query;
 use super::jobs::blocking;
-use super::{Api, ApiConfig, ApiError, body};
+use super::{Api, ApiConfig, ApiError, ApiResult, body};
 use crate::service::Service;
 use axum::Router;
 use axum::extract::{Extension, State};
 use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
-use axum::response::{IntoResponse, Response};
+use axum::response::IntoResponse;
 use axum::routing::get;
 use penstock_model::{ProblemCode, Timestamp};
 use serde::Deserialize;
@@ -72,7 +72,7 @@ async fn show(
     Extension(host): Extension<Arc<dyn HostView>>,
     credentials: Credentials,
     Query(query): Query<HostQuery>,
-) -> Result<Response, ApiError> {
+) -> ApiResult {
     api.caller(&credentials).await?.may_configure()?;
     let window = window_of(&query, penstock_clock::wall_clock())?;
     let told = blocking(move || host.tell(window)).await?;

@@ -3,16 +3,16 @@
 use super::body::{BYTES_MAX, SUBMISSION_BYTES_MAX};
 use super::caller::{Caller, Credentials};
 use super::extract::{Path, Query};
-use super::listing::{Document, FileDetail};
+use super::listing::{FileDetail, JsonDocument};
 use super::submit::{InvalidSubmission, Means, Submitter, parse_submission};
-use super::{Api, ApiError, delegation, wire};
+use super::{Api, ApiError, ApiResult, delegation, wire};
 use crate::cloud::KeyUser;
 use axum::Json;
 use axum::body::Body;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::http::header::ALLOW;
-use axum::response::{IntoResponse, Response};
+use axum::response::IntoResponse;
 use penstock_engine::submission::NewJob;
 use penstock_journal::{JobFilter, JobRow, JournalError, TransferRow};
 use penstock_model::{
@@ -39,8 +39,6 @@ pub(super) const CANCELED_BY_USER: &str = "Job canceled by the user";
 /// What `/jobs` takes.
 const METHODS: &str = "GET,HEAD,POST,PUT";
 
-type Answer = Result<Response, ApiError>;
-
 pub(super) fn not_found(id: &str) -> ApiError {
     ApiError::new(
         ProblemCode::JobNotFound,
@@ -55,7 +53,11 @@ pub(super) fn forbidden() -> ApiError {
     )
 }
 
-pub(super) async fn submit(State(api): State<Api>, credentials: Credentials, body: Body) -> Answer {
+pub(super) async fn submit(
+    State(api): State<Api>,
+    credentials: Credentials,
+    body: Body,
+) -> ApiResult {
     let taken = api.take(&credentials, body, SUBMISSION_BYTES_MAX).await?;
     let (caller, bytes) = (taken.caller, taken.bytes);
     let proxy = match caller.token {
@@ -171,7 +173,7 @@ pub(super) async fn list(
     State(api): State<Api>,
     credentials: Credentials,
     Query(query): Query<ListQuery>,
-) -> Answer {
+) -> ApiResult {
     let caller = api.caller(&credentials).await?;
     let limit = limit_of(query.limit.as_deref(), LIST_MAX)?;
     let foreign_id = query
@@ -229,7 +231,7 @@ pub(super) async fn show(
     credentials: Credentials,
     Path(ids): Path<String>,
     Query(query): Query<ShowQuery>,
-) -> Answer {
+) -> ApiResult {
     let caller = api.caller(&credentials).await?;
     let fields: Vec<String> = split(query.files.as_deref()).map(str::to_owned).collect();
     each_job(&api, &caller, &ids, Entry::Job, fields).await
@@ -239,7 +241,7 @@ pub(super) async fn cancel(
     State(api): State<Api>,
     credentials: Credentials,
     Path(ids): Path<String>,
-) -> Answer {
+) -> ApiResult {
     let caller = api.caller(&credentials).await?;
     let mut open = BTreeSet::new();
     for id in id_list(&ids)?.iter().filter_map(|text| wire::job_id(text)) {
@@ -283,7 +285,7 @@ pub(super) async fn modify(
     credentials: Credentials,
     Path(ids): Path<String>,
     body: Body,
-) -> Answer {
+) -> ApiResult {
     let taken = api.take(&credentials, body, BYTES_MAX).await?;
     let caller = taken.caller;
     let bad = |why: String| {
@@ -310,9 +312,9 @@ pub(super) async fn files(
     State(api): State<Api>,
     credentials: Credentials,
     Path(id): Path<String>,
-) -> Answer {
+) -> ApiResult {
     let job = one_job(&api, &credentials, &id).await?;
-    let mut document = Document::default();
+    let mut document = JsonDocument::default();
     document.files(job, FileDetail::Everything);
     Ok(document.answer(StatusCode::OK, &api))
 }
@@ -322,7 +324,7 @@ pub(super) async fn data_management(
     State(api): State<Api>,
     credentials: Credentials,
     Path(id): Path<String>,
-) -> Answer {
+) -> ApiResult {
     one_job(&api, &credentials, &id).await?;
     Ok(Json(json!([])).into_response())
 }
@@ -331,12 +333,12 @@ pub(super) async fn field(
     State(api): State<Api>,
     credentials: Credentials,
     Path((id, field)): Path<(String, String)>,
-) -> Answer {
+) -> ApiResult {
     let job = one_job(&api, &credentials, &id).await?;
     field_of(&api, &job, &field)
 }
 
-pub(super) fn field_of(api: &Api, job: &JobRow, field: &str) -> Answer {
+pub(super) fn field_of(api: &Api, job: &JobRow, field: &str) -> ApiResult {
     let object = wire::job(job, &api.config.host);
     let value = object
         .get(field)
@@ -345,7 +347,7 @@ pub(super) fn field_of(api: &Api, job: &JobRow, field: &str) -> Answer {
 }
 
 /// `GET /jobs/all`: a word where an id is expected.
-pub(super) async fn not_an_id(State(api): State<Api>, credentials: Credentials) -> Answer {
+pub(super) async fn not_an_id(State(api): State<Api>, credentials: Credentials) -> ApiResult {
     api.caller(&credentials).await?;
     Err(not_found("all"))
 }
@@ -354,7 +356,7 @@ pub(super) async fn cancel_files(
     State(api): State<Api>,
     credentials: Credentials,
     Path((id, list)): Path<(String, String)>,
-) -> Answer {
+) -> ApiResult {
     let job = one_job(&api, &credentials, &id).await?;
     let asked: Vec<_> = id_list(&list)?
         .iter()
@@ -383,7 +385,7 @@ pub(super) async fn retries(
     State(api): State<Api>,
     credentials: Credentials,
     Path((id, file)): Path<(String, String)>,
-) -> Answer {
+) -> ApiResult {
     let job = one_job(&api, &credentials, &id).await?;
     let found = of_job(&api, job.id, &[wire::transfer_id(&file)]).await?;
     let transfer = found.into_iter().flatten().next().map(|row| row.id);
@@ -402,11 +404,11 @@ pub(super) async fn explain(
     State(api): State<Api>,
     credentials: Credentials,
     Path(id): Path<String>,
-) -> Answer {
+) -> ApiResult {
     let job = one_job(&api, &credentials, &id).await?;
     let (reader, id) = (api.service.reader().clone(), job.id);
     let counts = blocking(move || reader.state_counts(id)).await??;
-    let mut document = Document::default();
+    let mut document = JsonDocument::default();
     let told = wire::explanation(&job, &counts);
     document.object_with_files(told, job, FileDetail::Explanation);
     Ok(document.answer(StatusCode::OK, &api))
@@ -462,12 +464,12 @@ async fn each_job(
     ids: &str,
     treat: impl Fn(JobRow) -> Entry,
     fields: Vec<String>,
-) -> Answer {
+) -> ApiResult {
     let texts = id_list(ids)?;
     let is_list = texts.len() != 1;
     let fields: Arc<[String]> = fields.into();
     let mut worst = StatusCode::OK;
-    let mut document = Document::default();
+    let mut document = JsonDocument::default();
     // A job that is named a thousand times is looked at once.
     let mut seen: HashMap<&str, Option<JobRow>> = HashMap::new();
     document.text(if is_list { "[" } else { "" });
@@ -512,7 +514,7 @@ async fn stored(api: &Api, id: JobId) -> Result<Option<JobRow>, ApiError> {
     Ok(blocking(move || reader.job(id)).await??)
 }
 
-fn write_entry(api: &Api, entry: Entry, fields: &Arc<[String]>, document: &mut Document) {
+fn write_entry(api: &Api, entry: Entry, fields: &Arc<[String]>, document: &mut JsonDocument) {
     let (row, status, message) = match entry {
         Entry::Job(row) => (row, "200 Ok", None),
         Entry::Done(row) => (row, "200 Ok", Some(Value::Null)),

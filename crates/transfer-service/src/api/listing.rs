@@ -41,7 +41,7 @@ pub(super) enum FileDetail {
 }
 
 /// A part of an answer.
-enum Part {
+enum DocumentPart {
     Text(Vec<u8>),
     /// The file objects of a job from the one after a number on, with commas between.
     Files {
@@ -53,26 +53,26 @@ enum Part {
 
 /// A JSON document that is written while it is sent.
 #[derive(Default)]
-pub(super) struct Document {
-    parts: VecDeque<Part>,
+pub(super) struct JsonDocument {
+    parts: VecDeque<DocumentPart>,
 }
 
-impl Document {
+impl JsonDocument {
     pub(super) fn text(&mut self, text: &str) {
         if text.is_empty() {
             return;
         }
-        if let Some(Part::Text(last)) = self.parts.back_mut() {
+        if let Some(DocumentPart::Text(last)) = self.parts.back_mut() {
             last.extend_from_slice(text.as_bytes());
         } else {
-            self.parts.push_back(Part::Text(text.into()));
+            self.parts.push_back(DocumentPart::Text(text.into()));
         }
     }
 
     /// The job's files as a list.
     pub(super) fn files(&mut self, job: JobRow, shown: FileDetail) {
         self.text("[");
-        self.parts.push_back(Part::Files {
+        self.parts.push_back(DocumentPart::Files {
             job: Arc::new(job),
             after: TransferId(0),
             shown,
@@ -102,10 +102,10 @@ impl Document {
     pub(super) fn answer(mut self, status: StatusCode, api: &Api) -> Response {
         let body = match (self.parts.pop_front(), self.parts.is_empty()) {
             (None, _) => Body::empty(),
-            (Some(Part::Text(whole)), true) => Body::from(whole),
+            (Some(DocumentPart::Text(whole)), true) => Body::from(whole),
             (Some(first), _) => {
                 self.parts.push_front(first);
-                Body::new(Sending {
+                Body::new(DocumentStream {
                     api: api.clone(),
                     parts: self.parts,
                     reading: None,
@@ -117,7 +117,7 @@ impl Document {
     }
 }
 
-type Reading = Pin<Box<dyn Future<Output = Result<Page, ApiError>> + Send>>;
+type PageRead = Pin<Box<dyn Future<Output = Result<Page, ApiError>> + Send>>;
 
 /// Some files, written.
 struct Page {
@@ -127,15 +127,15 @@ struct Page {
 }
 
 /// A document on its way.
-struct Sending {
+struct DocumentStream {
     api: Api,
-    parts: VecDeque<Part>,
-    reading: Option<Reading>,
+    parts: VecDeque<DocumentPart>,
+    reading: Option<PageRead>,
     /// Not sent yet, so that a short list goes with what stands around it.
     written: Vec<u8>,
 }
 
-impl HttpBody for Sending {
+impl HttpBody for DocumentStream {
     type Data = Bytes;
     type Error = axum::Error;
 
@@ -159,7 +159,7 @@ impl HttpBody for Sending {
                 };
                 this.written = page.text;
                 match (page.next, this.parts.front_mut()) {
-                    (Some(next), Some(Part::Files { after, .. })) => {
+                    (Some(next), Some(DocumentPart::Files { after, .. })) => {
                         *after = next;
                         return Poll::Ready(this.take_written());
                     }
@@ -169,16 +169,16 @@ impl HttpBody for Sending {
             }
             match this.parts.front() {
                 None => return Poll::Ready(this.take_written()),
-                Some(Part::Files { .. }) if this.written.len() >= TEXT_BYTES => {
+                Some(DocumentPart::Files { .. }) if this.written.len() >= TEXT_BYTES => {
                     return Poll::Ready(this.take_written());
                 }
-                Some(Part::Files { job, after, shown }) => {
+                Some(DocumentPart::Files { job, after, shown }) => {
                     let (api, job) = (this.api.clone(), Arc::clone(job));
                     let written = std::mem::take(&mut this.written);
                     this.reading = Some(Box::pin(page(api, job, *after, shown.clone(), written)));
                 }
-                Some(Part::Text(_)) => {
-                    if let Some(Part::Text(text)) = this.parts.pop_front() {
+                Some(DocumentPart::Text(_)) => {
+                    if let Some(DocumentPart::Text(text)) = this.parts.pop_front() {
                         this.written.extend_from_slice(&text);
                     }
                     if this.written.len() >= TEXT_BYTES {
@@ -190,7 +190,7 @@ impl HttpBody for Sending {
     }
 }
 
-impl Sending {
+impl DocumentStream {
     fn take_written(&mut self) -> Option<Result<Frame<Bytes>, axum::Error>> {
         let written = std::mem::take(&mut self.written);
         (!written.is_empty()).then(|| Ok(Frame::data(written.into())))

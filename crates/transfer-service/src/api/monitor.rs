@@ -2,11 +2,11 @@
 
 use super::caller::Credentials;
 use super::server::Peer;
-use super::{Api, ApiError};
+use super::{Api, ApiError, ApiResult};
 use axum::extract::{Extension, State};
 use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE, WWW_AUTHENTICATE};
 use axum::http::{HeaderValue, StatusCode, Uri};
-use axum::response::{IntoResponse, Response};
+use axum::response::IntoResponse;
 use penstock_model::ProblemCode;
 use penstock_protocol::monitoring::{Question, Viewer};
 
@@ -16,7 +16,7 @@ pub(super) async fn tell(
     credentials: Credentials,
     peer: Option<Extension<Peer>>,
     uri: Uri,
-) -> Result<Response, ApiError> {
+) -> ApiResult {
     let nothing = || ApiError::new(ProblemCode::ResourceNotFound, "this service has no monitor");
     let monitor = api.config.monitor.clone().ok_or_else(nothing)?;
     // What load balancers were told to ask before there was anything else.

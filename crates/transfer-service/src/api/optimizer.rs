@@ -7,24 +7,22 @@ use super::body::BYTES_MAX;
 use super::caller::Credentials;
 use super::extract::Query;
 use super::jobs::{blocking, without_port};
-use super::{Api, ApiError};
+use super::{Api, ApiError, ApiResult};
 use axum::Json;
 use axum::body::Body;
 use axum::extract::State;
-use axum::response::{IntoResponse, Response};
+use axum::response::IntoResponse;
 use penstock_decide::wording;
 use penstock_journal::TuningFilter;
 use penstock_model::{ProblemCode, StorageId, Timestamp, TunedPlace, TuningDecision, TuningPolicy};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-type Answer = Result<Response, ApiError>;
-
 /// Decisions that are told, as in FTS.
 const DECISIONS: usize = 50;
 
 /// `GET /optimizer`: whether one is at work, where no rule says otherwise.
-pub(super) async fn is_enabled(State(api): State<Api>, credentials: Credentials) -> Answer {
+pub(super) async fn is_enabled(State(api): State<Api>, credentials: Credentials) -> ApiResult {
     api.caller(&credentials).await?;
     let is_enabled = api.service.overview().tuning != TuningPolicy::Fixed;
     Ok(Json(is_enabled).into_response())
@@ -42,7 +40,7 @@ pub(super) async fn evolution(
     State(api): State<Api>,
     credentials: Credentials,
     Query(which): Query<LinkQuery>,
-) -> Answer {
+) -> ApiResult {
     api.caller(&credentials).await?.may_read_configuration()?;
     let storage = |asked: Option<String>| {
         let asked = asked.filter(|text| !text.is_empty());
@@ -99,7 +97,7 @@ pub(super) async fn current(
     State(api): State<Api>,
     credentials: Credentials,
     Query(which): Query<LinkQuery>,
-) -> Answer {
+) -> ApiResult {
     api.caller(&credentials).await?.may_read_configuration()?;
     let wanted = |asked: &Option<String>, storage: &str| {
         let asked = asked.as_deref().filter(|text| !text.is_empty());
@@ -126,7 +124,7 @@ pub(super) async fn current(
 }
 
 /// `POST /optimizer/current`: what is decided is not to be overwritten, but bounded by rules.
-pub(super) async fn set(State(api): State<Api>, credentials: Credentials, body: Body) -> Answer {
+pub(super) async fn set(State(api): State<Api>, credentials: Credentials, body: Body) -> ApiResult {
     // Read although nothing comes of it, so that the client sees the answer and not a reset.
     let taken = api.take(&credentials, body, BYTES_MAX).await?;
     taken.caller.may_configure()?;

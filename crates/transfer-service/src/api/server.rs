@@ -1,8 +1,8 @@
 //! Serves a router over TLS: connections counted, idle ones closed, FTS's doubled slashes understood, clients
 //! known by their certificates.
 
-use super::held::{BoundedWriter, InHand};
-use super::{ApiError, Untold};
+use super::held::{BoundedWriter, RequestGuard};
+use super::{ApiError, UnloggedRefusal};
 use axum::Router;
 use axum::body::Body;
 use axum::http::header::{
@@ -15,7 +15,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use penstock_clock::wall_clock;
 use penstock_model::ProblemCode;
-use penstock_protocol::connections::{Admitted, Connections};
+use penstock_protocol::connections::{ConnectionSlot, Connections};
 use penstock_protocol::http1::CONNECTION_AGE_MAX;
 use penstock_protocol::http1::tally::RequestTally;
 use penstock_protocol::listener::{ClientConnection, Listener, NewConnection};
@@ -112,7 +112,12 @@ impl Port {
         }
     }
 
-    async fn requests(&self, stream: Stream, client: Option<Client>, admitted: Arc<Admitted>) {
+    async fn requests(
+        &self,
+        stream: Stream,
+        client: Option<Client>,
+        admitted: Arc<ConnectionSlot>,
+    ) {
         let service = Prepare {
             router: self.router.clone(),
             peer: stream.peer_addr().ok().map(Peer),
@@ -214,7 +219,7 @@ struct Prepare {
     client: Option<Arc<Mutex<Client>>>,
     /// When the connection was made.
     begun: Instant,
-    admitted: Arc<Admitted>,
+    admitted: Arc<ConnectionSlot>,
 }
 
 impl tower_service::Service<Request<hyper::body::Incoming>> for Prepare {
@@ -231,7 +236,7 @@ impl tower_service::Service<Request<hyper::body::Incoming>> for Prepare {
     }
 
     fn call(&mut self, request: Request<hyper::body::Incoming>) -> Self::Future {
-        let in_hand = InHand::new(&self.admitted);
+        let in_hand = RequestGuard::new(&self.admitted);
         let (method, began) = (request.method().clone(), Instant::now());
         let requests = Arc::clone(&self.requests);
         let refused = match in_hand.has_place() {
@@ -273,7 +278,7 @@ impl tower_service::Service<Request<hyper::body::Incoming>> for Prepare {
                 let close = HeaderValue::from_static("close");
                 answer.headers_mut().insert(CONNECTION, close);
             }
-            if let Some(Untold(why)) = answer.extensions_mut().remove() {
+            if let Some(UnloggedRefusal(why)) = answer.extensions_mut().remove() {
                 let (status, peer) = (answer.status(), peer.map(|peer| peer.0));
                 tracing::warn!(?peer, %method, path, %status, why, "refused a request");
             }

@@ -11,7 +11,7 @@ mod tape;
 mod tests;
 
 use crate::tokens::{TokenClients, renewal_of};
-use document::Document;
+use document::SubmissionBody;
 use file::Tokens;
 use penstock_engine::submission::NewJob;
 use penstock_model::text::one_line;
@@ -72,7 +72,7 @@ pub fn parse_submission(
     fresh_id: Uuid,
     now: Timestamp,
 ) -> Result<(NewJob, bool), InvalidSubmission> {
-    let document = Document::read(body)?;
+    let document = SubmissionBody::read(body)?;
     let params = document.params()?;
     let files = document.files()?;
     job::refuse_unsupported(&params)?;

@@ -4,11 +4,11 @@
 use super::caller::{Caller, Credentials};
 use super::extract::{Path, Query};
 use super::jobs::{blocking, limit_of, one_job, split, vo_to_look_at, without_port};
-use super::{Api, ApiError, wire};
+use super::{Api, ApiError, ApiResult, wire};
 use axum::Json;
 use axum::extract::State;
 use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE, X_CONTENT_TYPE_OPTIONS};
-use axum::response::{IntoResponse, Response};
+use axum::response::IntoResponse;
 use penstock_decide::story::{self, Facts};
 use penstock_journal::{
     FoundTransfer, JobRow, JournalError, JournalReader, TransferFilter, TransferRow,
@@ -19,8 +19,6 @@ use penstock_model::{
 };
 use serde::Deserialize;
 use serde_json::{Value, json};
-
-type Answer = Result<Response, ApiError>;
 
 /// Transfers on one page.
 const PAGE_MAX: usize = 500;
@@ -58,7 +56,7 @@ pub(super) async fn find(
     State(api): State<Api>,
     credentials: Credentials,
     Query(query): Query<FindQuery>,
-) -> Answer {
+) -> ApiResult {
     let caller = api.caller(&credentials).await?;
     let filter = filter_of(&caller, &query)?;
     let number = match &query.before {
@@ -217,13 +215,13 @@ async fn told(api: &Api, row: TransferRow, job: JobRow) -> Result<TransferReply,
     Ok(blocking(read).await??)
 }
 
-type Recorded = (Vec<LedgerEntry>, Vec<LinkChange>, Option<LinkSample>);
+type RecordParts = (Vec<LedgerEntry>, Vec<LinkChange>, Option<LinkSample>);
 
 fn record_of(
     reader: &dyn JournalReader,
     row: &TransferRow,
     job: &JobRow,
-) -> Result<Recorded, JournalError> {
+) -> Result<RecordParts, JournalError> {
     let link = row.request.link();
     let (from, until) = (job.submitted_at, row.finished_at);
     let until = until.unwrap_or_else(penstock_clock::wall_clock);
@@ -241,7 +239,7 @@ pub(super) async fn show(
     State(api): State<Api>,
     credentials: Credentials,
     Path(id): Path<String>,
-) -> Answer {
+) -> ApiResult {
     let caller = api.caller(&credentials).await?;
     let nothing = || {
         let mut text = format!("No transfer with the number \"{id}\" has been found");
@@ -292,7 +290,7 @@ pub(super) async fn log(
     State(api): State<Api>,
     credentials: Credentials,
     Path((id, file)): Path<(String, String)>,
-) -> Answer {
+) -> ApiResult {
     let job = one_job(&api, &credentials, &id).await?;
     let reader = api.service.reader().clone();
     let number = wire::transfer_id(&file);

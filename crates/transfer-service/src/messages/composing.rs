@@ -466,7 +466,7 @@ fn printable(text: &str) -> String {
 /// How a link is.
 pub(super) fn link(
     state: &LinkState<'_>,
-    seen: &super::following::LinkSeen,
+    seen: &super::following::LinkTally,
     at: Timestamp,
 ) -> Value {
     json!({

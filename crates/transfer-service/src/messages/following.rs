@@ -21,7 +21,7 @@ const LINKS_MAX: usize = 10_000;
 const SMOOTHING: f64 = 0.1;
 
 /// A job that is not over.
-struct Book {
+struct OpenJob {
     /// Without transfers.
     job: Job,
     tally: JobTally,
@@ -30,11 +30,11 @@ struct Book {
     /// Of jobs of hops: the last.
     last: Option<Arc<TransferRequest>>,
     /// States that are not the first one. Those of ended transfers are counted and forgotten.
-    states: HashMap<TransferId, Open>,
+    states: HashMap<TransferId, OpenTransfer>,
 }
 
 #[derive(Clone)]
-struct Open {
+struct OpenTransfer {
     state: TransferState,
     attempt: AttemptFacts,
     tape: TapeFacts,
@@ -42,7 +42,7 @@ struct Open {
 
 /// What a link did since it was last told.
 #[derive(Debug, Default)]
-pub(super) struct LinkSeen {
+pub(super) struct LinkTally {
     landed: u32,
     failed: u32,
     pub(super) retried: u32,
@@ -54,7 +54,7 @@ pub(super) struct LinkSeen {
     pub(super) limit: Option<u32>,
 }
 
-impl LinkSeen {
+impl LinkTally {
     fn mean(&self, sum: f64) -> f64 {
         match self.landed {
             0 => 0.0,
@@ -105,8 +105,8 @@ pub(super) struct LinkState<'a> {
 pub(super) struct Follower {
     position: u64,
     endpoint: String,
-    books: HashMap<JobId, Book>,
-    links: BTreeMap<LinkId, LinkSeen>,
+    books: HashMap<JobId, OpenJob>,
+    links: BTreeMap<LinkId, LinkTally>,
 }
 
 impl Follower {
@@ -213,10 +213,10 @@ impl Follower {
                 id: format!("{}-{}-{}", at.0, state.source, state.destination),
                 body: link(&state, seen, at),
             });
-            *seen = LinkSeen {
+            *seen = LinkTally {
                 smoothed: seen.smoothed,
                 limit: Some(state.limit),
-                ..LinkSeen::default()
+                ..LinkTally::default()
             };
         }
         told
@@ -232,9 +232,9 @@ struct Change {
     tape: TapeFacts,
 }
 
-impl Book {
-    fn new(job: Job) -> Book {
-        Book {
+impl OpenJob {
+    fn new(job: Job) -> OpenJob {
+        OpenJob {
             job,
             tally: JobTally::default(),
             open: 0,
@@ -264,11 +264,11 @@ impl Book {
             _ => {}
         }
         let known = self.states.get(&entry.transfer).cloned();
-        let Open {
+        let OpenTransfer {
             state,
             mut attempt,
             mut tape,
-        } = known.unwrap_or(Open {
+        } = known.unwrap_or(OpenTransfer {
             state: first,
             attempt: AttemptFacts::default(),
             tape: TapeFacts::default(),
@@ -307,7 +307,7 @@ impl Book {
             self.states.remove(&entry.transfer);
             self.open = self.open.saturating_sub(1);
         } else {
-            let open = Open {
+            let open = OpenTransfer {
                 state: now.clone(),
                 attempt: attempt.clone(),
                 tape,
@@ -329,11 +329,11 @@ fn open_book(
     entry: &LedgerEntry,
     request: &TransferRequest,
     before: u64,
-) -> Result<Option<Book>, JournalError> {
+) -> Result<Option<OpenJob>, JournalError> {
     let Some(row) = reader.job(entry.job)? else {
         return Ok(None);
     };
-    let mut book = Book::new(Job {
+    let mut book = OpenJob::new(Job {
         id: row.id,
         user: row.user,
         vo: row.vo,
@@ -397,7 +397,7 @@ fn ended<'a>(event: &'a TransferEvent, before: &Option<TransferState>) -> Option
 }
 
 /// What is known of a link. When there are too many, all are forgotten.
-fn past_of(links: &mut BTreeMap<LinkId, LinkSeen>, link: LinkId) -> &mut LinkSeen {
+fn past_of(links: &mut BTreeMap<LinkId, LinkTally>, link: LinkId) -> &mut LinkTally {
     if links.len() >= LINKS_MAX && !links.contains_key(&link) {
         links.clear();
     }
@@ -405,7 +405,7 @@ fn past_of(links: &mut BTreeMap<LinkId, LinkSeen>, link: LinkId) -> &mut LinkSee
 }
 
 fn note(
-    links: &mut BTreeMap<LinkId, LinkSeen>,
+    links: &mut BTreeMap<LinkId, LinkTally>,
     request: &TransferRequest,
     change: &Change,
     entry: &LedgerEntry,

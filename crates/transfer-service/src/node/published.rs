@@ -11,7 +11,7 @@ use std::time::Instant;
 use tokio::sync::watch;
 
 /// What is shown.
-pub(crate) struct Published {
+pub(crate) struct PublishedState {
     /// What is set, as far as it is durable. Nothing before a leader has told it.
     settings: watch::Sender<Arc<Settings>>,
     knows_settings: AtomicBool,
@@ -28,9 +28,9 @@ pub(crate) struct Published {
     unread: Mutex<Option<String>>,
 }
 
-impl Published {
-    pub(crate) fn new(banned: Banned) -> Published {
-        Published {
+impl PublishedState {
+    pub(crate) fn new(banned: Banned) -> PublishedState {
+        PublishedState {
             settings: watch::Sender::default(),
             knows_settings: AtomicBool::new(false),
             overview: watch::Sender::default(),
@@ -110,7 +110,7 @@ mod tests {
 
     #[test]
     fn a_journal_that_does_not_answer_is_not_writable_until_it_does() {
-        let published = Published::new(Banned::default());
+        let published = PublishedState::new(Banned::default());
         published.set_writes_since(Some(Instant::now()));
         assert!(published.is_writable());
         let lasts = DATABASE_SILENCE_MAX + Duration::from_secs(1);
@@ -125,7 +125,7 @@ mod tests {
 
     #[test]
     fn what_is_set_is_not_known_before_it_was_told() {
-        let published = Published::new(Banned::default());
+        let published = PublishedState::new(Banned::default());
         assert_eq!(published.known_settings(), None);
         published.show_settings(Arc::default());
         assert_eq!(published.known_settings(), Some(Arc::default()));

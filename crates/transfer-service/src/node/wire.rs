@@ -156,7 +156,7 @@ pub(crate) async fn send<T: Serialize>(
 
 /// What the other end said.
 #[derive(Debug)]
-pub(crate) enum Received<T> {
+pub(crate) enum Frame<T> {
     /// This.
     Known(T),
     /// What only a later version knows.
@@ -168,11 +168,11 @@ pub(crate) enum Received<T> {
 /// The next frame. Errors: the connection broke, or what comes is no frame.
 pub(crate) async fn receive<T: DeserializeOwned>(
     from: &mut (impl AsyncRead + Unpin),
-) -> io::Result<Received<T>> {
+) -> io::Result<Frame<T>> {
     let mut length = [0; 4];
     match from.read_exact(&mut length).await {
         Ok(_) => {}
-        Err(why) if why.kind() == io::ErrorKind::UnexpectedEof => return Ok(Received::Nothing),
+        Err(why) if why.kind() == io::ErrorKind::UnexpectedEof => return Ok(Frame::Nothing),
         Err(why) => return Err(why),
     }
     let length = u32::from_be_bytes(length);
@@ -191,7 +191,7 @@ pub(crate) async fn receive<T: DeserializeOwned>(
         left -= part;
     }
     match serde_json::from_slice(&text) {
-        Ok(said) => Ok(Received::Known(said)),
+        Ok(said) => Ok(Frame::Known(said)),
         // The error's text may hold tokens; its place does not.
         Err(why) if why.is_data() => {
             let (line, column) = (why.line(), why.column());
@@ -200,7 +200,7 @@ pub(crate) async fn receive<T: DeserializeOwned>(
                 column,
                 "another node says what this version does not know"
             );
-            Ok(Received::Unknown)
+            Ok(Frame::Unknown)
         }
         Err(_) => Err(io::Error::other("a node says what is no JSON")),
     }

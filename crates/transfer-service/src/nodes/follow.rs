@@ -1,11 +1,11 @@
 //! A follower's connection to its leader: says what runs here, does what it is told, and passes questions on.
 
-use super::Lead;
+use super::LeaderLoop;
 use super::membership::Membership;
 use crate::leader::{LeaderSeat, Question};
 use crate::node::Node;
 use crate::node::ReportSink;
-use crate::node::wire::{Down, Hello, PROTOCOL, Received, Up, receive, send};
+use crate::node::wire::{Down, Frame, Hello, PROTOCOL, Up, receive, send};
 use parking_lot::Mutex;
 use penstock_engine::AgentReport;
 use penstock_engine::command::Reply;
@@ -52,7 +52,7 @@ pub(super) async fn connect(tls: &PeerTls, to: &NodeRow) -> io::Result<Stream> {
 pub(super) async fn follow(
     membership: &Arc<Membership>,
     node: &Arc<Node>,
-    lead: &Arc<Lead>,
+    lead: &Arc<LeaderLoop>,
     (leader, tenure): (&NodeId, Tenure),
 ) -> io::Result<()> {
     let leader_row = membership.known_as(leader).await;
@@ -82,13 +82,13 @@ pub(super) async fn follow(
     send(&mut writing, &Up::Hello(Box::new(hello))).await?;
     let welcome = tokio::time::timeout(WELCOME_TIMEOUT, receive(&mut reading)).await;
     match welcome.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?? {
-        Received::Known(Down::Welcome { certain: true, .. }) => node.host.hear(greeted),
-        Received::Known(Down::Welcome { certain: false, .. }) => {}
-        Received::Known(Down::Refused { why }) => return Err(io::Error::other(why)),
-        Received::Known(_) | Received::Unknown => {
+        Frame::Known(Down::Welcome { certain: true, .. }) => node.host.hear(greeted),
+        Frame::Known(Down::Welcome { certain: false, .. }) => {}
+        Frame::Known(Down::Refused { why }) => return Err(io::Error::other(why)),
+        Frame::Known(_) | Frame::Unknown => {
             return Err(io::Error::other("it does not welcome"));
         }
-        Received::Nothing => return Err(io::ErrorKind::UnexpectedEof.into()),
+        Frame::Nothing => return Err(io::ErrorKind::UnexpectedEof.into()),
     }
     tracing::info!(%leader, epoch = %tenure.epoch, "this node follows");
     let (questions, asked) = mpsc::channel(WAITING_MAX);
@@ -114,7 +114,7 @@ pub(super) async fn follow(
 
 /// Leaves the seat when the connection ends, however it does.
 struct LeaderSeatGuard<'a> {
-    lead: &'a Lead,
+    lead: &'a LeaderLoop,
     seat: mpsc::Sender<Question>,
 }
 
@@ -140,9 +140,9 @@ impl Connection {
         loop {
             let said = tokio::time::timeout(SILENCE_MAX, receive(reading)).await;
             match said.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?? {
-                Received::Known(down) => self.take(down),
-                Received::Unknown => {}
-                Received::Nothing => return Ok(()),
+                Frame::Known(down) => self.take(down),
+                Frame::Unknown => {}
+                Frame::Nothing => return Ok(()),
             }
         }
     }

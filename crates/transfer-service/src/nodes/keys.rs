@@ -4,7 +4,7 @@
 use super::follow::connect;
 use super::membership::{NodesConfig, row_of};
 use crate::error::ServiceError;
-use crate::node::wire::{Down, PROTOCOL, Received, Up, receive, send};
+use crate::node::wire::{Down, Frame, PROTOCOL, Up, receive, send};
 use penstock_model::{Epoch, NodeId};
 use penstock_persistence::cluster::Leadership;
 use penstock_persistence::postgres::DatabaseError;
@@ -123,11 +123,9 @@ async fn ask(config: &NodesConfig, leader: &NodeId) -> io::Result<String> {
     send(&mut stream, &Up::WantKeys { protocol: PROTOCOL }).await?;
     let said = tokio::time::timeout(ANSWER_TIMEOUT, receive(&mut stream)).await;
     match said.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?? {
-        Received::Known(Down::Keys(keys)) => Ok(keys.0),
-        Received::Known(Down::Refused { why }) => Err(io::Error::other(why)),
-        Received::Known(_) | Received::Unknown => {
-            Err(io::Error::other("it does not tell its keys"))
-        }
-        Received::Nothing => Err(io::ErrorKind::UnexpectedEof.into()),
+        Frame::Known(Down::Keys(keys)) => Ok(keys.0),
+        Frame::Known(Down::Refused { why }) => Err(io::Error::other(why)),
+        Frame::Known(_) | Frame::Unknown => Err(io::Error::other("it does not tell its keys")),
+        Frame::Nothing => Err(io::ErrorKind::UnexpectedEof.into()),
     }
 }

@@ -3,8 +3,8 @@
 //! It asks for the lease all the time that it does not lead, and follows whoever has it. While it leads it renews the
 //! lease; what it was certain of ends with the term that it asked for, counted from before it asked.
 
-use super::lead::end_of;
-use super::{Lead, follow, serve};
+use super::leader_loop::end_of;
+use super::{LeaderLoop, follow, serve};
 use crate::error::ServiceError;
 use crate::leader::LeaderSeat;
 use crate::node::Node;
@@ -183,7 +183,7 @@ impl Membership {
         Ok(())
     }
 
-    async fn keep_meeting(self: Arc<Self>, lead: Arc<Lead>) {
+    async fn keep_meeting(self: Arc<Self>, lead: Arc<LeaderLoop>) {
         loop {
             let agents_max = lead.config().slots.agents.0;
             if let Err(error) = self.meet(agents_max).await {
@@ -223,7 +223,7 @@ impl Membership {
     pub(crate) async fn run(
         self: Arc<Self>,
         node: Arc<Node>,
-        lead: Arc<Lead>,
+        lead: Arc<LeaderLoop>,
         shutdown: watch::Receiver<bool>,
     ) -> Result<(), ServiceError> {
         let meeting = tokio::spawn(self.clone().keep_meeting(lead.clone()));
@@ -235,7 +235,7 @@ impl Membership {
         ));
         let ending = tokio::spawn(self.clone().end(node.clone(), shutdown.clone()));
         let mut ending = std::pin::pin!(ending);
-        let mut following: Option<Following> = None;
+        let mut following: Option<LeaderConnection> = None;
         let mut result = Ok(());
         loop {
             let asked_at = Instant::now();
@@ -262,7 +262,9 @@ impl Membership {
                     self.known.send_replace((tenure, leader.clone()));
                     self.keep_following(&node, &lead, &mut following, (leader, tenure))
                         .await;
-                    let is_connected = following.as_ref().is_some_and(Following::is_going_on);
+                    let is_connected = following
+                        .as_ref()
+                        .is_some_and(LeaderConnection::is_going_on);
                     match is_connected {
                         true => remaining.clamp(Duration::from_millis(20), RENEW_EVERY),
                         false => remaining.clamp(Duration::from_millis(20), LOOK_EVERY),
@@ -311,8 +313,8 @@ impl Membership {
     async fn keep_following(
         self: &Arc<Self>,
         node: &Arc<Node>,
-        lead: &Arc<Lead>,
-        following: &mut Option<Following>,
+        lead: &Arc<LeaderLoop>,
+        following: &mut Option<LeaderConnection>,
         (leader, tenure): (Option<NodeId>, Tenure),
     ) {
         let Some(leader) = leader.filter(|leader| *leader != self.id) else {
@@ -335,7 +337,7 @@ impl Membership {
             }
             membership.disconnected.notify_one();
         });
-        *following = Some(Following {
+        *following = Some(LeaderConnection {
             leader,
             tenure,
             task,
@@ -346,7 +348,7 @@ impl Membership {
     async fn lead(
         self: &Arc<Self>,
         node: &Arc<Node>,
-        lead: &Arc<Lead>,
+        lead: &Arc<LeaderLoop>,
         (tenure, taken_at): (Tenure, Instant),
         shutdown: &watch::Receiver<bool>,
     ) -> Result<(), ServiceError> {
@@ -408,7 +410,7 @@ impl Membership {
     async fn begin(
         &self,
         node: &Arc<Node>,
-        lead: &Arc<Lead>,
+        lead: &Arc<LeaderLoop>,
         tenure: Tenure,
         shutdown: &watch::Receiver<bool>,
         deposed: watch::Receiver<bool>,
@@ -476,13 +478,13 @@ async fn until_over(begun: Loop, mut deposed: watch::Receiver<bool>) -> Result<(
 }
 
 /// A connection to a leader.
-struct Following {
+struct LeaderConnection {
     leader: NodeId,
     tenure: Tenure,
     task: JoinHandle<()>,
 }
 
-impl Following {
+impl LeaderConnection {
     fn is_going_on(&self) -> bool {
         !self.task.is_finished()
     }

@@ -1,13 +1,13 @@
 //! The leader's end of connections: takes in nodes that are registered, and does for them what its own would be done.
 
-use super::Lead;
+use super::LeaderLoop;
 use super::follow::SILENCE_MAX;
 use super::membership::Membership;
 use crate::error::ServiceError;
 use crate::leader::LeaderSeat;
 use crate::message::Message;
 use crate::node::Node;
-use crate::node::wire::{Down, Hello, PROTOCOL, Received, Secret, Up, receive, send};
+use crate::node::wire::{Down, Frame, Hello, PROTOCOL, Secret, Up, receive, send};
 use crate::node::{DOWN_MAX, Followers};
 use parking_lot::Mutex;
 use penstock_engine::NodeJoined;
@@ -42,7 +42,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 pub(super) async fn serve(
     membership: Arc<Membership>,
     node: Arc<Node>,
-    lead: Arc<Lead>,
+    lead: Arc<LeaderLoop>,
     listener: Arc<TcpListener>,
 ) {
     let room = Arc::new(Semaphore::new(CONNECTIONS_MAX));
@@ -79,7 +79,7 @@ pub(super) async fn serve(
 async fn take_in(
     membership: &Arc<Membership>,
     node: &Arc<Node>,
-    lead: &Arc<Lead>,
+    lead: &Arc<LeaderLoop>,
     tcp: TcpStream,
     mut stranger: Stranger,
 ) -> io::Result<()> {
@@ -104,13 +104,13 @@ async fn take_in(
     let first = tokio::time::timeout(HELLO_TIMEOUT, receive(&mut reading)).await;
     let first = first.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
     let refused = match first {
-        Received::Known(Up::WantKeys { .. }) if who.len() == 1 => {
+        Frame::Known(Up::WantKeys { .. }) if who.len() == 1 => {
             return match keys(membership).await {
                 Some(keys) => send(&mut writing, &Down::Keys(keys)).await,
                 None => refuse(&mut writing, "this node has no keys itself").await,
             };
         }
-        Received::Known(Up::Hello(hello)) => match judge(&who, &hello, lead) {
+        Frame::Known(Up::Hello(hello)) => match judge(&who, &hello, lead) {
             Ok(inputs) => {
                 let session = Session {
                     membership,
@@ -206,7 +206,11 @@ async fn known_by(membership: &Arc<Membership>, shown: Fingerprint) -> Option<Ve
 }
 
 /// Whether a node may follow; then the loop's inputs.
-fn judge(who: &[NodeId], hello: &Hello, lead: &Lead) -> Result<mpsc::Sender<Message>, String> {
+fn judge(
+    who: &[NodeId],
+    hello: &Hello,
+    lead: &LeaderLoop,
+) -> Result<mpsc::Sender<Message>, String> {
     if hello.protocol != PROTOCOL {
         let theirs = hello.protocol;
         return Err(format!(
@@ -347,7 +351,7 @@ impl Session<'_> {
             let said = tokio::time::timeout(SILENCE_MAX, receive(reading)).await;
             let said = said.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
             match said {
-                Received::Known(Up::Ping { number }) => {
+                Frame::Known(Up::Ping { number }) => {
                     *heard = Instant::now();
                     // One that may have been deposed says nothing that agents go on by.
                     if self.membership.is_certain()
@@ -357,7 +361,7 @@ impl Session<'_> {
                         let _ = down.try_send(Arc::new(Down::Pong { number }));
                     }
                 }
-                Received::Known(Up::Report(report)) => {
+                Frame::Known(Up::Report(report)) => {
                     self.tell(Message::Reported {
                         node: self.id.clone(),
                         session: self.session,
@@ -365,7 +369,7 @@ impl Session<'_> {
                     })
                     .await?;
                 }
-                Received::Known(Up::Command {
+                Frame::Known(Up::Command {
                     number,
                     again,
                     command,
@@ -378,25 +382,25 @@ impl Session<'_> {
                         answer(inputs, down, (number, again, *command)).await;
                     });
                 }
-                Received::Known(Up::Leaves) => {
+                Frame::Known(Up::Leaves) => {
                     self.tell(Message::Leaves {
                         node: self.id.clone(),
                         session: self.session,
                     })
                     .await?;
                 }
-                Received::Known(Up::HasKeys { names }) => {
+                Frame::Known(Up::HasKeys { names }) => {
                     self.node.followers.has_keys(&self.id, self.session, names);
                 }
-                Received::Known(Up::WantKeys { .. }) => {
+                Frame::Known(Up::WantKeys { .. }) => {
                     if let (Some(keys), Some(down)) = (keys(self.membership).await, down.upgrade())
                     {
                         // One that is full is about to be closed.
                         let _ = down.try_send(Arc::new(Down::Keys(keys)));
                     }
                 }
-                Received::Known(Up::Hello(_)) | Received::Unknown => {}
-                Received::Nothing => return Ok(()),
+                Frame::Known(Up::Hello(_)) | Frame::Unknown => {}
+                Frame::Nothing => return Ok(()),
             }
         }
     }

@@ -8,12 +8,12 @@ const ACCEPTED_MAX: usize = 16_384;
 
 /// The ids of the latest jobs that were accepted, for questions that are asked again.
 #[derive(Default)]
-pub(super) struct Accepted {
+pub(super) struct AcceptedJobs {
     order: VecDeque<JobId>,
     pub(super) ids: HashSet<JobId>,
 }
 
-impl Accepted {
+impl AcceptedJobs {
     pub(super) fn note(&mut self, job: JobId) {
         if self.ids.insert(job) {
             self.order.push_back(job);

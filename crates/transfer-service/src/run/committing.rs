@@ -36,7 +36,7 @@ pub(super) struct Committer {
 }
 
 /// Why records were not written.
-pub(super) enum Unwritten {
+pub(super) enum CommitFailure {
     /// Nothing more is to be written.
     Over(LoopEnd),
     /// They are refused for good.
@@ -73,22 +73,22 @@ impl Committer {
                 batch.acts.into_iter().for_each(|act| self.act(act));
                 Ok(())
             }
-            Err(Unwritten::Over(end)) => Err(end),
-            Err(Unwritten::Refused(error)) => self.leave_out(batch, &error),
+            Err(CommitFailure::Over(end)) => Err(end),
+            Err(CommitFailure::Refused(error)) => self.leave_out(batch, &error),
         }
     }
 
     /// Returns well when the records are durable and may be acted upon.
-    pub(super) fn write(&mut self, records: &[Record]) -> Result<(), Unwritten> {
+    pub(super) fn write(&mut self, records: &[Record]) -> Result<(), CommitFailure> {
         if !records.is_empty() {
             let sequence = self.append(records)?;
             if self.over.load(Ordering::Relaxed) {
-                return Err(Unwritten::Over(LoopEnd::Done));
+                return Err(CommitFailure::Over(LoopEnd::Done));
             }
             self.node.published.committed.send_replace(sequence);
         }
         match self.over.load(Ordering::Relaxed) {
-            true => Err(Unwritten::Over(LoopEnd::Done)),
+            true => Err(CommitFailure::Over(LoopEnd::Done)),
             false => Ok(()),
         }
     }
@@ -108,7 +108,7 @@ impl Committer {
     }
 
     /// Returns when the records are durable, or when it is too late for them.
-    fn append(&mut self, records: &[Record]) -> Result<u64, Unwritten> {
+    fn append(&mut self, records: &[Record]) -> Result<u64, CommitFailure> {
         let tried_since = Instant::now();
         loop {
             let begun = Instant::now();
@@ -129,17 +129,17 @@ impl Committer {
                 }
                 // What is not recorded yet, whoever leads next finds out by itself.
                 Err(error) if error.remedy() == Remedy::ReadAnew => {
-                    return Err(Unwritten::Over(LoopEnd::ReadAnew(error)));
+                    return Err(CommitFailure::Over(LoopEnd::ReadAnew(error)));
                 }
                 Err(error) if error.remedy() == Remedy::LeaveOut => {
-                    return Err(Unwritten::Refused(error));
+                    return Err(CommitFailure::Refused(error));
                 }
                 Err(error) if self.gives_up() => {
-                    return Err(Unwritten::Over(LoopEnd::Unwritten(error)));
+                    return Err(CommitFailure::Over(LoopEnd::Unwritten(error)));
                 }
                 Err(error) if self.resigns && tried_since.elapsed() >= RESIGN_AFTER => {
                     tracing::error!(%error, "the journal cannot be written: this node gives the lead back");
-                    return Err(Unwritten::Over(LoopEnd::ReadAnew(error)));
+                    return Err(CommitFailure::Over(LoopEnd::ReadAnew(error)));
                 }
                 Err(error) => {
                     if self.node.published.set_writable(false) {

@@ -5,7 +5,7 @@
 //! anew; those whose answers are missing ask again. Only what nothing rests upon, as samples of links, is left out
 //! without further ado.
 
-use super::committing::{Committer, Unwritten};
+use super::committing::{CommitFailure, Committer};
 use super::{Act, Batch, LoopEnd};
 use penstock_engine::command::Reply;
 use penstock_journal::JournalError;
@@ -69,14 +69,14 @@ impl Committer {
                         self.act_upon(shares.drain(..half));
                         suspects -= half;
                     }
-                    Err(Unwritten::Refused(_)) => suspects = half,
-                    Err(Unwritten::Over(end)) => return Err(end),
+                    Err(CommitFailure::Refused(_)) => suspects = half,
+                    Err(CommitFailure::Over(end)) => return Err(end),
                 }
             }
             match self.write_shares(&shares[..1]) {
                 Ok(()) => self.act_upon(shares.drain(..1)),
-                Err(Unwritten::Over(end)) => return Err(end),
-                Err(Unwritten::Refused(error)) => {
+                Err(CommitFailure::Over(end)) => return Err(end),
+                Err(CommitFailure::Refused(error)) => {
                     let refused = shares.remove(0);
                     self.leave_out_of(refused, error)?;
                 }
@@ -85,7 +85,7 @@ impl Committer {
         Ok(())
     }
 
-    fn write_shares(&mut self, shares: &[Share]) -> Result<(), Unwritten> {
+    fn write_shares(&mut self, shares: &[Share]) -> Result<(), CommitFailure> {
         let records = shares
             .iter()
             .flat_map(|share| share.records.iter().cloned());
@@ -111,8 +111,8 @@ impl Committer {
                     self.act_upon(std::iter::once(refused));
                     return Ok(());
                 }
-                Err(Unwritten::Over(end)) => return Err(end),
-                Err(Unwritten::Refused(_)) => {}
+                Err(CommitFailure::Over(end)) => return Err(end),
+                Err(CommitFailure::Refused(_)) => {}
             }
         }
         tracing::error!(

@@ -27,10 +27,10 @@ pub struct DemoSites {
     pub north: DemoSite,
     /// Where the data goes.
     pub south: DemoSite,
-    directory: Place,
+    directory: DemoDirectory,
 }
 
-enum Place {
+enum DemoDirectory {
     Temporary(TempDir),
     Kept(PathBuf),
 }
@@ -64,8 +64,8 @@ impl DemoSites {
             Some(&north.directory),
         )?;
         let directory = match keep {
-            true => Place::Kept(directory.keep()),
-            false => Place::Temporary(directory),
+            true => DemoDirectory::Kept(directory.keep()),
+            false => DemoDirectory::Temporary(directory),
         };
         Ok(DemoSites {
             north,
@@ -77,8 +77,8 @@ impl DemoSites {
     /// Where they are.
     pub fn directory(&self) -> &Path {
         match &self.directory {
-            Place::Temporary(directory) => directory.path(),
-            Place::Kept(directory) => directory,
+            DemoDirectory::Temporary(directory) => directory.path(),
+            DemoDirectory::Kept(directory) => directory,
         }
     }
 

@@ -9,7 +9,7 @@ use penstock_field_tools::transfer_api::{BanInfo, StorageBanRequest};
 use serde::Serialize;
 
 #[derive(Serialize)]
-struct Imposed {
+struct BanReport {
     banned: String,
     jobs: Vec<String>,
 }
@@ -59,7 +59,7 @@ async fn ban_user(
 }
 
 fn show_imposed(banned: String, jobs: Vec<String>, output: Output) {
-    let imposed = Imposed { banned, jobs };
+    let imposed = BanReport { banned, jobs };
     output.show(&imposed, || {
         let mut text = format!(
             "{} is banned; {} jobs affected\n",

@@ -21,7 +21,7 @@ use std::sync::Arc;
 const LIST_BYTES_MAX: u64 = 1 << 30;
 
 #[derive(Serialize)]
-struct Submitted<'a> {
+struct SubmitReport<'a> {
     jobs: &'a [String],
     files: usize,
 }
@@ -63,7 +63,7 @@ pub async fn run(
         }
     }
     if !args.wait {
-        let report = Submitted {
+        let report = SubmitReport {
             jobs: &ids,
             files: entries.len(),
         };

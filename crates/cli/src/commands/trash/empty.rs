@@ -12,7 +12,7 @@ use penstock_model::text::{one_line, plural};
 use serde::Serialize;
 
 #[derive(Debug, Default, Serialize)]
-struct ToldEmptied {
+struct TrashEmptyReport {
     files: u64,
     bytes: u64,
     /// Trash that could not be removed.
@@ -40,7 +40,7 @@ pub(super) async fn run(
             }
         }
     }
-    let mut done = ToldEmptied::default();
+    let mut done = TrashEmptyReport::default();
     loop {
         let emptied = trash.empty(path, seconds).await.map_err(told_of_whole)?;
         done.files += emptied.files;

@@ -1,6 +1,6 @@
 //! `penstock trash restore`: chooses which files come back and where to, and has them restored one by one.
 
-use super::{ToldList, all, by, connect, path_of, shown_holder, told, told_of_whole, utc};
+use super::{TrashListReport, all, by, connect, path_of, shown_holder, told, told_of_whole, utc};
 use crate::args::{RemovedSince, RestorePlace, TrashRestoreArgs, TrashedName};
 use crate::environment::Environment;
 use crate::exit::CommandError;
@@ -13,31 +13,31 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 
 #[derive(Debug, Default, Serialize)]
-struct ToldRestored {
+struct RestoreReport {
     restored: Vec<RestoredInfo>,
-    failed: Vec<ToldFailure>,
+    failed: Vec<RestoreFailure>,
     /// Older versions of the same paths that are still in the trash.
     older_versions: usize,
 }
 
 /// What `--dry-run` tells.
 #[derive(Debug, Serialize)]
-struct ToldPlan<'a> {
-    would_restore: &'a [Planned],
-    failed: &'a [ToldFailure],
+struct RestorePlanReport<'a> {
+    would_restore: &'a [RestoreCandidate],
+    failed: &'a [RestoreFailure],
     /// Older versions of the same paths that would stay in the trash.
     older_versions: usize,
 }
 
 #[derive(Debug, PartialEq, Eq, Serialize)]
-struct ToldFailure {
+struct RestoreFailure {
     path: String,
     why: String,
 }
 
 /// A file that shall come back.
 #[derive(Debug, Serialize)]
-struct Planned {
+struct RestoreCandidate {
     #[serde(flatten)]
     file: TrashedInfo,
     /// Who removed it, for people.
@@ -51,8 +51,8 @@ struct Planned {
 
 #[derive(Debug, Default)]
 struct Plan {
-    files: Vec<Planned>,
-    failed: Vec<ToldFailure>,
+    files: Vec<RestoreCandidate>,
+    failed: Vec<RestoreFailure>,
 }
 
 pub(super) async fn run(
@@ -87,7 +87,7 @@ pub(super) async fn run(
         }
     };
     if args.dry_run {
-        let told = ToldPlan {
+        let told = RestorePlanReport {
             would_restore: &plan.files,
             failed: &plan.failed,
             older_versions: plan.files.iter().map(|file| file.older_versions).sum(),
@@ -112,9 +112,9 @@ async fn restore_by_id(
         }
         other => other?,
     };
-    let done = ToldRestored {
+    let done = RestoreReport {
         restored: vec![restored],
-        ..ToldRestored::default()
+        ..RestoreReport::default()
     };
     output.show(&done, || restored_text(&done));
     Ok(())
@@ -126,9 +126,9 @@ async fn restore_planned(
     is_recursive: bool,
     output: Output,
 ) -> Result<(), CommandError> {
-    let mut done = ToldRestored {
+    let mut done = RestoreReport {
         failed: plan.failed,
-        ..ToldRestored::default()
+        ..RestoreReport::default()
     };
     for planned in plan.files {
         let restored = trash.restore(&planned.file.id, Some(&planned.to)).await;
@@ -138,7 +138,7 @@ async fn restore_planned(
                 done.older_versions += planned.older_versions;
             }
             Err(why) if !is_recursive => return Err(why),
-            Err(why) => done.failed.push(ToldFailure {
+            Err(why) => done.failed.push(RestoreFailure {
                 path: path_of(&planned.file),
                 why: why.to_string(),
             }),
@@ -163,7 +163,11 @@ fn verdict(failed: usize, restored: usize, verb: &str) -> Result<(), CommandErro
 }
 
 /// The file with this number.
-fn plan_one(found: ToldList, id: &str, to: Option<&RestorePlace>) -> Result<Plan, CommandError> {
+fn plan_one(
+    found: TrashListReport,
+    id: &str,
+    to: Option<&RestorePlace>,
+) -> Result<Plan, CommandError> {
     let issuer = found.issuer;
     let file = found.files.into_iter().find(|file| file.id == id);
     let file = file.ok_or_else(|| {
@@ -184,7 +188,7 @@ fn plan_one(found: ToldList, id: &str, to: Option<&RestorePlace>) -> Result<Plan
             )));
         }
     };
-    let planned = Planned {
+    let planned = RestoreCandidate {
         by: by(&file, issuer.as_deref()),
         file,
         to,
@@ -198,7 +202,7 @@ fn plan_one(found: ToldList, id: &str, to: Option<&RestorePlace>) -> Result<Plan
 
 /// Of the file at this path, or of each below it, the version that was removed last of those that are asked for.
 fn plan_path(
-    found: ToldList,
+    found: TrashListReport,
     path: &NamespacePath,
     args: &TrashRestoreArgs,
     now: Timestamp,
@@ -222,7 +226,7 @@ fn plan_path(
         match place_of(&file) {
             // They come in the order of their removal.
             Some(at) => versions.entry(at).or_default().push(file),
-            None if args.recursive && is_asked_for(&file) => plan.failed.push(ToldFailure {
+            None if args.recursive && is_asked_for(&file) => plan.failed.push(RestoreFailure {
                 path: path_of(&file),
                 why: format!(
                     "restore it by its number: penstock trash restore {} --to PATH",
@@ -240,13 +244,13 @@ fn plan_path(
         };
         let file = versions.swap_remove(newest);
         match destination(&from, path, args.to.as_ref()) {
-            Ok(to) => plan.files.push(Planned {
+            Ok(to) => plan.files.push(RestoreCandidate {
                 by: by(&file, issuer),
                 file,
                 to,
                 older_versions: newest,
             }),
-            Err(why) => plan.failed.push(ToldFailure {
+            Err(why) => plan.failed.push(RestoreFailure {
                 path: from.to_string(),
                 why,
             }),
@@ -308,7 +312,7 @@ fn not_in_trash(path: &NamespacePath, below: usize) -> CommandError {
     })
 }
 
-fn restored_text(done: &ToldRestored) -> String {
+fn restored_text(done: &RestoreReport) -> String {
     let mut text = String::new();
     for restored in &done.restored {
         let made = match restored.parent_made {
@@ -320,7 +324,7 @@ fn restored_text(done: &ToldRestored) -> String {
     text + &failures(&done.failed) + &older_versions(done.older_versions)
 }
 
-fn plan_text(told: &ToldPlan<'_>) -> String {
+fn plan_text(told: &RestorePlanReport<'_>) -> String {
     let mut text = String::new();
     for planned in told.would_restore {
         let to = planned.to.to_string();
@@ -339,8 +343,8 @@ fn plan_text(told: &ToldPlan<'_>) -> String {
     text + &failures(told.failed) + &older_versions(told.older_versions)
 }
 
-fn failures(failed: &[ToldFailure]) -> String {
-    let line = |failure: &ToldFailure| {
+fn failures(failed: &[RestoreFailure]) -> String {
+    let line = |failure: &RestoreFailure| {
         format!("{}: {}\n", one_line(&failure.path), one_line(&failure.why))
     };
     failed.iter().map(line).collect()
@@ -371,15 +375,16 @@ mod tests {
         let TrashedName::Path(at) = &args.what else {
             panic!("a number");
         };
-        let found = ToldList {
+        let found = TrashListReport {
             kept_seconds: 0,
             issuer: Some("https://issuer".to_owned()),
             files,
             is_more: false,
         };
         let plan = plan_path(found, at, &args, Timestamp(10_000)).map_err(|why| why.to_string())?;
-        let line = |it: &Planned| format!("{} {} +{}", it.file.id, it.to, it.older_versions);
-        let failed = |it: &ToldFailure| format!("{}: {}", it.path, it.why);
+        let line =
+            |it: &RestoreCandidate| format!("{} {} +{}", it.file.id, it.to, it.older_versions);
+        let failed = |it: &RestoreFailure| format!("{}: {}", it.path, it.why);
         let files = plan.files.iter().map(line);
         let all: Vec<String> = files.chain(plan.failed.iter().map(failed)).collect();
         Ok(all.join(", "))
@@ -470,13 +475,13 @@ mod tests {
 
     #[test]
     fn people_read_what_would_come_back() {
-        let planned = Planned {
+        let planned = RestoreCandidate {
             file: file("1f", "/d/f", 1000),
             by: "alice".to_owned(),
             to: path("/e/f"),
             older_versions: 1,
         };
-        let told = ToldPlan {
+        let told = RestorePlanReport {
             would_restore: &[planned],
             failed: &[],
             older_versions: 1,

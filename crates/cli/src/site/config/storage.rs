@@ -56,7 +56,7 @@ pub struct Storage {
     pub streams_memory: Size,
     /// Where third-party copies may go to or come from.
     #[serde(default)]
-    pub outbound: Outbound,
+    pub outbound: OutboundRules,
     /// What members of groups may do, when their token names groups and grants nothing by itself.
     #[serde(default, rename = "group")]
     pub groups: Vec<GroupRule>,
@@ -110,7 +110,7 @@ impl Storage {
 /// Where third-party copies may go to or come from.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct Outbound {
+pub struct OutboundRules {
     /// Servers: `se.example.org:8443`, `*.example.org:20000-25000`, `http://…` for one without TLS. Others are refused,
     /// so that nobody uses the site to reach what only it can reach.
     pub allow: Vec<String>,

@@ -16,15 +16,15 @@ const RENEW_EVERY: Duration = Duration::from_secs(300);
 type Stamp = Option<(u64, i64, i64, u64)>;
 
 /// The files whose change counts, as they were when they were last taken over.
-pub struct Watched {
+pub struct WatchedFiles {
     paths: Vec<PathBuf>,
     taken: Vec<Stamp>,
     at: Instant,
 }
 
-impl Watched {
+impl WatchedFiles {
     /// Takes the files of a configuration as they are now.
-    pub fn of(site: &SiteDirectory, config: &Config) -> Watched {
+    pub fn of(site: &SiteDirectory, config: &Config) -> WatchedFiles {
         let ring = config
             .issuer
             .as_ref()
@@ -40,7 +40,7 @@ impl Watched {
         let tls = [&config.tls.certificate, &config.tls.key].map(|path| site.resolve(path));
         let rest = roots.into_iter().chain(seals);
         let paths: Vec<PathBuf> = tls.into_iter().chain(ring).chain(rest).collect();
-        Watched {
+        WatchedFiles {
             taken: stamps(&paths),
             paths,
             at: Instant::now(),

@@ -9,7 +9,7 @@ use std::os::unix::fs::MetadataExt;
 pub fn write(page: &mut Page, started: Timestamp) {
     let mut family = page.gauge("process_start_time_seconds", "When it started, since 1970.");
     family.sample(&[], started.0 as f64 / 1000.0);
-    if let Some(seen) = Seen::look() {
+    if let Some(seen) = ProcessUsage::look() {
         let mut family = page.counter(
             "process_cpu_seconds_total",
             "Processor time, of user and system.",
@@ -32,24 +32,24 @@ pub fn write(page: &mut Page, started: Timestamp) {
     }
 }
 
-struct Seen {
+struct ProcessUsage {
     cpu_seconds: f64,
     threads: u64,
     resident_bytes: u64,
 }
 
-impl Seen {
-    fn look() -> Option<Seen> {
-        Seen::parse(&std::fs::read_to_string("/proc/self/stat").ok()?)
+impl ProcessUsage {
+    fn look() -> Option<ProcessUsage> {
+        ProcessUsage::parse(&std::fs::read_to_string("/proc/self/stat").ok()?)
     }
 
     /// proc_pid_stat(5). The name, in parentheses, may hold anything.
-    fn parse(stat: &str) -> Option<Seen> {
+    fn parse(stat: &str) -> Option<ProcessUsage> {
         let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_ascii_whitespace().collect();
         // Counted from the third, which is the first after the name.
         let field = |number: usize| fields.get(number - 3)?.parse::<u64>().ok();
         let ticks = rustix::param::clock_ticks_per_second().max(1);
-        Some(Seen {
+        Some(ProcessUsage {
             cpu_seconds: (field(14)? + field(15)?) as f64 / ticks as f64,
             threads: field(20)?,
             resident_bytes: field(24)?.saturating_mul(rustix::param::page_size() as u64),
@@ -64,10 +64,10 @@ mod tests {
     #[test]
     fn a_name_with_parentheses_does_not_shift_the_fields() {
         let stat = "7 (a ) b) S 1 7 7 0 -1 4194560 1 0 0 0 250 50 0 0 20 0 11 0 100 1000 3 18446744073709551615";
-        let seen = Seen::parse(stat).expect("parsed");
+        let seen = ProcessUsage::parse(stat).expect("parsed");
         assert_eq!((seen.threads, seen.resident_bytes % 3), (11, 0));
         assert!(seen.cpu_seconds > 0.0);
-        assert!(Seen::parse("7 (a) S 1").is_none());
-        assert!(Seen::look().is_some_and(|seen| seen.resident_bytes > 1 << 20));
+        assert!(ProcessUsage::parse("7 (a) S 1").is_none());
+        assert!(ProcessUsage::look().is_some_and(|seen| seen.resident_bytes > 1 << 20));
     }
 }

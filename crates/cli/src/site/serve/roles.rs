@@ -44,7 +44,7 @@ use std::path::{Path, PathBuf};
 const CONNECTIONS_MAX: usize = 20_000;
 
 /// Whose tokens the site believes.
-pub struct Trusted {
+pub struct TrustedIssuers {
     own: Option<OwnKeys>,
     foreign: Vec<TrustedIssuer>,
 }
@@ -54,9 +54,9 @@ struct OwnKeys {
     jwks: Value,
 }
 
-impl Trusted {
+impl TrustedIssuers {
     /// As configured; the site's own issuer is trusted for the whole namespace.
-    pub fn of(site: &SiteDirectory, config: &Config) -> Result<Trusted, CommandError> {
+    pub fn of(site: &SiteDirectory, config: &Config) -> Result<TrustedIssuers, CommandError> {
         let own = config.issuer.as_ref().map(|issuer| {
             Ok::<_, CommandError>(OwnKeys {
                 jwks: SiteIssuer::load(site, issuer)?.jwks(),
@@ -74,7 +74,7 @@ impl Trusted {
             vos: vos_of(issuer),
             life_max: issuer.token_life_max.0,
         });
-        Ok(Trusted {
+        Ok(TrustedIssuers {
             own: own.transpose()?,
             foreign: foreign.collect(),
         })
@@ -218,7 +218,7 @@ pub fn storage_config(
     site: &SiteDirectory,
     config: &Config,
     role: &Storage,
-    trusted: &Trusted,
+    trusted: &TrustedIssuers,
     process: &Process,
 ) -> Result<StorageConfig, CommandError> {
     Ok(StorageConfig {
@@ -261,7 +261,7 @@ pub fn storage_config(
 }
 
 /// Whom the storage element believes, and what it lets them do.
-pub fn access_config(config: &Config, role: &Storage, trusted: &Trusted) -> AccessConfig {
+pub fn access_config(config: &Config, role: &Storage, trusted: &TrustedIssuers) -> AccessConfig {
     AccessConfig {
         issuers: trusted.foreign.iter().map(configured).collect(),
         audiences: audiences(config, role.listen.port()),
@@ -273,7 +273,7 @@ pub fn access_config(config: &Config, role: &Storage, trusted: &Trusted) -> Acce
 }
 
 /// The site's own issuer, with what the door publishes of it.
-pub fn own_issuer(trusted: &Trusted) -> Option<OwnIssuer> {
+pub fn own_issuer(trusted: &TrustedIssuers) -> Option<OwnIssuer> {
     let (openid_configuration, jwks) = trusted.published()?;
     Some(OwnIssuer {
         trust: configured(&trusted.own.as_ref()?.issuer),

@@ -10,11 +10,11 @@ use std::time::Duration;
 
 /// An empty place for one journal, with the keys that seal its tokens.
 pub(super) struct Lab {
-    place: Place,
+    place: LabStorage,
     keys: SealingKeys,
 }
 
-enum Place {
+enum LabStorage {
     File(tempfile::TempDir),
     Database(Box<Database>),
 }
@@ -22,14 +22,14 @@ enum Place {
 impl Lab {
     pub(super) fn sqlite() -> Lab {
         let directory = tempfile::tempdir().expect("a temporary directory");
-        Lab::of(Place::File(directory))
+        Lab::of(LabStorage::File(directory))
     }
 
     pub(super) fn postgres() -> Lab {
-        Lab::of(Place::Database(Box::new(lab::database())))
+        Lab::of(LabStorage::Database(Box::new(lab::database())))
     }
 
-    fn of(place: Place) -> Lab {
+    fn of(place: LabStorage) -> Lab {
         let keys = SealingKeys::of_this_process().expect("OpenSSL works");
         Lab { place, keys }
     }
@@ -45,11 +45,11 @@ impl Lab {
 
     pub(super) fn open_with(&self, keys: SealingKeys) -> Box<dyn Journal> {
         match &self.place {
-            Place::File(directory) => {
+            LabStorage::File(directory) => {
                 let opened = SqliteJournal::open(&Lab::file(directory), keys);
                 Box::new(opened.expect("opens"))
             }
-            Place::Database(database) => {
+            LabStorage::Database(database) => {
                 let cluster = Cluster::open(database).expect("opens");
                 let node = NodeId::parse("one").expect("a name");
                 let led = cluster.try_lead(&node, Duration::from_secs(60));
@@ -64,11 +64,11 @@ impl Lab {
     /// Beside a journal that was opened before.
     pub(super) fn reader(&self) -> Box<dyn JournalReader> {
         match &self.place {
-            Place::File(directory) => {
+            LabStorage::File(directory) => {
                 let opened = SqliteReader::open(&Lab::file(directory), 2).expect("opens");
                 Box::new(opened.with_keys(self.keys.clone()))
             }
-            Place::Database(database) => {
+            LabStorage::Database(database) => {
                 let opened = PostgresReader::open(database, 2).expect("opens");
                 Box::new(opened.with_keys(self.keys.clone()))
             }
@@ -78,26 +78,26 @@ impl Lab {
     /// Another empty place of the same kind.
     pub(super) fn another(&self) -> Lab {
         match &self.place {
-            Place::File(_) => Lab::sqlite(),
-            Place::Database(_) => Lab::postgres(),
+            LabStorage::File(_) => Lab::sqlite(),
+            LabStorage::Database(_) => Lab::postgres(),
         }
     }
 
     /// As an operator would, past the journal.
     pub(super) fn execute(&self, sql: &str) {
         match &self.place {
-            Place::File(directory) => {
+            LabStorage::File(directory) => {
                 let connection = rusqlite::Connection::open(Lab::file(directory));
                 let done = connection.and_then(|connection| connection.execute_batch(sql));
                 done.expect("done");
             }
-            Place::Database(_) => self.execute_in_postgres(sql),
+            LabStorage::Database(_) => self.execute_in_postgres(sql),
         }
     }
 
     /// As an operator would with `psql`.
     pub(super) fn execute_in_postgres(&self, sql: &str) {
-        let Place::Database(database) = &self.place else {
+        let LabStorage::Database(database) = &self.place else {
             panic!("this place is no PostgreSQL");
         };
         lab::execute(database, sql);
@@ -106,8 +106,8 @@ impl Lab {
     /// A secret must not be there in clear.
     pub(super) fn assert_holds_no(&self, secret: &str) {
         match &self.place {
-            Place::File(directory) => super::assert_holds_no_token(directory.path(), secret),
-            Place::Database(database) => lab::assert_holds_no(database, secret),
+            LabStorage::File(directory) => super::assert_holds_no_token(directory.path(), secret),
+            LabStorage::Database(database) => lab::assert_holds_no(database, secret),
         }
     }
 }

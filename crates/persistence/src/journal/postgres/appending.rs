@@ -4,7 +4,7 @@ use super::batch::{Batch, Change, ban_key};
 use super::partitions::Partitions;
 use super::{tidyings, tunings};
 use crate::journal::rows::with_priority;
-use crate::postgres::session::Open;
+use crate::postgres::session::OpenTransaction;
 use crate::postgres::{DatabaseError, text};
 use ::postgres::Row;
 use penstock_model::ban::BAN_VERSION;
@@ -31,7 +31,7 @@ impl Progress {
 
 /// Writes all of it and says how far the ledger goes then. What refers to something of the same batch comes after it.
 pub(super) fn write(
-    open: &mut Open<'_>,
+    open: &mut OpenTransaction<'_>,
     batch: &Batch,
     mut progress: Progress,
     partitions: &mut Partitions,
@@ -66,7 +66,7 @@ pub(super) fn write(
     Ok(progress)
 }
 
-fn jobs(open: &mut Open<'_>, batch: &Batch) -> Result<(), DatabaseError> {
+fn jobs(open: &mut OpenTransaction<'_>, batch: &Batch) -> Result<(), DatabaseError> {
     let jobs = &batch.jobs;
     if !jobs.id.is_empty() {
         open.execute(
@@ -105,7 +105,7 @@ fn jobs(open: &mut Open<'_>, batch: &Batch) -> Result<(), DatabaseError> {
 }
 
 /// A token that another job has brought before stays as it is, because it may have been renewed.
-fn tokens(open: &mut Open<'_>, batch: &Batch) -> Result<(), DatabaseError> {
+fn tokens(open: &mut OpenTransaction<'_>, batch: &Batch) -> Result<(), DatabaseError> {
     let tokens = &batch.tokens;
     if tokens.use_id.is_empty() {
         return Ok(());
@@ -141,7 +141,7 @@ fn tokens(open: &mut Open<'_>, batch: &Batch) -> Result<(), DatabaseError> {
 
 /// There is one writer, so that its own numbers are those of the commits, without a gap.
 fn ledger(
-    open: &mut Open<'_>,
+    open: &mut OpenTransaction<'_>,
     batch: &Batch,
     last: i64,
     partitions: &mut Partitions,
@@ -170,7 +170,7 @@ fn ledger(
     Ok(end)
 }
 
-fn changes(open: &mut Open<'_>, batch: &Batch) -> Result<(), DatabaseError> {
+fn changes(open: &mut OpenTransaction<'_>, batch: &Batch) -> Result<(), DatabaseError> {
     let changes = &batch.changed;
     if !changes.id.is_empty() {
         open.execute(
@@ -197,7 +197,11 @@ fn changes(open: &mut Open<'_>, batch: &Batch) -> Result<(), DatabaseError> {
 }
 
 /// When tape systems were at a file.
-fn tape_times(open: &mut Open<'_>, transfer: i64, change: &Change) -> Result<(), DatabaseError> {
+fn tape_times(
+    open: &mut OpenTransaction<'_>,
+    transfer: i64,
+    change: &Change,
+) -> Result<(), DatabaseError> {
     let (request, started) = match &change.staged {
         Some((request, started)) => (Some(request), Some(*started)),
         None => (None, None),
@@ -223,7 +227,7 @@ fn tape_times(open: &mut Open<'_>, transfer: i64, change: &Change) -> Result<(),
 }
 
 /// Nothing happens when no open job needs the token any more.
-fn renewed(open: &mut Open<'_>, batch: &Batch) -> Result<(), DatabaseError> {
+fn renewed(open: &mut OpenTransaction<'_>, batch: &Batch) -> Result<(), DatabaseError> {
     for renewed in &batch.renewed {
         let sql = "UPDATE token_renewal SET sealed_refresh = $2 WHERE credential_id = $1";
         open.execute(sql, &[&renewed.id, &renewed.refresh])?;
@@ -238,7 +242,7 @@ fn renewed(open: &mut Open<'_>, batch: &Batch) -> Result<(), DatabaseError> {
     Ok(())
 }
 
-fn priorities(open: &mut Open<'_>, batch: &Batch) -> Result<(), DatabaseError> {
+fn priorities(open: &mut OpenTransaction<'_>, batch: &Batch) -> Result<(), DatabaseError> {
     for (job, priority) in &batch.priorities {
         // Not by the database's own JSON: it does not take all that JSON may hold.
         let sql = "SELECT parameters FROM job WHERE job_id = $1";
@@ -254,7 +258,7 @@ fn priorities(open: &mut Open<'_>, batch: &Batch) -> Result<(), DatabaseError> {
 }
 
 /// Jobs that have ended. Their last entries are not later than the batch's last one.
-fn ended(open: &mut Open<'_>, batch: &Batch, last: i64) -> Result<(), DatabaseError> {
+fn ended(open: &mut OpenTransaction<'_>, batch: &Batch, last: i64) -> Result<(), DatabaseError> {
     let ended = &batch.ended;
     if ended.job.is_empty() {
         return Ok(());
@@ -269,7 +273,7 @@ fn ended(open: &mut Open<'_>, batch: &Batch, last: i64) -> Result<(), DatabaseEr
 }
 
 /// Those to which nobody refers any more but what has ended here.
-fn free_tokens(open: &mut Open<'_>, batch: &Batch) -> Result<(), DatabaseError> {
+fn free_tokens(open: &mut OpenTransaction<'_>, batch: &Batch) -> Result<(), DatabaseError> {
     let tidied = batch.tidied.iter();
     let tidied = tidied.map(|transfer| tidyings::user(*transfer));
     let users: Vec<_> = batch.ended.job.iter().copied().chain(tidied).collect();
@@ -294,18 +298,21 @@ fn free_tokens(open: &mut Open<'_>, batch: &Batch) -> Result<(), DatabaseError> 
     Ok(())
 }
 
-fn json<T: serde::Serialize>(open: &Open<'_>, value: &T) -> Result<String, DatabaseError> {
+fn json<T: serde::Serialize>(
+    open: &OpenTransaction<'_>,
+    value: &T,
+) -> Result<String, DatabaseError> {
     serde_json::to_string(value).map_err(|why| unacceptable(open, &why))
 }
 
-fn unacceptable(open: &Open<'_>, why: &serde_json::Error) -> DatabaseError {
+fn unacceptable(open: &OpenTransaction<'_>, why: &serde_json::Error) -> DatabaseError {
     DatabaseError::Unacceptable {
         database: open.database().clone(),
         why: format!("a record cannot be written down: {why}"),
     }
 }
 
-fn configured(open: &mut Open<'_>, change: &SettingChange) -> Result<(), DatabaseError> {
+fn configured(open: &mut OpenTransaction<'_>, change: &SettingChange) -> Result<(), DatabaseError> {
     let key = json(open, &change.key)?;
     let before = change
         .before
@@ -338,7 +345,7 @@ fn configured(open: &mut Open<'_>, change: &SettingChange) -> Result<(), Databas
     Ok(())
 }
 
-fn banned(open: &mut Open<'_>, change: &BanChange) -> Result<(), DatabaseError> {
+fn banned(open: &mut OpenTransaction<'_>, change: &BanChange) -> Result<(), DatabaseError> {
     let Some(target) = change.target() else {
         return Ok(());
     };
@@ -368,7 +375,7 @@ fn banned(open: &mut Open<'_>, change: &BanChange) -> Result<(), DatabaseError> 
     Ok(())
 }
 
-fn link_changed(open: &mut Open<'_>, change: &LinkChange) -> Result<(), DatabaseError> {
+fn link_changed(open: &mut OpenTransaction<'_>, change: &LinkChange) -> Result<(), DatabaseError> {
     let event = json(open, &change.event)?;
     open.execute(
         "INSERT INTO link_event (at_ms, source, destination, version, event) VALUES ($1, $2, $3, $4, $5)",
@@ -384,7 +391,7 @@ fn link_changed(open: &mut Open<'_>, change: &LinkChange) -> Result<(), Database
 }
 
 fn samples(
-    open: &mut Open<'_>,
+    open: &mut OpenTransaction<'_>,
     batch: &Batch,
     partitions: &mut Partitions,
 ) -> Result<(), DatabaseError> {

@@ -34,9 +34,9 @@ pub(super) struct Batch {
     pub(super) transfers: Transfers,
     pub(super) ledger: Ledger,
     /// What became of each transfer in the end.
-    pub(super) changed: Changed,
+    pub(super) changed: TransferChanges,
     pub(super) tokens: Tokens,
-    pub(super) renewed: Vec<Renewed>,
+    pub(super) renewed: Vec<TokenRenewal>,
     pub(super) priorities: BTreeMap<JobId, Priority>,
     pub(super) ended: EndedJobs,
     pub(super) settings: Vec<SettingChange>,
@@ -140,7 +140,7 @@ impl Change {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Changed {
+pub(super) struct TransferChanges {
     pub(super) id: Vec<i64>,
     pub(super) state_name: Vec<&'static str>,
     pub(super) state: Vec<String>,
@@ -151,9 +151,9 @@ pub(super) struct Changed {
     pub(super) of_tape: Vec<(i64, Change)>,
 }
 
-impl Changed {
-    fn of(changes: BTreeMap<TransferId, Change>) -> Result<Changed, Unstorable> {
-        let mut changed = Changed::default();
+impl TransferChanges {
+    fn of(changes: BTreeMap<TransferId, Change>) -> Result<TransferChanges, Unstorable> {
+        let mut changed = TransferChanges::default();
         for (transfer, change) in changes {
             let Some(state) = &change.state else {
                 continue;
@@ -184,7 +184,7 @@ pub(super) struct Tokens {
 }
 
 #[derive(Debug)]
-pub(super) struct Renewed {
+pub(super) struct TokenRenewal {
     pub(super) id: String,
     pub(super) refresh: Vec<u8>,
     pub(super) access: Option<(Vec<u8>, i64)>,
@@ -215,7 +215,7 @@ impl Batch {
         for record in records {
             batch.take(record, keys, &mut changes)?;
         }
-        batch.changed = Changed::of(changes)?;
+        batch.changed = TransferChanges::of(changes)?;
         Ok(batch)
     }
 
@@ -248,7 +248,7 @@ impl Batch {
             }
             Record::JobEnded { job, at, state } => self.ended.push(*job, *at, *state),
             Record::TokenRenewed { id, renewed } => {
-                self.renewed.push(Renewed::of(id, renewed, keys)?);
+                self.renewed.push(TokenRenewal::of(id, renewed, keys)?);
             }
             Record::Reprioritised { job, priority } => {
                 self.priorities.insert(*job, *priority);
@@ -334,18 +334,18 @@ impl Tokens {
     }
 }
 
-impl Renewed {
+impl TokenRenewal {
     fn of(
         id: &CredentialId,
         renewed: &RenewedToken,
         keys: &SealingKeys,
-    ) -> Result<Renewed, Unstorable> {
+    ) -> Result<TokenRenewal, Unstorable> {
         let seal = |kind, secret: &str| keys.seal(kind, id.as_str(), secret.as_bytes());
         let access = match &renewed.access {
             Some((token, renew_at)) => Some((seal(SecretKind::Token, token)?, renew_at.0)),
             None => None,
         };
-        Ok(Renewed {
+        Ok(TokenRenewal {
             id: text(id.as_str()),
             refresh: seal(SecretKind::RefreshToken, &renewed.refresh)?,
             access,

@@ -6,7 +6,7 @@
 
 use super::partitions;
 use crate::postgres::DatabaseError;
-use crate::postgres::session::Open;
+use crate::postgres::session::OpenTransaction;
 use penstock_journal::{HistoryFacts, JournalError, OldestEnded, PruneStep, Pruned, PrunedTotals};
 use penstock_model::Timestamp;
 use uuid::Uuid;
@@ -18,7 +18,10 @@ const JOBS_PER_STEP: i64 = 64;
 const NO_FLUSH: &str = "SET LOCAL synchronous_commit = off";
 
 /// Removes rows. `has_more` is false when there were fewer than asked for.
-pub(super) fn prune_rows(open: &mut Open<'_>, step: &PruneStep) -> Result<Pruned, JournalError> {
+pub(super) fn prune_rows(
+    open: &mut OpenTransaction<'_>,
+    step: &PruneStep,
+) -> Result<Pruned, JournalError> {
     open.execute_all(NO_FLUSH)?;
     let mut pruned = Pruned::default();
     let left = |pruned: &Pruned| step.rows_max.saturating_sub(pruned.rows() as usize) as i64;
@@ -61,7 +64,7 @@ pub(super) fn prune_rows(open: &mut Open<'_>, step: &PruneStep) -> Result<Pruned
 
 /// The oldest of them, each with its end and its last entry. Files of former jobs come first.
 fn jobs_that_may_go(
-    open: &mut Open<'_>,
+    open: &mut OpenTransaction<'_>,
     step: &PruneStep,
 ) -> Result<Vec<(Uuid, i64, i64)>, JournalError> {
     let Some(before) = step.ended_before.max(step.ended_long_before) else {
@@ -91,7 +94,7 @@ fn jobs_that_may_go(
 /// Drops the parts of which nothing is needed, and makes those that will be needed soon. Nobody waits for it for long:
 /// when somebody reads what is to be changed, it is left to a later step.
 pub(super) fn prune_parts(
-    open: &mut Open<'_>,
+    open: &mut OpenTransaction<'_>,
     step: &PruneStep,
     last_sequence: i64,
 ) -> Result<Pruned, JournalError> {
@@ -127,7 +130,7 @@ pub(super) fn prune_parts(
 /// it is the first of the transfer with the lowest number.
 ///
 /// When that one has none, nothing is known, and nothing may go.
-fn first_kept(open: &mut Open<'_>, last_sequence: i64) -> Result<i64, JournalError> {
+fn first_kept(open: &mut OpenTransaction<'_>, last_sequence: i64) -> Result<i64, JournalError> {
     let sql = "SELECT lowest.transfer_id, (SELECT min(sequence) FROM ledger WHERE ledger.transfer_id = lowest.transfer_id)
                FROM (SELECT min(transfer_id) AS transfer_id FROM transfer) AS lowest";
     let row = open.query_opt(sql, &[])?;
@@ -146,7 +149,7 @@ fn first_kept(open: &mut Open<'_>, last_sequence: i64) -> Result<i64, JournalErr
     })
 }
 
-fn note(open: &mut Open<'_>, pruned: &Pruned) -> Result<(), DatabaseError> {
+fn note(open: &mut OpenTransaction<'_>, pruned: &Pruned) -> Result<(), DatabaseError> {
     let counts = [
         ("pruned_jobs", pruned.jobs),
         ("pruned_transfers", pruned.transfers),
@@ -167,7 +170,7 @@ fn note(open: &mut Open<'_>, pruned: &Pruned) -> Result<(), DatabaseError> {
 }
 
 /// How much history there is, and what was removed of it.
-pub(super) fn facts(open: &mut Open<'_>) -> Result<HistoryFacts, JournalError> {
+pub(super) fn facts(open: &mut OpenTransaction<'_>) -> Result<HistoryFacts, JournalError> {
     let sql = "SELECT coalesce(sum(pg_total_relation_size(oid)), 0)::bigint FROM pg_class
                WHERE relkind = 'r' AND relnamespace = current_schema()::regnamespace";
     let size = open

@@ -2,7 +2,7 @@
 //! nobody wants their history any more.
 
 use crate::postgres::DatabaseError;
-use crate::postgres::session::Open;
+use crate::postgres::session::OpenTransaction;
 use std::collections::BTreeSet;
 
 /// Entries in one part of the ledger: about 3 GB.
@@ -23,7 +23,7 @@ impl Partitions {
     /// Makes the parts that hold the sequence numbers from `first` to `last`.
     pub(crate) fn of_ledger(
         &mut self,
-        open: &mut Open<'_>,
+        open: &mut OpenTransaction<'_>,
         first: i64,
         last: i64,
     ) -> Result<(), DatabaseError> {
@@ -39,7 +39,7 @@ impl Partitions {
     /// Makes the parts that hold these times.
     pub(crate) fn of_samples(
         &mut self,
-        open: &mut Open<'_>,
+        open: &mut OpenTransaction<'_>,
         times: &[i64],
     ) -> Result<(), DatabaseError> {
         let days: BTreeSet<i64> = times.iter().map(|at| at.div_euclid(SAMPLES_MS)).collect();
@@ -54,14 +54,17 @@ impl Partitions {
 
 /// A part of a table that is there.
 #[derive(Debug)]
-pub(super) struct Part {
+pub(super) struct Partition {
     pub(super) name: String,
     /// The first key that is no longer in it.
     pub(super) end: i64,
 }
 
 /// The parts of a table, in the order of their keys.
-pub(super) fn parts(open: &mut Open<'_>, table: &str) -> Result<Vec<Part>, DatabaseError> {
+pub(super) fn parts(
+    open: &mut OpenTransaction<'_>,
+    table: &str,
+) -> Result<Vec<Partition>, DatabaseError> {
     let sql = "SELECT child.relname FROM pg_inherits JOIN pg_class AS child ON child.oid = inhrelid
                WHERE inhparent = to_regclass($1)";
     let rows = open.query(sql, &[&table])?;
@@ -75,13 +78,13 @@ pub(super) fn parts(open: &mut Open<'_>, table: &str) -> Result<Vec<Part>, Datab
             Some(number) => -number.parse::<i64>().ok()?,
             None => number.parse().ok()?,
         };
-        Some(Part {
+        Some(Partition {
             name: name.to_owned(),
             end: number.saturating_add(1).saturating_mul(width),
         })
     };
     // What somebody else has attached is not ours to drop.
-    let mut parts: Vec<Part> = rows.iter().filter_map(|row| read(row.get(0))).collect();
+    let mut parts: Vec<Partition> = rows.iter().filter_map(|row| read(row.get(0))).collect();
     parts.sort_by_key(|part| part.end);
     Ok(parts)
 }
@@ -91,9 +94,9 @@ const IMPATIENT: &str = "SET LOCAL lock_timeout = '100ms'";
 
 /// Drops a part with all that is in it.
 pub(super) fn drop_part(
-    open: &mut Open<'_>,
+    open: &mut OpenTransaction<'_>,
     table: &str,
-    part: &Part,
+    part: &Partition,
 ) -> Result<(), DatabaseError> {
     let name = &part.name;
     open.execute_all(&format!(
@@ -102,7 +105,10 @@ pub(super) fn drop_part(
 }
 
 /// Makes the parts that will be needed soon, so that no batch of the writer waits until they can be made.
-pub(super) fn make_ahead(open: &mut Open<'_>, last_sequence: i64) -> Result<(), DatabaseError> {
+pub(super) fn make_ahead(
+    open: &mut OpenTransaction<'_>,
+    last_sequence: i64,
+) -> Result<(), DatabaseError> {
     open.execute_all(IMPATIENT)?;
     let number = (last_sequence + LEDGER_ENTRIES / 2) / LEDGER_ENTRIES;
     make(open, "ledger", number, LEDGER_ENTRIES)?;
@@ -127,7 +133,12 @@ fn is_new(known: &mut BTreeSet<i64>, number: i64) -> bool {
 }
 
 /// `TABLE_pNUMBER` holds the keys from `number * width` on, `width` of them.
-fn make(open: &mut Open<'_>, table: &str, number: i64, width: i64) -> Result<(), DatabaseError> {
+fn make(
+    open: &mut OpenTransaction<'_>,
+    table: &str,
+    number: i64,
+    width: i64,
+) -> Result<(), DatabaseError> {
     let name = match number < 0 {
         true => format!("{table}_pm{}", number.unsigned_abs()),
         false => format!("{table}_p{number}"),

@@ -3,7 +3,7 @@
 
 use super::{history, reading, search, tokens, tunings};
 use crate::postgres::Database;
-use crate::postgres::session::{Open, Purpose, Sessions};
+use crate::postgres::session::{OpenTransaction, Purpose, Sessions};
 use crate::sealing::SealingKeys;
 use penstock_journal::{
     FoundPage, HistoryFacts, JobFilter, JobName, JobRow, JournalError, JournalReader,
@@ -41,7 +41,7 @@ impl PostgresReader {
     /// One transaction, so that all rows of an answer are of one instant.
     fn read<T: Send + 'static>(
         &self,
-        mut question: impl FnMut(&mut Open<'_>) -> Result<T, JournalError> + Send + 'static,
+        mut question: impl FnMut(&mut OpenTransaction<'_>) -> Result<T, JournalError> + Send + 'static,
     ) -> Result<T, JournalError> {
         self.sessions.ask(move |session| {
             let mut open = session.begin()?;

@@ -2,7 +2,7 @@
 
 use super::tokens;
 use crate::journal::rows;
-use crate::postgres::session::{Open, Parameter};
+use crate::postgres::session::{OpenTransaction, Parameter};
 use crate::postgres::text;
 use ::postgres::Row;
 use penstock_journal::{JobFilter, JobRow, JournalError, TapeTimes, TransferRow};
@@ -33,7 +33,7 @@ pub(super) fn decode<T: DeserializeOwned>(
 }
 
 /// What operators have set.
-pub(super) fn settings(open: &mut Open<'_>) -> Result<Settings, JournalError> {
+pub(super) fn settings(open: &mut OpenTransaction<'_>) -> Result<Settings, JournalError> {
     let mut settings = Settings::default();
     for row in open.query("SELECT setting FROM setting", &[])? {
         settings.put(decode::<Setting>(open.database(), "setting", row.get(0))?);
@@ -42,7 +42,7 @@ pub(super) fn settings(open: &mut Open<'_>) -> Result<Settings, JournalError> {
 }
 
 /// The bans that hold.
-pub(super) fn bans(open: &mut Open<'_>) -> Result<Vec<Ban>, JournalError> {
+pub(super) fn bans(open: &mut OpenTransaction<'_>) -> Result<Vec<Ban>, JournalError> {
     let sql = "SELECT ban FROM ban ORDER BY kind, name, vo";
     let rows = open.query(sql, &[])?;
     rows.iter()
@@ -60,13 +60,19 @@ const TRANSFER_COLUMNS: &str =
     "SELECT transfer_id, job_id, request, state, size_bytes, started_ms, finished_ms, stage_request,
      staging_started_ms, staging_finished_ms, archiving_started_ms, archiving_finished_ms FROM transfer";
 
-pub(super) fn job(open: &mut Open<'_>, id: JobId) -> Result<Option<JobRow>, JournalError> {
+pub(super) fn job(
+    open: &mut OpenTransaction<'_>,
+    id: JobId,
+) -> Result<Option<JobRow>, JournalError> {
     let rows = open.query(&format!("{JOB_COLUMNS} WHERE job_id = $1"), &[&id.0])?;
     Ok(job_rows(open, &rows)?.pop())
 }
 
 /// Open jobs, whose states follow from their transfers, and ended ones, whose states are stored: newest first.
-pub(super) fn jobs(open: &mut Open<'_>, filter: &JobFilter) -> Result<Vec<JobRow>, JournalError> {
+pub(super) fn jobs(
+    open: &mut OpenTransaction<'_>,
+    filter: &JobFilter,
+) -> Result<Vec<JobRow>, JournalError> {
     const OF_FILTER: &str =
         "($1::text IS NULL OR username = $1) AND ($2::text IS NULL OR vo = $2) AND ($3::text IS NULL OR source_se = $3)
          AND ($4::text IS NULL OR destination_se = $4) AND ($5::text IS NULL OR delegation = $5)";
@@ -112,7 +118,7 @@ pub(super) fn jobs(open: &mut Open<'_>, filter: &JobFilter) -> Result<Vec<JobRow
 }
 
 /// Reads rows of [`JOB_COLUMNS`]; what their states follow from is asked for all of them at once.
-fn job_rows(open: &mut Open<'_>, rows: &[Row]) -> Result<Vec<JobRow>, JournalError> {
+fn job_rows(open: &mut OpenTransaction<'_>, rows: &[Row]) -> Result<Vec<JobRow>, JournalError> {
     let finished = JobState::Finished.name();
     // What finished well for good needs no look at its files.
     let unclear = rows
@@ -157,7 +163,7 @@ fn job_rows(open: &mut Open<'_>, rows: &[Row]) -> Result<Vec<JobRow>, JournalErr
 
 /// Transfers by a condition on [`TRANSFER_COLUMNS`].
 pub(super) fn transfers(
-    open: &mut Open<'_>,
+    open: &mut OpenTransaction<'_>,
     condition: &str,
     parameters: &[Parameter<'_>],
 ) -> Result<Vec<TransferRow>, JournalError> {
@@ -170,7 +176,7 @@ pub(super) fn transfers(
 
 /// Rows of [`TRANSFER_COLUMNS`] as they are.
 pub(super) fn transfer_columns(
-    open: &mut Open<'_>,
+    open: &mut OpenTransaction<'_>,
     condition: &str,
     parameters: &[Parameter<'_>],
 ) -> Result<Vec<Row>, JournalError> {
@@ -200,7 +206,7 @@ pub(super) fn transfer_row(database: &Arc<str>, row: &Row) -> Result<TransferRow
 }
 
 pub(super) fn state_counts(
-    open: &mut Open<'_>,
+    open: &mut OpenTransaction<'_>,
     job: JobId,
 ) -> Result<Vec<(String, u64)>, JournalError> {
     let sql = "SELECT state_name, count(*) FROM transfer WHERE job_id = $1 GROUP BY state_name ORDER BY state_name";
@@ -213,7 +219,7 @@ pub(super) fn state_counts(
 
 /// Entries of the ledger by a condition with two parameters, in order.
 pub(super) fn entries(
-    open: &mut Open<'_>,
+    open: &mut OpenTransaction<'_>,
     condition: &str,
     key: u64,
     limit: usize,
@@ -238,7 +244,7 @@ pub(super) fn entries(
 }
 
 pub(super) fn samples(
-    open: &mut Open<'_>,
+    open: &mut OpenTransaction<'_>,
     from: Timestamp,
     to: Timestamp,
 ) -> Result<Vec<LinkSample>, JournalError> {
@@ -260,7 +266,7 @@ pub(super) fn samples(
 }
 
 pub(super) fn link_changes(
-    open: &mut Open<'_>,
+    open: &mut OpenTransaction<'_>,
     link: &LinkId,
     (from, to): (Timestamp, Timestamp),
     limit: usize,
@@ -282,7 +288,7 @@ pub(super) fn link_changes(
 
 /// Newest first.
 pub(super) fn setting_changes(
-    open: &mut Open<'_>,
+    open: &mut OpenTransaction<'_>,
     limit: usize,
 ) -> Result<Vec<SettingChange>, JournalError> {
     let sql = "SELECT at_ms, username, action, setting_key, setting_before, setting_after FROM setting_change
@@ -307,7 +313,7 @@ pub(super) fn setting_changes(
 
 /// Newest first.
 pub(super) fn ban_changes(
-    open: &mut Open<'_>,
+    open: &mut OpenTransaction<'_>,
     limit: usize,
 ) -> Result<Vec<BanChange>, JournalError> {
     let sql = "SELECT at_ms, username, ban_before, ban_after FROM ban_change ORDER BY sequence DESC LIMIT $1";

@@ -2,8 +2,8 @@
 
 use super::reading::{decode, transfer_columns, transfer_row};
 use super::tokens::mark_awaiting;
-use crate::journal::search::{Narrowed, PreparedFilter};
-use crate::postgres::session::Open;
+use crate::journal::search::{PreparedFilter, SearchScope};
+use crate::postgres::session::OpenTransaction;
 use ::postgres::Row;
 use penstock_journal::{FoundPage, FoundTransfer, JobName, JournalError, TransferFilter};
 use penstock_model::{JobParameters, Timestamp, TransferId, UserName, VoName};
@@ -18,7 +18,7 @@ const JOBS_OF_AN_INSTANT: i64 = 100;
 const JOBS_WITH_NAMES: i64 = 10_000;
 
 pub(super) fn recent_names(
-    open: &mut Open<'_>,
+    open: &mut OpenTransaction<'_>,
     name: JobName,
 ) -> Result<Vec<String>, JournalError> {
     let column = match name {
@@ -41,7 +41,7 @@ struct JobFacts {
 }
 
 pub(super) fn find(
-    open: &mut Open<'_>,
+    open: &mut OpenTransaction<'_>,
     filter: &TransferFilter,
 ) -> Result<FoundPage, JournalError> {
     let mut page = FoundPage::default();
@@ -58,7 +58,7 @@ pub(super) fn find(
     let wanted = PreparedFilter::new(filter);
     let condition = format!(
         "WHERE {} transfer_id < $1 AND transfer_id >= $2 ORDER BY transfer_id DESC LIMIT {ROWS_AT_ONCE}",
-        condition(Narrowed::by(filter))
+        condition(SearchScope::by(filter))
     );
     let job = filter.job.map(|job| job.0);
     let examined_max = filter.examined_max.max(1);
@@ -117,17 +117,20 @@ pub(super) fn find(
 }
 
 /// Names columns that the index is made for.
-fn condition(narrowed: Narrowed) -> &'static str {
+fn condition(narrowed: SearchScope) -> &'static str {
     match narrowed {
-        Narrowed::ToJob => "job_id = $3 AND",
-        Narrowed::ToFailed => "$3::uuid IS NULL AND has_failed AND",
-        Narrowed::ToOpen => "$3::uuid IS NULL AND finished_ms IS NULL AND",
-        Narrowed::No => "$3::uuid IS NULL AND",
+        SearchScope::ToJob => "job_id = $3 AND",
+        SearchScope::ToFailed => "$3::uuid IS NULL AND has_failed AND",
+        SearchScope::ToOpen => "$3::uuid IS NULL AND finished_ms IS NULL AND",
+        SearchScope::No => "$3::uuid IS NULL AND",
     }
 }
 
 /// The lowest number of a transfer that was submitted at or after a time.
-fn first_since(open: &mut Open<'_>, since: Timestamp) -> Result<Option<i64>, JournalError> {
+fn first_since(
+    open: &mut OpenTransaction<'_>,
+    since: Timestamp,
+) -> Result<Option<i64>, JournalError> {
     let sql = "SELECT min(transfer_id) FROM transfer WHERE job_id IN
                (SELECT job_id FROM job WHERE submitted_ms >= $1 ORDER BY submitted_ms LIMIT $2)";
     let row = open.query_opt(sql, &[&since.0, &JOBS_OF_AN_INSTANT])?;
@@ -136,7 +139,7 @@ fn first_since(open: &mut Open<'_>, since: Timestamp) -> Result<Option<i64>, Jou
 
 /// Reads what is not yet known of the jobs of some transfers.
 fn learn(
-    open: &mut Open<'_>,
+    open: &mut OpenTransaction<'_>,
     transfers: &[&Row],
     facts: &mut HashMap<Uuid, JobFacts>,
 ) -> Result<(), JournalError> {

@@ -5,7 +5,7 @@ use super::reading::decode;
 use crate::journal::rows::unless_unreadable;
 use crate::journal::tidyings::TIDYING_VERSION;
 use crate::postgres::DatabaseError;
-use crate::postgres::session::Open;
+use crate::postgres::session::OpenTransaction;
 use penstock_journal::JournalError;
 use penstock_model::{Tidying, TransferId};
 use uuid::Uuid;
@@ -15,7 +15,7 @@ pub(super) fn user(transfer: TransferId) -> Uuid {
     Uuid::from_u64_pair(u64::MAX, transfer.0)
 }
 
-pub(super) fn owe(open: &mut Open<'_>, batch: &Batch) -> Result<(), DatabaseError> {
+pub(super) fn owe(open: &mut OpenTransaction<'_>, batch: &Batch) -> Result<(), DatabaseError> {
     for (transfer, text) in &batch.tidyings {
         open.execute(
             "INSERT INTO tidying (transfer_id, version, tidying) VALUES ($1, $2, $3)
@@ -26,7 +26,7 @@ pub(super) fn owe(open: &mut Open<'_>, batch: &Batch) -> Result<(), DatabaseErro
     Ok(())
 }
 
-pub(super) fn end(open: &mut Open<'_>, batch: &Batch) -> Result<(), DatabaseError> {
+pub(super) fn end(open: &mut OpenTransaction<'_>, batch: &Batch) -> Result<(), DatabaseError> {
     if batch.tidied.is_empty() {
         return Ok(());
     }
@@ -39,7 +39,7 @@ pub(super) fn end(open: &mut Open<'_>, batch: &Batch) -> Result<(), DatabaseErro
     Ok(())
 }
 
-pub(super) fn all(open: &mut Open<'_>) -> Result<Vec<Tidying>, JournalError> {
+pub(super) fn all(open: &mut OpenTransaction<'_>) -> Result<Vec<Tidying>, JournalError> {
     let sql = "SELECT transfer_id, tidying FROM tidying ORDER BY transfer_id";
     let mut found = Vec::new();
     for row in open.query(sql, &[])? {

@@ -2,7 +2,7 @@
 
 use crate::journal::SealedSecret;
 use crate::journal::tokens;
-use crate::postgres::session::Open;
+use crate::postgres::session::OpenTransaction;
 use crate::postgres::text;
 use crate::sealing::{SealingError, SealingKeys, SecretKind};
 use penstock_journal::{JournalError, TransferRow};
@@ -10,7 +10,7 @@ use penstock_model::{CredentialId, JobId, Renewal, StoredToken, Timestamp};
 use std::collections::BTreeSet;
 
 pub(super) fn token(
-    open: &mut Open<'_>,
+    open: &mut OpenTransaction<'_>,
     id: &CredentialId,
     keys: &SealingKeys,
 ) -> Result<Option<StoredToken>, JournalError> {
@@ -53,13 +53,16 @@ pub(super) fn token(
 
 /// Tells which of the transfers wait for their tokens.
 pub(super) fn mark_awaiting(
-    open: &mut Open<'_>,
+    open: &mut OpenTransaction<'_>,
     transfers: &mut [TransferRow],
 ) -> Result<(), JournalError> {
     tokens::mark_awaiting(transfers, |job| awaited_of(open, job))
 }
 
-fn awaited_of(open: &mut Open<'_>, job: JobId) -> Result<BTreeSet<CredentialId>, JournalError> {
+fn awaited_of(
+    open: &mut OpenTransaction<'_>,
+    job: JobId,
+) -> Result<BTreeSet<CredentialId>, JournalError> {
     let sql = "SELECT credential_id FROM credential_use JOIN token_renewal USING (credential_id)
                WHERE job_id = $1 AND sealed_refresh IS NULL";
     let rows = open.query(sql, &[&job.0])?;
@@ -70,7 +73,9 @@ fn awaited_of(open: &mut Open<'_>, job: JobId) -> Result<BTreeSet<CredentialId>,
 }
 
 /// Tokens that are to be renewed, and for which their issuers have given nothing yet.
-pub(super) fn awaited(open: &mut Open<'_>) -> Result<BTreeSet<CredentialId>, JournalError> {
+pub(super) fn awaited(
+    open: &mut OpenTransaction<'_>,
+) -> Result<BTreeSet<CredentialId>, JournalError> {
     let sql = "SELECT credential_id FROM token_renewal WHERE sealed_refresh IS NULL";
     let rows = open.query(sql, &[])?;
     Ok(rows

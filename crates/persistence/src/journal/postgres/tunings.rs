@@ -3,7 +3,7 @@
 use super::reading::decode;
 use crate::journal::rows::unless_unreadable;
 use crate::journal::tunings::{KEPT, PLACES_MAX, ends};
-use crate::postgres::session::{Open, Parameter};
+use crate::postgres::session::{OpenTransaction, Parameter};
 use crate::postgres::{DatabaseError, text};
 use penstock_journal::{JournalError, TuningFilter};
 use penstock_model::TuningDecision;
@@ -13,7 +13,7 @@ use penstock_model::tuning::TUNING_VERSION;
 const WHAT: &str = "tuning decision";
 
 pub(super) fn record(
-    open: &mut Open<'_>,
+    open: &mut OpenTransaction<'_>,
     decision: &TuningDecision,
     json: &str,
 ) -> Result<(), DatabaseError> {
@@ -39,7 +39,7 @@ pub(super) fn record(
 }
 
 /// The last decision about each of the latest places, as far as it can be read.
-pub(super) fn latest(open: &mut Open<'_>) -> Result<Vec<TuningDecision>, JournalError> {
+pub(super) fn latest(open: &mut OpenTransaction<'_>) -> Result<Vec<TuningDecision>, JournalError> {
     let sql = "SELECT sequence, decision FROM tuning WHERE sequence IN (
                    SELECT max(sequence) AS last FROM tuning GROUP BY source, destination
                    ORDER BY last DESC LIMIT $1) ORDER BY sequence";
@@ -54,7 +54,7 @@ pub(super) fn latest(open: &mut Open<'_>) -> Result<Vec<TuningDecision>, Journal
 
 /// Decisions as a question wants them, newest first.
 pub(super) fn find(
-    open: &mut Open<'_>,
+    open: &mut OpenTransaction<'_>,
     filter: &TuningFilter,
 ) -> Result<Vec<TuningDecision>, JournalError> {
     let source = filter.source.as_ref().map(|storage| text(storage.as_str()));

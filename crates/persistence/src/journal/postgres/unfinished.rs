@@ -3,7 +3,7 @@
 use super::reading::decode;
 use super::{reading, tidyings, tokens, tunings};
 use crate::journal::rows::skip;
-use crate::postgres::session::{Goes, Open};
+use crate::postgres::session::{Goes, OpenTransaction};
 use ::postgres::Row;
 use penstock_journal::JournalError;
 use penstock_model::{
@@ -14,7 +14,7 @@ use std::sync::Arc;
 use uuid::Uuid;
 
 /// What holds for all jobs, but the highest number, which the writer knows.
-pub(super) fn standing(open: &mut Open<'_>) -> Result<Standing, JournalError> {
+pub(super) fn standing(open: &mut OpenTransaction<'_>) -> Result<Standing, JournalError> {
     Ok(Standing {
         transfer_id_max: 0,
         settings: reading::settings(open)?,
@@ -36,7 +36,7 @@ const BY_INDEXES: &str = "SET LOCAL enable_hashjoin = off; SET LOCAL enable_merg
 
 /// Hands over each job that has not ended, until nobody takes any more.
 pub(super) fn for_each(
-    open: &mut Open<'_>,
+    open: &mut OpenTransaction<'_>,
     mut take: impl FnMut(UnfinishedJob) -> Goes,
 ) -> Result<(), JournalError> {
     let database = open.database().clone();

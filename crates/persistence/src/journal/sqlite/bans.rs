@@ -1,6 +1,6 @@
 //! Bans in the journal: those that hold, and each change of them, in one transaction.
 
-use super::reading::Reading;
+use super::reading::RecordQueries;
 use super::{at, json};
 use penstock_journal::JournalError;
 use penstock_model::ban::BAN_VERSION;
@@ -48,7 +48,7 @@ fn key(target: &BanTarget) -> (&'static str, &str, &str) {
     }
 }
 
-pub(super) fn load(reading: &Reading<'_>) -> Result<Vec<Ban>, JournalError> {
+pub(super) fn load(reading: &RecordQueries<'_>) -> Result<Vec<Ban>, JournalError> {
     let failed = || at(reading.path);
     let sql = "SELECT ban FROM ban ORDER BY kind, name, vo";
     let mut statement = reading.connection.prepare_cached(sql).map_err(failed())?;
@@ -61,7 +61,10 @@ pub(super) fn load(reading: &Reading<'_>) -> Result<Vec<Ban>, JournalError> {
 }
 
 /// Newest first.
-pub(super) fn changes(reading: &Reading<'_>, limit: usize) -> Result<Vec<BanChange>, JournalError> {
+pub(super) fn changes(
+    reading: &RecordQueries<'_>,
+    limit: usize,
+) -> Result<Vec<BanChange>, JournalError> {
     let failed = || at(reading.path);
     let sql =
         "SELECT at_ms, user, ban_before, ban_after FROM ban_change ORDER BY sequence DESC LIMIT ?1";

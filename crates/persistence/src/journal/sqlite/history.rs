@@ -5,7 +5,7 @@
 //! them again: the file does not shrink, and nothing is ever written anew for the sake of its size.
 
 use super::at;
-use super::reading::Reading;
+use super::reading::RecordQueries;
 use penstock_journal::{HistoryFacts, JournalError, OldestEnded, PruneStep, Pruned, PrunedTotals};
 use penstock_model::Timestamp;
 use rusqlite::{Connection, OptionalExtension, Transaction, params};
@@ -218,11 +218,11 @@ fn note(transaction: &Transaction<'_>, pruned: &Pruned, id_max: i64) -> rusqlite
 }
 
 /// How much history there is, and what was removed of it.
-pub(super) fn facts(reading: &Reading<'_>) -> Result<HistoryFacts, JournalError> {
+pub(super) fn facts(reading: &RecordQueries<'_>) -> Result<HistoryFacts, JournalError> {
     look(reading).map_err(at(reading.path))
 }
 
-fn look(reading: &Reading<'_>) -> rusqlite::Result<HistoryFacts> {
+fn look(reading: &RecordQueries<'_>) -> rusqlite::Result<HistoryFacts> {
     let connection = reading.connection;
     let number = |sql: &str| -> rusqlite::Result<Option<i64>> {
         let mut statement = connection.prepare_cached(sql)?;

@@ -1,6 +1,6 @@
 //! What became of links: when they were halted, tried and opened again.
 
-use super::reading::Reading;
+use super::reading::RecordQueries;
 use super::{at, json};
 use penstock_journal::JournalError;
 use penstock_model::ledger::LINK_EVENT_VERSION;
@@ -22,7 +22,7 @@ pub(super) fn record(transaction: &Transaction<'_>, change: &LinkChange) -> rusq
 
 /// What became of a link in `from <= at <= to`, oldest first; of more than `limit`, the latest.
 pub(super) fn changes(
-    reading: &Reading<'_>,
+    reading: &RecordQueries<'_>,
     link: &LinkId,
     (from, to): (Timestamp, Timestamp),
     limit: usize,

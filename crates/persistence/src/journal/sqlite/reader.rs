@@ -1,6 +1,6 @@
 //! Questions to the journal, on connections that only read.
 
-use super::reading::{Reading, TRANSFER_COLUMNS};
+use super::reading::{RecordQueries, TRANSFER_COLUMNS};
 use super::{at, bans, history, links, search, settings, tunings};
 use crate::sealing::SealingKeys;
 use parking_lot::{Condvar, Mutex, MutexGuard};
@@ -57,12 +57,12 @@ impl SqliteReader {
 
     pub(super) fn read<T>(
         &self,
-        question: impl FnOnce(&Reading<'_>) -> Result<T, JournalError>,
+        question: impl FnOnce(&RecordQueries<'_>) -> Result<T, JournalError>,
     ) -> Result<T, JournalError> {
         let lent = self.idle.take();
         // One transaction, so that all rows of an answer are of one instant.
         let snapshot = lent.unchecked_transaction().map_err(at(&self.path))?;
-        question(&Reading {
+        question(&RecordQueries {
             connection: &snapshot,
             path: &self.path,
         })

@@ -11,7 +11,7 @@ use rusqlite::{Connection, Row, params};
 use serde::de::DeserializeOwned;
 use std::path::Path;
 
-pub(super) struct Reading<'a> {
+pub(super) struct RecordQueries<'a> {
     pub(super) connection: &'a Connection,
     pub(super) path: &'a Path,
 }
@@ -23,7 +23,7 @@ pub(super) const TRANSFER_COLUMNS: &str =
     "SELECT transfer_id, job_id, request, state, size_bytes, started_ms, finished_ms, stage_request,
      staging_started_ms, staging_finished_ms, archiving_started_ms, archiving_finished_ms FROM transfer";
 
-impl Reading<'_> {
+impl RecordQueries<'_> {
     pub(super) fn job(&self, id: JobId) -> Result<Option<JobRow>, JournalError> {
         let sql = format!("{JOB_COLUMNS} WHERE job_id = ?1");
         Ok(self.job_rows(&sql, params![id.to_string()])?.pop())

@@ -1,8 +1,8 @@
 //! Finding transfers: what an index narrows is read row by row, newest first.
 
 use super::at;
-use super::reading::{Reading, TRANSFER_COLUMNS};
-use crate::journal::search::{Narrowed, PreparedFilter};
+use super::reading::{RecordQueries, TRANSFER_COLUMNS};
+use crate::journal::search::{PreparedFilter, SearchScope};
 use penstock_journal::{FoundPage, FoundTransfer, JobName, JournalError, TransferFilter};
 use penstock_model::{JobId, Timestamp, TransferId, UserName, VoName};
 use rusqlite::{OptionalExtension, params};
@@ -13,7 +13,7 @@ const JOBS_OF_AN_INSTANT: i64 = 100;
 const JOBS_WITH_NAMES: i64 = 10_000;
 
 pub(super) fn recent_names(
-    reading: &Reading<'_>,
+    reading: &RecordQueries<'_>,
     name: JobName,
 ) -> Result<Vec<String>, JournalError> {
     let column = match name {
@@ -40,7 +40,7 @@ struct JobFacts {
 }
 
 pub(super) fn find(
-    reading: &Reading<'_>,
+    reading: &RecordQueries<'_>,
     filter: &TransferFilter,
 ) -> Result<FoundPage, JournalError> {
     let mut page = FoundPage::default();
@@ -57,7 +57,7 @@ pub(super) fn find(
     let wanted = PreparedFilter::new(filter);
     let sql = format!(
         "{TRANSFER_COLUMNS} WHERE {} transfer_id < ?1 AND transfer_id >= ?2 ORDER BY transfer_id DESC LIMIT ?4",
-        condition(Narrowed::by(filter))
+        condition(SearchScope::by(filter))
     );
     let before = filter.before.map_or(i64::MAX, |before| before.0 as i64);
     let job = filter.job.map(|job| job.to_string());
@@ -106,18 +106,18 @@ pub(super) fn find(
 }
 
 /// Names columns that the index is made for.
-fn condition(narrowed: Narrowed) -> &'static str {
+fn condition(narrowed: SearchScope) -> &'static str {
     match narrowed {
-        Narrowed::ToJob => "job_id = ?3 AND",
-        Narrowed::ToFailed => "?3 IS NULL AND state_name = 'FAILED' AND",
-        Narrowed::ToOpen => "?3 IS NULL AND finished_ms IS NULL AND",
-        Narrowed::No => "?3 IS NULL AND",
+        SearchScope::ToJob => "job_id = ?3 AND",
+        SearchScope::ToFailed => "?3 IS NULL AND state_name = 'FAILED' AND",
+        SearchScope::ToOpen => "?3 IS NULL AND finished_ms IS NULL AND",
+        SearchScope::No => "?3 IS NULL AND",
     }
 }
 
 /// The lowest number of a transfer that was submitted at or after a time.
 fn first_since(
-    reading: &Reading<'_>,
+    reading: &RecordQueries<'_>,
     since: Timestamp,
 ) -> Result<Option<TransferId>, JournalError> {
     let sql = "SELECT min(transfer_id) FROM transfer WHERE job_id IN
@@ -134,7 +134,7 @@ fn first_since(
     Ok(first.map(|id| TransferId(id as u64)))
 }
 
-fn facts(reading: &Reading<'_>, id: JobId) -> Result<Option<JobFacts>, JournalError> {
+fn facts(reading: &RecordQueries<'_>, id: JobId) -> Result<Option<JobFacts>, JournalError> {
     let sql = "SELECT user, vo, submitted_ms, parameters FROM job WHERE job_id = ?1";
     let found = reading
         .connection

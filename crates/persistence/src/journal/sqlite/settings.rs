@@ -1,6 +1,6 @@
 //! Settings in the journal: what is in effect, and the change that made it so, in one transaction.
 
-use super::reading::Reading;
+use super::reading::RecordQueries;
 use super::{at, json};
 use penstock_journal::JournalError;
 use penstock_model::setting::SETTING_VERSION;
@@ -41,7 +41,7 @@ pub(super) fn record(
     Ok(())
 }
 
-pub(super) fn load(reading: &Reading<'_>) -> Result<Settings, JournalError> {
+pub(super) fn load(reading: &RecordQueries<'_>) -> Result<Settings, JournalError> {
     let failed = || at(reading.path);
     let sql = "SELECT setting FROM setting";
     let mut statement = reading.connection.prepare_cached(sql).map_err(failed())?;
@@ -55,7 +55,7 @@ pub(super) fn load(reading: &Reading<'_>) -> Result<Settings, JournalError> {
 
 /// Newest first.
 pub(super) fn changes(
-    reading: &Reading<'_>,
+    reading: &RecordQueries<'_>,
     limit: usize,
 ) -> Result<Vec<SettingChange>, JournalError> {
     let failed = || at(reading.path);

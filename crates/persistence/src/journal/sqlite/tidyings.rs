@@ -1,6 +1,6 @@
 //! What has to be looked after at destinations of transfers that have ended.
 
-use super::reading::Reading;
+use super::reading::RecordQueries;
 use super::{at, json, tokens};
 use crate::journal::rows::unless_unreadable;
 use crate::journal::tidyings::TIDYING_VERSION;
@@ -33,7 +33,7 @@ pub(super) fn end(transaction: &Transaction<'_>, transfer: TransferId) -> rusqli
     tokens::remove(transaction, &user(transfer))
 }
 
-pub(super) fn all(reading: &Reading<'_>) -> Result<Vec<Tidying>, JournalError> {
+pub(super) fn all(reading: &RecordQueries<'_>) -> Result<Vec<Tidying>, JournalError> {
     let failed = || at(reading.path);
     let sql = "SELECT transfer_id, tidying FROM tidying ORDER BY transfer_id";
     let mut statement = reading.connection.prepare_cached(sql).map_err(failed())?;

@@ -1,7 +1,7 @@
 //! Tokens that open jobs refer to, in the tables: sealed, and gone with the last job that needs them.
 
 use super::at;
-use super::reading::Reading;
+use super::reading::RecordQueries;
 use crate::journal::SealedSecret;
 use crate::journal::tokens;
 use crate::sealing::{SealingError, SealingKeys, SecretKind};
@@ -97,7 +97,7 @@ pub(super) fn renew(
     Ok(())
 }
 
-impl Reading<'_> {
+impl RecordQueries<'_> {
     pub(super) fn token(
         &self,
         id: &CredentialId,

@@ -1,7 +1,7 @@
 //! What was decided about the number of transfers on links and at storage elements. The latest decisions of each place
 //! are kept.
 
-use super::reading::Reading;
+use super::reading::RecordQueries;
 use super::{at, json};
 use crate::journal::rows::unless_unreadable;
 use crate::journal::tunings::{KEPT, PLACES_MAX, ends};
@@ -35,7 +35,7 @@ pub(super) fn record(
 }
 
 /// The last decision about each of the latest places, as far as it can be read.
-pub(super) fn latest(reading: &Reading<'_>) -> Result<Vec<TuningDecision>, JournalError> {
+pub(super) fn latest(reading: &RecordQueries<'_>) -> Result<Vec<TuningDecision>, JournalError> {
     let sql = "SELECT sequence, decision FROM tuning WHERE sequence IN (
                    SELECT max(sequence) AS last FROM tuning GROUP BY source, destination
                    ORDER BY last DESC LIMIT ?1) ORDER BY sequence";
@@ -54,7 +54,7 @@ pub(super) fn latest(reading: &Reading<'_>) -> Result<Vec<TuningDecision>, Journ
 
 /// Decisions as a question wants them, newest first.
 pub(super) fn find(
-    reading: &Reading<'_>,
+    reading: &RecordQueries<'_>,
     filter: &TuningFilter,
 ) -> Result<Vec<TuningDecision>, JournalError> {
     let source = filter.source.as_ref().map(|storage| storage.as_str());

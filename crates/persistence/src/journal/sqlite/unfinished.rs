@@ -1,7 +1,7 @@
 //! What a restart reads: everything that has not ended, in one pass over the open jobs and their transfers. Nothing is
 //! asked job by job, and nothing is kept but the job at hand.
 
-use super::reading::Reading;
+use super::reading::RecordQueries;
 use super::{at, bans, settings, tidyings, tunings};
 use crate::journal::rows::skip;
 use penstock_journal::JournalError;
@@ -12,7 +12,7 @@ use penstock_model::{
 use rusqlite::Row;
 
 /// What holds for all jobs.
-pub(super) fn standing(reading: &Reading<'_>) -> Result<Standing, JournalError> {
+pub(super) fn standing(reading: &RecordQueries<'_>) -> Result<Standing, JournalError> {
     let sql = "SELECT max(coalesce((SELECT max(transfer_id) FROM transfer), 0),
                coalesce((SELECT value FROM history WHERE name = 'transfer_id_max'), 0))";
     let highest = reading
@@ -36,7 +36,7 @@ const OPEN: &str = "SELECT job.job_id, transfer.transfer_id, transfer.state_name
 
 /// Hands over each job that has not ended.
 pub(super) fn for_each(
-    reading: &Reading<'_>,
+    reading: &RecordQueries<'_>,
     take: &mut dyn FnMut(UnfinishedJob),
 ) -> Result<(), JournalError> {
     let failed = || at(reading.path);
@@ -78,7 +78,7 @@ pub(super) fn for_each(
 
 /// Adds a row to its job, or begins the job with it.
 fn add(
-    reading: &Reading<'_>,
+    reading: &RecordQueries<'_>,
     row: &Row<'_>,
     (id, current): (&str, Option<&mut UnfinishedJob>),
     states: &mut States,
@@ -108,7 +108,11 @@ fn add(
     Ok(begun)
 }
 
-fn begin(reading: &Reading<'_>, row: &Row<'_>, id: &str) -> Result<UnfinishedJob, JournalError> {
+fn begin(
+    reading: &RecordQueries<'_>,
+    row: &Row<'_>,
+    id: &str,
+) -> Result<UnfinishedJob, JournalError> {
     Ok(UnfinishedJob {
         job: Job {
             id: JobId(reading.parse_uuid(id)?),
@@ -131,7 +135,11 @@ struct States {
 }
 
 impl States {
-    fn decode(&mut self, reading: &Reading<'_>, text: &str) -> Result<TransferState, JournalError> {
+    fn decode(
+        &mut self,
+        reading: &RecordQueries<'_>,
+        text: &str,
+    ) -> Result<TransferState, JournalError> {
         if let Some((known, state)) = &self.last
             && known == text
         {

@@ -4,7 +4,7 @@ use super::super::body::Body;
 use super::super::compose;
 use super::super::head::{self, ResponseLength};
 use super::super::wire::Wire;
-use super::pool::{Line, Pool};
+use super::idle_connections::{ConnectionKey, IdleConnections};
 use super::{Client, ClientError, Incoming, OWN_HEADERS, Outgoing, Reach, Upload, UploadStart};
 use crate::stream::ProbeOwner;
 use http::header::{RETRY_AFTER, USER_AGENT};
@@ -42,8 +42,8 @@ pub(super) enum RequestBody<'bytes> {
 pub(super) struct Exchange {
     pub(super) wire: Wire,
     pub(super) probes: ProbeOwner,
-    pub(super) pool: Arc<Pool>,
-    pub(super) line: Line,
+    pub(super) idle: Arc<IdleConnections>,
+    pub(super) key: ConnectionKey,
     method: Method,
     pub(super) url: Url,
     response_timeout: Duration,
@@ -53,13 +53,18 @@ pub(super) struct Exchange {
 }
 
 impl Exchange {
-    pub(super) fn new(wire: Wire, client: &Client, line: Line, request: &Outgoing) -> Exchange {
+    pub(super) fn new(
+        wire: Wire,
+        client: &Client,
+        key: ConnectionKey,
+        request: &Outgoing,
+    ) -> Exchange {
         let config = &client.config;
         Exchange {
             wire,
             probes: ProbeOwner::default(),
-            pool: Arc::clone(&client.pool),
-            line,
+            idle: Arc::clone(&client.idle),
+            key,
             method: request.method.clone(),
             url: request.url.clone(),
             response_timeout: config.response_timeout,
@@ -117,7 +122,7 @@ impl Exchange {
         }
         let mut out = Vec::with_capacity(1024);
         compose::request_line(&mut out, &self.method, &target);
-        out.extend_from_slice(format!("Host: {}\r\n", self.line.endpoint.host_header()).as_bytes());
+        out.extend_from_slice(format!("Host: {}\r\n", self.key.endpoint.host_header()).as_bytes());
         if !headers.contains_key(USER_AGENT)
             && let Ok(agent) = HeaderValue::from_str(&self.user_agent)
         {

@@ -1,8 +1,8 @@
-//! A response's body on its way here, and the connection's way back to the pool.
+//! A response's body on its way here, and the connection's way back to those that are idle.
 
 use super::ClientError;
 use super::exchange::{Exchange, body_of};
-use super::pool::{Line, Pool};
+use super::idle_connections::{ConnectionKey, IdleConnections};
 use crate::http1::body::Body;
 use crate::http1::head::{ResponseHead, ResponseLength};
 use crate::http1::wire::Wire;
@@ -35,12 +35,12 @@ pub struct Incoming {
     may_show_text: bool,
 }
 
-/// What goes back to the pool.
+/// What goes back to the idle connections.
 struct ReusableConnection {
     wire: Wire,
     probes: ProbeOwner,
-    pool: Arc<Pool>,
-    line: Line,
+    idle: Arc<IdleConnections>,
+    key: ConnectionKey,
 }
 
 impl Incoming {
@@ -60,8 +60,8 @@ impl Incoming {
             connection: Some(Box::new(ReusableConnection {
                 wire: exchange.wire,
                 probes: exchange.probes,
-                pool: exchange.pool,
-                line: exchange.line,
+                idle: exchange.idle,
+                key: exchange.key,
             })),
             last_tcp: None,
             may_show_text,
@@ -193,7 +193,7 @@ impl Incoming {
         {
             self.last_tcp = kept.wire.stream.tcp_info();
             if self.reusable {
-                kept.pool.give_back(kept.line, kept.wire);
+                kept.idle.give_back(kept.key, kept.wire);
             }
         }
     }

@@ -1,9 +1,11 @@
 //! Answering: whole bodies, files, and streams of chunks; and what becomes of the connection afterwards.
 
-use super::{Answer, BodyError, Connection, FileSent, LINGER, Serving, State};
+use super::{
+    BodyError, Connection, ConnectionPhase, CurrentRequest, FileSent, LINGER, ReplyProgress,
+};
 use crate::http1::compose;
 use crate::http1::head::asks_to_close;
-use crate::stream::{self, OnMoved, Patience};
+use crate::stream::{self, Patience, ProgressCallback};
 use http::header::{CONNECTION, CONTENT_LENGTH, DATE, TRANSFER_ENCODING};
 use http::{HeaderMap, HeaderValue, StatusCode};
 use std::fs::File;
@@ -88,7 +90,7 @@ impl Connection {
         headers: HeaderMap,
         file: &File,
         range: Range<u64>,
-        on_moved: OnMoved<'_>,
+        on_moved: ProgressCallback<'_>,
     ) -> io::Result<FileSent> {
         let length = range.end.saturating_sub(range.start);
         let unanswered = self.state;
@@ -140,8 +142,8 @@ impl Connection {
         self.wire
             .write_all(&head, self.limits.body_stall_timeout)
             .await?;
-        serving.answer = Answer::Streaming;
-        self.state = State::Serving(serving);
+        serving.answer = ReplyProgress::Streaming;
+        self.state = ConnectionPhase::Serving(serving);
         Ok(())
     }
 
@@ -150,7 +152,7 @@ impl Connection {
         let serving = self.streaming()?;
         if !piece.is_empty() && !serving.head_only {
             let stall = self.limits.body_stall_timeout;
-            self.state = State::Broken;
+            self.state = ConnectionPhase::Broken;
             if serving.modern {
                 let size = format!("{:x}\r\n", piece.len());
                 self.wire
@@ -159,7 +161,7 @@ impl Connection {
             } else {
                 self.wire.write_all(piece, stall).await?;
             }
-            self.state = State::Serving(serving);
+            self.state = ConnectionPhase::Serving(serving);
         }
         Ok(())
     }
@@ -167,7 +169,7 @@ impl Connection {
     /// Ends an answer that was begun with [`Connection::start_chunked`].
     pub async fn end_chunks(&mut self) -> io::Result<()> {
         let serving = self.streaming()?;
-        self.state = State::Broken;
+        self.state = ConnectionPhase::Broken;
         if serving.modern && !serving.head_only {
             self.wire
                 .write_all(b"0\r\n\r\n", self.limits.body_stall_timeout)
@@ -178,13 +180,18 @@ impl Connection {
 
     /// True while the request has no answer, not even the beginning of one.
     pub fn can_answer(&self) -> bool {
-        matches!(self.state, State::Serving(serving) if serving.answer == Answer::Outstanding)
+        matches!(self.state, ConnectionPhase::Serving(serving) if serving.answer == ReplyProgress::Outstanding)
     }
 
-    fn streaming(&self) -> io::Result<Serving> {
+    fn streaming(&self) -> io::Result<CurrentRequest> {
         match self.state {
-            State::Serving(serving) if serving.answer == Answer::Streaming => Ok(serving),
-            State::Serving(_) | State::Idle | State::Closing | State::Broken => Err(out_of_turn()),
+            ConnectionPhase::Serving(serving) if serving.answer == ReplyProgress::Streaming => {
+                Ok(serving)
+            }
+            ConnectionPhase::Serving(_)
+            | ConnectionPhase::Idle
+            | ConnectionPhase::Closing
+            | ConnectionPhase::Broken => Err(out_of_turn()),
         }
     }
 
@@ -195,10 +202,15 @@ impl Connection {
         status: StatusCode,
         headers: &HeaderMap,
         announce: Announce,
-    ) -> io::Result<(Serving, Vec<u8>)> {
+    ) -> io::Result<(CurrentRequest, Vec<u8>)> {
         let mut serving = match self.state {
-            State::Serving(serving) if serving.answer == Answer::Outstanding => serving,
-            State::Serving(_) | State::Idle | State::Closing | State::Broken => {
+            ConnectionPhase::Serving(serving) if serving.answer == ReplyProgress::Outstanding => {
+                serving
+            }
+            ConnectionPhase::Serving(_)
+            | ConnectionPhase::Idle
+            | ConnectionPhase::Closing
+            | ConnectionPhase::Broken => {
                 return Err(out_of_turn());
             }
         };
@@ -245,12 +257,12 @@ impl Connection {
             compose::header(&mut out, &CONNECTION, &HeaderValue::from_static(connection));
         }
         out.extend_from_slice(b"\r\n");
-        self.state = State::Broken;
+        self.state = ConnectionPhase::Broken;
         Ok((serving, out))
     }
 
     /// The answer is out: makes ready for the next request, or for closing.
-    async fn answered(&mut self, mut serving: Serving) -> io::Result<()> {
+    async fn answered(&mut self, mut serving: CurrentRequest) -> io::Result<()> {
         self.wire.stream.flush().await?;
         if serving.keep_alive && !serving.body.is_done() {
             let draining = async {
@@ -266,9 +278,9 @@ impl Connection {
             serving.keep_alive = matches!(timeout(LINGER, draining).await, Ok(Ok(())));
         }
         self.state = if serving.keep_alive {
-            State::Idle
+            ConnectionPhase::Idle
         } else {
-            State::Closing
+            ConnectionPhase::Closing
         };
         Ok(())
     }

@@ -3,7 +3,7 @@
 use super::process::{Process, Trouble};
 use super::{SftpAccount, no_account};
 use crate::agent::http::{End, Stat};
-use crate::agent::steps::{Attempting, Plan};
+use crate::agent::steps::{AttemptRun, Plan};
 use penstock_clock::wall_clock;
 use penstock_decide::classify::{Observed, classify};
 use penstock_decide::destination::CopyEnd;
@@ -14,7 +14,7 @@ use penstock_model::{
     MoverReport, Phase, Side, StreamUse, StreamsReason, Timestamp, WayNotOffered,
 };
 use penstock_protocol::gfal::wire::WhichEnd;
-use penstock_protocol::gfal::{Answer, CopyOrder, GfalError, Order, Report, Setup, SftpLogin};
+use penstock_protocol::gfal::{CopyOrder, GfalError, Order, OrderResult, Report, Setup, SftpLogin};
 use std::time::Duration;
 use tokio::sync::MutexGuard;
 use url::Url;
@@ -29,7 +29,7 @@ pub(super) const NOT_DONE: [Errno; 3] = [Errno::ENOSYS, Errno::EPROTONOSUPPORT, 
 /// The process of an attempt, for as long as somebody speaks with it.
 pub(in crate::agent) type HeldProcess<'a> = MutexGuard<'a, Option<Process>>;
 
-impl Attempting<'_> {
+impl AttemptRun<'_> {
     /// What gfal2 knows of a file; `None` when it does not exist.
     pub(in crate::agent) async fn gfal_stat(
         &self,
@@ -367,7 +367,7 @@ impl Attempting<'_> {
         }
     }
 
-    async fn ask(&self, order: &Order, limit: Duration) -> Result<Answer, Trouble> {
+    async fn ask(&self, order: &Order, limit: Duration) -> Result<OrderResult, Trouble> {
         self.ask_with_news(order, limit, |_| false).await
     }
 
@@ -376,7 +376,7 @@ impl Attempting<'_> {
         order: &Order,
         patience: Duration,
         news: impl FnMut(Report) -> bool,
-    ) -> Result<Answer, Trouble> {
+    ) -> Result<OrderResult, Trouble> {
         let mut held = self.gfal.lock().await;
         let process = self.ready(&mut held).await?;
         let answer = process.carry_out(order, patience, news).await;
@@ -627,7 +627,7 @@ async fn sftp_login(account: &SftpAccount) -> Result<SftpLogin, Failure> {
 }
 
 /// The process takes no further order.
-fn is_lost(answer: &Result<Answer, Trouble>) -> bool {
+fn is_lost(answer: &Result<OrderResult, Trouble>) -> bool {
     matches!(answer, Err(Trouble::Died(_) | Trouble::Silent(_)))
 }
 

@@ -5,7 +5,7 @@ use parking_lot::Mutex;
 use penstock_model::Failure;
 use penstock_protocol::gfal::gate::{Gate, Judge, RefusedConnection};
 use penstock_protocol::gfal::wire::{LINE_BYTES_MAX, PIECE_BYTES_MAX, line, parse};
-use penstock_protocol::gfal::{Answer, GfalError, OpenableFiles, Order, Report};
+use penstock_protocol::gfal::{GfalError, OpenableFiles, Order, OrderResult, Report};
 use rustix::process::{Pid, Signal, kill_process_group};
 use std::collections::VecDeque;
 use std::os::unix::process::ExitStatusExt;
@@ -143,7 +143,7 @@ impl Process {
         order: &Order,
         patience: Duration,
         mut news: impl FnMut(Report) -> bool,
-    ) -> Result<Answer, Trouble> {
+    ) -> Result<OrderResult, Trouble> {
         // What was refused during an order that worked all the same says nothing of this one.
         if let Some(gate) = &self.gate {
             gate.take_refused();

@@ -8,7 +8,7 @@ use super::port_of;
 use super::process::{Process, Trouble};
 use crate::agent::AgentSetup;
 use crate::agent::http::observe;
-use crate::agent::tape::Refusal;
+use crate::agent::tape::TapeCallError;
 use crate::tokens::token_failure;
 use penstock_clock::wall_clock;
 use penstock_decide::classify::{Observed, classify};
@@ -20,7 +20,7 @@ use penstock_model::{
     Errno, Failure, FileProgress, FileUrl, Locality, Phase, Retry, Side, StageRequestId, ToldPlace,
 };
 use penstock_protocol::gfal::wire::FileState;
-use penstock_protocol::gfal::{Answer, GfalError, Order, Setup};
+use penstock_protocol::gfal::{GfalError, Order, OrderResult, Setup};
 use std::sync::Arc;
 use std::time::Duration;
 use url::Url;
@@ -41,7 +41,7 @@ impl AgentSetup {
         errand: &TapeErrand,
         side: Side,
         phase: Phase,
-    ) -> Result<TapeOutcome, Refusal> {
+    ) -> Result<TapeOutcome, TapeCallError> {
         let query = self.query_of(place, errand, side, phase).await?;
         let mut session = self.tape_session(place, query, side, phase).await?;
         let outcome = session.carry_out(errand).await;
@@ -56,7 +56,7 @@ impl AgentSetup {
         errand: &TapeErrand,
         side: Side,
         phase: Phase,
-    ) -> Result<Option<Arc<str>>, Refusal> {
+    ) -> Result<Option<Arc<str>>, TapeCallError> {
         let Some(id) = &place.query else {
             return Ok(None);
         };
@@ -76,8 +76,8 @@ impl AgentSetup {
         query: Option<Arc<str>>,
         side: Side,
         phase: Phase,
-    ) -> Result<Session<'p>, Refusal> {
-        let broken = |why| Refusal::from(failure_of(side, phase, Trouble::Died(why)));
+    ) -> Result<Session<'p>, TapeCallError> {
+        let broken = |why| TapeCallError::from(failure_of(side, phase, Trouble::Died(why)));
         let Some(gfal) = &self.gfal else {
             return Err(broken("gfal2 is not used here".to_owned()));
         };
@@ -142,7 +142,7 @@ struct Session<'p> {
 }
 
 impl Session<'_> {
-    async fn carry_out(&mut self, errand: &TapeErrand) -> Result<TapeOutcome, Refusal> {
+    async fn carry_out(&mut self, errand: &TapeErrand) -> Result<TapeOutcome, TapeCallError> {
         match errand {
             TapeErrand::Stage(files) => self.stage(files).await.map(TapeOutcome::Accepted),
             TapeErrand::Look(id, _, urls) => self.look(id, urls).await.map(TapeOutcome::Progress),
@@ -170,7 +170,7 @@ impl Session<'_> {
         }
     }
 
-    async fn stage(&mut self, files: &[StageFile]) -> Result<StageRequestId, Refusal> {
+    async fn stage(&mut self, files: &[StageFile]) -> Result<StageRequestId, TapeCallError> {
         let pins = files.iter().filter_map(|file| file.pin_seconds);
         let pin = pins.max().unwrap_or(STAGING_SECONDS_DEFAULT);
         let within = files.iter().map(|file| file.within_seconds).max();
@@ -185,7 +185,7 @@ impl Session<'_> {
                 // A library that crashes may do so at one of these files, again and again.
                 let status = matches!(trouble, Trouble::Died(_)).then_some(400);
                 let failure = self.failure(trouble);
-                return Err(Refusal { failure, status });
+                return Err(TapeCallError { failure, status });
             }
         };
         // Those that failed beside others that did not will fail again when the request is looked at.
@@ -194,7 +194,7 @@ impl Session<'_> {
             // As an HTTP server that takes offence at one file of several: they are asked for in smaller requests.
             let is_of_files = !is_of_the_way(error) && !is_not_done(error);
             let status = is_of_files.then_some(400);
-            return Err(Refusal { failure, status });
+            return Err(TapeCallError { failure, status });
         }
         let request = answer.request.unwrap_or_default();
         match request.trim() {
@@ -211,7 +211,7 @@ impl Session<'_> {
         &mut self,
         id: &StageRequestId,
         urls: &[String],
-    ) -> Result<Vec<(String, FileProgress)>, Refusal> {
+    ) -> Result<Vec<(String, FileProgress)>, TapeCallError> {
         if id.as_str() == UNNAMED {
             let places = self.locate(urls).await?;
             let places = places.into_iter();
@@ -232,7 +232,7 @@ impl Session<'_> {
             if is_forgotten || is_of_the_way(error) || is_not_done(error) {
                 let failure = self.said(error);
                 let status = is_forgotten.then_some(404);
-                return Err(Refusal { failure, status });
+                return Err(TapeCallError { failure, status });
             }
         }
         let progress = |state| match state {
@@ -250,7 +250,7 @@ impl Session<'_> {
         &mut self,
         urls: &[String],
         order: impl Fn(Vec<String>) -> Order,
-    ) -> Result<TapeOutcome, Refusal> {
+    ) -> Result<TapeOutcome, TapeCallError> {
         for some in urls.chunks(GFAL_FILES_MAX) {
             let order = order(self.addresses(some));
             let answer = self.answer(&order).await?;
@@ -266,7 +266,7 @@ impl Session<'_> {
         Ok(TapeOutcome::Done)
     }
 
-    async fn locate(&mut self, urls: &[String]) -> Result<Vec<(String, ToldPlace)>, Refusal> {
+    async fn locate(&mut self, urls: &[String]) -> Result<Vec<(String, ToldPlace)>, TapeCallError> {
         let mut places = Vec::with_capacity(urls.len());
         for url in urls {
             let order = Order::Locality {
@@ -295,12 +295,12 @@ impl Session<'_> {
         urls.iter().map(|url| self.address(url)).collect()
     }
 
-    async fn answer(&mut self, order: &Order) -> Result<Answer, Refusal> {
+    async fn answer(&mut self, order: &Order) -> Result<OrderResult, TapeCallError> {
         let answer = self.ask(order).await;
         answer.map_err(|trouble| self.failure(trouble).into())
     }
 
-    async fn ask(&mut self, order: &Order) -> Result<Answer, Trouble> {
+    async fn ask(&mut self, order: &Order) -> Result<OrderResult, Trouble> {
         self.process.carry_out(order, self.limit, |_| false).await
     }
 

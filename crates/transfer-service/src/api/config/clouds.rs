@@ -2,7 +2,7 @@
 //! never told again: where FTS shows them, null stands.
 
 use super::fields::Fields;
-use super::{Answer, bad_request, no_content, not_found};
+use super::{ApiResult, bad_request, no_content, not_found};
 use crate::api::caller::{Caller, Credentials};
 use crate::api::extract::Path;
 use crate::api::jobs::blocking;
@@ -110,7 +110,7 @@ impl Api {
 }
 
 /// `GET /config/cloud_storage`.
-pub(super) async fn list(State(api): State<Api>, credentials: Credentials) -> Answer {
+pub(super) async fn list(State(api): State<Api>, credentials: Credentials) -> ApiResult {
     let (caller, settings) = api.operator(&credentials).await?;
     Api::certified(&caller)?;
     let rows: Vec<Value> = settings.cloud_storages().map(form).collect();
@@ -118,7 +118,7 @@ pub(super) async fn list(State(api): State<Api>, credentials: Credentials) -> An
 }
 
 /// `POST /config/cloud_storage`: makes a storage known, or changes its region.
-pub(super) async fn set(State(api): State<Api>, credentials: Credentials, body: Body) -> Answer {
+pub(super) async fn set(State(api): State<Api>, credentials: Credentials, body: Body) -> ApiResult {
     let (caller, mut fields) = api.form(&credentials, body).await?;
     Api::certified(&caller)?;
     let Some(name) = fields.text("storage_name")? else {
@@ -159,7 +159,7 @@ pub(super) async fn show(
     State(api): State<Api>,
     credentials: Credentials,
     Path(name): Path<String>,
-) -> Answer {
+) -> ApiResult {
     let (caller, settings) = api.operator(&credentials).await?;
     Api::certified(&caller)?;
     let cloud = known(&settings, &name)?;
@@ -174,7 +174,7 @@ pub(super) async fn remove(
     State(api): State<Api>,
     credentials: Credentials,
     Path(name): Path<String>,
-) -> Answer {
+) -> ApiResult {
     let (caller, settings) = api.operator(&credentials).await?;
     Api::certified(&caller)?;
     let name = known(&settings, &name)?.name.clone();
@@ -189,7 +189,7 @@ pub(super) async fn grant(
     credentials: Credentials,
     Path(name): Path<String>,
     body: Body,
-) -> Answer {
+) -> ApiResult {
     let (caller, mut fields) = api.form(&credentials, body).await?;
     Api::certified(&caller)?;
     let storage = known(&api.service.settings(), &name)?.name.clone();
@@ -248,7 +248,7 @@ pub(super) async fn revoke(
     State(api): State<Api>,
     credentials: Credentials,
     Path((name, holder)): Path<(String, String)>,
-) -> Answer {
+) -> ApiResult {
     let (caller, settings) = api.operator(&credentials).await?;
     Api::certified(&caller)?;
     let name = known(&settings, &name)?.name.clone();

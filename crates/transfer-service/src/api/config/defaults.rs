@@ -1,7 +1,7 @@
 //! `/config/global`: what holds for jobs that do not say, by VO.
 
 use super::fields::Fields;
-use super::{Answer, bad_request, no_content};
+use super::{ApiResult, bad_request, no_content};
 use crate::api::caller::Credentials;
 use crate::api::extract::Query;
 use crate::api::{Api, ApiError};
@@ -44,13 +44,13 @@ pub(super) fn all(settings: &Settings) -> Value {
 }
 
 /// `GET /config/global`.
-pub(super) async fn list(State(api): State<Api>, credentials: Credentials) -> Answer {
+pub(super) async fn list(State(api): State<Api>, credentials: Credentials) -> ApiResult {
     let (_, settings) = api.operator(&credentials).await?;
     Ok(Json(all(&settings)).into_response())
 }
 
 /// `POST /config/global`: the answer is what is set for all VOs then.
-pub(super) async fn set(State(api): State<Api>, credentials: Credentials, body: Body) -> Answer {
+pub(super) async fn set(State(api): State<Api>, credentials: Credentials, body: Body) -> ApiResult {
     let (caller, fields) = api.form(&credentials, body).await?;
     api.wish(&caller, Wish::SetDefaults(wish(fields)?)).await?;
     Ok(Json(all(&api.service.settings())).into_response())
@@ -87,7 +87,7 @@ pub(super) async fn remove(
     State(api): State<Api>,
     credentials: Credentials,
     Query(which): Query<DefaultsQuery>,
-) -> Answer {
+) -> ApiResult {
     let (caller, _) = api.operator(&credentials).await?;
     let vo = which.vo_name.filter(|vo| !vo.is_empty() && vo != ANY);
     let Some(vo) = vo else {

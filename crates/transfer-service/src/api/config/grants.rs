@@ -2,7 +2,7 @@
 //! element: its holder manages that and its links.
 
 use super::fields::storage;
-use super::{Answer, bad_request, no_content};
+use super::{ApiResult, bad_request, no_content};
 use crate::api::caller::{Caller, Credentials};
 use crate::api::extract::Query;
 use crate::api::{Api, ApiError};
@@ -63,7 +63,7 @@ fn managed(text: &str) -> Result<StorageId, ApiError> {
 }
 
 /// `POST /config/authorize`.
-pub(super) async fn add(State(api): State<Api>, credentials: Credentials, body: Body) -> Answer {
+pub(super) async fn add(State(api): State<Api>, credentials: Credentials, body: Body) -> ApiResult {
     let (caller, mut fields) = api.form(&credentials, body).await?;
     needs_certificate(&caller)?;
     let (user, what) = (fields.text("dn")?, fields.text("operation")?);
@@ -119,7 +119,7 @@ pub(super) async fn list(
     State(api): State<Api>,
     credentials: Credentials,
     Query(which): Query<GrantQuery>,
-) -> Answer {
+) -> ApiResult {
     let (caller, settings) = api.operator(&credentials).await?;
     needs_certificate(&caller)?;
     let which = which.understood()?;
@@ -139,7 +139,7 @@ pub(super) async fn remove(
     State(api): State<Api>,
     credentials: Credentials,
     Query(which): Query<GrantQuery>,
-) -> Answer {
+) -> ApiResult {
     let (caller, _) = api.operator(&credentials).await?;
     needs_certificate(&caller)?;
     let Understood {

@@ -1,7 +1,7 @@
 //! `/config/links`: limits of links, by symbolic name.
 
 use super::fields::throughput;
-use super::{Answer, bad_request, no_content, not_found};
+use super::{ApiResult, bad_request, no_content, not_found};
 use crate::api::caller::Credentials;
 use crate::api::extract::Path;
 use crate::api::{Api, ApiError};
@@ -33,7 +33,7 @@ pub(super) fn form(rule: &LinkRule) -> Value {
 }
 
 /// `GET /config/links`.
-pub(super) async fn list(State(api): State<Api>, credentials: Credentials) -> Answer {
+pub(super) async fn list(State(api): State<Api>, credentials: Credentials) -> ApiResult {
     let (_, settings) = api.operator(&credentials).await?;
     let rules: Vec<Value> = settings.links().map(form).collect();
     Ok(Json(rules).into_response())
@@ -44,7 +44,7 @@ pub(super) async fn show(
     State(api): State<Api>,
     credentials: Credentials,
     Path(name): Path<String>,
-) -> Answer {
+) -> ApiResult {
     let (_, settings) = api.operator(&credentials).await?;
     match settings.link(&name) {
         Some(rule) => Ok(Json(form(rule)).into_response()),
@@ -53,7 +53,7 @@ pub(super) async fn show(
 }
 
 /// `POST /config/links`: makes a rule, or changes what is said of it.
-pub(super) async fn set(State(api): State<Api>, credentials: Credentials, body: Body) -> Answer {
+pub(super) async fn set(State(api): State<Api>, credentials: Credentials, body: Body) -> ApiResult {
     let (caller, mut fields) = api.form(&credentials, body).await?;
     let Some(name) = fields.text("symbolicname")? else {
         return Err(bad_request("Missing symbolicname"));
@@ -100,7 +100,7 @@ pub(super) async fn remove(
     State(api): State<Api>,
     credentials: Credentials,
     Path(name): Path<String>,
-) -> Answer {
+) -> ApiResult {
     let (caller, _) = api.operator(&credentials).await?;
     api.wish(&caller, Wish::RemoveLink(name)).await?;
     Ok(no_content())

@@ -1,7 +1,7 @@
 //! `/config/shares` and `/config/activity_shares`: how much of the slots goes to whom.
 
 use super::fields::Fields;
-use super::{Answer, bad_request, no_content, not_found};
+use super::{ApiResult, bad_request, no_content, not_found};
 use crate::api::caller::Credentials;
 use crate::api::extract::{Path, Query};
 use crate::api::{Api, ApiError};
@@ -90,7 +90,7 @@ pub(super) async fn list(
     State(api): State<Api>,
     credentials: Credentials,
     Query(which): Query<ShareQuery>,
-) -> Answer {
+) -> ApiResult {
     let (_, settings) = api.operator(&credentials).await?;
     let mut fields = which.fields();
     let (source, destination) = (fields.storage("source")?, fields.storage("destination")?);
@@ -107,7 +107,7 @@ pub(super) async fn list(
 }
 
 /// `POST /config/shares`: `{"source", "destination", "vo", "share"}`.
-pub(super) async fn set(State(api): State<Api>, credentials: Credentials, body: Body) -> Answer {
+pub(super) async fn set(State(api): State<Api>, credentials: Credentials, body: Body) -> ApiResult {
     let (caller, mut fields) = api.form(&credentials, body).await?;
     let (ends, vo) = place(&mut fields)?;
     let weight = match fields.raw("share") {
@@ -126,7 +126,7 @@ pub(super) async fn remove(
     State(api): State<Api>,
     credentials: Credentials,
     Query(which): Query<ShareQuery>,
-) -> Answer {
+) -> ApiResult {
     let (caller, _) = api.operator(&credentials).await?;
     let (ends, vo) = place(&mut which.fields())?;
     api.wish(&caller, Wish::RemoveVoShare(ends, vo)).await?;
@@ -134,7 +134,7 @@ pub(super) async fn remove(
 }
 
 /// `GET /config/activity_shares`.
-pub(super) async fn list_activities(State(api): State<Api>, credentials: Credentials) -> Answer {
+pub(super) async fn list_activities(State(api): State<Api>, credentials: Credentials) -> ApiResult {
     let (_, settings) = api.operator(&credentials).await?;
     let all = settings.all_activity_shares();
     let all: Map<String, Value> = all
@@ -148,7 +148,7 @@ pub(super) async fn show_activities(
     State(api): State<Api>,
     credentials: Credentials,
     Path(vo): Path<String>,
-) -> Answer {
+) -> ApiResult {
     let (_, settings) = api.operator(&credentials).await?;
     match settings.activity_shares(&VoName::new(vo.as_str())) {
         Some(shares) => Ok(Json(activity_form(shares)).into_response()),
@@ -161,7 +161,7 @@ pub(super) async fn set_activities(
     State(api): State<Api>,
     credentials: Credentials,
     body: Body,
-) -> Answer {
+) -> ApiResult {
     let (caller, mut fields) = api.form(&credentials, body).await?;
     let Some(vo) = fields.text("vo")? else {
         return Err(bad_request("Missing VO"));
@@ -186,7 +186,7 @@ pub(super) async fn remove_activities(
     State(api): State<Api>,
     credentials: Credentials,
     Path(vo): Path<String>,
-) -> Answer {
+) -> ApiResult {
     let (caller, _) = api.operator(&credentials).await?;
     let vo = VoName::new(vo);
     api.wish(&caller, Wish::RemoveActivityShares(vo)).await?;

@@ -1,7 +1,7 @@
 //! `/config/se`: what holds for a storage element, over all its links.
 
 use super::fields::{Fields, storage, throughput};
-use super::{Answer, bad_request, no_content};
+use super::{ApiResult, bad_request, no_content};
 use crate::api::caller::Credentials;
 use crate::api::extract::Query;
 use crate::api::{Api, ApiError};
@@ -17,11 +17,11 @@ use std::collections::BTreeMap;
 
 /// The storage element that a request is about.
 #[derive(Deserialize)]
-pub(super) struct Which {
+pub(super) struct StorageQuery {
     se: Option<String>,
 }
 
-impl Which {
+impl StorageQuery {
     fn storage(&self) -> Result<Option<StorageId>, ApiError> {
         let said = self.se.as_deref().filter(|text| !text.is_empty());
         said.map(storage).transpose()
@@ -53,8 +53,8 @@ pub(super) fn form(rule: &StorageRule) -> Value {
 pub(super) async fn list(
     State(api): State<Api>,
     credentials: Credentials,
-    Query(which): Query<Which>,
-) -> Answer {
+    Query(which): Query<StorageQuery>,
+) -> ApiResult {
     let (_, settings) = api.operator(&credentials).await?;
     let only = which.storage()?;
     let rules = settings
@@ -68,7 +68,7 @@ pub(super) async fn list(
 }
 
 /// `POST /config/se`: `{SE: {"se_info": {…}}, …}`; what is not said stays. The answer is FTS's pair for the last one.
-pub(super) async fn set(State(api): State<Api>, credentials: Credentials, body: Body) -> Answer {
+pub(super) async fn set(State(api): State<Api>, credentials: Credentials, body: Body) -> ApiResult {
     let (caller, fields) = api.form(&credentials, body).await?;
     let mut wishes = BTreeMap::new();
     let mut last = None;
@@ -171,8 +171,8 @@ pub(super) fn operations(rule: &StorageRule) -> Value {
 pub(super) async fn remove(
     State(api): State<Api>,
     credentials: Credentials,
-    Query(which): Query<Which>,
-) -> Answer {
+    Query(which): Query<StorageQuery>,
+) -> ApiResult {
     let (caller, _) = api.operator(&credentials).await?;
     let Some(storage) = which.storage()? else {
         return Err(bad_request("Missing storage (se)"));

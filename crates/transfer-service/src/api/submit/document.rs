@@ -15,7 +15,7 @@ pub(super) const FILE_BYTES_MAX: usize = 1 << 20;
 
 /// A submission in its parts, which are text still. Keys that are not known are skipped, however large or deep.
 #[derive(Deserialize)]
-pub(super) struct Document<'a> {
+pub(super) struct SubmissionBody<'a> {
     #[serde(borrow)]
     params: Option<&'a RawValue>,
     #[serde(borrow)]
@@ -24,14 +24,14 @@ pub(super) struct Document<'a> {
     delete: Option<&'a RawValue>,
 }
 
-impl Document<'_> {
-    pub(super) fn read(body: &[u8]) -> Result<Document<'_>, InvalidSubmission> {
+impl SubmissionBody<'_> {
+    pub(super) fn read(body: &[u8]) -> Result<SubmissionBody<'_>, InvalidSubmission> {
         let invalid = |why| bad(format!("the body is not valid JSON: {why}"));
         if body.trim_ascii_start().first() != Some(&b'{') {
             let _: IgnoredAny = serde_json::from_slice(body).map_err(invalid)?;
             return Err(bad("the body must be a JSON object with 'files'"));
         }
-        let document: Document<'_> = serde_json::from_slice(body).map_err(invalid)?;
+        let document: SubmissionBody<'_> = serde_json::from_slice(body).map_err(invalid)?;
         let Some(list) = document.delete else {
             return Ok(document);
         };

@@ -4,7 +4,7 @@ use super::*;
 use proptest::prelude::*;
 
 /// What comes of these bytes when nothing follows.
-async fn heard_of<T: DeserializeOwned>(mut bytes: &[u8]) -> io::Result<Received<T>> {
+async fn heard_of<T: DeserializeOwned>(mut bytes: &[u8]) -> io::Result<Frame<T>> {
     receive(&mut bytes).await
 }
 
@@ -13,7 +13,7 @@ fn framed(text: &str) -> Vec<u8> {
     [&length.to_be_bytes(), text.as_bytes()].concat()
 }
 
-async fn heard<T: DeserializeOwned>(text: &str) -> io::Result<Received<T>> {
+async fn heard<T: DeserializeOwned>(text: &str) -> io::Result<Frame<T>> {
     heard_of(&framed(text)).await
 }
 
@@ -26,14 +26,11 @@ async fn what_is_sent_is_what_is_received() {
     let mut from = &*sent;
     for expected in [1, u64::MAX] {
         match receive(&mut from).await.expect("a frame") {
-            Received::Known(Up::Ping { number }) => assert_eq!(number, expected),
+            Frame::Known(Up::Ping { number }) => assert_eq!(number, expected),
             other => panic!("{other:?}"),
         }
     }
-    assert!(matches!(
-        receive::<Up>(&mut from).await,
-        Ok(Received::Nothing)
-    ));
+    assert!(matches!(receive::<Up>(&mut from).await, Ok(Frame::Nothing)));
 }
 
 #[tokio::test]
@@ -41,7 +38,7 @@ async fn what_a_later_version_adds_is_passed_over() {
     let later = r#"{"welcome":{"protocol":1,"epoch":3,"certain":true,"more":[1]}}"#;
     assert!(matches!(
         heard(later).await,
-        Ok(Received::Known(Down::Welcome {
+        Ok(Frame::Known(Down::Welcome {
             certain: true,
             epoch: Epoch(3),
             ..
@@ -50,11 +47,11 @@ async fn what_a_later_version_adds_is_passed_over() {
     let earlier = r#"{"welcome":{"protocol":1,"epoch":3}}"#;
     assert!(matches!(
         heard(earlier).await,
-        Ok(Received::Known(Down::Welcome { certain: false, .. }))
+        Ok(Frame::Known(Down::Welcome { certain: false, .. }))
     ));
     for unknown in [r#"{"sing":{"song":"la"}}"#, r#""dance""#, r#"{"ping":{}}"#] {
         let said = heard::<Up>(unknown).await;
-        assert!(matches!(said, Ok(Received::Unknown)), "{unknown}: {said:?}");
+        assert!(matches!(said, Ok(Frame::Unknown)), "{unknown}: {said:?}");
     }
 }
 
@@ -78,7 +75,7 @@ async fn replies_are_sent_as_the_first_version_sent_them() {
         let text = serde_json::to_string(&sent).expect("is JSON");
         let whole = format!(r#"{{"answered":{{"number":7,"answered":{expected}}}}}"#);
         assert_eq!(text, whole);
-        let Ok(Received::Known(Down::Reply {
+        let Ok(Frame::Known(Down::Reply {
             reply: Some(read), ..
         })) = heard(&whole).await
         else {

@@ -17,24 +17,24 @@ use tokio::sync::{mpsc, watch};
 const BEGIN_ANEW_PAUSE: Duration = Duration::from_millis(500);
 
 /// Who leads, and what it takes to do so.
-pub(crate) struct Lead {
+pub(crate) struct LeaderLoop {
     seat: watch::Sender<LeaderSeat>,
     drain_grace: Duration,
-    state: Mutex<State>,
+    state: Mutex<LeaderLoopState>,
 }
 
-struct State {
+struct LeaderLoopState {
     config: EngineConfig,
     batches: Option<mpsc::WeakSender<Batch>>,
     sealing_due: Option<Arc<AtomicBool>>,
 }
 
-impl Lead {
-    pub(crate) fn new(config: EngineConfig, drain_grace: Duration) -> Lead {
-        Lead {
+impl LeaderLoop {
+    pub(crate) fn new(config: EngineConfig, drain_grace: Duration) -> LeaderLoop {
+        LeaderLoop {
             seat: watch::Sender::default(),
             drain_grace,
-            state: Mutex::new(State {
+            state: Mutex::new(LeaderLoopState {
                 config,
                 batches: None,
                 sealing_due: None,
@@ -42,7 +42,7 @@ impl Lead {
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, LeaderLoopState> {
         self.state.lock()
     }
 

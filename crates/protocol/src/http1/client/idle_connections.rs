@@ -22,7 +22,7 @@ const SECRET_PARAMETERS: [&str; 2] = ["authz", "access_token"];
 
 /// What a connection may be used for: a server, and one user's requests to it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Line {
+pub(super) struct ConnectionKey {
     pub(super) endpoint: Endpoint,
     user: User,
 }
@@ -31,8 +31,8 @@ pub(super) struct Line {
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct User([u8; 32]);
 
-impl Line {
-    pub(super) fn of(request: &Outgoing) -> Result<Line, ClientError> {
+impl ConnectionKey {
+    pub(super) fn of(request: &Outgoing) -> Result<ConnectionKey, ClientError> {
         let mut all = Sha256::new();
         let mut add = |kind: &[u8], secret: &[u8]| {
             all.update(kind);
@@ -52,7 +52,7 @@ impl Line {
         if let Some(identity) = &request.identity {
             add(b"certificate", identity.name());
         }
-        Ok(Line {
+        Ok(ConnectionKey {
             endpoint: Endpoint::of(&request.url)?,
             user: User(all.finish()),
         })
@@ -71,44 +71,44 @@ fn lasting_part(credentials: &[u8]) -> &[u8] {
     }
 }
 
-pub(super) struct Pool {
+pub(super) struct IdleConnections {
     idle_per_host: usize,
-    kept: Mutex<IdleConnection>,
+    kept: Mutex<IdleByEndpoint>,
 }
 
 #[derive(Default)]
-struct IdleConnection {
+struct IdleByEndpoint {
     /// The longest idle first.
-    idle: HashMap<Endpoint, Vec<Idle>>,
+    idle: HashMap<Endpoint, Vec<IdleConnection>>,
     total: usize,
     /// A task is there that closes what has expired.
     swept: bool,
 }
 
-struct Idle {
+struct IdleConnection {
     since: Instant,
     user: User,
     wire: Wire,
 }
 
-impl Pool {
-    pub(super) fn new(idle_per_host: usize) -> Arc<Pool> {
-        Arc::new(Pool {
+impl IdleConnections {
+    pub(super) fn new(idle_per_host: usize) -> Arc<IdleConnections> {
+        Arc::new(IdleConnections {
             idle_per_host,
             kept: Mutex::default(),
         })
     }
 
-    /// The connection of this line that was used last, if it is still open and silent.
-    pub(super) fn take(&self, line: &Line) -> Option<Wire> {
+    /// The connection for this key that was used last, if it is still open and silent.
+    pub(super) fn take(&self, key: &ConnectionKey) -> Option<Wire> {
         loop {
             let mut idle = {
                 let mut kept = self.lock();
-                let all = kept.idle.get_mut(&line.endpoint)?;
-                let newest = all.iter().rposition(|idle| idle.user == line.user)?;
+                let all = kept.idle.get_mut(&key.endpoint)?;
+                let newest = all.iter().rposition(|idle| idle.user == key.user)?;
                 let idle = all.remove(newest);
                 if all.is_empty() {
-                    kept.idle.remove(&line.endpoint);
+                    kept.idle.remove(&key.endpoint);
                 }
                 kept.total -= 1;
                 idle
@@ -122,7 +122,7 @@ impl Pool {
 
     /// Keeps a connection whose last response was read to its end, if need be in place of the one to that server that
     /// nobody has wanted for longest. Must be called inside a tokio runtime.
-    pub(super) fn give_back(self: &Arc<Self>, line: Line, mut wire: Wire) {
+    pub(super) fn give_back(self: &Arc<Self>, key: ConnectionKey, mut wire: Wire) {
         if !wire.unread().is_empty() || self.idle_per_host == 0 {
             return;
         }
@@ -131,14 +131,14 @@ impl Pool {
         if kept.total >= IDLE_TOTAL_MAX {
             return;
         }
-        let all = kept.idle.entry(line.endpoint).or_default();
+        let all = kept.idle.entry(key.endpoint).or_default();
         let replaced = all.len() >= self.idle_per_host;
         if replaced {
             all.remove(0);
         }
-        all.push(Idle {
+        all.push(IdleConnection {
             since: Instant::now(),
-            user: line.user,
+            user: key.user,
             wire,
         });
         kept.total += usize::from(!replaced);
@@ -146,12 +146,12 @@ impl Pool {
             && let Ok(runtime) = tokio::runtime::Handle::try_current()
         {
             kept.swept = true;
-            // Ends by itself: when nothing is kept any more, or the pool is gone.
+            // Ends by itself: when nothing is kept any more, or nobody uses it.
             runtime.spawn(sweep(Arc::downgrade(self)));
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, IdleConnection> {
+    fn lock(&self) -> MutexGuard<'_, IdleByEndpoint> {
         self.kept.lock()
     }
 
@@ -171,11 +171,11 @@ impl Pool {
 }
 
 /// Closes expired connections also when no request comes any more.
-async fn sweep(pool: Weak<Pool>) {
+async fn sweep(connections: Weak<IdleConnections>) {
     loop {
         tokio::time::sleep(IDLE_MAX / 3).await;
-        match pool.upgrade() {
-            Some(pool) if pool.close_expired() => {}
+        match connections.upgrade() {
+            Some(connections) if connections.close_expired() => {}
             Some(_) | None => return,
         }
     }
@@ -189,21 +189,19 @@ mod tests {
 
     #[test]
     fn requests_signed_by_one_key_share_connections() {
-        let line = |authorization: &'static str| {
+        let key = |authorization: &'static str| {
             let url = Url::parse("https://s3.example.org/b/f").expect("valid");
             let mut request = Outgoing::new(Method::GET, url);
             let value = HeaderValue::from_static(authorization);
             request.headers.insert(AUTHORIZATION, value);
-            Line::of(&request).expect("valid")
+            ConnectionKey::of(&request).expect("valid")
         };
-        let first =
-            line("AWS4-HMAC-SHA256 Credential=AKIA/20261121/r/s3/aws4_request, Signature=1");
+        let first = key("AWS4-HMAC-SHA256 Credential=AKIA/20261121/r/s3/aws4_request, Signature=1");
         let second =
-            line("AWS4-HMAC-SHA256 Credential=AKIA/20261122/r/s3/aws4_request, Signature=2");
-        let other =
-            line("AWS4-HMAC-SHA256 Credential=AKIB/20261121/r/s3/aws4_request, Signature=1");
+            key("AWS4-HMAC-SHA256 Credential=AKIA/20261122/r/s3/aws4_request, Signature=2");
+        let other = key("AWS4-HMAC-SHA256 Credential=AKIB/20261121/r/s3/aws4_request, Signature=1");
         assert_eq!(first, second);
         assert_ne!(first, other);
-        assert_ne!(line("Bearer a/b"), line("Bearer a/c"));
+        assert_ne!(key("Bearer a/b"), key("Bearer a/c"));
     }
 }
