@@ -92,14 +92,20 @@ struct Api {
     key_making: Arc<Semaphore>,
 }
 
+impl Api {
+    fn new(service: Arc<Service>, config: ApiConfig) -> Api {
+        Api {
+            service,
+            config: Arc::new(config),
+            large_bodies: Arc::new(Semaphore::new(body::LARGE_AT_ONCE)),
+            key_making: Arc::new(Semaphore::new(1)),
+        }
+    }
+}
+
 /// All routes. Paths with doubled slashes must be collapsed before; [`serve`] does so.
 pub fn router(service: Arc<Service>, config: ApiConfig) -> Router {
-    let api = Api {
-        service,
-        config: Arc::new(config),
-        large_bodies: Arc::new(Semaphore::new(body::LARGE_AT_ONCE)),
-        key_making: Arc::new(Semaphore::new(1)),
-    };
+    let api = Api::new(service, config);
     Router::new()
         .route("/", get(root))
         .route("/whoami", get(whoami))

@@ -4,7 +4,7 @@
 use super::caller::Credentials;
 use super::extract::Query;
 use super::jobs::blocking;
-use super::{Api, ApiConfig, ApiError, ApiResult, body};
+use super::{Api, ApiConfig, ApiError, ApiResult};
 use crate::service::Service;
 use axum::Router;
 use axum::extract::{Extension, State};
@@ -15,7 +15,6 @@ use penstock_model::{ProblemCode, Timestamp};
 use serde::Deserialize;
 use std::io;
 use std::sync::Arc;
-use tokio::sync::Semaphore;
 
 /// The window when the query names none: an hour.
 const SECONDS: i64 = 3600;
@@ -45,12 +44,7 @@ pub trait HostView: Send + Sync {
 
 /// The route, to be merged into [`super::router`], whose rights it asks for.
 pub fn routes(service: Arc<Service>, config: ApiConfig, host: Arc<dyn HostView>) -> Router {
-    let api = Api {
-        service,
-        config: Arc::new(config),
-        large_bodies: Arc::new(Semaphore::new(body::LARGE_AT_ONCE)),
-        key_making: Arc::new(Semaphore::new(1)),
-    };
+    let api = Api::new(service, config);
     Router::new()
         .route("/api/v1/host", get(show))
         .layer(Extension(host))
