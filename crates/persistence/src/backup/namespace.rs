@@ -3,7 +3,9 @@
 
 use super::restoring::{copy_of, files_of, put_aside};
 use super::{BackupFacts, BackupOf, BoxedError, Log, OWN_TABLES, Restored, pages};
-use super::{put_in_place, read_only, with_suffix, writable};
+use crate::file::put_in_place;
+
+use super::{read_only, with_suffix, writable};
 use crate::journal::LOST_NUMBERS_MAX;
 use penstock_model::{Bytes, Timestamp};
 use rusqlite::{Connection, OptionalExtension};

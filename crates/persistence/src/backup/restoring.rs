@@ -4,8 +4,9 @@
 use super::rows::{self, PreparedJournal};
 use super::{
     BackupContent, BackupError, BackupFacts, BoxedError, DELEGATION_TABLES, JournalLocation,
-    OWN_TABLES, RecordFacts, copy_tables, namespace, put_in_place, read_only, verify, with_suffix,
+    OWN_TABLES, RecordFacts, copy_tables, namespace, read_only, verify, with_suffix,
 };
+use crate::file::put_in_place;
 use crate::journal::{LOST_NUMBERS_MAX, sqlite_schema};
 use crate::postgres::Database;
 use crate::sealing::SealingKeys;

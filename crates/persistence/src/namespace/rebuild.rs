@@ -492,7 +492,7 @@ impl Rebuild {
 /// Gives a new database its name, in one step; the one before is kept under another name, which is given back.
 pub fn take_place(part: &Path, database: &Path, at: Timestamp) -> std::io::Result<Option<PathBuf>> {
     let aside = crate::backup::put_aside(database, at)?;
-    crate::backup::put_in_place(part, database)?;
+    crate::file::put_in_place(part, database)?;
     Ok(aside)
 }
 
