@@ -4,7 +4,10 @@
 //! has piled up by then goes into one transaction (group commit), and only what is durable is acted upon. When the
 //! journal cannot be written (a full disk), nothing is acted upon and nothing is dropped: it tries again until it can,
 //! or until the service has been asked to end and its last chance is over; one of several nodes gives the lead back
-//! before long. What is dropped then nobody was told of. What the journal refuses for good is left out (`refusals`).
+//! before long. Nothing
+//! dropped then was ever acknowledged. What the journal refuses for good is left out (`refusals`).
+//!
+//! Long because the loop is read in one place from its inputs to what is acted upon.
 
 mod accepted;
 mod committing;

@@ -1,5 +1,5 @@
 //! `penstock check`: is this site fit to be served? Prints the effective values and what a person should look
-//! at.
+//! at. Long because each check stands alone and is one question about a site, read beside the others.
 
 use crate::args::CheckArgs;
 use crate::environment::Environment;

@@ -1,4 +1,5 @@
-//! The steps of one attempt, in FTS's order: look at both ends, copy, verify; on failure clean up.
+//! The steps of one attempt, in FTS's order: look at both ends, copy, verify; on failure clean up. Long because they are
+//! read in this order, and each tells the next what it may have left at the destination.
 
 use super::destination::Traces;
 use super::gfal::{self, Process};

@@ -14,7 +14,7 @@ mod storages;
 use super::body::BYTES_MAX;
 use super::caller::{Caller, Credentials};
 use super::extract::Query;
-use super::jobs::blocking;
+use super::query::blocking;
 use super::{Api, ApiError, ApiResult, ban};
 use axum::body::Body;
 use axum::extract::State;

@@ -1,4 +1,5 @@
 //! The steps of an attempt at ends that gfal2 reaches: what is asked of a gfal process, and what its answers mean.
+//! Long because a copy by a plug-in and a copy through this process share how they look, verify and clean up.
 
 use super::process::{Process, Trouble};
 use super::{SftpAccount, no_account};
