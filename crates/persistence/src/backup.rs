@@ -14,7 +14,7 @@ mod rows;
 
 pub use namespace::NamespaceFacts;
 pub(crate) use restoring::put_aside;
-pub use restoring::{RestoreTo, Restored, files, restore};
+pub use restoring::{RestoreTo, RestoredBackup, files, restore};
 
 use crate::file::put_in_place;
 use crate::postgres::Database;

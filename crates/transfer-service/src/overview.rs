@@ -480,10 +480,10 @@ mod tests {
     use penstock_decide::tape::TapePolicy;
     use penstock_engine::command::{Command, Submit};
     use penstock_engine::submission::{NewJob, NewTransfer};
-    use penstock_engine::{EngineConfig, Input, Leading, Now, ReplyId};
+    use penstock_engine::{EngineConfig, Input, LeadershipStart, Now, ReplyId};
     use penstock_model::{
         Activity, ChecksumAlgorithm, Concern, CredentialId, Errno, Failure, FileUrl, JobId, Phase,
-        Retry, Side, Slots, Standing, StorageId, UserName, VoName,
+        RestartFacts, Retry, Side, Slots, StorageId, UserName, VoName,
     };
     use std::time::{Duration, Instant};
 
@@ -499,7 +499,7 @@ mod tests {
             tape: TapePolicy::default(),
         };
         config.slots.agents = Slots(0);
-        let restoring = Engine::lead(config, Leading::Alone, Standing::default(), now);
+        let restoring = Engine::lead(config, LeadershipStart::Alone, RestartFacts::default(), now);
         restoring.finish().0
     }
 

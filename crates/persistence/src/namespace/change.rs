@@ -30,9 +30,9 @@ use thiserror::Error;
 pub enum Replace {
     /// It goes to the trash in the same transaction.
     Allowed,
-    /// The change is refused with [`Refusal::Exists`].
+    /// The change is refused with [`ChangeRefusal::Exists`].
     Refused,
-    /// As `Allowed` when it is this one; the change is refused with [`Refusal::Changed`] when another one stands
+    /// As `Allowed` when it is this one; the change is refused with [`ChangeRefusal::Changed`] when another one stands
     /// there by now, or none.
     Only(EntryId),
     /// As `Allowed`, and a directory goes as well, with what is below it, unless that is so many entries or more.
@@ -180,18 +180,18 @@ pub enum Change {
 
 /// What a change did.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Changed {
+pub struct ChangeReport {
     /// Something stood at the destination before.
     pub replaced: bool,
     /// Files that were put into the trash: their data is to be removed some day, then [`Change::ForgetTrash`].
-    pub trashed: Vec<Trashed>,
+    pub trashed: Vec<TrashedData>,
     /// Of the trash that was to be forgotten, what was there until now.
     pub forgotten: BTreeSet<EntryId>,
 }
 
 /// A file that is no longer visible and whose data has not been removed yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Trashed {
+pub struct TrashedData {
     /// Which file.
     pub file: EntryId,
     /// Where its data is.
@@ -202,7 +202,7 @@ pub struct Trashed {
 
 /// Why the tree does not allow a change.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Error)]
-pub enum Refusal {
+pub enum ChangeRefusal {
     /// The destination exists and may not be replaced.
     #[error("{0} exists")]
     Exists(NamespacePath),
@@ -251,7 +251,7 @@ pub enum Refusal {
 pub enum ChangeError {
     /// The tree does not allow it.
     #[error("{0}")]
-    Refused(#[from] Refusal),
+    Refused(#[from] ChangeRefusal),
     /// Too many changes wait; try again.
     #[error("the namespace is overloaded; try again in some seconds")]
     Busy,
@@ -306,7 +306,7 @@ impl From<rusqlite::Error> for ChangeError {
     }
 }
 
-pub(super) type Outcome = Result<Changed, ChangeError>;
+pub(super) type Outcome = Result<ChangeReport, ChangeError>;
 
 /// Begins the name of what the `meta` table says of a pool.
 pub(super) const POOL_KEY: &str = "pool.";
@@ -353,10 +353,10 @@ impl<'a> Batch<'a> {
             Change::MakeDirectory { path, owner, at } => {
                 let (parent, name) = self.place(path)?;
                 if by_name(self.connection, stored(parent), name)?.is_some() {
-                    return Err(Refusal::Exists(path.clone()).into());
+                    return Err(ChangeRefusal::Exists(path.clone()).into());
                 }
                 self.insert_directory(parent, name, owner.as_ref(), *at)?;
-                Ok(Changed::default())
+                Ok(ChangeReport::default())
             }
             Change::Remove {
                 path,
@@ -396,22 +396,22 @@ impl<'a> Batch<'a> {
                 refuse_other(*only, &entry, path)?;
                 property::update(self.connection, path, &entry, updates)?;
                 self.tell_properties(entry.id)?;
-                Ok(Changed::default())
+                Ok(ChangeReport::default())
             }
             Change::CopyProperties { from, to } => {
                 let entry = self.existing(to)?;
                 if property::copy(self.connection, *from, entry.id)? {
                     self.tell_properties(entry.id)?;
                 }
-                Ok(Changed::default())
+                Ok(ChangeReport::default())
             }
             Change::KeepLock(kept) => {
                 lock::keep(self.connection, kept)?;
-                Ok(Changed::default())
+                Ok(ChangeReport::default())
             }
             Change::DropLocks(tokens) => {
                 lock::drop_all(self.connection, tokens)?;
-                Ok(Changed::default())
+                Ok(ChangeReport::default())
             }
             Change::AddChecksums { file, checksums } => self.add_checksums(*file, checksums),
             Change::ForgetTrash(files) => self.forget_trash(files),
@@ -423,7 +423,7 @@ impl<'a> Batch<'a> {
                         "UPDATE entry SET labelled = 1 WHERE id = ?1 AND parent = ?2 AND name = ?3",
                     )?
                     .execute(params![stored(*file), stored(*parent), name])?;
-                Ok(Changed::default())
+                Ok(ChangeReport::default())
             }
             Change::Reenter { file, at } => {
                 let changed = self.publish(file)?;
@@ -439,29 +439,29 @@ impl<'a> Batch<'a> {
                     "DELETE FROM pool_usage;
                      INSERT INTO pool_usage SELECT pool, count(*), sum(size_bytes) FROM entry WHERE kind = 1 GROUP BY pool;",
                 )?;
-                Ok(Changed::default())
+                Ok(ChangeReport::default())
             }
             Change::RecordMovers(records) => {
                 for record in records {
                     record::insert(self.connection, record)?;
                 }
                 record::prune(self.connection)?;
-                Ok(Changed::default())
+                Ok(ChangeReport::default())
             }
             Change::RaiseLowWater(id) => {
                 schema::set_meta(self.connection, "low_water", &id.0.to_string())?;
-                Ok(Changed::default())
+                Ok(ChangeReport::default())
             }
             Change::ReserveIds(id) => {
                 self.id_max = self.id_max.max(id.0);
-                Ok(Changed::default())
+                Ok(ChangeReport::default())
             }
             Change::RecordPools(pools) => {
                 for pool in pools {
                     let key = format!("{POOL_KEY}{pool}");
                     schema::set_meta(self.connection, &key, "made")?;
                 }
-                Ok(Changed::default())
+                Ok(ChangeReport::default())
             }
         }
     }

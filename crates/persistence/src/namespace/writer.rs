@@ -2,7 +2,7 @@
 //! A second thread answers everyone once the directory logs have written what they were told of the commit, so that the
 //! next transaction does not wait for them.
 
-use super::change::{Batch, BatchOutcome, Change, ChangeError, Changed};
+use super::change::{Batch, BatchOutcome, Change, ChangeError, ChangeReport};
 use super::directory_log::DirectoryRecord;
 use super::log_keeper::{Logs, PendingLines};
 use super::read::stored;
@@ -34,7 +34,7 @@ const SETTLE_INTERVAL: Duration = Duration::from_secs(1);
 /// Prepared statements that the writer keeps.
 const STATEMENTS_KEPT: usize = 64;
 
-pub(super) type Reply = Box<dyn FnOnce(Result<Changed, ChangeError>) + Send>;
+pub(super) type Reply = Box<dyn FnOnce(Result<ChangeReport, ChangeError>) + Send>;
 
 struct Request {
     change: Change,
@@ -84,7 +84,7 @@ pub(super) struct Writer {
 /// What is told of one transaction once its lines are written.
 struct Answers {
     lines: Vec<PendingLines>,
-    replies: Vec<(Reply, Result<Changed, ChangeError>)>,
+    replies: Vec<(Reply, Result<ChangeReport, ChangeError>)>,
 }
 
 impl Answers {
@@ -216,7 +216,7 @@ enum Failure {
     /// Its commit failed. What would have been answered, and told to the directory logs.
     AtCommit(
         rusqlite::Error,
-        Vec<Result<Changed, ChangeError>>,
+        Vec<Result<ChangeReport, ChangeError>>,
         Vec<DirectoryRecord>,
     ),
 }
@@ -281,7 +281,7 @@ fn next(
 
 impl CommitThread {
     /// Makes all changes, and says of each what became of it.
-    fn make(&mut self, changes: &[&Change]) -> Vec<Result<Changed, ChangeError>> {
+    fn make(&mut self, changes: &[&Change]) -> Vec<Result<ChangeReport, ChangeError>> {
         let is_open = self.connection.is_some() && self.doubtful.is_none();
         if !is_open && !self.settle() {
             return refuse(changes, &ChangeError::Unsettled);
@@ -305,7 +305,7 @@ impl CommitThread {
     fn commit(
         &mut self,
         changes: &[&Change],
-    ) -> Result<Vec<Result<Changed, ChangeError>>, Failure> {
+    ) -> Result<Vec<Result<ChangeReport, ChangeError>>, Failure> {
         let before = |error: rusqlite::Error| Failure::Before(error.into());
         let connection = self.connection.as_ref();
         let connection = connection.ok_or(Failure::Before(ChangeError::Unsettled))?;
@@ -363,8 +363,8 @@ impl CommitThread {
         &mut self,
         changes: &[&Change],
         error: rusqlite::Error,
-        results: Vec<Result<Changed, ChangeError>>,
-    ) -> Vec<Result<Changed, ChangeError>> {
+        results: Vec<Result<ChangeReport, ChangeError>>,
+    ) -> Vec<Result<ChangeReport, ChangeError>> {
         tracing::error!(%error, "a commit of the namespace failed; its database is opened again");
         self.tried = None;
         let error = Arc::new(error);
@@ -415,7 +415,7 @@ impl CommitThread {
     fn holds_any(
         &self,
         changes: &[&Change],
-        results: &[Result<Changed, ChangeError>],
+        results: &[Result<ChangeReport, ChangeError>],
     ) -> Option<bool> {
         let published = changes.iter().zip(results).find_map(|pair| match pair {
             (Change::Publish(file), Ok(_)) => Some(file.id),
@@ -430,7 +430,7 @@ impl CommitThread {
     }
 }
 
-fn refuse(changes: &[&Change], why: &ChangeError) -> Vec<Result<Changed, ChangeError>> {
+fn refuse(changes: &[&Change], why: &ChangeError) -> Vec<Result<ChangeReport, ChangeError>> {
     changes.iter().map(|_| Err(why.clone())).collect()
 }
 

@@ -4,7 +4,9 @@ use super::super::directory_log::{DirectoryEntry, DirectoryRecord, FileEntry, Tr
 use super::super::property::{self, DeadProperty};
 use super::super::read::{below_with_names, by_name, checksum_of_row, find, signed, stored};
 use super::super::{Entry, EntryId, EntryKind, trash};
-use super::{Batch, ChangeError, Changed, NewFile, Outcome, Refusal, Replace, Trashed};
+use super::{
+    Batch, ChangeError, ChangeRefusal, ChangeReport, NewFile, Outcome, Replace, TrashedData,
+};
 use penstock_model::{Checksum, NamespacePath, Timestamp, UserName};
 use rusqlite::params;
 use std::collections::BTreeMap;
@@ -32,7 +34,7 @@ impl Batch<'_> {
     /// of its kinds has its arm.
     pub(super) fn publish(&mut self, file: &NewFile) -> Outcome {
         let Some((name, parents)) = file.path.names().split_last() else {
-            return Err(Refusal::IsDirectory(file.path.clone()).into());
+            return Err(ChangeRefusal::IsDirectory(file.path.clone()).into());
         };
         // Where the path leaves what exists.
         let mut parent = EntryId::ROOT;
@@ -41,13 +43,13 @@ impl Batch<'_> {
             match by_name(self.connection, stored(parent), name)? {
                 Some(entry) if entry.is_directory() => parent = entry.id,
                 Some(_) => {
-                    return Err(Refusal::ParentIsFile(first(&file.path, existing + 1)).into());
+                    return Err(ChangeRefusal::ParentIsFile(first(&file.path, existing + 1)).into());
                 }
                 None => break,
             }
             existing += 1;
         }
-        let mut changed = Changed::default();
+        let mut changed = ChangeReport::default();
         let mut inherits = false;
         let act = Removal {
             by: file.owner.as_ref(),
@@ -56,19 +58,19 @@ impl Batch<'_> {
         if existing == parents.len() {
             match by_name(self.connection, stored(parent), name)? {
                 None if only_of(file.replace).is_some() => {
-                    return Err(Refusal::Changed(file.path.clone()).into());
+                    return Err(ChangeRefusal::Changed(file.path.clone()).into());
                 }
                 None => {}
                 Some(entry) if entry.is_directory() => {
                     let Replace::Tree(entries_max) = file.replace else {
-                        return Err(Refusal::IsDirectory(file.path.clone()).into());
+                        return Err(ChangeRefusal::IsDirectory(file.path.clone()).into());
                     };
                     changed.replaced = true;
                     let place = (&file.path, parent, act);
                     self.discard_all(place, &entry, entries_max, &mut changed.trashed)?;
                 }
                 Some(_) if file.replace == Replace::Refused => {
-                    return Err(Refusal::Exists(file.path.clone()).into());
+                    return Err(ChangeRefusal::Exists(file.path.clone()).into());
                 }
                 Some(entry) => {
                     refuse_other(only_of(file.replace), &entry, &file.path)?;
@@ -93,7 +95,7 @@ impl Batch<'_> {
                 }
             }
         } else if only_of(file.replace).is_some() {
-            return Err(Refusal::Changed(file.path.clone()).into());
+            return Err(ChangeRefusal::Changed(file.path.clone()).into());
         }
         for name in &parents[existing..] {
             parent = self.insert_directory(parent, name, file.owner.as_ref(), file.at)?;
@@ -213,13 +215,13 @@ impl Batch<'_> {
         act: Removal<'_>,
     ) -> Outcome {
         if path.is_root() {
-            return Err(Refusal::Root.into());
+            return Err(ChangeRefusal::Root.into());
         }
         let (parent, name) = self.place(path)?;
         let entry = by_name(self.connection, stored(parent), name)?
-            .ok_or_else(|| Refusal::NotFound(path.clone()))?;
+            .ok_or_else(|| ChangeRefusal::NotFound(path.clone()))?;
         refuse_other(only, &entry, path)?;
-        let mut changed = Changed::default();
+        let mut changed = ChangeReport::default();
         let place = (path, parent, act);
         self.discard_all(place, &entry, entries_max, &mut changed.trashed)?;
         self.touch(parent, act.at);
@@ -235,25 +237,25 @@ impl Batch<'_> {
     ) -> Outcome {
         let at = act.at;
         if from.is_root() || to.is_root() {
-            return Err(Refusal::Root.into());
+            return Err(ChangeRefusal::Root.into());
         }
         // A destination that holds the source would be removed with it; one below the source would be cut
         // off.
         if to.is_within(from) || from.is_within(to) {
-            return Err(Refusal::IntoItself(from.clone()).into());
+            return Err(ChangeRefusal::IntoItself(from.clone()).into());
         }
         let (old_parent, old_name) = self.place(from).map_err(|refusal| match refusal {
-            ChangeError::Refused(_) => Refusal::NotFound(from.clone()).into(),
+            ChangeError::Refused(_) => ChangeRefusal::NotFound(from.clone()).into(),
             other => other,
         })?;
         let entry = by_name(self.connection, stored(old_parent), old_name)?
-            .ok_or_else(|| Refusal::NotFound(from.clone()))?;
+            .ok_or_else(|| ChangeRefusal::NotFound(from.clone()))?;
         refuse_other(only, &entry, from)?;
         let (parent, name) = self.place(to)?;
-        let mut changed = Changed::default();
+        let mut changed = ChangeReport::default();
         if let Some(old) = by_name(self.connection, stored(parent), name)? {
             if replace == Replace::Refused {
-                return Err(Refusal::Exists(to.clone()).into());
+                return Err(ChangeRefusal::Exists(to.clone()).into());
             }
             refuse_other(only_of(replace), &old, to)?;
             changed.replaced = true;
@@ -290,7 +292,7 @@ impl Batch<'_> {
                 checksums: checksums.to_vec(),
             });
         }
-        Ok(Changed::default())
+        Ok(ChangeReport::default())
     }
 
     fn insert_checksums(&self, file: EntryId, checksums: &[Checksum]) -> rusqlite::Result<()> {
@@ -313,14 +315,14 @@ impl Batch<'_> {
         (path, parent, act): (&NamespacePath, EntryId, Removal<'_>),
         entry: &Entry,
         entries_max: usize,
-        trashed: &mut Vec<Trashed>,
+        trashed: &mut Vec<TrashedData>,
     ) -> Result<(), ChangeError> {
         let inner = match &entry.kind {
             EntryKind::Directory => below_with_names(self.connection, entry.id, entries_max)?,
             EntryKind::File { .. } => Vec::new(),
         };
         if inner.len() >= entries_max {
-            return Err(Refusal::TooManyEntries {
+            return Err(ChangeRefusal::TooManyEntries {
                 path: path.clone(),
                 entries_max,
             }
@@ -358,7 +360,7 @@ impl Batch<'_> {
     fn discard(
         &mut self,
         leaving: RemovedEntry<'_>,
-        trashed: &mut Vec<Trashed>,
+        trashed: &mut Vec<TrashedData>,
     ) -> rusqlite::Result<()> {
         let RemovedEntry {
             entry,
@@ -401,7 +403,7 @@ impl Batch<'_> {
         let usage = self.usage.entry(pool.clone()).or_default();
         usage.0 -= 1;
         usage.1 -= signed(size.0);
-        trashed.push(Trashed {
+        trashed.push(TrashedData {
             file: entry.id,
             pool: pool.clone(),
             size: *size,
@@ -425,7 +427,7 @@ impl Batch<'_> {
     /// What stands at a path.
     pub(super) fn existing(&self, path: &NamespacePath) -> Result<Entry, ChangeError> {
         let entry = find(self.connection, path)?;
-        entry.ok_or_else(|| Refusal::NotFound(path.clone()).into())
+        entry.ok_or_else(|| ChangeRefusal::NotFound(path.clone()).into())
     }
 
     /// The directory that holds (or would hold) a path, and the path's last name.
@@ -435,12 +437,12 @@ impl Batch<'_> {
     ) -> Result<(EntryId, &'p str), ChangeError> {
         let (Some(name), Some(parent)) = (path.name(), path.parent()) else {
             // Only the root has no name; making it again is the one thing that can be asked of it here.
-            return Err(Refusal::Exists(path.clone()).into());
+            return Err(ChangeRefusal::Exists(path.clone()).into());
         };
         match find(self.connection, &parent)? {
             Some(entry) if entry.is_directory() => Ok((entry.id, name)),
-            Some(_) => Err(Refusal::ParentIsFile(parent).into()),
-            None => Err(Refusal::ParentMissing(parent).into()),
+            Some(_) => Err(ChangeRefusal::ParentIsFile(parent).into()),
+            None => Err(ChangeRefusal::ParentMissing(parent).into()),
         }
     }
 }
@@ -458,9 +460,9 @@ pub(super) fn refuse_other(
     only: Option<EntryId>,
     entry: &Entry,
     path: &NamespacePath,
-) -> Result<(), Refusal> {
+) -> Result<(), ChangeRefusal> {
     match only {
-        Some(id) if id != entry.id => Err(Refusal::Changed(path.clone())),
+        Some(id) if id != entry.id => Err(ChangeRefusal::Changed(path.clone())),
         Some(_) | None => Ok(()),
     }
 }
