@@ -49,7 +49,7 @@ impl OrderEffort {
     /// Some tenths of a second.
     pub const USUAL: OrderEffort = OrderEffort(12_000_000);
     /// To know how good a usual order is.
-    pub const THOROUGH: OrderEffort = OrderEffort(300_000_000);
+    pub const THOROUGH: OrderEffort = OrderEffort(60_000_000);
 }
 
 /// One tape in one drive, with what is to be read from it.

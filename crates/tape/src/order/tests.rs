@@ -172,7 +172,7 @@ fn recall(
             head,
             ..plan(&known, geometry, &left, OrderGoal::DriveTime)
         };
-        let order = believed.order(OrderPolicy::Best, OrderEffort(12_000_000));
+        let order = believed.order(OrderPolicy::Best, OrderEffort(1_000_000));
         let next: Vec<usize> = files_of(&order)
             .into_iter()
             .take(FILES_BETWEEN_ORDERS)
@@ -199,7 +199,7 @@ const FILES_BETWEEN_ORDERS: usize = 10;
 #[test]
 fn scattered_files_are_located_in_less_than_half_the_time_of_the_order_of_positions() {
     let mut chance = Chance(4);
-    for count in [30, 100, 300] {
+    for count in [30, 100] {
         let (mut ratios, mut gaps) = (Vec::new(), Vec::new());
         for _ in 0..5 {
             let (drive, geometry) = hidden(&mut chance);
@@ -207,13 +207,15 @@ fn scattered_files_are_located_in_less_than_half_the_time_of_the_order_of_positi
             let (located, read) = recall(&drive, &geometry, &files, &mut chance);
             let real = plan(&drive, &geometry, &files, OrderGoal::DriveTime);
             let position = real.order(OrderPolicy::Position, OrderEffort::USUAL);
-            let best = real.order(OrderPolicy::Best, OrderEffort(50_000_000));
+            let best = real.order(OrderPolicy::Best, OrderEffort(20_000_000));
             ratios.push(position.locate_ns as f64 / located as f64);
             gaps.push((located + read) as f64 / best.drive_ns() as f64);
         }
         ratios.sort_by(f64::total_cmp);
         gaps.sort_by(f64::total_cmp);
         println!("{count}: position sort / ours: {ratios:.2?}; ours / best known: {gaps:.3?}");
+        assert!(ratios[2] >= 2.3, "{count} files: {ratios:?}");
+        assert!(gaps[2] <= 1.05, "{count} files: {gaps:?}");
     }
 }
 
@@ -228,7 +230,7 @@ fn a_usual_order_is_near_the_best_known() {
             let plan = plan(&drive, &geometry, &files, goal);
             let cost = |policy, effort| plan.order(policy, effort).cost_ns(goal) as f64;
             let usual = cost(OrderPolicy::Best, OrderEffort::USUAL);
-            let thorough = cost(OrderPolicy::Best, OrderEffort(100_000_000));
+            let thorough = cost(OrderPolicy::Best, OrderEffort(40_000_000));
             let position = cost(OrderPolicy::Position, OrderEffort::USUAL);
             let nearest = cost(OrderPolicy::NearestLocate, OrderEffort::USUAL);
             println!(
