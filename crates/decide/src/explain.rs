@@ -7,6 +7,7 @@
 pub mod answer;
 pub mod change;
 pub mod dimension;
+pub mod rate_change;
 pub mod rules;
 pub mod signals;
 pub mod split;
@@ -14,6 +15,7 @@ mod stage;
 mod view;
 
 pub use answer::{Cause, Evidence, Explanation, Incident, Measure, NamedCause, Permille};
+pub use rate_change::{Population, RateChange, RateChangeId, RateChangeKind, rate_changes};
 pub use view::View;
 
 use answer::{CAUSES_MAX, CauseRank, SHARE_MIN};

@@ -3,7 +3,9 @@
 mod explain;
 mod tuning;
 
-pub use explain::{cause, evidence, explanation, factor, measure, remedy, stage};
+pub use explain::{
+    cause, evidence, explanation, factor, measure, rate_change, remedy, setting_change, stage,
+};
 pub use tuning::tune_reason;
 
 use crate::destination::Foreign;

@@ -8,7 +8,8 @@ use crate::report::{BandwidthReport, ReportInput, window_of};
 use parking_lot::RwLock;
 use penstock_journal::{JournalError, JournalReader};
 use penstock_model::{
-    JobId, LedgerEntry, LinkId, LinkSample, Timestamp, TransferId, TransferRequest, VoName,
+    BanChange, JobId, LedgerEntry, LinkChange, LinkId, LinkSample, SettingChange, Timestamp,
+    TransferId, TransferRequest, VoName,
 };
 use std::collections::btree_map::{BTreeMap, Entry};
 use std::sync::Arc;
@@ -26,7 +27,7 @@ const TRANSFERS_MAX: usize = 100_000;
 pub const FOLLOWED: Duration = Duration::from_secs(900);
 /// Samples are read in pieces of this length, so that a report of a week needs no more memory than one of an
 /// hour.
-const SAMPLES_AT_ONCE: Duration = Duration::from_secs(1800);
+pub(crate) const SAMPLES_AT_ONCE: Duration = Duration::from_secs(1800);
 
 /// Why the record could not be read.
 #[derive(Debug, Error)]
@@ -61,6 +62,17 @@ pub trait Record: Send + Sync + 'static {
     fn transfer_request(&self, id: TransferId) -> Result<Option<TransferRequest>, RecordError>;
     /// On whose behalf a job runs; `None` when it is unknown or no longer recorded.
     fn job_vo(&self, job: JobId) -> Result<Option<VoName>, RecordError>;
+    /// What became of a link in `from <= at <= to`, oldest first; of more than `limit`, the latest.
+    fn link_changes(
+        &self,
+        link: &LinkId,
+        window: (Timestamp, Timestamp),
+        limit: usize,
+    ) -> Result<Vec<LinkChange>, RecordError>;
+    /// The latest changes of settings, at most `limit`.
+    fn setting_changes(&self, limit: usize) -> Result<Vec<SettingChange>, RecordError>;
+    /// The latest changes of bans, at most `limit`.
+    fn ban_changes(&self, limit: usize) -> Result<Vec<BanChange>, RecordError>;
 }
 
 impl Record for Arc<dyn JournalReader> {
@@ -94,6 +106,23 @@ impl Record for Arc<dyn JournalReader> {
 
     fn job_vo(&self, job: JobId) -> Result<Option<VoName>, RecordError> {
         Ok(self.as_ref().job(job)?.map(|row| row.vo))
+    }
+
+    fn link_changes(
+        &self,
+        link: &LinkId,
+        window: (Timestamp, Timestamp),
+        limit: usize,
+    ) -> Result<Vec<LinkChange>, RecordError> {
+        Ok(self.as_ref().link_changes(link, window, limit)?)
+    }
+
+    fn setting_changes(&self, limit: usize) -> Result<Vec<SettingChange>, RecordError> {
+        Ok(self.as_ref().setting_changes(limit)?)
+    }
+
+    fn ban_changes(&self, limit: usize) -> Result<Vec<BanChange>, RecordError> {
+        Ok(self.as_ref().ban_changes(limit)?)
     }
 }
 
@@ -251,7 +280,11 @@ impl Follower {
 
 /// The sequence number after which the entries later than `from` begin, by bisection: the ledger may be long,
 /// and is ordered by time but for steps of the wall clock.
-fn sequence_before(record: &dyn Record, last: u64, from: Timestamp) -> Result<u64, RecordError> {
+pub(crate) fn sequence_before(
+    record: &dyn Record,
+    last: u64,
+    from: Timestamp,
+) -> Result<u64, RecordError> {
     let (mut low, mut high) = (0, last);
     while low < high {
         let middle = low + (high - low) / 2;
@@ -275,6 +308,9 @@ struct MemoryState {
     samples: Vec<LinkSample>,
     requests: BTreeMap<TransferId, TransferRequest>,
     vos: BTreeMap<JobId, VoName>,
+    link_changes: Vec<LinkChange>,
+    setting_changes: Vec<SettingChange>,
+    ban_changes: Vec<BanChange>,
 }
 
 impl MemoryRecord {
@@ -301,6 +337,21 @@ impl MemoryRecord {
     /// Remembers on whose behalf a job runs.
     pub fn put_vo(&self, job: JobId, vo: VoName) {
         self.write().vos.insert(job, vo);
+    }
+
+    /// Appends what became of a link; times must not descend.
+    pub fn push_link_change(&self, change: LinkChange) {
+        self.write().link_changes.push(change);
+    }
+
+    /// Appends a change of a setting; times must not descend.
+    pub fn push_setting_change(&self, change: SettingChange) {
+        self.write().setting_changes.push(change);
+    }
+
+    /// Appends a change of a ban; times must not descend.
+    pub fn push_ban_change(&self, change: BanChange) {
+        self.write().ban_changes.push(change);
     }
 
     fn write(&self) -> parking_lot::RwLockWriteGuard<'_, MemoryState> {
@@ -356,6 +407,41 @@ impl Record for MemoryRecord {
 
     fn job_vo(&self, job: JobId) -> Result<Option<VoName>, RecordError> {
         Ok(self.read().vos.get(&job).cloned())
+    }
+
+    fn link_changes(
+        &self,
+        link: &LinkId,
+        (from, to): (Timestamp, Timestamp),
+        limit: usize,
+    ) -> Result<Vec<LinkChange>, RecordError> {
+        let kept = self.read();
+        let is_within =
+            |change: &&LinkChange| change.link == *link && from <= change.at && change.at <= to;
+        let mut within: Vec<LinkChange> = kept
+            .link_changes
+            .iter()
+            .filter(is_within)
+            .cloned()
+            .collect();
+        within.drain(..within.len().saturating_sub(limit));
+        Ok(within)
+    }
+
+    fn setting_changes(&self, limit: usize) -> Result<Vec<SettingChange>, RecordError> {
+        let kept = self.read();
+        Ok(kept
+            .setting_changes
+            .iter()
+            .rev()
+            .take(limit)
+            .cloned()
+            .collect())
+    }
+
+    fn ban_changes(&self, limit: usize) -> Result<Vec<BanChange>, RecordError> {
+        let kept = self.read();
+        Ok(kept.ban_changes.iter().rev().take(limit).cloned().collect())
     }
 }
 
@@ -495,6 +581,23 @@ mod tests {
 
         fn job_vo(&self, job: JobId) -> Result<Option<VoName>, RecordError> {
             self.ask()?.job_vo(job)
+        }
+
+        fn link_changes(
+            &self,
+            link: &LinkId,
+            window: (Timestamp, Timestamp),
+            limit: usize,
+        ) -> Result<Vec<LinkChange>, RecordError> {
+            self.ask()?.link_changes(link, window, limit)
+        }
+
+        fn setting_changes(&self, limit: usize) -> Result<Vec<SettingChange>, RecordError> {
+            self.ask()?.setting_changes(limit)
+        }
+
+        fn ban_changes(&self, limit: usize) -> Result<Vec<BanChange>, RecordError> {
+            self.ask()?.ban_changes(limit)
         }
     }
 

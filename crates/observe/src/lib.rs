@@ -1,11 +1,12 @@
 //! What happened, and why: everything here is derived from the one record that the engines persist.
 //!
-//! The derivations ([`facts`], [`report`], [`series`], [`signals`], [`plot`], [`fingerprint`]) are pure: slices in, values
+//! The derivations ([`facts`], [`report`], [`series`], [`signals`], [`explanations`], [`plot`], [`fingerprint`]) are pure: slices in, values
 //! out. [`follow`] reads the record, [`live`] serves the page and its data. Nothing in this crate writes
 //! history; [`store`] keeps rows of what any system saw, beside it.
 #![forbid(unsafe_code)]
 
 pub mod accounting;
+pub mod explanations;
 pub mod facts;
 pub mod fingerprint;
 pub mod follow;

@@ -250,6 +250,11 @@ impl RecordSignals {
         self.changes.push(change);
     }
 
+    /// The links of which something was taken.
+    pub fn links(&self) -> impl Iterator<Item = &LinkId> {
+        self.links.keys()
+    }
+
     /// What was taken.
     pub fn finish(mut self) -> Signals {
         let mut signals = Signals::unknown(self.begin, self.bin_seconds, self.bins);

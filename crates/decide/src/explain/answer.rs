@@ -270,3 +270,10 @@ pub struct Explanation {
     /// The failures of the window, by kind, the most frequent first.
     pub incidents: Vec<Incident>,
 }
+
+impl Explanation {
+    /// By which part of the low rate the rate would be higher without a cause; `None`: nothing moved.
+    pub fn gain(&self, named: &NamedCause) -> Option<f64> {
+        (self.low.rate > 0.0).then(|| named.rate_without / self.low.rate - 1.0)
+    }
+}

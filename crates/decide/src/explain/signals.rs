@@ -10,6 +10,9 @@ use std::ops::Range;
 /// The usual length of a bin.
 pub const BIN_SECONDS: u32 = 60;
 
+/// The place of a [`Change`] of the transfer service as a whole.
+pub const SERVICE_PLACE: &str = "the transfer service";
+
 /// One quantity over time. Bins beyond its end are unknown.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Series(pub Vec<Option<f64>>);

@@ -2,6 +2,7 @@
 
 mod events;
 mod plant;
+mod rate_changes;
 
 use super::*;
 use plant::{Conditions, Noise, run, watched};

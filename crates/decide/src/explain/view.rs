@@ -201,7 +201,8 @@ impl View<'_> {
                 .signals
                 .bin_of(change.at)
                 .is_some_and(|bin| reach.contains(&bin));
-            settings.contains(&change.setting) && is_near
+            let is_of_links = concerns(self.signals, self.links, &change.place);
+            settings.contains(&change.setting) && is_near && is_of_links
         })
     }
 
@@ -335,4 +336,37 @@ impl View<'_> {
             M::OtherLinksBytes | M::LinkRates => self.signals.links.len() > self.links.len(),
         }
     }
+}
+
+/// Whether what was set at a place may matter for these links. What is known to be another link's, or of a storage
+/// element at neither end, does not.
+pub(super) fn concerns(signals: &Signals, links: &[LinkId], place: &str) -> bool {
+    let is_end = |id: &StorageId| {
+        links
+            .iter()
+            .any(|link| link.source == *id || link.destination == *id)
+    };
+    let is_ours = |storage: &Option<StorageId>| storage.as_ref().is_none_or(is_end);
+    if let Some(other) = signals.links.keys().find(|link| link.to_string() == place) {
+        return links.contains(other);
+    }
+    let mut ends = signals
+        .links
+        .keys()
+        .flat_map(|link| [&link.source, &link.destination]);
+    let host = StorageId::new(place);
+    if ends.any(|id| id.host() == host.host()) {
+        return links
+            .iter()
+            .flat_map(|link| [&link.source, &link.destination])
+            .any(|id| id.host() == host.host());
+    }
+    let server = signals.servers.iter().find(|(name, _)| name.0 == place);
+    let pool = signals
+        .pools
+        .iter()
+        .find(|(name, _)| name.as_str() == place);
+    let storage = server.map(|(_, server)| &server.storage);
+    let storage = storage.or_else(|| pool.map(|(_, pool)| &pool.storage));
+    storage.is_none_or(is_ours)
 }

@@ -3,7 +3,8 @@
 use crate::explain::answer::{Cause, Evidence, Explanation, Measure, NamedCause, Permille};
 use crate::explain::change::StretchKind;
 use crate::explain::dimension::Dimension;
-use crate::explain::signals::{Setting, Stage};
+use crate::explain::rate_change::{Population, RateChange, RateChangeKind};
+use crate::explain::signals::{Change, Setting, Stage};
 use crate::explain::split::Factor;
 use penstock_model::text::{one_line, plural};
 use penstock_model::{Bytes, Rate};
@@ -229,31 +230,7 @@ fn evidence_beside(evidence: &Evidence, when: &str) -> String {
             });
             format!("{place}{name} {}{before}", with_unit(&unit, *value))
         }
-        Evidence::Change(change) => {
-            let what = match change.setting {
-                Setting::Limit => "limit",
-                Setting::Streams => "connections per file",
-                Setting::Drain => "drain",
-                Setting::Ban => "ban",
-                Setting::Halt => "halt after failures",
-                Setting::Fact => "host setting",
-                Setting::Other => "setting",
-            };
-            let value = |value: &Option<String>| {
-                value
-                    .as_ref()
-                    .map_or("none".to_owned(), |value| one_line(value).into_owned())
-            };
-            format!(
-                "{}Z {} at {}: {} instead of {}, by {}",
-                change.at.to_fts(),
-                what,
-                one_line(&change.place),
-                value(&change.new),
-                value(&change.old),
-                one_line(&change.who)
-            )
-        }
+        Evidence::Change(change) => setting_change(change),
         Evidence::Maintenance(work) => format!(
             "{} at {} from {}Z to {}Z",
             one_line(&work.what),
@@ -281,6 +258,33 @@ fn evidence_beside(evidence: &Evidence, when: &str) -> String {
             format!("{fallen} of {} fell together", plural(*of as u64, "link"))
         }
     }
+}
+
+/// What was set, when, by whom and what it was before.
+pub fn setting_change(change: &Change) -> String {
+    let what = match change.setting {
+        Setting::Limit => "limit",
+        Setting::Streams => "connections per file",
+        Setting::Drain => "drain",
+        Setting::Ban => "ban",
+        Setting::Halt => "halt after failures",
+        Setting::Fact => "host setting",
+        Setting::Other => "setting",
+    };
+    let value = |value: &Option<String>| {
+        value
+            .as_ref()
+            .map_or("none".to_owned(), |value| one_line(value).into_owned())
+    };
+    format!(
+        "{}Z {} at {}: {} instead of {}, by {}",
+        change.at.to_fts(),
+        what,
+        one_line(&change.place),
+        value(&change.new),
+        value(&change.old),
+        one_line(&change.who)
+    )
 }
 
 /// The name of a stage.
@@ -388,6 +392,44 @@ pub fn explanation(told: &Explanation) -> String {
         known.iter().for_each(|known| {
             let _ = writeln!(text, "        {}", evidence(known));
         });
+    }
+    text
+}
+
+/// A drop, rise or lull with its id, whether it goes on, the gain of its first fix, and when it was seen before.
+pub fn rate_change(told: &RateChange) -> String {
+    let kind = match told.kind {
+        RateChangeKind::Drop => "drop",
+        RateChangeKind::Rise => "rise",
+        RateChangeKind::Lull => "lull",
+    };
+    let goes_on = if told.is_over { "" } else { ", which goes on" };
+    let mut text = format!("{kind} {}{goes_on}\n", told.id);
+    if !matches!(told.population, Population::Link(_)) {
+        let _ = writeln!(text, "{}", one_line(&told.population.to_string()));
+    }
+    text += &explanation(&told.explanation);
+    let first = told.explanation.causes.first();
+    let gain = first.and_then(|named| Some((named, told.explanation.gain(named)?)));
+    if let Some((named, gain)) = gain.filter(|_| told.kind == RateChangeKind::Drop) {
+        let _ = writeln!(
+            text,
+            "  first fix: {}: {:+.0} %",
+            remedy(named.cause),
+            gain * 100.0
+        );
+    }
+    for earlier in &told.earlier {
+        let (from, to) = (earlier.from.to_fts(), earlier.to.to_fts());
+        let remedy = match &earlier.remedy {
+            Some(change) => setting_change(change),
+            None => "nothing that is known was set".to_owned(),
+        };
+        let _ = writeln!(
+            text,
+            "  seen before from {from}Z to {to}Z ({}); about its end: {remedy}",
+            earlier.id
+        );
     }
     text
 }

@@ -1,0 +1,271 @@
+//! Where rates fell and rose in a window, each with an id that stays: what people and programs ask for.
+//!
+//! Which links there are, and whose bytes are counted on them, is told from outside; the rest is
+//! [`explain`](super::explain).
+
+use super::answer::{Cause, Explanation};
+use super::change::{StretchKind, rises_of};
+use super::signals::{Change, Signals};
+use super::view::concerns;
+use super::{explain, explain_change, together};
+use penstock_model::{LinkId, PoolName, Timestamp, VoName};
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::str::FromStr;
+
+/// Earlier changes of the same cause that are told, the latest first.
+const EARLIER_MAX: usize = 5;
+/// What was set so many seconds before or after the end of a drop may have ended it.
+const REMEDY_SECONDS: i64 = 600;
+/// An id still means the change that begins so many bins later or earlier than when it was given: with more bins
+/// around it a beginning may move a little.
+const ID_BINS: i64 = 10;
+
+/// Whose rate it is.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Population {
+    /// All that moves on a link.
+    Link(LinkId),
+    /// What is moved on behalf of a VO.
+    Vo(VoName),
+    /// What a server reads or writes.
+    Server(String),
+    /// What a pool reads or writes.
+    Pool(PoolName),
+}
+
+impl fmt::Display for Population {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Population::Link(link) => write!(out, "{link}"),
+            Population::Vo(vo) => write!(out, "VO {}", vo.as_str()),
+            Population::Server(server) => write!(out, "server {server}"),
+            Population::Pool(pool) => write!(out, "pool {}", pool.as_str()),
+        }
+    }
+}
+
+/// The name of a change of a rate: from whose rate it is and when it began.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RateChangeId {
+    /// Seconds since 1970.
+    second: u32,
+    population: u32,
+}
+
+impl RateChangeId {
+    /// Of a change that began then. The years from 1970 to 2106 have ids.
+    pub fn new(population: &Population, begin: Timestamp) -> RateChangeId {
+        let second = begin.unix_seconds().clamp(0, i64::from(u32::MAX));
+        RateChangeId {
+            second: u32::try_from(second).unwrap_or(u32::MAX),
+            population: hash(&population.to_string()),
+        }
+    }
+
+    /// When it began, when the id was given.
+    pub fn begin(self) -> Timestamp {
+        Timestamp(i64::from(self.second) * 1000)
+    }
+
+    /// Whether it may be of this population.
+    pub fn is_of(self, population: &Population) -> bool {
+        self.population == hash(&population.to_string())
+    }
+}
+
+/// FNV-1a: the same on every machine and in every version.
+fn hash(text: &str) -> u32 {
+    text.bytes().fold(0x811c_9dc5, |hash, byte| {
+        (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193)
+    })
+}
+
+impl fmt::Display for RateChangeId {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "{:08x}-{:08x}", self.second, self.population)
+    }
+}
+
+/// A text that is no id.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("an id of a drop is two times eight hexadecimal digits with a dash between")]
+pub struct InvalidRateChangeId;
+
+impl FromStr for RateChangeId {
+    type Err = InvalidRateChangeId;
+    fn from_str(text: &str) -> Result<RateChangeId, InvalidRateChangeId> {
+        let digits = |text: &str| {
+            let are_digits = text.len() == 8 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+            are_digits.then(|| u32::from_str_radix(text, 16).ok())?
+        };
+        let (second, population) = text.split_once('-').ok_or(InvalidRateChangeId)?;
+        match (digits(second), digits(population)) {
+            (Some(second), Some(population)) => Ok(RateChangeId { second, population }),
+            _ => Err(InvalidRateChangeId),
+        }
+    }
+}
+
+impl Serialize for RateChangeId {
+    fn serialize<S: serde::Serializer>(&self, out: S) -> Result<S::Ok, S::Error> {
+        out.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for RateChangeId {
+    fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<RateChangeId, D::Error> {
+        let text = String::deserialize(from)?;
+        text.parse().map_err(serde::de::Error::custom)
+    }
+}
+
+/// What a rate did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RateChangeKind {
+    /// It fell although there was work.
+    Drop,
+    /// It rose beyond what was usual.
+    Rise,
+    /// There was less work: nothing was queued.
+    Lull,
+}
+
+/// A rate that fell or rose, explained.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RateChange {
+    /// Its name.
+    pub id: RateChangeId,
+    /// What the rate did.
+    pub kind: RateChangeKind,
+    /// Whose rate.
+    pub population: Population,
+    /// It has ended within the window; of a rise, always.
+    pub is_over: bool,
+    /// Why.
+    pub explanation: Explanation,
+    /// Earlier drops of the same population with the same first cause, the latest first.
+    pub earlier: Vec<EarlierDrop>,
+}
+
+/// A drop that had the same first cause.
+#[derive(Debug, Clone, PartialEq)]
+pub struct EarlierDrop {
+    /// Its name.
+    pub id: RateChangeId,
+    /// When it began.
+    pub from: Timestamp,
+    /// When it ended.
+    pub to: Timestamp,
+    /// What was set about when it ended; `None`: nothing that is known.
+    pub remedy: Option<Change>,
+}
+
+impl RateChange {
+    /// The cause with the largest share.
+    pub fn first_cause(&self) -> Option<Cause> {
+        self.explanation.causes.first().map(|named| named.cause)
+    }
+}
+
+/// All changes of the rates of some populations, in the order of their beginnings. Of each population the links on
+/// which its bytes are counted.
+pub fn rate_changes(
+    signals: &Signals,
+    populations: &[(Population, Vec<LinkId>)],
+) -> Vec<RateChange> {
+    let mut changes: Vec<RateChange> = populations
+        .iter()
+        .flat_map(|(population, links)| of_population(signals, population, links))
+        .collect();
+    changes.sort_by(|a, b| {
+        let key = |change: &RateChange| (change.explanation.from, change.id);
+        key(a).cmp(&key(b))
+    });
+    changes
+}
+
+/// The change that an id names among others: that of its population which begins then, or nearest to it.
+pub fn named(changes: &[RateChange], id: RateChangeId, bin_seconds: u32) -> Option<&RateChange> {
+    let distance = |change: &RateChange| {
+        let bin = i64::from(bin_seconds.max(1)) * 1000;
+        (change.explanation.from.0 - id.begin().0).abs() / bin
+    };
+    let of_population = changes
+        .iter()
+        .filter(|change| id.is_of(&change.population) && distance(change) <= ID_BINS);
+    of_population.min_by_key(|change| distance(change))
+}
+
+fn of_population(signals: &Signals, population: &Population, links: &[LinkId]) -> Vec<RateChange> {
+    let link = together(signals, links);
+    let last = (0..signals.bins)
+        .rev()
+        .find(|bin| link.copied_bytes.at(*bin).is_some());
+    let end = last.map_or(signals.begin, |last| signals.begin_of(last + 1));
+    let change = |kind: RateChangeKind, is_over: bool, explanation: Explanation| RateChange {
+        id: RateChangeId::new(population, explanation.from),
+        kind,
+        population: population.clone(),
+        is_over,
+        explanation,
+        earlier: Vec::new(),
+    };
+    let mut changes: Vec<RateChange> = explain(signals, links)
+        .into_iter()
+        .map(|low| {
+            let kind = match low.kind {
+                StretchKind::Drop => RateChangeKind::Drop,
+                StretchKind::NoWork => RateChangeKind::Lull,
+            };
+            change(kind, low.to < end, low)
+        })
+        .collect();
+    let rises = rises_of(&link, signals.bin_seconds).into_iter();
+    changes.extend(rises.filter_map(|rise| {
+        let begin = signals.begin_of(rise.during.start);
+        let to = signals.begin_of(rise.during.end);
+        let told = explain_change(signals, links, rise.before, rise.during)?;
+        let told = Explanation {
+            from: begin,
+            to,
+            ..told
+        };
+        told.is_rise
+            .then(|| change(RateChangeKind::Rise, true, told))
+    }));
+    changes.sort_by_key(|change| change.explanation.from);
+    for later in 1..changes.len() {
+        changes[later].earlier = earlier(signals, links, &changes[..later], &changes[later]);
+    }
+    changes
+}
+
+fn earlier(
+    signals: &Signals,
+    links: &[LinkId],
+    before: &[RateChange],
+    change: &RateChange,
+) -> Vec<EarlierDrop> {
+    let cause = change.first_cause();
+    let is_alike = |other: &&RateChange| {
+        other.kind == change.kind && cause.is_some() && other.first_cause() == cause
+    };
+    let remedy = |end: Timestamp| {
+        let at_end = |one: &&Change| (one.at.0 - end.0).abs() <= REMEDY_SECONDS * 1000;
+        let of_links = |one: &&Change| concerns(signals, links, &one.place);
+        let set = signals.changes.iter().filter(at_end).filter(of_links);
+        set.min_by_key(|one| (one.at.0 - end.0).abs()).cloned()
+    };
+    let alike = before.iter().rev().filter(is_alike).take(EARLIER_MAX);
+    alike
+        .map(|other| EarlierDrop {
+            id: other.id,
+            from: other.explanation.from,
+            to: other.explanation.to,
+            remedy: remedy(other.explanation.to),
+        })
+        .collect()
+}

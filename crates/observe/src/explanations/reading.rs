@@ -1,0 +1,266 @@
+//! Reads what a window is explained from: the record of a transfer service, live or of a stopped site.
+
+use super::settings::{ban_change, setting_changes};
+use crate::follow::{Record, RecordError, SAMPLES_AT_ONCE, sequence_before};
+use crate::signals::RecordSignals;
+use penstock_decide::explain::rate_change::{Population, RateChange, rate_changes};
+use penstock_decide::explain::signals::{BIN_SECONDS, Change, Signals};
+use penstock_model::{ANY, LedgerEntry, LinkId, StorageId, Timestamp, TransferId};
+use std::collections::HashMap;
+
+/// Entries read in one go.
+const BATCH: usize = 5000;
+/// Entries that are read for one window at most; of a longer one the latest.
+const ENTRIES_MAX: u64 = 2_000_000;
+/// Changes of settings, of bans and of one link that are read at most.
+const CHANGES_MAX: usize = 1000;
+/// Transfers whose link is remembered while a window is read.
+const LINKS_KNOWN_MAX: usize = 500_000;
+/// Intervals of a window at most: a longer one gets longer intervals.
+const BINS_MAX: i64 = 10_080;
+
+/// Which time, in which steps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ExplainWindow {
+    /// Its begin; on a whole interval, so that ids stay when it moves.
+    pub from: Timestamp,
+    /// Its end.
+    pub to: Timestamp,
+    /// Seconds of an interval.
+    pub resolution_seconds: u32,
+}
+
+impl ExplainWindow {
+    /// Without a resolution, minutes, or what a long window needs.
+    pub fn new(from: Timestamp, to: Timestamp, resolution_seconds: Option<u32>) -> ExplainWindow {
+        let asked = i64::from(resolution_seconds.unwrap_or(BIN_SECONDS).max(1));
+        let seconds = (to.0.saturating_sub(from.0) / 1000).max(0);
+        // A multiple of what was asked for, so that what begins on a long interval also begins on a short one.
+        let factor = seconds / asked / BINS_MAX + 1;
+        let step = asked.saturating_mul(factor).min(i64::from(u32::MAX));
+        let from = from.0.div_euclid(step * 1000) * step * 1000;
+        ExplainWindow {
+            from: Timestamp(from),
+            to: to.max(Timestamp(from)),
+            resolution_seconds: u32::try_from(step).unwrap_or(u32::MAX),
+        }
+    }
+
+    /// Whole intervals in it.
+    pub fn bins(&self) -> usize {
+        let seconds = self.to.since(self.from).as_secs();
+        let bins = seconds / u64::from(self.resolution_seconds.max(1));
+        usize::try_from(bins).unwrap_or(usize::MAX)
+    }
+
+    fn has(&self, at: Timestamp) -> bool {
+        self.from <= at && at < self.to
+    }
+}
+
+/// Whose rates are asked for.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum Wanted {
+    /// Of each link.
+    #[default]
+    Links,
+    /// Of the links that fit a text: `SOURCE-DESTINATION`, each by host or with scheme, or `*`.
+    Link(String),
+}
+
+impl Wanted {
+    fn has(&self, link: &LinkId) -> bool {
+        match self {
+            Wanted::Links => true,
+            Wanted::Link(text) => fits(text, link),
+        }
+    }
+}
+
+/// Hosts have dashes in them, so the text is held against all that a link may be called.
+fn fits(text: &str, link: &LinkId) -> bool {
+    const BETWEEN: [&str; 4] = ["-", "->", " -> ", " → "];
+    let text = text.trim().to_ascii_lowercase();
+    let named =
+        |id: &StorageId, name: &str| name == id.as_str() || name == id.host() || name == ANY;
+    BETWEEN.iter().any(|between| {
+        text.match_indices(between).any(|(at, _)| {
+            let (source, destination) = (&text[..at], &text[at + between.len()..]);
+            named(&link.source, source) && named(&link.destination, destination)
+        })
+    })
+}
+
+/// A window, ready to be explained.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct ExplainedWindow {
+    /// What is known of it.
+    pub signals: Signals,
+    /// Whose rates are looked at, each with the links on which its bytes are counted.
+    pub populations: Vec<(Population, Vec<LinkId>)>,
+    /// From when on all is known, when that is later than the begin.
+    pub complete_since: Option<Timestamp>,
+}
+
+impl ExplainedWindow {
+    /// Of links, each by itself.
+    pub fn of_links(signals: Signals, wanted: &Wanted) -> ExplainedWindow {
+        let links = signals.links.keys().filter(|link| wanted.has(link));
+        let populations = links.map(|link| (Population::Link(link.clone()), vec![link.clone()]));
+        ExplainedWindow {
+            populations: populations.collect(),
+            signals,
+            complete_since: None,
+        }
+    }
+
+    /// What fell and rose in it.
+    pub fn changes(&self) -> Vec<RateChange> {
+        rate_changes(&self.signals, &self.populations)
+    }
+}
+
+/// Reads a window of a record.
+pub fn read_record(
+    record: &dyn Record,
+    window: ExplainWindow,
+    wanted: &Wanted,
+) -> Result<ExplainedWindow, RecordError> {
+    let mut signals = RecordSignals::new(window.from, window.resolution_seconds, window.bins());
+    let mut from = window.from;
+    while from < window.to {
+        let to = (from + SAMPLES_AT_ONCE).min(window.to);
+        for sample in record.samples_between(from, to)? {
+            signals.take_sample(&sample);
+        }
+        from = to;
+    }
+    let complete_since = each_entry(record, window, |entry, link| {
+        signals.take_entry(entry, link)
+    })?;
+    let links: Vec<LinkId> = signals.links().cloned().collect();
+    for change in record_changes(record, window, &links)? {
+        signals.take_change(change);
+    }
+    for link in &links {
+        for change in record.link_changes(link, (window.from, window.to), CHANGES_MAX)? {
+            signals.take_link_change(&change);
+        }
+    }
+    Ok(ExplainedWindow {
+        complete_since,
+        ..ExplainedWindow::of_links(signals.finish(), wanted)
+    })
+}
+
+/// Takes each entry of a window whose link is still known; tells from when on they are all there, when not from its
+/// begin.
+fn each_entry(
+    record: &dyn Record,
+    window: ExplainWindow,
+    mut take: impl FnMut(&LedgerEntry, &LinkId),
+) -> Result<Option<Timestamp>, RecordError> {
+    let last = record.last_sequence()?;
+    let begin = sequence_before(record, last, Timestamp(window.from.0 - 1))?;
+    let mut position = begin.max(last.saturating_sub(ENTRIES_MAX));
+    let is_shortened = position > begin;
+    let mut complete_since = None;
+    let mut links: HashMap<TransferId, Option<LinkId>> = HashMap::new();
+    while position < last {
+        let batch = record.entries_after(position, BATCH)?;
+        let (Some(first), Some(end)) = (batch.first(), batch.last()) else {
+            break;
+        };
+        if is_shortened && complete_since.is_none() {
+            complete_since = Some(first.at);
+        }
+        position = end.sequence;
+        for entry in batch.iter().filter(|entry| window.has(entry.at)) {
+            if links.len() >= LINKS_KNOWN_MAX {
+                links.clear();
+            }
+            let link = match links.get(&entry.transfer) {
+                Some(known) => known.clone(),
+                None => {
+                    let request = record.transfer_request(entry.transfer)?;
+                    let link = request.map(|request| request.link());
+                    links.insert(entry.transfer, link.clone());
+                    link
+                }
+            };
+            if let Some(link) = link {
+                take(entry, &link);
+            }
+        }
+        if end.at >= window.to {
+            break;
+        }
+    }
+    Ok(complete_since)
+}
+
+/// What operators set and banned in a window, as far as it matters to rates of these links.
+fn record_changes(
+    record: &dyn Record,
+    window: ExplainWindow,
+    links: &[LinkId],
+) -> Result<Vec<Change>, RecordError> {
+    let settings = record.setting_changes(CHANGES_MAX)?;
+    let settings = settings.iter().filter(|change| window.has(change.at));
+    let mut changes: Vec<Change> = settings
+        .flat_map(|change| setting_changes(change, links))
+        .collect();
+    let bans = record.ban_changes(CHANGES_MAX)?;
+    let bans = bans.iter().filter(|change| window.has(change.at));
+    changes.extend(bans.filter_map(ban_change));
+    Ok(changes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn link() -> LinkId {
+        LinkId {
+            source: StorageId::new("https://se-1.cern.ch"),
+            destination: StorageId::new("davs://dc-2.in2p3.fr"),
+        }
+    }
+
+    #[test]
+    fn a_link_is_named_by_hosts_with_dashes_too() {
+        for text in [
+            "se-1.cern.ch-dc-2.in2p3.fr",
+            "SE-1.cern.ch -> dc-2.in2p3.fr",
+            "https://se-1.cern.ch-davs://dc-2.in2p3.fr",
+            "https://se-1.cern.ch → davs://dc-2.in2p3.fr",
+            "*-dc-2.in2p3.fr",
+            "se-1.cern.ch-*",
+        ] {
+            assert!(fits(text, &link()), "{text}");
+        }
+        for text in [
+            "",
+            "-",
+            "se-1.cern.ch",
+            "dc-2.in2p3.fr-se-1.cern.ch",
+            "1.cern.ch-*",
+        ] {
+            assert!(!fits(text, &link()), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_window_begins_on_a_whole_interval_and_a_long_one_has_longer_intervals() {
+        let check = |from: i64, to: i64, asked: Option<u32>| {
+            let window = ExplainWindow::new(Timestamp(from), Timestamp(to), asked);
+            (window.from.0, window.resolution_seconds, window.bins())
+        };
+        assert_eq!(check(61_000, 3_600_999, None), (60_000, 60, 59));
+        assert_eq!(check(61_000, 91_000, Some(5)), (60_000, 5, 6));
+        assert_eq!(check(5_000, 1_000, None), (0, 60, 0));
+        let month = 30 * 86_400_000;
+        let (_, step, bins) = check(0, month, None);
+        assert_eq!((step, bins), (300, 8_640));
+    }
+}

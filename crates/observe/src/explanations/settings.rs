@@ -1,0 +1,192 @@
+//! What operators set and ban, as changes that may explain a rate.
+
+use penstock_decide::explain::signals::{Change, SERVICE_PLACE, Setting};
+use penstock_model::{
+    ANY, Ban, BanChange, LinkId, LinkRule, Setting as SettingValue, SettingChange, SettingKey,
+    Slots, StorageId, StorageRule,
+};
+
+/// The value of one property before and after.
+type Property = (Setting, Option<String>, Option<String>);
+
+/// What a change of a setting changed of that on which rates of these links depend: limits and drains.
+pub(super) fn setting_changes(change: &SettingChange, links: &[LinkId]) -> Vec<Change> {
+    let (before, after) = (change.before.as_ref(), change.after.as_ref());
+    let (places, properties) = match &change.key {
+        SettingKey::Link(_) => {
+            let (before, after) = (link_rule(before), link_rule(after));
+            let ends = after.or(before).map(|rule| &rule.ends);
+            let of_rule = links
+                .iter()
+                .filter(|link| ends.is_some_and(|ends| covers(ends, link)));
+            let limit = |rule: &LinkRule| Some(rule.slots_max);
+            let properties = [
+                limits(before.and_then(limit), after.and_then(limit)),
+                drains(
+                    before.is_some_and(|rule| rule.is_draining),
+                    after.is_some_and(|rule| rule.is_draining),
+                ),
+            ];
+            (
+                of_rule.map(ToString::to_string).collect(),
+                properties.to_vec(),
+            )
+        }
+        SettingKey::Storage(storage) => {
+            let (before, after) = (storage_rule(before), storage_rule(after));
+            let limit = |side: fn(&StorageRule) -> Option<Slots>| {
+                limits(before.and_then(side), after.and_then(side))
+            };
+            let properties = [
+                limit(|rule| rule.inbound_max),
+                limit(|rule| rule.outbound_max),
+                drains(
+                    before.is_some_and(|rule| rule.is_draining),
+                    after.is_some_and(|rule| rule.is_draining),
+                ),
+            ];
+            (vec![storage.as_str().to_owned()], properties.to_vec())
+        }
+        SettingKey::Drain => {
+            let properties = vec![drains(before.is_some(), after.is_some())];
+            (vec![SERVICE_PLACE.to_owned()], properties)
+        }
+        SettingKey::VoShare(..)
+        | SettingKey::ActivityShares(_)
+        | SettingKey::Defaults(_)
+        | SettingKey::Grant(_)
+        | SettingKey::CloudStorage(_)
+        | SettingKey::CloudKey(..) => (Vec::new(), Vec::new()),
+    };
+    let changed = properties.into_iter().filter(|(_, old, new)| old != new);
+    changed
+        .flat_map(|(setting, old, new)| {
+            places.iter().map(move |place: &String| Change {
+                at: change.at,
+                who: change.user.as_str().to_owned(),
+                place: place.clone(),
+                setting,
+                old: old.clone(),
+                new: new.clone(),
+            })
+        })
+        .collect()
+}
+
+fn limits(before: Option<Slots>, after: Option<Slots>) -> Property {
+    let text = |slots: Option<Slots>| slots.map(|slots| slots.0.to_string());
+    (Setting::Limit, text(before), text(after))
+}
+
+fn drains(before: bool, after: bool) -> Property {
+    let text = |is_draining: bool| is_draining.then(|| "drained".to_owned());
+    (Setting::Drain, text(before), text(after))
+}
+
+fn link_rule(setting: Option<&SettingValue>) -> Option<&LinkRule> {
+    match setting {
+        Some(SettingValue::Link(rule)) => Some(rule),
+        _ => None,
+    }
+}
+
+fn storage_rule(setting: Option<&SettingValue>) -> Option<&StorageRule> {
+    match setting {
+        Some(SettingValue::Storage(rule)) => Some(rule),
+        _ => None,
+    }
+}
+
+fn covers(pattern: &LinkId, link: &LinkId) -> bool {
+    let end = |pattern: &StorageId, id: &StorageId| pattern.as_str() == ANY || pattern == id;
+    end(&pattern.source, &link.source) && end(&pattern.destination, &link.destination)
+}
+
+/// A ban of a storage element; those of users hold up no link.
+pub(super) fn ban_change(change: &BanChange) -> Option<Change> {
+    let storage = |ban: &Option<Ban>| match ban {
+        Some(Ban::Storage(ban)) => Some(ban.storage.as_str().to_owned()),
+        Some(Ban::User(_)) | None => None,
+    };
+    let banned = |ban: &Option<Ban>| ban.as_ref().map(|_| "banned".to_owned());
+    Some(Change {
+        at: change.at,
+        who: change.by.as_str().to_owned(),
+        place: storage(&change.after).or_else(|| storage(&change.before))?,
+        setting: Setting::Ban,
+        old: banned(&change.before),
+        new: banned(&change.after),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use penstock_model::{Timestamp, UserName};
+
+    fn link(source: &str, destination: &str) -> LinkId {
+        LinkId {
+            source: StorageId::new(source),
+            destination: StorageId::new(destination),
+        }
+    }
+
+    fn rule(max: u32, is_draining: bool) -> SettingValue {
+        SettingValue::Link(LinkRule {
+            name: "in".into(),
+            ends: link(ANY, "https://b"),
+            slots_min: Slots(1),
+            slots_max: Slots(max),
+            tuning: None,
+            mode: None,
+            rate_max: None,
+            is_draining,
+        })
+    }
+
+    fn told(key: SettingKey, before: Option<SettingValue>, after: Option<SettingValue>) -> String {
+        let change = SettingChange {
+            at: Timestamp(1_000),
+            user: UserName::new("root"),
+            action: "link".into(),
+            key,
+            before,
+            after,
+        };
+        let links = [
+            link("https://a", "https://b"),
+            link("https://b", "https://a"),
+        ];
+        let told = setting_changes(&change, &links);
+        let lines: Vec<String> = told
+            .iter()
+            .map(penstock_decide::wording::setting_change)
+            .collect();
+        lines.join("\n")
+    }
+
+    #[test]
+    fn a_rule_is_told_at_each_link_that_it_covers_and_only_what_it_changed() {
+        let key = || SettingKey::Link("in".into());
+        assert_eq!(
+            told(key(), Some(rule(30, false)), Some(rule(45, false))),
+            "1970-01-01T00:00:01Z limit at https://a → https://b: 45 instead of 30, by root"
+        );
+        assert_eq!(
+            told(key(), Some(rule(30, false)), Some(rule(30, true))),
+            "1970-01-01T00:00:01Z drain at https://a → https://b: drained instead of none, by root"
+        );
+        assert_eq!(
+            told(key(), Some(rule(30, false)), Some(rule(30, false))),
+            ""
+        );
+    }
+
+    #[test]
+    fn a_drained_service_is_told_at_the_service() {
+        assert_eq!(
+            told(SettingKey::Drain, None, Some(SettingValue::Drain)),
+            "1970-01-01T00:00:01Z drain at the transfer service: drained instead of none, by root"
+        );
+    }
+}
