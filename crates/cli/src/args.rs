@@ -346,7 +346,10 @@ pub enum Command {
         penstock account published table.json                   # rows of a table that cannot be true")]
     Account(AccountArgs),
     /// Find the best order of recalls from a tape.
-    #[command(subcommand)]
+    #[command(
+        subcommand,
+        after_help = "Example:\n  penstock tape order recall.json --model lto9"
+    )]
     Tape(TapeCommand),
     /// Work with gfal2 for a transfer service, which starts this itself: one process for each attempt of a transfer.
     #[command(
