@@ -15,6 +15,7 @@ mod forgetting;
 mod halting;
 mod interface;
 mod nodes;
+mod order;
 mod owing;
 mod packing;
 mod report;
@@ -38,6 +39,7 @@ pub use interface::{
 
 pub use nodes::this_process;
 pub use nodes::{AssignedTo, Claim, Leading, NodeJoined, NodeView};
+pub use order::Order;
 pub use report::{AgentReport, Preflight};
 pub use restoring::Restoring;
 
@@ -162,7 +164,7 @@ impl Engine {
                     replaces,
                 };
                 if self.apply(now, transfer, event, effects) {
-                    effects.actions.push(Action::Proceed { transfer, attempt });
+                    self.proceed(transfer, attempt, effects);
                 }
             }
             Input::Agent(AgentReport::Ended {

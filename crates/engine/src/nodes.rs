@@ -6,7 +6,7 @@
 
 use super::report::{AgentReport, Preflight};
 use super::running::{HeldSlots, Running};
-use super::{Action, Assignment, Effects, Engine, Input, Now, Outcome, Task};
+use super::{Action, Assignment, Effects, Engine, Input, Now, Order, Outcome, Task};
 use penstock_decide::scheduler::{SlotLimits, Waiting};
 use penstock_decide::settings::slots_in_effect;
 use penstock_model::{
@@ -329,6 +329,8 @@ impl Engine {
                 destination,
                 then: None,
                 node,
+                // Told when it joins.
+                session: 0,
             };
             self.running.insert(transfer, running);
         }
@@ -382,7 +384,7 @@ impl Engine {
         let mut lost = Vec::new();
         for (transfer, attempt) in self.running_on(&joined.node) {
             match claims.remove(&(transfer, attempt)) {
-                Some(claim) => self.adopt(now, claim, effects),
+                Some(claim) => self.adopt(now, joined.session, claim, effects),
                 None => lost.push((transfer, attempt)),
             }
         }
@@ -400,11 +402,14 @@ impl Engine {
     }
 
     /// Goes on with an attempt that its node still runs. What was said to it may not have arrived: it is said again.
-    fn adopt(&mut self, now: Now, claim: Claim, effects: &mut Effects) {
+    fn adopt(&mut self, now: Now, session: u64, claim: Claim, effects: &mut Effects) {
         let (transfer, attempt) = (claim.assignment.request.id, claim.assignment.attempt);
+        if let Some(running) = self.running.get_mut(&transfer) {
+            running.session = session;
+        }
         let Some(entry) = self.transfers.get(&transfer) else {
             if claim.assignment.task == Task::Copy {
-                effects.actions.push(Action::Stop { transfer });
+                self.stop(transfer, effects);
                 self.give_slots(now, &claim.assignment);
             }
             return;
@@ -415,7 +420,7 @@ impl Engine {
             return;
         };
         if *prepared {
-            effects.actions.push(Action::Proceed { transfer, attempt });
+            self.proceed(transfer, attempt, effects);
             return;
         }
         let report = AgentReport::Prepared {
@@ -461,15 +466,15 @@ impl Engine {
             || self.running.contains_key(&transfer)
             || self.destinations.stands(place, transfer)
         {
-            effects.actions.push(Action::Abandon {
+            effects.actions.push(Action::Order {
                 node: node.clone(),
                 session,
-                transfer,
-                attempt,
+                order: Order::Abandon { transfer, attempt },
             });
             return;
         }
         self.destinations.enter_first(place, transfer);
+        let is_copy = assignment.task == Task::Copy;
         let holds = match assignment.task {
             Task::Copy => {
                 let ticket = self.scheduler.adopt(&stranger(&assignment));
@@ -477,7 +482,6 @@ impl Engine {
                     node.active += 1;
                 }
                 self.follow_nodes();
-                effects.actions.push(Action::Stop { transfer });
                 HeldSlots::Slots(ticket, now.running())
             }
             Task::TidyUp => HeldSlots::Nothing,
@@ -488,8 +492,12 @@ impl Engine {
             destination: place,
             then: None,
             node: node.clone(),
+            session,
         };
         self.running.insert(transfer, running);
+        if is_copy {
+            self.stop(transfer, effects);
+        }
     }
 
     /// A session has ended. The node was heard of last at `heard_us` of the process's clock.
@@ -534,7 +542,7 @@ impl Engine {
         effects: &mut Effects,
     ) {
         for (transfer, attempt) in lost {
-            effects.actions.push(Action::Forget { transfer, attempt });
+            effects.actions.push(Action::Lost { transfer, attempt });
             self.account(now, (transfer, attempt), Outcome::Dropped, reason, effects);
         }
     }

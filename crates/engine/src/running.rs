@@ -14,6 +14,8 @@ pub(super) struct Running {
     /// What to do at the destination when it has ended, because its transfer has.
     pub(super) then: Option<PendingTidying>,
     pub(super) node: NodeId,
+    /// In which session its node last said that it runs, or was told to run it.
+    pub(super) session: u64,
 }
 
 /// What remains to be done at a destination after the end of a transfer. The journal knows of it.
@@ -57,6 +59,15 @@ impl Running {
     }
 }
 
+/// Has the node of an assignment run it.
+pub(super) fn give_start(assignment: Assignment, effects: &mut Effects) {
+    effects.actions.push(Action::Order {
+        node: assignment.to.node.clone(),
+        session: assignment.to.session,
+        order: Order::Start(Box::new(assignment)),
+    });
+}
+
 impl Engine {
     pub(super) fn start_ready(&mut self, now: Now, effects: &mut Effects) {
         if self.nodes.gather(now) {
@@ -98,6 +109,7 @@ impl Engine {
                 destination,
                 then: None,
                 node: to.node.clone(),
+                session: to.session,
             };
             self.running.insert(transfer, running);
             let node = self.nodes.recorded(&to.node);
@@ -115,7 +127,31 @@ impl Engine {
                 ended: None,
                 task: Task::Copy,
             };
-            effects.actions.push(Action::Start(assignment));
+            give_start(assignment, effects);
+        }
+    }
+
+    /// Lets an attempt that has looked at both ends move bytes.
+    pub(super) fn proceed(&self, transfer: TransferId, attempt: Attempt, effects: &mut Effects) {
+        self.order(transfer, Order::Proceed { transfer, attempt }, effects);
+    }
+
+    /// Stops what runs for a transfer. It answers with `Ended`.
+    pub(super) fn stop(&self, transfer: TransferId, effects: &mut Effects) {
+        if let Some(running) = self.running.get(&transfer) {
+            let attempt = running.attempt;
+            self.order(transfer, Order::Stop { transfer, attempt }, effects);
+        }
+    }
+
+    /// For the node that runs a transfer's attempt.
+    fn order(&self, transfer: TransferId, order: Order, effects: &mut Effects) {
+        if let Some(running) = self.running.get(&transfer) {
+            effects.actions.push(Action::Order {
+                node: running.node.clone(),
+                session: running.session,
+                order,
+            });
         }
     }
 

@@ -7,7 +7,7 @@ use penstock_decide::halting::HaltPolicy;
 use penstock_decide::scheduler::SlotLimits;
 use penstock_decide::settings::{Asker, Wish};
 use penstock_engine::command::{ChangeSetting, Reply};
-use penstock_engine::{Action, Effects, Engine, EngineConfig, Input, Leading, Now, ReplyId};
+use penstock_engine::{Action, Effects, Engine, EngineConfig, Input, Leading, Now, Order, ReplyId};
 use penstock_journal::{Journal, JournalError, MemoryJournal};
 use penstock_model::{
     ANY, Activity, ActivityShares, LinkId, Record, Slots, StorageId, TuningPolicy, UserName,
@@ -246,12 +246,7 @@ impl World<'_> {
 
     fn act(&mut self, action: Action) -> Result<(), Broken> {
         match action {
-            Action::Start(assignment) => self.start(assignment)?,
-            Action::Proceed { transfer, attempt } => self.proceed(transfer, attempt),
-            Action::Stop { transfer } => self.stop(transfer),
-            Action::Abandon {
-                transfer, attempt, ..
-            } => self.lose_agent(transfer, attempt),
+            Action::Order { order, .. } => self.follow_order(order)?,
             // People look after it.
             Action::GiveOver { request, .. } => self.excuse(request.id),
             Action::Reply {
@@ -260,6 +255,18 @@ impl World<'_> {
             } => self.service.refused += 1,
             // Nobody waits for these here.
             _ => {}
+        }
+        Ok(())
+    }
+
+    fn follow_order(&mut self, order: Order) -> Result<(), Broken> {
+        match order {
+            Order::Start(assignment) => self.start(*assignment)?,
+            Order::Proceed { transfer, attempt } => self.proceed(transfer, attempt),
+            Order::Stop { transfer, .. } => self.stop(transfer),
+            Order::Abandon { transfer, attempt } => self.lose_agent(transfer, attempt),
+            // The driver adds these; ends are known here at once.
+            Order::Forget { .. } => {}
         }
         Ok(())
     }
