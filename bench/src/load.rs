@@ -6,7 +6,7 @@ use crate::process::{cpu_used, own_cpu_used};
 use crate::servers::Target;
 use http::header::{AUTHORIZATION, CONTENT_LENGTH, HeaderName, HeaderValue};
 use http::{HeaderMap, Method};
-use penstock_protocol::http1::client::{Incoming, Outgoing, UploadStart};
+use penstock_protocol::http1::client::{ClientRequest, ClientResponse, UploadStart};
 use penstock_protocol::tpc::{Item, Outcome, StreamParser};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock};
@@ -401,16 +401,16 @@ async fn copy(
     }
 }
 
-async fn simple(target: &Target, method: Method, url: Url) -> Result<Incoming, BenchError> {
+async fn simple(target: &Target, method: Method, url: Url) -> Result<ClientResponse, BenchError> {
     Ok(target.client.send(outgoing(target, method, url)).await?)
 }
 
-fn outgoing(target: &Target, method: Method, url: Url) -> Outgoing {
+fn outgoing(target: &Target, method: Method, url: Url) -> ClientRequest {
     let mut headers = HeaderMap::new();
     if let Some(value) = &target.authorization {
         headers.insert(AUTHORIZATION, value.clone());
     }
-    Outgoing {
+    ClientRequest {
         method,
         url,
         headers,
@@ -423,7 +423,7 @@ fn method(name: &[u8]) -> Method {
 }
 
 /// Reads an answer to its end, so that its connection is kept, and refuses any other status.
-async fn expect(mut answer: Incoming, statuses: &[u16]) -> Result<(), BenchError> {
+async fn expect(mut answer: ClientResponse, statuses: &[u16]) -> Result<(), BenchError> {
     let body = answer.read_all(ANSWER_BYTES_MAX).await?;
     if statuses.contains(&answer.status.as_u16()) {
         return Ok(());

@@ -7,7 +7,7 @@ use crate::process::{cpu_used, own_cpu_used};
 use crate::servers::penstock::Service;
 use http::header::{AUTHORIZATION, CONTENT_TYPE};
 use http::{HeaderMap, HeaderValue, Method};
-use penstock_protocol::http1::client::Outgoing;
+use penstock_protocol::http1::client::ClientRequest;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -22,7 +22,7 @@ const SHOWN_BYTES: usize = 300;
 /// One request, as it will be sent.
 #[derive(Debug, Clone)]
 pub struct Prepared {
-    request: Outgoing,
+    request: ClientRequest,
     body: Vec<u8>,
 }
 
@@ -52,7 +52,7 @@ impl Prepared {
         headers.insert(AUTHORIZATION, token);
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         Ok(Prepared {
-            request: Outgoing {
+            request: ClientRequest {
                 method,
                 url,
                 headers,

@@ -100,6 +100,8 @@ class Book:
     def __init__(self, disk):
         self.disk = disk
         self.operations, self.uploads, self.answers = [], [], {}
+        # Operations whose answer never came: a server that still has one may do it later than what follows.
+        self.unanswered = set()
         self.adding = threading.Lock()
 
     def begin(self, client, what, change, *paths):
@@ -109,8 +111,10 @@ class Book:
         self.disk.mark(f"begin {operation.number}")
         return operation
 
-    def end(self, operation, is_done):
-        """Told after the answer has come."""
+    def end(self, operation, is_done, is_answered=True):
+        """Told after the answer has come, or nobody waits for it any more."""
+        if not is_answered:
+            self.unanswered.add(operation.number)
         self.answers[operation.number] = is_done
         self.disk.mark(f"{'done' if is_done else 'refused'} {operation.number}")
 
@@ -123,16 +127,31 @@ class Book:
                 begun.add(int(number))
             elif kind == "done":
                 done.add(int(number))
+        # Of each client: the trees that may be there, each with the operations that may still be done to it, once.
         trees = {}
         for operation in self.operations:
-            states = trees.setdefault(operation.client, [{}])
-            if operation.number in begun:
-                changed = [operation.change(dict(state)) for state in states]
-                trees[operation.client] = changed if operation.number in done else distinct(states + changed)
-        return trees, done
+            states = trees.setdefault(operation.client, [({}, ())])
+            if operation.number not in begun:
+                continue
+            changed = [(operation.change(dict(tree)), late) for tree, late in states]
+            if operation.number in self.unanswered:
+                changed += [(tree, (*late, operation)) for tree, late in states]
+            elif operation.number not in done:
+                changed += states
+            trees[operation.client] = distinct([state for one in changed for state in with_late(*one)])
+        return {client: distinct([tree for tree, _ in states]) for client, states in trees.items()}, done
 
     def paths_of(self, client):
         return {path for operation in self.operations if operation.client == client for path in operation.paths}
+
+
+def with_late(tree, late):
+    """A tree as it is, and as it becomes when some of these operations are done now, in any order."""
+    states = [(tree, late)]
+    for operation in late:
+        rest = tuple(other for other in late if other is not operation)
+        states += with_late(operation.change(dict(tree)), rest)
+    return states
 
 
 def distinct(states):
@@ -266,7 +285,8 @@ class Client:
         self.end(operation, answer if answer is not None and "success:" in answer.text else None)
 
     def end(self, operation, answer):
-        self.book.end(operation, answer is not None)
+        is_answered = answer is not None or isinstance(self.statuses[-1][2], int)
+        self.book.end(operation, answer is not None, is_answered)
 
 
 def work_together(clients, count):

@@ -6,6 +6,7 @@ Of two pools one is struck, or the databases are. While the fault lasts clients 
 import errno
 import random
 import shutil
+import subprocess
 import time
 from dataclasses import dataclass
 
@@ -337,3 +338,36 @@ def test_a_pool_that_the_element_made_itself_outlives_a_power_cut(binary, tmp_pa
     finally:
         site.kill()
         disk.stop()
+
+
+def test_a_directory_log_that_could_not_be_flushed_is_made_anew(binary, tmp_path, disk_program):
+    """A later flush that succeeds says nothing of what was written before: the lines may be lost with the power."""
+    run = Round(binary, tmp_path, disk_program, 1)
+    logs = [f"/pools/{pool}/directory.log" for pool in ("disk1", "second")]
+    inodes = lambda: [(run.disk.path / log[1:]).stat().st_ino for log in logs]
+    try:
+        run.start()
+        run.door.ask("MKCOL", "/before")
+        eventually("logs are there", lambda: all((run.disk.path / log[1:]).exists() for log in logs))
+        time.sleep(2)  # what is written is flushed
+        first = inodes()
+        for log in logs:
+            run.disk.fault("flush", path=log, count=1)
+        assert run.door.ask("MKCOL", "/during").status_code == 201
+        eventually("both logs are made anew", lambda: all(a != b for a, b in zip(first, inodes())), NOTICE_SECONDS)
+        assert run.disk.hits(), "the fault struck nothing, so this proves nothing"
+        run.site.kill()
+        run.disk.clear()
+        run.disk.cut_power(Cut.drawn(1))
+        run.disk.start()
+        for file in (run.disk.path / "state").glob("namespace.sqlite*"):
+            file.unlink()
+        rebuilt = subprocess.run(
+            [str(binary), "rebuild", "--dir", str(run.site.directory)], capture_output=True, text=True, timeout=60
+        )
+        assert rebuilt.returncode == 0, rebuilt.stdout + rebuilt.stderr
+        run.site.start()
+        found = run.door.ask("PROPFIND", "/", headers={"Depth": "1"}).text
+        assert "/before" in found and "/during" in found, found
+    finally:
+        run.close()

@@ -9,6 +9,7 @@ mod jobs;
 pub mod records;
 pub mod settings;
 mod site;
+mod tape;
 mod trash;
 
 pub use ban::{BanCommand, BanListArgs, BanRemoveArgs, BanStorageArgs, BanUserArgs};
@@ -22,7 +23,7 @@ pub use site::{
     InitArgs, KeyCommand, KeyListArgs, KeyRotateArgs, OperationName, RebuildArgs, RestoreArgs,
     RotatedKey, ServeArgs, TokenArgs,
 };
-
+pub use tape::{TapeCommand, TapeGoal, TapeOrderArgs, TapePolicy};
 pub use trash::{
     DoorArgs, RemovedSince, RestorePlace, TrashCommand, TrashEmptyArgs, TrashListArgs,
     TrashRestoreArgs, TrashedName,
@@ -344,6 +345,12 @@ pub enum Command {
         penstock account reconcile vo-records site-records --since 7d   # why two views differ\n  \
         penstock account published table.json                   # rows of a table that cannot be true")]
     Account(AccountArgs),
+    /// Find the best order of recalls from a tape.
+    #[command(
+        subcommand,
+        after_help = "Example:\n  penstock tape order recall.json --model lto9"
+    )]
+    Tape(TapeCommand),
     /// Work with gfal2 for a transfer service, which starts this itself: one process for each attempt of a transfer.
     #[command(
         name = "gfal-agent",

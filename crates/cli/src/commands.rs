@@ -20,6 +20,7 @@ mod records;
 mod settings;
 mod share;
 mod simulate;
+mod tape;
 mod token;
 mod trash;
 
@@ -87,6 +88,7 @@ pub fn run(
         Command::Ingest(args) => in_runtime(ingest::run(args, output)),
         Command::Records(command) => records::run(command, output),
         Command::Account(args) => account::run(&args, output),
+        Command::Tape(command) => tape::run(command, output),
         Command::GfalAgent(args) => gfal_agent(args),
     }
 }

@@ -205,7 +205,7 @@ struct Turn {
 }
 
 /// Tickets of one VO that wait, by user, each user's in the order in which they came.
-type Waiting = BTreeMap<Holder, VecDeque<(Ticket, IpAddr)>>;
+type TicketQueues = BTreeMap<Holder, VecDeque<(Ticket, IpAddr)>>;
 
 /// The movers of one pool: which run, and who waits.
 #[derive(Debug, Default)]
@@ -218,7 +218,7 @@ pub struct MoverQueue {
     running_of_address: BTreeMap<IpAddr, u32>,
     running_anonymous: u32,
     /// Only VOs and users with waiting tickets are present.
-    waiting: BTreeMap<Option<VoName>, Waiting>,
+    waiting: BTreeMap<Option<VoName>, TicketQueues>,
     queued: u32,
     /// The VO that was served last; the next one in order comes next.
     served_last: Option<Option<VoName>>,
@@ -444,7 +444,7 @@ impl MoverQueue {
     }
 
     /// The user of a VO whose turn it is; `None`: each has their share.
-    fn next_of(&self, holders: &Waiting) -> Option<Holder> {
+    fn next_of(&self, holders: &TicketQueues) -> Option<Holder> {
         let turns = holders.iter().filter_map(|(holder, tickets)| {
             let (ticket, address) = *tickets.front()?;
             let turn = Turn {

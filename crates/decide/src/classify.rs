@@ -8,7 +8,7 @@ use penstock_model::{Concern, Errno, Failure, Phase, ProblemCode, Retry, Side};
 
 /// What an agent saw when something did not work.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Observed {
+pub enum ObservedFailure {
     /// The storage element answered with this HTTP status.
     Status(u16),
     /// The name has no address.
@@ -52,31 +52,33 @@ pub enum Observed {
 }
 
 /// Turns an observation into a failure with everything a retry decision needs.
-pub fn classify(side: Side, phase: Phase, observed: &Observed, detail: String) -> Failure {
+pub fn classify(side: Side, phase: Phase, observed: &ObservedFailure, detail: String) -> Failure {
     let (errno, retry) = match observed {
-        Observed::Status(status) => of_status(*status),
-        Observed::NameUnknown => (Errno::ECOMM, Retry::Later),
-        Observed::Refused => (Errno::ECONNREFUSED, Retry::Later),
-        Observed::Untrusted => (Errno::EPERM, Retry::Never),
-        Observed::TimedOut | Observed::JobTimedOut => (Errno::ETIMEDOUT, Retry::Later),
-        Observed::Broken => (Errno::ECOMM, Retry::Later),
-        Observed::Malformed => (Errno::EINVAL, Retry::Later),
-        Observed::Exists => (Errno::EEXIST, Retry::Never),
-        Observed::SizeMismatch => (Errno::EINVAL, Retry::Later),
+        ObservedFailure::Status(status) => of_status(*status),
+        ObservedFailure::NameUnknown => (Errno::ECOMM, Retry::Later),
+        ObservedFailure::Refused => (Errno::ECONNREFUSED, Retry::Later),
+        ObservedFailure::Untrusted => (Errno::EPERM, Retry::Never),
+        ObservedFailure::TimedOut | ObservedFailure::JobTimedOut => {
+            (Errno::ETIMEDOUT, Retry::Later)
+        }
+        ObservedFailure::Broken => (Errno::ECOMM, Retry::Later),
+        ObservedFailure::Malformed => (Errno::EINVAL, Retry::Later),
+        ObservedFailure::Exists => (Errno::EEXIST, Retry::Never),
+        ObservedFailure::SizeMismatch => (Errno::EINVAL, Retry::Later),
         // FTS tries no checksum mismatch again. But a flipped bit on the way is worth another attempt; what the source
         // itself tells of the file is not.
-        Observed::ChecksumMismatch if side == Side::Source => (Errno::EIO, Retry::Never),
-        Observed::ChecksumMismatch => (Errno::EIO, Retry::Later),
-        Observed::UserChecksumMismatch => (Errno::EIO, Retry::Never),
-        Observed::ChecksumUnavailable => (Errno::EOPNOTSUPP, Retry::Never),
-        Observed::IsDirectory => (Errno::EISDIR, Retry::Never),
-        Observed::CopyFailed(cause) => of_copy(side, *cause),
-        Observed::Said(errno) => (*errno, of_errno(side, *errno)),
-        Observed::Forbidden => (Errno::EACCES, Retry::Never),
-        Observed::TooManyRedirects => (Errno::ELOOP, Retry::Never),
+        ObservedFailure::ChecksumMismatch if side == Side::Source => (Errno::EIO, Retry::Never),
+        ObservedFailure::ChecksumMismatch => (Errno::EIO, Retry::Later),
+        ObservedFailure::UserChecksumMismatch => (Errno::EIO, Retry::Never),
+        ObservedFailure::ChecksumUnavailable => (Errno::EOPNOTSUPP, Retry::Never),
+        ObservedFailure::IsDirectory => (Errno::EISDIR, Retry::Never),
+        ObservedFailure::CopyFailed(cause) => of_copy(side, *cause),
+        ObservedFailure::Said(errno) => (*errno, of_errno(side, *errno)),
+        ObservedFailure::Forbidden => (Errno::EACCES, Retry::Never),
+        ObservedFailure::TooManyRedirects => (Errno::ELOOP, Retry::Never),
         // A clock is set right by its time service, or by who reads of it.
-        Observed::ClockSkew => (Errno::EACCES, Retry::Later),
-        Observed::Canceled => (Errno::ECANCELED, Retry::Never),
+        ObservedFailure::ClockSkew => (Errno::EACCES, Retry::Later),
+        ObservedFailure::Canceled => (Errno::ECANCELED, Retry::Never),
     };
     Failure {
         side,
@@ -103,56 +105,56 @@ pub struct PutConditions {
 impl PutConditions {
     /// What a 412 to it means (RFC 9110 §15.5.13). Where both were asked for, there is nothing but the answer's words to
     /// go by.
-    pub fn failed(self, text: &str) -> Observed {
+    pub fn failed(self, text: &str) -> ObservedFailure {
         match (self.absent, self.checksum) {
-            (false, true) => Observed::ChecksumMismatch,
+            (false, true) => ObservedFailure::ChecksumMismatch,
             (true, true) if CopyCause::read(text) == CopyCause::ChecksumMismatch => {
-                Observed::ChecksumMismatch
+                ObservedFailure::ChecksumMismatch
             }
-            _ => Observed::Exists,
+            _ => ObservedFailure::Exists,
         }
     }
 }
 
 /// What an observation says something about. In doubt it is the storage element or the link: that users cannot halt a
 /// link for each other does not rest on this alone.
-fn concern_of(side: Side, observed: &Observed) -> Concern {
+fn concern_of(side: Side, observed: &ObservedFailure) -> Concern {
     let there = match side {
         Side::Source | Side::Destination => Concern::StorageElement,
         Side::Network => Concern::Link,
         Side::Service => return Concern::Service,
     };
     match observed {
-        Observed::Status(status) | Observed::CopyFailed(CopyCause::Refused(status)) => match status
-        {
+        ObservedFailure::Status(status)
+        | ObservedFailure::CopyFailed(CopyCause::Refused(status)) => match status {
             401 | 403 | 407 => Concern::Credential,
             408 | 429 => there,
             400..=499 | 501 => Concern::Request,
             _ => there,
         },
-        Observed::NameUnknown
-        | Observed::Refused
-        | Observed::Untrusted
-        | Observed::TimedOut
-        | Observed::Broken
-        | Observed::Malformed
-        | Observed::ClockSkew
-        | Observed::CopyFailed(CopyCause::Unknown) => there,
-        Observed::CopyFailed(CopyCause::Denied) => Concern::Credential,
-        Observed::CopyFailed(
+        ObservedFailure::NameUnknown
+        | ObservedFailure::Refused
+        | ObservedFailure::Untrusted
+        | ObservedFailure::TimedOut
+        | ObservedFailure::Broken
+        | ObservedFailure::Malformed
+        | ObservedFailure::ClockSkew
+        | ObservedFailure::CopyFailed(CopyCause::Unknown) => there,
+        ObservedFailure::CopyFailed(CopyCause::Denied) => Concern::Credential,
+        ObservedFailure::CopyFailed(
             CopyCause::Exists | CopyCause::ChecksumMismatch | CopyCause::Missing,
         )
-        | Observed::Exists
-        | Observed::SizeMismatch
-        | Observed::ChecksumMismatch
-        | Observed::UserChecksumMismatch
-        | Observed::ChecksumUnavailable
-        | Observed::IsDirectory
-        | Observed::JobTimedOut
-        | Observed::Forbidden
-        | Observed::TooManyRedirects
-        | Observed::Canceled => Concern::Request,
-        Observed::Said(errno) => match *errno {
+        | ObservedFailure::Exists
+        | ObservedFailure::SizeMismatch
+        | ObservedFailure::ChecksumMismatch
+        | ObservedFailure::UserChecksumMismatch
+        | ObservedFailure::ChecksumUnavailable
+        | ObservedFailure::IsDirectory
+        | ObservedFailure::JobTimedOut
+        | ObservedFailure::Forbidden
+        | ObservedFailure::TooManyRedirects
+        | ObservedFailure::Canceled => Concern::Request,
+        ObservedFailure::Said(errno) => match *errno {
             Errno::EPERM | Errno::EACCES => Concern::Credential,
             Errno::ENOENT
             | Errno::E2BIG
@@ -173,35 +175,37 @@ fn concern_of(side: Side, observed: &Observed) -> Concern {
 }
 
 /// The cause as users are told it.
-fn code_of(side: Side, phase: Phase, observed: &Observed) -> ProblemCode {
+fn code_of(side: Side, phase: Phase, observed: &ObservedFailure) -> ProblemCode {
     match observed {
-        Observed::Status(status) | Observed::CopyFailed(CopyCause::Refused(status)) => {
+        ObservedFailure::Status(status)
+        | ObservedFailure::CopyFailed(CopyCause::Refused(status)) => {
             ProblemCode::of_status(*status)
         }
-        Observed::NameUnknown => ProblemCode::NameUnresolved,
-        Observed::Refused => ProblemCode::ConnectionRefused,
-        Observed::Untrusted => ProblemCode::TlsUntrusted,
-        Observed::TimedOut => ProblemCode::ConnectionTimeout,
-        Observed::Broken if side == Side::Service => ProblemCode::InternalError,
-        Observed::Broken => ProblemCode::ConnectionBroken,
-        Observed::Malformed => ProblemCode::PeerMalformed,
-        Observed::Exists | Observed::CopyFailed(CopyCause::Exists) => ProblemCode::PathExists,
-        Observed::SizeMismatch => ProblemCode::SizeMismatch,
-        Observed::ChecksumMismatch | Observed::CopyFailed(CopyCause::ChecksumMismatch) => {
-            ProblemCode::ChecksumMismatch
+        ObservedFailure::NameUnknown => ProblemCode::NameUnresolved,
+        ObservedFailure::Refused => ProblemCode::ConnectionRefused,
+        ObservedFailure::Untrusted => ProblemCode::TlsUntrusted,
+        ObservedFailure::TimedOut => ProblemCode::ConnectionTimeout,
+        ObservedFailure::Broken if side == Side::Service => ProblemCode::InternalError,
+        ObservedFailure::Broken => ProblemCode::ConnectionBroken,
+        ObservedFailure::Malformed => ProblemCode::PeerMalformed,
+        ObservedFailure::Exists | ObservedFailure::CopyFailed(CopyCause::Exists) => {
+            ProblemCode::PathExists
         }
-        Observed::UserChecksumMismatch => ProblemCode::ChecksumExpectedWrong,
-        Observed::ChecksumUnavailable => ProblemCode::ChecksumUnavailable,
-        Observed::IsDirectory => ProblemCode::PathIsDirectory,
-        Observed::CopyFailed(CopyCause::Denied) => ProblemCode::PermissionDenied,
-        Observed::CopyFailed(CopyCause::Missing) => ProblemCode::PathNotFound,
-        Observed::CopyFailed(CopyCause::Unknown) => ProblemCode::CopyFailed,
-        Observed::JobTimedOut => ProblemCode::TransferTimeout,
-        Observed::TooManyRedirects => ProblemCode::RedirectsTooMany,
-        Observed::Said(errno) => errno.problem_code(side, phase),
-        Observed::Forbidden => ProblemCode::AddressNotAllowed,
-        Observed::ClockSkew => ProblemCode::ClockSkew,
-        Observed::Canceled => ProblemCode::TransferCanceled,
+        ObservedFailure::SizeMismatch => ProblemCode::SizeMismatch,
+        ObservedFailure::ChecksumMismatch
+        | ObservedFailure::CopyFailed(CopyCause::ChecksumMismatch) => ProblemCode::ChecksumMismatch,
+        ObservedFailure::UserChecksumMismatch => ProblemCode::ChecksumExpectedWrong,
+        ObservedFailure::ChecksumUnavailable => ProblemCode::ChecksumUnavailable,
+        ObservedFailure::IsDirectory => ProblemCode::PathIsDirectory,
+        ObservedFailure::CopyFailed(CopyCause::Denied) => ProblemCode::PermissionDenied,
+        ObservedFailure::CopyFailed(CopyCause::Missing) => ProblemCode::PathNotFound,
+        ObservedFailure::CopyFailed(CopyCause::Unknown) => ProblemCode::CopyFailed,
+        ObservedFailure::JobTimedOut => ProblemCode::TransferTimeout,
+        ObservedFailure::TooManyRedirects => ProblemCode::RedirectsTooMany,
+        ObservedFailure::Said(errno) => errno.problem_code(side, phase),
+        ObservedFailure::Forbidden => ProblemCode::AddressNotAllowed,
+        ObservedFailure::ClockSkew => ProblemCode::ClockSkew,
+        ObservedFailure::Canceled => ProblemCode::TransferCanceled,
     }
 }
 
@@ -272,57 +276,57 @@ fn of_status(status: u16) -> (Errno, Retry) {
 mod tests {
     use super::*;
 
-    fn check(side: Side, observed: Observed, expected: &str) {
+    fn check(side: Side, observed: ObservedFailure, expected: &str) {
         let failure = classify(side, Phase::Transfer, &observed, "text".into());
         assert_eq!(format!("{failure} {:?}", failure.retry), expected);
     }
 
     #[test]
     fn only_what_other_files_may_meet_speaks_of_a_storage_element_or_the_link() {
-        let shared = |side, observed: Observed| {
+        let shared = |side, observed: ObservedFailure| {
             let failure = classify(side, Phase::Transfer, &observed, "text".into());
             failure.concern.is_shared()
         };
         for observed in [
-            Observed::Status(400),
-            Observed::Status(401),
-            Observed::Status(403),
-            Observed::Status(404),
-            Observed::Status(405),
-            Observed::Status(409),
-            Observed::Status(413),
-            Observed::Status(423),
-            Observed::Exists,
-            Observed::SizeMismatch,
-            Observed::ChecksumMismatch,
-            Observed::UserChecksumMismatch,
-            Observed::ChecksumUnavailable,
-            Observed::IsDirectory,
-            Observed::JobTimedOut,
-            Observed::Forbidden,
-            Observed::CopyFailed(CopyCause::Refused(403)),
-            Observed::CopyFailed(CopyCause::Refused(409)),
-            Observed::CopyFailed(CopyCause::Denied),
-            Observed::Said(Errno::ENOENT),
-            Observed::Said(Errno::EACCES),
+            ObservedFailure::Status(400),
+            ObservedFailure::Status(401),
+            ObservedFailure::Status(403),
+            ObservedFailure::Status(404),
+            ObservedFailure::Status(405),
+            ObservedFailure::Status(409),
+            ObservedFailure::Status(413),
+            ObservedFailure::Status(423),
+            ObservedFailure::Exists,
+            ObservedFailure::SizeMismatch,
+            ObservedFailure::ChecksumMismatch,
+            ObservedFailure::UserChecksumMismatch,
+            ObservedFailure::ChecksumUnavailable,
+            ObservedFailure::IsDirectory,
+            ObservedFailure::JobTimedOut,
+            ObservedFailure::Forbidden,
+            ObservedFailure::CopyFailed(CopyCause::Refused(403)),
+            ObservedFailure::CopyFailed(CopyCause::Refused(409)),
+            ObservedFailure::CopyFailed(CopyCause::Denied),
+            ObservedFailure::Said(Errno::ENOENT),
+            ObservedFailure::Said(Errno::EACCES),
         ] {
             for side in [Side::Source, Side::Destination, Side::Network] {
                 assert!(!shared(side, observed.clone()), "{side:?} {observed:?}");
             }
         }
         for observed in [
-            Observed::Status(429),
-            Observed::Status(500),
-            Observed::Status(503),
-            Observed::Status(507),
-            Observed::NameUnknown,
-            Observed::Refused,
-            Observed::Untrusted,
-            Observed::TimedOut,
-            Observed::Broken,
-            Observed::CopyFailed(CopyCause::Unknown),
-            Observed::CopyFailed(CopyCause::Refused(503)),
-            Observed::Said(Errno::ECONNREFUSED),
+            ObservedFailure::Status(429),
+            ObservedFailure::Status(500),
+            ObservedFailure::Status(503),
+            ObservedFailure::Status(507),
+            ObservedFailure::NameUnknown,
+            ObservedFailure::Refused,
+            ObservedFailure::Untrusted,
+            ObservedFailure::TimedOut,
+            ObservedFailure::Broken,
+            ObservedFailure::CopyFailed(CopyCause::Unknown),
+            ObservedFailure::CopyFailed(CopyCause::Refused(503)),
+            ObservedFailure::Said(Errno::ECONNREFUSED),
         ] {
             for side in [Side::Source, Side::Destination, Side::Network] {
                 assert!(shared(side, observed.clone()), "{side:?} {observed:?}");
@@ -336,73 +340,121 @@ mod tests {
         let code =
             |side, observed| classify(side, Phase::Transfer, &observed, String::new()).code();
         for (side, observed, expected) in [
-            (Side::Source, Observed::Status(404), "path-not-found"),
-            (Side::Source, Observed::Status(401), "credentials-refused"),
-            (
-                Side::Destination,
-                Observed::Status(403),
-                "permission-denied",
-            ),
-            (Side::Destination, Observed::Status(409), "path-busy"),
-            (Side::Destination, Observed::Status(423), "path-locked"),
-            (Side::Destination, Observed::Status(507), "pool-full"),
-            (Side::Destination, Observed::Status(503), "peer-busy"),
-            (Side::Destination, Observed::Status(500), "peer-failed"),
-            (
-                Side::Destination,
-                Observed::Status(504),
-                "connection-timeout",
-            ),
-            (Side::Source, Observed::Status(405), "feature-unsupported"),
-            (Side::Source, Observed::Status(400), "request-malformed"),
-            (Side::Network, Observed::NameUnknown, "name-unresolved"),
-            (Side::Network, Observed::Refused, "connection-refused"),
-            (Side::Network, Observed::Untrusted, "tls-untrusted"),
-            (Side::Network, Observed::Broken, "connection-broken"),
-            (Side::Service, Observed::Broken, "internal-error"),
-            (Side::Source, Observed::Malformed, "peer-malformed"),
-            (Side::Destination, Observed::Exists, "path-exists"),
-            (Side::Destination, Observed::SizeMismatch, "size-mismatch"),
+            (Side::Source, ObservedFailure::Status(404), "path-not-found"),
             (
                 Side::Source,
-                Observed::UserChecksumMismatch,
+                ObservedFailure::Status(401),
+                "credentials-refused",
+            ),
+            (
+                Side::Destination,
+                ObservedFailure::Status(403),
+                "permission-denied",
+            ),
+            (Side::Destination, ObservedFailure::Status(409), "path-busy"),
+            (
+                Side::Destination,
+                ObservedFailure::Status(423),
+                "path-locked",
+            ),
+            (Side::Destination, ObservedFailure::Status(507), "pool-full"),
+            (Side::Destination, ObservedFailure::Status(503), "peer-busy"),
+            (
+                Side::Destination,
+                ObservedFailure::Status(500),
+                "peer-failed",
+            ),
+            (
+                Side::Destination,
+                ObservedFailure::Status(504),
+                "connection-timeout",
+            ),
+            (
+                Side::Source,
+                ObservedFailure::Status(405),
+                "feature-unsupported",
+            ),
+            (
+                Side::Source,
+                ObservedFailure::Status(400),
+                "request-malformed",
+            ),
+            (
+                Side::Network,
+                ObservedFailure::NameUnknown,
+                "name-unresolved",
+            ),
+            (
+                Side::Network,
+                ObservedFailure::Refused,
+                "connection-refused",
+            ),
+            (Side::Network, ObservedFailure::Untrusted, "tls-untrusted"),
+            (Side::Network, ObservedFailure::Broken, "connection-broken"),
+            (Side::Service, ObservedFailure::Broken, "internal-error"),
+            (Side::Source, ObservedFailure::Malformed, "peer-malformed"),
+            (Side::Destination, ObservedFailure::Exists, "path-exists"),
+            (
+                Side::Destination,
+                ObservedFailure::SizeMismatch,
+                "size-mismatch",
+            ),
+            (
+                Side::Source,
+                ObservedFailure::UserChecksumMismatch,
                 "checksum-expected-wrong",
             ),
             (
                 Side::Source,
-                Observed::ChecksumUnavailable,
+                ObservedFailure::ChecksumUnavailable,
                 "checksum-unavailable",
             ),
-            (Side::Source, Observed::IsDirectory, "path-is-directory"),
+            (
+                Side::Source,
+                ObservedFailure::IsDirectory,
+                "path-is-directory",
+            ),
             (
                 Side::Network,
-                Observed::CopyFailed(CopyCause::ChecksumMismatch),
+                ObservedFailure::CopyFailed(CopyCause::ChecksumMismatch),
                 "checksum-mismatch",
             ),
             (
                 Side::Network,
-                Observed::CopyFailed(CopyCause::Unknown),
+                ObservedFailure::CopyFailed(CopyCause::Unknown),
                 "copy-failed",
             ),
             (
                 Side::Network,
-                Observed::CopyFailed(CopyCause::Refused(507)),
+                ObservedFailure::CopyFailed(CopyCause::Refused(507)),
                 "pool-full",
             ),
-            (Side::Network, Observed::JobTimedOut, "transfer-timeout"),
             (
                 Side::Network,
-                Observed::TooManyRedirects,
+                ObservedFailure::JobTimedOut,
+                "transfer-timeout",
+            ),
+            (
+                Side::Network,
+                ObservedFailure::TooManyRedirects,
                 "redirects-too-many",
             ),
             (
                 Side::Source,
-                Observed::Said(Errno::ENOTDIR),
+                ObservedFailure::Said(Errno::ENOTDIR),
                 "parent-is-file",
             ),
-            (Side::Network, Observed::Forbidden, "address-not-allowed"),
-            (Side::Source, Observed::ClockSkew, "clock-skew"),
-            (Side::Service, Observed::Canceled, "transfer-canceled"),
+            (
+                Side::Network,
+                ObservedFailure::Forbidden,
+                "address-not-allowed",
+            ),
+            (Side::Source, ObservedFailure::ClockSkew, "clock-skew"),
+            (
+                Side::Service,
+                ObservedFailure::Canceled,
+                "transfer-canceled",
+            ),
         ] {
             assert_eq!(
                 code(side, observed.clone()).name(),
@@ -417,15 +469,21 @@ mod tests {
         let failed = |absent, checksum, text| PutConditions { absent, checksum }.failed(text);
         let mismatch = "answered PUT with 412 Precondition Failed: checksum mismatch: expected adler32:00000001, got \
                         adler32:00000002; the file was removed";
-        assert_eq!(failed(true, false, mismatch), Observed::Exists);
-        assert_eq!(failed(false, true, ""), Observed::ChecksumMismatch);
-        assert_eq!(failed(true, true, mismatch), Observed::ChecksumMismatch);
-        assert_eq!(failed(true, true, "the file exists"), Observed::Exists);
+        assert_eq!(failed(true, false, mismatch), ObservedFailure::Exists);
+        assert_eq!(failed(false, true, ""), ObservedFailure::ChecksumMismatch);
+        assert_eq!(
+            failed(true, true, mismatch),
+            ObservedFailure::ChecksumMismatch
+        );
+        assert_eq!(
+            failed(true, true, "the file exists"),
+            ObservedFailure::Exists
+        );
     }
 
     #[test]
     fn what_the_passive_end_of_a_copy_refused_is_told_as_its_own() {
-        let copy = Observed::CopyFailed;
+        let copy = ObservedFailure::CopyFailed;
         check(
             Side::Destination,
             copy(CopyCause::Refused(403)),
@@ -448,72 +506,76 @@ mod tests {
         );
         check(
             Side::Source,
-            Observed::TooManyRedirects,
+            ObservedFailure::TooManyRedirects,
             "SOURCE [40] text Never",
         );
         check(
             Side::Source,
-            Observed::IsDirectory,
+            ObservedFailure::IsDirectory,
             "SOURCE [21] text Never",
         );
     }
 
     #[test]
     fn observations_become_what_fts_clients_know() {
-        check(Side::Source, Observed::Status(404), "SOURCE [2] text Never");
-        check(
-            Side::Destination,
-            Observed::Exists,
-            "DESTINATION [17] text Never",
-        );
-        check(
-            Side::Destination,
-            Observed::Status(503),
-            "DESTINATION [11] text Later",
-        );
-        check(
-            Side::Destination,
-            Observed::Status(507),
-            "DESTINATION [28] text Later",
-        );
-        check(
-            Side::Network,
-            Observed::TimedOut,
-            "TRANSFER [110] text Later",
-        );
         check(
             Side::Source,
-            Observed::ChecksumMismatch,
-            "SOURCE [5] text Never",
-        );
-        check(
-            Side::Destination,
-            Observed::ChecksumMismatch,
-            "DESTINATION [5] text Later",
-        );
-        check(
-            Side::Destination,
-            Observed::UserChecksumMismatch,
-            "DESTINATION [5] text Never",
-        );
-        check(
-            Side::Source,
-            Observed::Said(Errno::ENOENT),
+            ObservedFailure::Status(404),
             "SOURCE [2] text Never",
         );
         check(
             Side::Destination,
-            Observed::Said(Errno::ENOENT),
+            ObservedFailure::Exists,
+            "DESTINATION [17] text Never",
+        );
+        check(
+            Side::Destination,
+            ObservedFailure::Status(503),
+            "DESTINATION [11] text Later",
+        );
+        check(
+            Side::Destination,
+            ObservedFailure::Status(507),
+            "DESTINATION [28] text Later",
+        );
+        check(
+            Side::Network,
+            ObservedFailure::TimedOut,
+            "TRANSFER [110] text Later",
+        );
+        check(
+            Side::Source,
+            ObservedFailure::ChecksumMismatch,
+            "SOURCE [5] text Never",
+        );
+        check(
+            Side::Destination,
+            ObservedFailure::ChecksumMismatch,
+            "DESTINATION [5] text Later",
+        );
+        check(
+            Side::Destination,
+            ObservedFailure::UserChecksumMismatch,
+            "DESTINATION [5] text Never",
+        );
+        check(
+            Side::Source,
+            ObservedFailure::Said(Errno::ENOENT),
+            "SOURCE [2] text Never",
+        );
+        check(
+            Side::Destination,
+            ObservedFailure::Said(Errno::ENOENT),
             "DESTINATION [2] text Later",
         );
         check(
             Side::Network,
-            Observed::Said(Errno::ECOMM),
+            ObservedFailure::Said(Errno::ECOMM),
             "TRANSFER [70] text Later",
         );
         check(
             Side::Service,
-            Observed::Canceled,
+            ObservedFailure::Canceled,
             "GENERAL_FAILURE [125] text Never",
         );
     }

@@ -78,30 +78,32 @@ pub struct ClockCheck {
 #[derive(Debug, Clone, Copy)]
 struct Doubt {
     because: ClockDoubt,
-    trusted: Trusted,
+    trusted: TrustedReading,
 }
 
 /// What is believed instead of a clock that is doubted.
 #[derive(Debug, Clone, Copy)]
-enum Trusted {
+enum TrustedReading {
     /// The reading before the leap.
     Reading(ClockReading),
     /// The newest record of an earlier process, as of the first reading: the clock was never believed.
     Record(ClockReading),
 }
 
-impl Trusted {
+impl TrustedReading {
     fn reading(self) -> ClockReading {
         match self {
-            Trusted::Reading(reading) | Trusted::Record(reading) => reading,
+            TrustedReading::Reading(reading) | TrustedReading::Record(reading) => reading,
         }
     }
 
     /// Why a reading does not go with it; `None` when it does.
     fn against(self, reading: ClockReading) -> Option<ClockDoubt> {
         match self {
-            Trusted::Reading(trusted) => leap(trusted, reading),
-            Trusted::Record(record) => against_record(reading.wall, expected(record, reading)),
+            TrustedReading::Reading(trusted) => leap(trusted, reading),
+            TrustedReading::Record(record) => {
+                against_record(reading.wall, expected(record, reading))
+            }
         }
     }
 }
@@ -115,7 +117,7 @@ impl ClockCheck {
                 monotonic: first.monotonic,
             };
             let because = against_record(first.wall, newest)?;
-            let trusted = Trusted::Record(record);
+            let trusted = TrustedReading::Record(record);
             Some(Doubt { because, trusted })
         });
         ClockCheck {
@@ -132,7 +134,7 @@ impl ClockCheck {
             (None, None) if age < ANCHOR_AGE_MAX => {}
             (None, None) => self.anchor = reading,
             (None, Some(because)) => {
-                let trusted = Trusted::Reading(std::mem::replace(&mut self.anchor, reading));
+                let trusted = TrustedReading::Reading(std::mem::replace(&mut self.anchor, reading));
                 self.doubt = Some(Doubt { because, trusted });
             }
             (Some(doubt), leapt) => match doubt.trusted.against(reading) {

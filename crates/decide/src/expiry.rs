@@ -42,7 +42,7 @@ impl Ending {
 /// How it stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Standing {
+pub enum ExpiryStanding {
     /// Nothing to do.
     Good,
     /// A person should look.
@@ -52,7 +52,12 @@ pub enum Standing {
 }
 
 /// How something stands that began and ends at these times.
-pub fn standing(what: Ending, begins: Timestamp, ends: Timestamp, now: Timestamp) -> Standing {
+pub fn standing(
+    what: Ending,
+    begins: Timestamp,
+    ends: Timestamp,
+    now: Timestamp,
+) -> ExpiryStanding {
     let left = ends.since(now);
     let life = ends.since(begins);
     let used = now.since(begins).min(life);
@@ -65,10 +70,10 @@ pub fn standing(what: Ending, begins: Timestamp, ends: Timestamp, now: Timestamp
     };
     match (left.is_zero(), what, soon) {
         // An old key signs as well as a young one: it is a matter of prudence.
-        (true, Ending::SigningKey, _) => Standing::Soon,
-        (true, ..) => Standing::Over,
-        (false, _, true) => Standing::Soon,
-        (false, _, false) => Standing::Good,
+        (true, Ending::SigningKey, _) => ExpiryStanding::Soon,
+        (true, ..) => ExpiryStanding::Over,
+        (false, _, true) => ExpiryStanding::Soon,
+        (false, _, false) => ExpiryStanding::Good,
     }
 }
 
@@ -85,7 +90,7 @@ mod tests {
     const NOW: Timestamp = Timestamp(1_795_241_992_000);
 
     /// Days since it began and until it ends.
-    fn check(what: Ending, since: i64, until: i64, expected: Standing) {
+    fn check(what: Ending, since: i64, until: i64, expected: ExpiryStanding) {
         let day = 86_400_000;
         let (begins, ends) = (
             Timestamp(NOW.0 - since * day),
@@ -102,30 +107,30 @@ mod tests {
     #[test]
     fn a_certificate_deserves_a_look_a_month_before_its_end() {
         for what in [Ending::HostCertificate, Ending::Authority] {
-            check(what, 300, 31, Standing::Good);
-            check(what, 300, 29, Standing::Soon);
-            check(what, 0, 29, Standing::Soon);
-            check(what, 300, 0, Standing::Over);
-            check(what, 300, -1, Standing::Over);
+            check(what, 300, 31, ExpiryStanding::Good);
+            check(what, 300, 29, ExpiryStanding::Soon);
+            check(what, 0, 29, ExpiryStanding::Soon);
+            check(what, 300, 0, ExpiryStanding::Over);
+            check(what, 300, -1, ExpiryStanding::Over);
         }
     }
 
     #[test]
     fn a_revocation_list_should_have_been_fetched_again_when_most_of_its_life_is_over() {
         let list = Ending::RevocationList;
-        check(list, 1, 29, Standing::Good);
-        check(list, 22, 8, Standing::Good);
-        check(list, 24, 6, Standing::Soon);
-        check(list, 300, 65, Standing::Soon);
+        check(list, 1, 29, ExpiryStanding::Good);
+        check(list, 22, 8, ExpiryStanding::Good);
+        check(list, 24, 6, ExpiryStanding::Soon);
+        check(list, 300, 65, ExpiryStanding::Soon);
         // A list of a week is not a week from its end for long.
-        check(list, 1, 6, Standing::Good);
-        check(list, 4, 3, Standing::Soon);
-        check(list, 7, -1, Standing::Over);
+        check(list, 1, 6, ExpiryStanding::Good);
+        check(list, 4, 3, ExpiryStanding::Soon);
+        check(list, 7, -1, ExpiryStanding::Over);
     }
 
     #[test]
     fn an_old_key_is_a_warning_and_never_an_error() {
-        check(Ending::SigningKey, 364, 1, Standing::Good);
-        check(Ending::SigningKey, 400, -35, Standing::Soon);
+        check(Ending::SigningKey, 364, 1, ExpiryStanding::Good);
+        check(Ending::SigningKey, 400, -35, ExpiryStanding::Soon);
     }
 }

@@ -298,7 +298,7 @@ fn group(held: Vec<(&'static Rule, Finding)>) -> Vec<Group> {
         .collect()
 }
 
-type Named = (
+type NamedCauses = (
     Vec<NamedCause>,
     Vec<(Cause, Vec<Evidence>)>,
     Permille,
@@ -306,7 +306,7 @@ type Named = (
 );
 
 /// Gives each factor's fall to the causes that explain it. What is left is unexplained, with the factors it is of.
-fn name_causes(groups: Vec<Group>, parts: &[Part], low: &Factors, usual: &Factors) -> Named {
+fn name_causes(groups: Vec<Group>, parts: &[Part], low: &Factors, usual: &Factors) -> NamedCauses {
     let mut shares = vec![0.0; groups.len()];
     let mut logs = vec![0.0; groups.len()];
     let mut open = BTreeSet::new();

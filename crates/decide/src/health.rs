@@ -3,7 +3,7 @@
 //! What a restart cannot mend never asks for one, and what hits one client never takes the site from all the others.
 
 use crate::clock::ClockDoubt;
-use crate::expiry::{Ending, Standing};
+use crate::expiry::{Ending, ExpiryStanding};
 use serde::Serialize;
 use std::fmt;
 use std::time::Duration;
@@ -25,7 +25,7 @@ pub struct HealthFacts {
     /// Records that the transfer service's journal has refused for good since the start.
     pub records_refused: u64,
     /// What ends soon or has ended, with what to do.
-    pub endings: Vec<(Ending, Standing, String)>,
+    pub endings: Vec<(Ending, ExpiryStanding, String)>,
 }
 
 /// A journal or a namespace that has not answered for longer stands still: no disk that works is silent for so long.
@@ -214,9 +214,9 @@ pub fn judge_health(facts: &HealthFacts) -> Health {
     }
     for (what, standing, text) in &facts.endings {
         let severity = match (what, standing) {
-            (_, Standing::Good) => continue,
+            (_, ExpiryStanding::Good) => continue,
             // Nobody's client would shake hands.
-            (Ending::HostCertificate, Standing::Over) => HealthSeverity::Unready,
+            (Ending::HostCertificate, ExpiryStanding::Over) => HealthSeverity::Unready,
             _ => HealthSeverity::Warning,
         };
         find(severity, HealthSubject::Expiry, text.clone());
@@ -377,18 +377,21 @@ mod tests {
         };
         let expiry = Some(HealthSubject::Expiry);
         check(
-            ended(Ending::HostCertificate, Standing::Over),
+            ended(Ending::HostCertificate, ExpiryStanding::Over),
             (true, false, expiry),
         );
         check(
-            ended(Ending::HostCertificate, Standing::Soon),
+            ended(Ending::HostCertificate, ExpiryStanding::Soon),
             (true, true, expiry),
         );
         check(
-            ended(Ending::RevocationList, Standing::Over),
+            ended(Ending::RevocationList, ExpiryStanding::Over),
             (true, true, expiry),
         );
-        check(ended(Ending::Authority, Standing::Good), (true, true, None));
+        check(
+            ended(Ending::Authority, ExpiryStanding::Good),
+            (true, true, None),
+        );
     }
 
     #[test]

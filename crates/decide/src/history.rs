@@ -52,7 +52,7 @@ pub struct Oldest {
 
 /// What may go.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct MayGo {
+pub struct PruningBound {
     /// Jobs that ended before this time, if their last entry is not after `taken_by_all`.
     pub ended_before: Option<Timestamp>,
     /// So far all have come who follow the record.
@@ -77,11 +77,11 @@ pub struct HeldHistory {
 }
 
 /// What may go now.
-pub fn what_may_go(now: Timestamp, retention: &Retention, followers: &[Follows]) -> MayGo {
+pub fn what_may_go(now: Timestamp, retention: &Retention, followers: &[Follows]) -> PruningBound {
     let before = |kept: Option<Duration>| kept.map(|kept| earlier(now, kept.max(KEPT_AT_LEAST)));
     let ended_before = before(retention.history);
     let taken = followers.iter().map(|one| one.taken.unwrap_or(0)).min();
-    MayGo {
+    PruningBound {
         ended_before,
         taken_by_all: taken.unwrap_or(u64::MAX),
         ended_long_before: ended_before.map(|time| earlier(time, retention.held_max)),

@@ -66,6 +66,8 @@ pub struct LockTable {
     by_user: BTreeMap<UserName, usize>,
     /// No lock ends before this.
     first_end: Option<Timestamp>,
+    /// No lock ends after this.
+    last_end: Option<Timestamp>,
 }
 
 impl LockTable {
@@ -95,6 +97,22 @@ impl LockTable {
         let left = self.by_root.values().flatten();
         self.first_end = left.map(|lock| lock.expires).min();
         ended
+    }
+
+    /// Brings locks that end later than any lock may to the latest end that is possible, and gives them back. They were
+    /// taken while the clock was ahead. For use while it is believed; costs one comparison while there is none.
+    pub fn cap(&mut self, end_max: Timestamp) -> Vec<Lock> {
+        if self.last_end.is_none_or(|end| end <= end_max) {
+            return Vec::new();
+        }
+        let all = self.by_root.values().flatten();
+        let late = all.filter(|lock| lock.expires > end_max);
+        let late: Vec<LockToken> = late.map(|lock| lock.token).collect();
+        self.last_end = Some(end_max);
+        let tokens = late.into_iter();
+        tokens
+            .filter_map(|token| self.refresh(token, end_max))
+            .collect()
     }
 
     /// The lock with this token.
@@ -206,6 +224,7 @@ impl LockTable {
             .first_end
             .map_or(lock.expires, |end| end.min(lock.expires));
         self.first_end = Some(ends);
+        self.last_end = self.last_end.max(Some(lock.expires));
         self.roots.insert(lock.token, lock.root.clone());
         self.by_root
             .entry(lock.root.clone())
@@ -427,6 +446,20 @@ mod tests {
         assert_eq!((locks.len(), locks.get(token(1))), (1, None));
         assert_eq!(locks.expire(Timestamp(2000)), [token(2)]);
         assert!(locks.is_empty() && locks.refresh(token(2), Timestamp(3000)).is_none());
+    }
+
+    #[test]
+    fn a_lock_of_a_clock_that_was_ahead_ends_when_the_longest_lock_would() {
+        let mut locks = table(&["1 a /1 itself shared", "2 a /2 itself shared"]);
+        locks.refresh(token(2), Timestamp(9_000_000));
+        let capped = locks.cap(Timestamp(5000));
+        let ends: Vec<_> = capped
+            .iter()
+            .map(|lock| (lock.token, lock.expires))
+            .collect();
+        assert_eq!(ends, [(token(2), Timestamp(5000))]);
+        assert!(locks.cap(Timestamp(6000)).is_empty());
+        assert_eq!(locks.expire(Timestamp(5000)), [token(1), token(2)]);
     }
 
     #[test]

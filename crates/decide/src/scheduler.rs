@@ -25,8 +25,8 @@ mod reasons;
 mod tests;
 
 pub use aged::PRIORITY_HEAD_START_MS;
-pub use forgetting::Forgotten;
-pub use limits::{Draining, RateCaps, SlotLimits};
+pub use forgetting::ForgottenPlaces;
+pub use limits::{DrainedPlaces, RateCaps, SlotLimits};
 
 use crate::halting::{Company, Party};
 use crate::prediction::{Durations, SizeClass};
@@ -35,13 +35,13 @@ use crate::turns::Turn;
 use aged::{Load, Rank};
 use flows::LinkRates;
 use line::VoLines;
-use numbered::Numbered;
+use numbered::NumberedSet;
 use penstock_model::{
     Access, Activity, Bytes, LinkId, NoSlot, Priority, SlotBound, SlotPlace, Slots, StorageId,
     Timestamp, TransferId, TunedPlace, UserName, VoName, WaitReason,
 };
 use place::{Count, SharedPlace};
-use queue::{LinkQueue, Payers, Standing};
+use queue::{LinkQueue, Payers, QueueKey};
 use rate::{Flow, RateGate};
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::time::Duration;
@@ -51,7 +51,7 @@ const LET_GO_MAX: u32 = 4;
 
 /// What must be known of a transfer to queue it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Waiting {
+pub struct QueueEntry {
     /// Which transfer.
     pub transfer: TransferId,
     /// Between which storage elements.
@@ -70,9 +70,9 @@ pub struct Waiting {
     pub size: Option<Bytes>,
 }
 
-impl Waiting {
-    fn standing(&self) -> Standing<'_> {
-        Standing {
+impl QueueEntry {
+    fn standing(&self) -> QueueKey<'_> {
+        QueueKey {
             vo: &self.vo,
             activity: &self.activity,
             user: &self.user,
@@ -106,7 +106,7 @@ impl Ticket {
 
 /// A transfer that may begin.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Started {
+pub struct DispatchedTransfer {
     /// Which.
     pub transfer: TransferId,
     /// Its slots.
@@ -265,9 +265,9 @@ enum RoundPosition {
 pub struct Scheduler {
     limits: SlotLimits,
     shares: Shares,
-    links: Numbered<Link>,
+    links: NumberedSet<Link>,
     link_index: HashMap<LinkId, LinkIndex>,
-    storages: Numbered<Storage>,
+    storages: NumberedSet<Storage>,
     storage_index: HashMap<StorageId, StorageIndex>,
     agents: SharedPlace,
     gfal: SharedPlace,
@@ -301,9 +301,9 @@ impl Scheduler {
         Scheduler {
             limits,
             shares: Shares::default(),
-            links: Numbered::default(),
+            links: NumberedSet::default(),
             link_index: HashMap::new(),
-            storages: Numbered::default(),
+            storages: NumberedSet::default(),
             storage_index: HashMap::new(),
             agents,
             gfal,
@@ -322,7 +322,7 @@ impl Scheduler {
     }
 
     /// Queues a transfer that may start as soon as there are slots for it.
-    pub fn enqueue(&mut self, waiting: Waiting) {
+    pub fn enqueue(&mut self, waiting: QueueEntry) {
         let index = self.link_at(&waiting.link);
         let link = &mut self.links[index];
         let size = SizeClass::of(waiting.size);
@@ -341,7 +341,7 @@ impl Scheduler {
     }
 
     /// Takes a waiting transfer out. False when it was not waiting here.
-    pub fn remove(&mut self, waiting: &Waiting) -> bool {
+    pub fn remove(&mut self, waiting: &QueueEntry) -> bool {
         let Some(&index) = self.link_index.get(&waiting.link) else {
             return false;
         };
@@ -380,7 +380,7 @@ impl Scheduler {
             let all = link.queue.take_all();
             link.queue = LinkQueue::new(&link.id, &self.shares);
             for taken in all {
-                let standing = Standing {
+                let standing = QueueKey {
                     vo: &taken.vo,
                     activity: &activity_of(taken.rank.transfer),
                     user: &taken.user,
@@ -413,7 +413,7 @@ impl Scheduler {
     }
 
     /// Starts one transfer, if any may start: takes its slots and returns it. Call until it returns `None`.
-    pub fn start_next(&mut self) -> Option<Started> {
+    pub fn start_next(&mut self) -> Option<DispatchedTransfer> {
         if self.is_drained() {
             return None;
         }
@@ -463,7 +463,11 @@ impl Scheduler {
         in_line.find(|id| !self.shared(*id).lines.is_empty())
     }
 
-    fn start(&mut self, index: LinkIndex, offer: Option<(SharedPlaceId, VoName)>) -> Started {
+    fn start(
+        &mut self,
+        index: LinkIndex,
+        offer: Option<(SharedPlaceId, VoName)>,
+    ) -> DispatchedTransfer {
         self.turns += 1;
         let number = self.turns;
         let link = &mut self.links[index];
@@ -505,14 +509,14 @@ impl Scheduler {
         // Back to the end of the round, so that links take turns.
         self.links[index].position = RoundPosition::Round;
         self.round.push_back(index);
-        Started {
+        DispatchedTransfer {
             transfer: next.transfer,
             ticket,
         }
     }
 
     /// Takes slots for a transfer that runs already, whatever the limits.
-    pub fn adopt(&mut self, running: &Waiting) -> Ticket {
+    pub fn adopt(&mut self, running: &QueueEntry) -> Ticket {
         self.turns += 1;
         let index = self.link_at(&running.link);
         let durations = &self.links[index].durations;

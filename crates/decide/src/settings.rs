@@ -59,7 +59,7 @@ pub enum Wish {
     /// Let somebody do more.
     Grant(Grant),
     /// Take back what was granted.
-    Revoke(Revoked),
+    Revoke(RevokedGrants),
     /// Let a cloud storage be reached.
     SetCloudStorage(CloudStorage),
     /// Let it be reached no more, and forget all keys for it.
@@ -194,7 +194,7 @@ fn said<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
 
 /// Which grants are taken back.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Revoked {
+pub struct RevokedGrants {
     /// Whose.
     pub user: String,
     /// Only this operation.
@@ -205,7 +205,7 @@ pub struct Revoked {
 
 /// A change that may be recorded.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Planned {
+pub struct PlannedChange {
     /// In FTS's words.
     pub action: &'static str,
     /// What it changes.
@@ -218,7 +218,7 @@ pub struct Planned {
 
 /// Why a wish is not granted.
 #[derive(Debug, Clone, PartialEq, Eq, Error, Serialize, Deserialize)]
-pub enum Refusal {
+pub enum SettingRefusal {
     /// Only administrators may.
     #[error(
         "only administrators of this service may do that, or those to whom they granted 'config'"
@@ -253,7 +253,11 @@ pub enum Refusal {
 
 /// What has to be recorded for a wish to be fulfilled; nothing, when all is so already.
 /// Long because each kind of wish has one arm, which says what it becomes.
-pub fn plan(settings: &Settings, asker: &Asker, wish: &Wish) -> Result<Vec<Planned>, Refusal> {
+pub fn plan(
+    settings: &Settings,
+    asker: &Asker,
+    wish: &Wish,
+) -> Result<Vec<PlannedChange>, SettingRefusal> {
     let planned = match wish {
         Wish::SetLink(wish) => vec![set_link(settings, asker, wish)?],
         Wish::RemoveLink(name) => match settings.link(name) {
@@ -318,7 +322,7 @@ pub fn plan(settings: &Settings, asker: &Asker, wish: &Wish) -> Result<Vec<Plann
         }
         Wish::Revoke(which) => {
             may_change_all(settings, asker)?;
-            let Revoked {
+            let RevokedGrants {
                 user,
                 operation,
                 storage,
@@ -349,7 +353,7 @@ pub fn plan(settings: &Settings, asker: &Asker, wish: &Wish) -> Result<Vec<Plann
         Wish::SetCloudKey(key) => {
             may_change_all(settings, asker)?;
             let storage = settings.cloud_storage(&key.storage);
-            storage.ok_or_else(|| Refusal::NoCloudStorage(key.storage.clone()))?;
+            storage.ok_or_else(|| SettingRefusal::NoCloudStorage(key.storage.clone()))?;
             vec![put(settings, "cloud-key", Setting::CloudKey(key.clone()))]
         }
         Wish::RemoveCloudKeys(name, holder) => {
@@ -367,13 +371,13 @@ pub fn plan(settings: &Settings, asker: &Asker, wish: &Wish) -> Result<Vec<Plann
             }
         }
     };
-    let changed: Vec<Planned> = planned
+    let changed: Vec<PlannedChange> = planned
         .into_iter()
         .filter(|change| change.before != change.after)
         .collect();
     let more = changed.iter().filter(|change| change.before.is_none());
     match settings.count() + more.count() > SETTINGS_MAX {
-        true => Err(Refusal::TooMany),
+        true => Err(SettingRefusal::TooMany),
         false => Ok(changed),
     }
 }
@@ -497,7 +501,11 @@ pub fn defaults_in_effect(settings: &Settings, vo: &VoName) -> JobDefaults {
     }
 }
 
-fn set_link(settings: &Settings, asker: &Asker, wish: &LinkWish) -> Result<Planned, Refusal> {
+fn set_link(
+    settings: &Settings,
+    asker: &Asker,
+    wish: &LinkWish,
+) -> Result<PlannedChange, SettingRefusal> {
     let before = settings.link(&wish.name);
     if let Some(before) = before {
         may_change_link(settings, asker, &before.ends)?;
@@ -515,7 +523,7 @@ fn set_link(settings: &Settings, asker: &Asker, wish: &LinkWish) -> Result<Plann
         .links()
         .find(|rule| rule.ends == ends && rule.name != wish.name)
     {
-        return Err(Refusal::PatternTaken {
+        return Err(SettingRefusal::PatternTaken {
             name: other.name.clone(),
             ends,
         });
@@ -540,12 +548,16 @@ fn set_link(settings: &Settings, asker: &Asker, wish: &LinkWish) -> Result<Plann
             .unwrap_or(before.is_some_and(|rule| rule.is_draining)),
     };
     match rule.slots_min > rule.slots_max {
-        true => Err(Refusal::MaxBelowMin),
+        true => Err(SettingRefusal::MaxBelowMin),
         false => Ok(put(settings, "link", Setting::Link(rule))),
     }
 }
 
-fn set_storage(settings: &Settings, asker: &Asker, wish: &StorageWish) -> Result<Planned, Refusal> {
+fn set_storage(
+    settings: &Settings,
+    asker: &Asker,
+    wish: &StorageWish,
+) -> Result<PlannedChange, SettingRefusal> {
     may_change_storage(settings, asker, &wish.storage)?;
     let before = settings.storage(&wish.storage).cloned();
     let mut rule = before.unwrap_or_else(|| StorageRule::new(wish.storage.clone()));
@@ -565,7 +577,7 @@ fn set_storage(settings: &Settings, asker: &Asker, wish: &StorageWish) -> Result
     Ok(put(settings, "set-se-config", Setting::Storage(rule)))
 }
 
-fn set_defaults(settings: &Settings, wish: &DefaultsWish) -> Planned {
+fn set_defaults(settings: &Settings, wish: &DefaultsWish) -> PlannedChange {
     let before = settings.defaults(&wish.vo);
     let of = |value: fn(&JobDefaults) -> Option<u32>| before.and_then(value);
     let defaults = JobDefaults {
@@ -578,15 +590,15 @@ fn set_defaults(settings: &Settings, wish: &DefaultsWish) -> Planned {
     put(settings, "set-globals", Setting::Defaults(defaults))
 }
 
-fn forget_keys(settings: &Settings, which: impl Fn(&CloudKey) -> bool) -> Vec<Planned> {
+fn forget_keys(settings: &Settings, which: impl Fn(&CloudKey) -> bool) -> Vec<PlannedChange> {
     let keys = settings.cloud_keys().filter(|key| which(key));
     keys.map(|key| remove("cloud-key-delete", Setting::CloudKey(key.clone())))
         .collect()
 }
 
-fn put(settings: &Settings, action: &'static str, after: Setting) -> Planned {
+fn put(settings: &Settings, action: &'static str, after: Setting) -> PlannedChange {
     let key = after.key();
-    Planned {
+    PlannedChange {
         action,
         before: settings.get(&key).cloned(),
         key,
@@ -594,8 +606,8 @@ fn put(settings: &Settings, action: &'static str, after: Setting) -> Planned {
     }
 }
 
-fn remove(action: &'static str, before: Setting) -> Planned {
-    Planned {
+fn remove(action: &'static str, before: Setting) -> PlannedChange {
+    PlannedChange {
         action,
         key: before.key(),
         before: Some(before),
@@ -608,10 +620,10 @@ fn granted<'a>(settings: &'a Settings, asker: &'a Asker) -> impl Iterator<Item =
     settings.grants().filter(named)
 }
 
-fn may_change_all(settings: &Settings, asker: &Asker) -> Result<(), Refusal> {
+fn may_change_all(settings: &Settings, asker: &Asker) -> Result<(), SettingRefusal> {
     match may_configure(settings, asker) {
         true => Ok(()),
-        false => Err(Refusal::NotAdministrator),
+        false => Err(SettingRefusal::NotAdministrator),
     }
 }
 
@@ -621,14 +633,18 @@ fn manages(settings: &Settings, asker: &Asker, storage: &StorageId) -> bool {
     })
 }
 
-fn may_change_link(settings: &Settings, asker: &Asker, ends: &LinkId) -> Result<(), Refusal> {
+fn may_change_link(
+    settings: &Settings,
+    asker: &Asker,
+    ends: &LinkId,
+) -> Result<(), SettingRefusal> {
     let (source, destination) = (&ends.source, &ends.destination);
     match may_configure(settings, asker)
         || manages(settings, asker, source)
         || manages(settings, asker, destination)
     {
         true => Ok(()),
-        false => Err(Refusal::NotManagerOfEnd(
+        false => Err(SettingRefusal::NotManagerOfEnd(
             source.clone(),
             destination.clone(),
         )),
@@ -639,9 +655,9 @@ fn may_change_storage(
     settings: &Settings,
     asker: &Asker,
     storage: &StorageId,
-) -> Result<(), Refusal> {
+) -> Result<(), SettingRefusal> {
     match may_configure(settings, asker) || manages(settings, asker, storage) {
         true => Ok(()),
-        false => Err(Refusal::NotManager(storage.clone())),
+        false => Err(SettingRefusal::NotManager(storage.clone())),
     }
 }

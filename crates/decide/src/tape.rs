@@ -45,7 +45,7 @@ impl Default for TapePolicy {
 
 /// Files that may be asked for in one request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Gathered {
+pub struct StageBatch {
     /// How many.
     pub files: usize,
     /// Since when the first of them waits.
@@ -92,7 +92,7 @@ pub enum AskReason {
 
 /// Whether files that have gathered are asked for now.
 pub fn when_to_ask(
-    seen: &Gathered,
+    seen: &StageBatch,
     policy: &TapePolicy,
     now: Timestamp,
 ) -> Decision<Ask, AskReason> {
@@ -201,8 +201,8 @@ mod tests {
         }
     }
 
-    fn gathered(files: usize, first: i64, last: i64) -> Gathered {
-        Gathered {
+    fn gathered(files: usize, first: i64, last: i64) -> StageBatch {
+        StageBatch {
             files,
             first_at: Timestamp(first),
             last_at: Timestamp(last),
@@ -213,7 +213,7 @@ mod tests {
         }
     }
 
-    fn asks(seen: &Gathered, now: i64) -> String {
+    fn asks(seen: &StageBatch, now: i64) -> String {
         let decided = when_to_ask(seen, &policy(), Timestamp(now));
         format!("{:?} {:?}", decided.choice, decided.because[0])
     }
@@ -235,12 +235,12 @@ mod tests {
 
     #[test]
     fn no_more_is_asked_for_than_limits_allow() {
-        let full = Gathered {
+        let full = StageBatch {
             requests_open: 2,
             ..gathered(500, 0, 0)
         };
         assert_eq!(asks(&full, 10_000), "WhenOneEnds AtLimit");
-        let limited = |files_open| Gathered {
+        let limited = |files_open| StageBatch {
             files_open,
             files_max: Some(30),
             ..gathered(500, 0, 0)
@@ -248,7 +248,7 @@ mod tests {
         assert_eq!(asks(&limited(0), 0), "Now(30) Full");
         assert_eq!(asks(&limited(25), 0), "Now(5) Full");
         assert_eq!(asks(&limited(30), 0), "WhenOneEnds AtLimit");
-        let failed = Gathered {
+        let failed = StageBatch {
             not_before: Some(Timestamp(9000)),
             ..gathered(500, 0, 0)
         };

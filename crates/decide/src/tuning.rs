@@ -22,7 +22,7 @@ mod tests;
 
 pub use fts3::{Fts3Mode, Fts3Rules, Fts3Sample, Fts3Seen};
 pub use grid::{
-    AttemptEnd, LinkObservation, LinkRules, LinkTuning, TunedSlots, Tuning, TuningChanges,
+    AttemptEnd, FleetTuning, LinkObservation, LinkRules, LinkTuning, TunedSlots, TuningChanges,
 };
 pub use rate::Sample;
 pub use streams::StreamTuner;
@@ -95,7 +95,7 @@ impl Bounds {
 
 /// A number that holds from now on, and why.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Tuned {
+pub struct TunedLimit {
     /// The number.
     pub limit: u32,
     /// Why.
@@ -246,7 +246,7 @@ impl Tuner {
     }
 
     /// Other bounds hold from now on.
-    pub fn set_bounds(&mut self, bounds: Bounds) -> Option<Tuned> {
+    pub fn set_bounds(&mut self, bounds: Bounds) -> Option<TunedLimit> {
         self.bounds = bounds;
         let within = bounds.clamp(self.limit);
         let is_out = within != self.limit;
@@ -255,7 +255,7 @@ impl Tuner {
 
     /// A file arrived while more waited that this limit keeps from starting. Files that take a blink are too many to
     /// wait for the next second: the number grows from round to round, while that brings more of them.
-    pub fn landed(&mut self, seconds: f64) -> Option<Tuned> {
+    pub fn landed(&mut self, seconds: f64) -> Option<TunedLimit> {
         let is_first = matches!(self.stage, Stage::Rising { before: None, .. });
         if self.round.is_over || !is_first || self.quiet > 0.0 {
             return None;
@@ -296,7 +296,7 @@ impl Tuner {
     }
 
     /// Takes what was seen in about a second; `Some` when something was decided.
-    pub fn see(&mut self, sample: &Sample) -> Option<Tuned> {
+    pub fn see(&mut self, sample: &Sample) -> Option<TunedLimit> {
         self.quiet = (self.quiet - sample.seconds).max(0.0);
         self.lag = sample.lag;
         if sample.pushed_back > 0 {
@@ -336,7 +336,7 @@ impl Tuner {
         now: TrialResult,
         factor: f64,
         is_first: bool,
-    ) -> Option<Tuned> {
+    ) -> Option<TunedLimit> {
         let Some(before) = before else {
             if self.window.seconds() < LOOK_SECONDS_MIN {
                 return None;
@@ -370,14 +370,24 @@ impl Tuner {
     }
 
     /// The next larger number, if there may be one.
-    fn further(&mut self, now: TrialResult, factor: f64, because: TuneReason) -> Option<Tuned> {
+    fn further(
+        &mut self,
+        now: TrialResult,
+        factor: f64,
+        because: TuneReason,
+    ) -> Option<TunedLimit> {
         match self.limit >= self.bounds.max || self.quiet > 0.0 {
             true => Some(self.hold_at(now, because, 0.0, 1)),
             false => Some(self.rise_to(self.larger(factor), Some(now), factor, because)),
         }
     }
 
-    fn fall(&mut self, above: Option<TrialResult>, now: TrialResult, factor: f64) -> Option<Tuned> {
+    fn fall(
+        &mut self,
+        above: Option<TrialResult>,
+        now: TrialResult,
+        factor: f64,
+    ) -> Option<TunedLimit> {
         let Some(above) = above else {
             return match self.window.seconds() >= LOOK_SECONDS_MIN {
                 true => Some(self.fall_from(now, factor, TuneReason::Probes)),
@@ -413,7 +423,7 @@ impl Tuner {
         low: TrialResult,
         high: TrialResult,
         because: TuneReason,
-    ) -> Option<Tuned> {
+    ) -> Option<TunedLimit> {
         let middle = (low.active * high.active).sqrt().round() as u32;
         let middle = self.bounds.clamp(middle);
         let is_between = middle > low.active.round() as u32 && middle < high.active.round() as u32;
@@ -425,7 +435,12 @@ impl Tuner {
         Some(self.change(middle, because))
     }
 
-    fn narrow(&mut self, low: TrialResult, high: TrialResult, now: TrialResult) -> Option<Tuned> {
+    fn narrow(
+        &mut self,
+        low: TrialResult,
+        high: TrialResult,
+        now: TrialResult,
+    ) -> Option<TunedLimit> {
         let below = self.rather_pays(low, now);
         let above = self.rather_pays(now, high);
         match (below, above) {
@@ -460,7 +475,7 @@ impl Tuner {
         now: TrialResult,
         left: f64,
         probes: u32,
-    ) -> Option<Tuned> {
+    ) -> Option<TunedLimit> {
         let latest = self
             .window
             .latest(CHANGE_SECONDS.max(self.lag), self.noise)?;
@@ -509,7 +524,7 @@ impl Tuner {
         now: TrialResult,
         up: bool,
         probes: u32,
-    ) -> Option<Tuned> {
+    ) -> Option<TunedLimit> {
         let (smaller, larger) = if up { (held, now) } else { (now, held) };
         let grown = (larger.active / smaller.active.max(1.0)).ln().abs();
         if (now.ln - held.ln).abs() > CHANGE_LN_MIN + 2.0 * grown
@@ -563,7 +578,7 @@ impl Tuner {
     }
 
     /// The situation is another one: what was seen before says nothing of it.
-    fn look_anew(&mut self, is_more: bool, because: TuneReason) -> Tuned {
+    fn look_anew(&mut self, is_more: bool, because: TuneReason) -> TunedLimit {
         self.window = Window::default();
         self.doubts = Default::default();
         self.stage = match is_more {
@@ -577,13 +592,13 @@ impl Tuner {
                 factor: 2.0,
             },
         };
-        Tuned {
+        TunedLimit {
             limit: self.limit,
             because,
         }
     }
 
-    fn push_back(&mut self, sample: &Sample) -> Option<Tuned> {
+    fn push_back(&mut self, sample: &Sample) -> Option<TunedLimit> {
         self.quiet = self.quiet.max(sample.quiet_for.max(SETTLE_SECONDS));
         let less = f64::from(self.limit).min(sample.active.max(1.0)) * BACK_OFF_RATIO;
         let less = self.bounds.clamp(less as u32);
@@ -631,7 +646,7 @@ impl Tuner {
         before: Option<TrialResult>,
         factor: f64,
         because: TuneReason,
-    ) -> Tuned {
+    ) -> TunedLimit {
         self.stage = Stage::Rising {
             before,
             factor,
@@ -640,7 +655,7 @@ impl Tuner {
         self.change(to, because)
     }
 
-    fn fall_from(&mut self, above: TrialResult, factor: f64, because: TuneReason) -> Tuned {
+    fn fall_from(&mut self, above: TrialResult, factor: f64, because: TuneReason) -> TunedLimit {
         self.stage = Stage::Falling {
             above: Some(above),
             factor,
@@ -657,7 +672,7 @@ impl Tuner {
         because: TuneReason,
         cost: f64,
         probes: u32,
-    ) -> Tuned {
+    ) -> TunedLimit {
         self.stage = Stage::Holding {
             level,
             left: patience(cost, probes),
@@ -667,13 +682,13 @@ impl Tuner {
         self.change(number, because)
     }
 
-    fn change(&mut self, limit: u32, because: TuneReason) -> Tuned {
+    fn change(&mut self, limit: u32, because: TuneReason) -> TunedLimit {
         if limit != self.limit {
             self.limit = limit;
             self.window = Window::default();
             self.doubts = Default::default();
         }
-        Tuned { limit, because }
+        TunedLimit { limit, because }
     }
 
     /// The one that is worth more.

@@ -135,10 +135,10 @@ impl Engine {
         }
     }
 
-    pub(super) fn waiting(&self, transfer: TransferId) -> Option<Waiting> {
+    pub(super) fn waiting(&self, transfer: TransferId) -> Option<QueueEntry> {
         let entry = self.transfers.get(&transfer)?;
         let job = self.jobs.get(&entry.job)?;
-        Some(Waiting {
+        Some(QueueEntry {
             transfer,
             link: self.scheduler.link(entry.link).clone(),
             vo: job.vo().clone(),

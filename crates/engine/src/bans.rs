@@ -5,7 +5,7 @@
 
 use super::{Action, Effects, Engine, Now, Reply};
 use crate::submission::NewJob;
-use penstock_decide::scheduler::Waiting;
+use penstock_decide::scheduler::QueueEntry;
 use penstock_model::{
     Ban, BanChange, BanEffect, BanTarget, JobId, JobKind, LinkId, Record, StorageBan, StorageId,
     Timestamp, TransferId, TransferState, UserBan, UserName, VoName, WaitReason,
@@ -180,7 +180,7 @@ impl Engine {
     }
 
     /// Queues a transfer, unless a token of it is awaited or an end of it is banned.
-    pub(super) fn queue(&mut self, waiting: Waiting) {
+    pub(super) fn queue(&mut self, waiting: QueueEntry) {
         if !self.holds_back(&waiting) && !self.refuses_by_share(&waiting) {
             self.begin_to_tune(&waiting.link);
             self.halting.queued(&waiting);
@@ -189,7 +189,7 @@ impl Engine {
     }
 
     /// Holds a transfer back if a token of it is awaited or an end of it is banned.
-    pub(super) fn holds_back(&mut self, waiting: &Waiting) -> bool {
+    pub(super) fn holds_back(&mut self, waiting: &QueueEntry) -> bool {
         let transfer = waiting.transfer;
         if self.holds_for_token(transfer) {
             return true;

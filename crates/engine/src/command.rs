@@ -2,7 +2,7 @@
 
 use crate::submission::NewJob;
 use crate::{ReplyId, StartEstimate, StoppedCount};
-use penstock_decide::settings::{Asker, Refusal, Wish};
+use penstock_decide::settings::{Asker, SettingRefusal, Wish};
 use penstock_model::{
     Ban, BanTarget, CredentialId, JobId, Priority, RenewedToken, SettingChange, StorageId,
     TransferId, UserName, VoName, WaitReason,
@@ -52,7 +52,7 @@ pub enum Reply {
     /// What was changed of the settings; nothing, when all was so already.
     Set(Vec<SettingChange>),
     /// The settings stay as they are.
-    Refused(Refusal),
+    Refused(SettingRefusal),
     /// The job is refused: this storage element takes no submissions.
     StorageBanned(StorageId),
     /// The ban holds, and concerned these jobs.
@@ -189,7 +189,7 @@ pub struct ChangeSetting {
 }
 
 impl Request for ChangeSetting {
-    type Reply = Result<Vec<SettingChange>, Refusal>;
+    type Reply = Result<Vec<SettingChange>, SettingRefusal>;
 
     fn into_command(self) -> Command {
         Command::ChangeSetting(self)

@@ -1,6 +1,6 @@
 //! How transfers and jobs end, and what is looked after then.
 
-use super::running::{HeldSlots, PendingTidying, Running, give_start, parameters_of};
+use super::running::{HeldSlots, PendingTidying, RunningAgent, give_start, parameters_of};
 use super::*;
 use penstock_decide::destination::{OwedRemoval, next_removal};
 use penstock_model::url::FilePlace;
@@ -40,7 +40,7 @@ impl Engine {
         then.is_due = true;
         let tidying = Assignment::clone(&then.tidying);
         let transfer = tidying.request.id;
-        let running = Running {
+        let running = RunningAgent {
             attempt: tidying.attempt,
             holds: HeldSlots::Nothing,
             destination: tidying.request.destination.place(),
@@ -112,7 +112,7 @@ impl Engine {
                 self.tidy_up(then, effects);
                 continue;
             };
-            let running = Running {
+            let running = RunningAgent {
                 attempt: owed.attempt,
                 holds: match owed.copies {
                     true => HeldSlots::Unknown,
@@ -384,8 +384,8 @@ impl Engine {
             return Reply::NotOpen;
         };
         let open: Vec<TransferId> = entry.open.iter().collect();
-        let queued: Vec<Waiting> = open.into_iter().filter_map(|id| self.waiting(id)).collect();
-        let queued: Vec<Waiting> = queued
+        let queued: Vec<QueueEntry> = open.into_iter().filter_map(|id| self.waiting(id)).collect();
+        let queued: Vec<QueueEntry> = queued
             .into_iter()
             .filter(|waiting| self.scheduler.remove(waiting))
             .collect();
@@ -397,7 +397,7 @@ impl Engine {
         let (user, vo) = (entry.user().clone(), entry.vo().clone());
         entry.shared = self.sharing.share(user, vo, parameters);
         for waiting in queued {
-            self.queue(Waiting {
+            self.queue(QueueEntry {
                 priority,
                 ..waiting
             });

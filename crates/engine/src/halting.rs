@@ -3,7 +3,7 @@
 use super::set_back::bring_forward;
 use super::{Action, Effects, Engine, LinkNotice, Now, Outcome};
 use penstock_decide::halting::{FailedTransfer, LinkHealth, Party, Verdict};
-use penstock_decide::scheduler::{LinkNumber, Waiting};
+use penstock_decide::scheduler::{LinkNumber, QueueEntry};
 use penstock_model::{LinkChange, LinkEvent, LinkId, Record, Timestamp, TransferId, WaitReason};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
@@ -11,7 +11,7 @@ use std::time::Duration;
 
 /// What the transfers told about their links since these are known.
 #[derive(Default)]
-pub(super) struct Halting {
+pub(super) struct LinkHalts {
     pub(super) health: BTreeMap<LinkId, LinkHealth>,
     /// When halted links are tried.
     pub(super) trials: BinaryHeap<Reverse<(Timestamp, LinkId)>>,
@@ -19,7 +19,7 @@ pub(super) struct Halting {
     newcomers: BTreeSet<LinkId>,
 }
 
-impl Halting {
+impl LinkHalts {
     /// When the next trial is due.
     pub(super) fn wake_at(&self) -> Option<Timestamp> {
         self.trials.peek().map(|Reverse((at, _))| *at)
@@ -45,7 +45,7 @@ impl Halting {
     }
 
     /// Something begins to wait on a link.
-    pub(super) fn queued(&mut self, waiting: &Waiting) {
+    pub(super) fn queued(&mut self, waiting: &QueueEntry) {
         let health = self.health.get(&waiting.link);
         let Some(health) = health.filter(|health| health.is_halted()) else {
             return;

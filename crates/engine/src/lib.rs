@@ -38,10 +38,10 @@ pub use interface::{
 };
 
 pub use nodes::this_process;
-pub use nodes::{AssignedTo, Claim, Leading, NodeJoined, NodeView};
+pub use nodes::{AssignedTo, Claim, LeadershipStart, NodeJoined, NodeView};
 pub use order::Order;
 pub use report::{AgentReport, Preflight};
-pub use restoring::Restoring;
+pub use restoring::EngineRestore;
 
 use crate::submission::NewJob;
 use bans::Bans;
@@ -52,12 +52,12 @@ use command::{
 };
 use destinations::Destinations;
 use forgetting::Forgetting;
-use halting::Halting;
+use halting::LinkHalts;
 use nodes::Nodes;
-use owing::Owing;
+use owing::OwedTidyings;
 use penstock_decide::Decision;
 use penstock_decide::retry::{FailedAttempt, RetryReason, next_retry, wait_for_own_copy};
-use penstock_decide::scheduler::{LinkView, Scheduler, StorageView, Waiting};
+use penstock_decide::scheduler::{LinkView, QueueEntry, Scheduler, StorageView};
 use penstock_decide::settings::defaults_in_effect;
 use penstock_model::{
     Attempt, Bytes, Concern, CredentialId, Errno, Failure, Job, JobId, JobKind, JobParameters,
@@ -65,8 +65,8 @@ use penstock_model::{
     TransferEvent, TransferId, TransferRequest, TransferState, VoName, WaitReason, advance,
     job_state,
 };
-use rows::{JobEntry, Sharing, TransferEntry};
-use running::Running;
+use rows::{JobEntry, SharedFactsIndex, TransferEntry};
+use running::RunningAgent;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap};
 use std::sync::Arc;
@@ -85,20 +85,20 @@ pub struct Engine {
     jobs: HashMap<JobId, JobEntry>,
     transfers: HashMap<TransferId, TransferEntry>,
     /// What jobs have in common.
-    sharing: Sharing,
+    sharing: SharedFactsIndex,
     /// Attempts that hold slots. An agent may outlive its transfer's end (a cancel) for a moment.
-    running: HashMap<TransferId, Running>,
+    running: HashMap<TransferId, RunningAgent>,
     destinations: Destinations,
     /// Transfers whose turn came while another held their destination.
     held_back: BTreeSet<TransferId>,
-    owing: Owing,
+    owing: OwedTidyings,
     /// Transfers that wait for the end of their back-off, by time.
     delayed: BinaryHeap<Reverse<(Timestamp, TransferId)>>,
     /// Jobs that may not wait forever, by time.
     expiring: BinaryHeap<Reverse<(Timestamp, JobId)>>,
     /// Nothing expires on the word of a clock that is not believed.
     clock_is_credible: bool,
-    halting: Halting,
+    halting: LinkHalts,
     bans: Bans,
     tokens: AwaitedTokens,
     /// Transfers for which nothing is left but to fail, because their VO has no share of their link.
@@ -153,7 +153,7 @@ impl Engine {
                         replaces,
                     },
             }) => {
-                if let Some(ticket) = self.running.get(&transfer).and_then(Running::ticket) {
+                if let Some(ticket) = self.running.get(&transfer).and_then(RunningAgent::ticket) {
                     self.scheduler.prepared(ticket, size);
                 }
                 // A transfer that was canceled meanwhile has had its Stop; nothing moves for it.

@@ -5,9 +5,9 @@
 //! only then may it run again elsewhere. A leader that has just come adopts what nodes claim.
 
 use super::report::{AgentReport, Preflight};
-use super::running::{HeldSlots, Running};
+use super::running::{HeldSlots, RunningAgent};
 use super::{Action, Assignment, Effects, Engine, Input, Now, Order, Outcome, Task};
-use penstock_decide::scheduler::{SlotLimits, Waiting};
+use penstock_decide::scheduler::{QueueEntry, SlotLimits};
 use penstock_decide::settings::slots_in_effect;
 use penstock_model::{
     Attempt, JobId, NodeId, Slots, Tenure, Timestamp, TransferId, TransferState, UserName,
@@ -21,7 +21,7 @@ const GATHERING: Duration = Duration::from_secs(1);
 
 /// How an engine comes to decide.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Leading {
+pub enum LeadershipStart {
     /// The one process of a service: attempts of a process before it are lost.
     Alone,
     /// One of several nodes over one database.
@@ -86,7 +86,7 @@ pub struct NodeView {
 /// The nodes, with what runs where.
 #[derive(Debug)]
 pub(super) struct Nodes {
-    leading: Leading,
+    leading: LeadershipStart,
     nodes: BTreeMap<NodeId, Node>,
     /// Until then those that have not joined are waited for.
     begins: Option<Begins>,
@@ -128,9 +128,9 @@ impl Node {
 }
 
 impl Nodes {
-    pub(super) fn new(leading: Leading, slots: Slots, now: Now) -> Nodes {
+    pub(super) fn new(leading: LeadershipStart, slots: Slots, now: Now) -> Nodes {
         let mut nodes = BTreeMap::new();
-        if leading == Leading::Alone {
+        if leading == LeadershipStart::Alone {
             let node = Node {
                 slots: slots.0,
                 ..Node::default()
@@ -138,8 +138,8 @@ impl Nodes {
             nodes.insert(this_process(), node);
         }
         let begins = match &leading {
-            Leading::Alone => None,
-            Leading::Among { .. } => Some(Begins {
+            LeadershipStart::Alone => None,
+            LeadershipStart::Among { .. } => Some(Begins {
                 look_at: now.at + GATHERING,
                 at_us: now.monotonic_us.saturating_add(micros(GATHERING)),
             }),
@@ -154,8 +154,8 @@ impl Nodes {
     /// True while nothing starts, because the nodes are gathering.
     pub(super) fn gather(&mut self, now: Now) -> bool {
         let is_complete = match &self.leading {
-            Leading::Alone => true,
-            Leading::Among { awaited, .. } => awaited.is_empty(),
+            LeadershipStart::Alone => true,
+            LeadershipStart::Among { awaited, .. } => awaited.is_empty(),
         };
         let is_over = |begins: Begins| begins.at_us <= now.monotonic_us;
         if is_complete || self.begins.is_none_or(is_over) {
@@ -214,15 +214,15 @@ impl Nodes {
 
     fn own_name(&self) -> NodeId {
         match &self.leading {
-            Leading::Alone => this_process(),
-            Leading::Among { node, .. } => node.clone(),
+            LeadershipStart::Alone => this_process(),
+            LeadershipStart::Among { node, .. } => node.clone(),
         }
     }
 
     fn assign(&self, id: &NodeId) -> Option<AssignedTo> {
         let tenure = match self.leading {
-            Leading::Alone => Tenure::default(),
-            Leading::Among { tenure, .. } => tenure,
+            LeadershipStart::Alone => Tenure::default(),
+            LeadershipStart::Among { tenure, .. } => tenure,
         };
         Some(AssignedTo {
             node: id.clone(),
@@ -234,8 +234,8 @@ impl Nodes {
     /// As the record names a node: not at all where there is but one.
     pub(super) fn recorded(&self, id: &NodeId) -> Option<NodeId> {
         match self.leading {
-            Leading::Alone => None,
-            Leading::Among { .. } => Some(id.clone()),
+            LeadershipStart::Alone => None,
+            LeadershipStart::Among { .. } => Some(id.clone()),
         }
     }
 
@@ -256,7 +256,7 @@ impl Nodes {
     /// Something of a leadership before may go on where it was, by default on this node: its name, from which it is
     /// lost unless it is claimed in time. `None`: in the one process of a service nothing of another goes on.
     pub(super) fn await_claims(&mut self, now: Now, id: Option<&NodeId>) -> Option<NodeId> {
-        let Leading::Among { silence, .. } = &self.leading else {
+        let LeadershipStart::Among { silence, .. } = &self.leading else {
             return None;
         };
         let lost_at = now.monotonic_us.saturating_add(micros(*silence));
@@ -287,9 +287,9 @@ impl Nodes {
 }
 
 /// Whose slots those of an attempt are of which nothing is known but what its node says.
-fn stranger(assignment: &Assignment) -> Waiting {
+fn stranger(assignment: &Assignment) -> QueueEntry {
     let request = &assignment.request;
-    Waiting {
+    QueueEntry {
         transfer: request.id,
         link: request.link(),
         vo: assignment.vo.clone(),
@@ -323,7 +323,7 @@ impl Engine {
             };
             let destination = self.transfers[&transfer].destination;
             let ticket = self.scheduler.adopt(&waiting);
-            let running = Running {
+            let running = RunningAgent {
                 attempt,
                 holds: HeldSlots::Slots(ticket, now.running()),
                 destination,
@@ -368,7 +368,7 @@ impl Engine {
         if self.knows_later_session(&joined.node, joined.session) {
             return;
         }
-        if let Leading::Among { awaited, .. } = &mut self.nodes.leading {
+        if let LeadershipStart::Among { awaited, .. } = &mut self.nodes.leading {
             awaited.remove(&joined.node);
         }
         let entry = self.nodes.nodes.entry(joined.node.clone()).or_default();
@@ -486,7 +486,7 @@ impl Engine {
             }
             Task::TidyUp => HeldSlots::Nothing,
         };
-        let running = Running {
+        let running = RunningAgent {
             attempt,
             holds,
             destination: place,
@@ -502,7 +502,7 @@ impl Engine {
 
     /// A session has ended. The node was heard of last at `heard_us` of the process's clock.
     pub(super) fn node_gone(&mut self, node: &NodeId, session: u64, heard_us: u64) {
-        let Leading::Among { silence, .. } = self.nodes.leading else {
+        let LeadershipStart::Among { silence, .. } = self.nodes.leading else {
             return;
         };
         if let Some(entry) = self.nodes.nodes.get_mut(node)
@@ -549,7 +549,7 @@ impl Engine {
 
     /// The nodes that are known, with what runs there; none when there is but one process.
     pub fn nodes(&self) -> impl Iterator<Item = NodeView> + '_ {
-        let is_alone = self.nodes.leading == Leading::Alone;
+        let is_alone = self.nodes.leading == LeadershipStart::Alone;
         let nodes = self.nodes.nodes.iter().filter(move |_| !is_alone);
         nodes.map(|(id, node)| NodeView {
             node: id.clone(),

@@ -8,13 +8,13 @@ use std::time::Duration;
 
 /// All of it. The journal has it too.
 #[derive(Default)]
-pub(super) struct Owing {
+pub(super) struct OwedTidyings {
     waiting: BTreeMap<TransferId, PendingTidying>,
     by_time: BTreeSet<(Timestamp, TransferId)>,
     given_over: u64,
 }
 
-impl Owing {
+impl OwedTidyings {
     /// It is tried again then.
     pub(super) fn wait(&mut self, transfer: TransferId, until: Timestamp, then: PendingTidying) {
         self.waiting.insert(transfer, then);

@@ -22,11 +22,11 @@ const HAS_QUERIES: u8 = 128;
 
 /// A request for one file.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Packed(Box<[u8]>);
+pub(super) struct PackedRequest(Box<[u8]>);
 
-impl Packed {
+impl PackedRequest {
     /// Of a request on its link.
-    pub(super) fn of(request: &TransferRequest, link: &LinkId) -> Packed {
+    pub(super) fn of(request: &TransferRequest, link: &LinkId) -> PackedRequest {
         let mut out = Writer(Vec::with_capacity(256));
         let queries = [&request.source_query, &request.destination_query];
         let has_queries = queries.iter().any(|query| query.is_some());
@@ -83,7 +83,7 @@ impl Packed {
             request.source.as_str(),
         );
         // Copied, because what is made shorter in its place leaves a gap behind it.
-        Packed(Box::from(out.0.as_slice()))
+        PackedRequest(Box::from(out.0.as_slice()))
     }
 
     /// The size that the user says the file has.
@@ -303,7 +303,7 @@ mod tests {
 
     fn check(request: &TransferRequest) {
         let link = request.link();
-        let packed = Packed::of(request, &link);
+        let packed = PackedRequest::of(request, &link);
         assert_eq!(packed.request(request.id, &link), *request);
         assert_eq!(packed.size(), request.size);
         assert_eq!(packed.activity(), request.activity);
@@ -343,7 +343,7 @@ mod tests {
             &format!("davs://webdav.example.org:1094/pnfs{path}"),
             &format!("davs://storage.example.com:443/disk{path}"),
         );
-        let packed = Packed::of(&one, &one.link());
+        let packed = PackedRequest::of(&one, &one.link());
         assert!(packed.0.len() < path.len() + 40, "{}", packed.0.len());
     }
 

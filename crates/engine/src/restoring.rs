@@ -4,22 +4,22 @@ use super::bans::Bans;
 use super::choosing::History;
 use super::destinations::Destinations;
 use super::forgetting::Forgetting;
-use super::halting::Halting;
-use super::nodes::{Leading, Nodes};
-use super::owing::Owing;
-use super::rows::Sharing;
+use super::halting::LinkHalts;
+use super::nodes::{LeadershipStart, Nodes};
+use super::owing::OwedTidyings;
+use super::rows::SharedFactsIndex;
 use super::tape::Tape;
 use super::tokens::AwaitedTokens;
 use super::tuning::Tuning;
 use super::{Effects, Engine, EngineConfig, Now};
 use penstock_decide::scheduler::Scheduler;
 use penstock_decide::settings::slots_in_effect;
-use penstock_model::{Standing, Tidying, TransferEvent, UnfinishedJob};
+use penstock_model::{RestartFacts, Tidying, TransferEvent, UnfinishedJob};
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap};
 use std::sync::Arc;
 
 /// An engine that is being given what it continues with.
-pub struct Restoring {
+pub struct EngineRestore {
     engine: Engine,
     tidyings: Vec<Tidying>,
     effects: Effects,
@@ -28,12 +28,17 @@ pub struct Restoring {
 
 impl Engine {
     /// Begins with what holds for all jobs, in the one process of its service. The jobs follow.
-    pub fn restore(config: EngineConfig, found: Standing, now: Now) -> Restoring {
-        Engine::lead(config, Leading::Alone, found, now)
+    pub fn restore(config: EngineConfig, found: RestartFacts, now: Now) -> EngineRestore {
+        Engine::lead(config, LeadershipStart::Alone, found, now)
     }
 
     /// Begins with what holds for all jobs. The jobs follow.
-    pub fn lead(config: EngineConfig, leading: Leading, found: Standing, now: Now) -> Restoring {
+    pub fn lead(
+        config: EngineConfig,
+        leading: LeadershipStart,
+        found: RestartFacts,
+        now: Now,
+    ) -> EngineRestore {
         let mut engine = Engine {
             scheduler: Scheduler::new(slots_in_effect(&config.slots, &found.settings)),
             nodes: Nodes::new(leading, config.slots.agents, now),
@@ -42,15 +47,15 @@ impl Engine {
             config,
             jobs: HashMap::new(),
             transfers: HashMap::new(),
-            sharing: Sharing::default(),
+            sharing: SharedFactsIndex::default(),
             running: HashMap::new(),
             destinations: Destinations::default(),
             held_back: BTreeSet::new(),
-            owing: Owing::default(),
+            owing: OwedTidyings::default(),
             delayed: BinaryHeap::new(),
             expiring: BinaryHeap::new(),
             clock_is_credible: true,
-            halting: Halting::default(),
+            halting: LinkHalts::default(),
             bans: Bans::restore(found.bans),
             tokens: AwaitedTokens::default(),
             without_share: BTreeSet::new(),
@@ -67,7 +72,7 @@ impl Engine {
         engine.follow_shares();
         let mut effects = Effects::default();
         engine.await_tokens(now, found.tokens_awaited, &mut effects);
-        Restoring {
+        EngineRestore {
             engine,
             tidyings: found.tidyings,
             effects,
@@ -76,7 +81,7 @@ impl Engine {
     }
 }
 
-impl Restoring {
+impl EngineRestore {
     /// Takes a job that has not ended.
     pub fn take(&mut self, found: UnfinishedJob) {
         let UnfinishedJob { job, states, ended } = found;
@@ -86,7 +91,7 @@ impl Restoring {
     /// The engine, when it has been given all jobs. Attempts that may run on other nodes keep their slots until these
     /// say so or have been silent for too long; all others are recorded as lost.
     pub fn finish(self) -> (Engine, Effects) {
-        let Restoring {
+        let EngineRestore {
             mut engine,
             tidyings,
             mut effects,

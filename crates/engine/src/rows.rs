@@ -1,7 +1,7 @@
 //! The queue as it lies in memory: a row for each transfer and each job that has not ended. Rows are as small as they
 //! can be, because there may be millions; what nearly all have in common is kept once.
 
-use super::packing::Packed;
+use super::packing::PackedRequest;
 use penstock_decide::scheduler::LinkNumber;
 use penstock_model::url::FilePlace;
 use penstock_model::{
@@ -31,7 +31,7 @@ pub(super) struct TransferEntry {
     pub(super) destination: FilePlace,
     /// As the scheduler numbers it.
     pub(super) link: LinkNumber,
-    request: Packed,
+    request: PackedRequest,
     state: PackedState,
 }
 
@@ -64,7 +64,7 @@ impl TransferEntry {
             job,
             destination: request.destination.place(),
             link: number,
-            request: Packed::of(request, link),
+            request: PackedRequest::of(request, link),
             state: PackedState::of(state),
         }
     }
@@ -100,7 +100,7 @@ impl TransferEntry {
 #[derive(Debug)]
 pub(super) struct JobEntry {
     /// What it has in common with other jobs.
-    pub(super) shared: Arc<Shared>,
+    pub(super) shared: Arc<SharedFacts>,
     pub(super) submitted_at: Timestamp,
     /// Transfers that wait or run.
     pub(super) open: IdSet,
@@ -117,7 +117,7 @@ struct Rare {
 
 /// What jobs have in common that are submitted by one user in one way.
 #[derive(Debug, PartialEq)]
-pub(super) struct Shared {
+pub(super) struct SharedFacts {
     pub(super) user: UserName,
     pub(super) vo: VoName,
     /// Without the client's notes and the time of the job's end, which are in the journal.
@@ -125,7 +125,7 @@ pub(super) struct Shared {
 }
 
 impl JobEntry {
-    pub(super) fn new(shared: Arc<Shared>, submitted_at: Timestamp) -> JobEntry {
+    pub(super) fn new(shared: Arc<SharedFacts>, submitted_at: Timestamp) -> JobEntry {
         JobEntry {
             shared,
             submitted_at,
@@ -190,19 +190,19 @@ impl JobEntry {
 
 /// Finds what jobs have in common, so that it is in memory once.
 #[derive(Debug, Default)]
-pub(super) struct Sharing {
-    known: HashMap<u64, Weak<Shared>>,
+pub(super) struct SharedFactsIndex {
+    known: HashMap<u64, Weak<SharedFacts>>,
     swept_at: usize,
 }
 
-impl Sharing {
+impl SharedFactsIndex {
     /// The one that is equal, if there is one.
     pub(super) fn share(
         &mut self,
         user: UserName,
         vo: VoName,
         parameters: JobParameters,
-    ) -> Arc<Shared> {
+    ) -> Arc<SharedFacts> {
         const KNOWN_MIN: usize = 1024;
         let parameters = JobParameters {
             metadata: Value::Null,
@@ -222,7 +222,7 @@ impl Sharing {
         {
             return known;
         }
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(SharedFacts {
             user,
             vo,
             parameters: Arc::new(parameters),
@@ -391,7 +391,7 @@ mod tests {
 
     #[test]
     fn jobs_that_are_alike_share_what_they_have_in_common() {
-        let mut sharing = Sharing::default();
+        let mut sharing = SharedFactsIndex::default();
         let mut share = |retries: Option<u32>, note: i32| {
             let parameters = JobParameters {
                 retries_max: retries,

@@ -1,12 +1,12 @@
 //! Attempts: how they begin, and what their ends mean for their transfers.
 
 use super::*;
-use penstock_decide::scheduler::{HeldTime, Started, Ticket};
+use penstock_decide::scheduler::{DispatchedTransfer, HeldTime, Ticket};
 use penstock_model::NodeId;
 use penstock_model::url::FilePlace;
 
 /// An agent at work.
-pub(super) struct Running {
+pub(super) struct RunningAgent {
     pub(super) attempt: Attempt,
     pub(super) holds: HeldSlots,
     /// Where it writes.
@@ -49,7 +49,7 @@ pub(super) enum HeldSlots {
     Unknown,
 }
 
-impl Running {
+impl RunningAgent {
     /// The slots of a copy.
     pub(super) fn ticket(&self) -> Option<&Ticket> {
         match &self.holds {
@@ -73,7 +73,7 @@ impl Engine {
         if self.nodes.gather(now) {
             return;
         }
-        while let Some(Started { transfer, ticket }) = self.scheduler.start_next() {
+        while let Some(DispatchedTransfer { transfer, ticket }) = self.scheduler.start_next() {
             let entry = self
                 .transfers
                 .get(&transfer)
@@ -103,7 +103,7 @@ impl Engine {
             let streams = self.tuning.streams(&link);
             let to = self.nodes.place();
             let to = to.expect("the scheduler knows how many agents there are on all nodes");
-            let running = Running {
+            let running = RunningAgent {
                 attempt,
                 holds: HeldSlots::Slots(ticket, now.running()),
                 destination,

@@ -1,7 +1,7 @@
 //! Settings that operators change while everything runs.
 
 use super::{Action, Effects, Engine, Now, Reply};
-use penstock_decide::scheduler::Waiting;
+use penstock_decide::scheduler::QueueEntry;
 use penstock_decide::settings::{Asker, Wish, defaults_in_effect, plan};
 use penstock_decide::shares::Shares;
 use penstock_model::{
@@ -101,7 +101,7 @@ impl Engine {
     }
 
     /// True when a transfer is queued nowhere, because its VO has no share of its link.
-    pub(super) fn refuses_by_share(&mut self, waiting: &Waiting) -> bool {
+    pub(super) fn refuses_by_share(&mut self, waiting: &QueueEntry) -> bool {
         let refuses = !self.scheduler.shares().allow(&waiting.link, &waiting.vo);
         if refuses {
             self.without_share.insert(waiting.transfer);

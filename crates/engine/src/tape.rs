@@ -18,7 +18,7 @@ use penstock_model::{
     Access, Failure, Side, StageRequestId, StorageId, TapeWait, Timestamp, TransferEvent,
     TransferId, TransferRequest, TransferState, WaitReason,
 };
-use recalling::{Gathering, Request};
+use recalling::{Request, StageGroup};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,7 +30,7 @@ const LATER: Duration = Duration::from_secs(60);
 #[derive(Default)]
 pub(super) struct Tape {
     /// Files that wait to be asked for.
-    gatherings: BTreeMap<Arc<TapePlace>, Gathering>,
+    gatherings: BTreeMap<Arc<TapePlace>, StageGroup>,
     /// Stage requests that are open.
     requests: BTreeMap<u64, Request>,
     /// The request that each file is part of.
@@ -43,7 +43,7 @@ pub(super) struct Tape {
     archives: BTreeMap<Arc<TapePlace>, Archive>,
     agenda: Agenda,
     /// Calls in progress.
-    calls: BTreeMap<u64, Flight>,
+    calls: BTreeMap<u64, CallInProgress>,
     /// How many there are at each server.
     calls_open: BTreeMap<Arc<str>, usize>,
     /// What waits until a call to a server has ended.
@@ -57,7 +57,7 @@ pub(super) struct Tape {
 }
 
 /// A call in progress.
-struct Flight {
+struct CallInProgress {
     server: Arc<str>,
     about: About,
 }
@@ -120,7 +120,7 @@ impl Tape {
         *open += 1;
         let number = self.number();
         let server = place.server.clone();
-        self.calls.insert(number, Flight { server, about });
+        self.calls.insert(number, CallInProgress { server, about });
         let place = place.clone();
         let call = TapeCall {
             number,
@@ -391,7 +391,7 @@ impl Engine {
             .as_ref()
             .map_or((0, 0), |place| self.open_requests(place));
         match gathering {
-            Some(Gathering {
+            Some(StageGroup {
                 not_before: Some(until),
                 failures,
                 last: Some(last),

@@ -15,7 +15,7 @@ use penstock_decide::scheduler::SlotLimits;
 use penstock_journal::{Journal, MemoryJournal};
 use penstock_model::{
     Activity, Ban, BanEffect, BanTarget, Bytes, ChecksumAlgorithm, CopyMode, FileUrl, Overwrite,
-    Selection, Standing, StorageBan, StorageId, TuningPolicy, UserName,
+    RestartFacts, Selection, StorageBan, StorageId, TuningPolicy, UserName,
 };
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
@@ -30,7 +30,7 @@ const OPEN_MAX: usize = 20_000;
 fn continue_from(
     journal: &mut MemoryJournal,
     config: EngineConfig,
-    leading: Leading,
+    leading: LeadershipStart,
     now: Now,
 ) -> (Engine, Effects) {
     let standing = journal.load_standing().expect("it is in memory");
@@ -159,7 +159,7 @@ impl World {
             at: Timestamp(1_000),
             monotonic_us: 0,
         };
-        let (engine, first) = Engine::restore(config(), Standing::default(), now).finish();
+        let (engine, first) = Engine::restore(config(), RestartFacts::default(), now).finish();
         assert_eq!(first, Effects::default());
         World {
             engine,
@@ -336,8 +336,12 @@ impl World {
         self.stopping.clear();
         self.asked.clear();
         self.library.calls.clear();
-        let (engine, effects) =
-            continue_from(&mut self.journal, config(), Leading::Alone, self.now);
+        let (engine, effects) = continue_from(
+            &mut self.journal,
+            config(),
+            LeadershipStart::Alone,
+            self.now,
+        );
         self.engine = engine;
         self.perform(effects);
     }
@@ -446,7 +450,7 @@ fn a_job_that_would_take_too_much_memory_is_not_accepted_and_leaves_nothing() {
 
 #[test]
 fn a_limit_that_is_set_acts_on_the_queue_and_outlives_a_crash_and_a_reload() {
-    use penstock_decide::settings::{Asker, LinkWish, Refusal, Wish};
+    use penstock_decide::settings::{Asker, LinkWish, SettingRefusal, Wish};
     let mut world = World::new();
     let set = |world: &mut World, slots_max: u32, is_admin: bool| {
         let reply = world.reply();
@@ -471,7 +475,7 @@ fn a_limit_that_is_set_acts_on_the_queue_and_outlives_a_crash_and_a_reload() {
     assert!(matches!(set(&mut world, 1, true), Reply::Set(changes) if changes.len() == 1));
     world.submit(3, 0, 0);
     assert_eq!(world.agents.len(), 1);
-    let refused = Reply::Refused(Refusal::NotManagerOfEnd(
+    let refused = Reply::Refused(SettingRefusal::NotManagerOfEnd(
         StorageId::new("*"),
         StorageId::new("*"),
     ));

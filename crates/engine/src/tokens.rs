@@ -9,10 +9,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// Tokens whose issuers have been asked and have not answered.
 #[derive(Debug, Default)]
-pub(super) struct AwaitedTokens(BTreeMap<CredentialId, Awaited>);
+pub(super) struct AwaitedTokens(BTreeMap<CredentialId, TokenWait>);
 
 #[derive(Debug)]
-struct Awaited {
+struct TokenWait {
     since: Timestamp,
     /// Transfers that would be queued otherwise.
     held: BTreeSet<TransferId>,
@@ -73,7 +73,7 @@ impl Engine {
     ) {
         for id in ids {
             let held = BTreeSet::new();
-            let awaited = Awaited {
+            let awaited = TokenWait {
                 since: now.at,
                 held,
             };

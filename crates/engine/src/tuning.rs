@@ -1,7 +1,7 @@
 //! Tuning: what links did goes to [`penstock_decide::tuning`], what that finds best goes to the scheduler and the record.
 
 use super::{Effects, Engine, LinkSeen, Now, Outcome};
-use penstock_decide::scheduler::Forgotten;
+use penstock_decide::scheduler::ForgottenPlaces;
 use penstock_decide::settings::{slots_in_effect, tuning_in_effect};
 use penstock_decide::tuning::{
     self, AttemptEnd, LinkObservation, LinkRules, LinkTuning, TuningChanges,
@@ -18,7 +18,7 @@ const QUIET: f64 = 10.0;
 /// What links and storage elements are best used with, as far as it is known.
 #[derive(Default)]
 pub(super) struct Tuning {
-    found: tuning::Tuning,
+    found: tuning::FleetTuning,
     /// What operators say of links, until they say something else.
     pub(super) rules: HashMap<LinkId, Rules>,
     seen_at: Option<Timestamp>,
@@ -35,7 +35,7 @@ impl Tuning {
     /// Begins with what was decided last.
     pub(super) fn restore(decisions: Vec<TuningDecision>) -> Tuning {
         Tuning {
-            found: tuning::Tuning::restore(decisions),
+            found: tuning::FleetTuning::restore(decisions),
             ..Tuning::default()
         }
     }
@@ -46,7 +46,7 @@ impl Tuning {
     }
 
     /// Nothing uses these links any more.
-    pub(super) fn forget(&mut self, forgotten: &Forgotten) {
+    pub(super) fn forget(&mut self, forgotten: &ForgottenPlaces) {
         for link in &forgotten.links {
             self.rules.remove(link);
         }

@@ -4,7 +4,7 @@ use crate::credentials::Credentials;
 use crate::remote_error::RemoteError;
 use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE};
 use http::{HeaderMap, HeaderValue, Method};
-use penstock_protocol::http1::client::{Client, Outgoing};
+use penstock_protocol::http1::client::{Client, ClientRequest};
 use url::Url;
 
 /// What is asked.
@@ -34,9 +34,9 @@ impl Question<'_> {
         if self.body.is_some() {
             headers.insert(CONTENT_TYPE, json);
         }
-        let outgoing = Outgoing {
+        let outgoing = ClientRequest {
             headers,
-            ..Outgoing::new(self.method, self.url.clone())
+            ..ClientRequest::new(self.method, self.url.clone())
         };
         let mut answer = match self.body {
             Some(body) => client.send_bytes(outgoing, body).await?,

@@ -10,7 +10,9 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use penstock_model::url::redact;
 use penstock_model::{Bytes, Checksum, ChecksumAlgorithm, NamespacePath, Timestamp};
 use penstock_protocol::digest;
-use penstock_protocol::http1::client::{Client, Incoming, Outgoing, Upload, UploadStart};
+use penstock_protocol::http1::client::{
+    Client, ClientRequest, ClientResponse, Upload, UploadStart,
+};
 use penstock_protocol::webdav::{self, PropfindEntry};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
@@ -207,7 +209,11 @@ impl Remote {
     }
 
     /// Opens a file for reading; its checksum is asked for.
-    pub async fn get(&self, url: &Url, wanted: ChecksumAlgorithm) -> Result<Incoming, RemoteError> {
+    pub async fn get(
+        &self,
+        url: &Url,
+        wanted: ChecksumAlgorithm,
+    ) -> Result<ClientResponse, RemoteError> {
         let mut request = self.request(Method::GET, url)?;
         request.headers.insert(
             HeaderName::from_static("want-digest"),
@@ -291,12 +297,12 @@ impl Remote {
         found.iter().map(|entry| info_of(url, entry)).collect()
     }
 
-    fn request(&self, method: Method, url: &Url) -> Result<Outgoing, RemoteError> {
+    fn request(&self, method: Method, url: &Url) -> Result<ClientRequest, RemoteError> {
         let mut headers = HeaderMap::new();
         if let Some(token) = self.credentials.at(url)?.header(url)? {
             headers.insert(AUTHORIZATION, token);
         }
-        Ok(Outgoing {
+        Ok(ClientRequest {
             method,
             url: url.clone(),
             headers,
@@ -308,8 +314,8 @@ impl Remote {
     async fn expect_success(
         &self,
         url: &Url,
-        mut answer: Incoming,
-    ) -> Result<Incoming, RemoteError> {
+        mut answer: ClientResponse,
+    ) -> Result<ClientResponse, RemoteError> {
         if answer.status.is_success() {
             return Ok(answer);
         }

@@ -22,7 +22,7 @@ pub struct PruneStep {
 
 /// What a step has removed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Pruned {
+pub struct PruneReport {
     /// Jobs.
     pub jobs: u64,
     /// Their transfers.
@@ -41,7 +41,7 @@ pub struct Pruned {
     pub has_more: bool,
 }
 
-impl Pruned {
+impl PruneReport {
     /// Rows of all kinds.
     pub fn rows(&self) -> u64 {
         self.jobs + self.transfers + self.entries + self.samples + self.changes

@@ -11,13 +11,13 @@ mod reader;
 mod rows;
 mod search;
 
-pub use history::{HistoryFacts, OldestEnded, PruneStep, Pruned, PrunedTotals};
+pub use history::{HistoryFacts, OldestEnded, PruneReport, PruneStep, PrunedTotals};
 pub use memory::MemoryJournal;
 pub use reader::{JobFilter, JournalReader, TuningFilter};
 pub use rows::{FoundTransfer, JobRow, TapeTimes, TransferRow};
 pub use search::{FoundPage, JobName, TransferFilter};
 
-use penstock_model::{CredentialId, Epoch, Record, Standing, StoredToken, UnfinishedJob};
+use penstock_model::{CredentialId, Epoch, Record, RestartFacts, StoredToken, UnfinishedJob};
 use std::error::Error;
 
 /// Why the journal could not be read or written.
@@ -125,9 +125,9 @@ pub trait Journal: Send {
     fn seal_some_anew(&mut self) -> Result<bool, JournalError>;
     /// Removes some of what may go, in one short transaction: what it had removed after a loss of power may be there
     /// again, and goes anew. Never touches what is open, and gives no number free.
-    fn prune(&mut self, step: &PruneStep) -> Result<Pruned, JournalError>;
+    fn prune(&mut self, step: &PruneStep) -> Result<PruneReport, JournalError>;
     /// What holds for all jobs: settings, bans, numbers that are taken.
-    fn load_standing(&mut self) -> Result<Standing, JournalError>;
+    fn load_standing(&mut self) -> Result<RestartFacts, JournalError>;
     /// Hands over every job that has not ended, one after the other, the oldest first: there may be more than fit into
     /// memory in this form.
     fn load_unfinished(&mut self, take: &mut dyn FnMut(UnfinishedJob)) -> Result<(), JournalError>;

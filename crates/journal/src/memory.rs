@@ -1,8 +1,8 @@
 //! A journal in memory, with a switch that makes it fail: for engine tests and simulated disasters.
 
-use crate::{Journal, JournalError, PruneStep, Pruned, Remedy};
+use crate::{Journal, JournalError, PruneReport, PruneStep, Remedy};
 use penstock_model::{
-    Ban, BanTarget, CredentialId, Job, JobId, Record, Settings, Standing, StoredToken, Tidying,
+    Ban, BanTarget, CredentialId, Job, JobId, Record, RestartFacts, Settings, StoredToken, Tidying,
     Timestamp, TransferEvent, TransferId, TransferState, TunedPlace, TuningDecision, UnfinishedJob,
 };
 use std::collections::{BTreeMap, HashMap};
@@ -156,8 +156,8 @@ impl Journal for MemoryJournal {
         Ok(true)
     }
 
-    fn prune(&mut self, step: &PruneStep) -> Result<Pruned, JournalError> {
-        let mut pruned = Pruned::default();
+    fn prune(&mut self, step: &PruneStep) -> Result<PruneReport, JournalError> {
+        let mut pruned = PruneReport::default();
         let may_go = |ended: Timestamp, sequence: u64| {
             let is_taken = sequence <= step.taken_by_all;
             (is_taken && step.ended_before.is_some_and(|before| ended < before))
@@ -189,12 +189,12 @@ impl Journal for MemoryJournal {
         Ok(pruned)
     }
 
-    fn load_standing(&mut self) -> Result<Standing, JournalError> {
+    fn load_standing(&mut self) -> Result<RestartFacts, JournalError> {
         let awaited = self.tokens.iter().filter(|(_, token)| {
             let renewal = token.renewal.as_ref();
             renewal.is_some_and(|(_, refresh)| refresh.is_none())
         });
-        Ok(Standing {
+        Ok(RestartFacts {
             transfer_id_max: self.transfer_id_max,
             settings: self.settings.clone(),
             bans: self.bans.values().cloned().collect(),

@@ -51,7 +51,7 @@ pub use node::{Epoch, InvalidNodeId, NodeId, Tenure};
 pub use path::NamespacePath;
 pub use problem::{Actor, Advice, Layer, Problem, ProblemCode, ProblemFacts, Retry, Side};
 pub use reason::{ChoiceReason, NoSlot, SlotBound, SlotPlace, TapeWait, WaitReason};
-pub use record::{Record, Standing, Tidying, UnfinishedJob};
+pub use record::{Record, RestartFacts, Tidying, UnfinishedJob};
 pub use setting::{
     ANY, ActivityShares, DEFAULT_ACTIVITY, Grant, JobDefaults, LinkRule, Operation, PUBLIC,
     Setting, SettingChange, SettingKey, Settings, StorageRule, VoShare, Weight,

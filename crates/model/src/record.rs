@@ -79,7 +79,7 @@ pub enum Record {
 
 /// What a restart finds beside the jobs that have not ended.
 #[derive(Debug, Clone, Default)]
-pub struct Standing {
+pub struct RestartFacts {
     /// The highest transfer id ever given, also when that transfer is no longer kept.
     pub transfer_id_max: u64,
     /// What operators have set.

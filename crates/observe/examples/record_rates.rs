@@ -2,7 +2,7 @@
 
 use penstock_model::observation::{Attempt, Observation, Operation, Outcome, Text, View};
 use penstock_model::{Activity, Bytes, Timestamp, UserName, VoName};
-use penstock_observe::importing::{InvalidLine, LineFormat, LineImport, Told};
+use penstock_observe::importing::{InvalidLine, LineFormat, LineImport, SourceHints};
 use penstock_observe::records::parquet::ParquetWriter;
 use penstock_observe::store::{ReadWindow, Reader, Store};
 use std::collections::BTreeMap;
@@ -81,7 +81,7 @@ fn message(line: u64) -> String {
 fn import(directory: &Path) -> Result<(), Box<dyn Error>> {
     let text: String = (0..IMPORTED_ROWS).map(message).collect();
     let mut store = Store::open(&directory.join("import"))?;
-    let told = Told::default();
+    let told = SourceHints::default();
     let began = Instant::now();
     let mut lines = LineImport::new(LineFormat::Fts.parser(&told), "fts:messages".into(), &told);
     let (mut rows, mut failed) = (0, None);

@@ -65,7 +65,7 @@ pub const COLUMNS: [&str; 27] = [
 /// What a table has rows for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum By {
+pub enum AccountKey {
     /// VOs.
     Vo,
     /// From where to where.
@@ -84,7 +84,7 @@ pub enum By {
 
 /// One row of a table: attempts of one name in one view.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Line {
+pub struct AccountRow {
     /// Whose books.
     pub view: View,
     /// What was attempted.
@@ -167,9 +167,9 @@ pub struct Account {
     /// Over which time.
     pub window: Window,
     /// What the first table has rows for.
-    pub by: By,
+    pub by: AccountKey,
     /// The table.
-    pub lines: Vec<Line>,
+    pub lines: Vec<AccountRow>,
     /// Volumes day by day.
     pub days: Vec<Day>,
     /// Servers.
@@ -209,7 +209,7 @@ struct ServerSum {
 /// Takes rows one by one.
 #[derive(Debug)]
 pub struct Accountant {
-    by: By,
+    by: AccountKey,
     sums: BTreeMap<(View, Operation, String), Sum>,
     days: BTreeMap<((View, Operation, String), i64), u128>,
     servers: BTreeMap<String, ServerSum>,
@@ -222,7 +222,7 @@ pub struct Accountant {
 
 impl Accountant {
     /// Nothing was taken yet.
-    pub fn new(by: By) -> Accountant {
+    pub fn new(by: AccountKey) -> Accountant {
         Accountant {
             by,
             sums: BTreeMap::new(),
@@ -253,7 +253,7 @@ impl Accountant {
             false => key,
         };
         let mut day_key = key.clone();
-        if self.by == By::Day {
+        if self.by == AccountKey::Day {
             day_key.2 = "(all)".to_owned();
         } else if self.days.len() >= DAYS_MAX {
             day_key.2 = OTHERS.to_owned();
@@ -343,20 +343,20 @@ impl Accountant {
     fn name_of(&self, row: &Attempt) -> String {
         let text = |text: Option<&str>| text.unwrap_or(UNKNOWN).to_owned();
         match self.by {
-            By::Vo => text(row.vo.as_ref().map(|vo| vo.as_str())),
-            By::Activity => text(row.activity.as_ref().map(|activity| activity.as_str())),
-            By::Link => format!(
+            AccountKey::Vo => text(row.vo.as_ref().map(|vo| vo.as_str())),
+            AccountKey::Activity => text(row.activity.as_ref().map(|activity| activity.as_str())),
+            AccountKey::Link => format!(
                 "{} → {}",
                 row.source_host.as_deref().unwrap_or(UNKNOWN),
                 row.destination_host.as_deref().unwrap_or(UNKNOWN)
             ),
-            By::Source => text(row.source_host.as_deref()),
-            By::Destination => text(row.destination_host.as_deref()),
-            By::Server => {
+            AccountKey::Source => text(row.source_host.as_deref()),
+            AccountKey::Destination => text(row.destination_host.as_deref()),
+            AccountKey::Server => {
                 let pool = row.pool.as_ref().map(|pool| pool.as_str());
                 text(row.server.as_deref().or(pool))
             }
-            By::Day => day_name(row.at.unix_seconds().div_euclid(86_400)),
+            AccountKey::Day => day_name(row.at.unix_seconds().div_euclid(86_400)),
         }
     }
 
@@ -429,25 +429,25 @@ fn line_of(
     (view, operation, name): (View, Operation, String),
     sum: Sum,
     window: Window,
-    by: By,
-) -> Line {
+    by: AccountKey,
+) -> AccountRow {
     let ended = sum.succeeded + sum.failed;
     let arrived = bytes(sum.arrived);
     let what = match by {
-        By::Vo => "VO",
-        By::Link => "link",
-        By::Source => "source",
-        By::Destination => "destination",
-        By::Server => "server",
-        By::Activity => "activity",
-        By::Day => "day",
+        AccountKey::Vo => "VO",
+        AccountKey::Link => "link",
+        AccountKey::Source => "source",
+        AccountKey::Destination => "destination",
+        AccountKey::Server => "server",
+        AccountKey::Activity => "activity",
+        AccountKey::Day => "day",
     };
     let population = format!(
         "{} attempts of {what} {name} that arrived",
         operation.word()
     );
     let rate = MeasuredRate::over(window, arrived, population, ByteCount::ArrivedFiles);
-    Line {
+    AccountRow {
         view,
         operation,
         name,

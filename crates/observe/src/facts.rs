@@ -12,7 +12,7 @@ use std::time::Duration;
 
 /// How a transfer ended.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Ending {
+pub enum TransferEnding {
     /// It has not ended in the entries that were read.
     Open,
     /// The file arrived.
@@ -43,15 +43,15 @@ pub enum Ending {
     },
 }
 
-impl Ending {
+impl TransferEnding {
     /// When it ended; `None` while it is open.
     pub fn at(&self) -> Option<Timestamp> {
         match self {
-            Ending::Open => None,
-            Ending::Finished { at, .. }
-            | Ending::Failed { at }
-            | Ending::Canceled { at }
-            | Ending::NotNeeded { at } => Some(*at),
+            TransferEnding::Open => None,
+            TransferEnding::Finished { at, .. }
+            | TransferEnding::Failed { at }
+            | TransferEnding::Canceled { at }
+            | TransferEnding::NotNeeded { at } => Some(*at),
         }
     }
 }
@@ -79,7 +79,7 @@ pub struct TransferFacts {
     /// Its attempts, in order.
     pub runs: Vec<Run>,
     /// How it ended.
-    pub ending: Ending,
+    pub ending: TransferEnding,
     /// Failed attempts and expiry, with their time.
     pub errors: Vec<(Timestamp, Failure)>,
     /// Attempts whose outcome is unknown because the service went away.
@@ -102,7 +102,7 @@ impl TransferFacts {
             link,
             submitted: None,
             runs: Vec::new(),
-            ending: Ending::Open,
+            ending: TransferEnding::Open,
             errors: Vec::new(),
             lost_attempts: 0,
             last_event: at,
@@ -123,7 +123,7 @@ impl TransferFacts {
     /// ended.
     pub fn take(&mut self, at: Timestamp, event: &TransferEvent) {
         self.last_event = self.last_event.max(at);
-        if self.ending != Ending::Open {
+        if self.ending != TransferEnding::Open {
             return;
         }
         match event {
@@ -136,7 +136,7 @@ impl TransferFacts {
             TransferEvent::Staged {
                 then: AfterStaging::Nothing,
             } => {
-                self.ending = Ending::Finished {
+                self.ending = TransferEnding::Finished {
                     at,
                     size: Bytes(0),
                     mode: None,
@@ -147,14 +147,14 @@ impl TransferFacts {
             TransferEvent::StageRequested { .. }
             | TransferEvent::Archived
             | TransferEvent::ArchiveFailed { .. } => {}
-            TransferEvent::NotNeeded => self.ending = Ending::NotNeeded { at },
+            TransferEvent::NotNeeded => self.ending = TransferEnding::NotNeeded { at },
             TransferEvent::Started { .. } => self.runs.push(Run { from: at, to: None }),
             TransferEvent::Prepared { .. } => {}
             TransferEvent::Landed {
                 size, mode, report, ..
             } => {
                 self.end_run(at);
-                self.ending = Ending::Finished {
+                self.ending = TransferEnding::Finished {
                     at,
                     size: *size,
                     mode: *mode,
@@ -170,7 +170,7 @@ impl TransferFacts {
                 self.end_run(at);
                 self.errors.push((at, failure.clone()));
                 if retry_at.is_none() {
-                    self.ending = Ending::Failed { at };
+                    self.ending = TransferEnding::Failed { at };
                 }
             }
             TransferEvent::AttemptLost { .. } => {
@@ -179,11 +179,11 @@ impl TransferFacts {
             }
             TransferEvent::Expired { failure } | TransferEvent::Refused { failure } => {
                 self.errors.push((at, failure.clone()));
-                self.ending = Ending::Failed { at };
+                self.ending = TransferEnding::Failed { at };
             }
             TransferEvent::Canceled { .. } => {
                 self.end_run(at);
-                self.ending = Ending::Canceled { at };
+                self.ending = TransferEnding::Canceled { at };
             }
         }
     }

@@ -3,7 +3,7 @@
 //! [`Record`] is what a reader must offer; the journal of a site implements it, and [`MemoryRecord`] for
 //! tests and short-lived runs. Calls block (a reader asks its database): call them off the async threads.
 
-use crate::facts::{Ending, TransferFacts, gather};
+use crate::facts::{TransferEnding, TransferFacts, gather};
 use crate::report::{BandwidthReport, ReportInput, window_of};
 use parking_lot::RwLock;
 use penstock_journal::{JournalError, JournalReader};
@@ -233,14 +233,15 @@ impl Follower {
     /// it will be known again from its start on.
     fn forget(&mut self, oldest: Timestamp, now: Timestamp) {
         let runs = |facts: &TransferFacts| {
-            facts.ending == Ending::Open && facts.runs.last().is_some_and(|run| run.to.is_none())
+            facts.ending == TransferEnding::Open
+                && facts.runs.last().is_some_and(|run| run.to.is_none())
         };
         self.facts
             .retain(|_, facts| facts.last_event > oldest || runs(facts));
         if self.facts.len() > TRANSFERS_MAX {
             self.complete_since = now;
             self.facts
-                .retain(|_, facts| facts.ending != Ending::Open || !facts.runs.is_empty());
+                .retain(|_, facts| facts.ending != TransferEnding::Open || !facts.runs.is_empty());
         }
         while self.facts.len() > TRANSFERS_MAX {
             self.facts.pop_first();

@@ -2,7 +2,7 @@
 //! traces, captures of `ss` and `sar`.
 //!
 //! Parsers are pure: bytes in, rows or an error with the line out. They read no clock and no file. What a source does not
-//! tell stays unknown; what people have to add (a year, a zone) comes in [`Told`].
+//! tell stays unknown; what people have to add (a year, a zone) comes in [`SourceHints`].
 
 mod captures;
 mod dcache;
@@ -15,7 +15,7 @@ mod rucio;
 pub mod xrootd;
 
 pub use lines::{InvalidLine, LineImport, Parser};
-pub use mapping::{InvalidMapping, Mapping};
+pub use mapping::{InvalidMapping, LogMapping};
 
 use crate::records::ndjson;
 use penstock_model::Timestamp;
@@ -40,7 +40,7 @@ pub enum LineFormat {
 
 /// What a source does not tell and people know.
 #[derive(Debug, Clone, Default)]
-pub struct Told {
+pub struct SourceHints {
     /// The year of dates that have none.
     pub year: Option<i64>,
     /// The zone of times that have none, in milliseconds east of UTC.
@@ -57,10 +57,10 @@ pub struct Told {
 
 impl LineFormat {
     /// A parser for it.
-    pub fn parser(self, told: &Told) -> Box<dyn Parser> {
+    pub fn parser(self, told: &SourceHints) -> Box<dyn Parser> {
         match self {
             LineFormat::Fts => Box::new(fts::Messages),
-            LineFormat::Dcache => Box::new(dcache::Billing::new(told)),
+            LineFormat::Dcache => Box::new(dcache::BillingParser::new(told)),
             LineFormat::Rucio => Box::new(rucio::Traces),
             LineFormat::Ss => Box::new(captures::Sockets::new(told)),
             LineFormat::Sar => Box::new(captures::Activity::new(told)),

@@ -22,7 +22,7 @@ pub mod signals;
 pub mod store;
 pub mod times;
 
-pub use facts::{Ending, TransferFacts, gather};
+pub use facts::{TransferEnding, TransferFacts, gather};
 pub use follow::{MemoryRecord, Record, RecordError, report_of};
 pub use rate::{ByteCount, MeasuredRate, View, Window, WindowRule};
 pub use report::{BandwidthReport, ReportInput};

@@ -41,9 +41,9 @@ mod tests {
     }
 
     /// What columns may be filled with: a number, a text, and whether they are.
-    type Filling = Vec<(i64, String, bool)>;
+    type ColumnValues = Vec<(i64, String, bool)>;
 
-    fn filled<R: Row>(filling: &Filling) -> R {
+    fn filled<R: Row>(filling: &ColumnValues) -> R {
         let mut row = R::default();
         for (place, (number, text, is_known)) in filling.iter().enumerate().take(R::COLUMNS.len()) {
             if *is_known {
@@ -74,7 +74,7 @@ mod tests {
     }
 
     fn check<R: Row + Into<Observation> + PartialEq + std::fmt::Debug>(
-        fillings: &[Filling],
+        fillings: &[ColumnValues],
     ) -> Result<(), TestCaseError> {
         let rows: Vec<R> = fillings.iter().map(filled).collect();
         let failed = |why: String| TestCaseError::fail(why);

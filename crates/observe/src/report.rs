@@ -12,7 +12,7 @@ pub mod text;
 pub use drops::{Cause, DropCause, Factors, RateDrop};
 pub use quality::{INCIDENTS_MAX, Incident, OTHER_FAILURES, Quality};
 
-use crate::facts::{Ending, TransferFacts};
+use crate::facts::{TransferEnding, TransferFacts};
 use crate::rate::{ByteCount, MeasuredRate, View, Window, WindowRule};
 use penstock_model::{
     Bytes, CopyMode, LinkId, LinkSample, MoverReport, PoolName, StageClocks, Timestamp,
@@ -265,7 +265,7 @@ pub fn window_of(input: &ReportInput<'_>) -> Window {
     let open = input
         .transfers
         .iter()
-        .any(|transfer| transfer.ending == Ending::Open);
+        .any(|transfer| transfer.ending == TransferEnding::Open);
     let to = match open {
         true => input
             .transfers
@@ -292,7 +292,7 @@ fn arrivals<'a>(input: &ReportInput<'a>, window: Window) -> Vec<Arrival<'a>> {
         WindowRule::AsAsked => window.from < at && at <= window.to,
     };
     let arrived = |transfer: &'a TransferFacts| match &transfer.ending {
-        Ending::Finished {
+        TransferEnding::Finished {
             at,
             size,
             mode,
@@ -321,12 +321,12 @@ fn count(transfers: &[&TransferFacts], finished: u64) -> Counts {
     };
     for transfer in transfers {
         match transfer.ending {
-            Ending::Open => counts.open += 1,
-            Ending::Finished { .. } => {}
-            Ending::Failed { .. } => counts.failed += 1,
-            Ending::Canceled { .. } => counts.canceled += 1,
+            TransferEnding::Open => counts.open += 1,
+            TransferEnding::Finished { .. } => {}
+            TransferEnding::Failed { .. } => counts.failed += 1,
+            TransferEnding::Canceled { .. } => counts.canceled += 1,
             // Nobody waits for it, so it is none of the files.
-            Ending::NotNeeded { .. } => counts.total -= 1,
+            TransferEnding::NotNeeded { .. } => counts.total -= 1,
         }
     }
     counts

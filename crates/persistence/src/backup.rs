@@ -14,15 +14,15 @@ mod rows;
 
 pub use namespace::NamespaceFacts;
 pub(crate) use restoring::put_aside;
-pub use restoring::{RestoreTo, Restored, files, restore};
+pub use restoring::{RestoreTo, RestoredBackup, files, restore};
 
+use crate::file::put_in_place;
 use crate::postgres::Database;
 use pages::Log;
 use penstock_model::Timestamp;
 use restoring::positions_of;
 use rusqlite::{Connection, OpenFlags, OptionalExtension, params};
-use std::fs::{File, OpenOptions};
-use std::io;
+use std::fs::OpenOptions;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -453,13 +453,6 @@ fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(suffix);
     path.with_file_name(name)
-}
-
-/// In one step, and durable.
-pub(crate) fn put_in_place(from: &Path, to: &Path) -> io::Result<()> {
-    std::fs::rename(from, to)?;
-    let directory = to.parent().filter(|parent| !parent.as_os_str().is_empty());
-    File::open(directory.unwrap_or(Path::new(".")))?.sync_all()
 }
 
 #[cfg(test)]

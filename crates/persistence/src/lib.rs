@@ -4,6 +4,7 @@
 pub mod backup;
 pub mod cluster;
 pub mod delegations;
+pub mod file;
 pub mod journal;
 pub mod namespace;
 pub mod positions;

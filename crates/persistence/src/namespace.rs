@@ -25,13 +25,13 @@ mod tests;
 mod trash;
 mod writer;
 
-pub use change::{Change, ChangeError, Changed, NewFile, Refusal, Replace, Trashed};
+pub use change::{Change, ChangeError, ChangeRefusal, ChangeReport, NewFile, Replace, TrashedData};
 pub use directory_log::{LogCondition, TrashedFile};
 pub use inspection::StoredFile;
 pub use last_word::{LastWord, LastWords};
 pub use property::{DeadProperty, PROPERTIES_BYTES_MAX, PROPERTIES_MAX, PropertyUpdate};
 pub use rebuild::{
-    FoundFile, FoundLabel, Placed, PoolLogs, Rebuild, RebuildError, Rebuilt, take_place,
+    FoundFile, FoundFileFate, FoundLabel, PoolLogs, Rebuild, RebuildError, Rebuilt, take_place,
 };
 pub use record::{MoverKind, MoverOutcome, MoverRecord};
 pub use trash::TrashQuery;
@@ -303,14 +303,14 @@ impl Namespace {
     pub fn submit(
         &self,
         change: Change,
-        reply: impl FnOnce(Result<Changed, ChangeError>) + Send + 'static,
+        reply: impl FnOnce(Result<ChangeReport, ChangeError>) + Send + 'static,
     ) {
         self.writer.submit(change, Box::new(reply));
     }
 
     /// Makes a change and waits for its commit. For tests, recovery and tools; doors use
     /// [`Namespace::submit`].
-    pub fn apply(&self, change: Change) -> Result<Changed, ChangeError> {
+    pub fn apply(&self, change: Change) -> Result<ChangeReport, ChangeError> {
         let (sender, answer) = std::sync::mpsc::sync_channel(1);
         self.submit(change, move |result| {
             // The receiver waits below, so it cannot be gone.

@@ -11,7 +11,7 @@
 mod line;
 mod told;
 
-use line::Line;
+use line::ConnectionQueue;
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashMap;
 use std::fmt;
@@ -60,8 +60,8 @@ struct Register {
     next_turn: u64,
     open: HashMap<u64, Entry>,
     counts: HashMap<IpAddr, Count>,
-    waiting: Line,
-    shaking: Line,
+    waiting: ConnectionQueue,
+    shaking: ConnectionQueue,
     leaving: usize,
     turned_away: u64,
     told: ClientsTold,

@@ -4,7 +4,7 @@
 //! What comes back is judged by the rules for clients; the private key never leaves this side.
 
 use crate::tls::{ClientIdentity, IdentityError};
-use crate::x509::{CertificateError, Certified, ClientCertificates, Proxy};
+use crate::x509::{CertificateError, CertificateHolder, ClientCertificates, Proxy};
 use openssl::error::ErrorStack;
 use openssl::hash::MessageDigest;
 use openssl::nid::Nid;
@@ -53,7 +53,7 @@ pub struct ProxyRequest(PKey<Private>);
 #[derive(Clone)]
 pub struct DelegatedProxy {
     /// Whose it is, and when it ends.
-    pub certified: Certified,
+    pub certified: CertificateHolder,
     /// To be shown to servers.
     pub identity: ClientIdentity,
 }

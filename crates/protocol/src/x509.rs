@@ -130,7 +130,7 @@ impl CertificateError {
 
 /// Somebody whose certificate is believed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Certified {
+pub struct CertificateHolder {
     /// The end entity, without the names that proxies append: `/DC=lab/OU=Users/CN=Alice`.
     pub subject: String,
     /// The authority that signed the end entity's certificate.
@@ -145,7 +145,7 @@ pub struct Certified {
     pub member_of: Option<VoName>,
 }
 
-impl Certified {
+impl CertificateHolder {
     /// The same in the terms of every credential.
     pub fn identity(&self) -> Identity {
         let voms = self.attributes.counted();
@@ -196,7 +196,7 @@ type Chain = Arc<Vec<Vec<u8>>>;
 /// The certificate that the client of a connection has shown.
 pub struct ClientCertificate {
     /// Whose it is.
-    pub certified: Result<Certified, CertificateError>,
+    pub certified: Result<CertificateHolder, CertificateError>,
     /// To be asked again while the connection is kept; `None` when it is not believed.
     pub kept: Option<KeptCertificate>,
 }
@@ -215,7 +215,7 @@ impl KeptCertificate {
     pub async fn judged_again(
         &mut self,
         now: Timestamp,
-    ) -> Option<Result<Certified, CertificateError>> {
+    ) -> Option<Result<CertificateHolder, CertificateError>> {
         let reloads = self.clients.0.reloads.load(AtomicOrdering::Acquire);
         if reloads == self.reloads && now < self.judged + JUDGED_AGAIN_AFTER {
             return None;
@@ -297,7 +297,7 @@ impl ClientCertificates {
         &self,
         shown: HandshakeCertificates,
         now: Timestamp,
-    ) -> Result<(Certified, Chain), CertificateError> {
+    ) -> Result<(CertificateHolder, Chain), CertificateError> {
         let name = sha256(&shown.leaf.to_der()?);
         let Some(others) = shown.others else {
             let chain = self.remembered_chain(&name)?;
@@ -319,7 +319,11 @@ impl ClientCertificates {
     }
 
     /// Believes a chain, the client's certificate first, or says why not. Blocks on files and arithmetic.
-    pub fn verify(&self, chain: &[X509], now: Timestamp) -> Result<Certified, CertificateError> {
+    pub fn verify(
+        &self,
+        chain: &[X509],
+        now: Timestamp,
+    ) -> Result<CertificateHolder, CertificateError> {
         let (leaf, others) = chain.split_first().ok_or(CertificateError::Forgotten)?;
         if chain.len() > CHAIN_MAX {
             return Err(CertificateError::TooMany);
@@ -349,7 +353,7 @@ impl ClientCertificates {
             expires = expires.min(voms.expires);
         }
         let issuer = slash_form(issued[0].issuer_name())?;
-        Ok(Certified {
+        Ok(CertificateHolder {
             member_of: self.member_of(&subject, &issuer),
             issuer,
             proxy: proxies.into_iter().max().unwrap_or(Proxy::None),

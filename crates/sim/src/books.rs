@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 
 /// A transfer that has not ended.
 #[derive(Debug, Clone)]
-pub(crate) struct Open {
+pub(crate) struct OpenTransfer {
     pub(crate) state: TransferState,
     /// Its link, and its VO, by the world's numbers.
     pub(crate) link: usize,
@@ -18,7 +18,7 @@ pub(crate) struct Open {
     pub(crate) has_started: bool,
 }
 
-impl Open {
+impl OpenTransfer {
     /// The attempt that runs, by the record.
     pub(crate) fn running(&self) -> Option<Attempt> {
         match &self.state {
@@ -31,7 +31,7 @@ impl Open {
 /// All of them, and what became of the others.
 #[derive(Debug, Default)]
 pub(crate) struct Books {
-    pub(crate) open: HashMap<TransferId, Open>,
+    pub(crate) open: HashMap<TransferId, OpenTransfer>,
     /// Jobs that have not ended, with their first transfer and how many they have.
     pub(crate) jobs: BTreeMap<JobId, (TransferId, u64)>,
     /// Jobs so far.
@@ -49,7 +49,7 @@ impl Books {
     /// Takes a record of something that happened to a transfer; what it was before it ended, if it has.
     ///
     /// Errors: it does not follow from what was recorded before.
-    pub(crate) fn take(&mut self, record: &Record) -> Result<Option<Open>, String> {
+    pub(crate) fn take(&mut self, record: &Record) -> Result<Option<OpenTransfer>, String> {
         let Record::Happened {
             at,
             transfer,

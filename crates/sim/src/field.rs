@@ -6,7 +6,7 @@
 
 mod lane;
 
-pub(crate) use lane::Foretold;
+pub(crate) use lane::PredictedArrival;
 
 use crate::plan::Plan;
 use lane::{Lane, Resource, Use};
@@ -50,7 +50,7 @@ struct Place {
 
 /// A transfer that moves bytes.
 #[derive(Debug, Clone, Copy)]
-struct Moving {
+struct MovingTransfer {
     lane: usize,
     ends_at: f64,
     bytes: f64,
@@ -66,7 +66,7 @@ pub(crate) struct Field {
     networks: HashMap<(usize, usize), (usize, f64)>,
     lanes: Vec<Lane>,
     index: HashMap<Ends, usize>,
-    moving: HashMap<u64, Moving>,
+    moving: HashMap<u64, MovingTransfer>,
 }
 
 impl Field {
@@ -165,7 +165,7 @@ impl Field {
     pub(crate) fn begin(&mut self, transfer: u64, ends: Ends, bytes: f64, now: f64) -> usize {
         let index = self.lane_at(ends);
         let ends_at = self.lanes[index].begin(transfer, bytes, now);
-        let moving = Moving {
+        let moving = MovingTransfer {
             lane: index,
             ends_at,
             bytes,
@@ -198,11 +198,11 @@ impl Field {
     }
 
     /// Foretells anew; what was foretold of the lane before is void.
-    pub(crate) fn foretell(&mut self, index: usize, now: f64) -> Option<Foretold> {
+    pub(crate) fn foretell(&mut self, index: usize, now: f64) -> Option<PredictedArrival> {
         self.lanes[index].foretell(index, now)
     }
 
-    pub(crate) fn is_current(&self, foretold: &Foretold) -> bool {
+    pub(crate) fn is_current(&self, foretold: &PredictedArrival) -> bool {
         self.lanes[foretold.lane].version == foretold.version
     }
 

@@ -17,7 +17,7 @@ use crate::plan::{
 };
 use crate::random::Random;
 use crate::report::Report;
-use crate::world::{self, Broken};
+use crate::world::{self, BrokenInvariant};
 use penstock_model::BanEffect;
 use serde::Serialize;
 
@@ -60,7 +60,7 @@ impl EnduranceReport {
 pub fn endure(
     seeds: std::ops::Range<u64>,
     tell: &mut dyn FnMut(u64),
-) -> Result<EnduranceReport, (u64, Broken)> {
+) -> Result<EnduranceReport, (u64, BrokenInvariant)> {
     let mut endured = EnduranceReport::default();
     for seed in seeds {
         let report = endure_one(seed).map_err(|broken| (seed, broken))?;
@@ -71,7 +71,7 @@ pub fn endure(
 }
 
 /// Trouble, and, where there is none, what everybody is due.
-fn endure_one(seed: u64) -> Result<Report, Broken> {
+fn endure_one(seed: u64) -> Result<Report, BrokenInvariant> {
     let report = world::endure(&plan(seed))?;
     shares::endure(seed)?;
     mistakes::endure(seed)?;

@@ -190,7 +190,7 @@ pub(crate) struct Counts {
 
 /// How many may run where, as the service says.
 #[derive(Debug, Default)]
-pub(crate) struct Allowed {
+pub(crate) struct AllowedNumbers {
     pub(crate) links: HashMap<LinkId, u32>,
     /// By host: out, into.
     pub(crate) storages: HashMap<String, (u32, u32)>,

@@ -12,7 +12,7 @@ mod users;
 mod watching;
 
 use crate::books::Books;
-use crate::field::{Field, Foretold};
+use crate::field::{Field, PredictedArrival};
 use crate::lines::Lines;
 use crate::plan::{Network, Plan};
 use crate::random::Random;
@@ -27,7 +27,7 @@ use penstock_model::Timestamp;
 use service::Service;
 use std::collections::HashMap;
 use thiserror::Error;
-use users::Submitting;
+use users::LoadProgress;
 
 /// Where virtual time begins, milliseconds since 1970: a midnight.
 const BEGIN_MS: i64 = 1_700_006_400_000;
@@ -35,7 +35,7 @@ const BEGIN_MS: i64 = 1_700_006_400_000;
 /// Something happened that must never happen. The message says what and when; the seed of the plan repeats it.
 #[derive(Debug, Error)]
 #[error("second {second:.3}: {what}")]
-pub struct Broken {
+pub struct BrokenInvariant {
     /// Virtual seconds since the begin.
     pub second: f64,
     /// What is wrong.
@@ -66,7 +66,7 @@ struct World<'a> {
     /// Seconds by which the wall clock is wrong.
     skew: f64,
     agenda: Agenda,
-    submitting: Vec<Submitting>,
+    submitting: Vec<LoadProgress>,
     /// Operators let nothing start.
     is_drained: bool,
     /// In simulated trouble.
@@ -111,7 +111,7 @@ struct Link {
 /// Runs a plan to its end, and tells about once in a virtual minute how far it is.
 ///
 /// Errors: an invariant of the engine was broken.
-pub fn simulate(plan: &Plan, tell: &mut dyn FnMut(Progress)) -> Result<Report, Broken> {
+pub fn simulate(plan: &Plan, tell: &mut dyn FnMut(Progress)) -> Result<Report, BrokenInvariant> {
     let mut world = World::new(plan);
     world.begin()?;
     world.run(tell)?;
@@ -119,7 +119,7 @@ pub fn simulate(plan: &Plan, tell: &mut dyn FnMut(Progress)) -> Result<Report, B
 }
 
 /// The same, with everything watched that can be: after each step, and when all is over.
-pub(crate) fn endure(plan: &Plan) -> Result<Report, Broken> {
+pub(crate) fn endure(plan: &Plan) -> Result<Report, BrokenInvariant> {
     let mut world = World::new(plan);
     world.watch = Some(Box::default());
     world.lines = Some(Box::default());
@@ -130,7 +130,7 @@ pub(crate) fn endure(plan: &Plan) -> Result<Report, Broken> {
 }
 
 /// The same as [`simulate`], with the order of starts watched.
-pub(crate) fn in_order(plan: &Plan) -> Result<Report, Broken> {
+pub(crate) fn in_order(plan: &Plan) -> Result<Report, BrokenInvariant> {
     let mut world = World::new(plan);
     world.lines = Some(Box::default());
     world.begin()?;
@@ -161,7 +161,7 @@ impl<'a> World<'a> {
             now: 0.0,
             skew: 0.0,
             agenda: Agenda::default(),
-            submitting: plan.loads.iter().map(Submitting::new).collect(),
+            submitting: plan.loads.iter().map(LoadProgress::new).collect(),
             is_drained: false,
             watch: None,
             lines: None,
@@ -186,7 +186,7 @@ impl<'a> World<'a> {
         world
     }
 
-    fn run(&mut self, tell: &mut dyn FnMut(Progress)) -> Result<(), Broken> {
+    fn run(&mut self, tell: &mut dyn FnMut(Progress)) -> Result<(), BrokenInvariant> {
         let mut told = f64::NEG_INFINITY;
         while let Some((at, next)) = self.agenda.pop() {
             if at > self.plan.seconds {
@@ -232,16 +232,16 @@ impl<'a> World<'a> {
         }
     }
 
-    fn broken<T>(&self, what: impl Into<String>) -> Result<T, Broken> {
+    fn broken<T>(&self, what: impl Into<String>) -> Result<T, BrokenInvariant> {
         let watch = self.watch.as_ref();
-        Err(Broken {
+        Err(BrokenInvariant {
             second: self.now,
             what: what.into(),
             before: watch.map_or_else(Vec::new, |watch| watch.lines()),
         })
     }
 
-    fn happen(&mut self, next: Next) -> Result<(), Broken> {
+    fn happen(&mut self, next: Next) -> Result<(), BrokenInvariant> {
         match next {
             Next::Submit(load) => self.submit(load),
             Next::Looked(transfer, attempt) => self.looked(transfer, attempt),
@@ -271,7 +271,7 @@ impl<'a> World<'a> {
         }
     }
 
-    fn second(&mut self) -> Result<(), Broken> {
+    fn second(&mut self) -> Result<(), BrokenInvariant> {
         self.share();
         self.look();
         self.agenda.add(self.now + 1.0, Next::Second);
@@ -288,7 +288,7 @@ impl<'a> World<'a> {
 
     fn foretell(&mut self, lane: usize) {
         if let Some(foretold) = self.field.foretell(lane, self.now) {
-            let Foretold { at, .. } = foretold;
+            let PredictedArrival { at, .. } = foretold;
             self.agenda.add(at, Next::Arrives(foretold));
         }
     }

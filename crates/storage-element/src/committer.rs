@@ -12,7 +12,7 @@ use crate::threads::end_thread;
 use crate::write_error::{CommitError, WriteError};
 use parking_lot::Mutex;
 use penstock_model::PoolName;
-use penstock_persistence::namespace::{Change, ChangeError, Changed, Namespace, NewFile};
+use penstock_persistence::namespace::{Change, ChangeError, ChangeReport, Namespace, NewFile};
 use std::collections::BTreeMap;
 use std::io;
 use std::path::PathBuf;
@@ -34,7 +34,7 @@ const END_WAIT: Duration = Duration::from_secs(10);
 pub(crate) struct CompleteFile {
     pub scratch: Scratch,
     pub entry: NewFile,
-    pub reply: oneshot::Sender<Result<Changed, WriteError>>,
+    pub reply: oneshot::Sender<Result<ChangeReport, WriteError>>,
     /// Holds the path until the entry is there, so that no second writer comes between.
     pub publication: Arc<Publication>,
 }

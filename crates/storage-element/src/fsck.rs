@@ -13,8 +13,8 @@ use crate::pool_files::{Marks, OnDisk, PoolFilesError, PoolPlace, lock_pools, ma
 use penstock_clock::wall_clock;
 use penstock_model::{Bytes, Checksum, NamespacePath, PoolName, Timestamp};
 use penstock_persistence::namespace::{
-    Change, ChangeError, EntryId, LastWord, LastWords, Namespace, NamespaceError, NewFile,
-    PoolUsage, Refusal, Replace, StoredFile,
+    Change, ChangeError, ChangeRefusal, EntryId, LastWord, LastWords, Namespace, NamespaceError,
+    NewFile, PoolUsage, Replace, StoredFile,
 };
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fs::{DirBuilder, File};
@@ -531,7 +531,9 @@ impl Check<'_> {
         match self.namespace.apply(change) {
             Ok(_) => Ok(None),
             Err(ChangeError::Refused(
-                refusal @ (Refusal::Exists(_) | Refusal::IsDirectory(_) | Refusal::ParentIsFile(_)),
+                refusal @ (ChangeRefusal::Exists(_)
+                | ChangeRefusal::IsDirectory(_)
+                | ChangeRefusal::ParentIsFile(_)),
             )) => Ok(Some(refusal.to_string())),
             Err(other) => Err(other.into()),
         }
@@ -562,7 +564,9 @@ fn lost_and_found() -> NamespacePath {
 
 /// All places are taken.
 fn no_place() -> FsckFailure {
-    FsckFailure::Change(ChangeError::Refused(Refusal::Exists(lost_and_found())))
+    FsckFailure::Change(ChangeError::Refused(
+        ChangeRefusal::Exists(lost_and_found()),
+    ))
 }
 
 /// What is known of data without an entry.

@@ -106,7 +106,7 @@ mod tests {
     use crate::write_error::{CommitError, WriteError};
     use penstock_decide::admission::AdmissionReason;
     use penstock_decide::pool_selection::Unplaceable;
-    use penstock_persistence::namespace::{MoverKind, Refusal};
+    use penstock_persistence::namespace::{ChangeRefusal, MoverKind};
     use serde::de::DeserializeOwned;
     use std::fmt::Debug;
     use std::time::Duration;
@@ -250,7 +250,7 @@ mod tests {
                 expected: 1,
                 got: 2,
             },
-            WriteError::Commit(CommitError::Refused(Refusal::Exists(path()))),
+            WriteError::Commit(CommitError::Refused(ChangeRefusal::Exists(path()))),
             WriteError::Commit(CommitError::Later(why())),
             WriteError::Commit(CommitError::DiskFull(why())),
             WriteError::Commit(CommitError::Failed(why())),

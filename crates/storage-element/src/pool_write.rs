@@ -13,7 +13,7 @@ use crate::reaper::{ReaperHandle, with_room};
 use crate::scratch::Scratch;
 use crate::write_error::WriteError;
 use penstock_model::{Bytes, Checksum};
-use penstock_persistence::namespace::{Changed, EntryId, NewFile};
+use penstock_persistence::namespace::{ChangeReport, EntryId, NewFile};
 use penstock_protocol::checksum::Hasher;
 use std::fs::File;
 use std::io;
@@ -359,7 +359,7 @@ impl FileCompletion {
         disk: Disk,
         held: &[u8],
         expected: &[Checksum],
-        reply: oneshot::Sender<Result<Changed, WriteError>>,
+        reply: oneshot::Sender<Result<ChangeReport, WriteError>>,
     ) -> Result<CommitHandOver, WriteError> {
         let pool = Arc::clone(&self.pool);
         let fail = |source| pool.write_failed(source);

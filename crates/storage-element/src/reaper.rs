@@ -21,7 +21,9 @@ use crate::threads::end_thread;
 use parking_lot::Mutex;
 use penstock_decide::trash::kept_since;
 use penstock_model::{Bytes, PoolName, Timestamp};
-use penstock_persistence::namespace::{EntryId, Namespace, NamespaceError, TrashQuery, Trashed};
+use penstock_persistence::namespace::{
+    EntryId, Namespace, NamespaceError, TrashQuery, TrashedData,
+};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::Arc;
@@ -172,7 +174,7 @@ impl Drop for Reapers {
 
 impl ReaperHandle {
     /// Counts what was put into the trash, and has it removed when nothing is kept there. Never blocks.
-    pub(crate) fn bury(&self, trashed: &[Trashed]) {
+    pub(crate) fn bury(&self, trashed: &[TrashedData]) {
         let mut pools = BTreeSet::new();
         for trashed in trashed {
             if let Some((pool, _)) = self.0.pools.get(&trashed.pool) {

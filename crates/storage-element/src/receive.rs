@@ -62,7 +62,7 @@ impl ByteSource for Connection {
     }
 }
 
-impl ByteSource for client::Incoming {
+impl ByteSource for client::ClientResponse {
     type Error = ClientError;
 
     async fn next_block(

@@ -19,7 +19,7 @@ use thiserror::Error;
 
 /// Somebody whose credential is believed.
 #[derive(Debug, Clone)]
-pub struct Believed {
+pub struct AuthenticatedCaller {
     /// Who, and what the credential carries.
     pub identity: Identity,
     /// The caveats of a macaroon; none for other credentials.
@@ -30,10 +30,10 @@ pub struct Believed {
     pub macaroon: Option<String>,
 }
 
-impl Believed {
+impl AuthenticatedCaller {
     /// By a credential that has no caveats.
-    pub fn without_caveats(identity: Identity) -> Believed {
-        Believed {
+    pub fn without_caveats(identity: Identity) -> AuthenticatedCaller {
+        AuthenticatedCaller {
             identity,
             caveats: Vec::new(),
             attenuation: Attenuation::default(),
@@ -71,11 +71,11 @@ pub async fn believe_bearer(
     verifier: &Verifier,
     peer: IpAddr,
     now: Timestamp,
-) -> Result<Believed, BearerError> {
+) -> Result<AuthenticatedCaller, BearerError> {
     match keys {
         Some(keys) if macaroon::looks_like_one(credential) => {
             let verified = macaroon::verify(keys, credential, peer, now)?;
-            Ok(Believed {
+            Ok(AuthenticatedCaller {
                 identity: verified.identity,
                 caveats: verified.caveats,
                 attenuation: verified.attenuation,
@@ -84,7 +84,7 @@ pub async fn believe_bearer(
         }
         Some(_) | None => {
             let identity = verifier.verify(credential, now).await?;
-            Ok(Believed::without_caveats(identity))
+            Ok(AuthenticatedCaller::without_caveats(identity))
         }
     }
 }

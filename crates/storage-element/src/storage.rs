@@ -31,7 +31,7 @@ use penstock_clock::wall_clock;
 use penstock_decide::pool_selection::{Placement, PoolReason, PoolView, choose_pool};
 use penstock_model::{Bytes, ChecksumAlgorithm, PoolName, Timestamp};
 use penstock_persistence::namespace::{
-    Change, ChangeError, Changed, EntryId, Namespace, PoolUsage,
+    Change, ChangeError, ChangeReport, EntryId, Namespace, PoolUsage,
 };
 use penstock_protocol::http1::client::{Client, ClientConfig, Reach};
 use penstock_protocol::tls::ClientTls;
@@ -304,7 +304,7 @@ impl Storage {
     }
 
     /// Makes a change to the namespace; removed data is removed from the disks afterwards.
-    pub(crate) async fn change(&self, change: Change) -> Result<Changed, ChangeError> {
+    pub(crate) async fn change(&self, change: Change) -> Result<ChangeReport, ChangeError> {
         let (reply, answer) = oneshot::channel();
         let reaper = self.reaper();
         self.namespace.submit(change, move |result| {

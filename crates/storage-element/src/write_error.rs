@@ -3,7 +3,7 @@
 
 use crate::fullness::is_no_space;
 use penstock_model::{Checksum, ChecksumAlgorithm, NamespacePath, PoolName};
-use penstock_persistence::namespace::{ChangeError, Refusal};
+use penstock_persistence::namespace::{ChangeError, ChangeRefusal};
 use serde::{Deserialize, Serialize};
 use std::io;
 use std::time::Duration;
@@ -71,7 +71,7 @@ impl WriteError {
 pub(crate) enum CommitError {
     /// Another request: the tree does not allow it.
     #[error("{0}")]
-    Refused(Refusal),
+    Refused(ChangeRefusal),
     /// Time.
     #[error("{0}")]
     Later(String),

@@ -22,7 +22,7 @@ pub use gfal::{GfalConfig, SftpAccount, gfal_plugins};
 
 use crate::tokens::{TokenKeeper, is_unreadable};
 use parking_lot::Mutex;
-use penstock_decide::classify::{Observed, classify};
+use penstock_decide::classify::{ObservedFailure, classify};
 use penstock_engine::{AgentReport, Assignment, Outcome, Task};
 use penstock_journal::JournalReader;
 use penstock_model::{IpVersion, LinkId, Phase, Settings, Side};
@@ -367,7 +367,12 @@ impl Drop for EndReport {
             return;
         }
         let detail = "the agent ended unexpectedly; see the service's log".to_owned();
-        let failure = classify(Side::Service, Phase::Service, &Observed::Broken, detail);
+        let failure = classify(
+            Side::Service,
+            Phase::Service,
+            &ObservedFailure::Broken,
+            detail,
+        );
         let outcome = Outcome::Failed {
             failure,
             cleaned: false,

@@ -20,6 +20,7 @@ mod jobs;
 mod listing;
 mod monitor;
 mod optimizer;
+mod query;
 mod server;
 pub mod submit;
 mod submit_schema;
@@ -103,7 +104,7 @@ impl Api {
     }
 }
 
-/// All routes. Paths with doubled slashes must be collapsed before; [`serve`] does so.
+/// All routes. Paths with doubled slashes must be collapsed before; [`serve`] does so. Long because each route is one line.
 pub fn router(service: Arc<Service>, config: ApiConfig) -> Router {
     let api = Api::new(service, config);
     Router::new()

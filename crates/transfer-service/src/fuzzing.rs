@@ -1,6 +1,6 @@
 //! What fuzz targets need of parsers that nobody outside may use otherwise.
 
-use crate::node::wire::{Down, Frame, Up, receive, send};
+use crate::node::wire::{Frame, LeaderMessage, NodeMessage, receive, send};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::fmt::Debug;
@@ -17,12 +17,12 @@ pub struct NodeFrame {
 
 /// The first frame of a follower; `None` when it says nothing that this version knows. Errors: the connection would end.
 pub async fn frame_of_follower(bytes: &[u8]) -> io::Result<Option<NodeFrame>> {
-    frame::<Up>(bytes).await
+    frame::<NodeMessage>(bytes).await
 }
 
 /// The first frame of a leader.
 pub async fn frame_of_leader(bytes: &[u8]) -> io::Result<Option<NodeFrame>> {
-    frame::<Down>(bytes).await
+    frame::<LeaderMessage>(bytes).await
 }
 
 async fn frame<T: Serialize + DeserializeOwned + Debug>(

@@ -7,7 +7,7 @@ use crate::metrics::HistoryView;
 use crate::run::Batch;
 use crate::service::Service;
 use penstock_decide::history::{Oldest, Retention, StepPace, what_is_held, what_may_go};
-use penstock_journal::{JournalError, PruneStep, Pruned};
+use penstock_journal::{JournalError, PruneReport, PruneStep};
 use penstock_model::Timestamp;
 use std::sync::Arc;
 use std::time::Duration;
@@ -81,7 +81,7 @@ impl Keeper {
     }
 
     /// Has the journal's thread remove a little. `None` when there is no such thread.
-    async fn step(&self, pace: StepPace) -> Result<Option<(Pruned, Duration)>, JournalError> {
+    async fn step(&self, pace: StepPace) -> Result<Option<(PruneReport, Duration)>, JournalError> {
         if !self.service.node.agents.tokens.clock().is_credible() {
             return Ok(None);
         }

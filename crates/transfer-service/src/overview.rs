@@ -4,12 +4,13 @@
 //! since the start of this process, which is said beside them; history is in the ledger.
 
 use crate::agent::{ActiveRow, Progress};
+use penstock_decide::scheduler::{LinkView, StorageView};
 use penstock_decide::tuning::LinkTuning;
 use penstock_decide::wording;
-use penstock_engine::{Engine, LinkSeen, Outcome};
+use penstock_engine::{Engine, LinkSeen, NodeView, Outcome};
 use penstock_model::{
     Bytes, LinkId, LinkSample, Record, Timestamp, TransferEvent, TransferState, TuningPolicy,
-    TuningSeen, WaitReason,
+    TuningSeen,
 };
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
@@ -290,6 +291,39 @@ impl Meters {
             tuning: engine.tuning_policy(),
             ..Overview::default()
         };
+        let samples = self.add_links(engine, seconds, &mut overview);
+        overview.totals.finished += self.forgotten.finished;
+        overview.totals.failed += engine.failed_files_of_forgotten_links();
+        overview.totals.failed_attempts += self.forgotten.failed_attempts;
+        overview.totals.moved_bytes += self.forgotten.moved_total;
+        (overview.totals.staging, overview.totals.archiving) = engine.at_tape();
+        overview.totals.canceled = self.canceled;
+        overview.totals.removals_owed = engine.removals_owed() as u64;
+        overview.totals.removals_given_over = engine.removals_given_over();
+        let (active, limit) = engine.agents();
+        overview.totals.active = active.0.into();
+        overview.agents = AgentsView {
+            active: active.0,
+            limit: limit.0,
+        };
+        overview.nodes = node_rows(engine);
+        overview.storages = storage_rows(engine);
+        overview.active_transfers = running
+            .iter()
+            .take(ACTIVE_LISTED_MAX)
+            .map(|one| one.to_row())
+            .collect();
+        (overview, samples)
+    }
+
+    /// What is told of each link, and what waits. Gives a sample of each link that does anything.
+    fn add_links(
+        &mut self,
+        engine: &Engine,
+        seconds: f64,
+        overview: &mut Overview,
+    ) -> Vec<LinkSample> {
+        let at = Timestamp(overview.at);
         let mut samples = Vec::new();
         let mut waiting: BTreeMap<&'static str, (String, u64)> = BTreeMap::new();
         for view in engine.links() {
@@ -316,68 +350,15 @@ impl Meters {
             }
             overview.totals.submitted += view.queued;
             overview.totals.finished += meter.finished;
-            let failed = engine.failed_files(&view.link);
-            overview.totals.failed += failed;
+            overview.totals.failed += engine.failed_files(&view.link);
             overview.totals.failed_attempts += meter.failed_attempts;
             overview.totals.moved_bytes += meter.moved_total;
             overview.totals.rate_bytes_per_second += meter.rate;
-            let tuned = engine.tuning(&view.link);
-            overview.links.push(LinkRow {
-                source: view.link.source.to_string(),
-                destination: view.link.destination.to_string(),
-                active: view.active.0,
-                limit: view.limit.0,
-                limit_max: view.limit_max.0,
-                tuning: tuned.map_or(TuningPolicy::Fixed, LinkTuning::decided_by),
-                limit_because: tuned
-                    .and_then(LinkTuning::last)
-                    .map(|decision| wording::tune_reason(&decision.because)),
-                streams: tuned.and_then(LinkTuning::streams),
-                seen: tuned.map(LinkTuning::seen).copied().unwrap_or_default(),
-                queued: view.queued,
-                rate_bytes_per_second: meter.rate,
-                moved_bytes: meter.moved_total,
-                finished: meter.finished,
-                failed,
-                failed_attempts: meter.failed_attempts,
-                waiting_because: view
-                    .because
-                    .as_ref()
-                    .map(|reason: &WaitReason| wording::wait_reason_for_all(reason, at)),
-                last_failure: engine.last_failure(&view.link).map(ToString::to_string),
-            });
+            overview.links.push(link_row(engine, &view, meter, at));
         }
-        bound_waiting(&mut samples);
-        self.forget_unknown(engine);
-        overview.totals.finished += self.forgotten.finished;
-        overview.totals.failed += engine.failed_files_of_forgotten_links();
-        overview.totals.failed_attempts += self.forgotten.failed_attempts;
-        overview.totals.moved_bytes += self.forgotten.moved_total;
-        if engine.backing_off() > 0 {
-            let text =
-                "an attempt failed; they are tried again when their back-off ends".to_owned();
-            let count = engine.backing_off() as u64;
+        for (reason, text, count) in waiting_outside_links(engine) {
             overview.totals.submitted += count;
-            waiting.insert("backing_off", (text, count));
-        }
-        if engine.held_by_bans() > 0 {
-            let text = "a storage element of theirs is banned".to_owned();
-            let count = engine.held_by_bans() as u64;
-            overview.totals.submitted += count;
-            waiting.insert("storage_banned", (text, count));
-        }
-        if engine.held_by_tokens() > 0 {
-            let text =
-                "the issuer of a token of theirs is asked for what it is renewed with".to_owned();
-            let count = engine.held_by_tokens() as u64;
-            overview.totals.submitted += count;
-            waiting.insert("token_exchange", (text, count));
-        }
-        if engine.held_back() > 0 {
-            let text = "another transfer to the same destination has not ended".to_owned();
-            let count = engine.held_back() as u64;
-            overview.totals.submitted += count;
-            waiting.insert("same_destination", (text, count));
+            waiting.insert(reason, (text.to_owned(), count));
         }
         overview.waiting = waiting
             .into_iter()
@@ -387,39 +368,85 @@ impl Meters {
                 transfers,
             })
             .collect();
-        (overview.totals.staging, overview.totals.archiving) = engine.at_tape();
-        overview.totals.canceled = self.canceled;
-        overview.totals.removals_owed = engine.removals_owed() as u64;
-        overview.totals.removals_given_over = engine.removals_given_over();
-        let (active, limit) = engine.agents();
-        overview.totals.active = active.0.into();
-        overview.agents = AgentsView {
-            active: active.0,
-            limit: limit.0,
-        };
-        let nodes = engine.nodes().map(|view| NodeRow {
-            node: view.node.to_string(),
-            active: view.active.0,
-            limit: view.slots.map(|slots| slots.0),
-        });
-        overview.nodes = nodes.collect();
-        overview.storages = engine
-            .storages()
-            .map(|view| StorageRow {
-                storage: view.storage.to_string(),
-                outbound_active: view.outbound.0.0,
-                outbound_limit: view.outbound.1.0,
-                inbound_active: view.inbound.0.0,
-                inbound_limit: view.inbound.1.0,
-            })
-            .collect();
-        overview.active_transfers = running
-            .iter()
-            .take(ACTIVE_LISTED_MAX)
-            .map(|one| one.to_row())
-            .collect();
-        (overview, samples)
+        bound_waiting(&mut samples);
+        self.forget_unknown(engine);
+        samples
     }
+}
+
+/// What waits for something else than a slot of a link: the reason, in words too, and how many.
+fn waiting_outside_links(
+    engine: &Engine,
+) -> impl Iterator<Item = (&'static str, &'static str, u64)> {
+    let waiting = [
+        (
+            "backing_off",
+            "an attempt failed; they are tried again when their back-off ends",
+            engine.backing_off(),
+        ),
+        (
+            "storage_banned",
+            "a storage element of theirs is banned",
+            engine.held_by_bans(),
+        ),
+        (
+            "token_exchange",
+            "the issuer of a token of theirs is asked for what it is renewed with",
+            engine.held_by_tokens(),
+        ),
+        (
+            "same_destination",
+            "another transfer to the same destination has not ended",
+            engine.held_back(),
+        ),
+    ];
+    let waiting = waiting.map(|(reason, text, count)| (reason, text, count as u64));
+    waiting.into_iter().filter(|(_, _, count)| *count > 0)
+}
+
+fn link_row(engine: &Engine, view: &LinkView, meter: &LinkMeter, at: Timestamp) -> LinkRow {
+    let tuned = engine.tuning(&view.link);
+    let decision = tuned.and_then(LinkTuning::last);
+    let because = view.because.as_ref();
+    LinkRow {
+        source: view.link.source.to_string(),
+        destination: view.link.destination.to_string(),
+        active: view.active.0,
+        limit: view.limit.0,
+        limit_max: view.limit_max.0,
+        tuning: tuned.map_or(TuningPolicy::Fixed, LinkTuning::decided_by),
+        limit_because: decision.map(|decision| wording::tune_reason(&decision.because)),
+        streams: tuned.and_then(LinkTuning::streams),
+        seen: tuned.map(LinkTuning::seen).copied().unwrap_or_default(),
+        queued: view.queued,
+        rate_bytes_per_second: meter.rate,
+        moved_bytes: meter.moved_total,
+        finished: meter.finished,
+        failed: engine.failed_files(&view.link),
+        failed_attempts: meter.failed_attempts,
+        waiting_because: because.map(|reason| wording::wait_reason_for_all(reason, at)),
+        last_failure: engine.last_failure(&view.link).map(ToString::to_string),
+    }
+}
+
+fn node_rows(engine: &Engine) -> Vec<NodeRow> {
+    let row = |view: NodeView| NodeRow {
+        node: view.node.to_string(),
+        active: view.active.0,
+        limit: view.slots.map(|slots| slots.0),
+    };
+    engine.nodes().map(row).collect()
+}
+
+fn storage_rows(engine: &Engine) -> Vec<StorageRow> {
+    let row = |view: StorageView| StorageRow {
+        storage: view.storage.to_string(),
+        outbound_active: view.outbound.0.0,
+        outbound_limit: view.outbound.1.0,
+        inbound_active: view.inbound.0.0,
+        inbound_limit: view.inbound.1.0,
+    };
+    engine.storages().map(row).collect()
 }
 
 /// Leaves out those of links on which files only wait, but for the longest queues.
@@ -453,10 +480,10 @@ mod tests {
     use penstock_decide::tape::TapePolicy;
     use penstock_engine::command::{Command, Submit};
     use penstock_engine::submission::{NewJob, NewTransfer};
-    use penstock_engine::{EngineConfig, Input, Leading, Now, ReplyId};
+    use penstock_engine::{EngineConfig, Input, LeadershipStart, Now, ReplyId};
     use penstock_model::{
         Activity, ChecksumAlgorithm, Concern, CredentialId, Errno, Failure, FileUrl, JobId, Phase,
-        Retry, Side, Slots, Standing, StorageId, UserName, VoName,
+        RestartFacts, Retry, Side, Slots, StorageId, UserName, VoName,
     };
     use std::time::{Duration, Instant};
 
@@ -472,7 +499,7 @@ mod tests {
             tape: TapePolicy::default(),
         };
         config.slots.agents = Slots(0);
-        let restoring = Engine::lead(config, Leading::Alone, Standing::default(), now);
+        let restoring = Engine::lead(config, LeadershipStart::Alone, RestartFacts::default(), now);
         restoring.finish().0
     }
 

@@ -4,7 +4,10 @@
 //! has piled up by then goes into one transaction (group commit), and only what is durable is acted upon. When the
 //! journal cannot be written (a full disk), nothing is acted upon and nothing is dropped: it tries again until it can,
 //! or until the service has been asked to end and its last chance is over; one of several nodes gives the lead back
-//! before long. What is dropped then nobody was told of. What the journal refuses for good is left out (`refusals`).
+//! before long. Nothing
+//! dropped then was ever acknowledged. What the journal refuses for good is left out (`refusals`).
+//!
+//! Long because the loop is read in one place from its inputs to what is acted upon.
 
 mod accepted;
 mod committing;
@@ -13,7 +16,7 @@ mod refusals;
 
 use crate::agent::Progress;
 use crate::message::Message;
-use crate::node::wire::Down;
+use crate::node::wire::LeaderMessage;
 use crate::node::{Node, ReportSink};
 use crate::overview::Meters;
 use accepted::AcceptedJobs;
@@ -22,10 +25,10 @@ use notices::{tell, tell_of_leftover};
 use penstock_clock::wall_clock;
 use penstock_engine::command::{Command, Reply, Submit};
 use penstock_engine::{
-    Action, AgentReport, Effects, Engine, Input, Leading, NodeJoined, Order, Outcome, ReplyId,
-    TapeCall, TapeErrand,
+    Action, AgentReport, Effects, Engine, Input, LeadershipStart, NodeJoined, Order, Outcome,
+    ReplyId, TapeCall, TapeErrand,
 };
-use penstock_journal::{Journal, JournalError, PruneStep, Pruned};
+use penstock_journal::{Journal, JournalError, PruneReport, PruneStep};
 use penstock_model::{
     Attempt, Bytes, CredentialId, NodeId, Record, Settings, Slots, Tenure, Timestamp, TransferId,
 };
@@ -63,7 +66,7 @@ enum Act {
     Prune(PruneStep, oneshot::Sender<PruneAnswer>),
 }
 
-type PruneAnswer = Result<(Pruned, Duration), JournalError>;
+type PruneAnswer = Result<(PruneReport, Duration), JournalError>;
 
 /// What one or several inputs have led to.
 #[derive(Default)]
@@ -139,7 +142,7 @@ pub(crate) enum LoopEnd {
 pub(crate) struct Parts {
     pub(crate) engine: Engine,
     pub(crate) first: Effects,
-    pub(crate) leading: Leading,
+    pub(crate) leading: LeadershipStart,
     /// How many attempts this node may run.
     pub(crate) slots: Slots,
     pub(crate) journal: Box<dyn Journal>,
@@ -161,8 +164,8 @@ pub(crate) fn start(parts: Parts) -> std::io::Result<Loop> {
         drain_grace,
     } = parts;
     let (tenure, slots) = match &leading {
-        Leading::Alone => (Tenure::default(), None),
-        Leading::Among { tenure, .. } => (*tenure, Some(slots)),
+        LeadershipStart::Alone => (Tenure::default(), None),
+        LeadershipStart::Among { tenure, .. } => (*tenure, Some(slots)),
     };
     if engine.open_transfers() > 0 {
         let transfers = engine.open_transfers();
@@ -184,7 +187,7 @@ pub(crate) fn start(parts: Parts) -> std::io::Result<Loop> {
         shutdown: shutdown.clone(),
         last_chance: drain_grace.min(JOURNAL_LAST_CHANCE),
         gives_up_at: None,
-        resigns: matches!(leading, Leading::Among { .. }),
+        resigns: matches!(leading, LeadershipStart::Among { .. }),
     };
     let (done, last_commit) = oneshot::channel();
     std::thread::Builder::new()
@@ -342,7 +345,7 @@ impl Driver {
     fn tell_standing(&self) {
         let published = &self.node.published;
         if self.node.followers.count() > 0 {
-            self.node.followers.tell_all(Down::Shown {
+            self.node.followers.tell_all(LeaderMessage::Shown {
                 overview: Box::new(published.overview.borrow().as_ref().clone()),
                 committed: *published.committed.borrow(),
                 writable: published.is_writable(),

@@ -18,7 +18,7 @@ use crate::store::{self, OpenStore, Role, Store};
 use crate::tokens::{TokenClients, TokenKeeper};
 use penstock_decide::clock::ClockStanding;
 use penstock_decide::health::{DATABASE_SILENCE_MAX, WriteStanding};
-use penstock_decide::settings::{Asker, Refusal, Wish};
+use penstock_decide::settings::{Asker, SettingRefusal, Wish};
 use penstock_engine::command::{
     Cancel, CancelAll, ChangeSetting, EstimateStart, ExplainWaiting, ImposeBan, LiftBan,
     NotAccepted, Reprioritise, Request, Submit, TooManyBans,
@@ -325,7 +325,7 @@ impl Service {
         wish: Wish,
         asker: Asker,
         user: UserName,
-    ) -> Result<Result<Vec<SettingChange>, Refusal>, ServiceError> {
+    ) -> Result<Result<Vec<SettingChange>, SettingRefusal>, ServiceError> {
         if self.refuses() {
             return Err(ServiceError::JournalFull);
         }

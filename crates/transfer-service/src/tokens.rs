@@ -14,7 +14,7 @@ use ask::Issuers;
 use held::{CachedToken, HeldTokens};
 use parking_lot::RwLock;
 use penstock_clock::wall_clock;
-use penstock_decide::classify::{Observed, classify};
+use penstock_decide::classify::{ObservedFailure, classify};
 use penstock_decide::renewal::next_try;
 use penstock_engine::command::{KeepToken, RefreshToken, TokenTrouble};
 use penstock_journal::JournalReader;
@@ -60,8 +60,12 @@ impl TokenClients {
 /// Why a token cannot be used, as the failure of an attempt.
 pub(crate) fn token_failure(trouble: TokenTrouble, side: Side, phase: Phase) -> Failure {
     let (observed, code, detail) = match trouble {
-        TokenTrouble::Ended(why) => (Observed::Status(401), ProblemCode::TokenRenewalFailed, why),
-        TokenTrouble::Later(why) => (Observed::Broken, ProblemCode::IssuerUnreachable, why),
+        TokenTrouble::Ended(why) => (
+            ObservedFailure::Status(401),
+            ProblemCode::TokenRenewalFailed,
+            why,
+        ),
+        TokenTrouble::Later(why) => (ObservedFailure::Broken, ProblemCode::IssuerUnreachable, why),
         TokenTrouble::Unreadable(why) => return unreadable(why),
     };
     // Who gives tokens is not the storage element for which they are.
@@ -77,7 +81,12 @@ pub(crate) fn unreadable(detail: String) -> Failure {
     Failure {
         concern: Concern::Credential,
         code: Some(ProblemCode::KeysUnavailable),
-        ..classify(Side::Service, Phase::Preparation, &Observed::Broken, detail)
+        ..classify(
+            Side::Service,
+            Phase::Preparation,
+            &ObservedFailure::Broken,
+            detail,
+        )
     }
 }
 

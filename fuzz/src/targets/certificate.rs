@@ -11,7 +11,7 @@ use openssl::x509::extension::{BasicConstraints, KeyUsage};
 use openssl::x509::{X509, X509Builder, X509Extension, X509Name, X509NameBuilder};
 use penstock_model::Timestamp;
 use penstock_protocol::voms::VomsServers;
-use penstock_protocol::x509::{Certified, ClientCertificates};
+use penstock_protocol::x509::{CertificateHolder, ClientCertificates};
 use std::sync::LazyLock;
 use tempfile::TempDir;
 
@@ -141,7 +141,7 @@ impl Lab {
         self.directory.path().join(format!("{hash:08x}.{ending}"))
     }
 
-    fn judge(&self, chain: &[X509]) -> Option<Certified> {
+    fn judge(&self, chain: &[X509]) -> Option<CertificateHolder> {
         let certified = self
             .judge
             .verify(chain, Timestamp(NOW_SECONDS * 1000))

@@ -2,7 +2,7 @@
 //! written by versions before, or damaged since.
 
 use super::{Target, texts};
-use penstock_decide::classify::{Observed, classify};
+use penstock_decide::classify::{ObservedFailure, classify};
 use penstock_decide::story::{self, Facts};
 use penstock_engine::submission::NewJob;
 use penstock_model::{
@@ -87,7 +87,7 @@ pub const ROWS: Target = Target {
 
 fn row_seeds() -> Vec<Vec<u8>> {
     let failure = || {
-        let observed = Observed::Status(503);
+        let observed = ObservedFailure::Status(503);
         classify(
             Side::Source,
             Phase::Transfer,

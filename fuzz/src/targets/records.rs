@@ -3,18 +3,18 @@
 use super::{Target, texts};
 use penstock_model::Timestamp;
 use penstock_model::observation::Attempt;
-use penstock_observe::importing::xrootd::Monitoring;
-use penstock_observe::importing::{LineFormat, LineImport, Mapping, Parser, Told, pcap};
+use penstock_observe::importing::xrootd::MonitoringStreams;
+use penstock_observe::importing::{LineFormat, LineImport, LogMapping, Parser, SourceHints, pcap};
 use penstock_observe::records::ndjson;
 use penstock_observe::records::parquet::{self, ParquetWriter};
 use std::io::Cursor;
 
-fn told() -> Told {
-    Told {
+fn told() -> SourceHints {
+    SourceHints {
         year: Some(2026),
         at: Some(Timestamp(1)),
         storage_class_is_vo: true,
-        ..Told::default()
+        ..SourceHints::default()
     }
 }
 
@@ -89,10 +89,10 @@ const MAPPING: &str = "[[rule]]\nrow = \"attempt\"\npairs = { MSG = \"done\" }\n
 pub const MAPPED: Target = Target {
     name: "records_mapped",
     check: |data| {
-        let mapping = Mapping::parse(MAPPING).expect("it is one");
+        let mapping = LogMapping::parse(MAPPING).expect("it is one");
         import(mapping.parser(&told()), data);
         if let Ok(text) = std::str::from_utf8(data)
-            && let Ok(mapping) = Mapping::parse(text)
+            && let Ok(mapping) = LogMapping::parse(text)
         {
             import(
                 mapping.parser(&told()),
@@ -111,7 +111,7 @@ pub const MAPPED: Target = Target {
 pub const XROOTD: Target = Target {
     name: "records_xrootd",
     check: |data| {
-        let mut monitoring = Monitoring::new();
+        let mut monitoring = MonitoringStreams::new();
         let mut rows = Vec::new();
         let sender = ([192, 0, 2, 7], 1094).into();
         for datagram in data.split(|byte| *byte == b'\xfe') {

@@ -8,7 +8,7 @@ use penstock_model::Timestamp;
 use penstock_model::observation::{Attempt, Sample};
 use penstock_observe::accounting::figures::PublishedTable;
 use penstock_observe::accounting::reconcile::{ViewRows, reconcile};
-use penstock_observe::accounting::{Accountant, By, COLUMNS};
+use penstock_observe::accounting::{AccountKey, Accountant, COLUMNS};
 use penstock_observe::store::{ReadWindow, Reader};
 use std::path::Path;
 use std::time::Duration;
@@ -33,13 +33,13 @@ pub fn run(args: &AccountArgs, output: Output) -> Result<(), CommandError> {
 fn account(args: &AccountArgs, directory: &Path, output: Output) -> Result<(), CommandError> {
     let window = args.window.window();
     let mut accountant = Accountant::new(match args.by {
-        AccountBy::Vo => By::Vo,
-        AccountBy::Link => By::Link,
-        AccountBy::Source => By::Source,
-        AccountBy::Destination => By::Destination,
-        AccountBy::Server => By::Server,
-        AccountBy::Activity => By::Activity,
-        AccountBy::Day => By::Day,
+        AccountBy::Vo => AccountKey::Vo,
+        AccountBy::Link => AccountKey::Link,
+        AccountBy::Source => AccountKey::Source,
+        AccountBy::Destination => AccountKey::Destination,
+        AccountBy::Server => AccountKey::Server,
+        AccountBy::Activity => AccountKey::Activity,
+        AccountBy::Day => AccountKey::Day,
     });
     let mut reader = Reader::open(directory).map_err(local)?;
     let attempts = reader.each::<Attempt>(window, &COLUMNS, |row| accountant.take(row));

@@ -15,8 +15,8 @@ use penstock_protocol::http1::client::{Client, ClientConfig};
 use penstock_protocol::identity::Identity;
 use penstock_protocol::tls::ClientTls;
 use penstock_protocol::voms::{Attributes, Voms};
-use penstock_protocol::x509::{Certified, Proxy};
-use penstock_storage_element::rights::{self, BearerError, Believed, Judge};
+use penstock_protocol::x509::{CertificateHolder, Proxy};
+use penstock_storage_element::rights::{self, AuthenticatedCaller, BearerError, Judge};
 use penstock_storage_element::{AccessConfig, MacaroonConfig, OwnIssuer};
 use serde::Serialize;
 use std::io::Read;
@@ -36,7 +36,7 @@ enum Who {
 
 /// Who asks, as understood.
 struct CredentialFacts {
-    believed: Option<Believed>,
+    believed: Option<AuthenticatedCaller>,
     /// How it was proved.
     by: String,
     /// What of it does not count, and why.
@@ -209,7 +209,7 @@ async fn understand(
         Who::Subject(subject) => {
             let ca = args.ca.clone().unwrap_or_default();
             let clients = roles::client_certificates(site, config);
-            let certified = Certified {
+            let certified = CertificateHolder {
                 member_of: clients.member_of(&subject, &ca),
                 subject,
                 issuer: ca,
@@ -277,11 +277,11 @@ fn supposed(fqans: &[String]) -> Attributes {
     })
 }
 
-fn certificate(certified: Certified, by: &str) -> CredentialFacts {
+fn certificate(certified: CertificateHolder, by: &str) -> CredentialFacts {
     let refusal = certified.attributes.refusal();
     CredentialFacts {
         discounted: refusal.map(|why| format!("its attributes of a VO do not count: {why}")),
-        believed: Some(Believed::without_caveats(certified.identity())),
+        believed: Some(AuthenticatedCaller::without_caveats(certified.identity())),
         by: by.to_owned(),
     }
 }

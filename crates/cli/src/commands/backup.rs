@@ -11,7 +11,8 @@ use crate::site::config::Config;
 use crate::site::directory::SiteDirectory;
 use penstock_clock::wall_clock;
 use penstock_persistence::backup::{
-    BackupContent, BackupError, JournalLocation, RestoreTo, Restored, back_up, restore, verify,
+    BackupContent, BackupError, JournalLocation, RestoreTo, RestoredBackup, back_up, restore,
+    verify,
 };
 use serde::Serialize;
 use std::fs::OpenOptions;
@@ -292,7 +293,7 @@ fn write_new(path: &Path, content: &[u8]) -> io::Result<()> {
 }
 
 /// A position that is further than the backup's stays: what was told since then is not told again.
-fn put_positions(restored: &Restored, directory: &Path) -> Result<(), CommandError> {
+fn put_positions(restored: &RestoredBackup, directory: &Path) -> Result<(), CommandError> {
     make_directory(directory)?;
     for (sink, sequence) in &restored.positions {
         let path = directory.join(sink);

@@ -7,8 +7,8 @@ use crate::output::Output;
 use penstock_clock::wall_clock;
 use penstock_model::Timestamp;
 use penstock_model::observation::{Observation, Text};
-use penstock_observe::importing::xrootd::Monitoring;
-use penstock_observe::importing::{InvalidLine, LineImport, Mapping, Parser, Told, pcap};
+use penstock_observe::importing::xrootd::MonitoringStreams;
+use penstock_observe::importing::{InvalidLine, LineImport, LogMapping, Parser, SourceHints, pcap};
 use penstock_observe::store::{BEGINNING_BYTES, Positions, Store};
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
@@ -51,8 +51,8 @@ pub async fn run(args: IngestArgs, output: Output) -> Result<(), CommandError> {
 struct Ingest<'a> {
     args: &'a IngestArgs,
     output: Output,
-    told: Told,
-    mapping: Option<Mapping>,
+    told: SourceHints,
+    mapping: Option<LogMapping>,
     store: Store,
     positions: Positions,
     summary: Summary,
@@ -93,7 +93,7 @@ impl<'a> Ingest<'a> {
             }
             (None, _) => None,
         };
-        let told = Told {
+        let told = SourceHints {
             year: args.year,
             zone_milliseconds: args.zone.unwrap_or(0),
             at: args.at.map(|at| at.at()),
@@ -290,7 +290,7 @@ impl<'a> Ingest<'a> {
             let file =
                 std::fs::read(path).map_err(|why| CommandError::local(path.display(), why))?;
             let source = self.source_name(path);
-            let mut monitoring = Monitoring::new();
+            let mut monitoring = MonitoringStreams::new();
             let mut number = 0;
             let others = pcap::each_datagram(&file, |datagram| {
                 number += 1;
@@ -320,7 +320,7 @@ impl<'a> Ingest<'a> {
             Some(name) => name.as_str().into(),
             None => format!("xrootd:{own}").into(),
         };
-        let mut monitoring = Monitoring::new();
+        let mut monitoring = MonitoringStreams::new();
         let mut buffer = vec![0; DATAGRAM_BYTES_MAX];
         let mut flush = tokio::time::interval(FLUSH_EVERY);
         let mut number = 0;
@@ -345,7 +345,7 @@ impl<'a> Ingest<'a> {
 
     fn datagram(
         &mut self,
-        monitoring: &mut Monitoring,
+        monitoring: &mut MonitoringStreams,
         (source, number): (&Text, u64),
         from: (SocketAddr, Timestamp),
         payload: &[u8],
@@ -406,14 +406,14 @@ fn take_row(
     }
 }
 
-fn read_mapping(path: &Path) -> Result<Mapping, CommandError> {
+fn read_mapping(path: &Path) -> Result<LogMapping, CommandError> {
     let wrong =
         |why: &dyn std::fmt::Display| CommandError::Usage(format!("{}: {why}", path.display()));
     let file = File::open(path).map_err(|why| wrong(&why))?;
     let mut text = String::new();
     let read = file.take(MAPPING_BYTES_MAX).read_to_string(&mut text);
     read.map_err(|why| wrong(&why))?;
-    Mapping::parse(&text).map_err(|why| wrong(&why))
+    LogMapping::parse(&text).map_err(|why| wrong(&why))
 }
 
 /// SIGTERM and Ctrl-C.

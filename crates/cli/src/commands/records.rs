@@ -7,7 +7,7 @@ use crate::args::records::{
 use crate::exit::CommandError;
 use crate::output::Output;
 use penstock_model::observation::{Attempt, Change, Family, Incident, Observation, Row, Sample};
-use penstock_observe::importing::{InvalidLine, LineFormat, LineImport, Told};
+use penstock_observe::importing::{InvalidLine, LineFormat, LineImport, SourceHints};
 use penstock_observe::records::ndjson;
 use penstock_observe::records::parquet::{self, InvalidParquet, ParquetWriter};
 use penstock_observe::store::{ReadWindow, Reader, Store, StoreError, TornTail};
@@ -147,13 +147,13 @@ fn show(args: &RecordsShowArgs, output: Output) -> Result<(), CommandError> {
     }
     .map_err(local)?;
     #[derive(Serialize)]
-    struct Shown {
+    struct ShownRecords {
         count: u64,
         rows: Vec<Observation>,
         skipped_bytes: u64,
     }
     let skipped_bytes = reader.skipped().iter().map(|skipped| skipped.bytes.0).sum();
-    let shown = Shown {
+    let shown = ShownRecords {
         count,
         rows,
         skipped_bytes,
@@ -180,7 +180,7 @@ fn show(args: &RecordsShowArgs, output: Output) -> Result<(), CommandError> {
 }
 
 #[derive(Debug, Serialize)]
-struct Exported {
+struct ExportReport {
     rows: u64,
     files: Vec<PathBuf>,
 }
@@ -192,7 +192,7 @@ fn export(args: &RecordsExportArgs, output: Output) -> Result<(), CommandError> 
         ExportFormat::Ndjson => export_lines(&mut reader, window, &args.to)?,
         ExportFormat::Parquet => {
             std::fs::create_dir(&args.to).map_err(|why| cannot_write(&args.to, &why))?;
-            let mut exported = Exported {
+            let mut exported = ExportReport {
                 rows: 0,
                 files: Vec::new(),
             };
@@ -237,7 +237,7 @@ fn export_lines(
     reader: &mut Reader,
     window: ReadWindow,
     path: &Path,
-) -> Result<Exported, CommandError> {
+) -> Result<ExportReport, CommandError> {
     let mut file = create(path)?;
     let mut outcome = writeln!(file, "{}", ndjson::heading());
     let mut rows = 0;
@@ -250,7 +250,7 @@ fn export_lines(
     read.map_err(local)?;
     let written = outcome.and_then(|()| file.flush());
     written.map_err(|why| CommandError::local(path.display(), why))?;
-    Ok(Exported {
+    Ok(ExportReport {
         rows,
         files: vec![path.to_owned()],
     })
@@ -259,7 +259,7 @@ fn export_lines(
 fn export_table<R: Row>(
     reader: &mut Reader,
     window: ReadWindow,
-    (directory, exported): (&Path, &mut Exported),
+    (directory, exported): (&Path, &mut ExportReport),
 ) -> Result<(), CommandError> {
     let path = directory.join(format!("{}.parquet", R::FAMILY.word()));
     let failed = |why: std::io::Error| CommandError::local(path.display(), why);
@@ -323,7 +323,7 @@ fn import_file(path: &Path, store: &mut Store, summary: &mut Summary) -> Result<
             Family::Incident => import_table::<Incident>(&mut file, (store, summary), wrong),
         };
     }
-    let told = Told::default();
+    let told = SourceHints::default();
     let mut lines = LineImport::new(LineFormat::Records.parser(&told), "".into(), &told);
     let mut broken = None;
     let mut take = |row: Result<Observation, InvalidLine>| match row {

@@ -1,5 +1,5 @@
 //! `penstock check`: is this site fit to be served? Prints the effective values and what a person should look
-//! at.
+//! at. Long because each check stands alone and is one question about a site, read beside the others.
 
 use crate::args::CheckArgs;
 use crate::environment::Environment;
@@ -14,12 +14,12 @@ use crate::site::serve::roles;
 use crate::site::store;
 use openssl::x509::X509;
 use penstock_clock::wall_clock;
-use penstock_decide::expiry::{Ending, Standing};
+use penstock_decide::expiry::{Ending, ExpiryStanding};
 use penstock_model::VoName;
 use penstock_model::quantity::Span;
 use penstock_persistence::postgres::inspect;
 use penstock_protocol::hosts::HostPattern;
-use penstock_protocol::http1::client::{Client, ClientConfig, Outgoing, Reach};
+use penstock_protocol::http1::client::{Client, ClientConfig, ClientRequest, Reach};
 use penstock_protocol::oauth;
 use penstock_protocol::pki;
 use penstock_protocol::tls::{ClientTls, ServerTls, why_refused};
@@ -368,9 +368,9 @@ fn check_expiries(expiries: &[Expiry], findings: &mut Findings) {
             continue;
         };
         match expiry.standing {
-            Standing::Good => {}
-            Standing::Soon => findings.warning(advice.as_str()),
-            Standing::Over => findings.error(advice.as_str()),
+            ExpiryStanding::Good => {}
+            ExpiryStanding::Soon => findings.warning(advice.as_str()),
+            ExpiryStanding::Over => findings.error(advice.as_str()),
         }
     }
 }
@@ -711,7 +711,9 @@ async fn check_foreign_issuers(site: &SiteDirectory, config: &Config, findings: 
 async fn ask_issuer(client: &Client, issuer: &ForeignIssuer) -> Result<(), String> {
     let address = configuration_address(&issuer.issuer);
     let url = Url::parse(&address).map_err(|why| why.to_string())?;
-    let answer = client.send(Outgoing::new(http::Method::GET, url)).await;
+    let answer = client
+        .send(ClientRequest::new(http::Method::GET, url))
+        .await;
     let mut answer = answer.map_err(|why| why.to_string())?;
     if !answer.status.is_success() {
         return Err(format!("{address} answered {}", answer.status));

@@ -302,7 +302,8 @@ impl Config {
         own.chain(foreign).chain(local).collect()
     }
 
-    /// Everything that is wrong with the values together, each as one sentence that names the key.
+    /// Everything that is wrong with the values together, each as one sentence that names the key. Long because each rule has
+    /// its sentence, and they are read as a table.
     pub fn problems(&self) -> Vec<String> {
         let mut problems = Vec::new();
         let mut require = |holds: bool, text: String| {

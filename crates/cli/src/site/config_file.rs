@@ -2,6 +2,7 @@
 
 use crate::exit::CommandError;
 use crate::site::config::{Config, ForeignIssuer, Pool};
+use penstock_persistence::file::replace_existing;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use toml_edit::{ArrayOfTables, DocumentMut, Item, Table, value};
@@ -81,16 +82,7 @@ pub fn introduce(path: &Path, other: &Acquaintance) -> Result<(), CommandError> 
     let text = std::fs::read_to_string(path).map_err(|why| fail(&why))?;
     let edited = with_acquaintance(&text, other).map_err(|why| fail(&why))?;
     Config::parse(&edited).map_err(|why| fail(&why))?;
-    replace(path, &edited).map_err(|why| CommandError::local(path.display(), why))
-}
-
-/// In one step: a crash leaves the old file or the new one. Who may read it stays as it was.
-fn replace(path: &Path, text: &str) -> std::io::Result<()> {
-    let beside = path.with_extension("toml.new");
-    std::fs::write(&beside, text)?;
-    std::fs::set_permissions(&beside, std::fs::metadata(path)?.permissions())?;
-    std::fs::File::open(&beside)?.sync_all()?;
-    std::fs::rename(&beside, path)
+    replace_existing(path, &edited).map_err(|why| CommandError::local(path.display(), why))
 }
 
 fn with_acquaintance(text: &str, other: &Acquaintance) -> Result<String, String> {

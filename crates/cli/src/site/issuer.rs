@@ -4,10 +4,11 @@
 use crate::exit::CommandError;
 use crate::site::config::{Config, Issuer};
 use crate::site::directory::SiteDirectory;
-use crate::site::keys::{RingFiles, load_signer, replace};
+use crate::site::keys::{RingFiles, load_signer};
 use penstock_clock::wall_clock;
 use penstock_model::Timestamp;
 use penstock_model::quantity::Span;
+use penstock_persistence::file::replace_private;
 use penstock_protocol::token::{ADMIN_SCOPE, ANY_AUDIENCE, Claims, Signer};
 use serde_json::Value;
 use std::time::Duration;
@@ -159,7 +160,7 @@ pub fn renew_admin(
         lifetime,
     })?;
     let path = site.admin_token();
-    replace(&path, &format!("{token}\n"))
+    replace_private(&path, &format!("{token}\n"))
         .map_err(|why| CommandError::local(path.display(), why))?;
     Ok((token, lifetime))
 }

@@ -7,11 +7,12 @@ use crate::site::directory::SiteDirectory;
 use penstock_clock::timestamp;
 use penstock_clock::wall_clock;
 use penstock_model::Timestamp;
+use penstock_persistence::file::replace_private;
 use penstock_protocol::pki;
 use penstock_protocol::token::{KeyRing, RingKey, SIGNS_AFTER, SIGNS_SOON, Signer};
 use rustix::fs::{FlockOperation, flock};
 use std::fs::{File, OpenOptions};
-use std::io::{self, Write};
+use std::io;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -94,7 +95,8 @@ impl RingFiles {
 
     fn save(&self, ring: &KeyRing) -> Result<(), CommandError> {
         let list = self.list();
-        replace(&list, &ring.to_text()).map_err(|why| CommandError::local(list.display(), why))
+        replace_private(&list, &ring.to_text())
+            .map_err(|why| CommandError::local(list.display(), why))
     }
 
     /// Records that a key signed a token, when that is news.
@@ -172,19 +174,4 @@ fn new_name(configured: &Path, now: Timestamp) -> String {
     let stem = configured.file_stem().unwrap_or_default().to_string_lossy();
     let digits: String = now.to_fts().chars().filter(char::is_ascii_digit).collect();
     format!("{stem}-{digits}-{:03}.pem", now.0.rem_euclid(1000))
-}
-
-/// In one step, readable by the owner only.
-pub fn replace(path: &Path, text: &str) -> io::Result<()> {
-    let mut beside = path.as_os_str().to_owned();
-    beside.push(".new");
-    let mut file = OpenOptions::new()
-        .write(true)
-        .create(true)
-        .truncate(true)
-        .mode(0o600)
-        .open(&beside)?;
-    file.write_all(text.as_bytes())?;
-    file.sync_all()?;
-    std::fs::rename(&beside, path)
 }

@@ -13,45 +13,39 @@ mod monitor;
 mod process;
 pub mod roles;
 mod sinks;
+mod start;
 
-use crate::args::{BackupPart, ServeArgs};
+use crate::args::ServeArgs;
 use crate::environment::Environment;
 use crate::exit::CommandError;
 use crate::output::{LogOutput, Output};
-use crate::site::backup;
-use crate::site::config::{Config, Transfer};
+use crate::site::config::Config;
 use crate::site::directory::SiteDirectory;
 use crate::site::expiry;
-use crate::site::store;
 use files::{LOOK_EVERY, WatchedFiles};
 use issuer::PublishedKeys;
 use monitor::SiteMonitor;
 use penstock_clock::wall_clock;
 use penstock_decide::history::Retention;
 use penstock_observe::host::sampler::Sampler;
-use penstock_persistence::sealing::SealingKeys;
 use penstock_protocol::connections::Connections;
-use penstock_protocol::http1::client::{Client, ClientConfig, NearEnds, Reach};
-use penstock_protocol::http1::tally::RequestTally;
+use penstock_protocol::http1::client::{NearEnds, Reach};
 use penstock_protocol::tls::{ClientTls, PeerTls, ServerTls};
 use penstock_protocol::token::Verifier;
 use penstock_protocol::x509::ClientCertificates;
-use penstock_storage_element::{self as storage_element, DoorConfig, Storage};
+use penstock_storage_element::Storage;
 use penstock_transfer_service::Banned;
-use penstock_transfer_service::api::{self, Administrators};
-use penstock_transfer_service::messages::{self, MessagesConfig, Positions};
-use penstock_transfer_service::{Service, ServiceConfig, Store, TokenClients};
+use penstock_transfer_service::api::Administrators;
+use penstock_transfer_service::{Service, TokenClients};
 use roles::TrustedIssuers;
 use rustix::fs::Mode;
 use rustix::process::{
     DumpableBehavior, Resource, Rlimit, getrlimit, set_dumpable_behavior, setrlimit, umask,
 };
 use std::io::IsTerminal;
-use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -274,238 +268,6 @@ impl RunningRoles {
         Ok(running)
     }
 
-    async fn start_storage(
-        &mut self,
-        site: &SiteDirectory,
-        config: &Config,
-        trusted: &TrustedIssuers,
-        stopping: &watch::Receiver<bool>,
-    ) -> Result<(), CommandError> {
-        let Some(role) = &config.storage else {
-            return Ok(());
-        };
-        // Ports first: that one is taken is known in a millisecond, recovery of a large pool takes longer.
-        let listener = listen("storage.listen", role.listen).await?;
-        let plain = match role.plain_listen {
-            Some(address) => Some((listen("storage.plain_listen", address).await?, address)),
-            None => None,
-        };
-        let storage_config = roles::storage_config(site, config, role, trusted, &self.process)?;
-        let opened = tokio::task::spawn_blocking(move || Storage::open(storage_config)).await;
-        let storage = opened
-            .map_err(|why| CommandError::local("opening the storage", why))?
-            .map_err(|why| CommandError::Local(why.to_string()))?;
-        self.monitor.joined_by_storage(&storage);
-        let (door_storage, stopping_door) = (storage.clone(), stopping.clone());
-        let door = DoorConfig {
-            listener: listener
-                .into_std()
-                .map_err(|why| CommandError::local("storage.listen", why))?,
-            tls: Some(self.server_tls.clone()),
-            monitor: Some(self.monitor.clone()),
-            tls_only: plain.is_none(),
-        };
-        self.tasks.spawn(async move {
-            let ended = storage_element::serve(door_storage, door, stopping_door).await;
-            end_of("the storage door", ended)
-        });
-        self.doors.push((
-            "storage",
-            format!("{}/", config.door_url().unwrap_or_default()),
-        ));
-        if let Some((listener, address)) = plain {
-            let (door_storage, stopping_door) = (storage.clone(), stopping.clone());
-            let door = DoorConfig {
-                listener: listener
-                    .into_std()
-                    .map_err(|why| CommandError::local("storage.plain_listen", why))?,
-                tls: None,
-                monitor: Some(self.monitor.clone()),
-                tls_only: false,
-            };
-            self.tasks.spawn(async move {
-                let ended = storage_element::serve(door_storage, door, stopping_door).await;
-                end_of("the plain storage door", ended)
-            });
-            self.doors.push((
-                "plain",
-                format!("http://{}:{}/", config.url_host(), address.port()),
-            ));
-        }
-        if let Some(plan) = role.backup.clone() {
-            let backups = backup::Schedule {
-                site: site.clone(),
-                config: config.clone(),
-                part: BackupPart::Namespace,
-                plan,
-                pass_file: None,
-                meter: self.monitor.joined_by_backups(),
-            };
-            tokio::spawn(backups.keep_backing_up(stopping.clone()));
-        }
-        self.storage = Some(storage);
-        Ok(())
-    }
-
-    async fn start_transfer(
-        &mut self,
-        site: &SiteDirectory,
-        config: &Config,
-        trusted: &TrustedIssuers,
-        stopping: &watch::Receiver<bool>,
-    ) -> Result<(), CommandError> {
-        let Some(role) = &config.transfer else {
-            return Ok(());
-        };
-        let listener = listen("transfer.listen", role.listen).await?;
-        self.banned.replace(config.trust.banned.iter().cloned());
-        self.administrators.replace(roles::administrators(role));
-        self.token_clients
-            .replace(roles::token_clients(site, config)?);
-        // One for each transfer that may run at a storage element: those of many come back at once, and each that was
-        // closed would cost a handshake, which is more than all other work on a small file.
-        let at_once = usize::try_from(role.active_max_per_storage).unwrap_or(usize::MAX);
-        let client = Client::new(ClientConfig {
-            idle_per_host: IDLE_PER_HOST.max(at_once),
-            near_ends: self.process.near_ends.clone(),
-            ..ClientConfig::new(self.client_tls.clone())
-        })
-        .with_reach(&self.reach);
-        self.reach.replace(config.reach(&role.credentials_follow));
-        let verifier = trusted.verifier(roles::service_audiences(config, role), client.clone());
-        let pass_file = self.process.database_passwords.as_deref();
-        let store = store::of(site, config, role, pass_file).await?;
-        let (keys, peers) = match &store {
-            Store::Files { .. } => {
-                let keys = SealingKeys::load_or_create(&site.resolve(&role.credential_keys));
-                (
-                    keys.map_err(|why| CommandError::Usage(why.to_string()))?,
-                    None,
-                )
-            }
-            Store::Postgres(nodes) => {
-                let keys = nodes.obtain_keys(stopping.clone()).await;
-                let keys = keys.map_err(|why| CommandError::Local(why.to_string()))?;
-                (keys, Some(nodes.tls.clone()))
-            }
-        };
-        let service_config = ServiceConfig {
-            site: config.site.name.clone(),
-            store: store.clone(),
-            keys,
-            engine: roles::engine_config(role),
-            agents: roles::agent_config(role),
-            gfal: Some(roles::gfal_config(site, config, role)?),
-            token_clients: self.token_clients.clone(),
-            banned: self.banned.clone(),
-            drain_grace: self.process.drain,
-        };
-        let service = Service::start(service_config, client, stopping.clone())
-            .await
-            .map_err(|why| CommandError::Local(why.to_string()))?;
-        self.tell(site, config, role, (&service, &store), stopping)
-            .await?;
-        let retention = watch::Sender::new(role.retention());
-        service.keep_history(retention.subscribe(), stopping.clone());
-        if let Some(plan) = role.backup.clone() {
-            let backups = backup::Schedule {
-                site: site.clone(),
-                config: config.clone(),
-                part: BackupPart::Transfer,
-                plan,
-                pass_file: self.process.database_passwords.clone(),
-                meter: self.monitor.joined_by_backups(),
-            };
-            tokio::spawn(backups.keep_backing_up(stopping.clone()));
-        }
-        let api_config = api::ApiConfig {
-            verifier: verifier.clone(),
-            own_issuer: config
-                .issuer
-                .as_ref()
-                .map(|issuer| issuer.url.clone())
-                .unwrap_or_default(),
-            required_scope: role.required_scope.clone(),
-            certificates: self.clients.clone(),
-            banned: self.banned.clone(),
-            administrators: self.administrators.clone(),
-            token_clients: self.token_clients.clone(),
-            monitor: Some(self.monitor.clone()),
-            host: config.url_host(),
-        };
-        let mut router = api::router(service.clone(), api_config.clone())
-            .merge(issuer::router(self.published.clone()))
-            .merge(documents::router());
-        if let Some(sampler) = &self.sampler {
-            let view = Arc::new(host::View(sampler.host()));
-            router = router.merge(api::host::routes(service.clone(), api_config.clone(), view));
-        }
-        let url = config.service_url().unwrap_or_default();
-        self.doors.push(("transfer", format!("{url}/")));
-        if config.observe.live_page {
-            router = router.merge(live::router(&service, &api_config));
-            self.doors.push(("live page", format!("{url}/live/")));
-        }
-        let requests = Arc::new(RequestTally::default());
-        self.monitor.joined_by_transfer(&service, &requests);
-        let (tls, stopping_api) = (self.server_tls.clone(), stopping.clone());
-        let limits = api::ServeLimits {
-            connections: self.process.connections.clone(),
-            head_timeout: config.limits.head_timeout.0,
-            stall_timeout: config.limits.stall_timeout.0,
-            body_pace: roles::body_pace(config),
-            requests,
-        };
-        self.tasks.spawn(async move {
-            api::serve(listener, tls, router, limits, stopping_api).await;
-            Ok("the transfer service's interface")
-        });
-        let engine = service.clone();
-        self.tasks.spawn(async move {
-            match engine.ended().await {
-                Ok(()) => Ok("the transfer engine"),
-                Err(why) => {
-                    tracing::error!(%why, "the transfer engine ended with an error");
-                    Err(why.to_string())
-                }
-            }
-        });
-        self.transfer = Some(RunningTransfer {
-            service,
-            verifier,
-            peers,
-            retention,
-        });
-        Ok(())
-    }
-
-    /// Lets brokers and files know what happens to transfers.
-    async fn tell(
-        &self,
-        site: &SiteDirectory,
-        config: &Config,
-        role: &Transfer,
-        (service, store): (&Arc<Service>, &Store),
-        stopping: &watch::Receiver<bool>,
-    ) -> Result<(), CommandError> {
-        let sinks: Result<_, String> = role
-            .messages
-            .iter()
-            .map(|sink| sinks::resolve(sink, site))
-            .collect();
-        let messages = MessagesConfig {
-            endpoint: config.url_host(),
-            positions: match store {
-                Store::Files { .. } => Positions::Directory(site.resolve(&role.message_positions)),
-                Store::Postgres(nodes) => Positions::Database(Box::new(nodes.database.clone())),
-            },
-            sinks: sinks.map_err(CommandError::Usage)?,
-        };
-        messages::start(messages, service, &self.client_tls, stopping)
-            .await
-            .map_err(|why| CommandError::Local(format!("positions of messages: {why}")))
-    }
-
     fn announce(&self, output: Output) {
         match output.json {
             true => {
@@ -669,21 +431,3 @@ impl RunningRoles {
 
 /// The role that has ended, or why it did not end well.
 type RoleEnd = Result<&'static str, String>;
-
-fn end_of(name: &'static str, ended: std::io::Result<()>) -> RoleEnd {
-    if let Err(why) = ended {
-        tracing::error!(%why, name, "a role ended with an error");
-    }
-    Ok(name)
-}
-
-async fn listen(key: &str, address: SocketAddr) -> Result<TcpListener, CommandError> {
-    TcpListener::bind(address)
-        .await
-        .map_err(|why| match why.kind() {
-            std::io::ErrorKind::AddrInUse => CommandError::Local(format!(
-                "{key}: {address} is taken by another process; stop it or choose another port"
-            )),
-            _ => CommandError::local(format_args!("{key}: cannot listen on {address}"), why),
-        })
-}

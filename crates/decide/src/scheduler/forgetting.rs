@@ -7,7 +7,7 @@ use std::collections::HashSet;
 
 /// What a scheduler knows no more.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Forgotten {
+pub struct ForgottenPlaces {
     /// The links.
     pub links: Vec<LinkId>,
     /// The storage elements.
@@ -28,7 +28,11 @@ impl Scheduler {
     /// Forgets links on which nothing waits and nothing runs, and with them what was learnt of them: when they are named
     /// again, they are new, with other numbers. Those in `keep` stay, because somebody has their numbers, and so do the
     /// `unused_max` others that were used last. It looks at all links, so it is not for each transfer.
-    pub fn forget_unused(&mut self, keep: &HashSet<LinkNumber>, unused_max: usize) -> Forgotten {
+    pub fn forget_unused(
+        &mut self,
+        keep: &HashSet<LinkNumber>,
+        unused_max: usize,
+    ) -> ForgottenPlaces {
         let unused = self
             .links
             .iter()
@@ -54,7 +58,7 @@ impl Scheduler {
             self.link_index.remove(&link.id);
             Some(link.id)
         });
-        Forgotten {
+        ForgottenPlaces {
             links: links.collect(),
             storages: self.forget_storages(),
         }

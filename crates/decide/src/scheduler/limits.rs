@@ -24,7 +24,7 @@ pub struct SlotLimits {
     /// What may move.
     pub rates: RateCaps,
     /// Where nothing begins.
-    pub draining: Draining,
+    pub draining: DrainedPlaces,
 }
 
 /// How many bytes per second may move where. What is not said is not limited.
@@ -40,7 +40,7 @@ pub struct RateCaps {
 
 /// Where nothing begins any more, and what runs may end.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Draining {
+pub struct DrainedPlaces {
     /// Links; either end may be `*`, and every pattern counts.
     pub links: BTreeSet<LinkId>,
     /// Storage elements, as source and as destination; `*`: all of them.
@@ -58,7 +58,7 @@ impl Default for SlotLimits {
             links: BTreeMap::new(),
             storages: BTreeMap::new(),
             rates: RateCaps::default(),
-            draining: Draining::default(),
+            draining: DrainedPlaces::default(),
         }
     }
 }
@@ -110,7 +110,7 @@ fn of_storage(caps: &BTreeMap<StorageId, Rate>, storage: &StorageId) -> Option<R
     own.or_else(|| caps.get(&StorageId::new(ANY))).copied()
 }
 
-impl Draining {
+impl DrainedPlaces {
     pub(super) fn covers_link(&self, link: &LinkId) -> bool {
         let mut patterns = most_specific_first(link).into_iter();
         !self.links.is_empty() && patterns.any(|pattern| self.links.contains(&pattern))

@@ -6,22 +6,22 @@ use std::ops::{Index, IndexMut};
 
 /// The things, by number.
 #[derive(Debug)]
-pub(super) struct Numbered<T> {
+pub(super) struct NumberedSet<T> {
     places: Vec<Option<T>>,
     /// Numbers of places that are empty.
     free: BTreeSet<usize>,
 }
 
-impl<T> Default for Numbered<T> {
-    fn default() -> Numbered<T> {
-        Numbered {
+impl<T> Default for NumberedSet<T> {
+    fn default() -> NumberedSet<T> {
+        NumberedSet {
             places: Vec::new(),
             free: BTreeSet::new(),
         }
     }
 }
 
-impl<T> Numbered<T> {
+impl<T> NumberedSet<T> {
     /// Gives something a number.
     pub(super) fn add(&mut self, thing: T) -> usize {
         match self.free.pop_first() {
@@ -76,7 +76,7 @@ impl<T> Numbered<T> {
     }
 }
 
-impl<T> Index<usize> for Numbered<T> {
+impl<T> Index<usize> for NumberedSet<T> {
     type Output = T;
 
     fn index(&self, number: usize) -> &T {
@@ -85,7 +85,7 @@ impl<T> Index<usize> for Numbered<T> {
     }
 }
 
-impl<T> IndexMut<usize> for Numbered<T> {
+impl<T> IndexMut<usize> for NumberedSet<T> {
     fn index_mut(&mut self, number: usize) -> &mut T {
         let thing = self.places[number].as_mut();
         thing.expect("whose number is kept has not gone")

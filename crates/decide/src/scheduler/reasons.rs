@@ -39,7 +39,7 @@ impl Scheduler {
     }
 
     /// Why a waiting transfer has not started, with its share of the slots that there are too few of.
-    pub fn why_this_waits(&self, waiting: &Waiting) -> WaitReason {
+    pub fn why_this_waits(&self, waiting: &QueueEntry) -> WaitReason {
         let because = self.why_waiting(&waiting.link);
         let Some(&index) = self.link_index.get(&waiting.link) else {
             return because;
@@ -80,7 +80,7 @@ impl Scheduler {
     /// After which time a waiting transfer will probably start, when all goes on as it goes now: from what is before it,
     /// from what a transfer takes on its link, and from the part of the slots that goes to its user. `None` when its link
     /// has brought nothing yet, or stands still.
-    pub fn when_this_starts(&self, waiting: &Waiting) -> Option<Duration> {
+    pub fn when_this_starts(&self, waiting: &QueueEntry) -> Option<Duration> {
         let link = &self.links[*self.link_index.get(&waiting.link)?];
         if self.is_drained() || link.gate != Gate::Open || !link.durations.is_known() {
             return None;

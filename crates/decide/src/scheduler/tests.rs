@@ -25,7 +25,7 @@ impl Tried {
     }
 
     fn start_next(&mut self) -> Option<TransferId> {
-        let Started { transfer, ticket } = self.scheduler.start_next()?;
+        let DispatchedTransfer { transfer, ticket } = self.scheduler.start_next()?;
         self.tickets.push((transfer, ticket));
         Some(transfer)
     }
@@ -90,8 +90,8 @@ fn link(name: &str) -> LinkId {
     }
 }
 
-fn waiting(id: u64, on: &str, vo: &str, priority: i64) -> Waiting {
-    Waiting {
+fn waiting(id: u64, on: &str, vo: &str, priority: i64) -> QueueEntry {
+    QueueEntry {
         transfer: TransferId(id),
         link: link(on),
         vo: VoName::new(vo),
@@ -420,7 +420,7 @@ fn a_trial_goes_to_another_vo_than_the_last_failure_or_else_to_another_user() {
         vo: VoName::new(vo),
         user: UserName::new(user),
     };
-    let of = |id, vo, user| Waiting {
+    let of = |id, vo, user| QueueEntry {
         user: UserName::new(user),
         ..waiting(id, "a→b", vo, 3)
     };
@@ -448,7 +448,7 @@ fn it_is_known_who_else_uses_a_link() {
     let number = scheduler.number(&link("a→b"));
     scheduler.enqueue(waiting(1, "a→b", "cms", 3));
     assert_eq!(scheduler.company(number, &alice), Company::None);
-    scheduler.enqueue(Waiting {
+    scheduler.enqueue(QueueEntry {
         user: UserName::new("bob"),
         ..waiting(2, "a→b", "cms", 3)
     });
@@ -468,7 +468,7 @@ fn failing_fast_buys_no_more_turns_than_files_that_arrive() {
     let mut scheduler = Tried::new(limits(1, 10, 10));
     for id in 1..=200 {
         let user = if id <= 100 { "hopeless" } else { "alice" };
-        scheduler.enqueue(Waiting {
+        scheduler.enqueue(QueueEntry {
             user: UserName::new(user),
             size: Some(Bytes(1_000_000_000)),
             ..waiting(id, "a→b", "cms", 3)
@@ -547,7 +547,7 @@ proptest! {
     ) {
         let mut now = limits(2, 3, 5);
         let mut scheduler = Tried::new(now.clone());
-        let (mut running, mut queued) = (Vec::<Waiting>::new(), Vec::<Waiting>::new());
+        let (mut running, mut queued) = (Vec::<QueueEntry>::new(), Vec::<QueueEntry>::new());
         for (id, step) in steps.into_iter().enumerate() {
             match step {
                 Step::Enqueue(s, d, p) => {
@@ -581,7 +581,7 @@ proptest! {
                 let at = queued.iter().position(|one| one.transfer == transfer).expect("was queued");
                 running.push(queued.remove(at));
             }
-            let count = |test: &dyn Fn(&Waiting) -> bool| running.iter().filter(|one| test(one)).count() as u32;
+            let count = |test: &dyn Fn(&QueueEntry) -> bool| running.iter().filter(|one| test(one)).count() as u32;
             if running.len() > before {
                 prop_assert!(running.len() as u32 <= now.agents.0);
             }

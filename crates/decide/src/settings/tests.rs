@@ -66,7 +66,7 @@ fn grant(user: &str, of: Option<&str>) -> Wish {
 }
 
 fn revoke(user: &str, of: Option<&str>) -> Wish {
-    Wish::Revoke(Revoked {
+    Wish::Revoke(RevokedGrants {
         user: user.into(),
         operation: None,
         storage: of.map(storage),
@@ -82,7 +82,7 @@ fn retries(vo: &str, retries_max: Option<u32>) -> DefaultsWish {
 }
 
 /// Grants the wish, as the engine does.
-fn make(settings: &mut Settings, asker: &Asker, wish: Wish) -> Result<usize, Refusal> {
+fn make(settings: &mut Settings, asker: &Asker, wish: Wish) -> Result<usize, SettingRefusal> {
     let planned = plan(settings, asker, &wish)?;
     for change in &planned {
         settings.apply(&SettingChange {
@@ -151,14 +151,14 @@ fn what_is_not_said_of_a_rule_stays() {
         ..LinkWish::default()
     };
     let refused = make(&mut settings, &admin(), Wish::SetLink(wish));
-    assert_eq!(refused, Err(Refusal::MaxBelowMin));
+    assert_eq!(refused, Err(SettingRefusal::MaxBelowMin));
 }
 
 #[test]
 fn two_rules_for_the_same_links_are_refused() {
     let mut settings = of([link("x", "a→*", 5)]);
     let refused = make(&mut settings, &admin(), link("y", "a→*", 6));
-    assert!(matches!(refused, Err(Refusal::PatternTaken { name, .. }) if name == "x"));
+    assert!(matches!(refused, Err(SettingRefusal::PatternTaken { name, .. }) if name == "x"));
     assert_eq!(
         make(&mut settings, &admin(), link("x", "a→b", 6)),
         Ok(1),
@@ -380,7 +380,10 @@ fn keys_need_their_cloud_storage_and_go_with_it() {
     let key = |vo| Wish::SetCloudKey(cloud_key("S3:A", vo));
     let mut settings = Settings::default();
     let refused = make(&mut settings, &admin(), key("dteam"));
-    assert_eq!(refused, Err(Refusal::NoCloudStorage(cloud("S3:A").name)));
+    assert_eq!(
+        refused,
+        Err(SettingRefusal::NoCloudStorage(cloud("S3:A").name))
+    );
     let mut settings = of([
         Wish::SetCloudStorage(cloud("S3:A")),
         key("dteam"),
@@ -407,6 +410,6 @@ fn only_who_may_change_everything_may_change_keys() {
         Wish::RemoveCloudKeys(cloud("S3:A").name, "dteam".into()),
     ] {
         let refused = plan(&settings, &manager, &wish);
-        assert_eq!(refused, Err(Refusal::NotAdministrator), "{wish:?}");
+        assert_eq!(refused, Err(SettingRefusal::NotAdministrator), "{wish:?}");
     }
 }

@@ -8,8 +8,8 @@
 //!
 //! Long because each observation passes its link, its two storage elements and its link again, in this order.
 
-use super::{Bounds, Fts3Mode, Fts3Rules, Fts3Sample, Sample, StreamTuner, Tuned, Tuner};
-use crate::scheduler::Forgotten;
+use super::{Bounds, Fts3Mode, Fts3Rules, Fts3Sample, Sample, StreamTuner, TunedLimit, Tuner};
+use crate::scheduler::ForgottenPlaces;
 use penstock_model::{
     Bytes, Fts3Reason, LinkId, MoverReport, Rate, Slots, StorageId, Timestamp, TuneReason,
     TunedPlace, TuningCandidate, TuningDecision, TuningMode, TuningPolicy, TuningSeen,
@@ -161,7 +161,7 @@ pub struct LinkTuning {
 
 /// One direction of a storage element for which links compete.
 #[derive(Debug)]
-struct Shared {
+struct StorageDirection {
     tuner: Tuner,
     links: u32,
     active: u32,
@@ -173,23 +173,23 @@ struct Shared {
 
 /// All links and storage elements.
 #[derive(Debug, Default)]
-pub struct Tuning {
+pub struct FleetTuning {
     links: BTreeMap<LinkId, LinkTuning>,
-    shared: BTreeMap<TunedPlace, Shared>,
+    shared: BTreeMap<TunedPlace, StorageDirection>,
     /// What was found before, for those that are not looked at.
     found: BTreeMap<TunedPlace, (u32, Option<u32>)>,
 }
 
-impl Tuning {
+impl FleetTuning {
     /// Begins with what was decided last, before a restart.
-    pub fn restore(decisions: impl IntoIterator<Item = TuningDecision>) -> Tuning {
+    pub fn restore(decisions: impl IntoIterator<Item = TuningDecision>) -> FleetTuning {
         let found = decisions
             .into_iter()
             .filter(|decision| decision.policy == TuningPolicy::Measured)
             .map(|decision| (decision.place, (decision.slots.0, decision.streams)));
-        Tuning {
+        FleetTuning {
             found: found.collect(),
-            ..Tuning::default()
+            ..FleetTuning::default()
         }
     }
 
@@ -220,7 +220,7 @@ impl Tuning {
     }
 
     /// The scheduler has forgotten these: what was found of them goes, and they begin anew when they are named again.
-    pub fn forget(&mut self, forgotten: &Forgotten) {
+    pub fn forget(&mut self, forgotten: &ForgottenPlaces) {
         for link in &forgotten.links {
             self.links.remove(link);
             self.found.remove(&TunedPlace::Link(link.clone()));
@@ -435,17 +435,20 @@ impl Tuning {
             0
         };
         let is_known = found.is_some() || there.iter().any(|observed| self.knows(&observed.link));
-        let shared = self.shared.entry(place.clone()).or_insert_with(|| Shared {
-            tuner: match is_known {
-                true => Tuner::from(bounds, first),
-                false => Tuner::at(bounds, first),
-            },
-            links: 0,
-            active: 0,
-            unshared: 0.0,
-            seen: TuningSeen::default(),
-            last: None,
-        });
+        let shared = self
+            .shared
+            .entry(place.clone())
+            .or_insert_with(|| StorageDirection {
+                tuner: match is_known {
+                    true => Tuner::from(bounds, first),
+                    false => Tuner::at(bounds, first),
+                },
+                links: 0,
+                active: 0,
+                unshared: 0.0,
+                seen: TuningSeen::default(),
+                last: None,
+            });
         shared.unshared = 0.0;
         let bounded = shared.tuner.set_bounds(bounds);
         let before = shared.tuner.limit();
@@ -454,7 +457,7 @@ impl Tuning {
         shared.links = there.len() as u32;
         shared.active = there.iter().map(|observed| observed.active).sum();
         let tuned = match is_new {
-            true => Some(Tuned {
+            true => Some(TunedLimit {
                 limit: shared.tuner.limit(),
                 because: if found.is_some() {
                     TuneReason::Remembers
@@ -663,7 +666,7 @@ impl LinkTuning {
                     failed: counts.failed,
                     queue: observed.queued,
                 };
-                rules.see(&sample).map(|(limit, because)| Tuned {
+                rules.see(&sample).map(|(limit, because)| TunedLimit {
                     limit,
                     because: TuneReason::Fts3(because),
                 })
@@ -693,7 +696,7 @@ impl LinkTuning {
                 if waits && observed.active > 1 && is_shared == [false, false] && pushed_back == 0 {
                     sample.pushed_back = 1;
                     sample.quiet_for = STORAGE_QUEUED_QUIET_SECONDS;
-                    tuned = tuner.see(&sample).map(|tuned| Tuned {
+                    tuned = tuner.see(&sample).map(|tuned| TunedLimit {
                         because: TuneReason::QueuedThere {
                             waiting: observed.queued_there,
                         },
@@ -711,7 +714,7 @@ impl LinkTuning {
         &mut self,
         at: Timestamp,
         observed: &LinkObservation,
-        tuned: Option<Tuned>,
+        tuned: Option<TunedLimit>,
         part: Option<(u32, u32)>,
     ) -> TuningChanges {
         let mut decided = TuningChanges::default();
@@ -758,7 +761,7 @@ impl LinkTuning {
     }
 
     /// A number that its own tuner has found between two looks.
-    fn set(&mut self, at: Timestamp, link: &LinkId, tuned: Tuned) -> TuningChanges {
+    fn set(&mut self, at: Timestamp, link: &LinkId, tuned: TunedLimit) -> TuningChanges {
         let before = self.in_effect;
         self.in_effect = Some(Slots(tuned.limit));
         let decision = self.decision(at, link, before, tuned.because);
@@ -872,7 +875,7 @@ fn is_notable(because: &TuneReason) -> bool {
 fn sample_of(
     links: &BTreeMap<LinkId, LinkTuning>,
     there: &[&LinkObservation],
-    shared: &mut Shared,
+    shared: &mut StorageDirection,
     is_source: bool,
     seconds: f64,
 ) -> Sample {

@@ -245,7 +245,7 @@ fn a_link_that_only_its_operators_had_held_begins_anew_when_they_let_go() {
         queued_there: 0,
         at_ends_max: (100, 100),
     };
-    let mut tuning = Tuning::default();
+    let mut tuning = FleetTuning::default();
     tuning.begin(&link, rules(3));
     tuning.see(Timestamp(1000), 1.0, &[now(3)]);
     let decided = tuning.see(Timestamp(2000), 1.0, &[now(50)]);

@@ -18,7 +18,7 @@ const ODD_ANSWERS_MAX: u32 = 3;
 /// Copies at one place that wait to be on tape.
 #[derive(Debug, Default)]
 pub(super) struct Archive {
-    files: BTreeMap<TransferId, Copied>,
+    files: BTreeMap<TransferId, ArchivedCopy>,
     /// When each is looked for.
     due: BTreeSet<(Timestamp, TransferId)>,
     /// Calls in a row that failed.
@@ -28,7 +28,7 @@ pub(super) struct Archive {
 }
 
 #[derive(Debug)]
-struct Copied {
+struct ArchivedCopy {
     path: Arc<str>,
     since: Timestamp,
     look_at: Timestamp,
@@ -61,7 +61,7 @@ impl Engine {
         };
         let look_at = next_look(&one(transfer, since), &self.config.tape, now.at).min(deadline);
         let archive = self.tape.archives.entry(place.clone()).or_default();
-        let copied = Copied {
+        let copied = ArchivedCopy {
             path,
             since,
             look_at,

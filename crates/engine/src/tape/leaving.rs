@@ -23,11 +23,11 @@ pub(super) enum Farewell {
 /// Of whom, and of which request.
 pub(super) type LeavingKey = (Arc<TapePlace>, StageRequestId);
 
-pub(super) type Leavings = BTreeMap<LeavingKey, Leaving>;
+pub(super) type Leavings = BTreeMap<LeavingKey, StageRelease>;
 
 /// Paths of one stage request that nobody needs any more.
 #[derive(Debug, Default)]
-pub(super) struct Leaving {
+pub(super) struct StageRelease {
     /// They are on their way to disk, for all we know.
     cancel: BTreeSet<Arc<str>>,
     /// They may be on disk.
@@ -64,7 +64,7 @@ impl Engine {
         });
     }
 
-    fn will_leave(&mut self, now: Now, key: LeavingKey, add: impl FnOnce(&mut Leaving)) {
+    fn will_leave(&mut self, now: Now, key: LeavingKey, add: impl FnOnce(&mut StageRelease)) {
         let leaving = self.tape.leavings.entry(key.clone()).or_default();
         add(leaving);
         if !leaving.is_busy {

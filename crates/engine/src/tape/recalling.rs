@@ -8,7 +8,7 @@ use crate::{Effects, Engine, Now, TapeErrand, TapeOutcome, TapePlace};
 use penstock_decide::retry::{FailedAttempt, next_retry};
 use penstock_decide::settings::staging_in_effect;
 use penstock_decide::tape::{
-    Ask, Gathered, RefusedRequest, TapePolicy, TapeProgress, after_refusal, next_call, next_look,
+    Ask, RefusedRequest, StageBatch, TapePolicy, TapeProgress, after_refusal, next_call, next_look,
     when_to_ask,
 };
 use penstock_model::tape::STAGING_SECONDS_DEFAULT;
@@ -26,8 +26,8 @@ const FORGOTTEN_MAX: u32 = 3;
 
 /// Files of one place that wait to be asked for.
 #[derive(Debug)]
-pub(super) struct Gathering {
-    pub(super) files: BTreeMap<TransferId, Waiting>,
+pub(super) struct StageGroup {
+    pub(super) files: BTreeMap<TransferId, QueueEntry>,
     first_at: Timestamp,
     last_at: Timestamp,
     /// After calls that failed.
@@ -42,7 +42,7 @@ pub(super) struct Gathering {
 
 /// One of them.
 #[derive(Debug, Clone)]
-pub(super) struct Waiting {
+pub(super) struct QueueEntry {
     path: Arc<str>,
     /// Asked for with so many files at most: a larger request with it was refused.
     bulk_max: usize,
@@ -123,7 +123,7 @@ impl Engine {
         let (Some(place), Some(path)) = (place, path) else {
             return;
         };
-        let new = || Gathering {
+        let new = || StageGroup {
             files: BTreeMap::new(),
             first_at: now,
             last_at: now,
@@ -143,7 +143,9 @@ impl Engine {
         }
         gathering.last_at = now;
         let bulk_max = usize::MAX;
-        gathering.files.insert(transfer, Waiting { path, bulk_max });
+        gathering
+            .files
+            .insert(transfer, QueueEntry { path, bulk_max });
         self.tape.agenda.set_by(Due::Ask(place), now);
     }
 
@@ -194,7 +196,7 @@ impl Engine {
         if gathering.is_asking || gathering.files.is_empty() {
             return;
         }
-        let seen = Gathered {
+        let seen = StageBatch {
             files: gathering.files.len(),
             first_at: gathering.first_at,
             last_at: gathering.last_at,
@@ -356,8 +358,8 @@ impl Engine {
 
     /// Goes on with the requests that a restart found.
     pub(crate) fn adopt_requests(&mut self) {
-        type Found = (Timestamp, BTreeMap<TransferId, Arc<str>>);
-        let mut found: BTreeMap<(Arc<TapePlace>, StageRequestId), Found> = BTreeMap::new();
+        type LookedUpFiles = (Timestamp, BTreeMap<TransferId, Arc<str>>);
+        let mut found: BTreeMap<(Arc<TapePlace>, StageRequestId), LookedUpFiles> = BTreeMap::new();
         for (transfer, entry) in &self.transfers {
             let TransferState::Recalling {
                 request, asked_at, ..

@@ -198,7 +198,7 @@ impl Fleet {
     fn lead(&mut self, node: usize) {
         self.leader = node;
         self.epoch += 1;
-        let leading = Leading::Among {
+        let leading = LeadershipStart::Among {
             node: name(node),
             tenure: Tenure {
                 epoch: Epoch(self.epoch),

@@ -8,7 +8,7 @@ use crate::remote_error::RemoteError;
 use penstock_model::{Bytes, Checksum};
 use penstock_protocol::checksum::Hasher;
 use penstock_protocol::digest;
-use penstock_protocol::http1::client::Incoming;
+use penstock_protocol::http1::client::ClientResponse;
 use std::fs::File;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -144,7 +144,7 @@ impl CopyError {
 
 /// Writes the body of an answer while the next block of it is read.
 async fn write_body(
-    mut answer: Incoming,
+    mut answer: ClientResponse,
     mut file: File,
     options: Options,
     mut moved: impl FnMut(u64),
@@ -175,7 +175,7 @@ async fn write_body(
 }
 
 /// Reads until the block is full or the body ends.
-async fn fill(answer: &mut Incoming, block: &mut [u8]) -> Result<usize, CopyError> {
+async fn fill(answer: &mut ClientResponse, block: &mut [u8]) -> Result<usize, CopyError> {
     let mut length = 0;
     while length < block.len() {
         match answer.read(&mut block[length..]).await {

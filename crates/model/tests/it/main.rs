@@ -13,9 +13,11 @@ use sources::{Source, code_of, files};
 use std::collections::BTreeMap;
 
 /// Who may depend on whom, inside the workspace. Siblings do not know each other.
-const MAY_KNOW: [(&str, &[&str]); 13] = [
+const MAY_KNOW: [(&str, &[&str]); 14] = [
     ("model", &[]),
     ("clock", &["model"]),
+    // Knows a tape and its drive; who asks for files is others' matter.
+    ("tape", &[]),
     ("decide", &["model"]),
     // What decides for the transfer service as a whole, in one process and in the simulator.
     ("engine", &["model", "decide"]),
@@ -57,6 +59,7 @@ const MAY_KNOW: [(&str, &[&str]); 13] = [
             "storage-element",
             "observe",
             "sim",
+            "tape",
             "field-tools",
         ],
     ),

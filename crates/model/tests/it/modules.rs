@@ -146,7 +146,7 @@ const CLI_SITE: [&str; 11] = [
     "init",
     "check",
 ];
-const CLI_COMMANDS: [&str; 22] = [
+const CLI_COMMANDS: [&str; 23] = [
     "progress",
     "access",
     "files",
@@ -165,6 +165,7 @@ const CLI_COMMANDS: [&str; 22] = [
     "rebuild",
     "trash",
     "simulate",
+    "tape",
     "demo",
     "records",
     "ingest",

@@ -13,32 +13,6 @@ const LINES_WITHOUT_REASON_MAX: usize = 600;
 const FUNCTION_LINES_WITHOUT_REASON_MAX: usize = 80;
 const WHY: &str = "Long because";
 
-/// What has no reason yet, to be divided or explained: files, and functions behind their files. A line that is not
-/// needed any more may go at any time.
-const WITHOUT_REASON: [&str; 21] = [
-    "crates/cli/src/site/check.rs",
-    "crates/cli/src/site/config.rs problems",
-    "crates/cli/src/site/serve.rs",
-    "crates/cli/src/site/serve.rs start_transfer",
-    "crates/persistence/src/namespace/change.rs",
-    "crates/persistence/src/namespace/change.rs make",
-    "crates/persistence/src/namespace/change.rs publish",
-    "crates/protocol/src/gfal/library.rs",
-    "crates/storage-element/src/door.rs connection",
-    "crates/storage-element/src/door/source.rs open",
-    "crates/storage-element/src/fsck.rs",
-    "crates/storage-element/src/rebuild.rs rebuild",
-    "crates/storage-element/src/storage.rs open",
-    "crates/transfer-service/src/agent/gfal/attempt.rs",
-    "crates/transfer-service/src/agent/steps.rs",
-    "crates/transfer-service/src/api.rs router",
-    "crates/transfer-service/src/api/jobs.rs",
-    "crates/transfer-service/src/api/wire.rs job",
-    "crates/transfer-service/src/messages/composing.rs whole",
-    "crates/transfer-service/src/overview.rs sample",
-    "crates/transfer-service/src/run.rs",
-];
-
 fn too_long(file: &Source) -> bool {
     let most = match file.is_test() {
         true => LINES_OF_TESTS_MAX,
@@ -91,17 +65,11 @@ fn what_is_long_says_why() {
         read += 1;
         found.extend(long_without_reason(file));
     }
-    found.retain(|long| !WITHOUT_REASON.contains(&&**long));
     assert!(
         found.is_empty(),
         "divide these, or write a sentence that begins with '{WHY}': {found:#?}"
     );
     assert!(read > 400, "only {read} files were read");
-    let gone = WITHOUT_REASON.iter().filter(|line| {
-        let file = line.split(' ').next().unwrap_or(line);
-        !crate::sources::workspace().join(file).exists()
-    });
-    assert_eq!(gone.count(), 0, "a file of the list is gone");
     let body = "    1;\n".repeat(81);
     let text = format!(
         "//! A file.\n\n/// Does it.\nfn a() {{\n{body}}}\n\n/// Does it. {WHY} so.\n#[inline]\nfn b() {{\n{body}}}\n"

@@ -32,7 +32,7 @@ fn failed(mut row: Attempt, fingerprint: &str) -> Attempt {
     row
 }
 
-fn account(by: By, rows: &[Attempt]) -> Account {
+fn account(by: AccountKey, rows: &[Attempt]) -> Account {
     let mut accountant = Accountant::new(by);
     for row in rows {
         accountant.take(row);
@@ -52,7 +52,7 @@ fn each_rate_says_what_it_counts() {
             ..copy(BEGIN, "atlas", 5)
         },
     ];
-    let account = account(By::Vo, &rows);
+    let account = account(AccountKey::Vo, &rows);
     let [line] = account.lines.as_slice() else {
         panic!("one line: {:?}", account.lines);
     };
@@ -78,7 +78,7 @@ fn efficiencies_are_those_of_the_dashboard() {
     for (succeeded, errors, printed) in [(948, 52, 94.8), (802, 198, 80.2), (1, 0, 100.0)] {
         let mut rows = vec![copy(BEGIN + HOUR, "atlas", 1); succeeded];
         rows.extend(vec![failed(copy(BEGIN + HOUR, "atlas", 0), "x"); errors]);
-        let account = account(By::Link, &rows);
+        let account = account(AccountKey::Link, &rows);
         let efficiency = account.lines[0]
             .efficiency_percent
             .expect("something ended");
@@ -95,7 +95,7 @@ fn views_are_never_added() {
         pool: Some(PoolName::new("p1")),
         ..copy(BEGIN + HOUR, "atlas", 9)
     };
-    let account = account(By::Vo, &[copy(BEGIN + HOUR, "atlas", 9), site]);
+    let account = account(AccountKey::Vo, &[copy(BEGIN + HOUR, "atlas", 9), site]);
     assert_eq!(account.lines.len(), 2);
     assert!(
         account
@@ -118,7 +118,7 @@ fn a_capacity_that_changes_counts_while_it_holds() {
         capacity_bytes_per_second: Some(capacity),
         ..Sample::default()
     };
-    let mut accountant = Accountant::new(By::Server);
+    let mut accountant = Accountant::new(AccountKey::Server);
     accountant.take_sample(&sample(1000, 1000, 500));
     accountant.take_sample(&sample(2000, 3000, 500));
     accountant.take_sample(&sample(3000, 1000, 2000));
@@ -141,7 +141,7 @@ fn what_is_relayed_inside_a_site_is_told() {
         server: Some("door1".into()),
         ..copy(BEGIN, "atlas", 8)
     };
-    let account = account(By::Server, &[local, remote]);
+    let account = account(AccountKey::Server, &[local, remote]);
     assert_eq!(account.servers[0].relay_ratio, Some(0.5));
 }
 
@@ -161,7 +161,7 @@ fn files_of_which_little_is_read_are_read_directly() {
         read("/little", "c1", 1),
         read("/little", "c2", 3),
     ];
-    let readings = account(By::Vo, &rows).readings;
+    let readings = account(AccountKey::Vo, &rows).readings;
     let told: Vec<_> = readings
         .iter()
         .map(|file| (&*file.file, file.read_percent, file.clients, file.advice))
@@ -190,7 +190,7 @@ fn rows_that_cannot_be_true_are_told_with_their_arithmetic() {
         receiver_limited_us: Some(7),
         ..copy(BEGIN, "cms", 1)
     };
-    let found = account(By::Vo, &[backwards, short, limited]).impossible;
+    let found = account(AccountKey::Vo, &[backwards, short, limited]).impossible;
     let told: Vec<&str> = found.iter().map(|row| &*row.what).collect();
     assert_eq!(
         told,

@@ -38,7 +38,7 @@ const NO_DISKS: [&str; 5] = ["loop", "ram", "zram", "sr", "fd"];
 
 /// What operators said of the host.
 #[derive(Debug, Clone, Default)]
-pub struct Declared {
+pub struct HostDeclaration {
     /// Roles of interfaces. Where none is WAN, that of the default route is.
     pub roles: BTreeMap<String, InterfaceRole>,
     /// Directories of the site by what they are called: pools by their names.
@@ -76,7 +76,7 @@ impl Files<'_> {
 }
 
 /// Reads all of it. What cannot be read is a fact without a value.
-pub fn look(root: &Path, declared: &Declared) -> Machine {
+pub fn look(root: &Path, declared: &HostDeclaration) -> Machine {
     let files = Files(root);
     let mut machine = Machine::default();
     machine.add_host(&files);
@@ -125,7 +125,7 @@ impl Machine {
         );
     }
 
-    fn add_interfaces(&mut self, files: &Files<'_>, declared: &Declared) {
+    fn add_interfaces(&mut self, files: &Files<'_>, declared: &HostDeclaration) {
         let table = files.bytes("proc/net/dev").unwrap_or_default();
         let routes = files.bytes("proc/net/route").unwrap_or_default();
         let default = interfaces::default_route(&routes).ok().flatten();
@@ -167,7 +167,7 @@ impl Machine {
         }
     }
 
-    fn add_disks(&mut self, files: &Files<'_>, declared: &Declared) {
+    fn add_disks(&mut self, files: &Files<'_>, declared: &HostDeclaration) {
         let table = files.bytes("proc/diskstats").unwrap_or_default();
         let lines = disks::parse(&table).unwrap_or_default();
         let mounts = files.bytes("proc/self/mountinfo").unwrap_or_default();
@@ -316,8 +316,8 @@ pub(super) mod tests {
         root
     }
 
-    pub fn declared(roles: &[(&str, InterfaceRole)]) -> Declared {
-        Declared {
+    pub fn declared(roles: &[(&str, InterfaceRole)]) -> HostDeclaration {
+        HostDeclaration {
             roles: roles
                 .iter()
                 .map(|(name, role)| ((*name).to_owned(), *role))
@@ -366,7 +366,7 @@ pub(super) mod tests {
     #[test]
     fn the_default_route_is_wan_unless_another_interface_was_declared() {
         let root = host();
-        let roles = |declared: &Declared| -> Vec<Option<InterfaceRole>> {
+        let roles = |declared: &HostDeclaration| -> Vec<Option<InterfaceRole>> {
             let machine = look(root.path(), declared);
             machine.interfaces.iter().map(|one| one.role).collect()
         };
@@ -383,7 +383,7 @@ pub(super) mod tests {
         let empty = tempfile::tempdir().expect("a directory");
         let machine = look(empty.path(), &declared(&[]));
         assert!(machine.facts.values().all(Option::is_none) && !machine.facts.is_empty());
-        let real = look(Path::new("/"), &Declared::default());
+        let real = look(Path::new("/"), &HostDeclaration::default());
         assert!(real.processors.is_some_and(|number| number > 0));
     }
 }

@@ -33,7 +33,7 @@ impl Memory {
 
 /// `/proc/meminfo`. Kernels before 3.14 do not tell what is available; then it is what is free or cached.
 pub fn parse(bytes: &[u8]) -> Result<Memory, FormatError> {
-    let mut found = Found::default();
+    let mut found = MemoryFields::default();
     for line in lines(bytes) {
         let Some((name, value)) = line.split_once(':') else {
             continue;
@@ -71,7 +71,7 @@ pub fn parse(bytes: &[u8]) -> Result<Memory, FormatError> {
 }
 
 #[derive(Default)]
-struct Found {
+struct MemoryFields {
     total: Option<u64>,
     free: Option<u64>,
     available: Option<u64>,

@@ -4,7 +4,7 @@ use super::disks::DiskActivity;
 use super::interfaces::InterfaceTraffic;
 use super::machine::Machine;
 use super::proc_text::FormatError;
-use super::sample::{Pressures, ProcessUse, Reading};
+use super::sample::{HostTotals, Pressures, ProcessUse};
 use super::{disks, interfaces, memory, pressure, process, processor, tcp};
 use penstock_clock::wall_clock;
 use std::collections::BTreeSet;
@@ -105,9 +105,9 @@ impl Probe {
     }
 
     /// The totals as they stand.
-    pub fn read(&mut self) -> Reading {
+    pub fn read(&mut self) -> HostTotals {
         let (at, uptime) = (wall_clock(), self.begun.elapsed());
-        Reading {
+        HostTotals {
             at,
             uptime,
             processor: self.parsed(STAT, processor::parse).map(|stat| stat.time),
@@ -245,7 +245,7 @@ impl Probe {
 #[cfg(test)]
 mod tests {
     use super::super::machine::tests::{declared, host};
-    use super::super::machine::{self, Declared};
+    use super::super::machine::{self, HostDeclaration};
     use super::super::rings::Seconds;
     use super::*;
     use std::fs;
@@ -268,7 +268,7 @@ mod tests {
     #[test]
     fn a_tick_takes_few_calls_and_little_time() {
         let mut probe = Probe::new(Path::new("/"));
-        probe.follow(&machine::look(Path::new("/"), &Declared::default()));
+        probe.follow(&machine::look(Path::new("/"), &HostDeclaration::default()));
         let mut last = probe.read();
         let mut ring = Seconds::default();
         let (calls, spent) = (probe.calls(), own_processor_time());

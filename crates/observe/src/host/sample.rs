@@ -15,7 +15,7 @@ use std::time::Duration;
 
 /// Totals as they stood at a moment. What could not be read is not there.
 #[derive(Debug, Clone, Default)]
-pub struct Reading {
+pub struct HostTotals {
     /// By the wall clock.
     pub at: Timestamp,
     /// By a clock that does not leap.
@@ -154,10 +154,10 @@ fn joined<T>(one: Option<T>, other: Option<T>, join: impl Fn(T, T) -> T) -> Opti
     }
 }
 
-impl Reading {
+impl HostTotals {
     /// What happened since an earlier reading. What is missing in either is not in the sample; a disk or interface that
     /// has come meanwhile is in the next one.
-    pub fn since(&self, earlier: &Reading) -> HostSample {
+    pub fn since(&self, earlier: &HostTotals) -> HostSample {
         let covered = self.uptime.saturating_sub(earlier.uptime);
         let covered_us = u64::try_from(covered.as_micros()).unwrap_or(u64::MAX);
         let per_second = |bytes: u64| {
@@ -269,7 +269,7 @@ pub(super) mod tests {
 
     /// A second of one disk and one interface.
     pub fn second(at: i64, bytes: u64) -> HostSample {
-        let reading = |at: i64, total: u64| Reading {
+        let reading = |at: i64, total: u64| HostTotals {
             at: Timestamp(at),
             uptime: Duration::from_millis(at.unsigned_abs()),
             pressure: Pressures {
@@ -298,7 +298,7 @@ pub(super) mod tests {
                     ..InterfaceTraffic::default()
                 },
             )],
-            ..Reading::default()
+            ..HostTotals::default()
         };
         reading(at + 1000, 7 + bytes).since(&reading(at, 7))
     }
@@ -319,11 +319,11 @@ pub(super) mod tests {
 
     #[test]
     fn what_came_between_two_readings_is_in_no_sample_yet() {
-        let old = Reading::default();
-        let new = Reading {
+        let old = HostTotals::default();
+        let new = HostTotals {
             uptime: Duration::from_secs(1),
             disks: vec![("vdb".into(), DiskActivity::default())],
-            ..Reading::default()
+            ..HostTotals::default()
         };
         assert_eq!(new.since(&old).disks, []);
         assert_eq!(new.since(&new).disks.len(), 1);

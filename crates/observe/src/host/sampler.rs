@@ -4,7 +4,7 @@
 //! minutes, never seconds.
 
 use super::facts::{self, FactChange, Facts};
-use super::machine::{self, Declared, Machine};
+use super::machine::{self, HostDeclaration, Machine};
 use super::probe::Probe;
 use super::report::{HostReport, resolution};
 use super::rings::{Points, Seconds};
@@ -41,7 +41,7 @@ pub struct SamplerConfig {
     /// Days of minutes that are kept.
     pub days_max: usize,
     /// Of interfaces and directories.
-    pub declared: Declared,
+    pub declared: HostDeclaration,
 }
 
 /// A running sampler. Ends when it is dropped.
@@ -100,7 +100,7 @@ impl Sampler {
         thread::Builder::new()
             .name("host-minutes".into())
             .spawn(move || writer.run(&noted))?;
-        let ticking = Ticking {
+        let ticking = SamplerThread {
             probe: Probe::new(Path::new(ROOT)),
             places: Places::find(config.declared)?,
             host: host.clone(),
@@ -134,13 +134,13 @@ impl Drop for Sampler {
 
 /// The directories of the site, by their real paths as soon as these are known.
 struct Places {
-    declared: Declared,
-    found: Receiver<Declared>,
+    declared: HostDeclaration,
+    found: Receiver<HostDeclaration>,
 }
 
 impl Places {
     /// Links are followed on a thread of its own: to follow one into a file system that hangs takes for ever.
-    fn find(declared: Declared) -> io::Result<Places> {
+    fn find(declared: HostDeclaration) -> io::Result<Places> {
         let (tell, found) = channel();
         let mut real = declared.clone();
         let find = move || {
@@ -158,7 +158,7 @@ impl Places {
         Ok(Places { declared, found })
     }
 
-    fn now(&mut self, wait: Duration) -> &Declared {
+    fn now(&mut self, wait: Duration) -> &HostDeclaration {
         if let Ok(real) = self.found.recv_timeout(wait) {
             self.declared = real;
         }
@@ -167,7 +167,7 @@ impl Places {
 }
 
 /// The thread that samples.
-struct Ticking {
+struct SamplerThread {
     probe: Probe,
     places: Places,
     host: Arc<Host>,
@@ -175,7 +175,7 @@ struct Ticking {
     known: Facts,
 }
 
-impl Ticking {
+impl SamplerThread {
     fn run(mut self, stopping: &Receiver<()>) {
         if let Ok(changes) = self.host.store.changes() {
             self.host.state.write().changes = changes;
@@ -406,7 +406,7 @@ mod tests {
             host: "here".into(),
             directory: directory.to_owned(),
             days_max: 3,
-            declared: Declared::default(),
+            declared: HostDeclaration::default(),
         }
     }
 

@@ -205,7 +205,11 @@ fn replace(path: &Path, text: &[u8]) -> io::Result<()> {
     let mut file = File::create(&beside)?;
     file.write_all(text)?;
     file.sync_all()?;
-    fs::rename(&beside, path)
+    fs::rename(&beside, path)?;
+    let directory = path
+        .parent()
+        .filter(|parent| !parent.as_os_str().is_empty());
+    File::open(directory.unwrap_or(Path::new(".")))?.sync_all()
 }
 
 #[cfg(test)]

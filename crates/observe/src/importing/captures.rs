@@ -1,6 +1,6 @@
 //! What people paste: `ss -tinm` (iproute2) and `sar` (sysstat). Neither tells its date in each line, `ss` not at all.
 
-use super::{Parser, Told};
+use super::{Parser, SourceHints};
 use crate::times;
 use penstock_model::observation::{Observation, Sample, SubjectKind, Text, View};
 use penstock_model::{Bytes, Timestamp};
@@ -14,7 +14,7 @@ pub(super) struct Sockets {
 }
 
 impl Sockets {
-    pub(super) fn new(told: &Told) -> Sockets {
+    pub(super) fn new(told: &SourceHints) -> Sockets {
         Sockets {
             at: told.at,
             server: told.server.clone(),
@@ -146,7 +146,7 @@ pub(super) struct Activity {
 }
 
 impl Activity {
-    pub(super) fn new(told: &Told) -> Activity {
+    pub(super) fn new(told: &SourceHints) -> Activity {
         Activity {
             zone_milliseconds: told.zone_milliseconds,
             date: None,

@@ -3,7 +3,7 @@
 //! Paths may hold anything, so that a line is taken apart from its right end.
 
 use super::json::{self, Item, Object};
-use super::{Parser, SITE, Told, fingerprint_of, host_of};
+use super::{Parser, SITE, SourceHints, fingerprint_of, host_of};
 use crate::times;
 use penstock_model::observation::{Attempt, Observation, Operation, Outcome, Text};
 use penstock_model::{Bytes, PoolName, Timestamp, UserName, VoName};
@@ -11,17 +11,17 @@ use std::time::Duration;
 
 /// Parses them.
 #[derive(Debug)]
-pub(super) struct Billing {
-    told: Told,
+pub(super) struct BillingParser {
+    told: SourceHints,
 }
 
-impl Billing {
-    pub(super) fn new(told: &Told) -> Billing {
-        Billing { told: told.clone() }
+impl BillingParser {
+    pub(super) fn new(told: &SourceHints) -> BillingParser {
+        BillingParser { told: told.clone() }
     }
 }
 
-impl Parser for Billing {
+impl Parser for BillingParser {
     fn parse(&mut self, line: &[u8], rows: &mut Vec<Observation>) -> Result<(), String> {
         let line = std::str::from_utf8(line)
             .map_err(|_| "it is not UTF-8")?
@@ -90,7 +90,7 @@ impl<'a> Rest<'a> {
     }
 }
 
-impl Billing {
+impl BillingParser {
     fn of_text(&self, line: &str) -> Result<Option<Attempt>, String> {
         let (date, rest) = line.split_once(" [").ok_or("it has no cell")?;
         let (cell, rest) = rest.split_once("] ").ok_or("its cell does not end")?;

@@ -1,6 +1,6 @@
 //! Bytes to lines with their numbers, and lines to rows.
 
-use super::{Told, with_challenge};
+use super::{SourceHints, with_challenge};
 use penstock_model::observation::{Observation, Text};
 use thiserror::Error;
 
@@ -47,7 +47,7 @@ pub type Take<'a> = &'a mut dyn FnMut(Result<Observation, InvalidLine>);
 
 impl LineImport {
     /// `source` stands in each row.
-    pub fn new(parser: Box<dyn Parser>, source: Text, told: &Told) -> LineImport {
+    pub fn new(parser: Box<dyn Parser>, source: Text, told: &SourceHints) -> LineImport {
         LineImport {
             parser,
             source,
@@ -164,7 +164,8 @@ mod tests {
         let long = "x".repeat(LINE_BYTES_MAX + 1);
         let text = format!("a\r\nbcd\n\n{long}\nlast");
         for step in [1, 3, 1000, text.len()] {
-            let mut import = LineImport::new(Box::new(Lengths), "s".into(), &Told::default());
+            let mut import =
+                LineImport::new(Box::new(Lengths), "s".into(), &SourceHints::default());
             let mut told = Vec::new();
             let mut take = |row: Result<Observation, InvalidLine>| {
                 told.extend(row.err().map(|why| why.to_string()));

@@ -4,7 +4,7 @@
 //! A rule is a regular expression whose named groups are columns, or names of `key="value"` pairs. A line that no rule
 //! fits is none of its business; one that fits and has a value that cannot be is an error.
 
-use super::{Parser, Told, fingerprint_of};
+use super::{Parser, SourceHints, fingerprint_of};
 use crate::times;
 use penstock_model::Timestamp;
 use penstock_model::observation::{
@@ -118,7 +118,7 @@ impl Unit {
 
 /// The rules of a site.
 #[derive(Debug, Clone)]
-pub struct Mapping {
+pub struct LogMapping {
     rules: Vec<Rule>,
 }
 
@@ -154,9 +154,9 @@ impl RowKind {
     }
 }
 
-impl Mapping {
+impl LogMapping {
     /// Reads a mapping file.
-    pub fn parse(text: &str) -> Result<Mapping, InvalidMapping> {
+    pub fn parse(text: &str) -> Result<LogMapping, InvalidMapping> {
         let file: MappingFile = toml::from_str(text).map_err(Box::new)?;
         let wrong = |at: usize| move |what| InvalidMapping::Rule { rule: at + 1, what };
         if file.rule.len() > RULES_MAX {
@@ -164,13 +164,13 @@ impl Mapping {
         }
         let rules = file.rule.into_iter().enumerate();
         let rules = rules.map(|(at, rule)| Rule::new(rule).map_err(wrong(at)));
-        Ok(Mapping {
+        Ok(LogMapping {
             rules: rules.collect::<Result<_, _>>()?,
         })
     }
 
     /// A parser of lines by these rules.
-    pub fn parser(&self, told: &Told) -> Box<dyn Parser> {
+    pub fn parser(&self, told: &SourceHints) -> Box<dyn Parser> {
         Box::new(Lines {
             mapping: self.clone(),
             told: told.clone(),
@@ -247,7 +247,7 @@ impl Rule {
         }
     }
 
-    fn row(&self, values: &[(usize, &str)], told: &Told) -> Result<Observation, String> {
+    fn row(&self, values: &[(usize, &str)], told: &SourceHints) -> Result<Observation, String> {
         match self.row {
             RowKind::Attempt => {
                 let mut row: Attempt = self.fill(values, told)?;
@@ -272,7 +272,7 @@ impl Rule {
         }
     }
 
-    fn fill<R: Row>(&self, values: &[(usize, &str)], told: &Told) -> Result<R, String> {
+    fn fill<R: Row>(&self, values: &[(usize, &str)], told: &SourceHints) -> Result<R, String> {
         let mut row = R::default();
         let mut has_time = false;
         let fixed = self
@@ -297,7 +297,7 @@ impl Rule {
         &self,
         (place, column): (usize, &Column),
         value: &str,
-        told: &Told,
+        told: &SourceHints,
     ) -> Result<Cell, String> {
         let wrong = || format!("'{value}' cannot be in column '{}'", column.name);
         let words = self.words.get(&place);
@@ -328,8 +328,8 @@ impl Rule {
 /// Reads lines by a mapping.
 #[derive(Debug)]
 struct Lines {
-    mapping: Mapping,
-    told: Told,
+    mapping: LogMapping,
+    told: SourceHints,
 }
 
 impl Parser for Lines {
@@ -432,7 +432,7 @@ impl TimeFormat {
     }
 
     /// `None`: it is not so written. What stands behind is passed over.
-    fn at(&self, text: &str, told: &Told) -> Option<Timestamp> {
+    fn at(&self, text: &str, told: &SourceHints) -> Option<Timestamp> {
         let mut rest = text.trim_start();
         let digits = |rest: &mut &str, most: usize| -> Option<i64> {
             *rest = rest.trim_start_matches(' ');

@@ -2,7 +2,11 @@ use super::*;
 use penstock_model::observation::{Attempt, Operation, Outcome, Sample};
 use penstock_model::{Bytes, Phase, Side};
 
-fn import(parser: Box<dyn Parser>, told: &Told, text: &str) -> (Vec<Observation>, Vec<String>) {
+fn import(
+    parser: Box<dyn Parser>,
+    told: &SourceHints,
+    text: &str,
+) -> (Vec<Observation>, Vec<String>) {
     let (mut rows, mut wrong) = (Vec::new(), Vec::new());
     let mut import = LineImport::new(parser, "test".into(), told);
     let mut take = |row: Result<Observation, InvalidLine>| match row {
@@ -14,12 +18,12 @@ fn import(parser: Box<dyn Parser>, told: &Told, text: &str) -> (Vec<Observation>
     (rows, wrong)
 }
 
-fn told() -> Told {
-    Told {
+fn told() -> SourceHints {
+    SourceHints {
         year: Some(2026),
         storage_class_is_vo: true,
         at: Some(Timestamp(5)),
-        ..Told::default()
+        ..SourceHints::default()
     }
 }
 
@@ -179,7 +183,7 @@ fn dcache_tells_the_same_in_json() {
 #[test]
 fn a_date_without_a_year_is_refused_unless_somebody_tells_it() {
     let line = r#"11.22 19:03:02 [pool:tp07:restore] [A,2] [/d/f1] a:b@h 3 5 {0:""}"#;
-    let nothing = Told::default();
+    let nothing = SourceHints::default();
     let (rows, wrong) = import(LineFormat::Dcache.parser(&nothing), &nothing, line);
     assert_eq!(rows, []);
     assert_eq!(wrong, ["line 1: its date has no year, and none was given"]);
@@ -261,7 +265,7 @@ time = "%Y/%m/%d %H:%M:%S"
 
 #[test]
 fn a_mapping_turns_lines_of_a_tape_system_to_rows() {
-    let mapping = Mapping::parse(MAPPING).expect("it is one");
+    let mapping = LogMapping::parse(MAPPING).expect("it is one");
     let text = "Nov 22 19:04:51.120000000 tps07 cta-taped: LVL=\"INFO\" MSG=\"Tape thread complete for reading\" tapeVid=\"V01234\" status=\"success\" mountTime=\"62.1\" dataVolume=\"120000000000\"\nno such line\n2026/11/22 19:00:00 MAJOR HPSS12: error 77 on drive LTO12 seen\n";
     let (rows, wrong) = import(mapping.parser(&told()), &told(), text);
     assert_eq!(wrong, [""; 0]);
@@ -298,7 +302,7 @@ fn a_mapping_turns_lines_of_a_tape_system_to_rows() {
 #[test]
 fn a_mapping_that_makes_no_sense_says_where() {
     let check = |given: &str, expected: &str| {
-        let why = Mapping::parse(given)
+        let why = LogMapping::parse(given)
             .expect_err("it makes no sense")
             .to_string();
         assert!(why.contains(expected), "{why}");
@@ -323,7 +327,7 @@ fn a_mapping_that_makes_no_sense_says_where() {
 
 #[test]
 fn hostile_lines_are_refused_or_read_but_never_crash() {
-    let mapping = Mapping::parse(MAPPING).expect("it is one");
+    let mapping = LogMapping::parse(MAPPING).expect("it is one");
     let seeds = [
         COMPLETE,
         "11.22 19:04:51 [pool:tp07:transfer] [A1,21] [/d/f] a:r@h 21 41 false {H:1.2.3.4:0} [door:D:1] {0:\"\"}",

@@ -15,7 +15,7 @@ use penstock_model::observation::{
 use penstock_model::{Bytes, Timestamp, UserName, VoName};
 use std::collections::{BTreeMap, HashMap};
 use std::net::SocketAddr;
-use streams::{FileRecord, Transferred};
+use streams::{FileRecord, OpenFileBytes};
 
 /// Servers, users and open files that are held at most: who sends more is forgotten, and it is told.
 const SERVERS_MAX: usize = 4_096;
@@ -27,7 +27,7 @@ const REORDERED_MAX: u8 = 128;
 
 /// Follows the servers that send.
 #[derive(Debug, Default)]
-pub struct Monitoring {
+pub struct MonitoringStreams {
     servers: HashMap<(SocketAddr, i32), Server>,
 }
 
@@ -56,7 +56,7 @@ struct OpenFile {
     size: i64,
     may_write: bool,
     opened: Timestamp,
-    seen: Transferred,
+    seen: OpenFileBytes,
     seen_at: Timestamp,
 }
 
@@ -65,10 +65,10 @@ struct OpenFile {
 #[error("{0}")]
 pub struct InvalidDatagram(&'static str);
 
-impl Monitoring {
+impl MonitoringStreams {
     /// Nothing is known yet.
-    pub fn new() -> Monitoring {
-        Monitoring::default()
+    pub fn new() -> MonitoringStreams {
+        MonitoringStreams::default()
     }
 
     /// Files that are open, as far as is known.
@@ -242,7 +242,7 @@ impl Server {
                     size: 0,
                     may_write: false,
                     opened: at,
-                    seen: Transferred::default(),
+                    seen: OpenFileBytes::default(),
                     seen_at: at,
                 };
                 // Its open, in the stream of files, tells the rest.
@@ -320,7 +320,7 @@ impl Server {
                         size,
                         may_write,
                         opened: from,
-                        seen: Transferred::default(),
+                        seen: OpenFileBytes::default(),
                         seen_at: from,
                     };
                     self.files.insert(file, open);
@@ -349,7 +349,7 @@ impl Server {
     fn progress(
         &mut self,
         file: u32,
-        moved: Transferred,
+        moved: OpenFileBytes,
         (to, sender): (Timestamp, &SocketAddr),
     ) -> Option<Observation> {
         let name = self.name(sender);
@@ -374,7 +374,7 @@ impl Server {
     fn closed(
         &self,
         open: Option<OpenFile>,
-        (moved, is_forced): (Transferred, bool),
+        (moved, is_forced): (OpenFileBytes, bool),
         (to, server): (Timestamp, Text),
     ) -> Observation {
         let user = open.as_ref().and_then(|open| self.users.get(&open.user));

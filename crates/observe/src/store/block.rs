@@ -26,11 +26,11 @@ pub(super) const ROWS_READ_MAX: u32 = 16 * BLOCK_ROWS_MAX;
 #[derive(Debug)]
 pub(super) struct BlockBuilder {
     columns: &'static [Column],
-    gathered: Gathered,
+    gathered: FamilyColumns,
 }
 
 #[derive(Debug)]
-struct Gathered {
+struct FamilyColumns {
     rows: u32,
     columns: Vec<ColumnBuilder>,
 }
@@ -50,7 +50,7 @@ impl BlockBuilder {
     pub(super) fn new(columns: &'static [Column]) -> BlockBuilder {
         BlockBuilder {
             columns,
-            gathered: Gathered {
+            gathered: FamilyColumns {
                 rows: 0,
                 columns: columns.iter().map(|_| ColumnBuilder::default()).collect(),
             },
@@ -89,7 +89,7 @@ impl BlockBuilder {
     }
 }
 
-impl CellSink for Gathered {
+impl CellSink for FamilyColumns {
     fn take(&mut self, column: usize, cell: CellRef<'_>) {
         let Some(builder) = self.columns.get_mut(column) else {
             return;
@@ -212,27 +212,27 @@ fn write_varint(mut value: u64, out: &mut Vec<u8>) {
 
 /// What is not as a block is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Damaged;
+pub(super) struct DamagedBlock;
 
 /// Reads bytes from the front.
 struct Front<'a>(&'a [u8]);
 
 impl<'a> Front<'a> {
-    fn bytes(&mut self, length: usize) -> Result<&'a [u8], Damaged> {
-        let (front, rest) = self.0.split_at_checked(length).ok_or(Damaged)?;
+    fn bytes(&mut self, length: usize) -> Result<&'a [u8], DamagedBlock> {
+        let (front, rest) = self.0.split_at_checked(length).ok_or(DamagedBlock)?;
         self.0 = rest;
         Ok(front)
     }
 
-    fn byte(&mut self) -> Result<u8, Damaged> {
+    fn byte(&mut self) -> Result<u8, DamagedBlock> {
         Ok(self.bytes(1)?[0])
     }
 
-    fn number<const LENGTH: usize>(&mut self) -> Result<[u8; LENGTH], Damaged> {
-        self.bytes(LENGTH)?.try_into().map_err(|_| Damaged)
+    fn number<const LENGTH: usize>(&mut self) -> Result<[u8; LENGTH], DamagedBlock> {
+        self.bytes(LENGTH)?.try_into().map_err(|_| DamagedBlock)
     }
 
-    fn varint(&mut self) -> Result<u64, Damaged> {
+    fn varint(&mut self) -> Result<u64, DamagedBlock> {
         let mut value = 0;
         for (at, byte) in self.0.iter().take(10).enumerate() {
             value |= u64::from(byte & 0x7f) << (7 * at);
@@ -241,12 +241,12 @@ impl<'a> Front<'a> {
                 return Ok(value);
             }
         }
-        Err(Damaged)
+        Err(DamagedBlock)
     }
 
-    fn text(&mut self) -> Result<Text, Damaged> {
-        let length = usize::try_from(self.varint()?).map_err(|_| Damaged)?;
-        let text = std::str::from_utf8(self.bytes(length)?).map_err(|_| Damaged)?;
+    fn text(&mut self) -> Result<Text, DamagedBlock> {
+        let length = usize::try_from(self.varint()?).map_err(|_| DamagedBlock)?;
+        let text = std::str::from_utf8(self.bytes(length)?).map_err(|_| DamagedBlock)?;
         Ok(text.into())
     }
 }
@@ -256,9 +256,9 @@ pub(super) fn decode(
     block: &[u8],
     rows: u32,
     place_of: impl Fn(&[u8], u8) -> Option<usize>,
-) -> Result<Vec<DecodedColumn>, Damaged> {
+) -> Result<Vec<DecodedColumn>, DamagedBlock> {
     if rows > ROWS_READ_MAX {
-        return Err(Damaged);
+        return Err(DamagedBlock);
     }
     let mut front = Front(block);
     let count = u16::from_le_bytes(front.number()?);
@@ -286,7 +286,7 @@ fn decode_column(
     code: u8,
     presence: u8,
     (body, rows): (&[u8], u32),
-) -> Result<DecodedColumn, Damaged> {
+) -> Result<DecodedColumn, DamagedBlock> {
     let mut front = Front(body);
     let (present, known) = match presence {
         PRESENT_ALL => (None, rows as usize),
@@ -300,18 +300,18 @@ fn decode_column(
             let known = bits.iter().map(|byte| byte.count_ones() as usize).sum();
             (Some(bits), known)
         }
-        _ => return Err(Damaged),
+        _ => return Err(DamagedBlock),
     };
     let values = match code {
         1..=3 => integers(&mut front, known)?,
         4 => texts(&mut front, known)?,
         5 => Values::Truths(front.bytes(known)?.iter().map(|byte| *byte != 0).collect()),
-        _ => return Err(Damaged),
+        _ => return Err(DamagedBlock),
     };
     Ok(DecodedColumn::new(place, present, values))
 }
 
-fn integers(front: &mut Front<'_>, known: usize) -> Result<Values, Damaged> {
+fn integers(front: &mut Front<'_>, known: usize) -> Result<Values, DamagedBlock> {
     let mut values = Vec::with_capacity(known);
     let mut last = 0_i64;
     for _ in 0..known {
@@ -321,7 +321,7 @@ fn integers(front: &mut Front<'_>, known: usize) -> Result<Values, Damaged> {
     Ok(Values::Integers(values))
 }
 
-fn texts(front: &mut Front<'_>, known: usize) -> Result<Values, Damaged> {
+fn texts(front: &mut Front<'_>, known: usize) -> Result<Values, DamagedBlock> {
     match front.byte()? {
         TEXTS_PLAIN => {
             let texts = (0..known).map(|_| front.text());
@@ -331,7 +331,7 @@ fn texts(front: &mut Front<'_>, known: usize) -> Result<Values, Damaged> {
         TEXTS_DISTINCT => {
             let count = u32::from_le_bytes(front.number()?) as usize;
             if count > known {
-                return Err(Damaged);
+                return Err(DamagedBlock);
             }
             let distinct = (0..count).map(|_| front.text());
             let distinct: Vec<Text> = distinct.collect::<Result<_, _>>()?;
@@ -342,12 +342,12 @@ fn texts(front: &mut Front<'_>, known: usize) -> Result<Values, Damaged> {
                 number[..width].copy_from_slice(front.bytes(width)?);
                 let number = u32::from_le_bytes(number);
                 if number as usize >= count {
-                    return Err(Damaged);
+                    return Err(DamagedBlock);
                 }
                 chosen.push(number);
             }
             Ok(Values::Texts(distinct, chosen))
         }
-        _ => Err(Damaged),
+        _ => Err(DamagedBlock),
     }
 }

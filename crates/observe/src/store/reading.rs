@@ -32,7 +32,7 @@ impl ReadWindow {
 
 /// Bytes of a file that could not be read as rows: they are being written, or are damaged.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Skipped {
+pub struct SkippedBytes {
     /// The file.
     pub path: PathBuf,
     /// How many.
@@ -43,7 +43,7 @@ pub struct Skipped {
 #[derive(Debug)]
 pub struct Reader {
     directory: PathBuf,
-    skipped: Vec<Skipped>,
+    skipped: Vec<SkippedBytes>,
 }
 
 impl Reader {
@@ -59,7 +59,7 @@ impl Reader {
     }
 
     /// What could not be read until now.
-    pub fn skipped(&self) -> &[Skipped] {
+    pub fn skipped(&self) -> &[SkippedBytes] {
         &self.skipped
     }
 
@@ -153,7 +153,7 @@ impl Reader {
     }
 
     fn skip(&mut self, path: &Path, bytes: u64) {
-        self.skipped.push(Skipped {
+        self.skipped.push(SkippedBytes {
             path: path.to_owned(),
             bytes: Bytes(bytes),
         });
@@ -165,7 +165,7 @@ pub(super) fn each_of_block<R: Row>(
     rows: u32,
     (window, names): (ReadWindow, &[&str]),
     take: &mut impl FnMut(&R),
-) -> Result<(), block::Damaged> {
+) -> Result<(), block::DamagedBlock> {
     let decoded = block::decode(block, rows, |name, code| {
         let is_named = |column: &penstock_model::observation::Column| {
             column.name.as_bytes() == name && block::holds(code, column.cells)
@@ -180,5 +180,5 @@ pub(super) fn each_of_block<R: Row>(
             take(row);
         }
     });
-    each.map_err(|_| block::Damaged)
+    each.map_err(|_| block::DamagedBlock)
 }

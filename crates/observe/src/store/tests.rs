@@ -34,7 +34,7 @@ fn write(directory: &Path, lines: std::ops::Range<u64>, at: impl Fn(u64) -> i64)
     store.flush().expect("durable");
 }
 
-fn read(directory: &Path, window: ReadWindow) -> (Vec<Attempt>, Vec<Skipped>) {
+fn read(directory: &Path, window: ReadWindow) -> (Vec<Attempt>, Vec<SkippedBytes>) {
     let mut reader = Reader::open(directory).expect("it opens");
     let mut rows = Vec::new();
     reader

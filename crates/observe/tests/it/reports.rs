@@ -1,7 +1,7 @@
 use crate::stories::{self, Story};
 use penstock_model::{Bytes, LinkId, LinkSample, PoolName, TransferId};
 use penstock_observe::report::Cause;
-use penstock_observe::{BandwidthReport, Ending, ReportInput, TransferFacts, gather};
+use penstock_observe::{BandwidthReport, ReportInput, TransferEnding, TransferFacts, gather};
 use proptest::prelude::*;
 use std::path::Path;
 
@@ -257,7 +257,7 @@ fn any_facts() -> impl Strategy<Value = Vec<TransferFacts>> {
                     pool: pool.map(|n| PoolName::new(format!("pool{n}"))),
                     ..penstock_model::MoverReport::default()
                 };
-                facts.ending = Ending::Finished {
+                facts.ending = TransferEnding::Finished {
                     at,
                     size: Bytes(size),
                     mode: None,

@@ -2,8 +2,10 @@
 //! given twice and no file that was stored since then counts as one that nobody was told of.
 
 use super::restoring::{copy_of, files_of, put_aside};
-use super::{BackupFacts, BackupOf, BoxedError, Log, OWN_TABLES, Restored, pages};
-use super::{put_in_place, read_only, with_suffix, writable};
+use super::{BackupFacts, BackupOf, BoxedError, Log, OWN_TABLES, RestoredBackup, pages};
+use crate::file::put_in_place;
+
+use super::{read_only, with_suffix, writable};
 use crate::journal::LOST_NUMBERS_MAX;
 use penstock_model::{Bytes, Timestamp};
 use rusqlite::{Connection, OptionalExtension};
@@ -75,7 +77,7 @@ pub(super) fn put_back(
     database: &Path,
     at: Timestamp,
     facts: BackupFacts,
-) -> Result<Restored, BoxedError> {
+) -> Result<RestoredBackup, BoxedError> {
     let files = files_of(&read_only(from)?)?;
     let part = with_suffix(database, ".restoring");
     let mut made = copy_of(from, &part)?;
@@ -85,7 +87,7 @@ pub(super) fn put_back(
     File::open(&part)?.sync_all()?;
     let set_aside = put_aside(database, at)?.into_iter().collect();
     put_in_place(&part, database)?;
-    Ok(Restored {
+    Ok(RestoredBackup {
         facts,
         files,
         positions: Vec::new(),

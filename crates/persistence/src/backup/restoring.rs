@@ -4,8 +4,9 @@
 use super::rows::{self, PreparedJournal};
 use super::{
     BackupContent, BackupError, BackupFacts, BoxedError, DELEGATION_TABLES, JournalLocation,
-    OWN_TABLES, RecordFacts, copy_tables, namespace, put_in_place, read_only, verify, with_suffix,
+    OWN_TABLES, RecordFacts, copy_tables, namespace, read_only, verify, with_suffix,
 };
+use crate::file::put_in_place;
 use crate::journal::{LOST_NUMBERS_MAX, sqlite_schema};
 use crate::postgres::Database;
 use crate::sealing::SealingKeys;
@@ -31,7 +32,7 @@ pub struct RestoreTo {
 
 /// What was put back, and what is left to whoever called.
 #[derive(Debug, Clone)]
-pub struct Restored {
+pub struct RestoredBackup {
     /// What the backup holds.
     pub facts: BackupFacts,
     /// Its small files by name.
@@ -44,7 +45,7 @@ pub struct Restored {
 
 /// Verifies a backup and puts it back. No service may run on it. When it is interrupted there is no journal yet, and it
 /// can be begun again.
-pub fn restore(from: &Path, to: &RestoreTo) -> Result<Restored, BackupError> {
+pub fn restore(from: &Path, to: &RestoreTo) -> Result<RestoredBackup, BackupError> {
     let facts = verify(from)?;
     let unusable = |why: BoxedError| BackupError::Unusable {
         path: from.display().to_string(),
@@ -95,7 +96,7 @@ fn put_into(
     database: &Database,
     to: &RestoreTo,
     (facts, record): (BackupFacts, RecordFacts),
-) -> Result<Restored, BackupError> {
+) -> Result<RestoredBackup, BackupError> {
     let scratch = to.scratch.join("restoring.sqlite");
     let put = on_a_thread(|| {
         let backup = read_only(from)?;
@@ -119,7 +120,7 @@ fn put_into(
         database: database.shown().to_string(),
         why: why.to_string(),
     })?;
-    Ok(Restored {
+    Ok(RestoredBackup {
         facts,
         files,
         positions,
@@ -150,7 +151,7 @@ fn put_back(
     delegations_file: &Path,
     at: Timestamp,
     (facts, record): (BackupFacts, RecordFacts),
-) -> Result<Restored, BoxedError> {
+) -> Result<RestoredBackup, BoxedError> {
     let backup = read_only(from)?;
     let (files, positions) = (files_of(&backup)?, positions_of(&backup)?);
     let delegations = with_suffix(delegations_file, ".restoring");
@@ -181,7 +182,7 @@ fn put_back(
     }
     // Last: what has a journal is whole.
     put_in_place(&journal, journal_file)?;
-    Ok(Restored {
+    Ok(RestoredBackup {
         facts,
         files,
         positions,

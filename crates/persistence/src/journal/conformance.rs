@@ -81,7 +81,7 @@ fn token(id: &str, text: &str) -> JobToken {
 }
 
 /// What a restart reads.
-fn restart(journal: &mut dyn Journal) -> (Standing, Vec<UnfinishedJob>) {
+fn restart(journal: &mut dyn Journal) -> (RestartFacts, Vec<UnfinishedJob>) {
     let standing = journal.load_standing().expect("readable");
     let mut jobs = Vec::new();
     let loaded = journal.load_unfinished(&mut |job| jobs.push(job));

@@ -28,9 +28,9 @@ use crate::sealing::SealingKeys;
 use appending::Progress;
 use batch::Batch;
 use partitions::Partitions;
-use penstock_journal::{Journal, JournalError, PruneStep, Pruned};
+use penstock_journal::{Journal, JournalError, PruneReport, PruneStep};
 use penstock_model::{
-    CredentialId, Epoch, Record, Standing, StoredToken, Tenure, Timestamp, UnfinishedJob,
+    CredentialId, Epoch, Record, RestartFacts, StoredToken, Tenure, Timestamp, UnfinishedJob,
 };
 use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
@@ -374,7 +374,7 @@ impl Journal for PostgresJournal {
         Ok(true)
     }
 
-    fn prune(&mut self, step: &PruneStep) -> Result<Pruned, JournalError> {
+    fn prune(&mut self, step: &PruneStep) -> Result<PruneReport, JournalError> {
         let (step, tenure, last) = (step.clone(), self.tenure, self.progress.last_sequence);
         // The parts that it knows may go.
         let known = std::mem::take(&mut self.partitions);
@@ -394,7 +394,7 @@ impl Journal for PostgresJournal {
                 parts => parts?,
             };
             open.commit()?;
-            let pruned = Pruned {
+            let pruned = PruneReport {
                 entries: parts.entries,
                 samples: parts.samples,
                 ..pruned
@@ -405,14 +405,14 @@ impl Journal for PostgresJournal {
         Ok(pruned)
     }
 
-    fn load_standing(&mut self) -> Result<Standing, JournalError> {
+    fn load_standing(&mut self) -> Result<RestartFacts, JournalError> {
         let transfer_id_max = self.progress.transfer_id_max as u64;
         self.sessions.run(move |session| {
             // One instant is seen without asking for it: nobody else writes.
             let mut open = session.begin()?;
             let found = unfinished::standing(&mut open)?;
             open.commit()?;
-            Ok(Standing {
+            Ok(RestartFacts {
                 transfer_id_max,
                 ..found
             })

@@ -25,8 +25,10 @@ use crate::resealing::{OF_JOURNAL, Pass};
 use crate::sealing::SealingKeys;
 use crate::writing::waits_for_its_turn;
 use appending::{insert_event, insert_job, insert_sample, update_transfer};
-use penstock_journal::{Journal, JournalError, PruneStep, Pruned};
-use penstock_model::{CredentialId, JobId, Priority, Record, Standing, StoredToken, UnfinishedJob};
+use penstock_journal::{Journal, JournalError, PruneReport, PruneStep};
+use penstock_model::{
+    CredentialId, JobId, Priority, Record, RestartFacts, StoredToken, UnfinishedJob,
+};
 use reading::RecordQueries;
 use rusqlite::{Connection, OptionalExtension, Transaction, params};
 use schema::SCHEMA_VERSION;
@@ -138,14 +140,14 @@ impl Journal for SqliteJournal {
         Ok(true)
     }
 
-    fn prune(&mut self, step: &PruneStep) -> Result<Pruned, JournalError> {
+    fn prune(&mut self, step: &PruneStep) -> Result<PruneReport, JournalError> {
         self.flushes = false;
         let pruned = history::prune(&mut self.connection, step).map_err(at(&self.path))?;
         self.flushes = true;
         Ok(pruned)
     }
 
-    fn load_standing(&mut self) -> Result<Standing, JournalError> {
+    fn load_standing(&mut self) -> Result<RestartFacts, JournalError> {
         let reading = RecordQueries {
             connection: &self.connection,
             path: &self.path,

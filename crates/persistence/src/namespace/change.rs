@@ -4,10 +4,14 @@
 //! transaction that it shares with others. What a destination looks like is decided here and nowhere
 //! earlier: a door's own look at the namespace may be out of date by the time its change is made.
 
-use super::directory_log::{DirectoryEntry, DirectoryRecord, FileEntry, TrashedFile};
-use super::property::{self, DeadProperty, PROPERTIES_BYTES_MAX, PROPERTIES_MAX, PropertyUpdate};
-use super::read::{below_with_names, by_name, checksum_of_row, find, signed, stored};
-use super::{Entry, EntryId, EntryKind, MoverRecord, lock, record, schema, trash};
+mod steps;
+
+pub(super) use steps::first;
+
+use super::directory_log::{DirectoryRecord, TrashedFile};
+use super::property::{self, PROPERTIES_BYTES_MAX, PROPERTIES_MAX, PropertyUpdate};
+use super::read::{by_name, stored};
+use super::{EntryId, MoverRecord, lock, record, schema};
 use crate::journal::remedy_of_sqlite;
 use penstock_journal::Remedy;
 use penstock_model::{
@@ -17,7 +21,8 @@ use rusqlite::{Connection, params};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
+use steps::{Removal, refuse_other};
 use thiserror::Error;
 
 /// What may happen to a file that stands at the destination.
@@ -25,9 +30,9 @@ use thiserror::Error;
 pub enum Replace {
     /// It goes to the trash in the same transaction.
     Allowed,
-    /// The change is refused with [`Refusal::Exists`].
+    /// The change is refused with [`ChangeRefusal::Exists`].
     Refused,
-    /// As `Allowed` when it is this one; the change is refused with [`Refusal::Changed`] when another one stands
+    /// As `Allowed` when it is this one; the change is refused with [`ChangeRefusal::Changed`] when another one stands
     /// there by now, or none.
     Only(EntryId),
     /// As `Allowed`, and a directory goes as well, with what is below it, unless that is so many entries or more.
@@ -175,18 +180,18 @@ pub enum Change {
 
 /// What a change did.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Changed {
+pub struct ChangeReport {
     /// Something stood at the destination before.
     pub replaced: bool,
     /// Files that were put into the trash: their data is to be removed some day, then [`Change::ForgetTrash`].
-    pub trashed: Vec<Trashed>,
+    pub trashed: Vec<TrashedData>,
     /// Of the trash that was to be forgotten, what was there until now.
     pub forgotten: BTreeSet<EntryId>,
 }
 
 /// A file that is no longer visible and whose data has not been removed yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Trashed {
+pub struct TrashedData {
     /// Which file.
     pub file: EntryId,
     /// Where its data is.
@@ -197,7 +202,7 @@ pub struct Trashed {
 
 /// Why the tree does not allow a change.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Error)]
-pub enum Refusal {
+pub enum ChangeRefusal {
     /// The destination exists and may not be replaced.
     #[error("{0} exists")]
     Exists(NamespacePath),
@@ -246,7 +251,7 @@ pub enum Refusal {
 pub enum ChangeError {
     /// The tree does not allow it.
     #[error("{0}")]
-    Refused(#[from] Refusal),
+    Refused(#[from] ChangeRefusal),
     /// Too many changes wait; try again.
     #[error("the namespace is overloaded; try again in some seconds")]
     Busy,
@@ -301,7 +306,7 @@ impl From<rusqlite::Error> for ChangeError {
     }
 }
 
-pub(super) type Outcome = Result<Changed, ChangeError>;
+pub(super) type Outcome = Result<ChangeReport, ChangeError>;
 
 /// Begins the name of what the `meta` table says of a pool.
 pub(super) const POOL_KEY: &str = "pool.";
@@ -328,23 +333,6 @@ pub(super) struct BatchOutcome {
     pub records: Vec<DirectoryRecord>,
 }
 
-/// Who removes something, and when.
-#[derive(Clone, Copy)]
-struct Removal<'a> {
-    by: Option<&'a UserName>,
-    at: Timestamp,
-}
-
-/// A file that is about to be removed, with where it was.
-struct RemovedEntry<'a> {
-    entry: &'a Entry,
-    parent: EntryId,
-    path: NamespacePath,
-    /// Its properties when they have gone to another entry already.
-    properties: Option<Vec<DeadProperty>>,
-    act: Removal<'a>,
-}
-
 impl<'a> Batch<'a> {
     pub(super) fn new(connection: &'a Connection, next_id: &'a AtomicU64) -> Batch<'a> {
         Batch {
@@ -357,17 +345,18 @@ impl<'a> Batch<'a> {
         }
     }
 
-    /// Makes one change. After [`ChangeError::Database`] the transaction must be rolled back.
+    /// Makes one change. After [`ChangeError::Database`] the transaction must be rolled back. Long because each kind of
+    /// change has one arm.
     pub(super) fn make(&mut self, change: &Change) -> Outcome {
         match change {
             Change::Publish(file) => self.publish(file),
             Change::MakeDirectory { path, owner, at } => {
                 let (parent, name) = self.place(path)?;
                 if by_name(self.connection, stored(parent), name)?.is_some() {
-                    return Err(Refusal::Exists(path.clone()).into());
+                    return Err(ChangeRefusal::Exists(path.clone()).into());
                 }
                 self.insert_directory(parent, name, owner.as_ref(), *at)?;
-                Ok(Changed::default())
+                Ok(ChangeReport::default())
             }
             Change::Remove {
                 path,
@@ -407,22 +396,22 @@ impl<'a> Batch<'a> {
                 refuse_other(*only, &entry, path)?;
                 property::update(self.connection, path, &entry, updates)?;
                 self.tell_properties(entry.id)?;
-                Ok(Changed::default())
+                Ok(ChangeReport::default())
             }
             Change::CopyProperties { from, to } => {
                 let entry = self.existing(to)?;
                 if property::copy(self.connection, *from, entry.id)? {
                     self.tell_properties(entry.id)?;
                 }
-                Ok(Changed::default())
+                Ok(ChangeReport::default())
             }
             Change::KeepLock(kept) => {
                 lock::keep(self.connection, kept)?;
-                Ok(Changed::default())
+                Ok(ChangeReport::default())
             }
             Change::DropLocks(tokens) => {
                 lock::drop_all(self.connection, tokens)?;
-                Ok(Changed::default())
+                Ok(ChangeReport::default())
             }
             Change::AddChecksums { file, checksums } => self.add_checksums(*file, checksums),
             Change::ForgetTrash(files) => self.forget_trash(files),
@@ -434,7 +423,7 @@ impl<'a> Batch<'a> {
                         "UPDATE entry SET labelled = 1 WHERE id = ?1 AND parent = ?2 AND name = ?3",
                     )?
                     .execute(params![stored(*file), stored(*parent), name])?;
-                Ok(Changed::default())
+                Ok(ChangeReport::default())
             }
             Change::Reenter { file, at } => {
                 let changed = self.publish(file)?;
@@ -450,29 +439,29 @@ impl<'a> Batch<'a> {
                     "DELETE FROM pool_usage;
                      INSERT INTO pool_usage SELECT pool, count(*), sum(size_bytes) FROM entry WHERE kind = 1 GROUP BY pool;",
                 )?;
-                Ok(Changed::default())
+                Ok(ChangeReport::default())
             }
             Change::RecordMovers(records) => {
                 for record in records {
                     record::insert(self.connection, record)?;
                 }
                 record::prune(self.connection)?;
-                Ok(Changed::default())
+                Ok(ChangeReport::default())
             }
             Change::RaiseLowWater(id) => {
                 schema::set_meta(self.connection, "low_water", &id.0.to_string())?;
-                Ok(Changed::default())
+                Ok(ChangeReport::default())
             }
             Change::ReserveIds(id) => {
                 self.id_max = self.id_max.max(id.0);
-                Ok(Changed::default())
+                Ok(ChangeReport::default())
             }
             Change::RecordPools(pools) => {
                 for pool in pools {
                     let key = format!("{POOL_KEY}{pool}");
                     schema::set_meta(self.connection, &key, "made")?;
                 }
-                Ok(Changed::default())
+                Ok(ChangeReport::default())
             }
         }
     }
@@ -500,440 +489,4 @@ impl<'a> Batch<'a> {
             records: self.records,
         })
     }
-
-    fn publish(&mut self, file: &NewFile) -> Outcome {
-        let Some((name, parents)) = file.path.names().split_last() else {
-            return Err(Refusal::IsDirectory(file.path.clone()).into());
-        };
-        // Where the path leaves what exists.
-        let mut parent = EntryId::ROOT;
-        let mut existing = 0;
-        for name in parents {
-            match by_name(self.connection, stored(parent), name)? {
-                Some(entry) if entry.is_directory() => parent = entry.id,
-                Some(_) => {
-                    return Err(Refusal::ParentIsFile(first(&file.path, existing + 1)).into());
-                }
-                None => break,
-            }
-            existing += 1;
-        }
-        let mut changed = Changed::default();
-        let mut inherits = false;
-        let act = Removal {
-            by: file.owner.as_ref(),
-            at: file.at,
-        };
-        if existing == parents.len() {
-            match by_name(self.connection, stored(parent), name)? {
-                None if only_of(file.replace).is_some() => {
-                    return Err(Refusal::Changed(file.path.clone()).into());
-                }
-                None => {}
-                Some(entry) if entry.is_directory() => {
-                    let Replace::Tree(entries_max) = file.replace else {
-                        return Err(Refusal::IsDirectory(file.path.clone()).into());
-                    };
-                    changed.replaced = true;
-                    let place = (&file.path, parent, act);
-                    self.discard_all(place, &entry, entries_max, &mut changed.trashed)?;
-                }
-                Some(_) if file.replace == Replace::Refused => {
-                    return Err(Refusal::Exists(file.path.clone()).into());
-                }
-                Some(entry) => {
-                    refuse_other(only_of(file.replace), &entry, &file.path)?;
-                    changed.replaced = true;
-                    // RFC 4918 §9.7.1: a new content does not cost a file its properties.
-                    inherits = entry.has_properties && file.properties_of.is_none();
-                    let properties = match inherits {
-                        true => Some(property::load(self.connection, entry.id)?),
-                        false => None,
-                    };
-                    if inherits {
-                        property::hand_over(self.connection, entry.id, file.id)?;
-                    }
-                    let leaving = RemovedEntry {
-                        entry: &entry,
-                        parent,
-                        path: file.path.clone(),
-                        properties,
-                        act,
-                    };
-                    self.discard(leaving, &mut changed.trashed)?;
-                }
-            }
-        } else if only_of(file.replace).is_some() {
-            return Err(Refusal::Changed(file.path.clone()).into());
-        }
-        for name in &parents[existing..] {
-            parent = self.insert_directory(parent, name, file.owner.as_ref(), file.at)?;
-        }
-        self.insert_file(parent, name, file)?;
-        match changed.replaced {
-            // Of two files with labels of one place it is the one that counts.
-            true if file.labelled_in == Some(parent) => {
-                let (id, at) = (file.id, file.at);
-                self.records.push(DirectoryRecord::Published { id, at });
-            }
-            _ => {}
-        }
-        let has_properties = match file.properties_of {
-            Some(other) => property::copy(self.connection, other, file.id)?,
-            None if inherits => property::flag(self.connection, file.id, true).map(|()| true)?,
-            None => false,
-        };
-        if has_properties {
-            self.tell_properties(file.id)?;
-        }
-        Ok(changed)
-    }
-
-    /// The list of entries of a directory changed.
-    pub(super) fn touch(&mut self, directory: EntryId, at: Timestamp) {
-        let last = self.touched.entry(directory).or_insert(at);
-        *last = (*last).max(at);
-    }
-
-    /// Tells the directory logs all properties of an entry.
-    fn tell_properties(&mut self, id: EntryId) -> rusqlite::Result<()> {
-        let properties = property::load(self.connection, id)?;
-        self.records
-            .push(DirectoryRecord::Properties { id, properties });
-        Ok(())
-    }
-
-    pub(super) fn insert_file(
-        &mut self,
-        parent: EntryId,
-        name: &str,
-        file: &NewFile,
-    ) -> rusqlite::Result<()> {
-        let is_labelled = file.labelled_in == Some(parent);
-        if !is_labelled {
-            self.records.push(DirectoryRecord::File(FileEntry {
-                id: file.id,
-                parent,
-                name: name.to_owned(),
-                size: file.size,
-                checksums: file.checksums.clone(),
-                owner: file.owner.clone(),
-                created: file.at,
-                at: file.at,
-                properties: Vec::new(),
-            }));
-        }
-        self.connection
-            .prepare_cached("INSERT INTO entry VALUES (?1, ?2, ?3, 1, ?4, ?5, ?5, ?6, ?7, 0, ?8)")?
-            .execute(params![
-                stored(file.id),
-                stored(parent),
-                name,
-                signed(file.size.0),
-                file.at.0,
-                file.owner.as_ref().map(UserName::as_str),
-                file.pool.as_str(),
-                is_labelled,
-            ])?;
-        self.insert_checksums(file.id, &file.checksums)?;
-        let usage = self.usage.entry(file.pool.clone()).or_default();
-        usage.0 += 1;
-        usage.1 += signed(file.size.0);
-        self.touch(parent, file.at);
-        self.id_max = self.id_max.max(file.id.0);
-        Ok(())
-    }
-
-    pub(super) fn insert_directory(
-        &mut self,
-        parent: EntryId,
-        name: &str,
-        owner: Option<&UserName>,
-        at: Timestamp,
-    ) -> rusqlite::Result<EntryId> {
-        let id = EntryId(self.next_id.fetch_add(1, Ordering::Relaxed));
-        self.connection
-            .prepare_cached("INSERT INTO entry VALUES (?1, ?2, ?3, 0, 0, ?4, ?4, ?5, NULL, 0, 0)")?
-            .execute(params![
-                stored(id),
-                stored(parent),
-                name,
-                at.0,
-                owner.map(UserName::as_str)
-            ])?;
-        self.touch(parent, at);
-        self.id_max = self.id_max.max(id.0);
-        self.records
-            .push(DirectoryRecord::Directory(DirectoryEntry {
-                id,
-                parent,
-                name: name.to_owned(),
-                owner: owner.cloned(),
-                created: at,
-                modified: at,
-                properties: Vec::new(),
-            }));
-        Ok(id)
-    }
-
-    fn remove(
-        &mut self,
-        path: &NamespacePath,
-        only: Option<EntryId>,
-        entries_max: usize,
-        act: Removal<'_>,
-    ) -> Outcome {
-        if path.is_root() {
-            return Err(Refusal::Root.into());
-        }
-        let (parent, name) = self.place(path)?;
-        let entry = by_name(self.connection, stored(parent), name)?
-            .ok_or_else(|| Refusal::NotFound(path.clone()))?;
-        refuse_other(only, &entry, path)?;
-        let mut changed = Changed::default();
-        let place = (path, parent, act);
-        self.discard_all(place, &entry, entries_max, &mut changed.trashed)?;
-        self.touch(parent, act.at);
-        Ok(changed)
-    }
-
-    fn rename(
-        &mut self,
-        (from, only): (&NamespacePath, Option<EntryId>),
-        to: &NamespacePath,
-        (replace, entries_max): (Replace, usize),
-        act: Removal<'_>,
-    ) -> Outcome {
-        let at = act.at;
-        if from.is_root() || to.is_root() {
-            return Err(Refusal::Root.into());
-        }
-        // A destination that holds the source would be removed with it; one below the source would be cut
-        // off.
-        if to.is_within(from) || from.is_within(to) {
-            return Err(Refusal::IntoItself(from.clone()).into());
-        }
-        let (old_parent, old_name) = self.place(from).map_err(|refusal| match refusal {
-            ChangeError::Refused(_) => Refusal::NotFound(from.clone()).into(),
-            other => other,
-        })?;
-        let entry = by_name(self.connection, stored(old_parent), old_name)?
-            .ok_or_else(|| Refusal::NotFound(from.clone()))?;
-        refuse_other(only, &entry, from)?;
-        let (parent, name) = self.place(to)?;
-        let mut changed = Changed::default();
-        if let Some(old) = by_name(self.connection, stored(parent), name)? {
-            if replace == Replace::Refused {
-                return Err(Refusal::Exists(to.clone()).into());
-            }
-            refuse_other(only_of(replace), &old, to)?;
-            changed.replaced = true;
-            let place = (to, parent, act);
-            self.discard_all(place, &old, entries_max, &mut changed.trashed)?;
-        }
-        self.connection
-            .prepare_cached("UPDATE entry SET parent = ?2, name = ?3, labelled = 0 WHERE id = ?1")?
-            .execute(params![stored(entry.id), stored(parent), name])?;
-        self.records.push(DirectoryRecord::Moved {
-            id: entry.id,
-            from: old_parent,
-            to: parent,
-            name: name.to_owned(),
-            at,
-        });
-        self.touch(old_parent, at);
-        self.touch(parent, at);
-        Ok(changed)
-    }
-
-    fn add_checksums(&mut self, file: EntryId, checksums: &[Checksum]) -> Outcome {
-        let exists = self
-            .connection
-            .prepare_cached("SELECT 1 FROM entry WHERE id = ?1 AND kind = 1")?
-            .exists([stored(file)])?;
-        if exists {
-            self.insert_checksums(file, checksums)?;
-            self.connection
-                .prepare_cached("UPDATE entry SET labelled = 0 WHERE id = ?1")?
-                .execute([stored(file)])?;
-            self.records.push(DirectoryRecord::Checksums {
-                id: file,
-                checksums: checksums.to_vec(),
-            });
-        }
-        Ok(Changed::default())
-    }
-
-    fn insert_checksums(&self, file: EntryId, checksums: &[Checksum]) -> rusqlite::Result<()> {
-        for checksum in checksums {
-            self.connection
-                .prepare_cached("INSERT OR REPLACE INTO checksum VALUES (?1, ?2, ?3)")?
-                .execute(params![
-                    stored(file),
-                    checksum.algorithm().name(),
-                    checksum.hex()
-                ])?;
-        }
-        Ok(())
-    }
-
-    /// Removes an entry with all that is below it, unless that is too much for one transaction. Told are its path, its
-    /// directory, who does it and when.
-    fn discard_all(
-        &mut self,
-        (path, parent, act): (&NamespacePath, EntryId, Removal<'_>),
-        entry: &Entry,
-        entries_max: usize,
-        trashed: &mut Vec<Trashed>,
-    ) -> Result<(), ChangeError> {
-        let inner = match &entry.kind {
-            EntryKind::Directory => below_with_names(self.connection, entry.id, entries_max)?,
-            EntryKind::File { .. } => Vec::new(),
-        };
-        if inner.len() >= entries_max {
-            return Err(Refusal::TooManyEntries {
-                path: path.clone(),
-                entries_max,
-            }
-            .into());
-        }
-        let mut parents: BTreeMap<&[String], EntryId> = BTreeMap::new();
-        for (names, entry) in inner.iter().filter(|(_, entry)| entry.is_directory()) {
-            parents.insert(names, entry.id);
-        }
-        for (names, inside) in &inner {
-            let above = &names[..names.len() - 1];
-            let leaving = RemovedEntry {
-                entry: inside,
-                parent: parents.get(above).copied().unwrap_or(entry.id),
-                path: names
-                    .iter()
-                    .fold(path.clone(), |path, name| path.child(name).unwrap_or(path)),
-                properties: None,
-                act,
-            };
-            self.discard(leaving, trashed)?;
-        }
-        let leaving = RemovedEntry {
-            entry,
-            parent,
-            path: path.clone(),
-            properties: None,
-            act,
-        };
-        self.discard(leaving, trashed)?;
-        Ok(())
-    }
-
-    /// Removes one row; a file's data becomes trash.
-    fn discard(
-        &mut self,
-        leaving: RemovedEntry<'_>,
-        trashed: &mut Vec<Trashed>,
-    ) -> rusqlite::Result<()> {
-        let RemovedEntry {
-            entry,
-            parent,
-            path,
-            properties,
-            act: Removal { by, at },
-        } = leaving;
-        let id = stored(entry.id);
-        self.connection
-            .prepare_cached("DELETE FROM entry WHERE id = ?1")?
-            .execute([id])?;
-        self.touched.remove(&entry.id);
-        let EntryKind::File { size, pool } = &entry.kind else {
-            property::forget(self.connection, entry)?;
-            let id = entry.id;
-            self.records
-                .push(DirectoryRecord::Removed { id, parent, at });
-            return Ok(());
-        };
-        let properties = match (properties, entry.has_properties) {
-            (Some(properties), _) => properties,
-            (None, true) => property::load(self.connection, entry.id)?,
-            (None, false) => Vec::new(),
-        };
-        property::forget(self.connection, entry)?;
-        let file = TrashedFile {
-            file: entry.id,
-            pool: pool.clone(),
-            size: *size,
-            path,
-            owner: entry.owner.clone(),
-            created: entry.created,
-            removed: at,
-            by: by.cloned(),
-            checksums: self.take_checksums(entry.id)?,
-            properties,
-        };
-        trash::insert(self.connection, &file)?;
-        let usage = self.usage.entry(pool.clone()).or_default();
-        usage.0 -= 1;
-        usage.1 -= signed(size.0);
-        trashed.push(Trashed {
-            file: entry.id,
-            pool: pool.clone(),
-            size: *size,
-        });
-        self.records.push(DirectoryRecord::Trashed { parent, file });
-        Ok(())
-    }
-
-    /// Removes the checksums of a file and gives them back.
-    fn take_checksums(&self, file: EntryId) -> rusqlite::Result<Vec<Checksum>> {
-        let mut delete = self
-            .connection
-            .prepare_cached("DELETE FROM checksum WHERE entry = ?1 RETURNING algorithm, value")?;
-        let rows = delete.query_map([stored(file)], checksum_of_row)?;
-        let known: rusqlite::Result<Vec<Checksum>> = rows.filter_map(Result::transpose).collect();
-        let mut taken = known?;
-        taken.sort_by_key(Checksum::algorithm);
-        Ok(taken)
-    }
-
-    /// What stands at a path.
-    fn existing(&self, path: &NamespacePath) -> Result<Entry, ChangeError> {
-        let entry = find(self.connection, path)?;
-        entry.ok_or_else(|| Refusal::NotFound(path.clone()).into())
-    }
-
-    /// The directory that holds (or would hold) a path, and the path's last name.
-    fn place<'p>(&self, path: &'p NamespacePath) -> Result<(EntryId, &'p str), ChangeError> {
-        let (Some(name), Some(parent)) = (path.name(), path.parent()) else {
-            // Only the root has no name; making it again is the one thing that can be asked of it here.
-            return Err(Refusal::Exists(path.clone()).into());
-        };
-        match find(self.connection, &parent)? {
-            Some(entry) if entry.is_directory() => Ok((entry.id, name)),
-            Some(_) => Err(Refusal::ParentIsFile(parent).into()),
-            None => Err(Refusal::ParentMissing(parent).into()),
-        }
-    }
-}
-
-/// The one entry that may be replaced, when only one may.
-fn only_of(replace: Replace) -> Option<EntryId> {
-    match replace {
-        Replace::Only(id) => Some(id),
-        Replace::Allowed | Replace::Refused | Replace::Tree(_) => None,
-    }
-}
-
-/// Refuses to touch another entry than the expected one.
-fn refuse_other(only: Option<EntryId>, entry: &Entry, path: &NamespacePath) -> Result<(), Refusal> {
-    match only {
-        Some(id) if id != entry.id => Err(Refusal::Changed(path.clone())),
-        Some(_) | None => Ok(()),
-    }
-}
-
-/// The first `count` names of a path.
-pub(super) fn first(path: &NamespacePath, count: usize) -> NamespacePath {
-    let mut cut = path.clone();
-    while cut.names().len() > count {
-        cut = cut.parent().unwrap_or_else(NamespacePath::root);
-    }
-    cut
 }

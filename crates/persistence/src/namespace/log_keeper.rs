@@ -1,12 +1,13 @@
 //! Keeps the directory logs of all pools, one thread for each, so that a disk that hangs holds up nobody's change for long and
 //! other pools not at all.
 //!
-//! The namespace's writer hands each batch to all of them after its commit and waits until they have written it. A log that
-//! cannot be written, has missed a batch, or was found behind at the start is made anew from a snapshot of the namespace;
+//! The namespace's writer hands each batch to all of them after its commit and goes on; whoever asked for the changes is
+//! answered once they have written it. A log that cannot be written, has missed a batch, or was found behind at the start is made anew from a snapshot of the namespace;
 //! until then nothing waits for it. Nothing here is flushed before an answer: a flush follows within a second.
 
 use super::directory_log::{DIRECTORY_LOG, DirectoryRecord, read_log, write_line};
 use super::log_snapshot::{Fresh, Snapshots};
+use crate::file::put_in_place;
 use parking_lot::{Condvar, Mutex};
 use penstock_clock::wall_clock;
 use penstock_model::PoolName;
@@ -53,6 +54,8 @@ struct KeeperStatus {
     is_current: AtomicBool,
     /// Nothing takes its place any more.
     is_over: AtomicBool,
+    /// A flush has failed: what was written before it may be lost, whatever later flushes say.
+    has_lost_lines: AtomicBool,
 }
 
 enum Task {
@@ -104,12 +107,32 @@ impl Countdown {
     }
 }
 
+/// Lines that were handed to the logs.
+pub(super) struct PendingLines {
+    countdown: Arc<Countdown>,
+    until: Instant,
+    keepers: Vec<Arc<KeeperStatus>>,
+}
+
+impl PendingLines {
+    /// Until all logs that keep up have written them. A log that does not answer is not waited for any more.
+    pub(super) fn wait(self) {
+        if !self.countdown.wait(self.until) {
+            // Those that have written them come back with their next batch.
+            for keeper in self.keepers {
+                keeper.is_current.store(false, Ordering::Release);
+            }
+        }
+    }
+}
+
 impl Logs {
-    /// Hands the records of a committed transaction to all pools, and waits until those that keep up have written them.
-    pub(super) fn append(&self, first: u64, records: &[DirectoryRecord]) {
+    /// Hands the records of a committed transaction to all pools. What is given back waits until those that keep up have
+    /// written them; `None`: there is nothing to wait for.
+    pub(super) fn append(&self, first: u64, records: &[DirectoryRecord]) -> Option<PendingLines> {
         let pools = self.pools.lock();
         if pools.is_empty() || records.is_empty() {
-            return;
+            return None;
         }
         let mut lines = String::with_capacity(records.len() * 160);
         for (sequence, record) in (first..).zip(records) {
@@ -134,12 +157,11 @@ impl Logs {
                 log.standing.is_current.store(false, Ordering::Release);
             }
         }
-        if !countdown.wait(Instant::now() + PATIENCE) {
-            // Those that have written it come back with their next batch.
-            for log in pools.iter() {
-                log.standing.is_current.store(false, Ordering::Release);
-            }
-        }
+        Some(PendingLines {
+            countdown,
+            until: Instant::now() + PATIENCE,
+            keepers: pools.iter().map(|log| Arc::clone(&log.standing)).collect(),
+        })
     }
 
     /// Begins to keep the log of a pool, and waits a moment until it is as it should be.
@@ -163,6 +185,7 @@ impl Logs {
             path: directory.join(DIRECTORY_LOG),
             open: None,
             compaction: None,
+            retry_at: None,
             is_syncing: Arc::default(),
         };
         let log = PoolLog {
@@ -211,6 +234,8 @@ struct Keeper {
     open: Option<OpenLog>,
     /// A snapshot is being made: where the log ended when that began.
     compaction: Option<u64>,
+    /// When a log that could not be made is tried again.
+    retry_at: Option<Instant>,
     is_syncing: Arc<AtomicBool>,
 }
 
@@ -228,20 +253,20 @@ impl Keeper {
         let mut queue = Some(queue);
         self.begin();
         loop {
-            let wait = match &self.open {
-                None => RETRY_INTERVAL,
-                Some(_) => SYNC_INTERVAL,
-            };
-            let task = tasks.recv_timeout(wait);
+            let task = tasks.recv_timeout(SYNC_INTERVAL);
             if self.standing.is_over.load(Ordering::Acquire) {
                 return;
             }
             match task {
                 Ok(Task::Batch(batch)) => self.take(&batch),
                 Ok(Task::Compacted(fresh)) => self.compacted(fresh),
-                Err(RecvTimeoutError::Timeout) if self.open.is_none() => self.begin_anew(),
                 Err(RecvTimeoutError::Timeout) => {}
                 Ok(Task::End) | Err(RecvTimeoutError::Disconnected) => return,
+            }
+            let has_lost_lines = self.standing.has_lost_lines.swap(false, Ordering::AcqRel);
+            let is_due = self.retry_at.is_some_and(|at| Instant::now() >= at);
+            if has_lost_lines || is_due {
+                self.begin_anew();
             }
             self.sync_soon();
             if let Some(queue) = &mut queue {
@@ -300,12 +325,13 @@ impl Keeper {
     /// Makes the log from a snapshot.
     fn begin_anew(&mut self) {
         self.standing.is_current.store(false, Ordering::Release);
-        (self.open, self.compaction) = (None, None);
+        (self.open, self.compaction, self.retry_at) = (None, None, None);
         let fresh = self.snapshots.take();
         let placed = fresh.and_then(|fresh| self.put_in_place(fresh, None));
         match placed {
             Ok(open) => self.be_current(open),
             Err(why) => {
+                self.retry_at = Some(Instant::now() + RETRY_INTERVAL);
                 let (pool, path) = (&self.snapshots.pool, self.path.display());
                 tracing::error!(
                     %pool, %path, %why,
@@ -344,7 +370,7 @@ impl Keeper {
         if self.standing.is_over.load(Ordering::Acquire) {
             return Err(io::Error::other("the namespace was closed"));
         }
-        std::fs::rename(Snapshots::part(&self.path), &self.path)?;
+        put_in_place(&Snapshots::part(&self.path), &self.path)?;
         Ok(OpenLog {
             file,
             sequence,
@@ -378,6 +404,7 @@ impl Keeper {
                 tracing::error!(%pool, %path, %why, "the directory log cannot be written; it is made anew when it can");
                 self.standing.is_current.store(false, Ordering::Release);
                 self.open = None;
+                self.retry_at = Some(Instant::now() + RETRY_INTERVAL);
             }
         }
     }
@@ -399,9 +426,13 @@ impl Keeper {
         let syncing = std::thread::Builder::new().name("log-sync".to_owned());
         let spawned = syncing.spawn({
             let is_syncing = Arc::clone(&is_syncing);
+            let standing = Arc::clone(&self.standing);
+            let path = self.path.clone();
             move || {
                 if let Err(why) = file.sync_data() {
-                    tracing::warn!(%why, "a directory log could not be flushed");
+                    let path = path.display();
+                    tracing::error!(%path, %why, "the directory log could not be flushed; it is made anew");
+                    standing.has_lost_lines.store(true, Ordering::Release);
                 }
                 // Not more often than this.
                 std::thread::sleep(SYNC_INTERVAL / 2);
@@ -409,6 +440,7 @@ impl Keeper {
             }
         });
         if spawned.is_err() {
+            open.is_unsynced = true;
             is_syncing.store(false, Ordering::Release);
         }
     }

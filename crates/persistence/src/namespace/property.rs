@@ -3,7 +3,7 @@
 //!
 //! What a property means is not known here: it is a name and the XML element that the client gave.
 
-use super::change::{ChangeError, Refusal};
+use super::change::{ChangeError, ChangeRefusal};
 use super::read::stored;
 use super::{Entry, EntryId};
 use penstock_model::NamespacePath;
@@ -88,7 +88,7 @@ pub(super) fn update(
     };
     if named.len() > PROPERTIES_MAX || named.iter().map(bytes).sum::<usize>() > PROPERTIES_BYTES_MAX
     {
-        return Err(Refusal::TooManyProperties(path.clone()).into());
+        return Err(ChangeRefusal::TooManyProperties(path.clone()).into());
     }
     forget(connection, entry)?;
     for ((namespace, name), element) in &named {

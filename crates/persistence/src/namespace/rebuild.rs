@@ -67,7 +67,7 @@ pub struct FoundLabel {
 
 /// What became of a found file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Placed {
+pub enum FoundFileFate {
     /// It is where it was.
     InPlace,
     /// It is below `/lost+found`.
@@ -235,12 +235,16 @@ impl Rebuild {
     }
 
     /// Takes a file that lies in a pool.
-    pub fn add(&mut self, pool: &PoolName, found: FoundFile) -> Result<Placed, RebuildError> {
+    pub fn add(
+        &mut self,
+        pool: &PoolName,
+        found: FoundFile,
+    ) -> Result<FoundFileFate, RebuildError> {
         let states = self.pools.entry(pool.clone()).or_default();
         if let Some(trashed) = states.trash.remove(&found.id) {
             trash::insert(&self.connection, &trashed)?;
             self.report.trash += 1;
-            return Ok(Placed::Trash);
+            return Ok(FoundFileFate::Trash);
         }
         let state = states.files.remove(&found.id).unwrap_or_default();
         let (file, path) = entry_of(&found, &state);
@@ -270,7 +274,7 @@ impl Rebuild {
     fn place(
         &mut self,
         mut new: FilePlacement<'_>,
-    ) -> Result<(NamespacePath, Placed), RebuildError> {
+    ) -> Result<(NamespacePath, FoundFileFate), RebuildError> {
         let parent = match new.file.parent {
             // Not told by id.
             EntryId(0) => self.parent_by_path(&new.path, new.file.created)?,
@@ -282,17 +286,17 @@ impl Rebuild {
                 false => "its directory is gone",
             };
             let path = self.lose(new, why)?;
-            return Ok((path, Placed::Lost));
+            return Ok((path, FoundFileFate::Lost));
         };
         new.file.parent = parent;
         let there = by_name(&self.connection, stored(parent), &new.file.name)?;
         let Some(there) = there else {
             self.insert(&new)?;
-            return Ok((new.path, Placed::InPlace));
+            return Ok((new.path, FoundFileFate::InPlace));
         };
         if there.is_directory() {
             let path = self.lose(new, "a directory is in its place")?;
-            return Ok((path, Placed::Lost));
+            return Ok((path, FoundFileFate::Lost));
         }
         // Who was told to be there by the later record is. Without any, the older one: of the younger one nobody was told.
         // Without any log it is the younger one: the other has been moved away since.
@@ -304,11 +308,11 @@ impl Rebuild {
         };
         if rank(theirs, there.id) >= rank(new.confirmed, new.file.id) {
             let path = self.lose(new, "another file is in its place")?;
-            return Ok((path, Placed::Lost));
+            return Ok((path, FoundFileFate::Lost));
         }
         self.give_way(there.id, &new.path)?;
         self.insert(&new)?;
-        Ok((new.path, Placed::InPlace))
+        Ok((new.path, FoundFileFate::InPlace))
     }
 
     /// The directory of a path, made when nothing is known of directories.
@@ -492,7 +496,7 @@ impl Rebuild {
 /// Gives a new database its name, in one step; the one before is kept under another name, which is given back.
 pub fn take_place(part: &Path, database: &Path, at: Timestamp) -> std::io::Result<Option<PathBuf>> {
     let aside = crate::backup::put_aside(database, at)?;
-    crate::backup::put_in_place(part, database)?;
+    crate::file::put_in_place(part, database)?;
     Ok(aside)
 }
 

@@ -67,13 +67,13 @@ impl Lab {
         id
     }
 
-    fn make(&self, change: Change) -> Result<Changed, String> {
+    fn make(&self, change: Change) -> Result<ChangeReport, String> {
         self.namespace()
             .apply(change)
             .map_err(|error| error.to_string())
     }
 
-    fn mkdir(&self, at: &str) -> Result<Changed, String> {
+    fn mkdir(&self, at: &str) -> Result<ChangeReport, String> {
         self.make(Change::MakeDirectory {
             path: path(at),
             owner: None,
@@ -81,7 +81,7 @@ impl Lab {
         })
     }
 
-    fn remove(&self, at: &str, entries_max: usize) -> Result<Changed, String> {
+    fn remove(&self, at: &str, entries_max: usize) -> Result<ChangeReport, String> {
         self.make(Change::Remove {
             path: path(at),
             only: None,
@@ -91,7 +91,7 @@ impl Lab {
         })
     }
 
-    fn rename(&self, from: &str, to: &str, replace: Replace) -> Result<Changed, String> {
+    fn rename(&self, from: &str, to: &str, replace: Replace) -> Result<ChangeReport, String> {
         self.make(Change::Rename {
             from: path(from),
             only: None,
@@ -140,7 +140,7 @@ fn path(text: &str) -> NamespacePath {
     NamespacePath::parse(text).expect("valid path")
 }
 
-fn refused(result: Result<Changed, String>, why: &str) {
+fn refused(result: Result<ChangeReport, String>, why: &str) {
     assert_eq!(result.expect_err("refused"), why);
 }
 
@@ -596,7 +596,7 @@ fn unset(name: &str) -> PropertyUpdate {
 }
 
 impl Lab {
-    fn patch(&self, at: &str, updates: Vec<PropertyUpdate>) -> Result<Changed, String> {
+    fn patch(&self, at: &str, updates: Vec<PropertyUpdate>) -> Result<ChangeReport, String> {
         self.make(Change::UpdateProperties {
             path: path(at),
             only: None,

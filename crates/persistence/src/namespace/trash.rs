@@ -5,8 +5,8 @@ use super::change::{Batch, Outcome, first};
 use super::directory_log::{DirectoryRecord, TrashedFile};
 use super::read::{by_name, signed, stored, unsigned, usage_by_pool};
 use super::{
-    Changed, DeadProperty, EntryId, Namespace, NamespaceError, NewFile, PoolUsage, Refusal,
-    Replace, property,
+    ChangeRefusal, ChangeReport, DeadProperty, EntryId, Namespace, NamespaceError, NewFile,
+    PoolUsage, Replace, property,
 };
 use penstock_model::{Bytes, Checksum, NamespacePath, PoolName, Timestamp, UserName};
 use rusqlite::types::Value;
@@ -233,7 +233,7 @@ impl Batch<'_> {
         let mut delete = self
             .connection
             .prepare_cached("DELETE FROM trash WHERE file_id = ?1")?;
-        let mut changed = Changed::default();
+        let mut changed = ChangeReport::default();
         for file in files {
             if delete.execute([stored(*file)])? > 0 {
                 changed.forgotten.insert(*file);
@@ -249,7 +249,7 @@ impl Batch<'_> {
             parent: EntryId(0),
             file: file.clone(),
         });
-        Ok(Changed::default())
+        Ok(ChangeReport::default())
     }
 
     /// Puts a file of the trash back into the tree.
@@ -259,15 +259,15 @@ impl Batch<'_> {
         to: &NamespacePath,
         at: Timestamp,
     ) -> Outcome {
-        let kept = find(self.connection, file)?.ok_or(Refusal::NotTrash(file))?;
+        let kept = find(self.connection, file)?.ok_or(ChangeRefusal::NotTrash(file))?;
         let Some((name, parents)) = to.names().split_last() else {
-            return Err(Refusal::IsDirectory(to.clone()).into());
+            return Err(ChangeRefusal::IsDirectory(to.clone()).into());
         };
         let (mut parent, mut existing) = (EntryId::ROOT, 0);
         for name in parents {
             match by_name(self.connection, stored(parent), name)? {
                 Some(entry) if entry.is_directory() => parent = entry.id,
-                Some(_) => return Err(Refusal::ParentIsFile(first(to, existing + 1)).into()),
+                Some(_) => return Err(ChangeRefusal::ParentIsFile(first(to, existing + 1)).into()),
                 None => break,
             }
             existing += 1;
@@ -275,7 +275,7 @@ impl Batch<'_> {
         let is_taken =
             existing == parents.len() && by_name(self.connection, stored(parent), name)?.is_some();
         if is_taken {
-            return Err(Refusal::Exists(to.clone()).into());
+            return Err(ChangeRefusal::Exists(to.clone()).into());
         }
         for name in &parents[existing..] {
             parent = self.insert_directory(parent, name, kept.owner.as_ref(), at)?;
@@ -301,6 +301,6 @@ impl Batch<'_> {
         }
         property::insert(self.connection, file, &kept.properties)?;
         self.touch(parent, at);
-        Ok(Changed::default())
+        Ok(ChangeReport::default())
     }
 }

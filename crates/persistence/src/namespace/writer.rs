@@ -1,9 +1,10 @@
-//! The one thread that writes. It takes whatever waits, makes it in one transaction, commits, then
-//! answers everyone.
+//! The one thread that writes. It takes whatever waits, makes it in one transaction, commits, and goes on with the next.
+//! A second thread answers everyone once the directory logs have written what they were told of the commit, so that the
+//! next transaction does not wait for them.
 
-use super::change::{Batch, BatchOutcome, Change, ChangeError, Changed};
+use super::change::{Batch, BatchOutcome, Change, ChangeError, ChangeReport};
 use super::directory_log::DirectoryRecord;
-use super::log_keeper::Logs;
+use super::log_keeper::{Logs, PendingLines};
 use super::read::stored;
 use super::{NamespaceError, open_writer, schema};
 use parking_lot::Mutex;
@@ -12,7 +13,9 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
+use std::sync::mpsc::{
+    Receiver, RecvTimeoutError, SendError, SyncSender, TrySendError, sync_channel,
+};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use uuid::Uuid;
@@ -24,12 +27,14 @@ const QUEUE_MAX: usize = 16_384;
 const BATCH_MAX: usize = 512;
 /// Ids are reserved this far ahead, so that few commits have to write the mark.
 const IDS_AHEAD: u64 = 10_000;
+/// Committed transactions whose answers wait for the directory logs. The writer waits beyond.
+const ANSWERS_MAX: usize = 64;
 /// Between two attempts to go on after a failed commit.
 const SETTLE_INTERVAL: Duration = Duration::from_secs(1);
 /// Prepared statements that the writer keeps.
 const STATEMENTS_KEPT: usize = 64;
 
-pub(super) type Reply = Box<dyn FnOnce(Result<Changed, ChangeError>) + Send>;
+pub(super) type Reply = Box<dyn FnOnce(Result<ChangeReport, ChangeError>) + Send>;
 
 struct Request {
     change: Change,
@@ -72,8 +77,25 @@ pub struct WriterCounts {
 /// The door to the writer's thread. Dropping it ends the thread after the last queued change.
 pub(super) struct Writer {
     queue: Option<SyncSender<Request>>,
-    thread: Option<JoinHandle<()>>,
+    threads: Vec<JoinHandle<()>>,
     done: Arc<WriterCounters>,
+}
+
+/// What is told of one transaction once its lines are written.
+struct Answers {
+    lines: Vec<PendingLines>,
+    replies: Vec<(Reply, Result<ChangeReport, ChangeError>)>,
+}
+
+impl Answers {
+    fn give(self, done: &WriterCounters) {
+        self.lines.into_iter().for_each(PendingLines::wait);
+        let count = self.replies.len() as u64;
+        done.answered.fetch_add(count, Ordering::Release);
+        for (reply, result) in self.replies {
+            reply(result);
+        }
+    }
 }
 
 impl Writer {
@@ -90,24 +112,31 @@ impl Writer {
             path,
             counters,
             logs,
+            lines: Vec::new(),
             doubtful: None,
             tried: None,
         };
         let done = Arc::new(WriterCounters::default());
+        let (told, answers) = sync_channel::<Answers>(ANSWERS_MAX);
+        let named = |name: &str| std::thread::Builder::new().name(name.to_owned());
         let counted = Arc::clone(&done);
-        let thread = std::thread::Builder::new()
-            .name("namespace-writer".to_owned())
-            .spawn(move || run(committing, &requests, &counted))?;
+        let answering = named("namespace-answers").spawn(move || {
+            for answers in answers {
+                answers.give(&counted);
+            }
+        })?;
+        let counted = Arc::clone(&done);
+        let writing =
+            named("namespace-writer").spawn(move || run(committing, &requests, &told, &counted))?;
         Ok(Writer {
             queue: Some(queue),
-            thread: Some(thread),
+            threads: vec![writing, answering],
             done,
         })
     }
 
     pub(super) fn is_alive(&self) -> bool {
-        let thread = self.thread.as_ref();
-        thread.is_some_and(|thread| !thread.is_finished())
+        !self.threads.iter().any(JoinHandle::is_finished)
     }
 
     pub(super) fn counts(&self) -> WriterCounts {
@@ -148,7 +177,9 @@ impl Drop for Writer {
     fn drop(&mut self) {
         self.queue = None;
         // A panicked writer has answered nobody it should not have; its callers see `Stopped`.
-        let _ = self.thread.take().map(JoinHandle::join);
+        for thread in self.threads.drain(..) {
+            let _ = thread.join();
+        }
     }
 }
 
@@ -169,6 +200,8 @@ struct CommitThread {
     path: PathBuf,
     counters: Counters,
     logs: Arc<Logs>,
+    /// What the directory logs were told and have perhaps not written yet.
+    lines: Vec<PendingLines>,
     /// What the directory logs were to be told of a commit that failed. Nothing was committed since: the database's log
     /// may hold what a restart would take for committed.
     doubtful: Option<Vec<DirectoryRecord>>,
@@ -183,12 +216,17 @@ enum Failure {
     /// Its commit failed. What would have been answered, and told to the directory logs.
     AtCommit(
         rusqlite::Error,
-        Vec<Result<Changed, ChangeError>>,
+        Vec<Result<ChangeReport, ChangeError>>,
         Vec<DirectoryRecord>,
     ),
 }
 
-fn run(mut committing: CommitThread, requests: &Receiver<Request>, done: &WriterCounters) {
+fn run(
+    mut committing: CommitThread,
+    requests: &Receiver<Request>,
+    told: &SyncSender<Answers>,
+    done: &WriterCounters,
+) {
     while let Some(first) = next(&mut committing, requests, done) {
         let mut batch = vec![first];
         batch.extend(requests.try_iter().take(BATCH_MAX - 1));
@@ -205,10 +243,15 @@ fn run(mut committing: CommitThread, requests: &Receiver<Request>, done: &Writer
             done.refuses.store(false, Ordering::Relaxed);
         }
         done.batches.fetch_add(1, Ordering::Relaxed);
-        done.answered
-            .fetch_add(batch.len() as u64, Ordering::Release);
-        for (request, result) in batch.into_iter().zip(results) {
-            (request.reply)(result);
+        let replies = batch.into_iter().map(|request| request.reply);
+        let answers = Answers {
+            lines: std::mem::take(&mut committing.lines),
+            replies: replies.zip(results).collect(),
+        };
+        if answers.lines.is_empty() {
+            answers.give(done);
+        } else if let Err(SendError(answers)) = told.send(answers) {
+            answers.give(done);
         }
     }
 }
@@ -238,7 +281,7 @@ fn next(
 
 impl CommitThread {
     /// Makes all changes, and says of each what became of it.
-    fn make(&mut self, changes: &[&Change]) -> Vec<Result<Changed, ChangeError>> {
+    fn make(&mut self, changes: &[&Change]) -> Vec<Result<ChangeReport, ChangeError>> {
         let is_open = self.connection.is_some() && self.doubtful.is_none();
         if !is_open && !self.settle() {
             return refuse(changes, &ChangeError::Unsettled);
@@ -262,7 +305,7 @@ impl CommitThread {
     fn commit(
         &mut self,
         changes: &[&Change],
-    ) -> Result<Vec<Result<Changed, ChangeError>>, Failure> {
+    ) -> Result<Vec<Result<ChangeReport, ChangeError>>, Failure> {
         let before = |error: rusqlite::Error| Failure::Before(error.into());
         let connection = self.connection.as_ref();
         let connection = connection.ok_or(Failure::Before(ChangeError::Unsettled))?;
@@ -311,7 +354,7 @@ impl CommitThread {
     fn tell_logs(&mut self, records: &[DirectoryRecord]) {
         let first = self.counters.log_sequence + 1;
         self.counters.log_sequence += records.len() as u64;
-        self.logs.append(first, records);
+        self.lines.extend(self.logs.append(first, records));
     }
 
     /// The log may hold all pages of the transaction, among them the last, although they are not known to be on the
@@ -320,8 +363,8 @@ impl CommitThread {
         &mut self,
         changes: &[&Change],
         error: rusqlite::Error,
-        results: Vec<Result<Changed, ChangeError>>,
-    ) -> Vec<Result<Changed, ChangeError>> {
+        results: Vec<Result<ChangeReport, ChangeError>>,
+    ) -> Vec<Result<ChangeReport, ChangeError>> {
         tracing::error!(%error, "a commit of the namespace failed; its database is opened again");
         self.tried = None;
         let error = Arc::new(error);
@@ -372,7 +415,7 @@ impl CommitThread {
     fn holds_any(
         &self,
         changes: &[&Change],
-        results: &[Result<Changed, ChangeError>],
+        results: &[Result<ChangeReport, ChangeError>],
     ) -> Option<bool> {
         let published = changes.iter().zip(results).find_map(|pair| match pair {
             (Change::Publish(file), Ok(_)) => Some(file.id),
@@ -387,7 +430,7 @@ impl CommitThread {
     }
 }
 
-fn refuse(changes: &[&Change], why: &ChangeError) -> Vec<Result<Changed, ChangeError>> {
+fn refuse(changes: &[&Change], why: &ChangeError) -> Vec<Result<ChangeReport, ChangeError>> {
     changes.iter().map(|_| Err(why.clone())).collect()
 }
 

@@ -1,12 +1,12 @@
 //! Changing the newest key while the service runs: a new line on top, and away with lines that nobody needs.
 
-use super::{KEY_BYTES, Key, PRIVATE, SealingError, SealingKeys, from_hex, hex, parse};
+use crate::file::replace_private;
+
+use super::{KEY_BYTES, Key, SealingError, SealingKeys, from_hex, hex, parse};
 use openssl::rand::rand_bytes;
 use penstock_model::Timestamp;
 use std::collections::BTreeMap;
-use std::fs::{self, OpenOptions};
-use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
@@ -43,7 +43,7 @@ impl SealingKeys {
         let too_many = "8 keys are still needed; let the service seal anew what the oldest have sealed, then rotate \
                         again";
         parse(&rotated)?.map_err(|_| content(too_many))?;
-        replace(path, &rotated).map_err(file)?;
+        replace_private(path, &rotated).map_err(file)?;
         Ok(removed)
     }
 }
@@ -77,24 +77,6 @@ fn rotated(
         }
     }
     Ok((out, removed))
-}
-
-pub(super) fn replace(path: &Path, text: &str) -> io::Result<()> {
-    let beside = path.with_extension("new");
-    let _ = fs::remove_file(&beside);
-    let mut options = OpenOptions::new();
-    let mut file = options
-        .write(true)
-        .create_new(true)
-        .mode(PRIVATE)
-        .open(&beside)?;
-    file.write_all(text.as_bytes())?;
-    file.sync_all()?;
-    fs::rename(&beside, path)?;
-    match path.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => fs::File::open(parent)?.sync_all(),
-        _ => Ok(()),
-    }
 }
 
 #[cfg(test)]

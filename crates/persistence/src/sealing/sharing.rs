@@ -1,7 +1,7 @@
 //! Keys that several processes of one service have in common: one has made them, the others get them from it.
 
-use super::rotation::replace;
 use super::{KEYS_MAX, SealingError, SealingKeys, hex, parse, read, write_new};
+use crate::file::replace_private;
 use std::io;
 use std::path::Path;
 
@@ -67,7 +67,7 @@ impl SealingKeys {
         let text: String = all.map(|key| hex(&key.bytes) + "\n").collect();
         let written = match own.is_empty() {
             true => write_new(path, &text),
-            false => replace(path, &text),
+            false => replace_private(path, &text),
         };
         written.map_err(file)?;
         Ok(true)

@@ -5,13 +5,13 @@ use std::net::IpAddr;
 
 /// A line of connections, each with its client and its turn. Every step costs a logarithm of the line.
 #[derive(Default)]
-pub(super) struct Line {
+pub(super) struct ConnectionQueue {
     clients: HashMap<IpAddr, BTreeMap<u64, u64>>,
     by_length: BTreeSet<(usize, IpAddr)>,
     length: usize,
 }
 
-impl Line {
+impl ConnectionQueue {
     /// A connection joins at the end of its client's line. Turns are never given twice.
     pub(super) fn join(&mut self, client: IpAddr, turn: u64, id: u64) {
         let line = self.clients.entry(client).or_default();

@@ -2,7 +2,7 @@
 //!
 //! Each function of the library that is used stands once in [`Symbols`], with the types of gfal2's headers (2.20 and
 //! later; the interface has been stable since). Whatever goes wrong inside is not caught here: this runs in a process of
-//! its own.
+//! its own. Long because each function of gfal2 has its type, its symbol and its call here, so that no other file is unsafe.
 #![allow(unsafe_code)]
 
 use super::urls::without_local_parameters;

@@ -16,7 +16,7 @@ mod upload;
 pub use crate::stream::{FileSent, TcpProbe};
 pub use connect::ResolvedCheck;
 pub use error::ClientError;
-pub use incoming::Incoming;
+pub use incoming::ClientResponse;
 pub(in crate::http1) use near_ends::NearEnd;
 pub use near_ends::NearEnds;
 pub use reach::{OffLimits, Reach, ReachRules};
@@ -69,7 +69,7 @@ impl ClientConfig {
 /// A request to be sent. `Host`, `Content-Length`, `Transfer-Encoding`, `Connection` and `Expect` are the
 /// client's own business: such headers are not sent.
 #[derive(Debug, Clone)]
-pub struct Outgoing {
+pub struct ClientRequest {
     /// Any method.
     pub method: Method,
     /// Schemes `https` and `davs` mean TLS, `http` and `dav` do not.
@@ -81,10 +81,10 @@ pub struct Outgoing {
     pub identity: Option<ClientIdentity>,
 }
 
-impl Outgoing {
+impl ClientRequest {
     /// A request without headers of its own.
-    pub fn new(method: Method, url: Url) -> Outgoing {
-        Outgoing {
+    pub fn new(method: Method, url: Url) -> ClientRequest {
+        ClientRequest {
             method,
             url,
             headers: HeaderMap::new(),
@@ -148,16 +148,16 @@ impl Client {
     }
 
     /// Sends a request without a body and waits for the head of its response. Follows no redirect.
-    pub async fn send(&self, request: Outgoing) -> Result<Incoming, ClientError> {
+    pub async fn send(&self, request: ClientRequest) -> Result<ClientResponse, ClientError> {
         self.send_whole(request, RequestBody::None).await
     }
 
     /// Sends a request with a body that is in memory.
     pub async fn send_bytes(
         &self,
-        request: Outgoing,
+        request: ClientRequest,
         body: &[u8],
-    ) -> Result<Incoming, ClientError> {
+    ) -> Result<ClientResponse, ClientError> {
         self.send_whole(request, RequestBody::Bytes(body)).await
     }
 
@@ -168,7 +168,7 @@ impl Client {
     /// body.
     pub async fn start_upload(
         &self,
-        request: Outgoing,
+        request: ClientRequest,
         length: Option<u64>,
         expect_continue: bool,
     ) -> Result<UploadStart, ClientError> {
@@ -195,9 +195,9 @@ impl Client {
     /// one, and repeating does no harm, tries once more on a new one.
     async fn send_whole(
         &self,
-        request: Outgoing,
+        request: ClientRequest,
         body: RequestBody<'_>,
-    ) -> Result<Incoming, ClientError> {
+    ) -> Result<ClientResponse, ClientError> {
         let (exchange, reused) = self.begin(&request, &body, Reuse::Allowed).await?;
         match exchange.into_response().await {
             Err(why) if reused && may_repeat(&request.method) && why.allows_new_connection() => {
@@ -212,7 +212,7 @@ impl Client {
     /// before.
     async fn begin(
         &self,
-        request: &Outgoing,
+        request: &ClientRequest,
         body: &RequestBody<'_>,
         reuse: Reuse,
     ) -> Result<(Exchange, bool), ClientError> {

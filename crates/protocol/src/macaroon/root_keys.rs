@@ -179,7 +179,12 @@ fn replace(path: &Path, text: &str) -> io::Result<()> {
         .open(&beside)?;
     file.write_all(text.as_bytes())?;
     file.sync_all()?;
-    std::fs::rename(&beside, path)
+    std::fs::rename(&beside, path)?;
+    // Macaroons are made with the new key from now on: a loss of power must not bring the old file back.
+    let directory = path
+        .parent()
+        .filter(|parent| !parent.as_os_str().is_empty());
+    std::fs::File::open(directory.unwrap_or(Path::new(".")))?.sync_all()
 }
 
 impl fmt::Debug for RootKeys {

@@ -2,7 +2,7 @@
 
 use super::TokenError;
 use super::signature::{Algorithm, VerifyingKey};
-use crate::http1::client::{Client, Outgoing};
+use crate::http1::client::{Client, ClientRequest};
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use parking_lot::Mutex;
@@ -47,7 +47,7 @@ impl FetchDocument for Client {
     fn fetch<'a>(&'a self, url: &'a str) -> DocumentFetch<'a> {
         let get = async move {
             let url = url::Url::parse(url).map_err(|why| why.to_string())?;
-            let request = Outgoing::new(http::Method::GET, url);
+            let request = ClientRequest::new(http::Method::GET, url);
             let mut answer = self.send(request).await.map_err(|why| why.to_string())?;
             if answer.status != http::StatusCode::OK {
                 return Err(format!("the answer is {}", answer.status));

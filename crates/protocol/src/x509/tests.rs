@@ -225,15 +225,19 @@ impl Lab {
         make(Some(signer), &wanted(&format!("{above}/CN=1234"), kind))
     }
 
-    fn says(&self, chain: &[&Holder]) -> Result<Certified, String> {
+    fn says(&self, chain: &[&Holder]) -> Result<CertificateHolder, String> {
         self.says_at(chain, NOW)
     }
 
-    fn says_at(&self, chain: &[&Holder], seconds: i64) -> Result<Certified, String> {
+    fn says_at(&self, chain: &[&Holder], seconds: i64) -> Result<CertificateHolder, String> {
         self.judged(chain, seconds).map_err(|why| why.to_string())
     }
 
-    fn judged(&self, chain: &[&Holder], seconds: i64) -> Result<Certified, CertificateError> {
+    fn judged(
+        &self,
+        chain: &[&Holder],
+        seconds: i64,
+    ) -> Result<CertificateHolder, CertificateError> {
         let chain = chain.iter().map(|holder| holder.certificate.clone());
         let chain: Vec<X509> = chain.collect();
         self.judge.verify(&chain, Timestamp(seconds * 1000))
@@ -298,7 +302,7 @@ impl Lab {
 fn a_user_and_a_proxy_of_a_proxy_have_the_users_name_and_the_first_end() {
     let lab = lab();
     let told = lab.says(&[&lab.alice]).expect("believed");
-    let expected = Certified {
+    let expected = CertificateHolder {
         subject: ALICE.to_owned(),
         issuer: CA.to_owned(),
         proxy: Proxy::None,
@@ -321,7 +325,7 @@ fn a_user_and_a_proxy_of_a_proxy_have_the_users_name_and_the_first_end() {
     let expires = Timestamp((NOW + HOUR) * 1000);
     assert_eq!(
         told,
-        Certified {
+        CertificateHolder {
             proxy: Proxy::Full,
             expires,
             ..expected
@@ -653,7 +657,7 @@ fn a_kept_connection_is_asked_again_after_a_minute_and_when_the_site_reloads() {
 
 #[test]
 fn attributes_that_are_the_same_text_when_joined_are_not_the_same_identity() {
-    let certified = |fqans: &[&str]| Certified {
+    let certified = |fqans: &[&str]| CertificateHolder {
         subject: ALICE.to_owned(),
         issuer: CA.to_owned(),
         proxy: Proxy::None,

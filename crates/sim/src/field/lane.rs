@@ -69,7 +69,7 @@ impl PartialOrd for Flow {
 
 /// When the next file of a lane arrives, if nothing changes.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Foretold {
+pub(crate) struct PredictedArrival {
     pub(crate) lane: usize,
     pub(crate) at: f64,
     pub(crate) version: u64,
@@ -157,7 +157,7 @@ impl Lane {
         }
     }
 
-    pub(super) fn foretell(&mut self, index: usize, now: f64) -> Option<Foretold> {
+    pub(super) fn foretell(&mut self, index: usize, now: f64) -> Option<PredictedArrival> {
         self.progress(now);
         self.version += 1;
         let Reverse(next) = self.flows.peek()?;
@@ -165,7 +165,7 @@ impl Lane {
             return None;
         }
         let left = (next.ends_at - self.service).max(0.0);
-        Some(Foretold {
+        Some(PredictedArrival {
             lane: index,
             at: now + left / self.rate,
             version: self.version,

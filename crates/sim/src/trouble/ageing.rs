@@ -4,19 +4,19 @@
 use super::{scale, within};
 use crate::plan::{Change, Event, Load, Malice, Network, Plan, Policy, Service, Storage};
 use crate::random::Random;
-use crate::world::{Broken, in_order};
+use crate::world::{BrokenInvariant, in_order};
 
 const DAY: f64 = 86_400.0;
 /// For how long files come.
 const COMES: f64 = 3.0 * DAY;
 
 /// Nobody is passed by what came more than a day later.
-pub(super) fn endure(seed: u64) -> Result<(), Broken> {
+pub(super) fn endure(seed: u64) -> Result<(), BrokenInvariant> {
     let plan = plan(seed);
     let report = in_order(&plan)?;
     match report.states.get("FINISHED") {
         Some(_) => Ok(()),
-        None => Err(Broken {
+        None => Err(BrokenInvariant {
             second: report.seconds,
             what: "nothing arrived".to_owned(),
             before: Vec::new(),

@@ -5,7 +5,7 @@ use super::{scale, within};
 use crate::plan::{Hopeless, Load, Malice, Network, Plan, Policy, Service, Storage};
 use crate::random::Random;
 use crate::report::Report;
-use crate::world::{Broken, simulate};
+use crate::world::{BrokenInvariant, simulate};
 
 /// Who has good files, and who has not.
 const GOOD: &str = "good";
@@ -22,7 +22,7 @@ const FAIR_RATIO_MAX: f64 = 2.0;
 const ENDS: f64 = 1_500.0;
 
 /// Nobody is held up.
-pub(super) fn endure(seed: u64) -> Result<(), Broken> {
+pub(super) fn endure(seed: u64) -> Result<(), BrokenInvariant> {
     let plan = plan(seed);
     let alone = simulate(&alone(&plan), &mut |_| {})?;
     check(&plan, &alone, &simulate(&plan, &mut |_| {})?)
@@ -109,8 +109,8 @@ pub(super) fn alone(plan: &Plan) -> Plan {
 }
 
 /// The good ones arrive in time, and those for which there is no hope run out.
-pub(super) fn check(plan: &Plan, alone: &Report, beside: &Report) -> Result<(), Broken> {
-    let broken = |what: String| Broken {
+pub(super) fn check(plan: &Plan, alone: &Report, beside: &Report) -> Result<(), BrokenInvariant> {
+    let broken = |what: String| BrokenInvariant {
         second: beside.seconds,
         what,
         before: Vec::new(),

@@ -5,7 +5,7 @@ use super::{scale, some, within};
 use crate::plan::{Load, Malice, Network, Plan, Policy, Service, Storage, Vo};
 use crate::random::Random;
 use crate::report::Report;
-use crate::world::{Broken, simulate};
+use crate::world::{BrokenInvariant, simulate};
 
 /// Seconds within which they come.
 const COMES: f64 = 30.0;
@@ -35,7 +35,7 @@ struct Field {
 }
 
 /// Nobody starves, and all have their parts.
-pub(super) fn endure(seed: u64) -> Result<(), Broken> {
+pub(super) fn endure(seed: u64) -> Result<(), BrokenInvariant> {
     let plan = plan(seed);
     check(&plan, &simulate(&plan, &mut |_| {})?)
 }
@@ -152,8 +152,8 @@ fn late(random: &mut Random, field: &Field) -> Load {
 }
 
 /// Every VO had its part of the slots' time, and the late one did not wait for longer than for its own part.
-pub(super) fn check(plan: &Plan, report: &Report) -> Result<(), Broken> {
-    let broken = |what: String| Broken {
+pub(super) fn check(plan: &Plan, report: &Report) -> Result<(), BrokenInvariant> {
+    let broken = |what: String| BrokenInvariant {
         second: report.seconds,
         what,
         before: Vec::new(),

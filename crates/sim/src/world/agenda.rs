@@ -1,6 +1,6 @@
 //! What happens next: a heap by time, and by order of arrival among equals.
 
-use crate::field::Foretold;
+use crate::field::PredictedArrival;
 use crate::plan::Hopeless;
 use penstock_model::{Attempt, TransferId};
 use std::cmp::{Ordering, Reverse};
@@ -18,7 +18,7 @@ pub(crate) enum Next {
     /// An attempt gives up if it has not moved more than so many bytes.
     Stalls(TransferId, Attempt, f64),
     /// The next file of a lane arrives, unless rates have changed.
-    Arrives(Foretold),
+    Arrives(PredictedArrival),
     /// A copy that went on without its agent ends at this place.
     Lands(String),
     /// An agent that was stopped, or has tidied up, has ended.

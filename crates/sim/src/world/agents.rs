@@ -4,8 +4,8 @@
 
 use super::agenda::{Next, Trouble};
 use super::watching::{AgentKnowledge, Sight};
-use super::{Broken, World};
-use crate::field::{Ends, Foretold};
+use super::{BrokenInvariant, World};
+use crate::field::{Ends, PredictedArrival};
 use crate::plan::Hopeless;
 use crate::watch::Counts;
 use penstock_decide::destination::Lost;
@@ -22,12 +22,12 @@ const REFUSED_IN: f64 = 0.05;
 
 /// An attempt that runs.
 #[derive(Debug, Clone)]
-pub(super) struct Running {
+pub(super) struct SimulatedAttempt {
     attempt: Attempt,
     /// The node that runs it.
     node: usize,
     /// `None`: it only tidies up, and holds no slots.
-    copies: Option<Copying>,
+    copies: Option<SimulatedCopy>,
     /// Kept in simulated trouble, and where there are several nodes.
     pub(super) assignment: Option<Box<Assignment>>,
     /// What it has found, while it waits until it may move bytes.
@@ -36,14 +36,14 @@ pub(super) struct Running {
     beside: Option<Lost>,
 }
 
-impl Running {
+impl SimulatedAttempt {
     pub(super) fn holds_slots(&self) -> bool {
         self.copies.is_some()
     }
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Copying {
+struct SimulatedCopy {
     link: usize,
     vo: usize,
     bytes: f64,
@@ -62,7 +62,7 @@ struct Copying {
 /// All of them.
 #[derive(Debug, Default)]
 pub(super) struct Agents {
-    running: BTreeMap<TransferId, Running>,
+    running: BTreeMap<TransferId, SimulatedAttempt>,
     /// Of those that copy.
     count: u32,
 }
@@ -73,7 +73,7 @@ impl Agents {
     }
 
     /// Those of a node.
-    pub(super) fn on(&self, node: usize) -> impl Iterator<Item = (&TransferId, &Running)> {
+    pub(super) fn on(&self, node: usize) -> impl Iterator<Item = (&TransferId, &SimulatedAttempt)> {
         let running = self.running.iter();
         running.filter(move |(_, running)| running.node == node)
     }
@@ -91,14 +91,14 @@ impl Agents {
         running.is_some_and(|running| running.attempt == attempt)
     }
 
-    fn copying(&self, transfer: TransferId, attempt: Attempt) -> Option<Copying> {
+    fn copying(&self, transfer: TransferId, attempt: Attempt) -> Option<SimulatedCopy> {
         let running = self.running.get(&transfer)?;
         running.copies.filter(|_| running.attempt == attempt)
     }
 }
 
 impl World<'_> {
-    pub(super) fn start(&mut self, assignment: Assignment) -> Result<(), Broken> {
+    pub(super) fn start(&mut self, assignment: Assignment) -> Result<(), BrokenInvariant> {
         let (transfer, attempt) = (assignment.request.id, assignment.attempt);
         let Some(node) = self.nodes.reached(&assignment.to) else {
             return Ok(());
@@ -117,7 +117,7 @@ impl World<'_> {
         if !std::mem::replace(&mut open.has_started, true) {
             self.measure.waited(vo, self.now - open.submitted);
         }
-        let copying = Copying {
+        let copying = SimulatedCopy {
             link,
             vo,
             bytes,
@@ -169,12 +169,12 @@ impl World<'_> {
         &mut self,
         node: usize,
         assignment: Assignment,
-        copies: Option<Copying>,
-    ) -> Result<(), Broken> {
+        copies: Option<SimulatedCopy>,
+    ) -> Result<(), BrokenInvariant> {
         let transfer = assignment.request.id;
         let attempt = assignment.attempt;
         let is_kept = self.watch.is_some() || self.nodes.are_several();
-        let running = Running {
+        let running = SimulatedAttempt {
             attempt,
             node,
             copies,
@@ -189,7 +189,7 @@ impl World<'_> {
     }
 
     /// Counts one that begins, and compares it with what may.
-    fn occupy(&mut self, link: usize, vo: usize) -> Result<(), Broken> {
+    fn occupy(&mut self, link: usize, vo: usize) -> Result<(), BrokenInvariant> {
         let (source, destination) = self.links[link].ends;
         self.links[link].active += 1;
         self.storages[source].active.0 += 1;
@@ -268,7 +268,7 @@ impl World<'_> {
         ))
     }
 
-    fn leave(&mut self, copying: &Copying) {
+    fn leave(&mut self, copying: &SimulatedCopy) {
         let (source, destination) = self.links[copying.link].ends;
         self.links[copying.link].active -= 1;
         self.storages[source].active.0 -= 1;
@@ -278,7 +278,11 @@ impl World<'_> {
         self.measure.left(copying.link, copying.vo, seconds);
     }
 
-    pub(super) fn looked(&mut self, transfer: TransferId, attempt: Attempt) -> Result<(), Broken> {
+    pub(super) fn looked(
+        &mut self,
+        transfer: TransferId,
+        attempt: Attempt,
+    ) -> Result<(), BrokenInvariant> {
         let Some(copying) = self.agents.copying(transfer, attempt) else {
             return Ok(());
         };
@@ -324,7 +328,7 @@ impl World<'_> {
         }))
     }
 
-    fn sight(&mut self, transfer: TransferId) -> Result<AgentKnowledge, Broken> {
+    fn sight(&mut self, transfer: TransferId) -> Result<AgentKnowledge, BrokenInvariant> {
         let running = self.agents.running.get(&transfer);
         match running.and_then(|running| running.assignment.clone()) {
             Some(assignment) => self.look_at_ends(&assignment),
@@ -342,7 +346,7 @@ impl World<'_> {
         attempt: Attempt,
         bytes: f64,
         mode: Option<CopyMode>,
-    ) -> Result<(), Broken> {
+    ) -> Result<(), BrokenInvariant> {
         let landed = Outcome::Landed {
             size: Bytes(bytes as u64),
             mode,
@@ -430,7 +434,7 @@ impl World<'_> {
         transfer: TransferId,
         attempt: Attempt,
         moved: f64,
-    ) -> Result<(), Broken> {
+    ) -> Result<(), BrokenInvariant> {
         let stands = self.agents.copying(transfer, attempt).is_some();
         let now = self.field.moved(transfer.0, self.now);
         match stands && now.is_some_and(|now| now <= moved + 1.0) {
@@ -453,7 +457,7 @@ impl World<'_> {
         }
     }
 
-    pub(super) fn arrive(&mut self, foretold: &Foretold) -> Result<(), Broken> {
+    pub(super) fn arrive(&mut self, foretold: &PredictedArrival) -> Result<(), BrokenInvariant> {
         if !self.field.is_current(foretold) {
             return Ok(());
         }
@@ -488,7 +492,7 @@ impl World<'_> {
         transfer: TransferId,
         attempt: Attempt,
         trouble: Trouble,
-    ) -> Result<(), Broken> {
+    ) -> Result<(), BrokenInvariant> {
         let Some(copying) = self.agents.copying(transfer, attempt) else {
             return Ok(());
         };
@@ -592,7 +596,11 @@ impl World<'_> {
         }
     }
 
-    pub(super) fn stopped(&mut self, transfer: TransferId, attempt: Attempt) -> Result<(), Broken> {
+    pub(super) fn stopped(
+        &mut self,
+        transfer: TransferId,
+        attempt: Attempt,
+    ) -> Result<(), BrokenInvariant> {
         let running = match self.agents.running.get(&transfer) {
             Some(running) if running.attempt == attempt => running.clone(),
             _ => return Ok(()),
@@ -621,7 +629,7 @@ impl World<'_> {
         transfer: TransferId,
         attempt: Attempt,
         outcome: Outcome,
-    ) -> Result<(), Broken> {
+    ) -> Result<(), BrokenInvariant> {
         let Some(running) = self.agents.running.remove(&transfer) else {
             return Ok(());
         };
@@ -648,7 +656,7 @@ impl World<'_> {
     }
 
     /// An agent is not there any more.
-    fn leave_slots(&mut self, running: &Running) {
+    fn leave_slots(&mut self, running: &SimulatedAttempt) {
         if let Some(assignment) = &running.assignment {
             self.leave_destination(assignment);
         }

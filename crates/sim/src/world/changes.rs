@@ -1,7 +1,7 @@
 //! What happens to the field meanwhile: trouble, and what operators do.
 
 use super::agenda::Next;
-use super::{Broken, World};
+use super::{BrokenInvariant, World};
 use crate::plan::Change;
 use penstock_decide::settings::{LinkWish, Wish};
 use penstock_engine::Input;
@@ -12,7 +12,7 @@ use penstock_model::{
 };
 
 impl World<'_> {
-    pub(super) fn begin_event(&mut self, at: usize) -> Result<(), Broken> {
+    pub(super) fn begin_event(&mut self, at: usize) -> Result<(), BrokenInvariant> {
         let event = &self.plan.events[at];
         if needs_service(&event.what) && !self.service.is_there() {
             self.agenda.add(self.now + 1.0, Next::Begins(at));
@@ -52,7 +52,7 @@ impl World<'_> {
         Ok(())
     }
 
-    pub(super) fn end_event(&mut self, at: usize) -> Result<(), Broken> {
+    pub(super) fn end_event(&mut self, at: usize) -> Result<(), BrokenInvariant> {
         let what = &self.plan.events[at].what;
         if needs_service(what) {
             if self.service.is_there() {
@@ -82,7 +82,7 @@ impl World<'_> {
     }
 
     /// Operators undo what they did.
-    fn take_back(&mut self, what: &Change) -> Result<(), Broken> {
+    fn take_back(&mut self, what: &Change) -> Result<(), BrokenInvariant> {
         match what {
             Change::Ban(storage, _) => self.lift(*storage),
             Change::Drain => self.set(Wish::Drain(false)),
@@ -113,7 +113,7 @@ impl World<'_> {
         StorageId::new(format!("https://{}", self.plan.storages[storage].name))
     }
 
-    fn ban(&mut self, storage: usize, effect: BanEffect) -> Result<(), Broken> {
+    fn ban(&mut self, storage: usize, effect: BanEffect) -> Result<(), BrokenInvariant> {
         let ban = Ban::Storage(StorageBan {
             storage: self.storage_id(storage),
             vo: None,
@@ -127,7 +127,7 @@ impl World<'_> {
         self.feed(Input::of_request(ImposeBan(Box::new(ban)), reply))
     }
 
-    fn lift(&mut self, storage: usize) -> Result<(), Broken> {
+    fn lift(&mut self, storage: usize) -> Result<(), BrokenInvariant> {
         let target = BanTarget::storage(&self.storage_id(storage), None);
         let reply = self.service.next_reply();
         let by = UserName::new("operator");
@@ -140,7 +140,11 @@ impl World<'_> {
     }
 
     /// `None`: as many as on every link.
-    fn set_link_max(&mut self, ends: (usize, usize), max: Option<u32>) -> Result<(), Broken> {
+    fn set_link_max(
+        &mut self,
+        ends: (usize, usize),
+        max: Option<u32>,
+    ) -> Result<(), BrokenInvariant> {
         let Some(max) = max else {
             return self.set(Wish::RemoveLink(self.rule_name(ends)));
         };
@@ -186,7 +190,7 @@ impl World<'_> {
         }
     }
 
-    fn prioritise(&mut self, part: f64, priority: i64) -> Result<(), Broken> {
+    fn prioritise(&mut self, part: f64, priority: i64) -> Result<(), BrokenInvariant> {
         let jobs: Vec<_> = self.books.jobs.keys().copied().collect();
         for job in jobs {
             if self.random.happens(part) {
@@ -198,7 +202,7 @@ impl World<'_> {
         Ok(())
     }
 
-    fn cancel(&mut self, part: f64) -> Result<(), Broken> {
+    fn cancel(&mut self, part: f64) -> Result<(), BrokenInvariant> {
         let jobs: Vec<_> = self.books.jobs.keys().copied().collect();
         for job in jobs {
             if self.random.happens(part) {

@@ -1,6 +1,6 @@
 //! What is measured while a plan runs, and the report that is made of it at the end.
 
-use super::{Broken, World};
+use super::{BrokenInvariant, World};
 use crate::plan::Plan;
 use crate::report::{
     Fairness, LinkPoint, LinkReport, Point, Report, Series, SlotTime, VoReport, Waits, jain,
@@ -251,7 +251,7 @@ impl World<'_> {
     }
 
     /// Nothing moves any more: what moved over links is what arrived, or was left in the middle.
-    pub(super) fn check_bytes(&mut self) -> Result<(), Broken> {
+    pub(super) fn check_bytes(&mut self) -> Result<(), BrokenInvariant> {
         self.look_at_bytes();
         let moved: f64 = self.measure.links.iter().map(|link| link.bytes).sum();
         let accounted = self.measure.accounted;

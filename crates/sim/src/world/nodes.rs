@@ -3,8 +3,10 @@
 //! durable they tell the next.
 
 use super::agenda::Next;
-use super::{Broken, World};
-use penstock_engine::{AgentReport, AssignedTo, Claim, Input, Leading, NodeJoined, Outcome};
+use super::{BrokenInvariant, World};
+use penstock_engine::{
+    AgentReport, AssignedTo, Claim, Input, LeadershipStart, NodeJoined, Outcome,
+};
 use penstock_model::{Attempt, Epoch, NodeId, Slots, Tenure, TransferId};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -97,7 +99,7 @@ fn name(at: usize) -> NodeId {
 
 impl World<'_> {
     /// Another one comes to lead: it finds what was durable. While none can, it is tried again.
-    pub(super) fn take_over(&mut self) -> Result<(), Broken> {
+    pub(super) fn take_over(&mut self) -> Result<(), BrokenInvariant> {
         let all = self.nodes.all.iter().enumerate();
         let able = all.filter(|(_, node)| !node.is_lost && !node.is_cut_off);
         let able: Vec<usize> = able.map(|(at, _)| at).collect();
@@ -109,7 +111,7 @@ impl World<'_> {
         self.nodes.leader = leader;
         self.nodes.epoch += 1;
         let leading = match self.nodes.are_several() {
-            true => Leading::Among {
+            true => LeadershipStart::Among {
                 node: name(leader),
                 tenure: Tenure {
                     epoch: Epoch(self.nodes.epoch),
@@ -120,7 +122,7 @@ impl World<'_> {
             },
             false => {
                 self.nodes.all[leader].session = Some(0);
-                Leading::Alone
+                LeadershipStart::Alone
             }
         };
         self.lead(leading)?;
@@ -139,7 +141,7 @@ impl World<'_> {
     }
 
     /// A node begins a session, if it can and has none: it tells what has ended, and what it runs.
-    pub(super) fn join(&mut self, at: usize) -> Result<(), Broken> {
+    pub(super) fn join(&mut self, at: usize) -> Result<(), BrokenInvariant> {
         let node = &mut self.nodes.all[at];
         if node.is_lost || node.is_cut_off || node.session.is_some() || !self.service.is_there() {
             return Ok(());
@@ -182,7 +184,7 @@ impl World<'_> {
         transfer: TransferId,
         attempt: Attempt,
         outcome: Outcome,
-    ) -> Result<(), Broken> {
+    ) -> Result<(), BrokenInvariant> {
         let is_several = self.nodes.are_several();
         let node = &mut self.nodes.all[at];
         if is_several {
@@ -250,7 +252,7 @@ impl World<'_> {
     }
 
     /// A node's process dies.
-    pub(super) fn lose_node(&mut self, at: usize) -> Result<(), Broken> {
+    pub(super) fn lose_node(&mut self, at: usize) -> Result<(), BrokenInvariant> {
         self.note(&format!("{} is lost", name(at)));
         if self.leads(at) {
             self.depose(LEASE);
@@ -277,12 +279,12 @@ impl World<'_> {
     }
 
     /// The leader notices that it hears nothing of a node.
-    pub(super) fn miss(&mut self, at: usize, session: u64) -> Result<(), Broken> {
+    pub(super) fn miss(&mut self, at: usize, session: u64) -> Result<(), BrokenInvariant> {
         let heard = self.nodes.all[at].heard;
         self.gone(at, session, heard)
     }
 
-    fn gone(&mut self, at: usize, session: u64, heard: f64) -> Result<(), Broken> {
+    fn gone(&mut self, at: usize, session: u64, heard: f64) -> Result<(), BrokenInvariant> {
         self.feed(Input::NodeGone {
             node: name(at),
             session,
@@ -300,7 +302,7 @@ impl World<'_> {
     }
 
     /// Agents of a node that has had no leader for too long are dropped.
-    pub(super) fn drop_orphans(&mut self, at: usize) -> Result<(), Broken> {
+    pub(super) fn drop_orphans(&mut self, at: usize) -> Result<(), BrokenInvariant> {
         let node = &self.nodes.all[at];
         if node.session.is_some() || self.now + 1e-6 < node.heard + TERM {
             return Ok(());

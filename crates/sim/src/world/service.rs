@@ -1,13 +1,15 @@
 //! The engine that `penstock serve` runs, driven as its loop drives it: persist, then act.
 
 use super::agenda::Next;
-use super::{BEGIN_MS, Broken, World};
+use super::{BEGIN_MS, BrokenInvariant, World};
 use crate::plan::{Change, Plan, Policy};
 use penstock_decide::halting::HaltPolicy;
 use penstock_decide::scheduler::SlotLimits;
 use penstock_decide::settings::{Asker, Wish};
 use penstock_engine::command::{ChangeSetting, Reply};
-use penstock_engine::{Action, Effects, Engine, EngineConfig, Input, Leading, Now, Order, ReplyId};
+use penstock_engine::{
+    Action, Effects, Engine, EngineConfig, Input, LeadershipStart, Now, Order, ReplyId,
+};
 use penstock_journal::{Journal, JournalError, MemoryJournal};
 use penstock_model::{
     ANY, Activity, ActivityShares, LinkId, Record, Slots, StorageId, TuningPolicy, UserName,
@@ -137,7 +139,7 @@ fn operator() -> UserName {
 
 impl World<'_> {
     /// The first leader begins, and operators give VOs their shares.
-    pub(super) fn begin(&mut self) -> Result<(), Broken> {
+    pub(super) fn begin(&mut self) -> Result<(), BrokenInvariant> {
         self.take_over()?;
         let any = || StorageId::new(ANY);
         let weight = |number: f64| Weight::from_number(number).unwrap_or(Weight::ONE);
@@ -168,7 +170,7 @@ impl World<'_> {
     }
 
     /// An operator changes a setting.
-    pub(super) fn set(&mut self, wish: Wish) -> Result<(), Broken> {
+    pub(super) fn set(&mut self, wish: Wish) -> Result<(), BrokenInvariant> {
         let reply = self.service.next_reply();
         self.feed(Input::of_request(
             ChangeSetting {
@@ -184,7 +186,7 @@ impl World<'_> {
     }
 
     /// Gives the engine an input; while there is no leader, nobody hears it.
-    pub(super) fn feed(&mut self, input: Input) -> Result<(), Broken> {
+    pub(super) fn feed(&mut self, input: Input) -> Result<(), BrokenInvariant> {
         let now = self.clock();
         let Some(engine) = &mut self.service.engine else {
             return Ok(());
@@ -197,7 +199,7 @@ impl World<'_> {
         self.perform(effects)
     }
 
-    fn perform(&mut self, effects: Effects) -> Result<(), Broken> {
+    fn perform(&mut self, effects: Effects) -> Result<(), BrokenInvariant> {
         let dies = match effects.records.is_empty() {
             true => None,
             false => self.service.dies.take(),
@@ -228,7 +230,7 @@ impl World<'_> {
         self.check_waits()
     }
 
-    fn account(&mut self, record: &Record) -> Result<(), Broken> {
+    fn account(&mut self, record: &Record) -> Result<(), BrokenInvariant> {
         if let Record::JobAccepted { job, .. } = record {
             return self.accepted(job);
         }
@@ -244,7 +246,7 @@ impl World<'_> {
         }
     }
 
-    fn act(&mut self, action: Action) -> Result<(), Broken> {
+    fn act(&mut self, action: Action) -> Result<(), BrokenInvariant> {
         match action {
             Action::Order { order, .. } => self.follow_order(order)?,
             // People look after it.
@@ -259,7 +261,7 @@ impl World<'_> {
         Ok(())
     }
 
-    fn follow_order(&mut self, order: Order) -> Result<(), Broken> {
+    fn follow_order(&mut self, order: Order) -> Result<(), BrokenInvariant> {
         match order {
             Order::Start(assignment) => self.start(*assignment)?,
             Order::Proceed { transfer, attempt } => self.proceed(transfer, attempt),
@@ -297,7 +299,7 @@ impl World<'_> {
     }
 
     /// A leader begins with what was durable.
-    pub(super) fn lead(&mut self, leading: Leading) -> Result<(), Broken> {
+    pub(super) fn lead(&mut self, leading: LeadershipStart) -> Result<(), BrokenInvariant> {
         self.service.since = self.now;
         self.service.woken_at = f64::INFINITY;
         let (now, mut config) = (self.clock(), config(self.plan));
@@ -314,7 +316,7 @@ impl World<'_> {
 fn restored(
     journal: &mut MemoryJournal,
     config: EngineConfig,
-    leading: Leading,
+    leading: LeadershipStart,
     now: Now,
 ) -> Result<(Engine, Effects), JournalError> {
     let mut restoring = Engine::lead(config, leading, journal.load_standing()?, now);

@@ -1,7 +1,7 @@
 //! Who submits: jobs of each load, at times that chance gives.
 
 use super::agenda::Next;
-use super::{Broken, World};
+use super::{BrokenInvariant, World};
 use crate::field::swing;
 use crate::plan::{Hopeless, Load};
 use penstock_engine::Input;
@@ -16,7 +16,7 @@ use uuid::Uuid;
 
 /// How far a load is.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Submitting {
+pub(super) struct LoadProgress {
     /// Files that were not submitted yet.
     pub(super) left: u64,
     /// Jobs so far.
@@ -25,10 +25,10 @@ pub(super) struct Submitting {
     pause: f64,
 }
 
-impl Submitting {
-    pub(super) fn new(load: &Load) -> Submitting {
+impl LoadProgress {
+    pub(super) fn new(load: &Load) -> LoadProgress {
         let jobs = load.files.div_ceil(load.job).max(1);
-        Submitting {
+        LoadProgress {
             left: load.files,
             jobs: 0,
             pause: load.over / jobs as f64,
@@ -37,7 +37,7 @@ impl Submitting {
 }
 
 impl World<'_> {
-    pub(super) fn submit(&mut self, at: usize) -> Result<(), Broken> {
+    pub(super) fn submit(&mut self, at: usize) -> Result<(), BrokenInvariant> {
         if !self.service.is_there() {
             // Clients try again.
             self.agenda.add(self.now + 1.0, Next::Submit(at));
@@ -186,7 +186,7 @@ impl World<'_> {
     }
 
     /// A job is recorded as accepted: its transfers are open from now on.
-    pub(super) fn accepted(&mut self, job: &Job) -> Result<(), Broken> {
+    pub(super) fn accepted(&mut self, job: &Job) -> Result<(), BrokenInvariant> {
         let first = job
             .transfers
             .first()
@@ -207,7 +207,7 @@ impl World<'_> {
             else {
                 return self.broken(format!("transfer {} goes from {ends:?}", request.id));
             };
-            let open = crate::books::Open {
+            let open = crate::books::OpenTransfer {
                 state: TransferState::clone(&state),
                 link: self.link_at((from, to)),
                 vo,

@@ -4,9 +4,9 @@
 //! Long because each check stands beside the knowledge of agents that it is made from.
 
 use super::agenda::Next;
-use super::{Broken, World};
+use super::{BrokenInvariant, World};
 use crate::plan::Change;
-use crate::watch::{Allowed, Counts, FileAtDestination, Stray, copy_limit, is_true};
+use crate::watch::{AllowedNumbers, Counts, FileAtDestination, Stray, copy_limit, is_true};
 use penstock_decide::destination::{
     self, Attempts, Course, CourseReason, ENDS_WITHIN, FileFacts, Foreign, Lost, Permission,
     Remnant, course, remnant,
@@ -102,7 +102,10 @@ fn waits_for_slots(reason: &WaitReason) -> bool {
 
 impl World<'_> {
     /// Two agents may not work at one destination.
-    pub(super) fn enter_destination(&mut self, assignment: &Assignment) -> Result<(), Broken> {
+    pub(super) fn enter_destination(
+        &mut self,
+        assignment: &Assignment,
+    ) -> Result<(), BrokenInvariant> {
         let Some(watch) = &mut self.watch else {
             return Ok(());
         };
@@ -127,7 +130,7 @@ impl World<'_> {
     }
 
     /// A record is kept.
-    pub(super) fn watch_record(&mut self, record: &Record) -> Result<(), Broken> {
+    pub(super) fn watch_record(&mut self, record: &Record) -> Result<(), BrokenInvariant> {
         self.kept(record);
         let Some(watch) = &mut self.watch else {
             return Ok(());
@@ -155,7 +158,7 @@ impl World<'_> {
     pub(super) fn look_at_ends(
         &mut self,
         assignment: &Assignment,
-    ) -> Result<AgentKnowledge, Broken> {
+    ) -> Result<AgentKnowledge, BrokenInvariant> {
         let (transfer, now) = (assignment.request.id, self.clock().at);
         let attempts = self.attempts_of(transfer);
         let lost = attempts.lost();
@@ -174,7 +177,11 @@ impl World<'_> {
         attempts.cloned().unwrap_or_default()
     }
 
-    fn sight_of(&mut self, assignment: &Assignment, attempts: &Attempts) -> Result<Sight, Broken> {
+    fn sight_of(
+        &mut self,
+        assignment: &Assignment,
+        attempts: &Attempts,
+    ) -> Result<Sight, BrokenInvariant> {
         let (transfer, request) = (assignment.request.id, &assignment.request);
         let Some(watch) = &self.watch else {
             return Ok(Sight::Copy { replaces: false });
@@ -263,7 +270,7 @@ impl World<'_> {
         transfer: TransferId,
         place: &str,
         found: &FileAtDestination,
-    ) -> Result<(), Broken> {
+    ) -> Result<(), BrokenInvariant> {
         if found.by != transfer {
             return self.broken(format!(
                 "transfer {transfer} removes what transfer {} brought",
@@ -280,7 +287,7 @@ impl World<'_> {
         transfer: TransferId,
         place: &str,
         foreign: Option<Foreign>,
-    ) -> Result<(), Broken> {
+    ) -> Result<(), BrokenInvariant> {
         let Some(watch) = &self.watch else {
             return Ok(());
         };
@@ -323,7 +330,10 @@ impl World<'_> {
     }
 
     /// An agent tidies up after a transfer that has ended. What it gives back is why something may still be there.
-    pub(super) fn tidy_up(&mut self, assignment: &Assignment) -> Result<Option<Failure>, Broken> {
+    pub(super) fn tidy_up(
+        &mut self,
+        assignment: &Assignment,
+    ) -> Result<Option<Failure>, BrokenInvariant> {
         let (transfer, place) = (
             assignment.request.id,
             assignment.request.destination.as_str(),
@@ -520,7 +530,7 @@ impl World<'_> {
         &mut self,
         assignment: &Assignment,
         beside: Option<&Lost>,
-    ) -> Result<Outcome, Broken> {
+    ) -> Result<Outcome, BrokenInvariant> {
         let (place, now) = (assignment.request.destination.as_str(), self.clock().at);
         let mut failure = untidied(Errno::EAGAIN);
         if let Some(beside) = beside {
@@ -550,7 +560,7 @@ impl World<'_> {
     }
 
     /// Checks, after a step, that nothing waits that might run, and that reasons are true.
-    pub(super) fn check_waits(&mut self) -> Result<(), Broken> {
+    pub(super) fn check_waits(&mut self) -> Result<(), BrokenInvariant> {
         let Some(watch) = &mut self.watch else {
             return Ok(());
         };
@@ -579,7 +589,7 @@ impl World<'_> {
     }
 
     /// Checks that a transfer which starts passes none that might have started before it.
-    pub(super) fn check_order(&mut self, record: &Record) -> Result<(), Broken> {
+    pub(super) fn check_order(&mut self, record: &Record) -> Result<(), BrokenInvariant> {
         let now = self.clock().at;
         let (Some(lines), Some(engine)) = (&mut self.lines, self.service.engine()) else {
             return Ok(());
@@ -622,10 +632,10 @@ impl World<'_> {
     fn check_wait(
         &self,
         engine: &Engine,
-        allowed: &Allowed,
+        allowed: &AllowedNumbers,
         now: Timestamp,
         transfer: TransferId,
-    ) -> Result<(), Broken> {
+    ) -> Result<(), BrokenInvariant> {
         let open = &self.books.open[&transfer];
         let reason = engine.why_waiting(transfer, now);
         let not_before = match &open.state {
@@ -677,7 +687,7 @@ impl World<'_> {
         }
     }
 
-    fn is_full(&self, allowed: &Allowed, link: usize, counts: Counts) -> bool {
+    fn is_full(&self, allowed: &AllowedNumbers, link: usize, counts: Counts) -> bool {
         let (source, destination) = self.links[link].ends;
         let name = |storage: usize| &self.plan.storages[storage].name;
         let ends = LinkId {
@@ -695,12 +705,12 @@ impl World<'_> {
     }
 
     /// How many may run where, as the service has it. That it is not too many is checked at each start.
-    fn allowed(&self, engine: &Engine) -> Allowed {
+    fn allowed(&self, engine: &Engine) -> AllowedNumbers {
         let storages = engine.storages().map(|view| {
             let limits = (view.outbound.1.0, view.inbound.1.0);
             (view.storage.host().to_owned(), limits)
         });
-        Allowed {
+        AllowedNumbers {
             links: engine
                 .links()
                 .map(|view| (view.link, view.limit.0))
@@ -726,7 +736,7 @@ impl World<'_> {
     }
 
     /// Nothing lies where it should not, and nothing is open.
-    pub(super) fn check_end(&mut self) -> Result<(), Broken> {
+    pub(super) fn check_end(&mut self) -> Result<(), BrokenInvariant> {
         if let Some(transfer) = self.books.open.keys().min() {
             let state = &self.books.open[transfer].state;
             return self.broken(format!(

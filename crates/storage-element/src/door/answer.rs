@@ -8,7 +8,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use penstock_decide::admission::PreemptionReason;
 use penstock_decide::pool_selection::Unplaceable;
 use penstock_model::{NamespacePath, ProblemCode};
-use penstock_persistence::namespace::{ChangeError, NamespaceError, Refusal};
+use penstock_persistence::namespace::{ChangeError, ChangeRefusal, NamespaceError};
 use penstock_protocol::problem::{self, PROBLEM_HEADER};
 use std::io;
 
@@ -232,21 +232,23 @@ impl Problem {
     fn of_commit(error: &CommitError, exists: StatusCode) -> Problem {
         let code = match error {
             CommitError::Refused(refusal) => match refusal {
-                Refusal::Exists(_) => {
+                ChangeRefusal::Exists(_) => {
                     return Problem::new(ProblemCode::PathExists, error.to_string())
                         .with_status(exists);
                 }
-                Refusal::NotFound(_) | Refusal::NotTrash(_) => ProblemCode::PathNotFound,
-                Refusal::Changed(_) => ProblemCode::PreconditionFailed,
+                ChangeRefusal::NotFound(_) | ChangeRefusal::NotTrash(_) => {
+                    ProblemCode::PathNotFound
+                }
+                ChangeRefusal::Changed(_) => ProblemCode::PreconditionFailed,
                 // RFC 4918 §9.3.1, §9.7.1, §9.9.4: an ancestor is missing or no collection.
-                Refusal::ParentMissing(_) => ProblemCode::ParentMissing,
-                Refusal::ParentIsFile(_) => ProblemCode::ParentIsFile,
-                Refusal::IsDirectory(_) => ProblemCode::PathIsDirectory,
-                Refusal::TooManyEntries { .. } => ProblemCode::DirectoryTooLarge,
+                ChangeRefusal::ParentMissing(_) => ProblemCode::ParentMissing,
+                ChangeRefusal::ParentIsFile(_) => ProblemCode::ParentIsFile,
+                ChangeRefusal::IsDirectory(_) => ProblemCode::PathIsDirectory,
+                ChangeRefusal::TooManyEntries { .. } => ProblemCode::DirectoryTooLarge,
                 // RFC 4918 §9.9.4: source and destination are the same.
-                Refusal::IntoItself(_) => ProblemCode::PathIntoItself,
-                Refusal::Root => ProblemCode::RootUnchangeable,
-                Refusal::TooManyProperties(_) => ProblemCode::PropertiesTooLarge,
+                ChangeRefusal::IntoItself(_) => ProblemCode::PathIntoItself,
+                ChangeRefusal::Root => ProblemCode::RootUnchangeable,
+                ChangeRefusal::TooManyProperties(_) => ProblemCode::PropertiesTooLarge,
             },
             CommitError::Later(why) => {
                 let code = ProblemCode::NamespaceBusy;

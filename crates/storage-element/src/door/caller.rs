@@ -8,7 +8,7 @@ use penstock_model::{Attenuation, ProblemCode, UserName, VoName};
 use penstock_protocol::connections::client_of;
 use penstock_protocol::identity::{Identity, Method};
 use penstock_protocol::macaroon::Caveat;
-use penstock_protocol::x509::{CertificateError, Certified};
+use penstock_protocol::x509::{CertificateError, CertificateHolder};
 use std::net::SocketAddr;
 
 /// Who is at the other end of a connection.
@@ -30,7 +30,7 @@ enum Certificate {
 impl Client {
     /// Tells the log, once per connection, about attributes that do not count.
     pub(super) fn by_certificate(
-        shown: Option<Result<Certified, CertificateError>>,
+        shown: Option<Result<CertificateHolder, CertificateError>>,
         peer: SocketAddr,
     ) -> Client {
         if let Some(Ok(certified)) = &shown
@@ -46,7 +46,11 @@ impl Client {
     }
 
     /// From now on its certificate says this.
-    pub(super) fn is_now(&mut self, judged: Result<Certified, CertificateError>, peer: SocketAddr) {
+    pub(super) fn is_now(
+        &mut self,
+        judged: Result<CertificateHolder, CertificateError>,
+        peer: SocketAddr,
+    ) {
         self.certificate = Certificate::judged(judged, peer);
     }
 
@@ -72,7 +76,10 @@ impl Client {
 
 impl Certificate {
     /// Tells the log about one that is not believed.
-    fn judged(judged: Result<Certified, CertificateError>, peer: SocketAddr) -> Certificate {
+    fn judged(
+        judged: Result<CertificateHolder, CertificateError>,
+        peer: SocketAddr,
+    ) -> Certificate {
         match judged {
             Ok(certified) => Certificate::Known(certified.identity()),
             Err(why) => {

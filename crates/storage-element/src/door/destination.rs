@@ -5,7 +5,7 @@ use super::call::Door;
 use http::header::HOST;
 use http::{HeaderMap, StatusCode};
 use penstock_model::{NamespacePath, ProblemCode};
-use penstock_persistence::namespace::Refusal;
+use penstock_persistence::namespace::ChangeRefusal;
 
 /// The local path in a `Destination` header (RFC 4918 §10.3): a URL of this site, or a path.
 pub(super) fn destination(door: &Door, headers: &HeaderMap) -> Result<NamespacePath, Problem> {
@@ -101,8 +101,8 @@ pub(super) fn missing_parent(door: &Door, path: &NamespacePath) -> Result<(), Pr
     };
     let refusal = match door.storage.namespace.lookup(&parent)? {
         Some(entry) if entry.is_directory() => return Ok(()),
-        Some(_) => Refusal::ParentIsFile(parent),
-        None => Refusal::ParentMissing(parent),
+        Some(_) => ChangeRefusal::ParentIsFile(parent),
+        None => ChangeRefusal::ParentMissing(parent),
     };
     Err(Problem::of_change(&refusal.into(), StatusCode::CONFLICT))
 }

@@ -9,7 +9,7 @@ use super::remote::{redacted, send_following};
 use http::header::{ETAG, IF_MATCH};
 use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use parking_lot::{Mutex, MutexGuard};
-use penstock_protocol::http1::client::Outgoing;
+use penstock_protocol::http1::client::ClientRequest;
 use std::time::Duration;
 use tokio::sync::oneshot;
 use url::Url;
@@ -132,9 +132,9 @@ impl Drop for Leftover {
 
 impl Remains {
     async fn remove(&self, door: &Door) -> Removal {
-        let request = |method| Outgoing {
+        let request = |method| ClientRequest {
             headers: self.headers.clone(),
-            ..Outgoing::new(method, self.destination.clone())
+            ..ClientRequest::new(method, self.destination.clone())
         };
         let (there, version) = match send_following(door, request(Method::HEAD)).await {
             Ok(answer) if is_absent(answer.status) => return Removal::Nothing,

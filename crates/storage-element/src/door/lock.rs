@@ -13,7 +13,7 @@ use http::{HeaderName, HeaderValue, StatusCode};
 use penstock_decide::authorization::Operation;
 use penstock_decide::locking::LockRefusal;
 use penstock_model::{Lock, LockReach, LockToken, NamespacePath, ProblemCode, Timestamp};
-use penstock_persistence::namespace::Refusal;
+use penstock_persistence::namespace::ChangeRefusal;
 use penstock_protocol::http1::server::Connection;
 use penstock_protocol::webdav::{
     self, Depth, LOCK_BYTES_MAX, LockInfo, lock_timeout, lock_token, write_lock_answer,
@@ -137,7 +137,7 @@ async fn make_empty(
     let absence = ticket.absence();
     match ticket.pool(Some(0))?.store_empty().await {
         Ok(_) => Ok(true),
-        Err(WriteError::Commit(CommitError::Refused(Refusal::Exists(_)))) => Ok(false),
+        Err(WriteError::Commit(CommitError::Refused(ChangeRefusal::Exists(_)))) => Ok(false),
         Err(error) => Err(absence.write_problem(&error)),
     }
 }

@@ -9,7 +9,9 @@ use http::StatusCode;
 use penstock_decide::authorization::Operation;
 use penstock_decide::locking::Touched;
 use penstock_model::ProblemCode;
-use penstock_persistence::namespace::{Change, ChangeError, DeadProperty, PropertyUpdate, Refusal};
+use penstock_persistence::namespace::{
+    Change, ChangeError, ChangeRefusal, DeadProperty, PropertyUpdate,
+};
 use penstock_protocol::http1::server::Connection;
 use penstock_protocol::webdav::{
     InvalidXml, PROPPATCH_BYTES_MAX, Update, UpdateOutcome, is_protected, parse_property_update,
@@ -57,7 +59,7 @@ pub(super) async fn proppatch(
     match door.storage.change(change).await {
         Ok(_) => Ok(answer(UpdateOutcome::Done)),
         // RFC 4918 §9.2.1: there is not the space for it.
-        Err(ChangeError::Refused(Refusal::TooManyProperties(_))) => {
+        Err(ChangeError::Refused(ChangeRefusal::TooManyProperties(_))) => {
             Ok(answer(UpdateOutcome::TooMuch))
         }
         Err(error) => Err(Problem::of_change(&error, StatusCode::CONFLICT)),

@@ -4,7 +4,7 @@ use super::answer::Problem;
 use super::call::{Call, Door};
 use super::remote::{CopyFailure, CopyMover, redacted};
 use super::source::{self, OpenSource};
-use super::striped::Striped;
+use super::striped::StripedBody;
 use super::write_ticket::{
     Absence, FileFacts, FileWrite, WriteConditions, WritePurpose, WriteQueue, WriteRequest,
 };
@@ -203,7 +203,7 @@ async fn fetch(
     };
     let (stored, streams) = match parts {
         Some(plan) => {
-            let mut striped = Striped::start(door, plan, response, mover.view());
+            let mut striped = StripedBody::start(door, plan, response, mover.view());
             let stored = receive(&mut striped, file, mover, patience, expected).await;
             mover.tcp = striped.tcp_info();
             let streams = striped.stream_use(order.streams, because);

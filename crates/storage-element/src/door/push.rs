@@ -17,7 +17,7 @@ use penstock_model::{
 };
 use penstock_persistence::namespace::{MoverKind, MoverOutcome};
 use penstock_protocol::digest;
-use penstock_protocol::http1::client::{ClientError, Incoming, Outgoing, UploadStart};
+use penstock_protocol::http1::client::{ClientError, ClientRequest, ClientResponse, UploadStart};
 use penstock_protocol::pace::PaceLimit;
 use penstock_protocol::tpc::CopyRequest;
 use serde_json::Value;
@@ -192,7 +192,7 @@ async fn send(door: &Door, push: &mut Push, leftover: &Leftover) -> Result<(), C
 /// Whether nothing is at the destination, for sure. `Overwrite: F` refuses what is there (RFC 4918 §10.6), because not
 /// all servers know `If-None-Match`.
 async fn look(door: &Door, push: &Push) -> Result<bool, CopyFailure> {
-    let mut request = Outgoing::new(Method::HEAD, push.destination.clone());
+    let mut request = ClientRequest::new(Method::HEAD, push.destination.clone());
     request.headers = push.order.transfer_headers.clone();
     let response = match send_following(door, request).await {
         Ok(response) => response,
@@ -240,7 +240,7 @@ async fn upload(
     push: &mut Push,
     file: &File,
     leftover: Option<&Leftover>,
-) -> Result<Incoming, CopyFailure> {
+) -> Result<ClientResponse, CopyFailure> {
     let failed = |url: &Url, why: ClientError| {
         if let (ClientError::EarlyAnswer { status, .. }, Some(leftover)) = (&why, leftover)
             && status.is_client_error()
@@ -250,7 +250,7 @@ async fn upload(
         peer_failure(door, url, &why)
     };
     let size = push.found.size;
-    let mut request = Outgoing::new(Method::PUT, push.destination.clone());
+    let mut request = ClientRequest::new(Method::PUT, push.destination.clone());
     request.headers = upload_headers(push);
     for _ in 0..=REDIRECTS_MAX {
         let started = Instant::now();
@@ -319,14 +319,14 @@ async fn upload(
 async fn verify(
     door: &Door,
     push: &Push,
-    put: &Incoming,
+    put: &ClientResponse,
     mut told: Vec<Checksum>,
     leftover: &Leftover,
 ) -> Result<(), CopyFailure> {
     let mut length = None;
     let mut version = strong_version(&put.headers);
     if told.is_empty() {
-        let mut request = Outgoing::new(Method::HEAD, put.final_url().clone());
+        let mut request = ClientRequest::new(Method::HEAD, put.final_url().clone());
         if *put.final_url() == push.destination {
             request.headers = push.order.transfer_headers.clone();
         }

@@ -10,7 +10,7 @@ use penstock_decide::admission::PreemptionReason;
 use penstock_model::url::redact;
 use penstock_model::{MoverReport, ProblemCode};
 use penstock_protocol::hosts::Listing;
-use penstock_protocol::http1::client::{ClientError, Incoming, Outgoing};
+use penstock_protocol::http1::client::{ClientError, ClientRequest, ClientResponse};
 use penstock_protocol::tpc::{Marker, write_marker};
 use url::Url;
 
@@ -87,8 +87,8 @@ impl CopyMover {
 /// when the place changes.
 pub(super) async fn send_following(
     door: &Door,
-    mut request: Outgoing,
-) -> Result<Incoming, CopyFailure> {
+    mut request: ClientRequest,
+) -> Result<ClientResponse, CopyFailure> {
     for _ in 0..=REDIRECTS_MAX {
         let response = door.storage.client.send(request.clone()).await;
         let mut response = response.map_err(|why| peer_failure(door, &request.url, &why))?;
@@ -105,9 +105,9 @@ pub(super) async fn send_following(
 /// The request that a redirect asks for; `None` when the response is none.
 pub(super) async fn follow(
     door: &Door,
-    request: Outgoing,
-    response: &mut Incoming,
-) -> Result<Option<Outgoing>, CopyFailure> {
+    request: ClientRequest,
+    response: &mut ClientResponse,
+) -> Result<Option<ClientRequest>, CopyFailure> {
     let from = request.url.clone();
     let late = |why: ClientError| peer_failure(door, &from, &why);
     let Some(location) = response.redirect().map_err(late)? else {
@@ -136,7 +136,7 @@ pub(super) fn peer_failure(door: &Door, url: &Url, why: &ClientError) -> CopyFai
 }
 
 /// What another server said instead of doing its part, in one line.
-pub(super) async fn refusal(door: &Door, response: &mut Incoming) -> String {
+pub(super) async fn refusal(door: &Door, response: &mut ClientResponse) -> String {
     let status = response.status;
     let url = redacted(response.final_url());
     if !may_show(door, response.final_url()) {

@@ -11,7 +11,7 @@ use penstock_decide::streams::{
 };
 use penstock_model::{Bytes, Checksum, StreamsReason};
 use penstock_protocol::digest;
-use penstock_protocol::http1::client::{Incoming, Outgoing};
+use penstock_protocol::http1::client::{ClientRequest, ClientResponse};
 use penstock_protocol::ranges::{ContentRange, content_range};
 use penstock_protocol::tpc::CopyRequest;
 use url::Url;
@@ -22,7 +22,7 @@ type Size = u64;
 /// A source that has begun to answer.
 pub(super) struct OpenSource {
     /// The whole file, or its first part.
-    pub response: Incoming,
+    pub response: ClientResponse,
     /// Checksums of the whole file, by the source's word.
     pub told: Vec<Checksum>,
     /// Bytes of the whole file, when the source tells.
@@ -36,7 +36,7 @@ pub(super) struct OpenSource {
 /// A file that comes in parts.
 pub(super) struct PartsPlan {
     /// Asks for the whole file.
-    pub request: Outgoing,
+    pub request: ClientRequest,
     pub size: Size,
     /// Where the part that is on its way ends.
     pub first_end: Size,
@@ -58,7 +58,7 @@ pub(super) async fn open(
     source: &Url,
     order: &CopyRequest,
 ) -> Result<OpenSource, CopyFailure> {
-    let mut request = Outgoing::new(Method::GET, source.clone());
+    let mut request = ClientRequest::new(Method::GET, source.clone());
     request.headers = order.transfer_headers.clone();
     // RFC 3230: whatever the source knows can be compared while the bytes pass.
     request.headers.insert(
@@ -133,18 +133,18 @@ pub(super) async fn open(
 enum FirstPart {
     /// That part, up to this end, of a file of this size.
     Part {
-        response: Incoming,
+        response: ClientResponse,
         size: Size,
         end: Size,
     },
-    WholeFile(Incoming),
+    WholeFile(ClientResponse),
     /// Nothing that can be used; the whole file is to be asked for.
     NoParts(SourceParts),
 }
 
 async fn first_part(
     door: &Door,
-    request: &Outgoing,
+    request: &ClientRequest,
     length: u64,
 ) -> Result<FirstPart, CopyFailure> {
     let mut first = request.clone();
@@ -192,7 +192,7 @@ fn decide(
 
 async fn whole(
     door: &Door,
-    request: Outgoing,
+    request: ClientRequest,
     because: Vec<StreamsReason>,
 ) -> Result<OpenSource, CopyFailure> {
     let mut response = send_following(door, request).await?;
@@ -203,7 +203,7 @@ async fn whole(
 }
 
 fn opened_whole(
-    response: Incoming,
+    response: ClientResponse,
     because: Vec<StreamsReason>,
 ) -> Result<OpenSource, CopyFailure> {
     let told = checksums(&response.headers, response.final_url())?;
@@ -220,8 +220,8 @@ fn opened_whole(
 /// that does not answer that is as good as one that tells none.
 async fn told_of_part(
     door: &Door,
-    request: &Outgoing,
-    part: &Incoming,
+    request: &ClientRequest,
+    part: &ClientResponse,
     size: Size,
 ) -> Result<Vec<Checksum>, CopyFailure> {
     let mut headers = part.headers.clone();

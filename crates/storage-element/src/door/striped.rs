@@ -17,7 +17,7 @@ use http::header::RANGE;
 use parking_lot::{Mutex, MutexGuard};
 use penstock_decide::streams::Streams;
 use penstock_model::{StreamUse, StreamsReason, TcpSummary};
-use penstock_protocol::http1::client::{Incoming, Outgoing};
+use penstock_protocol::http1::client::{ClientRequest, ClientResponse};
 use penstock_protocol::ranges::content_range;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -40,7 +40,7 @@ struct Chunk {
 }
 
 /// The file as it comes in, in order. Dropping it closes all connections.
-pub(super) struct Striped {
+pub(super) struct StripedBody {
     parts: Arc<PartFetches>,
     workers: JoinSet<Result<(), String>>,
     /// The parts that are out, in the order of the file, with where they end.
@@ -57,7 +57,7 @@ pub(super) struct Striped {
 /// What the connections share.
 struct PartFetches {
     door: Door,
-    request: Outgoing,
+    request: ClientRequest,
     version: Version,
     size: u64,
     view: MoverView,
@@ -109,9 +109,14 @@ enum RetryStep {
     GiveUp,
 }
 
-impl Striped {
+impl StripedBody {
     /// Goes on from the answer that holds the first part.
-    pub(super) fn start(door: &Door, plan: PartsPlan, first: Incoming, view: MoverView) -> Striped {
+    pub(super) fn start(
+        door: &Door,
+        plan: PartsPlan,
+        first: ClientResponse,
+        view: MoverView,
+    ) -> StripedBody {
         let limits = &door.storage.settings().limits;
         let parts = Arc::new(PartFetches {
             door: door.clone(),
@@ -127,7 +132,7 @@ impl Striped {
             }),
             news: Notify::new(),
         });
-        let mut striped = Striped {
+        let mut striped = StripedBody {
             parts,
             workers: JoinSet::new(),
             order: VecDeque::new(),
@@ -220,7 +225,7 @@ impl Striped {
     }
 }
 
-impl ByteSource for Striped {
+impl ByteSource for StripedBody {
     /// One line for people.
     type Error = String;
 
@@ -296,7 +301,7 @@ impl PartFetches {
     async fn work(
         self: Arc<Self>,
         index: u32,
-        begun: Option<(FilePart, Incoming)>,
+        begun: Option<(FilePart, ClientResponse)>,
     ) -> Result<(), String> {
         let mut begun = begun;
         loop {
@@ -318,7 +323,7 @@ impl PartFetches {
         &self,
         index: u32,
         part: &mut FilePart,
-        begun: Option<Incoming>,
+        begun: Option<ClientResponse>,
     ) -> Result<(), PartFailure> {
         let mut response = match begun {
             Some(response) => response,
@@ -335,7 +340,7 @@ impl PartFetches {
     }
 
     /// Asks for what is missing of the part.
-    async fn ask(&self, part: &FilePart) -> Result<Incoming, PartFailure> {
+    async fn ask(&self, part: &FilePart) -> Result<ClientResponse, PartFailure> {
         let mut request = self.request.clone();
         let range = range_header(part.at, part.end);
         request.headers.insert(RANGE, range);
@@ -386,7 +391,11 @@ impl PartFetches {
         }
     }
 
-    async fn read(&self, part: &mut FilePart, response: &mut Incoming) -> Result<(), PartFailure> {
+    async fn read(
+        &self,
+        part: &mut FilePart,
+        response: &mut ClientResponse,
+    ) -> Result<(), PartFailure> {
         while part.at < part.end {
             let mut chunk = part.held.take().unwrap_or_else(|| Chunk {
                 buffer: self.buffer(),

@@ -14,7 +14,7 @@ use penstock_decide::authorization::Operation;
 use penstock_decide::pool_selection::PoolMode;
 use penstock_model::{Bytes, Checksum, NamespacePath, PoolName, ProblemCode, Timestamp, UserName};
 use penstock_persistence::namespace::{
-    ChangeError, EntryId, NamespaceError, PoolUsage, Refusal, TrashQuery, TrashedFile,
+    ChangeError, ChangeRefusal, EntryId, NamespaceError, PoolUsage, TrashQuery, TrashedFile,
 };
 use penstock_protocol::http1::server::{Connection, Request};
 use penstock_protocol::identity::{self, Identity};
@@ -413,7 +413,7 @@ fn of_restore(why: &RestoreError) -> Problem {
         RestoreError::Change(change) => {
             let problem = Problem::of_change(change, StatusCode::CONFLICT);
             let text = match change {
-                ChangeError::Refused(Refusal::Exists(_) | Refusal::ParentIsFile(_)) => {
+                ChangeError::Refused(ChangeRefusal::Exists(_) | ChangeRefusal::ParentIsFile(_)) => {
                     format!("{change}; restore to another place, or move it away first")
                 }
                 _ => return problem,

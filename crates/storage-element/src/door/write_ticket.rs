@@ -25,7 +25,9 @@ use crate::write_error::{CommitError, WriteError};
 use http::{HeaderMap, StatusCode};
 use penstock_decide::authorization::Operation;
 use penstock_model::{Checksum, ChecksumAlgorithm, NamespacePath, PoolName, ProblemCode};
-use penstock_persistence::namespace::{Entry, EntryId, MoverKind, MoverOutcome, Refusal, Replace};
+use penstock_persistence::namespace::{
+    ChangeRefusal, Entry, EntryId, MoverKind, MoverOutcome, Replace,
+};
 use penstock_protocol::http1::server::Connection;
 use std::sync::Arc;
 
@@ -175,7 +177,7 @@ impl Absence {
             // It came after the look at the rights, and may not be replaced.
             Absence::NotDemanded => Problem::new(
                 ProblemCode::PermissionDenied,
-                Refusal::Exists(path.clone()).to_string(),
+                ChangeRefusal::Exists(path.clone()).to_string(),
             ),
             Absence::ByIfNoneMatch => conditions::destination_exists(),
             Absence::ByOverwrite => Problem::new(
@@ -188,7 +190,9 @@ impl Absence {
     /// Why a file was not written, for its client.
     pub(super) fn write_problem(self, error: &WriteError) -> Problem {
         match error {
-            WriteError::Commit(CommitError::Refused(Refusal::Exists(path))) => self.problem(path),
+            WriteError::Commit(CommitError::Refused(ChangeRefusal::Exists(path))) => {
+                self.problem(path)
+            }
             error => Problem::of_write(error, StatusCode::FORBIDDEN),
         }
     }
@@ -269,13 +273,15 @@ impl WriteRequest<'_> {
                 return Ok(());
             };
             match self.door.storage.namespace.lookup(&directory)? {
-                Some(entry) if !entry.is_directory() => break Refusal::ParentIsFile(directory),
+                Some(entry) if !entry.is_directory() => {
+                    break ChangeRefusal::ParentIsFile(directory);
+                }
                 Some(_) if parent.as_ref() == Some(&directory) => return Ok(()),
                 Some(_) => match (self.purpose, parent) {
                     // WLCG clients make no directories. RFC 4918 §9.7.1 has PUT fail here.
                     (WritePurpose::File, _) | (_, None) => return Ok(()),
                     (WritePurpose::Copy | WritePurpose::Member | WritePurpose::Lock, Some(it)) => {
-                        break Refusal::ParentMissing(it);
+                        break ChangeRefusal::ParentMissing(it);
                     }
                 },
                 None => above = directory.parent(),

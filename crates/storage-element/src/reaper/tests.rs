@@ -84,7 +84,7 @@ impl Lab {
     }
 
     /// Removes what stands at a path from the tree, at this time.
-    fn remove(&self, at: &str, when: Timestamp) -> Vec<Trashed> {
+    fn remove(&self, at: &str, when: Timestamp) -> Vec<TrashedData> {
         let remove = Change::Remove {
             path: path(at),
             only: None,

@@ -15,7 +15,7 @@ use crate::scratch::Scratch;
 use crate::uploads::{Disk, FINISHED_KEPT, Progress, Record, Upload, data_path};
 use crate::write_error::WriteError;
 use penstock_model::{Bytes, Checksum, ChecksumAlgorithm};
-use penstock_persistence::namespace::{Changed, NewFile};
+use penstock_persistence::namespace::{ChangeReport, NewFile};
 use penstock_protocol::checksum::Hasher;
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -113,7 +113,7 @@ impl UploadCompletion {
     fn hand_over(
         self,
         reservation: crate::pool::Reservation,
-        reply: oneshot::Sender<Result<Changed, WriteError>>,
+        reply: oneshot::Sender<Result<ChangeReport, WriteError>>,
     ) -> Result<(Record, Vec<Checksum>), WriteError> {
         let UploadCompletion {
             upload,

@@ -2,6 +2,7 @@
 
 use super::Storage;
 use crate::locks::LockError;
+use penstock_decide::clock::ClockStanding;
 use penstock_decide::locking::{LockLimits, LockRefusal, LockTable};
 use penstock_model::{Lock, LockToken, Timestamp};
 use penstock_persistence::namespace::{Change, ChangeError};
@@ -9,9 +10,20 @@ use penstock_persistence::namespace::{Change, ChangeError};
 impl Storage {
     /// Asks or changes the locks that hold now. What has expired is forgotten first.
     pub(crate) fn with_locks<T>(&self, work: impl FnOnce(&mut LockTable) -> T) -> T {
-        let (ended, done) = self
-            .locks
-            .with(|table| (table.expire(self.clock.now()), work(table)));
+        let now = self.clock.now();
+        // Only a clock that is believed can tell that another one was ahead.
+        let end_max = match self.clock.standing() {
+            ClockStanding::Credible => Some(now + self.settings().limits.lock_timeout_max),
+            ClockStanding::Doubted { .. } => None,
+        };
+        let (ended, capped, done) = self.locks.with(|table| {
+            let ended = table.expire(now);
+            let capped = end_max.map(|end_max| table.cap(end_max));
+            (ended, capped.unwrap_or_default(), work(table))
+        });
+        for lock in capped {
+            self.namespace.submit(Change::KeepLock(lock), |_| {});
+        }
         if !ended.is_empty() {
             // A restart would find them expired as well.
             self.namespace.submit(Change::DropLocks(ended), |_| {});

@@ -170,3 +170,24 @@ async fn a_clock_far_ahead_ends_no_lock_and_removes_nothing_from_quarantine() {
         "by the clock that is believed it is a day old"
     );
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lock_that_was_taken_while_the_clock_was_ahead_ends_as_late_as_the_longest_lock() {
+    let site = Site::with(with_trash).await;
+    site.put("/locked", b"x").await;
+    assert_eq!(lock(&site, "/locked").await.status, 200);
+    let mut kept = site.storage.namespace().locks().expect("readable");
+    let directory = site.close().await;
+    let database = directory.path().join("state/namespace.sqlite");
+    let mut ahead = kept.remove(0);
+    ahead.expires = wall() + 365 * DAY;
+    let namespace = Namespace::open(&database).expect("opens");
+    namespace.apply(Change::KeepLock(ahead)).expect("kept");
+    drop(namespace);
+    let site = Site::again(directory, with_trash).await;
+    check(&site, "PUT", "/locked", &[], 423).await;
+    let ends = || site.storage.namespace().locks().expect("readable")[0].expires;
+    let latest = wall() + Duration::from_secs(3600);
+    crate::site::eventually("its end is kept", || ends() <= latest).await;
+    assert!(ends() > wall(), "its holder may still be at work");
+}

@@ -3,7 +3,7 @@
 use crate::peer::{Peer, Step, send};
 use crate::site::{DEADLINE, Response, Site, client, content, eventually, headers};
 use http::Method;
-use penstock_protocol::http1::client::{Incoming, Outgoing};
+use penstock_protocol::http1::client::{ClientRequest, ClientResponse};
 use penstock_protocol::tpc::{Item, Marker, Outcome, StreamParser};
 use std::time::Duration;
 use url::Url;
@@ -16,7 +16,7 @@ pub fn request(
     remote: &Url,
     bearer: &str,
     extra: &[(&str, &str)],
-) -> Outgoing {
+) -> ClientRequest {
     let ours = format!("Bearer {}", site.token("storage.read:/ storage.modify:/"));
     let theirs = format!("Bearer {bearer}");
     let mut all = vec![
@@ -26,16 +26,17 @@ pub fn request(
         ("transferheaderauthorization", theirs.as_str()),
     ];
     all.extend(extra);
-    let mut request = Outgoing::new(Method::from_bytes(b"COPY").expect("method"), site.url(path));
+    let mut request =
+        ClientRequest::new(Method::from_bytes(b"COPY").expect("method"), site.url(path));
     request.headers = headers(&all);
     request
 }
 
-pub async fn begin(request: Outgoing) -> Incoming {
+pub async fn begin(request: ClientRequest) -> ClientResponse {
     client().send(request).await.expect("an answer")
 }
 
-pub async fn finish(mut response: Incoming) -> Response {
+pub async fn finish(mut response: ClientResponse) -> Response {
     Response {
         status: response.status.as_u16(),
         headers: response.headers.clone(),

@@ -362,11 +362,11 @@ async fn a_large_directory_is_emptied_first_or_kept() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_file_that_is_deleted_can_still_be_read_by_those_who_began() {
-    use penstock_protocol::http1::client::Outgoing;
+    use penstock_protocol::http1::client::ClientRequest;
     let site = Site::new().await;
     let data = content(20_000_000);
     site.put("/f", &data).await;
-    let mut request = Outgoing::new(http::Method::GET, site.url("/f"));
+    let mut request = ClientRequest::new(http::Method::GET, site.url("/f"));
     let bearer = format!("Bearer {}", site.token("storage.read:/"));
     request.headers = crate::site::headers(&[("authorization", &bearer)]);
     let mut response = crate::site::client()
@@ -399,10 +399,10 @@ async fn the_token_issuer_is_published_at_the_door() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn bytes_are_counted_while_they_move() {
-    use penstock_protocol::http1::client::Outgoing;
+    use penstock_protocol::http1::client::ClientRequest;
     let site = Site::new().await;
     site.put("/f", &content(30_000_000)).await;
-    let mut request = Outgoing::new(http::Method::GET, site.url("/f"));
+    let mut request = ClientRequest::new(http::Method::GET, site.url("/f"));
     let bearer = format!("Bearer {}", site.token("storage.read:/"));
     request.headers = crate::site::headers(&[("authorization", &bearer)]);
     let mut response = crate::site::client()

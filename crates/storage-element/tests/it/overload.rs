@@ -4,7 +4,7 @@ use crate::peer::{Peer, Step, send};
 use crate::site::{DEADLINE, Site, client, content, eventually, headers};
 use http::Method;
 use penstock_decide::admission::QueueLimits;
-use penstock_protocol::http1::client::{Incoming, Outgoing};
+use penstock_protocol::http1::client::{ClientRequest, ClientResponse};
 use penstock_protocol::pace::PaceLimit;
 use penstock_storage_element::StorageConfig;
 use std::time::Duration;
@@ -28,8 +28,9 @@ fn queued(site: &Site) -> u32 {
     site.storage.snapshot().pools[0].movers_queued
 }
 
-async fn begin_pull(site: &Site, path: &str, peer: &Peer) -> Incoming {
-    let mut request = Outgoing::new(Method::from_bytes(b"COPY").expect("method"), site.url(path));
+async fn begin_pull(site: &Site, path: &str, peer: &Peer) -> ClientResponse {
+    let mut request =
+        ClientRequest::new(Method::from_bytes(b"COPY").expect("method"), site.url(path));
     let bearer = format!("Bearer {}", site.token("storage.modify:/"));
     request.headers = headers(&[("authorization", &bearer), ("source", peer.url().as_str())]);
     client().send(request).await.expect("an answer")
@@ -120,7 +121,7 @@ async fn a_reader_that_waits_too_long_is_told_so() {
     .await;
     let answer = tokio::spawn({
         let request = {
-            let mut request = Outgoing::new(Method::GET, site.url("/f"));
+            let mut request = ClientRequest::new(Method::GET, site.url("/f"));
             let bearer = format!("Bearer {}", site.token("storage.read:/"));
             request.headers = headers(&[("authorization", &bearer)]);
             request
@@ -311,7 +312,8 @@ async fn a_destination_may_pause_for_as_long_as_a_body_may_stand_still() {
         false => vec![send("HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n")],
     })
     .await;
-    let mut request = Outgoing::new(Method::from_bytes(b"COPY").expect("method"), site.url("/f"));
+    let mut request =
+        ClientRequest::new(Method::from_bytes(b"COPY").expect("method"), site.url("/f"));
     let bearer = format!("Bearer {}", site.token("storage.read:/"));
     request.headers = headers(&[
         ("authorization", &bearer),

@@ -7,7 +7,7 @@ use penstock_model::{Bytes, NamespacePath, PoolName, ProblemCode, Timestamp, VoN
 use penstock_persistence::namespace::{Change, Replace};
 use penstock_protocol::hosts::{AllowedServers, ServerPattern};
 use penstock_protocol::http1::client::ReachRules;
-use penstock_protocol::http1::client::{Client, ClientConfig, Outgoing, UploadStart};
+use penstock_protocol::http1::client::{Client, ClientConfig, ClientRequest, UploadStart};
 use penstock_protocol::macaroon::RootKeys;
 use penstock_protocol::network::NetworkPorts;
 use penstock_protocol::pki;
@@ -370,7 +370,7 @@ impl Site {
         extra: &[(&str, &str)],
         body: &[u8],
     ) -> Response {
-        let mut request = Outgoing::new(
+        let mut request = ClientRequest::new(
             Method::from_bytes(method.as_bytes()).expect("method"),
             self.url(path),
         );
@@ -448,7 +448,7 @@ impl Site {
         length: Option<u64>,
     ) -> penstock_protocol::http1::client::Upload {
         let token = self.token("storage.modify:/");
-        let mut request = Outgoing::new(Method::PUT, self.url(path));
+        let mut request = ClientRequest::new(Method::PUT, self.url(path));
         request.headers = headers(&[("authorization", &format!("Bearer {token}"))]);
         match client()
             .start_upload(request, length, false)

@@ -3,7 +3,7 @@
 use crate::site::{DEADLINE, Site, content, eventually, headers};
 use http::Method;
 use penstock_persistence::namespace::{MoverKind, MoverOutcome};
-use penstock_protocol::http1::client::{Outgoing, UploadStart};
+use penstock_protocol::http1::client::{ClientRequest, UploadStart};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_chunked_body_needs_no_length() {
@@ -128,7 +128,7 @@ async fn if_none_match_forbids_to_replace() {
     assert_eq!(site.send("PUT", "/f", &absent, b"two").await.status, 412);
     assert_eq!(site.get("/f").await.text(), "one");
     // The file appears while the bytes are on their way: the commit decides.
-    let mut request = Outgoing::new(Method::PUT, site.url("/g"));
+    let mut request = ClientRequest::new(Method::PUT, site.url("/g"));
     let bearer = format!("Bearer {}", site.token("storage.modify:/"));
     request.headers = headers(&[("authorization", &bearer), ("if-none-match", "*")]);
     let begun = crate::site::client()
@@ -308,7 +308,7 @@ async fn a_file_that_was_replaced_after_the_condition_was_judged_stays() {
     site.put("/other", b"second").await;
     let tag = site.get("/f").await.headers["etag"].clone();
     let token = site.token("storage.modify:/");
-    let mut request = Outgoing::new(Method::PUT, site.url("/f"));
+    let mut request = ClientRequest::new(Method::PUT, site.url("/f"));
     request.headers = headers(&[("authorization", &format!("Bearer {token}"))]);
     request.headers.insert("if-match", tag);
     let started = site

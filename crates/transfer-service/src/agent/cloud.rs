@@ -12,11 +12,11 @@ use http::header::{HeaderName, HeaderValue, LOCATION, RANGE, RETRY_AFTER};
 use http::{HeaderMap, Method};
 use parking_lot::Mutex;
 use penstock_clock::wall_clock;
-use penstock_decide::classify::{Observed, classify};
+use penstock_decide::classify::{ObservedFailure, classify};
 use penstock_model::{
     Bytes, ChecksumAlgorithm, CloudHolder, CloudName, Failure, FileUrl, JobId, Phase, Side,
 };
-use penstock_protocol::http1::client::{ClientError, Incoming, Outgoing};
+use penstock_protocol::http1::client::{ClientError, ClientRequest, ClientResponse};
 use penstock_protocol::s3::{
     BODY_BYTES_MAX, Keys, ObjectPlace, Payload, RequestSigner, S3Error, object_checksums,
 };
@@ -60,7 +60,7 @@ impl Ask<'_> {
 /// How a cloud storage answered.
 pub(super) enum CloudAnswer {
     /// 2xx.
-    Yes(Box<Incoming>),
+    Yes(Box<ClientResponse>),
     No(CloudRefusal),
 }
 
@@ -108,7 +108,7 @@ impl CloudAccess {
         signing.presign(method, &place.url, attempt + LIFETIME_MARGIN)
     }
 
-    fn signed(&self, ask: &Ask<'_>) -> Outgoing {
+    fn signed(&self, ask: &Ask<'_>) -> ClientRequest {
         let place = self.place();
         let mut url = place.url.clone();
         if !ask.query.is_empty() {
@@ -125,7 +125,7 @@ impl CloudAccess {
         };
         let signing = RequestSigner::new(&self.keys, &place.region, wall_clock());
         let url = signing.sign(&ask.method, &url, &mut headers, payload);
-        Outgoing {
+        ClientRequest {
             method: ask.method.clone(),
             url,
             headers,
@@ -157,7 +157,7 @@ struct Head {
 }
 
 impl Head {
-    fn of(answer: &Incoming) -> Head {
+    fn of(answer: &ClientResponse) -> Head {
         let text = |name: &HeaderName| answer.headers.get(name)?.to_str().ok();
         let status = answer.status.as_u16();
         let location = match status {
@@ -294,14 +294,14 @@ impl AgentSetup {
         url: &FileUrl,
         side: Side,
     ) -> Result<CloudAccess, Failure> {
-        let failed = |observed: Observed, detail: String| {
+        let failed = |observed: ObservedFailure, detail: String| {
             classify(side, Phase::Preparation, &observed, detail)
         };
         let (reader, delegations) = (self.reader.clone(), self.delegations.clone());
         let settings = self.settings.borrow().clone();
         let wanted = url.clone();
         let read = move || {
-            let broken = |why: String| Ok(Err((Observed::Broken, why)));
+            let broken = |why: String| Ok(Err((ObservedFailure::Broken, why)));
             let row = reader.job(job).map_err(|why| why.to_string())?;
             let Some(row) = row else {
                 return broken(format!("the job {job} is no longer stored"));
@@ -314,12 +314,17 @@ impl AgentSetup {
             };
             let opened = match user.key(&settings, &wanted, row.parameters.s3_path_style) {
                 Ok(opened) => opened,
-                Err(why) => return Ok(Err((Observed::Forbidden, format!("{wanted}: {why}")))),
+                Err(why) => {
+                    return Ok(Err((
+                        ObservedFailure::Forbidden,
+                        format!("{wanted}: {why}"),
+                    )));
+                }
             };
             let region = opened.storage.region.as_deref();
             let place = match ObjectPlace::of(&wanted, opened.is_virtual_host, region) {
                 Ok(place) => place,
-                Err(why) => return Ok(Err((Observed::Status(400), why.to_string()))),
+                Err(why) => return Ok(Err((ObservedFailure::Status(400), why.to_string()))),
             };
             let unusable = |why: String| {
                 let key = opened.key;
@@ -356,7 +361,7 @@ fn understood(secret: Option<Vec<u8>>) -> Result<KeySecret, String> {
     serde_json::from_slice(&secret).map_err(|_| "its secret part is not understood".to_owned())
 }
 
-fn stat_of(answer: &Incoming, algorithm: ChecksumAlgorithm) -> Stat {
+fn stat_of(answer: &ClientResponse, algorithm: ChecksumAlgorithm) -> Stat {
     let checksums = object_checksums(&answer.headers);
     Stat {
         size: answer.content_length().map(Bytes),
@@ -374,7 +379,7 @@ impl AttemptRun<'_> {
         &self,
         source: &End,
         access: &CloudAccess,
-    ) -> Result<Incoming, Failure> {
+    ) -> Result<ClientResponse, Failure> {
         let asked = self.setup.ask_cloud(access, &Ask::new(Method::GET)).await;
         match asked.map_err(|why| source.client_failure(Phase::Transfer, &why))? {
             CloudAnswer::Yes(answer) => Ok(*answer),
@@ -419,7 +424,7 @@ impl End {
         let told = format!("{} answered {what} with {told}", self.url);
         let (storage, holder) = (&access.storage, &access.holder);
         let again = format!("set them anew with `penstock cloud-storage grant {storage}`");
-        let status = Observed::Status(*status);
+        let status = ObservedFailure::Status(*status);
         let (observed, detail) = match error.code.as_str() {
             "NoSuchBucket" => {
                 let bucket = access.place().bucket;
@@ -427,28 +432,28 @@ impl End {
                     "No such file or directory: the bucket '{bucket}' does not exist there; make it, or correct the \
                      URL ({told})"
                 );
-                (Observed::Status(404), detail)
+                (ObservedFailure::Status(404), detail)
             }
             "NoSuchKey" => (
-                Observed::Status(404),
+                ObservedFailure::Status(404),
                 format!("No such file or directory: {told}"),
             ),
             "InvalidAccessKeyId" | "NotSignedUp" | "SignatureDoesNotMatch" => {
                 let detail =
                     format!("{told}; the keys of {holder} for {storage} are wrong: {again}");
-                (Observed::Status(403), detail)
+                (ObservedFailure::Status(403), detail)
             }
             "ExpiredToken" | "InvalidToken" | "TokenRefreshRequired" => {
                 let detail = format!(
                     "{told}; the temporary keys of {holder} for {storage} have ended: {again}"
                 );
-                (Observed::Status(403), detail)
+                (ObservedFailure::Status(403), detail)
             }
             "AccessDenied" | "AllAccessDisabled" => {
                 let detail = format!(
                     "{told}; what the keys of {holder} for {storage} may do is decided there"
                 );
-                (Observed::Status(403), detail)
+                (ObservedFailure::Status(403), detail)
             }
             "RequestTimeTooSkewed" => {
                 let theirs = match error.server_time.as_str() {
@@ -459,14 +464,14 @@ impl End {
                     "{told}; the clocks here and there differ by more than the server allows{theirs}: let a time \
                      service such as chrony set this host's clock"
                 );
-                (Observed::ClockSkew, detail)
+                (ObservedFailure::ClockSkew, detail)
             }
-            "PreconditionFailed" => (Observed::Exists, told),
-            "BadDigest" | "XAmzContentSHA256Mismatch" => (Observed::ChecksumMismatch, told),
+            "PreconditionFailed" => (ObservedFailure::Exists, told),
+            "BadDigest" | "XAmzContentSHA256Mismatch" => (ObservedFailure::ChecksumMismatch, told),
             "SlowDown" | "ServiceUnavailable" => {
                 let wait = refused.retry_after;
                 let wait = wait.map_or_else(String::new, |s| format!("; it wants {s} s of pause"));
-                (Observed::Status(503), format!("{told}{wait}"))
+                (ObservedFailure::Status(503), format!("{told}{wait}"))
             }
             _ => (status, told),
         };

@@ -15,14 +15,14 @@ use http::header::{CONTENT_TYPE, ETAG, HeaderName, HeaderValue, IF_NONE_MATCH};
 use http::{HeaderMap, Method};
 use openssl::hash::{MessageDigest, hash};
 use penstock_clock::wall_clock;
-use penstock_decide::classify::Observed;
+use penstock_decide::classify::ObservedFailure;
 use penstock_decide::destination::CopyEnd;
 use penstock_model::{
     Bytes, Checksum, Failure, MoverReport, Phase, Side, StreamUse, StreamsReason, Verification,
 };
 use penstock_persistence::delegations::CloudUpload;
 use penstock_protocol::checksum::Hasher;
-use penstock_protocol::http1::client::Incoming;
+use penstock_protocol::http1::client::ClientResponse;
 use penstock_protocol::s3::{
     BODY_BYTES_MAX, PARTS_MAX, S3Error, completed, completion_body, metadata_name, upload_id,
 };
@@ -182,7 +182,9 @@ impl AgentSetup {
                         Ok(access) => self.abort_upload(access, upload.clone()).await,
                         Err(_) => false,
                     };
-                    if !gone && upload.begun + GIVEN_UP_AFTER < wall_clock() {
+                    // What is forgotten here stays there for ever: not on the word of a clock that is doubted.
+                    let is_old = upload.begun + GIVEN_UP_AFTER < wall_clock();
+                    if !gone && is_old && self.tokens.clock().is_credible() {
                         tracing::warn!(url = %upload.url, upload = %upload.upload, "an upload in parts could not be ended for 30 days; end it there (AbortMultipartUpload)");
                         self.forget_upload(upload).await;
                     }
@@ -272,7 +274,7 @@ impl<'a> PartStream<'a> {
                 "Source and destination file size mismatch: {} gave {} bytes of {}",
                 source.url, self.report.moved.0, size.0
             );
-            return Err(source.failure(Phase::Transfer, &Observed::SizeMismatch, detail));
+            return Err(source.failure(Phase::Transfer, &ObservedFailure::SizeMismatch, detail));
         }
         let found = self.hasher.take().map(Hasher::finish).unwrap_or_default();
         self.report.checksum = found.first().cloned();
@@ -287,7 +289,7 @@ impl<'a> PartStream<'a> {
                 other.hex(),
                 source.url
             );
-            let observed = Observed::ChecksumMismatch;
+            let observed = ObservedFailure::ChecksumMismatch;
             return Err(self.attempting.network_failure(&observed, detail));
         }
         Ok(found)
@@ -312,7 +314,7 @@ impl PartUpload<'_> {
     }
 
     /// Sends a request whose body is in memory, and again when the server cannot take it at the moment.
-    async fn send(&self, what: &str, ask: &Ask<'_>) -> Result<Incoming, Failure> {
+    async fn send(&self, what: &str, ask: &Ask<'_>) -> Result<ClientResponse, Failure> {
         let mut pause = PAUSE;
         for tried in 1.. {
             let said = self.setup().ask_cloud(self.access, ask).await;
@@ -345,7 +347,8 @@ impl PartUpload<'_> {
         match refused.status {
             412 => {
                 let detail = "Destination file exists and overwrite is not enabled";
-                self.end.failure(Phase::Transfer, &Observed::Exists, detail)
+                self.end
+                    .failure(Phase::Transfer, &ObservedFailure::Exists, detail)
             }
             _ => failure,
         }
@@ -397,7 +400,7 @@ impl PartUpload<'_> {
                      'filesize'",
                     source.url, passing.part_bytes
                 );
-                return Err(source.failure(Phase::Transfer, &Observed::Malformed, detail));
+                return Err(source.failure(Phase::Transfer, &ObservedFailure::Malformed, detail));
             }
             let begun = Instant::now();
             let number = tags.len() + 1;
@@ -432,7 +435,7 @@ impl PartUpload<'_> {
         let id = upload_id(&body).ok_or_else(|| {
             let detail = format!("{} gave an upload in parts no id", self.end.url);
             self.end
-                .failure(Phase::Transfer, &Observed::Malformed, detail)
+                .failure(Phase::Transfer, &ObservedFailure::Malformed, detail)
         })?;
         let upload = CloudUpload {
             transfer: self.attempting.assignment.request.id,
@@ -456,7 +459,7 @@ impl PartUpload<'_> {
         penstock_decide::classify::classify(
             Side::Service,
             Phase::Transfer,
-            &Observed::Broken,
+            &ObservedFailure::Broken,
             detail,
         )
     }
@@ -481,7 +484,7 @@ impl PartUpload<'_> {
             .ok_or_else(|| {
                 let detail = format!("{} gave part {number} no entity tag", self.end.url);
                 self.end
-                    .failure(Phase::Transfer, &Observed::Malformed, detail)
+                    .failure(Phase::Transfer, &ObservedFailure::Malformed, detail)
             })
     }
 

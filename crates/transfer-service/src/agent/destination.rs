@@ -5,7 +5,7 @@ use super::http::{End, RemovalFailure, Stat, Way};
 use super::steps::{AttemptRun, Plan, StatScope};
 use parking_lot::{Mutex, MutexGuard};
 use penstock_clock::wall_clock;
-use penstock_decide::classify::{Observed, classify};
+use penstock_decide::classify::{ObservedFailure, classify};
 use penstock_decide::destination::{Attempts, CopyEnd, Lost, Remnant, remnant};
 use penstock_decide::wording;
 use penstock_engine::Outcome;
@@ -66,7 +66,12 @@ impl AttemptRun<'_> {
         };
         let entries = entries.map_err(|why| {
             let detail = format!("the record of this transfer's attempts cannot be read: {why}");
-            classify(Side::Service, Phase::Preparation, &Observed::Broken, detail)
+            classify(
+                Side::Service,
+                Phase::Preparation,
+                &ObservedFailure::Broken,
+                detail,
+            )
         })?;
         let mut attempts = Attempts::default();
         // Between a backup and its return others may have written there.
@@ -160,7 +165,7 @@ impl AttemptRun<'_> {
         };
         if properties.is_directory {
             let detail = format!("{} is a directory", end.url);
-            return Err(end.failure(phase, &Observed::IsDirectory, detail));
+            return Err(end.failure(phase, &ObservedFailure::IsDirectory, detail));
         }
         Ok(Stat {
             modified: there.modified.or(properties.modified),
@@ -291,7 +296,7 @@ impl AttemptRun<'_> {
                     destination.url,
                     until.to_fts()
                 );
-                Err(destination.failure(phase, &Observed::Broken, detail))
+                Err(destination.failure(phase, &ObservedFailure::Broken, detail))
             }
         }
     }

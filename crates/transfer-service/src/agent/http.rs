@@ -9,14 +9,14 @@ use http::header::{
 };
 use http::{HeaderMap, Method, StatusCode};
 use penstock_clock::wall_clock;
-use penstock_decide::classify::{Observed, classify};
+use penstock_decide::classify::{ObservedFailure, classify};
 use penstock_decide::destination::FileFacts;
 use penstock_model::{
     Access, Busy, Bytes, Checksum, ChecksumAlgorithm, Failure, FileUrl, Phase, ProblemCode, Side,
     Timestamp,
 };
 use penstock_protocol::digest;
-use penstock_protocol::http1::client::{ClientError, Incoming, Outgoing};
+use penstock_protocol::http1::client::{ClientError, ClientRequest, ClientResponse};
 use penstock_protocol::problem::PROBLEM_HEADER;
 use penstock_protocol::tls::{ClientIdentity, TlsError};
 use penstock_protocol::webdav::{
@@ -154,7 +154,12 @@ impl End {
         let value = HeaderValue::try_from(format!("Bearer {token}"));
         let mut value = value.map_err(|_| {
             let detail = "the token holds characters that no HTTP header may have".to_owned();
-            classify(self.side, Phase::Preparation, &Observed::Forbidden, detail)
+            classify(
+                self.side,
+                Phase::Preparation,
+                &ObservedFailure::Forbidden,
+                detail,
+            )
         })?;
         value.set_sensitive(true);
         Ok(value)
@@ -164,7 +169,7 @@ impl End {
     pub(super) fn failure(
         &self,
         phase: Phase,
-        observed: &Observed,
+        observed: &ObservedFailure,
         detail: impl Into<String>,
     ) -> Failure {
         classify(self.side, phase, observed, detail.into())
@@ -180,8 +185,13 @@ impl End {
     }
 
     /// A failure that this end answered, with the text it gave.
-    pub(super) async fn refused(&self, phase: Phase, what: &str, answer: Incoming) -> Failure {
-        let observed = Observed::Status(answer.status.as_u16());
+    pub(super) async fn refused(
+        &self,
+        phase: Phase,
+        what: &str,
+        answer: ClientResponse,
+    ) -> Failure {
+        let observed = ObservedFailure::Status(answer.status.as_u16());
         self.refused_as(phase, what, answer, |_| observed).await
     }
 
@@ -190,8 +200,8 @@ impl End {
         &self,
         phase: Phase,
         what: &str,
-        answer: Incoming,
-        meaning: impl FnOnce(&str) -> Observed,
+        answer: ClientResponse,
+        meaning: impl FnOnce(&str) -> ObservedFailure,
     ) -> Failure {
         let status = answer.status;
         let said = header_text(&answer.headers, &RETRY_AFTER);
@@ -243,7 +253,7 @@ fn busy_amid_upload(error: &ClientError, by: Side) -> Option<Busy> {
 }
 
 /// Up to [`ERROR_TEXT_MAX`] bytes of an answer's body on one line, with a colon before it; empty when there is none.
-async fn short_text(mut answer: Incoming) -> String {
+async fn short_text(mut answer: ClientResponse) -> String {
     if !answer.may_show_text() {
         return String::new();
     }
@@ -292,29 +302,29 @@ fn version_of(headers: &HeaderMap) -> Option<HeaderValue> {
 }
 
 /// What a client error tells about the other side.
-pub(super) fn observe(error: &ClientError) -> Observed {
+pub(super) fn observe(error: &ClientError) -> ObservedFailure {
     match error {
-        ClientError::Resolve { .. } => Observed::NameUnknown,
-        ClientError::Connect { .. } => Observed::Refused,
-        ClientError::Tls(TlsError::NotTrusted { .. }) => Observed::Untrusted,
-        ClientError::Tls(TlsError::Timeout { .. }) => Observed::TimedOut,
+        ClientError::Resolve { .. } => ObservedFailure::NameUnknown,
+        ClientError::Connect { .. } => ObservedFailure::Refused,
+        ClientError::Tls(TlsError::NotTrusted { .. }) => ObservedFailure::Untrusted,
+        ClientError::Tls(TlsError::Timeout { .. }) => ObservedFailure::TimedOut,
         // A server that is being restarted resets the connection in the middle of a handshake.
-        ClientError::Tls(TlsError::Handshake { .. }) => Observed::Broken,
-        ClientError::Tls(TlsError::Load { .. } | TlsError::Setup(_)) => Observed::Malformed,
-        ClientError::Timeout { .. } => Observed::TimedOut,
-        ClientError::Forbidden { .. } => Observed::Forbidden,
-        ClientError::TooManyRedirects { .. } => Observed::TooManyRedirects,
+        ClientError::Tls(TlsError::Handshake { .. }) => ObservedFailure::Broken,
+        ClientError::Tls(TlsError::Load { .. } | TlsError::Setup(_)) => ObservedFailure::Malformed,
+        ClientError::Timeout { .. } => ObservedFailure::TimedOut,
+        ClientError::Forbidden { .. } => ObservedFailure::Forbidden,
+        ClientError::TooManyRedirects { .. } => ObservedFailure::TooManyRedirects,
         ClientError::Closed { .. } | ClientError::TooShort { .. } | ClientError::Io { .. } => {
-            Observed::Broken
+            ObservedFailure::Broken
         }
-        ClientError::EarlyAnswer { status, .. } => Observed::Status(status.as_u16()),
-        _ => Observed::Malformed,
+        ClientError::EarlyAnswer { status, .. } => ObservedFailure::Status(status.as_u16()),
+        _ => ObservedFailure::Malformed,
     }
 }
 
 fn directory(end: &End, phase: Phase) -> Failure {
     let detail = format!("{} is a directory, not a file", end.url);
-    end.failure(phase, &Observed::IsDirectory, detail)
+    end.failure(phase, &ObservedFailure::IsDirectory, detail)
 }
 
 impl AgentSetup {
@@ -378,14 +388,14 @@ impl AgentSetup {
         method: Method,
         algorithm: ChecksumAlgorithm,
         phase: Phase,
-    ) -> Result<Incoming, Failure> {
+    ) -> Result<ClientResponse, Failure> {
         let mut headers = end.headers()?;
         let wanted = HeaderValue::from_static(algorithm.name());
         headers.insert(HeaderName::from_static("want-digest"), wanted);
         if method == Method::GET {
             headers.insert(RANGE, HeaderValue::from_static("bytes=0-0"));
         }
-        let request = Outgoing {
+        let request = ClientRequest {
             method,
             url: end.parsed.clone(),
             headers,
@@ -439,7 +449,7 @@ impl AgentSetup {
             HeaderValue::from_static("0"),
         );
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/xml"));
-        let request = Outgoing {
+        let request = ClientRequest {
             method: Method::from_bytes(b"PROPFIND").expect("a valid method name"),
             url: end.parsed.clone(),
             headers,
@@ -470,7 +480,7 @@ impl AgentSetup {
         if let Some(version) = version {
             headers.insert(IF_MATCH, version.clone());
         }
-        let request = Outgoing {
+        let request = ClientRequest {
             method: Method::DELETE,
             url: end.parsed.clone(),
             headers,
@@ -523,7 +533,7 @@ impl AgentSetup {
             Some(proxy) => (HeaderMap::new(), Some(proxy.identity.clone())),
             None => (end.headers().ok()?, None),
         };
-        let request = Outgoing {
+        let request = ClientRequest {
             method,
             url: directory.clone(),
             headers,
@@ -586,9 +596,9 @@ mod tests {
             "Connection reset by peer".to_owned(),
         );
         let reset = ClientError::Tls(TlsError::Handshake { peer, why });
-        assert_eq!(observe(&reset), Observed::Broken);
+        assert_eq!(observe(&reset), ObservedFailure::Broken);
         let (host, why, remedy) = ("se".to_owned(), "self-signed".to_owned(), String::new());
         let rogue = ClientError::Tls(TlsError::NotTrusted { host, why, remedy });
-        assert_eq!(observe(&rogue), Observed::Untrusted);
+        assert_eq!(observe(&rogue), ObservedFailure::Untrusted);
     }
 }

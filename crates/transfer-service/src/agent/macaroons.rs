@@ -9,7 +9,7 @@ use http::header::{ACCEPT, CONTENT_TYPE, HeaderValue};
 use http::{HeaderMap, Method};
 use parking_lot::Mutex;
 use penstock_model::{Side, Timestamp};
-use penstock_protocol::http1::client::Outgoing;
+use penstock_protocol::http1::client::ClientRequest;
 use serde::Deserialize;
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
@@ -161,7 +161,7 @@ impl AgentSetup {
             return Ok(text);
         }
         let asked = VALIDITY.min(proxy.expires.since(now));
-        let request = Outgoing {
+        let request = ClientRequest {
             method: Method::POST,
             url: url.clone(),
             headers: request_headers(),

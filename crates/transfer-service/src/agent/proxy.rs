@@ -3,7 +3,7 @@
 use super::{AgentSetup, REMEMBERED_MAX};
 use crate::tokens::{read_with_patience, unreadable};
 use parking_lot::Mutex;
-use penstock_decide::classify::{Observed, classify};
+use penstock_decide::classify::{ObservedFailure, classify};
 use penstock_model::{CredentialId, Failure, Phase, ProblemCode, Side, Timestamp};
 use penstock_persistence::delegations::Delegation;
 use penstock_protocol::tls::ClientIdentity;
@@ -133,7 +133,7 @@ fn check_alive(id: &CredentialId, delegation: &Delegation, now: Timestamp) -> Re
 }
 
 fn no_proxy(code: ProblemCode, detail: String) -> Failure {
-    let observed = Observed::Forbidden;
+    let observed = ObservedFailure::Forbidden;
     Failure {
         code: Some(code),
         ..classify(Side::Service, Phase::Preparation, &observed, detail)

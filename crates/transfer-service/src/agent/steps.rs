@@ -1,4 +1,5 @@
-//! The steps of one attempt, in FTS's order: look at both ends, copy, verify; on failure clean up.
+//! The steps of one attempt, in FTS's order: look at both ends, copy, verify; on failure clean up. Long because they are
+//! read in this order, and each tells the next what it may have left at the destination.
 
 use super::destination::Traces;
 use super::gfal::{self, Process};
@@ -8,7 +9,7 @@ use super::{AgentSetup, Progress};
 use crate::tokens::token_failure;
 use http::HeaderValue;
 use penstock_clock::wall_clock;
-use penstock_decide::classify::{Observed, classify};
+use penstock_decide::classify::{ObservedFailure, classify};
 use penstock_decide::copy_failure::CopyCause;
 use penstock_decide::destination::{CopyEnd, Course, CourseReason, Permission, Sight, course};
 use penstock_decide::wording;
@@ -160,8 +161,8 @@ impl<'a> AttemptRun<'a> {
                 timeout.as_secs()
             );
             let observed = match self.assignment.parameters.timeout_seconds {
-                Some(_) => Observed::JobTimedOut,
-                None => Observed::TimedOut,
+                Some(_) => ObservedFailure::JobTimedOut,
+                None => ObservedFailure::TimedOut,
             };
             Err(classify(Side::Network, Phase::Transfer, &observed, detail))
         })?;
@@ -185,7 +186,7 @@ impl<'a> AttemptRun<'a> {
         let broken =
             |observed, detail: String| classify(side, Phase::Preparation, &observed, detail);
         let parsed = Url::parse(url.as_str())
-            .map_err(|why| broken(Observed::Malformed, format!("{url}: {why}")))?;
+            .map_err(|why| broken(ObservedFailure::Malformed, format!("{url}: {why}")))?;
         let credential = self.assignment.request.end(side).1;
         let shown = credential.filter(|_| self.setup.may_show_token(&parsed));
         let token = match shown {
@@ -225,7 +226,7 @@ impl<'a> AttemptRun<'a> {
             classify(
                 side,
                 Phase::Preparation,
-                &Observed::Malformed,
+                &ObservedFailure::Malformed,
                 why.to_string(),
             )
         })
@@ -355,7 +356,7 @@ impl<'a> AttemptRun<'a> {
         );
         let Some(at_source) = at_source? else {
             let detail = format!("No such file or directory: {}", source.url);
-            return Err(source.failure(Phase::Preparation, &Observed::Status(404), detail));
+            return Err(source.failure(Phase::Preparation, &ObservedFailure::Status(404), detail));
         };
         let (expected, checksum_from) = self.expected_checksum(source, &at_source)?;
         let there = match at_destination? {
@@ -434,7 +435,7 @@ impl<'a> AttemptRun<'a> {
             let why = wording::foreign(*foreign);
             detail += &format!("; it is not taken for what an earlier attempt left: {why}");
         }
-        let mut failure = destination.failure(Phase::Preparation, &Observed::Exists, detail);
+        let mut failure = destination.failure(Phase::Preparation, &ObservedFailure::Exists, detail);
         if self.assignment.parameters.report_existing {
             let on_tape = self.assignment.parameters.archive_seconds.is_some();
             let locality = match on_tape {
@@ -467,7 +468,7 @@ impl<'a> AttemptRun<'a> {
             true => format!("Destination file exists and is on tape {ASKED}"),
             false => format!("Destination file location unknown: {locality} {ASKED}"),
         };
-        let mut failure = destination.failure(Phase::Preparation, &Observed::Exists, detail);
+        let mut failure = destination.failure(Phase::Preparation, &ObservedFailure::Exists, detail);
         if locality.is_on_tape() {
             failure.errno = Errno::EROFS;
         }
@@ -498,7 +499,11 @@ impl<'a> AttemptRun<'a> {
                 there.hex(),
                 user.hex()
             );
-            return Err(source.failure(Phase::Preparation, &Observed::ChecksumMismatch, detail));
+            return Err(source.failure(
+                Phase::Preparation,
+                &ObservedFailure::ChecksumMismatch,
+                detail,
+            ));
         }
         let from = match &user {
             None => ChecksumFrom::Source,
@@ -650,7 +655,7 @@ impl<'a> AttemptRun<'a> {
                 "{} is not there although its copy was reported as done",
                 destination.url
             );
-            let observed = Observed::CopyFailed(CopyCause::Unknown);
+            let observed = ObservedFailure::CopyFailed(CopyCause::Unknown);
             return Err(destination.failure(Phase::Finalization, &observed, detail));
         };
         if let (Some(expected), Some(size)) = (plan.size, there.size)
@@ -660,7 +665,11 @@ impl<'a> AttemptRun<'a> {
                 "Source and destination file size mismatch ({} != {})",
                 expected.0, size.0
             );
-            return Err(destination.failure(Phase::Finalization, &Observed::SizeMismatch, detail));
+            return Err(destination.failure(
+                Phase::Finalization,
+                &ObservedFailure::SizeMismatch,
+                detail,
+            ));
         }
         // The storage checked each part; what it then tells of the whole is our own word.
         let passed = match report.verified {
@@ -703,7 +712,11 @@ impl<'a> AttemptRun<'a> {
              another checksum algorithm, or verify the source only",
             self.algorithm()
         );
-        destination.failure(Phase::Finalization, &Observed::ChecksumUnavailable, detail)
+        destination.failure(
+            Phase::Finalization,
+            &ObservedFailure::ChecksumUnavailable,
+            detail,
+        )
     }
 
     /// The destination has refused what arrived for its checksum; `found` is what was sent, where that is known.
@@ -723,7 +736,7 @@ impl<'a> AttemptRun<'a> {
             }
         };
         let observed = match found.is_some() && found == expected {
-            true => Observed::ChecksumMismatch,
+            true => ObservedFailure::ChecksumMismatch,
             false => observed,
         };
         let detail = format!("{words}: {said}");
@@ -786,7 +799,7 @@ impl<'a> AttemptRun<'a> {
     }
 
     /// A failure that neither end is to blame for.
-    pub(super) fn network_failure(&self, observed: &Observed, detail: String) -> Failure {
+    pub(super) fn network_failure(&self, observed: &ObservedFailure, detail: String) -> Failure {
         classify(Side::Network, Phase::Transfer, observed, detail)
     }
 
@@ -822,12 +835,14 @@ impl<'a> AttemptRun<'a> {
 
 /// What a mismatch means, and between whom it is, in FTS's words. Where the source itself tells another checksum than the
 /// user, the next copy would have it again. Otherwise the bytes may have been damaged on their way.
-fn words_of_mismatch(from: ChecksumFrom) -> (Observed, &'static str) {
+fn words_of_mismatch(from: ChecksumFrom) -> (ObservedFailure, &'static str) {
     let by_user = "User-defined and destination";
     match from {
-        ChecksumFrom::Source => (Observed::ChecksumMismatch, "Source and destination"),
-        ChecksumFrom::User | ChecksumFrom::UserAndSource => (Observed::ChecksumMismatch, by_user),
-        ChecksumFrom::UserAgainstSource => (Observed::UserChecksumMismatch, by_user),
+        ChecksumFrom::Source => (ObservedFailure::ChecksumMismatch, "Source and destination"),
+        ChecksumFrom::User | ChecksumFrom::UserAndSource => {
+            (ObservedFailure::ChecksumMismatch, by_user)
+        }
+        ChecksumFrom::UserAgainstSource => (ObservedFailure::UserChecksumMismatch, by_user),
     }
 }
 
@@ -835,7 +850,7 @@ fn checksum_differs(
     from: ChecksumFrom,
     expected: &Checksum,
     found: &Checksum,
-) -> (Observed, String) {
+) -> (ObservedFailure, String) {
     let (observed, ends) = words_of_mismatch(from);
     let algorithm = match from {
         ChecksumFrom::Source => String::new(),

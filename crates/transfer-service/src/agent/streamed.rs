@@ -5,14 +5,16 @@ use super::http::{End, observe};
 use super::steps::{AttemptRun, ChecksumFrom, Plan};
 use http::header::HeaderName;
 use http::{Method, StatusCode};
-use penstock_decide::classify::{Observed, PutConditions};
+use penstock_decide::classify::{ObservedFailure, PutConditions};
 use penstock_decide::destination::CopyEnd;
 use penstock_model::{
     Access, Bytes, Checksum, Failure, MoverReport, Phase, StreamUse, StreamsReason, TcpSummary,
 };
 use penstock_protocol::checksum::Hasher;
 use penstock_protocol::digest;
-use penstock_protocol::http1::client::{ClientError, Incoming, Outgoing, Upload, UploadStart};
+use penstock_protocol::http1::client::{
+    ClientError, ClientRequest, ClientResponse, Upload, UploadStart,
+};
 use penstock_protocol::tape::ARCHIVE_METADATA;
 use std::time::Instant;
 
@@ -23,7 +25,7 @@ const EXPECT_CONTINUE_FROM: u64 = 1 << 20;
 
 /// Where bytes come from, once begun.
 pub(super) enum ByteSource<'a> {
-    Http(Box<Incoming>),
+    Http(Box<ClientResponse>),
     Gfal(HeldProcess<'a>),
 }
 
@@ -102,7 +104,7 @@ impl AttemptRun<'_> {
                 "Source and destination file size mismatch: {} gave {} bytes of {}",
                 source.url, report.moved.0, size.0
             );
-            return Err(source.failure(Phase::Transfer, &Observed::SizeMismatch, detail));
+            return Err(source.failure(Phase::Transfer, &ObservedFailure::SizeMismatch, detail));
         }
         let begun = Instant::now();
         report.checksum = hasher.finish().into_iter().next();
@@ -131,7 +133,7 @@ impl AttemptRun<'_> {
         let incoming = match &source.cloud {
             Some(access) => self.open_object(source, access).await?,
             None => {
-                let get = Outgoing {
+                let get = ClientRequest {
                     method: Method::GET,
                     url: source.parsed.clone(),
                     headers: source.headers()?,
@@ -152,7 +154,7 @@ impl AttemptRun<'_> {
                 "Source and destination file size mismatch: {} announces {length} bytes, was {size}",
                 source.url
             );
-            return Err(source.failure(Phase::Transfer, &Observed::SizeMismatch, detail));
+            return Err(source.failure(Phase::Transfer, &ObservedFailure::SizeMismatch, detail));
         }
         if incoming.ends_by_closing() && plan.size.is_none() && plan.checksum.is_none() {
             let detail = format!(
@@ -160,7 +162,7 @@ impl AttemptRun<'_> {
                  connection",
                 source.url
             );
-            return Err(source.failure(Phase::Transfer, &Observed::Malformed, detail));
+            return Err(source.failure(Phase::Transfer, &ObservedFailure::Malformed, detail));
         }
         Ok((ByteSource::Http(Box::new(incoming)), length))
     }
@@ -217,7 +219,7 @@ impl AttemptRun<'_> {
         if let Some(note) = self.archive_note() {
             headers.insert(ARCHIVE_METADATA, note);
         }
-        let put = Outgoing {
+        let put = ClientRequest {
             method: Method::PUT,
             url: destination.parsed.clone(),
             headers,
@@ -255,12 +257,12 @@ impl AttemptRun<'_> {
     async fn put_refused(
         &self,
         destination: &End,
-        answer: Incoming,
+        answer: ClientResponse,
         (plan, conditions): (&Plan, PutConditions),
         sent: Option<&Checksum>,
     ) -> Failure {
         let status = answer.status;
-        let mut observed = Observed::Status(status.as_u16());
+        let mut observed = ObservedFailure::Status(status.as_u16());
         let failure = destination.refused_as(Phase::Transfer, "PUT", answer, |text| {
             if status == StatusCode::PRECONDITION_FAILED {
                 observed = conditions.failed(text);
@@ -269,7 +271,7 @@ impl AttemptRun<'_> {
         });
         let failure = failure.await;
         match observed {
-            Observed::ChecksumMismatch => {
+            ObservedFailure::ChecksumMismatch => {
                 self.note_end(CopyEnd::Refused);
                 self.checksum_refused(plan, sent, &failure.detail)
             }
@@ -289,7 +291,7 @@ impl AttemptRun<'_> {
         if let ClientError::EarlyAnswer { status, detail, .. } = error {
             self.note_refusal(*status);
             if *status == StatusCode::PRECONDITION_FAILED
-                && conditions.failed(detail) == Observed::ChecksumMismatch
+                && conditions.failed(detail) == ObservedFailure::ChecksumMismatch
             {
                 self.note_end(CopyEnd::Refused);
                 return self.checksum_refused(plan, None, &error.to_string());
@@ -305,7 +307,7 @@ impl AttemptRun<'_> {
 }
 
 /// Fills the buffer as far as the source gives bytes, so that writes are large.
-async fn read_some(incoming: &mut Incoming, buffer: &mut [u8]) -> Result<usize, ClientError> {
+async fn read_some(incoming: &mut ClientResponse, buffer: &mut [u8]) -> Result<usize, ClientError> {
     let mut filled = 0;
     while filled < buffer.len() {
         match incoming.read(&mut buffer[filled..]).await? {

@@ -11,10 +11,10 @@ use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderValue};
 use http::{HeaderMap, Method};
 use parking_lot::Mutex;
 use penstock_clock::wall_clock;
-use penstock_decide::classify::{Observed, classify};
+use penstock_decide::classify::{ObservedFailure, classify};
 use penstock_engine::{Assignment, TapeCall, TapeErrand, TapeOutcome, TapePlace};
 use penstock_model::{Concern, Errno, Failure, JobKind, Locality, Phase, Retry, Side};
-use penstock_protocol::http1::client::Outgoing;
+use penstock_protocol::http1::client::ClientRequest;
 use penstock_protocol::tape::{
     self, BYTES_PER_FILE_MAX, DISCOVERY_BYTES_MAX, STAGED_BYTES_MAX, TapeAnswerError,
     TapeInterface, WELL_KNOWN,
@@ -99,7 +99,12 @@ impl AgentSetup {
         let outcome = outcome.unwrap_or_else(|_| {
             let detail = "the call ended unexpectedly; see the service's log".to_owned();
             TapeOutcome::Failed {
-                failure: classify(Side::Service, Phase::Staging, &Observed::Broken, detail),
+                failure: classify(
+                    Side::Service,
+                    Phase::Staging,
+                    &ObservedFailure::Broken,
+                    detail,
+                ),
                 status: None,
             }
         });
@@ -126,7 +131,7 @@ impl AgentSetup {
         let (side, request) = (Side::Destination, &assignment.request);
         let proxy = assignment.parameters.proxy.as_ref();
         let unknown =
-            |detail: String| classify(side, Phase::Archiving, &Observed::Malformed, detail);
+            |detail: String| classify(side, Phase::Archiving, &ObservedFailure::Malformed, detail);
         let place = TapePlace::of(request, side, &assignment.vo, proxy);
         let path = TapePlace::path(request, side);
         let (Some(place), Some(path)) = (place, path) else {
@@ -194,7 +199,7 @@ impl AgentSetup {
         side: Side,
         phase: Phase,
     ) -> Result<Access, TapeCallError> {
-        let unusable = |why: String| classify(side, phase, &Observed::Status(401), why);
+        let unusable = |why: String| classify(side, phase, &ObservedFailure::Status(401), why);
         let mut access = Access {
             server: place.server.clone(),
             bearer: None,
@@ -241,7 +246,7 @@ impl AgentSetup {
 
     async fn discover(&self, access: &Access) -> Result<Arc<TapeInterface>, TapeCallError> {
         let malformed =
-            |why: String| classify(access.side, access.phase, &Observed::Malformed, why);
+            |why: String| classify(access.side, access.phase, &ObservedFailure::Malformed, why);
         let server = Url::parse(&access.server).map_err(|why| malformed(why.to_string()))?;
         let found = match self.memory.tapes.known(&access.server) {
             Some(known) => known,
@@ -272,7 +277,7 @@ impl AgentSetup {
         server: &Url,
     ) -> Result<TapeInterface, TapeCallError> {
         let malformed =
-            |why: String| classify(access.side, access.phase, &Observed::Malformed, why);
+            |why: String| classify(access.side, access.phase, &ObservedFailure::Malformed, why);
         let url = server
             .join(WELL_KNOWN)
             .map_err(|why| malformed(why.to_string()))?;
@@ -336,7 +341,13 @@ impl AgentSetup {
         };
         outcome.map_err(|why| {
             let detail = format!("{shown}: {why}");
-            classify(access.side, access.phase, &Observed::Malformed, detail).into()
+            classify(
+                access.side,
+                access.phase,
+                &ObservedFailure::Malformed,
+                detail,
+            )
+            .into()
         })
     }
 
@@ -357,7 +368,7 @@ impl AgentSetup {
         if body.is_some() {
             headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         }
-        let request = Outgoing {
+        let request = ClientRequest {
             method: method.clone(),
             url: url.clone(),
             headers,
@@ -382,7 +393,7 @@ impl AgentSetup {
             "{method} {url} was answered with {status}{}",
             said_why(&said)
         );
-        let observed = Observed::Status(status.as_u16());
+        let observed = ObservedFailure::Status(status.as_u16());
         Err(TapeCallError {
             failure: classify(access.side, access.phase, &observed, detail),
             status: Some(status.as_u16()),
@@ -396,7 +407,7 @@ impl Access {
     }
 
     fn forbidden(&self, detail: String) -> Failure {
-        classify(self.side, self.phase, &Observed::Forbidden, detail)
+        classify(self.side, self.phase, &ObservedFailure::Forbidden, detail)
     }
 
     /// Another replica may be somewhere that offers it.

@@ -6,12 +6,12 @@ use super::http::End;
 use super::steps::{AttemptRun, Plan};
 use http::header::AUTHORIZATION;
 use http::{HeaderMap, Method};
-use penstock_decide::classify::{Observed, classify};
+use penstock_decide::classify::{ObservedFailure, classify};
 use penstock_decide::copy_failure::CopyCause;
 use penstock_decide::destination::CopyEnd;
 use penstock_model::{Busy, Bytes, CopyMode, Failure, MoverReport, Phase, Side, StreamsReason};
 use penstock_protocol::hosts::SERVER_NOT_ALLOWED;
-use penstock_protocol::http1::client::{Incoming, Outgoing};
+use penstock_protocol::http1::client::{ClientRequest, ClientResponse};
 use penstock_protocol::s3::hide_presigned;
 use penstock_protocol::tape::{ARCHIVE_METADATA, TRANSFER_HEADER_ARCHIVE_METADATA};
 use penstock_protocol::tpc::{CopyRequest, Credential, Direction, Item, Outcome, StreamParser};
@@ -138,7 +138,7 @@ impl AttemptRun<'_> {
         report
     }
 
-    fn copy_request(&self, ways: &Ways<'_>, plan: &Plan) -> Result<Outgoing, Failure> {
+    fn copy_request(&self, ways: &Ways<'_>, plan: &Plan) -> Result<ClientRequest, Failure> {
         let Ways {
             mode,
             active,
@@ -181,7 +181,7 @@ impl AttemptRun<'_> {
             headers.insert(name, note);
         }
         let method = Method::from_bytes(b"COPY").expect("a valid method name");
-        Ok(Outgoing {
+        Ok(ClientRequest {
             method,
             url: active.parsed.clone(),
             headers,
@@ -197,19 +197,19 @@ impl AttemptRun<'_> {
         let by_destination = active.side == Side::Destination;
         self.note_end(CopyEnd::of_cause(cause, by_destination));
         let (side, observed) = match cause {
-            CopyCause::Exists if !plan.replaces => (Side::Destination, Observed::Exists),
+            CopyCause::Exists if !plan.replaces => (Side::Destination, ObservedFailure::Exists),
             CopyCause::ChecksumMismatch => {
                 return self.checksum_refused(plan, None, &detail);
             }
             // What the passive end refuses for good is its own affair; of the rest it is not known which end failed.
             CopyCause::Refused(401 | 403 | 404 | 409 | 410 | 423) => {
-                (passive.side, Observed::CopyFailed(cause))
+                (passive.side, ObservedFailure::CopyFailed(cause))
             }
             CopyCause::Exists
             | CopyCause::Refused(_)
             | CopyCause::Denied
             | CopyCause::Missing
-            | CopyCause::Unknown => (Side::Network, Observed::CopyFailed(cause)),
+            | CopyCause::Unknown => (Side::Network, ObservedFailure::CopyFailed(cause)),
         };
         let busy = match starts_with_busy(&why) {
             true => Some(active.side),
@@ -226,7 +226,7 @@ impl AttemptRun<'_> {
         active: &End,
         passive: &End,
         plan: &Plan,
-        mut answer: Incoming,
+        mut answer: ClientResponse,
     ) -> Result<MoverReport, Failure> {
         let config = &self.setup.config;
         let mut buffer = [0u8; 2048];
@@ -255,7 +255,7 @@ impl AttemptRun<'_> {
                         "{}: the connection ended without a last line; the outcome is unknown",
                         active.url
                     );
-                    return Err(active.failure(Phase::Transfer, &Observed::Broken, detail));
+                    return Err(active.failure(Phase::Transfer, &ObservedFailure::Broken, detail));
                 }
                 None if watch.advanced.elapsed() > config.progress_timeout => {
                     return Err(still(active, "no byte moved", config.progress_timeout));
@@ -334,11 +334,16 @@ fn still(active: &End, what: &str, limit: Duration) -> Failure {
         active.url,
         limit.as_secs()
     );
-    classify(Side::Network, Phase::Transfer, &Observed::TimedOut, detail)
+    classify(
+        Side::Network,
+        Phase::Transfer,
+        &ObservedFailure::TimedOut,
+        detail,
+    )
 }
 
 /// The last line is followed by the end of the body, after which the connection serves the next copy.
-async fn read_to_end(answer: &mut Incoming, buffer: &mut [u8]) {
+async fn read_to_end(answer: &mut ClientResponse, buffer: &mut [u8]) {
     let end = async { while answer.read(buffer).await.is_ok_and(|count| count > 0) {} };
     // A storage element that does not end its answer costs only a connection.
     let _ = tokio::time::timeout(END_OF_BODY, end).await;

@@ -7,7 +7,7 @@ use super::AgentSetup;
 use super::proxy::ProxyAccess;
 use http::header::{ACCEPT, CONTENT_TYPE, HeaderValue};
 use http::{HeaderMap, Method};
-use penstock_protocol::http1::client::Outgoing;
+use penstock_protocol::http1::client::ClientRequest;
 use serde::Deserialize;
 use std::time::Duration;
 use url::Url;
@@ -82,10 +82,10 @@ impl AgentSetup {
     }
 }
 
-fn outgoing(method: Method, url: Url, proxy: &ProxyAccess) -> Outgoing {
+fn outgoing(method: Method, url: Url, proxy: &ProxyAccess) -> ClientRequest {
     let mut headers = HeaderMap::new();
     headers.insert(ACCEPT, HeaderValue::from_static("application/json"));
-    Outgoing {
+    ClientRequest {
         method,
         url,
         headers,

@@ -5,7 +5,7 @@
 
 use super::caller::Credentials;
 use super::extract::{Path, Query};
-use super::jobs::blocking;
+use super::query::blocking;
 use super::{Api, ApiError, ApiResult};
 use axum::Json;
 use axum::extract::State;

@@ -7,7 +7,7 @@ use super::body::BYTES_MAX;
 use super::caller::{Caller, Credentials};
 use super::config::is_plain;
 use super::extract::Query;
-use super::jobs::{blocking, without_port};
+use super::query::{blocking, without_port};
 use super::{Api, ApiError, ApiResult, wire};
 use axum::Json;
 use axum::body::Body;

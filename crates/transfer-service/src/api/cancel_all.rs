@@ -37,7 +37,7 @@ async fn stop(api: &Api, vo: Option<VoName>, user: &str) -> ApiResult {
     let stopping = tokio::spawn(async move { service.cancel_all(vo, CANCELED_BY_USER).await });
     let stopped = stopping
         .await
-        .map_err(|why| super::jobs::unexpected(&why))??;
+        .map_err(|why| super::query::unexpected(&why))??;
     let (jobs, files) = (stopped.jobs, stopped.transfers);
     tracing::warn!(%user, %whose, jobs, files, "everything that was open was canceled");
     let told = json!({"affected_files": files, "affected_dm": 0, "affected_jobs": jobs});

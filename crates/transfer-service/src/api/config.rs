@@ -14,7 +14,7 @@ mod storages;
 use super::body::BYTES_MAX;
 use super::caller::{Caller, Credentials};
 use super::extract::Query;
-use super::jobs::blocking;
+use super::query::blocking;
 use super::{Api, ApiError, ApiResult, ban};
 use axum::body::Body;
 use axum::extract::State;
@@ -24,7 +24,7 @@ use axum::routing::{delete, get, post};
 use axum::{Json, Router};
 use fields::Fields;
 pub(super) use fields::is_plain;
-use penstock_decide::settings::{Asker, Refusal, Wish, may_look};
+use penstock_decide::settings::{Asker, SettingRefusal, Wish, may_look};
 use penstock_journal::JournalError;
 use penstock_model::{ProblemCode, Setting, SettingChange, SettingKey, Settings, Timestamp};
 use penstock_protocol::identity::Method;
@@ -95,7 +95,7 @@ impl Api {
         let settings = self.known_settings()?;
         match may_look(&settings, &self.asker(&caller)) {
             true => Ok((caller, settings)),
-            false => Err(Refusal::NotAdministrator.into()),
+            false => Err(SettingRefusal::NotAdministrator.into()),
         }
     }
 
@@ -118,7 +118,7 @@ impl Api {
         let taken = self.take(credentials, body, BYTES_MAX).await?;
         match may_look(&*self.known_settings()?, &self.asker(&taken.caller)) {
             true => Ok((taken.caller, Fields::parse(&taken.bytes)?)),
-            false => Err(Refusal::NotAdministrator.into()),
+            false => Err(SettingRefusal::NotAdministrator.into()),
         }
     }
 
@@ -161,15 +161,17 @@ impl Api {
     }
 }
 
-impl From<Refusal> for ApiError {
-    fn from(refusal: Refusal) -> ApiError {
+impl From<SettingRefusal> for ApiError {
+    fn from(refusal: SettingRefusal) -> ApiError {
         let code = match &refusal {
-            Refusal::NotAdministrator | Refusal::NotManager(_) | Refusal::NotManagerOfEnd(_, _) => {
-                ProblemCode::AdministratorRequired
+            SettingRefusal::NotAdministrator
+            | SettingRefusal::NotManager(_)
+            | SettingRefusal::NotManagerOfEnd(_, _) => ProblemCode::AdministratorRequired,
+            SettingRefusal::NoCloudStorage(_) => ProblemCode::ResourceNotFound,
+            SettingRefusal::MaxBelowMin | SettingRefusal::PatternTaken { .. } => {
+                ProblemCode::SettingConflict
             }
-            Refusal::NoCloudStorage(_) => ProblemCode::ResourceNotFound,
-            Refusal::MaxBelowMin | Refusal::PatternTaken { .. } => ProblemCode::SettingConflict,
-            Refusal::TooMany => ProblemCode::LimitReached,
+            SettingRefusal::TooMany => ProblemCode::LimitReached,
         };
         ApiError::new(code, refusal.to_string())
     }

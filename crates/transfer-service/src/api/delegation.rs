@@ -5,7 +5,7 @@
 use super::body::BYTES_MAX;
 use super::caller::{Caller, Credentials};
 use super::extract::Path;
-use super::jobs::blocking;
+use super::query::blocking;
 use super::{Api, ApiError, ApiResult};
 use crate::error::ServiceError;
 use axum::Json;

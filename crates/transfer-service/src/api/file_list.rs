@@ -2,7 +2,7 @@
 
 use super::caller::Credentials;
 use super::extract::Query;
-use super::jobs::{blocking, ended_since, limit_of, split, vo_to_look_at, without_port};
+use super::query::{blocking, ended_since, limit_of, split, vo_to_look_at, without_port};
 use super::{Api, ApiResult, wire};
 use axum::Json;
 use axum::extract::State;

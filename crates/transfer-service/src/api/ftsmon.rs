@@ -6,7 +6,8 @@
 use super::caller::{Caller, Credentials};
 use super::config::ConfigView;
 use super::extract::{Path, Query};
-use super::jobs::{blocking, ended_since, one_job, split, vo_to_look_at, without_port};
+use super::jobs::one_job;
+use super::query::{blocking, ended_since, split, vo_to_look_at, without_port};
 use super::{Api, ApiError, ApiResult, transfers, wire};
 use axum::extract::State;
 use axum::response::{IntoResponse, Redirect};

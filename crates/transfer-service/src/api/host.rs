@@ -3,7 +3,7 @@
 
 use super::caller::Credentials;
 use super::extract::Query;
-use super::jobs::blocking;
+use super::query::blocking;
 use super::{Api, ApiConfig, ApiError, ApiResult};
 use crate::service::Service;
 use axum::Router;

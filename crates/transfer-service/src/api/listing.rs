@@ -3,7 +3,7 @@
 //!
 //! The pages are of different instants; each file is shown as it is when its page is made.
 
-use super::jobs::blocking;
+use super::query::blocking;
 use super::wire::FileObject;
 use super::{Api, ApiError, wire};
 use axum::body::{Body, Bytes, HttpBody};

@@ -6,7 +6,7 @@
 use super::body::BYTES_MAX;
 use super::caller::Credentials;
 use super::extract::Query;
-use super::jobs::{blocking, without_port};
+use super::query::{blocking, without_port};
 use super::{Api, ApiError, ApiResult};
 use axum::Json;
 use axum::body::Body;

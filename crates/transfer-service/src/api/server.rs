@@ -22,7 +22,9 @@ use penstock_protocol::listener::{ClientConnection, Listener, NewConnection};
 use penstock_protocol::pace::PaceLimit;
 use penstock_protocol::stream::Stream;
 use penstock_protocol::tls::ServerTls;
-use penstock_protocol::x509::{CertificateError, Certified, ClientCertificate, KeptCertificate};
+use penstock_protocol::x509::{
+    CertificateError, CertificateHolder, ClientCertificate, KeptCertificate,
+};
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::pin::Pin;
@@ -38,7 +40,7 @@ const DRAIN_GRACE: Duration = Duration::from_secs(5);
 #[derive(Debug, Clone)]
 pub(super) enum ShownCertificate {
     /// Believed; and the certificate as PEM.
-    Known(Certified, Arc<String>),
+    Known(CertificateHolder, Arc<String>),
     /// Not believed, for this reason.
     Doubtful(String),
 }
@@ -192,7 +194,7 @@ impl Client {
 
 /// Tells the log about a certificate that is not believed.
 fn shown(
-    judged: Result<Certified, CertificateError>,
+    judged: Result<CertificateHolder, CertificateError>,
     pem: &Arc<String>,
     peer: Option<SocketAddr>,
 ) -> ShownCertificate {

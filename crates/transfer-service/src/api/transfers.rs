@@ -3,7 +3,8 @@
 
 use super::caller::{Caller, Credentials};
 use super::extract::{Path, Query};
-use super::jobs::{blocking, limit_of, one_job, split, vo_to_look_at, without_port};
+use super::jobs::one_job;
+use super::query::{blocking, limit_of, split, vo_to_look_at, without_port};
 use super::{Api, ApiError, ApiResult, wire};
 use axum::Json;
 use axum::extract::State;

@@ -27,7 +27,7 @@ fn object<const N: usize>(pairs: [(&str, Value); N]) -> Map<String, Value> {
         .collect()
 }
 
-/// A job object with all keys of FTS's job table.
+/// A job object with all keys of FTS's job table. Long because each key has its line.
 pub fn job(row: &JobRow, host: &str) -> Map<String, Value> {
     let parameters = &row.parameters;
     let overwrite = match parameters.overwrite {

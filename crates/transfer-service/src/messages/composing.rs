@@ -185,7 +185,7 @@ impl About<'_> {
         message
     }
 
-    /// What does not depend on how it ended.
+    /// What does not depend on how it ended. Long because each key of FTS3's message has its line.
     fn whole(&self, attempt: &AttemptFacts) -> Value {
         let moving = attempt.prepared.unwrap_or(attempt.started);
         let parameters = &self.job.parameters;

@@ -2,7 +2,7 @@
 
 use parking_lot::Mutex;
 use penstock_decide::history::HeldHistory;
-use penstock_journal::{HistoryFacts, Pruned};
+use penstock_journal::{HistoryFacts, PruneReport};
 use penstock_protocol::exposition::{Counter, Histogram, Page};
 use std::time::Duration;
 
@@ -43,7 +43,7 @@ impl Default for HistoryMeters {
 }
 
 impl HistoryMeters {
-    pub(crate) fn count(&self, pruned: &Pruned, took: Duration) {
+    pub(crate) fn count(&self, pruned: &PruneReport, took: Duration) {
         self.jobs.add(pruned.jobs);
         self.transfers.add(pruned.transfers);
         self.entries.add(pruned.entries);

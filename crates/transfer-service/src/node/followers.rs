@@ -2,7 +2,7 @@
 
 use crate::agent::Progress;
 use crate::node::AgentHost;
-use crate::node::wire::Down;
+use crate::node::wire::LeaderMessage;
 use parking_lot::{Mutex, MutexGuard};
 use penstock_engine::Order;
 use penstock_model::NodeId;
@@ -29,7 +29,7 @@ pub(crate) struct Followers {
 
 struct ConnectedNode {
     session: u64,
-    down: mpsc::Sender<Arc<Down>>,
+    down: mpsc::Sender<Arc<LeaderMessage>>,
     /// The names of the credential keys that it has told to have.
     keys: BTreeSet<String>,
 }
@@ -56,7 +56,12 @@ impl Followers {
 
     /// A node is reached by this from now on, and no more by what it was reached by before. False when it is reached by
     /// a later session already.
-    pub(crate) fn enter(&self, node: NodeId, session: u64, down: mpsc::Sender<Arc<Down>>) -> bool {
+    pub(crate) fn enter(
+        &self,
+        node: NodeId,
+        session: u64,
+        down: mpsc::Sender<Arc<LeaderMessage>>,
+    ) -> bool {
         let mut others = self.others();
         let known = others.get(&node);
         let is_later = known.is_none_or(|linked| linked.session < session);
@@ -144,9 +149,10 @@ impl Followers {
         }
         let mut others = self.others();
         let is_behind = match others.get(node) {
-            Some(linked) if linked.session == session => {
-                linked.down.try_send(Arc::new(Down::Order(order))).is_err()
-            }
+            Some(linked) if linked.session == session => linked
+                .down
+                .try_send(Arc::new(LeaderMessage::Order(order)))
+                .is_err(),
             _ => false,
         };
         if is_behind {
@@ -155,7 +161,7 @@ impl Followers {
     }
 
     /// Tells all others.
-    pub(crate) fn tell_all(&self, down: Down) {
+    pub(crate) fn tell_all(&self, down: LeaderMessage) {
         let down = Arc::new(down);
         let told = |linked: &mut ConnectedNode| linked.down.try_send(down.clone()).is_ok();
         self.others().retain(|_, linked| told(linked));

@@ -22,7 +22,7 @@ const READ_AT_ONCE: usize = 256 * 1024;
 /// From a follower.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Up {
+pub(crate) enum NodeMessage {
     /// The first word.
     Hello(Box<Hello>),
     /// A node that is not ready yet asks for the keys that seal secrets, or one that has met a secret of another key.
@@ -61,7 +61,7 @@ pub(crate) struct Hello {
 /// From the leader.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Down {
+pub(crate) enum LeaderMessage {
     /// The node is taken in. `certain`: the leader was certain to lead after the hello was sent.
     Welcome {
         protocol: u32,

@@ -5,7 +5,7 @@ use super::membership::Membership;
 use crate::leader::{LeaderSeat, Question};
 use crate::node::Node;
 use crate::node::ReportSink;
-use crate::node::wire::{Down, Frame, Hello, PROTOCOL, Up, receive, send};
+use crate::node::wire::{Frame, Hello, LeaderMessage, NodeMessage, PROTOCOL, receive, send};
 use parking_lot::Mutex;
 use penstock_engine::AgentReport;
 use penstock_engine::command::Reply;
@@ -79,12 +79,12 @@ pub(super) async fn follow(
         ends: snapshot.ends,
     };
     let greeted = Instant::now();
-    send(&mut writing, &Up::Hello(Box::new(hello))).await?;
+    send(&mut writing, &NodeMessage::Hello(Box::new(hello))).await?;
     let welcome = tokio::time::timeout(WELCOME_TIMEOUT, receive(&mut reading)).await;
     match welcome.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?? {
-        Frame::Known(Down::Welcome { certain: true, .. }) => node.host.hear(greeted),
-        Frame::Known(Down::Welcome { certain: false, .. }) => {}
-        Frame::Known(Down::Refused { why }) => return Err(io::Error::other(why)),
+        Frame::Known(LeaderMessage::Welcome { certain: true, .. }) => node.host.hear(greeted),
+        Frame::Known(LeaderMessage::Welcome { certain: false, .. }) => {}
+        Frame::Known(LeaderMessage::Refused { why }) => return Err(io::Error::other(why)),
         Frame::Known(_) | Frame::Unknown => {
             return Err(io::Error::other("it does not welcome"));
         }
@@ -147,17 +147,17 @@ impl Connection {
         }
     }
 
-    fn take(&self, down: Down) {
+    fn take(&self, down: LeaderMessage) {
         let published = &self.node.published;
         match down {
-            Down::Pong { number } => {
+            LeaderMessage::Pong { number } => {
                 if let Some(sent) = self.answered(number) {
                     // It led after this was sent.
                     self.node.host.hear(sent);
                 }
             }
-            Down::Order(order) => self.node.host.take(order, None),
-            Down::Reply { number, reply } => {
+            LeaderMessage::Order(order) => self.node.host.take(order, None),
+            LeaderMessage::Reply { number, reply } => {
                 let mut waiting = self.waiting.lock();
                 let to = waiting.remove(&number);
                 if let (Some(to), Some(reply)) = (to, reply) {
@@ -165,13 +165,13 @@ impl Connection {
                     let _ = to.send((*reply).into());
                 }
             }
-            Down::Settings(all) => {
+            LeaderMessage::Settings(all) => {
                 let mut settings = Settings::default();
                 all.into_iter().for_each(|setting| settings.put(setting));
                 published.show_settings(Arc::new(settings));
             }
-            Down::LockOut(users) => published.banned.replace_imposed(users),
-            Down::Shown {
+            LeaderMessage::LockOut(users) => published.banned.replace_imposed(users),
+            LeaderMessage::Shown {
                 overview,
                 committed,
                 writable,
@@ -180,8 +180,8 @@ impl Connection {
                 published.committed.send_replace(committed);
                 published.overview.send_replace(Arc::new(*overview));
             }
-            Down::Keys(keys) => self.adopt(&keys.0),
-            Down::Welcome { .. } | Down::Refused { .. } => {}
+            LeaderMessage::Keys(keys) => self.adopt(&keys.0),
+            LeaderMessage::Welcome { .. } | LeaderMessage::Refused { .. } => {}
         }
     }
 
@@ -229,26 +229,26 @@ impl Connection {
             tokio::select! {
                 _ = due.tick() => {
                     self.note_ping(number);
-                    send(writing, &Up::Ping { number }).await?;
+                    send(writing, &NodeMessage::Ping { number }).await?;
                     if self.membership.keys.take_lack() {
-                        send(writing, &Up::WantKeys { protocol: PROTOCOL }).await?;
+                        send(writing, &NodeMessage::WantKeys { protocol: PROTOCOL }).await?;
                     }
-                    send(writing, &Up::Report(self.node.host.moved())).await?;
+                    send(writing, &NodeMessage::Report(self.node.host.moved())).await?;
                 }
-                Some(report) = reported.recv() => send(writing, &Up::Report(report)).await?,
+                Some(report) = reported.recv() => send(writing, &NodeMessage::Report(report)).await?,
                 Some(question) = asked.recv() => {
                     let Question { command, again, to } = question;
                     let command = Box::new(command);
                     self.note_question(number, to);
-                    send(writing, &Up::Command { number, again, command }).await?;
+                    send(writing, &NodeMessage::Command { number, again, command }).await?;
                 }
                 () = self.keys_told.notified() => {
                     let names = self.membership.keys.names_in_use();
-                    send(writing, &Up::HasKeys { names }).await?;
+                    send(writing, &NodeMessage::HasKeys { names }).await?;
                 }
                 () = turns_true(&mut leaving), if !has_left => {
                     has_left = true;
-                    send(writing, &Up::Leaves).await?;
+                    send(writing, &NodeMessage::Leaves).await?;
                 }
             }
         }

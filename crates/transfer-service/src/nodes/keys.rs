@@ -4,7 +4,7 @@
 use super::follow::connect;
 use super::membership::{NodesConfig, row_of};
 use crate::error::ServiceError;
-use crate::node::wire::{Down, Frame, PROTOCOL, Up, receive, send};
+use crate::node::wire::{Frame, LeaderMessage, NodeMessage, PROTOCOL, receive, send};
 use penstock_model::{Epoch, NodeId};
 use penstock_persistence::cluster::Leadership;
 use penstock_persistence::postgres::DatabaseError;
@@ -120,11 +120,11 @@ async fn ask(config: &NodesConfig, leader: &NodeId) -> io::Result<String> {
     let found = nodes.into_iter().find(|seen| seen.node.id == *leader);
     let found = found.ok_or_else(|| io::Error::other("it is not registered in the database"))?;
     let mut stream = connect(&config.tls, &found.node).await?;
-    send(&mut stream, &Up::WantKeys { protocol: PROTOCOL }).await?;
+    send(&mut stream, &NodeMessage::WantKeys { protocol: PROTOCOL }).await?;
     let said = tokio::time::timeout(ANSWER_TIMEOUT, receive(&mut stream)).await;
     match said.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?? {
-        Frame::Known(Down::Keys(keys)) => Ok(keys.0),
-        Frame::Known(Down::Refused { why }) => Err(io::Error::other(why)),
+        Frame::Known(LeaderMessage::Keys(keys)) => Ok(keys.0),
+        Frame::Known(LeaderMessage::Refused { why }) => Err(io::Error::other(why)),
         Frame::Known(_) | Frame::Unknown => Err(io::Error::other("it does not tell its keys")),
         Frame::Nothing => Err(io::ErrorKind::UnexpectedEof.into()),
     }

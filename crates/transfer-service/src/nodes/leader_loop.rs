@@ -6,7 +6,7 @@ use crate::node::Node;
 use crate::restore::continue_from;
 use crate::run::{self, Batch, Loop, LoopEnd};
 use parking_lot::{Mutex, MutexGuard};
-use penstock_engine::{EngineConfig, Leading};
+use penstock_engine::{EngineConfig, LeadershipStart};
 use penstock_journal::Journal;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -93,7 +93,7 @@ impl LeaderLoop {
     pub(crate) fn begin(
         &self,
         node: &Arc<Node>,
-        leading: Leading,
+        leading: LeadershipStart,
         mut journal: Box<dyn Journal>,
         shutdown: watch::Receiver<bool>,
     ) -> Result<Loop, (ServiceError, Option<Box<dyn Journal>>)> {
@@ -130,7 +130,7 @@ impl LeaderLoop {
         journal: Box<dyn Journal>,
         shutdown: watch::Receiver<bool>,
     ) -> Result<impl Future<Output = Result<(), ServiceError>> + use<>, ServiceError> {
-        let begun = self.begin(node, Leading::Alone, journal, shutdown.clone());
+        let begun = self.begin(node, LeadershipStart::Alone, journal, shutdown.clone());
         let mut begun = begun.map_err(|(why, _)| why)?;
         let (lead, node) = (self.clone(), node.clone());
         Ok(async move {
@@ -172,7 +172,7 @@ impl LeaderLoop {
                 return Err(ServiceError::ShuttingDown);
             };
             let (lead, node, stop) = (self.clone(), node.clone(), shutdown.clone());
-            let begun = move || lead.begin(&node, Leading::Alone, journal, stop);
+            let begun = move || lead.begin(&node, LeadershipStart::Alone, journal, stop);
             match tokio::task::spawn_blocking(begun).await {
                 Ok(Ok(begun)) => return Ok(begun),
                 Ok(Err((why, _))) if *shutdown.borrow() => return Err(why),

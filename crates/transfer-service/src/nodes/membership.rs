@@ -10,7 +10,7 @@ use crate::leader::LeaderSeat;
 use crate::node::Node;
 use crate::run::{Loop, LoopEnd};
 use parking_lot::Mutex;
-use penstock_engine::Leading;
+use penstock_engine::LeadershipStart;
 use penstock_journal::{Journal, JournalError};
 use penstock_model::{NodeId, Tenure};
 use penstock_persistence::cluster::{Cluster, Leadership, NodeRow, SeenNode};
@@ -427,7 +427,7 @@ impl Membership {
                 let fresh = seen.into_iter().filter(|seen| seen.age < FRESH);
                 let mut awaited: BTreeSet<NodeId> = fresh.map(|seen| seen.node.id).collect();
                 awaited.insert(own.clone());
-                let leading = Leading::Among {
+                let leading = LeadershipStart::Among {
                     node: own,
                     tenure,
                     silence: NODE_TERM + MARGIN,

@@ -7,7 +7,9 @@ use crate::error::ServiceError;
 use crate::leader::LeaderSeat;
 use crate::message::Message;
 use crate::node::Node;
-use crate::node::wire::{Down, Frame, Hello, PROTOCOL, Secret, Up, receive, send};
+use crate::node::wire::{
+    Frame, Hello, LeaderMessage, NodeMessage, PROTOCOL, Secret, receive, send,
+};
 use crate::node::{DOWN_MAX, Followers};
 use parking_lot::Mutex;
 use penstock_engine::NodeJoined;
@@ -104,13 +106,13 @@ async fn take_in(
     let first = tokio::time::timeout(HELLO_TIMEOUT, receive(&mut reading)).await;
     let first = first.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
     let refused = match first {
-        Frame::Known(Up::WantKeys { .. }) if who.len() == 1 => {
+        Frame::Known(NodeMessage::WantKeys { .. }) if who.len() == 1 => {
             return match keys(membership).await {
-                Some(keys) => send(&mut writing, &Down::Keys(keys)).await,
+                Some(keys) => send(&mut writing, &LeaderMessage::Keys(keys)).await,
                 None => refuse(&mut writing, "this node has no keys itself").await,
             };
         }
-        Frame::Known(Up::Hello(hello)) => match judge(&who, &hello, lead) {
+        Frame::Known(NodeMessage::Hello(hello)) => match judge(&who, &hello, lead) {
             Ok(inputs) => {
                 let session = Session {
                     membership,
@@ -183,7 +185,7 @@ impl Drop for Stranger {
 
 async fn refuse(writing: &mut WriteHalf<Stream>, why: &str) -> io::Result<()> {
     let why = why.to_owned();
-    send(writing, &Down::Refused { why }).await
+    send(writing, &LeaderMessage::Refused { why }).await
 }
 
 /// The nodes that have registered this certificate. Who can write the database is trusted.
@@ -251,7 +253,7 @@ impl Membership {
         let names = SealingKeys::names_told(&told);
         let used = self.keys.names_in_use();
         if names.iter().any(|name| !used.contains(name)) {
-            followers.tell_all(Down::Keys(Secret(told)));
+            followers.tell_all(LeaderMessage::Keys(Secret(told)));
             followers.until_all_have(&names, KEYS_PATIENCE).await;
         }
         Ok(())
@@ -260,7 +262,7 @@ impl Membership {
     /// Tells them that another key seals now.
     pub(crate) async fn tell_keys(self: &Arc<Self>, followers: &Followers) {
         if let Some(keys) = keys(self).await {
-            followers.tell_all(Down::Keys(keys));
+            followers.tell_all(LeaderMessage::Keys(keys));
         }
     }
 }
@@ -283,13 +285,13 @@ impl Session<'_> {
     ) -> io::Result<()> {
         let (down, mut said) = mpsc::channel(DOWN_MAX);
         let (tenure, _) = self.membership.known.borrow().clone();
-        let welcome = Down::Welcome {
+        let welcome = LeaderMessage::Welcome {
             protocol: PROTOCOL,
             epoch: tenure.epoch,
             certain: self.membership.is_certain(),
         };
         // There is room in a new channel.
-        let say = |what: Down| drop(down.try_send(Arc::new(what)));
+        let say = |what: LeaderMessage| drop(down.try_send(Arc::new(what)));
         say(welcome);
         let (followers, published) = (&self.node.followers, &self.node.published);
         if !followers.enter(self.id.clone(), self.session, down.clone()) {
@@ -297,10 +299,10 @@ impl Session<'_> {
         }
         // What is set or banned meanwhile was told to this node already, or is among this.
         let settings = published.settings();
-        say(Down::Settings(settings.all().cloned().collect()));
-        say(Down::LockOut(published.banned.imposed()));
+        say(LeaderMessage::Settings(settings.all().cloned().collect()));
+        say(LeaderMessage::LockOut(published.banned.imposed()));
         if let Some(keys) = keys(self.membership).await {
-            say(Down::Keys(keys));
+            say(LeaderMessage::Keys(keys));
         }
         let (version, slots, claims) = (&hello.version, hello.slots.0, hello.claims.len());
         tracing::info!(node = %self.id, version, slots, claims, "a node follows");
@@ -343,7 +345,7 @@ impl Session<'_> {
     async fn listen(
         &self,
         reading: &mut ReadHalf<Stream>,
-        down: &mpsc::WeakSender<Arc<Down>>,
+        down: &mpsc::WeakSender<Arc<LeaderMessage>>,
         heard: &mut Instant,
     ) -> io::Result<()> {
         let room = Arc::new(Semaphore::new(QUESTIONS_MAX));
@@ -351,17 +353,17 @@ impl Session<'_> {
             let said = tokio::time::timeout(SILENCE_MAX, receive(reading)).await;
             let said = said.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
             match said {
-                Frame::Known(Up::Ping { number }) => {
+                Frame::Known(NodeMessage::Ping { number }) => {
                     *heard = Instant::now();
                     // One that may have been deposed says nothing that agents go on by.
                     if self.membership.is_certain()
                         && let Some(down) = down.upgrade()
                     {
                         // One that is full is about to be closed.
-                        let _ = down.try_send(Arc::new(Down::Pong { number }));
+                        let _ = down.try_send(Arc::new(LeaderMessage::Pong { number }));
                     }
                 }
-                Frame::Known(Up::Report(report)) => {
+                Frame::Known(NodeMessage::Report(report)) => {
                     self.tell(Message::Reported {
                         node: self.id.clone(),
                         session: self.session,
@@ -369,7 +371,7 @@ impl Session<'_> {
                     })
                     .await?;
                 }
-                Frame::Known(Up::Command {
+                Frame::Known(NodeMessage::Command {
                     number,
                     again,
                     command,
@@ -382,24 +384,24 @@ impl Session<'_> {
                         answer(inputs, down, (number, again, *command)).await;
                     });
                 }
-                Frame::Known(Up::Leaves) => {
+                Frame::Known(NodeMessage::Leaves) => {
                     self.tell(Message::Leaves {
                         node: self.id.clone(),
                         session: self.session,
                     })
                     .await?;
                 }
-                Frame::Known(Up::HasKeys { names }) => {
+                Frame::Known(NodeMessage::HasKeys { names }) => {
                     self.node.followers.has_keys(&self.id, self.session, names);
                 }
-                Frame::Known(Up::WantKeys { .. }) => {
+                Frame::Known(NodeMessage::WantKeys { .. }) => {
                     if let (Some(keys), Some(down)) = (keys(self.membership).await, down.upgrade())
                     {
                         // One that is full is about to be closed.
-                        let _ = down.try_send(Arc::new(Down::Keys(keys)));
+                        let _ = down.try_send(Arc::new(LeaderMessage::Keys(keys)));
                     }
                 }
-                Frame::Known(Up::Hello(_)) | Frame::Unknown => {}
+                Frame::Known(NodeMessage::Hello(_)) | Frame::Unknown => {}
                 Frame::Nothing => return Ok(()),
             }
         }
@@ -408,7 +410,7 @@ impl Session<'_> {
 
 async fn answer(
     inputs: mpsc::Sender<Message>,
-    down: mpsc::WeakSender<Arc<Down>>,
+    down: mpsc::WeakSender<Arc<LeaderMessage>>,
     (number, again, command): (u64, bool, Command),
 ) {
     let (to, reply) = oneshot::channel();
@@ -419,13 +421,13 @@ async fn answer(
     };
     // A node that has gone asks again where it has come to.
     if let Some(down) = down.upgrade() {
-        let _ = down.try_send(Arc::new(Down::Reply { number, reply }));
+        let _ = down.try_send(Arc::new(LeaderMessage::Reply { number, reply }));
     }
 }
 
 async fn speak(
     writing: &mut WriteHalf<Stream>,
-    said: &mut mpsc::Receiver<Arc<Down>>,
+    said: &mut mpsc::Receiver<Arc<LeaderMessage>>,
 ) -> io::Result<()> {
     while let Some(down) = said.recv().await {
         send(writing, &*down).await?;

@@ -3,9 +3,9 @@
 use super::{Act, Batch, LoopEnd};
 use crate::message::Message;
 use crate::node::Node;
-use crate::node::wire::Down;
+use crate::node::wire::LeaderMessage;
 use penstock_engine::command::Reply;
-use penstock_journal::{Journal, JournalError, PruneStep, Pruned, Remedy};
+use penstock_journal::{Journal, JournalError, PruneReport, PruneStep, Remedy};
 use penstock_model::Record;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -190,7 +190,9 @@ impl Committer {
                 });
             }
             Act::LockOut(users) => {
-                self.node.followers.tell_all(Down::LockOut(users.clone()));
+                self.node
+                    .followers
+                    .tell_all(LeaderMessage::LockOut(users.clone()));
                 self.node.published.banned.replace_imposed(users);
             }
             Act::PrepareToken(id) => {
@@ -199,7 +201,7 @@ impl Committer {
             }
             Act::Publish(settings) => {
                 let all = settings.all().cloned().collect();
-                self.node.followers.tell_all(Down::Settings(all));
+                self.node.followers.tell_all(LeaderMessage::Settings(all));
                 self.node.published.show_settings(settings);
             }
             Act::Prune(step, answer) => {
@@ -213,7 +215,7 @@ impl Committer {
 fn prune(
     journal: &mut dyn penstock_journal::Journal,
     step: &PruneStep,
-) -> Result<(Pruned, Duration), JournalError> {
+) -> Result<(PruneReport, Duration), JournalError> {
     let begun = Instant::now();
     let pruned = journal.prune(step)?;
     Ok((pruned, begun.elapsed()))

@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 use penstock_clock::wall_clock;
 use penstock_decide::renewal::{may_change_its_mind, renew_at};
 use penstock_model::{Renewal, RenewedToken};
-use penstock_protocol::http1::client::{Client, Outgoing};
+use penstock_protocol::http1::client::{Client, ClientRequest};
 use penstock_protocol::oauth::{
     ANSWER_BYTES_MAX, ClientCredentials, Grant, IssuedTokens, token_endpoint,
 };
@@ -81,7 +81,7 @@ impl Issuers {
         headers.insert(AUTHORIZATION, client.basic());
         let form = HeaderValue::from_static("application/x-www-form-urlencoded");
         headers.insert(CONTENT_TYPE, form);
-        let request = Outgoing {
+        let request = ClientRequest {
             method: Method::POST,
             url,
             headers,

@@ -3,7 +3,7 @@
 
 use crate::site::config::Config;
 use crate::site::directory::SiteDirectory;
-use penstock_observe::host::machine::Declared;
+use penstock_observe::host::machine::HostDeclaration;
 use penstock_observe::host::pressure::Pressure;
 use penstock_observe::host::sampler::{Host, Sampler, SamplerConfig};
 use penstock_protocol::exposition::Page;
@@ -26,7 +26,7 @@ pub fn config(site: &SiteDirectory, config: &Config) -> SamplerConfig {
         host: config.url_host(),
         directory: place(&observe.host_samples),
         days_max: observe.host_days_max(),
-        declared: Declared {
+        declared: HostDeclaration {
             roles: observe.interfaces.clone(),
             directories: pools.chain(own).collect(),
         },

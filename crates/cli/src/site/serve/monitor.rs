@@ -9,7 +9,7 @@ use http::StatusCode;
 use parking_lot::RwLock;
 use penstock_decide::authorization::Verdict;
 use penstock_decide::clock::ClockStanding;
-use penstock_decide::expiry::Standing;
+use penstock_decide::expiry::ExpiryStanding;
 use penstock_decide::health::{Health, HealthFacts, StorageHealth, TransferHealth, judge_health};
 use penstock_decide::monitoring::{MONITOR_SCOPE, MonitorFacts, may_monitor};
 use penstock_model::Timestamp;
@@ -153,9 +153,9 @@ impl SiteMonitor {
                 .filter(|_| before != Some(ending.standing))
             {
                 match ending.standing {
-                    Standing::Good => {}
-                    Standing::Soon => tracing::warn!("{advice}"),
-                    Standing::Over => tracing::error!("{advice}"),
+                    ExpiryStanding::Good => {}
+                    ExpiryStanding::Soon => tracing::warn!("{advice}"),
+                    ExpiryStanding::Over => tracing::error!("{advice}"),
                 }
             }
         }
@@ -310,7 +310,10 @@ impl SiteMonitor {
             "penstock_expiry_findings",
             "Files that end soon, or have ended or cannot be used, by the thresholds of `penstock check`.",
         );
-        for (standing, name) in [(Standing::Soon, "soon"), (Standing::Over, "over")] {
+        for (standing, name) in [
+            (ExpiryStanding::Soon, "soon"),
+            (ExpiryStanding::Over, "over"),
+        ] {
             let those = endings.iter().filter(|ending| ending.standing == standing);
             family.sample(&[("standing", name)], those.count());
         }

@@ -39,7 +39,7 @@ fn slot_seconds(scheduler: &mut Tried, flows: &[Flow], until: u64) -> Vec<f64> {
         let flow = &flows[at];
         number += 1;
         of.insert(number, at);
-        scheduler.enqueue(Waiting {
+        scheduler.enqueue(QueueEntry {
             activity: Activity::new(flow.activity),
             user: UserName::new(flow.user),
             since: Timestamp(now as i64),
@@ -182,7 +182,7 @@ proptest! {
     ) {
         let mut scheduler = Tried::new(limits(1, 10, 10));
         let day = 4 * PRIORITY_HEAD_START_MS;
-        let old = Waiting { since: Timestamp(day), ..waiting(0, "a→b", "cms", priority) };
+        let old = QueueEntry { since: Timestamp(day), ..waiting(0, "a→b", "cms", priority) };
         scheduler.enqueue(old);
         let hour = 3_600_000;
         let mut came = BTreeMap::new();
@@ -190,7 +190,7 @@ proptest! {
             let since = Timestamp(i64::from(hours) * hour / 2);
             let one = waiting(number as u64 + 1, "a→b", "cms", priority);
             came.insert(one.transfer, since);
-            scheduler.enqueue(Waiting { since, ..one });
+            scheduler.enqueue(QueueEntry { since, ..one });
         }
         while let Some(next) = scheduler.start_next() {
             if next == TransferId(0) {
@@ -278,7 +278,7 @@ fn where_operators_drain_nothing_begins_and_what_runs_may_end() {
         scheduler.why_waiting(&link("a→b")),
         draining(SlotPlace::Storage { storage })
     );
-    limits.draining = Draining::default();
+    limits.draining = DrainedPlaces::default();
     limits.draining.links.insert(link("*→b"));
     scheduler.set_limits(limits.clone());
     assert!(started(&mut scheduler).is_empty());
@@ -286,7 +286,7 @@ fn where_operators_drain_nothing_begins_and_what_runs_may_end() {
         scheduler.why_waiting(&link("a→b")),
         draining(SlotPlace::Link)
     );
-    limits.draining = Draining::default();
+    limits.draining = DrainedPlaces::default();
     scheduler.set_limits(limits);
     assert_eq!(started(&mut scheduler), [3]);
 }
@@ -294,7 +294,7 @@ fn where_operators_drain_nothing_begins_and_what_runs_may_end() {
 #[test]
 fn who_waits_is_told_when_it_will_probably_start() {
     let mut scheduler = Tried::new(limits(4, 100, 100));
-    let one = |id: u64| Waiting {
+    let one = |id: u64| QueueEntry {
         size: Some(Bytes(100 * MB)),
         ..waiting(id, "a→b", "cms", 3)
     };

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 
 const MB: u64 = 1_000_000;
 
-fn forget_all_unused(scheduler: &mut Tried) -> Forgotten {
+fn forget_all_unused(scheduler: &mut Tried) -> ForgottenPlaces {
     scheduler.forget_unused(&HashSet::new(), 0)
 }
 
@@ -35,7 +35,7 @@ fn only_links_that_nothing_uses_are_forgotten() {
     let gone = |names: &[&str]| names.iter().map(|name| StorageId::new(*name)).collect();
     assert_eq!(
         forgotten,
-        Forgotten {
+        ForgottenPlaces {
             links: ["c→b", "a→d", "e→f"].map(link).into(),
             storages: gone(&["c", "d", "e", "f"]),
         }
@@ -80,7 +80,7 @@ fn a_link_is_known_as_long_as_what_moved_there_counts_below_its_cap() {
     let mut scheduler = Tried::new(limits);
     for (id, on) in [(1, "a→b"), (2, "c→d")] {
         let size = Some(Bytes(5 * MB));
-        scheduler.enqueue(Waiting {
+        scheduler.enqueue(QueueEntry {
             size,
             ..waiting(id, on, "cms", 3)
         });
@@ -134,7 +134,7 @@ proptest! {
         again in proptest::collection::vec((0..4u8, 0..4u8, 1..6u8), 1..60),
     ) {
         let mut scheduler = Tried::new(limits(2, 3, 5));
-        let mut queued = Vec::<Waiting>::new();
+        let mut queued = Vec::<QueueEntry>::new();
         for (id, step) in steps.into_iter().enumerate() {
             match step {
                 Step::Enqueue(s, d, p) => {

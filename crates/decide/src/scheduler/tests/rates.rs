@@ -33,7 +33,7 @@ impl Service {
         let mut scheduler = Tried::new(limits);
         for (id, file) in files.iter().enumerate() {
             let on = ["a→d", "b→d"][id % 2];
-            scheduler.enqueue(Waiting {
+            scheduler.enqueue(QueueEntry {
                 size: file.is_sized.then_some(Bytes(file.size)),
                 ..waiting(id as u64, on, "cms", 3)
             });

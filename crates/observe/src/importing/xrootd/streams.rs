@@ -15,13 +15,13 @@ const RECORD_HEAD_BYTES: usize = 8;
 
 /// Bytes since a file was opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) struct Transferred {
+pub(super) struct OpenFileBytes {
     pub(super) read: i64,
     pub(super) read_in_vectors: i64,
     pub(super) written: i64,
 }
 
-impl Transferred {
+impl OpenFileBytes {
     /// What went to the client.
     pub(super) fn sent(&self) -> i64 {
         self.read.saturating_add(self.read_in_vectors)
@@ -40,11 +40,11 @@ pub(super) enum FileRecord {
     },
     Progress {
         file: u32,
-        moved: Transferred,
+        moved: OpenFileBytes,
     },
     Close {
         file: u32,
-        moved: Transferred,
+        moved: OpenFileBytes,
         is_forced: bool,
     },
     Disconnect {
@@ -117,8 +117,8 @@ fn open(file: u32, flags: u8, body: &[u8]) -> Option<FileRecord> {
     })
 }
 
-fn moved(body: &[u8]) -> Option<Transferred> {
-    Some(Transferred {
+fn moved(body: &[u8]) -> Option<OpenFileBytes> {
+    Some(OpenFileBytes {
         read: number(body, 0)?,
         read_in_vectors: number(body, 8)?,
         written: number(body, 16)?,

@@ -34,7 +34,7 @@ fn map(code: u8, sequence: u8, number: u32, text: &str) -> Vec<u8> {
     packet
 }
 
-fn take(monitoring: &mut Monitoring, packet: &[u8]) -> Vec<Observation> {
+fn take(monitoring: &mut MonitoringStreams, packet: &[u8]) -> Vec<Observation> {
     let mut rows = Vec::new();
     let taken = monitoring.take((SENDER.into(), NOW), packet, &mut rows);
     taken.expect("a datagram of XRootD");
@@ -43,7 +43,7 @@ fn take(monitoring: &mut Monitoring, packet: &[u8]) -> Vec<Observation> {
 
 #[test]
 fn a_file_that_was_written_is_told_with_its_user() {
-    let mut monitoring = Monitoring::new();
+    let mut monitoring = MonitoringStreams::new();
     take(
         &mut monitoring,
         &map(
@@ -83,7 +83,7 @@ fn a_file_that_was_written_is_told_with_its_user() {
 
 #[test]
 fn an_unknown_user_stays_unknown() {
-    let rows = take(&mut Monitoring::new(), &written_file(7));
+    let rows = take(&mut MonitoringStreams::new(), &written_file(7));
     let [Observation::Attempt(row)] = rows.as_slice() else {
         panic!("one attempt: {rows:?}");
     };
@@ -93,7 +93,7 @@ fn an_unknown_user_stays_unknown() {
 
 #[test]
 fn datagrams_that_did_not_come_are_told_and_another_order_is_none() {
-    let mut monitoring = Monitoring::new();
+    let mut monitoring = MonitoringStreams::new();
     let gaps = |rows: Vec<Observation>| -> Vec<Option<u64>> {
         let gaps = rows.into_iter().filter_map(|row| match row {
             Observation::Incident(row) => Some(row.count),
@@ -118,7 +118,7 @@ fn a_third_party_copy_has_the_times_that_its_server_meant() {
     packet.extend([b'P', 0, 0, 0, 0, 0, 0, 0]);
     packet.extend(text.as_bytes());
     packet.push(0);
-    let rows = take(&mut Monitoring::new(), &packet);
+    let rows = take(&mut MonitoringStreams::new(), &packet);
     let [Observation::Attempt(row)] = rows.as_slice() else {
         panic!("one attempt: {rows:?}");
     };
@@ -141,7 +141,7 @@ fn hostile_datagrams_never_crash() {
             for value in [0, 1, 2, 3, 4, 0x7f, 0x80, 0xff, b'g', b'd', b'{'] {
                 let mut hostile = seed.clone();
                 hostile[at] = value;
-                let mut monitoring = Monitoring::new();
+                let mut monitoring = MonitoringStreams::new();
                 let mut rows = Vec::new();
                 let _ = monitoring.take((SENDER.into(), NOW), &hostile, &mut rows);
                 let cut = &hostile[..at];

@@ -26,11 +26,11 @@ pub struct ParquetWriter<R, W> {
 #[derive(Debug)]
 struct Group {
     rows: u32,
-    columns: Vec<Gathered>,
+    columns: Vec<ColumnBuffer>,
 }
 
 #[derive(Debug, Default)]
-struct Gathered {
+struct ColumnBuffer {
     known: u32,
     present: Vec<u8>,
     values: Vec<u8>,
@@ -115,7 +115,7 @@ impl Group {
     fn new(columns: &[Column]) -> Group {
         Group {
             rows: 0,
-            columns: columns.iter().map(|_| Gathered::default()).collect(),
+            columns: columns.iter().map(|_| ColumnBuffer::default()).collect(),
         }
     }
 }
@@ -155,7 +155,7 @@ fn set_bit(bits: &mut Vec<u8>, place: u32) {
     bits[byte] |= 1 << (place % 8);
 }
 
-impl Gathered {
+impl ColumnBuffer {
     /// The page with its head.
     fn page(&self, column: &Column, rows: u32) -> Vec<u8> {
         let mut body = Vec::new();

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::writing::beside_another_writer;
-use penstock_journal::{PruneStep, Pruned};
+use penstock_journal::{PruneReport, PruneStep};
 
 /// Everything that ended before a time goes, whoever has taken it.
 fn step(before: i64) -> PruneStep {
@@ -33,7 +33,7 @@ fn keep_ended(journal: &mut dyn Journal, job: &Job, at: i64) -> u64 {
     journal.append(&records).expect("stored")
 }
 
-fn counts(pruned: &Pruned) -> (u64, u64, bool) {
+fn counts(pruned: &PruneReport) -> (u64, u64, bool) {
     (pruned.jobs, pruned.transfers, pruned.has_more)
 }
 
@@ -55,7 +55,7 @@ fn old_goes_open_stays(journal: &mut dyn Journal) {
     assert_eq!(jobs.len(), 1);
     assert_eq!(jobs[0].states.len(), 1);
     let pruned = journal.prune(&step(i64::MAX)).expect("pruned");
-    assert_eq!(pruned, Pruned::default());
+    assert_eq!(pruned, PruneReport::default());
 }
 
 pub(super) fn numbers_are_not_given_again_when_all_is_gone(lab: &Lab) {

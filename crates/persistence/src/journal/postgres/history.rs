@@ -7,7 +7,9 @@
 use super::partitions;
 use crate::postgres::DatabaseError;
 use crate::postgres::session::OpenTransaction;
-use penstock_journal::{HistoryFacts, JournalError, OldestEnded, PruneStep, Pruned, PrunedTotals};
+use penstock_journal::{
+    HistoryFacts, JournalError, OldestEnded, PruneReport, PruneStep, PrunedTotals,
+};
 use penstock_model::Timestamp;
 use uuid::Uuid;
 
@@ -21,10 +23,10 @@ const NO_FLUSH: &str = "SET LOCAL synchronous_commit = off";
 pub(super) fn prune_rows(
     open: &mut OpenTransaction<'_>,
     step: &PruneStep,
-) -> Result<Pruned, JournalError> {
+) -> Result<PruneReport, JournalError> {
     open.execute_all(NO_FLUSH)?;
-    let mut pruned = Pruned::default();
-    let left = |pruned: &Pruned| step.rows_max.saturating_sub(pruned.rows() as usize) as i64;
+    let mut pruned = PruneReport::default();
+    let left = |pruned: &PruneReport| step.rows_max.saturating_sub(pruned.rows() as usize) as i64;
     for (job, ended, sequence) in jobs_that_may_go(open, step)? {
         open.execute("DELETE FROM job WHERE job_id = $1", &[&job])?;
         open.execute("INSERT INTO pruned_job (job_id) VALUES ($1)", &[&job])?;
@@ -97,8 +99,8 @@ pub(super) fn prune_parts(
     open: &mut OpenTransaction<'_>,
     step: &PruneStep,
     last_sequence: i64,
-) -> Result<Pruned, JournalError> {
-    let mut pruned = Pruned::default();
+) -> Result<PruneReport, JournalError> {
+    let mut pruned = PruneReport::default();
     if step.ended_before.is_some() || step.ended_long_before.is_some() {
         let kept_from = first_kept(open, last_sequence)?;
         for part in partitions::parts(open, "ledger")? {
@@ -149,7 +151,7 @@ fn first_kept(open: &mut OpenTransaction<'_>, last_sequence: i64) -> Result<i64,
     })
 }
 
-fn note(open: &mut OpenTransaction<'_>, pruned: &Pruned) -> Result<(), DatabaseError> {
+fn note(open: &mut OpenTransaction<'_>, pruned: &PruneReport) -> Result<(), DatabaseError> {
     let counts = [
         ("pruned_jobs", pruned.jobs),
         ("pruned_transfers", pruned.transfers),

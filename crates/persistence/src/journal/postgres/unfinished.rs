@@ -7,15 +7,15 @@ use crate::postgres::session::{Goes, OpenTransaction};
 use ::postgres::Row;
 use penstock_journal::JournalError;
 use penstock_model::{
-    CredentialId, Job, JobId, Standing, Timestamp, TransferRequest, TransferState, UnfinishedJob,
-    UserName, VoName,
+    CredentialId, Job, JobId, RestartFacts, Timestamp, TransferRequest, TransferState,
+    UnfinishedJob, UserName, VoName,
 };
 use std::sync::Arc;
 use uuid::Uuid;
 
 /// What holds for all jobs, but the highest number, which the writer knows.
-pub(super) fn standing(open: &mut OpenTransaction<'_>) -> Result<Standing, JournalError> {
-    Ok(Standing {
+pub(super) fn standing(open: &mut OpenTransaction<'_>) -> Result<RestartFacts, JournalError> {
+    Ok(RestartFacts {
         transfer_id_max: 0,
         settings: reading::settings(open)?,
         bans: reading::bans(open)?,

@@ -6,7 +6,9 @@
 
 use super::at;
 use super::reading::RecordQueries;
-use penstock_journal::{HistoryFacts, JournalError, OldestEnded, PruneStep, Pruned, PrunedTotals};
+use penstock_journal::{
+    HistoryFacts, JournalError, OldestEnded, PruneReport, PruneStep, PrunedTotals,
+};
 use penstock_model::Timestamp;
 use rusqlite::{Connection, OptionalExtension, Transaction, params};
 
@@ -16,7 +18,10 @@ const SYNCHRONOUS_FULL: i64 = 2;
 const JOBS_PER_STEP: usize = 64;
 
 /// Without a flush: the next record's commit carries it to the disk, in the order of the log.
-pub(super) fn prune(connection: &mut Connection, step: &PruneStep) -> rusqlite::Result<Pruned> {
+pub(super) fn prune(
+    connection: &mut Connection,
+    step: &PruneStep,
+) -> rusqlite::Result<PruneReport> {
     connection.pragma_update(None, "synchronous", "NORMAL")?;
     let done = connection.transaction().and_then(|transaction| {
         let pruned = prune_in(&transaction, step)?;
@@ -39,9 +44,9 @@ pub(super) fn be_durable(connection: &Connection) -> rusqlite::Result<()> {
     }
 }
 
-fn prune_in(transaction: &Transaction<'_>, step: &PruneStep) -> rusqlite::Result<Pruned> {
-    let mut pruned = Pruned::default();
-    let left = |pruned: &Pruned| step.rows_max.saturating_sub(pruned.rows() as usize);
+fn prune_in(transaction: &Transaction<'_>, step: &PruneStep) -> rusqlite::Result<PruneReport> {
+    let mut pruned = PruneReport::default();
+    let left = |pruned: &PruneReport| step.rows_max.saturating_sub(pruned.rows() as usize);
     let mut id_max = 0;
     prune_marked(transaction, step.rows_max, &mut pruned, &mut id_max)?;
     for (job, ended, sequence) in jobs_that_may_go(transaction, step)? {
@@ -86,7 +91,7 @@ fn prune_in(transaction: &Transaction<'_>, step: &PruneStep) -> rusqlite::Result
 fn prune_marked(
     transaction: &Transaction<'_>,
     rows_max: usize,
-    pruned: &mut Pruned,
+    pruned: &mut PruneReport,
     id_max: &mut i64,
 ) -> rusqlite::Result<()> {
     while (pruned.rows() as usize) < rows_max {
@@ -137,7 +142,7 @@ fn prune_files(
     transaction: &Transaction<'_>,
     job: &str,
     rows_max: usize,
-    pruned: &mut Pruned,
+    pruned: &mut PruneReport,
     id_max: &mut i64,
 ) -> rusqlite::Result<bool> {
     loop {
@@ -191,7 +196,7 @@ fn delete(transaction: &Transaction<'_>, sql: &str, job: &str) -> rusqlite::Resu
 }
 
 /// Keeps count, and the highest number of a transfer that is gone: it is not given again.
-fn note(transaction: &Transaction<'_>, pruned: &Pruned, id_max: i64) -> rusqlite::Result<()> {
+fn note(transaction: &Transaction<'_>, pruned: &PruneReport, id_max: i64) -> rusqlite::Result<()> {
     let counts = [
         ("pruned_jobs", pruned.jobs),
         ("pruned_transfers", pruned.transfers),

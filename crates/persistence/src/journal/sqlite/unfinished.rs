@@ -6,19 +6,19 @@ use super::{at, bans, settings, tidyings, tunings};
 use crate::journal::rows::skip;
 use penstock_journal::JournalError;
 use penstock_model::{
-    CredentialId, Job, JobId, Standing, Timestamp, TransferRequest, TransferState, UnfinishedJob,
-    UserName, VoName,
+    CredentialId, Job, JobId, RestartFacts, Timestamp, TransferRequest, TransferState,
+    UnfinishedJob, UserName, VoName,
 };
 use rusqlite::Row;
 
 /// What holds for all jobs.
-pub(super) fn standing(reading: &RecordQueries<'_>) -> Result<Standing, JournalError> {
+pub(super) fn standing(reading: &RecordQueries<'_>) -> Result<RestartFacts, JournalError> {
     let sql = "SELECT max(coalesce((SELECT max(transfer_id) FROM transfer), 0),
                coalesce((SELECT value FROM history WHERE name = 'transfer_id_max'), 0))";
     let highest = reading
         .connection
         .query_row(sql, [], |row| row.get::<_, i64>(0));
-    Ok(Standing {
+    Ok(RestartFacts {
         transfer_id_max: highest.map_err(at(reading.path))? as u64,
         settings: settings::load(reading)?,
         bans: bans::load(reading)?,

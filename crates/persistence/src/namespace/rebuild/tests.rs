@@ -3,7 +3,7 @@
 use super::super::{Change, Namespace, NewFile, PropertyUpdate, Replace};
 use super::*;
 use crate::namespace::directory_log::DIRECTORY_LOG;
-use crate::namespace::{ChangeError, Changed, DeadProperty};
+use crate::namespace::{ChangeError, ChangeReport, DeadProperty};
 use std::collections::BTreeMap;
 use std::sync::mpsc;
 
@@ -188,7 +188,7 @@ impl Lab {
 
     /// Makes so many changes, some of them in one transaction. Those that are refused leave nothing.
     fn make(&mut self, changes: u64) {
-        let (sender, answers) = mpsc::channel::<Result<Changed, ChangeError>>();
+        let (sender, answers) = mpsc::channel::<Result<ChangeReport, ChangeError>>();
         for _ in 0..changes / 20 {
             for _ in 0..20 {
                 let (change, sender) = (self.change(), sender.clone());

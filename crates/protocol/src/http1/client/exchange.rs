@@ -5,7 +5,9 @@ use super::super::compose;
 use super::super::head::{self, ResponseLength};
 use super::super::wire::Wire;
 use super::idle_connections::{ConnectionKey, IdleConnections};
-use super::{Client, ClientError, Incoming, OWN_HEADERS, Outgoing, Reach, Upload, UploadStart};
+use super::{
+    Client, ClientError, ClientRequest, ClientResponse, OWN_HEADERS, Reach, Upload, UploadStart,
+};
 use crate::stream::ProbeOwner;
 use http::header::{RETRY_AFTER, USER_AGENT};
 use http::{HeaderMap, HeaderValue, Method, StatusCode};
@@ -57,7 +59,7 @@ impl Exchange {
         wire: Wire,
         client: &Client,
         key: ConnectionKey,
-        request: &Outgoing,
+        request: &ClientRequest,
     ) -> Exchange {
         let config = &client.config;
         Exchange {
@@ -74,7 +76,7 @@ impl Exchange {
         }
     }
 
-    /// See [`Incoming::may_show_text`].
+    /// See [`ClientResponse::may_show_text`].
     pub(super) fn may_show_text(&self) -> bool {
         let server = self.wire.stream.peer_addr();
         self.reach
@@ -89,7 +91,7 @@ impl Exchange {
     /// Writes the head, and the body if it is in memory.
     pub(super) async fn write_request(
         mut self,
-        request: &Outgoing,
+        request: &ClientRequest,
         body: &RequestBody<'_>,
     ) -> Result<Exchange, ClientError> {
         let head = self.compose_head(&request.headers, body);
@@ -212,10 +214,10 @@ impl Exchange {
     }
 
     /// Waits for the final response's head.
-    pub(super) async fn into_response(mut self) -> Result<Incoming, ClientError> {
+    pub(super) async fn into_response(mut self) -> Result<ClientResponse, ClientError> {
         let limit = self.response_timeout;
         match timeout(limit, self.read_head(Interim::Skip)).await {
-            Ok(Ok(head)) => Ok(Incoming::new(self, head)),
+            Ok(Ok(head)) => Ok(ClientResponse::new(self, head)),
             Ok(Err(why)) => Err(why),
             Err(_) => Err(self.timeout("waiting for the response", limit)),
         }
@@ -234,7 +236,7 @@ impl Exchange {
             // The body stays here, so the server would take the next request for it: not to be used again.
             Ok(Ok(mut head)) => {
                 head.keep_alive = false;
-                Ok(UploadStart::Answered(Incoming::new(self, head)))
+                Ok(UploadStart::Answered(ClientResponse::new(self, head)))
             }
             Ok(Err(why)) => Err(why),
         }

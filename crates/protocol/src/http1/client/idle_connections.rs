@@ -5,7 +5,7 @@
 
 use super::super::wire::Wire;
 use super::connect::Endpoint;
-use super::{ClientError, Outgoing};
+use super::{ClientError, ClientRequest};
 use http::header::{AUTHORIZATION, COOKIE, PROXY_AUTHORIZATION};
 use openssl::sha::Sha256;
 use parking_lot::{Mutex, MutexGuard};
@@ -32,7 +32,7 @@ pub(super) struct ConnectionKey {
 struct User([u8; 32]);
 
 impl ConnectionKey {
-    pub(super) fn of(request: &Outgoing) -> Result<ConnectionKey, ClientError> {
+    pub(super) fn of(request: &ClientRequest) -> Result<ConnectionKey, ClientError> {
         let mut all = Sha256::new();
         let mut add = |kind: &[u8], secret: &[u8]| {
             all.update(kind);
@@ -191,7 +191,7 @@ mod tests {
     fn requests_signed_by_one_key_share_connections() {
         let key = |authorization: &'static str| {
             let url = Url::parse("https://s3.example.org/b/f").expect("valid");
-            let mut request = Outgoing::new(Method::GET, url);
+            let mut request = ClientRequest::new(Method::GET, url);
             let value = HeaderValue::from_static(authorization);
             request.headers.insert(AUTHORIZATION, value);
             ConnectionKey::of(&request).expect("valid")

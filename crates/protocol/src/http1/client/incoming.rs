@@ -18,7 +18,7 @@ use url::Url;
 
 /// A response. Its connection is kept for the next request once the body was read to its end; dropped
 /// before, the connection closes.
-pub struct Incoming {
+pub struct ClientResponse {
     /// The final status.
     pub status: StatusCode,
     /// With lower-case names.
@@ -43,11 +43,11 @@ struct ReusableConnection {
     key: ConnectionKey,
 }
 
-impl Incoming {
+impl ClientResponse {
     /// Takes over an exchange whose response has begun.
-    pub(super) fn new(exchange: Exchange, head: ResponseHead) -> Incoming {
+    pub(super) fn new(exchange: Exchange, head: ResponseHead) -> ClientResponse {
         let may_show_text = exchange.may_show_text();
-        let mut incoming = Incoming {
+        let mut incoming = ClientResponse {
             status: head.status,
             headers: head.headers,
             content_length: head.content_length,

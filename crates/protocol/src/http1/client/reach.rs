@@ -5,7 +5,7 @@
 //! between. Each connection is judged, also those that redirects ask for.
 
 use super::connect::{Endpoint, allowed, resolve};
-use super::{Client, ClientError, Outgoing, ResolvedCheck};
+use super::{Client, ClientError, ClientRequest, ResolvedCheck};
 use crate::hosts::HostPattern;
 use crate::network::{NetworkPorts, Ports, is_of_this_machine, is_usual_with_tls, why_not_public};
 use http::StatusCode;
@@ -212,10 +212,10 @@ impl Client {
     /// sent to.
     pub fn redirected(
         &self,
-        request: Outgoing,
+        request: ClientRequest,
         status: StatusCode,
         to: Url,
-    ) -> Result<Outgoing, ClientError> {
+    ) -> Result<ClientRequest, ClientError> {
         let trusted = self.reach.as_ref();
         match trusted.is_some_and(|reach| reach.takes_credentials(&to)) {
             true => request.redirected_with_secrets(status, to),

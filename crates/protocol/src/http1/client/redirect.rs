@@ -1,7 +1,7 @@
 //! Following redirects without carrying secrets to strangers.
 
 use super::connect::Endpoint;
-use super::{Client, ClientError, Incoming, Outgoing, UploadStart};
+use super::{Client, ClientError, ClientRequest, ClientResponse, UploadStart};
 use http::header::{
     ACCEPT, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, IF_MATCH, IF_NONE_MATCH,
     IF_UNMODIFIED_SINCE, LOCATION, RANGE, USER_AGENT,
@@ -19,7 +19,10 @@ impl Client {
     /// Sends a request without a body and follows up to five redirects. On the way to another scheme, host
     /// or port the identity and every header that could be a secret are dropped, unless [`super::Reach`] lets them
     /// follow.
-    pub async fn send_following(&self, mut request: Outgoing) -> Result<Incoming, ClientError> {
+    pub async fn send_following(
+        &self,
+        mut request: ClientRequest,
+    ) -> Result<ClientResponse, ClientError> {
         let began_at = redact(request.url.as_str());
         for _ in 0..=REDIRECTS_MAX {
             let mut response = self.send(request.clone()).await?;
@@ -40,7 +43,7 @@ impl Client {
     /// Secrets are dropped as in [`Client::send_following`].
     pub async fn start_upload_following(
         &self,
-        mut request: Outgoing,
+        mut request: ClientRequest,
         length: Option<u64>,
     ) -> Result<UploadStart, ClientError> {
         let began_at = redact(request.url.as_str());
@@ -62,7 +65,7 @@ impl Client {
     }
 }
 
-impl Incoming {
+impl ClientResponse {
     /// Where this response redirects to; `None` when it does not. Errors: a redirect without a usable
     /// `Location`.
     pub fn redirect(&self) -> Result<Option<Url>, ClientError> {
@@ -93,14 +96,14 @@ impl Incoming {
     }
 }
 
-impl Outgoing {
+impl ClientRequest {
     /// The same request for another place, as a redirect with `status` asks for, without its secrets when the place
     /// is another one. Errors: a place that cannot be sent to.
     pub(super) fn redirected(
         mut self,
         status: StatusCode,
         to: Url,
-    ) -> Result<Outgoing, ClientError> {
+    ) -> Result<ClientRequest, ClientError> {
         if Endpoint::of(&self.url)? != Endpoint::of(&to)? {
             self.headers = without_secrets(&self.headers);
             self.identity = None;
@@ -113,7 +116,7 @@ impl Outgoing {
         mut self,
         status: StatusCode,
         to: Url,
-    ) -> Result<Outgoing, ClientError> {
+    ) -> Result<ClientRequest, ClientError> {
         Endpoint::of(&to)?;
         // RFC 9110 §15.4.4. All other redirects keep the method, as WebDAV clients do.
         if status == StatusCode::SEE_OTHER && self.method != Method::HEAD {

@@ -1,7 +1,7 @@
 //! A request's body on its way to the server.
 
 use super::exchange::{Exchange, Interim, LAST_WORDS_TIMEOUT};
-use super::{ClientError, Incoming};
+use super::{ClientError, ClientResponse};
 use crate::stream::{FileSent, Patience, TcpProbe, is_of_file};
 use http::StatusCode;
 use penstock_model::TcpSummary;
@@ -20,7 +20,7 @@ pub enum UploadStart {
     /// The server wants the body (or did not say).
     Ready(Upload),
     /// The server answered without wanting the body: an error, or a redirect.
-    Answered(Incoming),
+    Answered(ClientResponse),
 }
 
 /// A request whose body is being sent. Dropped before [`Upload::finish`], the connection closes, and the
@@ -143,7 +143,7 @@ impl Upload {
 
     /// Ends the body and waits for the response. Errors: `TooShort` when fewer bytes were sent than
     /// announced.
-    pub async fn finish(mut self) -> Result<Incoming, ClientError> {
+    pub async fn finish(mut self) -> Result<ClientResponse, ClientError> {
         if let Some(expected) = self.length.filter(|length| *length != self.sent) {
             return Err(ClientError::TooShort {
                 url: self.exchange.shown(),

@@ -3,7 +3,7 @@
 use super::service::{PATIENCE, limits, read_until, start};
 use super::tls::get;
 use http::Method;
-use penstock_protocol::http1::client::{Client, ClientConfig, ClientError, Outgoing};
+use penstock_protocol::http1::client::{Client, ClientConfig, ClientError, ClientRequest};
 use penstock_protocol::tls::ClientTls;
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -172,7 +172,7 @@ async fn responses_that_are_cut_off_or_make_no_sense_are_errors() {
 async fn the_answer_to_head_has_a_length_and_no_body() {
     let (url, _questions) = scripted(vec!["HTTP/1.1 200 OK\r\nContent-Length: 77\r\n\r\n"]).await;
     let mut response = client()
-        .send(Outgoing::new(Method::HEAD, url.parse().expect("URL")))
+        .send(ClientRequest::new(Method::HEAD, url.parse().expect("URL")))
         .await
         .expect("response");
     assert_eq!(response.content_length(), Some(77));
@@ -328,7 +328,7 @@ async fn forgetful() -> String {
 async fn a_kept_connection_that_the_server_closed_is_replaced_when_repeating_is_harmless() {
     let url = forgetful().await;
     let client = client();
-    let request = |method: Method| Outgoing::new(method, url.parse().expect("URL"));
+    let request = |method: Method| ClientRequest::new(method, url.parse().expect("URL"));
     for method in [
         Method::GET,
         Method::GET,

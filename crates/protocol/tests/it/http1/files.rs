@@ -5,7 +5,7 @@ use super::pki::Ca;
 use super::service::{limits, read_body, start};
 use super::tls::{client_trusting, get};
 use http::{HeaderMap, Method, StatusCode};
-use penstock_protocol::http1::client::{Client, ClientError, Outgoing, UploadStart};
+use penstock_protocol::http1::client::{Client, ClientError, ClientRequest, UploadStart};
 use penstock_protocol::http1::server::Connection;
 use penstock_protocol::stream::Stream;
 use penstock_protocol::tls::ServerTls;
@@ -144,7 +144,7 @@ async fn an_upload_of_a_file_arrives_as_it_is() {
             for announced in [Some(size), None] {
                 let bytes = content(size + 5);
                 let lab = lab(tls, file_of(b""), 0..0).await;
-                let put = Outgoing::new(Method::PUT, lab.url.parse().expect("URL"));
+                let put = ClientRequest::new(Method::PUT, lab.url.parse().expect("URL"));
                 let UploadStart::Ready(mut upload) = lab
                     .client
                     .start_upload(put, announced, true)

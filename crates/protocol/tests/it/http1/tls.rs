@@ -3,7 +3,7 @@
 use super::pki::{Ca, HostFiles};
 use super::service::{PATIENCE, limits, read_body, serve};
 use http::{HeaderMap, Method, StatusCode};
-use penstock_protocol::http1::client::{Client, ClientConfig, ClientError, Outgoing};
+use penstock_protocol::http1::client::{Client, ClientConfig, ClientError, ClientRequest};
 use penstock_protocol::http1::server::Connection;
 use penstock_protocol::stream::Stream;
 use penstock_protocol::tls::{ClientTls, ServerTls, TlsError};
@@ -37,8 +37,8 @@ pub fn client_trusting(dir: &Path) -> Client {
     ))
 }
 
-pub fn get(url: &str) -> Outgoing {
-    Outgoing::new(Method::GET, url.parse().expect("a URL"))
+pub fn get(url: &str) -> ClientRequest {
+    ClientRequest::new(Method::GET, url.parse().expect("a URL"))
 }
 
 struct Site {

@@ -4,12 +4,12 @@ use super::client::{client, scripted};
 use super::service::{PATIENCE, limits, read_until, start};
 use super::tls::get;
 use http::{Method, StatusCode};
-use penstock_protocol::http1::client::{ClientError, Outgoing, Upload, UploadStart};
+use penstock_protocol::http1::client::{ClientError, ClientRequest, Upload, UploadStart};
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpListener;
 
-fn put(url: &str) -> Outgoing {
-    Outgoing::new(Method::PUT, url.parse().expect("a URL"))
+fn put(url: &str) -> ClientRequest {
+    ClientRequest::new(Method::PUT, url.parse().expect("a URL"))
 }
 
 async fn begin(url: &str, length: Option<u64>, expect_continue: bool) -> Upload {

@@ -1,11 +1,12 @@
 //! The steps of an attempt at ends that gfal2 reaches: what is asked of a gfal process, and what its answers mean.
+//! Long because a copy by a plug-in and a copy through this process share how they look, verify and clean up.
 
 use super::process::{Process, Trouble};
 use super::{SftpAccount, no_account};
 use crate::agent::http::{End, Stat};
 use crate::agent::steps::{AttemptRun, Plan};
 use penstock_clock::wall_clock;
-use penstock_decide::classify::{Observed, classify};
+use penstock_decide::classify::{ObservedFailure, classify};
 use penstock_decide::destination::CopyEnd;
 use penstock_decide::gfal_way::{GfalWay, gfal_way, may_stream_instead};
 use penstock_model::url::redact;
@@ -45,7 +46,7 @@ impl AttemptRun<'_> {
         };
         if found.is_directory {
             let detail = format!("{} is a directory, not a file", end.url);
-            return Err(end.failure(phase, &Observed::Said(Errno::EISDIR), detail));
+            return Err(end.failure(phase, &ObservedFailure::Said(Errno::EISDIR), detail));
         }
         let checksum = match checksum {
             Some(algorithm) => {
@@ -255,7 +256,7 @@ impl AttemptRun<'_> {
                 "Source and destination file size mismatch: {} gave {} bytes of {}",
                 source.url, moved.0, size.0
             );
-            return Err(source.failure(Phase::Transfer, &Observed::SizeMismatch, detail));
+            return Err(source.failure(Phase::Transfer, &ObservedFailure::SizeMismatch, detail));
         }
         let value = answer.checksum.unwrap_or_default();
         Ok(MoverReport {
@@ -489,7 +490,14 @@ impl AttemptRun<'_> {
         side: Side,
         other: Option<&SftpAccount>,
     ) -> Result<&SftpAccount, Failure> {
-        let refused = |detail| classify(side, Phase::Preparation, &Observed::Forbidden, detail);
+        let refused = |detail| {
+            classify(
+                side,
+                Phase::Preparation,
+                &ObservedFailure::Forbidden,
+                detail,
+            )
+        };
         let gfal = self.setup.gfal.as_ref();
         let vo = &self.assignment.vo;
         let account = gfal.and_then(|gfal| gfal.sftp_account(url, vo));
@@ -577,7 +585,7 @@ pub(super) fn failure_of(side: Side, phase: Phase, trouble: Trouble) -> Failure 
     match trouble {
         Trouble::Said(error) => {
             let side = side_of(&error, side);
-            let observed = Observed::Said(Errno(error.errno));
+            let observed = ObservedFailure::Said(Errno(error.errno));
             classify(side, phase, &observed, error.message)
         }
         Trouble::Misdirected(error, refused) => {
@@ -586,16 +594,16 @@ pub(super) fn failure_of(side: Side, phase: Phase, trouble: Trouble) -> Failure 
                 "a server sent this transfer on to {}, where this service may not connect: {}; gfal2 said: {}",
                 refused.address, refused.why, error.message
             );
-            classify(side, phase, &Observed::Forbidden, detail)
+            classify(side, phase, &ObservedFailure::Forbidden, detail)
         }
         Trouble::Refused(failure) => *failure,
-        Trouble::Died(why) => classify(Side::Service, phase, &Observed::Broken, why),
+        Trouble::Died(why) => classify(Side::Service, phase, &ObservedFailure::Broken, why),
         Trouble::Silent(limit) => {
             let detail = format!(
                 "Connection timed out: gfal2 did not get on for {} s; its process was ended",
                 limit.as_secs()
             );
-            classify(side, phase, &Observed::TimedOut, detail)
+            classify(side, phase, &ObservedFailure::TimedOut, detail)
         }
     }
 }
@@ -612,7 +620,12 @@ fn side_of(error: &GfalError, otherwise: Side) -> Side {
 async fn sftp_login(account: &SftpAccount) -> Result<SftpLogin, Failure> {
     let failed = |why: String| {
         let detail = format!("transfer.gfal.sftp: {}: {why}", account.key.display());
-        classify(Side::Service, Phase::Preparation, &Observed::Broken, detail)
+        classify(
+            Side::Service,
+            Phase::Preparation,
+            &ObservedFailure::Broken,
+            detail,
+        )
     };
     let key = tokio::fs::read(&account.key).await;
     let key = key.map_err(|why| failed(why.to_string()))?;

@@ -11,7 +11,7 @@ use crate::agent::http::observe;
 use crate::agent::tape::TapeCallError;
 use crate::tokens::token_failure;
 use penstock_clock::wall_clock;
-use penstock_decide::classify::{Observed, classify};
+use penstock_decide::classify::{ObservedFailure, classify};
 use penstock_engine::{TapeErrand, TapeOutcome, TapePlace};
 use penstock_model::tape::GFAL_FILES_MAX;
 use penstock_model::tape::STAGING_SECONDS_DEFAULT;
@@ -201,7 +201,7 @@ impl Session<'_> {
             "" => Ok(StageRequestId::new(UNNAMED)),
             odd if odd.chars().any(char::is_control) => {
                 let detail = format!("{odd:?} is no name of a request");
-                Err(classify(self.side, self.phase, &Observed::Malformed, detail).into())
+                Err(classify(self.side, self.phase, &ObservedFailure::Malformed, detail).into())
             }
             named => Ok(StageRequestId::new(named)),
         }
@@ -320,7 +320,7 @@ impl Session<'_> {
             ),
             false => format!("{} ({storage})", error.message),
         };
-        let observed = Observed::Said(Errno(error.errno));
+        let observed = ObservedFailure::Said(Errno(error.errno));
         let failure = classify(self.side, self.phase, &observed, detail);
         match is_not_done(error) {
             // Another replica may be somewhere that offers it.

@@ -5,7 +5,7 @@ use super::fields::Fields;
 use super::{ApiResult, bad_request, no_content, not_found};
 use crate::api::caller::{Caller, Credentials};
 use crate::api::extract::Path;
-use crate::api::jobs::blocking;
+use crate::api::query::blocking;
 use crate::api::{Api, ApiError};
 use crate::cloud::KeySecret;
 use axum::Json;

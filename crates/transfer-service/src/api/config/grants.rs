@@ -10,7 +10,7 @@ use axum::Json;
 use axum::body::Body;
 use axum::extract::State;
 use axum::response::IntoResponse;
-use penstock_decide::settings::{Revoked, Wish};
+use penstock_decide::settings::{RevokedGrants, Wish};
 use penstock_model::{ANY, Grant, Operation, ProblemCode, StorageId, UserName};
 use penstock_protocol::identity::Method;
 use serde::Deserialize;
@@ -150,7 +150,7 @@ pub(super) async fn remove(
     else {
         return Err(bad_request("Missing DN parameter"));
     };
-    let revoked = Revoked {
+    let revoked = RevokedGrants {
         user,
         operation,
         storage,

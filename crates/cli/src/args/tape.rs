@@ -1,0 +1,68 @@
+//! What can be typed about tape.
+
+use clap::{Args, Subcommand, ValueEnum};
+use std::path::PathBuf;
+
+/// What can be done with tape.
+#[derive(Debug, Subcommand)]
+pub enum TapeCommand {
+    /// Order the files that are to be read from one tape, and tell what the order costs.
+    ///
+    /// The file is JSON:
+    ///
+    ///   {"files": [{"name": "a", "begin_bytes": 0, "size_bytes": 2000000000, "requests": 1}]}
+    ///
+    /// `begin_bytes` counts from the beginning of the tape, without tape marks. `requests` (1) says how many ask for the
+    /// file. `head_bytes` (0) says where the head stands, `drive` describes a drive that is none of the models, and
+    /// `wrap_ends_bytes` where the wraps of this cartridge end, if the drive tells.
+    ///
+    /// Examples:
+    ///
+    ///   penstock tape order recall.json
+    ///   penstock tape order recall.json --model lto9 --goal mean-wait
+    ///   penstock tape order recall.json --policy position --json
+    #[command(verbatim_doc_comment)]
+    Order(TapeOrderArgs),
+}
+
+/// Options of `tape order`.
+#[derive(Debug, Args)]
+pub struct TapeOrderArgs {
+    /// What is to be read.
+    pub file: PathBuf,
+    /// The drive with its usual cartridge: lto7, lto8 or lto9. Default: the one that the file describes, else lto8.
+    #[arg(long)]
+    pub model: Option<String>,
+    /// How the order is found.
+    #[arg(long, value_enum, default_value_t = TapePolicy::Best)]
+    pub policy: TapePolicy,
+    /// What is to become small.
+    #[arg(long, value_enum, default_value_t = TapeGoal::DriveTime)]
+    pub goal: TapeGoal,
+}
+
+/// How an order is found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum TapePolicy {
+    /// As the files stand in the list.
+    Fifo,
+    /// From the beginning of the tape to its end.
+    Position,
+    /// Even wraps there, odd wraps back.
+    Scan,
+    /// The file next that is reached soonest.
+    NearestLocate,
+    /// The file next that is reached and read soonest.
+    NearestService,
+    /// The best of these, improved; exact for a few files.
+    Best,
+}
+
+/// What an order is to make small.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum TapeGoal {
+    /// The time of the drive.
+    DriveTime,
+    /// The mean time that requests wait.
+    MeanWait,
+}

@@ -1,0 +1,69 @@
+//! Small files that are replaced in one step: after a crash or a loss of power the old one is there or the new one, and
+//! once this has returned it is the new one.
+
+use std::fs::{self, File, OpenOptions, Permissions};
+use std::io::{self, Write};
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::path::Path;
+
+/// Readable and writable by its owner alone.
+const PRIVATE: u32 = 0o600;
+
+/// Replaces a file, or makes it, with one that only its owner may read.
+pub fn replace_private(path: &Path, text: &str) -> io::Result<()> {
+    replace(path, text, Permissions::from_mode(PRIVATE))
+}
+
+/// Replaces a file that is there. Who may read it stays as it was.
+pub fn replace_existing(path: &Path, text: &str) -> io::Result<()> {
+    replace(path, text, fs::metadata(path)?.permissions())
+}
+
+fn replace(path: &Path, text: &str, permissions: Permissions) -> io::Result<()> {
+    let mut beside = path.as_os_str().to_owned();
+    beside.push(".new");
+    let beside = Path::new(&beside);
+    // Of an earlier attempt.
+    let _ = fs::remove_file(beside);
+    let mut options = OpenOptions::new();
+    let options = options.write(true).create_new(true).mode(PRIVATE);
+    let mut file = options.open(beside)?;
+    file.write_all(text.as_bytes())?;
+    file.set_permissions(permissions)?;
+    file.sync_all()?;
+    put_in_place(beside, path)
+}
+
+/// Gives a file its name, in the place of one that has it. The name is durable, the file's data is the caller's matter.
+pub(crate) fn put_in_place(from: &Path, to: &Path) -> io::Result<()> {
+    fs::rename(from, to)?;
+    let directory = to.parent().filter(|parent| !parent.as_os_str().is_empty());
+    File::open(directory.unwrap_or(Path::new(".")))?.sync_all()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_replaced_file_keeps_who_may_read_it_and_a_private_one_is_private() {
+        let directory = tempfile::tempdir().expect("made");
+        let path = directory.path().join("penstock.toml");
+        let mode = || fs::metadata(&path).expect("there").permissions().mode() & 0o777;
+        replace_existing(&path, "new").expect_err("it is not there");
+        fs::write(&path, "old").expect("written");
+        fs::set_permissions(&path, Permissions::from_mode(0o640)).expect("set");
+        fs::write(directory.path().join("penstock.toml.new"), "of a crash").expect("written");
+        replace_existing(&path, "new").expect("replaced");
+        assert_eq!(
+            (fs::read_to_string(&path).expect("read"), mode()),
+            ("new".to_owned(), 0o640)
+        );
+        replace_private(&path, "secret").expect("replaced");
+        assert_eq!(
+            (fs::read_to_string(&path).expect("read"), mode()),
+            ("secret".to_owned(), 0o600)
+        );
+        assert_eq!(fs::read_dir(directory.path()).expect("read").count(), 1);
+    }
+}

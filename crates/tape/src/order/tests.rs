@@ -1,0 +1,288 @@
+use super::*;
+use crate::locate::{Calibration, LocateModel};
+
+const GB: u64 = 1_000_000_000;
+
+struct Chance(u64);
+
+impl Chance {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (mixed ^ (mixed >> 31)) % bound
+    }
+
+    /// Up to a fifth above or below.
+    fn about(&mut self, value: i64) -> i64 {
+        value * (800 + self.below(401) as i64) / 1000
+    }
+}
+
+fn scattered(chance: &mut Chance, count: usize, size: u64) -> Vec<RecallFile> {
+    let file = |index: usize| RecallFile {
+        name: format!("f{index}"),
+        begin_bytes: chance.below(11_900) * GB + chance.below(GB),
+        size_bytes: size,
+        requests: 1 + chance.below(3),
+    };
+    (0..count).map(file).collect()
+}
+
+fn plan<'a>(
+    drive: &'a DriveModel,
+    geometry: &'a Geometry,
+    files: &'a [RecallFile],
+    goal: OrderGoal,
+) -> RecallPlan<'a> {
+    RecallPlan {
+        drive,
+        geometry,
+        head: geometry.begin_of_tape(),
+        files,
+        goal,
+    }
+}
+
+/// A drive and a cartridge that the model does not know: coefficients up to a fifth off, wraps of unequal length.
+fn hidden(chance: &mut Chance) -> (DriveModel, Geometry) {
+    let of = DriveModel::LTO_8;
+    let locate = LocateModel {
+        base_ns: chance.about(of.locate.base_ns),
+        wrap_ns: chance.about(of.locate.wrap_ns),
+        band_ns: chance.about(of.locate.band_ns),
+        half_ns: chance.about(of.locate.half_ns),
+        direction_ns: chance.about(of.locate.direction_ns),
+        back_ns: chance.about(of.locate.back_ns),
+        longitudinal_ns: chance.about(of.locate.longitudinal_ns),
+    };
+    let mut geometry = of.geometry();
+    let wrap = of.capacity_bytes / u64::from(of.wraps);
+    let mut end = 0;
+    for bytes in &mut geometry.wrap_ends_bytes {
+        end += wrap * (980 + chance.below(41)) / 1000;
+        *bytes = end;
+    }
+    (DriveModel { locate, ..of }, geometry)
+}
+
+fn files_of(order: &RecallOrder) -> Vec<usize> {
+    order.turns.iter().map(|turn| turn.file).collect()
+}
+
+#[test]
+fn every_policy_reads_every_file_once() {
+    let drive = DriveModel::LTO_8;
+    let geometry = drive.geometry();
+    let mut chance = Chance(1);
+    let mut files = scattered(&mut chance, 60, 2 * GB);
+    files.push(files[3].clone());
+    for goal in [OrderGoal::DriveTime, OrderGoal::MeanWait] {
+        for policy in [
+            OrderPolicy::Fifo,
+            OrderPolicy::Position,
+            OrderPolicy::Scan,
+            OrderPolicy::NearestLocate,
+            OrderPolicy::NearestService,
+            OrderPolicy::Best,
+        ] {
+            let order = plan(&drive, &geometry, &files, goal).order(policy, OrderEffort(100_000));
+            let mut read = files_of(&order);
+            read.sort_unstable();
+            assert_eq!(read, (0..61).collect::<Vec<_>>(), "{policy:?}");
+            assert!(order.turns.is_sorted_by_key(|turn| turn.read_at_ns));
+        }
+    }
+}
+
+#[test]
+fn small_sets_are_ordered_exactly() {
+    let drive = DriveModel::LTO_8;
+    let geometry = drive.geometry();
+    let mut chance = Chance(2);
+    for goal in [OrderGoal::DriveTime, OrderGoal::MeanWait] {
+        for count in 1..=7 {
+            let files = scattered(&mut chance, count, 2 * GB);
+            let plan = plan(&drive, &geometry, &files, goal);
+            let found = plan.order(OrderPolicy::Best, OrderEffort::USUAL);
+            let extents = extents(&drive, &geometry, &files);
+            let costs = Costs {
+                plan: &plan,
+                extents: &extents,
+            };
+            let mut best = i128::MAX;
+            permutations(&mut (0..extents.len()).collect(), 0, &mut |order| {
+                best = best.min(costs.of(order));
+            });
+            let sequence = exact::sequence(&costs);
+            assert_eq!(costs.of(&sequence), best, "{count} files, {goal:?}");
+            assert!(found.is_optimal);
+        }
+    }
+}
+
+fn permutations(order: &mut Vec<usize>, from: usize, each: &mut impl FnMut(&[usize])) {
+    if from + 1 >= order.len() {
+        return each(order);
+    }
+    for other in from..order.len() {
+        order.swap(from, other);
+        permutations(order, from + 1, each);
+        order.swap(from, other);
+    }
+}
+
+#[test]
+fn moving_runs_makes_an_order_better() {
+    let drive = DriveModel::LTO_8;
+    let geometry = drive.geometry();
+    let mut chance = Chance(3);
+    let files = scattered(&mut chance, 40, 2 * GB);
+    for goal in [OrderGoal::DriveTime, OrderGoal::MeanWait] {
+        let plan = plan(&drive, &geometry, &files, goal);
+        let extents = extents(&drive, &geometry, &files);
+        let costs = Costs {
+            plan: &plan,
+            extents: &extents,
+        };
+        let begun = scan(&extents);
+        let improved = improving::improve(&costs, begun.clone(), OrderEffort(200_000));
+        assert!(costs.of(&improved) < costs.of(&begun));
+    }
+}
+
+/// Reads all files on a drive that the model does not know: after each few files the model is fitted to the locates that
+/// were observed, and what is left is ordered anew from where the head stands.
+fn recall(
+    drive: &DriveModel,
+    geometry: &Geometry,
+    files: &[RecallFile],
+    chance: &mut Chance,
+) -> (i64, i64) {
+    let mut calibration = Calibration::new(LocateModel::LTO);
+    let (mut left, mut head) = (files.to_vec(), geometry.begin_of_tape());
+    let (mut located, mut read) = (0, 0);
+    while !left.is_empty() {
+        let known = DriveModel {
+            locate: calibration.model(),
+            ..DriveModel::LTO_8
+        };
+        let believed = RecallPlan {
+            head,
+            ..plan(&known, geometry, &left, OrderGoal::DriveTime)
+        };
+        let order = believed.order(OrderPolicy::Best, OrderEffort(1_000_000));
+        let next: Vec<usize> = files_of(&order)
+            .into_iter()
+            .take(FILES_BETWEEN_ORDERS)
+            .collect();
+        for index in &next {
+            let (begin, end) = (left[*index].begin_bytes, left[*index].end_bytes());
+            let entry = geometry.position(begin);
+            // Nobody's locates are equally long.
+            let noise = (chance.below(3_000) as i64 - 1_500) * 1_000_000;
+            let took = (drive.locate.cost_ns(head, entry) + noise).max(0);
+            calibration.observe(head, entry, took);
+            located += took;
+            read += drive.read_ns(geometry, begin, end);
+            head = geometry.position(end);
+        }
+        let is_left = |(index, file): (usize, RecallFile)| (!next.contains(&index)).then_some(file);
+        left = left.into_iter().enumerate().filter_map(is_left).collect();
+    }
+    (located, read)
+}
+
+const FILES_BETWEEN_ORDERS: usize = 10;
+
+#[test]
+fn scattered_files_are_located_in_less_than_half_the_time_of_the_order_of_positions() {
+    let mut chance = Chance(4);
+    for count in [30, 100] {
+        let (mut ratios, mut gaps) = (Vec::new(), Vec::new());
+        for _ in 0..5 {
+            let (drive, geometry) = hidden(&mut chance);
+            let files = scattered(&mut chance, count, GB * 13 / 10);
+            let (located, read) = recall(&drive, &geometry, &files, &mut chance);
+            let real = plan(&drive, &geometry, &files, OrderGoal::DriveTime);
+            let position = real.order(OrderPolicy::Position, OrderEffort::USUAL);
+            let best = real.order(OrderPolicy::Best, OrderEffort(20_000_000));
+            ratios.push(position.locate_ns as f64 / located as f64);
+            gaps.push((located + read) as f64 / best.drive_ns() as f64);
+        }
+        ratios.sort_by(f64::total_cmp);
+        gaps.sort_by(f64::total_cmp);
+        println!("{count}: position sort / ours: {ratios:.2?}; ours / best known: {gaps:.3?}");
+        assert!(ratios[2] >= 2.3, "{count} files: {ratios:?}");
+        assert!(gaps[2] <= 1.05, "{count} files: {gaps:?}");
+    }
+}
+
+#[test]
+fn a_usual_order_is_near_the_best_known() {
+    let drive = DriveModel::LTO_8;
+    let geometry = drive.geometry();
+    let mut chance = Chance(7);
+    for count in [30, 100, 300] {
+        for goal in [OrderGoal::DriveTime, OrderGoal::MeanWait] {
+            let files = scattered(&mut chance, count, GB * 13 / 10);
+            let plan = plan(&drive, &geometry, &files, goal);
+            let cost = |policy, effort| plan.order(policy, effort).cost_ns(goal) as f64;
+            let usual = cost(OrderPolicy::Best, OrderEffort::USUAL);
+            let thorough = cost(OrderPolicy::Best, OrderEffort(40_000_000));
+            let position = cost(OrderPolicy::Position, OrderEffort::USUAL);
+            let nearest = cost(OrderPolicy::NearestLocate, OrderEffort::USUAL);
+            println!(
+                "{count} {goal:?}: usual / best known {:.3}, nearest {:.3}, position {:.2}",
+                usual / thorough,
+                nearest / thorough,
+                position / thorough
+            );
+            assert!(
+                usual <= thorough * 1.05,
+                "{count} files, {goal:?}: {usual} {thorough}"
+            );
+        }
+    }
+}
+
+#[test]
+fn late_arrivals_are_ordered_from_where_the_head_stands() {
+    let drive = DriveModel::LTO_8;
+    let geometry = drive.geometry();
+    let mut chance = Chance(5);
+    let files = scattered(&mut chance, 8, 2 * GB);
+    let mut plan = plan(&drive, &geometry, &files, OrderGoal::DriveTime);
+    let from_begin = plan.order(OrderPolicy::Best, OrderEffort::USUAL);
+    let last = from_begin.turns.last().expect("eight files").file;
+    plan.head = geometry.position(files[last].begin_bytes);
+    let from_there = plan.order(OrderPolicy::Best, OrderEffort::USUAL);
+    assert_eq!(from_there.turns[0].file, last);
+    assert!(plan.cost_of(&files_of(&from_begin)).drive_ns() > from_there.drive_ns());
+}
+
+#[test]
+fn twenty_thousand_files_are_ordered_soon() {
+    // A tape so long that no two files are read in one go.
+    let drive = DriveModel {
+        capacity_bytes: 1_200_000 * GB,
+        ..DriveModel::LTO_8
+    };
+    let geometry = drive.geometry();
+    let mut chance = Chance(6);
+    let mut files = scattered(&mut chance, 20_000, GB / 10);
+    for file in &mut files {
+        file.begin_bytes = file.begin_bytes * 100 + chance.below(100 * GB);
+    }
+    let plan = plan(&drive, &geometry, &files, OrderGoal::DriveTime);
+    let position = plan.order(OrderPolicy::Position, OrderEffort::USUAL);
+    let begun = std::time::Instant::now();
+    let best = plan.order(OrderPolicy::Best, OrderEffort::USUAL);
+    println!(
+        "ordered in {:?}: {:.2} of the order of positions",
+        begun.elapsed(),
+        best.locate_ns as f64 / position.locate_ns as f64
+    );
+    assert!(best.drive_ns() < position.drive_ns());
+}

@@ -1,0 +1,104 @@
+//! What parameters of requests mean, in several places alike, and reads that leave the runtime alone.
+
+use super::ApiError;
+use super::caller::Caller;
+use penstock_model::{ProblemCode, Timestamp, VoName};
+use std::time::Duration;
+
+/// How many a list shall have at most. Errors: 400 for what is no number.
+pub(super) fn limit_of(text: Option<&str>, max: usize) -> Result<usize, ApiError> {
+    let Some(text) = text.filter(|text| !text.is_empty()) else {
+        return Ok(max);
+    };
+    let limit: Option<usize> = text.parse().ok();
+    limit.map(|limit| limit.min(max)).ok_or_else(|| {
+        ApiError::new(
+            ProblemCode::RequestMalformed,
+            format!("'limit' is '{text}'; it must be 0 to {max}"),
+        )
+    })
+}
+
+/// Whose files and jobs a list shall show; `None`: everybody's. Errors: 403 for a VO that is not the caller's to see.
+pub(super) fn vo_to_look_at(
+    caller: &Caller,
+    asked: Option<&str>,
+) -> Result<Option<VoName>, ApiError> {
+    let asked = asked.filter(|vo| !vo.is_empty()).map(VoName::new);
+    if asked.as_ref().is_some_and(|vo| !caller.may_look_at(vo)) {
+        return Err(ApiError::new(
+            ProblemCode::PermissionDenied,
+            "'vo_name' names another VO",
+        ));
+    }
+    Ok(match caller.may_touch_everything() {
+        true => asked,
+        false => Some(asked.unwrap_or_else(|| caller.vo.clone())),
+    })
+}
+
+/// Since when something may have ended to be listed, from FTS's `time_window`. Errors: 400 for another form.
+pub(super) fn ended_since(
+    window: Option<&str>,
+    now: Timestamp,
+) -> Result<Option<Timestamp>, ApiError> {
+    let Some(text) = window.filter(|text| !text.is_empty()) else {
+        return Ok(None);
+    };
+    let window = time_window(text).ok_or_else(|| {
+        ApiError::new(
+            ProblemCode::RequestMalformed,
+            "'time_window' must be H or H:M",
+        )
+    })?;
+    let window = i64::try_from(window.as_millis()).unwrap_or(i64::MAX);
+    Ok(Some(Timestamp(now.0.saturating_sub(window))))
+}
+
+pub(super) fn split(text: Option<&str>) -> impl Iterator<Item = &str> {
+    text.unwrap_or_default()
+        .split(',')
+        .map(str::trim)
+        .filter(|part| !part.is_empty())
+}
+
+/// `H` or `H:M`.
+fn time_window(text: &str) -> Option<Duration> {
+    let (hours, minutes) = text.split_once(':').unwrap_or((text, "0"));
+    let (hours, minutes): (u64, u64) = (hours.parse().ok()?, minutes.parse().ok()?);
+    Some(Duration::from_secs(
+        hours
+            .checked_mul(3600)?
+            .checked_add(minutes.checked_mul(60)?)?,
+    ))
+}
+
+/// Clients name storage elements with or without port; jobs know them without.
+pub(super) fn without_port(text: &str) -> String {
+    let url = url::Url::parse(text).ok();
+    // Not by `port()`, which hides a scheme's default port.
+    match url
+        .as_ref()
+        .and_then(|url| Some((url.scheme(), url.host_str()?)))
+    {
+        Some((scheme, host)) => format!("{scheme}://{}", host.to_ascii_lowercase()),
+        None => text.trim_end_matches('/').to_owned(),
+    }
+}
+
+/// Reads that may take long do not hold up other requests.
+pub(super) async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, ApiError> {
+    tokio::task::spawn_blocking(work)
+        .await
+        .map_err(|error| unexpected(&error))
+}
+
+pub(super) fn unexpected(error: &tokio::task::JoinError) -> ApiError {
+    tracing::error!(%error, "a part of a request ended unexpectedly");
+    ApiError::new(
+        ProblemCode::InternalError,
+        "the request could not be completed; see the service's log",
+    )
+}
