@@ -126,7 +126,7 @@ impl Engine {
         let mut effects = Effects::default();
         self.follow_clock(now);
         self.scheduler.advance(now.running());
-        self.take(now, input, &mut effects);
+        self.handle_input(now, input, &mut effects);
         self.lose_silent_nodes(now, &mut effects);
         self.wake_delayed(now);
         self.try_owed(now, &mut effects);
@@ -140,7 +140,7 @@ impl Engine {
         effects
     }
 
-    fn take(&mut self, now: Now, input: Input, effects: &mut Effects) {
+    fn handle_input(&mut self, now: Now, input: Input, effects: &mut Effects) {
         match input {
             Input::Command { command, reply } => self.obey(now, command, reply, effects),
             Input::Agent(AgentReport::Prepared {

@@ -50,6 +50,13 @@ pub struct AssignedTo {
     pub tenure: Tenure,
 }
 
+/// One attempt of one transfer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct AttemptKey {
+    pub(super) transfer: TransferId,
+    pub(super) attempt: Attempt,
+}
+
 /// A node begins a session: it has come, come back, or has a new leader.
 #[derive(Debug, PartialEq)]
 pub struct NodeJoined {
@@ -304,7 +311,7 @@ fn stranger(assignment: &Assignment) -> QueueEntry {
 impl Engine {
     /// What runs of a leadership before, as far as nobody knows better: it keeps its slots until its node has spoken,
     /// or has been silent for too long. What cannot run any more is given back.
-    pub(super) fn expect_interrupted(&mut self, now: Now) -> Vec<(TransferId, Attempt)> {
+    pub(super) fn expect_interrupted(&mut self, now: Now) -> Vec<AttemptKey> {
         let active = self.transfers.iter();
         let active = active.filter_map(|(id, entry)| match entry.state() {
             TransferState::Active { attempt, node, .. } => Some((*id, *attempt, node.clone())),
@@ -315,7 +322,7 @@ impl Engine {
         let mut lost = Vec::new();
         for (transfer, attempt, node) in active {
             let Some(node) = node.filter(|node| self.nodes.expect(now, Some(node))) else {
-                lost.push((transfer, attempt));
+                lost.push(AttemptKey { transfer, attempt });
                 continue;
             };
             let Some(waiting) = self.waiting(transfer) else {
@@ -376,16 +383,19 @@ impl Engine {
         entry.slots = joined.slots.0;
         entry.lost_at_us = None;
         self.follow_nodes();
-        let mut claims: BTreeMap<(TransferId, Attempt), Claim> = BTreeMap::new();
+        let mut claims: BTreeMap<AttemptKey, Claim> = BTreeMap::new();
         for claim in joined.claims {
-            let (request, attempt) = (&claim.assignment.request, claim.assignment.attempt);
-            claims.insert((request.id, attempt), claim);
+            let key = AttemptKey {
+                transfer: claim.assignment.request.id,
+                attempt: claim.assignment.attempt,
+            };
+            claims.insert(key, claim);
         }
         let mut lost = Vec::new();
-        for (transfer, attempt) in self.running_on(&joined.node) {
-            match claims.remove(&(transfer, attempt)) {
+        for key in self.running_on(&joined.node) {
+            match claims.remove(&key) {
                 Some(claim) => self.adopt(now, joined.session, claim, effects),
-                None => lost.push((transfer, attempt)),
+                None => lost.push(key),
             }
         }
         for claim in claims.into_values() {
@@ -395,10 +405,14 @@ impl Engine {
         self.lose(now, lost, &reason, effects);
     }
 
-    fn running_on(&self, node: &NodeId) -> BTreeSet<(TransferId, Attempt)> {
+    fn running_on(&self, node: &NodeId) -> BTreeSet<AttemptKey> {
         let running = self.running.iter();
         let here = running.filter(|(_, running)| running.node == *node);
-        here.map(|(id, running)| (*id, running.attempt)).collect()
+        here.map(|(id, running)| AttemptKey {
+            transfer: *id,
+            attempt: running.attempt,
+        })
+        .collect()
     }
 
     /// Goes on with an attempt that its node still runs. What was said to it may not have arrived: it is said again.
@@ -428,7 +442,7 @@ impl Engine {
             attempt,
             preflight,
         };
-        self.take(now, Input::Agent(report), effects);
+        self.handle_input(now, Input::Agent(report), effects);
     }
 
     /// A copy whose transfer has ended holds slots until it has stopped.
@@ -534,16 +548,11 @@ impl Engine {
         }
     }
 
-    fn lose(
-        &mut self,
-        now: Now,
-        lost: Vec<(TransferId, Attempt)>,
-        reason: &str,
-        effects: &mut Effects,
-    ) {
-        for (transfer, attempt) in lost {
+    fn lose(&mut self, now: Now, lost: Vec<AttemptKey>, reason: &str, effects: &mut Effects) {
+        for key in lost {
+            let AttemptKey { transfer, attempt } = key;
             effects.actions.push(Action::Lost { transfer, attempt });
-            self.account(now, (transfer, attempt), Outcome::Dropped, reason, effects);
+            self.account(now, key, Outcome::Dropped, reason, effects);
         }
     }
 

@@ -1,6 +1,7 @@
 //! Attempts: how they begin, and what their ends mean for their transfers.
 
 use super::*;
+use crate::nodes::AttemptKey;
 use penstock_decide::scheduler::{DispatchedTransfer, HeldTime, Ticket};
 use penstock_model::NodeId;
 use penstock_model::url::FilePlace;
@@ -169,7 +170,8 @@ impl Engine {
             _ if outcome == Outcome::Dropped => "the service does not go on with it".to_owned(),
             _ => "the service stopped while it ran".to_owned(),
         };
-        self.account(now, (transfer, attempt), outcome, &stopped, effects);
+        let key = AttemptKey { transfer, attempt };
+        self.account(now, key, outcome, &stopped, effects);
     }
 
     /// An attempt has ended; `stopped` says why when it was stopped without a cancel.
@@ -177,7 +179,7 @@ impl Engine {
     pub(super) fn account(
         &mut self,
         now: Now,
-        (transfer, attempt): (TransferId, Attempt),
+        AttemptKey { transfer, attempt }: AttemptKey,
         outcome: Outcome,
         stopped: &str,
         effects: &mut Effects,

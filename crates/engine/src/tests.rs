@@ -35,7 +35,7 @@ fn continue_from(
 ) -> (Engine, Effects) {
     let standing = journal.load_standing().expect("it is in memory");
     let mut restoring = Engine::lead(config, leading, standing, now);
-    let read = journal.load_unfinished(&mut |job| restoring.take(job));
+    let read = journal.load_unfinished(&mut |job| restoring.restore_job(job));
     read.expect("it is in memory");
     restoring.finish()
 }

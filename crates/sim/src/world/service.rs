@@ -320,6 +320,6 @@ fn restored(
     now: Now,
 ) -> Result<(Engine, Effects), JournalError> {
     let mut restoring = Engine::lead(config, leading, journal.load_standing()?, now);
-    journal.load_unfinished(&mut |job| restoring.take(job))?;
+    journal.load_unfinished(&mut |job| restoring.restore_job(job))?;
     Ok(restoring.finish())
 }
