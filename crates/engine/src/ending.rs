@@ -1,6 +1,6 @@
 //! How transfers and jobs end, and what is looked after then.
 
-use super::running::{HeldSlots, PendingTidying, RunningAgent, parameters_of};
+use super::running::{HeldSlots, PendingTidying, RunningAgent, give_start, parameters_of};
 use super::*;
 use penstock_decide::destination::{OwedRemoval, next_removal};
 use penstock_model::url::FilePlace;
@@ -20,7 +20,7 @@ impl Engine {
         match (self.running.get_mut(&transfer), then) {
             (Some(running), then) => {
                 running.then = then;
-                effects.actions.push(Action::Stop { transfer });
+                self.stop(transfer, effects);
                 self.owe(transfer, effects);
                 self.apply(now, transfer, event, effects);
             }
@@ -46,12 +46,13 @@ impl Engine {
             destination: tidying.request.destination.place(),
             then: Some(then),
             node: tidying.to.node.clone(),
+            session: tidying.to.session,
         };
         self.running.insert(transfer, running);
         self.owe(transfer, effects);
         // A leader that has not joined itself yet finds then that nobody does it.
         if self.nodes.has_own() {
-            effects.actions.push(Action::Start(tidying));
+            give_start(tidying, effects);
         }
     }
 
@@ -120,6 +121,8 @@ impl Engine {
                 destination: place,
                 then: Some(then),
                 node,
+                // Told when it joins.
+                session: 0,
             };
             self.running.insert(transfer, running);
         }

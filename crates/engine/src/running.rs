@@ -1,6 +1,7 @@
 //! Attempts: how they begin, and what their ends mean for their transfers.
 
 use super::*;
+use crate::nodes::AttemptKey;
 use penstock_decide::scheduler::{DispatchedTransfer, HeldTime, Ticket};
 use penstock_model::NodeId;
 use penstock_model::url::FilePlace;
@@ -14,6 +15,8 @@ pub(super) struct RunningAgent {
     /// What to do at the destination when it has ended, because its transfer has.
     pub(super) then: Option<PendingTidying>,
     pub(super) node: NodeId,
+    /// In which session its node last said that it runs, or was told to run it.
+    pub(super) session: u64,
 }
 
 /// What remains to be done at a destination after the end of a transfer. The journal knows of it.
@@ -57,6 +60,15 @@ impl RunningAgent {
     }
 }
 
+/// Has the node of an assignment run it.
+pub(super) fn give_start(assignment: Assignment, effects: &mut Effects) {
+    effects.actions.push(Action::Order {
+        node: assignment.to.node.clone(),
+        session: assignment.to.session,
+        order: Order::Start(Box::new(assignment)),
+    });
+}
+
 impl Engine {
     pub(super) fn start_ready(&mut self, now: Now, effects: &mut Effects) {
         if self.nodes.gather(now) {
@@ -98,6 +110,7 @@ impl Engine {
                 destination,
                 then: None,
                 node: to.node.clone(),
+                session: to.session,
             };
             self.running.insert(transfer, running);
             let node = self.nodes.recorded(&to.node);
@@ -115,7 +128,31 @@ impl Engine {
                 ended: None,
                 task: Task::Copy,
             };
-            effects.actions.push(Action::Start(assignment));
+            give_start(assignment, effects);
+        }
+    }
+
+    /// Lets an attempt that has looked at both ends move bytes.
+    pub(super) fn proceed(&self, transfer: TransferId, attempt: Attempt, effects: &mut Effects) {
+        self.order(transfer, Order::Proceed { transfer, attempt }, effects);
+    }
+
+    /// Stops what runs for a transfer. It answers with `Ended`.
+    pub(super) fn stop(&self, transfer: TransferId, effects: &mut Effects) {
+        if let Some(running) = self.running.get(&transfer) {
+            let attempt = running.attempt;
+            self.order(transfer, Order::Stop { transfer, attempt }, effects);
+        }
+    }
+
+    /// For the node that runs a transfer's attempt.
+    fn order(&self, transfer: TransferId, order: Order, effects: &mut Effects) {
+        if let Some(running) = self.running.get(&transfer) {
+            effects.actions.push(Action::Order {
+                node: running.node.clone(),
+                session: running.session,
+                order,
+            });
         }
     }
 
@@ -133,7 +170,8 @@ impl Engine {
             _ if outcome == Outcome::Dropped => "the service does not go on with it".to_owned(),
             _ => "the service stopped while it ran".to_owned(),
         };
-        self.account(now, (transfer, attempt), outcome, &stopped, effects);
+        let key = AttemptKey { transfer, attempt };
+        self.account(now, key, outcome, &stopped, effects);
     }
 
     /// An attempt has ended; `stopped` says why when it was stopped without a cancel.
@@ -141,7 +179,7 @@ impl Engine {
     pub(super) fn account(
         &mut self,
         now: Now,
-        (transfer, attempt): (TransferId, Attempt),
+        AttemptKey { transfer, attempt }: AttemptKey,
         outcome: Outcome,
         stopped: &str,
         effects: &mut Effects,

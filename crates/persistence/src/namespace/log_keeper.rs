@@ -72,7 +72,7 @@ struct Batch {
     last: u64,
     lines: Arc<str>,
     /// Whoever waits for it.
-    awaited: Option<Arc<Countdown>>,
+    awaited: Option<Arc<PendingLines>>,
 }
 
 impl Drop for Batch {
@@ -84,54 +84,69 @@ impl Drop for Batch {
     }
 }
 
-/// Counts down to none.
-struct Countdown {
-    left: Mutex<usize>,
-    changed: Condvar,
-}
+/// What is to be done when the lines of a transaction are written.
+type AfterLines = Box<dyn FnOnce() + Send>;
 
-impl Countdown {
-    fn step(&self) {
-        *self.left.lock() -= 1;
-        self.changed.notify_all();
-    }
-
-    fn wait(&self, until: Instant) -> bool {
-        let mut left = self.left.lock();
-        while *left > 0 {
-            if self.changed.wait_until(&mut left, until).timed_out() {
-                return *left == 0;
-            }
-        }
-        true
-    }
-}
-
-/// Lines that were handed to the logs.
+/// Lines that were handed to the logs. Whichever thread writes them last does what waits for them: no other has to be
+/// woken for it.
 pub(super) struct PendingLines {
-    countdown: Arc<Countdown>,
-    until: Instant,
+    /// Logs that have not written them, and one while they are handed over.
+    left: Mutex<usize>,
+    written: Condvar,
+    after: Mutex<Option<AfterLines>>,
+    /// How long they are waited for.
+    pub(super) until: Instant,
     keepers: Vec<Arc<KeeperStatus>>,
 }
 
 impl PendingLines {
-    /// Until all logs that keep up have written them. A log that does not answer is not waited for any more.
-    pub(super) fn wait(self) {
-        if !self.countdown.wait(self.until) {
-            // Those that have written them come back with their next batch.
-            for keeper in self.keepers {
-                keeper.is_current.store(false, Ordering::Release);
+    fn step(&self) {
+        let mut left = self.left.lock();
+        *left -= 1;
+        if *left == 0 {
+            drop(left);
+            self.finish();
+            self.written.notify_all();
+        }
+    }
+
+    fn finish(&self) {
+        let after = self.after.lock().take();
+        if let Some(after) = after {
+            after();
+        }
+    }
+
+    /// Waits until all logs that keep up have written them. A log that does not answer is not waited for any more.
+    pub(super) fn wait(&self) {
+        let mut left = self.left.lock();
+        while *left > 0 {
+            if self.written.wait_until(&mut left, self.until).timed_out() && *left > 0 {
+                drop(left);
+                // Those that have written them come back with their next batch.
+                for keeper in &self.keepers {
+                    keeper.is_current.store(false, Ordering::Release);
+                }
+                return self.finish();
             }
         }
     }
 }
 
 impl Logs {
-    /// Hands the records of a committed transaction to all pools. What is given back waits until those that keep up have
-    /// written them; `None`: there is nothing to wait for.
-    pub(super) fn append(&self, first: u64, records: &[DirectoryRecord]) -> Option<PendingLines> {
+    /// Hands the records of a committed transaction to all pools, and does something once those that keep up have written
+    /// them. What is given back has to be waited for by somebody, lest a disk that hangs keeps that from being done;
+    /// `None`: it is done.
+    pub(super) fn append(
+        &self,
+        first: u64,
+        records: &[DirectoryRecord],
+        after: AfterLines,
+    ) -> Option<Arc<PendingLines>> {
         let pools = self.pools.lock();
         if pools.is_empty() || records.is_empty() {
+            drop(pools);
+            after();
             return None;
         }
         let mut lines = String::with_capacity(records.len() * 160);
@@ -141,27 +156,28 @@ impl Logs {
         let lines: Arc<str> = lines.into();
         let is_current = |log: &&PoolLog| log.standing.is_current.load(Ordering::Acquire);
         let current: Vec<bool> = pools.iter().map(|log| is_current(&log)).collect();
-        let countdown = Arc::new(Countdown {
-            left: Mutex::new(current.iter().filter(|current| **current).count()),
-            changed: Condvar::new(),
+        let pending = Arc::new(PendingLines {
+            left: Mutex::new(1 + current.iter().filter(|current| **current).count()),
+            written: Condvar::new(),
+            after: Mutex::new(Some(after)),
+            until: Instant::now() + PATIENCE,
+            keepers: pools.iter().map(|log| Arc::clone(&log.standing)).collect(),
         });
         for (log, is_current) in pools.iter().zip(&current) {
             let batch = Batch {
                 first,
                 last: first + records.len() as u64 - 1,
                 lines: Arc::clone(&lines),
-                awaited: is_current.then(|| Arc::clone(&countdown)),
+                awaited: is_current.then(|| Arc::clone(&pending)),
             };
             // One that has no room is dropped here; its thread notices by the numbers.
             if log.queue.try_send(Task::Batch(batch)).is_err() {
                 log.standing.is_current.store(false, Ordering::Release);
             }
         }
-        Some(PendingLines {
-            countdown,
-            until: Instant::now() + PATIENCE,
-            keepers: pools.iter().map(|log| Arc::clone(&log.standing)).collect(),
-        })
+        drop(pools);
+        pending.step();
+        Some(pending)
     }
 
     /// Begins to keep the log of a pool, and waits a moment until it is as it should be.

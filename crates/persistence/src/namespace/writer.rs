@@ -1,21 +1,20 @@
 //! The one thread that writes. It takes whatever waits, makes it in one transaction, commits, and goes on with the next.
-//! A second thread answers everyone once the directory logs have written what they were told of the commit, so that the
-//! next transaction does not wait for them.
+//! Everyone is answered once the directory logs have written what they were told of the commit, by the thread that wrote it
+//! last; the next transaction does not wait for them. A second thread answers when a log hangs.
 
 use super::change::{Batch, BatchOutcome, Change, ChangeError, ChangeReport};
 use super::directory_log::DirectoryRecord;
 use super::log_keeper::{Logs, PendingLines};
 use super::read::stored;
 use super::{NamespaceError, open_writer, schema};
-use parking_lot::Mutex;
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use rusqlite::{Connection, ErrorCode};
+use std::collections::VecDeque;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::mpsc::{
-    Receiver, RecvTimeoutError, SendError, SyncSender, TrySendError, sync_channel,
-};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use uuid::Uuid;
@@ -27,8 +26,6 @@ const QUEUE_MAX: usize = 16_384;
 const BATCH_MAX: usize = 512;
 /// Ids are reserved this far ahead, so that few commits have to write the mark.
 const IDS_AHEAD: u64 = 10_000;
-/// Committed transactions whose answers wait for the directory logs. The writer waits beyond.
-const ANSWERS_MAX: usize = 64;
 /// Between two attempts to go on after a failed commit.
 const SETTLE_INTERVAL: Duration = Duration::from_secs(1);
 /// Prepared statements that the writer keeps.
@@ -83,15 +80,14 @@ pub(super) struct Writer {
 
 /// What is told of one transaction once its lines are written.
 struct Answers {
-    lines: Vec<PendingLines>,
     replies: Vec<(Reply, Result<ChangeReport, ChangeError>)>,
+    done: Arc<WriterCounters>,
 }
 
 impl Answers {
-    fn give(self, done: &WriterCounters) {
-        self.lines.into_iter().for_each(PendingLines::wait);
+    fn give(self) {
         let count = self.replies.len() as u64;
-        done.answered.fetch_add(count, Ordering::Release);
+        self.done.answered.fetch_add(count, Ordering::Release);
         for (reply, result) in self.replies {
             reply(result);
         }
@@ -112,25 +108,24 @@ impl Writer {
             path,
             counters,
             logs,
-            lines: Vec::new(),
+            untold: Vec::new(),
             doubtful: None,
             tried: None,
         };
         let done = Arc::new(WriterCounters::default());
-        let (told, answers) = sync_channel::<Answers>(ANSWERS_MAX);
         let named = |name: &str| std::thread::Builder::new().name(name.to_owned());
+        let watch = Arc::new(LogWatch::default());
+        let watched = Arc::clone(&watch);
+        let watching = named("namespace-answers").spawn(move || watched.run())?;
         let counted = Arc::clone(&done);
-        let answering = named("namespace-answers").spawn(move || {
-            for answers in answers {
-                answers.give(&counted);
-            }
+        let writing = named("namespace-writer").spawn(move || {
+            // Also when this thread panics.
+            let watch = Watching(watch);
+            run(committing, &requests, &watch.0, &counted);
         })?;
-        let counted = Arc::clone(&done);
-        let writing =
-            named("namespace-writer").spawn(move || run(committing, &requests, &told, &counted))?;
         Ok(Writer {
             queue: Some(queue),
-            threads: vec![writing, answering],
+            threads: vec![writing, watching],
             done,
         })
     }
@@ -183,6 +178,59 @@ impl Drop for Writer {
     }
 }
 
+/// Lines that logs are writing. Somebody has to answer when one hangs.
+#[derive(Default)]
+struct LogWatch {
+    pending: Mutex<PendingQueue>,
+    added: Condvar,
+}
+
+#[derive(Default)]
+struct PendingQueue {
+    /// In the order of their ends. Those that are written stay until their time is over, so that this is looked at rarely.
+    lines: VecDeque<Arc<PendingLines>>,
+    is_closed: bool,
+}
+
+impl LogWatch {
+    fn add(&self, lines: Arc<PendingLines>) {
+        let mut pending = self.pending.lock();
+        pending.lines.push_back(lines);
+        // Otherwise it looks when the time of those before is over.
+        if pending.lines.len() == 1 {
+            self.added.notify_one();
+        }
+    }
+
+    fn run(&self) {
+        let mut pending = self.pending.lock();
+        loop {
+            match pending.lines.front().map(|first| first.until) {
+                None if pending.is_closed => return,
+                None => self.added.wait(&mut pending),
+                Some(until) if !pending.is_closed && Instant::now() < until => {
+                    self.added.wait_until(&mut pending, until);
+                }
+                Some(_) => {
+                    if let Some(lines) = pending.lines.pop_front() {
+                        MutexGuard::unlocked(&mut pending, || lines.wait());
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Closes the watch in the end.
+struct Watching(Arc<LogWatch>);
+
+impl Drop for Watching {
+    fn drop(&mut self) {
+        self.0.pending.lock().is_closed = true;
+        self.0.added.notify_one();
+    }
+}
+
 /// What each transaction goes on counting.
 pub(super) struct Counters {
     /// The next id to be given out.
@@ -200,8 +248,8 @@ struct CommitThread {
     path: PathBuf,
     counters: Counters,
     logs: Arc<Logs>,
-    /// What the directory logs were told and have perhaps not written yet.
-    lines: Vec<PendingLines>,
+    /// What was committed and the directory logs were not told yet: the last of what the sequence counts.
+    untold: Vec<DirectoryRecord>,
     /// What the directory logs were to be told of a commit that failed. Nothing was committed since: the database's log
     /// may hold what a restart would take for committed.
     doubtful: Option<Vec<DirectoryRecord>>,
@@ -224,10 +272,10 @@ enum Failure {
 fn run(
     mut committing: CommitThread,
     requests: &Receiver<Request>,
-    told: &SyncSender<Answers>,
-    done: &WriterCounters,
+    watch: &LogWatch,
+    done: &Arc<WriterCounters>,
 ) {
-    while let Some(first) = next(&mut committing, requests, done) {
+    while let Some(first) = next(&mut committing, requests, watch, done) {
         let mut batch = vec![first];
         batch.extend(requests.try_iter().take(BATCH_MAX - 1));
         let changes: Vec<&Change> = batch.iter().map(|request| &request.change).collect();
@@ -245,14 +293,10 @@ fn run(
         done.batches.fetch_add(1, Ordering::Relaxed);
         let replies = batch.into_iter().map(|request| request.reply);
         let answers = Answers {
-            lines: std::mem::take(&mut committing.lines),
             replies: replies.zip(results).collect(),
+            done: Arc::clone(done),
         };
-        if answers.lines.is_empty() {
-            answers.give(done);
-        } else if let Err(SendError(answers)) = told.send(answers) {
-            answers.give(done);
-        }
+        committing.tell_logs(watch, Box::new(move || answers.give()));
     }
 }
 
@@ -261,6 +305,7 @@ fn run(
 fn next(
     committing: &mut CommitThread,
     requests: &Receiver<Request>,
+    watch: &LogWatch,
     done: &WriterCounters,
 ) -> Option<Request> {
     while done.refuses.load(Ordering::Relaxed) {
@@ -273,6 +318,7 @@ fn next(
         let is_settled = committing.settle();
         done.set_writes_since(None);
         if is_settled {
+            committing.tell_logs(watch, Box::new(|| ()));
             done.refuses.store(false, Ordering::Relaxed);
         }
     }
@@ -346,15 +392,22 @@ impl CommitThread {
         self.counters
             .ids_reserved
             .store(reserved, Ordering::Release);
-        self.tell_logs(&records);
+        self.note_committed(records);
         Ok(results)
     }
 
-    /// Tells the directory logs of what was committed.
-    fn tell_logs(&mut self, records: &[DirectoryRecord]) {
-        let first = self.counters.log_sequence + 1;
+    fn note_committed(&mut self, records: Vec<DirectoryRecord>) {
         self.counters.log_sequence += records.len() as u64;
-        self.lines.extend(self.logs.append(first, records));
+        self.untold.extend(records);
+    }
+
+    /// Tells the directory logs of what was committed, and does something when they have written it.
+    fn tell_logs(&mut self, watch: &LogWatch, after: Box<dyn FnOnce() + Send>) {
+        let records = std::mem::take(&mut self.untold);
+        let first = self.counters.log_sequence + 1 - records.len() as u64;
+        if let Some(lines) = self.logs.append(first, &records, after) {
+            watch.add(lines);
+        }
     }
 
     /// The log may hold all pages of the transaction, among them the last, although they are not known to be on the
@@ -399,7 +452,7 @@ impl CommitThread {
                 let records = self.doubtful.take().unwrap_or_default();
                 // Then it was committed after all.
                 if log_sequence > self.counters.log_sequence {
-                    self.tell_logs(&records);
+                    self.note_committed(records);
                 }
                 tracing::warn!("the namespace takes changes again");
                 true
