@@ -60,15 +60,29 @@ impl LinkHalts {
     }
 }
 
+/// How an attempt on a link ended.
+pub(super) struct AttemptOutcome<'a> {
+    pub(super) transfer: TransferId,
+    pub(super) link: &'a LinkId,
+    /// The link's number in the scheduler.
+    pub(super) number: LinkNumber,
+    pub(super) party: &'a Party,
+    pub(super) outcome: &'a Outcome,
+}
+
 impl Engine {
     /// An attempt on this link has ended and given its slots back. True when it has only told again that the link is
     /// halted: that costs no retry. Failures of a file's own do, so that bad files run out.
     pub(super) fn learn(
         &mut self,
         now: Now,
-        (number, link): (LinkNumber, &LinkId),
-        party: &Party,
-        (transfer, outcome): (TransferId, &Outcome),
+        AttemptOutcome {
+            transfer,
+            link,
+            number,
+            party,
+            outcome,
+        }: AttemptOutcome<'_>,
         effects: &mut Effects,
     ) -> bool {
         let policy = self.config.halting;
@@ -109,7 +123,8 @@ impl Engine {
     pub(super) fn pass_unused(
         &mut self,
         now: Now,
-        (transfer, link): (TransferId, &LinkId),
+        transfer: TransferId,
+        link: &LinkId,
         effects: &mut Effects,
     ) {
         let health = self.halting.health.get(link);

@@ -389,7 +389,7 @@ impl Engine {
             if !self.running.contains_key(&transfer) {
                 self.leave_destination(place, transfer);
             }
-            self.close(now, (transfer, &gone), state, effects);
+            self.close(now, transfer, &gone, state, effects);
         } else if matches!(state, TransferState::Archiving { .. }) {
             // Its copy is whole: whoever comes next may see to it.
             self.leave_destination(place, transfer);

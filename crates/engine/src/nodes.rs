@@ -399,7 +399,7 @@ impl Engine {
             }
         }
         for claim in claims.into_values() {
-            self.take_stranger(now, (&joined.node, joined.session), claim, effects);
+            self.take_stranger(now, &joined.node, joined.session, claim, effects);
         }
         let reason = format!("{} does not run it any more", joined.node);
         self.lose(now, lost, &reason, effects);
@@ -466,7 +466,8 @@ impl Engine {
     fn take_stranger(
         &mut self,
         now: Now,
-        (node, session): (&NodeId, u64),
+        node: &NodeId,
+        session: u64,
         claim: Claim,
         effects: &mut Effects,
     ) {

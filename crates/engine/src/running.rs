@@ -1,6 +1,7 @@
 //! Attempts: how they begin, and what their ends mean for their transfers.
 
 use super::*;
+use crate::halting::AttemptOutcome;
 use crate::nodes::AttemptKey;
 use penstock_decide::scheduler::{DispatchedTransfer, HeldTime, Ticket};
 use penstock_model::NodeId;
@@ -69,6 +70,15 @@ pub(super) fn give_start(assignment: Assignment, effects: &mut Effects) {
     });
 }
 
+/// An agent that has ended.
+pub(super) struct EndedAgent {
+    pub(super) transfer: TransferId,
+    pub(super) destination: FilePlace,
+    /// What is to be done at the destination now.
+    pub(super) then: Option<PendingTidying>,
+    pub(super) node: NodeId,
+}
+
 impl Engine {
     pub(super) fn start_ready(&mut self, now: Now, effects: &mut Effects) {
         if self.nodes.gather(now) {
@@ -84,7 +94,7 @@ impl Engine {
             if self.destinations.first_at(destination) != Some(transfer) {
                 self.held_back.insert(transfer);
                 self.scheduler.release(ticket, HeldTime::NOT);
-                self.pass_unused(now, (transfer, &link), effects);
+                self.pass_unused(now, transfer, &link, effects);
                 continue;
             }
             let TransferState::Submitted {
@@ -189,18 +199,17 @@ impl Engine {
             // Already accounted for: an agent reports once, a late duplicate changes nothing.
             _ => return,
         }
-        let ended = self.running.remove(&transfer).expect("found a line ago");
-        let (ticket, began) = match ended.holds {
+        let running = self.running.remove(&transfer).expect("found a line ago");
+        let ended = EndedAgent {
+            transfer,
+            destination: running.destination,
+            then: running.then,
+            node: running.node,
+        };
+        let (ticket, began) = match running.holds {
             HeldSlots::Slots(ticket, began) => (ticket, began),
-            HeldSlots::Nothing => {
-                let place = ended.destination;
-                let by = (ended.then, &ended.node);
-                return self.tidying_ended(now, (transfer, place), by, outcome, effects);
-            }
-            HeldSlots::Unknown => {
-                let place = ended.destination;
-                return self.look_after(now, transfer, (place, ended.then), &outcome, effects);
-            }
+            HeldSlots::Nothing => return self.tidying_ended(now, ended, outcome, effects),
+            HeldSlots::Unknown => return self.look_after(now, ended, &outcome, effects),
         };
         let (number, party) = (ticket.link(), ticket.party());
         let link = self.scheduler.link(number).clone();
@@ -240,11 +249,16 @@ impl Engine {
         };
         self.scheduler.release(ticket, held);
         self.give_back(&ended.node);
-        let ended_with = (transfer, &outcome);
-        let excused = self.learn(now, (number, &link), &party, ended_with, effects);
+        let attempt_end = AttemptOutcome {
+            transfer,
+            link: &link,
+            number,
+            party: &party,
+            outcome: &outcome,
+        };
+        let excused = self.learn(now, attempt_end, effects);
         let Some(entry) = self.transfers.get(&transfer) else {
-            let left = (ended.destination, ended.then);
-            self.look_after(now, transfer, left, &outcome, effects);
+            self.look_after(now, ended, &outcome, effects);
             return;
         };
         let (failures, since, was_staged) = match entry.state() {

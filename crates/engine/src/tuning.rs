@@ -144,7 +144,7 @@ impl Engine {
             queued: self.scheduler.queued(link),
         };
         let clock = now.monotonic_us as f64 / 1e6;
-        let decided = self.tuning.found.ended((now.at, clock), link, ended, load);
+        let decided = self.tuning.found.ended(now.at, clock, link, ended, load);
         self.go_by(decided, effects);
     }
 

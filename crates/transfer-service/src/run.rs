@@ -362,7 +362,7 @@ impl Driver {
                 node,
                 session,
                 report,
-            } => return self.take_report((node, session), report, batch),
+            } => return self.take_report(node, session, report, batch),
             Message::Joined { joined, ends } => return self.take_node(*joined, ends, batch),
             Message::Gone {
                 node,
@@ -406,19 +406,17 @@ impl Driver {
         self.feed(Input::Command { command, reply }, batch);
     }
 
-    fn take_report(
-        &mut self,
-        (node, session): (NodeId, u64),
-        report: AgentReport,
-        batch: &mut Batch,
-    ) {
+    fn take_report(&mut self, node: NodeId, session: u64, report: AgentReport, batch: &mut Batch) {
         match report {
             AgentReport::Prepared { .. } => self.feed(Input::Agent(report), batch),
             AgentReport::Ended {
                 transfer,
                 attempt,
                 outcome,
-            } => self.take_end((node, session), (transfer, attempt, outcome), batch),
+            } => {
+                let end = (transfer, attempt, outcome);
+                self.take_end(node, session, end, batch);
+            }
             AgentReport::Moved(all) => {
                 for (transfer, attempt, moved, size) in all {
                     if let Some(agent) = self.running.get(&transfer)
@@ -433,7 +431,8 @@ impl Driver {
 
     fn take_end(
         &mut self,
-        (node, session): (NodeId, u64),
+        node: NodeId,
+        session: u64,
         (transfer, attempt, outcome): (TransferId, Attempt, Outcome),
         batch: &mut Batch,
     ) {
@@ -464,7 +463,7 @@ impl Driver {
             return;
         }
         for end in ends {
-            self.take_end((node.clone(), session), end, batch);
+            self.take_end(node.clone(), session, end, batch);
         }
         for claim in &joined.claims {
             let assignment = &claim.assignment;

@@ -266,7 +266,8 @@ impl FleetTuning {
     /// An attempt has ended on a link, at this second of the caller's clock; with what runs and is queued there.
     pub fn ended(
         &mut self,
-        (at, clock): (Timestamp, f64),
+        at: Timestamp,
+        clock: f64,
         link: &LinkId,
         ended: AttemptEnd<'_>,
         LinkLoad {

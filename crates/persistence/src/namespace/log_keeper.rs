@@ -1,8 +1,8 @@
 //! Keeps the directory logs of all pools, one thread for each, so that a disk that hangs holds up nobody's change for long and
 //! other pools not at all.
 //!
-//! The namespace's writer hands each batch to all of them after its commit and goes on; whoever asked for the changes is
-//! answered once they have written it. A log that cannot be written, has missed a batch, or was found behind at the start is made anew from a snapshot of the namespace;
+//! The namespace's writer hands each batch to all of them after its commit and waits until they have written it. A log that
+//! cannot be written, has missed a batch, or was found behind at the start is made anew from a snapshot of the namespace;
 //! until then nothing waits for it. Nothing here is flushed before an answer: a flush follows within a second.
 
 use super::directory_log::{DIRECTORY_LOG, DirectoryRecord, read_log, write_line};
@@ -72,7 +72,7 @@ struct Batch {
     last: u64,
     lines: Arc<str>,
     /// Whoever waits for it.
-    awaited: Option<Arc<PendingLines>>,
+    awaited: Option<Arc<Countdown>>,
 }
 
 impl Drop for Batch {
@@ -84,70 +84,39 @@ impl Drop for Batch {
     }
 }
 
-/// What is to be done when the lines of a transaction are written.
-type AfterLines = Box<dyn FnOnce() + Send>;
-
-/// Lines that were handed to the logs. Whichever thread writes them last does what waits for them: no other has to be
-/// woken for it.
-pub(super) struct PendingLines {
-    /// Logs that have not written them, and one while they are handed over.
+/// Counts the logs that have not written a batch.
+struct Countdown {
     left: Mutex<usize>,
     written: Condvar,
-    after: Mutex<Option<AfterLines>>,
-    /// How long they are waited for.
-    pub(super) until: Instant,
-    keepers: Vec<Arc<KeeperStatus>>,
 }
 
-impl PendingLines {
+impl Countdown {
     fn step(&self) {
         let mut left = self.left.lock();
         *left -= 1;
         if *left == 0 {
-            drop(left);
-            self.finish();
             self.written.notify_all();
         }
     }
 
-    fn finish(&self) {
-        let after = self.after.lock().take();
-        if let Some(after) = after {
-            after();
-        }
-    }
-
-    /// Waits until all logs that keep up have written them. A log that does not answer is not waited for any more.
-    pub(super) fn wait(&self) {
+    /// Whether none was left before that time.
+    fn wait(&self, until: Instant) -> bool {
         let mut left = self.left.lock();
         while *left > 0 {
-            if self.written.wait_until(&mut left, self.until).timed_out() && *left > 0 {
-                drop(left);
-                // Those that have written them come back with their next batch.
-                for keeper in &self.keepers {
-                    keeper.is_current.store(false, Ordering::Release);
-                }
-                return self.finish();
+            if self.written.wait_until(&mut left, until).timed_out() {
+                return *left == 0;
             }
         }
+        true
     }
 }
 
 impl Logs {
-    /// Hands the records of a committed transaction to all pools, and does something once those that keep up have written
-    /// them. What is given back has to be waited for by somebody, lest a disk that hangs keeps that from being done;
-    /// `None`: it is done.
-    pub(super) fn append(
-        &self,
-        first: u64,
-        records: &[DirectoryRecord],
-        after: AfterLines,
-    ) -> Option<Arc<PendingLines>> {
+    /// Hands the records of a committed transaction to all pools, and waits until those that keep up have written them.
+    pub(super) fn append(&self, first: u64, records: &[DirectoryRecord]) {
         let pools = self.pools.lock();
         if pools.is_empty() || records.is_empty() {
-            drop(pools);
-            after();
-            return None;
+            return;
         }
         let mut lines = String::with_capacity(records.len() * 160);
         for (sequence, record) in (first..).zip(records) {
@@ -156,28 +125,28 @@ impl Logs {
         let lines: Arc<str> = lines.into();
         let is_current = |log: &&PoolLog| log.standing.is_current.load(Ordering::Acquire);
         let current: Vec<bool> = pools.iter().map(|log| is_current(&log)).collect();
-        let pending = Arc::new(PendingLines {
-            left: Mutex::new(1 + current.iter().filter(|current| **current).count()),
+        let countdown = Arc::new(Countdown {
+            left: Mutex::new(current.iter().filter(|current| **current).count()),
             written: Condvar::new(),
-            after: Mutex::new(Some(after)),
-            until: Instant::now() + PATIENCE,
-            keepers: pools.iter().map(|log| Arc::clone(&log.standing)).collect(),
         });
         for (log, is_current) in pools.iter().zip(&current) {
             let batch = Batch {
                 first,
                 last: first + records.len() as u64 - 1,
                 lines: Arc::clone(&lines),
-                awaited: is_current.then(|| Arc::clone(&pending)),
+                awaited: is_current.then(|| Arc::clone(&countdown)),
             };
             // One that has no room is dropped here; its thread notices by the numbers.
             if log.queue.try_send(Task::Batch(batch)).is_err() {
                 log.standing.is_current.store(false, Ordering::Release);
             }
         }
-        drop(pools);
-        pending.step();
-        Some(pending)
+        if !countdown.wait(Instant::now() + PATIENCE) {
+            // Those that have written it come back with their next batch.
+            for log in pools.iter() {
+                log.standing.is_current.store(false, Ordering::Release);
+            }
+        }
     }
 
     /// Begins to keep the log of a pool, and waits a moment until it is as it should be.

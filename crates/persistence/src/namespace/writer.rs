@@ -1,15 +1,14 @@
-//! The one thread that writes. It takes whatever waits, makes it in one transaction, commits, and goes on with the next.
-//! Everyone is answered once the directory logs have written what they were told of the commit, by the thread that wrote it
-//! last; the next transaction does not wait for them. A second thread answers when a log hangs.
+//! The one thread that writes. It takes whatever waits, makes it in one transaction, commits, tells the directory logs, then
+//! answers everyone. The next transaction waits for that: begun at once, it would hold few changes, because those who are
+//! not answered yet ask for nothing.
 
 use super::change::{Batch, BatchOutcome, Change, ChangeError, ChangeReport};
 use super::directory_log::DirectoryRecord;
-use super::log_keeper::{Logs, PendingLines};
+use super::log_keeper::Logs;
 use super::read::stored;
 use super::{NamespaceError, open_writer, schema};
-use parking_lot::{Condvar, Mutex, MutexGuard};
+use parking_lot::Mutex;
 use rusqlite::{Connection, ErrorCode};
-use std::collections::VecDeque;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -74,24 +73,8 @@ pub struct WriterCounts {
 /// The door to the writer's thread. Dropping it ends the thread after the last queued change.
 pub(super) struct Writer {
     queue: Option<SyncSender<Request>>,
-    threads: Vec<JoinHandle<()>>,
+    thread: Option<JoinHandle<()>>,
     done: Arc<WriterCounters>,
-}
-
-/// What is told of one transaction once its lines are written.
-struct Answers {
-    replies: Vec<(Reply, Result<ChangeReport, ChangeError>)>,
-    done: Arc<WriterCounters>,
-}
-
-impl Answers {
-    fn give(self) {
-        let count = self.replies.len() as u64;
-        self.done.answered.fetch_add(count, Ordering::Release);
-        for (reply, result) in self.replies {
-            reply(result);
-        }
-    }
 }
 
 impl Writer {
@@ -108,30 +91,24 @@ impl Writer {
             path,
             counters,
             logs,
-            untold: Vec::new(),
             doubtful: None,
             tried: None,
         };
         let done = Arc::new(WriterCounters::default());
-        let named = |name: &str| std::thread::Builder::new().name(name.to_owned());
-        let watch = Arc::new(LogWatch::default());
-        let watched = Arc::clone(&watch);
-        let watching = named("namespace-answers").spawn(move || watched.run())?;
         let counted = Arc::clone(&done);
-        let writing = named("namespace-writer").spawn(move || {
-            // Also when this thread panics.
-            let watch = Watching(watch);
-            run(committing, &requests, &watch.0, &counted);
-        })?;
+        let thread = std::thread::Builder::new()
+            .name("namespace-writer".to_owned())
+            .spawn(move || run(committing, &requests, &counted))?;
         Ok(Writer {
             queue: Some(queue),
-            threads: vec![writing, watching],
+            thread: Some(thread),
             done,
         })
     }
 
     pub(super) fn is_alive(&self) -> bool {
-        !self.threads.iter().any(JoinHandle::is_finished)
+        let thread = self.thread.as_ref();
+        thread.is_some_and(|thread| !thread.is_finished())
     }
 
     pub(super) fn counts(&self) -> WriterCounts {
@@ -172,62 +149,7 @@ impl Drop for Writer {
     fn drop(&mut self) {
         self.queue = None;
         // A panicked writer has answered nobody it should not have; its callers see `Stopped`.
-        for thread in self.threads.drain(..) {
-            let _ = thread.join();
-        }
-    }
-}
-
-/// Lines that logs are writing. Somebody has to answer when one hangs.
-#[derive(Default)]
-struct LogWatch {
-    pending: Mutex<PendingQueue>,
-    added: Condvar,
-}
-
-#[derive(Default)]
-struct PendingQueue {
-    /// In the order of their ends. Those that are written stay until their time is over, so that this is looked at rarely.
-    lines: VecDeque<Arc<PendingLines>>,
-    is_closed: bool,
-}
-
-impl LogWatch {
-    fn add(&self, lines: Arc<PendingLines>) {
-        let mut pending = self.pending.lock();
-        pending.lines.push_back(lines);
-        // Otherwise it looks when the time of those before is over.
-        if pending.lines.len() == 1 {
-            self.added.notify_one();
-        }
-    }
-
-    fn run(&self) {
-        let mut pending = self.pending.lock();
-        loop {
-            match pending.lines.front().map(|first| first.until) {
-                None if pending.is_closed => return,
-                None => self.added.wait(&mut pending),
-                Some(until) if !pending.is_closed && Instant::now() < until => {
-                    self.added.wait_until(&mut pending, until);
-                }
-                Some(_) => {
-                    if let Some(lines) = pending.lines.pop_front() {
-                        MutexGuard::unlocked(&mut pending, || lines.wait());
-                    }
-                }
-            }
-        }
-    }
-}
-
-/// Closes the watch in the end.
-struct Watching(Arc<LogWatch>);
-
-impl Drop for Watching {
-    fn drop(&mut self) {
-        self.0.pending.lock().is_closed = true;
-        self.0.added.notify_one();
+        let _ = self.thread.take().map(JoinHandle::join);
     }
 }
 
@@ -248,8 +170,6 @@ struct CommitThread {
     path: PathBuf,
     counters: Counters,
     logs: Arc<Logs>,
-    /// What was committed and the directory logs were not told yet: the last of what the sequence counts.
-    untold: Vec<DirectoryRecord>,
     /// What the directory logs were to be told of a commit that failed. Nothing was committed since: the database's log
     /// may hold what a restart would take for committed.
     doubtful: Option<Vec<DirectoryRecord>>,
@@ -269,13 +189,8 @@ enum Failure {
     ),
 }
 
-fn run(
-    mut committing: CommitThread,
-    requests: &Receiver<Request>,
-    watch: &LogWatch,
-    done: &Arc<WriterCounters>,
-) {
-    while let Some(first) = next(&mut committing, requests, watch, done) {
+fn run(mut committing: CommitThread, requests: &Receiver<Request>, done: &WriterCounters) {
+    while let Some(first) = next(&mut committing, requests, done) {
         let mut batch = vec![first];
         batch.extend(requests.try_iter().take(BATCH_MAX - 1));
         let changes: Vec<&Change> = batch.iter().map(|request| &request.change).collect();
@@ -291,12 +206,11 @@ fn run(
             done.refuses.store(false, Ordering::Relaxed);
         }
         done.batches.fetch_add(1, Ordering::Relaxed);
-        let replies = batch.into_iter().map(|request| request.reply);
-        let answers = Answers {
-            replies: replies.zip(results).collect(),
-            done: Arc::clone(done),
-        };
-        committing.tell_logs(watch, Box::new(move || answers.give()));
+        let count = batch.len() as u64;
+        done.answered.fetch_add(count, Ordering::Release);
+        for (request, result) in batch.into_iter().zip(results) {
+            (request.reply)(result);
+        }
     }
 }
 
@@ -305,7 +219,6 @@ fn run(
 fn next(
     committing: &mut CommitThread,
     requests: &Receiver<Request>,
-    watch: &LogWatch,
     done: &WriterCounters,
 ) -> Option<Request> {
     while done.refuses.load(Ordering::Relaxed) {
@@ -318,7 +231,6 @@ fn next(
         let is_settled = committing.settle();
         done.set_writes_since(None);
         if is_settled {
-            committing.tell_logs(watch, Box::new(|| ()));
             done.refuses.store(false, Ordering::Relaxed);
         }
     }
@@ -392,22 +304,15 @@ impl CommitThread {
         self.counters
             .ids_reserved
             .store(reserved, Ordering::Release);
-        self.note_committed(records);
+        self.tell_logs(&records);
         Ok(results)
     }
 
-    fn note_committed(&mut self, records: Vec<DirectoryRecord>) {
+    /// Tells the directory logs of what was committed.
+    fn tell_logs(&mut self, records: &[DirectoryRecord]) {
+        let first = self.counters.log_sequence + 1;
         self.counters.log_sequence += records.len() as u64;
-        self.untold.extend(records);
-    }
-
-    /// Tells the directory logs of what was committed, and does something when they have written it.
-    fn tell_logs(&mut self, watch: &LogWatch, after: Box<dyn FnOnce() + Send>) {
-        let records = std::mem::take(&mut self.untold);
-        let first = self.counters.log_sequence + 1 - records.len() as u64;
-        if let Some(lines) = self.logs.append(first, &records, after) {
-            watch.add(lines);
-        }
+        self.logs.append(first, records);
     }
 
     /// The log may hold all pages of the transaction, among them the last, although they are not known to be on the
@@ -452,7 +357,7 @@ impl CommitThread {
                 let records = self.doubtful.take().unwrap_or_default();
                 // Then it was committed after all.
                 if log_sequence > self.counters.log_sequence {
-                    self.note_committed(records);
+                    self.tell_logs(&records);
                 }
                 tracing::warn!("the namespace takes changes again");
                 true

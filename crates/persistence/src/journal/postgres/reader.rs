@@ -133,11 +133,12 @@ impl JournalReader for PostgresReader {
     fn link_changes(
         &self,
         link: &LinkId,
-        window: (Timestamp, Timestamp),
+        from: Timestamp,
+        to: Timestamp,
         limit: usize,
     ) -> Result<Vec<LinkChange>, JournalError> {
         let link = link.clone();
-        self.read(move |open| reading::link_changes(open, &link, window, limit))
+        self.read(move |open| reading::link_changes(open, &link, from, to, limit))
     }
 
     fn tunings(&self, filter: &TuningFilter) -> Result<Vec<TuningDecision>, JournalError> {

@@ -268,7 +268,8 @@ pub(super) fn samples(
 pub(super) fn link_changes(
     open: &mut OpenTransaction<'_>,
     link: &LinkId,
-    (from, to): (Timestamp, Timestamp),
+    from: Timestamp,
+    to: Timestamp,
     limit: usize,
 ) -> Result<Vec<LinkChange>, JournalError> {
     let sql = "SELECT at_ms, event FROM link_event WHERE source = $1 AND destination = $2

@@ -45,7 +45,7 @@ pub(super) fn all(open: &mut OpenTransaction<'_>) -> Result<Vec<Tidying>, Journa
     for row in open.query(sql, &[])? {
         let transfer: i64 = row.get(0);
         let read = decode(open.database(), "tidying", row.get(1));
-        found.extend(unless_unreadable(("tidying", &transfer), read)?);
+        found.extend(unless_unreadable("tidying", &transfer, read)?);
     }
     Ok(found)
 }

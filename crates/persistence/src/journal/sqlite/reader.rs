@@ -225,10 +225,11 @@ impl JournalReader for SqliteReader {
     fn link_changes(
         &self,
         link: &LinkId,
-        window: (Timestamp, Timestamp),
+        from: Timestamp,
+        to: Timestamp,
         limit: usize,
     ) -> Result<Vec<LinkChange>, JournalError> {
-        self.read(|reading| links::changes(reading, link, window, limit))
+        self.read(|reading| links::changes(reading, link, from, to, limit))
     }
 
     fn tunings(&self, filter: &TuningFilter) -> Result<Vec<TuningDecision>, JournalError> {
