@@ -75,7 +75,7 @@ pub async fn run(
     scale: Scale,
 ) -> Result<Vec<Vec<String>>, BenchError> {
     let (past, interval, pairs) = match scale {
-        Scale::Full => (500_000, Duration::from_secs(60), 5),
+        Scale::Full { .. } => (500_000, Duration::from_secs(60), 5),
         Scale::Quick => (2000, Duration::from_secs(3), 1),
     };
     let sources = match &ends {

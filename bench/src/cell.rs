@@ -120,7 +120,10 @@ pub struct Beside {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scale {
     /// For a result.
-    Full,
+    Full {
+        /// Interleaved pairs of a cell.
+        pairs: usize,
+    },
     /// To see that everything works; the figures mean nothing.
     Quick,
 }
@@ -129,7 +132,7 @@ impl Scale {
     /// Interleaved pairs.
     pub fn pairs(self) -> usize {
         match self {
-            Scale::Full => 3,
+            Scale::Full { pairs } => pairs,
             Scale::Quick => 2,
         }
     }
@@ -137,7 +140,7 @@ impl Scale {
     /// Runs of the transfer service, and files in each.
     pub fn service(self) -> (usize, u64) {
         match self {
-            Scale::Full => (3, 5000),
+            Scale::Full { .. } => (3, 5000),
             Scale::Quick => (1, 200),
         }
     }
@@ -145,7 +148,7 @@ impl Scale {
     /// Transfers held active to measure memory.
     pub fn held(self) -> u64 {
         match self {
-            Scale::Full => 500,
+            Scale::Full { .. } => 500,
             Scale::Quick => 50,
         }
     }
@@ -153,7 +156,7 @@ impl Scale {
     /// Transfers held active at once to measure all that the service needs.
     pub fn in_flight(self) -> u32 {
         match self {
-            Scale::Full => 5000,
+            Scale::Full { .. } => 5000,
             Scale::Quick => 100,
         }
     }
@@ -161,7 +164,7 @@ impl Scale {
     /// For each count of threads on the bare disk.
     pub fn disk_time(self) -> Duration {
         match self {
-            Scale::Full => Duration::from_secs(2),
+            Scale::Full { .. } => Duration::from_secs(2),
             Scale::Quick => Duration::from_millis(100),
         }
     }
@@ -169,7 +172,7 @@ impl Scale {
     /// Written and removed before anything is measured.
     pub fn warm_up_bytes(self) -> u64 {
         match self {
-            Scale::Full => 4_000_000_000,
+            Scale::Full { .. } => 4_000_000_000,
             Scale::Quick => 0,
         }
     }
@@ -338,7 +341,7 @@ impl Beside {
     /// Bytes of each file.
     pub fn file_bytes(&self, scale: Scale) -> u64 {
         let whole = match scale {
-            Scale::Full => 1_000_000_000,
+            Scale::Full { .. } => 1_000_000_000,
             Scale::Quick => 16_000_000,
         };
         match self.size {
@@ -351,7 +354,7 @@ impl Beside {
     /// One phase of one server.
     pub fn bound(&self, scale: Scale) -> Bound {
         let seconds = |full: f64| match scale {
-            Scale::Full => Duration::from_secs_f64(full),
+            Scale::Full { .. } => Duration::from_secs_f64(full),
             Scale::Quick => Duration::from_millis(150),
         };
         let (operations, time) = match (self.size, self.kind) {
@@ -408,7 +411,7 @@ mod tests {
     fn no_cell_moves_more_than_it_may() {
         for cell in Cell::all() {
             let Cell::Beside(beside) = cell else { continue };
-            for scale in [Scale::Full, Scale::Quick] {
+            for scale in [Scale::Full { pairs: 3 }, Scale::Quick] {
                 let bytes = beside.bytes_max(scale);
                 assert!(
                     bytes <= CELL_BYTES_MAX,

@@ -70,7 +70,7 @@ pub async fn run(
     scale: Scale,
 ) -> Result<Vec<Vec<String>>, BenchError> {
     let (good, hopeless) = match scale {
-        Scale::Full => (40, 1_000),
+        Scale::Full { .. } => (40, 1_000),
         Scale::Quick => (4, 40),
     };
     let service = &own.service;

@@ -95,7 +95,7 @@ async fn submit_once(
 ) -> Result<Phase, BenchError> {
     let service = &own.service;
     let jobs = match scale {
-        Scale::Full => 100_000 / files.max(5),
+        Scale::Full { .. } => 100_000 / files.max(5),
         Scale::Quick => 20,
     };
     let jobs = (0..jobs).map(|job| {
@@ -201,7 +201,7 @@ pub async fn questions(
     let service = &own.service;
     let api = api_of(service);
     let jobs = match scale {
-        Scale::Full => JOBS,
+        Scale::Full { .. } => JOBS,
         Scale::Quick => 3,
     };
     let mut ids = Vec::new();
@@ -221,7 +221,7 @@ pub async fn questions(
         ("GET /jobs/ID/files", "/files", "153"),
     ];
     let time = match scale {
-        Scale::Full => Duration::from_secs(3),
+        Scale::Full { .. } => Duration::from_secs(3),
         Scale::Quick => Duration::from_millis(200),
     };
     let mut rows = Vec::new();

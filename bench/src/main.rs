@@ -52,6 +52,9 @@ struct Arguments {
     /// Tiny sizes, to see that everything works. The figures mean nothing.
     #[arg(long)]
     quick: bool,
+    /// Interleaved pairs of each cell with a peer. More of them make the median steadier on a machine whose speed changes.
+    #[arg(long, value_name = "NUMBER", default_value_t = 3, value_parser = clap::value_parser!(u8).range(1..=50))]
+    pairs: u8,
     /// The binary to measure. Without it, peers are measured alone.
     #[arg(long, value_name = "PATH", default_value = "target/release/penstock")]
     penstock: PathBuf,
@@ -72,7 +75,9 @@ fn main() -> ExitCode {
     let cells = chosen(&arguments);
     let scale = match arguments.quick {
         true => Scale::Quick,
-        false => Scale::Full,
+        false => Scale::Full {
+            pairs: usize::from(arguments.pairs),
+        },
     };
     if arguments.list {
         cells
@@ -84,6 +89,16 @@ fn main() -> ExitCode {
         eprintln!(
             "penstock-bench: no cell begins with {:?}; see --list (those named `…-earlier` need --earlier PATH)",
             arguments.only
+        );
+        return ExitCode::from(2);
+    }
+    let too_large = |cell: &&Cell| matches!(cell, Cell::Beside(beside) if beside.bytes_max(scale) > cell::CELL_BYTES_MAX);
+    if let Some(cell) = cells.iter().find(too_large) {
+        eprintln!(
+            "penstock-bench: {} would move more than {} GB with {} pairs; give fewer --pairs for it",
+            cell.name(),
+            cell::CELL_BYTES_MAX / 1_000_000_000,
+            arguments.pairs
         );
         return ExitCode::from(2);
     }

@@ -153,7 +153,7 @@ struct Filled {
 /// Queues files on every link of the grid, one job each in every round.
 async fn fill(service: &Service, stub: &Stub, scale: Scale) -> Result<Filled, BenchError> {
     let (rounds, files) = match scale {
-        Scale::Full => (5, FILES_PER_JOB),
+        Scale::Full { .. } => (5, FILES_PER_JOB),
         Scale::Quick => (2, 2),
     };
     let mut filled = Filled {
@@ -196,7 +196,7 @@ async fn beside_empty(
     scale: Scale,
 ) -> Result<Vec<(f64, f64)>, BenchError> {
     let (pairs, files) = match scale {
-        Scale::Full => (7, 20_000),
+        Scale::Full { .. } => (7, 20_000),
         Scale::Quick => (1, 200),
     };
     // What filling the queue has left to write would fall to whichever comes first.

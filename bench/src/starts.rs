@@ -109,7 +109,7 @@ pub async fn backlog(
 
 fn samples(scale: Scale) -> usize {
     match scale {
-        Scale::Full => 1000,
+        Scale::Full { .. } => 1000,
         Scale::Quick => 20,
     }
 }
@@ -132,7 +132,7 @@ pub async fn bound_grid(service: &Service) -> Result<(), BenchError> {
 async fn fill(service: &Service, stub: &Stub, scale: Scale) -> Result<usize, BenchError> {
     bound_grid(service).await?;
     let each = match scale {
-        Scale::Full => 100,
+        Scale::Full { .. } => 100,
         Scale::Quick => 2,
     };
     let links = (0..GRID_SIDE).flat_map(|from| (0..GRID_SIDE).map(move |to| (from, to)));

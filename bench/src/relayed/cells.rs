@@ -105,7 +105,7 @@ impl RelayCell {
 
 fn seconds(scale: Scale, full: (usize, usize)) -> (usize, usize) {
     match scale {
-        Scale::Full => full,
+        Scale::Full { .. } => full,
         Scale::Quick => (2, 3),
     }
 }
@@ -125,7 +125,7 @@ async fn one_link(binary: &Path, directory: &Path, scale: Scale) -> Result<Measu
     let grid = Grid::start(binary, directory, 1).await?;
     grid.set(&single(ONE_LINK_RATE));
     let numbers: &[u32] = match scale {
-        Scale::Full => &[2, 4, 8, 16, 24, 32, 64],
+        Scale::Full { .. } => &[2, 4, 8, 16, 24, 32, 64],
         Scale::Quick => &[2, 16],
     };
     let (going, counted) = seconds(scale, FIXED);
@@ -191,7 +191,7 @@ async fn four_links(binary: &Path, directory: &Path, scale: Scale) -> Result<Mea
 async fn halved(binary: &Path, directory: &Path, scale: Scale) -> Result<Measured, BenchError> {
     let grid = Grid::start(binary, directory, 1).await?;
     let (at, back, end) = match scale {
-        Scale::Full => (HALVED_AT, RESTORED_AT, HALVED_END),
+        Scale::Full { .. } => (HALVED_AT, RESTORED_AT, HALVED_END),
         Scale::Quick => (2, 4, 6),
     };
     let mut rows: Vec<Vec<String>> = Vec::new();

@@ -558,7 +558,7 @@ impl Scheduler {
             turn,
             is_adopted,
         } = ticket;
-        self.end_flow((turn.number, index), held);
+        self.end_flow(turn.number, index, held);
         let lasted_ms = match held.is_own_fault {
             true => ms(held.took).max(turn.expected_ms),
             false => ms(held.took),

@@ -22,7 +22,8 @@ mod tests;
 
 pub use fts3::{Fts3Mode, Fts3Rules, Fts3Sample, Fts3Seen};
 pub use grid::{
-    AttemptEnd, FleetTuning, LinkObservation, LinkRules, LinkTuning, TunedSlots, TuningChanges,
+    AttemptEnd, FleetTuning, LinkLoad, LinkObservation, LinkRules, LinkTuning, TunedSlots,
+    TuningChanges,
 };
 pub use rate::Sample;
 pub use streams::StreamTuner;

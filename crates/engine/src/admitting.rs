@@ -74,7 +74,7 @@ impl Engine {
     ) {
         let (id, link) = (request.id, request.link());
         let number = self.scheduler.number(&link);
-        let entry = TransferEntry::new(job, request, (number, &link), state.clone());
+        let entry = TransferEntry::new(job, request, number, &link, state.clone());
         let in_job = self.jobs.get_mut(&job).expect("inserted by the caller");
         if state == TransferState::NotUsed {
             in_job.add_unused(id);

@@ -94,7 +94,8 @@ impl Engine {
     pub(super) fn choose_next(
         &mut self,
         now: Now,
-        (transfer, gone): (TransferId, &TransferEntry),
+        transfer: TransferId,
+        gone: &TransferEntry,
         state: &TransferState,
         effects: &mut Effects,
     ) -> bool {

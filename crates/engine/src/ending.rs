@@ -1,10 +1,12 @@
 //! How transfers and jobs end, and what is looked after then.
 
-use super::running::{HeldSlots, PendingTidying, RunningAgent, parameters_of};
+use super::running::{
+    EndedAgent, HeldSlots, PendingTidying, RunningAgent, give_start, parameters_of,
+};
 use super::*;
 use penstock_decide::destination::{OwedRemoval, next_removal};
+use penstock_model::Tidying;
 use penstock_model::url::FilePlace;
-use penstock_model::{NodeId, Tidying};
 
 impl Engine {
     /// Ends a transfer that nobody waits for any more. Its place before the destination is kept until its agent has
@@ -20,7 +22,7 @@ impl Engine {
         match (self.running.get_mut(&transfer), then) {
             (Some(running), then) => {
                 running.then = then;
-                effects.actions.push(Action::Stop { transfer });
+                self.stop(transfer, effects);
                 self.owe(transfer, effects);
                 self.apply(now, transfer, event, effects);
             }
@@ -46,12 +48,13 @@ impl Engine {
             destination: tidying.request.destination.place(),
             then: Some(then),
             node: tidying.to.node.clone(),
+            session: tidying.to.session,
         };
         self.running.insert(transfer, running);
         self.owe(transfer, effects);
         // A leader that has not joined itself yet finds then that nobody does it.
         if self.nodes.has_own() {
-            effects.actions.push(Action::Start(tidying));
+            give_start(tidying, effects);
         }
     }
 
@@ -120,6 +123,8 @@ impl Engine {
                 destination: place,
                 then: Some(then),
                 node,
+                // Told when it joins.
+                session: 0,
             };
             self.running.insert(transfer, running);
         }
@@ -134,11 +139,11 @@ impl Engine {
     pub(super) fn look_after(
         &mut self,
         now: Now,
-        transfer: TransferId,
-        (place, then): (FilePlace, Option<PendingTidying>),
+        agent: EndedAgent,
         outcome: &Outcome,
         effects: &mut Effects,
     ) {
+        let (transfer, place) = (agent.transfer, agent.destination);
         // Also what has arrived in the last moment: nobody waits for it.
         let (has_left_something, ended) = match outcome {
             Outcome::Dropped => (true, None),
@@ -148,7 +153,7 @@ impl Engine {
             Outcome::Failed { cleaned, .. } => (!cleaned, Some(now.at)),
             Outcome::Stopped | Outcome::Tidied | Outcome::Untidied { .. } => (false, Some(now.at)),
         };
-        match then {
+        match agent.then {
             Some(mut then) if then.is_due || has_left_something => {
                 then.tidying.ended = ended;
                 self.tidy_up(then, effects);
@@ -162,12 +167,12 @@ impl Engine {
     pub(super) fn tidying_ended(
         &mut self,
         now: Now,
-        (transfer, place): (TransferId, FilePlace),
-        (then, node): (Option<PendingTidying>, &NodeId),
+        agent: EndedAgent,
         outcome: Outcome,
         effects: &mut Effects,
     ) {
-        let Some(mut then) = then else {
+        let (transfer, place) = (agent.transfer, agent.destination);
+        let Some(mut then) = agent.then else {
             self.leave_destination(place, transfer);
             return;
         };
@@ -178,10 +183,10 @@ impl Engine {
             Outcome::Untidied { failure }
             | Outcome::Failed { failure, .. }
             | Outcome::Blocked { failure, .. } => {
-                self.postpone_tidying(now, (transfer, place), then, &failure, effects);
+                self.postpone_tidying(now, place, then, &failure, effects);
             }
             // This process is ending: whoever comes next does it.
-            Outcome::Stopped | Outcome::Unsettled if self.nodes.is_own(node) => {
+            Outcome::Stopped | Outcome::Unsettled if self.nodes.is_own(&agent.node) => {
                 self.leave_destination(place, transfer);
             }
             Outcome::Stopped | Outcome::Unsettled | Outcome::Dropped => {
@@ -200,11 +205,12 @@ impl Engine {
     fn postpone_tidying(
         &mut self,
         now: Now,
-        (transfer, place): (TransferId, FilePlace),
+        place: FilePlace,
         mut then: PendingTidying,
         failure: &Failure,
         effects: &mut Effects,
     ) {
+        let transfer = then.tidying.request.id;
         let since = *then.since.get_or_insert(now.at);
         then.tries += 1;
         let owed = OwedRemoval {
@@ -407,7 +413,8 @@ impl Engine {
     pub(super) fn close(
         &mut self,
         now: Now,
-        (transfer, gone): (TransferId, &TransferEntry),
+        transfer: TransferId,
+        gone: &TransferEntry,
         state: TransferState,
         effects: &mut Effects,
     ) {
@@ -419,7 +426,7 @@ impl Engine {
         entry.open.remove(transfer);
         entry.remove_unused(transfer);
         entry.add_ended(state.clone());
-        if entry.open.is_empty() && !self.choose_next(now, (transfer, gone), &state, effects) {
+        if entry.open.is_empty() && !self.choose_next(now, transfer, gone, &state, effects) {
             let entry = self.jobs.remove(&job).expect("found above");
             for unused in entry.unused().iter() {
                 self.transfers.remove(&unused);

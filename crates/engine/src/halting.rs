@@ -60,15 +60,29 @@ impl LinkHalts {
     }
 }
 
+/// How an attempt on a link ended.
+pub(super) struct AttemptOutcome<'a> {
+    pub(super) transfer: TransferId,
+    pub(super) link: &'a LinkId,
+    /// The link's number in the scheduler.
+    pub(super) number: LinkNumber,
+    pub(super) party: &'a Party,
+    pub(super) outcome: &'a Outcome,
+}
+
 impl Engine {
     /// An attempt on this link has ended and given its slots back. True when it has only told again that the link is
     /// halted: that costs no retry. Failures of a file's own do, so that bad files run out.
     pub(super) fn learn(
         &mut self,
         now: Now,
-        (number, link): (LinkNumber, &LinkId),
-        party: &Party,
-        (transfer, outcome): (TransferId, &Outcome),
+        AttemptOutcome {
+            transfer,
+            link,
+            number,
+            party,
+            outcome,
+        }: AttemptOutcome<'_>,
         effects: &mut Effects,
     ) -> bool {
         let policy = self.config.halting;
@@ -92,7 +106,7 @@ impl Engine {
             | Outcome::Untidied { .. } => health.ended_without_telling(now.at),
         };
         let is_excused = health.excuses(party, policy);
-        self.follow(now, link, (transfer, verdict), effects);
+        self.apply_verdict(now, link, verdict, transfer, effects);
         match outcome {
             Outcome::Failed { failure, .. } => is_excused && failure.concern.is_shared(),
             Outcome::Landed { .. }
@@ -109,13 +123,14 @@ impl Engine {
     pub(super) fn pass_unused(
         &mut self,
         now: Now,
-        (transfer, link): (TransferId, &LinkId),
+        transfer: TransferId,
+        link: &LinkId,
         effects: &mut Effects,
     ) {
         let health = self.halting.health.get(link);
         let verdict = health.map(|health| health.ended_without_telling(now.at));
         let verdict = verdict.unwrap_or(Verdict::Unchanged);
-        self.follow(now, link, (transfer, verdict), effects);
+        self.apply_verdict(now, link, verdict, transfer, effects);
     }
 
     /// Lets one transfer pass on each halted link whose time has come, or to which somebody has come whose files have
@@ -125,7 +140,7 @@ impl Engine {
             let health = self.halting.health.get_mut(&link);
             if health.is_some_and(|health| health.try_newcomer(now.at)) {
                 self.let_one_pass(&link);
-                tell(now, &link, LinkEvent::Tried, effects);
+                record_link_event(now, &link, LinkEvent::Tried, effects);
             }
         }
         while let Some(Reverse((at, link))) = self.halting.trials.pop() {
@@ -136,7 +151,7 @@ impl Engine {
             let health = self.halting.health.get(&link);
             if health.is_some_and(|health| health.is_due(now.at)) {
                 self.let_one_pass(&link);
-                tell(now, &link, LinkEvent::Tried, effects);
+                record_link_event(now, &link, LinkEvent::Tried, effects);
             }
         }
     }
@@ -148,11 +163,12 @@ impl Engine {
         self.scheduler.let_one_pass(link, after);
     }
 
-    fn follow(
+    fn apply_verdict(
         &mut self,
         now: Now,
         link: &LinkId,
-        (by, verdict): (TransferId, Verdict),
+        verdict: Verdict,
+        by: TransferId,
         effects: &mut Effects,
     ) {
         let notice = match verdict {
@@ -160,7 +176,7 @@ impl Engine {
             Verdict::TryAnother => return self.let_one_pass(link),
             Verdict::Reopen => {
                 self.scheduler.reopen(link);
-                tell(now, link, LinkEvent::Reopened { by }, effects);
+                record_link_event(now, link, LinkEvent::Reopened { by }, effects);
                 LinkNotice::Reopened
             }
             Verdict::Halt(halt) => {
@@ -170,7 +186,7 @@ impl Engine {
                     failures: halt.failures,
                     last: halt.last.clone(),
                 };
-                tell(now, link, event, effects);
+                record_link_event(now, link, event, effects);
                 let because = WaitReason::LinkHalted {
                     until: halt.until,
                     failures: halt.failures,
@@ -191,7 +207,7 @@ impl Engine {
 }
 
 /// Records what became of a link.
-fn tell(now: Now, link: &LinkId, event: LinkEvent, effects: &mut Effects) {
+fn record_link_event(now: Now, link: &LinkId, event: LinkEvent, effects: &mut Effects) {
     let change = LinkChange {
         at: now.at,
         link: link.clone(),

@@ -2,6 +2,7 @@
 
 use super::nodes::{AssignedTo, NodeJoined};
 use crate::command::{Command, Reply};
+use crate::order::Order;
 use crate::report::AgentReport;
 use penstock_decide::halting::{Halt, HaltPolicy};
 use penstock_decide::scheduler::SlotLimits;
@@ -168,33 +169,17 @@ pub enum Outcome {
 /// What the driver does after the records are durable.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Action {
-    /// Give an attempt to an agent.
-    Start(Assignment),
-    /// Let an agent that has prepared move bytes.
-    Proceed {
-        /// Which transfer.
-        transfer: TransferId,
-        /// Which attempt.
-        attempt: Attempt,
-    },
-    /// Stop an agent. It answers with `Ended`.
-    Stop {
-        /// Which transfer.
-        transfer: TransferId,
-    },
-    /// An attempt runs no more, though its agent did not say so.
-    Forget {
-        /// Which transfer.
-        transfer: TransferId,
-        /// Which attempt.
-        attempt: Attempt,
-    },
-    /// Have a node drop an attempt where it stands: what it does at the destination is another one's now.
-    Abandon {
+    /// Have a node do something for an attempt.
+    Order {
         /// Which node.
         node: NodeId,
-        /// Which session.
+        /// Which session; what is meant for an earlier one is not sent any more.
         session: u64,
+        /// What.
+        order: Order,
+    },
+    /// An attempt runs no more, though its agent did not say so.
+    Lost {
         /// Which transfer.
         transfer: TransferId,
         /// Which attempt.

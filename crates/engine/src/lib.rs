@@ -15,6 +15,7 @@ mod forgetting;
 mod halting;
 mod interface;
 mod nodes;
+mod order;
 mod owing;
 mod packing;
 mod report;
@@ -38,6 +39,7 @@ pub use interface::{
 
 pub use nodes::this_process;
 pub use nodes::{AssignedTo, Claim, LeadershipStart, NodeJoined, NodeView};
+pub use order::Order;
 pub use report::{AgentReport, Preflight};
 pub use restoring::EngineRestore;
 
@@ -124,7 +126,7 @@ impl Engine {
         let mut effects = Effects::default();
         self.follow_clock(now);
         self.scheduler.advance(now.running());
-        self.take(now, input, &mut effects);
+        self.handle_input(now, input, &mut effects);
         self.lose_silent_nodes(now, &mut effects);
         self.wake_delayed(now);
         self.try_owed(now, &mut effects);
@@ -138,7 +140,7 @@ impl Engine {
         effects
     }
 
-    fn take(&mut self, now: Now, input: Input, effects: &mut Effects) {
+    fn handle_input(&mut self, now: Now, input: Input, effects: &mut Effects) {
         match input {
             Input::Command { command, reply } => self.obey(now, command, reply, effects),
             Input::Agent(AgentReport::Prepared {
@@ -162,7 +164,7 @@ impl Engine {
                     replaces,
                 };
                 if self.apply(now, transfer, event, effects) {
-                    effects.actions.push(Action::Proceed { transfer, attempt });
+                    self.proceed(transfer, attempt, effects);
                 }
             }
             Input::Agent(AgentReport::Ended {
@@ -387,7 +389,7 @@ impl Engine {
             if !self.running.contains_key(&transfer) {
                 self.leave_destination(place, transfer);
             }
-            self.close(now, (transfer, &gone), state, effects);
+            self.close(now, transfer, &gone, state, effects);
         } else if matches!(state, TransferState::Archiving { .. }) {
             // Its copy is whole: whoever comes next may see to it.
             self.leave_destination(place, transfer);

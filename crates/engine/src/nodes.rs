@@ -6,7 +6,7 @@
 
 use super::report::{AgentReport, Preflight};
 use super::running::{HeldSlots, RunningAgent};
-use super::{Action, Assignment, Effects, Engine, Input, Now, Outcome, Task};
+use super::{Action, Assignment, Effects, Engine, Input, Now, Order, Outcome, Task};
 use penstock_decide::scheduler::{QueueEntry, SlotLimits};
 use penstock_decide::settings::slots_in_effect;
 use penstock_model::{
@@ -48,6 +48,13 @@ pub struct AssignedTo {
     /// Under which leadership.
     #[serde(flatten)]
     pub tenure: Tenure,
+}
+
+/// One attempt of one transfer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct AttemptKey {
+    pub(super) transfer: TransferId,
+    pub(super) attempt: Attempt,
 }
 
 /// A node begins a session: it has come, come back, or has a new leader.
@@ -304,7 +311,7 @@ fn stranger(assignment: &Assignment) -> QueueEntry {
 impl Engine {
     /// What runs of a leadership before, as far as nobody knows better: it keeps its slots until its node has spoken,
     /// or has been silent for too long. What cannot run any more is given back.
-    pub(super) fn expect_interrupted(&mut self, now: Now) -> Vec<(TransferId, Attempt)> {
+    pub(super) fn expect_interrupted(&mut self, now: Now) -> Vec<AttemptKey> {
         let active = self.transfers.iter();
         let active = active.filter_map(|(id, entry)| match entry.state() {
             TransferState::Active { attempt, node, .. } => Some((*id, *attempt, node.clone())),
@@ -315,7 +322,7 @@ impl Engine {
         let mut lost = Vec::new();
         for (transfer, attempt, node) in active {
             let Some(node) = node.filter(|node| self.nodes.expect(now, Some(node))) else {
-                lost.push((transfer, attempt));
+                lost.push(AttemptKey { transfer, attempt });
                 continue;
             };
             let Some(waiting) = self.waiting(transfer) else {
@@ -329,6 +336,8 @@ impl Engine {
                 destination,
                 then: None,
                 node,
+                // Told when it joins.
+                session: 0,
             };
             self.running.insert(transfer, running);
         }
@@ -374,37 +383,47 @@ impl Engine {
         entry.slots = joined.slots.0;
         entry.lost_at_us = None;
         self.follow_nodes();
-        let mut claims: BTreeMap<(TransferId, Attempt), Claim> = BTreeMap::new();
+        let mut claims: BTreeMap<AttemptKey, Claim> = BTreeMap::new();
         for claim in joined.claims {
-            let (request, attempt) = (&claim.assignment.request, claim.assignment.attempt);
-            claims.insert((request.id, attempt), claim);
+            let key = AttemptKey {
+                transfer: claim.assignment.request.id,
+                attempt: claim.assignment.attempt,
+            };
+            claims.insert(key, claim);
         }
         let mut lost = Vec::new();
-        for (transfer, attempt) in self.running_on(&joined.node) {
-            match claims.remove(&(transfer, attempt)) {
-                Some(claim) => self.adopt(now, claim, effects),
-                None => lost.push((transfer, attempt)),
+        for key in self.running_on(&joined.node) {
+            match claims.remove(&key) {
+                Some(claim) => self.adopt(now, joined.session, claim, effects),
+                None => lost.push(key),
             }
         }
         for claim in claims.into_values() {
-            self.take_stranger(now, (&joined.node, joined.session), claim, effects);
+            self.take_stranger(now, &joined.node, joined.session, claim, effects);
         }
         let reason = format!("{} does not run it any more", joined.node);
         self.lose(now, lost, &reason, effects);
     }
 
-    fn running_on(&self, node: &NodeId) -> BTreeSet<(TransferId, Attempt)> {
+    fn running_on(&self, node: &NodeId) -> BTreeSet<AttemptKey> {
         let running = self.running.iter();
         let here = running.filter(|(_, running)| running.node == *node);
-        here.map(|(id, running)| (*id, running.attempt)).collect()
+        here.map(|(id, running)| AttemptKey {
+            transfer: *id,
+            attempt: running.attempt,
+        })
+        .collect()
     }
 
     /// Goes on with an attempt that its node still runs. What was said to it may not have arrived: it is said again.
-    fn adopt(&mut self, now: Now, claim: Claim, effects: &mut Effects) {
+    fn adopt(&mut self, now: Now, session: u64, claim: Claim, effects: &mut Effects) {
         let (transfer, attempt) = (claim.assignment.request.id, claim.assignment.attempt);
+        if let Some(running) = self.running.get_mut(&transfer) {
+            running.session = session;
+        }
         let Some(entry) = self.transfers.get(&transfer) else {
             if claim.assignment.task == Task::Copy {
-                effects.actions.push(Action::Stop { transfer });
+                self.stop(transfer, effects);
                 self.give_slots(now, &claim.assignment);
             }
             return;
@@ -415,7 +434,7 @@ impl Engine {
             return;
         };
         if *prepared {
-            effects.actions.push(Action::Proceed { transfer, attempt });
+            self.proceed(transfer, attempt, effects);
             return;
         }
         let report = AgentReport::Prepared {
@@ -423,7 +442,7 @@ impl Engine {
             attempt,
             preflight,
         };
-        self.take(now, Input::Agent(report), effects);
+        self.handle_input(now, Input::Agent(report), effects);
     }
 
     /// A copy whose transfer has ended holds slots until it has stopped.
@@ -447,7 +466,8 @@ impl Engine {
     fn take_stranger(
         &mut self,
         now: Now,
-        (node, session): (&NodeId, u64),
+        node: &NodeId,
+        session: u64,
         claim: Claim,
         effects: &mut Effects,
     ) {
@@ -461,15 +481,15 @@ impl Engine {
             || self.running.contains_key(&transfer)
             || self.destinations.stands(place, transfer)
         {
-            effects.actions.push(Action::Abandon {
+            effects.actions.push(Action::Order {
                 node: node.clone(),
                 session,
-                transfer,
-                attempt,
+                order: Order::Abandon { transfer, attempt },
             });
             return;
         }
         self.destinations.enter_first(place, transfer);
+        let is_copy = assignment.task == Task::Copy;
         let holds = match assignment.task {
             Task::Copy => {
                 let ticket = self.scheduler.adopt(&stranger(&assignment));
@@ -477,7 +497,6 @@ impl Engine {
                     node.active += 1;
                 }
                 self.follow_nodes();
-                effects.actions.push(Action::Stop { transfer });
                 HeldSlots::Slots(ticket, now.running())
             }
             Task::TidyUp => HeldSlots::Nothing,
@@ -488,8 +507,12 @@ impl Engine {
             destination: place,
             then: None,
             node: node.clone(),
+            session,
         };
         self.running.insert(transfer, running);
+        if is_copy {
+            self.stop(transfer, effects);
+        }
     }
 
     /// A session has ended. The node was heard of last at `heard_us` of the process's clock.
@@ -526,16 +549,11 @@ impl Engine {
         }
     }
 
-    fn lose(
-        &mut self,
-        now: Now,
-        lost: Vec<(TransferId, Attempt)>,
-        reason: &str,
-        effects: &mut Effects,
-    ) {
-        for (transfer, attempt) in lost {
-            effects.actions.push(Action::Forget { transfer, attempt });
-            self.account(now, (transfer, attempt), Outcome::Dropped, reason, effects);
+    fn lose(&mut self, now: Now, lost: Vec<AttemptKey>, reason: &str, effects: &mut Effects) {
+        for key in lost {
+            let AttemptKey { transfer, attempt } = key;
+            effects.actions.push(Action::Lost { transfer, attempt });
+            self.account(now, key, Outcome::Dropped, reason, effects);
         }
     }
 

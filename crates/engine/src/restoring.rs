@@ -5,7 +5,7 @@ use super::choosing::History;
 use super::destinations::Destinations;
 use super::forgetting::Forgetting;
 use super::halting::LinkHalts;
-use super::nodes::{LeadershipStart, Nodes};
+use super::nodes::{AttemptKey, LeadershipStart, Nodes};
 use super::owing::OwedTidyings;
 use super::rows::SharedFactsIndex;
 use super::tape::Tape;
@@ -83,7 +83,7 @@ impl Engine {
 
 impl EngineRestore {
     /// Takes a job that has not ended.
-    pub fn take(&mut self, found: UnfinishedJob) {
+    pub fn restore_job(&mut self, found: UnfinishedJob) {
         let UnfinishedJob { job, states, ended } = found;
         self.engine.admit(self.now, job, ended, states);
     }
@@ -100,7 +100,7 @@ impl EngineRestore {
         engine.adopt_requests();
         effects.actions.extend(engine.ban_action());
         let interrupted = engine.expect_interrupted(now);
-        for (transfer, attempt) in interrupted {
+        for AttemptKey { transfer, attempt } in interrupted {
             let reason = "the service was restarted while it ran".to_owned();
             let event = TransferEvent::AttemptLost { attempt, reason };
             engine.apply(now, transfer, event, &mut effects);

@@ -57,7 +57,8 @@ impl TransferEntry {
     pub(super) fn new(
         job: JobId,
         request: &TransferRequest,
-        (number, link): (LinkNumber, &LinkId),
+        number: LinkNumber,
+        link: &LinkId,
         state: TransferState,
     ) -> TransferEntry {
         TransferEntry {

@@ -1,6 +1,8 @@
 //! Attempts: how they begin, and what their ends mean for their transfers.
 
 use super::*;
+use crate::halting::AttemptOutcome;
+use crate::nodes::AttemptKey;
 use penstock_decide::scheduler::{DispatchedTransfer, HeldTime, Ticket};
 use penstock_model::NodeId;
 use penstock_model::url::FilePlace;
@@ -14,6 +16,8 @@ pub(super) struct RunningAgent {
     /// What to do at the destination when it has ended, because its transfer has.
     pub(super) then: Option<PendingTidying>,
     pub(super) node: NodeId,
+    /// In which session its node last said that it runs, or was told to run it.
+    pub(super) session: u64,
 }
 
 /// What remains to be done at a destination after the end of a transfer. The journal knows of it.
@@ -57,6 +61,24 @@ impl RunningAgent {
     }
 }
 
+/// Has the node of an assignment run it.
+pub(super) fn give_start(assignment: Assignment, effects: &mut Effects) {
+    effects.actions.push(Action::Order {
+        node: assignment.to.node.clone(),
+        session: assignment.to.session,
+        order: Order::Start(Box::new(assignment)),
+    });
+}
+
+/// An agent that has ended.
+pub(super) struct EndedAgent {
+    pub(super) transfer: TransferId,
+    pub(super) destination: FilePlace,
+    /// What is to be done at the destination now.
+    pub(super) then: Option<PendingTidying>,
+    pub(super) node: NodeId,
+}
+
 impl Engine {
     pub(super) fn start_ready(&mut self, now: Now, effects: &mut Effects) {
         if self.nodes.gather(now) {
@@ -72,7 +94,7 @@ impl Engine {
             if self.destinations.first_at(destination) != Some(transfer) {
                 self.held_back.insert(transfer);
                 self.scheduler.release(ticket, HeldTime::NOT);
-                self.pass_unused(now, (transfer, &link), effects);
+                self.pass_unused(now, transfer, &link, effects);
                 continue;
             }
             let TransferState::Submitted {
@@ -98,6 +120,7 @@ impl Engine {
                 destination,
                 then: None,
                 node: to.node.clone(),
+                session: to.session,
             };
             self.running.insert(transfer, running);
             let node = self.nodes.recorded(&to.node);
@@ -115,7 +138,31 @@ impl Engine {
                 ended: None,
                 task: Task::Copy,
             };
-            effects.actions.push(Action::Start(assignment));
+            give_start(assignment, effects);
+        }
+    }
+
+    /// Lets an attempt that has looked at both ends move bytes.
+    pub(super) fn proceed(&self, transfer: TransferId, attempt: Attempt, effects: &mut Effects) {
+        self.order(transfer, Order::Proceed { transfer, attempt }, effects);
+    }
+
+    /// Stops what runs for a transfer. It answers with `Ended`.
+    pub(super) fn stop(&self, transfer: TransferId, effects: &mut Effects) {
+        if let Some(running) = self.running.get(&transfer) {
+            let attempt = running.attempt;
+            self.order(transfer, Order::Stop { transfer, attempt }, effects);
+        }
+    }
+
+    /// For the node that runs a transfer's attempt.
+    fn order(&self, transfer: TransferId, order: Order, effects: &mut Effects) {
+        if let Some(running) = self.running.get(&transfer) {
+            effects.actions.push(Action::Order {
+                node: running.node.clone(),
+                session: running.session,
+                order,
+            });
         }
     }
 
@@ -133,7 +180,8 @@ impl Engine {
             _ if outcome == Outcome::Dropped => "the service does not go on with it".to_owned(),
             _ => "the service stopped while it ran".to_owned(),
         };
-        self.account(now, (transfer, attempt), outcome, &stopped, effects);
+        let key = AttemptKey { transfer, attempt };
+        self.account(now, key, outcome, &stopped, effects);
     }
 
     /// An attempt has ended; `stopped` says why when it was stopped without a cancel.
@@ -141,7 +189,7 @@ impl Engine {
     pub(super) fn account(
         &mut self,
         now: Now,
-        (transfer, attempt): (TransferId, Attempt),
+        AttemptKey { transfer, attempt }: AttemptKey,
         outcome: Outcome,
         stopped: &str,
         effects: &mut Effects,
@@ -151,18 +199,17 @@ impl Engine {
             // Already accounted for: an agent reports once, a late duplicate changes nothing.
             _ => return,
         }
-        let ended = self.running.remove(&transfer).expect("found a line ago");
-        let (ticket, began) = match ended.holds {
+        let running = self.running.remove(&transfer).expect("found a line ago");
+        let ended = EndedAgent {
+            transfer,
+            destination: running.destination,
+            then: running.then,
+            node: running.node,
+        };
+        let (ticket, began) = match running.holds {
             HeldSlots::Slots(ticket, began) => (ticket, began),
-            HeldSlots::Nothing => {
-                let place = ended.destination;
-                let by = (ended.then, &ended.node);
-                return self.tidying_ended(now, (transfer, place), by, outcome, effects);
-            }
-            HeldSlots::Unknown => {
-                let place = ended.destination;
-                return self.look_after(now, transfer, (place, ended.then), &outcome, effects);
-            }
+            HeldSlots::Nothing => return self.tidying_ended(now, ended, outcome, effects),
+            HeldSlots::Unknown => return self.look_after(now, ended, &outcome, effects),
         };
         let (number, party) = (ticket.link(), ticket.party());
         let link = self.scheduler.link(number).clone();
@@ -202,11 +249,16 @@ impl Engine {
         };
         self.scheduler.release(ticket, held);
         self.give_back(&ended.node);
-        let ended_with = (transfer, &outcome);
-        let excused = self.learn(now, (number, &link), &party, ended_with, effects);
+        let attempt_end = AttemptOutcome {
+            transfer,
+            link: &link,
+            number,
+            party: &party,
+            outcome: &outcome,
+        };
+        let excused = self.learn(now, attempt_end, effects);
         let Some(entry) = self.transfers.get(&transfer) else {
-            let left = (ended.destination, ended.then);
-            self.look_after(now, transfer, left, &outcome, effects);
+            self.look_after(now, ended, &outcome, effects);
             return;
         };
         let (failures, since, was_staged) = match entry.state() {

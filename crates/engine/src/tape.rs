@@ -172,7 +172,7 @@ impl Engine {
             }
             Some(About::Looking(request)) => self.looked(now, request, outcome, effects),
             Some(About::Leaving(key, farewell, paths)) => {
-                self.left(now, (key, farewell), &paths, &outcome);
+                self.left(now, key, farewell, &paths, &outcome);
             }
             Some(About::Locating(place, files)) => {
                 self.located(now, &place, &files, outcome, effects);

@@ -35,7 +35,7 @@ fn continue_from(
 ) -> (Engine, Effects) {
     let standing = journal.load_standing().expect("it is in memory");
     let mut restoring = Engine::lead(config, leading, standing, now);
-    let read = journal.load_unfinished(&mut |job| restoring.take(job));
+    let read = journal.load_unfinished(&mut |job| restoring.restore_job(job));
     read.expect("it is in memory");
     restoring.finish()
 }
@@ -192,20 +192,8 @@ impl World {
             .expect("the journal has room");
         for action in effects.actions {
             match action {
-                Action::Start(assignment) => {
-                    self.check_ban(&assignment);
-                    self.check_tokens(&assignment);
-                    self.check_is_on_disk(&assignment);
-                    let before = self.agents.insert(assignment.request.id, assignment);
-                    assert!(before.is_none(), "two attempts of one transfer ran at once");
-                }
-                Action::Proceed { transfer, attempt } => {
-                    assert_eq!(self.agents[&transfer].attempt, attempt)
-                }
-                Action::Stop { transfer } => self.stopping.push(transfer),
-                Action::Forget { .. } | Action::Abandon { .. } => {
-                    panic!("there are no other nodes")
-                }
+                Action::Order { order, .. } => self.follow_order(order),
+                Action::Lost { .. } => panic!("there are no other nodes"),
                 Action::PrepareToken(id) => self.prepare_token(id),
                 Action::Tape(call) => self.take_call(call),
                 Action::LockOut(users) => self.locked_out = users,
@@ -225,6 +213,26 @@ impl World {
             }
         }
         self.check_limits();
+    }
+
+    fn follow_order(&mut self, order: Order) {
+        match order {
+            Order::Start(assignment) => {
+                self.check_ban(&assignment);
+                self.check_tokens(&assignment);
+                self.check_is_on_disk(&assignment);
+                let before = self.agents.insert(assignment.request.id, *assignment);
+                assert!(before.is_none(), "two attempts of one transfer ran at once");
+            }
+            Order::Proceed { transfer, attempt } => {
+                assert_eq!(self.agents[&transfer].attempt, attempt)
+            }
+            Order::Stop { transfer, attempt } => {
+                assert_eq!(self.agents[&transfer].attempt, attempt);
+                self.stopping.push(transfer);
+            }
+            Order::Forget { .. } | Order::Abandon { .. } => panic!("there are no other nodes"),
+        }
     }
 
     fn check_limits(&self) {

@@ -4,7 +4,7 @@ use super::{Effects, Engine, LinkSeen, Now, Outcome};
 use penstock_decide::scheduler::ForgottenPlaces;
 use penstock_decide::settings::{slots_in_effect, tuning_in_effect};
 use penstock_decide::tuning::{
-    self, AttemptEnd, LinkObservation, LinkRules, LinkTuning, TuningChanges,
+    self, AttemptEnd, LinkLoad, LinkObservation, LinkRules, LinkTuning, TuningChanges,
 };
 use penstock_model::{
     LinkId, NoSlot, Record, Retry, Side, SlotBound, SlotPlace, Timestamp, TunedPlace,
@@ -138,16 +138,13 @@ impl Engine {
             | Outcome::Tidied
             | Outcome::Untidied { .. } => return,
         };
-        let standing = (
-            self.is_tuned_full(link),
-            self.scheduler.active(link).0,
-            self.scheduler.queued(link),
-        );
+        let load = LinkLoad {
+            is_full: self.is_tuned_full(link),
+            active: self.scheduler.active(link).0,
+            queued: self.scheduler.queued(link),
+        };
         let clock = now.monotonic_us as f64 / 1e6;
-        let decided = self
-            .tuning
-            .found
-            .ended((now.at, clock), link, ended, standing);
+        let decided = self.tuning.found.ended(now.at, clock, link, ended, load);
         self.go_by(decided, effects);
     }
 

@@ -46,10 +46,13 @@ impl Question<'_> {
         let text = answer.read_all(self.answer_bytes_max).await?;
         match status.is_success() {
             true => Ok(text),
-            false => {
-                let told = (&answer.headers, text.as_slice());
-                Err(RemoteError::of_status(self.url, status, &shown, told))
-            }
+            false => Err(RemoteError::of_status(
+                self.url,
+                status,
+                &shown,
+                &answer.headers,
+                &text,
+            )),
         }
     }
 }

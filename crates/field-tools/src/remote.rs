@@ -325,7 +325,8 @@ impl Remote {
             url,
             answer.status,
             &self.credentials.at(url)?,
-            (&answer.headers, &body),
+            &answer.headers,
+            &body,
         ))
     }
 }

@@ -134,7 +134,8 @@ impl RemoteError {
         url: &Url,
         status: StatusCode,
         shown: &ShownCredentials,
-        (headers, body): (&HeaderMap, &[u8]),
+        headers: &HeaderMap,
+        body: &[u8],
     ) -> RemoteError {
         let told = problem::read(headers, &body[..body.len().min(ERROR_BYTES_MAX)]);
         let told = told.filter(|told| is_readable(&told.message)).map(|told| {
@@ -268,7 +269,7 @@ mod tests {
         let url = Url::parse("https://se/f?authz=secret").expect("valid");
         let status = StatusCode::from_u16(status).expect("a status");
         let error =
-            RemoteError::of_status(&url, status, &shown, (&HeaderMap::new(), body.as_bytes()));
+            RemoteError::of_status(&url, status, &shown, &HeaderMap::new(), body.as_bytes());
         assert_eq!(error.to_string(), expected);
     }
 
@@ -322,7 +323,7 @@ mod tests {
             http::HeaderValue::from_static(problem::PROBLEM_JSON),
         )]);
         let of = |status, headers: &HeaderMap, body: &[u8]| {
-            RemoteError::of_status(&url, status, &nothing, (headers, body)).problem()
+            RemoteError::of_status(&url, status, &nothing, headers, body).problem()
         };
         let told = of(StatusCode::NOT_FOUND, &headers, &document);
         assert_eq!(

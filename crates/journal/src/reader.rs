@@ -51,7 +51,8 @@ pub trait JournalReader: fmt::Debug + Send + Sync {
     fn link_changes(
         &self,
         link: &LinkId,
-        window: (Timestamp, Timestamp),
+        from: Timestamp,
+        to: Timestamp,
         limit: usize,
     ) -> Result<Vec<LinkChange>, JournalError>;
     /// Decisions about the number of transfers, newest first.

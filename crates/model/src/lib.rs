@@ -65,5 +65,5 @@ pub use tuning::{
     Fts3Reason, TrialResult, TuneReason, TunedPlace, TuningCandidate, TuningDecision, TuningMode,
     TuningPolicy, TuningSeen,
 };
-pub use units::{Bytes, Priority, Rate, Slots, Timestamp};
+pub use units::{Bytes, Priority, Rate, Slots, TimeWindow, Timestamp};
 pub use url::{Access, FileUrl};

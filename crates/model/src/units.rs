@@ -104,6 +104,28 @@ impl Timestamp {
     }
 }
 
+/// A span of time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TimeWindow {
+    /// Its beginning.
+    pub from: Timestamp,
+    /// Its end, which is outside.
+    pub to: Timestamp,
+}
+
+impl TimeWindow {
+    /// All of time.
+    pub const ALL: TimeWindow = TimeWindow {
+        from: Timestamp(i64::MIN),
+        to: Timestamp(i64::MAX),
+    };
+
+    /// Whether a moment lies in it.
+    pub fn has(&self, at: Timestamp) -> bool {
+        self.from <= at && (at < self.to || self.to == TimeWindow::ALL.to)
+    }
+}
+
 impl std::ops::Add<Duration> for Timestamp {
     type Output = Timestamp;
     fn add(self, span: Duration) -> Timestamp {

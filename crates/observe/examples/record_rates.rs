@@ -1,10 +1,11 @@
 //! Measures the store of rows: `cargo run --release -p penstock-observe --example record_rates -- DIR ROWS`.
 
+use penstock_model::TimeWindow;
 use penstock_model::observation::{Attempt, Observation, Operation, Outcome, Text, View};
 use penstock_model::{Activity, Bytes, Timestamp, UserName, VoName};
 use penstock_observe::importing::{InvalidLine, LineFormat, LineImport, SourceHints};
 use penstock_observe::records::parquet::ParquetWriter;
-use penstock_observe::store::{ReadWindow, Reader, Store};
+use penstock_observe::store::{Reader, Store};
 use std::collections::BTreeMap;
 use std::error::Error;
 use std::path::Path;
@@ -159,7 +160,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     ];
     let mut reader = Reader::open(&directory.join("bulk"))?;
     let mut count = 0;
-    reader.each(ReadWindow::ALL, &columns, |row: &Attempt| {
+    reader.each(TimeWindow::ALL, &columns, |row: &Attempt| {
         count += 1;
         if let (Some(source), Some(destination)) = (&row.source_host, &row.destination_host) {
             let link = (source.clone(), destination.clone());
@@ -174,7 +175,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut parquet = ParquetWriter::new(std::io::BufWriter::new(file))?;
     let mut reader = Reader::open(&directory.join("bulk"))?;
     let to = Timestamp(step(PARQUET_ROWS.min(rows)));
-    let window = ReadWindow {
+    let window = TimeWindow {
         from: Timestamp(BEGIN),
         to,
     };

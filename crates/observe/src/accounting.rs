@@ -376,7 +376,7 @@ impl Accountant {
         };
         let lines = self.sums.into_iter();
         let lines = lines.map(|((view, operation, name), sum)| {
-            line_of((view, operation, name), sum, window, self.by)
+            line_of(view, operation, name, sum, window, self.by)
         });
         Account {
             window,
@@ -426,7 +426,9 @@ fn bytes(sum: u128) -> Bytes {
 }
 
 fn line_of(
-    (view, operation, name): (View, Operation, String),
+    view: View,
+    operation: Operation,
+    name: String,
     sum: Sum,
     window: Window,
     by: AccountKey,

@@ -7,7 +7,8 @@ pub mod parquet;
 #[cfg(test)]
 mod tests {
     use super::{ndjson, parquet};
-    use crate::store::{ReadWindow, Reader, Store};
+    use crate::store::{Reader, Store};
+    use penstock_model::TimeWindow;
     use penstock_model::observation::{
         Attempt, Cell, CellType, Change, Family, Incident, Observation, Operation, Outcome, Row,
         Sample, View,
@@ -99,7 +100,7 @@ mod tests {
         store.flush().expect("durable");
         let mut kept = Vec::new();
         let mut reader = Reader::open(directory.path()).expect("it opens");
-        let read = reader.each::<R>(ReadWindow::ALL, &[], |row| kept.push(row.clone()));
+        let read = reader.each::<R>(TimeWindow::ALL, &[], |row| kept.push(row.clone()));
         read.map_err(|why| failed(why.to_string()))?;
         prop_assert_eq!(reader.skipped(), []);
         for row in &rows {

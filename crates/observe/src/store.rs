@@ -12,7 +12,7 @@ mod reading;
 mod segment;
 
 pub use positions::{BEGINNING_BYTES, Position, Positions};
-pub use reading::{ReadWindow, Reader, SkippedBytes};
+pub use reading::{Reader, SkippedBytes};
 pub use segment::TornTail;
 
 use penstock_model::Timestamp;

@@ -8,6 +8,7 @@
 use crate::postgres::schema;
 use crate::postgres::session::{OpenTransaction, Purpose, Session, Sessions};
 use crate::postgres::{Database, DatabaseError};
+use crate::sql_integer::to_sql;
 use penstock_model::{Epoch, NodeId, Tenure};
 use std::time::Duration;
 
@@ -42,7 +43,7 @@ pub struct SeenNode {
 
 /// The columns `epoch` and `holder`.
 pub(crate) fn columns(tenure: &Tenure) -> (i64, i64) {
-    (tenure.epoch.0 as i64, tenure.holder as i64)
+    (to_sql(tenure.epoch.0), tenure.holder as i64)
 }
 
 fn tenure_after(epoch: i64) -> Tenure {

@@ -11,4 +11,5 @@ pub mod positions;
 pub mod postgres;
 pub mod resealing;
 pub mod sealing;
+mod sql_integer;
 mod writing;

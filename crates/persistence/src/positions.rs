@@ -2,6 +2,7 @@
 
 use crate::postgres::session::{Purpose, Sessions};
 use crate::postgres::{Database, DatabaseError, text};
+use crate::sql_integer::from_sql;
 
 /// The positions of all sinks. Calls block.
 #[derive(Debug)]
@@ -25,7 +26,7 @@ impl SinkPositions {
             let sql = "SELECT sequence FROM sink_position WHERE sink = $1";
             let row = open.query_opt(sql, &[&sink])?;
             open.commit()?;
-            Ok(row.map(|row| row.get::<_, i64>(0) as u64))
+            Ok(row.map(|row| from_sql(row.get(0))))
         })
     }
 

@@ -3,7 +3,7 @@
 
 use penstock_decide::destination::Attempts;
 use penstock_engine::command::{Command, Submit};
-use penstock_engine::{Action, Input};
+use penstock_engine::{Action, Input, Order};
 use penstock_model::{
     Bytes, LinkId, NoSlot, Record, SlotBound, SlotPlace, TransferEvent, TransferId, WaitReason,
 };
@@ -110,7 +110,10 @@ impl Watch {
 
     pub(crate) fn action(&mut self, second: f64, action: &Action) {
         let text = match action {
-            Action::Start(assignment) => format!(
+            Action::Order {
+                order: Order::Start(assignment),
+                ..
+            } => format!(
                 "out  start {:?} of transfer {}, attempt {}{}",
                 assignment.task,
                 assignment.request.id,
@@ -122,6 +125,7 @@ impl Watch {
                 }
             ),
             Action::Publish(_) | Action::LockOut(_) => return,
+            Action::Order { order, .. } => format!("out  {order:?}"),
             action => format!("out  {action:?}"),
         };
         self.note(second, &shortened(&text));

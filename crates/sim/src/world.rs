@@ -194,7 +194,7 @@ impl<'a> World<'a> {
                 break;
             }
             self.now = self.now.max(at);
-            self.happen(next)?;
+            self.handle_event(next)?;
             if self.now - told >= 60.0 {
                 told = self.now;
                 tell(self.progress());
@@ -241,7 +241,7 @@ impl<'a> World<'a> {
         })
     }
 
-    fn happen(&mut self, next: Next) -> Result<(), BrokenInvariant> {
+    fn handle_event(&mut self, next: Next) -> Result<(), BrokenInvariant> {
         match next {
             Next::Submit(load) => self.submit(load),
             Next::Looked(transfer, attempt) => self.looked(transfer, attempt),

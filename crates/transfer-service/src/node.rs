@@ -6,7 +6,7 @@ mod published;
 pub(crate) mod wire;
 
 pub(crate) use followers::{DOWN_MAX, Followers};
-pub(crate) use host::{AgentHost, Order, ReportSink};
+pub(crate) use host::{AgentHost, ReportSink};
 pub(crate) use published::PublishedState;
 
 use crate::agent::AgentSetup;

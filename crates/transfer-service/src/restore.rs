@@ -23,7 +23,7 @@ pub fn continue_from(
     std::thread::scope(|scope| {
         let reading = scope.spawn(move || read_ahead(journal, &ahead));
         for job in read.into_iter().flatten() {
-            restoring.take(job);
+            restoring.restore_job(job);
         }
         reading
             .join()

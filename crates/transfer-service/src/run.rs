@@ -17,7 +17,7 @@ mod refusals;
 use crate::agent::Progress;
 use crate::message::Message;
 use crate::node::wire::LeaderMessage;
-use crate::node::{Node, Order, ReportSink};
+use crate::node::{Node, ReportSink};
 use crate::overview::Meters;
 use accepted::AcceptedJobs;
 use committing::Committer;
@@ -25,7 +25,7 @@ use notices::{tell, tell_of_leftover};
 use penstock_clock::wall_clock;
 use penstock_engine::command::{Command, Reply, Submit};
 use penstock_engine::{
-    Action, AgentReport, Assignment, Effects, Engine, Input, LeadershipStart, NodeJoined, Outcome,
+    Action, AgentReport, Effects, Engine, Input, LeadershipStart, NodeJoined, Order, Outcome,
     ReplyId, TapeCall, TapeErrand,
 };
 use penstock_journal::{Journal, JournalError, PruneReport, PruneStep};
@@ -110,7 +110,6 @@ impl Batch {
 struct AgentHandle {
     attempt: Attempt,
     node: NodeId,
-    session: u64,
     progress: Arc<Progress>,
 }
 
@@ -363,7 +362,7 @@ impl Driver {
                 node,
                 session,
                 report,
-            } => return self.take_report((node, session), report, batch),
+            } => return self.take_report(node, session, report, batch),
             Message::Joined { joined, ends } => return self.take_node(*joined, ends, batch),
             Message::Gone {
                 node,
@@ -407,19 +406,17 @@ impl Driver {
         self.feed(Input::Command { command, reply }, batch);
     }
 
-    fn take_report(
-        &mut self,
-        (node, session): (NodeId, u64),
-        report: AgentReport,
-        batch: &mut Batch,
-    ) {
+    fn take_report(&mut self, node: NodeId, session: u64, report: AgentReport, batch: &mut Batch) {
         match report {
             AgentReport::Prepared { .. } => self.feed(Input::Agent(report), batch),
             AgentReport::Ended {
                 transfer,
                 attempt,
                 outcome,
-            } => self.take_end((node, session), (transfer, attempt, outcome), batch),
+            } => {
+                let end = (transfer, attempt, outcome);
+                self.take_end(node, session, end, batch);
+            }
             AgentReport::Moved(all) => {
                 for (transfer, attempt, moved, size) in all {
                     if let Some(agent) = self.running.get(&transfer)
@@ -434,7 +431,8 @@ impl Driver {
 
     fn take_end(
         &mut self,
-        (node, session): (NodeId, u64),
+        node: NodeId,
+        session: u64,
         (transfer, attempt, outcome): (TransferId, Attempt, Outcome),
         batch: &mut Batch,
     ) {
@@ -465,7 +463,7 @@ impl Driver {
             return;
         }
         for end in ends {
-            self.take_end((node.clone(), session), end, batch);
+            self.take_end(node.clone(), session, end, batch);
         }
         for claim in &joined.claims {
             let assignment = &claim.assignment;
@@ -475,20 +473,12 @@ impl Driver {
                 false => None,
             };
             let begun = || Arc::new(Progress::new(assignment, Instant::now()));
-            match self.running.get_mut(&transfer) {
-                Some(agent) if agent.attempt == attempt => agent.session = session,
-                // Of two attempts one is abandoned, and that is this one.
-                Some(_) => {}
-                None => {
-                    let handle = AgentHandle {
-                        attempt,
-                        node: node.clone(),
-                        session,
-                        progress: here.unwrap_or_else(begun),
-                    };
-                    self.running.insert(transfer, handle);
-                }
-            }
+            // Of two attempts one is abandoned, and that is this one.
+            self.running.entry(transfer).or_insert_with(|| AgentHandle {
+                attempt,
+                node: node.clone(),
+                progress: here.unwrap_or_else(begun),
+            });
         }
         self.feed(Input::NodeJoined(Box::new(joined)), batch);
     }
@@ -523,35 +513,21 @@ impl Driver {
         batch.records.extend(effects.records);
         for action in effects.actions {
             match action {
-                Action::Start(assignment) => batch.acts.push(self.prepare_start(assignment)),
-                Action::Proceed { transfer, attempt } => {
-                    let order = Order::Proceed { transfer, attempt };
-                    batch.acts.extend(self.order(transfer, |_| order));
-                }
-                Action::Stop { transfer } => {
-                    let order = |attempt| Order::Stop { transfer, attempt };
-                    batch.acts.extend(self.order(transfer, order));
-                }
-                Action::Forget { transfer, attempt } => {
-                    self.forget_agent(transfer, attempt, &Outcome::Stopped);
-                }
-                Action::Abandon {
+                Action::Order {
                     node,
                     session,
-                    transfer,
-                    attempt,
+                    order,
                 } => {
-                    let is_it =
-                        |agent: &AgentHandle| (&agent.node, agent.attempt) == (&node, attempt);
-                    if self.running.get(&transfer).is_some_and(is_it) {
-                        self.running.remove(&transfer);
-                    }
+                    let progress = self.follow_agent(&node, &order);
                     batch.acts.push(Act::Order {
                         node,
                         session,
-                        order: Order::Abandon { transfer, attempt },
-                        progress: None,
+                        order,
+                        progress,
                     });
+                }
+                Action::Lost { transfer, attempt } => {
+                    self.forget_agent(transfer, attempt, &Outcome::Stopped);
                 }
                 Action::PrepareToken(id) => batch.acts.push(Act::PrepareToken(id)),
                 Action::Tape(call) => {
@@ -589,32 +565,27 @@ impl Driver {
         }
     }
 
-    /// For the node that runs a transfer's attempt.
-    fn order(&self, transfer: TransferId, order: impl FnOnce(Attempt) -> Order) -> Option<Act> {
-        let agent = self.running.get(&transfer)?;
-        Some(Act::Order {
-            node: agent.node.clone(),
-            session: agent.session,
-            order: order(agent.attempt),
-            progress: None,
-        })
-    }
-
-    fn prepare_start(&mut self, assignment: Assignment) -> Act {
-        let progress = Arc::new(Progress::new(&assignment, Instant::now()));
-        let (node, session) = (assignment.to.node.clone(), assignment.to.session);
-        let handle = AgentHandle {
-            attempt: assignment.attempt,
-            node: node.clone(),
-            session,
-            progress: progress.clone(),
-        };
-        self.running.insert(assignment.request.id, handle);
-        Act::Order {
-            node,
-            session,
-            order: Order::Start(Box::new(assignment)),
-            progress: Some(progress),
+    /// Notes what runs where after an order. What begins is followed by what this gives back.
+    fn follow_agent(&mut self, node: &NodeId, order: &Order) -> Option<Arc<Progress>> {
+        match order {
+            Order::Start(assignment) => {
+                let progress = Arc::new(Progress::new(assignment, Instant::now()));
+                let handle = AgentHandle {
+                    attempt: assignment.attempt,
+                    node: node.clone(),
+                    progress: progress.clone(),
+                };
+                self.running.insert(assignment.request.id, handle);
+                Some(progress)
+            }
+            Order::Abandon { transfer, attempt } => {
+                let is_it = |agent: &AgentHandle| (&agent.node, agent.attempt) == (node, *attempt);
+                if self.running.get(transfer).is_some_and(is_it) {
+                    self.running.remove(transfer);
+                }
+                None
+            }
+            Order::Proceed { .. } | Order::Stop { .. } | Order::Forget { .. } => None,
         }
     }
 

@@ -121,7 +121,7 @@ impl Service {
             Role::Alone(_) => None,
             Role::Node(nodes) => Some(nodes.node.clone()),
         };
-        let service = Service::assemble(config, (reader, delegations), client, id)?;
+        let service = Service::assemble(config, reader, delegations, client, id)?;
         let (node, lead) = (service.node.clone(), service.lead.clone());
         if let Some(at) = written_at {
             node.agents.tokens.clock().was_written(at);
@@ -145,7 +145,8 @@ impl Service {
     /// All but what it is to do. `id`: it is one node of several.
     fn assemble(
         config: ServiceConfig,
-        (reader, delegations): (Arc<dyn JournalReader>, Arc<Delegations>),
+        reader: Arc<dyn JournalReader>,
+        delegations: Arc<Delegations>,
         client: Client,
         id: Option<NodeId>,
     ) -> Result<Arc<Service>, ServiceError> {

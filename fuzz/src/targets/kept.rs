@@ -304,8 +304,8 @@ fn check_refusal(data: &[u8]) {
                 (CONTENT_TYPE, HeaderValue::from_static(media_type)),
                 (PROBLEM_HEADER, HeaderValue::from_static("pool-full")),
             ]);
-            let answer = (&headers, data);
-            let refused = RemoteError::of_status(&url, status, &ShownCredentials::Nothing, answer);
+            let refused =
+                RemoteError::of_status(&url, status, &ShownCredentials::Nothing, &headers, data);
             // What a server says commands no terminal, fills no screen, and hides no line.
             for told in [refused.to_string(), refused.problem().message] {
                 assert!(told.chars().count() <= DETAIL_CHARS_MAX, "{told}");

@@ -3,6 +3,7 @@
 use super::{Target, texts};
 use penstock_model::Timestamp;
 use penstock_model::observation::Attempt;
+use penstock_observe::importing::pcap::Datagram;
 use penstock_observe::importing::xrootd::MonitoringStreams;
 use penstock_observe::importing::{LineFormat, LineImport, LogMapping, Parser, SourceHints, pcap};
 use penstock_observe::records::ndjson;
@@ -115,10 +116,17 @@ pub const XROOTD: Target = Target {
         let mut rows = Vec::new();
         let sender = ([192, 0, 2, 7], 1094).into();
         for datagram in data.split(|byte| *byte == b'\xfe') {
-            let _ = monitoring.take((sender, Timestamp(1)), datagram, &mut rows);
+            let _ = monitoring.take(
+                Datagram {
+                    at: Timestamp(1),
+                    sender,
+                    payload: datagram,
+                },
+                &mut rows,
+            );
         }
         let _ = pcap::each_datagram(data, |datagram| {
-            let _ = monitoring.take((datagram.sender, datagram.at), datagram.payload, &mut rows);
+            let _ = monitoring.take(datagram, &mut rows);
         });
     },
     seeds: || {

@@ -2,11 +2,11 @@
 
 use clap::{Args, Subcommand, ValueEnum};
 use penstock_clock::wall_clock;
+use penstock_model::TimeWindow;
 use penstock_model::Timestamp;
 use penstock_model::observation::Family;
 use penstock_model::quantity::Span;
 use penstock_observe::importing::LineFormat;
-use penstock_observe::store::ReadWindow;
 use penstock_observe::times;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -56,10 +56,10 @@ pub struct WindowArgs {
 
 impl WindowArgs {
     /// As a store reads it.
-    pub fn window(&self) -> ReadWindow {
-        ReadWindow {
-            from: self.since.map_or(ReadWindow::ALL.from, PointInTime::at),
-            to: self.until.map_or(ReadWindow::ALL.to, PointInTime::at),
+    pub fn window(&self) -> TimeWindow {
+        TimeWindow {
+            from: self.since.map_or(TimeWindow::ALL.from, PointInTime::at),
+            to: self.until.map_or(TimeWindow::ALL.to, PointInTime::at),
         }
     }
 }

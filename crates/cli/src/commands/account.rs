@@ -4,12 +4,13 @@ use super::records::local;
 use crate::args::records::{AccountArgs, AccountBy, AccountCommand, PointInTime, ReconcileArgs};
 use crate::exit::CommandError;
 use crate::output::Output;
+use penstock_model::TimeWindow;
 use penstock_model::Timestamp;
 use penstock_model::observation::{Attempt, Sample};
 use penstock_observe::accounting::figures::PublishedTable;
 use penstock_observe::accounting::reconcile::{ViewRows, reconcile};
 use penstock_observe::accounting::{AccountKey, Accountant, COLUMNS};
-use penstock_observe::store::{ReadWindow, Reader};
+use penstock_observe::store::Reader;
 use std::path::Path;
 use std::time::Duration;
 
@@ -71,7 +72,7 @@ fn unread(reader: &Reader) -> String {
 
 fn compare(args: &ReconcileArgs, output: Output) -> Result<(), CommandError> {
     let first = args.window.window();
-    let second = ReadWindow {
+    let second = TimeWindow {
         from: args.second_since.map_or(first.from, PointInTime::at),
         to: args.second_until.map_or(first.to, PointInTime::at),
     };
@@ -107,9 +108,9 @@ fn check_table(path: &Path, output: Output) -> Result<(), CommandError> {
     }
 }
 
-fn view(directory: &Path, window: ReadWindow) -> Result<ViewRows, CommandError> {
-    let mut rows = ViewRows::new((window.from, window.to));
-    let wider = ReadWindow {
+fn view(directory: &Path, window: TimeWindow) -> Result<ViewRows, CommandError> {
+    let mut rows = ViewRows::new(window);
+    let wider = TimeWindow {
         from: window.from - MARGIN,
         to: window.to + MARGIN,
     };

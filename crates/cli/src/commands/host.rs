@@ -9,6 +9,7 @@ use crate::output::Output;
 use crate::site::directory::SiteDirectory;
 use crate::site::serve::host;
 use penstock_clock::wall_clock;
+use penstock_model::TimeWindow;
 use penstock_observe::host::compare::{ComparedHost, compare};
 use penstock_observe::host::report::HostReport;
 use penstock_observe::host::sampler::stored_report;
@@ -57,7 +58,14 @@ fn stored(args: &HostArgs, resolution: Option<u32>) -> Result<Option<HostReport>
     }
     let now = wall_clock();
     let sampler = host::config(&site, &config);
-    let report = stored_report(&sampler, (now - args.since.0, now), resolution);
+    let report = stored_report(
+        &sampler,
+        TimeWindow {
+            from: now - args.since.0,
+            to: now,
+        },
+        resolution,
+    );
     let report = report.map_err(|why| CommandError::local(sampler.directory.display(), why))?;
     Ok(Some(report))
 }

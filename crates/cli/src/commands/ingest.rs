@@ -5,8 +5,8 @@ use crate::args::records::{IngestArgs, SourceFormat};
 use crate::exit::CommandError;
 use crate::output::Output;
 use penstock_clock::wall_clock;
-use penstock_model::Timestamp;
 use penstock_model::observation::{Observation, Text};
+use penstock_observe::importing::pcap::Datagram;
 use penstock_observe::importing::xrootd::MonitoringStreams;
 use penstock_observe::importing::{InvalidLine, LineImport, LogMapping, Parser, SourceHints, pcap};
 use penstock_observe::store::{BEGINNING_BYTES, Positions, Store};
@@ -270,8 +270,10 @@ impl<'a> Ingest<'a> {
                 Tail::Taken => 0,
                 Tail::Open => source.import.open_bytes(),
             };
-            let place = (source.bytes - open, source.import.line());
-            is_changed |= self.positions.set(&source.name, &source.beginning, place);
+            let (taken, line) = (source.bytes - open, source.import.line());
+            is_changed |= self
+                .positions
+                .set(&source.name, &source.beginning, taken, line);
         }
         match is_changed {
             true => self.positions.save().map_err(local),
@@ -294,8 +296,7 @@ impl<'a> Ingest<'a> {
             let mut number = 0;
             let others = pcap::each_datagram(&file, |datagram| {
                 number += 1;
-                let from = (datagram.sender, datagram.at);
-                self.datagram(&mut monitoring, (&source, number), from, datagram.payload);
+                self.datagram(&mut monitoring, &source, number, datagram);
             });
             let others =
                 others.map_err(|why| CommandError::Usage(format!("{}: {why}", path.display())))?;
@@ -335,8 +336,12 @@ impl<'a> Ingest<'a> {
                 got = socket.recv_from(&mut buffer) => {
                     let (length, sender) = got.map_err(failed)?;
                     number += 1;
-                    let from = (sender, wall_clock());
-                    self.datagram(&mut monitoring, (&source, number), from, &buffer[..length]);
+                    let datagram = Datagram {
+                        at: wall_clock(),
+                        sender,
+                        payload: &buffer[..length],
+                    };
+                    self.datagram(&mut monitoring, &source, number, datagram);
                 }
             }
         }
@@ -346,12 +351,12 @@ impl<'a> Ingest<'a> {
     fn datagram(
         &mut self,
         monitoring: &mut MonitoringStreams,
-        (source, number): (&Text, u64),
-        from: (SocketAddr, Timestamp),
-        payload: &[u8],
+        source: &Text,
+        number: u64,
+        datagram: Datagram<'_>,
     ) {
         let mut rows = Vec::new();
-        let outcome = monitoring.take(from, payload, &mut rows);
+        let outcome = monitoring.take(datagram, &mut rows);
         for mut row in rows {
             if let (Observation::Attempt(attempt), Some(challenge)) =
                 (&mut row, &self.told.challenge)
@@ -363,7 +368,7 @@ impl<'a> Ingest<'a> {
         }
         if let Err(why) = outcome {
             self.summary
-                .invalid(format!("datagram {number} of {}: {why}", from.0));
+                .invalid(format!("datagram {number} of {}: {why}", datagram.sender));
         }
     }
 

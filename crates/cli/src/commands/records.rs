@@ -6,11 +6,12 @@ use crate::args::records::{
 };
 use crate::exit::CommandError;
 use crate::output::Output;
+use penstock_model::TimeWindow;
 use penstock_model::observation::{Attempt, Change, Family, Incident, Observation, Row, Sample};
 use penstock_observe::importing::{InvalidLine, LineFormat, LineImport, SourceHints};
 use penstock_observe::records::ndjson;
 use penstock_observe::records::parquet::{self, InvalidParquet, ParquetWriter};
-use penstock_observe::store::{ReadWindow, Reader, Store, StoreError, TornTail};
+use penstock_observe::store::{Reader, Store, StoreError, TornTail};
 use serde::Serialize;
 use std::fs::File;
 use std::io::{BufWriter, Read, Seek, SeekFrom, Write};
@@ -196,10 +197,10 @@ fn export(args: &RecordsExportArgs, output: Output) -> Result<(), CommandError> 
                 rows: 0,
                 files: Vec::new(),
             };
-            export_table::<Attempt>(&mut reader, window, (&args.to, &mut exported))?;
-            export_table::<Sample>(&mut reader, window, (&args.to, &mut exported))?;
-            export_table::<Change>(&mut reader, window, (&args.to, &mut exported))?;
-            export_table::<Incident>(&mut reader, window, (&args.to, &mut exported))?;
+            export_table::<Attempt>(&mut reader, window, &args.to, &mut exported)?;
+            export_table::<Sample>(&mut reader, window, &args.to, &mut exported)?;
+            export_table::<Change>(&mut reader, window, &args.to, &mut exported)?;
+            export_table::<Incident>(&mut reader, window, &args.to, &mut exported)?;
             exported
         }
     };
@@ -235,7 +236,7 @@ fn create(path: &Path) -> Result<BufWriter<File>, CommandError> {
 
 fn export_lines(
     reader: &mut Reader,
-    window: ReadWindow,
+    window: TimeWindow,
     path: &Path,
 ) -> Result<ExportReport, CommandError> {
     let mut file = create(path)?;
@@ -258,8 +259,9 @@ fn export_lines(
 
 fn export_table<R: Row>(
     reader: &mut Reader,
-    window: ReadWindow,
-    (directory, exported): (&Path, &mut ExportReport),
+    window: TimeWindow,
+    directory: &Path,
+    exported: &mut ExportReport,
 ) -> Result<(), CommandError> {
     let path = directory.join(format!("{}.parquet", R::FAMILY.word()));
     let failed = |why: std::io::Error| CommandError::local(path.display(), why);
@@ -317,10 +319,10 @@ fn import_file(path: &Path, store: &mut Store, summary: &mut Summary) -> Result<
             other => CommandError::Usage(format!("{}: {other}", path.display())),
         };
         return match parquet::family_of(&mut file).map_err(wrong)? {
-            Family::Attempt => import_table::<Attempt>(&mut file, (store, summary), wrong),
-            Family::Sample => import_table::<Sample>(&mut file, (store, summary), wrong),
-            Family::Change => import_table::<Change>(&mut file, (store, summary), wrong),
-            Family::Incident => import_table::<Incident>(&mut file, (store, summary), wrong),
+            Family::Attempt => import_table::<Attempt>(&mut file, store, summary, wrong),
+            Family::Sample => import_table::<Sample>(&mut file, store, summary, wrong),
+            Family::Change => import_table::<Change>(&mut file, store, summary, wrong),
+            Family::Incident => import_table::<Incident>(&mut file, store, summary, wrong),
         };
     }
     let told = SourceHints::default();
@@ -348,7 +350,8 @@ fn import_file(path: &Path, store: &mut Store, summary: &mut Summary) -> Result<
 
 fn import_table<R: Row + Into<Observation>>(
     file: &mut File,
-    (store, summary): (&mut Store, &mut Summary),
+    store: &mut Store,
+    summary: &mut Summary,
     wrong: impl Fn(InvalidParquet) -> CommandError,
 ) -> Result<(), CommandError> {
     let mut broken = None;

@@ -177,7 +177,7 @@ impl Fts3Rules {
             self.value = Some(first);
             return (first, Fts3Reason::NoInformation);
         };
-        let (next, because) = self.next(value, (average_before, before), seen);
+        let (next, because) = self.next(value, average_before, before, seen);
         let next = self.bounds.clamp(next);
         self.value = Some(next);
         (next, because)
@@ -186,7 +186,8 @@ impl Fts3Rules {
     fn next(
         &self,
         value: u32,
-        (average_before, before): (f64, Fts3Seen),
+        average_before: f64,
+        before: Fts3Seen,
         seen: Fts3Seen,
     ) -> (u32, Fts3Reason) {
         let magnitude = |value: f64| value.max(1.0).log10().round() as i64;

@@ -69,6 +69,17 @@ pub struct LinkObservation {
     pub at_ends_max: (u32, u32),
 }
 
+/// How busy a link is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LinkLoad {
+    /// Transfers are queued that only the link's own number keeps from starting.
+    pub is_full: bool,
+    /// Transfers that run.
+    pub active: u32,
+    /// Transfers that are queued.
+    pub queued: u64,
+}
+
 /// How an attempt ended.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum AttemptEnd<'a> {
@@ -252,14 +263,18 @@ impl FleetTuning {
         }
     }
 
-    /// An attempt has ended on a link, at this second of the caller's clock. `is_full`: more waits that only the
-    /// link's own number keeps from starting; with what runs and waits there.
+    /// An attempt has ended on a link, at this second of the caller's clock; with what runs and is queued there.
     pub fn ended(
         &mut self,
-        (at, clock): (Timestamp, f64),
+        at: Timestamp,
+        clock: f64,
         link: &LinkId,
         ended: AttemptEnd<'_>,
-        (is_full, active, queued): (bool, u32, u64),
+        LinkLoad {
+            is_full,
+            active,
+            queued,
+        }: LinkLoad,
     ) -> TuningChanges {
         let mut decided = TuningChanges::default();
         let Some(tuning) = self.links.get_mut(link) else {

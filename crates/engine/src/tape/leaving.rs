@@ -113,7 +113,8 @@ impl Engine {
     pub(super) fn left(
         &mut self,
         now: Now,
-        (key, farewell): (LeavingKey, Farewell),
+        key: LeavingKey,
+        farewell: Farewell,
         paths: &[Arc<str>],
         outcome: &TapeOutcome,
     ) {

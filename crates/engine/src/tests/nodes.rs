@@ -88,71 +88,60 @@ impl Fleet {
     }
 
     fn act(&mut self, action: Action) {
-        let (leader, hosted) = (self.leader, |fleet: &Fleet, transfer: TransferId| {
-            let all = fleet.processes.iter().enumerate();
-            let mut all = all.flat_map(|(at, one)| one.agents.keys().map(move |key| (at, *key)));
-            all.find(|(_, key)| key.0 == transfer)
-        });
         match action {
-            Action::Start(assignment) => {
-                let at = NAMES
-                    .iter()
-                    .position(|one| *one == assignment.to.node.as_str());
-                let process = &mut self.processes[at.expect("one of ours")];
-                // What is meant for a session that has ended is not sent.
-                if process.is_alive && process.session == Some(assignment.to.session) {
-                    let key = (assignment.request.id, assignment.attempt);
-                    let claim = Claim {
-                        assignment,
-                        waits: None,
-                    };
-                    let hosted = Hosted {
-                        may_write: claim.assignment.task == Task::TidyUp,
-                        claim,
-                        is_stopping: false,
-                    };
-                    process.agents.insert(key, hosted);
-                }
-            }
-            Action::Proceed { transfer, attempt } => {
-                for process in self
-                    .processes
-                    .iter_mut()
-                    .filter(|one| one.session.is_some())
-                {
-                    if let Some(hosted) = process.agents.get_mut(&(transfer, attempt)) {
-                        hosted.claim.waits = None;
-                        hosted.may_write = true;
-                    }
-                }
-            }
-            Action::Stop { transfer } => {
-                if let Some((at, key)) = hosted(self, transfer)
-                    && self.processes[at].session.is_some()
-                    && let Some(hosted) = self.processes[at].agents.get_mut(&key)
-                {
-                    hosted.is_stopping = true;
-                }
-            }
-            Action::Abandon {
+            Action::Order {
                 node,
-                transfer,
-                attempt,
-                ..
-            } => {
-                let at = NAMES.iter().position(|one| *one == node.as_str());
-                let process = &mut self.processes[at.expect("one of ours")];
-                process.agents.remove(&(transfer, attempt));
-            }
-            Action::Forget { .. }
+                session,
+                order,
+            } => self.follow_order(&node, session, order),
+            Action::Lost { .. }
             | Action::Reply { .. }
             | Action::Publish(_)
             | Action::LockOut(_)
             | Action::GiveOver { .. }
             | Action::Tell { .. } => {}
             Action::PrepareToken(_) | Action::RefreshToken { .. } | Action::Tape(_) => {
-                panic!("nothing here needs node {leader}")
+                panic!("nothing here needs node {}", self.leader)
             }
+        }
+    }
+
+    fn follow_order(&mut self, node: &NodeId, session: u64, order: Order) {
+        let at = NAMES.iter().position(|one| *one == node.as_str());
+        let process = &mut self.processes[at.expect("one of ours")];
+        // What is meant for a session that has ended is not sent.
+        if !process.is_alive || process.session != Some(session) {
+            return;
+        }
+        match order {
+            Order::Start(assignment) => {
+                let key = (assignment.request.id, assignment.attempt);
+                let claim = Claim {
+                    assignment: *assignment,
+                    waits: None,
+                };
+                let hosted = Hosted {
+                    may_write: claim.assignment.task == Task::TidyUp,
+                    claim,
+                    is_stopping: false,
+                };
+                process.agents.insert(key, hosted);
+            }
+            Order::Proceed { transfer, attempt } => {
+                if let Some(hosted) = process.agents.get_mut(&(transfer, attempt)) {
+                    hosted.claim.waits = None;
+                    hosted.may_write = true;
+                }
+            }
+            Order::Stop { transfer, attempt } => {
+                if let Some(hosted) = process.agents.get_mut(&(transfer, attempt)) {
+                    hosted.is_stopping = true;
+                }
+            }
+            Order::Abandon { transfer, attempt } => {
+                process.agents.remove(&(transfer, attempt));
+            }
+            Order::Forget { .. } => panic!("the driver adds these"),
         }
     }
 

@@ -4,8 +4,8 @@
 //! Each row is in exactly one term of the bridge; what no reason explains is residue.
 
 use super::arrived_of;
-use penstock_model::Timestamp;
 use penstock_model::observation::{Attempt, Operation, Outcome, Text};
+use penstock_model::{TimeWindow, Timestamp};
 use serde::Serialize;
 use std::collections::{BTreeMap, HashMap};
 
@@ -149,10 +149,10 @@ pub struct Reconciliation {
 
 impl ViewRows {
     /// No rows yet.
-    pub fn new((from, to): (Timestamp, Timestamp)) -> ViewRows {
+    pub fn new(window: TimeWindow) -> ViewRows {
         ViewRows {
-            from,
-            to,
+            from: window.from,
+            to: window.to,
             items: Vec::new(),
         }
     }
@@ -229,7 +229,7 @@ pub fn reconcile(first: &ViewRows, second: &ViewRows) -> Reconciliation {
                     false => 0,
                 };
                 let vo = item.vo.as_ref().or(other.vo.as_ref());
-                let (term, residue) = matched_term((first, item), (second, other), moved - value);
+                let (term, residue) = matched_term(first, item, second, other, moved - value);
                 result.add(vo, (value, moved), (term, residue), Some(item));
                 result.count(vo, |bridge| bridge.matched += 1);
             }
@@ -288,8 +288,10 @@ enum Term {
 
 /// Why two rows of one attempt differ.
 fn matched_term(
-    (first, item): (&ViewRows, &Item),
-    (second, other): (&ViewRows, &Item),
+    first: &ViewRows,
+    item: &Item,
+    second: &ViewRows,
+    other: &Item,
     difference: i128,
 ) -> (Term, Option<&'static str>) {
     if difference == 0 {

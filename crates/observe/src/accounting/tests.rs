@@ -3,7 +3,7 @@ use super::reading::Advice;
 use super::reconcile::{Terms, ViewRows, reconcile};
 use super::*;
 use penstock_model::observation::Text;
-use penstock_model::{Activity, PoolName, VoName};
+use penstock_model::{Activity, PoolName, TimeWindow, VoName};
 
 const HOUR: i64 = 3_600_000;
 const GB: u64 = 1_000_000_000;
@@ -290,8 +290,10 @@ struct Week {
 impl Week {
     /// The site counts the whole week, the VO its own period.
     fn new(vo_hours: (i64, i64), site_hours: (i64, i64)) -> Week {
-        let window =
-            |(from, to): (i64, i64)| (Timestamp(BEGIN + from * HOUR), Timestamp(BEGIN + to * HOUR));
+        let window = |(from, to): (i64, i64)| TimeWindow {
+            from: Timestamp(BEGIN + from * HOUR),
+            to: Timestamp(BEGIN + to * HOUR),
+        };
         Week {
             vo: ViewRows::new(window(vo_hours)),
             site: ViewRows::new(window(site_hours)),

@@ -12,7 +12,7 @@ use super::sample::HostSample;
 use super::store::Store;
 use parking_lot::{Mutex, RwLock};
 use penstock_clock::wall_clock;
-use penstock_model::Timestamp;
+use penstock_model::{TimeWindow, Timestamp};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -351,7 +351,7 @@ impl Host {
 /// stand now, facts as the sampler saw them last: limits are those of its process.
 pub fn stored_report(
     config: &SamplerConfig,
-    (from, to): (Timestamp, Timestamp),
+    TimeWindow { from, to }: TimeWindow,
     asked: Option<u32>,
 ) -> io::Result<HostReport> {
     let resolution_seconds = resolution(from, to, asked);
@@ -476,7 +476,10 @@ mod tests {
         }
         let limit = (machine::OPEN_FILES.to_owned(), Some("4711".to_owned()));
         store.note(&[], &Facts::from([limit])).expect("written");
-        let window = (Timestamp(0), Timestamp(180_000));
+        let window = TimeWindow {
+            from: Timestamp(0),
+            to: Timestamp(180_000),
+        };
         let told = stored_report(&config(directory.path()), window, None).expect("readable");
         assert_eq!(told.total.map(|total| total.covered_us), Some(120_000_000));
         assert_eq!((told.gaps.len(), told.points.len()), (1, 2));

@@ -112,7 +112,7 @@ impl BillingParser {
             let fits = match kind {
                 "transfer" => self.mover(&mut row, name, &mut rest),
                 "request" | "remove" => self.door(&mut row, kind, &mut rest),
-                _ => self.storage(&mut row, (name, kind), &mut rest),
+                _ => self.storage(&mut row, name, kind, &mut rest),
             };
             if fits.is_some() {
                 return Ok(Some(row));
@@ -156,7 +156,7 @@ impl BillingParser {
         };
         row.pool = Some(PoolName::new(pool));
         row.session = Some(initiator.into());
-        self.file(row, (id, size, path), class);
+        self.file(row, id, size, path, class);
         moved_bytes(row, moved);
         lasted(row, milliseconds);
         let mut parts = protocol.split(':');
@@ -194,7 +194,8 @@ impl BillingParser {
             lasted(row, whole);
         }
         let class = rest.word()?;
-        self.file(row, rest.file()?, class);
+        let (id, size, path) = rest.file()?;
+        self.file(row, id, size, path, class);
         Some(())
     }
 
@@ -202,21 +203,25 @@ impl BillingParser {
     fn storage(
         &self,
         row: &mut Attempt,
-        (pool, kind): (&str, &str),
+        pool: &str,
+        kind: &str,
         rest: &mut Rest<'_>,
     ) -> Option<()> {
         let (queued, ran) = (rest.number()?, rest.number()?);
         let class = rest.word()?;
         row.pool = Some(PoolName::new(pool));
-        self.file(row, rest.file()?, class);
-        of_tape(row, kind, (queued, ran));
+        let (id, size, path) = rest.file()?;
+        self.file(row, id, size, path, class);
+        of_tape(row, kind, queued, ran);
         Some(())
     }
 
     fn file(
         &self,
         row: &mut Attempt,
-        (id, size, path): (&str, Option<u64>, Option<&str>),
+        id: &str,
+        size: Option<u64>,
+        path: Option<&str>,
         class: &str,
     ) {
         row.file = Some(id.into());
@@ -259,7 +264,7 @@ impl BillingParser {
             .or_else(|| record.str("billingPath"));
         let id = record.str("pnfsid").unwrap_or_default();
         let class = record.str("storageInfo").unwrap_or_default();
-        self.file(&mut row, (id, record.unsigned("fileSize"), path), class);
+        self.file(&mut row, id, record.unsigned("fileSize"), path, class);
         row.session = record.text("initiator").or_else(|| record.text("session"));
         row.vo = row.vo.or_else(|| vo_of(record.list("subject")));
         row.user = record.str("owner").map(UserName::new);
@@ -271,7 +276,8 @@ impl BillingParser {
                 of_tape(
                     &mut row,
                     kind,
-                    (queued, record.unsigned("transferTime").unwrap_or(0)),
+                    queued,
+                    record.unsigned("transferTime").unwrap_or(0),
                 );
             }
             Operation::Request | Operation::Removal => {
@@ -346,7 +352,7 @@ fn lasted(row: &mut Attempt, milliseconds: u64) {
     row.derived = Some("started".into());
 }
 
-fn of_tape(row: &mut Attempt, kind: &str, (queued, ran): (u64, u64)) {
+fn of_tape(row: &mut Attempt, kind: &str, queued: u64, ran: u64) {
     row.operation = match kind {
         "restore" => Operation::Recall,
         _ => Operation::Migration,

@@ -281,7 +281,7 @@ impl Rule {
             .map(|(place, value)| (*place, value.as_str()));
         for (place, value) in fixed.chain(values.iter().copied()) {
             let column = &R::COLUMNS[place];
-            let cell = self.cell((place, column), value, told)?;
+            let cell = self.cell(place, column, value, told)?;
             if !row.set(place, cell) {
                 return Err(format!("'{value}' cannot be in column '{}'", column.name));
             }
@@ -295,7 +295,8 @@ impl Rule {
 
     fn cell(
         &self,
-        (place, column): (usize, &Column),
+        place: usize,
+        column: &Column,
         value: &str,
         told: &SourceHints,
     ) -> Result<Cell, String> {

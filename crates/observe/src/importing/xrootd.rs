@@ -6,6 +6,7 @@
 
 mod streams;
 
+use super::pcap::Datagram;
 use super::{fingerprint_of, host_of, json};
 use crate::times;
 use penstock_model::observation::{
@@ -76,13 +77,17 @@ impl MonitoringStreams {
         self.servers.values().map(|server| server.files.len()).sum()
     }
 
-    /// Takes a datagram. `at` is when it came: what the servers say of time is used where they say it.
+    /// Takes a datagram. Its time is when it came: what the servers say of time is used where they say it.
     pub fn take(
         &mut self,
-        (sender, at): (SocketAddr, Timestamp),
-        datagram: &[u8],
+        datagram: Datagram<'_>,
         rows: &mut Vec<Observation>,
     ) -> Result<(), InvalidDatagram> {
+        let Datagram {
+            at,
+            sender,
+            payload: datagram,
+        } = datagram;
         if datagram.first() == Some(&b'{') {
             return provided(datagram, &sender, rows);
         }
@@ -95,14 +100,14 @@ impl MonitoringStreams {
         }
         let (code, sequence) = (head[0], head[1]);
         let started = i32::from_be_bytes([head[4], head[5], head[6], head[7]]);
-        self.make_room((sender, started), at, rows);
+        self.make_room(sender, started, at, rows);
         let server = self.servers.entry((sender, started)).or_default();
         server.hear((code, sequence), (at, &sender), body, rows);
         match code {
             b'=' | b'u' | b'T' | b'U' | b'd' | b'i' | b'x' | b'p' => {
-                server.map(code, (sender, at), body, rows)
+                server.map(code, sender, at, body, rows)
             }
-            b'f' => server.file_stream((sender, at), body, rows),
+            b'f' => server.file_stream(sender, at, body, rows),
             b'g' => {
                 let text = body.get(16..).ok_or(InvalidDatagram("its window is cut"))?;
                 let about = Provider {
@@ -124,7 +129,8 @@ impl MonitoringStreams {
     /// A server that was started anew keeps nothing of what it said before.
     fn make_room(
         &mut self,
-        (sender, started): (SocketAddr, i32),
+        sender: SocketAddr,
+        started: i32,
         at: Timestamp,
         rows: &mut Vec<Observation>,
     ) {
@@ -142,7 +148,7 @@ impl MonitoringStreams {
                 let lost = server.files.len() as u64;
                 if lost > 0 {
                     let what = "the server was started anew while files were open";
-                    rows.push(gap(at, server.name(&sender), (what, lost)));
+                    rows.push(gap(at, server.name(&sender), what, lost));
                 }
             }
         }
@@ -153,13 +159,14 @@ impl MonitoringStreams {
             rows.push(gap(
                 at,
                 first.0.to_string().into(),
-                ("too many servers send", 1),
+                "too many servers send",
+                1,
             ));
         }
     }
 }
 
-fn gap(at: Timestamp, subject: Text, (what, count): (&str, u64)) -> Observation {
+fn gap(at: Timestamp, subject: Text, what: &str, count: u64) -> Observation {
     Incident {
         at,
         view: View::Site,
@@ -199,7 +206,7 @@ impl Server {
             self.sequences.insert(stream, last);
         } else if lost > 0 {
             let what = "datagrams of a stream did not come";
-            rows.push(gap(at, self.name(sender), (what, lost.into())));
+            rows.push(gap(at, self.name(sender), what, lost.into()));
         }
     }
 
@@ -207,7 +214,8 @@ impl Server {
     fn map(
         &mut self,
         code: u8,
-        (sender, at): (SocketAddr, Timestamp),
+        sender: SocketAddr,
+        at: Timestamp,
         body: &[u8],
         rows: &mut Vec<Observation>,
     ) -> Result<(), InvalidDatagram> {
@@ -225,7 +233,7 @@ impl Server {
             }
             b'u' => {
                 let user = User::parse(first, rest);
-                self.keep_user(number, user, (sender, at), rows);
+                self.keep_user(number, user, sender, at, rows);
             }
             b'T' => self.amend(rest, |user, told| {
                 user.name = told("n").or(told("s")).or(user.name.take());
@@ -260,12 +268,13 @@ impl Server {
         &mut self,
         number: u32,
         user: User,
-        (sender, at): (SocketAddr, Timestamp),
+        sender: SocketAddr,
+        at: Timestamp,
         rows: &mut Vec<Observation>,
     ) {
         if self.users.len() >= USERS_MAX {
             let what = "too many users are known: their names are forgotten";
-            rows.push(gap(at, self.name(&sender), (what, self.users.len() as u64)));
+            rows.push(gap(at, self.name(&sender), what, self.users.len() as u64));
             self.users.clear();
         }
         self.users.insert(number, user);
@@ -291,7 +300,8 @@ impl Server {
 
     fn file_stream(
         &mut self,
-        (sender, at): (SocketAddr, Timestamp),
+        sender: SocketAddr,
+        at: Timestamp,
         body: &[u8],
         rows: &mut Vec<Observation>,
     ) -> Result<(), InvalidDatagram> {
@@ -308,7 +318,7 @@ impl Server {
                 } => {
                     if self.files.len() >= FILES_MAX {
                         let what = "too many files are open: they are forgotten";
-                        rows.push(gap(to, self.name(&sender), (what, self.files.len() as u64)));
+                        rows.push(gap(to, self.name(&sender), what, self.files.len() as u64));
                         self.files.clear();
                     }
                     let known = self.files.get(&file);
@@ -326,7 +336,7 @@ impl Server {
                     self.files.insert(file, open);
                 }
                 FileRecord::Progress { file, moved } => {
-                    rows.extend(self.progress(file, moved, (to, &sender)));
+                    rows.extend(self.progress(file, moved, to, &sender));
                 }
                 FileRecord::Close {
                     file,
@@ -335,7 +345,7 @@ impl Server {
                 } => {
                     let open = self.files.remove(&file);
                     let name = self.name(&sender);
-                    rows.push(self.closed(open, (moved, is_forced), (to, name)));
+                    rows.push(self.closed(open, moved, is_forced, to, name));
                 }
                 FileRecord::Disconnect { user } => {
                     self.users.remove(&user);
@@ -350,7 +360,8 @@ impl Server {
         &mut self,
         file: u32,
         moved: OpenFileBytes,
-        (to, sender): (Timestamp, &SocketAddr),
+        to: Timestamp,
+        sender: &SocketAddr,
     ) -> Option<Observation> {
         let name = self.name(sender);
         let open = self.files.get_mut(&file)?;
@@ -374,8 +385,10 @@ impl Server {
     fn closed(
         &self,
         open: Option<OpenFile>,
-        (moved, is_forced): (OpenFileBytes, bool),
-        (to, server): (Timestamp, Text),
+        moved: OpenFileBytes,
+        is_forced: bool,
+        to: Timestamp,
+        server: Text,
     ) -> Observation {
         let user = open.as_ref().and_then(|open| self.users.get(&open.user));
         let user = user.cloned().unwrap_or_default();

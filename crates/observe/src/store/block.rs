@@ -270,7 +270,7 @@ pub(super) fn decode(
         let length = u32::from_le_bytes(front.number()?);
         let body = front.bytes(length as usize)?;
         if let Some(place) = place_of(name, code) {
-            decoded.push(decode_column(place, code, presence, (body, rows))?);
+            decoded.push(decode_column(place, code, presence, body, rows)?);
         }
     }
     Ok(decoded)
@@ -285,7 +285,8 @@ fn decode_column(
     place: usize,
     code: u8,
     presence: u8,
-    (body, rows): (&[u8], u32),
+    body: &[u8],
+    rows: u32,
 ) -> Result<DecodedColumn, DamagedBlock> {
     let mut front = Front(body);
     let (present, known) = match presence {

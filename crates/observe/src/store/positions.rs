@@ -60,7 +60,7 @@ impl Positions {
     }
 
     /// Notes how far a file has been taken. False: that was known.
-    pub fn set(&mut self, name: &str, beginning: &[u8], (bytes, line): (u64, u64)) -> bool {
+    pub fn set(&mut self, name: &str, beginning: &[u8], bytes: u64, line: u64) -> bool {
         let checked = beginning.len().min(BEGINNING_BYTES).min(bytes as usize);
         let position = Position {
             bytes,
@@ -95,7 +95,7 @@ mod tests {
     fn a_file_is_gone_on_with_as_long_as_it_begins_the_same() {
         let directory = tempfile::tempdir().expect("a directory");
         let mut positions = Positions::open(directory.path()).expect("none yet");
-        positions.set("a", b"first line\nsecond", (11, 1));
+        positions.set("a", b"first line\nsecond", 11, 1);
         positions.save().expect("durable");
         let positions = Positions::open(directory.path()).expect("known");
         let found = positions.find("a", b"first line\nsecond line\n", 23);

@@ -4,31 +4,10 @@ use super::segment::{self, FRAME_HEAD_BYTES, FrameHead, HEAD_BYTES, SegmentFile}
 use super::{MARKER, StoreError, check_marker, day_of};
 use super::{block, columns};
 use penstock_model::observation::{Attempt, Change, Family, Incident, Observation, Row, Sample};
-use penstock_model::{Bytes, Timestamp};
+use penstock_model::{Bytes, TimeWindow};
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
-
-/// Rows at `from` or later, and before `to`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ReadWindow {
-    /// Its beginning.
-    pub from: Timestamp,
-    /// Its end, which is outside.
-    pub to: Timestamp,
-}
-
-impl ReadWindow {
-    /// Everything.
-    pub const ALL: ReadWindow = ReadWindow {
-        from: Timestamp(i64::MIN),
-        to: Timestamp(i64::MAX),
-    };
-
-    fn has(&self, at: Timestamp) -> bool {
-        self.from <= at && (at < self.to || self.to == ReadWindow::ALL.to)
-    }
-}
 
 /// Bytes of a file that could not be read as rows: they are being written, or are damaged.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -67,7 +46,7 @@ impl Reader {
     /// columns are filled (`at` always); of an empty list, all.
     pub fn each<R: Row>(
         &mut self,
-        window: ReadWindow,
+        window: TimeWindow,
         columns: &[&str],
         mut take: impl FnMut(&R),
     ) -> Result<(), StoreError> {
@@ -83,7 +62,7 @@ impl Reader {
     /// Hands each row of every family to `take`, whole.
     pub fn each_of_all(
         &mut self,
-        window: ReadWindow,
+        window: TimeWindow,
         mut take: impl FnMut(Observation),
     ) -> Result<(), StoreError> {
         for family in Family::ALL {
@@ -108,7 +87,7 @@ impl Reader {
     fn each_of_file<R: Row>(
         &mut self,
         found: &SegmentFile,
-        window: ReadWindow,
+        window: TimeWindow,
         columns: &[&str],
         take: &mut impl FnMut(&R),
     ) -> Result<(), StoreError> {
@@ -163,7 +142,7 @@ impl Reader {
 pub(super) fn each_of_block<R: Row>(
     block: &[u8],
     rows: u32,
-    (window, names): (ReadWindow, &[&str]),
+    (window, names): (TimeWindow, &[&str]),
     take: &mut impl FnMut(&R),
 ) -> Result<(), block::DamagedBlock> {
     let decoded = block::decode(block, rows, |name, code| {

@@ -140,7 +140,7 @@ impl Segment {
         };
         let (first, last) = self.times.take().unwrap_or_default();
         let rows = self.builder.rows();
-        let frame = frame(&self.builder.take(), (first, last), rows);
+        let frame = frame(&self.builder.take(), first, last, rows);
         open.is_dirty = true;
         let written = open.file.write_all(&frame);
         written.map_err(StoreError::disk(&open.path))?;
@@ -169,17 +169,19 @@ impl Segment {
             if open.length < SEGMENT_BYTES_MAX {
                 return Ok((open, torn));
             }
-            let next = OpenFile::new(directory, (self.family, self.day, number + 1))?;
+            let next = OpenFile::new(directory, self.family, self.day, number + 1)?;
             return Ok((next, torn));
         }
-        Ok((OpenFile::new(directory, (self.family, self.day, 1))?, None))
+        Ok((OpenFile::new(directory, self.family, self.day, 1)?, None))
     }
 }
 
 impl OpenFile {
     fn new(
         directory: &Path,
-        (family, day, number): (Family, i64, u32),
+        family: Family,
+        day: i64,
+        number: u32,
     ) -> Result<OpenFile, StoreError> {
         let path = directory.join(name_of(family, day, number));
         let file = File::options().create_new(true).write(true).open(&path);
@@ -268,7 +270,7 @@ pub(super) fn check_head(file: &mut File, path: &Path, family: Family) -> Result
     })
 }
 
-fn frame(block: &[u8], (first, last): (Timestamp, Timestamp), rows: u32) -> Vec<u8> {
+fn frame(block: &[u8], first: Timestamp, last: Timestamp, rows: u32) -> Vec<u8> {
     let mut frame = Vec::with_capacity(FRAME_HEAD_BYTES + block.len());
     frame.extend((block.len() as u32).to_le_bytes());
     frame.extend([0; 4]);

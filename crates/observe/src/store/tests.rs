@@ -1,6 +1,6 @@
 use super::*;
 use penstock_model::observation::{Operation, Outcome, Text, View};
-use penstock_model::{Bytes, PoolName, VoName};
+use penstock_model::{Bytes, PoolName, TimeWindow, VoName};
 use proptest::prelude::*;
 use std::fs::OpenOptions;
 use std::io::Write;
@@ -34,7 +34,7 @@ fn write(directory: &Path, lines: std::ops::Range<u64>, at: impl Fn(u64) -> i64)
     store.flush().expect("durable");
 }
 
-fn read(directory: &Path, window: ReadWindow) -> (Vec<Attempt>, Vec<SkippedBytes>) {
+fn read(directory: &Path, window: TimeWindow) -> (Vec<Attempt>, Vec<SkippedBytes>) {
     let mut reader = Reader::open(directory).expect("it opens");
     let mut rows = Vec::new();
     reader
@@ -51,13 +51,13 @@ fn lines(rows: &[Attempt]) -> Vec<u64> {
 fn rows_come_back_by_time_as_they_were() {
     let directory = tempfile::tempdir().expect("a directory");
     write(directory.path(), 0..40_000, |line| line as i64 * 5_000);
-    let (rows, skipped) = read(directory.path(), ReadWindow::ALL);
+    let (rows, skipped) = read(directory.path(), TimeWindow::ALL);
     let expected: Vec<Attempt> = (0..40_000)
         .map(|line| attempt(line as i64 * 5_000, line))
         .collect();
     assert!(rows == expected);
     assert_eq!(skipped, []);
-    let window = ReadWindow {
+    let window = TimeWindow {
         from: Timestamp(DAY),
         to: Timestamp(DAY + 20_000),
     };
@@ -72,7 +72,7 @@ fn only_columns_that_are_wanted_are_filled() {
     let mut reader = Reader::open(directory.path()).expect("it opens");
     let mut moved = Vec::new();
     reader
-        .each::<Attempt>(ReadWindow::ALL, &["bytes_moved"], |row| {
+        .each::<Attempt>(TimeWindow::ALL, &["bytes_moved"], |row| {
             assert_eq!((row.vo.as_ref(), &*row.source), (None, ""));
             moved.push(row.bytes_moved);
         })
@@ -93,7 +93,7 @@ fn whatever_a_crash_leaves_of_the_last_block_what_was_acknowledged_is_there() {
     let whole = fs::read(&path).expect("read");
     for length in acknowledged..whole.len() as u64 {
         fs::write(&path, &whole[..length as usize]).expect("written");
-        let (rows, skipped) = read(directory.path(), ReadWindow::ALL);
+        let (rows, skipped) = read(directory.path(), TimeWindow::ALL);
         assert_eq!(rows.len(), 20, "cut at {length}");
         let told: u64 = skipped.iter().map(|skipped| skipped.bytes.0).sum();
         assert_eq!(told, length - acknowledged);
@@ -102,7 +102,7 @@ fn whatever_a_crash_leaves_of_the_last_block_what_was_acknowledged_is_there() {
         store.flush().expect("durable");
         let torn: u64 = store.torn_tails().iter().map(|torn| torn.bytes.0).sum();
         assert_eq!(torn, length - acknowledged);
-        let (rows, skipped) = read(directory.path(), ReadWindow::ALL);
+        let (rows, skipped) = read(directory.path(), TimeWindow::ALL);
         assert_eq!((rows.len(), rows[20].line, skipped.len()), (21, 99, 0));
     }
 }
@@ -121,7 +121,7 @@ fn a_flipped_bit_is_never_read_as_a_row() {
         let mut damaged = whole.clone();
         damaged[at] ^= 0x10;
         fs::write(&path, &damaged).expect("written");
-        let (rows, skipped) = read(directory.path(), ReadWindow::ALL);
+        let (rows, skipped) = read(directory.path(), TimeWindow::ALL);
         assert!(rows.iter().all(|row| expected.contains(row)), "at {at}");
         assert!(rows.len() < 10 && !skipped.is_empty(), "at {at}");
     }
@@ -141,7 +141,7 @@ fn what_is_behind_a_damaged_block_is_not_lost_when_more_is_written() {
     damaged[second] ^= 1;
     fs::write(&path, &damaged).expect("written");
     write(directory.path(), 15..20, |_| 5);
-    let (rows, skipped) = read(directory.path(), ReadWindow::ALL);
+    let (rows, skipped) = read(directory.path(), TimeWindow::ALL);
     assert_eq!(
         lines(&rows),
         [0, 1, 2, 3, 4, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19]
@@ -205,7 +205,7 @@ fn old_days_are_removed_whole_and_the_others_stay() {
         .append(&attempt(0, 7).into())
         .expect("an old row may come again");
     store.flush().expect("durable");
-    let (rows, _) = read(directory.path(), ReadWindow::ALL);
+    let (rows, _) = read(directory.path(), TimeWindow::ALL);
     assert_eq!(lines(&rows), [7, 2, 3]);
 }
 
@@ -241,7 +241,7 @@ fn many_days_at_once_need_no_more_files_than_are_allowed() {
     let directory = tempfile::tempdir().expect("a directory");
     write(directory.path(), 0..400, |line| (line % 200) as i64 * DAY);
     write(directory.path(), 400..800, |line| (line % 200) as i64 * DAY);
-    let (rows, _) = read(directory.path(), ReadWindow::ALL);
+    let (rows, _) = read(directory.path(), TimeWindow::ALL);
     let mut found = lines(&rows);
     found.sort_unstable();
     assert_eq!(found, (0..800).collect::<Vec<_>>());
@@ -258,7 +258,7 @@ fn an_unfinished_head_is_begun_anew() {
     let mut file = OpenOptions::new().append(true).open(&path).expect("open");
     file.write_all(b"R").expect("written");
     write(directory.path(), 1..2, |_| 5);
-    assert_eq!(lines(&read(directory.path(), ReadWindow::ALL).0), [1]);
+    assert_eq!(lines(&read(directory.path(), TimeWindow::ALL).0), [1]);
 }
 
 fn texts() -> impl Strategy<Value = Option<Text>> {
@@ -285,7 +285,7 @@ proptest! {
         }
         let block = builder.take();
         let mut found = Vec::new();
-        let window = (ReadWindow::ALL, &[][..]);
+        let window = (TimeWindow::ALL, &[][..]);
         reading::each_of_block(&block, rows.len() as u32, window, &mut |row: &Attempt| found.push(row.clone()))
             .map_err(|_| TestCaseError::fail("damaged"))?;
         prop_assert_eq!(found, rows);

@@ -71,10 +71,10 @@ pub fn restore(from: &Path, to: &RestoreTo) -> Result<RestoredBackup, BackupErro
             BackupContent::Record(record),
         ) => {
             refuse_existing(journal)?;
-            put_back(from, journal, delegations, to.at, (facts, record)).map_err(unusable)
+            put_back(from, journal, delegations, to.at, facts, record).map_err(unusable)
         }
         (JournalLocation::Postgres(database), BackupContent::Record(record)) => {
-            put_into(from, database, to, (facts, record))
+            put_into(from, database, to, facts, record)
         }
         (JournalLocation::Namespace(database), BackupContent::Namespace(_)) => {
             refuse_existing(database)?;
@@ -95,7 +95,8 @@ fn put_into(
     from: &Path,
     database: &Database,
     to: &RestoreTo,
-    (facts, record): (BackupFacts, RecordFacts),
+    facts: BackupFacts,
+    record: RecordFacts,
 ) -> Result<RestoredBackup, BackupError> {
     let scratch = to.scratch.join("restoring.sqlite");
     let put = on_a_thread(|| {
@@ -150,7 +151,8 @@ fn put_back(
     journal_file: &Path,
     delegations_file: &Path,
     at: Timestamp,
-    (facts, record): (BackupFacts, RecordFacts),
+    facts: BackupFacts,
+    record: RecordFacts,
 ) -> Result<RestoredBackup, BoxedError> {
     let backup = read_only(from)?;
     let (files, positions) = (files_of(&backup)?, positions_of(&backup)?);

@@ -9,6 +9,7 @@ use crate::postgres::session::{OpenTransaction, Purpose, Sessions};
 use crate::postgres::{Database, DatabaseError, resealing, schema, text};
 use crate::resealing::{Pass, SealedColumn};
 use crate::sealing::SealingKeys;
+use crate::sql_integer::{from_sql, to_sql};
 use ::postgres::Row;
 use penstock_model::{Timestamp, TransferId, UserName};
 
@@ -200,14 +201,14 @@ impl Store for PostgresStore {
             let sql = "INSERT INTO cloud_upload (transfer_id, upload_id, url, begun_ms) VALUES ($1, $2, $3, $4)
                        ON CONFLICT (transfer_id, upload_id) DO UPDATE SET url = excluded.url,
                        begun_ms = excluded.begun_ms";
-            let transfer = upload.transfer.0 as i64;
+            let transfer = to_sql(upload.transfer.0);
             open.execute(sql, &[&transfer, &name, &text(&upload.url), &upload.begun.0])?;
             Ok(())
         })
     }
 
     fn forget_upload(&self, transfer: TransferId, upload: &str) -> Result<(), DelegationError> {
-        let (transfer, upload) = (transfer.0 as i64, text(upload));
+        let (transfer, upload) = (to_sql(transfer.0), text(upload));
         self.transact(move |open| {
             let sql = "DELETE FROM cloud_upload WHERE transfer_id = $1 AND upload_id = $2";
             open.execute(sql, &[&transfer, &upload])?;
@@ -220,14 +221,14 @@ impl Store for PostgresStore {
         transfer: Option<TransferId>,
         limit: usize,
     ) -> Result<Vec<CloudUpload>, DelegationError> {
-        let transfer = transfer.map(|transfer| transfer.0 as i64);
+        let transfer = transfer.map(|transfer| to_sql(transfer.0));
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
         self.transact(move |open| {
             let sql = "SELECT transfer_id, upload_id, url, begun_ms FROM cloud_upload
                        WHERE $1::bigint IS NULL OR transfer_id = $1 ORDER BY begun_ms LIMIT $2";
             let rows = open.query(sql, &[&transfer, &limit])?;
             let uploads = rows.iter().map(|row| CloudUpload {
-                transfer: TransferId(row.get::<_, i64>(0) as u64),
+                transfer: TransferId(from_sql(row.get(0))),
                 upload: row.get(1),
                 url: row.get(2),
                 begun: Timestamp(row.get(3)),
@@ -240,7 +241,7 @@ impl Store for PostgresStore {
 /// From the columns serial, expires_ms and attributes, which come first.
 fn described(row: &Row) -> Delegation {
     Delegation {
-        serial: row.get::<_, i64>(0) as u64,
+        serial: from_sql(row.get(0)),
         expires: Timestamp(row.get(1)),
         attributes: serde_json::from_str(row.get(2)).unwrap_or_default(),
         user: UserName::new(row.get::<_, &str>(3)),

@@ -6,6 +6,7 @@ use super::{
 };
 use crate::resealing::{Pass, SealedColumn};
 use crate::sealing::SealingKeys;
+use crate::sql_integer::from_sql;
 use crate::writing::waits_for_its_turn;
 use parking_lot::{Mutex, MutexGuard};
 use penstock_model::{Timestamp, TransferId, UserName};
@@ -304,7 +305,7 @@ impl Store for SqliteStore {
 /// From the columns serial, expires_ms and attributes, which come first.
 fn described(row: &Row<'_>) -> rusqlite::Result<Delegation> {
     Ok(Delegation {
-        serial: row.get::<_, i64>(0)? as u64,
+        serial: from_sql(row.get(0)?),
         expires: Timestamp(row.get(1)?),
         attributes: serde_json::from_str(&row.get::<_, String>(2)?).unwrap_or_default(),
         user: UserName::new(row.get::<_, String>(3)?),

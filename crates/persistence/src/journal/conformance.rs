@@ -693,8 +693,8 @@ fn what_became_of_a_link_is_kept(lab: &Lab) {
         .expect("stored");
     let reader = lab.reader();
     let read = |from, to, limit| {
-        let window = (Timestamp(from), Timestamp(to));
-        reader.link_changes(&link, window, limit).expect("readable")
+        let changes = reader.link_changes(&link, Timestamp(from), Timestamp(to), limit);
+        changes.expect("readable")
     };
     assert_eq!(read(0, 9, 10), changes);
     assert_eq!(read(2, 9, 10), changes[1..]);

@@ -48,7 +48,8 @@ pub(super) fn skip(job: &str, error: &JournalError) {
 /// What a row holds. Nothing when it cannot be read: that is told, the service does without it, and the row stays as it
 /// is until somebody has looked.
 pub(super) fn unless_unreadable<T>(
-    (table, key): (&'static str, &dyn Display),
+    table: &'static str,
+    key: &dyn Display,
     read: Result<T, JournalError>,
 ) -> Result<Option<T>, JournalError> {
     match read {

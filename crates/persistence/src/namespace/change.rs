@@ -22,7 +22,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
-use steps::{Removal, refuse_other};
+use steps::{Removal, Rename, refuse_other};
 use thiserror::Error;
 
 /// What may happen to a file that stands at the destination.
@@ -380,12 +380,14 @@ impl<'a> Batch<'a> {
             } => {
                 let by = by.as_ref();
                 let at = *at;
-                self.rename(
-                    (from, *only),
+                let rename = Rename {
+                    from,
+                    only: *only,
                     to,
-                    (*replace, *entries_max),
-                    Removal { by, at },
-                )
+                    replace: *replace,
+                    entries_max: *entries_max,
+                };
+                self.rename(rename, Removal { by, at })
             }
             Change::UpdateProperties {
                 path,

@@ -1,8 +1,8 @@
 //! Keeps the directory logs of all pools, one thread for each, so that a disk that hangs holds up nobody's change for long and
 //! other pools not at all.
 //!
-//! The namespace's writer hands each batch to all of them after its commit and goes on; whoever asked for the changes is
-//! answered once they have written it. A log that cannot be written, has missed a batch, or was found behind at the start is made anew from a snapshot of the namespace;
+//! The namespace's writer hands each batch to all of them after its commit and waits until they have written it. A log that
+//! cannot be written, has missed a batch, or was found behind at the start is made anew from a snapshot of the namespace;
 //! until then nothing waits for it. Nothing here is flushed before an answer: a flush follows within a second.
 
 use super::directory_log::{DIRECTORY_LOG, DirectoryRecord, read_log, write_line};
@@ -84,22 +84,26 @@ impl Drop for Batch {
     }
 }
 
-/// Counts down to none.
+/// Counts the logs that have not written a batch.
 struct Countdown {
     left: Mutex<usize>,
-    changed: Condvar,
+    written: Condvar,
 }
 
 impl Countdown {
     fn step(&self) {
-        *self.left.lock() -= 1;
-        self.changed.notify_all();
+        let mut left = self.left.lock();
+        *left -= 1;
+        if *left == 0 {
+            self.written.notify_all();
+        }
     }
 
+    /// Whether none was left before that time.
     fn wait(&self, until: Instant) -> bool {
         let mut left = self.left.lock();
         while *left > 0 {
-            if self.changed.wait_until(&mut left, until).timed_out() {
+            if self.written.wait_until(&mut left, until).timed_out() {
                 return *left == 0;
             }
         }
@@ -107,32 +111,12 @@ impl Countdown {
     }
 }
 
-/// Lines that were handed to the logs.
-pub(super) struct PendingLines {
-    countdown: Arc<Countdown>,
-    until: Instant,
-    keepers: Vec<Arc<KeeperStatus>>,
-}
-
-impl PendingLines {
-    /// Until all logs that keep up have written them. A log that does not answer is not waited for any more.
-    pub(super) fn wait(self) {
-        if !self.countdown.wait(self.until) {
-            // Those that have written them come back with their next batch.
-            for keeper in self.keepers {
-                keeper.is_current.store(false, Ordering::Release);
-            }
-        }
-    }
-}
-
 impl Logs {
-    /// Hands the records of a committed transaction to all pools. What is given back waits until those that keep up have
-    /// written them; `None`: there is nothing to wait for.
-    pub(super) fn append(&self, first: u64, records: &[DirectoryRecord]) -> Option<PendingLines> {
+    /// Hands the records of a committed transaction to all pools, and waits until those that keep up have written them.
+    pub(super) fn append(&self, first: u64, records: &[DirectoryRecord]) {
         let pools = self.pools.lock();
         if pools.is_empty() || records.is_empty() {
-            return None;
+            return;
         }
         let mut lines = String::with_capacity(records.len() * 160);
         for (sequence, record) in (first..).zip(records) {
@@ -143,7 +127,7 @@ impl Logs {
         let current: Vec<bool> = pools.iter().map(|log| is_current(&log)).collect();
         let countdown = Arc::new(Countdown {
             left: Mutex::new(current.iter().filter(|current| **current).count()),
-            changed: Condvar::new(),
+            written: Condvar::new(),
         });
         for (log, is_current) in pools.iter().zip(&current) {
             let batch = Batch {
@@ -157,11 +141,12 @@ impl Logs {
                 log.standing.is_current.store(false, Ordering::Release);
             }
         }
-        Some(PendingLines {
-            countdown,
-            until: Instant::now() + PATIENCE,
-            keepers: pools.iter().map(|log| Arc::clone(&log.standing)).collect(),
-        })
+        if !countdown.wait(Instant::now() + PATIENCE) {
+            // Those that have written it come back with their next batch.
+            for log in pools.iter() {
+                log.standing.is_current.store(false, Ordering::Release);
+            }
+        }
     }
 
     /// Begins to keep the log of a pool, and waits a moment until it is as it should be.

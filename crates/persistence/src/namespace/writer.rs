@@ -1,10 +1,10 @@
-//! The one thread that writes. It takes whatever waits, makes it in one transaction, commits, and goes on with the next.
-//! A second thread answers everyone once the directory logs have written what they were told of the commit, so that the
-//! next transaction does not wait for them.
+//! The one thread that writes. It takes whatever waits, makes it in one transaction, commits, tells the directory logs, then
+//! answers everyone. The next transaction waits for that: begun at once, it would hold few changes, because those who are
+//! not answered yet ask for nothing.
 
 use super::change::{Batch, BatchOutcome, Change, ChangeError, ChangeReport};
 use super::directory_log::DirectoryRecord;
-use super::log_keeper::{Logs, PendingLines};
+use super::log_keeper::Logs;
 use super::read::stored;
 use super::{NamespaceError, open_writer, schema};
 use parking_lot::Mutex;
@@ -13,9 +13,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::mpsc::{
-    Receiver, RecvTimeoutError, SendError, SyncSender, TrySendError, sync_channel,
-};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use uuid::Uuid;
@@ -27,8 +25,6 @@ const QUEUE_MAX: usize = 16_384;
 const BATCH_MAX: usize = 512;
 /// Ids are reserved this far ahead, so that few commits have to write the mark.
 const IDS_AHEAD: u64 = 10_000;
-/// Committed transactions whose answers wait for the directory logs. The writer waits beyond.
-const ANSWERS_MAX: usize = 64;
 /// Between two attempts to go on after a failed commit.
 const SETTLE_INTERVAL: Duration = Duration::from_secs(1);
 /// Prepared statements that the writer keeps.
@@ -77,25 +73,8 @@ pub struct WriterCounts {
 /// The door to the writer's thread. Dropping it ends the thread after the last queued change.
 pub(super) struct Writer {
     queue: Option<SyncSender<Request>>,
-    threads: Vec<JoinHandle<()>>,
+    thread: Option<JoinHandle<()>>,
     done: Arc<WriterCounters>,
-}
-
-/// What is told of one transaction once its lines are written.
-struct Answers {
-    lines: Vec<PendingLines>,
-    replies: Vec<(Reply, Result<ChangeReport, ChangeError>)>,
-}
-
-impl Answers {
-    fn give(self, done: &WriterCounters) {
-        self.lines.into_iter().for_each(PendingLines::wait);
-        let count = self.replies.len() as u64;
-        done.answered.fetch_add(count, Ordering::Release);
-        for (reply, result) in self.replies {
-            reply(result);
-        }
-    }
 }
 
 impl Writer {
@@ -112,31 +91,24 @@ impl Writer {
             path,
             counters,
             logs,
-            lines: Vec::new(),
             doubtful: None,
             tried: None,
         };
         let done = Arc::new(WriterCounters::default());
-        let (told, answers) = sync_channel::<Answers>(ANSWERS_MAX);
-        let named = |name: &str| std::thread::Builder::new().name(name.to_owned());
         let counted = Arc::clone(&done);
-        let answering = named("namespace-answers").spawn(move || {
-            for answers in answers {
-                answers.give(&counted);
-            }
-        })?;
-        let counted = Arc::clone(&done);
-        let writing =
-            named("namespace-writer").spawn(move || run(committing, &requests, &told, &counted))?;
+        let thread = std::thread::Builder::new()
+            .name("namespace-writer".to_owned())
+            .spawn(move || run(committing, &requests, &counted))?;
         Ok(Writer {
             queue: Some(queue),
-            threads: vec![writing, answering],
+            thread: Some(thread),
             done,
         })
     }
 
     pub(super) fn is_alive(&self) -> bool {
-        !self.threads.iter().any(JoinHandle::is_finished)
+        let thread = self.thread.as_ref();
+        thread.is_some_and(|thread| !thread.is_finished())
     }
 
     pub(super) fn counts(&self) -> WriterCounts {
@@ -177,9 +149,7 @@ impl Drop for Writer {
     fn drop(&mut self) {
         self.queue = None;
         // A panicked writer has answered nobody it should not have; its callers see `Stopped`.
-        for thread in self.threads.drain(..) {
-            let _ = thread.join();
-        }
+        let _ = self.thread.take().map(JoinHandle::join);
     }
 }
 
@@ -200,8 +170,6 @@ struct CommitThread {
     path: PathBuf,
     counters: Counters,
     logs: Arc<Logs>,
-    /// What the directory logs were told and have perhaps not written yet.
-    lines: Vec<PendingLines>,
     /// What the directory logs were to be told of a commit that failed. Nothing was committed since: the database's log
     /// may hold what a restart would take for committed.
     doubtful: Option<Vec<DirectoryRecord>>,
@@ -221,12 +189,7 @@ enum Failure {
     ),
 }
 
-fn run(
-    mut committing: CommitThread,
-    requests: &Receiver<Request>,
-    told: &SyncSender<Answers>,
-    done: &WriterCounters,
-) {
+fn run(mut committing: CommitThread, requests: &Receiver<Request>, done: &WriterCounters) {
     while let Some(first) = next(&mut committing, requests, done) {
         let mut batch = vec![first];
         batch.extend(requests.try_iter().take(BATCH_MAX - 1));
@@ -243,15 +206,10 @@ fn run(
             done.refuses.store(false, Ordering::Relaxed);
         }
         done.batches.fetch_add(1, Ordering::Relaxed);
-        let replies = batch.into_iter().map(|request| request.reply);
-        let answers = Answers {
-            lines: std::mem::take(&mut committing.lines),
-            replies: replies.zip(results).collect(),
-        };
-        if answers.lines.is_empty() {
-            answers.give(done);
-        } else if let Err(SendError(answers)) = told.send(answers) {
-            answers.give(done);
+        let count = batch.len() as u64;
+        done.answered.fetch_add(count, Ordering::Release);
+        for (request, result) in batch.into_iter().zip(results) {
+            (request.reply)(result);
         }
     }
 }
@@ -354,7 +312,7 @@ impl CommitThread {
     fn tell_logs(&mut self, records: &[DirectoryRecord]) {
         let first = self.counters.log_sequence + 1;
         self.counters.log_sequence += records.len() as u64;
-        self.lines.extend(self.logs.append(first, records));
+        self.logs.append(first, records);
     }
 
     /// The log may hold all pages of the transaction, among them the last, although they are not known to be on the

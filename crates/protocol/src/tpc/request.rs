@@ -142,11 +142,12 @@ impl CopyRequest {
         let transfer_headers = forwarded(headers);
         Ok(CopyRequest {
             direction: direction(headers)?,
-            overwrite: flag(headers, "overwrite", ("T", "F"), "'T' or 'F'")?.unwrap_or(true),
+            overwrite: flag(headers, "overwrite", "T", "F", "'T' or 'F'")?.unwrap_or(true),
             require_checksum: flag(
                 headers,
                 "requirechecksumverification",
-                ("true", "false"),
+                "true",
+                "false",
                 "'true' or 'false'",
             )?,
             credential: credential(headers)?,
@@ -318,7 +319,8 @@ fn wanted(headers: &HeaderMap) -> Vec<ChecksumAlgorithm> {
 fn flag(
     headers: &HeaderMap,
     header: &'static str,
-    (yes, no): (&str, &str),
+    yes: &str,
+    no: &str,
     expected: &'static str,
 ) -> Result<Option<bool>, InvalidCopy> {
     match text(headers, header, expected)? {

@@ -8,7 +8,7 @@ use penstock_decide::scheduler::SlotLimits;
 use penstock_decide::settings::{Asker, Wish};
 use penstock_engine::command::{ChangeSetting, Reply};
 use penstock_engine::{
-    Action, Effects, Engine, EngineConfig, Input, LeadershipStart, Now, ReplyId,
+    Action, Effects, Engine, EngineConfig, Input, LeadershipStart, Now, Order, ReplyId,
 };
 use penstock_journal::{Journal, JournalError, MemoryJournal};
 use penstock_model::{
@@ -248,12 +248,7 @@ impl World<'_> {
 
     fn act(&mut self, action: Action) -> Result<(), BrokenInvariant> {
         match action {
-            Action::Start(assignment) => self.start(assignment)?,
-            Action::Proceed { transfer, attempt } => self.proceed(transfer, attempt),
-            Action::Stop { transfer } => self.stop(transfer),
-            Action::Abandon {
-                transfer, attempt, ..
-            } => self.lose_agent(transfer, attempt),
+            Action::Order { order, .. } => self.follow_order(order)?,
             // People look after it.
             Action::GiveOver { request, .. } => self.excuse(request.id),
             Action::Reply {
@@ -262,6 +257,18 @@ impl World<'_> {
             } => self.service.refused += 1,
             // Nobody waits for these here.
             _ => {}
+        }
+        Ok(())
+    }
+
+    fn follow_order(&mut self, order: Order) -> Result<(), BrokenInvariant> {
+        match order {
+            Order::Start(assignment) => self.start(*assignment)?,
+            Order::Proceed { transfer, attempt } => self.proceed(transfer, attempt),
+            Order::Stop { transfer, .. } => self.stop(transfer),
+            Order::Abandon { transfer, attempt } => self.lose_agent(transfer, attempt),
+            // The driver adds these; ends are known here at once.
+            Order::Forget { .. } => {}
         }
         Ok(())
     }
@@ -313,6 +320,6 @@ fn restored(
     now: Now,
 ) -> Result<(Engine, Effects), JournalError> {
     let mut restoring = Engine::lead(config, leading, journal.load_standing()?, now);
-    journal.load_unfinished(&mut |job| restoring.take(job))?;
+    journal.load_unfinished(&mut |job| restoring.restore_job(job))?;
     Ok(restoring.finish())
 }

@@ -111,7 +111,7 @@ pub(super) async fn answer(
         (TrashPlace::File(file), &Method::POST) => {
             let admin = administrator()?;
             let body = read_body(connection, "POST", BODY_BYTES_MAX).await?;
-            restore(door, call, (file, &body), admin).await
+            restore(door, call, file, &body, admin).await
         }
         (TrashPlace::Whole, _) => {
             let text = "the trash is listed (GET) and emptied (DELETE)";
@@ -190,7 +190,8 @@ fn page_of(trash: Vec<TrashedFile>, limit: usize) -> (Vec<TrashedFileRow>, Optio
 async fn restore(
     door: &Door,
     call: &Call<'_>,
-    (file, body): (EntryId, &[u8]),
+    file: EntryId,
+    body: &[u8],
     admin: &Identity,
 ) -> Result<Reply, Problem> {
     let form: RestoreForm = match body.is_empty() {

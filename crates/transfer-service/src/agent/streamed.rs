@@ -87,9 +87,8 @@ impl AttemptRun<'_> {
             match &mut writing {
                 ByteSink::Http(upload, conditions) => {
                     let written = upload.write_all(&buffer[..count]).await;
-                    written.map_err(|why| {
-                        self.upload_failure(destination, &why, (plan, *conditions))
-                    })?;
+                    written
+                        .map_err(|why| self.upload_failure(destination, &why, plan, *conditions))?;
                 }
                 ByteSink::Gfal(held) => self.write_gfal_piece(held, Some(&buffer[..count])).await?,
             }
@@ -111,7 +110,7 @@ impl AttemptRun<'_> {
         match writing {
             ByteSink::Http(upload, conditions) => {
                 let sent = report.checksum.as_ref();
-                let finished = self.finish_upload(destination, *upload, (plan, conditions), sent);
+                let finished = self.finish_upload(destination, *upload, plan, conditions, sent);
                 report.tcp = finished.await?;
             }
             ByteSink::Gfal(mut held) => self.write_gfal_piece(&mut held, None).await?,
@@ -228,11 +227,11 @@ impl AttemptRun<'_> {
         let asks = length.is_none_or(|length| length >= EXPECT_CONTINUE_FROM);
         let started = self.setup.client.start_upload(put, length, asks).await;
         let started =
-            started.map_err(|why| self.upload_failure(destination, &why, (plan, conditions)))?;
+            started.map_err(|why| self.upload_failure(destination, &why, plan, conditions))?;
         match started {
             UploadStart::Ready(upload) => Ok(ByteSink::Http(Box::new(upload), conditions)),
             UploadStart::Answered(answer) => Err(self
-                .put_refused(destination, answer, (plan, conditions), None)
+                .put_refused(destination, answer, plan, conditions, None)
                 .await),
         }
     }
@@ -242,13 +241,17 @@ impl AttemptRun<'_> {
         &self,
         destination: &End,
         upload: Upload,
-        asked: (&Plan, PutConditions),
+        plan: &Plan,
+        conditions: PutConditions,
         sent: Option<&Checksum>,
     ) -> Result<Option<TcpSummary>, Failure> {
         let finished = upload.finish().await;
-        let answer = finished.map_err(|why| self.upload_failure(destination, &why, asked))?;
+        let answer =
+            finished.map_err(|why| self.upload_failure(destination, &why, plan, conditions))?;
         if !answer.status.is_success() {
-            return Err(self.put_refused(destination, answer, asked, sent).await);
+            return Err(self
+                .put_refused(destination, answer, plan, conditions, sent)
+                .await);
         }
         Ok(answer.tcp_info())
     }
@@ -258,7 +261,8 @@ impl AttemptRun<'_> {
         &self,
         destination: &End,
         answer: ClientResponse,
-        (plan, conditions): (&Plan, PutConditions),
+        plan: &Plan,
+        conditions: PutConditions,
         sent: Option<&Checksum>,
     ) -> Failure {
         let status = answer.status;
@@ -286,7 +290,8 @@ impl AttemptRun<'_> {
         &self,
         destination: &End,
         error: &ClientError,
-        (plan, conditions): (&Plan, PutConditions),
+        plan: &Plan,
+        conditions: PutConditions,
     ) -> Failure {
         if let ClientError::EarlyAnswer { status, detail, .. } = error {
             self.note_refusal(*status);

@@ -107,14 +107,17 @@ impl MonitorQuery {
         })
     }
 
-    /// The page that is wanted, from 1, and how many rows it has. Pages beyond [`ROWS_MAX`] are empty.
-    fn page(&self) -> Result<(usize, usize), ApiError> {
+    /// The page that is wanted. Pages beyond [`ROWS_MAX`] are empty.
+    fn page(&self) -> Result<Page, ApiError> {
         let size = number("page_size", &self.page_size, PAGE_ROWS)?;
         if size > PAGE_ROWS_MAX {
             let text = format!("'page_size' is {size}; it must be 1 to {PAGE_ROWS_MAX}");
             return Err(ApiError::new(ProblemCode::RequestMalformed, text));
         }
-        Ok((number("page", &self.page, 1)?, size))
+        Ok(Page {
+            number: number("page", &self.page, 1)?,
+            size,
+        })
     }
 }
 
@@ -134,22 +137,31 @@ fn number(name: &str, text: &Option<String>, otherwise: usize) -> Result<usize, 
     }
 }
 
+/// A page of a list.
+#[derive(Debug, Clone, Copy)]
+struct Page {
+    /// From 1.
+    number: usize,
+    /// Rows on it.
+    size: usize,
+}
+
 /// How many rows must be read to show a page and to know whether there is another.
-fn rows_up_to((page, size): (usize, usize)) -> usize {
-    page.saturating_mul(size).min(ROWS_MAX) + 1
+fn rows_up_to(page: Page) -> usize {
+    page.number.saturating_mul(page.size).min(ROWS_MAX) + 1
 }
 
 /// A list as FTS's monitor cuts it into pages.
-fn paged(rows: Vec<Value>, (page, size): (usize, usize)) -> Value {
+fn paged(rows: Vec<Value>, Page { number, size }: Page) -> Value {
     let count = rows.len();
-    let start = (page - 1).saturating_mul(size).min(count);
+    let start = (number - 1).saturating_mul(size).min(count);
     let end = (start + size).min(count);
     let items: Vec<Value> = rows.into_iter().skip(start).take(size).collect();
     json!({
         "count": count,
         "startIndex": start,
         "endIndex": end,
-        "page": page,
+        "page": number,
         "pageCount": count.div_ceil(size),
         "pageSize": size,
         "items": items,
@@ -474,7 +486,7 @@ async fn link_info(
     let now = penstock_clock::wall_clock();
     let since = asked.since()?.unwrap_or(now);
     let (reader, of) = (api.service.reader().clone(), link.clone());
-    let changes = move || reader.link_changes(&of, (since, now), CHANGES_MAX);
+    let changes = move || reader.link_changes(&of, since, now, CHANGES_MAX);
     let changes = blocking(changes).await??;
     let overview = api.service.overview();
     let seen = overview.links.iter().find(|row| {
@@ -587,7 +599,7 @@ async fn optimizer_detailed(
     Query(asked): Query<MonitorQuery>,
 ) -> ApiResult {
     api.caller(&credentials).await?.may_read_configuration()?;
-    let (page, size) = asked.page()?;
+    let page = asked.page()?;
     let filter = TuningFilter {
         source: MonitorQuery::storage(&asked.source_se),
         destination: MonitorQuery::storage(&asked.dest_se),
@@ -595,7 +607,7 @@ async fn optimizer_detailed(
         limit: DECISIONS_MAX,
     };
     let rows = api.decisions(filter).await?;
-    Ok(Json(json!({"evolution": paged(rows, (page, size))})).into_response())
+    Ok(Json(json!({"evolution": paged(rows, page)})).into_response())
 }
 
 /// `unique/WHAT`: the different names of the window.

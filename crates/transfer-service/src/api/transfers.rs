@@ -230,7 +230,7 @@ fn record_of(
     let samples = reader.samples_between(from, sampled)?;
     Ok((
         reader.entries_of(row.id, ENTRIES_MAX)?,
-        reader.link_changes(&link, (from, until), CHANGES_MAX)?,
+        reader.link_changes(&link, from, until, CHANGES_MAX)?,
         samples.into_iter().find(|sample| sample.link == link),
     ))
 }

@@ -1,9 +1,10 @@
 //! The nodes that follow this one while it leads, and how they are reached.
 
 use crate::agent::Progress;
+use crate::node::AgentHost;
 use crate::node::wire::LeaderMessage;
-use crate::node::{AgentHost, Order};
 use parking_lot::{Mutex, MutexGuard};
+use penstock_engine::Order;
 use penstock_model::NodeId;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

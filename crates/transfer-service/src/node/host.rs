@@ -7,9 +7,8 @@
 use crate::agent::{AgentSetup, Progress, StopSignal};
 use crate::message::Message;
 use parking_lot::{Mutex, MutexGuard};
-use penstock_engine::{AgentReport, Assignment, Claim, NodeJoined, Outcome, Preflight};
+use penstock_engine::{AgentReport, Assignment, Claim, NodeJoined, Order, Outcome, Preflight};
 use penstock_model::{Attempt, NodeId, Slots, Tenure, TransferId};
-use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -22,34 +21,6 @@ const REPORTS_MAX: usize = 4096;
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 /// What is not run holds its slot for so long: told at once it would come again at once.
 const REFUSED_FOR: Duration = Duration::from_secs(1);
-
-/// What a leader has a node do. Each may be repeated.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub(crate) enum Order {
-    /// Run an attempt.
-    Start(Box<Assignment>),
-    /// Let one that has looked at both ends move bytes.
-    Proceed {
-        transfer: TransferId,
-        attempt: Attempt,
-    },
-    /// Stop it; it cleans up and tells its end.
-    Stop {
-        transfer: TransferId,
-        attempt: Attempt,
-    },
-    /// Drop it where it stands; it tells nothing more.
-    Abandon {
-        transfer: TransferId,
-        attempt: Attempt,
-    },
-    /// Its end is durable.
-    Forget {
-        transfer: TransferId,
-        attempt: Attempt,
-    },
-}
 
 /// All that a node has to tell a leader that knows nothing of it.
 #[derive(Debug, Default)]

@@ -2,10 +2,9 @@
 //! leader. Fields and messages that a later version adds are passed over, so that versions can be mixed while a service
 //! is upgraded node by node.
 
-use crate::node::Order;
 use crate::overview::Overview;
 use penstock_engine::command::{Command, Reply, TokenTrouble};
-use penstock_engine::{AgentReport, Claim, Outcome, StartEstimate};
+use penstock_engine::{AgentReport, Claim, Order, Outcome, StartEstimate};
 use penstock_model::{Attempt, Epoch, NodeId, Setting, Slots, TransferId, WaitReason};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};

@@ -53,7 +53,8 @@ pub(super) async fn follow(
     membership: &Arc<Membership>,
     node: &Arc<Node>,
     lead: &Arc<LeaderLoop>,
-    (leader, tenure): (&NodeId, Tenure),
+    leader: &NodeId,
+    tenure: Tenure,
 ) -> io::Result<()> {
     let leader_row = membership.known_as(leader).await;
     let unknown = || io::Error::other("it is not registered in the database");

@@ -247,7 +247,7 @@ impl Membership {
                     }
                     self.known.send_replace((tenure, Some(self.id.clone())));
                     tracing::info!(%epoch, "this node leads");
-                    result = self.lead(&node, &lead, (tenure, asked_at), &shutdown).await;
+                    result = self.lead(&node, &lead, tenure, asked_at, &shutdown).await;
                     lead.take_seat(LeaderSeat::Vacant);
                     node.followers.dismiss();
                     self.be_certain(None);
@@ -260,7 +260,7 @@ impl Membership {
                     remaining,
                 }) => {
                     self.known.send_replace((tenure, leader.clone()));
-                    self.keep_following(&node, &lead, &mut following, (leader, tenure))
+                    self.keep_following(&node, &lead, &mut following, leader, tenure)
                         .await;
                     let is_connected = following
                         .as_ref()
@@ -315,7 +315,8 @@ impl Membership {
         node: &Arc<Node>,
         lead: &Arc<LeaderLoop>,
         following: &mut Option<LeaderConnection>,
-        (leader, tenure): (Option<NodeId>, Tenure),
+        leader: Option<NodeId>,
+        tenure: Tenure,
     ) {
         let Some(leader) = leader.filter(|leader| *leader != self.id) else {
             return;
@@ -332,7 +333,7 @@ impl Membership {
         let (membership, node, lead) = (self.clone(), node.clone(), lead.clone());
         let whom = leader.clone();
         let task = tokio::spawn(async move {
-            if let Err(why) = follow::follow(&membership, &node, &lead, (&whom, tenure)).await {
+            if let Err(why) = follow::follow(&membership, &node, &lead, &whom, tenure).await {
                 tracing::info!(leader = %whom, epoch = %tenure.epoch, %why, "not connected to the leader");
             }
             membership.disconnected.notify_one();
@@ -349,7 +350,8 @@ impl Membership {
         self: &Arc<Self>,
         node: &Arc<Node>,
         lead: &Arc<LeaderLoop>,
-        (tenure, taken_at): (Tenure, Instant),
+        tenure: Tenure,
+        taken_at: Instant,
         shutdown: &watch::Receiver<bool>,
     ) -> Result<(), ServiceError> {
         self.be_certain(Some(taken_at + LEASE));

@@ -67,7 +67,7 @@ impl RunningRoles {
             self.doors.push(("plain", format!("http://{host}:{port}/")));
         }
         if let Some(plan) = role.backup.clone() {
-            self.keep_backing_up((site, config), BackupPart::Namespace, plan, stopping);
+            self.keep_backing_up(site, config, BackupPart::Namespace, plan, stopping);
         }
         self.storage = Some(storage);
         Ok(())
@@ -89,7 +89,8 @@ impl RunningRoles {
 
     fn keep_backing_up(
         &self,
-        (site, config): (&SiteDirectory, &Config),
+        site: &SiteDirectory,
+        config: &Config,
         part: BackupPart,
         plan: BackupPlan,
         stopping: &watch::Receiver<bool>,
@@ -157,7 +158,7 @@ impl RunningRoles {
         let retention = watch::Sender::new(role.retention());
         service.keep_history(retention.subscribe(), stopping.clone());
         if let Some(plan) = role.backup.clone() {
-            self.keep_backing_up((site, config), BackupPart::Transfer, plan, stopping);
+            self.keep_backing_up(site, config, BackupPart::Transfer, plan, stopping);
         }
         self.serve_api(config, role, (&service, &verifier), (listener, stopping));
         let engine = service.clone();

@@ -34,9 +34,17 @@ fn map(code: u8, sequence: u8, number: u32, text: &str) -> Vec<u8> {
     packet
 }
 
+fn datagram(payload: &[u8]) -> Datagram<'_> {
+    Datagram {
+        at: NOW,
+        sender: SENDER.into(),
+        payload,
+    }
+}
+
 fn take(monitoring: &mut MonitoringStreams, packet: &[u8]) -> Vec<Observation> {
     let mut rows = Vec::new();
-    let taken = monitoring.take((SENDER.into(), NOW), packet, &mut rows);
+    let taken = monitoring.take(datagram(packet), &mut rows);
     taken.expect("a datagram of XRootD");
     rows
 }
@@ -143,9 +151,9 @@ fn hostile_datagrams_never_crash() {
                 hostile[at] = value;
                 let mut monitoring = MonitoringStreams::new();
                 let mut rows = Vec::new();
-                let _ = monitoring.take((SENDER.into(), NOW), &hostile, &mut rows);
+                let _ = monitoring.take(datagram(&hostile), &mut rows);
                 let cut = &hostile[..at];
-                let _ = monitoring.take((SENDER.into(), NOW), cut, &mut rows);
+                let _ = monitoring.take(datagram(cut), &mut rows);
             }
         }
     }

@@ -78,7 +78,7 @@ pub fn read<R: Row>(
             let name = column_name(metadata).ok_or(MALFORMED)?;
             if let Some(place) = R::COLUMNS.iter().position(|column| column.name == name) {
                 let is_optional = optional.contains(&name);
-                let column = decode::<R>(file, metadata, (place, is_optional, rows as u32))?;
+                let column = decode::<R>(file, metadata, place, is_optional, rows as u32)?;
                 decoded.push(column);
             }
         }
@@ -106,7 +106,9 @@ fn each_row<R: Row>(
 fn decode<R: Row>(
     file: &mut (impl Read + Seek),
     metadata: &Struct,
-    (place, is_optional, rows): (usize, bool, u32),
+    place: usize,
+    is_optional: bool,
+    rows: u32,
 ) -> Result<DecodedColumn, InvalidParquet> {
     let column = &R::COLUMNS[place];
     let wrong = || InvalidParquet::Column(column.name.to_owned());

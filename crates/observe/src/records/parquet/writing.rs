@@ -96,7 +96,7 @@ impl<R: Row, W: Write> ParquetWriter<R, W> {
         let mut bytes_total = 0;
         for (column, gathered) in R::COLUMNS.iter().zip(&group.columns) {
             let page = gathered.page(column, group.rows);
-            chunks.push(chunk_of(column, (self.written, page.len()), group.rows));
+            chunks.push(chunk_of(column, self.written, page.len(), group.rows));
             self.out.write_all(&page)?;
             self.written += page.len() as u64;
             bytes_total += page.len() as i64;
@@ -235,7 +235,7 @@ fn schema_of(column: &Column) -> Value {
     fields([physical, repetition, name, (6, Value::Integer(converted))])
 }
 
-fn chunk_of(column: &Column, (offset, size): (u64, usize), rows: u32) -> Value {
+fn chunk_of(column: &Column, offset: u64, size: usize, rows: u32) -> Value {
     let encodings = [encoding::PLAIN, encoding::RLE].map(Value::Integer);
     let metadata = fields([
         (1, Value::Integer(physical_of(column.cells))),

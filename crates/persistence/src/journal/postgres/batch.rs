@@ -5,6 +5,7 @@
 use super::tidyings;
 use crate::postgres::text;
 use crate::sealing::{SealingError, SealingKeys, SecretKind};
+use crate::sql_integer::to_sql;
 use penstock_model::{
     BanChange, BanTarget, CredentialId, Job, JobId, JobKind, JobState, JobToken, LinkChange,
     LinkSample, Priority, Record, RenewedToken, SettingChange, StorageId, Tidying, Timestamp,
@@ -101,10 +102,10 @@ impl Change {
             TransferEvent::Submitted => return,
             TransferEvent::Started { .. } => self.started = Some(at.0),
             TransferEvent::Prepared { size, .. } => {
-                self.size = size.map(|size| size.0 as i64).or(self.size);
+                self.size = size.map(|size| to_sql(size.0)).or(self.size);
             }
             TransferEvent::Landed { size, archives, .. } => {
-                self.size = Some(size.0 as i64);
+                self.size = Some(to_sql(size.0));
                 if *archives {
                     self.archiving_started = Some(at.0);
                 }
@@ -158,7 +159,7 @@ impl TransferChanges {
             let Some(state) = &change.state else {
                 continue;
             };
-            let id = transfer.0 as i64;
+            let id = to_sql(transfer.0);
             changed.id.push(id);
             changed.state_name.push(state.fts_name());
             changed.state.push(json(state)?);
@@ -241,7 +242,7 @@ impl Batch {
                 self.ledger.at.push(at.0);
                 self.ledger.monotonic.push(*monotonic_us as i64);
                 self.ledger.job.push(job.0);
-                self.ledger.transfer.push(transfer.0 as i64);
+                self.ledger.transfer.push(to_sql(transfer.0));
                 self.ledger.event.push(json(event)?);
                 let change = changes.entry(*transfer).or_default();
                 change.take(*at, event, state);
@@ -300,7 +301,7 @@ impl Batch {
         let state = job.parameters.first_state(job.submitted_at);
         let (name, state) = (state.fts_name(), json(&state)?);
         for request in &job.transfers {
-            self.transfers.id.push(request.id.0 as i64);
+            self.transfers.id.push(to_sql(request.id.0));
             self.transfers.job.push(job.id.0);
             self.transfers.request.push(json(request)?);
             self.transfers.state_name.push(name);
@@ -367,7 +368,7 @@ impl Samples {
         self.source.push(text(sample.link.source.as_str()));
         self.destination
             .push(text(sample.link.destination.as_str()));
-        self.moved.push(sample.moved.0 as i64);
+        self.moved.push(to_sql(sample.moved.0));
         self.active.push(sample.active.0 as i32);
         self.limit.push(sample.limit.0 as i32);
         self.queued.push(sample.queued as i64);

@@ -7,6 +7,7 @@
 use super::partitions;
 use crate::postgres::DatabaseError;
 use crate::postgres::session::OpenTransaction;
+use crate::sql_integer::from_sql;
 use penstock_journal::{
     HistoryFacts, JournalError, OldestEnded, PruneReport, PruneStep, PrunedTotals,
 };
@@ -207,10 +208,10 @@ pub(super) fn facts(open: &mut OpenTransaction<'_>) -> Result<HistoryFacts, Jour
         size_bytes: size as u64,
         free_bytes: None,
         sequence_last: last as u64,
-        entry_oldest: entry.map(|row| (row.get::<_, i64>(0) as u64, Timestamp(row.get(1)))),
+        entry_oldest: entry.map(|row| (from_sql(row.get(0)), Timestamp(row.get(1)))),
         ended_oldest: ended.map(|row| OldestEnded {
             at: Timestamp(row.get(0)),
-            sequence: row.get::<_, i64>(1) as u64,
+            sequence: from_sql(row.get(1)),
         }),
         sample_oldest: sample.map(Timestamp),
         pruned,

@@ -5,6 +5,7 @@ use super::{history, reading, search, tokens, tunings};
 use crate::postgres::Database;
 use crate::postgres::session::{OpenTransaction, Purpose, Sessions};
 use crate::sealing::SealingKeys;
+use crate::sql_integer::to_sql;
 use penstock_journal::{
     FoundPage, HistoryFacts, JobFilter, JobName, JobRow, JournalError, JournalReader,
     TransferFilter, TransferRow, TuningFilter,
@@ -73,7 +74,7 @@ impl JournalReader for PostgresReader {
         after: TransferId,
         limit: usize,
     ) -> Result<Vec<TransferRow>, JournalError> {
-        let (after, limit) = (after.0 as i64, as_limit(limit));
+        let (after, limit) = (to_sql(after.0), as_limit(limit));
         self.read(move |open| {
             let condition = "WHERE job_id = $1 AND transfer_id > $2 ORDER BY transfer_id LIMIT $3";
             reading::transfers(open, condition, &[&job.0, &after, &limit])
@@ -81,7 +82,7 @@ impl JournalReader for PostgresReader {
     }
 
     fn transfer(&self, id: TransferId) -> Result<Option<TransferRow>, JournalError> {
-        let id = id.0 as i64;
+        let id = to_sql(id.0);
         self.read(move |open| Ok(reading::transfers(open, "WHERE transfer_id = $1", &[&id])?.pop()))
     }
 
@@ -133,11 +134,12 @@ impl JournalReader for PostgresReader {
     fn link_changes(
         &self,
         link: &LinkId,
-        window: (Timestamp, Timestamp),
+        from: Timestamp,
+        to: Timestamp,
         limit: usize,
     ) -> Result<Vec<LinkChange>, JournalError> {
         let link = link.clone();
-        self.read(move |open| reading::link_changes(open, &link, window, limit))
+        self.read(move |open| reading::link_changes(open, &link, from, to, limit))
     }
 
     fn tunings(&self, filter: &TuningFilter) -> Result<Vec<TuningDecision>, JournalError> {

@@ -4,6 +4,7 @@ use super::tokens;
 use crate::journal::rows;
 use crate::postgres::session::{OpenTransaction, Parameter};
 use crate::postgres::text;
+use crate::sql_integer::from_sql;
 use ::postgres::Row;
 use penstock_journal::{JobFilter, JobRow, JournalError, TapeTimes, TransferRow};
 use penstock_model::{
@@ -186,11 +187,11 @@ pub(super) fn transfer_columns(
 pub(super) fn transfer_row(database: &Arc<str>, row: &Row) -> Result<TransferRow, JournalError> {
     let time = |column: usize| row.get::<_, Option<i64>>(column).map(Timestamp);
     Ok(TransferRow {
-        id: TransferId(row.get::<_, i64>(0) as u64),
+        id: TransferId(from_sql(row.get(0))),
         job: JobId(row.get(1)),
         request: decode(database, "transfer request", row.get(2))?,
         state: decode(database, "transfer state", row.get(3))?,
-        size_bytes: row.get::<_, Option<i64>>(4).map(|size| size as u64),
+        size_bytes: row.get::<_, Option<i64>>(4).map(from_sql),
         started_at: time(5),
         finished_at: time(6),
         awaits_token: false,
@@ -211,9 +212,7 @@ pub(super) fn state_counts(
 ) -> Result<Vec<(String, u64)>, JournalError> {
     let sql = "SELECT state_name, count(*) FROM transfer WHERE job_id = $1 GROUP BY state_name ORDER BY state_name";
     let rows = open.query(sql, &[&job.0])?;
-    let counts = rows
-        .iter()
-        .map(|row| (row.get(0), row.get::<_, i64>(1) as u64));
+    let counts = rows.iter().map(|row| (row.get(0), from_sql(row.get(1))));
     Ok(counts.collect())
 }
 
@@ -232,11 +231,11 @@ pub(super) fn entries(
     let rows = open.query(&sql, &[&i64::try_from(key).unwrap_or(i64::MAX), &limit])?;
     let read = |row: &Row| {
         Ok(LedgerEntry {
-            sequence: row.get::<_, i64>(0) as u64,
+            sequence: from_sql(row.get(0)),
             at: Timestamp(row.get(1)),
-            monotonic_us: row.get::<_, i64>(2) as u64,
+            monotonic_us: from_sql(row.get(2)),
             job: JobId(row.get(3)),
-            transfer: TransferId(row.get::<_, i64>(4) as u64),
+            transfer: TransferId(from_sql(row.get(4))),
             event: decode(open.database(), "ledger event", row.get(5))?,
         })
     };
@@ -257,10 +256,10 @@ pub(super) fn samples(
             source: StorageId::new(row.get::<_, &str>(1)),
             destination: StorageId::new(row.get::<_, &str>(2)),
         },
-        moved: Bytes(row.get::<_, i64>(3) as u64),
+        moved: Bytes(from_sql(row.get(3))),
         active: Slots(row.get::<_, i32>(4) as u32),
         limit: Slots(row.get::<_, i32>(5) as u32),
-        queued: row.get::<_, i64>(6) as u64,
+        queued: from_sql(row.get(6)),
     });
     Ok(samples.collect())
 }
@@ -268,7 +267,8 @@ pub(super) fn samples(
 pub(super) fn link_changes(
     open: &mut OpenTransaction<'_>,
     link: &LinkId,
-    (from, to): (Timestamp, Timestamp),
+    from: Timestamp,
+    to: Timestamp,
     limit: usize,
 ) -> Result<Vec<LinkChange>, JournalError> {
     let sql = "SELECT at_ms, event FROM link_event WHERE source = $1 AND destination = $2

@@ -4,6 +4,7 @@ use super::reading::{decode, transfer_columns, transfer_row};
 use super::tokens::mark_awaiting;
 use crate::journal::search::{PreparedFilter, SearchScope};
 use crate::postgres::session::OpenTransaction;
+use crate::sql_integer::to_sql;
 use ::postgres::Row;
 use penstock_journal::{FoundPage, FoundTransfer, JobName, JournalError, TransferFilter};
 use penstock_model::{JobParameters, Timestamp, TransferId, UserName, VoName};
@@ -62,7 +63,7 @@ pub(super) fn find(
     );
     let job = filter.job.map(|job| job.0);
     let examined_max = filter.examined_max.max(1);
-    let mut before = filter.before.map_or(i64::MAX, |before| before.0 as i64);
+    let mut before = filter.before.map_or(i64::MAX, |before| to_sql(before.0));
     let mut facts: HashMap<Uuid, JobFacts> = HashMap::new();
     loop {
         let rows = transfer_columns(open, &condition, &[&before, &floor, &job])?;

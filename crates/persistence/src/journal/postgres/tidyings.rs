@@ -6,6 +6,7 @@ use crate::journal::rows::unless_unreadable;
 use crate::journal::tidyings::TIDYING_VERSION;
 use crate::postgres::DatabaseError;
 use crate::postgres::session::OpenTransaction;
+use crate::sql_integer::to_sql;
 use penstock_journal::JournalError;
 use penstock_model::{Tidying, TransferId};
 use uuid::Uuid;
@@ -20,7 +21,7 @@ pub(super) fn owe(open: &mut OpenTransaction<'_>, batch: &Batch) -> Result<(), D
         open.execute(
             "INSERT INTO tidying (transfer_id, version, tidying) VALUES ($1, $2, $3)
              ON CONFLICT (transfer_id) DO UPDATE SET version = excluded.version, tidying = excluded.tidying",
-            &[&(transfer.0 as i64), &(TIDYING_VERSION as i32), text],
+            &[&to_sql(transfer.0), &(TIDYING_VERSION as i32), text],
         )?;
     }
     Ok(())
@@ -33,7 +34,7 @@ pub(super) fn end(open: &mut OpenTransaction<'_>, batch: &Batch) -> Result<(), D
     let ids: Vec<i64> = batch
         .tidied
         .iter()
-        .map(|transfer| transfer.0 as i64)
+        .map(|transfer| to_sql(transfer.0))
         .collect();
     open.execute("DELETE FROM tidying WHERE transfer_id = ANY($1)", &[&ids])?;
     Ok(())
@@ -45,7 +46,7 @@ pub(super) fn all(open: &mut OpenTransaction<'_>) -> Result<Vec<Tidying>, Journa
     for row in open.query(sql, &[])? {
         let transfer: i64 = row.get(0);
         let read = decode(open.database(), "tidying", row.get(1));
-        found.extend(unless_unreadable(("tidying", &transfer), read)?);
+        found.extend(unless_unreadable("tidying", &transfer, read)?);
     }
     Ok(found)
 }

@@ -47,7 +47,7 @@ pub(super) fn latest(open: &mut OpenTransaction<'_>) -> Result<Vec<TuningDecisio
     for row in open.query(sql, &[&i64::from(PLACES_MAX)])? {
         let sequence: i64 = row.get(0);
         let read = decode(open.database(), WHAT, row.get(1));
-        decisions.extend(unless_unreadable(("tuning", &sequence), read)?);
+        decisions.extend(unless_unreadable("tuning", &sequence, read)?);
     }
     Ok(decisions)
 }

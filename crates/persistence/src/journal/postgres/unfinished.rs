@@ -55,7 +55,7 @@ pub(super) fn for_each(
         {
             return Ok(Goes::NoFurther);
         }
-        match add(&database, row, (id, current.as_mut()), &mut last_state) {
+        match add(&database, row, id, current.as_mut(), &mut last_state) {
             Ok(None) => {}
             Ok(begun) => current = begun,
             Err(error @ JournalError::Corrupt { .. }) => {
@@ -76,7 +76,8 @@ pub(super) fn for_each(
 fn add(
     database: &Arc<str>,
     row: &Row,
-    (id, current): (JobId, Option<&mut UnfinishedJob>),
+    id: JobId,
+    current: Option<&mut UnfinishedJob>,
     last_state: &mut Option<(String, TransferState)>,
 ) -> Result<Option<UnfinishedJob>, JournalError> {
     let mut begun = match current {

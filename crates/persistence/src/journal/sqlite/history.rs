@@ -6,6 +6,7 @@
 
 use super::at;
 use super::reading::RecordQueries;
+use crate::sql_integer::from_sql;
 use penstock_journal::{
     HistoryFacts, JournalError, OldestEnded, PruneReport, PruneStep, PrunedTotals,
 };
@@ -127,7 +128,7 @@ fn jobs_that_may_go(
     let mut rows = select.query(params![before.0, JOBS_PER_STEP as i64])?;
     let mut jobs = Vec::new();
     while let Some(row) = rows.next()? {
-        let (ended, sequence) = (Timestamp(row.get(1)?), row.get::<_, i64>(2)? as u64);
+        let (ended, sequence) = (Timestamp(row.get(1)?), from_sql(row.get(2)?));
         let is_taken =
             sequence <= step.taken_by_all && step.ended_before.is_some_and(|time| ended < time);
         if is_taken || step.ended_long_before.is_some_and(|time| ended < time) {
@@ -239,14 +240,14 @@ fn look(reading: &RecordQueries<'_>) -> rusqlite::Result<HistoryFacts> {
     let pragma = |name: &str| connection.pragma_query_value(None, name, |row| row.get::<_, i64>(0));
     let named = |name: &str| -> rusqlite::Result<Option<u64>> {
         let sql = format!("SELECT value FROM history WHERE name = '{name}'");
-        Ok(number(&sql)?.map(|value| value as u64))
+        Ok(number(&sql)?.map(from_sql))
     };
     let page_bytes = pragma("page_size")? as u64;
     let sql = "SELECT sequence, at_ms FROM ledger ORDER BY sequence LIMIT 1";
     let entry_oldest = connection
         .prepare_cached(sql)?
         .query_row([], |row| {
-            Ok((row.get::<_, i64>(0)? as u64, Timestamp(row.get(1)?)))
+            Ok((from_sql(row.get(0)?), Timestamp(row.get(1)?)))
         })
         .optional()?;
     let sql = "SELECT finished_ms, coalesce(ended_sequence, (SELECT value FROM history WHERE name = 'unknown_end'), 0)
@@ -254,7 +255,7 @@ fn look(reading: &RecordQueries<'_>) -> rusqlite::Result<HistoryFacts> {
     let ended_oldest = connection
         .prepare_cached(sql)?
         .query_row([], |row| {
-            let (at, sequence) = (Timestamp(row.get(0)?), row.get::<_, i64>(1)? as u64);
+            let (at, sequence) = (Timestamp(row.get(0)?), from_sql(row.get(1)?));
             Ok(OldestEnded { at, sequence })
         })
         .optional()?;

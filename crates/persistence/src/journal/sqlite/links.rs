@@ -24,7 +24,8 @@ pub(super) fn record(transaction: &Transaction<'_>, change: &LinkChange) -> rusq
 pub(super) fn changes(
     reading: &RecordQueries<'_>,
     link: &LinkId,
-    (from, to): (Timestamp, Timestamp),
+    from: Timestamp,
+    to: Timestamp,
     limit: usize,
 ) -> Result<Vec<LinkChange>, JournalError> {
     let sql = "SELECT at_ms, event FROM link_event WHERE source = ?1 AND destination = ?2

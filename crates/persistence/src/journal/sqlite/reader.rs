@@ -3,6 +3,7 @@
 use super::reading::{RecordQueries, TRANSFER_COLUMNS};
 use super::{at, bans, history, links, search, settings, tunings};
 use crate::sealing::SealingKeys;
+use crate::sql_integer::to_sql;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use penstock_journal::{
     FoundPage, HistoryFacts, JobFilter, JobName, JobRow, JournalError, JournalReader,
@@ -137,7 +138,7 @@ impl JournalReader for SqliteReader {
         let sql = format!(
             "{TRANSFER_COLUMNS} WHERE job_id = ?1 AND transfer_id > ?2 ORDER BY transfer_id LIMIT ?3"
         );
-        let parameters = params![job.to_string(), after.0 as i64, limit as i64];
+        let parameters = params![job.to_string(), to_sql(after.0), limit as i64];
         self.read(|reading| reading.transfer_rows(&sql, parameters))
     }
 
@@ -173,7 +174,7 @@ impl JournalReader for SqliteReader {
     ) -> Result<Vec<LedgerEntry>, JournalError> {
         let sql = "SELECT sequence, at_ms, monotonic_us, job_id, transfer_id, event FROM ledger
                    WHERE transfer_id = ?1 ORDER BY sequence LIMIT ?2";
-        self.read(|reading| reading.entries(sql, transfer.0 as i64, limit as i64))
+        self.read(|reading| reading.entries(sql, to_sql(transfer.0), limit as i64))
     }
 
     fn samples_between(
@@ -199,7 +200,7 @@ impl JournalReader for SqliteReader {
     fn transfer(&self, id: TransferId) -> Result<Option<TransferRow>, JournalError> {
         self.read(|reading| {
             let sql = format!("{TRANSFER_COLUMNS} WHERE transfer_id = ?1");
-            Ok(reading.transfer_rows(&sql, params![id.0 as i64])?.pop())
+            Ok(reading.transfer_rows(&sql, params![to_sql(id.0)])?.pop())
         })
     }
 
@@ -225,10 +226,11 @@ impl JournalReader for SqliteReader {
     fn link_changes(
         &self,
         link: &LinkId,
-        window: (Timestamp, Timestamp),
+        from: Timestamp,
+        to: Timestamp,
         limit: usize,
     ) -> Result<Vec<LinkChange>, JournalError> {
-        self.read(|reading| links::changes(reading, link, window, limit))
+        self.read(|reading| links::changes(reading, link, from, to, limit))
     }
 
     fn tunings(&self, filter: &TuningFilter) -> Result<Vec<TuningDecision>, JournalError> {

@@ -2,6 +2,7 @@
 
 use super::at;
 use crate::journal::rows;
+use crate::sql_integer::from_sql;
 use penstock_journal::{JobFilter, JobRow, JournalError, TapeTimes, TransferRow};
 use penstock_model::{
     Bytes, CredentialId, JobId, JobKind, JobParameters, JobState, LedgerEntry, LinkId, LinkSample,
@@ -179,11 +180,11 @@ impl RecordQueries<'_> {
             Ok::<_, JournalError>(time.map(Timestamp))
         };
         Ok(TransferRow {
-            id: TransferId(self.get::<i64>(row, 0)? as u64),
+            id: TransferId(from_sql(self.get(row, 0)?)),
             job: JobId(self.parse_uuid(self.text(row, 1)?)?),
             request: self.decode("transfer request", self.text(row, 2)?)?,
             state: self.decode("transfer state", self.text(row, 3)?)?,
-            size_bytes: self.get::<Option<i64>>(row, 4)?.map(|size| size as u64),
+            size_bytes: self.get::<Option<i64>>(row, 4)?.map(from_sql),
             started_at: time(5)?,
             finished_at: time(6)?,
             awaits_token: false,
@@ -202,7 +203,7 @@ impl RecordQueries<'_> {
         let sql = "SELECT state_name, count(*) FROM transfer WHERE job_id = ?1 GROUP BY state_name";
         let mut statement = self.connection.prepare_cached(sql).map_err(at(self.path))?;
         let rows = statement.query_map(params![job.to_string()], |row| {
-            Ok((row.get(0)?, row.get::<_, i64>(1)? as u64))
+            Ok((row.get(0)?, from_sql(row.get(1)?)))
         });
         rows.and_then(Iterator::collect).map_err(at(self.path))
     }
@@ -220,11 +221,11 @@ impl RecordQueries<'_> {
         let mut entries = Vec::new();
         while let Some(row) = rows.next().map_err(at(self.path))? {
             entries.push(LedgerEntry {
-                sequence: self.get::<i64>(row, 0)? as u64,
+                sequence: from_sql(self.get(row, 0)?),
                 at: Timestamp(self.get(row, 1)?),
-                monotonic_us: self.get::<i64>(row, 2)? as u64,
+                monotonic_us: from_sql(self.get(row, 2)?),
                 job: JobId(self.parse_uuid(self.text(row, 3)?)?),
-                transfer: TransferId(self.get::<i64>(row, 4)? as u64),
+                transfer: TransferId(from_sql(self.get(row, 4)?)),
                 event: self.decode("ledger event", self.text(row, 5)?)?,
             });
         }
@@ -246,10 +247,10 @@ impl RecordQueries<'_> {
                     source: StorageId::new(row.get::<_, String>(1)?),
                     destination: StorageId::new(row.get::<_, String>(2)?),
                 },
-                moved: Bytes(row.get::<_, i64>(3)? as u64),
+                moved: Bytes(from_sql(row.get(3)?)),
                 active: Slots(row.get(4)?),
                 limit: Slots(row.get(5)?),
-                queued: row.get::<_, i64>(6)? as u64,
+                queued: from_sql(row.get(6)?),
             })
         });
         rows.and_then(Iterator::collect).map_err(at(self.path))

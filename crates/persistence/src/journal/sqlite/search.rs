@@ -3,6 +3,7 @@
 use super::at;
 use super::reading::{RecordQueries, TRANSFER_COLUMNS};
 use crate::journal::search::{PreparedFilter, SearchScope};
+use crate::sql_integer::{from_sql, to_sql};
 use penstock_journal::{FoundPage, FoundTransfer, JobName, JournalError, TransferFilter};
 use penstock_model::{JobId, Timestamp, TransferId, UserName, VoName};
 use rusqlite::{OptionalExtension, params};
@@ -59,10 +60,10 @@ pub(super) fn find(
         "{TRANSFER_COLUMNS} WHERE {} transfer_id < ?1 AND transfer_id >= ?2 ORDER BY transfer_id DESC LIMIT ?4",
         condition(SearchScope::by(filter))
     );
-    let before = filter.before.map_or(i64::MAX, |before| before.0 as i64);
+    let before = filter.before.map_or(i64::MAX, |before| to_sql(before.0));
     let job = filter.job.map(|job| job.to_string());
     let examined_max = filter.examined_max.max(1);
-    let parameters = params![before, floor.0 as i64, job, examined_max as i64];
+    let parameters = params![before, to_sql(floor.0), job, examined_max as i64];
     let mut statement = reading
         .connection
         .prepare_cached(&sql)
@@ -70,7 +71,7 @@ pub(super) fn find(
     let mut rows = statement.query(parameters).map_err(at(reading.path))?;
     let mut of: Option<JobFacts> = None;
     while let Some(row) = rows.next().map_err(at(reading.path))? {
-        let id = TransferId(reading.get::<i64>(row, 0)? as u64);
+        let id = TransferId(from_sql(reading.get(row, 0)?));
         page.examined += 1;
         page.before = Some(id);
         if !wanted.ends(&reading.get::<String>(row, 2)?) {

@@ -43,7 +43,7 @@ pub(super) fn all(reading: &RecordQueries<'_>) -> Result<Vec<Tidying>, JournalEr
         let transfer: i64 = reading.get(row, 0)?;
         let text = reading.text(row, 1);
         let read = text.and_then(|text| reading.decode("tidying", text));
-        found.extend(unless_unreadable(("tidying", &transfer), read)?);
+        found.extend(unless_unreadable("tidying", &transfer, read)?);
     }
     Ok(found)
 }

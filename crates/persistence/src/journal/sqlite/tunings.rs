@@ -47,7 +47,7 @@ pub(super) fn latest(reading: &RecordQueries<'_>) -> Result<Vec<TuningDecision>,
         let sequence: i64 = reading.get(row, 0)?;
         let text = reading.text(row, 1);
         let read = text.and_then(|text| reading.decode(WHAT, text));
-        decisions.extend(unless_unreadable(("tuning", &sequence), read)?);
+        decisions.extend(unless_unreadable("tuning", &sequence, read)?);
     }
     Ok(decisions)
 }

@@ -58,7 +58,8 @@ pub(super) fn for_each(
         match add(
             reading,
             row,
-            (id, current.as_mut().map(|(_, job)| job)),
+            id,
+            current.as_mut().map(|(_, job)| job),
             &mut states,
         ) {
             Ok(None) => {}
@@ -80,7 +81,8 @@ pub(super) fn for_each(
 fn add(
     reading: &RecordQueries<'_>,
     row: &Row<'_>,
-    (id, current): (&str, Option<&mut UnfinishedJob>),
+    id: &str,
+    current: Option<&mut UnfinishedJob>,
     states: &mut States,
 ) -> Result<Option<UnfinishedJob>, JournalError> {
     let mut begun = match current {

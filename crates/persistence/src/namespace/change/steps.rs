@@ -29,6 +29,18 @@ struct RemovedEntry<'a> {
     act: Removal<'a>,
 }
 
+/// A new path for an entry.
+pub(super) struct Rename<'a> {
+    pub(super) from: &'a NamespacePath,
+    /// Only if it is this entry.
+    pub(super) only: Option<EntryId>,
+    pub(super) to: &'a NamespacePath,
+    /// What becomes of an entry that is there.
+    pub(super) replace: Replace,
+    /// Entries that may be removed with it.
+    pub(super) entries_max: usize,
+}
+
 impl Batch<'_> {
     /// Makes a file visible, with the directories above it. Long because what stands at the path is looked at once, and each
     /// of its kinds has its arm.
@@ -66,8 +78,14 @@ impl Batch<'_> {
                         return Err(ChangeRefusal::IsDirectory(file.path.clone()).into());
                     };
                     changed.replaced = true;
-                    let place = (&file.path, parent, act);
-                    self.discard_all(place, &entry, entries_max, &mut changed.trashed)?;
+                    let leaving = RemovedEntry {
+                        entry: &entry,
+                        parent,
+                        path: file.path.clone(),
+                        properties: None,
+                        act,
+                    };
+                    self.discard_all(leaving, entries_max, &mut changed.trashed)?;
                 }
                 Some(_) if file.replace == Replace::Refused => {
                     return Err(ChangeRefusal::Exists(file.path.clone()).into());
@@ -222,17 +240,27 @@ impl Batch<'_> {
             .ok_or_else(|| ChangeRefusal::NotFound(path.clone()))?;
         refuse_other(only, &entry, path)?;
         let mut changed = ChangeReport::default();
-        let place = (path, parent, act);
-        self.discard_all(place, &entry, entries_max, &mut changed.trashed)?;
+        let leaving = RemovedEntry {
+            entry: &entry,
+            parent,
+            path: path.clone(),
+            properties: None,
+            act,
+        };
+        self.discard_all(leaving, entries_max, &mut changed.trashed)?;
         self.touch(parent, act.at);
         Ok(changed)
     }
 
     pub(super) fn rename(
         &mut self,
-        (from, only): (&NamespacePath, Option<EntryId>),
-        to: &NamespacePath,
-        (replace, entries_max): (Replace, usize),
+        Rename {
+            from,
+            only,
+            to,
+            replace,
+            entries_max,
+        }: Rename<'_>,
         act: Removal<'_>,
     ) -> Outcome {
         let at = act.at;
@@ -259,8 +287,14 @@ impl Batch<'_> {
             }
             refuse_other(only_of(replace), &old, to)?;
             changed.replaced = true;
-            let place = (to, parent, act);
-            self.discard_all(place, &old, entries_max, &mut changed.trashed)?;
+            let leaving = RemovedEntry {
+                entry: &old,
+                parent,
+                path: to.clone(),
+                properties: None,
+                act,
+            };
+            self.discard_all(leaving, entries_max, &mut changed.trashed)?;
         }
         self.connection
             .prepare_cached("UPDATE entry SET parent = ?2, name = ?3, labelled = 0 WHERE id = ?1")?
@@ -308,15 +342,14 @@ impl Batch<'_> {
         Ok(())
     }
 
-    /// Removes an entry with all that is below it, unless that is too much for one transaction. Told are its path, its
-    /// directory, who does it and when.
+    /// Removes an entry with all that is below it, unless that is too much for one transaction.
     fn discard_all(
         &mut self,
-        (path, parent, act): (&NamespacePath, EntryId, Removal<'_>),
-        entry: &Entry,
+        leaving: RemovedEntry<'_>,
         entries_max: usize,
         trashed: &mut Vec<TrashedData>,
     ) -> Result<(), ChangeError> {
+        let (entry, path) = (leaving.entry, &leaving.path);
         let inner = match &entry.kind {
             EntryKind::Directory => below_with_names(self.connection, entry.id, entries_max)?,
             EntryKind::File { .. } => Vec::new(),
@@ -334,24 +367,17 @@ impl Batch<'_> {
         }
         for (names, inside) in &inner {
             let above = &names[..names.len() - 1];
-            let leaving = RemovedEntry {
+            let inside = RemovedEntry {
                 entry: inside,
                 parent: parents.get(above).copied().unwrap_or(entry.id),
                 path: names
                     .iter()
                     .fold(path.clone(), |path, name| path.child(name).unwrap_or(path)),
                 properties: None,
-                act,
+                act: leaving.act,
             };
-            self.discard(leaving, trashed)?;
+            self.discard(inside, trashed)?;
         }
-        let leaving = RemovedEntry {
-            entry,
-            parent,
-            path: path.clone(),
-            properties: None,
-            act,
-        };
         self.discard(leaving, trashed)?;
         Ok(())
     }
