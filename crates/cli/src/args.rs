@@ -130,11 +130,17 @@ pub enum Command {
         penstock find --dir cern 0192d3a4-…                  # of a job\n\n\
         Newest first. `penstock explain NUMBER` tells the story of one.")]
     Find(FindArgs),
-    /// Tell why each file of a job waits, or why it failed; or the whole story of one transfer.
-    #[command(
-        after_help = "Examples:\n  penstock explain --dir cern 0192d3a4-…   # a job\n  \
-        penstock explain --dir cern 4711         # a transfer, by the number that `find` and `status --files` show"
-    )]
+    /// Tell why rates fell; why each file of a job waits, or why it failed; or the whole story of one transfer.
+    #[command(after_help = "Examples:\n  \
+        penstock explain --dir cern                            # where rates fell and rose in the last 24 h\n  \
+        penstock explain --dir cern --since 7d --link 'cern.ch-*'\n  \
+        penstock explain --dir cern drop 6931bd80-1c9a44f2     # one drop: causes, evidence, what to do\n  \
+        penstock explain --dir cern link se1.cern.ch-se2.in2p3.fr\n  \
+        penstock explain --dir cern 0192d3a4-…                 # a job, file by file\n  \
+        penstock explain --dir cern 4711                       # a transfer, by its number in `find`\n  \
+        penstock explain --dir cern file https://se1.cern.ch/run42/f7   # the latest transfer of a file\n\n\
+        A drop is a lower rate although there was work. Shares are of what took from the rate; what no rule explains is \
+        told as such, with what was not measured.")]
     Explain(ExplainArgs),
     /// Show the processes of a transfer service, which of them leads, and what runs where.
     #[command(

@@ -359,6 +359,22 @@ impl TransferService {
         self.exchange(Method::GET, "api/v1/nodes", None).await
     }
 
+    /// Where rates fell and rose. Answered by Penstock only.
+    pub async fn rate_changes(&self, window: &ExplainedTimes) -> Result<Value, RemoteError> {
+        let path = format!("api/v1/explain{}", window.query());
+        self.exchange(Method::GET, &path, None).await
+    }
+
+    /// One of these changes by its id, with all that is known of it. Answered by Penstock only.
+    pub async fn rate_change(
+        &self,
+        id: &str,
+        window: &ExplainedTimes,
+    ) -> Result<Value, RemoteError> {
+        let path = format!("api/v1/explain/{}{}", segment(id), window.query());
+        self.exchange(Method::GET, &path, None).await
+    }
+
     /// What was sampled of the service's host in the last seconds. Answered by Penstock only.
     pub async fn host(
         &self,
@@ -410,6 +426,39 @@ impl TransferService {
 }
 
 /// Ids and states have plain characters; anything else must not become part of the path's structure.
+/// Which time is explained, on which link.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ExplainedTimes {
+    /// Seconds before its end; `None`: the service chooses.
+    pub seconds: Option<u64>,
+    /// Where it ends; `None`: now.
+    pub until: Option<Timestamp>,
+    /// Seconds of an interval.
+    pub resolution_seconds: Option<u32>,
+    /// `SOURCE-DESTINATION`.
+    pub link: Option<String>,
+}
+
+impl ExplainedTimes {
+    fn query(&self) -> String {
+        let number = |name: &str, value: Option<String>| value.map(|value| format!("{name}={value}"));
+        let parts = [
+            number("seconds", self.seconds.map(|seconds| seconds.to_string())),
+            number("until", self.until.map(|until| until.0.to_string())),
+            number(
+                "resolution",
+                self.resolution_seconds.map(|seconds| seconds.to_string()),
+            ),
+            number("link", self.link.as_deref().map(segment)),
+        ];
+        let parts: Vec<String> = parts.into_iter().flatten().collect();
+        match parts.is_empty() {
+            true => String::new(),
+            false => format!("?{}", parts.join("&")),
+        }
+    }
+}
+
 pub(crate) fn segment(text: &str) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
     text.bytes()

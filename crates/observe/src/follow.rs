@@ -66,7 +66,8 @@ pub trait Record: Send + Sync + 'static {
     fn link_changes(
         &self,
         link: &LinkId,
-        window: (Timestamp, Timestamp),
+        from: Timestamp,
+        to: Timestamp,
         limit: usize,
     ) -> Result<Vec<LinkChange>, RecordError>;
     /// The latest changes of settings, at most `limit`.
@@ -111,10 +112,11 @@ impl Record for Arc<dyn JournalReader> {
     fn link_changes(
         &self,
         link: &LinkId,
-        window: (Timestamp, Timestamp),
+        from: Timestamp,
+        to: Timestamp,
         limit: usize,
     ) -> Result<Vec<LinkChange>, RecordError> {
-        Ok(self.as_ref().link_changes(link, window, limit)?)
+        Ok(self.as_ref().link_changes(link, from, to, limit)?)
     }
 
     fn setting_changes(&self, limit: usize) -> Result<Vec<SettingChange>, RecordError> {
@@ -589,7 +591,7 @@ mod tests {
             window: (Timestamp, Timestamp),
             limit: usize,
         ) -> Result<Vec<LinkChange>, RecordError> {
-            self.ask()?.link_changes(link, window, limit)
+            self.ask()?.link_changes(link, from, to, limit)
         }
 
         fn setting_changes(&self, limit: usize) -> Result<Vec<SettingChange>, RecordError> {

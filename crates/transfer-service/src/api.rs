@@ -10,6 +10,7 @@ mod caller;
 mod cancel_all;
 mod config;
 mod delegation;
+pub mod explain;
 mod extract;
 mod file_list;
 mod force_start;

@@ -1,6 +1,6 @@
 //! What can be typed to submit transfers and to learn what became of them.
 
-use super::ServiceArgs;
+use super::{PointInTime, ServiceArgs};
 use clap::{Args, ValueEnum};
 use penstock_model::quantity::Span;
 use std::path::PathBuf;
@@ -140,8 +140,26 @@ pub struct FindArgs {
 /// Options of `explain`.
 #[derive(Debug, Args)]
 pub struct ExplainArgs {
-    /// The job, or a transfer's number.
-    pub job: String,
+    /// A job's id, a transfer's number or a drop's id; or one of the words `transfer`, `job`, `file`, `link`, `drop` and
+    /// then its name. Without it: where rates fell and rose.
+    pub subject: Option<String>,
+    /// The name, after one of these words.
+    pub name: Option<String>,
+    /// From this time on: a moment, or so long ago. Default: 24 h ago; for a drop, a day before it.
+    #[arg(long, value_name = "TIME")]
+    pub since: Option<PointInTime>,
+    /// Before this time. Default: now; for a drop, a day after its begin.
+    #[arg(long, value_name = "TIME")]
+    pub until: Option<PointInTime>,
+    /// Only this link: SOURCE-DESTINATION, each by its host or with its scheme, or `*`.
+    #[arg(long, value_name = "LINK")]
+    pub link: Option<String>,
+    /// Length of an interval. Default: a minute, longer for windows beyond a week.
+    #[arg(long, value_name = "DURATION")]
+    pub resolution: Option<Span>,
+    /// Read the record of the site at --dir, whose service need not run.
+    #[arg(long)]
+    pub offline: bool,
     /// The service.
     #[command(flatten)]
     pub service: ServiceArgs,

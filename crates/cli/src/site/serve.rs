@@ -5,6 +5,7 @@
 //! machine.
 
 mod documents;
+pub mod explain;
 mod files;
 pub mod host;
 mod issuer;

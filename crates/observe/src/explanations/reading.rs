@@ -143,7 +143,7 @@ pub fn read_record(
         signals.take_change(change);
     }
     for link in &links {
-        for change in record.link_changes(link, (window.from, window.to), CHANGES_MAX)? {
+        for change in record.link_changes(link, window.from, window.to, CHANGES_MAX)? {
             signals.take_link_change(&change);
         }
     }

@@ -3,7 +3,7 @@
 
 use super::caller::Credentials;
 use super::extract::Query;
-use super::query::blocking;
+use super::query::{blocking, whole_number};
 use super::{Api, ApiConfig, ApiError, ApiResult};
 use crate::service::Service;
 use axum::Router;
@@ -83,28 +83,15 @@ async fn show(
 }
 
 fn window_of(query: &HostQuery, now: Timestamp) -> Result<HostWindow, ApiError> {
-    let to = number("until", query.until.as_deref(), 0, UNTIL_MAX)?;
-    let seconds = number("seconds", query.seconds.as_deref(), 1, SECONDS_MAX)?;
+    let to = whole_number("until", query.until.as_deref(), 0, UNTIL_MAX)?;
+    let seconds = whole_number("seconds", query.seconds.as_deref(), 1, SECONDS_MAX)?;
     let most = i64::from(RESOLUTION_MAX);
-    let resolution = number("resolution", query.resolution.as_deref(), 1, most)?;
+    let resolution = whole_number("resolution", query.resolution.as_deref(), 1, most)?;
     let to = to.map_or(now, Timestamp);
     Ok(HostWindow {
         from: Timestamp(to.0 - seconds.unwrap_or(SECONDS) * 1000),
         to,
         resolution_seconds: resolution.and_then(|seconds| u32::try_from(seconds).ok()),
-    })
-}
-
-/// Errors: 400, which says what is allowed.
-fn number(name: &str, text: Option<&str>, min: i64, max: i64) -> Result<Option<i64>, ApiError> {
-    let Some(text) = text else {
-        return Ok(None);
-    };
-    let number: Option<i64> = text.parse().ok();
-    let within = number.filter(|number| (min..=max).contains(number));
-    within.map(Some).ok_or_else(|| {
-        let text = format!("'{name}' is '{text}'; it must be a whole number from {min} to {max}");
-        ApiError::new(ProblemCode::RequestMalformed, text)
     })
 }
 

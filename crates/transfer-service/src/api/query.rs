@@ -102,3 +102,21 @@ pub(super) fn unexpected(error: &tokio::task::JoinError) -> ApiError {
         "the request could not be completed; see the service's log",
     )
 }
+
+/// A whole number of a query. Errors: 400, which says what is allowed.
+pub(super) fn whole_number(
+    name: &str,
+    text: Option<&str>,
+    min: i64,
+    max: i64,
+) -> Result<Option<i64>, ApiError> {
+    let Some(text) = text else {
+        return Ok(None);
+    };
+    let number: Option<i64> = text.parse().ok();
+    let within = number.filter(|number| (min..=max).contains(number));
+    within.map(Some).ok_or_else(|| {
+        let text = format!("'{name}' is '{text}'; it must be a whole number from {min} to {max}");
+        ApiError::new(ProblemCode::RequestMalformed, text)
+    })
+}

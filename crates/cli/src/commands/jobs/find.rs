@@ -5,7 +5,7 @@ use crate::args::FindArgs;
 use crate::environment::Environment;
 use crate::exit::CommandError;
 use crate::output::Output;
-use penstock_field_tools::transfer_api::{FindQuestion, FoundPage};
+use penstock_field_tools::transfer_api::{FindQuestion, FoundPage, TransferService};
 use penstock_model::text::one_line;
 use penstock_model::{Bytes, Timestamp};
 use serde::Deserialize;
@@ -134,6 +134,29 @@ fn line(row: &Row) -> String {
         one_line(&row.source),
         one_line(&row.destination)
     )
+}
+
+/// The number of the latest transfer that has this in one of its addresses.
+pub(super) async fn latest_of(service: &TransferService, address: &str) -> Result<u64, CommandError> {
+    let mut question = FindQuestion {
+        words: address.to_owned(),
+        limit: 1,
+        ..FindQuestion::default()
+    };
+    for _ in 0..PAGES_MAX {
+        let page: FoundPage = service.find(&question).await?;
+        if let Some(found) = page.transfers.first() {
+            return Ok(read::<Row>(found)?.transfer);
+        }
+        question.before = page.next;
+        if page.next.is_none() {
+            break;
+        }
+    }
+    Err(CommandError::NotFound(format!(
+        "no transfer that is recorded has '{}' in its source or destination",
+        one_line(address)
+    )))
 }
 
 /// The story of one transfer.

@@ -2,7 +2,9 @@
 
 use super::issuer;
 use super::roles::{self, TrustedIssuers};
-use super::{IDLE_PER_HOST, RoleEnd, RunningRoles, RunningTransfer, documents, host, live, sinks};
+use super::{
+    IDLE_PER_HOST, RoleEnd, RunningRoles, RunningTransfer, documents, explain, host, live, sinks,
+};
 use crate::args::BackupPart;
 use crate::exit::CommandError;
 use crate::site::backup;
@@ -210,6 +212,12 @@ impl RunningRoles {
             let view = Arc::new(host::View(sampler.host()));
             router = router.merge(api::host::routes(service.clone(), api_config.clone(), view));
         }
+        let view = Arc::new(explain::View(Arc::new(service.reader().clone())));
+        router = router.merge(api::explain::routes(
+            service.clone(),
+            api_config.clone(),
+            view,
+        ));
         let url = config.service_url().unwrap_or_default();
         self.doors.push(("transfer", format!("{url}/")));
         if config.observe.live_page {

@@ -1,0 +1,239 @@
+//! `penstock explain --since …` and `penstock explain drop ID`: from a service, or from the record of a site that is stopped.
+
+use super::super::{Intent, connect};
+use crate::args::ExplainArgs;
+use crate::environment::Environment;
+use crate::exit::CommandError;
+use crate::output::Output;
+use crate::site::config::DatabasePlace;
+use crate::site::directory::SiteDirectory;
+use crate::site::serve::explain::View;
+use penstock_clock::wall_clock;
+use penstock_decide::explain::RateChangeKind;
+use penstock_field_tools::transfer_api::ExplainedTimes;
+use penstock_journal::JournalReader;
+use penstock_model::text::{one_line, plural};
+use penstock_model::{Rate, TimeWindow, Timestamp};
+use penstock_observe::explanations::{RateChangeRow, RateChanges};
+use penstock_persistence::journal::SqliteReader;
+use penstock_transfer_service::api::explain::{ExplainError, ExplainQuestion};
+use serde_json::Value;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The window without `--since`.
+const DAY: Duration = Duration::from_secs(86_400);
+
+/// Where rates fell and rose.
+pub(super) async fn list(
+    args: &ExplainArgs,
+    link: Option<String>,
+    environment: &Environment,
+    output: Output,
+) -> Result<(), CommandError> {
+    let window = window(args)?;
+    let told = match args.offline {
+        true => {
+            let question = question(args, Some(window.unwrap_or_else(last_day)), link)?;
+            let told = view(args)?.rate_changes(&question).map_err(failed)?;
+            serde_json::to_value(told).map_err(|why| CommandError::Local(why.to_string()))?
+        }
+        false => {
+            let service = connect(&args.service, Intent::Manage, environment)?;
+            service.rate_changes(&times(args, window, link)).await?
+        }
+    };
+    let changes: RateChanges = serde_json::from_value(told.clone()).map_err(|why| {
+        CommandError::Unreachable(format!("the service's explanation makes no sense: {why}"))
+    })?;
+    output.show(&told, || text(&changes));
+    Ok(())
+}
+
+/// One of these changes.
+pub(super) async fn one(
+    args: &ExplainArgs,
+    id: &str,
+    environment: &Environment,
+    output: Output,
+) -> Result<(), CommandError> {
+    let window = window(args)?;
+    let told = match args.offline {
+        true => {
+            let id = id.parse();
+            let id = id.map_err(|why| CommandError::Usage(format!("'{}': {why}", one_line(id_of(args)))))?;
+            let question = question(args, window, None)?;
+            let told = view(args)?.rate_change(id, &question).map_err(failed)?;
+            let told = told.ok_or_else(|| {
+                CommandError::NotFound(format!(
+                    "no rate fell or rose with the id '{id}' as far as the record goes; \
+                     `penstock explain --offline --since 7d` lists those of a week"
+                ))
+            })?;
+            serde_json::to_value(told).map_err(|why| CommandError::Local(why.to_string()))?
+        }
+        false => {
+            let service = connect(&args.service, Intent::Manage, environment)?;
+            service.rate_change(id, &times(args, window, None)).await?
+        }
+    };
+    output.show(&told, || {
+        let text = told.get("text").and_then(Value::as_str).unwrap_or_default();
+        text.lines()
+            .map(|line| format!("{}\n", one_line(line)))
+            .collect()
+    });
+    Ok(())
+}
+
+fn id_of(args: &ExplainArgs) -> &str {
+    let given = args.name.as_deref().or(args.subject.as_deref());
+    given.unwrap_or_default()
+}
+
+fn last_day() -> TimeWindow {
+    let now = wall_clock();
+    TimeWindow {
+        from: now - DAY,
+        to: now,
+    }
+}
+
+/// `None`: no time was named.
+fn window(args: &ExplainArgs) -> Result<Option<TimeWindow>, CommandError> {
+    if args.since.is_none() && args.until.is_none() {
+        return Ok(None);
+    }
+    let to = args.until.map_or_else(wall_clock, |until| until.at());
+    let from = args.since.map_or(to - DAY, |since| since.at());
+    match from < to {
+        true => Ok(Some(TimeWindow { from, to })),
+        false => Err(CommandError::Usage(
+            "--since is not before --until (or now)".into(),
+        )),
+    }
+}
+
+fn resolution(args: &ExplainArgs) -> Option<u32> {
+    let seconds = args.resolution.map(|span| span.0.as_secs().max(1));
+    seconds.map(|seconds| u32::try_from(seconds).unwrap_or(u32::MAX))
+}
+
+fn times(args: &ExplainArgs, window: Option<TimeWindow>, link: Option<String>) -> ExplainedTimes {
+    let seconds = window.map(|window| window.to.since(window.from).as_secs().max(1));
+    ExplainedTimes {
+        seconds,
+        until: window.map(|window| window.to),
+        resolution_seconds: resolution(args),
+        link,
+    }
+}
+
+fn question(
+    args: &ExplainArgs,
+    window: Option<TimeWindow>,
+    link: Option<String>,
+) -> Result<ExplainQuestion, CommandError> {
+    Ok(ExplainQuestion {
+        window,
+        resolution_seconds: resolution(args),
+        link,
+        sees_everything: true,
+    })
+}
+
+/// The record of the site at `--dir`.
+fn view(args: &ExplainArgs) -> Result<View, CommandError> {
+    let Some(dir) = &args.service.access.dir else {
+        return Err(CommandError::Usage("--offline needs --dir".into()));
+    };
+    let site = SiteDirectory::at(dir)?;
+    let config = site.config()?;
+    let Some(transfer) = &config.transfer else {
+        return Err(CommandError::Usage(
+            "this site has no [transfer]: it keeps no record of transfers".into(),
+        ));
+    };
+    let DatabasePlace::File(journal) = &transfer.database else {
+        return Err(CommandError::Usage(
+            "this site's record is in PostgreSQL; ask a node of its service, without --offline".into(),
+        ));
+    };
+    let path = site.resolve(journal);
+    let reader = SqliteReader::open(&path, 1);
+    let reader = reader.map_err(|why| CommandError::local(path.display(), why))?;
+    let reader: Arc<dyn JournalReader> = Arc::new(reader);
+    Ok(View(Arc::new(reader)))
+}
+
+fn failed(why: ExplainError) -> CommandError {
+    match why {
+        ExplainError::Invalid(text) => CommandError::Usage(text),
+        ExplainError::Record(why) => CommandError::Local(why.to_string()),
+    }
+}
+
+fn text(told: &RateChanges) -> String {
+    let mut text = format!(
+        "{}Z to {}Z, {}, intervals of {} s\n",
+        told.from.to_fts(),
+        told.to.to_fts(),
+        plural(told.populations as u64, "link"),
+        told.resolution_seconds
+    );
+    if let Some(since) = told.complete_since {
+        text += &format!("the record is complete since {}Z only\n", since.to_fts());
+    }
+    if told.drops.is_empty() {
+        text += "no rate fell while there was work\n";
+    }
+    let rows = told.drops.iter().chain(&told.rises).chain(&told.lulls);
+    for row in rows {
+        text += &lines(row);
+    }
+    if !told.drops.is_empty() {
+        text += "`penstock explain drop ID` tells one with its evidence and what to do\n";
+    }
+    text
+}
+
+fn lines(row: &RateChangeRow) -> String {
+    let rate = |bytes: u64| Rate(bytes).to_string();
+    let (usual, low) = (
+        rate(row.usual_bytes_per_second),
+        rate(row.low_bytes_per_second),
+    );
+    let (kind, rates) = match row.kind {
+        RateChangeKind::Drop => ("drop", format!("{low} instead of {usual}")),
+        RateChangeKind::Rise => ("rise", format!("{usual} instead of {low}")),
+        RateChangeKind::Lull => (
+            "lull",
+            format!("{low} instead of {usual}: nothing was queued"),
+        ),
+    };
+    let end = match row.is_over {
+        true => format!("to {}Z", row.to.to_fts()),
+        false => "until now".to_owned(),
+    };
+    let mut text = format!(
+        "{kind} {}  {}Z {end}  {}\n  {rates}\n",
+        row.id,
+        row.from.to_fts(),
+        one_line(&row.population.to_string()),
+    );
+    if row.kind == RateChangeKind::Lull {
+        return text;
+    }
+    for cause in &row.causes {
+        text += &format!(
+            "  {:>3.0} % {} [{}]\n",
+            cause.share_percent,
+            one_line(&cause.text),
+            one_line(&cause.code)
+        );
+    }
+    if row.unexplained_percent >= 0.5 {
+        text += &format!("  {:>3.0} % unexplained\n", row.unexplained_percent);
+    }
+    text
+}

@@ -1,0 +1,216 @@
+//! `GET /api/v1/explain` and `/api/v1/explain/{id}`: where rates fell and rose, and why. What reads the record and explains
+//! it is given by whoever runs the service.
+
+use super::caller::{Caller, Credentials};
+use super::extract::Query;
+use super::query::{blocking, whole_number};
+use super::{Api, ApiConfig, ApiError, ApiResult};
+use crate::service::Service;
+use axum::Router;
+use axum::extract::{Extension, Path, State};
+use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use penstock_model::{ProblemCode, TimeWindow, Timestamp};
+use serde::Deserialize;
+use std::sync::Arc;
+use thiserror::Error;
+use tokio::sync::Semaphore;
+
+/// The window when the query names its end only: a day.
+const SECONDS: i64 = 86_400;
+/// Forty days.
+const SECONDS_MAX: i64 = 40 * 86_400;
+/// A day.
+const RESOLUTION_MAX: i64 = 86_400;
+/// The last millisecond of the year 9999.
+const UNTIL_MAX: i64 = 253_402_300_799_999;
+/// Windows that are explained at once; others wait.
+const AT_ONCE: usize = 2;
+
+/// Which changes of rates are asked for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ExplainQuestion {
+    /// When; `None`: the query names no time.
+    pub window: Option<TimeWindow>,
+    /// Length of an interval in seconds; `None`: whatever fits the window.
+    pub resolution_seconds: Option<u32>,
+    /// `SOURCE-DESTINATION`; `None`: each link.
+    pub link: Option<String>,
+    /// Whether the caller sees what is not only counted: texts of failures, and who set something.
+    pub sees_everything: bool,
+}
+
+/// Why a question has no answer.
+#[derive(Debug, Error)]
+pub enum ExplainError {
+    /// It names what is no id, no link and no time that could be recorded.
+    #[error("{0}")]
+    Invalid(String),
+    /// The record cannot be read.
+    #[error(transparent)]
+    Record(Box<dyn std::error::Error + Send + Sync>),
+}
+
+/// Explains what is recorded. May read for seconds.
+pub trait ExplainView: Send + Sync {
+    /// A JSON document: all that fell or rose in a window.
+    fn changes(&self, question: &ExplainQuestion) -> Result<String, ExplainError>;
+    /// A JSON document: one change by its id, with all that is known of it; `None`: there is none.
+    fn change(&self, id: &str, question: &ExplainQuestion) -> Result<Option<String>, ExplainError>;
+}
+
+#[derive(Clone)]
+struct Explainer {
+    view: Arc<dyn ExplainView>,
+    at_once: Arc<Semaphore>,
+}
+
+/// The routes, to be merged into [`super::router`], whose rights they ask for.
+pub fn routes(service: Arc<Service>, config: ApiConfig, view: Arc<dyn ExplainView>) -> Router {
+    let explainer = Explainer {
+        view,
+        at_once: Arc::new(Semaphore::new(AT_ONCE)),
+    };
+    Router::new()
+        .route("/api/v1/explain", get(changes))
+        .route("/api/v1/explain/{id}", get(change))
+        .layer(Extension(explainer))
+        .with_state(Api::new(service, config))
+}
+
+#[derive(Debug, Default, Deserialize)]
+struct ExplainQuery {
+    /// How far back.
+    seconds: Option<String>,
+    /// Where the window ends, in milliseconds since 1970.
+    until: Option<String>,
+    /// Seconds of an interval.
+    resolution: Option<String>,
+    /// `SOURCE-DESTINATION`.
+    link: Option<String>,
+}
+
+async fn changes(
+    State(api): State<Api>,
+    Extension(explainer): Extension<Explainer>,
+    credentials: Credentials,
+    Query(query): Query<ExplainQuery>,
+) -> ApiResult {
+    let caller = api.caller(&credentials).await?;
+    let question = question_of(&query, &caller, penstock_clock::wall_clock())?;
+    let body = explainer.ask(move |view| view.changes(&question)).await?;
+    Ok(document(body))
+}
+
+async fn change(
+    State(api): State<Api>,
+    Extension(explainer): Extension<Explainer>,
+    credentials: Credentials,
+    Path(id): Path<String>,
+    Query(query): Query<ExplainQuery>,
+) -> ApiResult {
+    let caller = api.caller(&credentials).await?;
+    let question = question_of(&query, &caller, penstock_clock::wall_clock())?;
+    let asked = id.clone();
+    let body = explainer
+        .ask(move |view| view.change(&asked, &question))
+        .await?;
+    let body = body.ok_or_else(|| {
+        let text = format!(
+            "no rate fell or rose with the id '{id}' as far as the record goes; `penstock explain --since` and \
+             GET /api/v1/explain list those of a window"
+        );
+        ApiError::new(ProblemCode::ResourceNotFound, text)
+    })?;
+    Ok(document(body))
+}
+
+fn document(body: String) -> Response {
+    let headers = [
+        (CONTENT_TYPE, "application/json"),
+        (CACHE_CONTROL, "no-store"),
+    ];
+    (headers, body).into_response()
+}
+
+impl Explainer {
+    async fn ask<T: Send + 'static>(
+        &self,
+        ask: impl FnOnce(&dyn ExplainView) -> Result<T, ExplainError> + Send + 'static,
+    ) -> Result<T, ApiError> {
+        // It is never closed.
+        let _turn = self.at_once.acquire().await;
+        let view = self.view.clone();
+        let told = blocking(move || ask(view.as_ref())).await?;
+        told.map_err(|why| match why {
+            ExplainError::Invalid(text) => ApiError::new(ProblemCode::RequestMalformed, text),
+            ExplainError::Record(why) => {
+                tracing::error!(%why, "the record of transfers cannot be read");
+                let text = "the record of transfers cannot be read; see the service's log";
+                ApiError::new(ProblemCode::InternalError, text).told()
+            }
+        })
+    }
+}
+
+fn question_of(
+    query: &ExplainQuery,
+    caller: &Caller,
+    now: Timestamp,
+) -> Result<ExplainQuestion, ApiError> {
+    Ok(ExplainQuestion {
+        window: window_of(query, now)?,
+        resolution_seconds: resolution_of(query)?,
+        link: query.link.clone(),
+        sees_everything: caller.may_configure_everything(),
+    })
+}
+
+fn resolution_of(query: &ExplainQuery) -> Result<Option<u32>, ApiError> {
+    let seconds = whole_number("resolution", query.resolution.as_deref(), 1, RESOLUTION_MAX)?;
+    Ok(seconds.and_then(|seconds| u32::try_from(seconds).ok()))
+}
+
+fn window_of(query: &ExplainQuery, now: Timestamp) -> Result<Option<TimeWindow>, ApiError> {
+    let to = whole_number("until", query.until.as_deref(), 0, UNTIL_MAX)?;
+    let seconds = whole_number("seconds", query.seconds.as_deref(), 1, SECONDS_MAX)?;
+    if to.is_none() && seconds.is_none() {
+        return Ok(None);
+    }
+    let to = to.map_or(now, Timestamp);
+    Ok(Some(TimeWindow {
+        from: Timestamp(to.0 - seconds.unwrap_or(SECONDS) * 1000),
+        to,
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(seconds: Option<&str>, until: Option<&str>) -> String {
+        let own = |text: Option<&str>| text.map(str::to_owned);
+        let query = ExplainQuery {
+            seconds: own(seconds),
+            until: own(until),
+            ..ExplainQuery::default()
+        };
+        match window_of(&query, Timestamp(100_000_000)) {
+            Ok(None) => "none".to_owned(),
+            Ok(Some(window)) => format!("{} {}", window.from.0, window.to.0),
+            Err(why) => why.problem.message,
+        }
+    }
+
+    #[test]
+    fn a_window_is_what_the_query_says() {
+        assert_eq!(check(None, None), "none");
+        assert_eq!(check(Some("60"), None), "99940000 100000000");
+        assert_eq!(check(None, Some("90000000")), "3600000 90000000");
+        assert_eq!(
+            check(Some("0"), None),
+            "'seconds' is '0'; it must be a whole number from 1 to 3456000"
+        );
+    }
+}
