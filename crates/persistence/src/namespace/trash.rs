@@ -29,6 +29,11 @@ struct Details {
 /// Columns in the order in which [`of_row`] takes them.
 const COLUMNS: &str = "file_id, pool, size_bytes, removed_ms, path, owner, details";
 
+/// The same columns: each removal needs it, so it is not put together each time.
+const INSERT: &str =
+    "INSERT INTO trash (file_id, pool, size_bytes, removed_ms, path, owner, details)
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
+
 pub(super) fn insert(connection: &Connection, file: &TrashedFile) -> rusqlite::Result<()> {
     let details = Details {
         created: Some(file.created),
@@ -36,19 +41,15 @@ pub(super) fn insert(connection: &Connection, file: &TrashedFile) -> rusqlite::R
         properties: file.properties.clone(),
         by: file.by.clone(),
     };
-    connection
-        .prepare_cached(&format!(
-            "INSERT INTO trash ({COLUMNS}) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)"
-        ))?
-        .execute(params![
-            stored(file.file),
-            file.pool.as_str(),
-            signed(file.size.0),
-            file.removed.0,
-            file.path.to_string(),
-            file.owner.as_ref().map(UserName::as_str),
-            serde_json::to_string(&details).unwrap_or_default(),
-        ])?;
+    connection.prepare_cached(INSERT)?.execute(params![
+        stored(file.file),
+        file.pool.as_str(),
+        signed(file.size.0),
+        file.removed.0,
+        file.path.to_string(),
+        file.owner.as_ref().map(UserName::as_str),
+        serde_json::to_string(&details).unwrap_or_default(),
+    ])?;
     Ok(())
 }
 

@@ -440,12 +440,16 @@ impl Batch<'_> {
 
     /// Removes the checksums of a file and gives them back.
     fn take_checksums(&self, file: EntryId) -> rusqlite::Result<Vec<Checksum>> {
-        let mut delete = self
+        // Not by RETURNING, for which SQLite opens a table of its own each time.
+        let mut select = self
             .connection
-            .prepare_cached("DELETE FROM checksum WHERE entry = ?1 RETURNING algorithm, value")?;
-        let rows = delete.query_map([stored(file)], checksum_of_row)?;
+            .prepare_cached("SELECT algorithm, value FROM checksum WHERE entry = ?1")?;
+        let rows = select.query_map([stored(file)], checksum_of_row)?;
         let known: rusqlite::Result<Vec<Checksum>> = rows.filter_map(Result::transpose).collect();
         let mut taken = known?;
+        self.connection
+            .prepare_cached("DELETE FROM checksum WHERE entry = ?1")?
+            .execute([stored(file)])?;
         taken.sort_by_key(Checksum::algorithm);
         Ok(taken)
     }
