@@ -13,6 +13,7 @@ use crate::job_list::Entry;
 use crate::question::Question;
 use crate::remote_error::RemoteError;
 use http::Method;
+use penstock_model::Timestamp;
 use penstock_protocol::http1::client::Client;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -441,7 +442,8 @@ pub struct ExplainedTimes {
 
 impl ExplainedTimes {
     fn query(&self) -> String {
-        let number = |name: &str, value: Option<String>| value.map(|value| format!("{name}={value}"));
+        let number =
+            |name: &str, value: Option<String>| value.map(|value| format!("{name}={value}"));
         let parts = [
             number("seconds", self.seconds.map(|seconds| seconds.to_string())),
             number("until", self.until.map(|until| until.0.to_string())),

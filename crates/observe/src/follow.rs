@@ -414,7 +414,8 @@ impl Record for MemoryRecord {
     fn link_changes(
         &self,
         link: &LinkId,
-        (from, to): (Timestamp, Timestamp),
+        from: Timestamp,
+        to: Timestamp,
         limit: usize,
     ) -> Result<Vec<LinkChange>, RecordError> {
         let kept = self.read();
@@ -588,7 +589,8 @@ mod tests {
         fn link_changes(
             &self,
             link: &LinkId,
-            window: (Timestamp, Timestamp),
+            from: Timestamp,
+            to: Timestamp,
             limit: usize,
         ) -> Result<Vec<LinkChange>, RecordError> {
             self.ask()?.link_changes(link, from, to, limit)

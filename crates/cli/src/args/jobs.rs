@@ -1,6 +1,7 @@
 //! What can be typed to submit transfers and to learn what became of them.
 
-use super::{PointInTime, ServiceArgs};
+use super::ServiceArgs;
+use super::records::PointInTime;
 use clap::{Args, ValueEnum};
 use penstock_model::quantity::Span;
 use std::path::PathBuf;

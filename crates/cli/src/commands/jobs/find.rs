@@ -137,7 +137,10 @@ fn line(row: &Row) -> String {
 }
 
 /// The number of the latest transfer that has this in one of its addresses.
-pub(super) async fn latest_of(service: &TransferService, address: &str) -> Result<u64, CommandError> {
+pub(super) async fn latest_of(
+    service: &TransferService,
+    address: &str,
+) -> Result<u64, CommandError> {
     let mut question = FindQuestion {
         words: address.to_owned(),
         limit: 1,

@@ -5,7 +5,9 @@ use penstock_clock::wall_clock;
 use penstock_decide::explain::RateChangeId;
 use penstock_model::{TimeWindow, Timestamp};
 use penstock_observe::Record;
-use penstock_observe::explanations::reading::{ExplainWindow, ExplainedWindow, Wanted, read_record};
+use penstock_observe::explanations::reading::{
+    ExplainWindow, ExplainedWindow, Wanted, read_record,
+};
 use penstock_observe::explanations::{Disclosure, RateChangeDetail, RateChanges, detail};
 use penstock_transfer_service::api::explain::{ExplainError, ExplainQuestion, ExplainView};
 use std::sync::Arc;
@@ -71,7 +73,7 @@ impl ExplainView for View {
     }
 
     fn change(&self, id: &str, question: &ExplainQuestion) -> Result<Option<String>, ExplainError> {
-        let id = id.parse();
+        let id: Result<RateChangeId, _> = id.parse();
         let id = id.map_err(|why| ExplainError::Invalid(why.to_string()))?;
         let told = self.rate_change(id, question)?;
         told.map(|told| json(&told)).transpose()

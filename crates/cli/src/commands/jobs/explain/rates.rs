@@ -13,7 +13,7 @@ use penstock_decide::explain::RateChangeKind;
 use penstock_field_tools::transfer_api::ExplainedTimes;
 use penstock_journal::JournalReader;
 use penstock_model::text::{one_line, plural};
-use penstock_model::{Rate, TimeWindow, Timestamp};
+use penstock_model::{Rate, TimeWindow};
 use penstock_observe::explanations::{RateChangeRow, RateChanges};
 use penstock_persistence::journal::SqliteReader;
 use penstock_transfer_service::api::explain::{ExplainError, ExplainQuestion};
@@ -61,7 +61,9 @@ pub(super) async fn one(
     let told = match args.offline {
         true => {
             let id = id.parse();
-            let id = id.map_err(|why| CommandError::Usage(format!("'{}': {why}", one_line(id_of(args)))))?;
+            let id = id.map_err(|why| {
+                CommandError::Usage(format!("'{}': {why}", one_line(id_of(args))))
+            })?;
             let question = question(args, window, None)?;
             let told = view(args)?.rate_change(id, &question).map_err(failed)?;
             let told = told.ok_or_else(|| {
@@ -156,7 +158,8 @@ fn view(args: &ExplainArgs) -> Result<View, CommandError> {
     };
     let DatabasePlace::File(journal) = &transfer.database else {
         return Err(CommandError::Usage(
-            "this site's record is in PostgreSQL; ask a node of its service, without --offline".into(),
+            "this site's record is in PostgreSQL; ask a node of its service, without --offline"
+                .into(),
         ));
     };
     let path = site.resolve(journal);
