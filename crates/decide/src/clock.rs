@@ -32,9 +32,9 @@ pub struct ClockReading {
 /// Why a clock is not believed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ClockDoubt {
-    /// It went forward by so much more than time passed.
+    /// It went forward by this much more than the time that passed.
     LeaptForward(Duration),
-    /// It went back by so much.
+    /// It went back by this much.
     LeaptBack(Duration),
     /// At the start it was so far ahead of the newest record.
     AheadOfRecord(Duration),

@@ -133,7 +133,7 @@ struct Group {
     rule: &'static Rule,
     finding: Finding,
     followers: Vec<Cause>,
-    /// Of each factor the part of its fall that it makes, by itself or by what came of it.
+    /// The part of each factor's fall that a cause makes, by itself or through its consequences.
     explains: BTreeMap<Factor, Permille>,
 }
 

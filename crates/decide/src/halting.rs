@@ -242,7 +242,7 @@ impl LinkHealth {
         self.halted.is_some_and(|(until, _)| now >= until)
     }
 
-    /// The clock was set back by so much: the next trial waits no longer for it.
+    /// The clock was set back by this much: the next trial waits no longer for that.
     pub fn bring_forward(&mut self, by: Duration) {
         if let Some((until, _)) = &mut self.halted {
             *until = *until - by;

@@ -169,7 +169,7 @@ fn fit(seen: &[(u64, u64)]) -> Model {
     }
 }
 
-/// What was expected, as many times slower or faster as the median of what was seen.
+/// The expected time, scaled by the median ratio of observed to expected times.
 fn scaled(seen: &[(u64, u64)]) -> Model {
     let factors = seen
         .iter()

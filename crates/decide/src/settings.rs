@@ -392,7 +392,7 @@ pub fn is_granted(settings: &Settings, asker: &Asker, operation: Operation) -> b
     granted(settings, asker).any(|grant| grant.storage.is_none() && grant.operation == operation)
 }
 
-/// Whether somebody may look at the settings: whoever may change any.
+/// Whether somebody may read the settings: everybody who may change any.
 pub fn may_look(settings: &Settings, asker: &Asker) -> bool {
     asker.is_admin || granted(settings, asker).any(|grant| grant.operation == Operation::Config)
 }

@@ -38,7 +38,7 @@ const WORK_LN_SHARE_MIN: f64 = 0.05;
 const SLOTS_FIRST: u32 = 10;
 /// Up to here the number doubles; then it grows by half, unless doubling has nearly doubled the rate.
 const DOUBLING_SLOTS_MAX: u32 = 32;
-/// A step that brought this part of what it would have brought where nothing is scarce.
+/// A step is nearly linear when it brings this part of the ideal gain: twice the number, twice the rate.
 const NEARLY_LINEAR_SHARE: f64 = 0.7;
 /// Seconds after a change that say nothing of it: transfers begin slowly.
 const SETTLE_SECONDS: f64 = 1.0;
@@ -124,7 +124,7 @@ enum Stage {
         left: f64,
         probes: u32,
     },
-    /// A little more or less than what is held.
+    /// A probe a little above or below the held number.
     Probing {
         held: TrialResult,
         up: bool,
@@ -161,7 +161,7 @@ pub struct Tuner {
     window: Window,
     noise: Noise,
     round: Round,
-    /// What looks at a little less and a little more have told of the number that is held, as far as it was not clear.
+    /// Evidence from inconclusive probes below and above the held number.
     doubts: [Doubt; 2],
     /// What the last numbers gave.
     tried: VecDeque<TrialResult>,

@@ -33,7 +33,7 @@ pub enum Command {
     EstimateStart(EstimateStart),
 }
 
-/// What a command is answered with. A reply of another kind than the request's is an error of whoever sent it.
+/// The reply to a command. A reply of another kind than the request's is an error of its sender.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Reply {

@@ -58,7 +58,7 @@ impl Engine {
         }
     }
 
-    /// Notes what remains to be done after the end of a transfer, so that whoever comes after this process does it.
+    /// Records the clean-up that remains after the end of a transfer, so that the next process does it.
     fn owe(&self, transfer: TransferId, effects: &mut Effects) {
         let Some(running) = self.running.get(&transfer) else {
             return;
@@ -185,7 +185,7 @@ impl Engine {
             | Outcome::Blocked { failure, .. } => {
                 self.postpone_tidying(now, place, then, &failure, effects);
             }
-            // This process is ending: whoever comes next does it.
+            // This process is ending: the next one does it.
             Outcome::Stopped | Outcome::Unsettled if self.nodes.is_own(&agent.node) => {
                 self.leave_destination(place, transfer);
             }

@@ -25,7 +25,7 @@ impl LinkHalts {
         self.trials.peek().map(|Reverse((at, _))| *at)
     }
 
-    /// The clock was set back by so much.
+    /// The clock was set back by this much.
     pub(super) fn bring_forward(&mut self, by: Duration) {
         bring_forward(&mut self.trials, by);
         self.health

@@ -196,9 +196,9 @@ pub enum Action {
         /// What.
         notice: LinkNotice,
     },
-    /// Show these settings to whoever asks for them.
+    /// Publish these settings.
     Publish(Arc<Settings>),
-    /// Tell the site's operators of what may lie at a destination, and could not be removed.
+    /// Tell the site's operators of a file at a destination that could not be removed.
     GiveOver {
         /// The job that it was of.
         job: JobId,
@@ -281,7 +281,7 @@ pub enum Task {
     TidyUp,
 }
 
-/// Whom to ask about files on tape, and by what. Calls for one place can be joined.
+/// The server to ask about files on tape, and the protocol and credentials. Calls for one place can be joined.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TapePlace {
     /// Scheme, host and port of the files.

@@ -391,7 +391,7 @@ impl Engine {
             }
             self.close(now, transfer, &gone, state, effects);
         } else if matches!(state, TransferState::Archiving { .. }) {
-            // Its copy is whole: whoever comes next may see to it.
+            // Its copy is whole: the next process may look after it.
             self.leave_destination(place, transfer);
         } else {
             self.make_wait(now, transfer, &state);

@@ -99,8 +99,8 @@ pub(super) struct Nodes {
     begins: Option<Begins>,
 }
 
-/// A moment as the wall clock shows it, which only says when to look, and in microseconds of the process's clock, which
-/// nobody sets.
+/// A deadline on two clocks: the wall clock schedules the wake-up; the process's own clock, which nobody sets, decides (in
+/// microseconds).
 #[derive(Debug, Clone, Copy)]
 struct Begins {
     look_at: Timestamp,

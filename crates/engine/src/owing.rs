@@ -36,7 +36,7 @@ impl OwedTidyings {
         self.waiting.remove(&transfer)
     }
 
-    /// The clock was set back by so much.
+    /// The clock was set back by this much.
     pub(super) fn bring_forward(&mut self, by: Duration) {
         bring_forward_set(&mut self.by_time, by);
     }

@@ -30,7 +30,7 @@ fn set_back_by(before: Now, now: Now) -> Option<Duration> {
     (by >= SET_BACK_MIN).then_some(by)
 }
 
-/// All that waits in a heap becomes due so much earlier.
+/// Makes all entries of a heap due earlier by this much.
 pub(super) fn bring_forward<T: Ord>(
     waiting: &mut BinaryHeap<Reverse<(Timestamp, T)>>,
     by: Duration,

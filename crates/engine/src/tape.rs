@@ -92,7 +92,7 @@ impl Tape {
         self.number_next
     }
 
-    /// The clock was set back by so much.
+    /// The clock was set back by this much.
     pub(super) fn bring_forward(&mut self, by: Duration) {
         self.agenda.bring_forward(by);
     }
@@ -344,7 +344,7 @@ impl Engine {
         }
     }
 
-    /// Whom to ask about a file at one of its ends, and by what.
+    /// The server to ask about a file at one of its ends, and the protocol and credentials.
     fn tape_place(&self, transfer: TransferId, side: Side) -> Option<Arc<TapePlace>> {
         let entry = self.transfers.get(&transfer)?;
         let job = self.jobs.get(&entry.job)?;

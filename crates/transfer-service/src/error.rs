@@ -29,7 +29,7 @@ pub enum ServiceError {
          nothing was accepted, try again when some have ended"
     )]
     NoRoom(usize),
-    /// It could not be written until the end. Nobody was told of what is missing in it.
+    /// It could not be written to the end. Nothing that is missing in it was acknowledged.
     #[error(
         "{0}; what happened since then is not recorded, and is looked at anew after the next start. Nothing that was \
          acknowledged is lost: make room and start again"

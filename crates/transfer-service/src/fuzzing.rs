@@ -6,7 +6,7 @@ use serde::de::DeserializeOwned;
 use std::fmt::Debug;
 use std::io;
 
-/// What a node understands of what another one sends.
+/// What a node reads from another node's messages.
 #[derive(Debug)]
 pub struct NodeFrame {
     /// As this node would send it.

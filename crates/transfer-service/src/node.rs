@@ -16,7 +16,7 @@ use penstock_engine::Now;
 use penstock_model::NodeId;
 use std::sync::Arc;
 
-/// What one process of the service has, whoever leads.
+/// The parts of one process of the service that do not depend on who leads.
 pub(crate) struct Node {
     /// Its name.
     pub(crate) id: NodeId,

@@ -123,7 +123,7 @@ pub(crate) struct Loop {
     /// Set when another node leads: nothing more is written or done.
     pub(crate) over: Arc<AtomicBool>,
     pub(crate) task: tokio::task::JoinHandle<()>,
-    /// How the journal's thread ended, and the journal for whoever goes on.
+    /// How the journal's thread ended, and the journal for its successor.
     pub(crate) last_commit: oneshot::Receiver<(LoopEnd, Box<dyn Journal>)>,
 }
 
@@ -134,7 +134,7 @@ pub(crate) enum LoopEnd {
     Done,
     /// The journal could not be written until the end.
     Unwritten(JournalError),
-    /// What the engine knows is not what is stored: whoever leads has to read that anew.
+    /// The engine's state differs from the stored one: the next leader has to read the journal anew.
     ReadAnew(JournalError),
 }
 
@@ -565,7 +565,7 @@ impl Driver {
         }
     }
 
-    /// Notes what runs where after an order. What begins is followed by what this gives back.
+    /// Notes what runs where after an order. Gives back the progress of an attempt that begins.
     fn follow_agent(&mut self, node: &NodeId, order: &Order) -> Option<Arc<Progress>> {
         match order {
             Order::Start(assignment) => {

@@ -38,7 +38,7 @@ pub struct Rule {
     pub needs: &'static [&'static [M]],
     /// The factors that it lowers; none: it is told as a remark.
     pub factors: &'static [F],
-    /// What it is told from, and by what.
+    /// Similar causes, and what tells it apart from each.
     pub differs: &'static [(Cause, &'static str)],
     /// What may come of it, and is then not a cause of its own.
     pub leads_to: &'static [Cause],

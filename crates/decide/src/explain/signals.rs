@@ -523,7 +523,7 @@ impl Signals {
         (bin < self.bins).then_some(bin)
     }
 
-    /// Several links as one. What adds up is summed; what is a mean is weighted by what runs.
+    /// Several links as one. Counts are summed; means are weighted by running transfers.
     pub fn together(&self, links: &[&LinkId]) -> LinkSignals {
         let mut all = links.iter().filter_map(|link| self.links.get(link));
         match (all.next(), all.next()) {

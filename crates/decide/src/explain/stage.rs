@@ -6,7 +6,7 @@ use std::ops::Range;
 
 /// A stage is the bottleneck when it works for this part of its time …
 const BUSY_MIN: f64 = 0.6;
-/// … or when its seconds per byte grew by so much more than those of any other.
+/// … or when its seconds per byte grew by this much more than those of any other.
 const GROWTH_MIN: f64 = 1.3;
 
 /// The bottleneck: it works nearly all the time, the stage before it waits to hand over and the one after it waits for

@@ -87,7 +87,7 @@ impl View<'_> {
         }
     }
 
-    /// ln of what a factor fell by; of a merged one that of the whole. 0 when it did not fall.
+    /// ln of the fall of a factor; of a merged factor, of the whole. 0 when it did not fall.
     pub fn log_fall(&self, factor: Factor) -> f64 {
         let part = self
             .parts

@@ -141,7 +141,7 @@ pub(super) struct RateGate {
     counted_ms: u64,
     /// Until when what has started uses up the cap.
     paced_until_ms: u64,
-    /// The next start needs so much: nothing smaller passes it for ever.
+    /// Bytes that the next start needs. They are saved up for it, so that smaller files cannot pass it for ever.
     kept_for: Option<Ahead>,
 }
 
@@ -176,7 +176,7 @@ impl RateGate {
         self.cap.is_none() || self.fits(now_ms, &self.kept_for.unwrap_or_default())
     }
 
-    /// Whether one more may start that moves so much.
+    /// Whether one more transfer of this many bytes may start.
     pub(super) fn fits(&self, now_ms: u64, next: &Ahead) -> bool {
         let Some(cap) = self.cap else {
             return true;
@@ -215,12 +215,12 @@ impl RateGate {
         })
     }
 
-    /// The next start needs so much.
+    /// Bytes that the next start needs.
     pub(super) fn keep_for(&mut self, next: Ahead) {
         self.kept_for = self.cap.map(|_| next);
     }
 
-    /// A transfer starts that may move so much.
+    /// A transfer starts that may move this many bytes.
     pub(super) fn start(&mut self, now_ms: u64, next: &Ahead) {
         self.kept_for = None;
         self.paced_until_ms = self.paced_until_ms.max(now_ms.saturating_sub(CATCH_UP_MS));

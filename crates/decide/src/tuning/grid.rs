@@ -16,7 +16,7 @@ use penstock_model::{
 };
 use std::collections::BTreeMap;
 
-/// A link whose transfers reach this part of what the fastest competitor's do is held back by what they share.
+/// A link is held back by a shared resource if its transfers reach this part of the fastest competitor's rate.
 const ALIKE_RATE_SHARE_MIN: f64 = 0.7;
 /// Seconds for which a storage element is looked at as shared after links have stopped to compete for it.
 const SHARED_HOLD_SECONDS: f64 = 30.0;
@@ -26,7 +26,7 @@ const SECOND_WEIGHT: f64 = 0.3;
 const FTS3_MINUTE_WEIGHT: f64 = 0.1;
 /// What is left of counted files after a second: half after five minutes.
 const FILES_DECAY_PER_SECOND: f64 = 0.997_692;
-/// More than this part of what runs waits for its turn at a storage element: it has enough.
+/// A storage element has enough transfers when more than this part of them waits for a mover there.
 const STORAGE_QUEUED_SHARE_MAX: f64 = 0.5;
 /// Seconds for which nothing is raised where so many wait.
 const STORAGE_QUEUED_QUIET_SECONDS: f64 = 10.0;

@@ -42,7 +42,7 @@ pub struct Sample {
     pub quiet_for: f64,
 }
 
-/// Comparisons of what two numbers gave.
+/// Comparisons of the rates at two numbers.
 pub(super) trait Comparison {
     /// The standard error of the difference of two.
     fn error_beside(self, other: Self) -> f64;

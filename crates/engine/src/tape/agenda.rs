@@ -52,7 +52,7 @@ impl Agenda {
         }
     }
 
-    /// Everything is due so much earlier.
+    /// Makes everything due earlier by this much.
     pub(super) fn bring_forward(&mut self, by: Duration) {
         bring_forward_set(&mut self.order, by);
         self.times.values_mut().for_each(|at| *at = *at - by);

@@ -196,18 +196,18 @@ impl Copy {
     }
 }
 
-/// Whether something was wrong with how, and not with what, was to be written.
+/// True if the file system refuses `O_DIRECT`; the caller then writes through the page cache.
 fn is_unfit(why: &io::Error) -> bool {
     Errno::from_io_error(why) == Some(Errno::INVAL)
 }
 
-/// Pauses, so that the copy takes as long as it may.
+/// Slows the copy down to the rate that it may have.
 struct Pace<'a> {
     of: &'a BackupOf,
     total: u64,
     page_bytes: u64,
     begun: Instant,
-    /// Of the copy, since its begin: when so much of it is due.
+    /// Time after the begin at which the bytes copied so far are due.
     due: Duration,
     kept: u64,
     /// Bytes per second; `None`: as fast as possible.

@@ -36,7 +36,7 @@ const MULTISTATUS_BYTES_MAX: u64 = 1 << 20;
 const BUSY_SECONDS: u32 = 10;
 const BUSY_SECONDS_MAX: u32 = 3600;
 
-/// One end of a transfer: where it is, by what it is reached, and whose fault errors there are.
+/// One end of a transfer: its URL, the credentials shown there, and the side that its errors count for.
 #[derive(Clone)]
 pub(super) struct End {
     pub(super) url: FileUrl,

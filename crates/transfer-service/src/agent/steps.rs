@@ -282,7 +282,7 @@ impl<'a> AttemptRun<'a> {
         })
     }
 
-    /// The same end by what is valid now; as it was when that fails.
+    /// The same end with the credentials that are valid now; unchanged if there are none.
     pub(super) async fn renewed(&self, end: &End) -> End {
         match (&end.proxy, &self.assignment.parameters.proxy) {
             (Some(_), Some(id)) => {

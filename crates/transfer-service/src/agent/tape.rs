@@ -31,7 +31,7 @@ use url::Url;
 const REMEMBERED_FOR: Duration = Duration::from_secs(600);
 /// Bytes of an answer that says no.
 const REFUSAL_BYTES_MAX: u64 = 64 << 10;
-/// Characters of what it says that are shown.
+/// Characters of the server's answer that are shown.
 const REFUSAL_CHARS_MAX: usize = 300;
 
 /// Tape interfaces that were found, by server, and when.

@@ -134,7 +134,7 @@ impl Followers {
         self.others().len()
     }
 
-    /// Has a node do something. What is meant for a session that has ended is dropped: the node was asked since what
+    /// Has a node do something. Orders for an ended session are dropped: on joining again the node was asked what
     /// it runs.
     pub(crate) fn order(
         &self,

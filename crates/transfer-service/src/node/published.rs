@@ -59,7 +59,7 @@ impl PublishedState {
         self.settings.borrow().clone()
     }
 
-    /// For those who go by what is set as it changes.
+    /// For readers that follow settings as they change.
     pub(crate) fn follow_settings(&self) -> watch::Receiver<Arc<Settings>> {
         self.settings.subscribe()
     }

@@ -12,7 +12,7 @@ use std::collections::BTreeSet;
 use std::io;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
-/// The version of what is said here. Nodes with another one do not speak with each other.
+/// The version of these messages. Nodes of different versions do not talk to each other.
 pub(crate) const PROTOCOL: u32 = 1;
 /// The longest frame: all that a node runs, or the largest submission that the interface takes, with room to spare.
 const FRAME_MAX: u32 = 256 * 1024 * 1024;

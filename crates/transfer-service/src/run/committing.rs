@@ -16,7 +16,7 @@ use tokio::sync::{mpsc, watch};
 const RECORDS_PER_COMMIT: usize = 20_000;
 /// How long to wait before writing to a full journal again.
 const JOURNAL_RETRY: Duration = Duration::from_millis(500);
-/// How long one of several nodes tries: then another one may lead, or it leads anew by what is stored.
+/// How long one of several nodes tries; then another may lead, or it leads anew from the stored state.
 const RESIGN_AFTER: Duration = Duration::from_secs(10);
 
 /// Owns the journal. A thread, because a commit blocks.

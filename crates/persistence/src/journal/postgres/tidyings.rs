@@ -11,7 +11,7 @@ use penstock_journal::JournalError;
 use penstock_model::{Tidying, TransferId};
 use uuid::Uuid;
 
-/// As who it refers to the destination's token, beside jobs. No job has such an id: it is of no version.
+/// The pseudo id under which a clean-up refers to its token, as jobs do. Its version bits are invalid, so no job has it.
 pub(super) fn user(transfer: TransferId) -> Uuid {
     Uuid::from_u64_pair(u64::MAX, transfer.0)
 }

@@ -20,7 +20,7 @@ use std::time::Duration;
 use tokio::sync::MutexGuard;
 use url::Url;
 
-/// The library gives up a question so much earlier than the service gives up the process.
+/// The library's time limit is shorter than that of its process by this much.
 const EARLIER: Duration = Duration::from_secs(5);
 /// Bytes of a private key for `sftp`.
 const KEY_BYTES_MAX: usize = 64 << 10;

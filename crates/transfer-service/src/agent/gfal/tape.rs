@@ -25,7 +25,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use url::Url;
 
-/// The library gives up a question so much earlier than the service gives up the process.
+/// The library's time limit is shorter than that of its process by this much.
 const EARLIER: Duration = Duration::from_secs(5);
 /// Stands for the name of a request that has none: SRMs give none when they see nothing to do. How far such a request
 /// is follows from where its files are.
