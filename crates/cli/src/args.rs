@@ -135,6 +135,7 @@ pub enum Command {
         penstock explain --dir cern                            # where rates fell and rose in the last 24 h\n  \
         penstock explain --dir cern --since 7d --link 'cern.ch-*'\n  \
         penstock explain --dir cern drop 6931bd80-1c9a44f2     # one drop: causes, evidence, what to do\n  \
+        penstock explain --records records                     # from what FTS3, dCache or XRootD wrote\n  \
         penstock explain --dir cern link se1.cern.ch-se2.in2p3.fr\n  \
         penstock explain --dir cern 0192d3a4-…                 # a job, file by file\n  \
         penstock explain --dir cern 4711                       # a transfer, by its number in `find`\n  \

@@ -4,6 +4,7 @@
 //! (`docs/observe/explain.md`). What it is told from is read by [`mod@reading`].
 
 pub mod reading;
+pub mod rows;
 mod settings;
 
 use penstock_decide::explain::answer::{Evidence, Measure, NamedCause, Permille};

@@ -159,8 +159,11 @@ pub struct ExplainArgs {
     #[arg(long, value_name = "DURATION")]
     pub resolution: Option<Span>,
     /// Read the record of the site at --dir, whose service need not run.
-    #[arg(long)]
+    #[arg(long, conflicts_with = "records")]
     pub offline: bool,
+    /// Read a directory of records that `penstock ingest` has made. Without --since, all of it.
+    #[arg(long, value_name = "DIR")]
+    pub records: Option<PathBuf>,
     /// The service.
     #[command(flatten)]
     pub service: ServiceArgs,

@@ -138,24 +138,28 @@ pub fn rises_of(link: &LinkSignals, bin_seconds: u32) -> Vec<Rise> {
     rises
 }
 
-/// Bins with an empty queue in which fewer slots than usual are used, by files as fast as usual.
+/// Bins with an empty queue in which fewer slots than usual are used, by files as fast as usual. Usual is the part of the
+/// limit that was used before; where no limit is known, the number.
 fn idle_bins(link: &LinkSignals, bin_seconds: u32, usual: &[Range<usize>]) -> Vec<bool> {
-    let Some(usual) = Factors::of(link, bin_seconds, usual) else {
+    let Some(factors) = Factors::of(link, bin_seconds, usual) else {
         return Vec::new();
     };
-    let (Some(fed), Some(per_file)) = (usual.fed(), usual.rate_per_file()) else {
+    let Some(per_file) = factors.rate_per_file() else {
         return Vec::new();
     };
+    let (fed, usual_active) = (factors.fed(), link.active.mean(usual));
     let moved = &link.copied_bytes;
     let is_idle = |bin: usize| {
-        let (Some(queued), Some(active), Some(limit)) =
-            (link.queued.at(bin), link.active.at(bin), link.limit.at(bin))
-        else {
+        let (Some(queued), Some(active)) = (link.queued.at(bin), link.active.at(bin)) else {
+            return false;
+        };
+        let of_limit = link.limit.at(bin).zip(fed).map(|(limit, fed)| limit * fed);
+        let Some(busy) = of_limit.or(usual_active) else {
             return false;
         };
         let rate = moved.at(bin).unwrap_or(0.0) / f64::from(bin_seconds.max(1));
         let is_slow = active > 0.0 && rate / active < per_file * DROP_BELOW;
-        queued <= 0.0 && active < limit * fed * DROP_BELOW && !is_slow
+        queued <= 0.0 && active < busy * DROP_BELOW && !is_slow
     };
     (0..moved.0.len()).map(is_idle).collect()
 }

@@ -55,10 +55,13 @@ pub async fn run(
     match &subject {
         Subject::Rates { .. } | Subject::Drop(_) => {}
         Subject::Transfer(_) | Subject::Job(_) | Subject::File(_) => {
-            let is_of_rates = args.since.is_some() || args.until.is_some() || args.offline;
+            let is_of_rates = args.since.is_some()
+                || args.until.is_some()
+                || args.offline
+                || args.records.is_some();
             if is_of_rates || args.resolution.is_some() {
                 return Err(CommandError::Usage(
-                    "--since, --until, --resolution and --offline are for rates and drops".into(),
+                    "--since, --until, --resolution, --offline and --records are for rates and drops".into(),
                 ));
             }
         }

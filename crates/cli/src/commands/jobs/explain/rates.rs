@@ -9,15 +9,20 @@ use crate::site::config::DatabasePlace;
 use crate::site::directory::SiteDirectory;
 use crate::site::serve::explain::View;
 use penstock_clock::wall_clock;
-use penstock_decide::explain::RateChangeKind;
+use penstock_decide::explain::{RateChangeId, RateChangeKind};
 use penstock_field_tools::transfer_api::ExplainedTimes;
 use penstock_journal::JournalReader;
 use penstock_model::text::{one_line, plural};
 use penstock_model::{Rate, TimeWindow};
-use penstock_observe::explanations::{RateChangeRow, RateChanges};
+use penstock_observe::explanations::reading::{ExplainWindow, ExplainedWindow, Wanted};
+use penstock_observe::explanations::rows::{extent_of, read_rows};
+use penstock_observe::explanations::{Disclosure, RateChangeRow, RateChanges, detail};
+use penstock_observe::store::{Reader, StoreError};
 use penstock_persistence::journal::SqliteReader;
 use penstock_transfer_service::api::explain::{ExplainError, ExplainQuestion};
+use serde::Serialize;
 use serde_json::Value;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -32,13 +37,16 @@ pub(super) async fn list(
     output: Output,
 ) -> Result<(), CommandError> {
     let window = window(args)?;
-    let told = match args.offline {
-        true => {
-            let question = question(args, Some(window.unwrap_or_else(last_day)), link)?;
-            let told = view(args)?.rate_changes(&question).map_err(failed)?;
-            serde_json::to_value(told).map_err(|why| CommandError::Local(why.to_string()))?
+    let told = match (&args.records, args.offline) {
+        (Some(records), _) => {
+            let read = read_records(args, records, window, link)?;
+            json(&RateChanges::of(&read.changes(), &read))?
         }
-        false => {
+        (None, true) => {
+            let question = question(args, Some(window.unwrap_or_else(last_day)), link)?;
+            json(&view(args)?.rate_changes(&question).map_err(failed)?)?
+        }
+        (None, false) => {
             let service = connect(&args.service, Intent::Manage, environment)?;
             service.rate_changes(&times(args, window, link)).await?
         }
@@ -58,23 +66,21 @@ pub(super) async fn one(
     output: Output,
 ) -> Result<(), CommandError> {
     let window = window(args)?;
-    let told = match args.offline {
-        true => {
-            let id = id.parse();
-            let id = id.map_err(|why| {
-                CommandError::Usage(format!("'{}': {why}", one_line(id_of(args))))
-            })?;
+    let told = match (&args.records, args.offline) {
+        (Some(records), _) => {
+            let id = parse_id(id)?;
+            let read = read_records(args, records, window, None)?;
+            let bin_seconds = read.signals.bin_seconds;
+            let told = detail(&read.changes(), id, bin_seconds, Disclosure::Everything);
+            json(&told.ok_or_else(|| unknown_id(id))?)?
+        }
+        (None, true) => {
+            let id = parse_id(id)?;
             let question = question(args, window, None)?;
             let told = view(args)?.rate_change(id, &question).map_err(failed)?;
-            let told = told.ok_or_else(|| {
-                CommandError::NotFound(format!(
-                    "no rate fell or rose with the id '{id}' as far as the record goes; \
-                     `penstock explain --offline --since 7d` lists those of a week"
-                ))
-            })?;
-            serde_json::to_value(told).map_err(|why| CommandError::Local(why.to_string()))?
+            json(&told.ok_or_else(|| unknown_id(id))?)?
         }
-        false => {
+        (None, false) => {
             let service = connect(&args.service, Intent::Manage, environment)?;
             service.rate_change(id, &times(args, window, None)).await?
         }
@@ -88,9 +94,42 @@ pub(super) async fn one(
     Ok(())
 }
 
-fn id_of(args: &ExplainArgs) -> &str {
-    let given = args.name.as_deref().or(args.subject.as_deref());
-    given.unwrap_or_default()
+fn json(told: &impl Serialize) -> Result<Value, CommandError> {
+    serde_json::to_value(told).map_err(|why| CommandError::Local(why.to_string()))
+}
+
+fn parse_id(text: &str) -> Result<RateChangeId, CommandError> {
+    text.parse()
+        .map_err(|why| CommandError::Usage(format!("'{}': {why}", one_line(text))))
+}
+
+fn unknown_id(id: RateChangeId) -> CommandError {
+    CommandError::NotFound(format!(
+        "no rate fell or rose with the id '{id}' as far as the record goes; `penstock explain` with the same options and \
+         without an id lists those that did"
+    ))
+}
+
+/// What a directory of records tells, of the view that has most attempts in it.
+fn read_records(
+    args: &ExplainArgs,
+    records: &Path,
+    window: Option<TimeWindow>,
+    link: Option<String>,
+) -> Result<ExplainedWindow, CommandError> {
+    let failed = |why: StoreError| CommandError::local(records.display(), why);
+    let mut reader = Reader::open(records).map_err(failed)?;
+    let extent = extent_of(&mut reader).map_err(failed)?;
+    let extent = extent.ok_or_else(|| {
+        CommandError::NotFound(format!(
+            "{} holds no attempts to move files; `penstock ingest` takes them in",
+            records.display()
+        ))
+    })?;
+    let window = window.unwrap_or(extent.window);
+    let window = ExplainWindow::new(window.from, window.to, resolution(args));
+    let wanted = link.map_or(Wanted::Links, Wanted::Link);
+    read_rows(&mut reader, window, extent.view, &wanted).map_err(failed)
 }
 
 fn last_day() -> TimeWindow {

@@ -1,0 +1,646 @@
+//! What rows of records tell of a window, as the explainer takes it: of any transfer service or storage element whose
+//! messages and logs were taken in (`docs/observe/records.md`).
+//!
+//! A fold, one row at a time. What a source does not tell stays unknown. The bytes of a file are spread over the time in
+//! which they moved. Files that have not ended are not in the record yet, so nothing is known of its last minutes: as many
+//! as most files take.
+
+use super::reading::ExplainedWindow;
+use super::reading::{ExplainWindow, Wanted};
+use crate::store::{Reader, StoreError};
+use penstock_decide::explain::signals::{
+    FailureGroup, LinkSignals, Maintenance, Series, Signals, Stage, StageSignals,
+};
+use penstock_model::observation::{
+    Attempt, Change, ChangeKind, Operation, Outcome, Sample, SubjectKind, Text, View,
+};
+use penstock_model::{Errno, LinkId, Phase, StorageId, TimeWindow, Timestamp, VoName};
+use std::collections::BTreeMap;
+
+/// Links that are looked at; rows of further ones are passed over.
+const LINKS_MAX: usize = 10_000;
+/// Kinds of failure told apart on one link.
+const FAILURES_MAX: usize = 100;
+/// VOs told apart on one link.
+const VOS_MAX: usize = 100;
+/// Files whose times are remembered to tell how long most of them take.
+const TIMES_MAX: usize = 100_000;
+/// What is needed of an attempt.
+const ATTEMPT_COLUMNS: [&str; 32] = [
+    "at",
+    "view",
+    "operation",
+    "source_host",
+    "destination_host",
+    "vo",
+    "bytes_moved",
+    "file_bytes",
+    "submitted",
+    "started",
+    "first_byte",
+    "last_byte",
+    "ended",
+    "wait_us",
+    "prepare_us",
+    "source_read_us",
+    "network_us",
+    "write_us",
+    "checksum_us",
+    "commit_us",
+    "streams",
+    "rtt_us",
+    "min_rtt_us",
+    "retransmitted_segments",
+    "sent_segments",
+    "busy_us",
+    "receiver_limited_us",
+    "send_buffer_limited_us",
+    "outcome",
+    "side",
+    "error_code",
+    "fingerprint",
+];
+
+/// What a record holds as a whole.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RecordExtent {
+    /// From its first attempt to its last.
+    pub window: TimeWindow,
+    /// The view that most attempts have. Views are the same transfers seen twice, so one alone is explained.
+    pub view: View,
+}
+
+/// Looks at when a record begins and ends; `None`: it has no attempts.
+pub fn extent_of(reader: &mut Reader) -> Result<Option<RecordExtent>, StoreError> {
+    let mut window: Option<TimeWindow> = None;
+    let mut views: BTreeMap<View, u64> = BTreeMap::new();
+    reader.each::<Attempt>(TimeWindow::ALL, &["at", "view"], |row| {
+        let end = Timestamp(row.at.0.saturating_add(1));
+        let known = window.get_or_insert(TimeWindow {
+            from: row.at,
+            to: end,
+        });
+        known.from = known.from.min(row.at);
+        known.to = known.to.max(end);
+        *views.entry(row.view).or_default() += 1;
+    })?;
+    let view = views.into_iter().max_by_key(|(_, rows)| *rows);
+    Ok(window
+        .zip(view)
+        .map(|(window, (view, _))| RecordExtent { window, view }))
+}
+
+/// Reads a window of a record, as one view has it.
+pub fn read_rows(
+    reader: &mut Reader,
+    window: ExplainWindow,
+    view: View,
+    wanted: &Wanted,
+) -> Result<ExplainedWindow, StoreError> {
+    let mut signals = RowSignals::new(window, view);
+    // Of a file that ends later, bytes moved earlier.
+    let all = TimeWindow {
+        from: window.from,
+        to: TimeWindow::ALL.to,
+    };
+    reader.each(all, &ATTEMPT_COLUMNS, |row: &Attempt| {
+        signals.take_attempt(row);
+    })?;
+    let within = TimeWindow {
+        from: window.from,
+        to: window.to,
+    };
+    reader.each(within, &[], |row: &Sample| signals.take_sample(row))?;
+    reader.each(within, &[], |row: &Change| signals.take_change(row))?;
+    Ok(ExplainedWindow::of_links(signals.finish(), wanted))
+}
+
+/// Sums of one link in one bin.
+#[derive(Debug, Clone, Default)]
+struct RowBin {
+    moved: f64,
+    failed: f64,
+    active: f64,
+    queued: f64,
+    files: u32,
+    sized: u32,
+    bytes: u64,
+    overhead_us: u64,
+    overheads: u32,
+    stages_us: [u64; 5],
+    staged: u32,
+    streams: u64,
+    streamed: u32,
+    sent: u64,
+    again: u64,
+    busy_us: u64,
+    receiver_us: u64,
+    buffer_us: u64,
+    rtt_us: u64,
+    rtt_min_us: u64,
+    sockets: u32,
+    limit: Option<f64>,
+    sampled_queue: Option<f64>,
+}
+
+#[derive(Debug, Default)]
+struct LinkRows {
+    bins: Vec<RowBin>,
+    failures: BTreeMap<FailureGroup, Vec<f64>>,
+    vo_bytes: BTreeMap<VoName, Vec<f64>>,
+    /// Some row tells when its file was submitted.
+    tells_queue: bool,
+}
+
+const STAGES: [Stage; 5] = [
+    Stage::SourceRead,
+    Stage::Network,
+    Stage::DestinationWrite,
+    Stage::Checksum,
+    Stage::Commit,
+];
+
+/// The fold.
+#[derive(Debug)]
+struct RowSignals {
+    window: ExplainWindow,
+    view: View,
+    links: BTreeMap<LinkId, LinkRows>,
+    first: Option<Timestamp>,
+    last: Option<Timestamp>,
+    /// Milliseconds that files took.
+    times_ms: Vec<i64>,
+    maintenance: Vec<Maintenance>,
+}
+
+impl RowSignals {
+    fn new(window: ExplainWindow, view: View) -> RowSignals {
+        RowSignals {
+            window,
+            view,
+            links: BTreeMap::new(),
+            first: None,
+            last: None,
+            times_ms: Vec::new(),
+            maintenance: Vec::new(),
+        }
+    }
+
+    fn bin_ms(&self) -> i64 {
+        i64::from(self.window.resolution_seconds) * 1000
+    }
+
+    fn bin_of(&self, at: Timestamp) -> Option<usize> {
+        let bin = (at.0 - self.window.from.0).div_euclid(self.bin_ms());
+        let bin = usize::try_from(bin).ok()?;
+        (bin < self.window.bins()).then_some(bin)
+    }
+
+    fn link(&mut self, link: LinkId) -> Option<&mut LinkRows> {
+        if self.links.len() >= LINKS_MAX && !self.links.contains_key(&link) {
+            return None;
+        }
+        let bins = self.window.bins();
+        let rows = self.links.entry(link).or_insert_with(|| LinkRows {
+            bins: vec![RowBin::default(); bins],
+            ..LinkRows::default()
+        });
+        Some(rows)
+    }
+
+    /// The part of a span that lies in each bin, in milliseconds.
+    fn overlaps(&self, from: Timestamp, to: Timestamp) -> Vec<(usize, f64)> {
+        let (begin, step) = (self.window.from.0, self.bin_ms());
+        let end = begin.saturating_add(step.saturating_mul(self.window.bins() as i64));
+        let (from, to) = (from.0.max(begin), to.0.min(end));
+        let mut parts = Vec::new();
+        let mut at = from;
+        while at < to {
+            let bin = (at - begin).div_euclid(step);
+            let next = (begin + (bin + 1) * step).min(to);
+            if let Ok(bin) = usize::try_from(bin) {
+                parts.push((bin, (next - at) as f64));
+            }
+            at = next;
+        }
+        parts
+    }
+
+    fn take_attempt(&mut self, row: &Attempt) {
+        let is_copy = matches!(
+            row.operation,
+            Operation::Copy | Operation::Read | Operation::Write
+        );
+        let (Some(outcome), true) = (row.outcome, is_copy && row.view == self.view) else {
+            return;
+        };
+        self.first = Some(self.first.map_or(row.at, |first| first.min(row.at)));
+        self.last = Some(self.last.map_or(row.at, |last| last.max(row.at)));
+        let end = row.ended.unwrap_or(row.at);
+        let started = row.started.or(row.first_byte).unwrap_or(end).min(end);
+        let moved_from = row.first_byte.unwrap_or(started).min(end);
+        let moved_to = row.last_byte.unwrap_or(end).max(moved_from);
+        if self.times_ms.len() < TIMES_MAX {
+            self.times_ms.push(end.0 - started.0);
+        }
+        let moves = self.overlaps(moved_from, moved_to);
+        let runs = self.overlaps(started, end);
+        let waits = row
+            .submitted
+            .map(|submitted| self.overlaps(submitted.min(started), started));
+        let (last_bin, step) = (self.bin_of(row.at), self.bin_ms() as f64);
+        let bins = self.window.bins();
+        let Some(link) = self.link(link_of(
+            row.source_host.as_ref(),
+            row.destination_host.as_ref(),
+        )) else {
+            return;
+        };
+        for (bin, ms) in runs {
+            link.bins[bin].active += ms / step;
+        }
+        link.tells_queue |= waits.is_some();
+        for (bin, ms) in waits.into_iter().flatten() {
+            link.bins[bin].queued += ms / step;
+        }
+        let bytes = row
+            .bytes_moved
+            .or(row.file_bytes.filter(|_| outcome == Outcome::Success));
+        let bytes = bytes.map_or(0.0, |bytes| bytes.0 as f64);
+        let span = (moved_to.0 - moved_from.0) as f64;
+        // What took no time moved when it ended.
+        let parts: Vec<(usize, f64)> = match span > 0.0 {
+            true => moves
+                .into_iter()
+                .map(|(bin, ms)| (bin, ms / span))
+                .collect(),
+            false => last_bin.map(|bin| (bin, 1.0)).into_iter().collect(),
+        };
+        let is_success = outcome == Outcome::Success;
+        for (bin, part) in &parts {
+            match is_success {
+                true => link.bins[*bin].moved += bytes * part,
+                false => link.bins[*bin].failed += bytes * part,
+            }
+        }
+        if let (true, Some(vo)) = (is_success, &row.vo)
+            && (link.vo_bytes.len() < VOS_MAX || link.vo_bytes.contains_key(vo))
+        {
+            let of_vo = link.vo_bytes.entry(vo.clone());
+            let of_vo = of_vo.or_insert_with(|| vec![0.0; bins]);
+            parts
+                .iter()
+                .for_each(|(bin, part)| of_vo[*bin] += bytes * part);
+        }
+        let Some(last_bin) = last_bin else { return };
+        match outcome {
+            Outcome::Success => link.bins[last_bin].landed(row),
+            Outcome::Failure => link.failed(row, last_bin, bins),
+            Outcome::Abort => {}
+        }
+    }
+
+    /// Takes what was sampled of a link.
+    fn take_sample(&mut self, row: &Sample) {
+        if row.subject_kind != SubjectKind::Link || row.view != self.view {
+            return;
+        }
+        let Some(bin) = self.bin_of(Timestamp(row.at.0.saturating_sub(1))) else {
+            return;
+        };
+        let link = link_of(row.source_host.as_ref(), row.destination_host.as_ref());
+        if let Some(link) = self.link(link) {
+            let bin = &mut link.bins[bin];
+            bin.limit = row.limit.map(|limit| limit as f64).or(bin.limit);
+            bin.sampled_queue = row.queued.map(|queued| queued as f64).or(bin.sampled_queue);
+        }
+    }
+
+    /// Takes work on a machine. What else was changed is of no link that is known.
+    fn take_change(&mut self, row: &Change) {
+        if let (ChangeKind::Intervention, Some(to)) = (row.kind, row.until) {
+            self.maintenance.push(Maintenance {
+                from: row.at,
+                to,
+                place: row.subject.to_string(),
+                what: row.name.to_string(),
+            });
+        }
+    }
+
+    /// Until when nearly all that moved has ended.
+    fn known_until(&mut self) -> Option<Timestamp> {
+        let last = self.last?;
+        self.times_ms.sort_unstable();
+        let most = self.times_ms.len().checked_sub(1)? * 95 / 100;
+        Some(Timestamp(last.0 - self.times_ms.get(most)?))
+    }
+
+    fn finish(mut self) -> Signals {
+        let window = self.window;
+        let mut signals = Signals::unknown(window.from, window.resolution_seconds, window.bins());
+        signals.maintenance = std::mem::take(&mut self.maintenance);
+        let (Some(first), Some(until)) = (self.first, self.known_until()) else {
+            return signals;
+        };
+        let is_known: Vec<bool> = (0..window.bins())
+            .map(|bin| signals.begin_of(bin + 1) > first && signals.begin_of(bin + 1) <= until)
+            .collect();
+        for (link, rows) in self.links {
+            signals.links.insert(link, rows.signals(&is_known));
+        }
+        let running = signals.links.values().map(|link| link.active.clone());
+        let running = running.reduce(|sum, active| sum.plus(&active));
+        signals.service.slots_used = running.unwrap_or_default();
+        signals
+    }
+}
+
+/// An end that is not told is `*`.
+fn link_of(source: Option<&Text>, destination: Option<&Text>) -> LinkId {
+    let end = |host: Option<&Text>| StorageId::new(host.map_or("*", |host| &**host));
+    LinkId {
+        source: end(source),
+        destination: end(destination),
+    }
+}
+
+impl RowBin {
+    fn landed(&mut self, row: &Attempt) {
+        self.files += 1;
+        if let Some(bytes) = row.file_bytes.or(row.bytes_moved) {
+            self.sized += 1;
+            self.bytes = self.bytes.saturating_add(bytes.0);
+        }
+        if let Some(us) = overhead_us(row) {
+            self.overheads += 1;
+            self.overhead_us = self.overhead_us.saturating_add(us);
+        }
+        let stages = [
+            row.source_read_us,
+            row.network_us,
+            row.write_us,
+            row.checksum_us,
+            row.commit_us,
+        ];
+        for (sum, us) in self.stages_us.iter_mut().zip(stages) {
+            *sum = sum.saturating_add(us.unwrap_or(0));
+        }
+        self.staged += u32::from(stages.iter().any(Option::is_some));
+        if let Some(streams) = row.streams {
+            self.streams += u64::from(streams);
+            self.streamed += 1;
+        }
+        if let (Some(busy), Some(sent @ 1..)) = (row.busy_us, row.sent_segments) {
+            self.sockets += 1;
+            self.sent += sent;
+            self.again += row.retransmitted_segments.unwrap_or(0);
+            self.busy_us = self.busy_us.saturating_add(busy);
+            let receiver = row.receiver_limited_us.unwrap_or(0);
+            self.receiver_us = self.receiver_us.saturating_add(receiver);
+            let buffer = row.send_buffer_limited_us.unwrap_or(0);
+            self.buffer_us = self.buffer_us.saturating_add(buffer);
+            self.rtt_us += row.rtt_us.unwrap_or(0);
+            self.rtt_min_us += row.min_rtt_us.unwrap_or(0);
+        }
+    }
+}
+
+/// The time of a file in which its slot moved no bytes; `None`: that is not told.
+fn overhead_us(row: &Attempt) -> Option<u64> {
+    let told = [row.wait_us, row.prepare_us, row.commit_us];
+    if told.iter().any(Option::is_some) {
+        let known = told.into_iter().flatten();
+        return Some(known.fold(0, u64::saturating_add));
+    }
+    let (started, first) = (row.started?, row.first_byte?);
+    let (last, ended) = (row.last_byte?, row.ended.unwrap_or(row.at));
+    let idle = first.since(started) + ended.since(last);
+    u64::try_from(idle.as_micros()).ok()
+}
+
+impl LinkRows {
+    fn failed(&mut self, row: &Attempt, bin: usize, bins: usize) {
+        let Some(side) = row.side else { return };
+        let errno = row.error_code.and_then(|code| i32::try_from(code).ok());
+        let group = FailureGroup::new(
+            side,
+            row.phase.unwrap_or(Phase::Transfer),
+            Errno(errno.unwrap_or(0)),
+            row.fingerprint.as_deref().unwrap_or_default(),
+        );
+        if self.failures.len() < FAILURES_MAX || self.failures.contains_key(&group) {
+            let of_group = self.failures.entry(group);
+            of_group.or_insert_with(|| vec![0.0; bins])[bin] += 1.0;
+        }
+    }
+
+    fn signals(self, is_known: &[bool]) -> LinkSignals {
+        let bins = &self.bins;
+        let known = |value: &dyn Fn(&RowBin) -> f64| {
+            let values = bins.iter().zip(is_known);
+            Series(
+                values
+                    .map(|(bin, known)| known.then(|| value(bin)))
+                    .collect(),
+            )
+        };
+        let told = |part: &dyn Fn(&RowBin) -> (f64, f64)| {
+            let mean = |bin: &RowBin| {
+                let (sum, of) = part(bin);
+                (of > 0.0).then(|| sum / of)
+            };
+            Series(bins.iter().map(mean).collect())
+        };
+        let series = |values: Vec<f64>| {
+            let values = values.into_iter().zip(is_known);
+            Series(
+                values
+                    .map(|(value, known)| known.then_some(value))
+                    .collect(),
+            )
+        };
+        let sampled = Series(bins.iter().map(|bin| bin.sampled_queue).collect());
+        let is_sampled = bins.iter().any(|bin| bin.sampled_queue.is_some());
+        let queued = match (is_sampled, self.tells_queue) {
+            (true, _) => sampled,
+            (false, true) => known(&|bin| bin.queued),
+            (false, false) => Series::default(),
+        };
+        let busy = |value: fn(&RowBin) -> u64| told(&|bin| (value(bin) as f64, bin.busy_us as f64));
+        let mut link = LinkSignals {
+            copied_bytes: known(&|bin| bin.moved),
+            failed_bytes: known(&|bin| bin.failed),
+            active: known(&|bin| bin.active),
+            limit: Series(bins.iter().map(|bin| bin.limit).collect()),
+            queued,
+            finished_files: known(&|bin| f64::from(bin.files)),
+            overhead_seconds: told(&|bin| (bin.overhead_us as f64 / 1e6, f64::from(bin.overheads))),
+            file_bytes: told(&|bin| (bin.bytes as f64, f64::from(bin.sized))),
+            streams_used: told(&|bin| (bin.streams as f64, f64::from(bin.streamed))),
+            ..LinkSignals::default()
+        };
+        link.tcp.receiver_limited = busy(|bin| bin.receiver_us);
+        link.tcp.buffer_limited = busy(|bin| bin.buffer_us);
+        link.tcp.window_limited = busy(|bin| {
+            let others = bin.receiver_us.saturating_add(bin.buffer_us);
+            bin.busy_us.saturating_sub(others)
+        });
+        link.tcp.retransmitted = told(&|bin| (bin.again as f64, bin.sent as f64));
+        link.tcp.rtt_seconds = told(&|bin| (bin.rtt_us as f64 / 1e6, f64::from(bin.sockets)));
+        link.tcp.rtt_min_seconds =
+            told(&|bin| (bin.rtt_min_us as f64 / 1e6, f64::from(bin.sockets)));
+        for (number, stage) in STAGES.into_iter().enumerate() {
+            if bins.iter().any(|bin| bin.stages_us[number] > 0) {
+                let times =
+                    |bin: &RowBin| (bin.staged > 0).then(|| bin.stages_us[number] as f64 / 1e6);
+                let signals = StageSignals {
+                    busy: Series(bins.iter().map(times).collect()),
+                    ..StageSignals::default()
+                };
+                link.stages.insert(stage, signals);
+            }
+        }
+        let failures = self.failures.into_iter();
+        link.failures = failures
+            .map(|(group, attempts)| (group, series(attempts)))
+            .collect();
+        let vos = self.vo_bytes.into_iter();
+        link.vo_bytes = vos.map(|(vo, bytes)| (vo, series(bytes))).collect();
+        link
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use penstock_decide::explain::{Cause, RateChangeKind};
+    use penstock_model::observation::Observation;
+    use penstock_model::{Bytes, Side};
+
+    const MINUTE: i64 = 60_000;
+    const HOURS: i64 = 4;
+    const FAULT: std::ops::Range<i64> = 100..160;
+
+    /// A file each three seconds, as long as `change` leaves it; of the view of a VO.
+    fn run(change: impl Fn(i64, &mut Attempt)) -> Vec<Attempt> {
+        let begin = 1_143_849_600_000;
+        let mut rows = Vec::new();
+        for number in 0..HOURS * 60 * 20 {
+            let started = begin + number * 3000;
+            let minute = number / 20;
+            let mut row = Attempt {
+                at: Timestamp(started + 40_000),
+                source: "fts".into(),
+                line: number as u64,
+                operation: Operation::Copy,
+                source_host: Some("https://cern.ch".into()),
+                destination_host: Some("https://in2p3.fr".into()),
+                vo: Some(VoName::new("dteam")),
+                submitted: Some(Timestamp(started - 30_000)),
+                started: Some(Timestamp(started)),
+                bytes_moved: Some(Bytes(1_000_000_000 + (number as u64 * 7_919) % 50_000_000)),
+                outcome: Some(Outcome::Success),
+                ..Attempt::default()
+            };
+            row.file_bytes = row.bytes_moved;
+            if FAULT.contains(&minute) {
+                change(number, &mut row);
+            }
+            rows.push(row);
+        }
+        rows
+    }
+
+    fn told(rows: Vec<Attempt>, wanted: &str) -> Vec<(RateChangeKind, Option<Cause>, i64)> {
+        let directory = tempfile::tempdir().expect("a directory");
+        let mut store = crate::store::Store::open(directory.path()).expect("a store");
+        for row in rows {
+            store.append(&Observation::from(row)).expect("written");
+        }
+        store.flush().expect("written");
+        drop(store);
+        let mut reader = Reader::open(directory.path()).expect("readable");
+        let extent = extent_of(&mut reader).expect("readable").expect("rows");
+        let window = ExplainWindow::new(extent.window.from, extent.window.to, None);
+        let wanted = Wanted::Link(wanted.to_owned());
+        let read = read_rows(&mut reader, window, extent.view, &wanted).expect("readable");
+        let begin = read.signals.begin.0;
+        let changes = read.changes();
+        let rows = changes.iter().map(|change| {
+            let minute = (change.explanation.from.0 - begin) / MINUTE;
+            (change.kind, change.first_cause(), minute)
+        });
+        rows.collect()
+    }
+
+    #[test]
+    fn a_steady_record_has_no_drop_also_at_its_ends() {
+        assert_eq!(told(run(|_, _| ()), "*-in2p3.fr"), []);
+        assert_eq!(
+            told(run(|_, row| row.bytes_moved = None), "elsewhere-*"),
+            []
+        );
+    }
+
+    #[test]
+    fn failures_that_a_service_told_explain_a_drop() {
+        let rows = run(|number, row| {
+            if number % 4 != 0 {
+                row.outcome = Some(Outcome::Failure);
+                row.bytes_moved = Some(Bytes(0));
+                row.side = Some(Side::Destination);
+                row.error_code = Some(5);
+                row.fingerprint = Some("input/output error".into());
+            }
+        });
+        let told = told(rows, "cern.ch-in2p3.fr");
+        let [(kind, cause, minute)] = told.as_slice() else {
+            panic!("{told:?}");
+        };
+        assert_eq!(
+            (*kind, *cause),
+            (RateChangeKind::Drop, Some(Cause::DestinationErrors))
+        );
+        assert!((minute - FAULT.start).abs() <= 3, "{minute}");
+    }
+
+    #[test]
+    fn fewer_files_are_a_lull_where_the_record_tells_that_nothing_was_queued() {
+        let mut few = run(|_, row| row.submitted = row.started);
+        few.retain(|row| {
+            let minute = row.line as i64 / 20;
+            !FAULT.contains(&minute) || row.line % 5 == 0
+        });
+        let kinds: Vec<_> = told(few, "*-*").iter().map(|row| row.0).collect();
+        assert_eq!(kinds, [RateChangeKind::Lull]);
+    }
+
+    #[test]
+    fn of_two_views_of_the_same_transfers_one_is_explained() {
+        let mut rows = run(|_, _| ());
+        let seen_by_site = rows.iter().step_by(2).map(|row| Attempt {
+            view: View::Site,
+            ..row.clone()
+        });
+        rows.extend(seen_by_site.collect::<Vec<_>>());
+        let directory = tempfile::tempdir().expect("a directory");
+        let mut store = crate::store::Store::open(directory.path()).expect("a store");
+        for row in &rows {
+            let row = Observation::from(row.clone());
+            store.append(&row).expect("written");
+        }
+        store.flush().expect("written");
+        drop(store);
+        let mut reader = Reader::open(directory.path()).expect("readable");
+        let extent = extent_of(&mut reader).expect("readable").expect("rows");
+        assert_eq!(extent.view, View::Vo);
+        let window = ExplainWindow::new(extent.window.from, extent.window.to, None);
+        let read = read_rows(&mut reader, window, extent.view, &Wanted::Links).expect("readable");
+        let [link] = read.signals.links.values().collect::<Vec<_>>()[..] else {
+            panic!("one link");
+        };
+        let files: f64 = link.finished_files.0.iter().flatten().sum();
+        assert!(files > 4_700.0 && files <= 4_800.0, "{files}");
+    }
+}
