@@ -257,3 +257,32 @@ def test_what_a_real_xrootd_tells_is_what_was_copied(records, tmp_path, pages):
     assert len(ended) == 2 * len(SIZES)
     assert all(row["view"] == "site" and row["outcome"] == "success" for row in ended)
     assert [row for row in records.rows("incident") if row["kind"] == "gap"] == []
+
+
+def test_a_drop_that_another_system_has_recorded_is_explained(records, tmp_path):
+    """Two hours of a transfer service in which most attempts fail for forty minutes."""
+    begin, rows = 1_143_849_600_000, []
+    for number in range(2400):
+        started = begin + number * 3000
+        is_bad = 50 <= number // 20 < 90 and number % 4
+        row = {
+            "row": "attempt", "at": started + 40_000, "source": "elsewhere", "line": number + 1, "view": "vo",
+            "operation": "copy", "source_host": "https://cern.ch", "destination_host": "https://in2p3.fr",
+            "vo": "dteam", "bytes_moved": 0 if is_bad else 10**9 + number % 97 * 10**6, "submitted": started - 30_000,
+            "started": started, "outcome": "failure" if is_bad else "success",
+        }  # fmt: skip
+        if is_bad:
+            row |= {"side": "destination", "phase": "transfer", "error_code": 5, "fingerprint": "input/output error"}
+        rows.append(row)
+    path = tmp_path / "rows.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    records.run("records", "import", path, "--into", records.directory)
+    told = json.loads(records.run("explain", "--records", records.directory))
+    [drop] = told["drops"]
+    assert drop["causes"][0]["code"] == "DSTERR", drop
+    assert abs(drop["from"] - (begin + 50 * 60_000)) <= 3 * 60_000, drop
+    whole = json.loads(records.run("explain", "--records", records.directory, "drop", drop["id"]))
+    assert "input/output error" in whole["text"], whole["text"]
+    assert json.loads(records.run("explain", "--records", records.directory, "--link", "in2p3.fr-*"))["drops"] == []
+    records.run("explain", "--records", records.directory, "drop", "00000000-00000000", code=4)
+    records.run("explain", "--records", tmp_path / "none", code=7)
