@@ -9,7 +9,7 @@
 
 mod preemption;
 
-pub use preemption::{Crowd, PreemptionReason};
+pub use preemption::{PreemptionGroup, PreemptionReason};
 
 use crate::Decision;
 use core::net::IpAddr;

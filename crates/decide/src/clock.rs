@@ -44,7 +44,7 @@ pub enum ClockDoubt {
 
 /// Whether a clock is believed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum ClockStanding {
+pub enum ClockTrust {
     /// It is.
     #[default]
     Credible,
@@ -57,12 +57,12 @@ pub enum ClockStanding {
     },
 }
 
-impl ClockStanding {
+impl ClockTrust {
     /// Why it is not believed, and how much longer it has to go steadily.
     pub fn doubt(self) -> Option<(ClockDoubt, Duration)> {
         match self {
-            ClockStanding::Credible => None,
-            ClockStanding::Doubted { because, left } => Some((because, left)),
+            ClockTrust::Credible => None,
+            ClockTrust::Doubted { because, left } => Some((because, left)),
         }
     }
 }
@@ -127,7 +127,7 @@ impl ClockCheck {
     }
 
     /// Takes a later reading into account.
-    pub fn observe(&mut self, reading: ClockReading) -> ClockStanding {
+    pub fn observe(&mut self, reading: ClockReading) -> ClockTrust {
         let leap = leap(self.anchor, reading);
         let age = reading.monotonic.saturating_sub(self.anchor.monotonic);
         match (self.doubt, leap) {
@@ -171,11 +171,11 @@ impl ClockCheck {
         trusted.map_or(reading.wall, |trusted| trusted.max(reading.wall))
     }
 
-    fn standing(&self, reading: ClockReading) -> ClockStanding {
+    fn standing(&self, reading: ClockReading) -> ClockTrust {
         let steady = reading.monotonic.saturating_sub(self.anchor.monotonic);
         match &self.doubt {
-            None => ClockStanding::Credible,
-            Some(doubt) => ClockStanding::Doubted {
+            None => ClockTrust::Credible,
+            Some(doubt) => ClockTrust::Doubted {
                 because: doubt.because,
                 left: CONFIRMATION.saturating_sub(steady),
             },
@@ -261,10 +261,10 @@ mod tests {
         ClockCheck::begin(at(1000 * DAY, 0), Some(Timestamp(1000 * DAY * 1000 - 5)))
     }
 
-    fn because(standing: ClockStanding) -> Option<ClockDoubt> {
+    fn because(standing: ClockTrust) -> Option<ClockDoubt> {
         match standing {
-            ClockStanding::Credible => None,
-            ClockStanding::Doubted { because, .. } => Some(because),
+            ClockTrust::Credible => None,
+            ClockTrust::Doubted { because, .. } => Some(because),
         }
     }
 
@@ -277,7 +277,7 @@ mod tests {
             let reading = at(1000 * DAY + hour * 3601 + drift, hour as u64 * 3600);
             assert_eq!(
                 clock.observe(reading),
-                ClockStanding::Credible,
+                ClockTrust::Credible,
                 "hour {hour}"
             );
         }
@@ -295,20 +295,20 @@ mod tests {
             let mut clock = started();
             assert_eq!(
                 clock.observe(at(1000 * DAY + 10, 10)),
-                ClockStanding::Credible
+                ClockTrust::Credible
             );
             let leapt = clock.observe(at(1000 * DAY + by + 20, 20));
             assert_eq!(because(leapt), Some(expected));
             let later = clock.observe(at(1000 * DAY + by + 3610, 3610));
             assert_eq!(
                 later,
-                ClockStanding::Doubted {
+                ClockTrust::Doubted {
                     because: expected,
                     left: Duration::from_secs(10)
                 }
             );
             let confirmed = clock.observe(at(1000 * DAY + by + 3620, 3620));
-            assert_eq!(confirmed, ClockStanding::Credible);
+            assert_eq!(confirmed, ClockTrust::Credible);
         }
     }
 
@@ -337,7 +337,7 @@ mod tests {
         clock.observe(at(1400 * DAY, 10));
         clock.observe(at(1500 * DAY, 3000));
         let doubted = clock.observe(at(1500 * DAY + 3000, 6000));
-        let ClockStanding::Doubted { because, left } = doubted else {
+        let ClockTrust::Doubted { because, left } = doubted else {
             panic!("{doubted:?}");
         };
         assert_eq!(left, Duration::from_secs(600));
@@ -352,7 +352,7 @@ mod tests {
         assert!(because(clock.observe(at(1400 * DAY, 10))).is_some());
         assert_eq!(
             clock.observe(at(1000 * DAY + 20, 20)),
-            ClockStanding::Credible
+            ClockTrust::Credible
         );
         // At a start as well, when it was down for some days.
         let record = Some(Timestamp((1000 * DAY - 3 * DAY) * 1000));
@@ -360,7 +360,7 @@ mod tests {
         assert!(because(clock.observe(at(1400 * DAY + 1, 6))).is_some());
         assert_eq!(
             clock.observe(at(1000 * DAY + 2, 7)),
-            ClockStanding::Credible
+            ClockTrust::Credible
         );
     }
 
@@ -401,7 +401,7 @@ mod tests {
         assert!(
             steps
                 .last()
-                .is_some_and(|standing| standing != ClockStanding::Credible)
+                .is_some_and(|standing| standing != ClockTrust::Credible)
         );
     }
 
@@ -418,7 +418,7 @@ mod tests {
         assert_eq!(begin(900), Some(ClockDoubt::AheadOfRecord(days(100))));
         assert_eq!(begin(1100), Some(ClockDoubt::BehindRecord(days(100))));
         let mut new = ClockCheck::begin(at(0, 5), None);
-        assert_eq!(new.observe(at(1, 6)), ClockStanding::Credible);
+        assert_eq!(new.observe(at(1, 6)), ClockTrust::Credible);
     }
 
     #[test]

@@ -301,7 +301,7 @@ pub struct Sight<'a> {
 
 /// What an attempt does with its destination.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Course {
+pub enum DestinationPlan {
     /// It writes where nothing is.
     Write,
     /// It replaces what is there, which stays until the new file is whole.
@@ -320,7 +320,7 @@ pub enum Course {
 
 /// Why.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum CourseReason {
+pub enum DestinationPlanReason {
     /// Nothing is there.
     Absent,
     /// What is there has the size and the checksum of the source.
@@ -375,26 +375,26 @@ pub fn own(there: &FileFacts, attempts: &Attempts, now: Timestamp) -> Result<(),
 }
 
 /// What an attempt does with its destination.
-pub fn course(sight: &Sight<'_>) -> Decision<Course, CourseReason> {
+pub fn course(sight: &Sight<'_>) -> Decision<DestinationPlan, DestinationPlanReason> {
     let Some(there) = sight.there else {
-        return Decision::new(Course::Write, CourseReason::Absent);
+        return Decision::new(DestinationPlan::Write, DestinationPlanReason::Absent);
     };
     let may_be_own = sight.attempts.has_lost() || sight.was_restored;
     if may_be_own && let Some(size) = sight.source.is_same(there) {
-        return Decision::new(Course::Arrived(size), CourseReason::Same);
+        return Decision::new(DestinationPlan::Arrived(size), DestinationPlanReason::Same);
     }
     let foreign = match own(there, sight.attempts, sight.now) {
         // A copy that still runs there is refused by the removal, or ends with what it wrote.
-        Ok(()) => return Decision::new(Course::RemoveFirst, CourseReason::Own),
+        Ok(()) => return Decision::new(DestinationPlan::RemoveFirst, DestinationPlanReason::Own),
         Err(foreign) => foreign,
     };
     let choice = match sight.permission {
-        Permission::Keep if may_prove_own(there, foreign, sight) => Course::Wait,
-        Permission::Keep => Course::Refuse,
-        Permission::Replace => Course::Replace,
-        Permission::ReplaceOnDisk => Course::AskTape,
+        Permission::Keep if may_prove_own(there, foreign, sight) => DestinationPlan::Wait,
+        Permission::Keep => DestinationPlan::Refuse,
+        Permission::Replace => DestinationPlan::Replace,
+        Permission::ReplaceOnDisk => DestinationPlan::AskTape,
     };
-    Decision::new(choice, CourseReason::Foreign(foreign))
+    Decision::new(choice, DestinationPlanReason::Foreign(foreign))
 }
 
 /// Whether what came after a look that found nothing may turn out to be what a copy brings that may still run. A storage

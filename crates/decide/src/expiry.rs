@@ -42,7 +42,7 @@ impl Ending {
 /// How it stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum ExpiryStanding {
+pub enum ExpiryState {
     /// Nothing to do.
     Good,
     /// A person should look.
@@ -57,7 +57,7 @@ pub fn standing(
     begins: Timestamp,
     ends: Timestamp,
     now: Timestamp,
-) -> ExpiryStanding {
+) -> ExpiryState {
     let left = ends.since(now);
     let life = ends.since(begins);
     let used = now.since(begins).min(life);
@@ -70,10 +70,10 @@ pub fn standing(
     };
     match (left.is_zero(), what, soon) {
         // An old key signs as well as a young one: it is a matter of prudence.
-        (true, Ending::SigningKey, _) => ExpiryStanding::Soon,
-        (true, ..) => ExpiryStanding::Over,
-        (false, _, true) => ExpiryStanding::Soon,
-        (false, _, false) => ExpiryStanding::Good,
+        (true, Ending::SigningKey, _) => ExpiryState::Soon,
+        (true, ..) => ExpiryState::Over,
+        (false, _, true) => ExpiryState::Soon,
+        (false, _, false) => ExpiryState::Good,
     }
 }
 
@@ -90,7 +90,7 @@ mod tests {
     const NOW: Timestamp = Timestamp(1_795_241_992_000);
 
     /// Days since it began and until it ends.
-    fn check(what: Ending, since: i64, until: i64, expected: ExpiryStanding) {
+    fn check(what: Ending, since: i64, until: i64, expected: ExpiryState) {
         let day = 86_400_000;
         let (begins, ends) = (
             Timestamp(NOW.0 - since * day),
@@ -107,30 +107,30 @@ mod tests {
     #[test]
     fn a_certificate_deserves_a_look_a_month_before_its_end() {
         for what in [Ending::HostCertificate, Ending::Authority] {
-            check(what, 300, 31, ExpiryStanding::Good);
-            check(what, 300, 29, ExpiryStanding::Soon);
-            check(what, 0, 29, ExpiryStanding::Soon);
-            check(what, 300, 0, ExpiryStanding::Over);
-            check(what, 300, -1, ExpiryStanding::Over);
+            check(what, 300, 31, ExpiryState::Good);
+            check(what, 300, 29, ExpiryState::Soon);
+            check(what, 0, 29, ExpiryState::Soon);
+            check(what, 300, 0, ExpiryState::Over);
+            check(what, 300, -1, ExpiryState::Over);
         }
     }
 
     #[test]
     fn a_revocation_list_should_have_been_fetched_again_when_most_of_its_life_is_over() {
         let list = Ending::RevocationList;
-        check(list, 1, 29, ExpiryStanding::Good);
-        check(list, 22, 8, ExpiryStanding::Good);
-        check(list, 24, 6, ExpiryStanding::Soon);
-        check(list, 300, 65, ExpiryStanding::Soon);
+        check(list, 1, 29, ExpiryState::Good);
+        check(list, 22, 8, ExpiryState::Good);
+        check(list, 24, 6, ExpiryState::Soon);
+        check(list, 300, 65, ExpiryState::Soon);
         // A list of a week is not a week from its end for long.
-        check(list, 1, 6, ExpiryStanding::Good);
-        check(list, 4, 3, ExpiryStanding::Soon);
-        check(list, 7, -1, ExpiryStanding::Over);
+        check(list, 1, 6, ExpiryState::Good);
+        check(list, 4, 3, ExpiryState::Soon);
+        check(list, 7, -1, ExpiryState::Over);
     }
 
     #[test]
     fn an_old_key_is_a_warning_and_never_an_error() {
-        check(Ending::SigningKey, 364, 1, ExpiryStanding::Good);
-        check(Ending::SigningKey, 400, -35, ExpiryStanding::Soon);
+        check(Ending::SigningKey, 364, 1, ExpiryState::Good);
+        check(Ending::SigningKey, 400, -35, ExpiryState::Soon);
     }
 }

@@ -44,7 +44,7 @@ pub struct Party {
 
 /// Who else has something on a link, waiting or running.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Company {
+pub enum OtherParties {
     /// Nobody.
     None,
     /// Others of the same VO only.
@@ -61,7 +61,7 @@ pub struct FailedTransfer<'a> {
     /// To whom.
     pub party: &'a Party,
     /// Who else uses the link.
-    pub company: Company,
+    pub company: OtherParties,
 }
 
 /// A link that is halted.
@@ -124,17 +124,17 @@ impl Run {
     }
 
     /// Whether it is enough to halt the link, with others there.
-    fn is_enough(&self, company: Company, needed: u32) -> bool {
+    fn is_enough(&self, company: OtherParties, needed: u32) -> bool {
         let by_one_max = needed.div_ceil(2);
         let of_users = |users: &mut dyn Iterator<Item = u32>| {
             users.fold(0u32, |sum, count| sum.saturating_add(count.min(by_one_max)))
         };
         match company {
-            Company::None => self.length() >= needed,
-            Company::SameVo => {
+            OtherParties::None => self.length() >= needed,
+            OtherParties::SameVo => {
                 self.by.len() > 1 && of_users(&mut self.by.values().copied()) >= needed
             }
-            Company::OtherVos => {
+            OtherParties::OtherVos => {
                 let mut vos: BTreeMap<&VoName, u32> = BTreeMap::new();
                 for (party, count) in &self.by {
                     let of_vo = vos.entry(&party.vo).or_default();
@@ -296,13 +296,13 @@ mod tests {
         let failed = FailedTransfer {
             failure,
             party: &party("cms/alice"),
-            company: Company::None,
+            company: OtherParties::None,
         };
         health.failed(Timestamp(at), failed, policy)
     }
 
     /// Whether a link on which others have something to do is halted after so many failures of these.
-    fn is_halted_by(company: Company, run: &[(&str, u32)]) -> bool {
+    fn is_halted_by(company: OtherParties, run: &[(&str, u32)]) -> bool {
         let policy = HaltPolicy {
             failures: 20,
             ..POLICY
@@ -340,7 +340,7 @@ mod tests {
             let failed = FailedTransfer {
                 failure: &refused(),
                 party: &alone,
-                company: Company::OtherVos,
+                company: OtherParties::OtherVos,
             };
             let verdict = health.failed(Timestamp(0), failed, POLICY);
             assert_eq!(verdict, Verdict::Unchanged);
@@ -433,7 +433,7 @@ mod tests {
 
     #[test]
     fn failures_of_one_user_or_vo_alone_halt_no_link_that_others_use() {
-        use Company::{None, OtherVos, SameVo};
+        use OtherParties::{None, OtherVos, SameVo};
         assert!(is_halted_by(None, &[("cms/alice", 20)]));
         assert!(!is_halted_by(SameVo, &[("cms/alice", 1000)]));
         assert!(!is_halted_by(
@@ -462,7 +462,7 @@ mod tests {
         let failed = FailedTransfer {
             failure: &refused(),
             party: &party("lab/bob"),
-            company: Company::OtherVos,
+            company: OtherParties::OtherVos,
         };
         let verdict = health.failed(Timestamp(2_000), failed, POLICY);
         assert!(

@@ -3,7 +3,7 @@
 //! What a restart cannot mend never asks for one, and what hits one client never takes the site from all the others.
 
 use crate::clock::ClockDoubt;
-use crate::expiry::{Ending, ExpiryStanding};
+use crate::expiry::{Ending, ExpiryState};
 use serde::Serialize;
 use std::fmt;
 use std::time::Duration;
@@ -25,7 +25,7 @@ pub struct HealthFacts {
     /// Records that the transfer service's journal has refused for good since the start.
     pub records_refused: u64,
     /// What ends soon or has ended, with what to do.
-    pub endings: Vec<(Ending, ExpiryStanding, String)>,
+    pub endings: Vec<(Ending, ExpiryState, String)>,
 }
 
 /// A journal or a namespace that has not answered for longer stands still: no disk that works is silent for so long.
@@ -33,7 +33,7 @@ pub const DATABASE_SILENCE_MAX: Duration = Duration::from_secs(10);
 
 /// Whether a database takes what is written to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum WriteStanding {
+pub enum Writability {
     /// It does, as far as is known.
     Writable,
     /// It refuses, and is tried again and again.
@@ -46,7 +46,7 @@ pub enum WriteStanding {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TransferHealth {
     /// Whether its journal takes records.
-    pub journal: WriteStanding,
+    pub journal: Writability,
     /// Why the journal could not be read when it was last looked at.
     pub journal_unread: Option<String>,
     /// Since when nothing was heard of its engine, which tells every second.
@@ -61,7 +61,7 @@ pub struct StorageHealth {
     /// Its namespace can be read.
     pub namespace_readable: bool,
     /// Whether its namespace takes changes.
-    pub namespace: WriteStanding,
+    pub namespace: Writability,
     /// Pools that take new files, if they have room.
     pub pools_enabled: usize,
     /// Why pools are left out that should take new files, and what else of them a person should look at.
@@ -192,11 +192,11 @@ pub fn judge_health(facts: &HealthFacts) -> Health {
         // Whoever reads needs no pool that takes files, nor a namespace that does.
         let consequence = "no file is stored, renamed or removed";
         let namespace = match storage.namespace {
-            WriteStanding::Writable => None,
-            WriteStanding::Refused => Some(format!(
+            Writability::Writable => None,
+            Writability::Refused => Some(format!(
                 "the namespace cannot be written, so {consequence}; look at its disk: most often it is full"
             )),
-            WriteStanding::Silent(lasts) => Some(format!(
+            Writability::Silent(lasts) => Some(format!(
                 "the namespace's disk has not answered for {} s, so {consequence}; look at that disk",
                 lasts.as_secs()
             )),
@@ -214,9 +214,9 @@ pub fn judge_health(facts: &HealthFacts) -> Health {
     }
     for (what, standing, text) in &facts.endings {
         let severity = match (what, standing) {
-            (_, ExpiryStanding::Good) => continue,
+            (_, ExpiryState::Good) => continue,
             // Nobody's client would shake hands.
-            (Ending::HostCertificate, ExpiryStanding::Over) => HealthSeverity::Unready,
+            (Ending::HostCertificate, ExpiryState::Over) => HealthSeverity::Unready,
             _ => HealthSeverity::Warning,
         };
         find(severity, HealthSubject::Expiry, text.clone());
@@ -233,12 +233,12 @@ pub fn judge_health(facts: &HealthFacts) -> Health {
 fn judge_transfer(transfer: &TransferHealth) -> Option<(HealthSeverity, HealthSubject, String)> {
     // The engine waits for its journal, so its silence says nothing then; and no restart makes room on a disk.
     let journal = match transfer.journal {
-        WriteStanding::Writable => None,
-        WriteStanding::Refused => Some(
+        Writability::Writable => None,
+        Writability::Refused => Some(
             "the journal cannot be written, so no job is accepted and nothing starts; most often its disk is full"
                 .to_owned(),
         ),
-        WriteStanding::Silent(lasts) => Some(format!(
+        Writability::Silent(lasts) => Some(format!(
             "the journal has not answered for {} s, so no job is accepted and nothing starts; look at its disk or database",
             lasts.as_secs()
         )),
@@ -263,14 +263,14 @@ mod tests {
         HealthFacts {
             stopping: false,
             transfer: Some(TransferHealth {
-                journal: WriteStanding::Writable,
+                journal: Writability::Writable,
                 journal_unread: None,
                 engine_silent: Duration::from_secs(1),
                 removals_given_over: 0,
             }),
             storage: Some(StorageHealth {
                 namespace_readable: true,
-                namespace: WriteStanding::Writable,
+                namespace: Writability::Writable,
                 pools_enabled: 1,
                 alarms: Vec::new(),
                 dead_threads: Vec::new(),
@@ -292,8 +292,8 @@ mod tests {
 
     fn transfer(journal_writable: bool, seconds: u64) -> Option<TransferHealth> {
         let journal = match journal_writable {
-            true => WriteStanding::Writable,
-            false => WriteStanding::Refused,
+            true => Writability::Writable,
+            false => Writability::Refused,
         };
         Some(TransferHealth {
             journal,
@@ -359,8 +359,8 @@ mod tests {
     #[test]
     fn a_namespace_that_takes_nothing_is_told_and_keeps_no_reader_away() {
         let namespace = Some(HealthSubject::Namespace);
-        let silent = WriteStanding::Silent(Duration::from_secs(12));
-        for standing in [WriteStanding::Refused, silent] {
+        let silent = Writability::Silent(Duration::from_secs(12));
+        for standing in [Writability::Refused, silent] {
             let change = |facts: &mut HealthFacts| {
                 if let Some(storage) = &mut facts.storage {
                     storage.namespace = standing;
@@ -377,19 +377,19 @@ mod tests {
         };
         let expiry = Some(HealthSubject::Expiry);
         check(
-            ended(Ending::HostCertificate, ExpiryStanding::Over),
+            ended(Ending::HostCertificate, ExpiryState::Over),
             (true, false, expiry),
         );
         check(
-            ended(Ending::HostCertificate, ExpiryStanding::Soon),
+            ended(Ending::HostCertificate, ExpiryState::Soon),
             (true, true, expiry),
         );
         check(
-            ended(Ending::RevocationList, ExpiryStanding::Over),
+            ended(Ending::RevocationList, ExpiryState::Over),
             (true, true, expiry),
         );
         check(
-            ended(Ending::Authority, ExpiryStanding::Good),
+            ended(Ending::Authority, ExpiryState::Good),
             (true, true, None),
         );
     }
@@ -398,7 +398,7 @@ mod tests {
     fn a_full_storage_element_still_serves_readers() {
         let storage = |namespace_readable, pools_enabled, alarms: &[&str]| StorageHealth {
             namespace_readable,
-            namespace: WriteStanding::Writable,
+            namespace: Writability::Writable,
             pools_enabled,
             alarms: alarms.iter().map(ToString::to_string).collect(),
             dead_threads: Vec::new(),

@@ -34,7 +34,7 @@ pub struct Retention {
 
 /// Somebody who follows the record.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Follows {
+pub struct HistoryFollower {
     /// Who.
     pub name: String,
     /// The last entry that was taken. `None`: that is not known yet.
@@ -77,7 +77,7 @@ pub struct HeldHistory {
 }
 
 /// What may go now.
-pub fn what_may_go(now: Timestamp, retention: &Retention, followers: &[Follows]) -> PruningBound {
+pub fn what_may_go(now: Timestamp, retention: &Retention, followers: &[HistoryFollower]) -> PruningBound {
     let before = |kept: Option<Duration>| kept.map(|kept| earlier(now, kept.max(KEPT_AT_LEAST)));
     let ended_before = before(retention.history);
     let taken = followers.iter().map(|one| one.taken.unwrap_or(0)).min();
@@ -94,7 +94,7 @@ pub fn what_may_go(now: Timestamp, retention: &Retention, followers: &[Follows])
 pub fn what_is_held(
     now: Timestamp,
     retention: &Retention,
-    followers: &[Follows],
+    followers: &[HistoryFollower],
     oldest: Option<Oldest>,
 ) -> Option<HeldHistory> {
     let oldest = oldest?;
@@ -102,7 +102,7 @@ pub fn what_is_held(
     if oldest.ended >= due {
         return None;
     }
-    let lags = |one: &&Follows| one.taken.unwrap_or(0) < oldest.sequence;
+    let lags = |one: &&HistoryFollower| one.taken.unwrap_or(0) < oldest.sequence;
     let mut by: Vec<String> = followers
         .iter()
         .filter(lags)
@@ -181,8 +181,8 @@ mod tests {
         }
     }
 
-    fn follows(name: &str, taken: Option<u64>) -> Follows {
-        Follows {
+    fn follows(name: &str, taken: Option<u64>) -> HistoryFollower {
+        HistoryFollower {
             name: name.to_owned(),
             taken,
         }

@@ -9,7 +9,7 @@ use thiserror::Error;
 
 /// What a request is about to change.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Touched {
+pub enum LockTarget {
     /// The content or properties of what stands at a path, or the list of members of a directory there. To
     /// make or remove a member touches its directory (RFC 4918 §7.4).
     Itself(NamespacePath),
@@ -136,14 +136,14 @@ impl LockTable {
 
     /// The roots of locks that forbid the request to this holder: none means go on. Of several locks on one
     /// thing, which are then all shared, one token suffices (RFC 4918 §6.2).
-    pub fn in_the_way(&self, touched: &[Touched], holder: &Holder<'_>) -> Vec<NamespacePath> {
+    pub fn in_the_way(&self, touched: &[LockTarget], holder: &Holder<'_>) -> Vec<NamespacePath> {
         let mut forbidding = Vec::new();
         for touched in touched {
             let path = match touched {
-                Touched::Itself(path) | Touched::Tree(path) => path,
+                LockTarget::Itself(path) | LockTarget::Tree(path) => path,
             };
             forbidding.extend(self.unheld(path, holder));
-            if let Touched::Tree(path) = touched {
+            if let LockTarget::Tree(path) = touched {
                 let below = self.rooted_below(path);
                 forbidding.extend(below.filter_map(|(root, _)| self.unheld(root, holder)));
             }
@@ -342,8 +342,8 @@ mod tests {
     /// `tokens` of `user` against touching `what`: `/f` itself, `/d/**` with all below.
     fn check(locks: &[&str], user: &str, tokens: &[u128], what: &str, expected: &str) {
         let touched = match what.strip_suffix("/**") {
-            Some(tree) => Touched::Tree(path(if tree.is_empty() { "/" } else { tree })),
-            None => Touched::Itself(path(what)),
+            Some(tree) => LockTarget::Tree(path(if tree.is_empty() { "/" } else { tree })),
+            None => LockTarget::Itself(path(what)),
         };
         let user = UserName::new(user);
         let tokens: Vec<LockToken> = tokens.iter().copied().map(token).collect();

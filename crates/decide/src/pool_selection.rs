@@ -103,7 +103,7 @@ pub struct Placement {
 /// Why no pool takes a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Unplaceable {
+pub enum PlacementRefusal {
     /// No pool is enabled.
     NoPoolEnabled,
     /// No pool with a sound disk has room for it.
@@ -255,7 +255,7 @@ impl fmt::Display for PoolReason {
 pub fn choose_pool(
     pools: &[PoolView],
     placement: &Placement,
-) -> Decision<Result<PoolName, Unplaceable>, PoolReason> {
+) -> Decision<Result<PoolName, PlacementRefusal>, PoolReason> {
     let needed = Bytes(placement.size.map_or(1, |size| size.0.max(1)));
     let mut candidates = Vec::new();
     let mut because = Vec::new();
@@ -348,21 +348,21 @@ fn weight(view: &PoolView, room: Bytes) -> u64 {
 
 /// What is nearest to being mended decides the answer: a queue empties by itself, a disk may come back, space and modes
 /// need a person.
-fn unplaceable(because: &[PoolReason]) -> Unplaceable {
+fn unplaceable(because: &[PoolReason]) -> PlacementRefusal {
     let any = |test: fn(&PoolReason) -> bool| because.iter().any(test);
     if any(|reason| matches!(reason, PoolReason::QueueFull { .. })) {
-        Unplaceable::QueuesFull
+        PlacementRefusal::QueuesFull
     } else if any(|reason| matches!(reason, PoolReason::Failing { .. })) {
-        Unplaceable::NoneSound
+        PlacementRefusal::NoneSound
     } else if any(|reason| {
         matches!(
             reason,
             PoolReason::Full { .. } | PoolReason::OutOfFiles { .. }
         )
     }) {
-        Unplaceable::NoSpace
+        PlacementRefusal::NoSpace
     } else {
-        Unplaceable::NoPoolEnabled
+        PlacementRefusal::NoPoolEnabled
     }
 }
 
@@ -515,16 +515,16 @@ mod tests {
         };
         assert_eq!(
             choice(&[full.clone(), busy, off.clone()]),
-            Err(Unplaceable::QueuesFull)
+            Err(PlacementRefusal::QueuesFull)
         );
         let silent = PoolView {
             condition: PoolCondition::Silent { seconds: 60 },
             ..pool(3)
         };
-        assert_eq!(choice(&[full.clone(), silent]), Err(Unplaceable::NoneSound));
-        assert_eq!(choice(&[full, off.clone()]), Err(Unplaceable::NoSpace));
-        assert_eq!(choice(&[off]), Err(Unplaceable::NoPoolEnabled));
-        assert_eq!(choice(&[]), Err(Unplaceable::NoPoolEnabled));
+        assert_eq!(choice(&[full.clone(), silent]), Err(PlacementRefusal::NoneSound));
+        assert_eq!(choice(&[full, off.clone()]), Err(PlacementRefusal::NoSpace));
+        assert_eq!(choice(&[off]), Err(PlacementRefusal::NoPoolEnabled));
+        assert_eq!(choice(&[]), Err(PlacementRefusal::NoPoolEnabled));
     }
 
     #[test]

@@ -28,7 +28,7 @@ pub use aged::PRIORITY_HEAD_START_MS;
 pub use forgetting::ForgottenPlaces;
 pub use limits::{DrainedPlaces, RateCaps, SlotLimits};
 
-use crate::halting::{Company, Party};
+use crate::halting::{OtherParties, Party};
 use crate::prediction::{Durations, SizeClass};
 use crate::shares::Shares;
 use crate::turns::Turn;
@@ -658,17 +658,17 @@ impl Scheduler {
     }
 
     /// Who else than this one has something on a link, waiting or running.
-    pub fn company(&self, link: LinkNumber, party: &Party) -> Company {
+    pub fn company(&self, link: LinkNumber, party: &Party) -> OtherParties {
         let link = &self.links[link.0 as usize];
         let running = || link.running.keys();
         let others_run = running().any(|other| other.vo != party.vo);
         if others_run || link.queue.vos().any(|vo| *vo != party.vo) {
-            return Company::OtherVos;
+            return OtherParties::OtherVos;
         }
         let others_run = running().any(|other| other.user != party.user);
         match others_run || link.queue.holds_other_users(party) {
-            true => Company::SameVo,
-            false => Company::None,
+            true => OtherParties::SameVo,
+            false => OtherParties::None,
         }
     }
 

@@ -26,7 +26,7 @@ const LINK_SLOTS: Slots = Slots(2);
 
 /// Who asks for a change.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Asker {
+pub struct SettingRequester {
     /// The names by which grants may speak of them.
     pub names: Vec<String>,
     /// An administrator may change everything.
@@ -35,17 +35,17 @@ pub struct Asker {
 
 /// What somebody wants to be set. What is not said stays as it is.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Wish {
+pub enum SettingRequest {
     /// Make or change a link rule.
-    SetLink(LinkWish),
+    SetLink(LinkRuleRequest),
     /// Remove the link rule of that name.
     RemoveLink(String),
     /// Make or change what holds for storage elements.
-    SetStorages(Vec<StorageWish>),
+    SetStorages(Vec<StorageRuleRequest>),
     /// Remove what is set for a storage element.
     RemoveStorage(StorageId),
     /// Make or change what holds for the jobs of a VO.
-    SetDefaults(DefaultsWish),
+    SetDefaults(VoDefaultsRequest),
     /// Remove what is set for the jobs of a VO.
     RemoveDefaults(VoName),
     /// Give a VO a share of links.
@@ -74,7 +74,7 @@ pub enum Wish {
 
 /// A link rule as far as it is said.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct LinkWish {
+pub struct LinkRuleRequest {
     /// Its name.
     pub name: String,
     /// A new rule without it is for every source.
@@ -112,7 +112,7 @@ pub struct LinkWish {
 
 /// What holds for a storage element as far as it is said; the inner `None` takes back.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct StorageWish {
+pub struct StorageRuleRequest {
     /// Which.
     pub storage: StorageId,
     /// See [`StorageRule::outbound_max`].
@@ -166,7 +166,7 @@ pub struct StorageWish {
 
 /// What holds for the jobs of a VO as far as it is said; the inner `None` takes back.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct DefaultsWish {
+pub struct VoDefaultsRequest {
     /// Which VO, or [`ANY`].
     pub vo: VoName,
     /// See [`JobDefaults::retries_max`].
@@ -255,49 +255,49 @@ pub enum SettingRefusal {
 /// Long because each kind of wish has one arm, which says what it becomes.
 pub fn plan(
     settings: &Settings,
-    asker: &Asker,
-    wish: &Wish,
+    asker: &SettingRequester,
+    wish: &SettingRequest,
 ) -> Result<Vec<PlannedChange>, SettingRefusal> {
     let planned = match wish {
-        Wish::SetLink(wish) => vec![set_link(settings, asker, wish)?],
-        Wish::RemoveLink(name) => match settings.link(name) {
+        SettingRequest::SetLink(wish) => vec![set_link(settings, asker, wish)?],
+        SettingRequest::RemoveLink(name) => match settings.link(name) {
             Some(rule) => {
                 may_change_link(settings, asker, &rule.ends)?;
                 vec![remove("link-delete", Setting::Link(rule.clone()))]
             }
             None => vec![],
         },
-        Wish::SetStorages(wishes) => {
+        SettingRequest::SetStorages(wishes) => {
             let each = wishes.iter();
             each.map(|wish| set_storage(settings, asker, wish))
                 .collect::<Result<_, _>>()?
         }
-        Wish::RemoveStorage(storage) => {
+        SettingRequest::RemoveStorage(storage) => {
             may_change_storage(settings, asker, storage)?;
             let rule = settings.storage(storage).into_iter();
             rule.map(|rule| remove("se-delete", Setting::Storage(rule.clone())))
                 .collect()
         }
-        Wish::Grant(grant) => {
+        SettingRequest::Grant(grant) => {
             may_change_all(settings, asker)?;
             vec![put(settings, "authorize", Setting::Grant(grant.clone()))]
         }
-        Wish::SetDefaults(wish) => {
+        SettingRequest::SetDefaults(wish) => {
             may_change_all(settings, asker)?;
             vec![set_defaults(settings, wish)]
         }
-        Wish::RemoveDefaults(vo) => {
+        SettingRequest::RemoveDefaults(vo) => {
             may_change_all(settings, asker)?;
             let defaults = settings.defaults(vo).into_iter();
             defaults
                 .map(|defaults| remove("global-delete", Setting::Defaults(defaults.clone())))
                 .collect()
         }
-        Wish::SetVoShare(share) => {
+        SettingRequest::SetVoShare(share) => {
             may_change_link(settings, asker, &share.ends)?;
             vec![put(settings, "share", Setting::VoShare(share.clone()))]
         }
-        Wish::RemoveVoShare(ends, vo) => {
+        SettingRequest::RemoveVoShare(ends, vo) => {
             may_change_link(settings, asker, ends)?;
             let key = SettingKey::VoShare(ends.clone(), vo.clone());
             let share = settings.get(&key).into_iter();
@@ -305,12 +305,12 @@ pub fn plan(
                 .map(|share| remove("share-delete", share.clone()))
                 .collect()
         }
-        Wish::SetActivityShares(shares) => {
+        SettingRequest::SetActivityShares(shares) => {
             may_change_all(settings, asker)?;
             let shares = Setting::ActivityShares(shares.clone());
             vec![put(settings, "activity-share", shares)]
         }
-        Wish::RemoveActivityShares(vo) => {
+        SettingRequest::RemoveActivityShares(vo) => {
             may_change_all(settings, asker)?;
             let shares = settings.activity_shares(vo).into_iter();
             shares
@@ -320,7 +320,7 @@ pub fn plan(
                 })
                 .collect()
         }
-        Wish::Revoke(which) => {
+        SettingRequest::Revoke(which) => {
             may_change_all(settings, asker)?;
             let RevokedGrants {
                 user,
@@ -336,12 +336,12 @@ pub fn plan(
                 .map(|grant| remove("revoke", Setting::Grant(grant.clone())))
                 .collect()
         }
-        Wish::SetCloudStorage(cloud) => {
+        SettingRequest::SetCloudStorage(cloud) => {
             may_change_all(settings, asker)?;
             let setting = Setting::CloudStorage(cloud.clone());
             vec![put(settings, "cloud-storage", setting)]
         }
-        Wish::RemoveCloudStorage(name) => {
+        SettingRequest::RemoveCloudStorage(name) => {
             may_change_all(settings, asker)?;
             let mut planned = forget_keys(settings, |key| key.storage == *name);
             planned.extend(settings.cloud_storage(name).map(|cloud| {
@@ -350,19 +350,19 @@ pub fn plan(
             }));
             planned
         }
-        Wish::SetCloudKey(key) => {
+        SettingRequest::SetCloudKey(key) => {
             may_change_all(settings, asker)?;
             let storage = settings.cloud_storage(&key.storage);
             storage.ok_or_else(|| SettingRefusal::NoCloudStorage(key.storage.clone()))?;
             vec![put(settings, "cloud-key", Setting::CloudKey(key.clone()))]
         }
-        Wish::RemoveCloudKeys(name, holder) => {
+        SettingRequest::RemoveCloudKeys(name, holder) => {
             may_change_all(settings, asker)?;
             forget_keys(settings, |key| {
                 key.storage == *name && key.holder.name() == holder
             })
         }
-        Wish::Drain(drained) => {
+        SettingRequest::Drain(drained) => {
             may_change_all(settings, asker)?;
             match drained {
                 true => vec![put(settings, "drain", Setting::Drain)],
@@ -383,17 +383,17 @@ pub fn plan(
 }
 
 /// Whether somebody may change every setting.
-pub fn may_configure(settings: &Settings, asker: &Asker) -> bool {
+pub fn may_configure(settings: &Settings, asker: &SettingRequester) -> bool {
     asker.is_admin || is_granted(settings, asker, Operation::Config)
 }
 
 /// Whether a setting grants an operation on the whole service to somebody.
-pub fn is_granted(settings: &Settings, asker: &Asker, operation: Operation) -> bool {
+pub fn is_granted(settings: &Settings, asker: &SettingRequester, operation: Operation) -> bool {
     granted(settings, asker).any(|grant| grant.storage.is_none() && grant.operation == operation)
 }
 
 /// Whether somebody may read the settings: everybody who may change any.
-pub fn may_look(settings: &Settings, asker: &Asker) -> bool {
+pub fn may_look(settings: &Settings, asker: &SettingRequester) -> bool {
     asker.is_admin || granted(settings, asker).any(|grant| grant.operation == Operation::Config)
 }
 
@@ -503,8 +503,8 @@ pub fn defaults_in_effect(settings: &Settings, vo: &VoName) -> JobDefaults {
 
 fn set_link(
     settings: &Settings,
-    asker: &Asker,
-    wish: &LinkWish,
+    asker: &SettingRequester,
+    wish: &LinkRuleRequest,
 ) -> Result<PlannedChange, SettingRefusal> {
     let before = settings.link(&wish.name);
     if let Some(before) = before {
@@ -555,8 +555,8 @@ fn set_link(
 
 fn set_storage(
     settings: &Settings,
-    asker: &Asker,
-    wish: &StorageWish,
+    asker: &SettingRequester,
+    wish: &StorageRuleRequest,
 ) -> Result<PlannedChange, SettingRefusal> {
     may_change_storage(settings, asker, &wish.storage)?;
     let before = settings.storage(&wish.storage).cloned();
@@ -577,7 +577,7 @@ fn set_storage(
     Ok(put(settings, "set-se-config", Setting::Storage(rule)))
 }
 
-fn set_defaults(settings: &Settings, wish: &DefaultsWish) -> PlannedChange {
+fn set_defaults(settings: &Settings, wish: &VoDefaultsRequest) -> PlannedChange {
     let before = settings.defaults(&wish.vo);
     let of = |value: fn(&JobDefaults) -> Option<u32>| before.and_then(value);
     let defaults = JobDefaults {
@@ -615,19 +615,19 @@ fn remove(action: &'static str, before: Setting) -> PlannedChange {
     }
 }
 
-fn granted<'a>(settings: &'a Settings, asker: &'a Asker) -> impl Iterator<Item = &'a Grant> {
+fn granted<'a>(settings: &'a Settings, asker: &'a SettingRequester) -> impl Iterator<Item = &'a Grant> {
     let named = |grant: &&Grant| asker.names.iter().any(|name| name == grant.user.as_str());
     settings.grants().filter(named)
 }
 
-fn may_change_all(settings: &Settings, asker: &Asker) -> Result<(), SettingRefusal> {
+fn may_change_all(settings: &Settings, asker: &SettingRequester) -> Result<(), SettingRefusal> {
     match may_configure(settings, asker) {
         true => Ok(()),
         false => Err(SettingRefusal::NotAdministrator),
     }
 }
 
-fn manages(settings: &Settings, asker: &Asker, storage: &StorageId) -> bool {
+fn manages(settings: &Settings, asker: &SettingRequester, storage: &StorageId) -> bool {
     granted(settings, asker).any(|grant| {
         grant.operation == Operation::Config && grant.storage.as_ref() == Some(storage)
     })
@@ -635,7 +635,7 @@ fn manages(settings: &Settings, asker: &Asker, storage: &StorageId) -> bool {
 
 fn may_change_link(
     settings: &Settings,
-    asker: &Asker,
+    asker: &SettingRequester,
     ends: &LinkId,
 ) -> Result<(), SettingRefusal> {
     let (source, destination) = (&ends.source, &ends.destination);
@@ -653,7 +653,7 @@ fn may_change_link(
 
 fn may_change_storage(
     settings: &Settings,
-    asker: &Asker,
+    asker: &SettingRequester,
     storage: &StorageId,
 ) -> Result<(), SettingRefusal> {
     match may_configure(settings, asker) || manages(settings, asker, storage) {

@@ -75,7 +75,7 @@ pub enum Ask {
 
 /// Why.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum AskReason {
+pub enum StagingReason {
     /// A request holds no more.
     Full,
     /// No further file has come for a while.
@@ -95,7 +95,7 @@ pub fn when_to_ask(
     seen: &StageBatch,
     policy: &TapePolicy,
     now: Timestamp,
-) -> Decision<Ask, AskReason> {
+) -> Decision<Ask, StagingReason> {
     let decided = |choice, reason| Decision {
         choice,
         because: vec![reason],
@@ -104,22 +104,22 @@ pub fn when_to_ask(
         most.max(1).saturating_sub(seen.files_open)
     });
     if let Some(at) = seen.not_before.filter(|at| *at > now) {
-        return decided(Ask::At(at), AskReason::BackingOff);
+        return decided(Ask::At(at), StagingReason::BackingOff);
     }
     if seen.requests_open >= policy.requests_max.max(1) || room == 0 {
-        return decided(Ask::WhenOneEnds, AskReason::AtLimit);
+        return decided(Ask::WhenOneEnds, StagingReason::AtLimit);
     }
     let bulk = policy.bulk_files_max.max(1).min(room);
     let count = seen.files.min(bulk);
     let (quiet_at, full_at) = (seen.last_at + policy.quiet, seen.first_at + policy.fill_max);
     if seen.files >= bulk {
-        decided(Ask::Now(count), AskReason::Full)
+        decided(Ask::Now(count), StagingReason::Full)
     } else if quiet_at <= now {
-        decided(Ask::Now(count), AskReason::Quiet)
+        decided(Ask::Now(count), StagingReason::Quiet)
     } else if full_at <= now {
-        decided(Ask::Now(count), AskReason::WaitedLong)
+        decided(Ask::Now(count), StagingReason::WaitedLong)
     } else {
-        decided(Ask::At(quiet_at.min(full_at)), AskReason::Gathering)
+        decided(Ask::At(quiet_at.min(full_at)), StagingReason::Gathering)
     }
 }
 

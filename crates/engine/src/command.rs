@@ -2,7 +2,7 @@
 
 use crate::submission::NewJob;
 use crate::{ReplyId, StartEstimate, StoppedCount};
-use penstock_decide::settings::{Asker, SettingRefusal, Wish};
+use penstock_decide::settings::{SettingRequester, SettingRefusal, SettingRequest};
 use penstock_model::{
     Ban, BanTarget, CredentialId, JobId, Priority, RenewedToken, SettingChange, StorageId,
     TransferId, UserName, VoName, WaitReason,
@@ -182,8 +182,8 @@ impl Request for Reprioritise {
 /// Change a setting. The reply: what was changed, or why nothing is.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct ChangeSetting {
-    pub wish: Box<Wish>,
-    pub asker: Asker,
+    pub wish: Box<SettingRequest>,
+    pub asker: SettingRequester,
     /// The asker, as the record names them.
     pub user: UserName,
 }
@@ -364,19 +364,19 @@ impl crate::Input {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use penstock_decide::settings::LinkWish;
+    use penstock_decide::settings::LinkRuleRequest;
 
     #[test]
     fn a_wish_survives_the_way_to_the_leader() {
-        let wish = Wish::SetLink(LinkWish {
+        let wish = SettingRequest::SetLink(LinkRuleRequest {
             name: "a-b".into(),
             tuning: Some(None),
             mode: Some(None),
             rate_max: Some(None),
-            ..LinkWish::default()
+            ..LinkRuleRequest::default()
         });
         let sent = serde_json::to_string(&wish).expect("is JSON");
-        let received: Wish = serde_json::from_str(&sent).expect("is a wish");
+        let received: SettingRequest = serde_json::from_str(&sent).expect("is a wish");
         assert_eq!(received, wish);
     }
 

@@ -1,6 +1,6 @@
 //! The engine's interface: what happens to it, what it answers, and what its driver has to do.
 
-use super::nodes::{AssignedTo, NodeJoined};
+use super::nodes::{AssignedNode, NodeJoined};
 use crate::command::{Command, Reply};
 use crate::order::Order;
 use crate::report::AgentReport;
@@ -98,7 +98,7 @@ pub enum Input {
         moved: Vec<(TransferId, Bytes)>,
     },
     /// About a second has passed, in which links did this.
-    Seen(Vec<LinkSeen>),
+    Seen(Vec<LinkActivity>),
     /// Another configuration file.
     Configure(Box<EngineConfig>),
     /// Start nothing more.
@@ -109,7 +109,7 @@ pub enum Input {
 
 /// What the running transfers of a link did in about a second, beside what the engine knows itself.
 #[derive(Debug, Clone, PartialEq)]
-pub struct LinkSeen {
+pub struct LinkActivity {
     /// Which.
     pub link: LinkId,
     /// Bytes that moved.
@@ -247,7 +247,7 @@ pub struct StoppedCount {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Assignment {
     /// Who runs it.
-    pub to: AssignedTo,
+    pub to: AssignedNode,
     /// The job.
     pub job: JobId,
     /// On whose behalf.

@@ -33,12 +33,12 @@ mod tuning;
 
 pub use explaining::StartEstimate;
 pub use interface::{
-    Action, Assignment, Effects, EngineConfig, Input, LinkNotice, LinkSeen, Now, Outcome, ReplyId,
+    Action, Assignment, Effects, EngineConfig, Input, LinkNotice, LinkActivity, Now, Outcome, ReplyId,
     StoppedCount, TapeCall, TapeErrand, TapeOutcome, TapePlace, Task,
 };
 
 pub use nodes::this_process;
-pub use nodes::{AssignedTo, Claim, LeadershipStart, NodeJoined, NodeView};
+pub use nodes::{AssignedNode, Claim, LeadershipStart, NodeJoined, NodeView};
 pub use order::Order;
 pub use report::{AgentReport, Preflight};
 pub use restoring::EngineRestore;

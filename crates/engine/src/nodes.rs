@@ -40,7 +40,7 @@ pub enum LeadershipStart {
 
 /// To whom an attempt is given. A node refuses what comes from another leadership than it follows.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct AssignedTo {
+pub struct AssignedNode {
     /// Which node.
     pub node: NodeId,
     /// Which of its sessions; what is meant for an earlier one is not sent any more.
@@ -190,7 +190,7 @@ impl Nodes {
     }
 
     /// The least loaded node with room, and takes a slot there.
-    pub(super) fn place(&mut self) -> Option<AssignedTo> {
+    pub(super) fn place(&mut self) -> Option<AssignedNode> {
         let room = self.nodes.iter().filter(|(_, node)| node.has_room());
         let chosen = room.min_by_key(|(id, node)| (node.load_permille(), *id));
         let id = chosen.map(|(id, _)| id.clone())?;
@@ -199,9 +199,9 @@ impl Nodes {
     }
 
     /// The leader's own node, for what tidies up: that holds no slots anywhere.
-    pub(super) fn own(&self) -> AssignedTo {
+    pub(super) fn own(&self) -> AssignedNode {
         let node = self.own_name();
-        let unknown = AssignedTo {
+        let unknown = AssignedNode {
             node: node.clone(),
             session: 0,
             tenure: Tenure::default(),
@@ -226,12 +226,12 @@ impl Nodes {
         }
     }
 
-    fn assign(&self, id: &NodeId) -> Option<AssignedTo> {
+    fn assign(&self, id: &NodeId) -> Option<AssignedNode> {
         let tenure = match self.leading {
             LeadershipStart::Alone => Tenure::default(),
             LeadershipStart::Among { tenure, .. } => tenure,
         };
-        Some(AssignedTo {
+        Some(AssignedNode {
             node: id.clone(),
             session: self.nodes.get(id)?.session,
             tenure,

@@ -450,19 +450,19 @@ fn a_job_that_would_take_too_much_memory_is_not_accepted_and_leaves_nothing() {
 
 #[test]
 fn a_limit_that_is_set_acts_on_the_queue_and_outlives_a_crash_and_a_reload() {
-    use penstock_decide::settings::{Asker, LinkWish, SettingRefusal, Wish};
+    use penstock_decide::settings::{SettingRequester, LinkRuleRequest, SettingRefusal, SettingRequest};
     let mut world = World::new();
     let set = |world: &mut World, slots_max: u32, is_admin: bool| {
         let reply = world.reply();
-        let wish = Wish::SetLink(LinkWish {
+        let wish = SettingRequest::SetLink(LinkRuleRequest {
             name: "all".into(),
             slots_max: Some(Slots(slots_max)),
-            ..LinkWish::default()
+            ..LinkRuleRequest::default()
         });
         world.feed(Input::of_request(
             ChangeSetting {
                 wish: Box::new(wish),
-                asker: Asker {
+                asker: SettingRequester {
                     names: vec!["alice".into()],
                     is_admin,
                 },
@@ -718,7 +718,7 @@ fn a_canceled_transfer_keeps_its_slot_until_its_agent_has_ended() {
 
 #[test]
 fn files_of_a_vo_without_a_share_fail_when_that_is_set_and_later_and_after_a_restart() {
-    use penstock_decide::settings::{Asker, Wish};
+    use penstock_decide::settings::{SettingRequester, SettingRequest};
     use penstock_model::{VoShare, Weight};
     let mut world = World::new();
     let share = |world: &mut World, vo: &str, weight: u32| {
@@ -732,14 +732,14 @@ fn files_of_a_vo_without_a_share_fail_when_that_is_set_and_later_and_after_a_res
             vo: VoName::new(vo),
             weight: Weight::whole(weight),
         };
-        let asker = Asker {
+        let asker = SettingRequester {
             names: vec![],
             is_admin: true,
         };
         let reply = world.reply();
         world.feed(Input::of_request(
             ChangeSetting {
-                wish: Box::new(Wish::SetVoShare(share)),
+                wish: Box::new(SettingRequest::SetVoShare(share)),
                 asker,
                 user: UserName::new("admin"),
             },

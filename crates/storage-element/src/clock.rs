@@ -2,7 +2,7 @@
 
 use parking_lot::Mutex;
 use penstock_clock::wall_clock;
-use penstock_decide::clock::{ClockCheck, ClockReading, ClockStanding};
+use penstock_decide::clock::{ClockCheck, ClockReading, ClockTrust};
 use penstock_model::Timestamp;
 use std::time::{Duration, Instant};
 
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 #[derive(Debug)]
 pub(crate) struct BelievedClock {
     started: Instant,
-    state: Mutex<(ClockCheck, ClockStanding)>,
+    state: Mutex<(ClockCheck, ClockTrust)>,
 }
 
 impl BelievedClock {
@@ -20,7 +20,7 @@ impl BelievedClock {
         let check = ClockCheck::begin(reading(started), newest);
         BelievedClock {
             started,
-            state: Mutex::new((check, ClockStanding::Credible)),
+            state: Mutex::new((check, ClockTrust::Credible)),
         }
     }
 
@@ -30,7 +30,7 @@ impl BelievedClock {
     }
 
     /// Whether the wall clock is believed.
-    pub(crate) fn standing(&self) -> ClockStanding {
+    pub(crate) fn standing(&self) -> ClockTrust {
         self.look().standing
     }
 
@@ -39,7 +39,7 @@ impl BelievedClock {
         let (check, before) = &mut *state;
         let reading = reading(self.started);
         let standing = check.observe(reading);
-        if let (ClockStanding::Credible, ClockStanding::Doubted { because, left }) =
+        if let (ClockTrust::Credible, ClockTrust::Doubted { because, left }) =
             (std::mem::replace(before, standing), standing)
         {
             let minutes = left.as_secs().div_ceil(60);
@@ -64,7 +64,7 @@ impl BelievedClock {
 struct ClockLook {
     believed: Timestamp,
     recorded: Timestamp,
-    standing: ClockStanding,
+    standing: ClockTrust,
 }
 
 fn reading(started: Instant) -> ClockReading {

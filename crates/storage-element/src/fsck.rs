@@ -31,7 +31,7 @@ const LOST_AND_FOUND: &str = "lost+found";
 
 /// What is to be compared, and what may be done about it.
 #[derive(Debug, Clone)]
-pub struct FsckOrder {
+pub struct FsckRequest {
     /// The database.
     pub namespace: PathBuf,
     /// All pools.
@@ -101,7 +101,7 @@ pub enum FsckFailure {
 
 /// Compares, and mends what the order allows. Blocks; no service may use the namespace.
 pub fn check(
-    order: &FsckOrder,
+    order: &FsckRequest,
     progress: impl Fn(FsckProgress),
 ) -> Result<FsckReport, FsckFailure> {
     if !order.namespace.exists() {

@@ -43,7 +43,7 @@ mod uploads;
 mod write_error;
 
 pub use door::{DoorConfig, serve};
-pub use meter::SecondMoved;
+pub use meter::SecondTraffic;
 pub use metrics::{StorageCondition, StorageMetrics};
 pub use mover::MoverSnapshot;
 pub use open_error::OpenError;

@@ -18,7 +18,7 @@ pub(crate) enum Direction {
 
 /// Bytes of one second, both ways.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
-pub struct SecondMoved {
+pub struct SecondTraffic {
     /// Bytes written into the pool.
     pub in_bytes: u64,
     /// Bytes read from the pool.
@@ -33,8 +33,8 @@ pub(crate) struct Meter {
 
 struct MeterState {
     second: u64,
-    ring: [SecondMoved; SECONDS],
-    total: SecondMoved,
+    ring: [SecondTraffic; SECONDS],
+    total: SecondTraffic,
 }
 
 impl Meter {
@@ -43,8 +43,8 @@ impl Meter {
             started: Instant::now(),
             state: Mutex::new(MeterState {
                 second: 0,
-                ring: [SecondMoved::default(); SECONDS],
-                total: SecondMoved::default(),
+                ring: [SecondTraffic::default(); SECONDS],
+                total: SecondTraffic::default(),
             }),
         }
     }
@@ -66,7 +66,7 @@ impl Meter {
     }
 
     /// All bytes since the start, and those of the last whole seconds, latest first, at most `seconds`.
-    pub(crate) fn read(&self, seconds: usize) -> (SecondMoved, Vec<SecondMoved>) {
+    pub(crate) fn read(&self, seconds: usize) -> (SecondTraffic, Vec<SecondTraffic>) {
         let mut state = self.state.lock();
         state.advance(self.started.elapsed().as_secs());
         let whole = state.second.min(seconds.min(SECONDS - 1) as u64);
@@ -81,7 +81,7 @@ impl MeterState {
     fn advance(&mut self, second: u64) {
         let skipped = second.saturating_sub(self.second).min(SECONDS as u64);
         for step in 0..skipped {
-            self.ring[(second - step) as usize % SECONDS] = SecondMoved::default();
+            self.ring[(second - step) as usize % SECONDS] = SecondTraffic::default();
         }
         self.second = self.second.max(second);
     }
@@ -95,11 +95,11 @@ mod tests {
     fn bytes_stay_in_the_second_in_which_they_moved() {
         let mut state = MeterState {
             second: 0,
-            ring: [SecondMoved {
+            ring: [SecondTraffic {
                 in_bytes: 7,
                 out_bytes: 0,
             }; SECONDS],
-            total: SecondMoved::default(),
+            total: SecondTraffic::default(),
         };
         state.advance(3);
         let empty = state.ring.iter().filter(|slot| slot.in_bytes == 0).count();

@@ -1,8 +1,8 @@
 //! What a storage element counts for monitors. Labels are pools, kinds and methods, never users, paths or peers; a page
 //! costs the same however many files and requests there are.
 
-use penstock_decide::clock::ClockStanding;
-use penstock_decide::health::WriteStanding;
+use penstock_decide::clock::ClockTrust;
+use penstock_decide::health::Writability;
 use penstock_persistence::namespace::{MoverKind, MoverOutcome};
 use penstock_protocol::exposition::{Counter, Family};
 use penstock_protocol::http1::tally::RequestTally;
@@ -25,7 +25,7 @@ pub struct StorageCondition {
     /// The namespace can be read.
     pub namespace_readable: bool,
     /// Whether the namespace takes changes.
-    pub namespace: WriteStanding,
+    pub namespace: Writability,
     /// Pools that take new files, if they have room.
     pub pools_enabled: usize,
     /// Why pools are left out that should take new files, and what else a person should look at.
@@ -33,7 +33,7 @@ pub struct StorageCondition {
     /// Threads that have ended and must not.
     pub dead_threads: Vec<String>,
     /// Whether the wall clock is believed.
-    pub clock: ClockStanding,
+    pub clock: ClockTrust,
 }
 
 /// How many movers ended, by what they did and how.

@@ -105,7 +105,7 @@ mod tests {
     use crate::mover::{Busy, MoverRequest};
     use crate::write_error::{CommitError, WriteError};
     use penstock_decide::admission::AdmissionReason;
-    use penstock_decide::pool_selection::Unplaceable;
+    use penstock_decide::pool_selection::PlacementRefusal;
     use penstock_persistence::namespace::{ChangeRefusal, MoverKind};
     use serde::de::DeserializeOwned;
     use std::fmt::Debug;
@@ -203,7 +203,7 @@ mod tests {
             pool: PoolName::new("p1"),
             because: Vec::new(),
         });
-        crosses(Unplaceable::NoSpace);
+        crosses(PlacementRefusal::NoSpace);
         crosses(Busy {
             pool: PoolName::new("p1"),
             reason: AdmissionReason::QueueFull {

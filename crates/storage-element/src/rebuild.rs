@@ -18,7 +18,7 @@ const REPORT_EVERY: u64 = 1000;
 
 /// What is to be made again.
 #[derive(Debug, Clone)]
-pub struct RebuildOrder {
+pub struct RebuildRequest {
     /// The database.
     pub namespace: PathBuf,
     /// All pools that belong to it.
@@ -85,7 +85,7 @@ pub enum RebuildFailure {
 
 /// Makes the namespace again. Blocks for as long as it takes to read the label of each file.
 pub fn rebuild(
-    order: &RebuildOrder,
+    order: &RebuildRequest,
     progress: impl Fn(RebuildProgress),
 ) -> Result<RebuildReport, RebuildFailure> {
     let begun = Instant::now();

@@ -122,14 +122,14 @@ fn issuers<'a>(
 
 /// Judges requests by a site's settings.
 #[derive(Clone, Copy)]
-pub struct Judge<'a> {
+pub struct RequestAuthorizer<'a> {
     /// Rules, bans and public paths.
     pub access: &'a AccessConfig,
     /// The site's own issuer of tokens.
     pub own_issuer: Option<&'a OwnIssuer>,
 }
 
-impl Judge<'_> {
+impl RequestAuthorizer<'_> {
     /// Whether somebody may do nothing here, not even what everybody may.
     pub fn bans(&self, identity: &Identity) -> bool {
         let mut banned = self.access.banned.iter();

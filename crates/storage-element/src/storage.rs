@@ -13,7 +13,7 @@ use crate::config::{
 };
 use crate::directory_ids::DirectoryIds;
 use crate::locks::Locks;
-use crate::meter::SecondMoved;
+use crate::meter::SecondTraffic;
 use crate::metrics::StorageMetrics;
 use crate::mover::{LiveMovers, MoverSnapshot};
 use crate::open_error::OpenError;
@@ -22,7 +22,7 @@ use crate::reaper::{Pools, Reapers};
 use crate::recorder::Recorder;
 use crate::recovery;
 use crate::reserved_names::left_from_before;
-use crate::rights::{self, Judge};
+use crate::rights::{self, RequestAuthorizer};
 use crate::stream_memory::StreamMemory;
 use crate::upkeep::{Upkeep, UpkeepContext, UpkeepLimits};
 use crate::uploads::Uploads;
@@ -89,8 +89,8 @@ pub(crate) struct Settings {
 
 impl Settings {
     /// Decides by these.
-    pub(crate) fn judge(&self) -> Judge<'_> {
-        Judge {
+    pub(crate) fn judge(&self) -> RequestAuthorizer<'_> {
+        RequestAuthorizer {
             access: &self.access,
             own_issuer: self.issuer.as_ref(),
         }
@@ -396,9 +396,9 @@ pub struct PoolSnapshot {
     /// Movers that were ended for others since the start.
     pub movers_preempted: u64,
     /// Bytes since the start.
-    pub moved: SecondMoved,
+    pub moved: SecondTraffic,
     /// Bytes of the last whole seconds, latest first.
-    pub moved_by_second: Vec<SecondMoved>,
+    pub moved_by_second: Vec<SecondTraffic>,
 }
 
 impl PoolSnapshot {

@@ -2,7 +2,7 @@
 
 use parking_lot::{Mutex, MutexGuard};
 use penstock_clock::wall_clock;
-use penstock_decide::clock::{ClockCheck, ClockReading, ClockStanding};
+use penstock_decide::clock::{ClockCheck, ClockReading, ClockTrust};
 use penstock_engine::Now;
 use penstock_model::Timestamp;
 use std::time::Instant;
@@ -40,7 +40,7 @@ pub(crate) struct ClockWatch {
 #[derive(Debug)]
 struct ClockState {
     check: ClockCheck,
-    standing: ClockStanding,
+    standing: ClockTrust,
     knows_record: bool,
     /// When the journal was written before this process.
     written_at: Option<Timestamp>,
@@ -54,7 +54,7 @@ impl ClockWatch {
             started,
             state: Mutex::new(ClockState {
                 check,
-                standing: ClockStanding::Credible,
+                standing: ClockTrust::Credible,
                 knows_record: false,
                 written_at: None,
             }),
@@ -86,20 +86,20 @@ impl ClockWatch {
         let mut state = self.state();
         let standing = state.check.observe(reading(self.started));
         match (std::mem::replace(&mut state.standing, standing), standing) {
-            (ClockStanding::Credible, ClockStanding::Doubted { because, left }) => {
+            (ClockTrust::Credible, ClockTrust::Doubted { because, left }) => {
                 let minutes = left.as_secs().div_ceil(60);
                 tracing::error!(
                     "{because}: nothing expires and nothing is removed from history until it is set right, or has gone \
                      steadily for {minutes} min"
                 );
             }
-            (ClockStanding::Doubted { .. }, ClockStanding::Credible) => {
+            (ClockTrust::Doubted { .. }, ClockTrust::Credible) => {
                 tracing::info!("the clock is believed again");
             }
-            (ClockStanding::Credible, ClockStanding::Credible)
-            | (ClockStanding::Doubted { .. }, ClockStanding::Doubted { .. }) => {}
+            (ClockTrust::Credible, ClockTrust::Credible)
+            | (ClockTrust::Doubted { .. }, ClockTrust::Doubted { .. }) => {}
         }
-        standing == ClockStanding::Credible
+        standing == ClockTrust::Credible
     }
 
     /// The time that is written into records now.
@@ -109,7 +109,7 @@ impl ClockWatch {
     }
 
     /// As of the last look.
-    pub(crate) fn standing(&self) -> ClockStanding {
+    pub(crate) fn standing(&self) -> ClockTrust {
         self.state().standing
     }
 }

@@ -1,7 +1,7 @@
 //! Who follows the ledger, and how far each has come: nothing goes from history before.
 
 use parking_lot::Mutex;
-use penstock_decide::history::Follows;
+use penstock_decide::history::HistoryFollower;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -25,9 +25,9 @@ impl LedgerFollowers {
         Mark(mark.or_insert_with(|| Arc::new(UNKNOWN.into())).clone())
     }
 
-    pub(crate) fn list(&self) -> Vec<Follows> {
+    pub(crate) fn list(&self) -> Vec<HistoryFollower> {
         let all = self.0.lock();
-        let follows = |(name, mark): (&String, &Arc<AtomicU64>)| Follows {
+        let follows = |(name, mark): (&String, &Arc<AtomicU64>)| HistoryFollower {
             name: name.clone(),
             taken: Some(mark.load(Ordering::Relaxed)).filter(|at| *at != UNKNOWN),
         };

@@ -27,7 +27,7 @@ mod tokens;
 pub use agent::{AgentConfig, GfalConfig, SftpAccount, gfal_plugins};
 pub use banned::Banned;
 pub use error::ServiceError;
-pub use nodes::{NodeStanding, NodeView, NodesConfig, NodesView};
+pub use nodes::{NodeStatus, NodeView, NodesConfig, NodesView};
 pub use overview::Overview;
 pub use service::{Service, ServiceConfig};
 pub use store::Store;

@@ -13,4 +13,4 @@ mod view;
 pub(crate) use leader_loop::LeaderLoop;
 pub use membership::NodesConfig;
 pub(crate) use membership::{Membership, NODE_TERM};
-pub use view::{NodeStanding, NodeView, NodesView};
+pub use view::{NodeStatus, NodeView, NodesView};

@@ -7,7 +7,7 @@ use crate::agent::{ActiveRow, Progress};
 use penstock_decide::scheduler::{LinkView, StorageView};
 use penstock_decide::tuning::LinkTuning;
 use penstock_decide::wording;
-use penstock_engine::{Engine, LinkSeen, NodeView, Outcome};
+use penstock_engine::{Engine, LinkActivity, NodeView, Outcome};
 use penstock_model::{
     Bytes, LinkId, LinkSample, Record, Timestamp, TransferEvent, TransferState, TuningPolicy,
     TuningSeen,
@@ -222,7 +222,7 @@ impl Meters {
     }
 
     /// What each link did since the last look. Before [`Meters::sample`].
-    pub(crate) fn look(&mut self, running: &[Arc<Progress>]) -> Vec<LinkSeen> {
+    pub(crate) fn look(&mut self, running: &[Arc<Progress>]) -> Vec<LinkActivity> {
         let mut queued: BTreeMap<&LinkId, u32> = BTreeMap::new();
         for progress in running {
             let moved = progress.take_unsampled();
@@ -239,7 +239,7 @@ impl Meters {
         let busy = self.links.iter_mut().filter_map(|(link, meter)| {
             let moved = std::mem::take(&mut meter.unseen);
             let queued_there = queued.get(link).copied().unwrap_or(0);
-            (moved > 0 || queued_there > 0).then(|| LinkSeen {
+            (moved > 0 || queued_there > 0).then(|| LinkActivity {
                 link: link.clone(),
                 moved: Bytes(moved),
                 // Reports that come each second, or more often, are looked at each second.

@@ -11,14 +11,14 @@ use crate::ledger_followers::LedgerFollowers;
 use crate::message::Message;
 use crate::metrics::TransferMetrics;
 use crate::node::{AgentHost, Followers, Node, PublishedState};
-use crate::nodes::{LeaderLoop, Membership, NODE_TERM, NodeStanding, NodesView};
+use crate::nodes::{LeaderLoop, Membership, NODE_TERM, NodeStatus, NodesView};
 use crate::overview::Overview;
 use crate::run;
 use crate::store::{self, OpenStore, Role, Store};
 use crate::tokens::{TokenClients, TokenKeeper};
-use penstock_decide::clock::ClockStanding;
-use penstock_decide::health::{DATABASE_SILENCE_MAX, WriteStanding};
-use penstock_decide::settings::{Asker, SettingRefusal, Wish};
+use penstock_decide::clock::ClockTrust;
+use penstock_decide::health::{DATABASE_SILENCE_MAX, Writability};
+use penstock_decide::settings::{SettingRequester, SettingRefusal, SettingRequest};
 use penstock_engine::command::{
     Cancel, CancelAll, ChangeSetting, EstimateStart, ExplainWaiting, ImposeBan, LiftBan,
     NotAccepted, Reprioritise, Request, Submit, TooManyBans,
@@ -222,7 +222,7 @@ impl Service {
     }
 
     /// What this process is among the nodes of its service; `None` when it is alone.
-    pub fn standing(&self) -> Option<NodeStanding> {
+    pub fn standing(&self) -> Option<NodeStatus> {
         let membership = self.membership.get()?;
         let role = match (self.leads(), self.is_led()) {
             (true, _) => "leader",
@@ -230,7 +230,7 @@ impl Service {
             (false, false) => "leaderless",
         };
         let epoch = membership.epoch().0;
-        Some(NodeStanding { role, epoch })
+        Some(NodeStatus { role, epoch })
     }
 
     /// Whether this node leads; a service of one process always does.
@@ -323,8 +323,8 @@ impl Service {
     /// Changes settings. When this returns what was changed, that is durable and in effect.
     pub async fn set(
         &self,
-        wish: Wish,
-        asker: Asker,
+        wish: SettingRequest,
+        asker: SettingRequester,
         user: UserName,
     ) -> Result<Result<Vec<SettingChange>, SettingRefusal>, ServiceError> {
         if self.refuses() {
@@ -475,7 +475,7 @@ impl Service {
     }
 
     /// Whether the clock is believed, and how many records the journal has refused.
-    pub fn doubts(&self) -> (ClockStanding, u64) {
+    pub fn doubts(&self) -> (ClockTrust, u64) {
         let standing = self.node.agents.tokens.clock().standing();
         (standing, self.node.metrics.records_refused.read())
     }
@@ -496,9 +496,9 @@ impl Service {
     }
 
     /// Whether the journal takes records, as far as is known here. One that nobody can lead with takes none.
-    pub fn journal(&self) -> WriteStanding {
+    pub fn journal(&self) -> Writability {
         match self.node.host.leaderless_for() {
-            Some(lasts) if lasts > DATABASE_SILENCE_MAX => WriteStanding::Silent(lasts),
+            Some(lasts) if lasts > DATABASE_SILENCE_MAX => Writability::Silent(lasts),
             Some(_) | None => self.node.published.journal(),
         }
     }
@@ -510,7 +510,7 @@ impl Service {
 
     /// True while jobs can be accepted.
     pub fn accepts(&self) -> bool {
-        self.journal() == WriteStanding::Writable
+        self.journal() == Writability::Writable
     }
 
     /// The live view, renewed once a second.

@@ -16,7 +16,7 @@ use penstock_protocol::identity::Identity;
 use penstock_protocol::tls::ClientTls;
 use penstock_protocol::voms::{Attributes, Voms};
 use penstock_protocol::x509::{CertificateHolder, Proxy};
-use penstock_storage_element::rights::{self, AuthenticatedCaller, BearerError, Judge};
+use penstock_storage_element::rights::{self, AuthenticatedCaller, BearerError, RequestAuthorizer};
 use penstock_storage_element::{AccessConfig, MacaroonConfig, OwnIssuer};
 use serde::Serialize;
 use std::io::Read;
@@ -86,7 +86,7 @@ pub async fn run(args: AuthzTestArgs, output: Output) -> Result<(), CommandError
     let settings = Settings::of(&site, &config)?;
     let who = read_who(&args.who)?;
     let understood = understand(who, &args, &site, &config, &settings).await?;
-    let judge = Judge {
+    let judge = RequestAuthorizer {
         access: &settings.access,
         own_issuer: settings.issuer.as_ref(),
     };

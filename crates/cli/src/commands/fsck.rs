@@ -6,7 +6,7 @@ use crate::exit::CommandError;
 use crate::output::Output;
 use crate::site::directory::SiteDirectory;
 use penstock_model::Bytes;
-use penstock_storage_element::fsck::{FsckFailure, FsckOrder, FsckReport, Repair, check};
+use penstock_storage_element::fsck::{FsckFailure, FsckRequest, FsckReport, Repair, check};
 use std::io::{BufRead, IsTerminal};
 
 /// Of each kind of finding, how much is printed.
@@ -18,7 +18,7 @@ pub fn run(args: &FsckArgs, output: Output) -> Result<(), CommandError> {
     let config = site.config()?;
     let storage = site.storage(&config)?;
     let _lock = site.lock()?;
-    let mut order = FsckOrder {
+    let mut order = FsckRequest {
         namespace: site.resolve(&storage.namespace),
         pools: site.pools(storage),
         repair: Repair::default(),
@@ -45,7 +45,7 @@ pub fn run(args: &FsckArgs, output: Output) -> Result<(), CommandError> {
     verdict(&mended)
 }
 
-fn compare(order: &FsckOrder, output: Output) -> Result<FsckReport, CommandError> {
+fn compare(order: &FsckRequest, output: Output) -> Result<FsckReport, CommandError> {
     let counted = BlockingProgress::new(output, "data directories compared");
     let report = check(order, |progress| {
         counted.show(progress.done, progress.total)

@@ -10,7 +10,7 @@ use crate::site::config::{DatabasePlace, Transfer};
 use crate::site::directory::SiteDirectory;
 use crate::site::store;
 use penstock_clock::wall_clock;
-use penstock_decide::history::{Follows, Oldest, Retention, what_is_held};
+use penstock_decide::history::{HistoryFollower, Oldest, Retention, what_is_held};
 use penstock_journal::{HistoryFacts, JournalReader};
 use penstock_model::quantity::Span;
 use penstock_model::{Bytes, Timestamp};
@@ -96,7 +96,7 @@ pub fn run(
     Ok(())
 }
 
-type RecordedHistory = (HistoryFacts, Vec<Follows>);
+type RecordedHistory = (HistoryFacts, Vec<HistoryFollower>);
 
 fn in_files(site: &SiteDirectory, transfer: &Transfer) -> Result<RecordedHistory, CommandError> {
     let DatabasePlace::File(file) = &transfer.database else {
@@ -131,10 +131,10 @@ fn in_postgres(database: &Database, transfer: &Transfer) -> Result<RecordedHisto
 }
 
 /// As far as their positions can be read.
-fn followers(transfer: &Transfer, taken: impl Fn(&str) -> Option<u64>) -> Vec<Follows> {
+fn followers(transfer: &Transfer, taken: impl Fn(&str) -> Option<u64>) -> Vec<HistoryFollower> {
     let sinks = transfer.messages.iter();
     sinks
-        .map(|sink| Follows {
+        .map(|sink| HistoryFollower {
             name: sink.name.clone(),
             taken: taken(&sink.name),
         })
@@ -145,7 +145,7 @@ fn tell(
     now: Timestamp,
     facts: &HistoryFacts,
     retention: &Retention,
-    followers: &[Follows],
+    followers: &[HistoryFollower],
 ) -> HistoryReport {
     let kept = |span: Option<Duration>| {
         span.map_or_else(|| "ever".to_owned(), |span| Span(span).to_string())
@@ -267,7 +267,7 @@ mod tests {
             }),
             ..HistoryFacts::default()
         };
-        let followers = [Follows {
+        let followers = [HistoryFollower {
             name: "broker".into(),
             taken: Some(9),
         }];

@@ -5,7 +5,7 @@ use crate::commands::progress::BlockingProgress;
 use crate::exit::CommandError;
 use crate::output::Output;
 use crate::site::directory::SiteDirectory;
-use penstock_storage_element::rebuild::{RebuildFailure, RebuildOrder, RebuildReport, rebuild};
+use penstock_storage_element::rebuild::{RebuildFailure, RebuildRequest, RebuildReport, rebuild};
 use serde::Serialize;
 
 /// Of what could not be placed, how much is printed.
@@ -175,7 +175,7 @@ pub fn run(args: &RebuildArgs, output: Output) -> Result<(), CommandError> {
     let config = site.config()?;
     let storage = site.storage(&config)?;
     let _lock = site.lock()?;
-    let order = RebuildOrder {
+    let order = RebuildRequest {
         namespace: site.resolve(&storage.namespace),
         pools: site.pools(storage),
         replace: args.replace,

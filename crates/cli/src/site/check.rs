@@ -14,7 +14,7 @@ use crate::site::serve::roles;
 use crate::site::store;
 use openssl::x509::X509;
 use penstock_clock::wall_clock;
-use penstock_decide::expiry::{Ending, ExpiryStanding};
+use penstock_decide::expiry::{Ending, ExpiryState};
 use penstock_model::VoName;
 use penstock_model::quantity::Span;
 use penstock_persistence::postgres::inspect;
@@ -368,9 +368,9 @@ fn check_expiries(expiries: &[Expiry], findings: &mut Findings) {
             continue;
         };
         match expiry.standing {
-            ExpiryStanding::Good => {}
-            ExpiryStanding::Soon => findings.warning(advice.as_str()),
-            ExpiryStanding::Over => findings.error(advice.as_str()),
+            ExpiryState::Good => {}
+            ExpiryState::Soon => findings.warning(advice.as_str()),
+            ExpiryState::Over => findings.error(advice.as_str()),
         }
     }
 }

@@ -4,7 +4,7 @@
 use crate::site::config::Config;
 use crate::site::directory::SiteDirectory;
 use crate::site::keys::RingFiles;
-use penstock_decide::expiry::{Ending, ExpiryStanding, KEY_AGE_MAX, days_left, standing};
+use penstock_decide::expiry::{Ending, ExpiryState, KEY_AGE_MAX, days_left, standing};
 use penstock_model::Timestamp;
 use penstock_protocol::pki::{self, PkiError};
 use penstock_protocol::token::KeyState;
@@ -22,7 +22,7 @@ pub struct Expiry {
     /// Its file.
     pub path: PathBuf,
     /// How it stands.
-    pub standing: ExpiryStanding,
+    pub standing: ExpiryState,
     /// When it ends, in UTC; `None` when the file cannot be used, or names no end.
     pub ends_at: Option<String>,
     /// Whole days until then; negative when it is over.
@@ -47,7 +47,7 @@ impl Expiry {
                 return Expiry {
                     what,
                     path: path.to_owned(),
-                    standing: ExpiryStanding::Over,
+                    standing: ExpiryState::Over,
                     ends_at: None,
                     days_left: None,
                     ends: None,
@@ -60,15 +60,15 @@ impl Expiry {
         let told = format!("{}Z", ends.to_fts());
         let (shown, remedy) = (path.display(), remedy(what));
         let advice = match (standing, what) {
-            (ExpiryStanding::Good, _) => None,
+            (ExpiryState::Good, _) => None,
             (_, Ending::SigningKey) => Some(format!(
                 "{shown} has signed tokens for more than {} days; {remedy}",
                 KEY_AGE_MAX.as_secs() / 86_400
             )),
-            (ExpiryStanding::Soon, _) => Some(format!(
+            (ExpiryState::Soon, _) => Some(format!(
                 "{shown} expires in {days} day(s), at {told}; {remedy}"
             )),
-            (ExpiryStanding::Over, _) => Some(format!("{shown} expired at {told}; {remedy}")),
+            (ExpiryState::Over, _) => Some(format!("{shown} expired at {told}; {remedy}")),
         };
         Expiry {
             what,

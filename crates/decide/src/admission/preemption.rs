@@ -19,7 +19,7 @@ const PREEMPTED_BYTES_PER_SECOND_MAX: u64 = 1_000_000;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PreemptionReason {
     /// Of whom there were too many.
-    pub crowd: Crowd,
+    pub crowd: PreemptionGroup,
     /// The crowd's running movers.
     pub running: u32,
     /// May run in all.
@@ -31,7 +31,7 @@ pub struct PreemptionReason {
 /// What the movers of which one is ended have in common.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Crowd {
+pub enum PreemptionGroup {
     /// Their user.
     User,
     /// The address that they come from.
@@ -47,8 +47,8 @@ impl fmt::Display for PreemptionReason {
             bytes_per_second,
         } = self;
         let whose = match crowd {
-            Crowd::User => "its user",
-            Crowd::Address => "its address",
+            PreemptionGroup::User => "its user",
+            PreemptionGroup::Address => "its address",
         };
         write!(
             out,
@@ -102,9 +102,9 @@ impl MoverQueue {
                 let of_address = Some(self.staying(|(_, from)| from == address));
                 let of_address = of_address.filter(|_| *address != waiting.address);
                 let (running, crowd) = match (of_user, of_address) {
-                    (Some(user), Some(address)) if address > user => (address, Crowd::Address),
-                    (Some(user), _) => (user, Crowd::User),
-                    (None, Some(address)) => (address, Crowd::Address),
+                    (Some(user), Some(address)) if address > user => (address, PreemptionGroup::Address),
+                    (Some(user), _) => (user, PreemptionGroup::User),
+                    (None, Some(address)) => (address, PreemptionGroup::Address),
                     (None, None) => return None,
                 };
                 let is_crowd = running >= CROWD_RUNNING_MIN

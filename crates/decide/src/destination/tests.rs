@@ -169,7 +169,7 @@ fn check_course(
     known: &Attempts,
     permission: Permission,
     now: i64,
-    expected: Course,
+    expected: DestinationPlan,
 ) {
     let source = FileFacts {
         checksum: Checksum::parse("adler32:00000001"),
@@ -198,16 +198,16 @@ fn each_sight_has_its_course() {
     let part = there(60, Some(1005));
     let foreign = there(60, Some(5000));
     for permission in [Keep, Replace, ReplaceOnDisk] {
-        check_course(None, &none, permission, 1030, Course::Write);
-        check_course(None, &interrupted, permission, 1030, Course::Write);
+        check_course(None, &none, permission, 1030, DestinationPlan::Write);
+        check_course(None, &interrupted, permission, 1030, DestinationPlan::Write);
         check_course(
             Some(&part),
             &interrupted,
             permission,
             1030,
-            Course::RemoveFirst,
+            DestinationPlan::RemoveFirst,
         );
-        let arrived = Course::Arrived(Bytes(100));
+        let arrived = DestinationPlan::Arrived(Bytes(100));
         // Also long after no copy can run any more, and when it was looked at since.
         check_course(Some(&same), &interrupted, permission, 90_000, arrived);
     }
@@ -225,14 +225,14 @@ fn each_sight_has_its_course() {
         &settled,
         Keep,
         1800,
-        Course::Arrived(Bytes(100)),
+        DestinationPlan::Arrived(Bytes(100)),
     );
-    check_course(Some(&part), &settled, Keep, 1800, Course::Refuse);
-    check_course(Some(&same), &none, Keep, 1030, Course::Refuse);
+    check_course(Some(&part), &settled, Keep, 1800, DestinationPlan::Refuse);
+    check_course(Some(&same), &none, Keep, 1030, DestinationPlan::Refuse);
     for (what, known) in [(&foreign, &interrupted), (&part, &none)] {
-        check_course(Some(what), known, Keep, 6000, Course::Refuse);
-        check_course(Some(what), known, Replace, 6000, Course::Replace);
-        check_course(Some(what), known, ReplaceOnDisk, 6000, Course::AskTape);
+        check_course(Some(what), known, Keep, 6000, DestinationPlan::Refuse);
+        check_course(Some(what), known, Replace, 6000, DestinationPlan::Replace);
+        check_course(Some(what), known, ReplaceOnDisk, 6000, DestinationPlan::AskTape);
     }
 }
 
@@ -246,24 +246,24 @@ fn what_may_yet_turn_out_to_be_ones_own_is_waited_for_as_long_as_a_copy_may_run(
     };
     // A storage element whose clock is minutes off, and one that tells no size of what comes in.
     for what in [&there(60, Some(700)), &there(60, Some(5000)), &unsized_part] {
-        check_course(Some(what), &interrupted, Keep, 1599, Course::Wait);
-        check_course(Some(what), &interrupted, Keep, 1600, Course::Refuse);
+        check_course(Some(what), &interrupted, Keep, 1599, DestinationPlan::Wait);
+        check_course(Some(what), &interrupted, Keep, 1600, DestinationPlan::Refuse);
         // Noted by a clock that was ahead.
-        check_course(Some(what), &interrupted, Keep, 100, Course::Refuse);
-        check_course(Some(what), &interrupted, Replace, 1599, Course::Replace);
+        check_course(Some(what), &interrupted, Keep, 100, DestinationPlan::Refuse);
+        check_course(Some(what), &interrupted, Replace, 1599, DestinationPlan::Replace);
     }
     // Larger than what was to come; there before; nothing was lost.
     let larger = there(101, Some(1005));
-    check_course(Some(&larger), &interrupted, Keep, 1030, Course::Refuse);
+    check_course(Some(&larger), &interrupted, Keep, 1030, DestinationPlan::Refuse);
     let replacing = attempts(&[(1, started()), (1000, prepared(true)), (1010, lost())]);
     let part = there(60, Some(1005));
-    check_course(Some(&part), &replacing, Keep, 1030, Course::Refuse);
+    check_course(Some(&part), &replacing, Keep, 1030, DestinationPlan::Refuse);
     check_course(
         Some(&part),
         &Attempts::default(),
         Keep,
         1030,
-        Course::Refuse,
+        DestinationPlan::Refuse,
     );
 }
 

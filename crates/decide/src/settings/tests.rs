@@ -3,15 +3,15 @@
 use super::*;
 use penstock_model::{SettingChange, Timestamp, UserName};
 
-fn admin() -> Asker {
-    Asker {
+fn admin() -> SettingRequester {
+    SettingRequester {
         names: vec!["/CN=Admin".into()],
         is_admin: true,
     }
 }
 
-fn user(name: &str) -> Asker {
-    Asker {
+fn user(name: &str) -> SettingRequester {
+    SettingRequester {
         names: vec![name.into()],
         is_admin: false,
     }
@@ -29,22 +29,22 @@ fn ends(text: &str) -> LinkId {
     }
 }
 
-fn link(name: &str, of: &str, slots_max: u32) -> Wish {
+fn link(name: &str, of: &str, slots_max: u32) -> SettingRequest {
     let LinkId {
         source,
         destination,
     } = ends(of);
-    Wish::SetLink(LinkWish {
+    SettingRequest::SetLink(LinkRuleRequest {
         name: name.into(),
         source: Some(source),
         destination: Some(destination),
         slots_max: Some(Slots(slots_max)),
-        ..LinkWish::default()
+        ..LinkRuleRequest::default()
     })
 }
 
-fn about(name: &str) -> StorageWish {
-    StorageWish {
+fn about(name: &str) -> StorageRuleRequest {
+    StorageRuleRequest {
         storage: storage(name),
         outbound_max: None,
         inbound_max: None,
@@ -57,24 +57,24 @@ fn about(name: &str) -> StorageWish {
     }
 }
 
-fn grant(user: &str, of: Option<&str>) -> Wish {
-    Wish::Grant(Grant {
+fn grant(user: &str, of: Option<&str>) -> SettingRequest {
+    SettingRequest::Grant(Grant {
         user: UserName::new(user),
         operation: Operation::Config,
         storage: of.map(storage),
     })
 }
 
-fn revoke(user: &str, of: Option<&str>) -> Wish {
-    Wish::Revoke(RevokedGrants {
+fn revoke(user: &str, of: Option<&str>) -> SettingRequest {
+    SettingRequest::Revoke(RevokedGrants {
         user: user.into(),
         operation: None,
         storage: of.map(storage),
     })
 }
 
-fn retries(vo: &str, retries_max: Option<u32>) -> DefaultsWish {
-    DefaultsWish {
+fn retries(vo: &str, retries_max: Option<u32>) -> VoDefaultsRequest {
+    VoDefaultsRequest {
         vo: VoName::new(vo),
         retries_max: Some(retries_max),
         queue_hours_max: None,
@@ -82,7 +82,7 @@ fn retries(vo: &str, retries_max: Option<u32>) -> DefaultsWish {
 }
 
 /// Grants the wish, as the engine does.
-fn make(settings: &mut Settings, asker: &Asker, wish: Wish) -> Result<usize, SettingRefusal> {
+fn make(settings: &mut Settings, asker: &SettingRequester, wish: SettingRequest) -> Result<usize, SettingRefusal> {
     let planned = plan(settings, asker, &wish)?;
     for change in &planned {
         settings.apply(&SettingChange {
@@ -97,7 +97,7 @@ fn make(settings: &mut Settings, asker: &Asker, wish: Wish) -> Result<usize, Set
     Ok(planned.len())
 }
 
-fn of(wishes: impl IntoIterator<Item = Wish>) -> Settings {
+fn of(wishes: impl IntoIterator<Item = SettingRequest>) -> Settings {
     let mut settings = Settings::default();
     for wish in wishes {
         make(&mut settings, &admin(), wish).expect("an administrator may");
@@ -122,7 +122,7 @@ fn a_change_knows_what_was_before_and_what_is_so_already_changes_nothing() {
     );
     assert_eq!(make(&mut settings, &admin(), link("x", "a→b", 5)), Ok(0));
     assert_eq!(
-        make(&mut settings, &admin(), Wish::RemoveLink("y".into())),
+        make(&mut settings, &admin(), SettingRequest::RemoveLink("y".into())),
         Ok(0)
     );
 }
@@ -130,12 +130,12 @@ fn a_change_knows_what_was_before_and_what_is_so_already_changes_nothing() {
 #[test]
 fn what_is_not_said_of_a_rule_stays() {
     let mut settings = of([link("x", "a→b", 5)]);
-    let wish = LinkWish {
+    let wish = LinkRuleRequest {
         name: "x".into(),
         slots_min: Some(Slots(3)),
-        ..LinkWish::default()
+        ..LinkRuleRequest::default()
     };
-    make(&mut settings, &admin(), Wish::SetLink(wish)).expect("valid");
+    make(&mut settings, &admin(), SettingRequest::SetLink(wish)).expect("valid");
     let rule = settings.link("x").expect("set");
     assert_eq!(rule.ends, ends("a→b"));
     assert_eq!((rule.slots_min, rule.slots_max), (Slots(3), Slots(5)));
@@ -145,12 +145,12 @@ fn what_is_not_said_of_a_rule_stays() {
         Ok(1),
         "a minimum that would be in the way gives way unless it is said"
     );
-    let wish = LinkWish {
+    let wish = LinkRuleRequest {
         name: "x".into(),
         slots_min: Some(Slots(9)),
-        ..LinkWish::default()
+        ..LinkRuleRequest::default()
     };
-    let refused = make(&mut settings, &admin(), Wish::SetLink(wish));
+    let refused = make(&mut settings, &admin(), SettingRequest::SetLink(wish));
     assert_eq!(refused, Err(SettingRefusal::MaxBelowMin));
 }
 
@@ -175,14 +175,14 @@ fn two_rules_for_the_same_links_are_refused() {
 fn nobody_changes_anything_without_a_grant() {
     let wishes = [
         link("x", "a→b", 5),
-        Wish::RemoveLink("known".into()),
-        Wish::SetStorages(vec![about("a")]),
-        Wish::RemoveStorage(storage("a")),
+        SettingRequest::RemoveLink("known".into()),
+        SettingRequest::SetStorages(vec![about("a")]),
+        SettingRequest::RemoveStorage(storage("a")),
         grant("/CN=Eve", None),
         revoke("/CN=Bob", None),
-        Wish::SetDefaults(retries("cms", Some(5))),
-        Wish::RemoveDefaults(VoName::new("*")),
-        Wish::Drain(true),
+        SettingRequest::SetDefaults(retries("cms", Some(5))),
+        SettingRequest::RemoveDefaults(VoName::new("*")),
+        SettingRequest::Drain(true),
     ];
     let settings = of([link("known", "a→c", 5), grant("/CN=Bob", None)]);
     for wish in &wishes {
@@ -196,12 +196,12 @@ fn nobody_changes_anything_without_a_grant() {
 fn a_manager_changes_the_storage_element_and_the_links_at_either_end() {
     let mut settings = of([grant("/CN=Bob", Some("a")), link("foreign", "b→c", 5)]);
     let bob = user("/CN=Bob");
-    let mut may = |wish: Wish| make(&mut settings, &bob, wish).is_ok();
+    let mut may = |wish: SettingRequest| make(&mut settings, &bob, wish).is_ok();
     assert!(may(link("out", "a→b", 5)));
     assert!(may(link("in", "b→a", 5)));
     assert!(may(link("all", "a→*", 5)));
-    assert!(may(Wish::SetStorages(vec![about("a")])));
-    assert!(may(Wish::RemoveLink("in".into())));
+    assert!(may(SettingRequest::SetStorages(vec![about("a")])));
+    assert!(may(SettingRequest::RemoveLink("in".into())));
     assert!(!may(link("any", "*→*", 5)));
     assert!(
         !may(link("foreign", "a→c", 5)),
@@ -211,14 +211,14 @@ fn a_manager_changes_the_storage_element_and_the_links_at_either_end() {
         !may(link("out", "b→c", 5)),
         "moving the own rule to others' links"
     );
-    assert!(!may(Wish::RemoveLink("foreign".into())));
+    assert!(!may(SettingRequest::RemoveLink("foreign".into())));
     assert!(
-        !may(Wish::SetStorages(vec![about("a"), about("b")])),
+        !may(SettingRequest::SetStorages(vec![about("a"), about("b")])),
         "all or nothing"
     );
-    assert!(!may(Wish::SetStorages(vec![about("*")])));
+    assert!(!may(SettingRequest::SetStorages(vec![about("*")])));
     assert!(!may(grant("/CN=Bob", None)), "managers make no managers");
-    assert!(!may(Wish::Drain(true)));
+    assert!(!may(SettingRequest::Drain(true)));
 }
 
 #[test]
@@ -229,8 +229,8 @@ fn what_is_taken_back_counts_no_more() {
         Ok(1)
     );
     let bob = user("/CN=Bob");
-    assert!(make(&mut settings, &bob, Wish::SetStorages(vec![about("a")])).is_err());
-    assert!(make(&mut settings, &bob, Wish::SetStorages(vec![about("b")])).is_ok());
+    assert!(make(&mut settings, &bob, SettingRequest::SetStorages(vec![about("a")])).is_err());
+    assert!(make(&mut settings, &bob, SettingRequest::SetStorages(vec![about("b")])).is_ok());
     assert_eq!(
         make(&mut settings, &admin(), revoke("/CN=Bob", None)),
         Ok(1)
@@ -268,7 +268,7 @@ fn rates_and_draining_of_storage_elements_reach_the_scheduler_and_are_taken_back
     let mut a = about("a");
     a.inbound_rate_max = Some(Some(penstock_model::Rate(5)));
     a.is_draining = Some(true);
-    let mut settings = of([Wish::SetStorages(vec![a])]);
+    let mut settings = of([SettingRequest::SetStorages(vec![a])]);
     let limits = slots_in_effect(&SlotLimits::default(), &settings);
     let a = penstock_model::StorageId::new("a");
     assert_eq!(limits.rates.inbound.get(&a), Some(&penstock_model::Rate(5)));
@@ -276,27 +276,27 @@ fn rates_and_draining_of_storage_elements_reach_the_scheduler_and_are_taken_back
     let mut back = about("a");
     back.inbound_rate_max = Some(None);
     back.is_draining = Some(false);
-    make(&mut settings, &admin(), Wish::SetStorages(vec![back])).expect("may");
+    make(&mut settings, &admin(), SettingRequest::SetStorages(vec![back])).expect("may");
     let limits = slots_in_effect(&SlotLimits::default(), &settings);
     assert!(limits.rates.inbound.is_empty() && limits.draining.storages.is_empty());
 }
 
 #[test]
 fn the_rate_and_the_draining_of_a_link_reach_the_scheduler_and_are_taken_back() {
-    let wish = |rate_max, is_draining| LinkWish {
+    let wish = |rate_max, is_draining| LinkRuleRequest {
         name: "a-b".into(),
         source: Some(storage("a")),
         destination: Some(storage("b")),
         rate_max: Some(rate_max),
         is_draining: Some(is_draining),
-        ..LinkWish::default()
+        ..LinkRuleRequest::default()
     };
     let rate = penstock_model::Rate(5);
-    let mut settings = of([Wish::SetLink(wish(Some(rate), true))]);
+    let mut settings = of([SettingRequest::SetLink(wish(Some(rate), true))]);
     let limits = slots_in_effect(&SlotLimits::default(), &settings);
     assert_eq!(limits.rates.links.get(&ends("a→b")), Some(&rate));
     assert!(limits.draining.links.contains(&ends("a→b")));
-    let back = Wish::SetLink(wish(None, false));
+    let back = SettingRequest::SetLink(wish(None, false));
     make(&mut settings, &admin(), back).expect("may");
     let limits = slots_in_effect(&SlotLimits::default(), &settings);
     assert!(limits.rates.links.is_empty() && limits.draining.links.is_empty());
@@ -313,7 +313,7 @@ fn what_is_set_for_a_storage_element_counts_before_what_is_set_for_all() {
     any.outbound_max = Some(Some(Slots(5)));
     let mut a = about("a");
     a.inbound_max = Some(Some(Slots(7)));
-    let mut settings = of([Wish::SetStorages(vec![any, a])]);
+    let mut settings = of([SettingRequest::SetStorages(vec![any, a])]);
     let limits = slots_in_effect(&file, &settings);
     assert_eq!(limits.storages[&storage("a")], (Slots(5), Slots(7)));
     assert_eq!(
@@ -322,7 +322,7 @@ fn what_is_set_for_a_storage_element_counts_before_what_is_set_for_all() {
     );
     let mut back = about("a");
     back.inbound_max = Some(None);
-    make(&mut settings, &admin(), Wish::SetStorages(vec![back])).expect("may");
+    make(&mut settings, &admin(), SettingRequest::SetStorages(vec![back])).expect("may");
     let limits = slots_in_effect(&file, &settings);
     assert_eq!(limits.storages[&storage("a")], (Slots(5), Slots(200)));
 }
@@ -332,8 +332,8 @@ fn what_is_set_for_a_vo_counts_before_what_is_set_for_all() {
     let mut hours = retries("*", Some(2));
     hours.queue_hours_max = Some(Some(24));
     let mut settings = of([
-        Wish::SetDefaults(hours),
-        Wish::SetDefaults(retries("cms", Some(5))),
+        SettingRequest::SetDefaults(hours),
+        SettingRequest::SetDefaults(retries("cms", Some(5))),
     ]);
     let both = |settings: &Settings, vo: &str| {
         let found = defaults_in_effect(settings, &VoName::new(vo));
@@ -341,21 +341,21 @@ fn what_is_set_for_a_vo_counts_before_what_is_set_for_all() {
     };
     assert_eq!(both(&settings, "cms"), (Some(5), Some(24)));
     assert_eq!(both(&settings, "atlas"), (Some(2), Some(24)));
-    let wish = Wish::RemoveDefaults(VoName::new("cms"));
+    let wish = SettingRequest::RemoveDefaults(VoName::new("cms"));
     make(&mut settings, &admin(), wish).expect("may");
     assert_eq!(both(&settings, "cms"), (Some(2), Some(24)));
 }
 
 #[test]
 fn a_grant_of_another_operation_changes_no_settings() {
-    let transfer = Wish::Grant(Grant {
+    let transfer = SettingRequest::Grant(Grant {
         user: UserName::new("/CN=Bob"),
         operation: Operation::Transfer,
         storage: None,
     });
     let settings = of([transfer]);
     assert!(!may_look(&settings, &user("/CN=Bob")));
-    assert!(plan(&settings, &user("/CN=Bob"), &Wish::Drain(true)).is_err());
+    assert!(plan(&settings, &user("/CN=Bob"), &SettingRequest::Drain(true)).is_err());
 }
 
 fn cloud(name: &str) -> CloudStorage {
@@ -377,7 +377,7 @@ fn cloud_key(name: &str, vo: &str) -> CloudKey {
 
 #[test]
 fn keys_need_their_cloud_storage_and_go_with_it() {
-    let key = |vo| Wish::SetCloudKey(cloud_key("S3:A", vo));
+    let key = |vo| SettingRequest::SetCloudKey(cloud_key("S3:A", vo));
     let mut settings = Settings::default();
     let refused = make(&mut settings, &admin(), key("dteam"));
     assert_eq!(
@@ -385,13 +385,13 @@ fn keys_need_their_cloud_storage_and_go_with_it() {
         Err(SettingRefusal::NoCloudStorage(cloud("S3:A").name))
     );
     let mut settings = of([
-        Wish::SetCloudStorage(cloud("S3:A")),
+        SettingRequest::SetCloudStorage(cloud("S3:A")),
         key("dteam"),
         key("cms"),
     ]);
-    let forget = Wish::RemoveCloudKeys(cloud("S3:A").name, "cms".into());
+    let forget = SettingRequest::RemoveCloudKeys(cloud("S3:A").name, "cms".into());
     assert_eq!(make(&mut settings, &admin(), forget), Ok(1));
-    let remove = Wish::RemoveCloudStorage(cloud("S3:A").name);
+    let remove = SettingRequest::RemoveCloudStorage(cloud("S3:A").name);
     assert_eq!(make(&mut settings, &admin(), remove), Ok(2));
     assert_eq!(settings.count(), 0);
 }
@@ -400,14 +400,14 @@ fn keys_need_their_cloud_storage_and_go_with_it() {
 fn only_who_may_change_everything_may_change_keys() {
     let settings = of([
         grant("/CN=Manager", Some("s3s://a")),
-        Wish::SetCloudStorage(cloud("S3:A")),
+        SettingRequest::SetCloudStorage(cloud("S3:A")),
     ]);
     let manager = user("/CN=Manager");
     for wish in [
-        Wish::SetCloudStorage(cloud("S3:B")),
-        Wish::SetCloudKey(cloud_key("S3:A", "dteam")),
-        Wish::RemoveCloudStorage(cloud("S3:A").name),
-        Wish::RemoveCloudKeys(cloud("S3:A").name, "dteam".into()),
+        SettingRequest::SetCloudStorage(cloud("S3:B")),
+        SettingRequest::SetCloudKey(cloud_key("S3:A", "dteam")),
+        SettingRequest::RemoveCloudStorage(cloud("S3:A").name),
+        SettingRequest::RemoveCloudKeys(cloud("S3:A").name, "dteam".into()),
     ] {
         let refused = plan(&settings, &manager, &wish);
         assert_eq!(refused, Err(SettingRefusal::NotAdministrator), "{wish:?}");

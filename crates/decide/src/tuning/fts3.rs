@@ -22,7 +22,7 @@ pub enum Fts3Mode {
 
 /// What the rules look at.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub struct Fts3Seen {
+pub struct Fts3Observation {
     /// Bytes per second in its window.
     pub throughput: f64,
     /// Percent of the transfers that ended well; failures that no retry helps do not count.
@@ -59,7 +59,7 @@ pub struct Fts3Rules {
     is_configured: bool,
     value: Option<u32>,
     average: f64,
-    before: Option<Fts3Seen>,
+    before: Option<Fts3Observation>,
     minutes: VecDeque<Fts3Sample>,
 }
 
@@ -137,7 +137,7 @@ impl Fts3Rules {
     }
 
     /// Five minutes where files take seconds, a quarter of an hour where they take minutes, and half an hour.
-    fn window(&self) -> Fts3Seen {
+    fn window(&self) -> Fts3Observation {
         let all = sum(self.minutes.iter());
         let mean = all.files.2 / (all.files.0.max(1)) as f64;
         let minutes = match mean {
@@ -147,7 +147,7 @@ impl Fts3Rules {
         };
         let seen = sum(self.minutes.iter().rev().take(minutes));
         let ended = seen.files.0 + seen.failed;
-        Fts3Seen {
+        Fts3Observation {
             throughput: seen.bytes as f64 / seen.seconds.max(1.0),
             success: match ended {
                 0 => 100.0,
@@ -160,7 +160,7 @@ impl Fts3Rules {
     }
 
     /// Takes a minute's view and gives the next number.
-    pub fn decide(&mut self, seen: Fts3Seen) -> (u32, Fts3Reason) {
+    pub fn decide(&mut self, seen: Fts3Observation) -> (u32, Fts3Reason) {
         let average_before = self.average;
         if seen.throughput > 0.0 {
             self.average = match average_before > 0.0 {
@@ -187,8 +187,8 @@ impl Fts3Rules {
         &self,
         value: u32,
         average_before: f64,
-        before: Fts3Seen,
-        seen: Fts3Seen,
+        before: Fts3Observation,
+        seen: Fts3Observation,
     ) -> (u32, Fts3Reason) {
         let magnitude = |value: f64| value.max(1.0).log10().round() as i64;
         let less = value.saturating_sub(1);

@@ -665,11 +665,11 @@ fn a_banned_tape_system_is_asked_for_nothing_more() {
 
 #[test]
 fn no_more_files_are_brought_at_once_than_operators_allow() {
-    use penstock_decide::settings::{Asker, StorageWish, Wish};
+    use penstock_decide::settings::{SettingRequester, StorageRuleRequest, SettingRequest};
     let mut world = World::new();
     let limit = |world: &mut World, most: Option<u32>| {
         let reply = world.reply();
-        let wish = Wish::SetStorages(vec![StorageWish {
+        let wish = SettingRequest::SetStorages(vec![StorageRuleRequest {
             storage: StorageId::new("https://s0"),
             outbound_max: None,
             inbound_max: None,
@@ -683,7 +683,7 @@ fn no_more_files_are_brought_at_once_than_operators_allow() {
         world.feed(Input::of_request(
             ChangeSetting {
                 wish: Box::new(wish),
-                asker: Asker {
+                asker: SettingRequester {
                     names: vec!["alice".into()],
                     is_admin: true,
                 },

@@ -48,7 +48,7 @@ const RESOLVER_FILE: &str = "/etc/resolv.conf";
 const DNS_PORT: u16 = 53;
 
 /// Whether a child may connect to an address; the reason otherwise.
-pub type Judge = Arc<dyn Fn(SocketAddr) -> Result<(), String> + Send + Sync>;
+pub type RequestAuthorizer = Arc<dyn Fn(SocketAddr) -> Result<(), String> + Send + Sync>;
 
 /// A connection that a child was refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -67,7 +67,7 @@ pub struct Gate {
 
 #[derive(Default)]
 struct GateState {
-    judge: Mutex<Option<Judge>>,
+    judge: Mutex<Option<RequestAuthorizer>>,
     refused: Mutex<Vec<RefusedConnection>>,
 }
 
@@ -108,7 +108,7 @@ impl Gate {
     }
 
     /// From now on this judge.
-    pub fn set_judge(&self, judge: Judge) {
+    pub fn set_judge(&self, judge: RequestAuthorizer) {
         *lock(&self.state.judge) = Some(judge);
     }
 

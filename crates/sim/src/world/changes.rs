@@ -3,7 +3,7 @@
 use super::agenda::Next;
 use super::{BrokenInvariant, World};
 use crate::plan::Change;
-use penstock_decide::settings::{LinkWish, Wish};
+use penstock_decide::settings::{LinkRuleRequest, SettingRequest};
 use penstock_engine::Input;
 use penstock_engine::command::{Cancel, ImposeBan, LiftBan, Reprioritise};
 use penstock_model::{
@@ -32,7 +32,7 @@ impl World<'_> {
             Change::StorageFails(storage, part) => self.storages[*storage].failures = *part,
             Change::NetworkSpeed(network, speed) => self.set_network_speed(*network, *speed),
             Change::Ban(storage, effect) => return self.ban(*storage, *effect),
-            Change::Drain => return self.set(Wish::Drain(true)),
+            Change::Drain => return self.set(SettingRequest::Drain(true)),
             Change::LinkMax(from, to, max) => {
                 let ends = (*from, *to);
                 self.link_at(ends);
@@ -85,7 +85,7 @@ impl World<'_> {
     fn take_back(&mut self, what: &Change) -> Result<(), BrokenInvariant> {
         match what {
             Change::Ban(storage, _) => self.lift(*storage),
-            Change::Drain => self.set(Wish::Drain(false)),
+            Change::Drain => self.set(SettingRequest::Drain(false)),
             Change::LinkMax(from, to, _) => self.set_link_max((*from, *to), None),
             _ => Ok(()),
         }
@@ -146,15 +146,15 @@ impl World<'_> {
         max: Option<u32>,
     ) -> Result<(), BrokenInvariant> {
         let Some(max) = max else {
-            return self.set(Wish::RemoveLink(self.rule_name(ends)));
+            return self.set(SettingRequest::RemoveLink(self.rule_name(ends)));
         };
-        self.set(Wish::SetLink(LinkWish {
+        self.set(SettingRequest::SetLink(LinkRuleRequest {
             name: self.rule_name(ends),
             source: Some(self.storage_id(ends.0)),
             destination: Some(self.storage_id(ends.1)),
             slots_min: Some(Slots(1)),
             slots_max: Some(Slots(max)),
-            ..LinkWish::default()
+            ..LinkRuleRequest::default()
         }))
     }
 

@@ -5,7 +5,7 @@
 use super::agenda::Next;
 use super::{BrokenInvariant, World};
 use penstock_engine::{
-    AgentReport, AssignedTo, Claim, Input, LeadershipStart, NodeJoined, Outcome,
+    AgentReport, AssignedNode, Claim, Input, LeadershipStart, NodeJoined, Outcome,
 };
 use penstock_model::{Attempt, Epoch, NodeId, Slots, Tenure, TransferId};
 use std::collections::BTreeMap;
@@ -79,7 +79,7 @@ impl Nodes {
     }
 
     /// Which one has to run an attempt; `None`: the order does not reach it.
-    pub(super) fn reached(&self, to: &AssignedTo) -> Option<usize> {
+    pub(super) fn reached(&self, to: &AssignedNode) -> Option<usize> {
         let at = match self.are_several() {
             true => (0..self.all.len()).find(|at| name(*at) == to.node)?,
             false => 0,

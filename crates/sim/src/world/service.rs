@@ -5,7 +5,7 @@ use super::{BEGIN_MS, BrokenInvariant, World};
 use crate::plan::{Change, Plan, Policy};
 use penstock_decide::halting::HaltPolicy;
 use penstock_decide::scheduler::SlotLimits;
-use penstock_decide::settings::{Asker, Wish};
+use penstock_decide::settings::{SettingRequester, SettingRequest};
 use penstock_engine::command::{ChangeSetting, Reply};
 use penstock_engine::{
     Action, Effects, Engine, EngineConfig, Input, LeadershipStart, Now, Order, ReplyId,
@@ -146,7 +146,7 @@ impl World<'_> {
         for vo in &self.plan.vos {
             let name = VoName::new(vo.name.as_str());
             if let Some(share) = vo.share {
-                self.set(Wish::SetVoShare(VoShare {
+                self.set(SettingRequest::SetVoShare(VoShare {
                     ends: LinkId {
                         source: any(),
                         destination: any(),
@@ -157,7 +157,7 @@ impl World<'_> {
             }
             if !vo.activities.is_empty() {
                 let weights = vo.activities.iter();
-                self.set(Wish::SetActivityShares(ActivityShares {
+                self.set(SettingRequest::SetActivityShares(ActivityShares {
                     vo: name,
                     weights: weights
                         .map(|(name, number)| (Activity::new(name.to_lowercase()), weight(*number)))
@@ -170,12 +170,12 @@ impl World<'_> {
     }
 
     /// An operator changes a setting.
-    pub(super) fn set(&mut self, wish: Wish) -> Result<(), BrokenInvariant> {
+    pub(super) fn set(&mut self, wish: SettingRequest) -> Result<(), BrokenInvariant> {
         let reply = self.service.next_reply();
         self.feed(Input::of_request(
             ChangeSetting {
                 wish: Box::new(wish),
-                asker: Asker {
+                asker: SettingRequester {
                     names: Vec::new(),
                     is_admin: true,
                 },

@@ -8,7 +8,7 @@ use super::{BrokenInvariant, World};
 use crate::plan::Change;
 use crate::watch::{AllowedNumbers, Counts, FileAtDestination, Stray, copy_limit, is_true};
 use penstock_decide::destination::{
-    self, Attempts, Course, CourseReason, ENDS_WITHIN, FileFacts, Foreign, Lost, Permission,
+    self, Attempts, DestinationPlan, DestinationPlanReason, ENDS_WITHIN, FileFacts, Foreign, Lost, Permission,
     Remnant, course, remnant,
 };
 use penstock_engine::{Assignment, Engine, Outcome};
@@ -213,22 +213,22 @@ impl World<'_> {
             return Ok(Sight::Copy { replaces: false });
         };
         match decision.choice {
-            Course::Write => Ok(Sight::Copy { replaces: false }),
-            Course::Replace | Course::AskTape => Ok(Sight::Copy { replaces: true }),
-            Course::Arrived(_) if found.by == transfer && found.is_whole => Ok(Sight::Arrived),
-            Course::Arrived(_) => self.broken(format!(
+            DestinationPlan::Write => Ok(Sight::Copy { replaces: false }),
+            DestinationPlan::Replace | DestinationPlan::AskTape => Ok(Sight::Copy { replaces: true }),
+            DestinationPlan::Arrived(_) if found.by == transfer && found.is_whole => Ok(Sight::Arrived),
+            DestinationPlan::Arrived(_) => self.broken(format!(
                 "transfer {transfer} takes what transfer {} brought for its own",
                 found.by
             )),
-            Course::Wait => Ok(Sight::Occupied),
-            Course::RemoveFirst if self.is_occupied(place) => Ok(Sight::Occupied),
-            Course::RemoveFirst => {
+            DestinationPlan::Wait => Ok(Sight::Occupied),
+            DestinationPlan::RemoveFirst if self.is_occupied(place) => Ok(Sight::Occupied),
+            DestinationPlan::RemoveFirst => {
                 self.remove_as(transfer, place, &found)?;
                 Ok(Sight::Copy { replaces: false })
             }
-            Course::Refuse => {
+            DestinationPlan::Refuse => {
                 let foreign = decision.because.iter().find_map(|because| match because {
-                    CourseReason::Foreign(foreign) => Some(*foreign),
+                    DestinationPlanReason::Foreign(foreign) => Some(*foreign),
                     _ => None,
                 });
                 self.leave_there(transfer, place, foreign)?;

@@ -6,7 +6,7 @@ use crate::write_error::{CommitError, WriteError};
 use http::header::{ALLOW, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use penstock_decide::admission::PreemptionReason;
-use penstock_decide::pool_selection::Unplaceable;
+use penstock_decide::pool_selection::PlacementRefusal;
 use penstock_model::{NamespacePath, ProblemCode};
 use penstock_persistence::namespace::{ChangeError, ChangeRefusal, NamespaceError};
 use penstock_protocol::problem::{self, PROBLEM_HEADER};
@@ -281,19 +281,19 @@ impl Problem {
     }
 
     /// Why no pool takes a file.
-    pub(super) fn of_placement(why: Unplaceable, size: Option<u64>) -> Problem {
+    pub(super) fn of_placement(why: PlacementRefusal, size: Option<u64>) -> Problem {
         match why {
-            Unplaceable::NoPoolEnabled => Problem::busy(
+            PlacementRefusal::NoPoolEnabled => Problem::busy(
                 ProblemCode::PoolsDisabled,
                 "no pool takes files now; ask the site",
                 RETRY_AFTER_SECONDS,
             ),
-            Unplaceable::NoneSound => Problem::busy(
+            PlacementRefusal::NoneSound => Problem::busy(
                 ProblemCode::PoolFailing,
                 "the disks of all pools with room fail; try again later",
                 RETRY_AFTER_SECONDS,
             ),
-            Unplaceable::NoSpace => {
+            PlacementRefusal::NoSpace => {
                 let what = size.map_or("more files".to_owned(), |size| {
                     format!("a file of {size} bytes")
                 });
@@ -302,7 +302,7 @@ impl Problem {
                     format!("no pool has room for {what}; remove files or ask the site for space"),
                 )
             }
-            Unplaceable::QueuesFull => Problem::busy(
+            PlacementRefusal::QueuesFull => Problem::busy(
                 ProblemCode::PoolBusy,
                 "all pools with room have full queues; try again later",
                 RETRY_AFTER_SECONDS,

@@ -8,7 +8,7 @@ use super::destination::local_path;
 use crate::claims::Registration;
 use http::StatusCode;
 use penstock_decide::authorization::Operation;
-use penstock_decide::locking::{Holder, Touched};
+use penstock_decide::locking::{Holder, LockTarget};
 use penstock_model::{LockToken, NamespacePath, ProblemCode};
 use penstock_protocol::webdav::{
     self, IfHeader, Test, begin_multistatus, end_multistatus, write_status,
@@ -81,7 +81,7 @@ impl Door {
         _registered: &impl Registration,
         call: &Call<'_>,
         tokens: &ValidLockTokens,
-        touched: impl FnOnce() -> Result<Vec<Touched>, Problem>,
+        touched: impl FnOnce() -> Result<Vec<LockTarget>, Problem>,
     ) -> Result<(), Problem> {
         if self.storage.locks.is_empty() {
             return Ok(());
@@ -102,11 +102,11 @@ impl Door {
         }
     }
 
-    fn lock_problem(&self, touched: &[Touched], roots: &[NamespacePath]) -> Problem {
+    fn lock_problem(&self, touched: &[LockTarget], roots: &[NamespacePath]) -> Problem {
         let is_member = |root: &NamespacePath| {
             touched.iter().any(|touched| match touched {
-                Touched::Tree(path) => root.is_within(path) && root != path,
-                Touched::Itself(_) => false,
+                LockTarget::Tree(path) => root.is_within(path) && root != path,
+                LockTarget::Itself(_) => false,
             })
         };
         let (members, named): (Vec<_>, Vec<_>) = roots.iter().cloned().partition(is_member);
@@ -153,13 +153,13 @@ impl Door {
         &self,
         path: &NamespacePath,
         exists: bool,
-    ) -> Result<Vec<Touched>, Problem> {
-        let mut touched = vec![Touched::Itself(path.clone())];
+    ) -> Result<Vec<LockTarget>, Problem> {
+        let mut touched = vec![LockTarget::Itself(path.clone())];
         let mut above = path.parent().filter(|_| !exists);
         // Missing parents are made as well; then the first that exists gets the new member.
         while let Some(directory) = above {
             if self.storage.namespace.lookup(&directory)?.is_some() {
-                touched.push(Touched::Itself(directory));
+                touched.push(LockTarget::Itself(directory));
                 break;
             }
             above = directory.parent();
@@ -172,9 +172,9 @@ impl Door {
         &self,
         path: &NamespacePath,
         exists: bool,
-    ) -> Result<Vec<Touched>, Problem> {
+    ) -> Result<Vec<LockTarget>, Problem> {
         let mut touched = self.touched_by_writing(path, exists)?;
-        touched.push(Touched::Tree(path.clone()));
+        touched.push(LockTarget::Tree(path.clone()));
         Ok(touched)
     }
 
@@ -198,9 +198,9 @@ impl Door {
 }
 
 /// What taking something away from a path touches: all of it, and the directory that loses a member.
-pub(super) fn touched_by_removal(path: &NamespacePath) -> Vec<Touched> {
-    let parent = path.parent().map(Touched::Itself);
-    [Touched::Tree(path.clone())]
+pub(super) fn touched_by_removal(path: &NamespacePath) -> Vec<LockTarget> {
+    let parent = path.parent().map(LockTarget::Itself);
+    [LockTarget::Tree(path.clone())]
         .into_iter()
         .chain(parent)
         .collect()

@@ -7,7 +7,7 @@ use super::call::{Call, Door};
 use super::conditions;
 use http::StatusCode;
 use penstock_decide::authorization::Operation;
-use penstock_decide::locking::Touched;
+use penstock_decide::locking::LockTarget;
 use penstock_model::ProblemCode;
 use penstock_persistence::namespace::{
     Change, ChangeError, ChangeRefusal, DeadProperty, PropertyUpdate,
@@ -42,7 +42,7 @@ pub(super) async fn proppatch(
     let tokens = door.check_if(call)?;
     let intent = door.storage.claims.intend(path);
     door.check_locks(&intent, call, &tokens, || {
-        Ok(vec![Touched::Itself(path.clone())])
+        Ok(vec![LockTarget::Itself(path.clone())])
     })?;
     let answer = |outcome| {
         let body = write_property_answer(path, entry.is_directory(), &updates, outcome);

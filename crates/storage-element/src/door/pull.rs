@@ -14,7 +14,7 @@ use crate::pool_messages::StoredFile;
 use crate::pool_write::{BUFFER_BYTES, PoolWrite};
 use crate::receive::{Patience, ReceiveError, receive};
 use crate::write_error::WriteError;
-use penstock_decide::pool_selection::Unplaceable;
+use penstock_decide::pool_selection::PlacementRefusal;
 use penstock_model::{
     Bytes, Checksum, ChecksumAlgorithm, MoverReport, NamespacePath, StreamUse, StreamsReason,
 };
@@ -126,7 +126,7 @@ pub(super) async fn run(
         };
     }
     Err(CopyFailure::Early(Problem::of_placement(
-        Unplaceable::NoSpace,
+        PlacementRefusal::NoSpace,
         None,
     )))
 }

@@ -9,7 +9,7 @@ use super::guard::touched_by_removal;
 use crate::reserved_names::is_reserved;
 use http::StatusCode;
 use penstock_decide::authorization::Operation;
-use penstock_decide::locking::Touched;
+use penstock_decide::locking::LockTarget;
 use penstock_model::{NamespacePath, ProblemCode};
 use penstock_persistence::namespace::{Change, Entry, Replace};
 use penstock_protocol::http1::server::BodyLength;
@@ -30,7 +30,7 @@ pub(super) async fn make_directory(door: &Door, call: &Call<'_>) -> Result<Reply
     }
     let tokens = door.check_if(call)?;
     let intent = door.storage.claims.intend(path);
-    let parent = path.parent().map(Touched::Itself);
+    let parent = path.parent().map(LockTarget::Itself);
     door.check_locks(&intent, call, &tokens, || Ok(parent.into_iter().collect()))?;
     let change = Change::MakeDirectory {
         path: path.clone(),
@@ -151,7 +151,7 @@ fn touched_by_move(
     from: &NamespacePath,
     to: &NamespacePath,
     exists: bool,
-) -> Result<Vec<Touched>, Problem> {
+) -> Result<Vec<LockTarget>, Problem> {
     let mut touched = touched_by_removal(from);
     touched.extend(door.touched_by_replacing(to, exists)?);
     Ok(touched)

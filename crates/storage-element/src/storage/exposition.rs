@@ -3,7 +3,7 @@
 use super::Storage;
 use crate::metrics::{StorageCondition, StorageMetrics};
 use crate::pool::Pool;
-use penstock_decide::health::{DATABASE_SILENCE_MAX, WriteStanding};
+use penstock_decide::health::{DATABASE_SILENCE_MAX, Writability};
 use penstock_decide::pool_selection::PoolView;
 use penstock_model::NamespacePath;
 use penstock_protocol::exposition::Page;
@@ -15,12 +15,12 @@ impl Storage {
         &self.metrics
     }
 
-    fn namespace_standing(&self) -> WriteStanding {
+    fn namespace_standing(&self) -> Writability {
         let writer = self.namespace.writer_counts();
         match writer.writes_for {
-            Some(lasts) if lasts > DATABASE_SILENCE_MAX => WriteStanding::Silent(lasts),
-            _ if writer.refuses => WriteStanding::Refused,
-            _ => WriteStanding::Writable,
+            Some(lasts) if lasts > DATABASE_SILENCE_MAX => Writability::Silent(lasts),
+            _ if writer.refuses => Writability::Refused,
+            _ => Writability::Writable,
         }
     }
 

@@ -2,7 +2,7 @@
 
 use super::Storage;
 use crate::locks::LockError;
-use penstock_decide::clock::ClockStanding;
+use penstock_decide::clock::ClockTrust;
 use penstock_decide::locking::{LockLimits, LockRefusal, LockTable};
 use penstock_model::{Lock, LockToken, Timestamp};
 use penstock_persistence::namespace::{Change, ChangeError};
@@ -13,8 +13,8 @@ impl Storage {
         let now = self.clock.now();
         // Only a clock that is believed can tell that another one was ahead.
         let end_max = match self.clock.standing() {
-            ClockStanding::Credible => Some(now + self.settings().limits.lock_timeout_max),
-            ClockStanding::Doubted { .. } => None,
+            ClockTrust::Credible => Some(now + self.settings().limits.lock_timeout_max),
+            ClockTrust::Doubted { .. } => None,
         };
         let (ended, capped, done) = self.locks.with(|table| {
             let ended = table.expire(now);

@@ -11,7 +11,7 @@ use crate::reaper::ReaperHandle;
 use crate::uploads::Upload;
 use crate::write_error::WriteError;
 use penstock_decide::Decision;
-use penstock_decide::pool_selection::{Placement, PoolReason, PoolView, Unplaceable, choose_pool};
+use penstock_decide::pool_selection::{Placement, PoolReason, PoolView, PlacementRefusal, choose_pool};
 use penstock_model::{Bytes, ChecksumAlgorithm, NamespacePath, PoolName};
 use penstock_persistence::namespace::EntryId;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ const ALARM_INTERVAL: Duration = Duration::from_secs(60);
 impl Storage {
     /// Chooses the pool for a new file, one in which it fits now. Space is promised as the bytes come: who only announces
     /// them keeps nobody else out.
-    pub(crate) fn choose_pool(&self, query: &PoolQuery) -> Result<PoolChoice, Unplaceable> {
+    pub(crate) fn choose_pool(&self, query: &PoolQuery) -> Result<PoolChoice, PlacementRefusal> {
         let pools = self.pools.values();
         let views: Vec<PoolView> = pools.map(|pool| pool.view_for(&query.requester)).collect();
         let placement = Placement {

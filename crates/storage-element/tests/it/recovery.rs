@@ -5,7 +5,7 @@ use penstock_model::Timestamp;
 use penstock_persistence::backup::{BackupOf, JournalLocation, RestoreTo, back_up, restore};
 use penstock_persistence::namespace::{Change, TrashQuery};
 use penstock_protocol::token::Signer;
-use penstock_storage_element::fsck::{FsckOrder, Repair, check};
+use penstock_storage_element::fsck::{FsckRequest, Repair, check};
 use penstock_storage_element::{OpenError, PoolConfig, PoolPlace, Storage, StorageConfig};
 use std::collections::BTreeSet;
 use std::fs;
@@ -399,12 +399,12 @@ async fn a_restored_namespace_waits_until_files_of_since_then_are_entered_again(
     assert_eq!(quarantined(&pool), []);
 }
 
-fn order_of(config: &StorageConfig, mends: bool) -> FsckOrder {
+fn order_of(config: &StorageConfig, mends: bool) -> FsckRequest {
     let place = |pool: &PoolConfig| PoolPlace {
         name: pool.name.clone(),
         directory: pool.directory.clone(),
     };
-    FsckOrder {
+    FsckRequest {
         namespace: config.namespace.clone(),
         pools: config.pools.iter().map(place).collect(),
         repair: Repair {

@@ -12,7 +12,7 @@ pub(super) use attempt::HeldProcess;
 pub(super) use process::Process;
 
 use penstock_model::{FileUrl, StorageId, VoName};
-use penstock_protocol::gfal::gate::Judge;
+use penstock_protocol::gfal::gate::RequestAuthorizer;
 use penstock_protocol::gfal::{Account, ReadablePaths, Report};
 use penstock_protocol::http1::client::Client;
 use penstock_protocol::network::is_of_this_machine;
@@ -148,7 +148,7 @@ impl Gfal {
     }
 
     /// Where a process may connect: as the service itself, but not to the site's storage doors.
-    pub(super) fn judge(&self, client: &Client) -> Judge {
+    pub(super) fn judge(&self, client: &Client) -> RequestAuthorizer {
         let (client, doors) = (client.clone(), self.config.doors.clone());
         Arc::new(
             move |address| match doors.iter().any(|door| is_at(address, *door)) {

@@ -11,7 +11,7 @@ use http::HeaderValue;
 use penstock_clock::wall_clock;
 use penstock_decide::classify::{ObservedFailure, classify};
 use penstock_decide::copy_failure::CopyCause;
-use penstock_decide::destination::{CopyEnd, Course, CourseReason, Permission, Sight, course};
+use penstock_decide::destination::{CopyEnd, DestinationPlan, DestinationPlanReason, Permission, Sight, course};
 use penstock_decide::wording;
 use penstock_engine::{AgentReport, Assignment, Outcome, Preflight};
 use penstock_model::url::hide_credentials;
@@ -374,24 +374,24 @@ impl<'a> AttemptRun<'a> {
             permission,
         });
         let replaces = match (decision.choice, &there) {
-            (Course::Arrived(size), there) => {
+            (DestinationPlan::Arrived(size), there) => {
                 let checksum = there.as_ref().and_then(|there| there.checksum.clone());
                 return Ok(PreflightResult::Arrived(size, checksum));
             }
-            (Course::Write, _) | (_, None) => false,
-            (Course::Replace, Some(_)) => true,
-            (Course::AskTape, Some(there)) => self.is_only_on_disk(destination, there).await?,
-            (Course::RemoveFirst, Some(there)) => {
+            (DestinationPlan::Write, _) | (_, None) => false,
+            (DestinationPlan::Replace, Some(_)) => true,
+            (DestinationPlan::AskTape, Some(there)) => self.is_only_on_disk(destination, there).await?,
+            (DestinationPlan::RemoveFirst, Some(there)) => {
                 self.remove_own(destination, there, Phase::Preparation)
                     .await?;
                 false
             }
-            (Course::Wait, Some(there)) => {
+            (DestinationPlan::Wait, Some(there)) => {
                 self.meet_something();
                 let because = decision.because.first();
                 return Err(self.exists(destination, there, because).await);
             }
-            (Course::Refuse, Some(there)) => {
+            (DestinationPlan::Refuse, Some(there)) => {
                 let because = decision.because.first();
                 return Err(self.exists(destination, there, because).await);
             }
@@ -426,10 +426,10 @@ impl<'a> AttemptRun<'a> {
         &self,
         destination: &End,
         there: &Stat,
-        because: Option<&CourseReason>,
+        because: Option<&DestinationPlanReason>,
     ) -> Failure {
         let mut detail = "Destination file exists and overwrite is not enabled".to_owned();
-        if let Some(CourseReason::Foreign(foreign)) = because
+        if let Some(DestinationPlanReason::Foreign(foreign)) = because
             && self.may_have_arrived()
         {
             let why = wording::foreign(*foreign);

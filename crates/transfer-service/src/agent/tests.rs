@@ -3,7 +3,7 @@
 use super::*;
 use crate::tokens::TokenClients;
 use penstock_clock::wall_clock;
-use penstock_engine::AssignedTo;
+use penstock_engine::AssignedNode;
 use penstock_journal::Journal;
 use penstock_model::{
     Activity, Attempt, ChecksumAlgorithm, CredentialId, FileUrl, Job, JobId, JobParameters,
@@ -198,7 +198,7 @@ pub(crate) fn assignment(
         destination_query: None,
         tape: None,
     };
-    let to = AssignedTo {
+    let to = AssignedNode {
         node: penstock_engine::this_process(),
         session: 0,
         tenure: Tenure::default(),

@@ -24,7 +24,7 @@ use axum::routing::{delete, get, post};
 use axum::{Json, Router};
 use fields::Fields;
 pub(super) use fields::is_plain;
-use penstock_decide::settings::{Asker, SettingRefusal, Wish, may_look};
+use penstock_decide::settings::{SettingRequester, SettingRefusal, SettingRequest, may_look};
 use penstock_journal::JournalError;
 use penstock_model::{ProblemCode, Setting, SettingChange, SettingKey, Settings, Timestamp};
 use penstock_protocol::identity::Method;
@@ -123,7 +123,7 @@ impl Api {
     }
 
     /// Has a wish judged and, if it is granted, recorded and in effect.
-    async fn wish(&self, caller: &Caller, wish: Wish) -> Result<Vec<SettingChange>, ApiError> {
+    async fn wish(&self, caller: &Caller, wish: SettingRequest) -> Result<Vec<SettingChange>, ApiError> {
         let user = &caller.identity.user;
         let asked = self.service.set(wish, self.asker(caller), user.clone());
         let changes = match asked.await? {
@@ -141,7 +141,7 @@ impl Api {
 
     /// The names by which grants may speak of a caller. A token's subject is unique only together with its issuer;
     /// only this site's own may stand for itself, and none may look like a certificate's.
-    pub(super) fn asker(&self, caller: &Caller) -> Asker {
+    pub(super) fn asker(&self, caller: &Caller) -> SettingRequester {
         let identity = &caller.identity;
         let user = identity.user.as_str();
         let names = match identity.method {
@@ -154,7 +154,7 @@ impl Api {
                 }
             }
         };
-        Asker {
+        SettingRequester {
             names,
             is_admin: caller.may_configure_everything(),
         }
@@ -216,7 +216,7 @@ async fn drain(State(api): State<Api>, credentials: Credentials, body: Body) -> 
             api.config.host
         )));
     }
-    api.wish(&caller, Wish::Drain(drained)).await?;
+    api.wish(&caller, SettingRequest::Drain(drained)).await?;
     Ok(Json(Value::Null).into_response())
 }
 

@@ -65,7 +65,7 @@ pub(super) async fn list(
     let page = blocking(move || reader.find(&filter)).await??;
     let rows = page.transfers.iter().map(|found| wire::FileObject {
         row: &found.transfer,
-        job: wire::OfJob {
+        job: wire::JobColumns {
             vo: &found.vo,
             parameters: &found.parameters,
         },

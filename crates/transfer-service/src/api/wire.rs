@@ -2,7 +2,7 @@
 
 mod file;
 
-pub use file::{FileObject, OfJob};
+pub use file::{FileObject, JobColumns};
 
 use penstock_decide::wording;
 use penstock_journal::{JobRow, TransferRow};

@@ -3,7 +3,7 @@
 use crate::banned::Banned;
 use crate::overview::Overview;
 use parking_lot::Mutex;
-use penstock_decide::health::{DATABASE_SILENCE_MAX, WriteStanding};
+use penstock_decide::health::{DATABASE_SILENCE_MAX, Writability};
 use penstock_model::Settings;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -65,21 +65,21 @@ impl PublishedState {
     }
 
     /// Whether the journal takes records.
-    pub(crate) fn journal(&self) -> WriteStanding {
+    pub(crate) fn journal(&self) -> Writability {
         if !self.writable.load(Ordering::Relaxed) {
-            return WriteStanding::Refused;
+            return Writability::Refused;
         }
         let since = self.writes_since.lock();
         let since = *since;
         match since.map(|since| since.elapsed()) {
-            Some(lasts) if lasts > DATABASE_SILENCE_MAX => WriteStanding::Silent(lasts),
-            Some(_) | None => WriteStanding::Writable,
+            Some(lasts) if lasts > DATABASE_SILENCE_MAX => Writability::Silent(lasts),
+            Some(_) | None => Writability::Writable,
         }
     }
 
     /// True while the journal takes records.
     pub(crate) fn is_writable(&self) -> bool {
-        self.journal() == WriteStanding::Writable
+        self.journal() == Writability::Writable
     }
 
     /// Notes when the write that runs was begun; `None`: none runs.
@@ -116,11 +116,11 @@ mod tests {
         let lasts = DATABASE_SILENCE_MAX + Duration::from_secs(1);
         let long_ago = Instant::now().checked_sub(lasts);
         published.set_writes_since(Some(long_ago.expect("the machine has run for longer")));
-        assert!(matches!(published.journal(), WriteStanding::Silent(_)));
+        assert!(matches!(published.journal(), Writability::Silent(_)));
         published.set_writes_since(None);
-        assert_eq!(published.journal(), WriteStanding::Writable);
+        assert_eq!(published.journal(), Writability::Writable);
         published.set_writable(false);
-        assert_eq!(published.journal(), WriteStanding::Refused);
+        assert_eq!(published.journal(), Writability::Refused);
     }
 
     #[test]

@@ -40,7 +40,7 @@ pub struct NodeView {
 
 /// What one node is, as it knows itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-pub struct NodeStanding {
+pub struct NodeStatus {
     /// `leader`, `follower`, or `leaderless`: it reaches nobody who leads.
     pub role: &'static str,
     /// The latest leadership that it knows of.

@@ -8,8 +8,8 @@ use crate::site::expiry::Expiry;
 use http::StatusCode;
 use parking_lot::RwLock;
 use penstock_decide::authorization::Verdict;
-use penstock_decide::clock::ClockStanding;
-use penstock_decide::expiry::ExpiryStanding;
+use penstock_decide::clock::ClockTrust;
+use penstock_decide::expiry::ExpiryState;
 use penstock_decide::health::{Health, HealthFacts, StorageHealth, TransferHealth, judge_health};
 use penstock_decide::monitoring::{MONITOR_SCOPE, MonitorFacts, may_monitor};
 use penstock_model::Timestamp;
@@ -23,7 +23,7 @@ use penstock_protocol::monitoring::{Monitor, MonitorAnswer, Question, Viewer};
 use penstock_protocol::network::Network;
 use penstock_protocol::token::ADMIN_SCOPE;
 use penstock_storage_element::Storage;
-use penstock_transfer_service::{NodeStanding, Service};
+use penstock_transfer_service::{NodeStatus, Service};
 use serde_json::json;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -153,9 +153,9 @@ impl SiteMonitor {
                 .filter(|_| before != Some(ending.standing))
             {
                 match ending.standing {
-                    ExpiryStanding::Good => {}
-                    ExpiryStanding::Soon => tracing::warn!("{advice}"),
-                    ExpiryStanding::Over => tracing::error!("{advice}"),
+                    ExpiryState::Good => {}
+                    ExpiryState::Soon => tracing::warn!("{advice}"),
+                    ExpiryState::Over => tracing::error!("{advice}"),
                 }
             }
         }
@@ -190,7 +190,7 @@ impl SiteMonitor {
         let doubts = self.transfer.get().map(|(service, _)| service.doubts());
         let (clock, records_refused) = doubts.unwrap_or_default();
         let clocks = [Some(clock), condition.as_ref().map(|storage| storage.clock)];
-        let clock_doubt = clocks.into_iter().flatten().find_map(ClockStanding::doubt);
+        let clock_doubt = clocks.into_iter().flatten().find_map(ClockTrust::doubt);
         let storage = condition.map(|condition| StorageHealth {
             namespace_readable: condition.namespace_readable,
             namespace: condition.namespace,
@@ -311,8 +311,8 @@ impl SiteMonitor {
             "Files that end soon, or have ended or cannot be used, by the thresholds of `penstock check`.",
         );
         for (standing, name) in [
-            (ExpiryStanding::Soon, "soon"),
-            (ExpiryStanding::Over, "over"),
+            (ExpiryState::Soon, "soon"),
+            (ExpiryState::Over, "over"),
         ] {
             let those = endings.iter().filter(|ending| ending.standing == standing);
             family.sample(&[("standing", name)], those.count());
@@ -365,7 +365,7 @@ impl Monitor for SiteMonitor {
 fn tell_health(
     question: Question,
     health: &Health,
-    node: Option<NodeStanding>,
+    node: Option<NodeStatus>,
     may_see: bool,
 ) -> MonitorAnswer {
     let (is_well, well, ill) = match question {

@@ -3,7 +3,7 @@
 
 use parking_lot::Mutex;
 use penstock_model::Failure;
-use penstock_protocol::gfal::gate::{Gate, Judge, RefusedConnection};
+use penstock_protocol::gfal::gate::{Gate, RequestAuthorizer, RefusedConnection};
 use penstock_protocol::gfal::wire::{LINE_BYTES_MAX, PIECE_BYTES_MAX, line, parse};
 use penstock_protocol::gfal::{GfalError, OpenableFiles, Order, OrderResult, Report};
 use rustix::process::{Pid, Signal, kill_process_group};
@@ -106,7 +106,7 @@ impl Process {
     }
 
     /// From now on it works for this transfer, connects where this judge allows, and these are secrets.
-    pub(super) fn serve(&self, transfer: u64, judge: Judge, secrets: Vec<String>) {
+    pub(super) fn serve(&self, transfer: u64, judge: RequestAuthorizer, secrets: Vec<String>) {
         if let Some(gate) = &self.gate {
             gate.set_judge(judge);
         }

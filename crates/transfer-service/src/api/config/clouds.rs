@@ -14,7 +14,7 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::IntoResponse;
 use penstock_clock::wall_clock;
-use penstock_decide::settings::Wish;
+use penstock_decide::settings::SettingRequest;
 use penstock_model::{
     CloudHolder, CloudKey, CloudName, CloudStorage, CredentialId, ProblemCode, Setting,
     SettingChange, Settings, UserName, VoName,
@@ -150,7 +150,7 @@ pub(super) async fn set(State(api): State<Api>, credentials: Credentials, body: 
         name: name.clone(),
         region,
     };
-    api.wish(&caller, Wish::SetCloudStorage(cloud)).await?;
+    api.wish(&caller, SettingRequest::SetCloudStorage(cloud)).await?;
     Ok((StatusCode::CREATED, Json(json!(name.as_str()))).into_response())
 }
 
@@ -178,7 +178,7 @@ pub(super) async fn remove(
     let (caller, settings) = api.operator(&credentials).await?;
     Api::certified(&caller)?;
     let name = known(&settings, &name)?.name.clone();
-    let changes = api.wish(&caller, Wish::RemoveCloudStorage(name)).await?;
+    let changes = api.wish(&caller, SettingRequest::RemoveCloudStorage(name)).await?;
     api.forget_secrets(&changes).await?;
     Ok(no_content())
 }
@@ -223,7 +223,7 @@ pub(super) async fn grant(
     };
     keep_secret(&api, &key.secret, &secret).await?;
     let answer = key_form(&key);
-    match api.wish(&caller, Wish::SetCloudKey(key.clone())).await {
+    match api.wish(&caller, SettingRequest::SetCloudKey(key.clone())).await {
         Ok(changes) => api.forget_secrets(&changes).await?,
         Err(refused) => {
             let store = api.service.delegations().clone();
@@ -253,7 +253,7 @@ pub(super) async fn revoke(
     Api::certified(&caller)?;
     let name = known(&settings, &name)?.name.clone();
     let changes = api
-        .wish(&caller, Wish::RemoveCloudKeys(name, holder))
+        .wish(&caller, SettingRequest::RemoveCloudKeys(name, holder))
         .await?;
     api.forget_secrets(&changes).await?;
     Ok(no_content())

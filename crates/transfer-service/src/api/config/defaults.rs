@@ -9,7 +9,7 @@ use axum::Json;
 use axum::body::Body;
 use axum::extract::State;
 use axum::response::IntoResponse;
-use penstock_decide::settings::{DefaultsWish, Wish};
+use penstock_decide::settings::{VoDefaultsRequest, SettingRequest};
 use penstock_model::{ANY, JobDefaults, Settings, VoName};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -52,13 +52,13 @@ pub(super) async fn list(State(api): State<Api>, credentials: Credentials) -> Ap
 /// `POST /config/global`: the answer is what is set for all VOs then.
 pub(super) async fn set(State(api): State<Api>, credentials: Credentials, body: Body) -> ApiResult {
     let (caller, fields) = api.form(&credentials, body).await?;
-    api.wish(&caller, Wish::SetDefaults(wish(fields)?)).await?;
+    api.wish(&caller, SettingRequest::SetDefaults(wish(fields)?)).await?;
     Ok(Json(all(&api.service.settings())).into_response())
 }
 
-fn wish(mut fields: Fields) -> Result<DefaultsWish, ApiError> {
+fn wish(mut fields: Fields) -> Result<VoDefaultsRequest, ApiError> {
     let vo = fields.text("vo_name")?;
-    let wish = DefaultsWish {
+    let wish = VoDefaultsRequest {
         vo: VoName::new(vo.as_deref().unwrap_or(ANY)),
         retries_max: fields.number_or_null("retry", RETRIES_MAX)?,
         // As in FTS, no time is no bound.
@@ -93,7 +93,7 @@ pub(super) async fn remove(
     let Some(vo) = vo else {
         return Err(bad_request("Missing VO name"));
     };
-    api.wish(&caller, Wish::RemoveDefaults(VoName::new(vo)))
+    api.wish(&caller, SettingRequest::RemoveDefaults(VoName::new(vo)))
         .await?;
     Ok(no_content())
 }

@@ -10,7 +10,7 @@ use axum::Json;
 use axum::body::Body;
 use axum::extract::State;
 use axum::response::IntoResponse;
-use penstock_decide::settings::{RevokedGrants, Wish};
+use penstock_decide::settings::{RevokedGrants, SettingRequest};
 use penstock_model::{ANY, Grant, Operation, ProblemCode, StorageId, UserName};
 use penstock_protocol::identity::Method;
 use serde::Deserialize;
@@ -82,7 +82,7 @@ pub(super) async fn add(State(api): State<Api>, credentials: Credentials, body: 
             "only 'config' can be granted for one storage element",
         ));
     }
-    api.wish(&caller, Wish::Grant(grant.clone())).await?;
+    api.wish(&caller, SettingRequest::Grant(grant.clone())).await?;
     Ok(Json(form(&grant)).into_response())
 }
 
@@ -155,6 +155,6 @@ pub(super) async fn remove(
         operation,
         storage,
     };
-    api.wish(&caller, Wish::Revoke(revoked)).await?;
+    api.wish(&caller, SettingRequest::Revoke(revoked)).await?;
     Ok(no_content())
 }

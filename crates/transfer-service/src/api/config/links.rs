@@ -10,7 +10,7 @@ use axum::body::Body;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::IntoResponse;
-use penstock_decide::settings::{LinkWish, Wish};
+use penstock_decide::settings::{LinkRuleRequest, SettingRequest};
 use penstock_model::{LinkRule, TuningMode, TuningPolicy};
 use serde_json::{Value, json};
 
@@ -58,7 +58,7 @@ pub(super) async fn set(State(api): State<Api>, credentials: Credentials, body: 
     let Some(name) = fields.text("symbolicname")? else {
         return Err(bad_request("Missing symbolicname"));
     };
-    let wish = LinkWish {
+    let wish = LinkRuleRequest {
         name: name.clone(),
         source: fields.storage("source")?,
         destination: fields.storage("destination")?,
@@ -75,7 +75,7 @@ pub(super) async fn set(State(api): State<Api>, credentials: Credentials, body: 
     fields.not_offered("nostreams", &[json!(0), json!(1)])?;
     fields.not_offered("no_delegation", &[json!(false), json!("off")])?;
     fields.end()?;
-    api.wish(&caller, Wish::SetLink(wish)).await?;
+    api.wish(&caller, SettingRequest::SetLink(wish)).await?;
     let settings = api.service.settings();
     let rule = settings.link(&name).map(form);
     Ok((StatusCode::CREATED, Json(rule)).into_response())
@@ -102,6 +102,6 @@ pub(super) async fn remove(
     Path(name): Path<String>,
 ) -> ApiResult {
     let (caller, _) = api.operator(&credentials).await?;
-    api.wish(&caller, Wish::RemoveLink(name)).await?;
+    api.wish(&caller, SettingRequest::RemoveLink(name)).await?;
     Ok(no_content())
 }

@@ -9,7 +9,7 @@ use axum::Json;
 use axum::body::Body;
 use axum::extract::State;
 use axum::response::IntoResponse;
-use penstock_decide::settings::Wish;
+use penstock_decide::settings::SettingRequest;
 use penstock_model::{Activity, ActivityShares, LinkId, StorageId, VoName, VoShare, Weight};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -117,7 +117,7 @@ pub(super) async fn set(State(api): State<Api>, credentials: Credentials, body: 
     fields.end()?;
     let share = VoShare { ends, vo, weight };
     let shown = form(&share);
-    api.wish(&caller, Wish::SetVoShare(share)).await?;
+    api.wish(&caller, SettingRequest::SetVoShare(share)).await?;
     Ok(Json(shown).into_response())
 }
 
@@ -129,7 +129,7 @@ pub(super) async fn remove(
 ) -> ApiResult {
     let (caller, _) = api.operator(&credentials).await?;
     let (ends, vo) = place(&mut which.fields())?;
-    api.wish(&caller, Wish::RemoveVoShare(ends, vo)).await?;
+    api.wish(&caller, SettingRequest::RemoveVoShare(ends, vo)).await?;
     Ok(no_content())
 }
 
@@ -177,7 +177,7 @@ pub(super) async fn set_activities(
     };
     fields.end()?;
     let shown = activity_form(&shares);
-    api.wish(&caller, Wish::SetActivityShares(shares)).await?;
+    api.wish(&caller, SettingRequest::SetActivityShares(shares)).await?;
     Ok(Json(shown).into_response())
 }
 
@@ -189,7 +189,7 @@ pub(super) async fn remove_activities(
 ) -> ApiResult {
     let (caller, _) = api.operator(&credentials).await?;
     let vo = VoName::new(vo);
-    api.wish(&caller, Wish::RemoveActivityShares(vo)).await?;
+    api.wish(&caller, SettingRequest::RemoveActivityShares(vo)).await?;
     Ok(no_content())
 }
 

@@ -9,7 +9,7 @@ use axum::Json;
 use axum::body::Body;
 use axum::extract::State;
 use axum::response::IntoResponse;
-use penstock_decide::settings::{StorageWish, Wish};
+use penstock_decide::settings::{StorageRuleRequest, SettingRequest};
 use penstock_model::{StorageId, StorageRule, VoName};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -82,7 +82,7 @@ pub(super) async fn set(State(api): State<Api>, credentials: Credentials, body: 
     let Some(last) = last else {
         return Err(bad_request("Malformed configuration"));
     };
-    let wish = Wish::SetStorages(wishes.into_values().collect());
+    let wish = SettingRequest::SetStorages(wishes.into_values().collect());
     api.wish(&caller, wish).await?;
     let settings = api.service.settings();
     let shown = settings.storage(&last);
@@ -93,11 +93,11 @@ pub(super) async fn set(State(api): State<Api>, credentials: Credentials, body: 
     Ok(Json(json!([info, operations])).into_response())
 }
 
-fn wish(name: &str, value: Value) -> Result<StorageWish, ApiError> {
+fn wish(name: &str, value: Value) -> Result<StorageRuleRequest, ApiError> {
     let storage = storage(name)?;
     let mut parts = Fields::of(value)?;
     let mut info = Fields::of(parts.raw("se_info").unwrap_or_else(|| json!({})))?;
-    let wish = StorageWish {
+    let wish = StorageRuleRequest {
         storage,
         outbound_max: info.slots_or_null("outbound_max_active")?,
         inbound_max: info.slots_or_null("inbound_max_active")?,
@@ -177,7 +177,7 @@ pub(super) async fn remove(
     let Some(storage) = which.storage()? else {
         return Err(bad_request("Missing storage (se)"));
     };
-    api.wish(&caller, Wish::RemoveStorage(storage)).await?;
+    api.wish(&caller, SettingRequest::RemoveStorage(storage)).await?;
     Ok(no_content())
 }
 
@@ -186,7 +186,7 @@ mod tests {
     use super::*;
     use penstock_model::{Rate, Slots};
 
-    fn wish_of(value: Value) -> Result<StorageWish, String> {
+    fn wish_of(value: Value) -> Result<StorageRuleRequest, String> {
         wish("https://se", value).map_err(|refused| refused.problem.message)
     }
 

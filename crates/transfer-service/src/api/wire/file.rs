@@ -12,16 +12,16 @@ use serde::ser::{SerializeMap, Serializer};
 
 /// What a file object shows of its job.
 #[derive(Debug, Clone, Copy)]
-pub struct OfJob<'a> {
+pub struct JobColumns<'a> {
     /// On whose behalf.
     pub vo: &'a VoName,
     /// What holds for every file.
     pub parameters: &'a JobParameters,
 }
 
-impl<'a> From<&'a JobRow> for OfJob<'a> {
-    fn from(row: &'a JobRow) -> OfJob<'a> {
-        OfJob {
+impl<'a> From<&'a JobRow> for JobColumns<'a> {
+    fn from(row: &'a JobRow) -> JobColumns<'a> {
+        JobColumns {
             vo: &row.vo,
             parameters: &row.parameters,
         }
@@ -34,7 +34,7 @@ pub struct FileObject<'a> {
     /// The file.
     pub row: &'a TransferRow,
     /// Its job.
-    pub job: OfJob<'a>,
+    pub job: JobColumns<'a>,
     /// This host's name.
     pub host: &'a str,
     /// Only these keys; all of them present, those that are not known as null. `None`: every key.
@@ -259,7 +259,7 @@ mod tests {
         let (vo, parameters) = (VoName::new("cms"), JobParameters::default());
         let object = FileObject {
             row: &row(),
-            job: OfJob {
+            job: JobColumns {
                 vo: &vo,
                 parameters: &parameters,
             },
