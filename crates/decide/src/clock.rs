@@ -275,11 +275,7 @@ mod tests {
             // An oscillator that is wrong by as much as any is, and a step of a time daemon.
             let drift = i64::from(hour == 50) * 30;
             let reading = at(1000 * DAY + hour * 3601 + drift, hour as u64 * 3600);
-            assert_eq!(
-                clock.observe(reading),
-                ClockTrust::Credible,
-                "hour {hour}"
-            );
+            assert_eq!(clock.observe(reading), ClockTrust::Credible, "hour {hour}");
         }
     }
 
@@ -293,10 +289,7 @@ mod tests {
             (-3600, ClockDoubt::LeaptBack(Duration::from_secs(3600))),
         ] {
             let mut clock = started();
-            assert_eq!(
-                clock.observe(at(1000 * DAY + 10, 10)),
-                ClockTrust::Credible
-            );
+            assert_eq!(clock.observe(at(1000 * DAY + 10, 10)), ClockTrust::Credible);
             let leapt = clock.observe(at(1000 * DAY + by + 20, 20));
             assert_eq!(because(leapt), Some(expected));
             let later = clock.observe(at(1000 * DAY + by + 3610, 3610));
@@ -350,18 +343,12 @@ mod tests {
     fn a_clock_that_is_set_right_again_is_believed_at_once() {
         let mut clock = started();
         assert!(because(clock.observe(at(1400 * DAY, 10))).is_some());
-        assert_eq!(
-            clock.observe(at(1000 * DAY + 20, 20)),
-            ClockTrust::Credible
-        );
+        assert_eq!(clock.observe(at(1000 * DAY + 20, 20)), ClockTrust::Credible);
         // At a start as well, when it was down for some days.
         let record = Some(Timestamp((1000 * DAY - 3 * DAY) * 1000));
         let mut clock = ClockCheck::begin(at(1400 * DAY, 5), record);
         assert!(because(clock.observe(at(1400 * DAY + 1, 6))).is_some());
-        assert_eq!(
-            clock.observe(at(1000 * DAY + 2, 7)),
-            ClockTrust::Credible
-        );
+        assert_eq!(clock.observe(at(1000 * DAY + 2, 7)), ClockTrust::Credible);
     }
 
     #[test]

@@ -52,12 +52,7 @@ pub enum ExpiryState {
 }
 
 /// How something stands that began and ends at these times.
-pub fn standing(
-    what: Ending,
-    begins: Timestamp,
-    ends: Timestamp,
-    now: Timestamp,
-) -> ExpiryState {
+pub fn standing(what: Ending, begins: Timestamp, ends: Timestamp, now: Timestamp) -> ExpiryState {
     let left = ends.since(now);
     let life = ends.since(begins);
     let used = now.since(begins).min(life);

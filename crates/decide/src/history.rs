@@ -77,7 +77,11 @@ pub struct HeldHistory {
 }
 
 /// What may go now.
-pub fn what_may_go(now: Timestamp, retention: &Retention, followers: &[HistoryFollower]) -> PruningBound {
+pub fn what_may_go(
+    now: Timestamp,
+    retention: &Retention,
+    followers: &[HistoryFollower],
+) -> PruningBound {
     let before = |kept: Option<Duration>| kept.map(|kept| earlier(now, kept.max(KEPT_AT_LEAST)));
     let ended_before = before(retention.history);
     let taken = followers.iter().map(|one| one.taken.unwrap_or(0)).min();

@@ -521,7 +521,10 @@ mod tests {
             condition: PoolCondition::Silent { seconds: 60 },
             ..pool(3)
         };
-        assert_eq!(choice(&[full.clone(), silent]), Err(PlacementRefusal::NoneSound));
+        assert_eq!(
+            choice(&[full.clone(), silent]),
+            Err(PlacementRefusal::NoneSound)
+        );
         assert_eq!(choice(&[full, off.clone()]), Err(PlacementRefusal::NoSpace));
         assert_eq!(choice(&[off]), Err(PlacementRefusal::NoPoolEnabled));
         assert_eq!(choice(&[]), Err(PlacementRefusal::NoPoolEnabled));

@@ -615,7 +615,10 @@ fn remove(action: &'static str, before: Setting) -> PlannedChange {
     }
 }
 
-fn granted<'a>(settings: &'a Settings, asker: &'a SettingRequester) -> impl Iterator<Item = &'a Grant> {
+fn granted<'a>(
+    settings: &'a Settings,
+    asker: &'a SettingRequester,
+) -> impl Iterator<Item = &'a Grant> {
     let named = |grant: &&Grant| asker.names.iter().any(|name| name == grant.user.as_str());
     settings.grants().filter(named)
 }

@@ -2,7 +2,7 @@
 
 use crate::submission::NewJob;
 use crate::{ReplyId, StartEstimate, StoppedCount};
-use penstock_decide::settings::{SettingRequester, SettingRefusal, SettingRequest};
+use penstock_decide::settings::{SettingRefusal, SettingRequest, SettingRequester};
 use penstock_model::{
     Ban, BanTarget, CredentialId, JobId, Priority, RenewedToken, SettingChange, StorageId,
     TransferId, UserName, VoName, WaitReason,

@@ -33,8 +33,8 @@ mod tuning;
 
 pub use explaining::StartEstimate;
 pub use interface::{
-    Action, Assignment, Effects, EngineConfig, Input, LinkNotice, LinkActivity, Now, Outcome, ReplyId,
-    StoppedCount, TapeCall, TapeErrand, TapeOutcome, TapePlace, Task,
+    Action, Assignment, Effects, EngineConfig, Input, LinkActivity, LinkNotice, Now, Outcome,
+    ReplyId, StoppedCount, TapeCall, TapeErrand, TapeOutcome, TapePlace, Task,
 };
 
 pub use nodes::this_process;

@@ -2,7 +2,7 @@
 
 use super::{Action, Effects, Engine, Now, Reply};
 use penstock_decide::scheduler::QueueEntry;
-use penstock_decide::settings::{SettingRequester, SettingRequest, defaults_in_effect, plan};
+use penstock_decide::settings::{SettingRequest, SettingRequester, defaults_in_effect, plan};
 use penstock_decide::shares::Shares;
 use penstock_model::{
     Activity, Concern, DEFAULT_ACTIVITY, Errno, Failure, Job, Phase, ProblemCode, Record, Retry,

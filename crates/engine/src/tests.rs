@@ -450,7 +450,9 @@ fn a_job_that_would_take_too_much_memory_is_not_accepted_and_leaves_nothing() {
 
 #[test]
 fn a_limit_that_is_set_acts_on_the_queue_and_outlives_a_crash_and_a_reload() {
-    use penstock_decide::settings::{SettingRequester, LinkRuleRequest, SettingRefusal, SettingRequest};
+    use penstock_decide::settings::{
+        LinkRuleRequest, SettingRefusal, SettingRequest, SettingRequester,
+    };
     let mut world = World::new();
     let set = |world: &mut World, slots_max: u32, is_admin: bool| {
         let reply = world.reply();
@@ -718,7 +720,7 @@ fn a_canceled_transfer_keeps_its_slot_until_its_agent_has_ended() {
 
 #[test]
 fn files_of_a_vo_without_a_share_fail_when_that_is_set_and_later_and_after_a_restart() {
-    use penstock_decide::settings::{SettingRequester, SettingRequest};
+    use penstock_decide::settings::{SettingRequest, SettingRequester};
     use penstock_model::{VoShare, Weight};
     let mut world = World::new();
     let share = |world: &mut World, vo: &str, weight: u32| {

@@ -34,6 +34,9 @@ pub struct RateChanges {
     pub complete_since: Option<Timestamp>,
     /// Rates that were looked at.
     pub populations: usize,
+    /// Links that were not looked at, because there are too many for so long a window.
+    #[serde(skip_serializing_if = "is_none", default)]
+    pub links_left_out: usize,
     /// What fell although there was work, in the order of the beginnings.
     pub drops: Vec<RateChangeRow>,
     /// What rose beyond what was usual.
@@ -231,6 +234,7 @@ impl RateChanges {
             resolution_seconds: signals.bin_seconds,
             complete_since: explained.complete_since,
             populations: explained.populations.len(),
+            links_left_out: explained.links_left_out,
             drops: rows(RateChangeKind::Drop),
             rises: rows(RateChangeKind::Rise),
             lulls: rows(RateChangeKind::Lull),
@@ -252,6 +256,10 @@ pub fn detail(
         ..change.clone()
     };
     Some(RateChangeDetail::of(&disclosed(change, disclosure)))
+}
+
+fn is_none(count: &usize) -> bool {
+    *count == 0
 }
 
 fn percent(share: Permille) -> f64 {

@@ -18,7 +18,7 @@ use crate::store::{self, OpenStore, Role, Store};
 use crate::tokens::{TokenClients, TokenKeeper};
 use penstock_decide::clock::ClockTrust;
 use penstock_decide::health::{DATABASE_SILENCE_MAX, Writability};
-use penstock_decide::settings::{SettingRequester, SettingRefusal, SettingRequest};
+use penstock_decide::settings::{SettingRefusal, SettingRequest, SettingRequester};
 use penstock_engine::command::{
     Cancel, CancelAll, ChangeSetting, EstimateStart, ExplainWaiting, ImposeBan, LiftBan,
     NotAccepted, Reprioritise, Request, Submit, TooManyBans,

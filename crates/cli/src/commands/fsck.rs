@@ -6,7 +6,7 @@ use crate::exit::CommandError;
 use crate::output::Output;
 use crate::site::directory::SiteDirectory;
 use penstock_model::Bytes;
-use penstock_storage_element::fsck::{FsckFailure, FsckRequest, FsckReport, Repair, check};
+use penstock_storage_element::fsck::{FsckFailure, FsckReport, FsckRequest, Repair, check};
 use std::io::{BufRead, IsTerminal};
 
 /// Of each kind of finding, how much is printed.

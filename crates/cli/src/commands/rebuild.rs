@@ -5,7 +5,7 @@ use crate::commands::progress::BlockingProgress;
 use crate::exit::CommandError;
 use crate::output::Output;
 use crate::site::directory::SiteDirectory;
-use penstock_storage_element::rebuild::{RebuildFailure, RebuildRequest, RebuildReport, rebuild};
+use penstock_storage_element::rebuild::{RebuildFailure, RebuildReport, RebuildRequest, rebuild};
 use serde::Serialize;
 
 /// Of what could not be placed, how much is printed.

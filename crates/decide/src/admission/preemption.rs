@@ -102,7 +102,9 @@ impl MoverQueue {
                 let of_address = Some(self.staying(|(_, from)| from == address));
                 let of_address = of_address.filter(|_| *address != waiting.address);
                 let (running, crowd) = match (of_user, of_address) {
-                    (Some(user), Some(address)) if address > user => (address, PreemptionGroup::Address),
+                    (Some(user), Some(address)) if address > user => {
+                        (address, PreemptionGroup::Address)
+                    }
                     (Some(user), _) => (user, PreemptionGroup::User),
                     (None, Some(address)) => (address, PreemptionGroup::Address),
                     (None, None) => return None,

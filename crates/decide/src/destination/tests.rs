@@ -232,7 +232,13 @@ fn each_sight_has_its_course() {
     for (what, known) in [(&foreign, &interrupted), (&part, &none)] {
         check_course(Some(what), known, Keep, 6000, DestinationPlan::Refuse);
         check_course(Some(what), known, Replace, 6000, DestinationPlan::Replace);
-        check_course(Some(what), known, ReplaceOnDisk, 6000, DestinationPlan::AskTape);
+        check_course(
+            Some(what),
+            known,
+            ReplaceOnDisk,
+            6000,
+            DestinationPlan::AskTape,
+        );
     }
 }
 
@@ -247,14 +253,32 @@ fn what_may_yet_turn_out_to_be_ones_own_is_waited_for_as_long_as_a_copy_may_run(
     // A storage element whose clock is minutes off, and one that tells no size of what comes in.
     for what in [&there(60, Some(700)), &there(60, Some(5000)), &unsized_part] {
         check_course(Some(what), &interrupted, Keep, 1599, DestinationPlan::Wait);
-        check_course(Some(what), &interrupted, Keep, 1600, DestinationPlan::Refuse);
+        check_course(
+            Some(what),
+            &interrupted,
+            Keep,
+            1600,
+            DestinationPlan::Refuse,
+        );
         // Noted by a clock that was ahead.
         check_course(Some(what), &interrupted, Keep, 100, DestinationPlan::Refuse);
-        check_course(Some(what), &interrupted, Replace, 1599, DestinationPlan::Replace);
+        check_course(
+            Some(what),
+            &interrupted,
+            Replace,
+            1599,
+            DestinationPlan::Replace,
+        );
     }
     // Larger than what was to come; there before; nothing was lost.
     let larger = there(101, Some(1005));
-    check_course(Some(&larger), &interrupted, Keep, 1030, DestinationPlan::Refuse);
+    check_course(
+        Some(&larger),
+        &interrupted,
+        Keep,
+        1030,
+        DestinationPlan::Refuse,
+    );
     let replacing = attempts(&[(1, started()), (1000, prepared(true)), (1010, lost())]);
     let part = there(60, Some(1005));
     check_course(Some(&part), &replacing, Keep, 1030, DestinationPlan::Refuse);

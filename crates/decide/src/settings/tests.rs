@@ -82,7 +82,11 @@ fn retries(vo: &str, retries_max: Option<u32>) -> VoDefaultsRequest {
 }
 
 /// Grants the wish, as the engine does.
-fn make(settings: &mut Settings, asker: &SettingRequester, wish: SettingRequest) -> Result<usize, SettingRefusal> {
+fn make(
+    settings: &mut Settings,
+    asker: &SettingRequester,
+    wish: SettingRequest,
+) -> Result<usize, SettingRefusal> {
     let planned = plan(settings, asker, &wish)?;
     for change in &planned {
         settings.apply(&SettingChange {
@@ -122,7 +126,11 @@ fn a_change_knows_what_was_before_and_what_is_so_already_changes_nothing() {
     );
     assert_eq!(make(&mut settings, &admin(), link("x", "a→b", 5)), Ok(0));
     assert_eq!(
-        make(&mut settings, &admin(), SettingRequest::RemoveLink("y".into())),
+        make(
+            &mut settings,
+            &admin(),
+            SettingRequest::RemoveLink("y".into())
+        ),
         Ok(0)
     );
 }
@@ -229,8 +237,22 @@ fn what_is_taken_back_counts_no_more() {
         Ok(1)
     );
     let bob = user("/CN=Bob");
-    assert!(make(&mut settings, &bob, SettingRequest::SetStorages(vec![about("a")])).is_err());
-    assert!(make(&mut settings, &bob, SettingRequest::SetStorages(vec![about("b")])).is_ok());
+    assert!(
+        make(
+            &mut settings,
+            &bob,
+            SettingRequest::SetStorages(vec![about("a")])
+        )
+        .is_err()
+    );
+    assert!(
+        make(
+            &mut settings,
+            &bob,
+            SettingRequest::SetStorages(vec![about("b")])
+        )
+        .is_ok()
+    );
     assert_eq!(
         make(&mut settings, &admin(), revoke("/CN=Bob", None)),
         Ok(1)
@@ -276,7 +298,12 @@ fn rates_and_draining_of_storage_elements_reach_the_scheduler_and_are_taken_back
     let mut back = about("a");
     back.inbound_rate_max = Some(None);
     back.is_draining = Some(false);
-    make(&mut settings, &admin(), SettingRequest::SetStorages(vec![back])).expect("may");
+    make(
+        &mut settings,
+        &admin(),
+        SettingRequest::SetStorages(vec![back]),
+    )
+    .expect("may");
     let limits = slots_in_effect(&SlotLimits::default(), &settings);
     assert!(limits.rates.inbound.is_empty() && limits.draining.storages.is_empty());
 }
@@ -322,7 +349,12 @@ fn what_is_set_for_a_storage_element_counts_before_what_is_set_for_all() {
     );
     let mut back = about("a");
     back.inbound_max = Some(None);
-    make(&mut settings, &admin(), SettingRequest::SetStorages(vec![back])).expect("may");
+    make(
+        &mut settings,
+        &admin(),
+        SettingRequest::SetStorages(vec![back]),
+    )
+    .expect("may");
     let limits = slots_in_effect(&file, &settings);
     assert_eq!(limits.storages[&storage("a")], (Slots(5), Slots(200)));
 }

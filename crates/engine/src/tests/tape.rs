@@ -665,7 +665,7 @@ fn a_banned_tape_system_is_asked_for_nothing_more() {
 
 #[test]
 fn no_more_files_are_brought_at_once_than_operators_allow() {
-    use penstock_decide::settings::{SettingRequester, StorageRuleRequest, SettingRequest};
+    use penstock_decide::settings::{SettingRequest, SettingRequester, StorageRuleRequest};
     let mut world = World::new();
     let limit = |world: &mut World, most: Option<u32>| {
         let reply = world.reply();

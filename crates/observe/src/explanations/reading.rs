@@ -6,7 +6,7 @@ use crate::signals::RecordSignals;
 use penstock_decide::explain::rate_change::{Population, RateChange, rate_changes};
 use penstock_decide::explain::signals::{BIN_SECONDS, Change, Signals};
 use penstock_model::{ANY, LedgerEntry, LinkId, StorageId, Timestamp, TransferId};
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 /// Entries read in one go.
 const BATCH: usize = 5000;
@@ -16,6 +16,12 @@ const ENTRIES_MAX: u64 = 2_000_000;
 const CHANGES_MAX: usize = 1000;
 /// Transfers whose link is remembered while a window is read.
 const LINKS_KNOWN_MAX: usize = 500_000;
+/// Samples of links that are read for one window at most; of more, the latest.
+const SAMPLES_MAX: usize = 4_000_000;
+/// Intervals of all links together at most, which is some 200 MB: of more links, those are left out that came last.
+const CELLS_MAX: usize = 300_000;
+/// Links that are counted as left out.
+const LEFT_OUT_MAX: usize = 10_000;
 /// Intervals of a window at most: a longer one gets longer intervals.
 const BINS_MAX: i64 = 10_080;
 
@@ -100,6 +106,8 @@ pub struct ExplainedWindow {
     pub populations: Vec<(Population, Vec<LinkId>)>,
     /// From when on all is known, when that is later than the begin.
     pub complete_since: Option<Timestamp>,
+    /// Links that were not looked at, because there are too many for so long a window.
+    pub links_left_out: usize,
 }
 
 impl ExplainedWindow {
@@ -111,6 +119,7 @@ impl ExplainedWindow {
             populations: populations.collect(),
             signals,
             complete_since: None,
+            links_left_out: 0,
         }
     }
 
@@ -127,17 +136,27 @@ pub fn read_record(
     wanted: &Wanted,
 ) -> Result<ExplainedWindow, RecordError> {
     let mut signals = RecordSignals::new(window.from, window.resolution_seconds, window.bins());
-    let mut from = window.from;
-    while from < window.to {
-        let to = (from + SAMPLES_AT_ONCE).min(window.to);
-        for sample in record.samples_between(from, to)? {
-            signals.take_sample(&sample);
+    let mut room = LinkRoom::of(window, wanted);
+    let (mut to, mut samples, mut sampled_since) = (window.to, 0, None);
+    while to > window.from {
+        let from = (to - SAMPLES_AT_ONCE).max(window.from);
+        let read = record.samples_between(from, to)?;
+        samples += read.len();
+        for sample in read.iter().filter(|sample| room.has(&sample.link)) {
+            signals.take_sample(sample);
         }
-        from = to;
+        if samples > SAMPLES_MAX && from > window.from {
+            sampled_since = Some(from);
+            break;
+        }
+        to = from;
     }
     let complete_since = each_entry(record, window, |entry, link| {
-        signals.take_entry(entry, link)
+        if room.has(link) {
+            signals.take_entry(entry, link);
+        }
     })?;
+    let complete_since = complete_since.max(sampled_since);
     let links: Vec<LinkId> = signals.links().cloned().collect();
     for change in record_changes(record, window, &links)? {
         signals.take_change(change);
@@ -149,8 +168,45 @@ pub fn read_record(
     }
     Ok(ExplainedWindow {
         complete_since,
+        links_left_out: room.left_out.len(),
         ..ExplainedWindow::of_links(signals.finish(), wanted)
     })
+}
+
+/// The links for which there is room.
+struct LinkRoom<'a> {
+    links_max: usize,
+    wanted: &'a Wanted,
+    taken: BTreeSet<LinkId>,
+    left_out: BTreeSet<LinkId>,
+}
+
+impl LinkRoom<'_> {
+    fn of(window: ExplainWindow, wanted: &Wanted) -> LinkRoom<'_> {
+        LinkRoom {
+            links_max: (CELLS_MAX / window.bins().max(1)).max(1),
+            wanted,
+            taken: BTreeSet::new(),
+            left_out: BTreeSet::new(),
+        }
+    }
+
+    fn has(&mut self, link: &LinkId) -> bool {
+        if self.taken.contains(link) {
+            return true;
+        }
+        // A link that was named has room beside all others.
+        let is_named = matches!(self.wanted, Wanted::Link(_)) && self.wanted.has(link);
+        let links_max = self.links_max * if is_named { 2 } else { 1 };
+        if self.taken.len() < links_max {
+            self.taken.insert(link.clone());
+            return true;
+        }
+        if self.left_out.len() < LEFT_OUT_MAX {
+            self.left_out.insert(link.clone());
+        }
+        false
+    }
 }
 
 /// Takes each entry of a window whose link is still known; tells from when on they are all there, when not from its
@@ -248,6 +304,21 @@ mod tests {
         ] {
             assert!(!fits(text, &link()), "{text}");
         }
+    }
+
+    #[test]
+    fn there_is_room_for_so_many_links_and_for_one_that_was_named() {
+        let to = |number: usize| LinkId {
+            source: StorageId::new("https://a"),
+            destination: StorageId::new(format!("https://b{number}")),
+        };
+        let window = ExplainWindow::new(Timestamp(0), Timestamp(100_000 * 60_000), None);
+        let wanted = Wanted::Link("*-b999".to_owned());
+        let mut room = LinkRoom::of(window, &wanted);
+        let links_max = CELLS_MAX / window.bins();
+        let taken = (0..500).filter(|number| room.has(&to(*number))).count();
+        assert_eq!((taken, room.left_out.len()), (links_max, 500 - links_max));
+        assert!(room.has(&to(999)) && room.has(&to(0)) && !room.has(&to(998)));
     }
 
     #[test]

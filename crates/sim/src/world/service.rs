@@ -5,7 +5,7 @@ use super::{BEGIN_MS, BrokenInvariant, World};
 use crate::plan::{Change, Plan, Policy};
 use penstock_decide::halting::HaltPolicy;
 use penstock_decide::scheduler::SlotLimits;
-use penstock_decide::settings::{SettingRequester, SettingRequest};
+use penstock_decide::settings::{SettingRequest, SettingRequester};
 use penstock_engine::command::{ChangeSetting, Reply};
 use penstock_engine::{
     Action, Effects, Engine, EngineConfig, Input, LeadershipStart, Now, Order, ReplyId,

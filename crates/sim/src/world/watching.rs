@@ -8,8 +8,8 @@ use super::{BrokenInvariant, World};
 use crate::plan::Change;
 use crate::watch::{AllowedNumbers, Counts, FileAtDestination, Stray, copy_limit, is_true};
 use penstock_decide::destination::{
-    self, Attempts, DestinationPlan, DestinationPlanReason, ENDS_WITHIN, FileFacts, Foreign, Lost, Permission,
-    Remnant, course, remnant,
+    self, Attempts, DestinationPlan, DestinationPlanReason, ENDS_WITHIN, FileFacts, Foreign, Lost,
+    Permission, Remnant, course, remnant,
 };
 use penstock_engine::{Assignment, Engine, Outcome};
 use penstock_model::{
@@ -214,8 +214,12 @@ impl World<'_> {
         };
         match decision.choice {
             DestinationPlan::Write => Ok(Sight::Copy { replaces: false }),
-            DestinationPlan::Replace | DestinationPlan::AskTape => Ok(Sight::Copy { replaces: true }),
-            DestinationPlan::Arrived(_) if found.by == transfer && found.is_whole => Ok(Sight::Arrived),
+            DestinationPlan::Replace | DestinationPlan::AskTape => {
+                Ok(Sight::Copy { replaces: true })
+            }
+            DestinationPlan::Arrived(_) if found.by == transfer && found.is_whole => {
+                Ok(Sight::Arrived)
+            }
             DestinationPlan::Arrived(_) => self.broken(format!(
                 "transfer {transfer} takes what transfer {} brought for its own",
                 found.by

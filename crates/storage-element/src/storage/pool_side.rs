@@ -11,7 +11,9 @@ use crate::reaper::ReaperHandle;
 use crate::uploads::Upload;
 use crate::write_error::WriteError;
 use penstock_decide::Decision;
-use penstock_decide::pool_selection::{Placement, PoolReason, PoolView, PlacementRefusal, choose_pool};
+use penstock_decide::pool_selection::{
+    Placement, PlacementRefusal, PoolReason, PoolView, choose_pool,
+};
 use penstock_model::{Bytes, ChecksumAlgorithm, NamespacePath, PoolName};
 use penstock_persistence::namespace::EntryId;
 use std::sync::Arc;

@@ -11,7 +11,9 @@ use http::HeaderValue;
 use penstock_clock::wall_clock;
 use penstock_decide::classify::{ObservedFailure, classify};
 use penstock_decide::copy_failure::CopyCause;
-use penstock_decide::destination::{CopyEnd, DestinationPlan, DestinationPlanReason, Permission, Sight, course};
+use penstock_decide::destination::{
+    CopyEnd, DestinationPlan, DestinationPlanReason, Permission, Sight, course,
+};
 use penstock_decide::wording;
 use penstock_engine::{AgentReport, Assignment, Outcome, Preflight};
 use penstock_model::url::hide_credentials;
@@ -380,7 +382,9 @@ impl<'a> AttemptRun<'a> {
             }
             (DestinationPlan::Write, _) | (_, None) => false,
             (DestinationPlan::Replace, Some(_)) => true,
-            (DestinationPlan::AskTape, Some(there)) => self.is_only_on_disk(destination, there).await?,
+            (DestinationPlan::AskTape, Some(there)) => {
+                self.is_only_on_disk(destination, there).await?
+            }
             (DestinationPlan::RemoveFirst, Some(there)) => {
                 self.remove_own(destination, there, Phase::Preparation)
                     .await?;

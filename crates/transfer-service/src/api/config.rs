@@ -24,7 +24,7 @@ use axum::routing::{delete, get, post};
 use axum::{Json, Router};
 use fields::Fields;
 pub(super) use fields::is_plain;
-use penstock_decide::settings::{SettingRequester, SettingRefusal, SettingRequest, may_look};
+use penstock_decide::settings::{SettingRefusal, SettingRequest, SettingRequester, may_look};
 use penstock_journal::JournalError;
 use penstock_model::{ProblemCode, Setting, SettingChange, SettingKey, Settings, Timestamp};
 use penstock_protocol::identity::Method;
@@ -123,7 +123,11 @@ impl Api {
     }
 
     /// Has a wish judged and, if it is granted, recorded and in effect.
-    async fn wish(&self, caller: &Caller, wish: SettingRequest) -> Result<Vec<SettingChange>, ApiError> {
+    async fn wish(
+        &self,
+        caller: &Caller,
+        wish: SettingRequest,
+    ) -> Result<Vec<SettingChange>, ApiError> {
         let user = &caller.identity.user;
         let asked = self.service.set(wish, self.asker(caller), user.clone());
         let changes = match asked.await? {

@@ -41,22 +41,16 @@ pub struct ExplainQuestion {
     pub sees_everything: bool,
 }
 
-/// Why a question has no answer.
+/// The record cannot be read.
 #[derive(Debug, Error)]
-pub enum ExplainError {
-    /// It names what is no id, no link and no time that could be recorded.
-    #[error("{0}")]
-    Invalid(String),
-    /// The record cannot be read.
-    #[error(transparent)]
-    Record(Box<dyn std::error::Error + Send + Sync>),
-}
+#[error(transparent)]
+pub struct ExplainError(pub Box<dyn std::error::Error + Send + Sync>);
 
 /// Explains what is recorded. May read for seconds.
 pub trait ExplainView: Send + Sync {
     /// A JSON document: all that fell or rose in a window.
     fn changes(&self, question: &ExplainQuestion) -> Result<String, ExplainError>;
-    /// A JSON document: one change by its id, with all that is known of it; `None`: there is none.
+    /// A JSON document: one change by its id, with all that is known of it; `None`: nothing has this id.
     fn change(&self, id: &str, question: &ExplainQuestion) -> Result<Option<String>, ExplainError>;
 }
 
@@ -143,13 +137,10 @@ impl Explainer {
         let _turn = self.at_once.acquire().await;
         let view = self.view.clone();
         let told = blocking(move || ask(view.as_ref())).await?;
-        told.map_err(|why| match why {
-            ExplainError::Invalid(text) => ApiError::new(ProblemCode::RequestMalformed, text),
-            ExplainError::Record(why) => {
-                tracing::error!(%why, "the record of transfers cannot be read");
-                let text = "the record of transfers cannot be read; see the service's log";
-                ApiError::new(ProblemCode::InternalError, text).told()
-            }
+        told.map_err(|why| {
+            tracing::error!(%why, "the record of transfers cannot be read");
+            let text = "the record of transfers cannot be read; see the service's log";
+            ApiError::new(ProblemCode::InternalError, text).told()
         })
     }
 }

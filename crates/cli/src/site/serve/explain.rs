@@ -63,7 +63,7 @@ impl View {
         let from = window.from.max(Timestamp(0));
         let window = ExplainWindow::new(from, window.to, question.resolution_seconds);
         let read = read_record(self.0.as_ref(), window, &wanted);
-        read.map_err(|why| ExplainError::Record(Box::new(why)))
+        read.map_err(|why| ExplainError(Box::new(why)))
     }
 }
 
@@ -73,13 +73,14 @@ impl ExplainView for View {
     }
 
     fn change(&self, id: &str, question: &ExplainQuestion) -> Result<Option<String>, ExplainError> {
-        let id: Result<RateChangeId, _> = id.parse();
-        let id = id.map_err(|why| ExplainError::Invalid(why.to_string()))?;
+        let Ok(id) = id.parse() else {
+            return Ok(None);
+        };
         let told = self.rate_change(id, question)?;
         told.map(|told| json(&told)).transpose()
     }
 }
 
 fn json(value: &impl serde::Serialize) -> Result<String, ExplainError> {
-    serde_json::to_string(value).map_err(|why| ExplainError::Record(Box::new(why)))
+    serde_json::to_string(value).map_err(|why| ExplainError(Box::new(why)))
 }

@@ -310,10 +310,7 @@ impl SiteMonitor {
             "penstock_expiry_findings",
             "Files that end soon, or have ended or cannot be used, by the thresholds of `penstock check`.",
         );
-        for (standing, name) in [
-            (ExpiryState::Soon, "soon"),
-            (ExpiryState::Over, "over"),
-        ] {
+        for (standing, name) in [(ExpiryState::Soon, "soon"), (ExpiryState::Over, "over")] {
             let those = endings.iter().filter(|ending| ending.standing == standing);
             family.sample(&[("standing", name)], those.count());
         }

@@ -3,7 +3,7 @@
 
 use parking_lot::Mutex;
 use penstock_model::Failure;
-use penstock_protocol::gfal::gate::{Gate, RequestAuthorizer, RefusedConnection};
+use penstock_protocol::gfal::gate::{Gate, RefusedConnection, RequestAuthorizer};
 use penstock_protocol::gfal::wire::{LINE_BYTES_MAX, PIECE_BYTES_MAX, line, parse};
 use penstock_protocol::gfal::{GfalError, OpenableFiles, Order, OrderResult, Report};
 use rustix::process::{Pid, Signal, kill_process_group};

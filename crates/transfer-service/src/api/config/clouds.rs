@@ -150,7 +150,8 @@ pub(super) async fn set(State(api): State<Api>, credentials: Credentials, body: 
         name: name.clone(),
         region,
     };
-    api.wish(&caller, SettingRequest::SetCloudStorage(cloud)).await?;
+    api.wish(&caller, SettingRequest::SetCloudStorage(cloud))
+        .await?;
     Ok((StatusCode::CREATED, Json(json!(name.as_str()))).into_response())
 }
 
@@ -178,7 +179,9 @@ pub(super) async fn remove(
     let (caller, settings) = api.operator(&credentials).await?;
     Api::certified(&caller)?;
     let name = known(&settings, &name)?.name.clone();
-    let changes = api.wish(&caller, SettingRequest::RemoveCloudStorage(name)).await?;
+    let changes = api
+        .wish(&caller, SettingRequest::RemoveCloudStorage(name))
+        .await?;
     api.forget_secrets(&changes).await?;
     Ok(no_content())
 }
@@ -223,7 +226,10 @@ pub(super) async fn grant(
     };
     keep_secret(&api, &key.secret, &secret).await?;
     let answer = key_form(&key);
-    match api.wish(&caller, SettingRequest::SetCloudKey(key.clone())).await {
+    match api
+        .wish(&caller, SettingRequest::SetCloudKey(key.clone()))
+        .await
+    {
         Ok(changes) => api.forget_secrets(&changes).await?,
         Err(refused) => {
             let store = api.service.delegations().clone();

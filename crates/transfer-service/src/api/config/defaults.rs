@@ -9,7 +9,7 @@ use axum::Json;
 use axum::body::Body;
 use axum::extract::State;
 use axum::response::IntoResponse;
-use penstock_decide::settings::{VoDefaultsRequest, SettingRequest};
+use penstock_decide::settings::{SettingRequest, VoDefaultsRequest};
 use penstock_model::{ANY, JobDefaults, Settings, VoName};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -52,7 +52,8 @@ pub(super) async fn list(State(api): State<Api>, credentials: Credentials) -> Ap
 /// `POST /config/global`: the answer is what is set for all VOs then.
 pub(super) async fn set(State(api): State<Api>, credentials: Credentials, body: Body) -> ApiResult {
     let (caller, fields) = api.form(&credentials, body).await?;
-    api.wish(&caller, SettingRequest::SetDefaults(wish(fields)?)).await?;
+    api.wish(&caller, SettingRequest::SetDefaults(wish(fields)?))
+        .await?;
     Ok(Json(all(&api.service.settings())).into_response())
 }
 

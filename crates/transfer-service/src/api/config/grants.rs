@@ -82,7 +82,8 @@ pub(super) async fn add(State(api): State<Api>, credentials: Credentials, body: 
             "only 'config' can be granted for one storage element",
         ));
     }
-    api.wish(&caller, SettingRequest::Grant(grant.clone())).await?;
+    api.wish(&caller, SettingRequest::Grant(grant.clone()))
+        .await?;
     Ok(Json(form(&grant)).into_response())
 }
 

@@ -129,7 +129,8 @@ pub(super) async fn remove(
 ) -> ApiResult {
     let (caller, _) = api.operator(&credentials).await?;
     let (ends, vo) = place(&mut which.fields())?;
-    api.wish(&caller, SettingRequest::RemoveVoShare(ends, vo)).await?;
+    api.wish(&caller, SettingRequest::RemoveVoShare(ends, vo))
+        .await?;
     Ok(no_content())
 }
 
@@ -177,7 +178,8 @@ pub(super) async fn set_activities(
     };
     fields.end()?;
     let shown = activity_form(&shares);
-    api.wish(&caller, SettingRequest::SetActivityShares(shares)).await?;
+    api.wish(&caller, SettingRequest::SetActivityShares(shares))
+        .await?;
     Ok(Json(shown).into_response())
 }
 
@@ -189,7 +191,8 @@ pub(super) async fn remove_activities(
 ) -> ApiResult {
     let (caller, _) = api.operator(&credentials).await?;
     let vo = VoName::new(vo);
-    api.wish(&caller, SettingRequest::RemoveActivityShares(vo)).await?;
+    api.wish(&caller, SettingRequest::RemoveActivityShares(vo))
+        .await?;
     Ok(no_content())
 }
 

@@ -9,7 +9,7 @@ use axum::Json;
 use axum::body::Body;
 use axum::extract::State;
 use axum::response::IntoResponse;
-use penstock_decide::settings::{StorageRuleRequest, SettingRequest};
+use penstock_decide::settings::{SettingRequest, StorageRuleRequest};
 use penstock_model::{StorageId, StorageRule, VoName};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -177,7 +177,8 @@ pub(super) async fn remove(
     let Some(storage) = which.storage()? else {
         return Err(bad_request("Missing storage (se)"));
     };
-    api.wish(&caller, SettingRequest::RemoveStorage(storage)).await?;
+    api.wish(&caller, SettingRequest::RemoveStorage(storage))
+        .await?;
     Ok(no_content())
 }
 

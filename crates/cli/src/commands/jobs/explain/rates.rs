@@ -209,10 +209,7 @@ fn view(args: &ExplainArgs) -> Result<View, CommandError> {
 }
 
 fn failed(why: ExplainError) -> CommandError {
-    match why {
-        ExplainError::Invalid(text) => CommandError::Usage(text),
-        ExplainError::Record(why) => CommandError::Local(why.to_string()),
-    }
+    CommandError::Local(why.to_string())
 }
 
 fn text(told: &RateChanges) -> String {
@@ -225,6 +222,12 @@ fn text(told: &RateChanges) -> String {
     );
     if let Some(since) = told.complete_since {
         text += &format!("the record is complete since {}Z only\n", since.to_fts());
+    }
+    if told.links_left_out > 0 {
+        text += &format!(
+            "{} left out: too many for so long a window; ask for a shorter one, or for one with --link\n",
+            plural(told.links_left_out as u64, "link")
+        );
     }
     if told.drops.is_empty() {
         text += "no rate fell while there was work\n";
