@@ -3,6 +3,10 @@
 //! Looks back over a window ([`stretches_of`]) or along with the time ([`Detector`]). It knows rates and queues only;
 //! why a rate fell is for the rules.
 
+mod rises;
+
+pub use rises::{Rise, rises_of};
+
 use super::signals::{LinkSignals, Series};
 use super::split::Factors;
 use std::collections::BTreeSet;
@@ -95,47 +99,6 @@ pub fn stretches_of(link: &LinkSignals, bin_seconds: u32) -> Stretches {
     with_work.low.extend(lulls);
     with_work.low.sort_by_key(|low| low.bins.start);
     with_work
-}
-
-/// Where a rate rose beyond what was usual before.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Rise {
-    /// The bins of the lower rate.
-    pub before: Range<usize>,
-    /// The bins of the higher one.
-    pub during: Range<usize>,
-}
-
-/// Finds where a rate rose for good: what is low seen from the end, and no drop seen from the begin.
-pub fn rises_of(link: &LinkSignals, bin_seconds: u32) -> Vec<Rise> {
-    let bins = link.copied_bytes.0.len();
-    let reversed = |series: &Series| {
-        // Shorter columns end early, so that turned around they begin late.
-        Series((0..bins).rev().map(|bin| series.at(bin)).collect())
-    };
-    let backwards = LinkSignals {
-        copied_bytes: reversed(&link.copied_bytes),
-        active: reversed(&link.active),
-        limit: reversed(&link.limit),
-        queued: reversed(&link.queued),
-        ..LinkSignals::default()
-    };
-    let forwards = |range: &Range<usize>| bins - range.end..bins - range.start;
-    let low = stretches_of(link, bin_seconds).low;
-    let rises = stretches_of(&backwards, bin_seconds).low.into_iter();
-    let rises = rises.filter_map(|stretch| {
-        let before = forwards(&stretch.bins);
-        let is_known = low.iter().any(|low| overlap(&low.bins, &before) > 0);
-        let during = forwards(stretch.baseline.last()?);
-        let is_rise = stretch.kind == StretchKind::Drop
-            && before.len() >= USUAL_BINS_MIN
-            && during.len() >= USUAL_BINS_MIN
-            && !is_known;
-        is_rise.then_some(Rise { before, during })
-    });
-    let mut rises: Vec<Rise> = rises.collect();
-    rises.sort_by_key(|rise| rise.before.start);
-    rises
 }
 
 /// Bins with an empty queue in which fewer slots than usual are used, by files as fast as usual. Usual is the part of the
