@@ -71,7 +71,7 @@ vo = "other"
 """
 # Of one run, or in the background: nothing of these is what somebody did.
 BACKGROUND = {
-    "meta", "mover_record", "trash", "pool_usage", "ledger", "link_sample", "link_event", "tuning", "history", "sink_position",
+    "meta", "mover_record", "trash", "counter", "ledger", "link_sample", "link_event", "tuning", "history", "sink_position",
     "sqlite_sequence",
 }
 

@@ -22,7 +22,7 @@ ROWS = (
     "SELECT id, parent, name, kind, size_bytes, modified_ms, created_ms, owner, pool, properties FROM entry ORDER BY id",
     "SELECT * FROM checksum ORDER BY 1, 2",
     "SELECT * FROM property ORDER BY 1, 2, 3",
-    "SELECT * FROM pool_usage WHERE files > 0 ORDER BY 1",
+    "SELECT name, pool, value FROM counter WHERE pool <> '' AND value > 0 ORDER BY 1, 2",
 )
 PROPERTY = (
     '<?xml version="1.0"?><D:propertyupdate xmlns:D="DAV:"><D:set><D:prop><note xmlns="urn:drill">{}</note></D:prop></D:set>'
@@ -235,7 +235,7 @@ def test_fsck_names_damage_and_mends_what_can_be_mended(site):
         data[int(path.name, 16)] = path
     with closing(sqlite3.connect(database(site))) as opened:
         ids = dict(opened.execute("SELECT name, id FROM entry WHERE kind = 1").fetchall())
-        opened.execute("UPDATE pool_usage SET files = files + 5")
+        opened.execute("UPDATE counter SET value = value + 5 WHERE name = 'files'")
         opened.commit()
     missing, short, aside = (data[ids[name]] for name in ("f0", "f1", "f2"))
     missing.unlink()

@@ -116,8 +116,14 @@ fn leap(namespace: &mut Connection) -> rusqlite::Result<()> {
     // Of a namespace that was restored before, all that was not known then may still not be.
     let from = "INSERT OR IGNORE INTO meta SELECT 'restored_from', value FROM meta WHERE key = 'low_water'";
     change.execute(from, [])?;
+    // A backup of an earlier version keeps the last number of the directory logs in `meta`.
     for key in ["ids_below", "log_sequence"] {
         change.execute(leap, rusqlite::params![LOST_NUMBERS_MAX, key])?;
+    }
+    let sql = "SELECT count(*) FROM sqlite_schema WHERE name = 'counter'";
+    if change.query_row(sql, [], |row| row.get::<_, i64>(0))? > 0 {
+        let leap = "UPDATE counter SET value = value + ?1 WHERE name = 'log_sequence'";
+        change.execute(leap, [LOST_NUMBERS_MAX])?;
     }
     let raise = "UPDATE meta SET value = (SELECT value FROM meta WHERE key = 'ids_below') WHERE key = 'low_water'";
     change.execute(raise, [])?;

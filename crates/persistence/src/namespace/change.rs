@@ -323,6 +323,8 @@ pub(super) struct Batch<'a> {
     id_max: u64,
     /// What the directory logs are told.
     pub(super) records: Vec<DirectoryRecord>,
+    /// So many of them have their rows of trash, if any.
+    pub(super) records_with_trash_written: usize,
 }
 
 /// What a batch leaves to be done with its commit, and after it.
@@ -342,6 +344,7 @@ impl<'a> Batch<'a> {
             touched: BTreeMap::new(),
             id_max: 0,
             records: Vec::new(),
+            records_with_trash_written: 0,
         }
     }
 
@@ -437,10 +440,7 @@ impl<'a> Batch<'a> {
             Change::RecountPools => {
                 // What this transaction has counted so far is in the entries.
                 self.usage.clear();
-                self.connection.execute_batch(
-                    "DELETE FROM pool_usage;
-                     INSERT INTO pool_usage SELECT pool, count(*), sum(size_bytes) FROM entry WHERE kind = 1 GROUP BY pool;",
-                )?;
+                self.connection.execute_batch(schema::COUNT_POOLS)?;
                 Ok(ChangeReport::default())
             }
             Change::RecordMovers(records) => {
@@ -469,14 +469,10 @@ impl<'a> Batch<'a> {
     }
 
     /// Writes what is kept once per transaction; to be called before the commit.
-    pub(super) fn finish(self) -> rusqlite::Result<BatchOutcome> {
+    pub(super) fn finish(mut self) -> rusqlite::Result<BatchOutcome> {
+        self.write_trash()?;
         for (pool, (files, bytes)) in &self.usage {
-            self.connection
-                .prepare_cached(
-                    "INSERT INTO pool_usage VALUES (?1, ?2, ?3) ON CONFLICT (pool) DO UPDATE
-                     SET files = files + ?2, size_bytes = size_bytes + ?3",
-                )?
-                .execute(params![pool.as_str(), files, bytes])?;
+            schema::add_to_pool(self.connection, pool.as_str(), *files, *bytes)?;
         }
         for (directory, at) in &self.touched {
             self.connection

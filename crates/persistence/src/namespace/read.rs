@@ -1,7 +1,7 @@
 //! Reading the tree, on the calling thread. A lookup takes some microseconds per name of the path.
 
 use super::change::POOL_KEY;
-use super::{Entry, EntryId, EntryKind, Namespace, NamespaceError, PoolUsage};
+use super::{Entry, EntryId, EntryKind, Namespace, NamespaceError, PoolUsage, schema};
 use parking_lot::{Condvar, Mutex};
 use penstock_model::{
     Bytes, Checksum, ChecksumAlgorithm, NamespacePath, PoolName, Timestamp, UserName,
@@ -214,7 +214,7 @@ impl Namespace {
         self.readers.with(|connection| {
             let mut query = connection.prepare(
                 "SELECT substr(key, length(?1) + 1) FROM meta WHERE substr(key, 1, length(?1)) = ?1
-                 UNION SELECT pool FROM pool_usage UNION SELECT pool FROM trash",
+                 UNION SELECT pool FROM counter WHERE pool <> '' UNION SELECT pool FROM trash",
             )?;
             let rows = query.query_map([POOL_KEY], |row| row.get::<_, String>(0))?;
             rows.map(|row| row.map(PoolName::new)).collect()
@@ -242,13 +242,8 @@ impl Namespace {
 
     /// What every pool holds that ever held a file.
     pub fn pool_usage(&self) -> Result<BTreeMap<PoolName, PoolUsage>, NamespaceError> {
-        self.readers.with(|connection| {
-            usage_by_pool(
-                connection,
-                "SELECT pool, files, size_bytes FROM pool_usage",
-                [],
-            )
-        })
+        self.readers
+            .with(|connection| usage_by_pool(connection, schema::POOL_USAGE, []))
     }
 
     /// How many ended movers were ever recorded. It only grows, so it tells an old copy of a namespace from a newer one.

@@ -461,15 +461,14 @@ impl Rebuild {
         connection.execute_batch(
             "UPDATE entry SET modified_ms = max(modified_ms, coalesce(
                  (SELECT max(created_ms) FROM entry AS file WHERE file.parent = entry.id AND file.kind = 1), 0))
-             WHERE kind = 0;
-             INSERT INTO pool_usage SELECT pool, count(*), sum(size_bytes) FROM entry WHERE kind = 1 GROUP BY pool;",
+             WHERE kind = 0;",
         )?;
+        connection.execute_batch(schema::COUNT_POOLS)?;
         let ids_below = (next_id + 1).to_string();
         schema::set_meta(&connection, "ids_below", &ids_below)?;
         schema::set_meta(&connection, "low_water", &ids_below)?;
         // So far ahead that the logs of before are kept aside, not gone on with.
-        let sequence = (sequence + SEQUENCE_LEAP).to_string();
-        schema::set_meta(&connection, schema::LOG_SEQUENCE, &sequence)?;
+        schema::set_log_sequence(&connection, sequence + SEQUENCE_LEAP)?;
         let records = signed(records_seen + SEQUENCE_LEAP);
         connection.execute(
             "DELETE FROM sqlite_sequence WHERE name = 'mover_record'",

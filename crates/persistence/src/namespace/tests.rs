@@ -894,6 +894,50 @@ fn a_namespace_of_the_third_version_is_read_and_raised() {
     assert_eq!(ids, [7, 2]);
 }
 
+/// What the versions from the fourth to the sixth added, with removed files: one by its owner, one by another user.
+const SIXTH_VERSION: &str = r#"
+ALTER TABLE entry ADD COLUMN labelled INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE trash ADD COLUMN removed_ms INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE trash ADD COLUMN path TEXT;
+ALTER TABLE trash ADD COLUMN owner TEXT;
+ALTER TABLE trash ADD COLUMN details TEXT;
+INSERT INTO meta VALUES ('log_sequence', '41');
+CREATE INDEX trash_by_pool ON trash (pool, removed_ms, file_id, size_bytes);
+INSERT INTO trash VALUES (9, 'p1', 5, 1795635789254, '/own', 'alice',
+    '{"created":1795635773561,"checksums":[{"algorithm":"adler32","hex":"00000001"}],"by":"alice"}');
+INSERT INTO trash VALUES (8, 'p2', 6, 1795635789255, '/other', 'alice',
+    '{"created":1795635773562,"properties":[{"namespace":"n","name":"a","element":"<a/>"}],"by":"bob"}');
+PRAGMA user_version = 6;
+"#;
+
+#[test]
+fn a_namespace_of_the_sixth_version_is_read_and_raised() {
+    let versions = [FIRST_VERSION, SECOND_VERSION, THIRD_VERSION, SIXTH_VERSION];
+    let mut lab = written_before(&versions);
+    for _ in 0..2 {
+        lab.restart();
+        let trash = lab.trash();
+        let told: Vec<_> = trash
+            .iter()
+            .map(|one| {
+                let by = one.by.as_ref().map_or("", UserName::as_str);
+                (one.file.0, by, one.checksums.len(), one.properties.len())
+            })
+            .collect();
+        let expected = [(7, "", 0, 0), (9, "alice", 1, 0), (8, "bob", 0, 1)];
+        assert_eq!(told, expected);
+        assert_eq!(trash[1].created, Timestamp(1_795_635_773_561));
+        let usage = lab.namespace().pool_usage().expect("readable");
+        let usage: Vec<_> = usage
+            .values()
+            .map(|held| (held.files, held.bytes))
+            .collect();
+        assert_eq!(usage, [(1, Bytes(10))]);
+        let reader = Connection::open(lab.file()).expect("opens");
+        assert_eq!(schema::log_sequence(&reader).expect("readable"), 41);
+    }
+}
+
 #[test]
 fn changes_are_made_again_after_a_fault_however_often_they_are_asked_for() {
     let lab = Lab::new();

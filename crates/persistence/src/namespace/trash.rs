@@ -14,16 +14,77 @@ use rusqlite::{Connection, OptionalExtension, Row, ToSql, params};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// What a row holds as JSON.
+/// What a row holds as JSON. Its names are short because each removal writes a row: rows of half the size fill half as many
+/// pages of the database. The longer names are those of schema 6 and before.
 #[derive(Default, Serialize, Deserialize)]
 struct Details {
+    #[serde(rename = "c", alias = "created")]
     created: Option<Timestamp>,
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    checksums: Vec<Checksum>,
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(
+        rename = "s",
+        alias = "checksums",
+        default,
+        skip_serializing_if = "Vec::is_empty"
+    )]
+    checksums: Vec<StoredChecksum>,
+    #[serde(
+        rename = "p",
+        alias = "properties",
+        default,
+        skip_serializing_if = "Vec::is_empty"
+    )]
     properties: Vec<DeadProperty>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    by: Option<UserName>,
+    #[serde(
+        rename = "b",
+        alias = "by",
+        default,
+        skip_serializing_if = "Option::is_none"
+    )]
+    by: Option<Remover>,
+}
+
+/// A checksum as `algorithm:hex`, or in the form of schema 6.
+#[derive(Serialize, Deserialize)]
+#[serde(untagged)]
+enum StoredChecksum {
+    Text(String),
+    Structure(Checksum),
+}
+
+impl StoredChecksum {
+    fn value(self) -> Option<Checksum> {
+        match self {
+            StoredChecksum::Text(text) => Checksum::parse(&text),
+            StoredChecksum::Structure(checksum) => Some(checksum),
+        }
+    }
+}
+
+/// Who removed a file.
+#[derive(Serialize, Deserialize)]
+#[serde(untagged)]
+enum Remover {
+    /// `1`: its owner.
+    Owner(u8),
+    /// Another user, or the owner in the form of schema 6.
+    User(UserName),
+}
+
+impl Details {
+    fn of(file: &TrashedFile) -> Details {
+        let checksums = file.checksums.iter();
+        Details {
+            created: Some(file.created),
+            checksums: checksums
+                .map(|checksum| StoredChecksum::Text(checksum.to_string()))
+                .collect(),
+            properties: file.properties.clone(),
+            by: match &file.by {
+                by if by.is_some() && *by == file.owner => Some(Remover::Owner(1)),
+                by => by.clone().map(Remover::User),
+            },
+        }
+    }
 }
 
 /// Columns in the order in which [`of_row`] takes them.
@@ -35,12 +96,6 @@ const INSERT: &str =
     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
 
 pub(super) fn insert(connection: &Connection, file: &TrashedFile) -> rusqlite::Result<()> {
-    let details = Details {
-        created: Some(file.created),
-        checksums: file.checksums.clone(),
-        properties: file.properties.clone(),
-        by: file.by.clone(),
-    };
     connection.prepare_cached(INSERT)?.execute(params![
         stored(file.file),
         file.pool.as_str(),
@@ -48,7 +103,7 @@ pub(super) fn insert(connection: &Connection, file: &TrashedFile) -> rusqlite::R
         file.removed.0,
         file.path.to_string(),
         file.owner.as_ref().map(UserName::as_str),
-        serde_json::to_string(&details).unwrap_or_default(),
+        serde_json::to_string(&Details::of(file)).unwrap_or_default(),
     ])?;
     Ok(())
 }
@@ -86,6 +141,7 @@ fn of_row(row: &Row<'_>) -> rusqlite::Result<TrashedFile> {
         .and_then(|details| serde_json::from_str(&details).ok())
         .unwrap_or_default();
     let removed = Timestamp(row.get(3)?);
+    let owner = row.get::<_, Option<String>>(5)?.map(UserName::new);
     Ok(TrashedFile {
         file: EntryId(unsigned(row.get(0)?)),
         pool: PoolName::new(row.get::<_, String>(1)?),
@@ -93,11 +149,19 @@ fn of_row(row: &Row<'_>) -> rusqlite::Result<TrashedFile> {
         path: path
             .and_then(|path| NamespacePath::parse(&path).ok())
             .unwrap_or_else(NamespacePath::root),
-        owner: row.get::<_, Option<String>>(5)?.map(UserName::new),
+        by: match details.by {
+            None => None,
+            Some(Remover::Owner(_)) => owner.clone(),
+            Some(Remover::User(user)) => Some(user),
+        },
+        owner,
         created: details.created.unwrap_or(removed),
         removed,
-        by: details.by,
-        checksums: details.checksums,
+        checksums: details
+            .checksums
+            .into_iter()
+            .filter_map(StoredChecksum::value)
+            .collect(),
         properties: details.properties,
     })
 }
@@ -229,8 +293,27 @@ impl Namespace {
 }
 
 impl Batch<'_> {
+    /// Writes the rows of what became trash since this was called last. In the order of the index by pool and time, which then
+    /// grows at its end: rows inserted there out of order split its pages again and again.
+    pub(super) fn write_trash(&mut self) -> rusqlite::Result<()> {
+        let new = self.records[self.records_with_trash_written..].iter();
+        let mut files: Vec<&TrashedFile> = new
+            .filter_map(|record| match record {
+                DirectoryRecord::Trashed { file, .. } => Some(file),
+                _ => None,
+            })
+            .collect();
+        files.sort_by_key(|file| (&file.pool, file.removed, file.file));
+        for file in files {
+            insert(self.connection, file)?;
+        }
+        self.records_with_trash_written = self.records.len();
+        Ok(())
+    }
+
     /// Forgets trash whose data is gone.
     pub(super) fn forget_trash(&mut self, files: &[EntryId]) -> Outcome {
+        self.write_trash()?;
         let mut delete = self
             .connection
             .prepare_cached("DELETE FROM trash WHERE file_id = ?1")?;
@@ -245,11 +328,11 @@ impl Batch<'_> {
 
     /// Takes a removed file into the trash again.
     pub(super) fn reenter_trash(&mut self, file: &TrashedFile) -> Outcome {
-        insert(self.connection, file)?;
         self.records.push(DirectoryRecord::Trashed {
             parent: EntryId(0),
             file: file.clone(),
         });
+        self.write_trash()?;
         Ok(ChangeReport::default())
     }
 
@@ -260,6 +343,7 @@ impl Batch<'_> {
         to: &NamespacePath,
         at: Timestamp,
     ) -> Outcome {
+        self.write_trash()?;
         let kept = find(self.connection, file)?.ok_or(ChangeRefusal::NotTrash(file))?;
         let Some((name, parents)) = to.names().split_last() else {
             return Err(ChangeRefusal::IsDirectory(to.clone()).into());

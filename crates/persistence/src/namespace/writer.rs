@@ -290,8 +290,7 @@ impl CommitThread {
         }
         if !records.is_empty() {
             let sequence = self.counters.log_sequence + records.len() as u64;
-            let set = schema::set_meta(&transaction, schema::LOG_SEQUENCE, &sequence.to_string());
-            set.map_err(before)?;
+            schema::set_log_sequence(&transaction, sequence).map_err(before)?;
         }
         match transaction.commit() {
             Ok(()) => {}

@@ -3,7 +3,7 @@
 use super::super::directory_log::{DirectoryEntry, DirectoryRecord, FileEntry, TrashedFile};
 use super::super::property::{self, DeadProperty};
 use super::super::read::{below_with_names, by_name, checksum_of_row, find, signed, stored};
-use super::super::{Entry, EntryId, EntryKind, trash};
+use super::super::{Entry, EntryId, EntryKind};
 use super::{
     Batch, ChangeError, ChangeRefusal, ChangeReport, NewFile, Outcome, Replace, TrashedData,
 };
@@ -425,7 +425,6 @@ impl Batch<'_> {
             checksums: self.take_checksums(entry.id)?,
             properties,
         };
-        trash::insert(self.connection, &file)?;
         let usage = self.usage.entry(pool.clone()).or_default();
         usage.0 -= 1;
         usage.1 -= signed(size.0);

@@ -266,7 +266,7 @@ fn rows(database: &Path) -> Vec<String> {
         "SELECT * FROM checksum ORDER BY 1, 2",
         "SELECT * FROM property ORDER BY 1, 2, 3",
         "SELECT file_id, pool, size_bytes, removed_ms, path, owner, details FROM trash ORDER BY 1",
-        "SELECT * FROM pool_usage WHERE files > 0 ORDER BY 1",
+        "SELECT name, pool, value FROM counter WHERE pool <> '' AND value > 0 ORDER BY 1, 2",
     ]
     .iter()
     .flat_map(|sql| dump(database, sql))
