@@ -338,6 +338,7 @@ pub enum Command {
         subcommand,
         after_help = "Examples:\n  \
         penstock records show records --since 1d --limit 20\n  \
+        penstock records collect --dir site --into records   # what the site has recorded itself\n  \
         penstock records export records --to week.jsonl --since 7d\n  \
         penstock records export records --to week --format parquet   # a file for each family of rows\n  \
         penstock records import week.jsonl week/attempt.parquet --into copy\n  \

@@ -1,6 +1,7 @@
 //! The life of one transfer: its states, and the only function that moves it from one to the next.
 
 use crate::failure::Failure;
+use crate::ids::{JobId, TransferId};
 use crate::ledger::{AfterStaging, TransferEvent};
 use crate::node::NodeId;
 use crate::stages::CopySummary;
@@ -13,6 +14,14 @@ use thiserror::Error;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Attempt(pub u32);
+
+impl Attempt {
+    /// The name of the copy that this attempt of a transfer makes, which both ends are told and record. No other service
+    /// gives the same one.
+    pub fn copy_name(self, job: JobId, transfer: TransferId) -> String {
+        format!("{job}-{transfer}-{}", self.0)
+    }
+}
 
 /// Which way the bytes go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]

@@ -12,6 +12,7 @@ pub mod fingerprint;
 pub mod follow;
 pub mod host;
 pub mod importing;
+pub mod ledger_rows;
 #[cfg(feature = "live")]
 pub mod live;
 pub mod plot;

@@ -33,7 +33,7 @@ pub use property::{DeadProperty, PROPERTIES_BYTES_MAX, PROPERTIES_MAX, PropertyU
 pub use rebuild::{
     FoundFile, FoundFileFate, FoundLabel, PoolLogs, Rebuild, RebuildError, Rebuilt, take_place,
 };
-pub use record::{MoverKind, MoverOutcome, MoverRecord};
+pub use record::{MoverKind, MoverOutcome, MoverRecord, MoverRecordReader};
 pub use trash::TrashQuery;
 pub use writer::WriterCounts;
 
@@ -152,6 +152,9 @@ pub enum NamespaceError {
     /// Another process has it open.
     #[error("the namespace {path} is open in another process; stop that one first", path = .0.display())]
     InUse(PathBuf),
+    /// Written by an earlier version, and only to be read here.
+    #[error("the namespace {path} is of an earlier version; start its site once with this program", path = .0.display())]
+    Older(PathBuf),
     /// Written by a later version.
     #[error(
         "the namespace {path} has schema version {found}, this program knows {known}; use a newer program",

@@ -8,5 +8,7 @@ mod request;
 mod watch;
 
 pub use marker::{LINE_BYTES_MAX, Marker, Outcome, write_marker, write_outcome};
-pub use request::{CopyRequest, Credential, Direction, InvalidCopy, may_be_forwarded};
+pub use request::{
+    CopyRequest, Credential, Direction, InvalidCopy, REQUEST_ID, may_be_forwarded, request_id,
+};
 pub use watch::{Item, StreamParser};

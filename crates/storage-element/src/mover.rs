@@ -37,6 +37,8 @@ struct Facts {
     kind: MoverKind,
     path: NamespacePath,
     peer: String,
+    copy: Option<String>,
+    file_size: Option<Bytes>,
     user: Option<UserName>,
     vo: Option<VoName>,
     pool: Arc<Pool>,
@@ -97,6 +99,10 @@ pub(crate) struct MoverRequest {
     pub path: NamespacePath,
     /// A client's address or a URL without secrets.
     pub peer: String,
+    /// The copy that it is part of, as whoever asks names it.
+    pub copy: Option<String>,
+    /// `None`: it is not known before its bytes have come.
+    pub file_size: Option<Bytes>,
     pub user: Option<UserName>,
     /// To whom the slot is counted.
     pub requester: Requester,
@@ -199,6 +205,8 @@ impl LiveMovers {
             kind: request.kind,
             path: request.path,
             peer: request.peer,
+            copy: request.copy,
+            file_size: request.file_size,
             user: request.user,
             vo: request.requester.vo,
             pool: Arc::clone(pool),
@@ -334,6 +342,8 @@ impl Drop for Mover {
             kind: self.facts.kind,
             path: self.facts.path.clone(),
             peer: self.facts.peer.clone(),
+            copy: self.facts.copy.clone(),
+            file_size: self.facts.file_size,
             user: self.facts.user.clone(),
             vo: self.facts.vo.clone(),
             pool: Some(self.facts.pool.name.clone()),

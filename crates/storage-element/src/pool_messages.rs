@@ -150,6 +150,8 @@ mod tests {
             kind: MoverKind::Put,
             path: path(),
             peer: "127.0.0.1:1".to_owned(),
+            copy: Some("7-1".to_owned()),
+            file_size: Some(penstock_model::Bytes(3)),
             user: Some(UserName::new("alice")),
             requester: requester(),
             pool: PoolName::new("p1"),

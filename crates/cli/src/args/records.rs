@@ -4,7 +4,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use penstock_clock::wall_clock;
 use penstock_model::TimeWindow;
 use penstock_model::Timestamp;
-use penstock_model::observation::Family;
+use penstock_model::observation::{Family, View};
 use penstock_model::quantity::Span;
 use penstock_observe::importing::LineFormat;
 use penstock_observe::times;
@@ -173,6 +173,8 @@ pub enum RecordsCommand {
     Show(RecordsShowArgs),
     /// Write rows to files that others read.
     Export(RecordsExportArgs),
+    /// Take what a site has recorded itself: its transfers, and what passed its storage element.
+    Collect(RecordsCollectArgs),
     /// Take exported rows.
     Import(RecordsImportArgs),
     /// Remove whole days that are old.
@@ -216,6 +218,27 @@ pub struct RecordsExportArgs {
     /// Which rows.
     #[command(flatten)]
     pub window: WindowArgs,
+}
+
+/// Options of `records collect`.
+#[derive(Debug, Args)]
+pub struct RecordsCollectArgs {
+    /// The site directory. The site may be running.
+    #[arg(long)]
+    pub dir: PathBuf,
+    /// The directory of records; it is made when there is none. What was collected before is not taken twice.
+    #[arg(long, value_name = "DIR")]
+    pub into: PathBuf,
+    /// Only these books: `vo` for the transfer service, `site` for the storage element. Default: both.
+    #[arg(long, value_parser = view)]
+    pub view: Option<View>,
+}
+
+fn view(text: &str) -> Result<View, String> {
+    match View::from_word(text) {
+        Some(view @ (View::Vo | View::Site)) => Ok(view),
+        Some(View::Network) | None => Err("a site keeps vo and site".to_owned()),
+    }
 }
 
 /// Options of `records import`.

@@ -1,4 +1,6 @@
-//! `penstock records`: shows, exports, imports and removes records of what happened.
+//! `penstock records`: shows, collects, exports, imports and removes records of what happened.
+
+mod collect;
 
 use crate::args::records::{
     ExportFormat, RecordsCommand, RecordsExportArgs, RecordsImportArgs, RecordsRemoveArgs,
@@ -26,6 +28,7 @@ pub fn run(command: RecordsCommand, output: Output) -> Result<(), CommandError> 
     match command {
         RecordsCommand::Show(args) => show(&args, output),
         RecordsCommand::Export(args) => export(&args, output),
+        RecordsCommand::Collect(args) => collect::run(&args, output),
         RecordsCommand::Import(args) => import(&args, output),
         RecordsCommand::Remove(args) => remove(&args, output),
     }

@@ -102,7 +102,7 @@ fn in_one_transaction<T>(
     answer
 }
 
-fn open_reader(path: &PathBuf) -> rusqlite::Result<Connection> {
+pub(super) fn open_reader(path: &PathBuf) -> rusqlite::Result<Connection> {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let connection = Connection::open_with_flags(path, flags)?;
     // Not mapped: a page that the disk cannot read would be a signal that ends the process, not an error.

@@ -1,12 +1,16 @@
 //! The storage element's record of what happened: one line for each mover that has ended, well or not.
 
-use super::read::{signed, unsigned};
+use super::NamespaceError;
+use super::read::{open_reader, signed, unsigned};
+use super::schema::SCHEMA_VERSION;
 use penstock_model::{
     Bytes, NamespacePath, PoolName, StageClocks, TcpSummary, Timestamp, UserName, VoName,
 };
 use rusqlite::{Connection, params};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use std::cmp::Ordering;
+use std::path::{Path, PathBuf};
 
 /// Lines that are kept; older ones are dropped. Some 400 bytes each.
 const RECORDS_MAX: i64 = 1_000_000;
@@ -49,6 +53,10 @@ pub struct MoverRecord {
     pub path: NamespacePath,
     /// The other end: a client's address or a URL without secrets.
     pub peer: String,
+    /// The copy that it is part of, as whoever asked names it (`X-Request-ID`); the other end records the same name.
+    pub copy: Option<String>,
+    /// Size of the file, where it was known before.
+    pub file_size: Option<Bytes>,
     /// Who asked; `None` for anonymous readers.
     pub user: Option<UserName>,
     /// On whose behalf.
@@ -69,6 +77,48 @@ pub struct MoverRecord {
     pub outcome: MoverOutcome,
 }
 
+/// Reads the ended movers of a namespace that another process may have open. Never writes.
+pub struct MoverRecordReader {
+    connection: Connection,
+    path: PathBuf,
+}
+
+impl MoverRecordReader {
+    /// Opens a namespace that exists. Errors: it is of another version than this program writes.
+    pub fn open(path: &Path) -> Result<MoverRecordReader, NamespaceError> {
+        let path = path.to_owned();
+        let failed = |source| NamespaceError::Database {
+            path: path.clone(),
+            source,
+        };
+        let connection = open_reader(&path).map_err(failed)?;
+        let found: u32 = connection
+            .pragma_query_value(None, "user_version", |row| row.get(0))
+            .map_err(failed)?;
+        match found.cmp(&SCHEMA_VERSION) {
+            Ordering::Equal => Ok(MoverRecordReader { connection, path }),
+            Ordering::Greater => Err(NamespaceError::Newer {
+                path,
+                found,
+                known: SCHEMA_VERSION,
+            }),
+            Ordering::Less => Err(NamespaceError::Older(path)),
+        }
+    }
+
+    /// At most `limit` of them, oldest first, with their sequence numbers, which are above `sequence`.
+    pub fn after(
+        &self,
+        sequence: u64,
+        limit: usize,
+    ) -> Result<Vec<(u64, MoverRecord)>, NamespaceError> {
+        load(&self.connection, sequence, limit).map_err(|source| NamespaceError::Database {
+            path: self.path.clone(),
+            source,
+        })
+    }
+}
+
 pub(super) fn insert(connection: &Connection, record: &MoverRecord) -> rusqlite::Result<()> {
     let (outcome, detail) = match &record.outcome {
         MoverOutcome::Done => ("done", ""),
@@ -78,8 +128,8 @@ pub(super) fn insert(connection: &Connection, record: &MoverRecord) -> rusqlite:
     connection
         .prepare_cached(
             "INSERT INTO mover_record (at_ms, kind, path, peer, user, vo, pool, moved_bytes, duration_us,
-             stages, tcp, selection, outcome, detail)
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)",
+             stages, tcp, selection, outcome, detail, copy, file_bytes)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16)",
         )?
         .execute(params![
             record.at.0,
@@ -96,6 +146,8 @@ pub(super) fn insert(connection: &Connection, record: &MoverRecord) -> rusqlite:
             record.selection.to_string(),
             outcome,
             detail,
+            record.copy,
+            record.file_size.map(|size| signed(size.0)),
         ])?;
     Ok(())
 }
@@ -117,7 +169,7 @@ pub(super) fn load(
 ) -> rusqlite::Result<Vec<(u64, MoverRecord)>> {
     let mut query = connection.prepare_cached(
         "SELECT sequence, at_ms, kind, path, peer, user, vo, pool, moved_bytes, duration_us, stages, tcp,
-         selection, outcome, detail FROM mover_record WHERE sequence > ?1 ORDER BY sequence LIMIT ?2",
+         selection, outcome, detail, copy, file_bytes FROM mover_record WHERE sequence > ?1 ORDER BY sequence LIMIT ?2",
     )?;
     let limit = i64::try_from(limit).unwrap_or(i64::MAX);
     let rows = query.query_map(params![signed(after), limit], |row| {
@@ -128,6 +180,10 @@ pub(super) fn load(
             kind: parse_kind(&text(2)?),
             path: NamespacePath::parse(&text(3)?).unwrap_or_else(|_| NamespacePath::root()),
             peer: text(4)?,
+            copy: row.get(15)?,
+            file_size: row
+                .get::<_, Option<i64>>(16)?
+                .map(|size| Bytes(unsigned(size))),
             user: row.get::<_, Option<String>>(5)?.map(UserName::new),
             vo: row.get::<_, Option<String>>(6)?.map(VoName::new),
             pool: row.get::<_, Option<String>>(7)?.map(PoolName::new),

@@ -8,7 +8,7 @@ use std::path::Path;
 use uuid::Uuid;
 
 /// The stored form that this program writes. Raise it with a migration and a test with an old database.
-const SCHEMA_VERSION: u32 = 7;
+pub(super) const SCHEMA_VERSION: u32 = 7;
 
 /// The first version. `kind` is 0 for a directory and 1 for a file. `parent` of the root is 0, which is no entry.
 const TABLES: &str = "
@@ -111,7 +111,8 @@ DROP INDEX trash_by_time;
 /// From version 6 to 7: trash in the order in which it was removed, so that a removal adds to the end of the table; with
 /// ids of files in front, rows of files removed in another order than they were written filled four pages instead of one.
 /// Details have a shorter form, which programs of before do not read; that of before is still read. What nearly each
-/// transaction counts stands in one table, so that it writes one page for all of it.
+/// transaction counts stands in one table, so that it writes one page for all of it. Movers tell their copy and the
+/// size of the file.
 const SEVENTH_VERSION: &str = "
 ALTER TABLE trash RENAME TO trash_before;
 CREATE TABLE trash (
@@ -132,6 +133,8 @@ INSERT INTO counter SELECT 'files', pool, files FROM pool_usage UNION ALL SELECT
 INSERT INTO counter SELECT key, '', CAST(value AS INTEGER) FROM meta WHERE key = 'log_sequence';
 DELETE FROM meta WHERE key = 'log_sequence';
 DROP TABLE pool_usage;
+ALTER TABLE mover_record ADD COLUMN copy TEXT;
+ALTER TABLE mover_record ADD COLUMN file_bytes INTEGER;
 ";
 
 /// From each version to the next.

@@ -528,6 +528,8 @@ fn ended_movers_are_recorded_in_order() {
         kind,
         path: path("/d/f"),
         peer: "https://se.example.org/f".to_owned(),
+        copy: Some("7-1".to_owned()),
+        file_size: Some(Bytes(10)),
         user: Some(UserName::new("alice")),
         vo: Some(VoName::new("atlas")),
         pool: Some(PoolName::new("p1")),

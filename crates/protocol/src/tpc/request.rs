@@ -223,6 +223,18 @@ const FORWARDED: [&str; 7] = [
     "x-trace-id",
 ];
 
+/// Names a request in the logs and records of everybody who takes part in it. No standard defines it; most servers of the
+/// field know it.
+pub const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+const REQUEST_ID_BYTES_MAX: usize = 128;
+
+/// The name that a client gives its request. `None`: it gives none, or none of at most 128 visible ASCII characters.
+pub fn request_id(headers: &HeaderMap) -> Option<&str> {
+    let name = headers.get(REQUEST_ID)?.to_str().ok()?;
+    let is_plain = !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_graphic());
+    (is_plain && name.len() <= REQUEST_ID_BYTES_MAX).then_some(name)
+}
+
 /// Whether a client may choose this header of our request to the other side.
 pub fn may_be_forwarded(name: &HeaderName) -> bool {
     FORWARDED.contains(&name.as_str())

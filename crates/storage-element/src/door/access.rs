@@ -14,6 +14,7 @@ use penstock_decide::authorization::{AuthorizationReason, Operation, Verdict};
 use penstock_model::{NamespacePath, ProblemCode};
 use penstock_protocol::http1::server::Request;
 use penstock_protocol::token::TokenError;
+use penstock_protocol::tpc::request_id;
 use std::net::SocketAddr;
 
 impl Door {
@@ -27,7 +28,7 @@ impl Door {
         client: &Client,
         peer: SocketAddr,
     ) -> Result<Caller, Problem> {
-        let caller = match bearer(request)? {
+        let mut caller = match bearer(request)? {
             Some(token) => Caller {
                 has_bearer: true,
                 ..self.bearer_of(request, &token, peer).await?
@@ -45,6 +46,7 @@ impl Door {
             )
             .logged());
         }
+        caller.copy = request_id(&request.headers).map(str::to_owned);
         *client.lock_asks() = caller.identity.clone();
         Ok(caller)
     }

@@ -104,6 +104,8 @@ pub(super) struct Caller {
     /// Why a certificate that was shown does not count.
     pub(super) doubt: Option<(ProblemCode, String)>,
     pub(super) peer: SocketAddr,
+    /// How it names what its request is part of. Whoever asks may choose it.
+    pub(super) copy: Option<String>,
 }
 
 impl Caller {
@@ -116,6 +118,7 @@ impl Caller {
             has_bearer: false,
             doubt: None,
             peer,
+            copy: None,
         }
     }
 

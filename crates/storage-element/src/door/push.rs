@@ -71,6 +71,8 @@ pub(super) fn prepare(
         kind: MoverKind::Push,
         path: path.clone(),
         peer: redacted(&destination),
+        copy: caller.copy.clone(),
+        file_size: Some(Bytes(found.size)),
         user: caller.user(),
         requester: caller.requester(),
         pool: found.pool.name.clone(),

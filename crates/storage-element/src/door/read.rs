@@ -15,7 +15,7 @@ use http::header::{
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use penstock_decide::admission::PreemptionReason;
 use penstock_decide::authorization::Operation;
-use penstock_model::{Checksum, ChecksumAlgorithm, NamespacePath, ProblemCode};
+use penstock_model::{Bytes, Checksum, ChecksumAlgorithm, NamespacePath, ProblemCode};
 use penstock_persistence::namespace::{Entry, EntryId, EntryKind, MoverKind, MoverOutcome};
 use penstock_protocol::http1::server::{Connection, Request};
 use penstock_protocol::stream::{FileStalled, is_of_file};
@@ -211,6 +211,8 @@ async fn give(
         kind: MoverKind::Get,
         path: path.clone(),
         peer: connection.peer_addr().to_string(),
+        copy: caller.copy.clone(),
+        file_size: Some(Bytes(found.size)),
         user: caller.user(),
         requester: caller.requester(),
         pool: found.pool.name.clone(),

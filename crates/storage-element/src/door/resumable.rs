@@ -299,6 +299,8 @@ async fn append(
         kind: MoverKind::Put,
         path: upload.plan.path.clone(),
         peer: connection.peer_addr().to_string(),
+        copy: call.caller.copy.clone(),
+        file_size: upload.plan.length.map(penstock_model::Bytes),
         user: call.caller.user(),
         requester: call.caller.requester(),
         pool: upload.pool.name.clone(),

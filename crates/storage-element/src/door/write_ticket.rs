@@ -24,7 +24,7 @@ use crate::uploads::{Plan, Progress, Upload};
 use crate::write_error::{CommitError, WriteError};
 use http::{HeaderMap, StatusCode};
 use penstock_decide::authorization::Operation;
-use penstock_model::{Checksum, ChecksumAlgorithm, NamespacePath, PoolName, ProblemCode};
+use penstock_model::{Bytes, Checksum, ChecksumAlgorithm, NamespacePath, PoolName, ProblemCode};
 use penstock_persistence::namespace::{
     ChangeRefusal, Entry, EntryId, MoverKind, MoverOutcome, Replace,
 };
@@ -467,6 +467,8 @@ impl<'a> WritePlace<'a> {
             kind,
             path: path.clone(),
             peer,
+            copy: caller.copy.clone(),
+            file_size: self.query.size.map(Bytes),
             user: caller.user(),
             requester: self.query.requester.clone(),
             pool: self.choice.pool.clone(),

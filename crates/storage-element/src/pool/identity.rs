@@ -218,6 +218,8 @@ mod tests {
             kind: MoverKind::Get,
             path: NamespacePath::root(),
             peer: String::new(),
+            copy: None,
+            file_size: None,
             user: None,
             vo: None,
             pool: None,

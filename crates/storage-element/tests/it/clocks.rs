@@ -36,6 +36,8 @@ fn set_newest_record(directory: &Path, at: Timestamp) {
         kind: MoverKind::Get,
         path: NamespacePath::root(),
         peer: String::new(),
+        copy: None,
+        file_size: None,
         user: None,
         vo: None,
         pool: None,

@@ -16,6 +16,7 @@ use penstock_protocol::http1::client::{
     ClientError, ClientRequest, ClientResponse, Upload, UploadStart,
 };
 use penstock_protocol::tape::ARCHIVE_METADATA;
+use penstock_protocol::tpc::REQUEST_ID;
 use std::time::Instant;
 
 /// Bytes held by one streamed copy.
@@ -129,13 +130,15 @@ impl AttemptRun<'_> {
             let held = self.begin_gfal_read(source).await?;
             return Ok((ByteSource::Gfal(held), plan.size.map(|size| size.0)));
         }
+        let mut headers = source.headers()?;
+        headers.insert(REQUEST_ID, self.copy_name());
         let incoming = match &source.cloud {
             Some(access) => self.open_object(source, access).await?,
             None => {
                 let get = ClientRequest {
                     method: Method::GET,
                     url: source.parsed.clone(),
-                    headers: source.headers()?,
+                    headers,
                     identity: source.identity(),
                 };
                 let sent = self.setup.client.send_following(get).await;
@@ -193,6 +196,7 @@ impl AttemptRun<'_> {
             return Ok(ByteSink::Gfal(held));
         }
         let mut headers = destination.headers()?;
+        headers.insert(REQUEST_ID, self.copy_name());
         // What only the user says is compared where the job asks for it.
         let counts = match plan.checksum_from {
             ChecksumFrom::User | ChecksumFrom::UserAgainstSource => self.verifies_target(),

@@ -5,7 +5,7 @@
 use super::http::End;
 use super::steps::{AttemptRun, Plan};
 use http::header::AUTHORIZATION;
-use http::{HeaderMap, Method};
+use http::{HeaderMap, HeaderValue, Method};
 use penstock_decide::classify::{ObservedFailure, classify};
 use penstock_decide::copy_failure::CopyCause;
 use penstock_decide::destination::CopyEnd;
@@ -14,7 +14,9 @@ use penstock_protocol::hosts::SERVER_NOT_ALLOWED;
 use penstock_protocol::http1::client::{ClientRequest, ClientResponse};
 use penstock_protocol::s3::hide_presigned;
 use penstock_protocol::tape::{ARCHIVE_METADATA, TRANSFER_HEADER_ARCHIVE_METADATA};
-use penstock_protocol::tpc::{CopyRequest, Credential, Direction, Item, Outcome, StreamParser};
+use penstock_protocol::tpc::{
+    CopyRequest, Credential, Direction, Item, Outcome, REQUEST_ID, StreamParser,
+};
 use percent_encoding::percent_decode_str;
 use std::time::{Duration, Instant};
 use url::Url;
@@ -155,6 +157,9 @@ impl AttemptRun<'_> {
             transfer_headers.insert(AUTHORIZATION, passive.bearer(token)?);
         }
         let (parameters, request) = (&self.assignment.parameters, &self.assignment.request);
+        // Both ends record the copy by this name, and so can be asked for what they saw of it.
+        let name = self.copy_name();
+        transfer_headers.insert(REQUEST_ID, name.clone());
         let copy = CopyRequest {
             overwrite: plan.replaces,
             credential: Some(Credential::None),
@@ -173,6 +178,7 @@ impl AttemptRun<'_> {
         };
         let mut headers = active.headers()?;
         headers.extend(copy.to_headers());
+        headers.insert(REQUEST_ID, name);
         if let Some(note) = self.archive_note() {
             let name = match mode {
                 CopyMode::Pull | CopyMode::Streamed => ARCHIVE_METADATA,
@@ -187,6 +193,14 @@ impl AttemptRun<'_> {
             headers,
             identity: active.identity(),
         })
+    }
+
+    /// The name of the copy, for whoever takes part in it.
+    pub(super) fn copy_name(&self) -> HeaderValue {
+        let assignment = &self.assignment;
+        let attempt = assignment.attempt;
+        let name = attempt.copy_name(assignment.job, assignment.request.id);
+        HeaderValue::from_str(&name).expect("letters, digits and dashes")
     }
 
     /// A failure in the words of the storage element that copied.

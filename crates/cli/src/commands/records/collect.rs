@@ -1,0 +1,200 @@
+//! `penstock records collect`: takes what a site has recorded itself, so that it is accounted for, reconciled and explained
+//! like the records of any other system. Both ends of a copy tell its name, by which their rows are joined.
+
+use super::{Summary, local, open};
+use crate::args::records::RecordsCollectArgs;
+use crate::exit::CommandError;
+use crate::output::Output;
+use crate::site::config::{Config, DatabasePlace};
+use crate::site::directory::SiteDirectory;
+use penstock_journal::JournalReader;
+use penstock_model::Timestamp;
+use penstock_model::observation::{Attempt, Observation, Operation, Outcome, Text, View};
+use penstock_observe::ledger_rows::each_attempt;
+use penstock_observe::store::Positions;
+use penstock_observe::store::{Store, StoreError};
+use penstock_persistence::journal::SqliteReader;
+use penstock_persistence::namespace::{
+    MoverKind, MoverOutcome, MoverRecord, MoverRecordReader, NamespaceError,
+};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Rows read in one go.
+const BATCH: usize = 5_000;
+
+pub(super) fn run(args: &RecordsCollectArgs, output: Output) -> Result<(), CommandError> {
+    let site = SiteDirectory::at(&args.dir)?;
+    let config = site.config()?;
+    let is_wanted = |view| args.view.is_none_or(|wanted| wanted == view);
+    if config.transfer.is_none() && config.storage.is_none() {
+        return Err(CommandError::Usage(format!(
+            "{} has neither [transfer] nor [storage]: it keeps no record",
+            site.config_file().display()
+        )));
+    }
+    let mut collecting = Collecting {
+        store: open(&args.into)?,
+        positions: Positions::open(&args.into).map_err(local)?,
+        summary: Summary::default(),
+        failed: None,
+    };
+    if is_wanted(View::Vo) {
+        collecting.transfers(&site, &config)?;
+    }
+    if is_wanted(View::Site) {
+        collecting.movers(&site, &config)?;
+    }
+    collecting.summary.torn(collecting.store.torn_tails());
+    collecting.summary.show(output)
+}
+
+struct Collecting {
+    store: Store,
+    positions: Positions,
+    summary: Summary,
+    failed: Option<StoreError>,
+}
+
+impl Collecting {
+    fn take(&mut self, row: Attempt) {
+        let row = Observation::from(row);
+        self.summary.count(&row);
+        if self.failed.is_none() {
+            self.failed = self.store.append(&row).err();
+        }
+    }
+
+    /// How far a source was taken before; `last` is what it has now.
+    fn taken(&self, source: &str, database: &Path, last: u64) -> u64 {
+        let database = database.as_os_str().as_encoded_bytes();
+        let known = self.positions.find(source, database, last);
+        known.map_or(0, |position| position.line)
+    }
+
+    /// Rows first, then how far they go.
+    fn save(&mut self, source: &str, database: &Path, last: u64) -> Result<(), CommandError> {
+        if let Some(why) = self.failed.take() {
+            return Err(local(why));
+        }
+        self.store.flush().map_err(local)?;
+        let database = database.as_os_str().as_encoded_bytes();
+        match self.positions.set(source, database, last, last) {
+            true => self.positions.save().map_err(local),
+            false => Ok(()),
+        }
+    }
+
+    /// What the site's transfer service recorded, if it has one.
+    fn transfers(&mut self, site: &SiteDirectory, config: &Config) -> Result<(), CommandError> {
+        let Some(transfer) = &config.transfer else {
+            return Ok(());
+        };
+        let DatabasePlace::File(journal) = &transfer.database else {
+            return Err(CommandError::Usage(
+                "this site's transfers are recorded in PostgreSQL, which is not collected from; say --view site"
+                    .into(),
+            ));
+        };
+        let path = site.resolve(journal);
+        let failed = |why: &dyn std::fmt::Display| CommandError::local(path.display(), why);
+        let reader = SqliteReader::open(&path, 1).map_err(|why| failed(&why))?;
+        let reader: Arc<dyn JournalReader> = Arc::new(reader);
+        let last = reader.last_sequence().map_err(|why| failed(&why))?;
+        let source: Text = format!("penstock-transfer:{}", config.site.name).into();
+        let after = self.taken(&source, &path, last);
+        let read = each_attempt(&reader, &source, after, |row| self.take(row));
+        let last = read.map_err(|why| failed(&why))?;
+        self.save(&source, &path, last)
+    }
+
+    /// What passed the site's storage element, if it has one.
+    fn movers(&mut self, site: &SiteDirectory, config: &Config) -> Result<(), CommandError> {
+        let Some(storage) = &config.storage else {
+            return Ok(());
+        };
+        let path = site.resolve(&storage.namespace);
+        let failed = |why: NamespaceError| CommandError::Local(why.to_string());
+        let reader = MoverRecordReader::open(&path).map_err(failed)?;
+        let source: Text = format!("penstock-storage:{}", config.site.name).into();
+        let server: Option<Text> = config.site.hosts.first().map(|host| host.as_str().into());
+        let mut last = self.taken(&source, &path, u64::MAX);
+        loop {
+            let records = reader.after(last, BATCH).map_err(failed)?;
+            let Some((newest, _)) = records.last() else {
+                return self.save(&source, &path, last);
+            };
+            last = *newest;
+            for (sequence, record) in &records {
+                let mut row = row_of(record);
+                row.source = Arc::clone(&source);
+                row.line = *sequence;
+                row.server = server.clone();
+                self.take(row);
+            }
+        }
+    }
+}
+
+/// One mover as any storage element could tell it.
+fn row_of(record: &MoverRecord) -> Attempt {
+    let reads = matches!(record.kind, MoverKind::Get | MoverKind::Push);
+    let path: Option<Text> = Some(record.path.to_string().into());
+    let (mut source_path, mut destination_path) = (None, None);
+    match reads {
+        true => source_path = path,
+        false => destination_path = path,
+    }
+    let name = record.copy.as_deref().map(Text::from);
+    let (outcome, detail) = match &record.outcome {
+        MoverOutcome::Done => (Outcome::Success, None),
+        MoverOutcome::Failed(detail) => (Outcome::Failure, Some(detail)),
+        MoverOutcome::Aborted(detail) => (Outcome::Abort, Some(detail)),
+    };
+    let is_done = outcome == Outcome::Success;
+    let row = Attempt {
+        at: record.at,
+        view: View::Site,
+        operation: operation_of(record.kind),
+        attempt: name.clone(),
+        copy: name,
+        source_path,
+        destination_path,
+        vo: record.vo.clone(),
+        user: record.user.clone(),
+        client: Some(record.peer.as_str().into()),
+        pool: record.pool.clone(),
+        bytes_moved: Some(record.moved),
+        bytes_read: (record.kind == MoverKind::Get).then_some(record.moved),
+        bytes_written: (record.kind == MoverKind::Put).then_some(record.moved),
+        // Of a file that was written whole, what came is its size.
+        file_bytes: record
+            .file_size
+            .or((is_done && !reads).then_some(record.moved)),
+        started: Some(before(record.at, record.duration_us)),
+        ended: Some(record.at),
+        derived: Some("started".into()),
+        outcome: Some(outcome),
+        detail: detail.map(|detail| detail.as_str().into()),
+        ..Attempt::default()
+    };
+    let row = row.with_stages(&record.stages);
+    match &record.tcp {
+        Some(tcp) => row.with_tcp(tcp),
+        None => row,
+    }
+}
+
+fn operation_of(kind: MoverKind) -> Operation {
+    match kind {
+        MoverKind::Get => Operation::Read,
+        MoverKind::Put => Operation::Write,
+        MoverKind::Pull | MoverKind::Push => Operation::Copy,
+        MoverKind::Copy => Operation::PoolCopy,
+    }
+}
+
+fn before(at: Timestamp, microseconds: u64) -> Timestamp {
+    at - Duration::from_micros(microseconds)
+}

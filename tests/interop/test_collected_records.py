@@ -1,0 +1,99 @@
+"""What a site has recorded itself: collected while it runs, joined with the other end's, and accounted for."""
+
+import json
+
+import pytest
+
+from .clients import content
+from .test_records import Records
+from .waiting import eventually
+
+SIZES = [0, 70_000, 3_000_000]
+
+
+@pytest.fixture
+def copied(own_grid):
+    """Three files that were copied from one site to the other, and one that could not be."""
+    grid = own_grid
+    for site in grid.sites:
+        site.start()
+    files = {f"/f{size}": content(str(size), size) for size in SIZES}
+    for path, data in files.items():
+        grid.here_door.put(path, data)
+    pairs = [(grid.here_door.url(path), grid.there_door.url(path)) for path in files]
+    grid.service.wait_finished(grid.service.submit(*pairs))
+    missing = grid.service.submit((grid.here_door.url("/missing"), grid.there_door.url("/missing")))
+    grid.service.wait_failed(missing)
+    return grid
+
+
+def collect(binary, site, directory, *words):
+    records = Records(binary, directory)
+    told = json.loads(records.run("records", "collect", "--dir", site.directory, "--into", directory, *words))
+    assert told["invalid"] == 0
+    return records, told
+
+
+def wait_recorded(binary, site, directory, least):
+    """Movers are recorded a moment after they end."""
+    records = Records(binary, directory)
+
+    def recorded():
+        collect(binary, site, directory, "--view", "site")
+        rows = records.rows()
+        return rows if len([row for row in rows if "copy" in row]) >= least else None
+
+    return eventually("the copies are recorded", recorded)
+
+
+def test_both_ends_of_a_copy_record_it_by_one_name(binary, copied, tmp_path):
+    ours, told = collect(binary, copied.here, tmp_path / "seen-vo", "--view", "vo")
+    assert told["attempts"] == len(ours.rows()) >= len(SIZES) + 1
+    landed = {row["copy"]: row for row in ours.rows() if row["outcome"] == "success"}
+    assert sorted(row["bytes_moved"] for row in landed.values()) == SIZES
+    failed = [row for row in ours.rows() if row["outcome"] == "failure"]
+    assert failed and all(row["side"] == "source" and row["started"] <= row["ended"] for row in failed)
+
+    receiving = wait_recorded(binary, copied.there, tmp_path / "seen-there", len(SIZES))
+    sending = wait_recorded(binary, copied.here, tmp_path / "seen-here", len(SIZES))
+    received = {row["copy"]: row for row in receiving if row["operation"] == "copy"}
+    assert received.keys() == landed.keys()
+    for name, row in received.items():
+        assert row["bytes_moved"] == row["file_bytes"] == landed[name]["bytes_moved"]
+        assert (row["view"], row["outcome"]) == ("site", "success")
+    sent = {}
+    for row in sending:
+        if row["operation"] == "read":
+            sent[row["copy"]] = sent.get(row["copy"], 0) + row["bytes_moved"]
+    # Of an empty file there is nothing to fetch.
+    expected = {name: row["bytes_moved"] for name, row in landed.items() if row["bytes_moved"]}
+    assert {name: count for name, count in sent.items() if count} == expected
+
+
+def test_what_was_collected_is_not_taken_twice_and_reconciles_exactly(binary, copied, tmp_path):
+    ours, _ = collect(binary, copied.here, tmp_path / "seen-vo", "--view", "vo")
+    wait_recorded(binary, copied.there, tmp_path / "seen-there", len(SIZES))
+    for site, directory, view in ((copied.here, "seen-vo", "vo"), (copied.there, "seen-there", "site")):
+        _, again = collect(binary, site, tmp_path / directory, "--view", view)
+        assert again["attempts"] == 0
+    told = json.loads(ours.run("account", "reconcile", tmp_path / "seen-vo", tmp_path / "seen-there"))
+    assert told["all"]["matched"] == len(SIZES)
+    assert told["all"]["first"] == told["all"]["second"] == sum(SIZES)
+    assert told["all"]["terms"]["residue"] == 0
+
+
+def test_a_name_that_is_none_is_not_recorded(binary, own_grid, tmp_path):
+    for site in own_grid.sites:
+        site.start()
+    door = own_grid.there_door
+    for name, path in (("x" * 129, "/longer"), ("a b", "/spaced"), ("x" * 128, "/long")):
+        door.put(path, b"data", **{"X-Request-ID": name})
+    rows = wait_recorded(binary, own_grid.there, tmp_path / "records", 1)
+    told = {row["destination_path"]: row.get("copy") for row in rows}
+    assert told == {"/longer": None, "/spaced": None, "/long": "x" * 128}
+
+
+def test_without_anything_to_collect_the_remedy_is_told(binary, tmp_path):
+    records = Records(binary, tmp_path / "records")
+    records.run("records", "collect", "--dir", tmp_path / "none", "--into", tmp_path / "records", code=2)
+    records.run("records", "collect", "--dir", tmp_path, "--into", tmp_path / "x", "--view", "network", code=2)
