@@ -312,6 +312,28 @@ def test_a_file_can_be_read_while_it_is_replaced(site):
     assert {status: told.count(status) for status in set(told)} == {200: 900}
 
 
+def test_a_checksum_that_many_ask_for_is_computed_once(site):
+    token, size = site.token(), 40_000_000
+    assert ask(site, "PUT", "/summed", token, b"s" * size)[0] in (201, 204)
+
+    def read_bytes():
+        text = Path(f"/proc/{site.process.pid}/io").read_text()
+        return int(re.search(r"rchar: (\d+)", text)[1])
+
+    before, told = read_bytes(), []
+
+    def want():
+        told.append(ask(site, "HEAD", "/summed", token, Want_Digest="md5")[0])
+
+    many = [threading.Thread(target=want) for _ in range(12)]
+    for one in many:
+        one.start()
+    for one in many:
+        one.join(60)
+    assert told == [200] * len(many)
+    assert size <= read_bytes() - before < 2 * size
+
+
 @contextmanager
 def unprivileged_home(user):
     """A directory of somebody without rights, which they can reach."""

@@ -109,7 +109,7 @@ fn beginning_before<R: Record + ?Sized>(
 enum Ending<'a> {
     Landed(Option<CopyMode>, &'a MoverReport, penstock_model::Bytes),
     Failed(&'a Failure),
-    /// Its process is gone; how it ended is not known.
+    /// Its process is gone: it counts as failed, because whatever it did is done again.
     Lost(&'a str),
     Canceled(&'a str),
 }

@@ -70,7 +70,7 @@ struct LiveSources {
     authorise: Authorise,
     series: Mutex<RateSeries>,
     reports: Mutex<Reports>,
-    reads: Semaphore,
+    reads: Arc<Semaphore>,
 }
 
 /// The ledger as far as it was followed, and the latest report made of it.
@@ -98,7 +98,7 @@ impl LiveState {
                 authorise,
                 series: Mutex::new(RateSeries::new()),
                 reports: Mutex::default(),
-                reads: Semaphore::new(READS_MAX),
+                reads: Arc::new(Semaphore::new(READS_MAX)),
             }),
         }
     }
@@ -300,13 +300,14 @@ async fn read<T: Send + 'static>(
     derive: impl FnOnce(&LiveSources) -> Result<T, RecordError> + Send + 'static,
 ) -> Result<T, LiveError> {
     let shared = state.shared.clone();
-    let _permit = state
-        .shared
-        .reads
-        .acquire()
-        .await
-        .map_err(|_| LiveError::Stopping)?;
-    match tokio::task::spawn_blocking(move || derive(&shared)).await {
+    let permit = Arc::clone(&state.shared.reads).acquire_owned().await;
+    let permit = permit.map_err(|_| LiveError::Stopping)?;
+    // The work holds it, not the request: who asks may leave, and the work goes on.
+    let work = move || {
+        let _permit = permit;
+        derive(&shared)
+    };
+    match tokio::task::spawn_blocking(work).await {
         Ok(derived) => derived.map_err(LiveError::Record),
         Err(_) => Err(LiveError::Stopping),
     }
@@ -335,5 +336,34 @@ impl IntoResponse for LiveError {
                 (StatusCode::SERVICE_UNAVAILABLE, "the service is stopping\n").into_response()
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::follow::MemoryRecord;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::time::Duration;
+
+    #[tokio::test]
+    async fn whoever_asks_and_leaves_starts_no_more_work_than_others() {
+        let authorise: Authorise = Arc::new(|_| Box::pin(async { Err(StatusCode::FORBIDDEN) }));
+        let state = LiveState::new(Arc::new(MemoryRecord::new()), authorise);
+        static RUNNING: AtomicUsize = AtomicUsize::new(0);
+        static MOST: AtomicUsize = AtomicUsize::new(0);
+        for _ in 0..30 {
+            let work = |_: &LiveSources| {
+                let running = RUNNING.fetch_add(1, Ordering::SeqCst) + 1;
+                MOST.fetch_max(running, Ordering::SeqCst);
+                std::thread::sleep(Duration::from_millis(50));
+                RUNNING.fetch_sub(1, Ordering::SeqCst);
+                Ok(())
+            };
+            let left = tokio::time::timeout(Duration::from_millis(5), read(state.clone(), work));
+            assert!(left.await.is_err(), "it leaves before its answer");
+        }
+        let most = MOST.load(Ordering::SeqCst);
+        assert!((1..=READS_MAX).contains(&most), "{most} at once");
     }
 }

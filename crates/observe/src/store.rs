@@ -21,6 +21,7 @@ use segment::Segment;
 use std::collections::BTreeMap;
 use std::fs::{self, File, TryLockError};
 use std::io;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use thiserror::Error;
 
@@ -59,6 +60,9 @@ pub enum StoreError {
         /// What is wrong with it.
         what: String,
     },
+    /// A row whose time is in no year from 0 to 9999, which is no time of a record. Nothing was taken.
+    #[error("its time, {} s since 1970, is in no year from 0 to 9999", .0.unix_seconds())]
+    NoTime(Timestamp),
     /// Something that was to be durable may not be: the disk failed before.
     #[error("{}: a write failed before; open it again to see what is there", .0.display())]
     Poisoned(PathBuf),
@@ -86,7 +90,7 @@ pub struct Store {
 impl Store {
     /// Opens a directory to write, which it makes when there is none.
     pub fn open(directory: &Path) -> Result<Store, StoreError> {
-        fs::create_dir_all(directory).map_err(StoreError::disk(directory))?;
+        make_directory(directory)?;
         let marker = directory.join(MARKER);
         let is_new = !marker.exists();
         if is_new {
@@ -96,6 +100,7 @@ impl Store {
             .create(true)
             .truncate(false)
             .write(true)
+            .mode(FILE_MODE)
             .open(&marker);
         let lock = lock.map_err(StoreError::disk(&marker))?;
         lock.try_lock().map_err(|why| match why {
@@ -136,6 +141,9 @@ impl Store {
             return Err(StoreError::Poisoned(self.directory.clone()));
         }
         let day = day_of(row.at());
+        if !DAYS.contains(&day) {
+            return Err(StoreError::NoTime(row.at()));
+        }
         let segment = self
             .segments
             .entry((R::FAMILY, day))
@@ -241,8 +249,32 @@ fn check_marker(marker: &Path, text: &str) -> Result<(), StoreError> {
 }
 
 /// Days since 1970.
+/// Rows tell of users, clients and paths: they are for this user alone.
+const FILE_MODE: u32 = 0o600;
+
+/// Days since 1970 that have a file: the years from 0 to 9999, whose dates have ten characters.
+const DAYS: std::ops::Range<i64> = -719_528..2_932_897;
+
 fn day_of(at: Timestamp) -> i64 {
     at.unix_seconds().div_euclid(86_400)
+}
+
+/// Makes it with all that is above it, for nobody but this user, and so that it survives a loss of power.
+fn make_directory(directory: &Path) -> Result<(), StoreError> {
+    let missing: Vec<&Path> = directory
+        .ancestors()
+        .take_while(|path| !path.as_os_str().is_empty() && !path.exists())
+        .collect();
+    let mut builder = fs::DirBuilder::new();
+    let builder = builder.recursive(true).mode(0o700);
+    builder
+        .create(directory)
+        .map_err(StoreError::disk(directory))?;
+    for path in missing.iter().rev() {
+        let above = path.parent().filter(|above| !above.as_os_str().is_empty());
+        sync_directory(above.unwrap_or(Path::new(".")))?;
+    }
+    Ok(())
 }
 
 fn sync_directory(directory: &Path) -> Result<(), StoreError> {

@@ -8,7 +8,7 @@
 mod change;
 mod directory_log;
 #[cfg(test)]
-mod failing_sync;
+pub(crate) mod failing_sync;
 mod inspection;
 mod last_word;
 mod lock;

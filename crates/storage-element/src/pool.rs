@@ -69,7 +69,7 @@ pub(crate) struct Pool {
     /// Files whose data was found as it should be.
     pub recent_files: RecentFiles,
     /// Turns of those who read whole files for their checksums.
-    pub checksum_turns: Semaphore,
+    pub checksum_turns: Arc<Semaphore>,
     /// Files of the trash that were removed because their time was over, to make room, or by an administrator.
     pub trash_expired: Counter,
     pub trash_evicted: Counter,
@@ -115,7 +115,7 @@ impl Pool {
             is_ours: AtomicBool::new(false),
             recent_files: RecentFiles::default(),
             looks: Arc::new(Semaphore::new(LOOKS_MAX)),
-            checksum_turns: Semaphore::new(CHECKSUM_TURNS),
+            checksum_turns: Arc::new(Semaphore::new(CHECKSUM_TURNS)),
             trash_expired: Counter::default(),
             trash_evicted: Counter::default(),
             trash_emptied: Counter::default(),

@@ -89,7 +89,7 @@ pub struct ApiConfig {
 struct Api {
     service: Arc<Service>,
     config: Arc<ApiConfig>,
-    large_bodies: Arc<Semaphore>,
+    large_bodies: Arc<body::LargeBodies>,
     /// Held while a key is made or looked up for a request.
     key_making: Arc<Semaphore>,
 }
@@ -99,7 +99,7 @@ impl Api {
         Api {
             service,
             config: Arc::new(config),
-            large_bodies: Arc::new(Semaphore::new(body::LARGE_AT_ONCE)),
+            large_bodies: Arc::new(body::LargeBodies::new()),
             key_making: Arc::new(Semaphore::new(1)),
         }
     }

@@ -402,9 +402,8 @@ fn take_row(
 ) {
     match row {
         Ok(row) => {
-            summary.count(&row);
             if failed.is_none() {
-                *failed = store.append(&row).err().map(local);
+                *failed = summary.take(&row, store).err().map(local);
             }
         }
         Err(why) => summary.invalid(why.to_string()),

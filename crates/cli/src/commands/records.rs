@@ -17,6 +17,7 @@ use penstock_observe::store::{Reader, Store, StoreError, TornTail};
 use serde::Serialize;
 use std::fs::File;
 use std::io::{BufWriter, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 /// Lines that are told one by one; the others are counted.
@@ -41,9 +42,10 @@ pub(super) fn local(why: StoreError) -> CommandError {
         StoreError::Disk { why: ref cause, .. } if cause.kind() == std::io::ErrorKind::NotFound => {
             CommandError::NotFound(why.to_string())
         }
-        StoreError::Disk { .. } | StoreError::Locked(_) | StoreError::Poisoned(_) => {
-            CommandError::Local(why.to_string())
-        }
+        StoreError::Disk { .. }
+        | StoreError::Locked(_)
+        | StoreError::Poisoned(_)
+        | StoreError::NoTime(_) => CommandError::Local(why.to_string()),
     }
 }
 
@@ -87,6 +89,16 @@ impl Summary {
         if self.first_invalid.len() < INVALID_TOLD_MAX {
             self.first_invalid.push(why);
         }
+    }
+
+    /// Appends a row and counts it. One that has no time of a record counts as not understood.
+    pub(super) fn take(&mut self, row: &Observation, store: &mut Store) -> Result<(), StoreError> {
+        match store.append(row) {
+            Err(why @ StoreError::NoTime(_)) => self.invalid(why.to_string()),
+            Err(why) => return Err(why),
+            Ok(()) => self.count(row),
+        }
+        Ok(())
     }
 
     pub(super) fn torn(&mut self, tails: &[TornTail]) {
@@ -233,7 +245,13 @@ fn cannot_write(path: &Path, why: &std::io::Error) -> CommandError {
 }
 
 fn create(path: &Path) -> Result<BufWriter<File>, CommandError> {
-    let file = File::create_new(path).map_err(|why| cannot_write(path, &why))?;
+    // Rows tell of users, clients and paths: whoever may read them is for the person who exports them to say.
+    let file = File::options()
+        .create_new(true)
+        .write(true)
+        .mode(0o600)
+        .open(path);
+    let file = file.map_err(|why| cannot_write(path, &why))?;
     Ok(BufWriter::with_capacity(CHUNK_BYTES, file))
 }
 
@@ -333,9 +351,8 @@ fn import_file(path: &Path, store: &mut Store, summary: &mut Summary) -> Result<
     let mut broken = None;
     let mut take = |row: Result<Observation, InvalidLine>| match row {
         Ok(row) => {
-            summary.count(&row);
             if broken.is_none() {
-                broken = store.append(&row).err();
+                broken = summary.take(&row, store).err();
             }
         }
         Err(why) => summary.invalid(format!("{}: {why}", path.display())),
@@ -360,9 +377,7 @@ fn import_table<R: Row + Into<Observation>>(
     let mut broken = None;
     let read = parquet::read(file, |row: &R| {
         if broken.is_none() {
-            let row: Observation = row.clone().into();
-            summary.count(&row);
-            broken = store.append(&row).err();
+            broken = summary.take(&row.clone().into(), store).err();
         }
     });
     read.map_err(wrong)?;

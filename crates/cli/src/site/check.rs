@@ -153,8 +153,12 @@ pub async fn run(
     let database = find_database(&site, &config, environment, &mut findings).await;
     let gfal = find_gfal(&site, &config, &mut findings).await;
 
+    let mut shown = config.clone();
+    if let Some(transfer) = &mut shown.transfer {
+        transfer.database = transfer.database.without_password();
+    }
     let report = CheckReport {
-        config: &config,
+        config: &shown,
         expiry: &expiries,
         gfal: gfal.as_ref(),
         database: database.as_ref(),
@@ -162,7 +166,7 @@ pub async fn run(
     };
     output.show(&report, || {
         let values =
-            toml::to_string_pretty(&config).expect("a configuration that was read can be written");
+            toml::to_string_pretty(&shown).expect("a configuration that was read can be written");
         let found: String = findings.0.iter().map(finding_line).collect();
         format!(
             "# Effective values of {}\n{values}\n{}{}{}\n{found}",

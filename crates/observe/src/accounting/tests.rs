@@ -444,3 +444,13 @@ fn what_nothing_explains_is_residue_item_by_item() {
             .contains("residue: fts line 3 (cms), -7000000000 bytes")
     );
 }
+
+#[test]
+fn a_name_of_others_forges_no_line() {
+    let lines = |name: &str| {
+        let mut row = copy(1, "atlas", 1);
+        row.server = Some(name.into());
+        account(AccountKey::Server, &[row]).text().lines().count()
+    };
+    assert_eq!(lines("evil\nsite copy se 9"), lines("plain"));
+}

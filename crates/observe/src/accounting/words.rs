@@ -5,6 +5,7 @@ use super::reconcile::Reconciliation;
 use super::{Account, EVENT, SUCCESS_RULE};
 use crate::rate::UNIT;
 use penstock_model::Bytes;
+use penstock_model::text::one_line;
 use std::fmt::Write;
 
 impl Account {
@@ -19,7 +20,7 @@ impl Account {
         let width = self
             .lines
             .iter()
-            .map(|line| line.name.chars().count())
+            .map(|line| one_line(&line.name).chars().count())
             .max()
             .unwrap_or(4);
         let width = width.clamp(4, 80);
@@ -45,7 +46,7 @@ impl Account {
                 "{:<8} {:<9} {:<width$} {:>9} {:>7} {:>9} {:>10} {:>10} {:>10} {:>10}",
                 line.view.word(),
                 line.operation.word(),
-                line.name,
+                one_line(&line.name),
                 line.succeeded,
                 line.failed,
                 line.incidents,
@@ -78,7 +79,7 @@ impl Account {
                 "\nCannot be true, {} times: {} ({})",
                 impossible.count,
                 impossible.what,
-                impossible.examples.join("; ")
+                one_line(&impossible.examples.join("; "))
             );
         }
         text
@@ -95,7 +96,7 @@ impl Account {
                 "{:<8} {:<9} {} {} {:>10} {:>10.1} Mb/s, since the beginning {}",
                 day.view.word(),
                 day.operation.word(),
-                day.name,
+                one_line(&day.name),
                 day.day,
                 day.arrived.to_string(),
                 day.megabits_per_second,
@@ -115,7 +116,7 @@ impl Account {
             let _ = write!(
                 text,
                 "{}: written {}, read {}; interfaces in {}, out {}",
-                server.server,
+                one_line(&server.server),
                 server.written,
                 server.read,
                 told(server.interfaces_in),
@@ -147,7 +148,11 @@ impl Account {
             let _ = writeln!(
                 text,
                 "{}: {:.1} % of {} in each of {} openings by {} clients; {advice}",
-                file.file, file.read_percent, file.size, file.opens, file.clients
+                one_line(&file.file),
+                file.read_percent,
+                file.size,
+                file.opens,
+                file.clients
             );
         }
     }
@@ -164,8 +169,11 @@ impl Reconciliation {
         for (name, bridge) in all.into_iter().chain(by_vo) {
             let _ = writeln!(
                 text,
-                "\n{name}: {} attempts in both, {} only in the first, {} only in the second",
-                bridge.matched, bridge.first_only, bridge.second_only
+                "\n{}: {} attempts in both, {} only in the first, {} only in the second",
+                one_line(name),
+                bridge.matched,
+                bridge.first_only,
+                bridge.second_only
             );
             let _ = writeln!(text, "  {:<16} {:>24}", "first view", bridge.first);
             for (term, bytes) in bridge.terms.named() {
@@ -185,7 +193,10 @@ impl Reconciliation {
             let _ = writeln!(
                 text,
                 "residue: {} ({}), {:+} bytes: {}",
-                item.row, item.vo, item.bytes, item.why
+                one_line(&item.row),
+                one_line(&item.vo),
+                item.bytes,
+                item.why
             );
         }
         text

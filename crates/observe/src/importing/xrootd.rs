@@ -4,11 +4,13 @@
 //! order or not at all. What is lost is told as an incident of the kind `gap`. Long because each kind of datagram has its
 //! reader here, and all of them share what a server has said of its users and files.
 
+mod held;
 mod streams;
 
 use super::pcap::Datagram;
 use super::{fingerprint_of, host_of, json};
 use crate::times;
+use held::HeldRecords;
 use penstock_model::observation::{
     Attempt, Incident, IncidentKind, Observation, Operation, Outcome, Sample, SubjectKind, Text,
     View,
@@ -22,6 +24,8 @@ use streams::{FileRecord, OpenFileBytes};
 const SERVERS_MAX: usize = 4_096;
 const USERS_MAX: usize = 500_000;
 const FILES_MAX: usize = 500_000;
+/// Memory that all of it takes at most, in bytes. Then the server that needs most of it is forgotten, and it is told.
+const HELD_BYTES_MAX: usize = 256 << 20;
 const HEAD_BYTES: usize = 8;
 /// A step back by less is another order on the way, not a loss.
 const REORDERED_MAX: u8 = 128;
@@ -30,14 +34,16 @@ const REORDERED_MAX: u8 = 128;
 #[derive(Debug, Default)]
 pub struct MonitoringStreams {
     servers: HashMap<(SocketAddr, i32), Server>,
+    /// Of all servers.
+    held_bytes: usize,
 }
 
 /// One life of a server.
 #[derive(Debug, Default)]
 struct Server {
     name: Option<Text>,
-    users: HashMap<u32, User>,
-    files: HashMap<u32, OpenFile>,
+    users: HeldRecords<User>,
+    files: HeldRecords<OpenFile>,
     sequences: BTreeMap<u8, u8>,
 }
 
@@ -102,27 +108,27 @@ impl MonitoringStreams {
         let started = i32::from_be_bytes([head[4], head[5], head[6], head[7]]);
         self.make_room(sender, started, at, rows);
         let server = self.servers.entry((sender, started)).or_default();
+        let before = server.held_bytes();
         server.hear((code, sequence), (at, &sender), body, rows);
-        match code {
-            b'=' | b'u' | b'T' | b'U' | b'd' | b'i' | b'x' | b'p' => {
-                server.map(code, sender, at, body, rows)
-            }
-            b'f' => server.file_stream(sender, at, body, rows),
-            b'g' => {
-                let text = body.get(16..).ok_or(InvalidDatagram("its window is cut"))?;
-                let about = Provider {
-                    server: server.name(&sender),
-                    code: body[8],
-                    at,
-                };
-                for line in text.split(|byte| *byte == b'\n') {
-                    about.line(line, rows);
-                }
-                Ok(())
-            }
-            // Traces of single reads, and redirections.
-            b't' | b'r' => Ok(()),
-            _ => Err(InvalidDatagram("it is of no stream that is known")),
+        let taken = server.take(code, &sender, at, body, rows);
+        self.held_bytes = self.held_bytes + server.held_bytes() - before;
+        if self.held_bytes > HELD_BYTES_MAX {
+            self.forget_largest(at, rows);
+        }
+        taken
+    }
+
+    /// Forgets what the server of whom most is held has said of its users and files.
+    fn forget_largest(&mut self, at: Timestamp, rows: &mut Vec<Observation>) {
+        let largest = self
+            .servers
+            .iter_mut()
+            .max_by_key(|(_, server)| server.held_bytes());
+        if let Some(((sender, _), server)) = largest {
+            self.held_bytes -= server.held_bytes();
+            let what = "too much is told of users and open files: they are forgotten";
+            let count = server.users.clear() + server.files.clear();
+            rows.push(gap(at, server.name(sender), what, count));
         }
     }
 
@@ -145,6 +151,7 @@ impl MonitoringStreams {
             .collect();
         for life in before {
             if let Some(server) = self.servers.remove(&life) {
+                self.held_bytes -= server.held_bytes();
                 let lost = server.files.len() as u64;
                 if lost > 0 {
                     let what = "the server was started anew while files were open";
@@ -155,7 +162,8 @@ impl MonitoringStreams {
         if self.servers.len() >= SERVERS_MAX
             && let Some(first) = self.servers.keys().min().copied()
         {
-            self.servers.remove(&first);
+            let server = self.servers.remove(&first);
+            self.held_bytes -= server.map_or(0, |server| server.held_bytes());
             rows.push(gap(
                 at,
                 first.0.to_string().into(),
@@ -183,6 +191,43 @@ impl Server {
     fn name(&self, sender: &SocketAddr) -> Text {
         let name = self.name.clone();
         name.unwrap_or_else(|| sender.ip().to_string().into())
+    }
+
+    /// Takes what a datagram holds behind its head.
+    fn take(
+        &mut self,
+        code: u8,
+        sender: &SocketAddr,
+        at: Timestamp,
+        body: &[u8],
+        rows: &mut Vec<Observation>,
+    ) -> Result<(), InvalidDatagram> {
+        match code {
+            b'=' | b'u' | b'T' | b'U' | b'd' | b'i' | b'x' | b'p' => {
+                self.map(code, sender, at, body, rows)
+            }
+            b'f' => self.file_stream(sender, at, body, rows),
+            b'g' => {
+                let text = body.get(16..).ok_or(InvalidDatagram("its window is cut"))?;
+                let about = Provider {
+                    server: self.name(sender),
+                    code: body[8],
+                    at,
+                };
+                for line in text.split(|byte| *byte == b'\n') {
+                    about.line(line, rows);
+                }
+                Ok(())
+            }
+            // Traces of single reads, and redirections.
+            b't' | b'r' => Ok(()),
+            _ => Err(InvalidDatagram("it is of no stream that is known")),
+        }
+    }
+
+    /// Memory that its users and files take.
+    fn held_bytes(&self) -> usize {
+        self.users.bytes() + self.files.bytes()
     }
 
     /// Counts what did not come. All maps share one counter; files have one of their own, and so has each provider.
@@ -214,7 +259,7 @@ impl Server {
     fn map(
         &mut self,
         code: u8,
-        sender: SocketAddr,
+        sender: &SocketAddr,
         at: Timestamp,
         body: &[u8],
         rows: &mut Vec<Observation>,
@@ -254,11 +299,11 @@ impl Server {
                     seen_at: at,
                 };
                 // Its open, in the stream of files, tells the rest.
-                if self.files.len() < FILES_MAX {
-                    self.files.entry(number).or_insert(file);
+                if self.files.len() < FILES_MAX && self.files.get(number).is_none() {
+                    self.files.insert(number, file);
                 }
             }
-            b'x' => rows.extend(staged(rest, self.name(&sender))),
+            b'x' => rows.extend(staged(rest, self.name(sender))),
             _ => {}
         }
         Ok(())
@@ -268,14 +313,14 @@ impl Server {
         &mut self,
         number: u32,
         user: User,
-        sender: SocketAddr,
+        sender: &SocketAddr,
         at: Timestamp,
         rows: &mut Vec<Observation>,
     ) {
         if self.users.len() >= USERS_MAX {
             let what = "too many users are known: their names are forgotten";
-            rows.push(gap(at, self.name(&sender), what, self.users.len() as u64));
-            self.users.clear();
+            let count = self.users.clear();
+            rows.push(gap(at, self.name(sender), what, count));
         }
         self.users.insert(number, user);
     }
@@ -284,8 +329,8 @@ impl Server {
     fn amend(&mut self, text: &str, change: impl Fn(&mut User, &dyn Fn(&str) -> Option<Text>)) {
         let told = |key: &str| pair(text, key).map(Text::from);
         let number = pair(text, "Uc").and_then(|number| number.parse().ok());
-        if let Some(user) = number.and_then(|number: u32| self.users.get_mut(&number)) {
-            change(user, &told);
+        if let Some(number) = number {
+            self.users.update(number, |user| change(user, &told));
         }
     }
 
@@ -295,12 +340,12 @@ impl Server {
             .users
             .iter()
             .find(|(_, user)| user.client == wanted.client && user.name == wanted.name);
-        found.map_or(0, |(number, _)| *number)
+        found.map_or(0, |(number, _)| number)
     }
 
     fn file_stream(
         &mut self,
-        sender: SocketAddr,
+        sender: &SocketAddr,
         at: Timestamp,
         body: &[u8],
         rows: &mut Vec<Observation>,
@@ -318,10 +363,10 @@ impl Server {
                 } => {
                     if self.files.len() >= FILES_MAX {
                         let what = "too many files are open: they are forgotten";
-                        rows.push(gap(to, self.name(&sender), what, self.files.len() as u64));
-                        self.files.clear();
+                        let count = self.files.clear();
+                        rows.push(gap(to, self.name(sender), what, count));
                     }
-                    let known = self.files.get(&file);
+                    let known = self.files.get(file);
                     let path = path.or_else(|| known.and_then(|file| file.path.clone()));
                     let user = user.or(known.map(|file| file.user)).unwrap_or(0);
                     let open = OpenFile {
@@ -336,19 +381,19 @@ impl Server {
                     self.files.insert(file, open);
                 }
                 FileRecord::Progress { file, moved } => {
-                    rows.extend(self.progress(file, moved, to, &sender));
+                    rows.extend(self.progress(file, moved, to, sender));
                 }
                 FileRecord::Close {
                     file,
                     moved,
                     is_forced,
                 } => {
-                    let open = self.files.remove(&file);
-                    let name = self.name(&sender);
+                    let open = self.files.remove(file);
+                    let name = self.name(sender);
                     rows.push(self.closed(open, moved, is_forced, to, name));
                 }
                 FileRecord::Disconnect { user } => {
-                    self.users.remove(&user);
+                    self.users.remove(user);
                 }
             }
         }
@@ -364,15 +409,20 @@ impl Server {
         sender: &SocketAddr,
     ) -> Option<Observation> {
         let name = self.name(sender);
-        let open = self.files.get_mut(&file)?;
-        let before = std::mem::replace(&mut open.seen, moved);
-        let since = std::mem::replace(&mut open.seen_at, to);
+        let (path, before, since) = self.files.update(file, |open| {
+            let before = std::mem::replace(&mut open.seen, moved);
+            (
+                open.path.clone(),
+                before,
+                std::mem::replace(&mut open.seen_at, to),
+            )
+        })?;
         let delta = |now: i64, then: i64| u64::try_from(now.checked_sub(then)?).ok().map(Bytes);
         let row = Sample {
             at: to,
             view: View::Site,
             subject_kind: SubjectKind::Connection,
-            subject: open.path.clone().unwrap_or_else(|| file.to_string().into()),
+            subject: path.unwrap_or_else(|| file.to_string().into()),
             interval_ms: Some(to.since(since).as_millis() as u64),
             server: Some(name),
             bytes_in: delta(moved.written, before.written),
@@ -390,7 +440,7 @@ impl Server {
         to: Timestamp,
         server: Text,
     ) -> Observation {
-        let user = open.as_ref().and_then(|open| self.users.get(&open.user));
+        let user = open.as_ref().and_then(|open| self.users.get(open.user));
         let user = user.cloned().unwrap_or_default();
         let bytes = |count: i64| u64::try_from(count).ok().map(Bytes);
         let writes = moved.written > 0

@@ -102,7 +102,13 @@ impl Reader {
         if size < HEAD_BYTES {
             return Ok(());
         }
-        segment::check_head(&mut file, path, R::FAMILY)?;
+        if !segment::check_head(&mut file, path, R::FAMILY)? {
+            self.skipped.push(SkippedBytes {
+                path: path.clone(),
+                bytes: Bytes(size),
+            });
+            return Ok(());
+        }
         let mut at = HEAD_BYTES;
         let mut block = Vec::new();
         while let Some(head) = FrameHead::read(&mut file).map_err(StoreError::disk(path))? {

@@ -6,11 +6,12 @@
 //! ```
 
 use super::block::BlockBuilder;
-use super::{SEGMENT_BYTES_MAX, StoreError, sync_directory};
+use super::{FILE_MODE, SEGMENT_BYTES_MAX, StoreError, sync_directory};
 use penstock_model::observation::{Column, Family, Row};
 use penstock_model::{Bytes, Timestamp};
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 pub(super) const HEAD_BYTES: u64 = 16;
@@ -20,6 +21,7 @@ const VERSION: u32 = 1;
 /// A block that claims to be longer is damage.
 const BLOCK_BYTES_MAX: u32 = 1 << 30;
 const ENDING: &str = ".rows";
+const PIECE_BYTES: usize = 1 << 20;
 
 /// What a crash had torn off a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -184,7 +186,11 @@ impl OpenFile {
         number: u32,
     ) -> Result<OpenFile, StoreError> {
         let path = directory.join(name_of(family, day, number));
-        let file = File::options().create_new(true).write(true).open(&path);
+        let file = File::options()
+            .create_new(true)
+            .write(true)
+            .mode(FILE_MODE)
+            .open(&path);
         let mut file = file.map_err(StoreError::disk(&path))?;
         file.write_all(&head(family))
             .map_err(StoreError::disk(&path))?;
@@ -213,8 +219,10 @@ impl OpenFile {
                 .map_err(StoreError::disk(&path))?;
             HEAD_BYTES
         } else {
-            check_head(&mut file, &path, family)?;
-            whole_length(&mut file).map_err(StoreError::disk(&path))?
+            match check_head(&mut file, &path, family)? {
+                true => whole_length(&mut file).map_err(StoreError::disk(&path))?,
+                false => 0,
+            }
         };
         let torn = (size > whole).then(|| TornTail {
             path: path.clone(),
@@ -223,6 +231,18 @@ impl OpenFile {
         if size > whole {
             cut(&mut file, &path, whole).map_err(StoreError::disk(&path))?;
         }
+        let whole = match whole {
+            0 => {
+                file.rewind().map_err(StoreError::disk(&path))?;
+                let written = file.write_all(&head(family));
+                written.map_err(StoreError::disk(&path))?;
+                HEAD_BYTES
+            }
+            whole => {
+                write_again(&mut file, whole).map_err(StoreError::disk(&path))?;
+                whole
+            }
+        };
         file.seek(SeekFrom::End(0))
             .map_err(StoreError::disk(&path))?;
         let open = OpenFile {
@@ -230,7 +250,7 @@ impl OpenFile {
             number: found.number,
             file,
             length: whole,
-            is_dirty: false,
+            is_dirty: true,
         };
         debug_assert!(open.number > 0);
         Ok((open, torn))
@@ -254,15 +274,34 @@ fn family_code(family: Family) -> u32 {
     }
 }
 
-/// The file is left behind its head.
-pub(super) fn check_head(file: &mut File, path: &Path, family: Family) -> Result<(), StoreError> {
+/// Writes what is there once more, so that the next flush covers it. After a flush that failed, what is read may be in the
+/// page cache alone, and no later flush would write it.
+fn write_again(file: &mut File, length: u64) -> io::Result<()> {
+    let mut piece = vec![0; PIECE_BYTES];
+    let mut at = 0;
+    while at < length {
+        let count = (length - at).min(PIECE_BYTES as u64) as usize;
+        file.read_exact_at(&mut piece[..count], at)?;
+        file.write_all_at(&piece[..count], at)?;
+        at += count as u64;
+    }
+    Ok(())
+}
+
+/// False: a power cut has taken the head, of which nothing was acknowledged then. The file is left behind it.
+pub(super) fn check_head(file: &mut File, path: &Path, family: Family) -> Result<bool, StoreError> {
     let mut found = [0; HEAD_BYTES as usize];
     file.read_exact(&mut found)
         .map_err(StoreError::disk(path))?;
-    let what = match (found[..8] == *MAGIC, found == head(family)) {
-        (_, true) => return Ok(()),
-        (true, false) => "its rows are of another family or a later version",
-        (false, false) => "it holds no rows",
+    if found == head(family) {
+        return Ok(true);
+    }
+    if found == [0; HEAD_BYTES as usize] {
+        return Ok(false);
+    }
+    let what = match found[..8] == *MAGIC {
+        true => "its rows are of another family or a later version",
+        false => "it holds no rows",
     };
     Err(StoreError::Foreign {
         path: path.to_owned(),
@@ -362,6 +401,7 @@ fn cut(file: &mut File, path: &Path, whole: u64) -> io::Result<()> {
     let torn = File::options()
         .create(true)
         .append(true)
+        .mode(FILE_MODE)
         .open(torn_path(path));
     let mut torn = torn?;
     file.seek(SeekFrom::Start(whole))?;

@@ -7,7 +7,7 @@ use super::{
 use crate::resealing::{Pass, SealedColumn};
 use crate::sealing::SealingKeys;
 use crate::sql_integer::from_sql;
-use crate::writing::waits_for_its_turn;
+use crate::writing::{settle_log, waits_for_its_turn};
 use parking_lot::{Mutex, MutexGuard};
 use penstock_model::{Timestamp, TransferId, UserName};
 use rusqlite::{Connection, OptionalExtension, Row, Transaction, params};
@@ -318,7 +318,8 @@ fn configure(connection: &mut Connection) -> rusqlite::Result<()> {
     connection.pragma_update(None, "synchronous", "FULL")?;
     connection.pragma_update(None, "secure_delete", "ON")?;
     connection.set_prepared_statement_cache_capacity(16);
-    connection.busy_timeout(Duration::from_secs(10))
+    connection.busy_timeout(Duration::from_secs(10))?;
+    settle_log(connection)
 }
 
 /// Makes the tables in a database that is not theirs alone. Returns their schema.

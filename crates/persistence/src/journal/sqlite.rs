@@ -23,7 +23,7 @@ use super::SqliteFailure;
 use super::rows::with_priority;
 use crate::resealing::{OF_JOURNAL, Pass};
 use crate::sealing::SealingKeys;
-use crate::writing::waits_for_its_turn;
+use crate::writing::{settle_log, waits_for_its_turn};
 use appending::{insert_event, insert_job, insert_sample, update_transfer};
 use penstock_journal::{Journal, JournalError, PruneReport, PruneStep};
 use penstock_model::{
@@ -44,8 +44,6 @@ pub struct SqliteJournal {
     keys: SealingKeys,
     /// Over each kind of secret, when the newest key is another than that which sealed them.
     passes: [Pass; OF_JOURNAL.len()],
-    /// Each commit is flushed. Removing history does without, for a moment.
-    flushes: bool,
 }
 
 impl SqliteJournal {
@@ -76,7 +74,6 @@ impl SqliteJournal {
             path: path.to_owned(),
             keys,
             passes: Default::default(),
-            flushes: true,
         };
         while !journal.seal_some_anew()? {}
         Ok(journal)
@@ -91,7 +88,8 @@ fn configure(connection: &mut Connection) -> rusqlite::Result<()> {
     connection.pragma_update(None, "cache_size", -16_000)?;
     connection.pragma_update(None, "secure_delete", "ON")?;
     connection.set_prepared_statement_cache_capacity(64);
-    connection.busy_timeout(Duration::from_secs(10))
+    connection.busy_timeout(Duration::from_secs(10))?;
+    settle_log(connection)
 }
 
 /// Names the database in an error. Only then: this is said of each column that is read.
@@ -104,10 +102,6 @@ fn at(path: &Path) -> impl FnOnce(rusqlite::Error) -> JournalError + '_ {
 
 impl Journal for SqliteJournal {
     fn append(&mut self, records: &[Record]) -> Result<u64, JournalError> {
-        if !self.flushes {
-            history::be_durable(&self.connection).map_err(at(&self.path))?;
-            self.flushes = true;
-        }
         append_all(&mut self.connection, &self.keys, records).map_err(at(&self.path))
     }
 
@@ -141,10 +135,7 @@ impl Journal for SqliteJournal {
     }
 
     fn prune(&mut self, step: &PruneStep) -> Result<PruneReport, JournalError> {
-        self.flushes = false;
-        let pruned = history::prune(&mut self.connection, step).map_err(at(&self.path))?;
-        self.flushes = true;
-        Ok(pruned)
+        history::prune(&mut self.connection, step).map_err(at(&self.path))
     }
 
     fn load_standing(&mut self) -> Result<RestartFacts, JournalError> {
@@ -259,21 +250,18 @@ fn json<T: serde::Serialize>(value: &T) -> rusqlite::Result<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::namespace::failing_sync;
 
     #[test]
-    fn what_is_written_after_history_was_removed_is_flushed() {
+    fn removing_history_is_flushed_like_all_that_is_written_after_it() {
+        failing_sync::install();
         let directory = tempfile::tempdir().expect("a temporary directory");
         let keys = SealingKeys::of_this_process().expect("OpenSSL works");
         let path = directory.path().join("transfer.sqlite");
         let mut journal = SqliteJournal::open(&path, keys).expect("opens");
-        let level = |journal: &SqliteJournal| -> i64 {
-            let level = |row: &rusqlite::Row<'_>| row.get(0);
-            let read = journal
-                .connection
-                .pragma_query_value(None, "synchronous", level);
-            read.expect("answers")
-        };
-        let nothing = PruneStep {
+        let old = "INSERT INTO pruned_job (job_id) VALUES ('gone')";
+        journal.connection.execute(old, []).expect("written");
+        let step = PruneStep {
             ended_before: None,
             taken_by_all: 0,
             ended_long_before: None,
@@ -281,15 +269,9 @@ mod tests {
             audit_before: None,
             rows_max: 10,
         };
-        journal.prune(&nothing).expect("nothing goes");
-        assert_eq!(level(&journal), 2);
-        // As when it could not be set back.
-        journal.flushes = false;
-        let set = journal
-            .connection
-            .pragma_update(None, "synchronous", "NORMAL");
-        set.expect("set");
-        journal.append(&[]).expect("written");
-        assert_eq!(level(&journal), 2);
+        failing_sync::fail_syncs(&path, 1);
+        let failed = journal.prune(&step);
+        assert!(failed.is_err(), "its flush failed: {failed:?}");
+        journal.prune(&step).expect("once more");
     }
 }

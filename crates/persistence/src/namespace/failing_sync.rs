@@ -31,7 +31,7 @@ unsafe impl Send for Methods {}
 unsafe impl Sync for Methods {}
 
 /// The next syncs of the log of this database fail, so many of them.
-pub(super) fn fail_syncs(database: &Path, count: u32) {
+pub(crate) fn fail_syncs(database: &Path, count: u32) {
     let name = format!("{}-wal", database.display());
     let mut failing = FAILING.lock();
     failing.retain(|(known, _)| *known != name);
@@ -39,7 +39,7 @@ pub(super) fn fail_syncs(database: &Path, count: u32) {
 }
 
 /// Databases that are opened from now on in this process can be made to fail.
-pub(super) fn install() {
+pub(crate) fn install() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
         // SAFETY: the system's own file system is found, copied as a plain structure and registered for the life of
@@ -235,6 +235,27 @@ mod tests {
         assert_eq!(
             after_a_crash(&database, &["/first", "/f", "/later"]),
             [true, false, true]
+        );
+    }
+
+    #[test]
+    fn what_the_log_of_a_process_that_failed_holds_is_flushed_before_anything_else() {
+        let (_directory, database, namespace) = lab();
+        fail_syncs(&database, u32::MAX);
+        let failed = namespace.apply(Change::Publish(file(&namespace, "/f")));
+        failed.expect_err("the sync fails");
+        drop(namespace);
+        let log = PathBuf::from(format!("{}-wal", database.display()));
+        let length = || std::fs::metadata(&log).map_or(0, |log| log.len());
+        assert!(length() > 0, "it could not be brought into the database");
+        fail_syncs(&database, 0);
+        let namespace = Namespace::open(&database).expect("opens");
+        assert_eq!(length(), 0, "all of it is in the database");
+        assert!(
+            namespace
+                .lookup(&path("/first"))
+                .expect("readable")
+                .is_some()
         );
     }
 }

@@ -11,6 +11,7 @@ use crate::file::put_in_place;
 use parking_lot::{Condvar, Mutex};
 use penstock_clock::wall_clock;
 use penstock_model::PoolName;
+use std::collections::BTreeSet;
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufRead, BufReader, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
@@ -71,43 +72,39 @@ struct Batch {
     first: u64,
     last: u64,
     lines: Arc<str>,
-    /// Whoever waits for it.
-    awaited: Option<Arc<Countdown>>,
+    /// Whoever waits for it, and the place of this log there.
+    awaited: Option<(Arc<Countdown>, usize)>,
 }
 
 impl Drop for Batch {
     /// Also when it could not be written: whoever waits goes on.
     fn drop(&mut self) {
-        if let Some(awaited) = &self.awaited {
-            awaited.step();
+        if let Some((awaited, place)) = &self.awaited {
+            awaited.take_off(*place);
         }
     }
 }
 
-/// Counts the logs that have not written a batch.
+/// The logs that have not written a batch, by their places in the list of pools.
 struct Countdown {
-    left: Mutex<usize>,
+    left: Mutex<BTreeSet<usize>>,
     written: Condvar,
 }
 
 impl Countdown {
-    fn step(&self) {
+    fn take_off(&self, place: usize) {
         let mut left = self.left.lock();
-        *left -= 1;
-        if *left == 0 {
+        left.remove(&place);
+        if left.is_empty() {
             self.written.notify_all();
         }
     }
 
-    /// Whether none was left before that time.
-    fn wait(&self, until: Instant) -> bool {
+    /// Waits until none is left, or until that time; gives those that are left.
+    fn wait(&self, until: Instant) -> BTreeSet<usize> {
         let mut left = self.left.lock();
-        while *left > 0 {
-            if self.written.wait_until(&mut left, until).timed_out() {
-                return *left == 0;
-            }
-        }
-        true
+        while !left.is_empty() && !self.written.wait_until(&mut left, until).timed_out() {}
+        left.clone()
     }
 }
 
@@ -123,29 +120,29 @@ impl Logs {
             write_line(&mut lines, sequence, record);
         }
         let lines: Arc<str> = lines.into();
-        let is_current = |log: &&PoolLog| log.standing.is_current.load(Ordering::Acquire);
-        let current: Vec<bool> = pools.iter().map(|log| is_current(&log)).collect();
+        let is_current = |place: &usize| pools[*place].standing.is_current.load(Ordering::Acquire);
+        let current: BTreeSet<usize> = (0..pools.len()).filter(is_current).collect();
         let countdown = Arc::new(Countdown {
-            left: Mutex::new(current.iter().filter(|current| **current).count()),
+            left: Mutex::new(current.clone()),
             written: Condvar::new(),
         });
-        for (log, is_current) in pools.iter().zip(&current) {
+        for (place, log) in pools.iter().enumerate() {
+            let is_current = current.contains(&place);
             let batch = Batch {
                 first,
                 last: first + records.len() as u64 - 1,
                 lines: Arc::clone(&lines),
-                awaited: is_current.then(|| Arc::clone(&countdown)),
+                awaited: is_current.then(|| (Arc::clone(&countdown), place)),
             };
             // One that has no room is dropped here; its thread notices by the numbers.
             if log.queue.try_send(Task::Batch(batch)).is_err() {
                 log.standing.is_current.store(false, Ordering::Release);
             }
         }
-        if !countdown.wait(Instant::now() + PATIENCE) {
-            // Those that have written it come back with their next batch.
-            for log in pools.iter() {
-                log.standing.is_current.store(false, Ordering::Release);
-            }
+        // They come back when they have written it after all. Nobody waits for them before.
+        for place in countdown.wait(Instant::now() + PATIENCE) {
+            let standing = &pools[place].standing;
+            standing.is_current.store(false, Ordering::Release);
         }
     }
 
@@ -467,5 +464,31 @@ impl Keeper {
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_log_that_has_not_written_a_batch_is_waited_for_no_more() {
+        let countdown = Arc::new(Countdown {
+            left: Mutex::new(BTreeSet::from([0, 2])),
+            written: Condvar::new(),
+        });
+        let batch = |place| Batch {
+            first: 1,
+            last: 1,
+            lines: "".into(),
+            awaited: Some((Arc::clone(&countdown), place)),
+        };
+        let hung = batch(2);
+        drop(batch(0));
+        let until = Instant::now() + Duration::from_millis(20);
+        assert_eq!(countdown.wait(until), BTreeSet::from([2]));
+        drop(hung);
+        let until = Instant::now() + Duration::from_secs(60);
+        assert!(countdown.wait(until).is_empty());
     }
 }

@@ -106,16 +106,34 @@ impl MoverRecordReader {
         }
     }
 
+    /// Which namespace it is.
+    pub fn namespace_id(&self) -> Result<String, NamespaceError> {
+        let sql = "SELECT value FROM meta WHERE key = 'uuid'";
+        let id = self.connection.query_row(sql, [], |row| row.get(0));
+        id.map_err(|source| self.failed(source))
+    }
+
+    /// The sequence number of the last one that was ever recorded; 0 when there was none.
+    pub fn last(&self) -> Result<u64, NamespaceError> {
+        let sql = "SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'mover_record'";
+        let last = self.connection.query_row(sql, [], |row| row.get(0));
+        last.map(unsigned).map_err(|source| self.failed(source))
+    }
+
+    fn failed(&self, source: rusqlite::Error) -> NamespaceError {
+        NamespaceError::Database {
+            path: self.path.clone(),
+            source,
+        }
+    }
+
     /// At most `limit` of them, oldest first, with their sequence numbers, which are above `sequence`.
     pub fn after(
         &self,
         sequence: u64,
         limit: usize,
     ) -> Result<Vec<(u64, MoverRecord)>, NamespaceError> {
-        load(&self.connection, sequence, limit).map_err(|source| NamespaceError::Database {
-            path: self.path.clone(),
-            source,
-        })
+        load(&self.connection, sequence, limit).map_err(|source| self.failed(source))
     }
 }
 

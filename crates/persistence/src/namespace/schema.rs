@@ -1,6 +1,7 @@
 //! The stored form of a namespace, versioned, and what a run learns from it when it starts.
 
 use super::NamespaceError;
+use crate::writing::settle_log;
 use penstock_clock::wall_clock;
 use rusqlite::{Connection, OptionalExtension, params};
 use std::ops::Range;
@@ -174,6 +175,7 @@ pub(super) fn prepare(connection: &Connection, path: &Path) -> Result<Identity, 
              PRAGMA cache_size = -65536; PRAGMA temp_store = MEMORY;",
         )
         .map_err(fail)?;
+    settle_log(connection).map_err(fail)?;
     let version: u32 = connection
         .pragma_query_value(None, "user_version", |row| row.get(0))
         .map_err(fail)?;

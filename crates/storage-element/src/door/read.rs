@@ -479,10 +479,13 @@ pub(super) async fn checksum_of(
     found: &ReadableFile,
     algorithm: ChecksumAlgorithm,
 ) -> Result<Checksum, ReadError> {
-    let known = door.storage.namespace.checksums(found.id);
-    let known = known.map_err(Problem::from)?;
-    if let Some(sum) = known.iter().find(|sum| sum.algorithm() == algorithm) {
-        return Ok(sum.clone());
+    let of = |known: &[Checksum]| {
+        let mut known = known.iter();
+        known.find(|sum| sum.algorithm() == algorithm).cloned()
+    };
+    let known = || door.storage.namespace.checksums(found.id);
+    if let Some(sum) = of(&known().map_err(Problem::from)?) {
+        return Ok(sum);
     }
     let failed = |why: &dyn std::fmt::Display| {
         tracing::error!(file = %found.id, pool = %found.pool.name, %why, "a checksum cannot be computed");
@@ -492,24 +495,31 @@ pub(super) async fn checksum_of(
             format!("the {algorithm} checksum cannot be computed; tell the site"),
         )
     };
-    let turns = &found.pool.checksum_turns;
-    let _turn = turns.acquire().await.map_err(|why| failed(&why))?;
+    let turn = Arc::clone(&found.pool.checksum_turns).acquire_owned().await;
+    let turn = turn.map_err(|why| failed(&why))?;
+    // Another request may have had it computed meanwhile.
+    let known = known().map_err(Problem::from)?;
+    if let Some(sum) = of(&known) {
+        return Ok(sum);
+    }
     let (pool, id, size) = (Arc::clone(&found.pool), found.id, found.size);
+    let storage = Arc::clone(&door.storage);
+    // The work holds the turn, and its result is kept, also when who asked has left.
     let computed = tokio::task::spawn_blocking(move || {
-        sound_checksum(&pool.open(id)?, size, algorithm, &known)
+        let sum = sound_checksum(&pool.open(id)?, size, algorithm, &known)?;
+        storage.remember_checksums(id, vec![sum.clone()], turn);
+        Ok(sum)
     })
     .await
     .unwrap_or_else(|why| Err(io::Error::other(why)));
-    let sum = match computed {
-        Ok(sum) => sum,
+    match computed {
+        Ok(sum) => Ok(sum),
         // Its name was given to another file, or removed, after it was looked up.
         Err(why) if why.kind() == io::ErrorKind::NotFound && !holds_file(door, found)? => {
-            return Err(ReadError::Replaced);
+            Err(ReadError::Replaced)
         }
-        Err(why) => return Err(failed(&why).into()),
-    };
-    door.storage.remember_checksums(found.id, vec![sum.clone()]);
-    Ok(sum)
+        Err(why) => Err(failed(&why).into()),
+    }
 }
 
 fn holds_file(door: &Door, found: &ReadableFile) -> Result<bool, Problem> {

@@ -286,3 +286,28 @@ fn twenty_thousand_files_are_ordered_soon() {
     );
     assert!(best.drive_ns() < position.drive_ns());
 }
+
+#[test]
+fn a_small_file_that_many_wait_for_goes_before_the_large_one_before_it() {
+    let drive = DriveModel::LTO_8;
+    let geometry = drive.geometry();
+    let file = |begin_bytes, size_bytes, requests| RecallFile {
+        name: format!("f{requests}"),
+        begin_bytes,
+        size_bytes,
+        requests,
+    };
+    let mut files = vec![file(0, 1000 * GB, 1), file(1000 * GB, 2 * GB, 1000)];
+    for count in [2, 40] {
+        while files.len() < count {
+            let last = files[files.len() - 1].end_bytes();
+            files.push(file(last, GB, 1));
+        }
+        let plan = plan(&drive, &geometry, &files, OrderGoal::MeanWait);
+        let best = plan.order(OrderPolicy::Best, OrderEffort::USUAL);
+        let mut small_first: Vec<usize> = (0..count).collect();
+        small_first.swap(0, 1);
+        assert!(best.waits_ns <= plan.cost_of(&small_first).waits_ns);
+        assert_eq!(best.is_optimal, count == 2);
+    }
+}

@@ -130,11 +130,11 @@ impl AttemptRun<'_> {
             let held = self.begin_gfal_read(source).await?;
             return Ok((ByteSource::Gfal(held), plan.size.map(|size| size.0)));
         }
-        let mut headers = source.headers()?;
-        headers.insert(REQUEST_ID, self.copy_name());
         let incoming = match &source.cloud {
             Some(access) => self.open_object(source, access).await?,
             None => {
+                let mut headers = source.headers()?;
+                headers.insert(REQUEST_ID, self.copy_name());
                 let get = ClientRequest {
                     method: Method::GET,
                     url: source.parsed.clone(),

@@ -4,19 +4,27 @@
 use super::caller::{Caller, Credentials};
 use super::{Api, ApiError};
 use axum::body::{Body, Bytes, HttpBody, to_bytes};
-use penstock_model::ProblemCode;
+use bytes::BytesMut;
+use parking_lot::Mutex;
+use penstock_model::{CredentialId, ProblemCode};
+use std::collections::HashMap;
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::SemaphorePermit;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
 /// Bytes of a submission at most: about 100,000 files in one job.
 pub(super) const SUBMISSION_BYTES_MAX: usize = 64 << 20;
 /// Bytes of any other body at most.
 pub(super) const BYTES_MAX: usize = 64 << 10;
-/// From this size on a body needs a permit; as JSON values it takes some ten times as much.
-const LARGE_BYTES: u64 = 1 << 20;
+/// When so much of a body has come, the rest needs a permit; as JSON values it takes some ten times as much.
+const LARGE_BYTES: usize = 1 << 20;
 /// Large bodies that are read or being understood at once. More wait.
-pub(super) const LARGE_AT_ONCE: usize = 4;
+const LARGE_AT_ONCE: usize = 4;
+/// Of one user, so that nobody's slow bodies hold up everybody's.
+const LARGE_AT_ONCE_OF_USER: usize = 2;
 /// How long a client may take to send a body.
 const TIME_MAX: Duration = Duration::from_secs(60);
 /// What is read of a refused request's body, and for how long, so that the client sees the answer and not a reset.
@@ -24,10 +32,81 @@ const DRAIN_BYTES_MAX: usize = 1 << 20;
 const DRAIN_TIME_MAX: Duration = Duration::from_secs(2);
 
 /// A body with what it needed to be in memory.
-pub(super) struct BufferedBody<'a> {
+pub(super) struct BufferedBody {
     pub(super) caller: Caller,
     pub(super) bytes: Bytes,
-    _permit: Option<SemaphorePermit<'a>>,
+    _permit: Option<LargePermit>,
+}
+
+/// Who may read a large body now.
+pub(super) struct LargeBodies {
+    all: Arc<Semaphore>,
+    /// Those that are in use, by what names all credentials of a user.
+    by_user: Mutex<HashMap<CredentialId, Arc<Semaphore>>>,
+}
+
+/// One large body, of its user and of all.
+struct LargePermit {
+    _of_user: OwnedSemaphorePermit,
+    _of_all: OwnedSemaphorePermit,
+}
+
+impl LargeBodies {
+    pub(super) fn new() -> LargeBodies {
+        LargeBodies {
+            all: Arc::new(Semaphore::new(LARGE_AT_ONCE)),
+            by_user: Mutex::default(),
+        }
+    }
+
+    /// `None`: never, because they are never closed.
+    async fn permit(&self, of: &CredentialId) -> Option<LargePermit> {
+        let own = {
+            let mut by_user = self.by_user.lock();
+            by_user.retain(|_, used| Arc::strong_count(used) > 1);
+            let own = by_user
+                .entry(of.clone())
+                .or_insert_with(|| Arc::new(Semaphore::new(LARGE_AT_ONCE_OF_USER)));
+            Arc::clone(own)
+        };
+        Some(LargePermit {
+            _of_user: own.acquire_owned().await.ok()?,
+            _of_all: Arc::clone(&self.all).acquire_owned().await.ok()?,
+        })
+    }
+
+    /// Reads a body. What is more than a small one is read when it is its turn.
+    async fn read(
+        &self,
+        of: &CredentialId,
+        mut body: Body,
+        bytes_max: usize,
+    ) -> Result<(Bytes, Option<LargePermit>), ApiError> {
+        let refused = || {
+            ApiError::new(
+                ProblemCode::BodyTooLarge,
+                format!("the body broke off, or has more than {bytes_max} bytes"),
+            )
+        };
+        let announced = body.size_hint().lower();
+        if announced > bytes_max as u64 {
+            return Err(refused());
+        }
+        let (mut bytes, mut permit) = (BytesMut::new(), None);
+        while let Some(frame) = poll_fn(|context| Pin::new(&mut body).poll_frame(context)).await {
+            let Ok(data) = frame.map_err(|_| refused())?.into_data() else {
+                continue;
+            };
+            if bytes.len() + data.len() > bytes_max {
+                return Err(refused());
+            }
+            bytes.extend_from_slice(&data);
+            if permit.is_none() && bytes.len() >= LARGE_BYTES {
+                permit = self.permit(of).await;
+            }
+        }
+        Ok((bytes.freeze(), permit))
+    }
 }
 
 impl Api {
@@ -37,7 +116,7 @@ impl Api {
         credentials: &Credentials,
         body: Body,
         bytes_max: usize,
-    ) -> Result<BufferedBody<'_>, ApiError> {
+    ) -> Result<BufferedBody, ApiError> {
         let caller = match self.caller(credentials).await {
             Ok(caller) => caller,
             Err(refused) => {
@@ -46,23 +125,9 @@ impl Api {
                 return Err(refused);
             }
         };
-        let read = async {
-            let large = body
-                .size_hint()
-                .upper()
-                .is_none_or(|bytes| bytes >= LARGE_BYTES);
-            let permit = match large {
-                true => self.large_bodies.acquire().await.ok(),
-                false => None,
-            };
-            let bytes = to_bytes(body, bytes_max).await.map_err(|_| {
-                ApiError::new(
-                    ProblemCode::BodyTooLarge,
-                    format!("the body broke off, or has more than {bytes_max} bytes"),
-                )
-            })?;
-            Ok((bytes, permit))
-        };
+        let read = self
+            .large_bodies
+            .read(&caller.identity.delegation, body, bytes_max);
         let (bytes, _permit) = timeout(TIME_MAX, read).await.unwrap_or_else(|_| {
             Err(ApiError::new(
                 ProblemCode::BodyTimeout,
@@ -113,6 +178,51 @@ mod tests {
             ("", false),
         ] {
             assert_eq!(holds_nul(text.as_bytes()), expected, "{text}");
+        }
+    }
+
+    fn user(name: &str) -> CredentialId {
+        CredentialId::new(name)
+    }
+
+    #[tokio::test]
+    async fn large_bodies_of_one_user_hold_up_nobody_else() {
+        let bodies = Arc::new(LargeBodies::new());
+        let mut held = Vec::new();
+        for _ in 0..LARGE_AT_ONCE {
+            let bodies = Arc::clone(&bodies);
+            held.push(tokio::spawn(async move {
+                let permit = bodies.permit(&user("mallory")).await;
+                std::future::pending::<()>().await;
+                permit.is_some()
+            }));
+        }
+        tokio::task::yield_now().await;
+        let sent = vec![b'x'; LARGE_BYTES + 1];
+        let alice = user("alice");
+        let read = bodies.read(&alice, Body::from(sent), SUBMISSION_BYTES_MAX);
+        let (bytes, permit) = timeout(Duration::from_secs(5), read)
+            .await
+            .expect("it waits for nobody")
+            .unwrap_or_else(|_| panic!("it is not too large"));
+        assert_eq!((bytes.len(), permit.is_some()), (LARGE_BYTES + 1, true));
+        drop(permit);
+        for task in held {
+            task.abort();
+            let _ = task.await;
+        }
+        let alone = bodies.permit(&user("bob")).await;
+        assert_eq!(bodies.by_user.lock().len(), 1, "who has none is forgotten");
+        drop(alone);
+    }
+
+    #[tokio::test]
+    async fn a_body_beyond_its_bound_is_refused() {
+        let bodies = LargeBodies::new();
+        for (length, is_taken) in [(10, true), (11, false)] {
+            let alice = user("alice");
+            let read = bodies.read(&alice, Body::from(vec![b' '; length]), 10);
+            assert_eq!(read.await.is_ok(), is_taken);
         }
     }
 }

@@ -19,6 +19,7 @@ use penstock_persistence::delegations::{Delegation, DelegationError, Delegator, 
 use penstock_protocol::delegation::{CREDENTIAL_BYTES_MAX, ProxyError, ProxyRequest};
 use penstock_protocol::identity::{Identity, Method};
 use serde_json::{Value, json};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// A job is not accepted when its proxy ends sooner, as in FTS.
@@ -51,10 +52,12 @@ pub(super) async fn request(
     needs_certificate(&caller)?;
     // One key is made at a time: two for one identity would leave one of two clients with the wrong one, and each
     // costs a tenth of a second of a processor.
-    let making = api.key_making.acquire().await;
+    let making = Arc::clone(&api.key_making).acquire_owned().await;
     let (service, of) = (api.service.clone(), caller.identity);
     let (shown, now) = (id.clone(), penstock_clock::wall_clock());
     let pem = blocking(move || {
+        // Held by the work, not by the request, whose client may leave.
+        let _making = making;
         let delegations = service.delegations();
         let request = match delegations.open_request(&id, now)? {
             Some(secret) => ProxyRequest::from_secret(&secret).map_err(no_key)?,
@@ -68,7 +71,6 @@ pub(super) async fn request(
         request.to_pem().map_err(no_key)
     });
     let pem = pem.await??;
-    drop(making);
     let mut response = (StatusCode::OK, pem).into_response();
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/plain"));

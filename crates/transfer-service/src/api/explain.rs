@@ -133,10 +133,14 @@ impl Explainer {
         &self,
         ask: impl FnOnce(&dyn ExplainView) -> Result<T, ExplainError> + Send + 'static,
     ) -> Result<T, ApiError> {
-        // It is never closed.
-        let _turn = self.at_once.acquire().await;
+        // It is never closed. The work holds it, not the request: who asks may leave, and the work goes on.
+        let turn = Arc::clone(&self.at_once).acquire_owned().await;
         let view = self.view.clone();
-        let told = blocking(move || ask(view.as_ref())).await?;
+        let work = move || {
+            let _turn = turn;
+            ask(view.as_ref())
+        };
+        let told = blocking(work).await?;
         told.map_err(|why| {
             tracing::error!(%why, "the record of transfers cannot be read");
             let text = "the record of transfers cannot be read; see the service's log";

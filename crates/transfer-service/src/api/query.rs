@@ -4,6 +4,7 @@ use super::ApiError;
 use super::caller::Caller;
 use penstock_model::{ProblemCode, Timestamp, VoName};
 use std::time::Duration;
+use tokio::sync::Semaphore;
 
 /// How many a list shall have at most. Errors: 400 for what is no number.
 pub(super) fn limit_of(text: Option<&str>, max: usize) -> Result<usize, ApiError> {
@@ -86,10 +87,20 @@ pub(super) fn without_port(text: &str) -> String {
     }
 }
 
+/// Questions that are answered at once. All parts of the process share the threads for work that blocks: without a bound,
+/// the questions of one user would keep the storage element from reading its files.
+static BLOCKING_TURNS: Semaphore = Semaphore::const_new(64);
+
 /// Reads that may take long do not hold up other requests.
 pub(super) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, ApiError> {
+    // Waited for here, and held by the work: a client that leaves gives nothing free that is still in use.
+    let turn = BLOCKING_TURNS.acquire().await;
+    let work = move || {
+        let _turn = turn;
+        work()
+    };
     tokio::task::spawn_blocking(work)
         .await
         .map_err(|error| unexpected(&error))

@@ -9,7 +9,7 @@ use crate::site::config::{Config, DatabasePlace};
 use crate::site::directory::SiteDirectory;
 use penstock_journal::JournalReader;
 use penstock_model::Timestamp;
-use penstock_model::observation::{Attempt, Observation, Operation, Outcome, Text, View};
+use penstock_model::observation::{Attempt, Operation, Outcome, Text, View};
 use penstock_observe::ledger_rows::each_attempt;
 use penstock_observe::store::Positions;
 use penstock_observe::store::{Store, StoreError};
@@ -17,7 +17,6 @@ use penstock_persistence::journal::SqliteReader;
 use penstock_persistence::namespace::{
     MoverKind, MoverOutcome, MoverRecord, MoverRecordReader, NamespaceError,
 };
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -59,28 +58,25 @@ struct Collecting {
 
 impl Collecting {
     fn take(&mut self, row: Attempt) {
-        let row = Observation::from(row);
-        self.summary.count(&row);
         if self.failed.is_none() {
-            self.failed = self.store.append(&row).err();
+            let taken = self.summary.take(&row.into(), &mut self.store);
+            self.failed = taken.err();
         }
     }
 
-    /// How far a source was taken before; `last` is what it has now.
-    fn taken(&self, source: &str, database: &Path, last: u64) -> u64 {
-        let database = database.as_os_str().as_encoded_bytes();
-        let known = self.positions.find(source, database, last);
+    /// How far a source was taken before, if it is still the same; `last` is what it has now.
+    fn taken(&self, source: &str, identity: &[u8], last: u64) -> u64 {
+        let known = self.positions.find(source, identity, last);
         known.map_or(0, |position| position.line)
     }
 
     /// Rows first, then how far they go.
-    fn save(&mut self, source: &str, database: &Path, last: u64) -> Result<(), CommandError> {
+    fn save(&mut self, source: &str, identity: &[u8], last: u64) -> Result<(), CommandError> {
         if let Some(why) = self.failed.take() {
             return Err(local(why));
         }
         self.store.flush().map_err(local)?;
-        let database = database.as_os_str().as_encoded_bytes();
-        match self.positions.set(source, database, last, last) {
+        match self.positions.set(source, identity, last, last) {
             true => self.positions.save().map_err(local),
             false => Ok(()),
         }
@@ -103,10 +99,14 @@ impl Collecting {
         let reader: Arc<dyn JournalReader> = Arc::new(reader);
         let last = reader.last_sequence().map_err(|why| failed(&why))?;
         let source: Text = format!("penstock-transfer:{}", config.site.name).into();
-        let after = self.taken(&source, &path, last);
+        // A journal has no name of its own: it is known by its place, and that its numbers only grow.
+        let place = path.canonicalize();
+        let place = place.map_err(|why| CommandError::local(path.display(), why))?;
+        let identity = place.as_os_str().as_encoded_bytes();
+        let after = self.taken(&source, identity, last);
         let read = each_attempt(&reader, &source, after, |row| self.take(row));
         let last = read.map_err(|why| failed(&why))?;
-        self.save(&source, &path, last)
+        self.save(&source, identity, last)
     }
 
     /// What passed the site's storage element, if it has one.
@@ -119,11 +119,13 @@ impl Collecting {
         let reader = MoverRecordReader::open(&path).map_err(failed)?;
         let source: Text = format!("penstock-storage:{}", config.site.name).into();
         let server: Option<Text> = config.site.hosts.first().map(|host| host.as_str().into());
-        let mut last = self.taken(&source, &path, u64::MAX);
+        let identity = reader.namespace_id().map_err(failed)?;
+        let newest = reader.last().map_err(failed)?;
+        let mut last = self.taken(&source, identity.as_bytes(), newest);
         loop {
             let records = reader.after(last, BATCH).map_err(failed)?;
             let Some((newest, _)) = records.last() else {
-                return self.save(&source, &path, last);
+                return self.save(&source, identity.as_bytes(), last);
             };
             last = *newest;
             for (sequence, record) in &records {

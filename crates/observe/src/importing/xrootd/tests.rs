@@ -158,3 +158,22 @@ fn hostile_datagrams_never_crash() {
         }
     }
 }
+
+#[test]
+fn long_texts_are_forgotten_before_they_fill_the_memory() {
+    let mut monitoring = MonitoringStreams::new();
+    let name = "n".repeat(60_000);
+    let mut forgotten = 0;
+    for number in 0..5_000_u32 {
+        let text = format!("root/{name}.1:2@host\n");
+        let rows = take(&mut monitoring, &map(b'u', number as u8, number, &text));
+        forgotten += rows
+            .iter()
+            .filter(|row| matches!(row, Observation::Incident(gap) if gap.count > Some(1_000)))
+            .count();
+        assert!(monitoring.held_bytes <= HELD_BYTES_MAX);
+        let held: usize = monitoring.servers.values().map(Server::held_bytes).sum();
+        assert_eq!(held, monitoring.held_bytes);
+    }
+    assert_eq!(forgotten, 1, "300 MB were sent");
+}

@@ -77,6 +77,12 @@ pub fn read<R: Row>(
             let metadata = chunk.structure(3).ok_or(MALFORMED)?;
             let name = column_name(metadata).ok_or(MALFORMED)?;
             if let Some(place) = R::COLUMNS.iter().position(|column| column.name == name) {
+                if decoded
+                    .iter()
+                    .any(|column: &DecodedColumn| column.place == place)
+                {
+                    return Err(InvalidParquet::Column(name.to_owned()));
+                }
                 let is_optional = optional.contains(&name);
                 let column = decode::<R>(file, metadata, place, is_optional, rows as u32)?;
                 decoded.push(column);

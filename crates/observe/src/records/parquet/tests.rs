@@ -100,3 +100,19 @@ fn hostile_files_are_refused_or_read_but_never_crash() {
         let _ = read_again::<Attempt>(&file[..length]);
     }
 }
+
+#[test]
+fn a_group_that_names_a_column_twice_is_refused_before_it_is_read_again() {
+    let file = written(&[Attempt::default()]);
+    // Both are numbers that may be unknown, and their names are of one length.
+    let (name, other) = (b"\x08write_us", b"\x08mount_us");
+    let mut twice = file.clone();
+    for place in 0..file.len() - name.len() {
+        if file[place..].starts_with(name) {
+            twice[place..place + name.len()].copy_from_slice(other);
+        }
+    }
+    assert_ne!(twice, file, "the name stands in the file");
+    let refused = read_again::<Attempt>(&twice);
+    assert!(matches!(refused, Err(InvalidParquet::Column(name)) if name == "mount_us"));
+}

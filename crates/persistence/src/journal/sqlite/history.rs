@@ -13,36 +13,19 @@ use penstock_journal::{
 use penstock_model::Timestamp;
 use rusqlite::{Connection, OptionalExtension, Transaction, params};
 
-/// What SQLite calls a flush with each commit.
-const SYNCHRONOUS_FULL: i64 = 2;
 /// Jobs that one step looks at.
 const JOBS_PER_STEP: usize = 64;
 
-/// Without a flush: the next record's commit carries it to the disk, in the order of the log.
+/// With a flush, as all commits: frames of the log that were never flushed are not written again when the flush of the next
+/// commit fails once, and after a loss of power the log would end there, before all that was acknowledged since.
 pub(super) fn prune(
     connection: &mut Connection,
     step: &PruneStep,
 ) -> rusqlite::Result<PruneReport> {
-    connection.pragma_update(None, "synchronous", "NORMAL")?;
-    let done = connection.transaction().and_then(|transaction| {
-        let pruned = prune_in(&transaction, step)?;
-        transaction.commit()?;
-        Ok(pruned)
-    });
-    done.and_then(|pruned| be_durable(connection).map(|()| pruned))
-}
-
-/// Makes sure that a commit survives a loss of power. It costs no look at the disk.
-pub(super) fn be_durable(connection: &Connection) -> rusqlite::Result<()> {
-    connection.pragma_update(None, "synchronous", "FULL")?;
-    let set: i64 = connection.pragma_query_value(None, "synchronous", |row| row.get(0))?;
-    match set {
-        SYNCHRONOUS_FULL => Ok(()),
-        _ => Err(rusqlite::Error::SqliteFailure(
-            rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_IOERR),
-            Some("it cannot be set to flush each commit".to_owned()),
-        )),
-    }
+    let transaction = connection.transaction()?;
+    let pruned = prune_in(&transaction, step)?;
+    transaction.commit()?;
+    Ok(pruned)
 }
 
 fn prune_in(transaction: &Transaction<'_>, step: &PruneStep) -> rusqlite::Result<PruneReport> {

@@ -1,0 +1,99 @@
+//! Records of a server that are held until others refer to them, with the memory that they take: a sender is not known, and
+//! may send texts of any length.
+
+use super::{OpenFile, User};
+use std::collections::HashMap;
+
+/// Beside its texts.
+const RECORD_BYTES: usize = 160;
+
+/// What takes memory.
+pub(super) trait HeldBytes {
+    /// Of its texts, in bytes.
+    fn text_bytes(&self) -> usize;
+}
+
+impl HeldBytes for User {
+    fn text_bytes(&self) -> usize {
+        let texts = [
+            &self.protocol,
+            &self.name,
+            &self.client,
+            &self.vo,
+            &self.activity,
+        ];
+        texts.into_iter().flatten().map(|text| text.len()).sum()
+    }
+}
+
+impl HeldBytes for OpenFile {
+    fn text_bytes(&self) -> usize {
+        self.path.as_ref().map_or(0, |path| path.len())
+    }
+}
+
+/// Records by their numbers.
+#[derive(Debug)]
+pub(super) struct HeldRecords<T> {
+    records: HashMap<u32, T>,
+    bytes: usize,
+}
+
+impl<T> Default for HeldRecords<T> {
+    fn default() -> HeldRecords<T> {
+        HeldRecords {
+            records: HashMap::new(),
+            bytes: 0,
+        }
+    }
+}
+
+impl<T: HeldBytes> HeldRecords<T> {
+    pub(super) fn len(&self) -> usize {
+        self.records.len()
+    }
+
+    /// Memory that they take.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    pub(super) fn get(&self, number: u32) -> Option<&T> {
+        self.records.get(&number)
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = (u32, &T)> {
+        self.records
+            .iter()
+            .map(|(number, record)| (*number, record))
+    }
+
+    pub(super) fn insert(&mut self, number: u32, record: T) {
+        self.bytes += RECORD_BYTES + record.text_bytes();
+        if let Some(before) = self.records.insert(number, record) {
+            self.bytes -= RECORD_BYTES + before.text_bytes();
+        }
+    }
+
+    pub(super) fn remove(&mut self, number: u32) -> Option<T> {
+        let record = self.records.remove(&number)?;
+        self.bytes -= RECORD_BYTES + record.text_bytes();
+        Some(record)
+    }
+
+    /// Changes a record that is held.
+    pub(super) fn update<R>(&mut self, number: u32, change: impl FnOnce(&mut T) -> R) -> Option<R> {
+        let record = self.records.get_mut(&number)?;
+        let before = record.text_bytes();
+        let changed = change(record);
+        self.bytes = self.bytes + record.text_bytes() - before;
+        Some(changed)
+    }
+
+    /// Gives their number.
+    pub(super) fn clear(&mut self) -> u64 {
+        let count = self.records.len() as u64;
+        *self = HeldRecords::default();
+        count
+    }
+}
