@@ -60,8 +60,8 @@ pub enum StoreError {
         /// What is wrong with it.
         what: String,
     },
-    /// A row whose time is in no year from 0 to 9999, which is no time of a record. Nothing was taken.
-    #[error("its time, {} s since 1970, is in no year from 0 to 9999", .0.unix_seconds())]
+    /// A row whose time is in no year from 1 to 9999, which is no time of a record. Nothing was taken.
+    #[error("its time, {} s since 1970, is in no year from 1 to 9999", .0.unix_seconds())]
     NoTime(Timestamp),
     /// Something that was to be durable may not be: the disk failed before.
     #[error("{}: a write failed before; open it again to see what is there", .0.display())]
@@ -252,8 +252,8 @@ fn check_marker(marker: &Path, text: &str) -> Result<(), StoreError> {
 /// Rows tell of users, clients and paths: they are for this user alone.
 const FILE_MODE: u32 = 0o600;
 
-/// Days since 1970 that have a file: the years from 0 to 9999, whose dates have ten characters.
-const DAYS: std::ops::Range<i64> = -719_528..2_932_897;
+/// Days since 1970 that have a file: the years from 1 to 9999, whose dates have ten characters.
+const DAYS: std::ops::Range<i64> = -719_162..2_932_897;
 
 fn day_of(at: Timestamp) -> i64 {
     at.unix_seconds().div_euclid(86_400)
