@@ -31,6 +31,7 @@ use penstock_decide::pool_selection::{PoolMode, PoolView};
 use penstock_model::{Bytes, PoolName};
 use penstock_persistence::namespace::{EntryId, PoolUsage};
 use penstock_protocol::exposition::Counter;
+use std::collections::HashMap;
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::OpenOptionsExt;
@@ -51,6 +52,22 @@ const EVICTED_AHEAD_MAX: u64 = 64 << 20;
 /// Whole files of one pool that are read at once only to compute a checksum.
 const CHECKSUM_TURNS: usize = 4;
 
+/// One lock for each file that is in work.
+#[derive(Default)]
+pub(crate) struct SummedFiles(Mutex<HashMap<EntryId, Arc<tokio::sync::Mutex<()>>>>);
+
+impl SummedFiles {
+    /// Waits until nobody computes a checksum of this file.
+    pub(crate) async fn lock(&self, file: EntryId) -> tokio::sync::OwnedMutexGuard<()> {
+        let own = {
+            let mut files = self.0.lock();
+            files.retain(|_, used| Arc::strong_count(used) > 1);
+            Arc::clone(files.entry(file).or_default())
+        };
+        own.lock_owned().await
+    }
+}
+
 /// One pool.
 pub(crate) struct Pool {
     pub name: PoolName,
@@ -70,6 +87,8 @@ pub(crate) struct Pool {
     pub recent_files: RecentFiles,
     /// Turns of those who read whole files for their checksums.
     pub checksum_turns: Arc<Semaphore>,
+    /// Files whose checksums are being computed: who wants the same waits for that.
+    pub summed_files: SummedFiles,
     /// Files of the trash that were removed because their time was over, to make room, or by an administrator.
     pub trash_expired: Counter,
     pub trash_evicted: Counter,
@@ -116,6 +135,7 @@ impl Pool {
             recent_files: RecentFiles::default(),
             looks: Arc::new(Semaphore::new(LOOKS_MAX)),
             checksum_turns: Arc::new(Semaphore::new(CHECKSUM_TURNS)),
+            summed_files: SummedFiles::default(),
             trash_expired: Counter::default(),
             trash_evicted: Counter::default(),
             trash_emptied: Counter::default(),

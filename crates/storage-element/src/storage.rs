@@ -41,7 +41,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
-use tokio::sync::{OwnedSemaphorePermit, oneshot};
+use tokio::sync::oneshot;
 use uuid::Uuid;
 
 /// Movers that a snapshot lists.
@@ -322,12 +322,12 @@ impl Storage {
         &self,
         file: EntryId,
         checksums: Vec<penstock_model::Checksum>,
-        turn: OwnedSemaphorePermit,
+        held: impl Send + 'static,
     ) {
         let change = Change::AddChecksums { file, checksums };
         self.namespace.submit(change, move |result| {
             // Whoever is next may want the same one, and finds it.
-            let _turn = turn;
+            let _held = held;
             if let Err(why) = result {
                 tracing::debug!(%why, "a computed checksum was not stored");
             }

@@ -495,6 +495,7 @@ pub(super) async fn checksum_of(
             format!("the {algorithm} checksum cannot be computed; tell the site"),
         )
     };
+    let of_file = found.pool.summed_files.lock(found.id).await;
     let turn = Arc::clone(&found.pool.checksum_turns).acquire_owned().await;
     let turn = turn.map_err(|why| failed(&why))?;
     // Another request may have had it computed meanwhile.
@@ -507,7 +508,7 @@ pub(super) async fn checksum_of(
     // The work holds the turn, and its result is kept, also when who asked has left.
     let computed = tokio::task::spawn_blocking(move || {
         let sum = sound_checksum(&pool.open(id)?, size, algorithm, &known)?;
-        storage.remember_checksums(id, vec![sum.clone()], turn);
+        storage.remember_checksums(id, vec![sum.clone()], (of_file, turn));
         Ok(sum)
     })
     .await
