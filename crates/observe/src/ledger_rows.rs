@@ -24,7 +24,7 @@ pub fn each_attempt<R: Record + ?Sized>(
     after: u64,
     mut visit: impl FnMut(Attempt),
 ) -> Result<u64, RecordError> {
-    let mut beginnings: BTreeMap<TransferId, Beginning> = BTreeMap::new();
+    let mut beginnings: BTreeMap<TransferId, StartedAttempt> = BTreeMap::new();
     let mut vos: BTreeMap<JobId, Option<VoName>> = BTreeMap::new();
     let mut last = after;
     loop {
@@ -34,13 +34,13 @@ pub fn each_attempt<R: Record + ?Sized>(
         };
         last = newest.sequence;
         for entry in &entries {
-            if let Some(beginning) = Beginning::of(entry) {
+            if let Some(beginning) = StartedAttempt::of(entry) {
                 if beginnings.len() >= REMEMBERED_MAX {
                     beginnings.clear();
                 }
                 beginnings.insert(entry.transfer, beginning);
             }
-            let Some(ending) = Ending::of(&entry.event) else {
+            let Some(ending) = AttemptOutcome::of(&entry.event) else {
                 continue;
             };
             let beginning = match beginnings.remove(&entry.transfer) {
@@ -67,17 +67,17 @@ pub fn each_attempt<R: Record + ?Sized>(
     }
 }
 
-/// An attempt that has begun.
+/// Which attempt was started, and when.
 #[derive(Debug, Clone, Copy)]
-struct Beginning {
+struct StartedAttempt {
     attempt: penstock_model::Attempt,
     at: Timestamp,
 }
 
-impl Beginning {
-    fn of(entry: &LedgerEntry) -> Option<Beginning> {
+impl StartedAttempt {
+    fn of(entry: &LedgerEntry) -> Option<StartedAttempt> {
         match &entry.event {
-            TransferEvent::Started { attempt, .. } => Some(Beginning {
+            TransferEvent::Started { attempt, .. } => Some(StartedAttempt {
                 attempt: *attempt,
                 at: entry.at,
             }),
@@ -90,23 +90,23 @@ impl Beginning {
 fn beginning_before<R: Record + ?Sized>(
     record: &R,
     entry: &LedgerEntry,
-) -> Result<Option<Beginning>, RecordError> {
+) -> Result<Option<StartedAttempt>, RecordError> {
     let entries = record.entries_of(entry.transfer, ENTRIES_PER_TRANSFER_MAX)?;
     let mut running = None;
     for earlier in &entries {
         if earlier.sequence >= entry.sequence {
             break;
         }
-        running = match Ending::of(&earlier.event) {
+        running = match AttemptOutcome::of(&earlier.event) {
             Some(_) => None,
-            None => Beginning::of(earlier).or(running),
+            None => StartedAttempt::of(earlier).or(running),
         };
     }
     Ok(running)
 }
 
 /// How an attempt ended.
-enum Ending<'a> {
+enum AttemptOutcome<'a> {
     Landed(Option<CopyMode>, &'a MoverReport, penstock_model::Bytes),
     Failed(&'a Failure),
     /// Its process is gone: it counts as failed, because whatever it did is done again.
@@ -114,15 +114,15 @@ enum Ending<'a> {
     Canceled(&'a str),
 }
 
-impl Ending<'_> {
-    fn of(event: &TransferEvent) -> Option<Ending<'_>> {
+impl AttemptOutcome<'_> {
+    fn of(event: &TransferEvent) -> Option<AttemptOutcome<'_>> {
         match event {
             TransferEvent::Landed {
                 mode, report, size, ..
-            } => Some(Ending::Landed(*mode, report, *size)),
-            TransferEvent::AttemptFailed { failure, .. } => Some(Ending::Failed(failure)),
-            TransferEvent::AttemptLost { reason, .. } => Some(Ending::Lost(reason)),
-            TransferEvent::Canceled { reason } => Some(Ending::Canceled(reason)),
+            } => Some(AttemptOutcome::Landed(*mode, report, *size)),
+            TransferEvent::AttemptFailed { failure, .. } => Some(AttemptOutcome::Failed(failure)),
+            TransferEvent::AttemptLost { reason, .. } => Some(AttemptOutcome::Lost(reason)),
+            TransferEvent::Canceled { reason } => Some(AttemptOutcome::Canceled(reason)),
             _ => None,
         }
     }
@@ -130,8 +130,8 @@ impl Ending<'_> {
 
 fn row_of(
     entry: &LedgerEntry,
-    ending: &Ending<'_>,
-    beginning: &Beginning,
+    ending: &AttemptOutcome<'_>,
+    beginning: &StartedAttempt,
     request: Option<&TransferRequest>,
 ) -> Attempt {
     let name: Text = beginning
@@ -159,7 +159,7 @@ fn row_of(
         row.file_bytes = request.size;
     }
     match ending {
-        Ending::Landed(mode, report, size) => {
+        AttemptOutcome::Landed(mode, report, size) => {
             row.outcome = Some(Outcome::Success);
             row.file_bytes = Some(*size);
             // Without one an attempt of before had brought the file, and this one moved nothing.
@@ -170,7 +170,7 @@ fn row_of(
                 row = row.with_tcp(tcp);
             }
         }
-        Ending::Failed(failure) => {
+        AttemptOutcome::Failed(failure) => {
             row.outcome = Some(Outcome::Failure);
             row.side = Some(failure.side);
             row.phase = Some(failure.phase);
@@ -178,12 +178,12 @@ fn row_of(
             row.fingerprint = Some(fingerprint(failure).into());
             row.detail = Some(failure.detail.as_str().into());
         }
-        Ending::Lost(reason) => {
+        AttemptOutcome::Lost(reason) => {
             row.outcome = Some(Outcome::Failure);
             row.phase = Some(Phase::Transfer);
             row.detail = Some((*reason).into());
         }
-        Ending::Canceled(reason) => {
+        AttemptOutcome::Canceled(reason) => {
             row.outcome = Some(Outcome::Abort);
             row.detail = Some((*reason).into());
         }

@@ -248,13 +248,13 @@ fn check_marker(marker: &Path, text: &str) -> Result<(), StoreError> {
     }
 }
 
-/// Days since 1970.
 /// Rows tell of users, clients and paths: they are for this user alone.
 const FILE_MODE: u32 = 0o600;
 
 /// Days since 1970 that have a file: the years from 1 to 9999, whose dates have ten characters.
 const DAYS: std::ops::Range<i64> = -719_162..2_932_897;
 
+/// Days since 1970.
 fn day_of(at: Timestamp) -> i64 {
     at.unix_seconds().div_euclid(86_400)
 }

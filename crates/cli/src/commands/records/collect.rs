@@ -11,8 +11,7 @@ use penstock_journal::JournalReader;
 use penstock_model::Timestamp;
 use penstock_model::observation::{Attempt, Operation, Outcome, Text, View};
 use penstock_observe::ledger_rows::each_attempt;
-use penstock_observe::store::Positions;
-use penstock_observe::store::{Store, StoreError};
+use penstock_observe::store::{Positions, Store, StoreError};
 use penstock_persistence::journal::SqliteReader;
 use penstock_persistence::namespace::{
     MoverKind, MoverOutcome, MoverRecord, MoverRecordReader, NamespaceError,
@@ -33,30 +32,30 @@ pub(super) fn run(args: &RecordsCollectArgs, output: Output) -> Result<(), Comma
             site.config_file().display()
         )));
     }
-    let mut collecting = Collecting {
+    let mut collector = RecordCollector {
         store: open(&args.into)?,
         positions: Positions::open(&args.into).map_err(local)?,
         summary: Summary::default(),
         failed: None,
     };
     if is_wanted(View::Vo) {
-        collecting.transfers(&site, &config)?;
+        collector.transfers(&site, &config)?;
     }
     if is_wanted(View::Site) {
-        collecting.movers(&site, &config)?;
+        collector.movers(&site, &config)?;
     }
-    collecting.summary.torn(collecting.store.torn_tails());
-    collecting.summary.show(output)
+    collector.summary.torn(collector.store.torn_tails());
+    collector.summary.show(output)
 }
 
-struct Collecting {
+struct RecordCollector {
     store: Store,
     positions: Positions,
     summary: Summary,
     failed: Option<StoreError>,
 }
 
-impl Collecting {
+impl RecordCollector {
     fn take(&mut self, row: Attempt) {
         if self.failed.is_none() {
             let taken = self.summary.take(&row.into(), &mut self.store);
