@@ -19,7 +19,7 @@ pub use rate_change::{Population, RateChange, RateChangeId, RateChangeKind, rate
 pub use view::View;
 
 use answer::{CAUSES_MAX, CauseRank, SHARE_MIN};
-use change::{Stretch, StretchKind, stretches_of};
+use change::{LowRate, LowRateKind, stretches_of};
 use dimension::{Dimension, Division, carriers};
 use penstock_model::LinkId;
 use rules::{Finding, RULES, Rule, rule_of};
@@ -56,8 +56,8 @@ pub fn explain_change(
     } else {
         (before, during)
     };
-    let stretch = Stretch {
-        kind: StretchKind::Drop,
+    let stretch = LowRate {
+        kind: LowRateKind::Drop,
         baseline: vec![usual],
         bins: low,
         period_seconds: None,
@@ -94,7 +94,7 @@ pub fn explain_window(
         before: &[],
         during: &during,
     };
-    Some(facts.answer(usual, low, StretchKind::Drop, None))
+    Some(facts.answer(usual, low, LowRateKind::Drop, None))
 }
 
 fn together(signals: &Signals, links: &[LinkId]) -> LinkSignals {
@@ -105,7 +105,7 @@ fn explain_stretch(
     signals: &Signals,
     links: &[LinkId],
     link: &LinkSignals,
-    stretch: &Stretch,
+    stretch: &LowRate,
 ) -> Option<Explanation> {
     let during = [stretch.bins.clone()];
     let usual = Factors::of(link, signals.bin_seconds, &stretch.baseline)?;
@@ -142,7 +142,7 @@ impl Facts<'_> {
         &self,
         usual: Factors,
         low: Factors,
-        kind: StretchKind,
+        kind: LowRateKind,
         period_seconds: Option<u64>,
     ) -> Explanation {
         let parts = split(&usual, &low);

@@ -35,7 +35,7 @@ impl Default for HaltPolicy {
 
 /// On whose behalf a transfer runs.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Party {
+pub struct TransferOwner {
     /// Whose rights and shares count.
     pub vo: VoName,
     /// Who asked for it.
@@ -44,7 +44,7 @@ pub struct Party {
 
 /// Who else has something on a link, waiting or running.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum OtherParties {
+pub enum OtherOwners {
     /// Nobody.
     None,
     /// Others of the same VO only.
@@ -59,9 +59,9 @@ pub struct FailedTransfer<'a> {
     /// What happened.
     pub failure: &'a Failure,
     /// To whom.
-    pub party: &'a Party,
+    pub party: &'a TransferOwner,
     /// Who else uses the link.
-    pub company: OtherParties,
+    pub company: OtherOwners,
 }
 
 /// A link that is halted.
@@ -100,12 +100,12 @@ pub struct LinkHealth {
 #[derive(Debug, Clone, Default)]
 struct Run {
     kind: Option<FailureKind>,
-    by: BTreeMap<Party, u32>,
-    last: Option<Party>,
+    by: BTreeMap<TransferOwner, u32>,
+    last: Option<TransferOwner>,
 }
 
 impl Run {
-    fn add(&mut self, failure: &Failure, party: &Party) {
+    fn add(&mut self, failure: &Failure, party: &TransferOwner) {
         let kind = failure.kind();
         if self.kind != Some(kind) {
             *self = Run {
@@ -124,17 +124,17 @@ impl Run {
     }
 
     /// Whether it is enough to halt the link, with others there.
-    fn is_enough(&self, company: OtherParties, needed: u32) -> bool {
+    fn is_enough(&self, company: OtherOwners, needed: u32) -> bool {
         let by_one_max = needed.div_ceil(2);
         let of_users = |users: &mut dyn Iterator<Item = u32>| {
             users.fold(0u32, |sum, count| sum.saturating_add(count.min(by_one_max)))
         };
         match company {
-            OtherParties::None => self.length() >= needed,
-            OtherParties::SameVo => {
+            OtherOwners::None => self.length() >= needed,
+            OtherOwners::SameVo => {
                 self.by.len() > 1 && of_users(&mut self.by.values().copied()) >= needed
             }
-            OtherParties::OtherVos => {
+            OtherOwners::OtherVos => {
                 let mut vos: BTreeMap<&VoName, u32> = BTreeMap::new();
                 for (party, count) in &self.by {
                     let of_vo = vos.entry(&party.vo).or_default();
@@ -205,7 +205,7 @@ impl LinkHealth {
     }
 
     /// Whether a halted link is news to this one: nobody of its VO has failed in the run, or one other user alone.
-    pub fn is_untried_by(&self, party: &Party) -> bool {
+    pub fn is_untried_by(&self, party: &TransferOwner) -> bool {
         let mut failed = self.run.by.keys();
         let is_of_one = self.run.by.len() == 1;
         self.is_halted()
@@ -232,7 +232,7 @@ impl LinkHealth {
     /// Whether a failure that speaks of a storage element or of the link costs its file no retry: nothing starts here but
     /// trials, or this party alone has failed as often as would halt a link that nobody else used. Its files wait longer
     /// and longer then, and are not lost while others go on.
-    pub fn excuses(&self, party: &Party, policy: HaltPolicy) -> bool {
+    pub fn excuses(&self, party: &TransferOwner, policy: HaltPolicy) -> bool {
         let of_party = self.run.by.get(party).copied().unwrap_or_default();
         self.is_halted() || (policy.failures > 0 && of_party >= policy.failures)
     }
@@ -250,7 +250,7 @@ impl LinkHealth {
     }
 
     /// Who failed last: a trial goes to somebody else, if there is anybody.
-    pub fn last_party(&self) -> Option<&Party> {
+    pub fn last_party(&self) -> Option<&TransferOwner> {
         self.run.last.as_ref()
     }
 }
@@ -283,9 +283,9 @@ mod tests {
         failure(Errno::ECONNREFUSED, Concern::StorageElement)
     }
 
-    fn party(name: &str) -> Party {
+    fn party(name: &str) -> TransferOwner {
         let (vo, user) = name.split_once('/').expect("vo/user");
-        Party {
+        TransferOwner {
             vo: VoName::new(vo),
             user: UserName::new(user),
         }
@@ -296,13 +296,13 @@ mod tests {
         let failed = FailedTransfer {
             failure,
             party: &party("cms/alice"),
-            company: OtherParties::None,
+            company: OtherOwners::None,
         };
         health.failed(Timestamp(at), failed, policy)
     }
 
     /// Whether a link on which others have something to do is halted after so many failures of these.
-    fn is_halted_by(company: OtherParties, run: &[(&str, u32)]) -> bool {
+    fn is_halted_by(company: OtherOwners, run: &[(&str, u32)]) -> bool {
         let policy = HaltPolicy {
             failures: 20,
             ..POLICY
@@ -340,7 +340,7 @@ mod tests {
             let failed = FailedTransfer {
                 failure: &refused(),
                 party: &alone,
-                company: OtherParties::OtherVos,
+                company: OtherOwners::OtherVos,
             };
             let verdict = health.failed(Timestamp(0), failed, POLICY);
             assert_eq!(verdict, Verdict::Unchanged);
@@ -433,7 +433,7 @@ mod tests {
 
     #[test]
     fn failures_of_one_user_or_vo_alone_halt_no_link_that_others_use() {
-        use OtherParties::{None, OtherVos, SameVo};
+        use OtherOwners::{None, OtherVos, SameVo};
         assert!(is_halted_by(None, &[("cms/alice", 20)]));
         assert!(!is_halted_by(SameVo, &[("cms/alice", 1000)]));
         assert!(!is_halted_by(
@@ -462,7 +462,7 @@ mod tests {
         let failed = FailedTransfer {
             failure: &refused(),
             party: &party("lab/bob"),
-            company: OtherParties::OtherVos,
+            company: OtherOwners::OtherVos,
         };
         let verdict = health.failed(Timestamp(2_000), failed, POLICY);
         assert!(

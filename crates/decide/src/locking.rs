@@ -19,7 +19,7 @@ pub enum LockTarget {
 
 /// Who asks, with the lock tokens that came with the request.
 #[derive(Debug, Clone, Copy)]
-pub struct Holder<'a> {
+pub struct LockRequester<'a> {
     /// The user; `None` holds nothing.
     pub user: Option<&'a UserName>,
     /// The macaroon that speaks for the user, when it is one.
@@ -136,7 +136,11 @@ impl LockTable {
 
     /// The roots of locks that forbid the request to this holder: none means go on. Of several locks on one
     /// thing, which are then all shared, one token suffices (RFC 4918 §6.2).
-    pub fn in_the_way(&self, touched: &[LockTarget], holder: &Holder<'_>) -> Vec<NamespacePath> {
+    pub fn in_the_way(
+        &self,
+        touched: &[LockTarget],
+        holder: &LockRequester<'_>,
+    ) -> Vec<NamespacePath> {
         let mut forbidding = Vec::new();
         for touched in touched {
             let path = match touched {
@@ -155,7 +159,7 @@ impl LockTable {
 
     /// The root of a lock on this path of which the holder has no token, when there is one and no other
     /// token helps.
-    fn unheld(&self, path: &NamespacePath, holder: &Holder<'_>) -> Option<NamespacePath> {
+    fn unheld(&self, path: &NamespacePath, holder: &LockRequester<'_>) -> Option<NamespacePath> {
         let covering = self.covering(path);
         let held = |lock: &&Lock| {
             let is_theirs = |user| lock.is_usable_by(user, holder.macaroon);
@@ -347,7 +351,7 @@ mod tests {
         };
         let user = UserName::new(user);
         let tokens: Vec<LockToken> = tokens.iter().copied().map(token).collect();
-        let holder = Holder {
+        let holder = LockRequester {
             user: Some(&user),
             macaroon: None,
             tokens: &tokens,

@@ -93,7 +93,7 @@ impl PoolView {
 
 /// A file that needs a place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Placement {
+pub struct PlacementRequest {
     /// Its size, when the sender announced one.
     pub size: Option<Bytes>,
     /// Chance: a uniformly distributed number, drawn by the caller.
@@ -254,7 +254,7 @@ impl fmt::Display for PoolReason {
 /// in the order given.
 pub fn choose_pool(
     pools: &[PoolView],
-    placement: &Placement,
+    placement: &PlacementRequest,
 ) -> Decision<Result<PoolName, PlacementRefusal>, PoolReason> {
     let needed = Bytes(placement.size.map_or(1, |size| size.0.max(1)));
     let mut candidates = Vec::new();
@@ -399,7 +399,7 @@ mod tests {
     fn shares(pools: &[PoolView], files: usize) -> BTreeMap<PoolName, f64> {
         let mut counts = BTreeMap::new();
         for draw in draws().take(files) {
-            let placement = Placement { size: None, draw };
+            let placement = PlacementRequest { size: None, draw };
             let chosen = choose_pool(pools, &placement)
                 .choice
                 .expect("a pool takes it");
@@ -468,7 +468,7 @@ mod tests {
             },
             pool(2),
         ];
-        let placement = Placement {
+        let placement = PlacementRequest {
             size: Some(Bytes(2 * GIB)),
             draw: 7,
         };
@@ -506,7 +506,7 @@ mod tests {
         let choice = |pools: &[PoolView]| {
             choose_pool(
                 pools,
-                &Placement {
+                &PlacementRequest {
                     size: None,
                     draw: 0,
                 },
@@ -541,7 +541,7 @@ mod tests {
             let size = Some(Bytes(size));
             let mut choices: Vec<_> = draws()
                 .take(50)
-                .map(|draw| choose_pool(pools, &Placement { size, draw }).choice)
+                .map(|draw| choose_pool(pools, &PlacementRequest { size, draw }).choice)
                 .map(|choice| choice.map_or_else(|why| format!("{why:?}"), |pool| pool.to_string()))
                 .collect();
             choices.sort();
@@ -552,7 +552,7 @@ mod tests {
         assert_eq!(chosen(&pools, 20), ["p1"]);
         assert_eq!(chosen(&pools, 21), ["p0", "p2"]);
         assert_eq!(chosen(&pools, 206), ["NoSpace"]);
-        let placement = Placement {
+        let placement = PlacementRequest {
             size: Some(Bytes(20)),
             draw: 0,
         };
@@ -568,7 +568,7 @@ mod tests {
     fn every_pool_has_exactly_one_reason() {
         let pools: Vec<PoolView> = (0..5).map(pool).collect();
         for draw in draws().take(50) {
-            let decision = choose_pool(&pools, &Placement { size: None, draw });
+            let decision = choose_pool(&pools, &PlacementRequest { size: None, draw });
             let mut named: Vec<_> = decision.because.iter().map(PoolReason::pool).collect();
             assert_eq!(Ok(named[0].clone()), decision.choice);
             named.sort();

@@ -12,15 +12,15 @@
 //! consistent.
 
 mod aged;
-mod flows;
+mod capped_flows;
 mod forgetting;
 mod limits;
-mod line;
 mod numbered;
 mod place;
 mod queue;
 mod rate;
 mod reasons;
+mod slot_queue;
 #[cfg(test)]
 mod tests;
 
@@ -28,13 +28,12 @@ pub use aged::PRIORITY_HEAD_START_MS;
 pub use forgetting::ForgottenPlaces;
 pub use limits::{DrainedPlaces, RateCaps, SlotLimits};
 
-use crate::halting::{OtherParties, Party};
+use crate::halting::{OtherOwners, TransferOwner};
 use crate::prediction::{Durations, SizeClass};
 use crate::shares::Shares;
 use crate::turns::Turn;
 use aged::{Load, Rank};
-use flows::LinkRates;
-use line::VoLines;
+use capped_flows::LinkRates;
 use numbered::NumberedSet;
 use penstock_model::{
     Access, Activity, Bytes, LinkId, NoSlot, Priority, SlotBound, SlotPlace, Slots, StorageId,
@@ -43,6 +42,7 @@ use penstock_model::{
 use place::{Count, SharedPlace};
 use queue::{LinkQueue, Payers, QueueKey};
 use rate::{Flow, RateGate};
+use slot_queue::VoLines;
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::time::Duration;
 
@@ -94,7 +94,7 @@ pub struct Ticket {
 
 impl Ticket {
     /// On whose behalf it runs.
-    pub fn party(&self) -> Party {
+    pub fn party(&self) -> TransferOwner {
         self.payers.party()
     }
 
@@ -115,7 +115,7 @@ pub struct DispatchedTransfer {
 
 /// For how long slots were held.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct HeldTime {
+pub struct SlotTime {
     /// From the start on.
     pub took: Duration,
     /// Of the file that was brought; `None`: none was, and nothing is to be learnt for others.
@@ -124,9 +124,9 @@ pub struct HeldTime {
     pub is_own_fault: bool,
 }
 
-impl HeldTime {
+impl SlotTime {
     /// Not at all: it did not run.
-    pub const NOT: HeldTime = HeldTime {
+    pub const NOT: SlotTime = SlotTime {
         took: Duration::ZERO,
         brought: None,
         is_own_fault: false,
@@ -207,7 +207,7 @@ struct Link {
     durations: Durations,
     queue: LinkQueue,
     /// On whose behalf how many run.
-    running: BTreeMap<Party, u32>,
+    running: BTreeMap<TransferOwner, u32>,
     gate: Gate,
     position: RoundPosition,
     /// The slot that it is offered, and for which VO.
@@ -243,7 +243,7 @@ impl Link {
 enum Gate {
     Open,
     /// One transfer may pass, of somebody else than this one if there is anybody.
-    Ajar(WaitReason, Option<Party>),
+    Ajar(WaitReason, Option<TransferOwner>),
     Shut(WaitReason),
 }
 
@@ -551,7 +551,7 @@ impl Scheduler {
     }
 
     /// Gives the slots of a transfer back.
-    pub fn release(&mut self, ticket: Ticket, held: HeldTime) {
+    pub fn release(&mut self, ticket: Ticket, held: SlotTime) {
         let Ticket {
             link: index,
             payers,
@@ -649,7 +649,7 @@ impl Scheduler {
     }
 
     /// Lets one transfer pass on a link that is halted, of another one than `after` if there is any.
-    pub fn let_one_pass(&mut self, link: &LinkId, after: Option<&Party>) {
+    pub fn let_one_pass(&mut self, link: &LinkId, after: Option<&TransferOwner>) {
         let index = self.link_at(link);
         if let Gate::Shut(reason) = &self.links[index].gate {
             self.links[index].gate = Gate::Ajar(reason.clone(), after.cloned());
@@ -658,17 +658,17 @@ impl Scheduler {
     }
 
     /// Who else than this one has something on a link, waiting or running.
-    pub fn company(&self, link: LinkNumber, party: &Party) -> OtherParties {
+    pub fn company(&self, link: LinkNumber, party: &TransferOwner) -> OtherOwners {
         let link = &self.links[link.0 as usize];
         let running = || link.running.keys();
         let others_run = running().any(|other| other.vo != party.vo);
         if others_run || link.queue.vos().any(|vo| *vo != party.vo) {
-            return OtherParties::OtherVos;
+            return OtherOwners::OtherVos;
         }
         let others_run = running().any(|other| other.user != party.user);
         match others_run || link.queue.holds_other_users(party) {
-            true => OtherParties::SameVo,
-            false => OtherParties::None,
+            true => OtherOwners::SameVo,
+            false => OtherOwners::None,
         }
     }
 

@@ -20,7 +20,7 @@ mod streams;
 #[cfg(test)]
 mod tests;
 
-pub use fts3::{Fts3Mode, Fts3Observation, Fts3Rules, Fts3Sample};
+pub use fts3::{Fts3Mode, Fts3Observation, Fts3Sample, Fts3Tuner};
 pub use grid::{
     AttemptEnd, FleetTuning, LinkLoad, LinkObservation, LinkRules, LinkTuning, TunedSlots,
     TuningChanges,

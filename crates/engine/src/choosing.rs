@@ -1,8 +1,8 @@
 //! Whose turn it is among replicas and hops, and what is known of the links that they would take.
 
 use super::admitting::waited_too_long;
-use super::rows::{IdSet, TransferEntry};
-use super::{Effects, Engine, Now, Outcome};
+use super::queue_rows::{IdSet, TransferEntry};
+use super::{AttemptOutcome, Effects, Engine, Now};
 use penstock_decide::replica::{Candidate, LinkFacts, choose};
 use penstock_model::{
     Bytes, ChoiceReason, JobId, JobKind, LinkId, Retry, Selection, Side, Timestamp, TransferEvent,
@@ -49,27 +49,27 @@ impl History {
     pub(super) fn attempt_ended(
         &mut self,
         link: &LinkId,
-        outcome: &Outcome,
+        outcome: &AttemptOutcome,
         since: Timestamp,
         now: Timestamp,
         beside: u32,
     ) {
         let link = self.links.entry(link.clone()).or_default();
         match outcome {
-            Outcome::Landed { size, .. } => {
+            AttemptOutcome::Landed { size, .. } => {
                 let seconds = now.since(since).as_secs_f64().max(0.001);
                 let file_rate = size.0 as f64 / seconds;
                 average(&mut link.success, 1.0);
                 average(&mut link.file_rate, file_rate);
                 average(&mut link.rate, file_rate * f64::from(beside + 1));
             }
-            Outcome::Failed { .. } => average(&mut link.success, 0.0),
-            Outcome::Blocked { .. }
-            | Outcome::Stopped
-            | Outcome::Unsettled
-            | Outcome::Dropped
-            | Outcome::Tidied
-            | Outcome::Untidied { .. } => {}
+            AttemptOutcome::Failed { .. } => average(&mut link.success, 0.0),
+            AttemptOutcome::Blocked { .. }
+            | AttemptOutcome::Stopped
+            | AttemptOutcome::Unsettled
+            | AttemptOutcome::Dropped
+            | AttemptOutcome::Tidied
+            | AttemptOutcome::Untidied { .. } => {}
         }
     }
 }

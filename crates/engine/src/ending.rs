@@ -140,18 +140,20 @@ impl Engine {
         &mut self,
         now: Now,
         agent: EndedAgent,
-        outcome: &Outcome,
+        outcome: &AttemptOutcome,
         effects: &mut Effects,
     ) {
         let (transfer, place) = (agent.transfer, agent.destination);
         // Also what has arrived in the last moment: nobody waits for it.
         let (has_left_something, ended) = match outcome {
-            Outcome::Dropped => (true, None),
-            Outcome::Landed { .. } | Outcome::Blocked { .. } | Outcome::Unsettled => {
-                (true, Some(now.at))
+            AttemptOutcome::Dropped => (true, None),
+            AttemptOutcome::Landed { .. }
+            | AttemptOutcome::Blocked { .. }
+            | AttemptOutcome::Unsettled => (true, Some(now.at)),
+            AttemptOutcome::Failed { cleaned, .. } => (!cleaned, Some(now.at)),
+            AttemptOutcome::Stopped | AttemptOutcome::Tidied | AttemptOutcome::Untidied { .. } => {
+                (false, Some(now.at))
             }
-            Outcome::Failed { cleaned, .. } => (!cleaned, Some(now.at)),
-            Outcome::Stopped | Outcome::Tidied | Outcome::Untidied { .. } => (false, Some(now.at)),
         };
         match agent.then {
             Some(mut then) if then.is_due || has_left_something => {
@@ -168,7 +170,7 @@ impl Engine {
         &mut self,
         now: Now,
         agent: EndedAgent,
-        outcome: Outcome,
+        outcome: AttemptOutcome,
         effects: &mut Effects,
     ) {
         let (transfer, place) = (agent.transfer, agent.destination);
@@ -177,19 +179,21 @@ impl Engine {
             return;
         };
         match outcome {
-            Outcome::Tidied | Outcome::Landed { .. } => {
+            AttemptOutcome::Tidied | AttemptOutcome::Landed { .. } => {
                 self.end_tidying(transfer, place, effects);
             }
-            Outcome::Untidied { failure }
-            | Outcome::Failed { failure, .. }
-            | Outcome::Blocked { failure, .. } => {
+            AttemptOutcome::Untidied { failure }
+            | AttemptOutcome::Failed { failure, .. }
+            | AttemptOutcome::Blocked { failure, .. } => {
                 self.postpone_tidying(now, place, then, &failure, effects);
             }
             // This process is ending: the next one does it.
-            Outcome::Stopped | Outcome::Unsettled if self.nodes.is_own(&agent.node) => {
+            AttemptOutcome::Stopped | AttemptOutcome::Unsettled
+                if self.nodes.is_own(&agent.node) =>
+            {
                 self.leave_destination(place, transfer);
             }
-            Outcome::Stopped | Outcome::Unsettled | Outcome::Dropped => {
+            AttemptOutcome::Stopped | AttemptOutcome::Unsettled | AttemptOutcome::Dropped => {
                 then.tidying.attempt = Attempt(then.tidying.attempt.0 + 1);
                 self.tidy_up(then, effects);
             }

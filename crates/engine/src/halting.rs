@@ -1,8 +1,8 @@
 //! Halting links whose transfers all fail in one way, and trying them again.
 
-use super::set_back::bring_forward;
-use super::{Action, Effects, Engine, LinkNotice, Now, Outcome};
-use penstock_decide::halting::{FailedTransfer, LinkHealth, Party, Verdict};
+use super::clock_set_back::bring_forward;
+use super::{Action, AttemptOutcome, Effects, Engine, LinkNotice, Now};
+use penstock_decide::halting::{FailedTransfer, LinkHealth, TransferOwner, Verdict};
 use penstock_decide::scheduler::{LinkNumber, QueueEntry};
 use penstock_model::{LinkChange, LinkEvent, LinkId, Record, Timestamp, TransferId, WaitReason};
 use std::cmp::Reverse;
@@ -50,7 +50,7 @@ impl LinkHalts {
         let Some(health) = health.filter(|health| health.is_halted()) else {
             return;
         };
-        let party = Party {
+        let party = TransferOwner {
             vo: waiting.vo.clone(),
             user: waiting.user.clone(),
         };
@@ -61,13 +61,13 @@ impl LinkHalts {
 }
 
 /// How an attempt on a link ended.
-pub(super) struct AttemptOutcome<'a> {
+pub(super) struct EndedAttempt<'a> {
     pub(super) transfer: TransferId,
     pub(super) link: &'a LinkId,
     /// The link's number in the scheduler.
     pub(super) number: LinkNumber,
-    pub(super) party: &'a Party,
-    pub(super) outcome: &'a Outcome,
+    pub(super) party: &'a TransferOwner,
+    pub(super) outcome: &'a AttemptOutcome,
 }
 
 impl Engine {
@@ -76,21 +76,21 @@ impl Engine {
     pub(super) fn learn(
         &mut self,
         now: Now,
-        AttemptOutcome {
+        EndedAttempt {
             transfer,
             link,
             number,
             party,
             outcome,
-        }: AttemptOutcome<'_>,
+        }: EndedAttempt<'_>,
         effects: &mut Effects,
     ) -> bool {
         let policy = self.config.halting;
         let company = self.scheduler.company(number, party);
         let health = self.halting.health.entry(link.clone()).or_default();
         let verdict = match outcome {
-            Outcome::Landed { .. } => health.landed(),
-            Outcome::Failed { failure, .. } => {
+            AttemptOutcome::Landed { .. } => health.landed(),
+            AttemptOutcome::Failed { failure, .. } => {
                 let failed = FailedTransfer {
                     failure,
                     party,
@@ -98,24 +98,24 @@ impl Engine {
                 };
                 health.failed(now.at, failed, policy)
             }
-            Outcome::Blocked { .. }
-            | Outcome::Stopped
-            | Outcome::Unsettled
-            | Outcome::Dropped
-            | Outcome::Tidied
-            | Outcome::Untidied { .. } => health.ended_without_telling(now.at),
+            AttemptOutcome::Blocked { .. }
+            | AttemptOutcome::Stopped
+            | AttemptOutcome::Unsettled
+            | AttemptOutcome::Dropped
+            | AttemptOutcome::Tidied
+            | AttemptOutcome::Untidied { .. } => health.ended_without_telling(now.at),
         };
         let is_excused = health.excuses(party, policy);
         self.apply_verdict(now, link, verdict, transfer, effects);
         match outcome {
-            Outcome::Failed { failure, .. } => is_excused && failure.concern.is_shared(),
-            Outcome::Landed { .. }
-            | Outcome::Blocked { .. }
-            | Outcome::Stopped
-            | Outcome::Unsettled
-            | Outcome::Dropped
-            | Outcome::Tidied
-            | Outcome::Untidied { .. } => false,
+            AttemptOutcome::Failed { failure, .. } => is_excused && failure.concern.is_shared(),
+            AttemptOutcome::Landed { .. }
+            | AttemptOutcome::Blocked { .. }
+            | AttemptOutcome::Stopped
+            | AttemptOutcome::Unsettled
+            | AttemptOutcome::Dropped
+            | AttemptOutcome::Tidied
+            | AttemptOutcome::Untidied { .. } => false,
         }
     }
 

@@ -127,7 +127,7 @@ pub struct ReplyId(pub u64);
 /// How an attempt ended.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Outcome {
+pub enum AttemptOutcome {
     /// It arrived.
     Landed {
         /// Size of the file.

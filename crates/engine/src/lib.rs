@@ -7,22 +7,21 @@
 mod admitting;
 mod bans;
 mod choosing;
+mod clock_set_back;
 pub mod command;
 mod destinations;
 mod ending;
 mod explaining;
-mod forgetting;
 mod halting;
 mod interface;
 mod nodes;
 mod order;
 mod owing;
-mod packing;
+mod packed_request;
+mod queue_rows;
 mod report;
 mod restoring;
-mod rows;
 mod running;
-mod set_back;
 mod setting;
 pub mod submission;
 mod tape;
@@ -30,11 +29,12 @@ mod tape;
 mod tests;
 mod tokens;
 mod tuning;
+mod unused_links;
 
 pub use explaining::StartEstimate;
 pub use interface::{
-    Action, Assignment, Effects, EngineConfig, Input, LinkActivity, LinkNotice, Now, Outcome,
-    ReplyId, StoppedCount, TapeCall, TapeErrand, TapeOutcome, TapePlace, Task,
+    Action, Assignment, AttemptOutcome, Effects, EngineConfig, Input, LinkActivity, LinkNotice,
+    Now, ReplyId, StoppedCount, TapeCall, TapeErrand, TapeOutcome, TapePlace, Task,
 };
 
 pub use nodes::this_process;
@@ -51,7 +51,6 @@ use command::{
     LiftBan, RefreshToken, Reply, Reprioritise, Submit,
 };
 use destinations::Destinations;
-use forgetting::Forgetting;
 use halting::LinkHalts;
 use nodes::Nodes;
 use owing::OwedTidyings;
@@ -65,7 +64,7 @@ use penstock_model::{
     TransferEvent, TransferId, TransferRequest, TransferState, VoName, WaitReason, advance,
     job_state,
 };
-use rows::{JobEntry, SharedFactsIndex, TransferEntry};
+use queue_rows::{JobEntry, SharedFactsIndex, TransferEntry};
 use running::RunningAgent;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap};
@@ -74,6 +73,7 @@ use std::time::Duration;
 use tape::Tape;
 use tokens::AwaitedTokens;
 use tuning::Tuning;
+use unused_links::Forgetting;
 
 /// How many transfers are stopped in one go when everything is, but for the last job's.
 const STOPPED_AT_ONCE: u64 = 10_000;

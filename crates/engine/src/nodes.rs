@@ -6,7 +6,7 @@
 
 use super::report::{AgentReport, Preflight};
 use super::running::{HeldSlots, RunningAgent};
-use super::{Action, Assignment, Effects, Engine, Input, Now, Order, Outcome, Task};
+use super::{Action, Assignment, AttemptOutcome, Effects, Engine, Input, Now, Order, Task};
 use penstock_decide::scheduler::{QueueEntry, SlotLimits};
 use penstock_decide::settings::slots_in_effect;
 use penstock_model::{
@@ -553,7 +553,7 @@ impl Engine {
         for key in lost {
             let AttemptKey { transfer, attempt } = key;
             effects.actions.push(Action::Lost { transfer, attempt });
-            self.account(now, key, Outcome::Dropped, reason, effects);
+            self.account(now, key, AttemptOutcome::Dropped, reason, effects);
         }
     }
 

@@ -1,7 +1,7 @@
 //! What remains to be done at destinations of transfers that have ended, and was tried in vain: it waits for its next try.
 
+use super::clock_set_back::bring_forward_set;
 use super::running::PendingTidying;
-use super::set_back::bring_forward_set;
 use penstock_model::{Timestamp, TransferId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;

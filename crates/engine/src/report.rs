@@ -1,6 +1,6 @@
 //! What agents tell, in one form from the agent to the engine. Nodes send it to their leader so.
 
-use crate::Outcome;
+use crate::AttemptOutcome;
 use penstock_model::{Attempt, Bytes, Checksum, TransferId};
 use serde::{Deserialize, Serialize};
 
@@ -19,7 +19,7 @@ pub enum AgentReport {
     Ended {
         transfer: TransferId,
         attempt: Attempt,
-        outcome: Outcome,
+        outcome: AttemptOutcome,
     },
     /// How far some of them are: bytes moved, and the size if it is known.
     Moved(Vec<(TransferId, Attempt, u64, Option<u64>)>),

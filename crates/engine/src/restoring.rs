@@ -3,14 +3,14 @@
 use super::bans::Bans;
 use super::choosing::History;
 use super::destinations::Destinations;
-use super::forgetting::Forgetting;
 use super::halting::LinkHalts;
 use super::nodes::{AttemptKey, LeadershipStart, Nodes};
 use super::owing::OwedTidyings;
-use super::rows::SharedFactsIndex;
+use super::queue_rows::SharedFactsIndex;
 use super::tape::Tape;
 use super::tokens::AwaitedTokens;
 use super::tuning::Tuning;
+use super::unused_links::Forgetting;
 use super::{Effects, Engine, EngineConfig, Now};
 use penstock_decide::scheduler::Scheduler;
 use penstock_decide::settings::slots_in_effect;

@@ -1,9 +1,9 @@
 //! Attempts: how they begin, and what their ends mean for their transfers.
 
 use super::*;
-use crate::halting::AttemptOutcome;
+use crate::halting::EndedAttempt;
 use crate::nodes::AttemptKey;
-use penstock_decide::scheduler::{DispatchedTransfer, HeldTime, Ticket};
+use penstock_decide::scheduler::{DispatchedTransfer, SlotTime, Ticket};
 use penstock_model::NodeId;
 use penstock_model::url::FilePlace;
 
@@ -93,7 +93,7 @@ impl Engine {
             let link = self.scheduler.link(entry.link).clone();
             if self.destinations.first_at(destination) != Some(transfer) {
                 self.held_back.insert(transfer);
-                self.scheduler.release(ticket, HeldTime::NOT);
+                self.scheduler.release(ticket, SlotTime::NOT);
                 self.pass_unused(now, transfer, &link, effects);
                 continue;
             }
@@ -171,13 +171,17 @@ impl Engine {
         now: Now,
         transfer: TransferId,
         attempt: Attempt,
-        outcome: Outcome,
+        outcome: AttemptOutcome,
         effects: &mut Effects,
     ) {
         let node = self.running.get(&transfer).map(|running| &running.node);
         let stopped = match node.filter(|node| self.nodes.recorded(node).is_some()) {
-            Some(node) if outcome == Outcome::Dropped => format!("{node} does not go on with it"),
-            _ if outcome == Outcome::Dropped => "the service does not go on with it".to_owned(),
+            Some(node) if outcome == AttemptOutcome::Dropped => {
+                format!("{node} does not go on with it")
+            }
+            _ if outcome == AttemptOutcome::Dropped => {
+                "the service does not go on with it".to_owned()
+            }
             _ => "the service stopped while it ran".to_owned(),
         };
         let key = AttemptKey { transfer, attempt };
@@ -190,7 +194,7 @@ impl Engine {
         &mut self,
         now: Now,
         AttemptKey { transfer, attempt }: AttemptKey,
-        outcome: Outcome,
+        outcome: AttemptOutcome,
         stopped: &str,
         effects: &mut Effects,
     ) {
@@ -214,42 +218,42 @@ impl Engine {
         let (number, party) = (ticket.link(), ticket.party());
         let link = self.scheduler.link(number).clone();
         let brought = match &outcome {
-            Outcome::Landed {
+            AttemptOutcome::Landed {
                 size,
                 mode: Some(_),
                 ..
             } => Some(*size),
-            Outcome::Landed { mode: None, .. }
-            | Outcome::Failed { .. }
-            | Outcome::Blocked { .. }
-            | Outcome::Stopped
-            | Outcome::Unsettled
-            | Outcome::Dropped
-            | Outcome::Tidied
-            | Outcome::Untidied { .. } => None,
+            AttemptOutcome::Landed { mode: None, .. }
+            | AttemptOutcome::Failed { .. }
+            | AttemptOutcome::Blocked { .. }
+            | AttemptOutcome::Stopped
+            | AttemptOutcome::Unsettled
+            | AttemptOutcome::Dropped
+            | AttemptOutcome::Tidied
+            | AttemptOutcome::Untidied { .. } => None,
         };
         let took = now.running().saturating_sub(began);
         let is_own_fault = match &outcome {
-            Outcome::Failed { failure, .. } => match failure.concern {
+            AttemptOutcome::Failed { failure, .. } => match failure.concern {
                 Concern::Request | Concern::Credential => true,
                 Concern::StorageElement | Concern::Link | Concern::Service => false,
             },
-            Outcome::Landed { .. }
-            | Outcome::Blocked { .. }
-            | Outcome::Stopped
-            | Outcome::Unsettled
-            | Outcome::Dropped
-            | Outcome::Tidied
-            | Outcome::Untidied { .. } => false,
+            AttemptOutcome::Landed { .. }
+            | AttemptOutcome::Blocked { .. }
+            | AttemptOutcome::Stopped
+            | AttemptOutcome::Unsettled
+            | AttemptOutcome::Dropped
+            | AttemptOutcome::Tidied
+            | AttemptOutcome::Untidied { .. } => false,
         };
-        let held = HeldTime {
+        let held = SlotTime {
             took,
             brought,
             is_own_fault,
         };
         self.scheduler.release(ticket, held);
         self.give_back(&ended.node);
-        let attempt_end = AttemptOutcome {
+        let attempt_end = EndedAttempt {
             transfer,
             link: &link,
             number,
@@ -276,14 +280,14 @@ impl Engine {
             .attempt_ended(&link, &outcome, since, now.at, beside);
         self.tune_by(now, &link, &outcome, since, effects);
         let event = match outcome {
-            Outcome::Landed { size, mode, report } => TransferEvent::Landed {
+            AttemptOutcome::Landed { size, mode, report } => TransferEvent::Landed {
                 attempt,
                 size,
                 mode,
                 report,
                 archives,
             },
-            Outcome::Failed { failure, cleaned } => {
+            AttemptOutcome::Failed { failure, cleaned } => {
                 let decision = self.next_retry(transfer, attempt, failures, &failure, excused);
                 self.last_failure.insert(link, failure.clone());
                 TransferEvent::AttemptFailed {
@@ -296,7 +300,7 @@ impl Engine {
                     excused: decision.because.contains(&RetryReason::Excused),
                 }
             }
-            Outcome::Blocked { failure, until } => {
+            AttemptOutcome::Blocked { failure, until } => {
                 let (retries_max, delay) = self.retries_of(self.transfers[&transfer].job);
                 let failed = FailedAttempt {
                     transfer,
@@ -320,11 +324,11 @@ impl Engine {
                 }
             }
             // Asked to stop without having been canceled: the service itself is ending.
-            Outcome::Stopped
-            | Outcome::Unsettled
-            | Outcome::Dropped
-            | Outcome::Tidied
-            | Outcome::Untidied { .. } => TransferEvent::AttemptLost {
+            AttemptOutcome::Stopped
+            | AttemptOutcome::Unsettled
+            | AttemptOutcome::Dropped
+            | AttemptOutcome::Tidied
+            | AttemptOutcome::Untidied { .. } => TransferEvent::AttemptLost {
                 attempt,
                 reason: stopped.to_owned(),
             },

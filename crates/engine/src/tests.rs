@@ -124,8 +124,8 @@ fn failure(retry: Retry) -> Failure {
     }
 }
 
-fn landed() -> Outcome {
-    Outcome::Landed {
+fn landed() -> AttemptOutcome {
+    AttemptOutcome::Landed {
         size: Bytes(1),
         mode: Some(CopyMode::Pull),
         report: Box::default(),
@@ -293,11 +293,11 @@ impl World {
         id
     }
 
-    fn end(&mut self, transfer: TransferId, outcome: Outcome) {
+    fn end(&mut self, transfer: TransferId, outcome: AttemptOutcome) {
         if let Some(assignment) = self.agents.remove(&transfer) {
             let outcome = match assignment.task {
                 Task::Copy => outcome,
-                Task::TidyUp => Outcome::Tidied,
+                Task::TidyUp => AttemptOutcome::Tidied,
             };
             self.feed(Input::Agent(AgentReport::Ended {
                 transfer,
@@ -357,7 +357,7 @@ impl World {
         self.answer_all();
         for _ in 0..10_000 {
             for transfer in std::mem::take(&mut self.stopping) {
-                self.end(transfer, Outcome::Stopped);
+                self.end(transfer, AttemptOutcome::Stopped);
             }
             match (self.nth_agent(0), self.library.first_call()) {
                 (_, Some(call)) => self.answer_well(call),
@@ -588,7 +588,7 @@ impl World {
                     let retry = if again { Retry::Later } else { Retry::Never };
                     self.end(
                         transfer,
-                        Outcome::Failed {
+                        AttemptOutcome::Failed {
                             failure: failure(retry),
                             cleaned,
                         },
@@ -619,7 +619,7 @@ impl World {
             }
             Step::Stopped => {
                 for transfer in std::mem::take(&mut self.stopping) {
-                    self.end(transfer, Outcome::Stopped);
+                    self.end(transfer, AttemptOutcome::Stopped);
                 }
             }
             Step::Sleep(seconds) => self.sleep(seconds.into()),
@@ -666,7 +666,7 @@ fn a_failed_file_waits_says_why_and_is_tried_again() {
     let transfer = world.nth_agent(0).expect("started at once");
     world.end(
         transfer,
-        Outcome::Failed {
+        AttemptOutcome::Failed {
             failure: failure(Retry::Later),
             cleaned: true,
         },
@@ -683,7 +683,7 @@ fn a_failed_file_waits_says_why_and_is_tried_again() {
     assert_eq!(world.agents[&transfer].attempt, Attempt(2));
     world.end(
         transfer,
-        Outcome::Failed {
+        AttemptOutcome::Failed {
             failure: failure(Retry::Later),
             cleaned: true,
         },
@@ -864,7 +864,7 @@ fn of_two_transfers_to_one_destination_the_second_waits_for_the_end_of_the_first
         reply,
     ));
     assert!(!world.agents.contains_key(&waiting));
-    world.end(running, Outcome::Stopped);
+    world.end(running, AttemptOutcome::Stopped);
     assert!(world.agents.contains_key(&waiting));
     world.settle();
     world.check_record();
@@ -940,17 +940,17 @@ fn what_an_interrupted_attempt_left_is_tidied_up_after_a_cancel_before_others_wr
     cancel(&mut world, job);
     assert_eq!(world.stopping, [first]);
     world.stopping.clear();
-    world.end(first, Outcome::Stopped);
+    world.end(first, AttemptOutcome::Stopped);
     assert_eq!(world.agents[&first].task, Task::TidyUp);
     assert!(!world.agents.contains_key(&second));
-    world.end(first, Outcome::Stopped);
+    world.end(first, AttemptOutcome::Stopped);
     assert!(world.agents.contains_key(&second));
     world.settle();
     world.check_record();
 
     // While it waits for its next attempt.
     let (mut world, job, first, second) = world_with_something_left();
-    let failed = Outcome::Failed {
+    let failed = AttemptOutcome::Failed {
         failure: failure(Retry::Later),
         cleaned: false,
     };
@@ -960,7 +960,7 @@ fn what_an_interrupted_attempt_left_is_tidied_up_after_a_cancel_before_others_wr
     assert_eq!(world.agents[&first].task, Task::TidyUp);
     assert_eq!(world.engine.agents().0, Slots(0), "it holds no slot");
     assert!(!world.agents.contains_key(&second));
-    world.end(first, Outcome::Stopped);
+    world.end(first, AttemptOutcome::Stopped);
     assert!(world.agents.contains_key(&second));
     world.settle();
     world.check_record();
@@ -981,7 +981,7 @@ fn what_was_to_be_tidied_up_when_the_process_died_is_tidied_up_by_the_next() {
         assert_eq!(world.agents[&first].task, Task::TidyUp);
         assert!(!world.agents.contains_key(&second));
     }
-    world.end(first, Outcome::Tidied);
+    world.end(first, AttemptOutcome::Tidied);
     assert!(world.agents.contains_key(&second));
     assert_eq!(world.owed(), 0);
     world.crash();
@@ -993,7 +993,7 @@ fn what_was_to_be_tidied_up_when_the_process_died_is_tidied_up_by_the_next() {
     let (mut world, job, first, second) = world_with_something_left();
     cancel(&mut world, job);
     world.stopping.clear();
-    world.end(first, Outcome::Stopped);
+    world.end(first, AttemptOutcome::Stopped);
     assert!(world.agents.contains_key(&second));
     world.settle();
     world.check_record();
@@ -1002,7 +1002,7 @@ fn what_was_to_be_tidied_up_when_the_process_died_is_tidied_up_by_the_next() {
 #[test]
 fn what_an_attempt_left_that_failed_for_good_is_tidied_up_before_others_write_there() {
     let (mut world, _, first, second) = world_with_something_left();
-    let failed = Outcome::Failed {
+    let failed = AttemptOutcome::Failed {
         failure: failure(Retry::Never),
         cleaned: false,
     };
@@ -1010,7 +1010,7 @@ fn what_an_attempt_left_that_failed_for_good_is_tidied_up_before_others_write_th
     assert_eq!(world.agents[&first].task, Task::TidyUp);
     assert!(world.agents[&first].unsettled);
     assert!(!world.agents.contains_key(&second));
-    world.end(first, Outcome::Stopped);
+    world.end(first, AttemptOutcome::Stopped);
     assert!(world.agents.contains_key(&second));
     world.settle();
     world.check_record();
@@ -1021,7 +1021,7 @@ fn a_back_off_that_ended_while_nobody_led_is_over_at_once() {
     let mut world = World::new();
     world.submit(1, 0, 0);
     let transfer = world.nth_agent(0).expect("runs");
-    let failed = Outcome::Failed {
+    let failed = AttemptOutcome::Failed {
         failure: failure(Retry::Later),
         cleaned: true,
     };
@@ -1035,7 +1035,7 @@ fn a_back_off_that_ended_while_nobody_led_is_over_at_once() {
 #[test]
 fn nothing_is_tidied_up_after_a_transfer_that_left_nothing() {
     let (mut world, job, first, second) = world_with_something_left();
-    let failed = Outcome::Failed {
+    let failed = AttemptOutcome::Failed {
         failure: failure(Retry::Later),
         cleaned: true,
     };
@@ -1071,7 +1071,7 @@ fn a_link_whose_files_all_fail_alike_is_halted_and_opened_by_one_that_arrives() 
         let failure = failure(Retry::Later);
         world.end(
             transfer,
-            Outcome::Failed {
+            AttemptOutcome::Failed {
                 failure,
                 cleaned: true,
             },
@@ -1080,7 +1080,7 @@ fn a_link_whose_files_all_fail_alike_is_halted_and_opened_by_one_that_arrives() 
     assert!(matches!(world.told[..], [(_, LinkNotice::Halted(_))]));
     // What ran when it was halted may end; nothing follows it.
     while let Some(transfer) = world.nth_agent(0) {
-        world.end(transfer, Outcome::Stopped);
+        world.end(transfer, AttemptOutcome::Stopped);
     }
     let waiting = *world.engine.transfers.keys().max().expect("open");
     let reason = world.engine.why_waiting(waiting, world.now.at);
@@ -1094,7 +1094,7 @@ fn a_link_whose_files_all_fail_alike_is_halted_and_opened_by_one_that_arrives() 
     let tried = world.nth_agent(0).expect("runs");
     world.end(
         tried,
-        Outcome::Failed {
+        AttemptOutcome::Failed {
             failure: Failure {
                 concern: Concern::Request,
                 ..failure(Retry::Never)
@@ -1135,7 +1135,7 @@ fn fail_all_of(world: &mut World, vo: &str, failure: &Failure) -> usize {
     let of_vo = world.agents.iter().filter(|(_, of)| of.vo.as_str() == vo);
     let ids: Vec<TransferId> = of_vo.map(|(id, _)| *id).collect();
     for id in &ids {
-        let outcome = Outcome::Failed {
+        let outcome = AttemptOutcome::Failed {
             failure: failure.clone(),
             cleaned: true,
         };
@@ -1262,7 +1262,7 @@ fn fail(world: &mut World, side: Side, retry: Retry) {
         ..failure(retry)
     };
     let cleaned = true;
-    world.end(transfer, Outcome::Failed { failure, cleaned });
+    world.end(transfer, AttemptOutcome::Failed { failure, cleaned });
 }
 
 fn land(world: &mut World) {

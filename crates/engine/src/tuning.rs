@@ -1,6 +1,6 @@
 //! Tuning: what links did goes to [`penstock_decide::tuning`], what that finds best goes to the scheduler and the record.
 
-use super::{Effects, Engine, LinkActivity, Now, Outcome};
+use super::{AttemptOutcome, Effects, Engine, LinkActivity, Now};
 use penstock_decide::scheduler::ForgottenPlaces;
 use penstock_decide::settings::{slots_in_effect, tuning_in_effect};
 use penstock_decide::tuning::{
@@ -107,18 +107,18 @@ impl Engine {
         &mut self,
         now: Now,
         link: &LinkId,
-        outcome: &Outcome,
+        outcome: &AttemptOutcome,
         since: Timestamp,
         effects: &mut Effects,
     ) {
         let seconds = now.at.since(since).as_secs_f64();
         let ended = match outcome {
-            Outcome::Landed { size, report, .. } => AttemptEnd::Landed {
+            AttemptOutcome::Landed { size, report, .. } => AttemptEnd::Landed {
                 size: *size,
                 seconds,
                 report,
             },
-            Outcome::Failed { failure, .. } => match (&failure.busy, failure.retry) {
+            AttemptOutcome::Failed { failure, .. } => match (&failure.busy, failure.retry) {
                 (Some(busy), _) => AttemptEnd::PushedBack {
                     by_source: busy.by == Side::Source,
                     seconds: if busy.seconds == 0 {
@@ -131,12 +131,12 @@ impl Engine {
                 // It says nothing of how much a storage element can do.
                 (None, Retry::Later | Retry::ElsewhereOnly | Retry::Never) => return,
             },
-            Outcome::Blocked { .. }
-            | Outcome::Stopped
-            | Outcome::Unsettled
-            | Outcome::Dropped
-            | Outcome::Tidied
-            | Outcome::Untidied { .. } => return,
+            AttemptOutcome::Blocked { .. }
+            | AttemptOutcome::Stopped
+            | AttemptOutcome::Unsettled
+            | AttemptOutcome::Dropped
+            | AttemptOutcome::Tidied
+            | AttemptOutcome::Untidied { .. } => return,
         };
         let load = LinkLoad {
             is_full: self.is_tuned_full(link),

@@ -3,12 +3,12 @@
 //! Files that finish together share one `fsync` per directory here and one commit in the namespace. Each pool has a
 //! thread for this, so that a disk that hangs holds up no other.
 
+use crate::bounded_join::end_thread;
 use crate::crash::{Step, reached};
 use crate::pool::{DiskWork, Pool, sync_directory};
 use crate::publication::Publication;
 use crate::reaper::{Pools, ReaperHandle};
 use crate::scratch::Scratch;
-use crate::threads::end_thread;
 use crate::write_error::{CommitError, WriteError};
 use parking_lot::Mutex;
 use penstock_model::PoolName;

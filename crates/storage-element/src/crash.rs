@@ -65,7 +65,7 @@ pub(crate) mod tests {
     //! A child process writes and is killed at a step; the parent starts over on what is left.
 
     use super::{HANGING, KILL_AT, Step};
-    use crate::label::read_label;
+    use crate::file_label::read_label;
     use crate::pool_messages::{FinishWrite, OpenWrite, PoolQuery};
     use crate::pool_write::PoolWrite;
     use crate::write_error::WriteError;

@@ -9,32 +9,32 @@ mod call;
 mod caller;
 mod conditions;
 mod copy;
+mod cross_site_request;
 mod destination;
 mod duplicate;
-mod foreign;
-mod guard;
 mod html;
-mod leftover;
 mod list;
 mod lock;
+mod lock_conditions;
 mod macaroon;
 mod monitor;
 mod pages;
-mod parts;
 mod properties;
 mod pull;
+mod pull_source;
 mod push;
+mod push_leftover;
 mod read;
 mod remote;
-mod removals;
+mod remote_removals;
 mod reserved;
 mod resumable;
-mod revocation;
+mod revoked_requests;
 mod slot;
-mod source;
 mod striped;
 mod trash;
 mod tree;
+mod tree_rights;
 mod write;
 mod write_ticket;
 
@@ -53,7 +53,7 @@ use penstock_protocol::listener::{ClientConnection, Listener, NewConnection};
 use penstock_protocol::monitoring::Monitor;
 use penstock_protocol::tls::ServerTls;
 use penstock_protocol::x509::ClientCertificate;
-use removals::{Removals, report_panic};
+use remote_removals::{Removals, report_panic};
 use serde_json::Value;
 use std::io;
 use std::net::TcpListener;
@@ -132,8 +132,7 @@ async fn sweep(storage: Arc<Storage>, mut shutdown: watch::Receiver<bool>) {
             _ = shutdown.wait_for(|stop| *stop) => return,
             () = tokio::time::sleep(SWEEP_INTERVAL) => {}
         }
-        let storage = Arc::clone(&storage);
-        report_panic(tokio::task::spawn_blocking(move || storage.remove_expired_uploads()).await);
+        storage.remove_expired_uploads();
     }
 }
 
@@ -193,7 +192,8 @@ impl Door {
                         let _ = self.turn_away(&mut connection).await;
                         return;
                     }
-                    if revocation::is_believed_no_more(&mut client, kept.as_mut(), peer).await {
+                    if revoked_requests::is_believed_no_more(&mut client, kept.as_mut(), peer).await
+                    {
                         connection.close_after_answer();
                     }
                     client.begins();
@@ -327,7 +327,7 @@ impl Door {
         let caller = self
             .identify(request, client, connection.peer_addr())
             .await?;
-        foreign::refuse(request, &caller)?;
+        cross_site_request::refuse(request, &caller)?;
         if let Some(told) = self.tell_monitor(request, &path, &caller).await? {
             return Ok(told.into());
         }
@@ -373,7 +373,7 @@ impl Door {
             let methods = reserved::methods_of(request.path());
             let answer =
                 Response::new(StatusCode::OK).with(ALLOW, HeaderValue::from_static(methods));
-            return Some(guard::with_compliance(answer));
+            return Some(lock_conditions::with_compliance(answer));
         }
         if request.method != Method::GET && request.method != Method::HEAD {
             return None;

@@ -1,13 +1,13 @@
 //! Compares a namespace with its pools, both ways, and mends what can be mended. Never removes data.
 
 mod report;
-mod restored;
+mod restored_trash;
 
 pub use report::{
-    Findings, FsckReport, MissingData, RestoredFile, UnknownData, WrongCounter, WrongSize,
+    Findings, FsckReport, MissingData, RestoredTrash, UnknownData, WrongCounter, WrongSize,
 };
 
-use crate::label::{LABEL_VERSION, Label, write_label};
+use crate::file_label::{LABEL_VERSION, Label, write_label};
 use crate::pool::{IDS_PER_DIRECTORY, move_aside, sync_directory};
 use crate::pool_files::{Marks, OnDisk, PoolFilesError, PoolPlace, lock_pools, marks};
 use penstock_clock::wall_clock;

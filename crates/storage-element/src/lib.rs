@@ -4,17 +4,18 @@
 //! the wire.
 #![forbid(unsafe_code)]
 
+mod bounded_join;
 mod claims;
 mod clock;
 mod committer;
 pub mod config;
 mod crash;
 mod directory_ids;
+mod disk_full;
 mod door;
+mod file_label;
 pub mod fsck;
-mod fullness;
 mod gate;
-mod label;
 mod locks;
 mod meter;
 mod metrics;
@@ -24,8 +25,9 @@ mod opening;
 mod pool;
 mod pool_files;
 mod pool_messages;
+mod pool_watch;
 mod pool_write;
-mod privacy;
+mod private_files;
 mod publication;
 mod reaper;
 pub mod rebuild;
@@ -37,8 +39,6 @@ pub mod rights;
 mod scratch;
 mod storage;
 mod stream_memory;
-mod threads;
-mod upkeep;
 mod uploads;
 mod write_error;
 

@@ -4,13 +4,13 @@
 //! Nothing is removed here that anybody could have been told of. A namespace that is older than the pool's files must
 //! not judge them.
 
-use crate::fullness::is_no_space;
-use crate::label::{LABEL_VERSION, Label, write_label};
+use crate::disk_full::is_no_space;
+use crate::file_label::{LABEL_VERSION, Label, write_label};
 use crate::open_error::OpenError;
 use crate::pool::{
     Marker, POOL_VERSION, Pool, PoolIdentity, identity_path, lock_pool, marks_of, sync_directory,
 };
-use crate::privacy;
+use crate::private_files;
 use penstock_model::{Bytes, NamespacePath, Timestamp};
 use penstock_persistence::namespace::{
     Change, EntryId, LastWords, Namespace, NamespaceError, TrashQuery, TrashedFile,
@@ -425,7 +425,7 @@ pub(crate) fn directory_error(pool: &Pool, path: PathBuf, source: io::Error) -> 
 
 /// The same of a pool: the directories are enough, however many files are in them.
 fn keep_pool_private(pool: &Pool) {
-    privacy::hide_all(
+    private_files::hide_all(
         ["incoming", "data", "partial", "quarantine", "pool.json"]
             .map(|name| pool.directory.join(name)),
     );

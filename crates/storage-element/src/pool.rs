@@ -9,16 +9,16 @@ mod file_system;
 mod health;
 mod identity;
 mod quarantine;
-mod recent_files;
+mod recent_sizes;
 mod reservation;
 
-use crate::fullness::is_no_space;
+use crate::disk_full::is_no_space;
 pub(crate) use file_system::FileSystem;
 use file_system::FreeSpace;
 pub(crate) use health::{DiskHealth, DiskWork};
 pub(crate) use identity::{Marker, PoolIdentity, identity_path, lock_pool, marks_of};
 pub(crate) use quarantine::Quarantine;
-pub(crate) use recent_files::RecentFiles;
+pub(crate) use recent_sizes::RecentFiles;
 pub(crate) use reservation::Reservation;
 
 use crate::config::PoolConfig;

@@ -1,6 +1,6 @@
 //! The files of a pool as they lie on its disk, for tools that look at pools without serving them.
 
-use crate::label::{Label, read_label};
+use crate::file_label::{Label, read_label};
 use crate::pool::{IDS_PER_DIRECTORY, POOL_VERSION, PoolIdentity, identity_path, lock_pool};
 use penstock_model::{Bytes, PoolName, Timestamp};
 use penstock_persistence::namespace::EntryId;

@@ -5,7 +5,7 @@ use crate::claims::ClearClaim;
 use crate::clock::{BelievedClock, microseconds};
 use crate::committer::CompleteFile;
 use crate::crash::{Step, reached};
-use crate::label::label;
+use crate::file_label::label;
 use crate::pool::{Pool, Reservation, allocate};
 use crate::pool_messages::{DiskWrites, FinishWrite, OpenWrite, StoredFile};
 use crate::publication::Publication;
@@ -269,7 +269,7 @@ impl PoolWrite {
             let changed = answer.await.map_err(|_| WriteError::Stopping)??;
             Ok((handed, changed))
         };
-        let (handed, changed) = within(limit, &pool, &publication, finished).await?;
+        let (handed, changed) = within(limit, &pool, &publication, || 0, finished).await?;
         Ok(StoredFile {
             id: handed.id,
             size,
@@ -316,17 +316,25 @@ impl PoolWrite {
     }
 }
 
-/// Waits for the end of a file, as long as it may take. One that was not given to the namespace yet is given up then;
-/// for the namespace's word on others it is waited as long again.
+/// Waits for the end of a file. One that was not given to the namespace yet is given up when nothing of it has moved for
+/// the time limit; for the namespace's word on others it is waited as long again. `bytes_read` counts what is read again
+/// of a file whose checksum is not known.
 pub(crate) async fn within<T>(
     limit: Duration,
     pool: &Pool,
     publication: &Publication,
+    bytes_read: impl Fn() -> u64,
     finished: impl Future<Output = Result<T, WriteError>>,
 ) -> Result<T, WriteError> {
     let mut finished = pin!(finished);
-    if let Ok(done) = tokio::time::timeout(limit, &mut finished).await {
-        return done;
+    loop {
+        let before = bytes_read();
+        if let Ok(done) = tokio::time::timeout(limit, &mut finished).await {
+            return done;
+        }
+        if bytes_read() == before {
+            break;
+        }
     }
     if publication.give_up() {
         pool.health.stalled(&pool.name, limit);

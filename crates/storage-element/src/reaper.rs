@@ -13,11 +13,12 @@ pub(crate) use room::with_room;
 use trash::TrashRemoval;
 pub(crate) use trash::{RestoreError, RestoreOrder};
 
+use crate::bounded_join::end_thread;
 use crate::clock::BelievedClock;
-use crate::fullness::Fullness;
+use crate::disk_full::Fullness;
 use crate::pool::DataPlace;
 use crate::pool::{Pool, Reservation};
-use crate::threads::end_thread;
+use crate::uploads::remove_if_there;
 use parking_lot::Mutex;
 use penstock_decide::trash::kept_since;
 use penstock_model::{Bytes, PoolName, Timestamp};
@@ -25,6 +26,7 @@ use penstock_persistence::namespace::{
     EntryId, Namespace, NamespaceError, TrashQuery, TrashedData,
 };
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -32,9 +34,10 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
+use uuid::Uuid;
 
-/// Orders for one pool that may wait. Data without an entry is removed by who orders it beyond; trash is found again in
-/// the namespace.
+/// Orders for one pool that may wait. Beyond, data without an entry waits apart, because nothing else knows of it; trash
+/// is found again in the namespace.
 const QUEUE_MAX: usize = 65_536;
 /// Orders that are done between two looks at the trash.
 const ORDERS_AT_ONCE: usize = 1000;
@@ -73,12 +76,29 @@ enum Order {
     },
 }
 
+/// Data that has no entry.
+pub(crate) enum UnlistedData {
+    /// Of a write that has failed.
+    Write { id: EntryId, place: DataPlace },
+    /// Of an upload that is forgotten, and its record.
+    Upload(Uuid),
+}
+
 struct Discard {
     pool: Arc<Pool>,
-    id: EntryId,
-    place: DataPlace,
+    data: UnlistedData,
     /// Given back when the data is gone.
     _reservation: Option<Reservation>,
+    /// How it went. Nobody need wait for it.
+    reply: oneshot::Sender<io::Result<()>>,
+}
+
+/// The way to the thread of one pool.
+struct PoolQueue {
+    pool: Arc<Pool>,
+    orders: SyncSender<Order>,
+    /// Data without an entry that found the queue full: its disk hangs. Some hundred bytes for each file.
+    overflow: Mutex<Vec<Discard>>,
 }
 
 /// The threads of all pools. Dropping them finishes what is queued.
@@ -94,10 +114,19 @@ pub(crate) struct ReaperHandle(Arc<ReaperContext>);
 struct ReaperContext {
     namespace: Arc<Namespace>,
     clock: Arc<BelievedClock>,
-    pools: BTreeMap<PoolName, (Arc<Pool>, SyncSender<Order>)>,
+    pools: BTreeMap<PoolName, PoolQueue>,
     /// How long trash is kept, in milliseconds.
     grace: AtomicU64,
     is_over: AtomicBool,
+}
+
+impl fmt::Display for UnlistedData {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            UnlistedData::Write { id, .. } => write!(f, "file {id}"),
+            UnlistedData::Upload(id) => write!(f, "upload {id}"),
+        }
+    }
 }
 
 impl ReaperContext {
@@ -119,7 +148,12 @@ impl Reapers {
         for (name, pool) in pools {
             let (queue, waiting) = sync_channel(QUEUE_MAX);
             orders.insert(name, waiting);
-            queues.insert(name.clone(), (Arc::clone(pool), queue));
+            let queue = PoolQueue {
+                pool: Arc::clone(pool),
+                orders: queue,
+                overflow: Mutex::default(),
+            };
+            queues.insert(name.clone(), queue);
         }
         let handle = ReaperHandle(Arc::new(ReaperContext {
             namespace: Arc::clone(namespace),
@@ -177,8 +211,8 @@ impl ReaperHandle {
     pub(crate) fn bury(&self, trashed: &[TrashedData]) {
         let mut pools = BTreeSet::new();
         for trashed in trashed {
-            if let Some((pool, _)) = self.0.pools.get(&trashed.pool) {
-                pool.bury(trashed.size);
+            if let Some(queue) = self.0.pools.get(&trashed.pool) {
+                queue.pool.bury(trashed.size);
                 pools.insert(&trashed.pool);
             }
         }
@@ -197,9 +231,9 @@ impl ReaperHandle {
 
     /// Never blocks.
     fn order(&self, pool: &PoolName, order: Order) {
-        if let Some((_, queue)) = self.0.pools.get(pool) {
+        if let Some(queue) = self.0.pools.get(pool) {
             // With a full queue it is done by the next look at the trash.
-            let _ = queue.try_send(order);
+            let _ = queue.orders.try_send(order);
         }
     }
 
@@ -209,33 +243,34 @@ impl ReaperHandle {
         self.look_again();
     }
 
-    /// Orders the removal of data without an entry. Blocks only when the queue is full: then it does it
-    /// itself.
+    /// Orders the removal of data without an entry. Never blocks. The answer tells how it went, as soon as the disk has
+    /// answered.
     pub(crate) fn discard(
         &self,
         pool: Arc<Pool>,
-        id: EntryId,
-        place: DataPlace,
+        data: UnlistedData,
         reservation: Option<Reservation>,
-    ) {
+    ) -> oneshot::Receiver<io::Result<()>> {
         use std::sync::mpsc::TrySendError;
-        let queue = self.0.pools.get(&pool.name).map(|(_, queue)| queue.clone());
+        let (reply, answer) = oneshot::channel();
+        // Every pool has its queue from the start on; what is of none stays until the next start.
+        let Some(queue) = self.0.pools.get(&pool.name) else {
+            return answer;
+        };
         let order = Discard {
             pool,
-            id,
-            place,
+            data,
             _reservation: reservation,
-        };
-        let Some(queue) = queue else {
-            return discard(&order);
+            reply,
         };
         if let Err(
             TrySendError::Full(Order::Discard(order))
             | TrySendError::Disconnected(Order::Discard(order)),
-        ) = queue.try_send(Order::Discard(order))
+        ) = queue.orders.try_send(Order::Discard(order))
         {
-            discard(&order);
+            queue.overflow.lock().push(order);
         }
+        answer
     }
 
     /// Waits for an answer of a pool's thread. `None`: there is no such pool, or its disk does not answer.
@@ -245,9 +280,9 @@ impl ReaperHandle {
         limit: Duration,
         order: impl FnOnce(oneshot::Sender<T>) -> Order,
     ) -> Option<T> {
-        let (_, queue) = self.0.pools.get(pool)?;
+        let queue = self.0.pools.get(pool)?;
         let (reply, answer) = oneshot::channel();
-        queue.try_send(order(reply)).ok()?;
+        queue.orders.try_send(order(reply)).ok()?;
         tokio::time::timeout(limit, answer).await.ok()?.ok()
     }
 }
@@ -281,6 +316,7 @@ impl Reaper {
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return,
             }
+            self.discard_overflow();
             if Instant::now() >= self.next_pass {
                 self.next_pass = Instant::now() + self.interval();
                 (self.cursor, self.is_due) = (None, true);
@@ -301,7 +337,7 @@ impl Reaper {
         match order {
             Order::Due => self.is_due = true,
             Order::LookAgain => self.next_pass = Instant::now(),
-            Order::Discard(order) => discard(&order),
+            Order::Discard(order) => discard(order),
             // Whoever asked has gone, and was told that it is not done.
             Order::MakeRoom { reply, .. } if reply.is_closed() => {}
             Order::Restore { reply, .. } if reply.is_closed() => {}
@@ -311,6 +347,14 @@ impl Reaper {
             Order::GiveWay { full, reply } => drop(reply.send(self.give_way(full))),
             Order::Restore { order, reply } => drop(reply.send(self.restore(&order))),
             Order::Empty { query, reply } => drop(reply.send(self.empty(query))),
+        }
+    }
+
+    /// Removes what found the queue full.
+    fn discard_overflow(&self) {
+        if let Some(queue) = self.shared.pools.get(&self.pool.name) {
+            let overflow = std::mem::take(&mut *queue.overflow.lock());
+            overflow.into_iter().for_each(discard);
         }
     }
 
@@ -330,22 +374,22 @@ impl Reaper {
     }
 }
 
-fn discard(order: &Discard) {
-    let Discard {
-        pool, id, place, ..
-    } = order;
-    let path = match place {
-        DataPlace::Incoming => pool.incoming_path(*id),
-        DataPlace::Data => pool.data_path(*id),
-        DataPlace::Kept => return,
+fn discard(order: Discard) {
+    let pool = &order.pool;
+    let removed = match &order.data {
+        UnlistedData::Upload(id) => crate::uploads::remove_files(pool, *id),
+        UnlistedData::Write { id, place } => match place {
+            DataPlace::Incoming => remove_if_there(pool.incoming_path(*id)),
+            DataPlace::Data => remove_if_there(pool.data_path(*id)),
+            DataPlace::Kept => Ok(()),
+        },
     };
-    match std::fs::remove_file(&path) {
-        Err(why) if why.kind() != io::ErrorKind::NotFound => {
-            let path = path.display();
-            tracing::error!(%path, %why, "unfinished data stays until the next start");
-        }
-        Ok(()) | Err(_) => {}
+    if let Err(why) = &removed {
+        let (pool, data) = (&pool.name, &order.data);
+        tracing::error!(%pool, %data, %why, "data without an entry stays until the next start");
     }
+    // Most do not wait for it.
+    let _ = order.reply.send(removed);
 }
 
 fn milliseconds(span: Duration) -> u64 {

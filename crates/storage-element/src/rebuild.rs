@@ -135,7 +135,7 @@ pub fn rebuild(
                     id: file.id,
                     size,
                     modified,
-                    label: label.map(crate::label::Label::found),
+                    label: label.map(crate::file_label::Label::found),
                 };
                 rebuild.add(&pool.name, found)?;
                 done += 1;

@@ -6,9 +6,9 @@ use crate::config::{PoolConfig, StorageConfig};
 use crate::open_error::OpenError;
 use crate::opening::Leftovers;
 use crate::pool::Pool;
-use crate::privacy;
+use crate::pool_watch::Upkeep;
+use crate::private_files;
 use crate::reaper::Pools;
-use crate::upkeep::Upkeep;
 use penstock_model::Bytes;
 use penstock_persistence::namespace::{Change, Namespace, TrashQuery};
 use std::path::PathBuf;
@@ -22,7 +22,7 @@ pub(crate) fn keep_namespace_private(config: &StorageConfig) {
         path.push(suffix);
         PathBuf::from(path)
     };
-    privacy::hide_all([database.clone(), beside("-wal"), beside("-shm")]);
+    private_files::hide_all([database.clone(), beside("-wal"), beside("-shm")]);
 }
 
 /// Opens all pools of a namespace and cleans up after the last run. All are looked at before anything is changed in any.

@@ -4,7 +4,7 @@
 use crate::crash::{Step, reached};
 use crate::pool::DataPlace;
 use crate::pool::{DiskWork, Pool, Reservation};
-use crate::reaper::ReaperHandle;
+use crate::reaper::{ReaperHandle, UnlistedData};
 use penstock_model::Bytes;
 use penstock_persistence::namespace::EntryId;
 use std::fs::File;
@@ -106,7 +106,9 @@ impl Drop for Scratch {
     fn drop(&mut self) {
         if self.place != DataPlace::Kept {
             let (pool, reservation) = (Arc::clone(&self.pool), self.reservation.take());
-            self.reaper.discard(pool, self.id, self.place, reservation);
+            let (id, place) = (self.id, self.place);
+            let data = UnlistedData::Write { id, place };
+            drop(self.reaper.discard(pool, data, reservation));
         }
     }
 }

@@ -18,17 +18,17 @@ use crate::metrics::StorageMetrics;
 use crate::mover::{LiveMovers, MoverSnapshot};
 use crate::open_error::OpenError;
 use crate::pool::Pool;
+use crate::pool_watch::{Upkeep, UpkeepContext, UpkeepLimits};
 use crate::reaper::{Pools, Reapers};
 use crate::recorder::Recorder;
 use crate::recovery;
 use crate::reserved_names::left_from_before;
 use crate::rights::{self, RequestAuthorizer};
 use crate::stream_memory::StreamMemory;
-use crate::upkeep::{Upkeep, UpkeepContext, UpkeepLimits};
 use crate::uploads::Uploads;
 use parking_lot::{Mutex, RwLock};
 use penstock_clock::wall_clock;
-use penstock_decide::pool_selection::{Placement, PoolReason, PoolView, choose_pool};
+use penstock_decide::pool_selection::{PlacementRequest, PoolReason, PoolView, choose_pool};
 use penstock_model::{Bytes, ChecksumAlgorithm, PoolName, Timestamp};
 use penstock_persistence::namespace::{
     Change, ChangeError, ChangeReport, EntryId, Namespace, PoolUsage,
@@ -217,7 +217,7 @@ impl Storage {
 
     /// Removes uploads that have rested too long. The doors do it now and then; blocks.
     pub fn remove_expired_uploads(&self) {
-        self.uploads.sweep(self.clock.now());
+        self.uploads.sweep(self.clock.now(), &self.reapers.handle());
     }
 
     /// What is going on now.
@@ -280,7 +280,7 @@ impl Storage {
     /// All pools as a choice sees them, and what an operator should look at.
     pub(crate) fn pools_and_alarms(&self) -> (Vec<PoolView>, Vec<String>) {
         let views: Vec<PoolView> = self.pools.values().map(|pool| pool.view()).collect();
-        let probe = Placement {
+        let probe = PlacementRequest {
             size: None,
             draw: 0,
         };

@@ -5,17 +5,17 @@
 
 mod record;
 
-pub(crate) use record::{Plan, Record, data_path, remove};
+pub(crate) use record::{Plan, Record, data_path, remove_files, remove_if_there};
 
 use crate::clock::BelievedClock;
 use crate::pool::{NoRoom, Pool, Reservation, sync_directory};
-use crate::reaper::{ReaperHandle, with_room};
+use crate::reaper::{ReaperHandle, UnlistedData, with_room};
 use crate::write_error::WriteError;
 use parking_lot::{Mutex, MutexGuard};
 use penstock_model::{ChecksumAlgorithm, Timestamp, UserName};
 use penstock_persistence::namespace::{EntryId, Namespace};
 use penstock_protocol::checksum::Hasher;
-use record::{FoundRecord, directory, each_record, remove_files};
+use record::{FoundRecord, directory, each_record};
 use std::collections::BTreeMap;
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io;
@@ -23,7 +23,7 @@ use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
-use tokio::sync::{Mutex as Turn, OwnedMutexGuard, watch};
+use tokio::sync::{Mutex as Turn, OwnedMutexGuard, oneshot, watch};
 use uuid::Uuid;
 
 /// Bytes after which a running append makes durable what it has: a kill costs no more than that.
@@ -53,7 +53,12 @@ pub(crate) struct Upload {
     /// Rises when somebody else wants to go on with it.
     pub(crate) wanted: watch::Sender<u64>,
     pub(crate) progress: Arc<Turn<Progress>>,
+    /// Held by whatever works on its files, also when its request was given up.
+    disk: Arc<Turn<()>>,
 }
+
+/// The right to work on the files of an upload; goes with the work to its end.
+pub(crate) type DiskTurn = OwnedMutexGuard<()>;
 
 /// How far an upload is. Whoever holds it is the only one who touches the files.
 pub(crate) struct Progress {
@@ -162,27 +167,31 @@ impl Uploads {
         })
     }
 
-    /// Forgets an upload and removes its bytes. Blocks.
-    pub(crate) fn discard(&self, upload: &Upload, progress: &mut Progress) -> io::Result<()> {
+    /// Forgets an upload and has its bytes removed by its pool's own thread. The answer comes when they are gone.
+    pub(crate) fn discard(
+        &self,
+        upload: &Upload,
+        progress: &mut Progress,
+        reaper: &ReaperHandle,
+    ) -> oneshot::Receiver<io::Result<()>> {
         progress.is_gone = true;
         upload.is_discarded.store(true, Ordering::SeqCst);
         progress.disk = None;
-        progress.reservation = None;
         self.open().remove(&upload.id);
-        remove_files(&upload.pool, upload.id)
+        let (pool, data) = (Arc::clone(&upload.pool), UnlistedData::Upload(upload.id));
+        reaper.discard(pool, data, progress.reservation.take())
     }
 
-    /// The same for one that no client knows of, so that nobody else can be at it. Blocks.
-    pub(crate) fn discard_unannounced(&self, upload: &Upload) -> io::Result<()> {
-        match upload.progress.try_lock() {
-            Ok(mut progress) => self.discard(upload, &mut progress),
-            // It expires.
-            Err(why) => Err(io::Error::other(why)),
+    /// The same for one that no client knows of, so that nobody else can be at it.
+    pub(crate) fn discard_unannounced(&self, upload: &Upload, reaper: &ReaperHandle) {
+        // Otherwise it expires.
+        if let Ok(mut progress) = upload.progress.try_lock() {
+            drop(self.discard(upload, &mut progress, reaper));
         }
     }
 
-    /// Discards what has expired, unless somebody is at it. Blocks.
-    pub(crate) fn sweep(&self, now: Timestamp) {
+    /// Discards what has expired, unless somebody is at it.
+    pub(crate) fn sweep(&self, now: Timestamp, reaper: &ReaperHandle) {
         let all: Vec<Arc<Upload>> = self.open().values().cloned().collect();
         for upload in all {
             let Ok(mut progress) = upload.progress.try_lock() else {
@@ -192,10 +201,8 @@ impl Uploads {
                 continue;
             }
             let (id, path, offset) = (upload.id, &upload.plan.path, progress.record.offset);
-            match self.discard(&upload, &mut progress) {
-                Ok(()) => tracing::info!(%id, %path, offset, "an upload expired"),
-                Err(why) => tracing::error!(%id, %why, "an expired upload's bytes stay"),
-            }
+            tracing::info!(%id, %path, offset, "an upload expired");
+            drop(self.discard(&upload, &mut progress, reaper));
         }
     }
 
@@ -285,7 +292,7 @@ fn remnant_of(
 impl Upload {
     /// Removes the second name of a finished upload's bytes; what was acknowledged is in the file now. Blocks.
     pub(crate) fn tidy(&self) {
-        if let Err(why) = remove(data_path(&self.pool, self.id)) {
+        if let Err(why) = remove_if_there(data_path(&self.pool, self.id)) {
             tracing::error!(id = %self.id, %why, "a finished upload keeps its second name until the next start");
         }
     }
@@ -306,6 +313,7 @@ impl Upload {
                 reservation,
                 is_gone: false,
             })),
+            disk: Arc::default(),
         }
     }
 
@@ -323,7 +331,18 @@ impl Upload {
         self.wanted.send_modify(|count| *count += 1);
         let turn = Arc::clone(&self.progress).lock_owned();
         let progress = tokio::time::timeout(TURN_WAIT, turn).await.ok()?;
+        // What a request that was given up has begun on the disk must have ended.
+        drop(
+            tokio::time::timeout(TURN_WAIT, self.disk_turn())
+                .await
+                .ok()?,
+        );
         (!progress.is_gone).then_some(progress)
+    }
+
+    /// Waits until nothing works on the files. At once for whoever has taken the turn of a request.
+    pub(crate) async fn disk_turn(&self) -> DiskTurn {
+        Arc::clone(&self.disk).lock_owned().await
     }
 
     /// Tells when somebody else wants the turn; to be asked by its holder.
@@ -370,7 +389,9 @@ impl Upload {
         let disk = progress.disk.take();
         let (path, recorded) = (data_path(&self.pool, self.id), progress.record.offset);
         let algorithms = algorithms.to_vec();
+        let disk_turn = self.disk_turn().await;
         let written = tokio::task::spawn_blocking(move || {
+            let _disk_turn = disk_turn;
             let mut disk = match disk {
                 Some(disk) => disk,
                 None => Disk::open(&path, recorded, algorithms)?,
@@ -426,7 +447,9 @@ impl Upload {
         };
         let (pool, id) = (Arc::clone(&self.pool), self.id);
         let is_discarded = Arc::clone(&self.is_discarded);
+        let disk_turn = self.disk_turn().await;
         let synced = tokio::task::spawn_blocking(move || {
+            let _disk_turn = disk_turn;
             disk.file.sync_data()?;
             reaper.with_space(&pool, || record.write(&pool, id))?;
             if is_discarded.load(Ordering::SeqCst) {

@@ -1,7 +1,7 @@
 //! Why a file could not be written. Nothing of it is left then. A plain value, which a pool can answer with from
 //! another process: what the system or a database said is text here.
 
-use crate::fullness::is_no_space;
+use crate::disk_full::is_no_space;
 use penstock_model::{Checksum, ChecksumAlgorithm, NamespacePath, PoolName};
 use penstock_persistence::namespace::{ChangeError, ChangeRefusal};
 use serde::{Deserialize, Serialize};

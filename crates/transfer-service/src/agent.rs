@@ -5,7 +5,7 @@
 
 mod cloud;
 mod cloud_upload;
-mod destination;
+mod destination_evidence;
 mod gfal;
 mod http;
 mod macaroons;
@@ -23,7 +23,7 @@ pub use gfal::{GfalConfig, SftpAccount, gfal_plugins};
 use crate::tokens::{TokenKeeper, is_unreadable};
 use parking_lot::Mutex;
 use penstock_decide::classify::{ObservedFailure, classify};
-use penstock_engine::{AgentReport, Assignment, Outcome, Task};
+use penstock_engine::{AgentReport, Assignment, AttemptOutcome, Task};
 use penstock_journal::JournalReader;
 use penstock_model::{IpVersion, LinkId, Phase, Settings, Side};
 use penstock_persistence::delegations::Delegations;
@@ -319,24 +319,24 @@ impl AgentSetup {
             Task::Copy => tokio::select! {
                 outcome = work.run(may_proceed, &reports) => match outcome {
                     // What the service cannot read of its own is no failure of the transfer.
-                    Outcome::Failed { failure, cleaned: true } if is_unreadable(&failure) => {
+                    AttemptOutcome::Failed { failure, cleaned: true } if is_unreadable(&failure) => {
                         tracing::warn!(transfer = transfer.0, %failure, "an attempt is begun anew later");
-                        Outcome::Dropped
+                        AttemptOutcome::Dropped
                     }
                     outcome => outcome,
                 },
                 () = stop.stopped() => match work.clean_up().await {
-                    true => Outcome::Stopped,
-                    false => Outcome::Unsettled,
+                    true => AttemptOutcome::Stopped,
+                    false => AttemptOutcome::Unsettled,
                 }
             },
             Task::TidyUp => {
                 tokio::select! {
                     tidied = work.tidy_up() => match tidied {
-                        Ok(()) => Outcome::Tidied,
+                        Ok(()) => AttemptOutcome::Tidied,
                         Err(failure) => work.untidied(failure),
                     },
-                    () = stop.stopped() => Outcome::Stopped,
+                    () = stop.stopped() => AttemptOutcome::Stopped,
                 }
             }
         };
@@ -373,7 +373,7 @@ impl Drop for EndReport {
             &ObservedFailure::Broken,
             detail,
         );
-        let outcome = Outcome::Failed {
+        let outcome = AttemptOutcome::Failed {
             failure,
             cleaned: false,
         };

@@ -10,9 +10,9 @@ mod error;
 #[doc(hidden)]
 pub mod fuzzing;
 mod history;
-mod leader;
+mod leader_requests;
 mod ledger_followers;
-mod message;
+mod loop_message;
 pub mod messages;
 mod metrics;
 mod node;

@@ -11,7 +11,7 @@ mod sink;
 
 pub use sink::{SinkConfig, SinkTarget};
 
-use crate::leader::LeaderSeat;
+use crate::leader_requests::LeaderSeat;
 use crate::ledger_followers::Mark;
 use crate::service::Service;
 use composing::MonitoringMessage;

@@ -1,9 +1,9 @@
 //! What the transfer service counts for monitors. Labels are states, sides and phases; links have labels as well, but
 //! only the first so many, because users choose them. A page costs the same however many transfers wait.
 
-mod history;
+mod history_removal;
 
-pub(crate) use history::{HistoryMeters, HistoryView};
+pub(crate) use history_removal::{HistoryMeters, HistoryView};
 
 use crate::overview::{LinkRow, Overview};
 use parking_lot::Mutex;

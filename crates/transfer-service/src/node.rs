@@ -1,12 +1,12 @@
 //! One process of the service: its agents, what it shows its clients, and the nodes that follow it while it leads.
 
-mod followers;
-mod host;
+mod agent_host;
+mod following_nodes;
 mod published;
 pub(crate) mod wire;
 
-pub(crate) use followers::{DOWN_MAX, Followers};
-pub(crate) use host::{AgentHost, ReportSink};
+pub(crate) use agent_host::{AgentHost, ReportSink};
+pub(crate) use following_nodes::{DOWN_MAX, Followers};
 pub(crate) use published::PublishedState;
 
 use crate::agent::AgentSetup;

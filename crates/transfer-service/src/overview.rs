@@ -7,7 +7,7 @@ use crate::agent::{ActiveRow, Progress};
 use penstock_decide::scheduler::{LinkView, StorageView};
 use penstock_decide::tuning::LinkTuning;
 use penstock_decide::wording;
-use penstock_engine::{Engine, LinkActivity, NodeView, Outcome};
+use penstock_engine::{AttemptOutcome, Engine, LinkActivity, NodeView};
 use penstock_model::{
     Bytes, LinkId, LinkSample, Record, Timestamp, TransferEvent, TransferState, TuningPolicy,
     TuningSeen,
@@ -202,19 +202,21 @@ impl Meters {
     }
 
     /// An agent ended: what it moved since the last sample stays counted.
-    pub(crate) fn attempt_ended(&mut self, progress: &Progress, outcome: &Outcome) {
+    pub(crate) fn attempt_ended(&mut self, progress: &Progress, outcome: &AttemptOutcome) {
         let meter = self.links.entry(progress.link.clone()).or_default();
         match outcome {
-            Outcome::Landed { report, .. } => {
+            AttemptOutcome::Landed { report, .. } => {
                 progress.set_moved(report.moved.0.max(progress.moved()));
                 meter.finished += 1;
             }
-            Outcome::Failed { .. } | Outcome::Blocked { .. } => meter.failed_attempts += 1,
-            Outcome::Stopped
-            | Outcome::Unsettled
-            | Outcome::Dropped
-            | Outcome::Tidied
-            | Outcome::Untidied { .. } => {}
+            AttemptOutcome::Failed { .. } | AttemptOutcome::Blocked { .. } => {
+                meter.failed_attempts += 1
+            }
+            AttemptOutcome::Stopped
+            | AttemptOutcome::Unsettled
+            | AttemptOutcome::Dropped
+            | AttemptOutcome::Tidied
+            | AttemptOutcome::Untidied { .. } => {}
         }
         let moved = progress.take_unsampled();
         meter.settled += moved;
@@ -526,11 +528,11 @@ mod tests {
                 busy: None,
                 code: None,
             };
-            let failed = Outcome::Failed {
+            let failed = AttemptOutcome::Failed {
                 failure,
                 cleaned: true,
             };
-            let landed = Outcome::Landed {
+            let landed = AttemptOutcome::Landed {
                 size: Bytes(7),
                 mode: None,
                 report: Box::default(),

@@ -9,29 +9,29 @@
 //!
 //! Long because the loop is read in one place from its inputs to what is acted upon.
 
-mod accepted;
 mod committing;
 mod notices;
-mod refusals;
+mod recent_jobs;
+mod refused_batch;
 
 use crate::agent::Progress;
-use crate::message::Message;
+use crate::loop_message::Message;
 use crate::node::wire::LeaderMessage;
 use crate::node::{Node, ReportSink};
 use crate::overview::Meters;
-use accepted::AcceptedJobs;
 use committing::Committer;
 use notices::{tell, tell_of_leftover};
 use penstock_clock::wall_clock;
 use penstock_engine::command::{Command, Reply, Submit};
 use penstock_engine::{
-    Action, AgentReport, Effects, Engine, Input, LeadershipStart, NodeJoined, Order, Outcome,
-    ReplyId, TapeCall, TapeErrand,
+    Action, AgentReport, AttemptOutcome, Effects, Engine, Input, LeadershipStart, NodeJoined,
+    Order, ReplyId, TapeCall, TapeErrand,
 };
 use penstock_journal::{Journal, JournalError, PruneReport, PruneStep};
 use penstock_model::{
     Attempt, Bytes, CredentialId, NodeId, Record, Settings, Slots, Tenure, Timestamp, TransferId,
 };
+use recent_jobs::AcceptedJobs;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -433,7 +433,7 @@ impl Driver {
         &mut self,
         node: NodeId,
         session: u64,
-        (transfer, attempt, outcome): (TransferId, Attempt, Outcome),
+        (transfer, attempt, outcome): (TransferId, Attempt, AttemptOutcome),
         batch: &mut Batch,
     ) {
         self.forget_agent(transfer, attempt, &outcome);
@@ -454,7 +454,7 @@ impl Driver {
     fn take_node(
         &mut self,
         joined: NodeJoined,
-        ends: Vec<(TransferId, Attempt, Outcome)>,
+        ends: Vec<(TransferId, Attempt, AttemptOutcome)>,
         batch: &mut Batch,
     ) {
         let (node, session) = (joined.node.clone(), joined.session);
@@ -489,7 +489,7 @@ impl Driver {
         ReplyId(self.reply_next)
     }
 
-    fn forget_agent(&mut self, transfer: TransferId, attempt: Attempt, outcome: &Outcome) {
+    fn forget_agent(&mut self, transfer: TransferId, attempt: Attempt, outcome: &AttemptOutcome) {
         if self
             .running
             .get(&transfer)
@@ -527,7 +527,7 @@ impl Driver {
                     });
                 }
                 Action::Lost { transfer, attempt } => {
-                    self.forget_agent(transfer, attempt, &Outcome::Stopped);
+                    self.forget_agent(transfer, attempt, &AttemptOutcome::Stopped);
                 }
                 Action::PrepareToken(id) => batch.acts.push(Act::PrepareToken(id)),
                 Action::Tape(call) => {

@@ -6,9 +6,9 @@ use crate::agent::{AgentConfig, AgentSetup, ByVersion, Gfal, GfalConfig, Memory}
 use crate::banned::Banned;
 use crate::clock::Clock;
 use crate::error::ServiceError;
-use crate::leader::{LeaderClient, LeaderSeat, NoReply};
+use crate::leader_requests::{LeaderClient, LeaderSeat, NoReply};
 use crate::ledger_followers::LedgerFollowers;
-use crate::message::Message;
+use crate::loop_message::Message;
 use crate::metrics::TransferMetrics;
 use crate::node::{AgentHost, Followers, Node, PublishedState};
 use crate::nodes::{LeaderLoop, Membership, NODE_TERM, NodeStatus, NodesView};

@@ -8,8 +8,8 @@ mod ask;
 mod held;
 
 use crate::clock::ClockWatch;
-use crate::leader::LeaderClient;
-use crate::message::Message;
+use crate::leader_requests::LeaderClient;
+use crate::loop_message::Message;
 use ask::Issuers;
 use held::{CachedToken, HeldTokens};
 use parking_lot::RwLock;

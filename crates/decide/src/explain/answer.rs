@@ -1,6 +1,6 @@
 //! The answer: what took from the rate, by how much, how that is known, and what would help.
 
-use super::change::StretchKind;
+use super::change::LowRateKind;
 use super::dimension::Carrier;
 use super::signals::{Change, FailureGroup, Maintenance, Stage};
 use super::split::{Factors, Part};
@@ -244,7 +244,7 @@ pub struct Explanation {
     /// Where it ended.
     pub to: Timestamp,
     /// A drop, or a lack of work.
-    pub kind: StretchKind,
+    pub kind: LowRateKind,
     /// The rate rose: what is named held it down before.
     pub is_rise: bool,
     /// The higher rate and its factors.

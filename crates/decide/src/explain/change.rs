@@ -36,7 +36,7 @@ const PROFILE_ERRORS_MIN: f64 = 3.0;
 /// What a stretch of low rate is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum StretchKind {
+pub enum LowRateKind {
     /// There was work, and it went slower.
     Drop,
     /// Nothing was queued: the rate says nothing of the link.
@@ -45,9 +45,9 @@ pub enum StretchKind {
 
 /// A stretch of low rate.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Stretch {
+pub struct LowRate {
     /// Drop or lack of work.
-    pub kind: StretchKind,
+    pub kind: LowRateKind,
     /// Its bins.
     pub bins: Range<usize>,
     /// The usual bins before it, against which it is low.
@@ -60,7 +60,7 @@ pub struct Stretch {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Stretches {
     /// In order.
-    pub low: Vec<Stretch>,
+    pub low: Vec<LowRate>,
     /// Bins with work outside all of them, from where the usual rate was first reached.
     pub usual: Vec<Range<usize>>,
 }
@@ -89,13 +89,13 @@ pub fn stretches_of(link: &LinkSignals, bin_seconds: u32) -> Stretches {
     let idle = runs(&is_idle)
         .into_iter()
         .filter(|run| run.len() >= DROP_BINS_MIN);
-    let lulls = idle.map(|bins| Stretch {
-        kind: StretchKind::NoWork,
+    let lulls = idle.map(|bins| LowRate {
+        kind: LowRateKind::NoWork,
         baseline: before(&with_work.usual, bins.start),
         bins,
         period_seconds: None,
     });
-    let lulls: Vec<Stretch> = lulls.filter(|lull| !lull.baseline.is_empty()).collect();
+    let lulls: Vec<LowRate> = lulls.filter(|lull| !lull.baseline.is_empty()).collect();
     with_work.low.extend(lulls);
     with_work.low.sort_by_key(|low| low.bins.start);
     with_work
@@ -127,7 +127,7 @@ fn idle_bins(link: &LinkSignals, bin_seconds: u32, usual: &[Range<usize>]) -> Ve
     (0..moved.0.len()).map(is_idle).collect()
 }
 
-fn parts_with_work(low: Stretch, is_idle: &[bool]) -> Vec<Stretch> {
+fn parts_with_work(low: LowRate, is_idle: &[bool]) -> Vec<LowRate> {
     let mut parts: Vec<Range<usize>> = Vec::new();
     for bin in low
         .bins
@@ -143,7 +143,7 @@ fn parts_with_work(low: Stretch, is_idle: &[bool]) -> Vec<Stretch> {
     parts
         .into_iter()
         .filter(whole)
-        .map(|bins| Stretch {
+        .map(|bins| LowRate {
             bins,
             ..low.clone()
         })
@@ -180,7 +180,7 @@ fn find(rates: &[Option<f64>], bin_seconds: u32) -> Stretches {
             }
         }
         let known = found.low.clone();
-        let new = |low: &Stretch| {
+        let new = |low: &LowRate| {
             known
                 .iter()
                 .all(|other| overlap(&low.bins, &other.bins) == 0)
@@ -264,8 +264,8 @@ fn find_in(logs: &[Option<f64>]) -> Stretches {
         })
         .collect();
     let usual = runs(&is_usual);
-    let stretch = |bins: Range<usize>| Stretch {
-        kind: StretchKind::Drop,
+    let stretch = |bins: Range<usize>| LowRate {
+        kind: LowRateKind::Drop,
         baseline: before(&usual, bins.start),
         bins,
         period_seconds: None,
@@ -495,7 +495,7 @@ fn phase_median(
 }
 
 /// Names the period of stretches that come at the same phase of most cycles.
-fn name_periods(low: &mut [Stretch], logs: &[Option<f64>], bin_seconds: u32) {
+fn name_periods(low: &mut [LowRate], logs: &[Option<f64>], bin_seconds: u32) {
     let middles: Vec<usize> = low
         .iter()
         .map(|low| (low.bins.start + low.bins.end) / 2)

@@ -105,7 +105,7 @@ fn carrier(dimension: Dimension, division: &Division) -> Option<Carrier> {
 
 /// A matrix of values as a level, an effect of each row and of each column (Tukey's median polish).
 #[derive(Debug, Clone, PartialEq)]
-pub struct Effects<K> {
+pub struct RowAndColumnEffects<K> {
     /// Of all.
     pub level: f64,
     /// Of each source.
@@ -115,7 +115,7 @@ pub struct Effects<K> {
 }
 
 /// Fits it. Cells may be missing.
-pub fn polish<K: Ord + Clone>(cells: &BTreeMap<(K, K), f64>) -> Effects<K> {
+pub fn polish<K: Ord + Clone>(cells: &BTreeMap<(K, K), f64>) -> RowAndColumnEffects<K> {
     let mut rest = cells.clone();
     let mut rows: BTreeMap<K, f64> = cells.keys().map(|(row, _)| (row.clone(), 0.0)).collect();
     let mut columns: BTreeMap<K, f64> = cells
@@ -148,7 +148,7 @@ pub fn polish<K: Ord + Clone>(cells: &BTreeMap<(K, K), f64>) -> Effects<K> {
                 .for_each(|(_, value)| *value -= of_column);
         }
     }
-    Effects {
+    RowAndColumnEffects {
         level,
         rows,
         columns,

@@ -4,7 +4,7 @@
 //! [`explain`](super::explain).
 
 use super::answer::{Cause, Explanation};
-use super::change::{StretchKind, rises_of};
+use super::change::{LowRateKind, rises_of};
 use super::signals::{Change, Signals};
 use super::view::concerns;
 use super::{explain, explain_change, together};
@@ -147,12 +147,12 @@ pub struct RateChange {
     /// Why.
     pub explanation: Explanation,
     /// Earlier drops of the same population with the same first cause, the latest first.
-    pub earlier: Vec<EarlierDrop>,
+    pub earlier: Vec<AlikeChange>,
 }
 
 /// A drop that had the same first cause.
 #[derive(Debug, Clone, PartialEq)]
-pub struct EarlierDrop {
+pub struct AlikeChange {
     /// Its name.
     pub id: RateChangeId,
     /// When it began.
@@ -217,8 +217,8 @@ fn of_population(signals: &Signals, population: &Population, links: &[LinkId]) -
         .into_iter()
         .map(|low| {
             let kind = match low.kind {
-                StretchKind::Drop => RateChangeKind::Drop,
-                StretchKind::NoWork => RateChangeKind::Lull,
+                LowRateKind::Drop => RateChangeKind::Drop,
+                LowRateKind::NoWork => RateChangeKind::Lull,
             };
             change(kind, low.to < end, low)
         })
@@ -248,7 +248,7 @@ fn earlier(
     links: &[LinkId],
     before: &[RateChange],
     change: &RateChange,
-) -> Vec<EarlierDrop> {
+) -> Vec<AlikeChange> {
     let cause = change.first_cause();
     let is_alike = |other: &&RateChange| {
         other.kind == change.kind && cause.is_some() && other.first_cause() == cause
@@ -261,7 +261,7 @@ fn earlier(
     };
     let alike = before.iter().rev().filter(is_alike).take(EARLIER_MAX);
     alike
-        .map(|other| EarlierDrop {
+        .map(|other| AlikeChange {
             id: other.id,
             from: other.explanation.from,
             to: other.explanation.to,

@@ -1,7 +1,7 @@
 //! A place whose slots several links share: its slots, its rate, and the links in line for one.
 
-use super::line::VoLines;
 use super::rate::RateGate;
+use super::slot_queue::VoLines;
 use penstock_model::{SlotBound, Slots};
 
 /// One direction of a storage element, or the agents, or those with a gfal process.

@@ -1,7 +1,7 @@
 //! What waits on one link, and the order in which it goes.
 
 use super::aged::{AgedLine, Load, Rank};
-use crate::halting::Party;
+use crate::halting::TransferOwner;
 use crate::prediction::SizeClass;
 use crate::shares::{ActivityWeights, Shares, VoTurns, percent, share};
 use crate::turns::{Turn, Turns};
@@ -46,8 +46,8 @@ pub(super) struct Payers {
 }
 
 impl Payers {
-    pub(super) fn party(&self) -> Party {
-        Party {
+    pub(super) fn party(&self) -> TransferOwner {
+        TransferOwner {
             vo: self.vo.clone(),
             user: self.user.clone(),
         }
@@ -197,7 +197,7 @@ impl LinkQueue {
     /// The next one of another VO than this party's, else of another user. `None` when nobody else waits.
     pub(super) fn pop_of_another(
         &mut self,
-        party: &Party,
+        party: &TransferOwner,
         predict: impl Fn(SizeClass) -> Turn,
     ) -> Option<QueueHead> {
         if let Some(vo) = self.turns.next_but(&party.vo).cloned() {
@@ -209,7 +209,7 @@ impl LinkQueue {
     }
 
     /// Whether others of this party's VO have something that waits.
-    pub(super) fn holds_other_users(&self, party: &Party) -> bool {
+    pub(super) fn holds_other_users(&self, party: &TransferOwner) -> bool {
         let classes = self.vos.get(&party.vo).map(|queue| queue.classes.values());
         let mut users = classes
             .into_iter()

@@ -39,7 +39,7 @@ impl Tried {
         let took = Duration::from_millis(ticket.turn.expected_ms);
         self.scheduler.release(
             ticket,
-            HeldTime {
+            SlotTime {
                 took,
                 brought: None,
                 is_own_fault: false,
@@ -52,7 +52,7 @@ impl Tried {
         let at = self.tickets.iter().position(|(id, _)| *id == transfer);
         let (_, ticket) = self.tickets.swap_remove(at.expect("it runs"));
         let is_own_fault = false;
-        let held = HeldTime {
+        let held = SlotTime {
             took,
             brought,
             is_own_fault,
@@ -416,7 +416,7 @@ fn a_halted_link_starts_nothing_but_the_one_that_may_pass() {
 
 #[test]
 fn a_trial_goes_to_another_vo_than_the_last_failure_or_else_to_another_user() {
-    let party = |vo, user| Party {
+    let party = |vo, user| TransferOwner {
         vo: VoName::new(vo),
         user: UserName::new(user),
     };
@@ -440,27 +440,27 @@ fn a_trial_goes_to_another_vo_than_the_last_failure_or_else_to_another_user() {
 
 #[test]
 fn it_is_known_who_else_uses_a_link() {
-    let alice = Party {
+    let alice = TransferOwner {
         vo: VoName::new("cms"),
         user: UserName::new("alice"),
     };
     let mut scheduler = Tried::new(limits(5, 10, 10));
     let number = scheduler.number(&link("a→b"));
     scheduler.enqueue(waiting(1, "a→b", "cms", 3));
-    assert_eq!(scheduler.company(number, &alice), OtherParties::None);
+    assert_eq!(scheduler.company(number, &alice), OtherOwners::None);
     scheduler.enqueue(QueueEntry {
         user: UserName::new("bob"),
         ..waiting(2, "a→b", "cms", 3)
     });
-    assert_eq!(scheduler.company(number, &alice), OtherParties::SameVo);
+    assert_eq!(scheduler.company(number, &alice), OtherOwners::SameVo);
     scheduler.enqueue(waiting(3, "a→b", "lab", 3));
-    assert_eq!(scheduler.company(number, &alice), OtherParties::OtherVos);
+    assert_eq!(scheduler.company(number, &alice), OtherOwners::OtherVos);
     assert_eq!(started(&mut scheduler).len(), 3);
-    assert_eq!(scheduler.company(number, &alice), OtherParties::OtherVos);
+    assert_eq!(scheduler.company(number, &alice), OtherOwners::OtherVos);
     for id in [3, 2] {
         scheduler.end(TransferId(id), Duration::ZERO, None);
     }
-    assert_eq!(scheduler.company(number, &alice), OtherParties::None);
+    assert_eq!(scheduler.company(number, &alice), OtherOwners::None);
 }
 
 #[test]
@@ -482,7 +482,7 @@ fn failing_fast_buys_no_more_turns_than_files_that_arrive() {
         starts[usize::from(is_hopeless)] += 1;
         scheduler.scheduler.release(
             ticket,
-            HeldTime {
+            SlotTime {
                 took: Duration::from_secs(if is_hopeless { 0 } else { 51 }),
                 brought: None,
                 is_own_fault: is_hopeless,

@@ -52,7 +52,7 @@ pub struct Fts3Sample {
 
 /// Its memory of one link.
 #[derive(Debug, Clone)]
-pub struct Fts3Rules {
+pub struct Fts3Tuner {
     mode: Fts3Mode,
     bounds: Bounds,
     /// An operator gave the bounds.
@@ -63,10 +63,10 @@ pub struct Fts3Rules {
     minutes: VecDeque<Fts3Sample>,
 }
 
-impl Fts3Rules {
+impl Fts3Tuner {
     /// One that has decided nothing yet, with bounds that an operator gave, or that hold where nobody did.
-    pub fn new(mode: Fts3Mode, bounds: Bounds, is_configured: bool) -> Fts3Rules {
-        Fts3Rules {
+    pub fn new(mode: Fts3Mode, bounds: Bounds, is_configured: bool) -> Fts3Tuner {
+        Fts3Tuner {
             mode,
             bounds,
             is_configured,

@@ -8,7 +8,7 @@
 //!
 //! Long because each observation passes its link, its two storage elements and its link again, in this order.
 
-use super::{Bounds, Fts3Mode, Fts3Rules, Fts3Sample, Sample, StreamTuner, TunedLimit, Tuner};
+use super::{Bounds, Fts3Mode, Fts3Sample, Fts3Tuner, Sample, StreamTuner, TunedLimit, Tuner};
 use crate::scheduler::ForgottenPlaces;
 use penstock_model::{
     Bytes, Fts3Reason, LinkId, MoverReport, Rate, Slots, StorageId, Timestamp, TuneReason,
@@ -126,7 +126,7 @@ pub struct TuningChanges {
 enum Finder {
     Nobody,
     Measured(Box<Tuner>),
-    Fts3(Box<Fts3Rules>),
+    Fts3(Box<Fts3Tuner>),
 }
 
 /// What has ended since it was last asked.
@@ -871,7 +871,7 @@ fn finder(rules: LinkRules, found: Option<u32>) -> Finder {
                     Fts3Mode::Normal
                 }
             };
-            let fts3 = Fts3Rules::new(mode, rules.bounds, rules.is_configured);
+            let fts3 = Fts3Tuner::new(mode, rules.bounds, rules.is_configured);
             Finder::Fts3(Box::new(fts3))
         }
     }

@@ -1,7 +1,7 @@
 //! Explanations of rate drops as text. Only here a cause, a measure or a remedy becomes prose.
 
 use crate::explain::answer::{Cause, Evidence, Explanation, Measure, NamedCause, Permille};
-use crate::explain::change::StretchKind;
+use crate::explain::change::LowRateKind;
 use crate::explain::dimension::Dimension;
 use crate::explain::rate_change::{Population, RateChange, RateChangeKind};
 use crate::explain::signals::{Change, Setting, Stage};
@@ -360,7 +360,7 @@ pub fn explanation(told: &Explanation) -> String {
         let _ = write!(text, "; it comes again {}", each(period));
     }
     text.push('\n');
-    if told.kind == StretchKind::NoWork {
+    if told.kind == LowRateKind::NoWork {
         text.push_str("  this is no drop: nothing was queued\n");
     }
     told.causes

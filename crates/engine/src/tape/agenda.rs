@@ -2,7 +2,7 @@
 
 use super::leaving::LeavingKey;
 use crate::TapePlace;
-use crate::set_back::bring_forward_set;
+use crate::clock_set_back::bring_forward_set;
 use penstock_model::{Timestamp, TransferId};
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;

@@ -36,7 +36,7 @@ fn a_back_off_does_not_stand_still_when_the_clock_goes_back() {
     let mut world = World::new();
     world.submit(1, 0, 0);
     let transfer = world.nth_agent(0).expect("runs");
-    let failed = Outcome::Failed {
+    let failed = AttemptOutcome::Failed {
         failure: failure(Retry::Later),
         cleaned: true,
     };

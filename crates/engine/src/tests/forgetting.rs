@@ -1,7 +1,7 @@
 //! Links that nothing uses are forgotten, so that who names ever new ones makes nothing grow.
 
 use super::*;
-use crate::forgetting::UNUSED_LINKS_MAX;
+use crate::unused_links::UNUSED_LINKS_MAX;
 
 fn invented(side: &str, number: u64) -> FileUrl {
     FileUrl::parse(&format!("https://{side}{number}.invented/f")).expect("valid")
@@ -38,7 +38,7 @@ fn links_that_a_user_invents_are_forgotten_and_those_in_use_are_not() {
     let waits = world.submit(3, 0, 0);
     let retried = world.submit(1, 1, 1);
     let first = world.engine.jobs[&retried].open.first().expect("one");
-    let failed = |retry| Outcome::Failed {
+    let failed = |retry| AttemptOutcome::Failed {
         failure: failure(retry),
         cleaned: true,
     };
@@ -49,7 +49,7 @@ fn links_that_a_user_invents_are_forgotten_and_those_in_use_are_not() {
         let outcome = match number % 3 {
             0 => failed(Retry::Never),
             1 => landed(),
-            _ => Outcome::Stopped,
+            _ => AttemptOutcome::Stopped,
         };
         if number % 3 == 2 {
             cancel(&mut world, job);

@@ -29,7 +29,7 @@ struct Process {
     session: Option<u64>,
     heard_us: u64,
     agents: BTreeMap<(TransferId, Attempt), Hosted>,
-    untold: BTreeMap<(TransferId, Attempt), Outcome>,
+    untold: BTreeMap<(TransferId, Attempt), AttemptOutcome>,
 }
 
 struct Fleet {
@@ -297,7 +297,9 @@ impl Fleet {
             match process.session {
                 Some(_) => told.extend(dropped),
                 None => {
-                    let ends = dropped.into_iter().map(|key| (key, Outcome::Dropped));
+                    let ends = dropped
+                        .into_iter()
+                        .map(|key| (key, AttemptOutcome::Dropped));
                     process.untold.extend(ends);
                 }
             }
@@ -306,12 +308,12 @@ impl Fleet {
             self.feed(Input::Agent(AgentReport::Ended {
                 transfer,
                 attempt,
-                outcome: Outcome::Dropped,
+                outcome: AttemptOutcome::Dropped,
             }));
         }
     }
 
-    fn end(&mut self, node: usize, nth: usize, outcome: Outcome) {
+    fn end(&mut self, node: usize, nth: usize, outcome: AttemptOutcome) {
         let process = &mut self.processes[node];
         let nth = nth.checked_rem(process.agents.len()).unwrap_or(0);
         let Some(key) = process.agents.keys().nth(nth).copied() else {
@@ -320,8 +322,8 @@ impl Fleet {
         let hosted = process.agents.remove(&key).expect("found above");
         let tidies = hosted.claim.assignment.task == Task::TidyUp;
         let outcome = match (tidies, hosted.is_stopping) {
-            (true, _) => Outcome::Tidied,
-            (false, true) => Outcome::Stopped,
+            (true, _) => AttemptOutcome::Tidied,
+            (false, true) => AttemptOutcome::Stopped,
             (false, false) => outcome,
         };
         match process.session {
@@ -440,7 +442,7 @@ impl Fleet {
             Step::Prepare(node, nth) => self.prepare(node, nth),
             Step::Land(node, nth) => self.end(node, nth, landed()),
             Step::Fail(node, nth) => {
-                let outcome = Outcome::Failed {
+                let outcome = AttemptOutcome::Failed {
                     failure: failure(Retry::Later),
                     cleaned: true,
                 };

@@ -16,7 +16,7 @@ fn leave(world: &mut World, transfer: TransferId, failure: Failure) {
     world.feed(Input::Agent(AgentReport::Ended {
         transfer,
         attempt: assignment.attempt,
-        outcome: Outcome::Untidied { failure },
+        outcome: AttemptOutcome::Untidied { failure },
     }));
 }
 
@@ -25,7 +25,7 @@ fn world_that_owes() -> (World, TransferId, TransferId) {
     let (mut world, job, first, second) = world_with_something_left();
     cancel(&mut world, job);
     world.stopping.clear();
-    world.end(first, Outcome::Unsettled);
+    world.end(first, AttemptOutcome::Unsettled);
     let tidying = &world.agents[&first];
     assert_eq!(tidying.task, Task::TidyUp);
     assert_eq!(tidying.ended, Some(world.now.at), "its agent has ended");
@@ -51,7 +51,7 @@ fn a_removal_that_did_not_succeed_is_tried_again_also_by_the_next_process() {
         assert!(world.agents[&first].ended.is_some());
     }
     assert!(!world.agents.contains_key(&second));
-    world.end(first, Outcome::Tidied);
+    world.end(first, AttemptOutcome::Tidied);
     assert!(world.agents.contains_key(&second));
     assert_eq!((world.owed(), world.engine.removals_owed()), (0, 0));
     world.settle();
@@ -109,7 +109,7 @@ fn an_attempt_that_meets_an_earlier_copy_of_its_own_costs_no_retry_as_long_as_th
             },
         }));
         let failure = failure(Retry::Later);
-        world.end(transfer, Outcome::Blocked { failure, until });
+        world.end(transfer, AttemptOutcome::Blocked { failure, until });
         let entry = &world.engine.transfers[&transfer];
         let TransferState::Submitted {
             failures,
@@ -129,7 +129,7 @@ fn an_attempt_that_meets_an_earlier_copy_of_its_own_costs_no_retry_as_long_as_th
     // After that it is a failure like others.
     for _ in 0..20 {
         let failure = failure(Retry::Later);
-        world.end(transfer, Outcome::Blocked { failure, until });
+        world.end(transfer, AttemptOutcome::Blocked { failure, until });
         world.sleep(3600);
     }
     assert!(!world.engine.transfers.contains_key(&transfer));

@@ -603,7 +603,7 @@ fn a_copy_that_timed_out_is_staged_again_before_the_next_try() {
     let cleaned = true;
     world.end(
         transfer,
-        Outcome::Failed {
+        AttemptOutcome::Failed {
             failure: timed_out,
             cleaned,
         },

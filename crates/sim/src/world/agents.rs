@@ -9,7 +9,7 @@ use crate::field::{Ends, PredictedArrival};
 use crate::plan::Hopeless;
 use crate::watch::Counts;
 use penstock_decide::destination::Lost;
-use penstock_engine::{AgentReport, Assignment, Input, Outcome, Preflight, Task};
+use penstock_engine::{AgentReport, Assignment, AttemptOutcome, Input, Preflight, Task};
 use penstock_model::{
     Attempt, Bytes, Concern, CopyMode, Errno, Failure, MoverReport, Phase, Retry, Side, TransferId,
 };
@@ -303,7 +303,11 @@ impl World<'_> {
             Sight::Fails(failure) => {
                 self.measure.failed(self.now - copying.since);
                 let cleaned = seen.is_settled;
-                return self.end(transfer, attempt, Outcome::Failed { failure, cleaned });
+                return self.end(
+                    transfer,
+                    attempt,
+                    AttemptOutcome::Failed { failure, cleaned },
+                );
             }
         };
         let preflight = Preflight {
@@ -347,7 +351,7 @@ impl World<'_> {
         bytes: f64,
         mode: Option<CopyMode>,
     ) -> Result<(), BrokenInvariant> {
-        let landed = Outcome::Landed {
+        let landed = AttemptOutcome::Landed {
             size: Bytes(bytes as u64),
             mode,
             report: Box::new(MoverReport::default()),
@@ -560,7 +564,11 @@ impl World<'_> {
             _ => copying.is_settled,
         };
         self.measure.failed(self.now - copying.since);
-        self.end(transfer, attempt, Outcome::Failed { failure, cleaned })
+        self.end(
+            transfer,
+            attempt,
+            AttemptOutcome::Failed { failure, cleaned },
+        )
     }
 
     /// An agent removes what it wrote. True when nothing of it is left, and nothing will come: it is certain that the
@@ -609,17 +617,17 @@ impl World<'_> {
             (Some(copying), Some(assignment)) if copying.moves => {
                 let is_clean = self.ends_cleanly(assignment, copying.replaces);
                 match is_clean && running.beside.is_none() {
-                    true => Outcome::Stopped,
-                    false => Outcome::Unsettled,
+                    true => AttemptOutcome::Stopped,
+                    false => AttemptOutcome::Unsettled,
                 }
             }
-            (Some(copying), Some(_)) if !copying.is_settled => Outcome::Unsettled,
-            (Some(_), _) => Outcome::Stopped,
+            (Some(copying), Some(_)) if !copying.is_settled => AttemptOutcome::Unsettled,
+            (Some(_), _) => AttemptOutcome::Stopped,
             (None, Some(assignment)) => match self.tidy_up(assignment)? {
-                None => Outcome::Tidied,
-                Some(failure) => Outcome::Untidied { failure },
+                None => AttemptOutcome::Tidied,
+                Some(failure) => AttemptOutcome::Untidied { failure },
             },
-            (None, None) => Outcome::Tidied,
+            (None, None) => AttemptOutcome::Tidied,
         };
         self.end(transfer, attempt, outcome)
     }
@@ -628,12 +636,12 @@ impl World<'_> {
         &mut self,
         transfer: TransferId,
         attempt: Attempt,
-        outcome: Outcome,
+        outcome: AttemptOutcome,
     ) -> Result<(), BrokenInvariant> {
         let Some(running) = self.agents.running.remove(&transfer) else {
             return Ok(());
         };
-        if let (Some(watch), Some(copying), Outcome::Failed { .. }) =
+        if let (Some(watch), Some(copying), AttemptOutcome::Failed { .. }) =
             (&mut self.watch, running.copies, &outcome)
         {
             watch.failed.insert(copying.link);

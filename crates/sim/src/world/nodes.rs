@@ -5,7 +5,7 @@
 use super::agenda::Next;
 use super::{BrokenInvariant, World};
 use penstock_engine::{
-    AgentReport, AssignedNode, Claim, Input, LeadershipStart, NodeJoined, Outcome,
+    AgentReport, AssignedNode, AttemptOutcome, Claim, Input, LeadershipStart, NodeJoined,
 };
 use penstock_model::{Attempt, Epoch, NodeId, Slots, Tenure, TransferId};
 use std::collections::BTreeMap;
@@ -49,7 +49,7 @@ struct Node {
     /// When a connection was there last.
     heard: f64,
     /// Ends that no leader has made durable as far as it knows.
-    untold: BTreeMap<(TransferId, Attempt), Outcome>,
+    untold: BTreeMap<(TransferId, Attempt), AttemptOutcome>,
 }
 
 impl Nodes {
@@ -183,7 +183,7 @@ impl World<'_> {
         at: usize,
         transfer: TransferId,
         attempt: Attempt,
-        outcome: Outcome,
+        outcome: AttemptOutcome,
     ) -> Result<(), BrokenInvariant> {
         let is_several = self.nodes.are_several();
         let node = &mut self.nodes.all[at];
@@ -308,7 +308,7 @@ impl World<'_> {
             return Ok(());
         }
         for (transfer, attempt) in self.lose_agents(at) {
-            self.tell_end(at, transfer, attempt, Outcome::Dropped)?;
+            self.tell_end(at, transfer, attempt, AttemptOutcome::Dropped)?;
         }
         Ok(())
     }

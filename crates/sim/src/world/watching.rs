@@ -11,7 +11,7 @@ use penstock_decide::destination::{
     self, Attempts, DestinationPlan, DestinationPlanReason, ENDS_WITHIN, FileFacts, Foreign, Lost,
     Permission, Remnant, course, remnant,
 };
-use penstock_engine::{Assignment, Engine, Outcome};
+use penstock_engine::{Assignment, AttemptOutcome, Engine};
 use penstock_model::{
     Bytes, Checksum, Concern, Errno, Failure, LinkId, NoSlot, Phase, Record, Retry, Side,
     SlotBound, Timestamp, TransferEvent, TransferId, TransferState, WaitReason,
@@ -534,14 +534,14 @@ impl World<'_> {
         &mut self,
         assignment: &Assignment,
         beside: Option<&Lost>,
-    ) -> Result<Outcome, BrokenInvariant> {
+    ) -> Result<AttemptOutcome, BrokenInvariant> {
         let (place, now) = (assignment.request.destination.as_str(), self.clock().at);
         let mut failure = untidied(Errno::EAGAIN);
         if let Some(beside) = beside {
             let until = beside.blocks_until;
             return Ok(match until > now {
-                true => Outcome::Blocked { failure, until },
-                false => Outcome::Failed {
+                true => AttemptOutcome::Blocked { failure, until },
+                false => AttemptOutcome::Failed {
                     failure,
                     cleaned: false,
                 },
@@ -560,7 +560,7 @@ impl World<'_> {
             failure.retry = Retry::Never;
         }
         let cleaned = self.attempts_of(assignment.request.id).lost().is_none();
-        Ok(Outcome::Failed { failure, cleaned })
+        Ok(AttemptOutcome::Failed { failure, cleaned })
     }
 
     /// Checks, after a step, that nothing waits that might run, and that reasons are true.

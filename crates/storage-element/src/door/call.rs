@@ -1,7 +1,7 @@
 //! What every handler of a door is given: the door, and one request with its caller.
 
 use super::caller::Caller;
-use super::removals::Removals;
+use super::remote_removals::Removals;
 use crate::storage::Storage;
 use penstock_model::NamespacePath;
 use penstock_protocol::http1::server::Request;

@@ -7,7 +7,7 @@
 
 use super::answer::{Problem, Reply};
 use super::call::{Call, Door};
-use super::leftover::Leftover;
+use super::push_leftover::Leftover;
 use super::remote::{CopyFailure, CopyMover, check_server, redacted};
 use super::{duplicate, pull, push};
 use http::header::CONTENT_TYPE;

@@ -5,7 +5,7 @@ use super::answer::{Problem, Reply, Response, xml};
 use super::body::read_body;
 use super::call::{Call, Door};
 use super::conditions;
-use super::guard::ValidLockTokens;
+use super::lock_conditions::ValidLockTokens;
 use super::write_ticket::{Absence, WriteConditions, WritePurpose, WriteRequest, WriteRight};
 use crate::locks::LockError;
 use crate::write_error::{CommitError, WriteError};

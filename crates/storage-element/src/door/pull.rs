@@ -2,8 +2,8 @@
 
 use super::answer::Problem;
 use super::call::{Call, Door};
+use super::pull_source::{self, OpenSource};
 use super::remote::{CopyFailure, CopyMover, redacted};
-use super::source::{self, OpenSource};
 use super::striped::StripedBody;
 use super::write_ticket::{
     Absence, FileFacts, FileWrite, WriteConditions, WritePurpose, WriteQueue, WriteRequest,
@@ -164,7 +164,7 @@ async fn open_source(
     let (started, view) = (Instant::now(), mover.view());
     let opened = tokio::select! {
         biased;
-        opened = source::open(door, url, order) => opened,
+        opened = pull_source::open(door, url, order) => opened,
         why = view.preempted() => Err(CopyFailure::preempted(&why)),
     };
     let mut open = opened?;

@@ -3,7 +3,7 @@
 use super::answer::Problem;
 use super::call::Door;
 use super::caller::Caller;
-use super::leftover::{Leftover, Removal, is_absent, strong_version};
+use super::push_leftover::{Leftover, Removal, is_absent, strong_version};
 use super::read::{DIGEST, ReadableFile, open, read_failure};
 use super::remote::{CopyFailure, follow, peer_failure, redacted, refusal, send_following};
 use crate::clock::microseconds;

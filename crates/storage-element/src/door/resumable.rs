@@ -142,11 +142,9 @@ impl UnannouncedUpload {
 
 impl Drop for UnannouncedUpload {
     fn drop(&mut self) {
-        // Two unlinks: shorter than handing them to another thread.
-        if let Some(upload) = &self.upload
-            && let Err(why) = self.storage.uploads.discard_unannounced(upload)
-        {
-            tracing::error!(id = %upload.id, %why, "the bytes of an upload that nobody knows of stay");
+        if let Some(upload) = &self.upload {
+            let reaper = self.storage.reaper();
+            self.storage.uploads.discard_unannounced(upload, &reaper);
         }
     }
 }
@@ -227,7 +225,7 @@ pub(super) async fn resource(
             Ok(answer.into())
         }
         "DELETE" => {
-            discard(door, &upload, &mut progress)?;
+            discard(door, &upload, &mut progress).await?;
             Ok(Response::new(StatusCode::NO_CONTENT).into())
         }
         _ => patch(door, connection, call, &upload, &mut progress).await,
@@ -481,7 +479,7 @@ async fn finish(
         }
         Err(error) => {
             if is_final(&error) {
-                discard(door, upload, progress)?;
+                discard(door, upload, progress).await?;
             }
             Err(with_bytes_kept(absence.write_problem(&error)))
         }
@@ -531,10 +529,17 @@ fn with_offset(mut problem: Problem, progress: &Progress) -> Problem {
     problem
 }
 
-fn discard(door: &Door, upload: &Upload, progress: &mut Progress) -> Result<(), Problem> {
-    // Two unlinks: shorter than handing them to another thread.
-    let discarded = door.storage.uploads.discard(upload, progress);
-    discarded.map_err(|source| of_write(&upload.pool.write_failed(source)))
+async fn discard(door: &Door, upload: &Upload, progress: &mut Progress) -> Result<(), Problem> {
+    let reaper = door.storage.reaper();
+    let gone = door.storage.uploads.discard(upload, progress, &reaper);
+    let limit = door.storage.settings().limits.finish_timeout;
+    let failed = match tokio::time::timeout(limit, gone).await {
+        Ok(Ok(Ok(()))) => return Ok(()),
+        Ok(Ok(Err(source))) => upload.pool.write_failed(source),
+        Ok(Err(_)) => WriteError::Stopping,
+        Err(_) => upload.pool.write_stalled(limit),
+    };
+    Err(of_write(&failed))
 }
 
 fn invalid_header(why: InvalidUploadHeader) -> Problem {

@@ -6,8 +6,8 @@
 //! up, as long as another is left.
 
 use super::call::Door;
+use super::pull_source::{PartsPlan, Version, range_header};
 use super::remote::{CopyFailure, refusal, send_following};
-use super::source::{PartsPlan, Version, range_header};
 use crate::mover::MoverView;
 use crate::pool_write::BUFFER_BYTES;
 use crate::receive::{Block, ByteSource};

@@ -5,7 +5,7 @@ use super::call::{Call, Door};
 use super::caller::Caller;
 use super::conditions;
 use super::destination::{destination, overwrite};
-use super::guard::touched_by_removal;
+use super::lock_conditions::touched_by_removal;
 use crate::reserved_names::is_reserved;
 use http::StatusCode;
 use penstock_decide::authorization::Operation;

@@ -11,7 +11,7 @@ use super::answer::Problem;
 use super::call::{Call, Door};
 use super::caller::Caller;
 use super::conditions;
-use super::guard::ValidLockTokens;
+use super::lock_conditions::ValidLockTokens;
 use super::reserved;
 use super::slot::{NoMover, mover_for_body, wait_for_slot};
 use crate::claims::{Claim, ClearClaim, ClearTree};

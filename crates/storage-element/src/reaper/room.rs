@@ -1,7 +1,7 @@
 //! Room for new files: the oldest trash of a pool gives way before a file is refused.
 
 use super::{Order, Reaper, ReaperHandle};
-use crate::fullness::{Fullness, fullness};
+use crate::disk_full::{Fullness, fullness};
 use crate::pool::{NoRoom, Pool};
 use penstock_model::{Bytes, Timestamp};
 use penstock_persistence::namespace::{EntryId, PoolUsage, TrashQuery, TrashedFile};

@@ -7,12 +7,12 @@ use super::Storage;
 use crate::claims::ClearClaim;
 use crate::clock::microseconds;
 use crate::committer::CompleteFile;
-use crate::label::label;
+use crate::file_label::label;
 use crate::pool_messages::{DiskWrites, FinishUpload, StoredFile};
 use crate::pool_write::{Completion, verify, within};
 use crate::publication::Publication;
 use crate::scratch::Scratch;
-use crate::uploads::{Disk, FINISHED_KEPT, Progress, Record, Upload, data_path};
+use crate::uploads::{Disk, DiskTurn, FINISHED_KEPT, Progress, Record, Upload, data_path};
 use crate::write_error::WriteError;
 use penstock_model::{Bytes, Checksum, ChecksumAlgorithm};
 use penstock_persistence::namespace::{ChangeReport, NewFile};
@@ -20,7 +20,7 @@ use penstock_protocol::checksum::Hasher;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 use tokio::sync::oneshot;
 
@@ -46,6 +46,8 @@ impl Upload {
         let reservation = progress.reservation.take();
         let reservation = reservation.unwrap_or_else(|| self.pool.reserve_again(got));
         let publication = Arc::new(Publication::new(claim.into_claim()));
+        let bytes_read = Arc::new(AtomicU64::new(0));
+        let disk_turn = self.disk_turn().await;
         let limit = storage.settings().limits.finish_timeout;
         let completion = UploadCompletion {
             upload: Arc::clone(self),
@@ -53,6 +55,8 @@ impl Upload {
             disk: progress.disk.take(),
             record: progress.record.clone(),
             publication: Arc::clone(&publication),
+            bytes_read: Arc::clone(&bytes_read),
+            disk_turn,
             order,
         };
         let since = Instant::now();
@@ -67,7 +71,8 @@ impl Upload {
             let changed = answer.await.unwrap_or(Err(WriteError::Stopping))?;
             Ok((record, checksums, changed))
         };
-        match within(limit, &self.pool, &publication, finished).await {
+        let bytes_read = || bytes_read.load(Ordering::Relaxed);
+        match within(limit, &self.pool, &publication, bytes_read, finished).await {
             Ok((record, checksums, changed)) => {
                 let id = record.finished.expect("set before the file is handed over");
                 self.is_finished.store(true, Ordering::Relaxed);
@@ -106,6 +111,9 @@ struct UploadCompletion {
     disk: Option<Disk>,
     record: Record,
     publication: Arc<Publication>,
+    /// What was read again of bytes that were not checksummed as they came.
+    bytes_read: Arc<AtomicU64>,
+    disk_turn: DiskTurn,
     order: FinishUpload,
 }
 
@@ -121,6 +129,8 @@ impl UploadCompletion {
             disk,
             record,
             publication,
+            bytes_read,
+            disk_turn: _disk_turn,
             order,
         } = self;
         let FinishUpload {
@@ -138,7 +148,7 @@ impl UploadCompletion {
             Some(disk) => disk,
             None => Disk::open(&path, record.offset, algorithms.clone()).map_err(fail)?,
         };
-        let checksums = disk.checksums(&algorithms).map_err(fail)?;
+        let checksums = disk.checksums(&algorithms, &bytes_read).map_err(fail)?;
         verify(&checksums, &expected)?;
         disk.file.sync_data().map_err(fail)?;
         let record = Record {
@@ -184,7 +194,11 @@ impl UploadCompletion {
 
 impl Disk {
     /// Of the whole file; reads again what was not hashed as it came.
-    fn checksums(&mut self, algorithms: &[ChecksumAlgorithm]) -> io::Result<Vec<Checksum>> {
+    fn checksums(
+        &mut self,
+        algorithms: &[ChecksumAlgorithm],
+        bytes_read: &AtomicU64,
+    ) -> io::Result<Vec<Checksum>> {
         let covered = algorithms
             .iter()
             .all(|algorithm| self.algorithms.contains(algorithm));
@@ -199,6 +213,7 @@ impl Disk {
             self.file.read_exact_at(piece, self.hashed)?;
             self.hasher.update(piece);
             self.hashed += piece.len() as u64;
+            bytes_read.fetch_add(piece.len() as u64, Ordering::Relaxed);
         }
         let spent = std::mem::replace(&mut self.hasher, Hasher::new(&[]));
         Ok(spent.finish())

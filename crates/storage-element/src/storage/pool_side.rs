@@ -12,7 +12,7 @@ use crate::uploads::Upload;
 use crate::write_error::WriteError;
 use penstock_decide::Decision;
 use penstock_decide::pool_selection::{
-    Placement, PlacementRefusal, PoolReason, PoolView, choose_pool,
+    PlacementRefusal, PlacementRequest, PoolReason, PoolView, choose_pool,
 };
 use penstock_model::{Bytes, ChecksumAlgorithm, NamespacePath, PoolName};
 use penstock_persistence::namespace::EntryId;
@@ -29,7 +29,7 @@ impl Storage {
     pub(crate) fn choose_pool(&self, query: &PoolQuery) -> Result<PoolChoice, PlacementRefusal> {
         let pools = self.pools.values();
         let views: Vec<PoolView> = pools.map(|pool| pool.view_for(&query.requester)).collect();
-        let placement = Placement {
+        let placement = PlacementRequest {
             size: query.size.map(Bytes),
             draw: self.draw(),
         };

@@ -95,14 +95,14 @@ fn record_path(pool: &Pool, id: Uuid) -> PathBuf {
 }
 
 /// Removes bytes and record. What is gone already is no error.
-pub(super) fn remove_files(pool: &Pool, id: Uuid) -> io::Result<()> {
+pub(crate) fn remove_files(pool: &Pool, id: Uuid) -> io::Result<()> {
     for path in [data_path(pool, id), record_path(pool, id)] {
-        remove(path)?;
+        remove_if_there(path)?;
     }
     Ok(())
 }
 
-pub(crate) fn remove(path: PathBuf) -> io::Result<()> {
+pub(crate) fn remove_if_there(path: PathBuf) -> io::Result<()> {
     match std::fs::remove_file(path) {
         Err(why) if why.kind() != io::ErrorKind::NotFound => Err(why),
         Ok(()) | Err(_) => Ok(()),
@@ -147,7 +147,7 @@ pub(super) fn each_record(
         let name = entry.file_name();
         let name = name.to_string_lossy();
         if name.ends_with(".new") {
-            remove(entry.path())?;
+            remove_if_there(entry.path())?;
             continue;
         }
         match Uuid::parse_str(name.strip_suffix(".json").unwrap_or(&name)) {

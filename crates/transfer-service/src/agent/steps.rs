@@ -1,7 +1,7 @@
 //! The steps of one attempt, in FTS's order: look at both ends, copy, verify; on failure clean up. Long because they are
 //! read in this order, and each tells the next what it may have left at the destination.
 
-use super::destination::Traces;
+use super::destination_evidence::Traces;
 use super::gfal::{self, Process};
 use super::http::{End, Stat, Way};
 use super::unencrypted::say_withheld;
@@ -15,7 +15,7 @@ use penstock_decide::destination::{
     CopyEnd, DestinationPlan, DestinationPlanReason, Permission, Sight, course,
 };
 use penstock_decide::wording;
-use penstock_engine::{AgentReport, Assignment, Outcome, Preflight};
+use penstock_engine::{AgentReport, Assignment, AttemptOutcome, Preflight};
 use penstock_model::url::hide_credentials;
 use penstock_model::{
     Access, Bytes, Checksum, ChecksumAlgorithm, ChecksumMode, CopyMode, CredentialId, Errno,
@@ -107,7 +107,7 @@ impl<'a> AttemptRun<'a> {
         &self,
         may_proceed: oneshot::Receiver<()>,
         reports: &mpsc::Sender<AgentReport>,
-    ) -> Outcome {
+    ) -> AttemptOutcome {
         let mut outcome = match self.attempt(may_proceed, reports).await {
             Ok(outcome) => outcome,
             Err(mut failure) => {
@@ -127,7 +127,7 @@ impl<'a> AttemptRun<'a> {
         &self,
         may_proceed: oneshot::Receiver<()>,
         reports: &mpsc::Sender<AgentReport>,
-    ) -> Result<Outcome, Failure> {
+    ) -> Result<AttemptOutcome, Failure> {
         self.recall().await?;
         let (source, destination) =
             tokio::try_join!(self.end(Side::Source), self.end(Side::Destination),)?;
@@ -143,7 +143,7 @@ impl<'a> AttemptRun<'a> {
                     checksum,
                     ..MoverReport::default()
                 };
-                return Ok(Outcome::Landed {
+                return Ok(AttemptOutcome::Landed {
                     size,
                     mode: None,
                     report: Box::new(report),
@@ -172,7 +172,7 @@ impl<'a> AttemptRun<'a> {
         // A long copy may have outlived the token or the macaroon that it began with.
         let destination = self.renewed(&destination).await;
         let size = self.verify(&destination, &plan, &mut report).await?;
-        Ok(Outcome::Landed {
+        Ok(AttemptOutcome::Landed {
             size,
             mode: Some(mode),
             report: Box::new(report),
@@ -235,7 +235,7 @@ impl<'a> AttemptRun<'a> {
     }
 
     /// Takes out what the ends have repeated of the credentials in their URLs.
-    pub(super) fn hide_credentials(&self, outcome: &mut Outcome) {
+    pub(super) fn hide_credentials(&self, outcome: &mut AttemptOutcome) {
         let Some((source, destination)) = self.ends.get() else {
             return;
         };
@@ -246,16 +246,19 @@ impl<'a> AttemptRun<'a> {
         }
         let hide = |text: &mut String| *text = hide_credentials(text, &credentials);
         match outcome {
-            Outcome::Failed { failure, .. }
-            | Outcome::Blocked { failure, .. }
-            | Outcome::Untidied { failure } => hide(&mut failure.detail),
-            Outcome::Landed { report, .. } => {
+            AttemptOutcome::Failed { failure, .. }
+            | AttemptOutcome::Blocked { failure, .. }
+            | AttemptOutcome::Untidied { failure } => hide(&mut failure.detail),
+            AttemptOutcome::Landed { report, .. } => {
                 report
                     .not_offered
                     .iter_mut()
                     .for_each(|way| hide(&mut way.why));
             }
-            Outcome::Stopped | Outcome::Unsettled | Outcome::Dropped | Outcome::Tidied => {}
+            AttemptOutcome::Stopped
+            | AttemptOutcome::Unsettled
+            | AttemptOutcome::Dropped
+            | AttemptOutcome::Tidied => {}
         }
     }
 

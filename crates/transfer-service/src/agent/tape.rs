@@ -5,7 +5,7 @@
 
 use super::http::observe;
 use super::{AgentSetup, REMEMBERED_MAX};
-use crate::message::Message;
+use crate::loop_message::Message;
 use crate::tokens::token_failure;
 use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderValue};
 use http::{HeaderMap, Method};

@@ -321,7 +321,7 @@ impl Run {
     }
 
     /// Runs an attempt to its end; gives back its outcome and what the destination was asked.
-    async fn run(self) -> (Outcome, Vec<String>) {
+    async fn run(self) -> (AttemptOutcome, Vec<String>) {
         let (url, seen) = self.storage.serve().await;
         let file = |path: &str| FileUrl::parse(&format!("{url}{path}")).expect("valid");
         let mut assignment = assignment(file("/from"), file("/to"), self.parameters);
@@ -343,8 +343,8 @@ impl Run {
         let attempting = steps::AttemptRun::new(&setup, &assignment, &progress);
         if self.task == Task::TidyUp {
             let outcome = match attempting.tidy_up().await {
-                Ok(()) => Outcome::Tidied,
-                Err(failure) => Outcome::Untidied { failure },
+                Ok(()) => AttemptOutcome::Tidied,
+                Err(failure) => AttemptOutcome::Untidied { failure },
             };
             return (outcome, seen.lock().clone());
         }
@@ -371,7 +371,7 @@ async fn check(storage: Storage, strict_copy: bool, expected: (bool, &[&str])) {
     let mut run = Run::of(storage.clone());
     run.parameters.strict_copy = strict_copy;
     let (outcome, seen) = run.run().await;
-    let Outcome::Failed { cleaned, .. } = outcome else {
+    let AttemptOutcome::Failed { cleaned, .. } = outcome else {
         panic!("{storage:?}: {outcome:?}")
     };
     assert_eq!(
@@ -479,7 +479,7 @@ async fn an_attempt_that_meets_an_earlier_copy_of_its_own_waits_for_it() {
     let (outcome, _) = Run::after(Storage::answering(busy), a_lost_attempt(60))
         .run()
         .await;
-    let Outcome::Blocked { failure, until } = outcome else {
+    let AttemptOutcome::Blocked { failure, until } = outcome else {
         panic!("{outcome:?}")
     };
     assert_eq!(failure.retry, Retry::Later);
@@ -492,7 +492,10 @@ async fn an_attempt_that_meets_an_earlier_copy_of_its_own_waits_for_it() {
     let (outcome, _) = Run::after(Storage::answering(exists), a_lost_attempt(60))
         .run()
         .await;
-    assert!(matches!(outcome, Outcome::Blocked { .. }), "{outcome:?}");
+    assert!(
+        matches!(outcome, AttemptOutcome::Blocked { .. }),
+        "{outcome:?}"
+    );
     // It is in the way, and cannot be removed yet.
     let partial = Storage {
         before: Some(PART),
@@ -500,7 +503,10 @@ async fn an_attempt_that_meets_an_earlier_copy_of_its_own_waits_for_it() {
         ..Storage::answering(busy)
     };
     let (outcome, seen) = Run::after(partial, a_lost_attempt(60)).run().await;
-    assert!(matches!(outcome, Outcome::Blocked { .. }), "{outcome:?}");
+    assert!(
+        matches!(outcome, AttemptOutcome::Blocked { .. }),
+        "{outcome:?}"
+    );
     assert_eq!(removals(&seen), [SEEN]);
     // What is there may be its own, as far as a clock that is wrong tells.
     let odd = Storage {
@@ -508,7 +514,7 @@ async fn an_attempt_that_meets_an_earlier_copy_of_its_own_waits_for_it() {
         ..Storage::answering(busy)
     };
     let (outcome, seen) = Run::after(odd, a_lost_attempt(60)).run().await;
-    let Outcome::Blocked { failure, .. } = outcome else {
+    let AttemptOutcome::Blocked { failure, .. } = outcome else {
         panic!("{outcome:?}")
     };
     assert_eq!(failure.retry, Retry::Later, "{failure:?}");
@@ -517,7 +523,7 @@ async fn an_attempt_that_meets_an_earlier_copy_of_its_own_waits_for_it() {
     let (outcome, _) = Run::after(Storage::answering(exists), a_lost_attempt(90_000))
         .run()
         .await;
-    let Outcome::Failed { failure, .. } = outcome else {
+    let AttemptOutcome::Failed { failure, .. } = outcome else {
         panic!("{outcome:?}")
     };
     assert_eq!(failure.retry, Retry::Never, "{failure:?}");
@@ -534,7 +540,10 @@ async fn what_an_attempt_of_unknown_outcome_left_is_taken_over_or_removed_and_ot
         let (outcome, seen) = Run::after(found(whole.clone()), a_lost_attempt(age))
             .run()
             .await;
-        assert!(matches!(outcome, Outcome::Landed { .. }), "{outcome:?}");
+        assert!(
+            matches!(outcome, AttemptOutcome::Landed { .. }),
+            "{outcome:?}"
+        );
         assert!(removals(&seen).is_empty(), "{seen:?}");
     }
     // Nor does a copy without checks take it for somebody else's.
@@ -542,7 +551,10 @@ async fn what_an_attempt_of_unknown_outcome_left_is_taken_over_or_removed_and_ot
     run.storage.copy = (412, "/to exists");
     run.parameters.strict_copy = true;
     let (outcome, seen) = run.run().await;
-    assert!(matches!(outcome, Outcome::Landed { .. }), "{outcome:?}");
+    assert!(
+        matches!(outcome, AttemptOutcome::Landed { .. }),
+        "{outcome:?}"
+    );
     assert!(seen.iter().all(|line| line == "HEAD"), "{seen:?}");
     let old = There {
         age: 89_500,
@@ -553,7 +565,7 @@ async fn what_an_attempt_of_unknown_outcome_left_is_taken_over_or_removed_and_ot
             .run()
             .await;
         assert_eq!(!removals(&seen).is_empty(), removes, "{before:?}: {seen:?}");
-        let Outcome::Failed { failure, .. } = &outcome else {
+        let AttemptOutcome::Failed { failure, .. } = &outcome else {
             panic!("{outcome:?}")
         };
         let exists = failure
@@ -576,7 +588,9 @@ async fn who_cannot_read_what_was_attempted_before_touches_nothing_and_comes_bac
     };
     for task in [Task::Copy, Task::TidyUp] {
         let (outcome, seen) = run(task).run().await;
-        let (Outcome::Failed { failure, .. } | Outcome::Untidied { failure }) = outcome else {
+        let (AttemptOutcome::Failed { failure, .. } | AttemptOutcome::Untidied { failure }) =
+            outcome
+        else {
             panic!("{outcome:?}")
         };
         let expected = (Side::Service, Retry::Later);
@@ -605,7 +619,7 @@ async fn tidying_up_goes_on_until_nothing_can_come() {
         run.task = Task::TidyUp;
         let (outcome, seen) = run.run().await;
         let case = format!("{before:?}, {delete}, {age}: {outcome:?}, {seen:?}");
-        assert_eq!(outcome == Outcome::Tidied, is_done, "{case}");
+        assert_eq!(outcome == AttemptOutcome::Tidied, is_done, "{case}");
         assert_eq!(removals(&seen).len(), removed, "{case}");
     }
 }

@@ -4,7 +4,7 @@
 use super::caller::Credentials;
 use super::extract::Path;
 use super::jobs::{field_of, not_found, one_job};
-use super::listing::{FileDetail, JsonDocument};
+use super::streamed_listing::{FileDetail, JsonDocument};
 use super::{Api, ApiError, ApiResult, wire};
 use axum::Json;
 use axum::extract::State;

@@ -3,10 +3,10 @@
 use super::body::{BYTES_MAX, SUBMISSION_BYTES_MAX};
 use super::caller::{Caller, Credentials};
 use super::extract::{Path, Query};
-use super::listing::{FileDetail, JsonDocument};
 use super::query::{
     blocking, ended_since, limit_of, split, unexpected, vo_to_look_at, without_port,
 };
+use super::streamed_listing::{FileDetail, JsonDocument};
 use super::submit::{InvalidSubmission, Means, Submitter, parse_submission};
 use super::{Api, ApiError, ApiResult, delegation, wire};
 use crate::cloud::KeyUser;

@@ -1,7 +1,7 @@
 //! Serves a router over TLS: connections counted, idle ones closed, FTS's doubled slashes understood, clients
 //! known by their certificates.
 
-use super::held::{BoundedWriter, RequestGuard};
+use super::connection_timeouts::{BoundedWriter, RequestGuard};
 use super::{ApiError, UnloggedRefusal};
 use axum::Router;
 use axum::body::Body;

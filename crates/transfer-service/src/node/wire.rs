@@ -4,7 +4,7 @@
 
 use crate::overview::Overview;
 use penstock_engine::command::{Command, Reply, TokenTrouble};
-use penstock_engine::{AgentReport, Claim, Order, Outcome, StartEstimate};
+use penstock_engine::{AgentReport, AttemptOutcome, Claim, Order, StartEstimate};
 use penstock_model::{Attempt, Epoch, NodeId, Setting, Slots, TransferId, WaitReason};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -55,7 +55,7 @@ pub(crate) struct Hello {
     /// Attempts that it may run.
     pub(crate) slots: Slots,
     pub(crate) claims: Vec<Claim>,
-    pub(crate) ends: Vec<(TransferId, Attempt, Outcome)>,
+    pub(crate) ends: Vec<(TransferId, Attempt, AttemptOutcome)>,
 }
 
 /// From the leader.

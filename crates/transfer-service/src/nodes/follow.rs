@@ -2,7 +2,7 @@
 
 use super::LeaderLoop;
 use super::membership::Membership;
-use crate::leader::{LeaderSeat, Question};
+use crate::leader_requests::{LeaderSeat, Question};
 use crate::node::Node;
 use crate::node::ReportSink;
 use crate::node::wire::{Frame, Hello, LeaderMessage, NodeMessage, PROTOCOL, receive, send};

@@ -6,7 +6,7 @@
 use super::leader_loop::end_of;
 use super::{LeaderLoop, follow, serve};
 use crate::error::ServiceError;
-use crate::leader::LeaderSeat;
+use crate::leader_requests::LeaderSeat;
 use crate::node::Node;
 use crate::run::{Loop, LoopEnd};
 use parking_lot::Mutex;

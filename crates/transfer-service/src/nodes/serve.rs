@@ -4,8 +4,8 @@ use super::LeaderLoop;
 use super::follow::SILENCE_MAX;
 use super::membership::Membership;
 use crate::error::ServiceError;
-use crate::leader::LeaderSeat;
-use crate::message::Message;
+use crate::leader_requests::LeaderSeat;
+use crate::loop_message::Message;
 use crate::node::Node;
 use crate::node::wire::{
     Frame, Hello, LeaderMessage, NodeMessage, PROTOCOL, Secret, receive, send,

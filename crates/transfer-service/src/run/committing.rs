@@ -1,7 +1,7 @@
 //! The thread that owns the journal: it commits what has piled up in one transaction, then acts upon it.
 
 use super::{Act, Batch, LoopEnd};
-use crate::message::Message;
+use crate::loop_message::Message;
 use crate::node::Node;
 use crate::node::wire::LeaderMessage;
 use penstock_engine::command::Reply;

@@ -117,7 +117,7 @@ fn a_nightly_dip_is_named_with_its_period() {
         _ => 200.0,
     });
     let found = find(&rates, 60).low;
-    let other: Vec<&Stretch> = found
+    let other: Vec<&LowRate> = found
         .iter()
         .filter(|low| low.period_seconds.is_none())
         .collect();
@@ -176,7 +176,7 @@ fn an_empty_queue_is_a_lack_of_work_and_no_drop() {
     assert_eq!(found.len(), 1);
     assert_eq!(
         (found[0].kind, found[0].bins.clone()),
-        (StretchKind::NoWork, low)
+        (LowRateKind::NoWork, low)
     );
 }
 

@@ -2,7 +2,7 @@
 //!
 //! While nobody leads they wait for who comes next, as long as a client has patience; then nothing is known of them.
 
-use crate::message::Message;
+use crate::loop_message::Message;
 use penstock_engine::command::{Command, Reply, Request};
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot, watch};

@@ -5,9 +5,11 @@
 //! transfers to others. What it drops or does not take it tells as dropped, because its leader may be the same as before.
 
 use crate::agent::{AgentSetup, Progress, StopSignal};
-use crate::message::Message;
+use crate::loop_message::Message;
 use parking_lot::{Mutex, MutexGuard};
-use penstock_engine::{AgentReport, Assignment, Claim, NodeJoined, Order, Outcome, Preflight};
+use penstock_engine::{
+    AgentReport, Assignment, AttemptOutcome, Claim, NodeJoined, Order, Preflight,
+};
 use penstock_model::{Attempt, NodeId, Slots, Tenure, TransferId};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -28,7 +30,7 @@ pub(crate) struct Snapshot {
     /// What it runs.
     pub(crate) claims: Vec<Claim>,
     /// What has ended, and is not known to be durable.
-    pub(crate) ends: Vec<(TransferId, Attempt, Outcome)>,
+    pub(crate) ends: Vec<(TransferId, Attempt, AttemptOutcome)>,
 }
 
 impl Snapshot {
@@ -101,7 +103,7 @@ struct HostState {
     /// The leadership that is followed.
     tenure: Tenure,
     agents: BTreeMap<Key, HostedAgent>,
-    untold: BTreeMap<Key, Outcome>,
+    untold: BTreeMap<Key, AttemptOutcome>,
     teller: Option<ReportSink>,
     /// When a leader was certain to lead last.
     heard: Option<Instant>,
@@ -240,13 +242,13 @@ impl AgentHost {
         }
         let (epoch, known) = (assignment.to.tenure.epoch, held.tenure.epoch);
         tracing::info!(transfer = transfer.0, %epoch, %known, why, "an attempt is not run here");
-        held.untold.insert(key, Outcome::Dropped);
+        held.untold.insert(key, AttemptOutcome::Dropped);
         let (reports, report) = (
             self.reports.clone(),
             AgentReport::Ended {
                 transfer,
                 attempt,
-                outcome: Outcome::Dropped,
+                outcome: AttemptOutcome::Dropped,
             },
         );
         // Whoever gives the order does not wait. What cannot be told then is told to the next leader.
@@ -310,12 +312,14 @@ impl AgentHost {
                 match held.agents.remove(&key) {
                     Some(hosted) if hosted.is_orphan => match outcome {
                         // It had been quicker.
-                        Outcome::Landed { .. } | Outcome::Stopped | Outcome::Tidied => {}
-                        Outcome::Failed { .. }
-                        | Outcome::Blocked { .. }
-                        | Outcome::Unsettled
-                        | Outcome::Dropped
-                        | Outcome::Untidied { .. } => *outcome = Outcome::Dropped,
+                        AttemptOutcome::Landed { .. }
+                        | AttemptOutcome::Stopped
+                        | AttemptOutcome::Tidied => {}
+                        AttemptOutcome::Failed { .. }
+                        | AttemptOutcome::Blocked { .. }
+                        | AttemptOutcome::Unsettled
+                        | AttemptOutcome::Dropped
+                        | AttemptOutcome::Untidied { .. } => *outcome = AttemptOutcome::Dropped,
                     },
                     Some(_) => {}
                     // One that was not taken.

@@ -8,7 +8,7 @@ use super::destination::local_path;
 use crate::claims::Registration;
 use http::StatusCode;
 use penstock_decide::authorization::Operation;
-use penstock_decide::locking::{Holder, LockTarget};
+use penstock_decide::locking::{LockRequester, LockTarget};
 use penstock_model::{LockToken, NamespacePath, ProblemCode};
 use penstock_protocol::webdav::{
     self, IfHeader, Test, begin_multistatus, end_multistatus, write_status,
@@ -88,7 +88,7 @@ impl Door {
         }
         let touched = touched()?;
         let user = call.caller.holder();
-        let holder = Holder {
+        let holder = LockRequester {
             user: user.as_ref(),
             macaroon: call.caller.macaroon(),
             tokens: &tokens.0,

@@ -216,7 +216,7 @@ impl Scheduler {
     }
 
     /// A transfer moves nothing any more.
-    pub(super) fn end_flow(&mut self, number: u64, index: LinkIndex, held: HeldTime) {
+    pub(super) fn end_flow(&mut self, number: u64, index: LinkIndex, held: SlotTime) {
         let Some((_, flow)) = self.flows.remove(&number) else {
             return;
         };

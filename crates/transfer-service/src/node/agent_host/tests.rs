@@ -64,7 +64,7 @@ impl Lab {
             Some(AgentReport::Ended {
                 transfer: TransferId(1),
                 attempt: Attempt(1),
-                outcome: Outcome::Dropped,
+                outcome: AttemptOutcome::Dropped,
             }) => {}
             other => panic!("{other:?}"),
         }

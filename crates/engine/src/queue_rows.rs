@@ -1,7 +1,7 @@
 //! The queue as it lies in memory: a row for each transfer and each job that has not ended. Rows are as small as they
 //! can be, because there may be millions; what nearly all have in common is kept once.
 
-use super::packing::PackedRequest;
+use super::packed_request::PackedRequest;
 use penstock_decide::scheduler::LinkNumber;
 use penstock_model::url::FilePlace;
 use penstock_model::{

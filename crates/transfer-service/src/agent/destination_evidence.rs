@@ -8,7 +8,7 @@ use penstock_clock::wall_clock;
 use penstock_decide::classify::{ObservedFailure, classify};
 use penstock_decide::destination::{Attempts, CopyEnd, Lost, Remnant, remnant};
 use penstock_decide::wording;
-use penstock_engine::Outcome;
+use penstock_engine::AttemptOutcome;
 use penstock_model::{Failure, LedgerEntry, Phase, Retry, Side, Timestamp};
 
 /// Records of one transfer that are looked through; more are not made by any number of retries that is allowed.
@@ -132,18 +132,18 @@ impl AttemptRun<'_> {
 
     /// How an attempt ends that has failed. One that met nothing but an earlier copy of its transfer is not the
     /// transfer's failure.
-    pub(super) fn failed(&self, mut failure: Failure, cleaned: bool) -> Outcome {
+    pub(super) fn failed(&self, mut failure: Failure, cleaned: bool) -> AttemptOutcome {
         let known = self.traces.lock();
         let Some(beside) = known.runs_beside.as_ref().filter(|_| known.met_something) else {
-            return Outcome::Failed { failure, cleaned };
+            return AttemptOutcome::Failed { failure, cleaned };
         };
         failure.retry = Retry::Later;
         failure.detail += "; an earlier copy of this transfer may still be running there";
         let until = beside.blocks_until;
         if until <= wall_clock() {
-            return Outcome::Failed { failure, cleaned };
+            return AttemptOutcome::Failed { failure, cleaned };
         }
-        Outcome::Blocked { failure, until }
+        AttemptOutcome::Blocked { failure, until }
     }
 
     /// What else is known of a file that may be an attempt's own, before anything is done with it.
@@ -262,8 +262,8 @@ impl AttemptRun<'_> {
         self.remove_remnant(&destination).await
     }
 
-    pub(super) fn untidied(&self, failure: Failure) -> Outcome {
-        let mut outcome = Outcome::Untidied { failure };
+    pub(super) fn untidied(&self, failure: Failure) -> AttemptOutcome {
+        let mut outcome = AttemptOutcome::Untidied { failure };
         self.hide_credentials(&mut outcome);
         outcome
     }

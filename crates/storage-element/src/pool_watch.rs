@@ -2,14 +2,14 @@
 //! disk is gone or fails, tries whether it works again, and keeps `pool.json` up to date. A disk that hangs holds up its
 //! own thread and no other.
 
+use crate::bounded_join::end_thread;
 use crate::clock::BelievedClock;
 use crate::config::StorageLimits;
-use crate::fullness::{Fullness, fullness};
+use crate::disk_full::{Fullness, fullness};
 use crate::open_error::OpenError;
 use crate::opening::{self, Leftovers, OwnPool, PoolRefusal, directory_error};
 use crate::pool::{DiskWork, FileSystem, Pool, identity_path};
 use crate::reaper::{Pools, ReaperHandle};
-use crate::threads::end_thread;
 use crate::uploads::Uploads;
 use parking_lot::Mutex;
 use penstock_decide::pool_condition::{PoolCondition, probe_interval};

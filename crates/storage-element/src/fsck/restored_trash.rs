@@ -1,7 +1,7 @@
 //! Files that an older copy of a namespace has as trash although they were restored since: left so, their data would be
 //! removed when the trash is over its time.
 
-use super::{Check, FsckFailure, MissingData, RestoredFile, no_place, places};
+use super::{Check, FsckFailure, MissingData, RestoredTrash, no_place, places};
 use crate::pool_files::{OnDisk, PoolPlace};
 use penstock_clock::wall_clock;
 use penstock_model::NamespacePath;
@@ -29,7 +29,7 @@ impl Check<'_> {
         if data.is_none() {
             return self.miss_restored(pool, &trashed, &path);
         }
-        let mut finding = RestoredFile {
+        let mut finding = RestoredTrash {
             path: path.to_string(),
             id: id.to_string(),
             pool: pool.name.to_string(),

@@ -1,7 +1,7 @@
 //! What the loop around the engine takes: from clients, agents, nodes, tape systems and issuers of tokens.
 
 use penstock_engine::command::{Command, Reply};
-use penstock_engine::{AgentReport, EngineConfig, NodeJoined, Outcome, TapeOutcome};
+use penstock_engine::{AgentReport, AttemptOutcome, EngineConfig, NodeJoined, TapeOutcome};
 use penstock_model::{Attempt, CredentialId, Failure, NodeId, TransferId};
 use std::time::Instant;
 use tokio::sync::oneshot;
@@ -31,7 +31,7 @@ pub(crate) enum Message {
     /// A node has begun a session, with what it could not tell before.
     Joined {
         joined: Box<NodeJoined>,
-        ends: Vec<(TransferId, Attempt, Outcome)>,
+        ends: Vec<(TransferId, Attempt, AttemptOutcome)>,
     },
     /// A session has ended; the node was heard of last at this time.
     Gone {
