@@ -31,6 +31,7 @@ mod reserved;
 mod resumable;
 mod revoked_requests;
 mod slot;
+mod stand_in;
 mod striped;
 mod trash;
 mod tree;
@@ -50,11 +51,12 @@ use penstock_model::{NamespacePath, ProblemCode};
 use penstock_protocol::http1::Limits;
 use penstock_protocol::http1::server::{Connection, Request, RequestError};
 use penstock_protocol::listener::{ClientConnection, Listener, NewConnection};
-use penstock_protocol::monitoring::Monitor;
+use penstock_protocol::monitoring::{Monitor, Viewer};
 use penstock_protocol::tls::ServerTls;
 use penstock_protocol::x509::ClientCertificate;
 use remote_removals::{Removals, report_panic};
 use serde_json::Value;
+pub(crate) use stand_in::StandInPort;
 use std::io;
 use std::net::TcpListener;
 use std::sync::Arc;
@@ -103,6 +105,7 @@ pub async fn serve(
         tls_only,
         shutdown: shutdown.clone(),
         removals: Removals::default(),
+        is_stand_in: false,
     });
     let port = Listener {
         socket: listener,
@@ -315,6 +318,13 @@ impl Door {
         }
         let path = NamespacePath::from_encoded(request.path())
             .map_err(|why| Problem::bad_request(why.to_string()))?;
+        if self.is_stand_in {
+            let peer = connection.peer_addr();
+            return self
+                .stand_in_answer(request, &path, peer)
+                .await
+                .map(Reply::from);
+        }
         let upload = resumable::upload_of(&path);
         let trash = reserved::trash_place_of(&path);
         if upload.is_none()
@@ -328,7 +338,11 @@ impl Door {
             .identify(request, client, connection.peer_addr())
             .await?;
         cross_site_request::refuse(request, &caller)?;
-        if let Some(told) = self.tell_monitor(request, &path, &caller).await? {
+        let viewer = Viewer {
+            peer: Some(caller.peer()),
+            identity: caller.identity().cloned(),
+        };
+        if let Some(told) = self.tell_monitor(request, &path, viewer).await? {
             return Ok(told.into());
         }
         let call = &Call {

@@ -13,6 +13,7 @@ mod crash;
 mod directory_ids;
 mod disk_full;
 mod door;
+mod door_threads;
 mod file_label;
 pub mod fsck;
 mod gate;
@@ -43,6 +44,7 @@ mod uploads;
 mod write_error;
 
 pub use door::{DoorConfig, serve};
+pub use door_threads::DoorThreads;
 pub use meter::SecondTraffic;
 pub use metrics::{StorageCondition, StorageMetrics};
 pub use mover::MoverSnapshot;

@@ -38,7 +38,7 @@ use penstock_protocol::tls::ClientTls;
 use penstock_protocol::token::Verifier;
 use serde::Serialize;
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 use tokio::sync::oneshot;
@@ -75,6 +75,8 @@ pub struct Storage {
     /// When each pool's alarm was last written to the log.
     alarmed: Mutex<BTreeMap<PoolName, Instant>>,
     pub(crate) connections: AtomicUsize,
+    /// The threads of its doors wait, most likely for the disk of the namespace.
+    doors_silent: AtomicBool,
     pub(crate) stream_memory: StreamMemory,
 }
 
@@ -172,6 +174,7 @@ impl Storage {
             chance: AtomicU64::new(Uuid::new_v4().as_u64_pair().0),
             alarmed: Mutex::default(),
             connections: AtomicUsize::new(0),
+            doors_silent: AtomicBool::new(false),
             stream_memory,
         }))
     }
@@ -245,6 +248,11 @@ impl Storage {
             movers,
             records_dropped: self.recorder.dropped(),
         }
+    }
+
+    /// Whether the threads of its doors do not answer.
+    pub(crate) fn set_doors_silent(&self, are_silent: bool) {
+        self.doors_silent.store(are_silent, Ordering::Relaxed);
     }
 
     /// Threads that have ended and must not.

@@ -34,7 +34,7 @@ use penstock_protocol::http1::client::{NearEnds, Reach};
 use penstock_protocol::tls::{ClientTls, PeerTls, ServerTls};
 use penstock_protocol::token::Verifier;
 use penstock_protocol::x509::ClientCertificates;
-use penstock_storage_element::Storage;
+use penstock_storage_element::{DoorThreads, Storage};
 use penstock_transfer_service::Banned;
 use penstock_transfer_service::api::Administrators;
 use penstock_transfer_service::{Service, TokenClients};
@@ -186,6 +186,8 @@ struct RunningRoles {
     clients: ClientCertificates,
     client_tls: ClientTls,
     storage: Option<Arc<Storage>>,
+    /// What serves its doors.
+    door_threads: Option<DoorThreads>,
     transfer: Option<RunningTransfer>,
     banned: Banned,
     administrators: Administrators,
@@ -239,6 +241,7 @@ impl RunningRoles {
             clients,
             client_tls,
             storage: None,
+            door_threads: None,
             transfer: None,
             banned: Banned::default(),
             administrators: Administrators::default(),

@@ -20,6 +20,8 @@ pub(super) struct Door {
     pub tls_only: bool,
     pub shutdown: watch::Receiver<bool>,
     pub removals: Removals,
+    /// It answers in the stead of one whose threads wait for the disk of the namespace: it must not look there.
+    pub is_stand_in: bool,
 }
 
 /// One request with what its handler needs to know.

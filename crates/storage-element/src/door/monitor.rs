@@ -3,7 +3,6 @@
 
 use super::answer::{Problem, Response};
 use super::call::Door;
-use super::caller::Caller;
 use super::reserved;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, WWW_AUTHENTICATE};
 use http::{HeaderValue, Method, StatusCode};
@@ -23,7 +22,7 @@ impl Door {
         &self,
         request: &Request,
         path: &NamespacePath,
-        caller: &Caller,
+        viewer: Viewer,
     ) -> Result<Option<Response>, Problem> {
         let Some(monitor) = &self.monitor else {
             return Ok(None);
@@ -39,10 +38,6 @@ impl Door {
                 Some(question) => question,
                 None => return Ok(None),
             },
-        };
-        let viewer = Viewer {
-            peer: Some(caller.peer()),
-            identity: caller.identity().cloned(),
         };
         let monitor = Arc::clone(monitor);
         let told = tokio::task::spawn_blocking(move || monitor.answer(question, &viewer)).await;

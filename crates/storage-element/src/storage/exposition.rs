@@ -30,8 +30,10 @@ impl Storage {
         let takes = |view: &&PoolView| view.mode.takes_new_files() && view.condition.takes_files();
         let enabled = views.iter().filter(takes);
         alarms.extend(self.findings());
+        // Whoever asks would wait for the disk as well.
+        let hangs = self.doors_silent.load(Ordering::Relaxed);
         StorageCondition {
-            namespace_readable: self.namespace.lookup(&NamespacePath::root()).is_ok(),
+            namespace_readable: !hangs && self.namespace.lookup(&NamespacePath::root()).is_ok(),
             namespace: self.namespace_standing(),
             pools_enabled: enabled.count(),
             alarms,

@@ -16,7 +16,7 @@ use penstock_protocol::http1::client::{Client, ClientConfig};
 use penstock_protocol::http1::tally::RequestTally;
 use penstock_protocol::tls::PeerTls;
 use penstock_protocol::token::Verifier;
-use penstock_storage_element::{self as storage_element, DoorConfig, Storage};
+use penstock_storage_element::{DoorConfig, DoorThreads, Storage};
 use penstock_transfer_service::api;
 use penstock_transfer_service::messages::{self, MessagesConfig, Positions};
 use penstock_transfer_service::{Service, ServiceConfig, Store};
@@ -48,13 +48,15 @@ impl RunningRoles {
             .map_err(|why| CommandError::local("opening the storage", why))?
             .map_err(|why| CommandError::Local(why.to_string()))?;
         self.monitor.joined_by_storage(&storage);
+        let threads = DoorThreads::start();
+        let threads = threads.map_err(|why| CommandError::local("threads of the doors", why))?;
         let door = DoorConfig {
             listener: blocking("storage.listen", listener)?,
             tls: Some(self.server_tls.clone()),
             monitor: Some(self.monitor.clone()),
             tls_only: plain.is_none(),
         };
-        self.open_door("the storage door", &storage, door, stopping);
+        self.open_door("the storage door", &threads, &storage, door, stopping);
         let url = config.door_url().unwrap_or_default();
         self.doors.push(("storage", format!("{url}/")));
         if let Some((listener, address)) = plain {
@@ -64,7 +66,7 @@ impl RunningRoles {
                 monitor: Some(self.monitor.clone()),
                 tls_only: false,
             };
-            self.open_door("the plain storage door", &storage, door, stopping);
+            self.open_door("the plain storage door", &threads, &storage, door, stopping);
             let (host, port) = (config.url_host(), address.port());
             self.doors.push(("plain", format!("http://{host}:{port}/")));
         }
@@ -72,21 +74,20 @@ impl RunningRoles {
             self.keep_backing_up(site, config, BackupPart::Namespace, plan, stopping);
         }
         self.storage = Some(storage);
+        self.door_threads = Some(threads);
         Ok(())
     }
 
     fn open_door(
         &mut self,
         name: &'static str,
+        threads: &DoorThreads,
         storage: &Arc<Storage>,
         door: DoorConfig,
         stopping: &watch::Receiver<bool>,
     ) {
-        let (storage, stopping) = (storage.clone(), stopping.clone());
-        self.tasks.spawn(async move {
-            let ended = storage_element::serve(storage, door, stopping).await;
-            end_of(name, ended)
-        });
+        let serving = threads.serve(storage.clone(), door, stopping.clone());
+        self.tasks.spawn(async move { end_of(name, serving.await) });
     }
 
     fn keep_backing_up(
