@@ -7,6 +7,7 @@ import errno
 import random
 import shutil
 import subprocess
+import threading
 import time
 from dataclasses import dataclass
 
@@ -21,6 +22,8 @@ from .power_cut import Cut
 
 HOST = "127.0.9.2"
 CLIENTS, STEPS, STEPS_IN_FAULT = 3, 8, 4
+# More than there are threads that serve.
+UPLOADS_ON_HUNG_DISK = 6
 POOL, NAMESPACE, DATA = "/pools/second/*", "/state/*", "/pools/second/data/*"
 # All but the index of its log, which is memory of the processes that use it: a page of it that cannot be read ends them.
 NAMESPACE_PAGES = ("/state/*.sqlite", "/state/*-wal")
@@ -99,6 +102,12 @@ def namespace_reads_fail(disk):
     disk.forget()
 
 
+def namespace_reads_hang(disk):
+    for path in NAMESPACE_PAGES:
+        disk.hang("read", path=path)
+    disk.forget()
+
+
 FAULTS = [
     Fault("EIO on writes of a pool", writes_fail),
     Fault("EIO on reads of a pool", reads_fail),
@@ -119,6 +128,13 @@ FAULTS = [
     Fault("flushes of a pool that hang", flush_hangs),
     Fault("reads of a pool that hang", reads_hang),
     Fault("short reads of a pool", reads_are_short, about=None),
+    Fault(
+        "reads of the namespace that hang",
+        namespace_reads_hang,
+        "namespace",
+        takes_files=False,
+        gives_files=False,
+    ),
     Fault(
         "EIO on reads of the namespace",
         namespace_reads_fail,
@@ -371,3 +387,46 @@ def test_a_directory_log_that_could_not_be_flushed_is_made_anew(binary, tmp_path
         assert "/before" in found and "/during" in found, found
     finally:
         run.close()
+
+
+def test_uploads_on_a_disk_that_does_not_remove_files_hold_up_nobody(binary, tmp_path, disk_program):
+    """Who removes one waits until the disk has done it; all others go on."""
+    run = Round(binary, tmp_path, disk_program, 1)
+    try:
+        run.prepare()
+        uploads = {}
+        while len(uploads) < UPLOADS_ON_HUNG_DISK:
+            upload = begin_upload(run.door)
+            if (run.disk.path / "pools/second/partial" / upload.rsplit("/", 1)[1]).exists():
+                uploads[upload] = None
+        run.disk.hang("unlink", path=POOL)
+        deleting = [threading.Thread(target=delete_upload, args=(run, uploads, upload)) for upload in uploads]
+        for thread in deleting:
+            thread.start()
+        eventually("the disk is asked to remove files", lambda: run.disk.hits(), NOTICE_SECONDS)
+        for path, data in run.kept.items():
+            if (answer := run.door.ask("GET", path, timeout=TIMEOUT_SECONDS)).status_code == 200:
+                assert answer.content == data
+        assert run.door.ask("GET", "/.penstock/health/live", timeout=TIMEOUT_SECONDS).status_code == 200
+        assert not any(uploads.values()), f"a removal that did not happen was answered {uploads}"
+        run.recover()
+        for thread in deleting:
+            thread.join(60)
+        assert set(uploads.values()) == {204}, uploads
+        for upload in uploads:
+            assert run.door.ask("HEAD", upload).status_code == 404
+            assert not list((run.disk.path / "pools/second/partial").glob(f"{upload.rsplit('/', 1)[1]}*"))
+    finally:
+        run.close()
+
+
+def begin_upload(door):
+    """Gives back its path."""
+    path = f"/uploads/{time.monotonic_ns()}"
+    began = door.ask("PUT", path, data=b"part", headers={"Upload-Complete": "?0"})
+    assert began.status_code == 201, (began.status_code, began.text)
+    return began.headers["Location"]
+
+
+def delete_upload(run, answers, upload):
+    answers[upload] = Door(run.site, run.token).ask("DELETE", upload, timeout=60).status_code

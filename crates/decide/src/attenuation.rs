@@ -4,14 +4,16 @@
 //! rights, so an unknown or odd caveat can only take away.
 
 use crate::Decision;
-use crate::authorization::{AuthorizationReason, Credentials, Operation, Verdict, authorize_held};
+use crate::authorization::{
+    AuthorizationReason, Credentials, PathOperation, Verdict, authorize_held,
+};
 use penstock_model::{Attenuation, MacaroonActivity, NamespacePath};
 
 /// Decides by the caveats, then by the rights that they narrow.
 pub fn authorize_attenuated(
     held: &Credentials<'_>,
     caveats: &Attenuation,
-    operation: &Operation,
+    operation: &PathOperation,
     path: &NamespacePath,
 ) -> Decision<Verdict, AuthorizationReason> {
     match refused_by(caveats, operation, path) {
@@ -23,7 +25,7 @@ pub fn authorize_attenuated(
 /// The caveat that forbids it, if any does.
 fn refused_by(
     caveats: &Attenuation,
-    operation: &Operation,
+    operation: &PathOperation,
     path: &NamespacePath,
 ) -> Option<AuthorizationReason> {
     if let Some(left) = &caveats.activities
@@ -32,7 +34,7 @@ fn refused_by(
         return Some(AuthorizationReason::OutsideActivities);
     }
     let paths = match operation {
-        Operation::Rename { to } => vec![path, to],
+        PathOperation::Rename { to } => vec![path, to],
         _ => vec![path],
     };
     paths.into_iter().find_map(|path| {
@@ -48,27 +50,30 @@ fn refused_by(
 
 /// As XRootD maps activities to operations, but for renaming. A look at what an activity works on comes with it, as the WLCG
 /// profile grants stat with every right; without it a client could not check what it has written.
-fn permits(activity: MacaroonActivity, operation: &Operation) -> bool {
+fn permits(activity: MacaroonActivity, operation: &PathOperation) -> bool {
     use MacaroonActivity as A;
     match operation {
-        Operation::Stat => true,
-        Operation::List => activity == A::List,
-        Operation::Read => activity == A::Download,
-        Operation::Create => matches!(activity, A::Upload | A::Manage),
+        PathOperation::Stat => true,
+        PathOperation::List => activity == A::List,
+        PathOperation::Read => activity == A::Download,
+        PathOperation::Create => matches!(activity, A::Upload | A::Manage),
         // dCache's reading, not XRootD's: who may only add files must not take others' out of the way.
-        Operation::Modify | Operation::MakeDirectory | Operation::Rename { .. } => {
+        PathOperation::Modify | PathOperation::MakeDirectory | PathOperation::Rename { .. } => {
             activity == A::Manage
         }
-        Operation::Delete => activity == A::Delete,
+        PathOperation::Delete => activity == A::Delete,
         // No client asks for the tape by macaroon, and none of the activities means it.
-        Operation::Stage | Operation::Poll => false,
+        PathOperation::Stage | PathOperation::Poll => false,
     }
 }
 
 /// A caveat's path, or below. Directories on the way to it may be looked at and made, where the rights allow:
 /// a client that uploads to `/a/b/f` makes `/a/b` first.
-fn covers(caveat: &NamespacePath, operation: &Operation, path: &NamespacePath) -> bool {
-    let leads_on = matches!(operation, Operation::Stat | Operation::MakeDirectory);
+fn covers(caveat: &NamespacePath, operation: &PathOperation, path: &NamespacePath) -> bool {
+    let leads_on = matches!(
+        operation,
+        PathOperation::Stat | PathOperation::MakeDirectory
+    );
     path.is_within(caveat) || (leads_on && caveat.is_within(path))
 }
 
@@ -82,18 +87,18 @@ mod tests {
         NamespacePath::parse(text).expect("a valid path")
     }
 
-    fn operation(name: &str) -> Operation {
+    fn operation(name: &str) -> PathOperation {
         match name {
-            "read" => Operation::Read,
-            "stat" => Operation::Stat,
-            "list" => Operation::List,
-            "create" => Operation::Create,
-            "modify" => Operation::Modify,
-            "delete" => Operation::Delete,
-            "mkdir" => Operation::MakeDirectory,
-            "stage" => Operation::Stage,
+            "read" => PathOperation::Read,
+            "stat" => PathOperation::Stat,
+            "list" => PathOperation::List,
+            "create" => PathOperation::Create,
+            "modify" => PathOperation::Modify,
+            "delete" => PathOperation::Delete,
+            "mkdir" => PathOperation::MakeDirectory,
+            "stage" => PathOperation::Stage,
             other => match other.strip_prefix("rename-to-") {
-                Some(to) => Operation::Rename { to: path(to) },
+                Some(to) => PathOperation::Rename { to: path(to) },
                 None => panic!("no such operation: {other}"),
             },
         }

@@ -11,7 +11,7 @@ use std::fmt;
 
 /// What somebody wants to do with a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Operation {
+pub enum PathOperation {
     /// Get the content of a file.
     Read,
     /// Learn whether it exists, its size, times and checksum.
@@ -26,7 +26,7 @@ pub enum Operation {
     Delete,
     /// Make a directory.
     MakeDirectory,
-    /// Give it another path, where nothing is. If something is there, [`Operation::Modify`] on that path must
+    /// Give it another path, where nothing is. If something is there, [`PathOperation::Modify`] on that path must
     /// be allowed as well.
     Rename {
         /// The new path.
@@ -197,7 +197,7 @@ pub struct Credentials<'a> {
 /// capabilities (WLCG profile 1.3: they are never combined).
 pub fn authorize_held(
     held: &Credentials<'_>,
-    operation: &Operation,
+    operation: &PathOperation,
     path: &NamespacePath,
 ) -> Decision<Verdict, AuthorizationReason> {
     let concerns_rules = !held.groups.is_empty() || held.owner.is_some();
@@ -214,7 +214,7 @@ pub fn authorize_held(
 /// Decides by capabilities alone.
 pub fn authorize(
     capabilities: &[Capability],
-    operation: &Operation,
+    operation: &PathOperation,
     path: &NamespacePath,
 ) -> Decision<Verdict, AuthorizationReason> {
     if capabilities.is_empty() {
@@ -222,7 +222,7 @@ pub fn authorize(
     }
     let granted = granted_by(capabilities, operation, path).and_then(|first| match operation {
         // Both ends of a rename must be covered, though not by one capability.
-        Operation::Rename { to } => Some(vec![first, granted_by(capabilities, operation, to)?]),
+        PathOperation::Rename { to } => Some(vec![first, granted_by(capabilities, operation, to)?]),
         _ => Some(vec![first]),
     });
     match granted {
@@ -241,47 +241,47 @@ pub fn authorize(
 }
 
 /// The least right that suffices.
-pub fn needed_right(operation: &Operation) -> Right {
+pub fn needed_right(operation: &PathOperation) -> Right {
     sufficient(operation)[0]
 }
 
 /// The rights of which each one suffices, the least first.
-fn sufficient(operation: &Operation) -> &'static [Right] {
+fn sufficient(operation: &PathOperation) -> &'static [Right] {
     match operation {
-        Operation::Read => &[Right::Read],
+        PathOperation::Read => &[Right::Read],
         // Profile 1.3: all but poll grant stat.
-        Operation::Stat => &[Right::Read, Right::Create, Right::Modify, Right::Stage],
+        PathOperation::Stat => &[Right::Read, Right::Create, Right::Modify, Right::Stage],
         // The profile leaves listing open; as in dCache, who only adds files does not learn the others'
         // names.
-        Operation::List => &[Right::Read, Right::Modify],
+        PathOperation::List => &[Right::Read, Right::Modify],
         // Modify is a superset of create.
-        Operation::Create | Operation::MakeDirectory | Operation::Rename { .. } => {
+        PathOperation::Create | PathOperation::MakeDirectory | PathOperation::Rename { .. } => {
             &[Right::Create, Right::Modify]
         }
-        Operation::Modify | Operation::Delete => &[Right::Modify],
-        Operation::Stage => &[Right::Stage],
-        Operation::Poll => &[Right::Poll, Right::Stage],
+        PathOperation::Modify | PathOperation::Delete => &[Right::Modify],
+        PathOperation::Stage => &[Right::Stage],
+        PathOperation::Poll => &[Right::Poll, Right::Stage],
     }
 }
 
 /// Whether a scope that ends with `/` covers its own path for this operation: only where the path can be that
 /// of a directory. What may be either is refused, except a look at it.
-fn concerns_directory(operation: &Operation) -> bool {
+fn concerns_directory(operation: &PathOperation) -> bool {
     match operation {
-        Operation::Stat | Operation::List | Operation::MakeDirectory => true,
-        Operation::Read
-        | Operation::Create
-        | Operation::Modify
-        | Operation::Delete
-        | Operation::Rename { .. }
-        | Operation::Stage
-        | Operation::Poll => false,
+        PathOperation::Stat | PathOperation::List | PathOperation::MakeDirectory => true,
+        PathOperation::Read
+        | PathOperation::Create
+        | PathOperation::Modify
+        | PathOperation::Delete
+        | PathOperation::Rename { .. }
+        | PathOperation::Stage
+        | PathOperation::Poll => false,
     }
 }
 
 fn granted_by(
     capabilities: &[Capability],
-    operation: &Operation,
+    operation: &PathOperation,
     path: &NamespacePath,
 ) -> Option<AuthorizationReason> {
     let rights = sufficient(operation);
@@ -296,7 +296,10 @@ fn granted_by(
     }
     // Profile 1.3, storage.create: directories that are missing on the way to the path may be made, and so
     // must be looked for.
-    let leads_on = matches!(operation, Operation::Stat | Operation::MakeDirectory);
+    let leads_on = matches!(
+        operation,
+        PathOperation::Stat | PathOperation::MakeDirectory
+    );
     let on_the_way = |capability: &&Capability| {
         leads_on
             && matches!(capability.right, Right::Create | Right::Modify)
@@ -309,11 +312,11 @@ fn granted_by(
 /// What came nearest, for each path that is not covered.
 fn why_refused(
     capabilities: &[Capability],
-    operation: &Operation,
+    operation: &PathOperation,
     path: &NamespacePath,
 ) -> Vec<AuthorizationReason> {
     let paths = match operation {
-        Operation::Rename { to } => vec![path, to],
+        PathOperation::Rename { to } => vec![path, to],
         _ => vec![path],
     };
     let uncovered = paths
@@ -339,11 +342,11 @@ fn why_refused(
 
 fn by_rules(
     held: &Credentials<'_>,
-    operation: &Operation,
+    operation: &PathOperation,
     path: &NamespacePath,
 ) -> Decision<Verdict, AuthorizationReason> {
     let paths = match operation {
-        Operation::Rename { to } => vec![path, to],
+        PathOperation::Rename { to } => vec![path, to],
         _ => vec![path],
     };
     let mut because = Vec::new();
@@ -378,7 +381,7 @@ fn by_rules(
 /// The rule that suffices for the user, or for one of the groups.
 fn granting_rule(
     held: &Credentials<'_>,
-    operation: &Operation,
+    operation: &PathOperation,
     path: &NamespacePath,
 ) -> Option<AuthorizationReason> {
     let subject = held.owner.and_then(|owner| {
@@ -402,7 +405,7 @@ fn granting_rule(
 fn deciding_rule<'a, R>(
     rules: impl Iterator<Item = &'a R> + Clone,
     grants: impl Fn(&'a R) -> (&'a NamespacePath, &'a Vec<Right>),
-    operation: &Operation,
+    operation: &PathOperation,
     path: &NamespacePath,
 ) -> Option<&'a R> {
     let sufficient = sufficient(operation);
@@ -507,21 +510,21 @@ mod tests {
     }
 
     /// `verb /path` or `rename /path /to`.
-    fn request(text: &str) -> (Operation, NamespacePath) {
+    fn request(text: &str) -> (PathOperation, NamespacePath) {
         let mut words = text.split(' ');
         let verb = words.next().expect("a verb");
         let place = path(words.next().expect("a path"));
         let operation = match verb {
-            "read" => Operation::Read,
-            "stat" => Operation::Stat,
-            "list" => Operation::List,
-            "create" => Operation::Create,
-            "modify" => Operation::Modify,
-            "delete" => Operation::Delete,
-            "mkdir" => Operation::MakeDirectory,
-            "stage" => Operation::Stage,
-            "poll" => Operation::Poll,
-            "rename" => Operation::Rename {
+            "read" => PathOperation::Read,
+            "stat" => PathOperation::Stat,
+            "list" => PathOperation::List,
+            "create" => PathOperation::Create,
+            "modify" => PathOperation::Modify,
+            "delete" => PathOperation::Delete,
+            "mkdir" => PathOperation::MakeDirectory,
+            "stage" => PathOperation::Stage,
+            "poll" => PathOperation::Poll,
+            "rename" => PathOperation::Rename {
                 to: path(words.next().expect("a new path")),
             },
             other => panic!("no such verb: {other}"),

@@ -66,7 +66,7 @@ pub enum CopyEnd {
 }
 
 impl CopyEnd {
-    /// What a status says that the destination answers to COPY or PUT; `has_moved`: bytes had come before.
+    /// What a status says that is the answer to COPY or PUT; `has_moved`: bytes had come before, or may have.
     pub fn of_status(status: u16, has_moved: bool) -> CopyEnd {
         match status {
             409 | 412 | 423 => CopyEnd::Occupied,

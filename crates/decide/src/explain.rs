@@ -14,7 +14,7 @@ pub mod split;
 mod stage;
 mod view;
 
-pub use answer::{Cause, Evidence, Explanation, Incident, Measure, NamedCause, Permille};
+pub use answer::{Cause, Evidence, Explanation, FailureTally, Measure, NamedCause, Permille};
 pub use rate_change::{Population, RateChange, RateChangeId, RateChangeKind, rate_changes};
 pub use view::View;
 
@@ -223,13 +223,13 @@ impl Facts<'_> {
         ])
     }
 
-    fn incidents(&self) -> Vec<Incident> {
+    fn incidents(&self) -> Vec<FailureTally> {
         let kinds = self.link.failures.iter();
         let attempts = kinds.filter_map(|(group, series)| {
             let attempts: f64 = series.values(self.during).sum();
-            (attempts >= 0.5).then(|| Incident::new(group, attempts.round() as u64))
+            (attempts >= 0.5).then(|| FailureTally::new(group, attempts.round() as u64))
         });
-        let mut incidents: Vec<Incident> = attempts.collect();
+        let mut incidents: Vec<FailureTally> = attempts.collect();
         incidents.sort_by(|a, b| {
             b.attempts
                 .cmp(&a.attempts)

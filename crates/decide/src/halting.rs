@@ -44,7 +44,7 @@ pub struct TransferOwner {
 
 /// Who else has something on a link, waiting or running.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum OtherOwners {
+pub enum LinkCotenants {
     /// Nobody.
     None,
     /// Others of the same VO only.
@@ -61,7 +61,7 @@ pub struct FailedTransfer<'a> {
     /// To whom.
     pub party: &'a TransferOwner,
     /// Who else uses the link.
-    pub company: OtherOwners,
+    pub company: LinkCotenants,
 }
 
 /// A link that is halted.
@@ -124,17 +124,17 @@ impl Run {
     }
 
     /// Whether it is enough to halt the link, with others there.
-    fn is_enough(&self, company: OtherOwners, needed: u32) -> bool {
+    fn is_enough(&self, company: LinkCotenants, needed: u32) -> bool {
         let by_one_max = needed.div_ceil(2);
         let of_users = |users: &mut dyn Iterator<Item = u32>| {
             users.fold(0u32, |sum, count| sum.saturating_add(count.min(by_one_max)))
         };
         match company {
-            OtherOwners::None => self.length() >= needed,
-            OtherOwners::SameVo => {
+            LinkCotenants::None => self.length() >= needed,
+            LinkCotenants::SameVo => {
                 self.by.len() > 1 && of_users(&mut self.by.values().copied()) >= needed
             }
-            OtherOwners::OtherVos => {
+            LinkCotenants::OtherVos => {
                 let mut vos: BTreeMap<&VoName, u32> = BTreeMap::new();
                 for (party, count) in &self.by {
                     let of_vo = vos.entry(&party.vo).or_default();
@@ -296,13 +296,13 @@ mod tests {
         let failed = FailedTransfer {
             failure,
             party: &party("cms/alice"),
-            company: OtherOwners::None,
+            company: LinkCotenants::None,
         };
         health.failed(Timestamp(at), failed, policy)
     }
 
     /// Whether a link on which others have something to do is halted after so many failures of these.
-    fn is_halted_by(company: OtherOwners, run: &[(&str, u32)]) -> bool {
+    fn is_halted_by(company: LinkCotenants, run: &[(&str, u32)]) -> bool {
         let policy = HaltPolicy {
             failures: 20,
             ..POLICY
@@ -340,7 +340,7 @@ mod tests {
             let failed = FailedTransfer {
                 failure: &refused(),
                 party: &alone,
-                company: OtherOwners::OtherVos,
+                company: LinkCotenants::OtherVos,
             };
             let verdict = health.failed(Timestamp(0), failed, POLICY);
             assert_eq!(verdict, Verdict::Unchanged);
@@ -433,7 +433,7 @@ mod tests {
 
     #[test]
     fn failures_of_one_user_or_vo_alone_halt_no_link_that_others_use() {
-        use OtherOwners::{None, OtherVos, SameVo};
+        use LinkCotenants::{None, OtherVos, SameVo};
         assert!(is_halted_by(None, &[("cms/alice", 20)]));
         assert!(!is_halted_by(SameVo, &[("cms/alice", 1000)]));
         assert!(!is_halted_by(
@@ -462,7 +462,7 @@ mod tests {
         let failed = FailedTransfer {
             failure: &refused(),
             party: &party("lab/bob"),
-            company: OtherOwners::OtherVos,
+            company: LinkCotenants::OtherVos,
         };
         let verdict = health.failed(Timestamp(2_000), failed, POLICY);
         assert!(

@@ -3,7 +3,7 @@
 //! What a restart cannot mend never asks for one, and what hits one client never takes the site from all the others.
 
 use crate::clock::ClockDoubt;
-use crate::expiry::{Ending, ExpiryState};
+use crate::credential_expiry::{CredentialValidity, ExpiringItem};
 use serde::Serialize;
 use std::fmt;
 use std::time::Duration;
@@ -25,7 +25,7 @@ pub struct HealthFacts {
     /// Records that the transfer service's journal has refused for good since the start.
     pub records_refused: u64,
     /// What ends soon or has ended, with what to do.
-    pub endings: Vec<(Ending, ExpiryState, String)>,
+    pub endings: Vec<(ExpiringItem, CredentialValidity, String)>,
 }
 
 /// A journal or a namespace that has not answered for longer stands still: no disk that works is silent for so long.
@@ -214,9 +214,9 @@ pub fn judge_health(facts: &HealthFacts) -> Health {
     }
     for (what, standing, text) in &facts.endings {
         let severity = match (what, standing) {
-            (_, ExpiryState::Good) => continue,
+            (_, CredentialValidity::Good) => continue,
             // Nobody's client would shake hands.
-            (Ending::HostCertificate, ExpiryState::Over) => HealthSeverity::Unready,
+            (ExpiringItem::HostCertificate, CredentialValidity::Over) => HealthSeverity::Unready,
             _ => HealthSeverity::Warning,
         };
         find(severity, HealthSubject::Expiry, text.clone());
@@ -377,19 +377,19 @@ mod tests {
         };
         let expiry = Some(HealthSubject::Expiry);
         check(
-            ended(Ending::HostCertificate, ExpiryState::Over),
+            ended(ExpiringItem::HostCertificate, CredentialValidity::Over),
             (true, false, expiry),
         );
         check(
-            ended(Ending::HostCertificate, ExpiryState::Soon),
+            ended(ExpiringItem::HostCertificate, CredentialValidity::Soon),
             (true, true, expiry),
         );
         check(
-            ended(Ending::RevocationList, ExpiryState::Over),
+            ended(ExpiringItem::RevocationList, CredentialValidity::Over),
             (true, true, expiry),
         );
         check(
-            ended(Ending::Authority, ExpiryState::Good),
+            ended(ExpiringItem::Authority, CredentialValidity::Good),
             (true, true, None),
         );
     }

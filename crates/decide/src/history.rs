@@ -67,7 +67,7 @@ pub struct PruningBound {
 
 /// What stays although its time is over, and because of whom.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct HeldHistory {
+pub struct OverdueHistory {
     /// Those who have not taken the oldest of it, in the order of their names.
     pub by: Vec<String>,
     /// For how long the oldest of it has been held.
@@ -100,7 +100,7 @@ pub fn what_is_held(
     retention: &Retention,
     followers: &[HistoryFollower],
     oldest: Option<Oldest>,
-) -> Option<HeldHistory> {
+) -> Option<OverdueHistory> {
     let oldest = oldest?;
     let due = what_may_go(now, retention, followers).ended_before?;
     if oldest.ended >= due {
@@ -117,7 +117,7 @@ pub fn what_is_held(
     }
     by.sort();
     let since = due.since(oldest.ended);
-    Some(HeldHistory {
+    Some(OverdueHistory {
         by,
         since,
         left: retention.held_max.saturating_sub(since),

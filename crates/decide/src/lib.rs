@@ -5,7 +5,6 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
-pub mod access;
 pub mod admission;
 pub mod attenuation;
 pub mod authorization;
@@ -14,17 +13,17 @@ pub mod classify;
 pub mod clock;
 pub mod cloud;
 pub mod copy_failure;
+pub mod credential_expiry;
 mod decision;
 pub mod destination;
-pub mod expiry;
 pub mod explain;
 pub mod gfal_way;
 pub mod halting;
 pub mod health;
 pub mod history;
+mod link_patterns;
 pub mod locking;
 pub mod monitoring;
-mod patterns;
 pub mod pool_condition;
 pub mod pool_selection;
 pub mod prediction;
@@ -32,6 +31,7 @@ pub mod renewal;
 pub mod replica;
 pub mod retry;
 pub mod scheduler;
+pub mod service_rights;
 pub mod settings;
 pub mod shares;
 pub mod story;

@@ -9,7 +9,7 @@ use thiserror::Error;
 
 /// What a request is about to change.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum LockTarget {
+pub enum WriteScope {
     /// The content or properties of what stands at a path, or the list of members of a directory there. To
     /// make or remove a member touches its directory (RFC 4918 §7.4).
     Itself(NamespacePath),
@@ -138,16 +138,16 @@ impl LockTable {
     /// thing, which are then all shared, one token suffices (RFC 4918 §6.2).
     pub fn in_the_way(
         &self,
-        touched: &[LockTarget],
+        touched: &[WriteScope],
         holder: &LockRequester<'_>,
     ) -> Vec<NamespacePath> {
         let mut forbidding = Vec::new();
         for touched in touched {
             let path = match touched {
-                LockTarget::Itself(path) | LockTarget::Tree(path) => path,
+                WriteScope::Itself(path) | WriteScope::Tree(path) => path,
             };
             forbidding.extend(self.unheld(path, holder));
-            if let LockTarget::Tree(path) = touched {
+            if let WriteScope::Tree(path) = touched {
                 let below = self.rooted_below(path);
                 forbidding.extend(below.filter_map(|(root, _)| self.unheld(root, holder)));
             }
@@ -346,8 +346,8 @@ mod tests {
     /// `tokens` of `user` against touching `what`: `/f` itself, `/d/**` with all below.
     fn check(locks: &[&str], user: &str, tokens: &[u128], what: &str, expected: &str) {
         let touched = match what.strip_suffix("/**") {
-            Some(tree) => LockTarget::Tree(path(if tree.is_empty() { "/" } else { tree })),
-            None => LockTarget::Itself(path(what)),
+            Some(tree) => WriteScope::Tree(path(if tree.is_empty() { "/" } else { tree })),
+            None => WriteScope::Itself(path(what)),
         };
         let user = UserName::new(user);
         let tokens: Vec<LockToken> = tokens.iter().copied().map(token).collect();

@@ -124,7 +124,7 @@ impl fmt::Display for ReadOnlyReason {
 
 /// What a failed write says of its pool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum WriteFailure {
+pub enum FaultPersistence {
     /// The file system takes no writes, or the pool's directories are gone: the next write fails, too.
     Permanent,
     /// One file failed; another may do.
@@ -135,7 +135,7 @@ pub enum WriteFailure {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PastFailure {
     /// What it says.
-    pub failure: WriteFailure,
+    pub failure: FaultPersistence,
     /// How long ago.
     pub ago: Duration,
     /// What the system said.
@@ -147,7 +147,7 @@ pub fn judge_writes(failures: &[PastFailure]) -> Option<ReadOnlyReason> {
     let lately = || failures.iter().filter(|past| past.ago < FAILURES_WINDOW);
     let last = lately().next_back()?;
     let count = u32::try_from(lately().count()).unwrap_or(u32::MAX);
-    let is_permanent = lately().any(|past| past.failure == WriteFailure::Permanent);
+    let is_permanent = lately().any(|past| past.failure == FaultPersistence::Permanent);
     (is_permanent || count >= FAILURES_MAX).then(|| ReadOnlyReason::Failures {
         count,
         last: last.text.clone(),
@@ -170,8 +170,8 @@ mod tests {
             .iter()
             .map(|age| PastFailure {
                 failure: match age {
-                    ..=-1 => WriteFailure::Permanent,
-                    _ => WriteFailure::Passing,
+                    ..=-1 => FaultPersistence::Permanent,
+                    _ => FaultPersistence::Passing,
                 },
                 ago: Duration::from_secs(age.unsigned_abs()),
                 text: format!("{age}"),

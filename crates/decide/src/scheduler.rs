@@ -12,7 +12,7 @@
 //! consistent.
 
 mod aged;
-mod capped_flows;
+mod flow_metering;
 mod forgetting;
 mod limits;
 mod numbered;
@@ -28,12 +28,12 @@ pub use aged::PRIORITY_HEAD_START_MS;
 pub use forgetting::ForgottenPlaces;
 pub use limits::{DrainedPlaces, RateCaps, SlotLimits};
 
-use crate::halting::{OtherOwners, TransferOwner};
+use crate::halting::{LinkCotenants, TransferOwner};
 use crate::prediction::{Durations, SizeClass};
 use crate::shares::Shares;
-use crate::turns::Turn;
-use aged::{Load, Rank};
-use capped_flows::LinkRates;
+use crate::turns::GrantedTurn;
+use aged::{Backlog, Rank};
+use flow_metering::FileProfile;
 use numbered::NumberedSet;
 use penstock_model::{
     Access, Activity, Bytes, LinkId, NoSlot, Priority, SlotBound, SlotPlace, Slots, StorageId,
@@ -42,7 +42,7 @@ use penstock_model::{
 use place::{Count, SharedPlace};
 use queue::{LinkQueue, Payers, QueueKey};
 use rate::{Flow, RateGate};
-use slot_queue::VoLines;
+use slot_queue::VoLinkQueues;
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::time::Duration;
 
@@ -87,7 +87,7 @@ impl QueueEntry {
 pub struct Ticket {
     link: LinkIndex,
     payers: Payers,
-    turn: Turn,
+    turn: GrantedTurn,
     /// It ran before this scheduler knew of it: from how long that was nothing can be learnt.
     is_adopted: bool,
 }
@@ -203,7 +203,7 @@ struct Link {
     access: Access,
     slots: Count,
     rate: RateGate,
-    rates: LinkRates,
+    rates: FileProfile,
     durations: Durations,
     queue: LinkQueue,
     /// On whose behalf how many run.
@@ -396,11 +396,11 @@ impl Scheduler {
     fn requeue_all(&mut self) {
         for storage in self.storages.values_mut() {
             let weights = self.shares.at_destination(&storage.id);
-            storage.outbound.lines = VoLines::new(None);
-            storage.inbound.lines = VoLines::new(weights.cloned());
+            storage.outbound.lines = VoLinkQueues::new(None);
+            storage.inbound.lines = VoLinkQueues::new(weights.cloned());
         }
-        self.agents.lines = VoLines::new(None);
-        self.gfal.lines = VoLines::new(None);
+        self.agents.lines = VoLinkQueues::new(None);
+        self.gfal.lines = VoLinkQueues::new(None);
         for (index, link) in self.links.iter_mut() {
             if matches!(
                 link.position,
@@ -472,7 +472,7 @@ impl Scheduler {
         let number = self.turns;
         let link = &mut self.links[index];
         let durations = &link.durations;
-        let predict = |size: SizeClass| Turn {
+        let predict = |size: SizeClass| GrantedTurn {
             number,
             expected_ms: durations.predict_ms(size.size()),
         };
@@ -527,7 +527,7 @@ impl Scheduler {
                 class: running.activity.clone(),
                 user: running.user.clone(),
             },
-            turn: Turn {
+            turn: GrantedTurn {
                 number: self.turns,
                 expected_ms: durations.predict_ms(running.size),
             },
@@ -658,17 +658,17 @@ impl Scheduler {
     }
 
     /// Who else than this one has something on a link, waiting or running.
-    pub fn company(&self, link: LinkNumber, party: &TransferOwner) -> OtherOwners {
+    pub fn company(&self, link: LinkNumber, party: &TransferOwner) -> LinkCotenants {
         let link = &self.links[link.0 as usize];
         let running = || link.running.keys();
         let others_run = running().any(|other| other.vo != party.vo);
         if others_run || link.queue.vos().any(|vo| *vo != party.vo) {
-            return OtherOwners::OtherVos;
+            return LinkCotenants::OtherVos;
         }
         let others_run = running().any(|other| other.user != party.user);
         match others_run || link.queue.holds_other_users(party) {
-            true => OtherOwners::SameVo,
-            false => OtherOwners::None,
+            true => LinkCotenants::SameVo,
+            false => LinkCotenants::None,
         }
     }
 
@@ -839,7 +839,7 @@ impl Scheduler {
             access: id.access(),
             slots: Count::new(self.limits.of_link(id)),
             rate: RateGate::new(self.limits.rates.of_link(id)),
-            rates: LinkRates::default(),
+            rates: FileProfile::default(),
             durations: Durations::default(),
             queue: LinkQueue::new(id, &self.shares),
             running: BTreeMap::new(),
@@ -862,7 +862,7 @@ impl Scheduler {
         let (mut outbound, mut inbound) = (SharedPlace::new(outbound), SharedPlace::new(inbound));
         outbound.rate.set_cap(self.limits.rates.outbound_of(id));
         inbound.rate.set_cap(self.limits.rates.inbound_of(id));
-        inbound.lines = VoLines::new(self.shares.at_destination(id).cloned());
+        inbound.lines = VoLinkQueues::new(self.shares.at_destination(id).cloned());
         let at = self.storages.add(Storage {
             id: id.clone(),
             outbound,

@@ -7,7 +7,7 @@
 #[cfg(test)]
 mod tests;
 
-use crate::patterns::most_specific_first;
+use crate::link_patterns::most_specific_first;
 use crate::scheduler::SlotLimits;
 use crate::tuning::{Bounds, LinkRules};
 use penstock_model::{

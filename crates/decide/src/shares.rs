@@ -1,8 +1,8 @@
 //! How much of the slots goes to whom: VOs by weight on each link and into each destination, and inside a VO its
 //! activities by weight. Without shares VOs get equal parts, and the activities of a VO go by age.
 
-use crate::patterns::most_specific_first;
-use crate::turns::{Turn, Turns};
+use crate::link_patterns::most_specific_first;
+use crate::turns::{GrantedTurn, Turns};
 use penstock_model::{
     ANY, Activity, DEFAULT_ACTIVITY, LinkId, PUBLIC, Settings, StorageId, VoName, Weight,
 };
@@ -198,7 +198,7 @@ impl VoTurns {
     }
 
     /// It has a turn.
-    pub(crate) fn had(&mut self, vo: &VoName, turn: Turn) {
+    pub(crate) fn had(&mut self, vo: &VoName, turn: GrantedTurn) {
         let seat = self.seat(vo);
         self.seats.had(&seat, self.weight(&seat), turn);
         if seat == Seat::Public {
@@ -207,7 +207,7 @@ impl VoTurns {
     }
 
     /// A turn of it has ended and has lasted for so long.
-    pub(crate) fn ended(&mut self, vo: &VoName, turn: Turn, lasted_ms: u64) {
+    pub(crate) fn ended(&mut self, vo: &VoName, turn: GrantedTurn, lasted_ms: u64) {
         let seat = self.seat(vo);
         let weight = self.weight(&seat);
         self.seats.ended(&seat, weight, turn, lasted_ms);

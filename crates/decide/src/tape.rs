@@ -64,7 +64,7 @@ pub struct StageBatch {
 
 /// What to do with files that wait to be asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ask {
+pub enum StageTiming {
     /// Send a request for so many of them, at least one.
     Now(usize),
     /// Look again then.
@@ -95,7 +95,7 @@ pub fn when_to_ask(
     seen: &StageBatch,
     policy: &TapePolicy,
     now: Timestamp,
-) -> Decision<Ask, StagingReason> {
+) -> Decision<StageTiming, StagingReason> {
     let decided = |choice, reason| Decision {
         choice,
         because: vec![reason],
@@ -104,22 +104,25 @@ pub fn when_to_ask(
         most.max(1).saturating_sub(seen.files_open)
     });
     if let Some(at) = seen.not_before.filter(|at| *at > now) {
-        return decided(Ask::At(at), StagingReason::BackingOff);
+        return decided(StageTiming::At(at), StagingReason::BackingOff);
     }
     if seen.requests_open >= policy.requests_max.max(1) || room == 0 {
-        return decided(Ask::WhenOneEnds, StagingReason::AtLimit);
+        return decided(StageTiming::WhenOneEnds, StagingReason::AtLimit);
     }
     let bulk = policy.bulk_files_max.max(1).min(room);
     let count = seen.files.min(bulk);
     let (quiet_at, full_at) = (seen.last_at + policy.quiet, seen.first_at + policy.fill_max);
     if seen.files >= bulk {
-        decided(Ask::Now(count), StagingReason::Full)
+        decided(StageTiming::Now(count), StagingReason::Full)
     } else if quiet_at <= now {
-        decided(Ask::Now(count), StagingReason::Quiet)
+        decided(StageTiming::Now(count), StagingReason::Quiet)
     } else if full_at <= now {
-        decided(Ask::Now(count), StagingReason::WaitedLong)
+        decided(StageTiming::Now(count), StagingReason::WaitedLong)
     } else {
-        decided(Ask::At(quiet_at.min(full_at)), StagingReason::Gathering)
+        decided(
+            StageTiming::At(quiet_at.min(full_at)),
+            StagingReason::Gathering,
+        )
     }
 }
 
@@ -166,9 +169,9 @@ pub fn next_call(failures: u32, seed: u64, policy: &TapePolicy, now: Timestamp) 
 /// What to do with the files of a stage request that was refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RefusedRequest {
-    /// Ask for all of them again later.
+    /// StageTiming for all of them again later.
     AskLater,
-    /// Ask for them in smaller requests: one of them may be what is refused, or their number.
+    /// StageTiming for them in smaller requests: one of them may be what is refused, or their number.
     AskForFewer,
     /// They are not brought this time. Whether they are asked for again, their failure and their retries tell.
     GiveUp,

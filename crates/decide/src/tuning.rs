@@ -29,7 +29,7 @@ pub use rate::Sample;
 pub use streams::StreamTuner;
 
 use penstock_model::{Slots, TrialResult, TuneReason, TuningCandidate};
-use rate::{Comparison, Doubt, Noise, Window};
+use rate::{Comparison, MeanDifference, Noise, Window};
 use std::collections::VecDeque;
 
 /// Which part of a larger number must come back as work, in logarithms.
@@ -137,7 +137,7 @@ enum Stage {
 enum Worth {
     Clear(bool),
     /// It cannot be told in the time that there is.
-    Doubtful(Doubt),
+    Doubtful(MeanDifference),
 }
 
 /// Small files, counted between samples.
@@ -162,7 +162,7 @@ pub struct Tuner {
     noise: Noise,
     round: Round,
     /// Evidence from inconclusive probes below and above the held number.
-    doubts: [Doubt; 2],
+    doubts: [MeanDifference; 2],
     /// What the last numbers gave.
     tried: VecDeque<TrialResult>,
     /// Seconds between reports of how far transfers are.
@@ -625,7 +625,7 @@ impl Tuner {
             return Some(Worth::Clear(gained > 0.0));
         }
         let is_over = seconds >= LOOK_SECONDS_MAX.max(2.0 * self.lag);
-        is_over.then_some(Worth::Doubtful(Doubt::of(gained, error)))
+        is_over.then_some(Worth::Doubtful(MeanDifference::of(gained, error)))
     }
 
     /// The same; what is not worth it for sure is taken for worth it, because slots are cheaper than time.

@@ -19,7 +19,7 @@ const MS_MAX: u64 = 365 * 86_400_000;
 
 /// A turn that somebody has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Turn {
+pub(crate) struct GrantedTurn {
     /// Its number, in the order in which turns begin, from 1 on.
     pub(crate) number: u64,
     /// What it costs until it has ended.
@@ -144,7 +144,7 @@ impl<K: Ord + Clone> Turns<K> {
     }
 
     /// This one has a turn, whether it was its own, another's, or taken without waiting.
-    pub(crate) fn had(&mut self, key: &K, weight: Weight, turn: Turn) {
+    pub(crate) fn had(&mut self, key: &K, weight: Weight, turn: GrantedTurn) {
         if let Some((first, _)) = self.line.first() {
             self.now = self.now.max(*first);
         }
@@ -168,7 +168,7 @@ impl<K: Ord + Clone> Turns<K> {
     }
 
     /// A turn has ended and has lasted for so long.
-    pub(crate) fn ended(&mut self, key: &K, weight: Weight, turn: Turn, lasted_ms: u64) {
+    pub(crate) fn ended(&mut self, key: &K, weight: Weight, turn: GrantedTurn, lasted_ms: u64) {
         self.note_latest_arrival(key);
         // What was not counted here, because weights have changed since or nobody waited, is not given back here.
         let counted = self.running.get_mut(key);
@@ -232,7 +232,7 @@ impl<K: Ord + Clone> Turns<K> {
 mod tests {
     use super::*;
 
-    const SECOND: Turn = Turn {
+    const SECOND: GrantedTurn = GrantedTurn {
         number: 2,
         expected_ms: 1000,
     };
@@ -299,7 +299,7 @@ mod tests {
 
     #[test]
     fn whoever_comes_pays_nothing_for_what_was_expected_wrongly_of_others() {
-        let hour = |number| Turn {
+        let hour = |number| GrantedTurn {
             number,
             expected_ms: 3_600_000,
         };
@@ -319,7 +319,7 @@ mod tests {
     #[test]
     fn what_is_given_back_of_before_takes_nothing_off_what_came_afterwards() {
         let mut line = Turns::default();
-        let hour = |number| Turn {
+        let hour = |number| GrantedTurn {
             number,
             expected_ms: 3_600_000,
         };
@@ -345,7 +345,7 @@ mod tests {
     fn whoever_comes_while_all_others_wait_for_nothing_more_is_not_passed_for_what_was_expected_of_them()
      {
         let mut line = Turns::default();
-        let hour = Turn {
+        let hour = GrantedTurn {
             number: 1,
             expected_ms: 3_600_000,
         };
@@ -363,7 +363,7 @@ mod tests {
     fn what_was_expected_wrongly_while_both_waited_is_made_up_for() {
         let mut line = Turns::default();
         ['a', 'b'].iter().for_each(|key| line.enter(key));
-        let minute = Turn {
+        let minute = GrantedTurn {
             number: 1,
             expected_ms: 60_000,
         };

@@ -26,7 +26,7 @@ pub enum Command {
     LiftBan(LiftBan),
     KeepToken(KeepToken),
     #[serde(rename = "refresh")]
-    RefreshToken(RefreshToken),
+    RenewToken(RenewToken),
     #[serde(rename = "why_waiting")]
     ExplainWaiting(ExplainWaiting),
     #[serde(rename = "when_it_starts")]
@@ -272,7 +272,7 @@ impl Request for KeepToken {
 /// Have an issuer give something newer for a token, and make it durable.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct RefreshToken(pub CredentialId);
+pub struct RenewToken(pub CredentialId);
 
 /// Why a token cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -286,11 +286,11 @@ pub enum TokenTrouble {
     Unreadable(String),
 }
 
-impl Request for RefreshToken {
+impl Request for RenewToken {
     type Reply = Result<(), TokenTrouble>;
 
     fn into_command(self) -> Command {
-        Command::RefreshToken(self)
+        Command::RenewToken(self)
     }
 
     fn read(reply: Reply) -> Option<Self::Reply> {
@@ -398,7 +398,7 @@ mod tests {
             r#"{"cancel":{"job":"00000000-0000-0000-0000-000000000000","transfers":null,"reason":"r"}}"#,
         );
         check(
-            RefreshToken(CredentialId::new("abc")).into_command(),
+            RenewToken(CredentialId::new("abc")).into_command(),
             r#"{"refresh":"abc"}"#,
         );
         check(

@@ -98,7 +98,7 @@ pub enum Input {
         moved: Vec<(TransferId, Bytes)>,
     },
     /// About a second has passed, in which links did this.
-    Seen(Vec<LinkActivity>),
+    Seen(Vec<LinkProgress>),
     /// Another configuration file.
     Configure(Box<EngineConfig>),
     /// Start nothing more.
@@ -109,7 +109,7 @@ pub enum Input {
 
 /// What the running transfers of a link did in about a second, beside what the engine knows itself.
 #[derive(Debug, Clone, PartialEq)]
-pub struct LinkActivity {
+pub struct LinkProgress {
     /// Which.
     pub link: LinkId,
     /// Bytes that moved.
@@ -217,7 +217,7 @@ pub enum Action {
         reply: Reply,
     },
     /// Have an issuer give something newer for a token, then reply.
-    RefreshToken {
+    RenewToken {
         /// Which.
         id: CredentialId,
         /// To whom.

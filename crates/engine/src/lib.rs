@@ -33,12 +33,12 @@ mod unused_links;
 
 pub use explaining::StartEstimate;
 pub use interface::{
-    Action, Assignment, AttemptOutcome, Effects, EngineConfig, Input, LinkActivity, LinkNotice,
+    Action, Assignment, AttemptOutcome, Effects, EngineConfig, Input, LinkNotice, LinkProgress,
     Now, ReplyId, StoppedCount, TapeCall, TapeErrand, TapeOutcome, TapePlace, Task,
 };
 
 pub use nodes::this_process;
-pub use nodes::{AssignedNode, Claim, LeadershipStart, NodeJoined, NodeView};
+pub use nodes::{AssignedNode, Claim, LeadershipMode, NodeJoined, NodeView};
 pub use order::Order;
 pub use report::{AgentReport, Preflight};
 pub use restoring::EngineRestore;
@@ -48,7 +48,7 @@ use bans::Bans;
 use choosing::History;
 use command::{
     Cancel, CancelAll, ChangeSetting, Command, EstimateStart, ExplainWaiting, ImposeBan, KeepToken,
-    LiftBan, RefreshToken, Reply, Reprioritise, Submit,
+    LiftBan, RenewToken, Reply, Reprioritise, Submit,
 };
 use destinations::Destinations;
 use halting::LinkHalts;
@@ -230,8 +230,8 @@ impl Engine {
                 effects.records.push(Record::TokenRenewed { id, renewed });
                 Reply::Done
             }
-            Command::RefreshToken(RefreshToken(id)) => {
-                effects.actions.push(Action::RefreshToken { id, to });
+            Command::RenewToken(RenewToken(id)) => {
+                effects.actions.push(Action::RenewToken { id, to });
                 return;
             }
             Command::ExplainWaiting(ExplainWaiting(transfers)) => {

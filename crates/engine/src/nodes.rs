@@ -21,7 +21,7 @@ const GATHERING: Duration = Duration::from_secs(1);
 
 /// How an engine comes to decide.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum LeadershipStart {
+pub enum LeadershipMode {
     /// The one process of a service: attempts of a process before it are lost.
     Alone,
     /// One of several nodes over one database.
@@ -93,7 +93,7 @@ pub struct NodeView {
 /// The nodes, with what runs where.
 #[derive(Debug)]
 pub(super) struct Nodes {
-    leading: LeadershipStart,
+    leading: LeadershipMode,
     nodes: BTreeMap<NodeId, Node>,
     /// Until then those that have not joined are waited for.
     begins: Option<Begins>,
@@ -135,9 +135,9 @@ impl Node {
 }
 
 impl Nodes {
-    pub(super) fn new(leading: LeadershipStart, slots: Slots, now: Now) -> Nodes {
+    pub(super) fn new(leading: LeadershipMode, slots: Slots, now: Now) -> Nodes {
         let mut nodes = BTreeMap::new();
-        if leading == LeadershipStart::Alone {
+        if leading == LeadershipMode::Alone {
             let node = Node {
                 slots: slots.0,
                 ..Node::default()
@@ -145,8 +145,8 @@ impl Nodes {
             nodes.insert(this_process(), node);
         }
         let begins = match &leading {
-            LeadershipStart::Alone => None,
-            LeadershipStart::Among { .. } => Some(Begins {
+            LeadershipMode::Alone => None,
+            LeadershipMode::Among { .. } => Some(Begins {
                 look_at: now.at + GATHERING,
                 at_us: now.monotonic_us.saturating_add(micros(GATHERING)),
             }),
@@ -161,8 +161,8 @@ impl Nodes {
     /// True while nothing starts, because the nodes are gathering.
     pub(super) fn gather(&mut self, now: Now) -> bool {
         let is_complete = match &self.leading {
-            LeadershipStart::Alone => true,
-            LeadershipStart::Among { awaited, .. } => awaited.is_empty(),
+            LeadershipMode::Alone => true,
+            LeadershipMode::Among { awaited, .. } => awaited.is_empty(),
         };
         let is_over = |begins: Begins| begins.at_us <= now.monotonic_us;
         if is_complete || self.begins.is_none_or(is_over) {
@@ -221,15 +221,15 @@ impl Nodes {
 
     fn own_name(&self) -> NodeId {
         match &self.leading {
-            LeadershipStart::Alone => this_process(),
-            LeadershipStart::Among { node, .. } => node.clone(),
+            LeadershipMode::Alone => this_process(),
+            LeadershipMode::Among { node, .. } => node.clone(),
         }
     }
 
     fn assign(&self, id: &NodeId) -> Option<AssignedNode> {
         let tenure = match self.leading {
-            LeadershipStart::Alone => Tenure::default(),
-            LeadershipStart::Among { tenure, .. } => tenure,
+            LeadershipMode::Alone => Tenure::default(),
+            LeadershipMode::Among { tenure, .. } => tenure,
         };
         Some(AssignedNode {
             node: id.clone(),
@@ -241,8 +241,8 @@ impl Nodes {
     /// As the record names a node: not at all where there is but one.
     pub(super) fn recorded(&self, id: &NodeId) -> Option<NodeId> {
         match self.leading {
-            LeadershipStart::Alone => None,
-            LeadershipStart::Among { .. } => Some(id.clone()),
+            LeadershipMode::Alone => None,
+            LeadershipMode::Among { .. } => Some(id.clone()),
         }
     }
 
@@ -263,7 +263,7 @@ impl Nodes {
     /// Something of a leadership before may go on where it was, by default on this node: its name, from which it is
     /// lost unless it is claimed in time. `None`: in the one process of a service nothing of another goes on.
     pub(super) fn await_claims(&mut self, now: Now, id: Option<&NodeId>) -> Option<NodeId> {
-        let LeadershipStart::Among { silence, .. } = &self.leading else {
+        let LeadershipMode::Among { silence, .. } = &self.leading else {
             return None;
         };
         let lost_at = now.monotonic_us.saturating_add(micros(*silence));
@@ -375,7 +375,7 @@ impl Engine {
         if self.knows_later_session(&joined.node, joined.session) {
             return;
         }
-        if let LeadershipStart::Among { awaited, .. } = &mut self.nodes.leading {
+        if let LeadershipMode::Among { awaited, .. } = &mut self.nodes.leading {
             awaited.remove(&joined.node);
         }
         let entry = self.nodes.nodes.entry(joined.node.clone()).or_default();
@@ -517,7 +517,7 @@ impl Engine {
 
     /// A session has ended. The node was heard of last at `heard_us` of the process's clock.
     pub(super) fn node_gone(&mut self, node: &NodeId, session: u64, heard_us: u64) {
-        let LeadershipStart::Among { silence, .. } = self.nodes.leading else {
+        let LeadershipMode::Among { silence, .. } = self.nodes.leading else {
             return;
         };
         if let Some(entry) = self.nodes.nodes.get_mut(node)
@@ -559,7 +559,7 @@ impl Engine {
 
     /// The nodes that are known, with what runs there; none when there is but one process.
     pub fn nodes(&self) -> impl Iterator<Item = NodeView> + '_ {
-        let is_alone = self.nodes.leading == LeadershipStart::Alone;
+        let is_alone = self.nodes.leading == LeadershipMode::Alone;
         let nodes = self.nodes.nodes.iter().filter(move |_| !is_alone);
         nodes.map(|(id, node)| NodeView {
             node: id.clone(),

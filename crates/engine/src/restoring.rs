@@ -4,7 +4,7 @@ use super::bans::Bans;
 use super::choosing::History;
 use super::destinations::Destinations;
 use super::halting::LinkHalts;
-use super::nodes::{AttemptKey, LeadershipStart, Nodes};
+use super::nodes::{AttemptKey, LeadershipMode, Nodes};
 use super::owing::OwedTidyings;
 use super::queue_rows::SharedFactsIndex;
 use super::tape::Tape;
@@ -29,13 +29,13 @@ pub struct EngineRestore {
 impl Engine {
     /// Begins with what holds for all jobs, in the one process of its service. The jobs follow.
     pub fn restore(config: EngineConfig, found: RestartFacts, now: Now) -> EngineRestore {
-        Engine::lead(config, LeadershipStart::Alone, found, now)
+        Engine::lead(config, LeadershipMode::Alone, found, now)
     }
 
     /// Begins with what holds for all jobs. The jobs follow.
     pub fn lead(
         config: EngineConfig,
-        leading: LeadershipStart,
+        leading: LeadershipMode,
         found: RestartFacts,
         now: Now,
     ) -> EngineRestore {

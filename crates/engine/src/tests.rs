@@ -30,7 +30,7 @@ const OPEN_MAX: usize = 20_000;
 fn continue_from(
     journal: &mut MemoryJournal,
     config: EngineConfig,
-    leading: LeadershipStart,
+    leading: LeadershipMode,
     now: Now,
 ) -> (Engine, Effects) {
     let standing = journal.load_standing().expect("it is in memory");
@@ -209,7 +209,7 @@ impl World {
                 Action::Reply { to, reply } => {
                     self.answers.insert(to.0, reply);
                 }
-                Action::RefreshToken { .. } => panic!("nobody asks for that here"),
+                Action::RenewToken { .. } => panic!("nobody asks for that here"),
             }
         }
         self.check_limits();
@@ -336,12 +336,8 @@ impl World {
         self.stopping.clear();
         self.asked.clear();
         self.library.calls.clear();
-        let (engine, effects) = continue_from(
-            &mut self.journal,
-            config(),
-            LeadershipStart::Alone,
-            self.now,
-        );
+        let (engine, effects) =
+            continue_from(&mut self.journal, config(), LeadershipMode::Alone, self.now);
         self.engine = engine;
         self.perform(effects);
     }

@@ -1,6 +1,6 @@
 //! Tuning: what links did goes to [`penstock_decide::tuning`], what that finds best goes to the scheduler and the record.
 
-use super::{AttemptOutcome, Effects, Engine, LinkActivity, Now};
+use super::{AttemptOutcome, Effects, Engine, LinkProgress, Now};
 use penstock_decide::scheduler::ForgottenPlaces;
 use penstock_decide::settings::{slots_in_effect, tuning_in_effect};
 use penstock_decide::tuning::{
@@ -149,12 +149,12 @@ impl Engine {
     }
 
     /// About a second has passed.
-    pub(super) fn see_links(&mut self, now: Now, seen: &[LinkActivity], effects: &mut Effects) {
+    pub(super) fn see_links(&mut self, now: Now, seen: &[LinkProgress], effects: &mut Effects) {
         let before = self.tuning.seen_at.replace(now.at);
         let seconds = before.map_or(1.0, |before| now.at.since(before).as_secs_f64());
         // A clock that was set, or a machine that slept: nothing can be told of that time.
         let seconds = seconds.clamp(0.1, 10.0);
-        let seen: BTreeMap<&LinkId, &LinkActivity> =
+        let seen: BTreeMap<&LinkId, &LinkProgress> =
             seen.iter().map(|seen| (&seen.link, seen)).collect();
         let views: Vec<_> = self
             .scheduler

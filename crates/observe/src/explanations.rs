@@ -12,9 +12,9 @@ use penstock_decide::explain::dimension::{Carrier, Dimension};
 use penstock_decide::explain::rate_change::{
     Population, RateChange, RateChangeId, RateChangeKind, named,
 };
-use penstock_decide::explain::signals::Stage;
+use penstock_decide::explain::signals::CopyStage;
 use penstock_decide::explain::split::{Factor, Part, falls};
-use penstock_decide::explain::{Cause, Incident};
+use penstock_decide::explain::{Cause, FailureTally};
 use penstock_decide::wording;
 use penstock_model::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -96,13 +96,13 @@ pub struct RateChangeDetail {
     /// The factors that fell, the largest part first.
     pub falls: Vec<FactorFall>,
     /// The slowest part of the copies meanwhile.
-    pub stage: Option<Stage>,
+    pub stage: Option<CopyStage>,
     /// Where the difference lies.
     pub carriers: Vec<CarrierRow>,
     /// What is wrong as well and takes nothing from the rate, as far as is known.
     pub remarks: Vec<Remark>,
     /// The failures meanwhile, by kind.
-    pub incidents: Vec<Incident>,
+    pub incidents: Vec<FailureTally>,
     /// It comes again each so many seconds.
     pub period_seconds: Option<u64>,
     /// When a drop with the same first cause was seen before, the latest first.

@@ -6,7 +6,7 @@
 
 use crate::fingerprint::fingerprint;
 use penstock_decide::explain::signals::{
-    Change, FailureGroup, LinkSignals, Series, Setting, Signals, Stage, StageSignals,
+    Change, CopyStage, FailureGroup, LinkSignals, Series, Setting, Signals, StageSignals,
 };
 use penstock_model::{
     Attempt, Bytes, LedgerEntry, LinkChange, LinkEvent, LinkId, LinkSample, MoverReport, Slots,
@@ -63,12 +63,12 @@ pub struct RecordSignals {
     changes: Vec<Change>,
 }
 
-const STAGES: [Stage; 5] = [
-    Stage::SourceRead,
-    Stage::Network,
-    Stage::DestinationWrite,
-    Stage::Checksum,
-    Stage::Commit,
+const STAGES: [CopyStage; 5] = [
+    CopyStage::SourceRead,
+    CopyStage::Network,
+    CopyStage::DestinationWrite,
+    CopyStage::Checksum,
+    CopyStage::Commit,
 ];
 
 impl RecordSignals {

@@ -3,7 +3,7 @@
 //!
 //! Whoever changes a path first registers here and then looks at the locks; whoever takes a lock does it the other way
 //! round. So one of the two always sees the other, and nobody waits. The types hold to it: locks are looked at with a
-//! [`Registration`], and a file is written with a [`ClearClaim`], which only a look at the locks gives.
+//! [`RegisteredChange`], and a file is written with a [`ClearClaim`], which only a look at the locks gives.
 
 use crate::write_error::WriteError;
 use parking_lot::{Mutex, MutexGuard};
@@ -30,23 +30,23 @@ pub(crate) struct Claim {
 }
 
 /// Word that a path is being made, removed or moved. Keeps nobody else from it.
-pub(crate) struct Intent {
+pub(crate) struct Announcement {
     claims: Arc<Claims>,
     path: NamespacePath,
 }
 
 /// Evidence that a change is registered here, which must come before the look at the locks.
-pub(crate) trait Registration {}
+pub(crate) trait RegisteredChange {}
 
-impl Registration for Claim {}
-impl Registration for Intent {}
-impl Registration for [Intent; 2] {}
+impl RegisteredChange for Claim {}
+impl RegisteredChange for Announcement {}
+impl RegisteredChange for [Announcement; 2] {}
 
 /// A claim of a path that no lock keeps from its holder. A lock that is taken later sees the claim.
 pub(crate) struct ClearClaim(Claim);
 
 /// The same for a path with all that is below it.
-pub(crate) struct ClearTree(Intent);
+pub(crate) struct ClearTree(Announcement);
 
 impl Claim {
     /// Looks at the locks, now that the path is claimed.
@@ -70,11 +70,11 @@ impl Claim {
     }
 }
 
-impl Intent {
+impl Announcement {
     /// Looks at the locks of the whole tree, now that its change is registered.
     pub(crate) fn clear<E>(
         self,
-        look: impl FnOnce(&Intent) -> Result<(), E>,
+        look: impl FnOnce(&Announcement) -> Result<(), E>,
     ) -> Result<ClearTree, E> {
         look(&self)?;
         Ok(ClearTree(self))
@@ -99,9 +99,9 @@ impl Claims {
         })
     }
 
-    pub(crate) fn intend(self: &Arc<Self>, path: &NamespacePath) -> Intent {
+    pub(crate) fn intend(self: &Arc<Self>, path: &NamespacePath) -> Announcement {
         *self.paths().changing.entry(path.clone()).or_default() += 1;
-        Intent {
+        Announcement {
             claims: Arc::clone(self),
             path: path.clone(),
         }
@@ -137,7 +137,7 @@ impl Drop for Claim {
     }
 }
 
-impl Drop for Intent {
+impl Drop for Announcement {
     fn drop(&mut self) {
         let mut paths = self.claims.paths();
         if let Some(count) = paths.changing.get_mut(&self.path) {

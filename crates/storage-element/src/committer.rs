@@ -3,12 +3,12 @@
 //! Files that finish together share one `fsync` per directory here and one commit in the namespace. Each pool has a
 //! thread for this, so that a disk that hangs holds up no other.
 
-use crate::bounded_join::end_thread;
 use crate::crash::{Step, reached};
-use crate::pool::{DiskWork, Pool, sync_directory};
-use crate::publication::Publication;
+use crate::pending_publication::PendingPublication;
+use crate::pool::{DiskThread, Pool, sync_directory};
 use crate::reaper::{Pools, ReaperHandle};
-use crate::scratch::Scratch;
+use crate::timed_join::end_thread;
+use crate::uncommitted_file::UncommittedFile;
 use crate::write_error::{CommitError, WriteError};
 use parking_lot::Mutex;
 use penstock_model::PoolName;
@@ -32,11 +32,11 @@ const END_WAIT: Duration = Duration::from_secs(10);
 
 /// A complete, synced file.
 pub(crate) struct CompleteFile {
-    pub scratch: Scratch,
+    pub scratch: UncommittedFile,
     pub entry: NewFile,
     pub reply: oneshot::Sender<Result<ChangeReport, WriteError>>,
     /// Holds the path until the entry is there, so that no second writer comes between.
-    pub publication: Arc<Publication>,
+    pub publication: Arc<PendingPublication>,
 }
 
 /// The threads of all pools. Dropping them finishes what is queued.
@@ -147,7 +147,7 @@ fn commit(namespace: &Namespace, pool: &Pool, reaper: &ReaperHandle, batch: Vec<
     for (directory, files) in by_directory {
         let synced = pool
             .health
-            .during(DiskWork::Commit, || sync_directory(&directory));
+            .during(DiskThread::Commit, || sync_directory(&directory));
         if let Err(why) = synced {
             pool.health.write_failed(&pool.name, &why);
             for file in files {
@@ -196,7 +196,7 @@ fn publish(namespace: &Namespace, reaper: ReaperHandle, file: CompleteFile) {
 }
 
 /// The data of a file without an entry goes, unless a restart may find that it has one.
-fn discard(scratch: Scratch, why: &ChangeError) {
+fn discard(scratch: UncommittedFile, why: &ChangeError) {
     match why {
         ChangeError::Doubtful(_) => scratch.leave(),
         ChangeError::Refused(_)

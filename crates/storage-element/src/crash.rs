@@ -66,7 +66,7 @@ pub(crate) mod tests {
 
     use super::{HANGING, KILL_AT, Step};
     use crate::file_label::read_label;
-    use crate::pool_messages::{FinishWrite, OpenWrite, PoolQuery};
+    use crate::pool_messages::{FinishWrite, OpenWrite, PlacementQuery};
     use crate::pool_write::PoolWrite;
     use crate::write_error::WriteError;
     use crate::{PoolConfig, Storage, StorageConfig, StorageLimits};
@@ -173,7 +173,7 @@ pub(crate) mod tests {
     }
 
     async fn write(storage: &Storage, byte: u8, size: usize) {
-        let query = PoolQuery {
+        let query = PlacementQuery {
             size: Some(size as u64),
             requester: requester(),
         };

@@ -1,7 +1,7 @@
 //! The door: HTTP, with or without TLS, as WebDAV and third-party copy clients speak it. It says who may
 //! come in, hands requests to their handlers and tells every client how its request ended.
 
-mod access;
+mod access_check;
 mod answer;
 mod body;
 mod byteranges;
@@ -12,12 +12,12 @@ mod copy;
 mod cross_site_request;
 mod destination;
 mod duplicate;
+mod health_endpoints;
 mod html;
 mod list;
 mod lock;
 mod lock_conditions;
 mod macaroon;
-mod monitor;
 mod pages;
 mod properties;
 mod pull;
@@ -319,6 +319,8 @@ impl Door {
         let path = NamespacePath::from_encoded(request.path())
             .map_err(|why| Problem::bad_request(why.to_string()))?;
         if self.is_stand_in {
+            // The next request is for the door itself, as soon as it answers.
+            connection.close_after_answer();
             let peer = connection.peer_addr();
             return self
                 .stand_in_answer(request, &path, peer)
@@ -329,7 +331,7 @@ impl Door {
         let trash = reserved::trash_place_of(&path);
         if upload.is_none()
             && trash.is_none()
-            && !(self.monitor.is_some() && monitor::reserved_question(&path).is_some())
+            && !(self.monitor.is_some() && health_endpoints::reserved_question(&path).is_some())
             && let Some(asset) = reserved::asset(request, &path)
         {
             return asset.map(Reply::from);

@@ -1,7 +1,7 @@
 //! The label of a file's data: an extended attribute by which the data tells what it is, so that a namespace can be made again
 //! from its pools, and data without an entry finds its place.
 
-use crate::scratch::Scratch;
+use crate::uncommitted_file::UncommittedFile;
 use penstock_model::{Bytes, Checksum, NamespacePath, Timestamp, UserName};
 use penstock_persistence::namespace::{EntryId, FoundLabel, NewFile};
 use serde::{Deserialize, Serialize};
@@ -54,7 +54,7 @@ impl Label {
 /// are full when it is longer: then the file describes what fits, its bytes, and the directory log the rest. The entry learns
 /// which it is.
 pub(crate) fn label(
-    scratch: &Scratch,
+    scratch: &UncommittedFile,
     entry: &mut NewFile,
     parent: Option<EntryId>,
 ) -> io::Result<()> {

@@ -4,7 +4,6 @@
 //! the wire.
 #![forbid(unsafe_code)]
 
-mod bounded_join;
 mod claims;
 mod clock;
 mod committer;
@@ -23,13 +22,13 @@ mod metrics;
 mod mover;
 mod open_error;
 mod opening;
+mod pending_publication;
 mod pool;
 mod pool_files;
 mod pool_messages;
 mod pool_watch;
 mod pool_write;
 mod private_files;
-mod publication;
 mod reaper;
 pub mod rebuild;
 mod receive;
@@ -37,19 +36,20 @@ mod recorder;
 mod recovery;
 mod reserved_names;
 pub mod rights;
-mod scratch;
 mod storage;
 mod stream_memory;
+mod timed_join;
+mod uncommitted_file;
 mod uploads;
 mod write_error;
 
 pub use door::{DoorConfig, serve};
 pub use door_threads::DoorThreads;
 pub use meter::SecondTraffic;
-pub use metrics::{StorageCondition, StorageMetrics};
+pub use metrics::{StorageMetrics, StorageVitals};
 pub use mover::MoverSnapshot;
 pub use open_error::OpenError;
-pub use pool_files::{PoolFilesError, PoolPlace};
+pub use pool_files::{PoolFilesError, PoolLocation};
 pub use storage::{PoolSnapshot, Storage, StorageSnapshot};
 
 pub use config::{

@@ -158,15 +158,15 @@ enum Slot {
 /// The pool's queue has no place.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[error("pool {pool} is busy: {reason}")]
-pub(crate) struct Busy {
+pub(crate) struct PoolQueueFull {
     pub pool: PoolName,
     pub reason: AdmissionReason,
     pub retry_after_seconds: u64,
 }
 
-impl Busy {
-    fn at(pool: &Pool, refusal: SlotRefusal) -> Busy {
-        Busy {
+impl PoolQueueFull {
+    fn at(pool: &Pool, refusal: SlotRefusal) -> PoolQueueFull {
+        PoolQueueFull {
             pool: pool.name.clone(),
             reason: refusal.reason,
             retry_after_seconds: refusal.retry_after_seconds,
@@ -190,7 +190,7 @@ impl LiveMovers {
         recorder: &Arc<Recorder>,
         pool: &Arc<Pool>,
         request: MoverRequest,
-    ) -> Result<Mover, Busy> {
+    ) -> Result<Mover, PoolQueueFull> {
         let started = Instant::now();
         let progress = Arc::new(Progress::new());
         let slot = match pool.gate.arrive(&request.requester, &progress) {
@@ -198,7 +198,7 @@ impl LiveMovers {
             Arrival::Waiting(waiting) => Slot::Waiting(waiting),
             Arrival::Refused(refusal) => {
                 self.refused.increment();
-                return Err(Busy::at(pool, refusal));
+                return Err(PoolQueueFull::at(pool, refusal));
             }
         };
         let facts = Arc::new(Facts {
@@ -260,14 +260,14 @@ impl Mover {
     }
 
     /// Waits for the slot. May be dropped and called again. Errors: its place in the queue is somebody else's now.
-    pub(crate) async fn wait(&mut self) -> Result<(), Busy> {
+    pub(crate) async fn wait(&mut self) -> Result<(), PoolQueueFull> {
         if let Slot::Waiting(waiting) = &mut self.slot {
             let started = waiting.started().await;
             let permit = match started {
                 Ok(permit) => permit,
                 Err(refusal) => {
                     self.live.refused.increment();
-                    let busy = Busy::at(&self.facts.pool, refusal);
+                    let busy = PoolQueueFull::at(&self.facts.pool, refusal);
                     self.record_refusal(busy.to_string());
                     return Err(busy);
                 }

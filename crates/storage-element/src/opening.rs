@@ -8,7 +8,8 @@ use crate::disk_full::is_no_space;
 use crate::file_label::{LABEL_VERSION, Label, write_label};
 use crate::open_error::OpenError;
 use crate::pool::{
-    Marker, POOL_VERSION, Pool, PoolIdentity, identity_path, lock_pool, marks_of, sync_directory,
+    IdentityWriter, POOL_VERSION, Pool, PoolIdentity, identity_path, lock_pool, marks_of,
+    sync_directory,
 };
 use crate::private_files;
 use penstock_model::{Bytes, NamespacePath, Timestamp};
@@ -268,7 +269,7 @@ pub(crate) fn prepare(
         .map_err(at(pool.directory.join("incoming")))?;
     leftovers.quarantined = quarantine_unknown(namespace, pool, opened.from, now)?;
     check_labels(pool);
-    let marker = Marker::begin(&pool.directory, &pool.name, namespace, opened.is_new);
+    let marker = IdentityWriter::begin(&pool.directory, &pool.name, namespace, opened.is_new);
     let marker = marker.map_err(at(identity_path(&pool.directory)))?;
     namespace.apply(Change::RecordPools(vec![pool.name.clone()]))?;
     opened.is_new = false;

@@ -9,17 +9,17 @@ mod file_system;
 mod health;
 mod identity;
 mod quarantine;
-mod recent_sizes;
 mod reservation;
+mod size_checks;
 
 use crate::disk_full::is_no_space;
 pub(crate) use file_system::FileSystem;
 use file_system::FreeSpace;
-pub(crate) use health::{DiskHealth, DiskWork};
-pub(crate) use identity::{Marker, PoolIdentity, identity_path, lock_pool, marks_of};
+pub(crate) use health::{DiskHealth, DiskThread};
+pub(crate) use identity::{IdentityWriter, PoolIdentity, identity_path, lock_pool, marks_of};
 pub(crate) use quarantine::Quarantine;
-pub(crate) use recent_sizes::RecentFiles;
 pub(crate) use reservation::Reservation;
+pub(crate) use size_checks::RecentSizeChecks;
 
 use crate::config::PoolConfig;
 use crate::gate::Gate;
@@ -54,9 +54,9 @@ const CHECKSUM_TURNS: usize = 4;
 
 /// One lock for each file that is in work.
 #[derive(Default)]
-pub(crate) struct SummedFiles(Mutex<HashMap<EntryId, Arc<tokio::sync::Mutex<()>>>>);
+pub(crate) struct ChecksumLocks(Mutex<HashMap<EntryId, Arc<tokio::sync::Mutex<()>>>>);
 
-impl SummedFiles {
+impl ChecksumLocks {
     /// Waits until nobody computes a checksum of this file.
     pub(crate) async fn lock(&self, file: EntryId) -> tokio::sync::OwnedMutexGuard<()> {
         let own = {
@@ -78,17 +78,17 @@ pub(crate) struct Pool {
     /// Files that are in no namespace.
     pub quarantine: Quarantine,
     /// Keeps `pool.json` up to date; absent until the pool was made ready.
-    pub marker: OnceLock<Marker>,
+    pub marker: OnceLock<IdentityWriter>,
     /// Its directory was found to be a pool of this namespace, and no other process has it.
     is_ours: AtomicBool,
     /// Turns of those who look at files here and are no movers, so that a disk that hangs holds few threads.
     pub looks: Arc<Semaphore>,
     /// Files whose data was found as it should be.
-    pub recent_files: RecentFiles,
+    pub recent_files: RecentSizeChecks,
     /// Turns of those who read whole files for their checksums.
     pub checksum_turns: Arc<Semaphore>,
     /// Files whose checksums are being computed: who wants the same waits for that.
-    pub summed_files: SummedFiles,
+    pub summed_files: ChecksumLocks,
     /// Files of the trash that were removed because their time was over, to make room, or by an administrator.
     pub trash_expired: Counter,
     pub trash_evicted: Counter,
@@ -132,10 +132,10 @@ impl Pool {
             quarantine: Quarantine::default(),
             marker: OnceLock::new(),
             is_ours: AtomicBool::new(false),
-            recent_files: RecentFiles::default(),
+            recent_files: RecentSizeChecks::default(),
             looks: Arc::new(Semaphore::new(LOOKS_MAX)),
             checksum_turns: Arc::new(Semaphore::new(CHECKSUM_TURNS)),
-            summed_files: SummedFiles::default(),
+            summed_files: ChecksumLocks::default(),
             trash_expired: Counter::default(),
             trash_evicted: Counter::default(),
             trash_emptied: Counter::default(),

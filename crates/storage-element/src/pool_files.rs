@@ -13,7 +13,7 @@ use uuid::Uuid;
 
 /// A pool's name and directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PoolPlace {
+pub struct PoolLocation {
     /// As configured.
     pub name: PoolName,
     /// Where its files are.
@@ -72,7 +72,7 @@ pub enum PoolFilesError {
 }
 
 /// What the pools say of themselves together.
-pub(crate) struct Marks {
+pub(crate) struct CommonIdentity {
     pub namespace: Uuid,
     /// Files of the pools have ids below this.
     pub ids_below: u64,
@@ -80,12 +80,12 @@ pub(crate) struct Marks {
 }
 
 /// Reads the marks of pools, which must be of one namespace.
-pub(crate) fn marks(pools: &[PoolPlace]) -> Result<Marks, PoolFilesError> {
-    let mut marks: Option<(PoolName, Marks)> = None;
+pub(crate) fn marks(pools: &[PoolLocation]) -> Result<CommonIdentity, PoolFilesError> {
+    let mut marks: Option<(PoolName, CommonIdentity)> = None;
     for pool in pools {
         let identity = identity(pool)?;
         let (first, known) = marks.get_or_insert_with(|| {
-            let known = Marks {
+            let known = CommonIdentity {
                 namespace: identity.namespace,
                 ids_below: 0,
                 records_seen: 0,
@@ -108,7 +108,7 @@ pub(crate) fn marks(pools: &[PoolPlace]) -> Result<Marks, PoolFilesError> {
 }
 
 /// Keeps every other process off the pools as long as the files are open.
-pub(crate) fn lock_pools(pools: &[PoolPlace]) -> Result<Vec<File>, PoolFilesError> {
+pub(crate) fn lock_pools(pools: &[PoolLocation]) -> Result<Vec<File>, PoolFilesError> {
     let mut locks = Vec::with_capacity(pools.len());
     for pool in pools {
         match lock_pool(&pool.directory) {
@@ -127,7 +127,7 @@ pub(crate) fn lock_pools(pools: &[PoolPlace]) -> Result<Vec<File>, PoolFilesErro
     Ok(locks)
 }
 
-fn identity(pool: &PoolPlace) -> Result<PoolIdentity, PoolFilesError> {
+fn identity(pool: &PoolLocation) -> Result<PoolIdentity, PoolFilesError> {
     let path = identity_path(&pool.directory);
     let text = std::fs::read(&path).map_err(|source| PoolFilesError::Unreadable {
         pool: pool.name.clone(),
@@ -172,7 +172,7 @@ impl OnDisk {
     }
 }
 
-impl PoolPlace {
+impl PoolLocation {
     /// The numbers of its data directories, in order.
     pub(crate) fn data_directories(&self) -> Result<Vec<u64>, PoolFilesError> {
         let root = self.directory.join("data");

@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 
 /// Asks which pool takes a file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct PoolQuery {
+pub(crate) struct PlacementQuery {
     /// `None`: not known yet.
     pub size: Option<u64>,
     pub requester: Requester,
@@ -102,7 +102,7 @@ pub(crate) struct DiskWrites {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::mover::{Busy, MoverRequest};
+    use crate::mover::{MoverRequest, PoolQueueFull};
     use crate::write_error::{CommitError, WriteError};
     use penstock_decide::admission::AdmissionReason;
     use penstock_decide::pool_selection::PlacementRefusal;
@@ -142,7 +142,7 @@ mod tests {
 
     #[test]
     fn each_request_to_a_pool_crosses_a_wire() {
-        crosses(PoolQuery {
+        crosses(PlacementQuery {
             size: Some(1),
             requester: requester(),
         });
@@ -206,7 +206,7 @@ mod tests {
             because: Vec::new(),
         });
         crosses(PlacementRefusal::NoSpace);
-        crosses(Busy {
+        crosses(PoolQueueFull {
             pool: PoolName::new("p1"),
             reason: AdmissionReason::QueueFull {
                 queued: 1,

@@ -2,14 +2,14 @@
 //! disk is gone or fails, tries whether it works again, and keeps `pool.json` up to date. A disk that hangs holds up its
 //! own thread and no other.
 
-use crate::bounded_join::end_thread;
 use crate::clock::BelievedClock;
 use crate::config::StorageLimits;
 use crate::disk_full::{Fullness, fullness};
 use crate::open_error::OpenError;
 use crate::opening::{self, Leftovers, OwnPool, PoolRefusal, directory_error};
-use crate::pool::{DiskWork, FileSystem, Pool, identity_path};
+use crate::pool::{DiskThread, FileSystem, Pool, identity_path};
 use crate::reaper::{Pools, ReaperHandle};
+use crate::timed_join::end_thread;
 use crate::uploads::Uploads;
 use parking_lot::Mutex;
 use penstock_decide::pool_condition::{PoolCondition, probe_interval};
@@ -274,7 +274,7 @@ impl PoolUpkeep {
     fn keep(&mut self, now: Instant) {
         let pool = Arc::clone(&self.pool);
         let health = &pool.health;
-        let looked = health.during(DiskWork::Upkeep, || pool.look_at_free_space());
+        let looked = health.during(DiskThread::Upkeep, || pool.look_at_free_space());
         if let Err(why) = looked
             && pool.condition().takes_files()
         {
@@ -307,7 +307,7 @@ impl PoolUpkeep {
         if now >= self.next_sweep {
             self.next_sweep = now + QUARANTINE_INTERVAL;
             let (kept, now) = (self.shared.limits.quarantine, self.shared.clock.now());
-            let swept = health.during(DiskWork::Upkeep, || pool.expire_quarantine(kept, now));
+            let swept = health.during(DiskThread::Upkeep, || pool.expire_quarantine(kept, now));
             if let Err(why) = swept {
                 tracing::error!(pool = %pool.name, %why, "the quarantine cannot be looked at");
             }
@@ -328,7 +328,7 @@ impl PoolUpkeep {
             return Ok(false);
         }
         let is_known = self.shared.known.contains(&pool.name) || pool.marker.get().is_some();
-        let inspected = pool.health.during(DiskWork::Upkeep, || {
+        let inspected = pool.health.during(DiskThread::Upkeep, || {
             let opened = opening::inspect(&self.shared.namespace, &pool, is_known)?;
             if !opened.is_new() {
                 self.place()
@@ -372,7 +372,7 @@ impl PoolUpkeep {
             kept.map_err(OpenError::Thread)?;
             Ok(leftovers)
         };
-        let mut attempt = || pool.health.during(DiskWork::Upkeep, &mut attempt);
+        let mut attempt = || pool.health.during(DiskThread::Upkeep, &mut attempt);
         let prepared = match shared.reaper.get() {
             Some(reaper) => reaper.with_space_where(&pool, full_by, &mut attempt),
             None => attempt(),
@@ -403,7 +403,7 @@ impl PoolUpkeep {
     /// Does what the disk may refuse for want of room; trash gives way to it.
     fn with_space(&self, attempt: impl FnMut() -> io::Result<()>) -> io::Result<()> {
         let (pool, mut attempt) = (&self.pool, attempt);
-        let mut attempt = || pool.health.during(DiskWork::Upkeep, &mut attempt);
+        let mut attempt = || pool.health.during(DiskThread::Upkeep, &mut attempt);
         match self.shared.reaper.get() {
             Some(reaper) => reaper.with_space(pool, attempt),
             None => attempt(),
@@ -446,7 +446,7 @@ impl PoolUpkeep {
         let there = |path: &std::path::Path| {
             let found = pool
                 .health
-                .during(DiskWork::Upkeep, || std::fs::metadata(path));
+                .during(DiskThread::Upkeep, || std::fs::metadata(path));
             found.map(drop)
         };
         let identity = identity_path(&pool.directory);

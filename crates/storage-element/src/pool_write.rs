@@ -6,11 +6,11 @@ use crate::clock::{BelievedClock, microseconds};
 use crate::committer::CompleteFile;
 use crate::crash::{Step, reached};
 use crate::file_label::label;
+use crate::pending_publication::PendingPublication;
 use crate::pool::{Pool, Reservation, allocate};
 use crate::pool_messages::{DiskWrites, FinishWrite, OpenWrite, StoredFile};
-use crate::publication::Publication;
 use crate::reaper::{ReaperHandle, with_room};
-use crate::scratch::Scratch;
+use crate::uncommitted_file::UncommittedFile;
 use crate::write_error::WriteError;
 use penstock_model::{Bytes, Checksum};
 use penstock_persistence::namespace::{ChangeReport, EntryId, NewFile};
@@ -31,7 +31,7 @@ pub(crate) const BUFFER_BYTES: usize = 1 << 20;
 pub(crate) const PIECE_BYTES: u64 = 8 << 20;
 
 /// Who completes a file, or removes it.
-pub(crate) struct Completion {
+pub(crate) struct WriteFinisher {
     pub reaper: ReaperHandle,
     pub committer: SyncSender<CompleteFile>,
     pub clock: Arc<BelievedClock>,
@@ -86,7 +86,7 @@ enum DiskPlace {
     /// Nothing on the disk yet, only promised space.
     Promised(Reservation),
     /// A file in `incoming/`.
-    File(Scratch),
+    File(UncommittedFile),
 }
 
 enum DiskState {
@@ -103,9 +103,9 @@ impl PoolWrite {
         order: OpenWrite,
         claim: ClearClaim,
         pool: Arc<Pool>,
-        completion: Completion,
+        completion: WriteFinisher,
     ) -> PoolWrite {
-        let Completion {
+        let WriteFinisher {
             reaper,
             committer,
             clock,
@@ -251,7 +251,7 @@ impl PoolWrite {
         let (reply, answer) = oneshot::channel();
         let size = Bytes(self.taken);
         let (pool, limit) = (Arc::clone(&self.pool), self.finish_timeout);
-        let publication = Arc::new(Publication::new(self.claim.into_claim()));
+        let publication = Arc::new(PendingPublication::new(self.claim.into_claim()));
         let completion = FileCompletion {
             order: self.order,
             publication: Arc::clone(&publication),
@@ -322,7 +322,7 @@ impl PoolWrite {
 pub(crate) async fn within<T>(
     limit: Duration,
     pool: &Pool,
-    publication: &Publication,
+    publication: &PendingPublication,
     bytes_read: impl Fn() -> u64,
     finished: impl Future<Output = Result<T, WriteError>>,
 ) -> Result<T, WriteError> {
@@ -352,7 +352,7 @@ pub(crate) async fn within<T>(
 /// What is left to be done of a file that has all its bytes.
 struct FileCompletion {
     order: OpenWrite,
-    publication: Arc<Publication>,
+    publication: Arc<PendingPublication>,
     pool: Arc<Pool>,
     reaper: ReaperHandle,
     committer: SyncSender<CompleteFile>,
@@ -440,7 +440,7 @@ impl Disk {
         let started = Instant::now();
         let place = match self.place {
             DiskPlace::Promised(reservation) => {
-                DiskPlace::File(Scratch::create(id, reservation, pool, reaper)?)
+                DiskPlace::File(UncommittedFile::create(id, reservation, pool, reaper)?)
             }
             place => place,
         };

@@ -10,14 +10,14 @@ mod tests;
 mod trash;
 
 pub(crate) use room::with_room;
-use trash::TrashRemoval;
-pub(crate) use trash::{RestoreError, RestoreOrder};
+use trash::RemovedTrash;
+pub(crate) use trash::{REMOVAL_WAIT, RestoreError, RestoreOrder};
 
-use crate::bounded_join::end_thread;
 use crate::clock::BelievedClock;
 use crate::disk_full::Fullness;
 use crate::pool::DataPlace;
 use crate::pool::{Pool, Reservation};
+use crate::timed_join::end_thread;
 use crate::uploads::remove_if_there;
 use parking_lot::Mutex;
 use penstock_decide::trash::kept_since;
@@ -72,7 +72,7 @@ enum Order {
     },
     Empty {
         query: TrashQuery,
-        reply: oneshot::Sender<Result<TrashRemoval, NamespaceError>>,
+        reply: oneshot::Sender<Result<RemovedTrash, NamespaceError>>,
     },
 }
 

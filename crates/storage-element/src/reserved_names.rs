@@ -1,6 +1,6 @@
 //! Names at the root of the namespace that belong to the doors.
 
-use penstock_decide::authorization::Operation;
+use penstock_decide::authorization::PathOperation;
 use penstock_model::NamespacePath;
 use penstock_persistence::namespace::Namespace;
 
@@ -21,24 +21,24 @@ pub(crate) fn rest_of(path: &NamespacePath) -> Option<&[String]> {
 }
 
 /// Whether an operation reads, writes or makes anything that is the door's.
-pub(crate) fn is_reserved(operation: &Operation, path: &NamespacePath) -> bool {
+pub(crate) fn is_reserved(operation: &PathOperation, path: &NamespacePath) -> bool {
     name_in_the_way(operation, path).is_some()
 }
 
 /// The reserved name that an operation would use.
 pub(crate) fn name_in_the_way<'a>(
-    operation: &'a Operation,
+    operation: &'a PathOperation,
     path: &'a NamespacePath,
 ) -> Option<&'a str> {
     let target = match operation {
-        Operation::Create | Operation::Modify | Operation::MakeDirectory => Some(path),
-        Operation::Rename { to } => Some(to),
-        Operation::Read
-        | Operation::Stat
-        | Operation::List
-        | Operation::Delete
-        | Operation::Stage
-        | Operation::Poll => None,
+        PathOperation::Create | PathOperation::Modify | PathOperation::MakeDirectory => Some(path),
+        PathOperation::Rename { to } => Some(to),
+        PathOperation::Read
+        | PathOperation::Stat
+        | PathOperation::List
+        | PathOperation::Delete
+        | PathOperation::Stage
+        | PathOperation::Poll => None,
     };
     let first = |path: &'a NamespacePath| path.names().first().map(String::as_str);
     let own = [Some(path), target].into_iter().flatten().filter_map(first);

@@ -6,7 +6,7 @@ use crate::reserved_names::is_reserved;
 use penstock_decide::Decision;
 use penstock_decide::attenuation::authorize_attenuated;
 use penstock_decide::authorization::{
-    AuthorizationReason, CertificateOwner, Credentials, Operation, Verdict, needed_right,
+    AuthorizationReason, CertificateOwner, Credentials, PathOperation, Verdict, needed_right,
 };
 use penstock_model::{Attenuation, NamespacePath, ProblemCode, Timestamp};
 use penstock_protocol::http1::client::Client;
@@ -140,7 +140,7 @@ impl RequestAuthorizer<'_> {
     pub fn decide(
         &self,
         who: Option<(&Identity, &Attenuation)>,
-        operation: &Operation,
+        operation: &PathOperation,
         path: &NamespacePath,
     ) -> Decision<Verdict, AuthorizationReason> {
         let refused = |reason| Decision::new(Verdict::Refused, reason);
@@ -165,7 +165,7 @@ impl RequestAuthorizer<'_> {
         &self,
         identity: &Identity,
         attenuation: &Attenuation,
-        operation: &Operation,
+        operation: &PathOperation,
         path: &NamespacePath,
     ) -> Decision<Verdict, AuthorizationReason> {
         if identity.method == Method::Token
@@ -209,7 +209,7 @@ impl RequestAuthorizer<'_> {
     pub(crate) fn needed_scope(
         &self,
         identity: &Identity,
-        operation: &Operation,
+        operation: &PathOperation,
         path: &NamespacePath,
     ) -> Option<String> {
         let trusted = issuers(self.access, self.own_issuer)
@@ -236,19 +236,19 @@ impl RequestAuthorizer<'_> {
     }
 
     /// The public path that lets everybody do this.
-    fn public(&self, operation: &Operation, path: &NamespacePath) -> Option<&NamespacePath> {
+    fn public(&self, operation: &PathOperation, path: &NamespacePath) -> Option<&NamespacePath> {
         match operation {
-            Operation::Read | Operation::Stat | Operation::List => {
+            PathOperation::Read | PathOperation::Stat | PathOperation::List => {
                 let mut open = self.access.anonymous_read.iter();
                 open.find(|prefix| path.is_within(prefix))
             }
-            Operation::Create
-            | Operation::Modify
-            | Operation::Delete
-            | Operation::MakeDirectory
-            | Operation::Rename { .. }
-            | Operation::Stage
-            | Operation::Poll => None,
+            PathOperation::Create
+            | PathOperation::Modify
+            | PathOperation::Delete
+            | PathOperation::MakeDirectory
+            | PathOperation::Rename { .. }
+            | PathOperation::Stage
+            | PathOperation::Poll => None,
         }
     }
 
@@ -257,7 +257,7 @@ impl RequestAuthorizer<'_> {
     fn outside_prefixes<'p>(
         &self,
         issuer: &str,
-        operation: &'p Operation,
+        operation: &'p PathOperation,
         path: &'p NamespacePath,
     ) -> Option<&'p NamespacePath> {
         let prefixes: Vec<_> = issuers(self.access, self.own_issuer)
@@ -266,7 +266,7 @@ impl RequestAuthorizer<'_> {
             .collect();
         let outside = |path: &&NamespacePath| !prefixes.iter().any(|prefix| path.is_within(prefix));
         let to = match operation {
-            Operation::Rename { to } => Some(to),
+            PathOperation::Rename { to } => Some(to),
             _ => None,
         };
         std::iter::once(path).chain(to).find(outside)

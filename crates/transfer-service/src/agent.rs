@@ -15,7 +15,7 @@ mod streamed;
 mod tape;
 mod third_party;
 mod token_endpoint;
-mod unencrypted;
+mod withheld_tokens;
 
 pub(crate) use gfal::Gfal;
 pub use gfal::{GfalConfig, SftpAccount, gfal_plugins};
@@ -81,7 +81,7 @@ impl Default for AgentConfig {
 pub(crate) struct AgentSetup {
     pub(crate) client: Client,
     /// For jobs that ask for one version of the Internet protocol.
-    pub(crate) by_version: ByVersion,
+    pub(crate) by_version: IpVersionClients,
     pub(crate) reader: Arc<dyn JournalReader>,
     pub(crate) delegations: Arc<Delegations>,
     pub(crate) config: AgentConfig,
@@ -95,14 +95,14 @@ pub(crate) struct AgentSetup {
 
 /// Clients that connect by one version of the Internet protocol each.
 #[derive(Clone)]
-pub(crate) struct ByVersion {
+pub(crate) struct IpVersionClients {
     v4: Client,
     v6: Client,
 }
 
-impl ByVersion {
-    pub(crate) fn of(client: &Client) -> ByVersion {
-        ByVersion {
+impl IpVersionClients {
+    pub(crate) fn of(client: &Client) -> IpVersionClients {
+        IpVersionClients {
             v4: client.with_ip_version(IpVersion::V4),
             v6: client.with_ip_version(IpVersion::V6),
         }

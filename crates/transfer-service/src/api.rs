@@ -16,9 +16,9 @@ mod extract;
 mod file_list;
 mod force_start;
 mod ftsmon;
+mod health_endpoints;
 pub mod host;
 mod jobs;
-mod monitor;
 mod optimizer;
 mod query;
 mod server;
@@ -44,7 +44,7 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, put};
 use caller::{Caller, Credentials};
-use penstock_decide::access::{Operation, Rights};
+use penstock_decide::service_rights::{Operation, ServiceRights};
 use penstock_journal::JournalError;
 use penstock_model::{Problem, ProblemCode, VoName};
 use penstock_protocol::identity::Method;
@@ -165,11 +165,11 @@ pub fn router(service: Arc<Service>, config: ApiConfig) -> Router {
         .route("/api/v1/jobs/{id}/explain", get(jobs::explain))
         .route("/api/v1/transfers", get(transfers::find))
         .route("/api/v1/transfers/{id}", get(transfers::show))
-        .route("/api/v1/health", get(monitor::tell))
-        .route("/metrics", get(monitor::tell))
-        .route("/health", get(monitor::tell))
-        .route("/health/live", get(monitor::tell))
-        .route("/health/ready", get(monitor::tell))
+        .route("/api/v1/health", get(health_endpoints::tell))
+        .route("/metrics", get(health_endpoints::tell))
+        .route("/health", get(health_endpoints::tell))
+        .route("/health/live", get(health_endpoints::tell))
+        .route("/health/ready", get(health_endpoints::tell))
         .route(
             "/delegation/{id}",
             get(delegation::show).delete(delegation::forget),
@@ -212,7 +212,7 @@ const LEADERLESS_SECONDS: u16 = 5;
 
 /// Why a request was refused, where the log was not told yet: on its way to who knows the request.
 #[derive(Debug, Clone)]
-pub(crate) struct UnloggedRefusal(pub(crate) String);
+pub(crate) struct RefusalToLog(pub(crate) String);
 
 impl ApiError {
     pub(crate) fn new(code: ProblemCode, message: impl Into<String>) -> ApiError {
@@ -294,7 +294,7 @@ impl IntoResponse for ApiError {
         if is_denial && !self.is_told {
             response
                 .extensions_mut()
-                .insert(UnloggedRefusal(problem.message));
+                .insert(RefusalToLog(problem.message));
         }
         response
     }
@@ -352,7 +352,7 @@ async fn whoami(
     credentials: Credentials,
 ) -> Result<axum::Json<Value>, ApiError> {
     let caller = api.caller(&credentials).await?;
-    let is_root = caller.rights == Rights::everything();
+    let is_root = caller.rights == ServiceRights::everything();
     let vo = caller.vo.as_str();
     let method = match caller.identity.method {
         Method::Token => "oauth2",

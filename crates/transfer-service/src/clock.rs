@@ -9,11 +9,11 @@ use std::time::Instant;
 
 /// The wall clock and the process's own clock.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Clock(Instant);
+pub(crate) struct EngineClock(Instant);
 
-impl Clock {
-    pub(crate) fn start() -> Clock {
-        Clock(Instant::now())
+impl EngineClock {
+    pub(crate) fn start() -> EngineClock {
+        EngineClock(Instant::now())
     }
 
     /// `at`: what is written into records now.

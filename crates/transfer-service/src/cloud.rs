@@ -13,7 +13,7 @@ const ISSUER_END: char = '#';
 
 /// Who submitted a job, as far as keys are chosen by it.
 #[derive(Debug, Clone)]
-pub(crate) struct KeyUser {
+pub(crate) struct KeyRequester {
     /// The subject of a certificate or of a token.
     pub(crate) user: UserName,
     /// Names a token's issuer and subject.
@@ -23,7 +23,7 @@ pub(crate) struct KeyUser {
     pub(crate) vo: VoName,
 }
 
-impl KeyUser {
+impl KeyRequester {
     /// The name under which keys are granted: a certificate's begins with a slash; a token's subject counts only with
     /// its issuer, because any issuer may call anybody anything.
     fn is(&self, name: &UserName) -> bool {
@@ -66,19 +66,19 @@ mod tests {
 
     #[test]
     fn a_name_is_a_users_only_as_it_was_proved() {
-        let by_certificate = KeyUser {
+        let by_certificate = KeyRequester {
             user: UserName::new("/DC=ch/CN=Alice#1"),
             delegation: CredentialId::new("0123456789abcdef"),
             is_by_certificate: true,
             vo: VoName::new("dteam"),
         };
-        let by_token = KeyUser {
+        let by_token = KeyRequester {
             user: UserName::new("/DC=ch/CN=Alice#1"),
             delegation: delegation_id("https://iam.example.org/", "/DC=ch/CN=Alice#1"),
             is_by_certificate: false,
             ..by_certificate.clone()
         };
-        let check = |who: &KeyUser, name: &str, expected: bool| {
+        let check = |who: &KeyRequester, name: &str, expected: bool| {
             assert_eq!(who.is(&UserName::new(name)), expected, "{name}");
         };
         check(&by_certificate, "/DC=ch/CN=Alice#1", true);

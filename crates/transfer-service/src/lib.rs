@@ -30,5 +30,5 @@ pub use error::ServiceError;
 pub use nodes::{NodeStatus, NodeView, NodesConfig, NodesView};
 pub use overview::Overview;
 pub use service::{Service, ServiceConfig};
-pub use store::Store;
+pub use store::StoreBackend;
 pub use tokens::TokenClients;

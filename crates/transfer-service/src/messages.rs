@@ -20,7 +20,7 @@ use penstock_journal::{JournalError, JournalReader};
 use penstock_persistence::positions::SinkPositions;
 use penstock_persistence::postgres::Database;
 use penstock_protocol::tls::ClientTls;
-use position::Position;
+use position::PositionStore;
 use sink::{Sink, SinkError};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -59,19 +59,19 @@ pub enum Positions {
 
 impl Positions {
     /// Where that of each sink is. Blocks.
-    fn open(&self, sinks: &[SinkConfig]) -> std::io::Result<Vec<Position>> {
+    fn open(&self, sinks: &[SinkConfig]) -> std::io::Result<Vec<PositionStore>> {
         let names = sinks.iter().map(|sink| &sink.name);
         match self {
             Positions::Directory(directory) => {
                 std::fs::create_dir_all(directory)?;
                 Ok(names
-                    .map(|name| Position::File(directory.join(name)))
+                    .map(|name| PositionStore::File(directory.join(name)))
                     .collect())
             }
             Positions::Database(database) => {
                 let positions = SinkPositions::open(database).map_err(std::io::Error::other)?;
                 let positions = Arc::new(positions);
-                let of = |sink: &String| Position::Database {
+                let of = |sink: &String| PositionStore::Database {
                     positions: positions.clone(),
                     sink: sink.clone(),
                 };
@@ -112,7 +112,7 @@ pub async fn start(
 struct SinkFeed {
     name: String,
     optimizer_every: Duration,
-    position: Position,
+    position: PositionStore,
     /// Keeps what it has not taken.
     mark: Mark,
     sink: Sink,
@@ -129,7 +129,7 @@ enum TellingEnd {
     /// Another node leads, and tells.
     Deposed,
     /// Where it had come to cannot be read.
-    Position(std::io::Error),
+    PositionStore(std::io::Error),
     /// The record cannot be read.
     Journal(JournalError),
 }
@@ -142,7 +142,7 @@ impl SinkFeed {
             let text = match self.tell().await {
                 TellingEnd::Shutdown => return,
                 TellingEnd::Deposed => continue,
-                TellingEnd::Position(error) => error.to_string(),
+                TellingEnd::PositionStore(error) => error.to_string(),
                 TellingEnd::Journal(error) => error.to_string(),
             };
             patience = (patience * 2).min(RECORD_PATIENCE_LONGEST);
@@ -310,7 +310,7 @@ impl SinkFeed {
 /// The entry behind which a sink goes on. Blocks. Errors: not to be had now; nothing may be passed over for that.
 fn beginning(
     sink: &str,
-    position: &Position,
+    position: &PositionStore,
     reader: &dyn JournalReader,
 ) -> Result<u64, TellingEnd> {
     let last = reader.last_sequence().map_err(TellingEnd::Journal)?;
@@ -323,7 +323,7 @@ fn beginning(
             let oldest = oldest.first().map(|entry| entry.sequence);
             Ok(oldest.map_or(0, |oldest| oldest.saturating_sub(1)))
         }
-        Err(error) => Err(TellingEnd::Position(error)),
+        Err(error) => Err(TellingEnd::PositionStore(error)),
     }
 }
 
@@ -370,7 +370,7 @@ mod tests {
         let begins = || {
             beginning(
                 "broker",
-                &Position::File(file.clone()),
+                &PositionStore::File(file.clone()),
                 setup.reader.as_ref(),
             )
         };
@@ -389,7 +389,7 @@ mod tests {
         fs::create_dir(&file).expect("made");
         let refused = begins();
         assert!(
-            matches!(refused, Err(TellingEnd::Position(_))),
+            matches!(refused, Err(TellingEnd::PositionStore(_))),
             "{refused:?}"
         );
     }

@@ -10,7 +10,7 @@ pub(crate) use following_nodes::{DOWN_MAX, Followers};
 pub(crate) use published::PublishedState;
 
 use crate::agent::AgentSetup;
-use crate::clock::Clock;
+use crate::clock::EngineClock;
 use crate::metrics::TransferMetrics;
 use penstock_engine::Now;
 use penstock_model::NodeId;
@@ -27,7 +27,7 @@ pub(crate) struct Node {
     pub(crate) followers: Arc<Followers>,
     pub(crate) published: Arc<PublishedState>,
     pub(crate) metrics: Arc<TransferMetrics>,
-    pub(crate) clock: Clock,
+    pub(crate) clock: EngineClock,
 }
 
 impl Node {

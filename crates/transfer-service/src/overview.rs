@@ -7,7 +7,7 @@ use crate::agent::{ActiveRow, Progress};
 use penstock_decide::scheduler::{LinkView, StorageView};
 use penstock_decide::tuning::LinkTuning;
 use penstock_decide::wording;
-use penstock_engine::{AttemptOutcome, Engine, LinkActivity, NodeView};
+use penstock_engine::{AttemptOutcome, Engine, LinkProgress, NodeView};
 use penstock_model::{
     Bytes, LinkId, LinkSample, Record, Timestamp, TransferEvent, TransferState, TuningPolicy,
     TuningSeen,
@@ -224,7 +224,7 @@ impl Meters {
     }
 
     /// What each link did since the last look. Before [`Meters::sample`].
-    pub(crate) fn look(&mut self, running: &[Arc<Progress>]) -> Vec<LinkActivity> {
+    pub(crate) fn look(&mut self, running: &[Arc<Progress>]) -> Vec<LinkProgress> {
         let mut queued: BTreeMap<&LinkId, u32> = BTreeMap::new();
         for progress in running {
             let moved = progress.take_unsampled();
@@ -241,7 +241,7 @@ impl Meters {
         let busy = self.links.iter_mut().filter_map(|(link, meter)| {
             let moved = std::mem::take(&mut meter.unseen);
             let queued_there = queued.get(link).copied().unwrap_or(0);
-            (moved > 0 || queued_there > 0).then(|| LinkActivity {
+            (moved > 0 || queued_there > 0).then(|| LinkProgress {
                 link: link.clone(),
                 moved: Bytes(moved),
                 // Reports that come each second, or more often, are looked at each second.
@@ -482,7 +482,7 @@ mod tests {
     use penstock_decide::tape::TapePolicy;
     use penstock_engine::command::{Command, Submit};
     use penstock_engine::submission::{NewJob, NewTransfer};
-    use penstock_engine::{EngineConfig, Input, LeadershipStart, Now, ReplyId};
+    use penstock_engine::{EngineConfig, Input, LeadershipMode, Now, ReplyId};
     use penstock_model::{
         Activity, ChecksumAlgorithm, Concern, CredentialId, Errno, Failure, FileUrl, JobId, Phase,
         RestartFacts, Retry, Side, Slots, StorageId, UserName, VoName,
@@ -501,7 +501,7 @@ mod tests {
             tape: TapePolicy::default(),
         };
         config.slots.agents = Slots(0);
-        let restoring = Engine::lead(config, LeadershipStart::Alone, RestartFacts::default(), now);
+        let restoring = Engine::lead(config, LeadershipMode::Alone, RestartFacts::default(), now);
         restoring.finish().0
     }
 

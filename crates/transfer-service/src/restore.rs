@@ -1,6 +1,6 @@
 //! Reads what has not ended from the journal while the engine takes it.
 
-use penstock_engine::{Effects, Engine, EngineConfig, LeadershipStart, Now};
+use penstock_engine::{Effects, Engine, EngineConfig, LeadershipMode, Now};
 use penstock_journal::{Journal, JournalError};
 use penstock_model::UnfinishedJob;
 use std::sync::mpsc::SyncSender;
@@ -15,7 +15,7 @@ const BATCHES_AHEAD: usize = 4;
 pub fn continue_from(
     journal: &mut dyn Journal,
     config: EngineConfig,
-    leading: LeadershipStart,
+    leading: LeadershipMode,
     now: Now,
 ) -> Result<(Engine, Effects), JournalError> {
     let mut restoring = Engine::lead(config, leading, journal.load_standing()?, now);

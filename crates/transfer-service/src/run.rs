@@ -11,8 +11,8 @@
 
 mod committing;
 mod notices;
-mod recent_jobs;
 mod refused_batch;
+mod repeated_submissions;
 
 use crate::agent::Progress;
 use crate::loop_message::Message;
@@ -24,14 +24,14 @@ use notices::{tell, tell_of_leftover};
 use penstock_clock::wall_clock;
 use penstock_engine::command::{Command, Reply, Submit};
 use penstock_engine::{
-    Action, AgentReport, AttemptOutcome, Effects, Engine, Input, LeadershipStart, NodeJoined,
-    Order, ReplyId, TapeCall, TapeErrand,
+    Action, AgentReport, AttemptOutcome, Effects, Engine, Input, LeadershipMode, NodeJoined, Order,
+    ReplyId, TapeCall, TapeErrand,
 };
 use penstock_journal::{Journal, JournalError, PruneReport, PruneStep};
 use penstock_model::{
     Attempt, Bytes, CredentialId, NodeId, Record, Settings, Slots, Tenure, Timestamp, TransferId,
 };
-use recent_jobs::AcceptedJobs;
+use repeated_submissions::AcceptedJobs;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -59,7 +59,7 @@ enum Act {
         progress: Option<Arc<Progress>>,
     },
     Reply(oneshot::Sender<Reply>, Reply),
-    RefreshToken(CredentialId, oneshot::Sender<Reply>),
+    RenewToken(CredentialId, oneshot::Sender<Reply>),
     PrepareToken(CredentialId),
     Publish(Arc<Settings>),
     LockOut(BTreeSet<String>),
@@ -114,7 +114,7 @@ struct AgentHandle {
 }
 
 /// What the outside holds of a running loop.
-pub(crate) struct Loop {
+pub(crate) struct LoopHandle {
     pub(crate) inputs: mpsc::Sender<Message>,
     /// To see how many wait; it keeps nothing alive.
     pub(crate) batches: mpsc::WeakSender<Batch>,
@@ -142,7 +142,7 @@ pub(crate) enum LoopEnd {
 pub(crate) struct Parts {
     pub(crate) engine: Engine,
     pub(crate) first: Effects,
-    pub(crate) leading: LeadershipStart,
+    pub(crate) leading: LeadershipMode,
     /// How many attempts this node may run.
     pub(crate) slots: Slots,
     pub(crate) journal: Box<dyn Journal>,
@@ -152,7 +152,7 @@ pub(crate) struct Parts {
 }
 
 /// Starts the loop and the journal's thread. It ends, drained, after `shutdown` turns true.
-pub(crate) fn start(parts: Parts) -> std::io::Result<Loop> {
+pub(crate) fn start(parts: Parts) -> std::io::Result<LoopHandle> {
     let Parts {
         engine,
         first,
@@ -164,8 +164,8 @@ pub(crate) fn start(parts: Parts) -> std::io::Result<Loop> {
         drain_grace,
     } = parts;
     let (tenure, slots) = match &leading {
-        LeadershipStart::Alone => (Tenure::default(), None),
-        LeadershipStart::Among { tenure, .. } => (*tenure, Some(slots)),
+        LeadershipMode::Alone => (Tenure::default(), None),
+        LeadershipMode::Among { tenure, .. } => (*tenure, Some(slots)),
     };
     if engine.open_transfers() > 0 {
         let transfers = engine.open_transfers();
@@ -187,7 +187,7 @@ pub(crate) fn start(parts: Parts) -> std::io::Result<Loop> {
         shutdown: shutdown.clone(),
         last_chance: drain_grace.min(JOURNAL_LAST_CHANCE),
         gives_up_at: None,
-        resigns: matches!(leading, LeadershipStart::Among { .. }),
+        resigns: matches!(leading, LeadershipMode::Among { .. }),
     };
     let (done, last_commit) = oneshot::channel();
     std::thread::Builder::new()
@@ -219,7 +219,7 @@ pub(crate) fn start(parts: Parts) -> std::io::Result<Loop> {
         node,
     };
     let task = tokio::spawn(driver.run(first, own, received, shutdown, drain_grace));
-    Ok(Loop {
+    Ok(LoopHandle {
         inputs,
         batches: weak_batches,
         sealing_due,
@@ -544,9 +544,9 @@ impl Driver {
                     failure,
                 } => tell_of_leftover(job, &request, &failure),
                 Action::Publish(settings) => batch.acts.push(Act::Publish(settings)),
-                Action::RefreshToken { id, to } => {
+                Action::RenewToken { id, to } => {
                     let to = self.replies.remove(&to);
-                    batch.acts.extend(to.map(|to| Act::RefreshToken(id, to)));
+                    batch.acts.extend(to.map(|to| Act::RenewToken(id, to)));
                 }
                 Action::Reply { to, reply } => {
                     if let Reply::Accepted(job) = &reply {

@@ -2,9 +2,9 @@
 
 mod exposition;
 
-use crate::agent::{AgentConfig, AgentSetup, ByVersion, Gfal, GfalConfig, Memory};
+use crate::agent::{AgentConfig, AgentSetup, Gfal, GfalConfig, IpVersionClients, Memory};
 use crate::banned::Banned;
-use crate::clock::Clock;
+use crate::clock::EngineClock;
 use crate::error::ServiceError;
 use crate::leader_requests::{LeaderClient, LeaderSeat, NoReply};
 use crate::ledger_followers::LedgerFollowers;
@@ -14,7 +14,7 @@ use crate::node::{AgentHost, Followers, Node, PublishedState};
 use crate::nodes::{LeaderLoop, Membership, NODE_TERM, NodeStatus, NodesView};
 use crate::overview::Overview;
 use crate::run;
-use crate::store::{self, OpenStore, Role, Store};
+use crate::store::{self, Deployment, OpenStore, StoreBackend};
 use crate::tokens::{TokenClients, TokenKeeper};
 use penstock_decide::clock::ClockTrust;
 use penstock_decide::health::{DATABASE_SILENCE_MAX, Writability};
@@ -59,7 +59,7 @@ pub struct ServiceConfig {
     /// The site's name, shown in the live view.
     pub site: String,
     /// Where it keeps what survives a restart.
-    pub store: Store,
+    pub store: StoreBackend,
     /// Seal tokens and proxies.
     pub keys: SealingKeys,
     /// Limits and retry rules.
@@ -118,8 +118,8 @@ impl Service {
             written_at,
         } = opened;
         let id = match &role {
-            Role::Alone(_) => None,
-            Role::Node(nodes) => Some(nodes.node.clone()),
+            Deployment::Alone(_) => None,
+            Deployment::Node(nodes) => Some(nodes.node.clone()),
         };
         let service = Service::assemble(config, reader, delegations, client, id)?;
         let (node, lead) = (service.node.clone(), service.lead.clone());
@@ -127,11 +127,11 @@ impl Service {
             node.agents.tokens.clock().was_written(at);
         }
         match role {
-            Role::Alone(journal) => {
+            Deployment::Alone(journal) => {
                 let ending = lead.alone(&node, journal, shutdown.clone())?;
                 service.begin(ending, shutdown).await;
             }
-            Role::Node(nodes) => {
+            Deployment::Node(nodes) => {
                 let membership = Membership::new(*nodes, keys, grace);
                 // Set once, here.
                 let _ = service.membership.set(membership.clone());
@@ -154,7 +154,7 @@ impl Service {
         let gfal = config.gfal.map(Gfal::new).transpose()?.map(Arc::new);
         let published = Arc::new(PublishedState::new(config.banned));
         let agents = Arc::new(AgentSetup {
-            by_version: ByVersion::of(&client),
+            by_version: IpVersionClients::of(&client),
             client,
             reader: reader.clone(),
             delegations: delegations.clone(),
@@ -181,7 +181,7 @@ impl Service {
             host,
             published,
             metrics: Arc::new(TransferMetrics::default()),
-            clock: Clock::start(),
+            clock: EngineClock::start(),
         };
         Ok(Arc::new(Service {
             node: Arc::new(node),

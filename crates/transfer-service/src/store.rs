@@ -16,7 +16,7 @@ const READERS: usize = 4;
 
 /// Where a service keeps what survives a restart.
 #[derive(Clone)]
-pub enum Store {
+pub enum StoreBackend {
     /// Databases of SQLite in files of this machine; created when absent.
     Files {
         /// Jobs and the record.
@@ -30,7 +30,7 @@ pub enum Store {
 
 /// An open store.
 pub(crate) struct OpenStore {
-    pub(crate) role: Role,
+    pub(crate) role: Deployment,
     pub(crate) reader: Arc<dyn JournalReader>,
     pub(crate) delegations: Arc<Delegations>,
     /// When a process before wrote the journal last, as far as its files tell.
@@ -38,7 +38,7 @@ pub(crate) struct OpenStore {
 }
 
 /// What a process is in its service.
-pub(crate) enum Role {
+pub(crate) enum Deployment {
     /// The only one: it writes the journal.
     Alone(Box<dyn Journal>),
     /// One of several: whichever leads writes the journal.
@@ -46,31 +46,31 @@ pub(crate) enum Role {
 }
 
 /// Opens it. Blocks.
-pub(crate) fn open(store: &Store, keys: &SealingKeys) -> Result<OpenStore, ServiceError> {
+pub(crate) fn open(store: &StoreBackend, keys: &SealingKeys) -> Result<OpenStore, ServiceError> {
     match store {
-        Store::Files {
+        StoreBackend::Files {
             journal,
             delegations,
         } if !journal.exists() && delegations.exists() => Err(ServiceError::JournalGone {
             journal: journal.display().to_string(),
             beside: delegations.display().to_string(),
         }),
-        Store::Files {
+        StoreBackend::Files {
             journal,
             delegations,
         } => Ok(OpenStore {
             // Before it is opened, which may write.
             written_at: written_at(journal),
-            role: Role::Alone(Box::new(SqliteJournal::open(journal, keys.clone())?)),
+            role: Deployment::Alone(Box::new(SqliteJournal::open(journal, keys.clone())?)),
             reader: Arc::new(SqliteReader::open(journal, READERS)?.with_keys(keys.clone())),
             delegations: Arc::new(Delegations::open(delegations, keys.clone())?),
         }),
-        Store::Postgres(nodes) => {
+        StoreBackend::Postgres(nodes) => {
             let database = &nodes.database;
             let reader = PostgresReader::open(database, READERS)?.with_keys(keys.clone());
             Ok(OpenStore {
                 written_at: None,
-                role: Role::Node(nodes.clone()),
+                role: Deployment::Node(nodes.clone()),
                 reader: Arc::new(reader),
                 delegations: Arc::new(Delegations::in_postgres(database, keys.clone())?),
             })

@@ -9,7 +9,7 @@ use crate::site::directory::SiteDirectory;
 use crate::site::serve::roles::{self, TrustedIssuers};
 use openssl::x509::X509;
 use penstock_clock::wall_clock;
-use penstock_decide::authorization::{AuthorizationReason, Operation, Verdict};
+use penstock_decide::authorization::{AuthorizationReason, PathOperation, Verdict};
 use penstock_model::{NamespacePath, Timestamp, VoName};
 use penstock_protocol::http1::client::{Client, ClientConfig};
 use penstock_protocol::identity::Identity;
@@ -287,7 +287,7 @@ fn certificate(certified: CertificateHolder, by: &str) -> CredentialFacts {
 }
 
 /// The one that was asked for, or all.
-fn operations(args: &AuthzTestArgs) -> Result<Vec<(&'static str, Operation)>, CommandError> {
+fn operations(args: &AuthzTestArgs) -> Result<Vec<(&'static str, PathOperation)>, CommandError> {
     use OperationName as N;
     let all = [
         N::Read,
@@ -301,18 +301,18 @@ fn operations(args: &AuthzTestArgs) -> Result<Vec<(&'static str, Operation)>, Co
         N::Stage,
         N::Poll,
     ];
-    let rename = |to: &NamespacePath| Operation::Rename { to: to.clone() };
+    let rename = |to: &NamespacePath| PathOperation::Rename { to: to.clone() };
     let meant = |name| match name {
-        N::Read => Some(("read", Operation::Read)),
-        N::Stat => Some(("stat", Operation::Stat)),
-        N::List => Some(("list", Operation::List)),
-        N::Create => Some(("create", Operation::Create)),
-        N::Modify => Some(("modify", Operation::Modify)),
-        N::Delete => Some(("delete", Operation::Delete)),
-        N::Mkdir => Some(("mkdir", Operation::MakeDirectory)),
+        N::Read => Some(("read", PathOperation::Read)),
+        N::Stat => Some(("stat", PathOperation::Stat)),
+        N::List => Some(("list", PathOperation::List)),
+        N::Create => Some(("create", PathOperation::Create)),
+        N::Modify => Some(("modify", PathOperation::Modify)),
+        N::Delete => Some(("delete", PathOperation::Delete)),
+        N::Mkdir => Some(("mkdir", PathOperation::MakeDirectory)),
         N::Rename => args.to.as_ref().map(|to| ("rename", rename(to))),
-        N::Stage => Some(("stage", Operation::Stage)),
-        N::Poll => Some(("poll", Operation::Poll)),
+        N::Stage => Some(("stage", PathOperation::Stage)),
+        N::Poll => Some(("poll", PathOperation::Poll)),
     };
     match args.operation {
         None => Ok(all.into_iter().filter_map(meant).collect()),

@@ -14,7 +14,7 @@ use crate::site::serve::roles;
 use crate::site::store;
 use openssl::x509::X509;
 use penstock_clock::wall_clock;
-use penstock_decide::expiry::{Ending, ExpiryState};
+use penstock_decide::credential_expiry::{CredentialValidity, ExpiringItem};
 use penstock_model::VoName;
 use penstock_model::quantity::Span;
 use penstock_persistence::postgres::inspect;
@@ -133,7 +133,10 @@ pub async fn run(
     check_groups(&site, &config, &mut findings);
     check_voms(&site, &config, &mut findings);
     let expiries = expiry::of_site(&site, &config, wall_clock());
-    if !expiries.iter().any(|found| found.what == Ending::Authority) {
+    if !expiries
+        .iter()
+        .any(|found| found.what == ExpiringItem::Authority)
+    {
         findings.warning(format!(
             "{} has no CA certificate, so no other site and no token issuer is trusted",
             site.resolve(&config.trust.certificates).display()
@@ -302,7 +305,9 @@ async fn without_confinement(site: &SiteDirectory, config: &Config, role: &Trans
 fn expiry_line(expiry: &Expiry) -> String {
     let (what, path) = (expiry.what.name().replace('_', " "), expiry.path.display());
     match (expiry.what, &expiry.ends_at, expiry.days_left) {
-        (Ending::SigningKey, Some(at), _) => format!("{what} {path}: to be rotated by {at}\n"),
+        (ExpiringItem::SigningKey, Some(at), _) => {
+            format!("{what} {path}: to be rotated by {at}\n")
+        }
         (_, Some(at), Some(days)) => format!("{what} {path}: {days} day(s) left, until {at}\n"),
         _ => format!("{what} {path}: cannot be used\n"),
     }
@@ -372,9 +377,9 @@ fn check_expiries(expiries: &[Expiry], findings: &mut Findings) {
             continue;
         };
         match expiry.standing {
-            ExpiryState::Good => {}
-            ExpiryState::Soon => findings.warning(advice.as_str()),
-            ExpiryState::Over => findings.error(advice.as_str()),
+            CredentialValidity::Good => {}
+            CredentialValidity::Soon => findings.warning(advice.as_str()),
+            CredentialValidity::Over => findings.error(advice.as_str()),
         }
     }
 }

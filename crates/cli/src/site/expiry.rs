@@ -4,7 +4,9 @@
 use crate::site::config::Config;
 use crate::site::directory::SiteDirectory;
 use crate::site::keys::RingFiles;
-use penstock_decide::expiry::{Ending, ExpiryState, KEY_AGE_MAX, days_left, standing};
+use penstock_decide::credential_expiry::{
+    CredentialValidity, ExpiringItem, KEY_AGE_MAX, days_left, standing,
+};
 use penstock_model::Timestamp;
 use penstock_protocol::pki::{self, PkiError};
 use penstock_protocol::token::KeyState;
@@ -18,11 +20,11 @@ const FILES_MAX: usize = 2000;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Expiry {
     /// What it is.
-    pub what: Ending,
+    pub what: ExpiringItem,
     /// Its file.
     pub path: PathBuf,
     /// How it stands.
-    pub standing: ExpiryState,
+    pub standing: CredentialValidity,
     /// When it ends, in UTC; `None` when the file cannot be used, or names no end.
     pub ends_at: Option<String>,
     /// Whole days until then; negative when it is over.
@@ -36,7 +38,7 @@ pub struct Expiry {
 
 impl Expiry {
     fn of(
-        what: Ending,
+        what: ExpiringItem,
         path: &Path,
         life: Result<(Timestamp, Timestamp), PkiError>,
         now: Timestamp,
@@ -47,7 +49,7 @@ impl Expiry {
                 return Expiry {
                     what,
                     path: path.to_owned(),
-                    standing: ExpiryState::Over,
+                    standing: CredentialValidity::Over,
                     ends_at: None,
                     days_left: None,
                     ends: None,
@@ -60,15 +62,15 @@ impl Expiry {
         let told = format!("{}Z", ends.to_fts());
         let (shown, remedy) = (path.display(), remedy(what));
         let advice = match (standing, what) {
-            (ExpiryState::Good, _) => None,
-            (_, Ending::SigningKey) => Some(format!(
+            (CredentialValidity::Good, _) => None,
+            (_, ExpiringItem::SigningKey) => Some(format!(
                 "{shown} has signed tokens for more than {} days; {remedy}",
                 KEY_AGE_MAX.as_secs() / 86_400
             )),
-            (ExpiryState::Soon, _) => Some(format!(
+            (CredentialValidity::Soon, _) => Some(format!(
                 "{shown} expires in {days} day(s), at {told}; {remedy}"
             )),
-            (ExpiryState::Over, _) => Some(format!("{shown} expired at {told}; {remedy}")),
+            (CredentialValidity::Over, _) => Some(format!("{shown} expired at {told}; {remedy}")),
         };
         Expiry {
             what,
@@ -88,16 +90,16 @@ impl Expiry {
     }
 }
 
-fn remedy(what: Ending) -> &'static str {
+fn remedy(what: ExpiringItem) -> &'static str {
     match what {
-        Ending::HostCertificate => {
+        ExpiringItem::HostCertificate => {
             "replace it by a new one; a running site takes it over by itself"
         }
-        Ending::Authority => "install the CA's new certificate",
-        Ending::RevocationList => {
+        ExpiringItem::Authority => "install the CA's new certificate",
+        ExpiringItem::RevocationList => {
             "fetch it again: when it is out of date the door is closed to all of that CA"
         }
-        Ending::SigningKey => "penstock key rotate token",
+        ExpiringItem::SigningKey => "penstock key rotate token",
     }
 }
 
@@ -105,20 +107,22 @@ fn remedy(what: Ending) -> &'static str {
 pub fn of_site(site: &SiteDirectory, config: &Config, now: Timestamp) -> Vec<Expiry> {
     let host = site.resolve(&config.tls.certificate);
     let mut found = vec![Expiry::of(
-        Ending::HostCertificate,
+        ExpiringItem::HostCertificate,
         &host,
         pki::life(&host),
         now,
     )];
     for (what, path) in trusted_files(&site.resolve(&config.trust.certificates)) {
         let life = match what {
-            Ending::RevocationList => match pki::revocation_list_life(&path) {
+            ExpiringItem::RevocationList => match pki::revocation_list_life(&path) {
                 // Without an end it is good until it is replaced.
                 Ok((_, None)) => continue,
                 Ok((begins, Some(ends))) => Ok((begins, ends)),
                 Err(why) => Err(why),
             },
-            Ending::HostCertificate | Ending::Authority | Ending::SigningKey => pki::life(&path),
+            ExpiringItem::HostCertificate | ExpiringItem::Authority | ExpiringItem::SigningKey => {
+                pki::life(&path)
+            }
         };
         found.push(Expiry::of(what, &path, life, now));
     }
@@ -129,7 +133,7 @@ pub fn of_site(site: &SiteDirectory, config: &Config, now: Timestamp) -> Vec<Exp
         for (key, _) in states.filter(|(_, state)| *state == KeyState::Signing) {
             let life = (key.signs_from, key.signs_from + KEY_AGE_MAX);
             found.push(Expiry::of(
-                Ending::SigningKey,
+                ExpiringItem::SigningKey,
                 &files.path(key),
                 Ok(life),
                 now,
@@ -140,7 +144,7 @@ pub fn of_site(site: &SiteDirectory, config: &Config, now: Timestamp) -> Vec<Exp
 }
 
 /// `<hash>.<n>` and `<hash>.r<n>` of a hashed directory.
-fn trusted_files(directory: &Path) -> Vec<(Ending, PathBuf)> {
+fn trusted_files(directory: &Path) -> Vec<(ExpiringItem, PathBuf)> {
     let Ok(entries) = std::fs::read_dir(directory) else {
         return Vec::new();
     };
@@ -148,8 +152,8 @@ fn trusted_files(directory: &Path) -> Vec<(Ending, PathBuf)> {
         let ending = path.extension()?.to_str()?;
         let digits = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
         match ending.strip_prefix('r') {
-            Some(number) if digits(number) => Some((Ending::RevocationList, path)),
-            None if digits(ending) => Some((Ending::Authority, path)),
+            Some(number) if digits(number) => Some((ExpiringItem::RevocationList, path)),
+            None if digits(ending) => Some((ExpiringItem::Authority, path)),
             Some(_) | None => None,
         }
     };

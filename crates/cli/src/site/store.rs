@@ -7,7 +7,7 @@ use penstock_model::NodeId;
 use penstock_persistence::cluster::Cluster;
 use penstock_persistence::postgres::{Database, PasswordSource};
 use penstock_protocol::tls::PeerTls;
-use penstock_transfer_service::{NodesConfig, Store};
+use penstock_transfer_service::{NodesConfig, StoreBackend};
 use std::path::Path;
 use std::sync::Arc;
 use tokio::net::TcpListener;
@@ -38,13 +38,13 @@ pub async fn of(
     config: &Config,
     role: &Transfer,
     pass_file: Option<&Path>,
-) -> Result<Store, CommandError> {
+) -> Result<StoreBackend, CommandError> {
     match (database(site, role, pass_file)?, &role.database) {
         (Some(database), _) => {
             let nodes = nodes_of(site, config, role, database).await?;
-            Ok(Store::Postgres(Box::new(nodes)))
+            Ok(StoreBackend::Postgres(Box::new(nodes)))
         }
-        (None, DatabasePlace::File(journal)) => Ok(Store::Files {
+        (None, DatabasePlace::File(journal)) => Ok(StoreBackend::Files {
             journal: site.resolve(journal),
             delegations: site.resolve(&role.delegations),
         }),

@@ -2,7 +2,7 @@
 
 use super::change::LowRateKind;
 use super::dimension::Carrier;
-use super::signals::{Change, FailureGroup, Maintenance, Stage};
+use super::signals::{Change, CopyStage, FailureGroup, Maintenance};
 use super::split::{Factors, Part};
 use penstock_model::{LinkId, Timestamp};
 use serde::Serialize;
@@ -140,7 +140,7 @@ pub enum Measure {
     Descriptors,
     AccountingDifference,
     OtherLinksBytes,
-    LinkRates,
+    FileProfile,
 }
 
 /// How a cause is known.
@@ -177,7 +177,7 @@ pub enum Evidence {
     /// A part of the copies is the slowest.
     Bottleneck {
         /// Which.
-        stage: Stage,
+        stage: CopyStage,
     },
     /// Links of the same service or site that fell, too.
     Links {
@@ -214,7 +214,7 @@ pub(super) struct CauseRank {
 
 /// Failures of one kind in the window: one incident, however many attempts it hit.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Incident {
+pub struct FailureTally {
     /// The failure's text without particulars.
     pub fingerprint: String,
     /// When in an attempt.
@@ -223,10 +223,10 @@ pub struct Incident {
     pub attempts: u64,
 }
 
-impl Incident {
-    pub(super) fn new(group: &FailureGroup, attempts: u64) -> Incident {
+impl FailureTally {
+    pub(super) fn new(group: &FailureGroup, attempts: u64) -> FailureTally {
         let (fingerprint, phase) = (group.fingerprint.clone(), group.phase.clone());
-        Incident {
+        FailureTally {
             fingerprint,
             phase,
             attempts,
@@ -254,7 +254,7 @@ pub struct Explanation {
     /// What the difference is made of, exactly.
     pub parts: Vec<Part>,
     /// The slowest part of the copies in the low stretch.
-    pub stage: Option<Stage>,
+    pub stage: Option<CopyStage>,
     /// Where the difference lies.
     pub carriers: Vec<Carrier>,
     /// At most [`CAUSES_MAX`], the largest first.
@@ -268,7 +268,7 @@ pub struct Explanation {
     /// It comes again each so many seconds.
     pub period_seconds: Option<u64>,
     /// The failures of the window, by kind, the most frequent first.
-    pub incidents: Vec<Incident>,
+    pub incidents: Vec<FailureTally>,
 }
 
 impl Explanation {

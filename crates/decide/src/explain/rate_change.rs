@@ -147,12 +147,12 @@ pub struct RateChange {
     /// Why.
     pub explanation: Explanation,
     /// Earlier drops of the same population with the same first cause, the latest first.
-    pub earlier: Vec<AlikeChange>,
+    pub earlier: Vec<PrecedentChange>,
 }
 
 /// A drop that had the same first cause.
 #[derive(Debug, Clone, PartialEq)]
-pub struct AlikeChange {
+pub struct PrecedentChange {
     /// Its name.
     pub id: RateChangeId,
     /// When it began.
@@ -248,7 +248,7 @@ fn earlier(
     links: &[LinkId],
     before: &[RateChange],
     change: &RateChange,
-) -> Vec<AlikeChange> {
+) -> Vec<PrecedentChange> {
     let cause = change.first_cause();
     let is_alike = |other: &&RateChange| {
         other.kind == change.kind && cause.is_some() && other.first_cause() == cause
@@ -261,7 +261,7 @@ fn earlier(
     };
     let alike = before.iter().rev().filter(is_alike).take(EARLIER_MAX);
     alike
-        .map(|other| AlikeChange {
+        .map(|other| PrecedentChange {
             id: other.id,
             from: other.explanation.from,
             to: other.explanation.to,

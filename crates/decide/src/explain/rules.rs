@@ -61,7 +61,7 @@ const OPERATIONS: &[F] = &[F::Overhead, F::Fed];
 pub const RULES: &[Rule] = &[
     Rule {
         cause: Cause::ControlPlane,
-        needs: &[&[M::Dispatches, M::ApiProbe, M::LinkRates], &[M::Queued]],
+        needs: &[&[M::Dispatches, M::ApiProbe, M::FileProfile], &[M::Queued]],
         factors: &[F::Fed],
         differs: &[(Cause::NotFed, "other links of the service are fed")],
         leads_to: &[Cause::NotFed, Cause::ServiceShare],
@@ -304,7 +304,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         cause: Cause::SiteNetwork,
-        needs: &[&[M::LinkRates], &[M::StageTimes, M::TcpTimes]],
+        needs: &[&[M::FileProfile], &[M::StageTimes, M::TcpTimes]],
         factors: RATE,
         differs: &[(
             Cause::NetworkPath,

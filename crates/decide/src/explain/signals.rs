@@ -168,7 +168,7 @@ pub struct LinkSignals {
     /// Attempts that failed, of each kind.
     pub failures: BTreeMap<FailureGroup, Series>,
     /// Time of each stage of the copies.
-    pub stages: BTreeMap<Stage, StageSignals>,
+    pub stages: BTreeMap<CopyStage, StageSignals>,
     /// Seconds per file in which its slot moves no bytes: looking at both ends, opening, committing.
     pub overhead_seconds: Series,
     /// Mean size of a file.
@@ -232,7 +232,7 @@ impl FailureGroup {
 /// A stage of a copy, in the order in which bytes meet them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Stage {
+pub enum CopyStage {
     /// Reading the file at the source.
     SourceRead,
     /// Through the network.
@@ -352,7 +352,7 @@ pub struct ServerName(pub String);
 
 /// What a server is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
-pub enum ServerRole {
+pub enum ServerKind {
     /// It has pools.
     #[default]
     Disk,
@@ -366,7 +366,7 @@ pub struct ServerSignals {
     /// Whose; `None`: of no storage element that is known.
     pub storage: Option<StorageId>,
     /// What it is for.
-    pub role: ServerRole,
+    pub role: ServerKind,
     /// Bytes received.
     pub bytes_in: Series,
     /// Bytes sent.

@@ -2,8 +2,8 @@
 
 use super::answer::{Evidence, Measure};
 use super::signals::{
-    Change, FailureSide, LinkSignals, PoolSignals, Series, ServerName, ServerRole, ServerSignals,
-    Setting, Signals, Stage, StorageSignals,
+    Change, CopyStage, FailureSide, LinkSignals, PoolSignals, Series, ServerKind, ServerName,
+    ServerSignals, Setting, Signals, StorageSignals,
 };
 use super::split::{Factor, Factors, Part};
 use penstock_model::{LinkId, PoolName, StorageId};
@@ -32,7 +32,7 @@ pub struct View<'a> {
     /// The parts of the difference.
     pub parts: &'a [Part],
     /// The slowest stage.
-    pub stage: Option<Stage>,
+    pub stage: Option<CopyStage>,
     /// It recurs with this period.
     pub period_seconds: Option<u64>,
 }
@@ -144,7 +144,7 @@ impl View<'_> {
     pub fn disk_servers(&self, side: FailureSide) -> Vec<(&ServerName, &ServerSignals)> {
         let ids = self.ids(side);
         self.servers()
-            .filter(|(_, server)| server.role == ServerRole::Disk)
+            .filter(|(_, server)| server.role == ServerKind::Disk)
             .filter(|(_, server)| server.storage.as_ref().is_some_and(|id| ids.contains(id)))
             .collect()
     }
@@ -174,7 +174,7 @@ impl View<'_> {
     }
 
     /// Whether this stage may be the slowest: it is, or none is known to be.
-    pub fn may_be(&self, stages: &[Stage]) -> bool {
+    pub fn may_be(&self, stages: &[CopyStage]) -> bool {
         self.stage.is_none_or(|stage| stages.contains(&stage))
     }
 
@@ -333,7 +333,7 @@ impl View<'_> {
                 any_storage(|storage| &storage.used_bytes)
                     && any_storage(|storage| &storage.catalogue_bytes)
             }
-            M::OtherLinksBytes | M::LinkRates => self.signals.links.len() > self.links.len(),
+            M::OtherLinksBytes | M::FileProfile => self.signals.links.len() > self.links.len(),
         }
     }
 }

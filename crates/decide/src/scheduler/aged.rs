@@ -30,7 +30,7 @@ impl Rank {
 
 /// How much waits, in terms from which its time follows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) struct Load {
+pub(super) struct Backlog {
     /// Transfers of known size.
     pub(super) sized: u64,
     /// Their bytes.
@@ -39,7 +39,7 @@ pub(super) struct Load {
     pub(super) unsized_ones: u64,
 }
 
-impl Load {
+impl Backlog {
     pub(super) fn count(&self) -> u64 {
         self.sized + self.unsized_ones
     }
@@ -64,7 +64,7 @@ impl Load {
         }
     }
 
-    fn join(&mut self, other: &Load) {
+    fn join(&mut self, other: &Backlog) {
         self.sized += other.sized;
         self.bytes = self.bytes.saturating_add(other.bytes);
         self.unsized_ones += other.unsized_ones;
@@ -82,7 +82,7 @@ pub(super) struct AgedLine {
 struct Part {
     ranks: VecDeque<Rank>,
     sizes: VecDeque<SizeClass>,
-    load: Load,
+    load: Backlog,
 }
 
 impl AgedLine {
@@ -148,8 +148,8 @@ impl AgedLine {
     }
 
     /// How much goes before a place in the line: a sum over the parts before it, and over one part.
-    pub(super) fn ahead_of(&self, rank: Rank) -> Load {
-        let mut ahead = Load::default();
+    pub(super) fn ahead_of(&self, rank: Rank) -> Backlog {
+        let mut ahead = Backlog::default();
         let mut last = None;
         for (_, part) in self.parts.range(..=rank) {
             if let Some(before) = last.replace(part) {
@@ -183,7 +183,7 @@ impl AgedLine {
         let mut behind = Part {
             ranks: part.ranks.split_off(middle),
             sizes: part.sizes.split_off(middle),
-            load: Load::default(),
+            load: Backlog::default(),
         };
         for size in &behind.sizes {
             behind.load.add(*size);
@@ -258,7 +258,7 @@ mod tests {
                 }
             }
             if let Some(middle) = model.keys().nth(model.len() / 2) {
-                let mut ahead = Load::default();
+                let mut ahead = Backlog::default();
                 model.range(..*middle).for_each(|(_, size)| ahead.add(*size));
                 prop_assert_eq!(line.ahead_of(*middle), ahead);
             }

@@ -1,6 +1,6 @@
 //! How many transfers may run where, and how many bytes per second may move there.
 
-use crate::patterns::most_specific_first;
+use crate::link_patterns::most_specific_first;
 use penstock_model::{ANY, LinkId, Rate, Slots, StorageId};
 use std::collections::{BTreeMap, BTreeSet};
 

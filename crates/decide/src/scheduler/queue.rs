@@ -1,10 +1,10 @@
 //! What waits on one link, and the order in which it goes.
 
-use super::aged::{AgedLine, Load, Rank};
+use super::aged::{AgedLine, Backlog, Rank};
 use crate::halting::TransferOwner;
 use crate::prediction::SizeClass;
 use crate::shares::{ActivityWeights, Shares, VoTurns, percent, share};
-use crate::turns::{Turn, Turns};
+use crate::turns::{GrantedTurn, Turns};
 use penstock_model::{Activity, DEFAULT_ACTIVITY, LinkId, TransferId, UserName, VoName, Weight};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ pub(super) struct QueueHead {
     pub(super) size: SizeClass,
     pub(super) payers: Payers,
     /// What it counts for them.
-    pub(super) turn: Turn,
+    pub(super) turn: GrantedTurn,
 }
 
 /// The same inside its VO.
@@ -34,7 +34,7 @@ struct PoppedOfVo {
     user: UserName,
     transfer: TransferId,
     size: SizeClass,
-    turn: Turn,
+    turn: GrantedTurn,
 }
 
 /// For whom a transfer counts.
@@ -69,7 +69,7 @@ pub(super) struct QueuedTransfer {
 pub(super) struct LinkQueue {
     turns: VoTurns,
     vos: BTreeMap<VoName, VoQueue>,
-    load: Load,
+    load: Backlog,
 }
 
 /// What waits on behalf of one VO. Without shares of its activities it has one class.
@@ -103,7 +103,7 @@ impl LinkQueue {
     }
 
     /// How much waits in all.
-    pub(super) fn load(&self) -> Load {
+    pub(super) fn load(&self) -> Backlog {
         self.load
     }
 
@@ -156,7 +156,7 @@ impl LinkQueue {
     }
 
     /// The next one by the link's own shares. `predict` tells which turn a transfer has.
-    pub(super) fn pop(&mut self, predict: impl Fn(SizeClass) -> Turn) -> Option<QueueHead> {
+    pub(super) fn pop(&mut self, predict: impl Fn(SizeClass) -> GrantedTurn) -> Option<QueueHead> {
         let vo = self.turns.next()?.clone();
         self.pop_of(&vo, predict)
     }
@@ -165,7 +165,7 @@ impl LinkQueue {
     pub(super) fn pop_of(
         &mut self,
         vo: &VoName,
-        predict: impl Fn(SizeClass) -> Turn,
+        predict: impl Fn(SizeClass) -> GrantedTurn,
     ) -> Option<QueueHead> {
         let popped = self.vos.get_mut(vo)?.pop(predict)?;
         Some(self.popped(vo, popped))
@@ -198,7 +198,7 @@ impl LinkQueue {
     pub(super) fn pop_of_another(
         &mut self,
         party: &TransferOwner,
-        predict: impl Fn(SizeClass) -> Turn,
+        predict: impl Fn(SizeClass) -> GrantedTurn,
     ) -> Option<QueueHead> {
         if let Some(vo) = self.turns.next_but(&party.vo).cloned() {
             return self.pop_of(&vo, predict);
@@ -219,7 +219,7 @@ impl LinkQueue {
     }
 
     /// A transfer has held its slots for so long.
-    pub(super) fn ended(&mut self, payers: &Payers, turn: Turn, lasted_ms: u64) {
+    pub(super) fn ended(&mut self, payers: &Payers, turn: GrantedTurn, lasted_ms: u64) {
         self.turns.ended(&payers.vo, turn, lasted_ms);
         let Some(queue) = self.vos.get_mut(&payers.vo) else {
             return;
@@ -248,7 +248,7 @@ impl LinkQueue {
                 }));
             }
         }
-        self.load = Load::default();
+        self.load = Backlog::default();
         all
     }
 
@@ -272,7 +272,7 @@ impl LinkQueue {
 
     /// What goes before a transfer of those with whom it shares a line, and which part of the link's slots goes to that
     /// line while all others have something to do. `None` when it does not wait here.
-    pub(super) fn ahead_of(&self, standing: QueueKey<'_>) -> Option<(Load, f64)> {
+    pub(super) fn ahead_of(&self, standing: QueueKey<'_>) -> Option<(Backlog, f64)> {
         let queue = self.vos.get(standing.vo)?;
         let class_name = queue.class(standing.activity);
         let class = queue.classes.get(&class_name)?;
@@ -330,7 +330,7 @@ impl VoQueue {
         removed
     }
 
-    fn pop(&mut self, predict: impl Fn(SizeClass) -> Turn) -> Option<PoppedOfVo> {
+    fn pop(&mut self, predict: impl Fn(SizeClass) -> GrantedTurn) -> Option<PoppedOfVo> {
         let class = self.turns.next()?.clone();
         let user = self.classes.get(&class)?.turns.next()?.clone();
         self.pop_of((class, user), predict)
@@ -339,7 +339,7 @@ impl VoQueue {
     fn pop_of_another(
         &mut self,
         user: &UserName,
-        predict: impl Fn(SizeClass) -> Turn,
+        predict: impl Fn(SizeClass) -> GrantedTurn,
     ) -> Option<PoppedOfVo> {
         let next = self.turns.in_order().find_map(|class| {
             let mut users = self.classes.get(class)?.turns.in_order();
@@ -352,7 +352,7 @@ impl VoQueue {
     fn pop_of(
         &mut self,
         (class, user): (Activity, UserName),
-        predict: impl Fn(SizeClass) -> Turn,
+        predict: impl Fn(SizeClass) -> GrantedTurn,
     ) -> Option<PoppedOfVo> {
         let queue = self.classes.get_mut(&class)?;
         let (transfer, size) = queue.users.get_mut(&user)?.pop()?;

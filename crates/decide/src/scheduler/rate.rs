@@ -29,7 +29,7 @@ const STALLED_MS: u64 = 10_000;
 
 /// Bytes that may move at once, within the next second, and so on, until a second after the end of the window: they are
 /// counted once a second, and looked at until a second later.
-pub(super) type Ahead = [u64; WINDOW_SECONDS + 2];
+pub(super) type ByteForecast = [u64; WINDOW_SECONDS + 2];
 
 /// What a transfer moves.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -62,7 +62,7 @@ impl Flow {
     }
 
     /// What may still move of it at a place with such a cap.
-    pub(super) fn ahead(&self, cap: u64) -> Ahead {
+    pub(super) fn ahead(&self, cap: u64) -> ByteForecast {
         let rest = self.size.saturating_sub(self.moved);
         let window = cap.saturating_mul(WINDOW_SECONDS as u64);
         let by_rate = |rate: u64| {
@@ -119,7 +119,7 @@ impl Flow {
 }
 
 /// What a start uses up of the pace: what moves in the window.
-pub(super) fn charge(next: &Ahead) -> u64 {
+pub(super) fn charge(next: &ByteForecast) -> u64 {
     next[WINDOW_SECONDS]
 }
 
@@ -137,12 +137,12 @@ pub(super) struct RateGate {
     moved: VecDeque<u64>,
     newest: u64,
     /// What all that runs may still move, as it was counted at this time.
-    ahead: Ahead,
+    ahead: ByteForecast,
     counted_ms: u64,
     /// Until when what has started uses up the cap.
     paced_until_ms: u64,
     /// Bytes that the next start needs. They are saved up for it, so that smaller files cannot pass it for ever.
-    kept_for: Option<Ahead>,
+    kept_for: Option<ByteForecast>,
 }
 
 impl RateGate {
@@ -177,7 +177,7 @@ impl RateGate {
     }
 
     /// Whether one more transfer of this many bytes may start.
-    pub(super) fn fits(&self, now_ms: u64, next: &Ahead) -> bool {
+    pub(super) fn fits(&self, now_ms: u64, next: &ByteForecast) -> bool {
         let Some(cap) = self.cap else {
             return true;
         };
@@ -190,7 +190,7 @@ impl RateGate {
     }
 
     /// The bytes of each ten seconds of which some are to come.
-    fn windows(&self, now_ms: u64, next: &Ahead) -> impl Iterator<Item = u128> {
+    fn windows(&self, now_ms: u64, next: &ByteForecast) -> impl Iterator<Item = u128> {
         let slice = now_ms / SLICE_MS;
         let mut past = [0u128; WINDOW_SECONDS + 1];
         for (back, bytes) in self.moved.iter().rev().enumerate() {
@@ -216,20 +216,20 @@ impl RateGate {
     }
 
     /// Bytes that the next start needs.
-    pub(super) fn keep_for(&mut self, next: Ahead) {
+    pub(super) fn keep_for(&mut self, next: ByteForecast) {
         self.kept_for = self.cap.map(|_| next);
     }
 
     /// A transfer starts that may move this many bytes.
-    pub(super) fn start(&mut self, now_ms: u64, next: &Ahead) {
+    pub(super) fn start(&mut self, now_ms: u64, next: &ByteForecast) {
         self.kept_for = None;
         self.paced_until_ms = self.paced_until_ms.max(now_ms.saturating_sub(CATCH_UP_MS));
         self.pace(charge(next), 0);
-        self.expect(&Ahead::default(), next);
+        self.expect(&ByteForecast::default(), next);
     }
 
     /// More or less may move than was expected.
-    pub(super) fn expect(&mut self, before: &Ahead, after: &Ahead) {
+    pub(super) fn expect(&mut self, before: &ByteForecast, after: &ByteForecast) {
         for (sum, (before, after)) in self.ahead.iter_mut().zip(before.iter().zip(after)) {
             *sum = sum.saturating_sub(*before).saturating_add(*after);
         }
@@ -237,7 +237,7 @@ impl RateGate {
 
     /// What all that runs may move is counted anew.
     pub(super) fn expect_anew(&mut self, now_ms: u64) {
-        (self.ahead, self.counted_ms) = (Ahead::default(), now_ms);
+        (self.ahead, self.counted_ms) = (ByteForecast::default(), now_ms);
     }
 
     /// Starts go on later by so many bytes, and earlier by so many. What runs for longer than the window takes its rate.
@@ -285,7 +285,7 @@ impl RateGate {
     /// started, and how much may.
     pub(super) fn told(&self, now_ms: u64) -> Option<(Rate, Rate)> {
         let cap = self.cap?;
-        let fullest = self.windows(now_ms, &Ahead::default()).max();
+        let fullest = self.windows(now_ms, &ByteForecast::default()).max();
         let rate = fullest.unwrap_or_default() / WINDOW_SECONDS as u128;
         Some((Rate(u64::try_from(rate).unwrap_or(u64::MAX)), Rate(cap)))
     }

@@ -108,7 +108,7 @@ impl Scheduler {
         if running <= 0.0 {
             return None;
         }
-        let ms = |load: Load| {
+        let ms = |load: Backlog| {
             link.durations
                 .predict_sum_ms(load.sized, load.bytes, load.unsized_ones) as f64
         };

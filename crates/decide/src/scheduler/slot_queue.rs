@@ -7,25 +7,25 @@
 
 use super::LinkIndex;
 use crate::shares::{VoTurns, VoWeights};
-use crate::turns::{Turn, Turns};
+use crate::turns::{GrantedTurn, Turns};
 use penstock_model::{VoName, Weight};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// The lines, one for each VO.
 #[derive(Debug, Default)]
-pub(super) struct VoLines {
+pub(super) struct VoLinkQueues {
     turns: VoTurns,
     lines: BTreeMap<VoName, Turns<LinkIndex>>,
     /// Each link that stands in some line.
     links: BTreeSet<LinkIndex>,
 }
 
-impl VoLines {
-    pub(super) fn new(weights: Option<Arc<VoWeights>>) -> VoLines {
-        VoLines {
+impl VoLinkQueues {
+    pub(super) fn new(weights: Option<Arc<VoWeights>>) -> VoLinkQueues {
+        VoLinkQueues {
             turns: VoTurns::new(weights),
-            ..VoLines::default()
+            ..VoLinkQueues::default()
         }
     }
 
@@ -67,7 +67,7 @@ impl VoLines {
     }
 
     /// A link of a VO took a slot.
-    pub(super) fn had(&mut self, vo: &VoName, link: LinkIndex, turn: Turn) {
+    pub(super) fn had(&mut self, vo: &VoName, link: LinkIndex, turn: GrantedTurn) {
         // While nobody waits, nobody takes anything from anybody.
         if self.turns.is_empty() {
             return;
@@ -79,7 +79,13 @@ impl VoLines {
     }
 
     /// It has given it back after so long.
-    pub(super) fn ended(&mut self, vo: &VoName, link: LinkIndex, turn: Turn, lasted_ms: u64) {
+    pub(super) fn ended(
+        &mut self,
+        vo: &VoName,
+        link: LinkIndex,
+        turn: GrantedTurn,
+        lasted_ms: u64,
+    ) {
         self.turns.ended(vo, turn, lasted_ms);
         if let Some(line) = self.lines.get_mut(vo) {
             line.ended(&link, Weight::ONE, turn, lasted_ms);

@@ -447,20 +447,20 @@ fn it_is_known_who_else_uses_a_link() {
     let mut scheduler = Tried::new(limits(5, 10, 10));
     let number = scheduler.number(&link("a→b"));
     scheduler.enqueue(waiting(1, "a→b", "cms", 3));
-    assert_eq!(scheduler.company(number, &alice), OtherOwners::None);
+    assert_eq!(scheduler.company(number, &alice), LinkCotenants::None);
     scheduler.enqueue(QueueEntry {
         user: UserName::new("bob"),
         ..waiting(2, "a→b", "cms", 3)
     });
-    assert_eq!(scheduler.company(number, &alice), OtherOwners::SameVo);
+    assert_eq!(scheduler.company(number, &alice), LinkCotenants::SameVo);
     scheduler.enqueue(waiting(3, "a→b", "lab", 3));
-    assert_eq!(scheduler.company(number, &alice), OtherOwners::OtherVos);
+    assert_eq!(scheduler.company(number, &alice), LinkCotenants::OtherVos);
     assert_eq!(started(&mut scheduler).len(), 3);
-    assert_eq!(scheduler.company(number, &alice), OtherOwners::OtherVos);
+    assert_eq!(scheduler.company(number, &alice), LinkCotenants::OtherVos);
     for id in [3, 2] {
         scheduler.end(TransferId(id), Duration::ZERO, None);
     }
-    assert_eq!(scheduler.company(number, &alice), OtherOwners::None);
+    assert_eq!(scheduler.company(number, &alice), LinkCotenants::None);
 }
 
 #[test]

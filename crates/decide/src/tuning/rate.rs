@@ -63,22 +63,22 @@ impl Comparison for TrialResult {
 
 /// What several looks have told of one difference: its mean, weighted by their errors.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub(super) struct Doubt {
+pub(super) struct MeanDifference {
     sum: f64,
     weight: f64,
 }
 
-impl Doubt {
-    pub(super) fn of(gained: f64, error: f64) -> Doubt {
+impl MeanDifference {
+    pub(super) fn of(gained: f64, error: f64) -> MeanDifference {
         let weight = 1.0 / error.max(ERROR_MIN).powi(2);
-        Doubt {
+        MeanDifference {
             sum: gained * weight,
             weight,
         }
     }
 
-    pub(super) fn and(self, other: Doubt) -> Doubt {
-        Doubt {
+    pub(super) fn and(self, other: MeanDifference) -> MeanDifference {
+        MeanDifference {
             sum: self.sum + other.sum,
             weight: self.weight + other.weight,
         }

@@ -4,7 +4,7 @@ use crate::explain::answer::{Cause, Evidence, Explanation, Measure, NamedCause, 
 use crate::explain::change::LowRateKind;
 use crate::explain::dimension::Dimension;
 use crate::explain::rate_change::{Population, RateChange, RateChangeKind};
-use crate::explain::signals::{Change, Setting, Stage};
+use crate::explain::signals::{Change, CopyStage, Setting};
 use crate::explain::split::Factor;
 use penstock_model::text::{one_line, plural};
 use penstock_model::{Bytes, Rate};
@@ -185,7 +185,7 @@ fn measured(measure: Measure) -> (&'static str, Unit) {
             ("bytes used, storage element beside catalogue", Unit::Bytes)
         }
         Measure::OtherLinksBytes => ("bytes of other links per bin", Unit::Bytes),
-        Measure::LinkRates => ("rates of other links", Unit::Bytes),
+        Measure::FileProfile => ("rates of other links", Unit::Bytes),
     }
 }
 
@@ -288,13 +288,13 @@ pub fn setting_change(change: &Change) -> String {
 }
 
 /// The name of a stage.
-pub fn stage(stage: Stage) -> &'static str {
+pub fn stage(stage: CopyStage) -> &'static str {
     match stage {
-        Stage::SourceRead => "reading at the source",
-        Stage::Network => "the network",
-        Stage::Checksum => "computing checksums",
-        Stage::DestinationWrite => "writing at the destination",
-        Stage::Commit => "committing at the destination",
+        CopyStage::SourceRead => "reading at the source",
+        CopyStage::Network => "the network",
+        CopyStage::Checksum => "computing checksums",
+        CopyStage::DestinationWrite => "writing at the destination",
+        CopyStage::Commit => "committing at the destination",
     }
 }
 

@@ -8,8 +8,8 @@ use crate::{Effects, Engine, Now, TapeErrand, TapeOutcome, TapePlace};
 use penstock_decide::retry::{FailedAttempt, next_retry};
 use penstock_decide::settings::staging_in_effect;
 use penstock_decide::tape::{
-    Ask, RefusedRequest, StageBatch, TapePolicy, TapeProgress, after_refusal, next_call, next_look,
-    when_to_ask,
+    RefusedRequest, StageBatch, StageTiming, TapePolicy, TapeProgress, after_refusal, next_call,
+    next_look, when_to_ask,
 };
 use penstock_model::tape::STAGING_SECONDS_DEFAULT;
 use penstock_model::tape::StageFile;
@@ -210,11 +210,11 @@ impl Engine {
             ..self.config.tape.clone()
         };
         let decision = when_to_ask(&seen, &policy, now.at);
-        gathering.is_at_limit = decision.choice == Ask::WhenOneEnds;
+        gathering.is_at_limit = decision.choice == StageTiming::WhenOneEnds;
         match decision.choice {
-            Ask::At(at) => self.tape.agenda.set(Due::Ask(place.clone()), at),
-            Ask::WhenOneEnds => {}
-            Ask::Now(count) => self.send_request(place, count, effects),
+            StageTiming::At(at) => self.tape.agenda.set(Due::Ask(place.clone()), at),
+            StageTiming::WhenOneEnds => {}
+            StageTiming::Now(count) => self.send_request(place, count, effects),
         }
     }
 

@@ -100,7 +100,7 @@ impl Fleet {
             | Action::LockOut(_)
             | Action::GiveOver { .. }
             | Action::Tell { .. } => {}
-            Action::PrepareToken(_) | Action::RefreshToken { .. } | Action::Tape(_) => {
+            Action::PrepareToken(_) | Action::RenewToken { .. } | Action::Tape(_) => {
                 panic!("nothing here needs node {}", self.leader)
             }
         }
@@ -198,7 +198,7 @@ impl Fleet {
     fn lead(&mut self, node: usize) {
         self.leader = node;
         self.epoch += 1;
-        let leading = LeadershipStart::Among {
+        let leading = LeadershipMode::Among {
             node: name(node),
             tenure: Tenure {
                 epoch: Epoch(self.epoch),

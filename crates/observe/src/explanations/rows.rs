@@ -9,7 +9,7 @@ use super::reading::ExplainedWindow;
 use super::reading::{ExplainWindow, Wanted};
 use crate::store::{Reader, StoreError};
 use penstock_decide::explain::signals::{
-    FailureGroup, LinkSignals, Maintenance, Series, Signals, Stage, StageSignals,
+    CopyStage, FailureGroup, LinkSignals, Maintenance, Series, Signals, StageSignals,
 };
 use penstock_model::observation::{
     Attempt, Change, ChangeKind, Operation, Outcome, Sample, SubjectKind, Text, View,
@@ -152,12 +152,12 @@ struct LinkRows {
     tells_queue: bool,
 }
 
-const STAGES: [Stage; 5] = [
-    Stage::SourceRead,
-    Stage::Network,
-    Stage::DestinationWrite,
-    Stage::Checksum,
-    Stage::Commit,
+const STAGES: [CopyStage; 5] = [
+    CopyStage::SourceRead,
+    CopyStage::Network,
+    CopyStage::DestinationWrite,
+    CopyStage::Checksum,
+    CopyStage::Commit,
 ];
 
 /// The fold.

@@ -6,7 +6,7 @@
 //! until then nothing waits for it. Nothing here is flushed before an answer: a flush follows within a second.
 
 use super::directory_log::{DIRECTORY_LOG, DirectoryRecord, read_log, write_line};
-use super::log_snapshot::{Fresh, Snapshots};
+use super::log_snapshot::{Fresh, SnapshotUse, Snapshots};
 use crate::file::put_in_place;
 use parking_lot::{Condvar, Mutex};
 use penstock_clock::wall_clock;
@@ -167,6 +167,7 @@ impl Logs {
             path: directory.join(DIRECTORY_LOG),
             open: None,
             compaction: None,
+            is_compacting: false,
             retry_at: None,
             is_syncing: Arc::default(),
         };
@@ -216,6 +217,8 @@ struct Keeper {
     open: Option<OpenLog>,
     /// A snapshot is being made: where the log ended when that began.
     compaction: Option<u64>,
+    /// Also one that is not wanted any more, because the log was made anew meanwhile.
+    is_compacting: bool,
     /// When a log that could not be made is tried again.
     retry_at: Option<Instant>,
     is_syncing: Arc<AtomicBool>,
@@ -308,7 +311,7 @@ impl Keeper {
     fn begin_anew(&mut self) {
         self.standing.is_current.store(false, Ordering::Release);
         (self.open, self.compaction, self.retry_at) = (None, None, None);
-        let fresh = self.snapshots.take();
+        let fresh = self.snapshots.take(SnapshotUse::Beginning);
         let placed = fresh.and_then(|fresh| self.put_in_place(fresh, None));
         match placed {
             Ok(open) => self.be_current(open),
@@ -325,6 +328,7 @@ impl Keeper {
 
     fn put_in_place(&self, fresh: Fresh, tail: Option<(&Path, u64)>) -> io::Result<OpenLog> {
         let Fresh {
+            part,
             mut file,
             mut sequence,
             bytes: snapshot_bytes,
@@ -352,7 +356,7 @@ impl Keeper {
         if self.standing.is_over.load(Ordering::Acquire) {
             return Err(io::Error::other("the namespace was closed"));
         }
-        put_in_place(&Snapshots::part(&self.path), &self.path)?;
+        put_in_place(&part, &self.path)?;
         Ok(OpenLog {
             file,
             sequence,
@@ -433,22 +437,23 @@ impl Keeper {
             return;
         };
         let long = LOG_BYTES_MIN.max(open.snapshot_bytes * SNAPSHOTS_MAX);
-        if self.compaction.is_some() || open.bytes <= long {
+        if self.is_compacting || open.bytes <= long {
             return;
         }
-        self.compaction = Some(open.bytes);
+        (self.compaction, self.is_compacting) = (Some(open.bytes), true);
         let (snapshots, queue) = (self.snapshots.clone(), queue.clone());
         let making = std::thread::Builder::new().name("log-snapshot".to_owned());
         let made = making.spawn(move || {
             // A closed queue: nobody wants it any more.
-            let _ = queue.send(Task::Compacted(snapshots.take()));
+            let _ = queue.send(Task::Compacted(snapshots.take(SnapshotUse::Compaction)));
         });
         if made.is_err() {
-            self.compaction = None;
+            (self.compaction, self.is_compacting) = (None, false);
         }
     }
 
     fn compacted(&mut self, fresh: io::Result<Fresh>) {
+        self.is_compacting = false;
         let Some(from) = self.compaction.take() else {
             return;
         };
@@ -470,6 +475,51 @@ impl Keeper {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::namespace::Namespace;
+
+    fn keeper(directory: &Path) -> Keeper {
+        let database = directory.join("namespace.sqlite");
+        let namespace = Namespace::open(&database).expect("a namespace").uuid();
+        let path = directory.join(DIRECTORY_LOG);
+        Keeper {
+            standing: Arc::default(),
+            snapshots: Snapshots {
+                database,
+                namespace,
+                pool: PoolName::new("a"),
+                path: path.clone(),
+            },
+            path,
+            open: None,
+            compaction: None,
+            is_compacting: false,
+            retry_at: None,
+            is_syncing: Arc::default(),
+        }
+    }
+
+    #[test]
+    fn a_log_made_anew_is_not_touched_by_a_compaction_that_was_begun_before() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let mut keeper = keeper(directory.path());
+        keeper.begin_anew();
+        keeper.compaction = Some(0);
+        keeper.is_compacting = true;
+        // Its thread has begun to write when the log is made anew, and goes on afterwards.
+        let mut fresh = keeper.snapshots.take(SnapshotUse::Compaction).expect("taken");
+        keeper.begin_anew();
+        fresh.file.write_all(b"more of the snapshot\n").expect("written");
+        let condition = read_log(&keeper.path, |_, _, _| ()).expect("a log");
+        assert!(condition.is_sound());
+        // Nor does its end count as that of another.
+        let (queue, _tasks) = sync_channel(1);
+        keeper.open.as_mut().expect("made").bytes = u64::MAX / 8;
+        keeper.compact_when_long(&mut queue.clone());
+        assert_eq!(keeper.compaction, None);
+        keeper.compacted(Ok(fresh));
+        let condition = read_log(&keeper.path, |_, _, _| ()).expect("a log");
+        assert!(condition.is_sound() && !keeper.is_compacting);
+    }
 
     #[test]
     fn only_a_log_that_has_not_written_a_batch_is_waited_for_no_more() {

@@ -22,8 +22,19 @@ pub(super) struct Snapshots {
     pub path: PathBuf,
 }
 
+/// What a snapshot is made for. Each has its own place until it is whole, because both may be made at a time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum SnapshotUse {
+    /// The log begins with it.
+    Beginning,
+    /// It replaces what has become long.
+    Compaction,
+}
+
 /// A snapshot that is not in place yet; durable.
 pub(super) struct Fresh {
+    /// Where it is.
+    pub part: PathBuf,
     pub file: File,
     pub sequence: u64,
     pub bytes: u64,
@@ -31,8 +42,11 @@ pub(super) struct Fresh {
 
 impl Snapshots {
     /// Where one is until it is whole.
-    pub(super) fn part(path: &Path) -> PathBuf {
-        path.with_extension("log.new")
+    fn part(path: &Path, wanted: SnapshotUse) -> PathBuf {
+        path.with_extension(match wanted {
+            SnapshotUse::Beginning => "log.new",
+            SnapshotUse::Compaction => "log.compact",
+        })
     }
 
     /// The last number that the namespace has counted.
@@ -47,12 +61,12 @@ impl Snapshots {
     }
 
     /// Makes one beside the log.
-    pub(super) fn take(&self) -> io::Result<Fresh> {
+    pub(super) fn take(&self, wanted: SnapshotUse) -> io::Result<Fresh> {
         let connection = self.open().map_err(io::Error::other)?;
         let mut options = OpenOptions::new();
         options.append(true).create(true).mode(0o600);
-        let path = Snapshots::part(&self.path);
-        let file = options.open(path)?;
+        let part = Snapshots::part(&self.path, wanted);
+        let file = options.open(&part)?;
         file.set_len(0)?;
         let mut out = Out {
             file: BufWriter::with_capacity(1 << 20, file),
@@ -70,6 +84,7 @@ impl Snapshots {
         let file = out.file.into_inner().map_err(|why| why.into_error())?;
         file.sync_data()?;
         Ok(Fresh {
+            part,
             file,
             sequence: out.sequence,
             bytes: out.bytes,

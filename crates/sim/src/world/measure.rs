@@ -5,7 +5,7 @@ use crate::plan::Plan;
 use crate::report::{
     Fairness, LinkPoint, LinkReport, Point, Report, Series, SlotTime, VoReport, Waits, jain,
 };
-use penstock_engine::{Engine, LinkActivity};
+use penstock_engine::{Engine, LinkProgress};
 use penstock_model::{
     Bytes, LinkId, NoSlot, SlotBound, SlotPlace, StorageId, TapeWait, WaitReason,
 };
@@ -181,11 +181,11 @@ impl World<'_> {
     }
 
     /// What links did since this was last asked, as the driver tells the engine.
-    pub(super) fn seen(&mut self) -> Vec<LinkActivity> {
+    pub(super) fn seen(&mut self) -> Vec<LinkProgress> {
         let storages = &self.plan.storages;
         let storage = |at: usize| StorageId::new(format!("https://{}", storages[at].name));
         let links = self.links.iter().zip(&mut self.measure.seen);
-        let moved = links.map(|(link, bytes)| LinkActivity {
+        let moved = links.map(|(link, bytes)| LinkProgress {
             link: LinkId {
                 source: storage(link.ends.0),
                 destination: storage(link.ends.1),

@@ -5,7 +5,7 @@
 use super::agenda::Next;
 use super::{BrokenInvariant, World};
 use penstock_engine::{
-    AgentReport, AssignedNode, AttemptOutcome, Claim, Input, LeadershipStart, NodeJoined,
+    AgentReport, AssignedNode, AttemptOutcome, Claim, Input, LeadershipMode, NodeJoined,
 };
 use penstock_model::{Attempt, Epoch, NodeId, Slots, Tenure, TransferId};
 use std::collections::BTreeMap;
@@ -111,7 +111,7 @@ impl World<'_> {
         self.nodes.leader = leader;
         self.nodes.epoch += 1;
         let leading = match self.nodes.are_several() {
-            true => LeadershipStart::Among {
+            true => LeadershipMode::Among {
                 node: name(leader),
                 tenure: Tenure {
                     epoch: Epoch(self.nodes.epoch),
@@ -122,7 +122,7 @@ impl World<'_> {
             },
             false => {
                 self.nodes.all[leader].session = Some(0);
-                LeadershipStart::Alone
+                LeadershipMode::Alone
             }
         };
         self.lead(leading)?;

@@ -8,7 +8,7 @@ use penstock_decide::scheduler::SlotLimits;
 use penstock_decide::settings::{SettingRequest, SettingRequester};
 use penstock_engine::command::{ChangeSetting, Reply};
 use penstock_engine::{
-    Action, Effects, Engine, EngineConfig, Input, LeadershipStart, Now, Order, ReplyId,
+    Action, Effects, Engine, EngineConfig, Input, LeadershipMode, Now, Order, ReplyId,
 };
 use penstock_journal::{Journal, JournalError, MemoryJournal};
 use penstock_model::{
@@ -299,7 +299,7 @@ impl World<'_> {
     }
 
     /// A leader begins with what was durable.
-    pub(super) fn lead(&mut self, leading: LeadershipStart) -> Result<(), BrokenInvariant> {
+    pub(super) fn lead(&mut self, leading: LeadershipMode) -> Result<(), BrokenInvariant> {
         self.service.since = self.now;
         self.service.woken_at = f64::INFINITY;
         let (now, mut config) = (self.clock(), config(self.plan));
@@ -316,7 +316,7 @@ impl World<'_> {
 fn restored(
     journal: &mut MemoryJournal,
     config: EngineConfig,
-    leading: LeadershipStart,
+    leading: LeadershipMode,
     now: Now,
 ) -> Result<(Engine, Effects), JournalError> {
     let mut restoring = Engine::lead(config, leading, journal.load_standing()?, now);

@@ -1,7 +1,7 @@
 //! What a door answers when it is not sending a file: a small answer, or a problem with its status and
 //! one line for people. The table of statuses is here and nowhere else.
 
-use crate::mover::Busy;
+use crate::mover::PoolQueueFull;
 use crate::write_error::{CommitError, WriteError};
 use http::header::{ALLOW, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
@@ -311,8 +311,8 @@ impl Problem {
     }
 }
 
-impl From<Busy> for Problem {
-    fn from(busy: Busy) -> Problem {
+impl From<PoolQueueFull> for Problem {
+    fn from(busy: PoolQueueFull) -> Problem {
         Problem::busy(
             ProblemCode::PoolBusy,
             busy.to_string(),

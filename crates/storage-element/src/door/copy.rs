@@ -7,7 +7,7 @@
 
 use super::answer::{Problem, Reply};
 use super::call::{Call, Door};
-use super::push_leftover::Leftover;
+use super::push_leftover::LeftoverGuard;
 use super::remote::{CopyFailure, CopyMover, check_server, redacted};
 use super::{duplicate, pull, push};
 use http::header::CONTENT_TYPE;
@@ -69,7 +69,7 @@ pub(super) async fn copy(
             let push = push::prepare(door, caller, path, order)?;
             check_server(door, &remote)?;
             mover.follow(push.view());
-            let leftover = Leftover::of(door);
+            let leftover = LeftoverGuard::of(door);
             let work = push::run(door, push, &leftover);
             let reply = drive(door, connection, &mover, work).await;
             // A push that was given up half-way has been dropped by now, and its connection closed. Its client's

@@ -7,7 +7,7 @@ use super::conditions;
 use super::destination::{destination, missing_parent, overwrite};
 use super::read::{ReadableFile, open};
 use super::write_ticket::{
-    Absence, FileFacts, FileWrite, WriteConditions, WritePurpose, WriteRequest, WriteTicket,
+    AbsenceDemand, FileFacts, FileWrite, WriteConditions, WritePurpose, WriteRequest, WriteTicket,
 };
 use crate::claims::ClearTree;
 use crate::mover::Mover;
@@ -15,7 +15,7 @@ use crate::pool_messages::FinishWrite;
 use crate::pool_write::{PIECE_BYTES, PoolWrite};
 use crate::write_error::WriteError;
 use http::{HeaderMap, StatusCode};
-use penstock_decide::authorization::Operation;
+use penstock_decide::authorization::PathOperation;
 use penstock_model::{Checksum, NamespacePath, ProblemCode};
 use penstock_persistence::namespace::{Change, Entry, MoverKind, MoverOutcome, NamespaceError};
 use penstock_protocol::http1::server::Connection;
@@ -91,8 +91,8 @@ impl Duplicate<'_> {
         let entry = door.storage.namespace.lookup(from)?;
         let is_directory = entry.as_ref().is_some_and(Entry::is_directory);
         let look = match is_directory {
-            true => Operation::List,
-            false => Operation::Read,
+            true => PathOperation::List,
+            false => PathOperation::Read,
         };
         door.permit(call.caller, &look, from)?;
         let copy = CopyOrder {
@@ -140,7 +140,7 @@ impl Duplicate<'_> {
             path,
             encoded: None,
             purpose: WritePurpose::Copy,
-            absence: Absence::NotDemanded,
+            absence: AbsenceDemand::NotDemanded,
         }
     }
 
@@ -157,7 +157,7 @@ impl Duplicate<'_> {
             ..
         } = *copy;
         let write = WriteRequest {
-            absence: Absence::of_overwrite(overwrite),
+            absence: AbsenceDemand::of_overwrite(overwrite),
             ..self.write(to)
         };
         let entry = self.source(copy, entry)?;
@@ -216,7 +216,7 @@ impl Duplicate<'_> {
         source: SourceBytes<'_>,
         mut file: PoolWrite,
         mover: &mut Mover,
-        absence: Absence,
+        absence: AbsenceDemand,
     ) -> Result<bool, Problem> {
         let SourceBytes { from, found, known } = source;
         let data = Arc::new(open(self.door, from, &found).await?);
@@ -262,19 +262,19 @@ impl Duplicate<'_> {
         let entry = &self.source(copy, entry)?;
         let existing = door.storage.namespace.lookup(to)?;
         // As for a file: what stands there is told to nobody who may make nothing here.
-        let may_replace = door.allows(call.caller, &Operation::Modify, to);
+        let may_replace = door.allows(call.caller, &PathOperation::Modify, to);
         if existing.is_none() || !may_replace {
-            door.permit(call.caller, &Operation::MakeDirectory, to)?;
+            door.permit(call.caller, &PathOperation::MakeDirectory, to)?;
         }
         if existing.is_some() {
-            door.permit(call.caller, &Operation::Modify, to)?;
+            door.permit(call.caller, &PathOperation::Modify, to)?;
         }
         door.permit_removal_of_parts(call.caller, to)?;
         missing_parent(door, to)?;
         let headers = &call.request.headers;
         conditions::evaluate(&call.request.method, headers, Some(entry))?;
         if existing.is_some() && !copy.overwrite {
-            return Err(Absence::ByOverwrite.problem(to));
+            return Err(AbsenceDemand::ByOverwrite.problem(to));
         }
         let tokens = door.check_if(call)?;
         let below = match copy.deep {
@@ -371,17 +371,17 @@ impl Duplicate<'_> {
         let caller = self.call.caller;
         match member.is_directory() {
             true => {
-                self.door.permit(caller, &Operation::List, source)?;
-                let make = &Operation::MakeDirectory;
+                self.door.permit(caller, &PathOperation::List, source)?;
+                let make = &PathOperation::MakeDirectory;
                 self.door.permit(caller, make, target)?;
                 self.make_directory(member, target).await
             }
             false => {
-                self.door.permit(caller, &Operation::Read, source)?;
+                self.door.permit(caller, &PathOperation::Read, source)?;
                 let write = WriteRequest {
                     purpose: WritePurpose::Member,
                     // The directory is new: what is there belongs to somebody else.
-                    absence: Absence::ByOverwrite,
+                    absence: AbsenceDemand::ByOverwrite,
                     ..self.write(target)
                 };
                 let terms = write

@@ -9,7 +9,7 @@ use super::conditions::etag;
 use super::html;
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderValue, StatusCode};
-use penstock_decide::authorization::Operation;
+use penstock_decide::authorization::PathOperation;
 use penstock_model::{Bytes, NamespacePath, ProblemCode, Timestamp};
 use penstock_persistence::namespace::{DeadProperty, Entry, EntryId, Namespace, NamespaceError};
 use penstock_protocol::http1::server::Connection;
@@ -39,7 +39,7 @@ pub(super) async fn propfind(
         caller,
         path,
     } = *call;
-    door.permit(caller, &Operation::Stat, path)?;
+    door.permit(caller, &PathOperation::Stat, path)?;
     let depth =
         Depth::parse(&request.headers).map_err(|why| Problem::bad_request(why.to_string()))?;
     let body = read_body(connection, "PROPFIND", PROPFIND_BYTES_MAX).await?;
@@ -61,7 +61,7 @@ pub(super) async fn propfind(
         HeaderValue::from_static("application/xml; charset=\"utf-8\""),
     );
     if depth == Some(Depth::One) && entry.is_directory() {
-        door.permit(caller, &Operation::List, path)?;
+        door.permit(caller, &PathOperation::List, path)?;
         let begun = StartedListing {
             path,
             directory: entry.id,

@@ -6,11 +6,11 @@ use super::body::read_body;
 use super::call::{Call, Door};
 use super::conditions;
 use super::lock_conditions::ValidLockTokens;
-use super::write_ticket::{Absence, WriteConditions, WritePurpose, WriteRequest, WriteRight};
+use super::write_ticket::{AbsenceDemand, WriteConditions, WritePurpose, WriteRequest, WriteRight};
 use crate::locks::LockError;
 use crate::write_error::{CommitError, WriteError};
 use http::{HeaderName, HeaderValue, StatusCode};
-use penstock_decide::authorization::Operation;
+use penstock_decide::authorization::PathOperation;
 use penstock_decide::locking::LockRefusal;
 use penstock_model::{Lock, LockReach, LockToken, NamespacePath, ProblemCode, Timestamp};
 use penstock_persistence::namespace::ChangeRefusal;
@@ -39,7 +39,7 @@ pub(super) async fn lock(
         path,
         encoded: Some(request.path()),
         purpose: WritePurpose::Lock,
-        absence: Absence::NotDemanded,
+        absence: AbsenceDemand::NotDemanded,
     };
     let right = write.authorize()?;
     let body = read_body(connection, "LOCK", LOCK_BYTES_MAX).await?;
@@ -78,7 +78,7 @@ async fn take(
     };
     if reach == LockReach::Tree {
         // Whoever may not write in a part of it must not keep others from it.
-        door.permit_parts(caller, &Operation::Modify, path)?;
+        door.permit_parts(caller, &PathOperation::Modify, path)?;
     }
     let user = caller
         .holder()
@@ -210,7 +210,7 @@ fn check_ownership(
             Err(Problem::new(ProblemCode::PermissionDenied, text))
         }
         // A credential of the user that merely reads is tokens around.
-        Some(lock) => door.permit(call.caller, &Operation::Create, &lock.root),
+        Some(lock) => door.permit(call.caller, &PathOperation::Create, &lock.root),
     }
 }
 

@@ -5,10 +5,10 @@ use super::answer::{Problem, Response};
 use super::call::{Call, Door};
 use super::conditions::etag;
 use super::destination::local_path;
-use crate::claims::Registration;
+use crate::claims::RegisteredChange;
 use http::StatusCode;
-use penstock_decide::authorization::Operation;
-use penstock_decide::locking::{LockRequester, LockTarget};
+use penstock_decide::authorization::PathOperation;
+use penstock_decide::locking::{LockRequester, WriteScope};
 use penstock_model::{LockToken, NamespacePath, ProblemCode};
 use penstock_protocol::webdav::{
     self, IfHeader, Test, begin_multistatus, end_multistatus, write_status,
@@ -38,7 +38,7 @@ impl Door {
             };
             // Nor has one that the client may know nothing of.
             let path = path.filter(|path| {
-                path == call.path || self.allows(call.caller, &Operation::Stat, path)
+                path == call.path || self.allows(call.caller, &PathOperation::Stat, path)
             });
             let holds = path.map_or(Ok(false), |path| self.holds(&path, test));
             holds.unwrap_or_else(|problem| {
@@ -78,10 +78,10 @@ impl Door {
     /// is registered before.
     pub(super) fn check_locks(
         &self,
-        _registered: &impl Registration,
+        _registered: &impl RegisteredChange,
         call: &Call<'_>,
         tokens: &ValidLockTokens,
-        touched: impl FnOnce() -> Result<Vec<LockTarget>, Problem>,
+        touched: impl FnOnce() -> Result<Vec<WriteScope>, Problem>,
     ) -> Result<(), Problem> {
         if self.storage.locks.is_empty() {
             return Ok(());
@@ -102,11 +102,11 @@ impl Door {
         }
     }
 
-    fn lock_problem(&self, touched: &[LockTarget], roots: &[NamespacePath]) -> Problem {
+    fn lock_problem(&self, touched: &[WriteScope], roots: &[NamespacePath]) -> Problem {
         let is_member = |root: &NamespacePath| {
             touched.iter().any(|touched| match touched {
-                LockTarget::Tree(path) => root.is_within(path) && root != path,
-                LockTarget::Itself(_) => false,
+                WriteScope::Tree(path) => root.is_within(path) && root != path,
+                WriteScope::Itself(_) => false,
             })
         };
         let (members, named): (Vec<_>, Vec<_>) = roots.iter().cloned().partition(is_member);
@@ -153,13 +153,13 @@ impl Door {
         &self,
         path: &NamespacePath,
         exists: bool,
-    ) -> Result<Vec<LockTarget>, Problem> {
-        let mut touched = vec![LockTarget::Itself(path.clone())];
+    ) -> Result<Vec<WriteScope>, Problem> {
+        let mut touched = vec![WriteScope::Itself(path.clone())];
         let mut above = path.parent().filter(|_| !exists);
         // Missing parents are made as well; then the first that exists gets the new member.
         while let Some(directory) = above {
             if self.storage.namespace.lookup(&directory)?.is_some() {
-                touched.push(LockTarget::Itself(directory));
+                touched.push(WriteScope::Itself(directory));
                 break;
             }
             above = directory.parent();
@@ -172,9 +172,9 @@ impl Door {
         &self,
         path: &NamespacePath,
         exists: bool,
-    ) -> Result<Vec<LockTarget>, Problem> {
+    ) -> Result<Vec<WriteScope>, Problem> {
         let mut touched = self.touched_by_writing(path, exists)?;
-        touched.push(LockTarget::Tree(path.clone()));
+        touched.push(WriteScope::Tree(path.clone()));
         Ok(touched)
     }
 
@@ -198,9 +198,9 @@ impl Door {
 }
 
 /// What taking something away from a path touches: all of it, and the directory that loses a member.
-pub(super) fn touched_by_removal(path: &NamespacePath) -> Vec<LockTarget> {
-    let parent = path.parent().map(LockTarget::Itself);
-    [LockTarget::Tree(path.clone())]
+pub(super) fn touched_by_removal(path: &NamespacePath) -> Vec<WriteScope> {
+    let parent = path.parent().map(WriteScope::Itself);
+    [WriteScope::Tree(path.clone())]
         .into_iter()
         .chain(parent)
         .collect()

@@ -10,7 +10,7 @@ use crate::config::MacaroonConfig;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, HOST};
 use http::{HeaderMap, HeaderValue, StatusCode};
 use penstock_clock::wall_clock;
-use penstock_decide::authorization::Operation;
+use penstock_decide::authorization::PathOperation;
 use penstock_model::{NamespacePath, ProblemCode, Timestamp};
 use penstock_protocol::http1::server::{BodyLength, Connection, Request};
 use penstock_protocol::identity::Identity;
@@ -133,11 +133,11 @@ fn requester<'a>(door: &Door, call: &Call<'a>) -> Result<(&'a Identity, &'a [Cav
 
 fn holds_anything(door: &Door, caller: &Caller, path: &NamespacePath) -> bool {
     let operations = [
-        Operation::Stat,
-        Operation::Read,
-        Operation::List,
-        Operation::Create,
-        Operation::Delete,
+        PathOperation::Stat,
+        PathOperation::Read,
+        PathOperation::List,
+        PathOperation::Create,
+        PathOperation::Delete,
     ];
     operations
         .iter()

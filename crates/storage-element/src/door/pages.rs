@@ -12,7 +12,7 @@ use super::{list, read};
 use http::header::{ACCEPT, HOST};
 use http::{Method, StatusCode};
 use markup::{Details, Directory, Frame, RefusedPage};
-use penstock_decide::authorization::Operation;
+use penstock_decide::authorization::PathOperation;
 use penstock_model::NamespacePath;
 use penstock_persistence::namespace::{Entry, EntryId};
 use penstock_protocol::http1::server::{Connection, Request};
@@ -67,7 +67,7 @@ async fn directory(
     is_tls: bool,
     entry: &Entry,
 ) -> Result<Reply, Problem> {
-    door.permit(call.caller, &Operation::List, call.path)?;
+    door.permit(call.caller, &PathOperation::List, call.path)?;
     let position = match parameter(call.request, "before") {
         Some(before) => Position::Before(before),
         None => Position::After(parameter(call.request, "after").filter(|name| !name.is_empty())),
@@ -109,10 +109,10 @@ async fn details(
     is_tls: bool,
     entry: Entry,
 ) -> Result<Reply, Problem> {
-    door.permit(call.caller, &Operation::Stat, call.path)?;
+    door.permit(call.caller, &PathOperation::Stat, call.path)?;
     let checksums = door.storage.namespace.checksums(entry.id)?;
     let frame = frame(door, call, is_tls);
-    let readable = door.allows(call.caller, &Operation::Read, call.path);
+    let readable = door.allows(call.caller, &PathOperation::Read, call.path);
     let body = markup::details(&Details {
         frame,
         entry: &entry,
@@ -158,17 +158,17 @@ fn frame<'a>(door: &'a Door, call: &Call<'a>, is_tls: bool) -> Frame<'a> {
     // What may be done with any name below is asked of one that stands for all.
     let below = path.child("name").unwrap_or_else(|_| path.clone());
     let other = path.child("other").unwrap_or_else(|_| path.clone());
-    let renaming = Operation::Rename { to: other };
+    let renaming = PathOperation::Rename { to: other };
     let macaroons = is_tls && door.storage.settings().macaroons.is_some();
     let shareable = macaroons && caller.identity().is_some();
-    let may = |operation: &Operation| door.allows(caller, operation, &below);
+    let may = |operation: &PathOperation| door.allows(caller, operation, &below);
     let words = [
-        ("create", may(&Operation::Create)),
-        ("replace", may(&Operation::Modify)),
-        ("mkdir", may(&Operation::MakeDirectory)),
-        ("delete", may(&Operation::Delete)),
+        ("create", may(&PathOperation::Create)),
+        ("replace", may(&PathOperation::Modify)),
+        ("mkdir", may(&PathOperation::MakeDirectory)),
+        ("delete", may(&PathOperation::Delete)),
         // Without it only own files can be renamed, which the page of a directory does not tell apart.
-        ("rename", may(&renaming) && may(&Operation::Modify)),
+        ("rename", may(&renaming) && may(&PathOperation::Modify)),
         ("share", shareable),
     ];
     Frame {

@@ -6,8 +6,8 @@ use super::body::read_body;
 use super::call::{Call, Door};
 use super::conditions;
 use http::StatusCode;
-use penstock_decide::authorization::Operation;
-use penstock_decide::locking::LockTarget;
+use penstock_decide::authorization::PathOperation;
+use penstock_decide::locking::WriteScope;
 use penstock_model::ProblemCode;
 use penstock_persistence::namespace::{
     Change, ChangeError, ChangeRefusal, DeadProperty, PropertyUpdate,
@@ -28,7 +28,7 @@ pub(super) async fn proppatch(
         caller,
         path,
     } = *call;
-    door.permit(caller, &Operation::Modify, path)?;
+    door.permit(caller, &PathOperation::Modify, path)?;
     let body = read_body(connection, "PROPPATCH", PROPPATCH_BYTES_MAX).await?;
     let updates = parse_property_update(&body).map_err(|why| {
         let code = match why {
@@ -42,7 +42,7 @@ pub(super) async fn proppatch(
     let tokens = door.check_if(call)?;
     let intent = door.storage.claims.intend(path);
     door.check_locks(&intent, call, &tokens, || {
-        Ok(vec![LockTarget::Itself(path.clone())])
+        Ok(vec![WriteScope::Itself(path.clone())])
     })?;
     let answer = |outcome| {
         let body = write_property_answer(path, entry.is_directory(), &updates, outcome);

@@ -6,7 +6,7 @@ use super::pull_source::{self, OpenSource};
 use super::remote::{CopyFailure, CopyMover, redacted};
 use super::striped::StripedBody;
 use super::write_ticket::{
-    Absence, FileFacts, FileWrite, WriteConditions, WritePurpose, WriteQueue, WriteRequest,
+    AbsenceDemand, FileFacts, FileWrite, WriteConditions, WritePurpose, WriteQueue, WriteRequest,
 };
 use crate::clock::microseconds;
 use crate::mover::{Mover, MoverView};
@@ -47,8 +47,8 @@ pub(super) fn prepare<'a>(
     order: CopyRequest,
 ) -> Result<Pull<'a>, Problem> {
     let absence = match order.overwrite {
-        true => Absence::of(&call.request.headers),
-        false => Absence::ByOverwrite,
+        true => AbsenceDemand::of(&call.request.headers),
+        false => AbsenceDemand::ByOverwrite,
     };
     let write = WriteRequest {
         door,
@@ -264,7 +264,7 @@ fn expected_checksums(
     Ok(expected)
 }
 
-fn failure(error: ReceiveError<String>, absence: Absence) -> CopyFailure {
+fn failure(error: ReceiveError<String>, absence: AbsenceDemand) -> CopyFailure {
     match error {
         ReceiveError::Source(why) => {
             CopyFailure::Late(format!("{why}; the partial file was removed"))

@@ -3,14 +3,14 @@
 use super::answer::Problem;
 use super::call::Door;
 use super::caller::Caller;
-use super::push_leftover::{Leftover, Removal, is_absent, strong_version};
+use super::push_leftover::{LeftoverGuard, Removal, is_absent, strong_version};
 use super::read::{DIGEST, ReadableFile, open, read_failure};
 use super::remote::{CopyFailure, follow, peer_failure, redacted, refusal, send_following};
 use crate::clock::microseconds;
 use crate::mover::{Mover, MoverRequest, MoverView};
 use http::header::IF_NONE_MATCH;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
-use penstock_decide::authorization::Operation;
+use penstock_decide::authorization::PathOperation;
 use penstock_model::{
     Bytes, Checksum, ChecksumAlgorithm, MoverReport, NamespacePath, ProblemCode, StreamUse,
     StreamsReason,
@@ -51,7 +51,7 @@ pub(super) fn prepare(
     path: &NamespacePath,
     order: CopyRequest,
 ) -> Result<Push, Problem> {
-    door.permit(caller, &Operation::Read, path)?;
+    door.permit(caller, &PathOperation::Read, path)?;
     let entry = door.entry(path)?;
     let found = door.found(&entry)?.ok_or_else(|| {
         Problem::new(
@@ -110,7 +110,7 @@ impl Push {
 pub(super) async fn run(
     door: &Door,
     mut push: Push,
-    leftover: &Leftover,
+    leftover: &LeftoverGuard,
 ) -> Result<MoverReport, CopyFailure> {
     let waited = push.mover.wait().await;
     waited.map_err(|busy| CopyFailure::Early(busy.into()))?;
@@ -173,7 +173,7 @@ fn one_request(push: &Push) -> StreamUse {
     }
 }
 
-async fn send(door: &Door, push: &mut Push, leftover: &Leftover) -> Result<(), CopyFailure> {
+async fn send(door: &Door, push: &mut Push, leftover: &LeftoverGuard) -> Result<(), CopyFailure> {
     let file = open(door, &push.path, &push.found).await;
     let file = file.map_err(|why| CopyFailure::Early(why.into()))?;
     let was_absent = look(door, push).await?;
@@ -241,7 +241,7 @@ async fn upload(
     door: &Door,
     push: &mut Push,
     file: &File,
-    leftover: Option<&Leftover>,
+    leftover: Option<&LeftoverGuard>,
 ) -> Result<ClientResponse, CopyFailure> {
     let failed = |url: &Url, why: ClientError| {
         if let (ClientError::EarlyAnswer { status, .. }, Some(leftover)) = (&why, leftover)
@@ -323,7 +323,7 @@ async fn verify(
     push: &Push,
     put: &ClientResponse,
     mut told: Vec<Checksum>,
-    leftover: &Leftover,
+    leftover: &LeftoverGuard,
 ) -> Result<(), CopyFailure> {
     let mut length = None;
     let mut version = strong_version(&put.headers);
@@ -377,7 +377,7 @@ async fn remove(
     push: &Push,
     text: String,
     version: Option<HeaderValue>,
-    leftover: &Leftover,
+    leftover: &LeftoverGuard,
 ) -> CopyFailure {
     leftover.differs(&push.destination, &push.order.transfer_headers, version);
     let removed = match leftover.remove().await {

@@ -19,7 +19,7 @@ const REMOVAL_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Watches over one push. Nothing is left as long as it was not told of a beginning. Dropped before it was told that all
 /// is well, it has the leftover removed.
-pub(super) struct Leftover {
+pub(super) struct LeftoverGuard {
     door: Door,
     remains: Mutex<Option<Remains>>,
 }
@@ -49,9 +49,9 @@ pub(super) enum Removal {
     Remains,
 }
 
-impl Leftover {
-    pub(super) fn of(door: &Door) -> Leftover {
-        Leftover {
+impl LeftoverGuard {
+    pub(super) fn of(door: &Door) -> LeftoverGuard {
+        LeftoverGuard {
             door: door.clone(),
             remains: Mutex::default(),
         }
@@ -124,7 +124,7 @@ impl Leftover {
     }
 }
 
-impl Drop for Leftover {
+impl Drop for LeftoverGuard {
     fn drop(&mut self) {
         drop(self.begin_removal());
     }

@@ -14,7 +14,7 @@ use http::header::{
 };
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use penstock_decide::admission::PreemptionReason;
-use penstock_decide::authorization::Operation;
+use penstock_decide::authorization::PathOperation;
 use penstock_model::{Bytes, Checksum, ChecksumAlgorithm, NamespacePath, ProblemCode};
 use penstock_persistence::namespace::{Entry, EntryId, EntryKind, MoverKind, MoverOutcome};
 use penstock_protocol::http1::server::{Connection, Request};
@@ -138,9 +138,9 @@ async fn look(
     let is_directory = entry.as_ref().is_some_and(Entry::is_directory);
     // Judged before a missing file is told from a present one.
     let operation = match (request.method == Method::HEAD, is_directory) {
-        (true, _) => Operation::Stat,
-        (false, true) => Operation::List,
-        (false, false) => Operation::Read,
+        (true, _) => PathOperation::Stat,
+        (false, true) => PathOperation::List,
+        (false, false) => PathOperation::Read,
     };
     door.permit(caller, &operation, path)?;
     let entry = entry.ok_or_else(|| missing(path))?;

@@ -7,7 +7,7 @@ use super::answer::{METHODS, Problem, Response};
 use crate::reserved_names::{RESERVED, name_in_the_way};
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, X_CONTENT_TYPE_OPTIONS};
 use http::{HeaderName, HeaderValue, Method, StatusCode};
-use penstock_decide::authorization::Operation;
+use penstock_decide::authorization::PathOperation;
 use penstock_model::{NamespacePath, ProblemCode};
 use penstock_persistence::namespace::EntryId;
 use penstock_protocol::http1::server::Request;
@@ -70,7 +70,7 @@ pub(super) fn methods_of(encoded: &str) -> &'static str {
 }
 
 /// Refuses that, whatever the caller holds.
-pub(super) fn refuse(operation: &Operation, path: &NamespacePath) -> Result<(), Problem> {
+pub(super) fn refuse(operation: &PathOperation, path: &NamespacePath) -> Result<(), Problem> {
     match name_in_the_way(operation, path) {
         Some(name) => Err(Problem::new(
             ProblemCode::PathReserved,
@@ -117,8 +117,8 @@ mod tests {
     fn check(encoded: &str, reserved: bool) {
         let path = NamespacePath::from_encoded(encoded).expect("a path");
         assert_eq!(rest_of(&path).is_some(), reserved, "{encoded}");
-        assert_eq!(refuse(&Operation::Read, &path).is_err(), reserved);
-        let to = Operation::Rename { to: path };
+        assert_eq!(refuse(&PathOperation::Read, &path).is_err(), reserved);
+        let to = PathOperation::Rename { to: path };
         let from = NamespacePath::parse("/a").expect("a path");
         assert_eq!(refuse(&to, &from).is_err(), reserved, "MOVE to {encoded}");
     }
@@ -138,16 +138,16 @@ mod tests {
     fn nothing_new_is_made_where_others_look_for_the_doors_word() {
         let path = |text: &str| NamespacePath::from_encoded(text).expect("a path");
         let made = [
-            Operation::Create,
-            Operation::Modify,
-            Operation::MakeDirectory,
+            PathOperation::Create,
+            PathOperation::Modify,
+            PathOperation::MakeDirectory,
         ];
         let others = [
-            Operation::Read,
-            Operation::Stat,
-            Operation::List,
-            Operation::Delete,
-            Operation::Rename { to: path("/a") },
+            PathOperation::Read,
+            PathOperation::Stat,
+            PathOperation::List,
+            PathOperation::Delete,
+            PathOperation::Rename { to: path("/a") },
         ];
         for name in [
             "/health",
@@ -165,7 +165,7 @@ mod tests {
                     .iter()
                     .any(|operation| is_reserved(operation, &path(name)))
             );
-            let to = Operation::Rename { to: path(name) };
+            let to = PathOperation::Rename { to: path(name) };
             assert!(is_reserved(&to, &path("/a")), "MOVE to {name}");
         }
         for name in ["/a/health", "/Health", "/healthy", "/well-known"] {

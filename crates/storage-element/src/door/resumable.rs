@@ -10,18 +10,19 @@ use super::conditions;
 use super::read::WantedDigest;
 use super::slot::{NoMover, mover_for_body};
 use super::write::{body_code, stored_answer};
-use super::write_ticket::{Absence, WriteConditions, WritePurpose, WriteRequest};
+use super::write_ticket::{AbsenceDemand, WriteConditions, WritePurpose, WriteRequest};
 use super::{html, reserved};
 use crate::clock::microseconds;
 use crate::mover::{Mover, MoverRequest};
 use crate::pool_write::BUFFER_BYTES;
+use crate::reaper::REMOVAL_WAIT;
 use crate::storage::Storage;
 use crate::uploads::{CHECKPOINT_BYTES, Plan, Progress, Upload};
 use crate::write_error::WriteError;
 use http::header::{CACHE_CONTROL, CONTENT_RANGE, CONTENT_TYPE, LOCATION};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use penstock_decide::admission::PreemptionReason;
-use penstock_decide::authorization::Operation;
+use penstock_decide::authorization::PathOperation;
 use penstock_model::{Checksum, NamespacePath, ProblemCode, Timestamp};
 use penstock_persistence::namespace::{EntryId, MoverKind, MoverOutcome};
 use penstock_protocol::digest;
@@ -74,7 +75,7 @@ pub(super) async fn begin(
         path,
         encoded: Some(request.path()),
         purpose: WritePurpose::File,
-        absence: Absence::of(&request.headers),
+        absence: AbsenceDemand::of(&request.headers),
     };
     let target = write.authorize()?.target()?;
     let length = length(&request.headers).map_err(invalid_header)?;
@@ -196,8 +197,8 @@ pub(super) async fn resource(
         .filter(|upload| upload.plan.is_open_to(&holder, call.caller.macaroon()))
         .ok_or_else(|| missing(id))?;
     let path = &upload.plan.path;
-    if !door.allows(call.caller, &Operation::Modify, path) {
-        door.permit(call.caller, &Operation::Create, path)?;
+    if !door.allows(call.caller, &PathOperation::Modify, path) {
+        door.permit(call.caller, &PathOperation::Create, path)?;
     }
     let method = call.request.method.as_str();
     if !["HEAD", "PATCH", "DELETE"].contains(&method) {
@@ -451,8 +452,8 @@ async fn finish(
 ) -> Result<Reply, Problem> {
     let plan = &upload.plan;
     let absence = match plan.must_be_absent {
-        true => Absence::ByIfNoneMatch,
-        false => Absence::NotDemanded,
+        true => AbsenceDemand::ByIfNoneMatch,
+        false => AbsenceDemand::NotDemanded,
     };
     let write = WriteRequest {
         door,
@@ -532,12 +533,11 @@ fn with_offset(mut problem: Problem, progress: &Progress) -> Problem {
 async fn discard(door: &Door, upload: &Upload, progress: &mut Progress) -> Result<(), Problem> {
     let reaper = door.storage.reaper();
     let gone = door.storage.uploads.discard(upload, progress, &reaper);
-    let limit = door.storage.settings().limits.finish_timeout;
-    let failed = match tokio::time::timeout(limit, gone).await {
+    let failed = match tokio::time::timeout(REMOVAL_WAIT, gone).await {
         Ok(Ok(Ok(()))) => return Ok(()),
         Ok(Ok(Err(source))) => upload.pool.write_failed(source),
         Ok(Err(_)) => WriteError::Stopping,
-        Err(_) => upload.pool.write_stalled(limit),
+        Err(_) => upload.pool.write_stalled(REMOVAL_WAIT),
     };
     Err(of_write(&failed))
 }

@@ -2,7 +2,7 @@
 
 use super::answer::Problem;
 use super::call::{Door, RETRY_AFTER_SECONDS};
-use crate::mover::{Busy, Mover, MoverRequest};
+use crate::mover::{Mover, MoverRequest, PoolQueueFull};
 use penstock_model::ProblemCode;
 use penstock_persistence::namespace::MoverOutcome;
 use penstock_protocol::http1::server::{BodyError, Connection};
@@ -69,8 +69,8 @@ impl From<Problem> for NoMover {
     }
 }
 
-impl From<Busy> for NoMover {
-    fn from(why: Busy) -> NoMover {
+impl From<PoolQueueFull> for NoMover {
+    fn from(why: PoolQueueFull) -> NoMover {
         NoMover::Refused(why.into())
     }
 }

@@ -10,7 +10,7 @@ use crate::reaper::{RestoreError, RestoreOrder};
 use http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use http::{HeaderValue, Method, StatusCode};
 use penstock_clock::wall_clock;
-use penstock_decide::authorization::Operation;
+use penstock_decide::authorization::PathOperation;
 use penstock_decide::pool_selection::PoolMode;
 use penstock_model::{Bytes, Checksum, NamespacePath, PoolName, ProblemCode, Timestamp, UserName};
 use penstock_persistence::namespace::{
@@ -213,7 +213,7 @@ async fn restore(
             None => format!("where file {file} was is not known; say where it shall be"),
         }));
     }
-    reserved::refuse(&Operation::Create, &to)?;
+    reserved::refuse(&PathOperation::Create, &to)?;
     let tokens = door.check_if(call)?;
     let intent = door.storage.claims.intend(&to);
     if let Some(written) = door.storage.claims.written_within(&to) {

@@ -8,8 +8,8 @@ use super::destination::{destination, overwrite};
 use super::lock_conditions::touched_by_removal;
 use crate::reserved_names::is_reserved;
 use http::StatusCode;
-use penstock_decide::authorization::Operation;
-use penstock_decide::locking::LockTarget;
+use penstock_decide::authorization::PathOperation;
+use penstock_decide::locking::WriteScope;
 use penstock_model::{NamespacePath, ProblemCode};
 use penstock_persistence::namespace::{Change, Entry, Replace};
 use penstock_protocol::http1::server::BodyLength;
@@ -20,7 +20,7 @@ pub(super) async fn make_directory(door: &Door, call: &Call<'_>) -> Result<Reply
         caller,
         path,
     } = *call;
-    door.permit(caller, &Operation::MakeDirectory, path)?;
+    door.permit(caller, &PathOperation::MakeDirectory, path)?;
     if !matches!(request.body, BodyLength::Empty | BodyLength::Fixed(0)) {
         // RFC 4918 §9.3: a body that is not understood must not be ignored.
         return Err(Problem::new(
@@ -30,7 +30,7 @@ pub(super) async fn make_directory(door: &Door, call: &Call<'_>) -> Result<Reply
     }
     let tokens = door.check_if(call)?;
     let intent = door.storage.claims.intend(path);
-    let parent = path.parent().map(LockTarget::Itself);
+    let parent = path.parent().map(WriteScope::Itself);
     door.check_locks(&intent, call, &tokens, || Ok(parent.into_iter().collect()))?;
     let change = Change::MakeDirectory {
         path: path.clone(),
@@ -52,7 +52,7 @@ pub(super) async fn delete(door: &Door, call: &Call<'_>) -> Result<Reply, Proble
         caller,
         path,
     } = *call;
-    door.permit(caller, &Operation::Delete, path)?;
+    door.permit(caller, &PathOperation::Delete, path)?;
     let entry = door.entry(path)?;
     door.permit_removal_of_parts(caller, path)?;
     conditions::evaluate(&request.method, &request.headers, Some(&entry))?;
@@ -81,16 +81,16 @@ pub(super) async fn rename(door: &Door, call: &Call<'_>) -> Result<Reply, Proble
     } = *call;
     let to = destination(door, &request.headers)?;
     let overwrite = overwrite(&request.headers)?;
-    let operation = Operation::Rename { to: to.clone() };
+    let operation = PathOperation::Rename { to: to.clone() };
     door.permit(caller, &operation, from)?;
     let entry = door.entry(from)?;
     if !is_own_file(&entry, caller) {
         // WLCG profile 1.3 lets `storage.create` rename files, for uploads under a temporary name. It does not let it
         // remove what others made, and out of its place is as good as removed.
-        let leave = match is_reserved(&Operation::Modify, from) {
+        let leave = match is_reserved(&PathOperation::Modify, from) {
             // Nothing is written under a name of the door, but what stands there may go away.
-            true => Operation::Delete,
-            false => Operation::Modify,
+            true => PathOperation::Delete,
+            false => PathOperation::Modify,
         };
         door.permit(caller, &leave, from)?;
     }
@@ -99,7 +99,7 @@ pub(super) async fn rename(door: &Door, call: &Call<'_>) -> Result<Reply, Proble
     let tokens = door.check_if(call)?;
     let existing = door.storage.namespace.lookup(&to)?;
     if existing.is_some() && overwrite {
-        door.permit(caller, &Operation::Modify, &to)?;
+        door.permit(caller, &PathOperation::Modify, &to)?;
         door.permit_removal_of_parts(caller, &to)?;
     }
     let intents = [
@@ -112,7 +112,7 @@ pub(super) async fn rename(door: &Door, call: &Call<'_>) -> Result<Reply, Proble
         touched_by_move(door, from, &to, existing.is_some())
     })?;
     // Something may appear at the destination meanwhile; only who may modify may replace it then.
-    let may_replace = overwrite && door.allows(caller, &Operation::Modify, &to);
+    let may_replace = overwrite && door.allows(caller, &PathOperation::Modify, &to);
     let change = Change::Rename {
         from: from.clone(),
         only: conditions::only_entry(&request.headers, Some(entry.id)),
@@ -151,7 +151,7 @@ fn touched_by_move(
     from: &NamespacePath,
     to: &NamespacePath,
     exists: bool,
-) -> Result<Vec<LockTarget>, Problem> {
+) -> Result<Vec<WriteScope>, Problem> {
     let mut touched = touched_by_removal(from);
     touched.extend(door.touched_by_replacing(to, exists)?);
     Ok(touched)

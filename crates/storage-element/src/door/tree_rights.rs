@@ -4,7 +4,7 @@
 use super::answer::Problem;
 use super::call::Door;
 use super::caller::Caller;
-use penstock_decide::authorization::Operation;
+use penstock_decide::authorization::PathOperation;
 use penstock_model::NamespacePath;
 use std::collections::BTreeSet;
 
@@ -13,7 +13,7 @@ impl Door {
     pub(super) fn permit_parts(
         &self,
         caller: &Caller,
-        operation: &Operation,
+        operation: &PathOperation,
         path: &NamespacePath,
     ) -> Result<(), Problem> {
         let parts = self.parts_below(path);
@@ -29,7 +29,7 @@ impl Door {
     ) -> Result<(), Problem> {
         for part in self.parts_below(path) {
             if self.storage.namespace.lookup(&part)?.is_some() {
-                self.permit(caller, &Operation::Delete, &part)?;
+                self.permit(caller, &PathOperation::Delete, &part)?;
             }
         }
         Ok(())
@@ -56,7 +56,7 @@ impl Door {
                 continue;
             };
             if self.storage.namespace.lookup(&source)?.is_some() {
-                self.permit(caller, &Operation::Rename { to }, &source)?;
+                self.permit(caller, &PathOperation::Rename { to }, &source)?;
             }
         }
         Ok(())

@@ -7,7 +7,7 @@ use super::conditions::etag;
 use super::read::WantedDigest;
 use super::slot::NoMover;
 use super::write_ticket::{
-    Absence, FileFacts, FileWrite, WriteConditions, WritePurpose, WriteRequest,
+    AbsenceDemand, FileFacts, FileWrite, WriteConditions, WritePurpose, WriteRequest,
 };
 use crate::mover::Mover;
 use crate::pool_messages::StoredFile;
@@ -37,7 +37,7 @@ pub(super) async fn put(
         path,
         encoded: Some(request.path()),
         purpose: WritePurpose::File,
-        absence: Absence::of(headers),
+        absence: AbsenceDemand::of(headers),
     };
     let target = write.authorize()?.target()?;
     if headers.contains_key(CONTENT_RANGE) {
@@ -92,7 +92,7 @@ fn answer(
     mover: Mover,
     stored: Result<StoredFile, ReceiveError<BodyError>>,
     wanted: Option<WantedDigest>,
-    absence: Absence,
+    absence: AbsenceDemand,
 ) -> Result<Reply, Problem> {
     match stored {
         Ok(stored) => {

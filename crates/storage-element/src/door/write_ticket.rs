@@ -1,6 +1,6 @@
 //! The one way to write a file, for PUT, third-party COPY, COPY within the site, LOCK of a free name and uploads in
 //! several requests. Its steps come in one order, and each takes what the one before it gave, so that none can be left
-//! out: rights ([`WriteRight`]), target ([`WriteTarget`]), conditions ([`WriteTerms`]), claim ([`WriteClaim`]), locks
+//! out: rights ([`WriteRight`]), target ([`WriteTarget`]), conditions ([`MetConditions`]), claim ([`WriteClaim`]), locks
 //! ([`WriteTicket`]), pool ([`WritePlace`]), admission ([`WriteQueue`], [`WriteSlot`]), bytes and commit ([`FileWrite`]).
 //!
 //! Rights come first, so that nothing is told of a path to who has none there. Conditions come after what would be
@@ -15,15 +15,15 @@ use super::lock_conditions::ValidLockTokens;
 use super::reserved;
 use super::slot::{NoMover, mover_for_body, wait_for_slot};
 use crate::claims::{Claim, ClearClaim, ClearTree};
-use crate::mover::{Busy, Mover, MoverRequest, MoverView};
+use crate::mover::{Mover, MoverRequest, MoverView, PoolQueueFull};
 use crate::pool_messages::{
-    BeginUpload, FinishUpload, FinishWrite, OpenWrite, PoolChoice, PoolQuery, StoredFile,
+    BeginUpload, FinishUpload, FinishWrite, OpenWrite, PlacementQuery, PoolChoice, StoredFile,
 };
 use crate::pool_write::PoolWrite;
 use crate::uploads::{Plan, Progress, Upload};
 use crate::write_error::{CommitError, WriteError};
 use http::{HeaderMap, StatusCode};
-use penstock_decide::authorization::Operation;
+use penstock_decide::authorization::PathOperation;
 use penstock_model::{Bytes, Checksum, ChecksumAlgorithm, NamespacePath, PoolName, ProblemCode};
 use penstock_persistence::namespace::{
     ChangeRefusal, Entry, EntryId, MoverKind, MoverOutcome, Replace,
@@ -43,7 +43,7 @@ pub(super) struct WriteRequest<'a> {
     /// The path as the client wrote it, where that says whether it means a directory.
     pub encoded: Option<&'a str>,
     pub purpose: WritePurpose,
-    pub absence: Absence,
+    pub absence: AbsenceDemand,
 }
 
 /// What is written, and what it may take the place of.
@@ -62,7 +62,7 @@ pub(super) enum WritePurpose {
 
 /// Whether the client demands that nothing stands at the path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Absence {
+pub(super) enum AbsenceDemand {
     NotDemanded,
     /// `If-None-Match: *`.
     ByIfNoneMatch,
@@ -93,7 +93,7 @@ pub(super) struct WriteRight<'a> {
 pub(super) struct WriteTarget<'a>(WriteRight<'a>);
 
 /// The conditions hold.
-pub(super) struct WriteTerms<'a> {
+pub(super) struct MetConditions<'a> {
     right: WriteRight<'a>,
     /// The only file that may be replaced, because the client named it.
     only: Option<EntryId>,
@@ -102,7 +102,7 @@ pub(super) struct WriteTerms<'a> {
 
 /// Nobody else writes the path.
 pub(super) struct WriteClaim<'a> {
-    terms: WriteTerms<'a>,
+    terms: MetConditions<'a>,
     claim: Claim,
 }
 
@@ -116,7 +116,7 @@ pub(super) struct WriteTicket<'a> {
 /// A pool takes the file.
 pub(super) struct WritePlace<'a> {
     ticket: WriteTicket<'a>,
-    query: PoolQuery,
+    query: PlacementQuery,
     choice: PoolChoice,
 }
 
@@ -147,40 +147,40 @@ pub(super) struct FileFacts {
 pub(super) struct FileWrite {
     pub file: PoolWrite,
     pub mover: Mover,
-    pub absence: Absence,
+    pub absence: AbsenceDemand,
 }
 
-impl Absence {
+impl AbsenceDemand {
     /// As the conditional headers of a request demand it.
-    pub(super) fn of(headers: &HeaderMap) -> Absence {
+    pub(super) fn of(headers: &HeaderMap) -> AbsenceDemand {
         match conditions::demands_absence(headers) {
-            true => Absence::ByIfNoneMatch,
-            false => Absence::NotDemanded,
+            true => AbsenceDemand::ByIfNoneMatch,
+            false => AbsenceDemand::NotDemanded,
         }
     }
 
     /// As the `Overwrite` header of a COPY demands it.
-    pub(super) fn of_overwrite(overwrite: bool) -> Absence {
+    pub(super) fn of_overwrite(overwrite: bool) -> AbsenceDemand {
         match overwrite {
-            true => Absence::NotDemanded,
-            false => Absence::ByOverwrite,
+            true => AbsenceDemand::NotDemanded,
+            false => AbsenceDemand::ByOverwrite,
         }
     }
 
     fn is_demanded(self) -> bool {
-        self != Absence::NotDemanded
+        self != AbsenceDemand::NotDemanded
     }
 
     /// Something stands there all the same.
     pub(super) fn problem(self, path: &NamespacePath) -> Problem {
         match self {
             // It came after the look at the rights, and may not be replaced.
-            Absence::NotDemanded => Problem::new(
+            AbsenceDemand::NotDemanded => Problem::new(
                 ProblemCode::PermissionDenied,
                 ChangeRefusal::Exists(path.clone()).to_string(),
             ),
-            Absence::ByIfNoneMatch => conditions::destination_exists(),
-            Absence::ByOverwrite => Problem::new(
+            AbsenceDemand::ByIfNoneMatch => conditions::destination_exists(),
+            AbsenceDemand::ByOverwrite => Problem::new(
                 ProblemCode::PathExists,
                 format!("{path} exists and 'Overwrite: F' forbids to replace it"),
             ),
@@ -206,10 +206,10 @@ impl<'a> WriteRequest<'a> {
             door, caller, path, ..
         } = self;
         let current = door.storage.namespace.lookup(path)?;
-        let may_replace = door.allows(caller, &Operation::Modify, path);
+        let may_replace = door.allows(caller, &PathOperation::Modify, path);
         match (&current, may_replace) {
-            (Some(_), true) => reserved::refuse(&Operation::Modify, path)?,
-            (Some(_), false) | (None, _) => door.permit(caller, &Operation::Create, path)?,
+            (Some(_), true) => reserved::refuse(&PathOperation::Modify, path)?,
+            (Some(_), false) | (None, _) => door.permit(caller, &PathOperation::Create, path)?,
         }
         let needs_modify = match self.purpose {
             // A client that forbids replacing needs no right to replace: it is told that the file exists.
@@ -220,7 +220,7 @@ impl<'a> WriteRequest<'a> {
             WritePurpose::Lock => true,
         };
         if needs_modify && !may_replace {
-            door.permit(caller, &Operation::Modify, path)?;
+            door.permit(caller, &PathOperation::Modify, path)?;
         }
         if self.purpose == WritePurpose::Copy {
             door.permit_removal_of_parts(caller, path)?;
@@ -296,7 +296,7 @@ impl<'a> WriteTarget<'a> {
     pub(super) fn conditions(
         self,
         conditions: WriteConditions<'_>,
-    ) -> Result<WriteTerms<'a>, Problem> {
+    ) -> Result<MetConditions<'a>, Problem> {
         let WriteTarget(right) = self;
         let WriteRequest {
             door,
@@ -332,7 +332,7 @@ impl<'a> WriteTarget<'a> {
             | WriteConditions::Upload(call, _) => door.check_if(call)?,
             WriteConditions::Tree => ValidLockTokens::default(),
         };
-        Ok(WriteTerms {
+        Ok(MetConditions {
             right,
             only,
             tokens,
@@ -340,7 +340,7 @@ impl<'a> WriteTarget<'a> {
     }
 }
 
-impl<'a> WriteTerms<'a> {
+impl<'a> MetConditions<'a> {
     /// The file that the client named in `If-Match`.
     pub(super) fn only(&self) -> Option<EntryId> {
         self.only
@@ -386,7 +386,7 @@ impl<'a> WriteClaim<'a> {
     /// Looks at the locks, after the claim: a lock that is taken from now on sees that.
     pub(super) fn locks(self, call: &Call<'_>) -> Result<WriteTicket<'a>, Problem> {
         let replace = self.terms.replace();
-        let WriteTerms { right, tokens, .. } = self.terms;
+        let MetConditions { right, tokens, .. } = self.terms;
         let WriteRequest {
             door,
             path,
@@ -419,17 +419,17 @@ impl<'a> WriteClaim<'a> {
 }
 
 impl<'a> WriteTicket<'a> {
-    pub(super) fn absence(&self) -> Absence {
+    pub(super) fn absence(&self) -> AbsenceDemand {
         self.request.absence
     }
 
     /// Chooses the pool, for a file of this size when it is known.
     pub(super) fn pool(self, size: Option<u64>) -> Result<WritePlace<'a>, Problem> {
         let requester = self.request.caller.requester();
-        self.pool_by(PoolQuery { size, requester })
+        self.pool_by(PlacementQuery { size, requester })
     }
 
-    fn pool_by(self, query: PoolQuery) -> Result<WritePlace<'a>, Problem> {
+    fn pool_by(self, query: PlacementQuery) -> Result<WritePlace<'a>, Problem> {
         let choice = self.request.door.storage.choose_pool(&query);
         let choice = choice.map_err(|why| Problem::of_placement(why, query.size))?;
         Ok(WritePlace {
@@ -542,7 +542,7 @@ impl<'a> WriteQueue<'a> {
     }
 
     /// Waits for the mover as long as it takes.
-    pub(super) async fn wait(mut self) -> Result<WriteSlot<'a>, Busy> {
+    pub(super) async fn wait(mut self) -> Result<WriteSlot<'a>, PoolQueueFull> {
         self.mover.wait().await?;
         Ok(self.into_slot())
     }

@@ -2,7 +2,7 @@
 
 use parking_lot::{Mutex, MutexGuard};
 use penstock_decide::pool_condition::{
-    FAILURES_WINDOW, PastFailure, PoolCondition, RELAPSE_WINDOW, ReadOnlyReason, WriteFailure,
+    FAILURES_WINDOW, FaultPersistence, PastFailure, PoolCondition, RELAPSE_WINDOW, ReadOnlyReason,
     judge_writes,
 };
 use penstock_model::PoolName;
@@ -35,7 +35,7 @@ pub(crate) struct DiskHealth {
 #[derive(Debug, Default)]
 struct DiskRecord {
     condition: PoolCondition,
-    failures: Vec<(Instant, WriteFailure, String)>,
+    failures: Vec<(Instant, FaultPersistence, String)>,
     /// A file found no room although there should have been some.
     no_room: Vec<(Instant, String)>,
     /// When it was taken out.
@@ -47,7 +47,7 @@ struct DiskRecord {
 
 /// Which thread of a pool waits for the disk.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum DiskWork {
+pub(crate) enum DiskThread {
     Upkeep,
     Commit,
 }
@@ -138,9 +138,9 @@ impl DiskHealth {
                 return;
             }
             Some(Errno::ROFS | Errno::NOTDIR | Errno::ACCESS | Errno::PERM) => {
-                WriteFailure::Permanent
+                FaultPersistence::Permanent
             }
-            Some(errno) if is_disk_errno(errno) => WriteFailure::Passing,
+            Some(errno) if is_disk_errno(errno) => FaultPersistence::Passing,
             _ => return,
         };
         self.failed(pool, failure, source.to_string());
@@ -149,10 +149,10 @@ impl DiskHealth {
     /// The disk took too long.
     pub(crate) fn stalled(&self, pool: &PoolName, after: Duration) {
         let text = format!("no answer for {} s", after.as_secs());
-        self.failed(pool, WriteFailure::Passing, text);
+        self.failed(pool, FaultPersistence::Passing, text);
     }
 
-    fn failed(&self, pool: &PoolName, failure: WriteFailure, text: String) {
+    fn failed(&self, pool: &PoolName, failure: FaultPersistence, text: String) {
         self.writes_failed.increment();
         tracing::error!(%pool, why = text, "a pool's disk failed");
         let now = Instant::now();
@@ -163,7 +163,7 @@ impl DiskHealth {
         if state.failures.len() < FAILURES_KEPT {
             state.failures.push((now, failure, text));
         }
-        let past = |(at, failure, text): &(Instant, WriteFailure, String)| PastFailure {
+        let past = |(at, failure, text): &(Instant, FaultPersistence, String)| PastFailure {
             failure: *failure,
             ago: now - *at,
             text: text.clone(),
@@ -191,7 +191,7 @@ impl DiskHealth {
         let refused = std::mem::take(&mut self.state().no_room);
         if is_room {
             for (_, text) in refused {
-                self.failed(pool, WriteFailure::Passing, text);
+                self.failed(pool, FaultPersistence::Passing, text);
             }
         }
     }
@@ -217,7 +217,7 @@ impl DiskHealth {
     }
 
     /// Does what may wait for the disk.
-    pub(crate) fn during<T>(&self, work: DiskWork, done: impl FnOnce() -> T) -> T {
+    pub(crate) fn during<T>(&self, work: DiskThread, done: impl FnOnce() -> T) -> T {
         let waiting = &self.waiting[work as usize];
         let since = u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX - 1);
         waiting.store(since + 1, Ordering::Relaxed);

@@ -41,7 +41,7 @@ fn no_id() -> EntryId {
 
 /// How far a namespace has come, to be compared with what a pool has seen of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Marks {
+pub(crate) struct HighWaterMarks {
     pub low_water: EntryId,
     pub ids_below: EntryId,
     pub records: u64,
@@ -49,7 +49,7 @@ pub(crate) struct Marks {
 
 impl PoolIdentity {
     /// The pool has seen a newer state of its namespace than this one.
-    pub(crate) fn is_ahead_of(&self, namespace: Marks) -> bool {
+    pub(crate) fn is_ahead_of(&self, namespace: HighWaterMarks) -> bool {
         self.low_water > namespace.low_water
             || self.ids_below > namespace.ids_below
             || self.records_seen > namespace.records
@@ -57,7 +57,7 @@ impl PoolIdentity {
 }
 
 /// Writes `pool.json`.
-pub(crate) struct Marker {
+pub(crate) struct IdentityWriter {
     directory: PathBuf,
     namespace: Arc<Namespace>,
     identity: Mutex<PoolIdentity>,
@@ -65,15 +65,15 @@ pub(crate) struct Marker {
     ids_below: AtomicU64,
 }
 
-impl Marker {
+impl IdentityWriter {
     /// Makes the pool this namespace's. Blocks, like all others here.
     pub(crate) fn begin(
         directory: &Path,
         pool: &PoolName,
         namespace: &Arc<Namespace>,
         is_new: bool,
-    ) -> io::Result<Marker> {
-        let marker = Marker {
+    ) -> io::Result<IdentityWriter> {
+        let marker = IdentityWriter {
             directory: directory.to_owned(),
             namespace: Arc::clone(namespace),
             identity: Mutex::new(PoolIdentity {
@@ -153,8 +153,8 @@ fn write_identity(directory: &Path, identity: &PoolIdentity) -> io::Result<()> {
 }
 
 /// How far a namespace has come: as it was opened, or now.
-pub(crate) fn marks_of(namespace: &Namespace, now: bool) -> Result<Marks, NamespaceError> {
-    Ok(Marks {
+pub(crate) fn marks_of(namespace: &Namespace, now: bool) -> Result<HighWaterMarks, NamespaceError> {
+    Ok(HighWaterMarks {
         low_water: match now {
             true => namespace.first_id(),
             false => namespace.low_water(),
@@ -211,7 +211,7 @@ mod tests {
         let namespace = Arc::new(namespace.expect("opens"));
         let pool = directory.path().join("pool");
         std::fs::create_dir(&pool).expect("made");
-        let marker = Marker::begin(&pool, &PoolName::new("p1"), &namespace, true);
+        let marker = IdentityWriter::begin(&pool, &PoolName::new("p1"), &namespace, true);
         let marker = marker.expect("marked");
         let record = MoverRecord {
             at: Timestamp(1),
@@ -260,7 +260,7 @@ mod tests {
         };
         let check = |low_water, ids_below, records, expected| {
             let (low_water, ids_below) = (EntryId(low_water), EntryId(ids_below));
-            let marks = Marks {
+            let marks = HighWaterMarks {
                 low_water,
                 ids_below,
                 records,

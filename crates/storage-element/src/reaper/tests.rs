@@ -303,9 +303,9 @@ async fn the_trash_is_emptied_as_far_as_is_asked() {
         files: 1,
         bytes: SIZE,
     };
-    let expected = TrashRemoval {
+    let expected = RemovedTrash {
         gone,
-        ..TrashRemoval::default()
+        ..RemovedTrash::default()
     };
     assert_eq!(emptied, expected);
     assert_eq!((lab.trash().len(), pool.trash()), (1, gone));

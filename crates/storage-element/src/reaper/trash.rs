@@ -16,7 +16,7 @@ use thiserror::Error;
 /// and fall behind where many files are replaced.
 pub(super) const PIECE_MAX: usize = 1000;
 /// How long an administrator waits for a pool's disk.
-const ANSWER_WAIT: Duration = Duration::from_secs(60);
+pub(crate) const REMOVAL_WAIT: Duration = Duration::from_secs(60);
 
 /// A file of the trash that shall be visible again.
 #[derive(Debug, Clone)]
@@ -67,7 +67,7 @@ pub(crate) enum RestoreError {
 
 /// What was removed of a pool's trash.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct TrashRemoval {
+pub(crate) struct RemovedTrash {
     /// Files and their bytes.
     pub gone: PoolUsage,
     /// There may be more that can be removed.
@@ -83,7 +83,7 @@ impl ReaperHandle {
         pool: &PoolName,
         order: RestoreOrder,
     ) -> Result<(), RestoreError> {
-        let asked = self.ask(pool, ANSWER_WAIT, |reply| Order::Restore { order, reply });
+        let asked = self.ask(pool, REMOVAL_WAIT, |reply| Order::Restore { order, reply });
         asked.await.unwrap_or_else(|| {
             Err(RestoreError::PoolAway {
                 pool: pool.clone(),
@@ -97,9 +97,9 @@ impl ReaperHandle {
         &self,
         pool: &PoolName,
         query: TrashQuery,
-    ) -> Option<Result<TrashRemoval, NamespaceError>> {
+    ) -> Option<Result<RemovedTrash, NamespaceError>> {
         let order = |reply| Order::Empty { query, reply };
-        self.ask(pool, ANSWER_WAIT, order).await
+        self.ask(pool, REMOVAL_WAIT, order).await
     }
 }
 
@@ -137,7 +137,7 @@ impl Reaper {
     }
 
     /// Removes some of what is asked for.
-    pub(super) fn empty(&mut self, query: TrashQuery) -> Result<TrashRemoval, NamespaceError> {
+    pub(super) fn empty(&mut self, query: TrashQuery) -> Result<RemovedTrash, NamespaceError> {
         let query = TrashQuery {
             pool: Some(self.pool.name.clone()),
             ..query
@@ -148,7 +148,7 @@ impl Reaper {
             false => PoolUsage::default(),
         };
         self.pool.trash_emptied.add(gone.files);
-        Ok(TrashRemoval {
+        Ok(RemovedTrash {
             gone,
             is_more: trash.len() == PIECE_MAX && gone.files > 0,
             kept: trash.len() as u64 - gone.files,

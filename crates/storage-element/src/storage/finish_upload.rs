@@ -8,10 +8,10 @@ use crate::claims::ClearClaim;
 use crate::clock::microseconds;
 use crate::committer::CompleteFile;
 use crate::file_label::label;
+use crate::pending_publication::PendingPublication;
 use crate::pool_messages::{DiskWrites, FinishUpload, StoredFile};
-use crate::pool_write::{Completion, verify, within};
-use crate::publication::Publication;
-use crate::scratch::Scratch;
+use crate::pool_write::{WriteFinisher, verify, within};
+use crate::uncommitted_file::UncommittedFile;
 use crate::uploads::{Disk, DiskTurn, FINISHED_KEPT, Progress, Record, Upload, data_path};
 use crate::write_error::WriteError;
 use penstock_model::{Bytes, Checksum, ChecksumAlgorithm};
@@ -45,7 +45,7 @@ impl Upload {
         }
         let reservation = progress.reservation.take();
         let reservation = reservation.unwrap_or_else(|| self.pool.reserve_again(got));
-        let publication = Arc::new(Publication::new(claim.into_claim()));
+        let publication = Arc::new(PendingPublication::new(claim.into_claim()));
         let bytes_read = Arc::new(AtomicU64::new(0));
         let disk_turn = self.disk_turn().await;
         let limit = storage.settings().limits.finish_timeout;
@@ -110,7 +110,7 @@ struct UploadCompletion {
     storage: Arc<Storage>,
     disk: Option<Disk>,
     record: Record,
-    publication: Arc<Publication>,
+    publication: Arc<PendingPublication>,
     /// What was read again of bytes that were not checksummed as they came.
     bytes_read: Arc<AtomicU64>,
     disk_turn: DiskTurn,
@@ -156,7 +156,7 @@ impl UploadCompletion {
             finished: Some(id),
             ..record
         };
-        let Completion {
+        let WriteFinisher {
             reaper, committer, ..
         } = storage.completion(&pool);
         let noted = reaper.with_space(&pool, || record.write(&pool, upload.id));
@@ -166,7 +166,8 @@ impl UploadCompletion {
         let linked = reaper.with_space(&pool, || std::fs::hard_link(&path, pool.incoming_path(id)));
         linked.map_err(fail)?;
         let size = Bytes(disk.offset);
-        let scratch = Scratch::written(id, reservation, Arc::clone(&pool), disk.file, reaper);
+        let scratch =
+            UncommittedFile::written(id, reservation, Arc::clone(&pool), disk.file, reaper);
         let mut entry = NewFile {
             id,
             path: record.plan.path.clone(),

@@ -3,10 +3,10 @@
 
 use super::Storage;
 use crate::claims::ClearClaim;
-use crate::mover::{Busy, Mover, MoverRequest};
+use crate::mover::{Mover, MoverRequest, PoolQueueFull};
 use crate::pool::Pool;
-use crate::pool_messages::{BeginUpload, OpenWrite, PoolChoice, PoolQuery, WriteCapability};
-use crate::pool_write::{Completion, PoolWrite};
+use crate::pool_messages::{BeginUpload, OpenWrite, PlacementQuery, PoolChoice, WriteCapability};
+use crate::pool_write::{PoolWrite, WriteFinisher};
 use crate::reaper::ReaperHandle;
 use crate::uploads::Upload;
 use crate::write_error::WriteError;
@@ -26,7 +26,10 @@ const ALARM_INTERVAL: Duration = Duration::from_secs(60);
 impl Storage {
     /// Chooses the pool for a new file, one in which it fits now. Space is promised as the bytes come: who only announces
     /// them keeps nobody else out.
-    pub(crate) fn choose_pool(&self, query: &PoolQuery) -> Result<PoolChoice, PlacementRefusal> {
+    pub(crate) fn choose_pool(
+        &self,
+        query: &PlacementQuery,
+    ) -> Result<PoolChoice, PlacementRefusal> {
         let pools = self.pools.values();
         let views: Vec<PoolView> = pools.map(|pool| pool.view_for(&query.requester)).collect();
         let placement = PlacementRequest {
@@ -74,7 +77,7 @@ impl Storage {
     }
 
     /// Takes a place at a pool's gate.
-    pub(crate) fn arrive(&self, request: MoverRequest) -> Result<Mover, Busy> {
+    pub(crate) fn arrive(&self, request: MoverRequest) -> Result<Mover, PoolQueueFull> {
         let pool = Arc::clone(self.pool_named(&request.pool));
         self.live.arrive(&self.recorder, &pool, request)
     }
@@ -127,8 +130,8 @@ impl Storage {
     }
 
     /// Who completes a file in this pool.
-    pub(super) fn completion(&self, pool: &Pool) -> Completion {
-        Completion {
+    pub(super) fn completion(&self, pool: &Pool) -> WriteFinisher {
+        WriteFinisher {
             reaper: self.reaper(),
             committer: self.committers.queue(&pool.name),
             clock: Arc::clone(&self.clock),

@@ -6,7 +6,7 @@ use penstock_persistence::backup::{BackupOf, JournalLocation, RestoreTo, back_up
 use penstock_persistence::namespace::{Change, TrashQuery};
 use penstock_protocol::token::Signer;
 use penstock_storage_element::fsck::{FsckRequest, Repair, check};
-use penstock_storage_element::{OpenError, PoolConfig, PoolPlace, Storage, StorageConfig};
+use penstock_storage_element::{OpenError, PoolConfig, PoolLocation, Storage, StorageConfig};
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
@@ -400,7 +400,7 @@ async fn a_restored_namespace_waits_until_files_of_since_then_are_entered_again(
 }
 
 fn order_of(config: &StorageConfig, mends: bool) -> FsckRequest {
-    let place = |pool: &PoolConfig| PoolPlace {
+    let place = |pool: &PoolConfig| PoolLocation {
         name: pool.name.clone(),
         directory: pool.directory.clone(),
     };

@@ -6,7 +6,7 @@
 use super::AgentSetup;
 use super::http::{End, Stat, modified_of};
 use super::steps::AttemptRun;
-use crate::cloud::{KeySecret, KeyUser};
+use crate::cloud::{KeyRequester, KeySecret};
 use crate::tokens::{read_with_patience, unreadable};
 use http::header::{HeaderName, HeaderValue, LOCATION, RANGE, RETRY_AFTER};
 use http::{HeaderMap, Method};
@@ -39,16 +39,16 @@ pub(super) struct CloudAccess {
 }
 
 /// A request, before it is signed.
-pub(super) struct Ask<'a> {
+pub(super) struct UnsignedRequest<'a> {
     pub(super) method: Method,
     pub(super) query: &'a [(&'a str, &'a str)],
     pub(super) headers: HeaderMap,
     pub(super) body: Option<&'a [u8]>,
 }
 
-impl Ask<'_> {
-    pub(super) fn new(method: Method) -> Ask<'static> {
-        Ask {
+impl UnsignedRequest<'_> {
+    pub(super) fn new(method: Method) -> UnsignedRequest<'static> {
+        UnsignedRequest {
             method,
             query: &[],
             headers: HeaderMap::new(),
@@ -58,15 +58,15 @@ impl Ask<'_> {
 }
 
 /// How a cloud storage answered.
-pub(super) enum CloudAnswer {
+pub(super) enum S3Answer {
     /// 2xx.
     Yes(Box<ClientResponse>),
-    No(CloudRefusal),
+    No(S3Refusal),
 }
 
 /// An answer that is no success.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct CloudRefusal {
+pub(super) struct S3Refusal {
     pub(super) status: u16,
     pub(super) error: S3Error,
     /// Seconds.
@@ -108,7 +108,7 @@ impl CloudAccess {
         signing.presign(method, &place.url, attempt + LIFETIME_MARGIN)
     }
 
-    fn signed(&self, ask: &Ask<'_>) -> ClientRequest {
+    fn signed(&self, ask: &UnsignedRequest<'_>) -> ClientRequest {
         let place = self.place();
         let mut url = place.url.clone();
         if !ask.query.is_empty() {
@@ -181,8 +181,8 @@ impl AgentSetup {
     pub(super) async fn ask_cloud(
         &self,
         access: &CloudAccess,
-        ask: &Ask<'_>,
-    ) -> Result<CloudAnswer, ClientError> {
+        ask: &UnsignedRequest<'_>,
+    ) -> Result<S3Answer, ClientError> {
         let mut refused = None;
         for _ in 0..PLACES_MAX {
             let request = access.signed(ask);
@@ -193,7 +193,7 @@ impl AgentSetup {
             let mut answer = match sent {
                 // What it repeats of the request is nobody's business.
                 Err(ClientError::EarlyAnswer { status, .. }) => {
-                    return Ok(CloudAnswer::No(CloudRefusal {
+                    return Ok(S3Answer::No(S3Refusal {
                         status: status.as_u16(),
                         error: S3Error::default(),
                         retry_after: None,
@@ -202,7 +202,7 @@ impl AgentSetup {
                 sent => sent?,
             };
             if answer.status.is_success() {
-                return Ok(CloudAnswer::Yes(Box::new(answer)));
+                return Ok(S3Answer::Yes(Box::new(answer)));
             }
             let head = Head::of(&answer);
             let body = answer.read_all(BODY_BYTES_MAX).await.unwrap_or_default();
@@ -214,19 +214,17 @@ impl AgentSetup {
                     false
                 }
             };
-            let said = CloudRefusal {
+            let said = S3Refusal {
                 status: head.status,
                 error,
                 retry_after: head.retry_after,
             };
             if !moved {
-                return Ok(CloudAnswer::No(said));
+                return Ok(S3Answer::No(said));
             }
             refused = Some(said);
         }
-        Ok(CloudAnswer::No(
-            refused.expect("at least one place was tried"),
-        ))
+        Ok(S3Answer::No(refused.expect("at least one place was tried")))
     }
 
     /// Size and checksum of an object; `None` when it does not exist. Errors: also when the bucket does not.
@@ -238,36 +236,34 @@ impl AgentSetup {
         phase: Phase,
     ) -> Result<Option<Stat>, Failure> {
         let lost = |why: ClientError| end.client_failure(phase, &why);
-        let mut head = Ask::new(Method::HEAD);
+        let mut head = UnsignedRequest::new(Method::HEAD);
         let mode = HeaderName::from_static("x-amz-checksum-mode");
         head.headers
             .insert(mode, HeaderValue::from_static("ENABLED"));
         let mut refused = match self.ask_cloud(access, &head).await.map_err(lost)? {
-            CloudAnswer::Yes(answer) => return Ok(Some(stat_of(&answer, algorithm))),
-            CloudAnswer::No(refused) => refused,
+            S3Answer::Yes(answer) => return Ok(Some(stat_of(&answer, algorithm))),
+            S3Answer::No(refused) => refused,
         };
         let bucket = access.place().bucket_url();
         if refused.status == 404 && self.memory.knows_directory(bucket.as_str()) {
             return Ok(None);
         }
         // The answer to a HEAD has no body to say why (RFC 9110 §9.3.2); that to a GET of one byte has.
-        let mut get = Ask::new(Method::GET);
+        let mut get = UnsignedRequest::new(Method::GET);
         get.headers
             .insert(RANGE, HeaderValue::from_static("bytes=0-0"));
         match self.ask_cloud(access, &get).await.map_err(lost)? {
             // It told the region meanwhile, or the object has just come.
-            CloudAnswer::Yes(_) => {
-                if let CloudAnswer::Yes(answer) =
-                    self.ask_cloud(access, &head).await.map_err(lost)?
-                {
+            S3Answer::Yes(_) => {
+                if let S3Answer::Yes(answer) = self.ask_cloud(access, &head).await.map_err(lost)? {
                     return Ok(Some(stat_of(&answer, algorithm)));
                 }
             }
-            CloudAnswer::No(told) if told.status == 404 && told.error.code != "NoSuchBucket" => {
+            S3Answer::No(told) if told.status == 404 && told.error.code != "NoSuchBucket" => {
                 self.memory.learn_directory(bucket.as_str());
                 return Ok(None);
             }
-            CloudAnswer::No(told) => refused = told,
+            S3Answer::No(told) => refused = told,
         }
         Err(end.cloud_failure(access, phase, "HEAD", &refused))
     }
@@ -279,11 +275,13 @@ impl AgentSetup {
         access: &CloudAccess,
         phase: Phase,
     ) -> Result<(), Failure> {
-        let asked = self.ask_cloud(access, &Ask::new(Method::DELETE)).await;
+        let asked = self
+            .ask_cloud(access, &UnsignedRequest::new(Method::DELETE))
+            .await;
         match asked.map_err(|why| end.client_failure(phase, &why))? {
-            CloudAnswer::Yes(_) => Ok(()),
-            CloudAnswer::No(refused) if refused.status == 404 => Ok(()),
-            CloudAnswer::No(refused) => Err(end.cloud_failure(access, phase, "DELETE", &refused)),
+            S3Answer::Yes(_) => Ok(()),
+            S3Answer::No(refused) if refused.status == 404 => Ok(()),
+            S3Answer::No(refused) => Err(end.cloud_failure(access, phase, "DELETE", &refused)),
         }
     }
 
@@ -306,7 +304,7 @@ impl AgentSetup {
             let Some(row) = row else {
                 return broken(format!("the job {job} is no longer stored"));
             };
-            let user = KeyUser {
+            let user = KeyRequester {
                 user: row.user,
                 delegation: row.delegation,
                 is_by_certificate: row.parameters.proxy.is_some(),
@@ -380,10 +378,13 @@ impl AttemptRun<'_> {
         source: &End,
         access: &CloudAccess,
     ) -> Result<ClientResponse, Failure> {
-        let asked = self.setup.ask_cloud(access, &Ask::new(Method::GET)).await;
+        let asked = self
+            .setup
+            .ask_cloud(access, &UnsignedRequest::new(Method::GET))
+            .await;
         match asked.map_err(|why| source.client_failure(Phase::Transfer, &why))? {
-            CloudAnswer::Yes(answer) => Ok(*answer),
-            CloudAnswer::No(refused) => {
+            S3Answer::Yes(answer) => Ok(*answer),
+            S3Answer::No(refused) => {
                 Err(source.cloud_failure(access, Phase::Transfer, "GET", &refused))
             }
         }
@@ -412,9 +413,9 @@ impl End {
         access: &CloudAccess,
         phase: Phase,
         what: &str,
-        refused: &CloudRefusal,
+        refused: &S3Refusal,
     ) -> Failure {
-        let CloudRefusal { status, error, .. } = refused;
+        let S3Refusal { status, error, .. } = refused;
         let told = match (error.code.as_str(), error.message.as_str()) {
             ("", "") => format!("{status}"),
             ("", message) => format!("{status}: {message}"),

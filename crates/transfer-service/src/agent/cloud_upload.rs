@@ -4,7 +4,7 @@
 //! part is held until the server has it, with its MD5 in the request, by which the server checks it (S3 API,
 //! UploadPart); what of the whole file nobody there can check is the checksum of the bytes as they passed here.
 
-use super::cloud::{Ask, CloudAccess, CloudAnswer, CloudRefusal};
+use super::cloud::{CloudAccess, S3Answer, S3Refusal, UnsignedRequest};
 use super::http::End;
 use super::steps::{AttemptRun, Plan};
 use super::streamed::ByteSource;
@@ -137,13 +137,13 @@ impl AgentSetup {
             return self.forget_upload(upload).await;
         };
         let query = [("uploadId", upload.upload.as_str())];
-        let abort = Ask {
+        let abort = UnsignedRequest {
             query: &query,
-            ..Ask::new(Method::DELETE)
+            ..UnsignedRequest::new(Method::DELETE)
         };
         let gone = match self.ask_cloud(&access.at(url), &abort).await {
-            Ok(CloudAnswer::Yes(_)) => true,
-            Ok(CloudAnswer::No(refused)) => refused.status == 404,
+            Ok(S3Answer::Yes(_)) => true,
+            Ok(S3Answer::No(refused)) => refused.status == 404,
             Err(_) => false,
         };
         match gone {
@@ -314,13 +314,13 @@ impl PartUpload<'_> {
     }
 
     /// Sends a request whose body is in memory, and again when the server cannot take it at the moment.
-    async fn send(&self, what: &str, ask: &Ask<'_>) -> Result<ClientResponse, Failure> {
+    async fn send(&self, what: &str, ask: &UnsignedRequest<'_>) -> Result<ClientResponse, Failure> {
         let mut pause = PAUSE;
         for tried in 1.. {
             let said = self.setup().ask_cloud(self.access, ask).await;
             let (again, failure) = match said {
-                Ok(CloudAnswer::Yes(answer)) => return Ok(*answer),
-                Ok(CloudAnswer::No(refused)) => {
+                Ok(S3Answer::Yes(answer)) => return Ok(*answer),
+                Ok(S3Answer::No(refused)) => {
                     let again = matches!(refused.status, 429 | 500 | 502 | 503 | 504);
                     let asked = refused.retry_after.map(Duration::from_secs);
                     pause = pause.max(asked.unwrap_or_default()).min(PAUSE_MAX);
@@ -337,7 +337,7 @@ impl PartUpload<'_> {
         unreachable!("it returns before it has tried for ever")
     }
 
-    fn refused(&self, what: &str, refused: &CloudRefusal) -> Failure {
+    fn refused(&self, what: &str, refused: &S3Refusal) -> Failure {
         if refused.status == 412 {
             self.attempting.note_end(CopyEnd::Occupied);
         }
@@ -362,10 +362,10 @@ impl PartUpload<'_> {
         passing: &mut PartStream<'_>,
     ) -> Result<(), Failure> {
         let begun = Instant::now();
-        let mut ask = Ask {
+        let mut ask = UnsignedRequest {
             headers: self.noted(checksums),
             body: Some(body),
-            ..Ask::new(Method::PUT)
+            ..UnsignedRequest::new(Method::PUT)
         };
         content_md5(&mut ask.headers, body);
         self.unless_it_exists(&mut ask.headers);
@@ -424,10 +424,10 @@ impl PartUpload<'_> {
     /// Begins an upload in parts, and has it noted on disk.
     async fn begin(&self) -> Result<CloudUpload, Failure> {
         let expected: Vec<Checksum> = self.plan.checksum.iter().cloned().collect();
-        let ask = Ask {
+        let ask = UnsignedRequest {
             query: &[("uploads", "")],
             headers: self.noted(&expected),
-            ..Ask::new(Method::POST)
+            ..UnsignedRequest::new(Method::POST)
         };
         let mut answer = self.send("the begin of an upload in parts", &ask).await?;
         let body = answer.read_all(BODY_BYTES_MAX).await;
@@ -471,10 +471,10 @@ impl PartUpload<'_> {
         body: &[u8],
     ) -> Result<String, Failure> {
         let number = number.to_string();
-        let mut ask = Ask {
+        let mut ask = UnsignedRequest {
             query: &[("partNumber", &number), ("uploadId", &upload.upload)],
             body: Some(body),
-            ..Ask::new(Method::PUT)
+            ..UnsignedRequest::new(Method::PUT)
         };
         content_md5(&mut ask.headers, body);
         let answer = self.send(&format!("part {number}"), &ask).await?;
@@ -490,10 +490,10 @@ impl PartUpload<'_> {
 
     async fn complete(&self, upload: &CloudUpload, tags: &[String]) -> Result<(), Failure> {
         let body = completion_body(tags);
-        let mut ask = Ask {
+        let mut ask = UnsignedRequest {
             query: &[("uploadId", &upload.upload)],
             body: Some(body.as_bytes()),
-            ..Ask::new(Method::POST)
+            ..UnsignedRequest::new(Method::POST)
         };
         ask.headers
             .insert(CONTENT_TYPE, HeaderValue::from_static("application/xml"));
@@ -508,7 +508,7 @@ impl PartUpload<'_> {
                 "PreconditionFailed" => 412,
                 _ => status,
             };
-            let refused = CloudRefusal {
+            let refused = S3Refusal {
                 status,
                 error,
                 retry_after: None,

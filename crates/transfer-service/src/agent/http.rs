@@ -2,7 +2,7 @@
 
 use super::AgentSetup;
 use super::cloud::CloudAccess;
-use super::proxy::ProxyAccess;
+use super::proxy::ProxyCredential;
 use http::header::{
     AUTHORIZATION, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, DATE, ETAG, HeaderName,
     HeaderValue, IF_MATCH, LAST_MODIFIED, RANGE, RETRY_AFTER,
@@ -44,7 +44,7 @@ pub(super) struct End {
     /// The submitter's token for it, or a macaroon that it gave for the proxy.
     pub(super) token: Option<Arc<str>>,
     /// The delegated proxy, when there is no token of the submitter's.
-    pub(super) proxy: Option<ProxyAccess>,
+    pub(super) proxy: Option<ProxyCredential>,
     /// There is a token, and it is not shown because the line is not encrypted.
     pub(super) token_withheld: bool,
     /// It is in a cloud storage, and reached by requests that are signed.

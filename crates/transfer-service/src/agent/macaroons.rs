@@ -3,7 +3,7 @@
 //!
 //! gfal2 and FTS ask for a new one for each file; a directory serves all of its files and costs one request.
 
-use super::proxy::ProxyAccess;
+use super::proxy::ProxyCredential;
 use super::{AgentSetup, REMEMBERED_MAX};
 use http::header::{ACCEPT, CONTENT_TYPE, HeaderValue};
 use http::{HeaderMap, Method};
@@ -121,7 +121,7 @@ impl AgentSetup {
         &self,
         file: &Url,
         side: Side,
-        proxy: &ProxyAccess,
+        proxy: &ProxyCredential,
         now: Timestamp,
     ) -> Result<Arc<str>, String> {
         let server = server_of(file);
@@ -147,7 +147,7 @@ impl AgentSetup {
         &self,
         url: &Url,
         side: Side,
-        proxy: &ProxyAccess,
+        proxy: &ProxyCredential,
         now: Timestamp,
     ) -> Result<Arc<str>, MacaroonRefusal> {
         let place = MacaroonKey {

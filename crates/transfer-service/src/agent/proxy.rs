@@ -11,7 +11,7 @@ use std::collections::HashMap;
 
 /// How an end is reached by a proxy.
 #[derive(Clone)]
-pub(super) struct ProxyAccess {
+pub(super) struct ProxyCredential {
     /// To be shown, or to get macaroons with.
     pub(super) identity: ClientIdentity,
     /// When it ends.
@@ -53,7 +53,7 @@ impl AgentSetup {
         &self,
         id: &CredentialId,
         now: Timestamp,
-    ) -> Result<ProxyAccess, Failure> {
+    ) -> Result<ProxyCredential, Failure> {
         let (store, memory, wanted) = (self.delegations.clone(), self.memory.clone(), id.clone());
         let read = move || {
             let Some(found) = store.delegation(&wanted).map_err(|why| why.to_string())? else {
@@ -73,7 +73,7 @@ impl AgentSetup {
         let found = found.map_err(|why| unusable(id, &why))?;
         let (delegation, identity) = found.ok_or_else(|| missing(id))?;
         self.check_alive(id, &delegation, now)?;
-        Ok(ProxyAccess {
+        Ok(ProxyCredential {
             identity,
             expires: delegation.expires,
             no_macaroon: None,

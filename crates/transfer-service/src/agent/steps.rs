@@ -4,7 +4,7 @@
 use super::destination_evidence::Traces;
 use super::gfal::{self, Process};
 use super::http::{End, Stat, Way};
-use super::unencrypted::say_withheld;
+use super::withheld_tokens::say_withheld;
 use super::{AgentSetup, Progress};
 use crate::tokens::token_failure;
 use http::HeaderValue;

@@ -1,6 +1,6 @@
 //! Copies through this agent: GET from the source, PUT to the destination, for ends that offer no third-party copy.
 
-use super::gfal::HeldProcess;
+use super::gfal::ProcessGuard;
 use super::http::{End, observe};
 use super::steps::{AttemptRun, ChecksumFrom, Plan};
 use http::header::HeaderName;
@@ -27,13 +27,13 @@ const EXPECT_CONTINUE_FROM: u64 = 1 << 20;
 /// Where bytes come from, once begun.
 pub(super) enum ByteSource<'a> {
     Http(Box<ClientResponse>),
-    Gfal(HeldProcess<'a>),
+    Gfal(ProcessGuard<'a>),
 }
 
 /// Where bytes go, once begun.
 enum ByteSink<'a> {
     Http(Box<Upload>, PutConditions),
-    Gfal(HeldProcess<'a>),
+    Gfal(ProcessGuard<'a>),
 }
 
 impl AttemptRun<'_> {

@@ -158,7 +158,12 @@ impl Storage {
                 }
             },
             ("MKCOL", _) => (200, "", 0),
-            ("COPY", _) => (self.copy.0, self.copy.1, 0),
+            ("COPY", _) => {
+                if self.copy == TOO_BUSY {
+                    headers.insert("retry-after", HeaderValue::from_static("10"));
+                }
+                (self.copy.0, self.copy.1, 0)
+            }
             ("PROPFIND", "/to") => match &properties {
                 Some(properties) => (207, properties.as_str(), 0),
                 None => (405, "", 0),
@@ -230,7 +235,7 @@ pub(crate) fn setup() -> (AgentSetup, tempfile::TempDir) {
     let reader: Arc<dyn JournalReader> = Arc::new(SqliteReader::open(&journal, 1).expect("opened"));
     let tokens = TokenKeeper::new(client.clone(), reader.clone(), TokenClients::default());
     let setup = AgentSetup {
-        by_version: ByVersion::of(&client),
+        by_version: IpVersionClients::of(&client),
         client,
         reader,
         delegations: Arc::new(delegations),
@@ -381,6 +386,8 @@ async fn check(storage: Storage, strict_copy: bool, expected: (bool, &[&str])) {
     );
 }
 
+/// A storage element that takes no more copies just now.
+const TOO_BUSY: CopyAnswer = (503, "too busy");
 const SEEN: &str = "DELETE if-match=\"v1\"";
 
 #[tokio::test]
@@ -389,7 +396,7 @@ async fn a_file_that_appeared_since_the_look_is_somebody_elses() {
         (412, "/to exists"),
         (409, "/to is being written by another client"),
         (202, "failure: /to exists\n"),
-        (503, "too busy"),
+        TOO_BUSY,
     ] {
         let storage = Storage {
             after: Some(PART),
@@ -420,9 +427,10 @@ async fn what_a_failed_copy_has_left_is_removed_as_it_was_seen() {
     check(left(ended, PART), false, (true, &[SEEN])).await;
     check(Storage::answering(ended), false, (true, &[])).await;
     // After such an answer the copy may still run.
-    let unknown = (500, "trouble");
-    check(left(unknown, PART), false, (false, &[SEEN])).await;
-    check(Storage::answering(unknown), false, (false, &[])).await;
+    for unknown in [(500, "trouble"), (503, "no server is available")] {
+        check(left(unknown, PART), false, (false, &[SEEN])).await;
+        check(Storage::answering(unknown), false, (false, &[])).await;
+    }
     let refused = Storage {
         delete: 409,
         ..left(ended, PART)

@@ -4,7 +4,7 @@
 
 use super::http::End;
 use super::steps::{AttemptRun, Plan};
-use http::header::AUTHORIZATION;
+use http::header::{AUTHORIZATION, RETRY_AFTER};
 use http::{HeaderMap, HeaderValue, Method};
 use penstock_decide::classify::{ObservedFailure, classify};
 use penstock_decide::copy_failure::CopyCause;
@@ -110,7 +110,10 @@ impl AttemptRun<'_> {
         match answer.status.as_u16() {
             201 | 202 => {}
             status => {
-                self.note_end(CopyEnd::of_status(status, false));
+                // A server in between says 503 as well when it has lost the storage element in the middle of a copy. Who
+                // refuses because of too many requests says when to come again (RFC 9110 §15.6.4).
+                let may_have_moved = !answer.headers.contains_key(RETRY_AFTER);
+                self.note_end(CopyEnd::of_status(status, may_have_moved));
                 let what = format!("COPY ({})", mode.name());
                 let failure = active.refused(Phase::Transfer, &what, answer).await;
                 return Err(match is_another_way_open(mode, status, &failure.detail) {

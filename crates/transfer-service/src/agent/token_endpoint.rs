@@ -4,7 +4,7 @@
 //! scheme, host and port: what a document says never sends the proxy elsewhere.
 
 use super::AgentSetup;
-use super::proxy::ProxyAccess;
+use super::proxy::ProxyCredential;
 use http::header::{ACCEPT, CONTENT_TYPE, HeaderValue};
 use http::{HeaderMap, Method};
 use penstock_protocol::http1::client::ClientRequest;
@@ -34,7 +34,7 @@ impl AgentSetup {
         place: &Url,
         activities: &str,
         validity: Duration,
-        proxy: &ProxyAccess,
+        proxy: &ProxyCredential,
     ) -> Result<AccessToken, String> {
         let endpoint = self.token_endpoint(place, proxy).await?;
         let scope: Vec<String> = activities
@@ -61,7 +61,7 @@ impl AgentSetup {
         parse_token(&body).ok_or_else(|| "its token endpoint gave no token".to_owned())
     }
 
-    async fn token_endpoint(&self, place: &Url, proxy: &ProxyAccess) -> Result<Url, String> {
+    async fn token_endpoint(&self, place: &Url, proxy: &ProxyCredential) -> Result<Url, String> {
         for path in DISCOVERY {
             let mut url = place.clone();
             url.set_path(path);
@@ -82,7 +82,7 @@ impl AgentSetup {
     }
 }
 
-fn outgoing(method: Method, url: Url, proxy: &ProxyAccess) -> ClientRequest {
+fn outgoing(method: Method, url: Url, proxy: &ProxyCredential) -> ClientRequest {
     let mut headers = HeaderMap::new();
     headers.insert(ACCEPT, HeaderValue::from_static("application/json"));
     ClientRequest {

@@ -14,7 +14,7 @@ use axum::body::Body;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
-use penstock_decide::access::Operation;
+use penstock_decide::service_rights::Operation;
 use penstock_model::{
     Ban, BanChange, BanEffect, BanTarget, JobId, ProblemCode, StorageBan, StorageId, UserBan,
     UserName, VoName,

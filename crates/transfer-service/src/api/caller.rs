@@ -7,8 +7,8 @@ use axum::http::header::{AUTHORIZATION, HOST, HeaderName, ORIGIN};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use parking_lot::RwLock;
-use penstock_decide::access::{Grant, Operation, Principal, Rights};
 use penstock_decide::monitoring::{MONITOR_SCOPE, is_only_for_monitors};
+use penstock_decide::service_rights::{Operation, Principal, ServiceGrant, ServiceRights};
 use penstock_decide::settings::is_granted;
 use penstock_journal::JobRow;
 use penstock_model::{ProblemCode, VoName};
@@ -20,16 +20,16 @@ use std::sync::Arc;
 /// Who administers the service, or a VO's part of it, by the configuration file. Cheap to clone; all clones see a
 /// replacement.
 #[derive(Clone, Default)]
-pub struct Administrators(Arc<RwLock<Vec<Grant>>>);
+pub struct Administrators(Arc<RwLock<Vec<ServiceGrant>>>);
 
 impl Administrators {
     /// From now on the configuration names these and no others.
-    pub fn replace(&self, grants: Vec<Grant>) {
+    pub fn replace(&self, grants: Vec<ServiceGrant>) {
         *self.0.write() = grants;
     }
 
     /// What somebody may do beyond their own VO's jobs.
-    fn rights_of(&self, identity: &Identity) -> Rights {
+    fn rights_of(&self, identity: &Identity) -> ServiceRights {
         let user = identity.user.as_str();
         let principal = match identity.method {
             Method::Certificate => Principal::Certificate {
@@ -44,7 +44,7 @@ impl Administrators {
             },
         };
         let grants = self.0.read();
-        Rights::of(grants.iter(), principal)
+        ServiceRights::of(grants.iter(), principal)
     }
 }
 
@@ -103,7 +103,7 @@ pub(crate) struct Caller {
     pub(super) token: Option<String>,
     pub(super) vo: VoName,
     /// Beyond the jobs of the own VO, which everybody sees and stops.
-    pub(super) rights: Rights,
+    pub(super) rights: ServiceRights,
 }
 
 impl Caller {
@@ -306,7 +306,7 @@ impl ApiConfig {
             return Err(ApiError::new(ProblemCode::ScopeInsufficient, text).needing(scope));
         }
         let rights = match is_admin {
-            true => Rights::everything(),
+            true => ServiceRights::everything(),
             false => self.administrators.rights_of(&identity),
         };
         Ok(Caller {
@@ -332,7 +332,10 @@ impl ApiConfig {
             ));
         }
         let rights = self.administrators.rights_of(&identity);
-        if self.required_scope.is_some() && identity.vo.is_none() && rights == Rights::default() {
+        if self.required_scope.is_some()
+            && identity.vo.is_none()
+            && rights == ServiceRights::default()
+        {
             tracing::warn!(%user, "refused a certificate without a VO, because tokens need a scope here");
             return Err(ApiError::new(
                 ProblemCode::VoRequired,

@@ -7,7 +7,7 @@ use super::{Api, ApiResult};
 use axum::Json;
 use axum::extract::State;
 use axum::response::IntoResponse;
-use penstock_decide::access::Operation;
+use penstock_decide::service_rights::Operation;
 use penstock_model::VoName;
 use serde_json::json;
 

@@ -2,7 +2,7 @@
 //! known by their certificates.
 
 use super::connection_timeouts::{BoundedWriter, RequestGuard};
-use super::{ApiError, UnloggedRefusal};
+use super::{ApiError, RefusalToLog};
 use axum::Router;
 use axum::body::Body;
 use axum::http::header::{
@@ -280,7 +280,7 @@ impl tower_service::Service<Request<hyper::body::Incoming>> for Prepare {
                 let close = HeaderValue::from_static("close");
                 answer.headers_mut().insert(CONNECTION, close);
             }
-            if let Some(UnloggedRefusal(why)) = answer.extensions_mut().remove() {
+            if let Some(RefusalToLog(why)) = answer.extensions_mut().remove() {
                 let (status, peer) = (answer.status(), peer.map(|peer| peer.0));
                 tracing::warn!(?peer, %method, path, %status, why, "refused a request");
             }

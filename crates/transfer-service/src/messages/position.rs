@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 #[derive(Debug, Clone)]
-pub(super) enum Position {
+pub(super) enum PositionStore {
     File(PathBuf),
     Database {
         positions: Arc<SinkPositions>,
@@ -17,12 +17,12 @@ pub(super) enum Position {
     },
 }
 
-impl Position {
+impl PositionStore {
     /// `None` when it was never told anything. Errors: a file that holds something else; the database.
     pub(super) fn read(&self) -> io::Result<Option<u64>> {
         match self {
-            Position::File(file) => read(file),
-            Position::Database { positions, sink } => {
+            PositionStore::File(file) => read(file),
+            PositionStore::Database { positions, sink } => {
                 positions.read(sink).map_err(io::Error::other)
             }
         }
@@ -31,8 +31,8 @@ impl Position {
     /// Whole or not at all, and durable when it returns well.
     pub(super) fn write(&self, at: u64) -> io::Result<()> {
         match self {
-            Position::File(file) => write(file, at),
-            Position::Database { positions, sink } => {
+            PositionStore::File(file) => write(file, at),
+            PositionStore::Database { positions, sink } => {
                 positions.write(sink, at).map_err(io::Error::other)
             }
         }
@@ -76,7 +76,7 @@ mod tests {
     #[test]
     fn it_is_read_as_it_was_written_and_nonsense_is_told() {
         let at = std::env::temp_dir().join(format!("position-{}", std::process::id()));
-        let position = Position::File(at.clone());
+        let position = PositionStore::File(at.clone());
         assert!(position.read().expect("nothing there").is_none());
         for number in [0, 7, u64::MAX] {
             position.write(number).expect("written");

@@ -1,7 +1,7 @@
 //! What is counted of history and of its removal.
 
 use parking_lot::Mutex;
-use penstock_decide::history::HeldHistory;
+use penstock_decide::history::OverdueHistory;
 use penstock_journal::{HistoryFacts, PruneReport};
 use penstock_protocol::exposition::{Counter, Histogram, Page};
 use std::time::Duration;
@@ -25,7 +25,7 @@ pub(crate) struct HistoryMeters {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct HistoryView {
     pub(crate) facts: HistoryFacts,
-    pub(crate) held: Option<HeldHistory>,
+    pub(crate) held: Option<OverdueHistory>,
 }
 
 impl Default for HistoryMeters {

@@ -4,9 +4,9 @@ use crate::error::ServiceError;
 use crate::leader_requests::{LeaderSeat, Question};
 use crate::node::Node;
 use crate::restore::continue_from;
-use crate::run::{self, Batch, Loop, LoopEnd};
+use crate::run::{self, Batch, LoopEnd, LoopHandle};
 use parking_lot::{Mutex, MutexGuard};
-use penstock_engine::{EngineConfig, LeadershipStart};
+use penstock_engine::{EngineConfig, LeadershipMode};
 use penstock_journal::Journal;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -93,10 +93,10 @@ impl LeaderLoop {
     pub(crate) fn begin(
         &self,
         node: &Arc<Node>,
-        leading: LeadershipStart,
+        leading: LeadershipMode,
         mut journal: Box<dyn Journal>,
         shutdown: watch::Receiver<bool>,
-    ) -> Result<Loop, (ServiceError, Option<Box<dyn Journal>>)> {
+    ) -> Result<LoopHandle, (ServiceError, Option<Box<dyn Journal>>)> {
         compare_clock(node);
         let now = node.now();
         let continued = continue_from(&mut *journal, self.config(), leading.clone(), now);
@@ -130,7 +130,7 @@ impl LeaderLoop {
         journal: Box<dyn Journal>,
         shutdown: watch::Receiver<bool>,
     ) -> Result<impl Future<Output = Result<(), ServiceError>> + use<>, ServiceError> {
-        let begun = self.begin(node, LeadershipStart::Alone, journal, shutdown.clone());
+        let begun = self.begin(node, LeadershipMode::Alone, journal, shutdown.clone());
         let mut begun = begun.map_err(|(why, _)| why)?;
         let (lead, node) = (self.clone(), node.clone());
         Ok(async move {
@@ -161,7 +161,7 @@ impl LeaderLoop {
         node: &Arc<Node>,
         journal: Box<dyn Journal>,
         shutdown: &watch::Receiver<bool>,
-    ) -> Result<Loop, ServiceError> {
+    ) -> Result<LoopHandle, ServiceError> {
         self.take_seat(LeaderSeat::Vacant);
         node.host.drop_all().await;
         let mut kept = Some(journal);
@@ -172,7 +172,7 @@ impl LeaderLoop {
                 return Err(ServiceError::ShuttingDown);
             };
             let (lead, node, stop) = (self.clone(), node.clone(), shutdown.clone());
-            let begun = move || lead.begin(&node, LeadershipStart::Alone, journal, stop);
+            let begun = move || lead.begin(&node, LeadershipMode::Alone, journal, stop);
             match tokio::task::spawn_blocking(begun).await {
                 Ok(Ok(begun)) => return Ok(begun),
                 Ok(Err((why, _))) if *shutdown.borrow() => return Err(why),
@@ -200,9 +200,9 @@ fn compare_clock(node: &Node) {
 }
 
 /// Waits until a loop has ended, and its last record is durable. Gives back the journal, unless its thread panicked.
-pub(crate) async fn end_of(ending: Loop) -> (LoopEnd, Option<Box<dyn Journal>>) {
+pub(crate) async fn end_of(ending: LoopHandle) -> (LoopEnd, Option<Box<dyn Journal>>) {
     // Whoever asks meanwhile gets no answer, rather than one that waits for ever.
-    let Loop {
+    let LoopHandle {
         task, last_commit, ..
     } = ending;
     if let Err(error) = task.await

@@ -8,9 +8,9 @@ use super::{LeaderLoop, follow, serve};
 use crate::error::ServiceError;
 use crate::leader_requests::LeaderSeat;
 use crate::node::Node;
-use crate::run::{Loop, LoopEnd};
+use crate::run::{LoopEnd, LoopHandle};
 use parking_lot::Mutex;
-use penstock_engine::LeadershipStart;
+use penstock_engine::LeadershipMode;
 use penstock_journal::{Journal, JournalError};
 use penstock_model::{NodeId, Tenure};
 use penstock_persistence::cluster::{Cluster, Leadership, NodeRow, SeenNode};
@@ -416,7 +416,7 @@ impl Membership {
         tenure: Tenure,
         shutdown: &watch::Receiver<bool>,
         deposed: watch::Receiver<bool>,
-    ) -> Result<Option<Loop>, ServiceError> {
+    ) -> Result<Option<LoopHandle>, ServiceError> {
         loop {
             let (database, keys) = (self.database.clone(), self.keys.clone());
             let (cluster, own) = (self.cluster.clone(), self.id.clone());
@@ -429,7 +429,7 @@ impl Membership {
                 let fresh = seen.into_iter().filter(|seen| seen.age < FRESH);
                 let mut awaited: BTreeSet<NodeId> = fresh.map(|seen| seen.node.id).collect();
                 awaited.insert(own.clone());
-                let leading = LeadershipStart::Among {
+                let leading = LeadershipMode::Among {
                     node: own,
                     tenure,
                     silence: NODE_TERM + MARGIN,
@@ -456,7 +456,10 @@ impl Membership {
 }
 
 /// Until the loop ends by itself, or another node leads: then nothing more of it is done.
-async fn until_over(begun: Loop, mut deposed: watch::Receiver<bool>) -> Result<(), JournalError> {
+async fn until_over(
+    begun: LoopHandle,
+    mut deposed: watch::Receiver<bool>,
+) -> Result<(), JournalError> {
     let (over, task) = (begun.over.clone(), begun.task.abort_handle());
     let mut ended = std::pin::pin!(end_of(begun));
     tokio::select! {
@@ -511,7 +514,7 @@ mod tests {
         let (batches, _written) = mpsc::channel(1);
         let (_never, last_commit) = oneshot::channel();
         let over = Arc::new(AtomicBool::new(false));
-        let begun = Loop {
+        let begun = LoopHandle {
             inputs,
             batches: batches.downgrade(),
             sealing_due: Arc::default(),

@@ -181,7 +181,7 @@ impl Committer {
             }
             // The other side may have gone meanwhile, which is its right.
             Act::Reply(to, reply) => drop(to.send(reply)),
-            Act::RefreshToken(id, to) => {
+            Act::RenewToken(id, to) => {
                 let tokens = self.node.agents.tokens.clone();
                 self.runtime.spawn(async move {
                     let refreshed = tokens.refresh_for_another(&id).await;

@@ -27,7 +27,7 @@ use penstock_protocol::hosts::HostPattern;
 use penstock_protocol::token::credential_id;
 use penstock_protocol::token::without_credentials;
 use penstock_transfer_service::Banned;
-use penstock_transfer_service::{AgentConfig, Service, ServiceConfig, Store, TokenClients};
+use penstock_transfer_service::{AgentConfig, Service, ServiceConfig, StoreBackend, TokenClients};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -92,7 +92,7 @@ pub(super) async fn run(
     let (stop, stopping) = watch::channel(false);
     let config = ServiceConfig {
         site: "copy".to_owned(),
-        store: Store::Files {
+        store: StoreBackend::Files {
             journal: directory.path().join("copy.sqlite"),
             delegations: directory.path().join("delegations.sqlite"),
         },

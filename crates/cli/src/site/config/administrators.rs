@@ -1,6 +1,6 @@
 //! `[[transfer.administrator]]`: who may look at, stop, ban and configure more than their VO's members.
 
-use penstock_decide::access::{Grant, Grantee, Operation};
+use penstock_decide::service_rights::{Grantee, Operation, ServiceGrant};
 use penstock_model::VoName;
 use serde::{Deserialize, Serialize};
 
@@ -35,7 +35,7 @@ impl Administrator {
     }
 
     /// What is granted. Errors: a sentence that tells what is wrong.
-    pub fn grant(&self) -> Result<Grant, String> {
+    pub fn grant(&self) -> Result<ServiceGrant, String> {
         let text = |value: &Option<String>| value.clone().filter(|text| !text.is_empty());
         let named = (
             text(&self.dn),
@@ -83,7 +83,7 @@ impl Administrator {
                 );
             }
         };
-        Ok(Grant {
+        Ok(ServiceGrant {
             to,
             operations: self.operations.iter().copied().collect(),
             vo: text(&self.vo).map(VoName::new),
@@ -100,7 +100,7 @@ fn is_plain(fqan: &str) -> bool {
 mod tests {
     use super::*;
 
-    fn read(text: &str) -> Result<Grant, String> {
+    fn read(text: &str) -> Result<ServiceGrant, String> {
         toml::from_str::<Administrator>(text)
             .map_err(|why| why.to_string())?
             .grant()

@@ -9,7 +9,7 @@ use http::StatusCode;
 use parking_lot::RwLock;
 use penstock_decide::authorization::Verdict;
 use penstock_decide::clock::ClockTrust;
-use penstock_decide::expiry::ExpiryState;
+use penstock_decide::credential_expiry::CredentialValidity;
 use penstock_decide::health::{Health, HealthFacts, StorageHealth, TransferHealth, judge_health};
 use penstock_decide::monitoring::{MONITOR_SCOPE, MonitorFacts, may_monitor};
 use penstock_model::Timestamp;
@@ -153,9 +153,9 @@ impl SiteMonitor {
                 .filter(|_| before != Some(ending.standing))
             {
                 match ending.standing {
-                    ExpiryState::Good => {}
-                    ExpiryState::Soon => tracing::warn!("{advice}"),
-                    ExpiryState::Over => tracing::error!("{advice}"),
+                    CredentialValidity::Good => {}
+                    CredentialValidity::Soon => tracing::warn!("{advice}"),
+                    CredentialValidity::Over => tracing::error!("{advice}"),
                 }
             }
         }
@@ -310,7 +310,10 @@ impl SiteMonitor {
             "penstock_expiry_findings",
             "Files that end soon, or have ended or cannot be used, by the thresholds of `penstock check`.",
         );
-        for (standing, name) in [(ExpiryState::Soon, "soon"), (ExpiryState::Over, "over")] {
+        for (standing, name) in [
+            (CredentialValidity::Soon, "soon"),
+            (CredentialValidity::Over, "over"),
+        ] {
             let those = endings.iter().filter(|ending| ending.standing == standing);
             family.sample(&[("standing", name)], those.count());
         }

@@ -8,12 +8,12 @@ use crate::site::config::{
 };
 use crate::site::directory::SiteDirectory;
 use crate::site::issuer::SiteIssuer;
-use penstock_decide::access::Grant;
 use penstock_decide::admission::QueueLimits;
 use penstock_decide::authorization::{GroupRule, SubjectRule};
 use penstock_decide::halting::HaltPolicy;
 use penstock_decide::pool_selection::PoolMode;
 use penstock_decide::scheduler::SlotLimits;
+use penstock_decide::service_rights::ServiceGrant;
 use penstock_decide::tape::TapePolicy;
 use penstock_engine::EngineConfig;
 use penstock_model::{Bytes, LinkId, NamespacePath, PoolName, Slots, StorageId, VoName};
@@ -543,7 +543,7 @@ fn doors(config: &Config) -> Vec<SocketAddr> {
 }
 
 /// Who administers the transfer service. What names nobody was refused when the file was read.
-pub fn administrators(role: &Transfer) -> Vec<Grant> {
+pub fn administrators(role: &Transfer) -> Vec<ServiceGrant> {
     let named = role.administrators.iter();
     named.filter_map(|named| named.grant().ok()).collect()
 }

@@ -19,7 +19,7 @@ use penstock_protocol::token::Verifier;
 use penstock_storage_element::{DoorConfig, DoorThreads, Storage};
 use penstock_transfer_service::api;
 use penstock_transfer_service::messages::{self, MessagesConfig, Positions};
-use penstock_transfer_service::{Service, ServiceConfig, Store};
+use penstock_transfer_service::{Service, ServiceConfig, StoreBackend};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use tokio::net::TcpListener;
@@ -247,7 +247,7 @@ impl RunningRoles {
         site: &SiteDirectory,
         config: &Config,
         role: &Transfer,
-        (service, store): (&Arc<Service>, &Store),
+        (service, store): (&Arc<Service>, &StoreBackend),
         stopping: &watch::Receiver<bool>,
     ) -> Result<(), CommandError> {
         let sinks: Result<_, String> = role
@@ -258,8 +258,12 @@ impl RunningRoles {
         let messages = MessagesConfig {
             endpoint: config.url_host(),
             positions: match store {
-                Store::Files { .. } => Positions::Directory(site.resolve(&role.message_positions)),
-                Store::Postgres(nodes) => Positions::Database(Box::new(nodes.database.clone())),
+                StoreBackend::Files { .. } => {
+                    Positions::Directory(site.resolve(&role.message_positions))
+                }
+                StoreBackend::Postgres(nodes) => {
+                    Positions::Database(Box::new(nodes.database.clone()))
+                }
             },
             sinks: sinks.map_err(CommandError::Usage)?,
         };
@@ -296,16 +300,16 @@ fn blocking(key: &str, listener: TcpListener) -> Result<std::net::TcpListener, C
 async fn sealing_keys(
     site: &SiteDirectory,
     role: &Transfer,
-    store: &Store,
+    store: &StoreBackend,
     stopping: &watch::Receiver<bool>,
 ) -> Result<(SealingKeys, Option<PeerTls>), CommandError> {
     match store {
-        Store::Files { .. } => {
+        StoreBackend::Files { .. } => {
             let keys = SealingKeys::load_or_create(&site.resolve(&role.credential_keys));
             let keys = keys.map_err(|why| CommandError::Usage(why.to_string()))?;
             Ok((keys, None))
         }
-        Store::Postgres(nodes) => {
+        StoreBackend::Postgres(nodes) => {
             let keys = nodes.obtain_keys(stopping.clone()).await;
             let keys = keys.map_err(|why| CommandError::Local(why.to_string()))?;
             Ok((keys, Some(nodes.tls.clone())))

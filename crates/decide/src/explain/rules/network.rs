@@ -2,7 +2,7 @@
 
 use super::super::answer::{Evidence, Measure};
 use super::super::dimension::polish;
-use super::super::signals::{LinkSignals, Series, Setting, Stage};
+use super::super::signals::{CopyStage, LinkSignals, Series, Setting};
 use super::super::split::Factor;
 use super::super::view::View;
 use super::Finding;
@@ -58,11 +58,11 @@ pub(super) fn tcp_window(view: &View<'_>) -> Option<Finding> {
             && (view.rose(series, 1.3) || view.fell(&tcp.window_bytes, 0.7))
     };
     let buffers = limited(&tcp.buffer_limited)
-        || limited(&tcp.receiver_limited) && view.may_be(&[Stage::Network]);
+        || limited(&tcp.receiver_limited) && view.may_be(&[CopyStage::Network]);
     let window = limited(&tcp.window_limited) && view.fell(&tcp.window_bytes, 0.5);
     if !is_clean(view)
         || !(buffers || window)
-        || view.stage.is_some_and(|stage| stage != Stage::Network)
+        || view.stage.is_some_and(|stage| stage != CopyStage::Network)
     {
         return None;
     }
@@ -114,7 +114,7 @@ fn path(view: &View<'_>, link: &LinkSignals) -> Vec<Evidence> {
 
 pub(super) fn network_path(view: &View<'_>) -> Option<Finding> {
     let evidence = path(view, view.link);
-    (!evidence.is_empty() && view.may_be(&[Stage::Network])).then_some(Finding {
+    (!evidence.is_empty() && view.may_be(&[CopyStage::Network])).then_some(Finding {
         explains: 1.0,
         evidence,
     })
@@ -134,7 +134,7 @@ fn per_file(view: &View<'_>, link: &LinkSignals, now: bool) -> Option<f64> {
 }
 
 pub(super) fn site_network(view: &View<'_>) -> Option<Finding> {
-    if view.stage != Some(Stage::Network) && path(view, view.link).is_empty() {
+    if view.stage != Some(CopyStage::Network) && path(view, view.link).is_empty() {
         return None;
     }
     let cell = |link: &LinkSignals| {

@@ -2,7 +2,7 @@
 
 use super::super::answer::{Evidence, Measure};
 use super::super::signals::{
-    DeviceSignals, FailureSide, Series, ServerRole, ServerSignals, Setting, Stage,
+    CopyStage, DeviceSignals, FailureSide, Series, ServerKind, ServerSignals, Setting,
 };
 use super::super::split::Factor;
 use super::super::view::View;
@@ -28,8 +28,12 @@ const DESCRIPTORS_PART: f64 = 0.9;
 const ACCOUNTING_PART: f64 = 0.02;
 const NO_SPACE: i32 = 28;
 
-const WRITES: &[Stage] = &[Stage::DestinationWrite, Stage::Commit];
-const DISKS: &[Stage] = &[Stage::DestinationWrite, Stage::Commit, Stage::SourceRead];
+const WRITES: &[CopyStage] = &[CopyStage::DestinationWrite, CopyStage::Commit];
+const DISKS: &[CopyStage] = &[
+    CopyStage::DestinationWrite,
+    CopyStage::Commit,
+    CopyStage::SourceRead,
+];
 
 pub(super) fn stalled_mover(view: &View<'_>) -> Option<Finding> {
     let mut stalled = 0.0;
@@ -200,7 +204,7 @@ pub(super) fn database_load(view: &View<'_>) -> Option<Finding> {
     }
     for (id, storage) in view.storages() {
         let pressed = view.servers().any(|(_, server)| {
-            server.role == ServerRole::Head
+            server.role == ServerKind::Head
                 && view.now(&server.io_some).is_some_and(|part| part > IO_SOME)
         });
         let full = |busy: Option<f64>, cap: Option<f64>| {
@@ -226,7 +230,7 @@ pub(super) fn database_load(view: &View<'_>) -> Option<Finding> {
     }
     for (name, server) in view
         .servers()
-        .filter(|(_, server)| server.role == ServerRole::Head)
+        .filter(|(_, server)| server.role == ServerKind::Head)
     {
         if view.now(&server.io_some).is_some_and(|part| part > IO_SOME) {
             evidence.push(view.value_at(Measure::IoPressure, Some(&name.0), &server.io_some));

@@ -456,10 +456,10 @@ fn watch(link: &mut LinkSignals, column: &dyn Fn(&str) -> Series, of: &OverTime<
         column("failed space"),
     );
     let stages = [
-        Stage::SourceRead,
-        Stage::Network,
-        Stage::Checksum,
-        Stage::DestinationWrite,
+        CopyStage::SourceRead,
+        CopyStage::Network,
+        CopyStage::Checksum,
+        CopyStage::DestinationWrite,
     ];
     for (n, stage) in stages.into_iter().enumerate() {
         link.stages.insert(
@@ -542,7 +542,7 @@ fn storages(signals: &mut Signals, column: &dyn Fn(&str) -> Series, of: &OverTim
     }
     let head = ServerSignals {
         storage: Some(in2p3.clone()),
-        role: ServerRole::Head,
+        role: ServerKind::Head,
         io_some: of(&|c| c.namespace_io),
         descriptors: column("descriptors"),
         descriptors_limit: Series::constant(65_536.0, bins),

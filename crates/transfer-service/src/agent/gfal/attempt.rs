@@ -28,7 +28,7 @@ const KEY_BYTES_MAX: usize = 64 << 10;
 pub(super) const NOT_DONE: [Errno; 3] = [Errno::ENOSYS, Errno::EPROTONOSUPPORT, Errno::EOPNOTSUPP];
 
 /// The process of an attempt, for as long as somebody speaks with it.
-pub(in crate::agent) type HeldProcess<'a> = MutexGuard<'a, Option<Process>>;
+pub(in crate::agent) type ProcessGuard<'a> = MutexGuard<'a, Option<Process>>;
 
 impl AttemptRun<'_> {
     /// What gfal2 knows of a file; `None` when it does not exist.
@@ -276,7 +276,7 @@ impl AttemptRun<'_> {
     pub(in crate::agent) async fn begin_gfal_read(
         &self,
         source: &End,
-    ) -> Result<HeldProcess<'_>, Failure> {
+    ) -> Result<ProcessGuard<'_>, Failure> {
         let failed = |why| self.failure_at(source, Phase::Transfer, why);
         let mut held = self.gfal.lock().await;
         let process = self.ready(&mut held).await.map_err(failed)?;
@@ -291,7 +291,7 @@ impl AttemptRun<'_> {
     /// The next bytes of that file. 0: its end.
     pub(in crate::agent) async fn next_gfal_piece(
         &self,
-        held: &mut HeldProcess<'_>,
+        held: &mut ProcessGuard<'_>,
         into: &mut [u8],
     ) -> Result<usize, Failure> {
         let Some(process) = held.as_mut() else {
@@ -307,7 +307,7 @@ impl AttemptRun<'_> {
         &self,
         destination: &End,
         plan: &Plan,
-    ) -> Result<HeldProcess<'_>, Failure> {
+    ) -> Result<ProcessGuard<'_>, Failure> {
         let mut held = self.gfal.lock().await;
         let begun = async {
             let process = self.ready(&mut held).await?;
@@ -332,7 +332,7 @@ impl AttemptRun<'_> {
     /// The next bytes of that file. None: it is whole.
     pub(in crate::agent) async fn write_gfal_piece(
         &self,
-        held: &mut HeldProcess<'_>,
+        held: &mut ProcessGuard<'_>,
         piece: Option<&[u8]>,
     ) -> Result<(), Failure> {
         let Some(process) = held.as_mut() else {
@@ -352,7 +352,7 @@ impl AttemptRun<'_> {
     /// Resolves when the process that writes that file gives up, while it has nothing to write.
     pub(in crate::agent) async fn gfal_write_gives_up(
         &self,
-        held: &mut HeldProcess<'_>,
+        held: &mut ProcessGuard<'_>,
     ) -> Failure {
         match held.as_mut() {
             Some(process) => self.write_failure(process.gives_up().await),
@@ -391,7 +391,7 @@ impl AttemptRun<'_> {
 
     /// The process of this attempt, with nothing to do: a fresh one, when there is none or it is in the middle of
     /// something that nobody waits for any more.
-    async fn ready<'h>(&self, held: &'h mut HeldProcess<'_>) -> Result<&'h mut Process, Trouble> {
+    async fn ready<'h>(&self, held: &'h mut ProcessGuard<'_>) -> Result<&'h mut Process, Trouble> {
         if let Some(process) = held.take_if(|process| process.is_busy()) {
             process.end().await;
         }

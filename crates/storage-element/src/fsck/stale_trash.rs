@@ -1,8 +1,8 @@
 //! Files that an older copy of a namespace has as trash although they were restored since: left so, their data would be
 //! removed when the trash is over its time.
 
-use super::{Check, FsckFailure, MissingData, RestoredTrash, no_place, places};
-use crate::pool_files::{OnDisk, PoolPlace};
+use super::{Check, FsckFailure, MissingData, StaleTrash, no_place, places};
+use crate::pool_files::{OnDisk, PoolLocation};
 use penstock_clock::wall_clock;
 use penstock_model::NamespacePath;
 use penstock_persistence::namespace::{Change, EntryId, TrashedFile};
@@ -11,7 +11,7 @@ impl Check<'_> {
     /// Holds a file of the trash against the last word of the logs.
     pub(super) fn look_at_trash(
         &mut self,
-        pool: &PoolPlace,
+        pool: &PoolLocation,
         id: EntryId,
         data: Option<&OnDisk>,
     ) -> Result<(), FsckFailure> {
@@ -29,7 +29,7 @@ impl Check<'_> {
         if data.is_none() {
             return self.miss_restored(pool, &trashed, &path);
         }
-        let mut finding = RestoredTrash {
+        let mut finding = StaleTrash {
             path: path.to_string(),
             id: id.to_string(),
             pool: pool.name.to_string(),
@@ -77,7 +77,7 @@ impl Check<'_> {
 
     fn miss_restored(
         &mut self,
-        pool: &PoolPlace,
+        pool: &PoolLocation,
         trashed: &TrashedFile,
         path: &NamespacePath,
     ) -> Result<(), FsckFailure> {

@@ -10,7 +10,7 @@ use crate::rights::{BearerError, believe_bearer};
 use http::header::AUTHORIZATION;
 use penstock_clock::wall_clock;
 use penstock_decide::Decision;
-use penstock_decide::authorization::{AuthorizationReason, Operation, Verdict};
+use penstock_decide::authorization::{AuthorizationReason, PathOperation, Verdict};
 use penstock_model::{NamespacePath, ProblemCode};
 use penstock_protocol::http1::server::Request;
 use penstock_protocol::token::TokenError;
@@ -83,7 +83,7 @@ impl Door {
     pub(super) fn permit(
         &self,
         caller: &Caller,
-        operation: &Operation,
+        operation: &PathOperation,
         path: &NamespacePath,
     ) -> Result<(), Problem> {
         reserved::refuse(operation, path)?;
@@ -119,7 +119,7 @@ impl Door {
     pub(super) fn allows(
         &self,
         caller: &Caller,
-        operation: &Operation,
+        operation: &PathOperation,
         path: &NamespacePath,
     ) -> bool {
         self.judge(caller, operation, path).choice == Verdict::Allowed
@@ -128,7 +128,7 @@ impl Door {
     fn judge(
         &self,
         caller: &Caller,
-        operation: &Operation,
+        operation: &PathOperation,
         path: &NamespacePath,
     ) -> Decision<Verdict, AuthorizationReason> {
         let identity = caller.identity.as_ref();

@@ -43,7 +43,7 @@ pub enum Grantee {
 
 /// Something granted to somebody.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Grant {
+pub struct ServiceGrant {
     /// To whom.
     pub to: Grantee,
     /// What.
@@ -84,27 +84,30 @@ struct Reach {
 
 /// All that was granted to somebody. By default nothing.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Rights {
+pub struct ServiceRights {
     transfer: Reach,
     config: Reach,
 }
 
-impl Rights {
+impl ServiceRights {
     /// Every operation on the whole service.
-    pub fn everything() -> Rights {
+    pub fn everything() -> ServiceRights {
         let reach = Reach {
             everything: true,
             vos: BTreeSet::new(),
         };
-        Rights {
+        ServiceRights {
             transfer: reach.clone(),
             config: reach,
         }
     }
 
     /// What the grants give to this principal together.
-    pub fn of<'a>(grants: impl IntoIterator<Item = &'a Grant>, principal: Principal<'_>) -> Rights {
-        let mut rights = Rights::default();
+    pub fn of<'a>(
+        grants: impl IntoIterator<Item = &'a ServiceGrant>,
+        principal: Principal<'_>,
+    ) -> ServiceRights {
+        let mut rights = ServiceRights::default();
         for grant in grants {
             if !names(&grant.to, principal) {
                 continue;
@@ -198,8 +201,8 @@ mod tests {
     const ALICE: &str = "/DC=lab/CN=Alice";
     const ISSUER: &str = "https://issuer.lab";
 
-    fn grant(to: Grantee, operations: &[Operation], vo: Option<&str>) -> Grant {
-        Grant {
+    fn grant(to: Grantee, operations: &[Operation], vo: Option<&str>) -> ServiceGrant {
+        ServiceGrant {
             to,
             operations: operations.iter().copied().collect(),
             vo: vo.map(VoName::new),
@@ -243,7 +246,7 @@ mod tests {
         };
         let check = |to: &Grantee, principal, expected: bool| {
             let grants = [grant(to.clone(), &[Operation::Config], None)];
-            let rights = Rights::of(&grants, principal);
+            let rights = ServiceRights::of(&grants, principal);
             assert_eq!(
                 rights.cover_everything(Operation::Config),
                 expected,
@@ -274,7 +277,10 @@ mod tests {
             subject: "x",
             groups: &groups,
         };
-        assert_eq!(Rights::of(&grants, principal), Rights::default());
+        assert_eq!(
+            ServiceRights::of(&grants, principal),
+            ServiceRights::default()
+        );
     }
 
     #[test]
@@ -290,13 +296,13 @@ mod tests {
             subject: "x",
             groups: &groups,
         };
-        let rights = Rights::of(&grants, principal);
+        let rights = ServiceRights::of(&grants, principal);
         let (cms, atlas) = (VoName::new("cms"), VoName::new("atlas"));
         assert!(rights.cover(Operation::Config, &cms) && rights.cover(Operation::Config, &atlas));
         assert!(rights.cover(Operation::Transfer, &cms));
         assert!(!rights.cover(Operation::Transfer, &atlas));
         assert!(!rights.cover_everything(Operation::Config));
         assert!(!rights.cover(Operation::Config, &VoName::new("lhcb")));
-        assert!(Rights::everything().cover(Operation::Config, &VoName::new("lhcb")));
+        assert!(ServiceRights::everything().cover(Operation::Config, &VoName::new("lhcb")));
     }
 }

@@ -16,7 +16,7 @@ pub const KEY_AGE_MAX: Duration = Duration::from_secs(365 * 86_400);
 /// What ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Ending {
+pub enum ExpiringItem {
     /// The certificate that the doors show.
     HostCertificate,
     /// The certificate of a trusted authority.
@@ -27,14 +27,14 @@ pub enum Ending {
     SigningKey,
 }
 
-impl Ending {
+impl ExpiringItem {
     /// As labels and reports write it.
     pub fn name(self) -> &'static str {
         match self {
-            Ending::HostCertificate => "host_certificate",
-            Ending::Authority => "authority",
-            Ending::RevocationList => "revocation_list",
-            Ending::SigningKey => "signing_key",
+            ExpiringItem::HostCertificate => "host_certificate",
+            ExpiringItem::Authority => "authority",
+            ExpiringItem::RevocationList => "revocation_list",
+            ExpiringItem::SigningKey => "signing_key",
         }
     }
 }
@@ -42,7 +42,7 @@ impl Ending {
 /// How it stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum ExpiryState {
+pub enum CredentialValidity {
     /// Nothing to do.
     Good,
     /// A person should look.
@@ -52,23 +52,28 @@ pub enum ExpiryState {
 }
 
 /// How something stands that began and ends at these times.
-pub fn standing(what: Ending, begins: Timestamp, ends: Timestamp, now: Timestamp) -> ExpiryState {
+pub fn standing(
+    what: ExpiringItem,
+    begins: Timestamp,
+    ends: Timestamp,
+    now: Timestamp,
+) -> CredentialValidity {
     let left = ends.since(now);
     let life = ends.since(begins);
     let used = now.since(begins).min(life);
     let soon = match what {
-        Ending::HostCertificate | Ending::Authority => left < CERTIFICATE_WARNING,
-        Ending::RevocationList => {
+        ExpiringItem::HostCertificate | ExpiringItem::Authority => left < CERTIFICATE_WARNING,
+        ExpiringItem::RevocationList => {
             used > life * 3 / 4 || (left < REVOCATION_LIST_WARNING && used > life / 2)
         }
-        Ending::SigningKey => false,
+        ExpiringItem::SigningKey => false,
     };
     match (left.is_zero(), what, soon) {
         // An old key signs as well as a young one: it is a matter of prudence.
-        (true, Ending::SigningKey, _) => ExpiryState::Soon,
-        (true, ..) => ExpiryState::Over,
-        (false, _, true) => ExpiryState::Soon,
-        (false, _, false) => ExpiryState::Good,
+        (true, ExpiringItem::SigningKey, _) => CredentialValidity::Soon,
+        (true, ..) => CredentialValidity::Over,
+        (false, _, true) => CredentialValidity::Soon,
+        (false, _, false) => CredentialValidity::Good,
     }
 }
 
@@ -85,7 +90,7 @@ mod tests {
     const NOW: Timestamp = Timestamp(1_795_241_992_000);
 
     /// Days since it began and until it ends.
-    fn check(what: Ending, since: i64, until: i64, expected: ExpiryState) {
+    fn check(what: ExpiringItem, since: i64, until: i64, expected: CredentialValidity) {
         let day = 86_400_000;
         let (begins, ends) = (
             Timestamp(NOW.0 - since * day),
@@ -101,31 +106,31 @@ mod tests {
 
     #[test]
     fn a_certificate_deserves_a_look_a_month_before_its_end() {
-        for what in [Ending::HostCertificate, Ending::Authority] {
-            check(what, 300, 31, ExpiryState::Good);
-            check(what, 300, 29, ExpiryState::Soon);
-            check(what, 0, 29, ExpiryState::Soon);
-            check(what, 300, 0, ExpiryState::Over);
-            check(what, 300, -1, ExpiryState::Over);
+        for what in [ExpiringItem::HostCertificate, ExpiringItem::Authority] {
+            check(what, 300, 31, CredentialValidity::Good);
+            check(what, 300, 29, CredentialValidity::Soon);
+            check(what, 0, 29, CredentialValidity::Soon);
+            check(what, 300, 0, CredentialValidity::Over);
+            check(what, 300, -1, CredentialValidity::Over);
         }
     }
 
     #[test]
     fn a_revocation_list_should_have_been_fetched_again_when_most_of_its_life_is_over() {
-        let list = Ending::RevocationList;
-        check(list, 1, 29, ExpiryState::Good);
-        check(list, 22, 8, ExpiryState::Good);
-        check(list, 24, 6, ExpiryState::Soon);
-        check(list, 300, 65, ExpiryState::Soon);
+        let list = ExpiringItem::RevocationList;
+        check(list, 1, 29, CredentialValidity::Good);
+        check(list, 22, 8, CredentialValidity::Good);
+        check(list, 24, 6, CredentialValidity::Soon);
+        check(list, 300, 65, CredentialValidity::Soon);
         // A list of a week is not a week from its end for long.
-        check(list, 1, 6, ExpiryState::Good);
-        check(list, 4, 3, ExpiryState::Soon);
-        check(list, 7, -1, ExpiryState::Over);
+        check(list, 1, 6, CredentialValidity::Good);
+        check(list, 4, 3, CredentialValidity::Soon);
+        check(list, 7, -1, CredentialValidity::Over);
     }
 
     #[test]
     fn an_old_key_is_a_warning_and_never_an_error() {
-        check(Ending::SigningKey, 364, 1, ExpiryState::Good);
-        check(Ending::SigningKey, 400, -35, ExpiryState::Soon);
+        check(ExpiringItem::SigningKey, 364, 1, CredentialValidity::Good);
+        check(ExpiringItem::SigningKey, 400, -35, CredentialValidity::Soon);
     }
 }

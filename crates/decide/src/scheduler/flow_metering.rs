@@ -1,6 +1,6 @@
 //! What running transfers move, for the places that have a cap of bytes per second.
 
-use super::rate::{Ahead, Flow, RateGate, charge, per_second};
+use super::rate::{ByteForecast, Flow, RateGate, charge, per_second};
 use super::*;
 
 /// Files that ended, by whose rates others of their link are expected.
@@ -16,7 +16,7 @@ const RECHECK_MS: u64 = 100;
 
 /// How large and how fast a link's files are.
 #[derive(Debug, Default)]
-pub(super) struct LinkRates {
+pub(super) struct FileProfile {
     /// Sizes and rates of the latest.
     seen: VecDeque<(u64, u64)>,
     /// The same of the fastest that runs, and of how many that is.
@@ -24,7 +24,7 @@ pub(super) struct LinkRates {
     usual_size: Option<u64>,
 }
 
-impl LinkRates {
+impl FileProfile {
     /// The most that a file of this size is expected to move in a second.
     fn fastest(&self, size: u64) -> Option<u64> {
         let running = self
@@ -147,7 +147,7 @@ impl Scheduler {
                 });
             }
             self.each_gate(link, |gate, cap| {
-                gate.expect(&Ahead::default(), &flow.ahead(cap));
+                gate.expect(&ByteForecast::default(), &flow.ahead(cap));
             });
         }
         self.flows = flows;
@@ -210,7 +210,7 @@ impl Scheduler {
         let mut flow = self.expected_flow(ticket.link, SizeClass::of(size));
         flow.is_prepared = true;
         self.each_gate(ticket.link, |gate, cap| {
-            gate.expect(&Ahead::default(), &flow.ahead(cap));
+            gate.expect(&ByteForecast::default(), &flow.ahead(cap));
         });
         self.flows.insert(ticket.turn.number, (ticket.link, flow));
     }
@@ -232,7 +232,7 @@ impl Scheduler {
         let passed = usize::try_from(now_ms.saturating_sub(since_ms).div_ceil(1_000));
         self.each_gate(index, |gate, cap| {
             let ahead = flow.ahead(cap);
-            gate.expect(&ahead, &Ahead::default());
+            gate.expect(&ahead, &ByteForecast::default());
             let unseen = match held.brought {
                 Some(Bytes(size)) => size.saturating_sub(flow.moved),
                 // How far it came since it was looked at, nobody says.

@@ -5,7 +5,7 @@ use crate::claims::Claim;
 use parking_lot::{Mutex, MutexGuard};
 
 /// A file between its last byte and its entry.
-pub(crate) struct Publication(Mutex<PublicationStage>);
+pub(crate) struct PendingPublication(Mutex<PublicationStage>);
 
 enum PublicationStage {
     /// Its path is claimed, its entry was not asked for.
@@ -16,9 +16,9 @@ enum PublicationStage {
     GivenUp,
 }
 
-impl Publication {
-    pub(crate) fn new(claim: Claim) -> Publication {
-        Publication(Mutex::new(PublicationStage::Claimed(claim)))
+impl PendingPublication {
+    pub(crate) fn new(claim: Claim) -> PendingPublication {
+        PendingPublication(Mutex::new(PublicationStage::Claimed(claim)))
     }
 
     /// Takes the claim, for whoever asks the namespace now. `None`: it was given up.
@@ -65,9 +65,9 @@ mod tests {
     fn a_file_is_either_given_up_or_published() {
         let claims: Arc<Claims> = Arc::default();
         let path = NamespacePath::parse("/d/f").expect("valid");
-        let given_up = Publication::new(claims.claim(&path).expect("free"));
+        let given_up = PendingPublication::new(claims.claim(&path).expect("free"));
         assert!(given_up.give_up() && given_up.is_given_up());
-        let published = Publication::new(claims.claim(&path).expect("free again"));
+        let published = PendingPublication::new(claims.claim(&path).expect("free again"));
         assert!(given_up.publish().is_none() && given_up.give_up());
         let claim = published.publish().expect("not given up");
         assert!(!published.give_up() && !published.is_given_up());

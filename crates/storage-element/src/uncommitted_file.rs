@@ -3,7 +3,7 @@
 
 use crate::crash::{Step, reached};
 use crate::pool::DataPlace;
-use crate::pool::{DiskWork, Pool, Reservation};
+use crate::pool::{DiskThread, Pool, Reservation};
 use crate::reaper::{ReaperHandle, UnlistedData};
 use penstock_model::Bytes;
 use penstock_persistence::namespace::EntryId;
@@ -12,7 +12,7 @@ use std::io;
 use std::sync::Arc;
 
 /// Data without an entry.
-pub(crate) struct Scratch {
+pub(crate) struct UncommittedFile {
     pub id: EntryId,
     pub pool: Arc<Pool>,
     pub file: File,
@@ -22,17 +22,17 @@ pub(crate) struct Scratch {
     reaper: ReaperHandle,
 }
 
-impl Scratch {
+impl UncommittedFile {
     /// Makes the file. Blocks. The reservation is given back on failure.
     pub(crate) fn create(
         id: EntryId,
         reservation: Reservation,
         pool: Arc<Pool>,
         reaper: ReaperHandle,
-    ) -> io::Result<Scratch> {
+    ) -> io::Result<UncommittedFile> {
         let file = reaper.with_space(&pool, || pool.create_incoming(id))?;
         reached(Step::Created);
-        Ok(Scratch {
+        Ok(UncommittedFile {
             id,
             pool,
             file,
@@ -49,8 +49,8 @@ impl Scratch {
         pool: Arc<Pool>,
         file: File,
         reaper: ReaperHandle,
-    ) -> Scratch {
-        Scratch {
+    ) -> UncommittedFile {
+        UncommittedFile {
             id,
             pool,
             file,
@@ -78,7 +78,7 @@ impl Scratch {
     /// Moves the data to its final place.
     pub(crate) fn adopt(&mut self) -> io::Result<()> {
         let health = &self.pool.health;
-        self.with_space(|_| health.during(DiskWork::Commit, || self.pool.adopt(self.id)))?;
+        self.with_space(|_| health.during(DiskThread::Commit, || self.pool.adopt(self.id)))?;
         self.place = DataPlace::Data;
         reached(Step::Adopted);
         Ok(())
@@ -93,7 +93,7 @@ impl Scratch {
     }
 }
 
-impl Scratch {
+impl UncommittedFile {
     /// It is not known whether its entry is committed: the data stays for the next start to judge.
     pub(crate) fn leave(mut self) {
         self.place = DataPlace::Kept;
@@ -102,7 +102,7 @@ impl Scratch {
     }
 }
 
-impl Drop for Scratch {
+impl Drop for UncommittedFile {
     fn drop(&mut self) {
         if self.place != DataPlace::Kept {
             let (pool, reservation) = (Arc::clone(&self.pool), self.reservation.take());

@@ -11,21 +11,21 @@ const PLACES: usize = 65_536;
 
 /// By the low bits of its id, the last file that was there, and when.
 #[derive(Debug)]
-pub(crate) struct RecentFiles {
+pub(crate) struct RecentSizeChecks {
     started: Instant,
     places: Box<[AtomicU64]>,
 }
 
-impl Default for RecentFiles {
-    fn default() -> RecentFiles {
-        RecentFiles {
+impl Default for RecentSizeChecks {
+    fn default() -> RecentSizeChecks {
+        RecentSizeChecks {
             started: Instant::now(),
             places: (0..PLACES).map(|_| AtomicU64::new(0)).collect(),
         }
     }
 }
 
-impl RecentFiles {
+impl RecentSizeChecks {
     /// It was neither written nor looked at in this minute.
     pub(crate) fn is_due(&self, file: EntryId) -> bool {
         self.is_due_in(self.minute(), file)
@@ -65,7 +65,7 @@ mod tests {
 
     #[test]
     fn a_file_is_looked_at_once_in_a_minute() {
-        let seen = RecentFiles::default();
+        let seen = RecentSizeChecks::default();
         let (file, other) = (EntryId(5), EntryId(5 + PLACES as u64));
         assert!(seen.is_due_in(0, file));
         seen.note_in(0, file);
