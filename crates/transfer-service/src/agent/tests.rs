@@ -160,7 +160,7 @@ impl Storage {
             ("MKCOL", _) => (200, "", 0),
             ("COPY", _) => {
                 if self.copy == TOO_BUSY {
-                    headers.insert("retry-after", HeaderValue::from_static("10"));
+                    headers.insert("retry-after", "10".parse().expect("ASCII"));
                 }
                 (self.copy.0, self.copy.1, 0)
             }
