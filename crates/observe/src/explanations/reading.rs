@@ -156,6 +156,12 @@ pub fn read_record(
             signals.take_entry(entry, link);
         }
     })?;
+    if let Some(since) = sampled_since {
+        signals.samples_known_since(since);
+    }
+    if let Some(since) = complete_since {
+        signals.entries_known_since(since);
+    }
     let complete_since = complete_since.max(sampled_since);
     let links: Vec<LinkId> = signals.links().cloned().collect();
     for change in record_changes(record, window, &links)? {
