@@ -21,6 +21,7 @@ use provider::{Provider, provided};
 use sources::Sources;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::time::Duration;
 use streams::{FileRecord, OpenFileBytes};
 
 /// Users and open files of one server that are held at most: then they are forgotten, and it is told.
@@ -28,6 +29,10 @@ const USERS_MAX: usize = 500_000;
 const FILES_MAX: usize = 500_000;
 /// A name of a host is no longer (RFC 1035, 2.3.4).
 const HOST_NAME_BYTES_MAX: usize = 255;
+/// How far the time of a row may be before or after the arrival of its datagram for a listener to take it: a time is what a
+/// sender says, and each day of them is a file.
+pub const BEFORE_ARRIVAL_MAX: Duration = Duration::from_secs(2 * 86_400);
+pub const AFTER_ARRIVAL_MAX: Duration = Duration::from_secs(600);
 const HEAD_BYTES: usize = 8;
 /// A step back by less is another order on the way, not a loss.
 const REORDERED_MAX: u8 = 128;
@@ -114,6 +119,11 @@ impl MonitoringStreams {
         };
         self.sources.hear((sender, started), at, rows, take)
     }
+}
+
+/// Whether a listener takes a row of the time `at`.
+pub fn is_near_arrival(at: Timestamp, arrival: Timestamp) -> bool {
+    arrival.since(at) <= BEFORE_ARRIVAL_MAX && at.since(arrival) <= AFTER_ARRIVAL_MAX
 }
 
 fn gap(at: Timestamp, subject: Text, what: &str, count: u64) -> Observation {
