@@ -41,7 +41,7 @@ pub fn explain(signals: &Signals, links: &[LinkId]) -> Vec<Explanation> {
 }
 
 /// Why some links move what they move in a window, against what was before: a drop or, with a higher rate in the
-/// window, what held the rate down before it.
+/// window, what held the rate down before it. Its times are those of the window.
 pub fn explain_change(
     signals: &Signals,
     links: &[LinkId],
@@ -51,6 +51,7 @@ pub fn explain_change(
     let link = together(signals, links);
     let rate = |bins: &Range<usize>| link.copied_bytes.mean(std::slice::from_ref(bins));
     let is_rise = rate(&during)? > rate(&before)?;
+    let (from, to) = (signals.begin_of(during.start), signals.begin_of(during.end));
     let (usual, low) = if is_rise {
         (during, before)
     } else {
@@ -64,6 +65,8 @@ pub fn explain_change(
     };
     let explanation = explain_stretch(signals, links, &link, &stretch)?;
     Some(Explanation {
+        from,
+        to,
         is_rise,
         ..explanation
     })

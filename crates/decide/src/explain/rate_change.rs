@@ -225,14 +225,7 @@ fn of_population(signals: &Signals, population: &Population, links: &[LinkId]) -
         .collect();
     let rises = rises_of(&link, signals.bin_seconds).into_iter();
     changes.extend(rises.filter_map(|rise| {
-        let begin = signals.begin_of(rise.during.start);
-        let to = signals.begin_of(rise.during.end);
         let told = explain_change(signals, links, rise.before, rise.during)?;
-        let told = Explanation {
-            from: begin,
-            to,
-            ..told
-        };
         told.is_rise
             .then(|| change(RateChangeKind::Rise, true, told))
     }));
