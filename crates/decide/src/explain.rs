@@ -72,34 +72,6 @@ pub fn explain_change(
     })
 }
 
-/// What keeps some links below what their slots could move in a window, without a time to compare with: slots that
-/// are not fed, and attempts that fail.
-pub fn explain_window(
-    signals: &Signals,
-    links: &[LinkId],
-    during: Range<usize>,
-) -> Option<Explanation> {
-    let link = together(signals, links);
-    let during = [during];
-    let low = Factors::of(&link, signals.bin_seconds, &during)?;
-    let fed = low.fed().filter(|fed| *fed > 0.0).unwrap_or(1.0);
-    let success = low.success.filter(|success| *success > 0.0).unwrap_or(1.0);
-    let usual = Factors {
-        rate: low.rate / fed / success,
-        active: low.active.map(|active| active / fed),
-        success: low.success.map(|_| 1.0),
-        ..low
-    };
-    let facts = Facts {
-        signals,
-        links,
-        link: &link,
-        before: &[],
-        during: &during,
-    };
-    Some(facts.answer(usual, low, StretchKind::Drop, None))
-}
-
 fn together(signals: &Signals, links: &[LinkId]) -> LinkSignals {
     signals.together(&links.iter().collect::<Vec<&LinkId>>())
 }

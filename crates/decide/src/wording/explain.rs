@@ -3,7 +3,7 @@
 use crate::explain::answer::{Cause, Evidence, Explanation, Measure, NamedCause, Permille};
 use crate::explain::change::StretchKind;
 use crate::explain::dimension::Dimension;
-use crate::explain::rate_change::{Population, RateChange, RateChangeKind};
+use crate::explain::rate_change::{RateChange, RateChangeKind};
 use crate::explain::signals::{Change, Setting, Stage};
 use crate::explain::split::Factor;
 use penstock_model::text::{one_line, plural};
@@ -411,9 +411,6 @@ pub fn rate_change(told: &RateChange) -> String {
         false => ", which has not ended within the window",
     };
     let mut text = format!("{kind} {}{goes_on}\n", told.id);
-    if !matches!(told.population, Population::Link(_)) {
-        let _ = writeln!(text, "{}", one_line(&told.population.to_string()));
-    }
     text += &explanation(&told.explanation);
     let first = told.explanation.causes.first();
     let gain = first.and_then(|named| Some((named, told.explanation.gain(named)?)));

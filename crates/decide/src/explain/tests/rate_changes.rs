@@ -65,7 +65,9 @@ fn an_id_is_read_as_it_is_written_and_names_one_population() {
     assert_eq!(id.to_string().parse(), Ok(id));
     assert_eq!(id.begin(), Timestamp(1_143_849_600_000));
     assert!(id.is_of(&link));
-    assert!(!id.is_of(&Population::Server("cern".into())));
+    let other = run(10, 1, 0.0, |_| Conditions::default());
+    let other = other.links.into_keys().find(|link| *link != watched());
+    assert!(!id.is_of(&Population::Link(other.expect("another link"))));
     for text in [
         "",
         "1-2",
