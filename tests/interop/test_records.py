@@ -4,8 +4,10 @@ import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import tempfile
+import time
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -227,6 +229,24 @@ def listening(records):
         if process.poll() is None:
             process.terminate()
             process.wait(20)
+
+
+def test_one_datagram_makes_no_files_of_many_days(records):
+    """Each row tells its time itself; a listener takes those near the arrival only."""
+    now = int(time.time())
+    days = [*range(-400, 0), *range(1, 400)]
+    head = {"src": {"host": "se7"}, "gs": {"type": "C", "tend": now}}
+    lines = [head, *({"lfn": "/f", "detach_t": now + day * 86_400} for day in [0, *days])]
+    with listening(records) as (collector, port):
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
+            sender.sendto("\n".join(json.dumps(line) for line in lines).encode(), ("127.0.0.1", port))
+        eventually("the near rows are kept", lambda: len(records.rows()) >= 2, 20)
+        collector.send_signal(signal.SIGTERM)
+        told = collector.stdout.read()
+        assert collector.wait(20) == 1
+    assert len(records.rows()) == 2
+    assert f"{len(days) - 1} rows were left out" in told, told
+    assert len(list(records.directory.rglob("attempt-*"))) == 2
 
 
 @pytest.mark.parametrize("pages", [False, True], ids=["plain", "pages with checksums"])

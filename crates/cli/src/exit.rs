@@ -13,8 +13,8 @@ pub enum CommandError {
     /// It ran, but some files failed or a job did not finish well.
     #[error("{0}")]
     SomeFailed(String),
-    /// `ingest` or `records import` did not understand some lines, and has told which.
-    #[error("some lines were not understood and left out")]
+    /// `ingest` or `records import` left out some lines or rows, and has told which.
+    #[error("some lines or rows were left out")]
     Incomplete,
     /// What was typed or configured makes no sense.
     #[error("{0}")]

@@ -41,7 +41,7 @@ pub fn explain(signals: &Signals, links: &[LinkId]) -> Vec<Explanation> {
 }
 
 /// Why some links move what they move in a window, against what was before: a drop or, with a higher rate in the
-/// window, what held the rate down before it.
+/// window, what held the rate down before it. Its times are those of the window.
 pub fn explain_change(
     signals: &Signals,
     links: &[LinkId],
@@ -51,6 +51,7 @@ pub fn explain_change(
     let link = together(signals, links);
     let rate = |bins: &Range<usize>| link.copied_bytes.mean(std::slice::from_ref(bins));
     let is_rise = rate(&during)? > rate(&before)?;
+    let (from, to) = (signals.begin_of(during.start), signals.begin_of(during.end));
     let (usual, low) = if is_rise {
         (during, before)
     } else {
@@ -64,37 +65,11 @@ pub fn explain_change(
     };
     let explanation = explain_stretch(signals, links, &link, &stretch)?;
     Some(Explanation {
+        from,
+        to,
         is_rise,
         ..explanation
     })
-}
-
-/// What keeps some links below what their slots could move in a window, without a time to compare with: slots that
-/// are not fed, and attempts that fail.
-pub fn explain_window(
-    signals: &Signals,
-    links: &[LinkId],
-    during: Range<usize>,
-) -> Option<Explanation> {
-    let link = together(signals, links);
-    let during = [during];
-    let low = Factors::of(&link, signals.bin_seconds, &during)?;
-    let fed = low.fed().filter(|fed| *fed > 0.0).unwrap_or(1.0);
-    let success = low.success.filter(|success| *success > 0.0).unwrap_or(1.0);
-    let usual = Factors {
-        rate: low.rate / fed / success,
-        active: low.active.map(|active| active / fed),
-        success: low.success.map(|_| 1.0),
-        ..low
-    };
-    let facts = Facts {
-        signals,
-        links,
-        link: &link,
-        before: &[],
-        during: &during,
-    };
-    Some(facts.answer(usual, low, LowRateKind::Drop, None))
 }
 
 fn together(signals: &Signals, links: &[LinkId]) -> LinkSignals {

@@ -3,6 +3,8 @@
 //! Why a rate fell is found out by `decide::explain`, for every source in the same way; here it gets its form
 //! (`docs/observe/explain.md`). What it is told from is read by [`mod@reading`].
 
+#[cfg(test)]
+mod page;
 pub mod reading;
 pub mod rows;
 mod settings;
@@ -122,8 +124,9 @@ pub struct CauseDetail {
     pub followers: Vec<Cause>,
     /// The rate that there would be without it.
     pub bytes_per_second_without: u64,
-    /// What to do about it.
-    pub fix: Fix,
+    /// What to do about it. Absent of a rise: what had held the rate down is over.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fix: Option<Fix>,
 }
 
 /// What to do about a cause.
@@ -319,10 +322,10 @@ impl RateChangeDetail {
             evidence: named.evidence.iter().map(EvidenceRow::of).collect(),
             followers: named.followers.clone(),
             bytes_per_second_without: whole(named.rate_without),
-            fix: Fix {
+            fix: (change.kind != RateChangeKind::Rise).then(|| Fix {
                 text: wording::remedy(named.cause).to_owned(),
                 gain_percent: told.gain(named).map(percent_of),
-            },
+            }),
         };
         let missing = |measure: &Measure| MissingMeasure {
             measure: *measure,

@@ -1,8 +1,8 @@
 //! What the record tells of a window, as the explainer takes it: samples, the ledger, events of links.
 //!
 //! A fold, one entry at a time. What the record does not hold (servers, pools, databases of storage elements) stays
-//! unknown. What a mover reports with a file counts in the bin in which the file ended, so bins should be longer than
-//! most copies; bytes and slots are those of their own second.
+//! unknown, and so is what lies before the part of it that was read. What is known of a file counts in the bin in which
+//! it ended, so bins should be longer than most copies; bytes and slots are those of their own second.
 
 use crate::fingerprint::fingerprint;
 use penstock_decide::explain::signals::{
@@ -13,6 +13,7 @@ use penstock_model::{
     Timestamp, TransferEvent, TransferId,
 };
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 /// Kinds of failure told apart on one link.
 const FAILURES_MAX: usize = 100;
@@ -30,6 +31,7 @@ struct Bin {
     unfed: u64,
     files: u32,
     bytes: u64,
+    /// Of files that landed and whose begin is known: the time in which their slots moved no bytes, and their number.
     overhead_us: u64,
     overheads: u32,
     stages_us: [u64; 5],
@@ -48,6 +50,21 @@ struct Bin {
     sockets: u32,
 }
 
+impl Bin {
+    /// Keeps what samples tell.
+    fn forget_entries(&mut self) {
+        *self = Bin {
+            samples: self.samples,
+            moved: self.moved,
+            active: self.active,
+            limit: self.limit,
+            queued: self.queued,
+            unfed: self.unfed,
+            ..Bin::default()
+        };
+    }
+}
+
 /// The fold.
 #[derive(Debug, Default)]
 pub struct RecordSignals {
@@ -56,11 +73,22 @@ pub struct RecordSignals {
     bins: usize,
     links: BTreeMap<LinkId, Vec<Bin>>,
     failures: BTreeMap<LinkId, BTreeMap<FailureGroup, Vec<f64>>>,
-    started: BTreeMap<(TransferId, Attempt), Timestamp>,
+    open: BTreeMap<(TransferId, Attempt), OpenAttempt>,
     submissions: BTreeMap<LinkId, Vec<f64>>,
     dispatches: Vec<f64>,
     is_sampled: Vec<bool>,
     changes: Vec<Change>,
+    /// From this time on all samples and entries are taken.
+    samples_since: Timestamp,
+    entries_since: Timestamp,
+}
+
+/// An attempt that has not ended.
+#[derive(Debug, Clone, Copy)]
+struct OpenAttempt {
+    started: Timestamp,
+    /// When both ends had been looked at: until then its slot moves nothing.
+    prepared: Option<Timestamp>,
 }
 
 const STAGES: [CopyStage; 5] = [
@@ -82,6 +110,23 @@ impl RecordSignals {
             is_sampled: vec![false; bins],
             ..RecordSignals::default()
         }
+    }
+
+    /// Says that samples before this time are left out: what they would tell is unknown.
+    pub fn samples_known_since(&mut self, at: Timestamp) {
+        self.samples_since = at;
+    }
+
+    /// The same of entries of the ledger.
+    pub fn entries_known_since(&mut self, at: Timestamp) {
+        self.entries_since = at;
+    }
+
+    /// The first bin that begins at this time or later.
+    fn first_bin_since(&self, at: Timestamp) -> usize {
+        let late_ms = u64::try_from(at.0.saturating_sub(self.begin.0)).unwrap_or(0);
+        let bin = late_ms.div_ceil(u64::from(self.bin_seconds) * 1000);
+        usize::try_from(bin).map_or(self.bins, |bin| bin.min(self.bins))
     }
 
     fn bin_of(&self, at: Timestamp) -> Option<usize> {
@@ -134,29 +179,36 @@ impl RecordSignals {
                 }
             }
             TransferEvent::Started { attempt, .. } => {
-                if self.started.len() < STARTS_MAX {
-                    self.started.insert((transfer, *attempt), at);
+                if self.open.len() < STARTS_MAX {
+                    let open = OpenAttempt {
+                        started: at,
+                        prepared: None,
+                    };
+                    self.open.insert((transfer, *attempt), open);
                 }
                 if let Some(bin) = self.bin_of(at) {
                     self.dispatches[bin] += 1.0;
                 }
             }
             TransferEvent::Prepared { attempt, .. } => {
-                // Until both ends were looked at, the slot moves nothing.
-                let Some(since) = self.started.remove(&(transfer, *attempt)) else {
-                    return;
-                };
-                let us = u64::try_from(at.since(since).as_micros()).unwrap_or(u64::MAX);
-                if let Some(bin) = self.bin(link, at) {
-                    bin.overhead_us = bin.overhead_us.saturating_add(us);
-                    bin.overheads += 1;
+                if let Some(open) = self.open.get_mut(&(transfer, *attempt)) {
+                    open.prepared = Some(at);
                 }
             }
-            TransferEvent::Landed { size, report, .. } => self.landed(link, at, *size, report),
+            TransferEvent::Landed {
+                attempt,
+                size,
+                report,
+                ..
+            } => {
+                let open = self.open.remove(&(transfer, *attempt));
+                let preparation = open.and_then(|open| Some(open.prepared?.since(open.started)));
+                self.landed((link, at), *size, report, preparation);
+            }
             TransferEvent::AttemptFailed {
                 attempt, failure, ..
             } => {
-                self.started.remove(&(transfer, *attempt));
+                self.open.remove(&(transfer, *attempt));
                 let Some(bin) = self.bin_of(at) else { return };
                 let group = FailureGroup::new(
                     failure.side,
@@ -170,7 +222,14 @@ impl RecordSignals {
                 }
             }
             TransferEvent::AttemptLost { attempt, .. } => {
-                self.started.remove(&(transfer, *attempt));
+                self.open.remove(&(transfer, *attempt));
+            }
+            TransferEvent::Canceled { .. } => {
+                let attempts = (transfer, Attempt(0))..=(transfer, Attempt(u32::MAX));
+                let canceled: Vec<_> = self.open.range(attempts).map(|(of, _)| *of).collect();
+                for of in canceled {
+                    self.open.remove(&of);
+                }
             }
             TransferEvent::Chosen { .. }
             | TransferEvent::StageRequested { .. }
@@ -180,12 +239,18 @@ impl RecordSignals {
             | TransferEvent::Archived
             | TransferEvent::ArchiveFailed { .. }
             | TransferEvent::Expired { .. }
-            | TransferEvent::Refused { .. }
-            | TransferEvent::Canceled { .. } => {}
+            | TransferEvent::Refused { .. } => {}
         }
     }
 
-    fn landed(&mut self, link: &LinkId, at: Timestamp, size: Bytes, report: &MoverReport) {
+    /// `preparation`: from its start until both ends had been looked at, where that is known.
+    fn landed(
+        &mut self,
+        (link, at): (&LinkId, Timestamp),
+        size: Bytes,
+        report: &MoverReport,
+        preparation: Option<Duration>,
+    ) {
         let Some(bin) = self.bin(link, at) else {
             return;
         };
@@ -203,8 +268,14 @@ impl RecordSignals {
             *sum = sum.saturating_add(us);
         }
         bin.staged += u32::from(times.iter().any(|us| *us > 0));
-        let idle = stages.wait_us.saturating_add(stages.commit_us);
-        bin.overhead_us = bin.overhead_us.saturating_add(idle);
+        if let Some(preparation) = preparation {
+            let us = u64::try_from(preparation.as_micros()).unwrap_or(u64::MAX);
+            let idle = us
+                .saturating_add(stages.wait_us)
+                .saturating_add(stages.commit_us);
+            bin.overhead_us = bin.overhead_us.saturating_add(idle);
+            bin.overheads += 1;
+        }
         if let Some(streams) = &report.streams {
             bin.used += u64::from(streams.used);
             bin.users += 1;
@@ -257,23 +328,37 @@ impl RecordSignals {
 
     /// What was taken.
     pub fn finish(mut self) -> Signals {
+        let unsampled = self.first_bin_since(self.samples_since);
+        self.is_sampled[..unsampled].fill(false);
+        let unread = self.first_bin_since(self.entries_since);
+        let known = |values: Vec<f64>| {
+            let values = values.into_iter().enumerate();
+            Series(
+                values
+                    .map(|(bin, value)| (bin >= unread).then_some(value))
+                    .collect(),
+            )
+        };
         let mut signals = Signals::unknown(self.begin, self.bin_seconds, self.bins);
         self.changes.sort_by_key(|change| change.at);
         signals.changes = std::mem::take(&mut self.changes);
-        for (link, bins) in &self.links {
-            let failures = self.failures.remove(link).unwrap_or_default();
-            let mut of_link = link_signals(bins, &self.is_sampled, self.bin_seconds);
+        for (link, mut bins) in std::mem::take(&mut self.links) {
+            bins[..unread].iter_mut().for_each(Bin::forget_entries);
+            let failures = self.failures.remove(&link).unwrap_or_default();
+            let mut of_link = link_signals(&bins, &self.is_sampled, self.bin_seconds);
+            let files = bins.iter().map(|bin| f64::from(bin.files));
+            of_link.finished_files = known(files.collect());
             of_link.failures = failures
                 .into_iter()
-                .map(|(group, attempts)| (group, Series::known(attempts)))
+                .map(|(group, attempts)| (group, known(attempts)))
                 .collect();
-            signals.links.insert(link.clone(), of_link);
+            signals.links.insert(link, of_link);
         }
         let submissions = self.submissions.into_iter();
         signals.service.submissions = submissions
-            .map(|(link, files)| (link, Series::known(files)))
+            .map(|(link, files)| (link, known(files)))
             .collect();
-        signals.service.dispatches = Series::known(self.dispatches);
+        signals.service.dispatches = known(self.dispatches);
         signals.service.slots_used = signals
             .links
             .values()
@@ -319,7 +404,6 @@ fn link_signals(bins: &[Bin], is_sampled: &[bool], bin_seconds: u32) -> LinkSign
         }),
         queued: sampled(&|bin| bin.queued as f64 / seconds),
         unfed: sampled(&|bin| bin.unfed as f64 / seconds),
-        finished_files: Series::known(bins.iter().map(|bin| f64::from(bin.files))),
         overhead_seconds: told(&|bin| (bin.overhead_us as f64 / 1e6, f64::from(bin.overheads))),
         file_bytes: told(&|bin| (bin.bytes as f64, f64::from(bin.files))),
         streams_asked: told(&|bin| (bin.asked as f64, f64::from(bin.askers))),

@@ -124,3 +124,74 @@ impl Books {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use penstock_model::Timestamp;
+
+    const TRANSFER: TransferId = TransferId(1);
+
+    fn books(job: JobId) -> Books {
+        let open = OpenTransfer {
+            state: TransferState::submitted(),
+            link: 0,
+            vo: 0,
+            bytes: 7.0,
+            submitted: 0.0,
+            has_started: false,
+        };
+        Books {
+            open: HashMap::from([(TRANSFER, open)]),
+            jobs: BTreeMap::from([(job, (TRANSFER, 1))]),
+            ..Books::default()
+        }
+    }
+
+    /// Of the only transfer, with the state that it is said to have led to.
+    fn started(job: JobId, attempt: u32, state: TransferState) -> Record {
+        let event = TransferEvent::Started {
+            attempt: Attempt(attempt),
+            node: None,
+        };
+        Record::Happened {
+            at: Timestamp(5),
+            monotonic_us: 0,
+            job,
+            transfer: TRANSFER,
+            event,
+            state,
+        }
+    }
+
+    #[test]
+    fn a_record_that_does_not_follow_from_those_before_is_found_out() {
+        let job = JobId(Default::default());
+        let event = TransferEvent::Started {
+            attempt: Attempt(1),
+            node: None,
+        };
+        let active = advance(&TransferState::submitted(), Timestamp(5), &event).expect("it starts");
+        let refused = |books: &mut Books, record: Record, why: &str| {
+            let told = books.take(&record).expect_err(why);
+            assert!(told.contains(why), "{told}");
+        };
+        // Another state than `model` makes of the event, an end of a job with an open transfer, a second start.
+        let mut kept = books(job);
+        let wrong = started(job, 1, TransferState::submitted());
+        refused(&mut kept, wrong, "must be");
+        kept.take(&started(job, 1, active.clone()))
+            .expect("it follows");
+        assert_eq!(kept.open[&TRANSFER].running(), Some(Attempt(1)));
+        refused(&mut kept, started(job, 1, active.clone()), "transfer 1");
+        let ended = Record::JobEnded {
+            job,
+            at: Timestamp(6),
+            state: penstock_model::JobState::Finished,
+        };
+        refused(&mut kept, ended, "ended while transfer 1 is");
+        // A transfer of which nothing was accepted.
+        let mut empty = Books::default();
+        refused(&mut empty, started(job, 1, active), "was never accepted");
+    }
+}

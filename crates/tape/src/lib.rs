@@ -7,7 +7,6 @@
 
 pub mod drive;
 pub mod geometry;
-pub mod linear;
 pub mod locate;
 pub mod order;
 pub mod recall;

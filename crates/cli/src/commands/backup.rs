@@ -7,7 +7,7 @@ use crate::output::Output;
 use crate::site::backup::{
     BackupReport, CONFIGURATION, kept, make_directory, namespace_source, source, transfer,
 };
-use crate::site::config::Config;
+use crate::site::config::{Config, without_secrets};
 use crate::site::directory::SiteDirectory;
 use penstock_clock::wall_clock;
 use penstock_persistence::backup::{
@@ -278,8 +278,10 @@ fn configuration_of(backup: &Path) -> Result<Config, CommandError> {
     let files = files.map_err(|why: BackupError| CommandError::Local(why.to_string()))?;
     let text = files.into_iter().find(|(name, _)| name == CONFIGURATION);
     let text = text.map(|(_, content)| String::from_utf8_lossy(&content).into_owned());
-    Config::parse(&text.unwrap_or_default())
-        .map_err(|why| CommandError::Usage(format!("the backup's {CONFIGURATION}: {why}")))
+    Config::parse(&text.unwrap_or_default()).map_err(|why| {
+        let why = without_secrets(&why);
+        CommandError::Usage(format!("the backup's {CONFIGURATION}: {why}"))
+    })
 }
 
 /// What is there already stays.

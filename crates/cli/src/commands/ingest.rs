@@ -7,7 +7,7 @@ use crate::output::Output;
 use penstock_clock::wall_clock;
 use penstock_model::observation::{Observation, Text};
 use penstock_observe::importing::pcap::Datagram;
-use penstock_observe::importing::xrootd::MonitoringStreams;
+use penstock_observe::importing::xrootd::{MonitoringStreams, is_near_arrival};
 use penstock_observe::importing::{InvalidLine, LineImport, LogMapping, Parser, SourceHints, pcap};
 use penstock_observe::store::{BEGINNING_BYTES, Positions, Store};
 use std::fs::File;
@@ -357,7 +357,12 @@ impl<'a> Ingest<'a> {
     ) {
         let mut rows = Vec::new();
         let outcome = monitoring.take(datagram, &mut rows);
+        let is_live = self.args.listen.is_some();
         for mut row in rows {
+            if is_live && !is_near_arrival(row.at(), datagram.at) {
+                self.summary.far_from_arrival();
+                continue;
+            }
             if let (Observation::Attempt(attempt), Some(challenge)) =
                 (&mut row, &self.told.challenge)
             {
@@ -380,9 +385,13 @@ impl<'a> Ingest<'a> {
         if !self.output.json && self.told_at.elapsed() >= LOG_EVERY {
             self.told_at = Instant::now();
             eprintln!(
-                "{} rows, {} lines not understood",
+                "{} rows, {} lines not understood{}",
                 self.summary.rows(),
-                self.summary.invalid
+                self.summary.invalid,
+                match self.summary.far_from_arrival {
+                    0 => String::new(),
+                    count => format!(", {count} rows refused for their time"),
+                }
             );
         }
     }

@@ -10,6 +10,7 @@ use crate::exit::CommandError;
 use crate::output::Output;
 use penstock_model::TimeWindow;
 use penstock_model::observation::{Attempt, Change, Family, Incident, Observation, Row, Sample};
+use penstock_observe::importing::xrootd::{AFTER_ARRIVAL_MAX, BEFORE_ARRIVAL_MAX};
 use penstock_observe::importing::{InvalidLine, LineFormat, LineImport, SourceHints};
 use penstock_observe::records::ndjson;
 use penstock_observe::records::parquet::{self, InvalidParquet, ParquetWriter};
@@ -65,6 +66,8 @@ pub(super) struct Summary {
     pub(super) invalid: u64,
     /// The first of them.
     first_invalid: Vec<String>,
+    /// Rows that a listener refused because their time is far from their arrival.
+    pub(super) far_from_arrival: u64,
     /// What a crash had torn off, in bytes.
     torn_bytes: u64,
 }
@@ -91,6 +94,10 @@ impl Summary {
         }
     }
 
+    pub(super) fn far_from_arrival(&mut self) {
+        self.far_from_arrival += 1;
+    }
+
     /// Appends a row and counts it. One that has no time of a record counts as not understood.
     pub(super) fn take(&mut self, row: &Observation, store: &mut Store) -> Result<(), StoreError> {
         match store.append(row) {
@@ -105,10 +112,10 @@ impl Summary {
         self.torn_bytes = tails.iter().map(|tail| tail.bytes.0).sum();
     }
 
-    /// Prints it; an error when something was not understood.
+    /// Prints it; an error when something was left out.
     pub(super) fn show(&self, output: Output) -> Result<(), CommandError> {
         output.show(self, || self.text());
-        match self.invalid {
+        match self.invalid + self.far_from_arrival {
             0 => Ok(()),
             _ => Err(CommandError::Incomplete),
         }
@@ -128,6 +135,15 @@ impl Summary {
         }
         if self.invalid > 0 {
             text += &format!("{} lines were not understood and left out\n", self.invalid);
+        }
+        if self.far_from_arrival > 0 {
+            text += &format!(
+                "{} rows were left out because of their time: a listener takes rows of the {} hours before a datagram's \
+                 arrival and of the {} minutes after it. Look at the clock of the server that sends\n",
+                self.far_from_arrival,
+                BEFORE_ARRIVAL_MAX.as_secs() / 3600,
+                AFTER_ARRIVAL_MAX.as_secs() / 60
+            );
         }
         if self.torn_bytes > 0 {
             text += &format!(

@@ -164,8 +164,9 @@ pub fn kept(
             delegations: site.resolve(&transfer.delegations),
         }),
         (Some(database), _) => Ok(JournalLocation::Postgres(Box::new(database))),
-        (None, DatabasePlace::Postgres(address)) => Err(CommandError::Usage(format!(
-            "transfer.database = '{address}' cannot be used"
+        (None, DatabasePlace::Postgres(_)) => Err(CommandError::Usage(format!(
+            "transfer.database = '{}' cannot be used",
+            String::from(transfer.database.without_password())
         ))),
     }
 }

@@ -20,7 +20,7 @@ mod transfer;
 
 pub use administrators::Administrator;
 pub use backup::BackupPlan;
-pub use database::DatabasePlace;
+pub use database::{DatabasePlace, without_secrets};
 pub use gfal::{Confinement, Gfal};
 pub use history::Keep;
 pub use limits::Limits;
@@ -204,7 +204,7 @@ pub enum ConfigError {
         why: std::io::Error,
     },
     /// Not TOML, an unknown key, or a value of the wrong kind. The text names line and key.
-    #[error("{path}: {why}")]
+    #[error("{path}: {}", database::without_secrets(why))]
     Syntax {
         /// Which file.
         path: PathBuf,

@@ -1,7 +1,7 @@
 //! The text of a new `penstock.toml`, and careful edits of an existing one that keep its comments.
 
 use crate::exit::CommandError;
-use crate::site::config::{Config, ForeignIssuer, Pool};
+use crate::site::config::{Config, ForeignIssuer, Pool, without_secrets};
 use penstock_persistence::file::replace_existing;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -81,14 +81,14 @@ pub fn introduce(path: &Path, other: &Acquaintance) -> Result<(), CommandError> 
         |why: &dyn std::fmt::Display| CommandError::Usage(format!("{}: {why}", path.display()));
     let text = std::fs::read_to_string(path).map_err(|why| fail(&why))?;
     let edited = with_acquaintance(&text, other).map_err(|why| fail(&why))?;
-    Config::parse(&edited).map_err(|why| fail(&why))?;
+    Config::parse(&edited).map_err(|why| fail(&without_secrets(&why)))?;
     replace_existing(path, &edited).map_err(|why| CommandError::local(path.display(), why))
 }
 
 fn with_acquaintance(text: &str, other: &Acquaintance) -> Result<String, String> {
     let mut document: DocumentMut = text
         .parse()
-        .map_err(|why: toml_edit::TomlError| why.to_string())?;
+        .map_err(|why: toml_edit::TomlError| without_secrets(&why))?;
     let wrong = |key: &str| {
         format!("'{key}' is not written as a table, so it cannot be edited; edit it by hand")
     };

@@ -1,7 +1,6 @@
 //! Where a rate changed: segments of ln(rate), the drops among them, and the periods with which they recur.
 //!
-//! Looks back over a window ([`stretches_of`]) or along with the time ([`Detector`]). It knows rates and queues only;
-//! why a rate fell is for the rules.
+//! Looks back over a window ([`stretches_of`]). It knows rates and queues only; why a rate fell is for the rules.
 
 mod rises;
 
@@ -553,76 +552,6 @@ pub(super) fn median(values: impl Iterator<Item = f64>) -> Option<f64> {
     let middle = values.len() / 2;
     let (_, median, _) = values.select_nth_unstable_by(middle, f64::total_cmp);
     Some(*median)
-}
-
-/// Watches a rate along with the time, for drops only: a CUSUM of ln(rate) against the bins before.
-///
-/// With noise σ of one bin, a fall by the factor f is told after `⌈h / (ln(1/f)/σ − k)⌉` bins
-/// ([`Detector::latency_bins`]): a halving with σ = 0.1 after one bin, with σ = 0.2 after two.
-#[derive(Debug, Clone, Default)]
-pub struct Detector {
-    recent: Vec<f64>,
-    sum: f64,
-    low_bins: usize,
-}
-
-/// A fall that a [`Detector`] tells of.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Alarm {
-    /// It began so many bins ago, the last one included.
-    pub bins: usize,
-    /// The usual rate.
-    pub usual: f64,
-}
-
-impl Detector {
-    /// Bins of which the usual rate is made.
-    const RECENT: usize = 60;
-    /// Bins before it tells anything.
-    const RECENT_MIN: usize = 10;
-    /// Standard deviations that are no fall.
-    const SLACK: f64 = 0.5;
-    /// Standard deviations, summed, that are one.
-    const ALARM: f64 = 5.0;
-
-    /// How many bins pass until a fall to this part of the rate is told; `None`: it is within the noise.
-    pub fn latency_bins(part: f64, sigma: f64) -> Option<usize> {
-        let step = -part.ln() / sigma.max(SIGMA_MIN) - Detector::SLACK;
-        (step > 0.0).then(|| (Detector::ALARM / step).ceil() as usize)
-    }
-
-    /// Takes the rate of the next bin. Bins without work must not be given.
-    pub fn push(&mut self, rate: f64) -> Option<Alarm> {
-        let log = rate.max(1.0).ln();
-        let usual = median(self.recent.iter().copied());
-        let Some(usual) = usual.filter(|_| self.recent.len() >= Detector::RECENT_MIN) else {
-            self.recent.push(log);
-            return None;
-        };
-        let sigma = sigma(&self.recent);
-        let deviation = (usual - log) / sigma;
-        self.sum = (self.sum + deviation - Detector::SLACK).max(0.0);
-        self.low_bins = if self.sum > 0.0 { self.low_bins + 1 } else { 0 };
-        if self.sum <= 0.0 || deviation < 2.0 {
-            self.recent.push(log);
-            let surplus = self.recent.len().saturating_sub(Detector::RECENT);
-            self.recent.drain(..surplus);
-        }
-        (self.sum > Detector::ALARM && log < usual + DROP_BELOW.ln()).then(|| Alarm {
-            bins: self.low_bins,
-            usual: usual.exp(),
-        })
-    }
-}
-
-/// The rates of a link that a [`Detector`] may be given: those of bins with work.
-pub fn rates_with_work(link: &LinkSignals) -> Series {
-    let moved = &link.copied_bytes;
-    let rate = |bin: usize| {
-        let has_work = link.queued.at(bin)? > 0.0 || link.active.at(bin)? > 0.0;
-        moved.at(bin).filter(|_| has_work)
-    };
-    Series((0..moved.0.len()).map(rate).collect())
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use super::change::{LowRateKind, rises_of};
 use super::signals::{Change, Signals};
 use super::view::concerns;
 use super::{explain, explain_change, together};
-use penstock_model::{LinkId, PoolName, Timestamp, VoName};
+use penstock_model::{LinkId, Timestamp};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
@@ -27,21 +27,12 @@ const ID_BINS: i64 = 10;
 pub enum Population {
     /// All that moves on a link.
     Link(LinkId),
-    /// What is moved on behalf of a VO.
-    Vo(VoName),
-    /// What a server reads or writes.
-    Server(String),
-    /// What a pool reads or writes.
-    Pool(PoolName),
 }
 
 impl fmt::Display for Population {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Population::Link(link) => write!(out, "{link}"),
-            Population::Vo(vo) => write!(out, "VO {}", vo.as_str()),
-            Population::Server(server) => write!(out, "server {server}"),
-            Population::Pool(pool) => write!(out, "pool {}", pool.as_str()),
         }
     }
 }
@@ -225,14 +216,7 @@ fn of_population(signals: &Signals, population: &Population, links: &[LinkId]) -
         .collect();
     let rises = rises_of(&link, signals.bin_seconds).into_iter();
     changes.extend(rises.filter_map(|rise| {
-        let begin = signals.begin_of(rise.during.start);
-        let to = signals.begin_of(rise.during.end);
         let told = explain_change(signals, links, rise.before, rise.during)?;
-        let told = Explanation {
-            from: begin,
-            to,
-            ..told
-        };
         told.is_rise
             .then(|| change(RateChangeKind::Rise, true, told))
     }));

@@ -454,18 +454,6 @@ fn a_rise_is_explained_by_what_held_the_rate_down_before_it() {
     assert_eq!(told.causes[0].cause, Cause::SlotLimit);
 }
 
-/// The first phase in 2006: on average half of the files that were allowed, all the time.
-#[test]
-fn a_link_that_was_never_fed_is_explained_without_a_time_to_compare_with() {
-    let signals = run(BINS, 1, 0.03, |_| Conditions {
-        pace: 0.5,
-        ..Conditions::default()
-    });
-    let told = explain_window(&signals, &[watched()], 0..BINS).expect("known");
-    assert_eq!(told.causes[0].cause, Cause::NotFed);
-    assert!((told.low.rate / told.usual.rate - 0.5).abs() < 0.05);
-}
-
 /// 20 April 2006: a mover hung, the pools of its server filled, and all files went to the others.
 #[test]
 fn of_a_chain_the_root_is_named_with_what_came_of_it() {

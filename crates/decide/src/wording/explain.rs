@@ -3,7 +3,7 @@
 use crate::explain::answer::{Cause, Evidence, Explanation, Measure, NamedCause, Permille};
 use crate::explain::change::LowRateKind;
 use crate::explain::dimension::Dimension;
-use crate::explain::rate_change::{Population, RateChange, RateChangeKind};
+use crate::explain::rate_change::{RateChange, RateChangeKind};
 use crate::explain::signals::{Change, CopyStage, Setting};
 use crate::explain::split::Factor;
 use penstock_model::text::{one_line, plural};
@@ -68,8 +68,10 @@ pub fn remedy(cause: Cause) -> &'static str {
         }
         Cause::SlotLimit => "raise the limit again",
         Cause::Drain => "take the drain or the ban back when the work is done",
-        Cause::SourceErrors => "tell the source's operators; show them the failure below",
-        Cause::DestinationErrors => "tell the destination's operators; show them the failure below",
+        Cause::SourceErrors => "tell the source's operators, and show them these failures",
+        Cause::DestinationErrors => {
+            "tell the destination's operators, and show them these failures"
+        }
         Cause::StalledMover => {
             "end the stalled movers, and set a timeout for movers without progress"
         }
@@ -94,9 +96,7 @@ pub fn remedy(cause: Cause) -> &'static str {
         Cause::TcpWindow => {
             "raise the TCP buffers at both ends to the product of bandwidth and round trip"
         }
-        Cause::NetworkPath => {
-            "tell the network's operators, with the loss and the round trip below"
-        }
+        Cause::NetworkPath => "tell the network's operators, with this loss and round trip",
         Cause::SiteNetwork => "tell the site's network operators: all links of the site are hit",
         Cause::RandomWrites => "write files with one connection, in order",
         Cause::Relay => "let clients reach the disk servers directly",
@@ -339,10 +339,7 @@ pub fn explanation(told: &Explanation) -> String {
     } else {
         (told.low.rate, told.usual.rate)
     };
-    let (low, when) = match told.is_rise {
-        true => ("low rate", "after it"),
-        false => ("rate", "before"),
-    };
+    let when = if told.is_rise { "after it" } else { "before" };
     let _ = writeln!(
         text,
         "{}: {} instead of {}",
@@ -352,7 +349,7 @@ pub fn explanation(told: &Explanation) -> String {
     );
     let _ = write!(
         text,
-        "  {low} from {}Z to {}Z",
+        "  rate from {}Z to {}Z",
         told.from.to_fts(),
         told.to.to_fts()
     );
@@ -363,9 +360,15 @@ pub fn explanation(told: &Explanation) -> String {
     if told.kind == LowRateKind::NoWork {
         text.push_str("  this is no drop: nothing was queued\n");
     }
-    told.causes
-        .iter()
-        .for_each(|named| cause_lines(&mut text, named, when));
+    if told.is_rise && !told.causes.is_empty() {
+        text.push_str("  what had held it down before:\n");
+    }
+    for named in &told.causes {
+        cause_lines(&mut text, named, when);
+        if !told.is_rise {
+            let _ = writeln!(text, "        what helps: {}", remedy(named.cause));
+        }
+    }
     if told.unexplained > Permille(0) || told.causes.is_empty() {
         let _ = write!(text, "  {:>3} % unexplained", percent_left(told));
         if !told.missing.is_empty() {
@@ -403,11 +406,11 @@ pub fn rate_change(told: &RateChange) -> String {
         RateChangeKind::Rise => "rise",
         RateChangeKind::Lull => "lull",
     };
-    let goes_on = if told.is_over { "" } else { ", which goes on" };
+    let goes_on = match told.is_over {
+        true => "",
+        false => ", which has not ended within the window",
+    };
     let mut text = format!("{kind} {}{goes_on}\n", told.id);
-    if !matches!(told.population, Population::Link(_)) {
-        let _ = writeln!(text, "{}", one_line(&told.population.to_string()));
-    }
     text += &explanation(&told.explanation);
     let first = told.explanation.causes.first();
     let gain = first.and_then(|named| Some((named, told.explanation.gain(named)?)));
@@ -461,7 +464,6 @@ fn cause_lines(text: &mut String, named: &NamedCause, when: &str) {
         let _ = writeln!(text, "        {}", evidence_beside(known, when));
     }
     let _ = writeln!(text, "        without it: {}", rate(named.rate_without));
-    let _ = writeln!(text, "        what helps: {}", remedy(named.cause));
 }
 
 /// Which factors fell: the one thing that is known of what is unexplained.

@@ -295,7 +295,7 @@ fn broken_promises(map: &str, tests: &BTreeSet<String>) -> Vec<String> {
 #[test]
 fn each_invariant_names_tests_that_exist() {
     /// How many the map has had. One that is given up is a decision, not an edit.
-    const INVARIANTS_MIN: usize = 119;
+    const INVARIANTS_MIN: usize = 132;
     let map = read("docs/ARCHITECTURE.md");
     let sources = [files(&["crates"], ".rs"), files(&["tests"], ".py")];
     let tests: BTreeSet<String> = sources.iter().flatten().flat_map(tests_of).collect();

@@ -42,7 +42,8 @@ impl ExplainWindow {
         let asked = i64::from(resolution_seconds.unwrap_or(BIN_SECONDS).max(1));
         let seconds = (to.0.saturating_sub(from.0) / 1000).max(0);
         // A multiple of what was asked for, so that what begins on a long interval also begins on a short one.
-        let factor = seconds / asked / BINS_MAX + 1;
+        let bins_max = asked.saturating_mul(BINS_MAX);
+        let factor = (seconds.saturating_add(bins_max - 1) / bins_max).max(1);
         let step = asked.saturating_mul(factor).min(i64::from(u32::MAX));
         let from = from.0.div_euclid(step * 1000) * step * 1000;
         ExplainWindow {
@@ -156,6 +157,12 @@ pub fn read_record(
             signals.take_entry(entry, link);
         }
     })?;
+    if let Some(since) = sampled_since {
+        signals.samples_known_since(since);
+    }
+    if let Some(since) = complete_since {
+        signals.entries_known_since(since);
+    }
     let complete_since = complete_since.max(sampled_since);
     let links: Vec<LinkId> = signals.links().cloned().collect();
     for change in record_changes(record, window, &links)? {
@@ -330,6 +337,10 @@ mod tests {
         assert_eq!(check(61_000, 3_600_999, None), (60_000, 60, 59));
         assert_eq!(check(61_000, 91_000, Some(5)), (60_000, 5, 6));
         assert_eq!(check(5_000, 1_000, None), (0, 60, 0));
+        let week = 7 * 86_400_000;
+        assert_eq!(check(0, week, None), (0, 60, 10_080));
+        assert_eq!(check(59_000, week + 59_000, None), (0, 60, 10_080));
+        assert_eq!(check(0, week + 1_000, None), (0, 120, 5_040));
         let month = 30 * 86_400_000;
         let (_, step, bins) = check(0, month, None);
         assert_eq!((step, bins), (300, 8_640));

@@ -1,31 +1,38 @@
 //! XRootD's monitoring: datagrams of a server to rows (XRootD "System Monitoring Reference"; `XrdXrootd/XrdXrootdMonData.hh`).
 //!
 //! A server says in some datagrams who its users are and in others what they did, each by number; they may come in any
-//! order or not at all. What is lost is told as an incident of the kind `gap`. Long because each kind of datagram has its
-//! reader here, and all of them share what a server has said of its users and files.
+//! order or not at all. What is lost is told as an incident of the kind `gap`. Which servers are followed is the matter of
+//! `sources`.
 
 mod held;
+mod provider;
+mod sources;
 mod streams;
 
+use super::fingerprint_of;
 use super::pcap::Datagram;
-use super::{fingerprint_of, host_of, json};
-use crate::times;
-use held::HeldRecords;
+use held::{HeldRecords, Users};
 use penstock_model::observation::{
     Attempt, Incident, IncidentKind, Observation, Operation, Outcome, Sample, SubjectKind, Text,
     View,
 };
 use penstock_model::{Bytes, Timestamp, UserName, VoName};
-use std::collections::{BTreeMap, HashMap};
+use provider::{Provider, provided};
+use sources::Sources;
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::time::Duration;
 use streams::{FileRecord, OpenFileBytes};
 
-/// Servers, users and open files that are held at most: who sends more is forgotten, and it is told.
-const SERVERS_MAX: usize = 4_096;
+/// Users and open files of one server that are held at most: then they are forgotten, and it is told.
 const USERS_MAX: usize = 500_000;
 const FILES_MAX: usize = 500_000;
-/// Memory that all of it takes at most, in bytes. Then the server that needs most of it is forgotten, and it is told.
-const HELD_BYTES_MAX: usize = 256 << 20;
+/// A name of a host is no longer (RFC 1035, 2.3.4).
+const HOST_NAME_BYTES_MAX: usize = 255;
+/// How far the time of a row may be before or after the arrival of its datagram for a listener to take it: a time is what a
+/// sender says, and each day of them is a file.
+pub const BEFORE_ARRIVAL_MAX: Duration = Duration::from_secs(2 * 86_400);
+pub const AFTER_ARRIVAL_MAX: Duration = Duration::from_secs(600);
 const HEAD_BYTES: usize = 8;
 /// A step back by less is another order on the way, not a loss.
 const REORDERED_MAX: u8 = 128;
@@ -33,22 +40,22 @@ const REORDERED_MAX: u8 = 128;
 /// Follows the servers that send.
 #[derive(Debug, Default)]
 pub struct MonitoringStreams {
-    servers: HashMap<(SocketAddr, i32), Server>,
-    /// Of all servers.
-    held_bytes: usize,
+    sources: Sources,
 }
 
 /// One life of a server.
 #[derive(Debug, Default)]
 struct Server {
     name: Option<Text>,
-    users: HeldRecords<User>,
+    users: Users,
     files: HeldRecords<OpenFile>,
     sequences: BTreeMap<u8, u8>,
 }
 
 #[derive(Debug, Clone, Default)]
 struct User {
+    /// By which a server names it in maps: `prot/user.pid:sid@host`.
+    id: Text,
     protocol: Option<Text>,
     name: Option<Text>,
     client: Option<Text>,
@@ -80,7 +87,7 @@ impl MonitoringStreams {
 
     /// Files that are open, as far as is known.
     pub fn open_files(&self) -> usize {
-        self.servers.values().map(|server| server.files.len()).sum()
+        self.sources.open_files()
     }
 
     /// Takes a datagram. Its time is when it came: what the servers say of time is used where they say it.
@@ -106,72 +113,17 @@ impl MonitoringStreams {
         }
         let (code, sequence) = (head[0], head[1]);
         let started = i32::from_be_bytes([head[4], head[5], head[6], head[7]]);
-        self.make_room(sender, started, at, rows);
-        let server = self.servers.entry((sender, started)).or_default();
-        let before = server.held_bytes();
-        server.hear((code, sequence), (at, &sender), body, rows);
-        let taken = server.take(code, &sender, at, body, rows);
-        self.held_bytes = self.held_bytes + server.held_bytes() - before;
-        if self.held_bytes > HELD_BYTES_MAX {
-            self.forget_largest(at, rows);
-        }
-        taken
+        let take = |server: &mut Server, rows: &mut Vec<Observation>| {
+            server.hear((code, sequence), (at, &sender), body, rows);
+            server.take(code, &sender, at, body, rows)
+        };
+        self.sources.hear((sender, started), at, rows, take)
     }
+}
 
-    /// Forgets what the server of whom most is held has said of its users and files.
-    fn forget_largest(&mut self, at: Timestamp, rows: &mut Vec<Observation>) {
-        let largest = self
-            .servers
-            .iter_mut()
-            .max_by_key(|(_, server)| server.held_bytes());
-        if let Some(((sender, _), server)) = largest {
-            self.held_bytes -= server.held_bytes();
-            let what = "too much is told of users and open files: they are forgotten";
-            let count = server.users.clear() + server.files.clear();
-            rows.push(gap(at, server.name(sender), what, count));
-        }
-    }
-
-    /// A server that was started anew keeps nothing of what it said before.
-    fn make_room(
-        &mut self,
-        sender: SocketAddr,
-        started: i32,
-        at: Timestamp,
-        rows: &mut Vec<Observation>,
-    ) {
-        if self.servers.contains_key(&(sender, started)) {
-            return;
-        }
-        let before: Vec<_> = self
-            .servers
-            .keys()
-            .filter(|(of, _)| *of == sender)
-            .copied()
-            .collect();
-        for life in before {
-            if let Some(server) = self.servers.remove(&life) {
-                self.held_bytes -= server.held_bytes();
-                let lost = server.files.len() as u64;
-                if lost > 0 {
-                    let what = "the server was started anew while files were open";
-                    rows.push(gap(at, server.name(&sender), what, lost));
-                }
-            }
-        }
-        if self.servers.len() >= SERVERS_MAX
-            && let Some(first) = self.servers.keys().min().copied()
-        {
-            let server = self.servers.remove(&first);
-            self.held_bytes -= server.map_or(0, |server| server.held_bytes());
-            rows.push(gap(
-                at,
-                first.0.to_string().into(),
-                "too many servers send",
-                1,
-            ));
-        }
-    }
+/// Whether a listener takes a row of the time `at`.
+pub fn is_near_arrival(at: Timestamp, arrival: Timestamp) -> bool {
+    arrival.since(at) <= BEFORE_ARRIVAL_MAX && at.since(arrival) <= AFTER_ARRIVAL_MAX
 }
 
 fn gap(at: Timestamp, subject: Text, what: &str, count: u64) -> Observation {
@@ -274,7 +226,10 @@ impl Server {
         match code {
             b'=' => {
                 let host = first.rsplit_once('@').map(|(_, host)| host);
-                self.name = host.filter(|host| !host.is_empty()).map(Text::from);
+                let lengths = 1..=HOST_NAME_BYTES_MAX;
+                self.name = host
+                    .filter(|host| lengths.contains(&host.len()))
+                    .map(Text::from);
             }
             b'u' => {
                 let user = User::parse(first, rest);
@@ -288,7 +243,7 @@ impl Server {
                 user.activity = told("Ac").or(user.activity.take());
             }),
             b'd' => {
-                let user = self.user_named(first);
+                let user = self.users.number_of(first).unwrap_or(0);
                 let file = OpenFile {
                     path: Some(rest.into()),
                     user,
@@ -332,15 +287,6 @@ impl Server {
         if let Some(number) = number {
             self.users.update(number, |user| change(user, &told));
         }
-    }
-
-    fn user_named(&self, id: &str) -> u32 {
-        let wanted = User::parse(id, "");
-        let found = self
-            .users
-            .iter()
-            .find(|(_, user)| user.client == wanted.client && user.name == wanted.name);
-        found.map_or(0, |(number, _)| number)
     }
 
     fn file_stream(
@@ -499,6 +445,7 @@ impl User {
         let login = login.split('.').next().unwrap_or(login);
         let known = |text: &str| Some(text).filter(|text| !text.is_empty()).map(Text::from);
         User {
+            id: id.into(),
             protocol: known(protocol),
             name: pair(text, "n").and_then(known).or_else(|| known(login)),
             client: pair(text, "h").and_then(known).or_else(|| known(host)),
@@ -547,158 +494,6 @@ fn staged(text: &str, server: Text) -> Option<Observation> {
         ..Attempt::default()
     };
     Some(row.into())
-}
-
-/// Who tells JSON.
-struct Provider {
-    server: Text,
-    code: u8,
-    at: Timestamp,
-}
-
-/// `send json`: the first line tells what the binary head would.
-fn provided(
-    datagram: &[u8],
-    sender: &SocketAddr,
-    rows: &mut Vec<Observation>,
-) -> Result<(), InvalidDatagram> {
-    let mut lines = datagram.split(|byte| *byte == b'\n');
-    let head = lines.next().unwrap_or_default();
-    let head = json::object(head).map_err(|_| InvalidDatagram("its head is no JSON"))?;
-    let head = json::Object(&head);
-    let about = head
-        .object("gs")
-        .ok_or(InvalidDatagram("its head tells no provider"))?;
-    let kind = about.str("type").and_then(|kind| kind.bytes().next());
-    let host = head.object("src").and_then(|source| source.text("host"));
-    let at = about.signed("tend").and_then(|at| at.checked_mul(1000));
-    let about = Provider {
-        server: host.unwrap_or_else(|| sender.ip().to_string().into()),
-        code: kind.ok_or(InvalidDatagram("its head tells no provider"))?,
-        at: Timestamp(at.ok_or(InvalidDatagram("its head tells no time"))?),
-    };
-    for line in lines {
-        about.line(line, rows);
-    }
-    Ok(())
-}
-
-impl Provider {
-    fn line(&self, line: &[u8], rows: &mut Vec<Observation>) {
-        let line = line.strip_suffix(&[0]).unwrap_or(line);
-        let Ok(object) = json::object(line) else {
-            return;
-        };
-        let object = json::Object(&object);
-        rows.extend(match self.code {
-            b'P' => self.copied(&object),
-            b'C' => self.cached(&object),
-            b'R' => self.throttled(&object),
-            _ => None,
-        });
-    }
-
-    /// A third-party copy.
-    fn copied(&self, told: &json::Object<'_>) -> Option<Observation> {
-        let run = told.object("Xeq")?;
-        let time = |key: &str| run.str(key).and_then(padded_time);
-        let ended = time("End");
-        let code = run.signed("RC");
-        let is_success = code == Some(0);
-        let end = |key: &str| told.str(key).and_then(super::storage_and_path).unzip();
-        let (source, destination) = (end("Src"), end("Dst"));
-        let size = told.unsigned("Size").map(Bytes);
-        let row = Attempt {
-            at: ended.unwrap_or(self.at),
-            view: View::Site,
-            operation: Operation::Copy,
-            source_host: source.0,
-            source_path: source.1,
-            destination_host: destination.0,
-            destination_path: destination.1,
-            protocol: told.text("TPC"),
-            client: told
-                .str("Client")
-                .map(|client| host_of(client.rsplit('@').next().unwrap_or(client)).into()),
-            server: Some(self.server.clone()),
-            file_bytes: size,
-            bytes_moved: size.filter(|_| is_success),
-            started: time("Beg"),
-            ended,
-            streams: run
-                .unsigned("Strm")
-                .and_then(|streams| u32::try_from(streams).ok()),
-            ip_version: run
-                .unsigned("IPv")
-                .and_then(|version| u32::try_from(version).ok()),
-            outcome: code.map(|code| match code {
-                0 => Outcome::Success,
-                _ => Outcome::Failure,
-            }),
-            error_code: code.filter(|code| *code != 0),
-            ..Attempt::default()
-        };
-        Some(row.into())
-    }
-
-    /// A file of a cache was closed: what came over the network is on the side of its origin.
-    fn cached(&self, told: &json::Object<'_>) -> Option<Observation> {
-        let sum = |keys: [&str; 3]| {
-            let parts = keys.map(|key| told.unsigned(key).unwrap_or(0));
-            Bytes(
-                parts
-                    .iter()
-                    .fold(0, |sum: u64, part| sum.saturating_add(*part)),
-            )
-        };
-        let seconds = |key: &str| {
-            told.signed(key)
-                .and_then(|at| at.checked_mul(1000))
-                .map(Timestamp)
-        };
-        let ended = seconds("detach_t");
-        let row = Attempt {
-            at: ended.unwrap_or(self.at),
-            view: View::Site,
-            operation: Operation::Read,
-            source_path: told.text("lfn"),
-            server: Some(self.server.clone()),
-            file_bytes: told.unsigned("size").map(Bytes),
-            bytes_read: Some(sum(["b_hit", "b_miss", "b_bypass"])),
-            bytes_moved: Some(sum(["b_miss", "b_bypass", "b_prefetch"])),
-            started: seconds("attach_t"),
-            ended,
-            outcome: None,
-            state: Some("cache".into()),
-            ..Attempt::default()
-        };
-        Some(row.into())
-    }
-
-    fn throttled(&self, told: &json::Object<'_>) -> Option<Observation> {
-        let row = Sample {
-            at: self.at,
-            view: View::Site,
-            subject_kind: SubjectKind::Server,
-            subject: self.server.clone(),
-            active: told.unsigned("io_active"),
-            queued: told.unsigned("io_wait"),
-            ..Sample::default()
-        };
-        Some(row.into())
-    }
-}
-
-/// The fraction of these times is a number of microseconds without the zeros before it, padded to three digits
-/// (`XrdXrootdTpcMon.cc`): `.4512` is 4.512 ms.
-fn padded_time(text: &str) -> Option<Timestamp> {
-    let whole = text.strip_suffix('Z').unwrap_or(text);
-    let (whole, fraction) = whole.split_once('.').unwrap_or((whole, "0"));
-    let microseconds: i64 = fraction
-        .parse()
-        .ok()
-        .filter(|value| (0..1_000_000).contains(value))?;
-    Some(Timestamp(times::iso(whole)?.0 + microseconds / 1000))
 }
 
 #[cfg(test)]

@@ -1,8 +1,9 @@
 //! The record of a link, explained.
 
 use crate::stories::{self, START, Story};
+use penstock_decide::explain::signals::Signals;
 use penstock_decide::explain::{Cause, Explanation, Measure, explain};
-use penstock_model::Timestamp;
+use penstock_model::{MoverReport, StageClocks, Timestamp, TransferEvent};
 use penstock_observe::signals::RecordSignals;
 
 const MINUTES: i64 = 120;
@@ -91,4 +92,79 @@ fn a_time_without_any_sample_is_unknown() {
     let signals = RecordSignals::new(Timestamp(START), 60, 5).finish();
     assert_eq!(signals.links.len(), 0);
     assert_eq!(explain(&signals, &[stories::link("a", "b")]), []);
+}
+
+/// Of one link over five minutes, with these entries.
+fn five_minutes(story: &Story, entries_since: Option<i64>) -> Signals {
+    let mut signals = RecordSignals::new(Timestamp(START), 60, 5);
+    let link = stories::link("a", "b");
+    story
+        .samples
+        .iter()
+        .for_each(|sample| signals.take_sample(sample));
+    story
+        .entries
+        .iter()
+        .for_each(|entry| signals.take_entry(entry, &link));
+    if let Some(ms) = entries_since {
+        signals.entries_known_since(Timestamp(START + ms));
+    }
+    signals.finish()
+}
+
+#[test]
+fn the_overhead_of_a_file_is_told_where_it_landed() {
+    let report = |wait_us| MoverReport {
+        stages: StageClocks {
+            wait_us,
+            commit_us: 500_000,
+            ..StageClocks::default()
+        },
+        ..MoverReport::default()
+    };
+    let mut story = Story::default();
+    for (transfer, landed) in [(1, Some(50_000)), (2, Some(130_000)), (3, None)] {
+        story.tell(1_000, transfer, stories::started(1));
+        story.tell(3_000, transfer, stories::prepared(1));
+        if let Some(ms) = landed {
+            let wait_us = transfer * 1_000_000;
+            story.tell(ms, transfer, stories::landed(1, 7, report(wait_us)));
+        }
+    }
+    // Nobody knows when this one began.
+    story.tell(200_000, 4, stories::landed(1, 7, report(9_000_000)));
+    let signals = five_minutes(&story, None);
+    let overhead = &signals.links[&stories::link("a", "b")].overhead_seconds;
+    assert_eq!(overhead.0, [Some(3.5), None, Some(4.5), None, None]);
+}
+
+#[test]
+fn what_lies_before_the_part_of_the_ledger_that_was_read_is_unknown() {
+    let mut story = Story::default();
+    story.sample(60_000, stories::link("a", "b"), 10, (1, 1, 0));
+    for (transfer, ms) in [(1, 90_000), (2, 130_000)] {
+        story.tell(ms, transfer, TransferEvent::Submitted);
+        story.tell(ms, transfer, stories::started(1));
+        story.tell(ms + 1, transfer, stories::failed(1, "no", None));
+        story.tell(ms + 2, transfer, stories::started(2));
+        story.tell(
+            ms + 3,
+            transfer,
+            stories::landed(2, 7, MoverReport::default()),
+        );
+    }
+    let link = stories::link("a", "b");
+    let check = |since: Option<i64>, expected: [Option<f64>; 5]| {
+        let signals = five_minutes(&story, since);
+        let of_link = &signals.links[&link];
+        assert_eq!(of_link.finished_files.0, expected);
+        assert_eq!(signals.service.submissions[&link].0, expected);
+        assert_eq!(of_link.failed_attempts().0, expected);
+        let twice = expected.map(|value| value.map(|value| value * 2.0));
+        assert_eq!(signals.service.dispatches.0, twice);
+    };
+    let (none, one) = (Some(0.0), Some(1.0));
+    check(None, [none, one, one, none, none]);
+    check(Some(85_000), [None, None, one, none, none]);
+    check(Some(120_000), [None, None, one, none, none]);
 }

@@ -63,6 +63,15 @@ pub fn started(attempt: u32) -> TransferEvent {
     }
 }
 
+pub fn prepared(attempt: u32) -> TransferEvent {
+    TransferEvent::Prepared {
+        attempt: Attempt(attempt),
+        size: None,
+        checksum: None,
+        replaces: false,
+    }
+}
+
 pub fn landed(attempt: u32, size: u64, report: MoverReport) -> TransferEvent {
     TransferEvent::Landed {
         attempt: Attempt(attempt),

@@ -1,5 +1,6 @@
 //! What every journal must do, whatever keeps it.
 
+mod batches;
 mod fencing;
 mod history;
 mod lab;
@@ -8,6 +9,10 @@ mod tape;
 mod tokens;
 mod upgrading;
 
+use batches::{
+    a_batch_that_is_refused_leaves_neither_a_state_nor_an_entry,
+    the_state_of_a_job_is_the_roll_up_of_its_files,
+};
 use history::{
     a_large_job_is_gone_at_once_and_its_files_by_and_by,
     numbers_are_not_given_again_when_all_is_gone,
@@ -868,6 +873,8 @@ on_each_back_end! {
     what_is_stored_is_found_again,
     bans_are_kept_and_who_imposed_and_lifted_them,
     readers_see_the_job_its_roll_up_and_its_ledger_of_one_instant,
+    a_batch_that_is_refused_leaves_neither_a_state_nor_an_entry,
+    the_state_of_a_job_is_the_roll_up_of_its_files,
     a_job_of_any_size_is_read_in_pages,
     jobs_in_a_state_are_found_however_many_others_are_newer,
     the_record_of_settings_tells_who_changed_what_newest_first,

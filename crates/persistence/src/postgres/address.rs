@@ -73,7 +73,8 @@ impl Database {
         let refused = |why: &str| DatabaseError::Setup(format!("its address is not valid: {why}"));
         let is_known = address.starts_with("postgres://") || address.starts_with("postgresql://");
         if !is_known {
-            return Err(refused("it must begin with postgres://"));
+            let why = "it must look like postgres://user@host:5432/name";
+            return Err(refused(why));
         }
         let (base, query) = address.split_once('?').unwrap_or((address, ""));
         let (mut mode, mut authorities, mut certificate, mut key) = (None, None, None, None);
@@ -376,7 +377,8 @@ mod tests {
     #[test]
     fn an_address_that_cannot_be_used_is_refused_and_its_password_not_told() {
         for (address, why) in [
-            ("mysql://a@b/c", "begin with postgres://"),
+            ("mysql://a@b/c", "look like postgres://"),
+            ("host=b user=a password=hunter2", "look like postgres://"),
             (
                 "postgres://fts:hunter2@db.org/fts",
                 "database_password_file",

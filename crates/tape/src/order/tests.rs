@@ -1,5 +1,4 @@
 use super::*;
-use crate::locate::{Calibration, LocateModel};
 
 const GB: u64 = 1_000_000_000;
 
@@ -12,11 +11,6 @@ impl Chance {
         mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
         (mixed ^ (mixed >> 31)) % bound
-    }
-
-    /// Up to a fifth above or below.
-    fn about(&mut self, value: i64) -> i64 {
-        value * (800 + self.below(401) as i64) / 1000
     }
 }
 
@@ -43,28 +37,6 @@ fn plan<'a>(
         files,
         goal,
     }
-}
-
-/// A drive and a cartridge that the model does not know: coefficients up to a fifth off, wraps of unequal length.
-fn hidden(chance: &mut Chance) -> (DriveModel, Geometry) {
-    let of = DriveModel::LTO_8;
-    let locate = LocateModel {
-        base_ns: chance.about(of.locate.base_ns),
-        wrap_ns: chance.about(of.locate.wrap_ns),
-        band_ns: chance.about(of.locate.band_ns),
-        half_ns: chance.about(of.locate.half_ns),
-        direction_ns: chance.about(of.locate.direction_ns),
-        back_ns: chance.about(of.locate.back_ns),
-        longitudinal_ns: chance.about(of.locate.longitudinal_ns),
-    };
-    let mut geometry = of.geometry();
-    let wrap = of.capacity_bytes / u64::from(of.wraps);
-    let mut end = 0;
-    for bytes in &mut geometry.wrap_ends_bytes {
-        end += wrap * (980 + chance.below(41)) / 1000;
-        *bytes = end;
-    }
-    (DriveModel { locate, ..of }, geometry)
 }
 
 fn files_of(order: &RecallOrder) -> Vec<usize> {
@@ -149,73 +121,6 @@ fn moving_runs_makes_an_order_better() {
         let begun = scan(&extents);
         let improved = improving::improve(&costs, begun.clone(), OrderEffort(200_000));
         assert!(costs.of(&improved) < costs.of(&begun));
-    }
-}
-
-/// Reads all files on a drive that the model does not know: after each few files the model is fitted to the locates that
-/// were observed, and what is left is ordered anew from where the head stands.
-fn recall(
-    drive: &DriveModel,
-    geometry: &Geometry,
-    files: &[RecallFile],
-    chance: &mut Chance,
-) -> (i64, i64) {
-    let mut calibration = Calibration::new(LocateModel::LTO);
-    let (mut left, mut head) = (files.to_vec(), geometry.begin_of_tape());
-    let (mut located, mut read) = (0, 0);
-    while !left.is_empty() {
-        let known = DriveModel {
-            locate: calibration.model(),
-            ..DriveModel::LTO_8
-        };
-        let believed = RecallPlan {
-            head,
-            ..plan(&known, geometry, &left, OrderGoal::DriveTime)
-        };
-        let order = believed.order(OrderPolicy::Best, OrderEffort(1_000_000));
-        let next: Vec<usize> = files_of(&order)
-            .into_iter()
-            .take(FILES_BETWEEN_ORDERS)
-            .collect();
-        for index in &next {
-            let (begin, end) = (left[*index].begin_bytes, left[*index].end_bytes());
-            let entry = geometry.position(begin);
-            // Nobody's locates are equally long.
-            let noise = (chance.below(3_000) as i64 - 1_500) * 1_000_000;
-            let took = (drive.locate.cost_ns(head, entry) + noise).max(0);
-            calibration.observe(head, entry, took);
-            located += took;
-            read += drive.read_ns(geometry, begin, end);
-            head = geometry.position(end);
-        }
-        let is_left = |(index, file): (usize, RecallFile)| (!next.contains(&index)).then_some(file);
-        left = left.into_iter().enumerate().filter_map(is_left).collect();
-    }
-    (located, read)
-}
-
-const FILES_BETWEEN_ORDERS: usize = 10;
-
-#[test]
-fn scattered_files_are_located_in_less_than_half_the_time_of_the_order_of_positions() {
-    let mut chance = Chance(4);
-    for count in [30, 100] {
-        let (mut ratios, mut gaps) = (Vec::new(), Vec::new());
-        for _ in 0..5 {
-            let (drive, geometry) = hidden(&mut chance);
-            let files = scattered(&mut chance, count, GB * 13 / 10);
-            let (located, read) = recall(&drive, &geometry, &files, &mut chance);
-            let real = plan(&drive, &geometry, &files, OrderGoal::DriveTime);
-            let position = real.order(OrderPolicy::Position, OrderEffort::USUAL);
-            let best = real.order(OrderPolicy::Best, OrderEffort(20_000_000));
-            ratios.push(position.locate_ns as f64 / located as f64);
-            gaps.push((located + read) as f64 / best.drive_ns() as f64);
-        }
-        ratios.sort_by(f64::total_cmp);
-        gaps.sort_by(f64::total_cmp);
-        println!("{count}: position sort / ours: {ratios:.2?}; ours / best known: {gaps:.3?}");
-        assert!(ratios[2] >= 2.3, "{count} files: {ratios:?}");
-        assert!(gaps[2] <= 1.05, "{count} files: {gaps:?}");
     }
 }
 

@@ -367,6 +367,35 @@ impl Run {
     }
 }
 
+#[tokio::test]
+async fn nothing_is_copied_before_what_was_found_is_durable() {
+    let storage = Storage::answering((202, "failure: the source broke\n"));
+    let (url, seen) = storage.serve().await;
+    let file = |path: &str| FileUrl::parse(&format!("{url}{path}")).expect("valid");
+    let assignment = assignment(file("/from"), file("/to"), JobParameters::default());
+    let (setup, _directory) = setup();
+    let progress = Progress::new(&assignment, Instant::now());
+    let (reports, mut reported) = mpsc::channel(8);
+    let (proceed, may_proceed) = oneshot::channel();
+    let attempting = steps::AttemptRun::new(&setup, &assignment, &progress);
+    let mut running = Box::pin(attempting.run(may_proceed, &reports));
+    let report = tokio::select! {
+        outcome = &mut running => panic!("it has not waited: {outcome:?}"),
+        report = reported.recv() => report,
+    };
+    assert!(matches!(report, Some(AgentReport::Prepared { .. })));
+    // Whatever it would do by itself, it has had its turn to do.
+    for _ in 0..100 {
+        let waits = tokio::time::timeout(Duration::from_millis(1), &mut running).await;
+        assert!(waits.is_err(), "it waits to be let go on");
+    }
+    let is_copy = |line: &String| line.starts_with("COPY") || line.starts_with("PUT");
+    assert!(!seen.lock().iter().any(is_copy), "{:?}", seen.lock());
+    proceed.send(()).expect("it waits");
+    running.await;
+    assert!(seen.lock().iter().any(is_copy), "{:?}", seen.lock());
+}
+
 fn removals(seen: &[String]) -> Vec<&str> {
     let removals = seen.iter().map(String::as_str);
     removals.filter(|line| line.starts_with("DELETE")).collect()

@@ -113,8 +113,6 @@ fn what_sites_saw_is_told() {
             c.others_want = 200.0 + (bin - FAULT.start) as f64 * 3.0;
         }
     });
-    let half = story(|_, c| c.pace = 0.5);
-    let half = explain_window(&half, &[watched()], 0..BINS);
     let events = [
         (
             "3, generator: 5 April 2006",
@@ -134,10 +132,6 @@ fn what_sites_saw_is_told() {
         (
             "9: each night at 23:40",
             nights.first().map(explanation).unwrap_or_default(),
-        ),
-        (
-            "12: the first phase",
-            half.as_ref().map(explanation).unwrap_or_default(),
         ),
         (
             "14: 19 April 2006, the tape system's disk is full",

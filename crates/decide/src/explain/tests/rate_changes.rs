@@ -65,7 +65,9 @@ fn an_id_is_read_as_it_is_written_and_names_one_population() {
     assert_eq!(id.to_string().parse(), Ok(id));
     assert_eq!(id.begin(), Timestamp(1_143_849_600_000));
     assert!(id.is_of(&link));
-    assert!(!id.is_of(&Population::Server("cern".into())));
+    let other = run(10, 1, 0.0, |_| Conditions::default());
+    let other = other.links.into_keys().find(|link| *link != watched());
+    assert!(!id.is_of(&Population::Link(other.expect("another link"))));
     for text in [
         "",
         "1-2",
@@ -87,6 +89,8 @@ fn a_drop_that_goes_on_is_not_over() {
     let told = of_watched(&signals);
     let drop = told.last().expect("a drop");
     assert_eq!((drop.kind, drop.is_over), (RateChangeKind::Drop, false));
+    let text = crate::wording::rate_change(drop);
+    assert!(text.contains("not ended within the window"), "{text}");
 }
 
 #[test]
@@ -110,6 +114,12 @@ fn a_raised_limit_is_a_rise_with_its_cause() {
     let late = (rise.explanation.from.0 - signals.begin_of(240).0) / 60_000;
     assert!(late.abs() <= 2, "{late} bins late");
     assert_eq!(rise.first_cause(), Some(Cause::SlotLimit));
+    let text = crate::wording::rate_change(rise);
+    assert!(text.contains("what had held it down before"), "{text}");
+    assert!(
+        !text.contains("what helps"),
+        "nothing is to be done: {text}"
+    );
     let steady = run(BINS, 1, 0.03, |_| Conditions::default());
     assert_eq!(of_watched(&steady), []);
 }

@@ -2,10 +2,11 @@
 //! may send texts of any length.
 
 use super::{OpenFile, User};
+use penstock_model::observation::Text;
 use std::collections::HashMap;
 
-/// Beside its texts.
-const RECORD_BYTES: usize = 160;
+/// Beside its texts: the record, its places in tables and the heads of its texts.
+const RECORD_BYTES: usize = 224;
 
 /// What takes memory.
 pub(super) trait HeldBytes {
@@ -22,7 +23,8 @@ impl HeldBytes for User {
             &self.vo,
             &self.activity,
         ];
-        texts.into_iter().flatten().map(|text| text.len()).sum()
+        let texts = texts.into_iter().flatten().chain([&self.id]);
+        texts.map(|text| text.len()).sum()
     }
 }
 
@@ -62,17 +64,12 @@ impl<T: HeldBytes> HeldRecords<T> {
         self.records.get(&number)
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = (u32, &T)> {
-        self.records
-            .iter()
-            .map(|(number, record)| (*number, record))
-    }
-
-    pub(super) fn insert(&mut self, number: u32, record: T) {
+    /// Gives the record that had the number.
+    pub(super) fn insert(&mut self, number: u32, record: T) -> Option<T> {
         self.bytes += RECORD_BYTES + record.text_bytes();
-        if let Some(before) = self.records.insert(number, record) {
-            self.bytes -= RECORD_BYTES + before.text_bytes();
-        }
+        let before = self.records.insert(number, record)?;
+        self.bytes -= RECORD_BYTES + before.text_bytes();
+        Some(before)
     }
 
     pub(super) fn remove(&mut self, number: u32) -> Option<T> {
@@ -95,5 +92,63 @@ impl<T: HeldBytes> HeldRecords<T> {
         let count = self.records.len() as u64;
         *self = HeldRecords::default();
         count
+    }
+}
+
+/// Users of a server by their numbers, and their numbers by their ids.
+#[derive(Debug, Default)]
+pub(super) struct Users {
+    records: HeldRecords<User>,
+    numbers: HashMap<Text, u32>,
+}
+
+impl Users {
+    pub(super) fn len(&self) -> usize {
+        self.records.len()
+    }
+
+    /// Memory that they take.
+    pub(super) fn bytes(&self) -> usize {
+        self.records.bytes()
+    }
+
+    pub(super) fn get(&self, number: u32) -> Option<&User> {
+        self.records.get(number)
+    }
+
+    /// Of the user that was told last with this id.
+    pub(super) fn number_of(&self, id: &str) -> Option<u32> {
+        self.numbers.get(id).copied()
+    }
+
+    pub(super) fn insert(&mut self, number: u32, user: User) {
+        let id = user.id.clone();
+        if let Some(before) = self.records.insert(number, user) {
+            self.forget_id(number, &before);
+        }
+        self.numbers.insert(id, number);
+    }
+
+    pub(super) fn remove(&mut self, number: u32) {
+        if let Some(user) = self.records.remove(number) {
+            self.forget_id(number, &user);
+        }
+    }
+
+    fn forget_id(&mut self, number: u32, user: &User) {
+        if self.number_of(&user.id) == Some(number) {
+            self.numbers.remove(&user.id);
+        }
+    }
+
+    /// Completes a user that is held. Its id stays.
+    pub(super) fn update(&mut self, number: u32, change: impl FnOnce(&mut User)) {
+        self.records.update(number, change);
+    }
+
+    /// Gives their number.
+    pub(super) fn clear(&mut self) -> u64 {
+        self.numbers = HashMap::new();
+        self.records.clear()
     }
 }

@@ -171,9 +171,118 @@ fn long_texts_are_forgotten_before_they_fill_the_memory() {
             .iter()
             .filter(|row| matches!(row, Observation::Incident(gap) if gap.count > Some(1_000)))
             .count();
-        assert!(monitoring.held_bytes <= HELD_BYTES_MAX);
-        let held: usize = monitoring.servers.values().map(Server::held_bytes).sum();
-        assert_eq!(held, monitoring.held_bytes);
+        let sources = &monitoring.sources;
+        assert!(sources.held_bytes <= sources::HELD_BYTES_MAX);
+        let servers = sources.sources.values().map(|source| &source.server);
+        let held: usize = servers.map(Server::held_bytes).sum();
+        assert_eq!(held, sources.held_bytes);
     }
-    assert_eq!(forgotten, 1, "300 MB were sent");
+    assert_eq!(forgotten, 2, "600 MB: each name stands in its id, too");
+}
+
+/// Of a sender that is not [`SENDER`].
+fn take_from(
+    monitoring: &mut MonitoringStreams,
+    (sender, at): (u32, Timestamp),
+    packet: &[u8],
+) -> Result<Vec<Observation>, InvalidDatagram> {
+    let mut rows = Vec::new();
+    let address = std::net::Ipv4Addr::from(0xC800_0000 + sender);
+    let datagram = Datagram {
+        at,
+        sender: (address, 1094).into(),
+        payload: packet,
+    };
+    monitoring.take(datagram, &mut rows)?;
+    Ok(rows)
+}
+
+fn user_of_written_file(monitoring: &mut MonitoringStreams, sequence: u8) -> Option<UserName> {
+    let rows = take(monitoring, &written_file(sequence));
+    rows.into_iter().find_map(|row| match row {
+        Observation::Attempt(row) => row.user,
+        _ => None,
+    })
+}
+
+/// A server that has told its name and its user, and of which a row has come.
+fn proven_server() -> MonitoringStreams {
+    let mut monitoring = MonitoringStreams::new();
+    take(&mut monitoring, &map(b'=', 0, 0, "/xrootd.42:77@se7\n"));
+    take(
+        &mut monitoring,
+        &map(b'u', 1, 9, "xroot/alice.12:34@wn1\n&n=Alice"),
+    );
+    user_of_written_file(&mut monitoring, 0).expect("the user is known");
+    monitoring
+}
+
+#[test]
+fn strangers_push_out_no_server_that_has_proven_itself() {
+    let mut monitoring = proven_server();
+    let text = format!("root/{}.1:2@host", "n".repeat(60_000));
+    for number in 10..30 {
+        take(&mut monitoring, &map(b'u', 1, number, &text));
+    }
+    for stranger in 0..5_000 {
+        let packet = map(b'u', 1, 9, &text);
+        take_from(&mut monitoring, (stranger, NOW), &packet).expect("there is room");
+    }
+    let user = user_of_written_file(&mut monitoring, 1);
+    assert_eq!(user, Some(UserName::new("Alice")));
+}
+
+#[test]
+fn a_newcomer_pushes_out_the_newcomer_heard_of_least_recently() {
+    let mut monitoring = MonitoringStreams::new();
+    let packet = map(b'=', 0, 0, "/xrootd.42:77@se7\n");
+    let count = sources::SERVERS_MAX as u32;
+    for sender in (0..count).chain([0]) {
+        take_from(&mut monitoring, (sender, NOW), &packet).expect("there is room");
+    }
+    let rows = take_from(&mut monitoring, (count, NOW), &packet).expect("there is room");
+    assert!(matches!(rows.as_slice(), [Observation::Incident(gap)] if gap.count == Some(1)));
+    let is_held = |sender: u32| {
+        let held = monitoring.sources.sources.keys();
+        let mut held = held.map(|held| held.ip());
+        held.any(|held| held == std::net::Ipv4Addr::from(0xC800_0000 + sender))
+    };
+    assert_eq!([0, 1, 2, count].map(is_held), [true, false, true, true]);
+}
+
+#[test]
+fn a_newcomer_is_refused_among_proven_servers_until_one_was_silent_for_a_day() {
+    let mut monitoring = MonitoringStreams::new();
+    let name = map(b'=', 0, 0, "/xrootd.42:77@se7\n");
+    let count = sources::SERVERS_MAX as u32;
+    for sender in 0..count {
+        for packet in [&name, &written_file(1)] {
+            take_from(&mut monitoring, (sender, NOW), packet).expect("there is room");
+        }
+    }
+    let soon = Timestamp(NOW.0 + 3_600_000);
+    let refused = take_from(&mut monitoring, (count, soon), &name);
+    assert!(refused.is_err());
+    let later = Timestamp(NOW.0 + 90_000_000);
+    take_from(&mut monitoring, (count, later), &name).expect("a server was silent for a day");
+}
+
+#[test]
+fn a_path_finds_its_user_however_many_there_are() {
+    let mut monitoring = MonitoringStreams::new();
+    let users = 100_000_u32;
+    let begins = std::time::Instant::now();
+    for number in 1..=users {
+        let id = format!("root/u{number}.{number}:2@host");
+        take(
+            &mut monitoring,
+            &map(b'u', 0, number, &format!("{id}\n&n=Name{number}")),
+        );
+        take(&mut monitoring, &map(b'd', 0, number, &format!("{id}\n/f")));
+    }
+    // One look at each user for each path would take minutes.
+    assert!(begins.elapsed() < std::time::Duration::from_secs(20));
+    let server = monitoring.sources.sources.values().next();
+    let file = server.and_then(|source| source.server.files.get(users));
+    assert_eq!(file.map(|file| file.user), Some(users));
 }

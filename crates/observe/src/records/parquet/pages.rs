@@ -1,9 +1,15 @@
 //! The pages of a column: levels, dictionaries, values.
 
-use super::thrift::{self, Fields, Struct};
+use super::thrift::{self, Bounds, Fields, Struct};
 use super::{encoding, page, physical};
 use crate::store::columns::{DecodedColumn, Values};
 use penstock_model::observation::Text;
+
+/// Of the head of a page, with its least and its greatest value.
+const HEAD_BOUNDS: Bounds = Bounds {
+    elements_max: 1_000,
+    memory_bytes_max: 4 << 20,
+};
 
 /// What of a chunk's metadata its pages need.
 pub(super) struct Chunk {
@@ -30,7 +36,7 @@ impl Chunk {
         let mut rows = 0_u32;
         let mut dictionary: Option<Values> = None;
         while rows < self.rows {
-            let (head, length) = thrift::read(bytes)?;
+            let (head, length) = thrift::read(bytes, HEAD_BOUNDS).ok()?;
             let size = usize::try_from(head.integer(3)?).ok()?;
             let body = bytes.get(length..)?.get(..size)?;
             bytes = &bytes[length + size..];

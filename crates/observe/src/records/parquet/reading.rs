@@ -1,7 +1,7 @@
 //! Reads a table again: our own, or one that another program wrote with our columns.
 
 use super::pages::Chunk;
-use super::thrift::{self, Fields, Struct, Value};
+use super::thrift::{self, Bounds, Fields, Struct, Unreadable, Value};
 use super::{MAGIC, ROWS_KEY, physical};
 use crate::store::columns::{self, DecodedColumn};
 use penstock_model::observation::{CellType, Family, OBSERVATION_VERSION, Row};
@@ -9,9 +9,15 @@ use std::io::{self, Read, Seek, SeekFrom};
 use thiserror::Error;
 
 /// Bytes of a footer, of a column's pages and rows of a group at most: what is held in memory.
-const FOOTER_BYTES_MAX: u64 = 64 << 20;
+pub(super) const FOOTER_BYTES_MAX: u64 = 64 << 20;
 const CHUNK_BYTES_MAX: u64 = 1 << 30;
 const GROUP_ROWS_MAX: i64 = 1 << 20;
+/// What a footer says: elements of the schema, row groups, columns of a group, and the memory that all of it takes. It has
+/// room for some 200 million of our own rows.
+pub(super) const FOOTER_BOUNDS: Bounds = Bounds {
+    elements_max: 16_384,
+    memory_bytes_max: 256 << 20,
+};
 const UNCOMPRESSED: i64 = 0;
 const OPTIONAL: i64 = 1;
 
@@ -27,6 +33,19 @@ pub enum InvalidParquet {
     /// It is Parquet that is written in a way that is not read here.
     #[error("{0}")]
     NotSupported(&'static str),
+    /// Its footer says more than is read.
+    #[error("its footer has {found} {what}; at most {max} are read: write it as several files")]
+    TooLarge {
+        /// Of what.
+        what: &'static str,
+        /// How many there are.
+        found: u64,
+        /// How many may be.
+        max: u64,
+    },
+    /// Its footer would take more memory than it may.
+    #[error("its footer takes more than {} MiB of memory: write it as several files", .0 >> 20)]
+    TooMuchMemory(usize),
     /// Its rows are others.
     #[error("it holds rows of '{0}'")]
     OtherRows(String),
@@ -177,12 +196,42 @@ fn read_footer(file: &mut (impl Read + Seek)) -> Result<Struct, InvalidParquet> 
     if magic != MAGIC {
         return Err(InvalidParquet::Malformed("it does not end as one"));
     }
-    if length > FOOTER_BYTES_MAX || length + 12 > size {
-        return Err(InvalidParquet::Malformed("its footer is too long"));
+    if length + 12 > size {
+        let what = "its footer is longer than the file";
+        return Err(InvalidParquet::Malformed(what));
+    }
+    if length > FOOTER_BYTES_MAX {
+        return Err(InvalidParquet::TooLarge {
+            what: "bytes",
+            found: length,
+            max: FOOTER_BYTES_MAX,
+        });
     }
     let footer = read_at(file, size - 8 - length, length)?;
-    let (footer, _) = thrift::read(&footer).ok_or(MALFORMED)?;
+    let (footer, _) = thrift::read(&footer, FOOTER_BOUNDS).map_err(unreadable)?;
     Ok(footer)
+}
+
+fn unreadable(why: Unreadable) -> InvalidParquet {
+    match why {
+        Unreadable::Damaged => MALFORMED,
+        Unreadable::Memory => InvalidParquet::TooMuchMemory(FOOTER_BOUNDS.memory_bytes_max),
+        Unreadable::List {
+            depth,
+            field,
+            elements,
+        } => InvalidParquet::TooLarge {
+            // parquet.thrift: FileMetaData, and RowGroup in its list.
+            what: match (depth, field) {
+                (0, 2) => "elements of the schema",
+                (0, 4) => "row groups",
+                (2, 1) => "columns in a row group",
+                _ => "elements of a list",
+            },
+            found: elements as u64,
+            max: FOOTER_BOUNDS.elements_max as u64,
+        },
+    }
 }
 
 fn column_name(metadata: &Struct) -> Option<&str> {

@@ -116,3 +116,51 @@ fn a_group_that_names_a_column_twice_is_refused_before_it_is_read_again() {
     let refused = read_again::<Attempt>(&twice);
     assert!(matches!(refused, Err(InvalidParquet::Column(name)) if name == "mount_us"));
 }
+
+/// A file without rows that has this footer.
+fn with_footer(footer: &[u8]) -> Vec<u8> {
+    let mut file = MAGIC.to_vec();
+    file.extend(footer);
+    file.extend((footer.len() as u32).to_le_bytes());
+    file.extend(MAGIC);
+    file
+}
+
+/// A footer with a list of so many elements, each of these bytes, in this field.
+fn with_list(field: u8, count: usize, element: &[u8]) -> Vec<u8> {
+    // A field of the type list, then the length and the type structure.
+    let mut footer = vec![field << 4 | 9, 0xfc];
+    thrift::write_varint(count as u64, &mut footer);
+    footer.extend(element.repeat(count));
+    footer.push(0);
+    with_footer(&footer)
+}
+
+#[test]
+fn a_footer_that_would_fill_the_memory_is_refused_with_its_bound() {
+    let told = |file: Vec<u8>| {
+        let read = read_again::<Attempt>(&file);
+        read.expect_err("too large").to_string()
+    };
+    let empty = [0];
+    assert_eq!(
+        told(with_list(2, 10_000_000, &empty)),
+        "its footer has 10000000 elements of the schema; at most 16384 are read: write it as several files"
+    );
+    assert!(told(with_list(4, 20_000, &empty)).contains("20000 row groups; at most 16384"));
+    // A row group whose field 1 is a list of structures, each with one field.
+    let columns = |count: usize| {
+        let mut group = vec![0x19, 0xfc];
+        thrift::write_varint(count as u64, &mut group);
+        group.extend([0x11, 0].repeat(count));
+        group.push(0);
+        group
+    };
+    let group = columns(20_000);
+    assert!(told(with_list(4, 1, &group)).contains("20000 columns in a row group"));
+    let many = told(with_list(4, 100, &columns(10_000)));
+    assert_eq!(
+        many,
+        "its footer takes more than 256 MiB of memory: write it as several files"
+    );
+}

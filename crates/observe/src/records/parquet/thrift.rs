@@ -4,6 +4,32 @@ use std::collections::BTreeMap;
 
 /// Structures in structures at most.
 const DEPTH_MAX: u32 = 16;
+/// A node of the map that holds the fields of a structure, with room for eleven; a later one holds five of them at least.
+const NODE_BYTES: usize = 64 + 11 * (size_of::<Value>() + size_of::<i16>());
+const NODE_FIELDS_MIN: usize = 5;
+
+/// What is read of a structure at most: it comes from anybody, and an element of one byte takes many in memory.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Bounds {
+    /// Elements of each list.
+    pub(super) elements_max: usize,
+    /// Of all values together, in bytes.
+    pub(super) memory_bytes_max: usize,
+}
+
+/// Why a structure is not read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Unreadable {
+    Damaged,
+    /// A list is too long: that of this field, in so many lists and structures.
+    List {
+        depth: u32,
+        field: i16,
+        elements: usize,
+    },
+    /// The values would take too much memory.
+    Memory,
+}
 
 const TRUE: u8 = 1;
 const FALSE: u8 = 2;
@@ -103,24 +129,35 @@ fn write_zigzag(value: i64, out: &mut Vec<u8>) {
 }
 
 /// Reads a structure from the front of `bytes`, and how long it is.
-pub(super) fn read(bytes: &[u8]) -> Option<(Struct, usize)> {
-    let mut front = Front(bytes);
-    let read = front.fields(DEPTH_MAX)?;
-    Some((read, bytes.len() - front.0.len()))
+pub(super) fn read(bytes: &[u8], bounds: Bounds) -> Result<(Struct, usize), Unreadable> {
+    let mut front = Front {
+        rest: bytes,
+        elements_max: bounds.elements_max,
+        memory_bytes_left: bounds.memory_bytes_max,
+        why: Unreadable::Damaged,
+    };
+    let read = front.fields(DEPTH_MAX).ok_or(front.why)?;
+    Ok((read, bytes.len() - front.rest.len()))
 }
 
-struct Front<'a>(&'a [u8]);
+struct Front<'a> {
+    rest: &'a [u8],
+    elements_max: usize,
+    memory_bytes_left: usize,
+    /// What is wrong when nothing could be read.
+    why: Unreadable,
+}
 
 impl Front<'_> {
     fn byte(&mut self) -> Option<u8> {
-        let (first, rest) = self.0.split_first()?;
-        self.0 = rest;
+        let (first, rest) = self.rest.split_first()?;
+        self.rest = rest;
         Some(*first)
     }
 
     fn varint(&mut self) -> Option<u64> {
-        let (value, length) = read_varint(self.0)?;
-        self.0 = &self.0[length..];
+        let (value, length) = read_varint(self.rest)?;
+        self.rest = &self.rest[length..];
         Some(value)
     }
 
@@ -130,15 +167,26 @@ impl Front<'_> {
     }
 
     fn bytes(&mut self, length: usize) -> Option<Vec<u8>> {
-        let (front, rest) = self.0.split_at_checked(length)?;
-        self.0 = rest;
+        let (front, rest) = self.rest.split_at_checked(length)?;
+        self.rest = rest;
+        self.take_memory(length)?;
         Some(front.to_vec())
+    }
+
+    /// To be asked before anything is allocated.
+    fn take_memory(&mut self, bytes: usize) -> Option<()> {
+        let left = self.memory_bytes_left.checked_sub(bytes);
+        match left {
+            Some(left) => self.memory_bytes_left = left,
+            None => self.why = Unreadable::Memory,
+        }
+        left.map(|_| ())
     }
 
     fn fields(&mut self, depth: u32) -> Option<Struct> {
         let mut found = Struct::new();
         let mut last = 0_i16;
-        loop {
+        for number in 0_usize.. {
             let head = self.byte()?;
             if head == 0 {
                 return Some(found);
@@ -147,12 +195,17 @@ impl Front<'_> {
                 0 => i16::try_from(self.integer()?).ok()?,
                 delta => last.checked_add(delta.into())?,
             };
-            let value = self.value(head & 0x0f, depth)?;
+            if number.is_multiple_of(NODE_FIELDS_MIN) {
+                self.take_memory(NODE_BYTES)?;
+            }
+            let value = self.value(head & 0x0f, (depth, last))?;
             found.insert(last, value);
         }
+        None
     }
 
-    fn value(&mut self, code: u8, depth: u32) -> Option<Value> {
+    /// Of the field of this number.
+    fn value(&mut self, code: u8, (depth, field): (u32, i16)) -> Option<Value> {
         Some(match code {
             TRUE => Value::Truth(true),
             FALSE => Value::Truth(false),
@@ -163,27 +216,36 @@ impl Front<'_> {
                 let length = usize::try_from(self.varint()?).ok()?;
                 Value::Binary(self.bytes(length)?)
             }
-            LIST | SET => self.list(depth.checked_sub(1)?)?,
+            LIST | SET => self.list(depth.checked_sub(1)?, field)?,
             STRUCT => Value::Struct(self.fields(depth.checked_sub(1)?)?),
             _ => return None,
         })
     }
 
-    fn list(&mut self, depth: u32) -> Option<Value> {
+    fn list(&mut self, depth: u32, field: i16) -> Option<Value> {
         let head = self.byte()?;
         let length = match head >> 4 {
             15 => usize::try_from(self.varint()?).ok()?,
             length => length.into(),
         };
         // Each element has a byte at least.
-        if length > self.0.len() {
+        if length > self.rest.len() {
             return None;
         }
-        let mut values = Vec::new();
+        if length > self.elements_max {
+            self.why = Unreadable::List {
+                depth: DEPTH_MAX - 1 - depth,
+                field,
+                elements: length,
+            };
+            return None;
+        }
+        self.take_memory(length * size_of::<Value>())?;
+        let mut values = Vec::with_capacity(length);
         for _ in 0..length {
             values.push(match head & 0x0f {
                 TRUE | FALSE => Value::Truth(self.byte()? == TRUE),
-                code => self.value(code, depth)?,
+                code => self.value(code, (depth, field))?,
             });
         }
         Some(Value::List(values))

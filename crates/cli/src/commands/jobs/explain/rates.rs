@@ -258,7 +258,7 @@ fn lines(row: &RateChangeRow) -> String {
     };
     let end = match row.is_over {
         true => format!("to {}Z", row.to.to_fts()),
-        false => "until now".to_owned(),
+        false => format!("to {}Z at least", row.to.to_fts()),
     };
     let mut text = format!(
         "{kind} {}  {}Z {end}  {}\n  {rates}\n",
@@ -281,4 +281,37 @@ fn lines(row: &RateChangeRow) -> String {
         text += &format!("  {:>3.0} % unexplained\n", row.unexplained_percent);
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use penstock_decide::explain::{Population, RateChangeId};
+    use penstock_model::{LinkId, StorageId, Timestamp};
+
+    #[test]
+    fn a_drop_that_has_not_ended_is_told_with_the_time_until_which_it_is_known() {
+        let population = Population::Link(LinkId {
+            source: StorageId::new("https://a"),
+            destination: StorageId::new("https://b"),
+        });
+        let from = Timestamp(1_143_849_600_000);
+        let mut row = RateChangeRow {
+            id: RateChangeId::new(&population, from),
+            kind: RateChangeKind::Lull,
+            population,
+            from,
+            to: Timestamp(from.0 + 3_600_000),
+            is_over: false,
+            usual_bytes_per_second: 2_000_000,
+            low_bytes_per_second: 0,
+            causes: Vec::new(),
+            unexplained_percent: 0.0,
+        };
+        let text = lines(&row);
+        assert!(text.contains("to 2006-04-01T01:00:00Z at least"), "{text}");
+        row.is_over = true;
+        let text = lines(&row);
+        assert!(text.contains("to 2006-04-01T01:00:00Z  "), "{text}");
+    }
 }

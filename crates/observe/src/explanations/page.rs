@@ -1,0 +1,275 @@
+//! The table of rules in `docs/observe/explain.md`, which is made from the rules and from what each source tells: a rule is
+//! tested where all its inputs are known of a record in which everything is filled that the source can hold.
+
+use super::reading::{ExplainWindow, Wanted};
+use super::rows::read_rows;
+use crate::signals::RecordSignals;
+use crate::store::{Reader, Store};
+use penstock_decide::explain::View;
+use penstock_decide::explain::rules::{RULES, Rule, missing};
+use penstock_decide::explain::signals::{self, Setting, Signals};
+use penstock_decide::explain::split::Factors;
+use penstock_decide::wording;
+use penstock_model::observation::{
+    self, ChangeKind, Observation, Operation, Outcome, Sample, SubjectKind,
+};
+use penstock_model::{
+    Attempt, Bytes, CopyMode, JobId, LedgerEntry, LinkId, LinkSample, MoverReport, Slots,
+    StageClocks, StorageId, StreamUse, TcpSummary, Timestamp, TransferEvent, TransferId,
+};
+use std::fmt::Write;
+
+/// Set, it has the section written anew.
+const WRITE: &str = "PENSTOCK_WRITE_EXPLAIN_PAGE";
+const PATH: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/observe/explain.md");
+const HEADING: &str = "\n## The rules\n";
+const NEXT: &str = "\n## Who sees what\n";
+const MINUTES: i64 = 8;
+const HOSTS: [&str; 2] = ["https://a.org", "https://b.org"];
+/// Not the number of a row's time: any that is not 0.
+const SOME_US: u64 = 1_000;
+
+fn link(number: usize) -> LinkId {
+    LinkId {
+        source: StorageId::new(HOSTS[number]),
+        destination: StorageId::new("https://c.org"),
+    }
+}
+
+/// All that a mover can tell of a copy.
+fn full_report() -> MoverReport {
+    MoverReport {
+        moved: Bytes(7),
+        stages: StageClocks {
+            wait_us: SOME_US,
+            source_read_us: SOME_US,
+            network_us: SOME_US,
+            write_us: SOME_US,
+            checksum_us: SOME_US,
+            commit_us: SOME_US,
+        },
+        tcp: Some(TcpSummary {
+            rtt_us: 9,
+            min_rtt_us: 9,
+            sent_segments: 9,
+            busy_us: SOME_US,
+            receiver_limited_us: SOME_US,
+            send_buffer_limited_us: SOME_US,
+            ..TcpSummary::default()
+        }),
+        streams: Some(StreamUse {
+            asked: Some(4),
+            used: 4,
+            ..StreamUse::default()
+        }),
+        ..MoverReport::default()
+    }
+}
+
+/// All that the record of a transfer service can tell, of two links.
+fn of_service() -> Signals {
+    let mut signals = RecordSignals::new(Timestamp(0), 60, MINUTES as usize);
+    let report = full_report();
+    let attempt = Attempt(1);
+    for second in 0..MINUTES * 60 {
+        let number = second as u64;
+        let link = link(second as usize % 2);
+        signals.take_sample(&LinkSample {
+            at: Timestamp(second * 1000 + 1000),
+            link: link.clone(),
+            moved: Bytes(7),
+            active: Slots(1),
+            limit: Slots(2),
+            queued: 1,
+        });
+        let events = [
+            TransferEvent::Submitted,
+            TransferEvent::Started {
+                attempt,
+                node: None,
+            },
+            TransferEvent::Prepared {
+                attempt,
+                size: None,
+                checksum: None,
+                replaces: false,
+            },
+            TransferEvent::Landed {
+                attempt,
+                size: Bytes(7),
+                mode: Some(CopyMode::Pull),
+                report: Box::new(report.clone()),
+                archives: false,
+            },
+        ];
+        for event in events {
+            let entry = LedgerEntry {
+                sequence: number,
+                at: Timestamp(second * 1000),
+                monotonic_us: 0,
+                job: JobId(uuid::Uuid::nil()),
+                transfer: TransferId(number),
+                event,
+            };
+            signals.take_entry(&entry, &link);
+        }
+    }
+    signals.take_change(signals::Change {
+        at: Timestamp(0),
+        who: "operator".to_owned(),
+        place: HOSTS[0].to_owned(),
+        setting: Setting::Ban,
+        old: None,
+        new: Some("banned".to_owned()),
+    });
+    signals.finish()
+}
+
+/// All that rows of records can tell, of two links.
+fn of_records() -> Signals {
+    let directory = tempfile::tempdir().expect("a directory");
+    let mut store = Store::open(directory.path()).expect("a store");
+    for second in 0..MINUTES * 60 {
+        let at = |ms: i64| Some(Timestamp(second * 1000 + ms));
+        let host = Some(HOSTS[second as usize % 2].into());
+        let row = observation::Attempt {
+            at: Timestamp(second * 1000 + 500),
+            operation: Operation::Copy,
+            source_host: host.clone(),
+            destination_host: Some("https://c.org".into()),
+            bytes_moved: Some(Bytes(7)),
+            file_bytes: Some(Bytes(7)),
+            submitted: at(0),
+            started: at(100),
+            first_byte: at(200),
+            last_byte: at(400),
+            ended: at(500),
+            wait_us: Some(SOME_US),
+            prepare_us: Some(SOME_US),
+            source_read_us: Some(SOME_US),
+            network_us: Some(SOME_US),
+            write_us: Some(SOME_US),
+            checksum_us: Some(SOME_US),
+            commit_us: Some(SOME_US),
+            streams: Some(4),
+            rtt_us: Some(9),
+            min_rtt_us: Some(9),
+            retransmitted_segments: Some(1),
+            sent_segments: Some(9),
+            busy_us: Some(SOME_US),
+            receiver_limited_us: Some(SOME_US),
+            send_buffer_limited_us: Some(SOME_US),
+            outcome: Some(Outcome::Success),
+            ..observation::Attempt::default()
+        };
+        let sample = Sample {
+            at: Timestamp(second * 1000 + 500),
+            view: row.view,
+            subject_kind: SubjectKind::Link,
+            source_host: host,
+            destination_host: row.destination_host.clone(),
+            limit: Some(2),
+            queued: Some(1),
+            ..Sample::default()
+        };
+        for row in [Observation::from(row), Observation::from(sample)] {
+            store.append(&row).expect("written");
+        }
+    }
+    for kind in ChangeKind::ALL {
+        let change = observation::Change {
+            at: Timestamp(1000),
+            kind: *kind,
+            subject: HOSTS[0].into(),
+            name: "drain".into(),
+            until: Some(Timestamp(2000)),
+            ..observation::Change::default()
+        };
+        store.append(&Observation::from(change)).expect("written");
+    }
+    store.flush().expect("written");
+    drop(store);
+    let mut reader = Reader::open(directory.path()).expect("readable");
+    let window = ExplainWindow::new(Timestamp(0), Timestamp(MINUTES * 60_000), None);
+    let view = observation::Attempt::default().view;
+    let read = read_rows(&mut reader, window, view, &Wanted::Links);
+    read.expect("readable").signals
+}
+
+/// Whether all inputs of a rule are known. A rule that needs nothing measured needs to be told what operators set.
+fn is_tested(rule: &Rule, signals: &Signals) -> bool {
+    let links = [link(0)];
+    let together = signals.together(&[&links[0]]);
+    let (earlier, later) = (1..3, 3..6);
+    let (before, during) = ([earlier], [later]);
+    let factors = |bins| Factors::of(&together, signals.bin_seconds, bins).expect("known");
+    let view = View {
+        signals,
+        links: &links,
+        link: &together,
+        before: &before,
+        during: &during,
+        usual: factors(&before),
+        low: factors(&during),
+        parts: &[],
+        stage: None,
+        period_seconds: None,
+    };
+    missing(rule, &view).is_empty() && (!rule.needs.is_empty() || !signals.changes.is_empty())
+}
+
+/// Its inputs: of each group one must be known.
+fn needs(rule: &Rule) -> String {
+    let group = |group: &&[_]| {
+        let names = group.iter().map(|measure| wording::measure(*measure));
+        names.collect::<Vec<_>>().join(" or ")
+    };
+    match rule.needs {
+        [] => "what operators set".to_owned(),
+        needs => needs.iter().map(group).collect::<Vec<_>>().join("; "),
+    }
+}
+
+fn section() -> String {
+    let (service, records) = (of_service(), of_records());
+    let (mut rows, mut unsourced) = (String::new(), 0);
+    for rule in RULES {
+        let sources = match (is_tested(rule, &service), is_tested(rule, &records)) {
+            (true, true) => "both",
+            (true, false) => "service",
+            (false, true) => "records",
+            (false, false) => {
+                unsourced += 1;
+                "**none yet**"
+            }
+        };
+        let (code, cause) = (rule.cause.code(), wording::cause(rule.cause));
+        let _ = writeln!(rows, "| `{code}` | {cause} | {} | {sources} |", needs(rule));
+    }
+    format!(
+        "\nEach cause has a rule, which is tested when its inputs are known: of each input, separated by `;`, at least one of its \
+         alternatives. The\nlast column says where they come from: the record of the transfer service (`service`), rows of \
+         other systems (`records`), or `both`. Of the\n{} rules {unsourced} have no source of all their inputs yet, so they \
+         name no cause today; where they might explain a drop, their inputs are told as not\nmeasured. The table is made from \
+         the rules, and a test compares them.\n\n| code | cause | inputs | source |\n|---|---|---|---|\n{rows}",
+        RULES.len()
+    )
+}
+
+#[test]
+fn the_page_says_of_each_rule_whether_its_inputs_have_a_source() {
+    let page = std::fs::read_to_string(PATH).expect("the page");
+    let (before, rest) = page.split_once(HEADING).expect("the section");
+    let (found, behind) = rest.split_once(NEXT).expect("the section after it");
+    let section = section();
+    if std::env::var_os(WRITE).is_some() {
+        let page = format!("{before}{HEADING}{section}{NEXT}{behind}");
+        std::fs::write(PATH, page).expect("the page can be written");
+        return;
+    }
+    assert!(
+        found == section,
+        "docs/observe/explain.md does not tell of the rules as they are; write it anew and review it: {WRITE}=1 cargo test \
+         -p penstock-observe --lib the_page_says"
+    );
+}

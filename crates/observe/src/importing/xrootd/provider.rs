@@ -1,0 +1,162 @@
+//! What a server's plugins tell as JSON: third-party copies, caches, throttles (`xrootd.mongstream`).
+
+use super::super::{host_of, json, storage_and_path};
+use super::InvalidDatagram;
+use crate::times;
+use penstock_model::observation::{
+    Attempt, Observation, Operation, Outcome, Sample, SubjectKind, Text, View,
+};
+use penstock_model::{Bytes, Timestamp};
+use std::net::SocketAddr;
+
+/// Who tells JSON.
+pub(super) struct Provider {
+    pub(super) server: Text,
+    pub(super) code: u8,
+    pub(super) at: Timestamp,
+}
+
+/// `send json`: the first line tells what the binary head would.
+pub(super) fn provided(
+    datagram: &[u8],
+    sender: &SocketAddr,
+    rows: &mut Vec<Observation>,
+) -> Result<(), InvalidDatagram> {
+    let mut lines = datagram.split(|byte| *byte == b'\n');
+    let head = lines.next().unwrap_or_default();
+    let head = json::object(head).map_err(|_| InvalidDatagram("its head is no JSON"))?;
+    let head = json::Object(&head);
+    let about = head
+        .object("gs")
+        .ok_or(InvalidDatagram("its head tells no provider"))?;
+    let kind = about.str("type").and_then(|kind| kind.bytes().next());
+    let host = head.object("src").and_then(|source| source.text("host"));
+    let at = about.signed("tend").and_then(|at| at.checked_mul(1000));
+    let about = Provider {
+        server: host.unwrap_or_else(|| sender.ip().to_string().into()),
+        code: kind.ok_or(InvalidDatagram("its head tells no provider"))?,
+        at: Timestamp(at.ok_or(InvalidDatagram("its head tells no time"))?),
+    };
+    for line in lines {
+        about.line(line, rows);
+    }
+    Ok(())
+}
+
+impl Provider {
+    pub(super) fn line(&self, line: &[u8], rows: &mut Vec<Observation>) {
+        let line = line.strip_suffix(&[0]).unwrap_or(line);
+        let Ok(object) = json::object(line) else {
+            return;
+        };
+        let object = json::Object(&object);
+        rows.extend(match self.code {
+            b'P' => self.copied(&object),
+            b'C' => self.cached(&object),
+            b'R' => self.throttled(&object),
+            _ => None,
+        });
+    }
+
+    /// A third-party copy.
+    fn copied(&self, told: &json::Object<'_>) -> Option<Observation> {
+        let run = told.object("Xeq")?;
+        let time = |key: &str| run.str(key).and_then(padded_time);
+        let ended = time("End");
+        let code = run.signed("RC");
+        let is_success = code == Some(0);
+        let end = |key: &str| told.str(key).and_then(storage_and_path).unzip();
+        let (source, destination) = (end("Src"), end("Dst"));
+        let size = told.unsigned("Size").map(Bytes);
+        let row = Attempt {
+            at: ended.unwrap_or(self.at),
+            view: View::Site,
+            operation: Operation::Copy,
+            source_host: source.0,
+            source_path: source.1,
+            destination_host: destination.0,
+            destination_path: destination.1,
+            protocol: told.text("TPC"),
+            client: told
+                .str("Client")
+                .map(|client| host_of(client.rsplit('@').next().unwrap_or(client)).into()),
+            server: Some(self.server.clone()),
+            file_bytes: size,
+            bytes_moved: size.filter(|_| is_success),
+            started: time("Beg"),
+            ended,
+            streams: run
+                .unsigned("Strm")
+                .and_then(|streams| u32::try_from(streams).ok()),
+            ip_version: run
+                .unsigned("IPv")
+                .and_then(|version| u32::try_from(version).ok()),
+            outcome: code.map(|code| match code {
+                0 => Outcome::Success,
+                _ => Outcome::Failure,
+            }),
+            error_code: code.filter(|code| *code != 0),
+            ..Attempt::default()
+        };
+        Some(row.into())
+    }
+
+    /// A file of a cache was closed: what came over the network is on the side of its origin.
+    fn cached(&self, told: &json::Object<'_>) -> Option<Observation> {
+        let sum = |keys: [&str; 3]| {
+            let parts = keys.map(|key| told.unsigned(key).unwrap_or(0));
+            Bytes(
+                parts
+                    .iter()
+                    .fold(0, |sum: u64, part| sum.saturating_add(*part)),
+            )
+        };
+        let seconds = |key: &str| {
+            told.signed(key)
+                .and_then(|at| at.checked_mul(1000))
+                .map(Timestamp)
+        };
+        let ended = seconds("detach_t");
+        let row = Attempt {
+            at: ended.unwrap_or(self.at),
+            view: View::Site,
+            operation: Operation::Read,
+            source_path: told.text("lfn"),
+            server: Some(self.server.clone()),
+            file_bytes: told.unsigned("size").map(Bytes),
+            bytes_read: Some(sum(["b_hit", "b_miss", "b_bypass"])),
+            bytes_moved: Some(sum(["b_miss", "b_bypass", "b_prefetch"])),
+            started: seconds("attach_t"),
+            ended,
+            outcome: None,
+            state: Some("cache".into()),
+            ..Attempt::default()
+        };
+        Some(row.into())
+    }
+
+    fn throttled(&self, told: &json::Object<'_>) -> Option<Observation> {
+        let row = Sample {
+            at: self.at,
+            view: View::Site,
+            subject_kind: SubjectKind::Server,
+            subject: self.server.clone(),
+            active: told.unsigned("io_active"),
+            queued: told.unsigned("io_wait"),
+            ..Sample::default()
+        };
+        Some(row.into())
+    }
+}
+
+/// The fraction of these times is a number of microseconds without the zeros before it, padded to three digits
+/// (`XrdXrootdTpcMon.cc`): `.4512` is 4.512 ms.
+fn padded_time(text: &str) -> Option<Timestamp> {
+    let whole = text.strip_suffix('Z').unwrap_or(text);
+    let (whole, fraction) = whole.split_once('.').unwrap_or((whole, "0"));
+    let microseconds: i64 = fraction
+        .parse()
+        .ok()
+        .filter(|value| (0..1_000_000).contains(value))?;
+    Some(Timestamp(times::iso(whole)?.0 + microseconds / 1000))
+}
