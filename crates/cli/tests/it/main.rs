@@ -1,6 +1,7 @@
 //! The built binary, as people and scripts use it.
 
 mod authz;
+mod backup;
 mod certificates;
 mod demo;
 mod hostile_bytes;
