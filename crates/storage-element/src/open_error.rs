@@ -82,6 +82,21 @@ pub enum OpenError {
         /// Its directory.
         path: PathBuf,
     },
+    /// The directory is to be made where there is nothing to make it in.
+    #[error(
+        "pool {pool}: no pool is made at {path}, because {parent} does not exist; correct the pool's `path`, mount its disk, \
+         or make the directory yourself: mkdir -p {path}",
+        path = path.display(),
+        parent = parent.display()
+    )]
+    NoParent {
+        /// The pool.
+        pool: PoolName,
+        /// Its directory.
+        path: PathBuf,
+        /// What it would be in.
+        parent: PathBuf,
+    },
     /// `pool.json` cannot be understood.
     #[error(
         "pool {pool}: {path} cannot be read: {why}; restore it from a backup",

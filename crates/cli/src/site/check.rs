@@ -658,8 +658,15 @@ fn check_pools(site: &SiteDirectory, config: &Config, findings: &mut Findings) {
         let space = match rustix::fs::statvfs(&path) {
             Ok(space) => space,
             Err(why) => {
+                let at_start = match path.parent() {
+                    Some(parent) if !parent.exists() => {
+                        "a pool that is new is not made there at a start, because the parent directory does not exist"
+                    }
+                    Some(_) | None => "a pool that is new is made there at a start",
+                };
                 findings.warning(format!(
-                    "pool '{}': {}: {why}; its files are away until its disk is mounted",
+                    "pool '{}': {}: {why}; is the path right? Files of a pool that was there before are away until its disk \
+                     is mounted; {at_start}",
                     pool.name,
                     path.display()
                 ));

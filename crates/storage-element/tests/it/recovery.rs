@@ -528,3 +528,43 @@ async fn a_directory_with_other_files_is_no_pool() {
     config.pools.clear();
     assert!(matches!(refusal(config), OpenError::NoPool));
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_mistyped_path_becomes_no_pool() {
+    let directory = closed_site().await;
+    let mut config = config(directory.path());
+    let mut pool = config.pools[0].clone();
+    pool.name = penstock_model::PoolName::new("p2");
+    pool.directory = directory.path().join("pols/p2");
+    config.pools.push(pool);
+    let why = refusal(config.clone()).to_string();
+    assert!(
+        why.contains("pols does not exist") && why.contains("mkdir -p"),
+        "{why}"
+    );
+    assert!(!directory.path().join("pols").exists());
+    // At the right path it is made.
+    config.pools[1].directory = directory.path().join("pools/p2");
+    Storage::open(config).expect("opens");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pool_that_was_made_at_a_wrong_path_can_be_moved_to_the_right_one() {
+    let directory = closed_site().await;
+    let (wrong, right) = (
+        directory.path().join("pools/p1"),
+        directory.path().join("right"),
+    );
+    fs::create_dir(&right).expect("made");
+    let mut config = config(directory.path());
+    config.pools[0].directory = right.clone();
+    let storage = Storage::open(config.clone()).expect("opens");
+    let alarms = storage.condition().alarms.join("; ");
+    assert!(alarms.contains("with pool.json, to"), "{alarms}");
+    drop(storage);
+    for entry in fs::read_dir(&wrong).expect("there").flatten() {
+        fs::rename(entry.path(), right.join(entry.file_name())).expect("moved");
+    }
+    let storage = Storage::open(config).expect("opens");
+    assert!(storage.condition().alarms.is_empty());
+}
