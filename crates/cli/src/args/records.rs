@@ -250,6 +250,9 @@ pub struct RecordsImportArgs {
     /// The directory of records; it is made when there is none.
     #[arg(long, value_name = "DIR")]
     pub into: PathBuf,
+    /// Also files with content that was imported before: their rows are then there twice.
+    #[arg(long)]
+    pub again: bool,
 }
 
 /// Options of `records remove`.

@@ -10,6 +10,7 @@ mod jobs;
 mod keys;
 mod monitoring;
 mod openapi;
+mod records;
 mod simulate;
 mod site;
 mod site_directory;
