@@ -109,11 +109,11 @@ impl Summary {
 
     /// Prints it; an error when something was not understood.
     pub(super) fn show(&self, output: Output) -> Result<(), CommandError> {
-        output.show(self, || self.text());
-        match self.invalid {
+        let outcome = match self.invalid {
             0 => Ok(()),
             _ => Err(CommandError::Incomplete),
-        }
+        };
+        output.conclude(self, || self.text(), outcome)
     }
 
     fn text(&self) -> String {

@@ -164,7 +164,7 @@ pub async fn run(
         database: database.as_ref(),
         findings: &findings.0,
     };
-    output.show(&report, || {
+    let text = || {
         let values =
             toml::to_string_pretty(&shown).expect("a configuration that was read can be written");
         let found: String = findings.0.iter().map(finding_line).collect();
@@ -175,19 +175,20 @@ pub async fn run(
             database.as_ref().map(database_line).unwrap_or_default(),
             gfal.as_ref().map(gfal_line).unwrap_or_default(),
         )
-    });
+    };
     match findings.errors() {
         0 => {
+            output.show(&report, text);
             output.say(match findings.0.len() {
                 0 => "ok".to_owned(),
                 warnings => format!("ok, {warnings} warning(s)"),
             });
             Ok(())
         }
-        errors => Err(CommandError::Usage(format!(
-            "{errors} error(s) in {}",
-            site.root().display()
-        ))),
+        errors => {
+            let why = format!("{errors} error(s) in {}", site.root().display());
+            Err(output.failure(&report, text, CommandError::Usage(why)))
+        }
     }
 }
 

@@ -7,6 +7,7 @@ mod demo;
 mod hostile_bytes;
 mod hygiene;
 mod jobs;
+mod json_failures;
 mod keys;
 mod monitoring;
 mod openapi;
