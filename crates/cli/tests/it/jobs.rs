@@ -193,15 +193,9 @@ fn a_service_that_is_not_there_and_a_job_that_is_not_known() {
     let site = Site::start(&[]);
     let dir = site.dir_arg();
     fail(2, &["list"]);
-    fail(
-        4,
-        &[
-            "status",
-            "--dir",
-            &dir,
-            "00000000-0000-0000-0000-000000000000",
-        ],
-    );
+    let unknown = "00000000-0000-0000-0000-000000000000";
+    let said = fail(4, &["status", "--dir", &dir, unknown]);
+    assert!(said.contains("does not exist: No such job"), "{said}");
     fail(
         4,
         &[
