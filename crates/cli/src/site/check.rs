@@ -31,7 +31,7 @@ use serde::Serialize;
 use std::collections::BTreeSet;
 use std::net::{IpAddr, TcpListener, ToSocketAddrs};
 use std::os::unix::fs::PermissionsExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 use url::Url;
 
@@ -573,10 +573,18 @@ fn check_private_files(site: &SiteDirectory, config: &Config, findings: &mut Fin
         .transfer
         .as_ref()
         .map(|transfer| site.resolve(&transfer.credential_keys));
+    // A service does not start with these when others may read them.
+    let refused = credential_keys
+        .into_iter()
+        .chain(database_password(site, config));
+    refused.for_each(|path| {
+        if let Some(why) = open_to_others(&path) {
+            findings.error(format!("{why}; `penstock serve` refuses it"));
+        }
+    });
     let private = [
         Some(site.resolve(&config.tls.key)),
         macaroon_keys,
-        credential_keys,
         Some(site.ca().join("ca.key")),
         Some(site.admin_token()),
     ];
@@ -588,27 +596,23 @@ fn check_private_files(site: &SiteDirectory, config: &Config, findings: &mut Fin
     let issuers = config.trust.issuers.iter();
     let secrets =
         issuers.filter_map(|issuer| Some(site.resolve(issuer.client_secret_file.as_ref()?)));
-    let passwords = passwords.chain(database_password(site, config));
-    for path in private
+    private
         .into_iter()
         .flatten()
         .chain(signing_keys)
         .chain(passwords)
         .chain(secrets)
-    {
-        // What does not exist was removed on purpose, or is missed by the check of what needs it.
-        let Ok(metadata) = std::fs::metadata(&path) else {
-            continue;
-        };
-        let mode = metadata.permissions().mode() & 0o777;
-        if mode & 0o077 != 0 {
-            findings.warning(format!(
-                "{} can be read by others (mode {mode:03o}); chmod 600 {}",
-                path.display(),
-                path.display()
-            ));
-        }
-    }
+        .filter_map(|path| open_to_others(&path))
+        .for_each(|why| findings.warning(why));
+}
+
+/// What is wrong with a file that others than its owner may read.
+fn open_to_others(path: &Path) -> Option<String> {
+    // What does not exist was removed on purpose, or is missed by the check of what needs it.
+    let mode = std::fs::metadata(path).ok()?.permissions().mode() & 0o777;
+    let path = path.display();
+    let why = format!("{path} can be read by others (mode {mode:03o}); chmod 600 {path}");
+    (mode & 0o077 != 0).then_some(why)
 }
 
 fn database_password(site: &SiteDirectory, config: &Config) -> Option<PathBuf> {

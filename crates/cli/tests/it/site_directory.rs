@@ -72,6 +72,25 @@ fn check_finds_a_misspelt_key_and_a_readable_key_file() {
 }
 
 #[test]
+fn check_finds_the_error_in_a_key_file_that_serve_refuses() {
+    let site = Site::make(&[]);
+    let key = site.dir().join("keys/credential-encryption");
+    std::fs::set_permissions(&key, std::fs::Permissions::from_mode(0o640)).expect("our own file");
+    let output = run(&["check", "--dir", &site.dir_arg()]);
+    let printed = text(&output.stdout);
+    assert_eq!(output.status.code(), Some(2), "{printed}");
+    let finding = printed
+        .lines()
+        .find(|line| line.contains("credential-encryption can be read"));
+    assert!(
+        finding.is_some_and(|line| line.starts_with("error")),
+        "{printed}"
+    );
+    let said = fail(2, &["serve", "--dir", &site.dir_arg()]);
+    assert!(said.contains("chmod 600"), "{said}");
+}
+
+#[test]
 fn a_token_says_what_was_asked() {
     let site = Site::make(&[]);
     let token = succeed(&[
