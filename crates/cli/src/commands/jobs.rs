@@ -11,6 +11,7 @@ pub mod wait;
 use crate::args::parse_url;
 use crate::args::{CancelArgs, ListArgs, ServiceArgs, StatusArgs};
 use crate::commands::access::{Access, Need, Server, audiences_of};
+use crate::commands::several::Several;
 use crate::environment::Environment;
 use crate::exit::CommandError;
 use crate::output::Output;
@@ -163,17 +164,24 @@ pub async fn status(
     output: Output,
 ) -> Result<(), CommandError> {
     let service = connect(&args.service, Intent::Manage, environment)?;
-    let mut reports = Vec::new();
+    let mut reports = Several::new();
     for id in &args.jobs {
-        let job = service.job(id).await?;
-        let files = match args.files {
-            true => Some(service.files(id).await?),
-            false => None,
-        };
-        reports.push(StatusReport { job, files });
+        reports.add(id, status_of_one(&service, id, args.files).await);
     }
-    output.show(&reports, || reports.iter().map(status_text).collect());
-    Ok(())
+    reports.conclude(output, |reports| reports.iter().map(status_text).collect())
+}
+
+async fn status_of_one(
+    service: &TransferService,
+    id: &str,
+    with_files: bool,
+) -> Result<StatusReport, CommandError> {
+    let job = service.job(id).await?;
+    let files = match with_files {
+        true => Some(service.files(id).await?),
+        false => None,
+    };
+    Ok(StatusReport { job, files })
 }
 
 fn status_text(report: &StatusReport) -> String {
@@ -237,12 +245,11 @@ pub async fn cancel(
     output: Output,
 ) -> Result<(), CommandError> {
     let service = connect(&args.service, Intent::Manage, environment)?;
-    let mut canceled = Vec::new();
+    let mut canceled = Several::new();
     for id in &args.jobs {
-        canceled.push(service.cancel(id).await?);
+        canceled.add(id, service.cancel(id).await.map_err(CommandError::from));
     }
-    output.show(&canceled, || canceled.iter().map(job_line).collect());
-    Ok(())
+    canceled.conclude(output, |canceled| canceled.iter().map(job_line).collect())
 }
 
 #[cfg(test)]
