@@ -320,3 +320,19 @@ fn the_service_is_not_sent_to_what_only_it_can_reach() {
         );
     }
 }
+
+#[test]
+fn a_state_or_a_link_that_does_not_exist_is_an_error() {
+    let site = Site::start(&[]);
+    let dir = site.dir_arg();
+    for command in ["list", "find"] {
+        let said = fail(2, &[command, "--dir", &dir, "--state", "NOPE"]);
+        assert!(
+            said.contains("SUBMITTED") && said.contains("FAILED"),
+            "{said}"
+        );
+        succeed(&[command, "--dir", &dir, "--state", "failed"]);
+    }
+    let said = fail(4, &["explain", "--dir", &dir, "link", "nowhere-nowhere"]);
+    assert!(said.contains("no link fits 'nowhere-nowhere'"), "{said}");
+}
