@@ -272,3 +272,30 @@ fn a_site_may_run_one_role_only() {
         assert_eq!(site.stop(), Some(0));
     }
 }
+
+#[test]
+fn the_version_names_the_commit_that_was_built() {
+    let printed = succeed(&["--version"]);
+    let version = concat!("penstock ", env!("CARGO_PKG_VERSION"));
+    let rest = printed.trim_end().strip_prefix(version);
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let root = root.canonicalize().expect("it is built there");
+    let git = |words: &[&str]| {
+        let mut git = std::process::Command::new("git");
+        let done = git.arg("-C").arg(&root).args(words).output().ok()?;
+        let is_done = done.status.success();
+        is_done.then(|| text(&done.stdout).trim_end().to_owned())
+    };
+    // Sources that lie in a repository of something else are of none of its commits.
+    let is_own = git(&["rev-parse", "--show-toplevel"]).as_deref() == root.to_str();
+    match git(&["rev-parse", "HEAD"]).filter(|_| is_own) {
+        None => assert_eq!(rest, Some("")),
+        Some(commit) => {
+            let commit = format!(" (commit {}", &commit[..12]);
+            assert!(
+                rest.is_some_and(|rest| rest.starts_with(&commit)),
+                "{printed}"
+            );
+        }
+    }
+}
