@@ -81,14 +81,14 @@ fn listing_line(name: &str, info: &Info, long: bool) -> String {
     }
     let size = info
         .size_bytes
-        .map_or_else(|| "-".to_owned(), |size| size.0.to_string());
+        .map_or_else(|| "-".to_owned(), |size| format!("{} B", size.0));
     let size = if info.is_directory {
         "-".to_owned()
     } else {
         size
     };
     let kind = if info.is_directory { 'd' } else { '-' };
-    format!("{kind} {size:>15} {} {name}{slash}\n", when(info.modified))
+    format!("{kind} {size:>17} {} {name}{slash}\n", when(info.modified))
 }
 
 fn when(at: Option<Timestamp>) -> String {
@@ -135,7 +135,7 @@ fn stat_text(report: &StatReport) -> String {
         return text + "  directory\n";
     }
     if let Some(size) = info.size_bytes {
-        text += &format!("  size      {} ({size})\n", size.0);
+        text += &format!("  size      {} B ({size})\n", size.0);
     }
     if let Some(checksum) = &report.checksum {
         text += &format!("  checksum  {checksum}\n");

@@ -205,6 +205,14 @@ fn status_text(report: &StatusReport) -> String {
     text
 }
 
+/// A time as FTS writes it, which is UTC and does not say so.
+pub fn in_utc(time: &str) -> String {
+    match time.ends_with(|last: char| last.is_ascii_digit()) {
+        true => format!("{time}Z"),
+        false => time.to_owned(),
+    }
+}
+
 fn job_line(job: &JobInfo) -> String {
     let or_dash = |text: &Option<String>| one_line(text.as_deref().unwrap_or("-")).into_owned();
     let reason = job.reason.as_ref().filter(|reason| !reason.is_empty());
@@ -212,7 +220,7 @@ fn job_line(job: &JobInfo) -> String {
         "{} {:13} {}  {} -> {}  {}{}\n",
         job.job_id,
         job.job_state,
-        or_dash(&job.submit_time),
+        in_utc(&or_dash(&job.submit_time)),
         or_dash(&job.source_se),
         or_dash(&job.dest_se),
         or_dash(&job.vo_name),

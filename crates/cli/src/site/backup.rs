@@ -96,7 +96,7 @@ impl BackupReport {
                 transfers,
                 delegations,
             } => format!(
-                "{what} {file}: {size} of {at}, up to entry {sequence}\n  {jobs} jobs ({jobs_open} open) with \
+                "{what} {file}: {size} of {at}Z, up to entry {sequence}\n  {jobs} jobs ({jobs_open} open) with \
                  {transfers} files, {delegations} delegated credentials, {files}\n"
             ),
             ContentReport::Namespace {
@@ -105,7 +105,7 @@ impl BackupReport {
                 stored_files,
                 stored_bytes,
             } => format!(
-                "{what} {file}: {size} of {at}, namespace {namespace}\n  {stored_files} files ({}) in {directories} \
+                "{what} {file}: {size} of {at}Z, namespace {namespace}\n  {stored_files} files ({}) in {directories} \
                  directories, {files}\n",
                 Bytes(*stored_bytes)
             ),

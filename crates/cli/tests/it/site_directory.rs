@@ -299,3 +299,22 @@ fn the_version_names_the_commit_that_was_built() {
         }
     }
 }
+
+#[test]
+fn commands_below_others_have_examples() {
+    for words in [
+        ["key", "list"],
+        ["key", "rotate"],
+        ["host", "compare"],
+        ["records", "show"],
+        ["account", "reconcile"],
+        ["account", "published"],
+    ] {
+        let help = succeed(&[&words[..], &["--help"]].concat());
+        let example = format!("  penstock {}", words.join(" "));
+        assert!(
+            help.contains("Example") && help.contains(&example),
+            "{help}"
+        );
+    }
+}

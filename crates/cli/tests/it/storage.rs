@@ -44,7 +44,7 @@ fn a_file_goes_up_is_seen_and_goes_away() {
         (&stat["size_bytes"], &stat["is_directory"]),
         (&6.into(), &false.into())
     );
-    assert!(as_owner(&site, &["ls", "-l", &site.url("/data/hello")]).contains(" 6 20"));
+    assert!(as_owner(&site, &["ls", "-l", &site.url("/data/hello")]).contains(" 6 B 20"));
     as_owner(&site, &["rm", &site.url("/data/hello")]);
     let said = fail(
         4,

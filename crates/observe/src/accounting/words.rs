@@ -188,10 +188,10 @@ impl Reconciliation {
                 bridge.first_only,
                 bridge.second_only
             );
-            let _ = writeln!(text, "  {:<16} {:>24}", "first view", bridge.first);
+            let _ = writeln!(text, "  {:<16} {:>24} bytes", "first view", bridge.first);
             for (term, bytes) in bridge.terms.named() {
                 if bytes != 0 || term == "residue" {
-                    let _ = writeln!(text, "  {term:<16} {bytes:>+24}");
+                    let _ = writeln!(text, "  {term:<16} {bytes:>+24} bytes");
                 }
             }
             let _ = writeln!(text, "  {:<16} {:>24} bytes", "second view", bridge.second);
