@@ -41,7 +41,8 @@ class Records:
         return done.stdout
 
     def ingest(self, *words, code=0):
-        return json.loads(self.run("ingest", *words, "--into", self.directory, code=code))
+        told = json.loads(self.run("ingest", *words, "--into", self.directory, code=code))
+        return told["report"] if code else told
 
     def rows(self, family="attempt"):
         words = ("--family", family, "--limit", 100_000)
@@ -144,7 +145,7 @@ def test_a_published_table_is_checked(records, tmp_path):
     total, cms = row("ALL", 277_035, 1068, 2.31, 3.85), row("CMS", 21_947, 235, 1.8, 1.074)
     path = tmp_path / "table.json"
     path.write_text(json.dumps({"seconds": 1068e12 / 2.31e9, "total": total, "parts": [cms]}))
-    told = json.loads(records.run("account", "published", path, code=6))
+    told = json.loads(records.run("account", "published", path, code=6))["report"]
     assert told[0] == ["CMS", "235.0 TB / 21947 files = 10.708 GB, not 1.074 GB (factor 10.0)"]
     assert told[1] == ["CMS", "1.800 GB/s × 128.4 h = 832 TB, not 235 TB: the rate is over 36.3 h"]
     path.write_text(json.dumps({"seconds": 1068e12 / 2.31e9, "total": total, "parts": []}))

@@ -35,7 +35,8 @@ def trash(site, *words):
     line = [str(site.binary), "trash", *words, "--dir", str(site.directory), "--json"]
     done = subprocess.run(line, capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL)
     assert done.stdout, done.stderr
-    return done.returncode, json.JSONDecoder().raw_decode(done.stdout)[0]
+    told = json.loads(done.stdout)
+    return done.returncode, told.get("report", told)
 
 
 def listed(site, *words):

@@ -45,7 +45,7 @@ use url::Url;
 
 /// Moves and keeps the data of big science: storage element, transfer service and the tools to use them.
 #[derive(Debug, Parser)]
-#[command(name = "penstock", version, after_help = EXIT_CODES_HELP, max_term_width = 110)]
+#[command(name = "penstock", version = env!("PENSTOCK_VERSION"), after_help = EXIT_CODES_HELP, max_term_width = 110)]
 pub struct Arguments {
     /// Print one JSON value instead of text.
     #[arg(long, global = true)]

@@ -18,6 +18,7 @@ mod progress;
 mod rebuild;
 mod records;
 mod settings;
+mod several;
 mod share;
 mod simulate;
 mod tape;

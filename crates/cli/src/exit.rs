@@ -46,6 +46,14 @@ pub enum CommandError {
     /// The configuration makes no sense.
     #[error("{0}")]
     Configuration(String),
+    /// It ran to its end, and what it found or did is a failure.
+    #[error("{why}")]
+    Reported {
+        /// The failure.
+        why: Box<CommandError>,
+        /// What it found or did, as `--json` prints it.
+        report: serde_json::Value,
+    },
     /// What another server said, or a transfer between two.
     #[error("{text}")]
     Remote {
@@ -82,6 +90,23 @@ pub struct ErrorReport {
     /// The cause.
     #[serde(flatten)]
     pub problem: Problem,
+    /// What the command prints of what it did, where it ran to its end.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub report: Option<serde_json::Value>,
+}
+
+impl From<CommandError> for ErrorReport {
+    fn from(why: CommandError) -> ErrorReport {
+        ErrorReport {
+            error: why.to_string(),
+            exit_code: why.exit_code(),
+            problem: why.problem(),
+            report: match why {
+                CommandError::Reported { report, .. } => Some(report),
+                _ => None,
+            },
+        }
+    }
 }
 
 impl CommandError {
@@ -89,6 +114,7 @@ impl CommandError {
     pub fn problem(&self) -> Problem {
         let code = match self {
             CommandError::Remote { problem, .. } => return Problem::clone(problem),
+            CommandError::Reported { why, .. } => return why.problem(),
             CommandError::SomeFailed(_) | CommandError::Incomplete => ProblemCode::FilesFailed,
             CommandError::Usage(_) => ProblemCode::CommandInvalid,
             CommandError::Configuration(_) => ProblemCode::ConfigurationInvalid,
@@ -106,6 +132,14 @@ impl CommandError {
     /// The code for the shell.
     pub fn exit_code(&self) -> u8 {
         exit_code(&self.problem())
+    }
+
+    /// What the command has printed already tells all of it to people.
+    pub fn is_told(&self) -> bool {
+        matches!(
+            self,
+            CommandError::Refused | CommandError::Differs | CommandError::Incomplete
+        )
     }
 
     /// Trouble with this machine while doing `what`.

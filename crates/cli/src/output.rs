@@ -1,6 +1,7 @@
 //! What a command prints: text for people, or one JSON value for programs. Never both. What is for people may hold text
 //! of others, which commands no terminal and forges no line of a log.
 
+use crate::exit::CommandError;
 use penstock_model::text::{one_line, printable};
 use serde::Serialize;
 use std::borrow::Cow;
@@ -19,6 +20,42 @@ impl Output {
         match self.json {
             true => print_all(&format!("{}\n", json_text(value))),
             false => print_all(&printable(&text())),
+        }
+    }
+
+    /// What a command gives back that ran to its end and failed: people read the text now, programs get the value as
+    /// `report` of the error.
+    pub fn failure(
+        &self,
+        value: &impl Serialize,
+        text: impl FnOnce() -> String,
+        why: CommandError,
+    ) -> CommandError {
+        match self.json {
+            true => CommandError::Reported {
+                why: Box::new(why),
+                report: serde_json::to_value(value).expect("plain data serialises"),
+            },
+            false => {
+                print_all(&printable(&text()));
+                why
+            }
+        }
+    }
+
+    /// Prints a result, of which `outcome` is the command's.
+    pub fn conclude(
+        &self,
+        value: &impl Serialize,
+        text: impl FnOnce() -> String,
+        outcome: Result<(), CommandError>,
+    ) -> Result<(), CommandError> {
+        match outcome {
+            Ok(()) => {
+                self.show(value, text);
+                Ok(())
+            }
+            Err(why) => Err(self.failure(value, text, why)),
         }
     }
 

@@ -34,11 +34,13 @@ pub enum RemoteError {
         told: Option<Box<Problem>>,
     },
     /// 404.
-    #[error("{what} does not exist")]
+    #[error("{what} does not exist{detail}")]
     NotFound {
         /// What was asked for.
         what: String,
-        /// What a server of ours says.
+        /// What the server says, where that is more than that a path does not exist.
+        detail: String,
+        /// The same as a server of ours says it.
         told: Option<Box<Problem>>,
     },
     /// The copy's place is taken by other content.
@@ -153,7 +155,18 @@ impl RemoteError {
                 detail,
                 told,
             },
-            StatusCode::NOT_FOUND => RemoteError::NotFound { what: url, told },
+            StatusCode::NOT_FOUND => {
+                let is_path = |told: &Problem| told.code == ProblemCode::PathNotFound;
+                let detail = match told.as_deref().is_some_and(is_path) {
+                    true => String::new(),
+                    false => detail,
+                };
+                RemoteError::NotFound {
+                    what: url,
+                    detail,
+                    told,
+                }
+            }
             _ => RemoteError::Refused {
                 url,
                 status,
@@ -167,6 +180,7 @@ impl RemoteError {
     pub fn not_found(what: impl Into<String>) -> RemoteError {
         RemoteError::NotFound {
             what: what.into(),
+            detail: String::new(),
             told: None,
         }
     }
@@ -242,12 +256,16 @@ impl RemoteError {
     }
 }
 
-/// The first line of an error body, or the `message` of a JSON one, when it is text for people.
+/// The first line of an error body, or the message of a JSON one, when it is text for people.
 fn detail_of(body: &[u8]) -> String {
     let text = String::from_utf8_lossy(&body[..body.len().min(ERROR_BYTES_MAX)]);
     let message = serde_json::from_str::<serde_json::Value>(&text)
         .ok()
-        .and_then(|json| json.get("message")?.as_str().map(str::to_owned));
+        .and_then(|json| {
+            // FTS calls it so in its answer about a job that it does not know.
+            let message = json.get("message").or_else(|| json.get("http_message"))?;
+            message.as_str().map(str::to_owned)
+        });
     let line = message.unwrap_or_else(|| text.lines().next().unwrap_or_default().trim().to_owned());
     let shown: String = line.chars().take(DETAIL_CHARS_MAX).collect();
     match is_readable(&line) {
@@ -277,6 +295,12 @@ mod tests {
     fn an_answer_is_told_with_what_to_do_and_without_secrets() {
         let token = || ShownCredentials::Token("t".to_owned());
         check(404, token(), "", "https://se/f?… does not exist");
+        check(
+            404,
+            token(),
+            r#"{"http_message":"No such job","http_status":"404 Not Found"}"#,
+            "https://se/f?… does not exist: No such job",
+        );
         check(
             401,
             ShownCredentials::Nothing,
@@ -330,7 +354,10 @@ mod tests {
             (told.code, told.message.as_str()),
             (ProblemCode::JobNotFound, "no job 7")
         );
-        assert_eq!(told.detail.as_deref(), Some("https://se/f does not exist"));
+        assert_eq!(
+            told.detail.as_deref(),
+            Some("https://se/f does not exist: no job 7")
+        );
         let none = HeaderMap::new();
         let guessed = |status, body: &[u8]| of(status, &none, body).code.name();
         assert_eq!(guessed(StatusCode::NOT_FOUND, b""), "path-not-found");

@@ -396,6 +396,18 @@ pub enum JobState {
 }
 
 impl JobState {
+    /// All of them, in the order of a job's life.
+    pub const ALL: [JobState; 8] = [
+        JobState::Submitted,
+        JobState::Staging,
+        JobState::Active,
+        JobState::Archiving,
+        JobState::Finished,
+        JobState::FinishedDirty,
+        JobState::Failed,
+        JobState::Canceled,
+    ];
+
     /// The word on the wire.
     pub fn name(self) -> &'static str {
         match self {

@@ -204,6 +204,19 @@ impl TransferState {
         }
     }
 
+    /// The words that [`TransferState::fts_name`] has, in the order of a transfer's life.
+    pub const FTS_NAMES: [&str; 9] = [
+        "NOT_USED",
+        "STAGING",
+        "STARTED",
+        "SUBMITTED",
+        "ACTIVE",
+        "ARCHIVING",
+        "FINISHED",
+        "FAILED",
+        "CANCELED",
+    ];
+
     /// FTS's word for it on the wire.
     pub fn fts_name(&self) -> &'static str {
         match self {

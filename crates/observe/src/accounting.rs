@@ -164,8 +164,8 @@ pub struct ServerLine {
 /// All tables.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Account {
-    /// Over which time.
-    pub window: Window,
+    /// Over which time. None: nobody named one, and no record tells one.
+    pub window: Option<Window>,
     /// What the first table has rows for.
     pub by: AccountKey,
     /// The table.
@@ -363,16 +363,16 @@ impl Accountant {
     /// The tables. Without `asked` the window is from the first start to the last end.
     pub fn account(self, asked: Option<(Timestamp, Timestamp)>) -> Account {
         let window = match asked {
-            Some((from, to)) => Window {
+            Some((from, to)) => Some(Window {
                 from,
                 to,
                 rule: WindowRule::AsAsked,
-            },
-            None => Window {
-                from: self.first.unwrap_or_default(),
-                to: self.last.unwrap_or_default(),
+            }),
+            None => self.first.zip(self.last).map(|(from, to)| Window {
+                from,
+                to,
                 rule: WindowRule::FirstStartToLastEnd,
-            },
+            }),
         };
         let lines = self.sums.into_iter();
         let lines = lines.map(|((view, operation, name), sum)| {
@@ -430,7 +430,7 @@ fn line_of(
     operation: Operation,
     name: String,
     sum: Sum,
-    window: Window,
+    window: Option<Window>,
     by: AccountKey,
 ) -> AccountRow {
     let ended = sum.succeeded + sum.failed;
@@ -448,7 +448,9 @@ fn line_of(
         "{} attempts of {what} {name} that arrived",
         operation.word()
     );
-    let rate = MeasuredRate::over(window, arrived, population, ByteCount::ArrivedFiles);
+    let rate = window.and_then(|window| {
+        MeasuredRate::over(window, arrived, population, ByteCount::ArrivedFiles)
+    });
     AccountRow {
         view,
         operation,

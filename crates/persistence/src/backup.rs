@@ -7,11 +7,13 @@
 //! grow too long, the copy hurries.
 
 mod file;
+mod manifest;
 mod namespace;
 mod pages;
 mod restoring;
 mod rows;
 
+pub use manifest::Manifest;
 pub use namespace::NamespaceFacts;
 pub(crate) use restoring::put_aside;
 pub use restoring::{RestoreTo, RestoredBackup, files, restore};
@@ -104,6 +106,8 @@ pub struct BackupFacts {
     pub files: Vec<String>,
     /// Its size.
     pub size_bytes: u64,
+    /// The SHA-256 of all of it, in hexadecimal digits.
+    pub sha256: String,
 }
 
 /// Of what a backup is, with counts.
@@ -139,6 +143,14 @@ pub enum BackupError {
     )]
     Failed {
         /// The backup.
+        path: String,
+        /// What happened.
+        why: String,
+    },
+    /// The backup itself is whole.
+    #[error("the backup is whole, but {path} could not be written: {why}; make the backup again")]
+    ManifestNotWritten {
+        /// The manifest.
         path: String,
         /// What happened.
         why: String,
@@ -179,8 +191,9 @@ pub enum BackupError {
     },
 }
 
-/// Makes a backup. It appears under its name when it is whole, verified and durable; until then, and after a failure, what
-/// had that name stays. Blocks for as long as its size and pace take.
+/// Makes a file of a backup. It appears under its name when it is whole, verified and durable; until then, and after a
+/// failure, what had that name stays. A manifest of what had that name goes with it; who has all files of the backup
+/// writes the new one. Blocks for as long as its size and pace take.
 pub fn back_up(of: &BackupOf, to: &Path) -> Result<BackupFacts, BackupError> {
     let failed = |why: String| BackupError::Failed {
         path: to.display().to_string(),
@@ -211,12 +224,18 @@ fn make(of: &BackupOf, to: &Path) -> Result<BackupFacts, BackupError> {
     let made = copy_all(of, &part).map_err(|why| failed(why.to_string()));
     // One that is damaged takes no other one's place.
     let made = made.and_then(|()| verify(&part));
-    let moved = made.and_then(|_| put_in_place(&part, to).map_err(|why| failed(why.to_string())));
-    if let Err(why) = moved {
+    let moved = made.and_then(|facts| {
+        // That of the backup before would say that this one is damaged.
+        match std::fs::remove_file(Manifest::path_of(to)) {
+            Err(why) if why.kind() != std::io::ErrorKind::NotFound => Err(why),
+            Ok(()) | Err(_) => put_in_place(&part, to).map(|()| facts),
+        }
+        .map_err(|why| failed(why.to_string()))
+    });
+    if moved.is_err() {
         let _ = std::fs::remove_file(&part);
-        return Err(why);
     }
-    look(to)
+    moved
 }
 
 /// Reads all of a backup: every page, every index, and that what its parts say of each other holds.
@@ -273,12 +292,13 @@ fn is_plain(sink: &str) -> bool {
     !sink.is_empty() && !sink.starts_with('.') && sink.chars().all(plain)
 }
 
-/// What it says of itself, with its counts.
+/// What it says of itself, with its counts and its digest.
 fn look(path: &Path) -> Result<BackupFacts, BackupError> {
     let unusable = |why: String| BackupError::Unusable {
         path: path.display().to_string(),
         why,
     };
+    let sha256 = manifest::sha256_of(path).map_err(|why| unusable(why.to_string()))?;
     let read = || -> rusqlite::Result<(Option<i64>, BackupFacts)> {
         let connection = read_only(path)?;
         let named = |name: &str| {
@@ -304,6 +324,7 @@ fn look(path: &Path) -> Result<BackupFacts, BackupError> {
             content,
             files: files.collect::<rusqlite::Result<_>>()?,
             size_bytes: std::fs::metadata(path).map_or(0, |found| found.len()),
+            sha256: sha256.clone(),
         };
         Ok((named("format")?, facts))
     };

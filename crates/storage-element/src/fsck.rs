@@ -83,7 +83,9 @@ pub enum FsckFailure {
     },
     /// The pools belong to another namespace.
     #[error(
-        "the pools belong to namespace {of_pools}, not to this one ({ours}); correct the configuration"
+        "the pools belong to namespace {of_pools}, not to this one ({ours}); if that one was lost and this one was made by a \
+         start since then, `penstock rebuild --dir D --replace` makes it again from the pools; otherwise correct the \
+         configuration"
     )]
     OtherNamespace {
         /// The namespace that was opened.
@@ -93,7 +95,8 @@ pub enum FsckFailure {
     },
     /// There is no namespace.
     #[error(
-        "{path} does not exist: `penstock restore` puts a backup back, `penstock rebuild` makes it from the pools",
+        "{path} does not exist: `penstock rebuild --dir D` makes it from the pools, `penstock restore FILE --dir D` puts a \
+         backup back",
         path = .0.display()
     )]
     Absent(PathBuf),

@@ -33,11 +33,29 @@ pub enum OpenError {
         /// What the system said.
         source: io::Error,
     },
+    /// There is no namespace, and a pool belongs to one.
+    #[error(
+        "the namespace {path} does not exist, but pool {pool} at {directory} belongs to one; nothing was changed. If it is on a \
+         disk that is not mounted, mount it. If it was lost: `penstock rebuild --dir D` makes it from the pools, `penstock \
+         restore FILE --dir D` puts a backup back. If this is another site's pool, correct the configuration; only if \
+         its data is worthless, empty the directory",
+        path = path.display(),
+        directory = directory.display()
+    )]
+    NamespaceLost {
+        /// The namespace's database.
+        path: PathBuf,
+        /// The pool.
+        pool: PoolName,
+        /// Its directory.
+        directory: PathBuf,
+    },
     /// The directory belongs to another namespace, or to another pool of this one.
     #[error(
         "pool {pool}: {path} belongs to pool {theirs} of namespace {their_namespace}, not to this one \
-         ({ours}); if the namespace database was lost, restore it from a backup; if this is another pool's \
-         directory, correct the configuration; only if its data is worthless, empty the directory",
+         ({ours}); if the namespace database was lost, `penstock rebuild --dir D --replace` makes it from the pools, `penstock \
+         restore FILE --dir D --replace` puts a backup back; if this is another pool's directory, correct the \
+         configuration; only if its data is worthless, empty the directory",
         path = path.display()
     )]
     ForeignPool {
@@ -81,6 +99,21 @@ pub enum OpenError {
         pool: PoolName,
         /// Its directory.
         path: PathBuf,
+    },
+    /// The directory is to be made where there is nothing to make it in.
+    #[error(
+        "pool {pool}: no pool is made at {path}, because {parent} does not exist; correct the pool's `path`, mount its disk, \
+         or make the directory yourself: mkdir -p {path}",
+        path = path.display(),
+        parent = parent.display()
+    )]
+    NoParent {
+        /// The pool.
+        pool: PoolName,
+        /// Its directory.
+        path: PathBuf,
+        /// What it would be in.
+        parent: PathBuf,
     },
     /// `pool.json` cannot be understood.
     #[error(

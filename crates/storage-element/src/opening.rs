@@ -189,7 +189,8 @@ fn restored_since(namespace: &Namespace, pool: &Pool) -> Result<u64, PoolRefusal
     }
 }
 
-/// A directory without `pool.json` becomes a pool only when it is empty and was none before.
+/// A directory without `pool.json` becomes a pool only when it is empty and was none before. It is made only where its
+/// parent exists.
 fn inspect_new(pool: &Pool, is_known: bool) -> Result<OwnPool, PoolRefusal> {
     let path = pool.directory.clone();
     let holds_anything = match std::fs::read_dir(&path) {
@@ -206,13 +207,23 @@ fn inspect_new(pool: &Pool, is_known: bool) -> Result<OwnPool, PoolRefusal> {
             false => "is empty or missing",
         };
         return Err(PoolRefusal::Away(format!(
-            "{} {state}, although it was a pool; is its disk mounted? A new disk needs a pool with another name",
-            path.display()
+            "{path} {state}, although it was a pool; is its disk mounted? If the pool's path was wrong at an earlier start, stop \
+             the site and move all that is in that directory, with pool.json, to {path}. A new disk needs a pool with another name",
+            path = path.display()
         )));
     }
     if holds_anything {
         let pool = pool.name.clone();
         return Err(PoolRefusal::Wrong(OpenError::NotAPool { pool, path }));
+    }
+    // A mistyped path must not become a pool.
+    let parent = parent_of(&path);
+    if !path.exists() && !parent.exists() {
+        return Err(PoolRefusal::Wrong(OpenError::NoParent {
+            pool: pool.name.clone(),
+            parent: parent.to_owned(),
+            path,
+        }));
     }
     Ok(OwnPool {
         lock: None,

@@ -64,8 +64,8 @@ pub struct RebuildReport {
 pub enum RebuildFailure {
     /// There is a namespace.
     #[error(
-        "{path} exists; a rebuild would take its place: `penstock fsck` checks and mends it, --replace keeps it under \
-         another name and makes a new one",
+        "{path} exists; a rebuild would take its place: `penstock fsck --dir D` checks and mends it, `penstock rebuild \
+         --dir D --replace` keeps it under another name and makes a new one",
         path = .0.display()
     )]
     Exists(PathBuf),

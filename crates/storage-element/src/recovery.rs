@@ -5,10 +5,11 @@
 use crate::config::{PoolConfig, StorageConfig};
 use crate::open_error::OpenError;
 use crate::opening::Leftovers;
-use crate::pool::Pool;
+use crate::pool::{Pool, identity_path};
 use crate::pool_watch::Upkeep;
 use crate::private_files;
 use crate::reaper::Pools;
+use penstock_decide::pool_selection::PoolMode;
 use penstock_model::Bytes;
 use penstock_persistence::namespace::{Change, Namespace, TrashQuery};
 use std::path::PathBuf;
@@ -23,6 +24,24 @@ pub(crate) fn keep_namespace_private(config: &StorageConfig) {
         PathBuf::from(path)
     };
     private_files::hide_all([database.clone(), beside("-wal"), beside("-shm")]);
+}
+
+/// Refuses to make a namespace where there is none while pools belong to one: it would be in the way of theirs.
+pub(crate) fn refuse_lost_namespace(config: &StorageConfig) -> Result<(), OpenError> {
+    if config.namespace.exists() {
+        return Ok(());
+    }
+    let mut pools = config.pools.iter();
+    let pool = pools
+        .find(|pool| pool.mode != PoolMode::Disabled && identity_path(&pool.directory).exists());
+    match pool {
+        Some(pool) => Err(OpenError::NamespaceLost {
+            path: config.namespace.clone(),
+            pool: pool.name.clone(),
+            directory: pool.directory.clone(),
+        }),
+        None => Ok(()),
+    }
 }
 
 /// Opens all pools of a namespace and cleans up after the last run. All are looked at before anything is changed in any.

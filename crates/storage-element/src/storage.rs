@@ -103,6 +103,7 @@ impl Storage {
     /// Opens the namespace and all pools, and removes what the last run left unfinished. Blocks for as
     /// long as that takes.
     pub fn open(config: StorageConfig) -> Result<Arc<Storage>, OpenError> {
+        recovery::refuse_lost_namespace(&config)?;
         let namespace = Arc::new(Namespace::open(&config.namespace)?);
         recovery::keep_namespace_private(&config);
         let reserve = config.limits.free_reserve;

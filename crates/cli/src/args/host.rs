@@ -31,6 +31,10 @@ pub struct HostArgs {
 #[derive(Debug, Subcommand)]
 pub enum HostCommand {
     /// Find the facts that separate slow hosts from fast ones.
+    #[command(after_help = "Examples:\n  \
+        penstock host --dir cern --since 10m --json > cern.json   # on each host, while all do the same work\n  \
+        penstock host compare cern.json lyon.json ral.json\n  \
+        penstock host compare a.json b.json --rate 'a=400 kB/s' --rate 'b=40 MB/s'")]
     Compare(HostCompareArgs),
 }
 

@@ -2,8 +2,10 @@
 
 use super::ServiceArgs;
 use super::records::PointInTime;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueEnum};
 use penstock_model::quantity::Span;
+use penstock_model::{JobState, TransferState};
 use std::path::PathBuf;
 
 /// Which ends of a transfer have their checksum verified.
@@ -79,11 +81,16 @@ pub struct StatusArgs {
     pub service: ServiceArgs,
 }
 
+/// A state by its word in any case; the service knows it in capitals.
+fn one_of<const N: usize>(states: [&'static str; N]) -> impl TypedValueParser<Value = String> {
+    PossibleValuesParser::new(states).map(|state| state.to_ascii_uppercase())
+}
+
 /// Options of `list`.
 #[derive(Debug, Args)]
 pub struct ListArgs {
     /// Only jobs in this state; repeat it for more. Default: all that have not ended.
-    #[arg(long = "state")]
+    #[arg(long = "state", ignore_case = true, value_parser = one_of(JobState::ALL.map(JobState::name)))]
     pub states: Vec<String>,
     /// How many at most.
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=500))]
@@ -119,7 +126,7 @@ pub struct FindArgs {
     #[arg(long = "to", value_name = "STORAGE")]
     pub destination: Option<String>,
     /// Only those in this state; repeat it for more.
-    #[arg(long = "state")]
+    #[arg(long = "state", ignore_case = true, value_parser = one_of(TransferState::FTS_NAMES))]
     pub states: Vec<String>,
     /// On behalf of this VO.
     #[arg(long)]

@@ -170,6 +170,11 @@ pub enum ExportFormat {
 #[derive(Debug, Subcommand)]
 pub enum RecordsCommand {
     /// Print rows, or count them.
+    #[command(after_help = "Examples:\n  \
+        penstock records show records --since 1d --limit 20\n  \
+        penstock records show records --family incident\n  \
+        penstock records show records --since 2026-11-24T03:00:00Z --until 2026-11-24T04:00:00Z --json\n\n\
+        Times are UTC; in rows, milliseconds since 1970-01-01T00:00:00Z.")]
     Show(RecordsShowArgs),
     /// Write rows to files that others read.
     Export(RecordsExportArgs),
@@ -250,6 +255,9 @@ pub struct RecordsImportArgs {
     /// The directory of records; it is made when there is none.
     #[arg(long, value_name = "DIR")]
     pub into: PathBuf,
+    /// Also files with content that was imported before: their rows are then there twice.
+    #[arg(long)]
+    pub again: bool,
 }
 
 /// Options of `records remove`.
@@ -302,8 +310,16 @@ pub struct AccountArgs {
 #[derive(Debug, Subcommand)]
 pub enum AccountCommand {
     /// Join what a VO and a site recorded of the same transfers, and tell by what their volumes differ.
+    #[command(after_help = "Examples:\n  \
+        penstock account reconcile vo-records site-records --since 7d\n  \
+        penstock account reconcile vo-records site-records --since 2026-11-01T00:00:00Z --until 2026-11-08T00:00:00Z\n\n\
+        Joined are rows of one copy, which both ends name alike. docs/observe/records.md says how rows are joined.")]
     Reconcile(ReconcileArgs),
     /// Check a table that somebody published: tell each row that cannot be true, with the arithmetic.
+    #[command(after_help = "Example:\n  penstock account published table.json\n\n\
+        table.json: {\"seconds\": 86400, \"total\": {\"name\": \"all\", \"files\": 2, \"volume_bytes\": 20, \"bytes_per_second\": 0, \
+        \"mean_file_bytes\": 10}, \"parts\": [ … rows like total … ]}. Exits with 0 when no row contradicts another, with 6 \
+        when one does.")]
     Published(PublishedArgs),
 }
 

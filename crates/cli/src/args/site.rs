@@ -94,8 +94,17 @@ pub struct TokenArgs {
 #[derive(Debug, Subcommand)]
 pub enum KeyCommand {
     /// List the keys: which sign, which are still believed, and until when.
+    #[command(
+        after_help = "Examples:\n  penstock key list --dir site\n  penstock key list --dir site --json"
+    )]
     List(KeyListArgs),
     /// Make a new key and retire the present one.
+    #[command(after_help = "Examples:\n  \
+        penstock key rotate token --dir site         # signs in six hours, when all verifiers know it\n  \
+        penstock key rotate token --now --dir site   # signs in six seconds\n  \
+        penstock key rotate macaroon --dir site\n  \
+        penstock key rotate credential --dir site\n\n\
+        A running site takes the new key over within seconds. What the old key made is believed until it ends.")]
     Rotate(KeyRotateArgs),
 }
 

@@ -95,17 +95,18 @@ fn check_table(path: &Path, output: Output) -> Result<(), CommandError> {
     let text = std::fs::read(path).map_err(|why| wrong(&why))?;
     let table: PublishedTable = serde_json::from_slice(&text).map_err(|why| wrong(&why))?;
     let found = table.contradictions();
-    output.show(&found, || match found.is_empty() {
+    let text = || match found.is_empty() {
         true => "no row contradicts another\n".to_owned(),
         false => found
             .iter()
             .map(|(row, what)| format!("{row}: {what}\n"))
             .collect(),
-    });
-    match found.is_empty() {
+    };
+    let outcome = match found.is_empty() {
         true => Ok(()),
         false => Err(CommandError::Differs),
-    }
+    };
+    output.conclude(&found, text, outcome)
 }
 
 fn view(directory: &Path, window: TimeWindow) -> Result<ViewRows, CommandError> {

@@ -112,11 +112,11 @@ pub async fn run(args: AuthzTestArgs, output: Output) -> Result<(), CommandError
         who: Person::of(understood),
         operations: judged,
     };
-    output.show(&answer, || text(&answer));
-    match allowed {
+    let outcome = match allowed {
         true => Ok(()),
         false => Err(CommandError::Refused),
-    }
+    };
+    output.conclude(&answer, || text(&answer), outcome)
 }
 
 /// What the door goes by.

@@ -11,8 +11,8 @@ use crate::site::config::{Config, without_secrets};
 use crate::site::directory::SiteDirectory;
 use penstock_clock::wall_clock;
 use penstock_persistence::backup::{
-    BackupContent, BackupError, JournalLocation, RestoreTo, RestoredBackup, back_up, restore,
-    verify,
+    BackupContent, BackupError, BackupFacts, JournalLocation, Manifest, RestoreTo, RestoredBackup,
+    back_up, restore, verify,
 };
 use serde::Serialize;
 use std::fs::OpenOptions;
@@ -62,8 +62,12 @@ pub fn run(
     let local = |why: BackupError| CommandError::Local(why.to_string());
     if let Some(file) = &args.verify {
         let mut all = Vec::new();
-        for file in with_namespace(file, args.only) {
-            all.push(BackupReport::of(&file, verify(&file).map_err(local)?));
+        for one in verified(file, args.only)? {
+            all.push(BackupReport::of(
+                &one.file,
+                one.facts,
+                one.manifest.as_deref(),
+            ));
         }
         if let Some(all) = SiteBackupReport::of(all) {
             output.show(&all, || all.text("whole:"));
@@ -79,7 +83,7 @@ pub fn run(
     let keys = args.with_keys.then_some(KEYS);
     let pass_file = environment.database_passwords.as_deref();
     let parts = parts_of(&site, &config, args.only)?;
-    let mut all = Vec::new();
+    let mut made = Vec::new();
     for part in &parts {
         let of = match part {
             BackupPart::Transfer => source(&site, &config, pass_file, keys, args.rate.0)?,
@@ -89,9 +93,19 @@ pub fn run(
             BackupPart::Namespace if parts.len() > 1 => beside(to),
             BackupPart::Namespace | BackupPart::Transfer => to.clone(),
         };
-        all.push(BackupReport::of(&to, back_up(&of, &to).map_err(local)?));
+        let facts = back_up(&of, &to).map_err(local)?;
+        made.push((to, facts));
     }
-    let Some(all) = SiteBackupReport::of(all) else {
+    let files: Vec<(&Path, &BackupFacts)> = made
+        .iter()
+        .map(|(file, facts)| (file.as_path(), facts))
+        .collect();
+    Manifest::write(to, &files).map_err(local)?;
+    let manifest = Manifest::path_of(to);
+    let all = made
+        .into_iter()
+        .map(|(file, facts)| BackupReport::of(&file, facts, Some(&manifest)));
+    let Some(all) = SiteBackupReport::of(all.collect()) else {
         return Ok(());
     };
     output.show(&all, || {
@@ -133,13 +147,60 @@ fn beside(file: &Path) -> PathBuf {
     PathBuf::from(path)
 }
 
-/// The files of a backup.
-fn with_namespace(file: &Path, only: Option<BackupPart>) -> Vec<PathBuf> {
-    let namespace = Some(beside(file)).filter(|path| path.exists());
+/// A file of a backup that was read and found whole.
+struct VerifiedFile {
+    file: PathBuf,
+    facts: BackupFacts,
+    /// The manifest that has its digest.
+    manifest: Option<PathBuf>,
+}
+
+/// Reads all of a backup: each file that its manifest lists, and the namespace's that lies beside it.
+fn verified(backup: &Path, only: Option<BackupPart>) -> Result<Vec<VerifiedFile>, CommandError> {
+    let local = |why: BackupError| CommandError::Local(why.to_string());
+    let manifest = Manifest::read(backup).map_err(local)?;
+    let listed = manifest
+        .as_ref()
+        .map_or_else(Vec::new, |found| found.files(backup));
+    let mut all = Vec::new();
+    for file in files_of(backup, &listed, only) {
+        if let Some(manifest) = &manifest
+            && listed.contains(&file)
+            && !file.exists()
+        {
+            return Err(CommandError::Local(format!(
+                "{} is missing, which {} lists: put it back beside the other file, or leave its part out with --only",
+                file.display(),
+                manifest.path().display()
+            )));
+        }
+        let facts = verify(&file).map_err(local)?;
+        // A part that was made by itself has a manifest of its own.
+        let (of, manifest) = match listed.contains(&file) {
+            true => (backup, manifest.clone()),
+            false if file == backup => (backup, None),
+            false => (file.as_path(), Manifest::read(&file).map_err(local)?),
+        };
+        if let Some(manifest) = &manifest {
+            manifest.check(of, &file, &facts).map_err(local)?;
+        }
+        let manifest = manifest.map(|manifest| manifest.path().to_owned());
+        all.push(VerifiedFile {
+            file,
+            facts,
+            manifest,
+        });
+    }
+    Ok(all)
+}
+
+/// The files of a backup, the namespace's last.
+fn files_of(backup: &Path, listed: &[PathBuf], only: Option<BackupPart>) -> Vec<PathBuf> {
+    let namespace = Some(beside(backup)).filter(|path| path.exists() || listed.contains(path));
     match (only, namespace) {
         (Some(BackupPart::Namespace), Some(namespace)) => vec![namespace],
-        (Some(_), _) | (None, None) => vec![file.to_owned()],
-        (None, Some(namespace)) => vec![file.to_owned(), namespace],
+        (Some(_), _) | (None, None) => vec![backup.to_owned()],
+        (None, Some(namespace)) => vec![backup.to_owned(), namespace],
     }
 }
 
@@ -153,15 +214,19 @@ pub fn put_back(
     let state = site.root().join("state");
     make_directory(&state)?;
     let _lock = site.lock()?;
-    let files = with_namespace(&args.file, args.only);
+    let files = verified(&args.file, args.only)?;
     // Of a directory without a configuration the backup's counts, which is verified before anything is written.
     let config = match site.config_file().exists() {
         true => site.config()?,
-        false => configuration_of(&files[0])?,
+        false => configuration_of(&args.file, &files)?,
     };
     let mut puts = Vec::new();
-    for file in &files {
-        let facts = verify(file).map_err(|why| CommandError::Local(why.to_string()))?;
+    for VerifiedFile {
+        file,
+        facts,
+        manifest,
+    } in &files
+    {
         let (part, kept) = match facts.content {
             BackupContent::Record(_) => {
                 let pass_file = environment.database_passwords.as_deref();
@@ -179,10 +244,10 @@ pub fn put_back(
                 file.display()
             )));
         }
-        puts.push((file, kept));
+        puts.push((file, manifest.as_deref(), kept));
     }
     // Nothing is begun of which a part would be refused.
-    for path in puts.iter().filter_map(|(_, kept)| database_of(kept)) {
+    for path in puts.iter().filter_map(|(_, _, kept)| database_of(kept)) {
         if path.exists() && !args.replace {
             let path = path.display().to_string();
             return Err(CommandError::Local(
@@ -191,8 +256,11 @@ pub fn put_back(
         }
     }
     let (mut all, mut advice) = (Vec::new(), String::new());
-    for (file, kept) in puts {
-        let (told, more) = put_one_back(args, &site, &config, file, kept)?;
+    for (file, manifest, kept) in puts {
+        let (restored, more) = put_one_back(args, &site, &config, file, kept)?;
+        let mut told = BackupReport::of(file, restored.facts, manifest);
+        let set_aside = restored.set_aside.iter();
+        told.set_aside = set_aside.map(|path| path.display().to_string()).collect();
         all.push(told);
         advice += &more;
     }
@@ -217,7 +285,7 @@ fn put_one_back(
     config: &Config,
     file: &Path,
     kept: JournalLocation,
-) -> Result<(BackupReport, String), CommandError> {
+) -> Result<(RestoredBackup, String), CommandError> {
     let to = RestoreTo {
         kept,
         replaces: args.replace,
@@ -266,14 +334,12 @@ fn put_one_back(
         }
         (JournalLocation::Files { .. } | JournalLocation::Postgres(_), _) => String::new(),
     };
-    let mut told = BackupReport::of(file, restored.facts);
-    let set_aside = restored.set_aside.iter();
-    told.set_aside = set_aside.map(|path| path.display().to_string()).collect();
-    Ok((told, advice))
+    Ok((restored, advice))
 }
 
 /// The configuration in a backup.
-fn configuration_of(backup: &Path) -> Result<Config, CommandError> {
+fn configuration_of(backup: &Path, verified: &[VerifiedFile]) -> Result<Config, CommandError> {
+    let backup = verified.first().map_or(backup, |first| &first.file);
     let files = penstock_persistence::backup::files(backup);
     let files = files.map_err(|why: BackupError| CommandError::Local(why.to_string()))?;
     let text = files.into_iter().find(|(name, _)| name == CONFIGURATION);

@@ -328,8 +328,7 @@ fn conclude(files: Vec<CopiedFile>, elapsed: Duration, output: Output) -> Result
     {
         return Err(why);
     }
-    output.show(&report, || summary(&report));
-    match errors
+    let outcome = match errors
         .iter()
         .any(|why| why.exit_code() == VERIFICATION_FAILED)
     {
@@ -342,7 +341,8 @@ fn conclude(files: Vec<CopiedFile>, elapsed: Duration, output: Output) -> Result
             "{} of {total} files failed",
             errors.len()
         ))),
-    }
+    };
+    output.conclude(&report, || summary(&report), outcome)
 }
 
 fn summary(report: &CopyReport) -> String {

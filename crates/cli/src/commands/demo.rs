@@ -78,8 +78,7 @@ pub async fn run(
         verification,
         directory,
     };
-    output.show(&report, || text(&report));
-    judge(&report)
+    output.conclude(&report, || text(&report), judge(&report))
 }
 
 async fn play(

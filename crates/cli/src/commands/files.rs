@@ -2,6 +2,7 @@
 
 use crate::args::{AccessArgs, ChecksumArgs, LsArgs, MkdirArgs, RmArgs, UrlArgs};
 use crate::commands::access::{Access, Purpose};
+use crate::commands::several::Several;
 use crate::environment::Environment;
 use crate::exit::CommandError;
 use crate::output::Output;
@@ -80,14 +81,14 @@ fn listing_line(name: &str, info: &Info, long: bool) -> String {
     }
     let size = info
         .size_bytes
-        .map_or_else(|| "-".to_owned(), |size| size.0.to_string());
+        .map_or_else(|| "-".to_owned(), |size| format!("{} B", size.0));
     let size = if info.is_directory {
         "-".to_owned()
     } else {
         size
     };
     let kind = if info.is_directory { 'd' } else { '-' };
-    format!("{kind} {size:>15} {} {name}{slash}\n", when(info.modified))
+    format!("{kind} {size:>17} {} {name}{slash}\n", when(info.modified))
 }
 
 fn when(at: Option<Timestamp>) -> String {
@@ -108,20 +109,23 @@ pub async fn stat(
     output: Output,
 ) -> Result<(), CommandError> {
     let remote = open(&args.urls, Purpose::Read, &args.access, environment, 1)?;
-    let mut reports = Vec::new();
+    let mut reports = Several::new();
     for url in &args.urls {
-        let info = remote.stat(url).await?;
-        let checksum = match info.is_directory {
-            true => None,
-            false => {
-                let head = remote.head(url, ChecksumAlgorithm::Adler32).await?;
-                head.and_then(|head| head.checksums.into_iter().next())
-            }
-        };
-        reports.push(StatReport { info, checksum });
+        reports.add(url, stat_one(&remote, url).await);
     }
-    output.show(&reports, || reports.iter().map(stat_text).collect());
-    Ok(())
+    reports.conclude(output, |reports| reports.iter().map(stat_text).collect())
+}
+
+async fn stat_one(remote: &Remote, url: &Url) -> Result<StatReport, CommandError> {
+    let info = remote.stat(url).await?;
+    let checksum = match info.is_directory {
+        true => None,
+        false => {
+            let head = remote.head(url, ChecksumAlgorithm::Adler32).await?;
+            head.and_then(|head| head.checksums.into_iter().next())
+        }
+    };
+    Ok(StatReport { info, checksum })
 }
 
 fn stat_text(report: &StatReport) -> String {
@@ -131,7 +135,7 @@ fn stat_text(report: &StatReport) -> String {
         return text + "  directory\n";
     }
     if let Some(size) = info.size_bytes {
-        text += &format!("  size      {} ({size})\n", size.0);
+        text += &format!("  size      {} B ({size})\n", size.0);
     }
     if let Some(checksum) = &report.checksum {
         text += &format!("  checksum  {checksum}\n");
@@ -146,17 +150,25 @@ pub async fn rm(
     output: Output,
 ) -> Result<(), CommandError> {
     let remote = open(&args.urls, Purpose::Modify, &args.access, environment, 1)?;
+    let mut removed = Several::new();
     for url in &args.urls {
-        let is_directory = !args.recursive && remote.stat(url).await?.is_directory;
-        if is_directory {
-            return Err(CommandError::Usage(format!(
-                "{url} is a directory; --recursive deletes it with all that is in it"
-            )));
-        }
-        remote.delete(url).await?;
+        removed.add(url, remove_one(&remote, url, args.recursive).await);
     }
-    output.show(&args.urls, String::new);
-    Ok(())
+    removed.conclude(output, |_| String::new())
+}
+
+async fn remove_one<'a>(
+    remote: &Remote,
+    url: &'a Url,
+    is_recursive: bool,
+) -> Result<&'a Url, CommandError> {
+    if !is_recursive && remote.stat(url).await?.is_directory {
+        return Err(CommandError::Usage(format!(
+            "{url} is a directory; --recursive deletes it with all that is in it"
+        )));
+    }
+    remote.delete(url).await?;
+    Ok(url)
 }
 
 /// `penstock mkdir`.
@@ -166,17 +178,26 @@ pub async fn mkdir(
     output: Output,
 ) -> Result<(), CommandError> {
     let remote = open(&args.urls, Purpose::Modify, &args.access, environment, 1)?;
+    let mut made = Several::new();
     for url in &args.urls {
-        if args.parents {
-            remote.make_directories(url).await?;
-        } else if remote.make_directory(url).await? == DirectoryOutcome::Before {
-            return Err(CommandError::SomeFailed(format!(
-                "{url} exists already; --parents accepts that"
-            )));
-        }
+        made.add(url, make_one(&remote, url, args.parents).await);
     }
-    output.show(&args.urls, String::new);
-    Ok(())
+    made.conclude(output, |_| String::new())
+}
+
+async fn make_one<'a>(
+    remote: &Remote,
+    url: &'a Url,
+    with_parents: bool,
+) -> Result<&'a Url, CommandError> {
+    if with_parents {
+        remote.make_directories(url).await?;
+    } else if remote.make_directory(url).await? == DirectoryOutcome::Before {
+        return Err(CommandError::SomeFailed(format!(
+            "{url} exists already; --parents accepts that"
+        )));
+    }
+    Ok(url)
 }
 
 /// Whether a storage element says that this is a directory. Many say nothing of the kind of what they give.
@@ -245,35 +266,34 @@ pub async fn checksum(
     output: Output,
 ) -> Result<(), CommandError> {
     let remote = open(&args.urls, Purpose::Read, &args.access, environment, 1)?;
-    let mut reports = Vec::new();
+    let mut reports = Several::new();
     for url in &args.urls {
-        let head = remote.head(url, args.algorithm).await?;
-        let head = head.ok_or_else(|| RemoteError::not_found(url.to_string()))?;
-        let told = head
-            .checksums
-            .into_iter()
-            .find(|told| told.algorithm() == args.algorithm);
-        let checksum = match told {
-            Some(told) => told,
-            None if is_directory(&remote, url).await => return Err(not_a_file(url)),
-            None => {
-                return Err(CommandError::NotFound(format!(
-                    "{url}: the storage element reports no {} checksum",
-                    args.algorithm
-                )));
-            }
-        };
-        reports.push(ChecksumReport {
+        reports.add(url, checksum_of_one(&remote, url, args.algorithm).await);
+    }
+    reports.conclude(output, |reports| {
+        let lines = reports.iter();
+        let line = |report: &ChecksumReport| format!("{}  {}\n", report.checksum, report.url);
+        lines.map(line).collect()
+    })
+}
+
+async fn checksum_of_one<'a>(
+    remote: &Remote,
+    url: &'a Url,
+    algorithm: ChecksumAlgorithm,
+) -> Result<ChecksumReport<'a>, CommandError> {
+    let head = remote.head(url, algorithm).await?;
+    let head = head.ok_or_else(|| RemoteError::not_found(url.to_string()))?;
+    let mut told = head.checksums.into_iter();
+    match told.find(|told| told.algorithm() == algorithm) {
+        Some(checksum) => Ok(ChecksumReport {
             url,
             checksum,
             size: head.size,
-        });
+        }),
+        None if is_directory(remote, url).await => Err(not_a_file(url)),
+        None => Err(CommandError::NotFound(format!(
+            "{url}: the storage element reports no {algorithm} checksum"
+        ))),
     }
-    output.show(&reports, || {
-        reports
-            .iter()
-            .map(|report| format!("{}  {}\n", report.checksum, report.url))
-            .collect()
-    });
-    Ok(())
 }

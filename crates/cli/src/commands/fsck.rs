@@ -30,8 +30,8 @@ pub fn run(args: &FsckArgs, output: Output) -> Result<(), CommandError> {
     };
     let changes = changes_of(&looked, wanted);
     if wanted == Repair::default() || changes.is_empty() {
-        output.show(&looked, || text(&looked, "found") + &remedy(&looked));
-        return verdict(&looked);
+        let text = || text(&looked, "found") + &remedy(&looked);
+        return output.conclude(&looked, text, verdict(&looked));
     }
     output.say(text(&looked, "found") + "will be changed:\n  " + &changes.join("\n  "));
     if !args.yes && !is_confirmed("Change this?", output)? {
@@ -41,8 +41,7 @@ pub fn run(args: &FsckArgs, output: Output) -> Result<(), CommandError> {
     }
     order.repair = wanted;
     let mended = compare(&order, output)?;
-    output.show(&mended, || text(&mended, "mended"));
-    verdict(&mended)
+    output.conclude(&mended, || text(&mended, "mended"), verdict(&mended))
 }
 
 fn compare(order: &FsckRequest, output: Output) -> Result<FsckReport, CommandError> {

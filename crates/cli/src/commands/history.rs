@@ -192,7 +192,11 @@ fn tell(
 }
 
 fn text(told: &HistoryReport) -> String {
-    let date = |at: Option<i64>| at.map_or("none".to_owned(), |at| Timestamp(at).to_fts());
+    let date = |at: Option<i64>| {
+        at.map_or("none".to_owned(), |at| {
+            format!("{}Z", Timestamp(at).to_fts())
+        })
+    };
     let free = told.free_bytes.map_or_else(String::new, |free| {
         format!(", of which {} are free for what comes", Bytes(free))
     });
@@ -213,7 +217,7 @@ fn text(told: &HistoryReport) -> String {
     text += &match removed.until {
         None => "removed          nothing so far\n".to_owned(),
         Some(until) => format!(
-            "removed          {} jobs with {} files that ended up to {}; {} samples\n",
+            "removed          {} jobs with {} files that ended up to {}Z; {} samples\n",
             removed.jobs,
             removed.transfers,
             Timestamp(until).to_fts(),
@@ -275,8 +279,8 @@ mod tests {
         assert_eq!(
             text(&told),
             "on disk          2.0 MB, of which 500.0 kB are free for what comes\n\
-             oldest entry     1970-01-01T00:00:00\n\
-             oldest end       1970-01-06T00:00:00 (kept for 90d)\n\
+             oldest entry     1970-01-01T00:00:00Z\n\
+             oldest end       1970-01-06T00:00:00Z (kept for 90d)\n\
              oldest sample    none (kept for 30d)\n\
              audit trail      (kept for ever)\n\
              removed          nothing so far\n\

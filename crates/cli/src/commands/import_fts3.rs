@@ -74,14 +74,14 @@ pub async fn run(
             }
         }
     }
-    output.show(&report, || text(&report));
-    match report.failed.len() {
+    let outcome = match report.failed.len() {
         0 => Ok(()),
         failed => Err(CommandError::SomeFailed(format!(
             "{failed} of {} changes were refused",
             report.changes.len()
         ))),
-    }
+    };
+    output.conclude(&report, || text(&report), outcome)
 }
 
 fn their_service(

@@ -11,6 +11,7 @@ pub mod wait;
 use crate::args::parse_url;
 use crate::args::{CancelArgs, ListArgs, ServiceArgs, StatusArgs};
 use crate::commands::access::{Access, Need, Server, audiences_of};
+use crate::commands::several::Several;
 use crate::environment::Environment;
 use crate::exit::CommandError;
 use crate::output::Output;
@@ -163,17 +164,24 @@ pub async fn status(
     output: Output,
 ) -> Result<(), CommandError> {
     let service = connect(&args.service, Intent::Manage, environment)?;
-    let mut reports = Vec::new();
+    let mut reports = Several::new();
     for id in &args.jobs {
-        let job = service.job(id).await?;
-        let files = match args.files {
-            true => Some(service.files(id).await?),
-            false => None,
-        };
-        reports.push(StatusReport { job, files });
+        reports.add(id, status_of_one(&service, id, args.files).await);
     }
-    output.show(&reports, || reports.iter().map(status_text).collect());
-    Ok(())
+    reports.conclude(output, |reports| reports.iter().map(status_text).collect())
+}
+
+async fn status_of_one(
+    service: &TransferService,
+    id: &str,
+    with_files: bool,
+) -> Result<StatusReport, CommandError> {
+    let job = service.job(id).await?;
+    let files = match with_files {
+        true => Some(service.files(id).await?),
+        false => None,
+    };
+    Ok(StatusReport { job, files })
 }
 
 fn status_text(report: &StatusReport) -> String {
@@ -197,6 +205,14 @@ fn status_text(report: &StatusReport) -> String {
     text
 }
 
+/// A time as FTS writes it, which is UTC and does not say so.
+pub fn in_utc(time: &str) -> String {
+    match time.ends_with(|last: char| last.is_ascii_digit()) {
+        true => format!("{time}Z"),
+        false => time.to_owned(),
+    }
+}
+
 fn job_line(job: &JobInfo) -> String {
     let or_dash = |text: &Option<String>| one_line(text.as_deref().unwrap_or("-")).into_owned();
     let reason = job.reason.as_ref().filter(|reason| !reason.is_empty());
@@ -204,7 +220,7 @@ fn job_line(job: &JobInfo) -> String {
         "{} {:13} {}  {} -> {}  {}{}\n",
         job.job_id,
         job.job_state,
-        or_dash(&job.submit_time),
+        in_utc(&or_dash(&job.submit_time)),
         or_dash(&job.source_se),
         or_dash(&job.dest_se),
         or_dash(&job.vo_name),
@@ -237,12 +253,11 @@ pub async fn cancel(
     output: Output,
 ) -> Result<(), CommandError> {
     let service = connect(&args.service, Intent::Manage, environment)?;
-    let mut canceled = Vec::new();
+    let mut canceled = Several::new();
     for id in &args.jobs {
-        canceled.push(service.cancel(id).await?);
+        canceled.add(id, service.cancel(id).await.map_err(CommandError::from));
     }
-    output.show(&canceled, || canceled.iter().map(job_line).collect());
-    Ok(())
+    canceled.conclude(output, |canceled| canceled.iter().map(job_line).collect())
 }
 
 #[cfg(test)]

@@ -8,14 +8,16 @@ use crate::args::records::{
 };
 use crate::exit::CommandError;
 use crate::output::Output;
-use penstock_model::TimeWindow;
 use penstock_model::observation::{Attempt, Change, Family, Incident, Observation, Row, Sample};
+use penstock_model::{ChecksumAlgorithm, TimeWindow};
 use penstock_observe::importing::xrootd::{AFTER_ARRIVAL_MAX, BEFORE_ARRIVAL_MAX};
 use penstock_observe::importing::{InvalidLine, LineFormat, LineImport, SourceHints};
 use penstock_observe::records::ndjson;
 use penstock_observe::records::parquet::{self, InvalidParquet, ParquetWriter};
-use penstock_observe::store::{Reader, Store, StoreError, TornTail};
+use penstock_observe::store::{Positions, Reader, Store, StoreError, TornTail};
+use penstock_protocol::checksum;
 use serde::Serialize;
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{BufWriter, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::OpenOptionsExt;
@@ -114,11 +116,11 @@ impl Summary {
 
     /// Prints it; an error when something was left out.
     pub(super) fn show(&self, output: Output) -> Result<(), CommandError> {
-        output.show(self, || self.text());
-        match self.invalid + self.far_from_arrival {
+        let outcome = match self.invalid + self.far_from_arrival {
             0 => Ok(()),
             _ => Err(CommandError::Incomplete),
-        }
+        };
+        output.conclude(self, || self.text(), outcome)
     }
 
     fn text(&self) -> String {
@@ -327,22 +329,69 @@ fn export_table<R: Row>(
 
 fn import(args: &RecordsImportArgs, output: Output) -> Result<(), CommandError> {
     let mut store = open(&args.into)?;
+    let mut positions = Positions::open(&args.into).map_err(local)?;
+    let mut files = BTreeMap::new();
+    for path in &args.files {
+        let content = FileContent::of(path)?;
+        let known = positions.find(&content.name, &[], content.size_bytes);
+        let is_named_twice = files.insert(content.name.clone(), content).is_some();
+        if !args.again && (known.is_some() || is_named_twice) {
+            let when = match is_named_twice {
+                true => "is named twice, or another file has the same content",
+                false => "was imported before",
+            };
+            return Err(CommandError::Usage(format!(
+                "{} {when}, so its rows would be there twice; nothing was imported; --again takes them all the same",
+                path.display()
+            )));
+        }
+    }
     let mut summary = Summary::default();
     for path in &args.files {
         import_file(path, &mut store, &mut summary)?;
     }
+    // Rows first, then what they came from.
     store.flush().map_err(local)?;
+    for content in files.into_values() {
+        positions.set(&content.name, &[], content.size_bytes, 0);
+    }
+    positions.save().map_err(local)?;
     summary.torn(store.torn_tails());
     summary.show(output)
 }
 
-fn import_file(path: &Path, store: &mut Store, summary: &mut Summary) -> Result<(), CommandError> {
-    let failed = |why: std::io::Error| match why.kind() {
+/// What a file holds, by which an import knows it again under any name.
+struct FileContent {
+    /// Among the positions of a store.
+    name: String,
+    size_bytes: u64,
+}
+
+impl FileContent {
+    fn of(path: &Path) -> Result<FileContent, CommandError> {
+        let failed = |why: std::io::Error| cannot_read(path, &why);
+        let file = File::open(path).map_err(failed)?;
+        let size_bytes = file.metadata().map_err(failed)?.len();
+        let digest = checksum::of_file(&file, &[ChecksumAlgorithm::Sha256]).map_err(failed)?;
+        let digest: String = digest.iter().map(ToString::to_string).collect();
+        Ok(FileContent {
+            name: format!("import:{digest}"),
+            size_bytes,
+        })
+    }
+}
+
+fn cannot_read(path: &Path, why: &std::io::Error) -> CommandError {
+    match why.kind() {
         std::io::ErrorKind::NotFound => {
             CommandError::NotFound(format!("{}: {why}", path.display()))
         }
         _ => CommandError::local(path.display(), why),
-    };
+    }
+}
+
+fn import_file(path: &Path, store: &mut Store, summary: &mut Summary) -> Result<(), CommandError> {
+    let failed = |why: std::io::Error| cannot_read(path, &why);
     let mut file = File::open(path).map_err(failed)?;
     let mut magic = Vec::new();
     (&mut file)

@@ -55,7 +55,7 @@ pub async fn run(
     let shared = ShareReport {
         link: link(&args.url, &macaroon),
         activities,
-        expires_at: (wall_clock() + lasting).to_fts(),
+        expires_at: format!("{}Z", (wall_clock() + lasting).to_fts()),
     };
     output.show(&shared, || format!("{}\n", shared.link));
     Ok(())

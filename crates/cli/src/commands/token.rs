@@ -58,7 +58,7 @@ pub fn run(args: TokenArgs, environment: &Environment, output: Output) -> Result
 fn show(token: &str, lifetime: Duration, output: Output) {
     let report = TokenReport {
         token,
-        expires_at: (wall_clock() + lifetime).to_fts(),
+        expires_at: format!("{}Z", (wall_clock() + lifetime).to_fts()),
     };
     output.show(&report, || format!("{token}\n"));
 }

@@ -30,6 +30,9 @@ pub struct BackupReport {
     content: ContentReport,
     files: Vec<String>,
     size_bytes: u64,
+    sha256: String,
+    /// The manifest that lists it. None: there is none.
+    manifest: Option<String>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub set_aside: Vec<String>,
 }
@@ -54,7 +57,7 @@ enum ContentReport {
 }
 
 impl BackupReport {
-    pub fn of(file: &Path, facts: BackupFacts) -> BackupReport {
+    pub fn of(file: &Path, facts: BackupFacts, manifest: Option<&Path>) -> BackupReport {
         let content = match facts.content {
             BackupContent::Record(record) => ContentReport::Record {
                 sequence: record.sequence,
@@ -76,6 +79,8 @@ impl BackupReport {
             content,
             files: facts.files,
             size_bytes: facts.size_bytes,
+            sha256: facts.sha256,
+            manifest: manifest.map(|path| path.display().to_string()),
             set_aside: Vec::new(),
         }
     }
@@ -91,7 +96,7 @@ impl BackupReport {
                 transfers,
                 delegations,
             } => format!(
-                "{what} {file}: {size} of {at}, up to entry {sequence}\n  {jobs} jobs ({jobs_open} open) with \
+                "{what} {file}: {size} of {at}Z, up to entry {sequence}\n  {jobs} jobs ({jobs_open} open) with \
                  {transfers} files, {delegations} delegated credentials, {files}\n"
             ),
             ContentReport::Namespace {
@@ -100,10 +105,15 @@ impl BackupReport {
                 stored_files,
                 stored_bytes,
             } => format!(
-                "{what} {file}: {size} of {at}, namespace {namespace}\n  {stored_files} files ({}) in {directories} \
+                "{what} {file}: {size} of {at}Z, namespace {namespace}\n  {stored_files} files ({}) in {directories} \
                  directories, {files}\n",
                 Bytes(*stored_bytes)
             ),
+        };
+        text += &match &self.manifest {
+            Some(manifest) => format!("  SHA-256 as in {manifest}\n"),
+            None => "  in no manifest: made by an older version, or interrupted; a changed byte in it may not be noticed\n"
+                .to_owned(),
         };
         for aside in &self.set_aside {
             text += &format!("  what was there before is {aside}\n");

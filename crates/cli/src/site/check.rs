@@ -31,7 +31,7 @@ use serde::Serialize;
 use std::collections::BTreeSet;
 use std::net::{IpAddr, TcpListener, ToSocketAddrs};
 use std::os::unix::fs::PermissionsExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 use url::Url;
 
@@ -167,7 +167,7 @@ pub async fn run(
         database: database.as_ref(),
         findings: &findings.0,
     };
-    output.show(&report, || {
+    let text = || {
         let values =
             toml::to_string_pretty(&shown).expect("a configuration that was read can be written");
         let found: String = findings.0.iter().map(finding_line).collect();
@@ -178,19 +178,20 @@ pub async fn run(
             database.as_ref().map(database_line).unwrap_or_default(),
             gfal.as_ref().map(gfal_line).unwrap_or_default(),
         )
-    });
+    };
     match findings.errors() {
         0 => {
+            output.show(&report, text);
             output.say(match findings.0.len() {
                 0 => "ok".to_owned(),
                 warnings => format!("ok, {warnings} warning(s)"),
             });
             Ok(())
         }
-        errors => Err(CommandError::Usage(format!(
-            "{errors} error(s) in {}",
-            site.root().display()
-        ))),
+        errors => {
+            let why = format!("{errors} error(s) in {}", site.root().display());
+            Err(output.failure(&report, text, CommandError::Usage(why)))
+        }
     }
 }
 
@@ -577,10 +578,18 @@ fn check_private_files(site: &SiteDirectory, config: &Config, findings: &mut Fin
         .transfer
         .as_ref()
         .map(|transfer| site.resolve(&transfer.credential_keys));
+    // A service does not start with these when others may read them.
+    let refused = credential_keys
+        .into_iter()
+        .chain(database_password(site, config));
+    refused.for_each(|path| {
+        if let Some(why) = open_to_others(&path) {
+            findings.error(format!("{why}; `penstock serve` refuses it"));
+        }
+    });
     let private = [
         Some(site.resolve(&config.tls.key)),
         macaroon_keys,
-        credential_keys,
         Some(site.ca().join("ca.key")),
         Some(site.admin_token()),
     ];
@@ -592,27 +601,23 @@ fn check_private_files(site: &SiteDirectory, config: &Config, findings: &mut Fin
     let issuers = config.trust.issuers.iter();
     let secrets =
         issuers.filter_map(|issuer| Some(site.resolve(issuer.client_secret_file.as_ref()?)));
-    let passwords = passwords.chain(database_password(site, config));
-    for path in private
+    private
         .into_iter()
         .flatten()
         .chain(signing_keys)
         .chain(passwords)
         .chain(secrets)
-    {
-        // What does not exist was removed on purpose, or is missed by the check of what needs it.
-        let Ok(metadata) = std::fs::metadata(&path) else {
-            continue;
-        };
-        let mode = metadata.permissions().mode() & 0o777;
-        if mode & 0o077 != 0 {
-            findings.warning(format!(
-                "{} can be read by others (mode {mode:03o}); chmod 600 {}",
-                path.display(),
-                path.display()
-            ));
-        }
-    }
+        .filter_map(|path| open_to_others(&path))
+        .for_each(|why| findings.warning(why));
+}
+
+/// What is wrong with a file that others than its owner may read.
+fn open_to_others(path: &Path) -> Option<String> {
+    // What does not exist was removed on purpose, or is missed by the check of what needs it.
+    let mode = std::fs::metadata(path).ok()?.permissions().mode() & 0o777;
+    let path = path.display();
+    let why = format!("{path} can be read by others (mode {mode:03o}); chmod 600 {path}");
+    (mode & 0o077 != 0).then_some(why)
 }
 
 fn database_password(site: &SiteDirectory, config: &Config) -> Option<PathBuf> {
@@ -663,8 +668,15 @@ fn check_pools(site: &SiteDirectory, config: &Config, findings: &mut Findings) {
         let space = match rustix::fs::statvfs(&path) {
             Ok(space) => space,
             Err(why) => {
+                let at_start = match path.parent() {
+                    Some(parent) if !parent.exists() => {
+                        "a pool that is new is not made there at a start, because the parent directory does not exist"
+                    }
+                    Some(_) | None => "a pool that is new is made there at a start",
+                };
                 findings.warning(format!(
-                    "pool '{}': {}: {why}; its files are away until its disk is mounted",
+                    "pool '{}': {}: {why}; is the path right? Files of a pool that was there before are away until its disk \
+                     is mounted; {at_start}",
                     pool.name,
                     path.display()
                 ));

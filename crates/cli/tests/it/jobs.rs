@@ -193,15 +193,9 @@ fn a_service_that_is_not_there_and_a_job_that_is_not_known() {
     let site = Site::start(&[]);
     let dir = site.dir_arg();
     fail(2, &["list"]);
-    fail(
-        4,
-        &[
-            "status",
-            "--dir",
-            &dir,
-            "00000000-0000-0000-0000-000000000000",
-        ],
-    );
+    let unknown = "00000000-0000-0000-0000-000000000000";
+    let said = fail(4, &["status", "--dir", &dir, unknown]);
+    assert!(said.contains("does not exist: No such job"), "{said}");
     fail(
         4,
         &[
@@ -325,4 +319,20 @@ fn the_service_is_not_sent_to_what_only_it_can_reach() {
             "{explained}"
         );
     }
+}
+
+#[test]
+fn a_state_or_a_link_that_does_not_exist_is_an_error() {
+    let site = Site::start(&[]);
+    let dir = site.dir_arg();
+    for command in ["list", "find"] {
+        let said = fail(2, &[command, "--dir", &dir, "--state", "NOPE"]);
+        assert!(
+            said.contains("SUBMITTED") && said.contains("FAILED"),
+            "{said}"
+        );
+        succeed(&[command, "--dir", &dir, "--state", "failed"]);
+    }
+    let said = fail(4, &["explain", "--dir", &dir, "link", "nowhere-nowhere"]);
+    assert!(said.contains("no link fits 'nowhere-nowhere'"), "{said}");
 }

@@ -72,6 +72,25 @@ fn check_finds_a_misspelt_key_and_a_readable_key_file() {
 }
 
 #[test]
+fn check_finds_the_error_in_a_key_file_that_serve_refuses() {
+    let site = Site::make(&[]);
+    let key = site.dir().join("keys/credential-encryption");
+    std::fs::set_permissions(&key, std::fs::Permissions::from_mode(0o640)).expect("our own file");
+    let output = run(&["check", "--dir", &site.dir_arg()]);
+    let printed = text(&output.stdout);
+    assert_eq!(output.status.code(), Some(2), "{printed}");
+    let finding = printed
+        .lines()
+        .find(|line| line.contains("credential-encryption can be read"));
+    assert!(
+        finding.is_some_and(|line| line.starts_with("error")),
+        "{printed}"
+    );
+    let said = fail(2, &["serve", "--dir", &site.dir_arg()]);
+    assert!(said.contains("chmod 600"), "{said}");
+}
+
+#[test]
 fn a_token_says_what_was_asked() {
     let site = Site::make(&[]);
     let token = succeed(&[
@@ -251,5 +270,51 @@ fn a_site_may_run_one_role_only() {
             _ => succeed(&["ls", "--dir", &site.dir_arg(), &site.url("/")]),
         };
         assert_eq!(site.stop(), Some(0));
+    }
+}
+
+#[test]
+fn the_version_names_the_commit_that_was_built() {
+    let printed = succeed(&["--version"]);
+    let version = concat!("penstock ", env!("CARGO_PKG_VERSION"));
+    let rest = printed.trim_end().strip_prefix(version);
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let root = root.canonicalize().expect("it is built there");
+    let git = |words: &[&str]| {
+        let mut git = std::process::Command::new("git");
+        let done = git.arg("-C").arg(&root).args(words).output().ok()?;
+        let is_done = done.status.success();
+        is_done.then(|| text(&done.stdout).trim_end().to_owned())
+    };
+    // Sources that lie in a repository of something else are of none of its commits.
+    let is_own = git(&["rev-parse", "--show-toplevel"]).as_deref() == root.to_str();
+    match git(&["rev-parse", "HEAD"]).filter(|_| is_own) {
+        None => assert_eq!(rest, Some("")),
+        Some(commit) => {
+            let commit = format!(" (commit {}", &commit[..12]);
+            assert!(
+                rest.is_some_and(|rest| rest.starts_with(&commit)),
+                "{printed}"
+            );
+        }
+    }
+}
+
+#[test]
+fn commands_below_others_have_examples() {
+    for words in [
+        ["key", "list"],
+        ["key", "rotate"],
+        ["host", "compare"],
+        ["records", "show"],
+        ["account", "reconcile"],
+        ["account", "published"],
+    ] {
+        let help = succeed(&[&words[..], &["--help"]].concat());
+        let example = format!("  penstock {}", words.join(" "));
+        assert!(
+            help.contains("Example") && help.contains(&example),
+            "{help}"
+        );
     }
 }

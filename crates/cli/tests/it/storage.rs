@@ -44,7 +44,7 @@ fn a_file_goes_up_is_seen_and_goes_away() {
         (&stat["size_bytes"], &stat["is_directory"]),
         (&6.into(), &false.into())
     );
-    assert!(as_owner(&site, &["ls", "-l", &site.url("/data/hello")]).contains(" 6 20"));
+    assert!(as_owner(&site, &["ls", "-l", &site.url("/data/hello")]).contains(" 6 B 20"));
     as_owner(&site, &["rm", &site.url("/data/hello")]);
     let said = fail(
         4,
@@ -240,4 +240,38 @@ fn tokens_are_found_where_the_profile_says() {
         .expect("it starts");
     assert!(output.status.success(), "{}", text(&output.stderr));
     assert!(run(&["ls", &site.url("/")]).status.code() != Some(0));
+}
+
+#[test]
+fn of_several_files_those_that_can_be_are_done_and_the_others_are_named() {
+    let site = Site::start(&[]);
+    let dir = site.dir_arg();
+    let local = write(&site.scratch().join("f"), b"f");
+    let (a, none, b) = (site.url("/a"), site.url("/none"), site.url("/b"));
+    for url in [&a, &b] {
+        as_owner(&site, &["copy", &local, url]);
+    }
+    let three = |command: &str| {
+        let output = run(&[command, &a, &none, &b, "--dir", &dir]);
+        assert_eq!(output.status.code(), Some(1), "{command}");
+        let (printed, said) = (text(&output.stdout), text(&output.stderr));
+        assert!(
+            printed.contains(&format!("failed: {none} does not exist")),
+            "{printed}"
+        );
+        assert!(said.contains("1 of 3 failed"), "{said}");
+        printed
+    };
+    for command in ["stat", "checksum"] {
+        let printed = three(command);
+        assert!(printed.contains(&a) && printed.contains(&b), "{printed}");
+    }
+    let output = run(&["stat", &a, &none, "--dir", &dir, "--json"]);
+    let told: Value = serde_json::from_str(&text(&output.stdout)).expect("one object");
+    assert_eq!(told["report"]["done"][0]["size_bytes"], 1, "{told}");
+    assert_eq!(told["report"]["failed"][0]["name"], none.as_str(), "{told}");
+    three("rm");
+    for url in [&a, &b] {
+        fail(4, &["stat", url, "--dir", &dir]);
+    }
 }

@@ -146,8 +146,9 @@ const CLI_SITE: [&str; 11] = [
     "init",
     "check",
 ];
-const CLI_COMMANDS: [&str; 23] = [
+const CLI_COMMANDS: [&str; 24] = [
     "progress",
+    "several",
     "access",
     "files",
     "share",

@@ -107,6 +107,22 @@ fn views_are_never_added() {
 }
 
 #[test]
+fn an_account_of_no_records_says_so_and_names_no_time_that_nobody_asked_for() {
+    let none = || Accountant::new(AccountKey::Vo);
+    let told = none().account(None);
+    assert_eq!(
+        (told.window, told.text().as_str()),
+        (None, "There are no records of ended attempts.\n")
+    );
+    let asked = none().account(Some((Timestamp(BEGIN), Timestamp(BEGIN + HOUR))));
+    let text = asked.text();
+    assert!(
+        text.ends_with("There are no records of ended attempts in this window.\n"),
+        "{text}"
+    );
+}
+
+#[test]
 fn a_capacity_that_changes_counts_while_it_holds() {
     let sample = |at: i64, capacity: u64, carried: u64| Sample {
         at: Timestamp(BEGIN + at),

@@ -11,12 +11,45 @@ use std::fmt::Write;
 impl Account {
     /// For people.
     pub fn text(&self) -> String {
-        let mut text = format!(
-            "Window: {} ({}). Event: {EVENT}. Successes: {SUCCESS_RULE}.\nRates are means over the whole window of what \
-             arrived, in {UNIT}. Views are never added.\n\n",
-            self.window.words(),
-            self.window.rule.words()
-        );
+        let mut text = match self.window {
+            None => "There are no records of ended attempts.\n".to_owned(),
+            Some(window) => format!(
+                "Window: {} ({}). Event: {EVENT}. Successes: {SUCCESS_RULE}.\nRates are means over the whole window of what \
+                 arrived, in {UNIT}. Views are never added.\n\n",
+                window.words(),
+                window.rule.words()
+            ),
+        };
+        match (self.lines.is_empty(), self.window) {
+            (false, _) => self.add_lines(&mut text),
+            (true, Some(_)) => {
+                text.push_str("There are no records of ended attempts in this window.\n")
+            }
+            (true, None) => {}
+        }
+        self.add_days(&mut text);
+        self.add_servers(&mut text);
+        self.add_readings(&mut text);
+        if self.open > 0 {
+            let _ = writeln!(
+                text,
+                "\n{} rows tell no end of an attempt and are in no figure.",
+                self.open
+            );
+        }
+        for impossible in &self.impossible {
+            let _ = writeln!(
+                text,
+                "\nCannot be true, {} times: {} ({})",
+                impossible.count,
+                impossible.what,
+                one_line(&impossible.examples.join("; "))
+            );
+        }
+        text
+    }
+
+    fn add_lines(&self, text: &mut String) {
         let width = self
             .lines
             .iter()
@@ -63,26 +96,6 @@ impl Account {
                 );
             }
         }
-        self.add_days(&mut text);
-        self.add_servers(&mut text);
-        self.add_readings(&mut text);
-        if self.open > 0 {
-            let _ = writeln!(
-                text,
-                "\n{} rows tell no end of an attempt and are in no figure.",
-                self.open
-            );
-        }
-        for impossible in &self.impossible {
-            let _ = writeln!(
-                text,
-                "\nCannot be true, {} times: {} ({})",
-                impossible.count,
-                impossible.what,
-                one_line(&impossible.examples.join("; "))
-            );
-        }
-        text
     }
 
     fn add_days(&self, text: &mut String) {
@@ -175,10 +188,10 @@ impl Reconciliation {
                 bridge.first_only,
                 bridge.second_only
             );
-            let _ = writeln!(text, "  {:<16} {:>24}", "first view", bridge.first);
+            let _ = writeln!(text, "  {:<16} {:>24} bytes", "first view", bridge.first);
             for (term, bytes) in bridge.terms.named() {
                 if bytes != 0 || term == "residue" {
-                    let _ = writeln!(text, "  {term:<16} {bytes:>+24}");
+                    let _ = writeln!(text, "  {term:<16} {bytes:>+24} bytes");
                 }
             }
             let _ = writeln!(text, "  {:<16} {:>24} bytes", "second view", bridge.second);

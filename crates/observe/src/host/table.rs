@@ -15,7 +15,7 @@ const SEPARATING_SHOWN: usize = 15;
 /// A report as a table.
 pub fn report(told: &HostReport) -> String {
     let (from, to) = (told.from.to_fts(), told.to.to_fts());
-    let mut text = format!("{}, {from} to {to} UTC\n", told.host);
+    let mut text = format!("{}, {from}Z to {to}Z\n", told.host);
     match &told.total {
         None => text += "nothing was sampled in this time\n",
         Some(total) => {
@@ -181,7 +181,7 @@ fn add_gaps(text: &mut String, told: &HostReport) {
     *text += "\nnot sampled:\n";
     for gap in &told.gaps {
         let (from, to) = (gap.from.to_fts(), gap.to.to_fts());
-        writeln!(text, "  {from} to {to}").expect("a string takes everything");
+        writeln!(text, "  {from}Z to {to}Z").expect("a string takes everything");
     }
 }
 
@@ -196,7 +196,7 @@ fn add_facts(text: &mut String, told: &HostReport) {
             shown(change.after.as_deref()),
         );
         let (at, name) = (change.at.to_fts(), &change.name);
-        writeln!(text, "  {at}  {name}: {before} → {after}").expect("a string takes everything");
+        writeln!(text, "  {at}Z  {name}: {before} → {after}").expect("a string takes everything");
     }
     *text += "\nfacts:\n";
     let width = told
@@ -360,7 +360,7 @@ mod tests {
     #[test]
     fn a_report_is_read_at_three_in_the_morning() {
         let expected = "\
-se.example.org, 1970-01-01T00:00:00 to 1970-01-01T01:00:00 UTC
+se.example.org, 1970-01-01T00:00:00Z to 1970-01-01T01:00:00Z
 sampled     50.0 %
 processors  8: programs 10.0 %, kernel 20.0 %, waiting for disks 10.0 %, taken by the host of this machine 0.0 %
 stalled for processors not readable, memory not readable, disks 50.0 % (all tasks 25.0 %)
@@ -373,10 +373,10 @@ interface    role     speed         in                       out                
 eth0         wan      10000 Mb/s    625.0 MB/s (50.0 %)      0 B/s (0.0 %)            3
 
 not sampled:
-  1970-01-01T00:00:00 to 1970-01-01T00:30:00
+  1970-01-01T00:00:00Z to 1970-01-01T00:30:00Z
 
 what has changed:
-  1970-01-01T00:01:00  net.ipv4.tcp_wmem: 4096 87380 1 → 8192 1048576 2
+  1970-01-01T00:01:00Z  net.ipv4.tcp_wmem: 4096 87380 1 → 8192 1048576 2
 
 facts:
   kernel  6.1

@@ -41,6 +41,8 @@ impl Parser for BillingParser {
 
 /// Places of a line at which its outcome may begin, at most.
 const OUTCOMES_MAX: usize = 20;
+/// Kinds of lines that tell of no bytes and become no rows.
+const KINDS_WITHOUT_BYTES: [&str; 3] = ["hit", "check", "warning"];
 const LAYOUT: &str = "it is not in the default layout of its kind";
 
 /// `… {rc:"msg"}` at the end of a line. Messages and paths may look like that, too: from the left, each place where it may
@@ -98,13 +100,10 @@ impl BillingParser {
         let mut cell = cell.splitn(3, ':');
         let (_, name) = (cell.next(), cell.next().ok_or(LAYOUT)?);
         let kind = cell.next().ok_or(LAYOUT)?;
-        let is_told = match kind {
-            "transfer" | "request" | "remove" | "restore" | "store" => true,
-            // Hits, checks and warnings tell of no bytes.
-            _ => false,
-        };
-        if !is_told {
-            return Ok(None);
+        match kind {
+            "transfer" | "request" | "remove" | "restore" | "store" => {}
+            kind if KINDS_WITHOUT_BYTES.contains(&kind) => return Ok(None),
+            kind => return Err(unknown_kind(kind)),
         }
         for (before, code, message) in outcomes(rest) {
             let mut row = attempt(at, code, message);
@@ -257,7 +256,8 @@ impl BillingParser {
             "remove" => Operation::Removal,
             "store" => Operation::Migration,
             "restore" => Operation::Recall,
-            _ => return Ok(None),
+            kind if KINDS_WITHOUT_BYTES.contains(&kind) => return Ok(None),
+            kind => return Err(unknown_kind(kind)),
         };
         let path = record
             .str("transferPath")
@@ -304,6 +304,10 @@ impl BillingParser {
         }
         Ok(Some(row))
     }
+}
+
+fn unknown_kind(kind: &str) -> String {
+    format!("its kind '{kind}' is none that dCache is known to write")
 }
 
 /// The first FQAN's group.

@@ -167,6 +167,23 @@ fn lines_of_dcache_are_taken_apart_from_the_right() {
 }
 
 #[test]
+fn lines_of_dcache_that_become_no_row_are_told_but_for_those_without_bytes() {
+    let text = concat!(
+        "11.22 19:03:04 [pool:tp08:hit] [0000A2,9] [Unknown] cms:x@h false {x} {0:\"\"}\n",
+        "11.22 19:03:05 [pool:tp08:move] [0000A2,9] [/d/f] cms:x@h 9 10 {0:\"\"}\n",
+        "{\"msgType\":\"hit\",\"date\":\"2026-11-22T19:04:51Z\"}\n",
+        "{\"msgType\":\"move\",\"date\":\"2026-11-22T19:04:51Z\"}\n",
+    );
+    let (rows, wrong) = import(LineFormat::Dcache.parser(&told()), &told(), text);
+    assert!(rows.is_empty());
+    let what = "its kind 'move' is none that dCache is known to write";
+    assert_eq!(
+        wrong,
+        [format!("line 2: {what}"), format!("line 4: {what}")]
+    );
+}
+
+#[test]
 fn dcache_tells_the_same_in_json() {
     let text = r#"{"version":"1.0","msgType":"transfer","date":"2026-11-22T19:04:51.120+01:00","cellName":"tp07","cellType":"pool","status":{"code":0,"msg":""},"session":"door:x","initiator":"door:x","subject":["UidPrincipal[1]","FQANPrincipal[/cms/Role=x,primary]"],"pnfsid":"0000A1","billingPath":"/b","transferPath":"/t","fileSize":10,"transferSize":7,"transferTime":1000,"isWrite":"write","protocolInfo":{"protocol":"Http","host":"192.0.2.1","port":1}}"#;
     let rows = attempts(LineFormat::Dcache, text);

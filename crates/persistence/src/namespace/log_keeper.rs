@@ -506,9 +506,15 @@ mod tests {
         keeper.compaction = Some(0);
         keeper.is_compacting = true;
         // Its thread has begun to write when the log is made anew, and goes on afterwards.
-        let mut fresh = keeper.snapshots.take(SnapshotUse::Compaction).expect("taken");
+        let mut fresh = keeper
+            .snapshots
+            .take(SnapshotUse::Compaction)
+            .expect("taken");
         keeper.begin_anew();
-        fresh.file.write_all(b"more of the snapshot\n").expect("written");
+        fresh
+            .file
+            .write_all(b"more of the snapshot\n")
+            .expect("written");
         let condition = read_log(&keeper.path, |_, _, _| ()).expect("a log");
         assert!(condition.is_sound());
         // Nor does its end count as that of another.

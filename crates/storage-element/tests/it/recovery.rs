@@ -3,9 +3,10 @@
 use crate::site::{Site, configuration};
 use penstock_model::Timestamp;
 use penstock_persistence::backup::{BackupOf, JournalLocation, RestoreTo, back_up, restore};
-use penstock_persistence::namespace::{Change, TrashQuery};
+use penstock_persistence::namespace::{Change, Namespace, TrashQuery};
 use penstock_protocol::token::Signer;
 use penstock_storage_element::fsck::{FsckRequest, Repair, check};
+use penstock_storage_element::rebuild::{RebuildRequest, rebuild};
 use penstock_storage_element::{OpenError, PoolConfig, PoolLocation, Storage, StorageConfig};
 use std::collections::BTreeSet;
 use std::fs;
@@ -275,9 +276,9 @@ async fn a_lost_namespace_never_deletes_data() {
     let directory = closed_site().await;
     fs::remove_dir_all(directory.path().join("state")).expect("removed");
     let why = refusal(config(directory.path()));
-    assert!(matches!(why, OpenError::ForeignPool { .. }));
+    assert!(matches!(why, OpenError::NamespaceLost { .. }));
     assert!(
-        why.to_string().contains("restore it from a backup"),
+        why.to_string().contains("`penstock rebuild --dir D`"),
         "{why}"
     );
     assert!(
@@ -289,6 +290,47 @@ async fn a_lost_namespace_never_deletes_data() {
             .next()
             .is_some()
     );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_namespace_that_was_lost_is_made_again_although_the_site_was_started_since() {
+    let directory = closed_site().await;
+    let config = || config(directory.path());
+    let looked = order_of(&config(), false);
+    let order = |replace| RebuildRequest {
+        namespace: looked.namespace.clone(),
+        pools: looked.pools.clone(),
+        replace,
+        dry_run: false,
+    };
+    let names_it = |why: String| {
+        assert!(
+            why.contains("`penstock rebuild --dir D --replace`"),
+            "{why}"
+        );
+    };
+    fs::remove_dir_all(directory.path().join("state")).expect("removed");
+    // It leaves nothing that a rebuild would have to replace.
+    refusal(config());
+    assert_eq!(
+        rebuild(&order(false), |_| ()).expect("made").rebuilt.files,
+        1
+    );
+    // An empty one that an older version made.
+    fs::remove_dir_all(directory.path().join("state")).expect("removed");
+    drop(Namespace::open(&config().namespace).expect("made"));
+    names_it(refusal(config()).to_string());
+    names_it(
+        rebuild(&order(false), |_| ())
+            .expect_err("it is there")
+            .to_string(),
+    );
+    names_it(check(&looked, |_| ()).expect_err("another one").to_string());
+    assert_eq!(
+        rebuild(&order(true), |_| ()).expect("made").rebuilt.files,
+        1
+    );
+    drop(Storage::open(config()).expect("opens"));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -527,4 +569,44 @@ async fn a_directory_with_other_files_is_no_pool() {
     assert!(matches!(refusal(config.clone()), OpenError::PoolName(_)));
     config.pools.clear();
     assert!(matches!(refusal(config), OpenError::NoPool));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_mistyped_path_becomes_no_pool() {
+    let directory = closed_site().await;
+    let mut config = config(directory.path());
+    let mut pool = config.pools[0].clone();
+    pool.name = penstock_model::PoolName::new("p2");
+    pool.directory = directory.path().join("pols/p2");
+    config.pools.push(pool);
+    let why = refusal(config.clone()).to_string();
+    assert!(
+        why.contains("pols does not exist") && why.contains("mkdir -p"),
+        "{why}"
+    );
+    assert!(!directory.path().join("pols").exists());
+    // At the right path it is made.
+    config.pools[1].directory = directory.path().join("pools/p2");
+    Storage::open(config).expect("opens");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pool_that_was_made_at_a_wrong_path_can_be_moved_to_the_right_one() {
+    let directory = closed_site().await;
+    let (wrong, right) = (
+        directory.path().join("pools/p1"),
+        directory.path().join("right"),
+    );
+    fs::create_dir(&right).expect("made");
+    let mut config = config(directory.path());
+    config.pools[0].directory = right.clone();
+    let storage = Storage::open(config.clone()).expect("opens");
+    let alarms = storage.condition().alarms.join("; ");
+    assert!(alarms.contains("with pool.json, to"), "{alarms}");
+    drop(storage);
+    for entry in fs::read_dir(&wrong).expect("there").flatten() {
+        fs::rename(entry.path(), right.join(entry.file_name())).expect("moved");
+    }
+    let storage = Storage::open(config).expect("opens");
+    assert!(storage.condition().alarms.is_empty());
 }

@@ -240,7 +240,9 @@ impl Site {
 
     async fn start(change: impl FnOnce(&mut StorageConfig), trust: Option<&Trust>) -> Site {
         let directory = tempfile::tempdir().expect("temporary directory");
-        std::fs::create_dir(directory.path().join("certificates")).expect("made");
+        for name in ["certificates", "pools"] {
+            std::fs::create_dir(directory.path().join(name)).expect("made");
+        }
         pki::create_signing_key(&directory.path().join("signing.pem")).expect("key");
         Site::start_in(directory, change, trust).await
     }

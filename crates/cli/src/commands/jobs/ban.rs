@@ -1,6 +1,6 @@
 //! `penstock ban`: keeps storage elements and users away from a transfer service, and lets them back.
 
-use super::{Intent, connect};
+use super::{Intent, connect, in_utc};
 use crate::args::{BanCommand, BanListArgs, BanRemoveArgs, BanStorageArgs, BanUserArgs};
 use crate::environment::Environment;
 use crate::exit::CommandError;
@@ -87,7 +87,11 @@ async fn list(
 
 fn ban_line(ban: &BanInfo) -> String {
     let what = ban_text(ban);
-    format!("{what}  since {} by {}\n", ban.addition_time, ban.admin_dn)
+    format!(
+        "{what}  since {} by {}\n",
+        in_utc(&ban.addition_time),
+        ban.admin_dn
+    )
 }
 
 fn ban_text(ban: &BanInfo) -> String {

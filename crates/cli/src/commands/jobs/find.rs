@@ -117,7 +117,7 @@ fn text(rows: &[Row], next: Option<u64>, examined: u64) -> String {
 
 fn removed(until: i64) -> String {
     let until = Timestamp(until).to_fts();
-    format!("of jobs that ended up to {until} some are no longer kept\n")
+    format!("of jobs that ended up to {until}Z some are no longer kept\n")
 }
 
 fn line(row: &Row) -> String {
@@ -126,7 +126,7 @@ fn line(row: &Row) -> String {
         format!("\n    {}", one_line(reason))
     });
     format!(
-        "{}  {}  {}  {}\n    {} -> {}{reason}\n",
+        "{}  {}Z  {}  {}\n    {} -> {}{reason}\n",
         row.transfer,
         Timestamp(row.submitted).to_fts(),
         one_line(&row.state),
@@ -188,18 +188,18 @@ fn story_text(story: &Story) -> String {
     );
     text += &match story.starts {
         Some(Starts::About(at)) => format!(
-            "starts about {}, as things go now\n\n",
+            "starts about {}Z, as things go now\n\n",
             Timestamp(at).to_fts()
         ),
         Some(Starts::NotBefore(at)) => {
-            format!("starts not before {}\n\n", Timestamp(at).to_fts())
+            format!("starts not before {}Z\n\n", Timestamp(at).to_fts())
         }
         None => String::new(),
     };
     for step in &story.steps {
         let at = Timestamp(step.at);
         let millis = step.at.rem_euclid(1000);
-        text += &format!("{}.{millis:03}  {}\n", at.to_fts(), one_line(&step.text));
+        text += &format!("{}.{millis:03}Z  {}\n", at.to_fts(), one_line(&step.text));
     }
     text
 }
@@ -221,7 +221,7 @@ mod tests {
         let found: Row = read(&row()).expect("a row");
         assert_eq!(
             text(&[found], Some(7), 9),
-            "7  1970-01-01T00:00:01  FAILED  cms\n    https://a/f -> https://b/f\n    SOURCE [2] gone\n\
+            "7  1970-01-01T00:00:01Z  FAILED  cms\n    https://a/f -> https://b/f\n    SOURCE [2] gone\n\
              there may be older ones: --before 7\n"
         );
         assert_eq!(
@@ -247,13 +247,13 @@ mod tests {
         assert_eq!(
             story_text(&story),
             "transfer 7 is FAILED, 5.0 MB\n  https://a/f\n  -> https://b/f\n  of job j (FAILED), of alice for cms, \
-             activity default\n\n1970-01-01T00:00:01.500  accepted\n"
+             activity default\n\n1970-01-01T00:00:01.500Z  accepted\n"
         );
         told["starts"] = json!({"about": 61_000});
         let story: Story = read(&told).expect("a story");
         assert!(
             story_text(&story)
-                .contains("\n\nstarts about 1970-01-01T00:01:01, as things go now\n\n")
+                .contains("\n\nstarts about 1970-01-01T00:01:01Z, as things go now\n\n")
         );
     }
 }

@@ -54,11 +54,16 @@ pub async fn run(
         };
         match service.submit(part, &options).await {
             Ok(id) => ids.push(id),
+            Err(why) if ids.is_empty() => return Err(why.into()),
             Err(why) => {
-                for id in &ids {
+                for id in ids.iter().filter(|_| !output.json) {
                     eprintln!("submitted before the error: {}", one_line(id));
                 }
-                return Err(why.into());
+                let report = SubmitReport {
+                    jobs: &ids,
+                    files: ids.len() * args.files_per_job as usize,
+                };
+                return Err(output.failure(&report, String::new, why.into()));
             }
         }
     }

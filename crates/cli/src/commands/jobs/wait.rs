@@ -79,15 +79,16 @@ async fn look(
 
 /// Says how jobs ended; an error unless every file arrived.
 pub fn conclude(ended: &[EndedJob], output: Output) -> Result<(), CommandError> {
-    output.show(&ended, || ended.iter().map(ended_text).collect());
     let files = ended.iter().flat_map(|job| &job.files);
     let missing = files.filter(|file| file.file_state != "FINISHED").count();
-    match missing == 0 && ended.iter().all(|job| job.job.is_finished()) {
+    let outcome = match missing == 0 && ended.iter().all(|job| job.job.is_finished()) {
         true => Ok(()),
         false => Err(CommandError::SomeFailed(format!(
             "{missing} file(s) did not arrive"
         ))),
-    }
+    };
+    let text = || ended.iter().map(ended_text).collect();
+    output.conclude(&ended, text, outcome)
 }
 
 fn ended_text(ended: &EndedJob) -> String {

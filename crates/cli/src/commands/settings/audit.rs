@@ -2,7 +2,7 @@
 
 use super::{filtered, show};
 use crate::args::settings::AuditArgs;
-use crate::commands::jobs::{Intent, connect};
+use crate::commands::jobs::{Intent, connect, in_utc};
 use crate::environment::Environment;
 use crate::exit::CommandError;
 use crate::output::Output;
@@ -54,7 +54,12 @@ fn audit_line(row: &AuditRow) -> String {
         (Value::Null, Value::Null) => row.config.clone(),
         (old, new) => differences(old, new),
     };
-    format!("{}  {}  {}: {what}\n", row.datetime, row.dn, row.action)
+    format!(
+        "{}  {}  {}: {what}\n",
+        in_utc(&row.datetime),
+        row.dn,
+        row.action
+    )
 }
 
 /// What a change was about, and what differed, field by field.

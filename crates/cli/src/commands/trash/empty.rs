@@ -50,17 +50,18 @@ pub(super) async fn run(
             break;
         }
     }
-    output.show(&done, || {
+    let text = || {
         let files = plural(done.files, "file");
         format!("removed {files} ({}) for good\n", Bytes(done.bytes))
-    });
-    match done.stays.as_slice() {
+    };
+    let outcome = match done.stays.as_slice() {
         [] => Ok(()),
         stays => {
             let stays: Vec<String> = stays.iter().map(stay_text).collect();
             Err(CommandError::SomeFailed(stays.join("\n")))
         }
-    }
+    };
+    output.conclude(&done, text, outcome)
 }
 
 fn what_goes(files: u64, bytes: u64, args: &TrashEmptyArgs) -> String {

@@ -92,8 +92,8 @@ pub(super) async fn run(
             failed: &plan.failed,
             older_versions: plan.files.iter().map(|file| file.older_versions).sum(),
         };
-        output.show(&told, || plan_text(&told));
-        return verdict(plan.failed.len(), plan.files.len(), "would");
+        let outcome = verdict(plan.failed.len(), plan.files.len(), "would");
+        return output.conclude(&told, || plan_text(&told), outcome);
     }
     restore_planned(&trash, plan, args.recursive, output).await
 }
@@ -144,8 +144,8 @@ async fn restore_planned(
             }),
         }
     }
-    output.show(&done, || restored_text(&done));
-    verdict(done.failed.len(), done.restored.len(), "did")
+    let outcome = verdict(done.failed.len(), done.restored.len(), "did");
+    output.conclude(&done, || restored_text(&done), outcome)
 }
 
 /// `verb`: `did` or `would`.

@@ -8,7 +8,7 @@ use crate::site::directory::SiteDirectory;
 use penstock_clock::wall_clock;
 use penstock_decide::backups::{newest, superfluous, wait_after_failures, wait_until_due};
 use penstock_model::Timestamp;
-use penstock_persistence::backup::{BackupOf, back_up};
+use penstock_persistence::backup::{BackupOf, Manifest, back_up};
 use penstock_protocol::exposition::{Counter, Page};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -172,15 +172,24 @@ impl Schedule {
         };
         let of = BackupOf { stopped, ..of };
         let to = directory.join(format!("{}-{}{SUFFIX}", self.part.name(), of.at.0));
-        let facts = back_up(&of, &to).map_err(|why| CommandError::Local(why.to_string()))?;
+        let facts = back_up(&of, &to).and_then(|facts| {
+            Manifest::write(&to, &[(&to, &facts)])?;
+            Ok(facts)
+        });
+        let facts = facts.map_err(|why| CommandError::Local(why.to_string()))?;
         let made = made_before(directory, self.part);
         let old = superfluous(&times(&made), plan.keep, of.at);
         for (_, path) in made.iter().filter(|(at, _)| old.contains(at)) {
-            if let Err(why) = std::fs::remove_file(path) {
+            let manifest = Manifest::path_of(path);
+            let removed = std::fs::remove_file(path).and_then(|()| match manifest.exists() {
+                true => std::fs::remove_file(manifest),
+                false => Ok(()),
+            });
+            if let Err(why) = removed {
                 tracing::warn!(file = %path.display(), %why, "an old backup could not be removed");
             }
         }
-        Ok(BackupReport::of(&to, facts))
+        Ok(BackupReport::of(&to, facts, Some(&Manifest::path_of(&to))))
     }
 }
 

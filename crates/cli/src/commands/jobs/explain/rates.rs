@@ -54,8 +54,25 @@ pub(super) async fn list(
     let changes: RateChanges = serde_json::from_value(told.clone()).map_err(|why| {
         CommandError::Unreachable(format!("the service's explanation makes no sense: {why}"))
     })?;
+    if let Some(link) = unknown_link(args, &changes) {
+        return Err(CommandError::NotFound(format!(
+            "no link fits '{}' among those on which files were to be moved from {}Z to {}Z; links are named SOURCE-DESTINATION, \
+             `penstock explain` without a name lists what fell on all, --since looks further back",
+            one_line(link),
+            changes.from.to_fts(),
+            changes.to.to_fts()
+        )));
+    }
     output.show(&told, || text(&changes));
     Ok(())
+}
+
+/// The link that was named, where no rate of such a link is known. `--link` is a filter, which may leave nothing.
+fn unknown_link<'a>(args: &'a ExplainArgs, changes: &RateChanges) -> Option<&'a str> {
+    let is_named = args.subject.as_deref() == Some("link");
+    let is_unknown = changes.populations == 0 && changes.links_left_out == 0;
+    let name = args.name.as_deref();
+    name.filter(|_| is_named && is_unknown)
 }
 
 /// One of these changes.

@@ -1,0 +1,86 @@
+//! Commands that do the same to each of several files or jobs: what can be done is done, and what failed is listed.
+
+use crate::exit::CommandError;
+use crate::output::Output;
+use serde::Serialize;
+
+/// What came of each.
+#[derive(Debug)]
+pub struct Several<T> {
+    done: Vec<T>,
+    failed: Vec<Failure>,
+    first: Option<CommandError>,
+}
+
+/// One that failed.
+#[derive(Debug, Serialize)]
+struct Failure {
+    name: String,
+    error: String,
+    exit_code: u8,
+}
+
+/// All of them, when some failed.
+#[derive(Debug, Serialize)]
+struct SeveralReport<'a, T> {
+    done: &'a [T],
+    failed: &'a [Failure],
+}
+
+impl<T: Serialize> Several<T> {
+    /// Nothing yet.
+    pub fn new() -> Several<T> {
+        Several {
+            done: Vec::new(),
+            failed: Vec::new(),
+            first: None,
+        }
+    }
+
+    /// Takes the outcome of one.
+    pub fn add(&mut self, name: impl ToString, outcome: Result<T, CommandError>) {
+        match outcome {
+            Ok(done) => self.done.push(done),
+            Err(why) => {
+                self.failed.push(Failure {
+                    name: name.to_string(),
+                    error: why.to_string(),
+                    exit_code: why.exit_code(),
+                });
+                self.first.get_or_insert(why);
+            }
+        }
+    }
+
+    /// Prints all of it. The error of a single one is the command's.
+    pub fn conclude(
+        self,
+        output: Output,
+        text: impl FnOnce(&[T]) -> String,
+    ) -> Result<(), CommandError> {
+        let Several {
+            done,
+            failed,
+            first,
+        } = self;
+        let Some(first) = first else {
+            output.show(&done, || text(&done));
+            return Ok(());
+        };
+        let total = done.len() + failed.len();
+        if total == 1 {
+            return Err(first);
+        }
+        let report = SeveralReport {
+            done: &done,
+            failed: &failed,
+        };
+        let why = CommandError::SomeFailed(format!("{} of {total} failed", failed.len()));
+        let all = || {
+            let failures = failed.iter();
+            let lines = failures.map(|failure| format!("failed: {}\n", failure.error));
+            text(&done) + &lines.collect::<String>()
+        };
+        Err(output.failure(&report, all, why))
+    }
+}
