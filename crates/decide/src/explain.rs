@@ -12,14 +12,14 @@ pub mod rules;
 pub mod signals;
 pub mod split;
 mod stage;
-mod view;
+mod stretch_facts;
 
 pub use answer::{Cause, Evidence, Explanation, FailureTally, Measure, NamedCause, Permille};
 pub use rate_change::{Population, RateChange, RateChangeId, RateChangeKind, rate_changes};
-pub use view::View;
+pub use stretch_facts::StretchFacts;
 
 use answer::{CAUSES_MAX, CauseRank, SHARE_MIN};
-use change::{LowRate, LowRateKind, stretches_of};
+use change::{DropOrLull, LowRate, stretches_of};
 use dimension::{Dimension, Division, carriers};
 use penstock_model::LinkId;
 use rules::{Finding, RULES, Rule, rule_of};
@@ -58,7 +58,7 @@ pub fn explain_change(
         (before, during)
     };
     let stretch = LowRate {
-        kind: LowRateKind::Drop,
+        kind: DropOrLull::Drop,
         baseline: vec![usual],
         bins: low,
         period_seconds: None,
@@ -117,12 +117,12 @@ impl Facts<'_> {
         &self,
         usual: Factors,
         low: Factors,
-        kind: LowRateKind,
+        kind: DropOrLull,
         period_seconds: Option<u64>,
     ) -> Explanation {
         let parts = split(&usual, &low);
         let stage = stage::bottleneck(self.link, self.before, self.during);
-        let view = View {
+        let view = StretchFacts {
             signals: self.signals,
             links: self.links,
             link: self.link,
@@ -169,7 +169,7 @@ impl Facts<'_> {
         }
     }
 
-    fn carriers(&self, view: &View<'_>) -> Vec<dimension::Carrier> {
+    fn carriers(&self, view: &StretchFacts<'_>) -> Vec<dimension::Carrier> {
         let entry = |name: String, series: &Series| {
             Some((name, (view.earlier(series)?, view.now(series)?)))
         };

@@ -40,9 +40,9 @@ use penstock_model::{
     Timestamp, TransferId, TunedPlace, UserName, VoName, WaitReason,
 };
 use place::{Count, SharedPlace};
-use queue::{LinkQueue, Payers, QueueKey};
+use queue::{LinkQueue, Payers, QueuePosition};
 use rate::{Flow, RateGate};
-use slot_queue::VoLinkQueues;
+use slot_queue::WaitingLinks;
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::time::Duration;
 
@@ -71,8 +71,8 @@ pub struct QueueEntry {
 }
 
 impl QueueEntry {
-    fn standing(&self) -> QueueKey<'_> {
-        QueueKey {
+    fn standing(&self) -> QueuePosition<'_> {
+        QueuePosition {
             vo: &self.vo,
             activity: &self.activity,
             user: &self.user,
@@ -380,7 +380,7 @@ impl Scheduler {
             let all = link.queue.take_all();
             link.queue = LinkQueue::new(&link.id, &self.shares);
             for taken in all {
-                let standing = QueueKey {
+                let standing = QueuePosition {
                     vo: &taken.vo,
                     activity: &activity_of(taken.rank.transfer),
                     user: &taken.user,
@@ -396,11 +396,11 @@ impl Scheduler {
     fn requeue_all(&mut self) {
         for storage in self.storages.values_mut() {
             let weights = self.shares.at_destination(&storage.id);
-            storage.outbound.lines = VoLinkQueues::new(None);
-            storage.inbound.lines = VoLinkQueues::new(weights.cloned());
+            storage.outbound.lines = WaitingLinks::new(None);
+            storage.inbound.lines = WaitingLinks::new(weights.cloned());
         }
-        self.agents.lines = VoLinkQueues::new(None);
-        self.gfal.lines = VoLinkQueues::new(None);
+        self.agents.lines = WaitingLinks::new(None);
+        self.gfal.lines = WaitingLinks::new(None);
         for (index, link) in self.links.iter_mut() {
             if matches!(
                 link.position,
@@ -862,7 +862,7 @@ impl Scheduler {
         let (mut outbound, mut inbound) = (SharedPlace::new(outbound), SharedPlace::new(inbound));
         outbound.rate.set_cap(self.limits.rates.outbound_of(id));
         inbound.rate.set_cap(self.limits.rates.inbound_of(id));
-        inbound.lines = VoLinkQueues::new(self.shares.at_destination(id).cloned());
+        inbound.lines = WaitingLinks::new(self.shares.at_destination(id).cloned());
         let at = self.storages.add(Storage {
             id: id.clone(),
             outbound,

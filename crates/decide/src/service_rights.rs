@@ -84,19 +84,19 @@ struct Reach {
 
 /// All that was granted to somebody. By default nothing.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct ServiceRights {
+pub struct PrincipalRights {
     transfer: Reach,
     config: Reach,
 }
 
-impl ServiceRights {
+impl PrincipalRights {
     /// Every operation on the whole service.
-    pub fn everything() -> ServiceRights {
+    pub fn everything() -> PrincipalRights {
         let reach = Reach {
             everything: true,
             vos: BTreeSet::new(),
         };
-        ServiceRights {
+        PrincipalRights {
             transfer: reach.clone(),
             config: reach,
         }
@@ -106,8 +106,8 @@ impl ServiceRights {
     pub fn of<'a>(
         grants: impl IntoIterator<Item = &'a ServiceGrant>,
         principal: Principal<'_>,
-    ) -> ServiceRights {
-        let mut rights = ServiceRights::default();
+    ) -> PrincipalRights {
+        let mut rights = PrincipalRights::default();
         for grant in grants {
             if !names(&grant.to, principal) {
                 continue;
@@ -246,7 +246,7 @@ mod tests {
         };
         let check = |to: &Grantee, principal, expected: bool| {
             let grants = [grant(to.clone(), &[Operation::Config], None)];
-            let rights = ServiceRights::of(&grants, principal);
+            let rights = PrincipalRights::of(&grants, principal);
             assert_eq!(
                 rights.cover_everything(Operation::Config),
                 expected,
@@ -278,8 +278,8 @@ mod tests {
             groups: &groups,
         };
         assert_eq!(
-            ServiceRights::of(&grants, principal),
-            ServiceRights::default()
+            PrincipalRights::of(&grants, principal),
+            PrincipalRights::default()
         );
     }
 
@@ -296,13 +296,13 @@ mod tests {
             subject: "x",
             groups: &groups,
         };
-        let rights = ServiceRights::of(&grants, principal);
+        let rights = PrincipalRights::of(&grants, principal);
         let (cms, atlas) = (VoName::new("cms"), VoName::new("atlas"));
         assert!(rights.cover(Operation::Config, &cms) && rights.cover(Operation::Config, &atlas));
         assert!(rights.cover(Operation::Transfer, &cms));
         assert!(!rights.cover(Operation::Transfer, &atlas));
         assert!(!rights.cover_everything(Operation::Config));
         assert!(!rights.cover(Operation::Config, &VoName::new("lhcb")));
-        assert!(ServiceRights::everything().cover(Operation::Config, &VoName::new("lhcb")));
+        assert!(PrincipalRights::everything().cover(Operation::Config, &VoName::new("lhcb")));
     }
 }

@@ -168,26 +168,26 @@ pub fn next_call(failures: u32, seed: u64, policy: &TapePolicy, now: Timestamp) 
 
 /// What to do with the files of a stage request that was refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum RefusedRequest {
-    /// StageTiming for all of them again later.
+pub enum RefusalRemedy {
+    /// Ask for all of them again later.
     AskLater,
-    /// StageTiming for them in smaller requests: one of them may be what is refused, or their number.
+    /// Ask for them in smaller requests: one of them may be what is refused, or their number.
     AskForFewer,
     /// They are not brought this time. Whether they are asked for again, their failure and their retries tell.
     GiveUp,
 }
 
 /// What to do when a tape system refused a request for so many files, with an HTTP status if it answered.
-pub fn after_refusal(failure: &Failure, status: Option<u16>, files: usize) -> RefusedRequest {
+pub fn after_refusal(failure: &Failure, status: Option<u16>, files: usize) -> RefusalRemedy {
     match (status, failure.retry) {
         // RFC 9110 §15.5: something in the request is wrong. It need not be all of it.
         (Some(400 | 403 | 404 | 409 | 413 | 414 | 422), _) if files > 1 => {
-            RefusedRequest::AskForFewer
+            RefusalRemedy::AskForFewer
         }
         // Others must not wait for this one.
-        (Some(400), _) => RefusedRequest::GiveUp,
-        (_, Retry::Later) => RefusedRequest::AskLater,
-        (_, Retry::ElsewhereOnly | Retry::Never) => RefusedRequest::GiveUp,
+        (Some(400), _) => RefusalRemedy::GiveUp,
+        (_, Retry::Later) => RefusalRemedy::AskLater,
+        (_, Retry::ElsewhereOnly | Retry::Never) => RefusalRemedy::GiveUp,
     }
 }
 
@@ -307,13 +307,13 @@ mod tests {
             let found = after_refusal(&failure, status, files);
             assert_eq!(found, expected, "{status:?} {retry:?} {files}");
         };
-        check(Some(400), Retry::Never, 100, RefusedRequest::AskForFewer);
-        check(Some(400), Retry::Never, 1, RefusedRequest::GiveUp);
-        check(Some(400), Retry::Later, 1, RefusedRequest::GiveUp);
-        check(Some(413), Retry::Later, 2, RefusedRequest::AskForFewer);
-        check(Some(401), Retry::Never, 100, RefusedRequest::GiveUp);
-        check(Some(503), Retry::Later, 100, RefusedRequest::AskLater);
-        check(None, Retry::Later, 100, RefusedRequest::AskLater);
-        check(None, Retry::ElsewhereOnly, 100, RefusedRequest::GiveUp);
+        check(Some(400), Retry::Never, 100, RefusalRemedy::AskForFewer);
+        check(Some(400), Retry::Never, 1, RefusalRemedy::GiveUp);
+        check(Some(400), Retry::Later, 1, RefusalRemedy::GiveUp);
+        check(Some(413), Retry::Later, 2, RefusalRemedy::AskForFewer);
+        check(Some(401), Retry::Never, 100, RefusalRemedy::GiveUp);
+        check(Some(503), Retry::Later, 100, RefusalRemedy::AskLater);
+        check(None, Retry::Later, 100, RefusalRemedy::AskLater);
+        check(None, Retry::ElsewhereOnly, 100, RefusalRemedy::GiveUp);
     }
 }

@@ -4,7 +4,7 @@
 //! nothing of it.
 
 use super::{Action, Effects, Engine, Now, Reply};
-use crate::submission::NewJob;
+use crate::checked_submission::NewJob;
 use penstock_decide::scheduler::QueueEntry;
 use penstock_model::{
     Ban, BanChange, BanEffect, BanTarget, JobId, JobKind, LinkId, Record, StorageBan, StorageId,

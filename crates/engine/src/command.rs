@@ -1,6 +1,6 @@
 //! What the service is asked for that only its leader does or tells, and the type of the reply to each.
 
-use crate::submission::NewJob;
+use crate::checked_submission::NewJob;
 use crate::{ReplyId, StartEstimate, StoppedCount};
 use penstock_decide::settings::{SettingRefusal, SettingRequest, SettingRequester};
 use penstock_model::{
@@ -26,7 +26,7 @@ pub enum Command {
     LiftBan(LiftBan),
     KeepToken(KeepToken),
     #[serde(rename = "refresh")]
-    RenewToken(RenewToken),
+    RenewAtIssuer(RenewAtIssuer),
     #[serde(rename = "why_waiting")]
     ExplainWaiting(ExplainWaiting),
     #[serde(rename = "when_it_starts")]
@@ -272,7 +272,7 @@ impl Request for KeepToken {
 /// Have an issuer give something newer for a token, and make it durable.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct RenewToken(pub CredentialId);
+pub struct RenewAtIssuer(pub CredentialId);
 
 /// Why a token cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -286,11 +286,11 @@ pub enum TokenTrouble {
     Unreadable(String),
 }
 
-impl Request for RenewToken {
+impl Request for RenewAtIssuer {
     type Reply = Result<(), TokenTrouble>;
 
     fn into_command(self) -> Command {
-        Command::RenewToken(self)
+        Command::RenewAtIssuer(self)
     }
 
     fn read(reply: Reply) -> Option<Self::Reply> {
@@ -398,7 +398,7 @@ mod tests {
             r#"{"cancel":{"job":"00000000-0000-0000-0000-000000000000","transfers":null,"reason":"r"}}"#,
         );
         check(
-            RenewToken(CredentialId::new("abc")).into_command(),
+            RenewAtIssuer(CredentialId::new("abc")).into_command(),
             r#"{"refresh":"abc"}"#,
         );
         check(

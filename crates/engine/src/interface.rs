@@ -217,7 +217,7 @@ pub enum Action {
         reply: Reply,
     },
     /// Have an issuer give something newer for a token, then reply.
-    RenewToken {
+    RenewAtIssuer {
         /// Which.
         id: CredentialId,
         /// To whom.

@@ -6,6 +6,7 @@
 
 mod admitting;
 mod bans;
+pub mod checked_submission;
 mod choosing;
 mod clock_set_back;
 pub mod command;
@@ -23,7 +24,6 @@ mod report;
 mod restoring;
 mod running;
 mod setting;
-pub mod submission;
 mod tape;
 #[cfg(test)]
 mod tests;
@@ -43,12 +43,12 @@ pub use order::Order;
 pub use report::{AgentReport, Preflight};
 pub use restoring::EngineRestore;
 
-use crate::submission::NewJob;
+use crate::checked_submission::NewJob;
 use bans::Bans;
 use choosing::History;
 use command::{
     Cancel, CancelAll, ChangeSetting, Command, EstimateStart, ExplainWaiting, ImposeBan, KeepToken,
-    LiftBan, RenewToken, Reply, Reprioritise, Submit,
+    LiftBan, RenewAtIssuer, Reply, Reprioritise, Submit,
 };
 use destinations::Destinations;
 use halting::LinkHalts;
@@ -230,8 +230,8 @@ impl Engine {
                 effects.records.push(Record::TokenRenewed { id, renewed });
                 Reply::Done
             }
-            Command::RenewToken(RenewToken(id)) => {
-                effects.actions.push(Action::RenewToken { id, to });
+            Command::RenewAtIssuer(RenewAtIssuer(id)) => {
+                effects.actions.push(Action::RenewAtIssuer { id, to });
                 return;
             }
             Command::ExplainWaiting(ExplainWaiting(transfers)) => {

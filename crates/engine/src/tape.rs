@@ -11,7 +11,7 @@ mod recalling;
 
 use super::{Action, Effects, Engine, Now, TapeCall, TapeErrand, TapeOutcome, TapePlace};
 use agenda::{Agenda, Due};
-use archiving::Archive;
+use archiving::ArchiveGroup;
 use leaving::{Farewell, LeavingKey, Leavings};
 use penstock_model::tape::GFAL_FILES_MAX;
 use penstock_model::{
@@ -40,7 +40,7 @@ pub(super) struct Tape {
     /// What is to be told of files that nobody needs any more.
     leavings: Leavings,
     /// Files that wait to be on tape.
-    archives: BTreeMap<Arc<TapePlace>, Archive>,
+    archives: BTreeMap<Arc<TapePlace>, ArchiveGroup>,
     agenda: Agenda,
     /// Calls in progress.
     calls: BTreeMap<u64, CallInProgress>,

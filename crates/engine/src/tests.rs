@@ -9,7 +9,7 @@ mod tape;
 mod tokens;
 
 use super::*;
-use crate::submission::NewTransfer;
+use crate::checked_submission::NewTransfer;
 use penstock_decide::halting::HaltPolicy;
 use penstock_decide::scheduler::SlotLimits;
 use penstock_journal::{Journal, MemoryJournal};
@@ -209,7 +209,7 @@ impl World {
                 Action::Reply { to, reply } => {
                     self.answers.insert(to.0, reply);
                 }
-                Action::RenewToken { .. } => panic!("nobody asks for that here"),
+                Action::RenewAtIssuer { .. } => panic!("nobody asks for that here"),
             }
         }
         self.check_limits();

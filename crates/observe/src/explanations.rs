@@ -14,7 +14,7 @@ use penstock_decide::explain::dimension::{Carrier, Dimension};
 use penstock_decide::explain::rate_change::{
     Population, RateChange, RateChangeId, RateChangeKind, named,
 };
-use penstock_decide::explain::signals::CopyStage;
+use penstock_decide::explain::signals::DataPathStage;
 use penstock_decide::explain::split::{Factor, Part, falls};
 use penstock_decide::explain::{Cause, FailureTally};
 use penstock_decide::wording;
@@ -98,7 +98,7 @@ pub struct RateChangeDetail {
     /// The factors that fell, the largest part first.
     pub falls: Vec<FactorFall>,
     /// The slowest part of the copies meanwhile.
-    pub stage: Option<CopyStage>,
+    pub stage: Option<DataPathStage>,
     /// Where the difference lies.
     pub carriers: Vec<CarrierRow>,
     /// What is wrong as well and takes nothing from the rate, as far as is known.

@@ -6,7 +6,7 @@
 
 use crate::fingerprint::fingerprint;
 use penstock_decide::explain::signals::{
-    Change, CopyStage, FailureGroup, LinkSignals, Series, Setting, Signals, StageSignals,
+    Change, DataPathStage, FailureGroup, LinkSignals, Series, Setting, Signals, StageSignals,
 };
 use penstock_model::{
     Attempt, Bytes, LedgerEntry, LinkChange, LinkEvent, LinkId, LinkSample, MoverReport, Slots,
@@ -91,12 +91,12 @@ struct OpenAttempt {
     prepared: Option<Timestamp>,
 }
 
-const STAGES: [CopyStage; 5] = [
-    CopyStage::SourceRead,
-    CopyStage::Network,
-    CopyStage::DestinationWrite,
-    CopyStage::Checksum,
-    CopyStage::Commit,
+const STAGES: [DataPathStage; 5] = [
+    DataPathStage::SourceRead,
+    DataPathStage::Network,
+    DataPathStage::DestinationWrite,
+    DataPathStage::Checksum,
+    DataPathStage::Commit,
 ];
 
 impl RecordSignals {

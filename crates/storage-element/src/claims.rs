@@ -3,7 +3,7 @@
 //!
 //! Whoever changes a path first registers here and then looks at the locks; whoever takes a lock does it the other way
 //! round. So one of the two always sees the other, and nobody waits. The types hold to it: locks are looked at with a
-//! [`RegisteredChange`], and a file is written with a [`ClearClaim`], which only a look at the locks gives.
+//! [`RegisteredChange`], and a file is written with a [`LockCheckedClaim`], which only a look at the locks gives.
 
 use crate::write_error::WriteError;
 use parking_lot::{Mutex, MutexGuard};
@@ -43,30 +43,30 @@ impl RegisteredChange for Announcement {}
 impl RegisteredChange for [Announcement; 2] {}
 
 /// A claim of a path that no lock keeps from its holder. A lock that is taken later sees the claim.
-pub(crate) struct ClearClaim(Claim);
+pub(crate) struct LockCheckedClaim(Claim);
 
 /// The same for a path with all that is below it.
-pub(crate) struct ClearTree(Announcement);
+pub(crate) struct LockCheckedTree(Announcement);
 
 impl Claim {
     /// Looks at the locks, now that the path is claimed.
     pub(crate) fn clear<E>(
         self,
         look: impl FnOnce(&Claim) -> Result<(), E>,
-    ) -> Result<ClearClaim, E> {
+    ) -> Result<LockCheckedClaim, E> {
         look(&self)?;
-        Ok(ClearClaim(self))
+        Ok(LockCheckedClaim(self))
     }
 
     /// The locks were looked at together with those of the tree that the path is in.
-    pub(crate) fn clear_in(self, tree: &ClearTree) -> ClearClaim {
+    pub(crate) fn clear_in(self, tree: &LockCheckedTree) -> LockCheckedClaim {
         assert!(
             self.path.is_within(&tree.0.path),
             "{} is not below {}",
             self.path,
             tree.0.path
         );
-        ClearClaim(self)
+        LockCheckedClaim(self)
     }
 }
 
@@ -75,13 +75,13 @@ impl Announcement {
     pub(crate) fn clear<E>(
         self,
         look: impl FnOnce(&Announcement) -> Result<(), E>,
-    ) -> Result<ClearTree, E> {
+    ) -> Result<LockCheckedTree, E> {
         look(&self)?;
-        Ok(ClearTree(self))
+        Ok(LockCheckedTree(self))
     }
 }
 
-impl ClearClaim {
+impl LockCheckedClaim {
     /// The claim alone, for who holds it until the file is visible.
     pub(crate) fn into_claim(self) -> Claim {
         self.0

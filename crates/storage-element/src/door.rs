@@ -3,15 +3,16 @@
 
 mod access_check;
 mod answer;
-mod body;
 mod byteranges;
-mod call;
 mod caller;
 mod conditions;
 mod copy;
 mod cross_site_request;
 mod destination;
+mod document_body;
 mod duplicate;
+mod fallback_door;
+mod handler_context;
 mod health_endpoints;
 mod html;
 mod list;
@@ -31,7 +32,6 @@ mod reserved;
 mod resumable;
 mod revoked_requests;
 mod slot;
-mod stand_in;
 mod striped;
 mod trash;
 mod tree;
@@ -41,8 +41,9 @@ mod write_ticket;
 
 use crate::storage::Storage;
 use answer::{METHODS, Problem, Reply, Response};
-use call::{Call, Door, RETRY_AFTER_SECONDS};
 use caller::Client;
+pub(crate) use fallback_door::FallbackPort;
+use handler_context::{Call, Door, RETRY_AFTER_SECONDS};
 use http::header::{
     ALLOW, CACHE_CONTROL, CONTENT_TYPE, STRICT_TRANSPORT_SECURITY, X_CONTENT_TYPE_OPTIONS,
 };
@@ -56,7 +57,6 @@ use penstock_protocol::tls::ServerTls;
 use penstock_protocol::x509::ClientCertificate;
 use remote_removals::{Removals, report_panic};
 use serde_json::Value;
-pub(crate) use stand_in::StandInPort;
 use std::io;
 use std::net::TcpListener;
 use std::sync::Arc;

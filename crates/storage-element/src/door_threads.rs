@@ -2,7 +2,7 @@
 //! microseconds; when its disk hangs, they hang with it. Then another thread answers in their stead: monitors hear how it
 //! is, everybody else is asked to come again, and the rest of the process goes on.
 
-use crate::door::{self, DoorConfig, StandInPort};
+use crate::door::{self, DoorConfig, FallbackPort};
 use crate::storage::Storage;
 use std::io;
 use std::sync::Arc;
@@ -40,7 +40,7 @@ impl DoorThreads {
         config: DoorConfig,
         shutdown: watch::Receiver<bool>,
     ) -> impl Future<Output = io::Result<()>> + use<> {
-        let stand_in = StandInPort::of(&config);
+        let stand_in = FallbackPort::of(&config);
         let runtime = self.0.as_ref().expect("taken only by `drop`").handle();
         let threads = runtime.clone();
         let serving = runtime.spawn(door::serve(storage.clone(), config, shutdown.clone()));

@@ -1,10 +1,10 @@
 //! Compares a namespace with its pools, both ways, and mends what can be mended. Never removes data.
 
+mod live_trash;
 mod report;
-mod stale_trash;
 
 pub use report::{
-    Findings, FsckReport, MissingData, StaleTrash, UnknownData, WrongCounter, WrongSize,
+    Findings, FsckReport, LiveTrashEntry, MissingData, UnknownData, WrongCounter, WrongSize,
 };
 
 use crate::file_label::{LABEL_VERSION, Label, write_label};

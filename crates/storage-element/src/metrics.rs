@@ -21,7 +21,7 @@ pub struct StorageMetrics {
 
 /// What a health report needs to know of a storage element.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct StorageVitals {
+pub struct StorageHealthInput {
     /// The namespace can be read.
     pub namespace_readable: bool,
     /// Whether the namespace takes changes.

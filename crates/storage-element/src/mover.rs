@@ -5,8 +5,8 @@ use crate::clock::microseconds;
 use crate::gate::{Arrival, Permit, Progress, QueuePlace, SlotRefusal};
 use crate::meter::Direction;
 use crate::metrics::{EndedMovers, StorageMetrics};
+use crate::mover_recorder::MoverRecorder;
 use crate::pool::Pool;
-use crate::recorder::Recorder;
 use parking_lot::Mutex;
 use penstock_clock::wall_clock;
 use penstock_decide::admission::{AdmissionReason, PreemptionReason, Requester};
@@ -138,7 +138,7 @@ pub struct MoverSnapshot {
 pub(crate) struct Mover {
     facts: Arc<Facts>,
     live: Arc<LiveMovers>,
-    recorder: Arc<Recorder>,
+    recorder: Arc<MoverRecorder>,
     id: u64,
     started: Instant,
     selection: Value,
@@ -187,7 +187,7 @@ impl LiveMovers {
     /// Takes a place at the gate of the pool that the request names.
     pub(crate) fn arrive(
         self: &Arc<Self>,
-        recorder: &Arc<Recorder>,
+        recorder: &Arc<MoverRecorder>,
         pool: &Arc<Pool>,
         request: MoverRequest,
     ) -> Result<Mover, PoolQueueFull> {

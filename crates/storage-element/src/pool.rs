@@ -9,8 +9,8 @@ mod file_system;
 mod health;
 mod identity;
 mod quarantine;
+mod recent_size_checks;
 mod reservation;
-mod size_checks;
 
 use crate::disk_full::is_no_space;
 pub(crate) use file_system::FileSystem;
@@ -18,8 +18,8 @@ use file_system::FreeSpace;
 pub(crate) use health::{DiskHealth, DiskThread};
 pub(crate) use identity::{IdentityWriter, PoolIdentity, identity_path, lock_pool, marks_of};
 pub(crate) use quarantine::Quarantine;
+pub(crate) use recent_size_checks::RecentSizeChecks;
 pub(crate) use reservation::Reservation;
-pub(crate) use size_checks::RecentSizeChecks;
 
 use crate::config::PoolConfig;
 use crate::gate::Gate;
@@ -541,7 +541,7 @@ fn tolerate_missing(result: io::Result<()>) -> io::Result<()> {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum DataPlace {
+pub(crate) enum UncommittedStage {
     Incoming,
     Data,
     Kept,

@@ -82,7 +82,7 @@ pub(crate) struct FinishUpload {
 pub(crate) struct StoredFile {
     pub id: EntryId,
     pub size: Bytes,
-    pub writes: DiskWrites,
+    pub writes: DiskWriteCounts,
     pub checksums: Vec<Checksum>,
     /// It took the place of something.
     pub replaced: bool,
@@ -93,7 +93,7 @@ pub(crate) struct StoredFile {
 
 /// How a file was written: disks like it in order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub(crate) struct DiskWrites {
+pub(crate) struct DiskWriteCounts {
     pub count: u64,
     /// Those that did not begin where the one before ended.
     pub elsewhere: u64,
@@ -218,7 +218,7 @@ mod tests {
         crosses(StoredFile {
             id: EntryId(7),
             size: Bytes(10),
-            writes: DiskWrites {
+            writes: DiskWriteCounts {
                 count: 2,
                 elsewhere: 1,
             },

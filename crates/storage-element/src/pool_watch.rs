@@ -6,8 +6,8 @@ use crate::clock::BelievedClock;
 use crate::config::StorageLimits;
 use crate::disk_full::{Fullness, fullness};
 use crate::open_error::OpenError;
-use crate::opening::{self, Leftovers, OwnPool, PoolRefusal, directory_error};
 use crate::pool::{DiskThread, FileSystem, Pool, identity_path};
+use crate::pool_opening::{self, Leftovers, OwnPool, PoolRefusal, directory_error};
 use crate::reaper::{Pools, ReaperHandle};
 use crate::timed_join::end_thread;
 use crate::uploads::Uploads;
@@ -329,7 +329,7 @@ impl PoolUpkeep {
         }
         let is_known = self.shared.known.contains(&pool.name) || pool.marker.get().is_some();
         let inspected = pool.health.during(DiskThread::Upkeep, || {
-            let opened = opening::inspect(&self.shared.namespace, &pool, is_known)?;
+            let opened = pool_opening::inspect(&self.shared.namespace, &pool, is_known)?;
             if !opened.is_new() {
                 self.place()
                     .map_err(|why| PoolRefusal::Away(why.to_string()))?;
@@ -362,7 +362,7 @@ impl PoolUpkeep {
         let was_new = opened.is_new();
         let mut attempt = || {
             let now = shared.clock.recorded();
-            let leftovers = opening::prepare(&shared.namespace, &pool, &mut opened, now)?;
+            let leftovers = pool_opening::prepare(&shared.namespace, &pool, &mut opened, now)?;
             self.place()?;
             let uploads = &shared.uploads;
             let restored = uploads.restore(&shared.namespace, &pool, &shared.clock);
@@ -518,7 +518,7 @@ fn full_by(why: &OpenError) -> Option<Fullness> {
 
 /// Writes, syncs, places and reads a small file, by the same steps as any other.
 fn write_test_file(pool: &Pool) -> io::Result<()> {
-    opening::make_layout(pool, false)?;
+    pool_opening::make_layout(pool, false)?;
     if let Some(marker) = pool.marker.get() {
         marker.write()?;
     }

@@ -1,14 +1,14 @@
 //! A file on its way in: bytes arrive in large buffers, are checksummed and written in order on blocking
 //! threads while the next buffer fills, then become durable and, last of all, visible.
 
-use crate::claims::ClearClaim;
+use crate::claims::LockCheckedClaim;
 use crate::clock::{BelievedClock, microseconds};
 use crate::committer::CompleteFile;
 use crate::crash::{Step, reached};
 use crate::file_label::label;
 use crate::pending_publication::PendingPublication;
 use crate::pool::{Pool, Reservation, allocate};
-use crate::pool_messages::{DiskWrites, FinishWrite, OpenWrite, StoredFile};
+use crate::pool_messages::{DiskWriteCounts, FinishWrite, OpenWrite, StoredFile};
 use crate::reaper::{ReaperHandle, with_room};
 use crate::uncommitted_file::UncommittedFile;
 use crate::write_error::WriteError;
@@ -43,7 +43,7 @@ pub(crate) struct WriteFinisher {
 /// path is free.
 pub(crate) struct PoolWrite {
     order: OpenWrite,
-    claim: ClearClaim,
+    claim: LockCheckedClaim,
     pool: Arc<Pool>,
     reaper: ReaperHandle,
     committer: SyncSender<CompleteFile>,
@@ -58,7 +58,7 @@ pub(crate) struct PoolWrite {
 /// How it was written, and where the last write ended.
 #[derive(Default)]
 struct WriteCount {
-    writes: DiskWrites,
+    writes: DiskWriteCounts,
     end: u64,
 }
 
@@ -101,7 +101,7 @@ enum DiskState {
 impl PoolWrite {
     pub(crate) fn new(
         order: OpenWrite,
-        claim: ClearClaim,
+        claim: LockCheckedClaim,
         pool: Arc<Pool>,
         completion: WriteFinisher,
     ) -> PoolWrite {
@@ -420,7 +420,7 @@ impl FileCompletion {
 
 struct CommitHandOver {
     id: EntryId,
-    writes: DiskWrites,
+    writes: DiskWriteCounts,
     checksums: Vec<Checksum>,
     write_us: u64,
     checksum_us: u64,

@@ -15,7 +15,7 @@ pub(crate) use trash::{REMOVAL_WAIT, RestoreError, RestoreOrder};
 
 use crate::clock::BelievedClock;
 use crate::disk_full::Fullness;
-use crate::pool::DataPlace;
+use crate::pool::UncommittedStage;
 use crate::pool::{Pool, Reservation};
 use crate::timed_join::end_thread;
 use crate::uploads::remove_if_there;
@@ -79,7 +79,10 @@ enum Order {
 /// Data that has no entry.
 pub(crate) enum UnlistedData {
     /// Of a write that has failed.
-    Write { id: EntryId, place: DataPlace },
+    Write {
+        id: EntryId,
+        place: UncommittedStage,
+    },
     /// Of an upload that is forgotten, and its record.
     Upload(Uuid),
 }
@@ -379,9 +382,9 @@ fn discard(order: Discard) {
     let removed = match &order.data {
         UnlistedData::Upload(id) => crate::uploads::remove_files(pool, *id),
         UnlistedData::Write { id, place } => match place {
-            DataPlace::Incoming => remove_if_there(pool.incoming_path(*id)),
-            DataPlace::Data => remove_if_there(pool.data_path(*id)),
-            DataPlace::Kept => Ok(()),
+            UncommittedStage::Incoming => remove_if_there(pool.incoming_path(*id)),
+            UncommittedStage::Data => remove_if_there(pool.data_path(*id)),
+            UncommittedStage::Kept => Ok(()),
         },
     };
     if let Err(why) = &removed {

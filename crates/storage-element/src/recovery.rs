@@ -4,8 +4,8 @@
 
 use crate::config::{PoolConfig, StorageConfig};
 use crate::open_error::OpenError;
-use crate::opening::Leftovers;
 use crate::pool::{Pool, identity_path};
+use crate::pool_opening::Leftovers;
 use crate::pool_watch::Upkeep;
 use crate::private_files;
 use crate::reaper::Pools;

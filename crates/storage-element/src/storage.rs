@@ -11,16 +11,16 @@ use crate::committer::Committers;
 use crate::config::{
     AccessConfig, MacaroonConfig, OutboundConfig, OwnIssuer, StorageConfig, StorageLimits,
 };
-use crate::directory_ids::DirectoryIds;
+use crate::directory_id_cache::DirectoryIdCache;
 use crate::locks::Locks;
 use crate::meter::SecondTraffic;
 use crate::metrics::StorageMetrics;
 use crate::mover::{LiveMovers, MoverSnapshot};
+use crate::mover_recorder::MoverRecorder;
 use crate::open_error::OpenError;
 use crate::pool::Pool;
 use crate::pool_watch::{Upkeep, UpkeepContext, UpkeepLimits};
 use crate::reaper::{Pools, Reapers};
-use crate::recorder::Recorder;
 use crate::recovery;
 use crate::reserved_names::left_from_before;
 use crate::rights::{self, RequestAuthorizer};
@@ -54,11 +54,11 @@ pub struct Storage {
     // Order matters: what uses the namespace ends before it.
     committers: Committers,
     reapers: Reapers,
-    pub(crate) recorder: Arc<Recorder>,
+    pub(crate) recorder: Arc<MoverRecorder>,
     upkeep: Upkeep,
     pub(crate) namespace: Arc<Namespace>,
     pools: Pools,
-    directory_ids: DirectoryIds,
+    directory_ids: DirectoryIdCache,
     pub(crate) claims: Arc<Claims>,
     pub(crate) locks: Locks,
     pub(crate) uploads: Arc<Uploads>,
@@ -131,7 +131,7 @@ impl Storage {
         let committers = Committers::start(&namespace, &pools, &reapers.handle());
         let committers = committers.map_err(OpenError::Thread)?;
         let recorder =
-            Recorder::start(Arc::clone(&namespace), &clock).map_err(OpenError::Thread)?;
+            MoverRecorder::start(Arc::clone(&namespace), &clock).map_err(OpenError::Thread)?;
         let tls = match &config.outbound.certificates {
             Some(directory) => ClientTls::from_ca_directory(directory)?,
             None => ClientTls::system()?,
@@ -153,7 +153,7 @@ impl Storage {
             upkeep,
             namespace,
             pools,
-            directory_ids: DirectoryIds::default(),
+            directory_ids: DirectoryIdCache::default(),
             claims: Arc::default(),
             locks,
             uploads,

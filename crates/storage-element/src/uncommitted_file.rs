@@ -2,7 +2,7 @@
 //! is committed. Whatever goes wrong, dropping it removes the data and gives the promised space back.
 
 use crate::crash::{Step, reached};
-use crate::pool::DataPlace;
+use crate::pool::UncommittedStage;
 use crate::pool::{DiskThread, Pool, Reservation};
 use crate::reaper::{ReaperHandle, UnlistedData};
 use penstock_model::Bytes;
@@ -18,7 +18,7 @@ pub(crate) struct UncommittedFile {
     pub file: File,
     /// Present until the data is kept or handed over for removal.
     reservation: Option<Reservation>,
-    place: DataPlace,
+    place: UncommittedStage,
     reaper: ReaperHandle,
 }
 
@@ -37,7 +37,7 @@ impl UncommittedFile {
             pool,
             file,
             reservation: Some(reservation),
-            place: DataPlace::Incoming,
+            place: UncommittedStage::Incoming,
             reaper,
         })
     }
@@ -55,7 +55,7 @@ impl UncommittedFile {
             pool,
             file,
             reservation: Some(reservation),
-            place: DataPlace::Incoming,
+            place: UncommittedStage::Incoming,
             reaper,
         }
     }
@@ -79,14 +79,14 @@ impl UncommittedFile {
     pub(crate) fn adopt(&mut self) -> io::Result<()> {
         let health = &self.pool.health;
         self.with_space(|_| health.during(DiskThread::Commit, || self.pool.adopt(self.id)))?;
-        self.place = DataPlace::Data;
+        self.place = UncommittedStage::Data;
         reached(Step::Adopted);
         Ok(())
     }
 
     /// Its entry is committed: the data stays.
     pub(crate) fn keep(mut self, size: Bytes) {
-        self.place = DataPlace::Kept;
+        self.place = UncommittedStage::Kept;
         if let Some(reservation) = self.reservation.take() {
             reservation.keep(size);
         }
@@ -96,7 +96,7 @@ impl UncommittedFile {
 impl UncommittedFile {
     /// It is not known whether its entry is committed: the data stays for the next start to judge.
     pub(crate) fn leave(mut self) {
-        self.place = DataPlace::Kept;
+        self.place = UncommittedStage::Kept;
         let (pool, file) = (&self.pool.name, self.id);
         tracing::warn!(%pool, %file, "a file's data stays until it is known whether the namespace has it");
     }
@@ -104,7 +104,7 @@ impl UncommittedFile {
 
 impl Drop for UncommittedFile {
     fn drop(&mut self) {
-        if self.place != DataPlace::Kept {
+        if self.place != UncommittedStage::Kept {
             let (pool, reservation) = (Arc::clone(&self.pool), self.reservation.take());
             let (id, place) = (self.id, self.place);
             let data = UnlistedData::Write { id, place };

@@ -64,13 +64,13 @@ pub(crate) type DiskTurn = OwnedMutexGuard<()>;
 pub(crate) struct Progress {
     pub(crate) record: Record,
     /// `None`: the file is opened again, as far as it is recorded.
-    pub(crate) disk: Option<Disk>,
+    pub(crate) disk: Option<OpenUploadFile>,
     pub(crate) reservation: Option<Reservation>,
     pub(crate) is_gone: bool,
 }
 
 /// The open file. Travels to blocking threads and back; one that is lost on the way is opened again.
-pub(crate) struct Disk {
+pub(crate) struct OpenUploadFile {
     pub(crate) file: File,
     pub(crate) offset: u64,
     pub(crate) hasher: Hasher,
@@ -394,7 +394,7 @@ impl Upload {
             let _disk_turn = disk_turn;
             let mut disk = match disk {
                 Some(disk) => disk,
-                None => Disk::open(&path, recorded, algorithms)?,
+                None => OpenUploadFile::open(&path, recorded, algorithms)?,
             };
             disk.assert_unshared()?;
             reaper.with_space(&on, || disk.append(&buffer[..filled]))?;
@@ -490,18 +490,18 @@ impl Progress {
     }
 }
 
-impl Disk {
+impl OpenUploadFile {
     /// Opens the file as far as it is known to be durable; what lies behind was never acknowledged.
     pub(crate) fn open(
         path: &std::path::Path,
         recorded: u64,
         algorithms: Vec<ChecksumAlgorithm>,
-    ) -> io::Result<Disk> {
+    ) -> io::Result<OpenUploadFile> {
         let file = OpenOptions::new().write(true).read(true).open(path)?;
         if file.metadata()?.len() != recorded {
             file.set_len(recorded)?;
         }
-        Ok(Disk {
+        Ok(OpenUploadFile {
             file,
             offset: recorded,
             hasher: Hasher::new(&algorithms),

@@ -3,6 +3,7 @@
 //! An agent costs a task and a few kilobytes. It reports `Prepared` and waits until that is durable before any byte
 //! moves, and it reports its end exactly once. It does not decide about retries, slots or states.
 
+mod cleartext_tokens;
 mod cloud;
 mod cloud_upload;
 mod destination_evidence;
@@ -15,7 +16,6 @@ mod streamed;
 mod tape;
 mod third_party;
 mod token_endpoint;
-mod withheld_tokens;
 
 pub(crate) use gfal::Gfal;
 pub use gfal::{GfalConfig, SftpAccount, gfal_plugins};
@@ -87,7 +87,7 @@ pub(crate) struct AgentSetup {
     pub(crate) config: AgentConfig,
     /// As far as they are durable.
     pub(crate) settings: watch::Receiver<Arc<Settings>>,
-    pub(crate) memory: Arc<Memory>,
+    pub(crate) memory: Arc<AgentCaches>,
     pub(crate) tokens: Arc<TokenKeeper>,
     /// `None`: this service moves nothing by gfal2.
     pub(crate) gfal: Option<Arc<Gfal>>,
@@ -111,7 +111,7 @@ impl IpVersionClients {
 
 /// What agents remember between transfers, and share.
 #[derive(Debug)]
-pub(crate) struct Memory {
+pub(crate) struct AgentCaches {
     /// Agents that tidy up hold no slots: this bounds how many do it at once.
     tidying: Semaphore,
     /// A permit for each MiB of [`UPLOAD_MEMORY_MIB`].
@@ -123,9 +123,9 @@ pub(crate) struct Memory {
     tapes: tape::Interfaces,
 }
 
-impl Default for Memory {
-    fn default() -> Memory {
-        Memory {
+impl Default for AgentCaches {
+    fn default() -> AgentCaches {
+        AgentCaches {
             tidying: Semaphore::new(TIDYING_MAX),
             uploading: Semaphore::new(UPLOAD_MEMORY_MIB as usize),
             directories: Mutex::default(),
@@ -136,7 +136,7 @@ impl Default for Memory {
     }
 }
 
-impl Memory {
+impl AgentCaches {
     fn knows_directory(&self, url: &str) -> bool {
         self.directories.lock().contains(url)
     }

@@ -14,7 +14,7 @@ mod delegation;
 pub mod explain;
 mod extract;
 mod file_list;
-mod force_start;
+mod force_start_refusal;
 mod ftsmon;
 mod health_endpoints;
 pub mod host;
@@ -44,7 +44,7 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, put};
 use caller::{Caller, Credentials};
-use penstock_decide::service_rights::{Operation, ServiceRights};
+use penstock_decide::service_rights::{Operation, PrincipalRights};
 use penstock_journal::JournalError;
 use penstock_model::{Problem, ProblemCode, VoName};
 use penstock_protocol::identity::Method;
@@ -157,7 +157,7 @@ pub fn router(service: Arc<Service>, config: ApiConfig) -> Router {
         .route("/archive/{id}/{field}", get(archive::field))
         .route(
             "/admin/force-start",
-            axum::routing::post(force_start::refuse),
+            axum::routing::post(force_start_refusal::refuse),
         )
         .route("/api-docs/schema/submit", get(submit_schema::show))
         .route("/api/v1/overview", get(overview))
@@ -352,7 +352,7 @@ async fn whoami(
     credentials: Credentials,
 ) -> Result<axum::Json<Value>, ApiError> {
     let caller = api.caller(&credentials).await?;
-    let is_root = caller.rights == ServiceRights::everything();
+    let is_root = caller.rights == PrincipalRights::everything();
     let vo = caller.vo.as_str();
     let method = match caller.identity.method {
         Method::Token => "oauth2",

@@ -1,6 +1,6 @@
 //! What fuzz targets need of parsers that nobody outside may use otherwise.
 
-use crate::node::wire::{Frame, LeaderMessage, NodeMessage, receive, send};
+use crate::node::wire::{LeaderMessage, NodeMessage, ReceivedFrame, receive, send};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::fmt::Debug;
@@ -29,8 +29,8 @@ async fn frame<T: Serialize + DeserializeOwned + Debug>(
     mut bytes: &[u8],
 ) -> io::Result<Option<NodeFrame>> {
     let said: T = match receive(&mut bytes).await? {
-        Frame::Known(said) => said,
-        Frame::Unknown | Frame::Nothing => return Ok(None),
+        ReceivedFrame::Known(said) => said,
+        ReceivedFrame::Unknown | ReceivedFrame::Nothing => return Ok(None),
     };
     let mut written = Vec::new();
     send(&mut written, &said).await?;

@@ -2,12 +2,12 @@
 
 mod agent_host;
 mod following_nodes;
-mod published;
+mod served_state;
 pub(crate) mod wire;
 
 pub(crate) use agent_host::{AgentHost, ReportSink};
 pub(crate) use following_nodes::{DOWN_MAX, Followers};
-pub(crate) use published::PublishedState;
+pub(crate) use served_state::PublishedState;
 
 use crate::agent::AgentSetup;
 use crate::clock::EngineClock;

@@ -4,7 +4,7 @@
 //! one process is a leader that nobody else can follow.
 
 mod follow;
-mod keys;
+mod key_handover;
 mod leader_loop;
 mod membership;
 mod serve;

@@ -480,8 +480,8 @@ mod tests {
     use super::*;
     use crate::agent::tests::assignment;
     use penstock_decide::tape::TapePolicy;
+    use penstock_engine::checked_submission::{NewJob, NewTransfer};
     use penstock_engine::command::{Command, Submit};
-    use penstock_engine::submission::{NewJob, NewTransfer};
     use penstock_engine::{EngineConfig, Input, LeadershipMode, Now, ReplyId};
     use penstock_model::{
         Activity, ChecksumAlgorithm, Concern, CredentialId, Errno, Failure, FileUrl, JobId, Phase,

@@ -59,7 +59,7 @@ enum Act {
         progress: Option<Arc<Progress>>,
     },
     Reply(oneshot::Sender<Reply>, Reply),
-    RenewToken(CredentialId, oneshot::Sender<Reply>),
+    RenewAtIssuer(CredentialId, oneshot::Sender<Reply>),
     PrepareToken(CredentialId),
     Publish(Arc<Settings>),
     LockOut(BTreeSet<String>),
@@ -544,9 +544,9 @@ impl Driver {
                     failure,
                 } => tell_of_leftover(job, &request, &failure),
                 Action::Publish(settings) => batch.acts.push(Act::Publish(settings)),
-                Action::RenewToken { id, to } => {
+                Action::RenewAtIssuer { id, to } => {
                     let to = self.replies.remove(&to);
-                    batch.acts.extend(to.map(|to| Act::RenewToken(id, to)));
+                    batch.acts.extend(to.map(|to| Act::RenewAtIssuer(id, to)));
                 }
                 Action::Reply { to, reply } => {
                     if let Reply::Accepted(job) = &reply {

@@ -2,7 +2,7 @@
 
 mod exposition;
 
-use crate::agent::{AgentConfig, AgentSetup, Gfal, GfalConfig, IpVersionClients, Memory};
+use crate::agent::{AgentCaches, AgentConfig, AgentSetup, Gfal, GfalConfig, IpVersionClients};
 use crate::banned::Banned;
 use crate::clock::EngineClock;
 use crate::error::ServiceError;
@@ -19,11 +19,11 @@ use crate::tokens::{TokenClients, TokenKeeper};
 use penstock_decide::clock::ClockTrust;
 use penstock_decide::health::{DATABASE_SILENCE_MAX, Writability};
 use penstock_decide::settings::{SettingRefusal, SettingRequest, SettingRequester};
+use penstock_engine::checked_submission::NewJob;
 use penstock_engine::command::{
     Cancel, CancelAll, ChangeSetting, EstimateStart, ExplainWaiting, ImposeBan, LiftBan,
     NotAccepted, Reprioritise, Request, Submit, TooManyBans,
 };
-use penstock_engine::submission::NewJob;
 use penstock_engine::{EngineConfig, StartEstimate, StoppedCount, this_process};
 use penstock_journal::JournalReader;
 use penstock_model::{
@@ -160,7 +160,7 @@ impl Service {
             delegations: delegations.clone(),
             config: config.agents,
             settings: published.follow_settings(),
-            memory: Arc::new(Memory::default()),
+            memory: Arc::new(AgentCaches::default()),
             tokens: Arc::new(tokens),
             gfal: gfal.clone(),
         });

@@ -16,7 +16,7 @@ use parking_lot::RwLock;
 use penstock_clock::wall_clock;
 use penstock_decide::classify::{ObservedFailure, classify};
 use penstock_decide::renewal::next_try;
-use penstock_engine::command::{KeepToken, RenewToken, TokenTrouble};
+use penstock_engine::command::{KeepToken, RenewAtIssuer, TokenTrouble};
 use penstock_journal::JournalReader;
 use penstock_model::{
     Concern, CredentialId, Failure, Phase, ProblemCode, Renewal, RenewedToken, Retry, Side,
@@ -170,7 +170,7 @@ impl TokenKeeper {
         // One node asks issuers, because what they give may be good for one use only.
         let desk = self.desk.get();
         let renewed = match desk.filter(|desk| desk.inputs().is_none()) {
-            Some(desk) => match desk.ask(RenewToken(id.clone())).await {
+            Some(desk) => match desk.ask(RenewAtIssuer(id.clone())).await {
                 Ok(Ok(())) => self.stored(id).await,
                 Ok(Err(why)) => Err(why),
                 Err(_) => Err(TokenTrouble::Later("nobody leads the service".to_owned())),

@@ -4,7 +4,7 @@
 use super::{Target, texts};
 use penstock_decide::classify::{ObservedFailure, classify};
 use penstock_decide::story::{self, Facts};
-use penstock_engine::submission::NewJob;
+use penstock_engine::checked_submission::NewJob;
 use penstock_model::{
     Access, Activity, Attempt, Bytes, ChecksumAlgorithm, CredentialId, FileUrl, Job, JobId,
     JobParameters, LedgerEntry, LinkEvent, Phase, Side, Timestamp, TransferEvent, TransferId,

@@ -1,8 +1,8 @@
 //! The answer: what took from the rate, by how much, how that is known, and what would help.
 
-use super::change::LowRateKind;
+use super::change::DropOrLull;
 use super::dimension::Carrier;
-use super::signals::{Change, CopyStage, FailureGroup, Maintenance};
+use super::signals::{Change, DataPathStage, FailureGroup, Maintenance};
 use super::split::{Factors, Part};
 use penstock_model::{LinkId, Timestamp};
 use serde::Serialize;
@@ -177,7 +177,7 @@ pub enum Evidence {
     /// A part of the copies is the slowest.
     Bottleneck {
         /// Which.
-        stage: CopyStage,
+        stage: DataPathStage,
     },
     /// Links of the same service or site that fell, too.
     Links {
@@ -244,7 +244,7 @@ pub struct Explanation {
     /// Where it ended.
     pub to: Timestamp,
     /// A drop, or a lack of work.
-    pub kind: LowRateKind,
+    pub kind: DropOrLull,
     /// The rate rose: what is named held it down before.
     pub is_rise: bool,
     /// The higher rate and its factors.
@@ -254,7 +254,7 @@ pub struct Explanation {
     /// What the difference is made of, exactly.
     pub parts: Vec<Part>,
     /// The slowest part of the copies in the low stretch.
-    pub stage: Option<CopyStage>,
+    pub stage: Option<DataPathStage>,
     /// Where the difference lies.
     pub carriers: Vec<Carrier>,
     /// At most [`CAUSES_MAX`], the largest first.

@@ -2,9 +2,9 @@
 //!
 //! Looks back over a window ([`stretches_of`]). It knows rates and queues only; why a rate fell is for the rules.
 
-mod rises;
+mod rate_rises;
 
-pub use rises::{Rise, rises_of};
+pub use rate_rises::{Rise, rises_of};
 
 use super::signals::{LinkSignals, Series};
 use super::split::Factors;
@@ -35,7 +35,7 @@ const PROFILE_ERRORS_MIN: f64 = 3.0;
 /// What a stretch of low rate is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum LowRateKind {
+pub enum DropOrLull {
     /// There was work, and it went slower.
     Drop,
     /// Nothing was queued: the rate says nothing of the link.
@@ -46,7 +46,7 @@ pub enum LowRateKind {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LowRate {
     /// Drop or lack of work.
-    pub kind: LowRateKind,
+    pub kind: DropOrLull,
     /// Its bins.
     pub bins: Range<usize>,
     /// The usual bins before it, against which it is low.
@@ -89,7 +89,7 @@ pub fn stretches_of(link: &LinkSignals, bin_seconds: u32) -> Stretches {
         .into_iter()
         .filter(|run| run.len() >= DROP_BINS_MIN);
     let lulls = idle.map(|bins| LowRate {
-        kind: LowRateKind::NoWork,
+        kind: DropOrLull::NoWork,
         baseline: before(&with_work.usual, bins.start),
         bins,
         period_seconds: None,
@@ -264,7 +264,7 @@ fn find_in(logs: &[Option<f64>]) -> Stretches {
         .collect();
     let usual = runs(&is_usual);
     let stretch = |bins: Range<usize>| LowRate {
-        kind: LowRateKind::Drop,
+        kind: DropOrLull::Drop,
         baseline: before(&usual, bins.start),
         bins,
         period_seconds: None,

@@ -4,9 +4,9 @@
 //! [`explain`](super::explain).
 
 use super::answer::{Cause, Explanation};
-use super::change::{LowRateKind, rises_of};
+use super::change::{DropOrLull, rises_of};
 use super::signals::{Change, Signals};
-use super::view::concerns;
+use super::stretch_facts::concerns;
 use super::{explain, explain_change, together};
 use penstock_model::{LinkId, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -208,8 +208,8 @@ fn of_population(signals: &Signals, population: &Population, links: &[LinkId]) -
         .into_iter()
         .map(|low| {
             let kind = match low.kind {
-                LowRateKind::Drop => RateChangeKind::Drop,
-                LowRateKind::NoWork => RateChangeKind::Lull,
+                DropOrLull::Drop => RateChangeKind::Drop,
+                DropOrLull::NoWork => RateChangeKind::Lull,
             };
             change(kind, low.to < end, low)
         })

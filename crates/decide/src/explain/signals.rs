@@ -168,7 +168,7 @@ pub struct LinkSignals {
     /// Attempts that failed, of each kind.
     pub failures: BTreeMap<FailureGroup, Series>,
     /// Time of each stage of the copies.
-    pub stages: BTreeMap<CopyStage, StageSignals>,
+    pub stages: BTreeMap<DataPathStage, StageSignals>,
     /// Seconds per file in which its slot moves no bytes: looking at both ends, opening, committing.
     pub overhead_seconds: Series,
     /// Mean size of a file.
@@ -232,7 +232,7 @@ impl FailureGroup {
 /// A stage of a copy, in the order in which bytes meet them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum CopyStage {
+pub enum DataPathStage {
     /// Reading the file at the source.
     SourceRead,
     /// Through the network.

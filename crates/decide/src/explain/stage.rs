@@ -1,6 +1,6 @@
 //! Which stage of the copies is the slowest.
 
-use super::signals::{CopyStage, LinkSignals, StageSignals};
+use super::signals::{DataPathStage, LinkSignals, StageSignals};
 use std::collections::BTreeMap;
 use std::ops::Range;
 
@@ -15,14 +15,14 @@ pub fn bottleneck(
     link: &LinkSignals,
     before: &[Range<usize>],
     during: &[Range<usize>],
-) -> Option<CopyStage> {
+) -> Option<DataPathStage> {
     by_waiting(&link.stages, during).or_else(|| by_growth(link, before, during))
 }
 
 fn by_waiting(
-    stages: &BTreeMap<CopyStage, StageSignals>,
+    stages: &BTreeMap<DataPathStage, StageSignals>,
     during: &[Range<usize>],
-) -> Option<CopyStage> {
+) -> Option<DataPathStage> {
     let times = |stage: &StageSignals| {
         let (busy, input, output) = (
             stage.busy.mean(during)?,
@@ -32,7 +32,7 @@ fn by_waiting(
         let all = busy + input + output;
         (all > 0.0).then(|| (busy / all, input / all, output / all))
     };
-    let known: Vec<(CopyStage, (f64, f64, f64))> = stages
+    let known: Vec<(DataPathStage, (f64, f64, f64))> = stages
         .iter()
         .filter_map(|(stage, signals)| Some((*stage, times(signals)?)))
         .collect();
@@ -49,7 +49,7 @@ fn by_growth(
     link: &LinkSignals,
     before: &[Range<usize>],
     during: &[Range<usize>],
-) -> Option<CopyStage> {
+) -> Option<DataPathStage> {
     let bytes = link.moved_bytes();
     let (bytes_before, bytes_during) = (bytes.sum(before)?, bytes.sum(during)?);
     let growth = |stage: &StageSignals| {
@@ -57,7 +57,7 @@ fn by_growth(
         let is_known = old > 0.0 && bytes_before > 0.0 && bytes_during > 0.0;
         is_known.then(|| (new / bytes_during / (old / bytes_before), new))
     };
-    let mut grown: Vec<(CopyStage, f64, f64)> = (link.stages.iter())
+    let mut grown: Vec<(DataPathStage, f64, f64)> = (link.stages.iter())
         .filter_map(|(stage, signals)| growth(signals).map(|(growth, now)| (*stage, growth, now)))
         .collect();
     // A stage that takes a hundredth of the time does not hold up the others, however much it grew.

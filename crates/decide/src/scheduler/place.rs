@@ -1,7 +1,7 @@
 //! A place whose slots several links share: its slots, its rate, and the links in line for one.
 
 use super::rate::RateGate;
-use super::slot_queue::VoLinkQueues;
+use super::slot_queue::WaitingLinks;
 use penstock_model::{SlotBound, Slots};
 
 /// One direction of a storage element, or the agents, or those with a gfal process.
@@ -9,7 +9,7 @@ use penstock_model::{SlotBound, Slots};
 pub(super) struct SharedPlace {
     pub(super) slots: Count,
     pub(super) rate: RateGate,
-    pub(super) lines: VoLinkQueues,
+    pub(super) lines: WaitingLinks,
     /// Kept for links that need a slot of another kind as well, and had to let go of this kind too often.
     pub(super) kept: u32,
 }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 /// Where in the queue a transfer stands.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct QueueKey<'a> {
+pub(super) struct QueuePosition<'a> {
     pub(super) vo: &'a VoName,
     pub(super) activity: &'a Activity,
     pub(super) user: &'a UserName,
@@ -121,7 +121,7 @@ impl LinkQueue {
         self.turns.has_weights()
     }
 
-    pub(super) fn push(&mut self, standing: QueueKey<'_>, size: SizeClass, shares: &Shares) {
+    pub(super) fn push(&mut self, standing: QueuePosition<'_>, size: SizeClass, shares: &Shares) {
         let vo = standing.vo;
         let queue = self.vos.entry(vo.clone()).or_insert_with(|| VoQueue {
             weights: shares.of_vo(vo).cloned(),
@@ -133,7 +133,7 @@ impl LinkQueue {
         }
     }
 
-    pub(super) fn remove(&mut self, standing: QueueKey<'_>) -> bool {
+    pub(super) fn remove(&mut self, standing: QueuePosition<'_>) -> bool {
         let Some(queue) = self.vos.get_mut(standing.vo) else {
             return false;
         };
@@ -272,7 +272,7 @@ impl LinkQueue {
 
     /// What goes before a transfer of those with whom it shares a line, and which part of the link's slots goes to that
     /// line while all others have something to do. `None` when it does not wait here.
-    pub(super) fn ahead_of(&self, standing: QueueKey<'_>) -> Option<(Backlog, f64)> {
+    pub(super) fn ahead_of(&self, standing: QueuePosition<'_>) -> Option<(Backlog, f64)> {
         let queue = self.vos.get(standing.vo)?;
         let class_name = queue.class(standing.activity);
         let class = queue.classes.get(&class_name)?;
@@ -313,7 +313,7 @@ impl VoQueue {
         share(self.weight(class), others.map(|other| self.weight(other)))
     }
 
-    fn push(&mut self, standing: QueueKey<'_>, size: SizeClass) -> bool {
+    fn push(&mut self, standing: QueuePosition<'_>, size: SizeClass) -> bool {
         let class = self.class(standing.activity);
         self.turns.enter(&class);
         let queue = self.classes.entry(class).or_default();
@@ -322,7 +322,7 @@ impl VoQueue {
         line.insert(standing.rank, size)
     }
 
-    fn remove(&mut self, standing: QueueKey<'_>) -> Option<SizeClass> {
+    fn remove(&mut self, standing: QueuePosition<'_>) -> Option<SizeClass> {
         let class = self.class(standing.activity);
         let queue = self.classes.get_mut(&class)?;
         let removed = queue.users.get_mut(standing.user)?.remove(standing.rank);

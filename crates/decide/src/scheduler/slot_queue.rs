@@ -14,18 +14,18 @@ use std::sync::Arc;
 
 /// The lines, one for each VO.
 #[derive(Debug, Default)]
-pub(super) struct VoLinkQueues {
+pub(super) struct WaitingLinks {
     turns: VoTurns,
     lines: BTreeMap<VoName, Turns<LinkIndex>>,
     /// Each link that stands in some line.
     links: BTreeSet<LinkIndex>,
 }
 
-impl VoLinkQueues {
-    pub(super) fn new(weights: Option<Arc<VoWeights>>) -> VoLinkQueues {
-        VoLinkQueues {
+impl WaitingLinks {
+    pub(super) fn new(weights: Option<Arc<VoWeights>>) -> WaitingLinks {
+        WaitingLinks {
             turns: VoTurns::new(weights),
-            ..VoLinkQueues::default()
+            ..WaitingLinks::default()
         }
     }
 

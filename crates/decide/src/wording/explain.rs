@@ -1,10 +1,10 @@
 //! Explanations of rate drops as text. Only here a cause, a measure or a remedy becomes prose.
 
 use crate::explain::answer::{Cause, Evidence, Explanation, Measure, NamedCause, Permille};
-use crate::explain::change::LowRateKind;
+use crate::explain::change::DropOrLull;
 use crate::explain::dimension::Dimension;
 use crate::explain::rate_change::{RateChange, RateChangeKind};
-use crate::explain::signals::{Change, CopyStage, Setting};
+use crate::explain::signals::{Change, DataPathStage, Setting};
 use crate::explain::split::Factor;
 use penstock_model::text::{one_line, plural};
 use penstock_model::{Bytes, Rate};
@@ -288,13 +288,13 @@ pub fn setting_change(change: &Change) -> String {
 }
 
 /// The name of a stage.
-pub fn stage(stage: CopyStage) -> &'static str {
+pub fn stage(stage: DataPathStage) -> &'static str {
     match stage {
-        CopyStage::SourceRead => "reading at the source",
-        CopyStage::Network => "the network",
-        CopyStage::Checksum => "computing checksums",
-        CopyStage::DestinationWrite => "writing at the destination",
-        CopyStage::Commit => "committing at the destination",
+        DataPathStage::SourceRead => "reading at the source",
+        DataPathStage::Network => "the network",
+        DataPathStage::Checksum => "computing checksums",
+        DataPathStage::DestinationWrite => "writing at the destination",
+        DataPathStage::Commit => "committing at the destination",
     }
 }
 
@@ -357,7 +357,7 @@ pub fn explanation(told: &Explanation) -> String {
         let _ = write!(text, "; it comes again {}", each(period));
     }
     text.push('\n');
-    if told.kind == LowRateKind::NoWork {
+    if told.kind == DropOrLull::NoWork {
         text.push_str("  this is no drop: nothing was queued\n");
     }
     if told.is_rise && !told.causes.is_empty() {

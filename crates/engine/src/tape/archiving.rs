@@ -17,7 +17,7 @@ const ODD_ANSWERS_MAX: u32 = 3;
 
 /// Copies at one place that wait to be on tape.
 #[derive(Debug, Default)]
-pub(super) struct Archive {
+pub(super) struct ArchiveGroup {
     files: BTreeMap<TransferId, ArchivedCopy>,
     /// When each is looked for.
     due: BTreeSet<(Timestamp, TransferId)>,
@@ -35,7 +35,7 @@ struct ArchivedCopy {
     odd_answers: u32,
 }
 
-impl Archive {
+impl ArchiveGroup {
     fn look_at(&mut self, transfer: TransferId, at: Timestamp) {
         if let Some(file) = self.files.get_mut(&transfer) {
             self.due.remove(&(file.look_at, transfer));

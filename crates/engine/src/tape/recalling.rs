@@ -8,7 +8,7 @@ use crate::{Effects, Engine, Now, TapeErrand, TapeOutcome, TapePlace};
 use penstock_decide::retry::{FailedAttempt, next_retry};
 use penstock_decide::settings::staging_in_effect;
 use penstock_decide::tape::{
-    RefusedRequest, StageBatch, StageTiming, TapePolicy, TapeProgress, after_refusal, next_call,
+    RefusalRemedy, StageBatch, StageTiming, TapePolicy, TapeProgress, after_refusal, next_call,
     next_look, when_to_ask,
 };
 use penstock_model::tape::STAGING_SECONDS_DEFAULT;
@@ -395,20 +395,20 @@ impl Engine {
             return;
         };
         match after_refusal(&failure, status, files.len()) {
-            RefusedRequest::AskForFewer => {
+            RefusalRemedy::AskForFewer => {
                 for (transfer, _) in files {
                     if let Some(file) = gathering.files.get_mut(transfer) {
                         file.bulk_max = files.len() / 2;
                     }
                 }
             }
-            RefusedRequest::AskLater => {
+            RefusalRemedy::AskLater => {
                 gathering.failures += 1;
                 let at = next_call(gathering.failures, seed, &self.config.tape, now.at);
                 gathering.not_before = Some(at);
                 gathering.last = Some(failure);
             }
-            RefusedRequest::GiveUp => {
+            RefusalRemedy::GiveUp => {
                 for (transfer, _) in files {
                     let fault = StageFault::of_file(failure.clone());
                     self.stage_failed(now, *transfer, fault, effects);

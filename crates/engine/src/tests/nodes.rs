@@ -100,7 +100,7 @@ impl Fleet {
             | Action::LockOut(_)
             | Action::GiveOver { .. }
             | Action::Tell { .. } => {}
-            Action::PrepareToken(_) | Action::RenewToken { .. } | Action::Tape(_) => {
+            Action::PrepareToken(_) | Action::RenewAtIssuer { .. } | Action::Tape(_) => {
                 panic!("nothing here needs node {}", self.leader)
             }
         }

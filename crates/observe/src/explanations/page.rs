@@ -5,7 +5,7 @@ use super::reading::{ExplainWindow, Wanted};
 use super::rows::read_rows;
 use crate::signals::RecordSignals;
 use crate::store::{Reader, Store};
-use penstock_decide::explain::View;
+use penstock_decide::explain::StretchFacts;
 use penstock_decide::explain::rules::{RULES, Rule, missing};
 use penstock_decide::explain::signals::{self, Setting, Signals};
 use penstock_decide::explain::split::Factors;
@@ -203,7 +203,7 @@ fn is_tested(rule: &Rule, signals: &Signals) -> bool {
     let (earlier, later) = (1..3, 3..6);
     let (before, during) = ([earlier], [later]);
     let factors = |bins| Factors::of(&together, signals.bin_seconds, bins).expect("known");
-    let view = View {
+    let view = StretchFacts {
         signals,
         links: &links,
         link: &together,

@@ -9,7 +9,7 @@ use super::reading::ExplainedWindow;
 use super::reading::{ExplainWindow, Wanted};
 use crate::store::{Reader, StoreError};
 use penstock_decide::explain::signals::{
-    CopyStage, FailureGroup, LinkSignals, Maintenance, Series, Signals, StageSignals,
+    DataPathStage, FailureGroup, LinkSignals, Maintenance, Series, Signals, StageSignals,
 };
 use penstock_model::observation::{
     Attempt, Change, ChangeKind, Operation, Outcome, Sample, SubjectKind, Text, View,
@@ -152,12 +152,12 @@ struct LinkRows {
     tells_queue: bool,
 }
 
-const STAGES: [CopyStage; 5] = [
-    CopyStage::SourceRead,
-    CopyStage::Network,
-    CopyStage::DestinationWrite,
-    CopyStage::Checksum,
-    CopyStage::Commit,
+const STAGES: [DataPathStage; 5] = [
+    DataPathStage::SourceRead,
+    DataPathStage::Network,
+    DataPathStage::DestinationWrite,
+    DataPathStage::Checksum,
+    DataPathStage::Commit,
 ];
 
 /// The fold.

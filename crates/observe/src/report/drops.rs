@@ -5,7 +5,7 @@
 
 use super::sampled::{Bin, SampleSums};
 use crate::facts::TransferFacts;
-use penstock_decide::explain::change::{LowRateKind, stretches_of};
+use penstock_decide::explain::change::{DropOrLull, stretches_of};
 use penstock_decide::explain::signals::{LinkSignals, Series};
 use penstock_decide::explain::split::{self, Factor};
 use penstock_model::Timestamp;
@@ -90,7 +90,7 @@ pub(super) fn find_drops(sampled: &SampleSums, transfers: &[&TransferFacts]) -> 
     let drops = found
         .low
         .into_iter()
-        .filter(|low| low.kind == LowRateKind::Drop);
+        .filter(|low| low.kind == DropOrLull::Drop);
     let explained = drops.filter_map(|low| {
         let (usual, seen) = (usual?, factors(&bins, low.bins.clone(), seconds)?);
         let (from, to) = (

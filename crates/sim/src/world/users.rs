@@ -5,8 +5,8 @@ use super::{BrokenInvariant, World};
 use crate::field::swing;
 use crate::plan::{Hopeless, Load};
 use penstock_engine::Input;
+use penstock_engine::checked_submission::{NewJob, NewTransfer};
 use penstock_engine::command::Submit;
-use penstock_engine::submission::{NewJob, NewTransfer};
 use penstock_model::{
     Activity, Bytes, ChecksumAlgorithm, CredentialId, FileUrl, Job, JobId, JobKind, JobParameters,
     Overwrite, Priority, Selection, TransferId, TransferState, UserName, VoName,

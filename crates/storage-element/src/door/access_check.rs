@@ -3,8 +3,8 @@
 //! once, with its reasons and without secrets.
 
 use super::answer::Problem;
-use super::call::Door;
 use super::caller::{Caller, Client};
+use super::handler_context::Door;
 use super::reserved;
 use crate::rights::{BearerError, believe_bearer};
 use http::header::AUTHORIZATION;

@@ -6,7 +6,7 @@
 //! `failure:` line, because davix takes most statuses for "not supported".
 
 use super::answer::{Problem, Reply};
-use super::call::{Call, Door};
+use super::handler_context::{Call, Door};
 use super::push_leftover::LeftoverGuard;
 use super::remote::{CopyFailure, CopyMover, check_server, redacted};
 use super::{duplicate, pull, push};

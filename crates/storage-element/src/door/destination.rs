@@ -1,7 +1,7 @@
 //! Where COPY and MOVE go: the `Destination` and `Overwrite` headers, and which URLs are of this site.
 
 use super::answer::Problem;
-use super::call::Door;
+use super::handler_context::Door;
 use http::header::HOST;
 use http::{HeaderMap, StatusCode};
 use penstock_model::{NamespacePath, ProblemCode};

@@ -2,14 +2,14 @@
 //! path as those of any other file. A client that leaves ends it; files that were copied before stay.
 
 use super::answer::{Problem, Reply, Response};
-use super::call::{Call, Door};
 use super::conditions;
 use super::destination::{destination, missing_parent, overwrite};
+use super::handler_context::{Call, Door};
 use super::read::{ReadableFile, open};
 use super::write_ticket::{
     AbsenceDemand, FileFacts, FileWrite, WriteConditions, WritePurpose, WriteRequest, WriteTicket,
 };
-use crate::claims::ClearTree;
+use crate::claims::LockCheckedTree;
 use crate::mover::Mover;
 use crate::pool_messages::FinishWrite;
 use crate::pool_write::{PIECE_BYTES, PoolWrite};
@@ -366,7 +366,7 @@ impl Duplicate<'_> {
         source: &NamespacePath,
         member: &Entry,
         target: &NamespacePath,
-        tree: &ClearTree,
+        tree: &LockCheckedTree,
     ) -> Result<(), Problem> {
         let caller = self.call.caller;
         match member.is_directory() {

@@ -2,7 +2,7 @@
 //! `/.penstock/health/ready`; and the same without `/.penstock`, whatever users left there.
 
 use super::answer::{Problem, Response};
-use super::call::Door;
+use super::handler_context::Door;
 use super::reserved;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, WWW_AUTHENTICATE};
 use http::{HeaderValue, Method, StatusCode};

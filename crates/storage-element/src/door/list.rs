@@ -2,10 +2,10 @@
 //! one of any size costs little memory.
 
 use super::answer::{Problem, Reply, Response};
-use super::body::read_body;
-use super::call::{Call, Door};
 use super::caller::shown_owner;
 use super::conditions::etag;
+use super::document_body::read_body;
+use super::handler_context::{Call, Door};
 use super::html;
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderValue, StatusCode};

@@ -2,9 +2,9 @@
 //! still free.
 
 use super::answer::{Problem, Reply, Response, xml};
-use super::body::read_body;
-use super::call::{Call, Door};
 use super::conditions;
+use super::document_body::read_body;
+use super::handler_context::{Call, Door};
 use super::lock_conditions::ValidLockTokens;
 use super::write_ticket::{AbsenceDemand, WriteConditions, WritePurpose, WriteRequest, WriteRight};
 use crate::locks::LockError;

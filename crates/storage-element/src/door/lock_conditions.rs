@@ -2,9 +2,9 @@
 //! locks in its way (RFC 4918 §7, §10.4). Without a lock on the site and without the header this costs nothing.
 
 use super::answer::{Problem, Response};
-use super::call::{Call, Door};
 use super::conditions::etag;
 use super::destination::local_path;
+use super::handler_context::{Call, Door};
 use crate::claims::RegisteredChange;
 use http::StatusCode;
 use penstock_decide::authorization::PathOperation;

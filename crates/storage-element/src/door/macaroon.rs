@@ -4,8 +4,8 @@
 //! asked with, and carries its rights and caveats, so that asking again cannot widen anything.
 
 use super::answer::{Problem, Reply, Response};
-use super::call::{Call, Door};
 use super::caller::Caller;
+use super::handler_context::{Call, Door};
 use crate::config::MacaroonConfig;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, HOST};
 use http::{HeaderMap, HeaderValue, StatusCode};

@@ -6,7 +6,7 @@
 mod markup;
 
 use super::answer::{Problem, Reply, Response};
-use super::call::{Call, Door};
+use super::handler_context::{Call, Door};
 use super::html::{authorisation, html};
 use super::{list, read};
 use http::header::{ACCEPT, HOST};

@@ -2,9 +2,9 @@
 //! done, or nothing.
 
 use super::answer::{Problem, Reply, xml};
-use super::body::read_body;
-use super::call::{Call, Door};
 use super::conditions;
+use super::document_body::read_body;
+use super::handler_context::{Call, Door};
 use http::StatusCode;
 use penstock_decide::authorization::PathOperation;
 use penstock_decide::locking::WriteScope;

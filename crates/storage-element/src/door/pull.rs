@@ -1,7 +1,7 @@
 //! The pull side of COPY: GET at the source, written here as any other file.
 
 use super::answer::Problem;
-use super::call::{Call, Door};
+use super::handler_context::{Call, Door};
 use super::pull_source::{self, OpenSource};
 use super::remote::{CopyFailure, CopyMover, redacted};
 use super::striped::StripedBody;

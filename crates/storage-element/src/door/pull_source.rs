@@ -1,6 +1,6 @@
 //! The first look at the source of a pull: what its file is, and whether it is fetched whole or in parts.
 
-use super::call::Door;
+use super::handler_context::Door;
 use super::remote::{CopyFailure, redacted, refusal, send_following};
 use crate::stream_memory::MemoryShare;
 use http::header::{ETAG, IF_MATCH, IF_UNMODIFIED_SINCE, LAST_MODIFIED, RANGE};

@@ -1,8 +1,8 @@
 //! The push side of COPY: PUT at the destination, from a file here, and a look at what arrived.
 
 use super::answer::Problem;
-use super::call::Door;
 use super::caller::Caller;
+use super::handler_context::Door;
 use super::push_leftover::{LeftoverGuard, Removal, is_absent, strong_version};
 use super::read::{DIGEST, ReadableFile, open, read_failure};
 use super::remote::{CopyFailure, follow, peer_failure, redacted, refusal, send_following};

@@ -4,7 +4,7 @@
 //! Removed is only what can be nobody else's: nothing was there before, bytes were sent, and what is there now has no
 //! more bytes than that; or what the destination itself says has come, and is not what was sent.
 
-use super::call::Door;
+use super::handler_context::Door;
 use super::remote::{redacted, send_following};
 use http::header::{ETAG, IF_MATCH};
 use http::{HeaderMap, HeaderValue, Method, StatusCode};

@@ -1,8 +1,8 @@
 //! GET and HEAD: a file or a part of it, its checksums, or a listing that a browser shows.
 
 use super::answer::{Problem, Reply, Response};
-use super::call::{Call, Door};
 use super::conditions::{self, Verdict, etag};
+use super::handler_context::{Call, Door};
 use super::slot::wait_for_slot;
 use super::{byteranges, html, list, reserved};
 use crate::clock::microseconds;

@@ -1,7 +1,7 @@
 //! The other side of a third-party copy: requests to it, what it may be told and shown, and how a copy fails.
 
 use super::answer::Problem;
-use super::call::Door;
+use super::handler_context::Door;
 use crate::mover::MoverView;
 use http::StatusCode;
 use parking_lot::Mutex;

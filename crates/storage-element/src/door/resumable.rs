@@ -4,9 +4,9 @@
 //! the rules of PUT.
 
 use super::answer::{Problem, Reply, Response};
-use super::body::known_length;
-use super::call::{Call, Door};
 use super::conditions;
+use super::document_body::known_length;
+use super::handler_context::{Call, Door};
 use super::read::WantedDigest;
 use super::slot::{NoMover, mover_for_body};
 use super::write::{body_code, stored_answer};

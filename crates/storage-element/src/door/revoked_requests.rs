@@ -2,8 +2,8 @@
 //! then, and a request that is being answered is given up, however long its body is. What has merely expired since the
 //! request began is let go on.
 
-use super::call::Door;
 use super::caller::Client;
+use super::handler_context::Door;
 use penstock_clock::wall_clock;
 use penstock_protocol::identity::Method;
 use penstock_protocol::x509::{CertificateError, KeptCertificate};

@@ -1,7 +1,7 @@
 //! How a request waits for its mover, and how long.
 
 use super::answer::Problem;
-use super::call::{Door, RETRY_AFTER_SECONDS};
+use super::handler_context::{Door, RETRY_AFTER_SECONDS};
 use crate::mover::{Mover, MoverRequest, PoolQueueFull};
 use penstock_model::ProblemCode;
 use penstock_persistence::namespace::MoverOutcome;

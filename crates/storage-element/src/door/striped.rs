@@ -5,7 +5,7 @@
 //! is replaced and only what is missing of its part is asked for again; one that the source does not serve is given
 //! up, as long as another is left.
 
-use super::call::Door;
+use super::handler_context::Door;
 use super::pull_source::{PartsPlan, Version, range_header};
 use super::remote::{CopyFailure, refusal, send_following};
 use crate::mover::MoverView;

@@ -2,9 +2,9 @@
 //! reached with a token of the site's own issuer alone; WebDAV shows nothing of it.
 
 use super::answer::{Problem, Reply, Response};
-use super::body::read_body;
-use super::call::{Call, Door};
 use super::caller::Caller;
+use super::document_body::read_body;
+use super::handler_context::{Call, Door};
 use super::reserved::{self, OF_TRASH, OF_TRASHED_FILE, TrashPlace};
 use crate::reaper::{RestoreError, RestoreOrder};
 use http::header::{CACHE_CONTROL, CONTENT_TYPE};

@@ -1,10 +1,10 @@
 //! MKCOL, DELETE and MOVE: changes to the tree that move no data.
 
 use super::answer::{Problem, Reply, Response};
-use super::call::{Call, Door};
 use super::caller::Caller;
 use super::conditions;
 use super::destination::{destination, overwrite};
+use super::handler_context::{Call, Door};
 use super::lock_conditions::touched_by_removal;
 use crate::reserved_names::is_reserved;
 use http::StatusCode;

@@ -2,8 +2,8 @@
 //! always change these: neither by removing it nor by giving it a name where other rules hold.
 
 use super::answer::Problem;
-use super::call::Door;
 use super::caller::Caller;
+use super::handler_context::Door;
 use penstock_decide::authorization::PathOperation;
 use penstock_model::NamespacePath;
 use std::collections::BTreeSet;

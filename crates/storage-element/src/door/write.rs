@@ -1,9 +1,9 @@
 //! PUT: a file from the client.
 
 use super::answer::{Problem, Reply, Response};
-use super::body::known_length;
-use super::call::{Call, Door};
 use super::conditions::etag;
+use super::document_body::known_length;
+use super::handler_context::{Call, Door};
 use super::read::WantedDigest;
 use super::slot::NoMover;
 use super::write_ticket::{

@@ -8,13 +8,13 @@
 //! told the same, whichever way they came; where a specification demands something else it is cited.
 
 use super::answer::Problem;
-use super::call::{Call, Door};
 use super::caller::Caller;
 use super::conditions;
+use super::handler_context::{Call, Door};
 use super::lock_conditions::ValidLockTokens;
 use super::reserved;
 use super::slot::{NoMover, mover_for_body, wait_for_slot};
-use crate::claims::{Claim, ClearClaim, ClearTree};
+use crate::claims::{Claim, LockCheckedClaim, LockCheckedTree};
 use crate::mover::{Mover, MoverRequest, MoverView, PoolQueueFull};
 use crate::pool_messages::{
     BeginUpload, FinishUpload, FinishWrite, OpenWrite, PlacementQuery, PoolChoice, StoredFile,
@@ -110,7 +110,7 @@ pub(super) struct WriteClaim<'a> {
 pub(super) struct WriteTicket<'a> {
     request: WriteRequest<'a>,
     replace: Replace,
-    claim: ClearClaim,
+    claim: LockCheckedClaim,
 }
 
 /// A pool takes the file.
@@ -409,7 +409,7 @@ impl<'a> WriteClaim<'a> {
     }
 
     /// The locks were looked at together with those of the whole directory.
-    pub(super) fn locks_of_tree(self, tree: &ClearTree) -> WriteTicket<'a> {
+    pub(super) fn locks_of_tree(self, tree: &LockCheckedTree) -> WriteTicket<'a> {
         WriteTicket {
             replace: self.terms.replace(),
             request: self.terms.right.request,

@@ -20,7 +20,7 @@ pub struct FsckReport {
     /// Data without an entry.
     pub unknown: Findings<UnknownData>,
     /// Files in the trash that were restored after the copy was made that this namespace is.
-    pub restored: Findings<StaleTrash>,
+    pub restored: Findings<LiveTrashEntry>,
     /// Pools whose counters are wrong.
     pub counters: Vec<WrongCounter>,
     /// Files whose label does not tell where they are; the directory log does.
@@ -120,7 +120,7 @@ pub struct UnknownData {
 
 /// A file that is trash for an older copy of the namespace and was restored since.
 #[derive(Debug, Clone, Serialize)]
-pub struct StaleTrash {
+pub struct LiveTrashEntry {
     /// Where it was restored to, or else where it was when it was removed.
     pub path: String,
     /// The file's id.

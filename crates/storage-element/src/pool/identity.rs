@@ -41,7 +41,7 @@ fn no_id() -> EntryId {
 
 /// How far a namespace has come, to be compared with what a pool has seen of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct HighWaterMarks {
+pub(crate) struct NamespaceProgress {
     pub low_water: EntryId,
     pub ids_below: EntryId,
     pub records: u64,
@@ -49,7 +49,7 @@ pub(crate) struct HighWaterMarks {
 
 impl PoolIdentity {
     /// The pool has seen a newer state of its namespace than this one.
-    pub(crate) fn is_ahead_of(&self, namespace: HighWaterMarks) -> bool {
+    pub(crate) fn is_ahead_of(&self, namespace: NamespaceProgress) -> bool {
         self.low_water > namespace.low_water
             || self.ids_below > namespace.ids_below
             || self.records_seen > namespace.records
@@ -153,8 +153,11 @@ fn write_identity(directory: &Path, identity: &PoolIdentity) -> io::Result<()> {
 }
 
 /// How far a namespace has come: as it was opened, or now.
-pub(crate) fn marks_of(namespace: &Namespace, now: bool) -> Result<HighWaterMarks, NamespaceError> {
-    Ok(HighWaterMarks {
+pub(crate) fn marks_of(
+    namespace: &Namespace,
+    now: bool,
+) -> Result<NamespaceProgress, NamespaceError> {
+    Ok(NamespaceProgress {
         low_water: match now {
             true => namespace.first_id(),
             false => namespace.low_water(),
@@ -260,7 +263,7 @@ mod tests {
         };
         let check = |low_water, ids_below, records, expected| {
             let (low_water, ids_below) = (EntryId(low_water), EntryId(ids_below));
-            let marks = HighWaterMarks {
+            let marks = NamespaceProgress {
                 low_water,
                 ids_below,
                 records,

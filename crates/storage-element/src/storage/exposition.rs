@@ -1,7 +1,7 @@
 //! How the storage element is, for health reports and monitors.
 
 use super::Storage;
-use crate::metrics::{StorageMetrics, StorageVitals};
+use crate::metrics::{StorageHealthInput, StorageMetrics};
 use crate::pool::Pool;
 use penstock_decide::health::{DATABASE_SILENCE_MAX, Writability};
 use penstock_decide::pool_selection::PoolView;
@@ -25,14 +25,14 @@ impl Storage {
     }
 
     /// How it is.
-    pub fn condition(&self) -> StorageVitals {
+    pub fn condition(&self) -> StorageHealthInput {
         let (views, mut alarms) = self.pools_and_alarms();
         let takes = |view: &&PoolView| view.mode.takes_new_files() && view.condition.takes_files();
         let enabled = views.iter().filter(takes);
         alarms.extend(self.findings());
         // Whoever asks would wait for the disk as well.
         let hangs = self.doors_silent.load(Ordering::Relaxed);
-        StorageVitals {
+        StorageHealthInput {
             namespace_readable: !hangs && self.namespace.lookup(&NamespacePath::root()).is_ok(),
             namespace: self.namespace_standing(),
             pools_enabled: enabled.count(),

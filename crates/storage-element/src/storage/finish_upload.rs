@@ -4,15 +4,17 @@
 //! nothing that was acknowledged.
 
 use super::Storage;
-use crate::claims::ClearClaim;
+use crate::claims::LockCheckedClaim;
 use crate::clock::microseconds;
 use crate::committer::CompleteFile;
 use crate::file_label::label;
 use crate::pending_publication::PendingPublication;
-use crate::pool_messages::{DiskWrites, FinishUpload, StoredFile};
+use crate::pool_messages::{DiskWriteCounts, FinishUpload, StoredFile};
 use crate::pool_write::{WriteFinisher, verify, within};
 use crate::uncommitted_file::UncommittedFile;
-use crate::uploads::{Disk, DiskTurn, FINISHED_KEPT, Progress, Record, Upload, data_path};
+use crate::uploads::{
+    DiskTurn, FINISHED_KEPT, OpenUploadFile, Progress, Record, Upload, data_path,
+};
 use crate::write_error::WriteError;
 use penstock_model::{Bytes, Checksum, ChecksumAlgorithm};
 use penstock_persistence::namespace::{ChangeReport, NewFile};
@@ -34,7 +36,7 @@ impl Upload {
         self: &Arc<Self>,
         storage: &Arc<Storage>,
         progress: &mut Progress,
-        claim: ClearClaim,
+        claim: LockCheckedClaim,
         order: FinishUpload,
     ) -> Result<StoredFile, WriteError> {
         let got = progress.offset();
@@ -88,7 +90,7 @@ impl Upload {
                     id,
                     size: Bytes(got),
                     // In order, by requests that have ended.
-                    writes: DiskWrites::default(),
+                    writes: DiskWriteCounts::default(),
                     checksums,
                     replaced: changed.replaced,
                     write_us: 0,
@@ -108,7 +110,7 @@ impl Upload {
 struct UploadCompletion {
     upload: Arc<Upload>,
     storage: Arc<Storage>,
-    disk: Option<Disk>,
+    disk: Option<OpenUploadFile>,
     record: Record,
     publication: Arc<PendingPublication>,
     /// What was read again of bytes that were not checksummed as they came.
@@ -146,7 +148,7 @@ impl UploadCompletion {
         let path = data_path(&pool, upload.id);
         let mut disk = match disk {
             Some(disk) => disk,
-            None => Disk::open(&path, record.offset, algorithms.clone()).map_err(fail)?,
+            None => OpenUploadFile::open(&path, record.offset, algorithms.clone()).map_err(fail)?,
         };
         let checksums = disk.checksums(&algorithms, &bytes_read).map_err(fail)?;
         verify(&checksums, &expected)?;
@@ -193,7 +195,7 @@ impl UploadCompletion {
     }
 }
 
-impl Disk {
+impl OpenUploadFile {
     /// Of the whole file; reads again what was not hashed as it came.
     fn checksums(
         &mut self,

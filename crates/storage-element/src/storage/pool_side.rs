@@ -2,7 +2,7 @@
 //! writes a file knows the messages, [`Mover`] and [`PoolWrite`] only, and of a pool its name.
 
 use super::Storage;
-use crate::claims::ClearClaim;
+use crate::claims::LockCheckedClaim;
 use crate::mover::{Mover, MoverRequest, PoolQueueFull};
 use crate::pool::Pool;
 use crate::pool_messages::{BeginUpload, OpenWrite, PlacementQuery, PoolChoice, WriteCapability};
@@ -89,7 +89,7 @@ impl Storage {
     }
 
     /// Begins to write a file.
-    pub(crate) fn open_write(&self, order: OpenWrite, claim: ClearClaim) -> PoolWrite {
+    pub(crate) fn open_write(&self, order: OpenWrite, claim: LockCheckedClaim) -> PoolWrite {
         let pool = Arc::clone(self.pool_named(&order.write.pool));
         let completion = self.completion(&pool);
         PoolWrite::new(order, claim, pool, completion)

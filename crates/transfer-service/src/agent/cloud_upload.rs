@@ -6,7 +6,7 @@
 
 use super::cloud::{CloudAccess, S3Answer, S3Refusal, UnsignedRequest};
 use super::http::End;
-use super::steps::{AttemptRun, Plan};
+use super::steps::{AttemptRun, PreflightFindings};
 use super::streamed::ByteSource;
 use super::{AgentSetup, UPLOAD_MEMORY_MIB};
 use base64::Engine;
@@ -61,12 +61,12 @@ struct PartUpload<'a> {
     attempting: &'a AttemptRun<'a>,
     end: &'a End,
     access: &'a CloudAccess,
-    plan: &'a Plan,
+    plan: &'a PreflightFindings,
 }
 
 impl AttemptRun<'_> {
     /// Memory for the parts of a file. Taken before the source is asked, so that it need not wait with its answer.
-    pub(super) async fn upload_memory(&self, plan: &Plan) -> SemaphorePermit<'_> {
+    pub(super) async fn upload_memory(&self, plan: &PreflightFindings) -> SemaphorePermit<'_> {
         let part = part_bytes(plan.size);
         // One is sent while the next one comes.
         let bytes = plan.size.map_or(2 * part, |size| size.0.min(2 * part));
@@ -83,7 +83,7 @@ impl AttemptRun<'_> {
         mut reading: ByteSource<'_>,
         destination: &End,
         access: &CloudAccess,
-        plan: &Plan,
+        plan: &PreflightFindings,
     ) -> Result<MoverReport, Failure> {
         let uploading = PartUpload {
             attempting: self,
@@ -266,7 +266,7 @@ impl<'a> PartStream<'a> {
 
     /// The source has ended: whether what came is the file, by size and checksum, before anybody can see it at the
     /// destination.
-    fn whole(&mut self, source: &End, plan: &Plan) -> Result<Vec<Checksum>, Failure> {
+    fn whole(&mut self, source: &End, plan: &PreflightFindings) -> Result<Vec<Checksum>, Failure> {
         if let Some(size) = plan.size
             && size != self.report.moved
         {

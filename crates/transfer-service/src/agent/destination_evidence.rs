@@ -1,8 +1,8 @@
 //! What attempts have left at a destination: as the record tells it and as it is seen there. Whose it is, is decided in
 //! `decide::destination`; nothing is removed that was not looked at before.
 
-use super::http::{End, RemovalFailure, Stat, Way};
-use super::steps::{AttemptRun, Plan, StatScope};
+use super::http::{AccessMethod, End, RemovalFailure, Stat};
+use super::steps::{AttemptRun, PreflightFindings, StatScope};
 use parking_lot::{Mutex, MutexGuard};
 use penstock_clock::wall_clock;
 use penstock_decide::classify::{ObservedFailure, classify};
@@ -98,7 +98,7 @@ impl AttemptRun<'_> {
     }
 
     /// A way of copying begins.
-    pub(super) fn begin_to_copy(&self, plan: &Plan) {
+    pub(super) fn begin_to_copy(&self, plan: &PreflightFindings) {
         self.progress.set_moved(0);
         let limit = self.timeout(plan.size);
         let mut known = self.traces.lock();
@@ -154,7 +154,7 @@ impl AttemptRun<'_> {
         phase: Phase,
     ) -> Result<Stat, Failure> {
         let may_be_own = self.traces.lock().attempts.lost().is_some();
-        let Way::Http = end.way() else {
+        let AccessMethod::Http = end.way() else {
             return Ok(there);
         };
         if !may_be_own {
@@ -181,12 +181,12 @@ impl AttemptRun<'_> {
         phase: Phase,
     ) -> Result<(), Failure> {
         let removed = match end.way() {
-            Way::Http => self.setup.remove(end, seen.version.as_ref(), phase).await,
-            Way::Cloud(access) => {
+            AccessMethod::Http => self.setup.remove(end, seen.version.as_ref(), phase).await,
+            AccessMethod::Cloud(access) => {
                 let removed = self.setup.remove_object(end, access, phase).await;
                 removed.map_err(RemovalFailure::from)
             }
-            Way::Gfal => {
+            AccessMethod::Gfal => {
                 let removed = self.gfal_remove(end, phase).await;
                 removed.map_err(RemovalFailure::from)
             }

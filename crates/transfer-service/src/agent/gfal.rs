@@ -8,7 +8,7 @@ mod attempt;
 mod process;
 mod tape;
 
-pub(super) use attempt::ProcessGuard;
+pub(super) use attempt::LockedProcess;
 pub(super) use process::Process;
 
 use penstock_model::{FileUrl, StorageId, VoName};

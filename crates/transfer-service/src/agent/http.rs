@@ -53,7 +53,7 @@ pub(super) struct End {
 }
 
 /// How an end is spoken to, with what is needed for it.
-pub(super) enum Way<'a> {
+pub(super) enum AccessMethod<'a> {
     Http,
     Cloud(&'a CloudAccess),
     Gfal,
@@ -132,11 +132,11 @@ impl End {
     }
 
     /// How it is spoken to.
-    pub(super) fn way(&self) -> Way<'_> {
+    pub(super) fn way(&self) -> AccessMethod<'_> {
         match (&self.cloud, self.url.access()) {
-            (Some(access), _) => Way::Cloud(access),
-            (None, Access::Http | Access::Cloud) => Way::Http,
-            (None, Access::Gfal) => Way::Gfal,
+            (Some(access), _) => AccessMethod::Cloud(access),
+            (None, Access::Http | Access::Cloud) => AccessMethod::Http,
+            (None, Access::Gfal) => AccessMethod::Gfal,
         }
     }
 

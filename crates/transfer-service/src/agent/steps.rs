@@ -1,10 +1,10 @@
 //! The steps of one attempt, in FTS's order: look at both ends, copy, verify; on failure clean up. Long because they are
 //! read in this order, and each tells the next what it may have left at the destination.
 
+use super::cleartext_tokens::say_withheld;
 use super::destination_evidence::Traces;
 use super::gfal::{self, Process};
-use super::http::{End, Stat, Way};
-use super::withheld_tokens::say_withheld;
+use super::http::{AccessMethod, End, Stat};
 use super::{AgentSetup, Progress};
 use crate::tokens::token_failure;
 use http::HeaderValue;
@@ -47,7 +47,7 @@ pub(super) struct AttemptRun<'a> {
 
 /// What looking at both ends found.
 #[derive(Debug, Clone)]
-pub(super) struct Plan {
+pub(super) struct PreflightFindings {
     /// Size at the source; unknown with `strict_copy` or when the source does not say.
     pub(super) size: Option<Bytes>,
     /// Checksum that the destination must have, if any is known.
@@ -82,7 +82,7 @@ pub(super) enum StatScope {
 
 /// What the look found: go on, or it is there already.
 enum PreflightResult {
-    Copy(Plan),
+    Copy(PreflightFindings),
     Arrived(Bytes, Option<Checksum>),
 }
 
@@ -342,7 +342,7 @@ impl<'a> AttemptRun<'a> {
             if let Some(arrived) = self.arrived_unseen(source, destination).await {
                 return Ok(arrived);
             }
-            let plan = Plan {
+            let plan = PreflightFindings {
                 size: request.size,
                 checksum: None,
                 checksum_from: ChecksumFrom::Source,
@@ -403,7 +403,7 @@ impl<'a> AttemptRun<'a> {
                 return Err(self.exists(destination, there, because).await);
             }
         };
-        Ok(PreflightResult::Copy(Plan {
+        Ok(PreflightResult::Copy(PreflightFindings {
             size: at_source.size,
             checksum: expected,
             checksum_from,
@@ -524,7 +524,7 @@ impl<'a> AttemptRun<'a> {
     /// Tells the engine what was found and waits until that is durable.
     async fn announce(
         &self,
-        plan: &Plan,
+        plan: &PreflightFindings,
         may_proceed: oneshot::Receiver<()>,
         reports: &mpsc::Sender<AgentReport>,
     ) -> Result<(), Failure> {
@@ -553,7 +553,7 @@ impl<'a> AttemptRun<'a> {
         &self,
         source: &End,
         destination: &End,
-        plan: &Plan,
+        plan: &PreflightFindings,
     ) -> Result<(CopyMode, MoverReport), Failure> {
         use super::third_party::CopyError;
         if [source, destination]
@@ -596,7 +596,7 @@ impl<'a> AttemptRun<'a> {
         mode: CopyMode,
         source: &End,
         destination: &End,
-        plan: &Plan,
+        plan: &PreflightFindings,
     ) -> Option<String> {
         let (active, passive) = match mode {
             CopyMode::Pull | CopyMode::Streamed => (destination, source),
@@ -647,7 +647,7 @@ impl<'a> AttemptRun<'a> {
     async fn verify(
         &self,
         destination: &End,
-        plan: &Plan,
+        plan: &PreflightFindings,
         report: &mut MoverReport,
     ) -> Result<Bytes, Failure> {
         if self.assignment.parameters.strict_copy {
@@ -729,7 +729,7 @@ impl<'a> AttemptRun<'a> {
     /// The destination has refused what arrived for its checksum; `found` is what was sent, where that is known.
     pub(super) fn checksum_refused(
         &self,
-        plan: &Plan,
+        plan: &PreflightFindings,
         found: Option<&Checksum>,
         said: &str,
     ) -> Failure {
@@ -762,13 +762,13 @@ impl<'a> AttemptRun<'a> {
         let algorithm = self.algorithm();
         match (end.way(), wanted) {
             // With HTTP the checksum comes in the same answer.
-            (Way::Http, _) => self.setup.stat(end, algorithm, phase).await,
-            (Way::Cloud(access), _) => {
+            (AccessMethod::Http, _) => self.setup.stat(end, algorithm, phase).await,
+            (AccessMethod::Cloud(access), _) => {
                 let there = self.setup.stat_object(end, access, algorithm, phase);
                 there.await
             }
-            (Way::Gfal, StatScope::Size) => self.gfal_stat(end, None, phase).await,
-            (Way::Gfal, StatScope::SizeAndChecksum) => {
+            (AccessMethod::Gfal, StatScope::Size) => self.gfal_stat(end, None, phase).await,
+            (AccessMethod::Gfal, StatScope::SizeAndChecksum) => {
                 self.gfal_stat(end, Some(algorithm), phase).await
             }
         }
@@ -776,10 +776,10 @@ impl<'a> AttemptRun<'a> {
 
     async fn make_directories(&self, end: &End) {
         match end.way() {
-            Way::Http => self.setup.make_directories(end).await,
+            AccessMethod::Http => self.setup.make_directories(end).await,
             // It has none.
-            Way::Cloud(_) => {}
-            Way::Gfal => self.gfal_make_directories(end).await,
+            AccessMethod::Cloud(_) => {}
+            AccessMethod::Gfal => self.gfal_make_directories(end).await,
         }
     }
 

@@ -1,8 +1,8 @@
 //! Copies through this agent: GET from the source, PUT to the destination, for ends that offer no third-party copy.
 
-use super::gfal::ProcessGuard;
+use super::gfal::LockedProcess;
 use super::http::{End, observe};
-use super::steps::{AttemptRun, ChecksumFrom, Plan};
+use super::steps::{AttemptRun, ChecksumFrom, PreflightFindings};
 use http::header::HeaderName;
 use http::{Method, StatusCode};
 use penstock_decide::classify::{ObservedFailure, PutConditions};
@@ -27,13 +27,13 @@ const EXPECT_CONTINUE_FROM: u64 = 1 << 20;
 /// Where bytes come from, once begun.
 pub(super) enum ByteSource<'a> {
     Http(Box<ClientResponse>),
-    Gfal(ProcessGuard<'a>),
+    Gfal(LockedProcess<'a>),
 }
 
 /// Where bytes go, once begun.
 enum ByteSink<'a> {
     Http(Box<Upload>, PutConditions),
-    Gfal(ProcessGuard<'a>),
+    Gfal(LockedProcess<'a>),
 }
 
 impl AttemptRun<'_> {
@@ -43,7 +43,7 @@ impl AttemptRun<'_> {
         &self,
         source: &End,
         destination: &End,
-        plan: &Plan,
+        plan: &PreflightFindings,
     ) -> Result<MoverReport, Failure> {
         if let Some(access) = &destination.cloud {
             let _memory = self.upload_memory(plan).await;
@@ -124,7 +124,7 @@ impl AttemptRun<'_> {
     async fn begin_reading(
         &self,
         source: &End,
-        plan: &Plan,
+        plan: &PreflightFindings,
     ) -> Result<(ByteSource<'_>, Option<u64>), Failure> {
         if source.url.access() == Access::Gfal {
             let held = self.begin_gfal_read(source).await?;
@@ -188,7 +188,7 @@ impl AttemptRun<'_> {
     async fn begin_writing(
         &self,
         destination: &End,
-        plan: &Plan,
+        plan: &PreflightFindings,
         length: Option<u64>,
     ) -> Result<ByteSink<'_>, Failure> {
         if destination.url.access() == Access::Gfal {
@@ -245,7 +245,7 @@ impl AttemptRun<'_> {
         &self,
         destination: &End,
         upload: Upload,
-        plan: &Plan,
+        plan: &PreflightFindings,
         conditions: PutConditions,
         sent: Option<&Checksum>,
     ) -> Result<Option<TcpSummary>, Failure> {
@@ -265,7 +265,7 @@ impl AttemptRun<'_> {
         &self,
         destination: &End,
         answer: ClientResponse,
-        plan: &Plan,
+        plan: &PreflightFindings,
         conditions: PutConditions,
         sent: Option<&Checksum>,
     ) -> Failure {
@@ -294,7 +294,7 @@ impl AttemptRun<'_> {
         &self,
         destination: &End,
         error: &ClientError,
-        plan: &Plan,
+        plan: &PreflightFindings,
         conditions: PutConditions,
     ) -> Failure {
         if let ClientError::EarlyAnswer { status, detail, .. } = error {

@@ -3,7 +3,7 @@
 //! HTTP-TPC (draft-http-tpc): the active party moves the bytes; we read markers. Closing the connection cancels.
 
 use super::http::End;
-use super::steps::{AttemptRun, Plan};
+use super::steps::{AttemptRun, PreflightFindings};
 use http::header::{AUTHORIZATION, RETRY_AFTER};
 use http::{HeaderMap, HeaderValue, Method};
 use penstock_decide::classify::{ObservedFailure, classify};
@@ -55,7 +55,7 @@ impl AttemptRun<'_> {
         mode: CopyMode,
         source: &End,
         destination: &End,
-        plan: &Plan,
+        plan: &PreflightFindings,
     ) -> Result<MoverReport, CopyError> {
         let (active, passive, method) = match mode {
             CopyMode::Pull | CopyMode::Streamed => (destination, source, Method::GET),
@@ -84,7 +84,11 @@ impl AttemptRun<'_> {
         })
     }
 
-    async fn copy_between(&self, ways: &Ways<'_>, plan: &Plan) -> Result<MoverReport, CopyError> {
+    async fn copy_between(
+        &self,
+        ways: &Ways<'_>,
+        plan: &PreflightFindings,
+    ) -> Result<MoverReport, CopyError> {
         let Ways {
             mode,
             active,
@@ -143,7 +147,11 @@ impl AttemptRun<'_> {
         report
     }
 
-    fn copy_request(&self, ways: &Ways<'_>, plan: &Plan) -> Result<ClientRequest, Failure> {
+    fn copy_request(
+        &self,
+        ways: &Ways<'_>,
+        plan: &PreflightFindings,
+    ) -> Result<ClientRequest, Failure> {
         let Ways {
             mode,
             active,
@@ -207,7 +215,13 @@ impl AttemptRun<'_> {
     }
 
     /// A failure in the words of the storage element that copied.
-    fn copy_failed(&self, active: &End, passive: &End, plan: &Plan, why: &str) -> Failure {
+    fn copy_failed(
+        &self,
+        active: &End,
+        passive: &End,
+        plan: &PreflightFindings,
+        why: &str,
+    ) -> Failure {
         let detail = format!("{} failed to copy {}: {why}", active.url, passive.url);
         let why = without_names(why, [active, passive].map(|end| end.parsed.path()));
         let cause = CopyCause::read(&why);
@@ -242,7 +256,7 @@ impl AttemptRun<'_> {
         &self,
         active: &End,
         passive: &End,
-        plan: &Plan,
+        plan: &PreflightFindings,
         mut answer: ClientResponse,
     ) -> Result<MoverReport, Failure> {
         let config = &self.setup.config;

@@ -70,7 +70,7 @@ pub(super) async fn ban_storage(
 
 /// The query of `DELETE /ban/se`.
 #[derive(Debug, Deserialize)]
-pub(super) struct StorageQuery {
+pub(super) struct LiftStorageBanQuery {
     storage: Option<String>,
     vo: Option<String>,
 }
@@ -79,7 +79,7 @@ pub(super) struct StorageQuery {
 pub(super) async fn lift_storage(
     State(api): State<Api>,
     credentials: Credentials,
-    Query(query): Query<StorageQuery>,
+    Query(query): Query<LiftStorageBanQuery>,
 ) -> ApiResult {
     let caller = api.caller(&credentials).await?;
     let storage = query.storage.filter(|text| !text.is_empty());
@@ -143,7 +143,7 @@ pub(super) async fn ban_user(
 
 /// The query of `DELETE /ban/dn`.
 #[derive(Debug, Deserialize)]
-pub(super) struct UserQuery {
+pub(super) struct LiftUserBanQuery {
     user_dn: Option<String>,
 }
 
@@ -151,7 +151,7 @@ pub(super) struct UserQuery {
 pub(super) async fn lift_user(
     State(api): State<Api>,
     credentials: Credentials,
-    Query(query): Query<UserQuery>,
+    Query(query): Query<LiftUserBanQuery>,
 ) -> ApiResult {
     let caller = api.caller(&credentials).await?;
     caller.may_configure()?;

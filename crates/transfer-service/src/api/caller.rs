@@ -8,7 +8,7 @@ use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use parking_lot::RwLock;
 use penstock_decide::monitoring::{MONITOR_SCOPE, is_only_for_monitors};
-use penstock_decide::service_rights::{Operation, Principal, ServiceGrant, ServiceRights};
+use penstock_decide::service_rights::{Operation, Principal, PrincipalRights, ServiceGrant};
 use penstock_decide::settings::is_granted;
 use penstock_journal::JobRow;
 use penstock_model::{ProblemCode, VoName};
@@ -29,7 +29,7 @@ impl Administrators {
     }
 
     /// What somebody may do beyond their own VO's jobs.
-    fn rights_of(&self, identity: &Identity) -> ServiceRights {
+    fn rights_of(&self, identity: &Identity) -> PrincipalRights {
         let user = identity.user.as_str();
         let principal = match identity.method {
             Method::Certificate => Principal::Certificate {
@@ -44,7 +44,7 @@ impl Administrators {
             },
         };
         let grants = self.0.read();
-        ServiceRights::of(grants.iter(), principal)
+        PrincipalRights::of(grants.iter(), principal)
     }
 }
 
@@ -103,7 +103,7 @@ pub(crate) struct Caller {
     pub(super) token: Option<String>,
     pub(super) vo: VoName,
     /// Beyond the jobs of the own VO, which everybody sees and stops.
-    pub(super) rights: ServiceRights,
+    pub(super) rights: PrincipalRights,
 }
 
 impl Caller {
@@ -306,7 +306,7 @@ impl ApiConfig {
             return Err(ApiError::new(ProblemCode::ScopeInsufficient, text).needing(scope));
         }
         let rights = match is_admin {
-            true => ServiceRights::everything(),
+            true => PrincipalRights::everything(),
             false => self.administrators.rights_of(&identity),
         };
         Ok(Caller {
@@ -334,7 +334,7 @@ impl ApiConfig {
         let rights = self.administrators.rights_of(&identity);
         if self.required_scope.is_some()
             && identity.vo.is_none()
-            && rights == ServiceRights::default()
+            && rights == PrincipalRights::default()
         {
             tracing::warn!(%user, "refused a certificate without a VO, because tokens need a scope here");
             return Err(ApiError::new(

@@ -4,9 +4,9 @@
 //! engine, when its turn comes. What the scheduler cannot honour is refused, never stored in silence.
 
 mod clouds;
-mod defaults;
 mod fields;
 mod grants;
+mod job_defaults;
 mod links;
 mod shares;
 mod storages;
@@ -56,9 +56,9 @@ pub(super) fn routes() -> Router<Api> {
         )
         .route(
             "/config/global",
-            get(defaults::list)
-                .post(defaults::set)
-                .delete(defaults::remove),
+            get(job_defaults::list)
+                .post(job_defaults::set)
+                .delete(job_defaults::remove),
         )
         .route(
             "/config/shares",
@@ -242,7 +242,7 @@ async fn audit(
 
 /// Settings as other pages of the interface show them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum ConfigView {
+pub(super) enum ConfigSection {
     Links,
     Storages,
     Activities,
@@ -256,24 +256,24 @@ impl Api {
     pub(super) async fn settings_view(
         &self,
         credentials: &Credentials,
-        view: ConfigView,
+        view: ConfigSection,
     ) -> Result<Value, ApiError> {
         let (_, settings) = self.operator(credentials).await?;
         Ok(match view {
-            ConfigView::Links => settings.links().map(links::form).collect(),
-            ConfigView::Storages => {
+            ConfigSection::Links => settings.links().map(links::form).collect(),
+            ConfigSection::Storages => {
                 let rows = settings.storages();
                 rows.map(|rule| setting_form(&Setting::Storage(rule.clone())))
                     .collect()
             }
-            ConfigView::Activities => {
+            ConfigSection::Activities => {
                 let rows = settings.all_activity_shares();
                 let rows = rows.map(|one| (one.vo.to_string(), shares::activity_form(one)));
                 Value::Object(rows.collect())
             }
-            ConfigView::Defaults => defaults::all(&settings),
-            ConfigView::Audit => self.changes(AUDIT_ENTRIES).await?.into(),
-            ConfigView::Nothing => json!([]),
+            ConfigSection::Defaults => job_defaults::all(&settings),
+            ConfigSection::Audit => self.changes(AUDIT_ENTRIES).await?.into(),
+            ConfigSection::Nothing => json!([]),
         })
     }
 
@@ -320,7 +320,7 @@ fn setting_form(setting: &Setting) -> Value {
             json!({"se": rule.storage.as_str(), "se_info": storages::form(rule)})
         }
         Setting::Defaults(defaults) => {
-            let mut form = defaults::form(defaults);
+            let mut form = job_defaults::form(defaults);
             form["vo_name"] = json!(defaults.vo.as_str());
             form
         }

@@ -4,7 +4,7 @@
 //! whether these were all. The monitor's own page is our live page.
 
 use super::caller::{Caller, Credentials};
-use super::config::ConfigView;
+use super::config::ConfigSection;
 use super::extract::{Path, Query};
 use super::jobs::one_job;
 use super::query::{blocking, ended_since, split, vo_to_look_at, without_port};
@@ -522,13 +522,13 @@ async fn config(
     Query(asked): Query<MonitorQuery>,
 ) -> ApiResult {
     let view = match kind.as_str() {
-        "links" => ConfigView::Links,
-        "storages" => ConfigView::Storages,
-        "activities" => ConfigView::Activities,
-        "audit" => ConfigView::Audit,
-        "server" => ConfigView::Defaults,
+        "links" => ConfigSection::Links,
+        "storages" => ConfigSection::Storages,
+        "activities" => ConfigSection::Activities,
+        "audit" => ConfigSection::Audit,
+        "server" => ConfigSection::Defaults,
         // There are no limits of operations, and none of gfal2's options is set by operators.
-        "ops" | "gfal2" => ConfigView::Nothing,
+        "ops" | "gfal2" => ConfigSection::Nothing,
         _ => {
             let text = format!("there is nothing at /fts3/ftsmon/config/{kind}");
             return Err(ApiError::new(ProblemCode::ResourceNotFound, text));
@@ -548,7 +548,7 @@ async fn config_of_vo(
     Path(vo): Path<String>,
 ) -> ApiResult {
     let rows = api
-        .settings_view(&credentials, ConfigView::Activities)
+        .settings_view(&credentials, ConfigSection::Activities)
         .await?;
     match rows.get(&vo) {
         Some(of_vo) => Ok(Json(of_vo).into_response()),

@@ -16,7 +16,7 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use axum::http::header::ALLOW;
 use axum::response::IntoResponse;
-use penstock_engine::submission::NewJob;
+use penstock_engine::checked_submission::NewJob;
 use penstock_journal::{JobFilter, JobRow, JournalError, TransferRow};
 use penstock_model::{
     Access, CredentialId, JobId, Priority, ProblemCode, StorageId, Timestamp, TransferId, UserName,

@@ -12,8 +12,8 @@ mod tests;
 
 use crate::tokens::{TokenClients, renewal_of};
 use document::SubmissionBody;
-use file::Tokens;
-use penstock_engine::submission::NewJob;
+use file::SubmittedTokens;
+use penstock_engine::checked_submission::NewJob;
 use penstock_model::text::one_line;
 use penstock_model::{CredentialId, JobKind, JobToken, Selection, Timestamp, UserName, VoName};
 use penstock_protocol::token::{Contents, contents};
@@ -76,7 +76,7 @@ pub fn parse_submission(
     let params = document.params()?;
     let files = document.files()?;
     job::refuse_unsupported(&params)?;
-    let mut tokens = Tokens::of(submitter.means);
+    let mut tokens = SubmittedTokens::of(submitter.means);
     let mut transfers = Vec::with_capacity(files.len());
     let mut selection = Selection::default();
     for (index, file) in files.iter().enumerate() {

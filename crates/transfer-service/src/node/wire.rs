@@ -155,7 +155,7 @@ pub(crate) async fn send<T: Serialize>(
 
 /// What the other end said.
 #[derive(Debug)]
-pub(crate) enum Frame<T> {
+pub(crate) enum ReceivedFrame<T> {
     /// This.
     Known(T),
     /// What only a later version knows.
@@ -167,11 +167,13 @@ pub(crate) enum Frame<T> {
 /// The next frame. Errors: the connection broke, or what comes is no frame.
 pub(crate) async fn receive<T: DeserializeOwned>(
     from: &mut (impl AsyncRead + Unpin),
-) -> io::Result<Frame<T>> {
+) -> io::Result<ReceivedFrame<T>> {
     let mut length = [0; 4];
     match from.read_exact(&mut length).await {
         Ok(_) => {}
-        Err(why) if why.kind() == io::ErrorKind::UnexpectedEof => return Ok(Frame::Nothing),
+        Err(why) if why.kind() == io::ErrorKind::UnexpectedEof => {
+            return Ok(ReceivedFrame::Nothing);
+        }
         Err(why) => return Err(why),
     }
     let length = u32::from_be_bytes(length);
@@ -190,7 +192,7 @@ pub(crate) async fn receive<T: DeserializeOwned>(
         left -= part;
     }
     match serde_json::from_slice(&text) {
-        Ok(said) => Ok(Frame::Known(said)),
+        Ok(said) => Ok(ReceivedFrame::Known(said)),
         // The error's text may hold tokens; its place does not.
         Err(why) if why.is_data() => {
             let (line, column) = (why.line(), why.column());
@@ -199,7 +201,7 @@ pub(crate) async fn receive<T: DeserializeOwned>(
                 column,
                 "another node says what this version does not know"
             );
-            Ok(Frame::Unknown)
+            Ok(ReceivedFrame::Unknown)
         }
         Err(_) => Err(io::Error::other("a node says what is no JSON")),
     }

@@ -5,7 +5,9 @@ use super::membership::Membership;
 use crate::leader_requests::{LeaderSeat, Question};
 use crate::node::Node;
 use crate::node::ReportSink;
-use crate::node::wire::{Frame, Hello, LeaderMessage, NodeMessage, PROTOCOL, receive, send};
+use crate::node::wire::{
+    Hello, LeaderMessage, NodeMessage, PROTOCOL, ReceivedFrame, receive, send,
+};
 use parking_lot::Mutex;
 use penstock_engine::AgentReport;
 use penstock_engine::command::Reply;
@@ -83,13 +85,15 @@ pub(super) async fn follow(
     send(&mut writing, &NodeMessage::Hello(Box::new(hello))).await?;
     let welcome = tokio::time::timeout(WELCOME_TIMEOUT, receive(&mut reading)).await;
     match welcome.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?? {
-        Frame::Known(LeaderMessage::Welcome { certain: true, .. }) => node.host.hear(greeted),
-        Frame::Known(LeaderMessage::Welcome { certain: false, .. }) => {}
-        Frame::Known(LeaderMessage::Refused { why }) => return Err(io::Error::other(why)),
-        Frame::Known(_) | Frame::Unknown => {
+        ReceivedFrame::Known(LeaderMessage::Welcome { certain: true, .. }) => {
+            node.host.hear(greeted)
+        }
+        ReceivedFrame::Known(LeaderMessage::Welcome { certain: false, .. }) => {}
+        ReceivedFrame::Known(LeaderMessage::Refused { why }) => return Err(io::Error::other(why)),
+        ReceivedFrame::Known(_) | ReceivedFrame::Unknown => {
             return Err(io::Error::other("it does not welcome"));
         }
-        Frame::Nothing => return Err(io::ErrorKind::UnexpectedEof.into()),
+        ReceivedFrame::Nothing => return Err(io::ErrorKind::UnexpectedEof.into()),
     }
     tracing::info!(%leader, epoch = %tenure.epoch, "this node follows");
     let (questions, asked) = mpsc::channel(WAITING_MAX);
@@ -141,9 +145,9 @@ impl Connection {
         loop {
             let said = tokio::time::timeout(SILENCE_MAX, receive(reading)).await;
             match said.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?? {
-                Frame::Known(down) => self.take(down),
-                Frame::Unknown => {}
-                Frame::Nothing => return Ok(()),
+                ReceivedFrame::Known(down) => self.take(down),
+                ReceivedFrame::Unknown => {}
+                ReceivedFrame::Nothing => return Ok(()),
             }
         }
     }

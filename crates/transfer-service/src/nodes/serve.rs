@@ -8,7 +8,7 @@ use crate::leader_requests::LeaderSeat;
 use crate::loop_message::Message;
 use crate::node::Node;
 use crate::node::wire::{
-    Frame, Hello, LeaderMessage, NodeMessage, PROTOCOL, Secret, receive, send,
+    Hello, LeaderMessage, NodeMessage, PROTOCOL, ReceivedFrame, Secret, receive, send,
 };
 use crate::node::{DOWN_MAX, Followers};
 use parking_lot::Mutex;
@@ -106,13 +106,13 @@ async fn take_in(
     let first = tokio::time::timeout(HELLO_TIMEOUT, receive(&mut reading)).await;
     let first = first.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
     let refused = match first {
-        Frame::Known(NodeMessage::WantKeys { .. }) if who.len() == 1 => {
+        ReceivedFrame::Known(NodeMessage::WantKeys { .. }) if who.len() == 1 => {
             return match keys(membership).await {
                 Some(keys) => send(&mut writing, &LeaderMessage::Keys(keys)).await,
                 None => refuse(&mut writing, "this node has no keys itself").await,
             };
         }
-        Frame::Known(NodeMessage::Hello(hello)) => match judge(&who, &hello, lead) {
+        ReceivedFrame::Known(NodeMessage::Hello(hello)) => match judge(&who, &hello, lead) {
             Ok(inputs) => {
                 let session = Session {
                     membership,
@@ -353,7 +353,7 @@ impl Session<'_> {
             let said = tokio::time::timeout(SILENCE_MAX, receive(reading)).await;
             let said = said.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
             match said {
-                Frame::Known(NodeMessage::Ping { number }) => {
+                ReceivedFrame::Known(NodeMessage::Ping { number }) => {
                     *heard = Instant::now();
                     // One that may have been deposed says nothing that agents go on by.
                     if self.membership.is_certain()
@@ -363,7 +363,7 @@ impl Session<'_> {
                         let _ = down.try_send(Arc::new(LeaderMessage::Pong { number }));
                     }
                 }
-                Frame::Known(NodeMessage::Report(report)) => {
+                ReceivedFrame::Known(NodeMessage::Report(report)) => {
                     self.tell(Message::Reported {
                         node: self.id.clone(),
                         session: self.session,
@@ -371,7 +371,7 @@ impl Session<'_> {
                     })
                     .await?;
                 }
-                Frame::Known(NodeMessage::Command {
+                ReceivedFrame::Known(NodeMessage::Command {
                     number,
                     again,
                     command,
@@ -384,25 +384,25 @@ impl Session<'_> {
                         answer(inputs, down, (number, again, *command)).await;
                     });
                 }
-                Frame::Known(NodeMessage::Leaves) => {
+                ReceivedFrame::Known(NodeMessage::Leaves) => {
                     self.tell(Message::Leaves {
                         node: self.id.clone(),
                         session: self.session,
                     })
                     .await?;
                 }
-                Frame::Known(NodeMessage::HasKeys { names }) => {
+                ReceivedFrame::Known(NodeMessage::HasKeys { names }) => {
                     self.node.followers.has_keys(&self.id, self.session, names);
                 }
-                Frame::Known(NodeMessage::WantKeys { .. }) => {
+                ReceivedFrame::Known(NodeMessage::WantKeys { .. }) => {
                     if let (Some(keys), Some(down)) = (keys(self.membership).await, down.upgrade())
                     {
                         // One that is full is about to be closed.
                         let _ = down.try_send(Arc::new(LeaderMessage::Keys(keys)));
                     }
                 }
-                Frame::Known(NodeMessage::Hello(_)) | Frame::Unknown => {}
-                Frame::Nothing => return Ok(()),
+                ReceivedFrame::Known(NodeMessage::Hello(_)) | ReceivedFrame::Unknown => {}
+                ReceivedFrame::Nothing => return Ok(()),
             }
         }
     }

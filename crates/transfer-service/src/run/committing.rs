@@ -181,7 +181,7 @@ impl Committer {
             }
             // The other side may have gone meanwhile, which is its right.
             Act::Reply(to, reply) => drop(to.send(reply)),
-            Act::RenewToken(id, to) => {
+            Act::RenewAtIssuer(id, to) => {
                 let tokens = self.node.agents.tokens.clone();
                 self.runtime.spawn(async move {
                     let refreshed = tokens.refresh_for_another(&id).await;

@@ -12,7 +12,7 @@ use penstock_decide::halting::HaltPolicy;
 use penstock_decide::scheduler::SlotLimits;
 use penstock_decide::tape::TapePolicy;
 use penstock_engine::EngineConfig;
-use penstock_engine::submission::{NewJob, NewTransfer};
+use penstock_engine::checked_submission::{NewJob, NewTransfer};
 use penstock_field_tools::bulk_copy::{How, each_of};
 use penstock_field_tools::progress::Progress;
 use penstock_field_tools::remote::{Remote, below, path_of};

@@ -176,6 +176,6 @@ fn an_empty_queue_is_a_lack_of_work_and_no_drop() {
     assert_eq!(found.len(), 1);
     assert_eq!(
         (found[0].kind, found[0].bins.clone()),
-        (LowRateKind::NoWork, low)
+        (DropOrLull::NoWork, low)
     );
 }

@@ -2,9 +2,9 @@
 
 use super::super::answer::{Evidence, Measure};
 use super::super::dimension::polish;
-use super::super::signals::{CopyStage, LinkSignals, Series, Setting};
+use super::super::signals::{DataPathStage, LinkSignals, Series, Setting};
 use super::super::split::Factor;
-use super::super::view::View;
+use super::super::stretch_facts::StretchFacts;
 use super::Finding;
 use penstock_model::{LinkId, StorageId};
 use std::collections::BTreeMap;
@@ -19,7 +19,7 @@ const LIMITED_MIN: f64 = 0.5;
 /// An effect of a site by which its links are slower for one cause.
 const SITE_RATIO: f64 = 0.8;
 
-pub(super) fn too_many_streams(view: &View<'_>) -> Option<Finding> {
+pub(super) fn too_many_streams(view: &StretchFacts<'_>) -> Option<Finding> {
     let (asked, used) = (&view.link.streams_asked, &view.link.streams_used);
     let more_than_asked = view
         .now(asked)
@@ -46,23 +46,25 @@ pub(super) fn too_many_streams(view: &View<'_>) -> Option<Finding> {
     Finding::whole(evidence)
 }
 
-fn is_clean(view: &View<'_>) -> bool {
+fn is_clean(view: &StretchFacts<'_>) -> bool {
     view.now(&view.link.tcp.retransmitted)
         .is_none_or(|part| part < CLEAN)
 }
 
-pub(super) fn tcp_window(view: &View<'_>) -> Option<Finding> {
+pub(super) fn tcp_window(view: &StretchFacts<'_>) -> Option<Finding> {
     let tcp = &view.link.tcp;
     let limited = |series: &Series| {
         view.now(series).is_some_and(|part| part > LIMITED_MIN)
             && (view.rose(series, 1.3) || view.fell(&tcp.window_bytes, 0.7))
     };
     let buffers = limited(&tcp.buffer_limited)
-        || limited(&tcp.receiver_limited) && view.may_be(&[CopyStage::Network]);
+        || limited(&tcp.receiver_limited) && view.may_be(&[DataPathStage::Network]);
     let window = limited(&tcp.window_limited) && view.fell(&tcp.window_bytes, 0.5);
     if !is_clean(view)
         || !(buffers || window)
-        || view.stage.is_some_and(|stage| stage != CopyStage::Network)
+        || view
+            .stage
+            .is_some_and(|stage| stage != DataPathStage::Network)
     {
         return None;
     }
@@ -96,7 +98,7 @@ pub(super) fn tcp_window(view: &View<'_>) -> Option<Finding> {
 }
 
 /// Losses or queues on the way of one link.
-fn path(view: &View<'_>, link: &LinkSignals) -> Vec<Evidence> {
+fn path(view: &StretchFacts<'_>, link: &LinkSignals) -> Vec<Evidence> {
     let tcp = &link.tcp;
     let mut evidence = Vec::new();
     let lossy = view
@@ -112,16 +114,16 @@ fn path(view: &View<'_>, link: &LinkSignals) -> Vec<Evidence> {
     evidence
 }
 
-pub(super) fn network_path(view: &View<'_>) -> Option<Finding> {
+pub(super) fn network_path(view: &StretchFacts<'_>) -> Option<Finding> {
     let evidence = path(view, view.link);
-    (!evidence.is_empty() && view.may_be(&[CopyStage::Network])).then_some(Finding {
+    (!evidence.is_empty() && view.may_be(&[DataPathStage::Network])).then_some(Finding {
         explains: 1.0,
         evidence,
     })
 }
 
 /// Bytes per second of a file that runs.
-fn per_file(view: &View<'_>, link: &LinkSignals, now: bool) -> Option<f64> {
+fn per_file(view: &StretchFacts<'_>, link: &LinkSignals, now: bool) -> Option<f64> {
     let mean = |series: &Series| {
         if now {
             view.now(series)
@@ -133,8 +135,8 @@ fn per_file(view: &View<'_>, link: &LinkSignals, now: bool) -> Option<f64> {
     Some(mean(&link.copied_bytes)? / active).filter(|rate| *rate > 0.0)
 }
 
-pub(super) fn site_network(view: &View<'_>) -> Option<Finding> {
-    if view.stage != Some(CopyStage::Network) && path(view, view.link).is_empty() {
+pub(super) fn site_network(view: &StretchFacts<'_>) -> Option<Finding> {
+    if view.stage != Some(DataPathStage::Network) && path(view, view.link).is_empty() {
         return None;
     }
     let cell = |link: &LinkSignals| {
@@ -204,7 +206,7 @@ pub(super) fn site_network(view: &View<'_>) -> Option<Finding> {
     })
 }
 
-pub(super) fn competing_load(view: &View<'_>) -> Option<Finding> {
+pub(super) fn competing_load(view: &StretchFacts<'_>) -> Option<Finding> {
     let own_fall = view.earlier(&view.link.copied_bytes)? - view.now(&view.link.copied_bytes)?;
     // What the links take at an end now and did not take before, from what that end gives in all.
     let at_end = |end: &StorageId, is_source: bool| {

@@ -456,10 +456,10 @@ fn watch(link: &mut LinkSignals, column: &dyn Fn(&str) -> Series, of: &OverTime<
         column("failed space"),
     );
     let stages = [
-        CopyStage::SourceRead,
-        CopyStage::Network,
-        CopyStage::Checksum,
-        CopyStage::DestinationWrite,
+        DataPathStage::SourceRead,
+        DataPathStage::Network,
+        DataPathStage::Checksum,
+        DataPathStage::DestinationWrite,
     ];
     for (n, stage) in stages.into_iter().enumerate() {
         link.stages.insert(

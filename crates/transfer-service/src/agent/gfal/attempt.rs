@@ -4,7 +4,7 @@
 use super::process::{Process, Trouble};
 use super::{SftpAccount, no_account};
 use crate::agent::http::{End, Stat};
-use crate::agent::steps::{AttemptRun, Plan};
+use crate::agent::steps::{AttemptRun, PreflightFindings};
 use penstock_clock::wall_clock;
 use penstock_decide::classify::{ObservedFailure, classify};
 use penstock_decide::destination::CopyEnd;
@@ -28,7 +28,7 @@ const KEY_BYTES_MAX: usize = 64 << 10;
 pub(super) const NOT_DONE: [Errno; 3] = [Errno::ENOSYS, Errno::EPROTONOSUPPORT, Errno::EOPNOTSUPP];
 
 /// The process of an attempt, for as long as somebody speaks with it.
-pub(in crate::agent) type ProcessGuard<'a> = MutexGuard<'a, Option<Process>>;
+pub(in crate::agent) type LockedProcess<'a> = MutexGuard<'a, Option<Process>>;
 
 impl AttemptRun<'_> {
     /// What gfal2 knows of a file; `None` when it does not exist.
@@ -129,7 +129,7 @@ impl AttemptRun<'_> {
         &self,
         source: &End,
         destination: &End,
-        plan: &Plan,
+        plan: &PreflightFindings,
     ) -> Result<(CopyMode, MoverReport), Failure> {
         self.begin_to_copy(plan);
         match gfal_way(&source.url, &destination.url) {
@@ -149,7 +149,7 @@ impl AttemptRun<'_> {
         &self,
         source: &End,
         destination: &End,
-        plan: &Plan,
+        plan: &PreflightFindings,
     ) -> Result<(CopyMode, MoverReport), Failure> {
         let parameters = &self.assignment.parameters;
         let order = Order::Copy(Box::new(CopyOrder {
@@ -227,7 +227,7 @@ impl AttemptRun<'_> {
         &self,
         source: &End,
         destination: &End,
-        plan: &Plan,
+        plan: &PreflightFindings,
     ) -> Result<MoverReport, Failure> {
         let algorithm = self.algorithm();
         let order = Order::Stream {
@@ -276,7 +276,7 @@ impl AttemptRun<'_> {
     pub(in crate::agent) async fn begin_gfal_read(
         &self,
         source: &End,
-    ) -> Result<ProcessGuard<'_>, Failure> {
+    ) -> Result<LockedProcess<'_>, Failure> {
         let failed = |why| self.failure_at(source, Phase::Transfer, why);
         let mut held = self.gfal.lock().await;
         let process = self.ready(&mut held).await.map_err(failed)?;
@@ -291,7 +291,7 @@ impl AttemptRun<'_> {
     /// The next bytes of that file. 0: its end.
     pub(in crate::agent) async fn next_gfal_piece(
         &self,
-        held: &mut ProcessGuard<'_>,
+        held: &mut LockedProcess<'_>,
         into: &mut [u8],
     ) -> Result<usize, Failure> {
         let Some(process) = held.as_mut() else {
@@ -306,8 +306,8 @@ impl AttemptRun<'_> {
     pub(in crate::agent) async fn begin_gfal_write(
         &self,
         destination: &End,
-        plan: &Plan,
-    ) -> Result<ProcessGuard<'_>, Failure> {
+        plan: &PreflightFindings,
+    ) -> Result<LockedProcess<'_>, Failure> {
         let mut held = self.gfal.lock().await;
         let begun = async {
             let process = self.ready(&mut held).await?;
@@ -332,7 +332,7 @@ impl AttemptRun<'_> {
     /// The next bytes of that file. None: it is whole.
     pub(in crate::agent) async fn write_gfal_piece(
         &self,
-        held: &mut ProcessGuard<'_>,
+        held: &mut LockedProcess<'_>,
         piece: Option<&[u8]>,
     ) -> Result<(), Failure> {
         let Some(process) = held.as_mut() else {
@@ -352,7 +352,7 @@ impl AttemptRun<'_> {
     /// Resolves when the process that writes that file gives up, while it has nothing to write.
     pub(in crate::agent) async fn gfal_write_gives_up(
         &self,
-        held: &mut ProcessGuard<'_>,
+        held: &mut LockedProcess<'_>,
     ) -> Failure {
         match held.as_mut() {
             Some(process) => self.write_failure(process.gives_up().await),
@@ -391,7 +391,7 @@ impl AttemptRun<'_> {
 
     /// The process of this attempt, with nothing to do: a fresh one, when there is none or it is in the middle of
     /// something that nobody waits for any more.
-    async fn ready<'h>(&self, held: &'h mut ProcessGuard<'_>) -> Result<&'h mut Process, Trouble> {
+    async fn ready<'h>(&self, held: &'h mut LockedProcess<'_>) -> Result<&'h mut Process, Trouble> {
         if let Some(process) = held.take_if(|process| process.is_busy()) {
             process.end().await;
         }

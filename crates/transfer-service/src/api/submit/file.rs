@@ -2,7 +2,7 @@
 
 use super::{InvalidSubmission, Means, bad, tape};
 use crate::api::wire::whole;
-use penstock_engine::submission::NewTransfer;
+use penstock_engine::checked_submission::NewTransfer;
 use penstock_model::url::is_macaroon;
 use penstock_model::{
     Access, Activity, Bytes, Checksum, ChecksumAlgorithm, CredentialId, FileUrl, JobToken,
@@ -22,7 +22,7 @@ const ACTIVITY_CHARS_MAX: usize = 255;
 const PAIRS_MAX: usize = 1000;
 
 /// The tokens that a job's files bring, or are reached by because they bring none.
-pub(super) struct Tokens<'a> {
+pub(super) struct SubmittedTokens<'a> {
     /// By their names.
     pub(super) brought: BTreeMap<CredentialId, String>,
     /// Queries of their URLs that hold credentials.
@@ -32,10 +32,10 @@ pub(super) struct Tokens<'a> {
     of_request: Option<CredentialId>,
 }
 
-impl<'a> Tokens<'a> {
+impl<'a> SubmittedTokens<'a> {
     /// None yet.
-    pub(super) fn of(means: Means<'a>) -> Tokens<'a> {
-        Tokens {
+    pub(super) fn of(means: Means<'a>) -> SubmittedTokens<'a> {
+        SubmittedTokens {
             brought: BTreeMap::new(),
             queries: BTreeMap::new(),
             means,
@@ -96,7 +96,7 @@ impl<'a> Tokens<'a> {
 /// Every source of an entry with every destination of it.
 pub(super) fn pairs(
     file: &Value,
-    known: &mut Tokens<'_>,
+    known: &mut SubmittedTokens<'_>,
 ) -> Result<Vec<NewTransfer>, InvalidSubmission> {
     selection_of(file)?;
     let file = file
@@ -162,7 +162,7 @@ fn ends(
     file: &Map<String, Value>,
     urls: &str,
     tokens: &str,
-    known: &mut Tokens<'_>,
+    known: &mut SubmittedTokens<'_>,
 ) -> Result<Vec<End>, InvalidSubmission> {
     let listed = file.get(urls).and_then(Value::as_array);
     let listed = listed.ok_or_else(|| bad(format!("'{urls}' must be a list of URLs")))?;

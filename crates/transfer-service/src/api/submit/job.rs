@@ -1,7 +1,7 @@
 //! What a submission's `params` say of the whole job.
 
 use super::{BASE_ID, InvalidSubmission, Means, Submitter, bad, flag, integer, positive, tape};
-use penstock_engine::submission::NewTransfer;
+use penstock_engine::checked_submission::NewTransfer;
 use penstock_model::{
     Bytes, ChecksumMode, IpVersion, JobId, JobKind, JobParameters, Priority, Selection, Timestamp,
     VoName,

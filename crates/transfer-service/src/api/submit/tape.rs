@@ -1,7 +1,7 @@
 //! What a submission says of tape: files that come from there, files that have to get there.
 
 use super::{InvalidSubmission, bad, flag, integer, positive};
-use penstock_engine::submission::NewTransfer;
+use penstock_engine::checked_submission::NewTransfer;
 use penstock_model::tape::STAGING_SECONDS_DEFAULT;
 use penstock_model::{JobKind, Overwrite, Staging, TapeNotes};
 use serde_json::{Map, Value};

@@ -4,7 +4,7 @@ use super::*;
 use proptest::prelude::*;
 
 /// What comes of these bytes when nothing follows.
-async fn heard_of<T: DeserializeOwned>(mut bytes: &[u8]) -> io::Result<Frame<T>> {
+async fn heard_of<T: DeserializeOwned>(mut bytes: &[u8]) -> io::Result<ReceivedFrame<T>> {
     receive(&mut bytes).await
 }
 
@@ -13,7 +13,7 @@ fn framed(text: &str) -> Vec<u8> {
     [&length.to_be_bytes(), text.as_bytes()].concat()
 }
 
-async fn heard<T: DeserializeOwned>(text: &str) -> io::Result<Frame<T>> {
+async fn heard<T: DeserializeOwned>(text: &str) -> io::Result<ReceivedFrame<T>> {
     heard_of(&framed(text)).await
 }
 
@@ -28,13 +28,13 @@ async fn what_is_sent_is_what_is_received() {
     let mut from = &*sent;
     for expected in [1, u64::MAX] {
         match receive(&mut from).await.expect("a frame") {
-            Frame::Known(NodeMessage::Ping { number }) => assert_eq!(number, expected),
+            ReceivedFrame::Known(NodeMessage::Ping { number }) => assert_eq!(number, expected),
             other => panic!("{other:?}"),
         }
     }
     assert!(matches!(
         receive::<NodeMessage>(&mut from).await,
-        Ok(Frame::Nothing)
+        Ok(ReceivedFrame::Nothing)
     ));
 }
 
@@ -43,7 +43,7 @@ async fn what_a_later_version_adds_is_passed_over() {
     let later = r#"{"welcome":{"protocol":1,"epoch":3,"certain":true,"more":[1]}}"#;
     assert!(matches!(
         heard(later).await,
-        Ok(Frame::Known(LeaderMessage::Welcome {
+        Ok(ReceivedFrame::Known(LeaderMessage::Welcome {
             certain: true,
             epoch: Epoch(3),
             ..
@@ -52,11 +52,17 @@ async fn what_a_later_version_adds_is_passed_over() {
     let earlier = r#"{"welcome":{"protocol":1,"epoch":3}}"#;
     assert!(matches!(
         heard(earlier).await,
-        Ok(Frame::Known(LeaderMessage::Welcome { certain: false, .. }))
+        Ok(ReceivedFrame::Known(LeaderMessage::Welcome {
+            certain: false,
+            ..
+        }))
     ));
     for unknown in [r#"{"sing":{"song":"la"}}"#, r#""dance""#, r#"{"ping":{}}"#] {
         let said = heard::<NodeMessage>(unknown).await;
-        assert!(matches!(said, Ok(Frame::Unknown)), "{unknown}: {said:?}");
+        assert!(
+            matches!(said, Ok(ReceivedFrame::Unknown)),
+            "{unknown}: {said:?}"
+        );
     }
 }
 
@@ -80,7 +86,7 @@ async fn replies_are_sent_as_the_first_version_sent_them() {
         let text = serde_json::to_string(&sent).expect("is JSON");
         let whole = format!(r#"{{"answered":{{"number":7,"answered":{expected}}}}}"#);
         assert_eq!(text, whole);
-        let Ok(Frame::Known(LeaderMessage::Reply {
+        let Ok(ReceivedFrame::Known(LeaderMessage::Reply {
             reply: Some(read), ..
         })) = heard(&whole).await
         else {

@@ -1,7 +1,7 @@
 //! Files that an older copy of a namespace has as trash although they were restored since: left so, their data would be
 //! removed when the trash is over its time.
 
-use super::{Check, FsckFailure, MissingData, StaleTrash, no_place, places};
+use super::{Check, FsckFailure, LiveTrashEntry, MissingData, no_place, places};
 use crate::pool_files::{OnDisk, PoolLocation};
 use penstock_clock::wall_clock;
 use penstock_model::NamespacePath;
@@ -29,7 +29,7 @@ impl Check<'_> {
         if data.is_none() {
             return self.miss_restored(pool, &trashed, &path);
         }
-        let mut finding = StaleTrash {
+        let mut finding = LiveTrashEntry {
             path: path.to_string(),
             id: id.to_string(),
             pool: pool.name.to_string(),

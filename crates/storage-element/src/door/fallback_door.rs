@@ -1,7 +1,7 @@
 //! A door that answers while the threads of the real one wait for the disk of the namespace. It looks at nothing there.
 
 use super::answer::{Problem, Response};
-use super::call::{Door, RETRY_AFTER_SECONDS};
+use super::handler_context::{Door, RETRY_AFTER_SECONDS};
 use super::remote_removals::Removals;
 use super::{CountedConnection, DoorConfig};
 use crate::storage::Storage;
@@ -16,18 +16,18 @@ use std::sync::Arc;
 use tokio::sync::watch;
 
 /// The port of a door, for another that answers in its stead.
-pub(crate) struct StandInPort {
+pub(crate) struct FallbackPort {
     listener: TcpListener,
     tls: Option<ServerTls>,
     monitor: Option<Arc<dyn Monitor>>,
     tls_only: bool,
 }
 
-impl StandInPort {
-    pub(crate) fn of(config: &DoorConfig) -> io::Result<StandInPort> {
+impl FallbackPort {
+    pub(crate) fn of(config: &DoorConfig) -> io::Result<FallbackPort> {
         let listener = config.listener.try_clone()?;
         listener.set_nonblocking(true)?;
-        Ok(StandInPort {
+        Ok(FallbackPort {
             listener,
             tls: config.tls.clone(),
             monitor: config.monitor.clone(),

@@ -14,11 +14,11 @@ const AGE_MAX: Duration = Duration::from_secs(1);
 
 /// See the module.
 #[derive(Default)]
-pub(crate) struct DirectoryIds {
+pub(crate) struct DirectoryIdCache {
     known: Mutex<HashMap<NamespacePath, (EntryId, Instant)>>,
 }
 
-impl DirectoryIds {
+impl DirectoryIdCache {
     /// The directory that holds, or would hold, a path; `None`: there is none yet.
     pub(crate) fn parent_of(&self, namespace: &Namespace, path: &NamespacePath) -> Option<EntryId> {
         let parent = path.parent()?;

@@ -4,7 +4,7 @@
 use super::follow::connect;
 use super::membership::{NodesConfig, row_of};
 use crate::error::ServiceError;
-use crate::node::wire::{Frame, LeaderMessage, NodeMessage, PROTOCOL, receive, send};
+use crate::node::wire::{LeaderMessage, NodeMessage, PROTOCOL, ReceivedFrame, receive, send};
 use penstock_model::{Epoch, NodeId};
 use penstock_persistence::cluster::Leadership;
 use penstock_persistence::postgres::DatabaseError;
@@ -123,9 +123,11 @@ async fn ask(config: &NodesConfig, leader: &NodeId) -> io::Result<String> {
     send(&mut stream, &NodeMessage::WantKeys { protocol: PROTOCOL }).await?;
     let said = tokio::time::timeout(ANSWER_TIMEOUT, receive(&mut stream)).await;
     match said.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?? {
-        Frame::Known(LeaderMessage::Keys(keys)) => Ok(keys.0),
-        Frame::Known(LeaderMessage::Refused { why }) => Err(io::Error::other(why)),
-        Frame::Known(_) | Frame::Unknown => Err(io::Error::other("it does not tell its keys")),
-        Frame::Nothing => Err(io::ErrorKind::UnexpectedEof.into()),
+        ReceivedFrame::Known(LeaderMessage::Keys(keys)) => Ok(keys.0),
+        ReceivedFrame::Known(LeaderMessage::Refused { why }) => Err(io::Error::other(why)),
+        ReceivedFrame::Known(_) | ReceivedFrame::Unknown => {
+            Err(io::Error::other("it does not tell its keys"))
+        }
+        ReceivedFrame::Nothing => Err(io::ErrorKind::UnexpectedEof.into()),
     }
 }

@@ -2,7 +2,7 @@
 
 use super::answer::{Evidence, Measure};
 use super::signals::{
-    Change, CopyStage, FailureSide, LinkSignals, PoolSignals, Series, ServerKind, ServerName,
+    Change, DataPathStage, FailureSide, LinkSignals, PoolSignals, Series, ServerKind, ServerName,
     ServerSignals, Setting, Signals, StorageSignals,
 };
 use super::split::{Factor, Factors, Part};
@@ -14,7 +14,7 @@ use std::ops::Range;
 const CHANGE_SECONDS: usize = 600;
 
 /// The facts of one stretch.
-pub struct View<'a> {
+pub struct StretchFacts<'a> {
     /// All that is known.
     pub signals: &'a Signals,
     /// Which links are explained.
@@ -32,12 +32,12 @@ pub struct View<'a> {
     /// The parts of the difference.
     pub parts: &'a [Part],
     /// The slowest stage.
-    pub stage: Option<CopyStage>,
+    pub stage: Option<DataPathStage>,
     /// It recurs with this period.
     pub period_seconds: Option<u64>,
 }
 
-impl View<'_> {
+impl StretchFacts<'_> {
     /// The mean in the stretch.
     pub fn now(&self, series: &Series) -> Option<f64> {
         series.mean(self.during)
@@ -174,7 +174,7 @@ impl View<'_> {
     }
 
     /// Whether this stage may be the slowest: it is, or none is known to be.
-    pub fn may_be(&self, stages: &[CopyStage]) -> bool {
+    pub fn may_be(&self, stages: &[DataPathStage]) -> bool {
         self.stage.is_none_or(|stage| stages.contains(&stage))
     }
 

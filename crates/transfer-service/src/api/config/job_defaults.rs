@@ -79,7 +79,7 @@ fn wish(mut fields: Fields) -> Result<VoDefaultsRequest, ApiError> {
 
 /// Whose values.
 #[derive(Deserialize)]
-pub(super) struct DefaultsQuery {
+pub(super) struct JobDefaultsQuery {
     vo_name: Option<String>,
 }
 
@@ -87,7 +87,7 @@ pub(super) struct DefaultsQuery {
 pub(super) async fn remove(
     State(api): State<Api>,
     credentials: Credentials,
-    Query(which): Query<DefaultsQuery>,
+    Query(which): Query<JobDefaultsQuery>,
 ) -> ApiResult {
     let (caller, _) = api.operator(&credentials).await?;
     let vo = which.vo_name.filter(|vo| !vo.is_empty() && vo != ANY);

@@ -19,7 +19,7 @@ const BATCH_MAX: usize = 1000;
 const DELAY: Duration = Duration::from_millis(250);
 
 /// The thread. Dropping it writes what is queued.
-pub(crate) struct Recorder {
+pub(crate) struct MoverRecorder {
     queue: Option<SyncSender<MoverRecord>>,
     /// Tells when they end. The next start takes the newest of them for the least that a clock may say.
     pub clock: Arc<BelievedClock>,
@@ -27,16 +27,16 @@ pub(crate) struct Recorder {
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
-impl Recorder {
+impl MoverRecorder {
     pub(crate) fn start(
         namespace: Arc<Namespace>,
         clock: &Arc<BelievedClock>,
-    ) -> io::Result<Recorder> {
+    ) -> io::Result<MoverRecorder> {
         let (queue, records) = sync_channel(QUEUE_MAX);
         let thread = std::thread::Builder::new()
             .name("mover-recorder".to_owned())
             .spawn(move || run(&namespace, &records))?;
-        Ok(Recorder {
+        Ok(MoverRecorder {
             queue: Some(queue),
             clock: Arc::clone(clock),
             dropped: AtomicU64::new(0),
@@ -65,7 +65,7 @@ impl Recorder {
     }
 }
 
-impl Drop for Recorder {
+impl Drop for MoverRecorder {
     fn drop(&mut self) {
         self.queue = None;
         let thread = self.thread.get_mut();

@@ -32,7 +32,7 @@ pub fn rises_of(link: &LinkSignals, bin_seconds: u32) -> Vec<Rise> {
         let before = forwards(&stretch.bins);
         let is_known = low.iter().any(|low| overlap(&low.bins, &before) > 0);
         let during = forwards(stretch.baseline.last()?);
-        let is_rise = stretch.kind == LowRateKind::Drop
+        let is_rise = stretch.kind == DropOrLull::Drop
             && before.len() >= USUAL_BINS_MIN
             && during.len() >= USUAL_BINS_MIN
             && !is_known;
