@@ -1,9 +1,9 @@
 //! Keeps the directory logs of all pools, one thread for each, so that a disk that hangs holds up nobody's change for long and
 //! other pools not at all.
 //!
-//! The namespace's writer hands each batch to all of them after its commit and waits until they have written it. A log that
-//! cannot be written, has missed a batch, or was found behind at the start is made anew from a snapshot of the namespace;
-//! until then nothing waits for it. Nothing here is flushed before an answer: a flush follows within a second.
+//! The namespace's writer hands each batch to all of them after its commit, answers, and begins the next when they have
+//! written it. A log that cannot be written, has missed a batch, or was found behind at the start is made anew from a
+//! snapshot of the namespace; until then nothing waits for it. Nothing here is flushed before an answer: a flush follows within a second.
 
 use super::directory_log::{DIRECTORY_LOG, DirectoryRecord, read_log, write_line};
 use super::log_snapshot::{Fresh, SnapshotUse, Snapshots};
@@ -108,12 +108,30 @@ impl Countdown {
     }
 }
 
+/// A batch that the logs are writing.
+pub(super) struct LogWait {
+    countdown: Arc<Countdown>,
+    /// Of all logs, by their places.
+    standings: Vec<Arc<KeeperStatus>>,
+    until: Instant,
+}
+
+impl LogWait {
+    /// Waits until those that keep up have written it. The others come back when they have; nobody waits for them before.
+    pub(super) fn finish(self) {
+        for place in self.countdown.wait(self.until) {
+            let standing = &self.standings[place];
+            standing.is_current.store(false, Ordering::Release);
+        }
+    }
+}
+
 impl Logs {
-    /// Hands the records of a committed transaction to all pools, and waits until those that keep up have written them.
-    pub(super) fn append(&self, first: u64, records: &[DirectoryRecord]) {
+    /// Hands the records of a committed transaction to all pools. `None`: there is nothing to be waited for.
+    pub(super) fn append(&self, first: u64, records: &[DirectoryRecord]) -> Option<LogWait> {
         let pools = self.pools.lock();
         if pools.is_empty() || records.is_empty() {
-            return;
+            return None;
         }
         let mut lines = String::with_capacity(records.len() * 160);
         for (sequence, record) in (first..).zip(records) {
@@ -139,11 +157,11 @@ impl Logs {
                 log.standing.is_current.store(false, Ordering::Release);
             }
         }
-        // They come back when they have written it after all. Nobody waits for them before.
-        for place in countdown.wait(Instant::now() + PATIENCE) {
-            let standing = &pools[place].standing;
-            standing.is_current.store(false, Ordering::Release);
-        }
+        Some(LogWait {
+            countdown,
+            standings: pools.iter().map(|log| Arc::clone(&log.standing)).collect(),
+            until: Instant::now() + PATIENCE,
+        })
     }
 
     /// Begins to keep the log of a pool, and waits a moment until it is as it should be.

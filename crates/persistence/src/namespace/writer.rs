@@ -4,7 +4,7 @@
 
 use super::change::{Batch, BatchOutcome, Change, ChangeError, ChangeReport};
 use super::directory_log::DirectoryRecord;
-use super::log_keeper::Logs;
+use super::log_keeper::{LogWait, Logs};
 use super::read::stored;
 use super::{NamespaceError, open_writer, schema};
 use parking_lot::Mutex;
@@ -91,6 +91,7 @@ impl Writer {
             path,
             counters,
             logs,
+            log_wait: None,
             doubtful: None,
             tried: None,
         };
@@ -170,6 +171,8 @@ struct CommitThread {
     path: PathBuf,
     counters: Counters,
     logs: Arc<Logs>,
+    /// What they have been told and may not have written.
+    log_wait: Option<LogWait>,
     /// What the directory logs were to be told of a commit that failed. Nothing was committed since: the database's log
     /// may hold what a restart would take for committed.
     doubtful: Option<Vec<DirectoryRecord>>,
@@ -211,6 +214,8 @@ fn run(mut committing: CommitThread, requests: &Receiver<Request>, done: &Writer
         for (request, result) in batch.into_iter().zip(results) {
             (request.reply)(result);
         }
+        // Meanwhile those who were answered ask again, so that the next transaction holds many changes.
+        committing.wait_for_logs();
     }
 }
 
@@ -311,7 +316,15 @@ impl CommitThread {
     fn tell_logs(&mut self, records: &[DirectoryRecord]) {
         let first = self.counters.log_sequence + 1;
         self.counters.log_sequence += records.len() as u64;
-        self.logs.append(first, records);
+        self.wait_for_logs();
+        self.log_wait = self.logs.append(first, records);
+    }
+
+    /// Waits until the directory logs that keep up have what they were told.
+    fn wait_for_logs(&mut self) {
+        if let Some(wait) = self.log_wait.take() {
+            wait.finish();
+        }
     }
 
     /// The log may hold all pages of the transaction, among them the last, although they are not known to be on the
