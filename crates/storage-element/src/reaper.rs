@@ -15,10 +15,8 @@ pub(crate) use trash::{REMOVAL_WAIT, RestoreError, RestoreOrder};
 
 use crate::clock::BelievedClock;
 use crate::disk_full::Fullness;
-use crate::pool::UncommittedStage;
 use crate::pool::{Pool, Reservation};
 use crate::timed_join::end_thread;
-use crate::uploads::remove_if_there;
 use parking_lot::Mutex;
 use penstock_decide::trash::kept_since;
 use penstock_model::{Bytes, PoolName, Timestamp};
@@ -26,15 +24,14 @@ use penstock_persistence::namespace::{
     EntryId, Namespace, NamespaceError, TrashQuery, TrashedData,
 };
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 use std::io;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
-use uuid::Uuid;
 
 /// Orders for one pool that may wait. Beyond, data without an entry waits apart, because nothing else knows of it; trash
 /// is found again in the namespace.
@@ -76,20 +73,9 @@ enum Order {
     },
 }
 
-/// Data that has no entry.
-pub(crate) enum UnlistedData {
-    /// Of a write that has failed.
-    Write {
-        id: EntryId,
-        place: UncommittedStage,
-    },
-    /// Of an upload that is forgotten, and its record.
-    Upload(Uuid),
-}
-
 struct Discard {
-    pool: Arc<Pool>,
-    data: UnlistedData,
+    /// The files that hold it.
+    paths: Vec<PathBuf>,
     /// Given back when the data is gone.
     _reservation: Option<Reservation>,
     /// How it went. Nobody need wait for it.
@@ -121,15 +107,6 @@ struct ReaperContext {
     /// How long trash is kept, in milliseconds.
     grace: AtomicU64,
     is_over: AtomicBool,
-}
-
-impl fmt::Display for UnlistedData {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            UnlistedData::Write { id, .. } => write!(f, "file {id}"),
-            UnlistedData::Upload(id) => write!(f, "upload {id}"),
-        }
-    }
 }
 
 impl ReaperContext {
@@ -250,8 +227,8 @@ impl ReaperHandle {
     /// answered.
     pub(crate) fn discard(
         &self,
-        pool: Arc<Pool>,
-        data: UnlistedData,
+        pool: &Pool,
+        paths: Vec<PathBuf>,
         reservation: Option<Reservation>,
     ) -> oneshot::Receiver<io::Result<()>> {
         use std::sync::mpsc::TrySendError;
@@ -261,8 +238,7 @@ impl ReaperHandle {
             return answer;
         };
         let order = Discard {
-            pool,
-            data,
+            paths,
             _reservation: reservation,
             reply,
         };
@@ -378,21 +354,23 @@ impl Reaper {
 }
 
 fn discard(order: Discard) {
-    let pool = &order.pool;
-    let removed = match &order.data {
-        UnlistedData::Upload(id) => crate::uploads::remove_files(pool, *id),
-        UnlistedData::Write { id, place } => match place {
-            UncommittedStage::Incoming => remove_if_there(pool.incoming_path(*id)),
-            UncommittedStage::Data => remove_if_there(pool.data_path(*id)),
-            UncommittedStage::Kept => Ok(()),
-        },
-    };
+    let mut removed = Ok(());
+    for path in &order.paths {
+        removed = removed.and(remove_if_there(path));
+    }
     if let Err(why) = &removed {
-        let (pool, data) = (&pool.name, &order.data);
-        tracing::error!(%pool, %data, %why, "data without an entry stays until the next start");
+        let paths = &order.paths;
+        tracing::error!(?paths, %why, "data without an entry stays until the next start");
     }
     // Most do not wait for it.
     let _ = order.reply.send(removed);
+}
+
+pub(crate) fn remove_if_there(path: &Path) -> io::Result<()> {
+    match std::fs::remove_file(path) {
+        Err(why) if why.kind() != io::ErrorKind::NotFound => Err(why),
+        Ok(()) | Err(_) => Ok(()),
+    }
 }
 
 fn milliseconds(span: Duration) -> u64 {

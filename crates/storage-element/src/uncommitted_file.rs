@@ -4,7 +4,7 @@
 use crate::crash::{Step, reached};
 use crate::pool::UncommittedStage;
 use crate::pool::{DiskThread, Pool, Reservation};
-use crate::reaper::{ReaperHandle, UnlistedData};
+use crate::reaper::ReaperHandle;
 use penstock_model::Bytes;
 use penstock_persistence::namespace::EntryId;
 use std::fs::File;
@@ -104,11 +104,12 @@ impl UncommittedFile {
 
 impl Drop for UncommittedFile {
     fn drop(&mut self) {
-        if self.place != UncommittedStage::Kept {
-            let (pool, reservation) = (Arc::clone(&self.pool), self.reservation.take());
-            let (id, place) = (self.id, self.place);
-            let data = UnlistedData::Write { id, place };
-            drop(self.reaper.discard(pool, data, reservation));
-        }
+        let path = match self.place {
+            UncommittedStage::Incoming => self.pool.incoming_path(self.id),
+            UncommittedStage::Data => self.pool.data_path(self.id),
+            UncommittedStage::Kept => return,
+        };
+        let reservation = self.reservation.take();
+        drop(self.reaper.discard(&self.pool, vec![path], reservation));
     }
 }

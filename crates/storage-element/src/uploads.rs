@@ -5,17 +5,17 @@
 
 mod record;
 
-pub(crate) use record::{Plan, Record, data_path, remove_files, remove_if_there};
+pub(crate) use record::{Plan, Record, data_path};
 
 use crate::clock::BelievedClock;
 use crate::pool::{NoRoom, Pool, Reservation, sync_directory};
-use crate::reaper::{ReaperHandle, UnlistedData, with_room};
+use crate::reaper::{ReaperHandle, remove_if_there, with_room};
 use crate::write_error::WriteError;
 use parking_lot::{Mutex, MutexGuard};
 use penstock_model::{ChecksumAlgorithm, Timestamp, UserName};
 use penstock_persistence::namespace::{EntryId, Namespace};
 use penstock_protocol::checksum::Hasher;
-use record::{FoundRecord, directory, each_record};
+use record::{FoundRecord, directory, each_record, remove_files};
 use std::collections::BTreeMap;
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io;
@@ -178,8 +178,8 @@ impl Uploads {
         upload.is_discarded.store(true, Ordering::SeqCst);
         progress.disk = None;
         self.open().remove(&upload.id);
-        let (pool, data) = (Arc::clone(&upload.pool), UnlistedData::Upload(upload.id));
-        reaper.discard(pool, data, progress.reservation.take())
+        let (pool, paths) = (&upload.pool, record::paths(&upload.pool, upload.id));
+        reaper.discard(pool, paths.to_vec(), progress.reservation.take())
     }
 
     /// The same for one that no client knows of, so that nobody else can be at it.
@@ -292,7 +292,7 @@ fn remnant_of(
 impl Upload {
     /// Removes the second name of a finished upload's bytes; what was acknowledged is in the file now. Blocks.
     pub(crate) fn tidy(&self) {
-        if let Err(why) = remove_if_there(data_path(&self.pool, self.id)) {
+        if let Err(why) = remove_if_there(&data_path(&self.pool, self.id)) {
             tracing::error!(id = %self.id, %why, "a finished upload keeps its second name until the next start");
         }
     }

@@ -6,9 +6,9 @@ use std::collections::{BTreeMap, BTreeSet};
 /// From what knows nobody to what knows all.
 const TRANSFER_SERVICE: [&str; 21] = [
     "cloud",
-    "message",
+    "loop_message",
     "clock",
-    "leader",
+    "leader_requests",
     "tokens",
     "agent",
     "overview",
@@ -29,35 +29,35 @@ const TRANSFER_SERVICE: [&str; 21] = [
 ];
 
 /// The same: pools and movers, then what uses the namespace, then doors.
-const STORAGE_ELEMENT: [&str; 37] = [
+const STORAGE_ELEMENT: [&str; 38] = [
     "config",
     "clock",
     "crash",
-    "threads",
-    "privacy",
-    "fullness",
+    "timed_join",
+    "private_files",
+    "disk_full",
     "meter",
     "gate",
     "write_error",
     "pool",
     "metrics",
-    "recorder",
+    "mover_recorder",
     "mover",
     "claims",
-    "publication",
+    "pending_publication",
     "reaper",
     "uploads",
     "pool_messages",
-    "scratch",
+    "uncommitted_file",
     "committer",
-    "label",
+    "file_label",
     "pool_write",
     "receive",
-    "directory_ids",
+    "directory_id_cache",
     "locks",
     "open_error",
-    "opening",
-    "upkeep",
+    "pool_opening",
+    "pool_watch",
     "recovery",
     "reserved_names",
     "rights",
@@ -67,23 +67,24 @@ const STORAGE_ELEMENT: [&str; 37] = [
     "fsck",
     "rebuild",
     "door",
+    "door_threads",
 ];
 
 /// The same inside the door of the storage element: what requests and answers are, who asks and whether they may, the way
 /// to a write, and then the methods.
-const DOOR: [&str; 36] = [
+const DOOR: [&str; 37] = [
     "answer",
-    "removals",
+    "remote_removals",
     "caller",
-    "call",
+    "handler_context",
     "reserved",
-    "access",
-    "parts",
+    "access_check",
+    "tree_rights",
     "html",
-    "body",
+    "document_body",
     "conditions",
     "destination",
-    "guard",
+    "lock_conditions",
     "slot",
     "write_ticket",
     "byteranges",
@@ -91,8 +92,8 @@ const DOOR: [&str; 36] = [
     "read",
     "write",
     "remote",
-    "leftover",
-    "source",
+    "push_leftover",
+    "pull_source",
     "striped",
     "pull",
     "push",
@@ -104,15 +105,21 @@ const DOOR: [&str; 36] = [
     "properties",
     "trash",
     "macaroon",
-    "foreign",
-    "monitor",
-    "revocation",
+    "cross_site_request",
+    "health_endpoints",
+    "fallback_door",
+    "revoked_requests",
     "pages",
 ];
 
 /// Modules of the pools that write a file. The door reaches them by messages (`pool_messages`), by `storage` which answers
 /// these, and by the handle of one write.
-const BEHIND_MESSAGES: [&str; 4] = ["committer", "scratch", "publication", "label"];
+const BEHIND_MESSAGES: [&str; 4] = [
+    "committer",
+    "uncommitted_file",
+    "pending_publication",
+    "file_label",
+];
 /// Files of the door that write.
 const WRITERS: [&str; 6] = [
     "duplicate.rs",

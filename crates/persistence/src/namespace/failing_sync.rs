@@ -202,9 +202,17 @@ mod tests {
         fail_syncs(&database, 1);
         make("/doubtful").expect_err("the sync fails");
         make("/after").expect("made");
-        let log = read_log(&pool.join(DIRECTORY_LOG), |_, _, _| ()).expect("readable");
         let reader = rusqlite::Connection::open(&database).expect("opens");
         let known = schema::log_sequence(&reader).expect("readable");
+        // It is told before the answer, and writes beside it.
+        let until = Instant::now() + Duration::from_secs(10);
+        let log = loop {
+            let log = read_log(&pool.join(DIRECTORY_LOG), |_, _, _| ()).expect("readable");
+            if log.sequence >= known || Instant::now() > until {
+                break log;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        };
         assert_eq!((log.sequence, log.numbers_missing), (known, 0));
         let there = |at: &str| namespace.lookup(&path(at)).expect("readable").is_some();
         // The first has no label.

@@ -1,6 +1,7 @@
 //! What is written down of an upload, and where: `partial/<id>` holds its bytes, `partial/<id>.json` this record.
 
 use crate::pool::{Pool, sync_directory};
+use crate::reaper::remove_if_there;
 use penstock_model::{Checksum, NamespacePath, Timestamp, UserName};
 use penstock_persistence::namespace::EntryId;
 use serde::{Deserialize, Serialize};
@@ -94,24 +95,19 @@ fn record_path(pool: &Pool, id: Uuid) -> PathBuf {
     directory(pool).join(format!("{id}.json"))
 }
 
-/// Removes bytes and record. What is gone already is no error.
-pub(crate) fn remove_files(pool: &Pool, id: Uuid) -> io::Result<()> {
-    for path in [data_path(pool, id), record_path(pool, id)] {
-        remove_if_there(path)?;
-    }
-    Ok(())
+/// All files of an upload.
+pub(super) fn paths(pool: &Pool, id: Uuid) -> [PathBuf; 2] {
+    [data_path(pool, id), record_path(pool, id)]
 }
 
-pub(crate) fn remove_if_there(path: PathBuf) -> io::Result<()> {
-    match std::fs::remove_file(path) {
-        Err(why) if why.kind() != io::ErrorKind::NotFound => Err(why),
-        Ok(()) | Err(_) => Ok(()),
-    }
+/// Removes bytes and record. What is gone already is no error.
+pub(super) fn remove_files(pool: &Pool, id: Uuid) -> io::Result<()> {
+    paths(pool, id).iter().try_for_each(|path| remove_if_there(path))
 }
 
 /// Keeps the files of an upload aside with which nobody can go on.
 pub(super) fn quarantine_files(pool: &Pool, id: Uuid, now: Timestamp) -> io::Result<()> {
-    for path in [data_path(pool, id), record_path(pool, id)] {
+    for path in paths(pool, id) {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         match pool.quarantine_file(&path, &format!("partial-{name}"), now) {
             Ok(kept_at) => {
@@ -147,7 +143,7 @@ pub(super) fn each_record(
         let name = entry.file_name();
         let name = name.to_string_lossy();
         if name.ends_with(".new") {
-            remove_if_there(entry.path())?;
+            remove_if_there(&entry.path())?;
             continue;
         }
         match Uuid::parse_str(name.strip_suffix(".json").unwrap_or(&name)) {
