@@ -16,4 +16,4 @@ mod world;
 
 pub use plan::{Plan, PlanError, Policy};
 pub use report::Report;
-pub use world::{BrokenInvariant, Progress, simulate};
+pub use world::{BrokenInvariant, Progress, simulate, simulate_recorded};
