@@ -12,6 +12,7 @@ mod random;
 pub mod report;
 pub mod trouble;
 mod watch;
+pub mod what_if;
 mod world;
 
 pub use plan::{Plan, PlanError, Policy};
