@@ -11,6 +11,7 @@ pub mod settings;
 mod site;
 mod tape;
 mod trash;
+mod what_if;
 
 pub use ban::{BanCommand, BanListArgs, BanRemoveArgs, BanStorageArgs, BanUserArgs};
 pub use files::{ChecksumArgs, CopyArgs, LsArgs, MkdirArgs, RmArgs, ShareArgs, UrlArgs, parse_url};
@@ -28,6 +29,7 @@ pub use trash::{
     DoorArgs, RemovedSince, RestorePlace, TrashCommand, TrashEmptyArgs, TrashListArgs,
     TrashRestoreArgs, TrashedName,
 };
+pub use what_if::WhatIfArgs;
 
 use self::cloud::CloudCommand;
 use self::records::{AccountArgs, IngestArgs, RecordsCommand};
@@ -254,8 +256,21 @@ pub enum Command {
         penstock simulate plan.toml --out report             # writes report/report.html with plots\n  \
         penstock simulate plan.toml --policy measured --policy fts3 --policy fixed:10   # side by side\n  \
         penstock simulate plan.toml --seed 7 --json\n  \
+        penstock simulate plan.toml --records seen           # then: penstock what-if --records seen\n  \
         penstock simulate --trouble 0 --seeds 1000           # random fields and misfortunes, with all invariants checked")]
     Simulate(SimulateArgs),
+    /// Replay what a site has recorded in the simulator, and tell what other limits or faster parts would have brought.
+    #[command(after_help = "Examples:\n  \
+        penstock what-if --dir cern                          # is the last day fit to be replayed, and what limited it?\n  \
+        penstock what-if --dir cern --since 6h --set 'link se1.cern.ch-se2.in2p3.fr active=+4' --set 'storage se2.in2p3.fr pools=+1'\n  \
+        penstock what-if --dir cern --set 'link * se2.in2p3.fr active=12, storage se2.in2p3.fr active=50'\n  \
+        penstock what-if --dir cern --set 'storage se2.in2p3.fr rate=x2' --seed 7 --json\n  \
+        penstock what-if --dir cern --fix 6931bd80-1c9a44f2  # what the fix of a drop would have brought\n  \
+        penstock what-if --records records --set 'link a.example.org b.example.org rate=500 MB/s'\n\n\
+        A change is of a link (SOURCE-DESTINATION, or both names): active, rate; of a storage: active, rate, pools, failures; \
+        or of the service: active. active and pools are 12, +4, -2 or x2; rate is x2 or '500 MB/s'; failures is the part of \
+        its files that fails. A window that the simulator cannot replay within 25 % of its recorded rate is refused.")]
+    WhatIf(WhatIfArgs),
     /// Show how much a transfer service remembers of what happened, for how long, and who holds what up.
     #[command(
         after_help = "Examples:\n  penstock history --dir cern\n  penstock history --dir cern --json\n\n\
@@ -458,6 +473,9 @@ pub struct SimulateArgs {
     /// Write report.html with plots, and report.json, into this directory.
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
+    /// Add what the simulated service records to this directory of records, for `explain`, `account` and `what-if`.
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["example", "trouble"])]
+    pub records: Option<PathBuf>,
 }
 
 fn account(text: &str) -> Result<Account, String> {

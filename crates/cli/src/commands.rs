@@ -24,6 +24,7 @@ mod simulate;
 mod tape;
 mod token;
 mod trash;
+mod what_if;
 
 use crate::args::{AuthzCommand, Command, GfalAgentArgs};
 use crate::environment::Environment;
@@ -79,6 +80,7 @@ pub fn run(
         Command::ImportFts3(args) => in_runtime(import_fts3::run(args, environment, output)),
         Command::Audit(args) => in_runtime(settings::audit(args, environment, output)),
         Command::Simulate(args) => simulate::run(&args, output),
+        Command::WhatIf(args) => what_if::run(&args, output),
         Command::History(args) => history::run(&args, environment, output),
         Command::Host(args) => in_runtime(host::run(args, environment, output)),
         Command::Backup(args) => backup::run(&args, environment, output),

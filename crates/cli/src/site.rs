@@ -9,5 +9,6 @@ pub mod expiry;
 pub mod init;
 pub mod issuer;
 pub mod keys;
+pub mod record;
 pub mod serve;
 pub mod store;

@@ -22,30 +22,53 @@ pub fn each_attempt<R: Record + ?Sized>(
     record: &R,
     source: &Text,
     after: u64,
+    visit: impl FnMut(Attempt),
+) -> Result<u64, RecordError> {
+    attempts_between(record, source, (after, u64::MAX), visit)
+}
+
+/// The same, of attempts that ended after one entry of the ledger and not after another one.
+pub fn attempts_between<R: Record + ?Sized>(
+    record: &R,
+    source: &Text,
+    (after, until): (u64, u64),
     mut visit: impl FnMut(Attempt),
 ) -> Result<u64, RecordError> {
     let mut beginnings: BTreeMap<TransferId, StartedAttempt> = BTreeMap::new();
+    let mut submissions: BTreeMap<TransferId, Timestamp> = BTreeMap::new();
     let mut vos: BTreeMap<JobId, Option<VoName>> = BTreeMap::new();
     let mut last = after;
     loop {
-        let entries = record.entries_after(last, BATCH)?;
+        let mut entries = record.entries_after(last, BATCH)?;
+        entries.retain(|entry| entry.sequence <= until);
         let Some(newest) = entries.last() else {
             return Ok(last);
         };
         last = newest.sequence;
         for entry in &entries {
+            if lets_start(&entry.event) {
+                remember(&mut submissions, entry.transfer, entry.at);
+            }
             if let Some(beginning) = StartedAttempt::of(entry) {
-                if beginnings.len() >= REMEMBERED_MAX {
-                    beginnings.clear();
-                }
-                beginnings.insert(entry.transfer, beginning);
+                let submitted = submissions.remove(&entry.transfer);
+                let beginning = StartedAttempt {
+                    submitted,
+                    ..beginning
+                };
+                remember(&mut beginnings, entry.transfer, beginning);
+            }
+            if let TransferEvent::Prepared { attempt, .. } = &entry.event
+                && let Some(beginning) = beginnings.get_mut(&entry.transfer)
+                && beginning.attempt == *attempt
+            {
+                beginning.prepared = Some(entry.at);
             }
             let Some(ending) = AttemptOutcome::of(&entry.event) else {
                 continue;
             };
             let beginning = match beginnings.remove(&entry.transfer) {
-                Some(beginning) => Some(beginning),
-                None => beginning_before(record, entry)?,
+                Some(beginning) if beginning.tells_all() => Some(beginning),
+                _ => beginning_before(record, entry)?,
             };
             // Without one nothing was attempted: the transfer ended while it waited.
             let Some(beginning) = beginning else {
@@ -72,6 +95,25 @@ pub fn each_attempt<R: Record + ?Sized>(
 struct StartedAttempt {
     attempt: penstock_model::Attempt,
     at: Timestamp,
+    /// When both ends had been looked at.
+    prepared: Option<Timestamp>,
+    /// Of a first attempt: from when on it might have started.
+    submitted: Option<Timestamp>,
+}
+
+/// Whether a transfer may start from now on.
+fn lets_start(event: &TransferEvent) -> bool {
+    matches!(
+        event,
+        TransferEvent::Submitted | TransferEvent::Chosen { .. } | TransferEvent::Staged { .. }
+    )
+}
+
+fn remember<T>(known: &mut BTreeMap<TransferId, T>, transfer: TransferId, value: T) {
+    if known.len() >= REMEMBERED_MAX {
+        known.clear();
+    }
+    known.insert(transfer, value);
 }
 
 impl StartedAttempt {
@@ -80,9 +122,16 @@ impl StartedAttempt {
             TransferEvent::Started { attempt, .. } => Some(StartedAttempt {
                 attempt: *attempt,
                 at: entry.at,
+                prepared: None,
+                submitted: None,
             }),
             _ => None,
         }
+    }
+
+    /// A first attempt's submission may lie before the entries that were read.
+    fn tells_all(&self) -> bool {
+        self.attempt.0 != 1 || self.submitted.is_some()
     }
 }
 
@@ -92,17 +141,26 @@ fn beginning_before<R: Record + ?Sized>(
     entry: &LedgerEntry,
 ) -> Result<Option<StartedAttempt>, RecordError> {
     let entries = record.entries_of(entry.transfer, ENTRIES_PER_TRANSFER_MAX)?;
-    let mut running = None;
+    let (mut running, mut submitted): (Option<StartedAttempt>, _) = (None, None);
     for earlier in &entries {
         if earlier.sequence >= entry.sequence {
             break;
+        }
+        if lets_start(&earlier.event) {
+            submitted = Some(earlier.at);
+        }
+        if let (TransferEvent::Prepared { .. }, Some(running)) = (&earlier.event, &mut running) {
+            running.prepared = Some(earlier.at);
         }
         running = match AttemptOutcome::of(&earlier.event) {
             Some(_) => None,
             None => StartedAttempt::of(earlier).or(running),
         };
     }
-    Ok(running)
+    Ok(running.map(|running| StartedAttempt {
+        submitted: submitted.filter(|_| running.attempt.0 == 1),
+        ..running
+    }))
 }
 
 /// How an attempt ended.
@@ -148,10 +206,15 @@ fn row_of(
         attempt: Some(Arc::clone(&name)),
         copy: Some(name),
         attempt_number: Some(beginning.attempt.0),
+        submitted: beginning.submitted,
         started: Some(beginning.at),
         ended: Some(entry.at),
         ..Attempt::default()
     };
+    if let Some(prepared) = beginning.prepared {
+        let us = prepared.since(beginning.at).as_micros();
+        row.prepare_us = u64::try_from(us).ok();
+    }
     if let Some(request) = request {
         (row.source_host, row.source_path) = place_of(&request.source);
         (row.destination_host, row.destination_path) = place_of(&request.destination);
@@ -240,6 +303,35 @@ mod tests {
             let last = each_attempt(&self.record, &"here".into(), after, |row| rows.push(row));
             (last.expect("readable"), rows)
         }
+    }
+
+    #[test]
+    fn a_first_attempt_tells_when_it_was_asked_for_and_when_both_ends_had_been_looked_at() {
+        let lab = Lab::new();
+        let prepared = TransferEvent::Prepared {
+            attempt: penstock_model::Attempt(1),
+            size: None,
+            checksum: None,
+            replaces: false,
+        };
+        let events = [TransferEvent::Submitted, started(1), prepared, failed(1)];
+        let events = events.into_iter().chain([started(2), landed(2)]);
+        for (place, event) in events.enumerate() {
+            lab.tell(place as u64 + 1, event);
+        }
+        // Also when the entries that are read begin later.
+        for after in 0..3 {
+            let (_, rows) = lab.rows(after);
+            let told: Vec<_> = rows
+                .iter()
+                .map(|row| (row.submitted, row.prepare_us))
+                .collect();
+            let first = (Some(Timestamp(1_000)), Some(1_000_000));
+            assert_eq!(told, [first, (None, None)], "{after}");
+        }
+        let mut rows = Vec::new();
+        let last = attempts_between(&lab.record, &"here".into(), (0, 4), |row| rows.push(row));
+        assert_eq!((last.expect("readable"), rows.len()), (4, 1));
     }
 
     fn started(attempt: u32) -> TransferEvent {

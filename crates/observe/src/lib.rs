@@ -17,6 +17,7 @@ pub mod ledger_rows;
 pub mod live;
 pub mod plot;
 pub mod rate;
+pub mod recorded;
 pub mod records;
 pub mod report;
 pub mod series;

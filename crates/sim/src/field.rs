@@ -10,7 +10,7 @@ pub(crate) use lane::PredictedArrival;
 
 use crate::plan::Plan;
 use lane::{Lane, Resource, Use};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 /// Bytes per second: nothing in the field is faster than memory.
 const RATE_MAX: f64 = 1e11;
@@ -100,8 +100,16 @@ impl Field {
                 uplink,
             });
         }
+        let own = plan
+            .networks
+            .iter()
+            .map(|network| (network.from, network.to));
+        let own: HashSet<(usize, usize)> = own.collect();
         for network in &plan.networks {
-            for ends in [(network.from, network.to), (network.to, network.from)] {
+            let there = (network.from, network.to);
+            let back = (network.to, network.from);
+            let back = Some(back).filter(|back| !own.contains(back));
+            for ends in [Some(there), back].into_iter().flatten() {
                 let resource = field.resources.len();
                 field
                     .networks

@@ -12,8 +12,9 @@ mod random;
 pub mod report;
 pub mod trouble;
 mod watch;
+pub mod what_if;
 mod world;
 
 pub use plan::{Plan, PlanError, Policy};
 pub use report::Report;
-pub use world::{BrokenInvariant, Progress, simulate};
+pub use world::{BrokenInvariant, Progress, simulate, simulate_recorded};

@@ -188,7 +188,7 @@ pub struct Storage {
     pub failures: f64,
 }
 
-/// A network between two storage elements, the same both ways.
+/// A network between two storage elements, the same both ways unless the other way has one of its own.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Network {
     /// One end.
@@ -201,6 +201,8 @@ pub struct Network {
     pub per_transfer: f64,
     /// Seconds there and back.
     pub rtt: f64,
+    /// Seconds from the start of an attempt to its first byte, as measured. Without it they follow from `rtt`.
+    pub opening: Option<f64>,
     /// Bytes per second each way that others take, on average.
     pub others: f64,
     /// How much others swing over a day, from 0 to 1: at 0.5 between half as much and half more.
@@ -304,6 +306,8 @@ pub enum Change {
     Drain,
     /// Operators set how many transfers may run on a link.
     LinkMax(usize, usize, u32),
+    /// Operators set how many transfers may run out of a storage element, and how many into it.
+    StorageMax(usize, u32, u32),
     /// The process of the scheduling leader dies, and its agents with it; after this many seconds another one leads.
     LeaderLost(f64),
     /// The process of a node dies, and its agents with it.
@@ -324,6 +328,13 @@ impl Plan {
     /// Errors: it is not understood, contradicts itself, or is too large; the message names the line.
     pub fn parse(text: &str) -> Result<Plan, PlanError> {
         text::parse(text)
+    }
+
+    /// The network of a way: its own, or else that of the opposite way.
+    pub(crate) fn network_between(&self, from: usize, to: usize) -> Option<usize> {
+        let is = |ends: (usize, usize)| move |it: &Network| (it.from, it.to) == ends;
+        let own = self.networks.iter().position(is((from, to)));
+        own.or_else(|| self.networks.iter().position(is((to, from))))
     }
 
     /// Files that will be submitted.

@@ -20,6 +20,8 @@ pub struct Report {
     pub seed: u64,
     /// Virtual seconds until everything had ended, or the plan's length.
     pub seconds: f64,
+    /// Seconds in which transfers were open.
+    pub work_seconds: f64,
     /// How transfers stand at the end, by FTS's words.
     pub states: BTreeMap<String, u64>,
     /// Jobs that the service turned away.
@@ -94,6 +96,8 @@ pub struct LinkReport {
     pub active_max: u32,
     /// Seconds in which transfers held its slots.
     pub slot_seconds: f64,
+    /// Seconds in which its transfers were open.
+    pub work_seconds: f64,
 }
 
 /// How one VO went.

@@ -184,6 +184,7 @@ fn networks(random: &mut Random, storages: usize) -> Vec<Network> {
                 bandwidth: scale(random, 1e8, 1e10),
                 per_transfer: scale(random, 5e6, 1e9),
                 rtt: scale(random, 1e-3, 0.3),
+                opening: None,
                 others: some(random, 0.3, 1e8),
                 others_swing: random.even(),
             });

@@ -5,6 +5,7 @@ mod agents;
 mod changes;
 mod measure;
 mod nodes;
+mod recording;
 mod service;
 #[cfg(test)]
 mod tests;
@@ -24,6 +25,8 @@ use measure::Measure;
 use nodes::Nodes;
 use penstock_engine::{Input, Now};
 use penstock_model::Timestamp;
+use penstock_model::observation::Observation;
+use recording::Recording;
 use service::Service;
 use std::collections::HashMap;
 use thiserror::Error;
@@ -71,6 +74,8 @@ struct World<'a> {
     is_drained: bool,
     /// In simulated trouble.
     watch: Option<Box<Watch>>,
+    /// Where what happens is told as rows.
+    recording: Option<Recording<'a>>,
     /// Where the order of starts is watched.
     lines: Option<Box<Lines>>,
     storages: Vec<Storage>,
@@ -118,7 +123,23 @@ pub fn simulate(plan: &Plan, tell: &mut dyn FnMut(Progress)) -> Result<Report, B
     Ok(world.report())
 }
 
-/// The same, with everything watched that can be: after each step, and when all is over.
+/// The same, and tells what the service records as rows that any site can fill: each attempt that ends, and each second of
+/// each link.
+///
+/// Errors: an invariant of the engine was broken.
+pub fn simulate_recorded(
+    plan: &Plan,
+    tell: &mut dyn FnMut(Progress),
+    take: &mut dyn FnMut(Observation),
+) -> Result<Report, BrokenInvariant> {
+    let mut world = World::new(plan);
+    world.recording = Some(Recording::new(take));
+    world.begin()?;
+    world.run(tell)?;
+    Ok(world.report())
+}
+
+/// The same as [`simulate`], with everything watched that can be: after each step, and when all is over.
 pub(crate) fn endure(plan: &Plan) -> Result<Report, BrokenInvariant> {
     let mut world = World::new(plan);
     world.watch = Some(Box::default());
@@ -164,6 +185,7 @@ impl<'a> World<'a> {
             submitting: plan.loads.iter().map(LoadProgress::new).collect(),
             is_drained: false,
             watch: None,
+            recording: None,
             lines: None,
             storages: storages.collect(),
             numbers: numbers.collect(),
@@ -274,6 +296,7 @@ impl<'a> World<'a> {
     fn second(&mut self) -> Result<(), BrokenInvariant> {
         self.share();
         self.look();
+        self.record_samples();
         self.agenda.add(self.now + 1.0, Next::Second);
         let seen = self.seen();
         self.feed(Input::Seen(seen))
@@ -297,10 +320,7 @@ impl<'a> World<'a> {
         if let Some(&index) = self.link_index.get(&ends) {
             return index;
         }
-        let is_it = |network: &Network| {
-            (network.from, network.to) == ends || (network.to, network.from) == ends
-        };
-        let network = self.plan.networks.iter().position(is_it);
+        let network = self.plan.network_between(ends.0, ends.1);
         let opening = network.map(|at| opening(&self.plan.networks[at]));
         self.links.push(Link {
             ends,
@@ -325,6 +345,9 @@ impl<'a> World<'a> {
 
 /// Round trips before the first byte (names, TCP, TLS, request) and while TCP's window opens.
 fn opening(network: &Network) -> f64 {
+    if let Some(measured) = network.opening {
+        return measured;
+    }
     let window = network.per_transfer.min(network.bandwidth) * network.rtt;
     let doublings = (window / 14_480.0).max(1.0).log2();
     network.rtt * (4.0 + doublings)

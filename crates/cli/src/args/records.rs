@@ -1,5 +1,6 @@
 //! What can be typed about records of what happened.
 
+use crate::exit::CommandError;
 use clap::{Args, Subcommand, ValueEnum};
 use penstock_clock::wall_clock;
 use penstock_model::TimeWindow;
@@ -11,6 +12,10 @@ use penstock_observe::times;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
+use std::time::Duration;
+
+/// The window without a begin.
+const DAY: Duration = Duration::from_secs(86_400);
 
 /// A point in time: a moment, or so long ago.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,6 +44,24 @@ impl PointInTime {
         match self {
             PointInTime::Moment(at) => at,
             PointInTime::Ago(span) => wall_clock() - span.0,
+        }
+    }
+
+    /// Between two times: a day before the end without a begin, until now without an end. `None`: neither is named.
+    pub fn window(
+        since: Option<PointInTime>,
+        until: Option<PointInTime>,
+    ) -> Result<Option<TimeWindow>, CommandError> {
+        if since.is_none() && until.is_none() {
+            return Ok(None);
+        }
+        let to = until.map_or_else(wall_clock, PointInTime::at);
+        let from = since.map_or(to - DAY, PointInTime::at);
+        match from < to {
+            true => Ok(Some(TimeWindow { from, to })),
+            false => Err(CommandError::Usage(
+                "--since is not before --until (or now)".into(),
+            )),
         }
     }
 }

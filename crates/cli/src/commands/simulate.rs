@@ -1,12 +1,14 @@
 //! `penstock simulate`: runs a plan of storages, networks and users in virtual time, under one policy or several.
 
+use super::records::{local, open};
 use crate::args::SimulateArgs;
 use crate::exit::CommandError;
 use crate::output::Output;
 use indicatif::{ProgressBar, ProgressStyle};
+use penstock_observe::store::Store;
 use penstock_sim::report::{page, words};
 use penstock_sim::trouble;
-use penstock_sim::{Plan, Policy, Progress, Report, simulate};
+use penstock_sim::{Plan, Policy, Progress, Report, simulate, simulate_recorded};
 use std::fmt::Display;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -41,9 +43,17 @@ pub fn run(args: &SimulateArgs, output: Output) -> Result<(), CommandError> {
         true => vec![plan.service.policy],
         false => args.policies.clone(),
     };
+    let mut store = match &args.records {
+        Some(_) if policies.len() > 1 => {
+            let what = "--records takes what one run records; name one policy";
+            return Err(CommandError::Usage(what.to_owned()));
+        }
+        Some(directory) => Some(open(directory)?),
+        None => None,
+    };
     let mut reports = Vec::new();
     for policy in policies {
-        reports.push(run_one(&plan, policy, path, output)?);
+        reports.push(run_one((&plan, policy, path), store.as_mut(), output)?);
     }
     if let Some(directory) = &args.out {
         write(directory, &reports)?;
@@ -109,15 +119,27 @@ fn read(path: &Path) -> Result<Plan, CommandError> {
 }
 
 fn run_one(
-    plan: &Plan,
-    policy: Policy,
-    path: &Path,
+    (plan, policy, path): (&Plan, Policy, &Path),
+    store: Option<&mut Store>,
     output: Output,
 ) -> Result<Report, CommandError> {
     let mut plan = plan.clone();
     plan.service.policy = policy;
     let mut display = RunProgress::new(output, policy);
-    let outcome = simulate(&plan, &mut |progress| display.show(progress));
+    let mut tell = |progress| display.show(progress);
+    let outcome = match store {
+        None => simulate(&plan, &mut tell),
+        Some(store) => {
+            let mut written = Ok(());
+            let outcome = simulate_recorded(&plan, &mut tell, &mut |row| {
+                if written.is_ok() {
+                    written = store.append(&row);
+                }
+            });
+            written.and_then(|()| store.flush()).map_err(local)?;
+            outcome
+        }
+    };
     display.clear();
     outcome.map_err(|broken| {
         CommandError::Verification(format!(

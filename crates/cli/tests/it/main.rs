@@ -16,3 +16,4 @@ mod simulate;
 mod site;
 mod site_directory;
 mod storage;
+mod what_if;

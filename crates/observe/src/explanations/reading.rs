@@ -76,7 +76,8 @@ pub enum Wanted {
 }
 
 impl Wanted {
-    fn has(&self, link: &LinkId) -> bool {
+    /// Whether a link is asked for.
+    pub fn has(&self, link: &LinkId) -> bool {
         match self {
             Wanted::Links => true,
             Wanted::Link(text) => fits(text, link),

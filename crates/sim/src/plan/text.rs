@@ -174,6 +174,7 @@ enum What {
     Ban,
     Drain,
     LinkMax,
+    StorageMax,
     LeaderLost,
     NodeLost,
     NodeCutOff,
@@ -360,6 +361,7 @@ impl Reader<'_> {
                 bandwidth: table.bandwidth.0 as f64,
                 per_transfer: per_stream * f64::from(streams),
                 rtt,
+                opening: None,
                 others: table.others.map_or(0.0, |speed| speed.0 as f64),
                 others_swing: part("others_swing", table.others_swing.unwrap_or(0.0))?,
             });
@@ -467,6 +469,10 @@ impl Reader<'_> {
             Some(speed) if (0.0..=1000.0).contains(&speed) => Ok(speed),
             _ => Err(needs("speed", "0.5")),
         };
+        let max = || {
+            let max = table.max.filter(|max| *max > 0);
+            max.ok_or_else(|| needs("max", "30"))
+        };
         let of_all = || part("part", table.part.ok_or_else(|| needs("part", "0.1"))?);
         let lasts = table.lasts.map(|span| span.0.as_secs_f64());
         let what = match table.what {
@@ -494,9 +500,9 @@ impl Reader<'_> {
             What::Drain => Change::Drain,
             What::LinkMax => {
                 let (from, to) = ends()?;
-                let max = table.max.filter(|max| *max > 0);
-                Change::LinkMax(from, to, max.ok_or_else(|| needs("max", "30"))?)
+                Change::LinkMax(from, to, max()?)
             }
+            What::StorageMax => Change::StorageMax(storage()?, max()?, max()?),
             What::LeaderLost => Change::LeaderLost(lasts.unwrap_or(5.0)),
             What::NodeLost => Change::NodeLost(node()?),
             What::NodeCutOff => Change::NodeCutOff(node()?),

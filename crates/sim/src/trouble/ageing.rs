@@ -45,6 +45,7 @@ fn plan(seed: u64) -> Plan {
         bandwidth: 1e10,
         per_transfer: 1e8,
         rtt: 0.01,
+        opening: None,
         others: 0.0,
         others_swing: 0.0,
     };

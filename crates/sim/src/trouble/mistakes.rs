@@ -48,6 +48,7 @@ pub(super) fn plan(seed: u64) -> Plan {
         bandwidth: 1e9,
         per_transfer: 1e5,
         rtt: 0.001,
+        opening: None,
         others: 0.0,
         others_swing: 0.0,
     };

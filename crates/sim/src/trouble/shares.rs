@@ -69,6 +69,7 @@ pub(super) fn plan(seed: u64) -> Plan {
         bandwidth: RATE,
         per_transfer: RATE / f64::from(slots) * within(random, 0.3, 2.0),
         rtt: scale(random, 1e-3, 0.1),
+        opening: None,
         others: 0.0,
         others_swing: 0.0,
     });

@@ -3,7 +3,7 @@
 use super::agenda::Next;
 use super::{BrokenInvariant, World};
 use crate::plan::Change;
-use penstock_decide::settings::{LinkRuleRequest, SettingRequest};
+use penstock_decide::settings::{LinkRuleRequest, SettingRequest, StorageRuleRequest};
 use penstock_engine::Input;
 use penstock_engine::command::{Cancel, ImposeBan, LiftBan, Reprioritise};
 use penstock_model::{
@@ -37,6 +37,9 @@ impl World<'_> {
                 let ends = (*from, *to);
                 self.link_at(ends);
                 return self.set_link_max(ends, Some(*max));
+            }
+            Change::StorageMax(storage, outbound, inbound) => {
+                return self.set_storage_max(*storage, Some((*outbound, *inbound)));
             }
             Change::LeaderLost(back_after) => self.doom_leader(*back_after),
             Change::NodeLost(node) => return self.lose_node(*node),
@@ -87,6 +90,7 @@ impl World<'_> {
             Change::Ban(storage, _) => self.lift(*storage),
             Change::Drain => self.set(SettingRequest::Drain(false)),
             Change::LinkMax(from, to, _) => self.set_link_max((*from, *to), None),
+            Change::StorageMax(storage, ..) => self.set_storage_max(*storage, None),
             _ => Ok(()),
         }
     }
@@ -158,6 +162,25 @@ impl World<'_> {
         }))
     }
 
+    /// Out of it and into it. `None`: as many as for every storage element.
+    fn set_storage_max(
+        &mut self,
+        storage: usize,
+        max: Option<(u32, u32)>,
+    ) -> Result<(), BrokenInvariant> {
+        self.set(SettingRequest::SetStorages(vec![StorageRuleRequest {
+            storage: self.storage_id(storage),
+            outbound_max: Some(max.map(|(outbound, _)| Slots(outbound))),
+            inbound_max: Some(max.map(|(_, inbound)| Slots(inbound))),
+            site: None,
+            note: None,
+            outbound_rate_max: None,
+            inbound_rate_max: None,
+            is_draining: None,
+            staging_max: Default::default(),
+        }]))
+    }
+
     /// What operators did is kept: it holds from now on.
     pub(super) fn kept(&mut self, record: &Record) {
         match record {
@@ -227,6 +250,7 @@ fn needs_service(what: &Change) -> bool {
         Change::Ban(..)
         | Change::Drain
         | Change::LinkMax(..)
+        | Change::StorageMax(..)
         | Change::Cancel(_)
         | Change::Prioritise(..) => true,
         Change::StorageSpeed(..)

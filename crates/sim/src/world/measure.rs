@@ -34,6 +34,39 @@ pub(super) struct Measure {
     bytes: f64,
     /// Bytes of files that arrived, and of parts of those that did not.
     accounted: f64,
+    /// Of all links together.
+    work: WorkTime,
+}
+
+/// The time in which transfers are open.
+#[derive(Debug, Clone, Default)]
+struct WorkTime {
+    open: u64,
+    since: f64,
+    seconds: f64,
+}
+
+impl WorkTime {
+    fn opened(&mut self, now: f64) {
+        if self.open == 0 {
+            self.since = now;
+        }
+        self.open += 1;
+    }
+
+    fn closed(&mut self, now: f64) {
+        self.open = self.open.saturating_sub(1);
+        if self.open == 0 {
+            self.seconds += now - self.since;
+        }
+    }
+
+    fn until(&self, now: f64) -> f64 {
+        match self.open {
+            0 => self.seconds,
+            _ => self.seconds + now - self.since,
+        }
+    }
 }
 
 #[derive(Debug, Clone, Default)]
@@ -44,6 +77,7 @@ struct OfLink {
     latest: f64,
     active_max: u32,
     slot_seconds: f64,
+    work: WorkTime,
 }
 
 #[derive(Debug, Clone, Default)]
@@ -75,11 +109,15 @@ impl Measure {
         }
     }
 
-    pub(super) fn opened(&mut self, vo: usize) {
+    pub(super) fn opened(&mut self, link: usize, vo: usize, now: f64) {
         at(&mut self.vos, vo).open += 1;
+        at(&mut self.links, link).work.opened(now);
+        self.work.opened(now);
     }
 
-    pub(super) fn closed(&mut self, vo: usize) {
+    pub(super) fn closed(&mut self, link: usize, vo: usize, now: f64) {
+        at(&mut self.links, link).work.closed(now);
+        self.work.closed(now);
         let of_vo = at(&mut self.vos, vo);
         of_vo.open = of_vo.open.saturating_sub(1);
     }
@@ -297,6 +335,7 @@ impl World<'_> {
                 bytes: of_link.bytes,
                 active_max: of_link.active_max,
                 slot_seconds: of_link.slot_seconds,
+                work_seconds: of_link.work.until(self.now),
             }
         });
         let links: Vec<LinkReport> = links.collect();
@@ -325,6 +364,7 @@ impl World<'_> {
             policy: self.plan.service.policy.to_string(),
             seed: self.plan.seed,
             seconds: self.now,
+            work_seconds: measure.work.until(self.now),
             states,
             jobs_refused: self.service.refused,
             bytes: self.books.bytes,

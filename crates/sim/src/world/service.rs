@@ -236,10 +236,11 @@ impl World<'_> {
         }
         self.watch_record(record)?;
         self.check_order(record)?;
+        self.record_attempt(record);
         match self.books.take(record) {
             Ok(None) => Ok(()),
             Ok(Some(ended)) => {
-                self.measure.closed(ended.vo);
+                self.measure.closed(ended.link, ended.vo, self.now);
                 Ok(())
             }
             Err(what) => self.broken(what),

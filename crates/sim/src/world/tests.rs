@@ -72,6 +72,49 @@ fn a_network_leaves_what_others_do_not_take() {
 }
 
 #[test]
+fn a_network_of_its_own_holds_one_way_only_and_says_how_long_a_file_takes_to_open() {
+    let back = "[[load]]\nfrom = 'b'\nto = 'a'\nfiles = 20\nsize = '100 MB'\n";
+    let mut plan = Plan::parse(&(load(20) + back)).expect("a plan");
+    let slow = crate::plan::Network {
+        from: 1,
+        to: 0,
+        per_transfer: 1e6,
+        opening: Some(30.0),
+        ..plan.networks[0].clone()
+    };
+    plan.networks.push(slow);
+    let report = simulate(&plan, &mut |_| {}).expect("nothing breaks");
+    let work: Vec<f64> = report.links.iter().map(|link| link.work_seconds).collect();
+    assert!(work[0] < 60.0 && work[1] > 100.0, "{work:?}");
+    assert!(report.work_seconds >= work[1] && report.work_seconds <= report.seconds);
+}
+
+#[test]
+fn what_the_service_records_is_told_as_rows() {
+    use penstock_model::observation::Observation;
+    let plan = Plan::parse(&load(100)).expect("a plan");
+    let (mut landed, mut bytes, mut samples) = (0, 0, 0);
+    let mut take = |row: Observation| match row {
+        Observation::Attempt(row) => {
+            assert!(row.submitted <= row.started && row.started < row.ended);
+            assert!(row.prepare_us > Some(0), "{row:?}");
+            landed += 1;
+            bytes += row.bytes_moved.map_or(0, |bytes| bytes.0);
+        }
+        Observation::Sample(row) => {
+            assert!(row.active <= row.limit, "{row:?}");
+            samples += 1;
+        }
+        Observation::Change(_) | Observation::Incident(_) => {}
+    };
+    let told = simulate_recorded(&plan, &mut |_| {}, &mut take).expect("nothing breaks");
+    assert_eq!((landed, bytes as f64), (100, told.bytes));
+    assert!(samples + 2 >= told.seconds as u64, "{samples}");
+    let alone = simulate(&plan, &mut |_| {}).expect("nothing breaks");
+    assert_eq!(told, alone, "to tell changes nothing");
+}
+
+#[test]
 fn equal_plans_give_equal_runs_and_seeds_differ() {
     let text = |seed: u64| format!("seed = {seed}\n{}spread = 1.0\nover = '1m'", load(300));
     assert_eq!(run(&text(1)), run(&text(1)));
@@ -126,6 +169,10 @@ fn events_are_over_after_their_time_and_their_waits_are_told() {
             .points
             .iter()
             .any(|point| point.links[0].limit == 1.0)
+    );
+    check(
+        "what = 'storage-max'\nstorage = 'b'\nmax = 1",
+        "the destination is full",
     );
     check("what = 'clock'\nby = '-10m'", "the link is full");
     let report = check("what = 'leader-lost'", "the link is full");

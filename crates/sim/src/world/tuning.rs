@@ -26,6 +26,7 @@ fn network(from: usize, to: usize, bandwidth: f64, per_transfer: f64) -> Network
         bandwidth: bandwidth * MB,
         per_transfer: per_transfer * MB,
         rtt: 0.001,
+        opening: None,
         others: 0.0,
         others_swing: 0.0,
     }

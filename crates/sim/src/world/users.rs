@@ -215,7 +215,7 @@ impl World<'_> {
                 submitted: self.now,
                 has_started: false,
             };
-            self.measure.opened(vo);
+            self.measure.opened(open.link, vo, self.now);
             if let Some(watch) = &mut self.watch {
                 let place = request.destination.as_str().to_owned();
                 watch.destinations.insert(request.id, place);

@@ -2,28 +2,25 @@
 
 use super::super::{Intent, connect};
 use crate::args::ExplainArgs;
+use crate::args::records::PointInTime;
 use crate::environment::Environment;
 use crate::exit::CommandError;
 use crate::output::Output;
-use crate::site::config::DatabasePlace;
-use crate::site::directory::SiteDirectory;
+use crate::site::record::OfflineRecord;
 use crate::site::serve::explain::View;
 use penstock_clock::wall_clock;
 use penstock_decide::explain::{RateChangeId, RateChangeKind};
 use penstock_field_tools::transfer_api::ExplainedTimes;
-use penstock_journal::JournalReader;
 use penstock_model::text::{one_line, plural};
 use penstock_model::{Rate, TimeWindow};
 use penstock_observe::explanations::reading::{ExplainWindow, ExplainedWindow, Wanted};
 use penstock_observe::explanations::rows::{extent_of, read_rows};
 use penstock_observe::explanations::{Disclosure, RateChangeRow, RateChanges, detail};
 use penstock_observe::store::{Reader, StoreError};
-use penstock_persistence::journal::SqliteReader;
 use penstock_transfer_service::api::explain::{ExplainError, ExplainQuestion};
 use serde::Serialize;
 use serde_json::Value;
 use std::path::Path;
-use std::sync::Arc;
 use std::time::Duration;
 
 /// The window without `--since`.
@@ -36,7 +33,7 @@ pub(super) async fn list(
     environment: &Environment,
     output: Output,
 ) -> Result<(), CommandError> {
-    let window = window(args)?;
+    let window = PointInTime::window(args.since, args.until)?;
     let told = match (&args.records, args.offline) {
         (Some(records), _) => {
             let read = read_records(args, records, window, link)?;
@@ -82,7 +79,7 @@ pub(super) async fn one(
     environment: &Environment,
     output: Output,
 ) -> Result<(), CommandError> {
-    let window = window(args)?;
+    let window = PointInTime::window(args.since, args.until)?;
     let told = match (&args.records, args.offline) {
         (Some(records), _) => {
             let id = parse_id(id)?;
@@ -157,21 +154,6 @@ fn last_day() -> TimeWindow {
     }
 }
 
-/// `None`: no time was named.
-fn window(args: &ExplainArgs) -> Result<Option<TimeWindow>, CommandError> {
-    if args.since.is_none() && args.until.is_none() {
-        return Ok(None);
-    }
-    let to = args.until.map_or_else(wall_clock, |until| until.at());
-    let from = args.since.map_or(to - DAY, |since| since.at());
-    match from < to {
-        true => Ok(Some(TimeWindow { from, to })),
-        false => Err(CommandError::Usage(
-            "--since is not before --until (or now)".into(),
-        )),
-    }
-}
-
 fn resolution(args: &ExplainArgs) -> Option<u32> {
     let seconds = args.resolution.map(|span| span.0.as_secs().max(1));
     seconds.map(|seconds| u32::try_from(seconds).unwrap_or(u32::MAX))
@@ -205,24 +187,7 @@ fn view(args: &ExplainArgs) -> Result<View, CommandError> {
     let Some(dir) = &args.service.access.dir else {
         return Err(CommandError::Usage("--offline needs --dir".into()));
     };
-    let site = SiteDirectory::at(dir)?;
-    let config = site.config()?;
-    let Some(transfer) = &config.transfer else {
-        return Err(CommandError::Usage(
-            "this site has no [transfer]: it keeps no record of transfers".into(),
-        ));
-    };
-    let DatabasePlace::File(journal) = &transfer.database else {
-        return Err(CommandError::Usage(
-            "this site's record is in PostgreSQL; ask a node of its service, without --offline"
-                .into(),
-        ));
-    };
-    let path = site.resolve(journal);
-    let reader = SqliteReader::open(&path, 1);
-    let reader = reader.map_err(|why| CommandError::local(path.display(), why))?;
-    let reader: Arc<dyn JournalReader> = Arc::new(reader);
-    Ok(View(Arc::new(reader)))
+    Ok(View(OfflineRecord::open(dir)?.record))
 }
 
 fn failed(why: ExplainError) -> CommandError {

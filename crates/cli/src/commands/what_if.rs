@@ -1,0 +1,165 @@
+//! `penstock what-if`: replays what was recorded in the simulator, and tells what other limits or faster parts would have
+//! brought.
+
+use super::records::local;
+use crate::args::WhatIfArgs;
+use crate::exit::CommandError;
+use crate::output::Output;
+use crate::site::record::OfflineRecord;
+use penstock_clock::wall_clock;
+use penstock_decide::explain::RateChangeId;
+use penstock_decide::explain::rate_change::{RateChange, named};
+use penstock_model::{Slots, TimeWindow, Timestamp};
+use penstock_observe::explanations::reading::{
+    ExplainWindow, ExplainedWindow, Wanted, read_record,
+};
+use penstock_observe::explanations::rows::{RecordExtent, extent_of, read_rows};
+use penstock_observe::recorded::{
+    RecordedWindow, StorageLimits, read_journal, read_store, storage_limits,
+};
+use penstock_observe::store::Reader;
+use penstock_sim::what_if::{Alternative, LimitsInForce, WhatIfError, what_if, words};
+use std::path::Path;
+use std::time::Duration;
+
+/// The window without `--since`, and how much is read before and after the begin of a drop.
+const DAY: Duration = Duration::from_secs(86_400);
+
+/// `penstock what-if`.
+pub fn run(args: &WhatIfArgs, output: Output) -> Result<(), CommandError> {
+    let mut source = Source::open(args)?;
+    let mut alternatives = args.alternatives.clone();
+    let mut window = args.window()?;
+    if let Some(id) = args.fix {
+        let drop = source.drop(id, args)?;
+        let told = &drop.explanation;
+        window = window.or(Some(TimeWindow {
+            from: told.from,
+            to: told.to,
+        }));
+        alternatives.push(Alternative::fix_of(&drop).map_err(CommandError::Usage)?);
+    }
+    let (recorded, limits) = source.window(window, args)?;
+    let answer = what_if(&recorded, &limits, &alternatives, args.seed).map_err(failed)?;
+    output.show(&answer, || words::told(&answer));
+    Ok(())
+}
+
+fn failed(why: WhatIfError) -> CommandError {
+    match why {
+        WhatIfError::TooFewTransfers { .. } => CommandError::NotFound(why.to_string()),
+        WhatIfError::TooLong
+        | WhatIfError::TooManyAlternatives
+        | WhatIfError::Alternative { .. } => CommandError::Usage(why.to_string()),
+        WhatIfError::Unfit { .. } | WhatIfError::Broken(_) => {
+            CommandError::Verification(why.to_string())
+        }
+    }
+}
+
+/// Where the record is.
+enum Source {
+    Site(Box<OfflineRecord>),
+    Rows(Reader, RecordExtent),
+}
+
+impl Source {
+    fn open(args: &WhatIfArgs) -> Result<Source, CommandError> {
+        match (&args.records, &args.dir) {
+            (Some(records), _) => Source::rows(records),
+            (None, Some(dir)) => Ok(Source::Site(Box::new(OfflineRecord::open(dir)?))),
+            (None, None) => Err(CommandError::Usage(
+                "name a site with --dir, or a directory of records with --records".into(),
+            )),
+        }
+    }
+
+    fn rows(records: &Path) -> Result<Source, CommandError> {
+        let mut reader = Reader::open(records).map_err(local)?;
+        let extent = extent_of(&mut reader).map_err(local)?;
+        let extent = extent.ok_or_else(|| {
+            CommandError::NotFound(format!(
+                "{} holds no attempts to move files; `penstock ingest` takes them in",
+                records.display()
+            ))
+        })?;
+        Ok(Source::Rows(reader, extent))
+    }
+
+    /// What is replayed, and the limits that held.
+    fn window(
+        &mut self,
+        window: Option<TimeWindow>,
+        args: &WhatIfArgs,
+    ) -> Result<(RecordedWindow, LimitsInForce), CommandError> {
+        let wanted = args.link.clone().map_or(Wanted::Links, Wanted::Link);
+        match self {
+            Source::Site(site) => {
+                let window = window.unwrap_or_else(last_day);
+                let record = site.record.as_ref();
+                let read = read_journal(record, window, &wanted);
+                let read = read.map_err(|why| CommandError::Local(why.to_string()))?;
+                let limits = limits(site, window.to)?;
+                Ok((read, limits))
+            }
+            Source::Rows(reader, extent) => {
+                let window = window.unwrap_or(extent.window);
+                let read = read_store(reader, window, extent.view, &wanted).map_err(local)?;
+                Ok((read, LimitsInForce::default()))
+            }
+        }
+    }
+
+    /// The drop that an id names.
+    fn drop(&mut self, id: RateChangeId, args: &WhatIfArgs) -> Result<RateChange, CommandError> {
+        let around = TimeWindow {
+            from: (id.begin() - DAY).max(Timestamp(0)),
+            to: (id.begin() + DAY).min(wall_clock()),
+        };
+        let around = args.window()?.unwrap_or(around);
+        let seconds = args.resolution.map(|span| span.0.as_secs().max(1));
+        let seconds = seconds.map(|seconds| u32::try_from(seconds).unwrap_or(u32::MAX));
+        let read: ExplainedWindow = match self {
+            Source::Site(site) => {
+                let window = ExplainWindow::new(around.from, around.to, seconds);
+                let read = read_record(site.record.as_ref(), window, &Wanted::Links);
+                read.map_err(|why| CommandError::Local(why.to_string()))?
+            }
+            Source::Rows(reader, extent) => {
+                let window = ExplainWindow::new(around.from, around.to, seconds);
+                read_rows(reader, window, extent.view, &Wanted::Links).map_err(local)?
+            }
+        };
+        let changes = read.changes();
+        let found = named(&changes, id, read.signals.bin_seconds);
+        found.cloned().ok_or_else(|| {
+            CommandError::NotFound(format!(
+                "no rate fell with the id '{id}' as far as the record goes; `penstock explain` with the same options lists \
+                 those that did"
+            ))
+        })
+    }
+}
+
+fn last_day() -> TimeWindow {
+    let now = wall_clock();
+    TimeWindow {
+        from: now - DAY,
+        to: now,
+    }
+}
+
+/// What the configuration says now, and what operators had set at the end of the window.
+fn limits(site: &OfflineRecord, at: Timestamp) -> Result<LimitsInForce, CommandError> {
+    let set = storage_limits(site.record.as_ref(), at);
+    let set = set.map_err(|why| CommandError::Local(why.to_string()))?;
+    let of_each = Some(Slots(site.config.active_max_per_storage));
+    Ok(LimitsInForce {
+        storage: StorageLimits {
+            outbound: of_each,
+            inbound: of_each,
+        },
+        storages: set,
+        agents: Some(Slots(site.config.active_max)),
+    })
+}

@@ -1,0 +1,64 @@
+//! What the explainer would do about a drop, as an alternative that can be replayed.
+
+use super::Alternative;
+use penstock_decide::explain::rate_change::Population;
+use penstock_decide::explain::signals::Stage;
+use penstock_decide::explain::split::{Factor, falls};
+use penstock_decide::explain::{Cause, RateChange};
+use penstock_decide::wording;
+use penstock_model::LinkId;
+
+impl Alternative {
+    /// The fix of a drop: the limit that there was before, no failures, or the rate that a stage of the copies had.
+    ///
+    /// Errors: its first cause has a fix that no replay knows.
+    pub fn fix_of(drop: &RateChange) -> Result<Alternative, String> {
+        let told = &drop.explanation;
+        let cause = drop
+            .first_cause()
+            .ok_or("no cause of this drop is known, so it has no fix")?;
+        let Population::Link(link) = &drop.population else {
+            return Err("the drop is not one of a link".to_owned());
+        };
+        let change = match cause {
+            Cause::SlotLimit => limit_of(link, told.usual.limit),
+            Cause::SourceErrors => Some(format!("storage {} failures=0", link.source.as_str())),
+            Cause::DestinationErrors => {
+                Some(format!("storage {} failures=0", link.destination.as_str()))
+            }
+            _ => falls(&told.parts).first().and_then(|(part, _)| {
+                let is_rate = part.factors == [Factor::StageRate];
+                is_rate.then(|| rate_of(link, told.stage, part.from / part.to.max(1e-9)))
+            }),
+        };
+        let change = change.ok_or_else(|| {
+            format!(
+                "the fix of this drop cannot be replayed: {} ({})",
+                wording::cause(cause),
+                cause.code()
+            )
+        })?;
+        change.parse()
+    }
+}
+
+fn limit_of(link: &LinkId, usual: Option<f64>) -> Option<String> {
+    let usual = usual?.round().max(1.0);
+    Some(format!(
+        "link {} {} active={usual}",
+        link.source.as_str(),
+        link.destination.as_str()
+    ))
+}
+
+fn rate_of(link: &LinkId, stage: Option<Stage>, times: f64) -> String {
+    let times = times.clamp(1.0, 1000.0);
+    let (source, destination) = (link.source.as_str(), link.destination.as_str());
+    match stage {
+        Some(Stage::SourceRead) => format!("storage {source} rate=x{times:.2}"),
+        Some(Stage::DestinationWrite | Stage::Checksum | Stage::Commit) => {
+            format!("storage {destination} rate=x{times:.2}")
+        }
+        _ => format!("link {source} {destination} rate=x{times:.2}"),
+    }
+}

@@ -1,0 +1,55 @@
+"""What another limit would have brought, told from the record of a real site that is stopped."""
+
+import json
+import subprocess
+from datetime import UTC, datetime
+
+from .test_explanations import MANY, USUAL_SECONDS, admin, lowered  # noqa: F401: fixtures
+from .waiting import eventually
+
+
+def moment(milliseconds):
+    return datetime.fromtimestamp(milliseconds / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def what_if(site, *words, code=0):
+    line = [str(site.binary), "what-if", "--dir", str(site.directory), *words]
+    done = subprocess.run(line, capture_output=True, text=True, timeout=60)
+    assert done.returncode == code, f"{' '.join(line)}: exit {done.returncode}\n{done.stdout}{done.stderr}"
+    return done.stdout if code == 0 else done.stderr
+
+
+def test_a_recorded_site_is_replayed_and_a_limit_brings_what_it_did_bring(own_grid, lowered):  # noqa: F811
+    grid = own_grid
+    fine = ("--since", "1m", "--resolution", "1s")
+
+    def drops():
+        return json.loads(grid.here.command("explain", "--offline", "--json", *fine))["drops"]
+
+    [drop, *_] = eventually("the drop is found", drops)
+    grid.service.ask("DELETE", f"/jobs/{lowered}")
+    grid.here.stop()
+
+    window = ("--since", moment(drop["from"] - (USUAL_SECONDS + 2) * 1000), "--until", moment(drop["to"] + 1000))
+    link = f"{drop['population']['link']['source']} {grid.there.storage_id}"
+    words = (*window, "--set", f"link {link} active={MANY}", "--set", f"storage {grid.there.storage_id} rate=x2")
+    told = json.loads(what_if(grid.here, *words, "--json"))
+    assert told["transfers"] > 60 and told["error_percent"] <= 25, told
+    [lifted, faster] = told["alternatives"]
+    # For half of the time a quarter of the transfers could run.
+    assert lifted["gain_percent"] > 20, told
+    assert lifted["links"][0]["limiting"]["slots"] == "link", told
+    assert abs(faster["gain_percent"]) < 15, told
+    assert json.loads(what_if(grid.here, *words, "--json")) == told
+    text = what_if(grid.here, *words)
+    assert "replayed within" in text and f"link {link} active={MANY}: +" in text, text
+
+    # The fix that the explainer has for the drop.
+    fixed = ("--fix", drop["id"], "--resolution", "1s")
+    [fix] = json.loads(what_if(grid.here, *window, *fixed, "--json"))["alternatives"]
+    assert fix["change"].startswith(f"link {link} active=") and fix["gain_percent"] > 20, fix
+
+    refused = what_if(grid.here, "--since", "2030-01-01T00:00:00Z", "--until", "2030-01-02T00:00:00Z", code=4)
+    assert "0 transfers" in refused and "longer window" in refused, refused
+    refused = what_if(grid.here, *window, "--set", "link nowhere-elsewhere active=1", code=2)
+    assert "there are" in refused, refused
