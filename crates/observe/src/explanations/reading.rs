@@ -5,6 +5,7 @@ use crate::follow::{Record, RecordError, SAMPLES_AT_ONCE, sequence_before};
 use crate::signals::RecordSignals;
 use penstock_decide::explain::rate_change::{Population, RateChange, rate_changes};
 use penstock_decide::explain::signals::{BIN_SECONDS, Change, Signals};
+use penstock_decide::incidents::{Incident, IncidentTimes, incidents_of, occurrences_of};
 use penstock_model::{ANY, LedgerEntry, LinkId, StorageId, Timestamp, TransferId};
 use std::collections::{BTreeSet, HashMap};
 
@@ -126,6 +127,20 @@ impl ExplainedWindow {
     /// What fell and rose in it.
     pub fn changes(&self) -> Vec<RateChange> {
         rate_changes(&self.signals, &self.populations)
+    }
+
+    /// Its incidents. What was seen a moment before `until` is open.
+    pub fn incidents(&self, times: IncidentTimes, until: Timestamp) -> Vec<Incident> {
+        let links = self.populations.iter().flat_map(|(_, links)| links);
+        let links: BTreeSet<LinkId> = links.cloned().collect();
+        let changes = self.changes();
+        let occurrences = occurrences_of(&self.signals, &links, &changes, times, until);
+        incidents_of(occurrences, times)
+    }
+
+    /// Where the window ends.
+    pub fn end(&self) -> Timestamp {
+        self.signals.begin_of(self.signals.bins)
     }
 }
 
