@@ -178,7 +178,7 @@ MEMBERS = {
     *("/jobs/{id}/files/{files}", "/jobs/{id}/files/{file}/retries", "/jobs/{id}/files/{file}/log", "/jobs/{id}/dm"),
     *("/jobs/{id}/{field}", "/files", "/optimizer", "/autocomplete/{kind}", "/archive", "/archive/{id}"),
     *("/archive/{id}/{field}", "/api/v1/overview", "/api/v1/nodes", "/api/v1/jobs/{id}/explain"),
-    *("/api/v1/explain", "/api/v1/explain/{id}"),
+    *("/api/v1/explain", "/api/v1/explain/{id}", "/api/v1/incidents", "/api/v1/incidents/{id}"),
     *("/api/v1/transfers", "/api/v1/transfers/{id}", "/delegation/{id}", "/delegation/{id}/request"),
     *("/delegation/{id}/voms", "/delegation/{id}/credential", "/fts3/ftsmon/overview"),
     *("/fts3/ftsmon/overview/activities", "/fts3/ftsmon/jobs", "/fts3/ftsmon/jobs/{id}"),

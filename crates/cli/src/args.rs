@@ -5,6 +5,7 @@ mod ban;
 pub mod cloud;
 mod files;
 mod host;
+mod incidents;
 mod jobs;
 pub mod records;
 pub mod settings;
@@ -15,8 +16,10 @@ mod trash;
 pub use ban::{BanCommand, BanListArgs, BanRemoveArgs, BanStorageArgs, BanUserArgs};
 pub use files::{ChecksumArgs, CopyArgs, LsArgs, MkdirArgs, RmArgs, ShareArgs, UrlArgs, parse_url};
 pub use host::{HostArgs, HostCommand, HostCompareArgs, NamedRate};
+pub use incidents::{IncidentsArgs, IncidentsCommand};
 pub use jobs::{
-    CancelArgs, ExplainArgs, FindArgs, ListArgs, NodesArgs, StatusArgs, SubmitArgs, Verify,
+    CancelArgs, ExplainArgs, FindArgs, ListArgs, NodesArgs, RecordArgs, StatusArgs, SubmitArgs,
+    Verify,
 };
 pub use site::{
     AuthzCommand, AuthzTestArgs, BackupArgs, BackupPart, CheckArgs, FsckArgs, HistoryArgs,
@@ -143,6 +146,19 @@ pub enum Command {
         A drop is a lower rate although there was work. Shares are of what took from the rate; what no rule explains is \
         told as such, with what was not measured.")]
     Explain(ExplainArgs),
+    /// List incidents: all that one cause did is one, with its class, what was lost, and the share of each class by month.
+    #[command(
+        args_conflicts_with_subcommands = true,
+        after_help = "Examples:\n  penstock incidents --dir cern                        # the last 30 days\n  \
+        penstock incidents --dir cern --month 2026-11        # a month, with the share of each class\n  \
+        penstock incidents --dir cern --since 7d --class storage --json\n  \
+        penstock incidents --dir cern --offline              # from the record of a site whose service does not run\n  \
+        penstock incidents --records records                 # from what FTS3, dCache or XRootD wrote\n  \
+        penstock incidents show --dir cern 6931bd80-1c9a44f2\n  \
+        penstock incidents ticket --dir cern 6931bd80-1c9a44f2 > ticket.txt\n\n\
+        What comes back within 6 hours is the same incident. It is open until 15 minutes after it was last seen."
+    )]
+    Incidents(Box<IncidentsArgs>),
     /// Show the processes of a transfer service, which of them leads, and what runs where.
     #[command(
         after_help = "Examples:\n  penstock nodes --dir cern          # who leads, since when, agents busy and free\n  \

@@ -8,7 +8,7 @@ mod months;
 mod occurrence;
 
 pub use fingerprint::{IncidentClass, IncidentFingerprint, IncidentPlace};
-pub use months::{ClassShare, Month, MonthShares, months_of};
+pub use months::{ClassShare, InvalidMonth, Month, MonthShares, months_of};
 pub use occurrence::{Occurrence, known_until, occurrences_of};
 
 use crate::explain::{RateChange, RateChangeId};

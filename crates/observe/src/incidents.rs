@@ -144,7 +144,7 @@ impl IncidentList {
         let listed = wanted.iter().skip(left_out);
         IncidentList {
             from: window.signals.begin,
-            to: window.end(),
+            to: window.to,
             resolution_seconds: window.signals.bin_seconds,
             complete_since: window.complete_since,
             links: window.populations.len(),
@@ -175,7 +175,7 @@ pub fn incident_detail(
 
 /// The incidents of the record of a service, as of the end of a window.
 pub fn incidents_of_service(window: &ExplainedWindow) -> Vec<Incident> {
-    window.incidents(IncidentTimes::default(), window.end())
+    window.incidents(IncidentTimes::default(), window.to)
 }
 
 impl IncidentRow {
@@ -256,8 +256,12 @@ fn as_disclosed(mut incident: Incident, disclosure: Disclosure) -> Incident {
 mod tests {
     use super::*;
     use crate::explanations::reading::Wanted;
+    use crate::signals::RecordSignals;
     use penstock_decide::explain::signals::{FailureGroup, Series, Signals};
-    use penstock_model::{Errno, Phase, Side, StorageId};
+    use penstock_model::{
+        Concern, Errno, Failure, JobId, LedgerEntry, Phase, Retry, Side, StorageId, TransferEvent,
+        TransferId,
+    };
 
     fn window() -> ExplainedWindow {
         let link = LinkId {
@@ -297,6 +301,49 @@ mod tests {
         };
         assert!(detail(Disclosure::Everything).contains("alice"));
         assert!(!detail(Disclosure::Counts).contains("alice"));
+    }
+
+    fn failed_recall(at: Timestamp) -> LedgerEntry {
+        LedgerEntry {
+            sequence: 1,
+            at,
+            monotonic_us: 0,
+            job: JobId(uuid::Uuid::nil()),
+            transfer: TransferId(9),
+            event: TransferEvent::StageFailed {
+                failure: Failure {
+                    side: Side::Source,
+                    retry: Retry::Later,
+                    concern: Concern::StorageElement,
+                    phase: Phase::Staging,
+                    errno: Errno::ETIMEDOUT,
+                    detail: "the drive did not answer".to_owned(),
+                    found: None,
+                    busy: None,
+                    code: None,
+                },
+                retry_at: None,
+                excused: false,
+            },
+        }
+    }
+
+    #[test]
+    fn a_failed_recall_is_an_incident_of_tape_and_no_failed_attempt_of_a_copy() {
+        let link = LinkId {
+            source: StorageId::new("https://a"),
+            destination: StorageId::new("https://b"),
+        };
+        let mut record = RecordSignals::new(Timestamp(0), 60, 10);
+        record.take_entry(&failed_recall(Timestamp(70_000)), &link);
+        let window = ExplainedWindow::of_links(record.finish(), &Wanted::Links);
+        assert!(window.signals.links[&link].failures.is_empty());
+        let incidents = incidents_of_service(&window);
+        let told: Vec<(IncidentClass, u64)> = incidents
+            .iter()
+            .map(|one| (one.fingerprint.class, one.failed_attempts))
+            .collect();
+        assert_eq!(told, [(IncidentClass::Tape, 1)]);
     }
 
     #[test]

@@ -9,8 +9,8 @@ use penstock_decide::explain::signals::{
     Change, FailureGroup, LinkSignals, Series, Setting, Signals, Stage, StageSignals,
 };
 use penstock_model::{
-    Attempt, Bytes, LedgerEntry, LinkChange, LinkEvent, LinkId, LinkSample, MoverReport, Slots,
-    Timestamp, TransferEvent, TransferId,
+    Attempt, Bytes, Failure, LedgerEntry, LinkChange, LinkEvent, LinkId, LinkSample, MoverReport,
+    Slots, Timestamp, TransferEvent, TransferId,
 };
 use std::collections::BTreeMap;
 
@@ -48,6 +48,18 @@ struct Bin {
     sockets: u32,
 }
 
+/// By kind, in each bin.
+type FailureCounts = BTreeMap<FailureGroup, Vec<f64>>;
+
+/// What failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum FailedStep {
+    /// An attempt to move a file.
+    Attempt,
+    /// A recall from tape, or waiting for a file to be on tape.
+    TapeCall,
+}
+
 /// The fold.
 #[derive(Debug, Default)]
 pub struct RecordSignals {
@@ -55,7 +67,8 @@ pub struct RecordSignals {
     bin_seconds: u32,
     bins: usize,
     links: BTreeMap<LinkId, Vec<Bin>>,
-    failures: BTreeMap<LinkId, BTreeMap<FailureGroup, Vec<f64>>>,
+    failures: BTreeMap<LinkId, FailureCounts>,
+    tape_failures: BTreeMap<LinkId, FailureCounts>,
     started: BTreeMap<(TransferId, Attempt), Timestamp>,
     submissions: BTreeMap<LinkId, Vec<f64>>,
     dispatches: Vec<f64>,
@@ -157,17 +170,11 @@ impl RecordSignals {
                 attempt, failure, ..
             } => {
                 self.started.remove(&(transfer, *attempt));
-                let Some(bin) = self.bin_of(at) else { return };
-                let group = FailureGroup::new(
-                    failure.side,
-                    failure.phase,
-                    failure.errno,
-                    &fingerprint(failure),
-                );
-                let of_link = self.failures.entry(link.clone()).or_default();
-                if of_link.len() < FAILURES_MAX || of_link.contains_key(&group) {
-                    of_link.entry(group).or_insert_with(|| vec![0.0; self.bins])[bin] += 1.0;
-                }
+                self.failed(link, at, failure, FailedStep::Attempt);
+            }
+            TransferEvent::StageFailed { failure, .. }
+            | TransferEvent::ArchiveFailed { failure } => {
+                self.failed(link, at, failure, FailedStep::TapeCall);
             }
             TransferEvent::AttemptLost { attempt, .. } => {
                 self.started.remove(&(transfer, *attempt));
@@ -175,13 +182,29 @@ impl RecordSignals {
             TransferEvent::Chosen { .. }
             | TransferEvent::StageRequested { .. }
             | TransferEvent::Staged { .. }
-            | TransferEvent::StageFailed { .. }
             | TransferEvent::NotNeeded
             | TransferEvent::Archived
-            | TransferEvent::ArchiveFailed { .. }
             | TransferEvent::Expired { .. }
             | TransferEvent::Refused { .. }
             | TransferEvent::Canceled { .. } => {}
+        }
+    }
+
+    fn failed(&mut self, link: &LinkId, at: Timestamp, failure: &Failure, step: FailedStep) {
+        // The link is known from now on, also when no sample met a transfer of it.
+        let is_within = self.bin(link, at).is_some();
+        let Some(bin) = self.bin_of(at).filter(|_| is_within) else {
+            return;
+        };
+        let (side, phase) = (failure.side, failure.phase);
+        let group = FailureGroup::new(side, phase, failure.errno, &fingerprint(failure));
+        let of_step = match step {
+            FailedStep::Attempt => &mut self.failures,
+            FailedStep::TapeCall => &mut self.tape_failures,
+        };
+        let of_link = of_step.entry(link.clone()).or_default();
+        if of_link.len() < FAILURES_MAX || of_link.contains_key(&group) {
+            of_link.entry(group).or_insert_with(|| vec![0.0; self.bins])[bin] += 1.0;
         }
     }
 
@@ -261,12 +284,15 @@ impl RecordSignals {
         self.changes.sort_by_key(|change| change.at);
         signals.changes = std::mem::take(&mut self.changes);
         for (link, bins) in &self.links {
-            let failures = self.failures.remove(link).unwrap_or_default();
+            let series = |counts: Option<FailureCounts>| {
+                let counts = counts.unwrap_or_default().into_iter();
+                counts
+                    .map(|(group, attempts)| (group, Series::known(attempts)))
+                    .collect()
+            };
             let mut of_link = link_signals(bins, &self.is_sampled, self.bin_seconds);
-            of_link.failures = failures
-                .into_iter()
-                .map(|(group, attempts)| (group, Series::known(attempts)))
-                .collect();
+            of_link.failures = series(self.failures.remove(link));
+            of_link.tape_failures = series(self.tape_failures.remove(link));
             signals.links.insert(link.clone(), of_link);
         }
         let submissions = self.submissions.into_iter();

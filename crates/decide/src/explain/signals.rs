@@ -167,6 +167,8 @@ pub struct LinkSignals {
     pub finished_files: Series,
     /// Attempts that failed, of each kind.
     pub failures: BTreeMap<FailureGroup, Series>,
+    /// Recalls from tape, and waiting for files to be on tape, that failed, of each kind. No attempts.
+    pub tape_failures: BTreeMap<FailureGroup, Series>,
     /// Time of each stage of the copies.
     pub stages: BTreeMap<Stage, StageSignals>,
     /// Seconds per file in which its slot moves no bytes: looking at both ends, opening, committing.

@@ -3,7 +3,7 @@
 use crate::explain::Cause;
 use crate::explain::answer::{Evidence, Explanation};
 use crate::explain::signals::{FailureGroup, FailureSide, SERVICE_PLACE, ServerName, Signals};
-use penstock_model::{Actor, Errno, LinkId, Phase, Side, StorageId};
+use penstock_model::{Actor, Errno, Layer, LinkId, Phase, Side, StorageId};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -166,13 +166,16 @@ impl IncidentFingerprint {
         let errno = Errno(group.errno);
         let is_tape = matches!(phase, Phase::Staging | Phase::Archiving);
         let is_full = errno == Errno::ENOSPC && side == Side::Destination && !is_tape;
-        let actor = errno.problem_code(side, phase).facts().advice.actor;
+        let facts = errno.problem_code(side, phase).facts();
+        // Who copied says that it lies between both ends, and means either of these where no connection failed.
+        let is_of_end = group.errno != 0 && facts.layer == Layer::Peer;
         let (class, cause) = match group.side {
             _ if is_tape => (IncidentClass::Tape, None),
             _ if is_full => (IncidentClass::Storage, Some(Cause::OutOfSpace)),
-            _ if actor == Actor::User => (IncidentClass::Client, None),
+            _ if facts.advice.actor == Actor::User => (IncidentClass::Client, None),
             FailureSide::Source => (IncidentClass::Storage, Some(Cause::SourceErrors)),
             FailureSide::Destination => (IncidentClass::Storage, Some(Cause::DestinationErrors)),
+            FailureSide::Network if is_of_end => (IncidentClass::Storage, None),
             FailureSide::Network => (IncidentClass::Network, None),
             FailureSide::Service => (IncidentClass::Service, None),
         };

@@ -8,7 +8,7 @@ use crate::explain::{RateChange, RateChangeId, RateChangeKind};
 use penstock_model::{LinkId, Timestamp};
 use std::collections::BTreeSet;
 
-/// One drop, or failures of one kind on one link.
+/// One drop, or failures of one kind on one link, also of its tape systems.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Occurrence {
     /// What it is of.
@@ -73,10 +73,12 @@ pub fn occurrences_of(
         if !links.contains(link) {
             continue;
         }
-        for (group, attempts) in &of_link.failures {
+        for (group, attempts) in of_link.failures.iter().chain(&of_link.tape_failures) {
             let runs = failure_runs(signals, (link, group), attempts, times);
             occurrences.extend(runs.into_iter().map(|run| Occurrence {
                 goes_on: is_recent(run.to),
+                // The last interval may reach beyond what is known.
+                to: run.to.min(until).max(run.from),
                 ..run
             }));
         }

@@ -139,6 +139,12 @@ fn each_class_has_its_failures() {
         "network|-|text|https://a → https://b",
     );
     check(
+        Side::Network,
+        Transfer,
+        Errno::EIO,
+        "storage|-|text|https://a → https://b",
+    );
+    check(
         Side::Service,
         Service,
         Errno::EIO,
@@ -235,7 +241,7 @@ fn a_month_is_whole() {
         "2026-11-01",
         "+026-11",
     ] {
-        assert_eq!(wrong.parse::<Month>(), Err(months::InvalidMonth), "{wrong}");
+        assert_eq!(wrong.parse::<Month>(), Err(InvalidMonth), "{wrong}");
     }
 }
 

@@ -20,7 +20,7 @@ pub fn incident_what(of: &IncidentFingerprint) -> String {
         (None, IncidentClass::Service) => "attempts failed in the transfer service",
         (None, IncidentClass::Tape) => "files could not be brought from tape or written to it",
         (None, IncidentClass::Client) => "attempts failed because of what was asked for",
-        (None, IncidentClass::Storage) => "attempts failed at the storage element",
+        (None, IncidentClass::Storage) => "copies failed at one of both ends",
         (None, IncidentClass::Unexplained) => {
             "the rate fell although there was work, and no rule explains most of it"
         }
@@ -42,7 +42,7 @@ pub fn incident_request(of: &IncidentFingerprint) -> &'static str {
     match (of.cause, of.class) {
         (Some(Cause::SourceErrors | Cause::DestinationErrors), _)
         | (None, IncidentClass::Storage) => {
-            "find out why the storage element refuses these requests or breaks them off, and mend it"
+            "find out why the storage element refuses these requests or breaks them off (the failure names it), and mend it"
         }
         (Some(Cause::NetworkPath), _) => {
             "look for loss and congestion on the path between both ends"

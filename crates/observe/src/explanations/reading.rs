@@ -109,6 +109,8 @@ pub struct ExplainedWindow {
     pub complete_since: Option<Timestamp>,
     /// Links that were not looked at, because there are too many for so long a window.
     pub links_left_out: usize,
+    /// Where it ends.
+    pub to: Timestamp,
 }
 
 impl ExplainedWindow {
@@ -118,6 +120,7 @@ impl ExplainedWindow {
         let populations = links.map(|link| (Population::Link(link.clone()), vec![link.clone()]));
         ExplainedWindow {
             populations: populations.collect(),
+            to: signals.begin_of(signals.bins),
             signals,
             complete_since: None,
             links_left_out: 0,
@@ -138,9 +141,24 @@ impl ExplainedWindow {
         incidents_of(occurrences, times)
     }
 
-    /// Where the window ends.
-    pub fn end(&self) -> Timestamp {
-        self.signals.begin_of(self.signals.bins)
+    /// Makes the rates of the last interval unknown: of a part of one they say nothing.
+    fn forget_last_rates(&mut self) {
+        let Some(last) = self.signals.bins.checked_sub(1) else {
+            return;
+        };
+        let links = self.signals.links.values_mut().flat_map(|link| {
+            [
+                &mut link.copied_bytes,
+                &mut link.active,
+                &mut link.limit,
+                &mut link.queued,
+                &mut link.unfed,
+            ]
+        });
+        let service = &mut self.signals.service;
+        for series in links.chain([&mut service.slots_used, &mut service.dispatches]) {
+            series.0.truncate(last);
+        }
     }
 }
 
@@ -186,6 +204,27 @@ pub fn read_record(
         links_left_out: room.left_out.len(),
         ..ExplainedWindow::of_links(signals.finish(), wanted)
     })
+}
+
+/// The same with the part of an interval in which the window ends, of which failures are known and rates are not.
+pub fn read_record_to_its_end(
+    record: &dyn Record,
+    window: ExplainWindow,
+    wanted: &Wanted,
+) -> Result<ExplainedWindow, RecordError> {
+    let step = i64::from(window.resolution_seconds.max(1)) * 1000;
+    let part = (window.to.0 - window.from.0).rem_euclid(step);
+    if part == 0 {
+        return read_record(record, window, wanted);
+    }
+    let whole = ExplainWindow {
+        to: Timestamp(window.to.0 - part + step),
+        ..window
+    };
+    let mut read = read_record(record, whole, wanted)?;
+    read.forget_last_rates();
+    read.to = window.to;
+    Ok(read)
 }
 
 /// The links for which there is room.
@@ -290,6 +329,7 @@ fn record_changes(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::follow::MemoryRecord;
 
     fn link() -> LinkId {
         LinkId {
@@ -334,6 +374,20 @@ mod tests {
         let taken = (0..500).filter(|number| room.has(&to(*number))).count();
         assert_eq!((taken, room.left_out.len()), (links_max, 500 - links_max));
         assert!(room.has(&to(999)) && room.has(&to(0)) && !room.has(&to(998)));
+    }
+
+    #[test]
+    fn rates_of_a_part_of_an_interval_are_unknown_and_its_failures_are_not() {
+        let record = MemoryRecord::new();
+        let window = ExplainWindow::new(Timestamp(0), Timestamp(150_000), None);
+        assert_eq!(window.bins(), 2);
+        let read = read_record_to_its_end(&record, window, &Wanted::Links).expect("readable");
+        assert_eq!((read.signals.bins, read.to), (3, Timestamp(150_000)));
+        assert_eq!(read.signals.service.dispatches.at(1), Some(0.0));
+        assert_eq!(read.signals.service.dispatches.at(2), None);
+        let whole = ExplainWindow::new(Timestamp(0), Timestamp(120_000), None);
+        let read = read_record_to_its_end(&record, whole, &Wanted::Links).expect("readable");
+        assert_eq!((read.signals.bins, read.to), (2, Timestamp(120_000)));
     }
 
     #[test]
