@@ -7,6 +7,7 @@ mod files;
 mod host;
 mod incidents;
 mod jobs;
+mod mute;
 pub mod records;
 pub mod settings;
 mod site;
@@ -21,6 +22,7 @@ pub use jobs::{
     CancelArgs, ExplainArgs, FindArgs, ListArgs, NodesArgs, RecordArgs, StatusArgs, SubmitArgs,
     Verify,
 };
+pub use mute::{MuteCommand, MuteScopeArgs};
 pub use site::{
     AuthzCommand, AuthzTestArgs, BackupArgs, BackupPart, CheckArgs, FsckArgs, HistoryArgs,
     InitArgs, KeyCommand, KeyListArgs, KeyRotateArgs, OperationName, RebuildArgs, RestoreArgs,
@@ -159,6 +161,15 @@ pub enum Command {
         What comes back within 6 hours is the same incident. It is open until 15 minutes after it was last seen."
     )]
     Incidents(Box<IncidentsArgs>),
+    /// Suppress alerts of some incidents for a while ([observe.alerts] in penstock.toml says who is alerted).
+    #[command(
+        subcommand,
+        after_help = "Examples:\n  \
+        penstock mute add --dir cern --link 'se1.cern.ch-*' --for 4h --why 'new disk servers'\n  \
+        penstock mute list --dir cern\n  \
+        penstock mute remove --dir cern --class tape"
+    )]
+    Mute(MuteCommand),
     /// Show the processes of a transfer service, which of them leads, and what runs where.
     #[command(
         after_help = "Examples:\n  penstock nodes --dir cern          # who leads, since when, agents busy and free\n  \

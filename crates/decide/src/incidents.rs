@@ -7,13 +7,13 @@ mod fingerprint;
 mod months;
 mod occurrence;
 
-pub use fingerprint::{IncidentClass, IncidentFingerprint, IncidentPlace};
+pub use fingerprint::{IncidentFingerprint, IncidentPlace};
 pub use months::{ClassShare, InvalidMonth, Month, MonthShares, months_of};
 pub use occurrence::{Occurrence, known_until, occurrences_of};
 
 use crate::explain::{RateChange, RateChangeId};
 use crate::timed_id::{TimedId, timed_id_text};
-use penstock_model::{Bytes, LinkId, Rate, Timestamp};
+use penstock_model::{Bytes, LinkId, Rate, Timestamp, VoName};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -134,6 +134,8 @@ pub struct Incident {
     pub bytes_lost: Option<Bytes>,
     /// The links on which it was seen.
     pub links: BTreeSet<LinkId>,
+    /// The VOs for which files moved on these links, as far as that is known.
+    pub vos: BTreeSet<VoName>,
     /// The drop in which most was lost, with its explanation.
     pub worst: Option<Box<RateChange>>,
 }
@@ -182,6 +184,7 @@ fn incident_of(occurrences: Vec<Occurrence>) -> Option<Incident> {
         latest_drops: Vec::new(),
         bytes_lost: None,
         links: BTreeSet::new(),
+        vos: BTreeSet::new(),
         worst: None,
     };
     let mut lost_most: Option<IncidentDrop> = None;
@@ -190,6 +193,7 @@ fn incident_of(occurrences: Vec<Occurrence>) -> Option<Incident> {
         incident.is_open |= occurrence.goes_on;
         incident.failed_attempts += occurrence.failed_attempts;
         incident.links.extend(occurrence.links);
+        incident.vos.extend(occurrence.vos);
         let Some(change) = occurrence.drop else {
             continue;
         };

@@ -7,6 +7,7 @@
 
 pub mod access;
 pub mod admission;
+pub mod alerting;
 pub mod attenuation;
 pub mod authorization;
 pub mod backups;

@@ -6,11 +6,11 @@ use crate::explanations::reading::ExplainedWindow;
 use crate::explanations::{Disclosure, EvidenceRow, HIDDEN, disclosed, is_none, percent, word};
 use penstock_decide::explain::answer::Measure;
 use penstock_decide::incidents::{
-    Incident, IncidentClass, IncidentDrop, IncidentId, IncidentPlace, IncidentTimes, Month,
-    MonthShares, incident_named, months_of,
+    Incident, IncidentDrop, IncidentId, IncidentPlace, IncidentTimes, Month, MonthShares,
+    incident_named, months_of,
 };
 use penstock_decide::wording;
-use penstock_model::{LinkId, Timestamp};
+use penstock_model::{IncidentClass, LinkId, Timestamp};
 use serde::{Deserialize, Serialize};
 
 /// Incidents in one answer at most: of more, the latest.

@@ -10,12 +10,14 @@ use penstock_decide::explain::signals::{
 };
 use penstock_model::{
     Attempt, Bytes, Failure, LedgerEntry, LinkChange, LinkEvent, LinkId, LinkSample, MoverReport,
-    Slots, Timestamp, TransferEvent, TransferId,
+    Slots, Timestamp, TransferEvent, TransferId, VoName,
 };
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Kinds of failure told apart on one link.
 const FAILURES_MAX: usize = 100;
+/// VOs told apart on one link.
+const VOS_MAX: usize = 100;
 /// Attempts whose begin is remembered.
 const STARTS_MAX: usize = 100_000;
 
@@ -69,6 +71,7 @@ pub struct RecordSignals {
     links: BTreeMap<LinkId, Vec<Bin>>,
     failures: BTreeMap<LinkId, FailureCounts>,
     tape_failures: BTreeMap<LinkId, FailureCounts>,
+    vos: BTreeMap<LinkId, BTreeSet<VoName>>,
     started: BTreeMap<(TransferId, Attempt), Timestamp>,
     submissions: BTreeMap<LinkId, Vec<f64>>,
     dispatches: Vec<f64>,
@@ -250,6 +253,14 @@ impl RecordSignals {
         }
     }
 
+    /// Takes the VO for which a file moves or should move on a link.
+    pub fn take_vo(&mut self, link: &LinkId, vo: &VoName) {
+        let of_link = self.vos.entry(link.clone()).or_default();
+        if of_link.len() < VOS_MAX {
+            of_link.insert(vo.clone());
+        }
+    }
+
     /// Takes an event of a link.
     pub fn take_link_change(&mut self, change: &LinkChange) {
         let new = match &change.event {
@@ -293,6 +304,7 @@ impl RecordSignals {
             let mut of_link = link_signals(bins, &self.is_sampled, self.bin_seconds);
             of_link.failures = series(self.failures.remove(link));
             of_link.tape_failures = series(self.tape_failures.remove(link));
+            of_link.vos = self.vos.remove(link).unwrap_or_default();
             signals.links.insert(link.clone(), of_link);
         }
         let submissions = self.submissions.into_iter();

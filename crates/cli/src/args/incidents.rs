@@ -2,7 +2,8 @@
 
 use super::jobs::RecordArgs;
 use clap::{Args, Subcommand};
-use penstock_decide::incidents::{IncidentClass, IncidentId, Month};
+use penstock_decide::incidents::{IncidentId, Month};
+use penstock_model::IncidentClass;
 
 /// Options of `incidents`.
 #[derive(Debug, Args)]
@@ -14,7 +15,7 @@ pub struct IncidentsArgs {
     #[arg(long, value_name = "MONTH", conflicts_with_all = ["since", "until"])]
     pub month: Option<Month>,
     /// Only this class: storage, network, service, tape, client or unexplained. Shares of months are of all classes.
-    #[arg(long, value_name = "CLASS", value_parser = class)]
+    #[arg(long, value_name = "CLASS", value_parser = incident_class)]
     pub class: Option<IncidentClass>,
     /// Which time of which record.
     #[command(flatten)]
@@ -46,7 +47,8 @@ pub struct IncidentArgs {
     pub record: RecordArgs,
 }
 
-fn class(word: &str) -> Result<IncidentClass, String> {
+/// A class by its word.
+pub(super) fn incident_class(word: &str) -> Result<IncidentClass, String> {
     IncidentClass::from_word(word).ok_or_else(|| {
         let words: Vec<&str> = IncidentClass::ALL
             .iter()

@@ -4,7 +4,7 @@
 //! in a single bin or as an empty column, and never 0.
 
 use penstock_model::{Errno, LinkId, Phase, PoolName, Side, StorageId, Timestamp, VoName};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 /// The usual length of a bin.
@@ -181,6 +181,8 @@ pub struct LinkSignals {
     pub streams_used: Series,
     /// What the kernels say of the data sockets.
     pub tcp: TcpSignals,
+    /// VOs for which files moved or should have moved.
+    pub vos: BTreeSet<VoName>,
     /// Bytes of each VO.
     pub vo_bytes: BTreeMap<VoName, Series>,
     /// Bytes of each protocol.

@@ -3,99 +3,46 @@
 use crate::explain::Cause;
 use crate::explain::answer::{Evidence, Explanation};
 use crate::explain::signals::{FailureGroup, FailureSide, SERVICE_PLACE, ServerName, Signals};
-use penstock_model::{Actor, Errno, Layer, LinkId, Phase, Side, StorageId};
+use penstock_model::{Actor, Errno, IncidentClass, Layer, LinkId, Phase, Side, StorageId};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// Who has to act on an incident.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum IncidentClass {
-    /// A storage element, its servers, pools and disks.
-    Storage,
-    /// The network between storage elements, or of a site.
-    Network,
-    /// The transfer service, its limits and its database.
-    Service,
-    /// A tape system and its buffer.
-    Tape,
-    /// Those who ask for transfers, and what they ask for.
-    Client,
-    /// A rate that fell, and no rule explains most of it.
-    Unexplained,
-}
-
-impl IncidentClass {
-    /// All of them, in the order in which they are told.
-    pub const ALL: [IncidentClass; 6] = [
-        IncidentClass::Storage,
-        IncidentClass::Network,
-        IncidentClass::Service,
-        IncidentClass::Tape,
-        IncidentClass::Client,
-        IncidentClass::Unexplained,
-    ];
-
-    /// Its word in texts, options and JSON.
-    pub const fn word(self) -> &'static str {
-        match self {
-            IncidentClass::Storage => "storage",
-            IncidentClass::Network => "network",
-            IncidentClass::Service => "service",
-            IncidentClass::Tape => "tape",
-            IncidentClass::Client => "client",
-            IncidentClass::Unexplained => "unexplained",
+/// Who has to act on a cause.
+fn class_of(cause: Cause) -> IncidentClass {
+    match cause {
+        Cause::ControlPlane
+        | Cause::NotFed
+        | Cause::ServiceShare
+        | Cause::SlotLimit
+        | Cause::DatabaseLoad => IncidentClass::Service,
+        Cause::FewerSubmissions | Cause::SmallFiles => IncidentClass::Client,
+        Cause::TooManyStreams | Cause::TcpWindow | Cause::NetworkPath | Cause::SiteNetwork => {
+            IncidentClass::Network
         }
-    }
-
-    /// By its word.
-    pub fn from_word(word: &str) -> Option<IncidentClass> {
-        let mut all = IncidentClass::ALL.into_iter();
-        all.find(|class| class.word() == word)
-    }
-
-    fn of_cause(cause: Cause) -> IncidentClass {
-        match cause {
-            Cause::ControlPlane
-            | Cause::NotFed
-            | Cause::ServiceShare
-            | Cause::SlotLimit
-            | Cause::DatabaseLoad => IncidentClass::Service,
-            Cause::FewerSubmissions | Cause::SmallFiles => IncidentClass::Client,
-            Cause::TooManyStreams | Cause::TcpWindow | Cause::NetworkPath | Cause::SiteNetwork => {
-                IncidentClass::Network
-            }
-            Cause::TapeWriteStopped
-            | Cause::TapeBufferFull
-            | Cause::TapeDrives
-            | Cause::ScatteredFiles
-            | Cause::AggregateRead => IncidentClass::Tape,
-            Cause::Drain
-            | Cause::SourceErrors
-            | Cause::DestinationErrors
-            | Cause::StalledMover
-            | Cause::PoolFull
-            | Cause::OutOfSpace
-            | Cause::ServerSkew
-            | Cause::Crash
-            | Cause::UndersizedHost
-            | Cause::NamespaceThreads
-            | Cause::BatchDelay
-            | Cause::RandomWrites
-            | Cause::Relay
-            | Cause::DiskController
-            | Cause::Multipath
-            | Cause::StartBurst
-            | Cause::CompetingLoad
-            | Cause::DescriptorLeak
-            | Cause::Accounting => IncidentClass::Storage,
-        }
-    }
-}
-
-impl fmt::Display for IncidentClass {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.write_str(self.word())
+        Cause::TapeWriteStopped
+        | Cause::TapeBufferFull
+        | Cause::TapeDrives
+        | Cause::ScatteredFiles
+        | Cause::AggregateRead => IncidentClass::Tape,
+        Cause::Drain
+        | Cause::SourceErrors
+        | Cause::DestinationErrors
+        | Cause::StalledMover
+        | Cause::PoolFull
+        | Cause::OutOfSpace
+        | Cause::ServerSkew
+        | Cause::Crash
+        | Cause::UndersizedHost
+        | Cause::NamespaceThreads
+        | Cause::BatchDelay
+        | Cause::RandomWrites
+        | Cause::Relay
+        | Cause::DiskController
+        | Cause::Multipath
+        | Cause::StartBurst
+        | Cause::CompetingLoad
+        | Cause::DescriptorLeak
+        | Cause::Accounting => IncidentClass::Storage,
     }
 }
 
@@ -210,7 +157,7 @@ impl IncidentFingerprint {
         let class = match (named.cause, &place) {
             // The database of a storage element's namespace.
             (Cause::DatabaseLoad, IncidentPlace::Storage(_)) => IncidentClass::Storage,
-            (cause, _) => IncidentClass::of_cause(cause),
+            (cause, _) => class_of(cause),
         };
         IncidentFingerprint {
             class,

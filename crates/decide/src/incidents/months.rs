@@ -1,9 +1,8 @@
 //! How many incidents of each class each month had.
 
 use super::Incident;
-use super::fingerprint::IncidentClass;
 use crate::explain::Permille;
-use penstock_model::{Bytes, TimeWindow, Timestamp};
+use penstock_model::{Bytes, IncidentClass, TimeWindow, Timestamp};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;

@@ -5,7 +5,7 @@ use super::IncidentTimes;
 use super::fingerprint::IncidentFingerprint;
 use crate::explain::signals::{FailureGroup, Series, Signals};
 use crate::explain::{RateChange, RateChangeId, RateChangeKind};
-use penstock_model::{LinkId, Timestamp};
+use penstock_model::{LinkId, Timestamp, VoName};
 use std::collections::BTreeSet;
 
 /// One drop, or failures of one kind on one link, also of its tape systems.
@@ -21,6 +21,8 @@ pub struct Occurrence {
     pub goes_on: bool,
     /// On which links.
     pub links: BTreeSet<LinkId>,
+    /// For which VOs files moved there.
+    pub vos: BTreeSet<VoName>,
     /// Attempts that failed.
     pub failed_attempts: u64,
     /// The drop, with its explanation.
@@ -65,6 +67,7 @@ pub fn occurrences_of(
             to: drop.explanation.to,
             goes_on: !drop.is_over && is_recent(drop.explanation.to),
             links: drop.explanation.links.iter().cloned().collect(),
+            vos: vos_of(signals, &drop.explanation.links),
             failed_attempts: 0,
             drop: Some(Box::new(drop.clone())),
         })
@@ -84,6 +87,11 @@ pub fn occurrences_of(
         }
     }
     occurrences
+}
+
+fn vos_of(signals: &Signals, links: &[LinkId]) -> BTreeSet<VoName> {
+    let links = links.iter().filter_map(|link| signals.links.get(link));
+    links.flat_map(|link| link.vos.iter().cloned()).collect()
 }
 
 /// Failures of one kind on one link, without long quiet between them.
@@ -112,6 +120,7 @@ fn failure_runs(
                 to,
                 goes_on: false,
                 links: BTreeSet::from([link.clone()]),
+                vos: vos_of(signals, std::slice::from_ref(link)),
                 failed_attempts: failed,
                 drop: None,
             }),

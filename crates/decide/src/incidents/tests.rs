@@ -3,7 +3,7 @@
 use super::*;
 use crate::explain::signals::{FailureGroup, LinkSignals, Series, Signals};
 use crate::explain::{Cause, Permille};
-use penstock_model::{Errno, Phase, Side, StorageId};
+use penstock_model::{Errno, IncidentClass, Phase, Side, StorageId};
 use proptest::prelude::*;
 
 const BIN_SECONDS: u32 = 60;
@@ -268,6 +268,7 @@ fn occurrences() -> impl Strategy<Value = Vec<Occurrence>> {
             to: Timestamp((from + length) * MINUTE),
             goes_on,
             links: BTreeSet::from([link("https://a", &object.to_string())]),
+            vos: BTreeSet::new(),
             failed_attempts,
             drop: None,
         },

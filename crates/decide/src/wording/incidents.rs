@@ -2,9 +2,9 @@
 
 use super::explain::{cause, evidence, measure, percent_of_whole, remedy};
 use crate::explain::Cause;
-use crate::incidents::{Incident, IncidentClass, IncidentDrop, IncidentFingerprint};
-use penstock_model::Bytes;
+use crate::incidents::{Incident, IncidentDrop, IncidentFingerprint};
 use penstock_model::text::{one_line, plural};
+use penstock_model::{Bytes, IncidentClass};
 use std::fmt::Write;
 
 /// Drops that a text tells one by one, the latest.
@@ -280,6 +280,7 @@ mod tests {
                 source,
                 destination,
             }]),
+            vos: BTreeSet::new(),
             worst: None,
         };
         let expected = format!(

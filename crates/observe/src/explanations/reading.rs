@@ -6,7 +6,7 @@ use crate::signals::RecordSignals;
 use penstock_decide::explain::rate_change::{Population, RateChange, rate_changes};
 use penstock_decide::explain::signals::{BIN_SECONDS, Change, Signals};
 use penstock_decide::incidents::{Incident, IncidentTimes, incidents_of, occurrences_of};
-use penstock_model::{ANY, LedgerEntry, LinkId, StorageId, Timestamp, TransferId};
+use penstock_model::{JobId, LedgerEntry, LinkId, Timestamp, TransferId, VoName};
 use std::collections::{BTreeSet, HashMap};
 
 /// Entries read in one go.
@@ -15,7 +15,7 @@ const BATCH: usize = 5000;
 const ENTRIES_MAX: u64 = 2_000_000;
 /// Changes of settings, of bans and of one link that are read at most.
 const CHANGES_MAX: usize = 1000;
-/// Transfers whose link is remembered while a window is read.
+/// Transfers whose link, and jobs whose VO, is remembered while a window is read.
 const LINKS_KNOWN_MAX: usize = 500_000;
 /// Samples of links that are read for one window at most; of more, the latest.
 const SAMPLES_MAX: usize = 4_000_000;
@@ -79,23 +79,9 @@ impl Wanted {
     fn has(&self, link: &LinkId) -> bool {
         match self {
             Wanted::Links => true,
-            Wanted::Link(text) => fits(text, link),
+            Wanted::Link(text) => link.is_called(text),
         }
     }
-}
-
-/// Hosts have dashes in them, so the text is held against all that a link may be called.
-fn fits(text: &str, link: &LinkId) -> bool {
-    const BETWEEN: [&str; 4] = ["-", "->", " -> ", " → "];
-    let text = text.trim().to_ascii_lowercase();
-    let named =
-        |id: &StorageId, name: &str| name == id.as_str() || name == id.host() || name == ANY;
-    BETWEEN.iter().any(|between| {
-        text.match_indices(between).any(|(at, _)| {
-            let (source, destination) = (&text[..at], &text[at + between.len()..]);
-            named(&link.source, source) && named(&link.destination, destination)
-        })
-    })
 }
 
 /// A window, ready to be explained.
@@ -184,9 +170,10 @@ pub fn read_record(
         }
         to = from;
     }
-    let complete_since = each_entry(record, window, |entry, link| {
+    let complete_since = each_entry(record, window, |entry, link, vo| {
         if room.has(link) {
             signals.take_entry(entry, link);
+            vo.into_iter().for_each(|vo| signals.take_vo(link, vo));
         }
     })?;
     let complete_since = complete_since.max(sampled_since);
@@ -268,7 +255,7 @@ impl LinkRoom<'_> {
 fn each_entry(
     record: &dyn Record,
     window: ExplainWindow,
-    mut take: impl FnMut(&LedgerEntry, &LinkId),
+    mut take: impl FnMut(&LedgerEntry, &LinkId, Option<&VoName>),
 ) -> Result<Option<Timestamp>, RecordError> {
     let last = record.last_sequence()?;
     let begin = sequence_before(record, last, Timestamp(window.from.0 - 1))?;
@@ -276,6 +263,7 @@ fn each_entry(
     let is_shortened = position > begin;
     let mut complete_since = None;
     let mut links: HashMap<TransferId, Option<LinkId>> = HashMap::new();
+    let mut vos: HashMap<JobId, Option<VoName>> = HashMap::new();
     while position < last {
         let batch = record.entries_after(position, BATCH)?;
         let (Some(first), Some(end)) = (batch.first(), batch.last()) else {
@@ -298,9 +286,19 @@ fn each_entry(
                     link
                 }
             };
-            if let Some(link) = link {
-                take(entry, &link);
+            let Some(link) = link else { continue };
+            if vos.len() >= LINKS_KNOWN_MAX {
+                vos.clear();
             }
+            let vo = match vos.get(&entry.job) {
+                Some(known) => known.clone(),
+                None => {
+                    let vo = record.job_vo(entry.job)?;
+                    vos.insert(entry.job, vo.clone());
+                    vo
+                }
+            };
+            take(entry, &link, vo.as_ref());
         }
         if end.at >= window.to {
             break;
@@ -330,36 +328,7 @@ fn record_changes(
 mod tests {
     use super::*;
     use crate::follow::MemoryRecord;
-
-    fn link() -> LinkId {
-        LinkId {
-            source: StorageId::new("https://se-1.cern.ch"),
-            destination: StorageId::new("davs://dc-2.in2p3.fr"),
-        }
-    }
-
-    #[test]
-    fn a_link_is_named_by_hosts_with_dashes_too() {
-        for text in [
-            "se-1.cern.ch-dc-2.in2p3.fr",
-            "SE-1.cern.ch -> dc-2.in2p3.fr",
-            "https://se-1.cern.ch-davs://dc-2.in2p3.fr",
-            "https://se-1.cern.ch → davs://dc-2.in2p3.fr",
-            "*-dc-2.in2p3.fr",
-            "se-1.cern.ch-*",
-        ] {
-            assert!(fits(text, &link()), "{text}");
-        }
-        for text in [
-            "",
-            "-",
-            "se-1.cern.ch",
-            "dc-2.in2p3.fr-se-1.cern.ch",
-            "1.cern.ch-*",
-        ] {
-            assert!(!fits(text, &link()), "{text}");
-        }
-    }
+    use penstock_model::StorageId;
 
     #[test]
     fn there_is_room_for_so_many_links_and_for_one_that_was_named() {

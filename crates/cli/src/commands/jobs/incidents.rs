@@ -8,12 +8,10 @@ use crate::environment::Environment;
 use crate::exit::CommandError;
 use crate::output::Output;
 use penstock_clock::wall_clock;
-use penstock_decide::incidents::{
-    Incident, IncidentClass, IncidentId, IncidentTimes, Month, known_until,
-};
+use penstock_decide::incidents::{Incident, IncidentId, IncidentTimes, Month, known_until};
 use penstock_decide::wording;
 use penstock_model::text::{one_line, plural, printable};
-use penstock_model::{Bytes, TimeWindow};
+use penstock_model::{Bytes, IncidentClass, TimeWindow};
 use penstock_observe::explanations::Disclosure;
 use penstock_observe::explanations::reading::ExplainedWindow;
 use penstock_observe::incidents::{IncidentList, IncidentRow, MonthRow, incident_detail};

@@ -3,8 +3,8 @@
 
 use penstock_clock::wall_clock;
 use penstock_decide::explain::RateChangeId;
-use penstock_decide::incidents::{IncidentClass, IncidentId};
-use penstock_model::{TimeWindow, Timestamp};
+use penstock_decide::incidents::IncidentId;
+use penstock_model::{IncidentClass, TimeWindow, Timestamp};
 use penstock_observe::explanations::reading::{
     ExplainWindow, ExplainedWindow, Wanted, read_record, read_record_to_its_end,
 };
