@@ -168,7 +168,7 @@ ADMINISTRATORS = {
     *("/config/cloud_storage/{name}", "/config", "/optimizer/evolution", "/optimizer/current", "/status/hosts"),
     *("/fts3/ftsmon/optimizer", "/fts3/ftsmon/optimizer/detailed", "/fts3/ftsmon/stats/servers"),
     *("/fts3/ftsmon/config/{kind}", "/fts3/ftsmon/config/activities/{vo}", "/ban/dn"),
-    "/api/v1/host",
+    *("/api/v1/host", "/api/v1/mutes"),
 }
 # Operations without a GET, which take the right to configure, or are refused to everybody.
 CHANGES = {"/config/cloud_storage/{name}/{holder}", "/config/drain", "/admin/force-start"}
@@ -178,7 +178,7 @@ MEMBERS = {
     *("/jobs/{id}/files/{files}", "/jobs/{id}/files/{file}/retries", "/jobs/{id}/files/{file}/log", "/jobs/{id}/dm"),
     *("/jobs/{id}/{field}", "/files", "/optimizer", "/autocomplete/{kind}", "/archive", "/archive/{id}"),
     *("/archive/{id}/{field}", "/api/v1/overview", "/api/v1/nodes", "/api/v1/jobs/{id}/explain"),
-    *("/api/v1/explain", "/api/v1/explain/{id}"),
+    *("/api/v1/explain", "/api/v1/explain/{id}", "/api/v1/incidents", "/api/v1/incidents/{id}"),
     *("/api/v1/transfers", "/api/v1/transfers/{id}", "/delegation/{id}", "/delegation/{id}/request"),
     *("/delegation/{id}/voms", "/delegation/{id}/credential", "/fts3/ftsmon/overview"),
     *("/fts3/ftsmon/overview/activities", "/fts3/ftsmon/jobs", "/fts3/ftsmon/jobs/{id}"),

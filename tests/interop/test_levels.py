@@ -38,6 +38,7 @@ BODIES = {
     "/config/drain": {"hostname": "localhost"},
     "/config/cloud_storage": {"storage_name": "S3:s3.example.org"},
     "/admin/force-start": {"job_id": "x"},
+    "/api/v1/mutes": {"class": "tape", "seconds": 60, "why": "a test"},
 }
 
 

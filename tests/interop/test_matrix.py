@@ -318,6 +318,7 @@ STORAGE = {"https://se.example.org": {"se_info": {"inbound_max_active": 5, "site
 SHARE = {"source": "https://se.example.org", "destination": "*", "vo": SETTING, "share": 3}
 ACTIVITIES = {"vo": SETTING, "active": True, "share": [{"default": 1}]}
 GRANT = {"dn": f"/CN={SETTING}", "operation": "config"}
+MUTE = {"vo": SETTING, "seconds": 3600, "why": "a test"}
 KEYS = {"vo_name": SETTING, "access_key": "AKIAMATRIX", "secret_key": "not-told"}
 # Requests of an administrator that give what there is; each may be repeated.
 RESTORED = [
@@ -333,6 +334,7 @@ RESTORED = [
     ("POST", "/config/activity_shares", ACTIVITIES),
     ("POST", "/config/cloud_storage", {"storage_name": CLOUD}),
     ("POST", f"/config/cloud_storage/{CLOUD}", KEYS),
+    ("POST", "/api/v1/mutes", MUTE),
 ]
 # Takes back what single rows do.
 LIFTED = [
@@ -377,6 +379,8 @@ BODIES = {
     "DELETE /config/cloud_storage/{name}": None,
     "DELETE /config/cloud_storage/{name}/{holder}": None,
     "POST /config/drain": {"hostname": HOST, "drain": False},
+    "POST /api/v1/mutes": MUTE | {"why": "another test"},
+    "DELETE /api/v1/mutes": None,
     "POST /admin/force-start": [1],
     "POST /optimizer/current": {"active": 5},
 }
@@ -387,6 +391,7 @@ QUERIES = {
     "DELETE /config/authorize": f"dn=/CN={SETTING}&operation=config",
     "DELETE /config/global": "vo_name=other-matrix",
     "DELETE /config/shares": f"source=https://se.example.org&destination=*&vo={SETTING}",
+    "DELETE /api/v1/mutes": f"vo={SETTING}",
     "GET /jobs": "state_in=SUBMITTED,ACTIVE",
     "GET /autocomplete/{kind}": "term=",
     "GET /api/v1/transfers": f"search={JOB}",

@@ -307,3 +307,16 @@ def test_a_drop_that_another_system_has_recorded_is_explained(records, tmp_path)
     assert json.loads(records.run("explain", "--records", records.directory, "--link", "in2p3.fr-*"))["drops"] == []
     records.run("explain", "--records", records.directory, "drop", "00000000-00000000", code=4)
     records.run("explain", "--records", tmp_path / "none", code=7)
+    # The drop and all failed attempts are one incident.
+    told = json.loads(records.run("incidents", "--records", records.directory))
+    [incident] = told["incidents"]
+    assert incident["failed_attempts"] == sum(row["outcome"] == "failure" for row in rows), incident
+    assert (incident["code"], incident["drops"]) == ("DSTERR", 1) and incident["bytes_lost"] > 0, incident
+    assert incident["place"] == {"storage": "https://in2p3.fr"} and not incident["is_open"], incident
+    [month] = told["months"]
+    assert (month["month"], month["classes"][0]["share_percent"]) == ("2006-04", 100.0), month
+    same = json.loads(records.run("incidents", "--records", records.directory, "--month", "2006-04"))
+    assert [row["failed_attempts"] for row in same["incidents"]] == [incident["failed_attempts"]], same
+    ticket = json.loads(records.run("incidents", "ticket", incident["id"], "--records", records.directory))["ticket"]
+    assert "less moved" in ticket and "input/output error" in ticket, ticket
+    records.run("incidents", "show", "00000000-00000000", "--records", records.directory, code=4)

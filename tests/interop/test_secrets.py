@@ -45,6 +45,7 @@ ALLOWED = [
     ("keys/macaroon-root", "macaroon root key", "signs macaroons"),
     ("keys/broker", "broker password", "the service logs in with it"),
     ("keys/broker-stomp", "STOMP password", "the service logs in with it"),
+    ("keys/webhook-secret", "webhook secret", "alerts are sent with it"),
     ("keys/issuer-client-secret", "client secret", "the service proves with it who it is"),
     ("keys/sftp", "sftp private key", "transfers log in with it"),
     ("keys/database-password", "database password", "the service logs in with it"),
@@ -159,6 +160,9 @@ class Life:
             site.log_levels = "trace"
         write_private(here.directory / "keys/broker", brokers.PASSWORD + "\n")
         write_private(here.directory / "keys/broker-stomp", self.stomp.password + "\n")
+        webhook_secret = random_text()
+        scan.plant("webhook secret", webhook_secret)
+        write_private(here.directory / "keys/webhook-secret", webhook_secret + "\n")
         write_private(here.directory / "keys/sftp", self.sftp.key.read_text())
         scan.plant_key_file("sftp private key", self.sftp.key)
         here.append(
@@ -167,6 +171,7 @@ class Life:
             f'[[transfer.messages]]\nname = "stomp"\nbrokers = ["{self.stomp.url()}"]\nuser = "{brokers.USER}"\n'
             'prefix = "/queue/"\npassword_file = "keys/broker-stomp"\n\n[[transfer.messages]]\nname = "file"\nfile = "state/messages.jsonl"\n'
             f'\n[[transfer.gfal.sftp]]\nhost = "{GRID_HOST}"\nuser = "{self.sftp.user}"\nkey = "keys/sftp"\nvo = "here"\n'
+            f'\n[observe.alerts]\nwebhook = "https://{ODD_HOST}:1/hook"\nwebhook_secret_file = "keys/webhook-secret"\n'
         )
         for name, path in PRIVATE_KEYS.items():
             scan.plant_key_file(name, here.directory / path)

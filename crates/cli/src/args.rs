@@ -5,7 +5,9 @@ mod ban;
 pub mod cloud;
 mod files;
 mod host;
+mod incidents;
 mod jobs;
+mod mute;
 pub mod records;
 pub mod settings;
 mod site;
@@ -16,9 +18,12 @@ mod what_if;
 pub use ban::{BanCommand, BanListArgs, BanRemoveArgs, BanStorageArgs, BanUserArgs};
 pub use files::{ChecksumArgs, CopyArgs, LsArgs, MkdirArgs, RmArgs, ShareArgs, UrlArgs, parse_url};
 pub use host::{HostArgs, HostCommand, HostCompareArgs, NamedRate};
+pub use incidents::{IncidentsArgs, IncidentsCommand};
 pub use jobs::{
-    CancelArgs, ExplainArgs, FindArgs, ListArgs, NodesArgs, StatusArgs, SubmitArgs, Verify,
+    CancelArgs, ExplainArgs, FindArgs, ListArgs, NodesArgs, RecordArgs, StatusArgs, SubmitArgs,
+    Verify,
 };
+pub use mute::{MuteCommand, MuteScopeArgs};
 pub use site::{
     AuthzCommand, AuthzTestArgs, BackupArgs, BackupPart, CheckArgs, FsckArgs, HistoryArgs,
     InitArgs, KeyCommand, KeyListArgs, KeyRotateArgs, OperationName, RebuildArgs, RestoreArgs,
@@ -145,6 +150,28 @@ pub enum Command {
         A drop is a lower rate although there was work. Shares are of what took from the rate; what no rule explains is \
         told as such, with what was not measured.")]
     Explain(ExplainArgs),
+    /// List incidents: all that one cause did is one, with its class, what was lost, and the share of each class by month.
+    #[command(
+        args_conflicts_with_subcommands = true,
+        after_help = "Examples:\n  penstock incidents --dir cern                        # the last 30 days\n  \
+        penstock incidents --dir cern --month 2026-11        # a month, with the share of each class\n  \
+        penstock incidents --dir cern --since 7d --class storage --json\n  \
+        penstock incidents --dir cern --offline              # from the record of a site whose service does not run\n  \
+        penstock incidents --records records                 # from what FTS3, dCache or XRootD wrote\n  \
+        penstock incidents show --dir cern 6931bd80-1c9a44f2\n  \
+        penstock incidents ticket --dir cern 6931bd80-1c9a44f2 > ticket.txt\n\n\
+        What comes back within 6 hours is the same incident. It is open until 15 minutes after it was last seen."
+    )]
+    Incidents(Box<IncidentsArgs>),
+    /// Suppress alerts of some incidents for a while ([observe.alerts] in penstock.toml says who is alerted).
+    #[command(
+        subcommand,
+        after_help = "Examples:\n  \
+        penstock mute add --dir cern --link 'se1.cern.ch-*' --for 4h --why 'new disk servers'\n  \
+        penstock mute list --dir cern\n  \
+        penstock mute remove --dir cern --class tape"
+    )]
+    Mute(MuteCommand),
     /// Show the processes of a transfer service, which of them leads, and what runs where.
     #[command(
         after_help = "Examples:\n  penstock nodes --dir cern          # who leads, since when, agents busy and free\n  \

@@ -56,6 +56,8 @@ pub fn run(
         Command::Find(args) => in_runtime(jobs::find::run(args, environment, output)),
         Command::Nodes(args) => in_runtime(jobs::nodes::run(args, environment, output)),
         Command::Explain(args) => in_runtime(jobs::explain::run(args, environment, output)),
+        Command::Incidents(args) => in_runtime(jobs::incidents::run(*args, environment, output)),
+        Command::Mute(command) => in_runtime(settings::mute(command, environment, output)),
         Command::Copy(args) => in_runtime(copy::run(args, environment, output)),
         Command::Ls(args) => in_runtime(files::ls(args, environment, output)),
         Command::Stat(args) => in_runtime(files::stat(args, environment, output)),

@@ -6,6 +6,7 @@
 #![warn(missing_docs)]
 
 pub mod admission;
+pub mod alerting;
 pub mod attenuation;
 pub mod authorization;
 pub mod backups;
@@ -21,6 +22,7 @@ pub mod gfal_way;
 pub mod halting;
 pub mod health;
 pub mod history;
+pub mod incidents;
 mod link_patterns;
 pub mod locking;
 pub mod monitoring;
@@ -37,6 +39,7 @@ pub mod shares;
 pub mod story;
 pub mod streams;
 pub mod tape;
+mod timed_id;
 pub mod trash;
 pub mod tuning;
 mod turns;

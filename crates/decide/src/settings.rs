@@ -12,8 +12,8 @@ use crate::scheduler::SlotLimits;
 use crate::tuning::{Bounds, LinkRules};
 use penstock_model::{
     ANY, ActivityShares, CloudKey, CloudName, CloudStorage, Grant, JobDefaults, LinkId, LinkRule,
-    Operation, Rate, Setting, SettingKey, Settings, Slots, StorageId, StorageRule, TuningMode,
-    TuningPolicy, VoName, VoShare,
+    Mute, MuteScope, Operation, Rate, Setting, SettingKey, Settings, Slots, StorageId, StorageRule,
+    TuningMode, TuningPolicy, VoName, VoShare,
 };
 use serde::{Deserialize, Deserializer, Serialize};
 use std::collections::BTreeMap;
@@ -70,6 +70,10 @@ pub enum SettingRequest {
     RemoveCloudKeys(CloudName, String),
     /// Start nothing, or start again.
     Drain(bool),
+    /// Alert nobody of some incidents for a while.
+    SetMute(Mute),
+    /// Alert of them again.
+    RemoveMute(MuteScope),
 }
 
 /// A link rule as far as it is said.
@@ -361,6 +365,23 @@ pub fn plan(
             forget_keys(settings, |key| {
                 key.storage == *name && key.holder.name() == holder
             })
+        }
+        SettingRequest::SetMute(mute) => {
+            may_change_all(settings, asker)?;
+            let expired = settings
+                .mutes()
+                .filter(|other| other.scope != mute.scope && !other.is_in_force(mute.since));
+            let expired = expired.map(|other| remove("mute-expired", Setting::Mute(other.clone())));
+            let mut planned: Vec<PlannedChange> = expired.collect();
+            planned.push(put(settings, "mute", Setting::Mute(mute.clone())));
+            planned
+        }
+        SettingRequest::RemoveMute(scope) => {
+            may_change_all(settings, asker)?;
+            let known = settings.get(&SettingKey::Mute(scope.clone())).into_iter();
+            known
+                .map(|mute| remove("mute-delete", mute.clone()))
+                .collect()
         }
         SettingRequest::Drain(drained) => {
             may_change_all(settings, asker)?;

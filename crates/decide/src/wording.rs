@@ -1,10 +1,15 @@
 //! Reasons as sentences. The only place where a reason becomes prose; nothing here decides anything.
 
 mod explain;
+mod incidents;
 mod tuning;
 
 pub use explain::{
     cause, evidence, explanation, factor, measure, rate_change, remedy, setting_change, stage,
+};
+pub use incidents::{
+    incident, incident_counts, incident_evidence, incident_request, incident_ticket,
+    incident_verification, incident_what,
 };
 pub use tuning::tune_reason;
 

@@ -5,6 +5,9 @@ use crate::transfer_api::{TransferService, segment};
 use http::Method;
 use serde_json::Value;
 
+/// Where mutes are.
+const MUTES: &str = "api/v1/mutes";
+
 /// A place below `/config`: its parts, and what follows the question mark.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct SettingPlace<'a> {
@@ -23,15 +26,20 @@ impl SettingPlace<'_> {
         for part in kind.into_iter().chain(self.name) {
             path += &format!("/{}", segment(part));
         }
-        let mut mark = '?';
-        for (key, value) in self.query {
-            if let Some(value) = value {
-                path += &format!("{mark}{key}={}", segment(value));
-                mark = '&';
-            }
-        }
-        path
+        with_query(path, self.query)
     }
+}
+
+/// A path with those filters that have a value.
+fn with_query(mut path: String, query: &[(&str, Option<&str>)]) -> String {
+    let mut mark = '?';
+    for (key, value) in query {
+        if let Some(value) = value {
+            path += &format!("{mark}{key}={}", segment(value));
+            mark = '&';
+        }
+    }
+    path
 }
 
 impl TransferService {
@@ -50,6 +58,25 @@ impl TransferService {
     /// Removes what is set there.
     pub async fn unset(&self, place: SettingPlace<'_>) -> Result<(), RemoteError> {
         let path = place.path();
+        let answer = self.exchange::<Value>(Method::DELETE, &path, None).await;
+        answer.map(drop)
+    }
+
+    /// Of which incidents nobody is alerted. Answered by Penstock only.
+    pub async fn mutes(&self) -> Result<Value, RemoteError> {
+        self.exchange(Method::GET, MUTES, None).await
+    }
+
+    /// Adds a mute, or changes the one of its scope.
+    pub async fn add_mute(&self, mute: &Value) -> Result<Value, RemoteError> {
+        let body = mute.to_string();
+        self.exchange(Method::POST, MUTES, Some(body.as_bytes()))
+            .await
+    }
+
+    /// Removes the mute that a filter names.
+    pub async fn remove_mute(&self, scope: &[(&str, Option<&str>)]) -> Result<(), RemoteError> {
+        let path = with_query(MUTES.to_owned(), scope);
         let answer = self.exchange::<Value>(Method::DELETE, &path, None).await;
         answer.map(drop)
     }

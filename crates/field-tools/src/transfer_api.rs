@@ -376,6 +376,27 @@ impl TransferService {
         self.exchange(Method::GET, &path, None).await
     }
 
+    /// The incidents of a window, those of one class or all. Answered by Penstock only.
+    pub async fn incidents(
+        &self,
+        window: &ExplainedTimes,
+        class: Option<&str>,
+    ) -> Result<Value, RemoteError> {
+        let mut query = window.query();
+        if let Some(class) = class {
+            let sign = if query.is_empty() { '?' } else { '&' };
+            query += &format!("{sign}class={}", segment(class));
+        }
+        let path = format!("api/v1/incidents{query}");
+        self.exchange(Method::GET, &path, None).await
+    }
+
+    /// One of them by its id, with all that is known of it. Answered by Penstock only.
+    pub async fn incident(&self, id: &str, window: &ExplainedTimes) -> Result<Value, RemoteError> {
+        let path = format!("api/v1/incidents/{}{}", segment(id), window.query());
+        self.exchange(Method::GET, &path, None).await
+    }
+
     /// What was sampled of the service's host in the last seconds. Answered by Penstock only.
     pub async fn host(
         &self,

@@ -1,5 +1,6 @@
 //! Names and numbers that identify things. Parse once at the edge; inside, a value is already valid.
 
+use crate::setting::ANY;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::sync::Arc;
@@ -107,8 +108,60 @@ pub struct LinkId {
     pub destination: StorageId,
 }
 
+impl LinkId {
+    /// Whether people may call it so: `SOURCE-DESTINATION`, each by its host, with its scheme, or `*`. Hosts have dashes
+    /// in them, so the text is held against all that a link may be called.
+    pub fn is_called(&self, text: &str) -> bool {
+        const BETWEEN: [&str; 4] = ["-", "->", " -> ", " → "];
+        let text = text.trim().to_ascii_lowercase();
+        let named =
+            |id: &StorageId, name: &str| name == id.as_str() || name == id.host() || name == ANY;
+        BETWEEN.iter().any(|between| {
+            text.match_indices(between).any(|(at, _)| {
+                let (source, destination) = (&text[..at], &text[at + between.len()..]);
+                named(&self.source, source) && named(&self.destination, destination)
+            })
+        })
+    }
+}
+
 impl fmt::Display for LinkId {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(out, "{} → {}", self.source, self.destination)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn link() -> LinkId {
+        LinkId {
+            source: StorageId::new("https://se-1.cern.ch"),
+            destination: StorageId::new("davs://dc-2.in2p3.fr"),
+        }
+    }
+
+    #[test]
+    fn a_link_is_named_by_hosts_with_dashes_too() {
+        for text in [
+            "se-1.cern.ch-dc-2.in2p3.fr",
+            "SE-1.cern.ch -> dc-2.in2p3.fr",
+            "https://se-1.cern.ch-davs://dc-2.in2p3.fr",
+            "https://se-1.cern.ch → davs://dc-2.in2p3.fr",
+            "*-dc-2.in2p3.fr",
+            "se-1.cern.ch-*",
+        ] {
+            assert!(link().is_called(text), "{text}");
+        }
+        for text in [
+            "",
+            "-",
+            "se-1.cern.ch",
+            "dc-2.in2p3.fr-se-1.cern.ch",
+            "1.cern.ch-*",
+        ] {
+            assert!(!link().is_called(text), "{text}");
+        }
     }
 }

@@ -11,9 +11,11 @@ pub mod checksum;
 pub mod cloud;
 pub mod failure;
 pub mod ids;
+pub mod incident_class;
 pub mod job;
 pub mod ledger;
 pub mod lock;
+pub mod mute;
 pub mod node;
 pub mod observation;
 pub mod path;
@@ -41,12 +43,14 @@ pub use failure::{Busy, Concern, Errno, Failure, FailureKind, FoundFile, Phase};
 pub use ids::{
     Activity, CredentialId, JobId, LinkId, PoolName, StorageId, TransferId, UserName, VoName,
 };
+pub use incident_class::IncidentClass;
 pub use job::{
     ChecksumMode, IpVersion, Job, JobKind, JobParameters, JobState, JobTally, Overwrite, Selection,
     TransferRequest, job_state,
 };
 pub use ledger::{AfterStaging, LedgerEntry, LinkChange, LinkEvent, LinkSample, TransferEvent};
 pub use lock::{Lock, LockReach, LockScope, LockToken};
+pub use mute::{Mute, MuteScope};
 pub use node::{Epoch, InvalidNodeId, NodeId, Tenure};
 pub use path::NamespacePath;
 pub use problem::{Actor, Advice, Layer, Problem, ProblemCode, ProblemFacts, Retry, Side};

@@ -5,6 +5,7 @@
 
 use crate::cloud::{CloudHolder, CloudKey, CloudName, CloudStorage};
 use crate::ids::{Activity, LinkId, StorageId, UserName, VoName};
+use crate::mute::{Mute, MuteScope};
 use crate::tuning::{TuningMode, TuningPolicy};
 use crate::units::{Rate, Slots, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -38,6 +39,8 @@ pub enum Setting {
     CloudKey(CloudKey),
     /// The service starts nothing.
     Drain,
+    /// Nobody is alerted of some incidents.
+    Mute(Mute),
 }
 
 /// What a setting is about: there is at most one for each key.
@@ -62,6 +65,8 @@ pub enum SettingKey {
     CloudKey(CloudName, CloudHolder),
     /// There is one service.
     Drain,
+    /// Of which incidents.
+    Mute(MuteScope),
 }
 
 /// Limits of the links that fit a pattern. Of several that fit, the one with most named ends counts, and of two
@@ -272,6 +277,7 @@ impl Setting {
             Setting::CloudStorage(cloud) => SettingKey::CloudStorage(cloud.name.clone()),
             Setting::CloudKey(key) => SettingKey::CloudKey(key.storage.clone(), key.holder.clone()),
             Setting::Drain => SettingKey::Drain,
+            Setting::Mute(mute) => SettingKey::Mute(mute.scope.clone()),
         }
     }
 }
@@ -428,6 +434,14 @@ impl Settings {
     pub fn cloud_keys(&self) -> impl Iterator<Item = &CloudKey> {
         self.0.values().filter_map(|setting| match setting {
             Setting::CloudKey(key) => Some(key),
+            _ => None,
+        })
+    }
+
+    /// All mutes, also those that have expired.
+    pub fn mutes(&self) -> impl Iterator<Item = &Mute> {
+        self.0.values().filter_map(|setting| match setting {
+            Setting::Mute(mute) => Some(mute),
             _ => None,
         })
     }

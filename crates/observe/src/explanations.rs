@@ -261,11 +261,11 @@ pub fn detail(
     Some(RateChangeDetail::of(&disclosed(change, disclosure)))
 }
 
-fn is_none(count: &usize) -> bool {
+pub(crate) fn is_none(count: &usize) -> bool {
     *count == 0
 }
 
-fn percent(share: Permille) -> f64 {
+pub(crate) fn percent(share: Permille) -> f64 {
     f64::from(share.0) / 10.0
 }
 
@@ -278,7 +278,7 @@ fn whole(rate: f64) -> u64 {
 }
 
 /// The word of a value whose form is a word.
-fn word(value: &impl Serialize) -> String {
+pub(crate) fn word(value: &impl Serialize) -> String {
     match serde_json::to_value(value) {
         Ok(Value::String(word)) => word,
         _ => String::new(),
@@ -358,7 +358,7 @@ impl RateChangeDetail {
 }
 
 impl EvidenceRow {
-    fn of(evidence: &Evidence) -> EvidenceRow {
+    pub(crate) fn of(evidence: &Evidence) -> EvidenceRow {
         EvidenceRow {
             text: wording::evidence(evidence),
             evidence: evidence.clone(),
@@ -397,7 +397,7 @@ impl CarrierRow {
 }
 
 /// Without what is not for everybody who may see rates.
-fn disclosed(mut change: RateChange, disclosure: Disclosure) -> RateChange {
+pub(crate) fn disclosed(mut change: RateChange, disclosure: Disclosure) -> RateChange {
     if disclosure == Disclosure::Everything {
         return change;
     }
@@ -427,5 +427,5 @@ fn disclosed(mut change: RateChange, disclosure: Disclosure) -> RateChange {
     change
 }
 
-const HIDDEN: &str = "a failure whose text administrators see";
+pub(crate) const HIDDEN: &str = "a failure whose text administrators see";
 const OPERATOR: &str = "an operator";

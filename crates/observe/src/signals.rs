@@ -9,14 +9,16 @@ use penstock_decide::explain::signals::{
     Change, DataPathStage, FailureGroup, LinkSignals, Series, Setting, Signals, StageSignals,
 };
 use penstock_model::{
-    Attempt, Bytes, LedgerEntry, LinkChange, LinkEvent, LinkId, LinkSample, MoverReport, Slots,
-    Timestamp, TransferEvent, TransferId,
+    Attempt, Bytes, Failure, LedgerEntry, LinkChange, LinkEvent, LinkId, LinkSample, MoverReport,
+    Slots, Timestamp, TransferEvent, TransferId, VoName,
 };
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 /// Kinds of failure told apart on one link.
 const FAILURES_MAX: usize = 100;
+/// VOs told apart on one link.
+const VOS_MAX: usize = 100;
 /// Attempts whose begin is remembered.
 const STARTS_MAX: usize = 100_000;
 
@@ -65,6 +67,18 @@ impl Bin {
     }
 }
 
+/// By kind, in each bin.
+type FailureCounts = BTreeMap<FailureGroup, Vec<f64>>;
+
+/// What failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum FailedStep {
+    /// An attempt to move a file.
+    Attempt,
+    /// A recall from tape, or waiting for a file to be on tape.
+    TapeCall,
+}
+
 /// The fold.
 #[derive(Debug, Default)]
 pub struct RecordSignals {
@@ -72,7 +86,9 @@ pub struct RecordSignals {
     bin_seconds: u32,
     bins: usize,
     links: BTreeMap<LinkId, Vec<Bin>>,
-    failures: BTreeMap<LinkId, BTreeMap<FailureGroup, Vec<f64>>>,
+    failures: BTreeMap<LinkId, FailureCounts>,
+    tape_failures: BTreeMap<LinkId, FailureCounts>,
+    vos: BTreeMap<LinkId, BTreeSet<VoName>>,
     open: BTreeMap<(TransferId, Attempt), OpenAttempt>,
     submissions: BTreeMap<LinkId, Vec<f64>>,
     dispatches: Vec<f64>,
@@ -209,17 +225,11 @@ impl RecordSignals {
                 attempt, failure, ..
             } => {
                 self.open.remove(&(transfer, *attempt));
-                let Some(bin) = self.bin_of(at) else { return };
-                let group = FailureGroup::new(
-                    failure.side,
-                    failure.phase,
-                    failure.errno,
-                    &fingerprint(failure),
-                );
-                let of_link = self.failures.entry(link.clone()).or_default();
-                if of_link.len() < FAILURES_MAX || of_link.contains_key(&group) {
-                    of_link.entry(group).or_insert_with(|| vec![0.0; self.bins])[bin] += 1.0;
-                }
+                self.failed(link, at, failure, FailedStep::Attempt);
+            }
+            TransferEvent::StageFailed { failure, .. }
+            | TransferEvent::ArchiveFailed { failure } => {
+                self.failed(link, at, failure, FailedStep::TapeCall);
             }
             TransferEvent::AttemptLost { attempt, .. } => {
                 self.open.remove(&(transfer, *attempt));
@@ -234,12 +244,28 @@ impl RecordSignals {
             TransferEvent::Chosen { .. }
             | TransferEvent::StageRequested { .. }
             | TransferEvent::Staged { .. }
-            | TransferEvent::StageFailed { .. }
             | TransferEvent::NotNeeded
             | TransferEvent::Archived
-            | TransferEvent::ArchiveFailed { .. }
             | TransferEvent::Expired { .. }
             | TransferEvent::Refused { .. } => {}
+        }
+    }
+
+    fn failed(&mut self, link: &LinkId, at: Timestamp, failure: &Failure, step: FailedStep) {
+        // The link is known from now on, also when no sample met a transfer of it.
+        let is_within = self.bin(link, at).is_some();
+        let Some(bin) = self.bin_of(at).filter(|_| is_within) else {
+            return;
+        };
+        let (side, phase) = (failure.side, failure.phase);
+        let group = FailureGroup::new(side, phase, failure.errno, &fingerprint(failure));
+        let of_step = match step {
+            FailedStep::Attempt => &mut self.failures,
+            FailedStep::TapeCall => &mut self.tape_failures,
+        };
+        let of_link = of_step.entry(link.clone()).or_default();
+        if of_link.len() < FAILURES_MAX || of_link.contains_key(&group) {
+            of_link.entry(group).or_insert_with(|| vec![0.0; self.bins])[bin] += 1.0;
         }
     }
 
@@ -298,6 +324,14 @@ impl RecordSignals {
         }
     }
 
+    /// Takes the VO for which a file moves or should move on a link.
+    pub fn take_vo(&mut self, link: &LinkId, vo: &VoName) {
+        let of_link = self.vos.entry(link.clone()).or_default();
+        if of_link.len() < VOS_MAX {
+            of_link.insert(vo.clone());
+        }
+    }
+
     /// Takes an event of a link.
     pub fn take_link_change(&mut self, change: &LinkChange) {
         let new = match &change.event {
@@ -344,14 +378,18 @@ impl RecordSignals {
         signals.changes = std::mem::take(&mut self.changes);
         for (link, mut bins) in std::mem::take(&mut self.links) {
             bins[..unread].iter_mut().for_each(Bin::forget_entries);
-            let failures = self.failures.remove(&link).unwrap_or_default();
             let mut of_link = link_signals(&bins, &self.is_sampled, self.bin_seconds);
             let files = bins.iter().map(|bin| f64::from(bin.files));
             of_link.finished_files = known(files.collect());
-            of_link.failures = failures
-                .into_iter()
-                .map(|(group, attempts)| (group, known(attempts)))
-                .collect();
+            let series = |counts: Option<FailureCounts>| {
+                let counts = counts.unwrap_or_default().into_iter();
+                counts
+                    .map(|(group, attempts)| (group, known(attempts)))
+                    .collect()
+            };
+            of_link.failures = series(self.failures.remove(&link));
+            of_link.tape_failures = series(self.tape_failures.remove(&link));
+            of_link.vos = self.vos.remove(&link).unwrap_or_default();
             signals.links.insert(link, of_link);
         }
         let submissions = self.submissions.into_iter();

@@ -29,6 +29,7 @@ mod transfers;
 pub mod wire;
 
 pub use caller::{Administrators, Sight};
+pub use config::SuppressedAlerts;
 pub use server::{ServeLimits, serve};
 
 use crate::banned::Banned;
@@ -81,6 +82,8 @@ pub struct ApiConfig {
     pub token_clients: TokenClients,
     /// Answers monitors. Without it there is nothing for them.
     pub monitor: Option<Arc<dyn Monitor>>,
+    /// What mutes have held back.
+    pub suppressed: SuppressedAlerts,
     /// This host's name, as shown in `submit_host` and `transfer_host`.
     pub host: String,
 }

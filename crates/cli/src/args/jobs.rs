@@ -153,7 +153,16 @@ pub struct ExplainArgs {
     pub subject: Option<String>,
     /// The name, after one of these words.
     pub name: Option<String>,
-    /// From this time on: a moment, or so long ago. Default: 24 h ago; for a drop, a day before it.
+    /// Which time of which record.
+    #[command(flatten)]
+    pub record: RecordArgs,
+}
+
+/// Which time of which record is looked at.
+#[derive(Debug, Args)]
+pub struct RecordArgs {
+    /// From this time on: a moment, or so long ago. Default: 24 h ago (of incidents 30 days); for one by its id, a day
+    /// before it.
     #[arg(long, value_name = "TIME")]
     pub since: Option<PointInTime>,
     /// Before this time. Default: now; for a drop, a day after its begin.

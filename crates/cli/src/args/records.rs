@@ -15,7 +15,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 /// The window without a begin.
-const DAY: Duration = Duration::from_secs(86_400);
+pub(super) const DAY: Duration = Duration::from_secs(86_400);
 
 /// A point in time: a moment, or so long ago.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,16 +47,17 @@ impl PointInTime {
         }
     }
 
-    /// Between two times: a day before the end without a begin, until now without an end. `None`: neither is named.
+    /// Between two times: `usual` before the end without a begin, until now without an end. `None`: neither is named.
     pub fn window(
         since: Option<PointInTime>,
         until: Option<PointInTime>,
+        usual: Duration,
     ) -> Result<Option<TimeWindow>, CommandError> {
         if since.is_none() && until.is_none() {
             return Ok(None);
         }
         let to = until.map_or_else(wall_clock, PointInTime::at);
-        let from = since.map_or(to - DAY, PointInTime::at);
+        let from = since.map_or(to - usual, PointInTime::at);
         match from < to {
             true => Ok(Some(TimeWindow { from, to })),
             false => Err(CommandError::Usage(

@@ -1,6 +1,6 @@
 //! What can be typed to ask what a change would have brought.
 
-use super::records::PointInTime;
+use super::records::{DAY, PointInTime};
 use crate::exit::CommandError;
 use clap::Args;
 use penstock_decide::explain::RateChangeId;
@@ -44,6 +44,6 @@ pub struct WhatIfArgs {
 impl WhatIfArgs {
     /// `None`: no time was named.
     pub fn window(&self) -> Result<Option<TimeWindow>, CommandError> {
-        PointInTime::window(self.since, self.until)
+        PointInTime::window(self.since, self.until, DAY)
     }
 }

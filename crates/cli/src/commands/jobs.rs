@@ -4,7 +4,9 @@ pub mod ban;
 pub mod end_tokens;
 pub mod explain;
 pub mod find;
+pub mod incidents;
 pub mod nodes;
+mod record_choice;
 pub mod submit;
 pub mod wait;
 

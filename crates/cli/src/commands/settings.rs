@@ -3,10 +3,12 @@
 
 mod audit;
 mod cloud;
+mod mutes;
 pub mod shares;
 
 pub use audit::audit;
 pub use cloud::cloud_storage;
+pub use mutes::mute;
 
 use crate::args::settings::{
     AuthorizeCommand, DrainArgs, DrainVerb, LinkCommand, LinkSetArgs, OrNone, SeCommand, SeSetArgs,

@@ -5,6 +5,7 @@
 //! file.
 
 mod administrators;
+mod alerts;
 mod backup;
 mod database;
 mod gfal;
@@ -19,6 +20,7 @@ mod storage;
 mod transfer;
 
 pub use administrators::Administrator;
+pub use alerts::Alerts;
 pub use backup::BackupPlan;
 pub use database::{DatabasePlace, without_secrets};
 pub use gfal::{Confinement, Gfal};

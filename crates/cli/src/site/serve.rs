@@ -4,6 +4,7 @@
 //! Starts, stops and reloads; what the roles do is theirs. They meet only over the wire, as if each had a
 //! machine.
 
+mod alerts;
 mod documents;
 pub mod explain;
 mod files;
@@ -36,7 +37,7 @@ use penstock_protocol::token::Verifier;
 use penstock_protocol::x509::ClientCertificates;
 use penstock_storage_element::{DoorThreads, Storage};
 use penstock_transfer_service::Banned;
-use penstock_transfer_service::api::Administrators;
+use penstock_transfer_service::api::{Administrators, SuppressedAlerts};
 use penstock_transfer_service::{Service, TokenClients};
 use roles::TrustedIssuers;
 use rustix::fs::Mode;
@@ -196,6 +197,8 @@ struct RunningRoles {
     reach: Reach,
     published: PublishedKeys,
     monitor: Arc<SiteMonitor>,
+    /// What mutes have held back.
+    suppressed: SuppressedAlerts,
     /// `None`: the host is not sampled.
     sampler: Option<Sampler>,
     /// What is in effect: as the process started, or as of the last reload.
@@ -253,6 +256,7 @@ impl RunningRoles {
                 process.connections.clone(),
                 process.near_ends.clone(),
             )),
+            suppressed: SuppressedAlerts::default(),
             sampler: host::start(site, config),
             config: config.clone(),
             watched: WatchedFiles::of(site, config),

@@ -181,6 +181,8 @@ pub enum Evidence {
     },
     /// Links of the same service or site that fell, too.
     Links {
+        /// Of which site's storage element; `None`: of the service.
+        place: Option<String>,
         /// So many.
         fallen: usize,
         /// Of so many.

@@ -8,10 +8,10 @@ use super::change::{DropOrLull, rises_of};
 use super::signals::{Change, Signals};
 use super::stretch_facts::concerns;
 use super::{explain, explain_change, together};
+use crate::timed_id::{TimedId, timed_id_text};
 use penstock_model::{LinkId, Timestamp};
 use serde::{Deserialize, Serialize};
 use std::fmt;
-use std::str::FromStr;
 
 /// Earlier changes of the same cause that are told, the latest first.
 const EARLIER_MAX: usize = 5;
@@ -39,43 +39,22 @@ impl fmt::Display for Population {
 
 /// The name of a change of a rate: from whose rate it is and when it began.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct RateChangeId {
-    /// Seconds since 1970.
-    second: u32,
-    population: u32,
-}
+pub struct RateChangeId(TimedId);
 
 impl RateChangeId {
     /// Of a change that began then. The years from 1970 to 2106 have ids.
     pub fn new(population: &Population, begin: Timestamp) -> RateChangeId {
-        let second = begin.unix_seconds().clamp(0, i64::from(u32::MAX));
-        RateChangeId {
-            second: u32::try_from(second).unwrap_or(u32::MAX),
-            population: hash(&population.to_string()),
-        }
+        RateChangeId(TimedId::new(&population.to_string(), begin))
     }
 
     /// When it began, when the id was given.
     pub fn begin(self) -> Timestamp {
-        Timestamp(i64::from(self.second) * 1000)
+        self.0.begin()
     }
 
     /// Whether it may be of this population.
     pub fn is_of(self, population: &Population) -> bool {
-        self.population == hash(&population.to_string())
-    }
-}
-
-/// FNV-1a: the same on every machine and in every version.
-fn hash(text: &str) -> u32 {
-    text.bytes().fold(0x811c_9dc5, |hash, byte| {
-        (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193)
-    })
-}
-
-impl fmt::Display for RateChangeId {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(out, "{:08x}-{:08x}", self.second, self.population)
+        self.0.is_of(&population.to_string())
     }
 }
 
@@ -84,33 +63,7 @@ impl fmt::Display for RateChangeId {
 #[error("an id of a drop is two times eight hexadecimal digits with a dash between")]
 pub struct InvalidRateChangeId;
 
-impl FromStr for RateChangeId {
-    type Err = InvalidRateChangeId;
-    fn from_str(text: &str) -> Result<RateChangeId, InvalidRateChangeId> {
-        let digits = |text: &str| {
-            let are_digits = text.len() == 8 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
-            are_digits.then(|| u32::from_str_radix(text, 16).ok())?
-        };
-        let (second, population) = text.split_once('-').ok_or(InvalidRateChangeId)?;
-        match (digits(second), digits(population)) {
-            (Some(second), Some(population)) => Ok(RateChangeId { second, population }),
-            _ => Err(InvalidRateChangeId),
-        }
-    }
-}
-
-impl Serialize for RateChangeId {
-    fn serialize<S: serde::Serializer>(&self, out: S) -> Result<S::Ok, S::Error> {
-        out.collect_str(self)
-    }
-}
-
-impl<'de> Deserialize<'de> for RateChangeId {
-    fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<RateChangeId, D::Error> {
-        let text = String::deserialize(from)?;
-        text.parse().map_err(serde::de::Error::custom)
-    }
-}
+timed_id_text!(RateChangeId, InvalidRateChangeId);
 
 /// What a rate did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]

@@ -4,7 +4,7 @@
 //! in a single bin or as an empty column, and never 0.
 
 use penstock_model::{Errno, LinkId, Phase, PoolName, Side, StorageId, Timestamp, VoName};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 /// The usual length of a bin.
@@ -167,6 +167,8 @@ pub struct LinkSignals {
     pub finished_files: Series,
     /// Attempts that failed, of each kind.
     pub failures: BTreeMap<FailureGroup, Series>,
+    /// Recalls from tape, and waiting for files to be on tape, that failed, of each kind. No attempts.
+    pub tape_failures: BTreeMap<FailureGroup, Series>,
     /// Time of each stage of the copies.
     pub stages: BTreeMap<DataPathStage, StageSignals>,
     /// Seconds per file in which its slot moves no bytes: looking at both ends, opening, committing.
@@ -179,6 +181,8 @@ pub struct LinkSignals {
     pub streams_used: Series,
     /// What the kernels say of the data sockets.
     pub tcp: TcpSignals,
+    /// VOs for which files moved or should have moved.
+    pub vos: BTreeSet<VoName>,
     /// Bytes of each VO.
     pub vo_bytes: BTreeMap<VoName, Series>,
     /// Bytes of each protocol.

@@ -1,6 +1,7 @@
 //! Each rule against faults of a small grid, in two strengths, and the events of the service challenges as text.
 
 mod events;
+mod incidents;
 mod plant;
 mod rate_changes;
 

@@ -222,9 +222,7 @@ fn evidence_beside(evidence: &Evidence, when: &str) -> String {
             value,
         } => {
             let (name, unit) = measured(*measure);
-            let place = place
-                .as_ref()
-                .map_or(String::new(), |place| format!("{}: ", one_line(place)));
+            let place = at_place(place);
             let before = before.map_or(String::new(), |before| {
                 format!(", {} {when}", with_unit(&unit, before))
             });
@@ -254,10 +252,17 @@ fn evidence_beside(evidence: &Evidence, when: &str) -> String {
         Evidence::Bottleneck { stage } => {
             format!("slowest part of the copies: {}", self::stage(*stage))
         }
-        Evidence::Links { fallen, of } => {
-            format!("{fallen} of {} fell together", plural(*of as u64, "link"))
-        }
+        Evidence::Links { place, fallen, of } => format!(
+            "{}{fallen} of {} fell together",
+            at_place(place),
+            plural(*of as u64, "link")
+        ),
     }
+}
+
+fn at_place(place: &Option<String>) -> String {
+    let name = |place: &String| format!("{}: ", one_line(place));
+    place.as_ref().map_or(String::new(), name)
 }
 
 /// What was set, when, by whom and what it was before.
@@ -319,7 +324,8 @@ fn each(seconds: u64) -> String {
     }
 }
 
-fn percent(share: Permille) -> u16 {
+/// A part as whole percent.
+pub(super) fn percent_of_whole(share: Permille) -> u16 {
     (share.0 + 5) / 10
 }
 
@@ -439,7 +445,11 @@ pub fn rate_change(told: &RateChange) -> String {
 
 /// What is left of 100 when the causes are rounded.
 fn percent_left(told: &Explanation) -> u16 {
-    let named: u16 = told.causes.iter().map(|named| percent(named.share)).sum();
+    let named: u16 = told
+        .causes
+        .iter()
+        .map(|named| percent_of_whole(named.share))
+        .sum();
     100 - named.min(100)
 }
 
@@ -447,7 +457,7 @@ fn cause_lines(text: &mut String, named: &NamedCause, when: &str) {
     let _ = write!(
         text,
         "  {:>3} % {} [{}]",
-        percent(named.share),
+        percent_of_whole(named.share),
         cause(named.cause),
         named.cause.code()
     );

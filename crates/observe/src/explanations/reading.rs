@@ -5,7 +5,8 @@ use crate::follow::{Record, RecordError, SAMPLES_AT_ONCE, sequence_before};
 use crate::signals::RecordSignals;
 use penstock_decide::explain::rate_change::{Population, RateChange, rate_changes};
 use penstock_decide::explain::signals::{BIN_SECONDS, Change, Signals};
-use penstock_model::{ANY, LedgerEntry, LinkId, StorageId, Timestamp, TransferId};
+use penstock_decide::incidents::{Incident, IncidentTimes, incidents_of, occurrences_of};
+use penstock_model::{JobId, LedgerEntry, LinkId, Timestamp, TransferId, VoName};
 use std::collections::{BTreeSet, HashMap};
 
 /// Entries read in one go.
@@ -14,7 +15,7 @@ const BATCH: usize = 5000;
 const ENTRIES_MAX: u64 = 2_000_000;
 /// Changes of settings, of bans and of one link that are read at most.
 const CHANGES_MAX: usize = 1000;
-/// Transfers whose link is remembered while a window is read.
+/// Transfers whose link, and jobs whose VO, is remembered while a window is read.
 const LINKS_KNOWN_MAX: usize = 500_000;
 /// Samples of links that are read for one window at most; of more, the latest.
 const SAMPLES_MAX: usize = 4_000_000;
@@ -80,23 +81,9 @@ impl Wanted {
     pub fn has(&self, link: &LinkId) -> bool {
         match self {
             Wanted::Links => true,
-            Wanted::Link(text) => fits(text, link),
+            Wanted::Link(text) => link.is_called(text),
         }
     }
-}
-
-/// Hosts have dashes in them, so the text is held against all that a link may be called.
-fn fits(text: &str, link: &LinkId) -> bool {
-    const BETWEEN: [&str; 4] = ["-", "->", " -> ", " → "];
-    let text = text.trim().to_ascii_lowercase();
-    let named =
-        |id: &StorageId, name: &str| name == id.as_str() || name == id.host() || name == ANY;
-    BETWEEN.iter().any(|between| {
-        text.match_indices(between).any(|(at, _)| {
-            let (source, destination) = (&text[..at], &text[at + between.len()..]);
-            named(&link.source, source) && named(&link.destination, destination)
-        })
-    })
 }
 
 /// A window, ready to be explained.
@@ -110,6 +97,8 @@ pub struct ExplainedWindow {
     pub complete_since: Option<Timestamp>,
     /// Links that were not looked at, because there are too many for so long a window.
     pub links_left_out: usize,
+    /// Where it ends.
+    pub to: Timestamp,
 }
 
 impl ExplainedWindow {
@@ -119,6 +108,7 @@ impl ExplainedWindow {
         let populations = links.map(|link| (Population::Link(link.clone()), vec![link.clone()]));
         ExplainedWindow {
             populations: populations.collect(),
+            to: signals.begin_of(signals.bins),
             signals,
             complete_since: None,
             links_left_out: 0,
@@ -128,6 +118,35 @@ impl ExplainedWindow {
     /// What fell and rose in it.
     pub fn changes(&self) -> Vec<RateChange> {
         rate_changes(&self.signals, &self.populations)
+    }
+
+    /// Its incidents. What was seen a moment before `until` is open.
+    pub fn incidents(&self, times: IncidentTimes, until: Timestamp) -> Vec<Incident> {
+        let links = self.populations.iter().flat_map(|(_, links)| links);
+        let links: BTreeSet<LinkId> = links.cloned().collect();
+        let changes = self.changes();
+        let occurrences = occurrences_of(&self.signals, &links, &changes, times, until);
+        incidents_of(occurrences, times)
+    }
+
+    /// Makes the rates of the last interval unknown: of a part of one they say nothing.
+    fn forget_last_rates(&mut self) {
+        let Some(last) = self.signals.bins.checked_sub(1) else {
+            return;
+        };
+        let links = self.signals.links.values_mut().flat_map(|link| {
+            [
+                &mut link.copied_bytes,
+                &mut link.active,
+                &mut link.limit,
+                &mut link.queued,
+                &mut link.unfed,
+            ]
+        });
+        let service = &mut self.signals.service;
+        for series in links.chain([&mut service.slots_used, &mut service.dispatches]) {
+            series.0.truncate(last);
+        }
     }
 }
 
@@ -153,9 +172,10 @@ pub fn read_record(
         }
         to = from;
     }
-    let complete_since = each_entry(record, window, |entry, link| {
+    let complete_since = each_entry(record, window, |entry, link, vo| {
         if room.has(link) {
             signals.take_entry(entry, link);
+            vo.into_iter().for_each(|vo| signals.take_vo(link, vo));
         }
     })?;
     if let Some(since) = sampled_since {
@@ -179,6 +199,27 @@ pub fn read_record(
         links_left_out: room.left_out.len(),
         ..ExplainedWindow::of_links(signals.finish(), wanted)
     })
+}
+
+/// The same with the part of an interval in which the window ends, of which failures are known and rates are not.
+pub fn read_record_to_its_end(
+    record: &dyn Record,
+    window: ExplainWindow,
+    wanted: &Wanted,
+) -> Result<ExplainedWindow, RecordError> {
+    let step = i64::from(window.resolution_seconds.max(1)) * 1000;
+    let part = (window.to.0 - window.from.0).rem_euclid(step);
+    if part == 0 {
+        return read_record(record, window, wanted);
+    }
+    let whole = ExplainWindow {
+        to: Timestamp(window.to.0 - part + step),
+        ..window
+    };
+    let mut read = read_record(record, whole, wanted)?;
+    read.forget_last_rates();
+    read.to = window.to;
+    Ok(read)
 }
 
 /// The links for which there is room.
@@ -222,7 +263,7 @@ impl LinkRoom<'_> {
 fn each_entry(
     record: &dyn Record,
     window: ExplainWindow,
-    mut take: impl FnMut(&LedgerEntry, &LinkId),
+    mut take: impl FnMut(&LedgerEntry, &LinkId, Option<&VoName>),
 ) -> Result<Option<Timestamp>, RecordError> {
     let last = record.last_sequence()?;
     let begin = sequence_before(record, last, Timestamp(window.from.0 - 1))?;
@@ -230,6 +271,7 @@ fn each_entry(
     let is_shortened = position > begin;
     let mut complete_since = None;
     let mut links: HashMap<TransferId, Option<LinkId>> = HashMap::new();
+    let mut vos: HashMap<JobId, Option<VoName>> = HashMap::new();
     while position < last {
         let batch = record.entries_after(position, BATCH)?;
         let (Some(first), Some(end)) = (batch.first(), batch.last()) else {
@@ -252,9 +294,19 @@ fn each_entry(
                     link
                 }
             };
-            if let Some(link) = link {
-                take(entry, &link);
+            let Some(link) = link else { continue };
+            if vos.len() >= LINKS_KNOWN_MAX {
+                vos.clear();
             }
+            let vo = match vos.get(&entry.job) {
+                Some(known) => known.clone(),
+                None => {
+                    let vo = record.job_vo(entry.job)?;
+                    vos.insert(entry.job, vo.clone());
+                    vo
+                }
+            };
+            take(entry, &link, vo.as_ref());
         }
         if end.at >= window.to {
             break;
@@ -283,36 +335,8 @@ fn record_changes(
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn link() -> LinkId {
-        LinkId {
-            source: StorageId::new("https://se-1.cern.ch"),
-            destination: StorageId::new("davs://dc-2.in2p3.fr"),
-        }
-    }
-
-    #[test]
-    fn a_link_is_named_by_hosts_with_dashes_too() {
-        for text in [
-            "se-1.cern.ch-dc-2.in2p3.fr",
-            "SE-1.cern.ch -> dc-2.in2p3.fr",
-            "https://se-1.cern.ch-davs://dc-2.in2p3.fr",
-            "https://se-1.cern.ch → davs://dc-2.in2p3.fr",
-            "*-dc-2.in2p3.fr",
-            "se-1.cern.ch-*",
-        ] {
-            assert!(fits(text, &link()), "{text}");
-        }
-        for text in [
-            "",
-            "-",
-            "se-1.cern.ch",
-            "dc-2.in2p3.fr-se-1.cern.ch",
-            "1.cern.ch-*",
-        ] {
-            assert!(!fits(text, &link()), "{text}");
-        }
-    }
+    use crate::follow::MemoryRecord;
+    use penstock_model::StorageId;
 
     #[test]
     fn there_is_room_for_so_many_links_and_for_one_that_was_named() {
@@ -327,6 +351,20 @@ mod tests {
         let taken = (0..500).filter(|number| room.has(&to(*number))).count();
         assert_eq!((taken, room.left_out.len()), (links_max, 500 - links_max));
         assert!(room.has(&to(999)) && room.has(&to(0)) && !room.has(&to(998)));
+    }
+
+    #[test]
+    fn rates_of_a_part_of_an_interval_are_unknown_and_its_failures_are_not() {
+        let record = MemoryRecord::new();
+        let window = ExplainWindow::new(Timestamp(0), Timestamp(150_000), None);
+        assert_eq!(window.bins(), 2);
+        let read = read_record_to_its_end(&record, window, &Wanted::Links).expect("readable");
+        assert_eq!((read.signals.bins, read.to), (3, Timestamp(150_000)));
+        assert_eq!(read.signals.service.dispatches.at(1), Some(0.0));
+        assert_eq!(read.signals.service.dispatches.at(2), None);
+        let whole = ExplainWindow::new(Timestamp(0), Timestamp(120_000), None);
+        let read = read_record_to_its_end(&record, whole, &Wanted::Links).expect("readable");
+        assert_eq!((read.signals.bins, read.to), (2, Timestamp(120_000)));
     }
 
     #[test]

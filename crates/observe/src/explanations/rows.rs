@@ -505,6 +505,7 @@ impl LinkRows {
         link.failures = failures
             .map(|(group, attempts)| (group, series(attempts)))
             .collect();
+        link.vos = self.vo_bytes.keys().cloned().collect();
         let vos = self.vo_bytes.into_iter();
         link.vo_bytes = vos.map(|(vo, bytes)| (vo, series(bytes))).collect();
         link

@@ -56,7 +56,8 @@ pub(super) fn setting_changes(change: &SettingChange, links: &[LinkId]) -> Vec<C
         | SettingKey::Defaults(_)
         | SettingKey::Grant(_)
         | SettingKey::CloudStorage(_)
-        | SettingKey::CloudKey(..) => (Vec::new(), Vec::new()),
+        | SettingKey::CloudKey(..)
+        | SettingKey::Mute(_) => (Vec::new(), Vec::new()),
     };
     let changed = properties.into_iter().filter(|(_, old, new)| old != new);
     changed

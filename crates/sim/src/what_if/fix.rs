@@ -2,7 +2,7 @@
 
 use super::Alternative;
 use penstock_decide::explain::rate_change::Population;
-use penstock_decide::explain::signals::Stage;
+use penstock_decide::explain::signals::DataPathStage;
 use penstock_decide::explain::split::{Factor, falls};
 use penstock_decide::explain::{Cause, RateChange};
 use penstock_decide::wording;
@@ -17,9 +17,7 @@ impl Alternative {
         let cause = drop
             .first_cause()
             .ok_or("no cause of this drop is known, so it has no fix")?;
-        let Population::Link(link) = &drop.population else {
-            return Err("the drop is not one of a link".to_owned());
-        };
+        let Population::Link(link) = &drop.population;
         let change = match cause {
             Cause::SlotLimit => limit_of(link, told.usual.limit),
             Cause::SourceErrors => Some(format!("storage {} failures=0", link.source.as_str())),
@@ -51,12 +49,12 @@ fn limit_of(link: &LinkId, usual: Option<f64>) -> Option<String> {
     ))
 }
 
-fn rate_of(link: &LinkId, stage: Option<Stage>, times: f64) -> String {
+fn rate_of(link: &LinkId, stage: Option<DataPathStage>, times: f64) -> String {
     let times = times.clamp(1.0, 1000.0);
     let (source, destination) = (link.source.as_str(), link.destination.as_str());
     match stage {
-        Some(Stage::SourceRead) => format!("storage {source} rate=x{times:.2}"),
-        Some(Stage::DestinationWrite | Stage::Checksum | Stage::Commit) => {
+        Some(DataPathStage::SourceRead) => format!("storage {source} rate=x{times:.2}"),
+        Some(DataPathStage::DestinationWrite | DataPathStage::Checksum | DataPathStage::Commit) => {
             format!("storage {destination} rate=x{times:.2}")
         }
         _ => format!("link {source} {destination} rate=x{times:.2}"),

@@ -102,7 +102,9 @@ pub(super) fn paths(pool: &Pool, id: Uuid) -> [PathBuf; 2] {
 
 /// Removes bytes and record. What is gone already is no error.
 pub(super) fn remove_files(pool: &Pool, id: Uuid) -> io::Result<()> {
-    paths(pool, id).iter().try_for_each(|path| remove_if_there(path))
+    paths(pool, id)
+        .iter()
+        .try_for_each(|path| remove_if_there(path))
 }
 
 /// Keeps the files of an upload aside with which nobody can go on.

@@ -8,6 +8,7 @@ mod fields;
 mod grants;
 mod job_defaults;
 mod links;
+mod mutes;
 mod shares;
 mod storages;
 
@@ -24,6 +25,7 @@ use axum::routing::{delete, get, post};
 use axum::{Json, Router};
 use fields::Fields;
 pub(super) use fields::is_plain;
+pub use mutes::SuppressedAlerts;
 use penstock_decide::settings::{SettingRefusal, SettingRequest, SettingRequester, may_look};
 use penstock_journal::JournalError;
 use penstock_model::{ProblemCode, Setting, SettingChange, SettingKey, Settings, Timestamp};
@@ -83,6 +85,10 @@ pub(super) fn routes() -> Router<Api> {
         )
         .route("/config/drain", post(drain))
         .route("/config/audit", get(audit))
+        .route(
+            "/api/v1/mutes",
+            get(mutes::list).post(mutes::add).delete(mutes::remove),
+        )
 }
 
 impl Api {
@@ -330,5 +336,6 @@ fn setting_form(setting: &Setting) -> Value {
         Setting::CloudStorage(cloud) => clouds::form(cloud),
         Setting::CloudKey(key) => clouds::audit_form(key),
         Setting::Drain => json!({"drain": true}),
+        Setting::Mute(mute) => mutes::audit_form(mute),
     }
 }

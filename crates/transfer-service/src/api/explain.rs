@@ -1,5 +1,6 @@
-//! `GET /api/v1/explain` and `/api/v1/explain/{id}`: where rates fell and rose, and why. What reads the record and explains
-//! it is given by whoever runs the service.
+//! `GET /api/v1/explain` and `/api/v1/explain/{id}`: where rates fell and rose, and why; `/api/v1/incidents` and
+//! `/api/v1/incidents/{id}`: what went wrong, by cause. What reads the record and explains it is given by whoever runs the
+//! service.
 
 use super::caller::{Caller, Credentials};
 use super::extract::Query;
@@ -11,7 +12,7 @@ use axum::extract::{Extension, Path, State};
 use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
-use penstock_model::{ProblemCode, TimeWindow, Timestamp};
+use penstock_model::{IncidentClass, ProblemCode, TimeWindow, Timestamp};
 use serde::Deserialize;
 use std::sync::Arc;
 use thiserror::Error;
@@ -19,6 +20,8 @@ use tokio::sync::Semaphore;
 
 /// The window when the query names its end only: a day.
 const SECONDS: i64 = 86_400;
+/// The same of incidents: thirty days.
+const INCIDENTS_SECONDS: i64 = 30 * 86_400;
 /// Forty days.
 const SECONDS_MAX: i64 = 40 * 86_400;
 /// A day.
@@ -52,6 +55,18 @@ pub trait ExplainView: Send + Sync {
     fn changes(&self, question: &ExplainQuestion) -> Result<String, ExplainError>;
     /// A JSON document: one change by its id, with all that is known of it; `None`: nothing has this id.
     fn change(&self, id: &str, question: &ExplainQuestion) -> Result<Option<String>, ExplainError>;
+    /// A JSON document: the incidents of a window, those of one class or all.
+    fn incidents(
+        &self,
+        question: &ExplainQuestion,
+        class: Option<IncidentClass>,
+    ) -> Result<String, ExplainError>;
+    /// A JSON document: one incident by its id, with all that is known of it; `None`: nothing has this id.
+    fn incident(
+        &self,
+        id: &str,
+        question: &ExplainQuestion,
+    ) -> Result<Option<String>, ExplainError>;
 }
 
 #[derive(Clone)]
@@ -69,6 +84,8 @@ pub fn routes(service: Arc<Service>, config: ApiConfig, view: Arc<dyn ExplainVie
     Router::new()
         .route("/api/v1/explain", get(changes))
         .route("/api/v1/explain/{id}", get(change))
+        .route("/api/v1/incidents", get(incidents))
+        .route("/api/v1/incidents/{id}", get(incident))
         .layer(Extension(explainer))
         .with_state(Api::new(service, config))
 }
@@ -83,6 +100,8 @@ struct ExplainQuery {
     resolution: Option<String>,
     /// `SOURCE-DESTINATION`.
     link: Option<String>,
+    /// Of incidents: those of one class.
+    class: Option<String>,
 }
 
 async fn changes(
@@ -92,7 +111,7 @@ async fn changes(
     Query(query): Query<ExplainQuery>,
 ) -> ApiResult {
     let caller = api.caller(&credentials).await?;
-    let question = question_of(&query, &caller, penstock_clock::wall_clock())?;
+    let question = question_of(&query, &caller, SECONDS)?;
     let body = explainer.ask(move |view| view.changes(&question)).await?;
     Ok(document(body))
 }
@@ -105,7 +124,7 @@ async fn change(
     Query(query): Query<ExplainQuery>,
 ) -> ApiResult {
     let caller = api.caller(&credentials).await?;
-    let question = question_of(&query, &caller, penstock_clock::wall_clock())?;
+    let question = question_of(&query, &caller, SECONDS)?;
     let asked = id.clone();
     let body = explainer
         .ask(move |view| view.change(&asked, &question))
@@ -114,6 +133,44 @@ async fn change(
         let text = format!(
             "no rate fell or rose with the id '{id}' as far as the record goes; `penstock explain --since` and \
              GET /api/v1/explain list those of a window"
+        );
+        ApiError::new(ProblemCode::ResourceNotFound, text)
+    })?;
+    Ok(document(body))
+}
+
+async fn incidents(
+    State(api): State<Api>,
+    Extension(explainer): Extension<Explainer>,
+    credentials: Credentials,
+    Query(query): Query<ExplainQuery>,
+) -> ApiResult {
+    let caller = api.caller(&credentials).await?;
+    let class = class_of(&query)?;
+    let question = question_of(&query, &caller, INCIDENTS_SECONDS)?;
+    let body = explainer
+        .ask(move |view| view.incidents(&question, class))
+        .await?;
+    Ok(document(body))
+}
+
+async fn incident(
+    State(api): State<Api>,
+    Extension(explainer): Extension<Explainer>,
+    credentials: Credentials,
+    Path(id): Path<String>,
+    Query(query): Query<ExplainQuery>,
+) -> ApiResult {
+    let caller = api.caller(&credentials).await?;
+    let question = question_of(&query, &caller, INCIDENTS_SECONDS)?;
+    let asked = id.clone();
+    let body = explainer
+        .ask(move |view| view.incident(&asked, &question))
+        .await?;
+    let body = body.ok_or_else(|| {
+        let text = format!(
+            "no incident has the id '{id}' as far as the record goes; `penstock incidents` and GET /api/v1/incidents list \
+             those of a window"
         );
         ApiError::new(ProblemCode::ResourceNotFound, text)
     })?;
@@ -152,10 +209,10 @@ impl Explainer {
 fn question_of(
     query: &ExplainQuery,
     caller: &Caller,
-    now: Timestamp,
+    seconds_usual: i64,
 ) -> Result<ExplainQuestion, ApiError> {
     Ok(ExplainQuestion {
-        window: window_of(query, now)?,
+        window: window_of(query, penstock_clock::wall_clock(), seconds_usual)?,
         resolution_seconds: resolution_of(query)?,
         link: query.link.clone(),
         sees_everything: caller.may_configure_everything(),
@@ -167,7 +224,29 @@ fn resolution_of(query: &ExplainQuery) -> Result<Option<u32>, ApiError> {
     Ok(seconds.and_then(|seconds| u32::try_from(seconds).ok()))
 }
 
-fn window_of(query: &ExplainQuery, now: Timestamp) -> Result<Option<TimeWindow>, ApiError> {
+fn class_of(query: &ExplainQuery) -> Result<Option<IncidentClass>, ApiError> {
+    let Some(word) = &query.class else {
+        return Ok(None);
+    };
+    let class = IncidentClass::from_word(word).ok_or_else(|| {
+        let words: Vec<&str> = IncidentClass::ALL
+            .iter()
+            .map(|class| class.word())
+            .collect();
+        let text = format!(
+            "'class' is '{word}'; it must be one of {}",
+            words.join(", ")
+        );
+        ApiError::new(ProblemCode::RequestMalformed, text)
+    })?;
+    Ok(Some(class))
+}
+
+fn window_of(
+    query: &ExplainQuery,
+    now: Timestamp,
+    seconds_usual: i64,
+) -> Result<Option<TimeWindow>, ApiError> {
     let to = whole_number("until", query.until.as_deref(), 0, UNTIL_MAX)?;
     let seconds = whole_number("seconds", query.seconds.as_deref(), 1, SECONDS_MAX)?;
     if to.is_none() && seconds.is_none() {
@@ -175,7 +254,7 @@ fn window_of(query: &ExplainQuery, now: Timestamp) -> Result<Option<TimeWindow>,
     }
     let to = to.map_or(now, Timestamp);
     Ok(Some(TimeWindow {
-        from: Timestamp(to.0 - seconds.unwrap_or(SECONDS) * 1000),
+        from: Timestamp(to.0 - seconds.unwrap_or(seconds_usual) * 1000),
         to,
     }))
 }
@@ -191,7 +270,7 @@ mod tests {
             until: own(until),
             ..ExplainQuery::default()
         };
-        match window_of(&query, Timestamp(100_000_000)) {
+        match window_of(&query, Timestamp(100_000_000), SECONDS) {
             Ok(None) => "none".to_owned(),
             Ok(Some(window)) => format!("{} {}", window.from.0, window.to.0),
             Err(why) => why.problem.message,

@@ -55,11 +55,12 @@ pub async fn run(
     match &subject {
         Subject::Rates { .. } | Subject::Drop(_) => {}
         Subject::Transfer(_) | Subject::Job(_) | Subject::File(_) => {
-            let is_of_rates = args.since.is_some()
-                || args.until.is_some()
-                || args.offline
-                || args.records.is_some();
-            if is_of_rates || args.resolution.is_some() {
+            let record = &args.record;
+            let is_of_rates = record.since.is_some()
+                || record.until.is_some()
+                || record.offline
+                || record.records.is_some();
+            if is_of_rates || record.resolution.is_some() {
                 return Err(CommandError::Usage(
                     "--since, --until, --resolution, --offline and --records are for rates and drops".into(),
                 ));
@@ -67,15 +68,19 @@ pub async fn run(
         }
     }
     match subject {
-        Subject::Rates { link } => rates::list(&args, link, environment, output).await,
-        Subject::Drop(id) => rates::one(&args, &id, environment, output).await,
+        Subject::Rates { link } => {
+            let is_named = args.subject.as_deref() == Some("link");
+            let named = args.name.as_deref().filter(|_| is_named);
+            rates::list(&args.record, link, named, environment, output).await
+        }
+        Subject::Drop(id) => rates::one(&args.record, &id, environment, output).await,
         Subject::Transfer(number) => {
-            let service = connect(&args.service, Intent::Manage, environment)?;
+            let service = connect(&args.record.service, Intent::Manage, environment)?;
             super::find::show_story(&service.story(number).await?, output)
         }
         Subject::Job(id) => job(&args, &id, environment, output).await,
         Subject::File(address) => {
-            let service = connect(&args.service, Intent::Manage, environment)?;
+            let service = connect(&args.record.service, Intent::Manage, environment)?;
             let number = super::find::latest_of(&service, &address).await?;
             super::find::show_story(&service.story(number).await?, output)
         }
@@ -96,7 +101,7 @@ fn subject(args: &ExplainArgs) -> Result<Subject, CommandError> {
     };
     let found = match (subject, name) {
         (None, _) => Subject::Rates {
-            link: args.link.clone(),
+            link: args.record.link.clone(),
         },
         (Some("drop"), Some(id)) => Subject::Drop(id.to_owned()),
         (Some("transfer"), Some(name)) => Subject::Transfer(number(name)?),
@@ -122,7 +127,7 @@ fn subject(args: &ExplainArgs) -> Result<Subject, CommandError> {
             _ => Subject::Job(id.to_owned()),
         },
     };
-    match (&found, &args.link) {
+    match (&found, &args.record.link) {
         (Subject::Rates { .. }, _) | (_, None) => Ok(found),
         _ => Err(CommandError::Usage("--link is for rates".into())),
     }
@@ -134,7 +139,7 @@ async fn job(
     environment: &Environment,
     output: Output,
 ) -> Result<(), CommandError> {
-    let service = connect(&args.service, Intent::Manage, environment)?;
+    let service = connect(&args.record.service, Intent::Manage, environment)?;
     let answer = match service.explain(id).await {
         // A service without this question says 404 too, but knows the job.
         Err(RemoteError::NotFound { .. }) if service.job(id).await.is_ok() => {

@@ -11,7 +11,7 @@ use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Fields that name what a change is about.
-const NAMES: [&str; 7] = [
+const NAMES: [&str; 9] = [
     "symbolicname",
     "se",
     "storage_name",
@@ -19,6 +19,8 @@ const NAMES: [&str; 7] = [
     "user_dn",
     "vo",
     "vo_name",
+    "link",
+    "class",
 ];
 
 #[derive(Debug, Deserialize)]

@@ -1,5 +1,6 @@
 //! What is shown of the past and the present, and what is sampled of the host: `[observe]`.
 
+use super::Alerts;
 use penstock_model::quantity::Span;
 use penstock_observe::host::interfaces::InterfaceRole;
 use penstock_protocol::network::Network;
@@ -29,6 +30,9 @@ pub struct Observe {
     /// What network interfaces are for: `wan`, `hsm` or `internal`. Without a WAN among them it is the one of the default
     /// route.
     pub interfaces: BTreeMap<String, InterfaceRole>,
+    /// Who is alerted of drops that last. Without this section nobody is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub alerts: Option<Alerts>,
 }
 
 impl Default for Observe {
@@ -41,6 +45,7 @@ impl Default for Observe {
             host_samples: "host-samples".into(),
             keep_host_samples: Span(90 * DAY),
             interfaces: BTreeMap::new(),
+            alerts: None,
         }
     }
 }
@@ -53,7 +58,8 @@ impl Observe {
     }
 
     pub(super) fn problems(&self) -> Vec<String> {
-        let mut problems = Vec::new();
+        let alerts = self.alerts.iter();
+        let mut problems: Vec<String> = alerts.flat_map(Alerts::problems).collect();
         for address in &self.monitor_addresses {
             if Network::parse(address).is_none() {
                 problems.push(format!(

@@ -3,18 +3,30 @@
 
 use penstock_clock::wall_clock;
 use penstock_decide::explain::RateChangeId;
-use penstock_model::{TimeWindow, Timestamp};
-use penstock_observe::Record;
+use penstock_decide::incidents::IncidentId;
+use penstock_model::{IncidentClass, TimeWindow, Timestamp};
 use penstock_observe::explanations::reading::{
-    ExplainWindow, ExplainedWindow, Wanted, read_record,
+    ExplainWindow, ExplainedWindow, Wanted, read_record, read_record_to_its_end,
 };
 use penstock_observe::explanations::{Disclosure, RateChangeDetail, RateChanges, detail};
+use penstock_observe::incidents::{
+    IncidentDetail, IncidentList, incident_detail, incidents_of_service,
+};
+use penstock_observe::{Record, RecordError};
 use penstock_transfer_service::api::explain::{ExplainError, ExplainQuestion, ExplainView};
 use std::sync::Arc;
 use std::time::Duration;
 
 /// The window when none is asked for, and how much is read before and after the begin of a change that is named.
 const DAY: Duration = Duration::from_secs(86_400);
+
+/// The window of incidents when none is asked for.
+const INCIDENTS_WINDOW: Duration = Duration::from_secs(30 * 86_400);
+/// Of an incident that began earlier, so much of the record is read.
+const INCIDENT_AGE_MAX: Duration = Duration::from_secs(39 * 86_400);
+
+/// How a window of a record is read.
+type ReadWindow = fn(&dyn Record, ExplainWindow, &Wanted) -> Result<ExplainedWindow, RecordError>;
 
 /// Answers from a record.
 pub struct View(pub Arc<dyn Record>);
@@ -27,7 +39,7 @@ impl View {
             from: now - DAY,
             to: now,
         });
-        let read = self.read(window, question)?;
+        let read = self.read(window, question, read_record)?;
         Ok(RateChanges::of(&read.changes(), &read))
     }
 
@@ -41,19 +53,61 @@ impl View {
             from: id.begin() - DAY,
             to: (id.begin() + DAY).min(wall_clock()),
         });
-        let read = self.read(window, question)?;
-        let disclosure = match question.sees_everything {
-            true => Disclosure::Everything,
-            false => Disclosure::Counts,
-        };
+        let read = self.read(window, question, read_record)?;
         let bin_seconds = read.signals.bin_seconds;
+        let disclosure = disclosure_of(question);
         Ok(detail(&read.changes(), id, bin_seconds, disclosure))
+    }
+
+    /// The incidents of a window, those of one class or all.
+    pub fn incident_list(
+        &self,
+        question: &ExplainQuestion,
+        class: Option<IncidentClass>,
+    ) -> Result<IncidentList, ExplainError> {
+        let now = wall_clock();
+        let window = question.window.unwrap_or(TimeWindow {
+            from: now - INCIDENTS_WINDOW,
+            to: now,
+        });
+        let read = self.read(window, question, read_record_to_its_end)?;
+        let incidents = incidents_of_service(&read);
+        let disclosure = disclosure_of(question);
+        Ok(IncidentList::of(&incidents, &read, class, disclosure))
+    }
+
+    /// One of them.
+    pub fn incident_detail(
+        &self,
+        id: IncidentId,
+        question: &ExplainQuestion,
+    ) -> Result<Option<IncidentDetail>, ExplainError> {
+        let now = wall_clock();
+        // As the list shows it; then with the shorter intervals of a shorter window, in which an alert may have told it.
+        // It may go on until now, and no longer window is explained.
+        let since = [
+            now - INCIDENTS_WINDOW,
+            id.begin().max(now - INCIDENT_AGE_MAX) - DAY,
+        ];
+        let windows = match question.window {
+            Some(window) => vec![window],
+            None => since.map(|from| TimeWindow { from, to: now }).to_vec(),
+        };
+        for window in windows {
+            let read = self.read(window, question, read_record_to_its_end)?;
+            let incidents = incidents_of_service(&read);
+            if let Some(told) = incident_detail(&incidents, id, disclosure_of(question)) {
+                return Ok(Some(told));
+            }
+        }
+        Ok(None)
     }
 
     fn read(
         &self,
         window: TimeWindow,
         question: &ExplainQuestion,
+        read: ReadWindow,
     ) -> Result<ExplainedWindow, ExplainError> {
         let wanted = match &question.link {
             None => Wanted::Links,
@@ -62,8 +116,7 @@ impl View {
         // Nothing was recorded before.
         let from = window.from.max(Timestamp(0));
         let window = ExplainWindow::new(from, window.to, question.resolution_seconds);
-        let read = read_record(self.0.as_ref(), window, &wanted);
-        read.map_err(|why| ExplainError(Box::new(why)))
+        read(self.0.as_ref(), window, &wanted).map_err(|why| ExplainError(Box::new(why)))
     }
 }
 
@@ -78,6 +131,33 @@ impl ExplainView for View {
         };
         let told = self.rate_change(id, question)?;
         told.map(|told| json(&told)).transpose()
+    }
+
+    fn incidents(
+        &self,
+        question: &ExplainQuestion,
+        class: Option<IncidentClass>,
+    ) -> Result<String, ExplainError> {
+        json(&self.incident_list(question, class)?)
+    }
+
+    fn incident(
+        &self,
+        id: &str,
+        question: &ExplainQuestion,
+    ) -> Result<Option<String>, ExplainError> {
+        let Ok(id) = id.parse() else {
+            return Ok(None);
+        };
+        let told = self.incident_detail(id, question)?;
+        told.map(|told| json(&told)).transpose()
+    }
+}
+
+fn disclosure_of(question: &ExplainQuestion) -> Disclosure {
+    match question.sees_everything {
+        true => Disclosure::Everything,
+        false => Disclosure::Counts,
     }
 }
 

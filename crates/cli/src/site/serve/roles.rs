@@ -3,8 +3,8 @@
 use super::Process;
 use crate::exit::CommandError;
 use crate::site::config::{
-    Config, Confinement, ForeignIssuer, Pool, PoolMode as ConfiguredMode, StagingLimits, Storage,
-    Transfer, in_url,
+    Alerts, Config, Confinement, ForeignIssuer, Pool, PoolMode as ConfiguredMode, StagingLimits,
+    Storage, Transfer, in_url,
 };
 use crate::site::directory::SiteDirectory;
 use crate::site::issuer::SiteIssuer;
@@ -518,6 +518,8 @@ fn readable_by_gfal(
     let files = files.chain(config.storage.iter().map(|storage| &storage.macaroon_keys));
     let files = files.chain(issuers.filter_map(|issuer| issuer.client_secret_file.as_ref()));
     let files = files.chain(sinks.filter_map(|sink| sink.password_file.as_ref()));
+    let alerts = config.observe.alerts.iter().flat_map(Alerts::receivers);
+    let files = files.chain(alerts.filter_map(|(_, _, secret)| secret));
     let files = files.chain(&role.database_password_file);
     let files = files.chain(role.gfal.sftp.iter().map(|account| &account.key));
     secret.extend(files.map(|path| site.resolve(path)));
@@ -576,6 +578,10 @@ pub fn needs_restart(before: &Config, after: &Config) -> Vec<&'static str> {
     compare(
         sampled(before) != sampled(after),
         "observe.sample_host, host_samples, keep_host_samples or interfaces",
+    );
+    compare(
+        before.observe.alerts != after.observe.alerts,
+        "[observe.alerts]",
     );
     let moving = |config: &Config| {
         (

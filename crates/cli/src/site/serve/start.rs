@@ -1,5 +1,6 @@
 //! Starts the roles of a process: opens what they keep, then their doors.
 
+use super::alerts::Alerting;
 use super::issuer;
 use super::roles::{self, TrustedIssuers};
 use super::{
@@ -142,6 +143,8 @@ impl RunningRoles {
         let pass_file = self.process.database_passwords.as_deref();
         let store = store::of(site, config, role, pass_file).await?;
         let (keys, peers) = sealing_keys(site, role, &store, stopping).await?;
+        // What is wrong with it is known before anything starts.
+        let alerting = Alerting::of(site, config, &self.client_tls).map_err(CommandError::Usage)?;
         let service_config = ServiceConfig {
             site: config.site.name.clone(),
             store: store.clone(),
@@ -158,6 +161,9 @@ impl RunningRoles {
             .map_err(|why| CommandError::Local(why.to_string()))?;
         self.tell(site, config, role, (&service, &store), stopping)
             .await?;
+        if let Some(alerting) = alerting {
+            alerting.start(&service, &self.suppressed, stopping);
+        }
         let retention = watch::Sender::new(role.retention());
         service.keep_history(retention.subscribe(), stopping.clone());
         if let Some(plan) = role.backup.clone() {
@@ -204,6 +210,7 @@ impl RunningRoles {
             administrators: self.administrators.clone(),
             token_clients: self.token_clients.clone(),
             monitor: Some(self.monitor.clone()),
+            suppressed: self.suppressed.clone(),
             host: config.url_host(),
         };
         let mut router = api::router(service.clone(), api_config.clone())

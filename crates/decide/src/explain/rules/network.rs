@@ -197,7 +197,8 @@ pub(super) fn site_network(view: &StretchFacts<'_>) -> Option<Finding> {
         && fallen == of
         && others >= 1
         && others_fallen * 2 < others.max(1);
-    let mut evidence = vec![Evidence::Links { fallen, of }];
+    let place = Some(site.as_str().to_owned());
+    let mut evidence = vec![Evidence::Links { place, fallen, of }];
     evidence.extend(view.stage.map(|stage| Evidence::Bottleneck { stage }));
     evidence.extend(path(view, view.link));
     holds.then_some(Finding {

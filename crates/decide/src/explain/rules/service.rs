@@ -125,7 +125,11 @@ pub(super) fn control_plane(view: &StretchFacts<'_>) -> Option<Finding> {
     if idle {
         evidence.push(view.value(Measure::Dispatches, &service.dispatches));
     }
-    evidence.extend(fallen.map(|(fallen, of)| Evidence::Links { fallen, of }));
+    evidence.extend(fallen.map(|(fallen, of)| Evidence::Links {
+        place: None,
+        fallen,
+        of,
+    }));
     evidence.extend(slots(view));
     Finding::whole(evidence)
 }

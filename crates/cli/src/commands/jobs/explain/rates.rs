@@ -1,26 +1,18 @@
 //! `penstock explain --since …` and `penstock explain drop ID`: from a service, or from the record of a site that is stopped.
 
+use super::super::record_choice::{
+    failed, json, last, question, read_records, times, view, window,
+};
 use super::super::{Intent, connect};
-use crate::args::ExplainArgs;
-use crate::args::records::PointInTime;
+use crate::args::RecordArgs;
 use crate::environment::Environment;
 use crate::exit::CommandError;
 use crate::output::Output;
-use crate::site::record::OfflineRecord;
-use crate::site::serve::explain::View;
-use penstock_clock::wall_clock;
 use penstock_decide::explain::{RateChangeId, RateChangeKind};
-use penstock_field_tools::transfer_api::ExplainedTimes;
+use penstock_model::Rate;
 use penstock_model::text::{one_line, plural};
-use penstock_model::{Rate, TimeWindow};
-use penstock_observe::explanations::reading::{ExplainWindow, ExplainedWindow, Wanted};
-use penstock_observe::explanations::rows::{extent_of, read_rows};
 use penstock_observe::explanations::{Disclosure, RateChangeRow, RateChanges, detail};
-use penstock_observe::store::{Reader, StoreError};
-use penstock_transfer_service::api::explain::{ExplainError, ExplainQuestion};
-use serde::Serialize;
 use serde_json::Value;
-use std::path::Path;
 use std::time::Duration;
 
 /// The window without `--since`.
@@ -28,19 +20,20 @@ const DAY: Duration = Duration::from_secs(86_400);
 
 /// Where rates fell and rose.
 pub(super) async fn list(
-    args: &ExplainArgs,
+    args: &RecordArgs,
     link: Option<String>,
+    named: Option<&str>,
     environment: &Environment,
     output: Output,
 ) -> Result<(), CommandError> {
-    let window = PointInTime::window(args.since, args.until)?;
+    let window = window(args, DAY)?;
     let told = match (&args.records, args.offline) {
         (Some(records), _) => {
             let read = read_records(args, records, window, link)?;
             json(&RateChanges::of(&read.changes(), &read))?
         }
         (None, true) => {
-            let question = question(args, Some(window.unwrap_or_else(last_day)), link)?;
+            let question = question(args, Some(window.unwrap_or_else(|| last(DAY))), link)?;
             json(&view(args)?.rate_changes(&question).map_err(failed)?)?
         }
         (None, false) => {
@@ -51,7 +44,7 @@ pub(super) async fn list(
     let changes: RateChanges = serde_json::from_value(told.clone()).map_err(|why| {
         CommandError::Unreachable(format!("the service's explanation makes no sense: {why}"))
     })?;
-    if let Some(link) = unknown_link(args, &changes) {
+    if let Some(link) = unknown_link(named, &changes) {
         return Err(CommandError::NotFound(format!(
             "no link fits '{}' among those on which files were to be moved from {}Z to {}Z; links are named SOURCE-DESTINATION, \
              `penstock explain` without a name lists what fell on all, --since looks further back",
@@ -65,21 +58,19 @@ pub(super) async fn list(
 }
 
 /// The link that was named, where no rate of such a link is known. `--link` is a filter, which may leave nothing.
-fn unknown_link<'a>(args: &'a ExplainArgs, changes: &RateChanges) -> Option<&'a str> {
-    let is_named = args.subject.as_deref() == Some("link");
+fn unknown_link<'a>(named: Option<&'a str>, changes: &RateChanges) -> Option<&'a str> {
     let is_unknown = changes.populations == 0 && changes.links_left_out == 0;
-    let name = args.name.as_deref();
-    name.filter(|_| is_named && is_unknown)
+    named.filter(|_| is_unknown)
 }
 
 /// One of these changes.
 pub(super) async fn one(
-    args: &ExplainArgs,
+    args: &RecordArgs,
     id: &str,
     environment: &Environment,
     output: Output,
 ) -> Result<(), CommandError> {
-    let window = PointInTime::window(args.since, args.until)?;
+    let window = window(args, DAY)?;
     let told = match (&args.records, args.offline) {
         (Some(records), _) => {
             let id = parse_id(id)?;
@@ -108,10 +99,6 @@ pub(super) async fn one(
     Ok(())
 }
 
-fn json(told: &impl Serialize) -> Result<Value, CommandError> {
-    serde_json::to_value(told).map_err(|why| CommandError::Local(why.to_string()))
-}
-
 fn parse_id(text: &str) -> Result<RateChangeId, CommandError> {
     text.parse()
         .map_err(|why| CommandError::Usage(format!("'{}': {why}", one_line(text))))
@@ -122,76 +109,6 @@ fn unknown_id(id: RateChangeId) -> CommandError {
         "no rate fell or rose with the id '{id}' as far as the record goes; `penstock explain` with the same options and \
          without an id lists those that did"
     ))
-}
-
-/// What a directory of records tells, of the view that has most attempts in it.
-fn read_records(
-    args: &ExplainArgs,
-    records: &Path,
-    window: Option<TimeWindow>,
-    link: Option<String>,
-) -> Result<ExplainedWindow, CommandError> {
-    let failed = |why: StoreError| CommandError::local(records.display(), why);
-    let mut reader = Reader::open(records).map_err(failed)?;
-    let extent = extent_of(&mut reader).map_err(failed)?;
-    let extent = extent.ok_or_else(|| {
-        CommandError::NotFound(format!(
-            "{} holds no attempts to move files; `penstock ingest` takes them in",
-            records.display()
-        ))
-    })?;
-    let window = window.unwrap_or(extent.window);
-    let window = ExplainWindow::new(window.from, window.to, resolution(args));
-    let wanted = link.map_or(Wanted::Links, Wanted::Link);
-    read_rows(&mut reader, window, extent.view, &wanted).map_err(failed)
-}
-
-fn last_day() -> TimeWindow {
-    let now = wall_clock();
-    TimeWindow {
-        from: now - DAY,
-        to: now,
-    }
-}
-
-fn resolution(args: &ExplainArgs) -> Option<u32> {
-    let seconds = args.resolution.map(|span| span.0.as_secs().max(1));
-    seconds.map(|seconds| u32::try_from(seconds).unwrap_or(u32::MAX))
-}
-
-fn times(args: &ExplainArgs, window: Option<TimeWindow>, link: Option<String>) -> ExplainedTimes {
-    let seconds = window.map(|window| window.to.since(window.from).as_secs().max(1));
-    ExplainedTimes {
-        seconds,
-        until: window.map(|window| window.to),
-        resolution_seconds: resolution(args),
-        link,
-    }
-}
-
-fn question(
-    args: &ExplainArgs,
-    window: Option<TimeWindow>,
-    link: Option<String>,
-) -> Result<ExplainQuestion, CommandError> {
-    Ok(ExplainQuestion {
-        window,
-        resolution_seconds: resolution(args),
-        link,
-        sees_everything: true,
-    })
-}
-
-/// The record of the site at `--dir`.
-fn view(args: &ExplainArgs) -> Result<View, CommandError> {
-    let Some(dir) = &args.service.access.dir else {
-        return Err(CommandError::Usage("--offline needs --dir".into()));
-    };
-    Ok(View(OfflineRecord::open(dir)?.record))
-}
-
-fn failed(why: ExplainError) -> CommandError {
-    CommandError::Local(why.to_string())
 }
 
 fn text(told: &RateChanges) -> String {

@@ -1,0 +1,106 @@
+//! Which record a command looks at, and which time of it: that of a running service, of a site that is stopped, or a
+//! directory of records.
+
+use crate::args::RecordArgs;
+use crate::args::records::PointInTime;
+use crate::exit::CommandError;
+use crate::site::record::OfflineRecord;
+use crate::site::serve::explain::View;
+use penstock_clock::wall_clock;
+use penstock_field_tools::transfer_api::ExplainedTimes;
+use penstock_model::TimeWindow;
+use penstock_observe::explanations::reading::{ExplainWindow, ExplainedWindow, Wanted};
+use penstock_observe::explanations::rows::{extent_of, read_rows};
+use penstock_observe::store::{Reader, StoreError};
+use penstock_transfer_service::api::explain::{ExplainError, ExplainQuestion};
+use serde::Serialize;
+use serde_json::Value;
+use std::path::Path;
+use std::time::Duration;
+
+/// The last so long.
+pub(super) fn last(span: Duration) -> TimeWindow {
+    let now = wall_clock();
+    TimeWindow {
+        from: now - span,
+        to: now,
+    }
+}
+
+/// What a directory of records tells, of the view that has most attempts in it.
+pub(super) fn read_records(
+    args: &RecordArgs,
+    records: &Path,
+    window: Option<TimeWindow>,
+    link: Option<String>,
+) -> Result<ExplainedWindow, CommandError> {
+    let failed = |why: StoreError| CommandError::local(records.display(), why);
+    let mut reader = Reader::open(records).map_err(failed)?;
+    let extent = extent_of(&mut reader).map_err(failed)?;
+    let extent = extent.ok_or_else(|| {
+        CommandError::NotFound(format!(
+            "{} holds no attempts to move files; `penstock ingest` takes them in",
+            records.display()
+        ))
+    })?;
+    let window = window.unwrap_or(extent.window);
+    let window = ExplainWindow::new(window.from, window.to, resolution(args));
+    let wanted = link.map_or(Wanted::Links, Wanted::Link);
+    read_rows(&mut reader, window, extent.view, &wanted).map_err(failed)
+}
+
+/// From what was typed; `None`: no time was named. `usual` is the length of a window whose end alone was named.
+pub(super) fn window(
+    args: &RecordArgs,
+    usual: Duration,
+) -> Result<Option<TimeWindow>, CommandError> {
+    PointInTime::window(args.since, args.until, usual)
+}
+
+pub(super) fn resolution(args: &RecordArgs) -> Option<u32> {
+    let seconds = args.resolution.map(|span| span.0.as_secs().max(1));
+    seconds.map(|seconds| u32::try_from(seconds).unwrap_or(u32::MAX))
+}
+
+pub(super) fn times(
+    args: &RecordArgs,
+    window: Option<TimeWindow>,
+    link: Option<String>,
+) -> ExplainedTimes {
+    let seconds = window.map(|window| window.to.since(window.from).as_secs().max(1));
+    ExplainedTimes {
+        seconds,
+        until: window.map(|window| window.to),
+        resolution_seconds: resolution(args),
+        link,
+    }
+}
+
+pub(super) fn question(
+    args: &RecordArgs,
+    window: Option<TimeWindow>,
+    link: Option<String>,
+) -> Result<ExplainQuestion, CommandError> {
+    Ok(ExplainQuestion {
+        window,
+        resolution_seconds: resolution(args),
+        link,
+        sees_everything: true,
+    })
+}
+
+/// The record of the site at `--dir`.
+pub(super) fn view(args: &RecordArgs) -> Result<View, CommandError> {
+    let Some(dir) = &args.service.access.dir else {
+        return Err(CommandError::Usage("--offline needs --dir".into()));
+    };
+    Ok(View(OfflineRecord::open(dir)?.record))
+}
+
+pub(super) fn failed(why: ExplainError) -> CommandError {
+    CommandError::Local(why.to_string())
+}
+
+pub(super) fn json(told: &impl Serialize) -> Result<Value, CommandError> {
+    serde_json::to_value(told).map_err(|why| CommandError::Local(why.to_string()))
+}

@@ -1,0 +1,313 @@
+//! One receiver of alerts: what it was told, and telling it more.
+
+use super::Sight;
+use super::body::{Notice, Sender, Turn};
+use crate::site::config::Alerts;
+use crate::site::directory::SiteDirectory;
+use http::Method;
+use http::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue};
+use penstock_clock::wall_clock;
+use penstock_decide::alerting::{AlertStep, ToldAlert, alert_steps};
+use penstock_decide::incidents::{Incident, IncidentId};
+use penstock_model::{Mute, Timestamp};
+use penstock_persistence::file::replace_private;
+use penstock_protocol::http1::client::{Client, ClientConfig, ClientRequest};
+use penstock_protocol::tls::ClientTls;
+use penstock_transfer_service::Service;
+use penstock_transfer_service::api::SuppressedAlerts;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::watch;
+use url::Url;
+
+/// Incidents that a receiver can be told of at once. Further ones wait until some are over.
+const OPEN_MAX: usize = 1000;
+/// The wait before a receiver that failed is tried again; doubled each time up to the longest.
+const PATIENCE_FIRST: Duration = Duration::from_secs(1);
+const PATIENCE_LONGEST: Duration = Duration::from_secs(300);
+/// To connect to a receiver.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// What a receiver understands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Form {
+    Webhook,
+    Alertmanager,
+}
+
+/// Whom to tell, and how.
+pub struct Receiver {
+    name: &'static str,
+    form: Form,
+    /// The one URL that is ever asked: no redirect is followed.
+    url: Url,
+    secret: Option<HeaderValue>,
+    client: Client,
+    book: PathBuf,
+}
+
+impl Receiver {
+    pub(super) fn of(
+        (name, url, secret): (&'static str, &Url, Option<&PathBuf>),
+        alerts: &Alerts,
+        site: &SiteDirectory,
+        state: &Path,
+        tls: &ClientTls,
+    ) -> Result<Receiver, String> {
+        let form = match name {
+            "alertmanager" => Form::Alertmanager,
+            _ => Form::Webhook,
+        };
+        let mut url = url.clone();
+        if form == Form::Alertmanager {
+            let path = format!("{}/api/v2/alerts", url.path().trim_end_matches('/'));
+            url.set_path(&path);
+        }
+        let secret = secret.map(|file| secret_of(name, &site.resolve(file)));
+        let client = Client::new(ClientConfig {
+            connect_timeout: CONNECT_TIMEOUT.min(alerts.timeout.0),
+            response_timeout: alerts.timeout.0,
+            stall_timeout: alerts.timeout.0,
+            idle_per_host: 1,
+            ..ClientConfig::new(tls.clone())
+        });
+        Ok(Receiver {
+            name,
+            form,
+            url,
+            secret: secret.transpose()?,
+            client,
+            book: state.join(format!("{name}.json")),
+        })
+    }
+
+    /// Errors: why it did not take it, without the receiver's address, which may hold a secret.
+    async fn post(&self, body: &Value) -> Result<(), String> {
+        let mut request = ClientRequest::new(Method::POST, self.url.clone());
+        let json = HeaderValue::from_static("application/json");
+        request.headers.insert(CONTENT_TYPE, json);
+        if let Some(secret) = &self.secret {
+            request.headers.insert(AUTHORIZATION, secret.clone());
+        }
+        let body = body.to_string();
+        let answer = self.client.send_bytes(request, body.as_bytes()).await;
+        let answer =
+            answer.map_err(|why| why.to_string().replace(self.url.as_str(), "the receiver"))?;
+        match answer.status {
+            status if status.is_success() => Ok(()),
+            status if status.is_redirection() => Err(format!(
+                "it answered {status}, and redirects are not followed"
+            )),
+            status => Err(format!("it answered {status}")),
+        }
+    }
+}
+
+/// A secret on the first line of a file, as a header.
+fn secret_of(name: &str, path: &Path) -> Result<HeaderValue, String> {
+    let at = format!("observe.alerts.{name}_secret_file: {}", path.display());
+    let text = std::fs::read_to_string(path).map_err(|why| format!("{at}: {why}"))?;
+    let secret = text.trim_end_matches(['\r', '\n']);
+    let value = HeaderValue::from_str(&format!("Bearer {secret}")).ok();
+    let value = value.filter(|_| !secret.is_empty());
+    let mut value = value.ok_or_else(|| format!("{at} does not hold a secret on one line"))?;
+    value.set_sensitive(true);
+    Ok(value)
+}
+
+/// What a receiver was told and has not been told to be over.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+struct Book {
+    entries: Vec<BookEntry>,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct BookEntry {
+    told: ToldAlert,
+    notice: Notice,
+}
+
+impl Book {
+    /// Blocks. One that cannot be read is begun anew: what is open is told once more.
+    fn load(path: &Path) -> Book {
+        match std::fs::read_to_string(path) {
+            Ok(text) => serde_json::from_str(&text).unwrap_or_else(|why| {
+                tracing::error!(path = %path.display(), %why, "what was told of incidents cannot be read; it is told again");
+                Book::default()
+            }),
+            Err(why) if why.kind() == std::io::ErrorKind::NotFound => Book::default(),
+            Err(why) => {
+                tracing::error!(path = %path.display(), %why, "what was told of incidents cannot be read; it is told again");
+                Book::default()
+            }
+        }
+    }
+
+    /// Blocks.
+    fn save(&self, path: &Path) {
+        let saved = serde_json::to_string(self)
+            .map_err(std::io::Error::other)
+            .and_then(|text| replace_private(path, &text));
+        if let Err(why) = saved {
+            tracing::error!(path = %path.display(), %why, "what was told of incidents cannot be kept; after a restart it is told again");
+        }
+    }
+
+    fn told(&self) -> Vec<ToldAlert> {
+        self.entries.iter().map(|entry| entry.told).collect()
+    }
+
+    fn notice(&self, id: IncidentId) -> Option<&Notice> {
+        let mut entries = self.entries.iter();
+        let found = entries.find(|entry| entry.told.id == id);
+        found.map(|entry| &entry.notice)
+    }
+}
+
+/// Something that is to be told.
+struct Telling {
+    turn: Turn,
+    id: IncidentId,
+    notice: Notice,
+    ended: Option<Timestamp>,
+}
+
+/// Tells one receiver.
+pub(super) struct ReceiverTask {
+    pub(super) receiver: Receiver,
+    pub(super) sender: Sender,
+    pub(super) service: Arc<Service>,
+    pub(super) suppressed: SuppressedAlerts,
+    pub(super) seen: watch::Receiver<Sight>,
+}
+
+impl ReceiverTask {
+    pub(super) async fn run(mut self, mut stopping: watch::Receiver<bool>) {
+        let mut book = self.on_disk(Book::load).await.unwrap_or_default();
+        let mut failed: Option<(String, Duration)> = None;
+        loop {
+            let wait = failed.as_ref().map(|(_, patience)| *patience);
+            tokio::select! {
+                changed = self.seen.changed(), if wait.is_none() => if changed.is_err() {
+                    return;
+                },
+                () = tokio::time::sleep(wait.unwrap_or_default()), if wait.is_some() => {}
+                _ = stopping.wait_for(|stop| *stop) => return,
+            }
+            let sight = self.seen.borrow_and_update().clone();
+            let Some(incidents) = sight.filter(|_| self.service.leads()) else {
+                continue;
+            };
+            let told = tokio::select! {
+                told = self.tell(&mut book, &incidents) => told,
+                _ = stopping.wait_for(|stop| *stop) => return,
+            };
+            failed = match told {
+                Ok(()) => {
+                    if failed.is_some() {
+                        tracing::info!(receiver = self.receiver.name, "alerts are taken again");
+                    }
+                    None
+                }
+                Err(why) => {
+                    let (before, patience) = failed.unwrap_or((String::new(), PATIENCE_FIRST / 2));
+                    if before != why {
+                        tracing::error!(receiver = self.receiver.name, %why, "alerts are not taken; they are sent again later");
+                    }
+                    Some((why, (patience * 2).min(PATIENCE_LONGEST)))
+                }
+            };
+        }
+    }
+
+    /// Tells all that is due. Errors: why the receiver did not take one; what was taken before is in the book.
+    async fn tell(&self, book: &mut Book, incidents: &[Incident]) -> Result<(), String> {
+        let now = wall_clock();
+        for telling in self.due(book, incidents, now) {
+            if telling.turn == Turn::Raised && book.entries.len() >= OPEN_MAX {
+                continue;
+            }
+            self.receiver.post(&self.body(&telling, now)).await?;
+            let (id, turn) = (telling.id, telling.turn);
+            tracing::info!(receiver = self.receiver.name, incident = %id, ?turn, "an alert was taken");
+            book.entries.retain(|entry| entry.told.id != id);
+            if turn != Turn::Resolved {
+                book.entries.push(BookEntry {
+                    told: ToldAlert { id, told_at: now },
+                    notice: telling.notice,
+                });
+            }
+            let kept = book.clone();
+            self.on_disk(move |path| kept.save(path)).await;
+        }
+        Ok(())
+    }
+
+    /// What has to be told now. What a mute holds back is counted.
+    fn due(&self, book: &Book, incidents: &[Incident], now: Timestamp) -> Vec<Telling> {
+        let mutes: Vec<Mute> = self.service.settings().mutes().cloned().collect();
+        let told = book.told();
+        let steps = alert_steps(&told, incidents, &mutes, self.sender.policy, now);
+        let telling = |step: AlertStep<'_>| match step {
+            AlertStep::Suppress { incident, scope } => {
+                self.suppressed.count(scope, incident.id);
+                None
+            }
+            AlertStep::Resolve { id, ended } => Some(Telling {
+                turn: Turn::Resolved,
+                id,
+                notice: book.notice(id)?.clone(),
+                ended: Some(ended.unwrap_or(now)),
+            }),
+            AlertStep::Raise(incident) => Some(Telling {
+                turn: Turn::Raised,
+                id: incident.id,
+                notice: Notice::of(incident),
+                ended: None,
+            }),
+            AlertStep::Repeat { id, incident } => {
+                let mut notice = Notice::of(incident);
+                // By the same name and labels as before.
+                notice.row.id = id;
+                notice.row.first_seen = book.notice(id)?.row.first_seen;
+                Some(Telling {
+                    turn: Turn::Repeated,
+                    id,
+                    notice,
+                    ended: None,
+                })
+            }
+        };
+        steps.into_iter().filter_map(telling).collect()
+    }
+
+    fn body(&self, telling: &Telling, now: Timestamp) -> Value {
+        let Telling {
+            turn,
+            notice,
+            ended,
+            ..
+        } = telling;
+        match self.receiver.form {
+            Form::Webhook => {
+                let suppressed = self.suppressed.total();
+                self.sender.webhook(*turn, notice, *ended, suppressed)
+            }
+            Form::Alertmanager => self.sender.alertmanager(notice, now, *ended),
+        }
+    }
+
+    /// `None`: the thread died, which was logged.
+    async fn on_disk<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Path) -> T + Send + 'static,
+    ) -> Option<T> {
+        let path = self.receiver.book.clone();
+        let done = tokio::task::spawn_blocking(move || work(&path)).await;
+        done.inspect_err(|why| tracing::error!(%why, "keeping what was told ended unexpectedly"))
+            .ok()
+    }
+}

@@ -1,0 +1,120 @@
+//! Of which incidents people are alerted, when again, and when they are told that one is over.
+//!
+//! The steps follow from the incidents of now and from what a receiver was told before, and not from what happened in
+//! between: so a receiver that was away is told what holds when it is back.
+
+use crate::incidents::{Incident, IncidentId};
+use penstock_model::{Mute, MuteScope, Timestamp};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+/// When people are alerted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AlertPolicy {
+    /// Only of incidents with a drop that has lasted for so long.
+    pub lasting_min: Duration,
+    /// Again of the same incident, when it is still open, after so long.
+    pub repeat_after: Duration,
+}
+
+/// What a receiver was told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ToldAlert {
+    /// Of which incident.
+    pub id: IncidentId,
+    /// When it was told last.
+    pub told_at: Timestamp,
+}
+
+/// What a receiver has to be told, or is not.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum AlertStep<'a> {
+    /// An incident that it was told of is over.
+    Resolve {
+        /// By the name by which it was told.
+        id: IncidentId,
+        /// When it ended; `None`: it is not found any more, for instance because another cause explains it now.
+        ended: Option<Timestamp>,
+    },
+    /// A new one.
+    Raise(&'a Incident),
+    /// One that it was told of long ago goes on.
+    Repeat {
+        /// By the name by which it was told.
+        id: IncidentId,
+        /// As it is now.
+        incident: &'a Incident,
+    },
+    /// Nothing is told because of a mute.
+    Suppress {
+        /// Of what.
+        incident: &'a Incident,
+        /// Which mute.
+        scope: &'a MuteScope,
+    },
+}
+
+/// What a receiver has to be told now: first what is over.
+pub fn alert_steps<'a>(
+    told: &[ToldAlert],
+    incidents: &'a [Incident],
+    mutes: &'a [Mute],
+    policy: AlertPolicy,
+    now: Timestamp,
+) -> Vec<AlertStep<'a>> {
+    let mut steps = Vec::new();
+    let mut repeats = Vec::new();
+    let mut known: BTreeSet<IncidentId> = BTreeSet::new();
+    for one in told {
+        let incident = crate::incidents::incident_named(incidents, one.id);
+        let open = incident.filter(|incident| incident.is_open && !known.contains(&incident.id));
+        let Some(open) = open else {
+            steps.push(AlertStep::Resolve {
+                id: one.id,
+                ended: incident.map(|incident| incident.last_seen),
+            });
+            continue;
+        };
+        known.insert(open.id);
+        let is_due = now.since(one.told_at) >= policy.repeat_after;
+        if is_due && mute_of(open, mutes, now).is_none() {
+            repeats.push(AlertStep::Repeat {
+                id: one.id,
+                incident: open,
+            });
+        }
+    }
+    let lasting = incidents.iter().filter(|one| lasts(one, policy));
+    for incident in lasting.filter(|one| !known.contains(&one.id)) {
+        steps.push(match mute_of(incident, mutes, now) {
+            Some(mute) => AlertStep::Suppress {
+                incident,
+                scope: &mute.scope,
+            },
+            None => AlertStep::Raise(incident),
+        });
+    }
+    steps.extend(repeats);
+    steps
+}
+
+fn lasts(incident: &Incident, policy: AlertPolicy) -> bool {
+    let mut drops = incident.latest_drops.iter();
+    incident.is_open && drops.any(|drop| drop.to.since(drop.from) >= policy.lasting_min)
+}
+
+/// A mute that covers all of an incident: a part that nobody muted would be missed otherwise.
+fn mute_of<'a>(incident: &Incident, mutes: &'a [Mute], now: Timestamp) -> Option<&'a Mute> {
+    let mut in_force = mutes.iter().filter(|mute| mute.is_in_force(now));
+    in_force.find(|mute| match &mute.scope {
+        MuteScope::Class(class) => incident.fingerprint.class == *class,
+        MuteScope::Link(text) => {
+            !incident.links.is_empty() && incident.links.iter().all(|link| link.is_called(text))
+        }
+        MuteScope::Vo(vo) => !incident.vos.is_empty() && incident.vos.iter().all(|one| one == vo),
+    })
+}
+
+#[cfg(test)]
+mod tests;
