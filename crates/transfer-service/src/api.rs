@@ -13,6 +13,7 @@ mod connection_timeouts;
 mod delegation;
 pub mod explain;
 mod extract;
+mod fair_turns;
 mod file_list;
 mod force_start_refusal;
 mod ftsmon;

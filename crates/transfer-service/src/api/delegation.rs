@@ -54,8 +54,9 @@ pub(super) async fn request(
     // costs a tenth of a second of a processor.
     let making = Arc::clone(&api.key_making).acquire_owned().await;
     let (service, of) = (api.service.clone(), caller.identity);
+    let turn_of = of.delegation.clone();
     let (shown, now) = (id.clone(), penstock_clock::wall_clock());
-    let pem = blocking(move || {
+    let pem = blocking(&turn_of, move || {
         // Held by the work, not by the request, whose client may leave.
         let _making = making;
         let delegations = service.delegations();
@@ -92,9 +93,10 @@ pub(super) async fn deliver(
     let id = own(&taken.caller, &id)?;
     needs_certificate(&taken.caller)?;
     let (of, pem) = (taken.caller.identity, taken.bytes);
+    let turn_of = of.delegation.clone();
     let (service, trusted) = (api.service.clone(), api.config.certificates.clone());
     let now = penstock_clock::wall_clock();
-    let kept = blocking(move || {
+    let kept = blocking(&turn_of, move || {
         let delegations = service.delegations();
         let Some(secret) = delegations.request_key(&id, now)? else {
             return Err(ApiError::new(
@@ -130,8 +132,9 @@ pub(super) async fn forget(
     let caller = api.caller(&credentials).await?;
     let id = own(&caller, &id)?;
     let service = api.service.clone();
-    let (user, shown) = (caller.identity.user, id.clone());
-    match blocking(move || service.delegations().forget(&id)).await?? {
+    let (user, shown) = (&caller.identity.user, id.clone());
+    let forget = move || service.delegations().forget(&id);
+    match blocking(caller.credential(), forget).await?? {
         true => {
             tracing::info!(%user, id = %shown, "a delegation was withdrawn");
             Ok(StatusCode::NO_CONTENT.into_response())
@@ -212,7 +215,8 @@ async fn delegation(
     id: CredentialId,
 ) -> Result<Option<Delegation>, ApiError> {
     let service = api.service.clone();
-    let found = blocking(move || service.delegations().delegation(&id)).await??;
+    let read = move || service.delegations().delegation(&id);
+    let found = blocking(caller.credential(), read).await??;
     Ok(found.filter(|found| found.user == caller.identity.user))
 }
 
