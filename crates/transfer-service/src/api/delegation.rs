@@ -18,8 +18,9 @@ use penstock_model::{CredentialId, ProblemCode};
 use penstock_persistence::delegations::{Delegation, DelegationError, Delegator, NewProxy};
 use penstock_protocol::delegation::{CREDENTIAL_BYTES_MAX, ProxyError, ProxyRequest};
 use penstock_protocol::identity::{Identity, Method};
+use penstock_protocol::told::RepeatedErrors;
 use serde_json::{Value, json};
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 /// A job is not accepted when its proxy ends sooner, as in FTS.
@@ -291,7 +292,10 @@ fn no_key(why: openssl::error::ErrorStack) -> ApiError {
 
 impl From<DelegationError> for ApiError {
     fn from(error: DelegationError) -> ApiError {
-        tracing::error!(%error, "a delegation could not be read or kept");
+        static TOLD: LazyLock<RepeatedErrors> = LazyLock::new(RepeatedErrors::default);
+        if let Some(passed_over) = TOLD.tells(&error.to_string()) {
+            tracing::error!(%error, passed_over, "a delegation could not be read or kept");
+        }
         ApiError::from(ServiceError::Delegations(error))
     }
 }
