@@ -8,8 +8,8 @@ use penstock_model::text::printable;
 use penstock_model::url::redact;
 use penstock_model::{
     AfterStaging, Attempt, Bytes, ChoiceReason, Failure, JobKind, JobParameters, LedgerEntry,
-    LinkChange, LinkEvent, LinkSample, MoverReport, Rate, Retry, TcpSummary, Timestamp,
-    TransferEvent, TransferRequest, TransferState, UserName, VoName, WaitReason,
+    LinkChange, LinkEvent, LinkSample, MoverReport, Rate, Retry, StageClocks, TcpSummary,
+    Timestamp, TransferEvent, TransferRequest, TransferState, UserName, VoName, WaitReason,
 };
 use std::time::Duration;
 
@@ -468,13 +468,8 @@ fn arrived(
     if let Some(pool) = &report.pool {
         text += &format!("; in pool {pool}");
     }
-    let stages = report.stages.named();
-    let stages = stages.iter().filter(|(_, micros)| *micros > 0);
-    let stages: Vec<String> = stages
-        .map(|(name, micros)| format!("{name} {}", seconds(Duration::from_micros(*micros))))
-        .collect();
-    if !stages.is_empty() {
-        text += &format!("; the time went to {}", stages.join(", "));
+    if let Some(spent) = time_spent(&report.stages, took) {
+        text += &format!("; the time went to {spent}");
     }
     if let Some(tcp) = &report.tcp {
         text += &format!("; {}", connection(tcp));
@@ -483,6 +478,53 @@ fn arrived(
         text += &format!("; {} was not offered: {}", way.mode.name(), way.why);
     }
     text
+}
+
+/// Where the time went, in parts that add up exactly to the whole as [`seconds`] shows it: what no stage has measured is
+/// a part of its own, and what several stages have measured at the same time is taken off again.
+fn time_spent(stages: &StageClocks, took: Option<Duration>) -> Option<String> {
+    let named = stages.named();
+    let measured = named.iter().filter(|(_, micros)| *micros > 0);
+    if measured.clone().count() == 0 {
+        return None;
+    }
+    let Some(took) = took else {
+        let part = |(name, micros): &(&str, u64)| {
+            format!("{name} {}", seconds(Duration::from_micros(*micros)))
+        };
+        return Some(measured.map(part).collect::<Vec<_>>().join(", "));
+    };
+    let (unit_us, decimals) = match took.as_secs_f64() < MILLISECONDS_BELOW_SECONDS {
+        true => (1_000, 3),
+        false => (100_000, 1),
+    };
+    let units = |micros: u64| micros.saturating_add(unit_us / 2) / unit_us;
+    let shown = |units: u64| {
+        let seconds = units as f64 * unit_us as f64 / 1e6;
+        format!("{seconds:.decimals$} s")
+    };
+    let whole = units(u64::try_from(took.as_micros()).unwrap_or(u64::MAX));
+    let parts = measured.map(|(name, micros)| (*name, units(*micros)));
+    let parts: Vec<(&str, u64)> = parts.filter(|(_, units)| *units > 0).collect();
+    let sum = parts
+        .iter()
+        .map(|(_, units)| *units)
+        .fold(0, u64::saturating_add);
+    let mut texts: Vec<String> = parts
+        .iter()
+        .map(|(name, units)| format!("{name} {}", shown(*units)))
+        .collect();
+    if whole > sum {
+        texts.push(format!("not measured {}", shown(whole - sum)));
+    }
+    let text = texts.join(", ");
+    Some(match sum > whole {
+        true => format!(
+            "{text}, less {} in which stages overlapped",
+            shown(sum - whole)
+        ),
+        false => text,
+    })
 }
 
 fn connection(tcp: &TcpSummary) -> String {
@@ -496,12 +538,15 @@ fn connection(tcp: &TcpSummary) -> String {
     )
 }
 
+/// Times below are shown with milliseconds, others with tenths of a second.
+const MILLISECONDS_BELOW_SECONDS: f64 = 10.0;
+
 /// As long as it is short, with milliseconds.
 fn seconds(span: Duration) -> String {
     let seconds = span.as_secs_f64();
     match seconds {
         0.0 => "0 s".to_owned(),
-        small if small < 10.0 => format!("{seconds:.3} s"),
+        small if small < MILLISECONDS_BELOW_SECONDS => format!("{seconds:.3} s"),
         _ => format!("{seconds:.1} s"),
     }
 }
@@ -523,7 +568,7 @@ mod tests {
     use super::*;
     use penstock_model::{
         Activity, ChecksumAlgorithm, Concern, CopyMode, Errno, FileUrl, JobId, LinkId, NoSlot,
-        Phase, Side, SlotBound, SlotPlace, Slots, StageClocks, StorageId, TransferId, advance,
+        Phase, Side, SlotBound, SlotPlace, Slots, StorageId, TransferId, advance,
     };
 
     fn request() -> TransferRequest {
@@ -577,6 +622,34 @@ mod tests {
             }
         });
         (entries.collect(), state)
+    }
+
+    #[test]
+    fn the_parts_of_the_time_add_up_to_the_whole_as_it_is_shown() {
+        let check = |took_us, wait_us, network_us, expected: Option<&str>| {
+            let stages = StageClocks {
+                wait_us,
+                network_us,
+                ..StageClocks::default()
+            };
+            let took = Duration::from_micros(took_us);
+            assert_eq!(time_spent(&stages, Some(took)).as_deref(), expected);
+        };
+        check(2_000_000, 0, 0, None);
+        let remainder = "wait 0.300 s, network 1.200 s, not measured 0.500 s";
+        check(2_000_000, 300_000, 1_200_000, Some(remainder));
+        check(
+            2_000_000,
+            800_000,
+            1_200_000,
+            Some("wait 0.800 s, network 1.200 s"),
+        );
+        let overlap = "wait 0.900 s, network 1.200 s, less 0.100 s in which stages overlapped";
+        check(2_000_000, 900_000, 1_200_000, Some(overlap));
+        // Rounded as the whole is: 12.3 s.
+        let rounded = "wait 3.3 s, network 8.9 s, not measured 0.1 s";
+        check(12_340_000, 3_333_000, 8_888_000, Some(rounded));
+        check(12_340_000, 10, 12_340_000, Some("network 12.3 s"));
     }
 
     #[test]
@@ -674,7 +747,7 @@ mod tests {
              1970-01-01T00:00:14.500Z waited: the link was opened again, because transfer 9 arrived\n\
              1970-01-01T00:00:15.000Z attempted: attempt 2 was given to an agent after it had waited 1.000 s\n\
              1970-01-01T00:00:17.000Z arrived: arrived by attempt 2: 5.0 MB (5000000 bytes) in 2.000 s, 2.5 MB/s, pull; \
-             the time went to network 0.900 s\n"
+             the time went to network 0.900 s, not measured 1.100 s\n"
         );
     }
 

@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 pub mod accounting;
+mod copy_sums;
 pub mod explanations;
 pub mod facts;
 pub mod fingerprint;

@@ -4,9 +4,10 @@
 //! unknown, and so is what lies before the part of it that was read. What is known of a file counts in the bin in which
 //! it ended, so bins should be longer than most copies; bytes and slots are those of their own second.
 
+use crate::copy_sums::{self, CopySums, FinishedCopy, SocketFigures};
 use crate::fingerprint::fingerprint;
 use penstock_decide::explain::signals::{
-    Change, DataPathStage, FailureGroup, LinkSignals, Series, Setting, Signals, StageSignals,
+    Change, FailureGroup, LinkSignals, Series, Setting, Signals,
 };
 use penstock_model::{
     Attempt, Bytes, Failure, LedgerEntry, LinkChange, LinkEvent, LinkId, LinkSample, MoverReport,
@@ -31,25 +32,9 @@ struct Bin {
     limit: u64,
     queued: u64,
     unfed: u64,
-    files: u32,
-    bytes: u64,
-    /// Of files that landed and whose begin is known: the time in which their slots moved no bytes, and their number.
-    overhead_us: u64,
-    overheads: u32,
-    stages_us: [u64; 5],
-    staged: u32,
     asked: u64,
     askers: u32,
-    used: u64,
-    users: u32,
-    sent: u64,
-    again: u64,
-    busy_us: u64,
-    receiver_us: u64,
-    buffer_us: u64,
-    rtt_us: u64,
-    rtt_min_us: u64,
-    sockets: u32,
+    copies: CopySums,
 }
 
 impl Bin {
@@ -106,14 +91,6 @@ struct OpenAttempt {
     /// When both ends had been looked at: until then its slot moves nothing.
     prepared: Option<Timestamp>,
 }
-
-const STAGES: [DataPathStage; 5] = [
-    DataPathStage::SourceRead,
-    DataPathStage::Network,
-    DataPathStage::DestinationWrite,
-    DataPathStage::Checksum,
-    DataPathStage::Commit,
-];
 
 impl RecordSignals {
     /// Will take what lies in `bins` bins from `begin` on.
@@ -280,47 +257,40 @@ impl RecordSignals {
         let Some(bin) = self.bin(link, at) else {
             return;
         };
-        bin.files += 1;
-        bin.bytes = bin.bytes.saturating_add(size.0);
         let stages = report.stages;
-        let times = [
+        let stages_us = [
             stages.source_read_us,
             stages.network_us,
             stages.write_us,
             stages.checksum_us,
             stages.commit_us,
         ];
-        for (sum, us) in bin.stages_us.iter_mut().zip(times) {
-            *sum = sum.saturating_add(us);
-        }
-        bin.staged += u32::from(times.iter().any(|us| *us > 0));
-        if let Some(preparation) = preparation {
+        let idle = |preparation: Duration| {
             let us = u64::try_from(preparation.as_micros()).unwrap_or(u64::MAX);
-            let idle = us
-                .saturating_add(stages.wait_us)
-                .saturating_add(stages.commit_us);
-            bin.overhead_us = bin.overhead_us.saturating_add(idle);
-            bin.overheads += 1;
-        }
-        if let Some(streams) = &report.streams {
-            bin.used += u64::from(streams.used);
-            bin.users += 1;
-            bin.asked += u64::from(streams.asked.unwrap_or(0));
-            bin.askers += u32::from(streams.asked.is_some());
-        }
-        // Only a sender's kernel knows what held it back.
-        if let Some(tcp) = report
-            .tcp
-            .filter(|tcp| tcp.busy_us > 0 && tcp.sent_segments > 0)
-        {
-            bin.sockets += 1;
-            bin.sent += u64::from(tcp.sent_segments);
-            bin.again += u64::from(tcp.retransmitted_segments);
-            bin.busy_us = bin.busy_us.saturating_add(tcp.busy_us);
-            bin.receiver_us = bin.receiver_us.saturating_add(tcp.receiver_limited_us);
-            bin.buffer_us = bin.buffer_us.saturating_add(tcp.send_buffer_limited_us);
-            bin.rtt_us += u64::from(tcp.rtt_us);
-            bin.rtt_min_us += u64::from(tcp.min_rtt_us);
+            us.saturating_add(stages.wait_us)
+                .saturating_add(stages.commit_us)
+        };
+        let streams = report.streams.as_ref();
+        let tcp = report.tcp.as_ref();
+        let tcp = tcp.filter(|tcp| tcp.busy_us > 0 && tcp.sent_segments > 0);
+        bin.copies.add(&FinishedCopy {
+            size: Some(size),
+            overhead_us: preparation.map(idle),
+            stages_us: stages_us.map(|us| Some(us).filter(|us| *us > 0)),
+            streams: streams.map(|streams| streams.used),
+            socket: tcp.map(|tcp| SocketFigures {
+                sent_segments: tcp.sent_segments.into(),
+                retransmitted_segments: tcp.retransmitted_segments.into(),
+                busy_us: tcp.busy_us,
+                receiver_limited_us: tcp.receiver_limited_us,
+                buffer_limited_us: tcp.send_buffer_limited_us,
+                rtt_us: tcp.rtt_us.into(),
+                rtt_min_us: tcp.min_rtt_us.into(),
+            }),
+        });
+        if let Some(asked) = streams.and_then(|streams| streams.asked) {
+            bin.asked += u64::from(asked);
+            bin.askers += 1;
         }
     }
 
@@ -379,7 +349,7 @@ impl RecordSignals {
         for (link, mut bins) in std::mem::take(&mut self.links) {
             bins[..unread].iter_mut().for_each(Bin::forget_entries);
             let mut of_link = link_signals(&bins, &self.is_sampled, self.bin_seconds);
-            let files = bins.iter().map(|bin| f64::from(bin.files));
+            let files = bins.iter().map(|bin| f64::from(bin.copies.files));
             of_link.finished_files = known(files.collect());
             let series = |counts: Option<FailureCounts>| {
                 let counts = counts.unwrap_or_default().into_iter();
@@ -425,14 +395,7 @@ fn link_signals(bins: &[Bin], is_sampled: &[bool], bin_seconds: u32) -> LinkSign
             .map(|(bin, known)| known.then(|| value(bin)));
         Series(known.collect())
     };
-    let told = |part: &dyn Fn(&Bin) -> (f64, f64)| {
-        let mean = |bin: &Bin| {
-            let (sum, of) = part(bin);
-            (of > 0.0).then(|| sum / of)
-        };
-        Series(bins.iter().map(mean).collect())
-    };
-    let busy = |value: fn(&Bin) -> u64| told(&|bin| (value(bin) as f64, bin.busy_us as f64));
+    let asked = |bin: &Bin| (bin.askers > 0).then(|| bin.asked as f64 / f64::from(bin.askers));
     let mut link = LinkSignals {
         copied_bytes: sampled(&|bin| bin.moved as f64),
         active: sampled(&|bin| bin.active as f64 / seconds),
@@ -442,36 +405,10 @@ fn link_signals(bins: &[Bin], is_sampled: &[bool], bin_seconds: u32) -> LinkSign
         }),
         queued: sampled(&|bin| bin.queued as f64 / seconds),
         unfed: sampled(&|bin| bin.unfed as f64 / seconds),
-        overhead_seconds: told(&|bin| (bin.overhead_us as f64 / 1e6, f64::from(bin.overheads))),
-        file_bytes: told(&|bin| (bin.bytes as f64, f64::from(bin.files))),
-        streams_asked: told(&|bin| (bin.asked as f64, f64::from(bin.askers))),
-        streams_used: told(&|bin| (bin.used as f64, f64::from(bin.users))),
+        streams_asked: Series(bins.iter().map(asked).collect()),
         ..LinkSignals::default()
     };
-    link.tcp.receiver_limited = busy(|bin| bin.receiver_us);
-    link.tcp.buffer_limited = busy(|bin| bin.buffer_us);
-    link.tcp.window_limited = busy(|bin| {
-        bin.busy_us
-            .saturating_sub(bin.receiver_us)
-            .saturating_sub(bin.buffer_us)
-    });
-    link.tcp.retransmitted = told(&|bin| (bin.again as f64, bin.sent as f64));
-    link.tcp.rtt_seconds = told(&|bin| (bin.rtt_us as f64 / 1e6, f64::from(bin.sockets)));
-    link.tcp.rtt_min_seconds = told(&|bin| (bin.rtt_min_us as f64 / 1e6, f64::from(bin.sockets)));
-    for (n, stage) in STAGES.into_iter().enumerate() {
-        // A receiver does not know how long its sender reads, and says 0.
-        let is_told = bins.iter().any(|bin| bin.stages_us[n] > 0);
-        let times = |bin: &Bin| (bin.staged > 0).then(|| bin.stages_us[n] as f64 / 1e6);
-        if is_told {
-            let busy = Series(bins.iter().map(times).collect());
-            link.stages.insert(
-                stage,
-                StageSignals {
-                    busy,
-                    ..StageSignals::default()
-                },
-            );
-        }
-    }
+    let copies: Vec<&CopySums> = bins.iter().map(|bin| &bin.copies).collect();
+    copy_sums::tell(&mut link, &copies);
     link
 }

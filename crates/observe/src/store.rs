@@ -7,6 +7,7 @@
 
 mod block;
 pub(crate) mod columns;
+mod flushed_length;
 mod positions;
 mod reading;
 mod segment;
@@ -20,7 +21,7 @@ use penstock_model::observation::{Attempt, Change, Family, Incident, Observation
 use segment::Segment;
 use std::collections::BTreeMap;
 use std::fs::{self, File, TryLockError};
-use std::io;
+use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use thiserror::Error;
@@ -183,6 +184,7 @@ impl Store {
         let mut removed = Vec::new();
         for file in segment::files(&self.directory)? {
             if file.day < first_day {
+                flushed_length::forget(&file.path)?;
                 fs::remove_file(&file.path).map_err(StoreError::disk(&file.path))?;
                 let torn = segment::torn_path(&file.path);
                 if torn.exists() {
@@ -275,6 +277,26 @@ fn make_directory(directory: &Path) -> Result<(), StoreError> {
         sync_directory(above.unwrap_or(Path::new(".")))?;
     }
     Ok(())
+}
+
+/// Replaces a small file in one step: after a crash the old one is there or the new one, and the new one once this has
+/// returned.
+fn replace_file(path: &Path, content: &[u8]) -> Result<(), StoreError> {
+    let mut beside = path.as_os_str().to_owned();
+    beside.push(".next");
+    let write = || -> io::Result<()> {
+        let mut file = File::options()
+            .create(true)
+            .truncate(true)
+            .write(true)
+            .mode(FILE_MODE)
+            .open(&beside)?;
+        file.write_all(content)?;
+        file.sync_all()?;
+        fs::rename(&beside, path)
+    };
+    write().map_err(StoreError::disk(path))?;
+    sync_directory(path.parent().unwrap_or(Path::new(".")))
 }
 
 fn sync_directory(directory: &Path) -> Result<(), StoreError> {

@@ -9,8 +9,8 @@
 //! Knows neither HTTP nor TLS, and does no I/O: those who accept connections ask it.
 
 mod line;
-mod told;
 
+use crate::told::Told;
 use line::ConnectionQueue;
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashMap;
@@ -19,7 +19,6 @@ use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::Notify;
-use told::ClientsTold;
 
 /// Connections that were asked to go and are still there; beyond, newcomers are turned away.
 const LEAVING_MAX: usize = 256;
@@ -64,7 +63,7 @@ struct Register {
     shaking: ConnectionQueue,
     leaving: usize,
     turned_away: u64,
-    told: ClientsTold,
+    told: Told<IpAddr>,
 }
 
 /// The connections of one client.

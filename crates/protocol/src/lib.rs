@@ -32,6 +32,7 @@ pub mod tape;
 pub mod tcp_info;
 pub mod tls;
 pub mod token;
+pub mod told;
 pub mod tpc;
 mod vo;
 pub mod voms;

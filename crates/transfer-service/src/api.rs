@@ -13,6 +13,7 @@ mod connection_timeouts;
 mod delegation;
 pub mod explain;
 mod extract;
+mod fair_turns;
 mod file_list;
 mod force_start_refusal;
 mod ftsmon;
@@ -52,10 +53,11 @@ use penstock_protocol::identity::Method;
 use penstock_protocol::monitoring::Monitor;
 use penstock_protocol::problem::{self, PROBLEM_HEADER};
 use penstock_protocol::token::Verifier;
+use penstock_protocol::told::RepeatedErrors;
 use penstock_protocol::x509::ClientCertificates;
 use serde::Serialize;
 use serde_json::{Value, json};
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use submit::BASE_ID;
 use tokio::sync::Semaphore;
 use uuid::Uuid;
@@ -305,9 +307,12 @@ impl IntoResponse for ApiError {
 
 impl From<JournalError> for ApiError {
     fn from(error: JournalError) -> Self {
-        match error.may_pass() {
-            true => tracing::warn!(%error, "a question could not be answered"),
-            false => tracing::error!(%error, "a question could not be answered"),
+        static TOLD: LazyLock<RepeatedErrors> = LazyLock::new(RepeatedErrors::default);
+        if let Some(passed_over) = TOLD.tells(&error.to_string()) {
+            match error.may_pass() {
+                true => tracing::warn!(%error, passed_over, "a question could not be answered"),
+                false => tracing::error!(%error, passed_over, "a question could not be answered"),
+            }
         }
         ApiError::from(ServiceError::Journal(error))
     }

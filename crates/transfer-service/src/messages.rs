@@ -20,6 +20,7 @@ use penstock_journal::{JournalError, JournalReader};
 use penstock_persistence::positions::SinkPositions;
 use penstock_persistence::postgres::Database;
 use penstock_protocol::tls::ClientTls;
+use penstock_protocol::told::RepeatedErrors;
 use position::PositionStore;
 use sink::{Sink, SinkError};
 use std::path::PathBuf;
@@ -103,6 +104,7 @@ pub async fn start(
             service: service.clone(),
             endpoint: config.endpoint.clone(),
             shutdown: shutdown.clone(),
+            unkept: RepeatedErrors::default(),
         };
         tokio::spawn(teller.run());
     }
@@ -119,6 +121,8 @@ struct SinkFeed {
     service: Arc<Service>,
     endpoint: String,
     shutdown: watch::Receiver<bool>,
+    /// Why its position could not be kept.
+    unkept: RepeatedErrors,
 }
 
 /// Why a batch was not told.
@@ -284,8 +288,10 @@ impl SinkFeed {
         let position = self.position.clone();
         let written = tokio::task::spawn_blocking(move || position.write(at)).await;
         let written = written.unwrap_or_else(|why| Err(why.into()));
-        if let Err(error) = written {
-            tracing::warn!(sink = %self.name, %error, "how far it was told cannot be kept: some may be told twice");
+        if let Err(error) = written
+            && let Some(passed_over) = self.unkept.tells(&error.to_string())
+        {
+            tracing::warn!(sink = %self.name, %error, passed_over, "how far it was told cannot be kept: some may be told twice");
         }
     }
 

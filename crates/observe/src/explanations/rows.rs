@@ -7,10 +7,9 @@
 
 use super::reading::ExplainedWindow;
 use super::reading::{ExplainWindow, Wanted};
+use crate::copy_sums::{self, CopySums, FinishedCopy, SocketFigures};
 use crate::store::{Reader, StoreError};
-use penstock_decide::explain::signals::{
-    DataPathStage, FailureGroup, LinkSignals, Maintenance, Series, Signals, StageSignals,
-};
+use penstock_decide::explain::signals::{FailureGroup, LinkSignals, Maintenance, Series, Signals};
 use penstock_model::observation::{
     Attempt, Change, ChangeKind, Operation, Outcome, Sample, SubjectKind, Text, View,
 };
@@ -122,23 +121,7 @@ struct RowBin {
     failed: f64,
     active: f64,
     queued: f64,
-    files: u32,
-    sized: u32,
-    bytes: u64,
-    overhead_us: u64,
-    overheads: u32,
-    stages_us: [u64; 5],
-    staged: u32,
-    streams: u64,
-    streamed: u32,
-    sent: u64,
-    again: u64,
-    busy_us: u64,
-    receiver_us: u64,
-    buffer_us: u64,
-    rtt_us: u64,
-    rtt_min_us: u64,
-    sockets: u32,
+    copies: CopySums,
     limit: Option<f64>,
     sampled_queue: Option<f64>,
 }
@@ -151,14 +134,6 @@ struct LinkRows {
     /// Some row tells when its file was submitted.
     tells_queue: bool,
 }
-
-const STAGES: [DataPathStage; 5] = [
-    DataPathStage::SourceRead,
-    DataPathStage::Network,
-    DataPathStage::DestinationWrite,
-    DataPathStage::Checksum,
-    DataPathStage::Commit,
-];
 
 /// The fold.
 #[derive(Debug)]
@@ -294,7 +269,7 @@ impl RowSignals {
         }
         let Some(last_bin) = last_bin else { return };
         match outcome {
-            Outcome::Success => link.bins[last_bin].landed(row),
+            Outcome::Success => link.bins[last_bin].copies.add(&finished(row)),
             Outcome::Failure => link.failed(row, last_bin, bins),
             Outcome::Abort => {}
         }
@@ -365,44 +340,31 @@ fn link_of(source: Option<&Text>, destination: Option<&Text>) -> LinkId {
     }
 }
 
-impl RowBin {
-    fn landed(&mut self, row: &Attempt) {
-        self.files += 1;
-        if let Some(bytes) = row.file_bytes.or(row.bytes_moved) {
-            self.sized += 1;
-            self.bytes = self.bytes.saturating_add(bytes.0);
-        }
-        if let Some(us) = overhead_us(row) {
-            self.overheads += 1;
-            self.overhead_us = self.overhead_us.saturating_add(us);
-        }
-        let stages = [
+fn finished(row: &Attempt) -> FinishedCopy {
+    let socket = match (row.busy_us, row.sent_segments) {
+        (Some(busy_us), Some(sent_segments @ 1..)) => Some(SocketFigures {
+            sent_segments,
+            retransmitted_segments: row.retransmitted_segments.unwrap_or(0),
+            busy_us,
+            receiver_limited_us: row.receiver_limited_us.unwrap_or(0),
+            buffer_limited_us: row.send_buffer_limited_us.unwrap_or(0),
+            rtt_us: row.rtt_us.unwrap_or(0),
+            rtt_min_us: row.min_rtt_us.unwrap_or(0),
+        }),
+        _ => None,
+    };
+    FinishedCopy {
+        size: row.file_bytes.or(row.bytes_moved),
+        overhead_us: overhead_us(row),
+        stages_us: [
             row.source_read_us,
             row.network_us,
             row.write_us,
             row.checksum_us,
             row.commit_us,
-        ];
-        for (sum, us) in self.stages_us.iter_mut().zip(stages) {
-            *sum = sum.saturating_add(us.unwrap_or(0));
-        }
-        self.staged += u32::from(stages.iter().any(Option::is_some));
-        if let Some(streams) = row.streams {
-            self.streams += u64::from(streams);
-            self.streamed += 1;
-        }
-        if let (Some(busy), Some(sent @ 1..)) = (row.busy_us, row.sent_segments) {
-            self.sockets += 1;
-            self.sent += sent;
-            self.again += row.retransmitted_segments.unwrap_or(0);
-            self.busy_us = self.busy_us.saturating_add(busy);
-            let receiver = row.receiver_limited_us.unwrap_or(0);
-            self.receiver_us = self.receiver_us.saturating_add(receiver);
-            let buffer = row.send_buffer_limited_us.unwrap_or(0);
-            self.buffer_us = self.buffer_us.saturating_add(buffer);
-            self.rtt_us += row.rtt_us.unwrap_or(0);
-            self.rtt_min_us += row.min_rtt_us.unwrap_or(0);
-        }
+        ],
+        streams: row.streams,
+        socket,
     }
 }
 
@@ -445,13 +407,6 @@ impl LinkRows {
                     .collect(),
             )
         };
-        let told = |part: &dyn Fn(&RowBin) -> (f64, f64)| {
-            let mean = |bin: &RowBin| {
-                let (sum, of) = part(bin);
-                (of > 0.0).then(|| sum / of)
-            };
-            Series(bins.iter().map(mean).collect())
-        };
         let series = |values: Vec<f64>| {
             let values = values.into_iter().zip(is_known);
             Series(
@@ -467,40 +422,17 @@ impl LinkRows {
             (false, true) => known(&|bin| bin.queued),
             (false, false) => Series::default(),
         };
-        let busy = |value: fn(&RowBin) -> u64| told(&|bin| (value(bin) as f64, bin.busy_us as f64));
         let mut link = LinkSignals {
             copied_bytes: known(&|bin| bin.moved),
             failed_bytes: known(&|bin| bin.failed),
             active: known(&|bin| bin.active),
             limit: Series(bins.iter().map(|bin| bin.limit).collect()),
             queued,
-            finished_files: known(&|bin| f64::from(bin.files)),
-            overhead_seconds: told(&|bin| (bin.overhead_us as f64 / 1e6, f64::from(bin.overheads))),
-            file_bytes: told(&|bin| (bin.bytes as f64, f64::from(bin.sized))),
-            streams_used: told(&|bin| (bin.streams as f64, f64::from(bin.streamed))),
+            finished_files: known(&|bin| f64::from(bin.copies.files)),
             ..LinkSignals::default()
         };
-        link.tcp.receiver_limited = busy(|bin| bin.receiver_us);
-        link.tcp.buffer_limited = busy(|bin| bin.buffer_us);
-        link.tcp.window_limited = busy(|bin| {
-            let others = bin.receiver_us.saturating_add(bin.buffer_us);
-            bin.busy_us.saturating_sub(others)
-        });
-        link.tcp.retransmitted = told(&|bin| (bin.again as f64, bin.sent as f64));
-        link.tcp.rtt_seconds = told(&|bin| (bin.rtt_us as f64 / 1e6, f64::from(bin.sockets)));
-        link.tcp.rtt_min_seconds =
-            told(&|bin| (bin.rtt_min_us as f64 / 1e6, f64::from(bin.sockets)));
-        for (number, stage) in STAGES.into_iter().enumerate() {
-            if bins.iter().any(|bin| bin.stages_us[number] > 0) {
-                let times =
-                    |bin: &RowBin| (bin.staged > 0).then(|| bin.stages_us[number] as f64 / 1e6);
-                let signals = StageSignals {
-                    busy: Series(bins.iter().map(times).collect()),
-                    ..StageSignals::default()
-                };
-                link.stages.insert(stage, signals);
-            }
-        }
+        let copies: Vec<&CopySums> = bins.iter().map(|bin| &bin.copies).collect();
+        copy_sums::tell(&mut link, &copies);
         let failures = self.failures.into_iter();
         link.failures = failures
             .map(|(group, attempts)| (group, series(attempts)))

@@ -3,12 +3,10 @@
 //! A position is saved after the rows before it are durable. A crash in between makes the rows since the last save come a
 //! second time; none is lost.
 
-use super::{FILE_MODE, StoreError, sync_directory};
+use super::{StoreError, replace_file};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use std::fs::{self, File};
-use std::io::Write;
-use std::os::unix::fs::OpenOptionsExt;
+use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Bytes at the beginning of a file by which it is known again.
@@ -75,21 +73,8 @@ impl Positions {
     /// Makes them durable.
     pub fn save(&self) -> Result<(), StoreError> {
         let path = self.directory.join(NAME);
-        let next = self.directory.join("positions.json.next");
         let text = serde_json::to_vec_pretty(&self.known).expect("plain data serialises");
-        let write = || -> std::io::Result<()> {
-            let mut file = File::options()
-                .create(true)
-                .truncate(true)
-                .write(true)
-                .mode(FILE_MODE)
-                .open(&next)?;
-            file.write_all(&text)?;
-            file.sync_all()?;
-            fs::rename(&next, &path)
-        };
-        write().map_err(StoreError::disk(&path))?;
-        sync_directory(&self.directory)
+        replace_file(&path, &text)
     }
 }
 

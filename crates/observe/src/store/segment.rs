@@ -6,11 +6,13 @@
 //! ```
 
 use super::block::BlockBuilder;
+use super::flushed_length::{self, NOTE_EVERY_BYTES};
 use super::{FILE_MODE, SEGMENT_BYTES_MAX, StoreError, sync_directory};
 use penstock_model::observation::{Column, Family, Row};
 use penstock_model::{Bytes, Timestamp};
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::ops::Range;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
@@ -99,6 +101,8 @@ struct OpenFile {
     file: File,
     length: u64,
     is_dirty: bool,
+    /// Bytes that are noted as flushed.
+    noted: u64,
 }
 
 impl Segment {
@@ -154,10 +158,7 @@ impl Segment {
         if let Some(open) = &mut self.open
             && open.is_dirty
         {
-            open.file
-                .sync_data()
-                .map_err(StoreError::disk(&open.path))?;
-            open.is_dirty = false;
+            open.sync()?;
         }
         Ok(())
     }
@@ -167,10 +168,12 @@ impl Segment {
         let last = files(directory)?.into_iter().rfind(own);
         let number = last.as_ref().map_or(1, |file| file.number);
         if let Some(last) = last {
-            let (open, torn) = OpenFile::existing(last, self.family)?;
+            let (mut open, torn) = OpenFile::existing(last, self.family)?;
             if open.length < SEGMENT_BYTES_MAX {
                 return Ok((open, torn));
             }
+            // What was written again of it is covered by no flush of the next.
+            open.sync()?;
             let next = OpenFile::new(directory, self.family, self.day, number + 1)?;
             return Ok((next, torn));
         }
@@ -179,6 +182,19 @@ impl Segment {
 }
 
 impl OpenFile {
+    /// Makes durable what was written, and notes how much that is when it has become much more.
+    fn sync(&mut self) -> Result<(), StoreError> {
+        self.file
+            .sync_data()
+            .map_err(StoreError::disk(&self.path))?;
+        self.is_dirty = false;
+        if self.length >= self.noted + NOTE_EVERY_BYTES {
+            flushed_length::note(&self.path, &self.file, self.length)?;
+            self.noted = self.length;
+        }
+        Ok(())
+    }
+
     fn new(
         directory: &Path,
         family: Family,
@@ -186,6 +202,7 @@ impl OpenFile {
         number: u32,
     ) -> Result<OpenFile, StoreError> {
         let path = directory.join(name_of(family, day, number));
+        flushed_length::forget(&path)?;
         let file = File::options()
             .create_new(true)
             .write(true)
@@ -201,6 +218,7 @@ impl OpenFile {
             file,
             length: HEAD_BYTES,
             is_dirty: true,
+            noted: 0,
         })
     }
 
@@ -214,6 +232,7 @@ impl OpenFile {
         let mut file = file.map_err(StoreError::disk(&path))?;
         let size = file.metadata().map_err(StoreError::disk(&path))?.len();
         let whole = if size < HEAD_BYTES {
+            flushed_length::forget(&path)?;
             file.set_len(0).map_err(StoreError::disk(&path))?;
             file.write_all(&head(family))
                 .map_err(StoreError::disk(&path))?;
@@ -224,6 +243,7 @@ impl OpenFile {
                 false => 0,
             }
         };
+        let flushed = flushed_bytes(&path, &mut file, whole)?;
         let torn = (size > whole).then(|| TornTail {
             path: path.clone(),
             bytes: Bytes(size - whole),
@@ -239,7 +259,7 @@ impl OpenFile {
                 HEAD_BYTES
             }
             whole => {
-                write_again(&mut file, whole).map_err(StoreError::disk(&path))?;
+                write_again(&mut file, flushed..whole).map_err(StoreError::disk(&path))?;
                 whole
             }
         };
@@ -251,6 +271,7 @@ impl OpenFile {
             file,
             length: whole,
             is_dirty: true,
+            noted: flushed,
         };
         debug_assert!(open.number > 0);
         Ok((open, torn))
@@ -274,13 +295,38 @@ fn family_code(family: Family) -> u32 {
     }
 }
 
-/// Writes what is there once more, so that the next flush covers it. After a flush that failed, what is read may be in the
-/// page cache alone, and no later flush would write it.
-fn write_again(file: &mut File, length: u64) -> io::Result<()> {
+/// Bytes at the beginning of a file that need not be written once more.
+pub(super) fn flushed_bytes(path: &Path, file: &mut File, whole: u64) -> Result<u64, StoreError> {
+    if let Some(noted) = flushed_length::noted(path, file)?
+        && noted <= whole
+        && ends_block(file, noted).map_err(StoreError::disk(path))?
+    {
+        return Ok(noted);
+    }
+    flushed_length::forget(path)?;
+    Ok(0)
+}
+
+/// Whether a block ends there.
+fn ends_block(file: &mut File, end: u64) -> io::Result<bool> {
+    let mut at = HEAD_BYTES;
+    while at < end {
+        file.seek(SeekFrom::Start(at))?;
+        let Some(head) = FrameHead::read(file)? else {
+            return Ok(false);
+        };
+        at += FRAME_HEAD_BYTES as u64 + u64::from(head.block_bytes);
+    }
+    Ok(at == end)
+}
+
+/// Writes a part of what is there once more, so that the next flush covers it. After a flush that failed, what is read may
+/// be in the page cache alone, and no later flush would write it.
+fn write_again(file: &mut File, part: Range<u64>) -> io::Result<()> {
     let mut piece = vec![0; PIECE_BYTES];
-    let mut at = 0;
-    while at < length {
-        let count = (length - at).min(PIECE_BYTES as u64) as usize;
+    let mut at = part.start;
+    while at < part.end {
+        let count = (part.end - at).min(PIECE_BYTES as u64) as usize;
         file.read_exact_at(&mut piece[..count], at)?;
         file.write_all_at(&piece[..count], at)?;
         at += count as u64;

@@ -1,3 +1,4 @@
+use super::flushed_length::NOTE_EVERY_BYTES;
 use super::*;
 use penstock_model::observation::{Operation, Outcome, Text, View};
 use penstock_model::{Bytes, PoolName, TimeWindow, VoName};
@@ -309,4 +310,86 @@ fn a_row_of_no_time_of_a_record_is_refused_and_the_others_are_kept() {
     }
     let (rows, skipped) = read(directory.path(), TimeWindow::ALL);
     assert_eq!((lines(&rows), skipped), (vec![2; 4], vec![]));
+}
+
+/// Bytes of the only file, and those of them that opening would write once more.
+fn written_again(directory: &Path) -> (u64, u64) {
+    let path = only_file(directory);
+    let mut file = File::open(&path).expect("there");
+    let length = file.metadata().expect("there").len();
+    let flushed = segment::flushed_bytes(&path, &mut file, length).expect("read");
+    (length, length - flushed)
+}
+
+fn only_file(directory: &Path) -> PathBuf {
+    let files = segment::files(directory).expect("files");
+    assert_eq!(files.len(), 1);
+    files[0].path.clone()
+}
+
+#[test]
+fn opening_a_long_file_writes_again_only_what_is_behind_the_noted_flush() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let mut store = Store::open(directory.path()).expect("it opens");
+    let append = |store: &mut Store, lines: std::ops::Range<u64>| {
+        for line in lines {
+            store.append(&attempt(5, line).into()).expect("taken");
+        }
+    };
+    append(&mut store, 0..100_000);
+    let (length, again) = written_again(directory.path());
+    assert!(length > NOTE_EVERY_BYTES, "blocks were written");
+    assert_eq!(again, length, "nothing was flushed, so nothing is noted");
+    store.flush().expect("durable");
+    let (flushed, again) = written_again(directory.path());
+    assert_eq!(again, 0);
+    append(&mut store, 100_000..140_000);
+    let (length, again) = written_again(directory.path());
+    assert_eq!(again, length - flushed);
+    drop(store);
+    // A whole block is kept that no flush has covered, and the note stays where it was until one does.
+    write(directory.path(), 140_000..140_001, |_| 5);
+    let (rows, skipped) = read(directory.path(), TimeWindow::ALL);
+    assert!(rows.len() > 100_000 && skipped.is_empty());
+    let (_, again) = written_again(directory.path());
+    assert!(again <= NOTE_EVERY_BYTES);
+}
+
+#[test]
+fn a_noted_flush_counts_only_for_the_file_that_was_flushed() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let write_much = || write(directory.path(), 0..100_000, |_| 5);
+    let whole_is_written = || {
+        let (length, again) = written_again(directory.path());
+        assert_eq!(again, length);
+        let note = flushed_length::note_path(&only_file(directory.path()));
+        assert!(!note.exists(), "it cannot be believed later either");
+    };
+    write_much();
+    let path = only_file(directory.path());
+    let content = fs::read(&path).expect("read");
+    // A copy, of which nobody knows what is on disk.
+    let copy = directory.path().join("copy");
+    fs::write(&copy, &content).expect("written");
+    fs::rename(&copy, &path).expect("replaced");
+    whole_is_written();
+    write_much();
+    // A disk that lost a part of what it had acknowledged.
+    let cut = fs::metadata(&path).expect("there").len() - 1;
+    let file = OpenOptions::new().write(true).open(&path).expect("open");
+    file.set_len(cut).expect("cut");
+    whole_is_written();
+    write_much();
+    for nonsense in ["", "17", "17 x\n", "x\n"] {
+        fs::write(flushed_length::note_path(&path), nonsense).expect("written");
+        whole_is_written();
+    }
+    let inode = std::os::unix::fs::MetadataExt::ino(&fs::metadata(&path).expect("there"));
+    let inside_a_block = format!("{} {inode}\n", segment::HEAD_BYTES + 5);
+    fs::write(flushed_length::note_path(&path), inside_a_block).expect("written");
+    whole_is_written();
+    write_much();
+    let mut store = Store::open(directory.path()).expect("it opens");
+    store.remove_before(Timestamp(DAY)).expect("removed");
+    assert!(!flushed_length::note_path(&path).exists());
 }

@@ -145,9 +145,9 @@ fn an_ipv6_network_is_one_client_and_a_mapped_address_the_old_one() {
 
 #[test]
 fn a_client_is_told_about_once_in_an_interval_and_what_was_passed_over_is_counted() {
-    let mut told = ClientsTold::default();
+    let mut told = Told::<IpAddr>::default();
     let (start, minute) = (Instant::now(), Duration::from_secs(60));
-    let tells = |told: &mut ClientsTold, last, seconds| {
+    let tells = |told: &mut Told<IpAddr>, last, seconds| {
         told.tells(from(last), start + Duration::from_secs(seconds), minute)
     };
     assert_eq!(tells(&mut told, 1, 0), Some(0));

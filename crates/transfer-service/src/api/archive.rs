@@ -1,7 +1,7 @@
 //! `/archive`: jobs that have ended. FTS moves them to tables of their own after a week; here they stay where they
 //! were, so an archived job is one that will not change again.
 
-use super::caller::Credentials;
+use super::caller::{Caller, Credentials};
 use super::extract::Path;
 use super::jobs::{field_of, not_found, one_job};
 use super::streamed_listing::{FileDetail, JsonDocument};
@@ -27,8 +27,8 @@ pub(super) async fn links(State(api): State<Api>, credentials: Credentials) -> A
     .into_response())
 }
 
-async fn ended(api: &Api, credentials: &Credentials, id: &str) -> Result<JobRow, ApiError> {
-    let job = one_job(api, credentials, id).await?;
+async fn ended(api: &Api, caller: &Caller, id: &str) -> Result<JobRow, ApiError> {
+    let job = one_job(api, caller, id).await?;
     match job.state.is_terminal() {
         true => Ok(job),
         false => Err(not_found(id)),
@@ -41,11 +41,12 @@ pub(super) async fn show(
     credentials: Credentials,
     Path(id): Path<String>,
 ) -> ApiResult {
-    let job = ended(&api, &credentials, &id).await?;
+    let caller = api.caller(&credentials).await?;
+    let job = ended(&api, &caller, &id).await?;
     let mut document = JsonDocument::default();
     let object = wire::job(&job, &api.config.host);
     document.object_with_files(object, job, FileDetail::Everything);
-    Ok(document.answer(StatusCode::OK, &api))
+    Ok(document.answer(StatusCode::OK, &api, &caller))
 }
 
 /// `GET /archive/ID/FIELD`.
@@ -54,6 +55,7 @@ pub(super) async fn field(
     credentials: Credentials,
     Path((id, field)): Path<(String, String)>,
 ) -> ApiResult {
-    let job = ended(&api, &credentials, &id).await?;
+    let caller = api.caller(&credentials).await?;
+    let job = ended(&api, &caller, &id).await?;
     field_of(&api, &job, &field)
 }

@@ -52,7 +52,8 @@ pub(super) async fn names(
             let mut names = BTreeSet::from([own.to_owned()]);
             if caller.may_read_configuration().is_ok() {
                 let reader = api.service.reader().clone();
-                names.extend(blocking(move || reader.recent_names(name)).await??);
+                let read = move || reader.recent_names(name);
+                names.extend(blocking(caller.credential(), read).await??);
             }
             names
         }

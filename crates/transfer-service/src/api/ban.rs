@@ -100,7 +100,7 @@ pub(super) async fn banned_storages(State(api): State<Api>, credentials: Credent
         None => true,
         Some(vo) => *vo == caller.vo || caller.rights.cover(Operation::Config, vo),
     };
-    let bans = bans(&api).await?;
+    let bans = bans(&api, &caller).await?;
     let shown: Vec<Value> = bans
         .iter()
         .filter_map(|ban| match ban {
@@ -169,7 +169,7 @@ pub(super) async fn lift_user(
 pub(super) async fn banned_users(State(api): State<Api>, credentials: Credentials) -> ApiResult {
     let caller = api.caller(&credentials).await?;
     caller.may_read_configuration()?;
-    let bans = bans(&api).await?;
+    let bans = bans(&api, &caller).await?;
     let shown: Vec<Value> = bans
         .iter()
         .filter_map(|ban| match ban {
@@ -201,9 +201,9 @@ pub(super) fn audit_row(change: &BanChange) -> Value {
     })
 }
 
-async fn bans(api: &Api) -> Result<Vec<Ban>, ApiError> {
+async fn bans(api: &Api, caller: &Caller) -> Result<Vec<Ban>, ApiError> {
     let reader = api.service.reader().clone();
-    Ok(blocking(move || reader.bans()).await??)
+    Ok(blocking(caller.credential(), move || reader.bans()).await??)
 }
 
 fn storage_form(ban: &StorageBan) -> Value {

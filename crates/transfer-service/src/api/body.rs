@@ -2,17 +2,14 @@
 //! nobody fills the memory or holds the connections.
 
 use super::caller::{Caller, Credentials};
+use super::fair_turns::{FairTurns, Turn};
 use super::{Api, ApiError};
 use axum::body::{Body, Bytes, HttpBody, to_bytes};
 use bytes::BytesMut;
-use parking_lot::Mutex;
 use penstock_model::{CredentialId, ProblemCode};
-use std::collections::HashMap;
 use std::future::poll_fn;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
 /// Bytes of a submission at most: about 100,000 files in one job.
@@ -35,44 +32,15 @@ const DRAIN_TIME_MAX: Duration = Duration::from_secs(2);
 pub(super) struct BufferedBody {
     pub(super) caller: Caller,
     pub(super) bytes: Bytes,
-    _permit: Option<LargePermit>,
+    _permit: Option<Turn>,
 }
 
 /// Who may read a large body now.
-pub(super) struct LargeBodies {
-    all: Arc<Semaphore>,
-    /// Those that are in use, by what names all credentials of a user.
-    by_user: Mutex<HashMap<CredentialId, Arc<Semaphore>>>,
-}
-
-/// One large body, of its user and of all.
-struct LargePermit {
-    _of_user: OwnedSemaphorePermit,
-    _of_all: OwnedSemaphorePermit,
-}
+pub(super) struct LargeBodies(FairTurns);
 
 impl LargeBodies {
     pub(super) fn new() -> LargeBodies {
-        LargeBodies {
-            all: Arc::new(Semaphore::new(LARGE_AT_ONCE)),
-            by_user: Mutex::default(),
-        }
-    }
-
-    /// `None`: never, because they are never closed.
-    async fn permit(&self, of: &CredentialId) -> Option<LargePermit> {
-        let own = {
-            let mut by_user = self.by_user.lock();
-            by_user.retain(|_, used| Arc::strong_count(used) > 1);
-            let own = by_user
-                .entry(of.clone())
-                .or_insert_with(|| Arc::new(Semaphore::new(LARGE_AT_ONCE_OF_USER)));
-            Arc::clone(own)
-        };
-        Some(LargePermit {
-            _of_user: own.acquire_owned().await.ok()?,
-            _of_all: Arc::clone(&self.all).acquire_owned().await.ok()?,
-        })
+        LargeBodies(FairTurns::new(LARGE_AT_ONCE, LARGE_AT_ONCE_OF_USER))
     }
 
     /// Reads a body. What is more than a small one is read when it is its turn.
@@ -81,7 +49,7 @@ impl LargeBodies {
         of: &CredentialId,
         mut body: Body,
         bytes_max: usize,
-    ) -> Result<(Bytes, Option<LargePermit>), ApiError> {
+    ) -> Result<(Bytes, Option<Turn>), ApiError> {
         let refused = || {
             ApiError::new(
                 ProblemCode::BodyTooLarge,
@@ -102,7 +70,7 @@ impl LargeBodies {
             }
             bytes.extend_from_slice(&data);
             if permit.is_none() && bytes.len() >= LARGE_BYTES {
-                permit = self.permit(of).await;
+                permit = Some(self.0.turn(of).await);
             }
         }
         Ok((bytes.freeze(), permit))
@@ -187,17 +155,11 @@ mod tests {
 
     #[tokio::test]
     async fn large_bodies_of_one_user_hold_up_nobody_else() {
-        let bodies = Arc::new(LargeBodies::new());
+        let bodies = LargeBodies::new();
         let mut held = Vec::new();
-        for _ in 0..LARGE_AT_ONCE {
-            let bodies = Arc::clone(&bodies);
-            held.push(tokio::spawn(async move {
-                let permit = bodies.permit(&user("mallory")).await;
-                std::future::pending::<()>().await;
-                permit.is_some()
-            }));
+        for _ in 0..LARGE_AT_ONCE_OF_USER {
+            held.push(bodies.0.turn(&user("mallory")).await);
         }
-        tokio::task::yield_now().await;
         let sent = vec![b'x'; LARGE_BYTES + 1];
         let alice = user("alice");
         let read = bodies.read(&alice, Body::from(sent), SUBMISSION_BYTES_MAX);
@@ -206,14 +168,6 @@ mod tests {
             .expect("it waits for nobody")
             .unwrap_or_else(|_| panic!("it is not too large"));
         assert_eq!((bytes.len(), permit.is_some()), (LARGE_BYTES + 1, true));
-        drop(permit);
-        for task in held {
-            task.abort();
-            let _ = task.await;
-        }
-        let alone = bodies.permit(&user("bob")).await;
-        assert_eq!(bodies.by_user.lock().len(), 1, "who has none is forgotten");
-        drop(alone);
     }
 
     #[tokio::test]

@@ -11,7 +11,7 @@ use penstock_decide::monitoring::{MONITOR_SCOPE, is_only_for_monitors};
 use penstock_decide::service_rights::{Operation, Principal, PrincipalRights, ServiceGrant};
 use penstock_decide::settings::is_granted;
 use penstock_journal::JobRow;
-use penstock_model::{ProblemCode, VoName};
+use penstock_model::{CredentialId, ProblemCode, VoName};
 use penstock_protocol::identity::{Identity, Method};
 use penstock_protocol::token::ADMIN_SCOPE;
 use std::convert::Infallible;
@@ -107,6 +107,11 @@ pub(crate) struct Caller {
 }
 
 impl Caller {
+    /// What names all credentials of this user.
+    pub(super) fn credential(&self) -> &CredentialId {
+        &self.identity.delegation
+    }
+
     /// FTS's level "vo": a member sees and stops what belongs to the VO; an administrator more. And everybody what they
     /// have submitted, also when they are of another VO now.
     pub(super) fn may_touch(&self, job: &JobRow) -> bool {

@@ -241,9 +241,9 @@ async fn audit(
     credentials: Credentials,
     Query(query): Query<AuditQuery>,
 ) -> ApiResult {
-    api.operator(&credentials).await?;
+    let (caller, _) = api.operator(&credentials).await?;
     let limit = query.limit.unwrap_or(AUDIT_ENTRIES).min(AUDIT_ENTRIES_MAX);
-    Ok(Json(api.changes(limit).await?).into_response())
+    Ok(Json(api.changes(&caller, limit).await?).into_response())
 }
 
 /// Settings as other pages of the interface show them.
@@ -264,7 +264,7 @@ impl Api {
         credentials: &Credentials,
         view: ConfigSection,
     ) -> Result<Value, ApiError> {
-        let (_, settings) = self.operator(credentials).await?;
+        let (caller, settings) = self.operator(credentials).await?;
         Ok(match view {
             ConfigSection::Links => settings.links().map(links::form).collect(),
             ConfigSection::Storages => {
@@ -278,18 +278,18 @@ impl Api {
                 Value::Object(rows.collect())
             }
             ConfigSection::Defaults => job_defaults::all(&settings),
-            ConfigSection::Audit => self.changes(AUDIT_ENTRIES).await?.into(),
+            ConfigSection::Audit => self.changes(&caller, AUDIT_ENTRIES).await?.into(),
             ConfigSection::Nothing => json!([]),
         })
     }
 
-    async fn changes(&self, limit: usize) -> Result<Vec<Value>, ApiError> {
+    async fn changes(&self, caller: &Caller, limit: usize) -> Result<Vec<Value>, ApiError> {
         let service = self.service.clone();
         let read = move || {
             let reader = service.reader();
             Ok::<_, JournalError>((reader.setting_changes(limit)?, reader.ban_changes(limit)?))
         };
-        let (settings, bans) = blocking(read).await??;
+        let (settings, bans) = blocking(caller.credential(), read).await??;
         let settings = settings.iter().map(|change| (change.at, audit_row(change)));
         let bans = bans
             .iter()

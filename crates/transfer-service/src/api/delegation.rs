@@ -18,8 +18,9 @@ use penstock_model::{CredentialId, ProblemCode};
 use penstock_persistence::delegations::{Delegation, DelegationError, Delegator, NewProxy};
 use penstock_protocol::delegation::{CREDENTIAL_BYTES_MAX, ProxyError, ProxyRequest};
 use penstock_protocol::identity::{Identity, Method};
+use penstock_protocol::told::RepeatedErrors;
 use serde_json::{Value, json};
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 /// A job is not accepted when its proxy ends sooner, as in FTS.
@@ -54,8 +55,9 @@ pub(super) async fn request(
     // costs a tenth of a second of a processor.
     let making = Arc::clone(&api.key_making).acquire_owned().await;
     let (service, of) = (api.service.clone(), caller.identity);
+    let turn_of = of.delegation.clone();
     let (shown, now) = (id.clone(), penstock_clock::wall_clock());
-    let pem = blocking(move || {
+    let pem = blocking(&turn_of, move || {
         // Held by the work, not by the request, whose client may leave.
         let _making = making;
         let delegations = service.delegations();
@@ -92,9 +94,10 @@ pub(super) async fn deliver(
     let id = own(&taken.caller, &id)?;
     needs_certificate(&taken.caller)?;
     let (of, pem) = (taken.caller.identity, taken.bytes);
+    let turn_of = of.delegation.clone();
     let (service, trusted) = (api.service.clone(), api.config.certificates.clone());
     let now = penstock_clock::wall_clock();
-    let kept = blocking(move || {
+    let kept = blocking(&turn_of, move || {
         let delegations = service.delegations();
         let Some(secret) = delegations.request_key(&id, now)? else {
             return Err(ApiError::new(
@@ -130,8 +133,9 @@ pub(super) async fn forget(
     let caller = api.caller(&credentials).await?;
     let id = own(&caller, &id)?;
     let service = api.service.clone();
-    let (user, shown) = (caller.identity.user, id.clone());
-    match blocking(move || service.delegations().forget(&id)).await?? {
+    let (user, shown) = (&caller.identity.user, id.clone());
+    let forget = move || service.delegations().forget(&id);
+    match blocking(caller.credential(), forget).await?? {
         true => {
             tracing::info!(%user, id = %shown, "a delegation was withdrawn");
             Ok(StatusCode::NO_CONTENT.into_response())
@@ -212,7 +216,8 @@ async fn delegation(
     id: CredentialId,
 ) -> Result<Option<Delegation>, ApiError> {
     let service = api.service.clone();
-    let found = blocking(move || service.delegations().delegation(&id)).await??;
+    let read = move || service.delegations().delegation(&id);
+    let found = blocking(caller.credential(), read).await??;
     Ok(found.filter(|found| found.user == caller.identity.user))
 }
 
@@ -287,7 +292,10 @@ fn no_key(why: openssl::error::ErrorStack) -> ApiError {
 
 impl From<DelegationError> for ApiError {
     fn from(error: DelegationError) -> ApiError {
-        tracing::error!(%error, "a delegation could not be read or kept");
+        static TOLD: LazyLock<RepeatedErrors> = LazyLock::new(RepeatedErrors::default);
+        if let Some(passed_over) = TOLD.tells(&error.to_string()) {
+            tracing::error!(%error, passed_over, "a delegation could not be read or kept");
+        }
         ApiError::from(ServiceError::Delegations(error))
     }
 }

@@ -4,6 +4,7 @@
 
 use super::caller::{Caller, Credentials};
 use super::extract::Query;
+use super::fair_turns::FairTurns;
 use super::query::{blocking, whole_number};
 use super::{Api, ApiConfig, ApiError, ApiResult};
 use crate::service::Service;
@@ -16,7 +17,6 @@ use penstock_model::{IncidentClass, ProblemCode, TimeWindow, Timestamp};
 use serde::Deserialize;
 use std::sync::Arc;
 use thiserror::Error;
-use tokio::sync::Semaphore;
 
 /// The window when the query names its end only: a day.
 const SECONDS: i64 = 86_400;
@@ -30,6 +30,8 @@ const RESOLUTION_MAX: i64 = 86_400;
 const UNTIL_MAX: i64 = 253_402_300_799_999;
 /// Windows that are explained at once; others wait.
 const AT_ONCE: usize = 2;
+/// Of one user.
+const AT_ONCE_OF_USER: usize = 1;
 
 /// Which changes of rates are asked for.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -72,14 +74,14 @@ pub trait ExplainView: Send + Sync {
 #[derive(Clone)]
 struct Explainer {
     view: Arc<dyn ExplainView>,
-    at_once: Arc<Semaphore>,
+    turns: Arc<FairTurns>,
 }
 
 /// The routes, to be merged into [`super::router`], whose rights they ask for.
 pub fn routes(service: Arc<Service>, config: ApiConfig, view: Arc<dyn ExplainView>) -> Router {
     let explainer = Explainer {
         view,
-        at_once: Arc::new(Semaphore::new(AT_ONCE)),
+        turns: Arc::new(FairTurns::new(AT_ONCE, AT_ONCE_OF_USER)),
     };
     Router::new()
         .route("/api/v1/explain", get(changes))
@@ -112,7 +114,9 @@ async fn changes(
 ) -> ApiResult {
     let caller = api.caller(&credentials).await?;
     let question = question_of(&query, &caller, SECONDS)?;
-    let body = explainer.ask(move |view| view.changes(&question)).await?;
+    let body = explainer
+        .ask(&caller, move |view| view.changes(&question))
+        .await?;
     Ok(document(body))
 }
 
@@ -127,7 +131,7 @@ async fn change(
     let question = question_of(&query, &caller, SECONDS)?;
     let asked = id.clone();
     let body = explainer
-        .ask(move |view| view.change(&asked, &question))
+        .ask(&caller, move |view| view.change(&asked, &question))
         .await?;
     let body = body.ok_or_else(|| {
         let text = format!(
@@ -149,7 +153,7 @@ async fn incidents(
     let class = class_of(&query)?;
     let question = question_of(&query, &caller, INCIDENTS_SECONDS)?;
     let body = explainer
-        .ask(move |view| view.incidents(&question, class))
+        .ask(&caller, move |view| view.incidents(&question, class))
         .await?;
     Ok(document(body))
 }
@@ -165,7 +169,7 @@ async fn incident(
     let question = question_of(&query, &caller, INCIDENTS_SECONDS)?;
     let asked = id.clone();
     let body = explainer
-        .ask(move |view| view.incident(&asked, &question))
+        .ask(&caller, move |view| view.incident(&asked, &question))
         .await?;
     let body = body.ok_or_else(|| {
         let text = format!(
@@ -188,16 +192,16 @@ fn document(body: String) -> Response {
 impl Explainer {
     async fn ask<T: Send + 'static>(
         &self,
+        caller: &Caller,
         ask: impl FnOnce(&dyn ExplainView) -> Result<T, ExplainError> + Send + 'static,
     ) -> Result<T, ApiError> {
-        // It is never closed. The work holds it, not the request: who asks may leave, and the work goes on.
-        let turn = Arc::clone(&self.at_once).acquire_owned().await;
+        let turn = self.turns.turn(caller.credential()).await;
         let view = self.view.clone();
         let work = move || {
             let _turn = turn;
             ask(view.as_ref())
         };
-        let told = blocking(work).await?;
+        let told = blocking(caller.credential(), work).await?;
         told.map_err(|why| {
             tracing::error!(%why, "the record of transfers cannot be read");
             let text = "the record of transfers cannot be read; see the service's log";

@@ -62,7 +62,7 @@ pub(super) async fn list(
         ..TransferFilter::default()
     };
     let reader = api.service.reader().clone();
-    let page = blocking(move || reader.find(&filter)).await??;
+    let page = blocking(caller.credential(), move || reader.find(&filter)).await??;
     let rows = page.transfers.iter().map(|found| wire::FileObject {
         row: &found.transfer,
         job: wire::JobColumns {

@@ -177,7 +177,7 @@ struct CountedRow {
 async fn counted(api: &Api, caller: &Caller, asked: &MonitorQuery) -> Result<CountedRow, ApiError> {
     let filter = asked.filter(caller, COUNTED_MAX)?;
     let reader = api.service.reader().clone();
-    let mut found = blocking(move || reader.find(&filter)).await??;
+    let mut found = blocking(caller.credential(), move || reader.find(&filter)).await??;
     if let Some(activity) = asked.activity.as_deref().filter(|text| !text.is_empty()) {
         let is_it = |one: &FoundTransfer| one.transfer.request.activity.as_str() == activity;
         found.transfers.retain(is_it);
@@ -353,7 +353,7 @@ async fn jobs(
         ..JobFilter::default()
     };
     let reader = api.service.reader().clone();
-    let rows = blocking(move || reader.jobs(&filter)).await??;
+    let rows = blocking(caller.credential(), move || reader.jobs(&filter)).await??;
     let rows = rows
         .iter()
         .map(|row| Value::Object(wire::job(row, &api.config.host)));
@@ -366,9 +366,10 @@ async fn job(
     credentials: Credentials,
     Path(id): Path<String>,
 ) -> ApiResult {
-    let job = one_job(&api, &credentials, &id).await?;
+    let caller = api.caller(&credentials).await?;
+    let job = one_job(&api, &caller, &id).await?;
     let (reader, id) = (api.service.reader().clone(), job.id);
-    let states = blocking(move || reader.state_counts(id)).await??;
+    let states = blocking(caller.credential(), move || reader.state_counts(id)).await??;
     let states: BTreeMap<String, u64> = states.into_iter().collect();
     let job = wire::job(&job, &api.config.host);
     Ok(Json(json!({"job": job, "states": states})).into_response())
@@ -381,11 +382,13 @@ async fn job_files(
     Path(id): Path<String>,
     Query(asked): Query<MonitorQuery>,
 ) -> ApiResult {
-    let job = one_job(&api, &credentials, &id).await?;
+    let caller = api.caller(&credentials).await?;
+    let job = one_job(&api, &caller, &id).await?;
     let page = asked.page()?;
     let (reader, id) = (api.service.reader().clone(), job.id);
     let wanted = rows_up_to(page);
-    let rows = blocking(move || reader.transfers_after(id, TransferId(0), wanted)).await??;
+    let read = move || reader.transfers_after(id, TransferId(0), wanted);
+    let rows = blocking(caller.credential(), read).await??;
     let rows = rows.iter().map(|row| {
         json!(wire::FileObject {
             row,
@@ -409,7 +412,7 @@ async fn found_page(
         filter.states = states.iter().map(|state| (*state).to_owned()).collect();
     }
     let reader = api.service.reader().clone();
-    let found = blocking(move || reader.find(&filter)).await??;
+    let found = blocking(caller.credential(), move || reader.find(&filter)).await??;
     let wanted = asked.reason.as_deref().filter(|text| !text.is_empty());
     let rows = found.transfers.iter().map(transfers::found);
     let rows = rows.filter(|row| {
@@ -487,7 +490,7 @@ async fn link_info(
     let since = asked.since()?.unwrap_or(now);
     let (reader, of) = (api.service.reader().clone(), link.clone());
     let changes = move || reader.link_changes(&of, since, now, CHANGES_MAX);
-    let changes = blocking(changes).await??;
+    let changes = blocking(caller.credential(), changes).await??;
     let overview = api.service.overview();
     let seen = overview.links.iter().find(|row| {
         row.source == link.source.as_str() && row.destination == link.destination.as_str()
@@ -598,7 +601,8 @@ async fn optimizer_detailed(
     credentials: Credentials,
     Query(asked): Query<MonitorQuery>,
 ) -> ApiResult {
-    api.caller(&credentials).await?.may_read_configuration()?;
+    let caller = api.caller(&credentials).await?;
+    caller.may_read_configuration()?;
     let page = asked.page()?;
     let filter = TuningFilter {
         source: MonitorQuery::storage(&asked.source_se),
@@ -606,7 +610,7 @@ async fn optimizer_detailed(
         links_only: true,
         limit: DECISIONS_MAX,
     };
-    let rows = api.decisions(filter).await?;
+    let rows = api.decisions(&caller, filter).await?;
     Ok(Json(json!({"evolution": paged(rows, page)})).into_response())
 }
 

@@ -67,9 +67,10 @@ async fn show(
     credentials: Credentials,
     Query(query): Query<HostQuery>,
 ) -> ApiResult {
-    api.caller(&credentials).await?.may_configure()?;
+    let caller = api.caller(&credentials).await?;
+    caller.may_configure()?;
     let window = window_of(&query, penstock_clock::wall_clock())?;
-    let told = blocking(move || host.tell(window)).await?;
+    let told = blocking(caller.credential(), move || host.tell(window)).await?;
     let body = told.map_err(|why| {
         tracing::error!(%why, "samples of this host cannot be read");
         let text = "the samples of this host cannot be read; see the service's log";

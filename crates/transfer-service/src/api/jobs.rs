@@ -4,7 +4,8 @@ use super::body::{BYTES_MAX, SUBMISSION_BYTES_MAX};
 use super::caller::{Caller, Credentials};
 use super::extract::{Path, Query};
 use super::query::{
-    blocking, ended_since, limit_of, split, unexpected, vo_to_look_at, without_port,
+    blocking, ended_since, in_turn, limit_of, split, turn_to_block, unexpected, vo_to_look_at,
+    without_port,
 };
 use super::streamed_listing::{FileDetail, JsonDocument};
 use super::submit::{InvalidSubmission, Means, Submitter, parse_submission};
@@ -60,15 +61,18 @@ pub(super) async fn submit(
     body: Body,
 ) -> ApiResult {
     let taken = api.take(&credentials, body, SUBMISSION_BYTES_MAX).await?;
-    let (caller, bytes) = (taken.caller, taken.bytes);
-    let proxy = match caller.token {
+    let proxy = match taken.caller.token {
         Some(_) => None,
-        None => Some(delegation::for_a_job(&api, &caller).await?),
+        None => Some(delegation::for_a_job(&api, &taken.caller).await?),
     };
     let clients = api.config.token_clients.clone();
     let now = penstock_clock::wall_clock();
+    let turn_of = taken.caller.credential().clone();
     // A large job takes a second to understand, which is too long for an async thread.
-    let parsed = blocking(move || {
+    let parsed = blocking(&turn_of, move || {
+        // With its turn, which is the work's: whoever sent it may leave.
+        let taken = taken;
+        let caller = &taken.caller;
         let submitter = Submitter {
             user: &caller.identity.user,
             vo: &caller.vo,
@@ -80,7 +84,7 @@ pub(super) async fn submit(
             clients: &clients,
         };
         // Time-ordered ids keep the journal's index compact.
-        parse_submission(&bytes, &submitter, Uuid::now_v7(), now)
+        parse_submission(&taken.bytes, &submitter, Uuid::now_v7(), now)
     });
     let (job, id_given) = match parsed.await? {
         Ok(parsed) => parsed,
@@ -97,7 +101,7 @@ pub(super) async fn submit(
     };
     can_reach_clouds(&api, &job)?;
     let id = match id_given {
-        true => submit_once(api.clone(), job).await?,
+        true => submit_once(api.clone(), turn_of, job).await?,
         false => api.service.submit(job).await?,
     };
     Ok(Json(json!({"job_id": id.to_string()})).into_response())
@@ -142,10 +146,13 @@ fn can_reach_clouds(api: &Api, job: &NewJob) -> Result<(), ApiError> {
 
 /// Submits a job whose id was chosen by the client. In a task of its own: dropped half-way, because the client hung
 /// up, it would let a second submission with the same id pass before the first is stored.
-async fn submit_once(api: Api, job: NewJob) -> Result<JobId, ApiError> {
+async fn submit_once(api: Api, of: CredentialId, job: NewJob) -> Result<JobId, ApiError> {
     let submission = tokio::spawn(async move {
+        // Before the lock: nobody else's submission shall wait for this user's turns.
+        let turn = turn_to_block(&of).await;
         let _only_one = api.service.given_ids.lock().await;
-        if stored(&api, job.id).await?.is_some() {
+        let (reader, id) = (api.service.reader().clone(), job.id);
+        if in_turn(turn, move || reader.job(id)).await??.is_some() {
             let text = format!("the job {} was submitted before with the same sid", job.id);
             return Err(ApiError::new(ProblemCode::JobDuplicate, text));
         }
@@ -208,7 +215,7 @@ pub(super) async fn list(
         limit,
     };
     let reader = api.service.reader().clone();
-    let rows = blocking(move || reader.jobs(&filter)).await??;
+    let rows = blocking(caller.credential(), move || reader.jobs(&filter)).await??;
     let fields: Vec<&str> = split(query.fields.as_deref()).collect();
     let shown = rows.iter().map(|row| {
         let object = wire::job(row, &api.config.host);
@@ -246,7 +253,7 @@ pub(super) async fn cancel(
     let caller = api.caller(&credentials).await?;
     let mut open = BTreeSet::new();
     for id in id_list(&ids)?.iter().filter_map(|text| wire::job_id(text)) {
-        if let Some(row) = stored(&api, id).await?
+        if let Some(row) = stored(&api, &caller, id).await?
             && caller.may_touch(&row)
             && !row.state.is_terminal()
         {
@@ -299,7 +306,7 @@ pub(super) async fn modify(
     let number = number.ok_or_else(|| bad(format!("it is {}", wanted.params.priority)))?;
     let priority = Priority::clamped(number);
     for id in id_list(&ids)?.iter().filter_map(|text| wire::job_id(text)) {
-        if let Some(row) = stored(&api, id).await?
+        if let Some(row) = stored(&api, &caller, id).await?
             && caller.may_touch(&row)
         {
             api.service.reprioritise(id, priority).await?;
@@ -314,10 +321,11 @@ pub(super) async fn files(
     credentials: Credentials,
     Path(id): Path<String>,
 ) -> ApiResult {
-    let job = one_job(&api, &credentials, &id).await?;
+    let caller = api.caller(&credentials).await?;
+    let job = one_job(&api, &caller, &id).await?;
     let mut document = JsonDocument::default();
     document.files(job, FileDetail::Everything);
-    Ok(document.answer(StatusCode::OK, &api))
+    Ok(document.answer(StatusCode::OK, &api, &caller))
 }
 
 /// Deletions and stagings of a job: this service has none, and clients ask for them with every status.
@@ -326,7 +334,8 @@ pub(super) async fn data_management(
     credentials: Credentials,
     Path(id): Path<String>,
 ) -> ApiResult {
-    one_job(&api, &credentials, &id).await?;
+    let caller = api.caller(&credentials).await?;
+    one_job(&api, &caller, &id).await?;
     Ok(Json(json!([])).into_response())
 }
 
@@ -335,7 +344,8 @@ pub(super) async fn field(
     credentials: Credentials,
     Path((id, field)): Path<(String, String)>,
 ) -> ApiResult {
-    let job = one_job(&api, &credentials, &id).await?;
+    let caller = api.caller(&credentials).await?;
+    let job = one_job(&api, &caller, &id).await?;
     field_of(&api, &job, &field)
 }
 
@@ -358,17 +368,18 @@ pub(super) async fn cancel_files(
     credentials: Credentials,
     Path((id, list)): Path<(String, String)>,
 ) -> ApiResult {
-    let job = one_job(&api, &credentials, &id).await?;
+    let caller = api.caller(&credentials).await?;
+    let job = one_job(&api, &caller, &id).await?;
     let asked: Vec<_> = id_list(&list)?
         .iter()
         .map(|text| wire::transfer_id(text))
         .collect();
-    let known = of_job(&api, job.id, &asked).await?;
+    let known = of_job(&api, &caller, job.id, &asked).await?;
     let transfers = known.iter().flatten().map(|row| row.id).collect();
     api.service
         .cancel(job.id, Some(transfers), CANCELED_BY_USER)
         .await?;
-    let rows = of_job(&api, job.id, &asked).await?;
+    let rows = of_job(&api, &caller, job.id, &asked).await?;
     let states: Vec<&str> = rows
         .iter()
         .map(|row| match row {
@@ -387,13 +398,15 @@ pub(super) async fn retries(
     credentials: Credentials,
     Path((id, file)): Path<(String, String)>,
 ) -> ApiResult {
-    let job = one_job(&api, &credentials, &id).await?;
-    let found = of_job(&api, job.id, &[wire::transfer_id(&file)]).await?;
+    let caller = api.caller(&credentials).await?;
+    let job = one_job(&api, &caller, &id).await?;
+    let found = of_job(&api, &caller, job.id, &[wire::transfer_id(&file)]).await?;
     let transfer = found.into_iter().flatten().next().map(|row| row.id);
     let transfer = transfer
         .ok_or_else(|| ApiError::new(ProblemCode::TransferNotFound, "No such file in this job"))?;
     let reader = api.service.reader().clone();
-    let entries = blocking(move || reader.entries_of(transfer, RETRIES_MAX)).await??;
+    let read = move || reader.entries_of(transfer, RETRIES_MAX);
+    let entries = blocking(caller.credential(), read).await??;
     let shown: Vec<Value> = entries
         .iter()
         .filter_map(|entry| wire::retry(entry, &api.config.host))
@@ -406,23 +419,19 @@ pub(super) async fn explain(
     credentials: Credentials,
     Path(id): Path<String>,
 ) -> ApiResult {
-    let job = one_job(&api, &credentials, &id).await?;
+    let caller = api.caller(&credentials).await?;
+    let job = one_job(&api, &caller, &id).await?;
     let (reader, id) = (api.service.reader().clone(), job.id);
-    let counts = blocking(move || reader.state_counts(id)).await??;
+    let counts = blocking(caller.credential(), move || reader.state_counts(id)).await??;
     let mut document = JsonDocument::default();
     let told = wire::explanation(&job, &counts);
     document.object_with_files(told, job, FileDetail::Explanation);
-    Ok(document.answer(StatusCode::OK, &api))
+    Ok(document.answer(StatusCode::OK, &api, &caller))
 }
 
 /// One job, if the caller may see it.
-pub(super) async fn one_job(
-    api: &Api,
-    credentials: &Credentials,
-    text: &str,
-) -> Result<JobRow, ApiError> {
-    let caller = api.caller(credentials).await?;
-    let found = lookup(api, text).await?;
+pub(super) async fn one_job(api: &Api, caller: &Caller, text: &str) -> Result<JobRow, ApiError> {
+    let found = lookup(api, caller, text).await?;
     let job = found.ok_or_else(|| not_found(text))?;
     match caller.may_touch(&job) {
         true => Ok(job),
@@ -433,6 +442,7 @@ pub(super) async fn one_job(
 /// For each number that was asked for the transfer, if it is one of the job.
 async fn of_job(
     api: &Api,
+    caller: &Caller,
     job: JobId,
     asked: &[Option<TransferId>],
 ) -> Result<Vec<Option<TransferRow>>, ApiError> {
@@ -446,7 +456,7 @@ async fn of_job(
         rows.map(|row| Ok(row?.filter(|row| row.job == job)))
             .collect::<Result<Vec<_>, JournalError>>()
     };
-    Ok(blocking(read).await??)
+    Ok(blocking(caller.credential(), read).await??)
 }
 
 /// How one id of a list is answered.
@@ -477,7 +487,7 @@ async fn each_job(
     for (number, text) in texts.iter().enumerate() {
         document.text(if number > 0 { "," } else { "" });
         if !seen.contains_key(text) {
-            seen.insert(text, lookup(api, text).await?);
+            seen.insert(text, lookup(api, caller, text).await?);
         }
         let refusal = match seen.get(text).cloned().flatten() {
             Some(job) if caller.may_touch(&job) => {
@@ -500,19 +510,19 @@ async fn each_job(
         _ if is_list => StatusCode::MULTI_STATUS,
         worst => worst,
     };
-    Ok(document.answer(status, api))
+    Ok(document.answer(status, api, caller))
 }
 
-async fn lookup(api: &Api, text: &str) -> Result<Option<JobRow>, ApiError> {
+async fn lookup(api: &Api, caller: &Caller, text: &str) -> Result<Option<JobRow>, ApiError> {
     let Some(id) = wire::job_id(text) else {
         return Ok(None);
     };
-    stored(api, id).await
+    stored(api, caller, id).await
 }
 
-async fn stored(api: &Api, id: JobId) -> Result<Option<JobRow>, ApiError> {
+async fn stored(api: &Api, caller: &Caller, id: JobId) -> Result<Option<JobRow>, ApiError> {
     let reader = api.service.reader().clone();
-    Ok(blocking(move || reader.job(id)).await??)
+    Ok(blocking(caller.credential(), move || reader.job(id)).await??)
 }
 
 fn write_entry(api: &Api, entry: Entry, fields: &Arc<[String]>, document: &mut JsonDocument) {

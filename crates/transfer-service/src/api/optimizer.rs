@@ -4,7 +4,7 @@
 //! by rules for links.
 
 use super::body::BYTES_MAX;
-use super::caller::Credentials;
+use super::caller::{Caller, Credentials};
 use super::extract::Query;
 use super::query::{blocking, without_port};
 use super::{Api, ApiError, ApiResult};
@@ -41,7 +41,8 @@ pub(super) async fn evolution(
     credentials: Credentials,
     Query(which): Query<LinkQuery>,
 ) -> ApiResult {
-    api.caller(&credentials).await?.may_read_configuration()?;
+    let caller = api.caller(&credentials).await?;
+    caller.may_read_configuration()?;
     let storage = |asked: Option<String>| {
         let asked = asked.filter(|text| !text.is_empty());
         asked.map(|asked| StorageId::new(without_port(&asked)))
@@ -52,14 +53,18 @@ pub(super) async fn evolution(
         links_only: true,
         limit: DECISIONS,
     };
-    Ok(Json(api.decisions(filter).await?).into_response())
+    Ok(Json(api.decisions(&caller, filter).await?).into_response())
 }
 
 impl Api {
     /// Decisions as FTS shows them, newest first.
-    pub(super) async fn decisions(&self, filter: TuningFilter) -> Result<Vec<Value>, ApiError> {
+    pub(super) async fn decisions(
+        &self,
+        caller: &Caller,
+        filter: TuningFilter,
+    ) -> Result<Vec<Value>, ApiError> {
         let reader = self.service.reader().clone();
-        let found = blocking(move || reader.tunings(&filter)).await??;
+        let found = blocking(caller.credential(), move || reader.tunings(&filter)).await??;
         Ok(found.iter().filter_map(row).collect())
     }
 }

@@ -2,9 +2,10 @@
 
 use super::ApiError;
 use super::caller::Caller;
-use penstock_model::{ProblemCode, Timestamp, VoName};
+use super::fair_turns::{FairTurns, Turn};
+use penstock_model::{CredentialId, ProblemCode, Timestamp, VoName};
+use std::sync::LazyLock;
 use std::time::Duration;
-use tokio::sync::Semaphore;
 
 /// How many a list shall have at most. Errors: 400 for what is no number.
 pub(super) fn limit_of(text: Option<&str>, max: usize) -> Result<usize, ApiError> {
@@ -89,14 +90,30 @@ pub(super) fn without_port(text: &str) -> String {
 
 /// Questions that are answered at once. All parts of the process share the threads for work that blocks: without a bound,
 /// the questions of one user would keep the storage element from reading its files.
-static BLOCKING_TURNS: Semaphore = Semaphore::const_new(64);
+const BLOCKING_AT_ONCE: usize = 64;
+/// Of one user, so that slow questions hold up nobody else's.
+const BLOCKING_AT_ONCE_OF_USER: usize = 16;
+static BLOCKING_TURNS: LazyLock<FairTurns> =
+    LazyLock::new(|| FairTurns::new(BLOCKING_AT_ONCE, BLOCKING_AT_ONCE_OF_USER));
 
-/// Reads that may take long do not hold up other requests.
+/// Reads that may take long do not hold up other requests; each user has a share of those that are done at once.
 pub(super) async fn blocking<T: Send + 'static>(
+    of: &CredentialId,
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, ApiError> {
-    // Waited for here, and held by the work: a client that leaves gives nothing free that is still in use.
-    let turn = BLOCKING_TURNS.acquire().await;
+    in_turn(turn_to_block(of).await, work).await
+}
+
+/// A turn of a user, for [`in_turn`].
+pub(super) async fn turn_to_block(of: &CredentialId) -> Turn {
+    BLOCKING_TURNS.turn(of).await
+}
+
+/// The same as [`blocking`] for whoever has waited for the turn already.
+pub(super) async fn in_turn<T: Send + 'static>(
+    turn: Turn,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, ApiError> {
     let work = move || {
         let _turn = turn;
         work()
@@ -130,4 +147,35 @@ pub(super) fn whole_number(
         let text = format!("'{name}' is '{text}'; it must be a whole number from {min} to {max}");
         ApiError::new(ProblemCode::RequestMalformed, text)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc;
+    use tokio::time::timeout;
+
+    #[tokio::test]
+    async fn slow_questions_of_one_user_do_not_hold_up_anothers() {
+        let (mallory, alice) = (CredentialId::new("mallory"), CredentialId::new("alice"));
+        let (leave, left) = mpsc::channel::<()>();
+        let left = std::sync::Arc::new(parking_lot::Mutex::new(left));
+        let slow = (0..BLOCKING_AT_ONCE).map(|_| {
+            let (mallory, left) = (mallory.clone(), std::sync::Arc::clone(&left));
+            tokio::spawn(
+                async move { blocking(&mallory, move || left.lock().recv().is_err()).await },
+            )
+        });
+        let slow: Vec<_> = slow.collect();
+        tokio::task::yield_now().await;
+        let quick = timeout(Duration::from_secs(10), blocking(&alice, || "answered")).await;
+        drop(leave);
+        assert!(
+            matches!(quick, Ok(Ok("answered"))),
+            "alice waits for nobody"
+        );
+        for task in slow {
+            assert!(matches!(task.await, Ok(Ok(true))));
+        }
+    }
 }

@@ -3,6 +3,7 @@
 //!
 //! The pages are of different instants; each file is shown as it is when its page is made.
 
+use super::caller::Caller;
 use super::query::blocking;
 use super::wire::FileObject;
 use super::{Api, ApiError, wire};
@@ -12,7 +13,7 @@ use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
 use hyper::body::Frame;
 use penstock_journal::{JobRow, JournalError, TransferRow};
-use penstock_model::TransferId;
+use penstock_model::{CredentialId, TransferId};
 use serde::Serialize;
 use serde_json::{Map, Value};
 use std::collections::VecDeque;
@@ -99,7 +100,7 @@ impl JsonDocument {
         self.text("}");
     }
 
-    pub(super) fn answer(mut self, status: StatusCode, api: &Api) -> Response {
+    pub(super) fn answer(mut self, status: StatusCode, api: &Api, caller: &Caller) -> Response {
         let body = match (self.parts.pop_front(), self.parts.is_empty()) {
             (None, _) => Body::empty(),
             (Some(DocumentPart::Text(whole)), true) => Body::from(whole),
@@ -107,6 +108,7 @@ impl JsonDocument {
                 self.parts.push_front(first);
                 Body::new(DocumentStream {
                     api: api.clone(),
+                    caller: caller.credential().clone(),
                     parts: self.parts,
                     reading: None,
                     written: Vec::new(),
@@ -129,6 +131,8 @@ struct Page {
 /// A document on its way.
 struct DocumentStream {
     api: Api,
+    /// Whose turns the pages take.
+    caller: CredentialId,
     parts: VecDeque<DocumentPart>,
     reading: Option<PageRead>,
     /// Not sent yet, so that a short list goes with what stands around it.
@@ -173,9 +177,11 @@ impl HttpBody for DocumentStream {
                     return Poll::Ready(this.take_written());
                 }
                 Some(DocumentPart::Files { job, after, shown }) => {
-                    let (api, job) = (this.api.clone(), Arc::clone(job));
+                    let (api, caller) = (this.api.clone(), this.caller.clone());
+                    let (job, shown) = (Arc::clone(job), shown.clone());
                     let written = std::mem::take(&mut this.written);
-                    this.reading = Some(Box::pin(page(api, job, *after, shown.clone(), written)));
+                    let read = page(api, caller, job, *after, shown, written);
+                    this.reading = Some(Box::pin(read));
                 }
                 Some(DocumentPart::Text(_)) => {
                     if let Some(DocumentPart::Text(text)) = this.parts.pop_front() {
@@ -200,6 +206,7 @@ impl DocumentStream {
 /// Writes the next files of a job behind `text`.
 async fn page(
     api: Api,
+    caller: CredentialId,
     job: Arc<JobRow>,
     after: TransferId,
     shown: FileDetail,
@@ -208,7 +215,7 @@ async fn page(
     let (reader, of) = (api.service.reader().clone(), Arc::clone(&job));
     let config = Arc::clone(&api.config);
     // Reading and writing are done together on a thread for such work: both take long for many files.
-    let written = blocking(move || {
+    let written = blocking(&caller, move || {
         let mut rows = reader.transfers_after(of.id, after, PAGE_FILES + 1)?;
         let next = (rows.len() > PAGE_FILES).then(|| rows.pop());
         let next = next.and_then(|_| rows.last()).map(|row| row.id);

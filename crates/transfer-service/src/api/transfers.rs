@@ -73,7 +73,7 @@ pub(super) async fn find(
         };
         Ok::<_, JournalError>((by_number, reader.find(&filter)?))
     };
-    let (by_number, page) = blocking(read).await??;
+    let (by_number, page) = blocking(caller.credential(), read).await??;
     let by_number = by_number.filter(|(_, job)| caller.may_touch(job));
     let mut rows: Vec<Value> = Vec::new();
     let mut seen = None;
@@ -199,7 +199,12 @@ impl TransferReply {
     }
 }
 
-async fn told(api: &Api, row: TransferRow, job: JobRow) -> Result<TransferReply, ApiError> {
+async fn told(
+    api: &Api,
+    caller: &Caller,
+    row: TransferRow,
+    job: JobRow,
+) -> Result<TransferReply, ApiError> {
     let mut waiting = api.service.why_waiting(vec![row.id]).await?;
     let reader = api.service.reader().clone();
     let read = move || {
@@ -213,7 +218,7 @@ async fn told(api: &Api, row: TransferRow, job: JobRow) -> Result<TransferReply,
             job,
         })
     };
-    Ok(blocking(read).await??)
+    Ok(blocking(caller.credential(), read).await??)
 }
 
 type RecordParts = (Vec<LedgerEntry>, Vec<LinkChange>, Option<LinkSample>);
@@ -261,11 +266,11 @@ pub(super) async fn show(
         Ok::<_, JournalError>(row.zip(job))
     };
     // Numbers are consecutive: another answer for those of other VOs would tell how much moves here.
-    let known = blocking(read).await??;
+    let known = blocking(caller.credential(), read).await??;
     let visible = known.filter(|(_, job)| caller.may_touch(job));
     let (row, job) = visible.ok_or_else(nothing)?;
     let starts = api.service.when_it_starts(row.id).await?;
-    let told = told(&api, row, job).await?;
+    let told = told(&api, &caller, row, job).await?;
     let facts = told.facts();
     let steps = story::tell(&facts).into_iter();
     let steps =
@@ -292,14 +297,17 @@ pub(super) async fn log(
     credentials: Credentials,
     Path((id, file)): Path<(String, String)>,
 ) -> ApiResult {
-    let job = one_job(&api, &credentials, &id).await?;
+    let caller = api.caller(&credentials).await?;
+    let job = one_job(&api, &caller, &id).await?;
     let reader = api.service.reader().clone();
     let number = wire::transfer_id(&file);
     let read = move || number.map_or(Ok(None), |number| reader.transfer(number));
-    let row = blocking(read).await??.filter(|row| row.job == job.id);
+    let row = blocking(caller.credential(), read)
+        .await??
+        .filter(|row| row.job == job.id);
     let row = row
         .ok_or_else(|| ApiError::new(ProblemCode::TransferNotFound, "No such file in this job"))?;
-    let told = told(&api, row, job).await?;
+    let told = told(&api, &caller, row, job).await?;
     let headers = [
         (CONTENT_TYPE, "text/plain; charset=utf-8"),
         (X_CONTENT_TYPE_OPTIONS, "nosniff"),

@@ -1,10 +1,10 @@
 //! How far a sink was told: the sequence number of a ledger entry, in a small file that is replaced as a whole, or in
 //! the database beside the ledger. Calls block.
 
+use penstock_persistence::file::replace_private;
 use penstock_persistence::positions::SinkPositions;
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -31,7 +31,7 @@ impl PositionStore {
     /// Whole or not at all, and durable when it returns well.
     pub(super) fn write(&self, at: u64) -> io::Result<()> {
         match self {
-            PositionStore::File(file) => write(file, at),
+            PositionStore::File(file) => replace_private(file, &format!("{at}\n")),
             PositionStore::Database { positions, sink } => {
                 positions.write(sink, at).map_err(io::Error::other)
             }
@@ -52,26 +52,11 @@ fn read(file: &Path) -> io::Result<Option<u64>> {
     })
 }
 
-fn write(file: &Path, at: u64) -> io::Result<()> {
-    let new = file.with_extension("new");
-    let mut out: File = OpenOptions::new()
-        .create(true)
-        .write(true)
-        .truncate(true)
-        .mode(0o600)
-        .open(&new)?;
-    out.write_all(format!("{at}\n").as_bytes())?;
-    out.sync_all()?;
-    fs::rename(&new, file)?;
-    match file.parent() {
-        Some(directory) => File::open(directory)?.sync_all(),
-        None => Ok(()),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs::Permissions;
+    use std::os::unix::fs::PermissionsExt;
 
     #[test]
     fn it_is_read_as_it_was_written_and_nonsense_is_told() {
@@ -92,5 +77,17 @@ mod tests {
             );
         }
         fs::remove_file(&at).expect("removed");
+    }
+
+    #[test]
+    fn what_a_crash_left_beside_it_makes_it_readable_for_nobody_else() {
+        let directory = tempfile::tempdir().expect("made");
+        let at = directory.path().join("position");
+        let left = directory.path().join("position.new");
+        fs::write(&left, "1").expect("written");
+        fs::set_permissions(&left, Permissions::from_mode(0o644)).expect("set");
+        PositionStore::File(at.clone()).write(7).expect("written");
+        let mode = fs::metadata(&at).expect("there").permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
     }
 }

@@ -90,7 +90,11 @@ impl Api {
     }
 
     /// Removes the secrets that changes have put out of use.
-    async fn forget_secrets(&self, changes: &[SettingChange]) -> Result<(), ApiError> {
+    async fn forget_secrets(
+        &self,
+        caller: &Caller,
+        changes: &[SettingChange],
+    ) -> Result<(), ApiError> {
         let secret = |setting: &Option<Setting>| match setting {
             Some(Setting::CloudKey(key)) => Some(key.secret.clone()),
             _ => None,
@@ -101,7 +105,8 @@ impl Api {
         });
         let outdated: Vec<CredentialId> = outdated.collect();
         let store = self.service.delegations().clone();
-        let forgotten = blocking(move || store.forget_cloud_secrets(&outdated)).await?;
+        let forget = move || store.forget_cloud_secrets(&outdated);
+        let forgotten = blocking(caller.credential(), forget).await?;
         if let Err(error) = forgotten {
             tracing::warn!(%error, "secrets of cloud storages that are out of use are removed later");
         }
@@ -182,7 +187,7 @@ pub(super) async fn remove(
     let changes = api
         .wish(&caller, SettingRequest::RemoveCloudStorage(name))
         .await?;
-    api.forget_secrets(&changes).await?;
+    api.forget_secrets(&caller, &changes).await?;
     Ok(no_content())
 }
 
@@ -224,28 +229,34 @@ pub(super) async fn grant(
         secret_key,
         session_token,
     };
-    keep_secret(&api, &key.secret, &secret).await?;
+    keep_secret(&api, &caller, &key.secret, &secret).await?;
     let answer = key_form(&key);
     match api
         .wish(&caller, SettingRequest::SetCloudKey(key.clone()))
         .await
     {
-        Ok(changes) => api.forget_secrets(&changes).await?,
+        Ok(changes) => api.forget_secrets(&caller, &changes).await?,
         Err(refused) => {
             let store = api.service.delegations().clone();
             let forget = move || store.forget_cloud_secrets(&[key.secret]);
             // Otherwise the sweep finds it.
-            let _ = blocking(forget).await?;
+            let _ = blocking(caller.credential(), forget).await?;
             return Err(refused);
         }
     }
     Ok((StatusCode::CREATED, Json(answer)).into_response())
 }
 
-async fn keep_secret(api: &Api, id: &CredentialId, secret: &KeySecret) -> Result<(), ApiError> {
+async fn keep_secret(
+    api: &Api,
+    caller: &Caller,
+    id: &CredentialId,
+    secret: &KeySecret,
+) -> Result<(), ApiError> {
     let bytes = serde_json::to_vec(secret).expect("texts can be written as JSON");
     let (store, id) = (api.service.delegations().clone(), id.clone());
-    let kept = blocking(move || store.keep_cloud_secret(&id, &bytes, wall_clock())).await?;
+    let keep = move || store.keep_cloud_secret(&id, &bytes, wall_clock());
+    let kept = blocking(caller.credential(), keep).await?;
     Ok(kept?)
 }
 
@@ -261,7 +272,7 @@ pub(super) async fn revoke(
     let changes = api
         .wish(&caller, SettingRequest::RemoveCloudKeys(name, holder))
         .await?;
-    api.forget_secrets(&changes).await?;
+    api.forget_secrets(&caller, &changes).await?;
     Ok(no_content())
 }
 
