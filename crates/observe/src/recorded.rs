@@ -106,7 +106,7 @@ pub struct RecordedWindow {
     pub transfers: Vec<RecordedTransfer>,
     /// Pools that took files, by storage element, where that is told.
     pub pools: BTreeMap<StorageId, BTreeSet<PoolName>>,
-    /// The window begins later than was asked for: it has more transfers, or its record is shorter.
+    /// The window begins later than was asked for: there are more transfers, or entries of the record, than are read.
     pub is_shortened: bool,
     /// Transfers on links beyond [`LINKS_MAX`].
     pub passed_over: u64,

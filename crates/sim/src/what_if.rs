@@ -6,6 +6,7 @@
 
 mod alternative;
 mod fix;
+mod in_force;
 mod limiting;
 mod measured;
 mod replay;
@@ -114,7 +115,7 @@ pub struct WhatIf {
     pub from: Timestamp,
     /// Where it ends.
     pub to: Timestamp,
-    /// It begins later than was asked for: it has more transfers than are replayed, or its record is shorter.
+    /// It begins later than was asked for: there are more transfers, or entries of the record, than are read.
     pub is_shortened: bool,
     /// Transfers that were not replayed, because there are too many links.
     pub transfers_passed_over: u64,

@@ -103,7 +103,7 @@ impl Source {
                 Ok((read, limits))
             }
             Source::Rows(reader, extent) => {
-                let window = window.unwrap_or(extent.window);
+                let window = window.unwrap_or(TimeWindow::ALL);
                 let read = read_store(reader, window, extent.view, &wanted).map_err(local)?;
                 Ok((read, LimitsInForce::default()))
             }

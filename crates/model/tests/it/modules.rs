@@ -140,10 +140,11 @@ const OF_THE_TICKET: [&str; 4] = [
 
 /// The same, of the one binary and of its two folders.
 const CLI: [&str; 6] = ["environment", "exit", "output", "args", "site", "commands"];
-const CLI_SITE: [&str; 11] = [
+const CLI_SITE: [&str; 12] = [
     "config",
     "config_file",
     "directory",
+    "record",
     "store",
     "keys",
     "issuer",
@@ -153,7 +154,7 @@ const CLI_SITE: [&str; 11] = [
     "init",
     "check",
 ];
-const CLI_COMMANDS: [&str; 24] = [
+const CLI_COMMANDS: [&str; 25] = [
     "progress",
     "several",
     "access",
@@ -172,10 +173,11 @@ const CLI_COMMANDS: [&str; 24] = [
     "fsck",
     "rebuild",
     "trash",
-    "simulate",
     "tape",
     "demo",
     "records",
+    "simulate",
+    "what_if",
     "ingest",
     "account",
 ];

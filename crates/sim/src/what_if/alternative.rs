@@ -302,6 +302,7 @@ impl Property {
                 for bound in [&mut storage.read, &mut storage.write] {
                     *bound = bound.map(|rate| rate * by);
                 }
+                storage.halved_at = storage.halved_at.map(|files| files * by);
             }
             Property::Failures(part) => storage.failures = part,
         }

@@ -6,6 +6,7 @@
 //! the logarithms, for each link by itself). Where that number hardly changed, the record does not tell: then there are two
 //! answers, a cautious and a hopeful one.
 
+use super::in_force::{KnownLimits, limits_of};
 use super::spread::{Beside, Regression, beside};
 use penstock_model::{LinkId, StorageId};
 use penstock_observe::recorded::{RecordedLink, RecordedTransfer, RecordedWindow};
@@ -52,7 +53,7 @@ pub(super) struct MeasuredLink {
     pub(super) stages: Option<[f64; 3]>,
     /// What all its transfers reach together; `None`: no bound is known.
     pub(super) capacity: Option<f64>,
-    /// How many might run, from a second on; never empty.
+    /// How many might run while something waited, from a second on; never empty.
     pub(super) limits: Vec<(f64, u32)>,
     /// So many ran at once at most.
     pub(super) active_max: u32,
@@ -65,6 +66,8 @@ pub(super) struct MeasuredStorage {
     /// What it reads, and writes, of all its files together; `None`: no bound is known.
     pub(super) read: Option<f64>,
     pub(super) write: Option<f64>,
+    /// So many files at once halve that; `None`: as far as is known, more files do not make it slower.
+    pub(super) halved_at: Option<f64>,
     /// How many may run out of it, and into it; `None`: not known.
     pub(super) outbound: Option<u32>,
     pub(super) inbound: Option<u32>,
@@ -103,6 +106,7 @@ impl MeasuredField {
         }
         field.count_failures(&window.links);
         let ends: Vec<(usize, usize)> = field.links.iter().map(|link| link.ends).collect();
+        field.set_limits(window, &ends);
         let beside = beside(&window.transfers, &ends, field.storages.len());
         field.measure(window, &beside, assumption);
         field
@@ -121,6 +125,7 @@ impl MeasuredField {
                 id: id.clone(),
                 read: None,
                 write: None,
+                halved_at: None,
                 outbound: limits.outbound.map(|limit| limit.0),
                 inbound: limits.inbound.map(|limit| limit.0),
                 pools: window.pools.get(id).map_or(0, |pools| pools.len()),
@@ -128,6 +133,19 @@ impl MeasuredField {
             });
             self.storages.len() - 1
         })
+    }
+
+    fn set_limits(&mut self, window: &RecordedWindow, ends: &[(usize, usize)]) {
+        let known = KnownLimits {
+            storages: &self.storages,
+            agents: self.agents,
+        };
+        let active_max = self.links.iter().map(|link| link.active_max);
+        let active_max: Vec<u32> = active_max.collect();
+        let limits = limits_of(window, ends, &active_max, &known);
+        for (link, limits) in self.links.iter_mut().zip(limits) {
+            link.limits = limits;
+        }
     }
 
     fn count_failures(&mut self, recorded: &[RecordedLink]) {
@@ -162,13 +180,19 @@ impl MeasuredField {
         );
         let place = match verdict(transfers, beside, alone) {
             Verdict::Full(place) => place,
-            Verdict::Unknown if assumption == Assumption::Cautious => Place::Network,
-            Verdict::Free | Verdict::Unknown => return None,
+            Verdict::Unknown(place) if assumption == Assumption::Cautious => place,
+            Verdict::Free | Verdict::Unknown(_) => return None,
         };
         // Where nothing else uses a storage element, its stage of the copies tells whether it is that.
         match (place, self.links[number].slowest_stage()) {
             (Place::Network, Some(Place::Source)) if alone.0 => Some(Place::Source),
             (Place::Network, Some(Place::Destination)) if alone.1 => Some(Place::Destination),
+            // Files at once make disks slower, and no network.
+            (Place::Network, _)
+                if alone.1 && beside.on_link(number).reach().halved_at.is_some() =>
+            {
+                Some(Place::Destination)
+            }
             (place, _) => Some(place),
         }
     }
@@ -189,13 +213,17 @@ impl MeasuredField {
             let (from, to) = self.links[number].ends;
             match place {
                 Some(Place::Source) => {
-                    self.storages[from].read = Some(beside.out_of(from).rate_when_busy());
+                    let reach = beside.out_of(from).reach();
+                    self.storages[from].read = Some(reach.capacity);
+                    self.storages[from].halved_at = reach.halved_at;
                 }
                 Some(Place::Network) => {
-                    self.links[number].capacity = Some(beside.on_link(number).rate_when_busy());
+                    self.links[number].capacity = Some(beside.on_link(number).reach().capacity);
                 }
                 Some(Place::Destination) => {
-                    self.storages[to].write = Some(beside.into(to).rate_when_busy());
+                    let reach = beside.into(to).reach();
+                    self.storages[to].write = Some(reach.capacity);
+                    self.storages[to].halved_at = reach.halved_at;
                 }
                 None => {}
             }
@@ -239,18 +267,6 @@ fn link_of(window: &RecordedWindow, recorded: &RecordedLink, ends: (usize, usize
     };
     let files = of_link().count().max(1) as f64;
     let overhead: f64 = of_link().map(|one| one.overhead.as_secs_f64()).sum();
-    let active_max = most_at_once(of_link());
-    let second = |at: penstock_model::Timestamp| at.since(window.window.from).as_secs_f64();
-    let limits = recorded
-        .limits
-        .iter()
-        .map(|(at, limit)| (second(*at), (*limit).max(1)));
-    let mut limits: Vec<(f64, u32)> = limits.collect();
-    match limits.first_mut() {
-        // What is sampled first held before, as far as is known.
-        Some(first) => first.0 = 0.0,
-        None => limits.push((0.0, active_max.max(1))),
-    }
     let mut stages = [0.0; 3];
     let mut told_seconds = 0.0;
     for transfer in of_link() {
@@ -270,8 +286,8 @@ fn link_of(window: &RecordedWindow, recorded: &RecordedLink, ends: (usize, usize
         per_transfer: RATE_UNBOUNDED,
         stages: (told_seconds > 0.0).then(|| stages.map(|seconds| seconds / told_seconds)),
         capacity: None,
-        limits,
-        active_max,
+        limits: Vec::new(),
+        active_max: most_at_once(of_link()),
     }
 }
 
@@ -295,8 +311,8 @@ fn most_at_once<'a>(transfers: impl Iterator<Item = &'a RecordedTransfer>) -> u3
 enum Verdict {
     Full(Place),
     Free,
-    /// The number of transfers at once hardly changed.
-    Unknown,
+    /// The number of transfers at once hardly changed there.
+    Unknown(Place),
 }
 
 /// `alone`: nothing else of the window uses the source, and the destination.
@@ -321,6 +337,8 @@ fn verdict(
         Place::Network => it.fit,
         Place::Source | Place::Destination => it.fit * FIT_SHARED,
     };
+    let unknown = found.iter().find(|(_, it)| it.is_none());
+    let unknown = unknown.map(|(place, _)| *place);
     let known = found
         .into_iter()
         .filter_map(|(place, it)| Some((place, it?)));
@@ -329,7 +347,7 @@ fn verdict(
         Some((place, it)) if it.slope >= SLOPE_SHARED && it.errors() >= SLOPE_ERRORS => {
             Verdict::Full(place)
         }
-        Some(_) => Verdict::Free,
-        None => Verdict::Unknown,
+        // As long as as many run at a storage element, it may be full whatever a link of it does.
+        _ => unknown.map_or(Verdict::Free, Verdict::Unknown),
     }
 }

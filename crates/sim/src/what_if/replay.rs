@@ -71,7 +71,7 @@ fn storages(field: &MeasuredField) -> Vec<Storage> {
         pools: 1,
         read: storage.read.unwrap_or(RATE_UNBOUNDED),
         write: storage.write.unwrap_or(RATE_UNBOUNDED),
-        halved_at: None,
+        halved_at: storage.halved_at,
         uplink: None,
         latency: 0.0,
         failures: storage.failures.min(0.99),

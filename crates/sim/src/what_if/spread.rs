@@ -9,6 +9,10 @@ const POINTS_MIN: usize = 10;
 const SPREAD_MIN: f64 = 0.15;
 /// Of the rates of single transfers, the one that so many parts of them do not exceed is what one transfer reaches.
 const RATE_QUANTILE: f64 = 0.95;
+/// More at once make something slower when it moves so many times as much with few as with many.
+const FALL_MIN: f64 = 1.15;
+/// A number of transfers at once counts when so large a part of the time has it.
+const OFTEN: f64 = 0.02;
 /// Seconds that a transfer moves at least.
 const MOVING_MIN: f64 = 1e-3;
 
@@ -43,19 +47,67 @@ impl Together {
         }
     }
 
-    /// Bytes per second in the busier half of the time in which any moved.
-    pub(super) fn rate_when_busy(&self) -> f64 {
+    /// What it reaches in the busier half of the time; where more at once made it slower, by the law of a plan's pools:
+    /// capacity / (1 + (number / halved_at)²), whose reciprocal is a line over the squares of the numbers.
+    pub(super) fn reach(&self) -> Reach {
         let all: f64 = self.by_number.values().map(|(seconds, _)| seconds).sum();
-        let (mut seconds, mut bytes) = (0.0, 0.0);
-        for (of_seconds, of_bytes) in self.by_number.values().rev() {
-            seconds += of_seconds;
-            bytes += of_bytes;
-            if seconds >= all / 2.0 {
-                break;
-            }
+        let flat = Reach {
+            capacity: rate_of(self.by_number.values().rev(), all / 2.0),
+            halved_at: None,
+        };
+        let often = self.by_number.iter();
+        let often = often.filter(|(_, (seconds, bytes))| *seconds >= OFTEN * all && *bytes > 0.0);
+        let points: Vec<(f64, f64, f64)> = often
+            .map(|(number, (seconds, bytes))| {
+                (f64::from(*number).powi(2), seconds / bytes, *seconds)
+            })
+            .collect();
+        let weights: f64 = points.iter().map(|point| point.2).sum();
+        let mean = |part: fn(&(f64, f64, f64)) -> f64| {
+            let parts = points.iter().map(|point| part(point) * point.2);
+            parts.sum::<f64>() / weights
+        };
+        let (number, inverse) = (mean(|point| point.0), mean(|point| point.1));
+        let spread = points.iter().map(|it| it.2 * (it.0 - number).powi(2));
+        let both = points
+            .iter()
+            .map(|it| it.2 * (it.0 - number) * (it.1 - inverse));
+        let slope = both.sum::<f64>() / spread.sum::<f64>();
+        let least = inverse - slope * number;
+        let (Some(first), Some(last)) = (points.first(), points.last()) else {
+            return flat;
+        };
+        let fall = (least + slope * last.0) / (least + slope * first.0);
+        match slope > 0.0 && least > 0.0 && fall >= FALL_MIN {
+            true => Reach {
+                capacity: least.recip(),
+                halved_at: Some((least / slope).sqrt()),
+            },
+            false => flat,
         }
-        bytes / f64::max(seconds, MOVING_MIN)
     }
+}
+
+/// What something that is full reaches.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Reach {
+    /// Bytes per second.
+    pub(super) capacity: f64,
+    /// So many at once halve it; `None`: more at once do not make it slower.
+    pub(super) halved_at: Option<f64>,
+}
+
+/// Bytes per second in so many seconds of those that come first.
+fn rate_of<'a>(by_number: impl Iterator<Item = &'a (f64, f64)>, enough: f64) -> f64 {
+    let (mut seconds, mut bytes) = (0.0, 0.0);
+    for (of_seconds, of_bytes) in by_number {
+        seconds += of_seconds;
+        bytes += of_bytes;
+        if seconds >= enough {
+            break;
+        }
+    }
+    bytes / f64::max(seconds, MOVING_MIN)
 }
 
 /// What ran beside each transfer.

@@ -36,7 +36,7 @@ pub(super) fn limiting(
 ) -> String {
     let slots = match slots {
         SlotBound::NothingQueued => "nothing was queued".to_owned(),
-        SlotBound::Link => format!("limit of the link ({:.0})", limit.unwrap_or(0.0)),
+        SlotBound::Link => format!("no more than {:.0} run at once", limit.unwrap_or(0.0)),
         SlotBound::Source => "limit of the source".to_owned(),
         SlotBound::Destination => "limit of the destination".to_owned(),
         SlotBound::Service => "limit of the service".to_owned(),
@@ -71,7 +71,7 @@ pub fn told(answer: &WhatIf) -> String {
         penstock_model::Bytes(answer.bytes),
     );
     if answer.is_shortened {
-        text += "the window begins later than asked for: its transfers are too many, or its record is shorter\n";
+        text += "the window begins later than asked for: there are more transfers, or entries of the record, than are read\n";
     }
     if answer.transfers_passed_over > 0 {
         let count = plural(answer.transfers_passed_over, "transfer");
