@@ -47,6 +47,7 @@ def code_of(site, *words):
 def test_many_failures_of_one_cause_are_one_incident_in_every_form(own_grid, admin, broken):
     grid = own_grid
     told = admin.ask("GET", "/api/v1/incidents").json()
+    assert len(told["incidents"]) == 1, told["incidents"]
     [incident] = told["incidents"]
     assert incident["failed_attempts"] == FILES and incident["drops"] == 0, incident
     assert (incident["class"], incident["place"]) == ("storage", {"link": broken}), incident
@@ -70,10 +71,11 @@ def test_many_failures_of_one_cause_are_one_incident_in_every_form(own_grid, adm
 
     # By command.
     listed = grid.here.command("incidents")
-    assert listed.count("incident ") == 1 + listed.count("1 incident: "), listed
+    assert listed.count("\nincident ") == 1, listed
     assert f"{FILES} failed attempts" in listed and f"month {month}: 1 incident: storage 100.0 %" in listed, listed
     assert "no incidents" in grid.here.command("incidents", "--class", "tape")
-    assert incident["id"] in grid.here.command("incidents", "--month", month)
+    # With intervals of another length it may begin a little earlier or later.
+    assert incident["id"].split("-")[1] in grid.here.command("incidents", "--month", month)
     assert json.loads(grid.here.command("incidents", "--json"))["incidents"][0]["id"] == incident["id"]
     ticket = grid.here.command("incidents", "ticket", incident["id"])
     for title in ("Subject", "What happens", "Since when", "How we know it", "What we ask of you", "How to verify"):

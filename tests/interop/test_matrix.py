@@ -391,7 +391,7 @@ QUERIES = {
     "DELETE /config/authorize": f"dn=/CN={SETTING}&operation=config",
     "DELETE /config/global": "vo_name=other-matrix",
     "DELETE /config/shares": f"source=https://se.example.org&destination=*&vo={SETTING}",
-    "DELETE /api/v1/mutes": f"vo={SETTING}",
+    "DELETE /api/v1/mutes": f"scope=vo&name={SETTING}",
     "GET /jobs": "state_in=SUBMITTED,ACTIVE",
     "GET /autocomplete/{kind}": "term=",
     "GET /api/v1/transfers": f"search={JOB}",

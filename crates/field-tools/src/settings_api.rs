@@ -74,9 +74,10 @@ impl TransferService {
             .await
     }
 
-    /// Removes the mute that a filter names.
-    pub async fn remove_mute(&self, scope: &[(&str, Option<&str>)]) -> Result<(), RemoteError> {
-        let path = with_query(MUTES.to_owned(), scope);
+    /// Removes a mute: of a `link`, `vo` or `class` of that name.
+    pub async fn remove_mute(&self, scope: &str, name: &str) -> Result<(), RemoteError> {
+        let query = [("scope", Some(scope)), ("name", Some(name))];
+        let path = with_query(MUTES.to_owned(), &query);
         let answer = self.exchange::<Value>(Method::DELETE, &path, None).await;
         answer.map(drop)
     }

@@ -1,6 +1,5 @@
 //! Names and numbers that identify things. Parse once at the edge; inside, a value is already valid.
 
-use crate::setting::ANY;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::sync::Arc;
@@ -98,6 +97,9 @@ impl fmt::Display for TransferId {
         self.0.fmt(out)
     }
 }
+
+/// The name that stands for every storage element or VO without a setting of its own.
+pub const ANY: &str = "*";
 
 /// A link: an ordered pair of storage elements between which files move.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

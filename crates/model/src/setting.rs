@@ -14,8 +14,7 @@ use std::collections::BTreeMap;
 /// Version of the stored form of [`Setting`] and [`SettingKey`].
 pub const SETTING_VERSION: u32 = 1;
 
-/// The name that stands for every storage element or VO without a setting of its own.
-pub const ANY: &str = "*";
+pub use crate::ids::ANY;
 
 /// One thing that is set.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -6,8 +6,11 @@
 
 use penstock_model::Failure;
 
-/// Longest text that is looked at, in characters: fingerprints are kept in memory.
-const TEXT_MAX: usize = 300;
+/// Longest fingerprint, in characters: they are kept in memory.
+const FINGERPRINT_MAX: usize = 300;
+/// Longest text that is looked at, in characters. More than that of a fingerprint, so that the lengths of file names
+/// do not move its end.
+const TEXT_MAX: usize = 4000;
 
 /// The fingerprint of a failure: `SOURCE [111] https://se.example: connection refused after # s`.
 pub fn fingerprint(failure: &Failure) -> String {
@@ -26,7 +29,7 @@ pub fn without_particulars(text: &str) -> String {
         .split_whitespace()
         .map(word_without_particulars)
         .collect();
-    words.join(" ")
+    words.join(" ").chars().take(FINGERPRINT_MAX).collect()
 }
 
 fn word_without_particulars(word: &str) -> String {
@@ -58,6 +61,9 @@ fn inner_without_particulars(inner: &str) -> String {
     }
     if inner.starts_with('/') && inner.len() > 1 {
         return "/…".to_owned();
+    }
+    if let Some((key, _)) = inner.split_once("=/") {
+        return format!("{key}=/…");
     }
     let mut out = String::with_capacity(inner.len());
     let mut run = String::new();
@@ -151,12 +157,29 @@ mod tests {
             "request 0192f0c1-77aa-7bbb-8ccc-0123456789ab lost",
             "request # lost",
         );
+        check(
+            "local=/data/run.root in pool disk1",
+            "local=/… in pool disk#",
+        );
         check("too many transfers!", "too many transfers!");
         check(
             "disk07.example.org: no space left",
             "disk07.example.org: no space left",
         );
         check("", "");
+    }
+
+    #[test]
+    fn long_texts_of_one_cause_are_one_incident_however_long_names_of_files_are() {
+        let text = |file: &str| {
+            let end = format!("https://se.example.org:8443/data/{file}");
+            let words = "is refused ".repeat(20);
+            without_particulars(&format!(
+                "copying {end} failed: {end} {words}{end} remote={end} {words}"
+            ))
+        };
+        assert_eq!(text("1"), text("a-much-longer-name/12345.root"));
+        assert_eq!(text("1").chars().count(), FINGERPRINT_MAX);
     }
 
     #[test]

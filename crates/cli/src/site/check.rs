@@ -5,9 +5,7 @@ use crate::args::CheckArgs;
 use crate::environment::Environment;
 use crate::exit::CommandError;
 use crate::output::Output;
-use crate::site::config::{
-    Alerts, Config, Confinement, ForeignIssuer, Transfer, is_probably_shared,
-};
+use crate::site::config::{Config, Confinement, ForeignIssuer, Transfer, is_probably_shared};
 use crate::site::directory::SiteDirectory;
 use crate::site::expiry::{self, Expiry};
 use crate::site::issuer::SiteIssuer;
@@ -603,8 +601,7 @@ fn check_private_files(site: &SiteDirectory, config: &Config, findings: &mut Fin
     let issuers = config.trust.issuers.iter();
     let secrets =
         issuers.filter_map(|issuer| Some(site.resolve(issuer.client_secret_file.as_ref()?)));
-    let alerts = config.observe.alerts.iter().flat_map(Alerts::receivers);
-    let receivers = alerts.filter_map(|(_, _, secret)| Some(site.resolve(secret?)));
+    let receivers = config.observe.secrets().map(|file| site.resolve(file));
     private
         .into_iter()
         .flatten()

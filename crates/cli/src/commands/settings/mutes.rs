@@ -56,12 +56,12 @@ pub async fn mute(
         }
         MuteCommand::Remove(args) => {
             let [link, vo, class] = scope(&args.scope);
-            let query = [("link", link), ("vo", vo), ("class", class)];
-            service.remove_mute(&query).await?;
-            let what = query
+            let named = [("link", link), ("vo", vo), ("class", class)];
+            let named = named
                 .into_iter()
                 .find_map(|(kind, name)| Some((kind, name?)));
-            let (kind, name) = what.unwrap_or_default();
+            let (kind, name) = named.unwrap_or_default();
+            service.remove_mute(kind, name).await?;
             output.show(&json!({"removed": {kind: name}}), || {
                 format!("the mute of {kind} {name} was removed\n")
             });

@@ -90,6 +90,11 @@ impl Alerts {
         webhook.into_iter().chain(alertmanager)
     }
 
+    /// The files with their secrets.
+    pub fn secrets(&self) -> impl Iterator<Item = &PathBuf> {
+        self.receivers().filter_map(|(_, _, secret)| secret)
+    }
+
     pub(super) fn problems(&self) -> Vec<String> {
         let mut problems = Vec::new();
         let mut require = |holds: bool, text: String| {

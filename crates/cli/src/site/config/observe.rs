@@ -57,6 +57,11 @@ impl Observe {
         usize::try_from(days.max(1)).unwrap_or(usize::MAX)
     }
 
+    /// The files with secrets of receivers of alerts.
+    pub fn secrets(&self) -> impl Iterator<Item = &PathBuf> {
+        self.alerts.iter().flat_map(Alerts::secrets)
+    }
+
     pub(super) fn problems(&self) -> Vec<String> {
         let alerts = self.alerts.iter();
         let mut problems: Vec<String> = alerts.flat_map(Alerts::problems).collect();

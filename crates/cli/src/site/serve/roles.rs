@@ -1,10 +1,11 @@
 //! What each role is started with, worked out from the configuration.
+//! Long because each part of a role's configuration is turned into the role's own by a function of its own.
 
 use super::Process;
 use crate::exit::CommandError;
 use crate::site::config::{
-    Alerts, Config, Confinement, ForeignIssuer, Pool, PoolMode as ConfiguredMode, StagingLimits,
-    Storage, Transfer, in_url,
+    Config, Confinement, ForeignIssuer, Pool, PoolMode as ConfiguredMode, StagingLimits, Storage,
+    Transfer, in_url,
 };
 use crate::site::directory::SiteDirectory;
 use crate::site::issuer::SiteIssuer;
@@ -518,8 +519,7 @@ fn readable_by_gfal(
     let files = files.chain(config.storage.iter().map(|storage| &storage.macaroon_keys));
     let files = files.chain(issuers.filter_map(|issuer| issuer.client_secret_file.as_ref()));
     let files = files.chain(sinks.filter_map(|sink| sink.password_file.as_ref()));
-    let alerts = config.observe.alerts.iter().flat_map(Alerts::receivers);
-    let files = files.chain(alerts.filter_map(|(_, _, secret)| secret));
+    let files = files.chain(config.observe.secrets());
     let files = files.chain(&role.database_password_file);
     let files = files.chain(role.gfal.sftp.iter().map(|account| &account.key));
     secret.extend(files.map(|path| site.resolve(path)));
@@ -572,16 +572,12 @@ pub fn needs_restart(before: &Config, after: &Config) -> Vec<&'static str> {
     );
     let sampled = |config: &Config| {
         let observe = config.observe.clone();
-        let place = (observe.sample_host, observe.host_samples);
+        let place = (observe.sample_host, observe.host_samples, observe.alerts);
         (place, observe.keep_host_samples, observe.interfaces)
     };
     compare(
         sampled(before) != sampled(after),
-        "observe.sample_host, host_samples, keep_host_samples or interfaces",
-    );
-    compare(
-        before.observe.alerts != after.observe.alerts,
-        "[observe.alerts]",
+        "observe.sample_host, host_samples, keep_host_samples, interfaces or alerts",
     );
     let moving = |config: &Config| {
         (

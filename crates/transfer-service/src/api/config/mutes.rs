@@ -154,28 +154,29 @@ pub(super) async fn add(State(api): State<Api>, credentials: Credentials, body: 
 /// Which mute.
 #[derive(Deserialize)]
 pub(super) struct MuteQuery {
-    link: Option<String>,
-    vo: Option<String>,
-    class: Option<String>,
+    scope: Option<String>,
+    name: Option<String>,
 }
 
-/// `DELETE /api/v1/mutes?link=|vo=|class=`.
+/// `DELETE /api/v1/mutes?scope=link|vo|class&name=`.
 pub(super) async fn remove(
     State(api): State<Api>,
     credentials: Credentials,
     Query(which): Query<MuteQuery>,
 ) -> ApiResult {
     let (caller, settings) = api.operator(&credentials).await?;
-    let said = [
-        ("link", which.link),
-        ("vo", which.vo),
-        ("class", which.class),
-    ];
-    let said = said.into_iter();
-    let said = said.filter_map(|(key, value)| Some((key.to_owned(), json!(value?))));
-    let scope = scope(&mut Fields::given(said))?;
+    let (Some(kind), Some(name)) = (which.scope, which.name) else {
+        return Err(bad_request("Missing scope and/or name"));
+    };
+    let unknown = || not_found(format!("there is no mute of {kind} {name}"));
+    let scope = match kind.as_str() {
+        "link" => MuteScope::Link(name.clone()),
+        "vo" => MuteScope::Vo(VoName::new(name.as_str())),
+        "class" => MuteScope::Class(IncidentClass::from_word(&name).ok_or_else(unknown)?),
+        _ => return Err(bad_request("'scope' must be one of link, vo, class")),
+    };
     if settings.get(&SettingKey::Mute(scope.clone())).is_none() {
-        return Err(not_found(format!("there is no mute of {scope}")));
+        return Err(unknown());
     }
     api.wish(&caller, SettingRequest::RemoveMute(scope.clone()))
         .await?;
