@@ -2,6 +2,8 @@
 //!
 //! What is counted is counted over the newest transfers of a time window, at most [`COUNTED_MAX`]; `complete` tells
 //! whether these were all. The monitor's own page is our live page.
+//!
+//! Long because it has all questions of one foreign interface, and their answers share their small parts.
 
 use super::caller::{Caller, Credentials};
 use super::config::ConfigSection;
