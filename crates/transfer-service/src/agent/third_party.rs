@@ -116,7 +116,7 @@ impl AttemptRun<'_> {
             status => {
                 // A server in between says 503 as well when it has lost the storage element in the middle of a copy. Who
                 // refuses because of too many requests says when to come again (RFC 9110 §15.6.4).
-                let may_have_moved = !answer.headers.contains_key(RETRY_AFTER);
+                let may_have_moved = status == 503 && !answer.headers.contains_key(RETRY_AFTER);
                 self.note_end(CopyEnd::of_status(status, may_have_moved));
                 let what = format!("COPY ({})", mode.name());
                 let failure = active.refused(Phase::Transfer, &what, answer).await;
