@@ -68,7 +68,8 @@ impl FallbackPort {
             storage: Arc::clone(storage),
             monitor: self.monitor.clone(),
             tls_only: self.tls_only,
-            shutdown: is_over.clone(),
+            // Whoever has connected gets an answer, which is the last on that connection.
+            shutdown: shutdown.clone(),
             removals: Removals::default(),
             is_stand_in: true,
         });
