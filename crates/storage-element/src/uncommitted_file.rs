@@ -2,8 +2,7 @@
 //! is committed. Whatever goes wrong, dropping it removes the data and gives the promised space back.
 
 use crate::crash::{Step, reached};
-use crate::pool::UncommittedStage;
-use crate::pool::{DiskThread, Pool, Reservation};
+use crate::pool::{DiskThread, Pool, Reservation, UncommittedStage};
 use crate::reaper::ReaperHandle;
 use penstock_model::Bytes;
 use penstock_persistence::namespace::EntryId;

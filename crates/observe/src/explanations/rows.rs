@@ -5,8 +5,7 @@
 //! which they moved. Files that have not ended are not in the record yet, so nothing is known of its last minutes: as many
 //! as most files take.
 
-use super::reading::ExplainedWindow;
-use super::reading::{ExplainWindow, Wanted};
+use super::reading::{ExplainWindow, ExplainedWindow, Wanted};
 use crate::copy_sums::{self, CopySums, FinishedCopy, SocketFigures};
 use crate::store::{Reader, StoreError};
 use penstock_decide::explain::signals::{FailureGroup, LinkSignals, Maintenance, Series, Signals};

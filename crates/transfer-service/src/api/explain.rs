@@ -133,14 +133,12 @@ async fn change(
     let body = explainer
         .ask(&caller, move |view| view.change(&asked, &question))
         .await?;
-    let body = body.ok_or_else(|| {
-        let text = format!(
+    found(body, || {
+        format!(
             "no rate fell or rose with the id '{id}' as far as the record goes; `penstock explain --since` and \
              GET /api/v1/explain list those of a window"
-        );
-        ApiError::new(ProblemCode::ResourceNotFound, text)
-    })?;
-    Ok(document(body))
+        )
+    })
 }
 
 async fn incidents(
@@ -171,13 +169,17 @@ async fn incident(
     let body = explainer
         .ask(&caller, move |view| view.incident(&asked, &question))
         .await?;
-    let body = body.ok_or_else(|| {
-        let text = format!(
+    found(body, || {
+        format!(
             "no incident has the id '{id}' as far as the record goes; `penstock incidents` and GET /api/v1/incidents list \
              those of a window"
-        );
-        ApiError::new(ProblemCode::ResourceNotFound, text)
-    })?;
+        )
+    })
+}
+
+/// The document, or 404 with the text where there is none.
+fn found(body: Option<String>, missing: impl FnOnce() -> String) -> ApiResult {
+    let body = body.ok_or_else(|| ApiError::new(ProblemCode::ResourceNotFound, missing()))?;
     Ok(document(body))
 }
 
