@@ -3,7 +3,7 @@
 use super::server::ShownCertificate;
 use super::{Api, ApiConfig, ApiError};
 use axum::extract::FromRequestParts;
-use axum::http::header::{AUTHORIZATION, HOST, HeaderName, ORIGIN};
+use axum::http::header::AUTHORIZATION;
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use parking_lot::RwLock;
@@ -12,6 +12,7 @@ use penstock_decide::service_rights::{Operation, Principal, PrincipalRights, Ser
 use penstock_decide::settings::is_granted;
 use penstock_journal::JobRow;
 use penstock_model::{CredentialId, ProblemCode, VoName};
+use penstock_protocol::cross_site::is_of_foreign_page;
 use penstock_protocol::identity::{Identity, Method};
 use penstock_protocol::token::ADMIN_SCOPE;
 use std::convert::Infallible;
@@ -72,28 +73,9 @@ impl<S: Sync> FromRequestParts<S> for Credentials {
         Ok(Credentials {
             authorization: parts.headers.get(AUTHORIZATION).cloned(),
             shown: parts.extensions.get().cloned(),
-            is_foreign_page: is_foreign_page(&parts.method, &parts.headers),
+            is_foreign_page: is_of_foreign_page(&parts.method, &parts.headers),
         })
     }
-}
-
-/// Fetch Metadata §2.3.
-const FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
-
-/// Whether a page of another site made a browser send this. Browsers show certificates without being told to. A link
-/// on such a page may be followed, which only reads; who wrote it cannot see the answer.
-fn is_foreign_page(method: &http::Method, headers: &HeaderMap) -> bool {
-    let text = |name| {
-        headers
-            .get(name)
-            .map(|value: &HeaderValue| value.to_str().unwrap_or(""))
-    };
-    let other_origin = text(ORIGIN).is_some_and(|origin| {
-        let host = origin.strip_prefix("https://");
-        host.is_none() || host != text(HOST)
-    });
-    let told = text(FETCH_SITE).filter(|_| !method.is_safe());
-    other_origin || told.is_some_and(|site| site != "same-origin" && site != "none")
 }
 
 /// Who asks, and how far they see.
@@ -177,7 +159,7 @@ impl ApiConfig {
         let credentials = Credentials {
             authorization: headers.get(AUTHORIZATION).cloned(),
             shown: None,
-            is_foreign_page: is_foreign_page(&http::Method::GET, headers),
+            is_foreign_page: is_of_foreign_page(&http::Method::GET, headers),
         };
         let caller = self.caller(&credentials).await;
         let caller = caller.map_err(|refusal| refusal.status)?;
@@ -369,47 +351,5 @@ fn bearer(value: &HeaderValue) -> Result<&str, ApiError> {
                 "only bearer tokens are accepted: send 'Authorization: Bearer TOKEN'",
             ))
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_page_of_another_site_is_told_from_our_own() {
-        let check = |origin: Option<&'static str>, expected: bool| {
-            let mut headers = HeaderMap::new();
-            headers.insert(HOST, HeaderValue::from_static("se.org:8446"));
-            if let Some(origin) = origin {
-                headers.insert(ORIGIN, HeaderValue::from_static(origin));
-            }
-            assert_eq!(
-                is_foreign_page(&http::Method::GET, &headers),
-                expected,
-                "{origin:?}"
-            );
-        };
-        check(None, false);
-        check(Some("https://se.org:8446"), false);
-        check(Some("https://evil.org"), true);
-        check(Some("null"), true);
-    }
-
-    #[test]
-    fn a_page_of_another_site_may_link_here_and_change_nothing() {
-        let check = |method: http::Method, site: &'static str, expected: bool| {
-            let headers = HeaderMap::from_iter([(FETCH_SITE, HeaderValue::from_static(site))]);
-            assert_eq!(
-                is_foreign_page(&method, &headers),
-                expected,
-                "{method} {site}"
-            );
-        };
-        check(http::Method::GET, "cross-site", false);
-        check(http::Method::POST, "cross-site", true);
-        check(http::Method::DELETE, "same-site", true);
-        check(http::Method::PUT, "same-origin", false);
-        check(http::Method::POST, "none", false);
     }
 }
