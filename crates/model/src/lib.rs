@@ -13,6 +13,7 @@ pub mod failure;
 pub mod ids;
 pub mod incident_class;
 pub mod job;
+pub mod key_file;
 pub mod ledger;
 pub mod lock;
 pub mod mute;
