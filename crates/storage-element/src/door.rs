@@ -52,7 +52,7 @@ use penstock_model::{NamespacePath, ProblemCode};
 use penstock_protocol::http1::Limits;
 use penstock_protocol::http1::server::{Connection, Request, RequestError};
 use penstock_protocol::listener::{ClientConnection, Listener, NewConnection};
-use penstock_protocol::monitoring::{Monitor, Viewer};
+use penstock_protocol::monitoring::Monitor;
 use penstock_protocol::tls::ServerTls;
 use penstock_protocol::x509::ClientCertificate;
 use remote_removals::{Removals, report_panic};
@@ -340,11 +340,7 @@ impl Door {
             .identify(request, client, connection.peer_addr())
             .await?;
         cross_site_request::refuse(request, &caller)?;
-        let viewer = Viewer {
-            peer: Some(caller.peer()),
-            identity: caller.identity().cloned(),
-        };
-        if let Some(told) = self.tell_monitor(request, &path, viewer).await? {
+        if let Some(told) = self.tell_monitor(request, &path, caller.viewer()).await? {
             return Ok(told.into());
         }
         let call = &Call {
