@@ -431,7 +431,8 @@ pub struct AccessArgs {
     #[arg(long, conflicts_with = "token_file")]
     pub token: Option<String>,
     /// A file with the token. Without this, --token and --dir: BEARER_TOKEN, BEARER_TOKEN_FILE,
-    /// $XDG_RUNTIME_DIR/bt_u$UID, /tmp/bt_u$UID, in this order.
+    /// $XDG_RUNTIME_DIR/bt_u$UID, /tmp/bt_u$UID, in this order; the last two must be files of the user or of root, to
+    /// which nobody else has access.
     #[arg(long, value_name = "FILE")]
     pub token_file: Option<PathBuf>,
     /// A hashed directory of CA certificates. Default: that of --dir, X509_CERT_DIR,
