@@ -369,7 +369,7 @@ pub enum Command {
     #[command(after_help = "Examples:\n  \
         penstock ingest fts messages.jsonl --into records\n  \
         penstock ingest dcache billing-2026.11.22 --year 2026 --zone +01:00 --into records --follow\n  \
-        penstock ingest xrootd --listen 127.0.0.1:9930 --into records\n  \
+        penstock ingest xrootd --listen 192.0.2.7:9930 --from 192.0.2.0/24 --into records\n  \
         penstock ingest log taped.log --mapping cta.toml --year 2026 --into records\n\n\
         A file that was taken before is gone on with where it was left. A line that is not understood is told with its \
         number and left out; the command then ends with 1. What a source does not tell stays unknown. docs/observe/records.md \
