@@ -395,6 +395,15 @@ pub(super) const REQUESTS: [ProblemFacts; 66] = [
         remedy: "Check the path.",
     },
     ProblemFacts {
+        code: ProblemCode::PathNotThereYet,
+        name: "path-not-there-yet",
+        layer: Layer::Namespace,
+        advice: RETRY,
+        status: 404,
+        meaning: "The path does not exist yet: a file is being written there, or has been and waits for its disk.",
+        remedy: "Look again later.",
+    },
+    ProblemFacts {
         code: ProblemCode::PathExists,
         name: "path-exists",
         layer: Layer::Namespace,
