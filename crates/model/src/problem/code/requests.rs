@@ -6,7 +6,7 @@ use super::{
 };
 use crate::problem::Layer;
 
-pub(super) const REQUESTS: [ProblemFacts; 66] = [
+pub(super) const REQUESTS: [ProblemFacts; 67] = [
     ProblemFacts {
         code: ProblemCode::CredentialsMissing,
         name: "credentials-missing",
