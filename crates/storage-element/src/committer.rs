@@ -47,7 +47,7 @@ pub(crate) struct CompleteFile {
 struct DoubtfulFile {
     scratch: UncommittedFile,
     size: Bytes,
-    _claim: Claim,
+    _claim: Option<Claim>,
 }
 
 /// Those of one pool.
@@ -236,10 +236,11 @@ fn publish(
         reply,
         publication,
     } = file;
-    let Some(claim) = publication.publish() else {
+    let mut claim = publication.publish();
+    if claim.is_none() {
         // Who waited for it was told that it will not be there.
         return;
-    };
+    }
     let size = entry.size;
     namespace.submit(Change::Publish(entry), move |result| {
         let result = match result {
@@ -256,12 +257,13 @@ fn publish(
                     doubtful.lock().push(DoubtfulFile {
                         scratch,
                         size,
-                        _claim: claim,
+                        _claim: claim.take(),
                     });
                 }
                 Err(error)
             }
         };
+        drop(claim);
         // The client may have gone; the file is there all the same.
         let _ = reply.send(result);
     });
@@ -277,7 +279,77 @@ fn refuse(file: CompleteFile, source: io::Error) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::claims::Claims;
+    use crate::clock::BelievedClock;
+    use crate::config::PoolConfig;
+    use crate::reaper::Reapers;
+    use penstock_decide::admission::QueueLimits;
+    use penstock_decide::pool_selection::PoolMode;
+    use penstock_model::NamespacePath;
+    use penstock_persistence::namespace::Replace;
     use std::sync::atomic::{AtomicBool, Ordering};
+
+    #[test]
+    fn files_of_a_doubtful_commit_are_kept_or_removed_once_the_namespace_knows() {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let file = directory.path().join("namespace.sqlite");
+        let namespace = Arc::new(Namespace::open(&file).expect("opens"));
+        let config = PoolConfig {
+            name: PoolName::new("p1"),
+            directory: directory.path().join("p1"),
+            capacity: Some(Bytes(1000)),
+            mode: PoolMode::Enabled,
+            movers: QueueLimits::default(),
+        };
+        let pool = Arc::new(Pool::new(&config, Bytes(0), Bytes(0)));
+        pool.set_free(u64::MAX / 2);
+        let pools = Pools::from([(pool.name.clone(), Arc::clone(&pool))]);
+        let clock = Arc::new(BelievedClock::start(None));
+        let reapers = Reapers::start(&namespace, &clock, &pools, Duration::ZERO).expect("started");
+        let claims: Arc<Claims> = Arc::default();
+        let paths = ["/kept", "/gone"].map(|at| NamespacePath::parse(at).expect("valid"));
+        let doubtful = DoubtfulFiles::default();
+        let mut places = Vec::new();
+        for path in &paths {
+            let id = namespace.allocate();
+            std::fs::create_dir_all(pool.data_directory(id)).expect("made");
+            std::fs::create_dir_all(pool.incoming_path(id).parent().expect("below the pool"))
+                .expect("made");
+            let reservation = pool.reserve();
+            let made =
+                UncommittedFile::create(id, reservation, Arc::clone(&pool), reapers.handle());
+            let mut scratch = made.expect("made");
+            scratch.adopt().expect("adopted");
+            doubtful.lock().push(DoubtfulFile {
+                scratch,
+                size: Bytes(0),
+                _claim: claims.claim(path).ok(),
+            });
+            places.push((id, pool.data_path(id)));
+        }
+        // The commit of the first was found in the database's log.
+        let committed = NewFile {
+            id: places[0].0,
+            path: paths[0].clone(),
+            size: Bytes(0),
+            checksums: Vec::new(),
+            pool: pool.name.clone(),
+            owner: None,
+            at: penstock_clock::wall_clock(),
+            replace: Replace::Refused,
+            properties_of: None,
+            labelled_in: None,
+        };
+        namespace
+            .apply(Change::Publish(committed))
+            .expect("published");
+        assert!(paths.iter().all(|path| claims.is_written(path)));
+        judge_doubtful(&namespace, &pool, &doubtful);
+        drop(reapers);
+        assert!(doubtful.lock().is_empty());
+        assert_eq!([places[0].1.exists(), places[1].1.exists()], [true, false]);
+        assert!(!paths.iter().any(|path| claims.is_written(path)));
+    }
 
     #[test]
     fn a_thread_that_has_ended_by_itself_is_told() {

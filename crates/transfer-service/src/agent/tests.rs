@@ -7,14 +7,15 @@ use penstock_engine::AssignedNode;
 use penstock_journal::Journal;
 use penstock_model::{
     Activity, Attempt, ChecksumAlgorithm, CredentialId, FileUrl, Job, JobId, JobParameters,
-    Overwrite, Record, Retry, Tenure, Timestamp, TransferEvent, TransferId, TransferRequest,
-    TransferState, UserName, VoName,
+    Overwrite, ProblemCode, Record, Retry, Tenure, Timestamp, TransferEvent, TransferId,
+    TransferRequest, TransferState, UserName, VoName,
 };
 use penstock_persistence::journal::{SqliteJournal, SqliteReader};
 use penstock_persistence::sealing::SealingKeys;
 use penstock_protocol::http1::Limits;
 use penstock_protocol::http1::client::ClientConfig;
 use penstock_protocol::http1::server::Connection;
+use penstock_protocol::problem::PROBLEM_HEADER;
 use penstock_protocol::stream::Stream;
 use penstock_protocol::tls::ClientTls;
 use tokio::net::TcpListener;
@@ -73,6 +74,8 @@ struct Storage {
     delete: u16,
     /// Statuses that answer each HEAD after the copy, before it tells what is there.
     looks: Arc<Mutex<Vec<u16>>>,
+    /// Where nothing is, it says that a file is about to come.
+    may_come: bool,
 }
 
 impl Storage {
@@ -83,6 +86,7 @@ impl Storage {
             after: None,
             delete: 204,
             looks: Arc::default(),
+            may_come: false,
         }
     }
 
@@ -147,6 +151,11 @@ impl Storage {
                 (self.looks.lock().remove(0), "", 0)
             }
             ("HEAD", _) => match there {
+                None if self.may_come => {
+                    let code = ProblemCode::PathNotThereYet.name();
+                    headers.insert(PROBLEM_HEADER, code.parse().expect("ASCII"));
+                    (404, "", 0)
+                }
                 None => (404, "", 0),
                 Some(there) => {
                     if !there.only_in_properties {
@@ -691,6 +700,26 @@ async fn who_cannot_read_what_was_attempted_before_touches_nothing_and_comes_bac
         assert!(failure.detail.contains("cannot be read"), "{failure:?}");
         let changes = seen.iter().filter(|line| !line.starts_with("HEAD"));
         assert_eq!(changes.count(), 0, "{task:?}: {seen:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_removal_is_not_done_while_the_destination_says_that_the_file_may_come() {
+    for (may_come, is_done) in [(true, false), (false, true)] {
+        let storage = Storage {
+            may_come,
+            ..Storage::answering((500, "not asked"))
+        };
+        let run = Run {
+            task: Task::TidyUp,
+            ..Run::after(storage, a_lost_attempt(90_000))
+        };
+        let (outcome, _) = run.run().await;
+        assert_eq!(
+            matches!(outcome, AttemptOutcome::Tidied),
+            is_done,
+            "{outcome:?}"
+        );
     }
 }
 
