@@ -63,6 +63,8 @@ pub enum CopyEnd {
     Arrived,
     /// The connection broke, or there was no answer, or one that a server in between may have given: it may still run.
     Unknown,
+    /// The destination does not know itself whether it has the file, which may appear until the copy's time limit.
+    Unsettled,
 }
 
 impl CopyEnd {
@@ -73,6 +75,8 @@ impl CopyEnd {
             // The client took too long: bytes may have come.
             408 => CopyEnd::Unknown,
             429 | 503 if has_moved => CopyEnd::Unknown,
+            // What had come before the refusal may lie there.
+            400..=499 if has_moved => CopyEnd::Ended,
             400..=499 => CopyEnd::Refused,
             501 | 503 | 507 if !has_moved => CopyEnd::Refused,
             _ => CopyEnd::Unknown,
@@ -88,6 +92,7 @@ impl CopyEnd {
                 CopyEnd::of_status(status, false)
             }
             CopyCause::Refused(409) => CopyEnd::Occupied,
+            CopyCause::Unsettled => CopyEnd::Unsettled,
             _ if by_destination => CopyEnd::Ended,
             CopyCause::Refused(_)
             | CopyCause::ChecksumMismatch
@@ -115,6 +120,11 @@ impl Attempts {
             TransferEvent::AttemptFailed { cleaned: true, .. } => {
                 self.writing = None;
                 self.lost = None;
+            }
+            TransferEvent::AttemptFailed { failure, .. }
+                if CopyCause::read(&failure.detail) == CopyCause::Unsettled =>
+            {
+                self.lose(None);
             }
             // Its agent has closed its connections.
             TransferEvent::AttemptFailed { cleaned: false, .. } => {
@@ -157,6 +167,7 @@ impl Attempts {
                 self.lose(Some(at));
             }
             CopyEnd::Unknown => self.lose(Some(at + ENDS_WITHIN)),
+            CopyEnd::Unsettled => self.lose(None),
         }
     }
 

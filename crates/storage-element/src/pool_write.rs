@@ -261,6 +261,7 @@ impl PoolWrite {
             clock: self.clock,
             size,
         };
+        let _interest = publication.given_up_on_drop();
         let finished = async {
             let hand_over = move || completion.hand_over(disk, &held, &expected, reply);
             let handed = tokio::task::spawn_blocking(hand_over)

@@ -316,12 +316,28 @@ fn an_end_is_definite_only_when_the_destination_says_so() {
         check(status, false, CopyEnd::Unknown);
     }
     check(503, true, CopyEnd::Unknown);
+    for status in [400, 403, 404] {
+        check(status, true, CopyEnd::Ended);
+    }
     let of = CopyEnd::of_cause;
+    assert_eq!(of(CopyCause::Unsettled, true), CopyEnd::Unsettled);
+    assert_eq!(of(CopyCause::Unsettled, false), CopyEnd::Unsettled);
     assert_eq!(of(CopyCause::Unknown, true), CopyEnd::Ended);
     assert_eq!(of(CopyCause::Unknown, false), CopyEnd::Unknown);
     assert_eq!(of(CopyCause::Refused(409), false), CopyEnd::Occupied);
     assert_eq!(of(CopyCause::Refused(500), false), CopyEnd::Unknown);
     assert_eq!(of(CopyCause::Exists, false), CopyEnd::Occupied);
+}
+
+#[test]
+fn what_the_destination_does_not_know_may_come_until_the_copys_time_is_over() {
+    let mut attempts = attempts(&[(1, started()), (1000, prepared(false))]);
+    let mut event = failed(false);
+    if let TransferEvent::AttemptFailed { failure, .. } = &mut event {
+        failure.detail = "it is not known whether the change was made".into();
+    }
+    attempts.note(at(1010), &event, |_| LIMIT, true);
+    assert_eq!(attempts.runs_until(at(1100)), Some(at(1000) + LIMIT));
 }
 
 #[test]

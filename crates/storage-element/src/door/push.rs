@@ -179,8 +179,7 @@ async fn send(door: &Door, push: &mut Push, leftover: &LeftoverGuard) -> Result<
     let was_absent = look(door, push).await?;
     let mut response = upload(door, push, &file, was_absent.then_some(leftover)).await?;
     if response.status.is_client_error() {
-        // It refused before it took a byte: what is there came from somebody else meanwhile.
-        leftover.settled();
+        leftover.refused(response.status);
     }
     if !response.status.is_success() {
         return Err(CopyFailure::Late(refusal(door, &mut response).await));
@@ -247,7 +246,7 @@ async fn upload(
         if let (ClientError::EarlyAnswer { status, .. }, Some(leftover)) = (&why, leftover)
             && status.is_client_error()
         {
-            leftover.settled();
+            leftover.refused(*status);
         }
         peer_failure(door, url, &why)
     };

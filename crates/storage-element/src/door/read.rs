@@ -143,7 +143,7 @@ async fn look(
         (false, false) => PathOperation::Read,
     };
     door.permit(caller, &operation, path)?;
-    let entry = entry.ok_or_else(|| missing(path))?;
+    let entry = entry.ok_or_else(|| door.missing(path))?;
     let Some(found) = door.found(&entry)? else {
         return match request.method == Method::HEAD {
             true => Ok(directory().into()),
@@ -566,15 +566,22 @@ fn replaced_meanwhile() -> Problem {
     )
 }
 
-fn missing(path: &NamespacePath) -> Problem {
-    Problem::new(ProblemCode::PathNotFound, format!("{path} does not exist"))
-}
-
 impl Door {
+    /// Nothing is there. Whoever looks for what is left of a copy has to know that one may still come.
+    fn missing(&self, path: &NamespacePath) -> Problem {
+        match self.storage.claims.is_written(path) {
+            true => Problem::new(
+                ProblemCode::PathNotThereYet,
+                format!("{path} does not exist yet: it is being written"),
+            ),
+            false => Problem::new(ProblemCode::PathNotFound, format!("{path} does not exist")),
+        }
+    }
+
     /// What stands at a path, or 404.
     pub(super) fn entry(&self, path: &NamespacePath) -> Result<Entry, Problem> {
         let entry = self.storage.namespace.lookup(path)?;
-        entry.ok_or_else(|| missing(path))
+        entry.ok_or_else(|| self.missing(path))
     }
 
     /// The file that an entry is, with its pool; `None` for a directory.

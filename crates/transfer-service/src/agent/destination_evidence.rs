@@ -30,6 +30,8 @@ struct AttemptTraces {
     met_something: bool,
     /// What of earlier attempts might still run when this one looked.
     runs_beside: Option<Lost>,
+    /// The destination has said, or may have meant, that it has the whole file, and no look has shown otherwise.
+    awaits_look: bool,
 }
 
 impl Traces {
@@ -87,7 +89,8 @@ impl AttemptRun<'_> {
         }
         let mut known = self.traces.lock();
         known.attempts = attempts;
-        known.is_recalled = true;
+        // Where an attempt may have written there are entries: history that is gone says nothing of what it left.
+        known.is_recalled = !entries.is_empty();
         Ok(())
     }
 
@@ -106,6 +109,7 @@ impl AttemptRun<'_> {
         known.attempts.begin(now, plan.size, plan.was_absent, limit);
         known.has_written = true;
         known.met_something = false;
+        known.awaits_look = false;
     }
 
     /// How the copy has ended, as far as that is known. Nothing said means that it may still run.
@@ -113,9 +117,22 @@ impl AttemptRun<'_> {
         let mut known = self.traces.lock();
         known.attempts.end(wall_clock(), end);
         known.met_something = end == CopyEnd::Occupied;
+        known.awaits_look = end == CopyEnd::Arrived;
         if let CopyEnd::Refused | CopyEnd::Occupied = end {
             known.has_written = false;
         }
+    }
+
+    /// What this attempt has sent may be there, whole; the next look compares it.
+    pub(super) fn await_look(&self) {
+        let mut known = self.traces.lock();
+        known.attempts.end(wall_clock(), CopyEnd::Unknown);
+        known.awaits_look = true;
+    }
+
+    /// A look has shown that what arrived is not the file.
+    pub(super) fn contradict_arrival(&self) {
+        self.traces.lock().awaits_look = false;
     }
 
     /// What is there may be what an earlier copy brings.
@@ -128,13 +145,21 @@ impl AttemptRun<'_> {
         let mut known = self.traces.lock();
         known.attempts = Attempts::default();
         known.has_written = false;
+        known.awaits_look = false;
     }
 
     /// How an attempt ends that has failed. One that met nothing but an earlier copy of its transfer is not the
     /// transfer's failure.
     pub(super) fn failed(&self, mut failure: Failure, cleaned: bool) -> AttemptOutcome {
         let known = self.traces.lock();
-        let Some(beside) = known.runs_beside.as_ref().filter(|_| known.met_something) else {
+        if !known.met_something {
+            return AttemptOutcome::Failed { failure, cleaned };
+        }
+        let Some(beside) = known.runs_beside.as_ref() else {
+            if known.attempts.has_lost() {
+                // What came while this one copied may be what an earlier one has brought: the next look compares it.
+                failure.retry = Retry::Later;
+            }
             return AttemptOutcome::Failed { failure, cleaned };
         };
         failure.retry = Retry::Later;
@@ -204,6 +229,13 @@ impl AttemptRun<'_> {
         })
     }
 
+    /// Removes what a failed attempt may have made at its destination, as [`AttemptRun::clean_up`] does, unless that may
+    /// be the whole file, which nobody has looked at yet.
+    pub(super) async fn clean_up_after_failure(&self) -> bool {
+        let awaits_look = self.traces.lock().awaits_look;
+        !awaits_look && self.clean_up().await
+    }
+
     /// Removes what this attempt may have made at its destination. True when nothing of it, or of those before it, is
     /// left there, or will come.
     pub(super) async fn clean_up(&self) -> bool {
@@ -257,9 +289,26 @@ impl AttemptRun<'_> {
             self.abort_uploads(access).await;
         }
         if self.traces.attempts().lost().is_none() {
-            return Ok(());
+            return match self.traces.lock().is_recalled {
+                true => Ok(()),
+                false => Err(self.without_evidence(&destination)),
+            };
         }
         self.remove_remnant(&destination).await
+    }
+
+    fn without_evidence(&self, destination: &End) -> Failure {
+        let detail = format!(
+            "nothing is recorded any more of what the attempts of this transfer did at {}: look there, and remove what \
+             is a part of a file",
+            destination.url
+        );
+        classify(
+            Side::Service,
+            Phase::Finalization,
+            &ObservedFailure::Broken,
+            detail,
+        )
     }
 
     pub(super) fn untidied(&self, failure: Failure) -> AttemptOutcome {

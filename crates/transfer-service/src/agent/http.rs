@@ -327,6 +327,13 @@ fn directory(end: &End, phase: Phase) -> Failure {
     end.failure(phase, &ObservedFailure::IsDirectory, detail)
 }
 
+/// A storage element of ours tells a path at which nothing is from one at which a file is about to appear.
+fn says_it_may_come(headers: &HeaderMap) -> bool {
+    headers
+        .get(PROBLEM_HEADER)
+        .is_some_and(|code| code == ProblemCode::PathNotThereYet.name())
+}
+
 impl AgentSetup {
     /// HEAD with `Want-Digest`: size and checksum of a file; `None` when it does not exist.
     pub(super) async fn stat(
@@ -345,6 +352,11 @@ impl AgentSetup {
             _ => ("HEAD", head),
         };
         let size = match answer.status.as_u16() {
+            // What an earlier request has sent may be what comes there.
+            404 if phase == Phase::Finalization && says_it_may_come(&answer.headers) => {
+                let detail = format!("{} does not exist yet: it is being written", end.url);
+                return Err(end.failure(phase, &ObservedFailure::Broken, detail));
+            }
             404 => return Ok(None),
             // Only an empty file has no first byte (RFC 9110 §14.4).
             206 | 416 if what == "GET" => {

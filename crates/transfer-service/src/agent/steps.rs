@@ -32,6 +32,11 @@ use url::Url;
 /// Characters of the reason for which a copy was streamed.
 const REASON_CHARS_MAX: usize = 500;
 
+/// How often a destination is asked for a file that it has said it has.
+const LOOKS_MAX: u32 = 4;
+/// The pause before the second time; it doubles.
+const LOOK_PAUSE: Duration = Duration::from_secs(1);
+
 /// One attempt while it runs.
 pub(super) struct AttemptRun<'a> {
     pub(super) setup: &'a AgentSetup,
@@ -115,7 +120,7 @@ impl<'a> AttemptRun<'a> {
                 if let Some((source, destination)) = self.ends.get() {
                     say_withheld(&mut failure, [source, destination]);
                 }
-                let cleaned = self.clean_up().await;
+                let cleaned = self.clean_up_after_failure().await;
                 self.failed(failure, cleaned)
             }
         };
@@ -657,17 +662,11 @@ impl<'a> AttemptRun<'a> {
             true => StatScope::SizeAndChecksum,
             false => StatScope::Size,
         };
-        let Some(there) = self.stat(destination, wanted, Phase::Finalization).await? else {
-            let detail = format!(
-                "{} is not there although its copy was reported as done",
-                destination.url
-            );
-            let observed = ObservedFailure::CopyFailed(CopyCause::Unknown);
-            return Err(destination.failure(Phase::Finalization, &observed, detail));
-        };
+        let there = self.look_at_arrived(destination, wanted).await?;
         if let (Some(expected), Some(size)) = (plan.size, there.size)
             && expected != size
         {
+            self.contradict_arrival();
             let detail = format!(
                 "Source and destination file size mismatch ({} != {})",
                 expected.0, size.0
@@ -695,6 +694,7 @@ impl<'a> AttemptRun<'a> {
                 return Err(self.not_verified(destination, &why));
             };
             if found != expected {
+                self.contradict_arrival();
                 let (observed, detail) = checksum_differs(plan.checksum_from, expected, found);
                 return Err(destination.failure(Phase::Finalization, &observed, detail));
             }
@@ -709,6 +709,33 @@ impl<'a> AttemptRun<'a> {
         // Markers round down; the whole file is there now.
         report.moved = size;
         Ok(size)
+    }
+
+    /// What the destination tells of the file that it has said it has. One that does not answer, or whose other servers
+    /// do not know of the file yet, is asked again.
+    async fn look_at_arrived(&self, destination: &End, wanted: StatScope) -> Result<Stat, Failure> {
+        let mut pause = LOOK_PAUSE;
+        for looked in 1.. {
+            let there = self.stat(destination, wanted, Phase::Finalization).await;
+            let failure = match there {
+                Ok(Some(there)) => return Ok(there),
+                Ok(None) => {
+                    let detail = format!(
+                        "{} is not there although its copy was reported as done",
+                        destination.url
+                    );
+                    let observed = ObservedFailure::CopyFailed(CopyCause::Unknown);
+                    destination.failure(Phase::Finalization, &observed, detail)
+                }
+                Err(failure) => failure,
+            };
+            if looked == LOOKS_MAX || failure.retry == Retry::Never {
+                return Err(failure);
+            }
+            tokio::time::sleep(pause).await;
+            pause *= 2;
+        }
+        unreachable!("it returns before it has looked for ever")
     }
 
     /// There is nothing to compare a checksum with. What has arrived is as large as it should be, and stays.

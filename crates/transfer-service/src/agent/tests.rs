@@ -7,14 +7,15 @@ use penstock_engine::AssignedNode;
 use penstock_journal::Journal;
 use penstock_model::{
     Activity, Attempt, ChecksumAlgorithm, CredentialId, FileUrl, Job, JobId, JobParameters,
-    Overwrite, Record, Retry, Tenure, Timestamp, TransferEvent, TransferId, TransferRequest,
-    TransferState, UserName, VoName,
+    Overwrite, ProblemCode, Record, Retry, Tenure, Timestamp, TransferEvent, TransferId,
+    TransferRequest, TransferState, UserName, VoName,
 };
 use penstock_persistence::journal::{SqliteJournal, SqliteReader};
 use penstock_persistence::sealing::SealingKeys;
 use penstock_protocol::http1::Limits;
 use penstock_protocol::http1::client::ClientConfig;
 use penstock_protocol::http1::server::Connection;
+use penstock_protocol::problem::PROBLEM_HEADER;
 use penstock_protocol::stream::Stream;
 use penstock_protocol::tls::ClientTls;
 use tokio::net::TcpListener;
@@ -71,6 +72,10 @@ struct Storage {
     after: Option<There>,
     /// The status that answers a DELETE.
     delete: u16,
+    /// Statuses that answer each HEAD after the copy, before it tells what is there.
+    looks: Arc<Mutex<Vec<u16>>>,
+    /// Where nothing is, it says that a file is about to come.
+    may_come: bool,
 }
 
 impl Storage {
@@ -80,6 +85,8 @@ impl Storage {
             before: None,
             after: None,
             delete: 204,
+            looks: Arc::default(),
+            may_come: false,
         }
     }
 
@@ -140,7 +147,15 @@ impl Storage {
                 headers.insert("digest", digest("00000001"));
                 (200, "", 4)
             }
+            ("HEAD", _) if is_copied && !self.looks.lock().is_empty() => {
+                (self.looks.lock().remove(0), "", 0)
+            }
             ("HEAD", _) => match there {
+                None if self.may_come => {
+                    let code = ProblemCode::PathNotThereYet.name();
+                    headers.insert(PROBLEM_HEADER, code.parse().expect("ASCII"));
+                    (404, "", 0)
+                }
                 None => (404, "", 0),
                 Some(there) => {
                     if !there.only_in_properties {
@@ -305,6 +320,8 @@ struct Run {
     task: Task,
     /// The journal's file is unreadable while it runs.
     unreadable: bool,
+    /// What was recorded is gone when it begins.
+    is_pruned: bool,
 }
 
 impl Run {
@@ -315,6 +332,7 @@ impl Run {
             past: Vec::new(),
             task: Task::Copy,
             unreadable: false,
+            is_pruned: false,
         }
     }
 
@@ -335,7 +353,9 @@ impl Run {
         if !self.past.is_empty() {
             assignment.unsettled = true;
             assignment.attempt = Attempt(2);
-            record(directory.path(), &assignment, self.past);
+            if !self.is_pruned {
+                record(directory.path(), &assignment, self.past);
+            }
         }
         if self.unreadable {
             let journal = directory.path().join("journal.sqlite");
@@ -467,6 +487,51 @@ async fn what_a_failed_copy_has_left_is_removed_as_it_was_seen() {
     check(refused, false, (false, &[SEEN])).await;
 }
 
+/// A destination that has said it has the file, and answers the looks at it with these statuses first.
+fn arrived(looks: Vec<u16>) -> Storage {
+    Storage {
+        after: Some(There { size: 4, ..PART }),
+        looks: Arc::new(Mutex::new(looks)),
+        ..Storage::answering((202, "success: Created\n"))
+    }
+}
+
+#[tokio::test]
+async fn what_has_arrived_is_looked_at_again_before_it_counts_as_lost() {
+    for look in [404, 503] {
+        let (outcome, seen) = Run::of(arrived(vec![look])).run().await;
+        assert!(
+            matches!(outcome, AttemptOutcome::Landed { .. }),
+            "{look}: {outcome:?}"
+        );
+        assert_eq!(removals(&seen), [""; 0]);
+    }
+}
+
+#[tokio::test]
+async fn what_has_arrived_stays_while_nobody_can_look_at_it() {
+    let (absent, busy) = tokio::join!(
+        Run::of(arrived(vec![404; 100])).run(),
+        Run::of(arrived(vec![503; 100])).run()
+    );
+    for (outcome, seen) in [absent, busy] {
+        let AttemptOutcome::Failed { failure, cleaned } = outcome else {
+            panic!("{outcome:?}")
+        };
+        assert_eq!((failure.retry, cleaned), (Retry::Later, false));
+        assert_eq!(removals(&seen), [""; 0]);
+    }
+}
+
+#[tokio::test]
+async fn a_copy_of_which_the_destination_itself_does_not_know_may_come() {
+    let unsettled = (
+        202,
+        "failure: the namespace database failed in a commit, so it is not known whether the change was made: I/O\n",
+    );
+    check(Storage::answering(unsettled), false, (false, &[])).await;
+}
+
 #[tokio::test]
 async fn what_others_have_put_there_stays() {
     let ended = (202, "failure: the source broke\n");
@@ -556,14 +621,14 @@ async fn an_attempt_that_meets_an_earlier_copy_of_its_own_waits_for_it() {
     };
     assert_eq!(failure.retry, Retry::Later, "{failure:?}");
     assert_eq!(removals(&seen), [""; 0]);
-    // When none can run any more, it is somebody else's.
+    // When none can run any more, what has come may still be theirs: the next look compares it.
     let (outcome, _) = Run::after(Storage::answering(exists), a_lost_attempt(90_000))
         .run()
         .await;
     let AttemptOutcome::Failed { failure, .. } = outcome else {
         panic!("{outcome:?}")
     };
-    assert_eq!(failure.retry, Retry::Never, "{failure:?}");
+    assert_eq!(failure.retry, Retry::Later, "{failure:?}");
 }
 
 #[tokio::test]
@@ -636,6 +701,48 @@ async fn who_cannot_read_what_was_attempted_before_touches_nothing_and_comes_bac
         let changes = seen.iter().filter(|line| !line.starts_with("HEAD"));
         assert_eq!(changes.count(), 0, "{task:?}: {seen:?}");
     }
+}
+
+#[tokio::test]
+async fn a_removal_is_not_done_while_the_destination_says_that_the_file_may_come() {
+    for (may_come, is_done) in [(true, false), (false, true)] {
+        let storage = Storage {
+            may_come,
+            ..Storage::answering((500, "not asked"))
+        };
+        let run = Run {
+            task: Task::TidyUp,
+            ..Run::after(storage, a_lost_attempt(90_000))
+        };
+        let (outcome, _) = run.run().await;
+        assert_eq!(
+            matches!(outcome, AttemptOutcome::Tidied),
+            is_done,
+            "{outcome:?}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_removal_without_any_record_of_its_attempts_is_not_done() {
+    let started = TransferEvent::Started {
+        attempt: Attempt(1),
+        node: None,
+    };
+    let run = Run {
+        task: Task::TidyUp,
+        is_pruned: true,
+        ..Run::after(Storage::answering((500, "not asked")), vec![(60, started)])
+    };
+    let (outcome, seen) = run.run().await;
+    let AttemptOutcome::Untidied { failure } = outcome else {
+        panic!("{outcome:?}")
+    };
+    assert!(
+        failure.detail.contains("nothing is recorded any more"),
+        "{failure:?}"
+    );
+    assert_eq!(removals(&seen), [""; 0]);
 }
 
 #[tokio::test]

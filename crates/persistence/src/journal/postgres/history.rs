@@ -82,7 +82,9 @@ fn jobs_that_may_go(
     let jobs = JOBS_PER_STEP.min(step.rows_max.max(1) as i64);
     let sql = "SELECT job_id, finished_ms,
                    coalesce(ended_sequence, (SELECT value FROM history WHERE name = 'unknown_end'), 0)
-               FROM job WHERE finished_ms IS NOT NULL AND finished_ms < $1 ORDER BY finished_ms LIMIT $2";
+               FROM job WHERE finished_ms IS NOT NULL AND finished_ms < $1 AND NOT EXISTS
+                   (SELECT FROM tidying JOIN transfer USING (transfer_id) WHERE transfer.job_id = job.job_id)
+               ORDER BY finished_ms LIMIT $2";
     let rows = open.query(sql, &[&before.0, &jobs])?;
     let found = rows.iter().map(|row| (row.get(0), row.get(1), row.get(2)));
     let may_go = |(_, ended, sequence): &(Uuid, i64, i64)| {

@@ -106,7 +106,9 @@ fn jobs_that_may_go(
     };
     let sql = "SELECT job_id, finished_ms,
                    coalesce(ended_sequence, (SELECT value FROM history WHERE name = 'unknown_end'), 0)
-               FROM job WHERE finished_ms IS NOT NULL AND finished_ms < ?1 ORDER BY finished_ms LIMIT ?2";
+               FROM job WHERE finished_ms IS NOT NULL AND finished_ms < ?1 AND job_id NOT IN
+                   (SELECT job_id FROM transfer WHERE transfer_id IN (SELECT transfer_id FROM tidying))
+               ORDER BY finished_ms LIMIT ?2";
     let mut select = transaction.prepare_cached(sql)?;
     let mut rows = select.query(params![before.0, JOBS_PER_STEP as i64])?;
     let mut jobs = Vec::new();
