@@ -12,6 +12,7 @@ mod crowds;
 mod issuer;
 mod labels;
 mod locks;
+mod logs;
 mod macaroons;
 mod methods;
 mod overload;
