@@ -1,6 +1,6 @@
 //! Changing the newest key while the service runs: a new line on top, and away with lines that nobody needs.
 
-use crate::file::replace_private;
+use penstock_durable_file::replace_private;
 
 use super::{KEY_BYTES, Key, SealingError, SealingKeys, from_hex, hex, parse};
 use openssl::rand::rand_bytes;

@@ -5,6 +5,7 @@
 
 use super::chain::SIGNATURE_BYTES;
 use super::hex;
+use penstock_durable_file::replace_private;
 use penstock_model::Timestamp;
 use std::fmt;
 use std::fs::OpenOptions;
@@ -125,7 +126,8 @@ impl RootKeys {
         RootKeys::parse(&rotated).map_err(|_| {
             content("8 keys are still needed; rotate again when the oldest have ended")
         })?;
-        replace(path, &rotated).map_err(file)?;
+        // Macaroons are made with the new key from now on: a loss of power must not bring the old file back.
+        replace_private(path, &rotated).map_err(file)?;
         Ok(removed)
     }
 
@@ -167,24 +169,6 @@ fn rotated(text: &str, key: &str, now: Timestamp, validity_max: Duration) -> (St
         }
     }
     (out, removed)
-}
-
-fn replace(path: &Path, text: &str) -> io::Result<()> {
-    let beside = path.with_extension("new");
-    let _ = std::fs::remove_file(&beside);
-    let mut file = OpenOptions::new()
-        .write(true)
-        .create_new(true)
-        .mode(0o600)
-        .open(&beside)?;
-    file.write_all(text.as_bytes())?;
-    file.sync_all()?;
-    std::fs::rename(&beside, path)?;
-    // Macaroons are made with the new key from now on: a loss of power must not bring the old file back.
-    let directory = path
-        .parent()
-        .filter(|parent| !parent.as_os_str().is_empty());
-    std::fs::File::open(directory.unwrap_or(Path::new(".")))?.sync_all()
 }
 
 impl fmt::Debug for RootKeys {
