@@ -153,7 +153,7 @@ fn lines(row: &RateChangeRow) -> String {
         RateChangeKind::Rise => ("rise", format!("{usual} instead of {low}")),
         RateChangeKind::Lull => (
             "lull",
-            format!("{low} instead of {usual}: nothing was queued"),
+            format!("{low} instead of {usual}: no files were queued"),
         ),
     };
     let end = match row.is_over {
