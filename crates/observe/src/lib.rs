@@ -7,6 +7,7 @@
 
 pub mod accounting;
 mod copy_sums;
+mod ended_copies;
 pub mod explanations;
 pub mod facts;
 pub mod fingerprint;

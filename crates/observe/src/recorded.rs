@@ -4,11 +4,12 @@
 //! A fold over rows, wherever they are from: the record of a transfer service ([`read_journal`]) or what was taken in of any
 //! other system ([`read_store`]). Only copies that brought their file are replayed; failed attempts are counted.
 
+use crate::ended_copies::{EndedCopy, each_attempt_stored};
 use crate::explanations::reading::Wanted;
 use crate::follow::{Record, RecordError, SAMPLES_AT_ONCE, sequence_before};
 use crate::ledger_rows::attempts_between;
 use crate::store::{Reader, StoreError};
-use penstock_model::observation::{Attempt, Operation, Outcome, Sample, SubjectKind, Text, View};
+use penstock_model::observation::{Attempt, Outcome, Sample, SubjectKind, Text, View};
 use penstock_model::{
     LinkId, PoolName, Setting, SettingKey, Side, Slots, StorageId, TimeWindow, Timestamp, VoName,
 };
@@ -35,30 +36,8 @@ const SAMPLE_PAUSE_MAX: Duration = Duration::from_secs(60);
 const POOLS_MAX: usize = 1_000;
 /// Transfers that failed and may arrive later.
 const RETRIED_MAX: usize = 100_000;
-/// What is needed of an attempt.
-const ATTEMPT_COLUMNS: [&str; 21] = [
-    "at",
-    "view",
-    "operation",
-    "job",
-    "transfer",
-    "source_host",
-    "destination_host",
-    "vo",
-    "bytes_moved",
-    "file_bytes",
-    "submitted",
-    "started",
-    "ended",
-    "prepare_us",
-    "source_read_us",
-    "network_us",
-    "write_us",
-    "commit_us",
-    "pool",
-    "outcome",
-    "side",
-];
+/// What is needed of an attempt beside what every fold reads.
+const FURTHER_COLUMNS: [&str; 2] = ["job", "transfer"];
 
 /// A transfer that brought its file.
 #[derive(Debug, Clone, PartialEq)]
@@ -155,7 +134,7 @@ pub fn read_store(
         from: window.from,
         to: window.to + END_AFTER,
     };
-    reader.each(with_ends, &ATTEMPT_COLUMNS, |row: &Attempt| {
+    each_attempt_stored(reader, with_ends, &FURTHER_COLUMNS, |row| {
         fold.take_attempt(row);
     })?;
     let window = fold.narrow();
@@ -256,23 +235,14 @@ impl WindowFold<'_> {
 
     /// Takes an attempt that ended.
     pub fn take_attempt(&mut self, row: &Attempt) {
-        let is_copy = matches!(
-            row.operation,
-            Operation::Copy | Operation::Read | Operation::Write
-        );
-        let (Some(outcome), true) = (row.outcome, is_copy && row.view == self.view) else {
+        let Some(copy) = EndedCopy::of(row, self.view) else {
             return;
         };
-        let ended = row.ended.unwrap_or(row.at);
-        let started = row.started.unwrap_or(ended).min(ended);
+        let (started, ended) = (copy.started, copy.ended);
         if started < self.window.from || started >= self.window.to {
             return;
         }
-        let end = |host: Option<&Text>| StorageId::new(host.map_or("*", |host| &**host));
-        let link = LinkId {
-            source: end(row.source_host.as_ref()),
-            destination: end(row.destination_host.as_ref()),
-        };
+        let link = copy.link();
         if !self.wanted.has(&link) {
             return;
         }
@@ -283,7 +253,7 @@ impl WindowFold<'_> {
         let of_link = &mut self.links[number];
         of_link.attempts += 1;
         let name = row.transfer.clone().map(|name| (row.job.clone(), name));
-        match outcome {
+        match copy.outcome {
             Outcome::Success => {}
             Outcome::Failure => {
                 match row.side {

@@ -18,9 +18,9 @@ pub use namespace::NamespaceFacts;
 pub(crate) use restoring::put_aside;
 pub use restoring::{RestoreTo, RestoredBackup, files, restore};
 
-use crate::file::put_in_place;
 use crate::postgres::Database;
 use pages::Log;
+use penstock_durable_file::put_in_place;
 use penstock_model::Timestamp;
 use restoring::positions_of;
 use rusqlite::{Connection, OpenFlags, OptionalExtension, params};

@@ -1,13 +1,15 @@
 //! Compares a namespace with its pools, both ways, and mends what can be mended. Never removes data.
 
+mod labels;
 mod live_trash;
 mod report;
 
 pub use report::{
-    Findings, FsckReport, LiveTrashEntry, MissingData, UnknownData, WrongCounter, WrongSize,
+    FieldDifference, Findings, FsckReport, LabelDifference, LiveTrashEntry, MissingData, RightSide,
+    UnknownData, WrongCounter, WrongSize,
 };
 
-use crate::file_label::{LABEL_VERSION, Label, write_label};
+use crate::file_label::Label;
 use crate::pool::{IDS_PER_DIRECTORY, move_aside, sync_directory};
 use crate::pool_files::{CommonIdentity, OnDisk, PoolFilesError, PoolLocation, lock_pools, marks};
 use penstock_clock::wall_clock;
@@ -17,7 +19,7 @@ use penstock_persistence::namespace::{
     NewFile, PoolUsage, Replace, StoredFile,
 };
 use std::collections::{BTreeMap, BTreeSet, HashSet};
-use std::fs::{DirBuilder, File};
+use std::fs::DirBuilder;
 use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::PathBuf;
@@ -291,57 +293,7 @@ impl Check<'_> {
             };
             self.report.wrong_size.add(finding, false);
         }
-        if !file.is_labelled {
-            self.report.labels_outdated += 1;
-            if self.repair.mends && self.relabel(file, data).map_err(at)? {
-                self.report.labels_written += 1;
-            }
-        }
-        Ok(())
-    }
-
-    /// Writes the label of a file's data again. False: its file system keeps none that tells all.
-    fn relabel(&self, file: &StoredFile, data: &OnDisk) -> io::Result<bool> {
-        let other = |why: NamespaceError| io::Error::other(why.to_string());
-        let Some(path) = self.namespace.path_of(file.id).map_err(other)? else {
-            return Ok(false);
-        };
-        let Some(entry) = self.namespace.lookup(&path).map_err(other)? else {
-            return Ok(false);
-        };
-        let label = Label {
-            version: LABEL_VERSION,
-            id: Some(file.id),
-            parent: Some(file.parent),
-            path,
-            size: file.size,
-            checksums: self.namespace.checksums(file.id).map_err(other)?,
-            owner: entry.owner,
-            created: entry.created,
-        };
-        let opened = File::open(&data.path)?;
-        match write_label(&opened, &label) {
-            Ok(()) => {}
-            Err(why)
-                if matches!(
-                    why.kind(),
-                    io::ErrorKind::StorageFull | io::ErrorKind::Unsupported
-                ) =>
-            {
-                return Ok(false);
-            }
-            Err(why) => return Err(why),
-        }
-        opened.sync_all()?;
-        let change = Change::Relabelled {
-            file: file.id,
-            parent: file.parent,
-            name: file.name.clone(),
-        };
-        self.namespace
-            .apply(change)
-            .map_err(|why| io::Error::other(why.to_string()))?;
-        Ok(true)
+        self.compare_label(pool, file, data, size)
     }
 
     /// What a start has put aside: data of an entry that misses it, or data without an entry.

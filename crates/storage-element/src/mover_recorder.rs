@@ -4,6 +4,7 @@
 use crate::clock::BelievedClock;
 use parking_lot::Mutex;
 use penstock_persistence::namespace::{Change, MoverRecord, Namespace};
+use penstock_protocol::told::RepeatedErrors;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -76,13 +77,14 @@ impl Drop for MoverRecorder {
 
 /// Waits without looking at the queue, so that nobody who ends has to wake it.
 fn run(namespace: &Namespace, records: &Receiver<MoverRecord>) {
+    let told = RepeatedErrors::default();
     while let Ok(first) = records.recv() {
         std::thread::sleep(DELAY);
         let mut batch = vec![first];
         loop {
             batch.extend(records.try_iter().take(BATCH_MAX - batch.len()));
             let is_full = batch.len() == BATCH_MAX;
-            write(namespace, std::mem::take(&mut batch));
+            write(namespace, std::mem::take(&mut batch), &told);
             if !is_full {
                 break;
             }
@@ -90,12 +92,14 @@ fn run(namespace: &Namespace, records: &Receiver<MoverRecord>) {
     }
 }
 
-fn write(namespace: &Namespace, batch: Vec<MoverRecord>) {
+fn write(namespace: &Namespace, batch: Vec<MoverRecord>, told: &RepeatedErrors) {
     let count = batch.len();
     if count == 0 {
         return;
     }
-    if let Err(why) = namespace.apply(Change::RecordMovers(batch)) {
-        tracing::error!(%why, count, "ended movers could not be recorded");
+    if let Err(why) = namespace.apply(Change::RecordMovers(batch))
+        && let Some(passed_over) = told.tells(&why.to_string())
+    {
+        tracing::error!(%why, count, passed_over, "ended movers could not be recorded");
     }
 }

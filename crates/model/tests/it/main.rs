@@ -13,9 +13,10 @@ use sources::{Source, code_of, files};
 use std::collections::BTreeMap;
 
 /// Who may depend on whom, inside the workspace. Siblings do not know each other.
-const MAY_KNOW: [(&str, &[&str]); 14] = [
+const MAY_KNOW: [(&str, &[&str]); 15] = [
     ("model", &[]),
     ("clock", &["model"]),
+    ("durable-file", &[]),
     // Knows a tape and its drive; who asks for files is others' matter.
     ("tape", &[]),
     ("decide", &["model"]),
@@ -23,14 +24,18 @@ const MAY_KNOW: [(&str, &[&str]); 14] = [
     ("engine", &["model", "decide"]),
     // What a journal is. No database is known here.
     ("journal", &["model"]),
-    ("persistence", &["model", "clock", "journal"]),
+    (
+        "persistence",
+        &["model", "clock", "durable-file", "journal"],
+    ),
     // Authorisation needs to know what a right is; nothing else of `decide` belongs there.
-    ("protocol", &["model", "clock"]),
+    ("protocol", &["model", "clock", "durable-file"]),
     (
         "transfer-service",
         &[
             "model",
             "clock",
+            "durable-file",
             "decide",
             "engine",
             "journal",
@@ -40,9 +45,19 @@ const MAY_KNOW: [(&str, &[&str]); 14] = [
     ),
     (
         "storage-element",
-        &["model", "clock", "decide", "persistence", "protocol"],
+        &[
+            "model",
+            "clock",
+            "durable-file",
+            "decide",
+            "persistence",
+            "protocol",
+        ],
     ),
-    ("observe", &["model", "clock", "decide", "journal"]),
+    (
+        "observe",
+        &["model", "clock", "durable-file", "decide", "journal"],
+    ),
     ("sim", &["model", "decide", "engine", "journal", "observe"]),
     ("field-tools", &["model", "decide", "protocol", "observe"]),
     (
@@ -50,6 +65,7 @@ const MAY_KNOW: [(&str, &[&str]); 14] = [
         &[
             "model",
             "clock",
+            "durable-file",
             "decide",
             "engine",
             "journal",

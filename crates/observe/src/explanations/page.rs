@@ -225,7 +225,7 @@ fn needs(rule: &Rule) -> String {
         names.collect::<Vec<_>>().join(" or ")
     };
     match rule.needs {
-        [] => "what operators set".to_owned(),
+        [] => "settings by operators".to_owned(),
         needs => needs.iter().map(group).collect::<Vec<_>>().join("; "),
     }
 }
@@ -247,11 +247,11 @@ fn section() -> String {
         let _ = writeln!(rows, "| `{code}` | {cause} | {} | {sources} |", needs(rule));
     }
     format!(
-        "\nEach cause has a rule, which is tested when its inputs are known: of each input, separated by `;`, at least one of its \
-         alternatives. The\nlast column says where they come from: the record of the transfer service (`service`), rows of \
-         other systems (`records`), or `both`. Of the\n{} rules {unsourced} have no source of all their inputs yet, so they \
-         name no cause today; where they might explain a drop, their inputs are told as not\nmeasured. The table is made from \
-         the rules, and a test compares them.\n\n| code | cause | inputs | source |\n|---|---|---|---|\n{rows}",
+        "\nEach cause has a rule, which is applied when its inputs are known. Inputs are separated by `;`; of alternatives one \
+         is enough. The last\ncolumn names their source: the record of the transfer service (`service`), rows of other systems \
+         (`records`), or `both`. {unsourced} of the {} rules\nhave no source for all their inputs yet, so they never name a cause \
+         today; where one of them might explain a drop, its inputs are listed as not\nmeasured. The table is generated from the \
+         rules, and a test compares them.\n\n| code | cause | inputs | source |\n|---|---|---|---|\n{rows}",
         RULES.len()
     )
 }

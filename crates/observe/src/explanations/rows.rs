@@ -7,12 +7,13 @@
 
 use super::reading::{ExplainWindow, ExplainedWindow, Wanted};
 use crate::copy_sums::{self, CopySums, FinishedCopy, SocketFigures};
+use crate::ended_copies::{EndedCopy, each_attempt_stored, link_of};
 use crate::store::{Reader, StoreError};
 use penstock_decide::explain::signals::{FailureGroup, LinkSignals, Maintenance, Series, Signals};
 use penstock_model::observation::{
-    Attempt, Change, ChangeKind, Operation, Outcome, Sample, SubjectKind, Text, View,
+    Attempt, Change, ChangeKind, Outcome, Sample, SubjectKind, View,
 };
-use penstock_model::{Errno, LinkId, Phase, StorageId, TimeWindow, Timestamp, VoName};
+use penstock_model::{Errno, LinkId, Phase, TimeWindow, Timestamp, VoName};
 use std::collections::BTreeMap;
 
 /// Links that are looked at; rows of further ones are passed over.
@@ -23,28 +24,11 @@ const FAILURES_MAX: usize = 100;
 const VOS_MAX: usize = 100;
 /// Files whose times are remembered to tell how long most of them take.
 const TIMES_MAX: usize = 100_000;
-/// What is needed of an attempt.
-const ATTEMPT_COLUMNS: [&str; 32] = [
-    "at",
-    "view",
-    "operation",
-    "source_host",
-    "destination_host",
-    "vo",
-    "bytes_moved",
-    "file_bytes",
-    "submitted",
-    "started",
-    "first_byte",
+/// What is needed of an attempt beside what every fold reads.
+const FURTHER_COLUMNS: [&str; 13] = [
     "last_byte",
-    "ended",
     "wait_us",
-    "prepare_us",
-    "source_read_us",
-    "network_us",
-    "write_us",
     "checksum_us",
-    "commit_us",
     "streams",
     "rtt_us",
     "min_rtt_us",
@@ -53,8 +37,6 @@ const ATTEMPT_COLUMNS: [&str; 32] = [
     "busy_us",
     "receiver_limited_us",
     "send_buffer_limited_us",
-    "outcome",
-    "side",
     "error_code",
     "fingerprint",
 ];
@@ -101,7 +83,7 @@ pub fn read_rows(
         from: window.from,
         to: TimeWindow::ALL.to,
     };
-    reader.each(all, &ATTEMPT_COLUMNS, |row: &Attempt| {
+    each_attempt_stored(reader, all, &FURTHER_COLUMNS, |row| {
         signals.take_attempt(row);
     })?;
     let within = TimeWindow {
@@ -201,17 +183,12 @@ impl RowSignals {
     }
 
     fn take_attempt(&mut self, row: &Attempt) {
-        let is_copy = matches!(
-            row.operation,
-            Operation::Copy | Operation::Read | Operation::Write
-        );
-        let (Some(outcome), true) = (row.outcome, is_copy && row.view == self.view) else {
+        let Some(copy) = EndedCopy::of(row, self.view) else {
             return;
         };
+        let (outcome, started, end) = (copy.outcome, copy.started, copy.ended);
         self.first = Some(self.first.map_or(row.at, |first| first.min(row.at)));
         self.last = Some(self.last.map_or(row.at, |last| last.max(row.at)));
-        let end = row.ended.unwrap_or(row.at);
-        let started = row.started.or(row.first_byte).unwrap_or(end).min(end);
         let moved_from = row.first_byte.unwrap_or(started).min(end);
         let moved_to = row.last_byte.unwrap_or(end).max(moved_from);
         if self.times_ms.len() < TIMES_MAX {
@@ -224,10 +201,7 @@ impl RowSignals {
             .map(|submitted| self.overlaps(submitted.min(started), started));
         let (last_bin, step) = (self.bin_of(row.at), self.bin_ms() as f64);
         let bins = self.window.bins();
-        let Some(link) = self.link(link_of(
-            row.source_host.as_ref(),
-            row.destination_host.as_ref(),
-        )) else {
+        let Some(link) = self.link(copy.link()) else {
             return;
         };
         for (bin, ms) in runs {
@@ -327,15 +301,6 @@ impl RowSignals {
         let running = running.reduce(|sum, active| sum.plus(&active));
         signals.service.slots_used = running.unwrap_or_default();
         signals
-    }
-}
-
-/// An end that is not told is `*`.
-fn link_of(source: Option<&Text>, destination: Option<&Text>) -> LinkId {
-    let end = |host: Option<&Text>| StorageId::new(host.map_or("*", |host| &**host));
-    LinkId {
-        source: end(source),
-        destination: end(destination),
     }
 }
 
@@ -447,7 +412,7 @@ impl LinkRows {
 mod tests {
     use super::*;
     use penstock_decide::explain::{Cause, RateChangeKind};
-    use penstock_model::observation::Observation;
+    use penstock_model::observation::{Observation, Operation};
     use penstock_model::{Bytes, Side};
 
     const MINUTE: i64 = 60_000;

@@ -3,7 +3,7 @@
 
 use super::restoring::{copy_of, files_of, put_aside};
 use super::{BackupFacts, BackupOf, BoxedError, Log, OWN_TABLES, RestoredBackup, pages};
-use crate::file::put_in_place;
+use penstock_durable_file::put_in_place;
 
 use super::{read_only, with_suffix, writable};
 use crate::journal::LOST_NUMBERS_MAX;

@@ -6,10 +6,10 @@ use super::{
     BackupContent, BackupError, BackupFacts, BoxedError, DELEGATION_TABLES, JournalLocation,
     OWN_TABLES, RecordFacts, copy_tables, namespace, read_only, verify, with_suffix,
 };
-use crate::file::put_in_place;
 use crate::journal::{LOST_NUMBERS_MAX, sqlite_schema};
 use crate::postgres::Database;
 use crate::sealing::SealingKeys;
+use penstock_durable_file::put_in_place;
 use penstock_model::Timestamp;
 use rusqlite::{Connection, Transaction, params};
 use std::fs::{File, OpenOptions};

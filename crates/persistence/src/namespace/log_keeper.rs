@@ -7,9 +7,9 @@
 
 use super::directory_log::{DIRECTORY_LOG, DirectoryRecord, read_log, write_line};
 use super::log_snapshot::{Fresh, SnapshotUse, Snapshots};
-use crate::file::put_in_place;
 use parking_lot::{Condvar, Mutex};
 use penstock_clock::wall_clock;
+use penstock_durable_file::put_in_place;
 use penstock_model::PoolName;
 use std::collections::BTreeSet;
 use std::fs::{File, OpenOptions};

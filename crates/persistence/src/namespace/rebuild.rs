@@ -495,7 +495,7 @@ impl Rebuild {
 /// Gives a new database its name, in one step; the one before is kept under another name, which is given back.
 pub fn take_place(part: &Path, database: &Path, at: Timestamp) -> std::io::Result<Option<PathBuf>> {
     let aside = crate::backup::put_aside(database, at)?;
-    crate::file::put_in_place(part, database)?;
+    penstock_durable_file::put_in_place(part, database)?;
     Ok(aside)
 }
 

@@ -1,6 +1,6 @@
 //! Changing the newest key while the service runs: a new line on top, and away with lines that nobody needs.
 
-use crate::file::replace_private;
+use penstock_durable_file::replace_private;
 
 use super::{Key, SealingError, SealingKeys, hex};
 use openssl::rand::rand_bytes;

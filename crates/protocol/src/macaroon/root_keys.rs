@@ -5,6 +5,7 @@
 
 use super::chain::SIGNATURE_BYTES;
 use super::hex;
+use penstock_durable_file::replace_private;
 use penstock_model::Timestamp;
 use penstock_model::key_file::{KeyFile, TooManyKeys};
 use std::fmt;
@@ -116,7 +117,8 @@ impl RootKeys {
         let (rotated, removed) = rotated.map_err(|TooManyKeys| {
             content("8 keys are still needed; rotate again when the oldest have ended")
         })?;
-        replace(path, &rotated.to_string()).map_err(file)?;
+        // Macaroons are made with the new key from now on: a loss of power must not bring the old file back.
+        replace_private(path, &rotated.to_string()).map_err(file)?;
         Ok(removed)
     }
 
@@ -133,24 +135,6 @@ impl RootKeys {
     pub(super) fn all(&self) -> impl Iterator<Item = &[u8]> {
         self.keys.iter().map(<[u8; SIGNATURE_BYTES]>::as_slice)
     }
-}
-
-fn replace(path: &Path, text: &str) -> io::Result<()> {
-    let beside = path.with_extension("new");
-    let _ = std::fs::remove_file(&beside);
-    let mut file = OpenOptions::new()
-        .write(true)
-        .create_new(true)
-        .mode(0o600)
-        .open(&beside)?;
-    file.write_all(text.as_bytes())?;
-    file.sync_all()?;
-    std::fs::rename(&beside, path)?;
-    // Macaroons are made with the new key from now on: a loss of power must not bring the old file back.
-    let directory = path
-        .parent()
-        .filter(|parent| !parent.as_os_str().is_empty());
-    std::fs::File::open(directory.unwrap_or(Path::new(".")))?.sync_all()
 }
 
 impl fmt::Debug for RootKeys {

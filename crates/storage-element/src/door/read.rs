@@ -19,11 +19,12 @@ use penstock_model::{Bytes, Checksum, ChecksumAlgorithm, NamespacePath, ProblemC
 use penstock_persistence::namespace::{Entry, EntryId, EntryKind, MoverKind, MoverOutcome};
 use penstock_protocol::http1::server::{Connection, Request};
 use penstock_protocol::stream::{FileStalled, is_of_file};
+use penstock_protocol::told::RepeatedErrors;
 use penstock_protocol::{checksum, digest, webdav};
 use serde_json::Value;
 use std::fs::File;
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 /// RFC 3230 §4.3.2.
@@ -333,10 +334,14 @@ pub(super) fn read_failure(why: &io::Error) -> Option<String> {
 }
 
 impl ReadableFile {
-    /// Tells the log and the pool that the file's bytes are not to be had.
+    /// Tells the log and the pool that the file's bytes are not to be had. Of a disk that fails, the log names one file a
+    /// minute; the record of movers has each.
     pub(super) fn read_failed(&self, path: &NamespacePath, why: &str) {
+        static TOLD: LazyLock<RepeatedErrors> = LazyLock::new(RepeatedErrors::default);
         let pool = &self.pool.name;
-        tracing::error!(%path, %pool, file = %self.id, why, "a file's data cannot be read");
+        if let Some(passed_over) = TOLD.tells(&format!("{pool}: {why}")) {
+            tracing::error!(%path, %pool, file = %self.id, why, passed_over, "a file's data cannot be read");
+        }
         self.pool.health.read_failed(why.to_owned());
     }
 }
@@ -488,7 +493,11 @@ pub(super) async fn checksum_of(
         return Ok(sum);
     }
     let failed = |why: &dyn std::fmt::Display| {
-        tracing::error!(file = %found.id, pool = %found.pool.name, %why, "a checksum cannot be computed");
+        static TOLD: LazyLock<RepeatedErrors> = LazyLock::new(RepeatedErrors::default);
+        let pool = &found.pool.name;
+        if let Some(passed_over) = TOLD.tells(&format!("{pool}: {why}")) {
+            tracing::error!(file = %found.id, %pool, %why, passed_over, "a checksum cannot be computed");
+        }
         found.pool.health.read_failed(why.to_string());
         Problem::new(
             ProblemCode::FileUnreadable,

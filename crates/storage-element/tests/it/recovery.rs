@@ -13,7 +13,7 @@ use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-fn config(directory: &Path) -> StorageConfig {
+pub(crate) fn config(directory: &Path) -> StorageConfig {
     let signer = Signer::load(&directory.join("signing.pem")).expect("signer");
     configuration(directory, &signer)
 }
@@ -441,7 +441,7 @@ async fn a_restored_namespace_waits_until_files_of_since_then_are_entered_again(
     assert_eq!(quarantined(&pool), []);
 }
 
-fn order_of(config: &StorageConfig, mends: bool) -> FsckRequest {
+pub(crate) fn order_of(config: &StorageConfig, mends: bool) -> FsckRequest {
     let place = |pool: &PoolConfig| PoolLocation {
         name: pool.name.clone(),
         directory: pool.directory.clone(),

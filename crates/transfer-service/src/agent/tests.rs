@@ -67,6 +67,8 @@ impl There {
 #[derive(Debug, Clone)]
 struct Storage {
     copy: CopyAnswer,
+    /// The status that answers a PUT, once all bytes have come.
+    put: u16,
     /// What is at the destination before it is asked to copy, and after.
     before: Option<There>,
     after: Option<There>,
@@ -82,6 +84,7 @@ impl Storage {
     fn answering(copy: CopyAnswer) -> Storage {
         Storage {
             copy,
+            put: 204,
             before: None,
             after: None,
             delete: 204,
@@ -132,7 +135,11 @@ impl Storage {
                 }
                 log.push(line);
             }
-            log.iter().any(|line| line.starts_with("COPY"))
+            let copies = match self.copy.0 {
+                NOT_OFFERED => "PUT",
+                _ => "COPY",
+            };
+            log.iter().any(|line| line.starts_with(copies))
         };
         let there = match is_copied {
             true => &self.after,
@@ -185,6 +192,16 @@ impl Storage {
             },
             ("PROPFIND", _) => (405, "", 0),
             ("DELETE", _) => (self.delete, "", 0),
+            ("GET", "/from") => (200, "1234", 0),
+            ("PUT", _) => {
+                let mut buffer = [0; 64];
+                let mut count = 1;
+                while count > 0 {
+                    let read = connection.read_body(&mut buffer).await;
+                    count = read.map_err(std::io::Error::other)?;
+                }
+                (self.put, "", 0)
+            }
             _ => (204, "", 0),
         };
         let status = axum::http::StatusCode::from_u16(status).expect("valid");
@@ -435,6 +452,8 @@ async fn check(storage: Storage, strict_copy: bool, expected: (bool, &[&str])) {
     );
 }
 
+/// The answer to COPY of a storage element that has none: the agent sends the bytes itself.
+const NOT_OFFERED: u16 = 501;
 /// A storage element that takes no more copies just now.
 const TOO_BUSY: CopyAnswer = (503, "too busy");
 const SEEN: &str = "DELETE if-match=\"v1\"";
@@ -790,4 +809,70 @@ async fn a_token_is_shown_where_nobody_can_listen_and_to_hosts_that_are_listed()
     for url in ["http://lab.org:8080/f", "root://LAB.org:1094//f"] {
         check(url, true);
     }
+}
+
+/// What an attempt makes of an answer when part of a file is there afterwards: error, retry, and what it did to the part.
+async fn verdict(storage: Storage) -> String {
+    let storage = Storage {
+        after: Some(PART),
+        ..storage
+    };
+    let (outcome, seen) = Run::of(storage).run().await;
+    let AttemptOutcome::Failed {
+        failure, cleaned, ..
+    } = outcome
+    else {
+        panic!("{outcome:?}")
+    };
+    let part = match (removals(&seen).is_empty(), cleaned) {
+        (true, true) => "not ours",
+        (false, true) => "removed",
+        (false, false) => "removed, more may come",
+        (true, false) => "left, more may come",
+    };
+    let (side, errno, retry) = (failure.side, failure.errno, failure.retry);
+    format!("{side:?} {} {retry:?}, {part}", errno.0)
+}
+
+#[tokio::test]
+async fn each_status_has_its_verdict_by_copy_and_by_put() {
+    let expected = [
+        "400 COPY another way | PUT Destination 22 Never, not ours",
+        "401 COPY Destination 13 Never, not ours | PUT Destination 13 Never, not ours",
+        "403 COPY Destination 1 Never, not ours | PUT Destination 1 Never, not ours",
+        "404 COPY Destination 2 Never, not ours | PUT Destination 2 Never, not ours",
+        "405 COPY another way | PUT Destination 93 ElsewhereOnly, not ours",
+        "408 COPY Destination 110 Later, removed, more may come | PUT Destination 110 Later, removed, more may come",
+        "409 COPY Destination 11 Later, not ours | PUT Destination 11 Later, not ours",
+        "410 COPY Destination 2 Never, not ours | PUT Destination 2 Never, not ours",
+        "412 COPY Destination 17 Never, not ours | PUT Destination 17 Never, not ours",
+        "413 COPY Destination 28 Later, not ours | PUT Destination 28 Later, not ours",
+        "415 COPY Destination 5 Later, not ours | PUT Destination 5 Later, not ours",
+        "423 COPY Destination 11 Later, not ours | PUT Destination 11 Later, not ours",
+        "429 COPY Destination 11 Later, not ours | PUT Destination 11 Later, removed, more may come",
+        "500 COPY Destination 5 Later, removed, more may come | PUT Destination 5 Later, removed, more may come",
+        "501 COPY another way | PUT Destination 93 ElsewhereOnly, removed, more may come",
+        "502 COPY Destination 5 Later, removed, more may come | PUT Destination 5 Later, removed, more may come",
+        "503 COPY Destination 11 Later, removed, more may come | PUT Destination 11 Later, removed, more may come",
+        "504 COPY Destination 110 Later, removed, more may come | PUT Destination 110 Later, removed, more may come",
+        "507 COPY Destination 28 Later, not ours | PUT Destination 28 Later, removed, more may come",
+    ];
+    let mut told = Vec::new();
+    for status in [
+        400, 401, 403, 404, 405, 408, 409, 410, 412, 413, 415, 423, 429, 500, 501, 502, 503, 504,
+        507,
+    ] {
+        let by_copy = Run::of(Storage::answering((status, "no"))).run().await;
+        let is_put = by_copy.1.iter().any(|line| line.starts_with("PUT"));
+        let by_copy = match is_put {
+            true => "another way".to_owned(),
+            false => verdict(Storage::answering((status, "no"))).await,
+        };
+        let by_put = verdict(Storage {
+            put: status,
+            ..Storage::answering((NOT_OFFERED, ""))
+        });
+        told.push(format!("{status} COPY {by_copy} | PUT {}", by_put.await));
+    }
+    assert_eq!(told, expected);
 }

@@ -1,7 +1,9 @@
 //! `penstock incidents`: what went wrong, by cause; one of them; a ticket for those who can
 //! end it.
 
-use super::record_choice::{failed, json, last, question, read_records, times, view, window};
+use super::record_choice::{
+    failed, json, known_to_service, last, question, read_records, times, view, window,
+};
 use super::{Intent, connect};
 use crate::args::{IncidentsArgs, IncidentsCommand, RecordArgs};
 use crate::environment::Environment;
@@ -94,7 +96,7 @@ async fn detail(
 ) -> Result<Value, CommandError> {
     let window = window(record, USUAL)?;
     let unknown = || {
-        CommandError::NotFound(format!(
+        CommandError::NotInRecord(format!(
             "no incident has the id '{id}' as far as the record goes; `penstock incidents` with the same options lists them"
         ))
     };
@@ -113,7 +115,7 @@ async fn detail(
         (None, false) => {
             let service = connect(&record.service, Intent::Manage, environment)?;
             let times = times(record, window, record.link.clone());
-            Ok(service.incident(&id.to_string(), &times).await?)
+            known_to_service(service.incident(&id.to_string(), &times).await, unknown)
         }
     }
 }

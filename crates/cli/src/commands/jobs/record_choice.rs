@@ -7,8 +7,10 @@ use crate::exit::CommandError;
 use crate::site::record::OfflineRecord;
 use crate::site::serve::explain::View;
 use penstock_clock::wall_clock;
+use penstock_field_tools::remote_error::RemoteError;
 use penstock_field_tools::transfer_api::ExplainedTimes;
 use penstock_model::TimeWindow;
+use penstock_model::problem::ProblemCode;
 use penstock_observe::explanations::reading::{ExplainWindow, ExplainedWindow, Wanted};
 use penstock_observe::explanations::rows::{extent_of, read_rows};
 use penstock_observe::store::{Reader, StoreError};
@@ -47,6 +49,20 @@ pub(super) fn read_records(
     let window = ExplainWindow::new(window.from, window.to, resolution(args));
     let wanted = link.map_or(Wanted::Links, Wanted::Link);
     read_rows(&mut reader, window, extent.view, &wanted).map_err(failed)
+}
+
+/// What a service tells of one entry of its record. That it has none is told as it is of a record that is read here.
+pub(super) fn known_to_service(
+    told: Result<Value, RemoteError>,
+    unknown: impl FnOnce() -> CommandError,
+) -> Result<Value, CommandError> {
+    match told {
+        Err(RemoteError::NotFound {
+            told: Some(problem),
+            ..
+        }) if problem.code == ProblemCode::ResourceNotFound => Err(unknown()),
+        told => Ok(told?),
+    }
 }
 
 /// From what was typed; `None`: no time was named. `usual` is the length of a window whose end alone was named.

@@ -1,7 +1,7 @@
 //! `penstock explain --since …` and `penstock explain drop ID`: from a service, or from the record of a site that is stopped.
 
 use super::super::record_choice::{
-    failed, json, last, question, read_records, times, view, window,
+    failed, json, known_to_service, last, question, read_records, times, view, window,
 };
 use super::super::{Intent, connect};
 use crate::args::RecordArgs;
@@ -45,7 +45,7 @@ pub(super) async fn list(
         CommandError::Unreachable(format!("the service's explanation makes no sense: {why}"))
     })?;
     if let Some(link) = unknown_link(named, &changes) {
-        return Err(CommandError::NotFound(format!(
+        return Err(CommandError::NotInRecord(format!(
             "no link fits '{}' among those on which files were to be moved from {}Z to {}Z; links are named SOURCE-DESTINATION, \
              `penstock explain` without a name lists what fell on all, --since looks further back",
             one_line(link),
@@ -70,24 +70,25 @@ pub(super) async fn one(
     environment: &Environment,
     output: Output,
 ) -> Result<(), CommandError> {
+    let id = parse_id(id)?;
     let window = window(args, DAY)?;
     let told = match (&args.records, args.offline) {
         (Some(records), _) => {
-            let id = parse_id(id)?;
             let read = read_records(args, records, window, None)?;
             let bin_seconds = read.signals.bin_seconds;
             let told = detail(&read.changes(), id, bin_seconds, Disclosure::Everything);
             json(&told.ok_or_else(|| unknown_id(id))?)?
         }
         (None, true) => {
-            let id = parse_id(id)?;
             let question = question(args, window, None)?;
             let told = view(args)?.rate_change(id, &question).map_err(failed)?;
             json(&told.ok_or_else(|| unknown_id(id))?)?
         }
         (None, false) => {
             let service = connect(&args.service, Intent::Manage, environment)?;
-            service.rate_change(id, &times(args, window, None)).await?
+            let times = times(args, window, None);
+            let told = service.rate_change(&id.to_string(), &times).await;
+            known_to_service(told, || unknown_id(id))?
         }
     };
     output.show(&told, || {
@@ -105,7 +106,7 @@ fn parse_id(text: &str) -> Result<RateChangeId, CommandError> {
 }
 
 fn unknown_id(id: RateChangeId) -> CommandError {
-    CommandError::NotFound(format!(
+    CommandError::NotInRecord(format!(
         "no rate fell or rose with the id '{id}' as far as the record goes; `penstock explain` with the same options and \
          without an id lists those that did"
     ))
@@ -152,7 +153,7 @@ fn lines(row: &RateChangeRow) -> String {
         RateChangeKind::Rise => ("rise", format!("{usual} instead of {low}")),
         RateChangeKind::Lull => (
             "lull",
-            format!("{low} instead of {usual}: nothing was queued"),
+            format!("{low} instead of {usual}: no files were queued"),
         ),
     };
     let end = match row.is_over {

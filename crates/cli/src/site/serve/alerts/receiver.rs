@@ -9,8 +9,8 @@ use http::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue};
 use penstock_clock::wall_clock;
 use penstock_decide::alerting::{AlertStep, ToldAlert, alert_steps};
 use penstock_decide::incidents::{Incident, IncidentId};
+use penstock_durable_file::replace_private;
 use penstock_model::{Mute, Timestamp};
-use penstock_persistence::file::replace_private;
 use penstock_protocol::http1::client::{Client, ClientConfig, ClientRequest};
 use penstock_protocol::tls::ClientTls;
 use penstock_transfer_service::Service;
@@ -133,17 +133,15 @@ struct BookEntry {
 impl Book {
     /// Blocks. One that cannot be read is begun anew: what is open is told once more.
     fn load(path: &Path) -> Book {
-        match std::fs::read_to_string(path) {
-            Ok(text) => serde_json::from_str(&text).unwrap_or_else(|why| {
-                tracing::error!(path = %path.display(), %why, "what was told of incidents cannot be read; it is told again");
-                Book::default()
-            }),
-            Err(why) if why.kind() == std::io::ErrorKind::NotFound => Book::default(),
-            Err(why) => {
-                tracing::error!(path = %path.display(), %why, "what was told of incidents cannot be read; it is told again");
-                Book::default()
-            }
-        }
+        let text = match std::fs::read_to_string(path) {
+            Err(why) if why.kind() == std::io::ErrorKind::NotFound => return Book::default(),
+            text => text,
+        };
+        let book = text.and_then(|text| Ok(serde_json::from_str(&text)?));
+        book.unwrap_or_else(|why| {
+            tracing::error!(path = %path.display(), %why, "what was told of incidents cannot be read; it is told again");
+            Book::default()
+        })
     }
 
     /// Blocks.
