@@ -84,7 +84,7 @@ fn new_job(kind: JobKind, seed: u128, files: u8, from: u8, to: u8) -> NewJob {
         checksum_algorithm: ChecksumAlgorithm::Adler32,
         activity: Activity::new("default"),
         scitag: None,
-        metadata: serde_json::Value::Null,
+        metadata: Default::default(),
         source_credential: None,
         destination_credential: None,
         source_query: None,

@@ -15,7 +15,7 @@ use document::SubmissionBody;
 use file::SubmittedTokens;
 use penstock_engine::checked_submission::NewJob;
 use penstock_model::text::one_line;
-use penstock_model::{CredentialId, JobKind, JobToken, Selection, Timestamp, UserName, VoName};
+use penstock_model::{CredentialId, JobKind, JobToken, Timestamp, UserName, VoName};
 use penstock_protocol::token::{Contents, contents};
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
@@ -78,7 +78,7 @@ pub fn parse_submission(
     job::refuse_unsupported(&params)?;
     let mut tokens = SubmittedTokens::of(submitter.means);
     let mut transfers = Vec::with_capacity(files.len());
-    let mut selection = Selection::default();
+    let mut kind = JobKind::Independent;
     for (index, file) in files.iter().enumerate() {
         let in_file = |why| match why {
             InvalidSubmission::Bad(text) => bad(format!("files[{index}]: {text}")),
@@ -86,12 +86,13 @@ pub fn parse_submission(
         };
         // One at a time: as a value it takes many times the memory that its text takes.
         let file = document::file(file).map_err(in_file)?;
-        transfers.extend(file::pairs(&file, &mut tokens).map_err(in_file)?);
-        if index == 0 {
-            selection = file::selection_of(&file).map_err(in_file)?;
+        let entry = file::read(&file, &mut tokens).map_err(in_file)?;
+        // Judged before its pairs are made: many entries of many pairs would fill the memory.
+        if index == 0 || entry.has_replicas() {
+            kind = job::kind(&params, files.len(), &entry)?;
         }
+        transfers.extend(entry.pairs());
     }
-    let kind = job::kind(&params, files.len(), transfers.len(), selection)?;
     if kind == JobKind::Session {
         job::one_way(&transfers)?;
     }
