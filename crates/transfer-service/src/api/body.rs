@@ -2,8 +2,8 @@
 //! nobody fills the memory or holds the connections.
 
 use super::caller::{Caller, Credentials};
-use super::fair_turns::{FairTurns, Turn};
 use super::{Api, ApiError};
+use crate::fair_turns::{FairTurns, Turn};
 use axum::body::{Body, Bytes, HttpBody, to_bytes};
 use bytes::BytesMut;
 use penstock_model::{CredentialId, ProblemCode};

@@ -25,6 +25,9 @@ use uuid::Uuid;
 /// The namespace of deterministic job ids (`base_id` of `/whoami`).
 pub const BASE_ID: Uuid = uuid::uuid!("01874efb-4735-4595-bc9c-591aef8240c9");
 
+/// Different tokens of one job that are renewed: each is a question to its issuer.
+const RENEWED_TOKENS_MAX: usize = 1000;
+
 /// Why a submission is refused.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum InvalidSubmission {
@@ -76,7 +79,7 @@ pub fn parse_submission(
     let params = document.params()?;
     let files = document.files()?;
     job::refuse_unsupported(&params)?;
-    let mut tokens = SubmittedTokens::of(submitter.means);
+    let mut tokens = SubmittedTokens::of(submitter);
     let mut transfers = Vec::with_capacity(files.len());
     let mut kind = JobKind::Independent;
     for (index, file) in files.iter().enumerate() {
@@ -132,7 +135,19 @@ fn job_tokens(
         };
         Ok(JobToken { id, text, renewal })
     };
-    tokens.into_iter().map(job_token).collect()
+    let tokens: Vec<JobToken> = tokens
+        .into_iter()
+        .map(job_token)
+        .collect::<Result<_, _>>()?;
+    let renewed = tokens.iter().filter(|token| token.renewal.is_some());
+    let renewed = renewed.count();
+    if renewed > RENEWED_TOKENS_MAX {
+        return Err(bad(format!(
+            "its files bring {renewed} different tokens that are to be renewed, more than {RENEWED_TOKENS_MAX}: use one for \
+             several files, submit several jobs, or set 'unmanaged_tokens'"
+        )));
+    }
+    Ok(tokens)
 }
 
 /// What a token says of itself. Errors: that it has ended.

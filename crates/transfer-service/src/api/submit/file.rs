@@ -1,6 +1,6 @@
 //! What one entry of a submission's `files` asks for.
 
-use super::{InvalidSubmission, Means, bad, tape};
+use super::{InvalidSubmission, Means, Submitter, bad, tape};
 use crate::api::wire::whole;
 use penstock_engine::checked_submission::NewTransfer;
 use penstock_model::url::is_macaroon;
@@ -8,7 +8,7 @@ use penstock_model::{
     Access, Activity, Bytes, Checksum, ChecksumAlgorithm, CredentialId, FileUrl, JobToken,
     Selection,
 };
-use penstock_protocol::token::{contents, credential_id, without_credentials};
+use penstock_protocol::token::{contents, job_token_id, without_credentials};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -30,6 +30,7 @@ pub(super) struct SubmittedTokens<'a> {
     pub(super) brought: BTreeMap<CredentialId, String>,
     /// Queries of their URLs that hold credentials.
     pub(super) queries: BTreeMap<CredentialId, JobToken>,
+    submitter: &'a CredentialId,
     means: Means<'a>,
     /// The name of the request's own token: thousands of files may be reached by it.
     of_request: Option<CredentialId>,
@@ -37,18 +38,19 @@ pub(super) struct SubmittedTokens<'a> {
 
 impl<'a> SubmittedTokens<'a> {
     /// None yet.
-    pub(super) fn of(means: Means<'a>) -> SubmittedTokens<'a> {
+    pub(super) fn of(submitter: &Submitter<'a>) -> SubmittedTokens<'a> {
         SubmittedTokens {
             brought: BTreeMap::new(),
             queries: BTreeMap::new(),
-            means,
+            submitter: submitter.delegation,
+            means: submitter.means,
             of_request: None,
         }
     }
 
     /// Keeps a token; gives its name.
     fn bring(&mut self, token: &str) -> CredentialId {
-        let id = credential_id(token);
+        let id = job_token_id(self.submitter, token);
         if !self.brought.contains_key(&id) {
             self.brought.insert(id.clone(), token.to_owned());
         }

@@ -9,7 +9,7 @@ use penstock_model::{
     Bytes, Checksum, ChecksumAlgorithm, ChecksumMode, IpVersion, JobId, Selection,
 };
 use penstock_protocol::oauth::ClientCredentials;
-use penstock_protocol::token::credential_id;
+use penstock_protocol::token::{credential_id, job_token_id};
 use proptest::prelude::*;
 use serde_json::json;
 use std::sync::Arc;
@@ -98,6 +98,36 @@ b"}]}"#,
         assert!(why.contains("control character"), "{why}");
         assert!(!why.contains(char::is_control), "{why:?}");
     }
+}
+
+#[test]
+fn only_so_many_tokens_of_one_job_are_renewed() {
+    let token = |number: usize| {
+        let part = |value: Value| URL_SAFE_NO_PAD.encode(value.to_string());
+        let claims = json!({"iss": "https://iam/", "scope": "offline_access", "exp": 60, "jti": number.to_string()});
+        format!("{}.{}.x", part(json!({"alg": "RS256"})), part(claims))
+    };
+    let job = |params: &str, tokens: usize| {
+        let file = |number| {
+            let token = token(number);
+            format!(
+                r#"{{"sources":["https://a/{number}"],"destinations":["https://b/{number}"],
+                "source_tokens":["{token}"],"destination_tokens":["{MACAROON}"]}}"#
+            )
+        };
+        let files: Vec<String> = (0..tokens).map(file).collect();
+        whole(&format!(
+            r#"{{"params":{params},"files":[{}]}}"#,
+            files.join(",")
+        ))
+    };
+    assert_eq!(job("{}", RENEWED_TOKENS_MAX), Ok(RENEWED_TOKENS_MAX));
+    let why = job("{}", RENEWED_TOKENS_MAX + 1).expect_err("too many");
+    assert!(
+        why.starts_with("its files bring 1001 different tokens that are to be renewed"),
+        "{why}"
+    );
+    assert!(job(r#"{"unmanaged_tokens":true}"#, RENEWED_TOKENS_MAX + 1).is_ok());
 }
 
 #[test]
@@ -218,7 +248,7 @@ fn defaults_are_those_of_fts() {
     );
     assert_eq!(
         job.transfers[0].source_credential,
-        Some(credential_id("submit-token"))
+        Some(job_token_id(&CredentialId::new("d"), "submit-token"))
     );
 }
 
@@ -543,7 +573,7 @@ fn several_sources_of_one_file_are_replicas_each_with_its_token() {
         .iter()
         .map(|pair| (pair.source.as_str(), pair.source_credential.clone()))
         .collect();
-    let of = |token| Some(credential_id(token));
+    let of = |token| Some(job_token_id(&CredentialId::new("d"), token));
     assert_eq!(tokens, [("https://a/f", of(&ta)), ("https://c/f", of(&tc))]);
     assert_eq!(job.transfers[1].destination_credential, of(&tb));
     let (accepted, _) = job.into_job(1, Timestamp(0));
