@@ -93,9 +93,7 @@ impl Api {
                 return Err(refused);
             }
         };
-        let read = self
-            .large_bodies
-            .read(&caller.identity.delegation, body, bytes_max);
+        let read = self.large_bodies.read(caller.credential(), body, bytes_max);
         let (bytes, _permit) = timeout(TIME_MAX, read).await.unwrap_or_else(|_| {
             Err(ApiError::new(
                 ProblemCode::BodyTimeout,

@@ -99,6 +99,7 @@ fn is_foreign_page(method: &http::Method, headers: &HeaderMap) -> bool {
 /// Who asks, and how far they see.
 pub(crate) struct Caller {
     pub(super) identity: Identity,
+    user_id: CredentialId,
     /// The token, unless a certificate told who it is.
     pub(super) token: Option<String>,
     pub(super) vo: VoName,
@@ -109,7 +110,7 @@ pub(crate) struct Caller {
 impl Caller {
     /// What names all credentials of this user.
     pub(super) fn credential(&self) -> &CredentialId {
-        &self.identity.delegation
+        &self.user_id
     }
 
     /// FTS's level "vo": a member sees and stops what belongs to the VO; an administrator more. And everybody what they
@@ -316,6 +317,7 @@ impl ApiConfig {
         };
         Ok(Caller {
             vo: identity.vo_or_private(),
+            user_id: identity.user_id(),
             identity,
             token: Some(token.to_owned()),
             rights,
@@ -350,6 +352,7 @@ impl ApiConfig {
         }
         Ok(Caller {
             vo: identity.vo_or_private(),
+            user_id: identity.user_id(),
             identity,
             token: None,
             rights,
