@@ -431,9 +431,9 @@ impl Engine {
         entry.remove_unused(transfer);
         entry.add_ended(state.clone());
         if entry.open.is_empty() && !self.choose_next(now, transfer, gone, &state, effects) {
-            let entry = self.jobs.remove(&job).expect("found above");
-            for unused in entry.unused().iter() {
-                self.transfers.remove(&unused);
+            let unused: Vec<TransferId> = self.jobs[&job].unused().iter().collect();
+            for unused in unused {
+                self.remove_transfer(unused);
                 effects.records.push(Record::Happened {
                     at: now.at,
                     monotonic_us: now.monotonic_us,
@@ -443,6 +443,7 @@ impl Engine {
                     state: TransferState::NotUsed,
                 });
             }
+            let entry = self.jobs.remove(&job).expect("found above");
             let state = job_state(entry.parameters().kind, entry.ended());
             effects.records.push(Record::JobEnded {
                 job,

@@ -22,6 +22,7 @@ mod packed_request;
 mod queue_rows;
 mod report;
 mod restoring;
+mod room;
 mod running;
 mod setting;
 mod tape;
@@ -42,6 +43,7 @@ pub use nodes::{AssignedNode, Claim, LeadershipMode, NodeJoined, NodeView};
 pub use order::Order;
 pub use report::{AgentReport, Preflight};
 pub use restoring::EngineRestore;
+pub use room::{FullShare, ShareHolder};
 
 use crate::checked_submission::NewJob;
 use bans::Bans;
@@ -65,6 +67,7 @@ use penstock_model::{
     job_state,
 };
 use queue_rows::{JobEntry, SharedFactsIndex, TransferEntry};
+use room::OpenCounts;
 use running::RunningAgent;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap};
@@ -84,6 +87,8 @@ pub struct Engine {
     scheduler: Scheduler,
     jobs: HashMap<JobId, JobEntry>,
     transfers: HashMap<TransferId, TransferEntry>,
+    /// How many these are, by VO and user.
+    open_counts: OpenCounts,
     /// What jobs have in common.
     sharing: SharedFactsIndex,
     /// Attempts that hold slots. An agent may outlive its transfer's end (a cancel) for a moment.
@@ -341,6 +346,15 @@ impl Engine {
         Some(entry.request(transfer, self.scheduler.link(entry.link)))
     }
 
+    /// A transfer's row, when nothing more happens to it. Its job is still there.
+    fn remove_transfer(&mut self, transfer: TransferId) -> Option<TransferEntry> {
+        let gone = self.transfers.remove(&transfer)?;
+        let job = self.jobs.get(&gone.job);
+        let job = job.expect("a job outlives its open transfers");
+        self.open_counts.remove(job.vo(), job.user());
+        Some(gone)
+    }
+
     /// Applies an event to a transfer and records it. False, without any record, when it does not fit its state.
     fn apply(
         &mut self,
@@ -378,7 +392,7 @@ impl Engine {
             if let Some(waiting) = self.waiting(transfer) {
                 self.scheduler.remove(&waiting);
             }
-            let gone = self.transfers.remove(&transfer).expect("found above");
+            let gone = self.remove_transfer(transfer).expect("found above");
             if let TransferState::Failed { .. } = &state {
                 let link = self.scheduler.link(gone.link).clone();
                 *self.failed_files.entry(link).or_default() += 1;

@@ -7,6 +7,7 @@ use super::halting::LinkHalts;
 use super::nodes::{AttemptKey, LeadershipMode, Nodes};
 use super::owing::OwedTidyings;
 use super::queue_rows::SharedFactsIndex;
+use super::room::OpenCounts;
 use super::tape::Tape;
 use super::tokens::AwaitedTokens;
 use super::tuning::Tuning;
@@ -47,6 +48,7 @@ impl Engine {
             config,
             jobs: HashMap::new(),
             transfers: HashMap::new(),
+            open_counts: OpenCounts::default(),
             sharing: SharedFactsIndex::default(),
             running: HashMap::new(),
             destinations: Destinations::default(),

@@ -13,7 +13,6 @@ mod connection_timeouts;
 mod delegation;
 pub mod explain;
 mod extract;
-mod fair_turns;
 mod file_list;
 mod force_start_refusal;
 mod ftsmon;

@@ -268,6 +268,7 @@ impl Service {
                 Err(ServiceError::StorageBanned(storage))
             }
             Some(Ok(Err(NotAccepted::NoRoom(open)))) => Err(ServiceError::NoRoom(open)),
+            Some(Ok(Err(NotAccepted::ShareFull(full)))) => Err(ServiceError::ShareFull(full)),
             Some(Ok(Err(NotAccepted::Taken))) => Err(ServiceError::Taken(id)),
             Some(Err(ServiceError::Leaderless)) => {
                 self.withdraw(id);

@@ -230,7 +230,7 @@ impl Engine {
                 path: path.to_string(),
                 pin_seconds: pin,
                 within_seconds: staging.map_or(STAGING_SECONDS_DEFAULT, |wish| wish.within_seconds),
-                targeted_metadata: notes.and_then(|notes| notes.staging),
+                targeted_metadata: notes.and_then(|notes| notes.staging.clone()),
             });
         }
         let errand = TapeErrand::Stage(files.into_values().collect());

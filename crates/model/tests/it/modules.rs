@@ -4,7 +4,8 @@ use crate::sources::{Source, code_of, files};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// From what knows nobody to what knows all.
-const TRANSFER_SERVICE: [&str; 21] = [
+const TRANSFER_SERVICE: [&str; 22] = [
+    "fair_turns",
     "cloud",
     "loop_message",
     "clock",

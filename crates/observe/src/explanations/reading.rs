@@ -6,8 +6,10 @@ use crate::signals::RecordSignals;
 use penstock_decide::explain::rate_change::{Population, RateChange, rate_changes};
 use penstock_decide::explain::signals::{BIN_SECONDS, Change, Signals};
 use penstock_decide::incidents::{Incident, IncidentTimes, incidents_of, occurrences_of};
-use penstock_model::{JobId, LedgerEntry, LinkId, Timestamp, TransferId, VoName};
-use std::collections::{BTreeSet, HashMap};
+use penstock_model::{
+    JobId, LedgerEntry, LinkId, LinkSample, Timestamp, TransferEvent, TransferId, VoName,
+};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// Entries read in one go.
 const BATCH: usize = 5000;
@@ -19,10 +21,10 @@ const CHANGES_MAX: usize = 1000;
 const LINKS_KNOWN_MAX: usize = 500_000;
 /// Samples of links that are read for one window at most; of more, the latest.
 const SAMPLES_MAX: usize = 4_000_000;
-/// Intervals of all links together at most, which is some 200 MB: of more links, those are left out that came last.
+/// Intervals of all links together at most, which is some 200 MB: of more links, those are looked at that matter most.
 const CELLS_MAX: usize = 300_000;
-/// Links that are counted as left out.
-const LEFT_OUT_MAX: usize = 10_000;
+/// Links that are weighed at once; of more, the heavier half is kept.
+const WEIGHED_MAX: usize = 100_000;
 /// Intervals of a window at most: a longer one gets longer intervals.
 const BINS_MAX: i64 = 10_080;
 
@@ -150,21 +152,39 @@ impl ExplainedWindow {
     }
 }
 
-/// Reads a window of a record.
+/// Reads a window of a record. When there is no room for all of its links, it is read twice: the second time only those
+/// that matter most.
 pub fn read_record(
     record: &dyn Record,
     window: ExplainWindow,
     wanted: &Wanted,
 ) -> Result<ExplainedWindow, RecordError> {
-    let mut signals = RecordSignals::new(window.from, window.resolution_seconds, window.bins());
     let mut room = LinkRoom::of(window, wanted);
+    let read = read_links(record, window, wanted, &mut room)?;
+    if room.links_left_out() == 0 {
+        return Ok(read);
+    }
+    room.choose();
+    read_links(record, window, wanted, &mut room)
+}
+
+/// Reads what concerns the links for which there is room.
+fn read_links(
+    record: &dyn Record,
+    window: ExplainWindow,
+    wanted: &Wanted,
+    room: &mut LinkRoom<'_>,
+) -> Result<ExplainedWindow, RecordError> {
+    let mut signals = RecordSignals::new(window.from, window.resolution_seconds, window.bins());
     let (mut to, mut samples, mut sampled_since) = (window.to, 0, None);
     while to > window.from {
         let from = (to - SAMPLES_AT_ONCE).max(window.from);
         let read = record.samples_between(from, to)?;
         samples += read.len();
-        for sample in read.iter().filter(|sample| room.has(&sample.link)) {
-            signals.take_sample(sample);
+        for sample in &read {
+            if room.has(&sample.link, |weight| weight.add_sample(sample)) {
+                signals.take_sample(sample);
+            }
         }
         if samples > SAMPLES_MAX && from > window.from {
             sampled_since = Some(from);
@@ -173,7 +193,7 @@ pub fn read_record(
         to = from;
     }
     let complete_since = each_entry(record, window, |entry, link, vo| {
-        if room.has(link) {
+        if room.has(link, |weight| weight.add_entry(entry, vo)) {
             signals.take_entry(entry, link);
             vo.into_iter().for_each(|vo| signals.take_vo(link, vo));
         }
@@ -196,7 +216,7 @@ pub fn read_record(
     }
     Ok(ExplainedWindow {
         complete_since,
-        links_left_out: room.left_out.len(),
+        links_left_out: room.links_left_out(),
         ..ExplainedWindow::of_links(signals.finish(), wanted)
     })
 }
@@ -222,12 +242,38 @@ pub fn read_record_to_its_end(
     Ok(read)
 }
 
-/// The links for which there is room.
+/// What a link counts for, when there is no room for all.
+#[derive(Debug, Default)]
+struct LinkWeight {
+    /// Bytes that moved; attempts that failed. Users invent links, and no bytes move on those.
+    significance: (u64, u64),
+    /// For which files moved or were to move.
+    vos: BTreeSet<VoName>,
+}
+
+impl LinkWeight {
+    fn add_sample(&mut self, sample: &LinkSample) {
+        self.significance.0 += sample.moved.0;
+    }
+
+    fn add_entry(&mut self, entry: &LedgerEntry, vo: Option<&VoName>) {
+        let is_failed = matches!(entry.event, TransferEvent::AttemptFailed { .. });
+        self.significance.1 += u64::from(is_failed);
+        if let Some(vo) = vo.filter(|vo| !self.vos.contains(*vo)) {
+            self.vos.insert(vo.clone());
+        }
+    }
+}
+
+/// The links for which there is room: the first ones, as long as nothing is chosen.
 struct LinkRoom<'a> {
     links_max: usize,
     wanted: &'a Wanted,
     taken: BTreeSet<LinkId>,
-    left_out: BTreeSet<LinkId>,
+    is_chosen: bool,
+    weights: HashMap<LinkId, LinkWeight>,
+    /// Links that were seen and are weighed no more.
+    forgotten: usize,
 }
 
 impl LinkRoom<'_> {
@@ -236,25 +282,90 @@ impl LinkRoom<'_> {
             links_max: (CELLS_MAX / window.bins().max(1)).max(1),
             wanted,
             taken: BTreeSet::new(),
-            left_out: BTreeSet::new(),
+            is_chosen: false,
+            weights: HashMap::new(),
+            forgotten: 0,
         }
     }
 
-    fn has(&mut self, link: &LinkId) -> bool {
+    fn has(&mut self, link: &LinkId, weigh: impl FnOnce(&mut LinkWeight)) -> bool {
+        if self.is_chosen {
+            return self.taken.contains(link);
+        }
+        if !self.weights.contains_key(link) {
+            if self.weights.len() >= WEIGHED_MAX {
+                self.forget_light();
+            }
+            self.weights.insert(link.clone(), LinkWeight::default());
+        }
+        if let Some(weight) = self.weights.get_mut(link) {
+            weigh(weight);
+        }
         if self.taken.contains(link) {
             return true;
         }
         // A link that was named has room beside all others.
-        let is_named = matches!(self.wanted, Wanted::Link(_)) && self.wanted.has(link);
+        let is_named = self.is_named(link);
         let links_max = self.links_max * if is_named { 2 } else { 1 };
-        if self.taken.len() < links_max {
+        let has_room = self.taken.len() < links_max;
+        if has_room {
             self.taken.insert(link.clone());
-            return true;
         }
-        if self.left_out.len() < LEFT_OUT_MAX {
-            self.left_out.insert(link.clone());
+        has_room
+    }
+
+    fn is_named(&self, link: &LinkId) -> bool {
+        matches!(self.wanted, Wanted::Link(_)) && self.wanted.has(link)
+    }
+
+    /// Keeps the half that counts for most.
+    fn forget_light(&mut self) {
+        let mut all: Vec<_> = self.weights.drain().collect();
+        all.sort_by(|(one, light), (other, heavy)| {
+            (heavy.significance, one).cmp(&(light.significance, other))
+        });
+        self.forgotten += all.len().saturating_sub(WEIGHED_MAX / 2);
+        all.truncate(WEIGHED_MAX / 2);
+        self.weights.extend(all);
+    }
+
+    /// Chooses, now that all links are weighed: VOs take turns, each with the link on which most moves for it, or else
+    /// most fails. So nobody's invented links crowd out those of another VO, nor those on which its own files move.
+    fn choose(&mut self) {
+        let mut of_vos: BTreeMap<Option<&VoName>, Vec<(&LinkWeight, &LinkId)>> = BTreeMap::new();
+        for (link, weight) in &self.weights {
+            for vo in &weight.vos {
+                of_vos.entry(Some(vo)).or_default().push((weight, link));
+            }
+            if weight.vos.is_empty() {
+                of_vos.entry(None).or_default().push((weight, link));
+            }
         }
-        false
+        for links in of_vos.values_mut() {
+            // The heaviest is taken from the end.
+            links.sort_by(|(light, one), (heavy, other)| {
+                (light.significance, other).cmp(&(heavy.significance, one))
+            });
+        }
+        let named = self.weights.keys().filter(|link| self.is_named(link));
+        let named = named.take(self.links_max);
+        let mut taken: BTreeSet<LinkId> = named.cloned().collect();
+        let links_max = self.links_max + taken.len();
+        while taken.len() < links_max && !of_vos.is_empty() {
+            for links in of_vos.values_mut() {
+                while taken.len() < links_max
+                    && let Some((_, link)) = links.pop()
+                    && !taken.insert(link.clone())
+                {}
+            }
+            of_vos.retain(|_, links| !links.is_empty());
+        }
+        (self.taken, self.is_chosen) = (taken, true);
+    }
+
+    fn links_left_out(&self) -> usize {
+        let seen = self.weights.len() + self.forgotten;
+        seen.saturating_sub(self.taken.len())
     }
 }
 
@@ -338,19 +449,59 @@ mod tests {
     use crate::follow::MemoryRecord;
     use penstock_model::StorageId;
 
-    #[test]
-    fn there_is_room_for_so_many_links_and_for_one_that_was_named() {
-        let to = |number: usize| LinkId {
+    fn to(number: usize) -> LinkId {
+        LinkId {
             source: StorageId::new("https://a"),
             destination: StorageId::new(format!("https://b{number}")),
-        };
+        }
+    }
+
+    #[test]
+    fn there_is_room_for_so_many_links_and_for_one_that_was_named() {
         let window = ExplainWindow::new(Timestamp(0), Timestamp(100_000 * 60_000), None);
         let wanted = Wanted::Link("*-b999".to_owned());
         let mut room = LinkRoom::of(window, &wanted);
         let links_max = CELLS_MAX / window.bins();
-        let taken = (0..500).filter(|number| room.has(&to(*number))).count();
-        assert_eq!((taken, room.left_out.len()), (links_max, 500 - links_max));
-        assert!(room.has(&to(999)) && room.has(&to(0)) && !room.has(&to(998)));
+        let mut has = |number: usize| room.has(&to(number), |_| {});
+        let taken = (0..500).filter(|number| has(*number)).count();
+        assert_eq!(taken, links_max);
+        assert!(has(999) && has(0) && !has(998));
+        assert_eq!(room.links_left_out(), 502 - links_max - 1);
+        room.choose();
+        let mut has = |number: usize| room.has(&to(number), |_| {});
+        assert!(has(999), "the one that was named");
+        let taken = (0..1000).filter(|number| has(*number)).count();
+        assert_eq!(taken, links_max + 1);
+    }
+
+    #[test]
+    fn links_that_somebody_invents_do_not_hide_those_of_others() {
+        let window = ExplainWindow::new(Timestamp(0), Timestamp(100_000 * 60_000), None);
+        let mut room = LinkRoom::of(window, &Wanted::Links);
+        let add = |room: &mut LinkRoom<'_>, number: usize, vo: &str, moved: u64, failures: u64| {
+            room.has(&to(number), |weight| {
+                weight.significance = (moved, failures);
+                weight.vos.insert(VoName::new(vo));
+            })
+        };
+        for invented in 0..1000 {
+            add(&mut room, invented, "mallorys", 0, 1000);
+        }
+        assert!(!add(&mut room, 2000, "mallorys", 1, 0), "it comes last");
+        assert!(!add(&mut room, 2001, "others", 0, 1));
+        room.choose();
+        let links_max = room.links_max;
+        assert_eq!(room.taken.len(), links_max);
+        assert!(room.taken.contains(&to(2000)), "bytes moved there");
+        assert!(room.taken.contains(&to(2001)), "the other VO has a turn");
+        assert_eq!(room.links_left_out(), 1002 - links_max);
+        // Of many that move nothing.
+        for invented in 3000..3000 + WEIGHED_MAX {
+            room.is_chosen = false;
+            add(&mut room, invented, "mallorys", 0, 0);
+        }
+        assert!(room.weights.len() <= WEIGHED_MAX);
+        assert!(room.weights.contains_key(&to(2000)));
     }
 
     #[test]

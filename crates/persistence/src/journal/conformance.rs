@@ -51,7 +51,7 @@ fn job(seed: u128, transfers: std::ops::RangeInclusive<u64>) -> Job {
         checksum_algorithm: ChecksumAlgorithm::Adler32,
         activity: Activity::new("default"),
         scitag: None,
-        metadata: serde_json::json!({"request_id": id}),
+        metadata: serde_json::json!({"request_id": id}).into(),
         source_credential: Some(CredentialId::new("c1")),
         destination_credential: None,
         source_query: None,

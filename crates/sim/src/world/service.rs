@@ -253,7 +253,7 @@ impl World<'_> {
             // People look after it.
             Action::GiveOver { request, .. } => self.excuse(request.id),
             Action::Reply {
-                reply: Reply::NoRoom(_) | Reply::StorageBanned(_),
+                reply: Reply::NoRoom(_) | Reply::ShareFull(_) | Reply::StorageBanned(_),
                 ..
             } => self.service.refused += 1,
             // Nobody waits for these here.

@@ -241,7 +241,7 @@ fn transfer(
         checksum_algorithm: ChecksumAlgorithm::Adler32,
         activity: activity.clone(),
         scitag: None,
-        metadata: serde_json::Value::Null,
+        metadata: Default::default(),
         source_credential: None,
         destination_credential: None,
         source_query: None,

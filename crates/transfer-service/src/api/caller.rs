@@ -81,6 +81,7 @@ impl<S: Sync> FromRequestParts<S> for Credentials {
 /// Who asks, and how far they see.
 pub(crate) struct Caller {
     pub(super) identity: Identity,
+    user_id: CredentialId,
     /// The token, unless a certificate told who it is.
     pub(super) token: Option<String>,
     pub(super) vo: VoName,
@@ -91,7 +92,7 @@ pub(crate) struct Caller {
 impl Caller {
     /// What names all credentials of this user.
     pub(super) fn credential(&self) -> &CredentialId {
-        &self.identity.delegation
+        &self.user_id
     }
 
     /// FTS's level "vo": a member sees and stops what belongs to the VO; an administrator more. And everybody what they
@@ -298,6 +299,7 @@ impl ApiConfig {
         };
         Ok(Caller {
             vo: identity.vo_or_private(),
+            user_id: identity.user_id(),
             identity,
             token: Some(token.to_owned()),
             rights,
@@ -332,6 +334,7 @@ impl ApiConfig {
         }
         Ok(Caller {
             vo: identity.vo_or_private(),
+            user_id: identity.user_id(),
             identity,
             token: None,
             rights,

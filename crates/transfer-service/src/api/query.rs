@@ -2,7 +2,7 @@
 
 use super::ApiError;
 use super::caller::Caller;
-use super::fair_turns::{FairTurns, Turn};
+use crate::fair_turns::{FairTurns, Turn};
 use penstock_model::{CredentialId, ProblemCode, Timestamp, VoName};
 use std::sync::LazyLock;
 use std::time::Duration;

@@ -28,7 +28,6 @@ use penstock_protocol::token::credential_id;
 use penstock_protocol::token::without_credentials;
 use penstock_transfer_service::Banned;
 use penstock_transfer_service::{AgentConfig, Service, ServiceConfig, StoreBackend, TokenClients};
-use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -300,7 +299,7 @@ fn new_job(pairs: &[Pair], tokens: &Ends, args: &CopyArgs) -> Result<NewJob, Com
             checksum_algorithm: args.checksum,
             activity: Activity::new("default"),
             scitag: None,
-            metadata: Value::Null,
+            metadata: Default::default(),
             source_credential: source_token.clone(),
             destination_credential: destination_token.clone(),
             source_query,
