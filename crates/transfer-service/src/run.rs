@@ -5,7 +5,7 @@
 //! journal cannot be written (a full disk), nothing is acted upon and nothing is dropped: it tries again until it can,
 //! or until the service has been asked to end and its last chance is over; one of several nodes gives the lead back
 //! before long. Nothing
-//! dropped then was ever acknowledged. What the journal refuses for good is left out (`refusals`).
+//! dropped then was ever acknowledged. What the journal refuses for good is left out (`refused_batch`).
 //!
 //! Long because the loop is read in one place from its inputs to what is acted upon.
 

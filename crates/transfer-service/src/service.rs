@@ -39,9 +39,9 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::sync::{Mutex, mpsc, watch};
 
-/// How often requests and proxies that have ended are removed.
 /// How often it is looked at whether the journal can be read.
 const LOOK_EVERY: Duration = Duration::from_secs(3);
+/// How often requests and proxies that have ended are removed.
 const SWEEP_EVERY: Duration = Duration::from_secs(600);
 
 /// How long a submission waits before it looks whether the journal can still be written.

@@ -332,7 +332,7 @@ fn without_displays(code: &str) -> String {
 
 #[test]
 fn sentences_are_written_where_the_map_says() {
-    /// Modules that are for sentences, and the files of theirs.
+    /// Sentences for people are written in these modules, and in the `Display` of a reason that is told nowhere else.
     const WRITERS: [&str; 3] = ["wording", "story", "health"];
     let mut read = 0;
     for file in files(&["crates/decide/src"], ".rs") {
