@@ -32,7 +32,7 @@ const END_WAIT: Duration = Duration::from_secs(10);
 
 /// A complete, synced file.
 pub(crate) struct CompleteFile {
-    pub scratch: UncommittedFile,
+    pub file: UncommittedFile,
     pub entry: NewFile,
     pub reply: oneshot::Sender<Result<ChangeReport, WriteError>>,
     /// Holds the path until the entry is there, so that no second writer comes between.
@@ -131,17 +131,17 @@ fn run(
 
 fn commit(namespace: &Namespace, pool: &Pool, reaper: &ReaperHandle, batch: Vec<CompleteFile>) {
     let mut by_directory: BTreeMap<PathBuf, Vec<CompleteFile>> = BTreeMap::new();
-    for mut file in batch {
-        if file.publication.is_given_up() {
-            refuse(file, io::ErrorKind::TimedOut.into());
+    for mut complete in batch {
+        if complete.publication.is_given_up() {
+            refuse(complete, io::ErrorKind::TimedOut.into());
             continue;
         }
-        match file.scratch.adopt() {
+        match complete.file.adopt() {
             Ok(()) => {
-                let directory = pool.data_directory(file.scratch.id);
-                by_directory.entry(directory).or_default().push(file);
+                let directory = pool.data_directory(complete.file.id);
+                by_directory.entry(directory).or_default().push(complete);
             }
-            Err(source) => refuse(file, source),
+            Err(source) => refuse(complete, source),
         }
     }
     for (directory, files) in by_directory {
@@ -150,25 +150,25 @@ fn commit(namespace: &Namespace, pool: &Pool, reaper: &ReaperHandle, batch: Vec<
             .during(DiskThread::Commit, || sync_directory(&directory));
         if let Err(why) = synced {
             pool.health.write_failed(&pool.name, &why);
-            for file in files {
-                refuse(file, io::Error::new(why.kind(), why.to_string()));
+            for complete in files {
+                refuse(complete, io::Error::new(why.kind(), why.to_string()));
             }
             continue;
         }
         reached(Step::DirectorySynced);
-        for file in files {
-            publish(namespace, reaper.clone(), file);
+        for complete in files {
+            publish(namespace, reaper.clone(), complete);
         }
     }
 }
 
-fn publish(namespace: &Namespace, reaper: ReaperHandle, file: CompleteFile) {
+fn publish(namespace: &Namespace, reaper: ReaperHandle, complete: CompleteFile) {
     let CompleteFile {
-        scratch,
+        file,
         entry,
         reply,
         publication,
-    } = file;
+    } = complete;
     let Some(claim) = publication.publish() else {
         // Who waited for it was told that it will not be there.
         return;
@@ -178,14 +178,14 @@ fn publish(namespace: &Namespace, reaper: ReaperHandle, file: CompleteFile) {
         let result = match result {
             Ok(changed) => {
                 reached(Step::Committed);
-                scratch.pool.recent_files.note(scratch.id);
-                scratch.keep(size);
+                file.pool.recent_files.note(file.id);
+                file.keep(size);
                 reaper.bury(&changed.trashed);
                 Ok(changed)
             }
             Err(why) => {
                 let error = WriteError::Commit(CommitError::from(&why));
-                discard(scratch, &why);
+                discard(file, &why);
                 Err(error)
             }
         };
@@ -196,22 +196,22 @@ fn publish(namespace: &Namespace, reaper: ReaperHandle, file: CompleteFile) {
 }
 
 /// The data of a file without an entry goes, unless a restart may find that it has one.
-fn discard(scratch: UncommittedFile, why: &ChangeError) {
+fn discard(file: UncommittedFile, why: &ChangeError) {
     match why {
-        ChangeError::Doubtful(_) => scratch.leave(),
+        ChangeError::Doubtful(_) => file.leave(),
         ChangeError::Refused(_)
         | ChangeError::Busy
         | ChangeError::Stopped
         | ChangeError::Database(_)
-        | ChangeError::Unsettled => drop(scratch),
+        | ChangeError::Unsettled => drop(file),
     }
 }
 
-fn refuse(file: CompleteFile, source: io::Error) {
-    let error = file.scratch.pool.write_failed(source);
-    drop(file.scratch);
+fn refuse(complete: CompleteFile, source: io::Error) {
+    let error = complete.file.pool.write_failed(source);
+    drop(complete.file);
     // As above.
-    let _ = file.reply.send(Err(error));
+    let _ = complete.reply.send(Err(error));
 }
 
 #[cfg(test)]

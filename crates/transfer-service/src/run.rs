@@ -198,12 +198,12 @@ pub(crate) fn start(parts: Parts) -> std::io::Result<LoopHandle> {
         })?;
     let weak_batches = batches.downgrade();
     let session = node.followers.next_session();
-    let teller = ReportSink::Here {
+    let reports = ReportSink::Here {
         inputs: inputs.clone(),
         node: node.id.clone(),
         session,
     };
-    let own = node.host.join(teller, tenure);
+    let own = node.host.join(reports, tenure);
     let own = slots.map(|slots| own.joins(node.id.clone(), session, slots));
     let driver = Driver {
         clock_told: None,

@@ -183,9 +183,9 @@ impl Membership {
         Ok(())
     }
 
-    async fn keep_meeting(self: Arc<Self>, lead: Arc<LeaderLoop>) {
+    async fn keep_meeting(self: Arc<Self>, leader_loop: Arc<LeaderLoop>) {
         loop {
-            let agents_max = lead.config().slots.agents.0;
+            let agents_max = leader_loop.config().slots.agents.0;
             if let Err(error) = self.meet(agents_max).await {
                 tracing::debug!(%error, "this node could not tell that it is there");
             }
@@ -223,14 +223,14 @@ impl Membership {
     pub(crate) async fn run(
         self: Arc<Self>,
         node: Arc<Node>,
-        lead: Arc<LeaderLoop>,
+        leader_loop: Arc<LeaderLoop>,
         shutdown: watch::Receiver<bool>,
     ) -> Result<(), ServiceError> {
-        let meeting = tokio::spawn(self.clone().keep_meeting(lead.clone()));
+        let meeting = tokio::spawn(self.clone().keep_meeting(leader_loop.clone()));
         let door = tokio::spawn(serve::serve(
             self.clone(),
             node.clone(),
-            lead.clone(),
+            leader_loop.clone(),
             self.listener.clone(),
         ));
         let ending = tokio::spawn(self.clone().end(node.clone(), shutdown.clone()));
@@ -247,8 +247,8 @@ impl Membership {
                     }
                     self.known.send_replace((tenure, Some(self.id.clone())));
                     tracing::info!(%epoch, "this node leads");
-                    result = self.lead(&node, &lead, tenure, asked_at, &shutdown).await;
-                    lead.take_seat(LeaderSeat::Vacant);
+                    result = self.lead(&node, &leader_loop, tenure, asked_at, &shutdown).await;
+                    leader_loop.take_seat(LeaderSeat::Vacant);
                     node.followers.dismiss();
                     self.be_certain(None);
                     tracing::info!(%epoch, "this node leads no more");
@@ -260,7 +260,7 @@ impl Membership {
                     remaining,
                 }) => {
                     self.known.send_replace((tenure, leader.clone()));
-                    self.keep_following(&node, &lead, &mut following, leader, tenure)
+                    self.keep_following(&node, &leader_loop, &mut following, leader, tenure)
                         .await;
                     let is_connected = following
                         .as_ref()
@@ -286,7 +286,7 @@ impl Membership {
         if let Some(following) = following.take() {
             following.end().await;
         }
-        lead.take_seat(LeaderSeat::Closed);
+        leader_loop.take_seat(LeaderSeat::Closed);
         result
     }
 
@@ -313,7 +313,7 @@ impl Membership {
     async fn keep_following(
         self: &Arc<Self>,
         node: &Arc<Node>,
-        lead: &Arc<LeaderLoop>,
+        leader_loop: &Arc<LeaderLoop>,
         following: &mut Option<LeaderConnection>,
         leader: Option<NodeId>,
         tenure: Tenure,
@@ -330,10 +330,10 @@ impl Membership {
         if let Some(other) = following.take() {
             other.end().await;
         }
-        let (membership, node, lead) = (self.clone(), node.clone(), lead.clone());
+        let (membership, node, leader_loop) = (self.clone(), node.clone(), leader_loop.clone());
         let whom = leader.clone();
         let task = tokio::spawn(async move {
-            if let Err(why) = follow::follow(&membership, &node, &lead, &whom, tenure).await {
+            if let Err(why) = follow::follow(&membership, &node, &leader_loop, &whom, tenure).await {
                 tracing::info!(leader = %whom, epoch = %tenure.epoch, %why, "not connected to the leader");
             }
             membership.disconnected.notify_one();
@@ -349,7 +349,7 @@ impl Membership {
     async fn lead(
         self: &Arc<Self>,
         node: &Arc<Node>,
-        lead: &Arc<LeaderLoop>,
+        leader_loop: &Arc<LeaderLoop>,
         tenure: Tenure,
         taken_at: Instant,
         shutdown: &watch::Receiver<bool>,
@@ -359,7 +359,7 @@ impl Membership {
         let deposed = watch::Sender::new(false);
         let renewing = tokio::spawn(self.clone().renew(node.clone(), tenure, deposed.clone()));
         let begun = self
-            .begin(node, lead, tenure, shutdown, deposed.subscribe())
+            .begin(node, leader_loop, tenure, shutdown, deposed.subscribe())
             .await;
         let ended = match begun {
             Ok(Some(begun)) => until_over(begun, deposed.subscribe()).await,
@@ -412,7 +412,7 @@ impl Membership {
     async fn begin(
         &self,
         node: &Arc<Node>,
-        lead: &Arc<LeaderLoop>,
+        leader_loop: &Arc<LeaderLoop>,
         tenure: Tenure,
         shutdown: &watch::Receiver<bool>,
         deposed: watch::Receiver<bool>,
@@ -420,7 +420,7 @@ impl Membership {
         loop {
             let (database, keys) = (self.database.clone(), self.keys.clone());
             let (cluster, own) = (self.cluster.clone(), self.id.clone());
-            let (node, lead, shutdown) = (node.clone(), lead.clone(), shutdown.clone());
+            let (node, leader_loop, shutdown) = (node.clone(), leader_loop.clone(), shutdown.clone());
             let known = *node.published.committed.borrow();
             let begun = tokio::task::spawn_blocking(move || {
                 let journal: Box<dyn Journal> =
@@ -435,7 +435,7 @@ impl Membership {
                     silence: NODE_TERM + MARGIN,
                     awaited,
                 };
-                let begun = lead.begin(&node, leading, journal, shutdown);
+                let begun = leader_loop.begin(&node, leading, journal, shutdown);
                 begun.map_err(|(why, _)| why)
             });
             match begun.await {
