@@ -235,11 +235,6 @@ impl BandwidthReport {
             tcp: tcp_facts(&arrived),
         }
     }
-
-    /// For `--json`.
-    pub fn to_json(&self) -> serde_json::Value {
-        serde_json::to_value(self).unwrap_or_default()
-    }
 }
 
 /// A file that arrived inside the window.

@@ -367,14 +367,6 @@ impl Connection {
         Ok(())
     }
 
-    /// Bytes of the request's body that were not read yet; `None` when it is chunked.
-    pub fn body_remaining(&self) -> Option<u64> {
-        match &self.state {
-            ConnectionPhase::Serving(serving) => serving.body.remaining(),
-            ConnectionPhase::Idle | ConnectionPhase::Closing | ConnectionPhase::Broken => Some(0),
-        }
-    }
-
     /// Resolves when the client has gone, or floods the connection while it waits for its answer. What it
     /// sends meanwhile is kept. For use beside long work; loses nothing when dropped.
     pub async fn peer_closed(&mut self) {
