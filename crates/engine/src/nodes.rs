@@ -4,14 +4,12 @@
 //! what it runs and does not name it, or when the node has been silent for longer than it goes on without a leader:
 //! only then may it run again elsewhere. A leader that has just come adopts what nodes claim.
 
-use super::report::{AgentReport, Preflight};
+use super::report::{AgentReport, AttemptKey, Preflight};
 use super::running::{HeldSlots, RunningAgent};
 use super::{Action, Assignment, AttemptOutcome, Effects, Engine, Input, Now, Order, Task};
 use penstock_decide::scheduler::{QueueEntry, SlotLimits};
 use penstock_decide::settings::slots_in_effect;
-use penstock_model::{
-    Attempt, JobId, NodeId, Slots, Tenure, Timestamp, TransferId, TransferState, UserName,
-};
+use penstock_model::{JobId, NodeId, Slots, Tenure, Timestamp, TransferState, UserName};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -48,13 +46,6 @@ pub struct AssignedNode {
     /// Under which leadership.
     #[serde(flatten)]
     pub tenure: Tenure,
-}
-
-/// One attempt of one transfer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct AttemptKey {
-    pub(super) transfer: TransferId,
-    pub(super) attempt: Attempt,
 }
 
 /// A node begins a session: it has come, come back, or has a new leader.

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::halting::EndedAttempt;
-use crate::nodes::AttemptKey;
+use crate::report::AttemptKey;
 use penstock_decide::scheduler::{DispatchedTransfer, SlotTime, Ticket};
 use penstock_model::NodeId;
 use penstock_model::url::FilePlace;

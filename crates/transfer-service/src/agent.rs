@@ -5,6 +5,7 @@
 
 mod cleartext_tokens;
 mod cloud;
+mod cloud_access;
 mod cloud_upload;
 mod destination_evidence;
 mod gfal;

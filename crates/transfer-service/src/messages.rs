@@ -6,6 +6,7 @@
 
 mod composing;
 mod following;
+mod link_tally;
 mod position;
 mod sink;
 
@@ -15,7 +16,8 @@ use crate::leader_requests::LeaderSeat;
 use crate::ledger_followers::Mark;
 use crate::service::Service;
 use composing::MonitoringMessage;
-use following::{Follower, LinkState};
+use following::Follower;
+use link_tally::LinkState;
 use penstock_journal::{JournalError, JournalReader};
 use penstock_persistence::positions::SinkPositions;
 use penstock_persistence::postgres::Database;

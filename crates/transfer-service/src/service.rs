@@ -209,7 +209,11 @@ impl Service {
             self.node.clone(),
             shutdown.clone(),
         ));
-        tokio::spawn(sweep(self.node.agents.clone(), self.leader_loop.seat(), shutdown));
+        tokio::spawn(sweep(
+            self.node.agents.clone(),
+            self.leader_loop.seat(),
+            shutdown,
+        ));
     }
 
     /// What is known of the nodes of this service.

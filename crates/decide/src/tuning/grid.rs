@@ -179,7 +179,6 @@ struct StorageDirection {
     /// Seconds since links competed.
     unshared: f64,
     seen: TuningSeen,
-    last: Option<TuningDecision>,
 }
 
 /// All links and storage elements.
@@ -207,11 +206,6 @@ impl FleetTuning {
     /// One link, when it was seen.
     pub fn link(&self, link: &LinkId) -> Option<&LinkTuning> {
         self.links.get(link)
-    }
-
-    /// The last decision of a storage element for which links compete.
-    pub fn storage(&self, place: &TunedPlace) -> Option<&TuningDecision> {
-        self.shared.get(place)?.last.as_ref()
     }
 
     /// A link that begins: what it may run before anything was seen. `None`: as operators allow.
@@ -462,7 +456,6 @@ impl FleetTuning {
                 active: 0,
                 unshared: 0.0,
                 seen: TuningSeen::default(),
-                last: None,
             });
         shared.unshared = 0.0;
         let bounded = shared.tuner.set_bounds(bounds);
@@ -504,7 +497,6 @@ impl FleetTuning {
             candidates: shared.tuner.candidates(),
             because: tuned.because,
         };
-        shared.last = Some(decision.clone());
         decided.decisions.push(decision);
     }
 

@@ -1,8 +1,9 @@
 //! The snapshot with which a directory log begins: all directories, and of the files of its pool those whose label is out of
 //! date, those that have properties, and its trash.
 
+use super::connection::unsigned;
 use super::directory_log::{DirectoryEntry, DirectoryRecord, FileEntry, LOG_VERSION, write_line};
-use super::read::{checksums_of, unsigned};
+use super::read::checksums_of;
 use super::{EntryId, property, schema, trash};
 use penstock_model::{Bytes, PoolName, Timestamp, UserName};
 use rusqlite::{Connection, OpenFlags};

@@ -10,9 +10,9 @@
 mod answer;
 mod request;
 
-pub use super::body::BodyError;
+pub use super::body::{BodyError, BodyLength};
 pub use crate::stream::FileSent;
-pub use request::{BodyLength, Request, RequestError};
+pub use request::{Request, RequestError};
 
 use super::Limits;
 use super::body::Body;

@@ -5,7 +5,6 @@
 //! no sample of the link. Limits of storage elements and of the service that are known and were reached are not laid on links:
 //! the replay has them, too.
 
-use super::measured::MeasuredStorage;
 use penstock_observe::recorded::RecordedWindow;
 
 /// Steps of a window.
@@ -34,9 +33,15 @@ struct Counted {
     steps: Vec<Step>,
 }
 
+/// How many transfers may run out of a storage element, and into it; `None`: not known.
+pub(super) struct StorageLimits {
+    pub(super) outbound: Option<u32>,
+    pub(super) inbound: Option<u32>,
+}
+
 /// Known limits at the ends of a link and of the service.
 pub(super) struct KnownLimits<'a> {
-    pub(super) storages: &'a [MeasuredStorage],
+    pub(super) storages: &'a [StorageLimits],
     pub(super) agents: Option<u32>,
 }
 

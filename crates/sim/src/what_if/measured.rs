@@ -6,7 +6,7 @@
 //! the logarithms, for each link by itself). Where that number hardly changed, the record does not tell: then there are two
 //! answers, a cautious and a hopeful one.
 
-use super::in_force::{KnownLimits, limits_of};
+use super::in_force::{KnownLimits, StorageLimits, limits_of};
 use super::spread::{Beside, Regression, beside};
 use penstock_model::{LinkId, StorageId};
 use penstock_observe::recorded::{RecordedLink, RecordedTransfer, RecordedWindow};
@@ -136,8 +136,12 @@ impl MeasuredField {
     }
 
     fn set_limits(&mut self, window: &RecordedWindow, ends: &[(usize, usize)]) {
+        let storages = self.storages.iter().map(|storage| StorageLimits {
+            outbound: storage.outbound,
+            inbound: storage.inbound,
+        });
         let known = KnownLimits {
-            storages: &self.storages,
+            storages: &storages.collect::<Vec<_>>(),
             agents: self.agents,
         };
         let active_max = self.links.iter().map(|link| link.active_max);

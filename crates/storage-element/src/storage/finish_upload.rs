@@ -168,8 +168,7 @@ impl UploadCompletion {
         let linked = reaper.with_space(&pool, || std::fs::hard_link(&path, pool.incoming_path(id)));
         linked.map_err(fail)?;
         let size = Bytes(disk.offset);
-        let file =
-            UncommittedFile::written(id, reservation, Arc::clone(&pool), disk.file, reaper);
+        let file = UncommittedFile::written(id, reservation, Arc::clone(&pool), disk.file, reaper);
         let mut entry = NewFile {
             id,
             path: record.plan.path.clone(),

@@ -2,7 +2,7 @@
 //!
 //! What does not exist here (SRM's phases, space tokens) has FTS's word for nothing. Times are milliseconds since 1970.
 
-use super::following::LinkState;
+use super::link_tally::{LinkState, LinkTally};
 use crate::api::wire::file_metadata;
 use penstock_model::url::redact;
 use penstock_model::{
@@ -464,11 +464,7 @@ fn printable(text: &str) -> String {
 }
 
 /// How a link is.
-pub(super) fn link(
-    state: &LinkState<'_>,
-    seen: &super::following::LinkTally,
-    at: Timestamp,
-) -> Value {
+pub(super) fn link(state: &LinkState<'_>, seen: &LinkTally, at: Timestamp) -> Value {
     json!({
         "source_se": state.source,
         "dest_se": state.destination,

@@ -2,7 +2,7 @@
 
 use super::LeaderLoop;
 use super::membership::Membership;
-use crate::leader_requests::{LeaderSeat, ForwardedCommand};
+use crate::leader_requests::{ForwardedCommand, LeaderSeat};
 use crate::node::Node;
 use crate::node::ReportSink;
 use crate::node::wire::{

@@ -1,7 +1,7 @@
 //! The loop of this process while it leads: how it begins, what is known of it outside, and how it ends.
 
 use crate::error::ServiceError;
-use crate::leader_requests::{LeaderSeat, ForwardedCommand};
+use crate::leader_requests::{ForwardedCommand, LeaderSeat};
 use crate::node::Node;
 use crate::restore::continue_from;
 use crate::run::{self, Batch, LoopEnd, LoopHandle};

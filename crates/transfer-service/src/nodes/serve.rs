@@ -68,7 +68,8 @@ pub(super) async fn serve(
             continue;
         };
         let stranger = strangers.admit(peer.ip());
-        let (membership, node, leader_loop) = (membership.clone(), node.clone(), leader_loop.clone());
+        let (membership, node, leader_loop) =
+            (membership.clone(), node.clone(), leader_loop.clone());
         connections.spawn(async move {
             let _permit = permit;
             if let Err(why) = take_in(&membership, &node, &leader_loop, tcp, stranger).await {
