@@ -29,7 +29,7 @@ mod submit_schema;
 mod transfers;
 pub mod wire;
 
-pub use caller::{Administrators, Sight};
+pub use caller::Administrators;
 pub use config::SuppressedAlerts;
 pub use server::{ServeLimits, serve};
 
