@@ -284,7 +284,7 @@ impl Permission {
 
 /// What is known when an attempt has looked at both ends.
 #[derive(Debug, Clone, Copy)]
-pub struct Sight<'a> {
+pub struct EndsSeen<'a> {
     /// When it looked.
     pub now: Timestamp,
     /// At the source.
@@ -375,21 +375,21 @@ pub fn own(there: &FileFacts, attempts: &Attempts, now: Timestamp) -> Result<(),
 }
 
 /// What an attempt does with its destination.
-pub fn course(sight: &Sight<'_>) -> Decision<DestinationPlan, DestinationPlanReason> {
-    let Some(there) = sight.there else {
+pub fn course(seen: &EndsSeen<'_>) -> Decision<DestinationPlan, DestinationPlanReason> {
+    let Some(there) = seen.there else {
         return Decision::new(DestinationPlan::Write, DestinationPlanReason::Absent);
     };
-    let may_be_own = sight.attempts.has_lost() || sight.was_restored;
-    if may_be_own && let Some(size) = sight.source.is_same(there) {
+    let may_be_own = seen.attempts.has_lost() || seen.was_restored;
+    if may_be_own && let Some(size) = seen.source.is_same(there) {
         return Decision::new(DestinationPlan::Arrived(size), DestinationPlanReason::Same);
     }
-    let foreign = match own(there, sight.attempts, sight.now) {
+    let foreign = match own(there, seen.attempts, seen.now) {
         // A copy that still runs there is refused by the removal, or ends with what it wrote.
         Ok(()) => return Decision::new(DestinationPlan::RemoveFirst, DestinationPlanReason::Own),
         Err(foreign) => foreign,
     };
-    let choice = match sight.permission {
-        Permission::Keep if may_prove_own(there, foreign, sight) => DestinationPlan::Wait,
+    let choice = match seen.permission {
+        Permission::Keep if may_prove_own(there, foreign, seen) => DestinationPlan::Wait,
         Permission::Keep => DestinationPlan::Refuse,
         Permission::Replace => DestinationPlan::Replace,
         Permission::ReplaceOnDisk => DestinationPlan::AskTape,
@@ -399,11 +399,11 @@ pub fn course(sight: &Sight<'_>) -> Decision<DestinationPlan, DestinationPlanRea
 
 /// Whether what came after a look that found nothing may turn out to be what a copy brings that may still run. A storage
 /// element whose clock is wrong, or that tells no size of what is being written, cannot tell it apart.
-fn may_prove_own(there: &FileFacts, foreign: Foreign, sight: &Sight<'_>) -> bool {
-    let is_ahead = |lost: &Lost| lost.since > sight.now + CLOCK_DOUBT;
+fn may_prove_own(there: &FileFacts, foreign: Foreign, seen: &EndsSeen<'_>) -> bool {
+    let is_ahead = |lost: &Lost| lost.since > seen.now + CLOCK_DOUBT;
     // What a clock that was wrong has noted would be waited for until it is right again, if ever.
-    !sight.attempts.lost().is_some_and(is_ahead)
-        && sight.attempts.runs_until(sight.now).is_some()
+    !seen.attempts.lost().is_some_and(is_ahead)
+        && seen.attempts.runs_until(seen.now).is_some()
         && match foreign {
             Foreign::Time { .. } => true,
             Foreign::Size => there.size.is_none(),

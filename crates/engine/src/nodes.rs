@@ -72,7 +72,7 @@ pub struct Claim {
 
 /// One node, as its leader sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct NodeView {
+pub struct NodeLoad {
     /// Which.
     pub node: NodeId,
     /// Attempts that run there.
@@ -320,10 +320,10 @@ impl Engine {
                 continue;
             };
             let destination = self.transfers[&transfer].destination;
-            let ticket = self.scheduler.adopt(&waiting);
+            let taken = self.scheduler.adopt(&waiting);
             let running = RunningAgent {
                 attempt,
-                holds: HeldSlots::Slots(ticket, now.running()),
+                holds: HeldSlots::Slots(taken, now.running()),
                 destination,
                 then: None,
                 node,
@@ -444,8 +444,8 @@ impl Engine {
         if let HeldSlots::Slots(..) | HeldSlots::Nothing = running.holds {
             return;
         }
-        let ticket = self.scheduler.adopt(&stranger(assignment));
-        running.holds = HeldSlots::Slots(ticket, now.running());
+        let taken = self.scheduler.adopt(&stranger(assignment));
+        running.holds = HeldSlots::Slots(taken, now.running());
         if let Some(node) = self.nodes.nodes.get_mut(&running.node) {
             node.active += 1;
         }
@@ -483,12 +483,12 @@ impl Engine {
         let is_copy = assignment.task == Task::Copy;
         let holds = match assignment.task {
             Task::Copy => {
-                let ticket = self.scheduler.adopt(&stranger(&assignment));
+                let taken = self.scheduler.adopt(&stranger(&assignment));
                 if let Some(node) = self.nodes.nodes.get_mut(node) {
                     node.active += 1;
                 }
                 self.follow_nodes();
-                HeldSlots::Slots(ticket, now.running())
+                HeldSlots::Slots(taken, now.running())
             }
             Task::TidyUp => HeldSlots::Nothing,
         };
@@ -549,10 +549,10 @@ impl Engine {
     }
 
     /// The nodes that are known, with what runs there; none when there is but one process.
-    pub fn nodes(&self) -> impl Iterator<Item = NodeView> + '_ {
+    pub fn nodes(&self) -> impl Iterator<Item = NodeLoad> + '_ {
         let is_alone = self.nodes.leading == LeadershipMode::Alone;
         let nodes = self.nodes.nodes.iter().filter(move |_| !is_alone);
-        nodes.map(|(id, node)| NodeView {
+        nodes.map(|(id, node)| NodeLoad {
             node: id.clone(),
             active: Slots(node.active),
             slots: node.lost_at_us.is_none().then_some(Slots(node.slots)),

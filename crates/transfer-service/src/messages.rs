@@ -97,7 +97,7 @@ pub async fn start(
     let (places, sinks) = (config.positions, config.sinks.clone());
     let positions = tokio::task::spawn_blocking(move || places.open(&sinks)).await??;
     for (sink, position) in config.sinks.into_iter().zip(positions) {
-        let teller = SinkFeed {
+        let feed = SinkFeed {
             mark: service.ledger_followers.join(&sink.name),
             name: sink.name.clone(),
             optimizer_every: sink.optimizer_every,
@@ -108,7 +108,7 @@ pub async fn start(
             shutdown: shutdown.clone(),
             unkept: RepeatedErrors::default(),
         };
-        tokio::spawn(teller.run());
+        tokio::spawn(feed.run());
     }
     Ok(())
 }

@@ -175,7 +175,7 @@ fn check_course(
         checksum: Checksum::parse("adler32:00000001"),
         ..there(100, None)
     };
-    let sight = Sight {
+    let seen = EndsSeen {
         now: at(now),
         source: &source,
         there: what,
@@ -183,12 +183,12 @@ fn check_course(
         was_restored: false,
         permission,
     };
-    let decision = course(&sight);
+    let decision = course(&seen);
     assert_eq!(decision.choice, expected, "{what:?}: {decision:?}");
 }
 
 #[test]
-fn each_sight_has_its_course() {
+fn each_case_has_its_course() {
     use Permission::{Keep, Replace, ReplaceOnDisk};
     let (none, interrupted) = (Attempts::default(), one_lost());
     let same = FileFacts {

@@ -10,7 +10,7 @@ mod seccomp;
 
 pub use landlock::ReadablePaths;
 
-use super::files::{OpenableFiles, spelled, system_paths};
+use super::files::{OpenableFiles, spelled};
 use rustix::fs::{MemfdFlags, Mode, fchmod, memfd_create};
 use rustix::process::{
     Resource, Rlimit, Signal, getppid, set_parent_process_death_signal, setrlimit, umask,
@@ -20,7 +20,6 @@ use std::fs::File;
 use std::io::{self, Seek, SeekFrom, Write};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-use std::path::PathBuf;
 
 /// Standard input, output and error stay open; nothing behind them.
 const FIRST_FOREIGN_DESCRIPTOR: libc::c_uint = 3;

@@ -201,7 +201,7 @@ impl World<'_> {
             checksum: content_of(transfer),
             modified: None,
         };
-        let decision = course(&destination::Sight {
+        let decision = course(&destination::EndsSeen {
             now: self.clock().at,
             source: &source,
             there: told.as_ref(),

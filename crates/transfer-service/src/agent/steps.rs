@@ -12,7 +12,7 @@ use penstock_clock::wall_clock;
 use penstock_decide::classify::{ObservedFailure, classify};
 use penstock_decide::copy_failure::CopyCause;
 use penstock_decide::destination::{
-    CopyEnd, DestinationPlan, DestinationPlanReason, Permission, Sight, course,
+    CopyEnd, DestinationPlan, DestinationPlanReason, EndsSeen, Permission, course,
 };
 use penstock_decide::wording;
 use penstock_engine::{AgentReport, Assignment, AttemptOutcome, Preflight};
@@ -370,7 +370,7 @@ impl<'a> AttemptRun<'a> {
         };
         let attempts = self.traces.attempts();
         let told = there.as_ref().map(Stat::told);
-        let decision = course(&Sight {
+        let decision = course(&EndsSeen {
             now: wall_clock(),
             source: &at_source.told(),
             there: told.as_ref(),
