@@ -8,25 +8,25 @@ use super::Finding;
 use penstock_model::LinkId;
 
 /// A link is not fed when fewer than this part of its slots are used.
-const FED_MIN: f64 = 0.7;
+const FED_SHARE_MIN: f64 = 0.7;
 /// Files queued on average that count as a queue.
-const QUEUED_MIN: f64 = 0.5;
+const QUEUED_FILES_MIN: f64 = 0.5;
 /// Failed attempts that count: this part of all, and so many times what is usual.
-const FAILED_MIN: f64 = 0.03;
-const FAILED_RISE: f64 = 3.0;
+const FAILED_SHARE_MIN: f64 = 0.03;
+const FAILED_RATIO_MIN: f64 = 3.0;
 /// Links of the service that fall together for one cause in it.
-const LINKS_PART: f64 = 0.8;
+const LINKS_SHARE_MIN: f64 = 0.8;
 /// No space left on device: a destination that says so is full, not broken.
 const ENOSPC: i32 = 28;
 
 fn has_queue(view: &StretchFacts<'_>) -> bool {
     view.now(&view.link.queued)
-        .is_some_and(|queued| queued >= QUEUED_MIN)
+        .is_some_and(|queued| queued >= QUEUED_FILES_MIN)
 }
 
 /// Few slots are used, fewer than before.
 fn is_unfed(view: &StretchFacts<'_>) -> bool {
-    view.low.fed().is_some_and(|fed| fed < FED_MIN) && view.fell_factor(Factor::Fed)
+    view.low.fed().is_some_and(|fed| fed < FED_SHARE_MIN) && view.fell_factor(Factor::Fed)
 }
 
 fn slots(view: &StretchFacts<'_>) -> Vec<Evidence> {
@@ -48,12 +48,12 @@ pub(super) fn not_fed(view: &StretchFacts<'_>) -> Option<Finding> {
 
 pub(super) fn fewer_submissions(view: &StretchFacts<'_>) -> Option<Finding> {
     let link = view.link;
-    let is_empty = view.now(&link.queued)? < QUEUED_MIN;
-    let had_more = view.fell(&link.active, FED_MIN);
+    let is_empty = view.now(&link.queued)? < QUEUED_FILES_MIN;
+    let had_more = view.fell(&link.active, FED_SHARE_MIN);
     // Files that a tape system has not brought yet were submitted.
     let recalls = view.storages().any(|(_, storage)| {
         view.now(&storage.tape.recalls_queued)
-            .is_some_and(|queued| queued >= QUEUED_MIN)
+            .is_some_and(|queued| queued >= QUEUED_FILES_MIN)
     });
     if !is_empty || !had_more || recalls {
         return None;
@@ -64,7 +64,7 @@ pub(super) fn fewer_submissions(view: &StretchFacts<'_>) -> Option<Finding> {
         .iter()
         .filter_map(|link| view.signals.service.submissions.get(link));
     for submissions in submissions {
-        if view.now(submissions).is_some() && !view.fell(submissions, FED_MIN) {
+        if view.now(submissions).is_some() && !view.fell(submissions, FED_SHARE_MIN) {
             return None;
         }
         evidence.insert(0, view.value(Measure::Submissions, submissions));
@@ -114,7 +114,7 @@ pub(super) fn control_plane(view: &StretchFacts<'_>) -> Option<Finding> {
             .is_none_or(|started| started > 0.01);
     let fallen = fallen_links(view);
     let all_links =
-        fallen.is_some_and(|(fallen, of)| of >= 3 && fallen as f64 >= of as f64 * LINKS_PART);
+        fallen.is_some_and(|(fallen, of)| of >= 3 && fallen as f64 >= of as f64 * LINKS_SHARE_MIN);
     if !(silent || idle || all_links) || view.is_service_full() == Some(true) {
         return None;
     }
@@ -139,7 +139,7 @@ fn fallen_links(view: &StretchFacts<'_>) -> Option<(usize, usize)> {
     let fell = |link: &LinkId| {
         let link = view.signals.links.get(link)?;
         let queued = view.now(&link.queued)?;
-        (queued >= QUEUED_MIN).then(|| view.fell(&link.active, FED_MIN))
+        (queued >= QUEUED_FILES_MIN).then(|| view.fell(&link.active, FED_SHARE_MIN))
     };
     let known: Vec<bool> = view.signals.links.keys().filter_map(fell).collect();
     (known.len() > 1 && !view.before.is_empty())
@@ -186,7 +186,7 @@ pub(super) fn destination_errors(view: &StretchFacts<'_>) -> Option<Finding> {
 fn errors(view: &StretchFacts<'_>, test: impl Fn(&FailureGroup) -> bool) -> Option<Finding> {
     let (before, now) = view.failed_part(&test);
     let now = now?;
-    if now <= FAILED_MIN || before.is_some_and(|before| now <= before * FAILED_RISE) {
+    if now <= FAILED_SHARE_MIN || before.is_some_and(|before| now <= before * FAILED_RATIO_MIN) {
         return None;
     }
     let (_, all) = view.failed_part(|_| true);

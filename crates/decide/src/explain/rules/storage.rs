@@ -9,24 +9,24 @@ use super::super::stretch_facts::StretchFacts;
 use super::Finding;
 
 /// A mover that moves nothing for so long is stalled, or for so many times its usual silence.
-const SILENCE_SECONDS: f64 = 600.0;
-const SILENCE_RATIO: f64 = 20.0;
+const SILENCE_SECONDS_MIN: f64 = 600.0;
+const SILENCE_RATIO_MIN: f64 = 20.0;
 /// Servers that do the work of fewer than this part of those that could.
-const SKEW_PART: f64 = 0.6;
+const WORKING_SERVERS_SHARE_MAX: f64 = 0.6;
 /// A latency of so many times the usual one is an overload.
-const LATENCY_RISE: f64 = 3.0;
+const LATENCY_RATIO_MIN: f64 = 3.0;
 /// Part of the time in which some task waits for disks: overload; in which all do; and for memory.
-const IO_SOME: f64 = 0.20;
-const IO_FULL: f64 = 0.10;
-const MEMORY_FULL: f64 = 0.01;
+const IO_SOME_SHARE_MIN: f64 = 0.20;
+const IO_FULL_SHARE_MIN: f64 = 0.10;
+const MEMORY_FULL_SHARE_MIN: f64 = 0.01;
 /// Processors, interfaces, disks and threads are full from here on.
-const FULL_USE: f64 = 0.95;
+const USE_SHARE_MIN: f64 = 0.95;
 /// Parts above which relayed bytes, writes out of order, open descriptors and a difference of the books count.
-const RELAY_MIN: f64 = 0.1;
-const RANDOM_MIN: f64 = 0.3;
-const DESCRIPTORS_PART: f64 = 0.9;
-const ACCOUNTING_PART: f64 = 0.02;
-const NO_SPACE: i32 = 28;
+const RELAYED_SHARE_MIN: f64 = 0.1;
+const RANDOM_WRITES_SHARE_MIN: f64 = 0.3;
+const DESCRIPTORS_SHARE_MIN: f64 = 0.9;
+const ACCOUNTING_SHARE_MIN: f64 = 0.02;
+const ENOSPC: i32 = 28;
 
 const WRITES: &[DataPathStage] = &[DataPathStage::DestinationWrite, DataPathStage::Commit];
 const DISKS: &[DataPathStage] = &[
@@ -42,7 +42,8 @@ pub(super) fn stalled_mover(view: &StretchFacts<'_>) -> Option<Finding> {
         let count = view.now(&pool.movers_stalled);
         let age = pool.progress_age_seconds.max(view.during);
         let usual = view.earlier(&pool.progress_age_seconds).unwrap_or(0.0);
-        let is_silent = age.is_some_and(|age| age > SILENCE_SECONDS.max(usual * SILENCE_RATIO));
+        let is_silent =
+            age.is_some_and(|age| age > SILENCE_SECONDS_MIN.max(usual * SILENCE_RATIO_MIN));
         if !is_silent && count.is_none_or(|count| count < 0.5) {
             continue;
         }
@@ -104,7 +105,7 @@ pub(super) fn pool_full(view: &StretchFacts<'_>) -> Option<Finding> {
 pub(super) fn out_of_space(view: &StretchFacts<'_>) -> Option<Finding> {
     let (mut evidence, full, of) = full_pools(view);
     let no_space = |group: &super::super::signals::FailureGroup| {
-        group.side == FailureSide::Destination && group.errno == NO_SPACE
+        group.side == FailureSide::Destination && group.errno == ENOSPC
     };
     let (before, now) = view.failed_part(no_space);
     let refuses = now.is_some_and(|now| now > 0.03 && now > before.unwrap_or(0.0) * 3.0);
@@ -150,7 +151,8 @@ pub(super) fn server_skew(view: &StretchFacts<'_>) -> Option<Finding> {
         let (now, eligible) = servers_used(view, side, true)?;
         let before = servers_used(view, side, false).map(|(before, _)| before);
         let is_less = before.is_none_or(|before| now < before * 0.8);
-        let is_skewed = now <= SKEW_PART * eligible as f64 && eligible >= 2 && is_less;
+        let is_skewed =
+            now <= WORKING_SERVERS_SHARE_MAX * eligible as f64 && eligible >= 2 && is_less;
         let place = view.ids(side).first().map(|id| id.as_str().to_owned());
         let evidence = Evidence::Value {
             measure: Measure::ServersUsed,
@@ -198,25 +200,29 @@ pub(super) fn database_load(view: &StretchFacts<'_>) -> Option<Finding> {
     let service = &view.signals.service;
     let mut evidence = Vec::new();
     for series in [&service.database_seconds, &service.journal_seconds] {
-        if view.rose(series, LATENCY_RISE) && !view.before.is_empty() {
+        if view.rose(series, LATENCY_RATIO_MIN) && !view.before.is_empty() {
             evidence.push(view.value(Measure::DatabaseLatency, series));
         }
     }
     for (id, storage) in view.storages() {
         let pressed = view.servers().any(|(_, server)| {
             server.role == ServerKind::Head
-                && view.now(&server.io_some).is_some_and(|part| part > IO_SOME)
+                && view
+                    .now(&server.io_some)
+                    .is_some_and(|part| part > IO_SOME_SHARE_MIN)
         });
         let full = |busy: Option<f64>, cap: Option<f64>| {
             busy.zip(cap)
-                .is_some_and(|(busy, cap)| busy >= cap * FULL_USE)
+                .is_some_and(|(busy, cap)| busy >= cap * USE_SHARE_MIN)
         };
         // With all threads busy an operation takes longer because it waits for one.
         let queue = full(
             view.now(&storage.namespace_busy),
             view.now(&storage.namespace_cap),
         ) && !pressed;
-        if view.rose(&storage.namespace_seconds, LATENCY_RISE) && !view.before.is_empty() && !queue
+        if view.rose(&storage.namespace_seconds, LATENCY_RATIO_MIN)
+            && !view.before.is_empty()
+            && !queue
         {
             evidence.push(view.value_at(
                 Measure::NamespaceLatency,
@@ -232,7 +238,10 @@ pub(super) fn database_load(view: &StretchFacts<'_>) -> Option<Finding> {
         .servers()
         .filter(|(_, server)| server.role == ServerKind::Head)
     {
-        if view.now(&server.io_some).is_some_and(|part| part > IO_SOME) {
+        if view
+            .now(&server.io_some)
+            .is_some_and(|part| part > IO_SOME_SHARE_MIN)
+        {
             evidence.push(view.value_at(Measure::IoPressure, Some(&name.0), &server.io_some));
         }
     }
@@ -255,9 +264,13 @@ pub(super) fn undersized_host(view: &StretchFacts<'_>) -> Option<Finding> {
     let mut evidence = Vec::new();
     for (name, server) in view.servers() {
         let columns = [
-            (Measure::MemoryPressure, &server.memory_full, MEMORY_FULL),
-            (Measure::Processors, &server.cpu, FULL_USE),
-            (Measure::Interface, &server.interface, FULL_USE),
+            (
+                Measure::MemoryPressure,
+                &server.memory_full,
+                MEMORY_FULL_SHARE_MIN,
+            ),
+            (Measure::Processors, &server.cpu, USE_SHARE_MIN),
+            (Measure::Interface, &server.interface, USE_SHARE_MIN),
         ];
         for (measure, series, bound) in columns {
             if view.now(series).is_some_and(|part| part > bound) && view.rose(series, 1.1) {
@@ -277,7 +290,7 @@ pub(super) fn namespace_threads(view: &StretchFacts<'_>) -> Option<Finding> {
         let busy = view
             .now(&storage.namespace_busy)
             .zip(view.now(&storage.namespace_cap));
-        busy.is_some_and(|(busy, cap)| busy >= cap * FULL_USE)
+        busy.is_some_and(|(busy, cap)| busy >= cap * USE_SHARE_MIN)
             && view
                 .now(&storage.namespace_queued)
                 .is_some_and(|queued| queued > 0.5)
@@ -304,7 +317,7 @@ pub(super) fn batch_delay(view: &StretchFacts<'_>) -> Option<Finding> {
         let is_long = view
             .now(&storage.batch_seconds)
             .is_some_and(|wait| copy.is_none_or(|copy| wait > copy * 0.2));
-        is_long && view.rose(&storage.batch_seconds, LATENCY_RISE)
+        is_long && view.rose(&storage.batch_seconds, LATENCY_RATIO_MIN)
     })?;
     Finding::whole(vec![view.value_at(
         Measure::BatchWait,
@@ -320,7 +333,7 @@ pub(super) fn descriptor_leak(view: &StretchFacts<'_>) -> Option<Finding> {
             .descriptors
             .max(view.during)
             .zip(limit)
-            .is_some_and(|(open, limit)| open >= limit * DESCRIPTORS_PART);
+            .is_some_and(|(open, limit)| open >= limit * DESCRIPTORS_SHARE_MIN);
         // A leak grows all the time; a burst of connections comes and goes.
         let all: Vec<f64> = (0..view.signals.bins)
             .filter_map(|bin| server.descriptors.at(bin))
@@ -351,7 +364,9 @@ pub(super) fn relay(view: &StretchFacts<'_>) -> Option<Finding> {
                     / mean(&server.bytes_in).filter(|bytes| *bytes > 0.0)?,
             )
         };
-        if part(true).is_some_and(|now| now > RELAY_MIN && now > part(false).unwrap_or(0.0) * 2.0) {
+        if part(true)
+            .is_some_and(|now| now > RELAYED_SHARE_MIN && now > part(false).unwrap_or(0.0) * 2.0)
+        {
             evidence.push(view.value_at(
                 Measure::RelayedBytes,
                 Some(&name.0),
@@ -369,7 +384,7 @@ pub(super) fn relay(view: &StretchFacts<'_>) -> Option<Finding> {
 pub(super) fn random_writes(view: &StretchFacts<'_>) -> Option<Finding> {
     let (name, server) = view.servers().find(|(_, server)| {
         view.now(&server.random_writes)
-            .is_some_and(|part| part > RANDOM_MIN)
+            .is_some_and(|part| part > RANDOM_WRITES_SHARE_MIN)
             && view.rose(&server.random_writes, 2.0)
     })?;
     view.may_be(WRITES).then(|| Finding {
@@ -419,7 +434,7 @@ pub(super) fn disk_controller(view: &StretchFacts<'_>) -> Option<Finding> {
     let (name, device) = device(view, |server, device| {
         let is_full = view
             .now(&device.utilisation)
-            .is_some_and(|part| part > FULL_USE);
+            .is_some_and(|part| part > USE_SHARE_MIN);
         let burst = view.rose(&server.in_flight, 2.0) && !view.before.is_empty();
         is_full && view.fell(&device.bytes, 0.7) && !switches(view, device) && !burst
     })?;
@@ -448,7 +463,9 @@ pub(super) fn start_burst(view: &StretchFacts<'_>) -> Option<Finding> {
         let is_burst = starts
             .zip(usual)
             .is_some_and(|(most, usual)| most > usual.max(0.5) * 3.0);
-        let is_stalled = view.now(&server.io_full).is_some_and(|part| part > IO_FULL)
+        let is_stalled = view
+            .now(&server.io_full)
+            .is_some_and(|part| part > IO_FULL_SHARE_MIN)
             && view.rose(&server.io_full, 2.0);
         is_burst && is_stalled && view.rose(&server.in_flight, 1.5)
     })?;
@@ -465,7 +482,7 @@ pub(super) fn accounting(view: &StretchFacts<'_>) -> Option<Finding> {
             .now(&storage.used_bytes)
             .zip(view.now(&storage.catalogue_bytes));
         both.is_some_and(|(used, catalogue)| {
-            (used - catalogue).abs() > used.max(catalogue) * ACCOUNTING_PART
+            (used - catalogue).abs() > used.max(catalogue) * ACCOUNTING_SHARE_MIN
         })
     })?;
     Finding::whole(vec![Evidence::Value {

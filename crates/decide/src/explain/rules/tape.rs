@@ -7,16 +7,16 @@ use super::super::stretch_facts::StretchFacts;
 use super::Finding;
 
 /// A buffer is full from here on.
-const BUFFER_FULL: f64 = 0.98;
+const BUFFER_SHARE_MIN: f64 = 0.98;
 /// Cycles without a byte written that mean that writing has stopped.
-const CYCLES: f64 = 2.0;
+const SILENT_CYCLES_MIN: f64 = 2.0;
 /// Drives are all busy from here on.
-const DRIVES_FULL: f64 = 0.95;
+const BUSY_DRIVES_SHARE_MIN: f64 = 0.95;
 /// Fewer files of a mount are a scatter.
-const FILES_PER_MOUNT: f64 = 3.0;
+const FILES_PER_MOUNT_MIN: f64 = 3.0;
 /// More bytes read than asked for are too many.
-const AMPLIFICATION: f64 = 1.2;
-const QUEUED_MIN: f64 = 0.5;
+const READ_RATIO_MAX: f64 = 1.2;
+const QUEUED_FILES_MIN: f64 = 0.5;
 
 fn find<'a>(
     view: &'a StretchFacts<'_>,
@@ -30,10 +30,10 @@ fn find<'a>(
 pub(super) fn buffer_full(view: &StretchFacts<'_>) -> Option<Finding> {
     let (id, tape) = find(view, |tape| {
         view.now(&tape.buffer_used)
-            .is_some_and(|part| part >= BUFFER_FULL)
+            .is_some_and(|part| part >= BUFFER_SHARE_MIN)
             && view
                 .earlier(&tape.buffer_used)
-                .is_none_or(|part| part < BUFFER_FULL)
+                .is_none_or(|part| part < BUFFER_SHARE_MIN)
     })?;
     Finding::whole(vec![view.value_at(
         Measure::TapeBuffer,
@@ -67,7 +67,7 @@ pub(super) fn write_stopped(view: &StretchFacts<'_>) -> Option<Finding> {
             .is_some_and(|bytes| bytes > 0.0);
         let is_full = view
             .now(&tape.buffer_used)
-            .is_some_and(|part| part >= BUFFER_FULL);
+            .is_some_and(|part| part >= BUFFER_SHARE_MIN);
         let wrote = view
             .earlier(&tape.written_bytes)
             .is_none_or(|written| written > 0.0)
@@ -76,7 +76,10 @@ pub(super) fn write_stopped(view: &StretchFacts<'_>) -> Option<Finding> {
                     .at(bin)
                     .is_some_and(|written| written > 0.0)
             });
-        has_work && wrote && !is_full && f64::from(silent_bins(tape)) * bin > cycle * CYCLES
+        has_work
+            && wrote
+            && !is_full
+            && f64::from(silent_bins(tape)) * bin > cycle * SILENT_CYCLES_MIN
     })?;
     Finding::whole(vec![
         view.value_at(Measure::TapeWritten, Some(id), &tape.written_bytes),
@@ -87,7 +90,7 @@ pub(super) fn write_stopped(view: &StretchFacts<'_>) -> Option<Finding> {
 /// Files wait to be read from tape.
 fn has_recalls(view: &StretchFacts<'_>, tape: &TapeSignals) -> bool {
     view.now(&tape.recalls_queued)
-        .is_some_and(|queued| queued >= QUEUED_MIN)
+        .is_some_and(|queued| queued >= QUEUED_FILES_MIN)
 }
 
 fn quotient(
@@ -103,7 +106,7 @@ fn quotient(
 pub(super) fn drives(view: &StretchFacts<'_>) -> Option<Finding> {
     let (id, tape) = find(view, |tape| {
         let both = view.now(&tape.drives_busy).zip(view.now(&tape.drives_cap));
-        let is_full = both.is_some_and(|(busy, cap)| busy >= cap * DRIVES_FULL);
+        let is_full = both.is_some_and(|(busy, cap)| busy >= cap * BUSY_DRIVES_SHARE_MIN);
         let gives_less = view.fell(&tape.recalled_bytes, 0.9);
         is_full && has_recalls(view, tape) && gives_less
     })?;
@@ -119,7 +122,7 @@ pub(super) fn scattered_files(view: &StretchFacts<'_>) -> Option<Finding> {
     let (id, tape) = find(view, |tape| {
         let is_fewer = |now: f64| per_mount(tape, false).is_none_or(|before| now < before * 0.7);
         has_recalls(view, tape)
-            && per_mount(tape, true).is_some_and(|now| now < FILES_PER_MOUNT && is_fewer(now))
+            && per_mount(tape, true).is_some_and(|now| now < FILES_PER_MOUNT_MIN && is_fewer(now))
     })?;
     let (before, value) = (per_mount(tape, false), per_mount(tape, true)?);
     Some(of_tape(Measure::FilesPerMount, id, before, value))
@@ -131,7 +134,7 @@ pub(super) fn aggregate_read(view: &StretchFacts<'_>) -> Option<Finding> {
     let (id, tape) = find(view, |tape| {
         let is_more = |now: f64| read(tape, false).is_none_or(|before| now > before * 1.1);
         has_recalls(view, tape)
-            && read(tape, true).is_some_and(|now| now > AMPLIFICATION && is_more(now))
+            && read(tape, true).is_some_and(|now| now > READ_RATIO_MAX && is_more(now))
     })?;
     let (before, value) = (read(tape, false), read(tape, true)?);
     let mut finding = of_tape(Measure::ReadAmplification, id, before, value);
