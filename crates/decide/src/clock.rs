@@ -284,27 +284,33 @@ impl fmt::Display for ClockDoubt {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             ClockDoubt::LeaptForward(by) => {
-                write!(out, "the clock leapt forward by {}", Rough(*by))
+                write!(out, "the clock leapt forward by {}", RoundedSpan(*by))
             }
-            ClockDoubt::LeaptBack(by) => write!(out, "the clock leapt back by {}", Rough(*by)),
+            ClockDoubt::LeaptBack(by) => {
+                write!(out, "the clock leapt back by {}", RoundedSpan(*by))
+            }
             ClockDoubt::AheadOfRecord(by) => {
                 write!(
                     out,
                     "the clock is {} ahead of the newest record",
-                    Rough(*by)
+                    RoundedSpan(*by)
                 )
             }
             ClockDoubt::BehindRecord(by) => {
-                write!(out, "the clock is {} behind the newest record", Rough(*by))
+                write!(
+                    out,
+                    "the clock is {} behind the newest record",
+                    RoundedSpan(*by)
+                )
             }
         }
     }
 }
 
 /// A length of time in its largest unit.
-struct Rough(Duration);
+struct RoundedSpan(Duration);
 
-impl fmt::Display for Rough {
+impl fmt::Display for RoundedSpan {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let seconds = self.0.as_secs();
         match seconds {

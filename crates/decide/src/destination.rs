@@ -22,7 +22,7 @@ pub const ENDS_WITHIN: Duration = Duration::from_secs(30);
 pub struct Attempts {
     /// Let write, and not ended.
     writing: Option<Copy>,
-    lost: Option<Lost>,
+    lost: Option<UnsettledAttempts>,
     has_lost: bool,
 }
 
@@ -37,7 +37,7 @@ struct Copy {
 
 /// Attempts that were let write and whose outcome nobody saw, since the destination was last known to hold nothing of them.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Lost {
+pub struct UnsettledAttempts {
     /// When the first of them was let write.
     pub since: Timestamp,
     /// Until when a copy of theirs may still run without the service.
@@ -169,7 +169,7 @@ impl Attempts {
     /// The record does not tell all of them: nothing there is known to be theirs, and everything may be.
     pub fn doubt(&mut self, now: Timestamp) {
         self.has_lost = true;
-        self.lost = Some(Lost {
+        self.lost = Some(UnsettledAttempts {
             since: now,
             until: now,
             blocks_until: now,
@@ -188,14 +188,14 @@ impl Attempts {
         let until = seen.map_or(limit, |seen| seen.min(limit).max(copy.since));
         self.has_lost = true;
         self.lost = Some(match self.lost.take() {
-            None => Lost {
+            None => UnsettledAttempts {
                 since: copy.since,
                 until,
                 blocks_until: until,
                 size: copy.size,
                 was_absent: copy.was_absent,
             },
-            Some(before) => Lost {
+            Some(before) => UnsettledAttempts {
                 since: before.since,
                 until: before.until.max(until),
                 blocks_until: match seen {
@@ -212,7 +212,7 @@ impl Attempts {
     }
 
     /// What is not settled yet.
-    pub fn lost(&self) -> Option<&Lost> {
+    pub fn lost(&self) -> Option<&UnsettledAttempts> {
         self.lost.as_ref()
     }
 
@@ -228,7 +228,7 @@ impl Attempts {
     }
 }
 
-impl Lost {
+impl UnsettledAttempts {
     /// A copy of theirs may still run: what is not there now may come, and what is there may grow.
     pub fn may_run(&self, now: Timestamp) -> bool {
         now < self.until
@@ -400,7 +400,7 @@ pub fn course(seen: &EndsSeen<'_>) -> Decision<DestinationPlan, DestinationPlanR
 /// Whether what came after a look that found nothing may turn out to be what a copy brings that may still run. A storage
 /// element whose clock is wrong, or that tells no size of what is being written, cannot tell it apart.
 fn may_prove_own(there: &FileFacts, foreign: Foreign, seen: &EndsSeen<'_>) -> bool {
-    let is_ahead = |lost: &Lost| lost.since > seen.now + CLOCK_DOUBT;
+    let is_ahead = |lost: &UnsettledAttempts| lost.since > seen.now + CLOCK_DOUBT;
     // What a clock that was wrong has noted would be waited for until it is right again, if ever.
     !seen.attempts.lost().is_some_and(is_ahead)
         && seen.attempts.runs_until(seen.now).is_some()
@@ -413,7 +413,7 @@ fn may_prove_own(there: &FileFacts, foreign: Foreign, seen: &EndsSeen<'_>) -> bo
 
 /// What is at the destination of attempts that write no more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Remnant {
+pub enum RemnantVerdict {
     /// Nothing, and nothing will come.
     Nothing,
     /// What they have left: it is to be removed.
@@ -428,13 +428,13 @@ pub enum Remnant {
 }
 
 /// Whose is what was seen there, and may more come?
-pub fn remnant(there: Option<&FileFacts>, attempts: &Attempts, now: Timestamp) -> Remnant {
+pub fn remnant(there: Option<&FileFacts>, attempts: &Attempts, now: Timestamp) -> RemnantVerdict {
     match (there, attempts.runs_until(now)) {
-        (None, None) => Remnant::Nothing,
-        (None, Some(until)) => Remnant::MayCome { until },
+        (None, None) => RemnantVerdict::Nothing,
+        (None, Some(until)) => RemnantVerdict::MayCome { until },
         (Some(there), _) => match own(there, attempts, now) {
-            Ok(()) => Remnant::Own,
-            Err(foreign) => Remnant::Foreign(foreign),
+            Ok(()) => RemnantVerdict::Own,
+            Err(foreign) => RemnantVerdict::Foreign(foreign),
         },
     }
 }

@@ -41,7 +41,7 @@ pub use nodes::this_process;
 pub use nodes::{AssignedNode, Claim, LeadershipMode, NodeJoined, NodeLoad};
 pub use order::Order;
 pub use report::{AgentReport, Preflight};
-pub use restoring::EngineRestore;
+pub use restoring::EngineBuilder;
 
 use crate::checked_submission::NewJob;
 use bans::Bans;

@@ -87,13 +87,13 @@ pub(super) struct Nodes {
     leading: LeadershipMode,
     nodes: BTreeMap<NodeId, Node>,
     /// Until then those that have not joined are waited for.
-    begins: Option<Begins>,
+    begins: Option<GatheringDeadline>,
 }
 
 /// A deadline on two clocks: the wall clock schedules the wake-up; the process's own clock, which nobody sets, decides (in
 /// microseconds).
 #[derive(Debug, Clone, Copy)]
-struct Begins {
+struct GatheringDeadline {
     look_at: Timestamp,
     at_us: u64,
 }
@@ -137,7 +137,7 @@ impl Nodes {
         }
         let begins = match &leading {
             LeadershipMode::Alone => None,
-            LeadershipMode::Among { .. } => Some(Begins {
+            LeadershipMode::Among { .. } => Some(GatheringDeadline {
                 look_at: now.at + GATHERING,
                 at_us: now.monotonic_us.saturating_add(micros(GATHERING)),
             }),
@@ -155,7 +155,7 @@ impl Nodes {
             LeadershipMode::Alone => true,
             LeadershipMode::Among { awaited, .. } => awaited.is_empty(),
         };
-        let is_over = |begins: Begins| begins.at_us <= now.monotonic_us;
+        let is_over = |begins: GatheringDeadline| begins.at_us <= now.monotonic_us;
         if is_complete || self.begins.is_none_or(is_over) {
             self.begins = None;
         }

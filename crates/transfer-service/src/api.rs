@@ -14,7 +14,7 @@ mod delegation;
 pub mod explain;
 mod extract;
 mod fair_turns;
-mod file_list;
+mod file_search;
 mod force_start_refusal;
 mod ftsmon;
 mod health_endpoints;
@@ -148,7 +148,7 @@ pub fn router(service: Arc<Service>, config: ApiConfig) -> Router {
                 .post(ban::ban_user)
                 .delete(ban::lift_user),
         )
-        .route("/files", get(file_list::list))
+        .route("/files", get(file_search::list))
         .route("/status/hosts", get(hosts))
         .route("/optimizer", get(optimizer::is_enabled))
         .route("/optimizer/evolution", get(optimizer::evolution))

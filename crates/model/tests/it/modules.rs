@@ -156,7 +156,7 @@ const CLI_SITE: [&str; 12] = [
 ];
 const CLI_COMMANDS: [&str; 25] = [
     "progress",
-    "several",
+    "batch_result",
     "access",
     "files",
     "share",

@@ -68,7 +68,7 @@ impl ExplainWindow {
 
 /// Whose rates are asked for.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub enum Wanted {
+pub enum PopulationChoice {
     /// Of each link.
     #[default]
     Links,
@@ -76,12 +76,12 @@ pub enum Wanted {
     Link(String),
 }
 
-impl Wanted {
+impl PopulationChoice {
     /// Whether a link is asked for.
     pub fn has(&self, link: &LinkId) -> bool {
         match self {
-            Wanted::Links => true,
-            Wanted::Link(text) => link.is_called(text),
+            PopulationChoice::Links => true,
+            PopulationChoice::Link(text) => link.is_called(text),
         }
     }
 }
@@ -103,7 +103,7 @@ pub struct ExplainedWindow {
 
 impl ExplainedWindow {
     /// Of links, each by itself.
-    pub fn of_links(signals: Signals, wanted: &Wanted) -> ExplainedWindow {
+    pub fn of_links(signals: Signals, wanted: &PopulationChoice) -> ExplainedWindow {
         let links = signals.links.keys().filter(|link| wanted.has(link));
         let populations = links.map(|link| (Population::Link(link.clone()), vec![link.clone()]));
         ExplainedWindow {
@@ -154,7 +154,7 @@ impl ExplainedWindow {
 pub fn read_record(
     record: &dyn Record,
     window: ExplainWindow,
-    wanted: &Wanted,
+    wanted: &PopulationChoice,
 ) -> Result<ExplainedWindow, RecordError> {
     let mut signals = RecordSignals::new(window.from, window.resolution_seconds, window.bins());
     let mut room = LinkRoom::of(window, wanted);
@@ -205,7 +205,7 @@ pub fn read_record(
 pub fn read_record_to_its_end(
     record: &dyn Record,
     window: ExplainWindow,
-    wanted: &Wanted,
+    wanted: &PopulationChoice,
 ) -> Result<ExplainedWindow, RecordError> {
     let step = i64::from(window.resolution_seconds.max(1)) * 1000;
     let part = (window.to.0 - window.from.0).rem_euclid(step);
@@ -225,13 +225,13 @@ pub fn read_record_to_its_end(
 /// The links for which there is room.
 struct LinkRoom<'a> {
     links_max: usize,
-    wanted: &'a Wanted,
+    wanted: &'a PopulationChoice,
     taken: BTreeSet<LinkId>,
     left_out: BTreeSet<LinkId>,
 }
 
 impl LinkRoom<'_> {
-    fn of(window: ExplainWindow, wanted: &Wanted) -> LinkRoom<'_> {
+    fn of(window: ExplainWindow, wanted: &PopulationChoice) -> LinkRoom<'_> {
         LinkRoom {
             links_max: (CELLS_MAX / window.bins().max(1)).max(1),
             wanted,
@@ -245,7 +245,7 @@ impl LinkRoom<'_> {
             return true;
         }
         // A link that was named has room beside all others.
-        let is_named = matches!(self.wanted, Wanted::Link(_)) && self.wanted.has(link);
+        let is_named = matches!(self.wanted, PopulationChoice::Link(_)) && self.wanted.has(link);
         let links_max = self.links_max * if is_named { 2 } else { 1 };
         if self.taken.len() < links_max {
             self.taken.insert(link.clone());
@@ -345,7 +345,7 @@ mod tests {
             destination: StorageId::new(format!("https://b{number}")),
         };
         let window = ExplainWindow::new(Timestamp(0), Timestamp(100_000 * 60_000), None);
-        let wanted = Wanted::Link("*-b999".to_owned());
+        let wanted = PopulationChoice::Link("*-b999".to_owned());
         let mut room = LinkRoom::of(window, &wanted);
         let links_max = CELLS_MAX / window.bins();
         let taken = (0..500).filter(|number| room.has(&to(*number))).count();
@@ -358,12 +358,14 @@ mod tests {
         let record = MemoryRecord::new();
         let window = ExplainWindow::new(Timestamp(0), Timestamp(150_000), None);
         assert_eq!(window.bins(), 2);
-        let read = read_record_to_its_end(&record, window, &Wanted::Links).expect("readable");
+        let read =
+            read_record_to_its_end(&record, window, &PopulationChoice::Links).expect("readable");
         assert_eq!((read.signals.bins, read.to), (3, Timestamp(150_000)));
         assert_eq!(read.signals.service.dispatches.at(1), Some(0.0));
         assert_eq!(read.signals.service.dispatches.at(2), None);
         let whole = ExplainWindow::new(Timestamp(0), Timestamp(120_000), None);
-        let read = read_record_to_its_end(&record, whole, &Wanted::Links).expect("readable");
+        let read =
+            read_record_to_its_end(&record, whole, &PopulationChoice::Links).expect("readable");
         assert_eq!((read.signals.bins, read.to), (2, Timestamp(120_000)));
     }
 

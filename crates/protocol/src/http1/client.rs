@@ -228,7 +228,7 @@ impl Client {
                 Err(why) => return Err(why),
             }
         }
-        let to = connect::To {
+        let to = connect::ConnectTarget {
             endpoint: &key.endpoint,
             identity: request.identity.as_ref(),
         };

@@ -7,7 +7,7 @@
 //! answers, a cautious and a hopeful one.
 
 use super::in_force::{KnownLimits, StorageLimits, limits_of};
-use super::spread::{Beside, Regression, beside};
+use super::spread::{Concurrency, Regression, beside};
 use penstock_model::{LinkId, StorageId};
 use penstock_observe::recorded::{RecordedLink, RecordedTransfer, RecordedWindow};
 
@@ -171,7 +171,7 @@ impl MeasuredField {
         &self,
         number: usize,
         transfers: &[(usize, &RecordedTransfer)],
-        beside: &Beside,
+        beside: &Concurrency,
         assumption: Assumption,
     ) -> Option<Place> {
         let (from, to) = self.links[number].ends;
@@ -202,7 +202,7 @@ impl MeasuredField {
     }
 
     /// How fast the transfers of each link are, and what holds them up.
-    fn measure(&mut self, window: &RecordedWindow, beside: &Beside, assumption: Assumption) {
+    fn measure(&mut self, window: &RecordedWindow, beside: &Concurrency, assumption: Assumption) {
         let mut of_links: Vec<Vec<(usize, &RecordedTransfer)>> = vec![Vec::new(); self.links.len()];
         for (at, transfer) in window.transfers.iter().enumerate() {
             if transfer.bytes > 0 {
@@ -322,7 +322,7 @@ enum Verdict {
 /// `alone`: nothing else of the window uses the source, and the destination.
 fn verdict(
     transfers: &[(usize, &RecordedTransfer)],
-    beside: &Beside,
+    beside: &Concurrency,
     alone: (bool, bool),
 ) -> Verdict {
     let regression = |number: fn(&[f64; 3]) -> f64| {

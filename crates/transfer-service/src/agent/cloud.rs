@@ -4,7 +4,7 @@ use super::AgentSetup;
 use super::cloud_access::CloudAccess;
 use super::http::{End, Stat, modified_of};
 use super::steps::AttemptRun;
-use crate::cloud::{KeyRequester, KeySecret};
+use crate::cloud::{CloudUser, KeySecret};
 use crate::tokens::{read_with_patience, unreadable};
 use http::header::{HeaderName, HeaderValue, LOCATION, RANGE, RETRY_AFTER};
 use http::{HeaderMap, Method};
@@ -254,7 +254,7 @@ impl AgentSetup {
             let Some(row) = row else {
                 return broken(format!("the job {job} is no longer stored"));
             };
-            let user = KeyRequester {
+            let user = CloudUser {
                 user: row.user,
                 delegation: row.delegation,
                 is_by_certificate: row.parameters.proxy.is_some(),

@@ -2,7 +2,7 @@
 //! read in this order, and each tells the next what it may have left at the destination.
 
 use super::cleartext_tokens::say_withheld;
-use super::destination_evidence::Traces;
+use super::destination_evidence::AttemptHistory;
 use super::gfal::{self, Process};
 use super::http::{AccessMethod, End, Stat};
 use super::{AgentSetup, Progress};
@@ -38,7 +38,7 @@ pub(super) struct AttemptRun<'a> {
     pub(super) assignment: &'a Assignment,
     pub(super) progress: &'a Progress,
     /// What is known of this attempt and those before it at the destination.
-    pub(super) traces: Traces,
+    pub(super) traces: AttemptHistory,
     /// What works with gfal2 for this attempt, once it is needed.
     pub(super) gfal: tokio::sync::Mutex<Option<Process>>,
     /// The ends as they were reached first: a token may be gone from the journal when a stopped copy is cleaned up.
@@ -96,7 +96,7 @@ impl<'a> AttemptRun<'a> {
             setup,
             assignment,
             progress,
-            traces: Traces::default(),
+            traces: AttemptHistory::default(),
             gfal: tokio::sync::Mutex::default(),
             ends: OnceLock::new(),
         }

@@ -7,7 +7,7 @@ use axum::http::header::{AUTHORIZATION, HOST, HeaderName, ORIGIN};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use parking_lot::RwLock;
-use penstock_decide::monitoring::{MONITOR_SCOPE, is_only_for_monitors};
+use penstock_decide::monitor_rights::{MONITOR_SCOPE, is_only_for_monitors};
 use penstock_decide::service_rights::{Operation, Principal, PrincipalRights, ServiceGrant};
 use penstock_decide::settings::is_granted;
 use penstock_journal::JobRow;

@@ -45,7 +45,7 @@ pub(super) struct MonitoringMessage {
 }
 
 /// A transfer, and what is known of its job.
-pub(super) struct About<'a> {
+pub(super) struct MessageSubject<'a> {
     pub(super) endpoint: &'a str,
     /// With no transfers of its own.
     pub(super) job: &'a Job,
@@ -87,7 +87,7 @@ pub(super) enum AttemptEnd<'a> {
     Canceled(&'a str),
 }
 
-impl About<'_> {
+impl MessageSubject<'_> {
     fn source(&self) -> String {
         redact(self.request.source.as_str())
     }

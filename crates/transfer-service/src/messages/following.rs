@@ -3,7 +3,9 @@
 //! Keeps what is needed to name the state of each job that is not over: how many of its transfers are where, and the
 //! attempts that run. After a restart that is read again from the ledger when a job's next entry comes.
 
-use super::composing::{About, AttemptEnd, AttemptFacts, Kind, MonitoringMessage, TapeFacts, link};
+use super::composing::{
+    AttemptEnd, AttemptFacts, Kind, MessageSubject, MonitoringMessage, TapeFacts, link,
+};
 use super::link_tally::{LinkState, LinkTally};
 use penstock_journal::{JournalError, JournalReader};
 use penstock_model::{
@@ -93,7 +95,7 @@ impl Follower {
         let goes_on = after.is_some_and(|after| {
             after.job == entry.job && matches!(after.event, TransferEvent::Chosen { .. })
         });
-        let about = About {
+        let about = MessageSubject {
             endpoint: &self.endpoint,
             job: &book.job,
             request: &request,

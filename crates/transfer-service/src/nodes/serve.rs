@@ -8,7 +8,7 @@ use crate::leader_requests::LeaderSeat;
 use crate::loop_message::Message;
 use crate::node::Node;
 use crate::node::wire::{
-    Hello, LeaderMessage, NodeMessage, PROTOCOL, ReceivedFrame, Secret, receive, send,
+    Hello, LeaderMessage, NodeMessage, PROTOCOL, ReceivedFrame, RedactedText, receive, send,
 };
 use crate::node::{DOWN_MAX, Followers};
 use parking_lot::Mutex;
@@ -231,8 +231,8 @@ fn judge(
     }
 }
 
-async fn keys(membership: &Arc<Membership>) -> Option<Secret> {
-    told_keys(membership).await.ok().map(Secret)
+async fn keys(membership: &Arc<Membership>) -> Option<RedactedText> {
+    told_keys(membership).await.ok().map(RedactedText)
 }
 
 async fn told_keys(membership: &Arc<Membership>) -> Result<String, ServiceError> {
@@ -254,7 +254,7 @@ impl Membership {
         let names = SealingKeys::names_told(&told);
         let used = self.keys.names_in_use();
         if names.iter().any(|name| !used.contains(name)) {
-            followers.tell_all(LeaderMessage::Keys(Secret(told)));
+            followers.tell_all(LeaderMessage::Keys(RedactedText(told)));
             followers.until_all_have(&names, KEYS_PATIENCE).await;
         }
         Ok(())

@@ -2,9 +2,9 @@
 
 use super::super::answer::{Evidence, Measure};
 use super::super::dimension::polish;
+use super::super::rule_input::RuleInput;
 use super::super::signals::{DataPathStage, LinkSignals, Series, Setting};
 use super::super::split::Factor;
-use super::super::stretch_facts::StretchFacts;
 use super::Finding;
 use penstock_model::{LinkId, StorageId};
 use std::collections::BTreeMap;
@@ -19,7 +19,7 @@ const WINDOW_SHARE_MIN: f64 = 0.5;
 /// An effect of a site by which its links are slower for one cause.
 const SITE_EFFECT_RATIO_MAX: f64 = 0.8;
 
-pub(super) fn too_many_streams(view: &StretchFacts<'_>) -> Option<Finding> {
+pub(super) fn too_many_streams(view: &RuleInput<'_>) -> Option<Finding> {
     let (asked, used) = (&view.link.streams_asked, &view.link.streams_used);
     let more_than_asked = view
         .now(asked)
@@ -46,12 +46,12 @@ pub(super) fn too_many_streams(view: &StretchFacts<'_>) -> Option<Finding> {
     Finding::whole(evidence)
 }
 
-fn is_clean(view: &StretchFacts<'_>) -> bool {
+fn is_clean(view: &RuleInput<'_>) -> bool {
     view.now(&view.link.tcp.retransmitted)
         .is_none_or(|part| part < CLEAN_LOSS_SHARE_MAX)
 }
 
-pub(super) fn tcp_window(view: &StretchFacts<'_>) -> Option<Finding> {
+pub(super) fn tcp_window(view: &RuleInput<'_>) -> Option<Finding> {
     let tcp = &view.link.tcp;
     let limited = |series: &Series| {
         view.now(series).is_some_and(|part| part > WINDOW_SHARE_MIN)
@@ -98,7 +98,7 @@ pub(super) fn tcp_window(view: &StretchFacts<'_>) -> Option<Finding> {
 }
 
 /// Losses or queues on the way of one link.
-fn path(view: &StretchFacts<'_>, link: &LinkSignals) -> Vec<Evidence> {
+fn path(view: &RuleInput<'_>, link: &LinkSignals) -> Vec<Evidence> {
     let tcp = &link.tcp;
     let mut evidence = Vec::new();
     let lossy = view
@@ -115,7 +115,7 @@ fn path(view: &StretchFacts<'_>, link: &LinkSignals) -> Vec<Evidence> {
     evidence
 }
 
-pub(super) fn network_path(view: &StretchFacts<'_>) -> Option<Finding> {
+pub(super) fn network_path(view: &RuleInput<'_>) -> Option<Finding> {
     let evidence = path(view, view.link);
     (!evidence.is_empty() && view.may_be(&[DataPathStage::Network])).then_some(Finding {
         explains: 1.0,
@@ -124,7 +124,7 @@ pub(super) fn network_path(view: &StretchFacts<'_>) -> Option<Finding> {
 }
 
 /// Bytes per second of a file that runs.
-fn per_file(view: &StretchFacts<'_>, link: &LinkSignals, now: bool) -> Option<f64> {
+fn per_file(view: &RuleInput<'_>, link: &LinkSignals, now: bool) -> Option<f64> {
     let mean = |series: &Series| {
         if now {
             view.now(series)
@@ -136,7 +136,7 @@ fn per_file(view: &StretchFacts<'_>, link: &LinkSignals, now: bool) -> Option<f6
     Some(mean(&link.copied_bytes)? / active).filter(|rate| *rate > 0.0)
 }
 
-pub(super) fn site_network(view: &StretchFacts<'_>) -> Option<Finding> {
+pub(super) fn site_network(view: &RuleInput<'_>) -> Option<Finding> {
     if view.stage != Some(DataPathStage::Network) && path(view, view.link).is_empty() {
         return None;
     }
@@ -208,7 +208,7 @@ pub(super) fn site_network(view: &StretchFacts<'_>) -> Option<Finding> {
     })
 }
 
-pub(super) fn competing_load(view: &StretchFacts<'_>) -> Option<Finding> {
+pub(super) fn competing_load(view: &RuleInput<'_>) -> Option<Finding> {
     let own_fall = view.earlier(&view.link.copied_bytes)? - view.now(&view.link.copied_bytes)?;
     // What the links take at an end now and did not take before, from what that end gives in all.
     let at_end = |end: &StorageId, is_source: bool| {

@@ -1,9 +1,9 @@
 //! What the transfer service and its users do.
 
 use super::super::answer::{Evidence, Measure};
+use super::super::rule_input::RuleInput;
 use super::super::signals::{FailureGroup, FailureSide, Setting};
 use super::super::split::Factor;
-use super::super::stretch_facts::StretchFacts;
 use super::Finding;
 use penstock_model::LinkId;
 
@@ -19,17 +19,17 @@ const LINKS_SHARE_MIN: f64 = 0.8;
 /// No space left on device: a destination that says so is full, not broken.
 const ENOSPC: i32 = 28;
 
-fn has_queue(view: &StretchFacts<'_>) -> bool {
+fn has_queue(view: &RuleInput<'_>) -> bool {
     view.now(&view.link.queued)
         .is_some_and(|queued| queued >= QUEUED_FILES_MIN)
 }
 
 /// Few slots are used, fewer than before.
-fn is_unfed(view: &StretchFacts<'_>) -> bool {
+fn is_unfed(view: &RuleInput<'_>) -> bool {
     view.low.fed().is_some_and(|fed| fed < FED_SHARE_MIN) && view.fell_factor(Factor::Fed)
 }
 
-fn slots(view: &StretchFacts<'_>) -> Vec<Evidence> {
+fn slots(view: &RuleInput<'_>) -> Vec<Evidence> {
     let link = view.link;
     vec![
         view.value(Measure::Active, &link.active),
@@ -38,7 +38,7 @@ fn slots(view: &StretchFacts<'_>) -> Vec<Evidence> {
     ]
 }
 
-pub(super) fn not_fed(view: &StretchFacts<'_>) -> Option<Finding> {
+pub(super) fn not_fed(view: &RuleInput<'_>) -> Option<Finding> {
     let is_free = view.is_service_full() != Some(true);
     (is_unfed(view) && has_queue(view) && is_free).then(|| Finding {
         explains: 1.0,
@@ -46,7 +46,7 @@ pub(super) fn not_fed(view: &StretchFacts<'_>) -> Option<Finding> {
     })
 }
 
-pub(super) fn fewer_submissions(view: &StretchFacts<'_>) -> Option<Finding> {
+pub(super) fn fewer_submissions(view: &RuleInput<'_>) -> Option<Finding> {
     let link = view.link;
     let is_empty = view.now(&link.queued)? < QUEUED_FILES_MIN;
     let had_more = view.fell(&link.active, FED_SHARE_MIN);
@@ -72,7 +72,7 @@ pub(super) fn fewer_submissions(view: &StretchFacts<'_>) -> Option<Finding> {
     Finding::whole(evidence)
 }
 
-pub(super) fn service_share(view: &StretchFacts<'_>) -> Option<Finding> {
+pub(super) fn service_share(view: &RuleInput<'_>) -> Option<Finding> {
     let service = &view.signals.service;
     let own = |now: bool| {
         let mean = |series| {
@@ -98,7 +98,7 @@ pub(super) fn service_share(view: &StretchFacts<'_>) -> Option<Finding> {
     })
 }
 
-pub(super) fn control_plane(view: &StretchFacts<'_>) -> Option<Finding> {
+pub(super) fn control_plane(view: &RuleInput<'_>) -> Option<Finding> {
     let service = &view.signals.service;
     if !has_queue(view) || !is_unfed(view) {
         return None;
@@ -135,7 +135,7 @@ pub(super) fn control_plane(view: &StretchFacts<'_>) -> Option<Finding> {
 }
 
 /// Links of the service with a queue, and how many of them use far fewer slots than before.
-fn fallen_links(view: &StretchFacts<'_>) -> Option<(usize, usize)> {
+fn fallen_links(view: &RuleInput<'_>) -> Option<(usize, usize)> {
     let fell = |link: &LinkId| {
         let link = view.signals.links.get(link)?;
         let queued = view.now(&link.queued)?;
@@ -146,7 +146,7 @@ fn fallen_links(view: &StretchFacts<'_>) -> Option<(usize, usize)> {
         .then(|| (known.iter().filter(|fell| **fell).count(), known.len()))
 }
 
-pub(super) fn slot_limit(view: &StretchFacts<'_>) -> Option<Finding> {
+pub(super) fn slot_limit(view: &RuleInput<'_>) -> Option<Finding> {
     if !view.fell(&view.link.limit, 0.9) || view.before.is_empty() {
         return None;
     }
@@ -159,7 +159,7 @@ pub(super) fn slot_limit(view: &StretchFacts<'_>) -> Option<Finding> {
     Finding::whole(evidence)
 }
 
-pub(super) fn drain(view: &StretchFacts<'_>) -> Option<Finding> {
+pub(super) fn drain(view: &RuleInput<'_>) -> Option<Finding> {
     let evidence: Vec<Evidence> = view
         .changes(&[Setting::Drain, Setting::Ban])
         .filter(|change| change.new.is_some())
@@ -173,17 +173,17 @@ pub(super) fn drain(view: &StretchFacts<'_>) -> Option<Finding> {
     })
 }
 
-pub(super) fn source_errors(view: &StretchFacts<'_>) -> Option<Finding> {
+pub(super) fn source_errors(view: &RuleInput<'_>) -> Option<Finding> {
     errors(view, |group| group.side == FailureSide::Source)
 }
 
-pub(super) fn destination_errors(view: &StretchFacts<'_>) -> Option<Finding> {
+pub(super) fn destination_errors(view: &RuleInput<'_>) -> Option<Finding> {
     errors(view, |group| {
         group.side == FailureSide::Destination && group.errno != ENOSPC
     })
 }
 
-fn errors(view: &StretchFacts<'_>, test: impl Fn(&FailureGroup) -> bool) -> Option<Finding> {
+fn errors(view: &RuleInput<'_>, test: impl Fn(&FailureGroup) -> bool) -> Option<Finding> {
     let (before, now) = view.failed_part(&test);
     let now = now?;
     if now <= FAILED_SHARE_MIN || before.is_some_and(|before| now <= before * FAILED_RATIO_MIN) {
@@ -216,7 +216,7 @@ fn errors(view: &StretchFacts<'_>, test: impl Fn(&FailureGroup) -> bool) -> Opti
     })
 }
 
-pub(super) fn small_files(view: &StretchFacts<'_>) -> Option<Finding> {
+pub(super) fn small_files(view: &RuleInput<'_>) -> Option<Finding> {
     let (size, overhead) = (&view.link.file_bytes, &view.link.overhead_seconds);
     if !view.fell(size, 0.7) {
         return None;

@@ -1,11 +1,11 @@
 //! What servers, pools, disks and databases do.
 
 use super::super::answer::{Evidence, Measure};
+use super::super::rule_input::RuleInput;
 use super::super::signals::{
     DataPathStage, DeviceSignals, FailureSide, Series, ServerKind, ServerSignals, Setting,
 };
 use super::super::split::Factor;
-use super::super::stretch_facts::StretchFacts;
 use super::Finding;
 
 /// A mover that moves nothing for so long is stalled, or for so many times its usual silence.
@@ -35,7 +35,7 @@ const DISKS: &[DataPathStage] = &[
     DataPathStage::SourceRead,
 ];
 
-pub(super) fn stalled_mover(view: &StretchFacts<'_>) -> Option<Finding> {
+pub(super) fn stalled_mover(view: &RuleInput<'_>) -> Option<Finding> {
     let mut stalled = 0.0;
     let mut evidence = Vec::new();
     for (name, pool) in view.pools() {
@@ -71,7 +71,7 @@ pub(super) fn stalled_mover(view: &StretchFacts<'_>) -> Option<Finding> {
 }
 
 /// Pools below their reserve in the stretch, those that were not before, and all.
-fn full_pools(view: &StretchFacts<'_>) -> (Vec<Evidence>, usize, usize) {
+fn full_pools(view: &RuleInput<'_>) -> (Vec<Evidence>, usize, usize) {
     let pools = view.pools();
     let mut fresh = Vec::new();
     let mut full = 0;
@@ -90,7 +90,7 @@ fn full_pools(view: &StretchFacts<'_>) -> (Vec<Evidence>, usize, usize) {
     (fresh, full, pools.len())
 }
 
-pub(super) fn pool_full(view: &StretchFacts<'_>) -> Option<Finding> {
+pub(super) fn pool_full(view: &RuleInput<'_>) -> Option<Finding> {
     let (evidence, full, of) = full_pools(view);
     if evidence.is_empty() || full == of {
         return None;
@@ -102,7 +102,7 @@ pub(super) fn pool_full(view: &StretchFacts<'_>) -> Option<Finding> {
     })
 }
 
-pub(super) fn out_of_space(view: &StretchFacts<'_>) -> Option<Finding> {
+pub(super) fn out_of_space(view: &RuleInput<'_>) -> Option<Finding> {
     let (mut evidence, full, of) = full_pools(view);
     let no_space = |group: &super::super::signals::FailureGroup| {
         group.side == FailureSide::Destination && group.errno == ENOSPC
@@ -130,7 +130,7 @@ pub(super) fn out_of_space(view: &StretchFacts<'_>) -> Option<Finding> {
 }
 
 /// Servers as many as would carry the same evenly: 1 / Σ sᵢ².
-fn servers_used(view: &StretchFacts<'_>, side: FailureSide, now: bool) -> Option<(f64, usize)> {
+fn servers_used(view: &RuleInput<'_>, side: FailureSide, now: bool) -> Option<(f64, usize)> {
     let column = |server: &ServerSignals| match side {
         FailureSide::Source => server.bytes_out.clone(),
         FailureSide::Destination | FailureSide::Network | FailureSide::Service => {
@@ -146,7 +146,7 @@ fn servers_used(view: &StretchFacts<'_>, side: FailureSide, now: bool) -> Option
     (all > 0.0).then(|| (1.0 / squares, bytes.len()))
 }
 
-pub(super) fn server_skew(view: &StretchFacts<'_>) -> Option<Finding> {
+pub(super) fn server_skew(view: &RuleInput<'_>) -> Option<Finding> {
     let skew = |side: FailureSide| {
         let (now, eligible) = servers_used(view, side, true)?;
         let before = servers_used(view, side, false).map(|(before, _)| before);
@@ -168,7 +168,7 @@ pub(super) fn server_skew(view: &StretchFacts<'_>) -> Option<Finding> {
     skew(FailureSide::Destination).or_else(|| skew(FailureSide::Source))
 }
 
-pub(super) fn crash(view: &StretchFacts<'_>) -> Option<Finding> {
+pub(super) fn crash(view: &RuleInput<'_>) -> Option<Finding> {
     let mut evidence = Vec::new();
     let mut lost = 0.0;
     for side in [FailureSide::Destination, FailureSide::Source] {
@@ -196,7 +196,7 @@ pub(super) fn crash(view: &StretchFacts<'_>) -> Option<Finding> {
     (!evidence.is_empty()).then_some(Finding { explains, evidence })
 }
 
-pub(super) fn database_load(view: &StretchFacts<'_>) -> Option<Finding> {
+pub(super) fn database_load(view: &RuleInput<'_>) -> Option<Finding> {
     let service = &view.signals.service;
     let mut evidence = Vec::new();
     for series in [&service.database_seconds, &service.journal_seconds] {
@@ -260,7 +260,7 @@ pub(super) fn database_load(view: &StretchFacts<'_>) -> Option<Finding> {
     Finding::whole(evidence)
 }
 
-pub(super) fn undersized_host(view: &StretchFacts<'_>) -> Option<Finding> {
+pub(super) fn undersized_host(view: &RuleInput<'_>) -> Option<Finding> {
     let mut evidence = Vec::new();
     for (name, server) in view.servers() {
         let columns = [
@@ -285,7 +285,7 @@ pub(super) fn undersized_host(view: &StretchFacts<'_>) -> Option<Finding> {
     })
 }
 
-pub(super) fn namespace_threads(view: &StretchFacts<'_>) -> Option<Finding> {
+pub(super) fn namespace_threads(view: &RuleInput<'_>) -> Option<Finding> {
     let full = view.storages().find(|(_, storage)| {
         let busy = view
             .now(&storage.namespace_busy)
@@ -303,7 +303,7 @@ pub(super) fn namespace_threads(view: &StretchFacts<'_>) -> Option<Finding> {
     ])
 }
 
-pub(super) fn batch_delay(view: &StretchFacts<'_>) -> Option<Finding> {
+pub(super) fn batch_delay(view: &RuleInput<'_>) -> Option<Finding> {
     let (id, storage) = view.storages().find(|(_, storage)| {
         // A wait that is short beside the copy holds nothing up.
         let copy = view
@@ -326,7 +326,7 @@ pub(super) fn batch_delay(view: &StretchFacts<'_>) -> Option<Finding> {
     )])
 }
 
-pub(super) fn descriptor_leak(view: &StretchFacts<'_>) -> Option<Finding> {
+pub(super) fn descriptor_leak(view: &RuleInput<'_>) -> Option<Finding> {
     let (name, server) = view.servers().find(|(_, server)| {
         let limit = view.now(&server.descriptors_limit);
         let is_full = server
@@ -348,7 +348,7 @@ pub(super) fn descriptor_leak(view: &StretchFacts<'_>) -> Option<Finding> {
     )])
 }
 
-pub(super) fn relay(view: &StretchFacts<'_>) -> Option<Finding> {
+pub(super) fn relay(view: &RuleInput<'_>) -> Option<Finding> {
     let mut evidence = Vec::new();
     for (name, server) in view.servers() {
         let part = |now: bool| {
@@ -381,7 +381,7 @@ pub(super) fn relay(view: &StretchFacts<'_>) -> Option<Finding> {
     })
 }
 
-pub(super) fn random_writes(view: &StretchFacts<'_>) -> Option<Finding> {
+pub(super) fn random_writes(view: &RuleInput<'_>) -> Option<Finding> {
     let (name, server) = view.servers().find(|(_, server)| {
         view.now(&server.random_writes)
             .is_some_and(|part| part > RANDOM_WRITES_SHARE_MIN)
@@ -395,7 +395,7 @@ pub(super) fn random_writes(view: &StretchFacts<'_>) -> Option<Finding> {
 
 /// The device of a server at either end for which a test holds.
 fn device<'a>(
-    view: &'a StretchFacts<'_>,
+    view: &'a RuleInput<'_>,
     test: impl Fn(&ServerSignals, &DeviceSignals) -> bool,
 ) -> Option<(String, &'a DeviceSignals)> {
     view.servers().find_map(|(name, server)| {
@@ -407,14 +407,14 @@ fn device<'a>(
     })
 }
 
-fn switches(view: &StretchFacts<'_>, device: &DeviceSignals) -> bool {
+fn switches(view: &RuleInput<'_>, device: &DeviceSignals) -> bool {
     let busy = |series: &Series, least: f64| {
         view.now(series).is_some_and(|now| now > least) && view.rose(series, 2.0)
     };
     busy(&device.path_switches, 0.5) || busy(&device.other_path_bytes, 0.0)
 }
 
-pub(super) fn multipath(view: &StretchFacts<'_>) -> Option<Finding> {
+pub(super) fn multipath(view: &RuleInput<'_>) -> Option<Finding> {
     let (name, device) = device(view, |_, device| switches(view, device))?;
     let series = match view.now(&device.path_switches).is_some_and(|now| now > 0.5) {
         true => &device.path_switches,
@@ -430,7 +430,7 @@ pub(super) fn multipath(view: &StretchFacts<'_>) -> Option<Finding> {
     })
 }
 
-pub(super) fn disk_controller(view: &StretchFacts<'_>) -> Option<Finding> {
+pub(super) fn disk_controller(view: &RuleInput<'_>) -> Option<Finding> {
     let (name, device) = device(view, |server, device| {
         let is_full = view
             .now(&device.utilisation)
@@ -454,7 +454,7 @@ pub(super) fn disk_controller(view: &StretchFacts<'_>) -> Option<Finding> {
     })
 }
 
-pub(super) fn start_burst(view: &StretchFacts<'_>) -> Option<Finding> {
+pub(super) fn start_burst(view: &RuleInput<'_>) -> Option<Finding> {
     let (name, server) = view.servers().find(|(_, server)| {
         let begin = view.during.first().map_or(0, |span| span.start);
         let around = begin.saturating_sub(5)..begin + 5;
@@ -476,7 +476,7 @@ pub(super) fn start_burst(view: &StretchFacts<'_>) -> Option<Finding> {
     ])
 }
 
-pub(super) fn accounting(view: &StretchFacts<'_>) -> Option<Finding> {
+pub(super) fn accounting(view: &RuleInput<'_>) -> Option<Finding> {
     let (id, storage) = view.storages().find(|(_, storage)| {
         let both = view
             .now(&storage.used_bytes)

@@ -1,9 +1,9 @@
 //! What a tape system does. Its work comes in cycles: nothing is called stopped before two of them have passed.
 
 use super::super::answer::{Evidence, Measure};
+use super::super::rule_input::RuleInput;
 use super::super::signals::{Series, TapeSignals};
 use super::super::split::Factor;
-use super::super::stretch_facts::StretchFacts;
 use super::Finding;
 
 /// A buffer is full from here on.
@@ -19,7 +19,7 @@ const READ_RATIO_MAX: f64 = 1.2;
 const QUEUED_FILES_MIN: f64 = 0.5;
 
 fn find<'a>(
-    view: &'a StretchFacts<'_>,
+    view: &'a RuleInput<'_>,
     test: impl Fn(&TapeSignals) -> bool,
 ) -> Option<(&'a str, &'a TapeSignals)> {
     view.storages()
@@ -27,7 +27,7 @@ fn find<'a>(
         .find(|(_, tape)| test(tape))
 }
 
-pub(super) fn buffer_full(view: &StretchFacts<'_>) -> Option<Finding> {
+pub(super) fn buffer_full(view: &RuleInput<'_>) -> Option<Finding> {
     let (id, tape) = find(view, |tape| {
         view.now(&tape.buffer_used)
             .is_some_and(|part| part >= BUFFER_SHARE_MIN)
@@ -42,7 +42,7 @@ pub(super) fn buffer_full(view: &StretchFacts<'_>) -> Option<Finding> {
     )])
 }
 
-pub(super) fn write_stopped(view: &StretchFacts<'_>) -> Option<Finding> {
+pub(super) fn write_stopped(view: &RuleInput<'_>) -> Option<Finding> {
     let bin = f64::from(view.signals.bin_seconds);
     let end = view.during.last()?.end;
     // The longest time without a byte written that reaches into the stretch.
@@ -88,22 +88,17 @@ pub(super) fn write_stopped(view: &StretchFacts<'_>) -> Option<Finding> {
 }
 
 /// Files wait to be read from tape.
-fn has_recalls(view: &StretchFacts<'_>, tape: &TapeSignals) -> bool {
+fn has_recalls(view: &RuleInput<'_>, tape: &TapeSignals) -> bool {
     view.now(&tape.recalls_queued)
         .is_some_and(|queued| queued >= QUEUED_FILES_MIN)
 }
 
-fn quotient(
-    view: &StretchFacts<'_>,
-    dividend: &Series,
-    divisor: &Series,
-    now: bool,
-) -> Option<f64> {
+fn quotient(view: &RuleInput<'_>, dividend: &Series, divisor: &Series, now: bool) -> Option<f64> {
     let sum = |series: &Series| series.sum(if now { view.during } else { view.before });
     Some(sum(dividend)? / sum(divisor).filter(|divisor| *divisor > 0.0)?)
 }
 
-pub(super) fn drives(view: &StretchFacts<'_>) -> Option<Finding> {
+pub(super) fn drives(view: &RuleInput<'_>) -> Option<Finding> {
     let (id, tape) = find(view, |tape| {
         let both = view.now(&tape.drives_busy).zip(view.now(&tape.drives_cap));
         let is_full = both.is_some_and(|(busy, cap)| busy >= cap * BUSY_DRIVES_SHARE_MIN);
@@ -116,7 +111,7 @@ pub(super) fn drives(view: &StretchFacts<'_>) -> Option<Finding> {
     ])
 }
 
-pub(super) fn scattered_files(view: &StretchFacts<'_>) -> Option<Finding> {
+pub(super) fn scattered_files(view: &RuleInput<'_>) -> Option<Finding> {
     let per_mount =
         |tape: &TapeSignals, now| quotient(view, &tape.recalled_files, &tape.mounts, now);
     let (id, tape) = find(view, |tape| {
@@ -128,7 +123,7 @@ pub(super) fn scattered_files(view: &StretchFacts<'_>) -> Option<Finding> {
     Some(of_tape(Measure::FilesPerMount, id, before, value))
 }
 
-pub(super) fn aggregate_read(view: &StretchFacts<'_>) -> Option<Finding> {
+pub(super) fn aggregate_read(view: &RuleInput<'_>) -> Option<Finding> {
     let read =
         |tape: &TapeSignals, now| quotient(view, &tape.read_bytes, &tape.recalled_bytes, now);
     let (id, tape) = find(view, |tape| {
