@@ -22,7 +22,7 @@ pub const ENDS_WITHIN: Duration = Duration::from_secs(30);
 pub struct Attempts {
     /// Let write, and not ended.
     writing: Option<Copy>,
-    lost: Option<Lost>,
+    lost: Option<UnsettledAttempts>,
     has_lost: bool,
 }
 
@@ -37,7 +37,7 @@ struct Copy {
 
 /// Attempts that were let write and whose outcome nobody saw, since the destination was last known to hold nothing of them.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Lost {
+pub struct UnsettledAttempts {
     /// When the first of them was let write.
     pub since: Timestamp,
     /// Until when a copy of theirs may still run without the service.
@@ -180,7 +180,7 @@ impl Attempts {
     /// The record does not tell all of them: nothing there is known to be theirs, and everything may be.
     pub fn doubt(&mut self, now: Timestamp) {
         self.has_lost = true;
-        self.lost = Some(Lost {
+        self.lost = Some(UnsettledAttempts {
             since: now,
             until: now,
             blocks_until: now,
@@ -199,14 +199,14 @@ impl Attempts {
         let until = seen.map_or(limit, |seen| seen.min(limit).max(copy.since));
         self.has_lost = true;
         self.lost = Some(match self.lost.take() {
-            None => Lost {
+            None => UnsettledAttempts {
                 since: copy.since,
                 until,
                 blocks_until: until,
                 size: copy.size,
                 was_absent: copy.was_absent,
             },
-            Some(before) => Lost {
+            Some(before) => UnsettledAttempts {
                 since: before.since,
                 until: before.until.max(until),
                 blocks_until: match seen {
@@ -223,7 +223,7 @@ impl Attempts {
     }
 
     /// What is not settled yet.
-    pub fn lost(&self) -> Option<&Lost> {
+    pub fn lost(&self) -> Option<&UnsettledAttempts> {
         self.lost.as_ref()
     }
 
@@ -239,7 +239,7 @@ impl Attempts {
     }
 }
 
-impl Lost {
+impl UnsettledAttempts {
     /// A copy of theirs may still run: what is not there now may come, and what is there may grow.
     pub fn may_run(&self, now: Timestamp) -> bool {
         now < self.until
@@ -295,7 +295,7 @@ impl Permission {
 
 /// What is known when an attempt has looked at both ends.
 #[derive(Debug, Clone, Copy)]
-pub struct Sight<'a> {
+pub struct EndsSeen<'a> {
     /// When it looked.
     pub now: Timestamp,
     /// At the source.
@@ -386,21 +386,21 @@ pub fn own(there: &FileFacts, attempts: &Attempts, now: Timestamp) -> Result<(),
 }
 
 /// What an attempt does with its destination.
-pub fn course(sight: &Sight<'_>) -> Decision<DestinationPlan, DestinationPlanReason> {
-    let Some(there) = sight.there else {
+pub fn course(seen: &EndsSeen<'_>) -> Decision<DestinationPlan, DestinationPlanReason> {
+    let Some(there) = seen.there else {
         return Decision::new(DestinationPlan::Write, DestinationPlanReason::Absent);
     };
-    let may_be_own = sight.attempts.has_lost() || sight.was_restored;
-    if may_be_own && let Some(size) = sight.source.is_same(there) {
+    let may_be_own = seen.attempts.has_lost() || seen.was_restored;
+    if may_be_own && let Some(size) = seen.source.is_same(there) {
         return Decision::new(DestinationPlan::Arrived(size), DestinationPlanReason::Same);
     }
-    let foreign = match own(there, sight.attempts, sight.now) {
+    let foreign = match own(there, seen.attempts, seen.now) {
         // A copy that still runs there is refused by the removal, or ends with what it wrote.
         Ok(()) => return Decision::new(DestinationPlan::RemoveFirst, DestinationPlanReason::Own),
         Err(foreign) => foreign,
     };
-    let choice = match sight.permission {
-        Permission::Keep if may_prove_own(there, foreign, sight) => DestinationPlan::Wait,
+    let choice = match seen.permission {
+        Permission::Keep if may_prove_own(there, foreign, seen) => DestinationPlan::Wait,
         Permission::Keep => DestinationPlan::Refuse,
         Permission::Replace => DestinationPlan::Replace,
         Permission::ReplaceOnDisk => DestinationPlan::AskTape,
@@ -410,11 +410,11 @@ pub fn course(sight: &Sight<'_>) -> Decision<DestinationPlan, DestinationPlanRea
 
 /// Whether what came after a look that found nothing may turn out to be what a copy brings that may still run. A storage
 /// element whose clock is wrong, or that tells no size of what is being written, cannot tell it apart.
-fn may_prove_own(there: &FileFacts, foreign: Foreign, sight: &Sight<'_>) -> bool {
-    let is_ahead = |lost: &Lost| lost.since > sight.now + CLOCK_DOUBT;
+fn may_prove_own(there: &FileFacts, foreign: Foreign, seen: &EndsSeen<'_>) -> bool {
+    let is_ahead = |lost: &UnsettledAttempts| lost.since > seen.now + CLOCK_DOUBT;
     // What a clock that was wrong has noted would be waited for until it is right again, if ever.
-    !sight.attempts.lost().is_some_and(is_ahead)
-        && sight.attempts.runs_until(sight.now).is_some()
+    !seen.attempts.lost().is_some_and(is_ahead)
+        && seen.attempts.runs_until(seen.now).is_some()
         && match foreign {
             Foreign::Time { .. } => true,
             Foreign::Size => there.size.is_none(),
@@ -424,7 +424,7 @@ fn may_prove_own(there: &FileFacts, foreign: Foreign, sight: &Sight<'_>) -> bool
 
 /// What is at the destination of attempts that write no more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Remnant {
+pub enum RemnantVerdict {
     /// Nothing, and nothing will come.
     Nothing,
     /// What they have left: it is to be removed.
@@ -439,13 +439,13 @@ pub enum Remnant {
 }
 
 /// Whose is what was seen there, and may more come?
-pub fn remnant(there: Option<&FileFacts>, attempts: &Attempts, now: Timestamp) -> Remnant {
+pub fn remnant(there: Option<&FileFacts>, attempts: &Attempts, now: Timestamp) -> RemnantVerdict {
     match (there, attempts.runs_until(now)) {
-        (None, None) => Remnant::Nothing,
-        (None, Some(until)) => Remnant::MayCome { until },
+        (None, None) => RemnantVerdict::Nothing,
+        (None, Some(until)) => RemnantVerdict::MayCome { until },
         (Some(there), _) => match own(there, attempts, now) {
-            Ok(()) => Remnant::Own,
-            Err(foreign) => Remnant::Foreign(foreign),
+            Ok(()) => RemnantVerdict::Own,
+            Err(foreign) => RemnantVerdict::Foreign(foreign),
         },
     }
 }

@@ -25,7 +25,7 @@ pub mod history;
 pub mod incidents;
 mod link_patterns;
 pub mod locking;
-pub mod monitoring;
+pub mod monitor_rights;
 pub mod pool_condition;
 pub mod pool_selection;
 pub mod prediction;

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 #[serde(rename_all = "snake_case")]
 pub enum StartEstimate {
     /// Then, when all goes on as it goes now.
-    About(Timestamp),
+    TapeCallSubject(Timestamp),
     /// Not before that; when then is not known.
     NotBefore(Timestamp),
 }
@@ -35,7 +35,7 @@ impl Engine {
             WaitReason::NoSlot(_) | WaitReason::ByShare { .. } | WaitReason::Starting => {
                 let waiting = self.waiting(transfer)?;
                 let wait = self.scheduler.when_this_starts(&waiting)?;
-                Some(StartEstimate::About(now + wait))
+                Some(StartEstimate::TapeCallSubject(now + wait))
             }
         }
     }

@@ -39,10 +39,10 @@ pub use interface::{
 };
 
 pub use nodes::this_process;
-pub use nodes::{AssignedNode, Claim, LeadershipMode, NodeJoined, NodeView};
+pub use nodes::{AssignedNode, Claim, LeadershipMode, NodeJoined, NodeLoad};
 pub use order::Order;
 pub use report::{AgentReport, Preflight};
-pub use restoring::EngineRestore;
+pub use restoring::EngineBuilder;
 pub use room::{FullShare, ShareHolder};
 
 use crate::checked_submission::NewJob;
@@ -158,8 +158,8 @@ impl Engine {
                         replaces,
                     },
             }) => {
-                if let Some(ticket) = self.running.get(&transfer).and_then(RunningAgent::ticket) {
-                    self.scheduler.prepared(ticket, size);
+                if let Some(taken) = self.running.get(&transfer).and_then(RunningAgent::taken) {
+                    self.scheduler.prepared(taken, size);
                 }
                 // A transfer that was canceled meanwhile has had its Stop; nothing moves for it.
                 let event = TransferEvent::Prepared {
@@ -197,7 +197,7 @@ impl Engine {
             Input::Measured { moved } => {
                 let running = &self.running;
                 let of_ticket = |(transfer, bytes): &(TransferId, Bytes)| {
-                    Some((running.get(transfer)?.ticket()?, *bytes))
+                    Some((running.get(transfer)?.taken()?, *bytes))
                 };
                 self.scheduler.measured(moved.iter().filter_map(of_ticket));
             }

@@ -34,6 +34,7 @@ pub mod transfer;
 pub mod tuning;
 pub mod units;
 pub mod url;
+pub mod visibility;
 
 pub use attenuation::{Attenuation, MacaroonActivity};
 pub use ban::{Ban, BanChange, BanEffect, BanTarget, StorageBan, UserBan};
@@ -72,3 +73,4 @@ pub use tuning::{
 };
 pub use units::{Bytes, Priority, Rate, Slots, TimeWindow, Timestamp};
 pub use url::{Access, FileUrl};
+pub use visibility::Visibility;

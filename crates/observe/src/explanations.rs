@@ -126,12 +126,12 @@ pub struct CauseDetail {
     pub bytes_per_second_without: u64,
     /// What to do about it. Absent of a rise: what had held the rate down is over.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub fix: Option<Fix>,
+    pub fix: Option<RemedyRow>,
 }
 
 /// What to do about a cause.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Fix {
+pub struct RemedyRow {
     /// For people.
     pub text: String,
     /// By how much the low rate would be higher. Absent when nothing moved.
@@ -322,7 +322,7 @@ impl RateChangeDetail {
             evidence: named.evidence.iter().map(EvidenceRow::of).collect(),
             followers: named.followers.clone(),
             bytes_per_second_without: whole(named.rate_without),
-            fix: (change.kind != RateChangeKind::Rise).then(|| Fix {
+            fix: (change.kind != RateChangeKind::Rise).then(|| RemedyRow {
                 text: wording::remedy(named.cause).to_owned(),
                 gain_percent: told.gain(named).map(percent_of),
             }),

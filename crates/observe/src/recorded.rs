@@ -5,7 +5,7 @@
 //! other system ([`read_store`]). Only copies that brought their file are replayed; failed attempts are counted.
 
 use crate::ended_copies::{EndedCopy, each_attempt_stored};
-use crate::explanations::reading::Wanted;
+use crate::explanations::reading::PopulationChoice;
 use crate::follow::{Record, RecordError, SAMPLES_AT_ONCE, sequence_before};
 use crate::ledger_rows::attempts_between;
 use crate::store::{Reader, StoreError};
@@ -95,7 +95,7 @@ pub struct RecordedWindow {
 pub fn read_journal(
     record: &dyn Record,
     window: TimeWindow,
-    wanted: &Wanted,
+    wanted: &PopulationChoice,
 ) -> Result<RecordedWindow, RecordError> {
     let mut fold = WindowFold::new(window, View::Vo, wanted);
     let last = record.last_sequence()?;
@@ -127,7 +127,7 @@ pub fn read_store(
     reader: &mut Reader,
     window: TimeWindow,
     view: View,
-    wanted: &Wanted,
+    wanted: &PopulationChoice,
 ) -> Result<RecordedWindow, StoreError> {
     let mut fold = WindowFold::new(window, view, wanted);
     let with_ends = TimeWindow {
@@ -179,7 +179,7 @@ pub fn storage_limits(
 pub struct WindowFold<'a> {
     window: TimeWindow,
     view: View,
-    wanted: &'a Wanted,
+    wanted: &'a PopulationChoice,
     links: Vec<RecordedLink>,
     numbers: BTreeMap<LinkId, usize>,
     transfers: VecDeque<RecordedTransfer>,
@@ -194,7 +194,7 @@ pub struct WindowFold<'a> {
 
 impl WindowFold<'_> {
     /// Will take what one view tells of a window, of links that are wanted.
-    pub fn new(window: TimeWindow, view: View, wanted: &Wanted) -> WindowFold<'_> {
+    pub fn new(window: TimeWindow, view: View, wanted: &PopulationChoice) -> WindowFold<'_> {
         WindowFold {
             window,
             view,
@@ -401,7 +401,7 @@ mod tests {
     }
 
     fn told(rows: &[Attempt], window: TimeWindow) -> RecordedWindow {
-        let mut fold = WindowFold::new(window, View::Vo, &Wanted::Links);
+        let mut fold = WindowFold::new(window, View::Vo, &PopulationChoice::Links);
         rows.iter().for_each(|row| fold.take_attempt(row));
         fold.narrow();
         fold.finish()
@@ -458,7 +458,7 @@ mod tests {
 
     #[test]
     fn of_limits_those_are_kept_that_differ_and_not_more_than_the_window_needs() {
-        let mut fold = WindowFold::new(window(0, 1_000_000), View::Vo, &Wanted::Links);
+        let mut fold = WindowFold::new(window(0, 1_000_000), View::Vo, &PopulationChoice::Links);
         fold.take_attempt(&row(1, |_| ()));
         for at in 0..1_000 {
             fold.take_sample(&Sample {

@@ -197,6 +197,16 @@ fn days(span: Duration) -> String {
     }
 }
 
+/// A stranger's text as it may be shown: printable, and not long enough to hold a secret.
+fn shown(text: &str) -> String {
+    let printable = text.chars().map(|c| if c.is_control() { '?' } else { c });
+    let short: String = printable.clone().take(120).collect();
+    match printable.count() > 120 {
+        true => format!("{short}…"),
+        false => short,
+    }
+}
+
 /// Names a token without revealing it: half of its SHA-256 in hex. Tokens of two users must not share a name, and one
 /// of them may be made for that, so FTS's 16 digits of SHA-1 are too few.
 pub fn credential_id(token: &str) -> CredentialId {

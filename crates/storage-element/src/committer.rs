@@ -36,7 +36,7 @@ const END_WAIT: Duration = Duration::from_secs(10);
 
 /// A complete, synced file.
 pub(crate) struct CompleteFile {
-    pub scratch: UncommittedFile,
+    pub file: UncommittedFile,
     pub entry: NewFile,
     pub reply: oneshot::Sender<Result<ChangeReport, WriteError>>,
     /// Holds the path until the entry is there, so that no second writer comes between.
@@ -45,7 +45,7 @@ pub(crate) struct CompleteFile {
 
 /// A file of which the namespace does not know whether it has its entry. Its path stays claimed until that is known.
 struct DoubtfulFile {
-    scratch: UncommittedFile,
+    file: UncommittedFile,
     size: Bytes,
     _claim: Option<Claim>,
 }
@@ -156,8 +156,8 @@ fn run(
             judge_doubtful(namespace, pool, &doubtful);
         }
     }
-    for file in doubtful.lock().drain(..) {
-        file.scratch.leave();
+    for doubted in doubtful.lock().drain(..) {
+        doubted.file.leave();
     }
 }
 
@@ -168,17 +168,17 @@ fn judge_doubtful(namespace: &Namespace, pool: &Pool, doubtful: &DoubtfulFiles) 
     }
     let files = std::mem::take(&mut *doubtful.lock());
     let mut unknown = Vec::new();
-    for file in files {
-        let id = file.scratch.id;
+    for doubted in files {
+        let id = doubted.file.id;
         match namespace.holds_file(id, &pool.name) {
-            Ok(true) => file.scratch.keep(file.size),
+            Ok(true) => doubted.file.keep(doubted.size),
             Ok(false) => {
                 tracing::warn!(pool = %pool.name, file = %id, "the namespace has no entry of a file whose commit failed; its data is removed");
-                drop(file.scratch);
+                drop(doubted.file);
             }
             Err(why) => {
                 tracing::error!(pool = %pool.name, file = %id, %why, "it is not known yet whether the namespace has a file");
-                unknown.push(file);
+                unknown.push(doubted);
             }
         }
     }
@@ -193,17 +193,17 @@ fn commit(
     batch: Vec<CompleteFile>,
 ) {
     let mut by_directory: BTreeMap<PathBuf, Vec<CompleteFile>> = BTreeMap::new();
-    for mut file in batch {
-        if file.publication.is_given_up() {
-            refuse(file, io::ErrorKind::TimedOut.into());
+    for mut complete in batch {
+        if complete.publication.is_given_up() {
+            refuse(complete, io::ErrorKind::TimedOut.into());
             continue;
         }
-        match file.scratch.adopt() {
+        match complete.file.adopt() {
             Ok(()) => {
-                let directory = pool.data_directory(file.scratch.id);
-                by_directory.entry(directory).or_default().push(file);
+                let directory = pool.data_directory(complete.file.id);
+                by_directory.entry(directory).or_default().push(complete);
             }
-            Err(source) => refuse(file, source),
+            Err(source) => refuse(complete, source),
         }
     }
     for (directory, files) in by_directory {
@@ -212,14 +212,14 @@ fn commit(
             .during(DiskThread::Commit, || sync_directory(&directory));
         if let Err(why) = synced {
             pool.health.write_failed(&pool.name, &why);
-            for file in files {
-                refuse(file, io::Error::new(why.kind(), why.to_string()));
+            for complete in files {
+                refuse(complete, io::Error::new(why.kind(), why.to_string()));
             }
             continue;
         }
         reached(Step::DirectorySynced);
-        for file in files {
-            publish(namespace, reaper.clone(), Arc::clone(doubtful), file);
+        for complete in files {
+            publish(namespace, reaper.clone(), Arc::clone(doubtful), complete);
         }
     }
 }
@@ -228,14 +228,14 @@ fn publish(
     namespace: &Namespace,
     reaper: ReaperHandle,
     doubtful: DoubtfulFiles,
-    file: CompleteFile,
+    complete: CompleteFile,
 ) {
     let CompleteFile {
-        scratch,
+        file,
         entry,
         reply,
         publication,
-    } = file;
+    } = complete;
     let mut claim = publication.publish();
     if claim.is_none() {
         // Who waited for it was told that it will not be there.
@@ -246,8 +246,8 @@ fn publish(
         let result = match result {
             Ok(changed) => {
                 reached(Step::Committed);
-                scratch.pool.recent_files.note(scratch.id);
-                scratch.keep(size);
+                file.pool.recent_files.note(file.id);
+                file.keep(size);
                 reaper.bury(&changed.trashed);
                 Ok(changed)
             }
@@ -255,7 +255,7 @@ fn publish(
                 let error = WriteError::Commit(CommitError::from(&why));
                 if let ChangeError::Doubtful(_) = why {
                     doubtful.lock().push(DoubtfulFile {
-                        scratch,
+                        file,
                         size,
                         _claim: claim.take(),
                     });
@@ -269,11 +269,11 @@ fn publish(
     });
 }
 
-fn refuse(file: CompleteFile, source: io::Error) {
-    let error = file.scratch.pool.write_failed(source);
-    drop(file.scratch);
+fn refuse(complete: CompleteFile, source: io::Error) {
+    let error = complete.file.pool.write_failed(source);
+    drop(complete.file);
     // As above.
-    let _ = file.reply.send(Err(error));
+    let _ = complete.reply.send(Err(error));
 }
 
 #[cfg(test)]
@@ -318,10 +318,10 @@ mod tests {
             let reservation = pool.reserve();
             let made =
                 UncommittedFile::create(id, reservation, Arc::clone(&pool), reapers.handle());
-            let mut scratch = made.expect("made");
-            scratch.adopt().expect("adopted");
+            let mut file = made.expect("made");
+            file.adopt().expect("adopted");
             doubtful.lock().push(DoubtfulFile {
-                scratch,
+                file,
                 size: Bytes(0),
                 _claim: claims.claim(path).ok(),
             });

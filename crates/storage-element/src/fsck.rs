@@ -11,7 +11,7 @@ pub use report::{
 
 use crate::file_label::Label;
 use crate::pool::{IDS_PER_DIRECTORY, move_aside, sync_directory};
-use crate::pool_files::{CommonIdentity, OnDisk, PoolFilesError, PoolLocation, lock_pools, marks};
+use crate::pool_files::{CommonIdentity, OnDisk, PoolFilesError, PoolRoot, lock_pools, marks};
 use penstock_clock::wall_clock;
 use penstock_model::{Bytes, Checksum, NamespacePath, PoolName, Timestamp};
 use penstock_persistence::namespace::{
@@ -37,7 +37,7 @@ pub struct FsckRequest {
     /// The database.
     pub namespace: PathBuf,
     /// All pools.
-    pub pools: Vec<PoolLocation>,
+    pub pools: Vec<PoolRoot>,
     /// What may be changed.
     pub repair: Repair,
 }
@@ -180,7 +180,7 @@ struct Check<'a> {
 }
 
 impl Check<'_> {
-    fn look_at_counters(&mut self, pools: &[PoolLocation]) -> Result<(), FsckFailure> {
+    fn look_at_counters(&mut self, pools: &[PoolRoot]) -> Result<(), FsckFailure> {
         let (noted, counted) = (
             self.namespace.pool_usage()?,
             self.namespace.counted_usage()?,
@@ -211,7 +211,7 @@ impl Check<'_> {
     }
 
     /// Compares the files of one data directory.
-    fn compare(&mut self, pool: &PoolLocation, group: u64) -> Result<(), FsckFailure> {
+    fn compare(&mut self, pool: &PoolRoot, group: u64) -> Result<(), FsckFailure> {
         let from = EntryId(group * IDS_PER_DIRECTORY);
         let end = EntryId(from.0 + IDS_PER_DIRECTORY);
         let on_disk: BTreeMap<EntryId, OnDisk> = pool
@@ -246,7 +246,7 @@ impl Check<'_> {
         Ok(path.map_or_else(|| file.name.clone(), |path| path.to_string()))
     }
 
-    fn miss(&mut self, pool: &PoolLocation, file: &StoredFile) -> Result<(), FsckFailure> {
+    fn miss(&mut self, pool: &PoolRoot, file: &StoredFile) -> Result<(), FsckFailure> {
         let path = self.namespace.path_of(file.id)?;
         let is_mended = match &path {
             Some(path) if self.repair.removes_missing => {
@@ -274,7 +274,7 @@ impl Check<'_> {
 
     fn look_at(
         &mut self,
-        pool: &PoolLocation,
+        pool: &PoolRoot,
         file: &StoredFile,
         data: &OnDisk,
     ) -> Result<(), FsckFailure> {
@@ -297,11 +297,7 @@ impl Check<'_> {
     }
 
     /// What a start has put aside: data of an entry that misses it, or data without an entry.
-    fn look_at_quarantined(
-        &mut self,
-        pool: &PoolLocation,
-        data: &OnDisk,
-    ) -> Result<(), FsckFailure> {
+    fn look_at_quarantined(&mut self, pool: &PoolRoot, data: &OnDisk) -> Result<(), FsckFailure> {
         let end = EntryId(data.id.0 + 1);
         let known = self.namespace.files_of_pool(&pool.name, data.id, end)?;
         let Some(entry) = known.first() else {
@@ -333,7 +329,7 @@ impl Check<'_> {
     }
 
     /// Gives data without an entry one, where its label says; never in another one's place.
-    fn enter(&mut self, pool: &PoolLocation, data: &OnDisk) -> Result<(), FsckFailure> {
+    fn enter(&mut self, pool: &PoolRoot, data: &OnDisk) -> Result<(), FsckFailure> {
         let at = |source| FsckFailure::File {
             path: data.path.clone(),
             source,
@@ -402,7 +398,7 @@ impl Check<'_> {
     /// somebody removes it.
     fn put_aside(
         &self,
-        pool: &PoolLocation,
+        pool: &PoolRoot,
         data: &OnDisk,
         since: &str,
         finding: &mut UnknownData,
@@ -426,7 +422,7 @@ impl Check<'_> {
     }
 
     /// Out of quarantine.
-    fn put_in_data(&self, pool: &PoolLocation, data: &OnDisk) -> Result<(), FsckFailure> {
+    fn put_in_data(&self, pool: &PoolRoot, data: &OnDisk) -> Result<(), FsckFailure> {
         let at = |path: &PathBuf| {
             let path = path.clone();
             move |source| FsckFailure::File { path, source }
@@ -449,7 +445,7 @@ impl Check<'_> {
 
     fn publish(
         &self,
-        pool: &PoolLocation,
+        pool: &PoolRoot,
         id: EntryId,
         path: Option<NamespacePath>,
         facts: Facts<'_>,

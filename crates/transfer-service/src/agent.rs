@@ -5,6 +5,7 @@
 
 mod cleartext_tokens;
 mod cloud;
+mod cloud_access;
 mod cloud_upload;
 mod destination_evidence;
 mod gfal;
@@ -12,10 +13,10 @@ mod http;
 mod macaroons;
 mod proxy;
 mod steps;
+mod storage_token;
 mod streamed;
 mod tape;
 mod third_party;
-mod token_endpoint;
 
 pub(crate) use gfal::Gfal;
 pub use gfal::{GfalConfig, SftpAccount, gfal_plugins};

@@ -7,7 +7,7 @@ use crate::agent::{ActiveRow, Progress};
 use penstock_decide::scheduler::{LinkView, StorageView};
 use penstock_decide::tuning::LinkTuning;
 use penstock_decide::wording;
-use penstock_engine::{AttemptOutcome, Engine, LinkProgress, NodeView};
+use penstock_engine::{AttemptOutcome, Engine, LinkProgress, NodeLoad};
 use penstock_model::{
     Bytes, LinkId, LinkSample, Record, Timestamp, TransferEvent, TransferState, TuningPolicy,
     TuningSeen,
@@ -432,7 +432,7 @@ fn link_row(engine: &Engine, view: &LinkView, meter: &LinkMeter, at: Timestamp) 
 }
 
 fn node_rows(engine: &Engine) -> Vec<NodeRow> {
-    let row = |view: NodeView| NodeRow {
+    let row = |view: NodeLoad| NodeRow {
         node: view.node.to_string(),
         active: view.active.0,
         limit: view.slots.map(|slots| slots.0),

@@ -5,7 +5,7 @@
 //! journal cannot be written (a full disk), nothing is acted upon and nothing is dropped: it tries again until it can,
 //! or until the service has been asked to end and its last chance is over; one of several nodes gives the lead back
 //! before long. Nothing
-//! dropped then was ever acknowledged. What the journal refuses for good is left out (`refusals`).
+//! dropped then was ever acknowledged. What the journal refuses for good is left out (`refused_batch`).
 //!
 //! Long because the loop is read in one place from its inputs to what is acted upon.
 
@@ -198,12 +198,12 @@ pub(crate) fn start(parts: Parts) -> std::io::Result<LoopHandle> {
         })?;
     let weak_batches = batches.downgrade();
     let session = node.followers.next_session();
-    let teller = ReportSink::Here {
+    let reports = ReportSink::Here {
         inputs: inputs.clone(),
         node: node.id.clone(),
         session,
     };
-    let own = node.host.join(teller, tenure);
+    let own = node.host.join(reports, tenure);
     let own = slots.map(|slots| own.joins(node.id.clone(), session, slots));
     let driver = Driver {
         clock_told: None,

@@ -14,7 +14,7 @@ use penstock_persistence::backup::{
     BackupContent, BackupError, BackupFacts, JournalLocation, Manifest, RestoreTo, RestoredBackup,
     back_up, restore, verify,
 };
-use penstock_persistence::file::replace_private;
+use penstock_durable_file::replace_private;
 use serde::Serialize;
 use std::fs::OpenOptions;
 use std::io::{self, Write};

@@ -11,7 +11,7 @@ use penstock_decide::explain::RateChangeId;
 use penstock_decide::explain::rate_change::{RateChange, named};
 use penstock_model::{Slots, TimeWindow, Timestamp};
 use penstock_observe::explanations::reading::{
-    ExplainWindow, ExplainedWindow, Wanted, read_record,
+    ExplainWindow, ExplainedWindow, PopulationChoice, read_record,
 };
 use penstock_observe::explanations::rows::{RecordExtent, extent_of, read_rows};
 use penstock_observe::recorded::{
@@ -92,7 +92,10 @@ impl Source {
         window: Option<TimeWindow>,
         args: &WhatIfArgs,
     ) -> Result<(RecordedWindow, LimitsInForce), CommandError> {
-        let wanted = args.link.clone().map_or(Wanted::Links, Wanted::Link);
+        let wanted = args
+            .link
+            .clone()
+            .map_or(PopulationChoice::Links, PopulationChoice::Link);
         match self {
             Source::Site(site) => {
                 let window = window.unwrap_or_else(last_day);
@@ -122,12 +125,12 @@ impl Source {
         let read: ExplainedWindow = match self {
             Source::Site(site) => {
                 let window = ExplainWindow::new(around.from, around.to, seconds);
-                let read = read_record(site.record.as_ref(), window, &Wanted::Links);
+                let read = read_record(site.record.as_ref(), window, &PopulationChoice::Links);
                 read.map_err(|why| CommandError::Local(why.to_string()))?
             }
             Source::Rows(reader, extent) => {
                 let window = ExplainWindow::new(around.from, around.to, seconds);
-                read_rows(reader, window, extent.view, &Wanted::Links).map_err(local)?
+                read_rows(reader, window, extent.view, &PopulationChoice::Links).map_err(local)?
             }
         };
         let changes = read.changes();

@@ -175,7 +175,7 @@ fn check_course(
         checksum: Checksum::parse("adler32:00000001"),
         ..there(100, None)
     };
-    let sight = Sight {
+    let seen = EndsSeen {
         now: at(now),
         source: &source,
         there: what,
@@ -183,12 +183,12 @@ fn check_course(
         was_restored: false,
         permission,
     };
-    let decision = course(&sight);
+    let decision = course(&seen);
     assert_eq!(decision.choice, expected, "{what:?}: {decision:?}");
 }
 
 #[test]
-fn each_sight_has_its_course() {
+fn each_case_has_its_course() {
     use Permission::{Keep, Replace, ReplaceOnDisk};
     let (none, interrupted) = (Attempts::default(), one_lost());
     let same = FileFacts {
@@ -345,18 +345,21 @@ fn what_remains_is_looked_after_until_nothing_can_come() {
     let lost = one_lost();
     let of = |what: Option<&FileFacts>, now| remnant(what, &lost, at(now));
     let until = at(1600);
-    assert_eq!(of(None, 1030), Remnant::MayCome { until });
-    assert_eq!(of(None, 1600), Remnant::Nothing);
-    assert_eq!(of(Some(&there(60, Some(1005))), 1030), Remnant::Own);
-    let foreign = Remnant::Foreign(Foreign::Size);
+    assert_eq!(of(None, 1030), RemnantVerdict::MayCome { until });
+    assert_eq!(of(None, 1600), RemnantVerdict::Nothing);
+    assert_eq!(of(Some(&there(60, Some(1005))), 1030), RemnantVerdict::Own);
+    let foreign = RemnantVerdict::Foreign(Foreign::Size);
     assert_eq!(of(Some(&there(160, Some(1005))), 1030), foreign);
     // What a copy has brought that said so is its own, whatever came.
     let mut arrived = Attempts::default();
     arrived.begin(at(1000), Some(Bytes(100)), true, LIMIT);
     arrived.end(at(1010), CopyEnd::Arrived);
     let longer = there(160, Some(1005));
-    assert_eq!(remnant(Some(&longer), &arrived, at(1010)), Remnant::Own);
-    assert_eq!(remnant(None, &arrived, at(1010)), Remnant::Nothing);
+    assert_eq!(
+        remnant(Some(&longer), &arrived, at(1010)),
+        RemnantVerdict::Own
+    );
+    assert_eq!(remnant(None, &arrived, at(1010)), RemnantVerdict::Nothing);
     // One that was refused has left nothing.
     let mut refused = Attempts::default();
     refused.begin(at(1000), Some(Bytes(100)), true, LIMIT);

@@ -9,8 +9,8 @@ mod storage;
 mod tape;
 
 use super::answer::{Cause, Evidence, Measure as M};
+use super::rule_input::RuleInput;
 use super::split::Factor as F;
-use super::stretch_facts::StretchFacts;
 
 /// What a test found.
 pub struct Finding {
@@ -41,7 +41,7 @@ pub struct Rule {
     /// What may come of it, and is then not a cause of its own.
     pub leads_to: &'static [Cause],
     /// The test.
-    pub test: fn(&StretchFacts<'_>) -> Option<Finding>,
+    pub test: fn(&RuleInput<'_>) -> Option<Finding>,
 }
 
 const FILL: &[Cause] = &[
@@ -327,7 +327,7 @@ pub fn rule_of(cause: Cause) -> Option<&'static Rule> {
 }
 
 /// Of the inputs of a rule, those of which nothing is known: of each group that is unknown as a whole, the first.
-pub fn missing(rule: &Rule, view: &StretchFacts<'_>) -> Vec<M> {
+pub fn missing(rule: &Rule, view: &RuleInput<'_>) -> Vec<M> {
     let unknown = rule
         .needs
         .iter()

@@ -76,17 +76,6 @@ impl Series {
         (known > 0).then(|| held as f64 / known as f64)
     }
 
-    /// The standard deviation over the mean; `None` without two values or with a mean of 0.
-    pub fn variation(&self, spans: &[Range<usize>]) -> Option<f64> {
-        let values: Vec<f64> = self.values(spans).collect();
-        let mean = values.iter().sum::<f64>() / values.len() as f64;
-        if values.len() < 2 || mean <= 0.0 {
-            return None;
-        }
-        let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
-        Some((squares / (values.len() - 1) as f64).sqrt() / mean)
-    }
-
     /// Adds bin by bin. A bin is unknown when it is unknown in either.
     pub fn plus(&self, other: &Series) -> Series {
         let length = self.0.len().min(other.0.len());

@@ -10,35 +10,35 @@ use proptest::prelude::*;
 use std::collections::HashSet;
 use std::ops::{Deref, DerefMut};
 
-/// A scheduler that keeps the tickets of what it started. Transfers take what was predicted, unless it is said.
+/// A scheduler that keeps the slots of what it started. Transfers take what was predicted, unless it is said.
 struct Tried {
     scheduler: Scheduler,
-    tickets: Vec<(TransferId, Ticket)>,
+    all_taken: Vec<(TransferId, TakenSlots)>,
 }
 
 impl Tried {
     fn new(limits: SlotLimits) -> Tried {
         Tried {
             scheduler: Scheduler::new(limits),
-            tickets: Vec::new(),
+            all_taken: Vec::new(),
         }
     }
 
     fn start_next(&mut self) -> Option<TransferId> {
-        let DispatchedTransfer { transfer, ticket } = self.scheduler.start_next()?;
-        self.tickets.push((transfer, ticket));
+        let DispatchedTransfer { transfer, taken } = self.scheduler.start_next()?;
+        self.all_taken.push((transfer, taken));
         Some(transfer)
     }
 
     /// One that runs on this link ends.
     fn release(&mut self, link: &LinkId) {
         let on_link =
-            |(_, ticket): &(TransferId, Ticket)| self.scheduler.links[ticket.link].id == *link;
-        let at = self.tickets.iter().position(on_link).expect("one runs");
-        let (_, ticket) = self.tickets.remove(at);
-        let took = Duration::from_millis(ticket.turn.expected_ms);
+            |(_, taken): &(TransferId, TakenSlots)| self.scheduler.links[taken.link].id == *link;
+        let at = self.all_taken.iter().position(on_link).expect("one runs");
+        let (_, taken) = self.all_taken.remove(at);
+        let took = Duration::from_millis(taken.turn.expected_ms);
         self.scheduler.release(
-            ticket,
+            taken,
             SlotTime {
                 took,
                 brought: None,
@@ -49,15 +49,15 @@ impl Tried {
 
     /// This one ends after such a time.
     fn end(&mut self, transfer: TransferId, took: Duration, brought: Option<Bytes>) {
-        let at = self.tickets.iter().position(|(id, _)| *id == transfer);
-        let (_, ticket) = self.tickets.swap_remove(at.expect("it runs"));
+        let at = self.all_taken.iter().position(|(id, _)| *id == transfer);
+        let (_, taken) = self.all_taken.swap_remove(at.expect("it runs"));
         let is_own_fault = false;
         let held = SlotTime {
             took,
             brought,
             is_own_fault,
         };
-        self.scheduler.release(ticket, held);
+        self.scheduler.release(taken, held);
     }
 
     /// Slots that stay empty for links that need another kind as well.
@@ -477,11 +477,11 @@ fn failing_fast_buys_no_more_turns_than_files_that_arrive() {
     let mut starts = [0, 0];
     for _ in 0..40 {
         let TransferId(id) = scheduler.start_next().expect("a slot is free");
-        let (_, ticket) = scheduler.tickets.pop().expect("it runs");
+        let (_, taken) = scheduler.all_taken.pop().expect("it runs");
         let is_hopeless = id <= 100;
         starts[usize::from(is_hopeless)] += 1;
         scheduler.scheduler.release(
-            ticket,
+            taken,
             SlotTime {
                 took: Duration::from_secs(if is_hopeless { 0 } else { 51 }),
                 brought: None,

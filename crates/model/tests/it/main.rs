@@ -28,7 +28,6 @@ const MAY_KNOW: [(&str, &[&str]); 15] = [
         "persistence",
         &["model", "clock", "durable-file", "journal"],
     ),
-    // Authorisation needs to know what a right is; nothing else of `decide` belongs there.
     ("protocol", &["model", "clock", "durable-file"]),
     (
         "transfer-service",
@@ -59,7 +58,7 @@ const MAY_KNOW: [(&str, &[&str]); 15] = [
         &["model", "clock", "durable-file", "decide", "journal"],
     ),
     ("sim", &["model", "decide", "engine", "journal", "observe"]),
-    ("field-tools", &["model", "decide", "protocol", "observe"]),
+    ("field-tools", &["model", "protocol"]),
     (
         "cli",
         &[
@@ -115,6 +114,15 @@ fn forbidden(name: &str, manifest: &str) -> Vec<String> {
     known.filter(|known| !may.contains(&&**known)).collect()
 }
 
+/// Which crates may be known by the order, but are not named by the manifest.
+fn unused_permissions(name: &str, manifest: &str) -> Vec<&'static str> {
+    let known = known_to(manifest);
+    let allowed: BTreeMap<&str, &'static [&'static str]> = MAY_KNOW.into_iter().collect();
+    let may = allowed[name].iter().copied();
+    may.filter(|may| !known.iter().any(|known| known == may))
+        .collect()
+}
+
 #[test]
 fn dependencies_point_one_way() {
     let manifests = files(&["crates"], "/Cargo.toml");
@@ -132,6 +140,8 @@ fn dependencies_point_one_way() {
         crates += 1;
         known += known_to(text).len();
         assert_eq!(forbidden(name, text), [""; 0], "{name} must not know these");
+        let unused = unused_permissions(name, text);
+        assert_eq!(unused, [""; 0], "{name} may know these and does not");
     }
     assert_eq!(crates, MAY_KNOW.len());
     assert!(known > 25, "only {known} dependencies were read");
@@ -143,6 +153,7 @@ fn a_dependency_against_the_order_is_found() {
                    penstock-sim = { path = \"../sim\" }\n[dev-dependencies]\npenstock-cli.workspace = true\n\
                    [target.'cfg(unix)'.dependencies.penstock-protocol]\nworkspace = true\n";
     assert_eq!(forbidden("decide", planted), ["sim", "protocol"]);
+    assert_eq!(unused_permissions("engine", planted), ["decide"]);
 }
 
 /// Crates of a lock file that would be a second source of cryptography.

@@ -1,11 +1,11 @@
 //! The table of rules in `docs/observe/explain.md`, which is made from the rules and from what each source tells: a rule is
 //! tested where all its inputs are known of a record in which everything is filled that the source can hold.
 
-use super::reading::{ExplainWindow, Wanted};
+use super::reading::{ExplainWindow, PopulationChoice};
 use super::rows::read_rows;
 use crate::signals::RecordSignals;
 use crate::store::{Reader, Store};
-use penstock_decide::explain::StretchFacts;
+use penstock_decide::explain::RuleInput;
 use penstock_decide::explain::rules::{RULES, Rule, missing};
 use penstock_decide::explain::signals::{self, Setting, Signals};
 use penstock_decide::explain::split::Factors;
@@ -192,7 +192,7 @@ fn of_records() -> Signals {
     let mut reader = Reader::open(directory.path()).expect("readable");
     let window = ExplainWindow::new(Timestamp(0), Timestamp(MINUTES * 60_000), None);
     let view = observation::Attempt::default().view;
-    let read = read_rows(&mut reader, window, view, &Wanted::Links);
+    let read = read_rows(&mut reader, window, view, &PopulationChoice::Links);
     read.expect("readable").signals
 }
 
@@ -203,7 +203,7 @@ fn is_tested(rule: &Rule, signals: &Signals) -> bool {
     let (earlier, later) = (1..3, 3..6);
     let (before, during) = ([earlier], [later]);
     let factors = |bins| Factors::of(&together, signals.bin_seconds, bins).expect("known");
-    let view = StretchFacts {
+    let view = RuleInput {
         signals,
         links: &links,
         link: &together,

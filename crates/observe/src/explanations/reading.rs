@@ -70,7 +70,7 @@ impl ExplainWindow {
 
 /// Whose rates are asked for.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub enum Wanted {
+pub enum PopulationChoice {
     /// Of each link.
     #[default]
     Links,
@@ -78,12 +78,12 @@ pub enum Wanted {
     Link(String),
 }
 
-impl Wanted {
+impl PopulationChoice {
     /// Whether a link is asked for.
     pub fn has(&self, link: &LinkId) -> bool {
         match self {
-            Wanted::Links => true,
-            Wanted::Link(text) => link.is_called(text),
+            PopulationChoice::Links => true,
+            PopulationChoice::Link(text) => link.is_called(text),
         }
     }
 }
@@ -105,7 +105,7 @@ pub struct ExplainedWindow {
 
 impl ExplainedWindow {
     /// Of links, each by itself.
-    pub fn of_links(signals: Signals, wanted: &Wanted) -> ExplainedWindow {
+    pub fn of_links(signals: Signals, wanted: &PopulationChoice) -> ExplainedWindow {
         let links = signals.links.keys().filter(|link| wanted.has(link));
         let populations = links.map(|link| (Population::Link(link.clone()), vec![link.clone()]));
         ExplainedWindow {
@@ -157,7 +157,7 @@ impl ExplainedWindow {
 pub fn read_record(
     record: &dyn Record,
     window: ExplainWindow,
-    wanted: &Wanted,
+    wanted: &PopulationChoice,
 ) -> Result<ExplainedWindow, RecordError> {
     let mut room = LinkRoom::of(window, wanted);
     let read = read_links(record, window, wanted, &mut room)?;
@@ -172,7 +172,7 @@ pub fn read_record(
 fn read_links(
     record: &dyn Record,
     window: ExplainWindow,
-    wanted: &Wanted,
+    wanted: &PopulationChoice,
     room: &mut LinkRoom<'_>,
 ) -> Result<ExplainedWindow, RecordError> {
     let mut signals = RecordSignals::new(window.from, window.resolution_seconds, window.bins());
@@ -225,7 +225,7 @@ fn read_links(
 pub fn read_record_to_its_end(
     record: &dyn Record,
     window: ExplainWindow,
-    wanted: &Wanted,
+    wanted: &PopulationChoice,
 ) -> Result<ExplainedWindow, RecordError> {
     let step = i64::from(window.resolution_seconds.max(1)) * 1000;
     let part = (window.to.0 - window.from.0).rem_euclid(step);
@@ -268,7 +268,7 @@ impl LinkWeight {
 /// The links for which there is room: the first ones, as long as nothing is chosen.
 struct LinkRoom<'a> {
     links_max: usize,
-    wanted: &'a Wanted,
+    wanted: &'a PopulationChoice,
     taken: BTreeSet<LinkId>,
     is_chosen: bool,
     weights: HashMap<LinkId, LinkWeight>,
@@ -277,7 +277,7 @@ struct LinkRoom<'a> {
 }
 
 impl LinkRoom<'_> {
-    fn of(window: ExplainWindow, wanted: &Wanted) -> LinkRoom<'_> {
+    fn of(window: ExplainWindow, wanted: &PopulationChoice) -> LinkRoom<'_> {
         LinkRoom {
             links_max: (CELLS_MAX / window.bins().max(1)).max(1),
             wanted,
@@ -315,7 +315,7 @@ impl LinkRoom<'_> {
     }
 
     fn is_named(&self, link: &LinkId) -> bool {
-        matches!(self.wanted, Wanted::Link(_)) && self.wanted.has(link)
+        matches!(self.wanted, PopulationChoice::Link(_)) && self.wanted.has(link)
     }
 
     /// Keeps the half that counts for most.
@@ -459,7 +459,7 @@ mod tests {
     #[test]
     fn there_is_room_for_so_many_links_and_for_one_that_was_named() {
         let window = ExplainWindow::new(Timestamp(0), Timestamp(100_000 * 60_000), None);
-        let wanted = Wanted::Link("*-b999".to_owned());
+        let wanted = PopulationChoice::Link("*-b999".to_owned());
         let mut room = LinkRoom::of(window, &wanted);
         let links_max = CELLS_MAX / window.bins();
         let mut has = |number: usize| room.has(&to(number), |_| {});
@@ -477,7 +477,7 @@ mod tests {
     #[test]
     fn links_that_somebody_invents_do_not_hide_those_of_others() {
         let window = ExplainWindow::new(Timestamp(0), Timestamp(100_000 * 60_000), None);
-        let mut room = LinkRoom::of(window, &Wanted::Links);
+        let mut room = LinkRoom::of(window, &PopulationChoice::Links);
         let add = |room: &mut LinkRoom<'_>, number: usize, vo: &str, moved: u64, failures: u64| {
             room.has(&to(number), |weight| {
                 weight.significance = (moved, failures);
@@ -509,12 +509,14 @@ mod tests {
         let record = MemoryRecord::new();
         let window = ExplainWindow::new(Timestamp(0), Timestamp(150_000), None);
         assert_eq!(window.bins(), 2);
-        let read = read_record_to_its_end(&record, window, &Wanted::Links).expect("readable");
+        let read =
+            read_record_to_its_end(&record, window, &PopulationChoice::Links).expect("readable");
         assert_eq!((read.signals.bins, read.to), (3, Timestamp(150_000)));
         assert_eq!(read.signals.service.dispatches.at(1), Some(0.0));
         assert_eq!(read.signals.service.dispatches.at(2), None);
         let whole = ExplainWindow::new(Timestamp(0), Timestamp(120_000), None);
-        let read = read_record_to_its_end(&record, whole, &Wanted::Links).expect("readable");
+        let read =
+            read_record_to_its_end(&record, whole, &PopulationChoice::Links).expect("readable");
         assert_eq!((read.signals.bins, read.to), (2, Timestamp(120_000)));
     }
 

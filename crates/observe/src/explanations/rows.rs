@@ -5,7 +5,7 @@
 //! which they moved. Files that have not ended are not in the record yet, so nothing is known of its last minutes: as many
 //! as most files take.
 
-use super::reading::{ExplainWindow, ExplainedWindow, Wanted};
+use super::reading::{ExplainWindow, ExplainedWindow, PopulationChoice};
 use crate::copy_sums::{self, CopySums, FinishedCopy, SocketFigures};
 use crate::ended_copies::{EndedCopy, each_attempt_stored, link_of};
 use crate::store::{Reader, StoreError};
@@ -75,7 +75,7 @@ pub fn read_rows(
     reader: &mut Reader,
     window: ExplainWindow,
     view: View,
-    wanted: &Wanted,
+    wanted: &PopulationChoice,
 ) -> Result<ExplainedWindow, StoreError> {
     let mut signals = RowSignals::new(window, view);
     // Of a file that ends later, bytes moved earlier.
@@ -460,7 +460,7 @@ mod tests {
         let mut reader = Reader::open(directory.path()).expect("readable");
         let extent = extent_of(&mut reader).expect("readable").expect("rows");
         let window = ExplainWindow::new(extent.window.from, extent.window.to, None);
-        let wanted = Wanted::Link(wanted.to_owned());
+        let wanted = PopulationChoice::Link(wanted.to_owned());
         let read = read_rows(&mut reader, window, extent.view, &wanted).expect("readable");
         let begin = read.signals.begin.0;
         let changes = read.changes();
@@ -533,7 +533,8 @@ mod tests {
         let extent = extent_of(&mut reader).expect("readable").expect("rows");
         assert_eq!(extent.view, View::Vo);
         let window = ExplainWindow::new(extent.window.from, extent.window.to, None);
-        let read = read_rows(&mut reader, window, extent.view, &Wanted::Links).expect("readable");
+        let read = read_rows(&mut reader, window, extent.view, &PopulationChoice::Links)
+            .expect("readable");
         let [link] = read.signals.links.values().collect::<Vec<_>>()[..] else {
             panic!("one link");
         };

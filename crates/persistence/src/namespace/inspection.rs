@@ -1,6 +1,7 @@
 //! Reading the tree by ids and pools, for tools that compare it with what lies in the pools.
 
-use super::read::{checksum_of_row, signed, stored, unsigned, usage_by_pool};
+use super::connection::{signed, stored, unsigned};
+use super::read::{checksum_of_row, usage_by_pool};
 use super::{EntryId, Namespace, NamespaceError, PoolUsage};
 use penstock_model::{Bytes, Checksum, NamespacePath, PoolName, Timestamp, UserName};
 use rusqlite::{Connection, OptionalExtension, params};

@@ -6,7 +6,7 @@
 //! snapshot of the namespace; until then nothing waits for it. Nothing here is flushed before an answer: a flush follows within a second.
 
 use super::directory_log::{DIRECTORY_LOG, DirectoryRecord, read_log, write_line};
-use super::log_snapshot::{Fresh, SnapshotUse, Snapshots};
+use super::log_snapshot::{NewSnapshot, SnapshotUse, Snapshots};
 use parking_lot::{Condvar, Mutex};
 use penstock_clock::wall_clock;
 use penstock_durable_file::put_in_place;
@@ -62,7 +62,7 @@ struct KeeperStatus {
 enum Task {
     Batch(Batch),
     /// A snapshot for a log that has become long.
-    Compacted(io::Result<Fresh>),
+    Compacted(io::Result<NewSnapshot>),
     /// The log is to be closed.
     End,
 }
@@ -344,8 +344,8 @@ impl Keeper {
         }
     }
 
-    fn put_in_place(&self, fresh: Fresh, tail: Option<(&Path, u64)>) -> io::Result<OpenLog> {
-        let Fresh {
+    fn put_in_place(&self, fresh: NewSnapshot, tail: Option<(&Path, u64)>) -> io::Result<OpenLog> {
+        let NewSnapshot {
             part,
             mut file,
             mut sequence,
@@ -474,7 +474,7 @@ impl Keeper {
         }
     }
 
-    fn compacted(&mut self, fresh: io::Result<Fresh>) {
+    fn compacted(&mut self, fresh: io::Result<NewSnapshot>) {
         self.is_compacting = false;
         let Some(from) = self.compaction.take() else {
             return;

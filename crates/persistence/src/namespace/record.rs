@@ -1,7 +1,7 @@
 //! The storage element's record of what happened: one line for each mover that has ended, well or not.
 
 use super::NamespaceError;
-use super::read::{open_reader, signed, unsigned};
+use super::connection::{open_reader, signed, unsigned};
 use super::schema::SCHEMA_VERSION;
 use penstock_model::{
     Bytes, NamespacePath, PoolName, StageClocks, TcpSummary, Timestamp, UserName, VoName,

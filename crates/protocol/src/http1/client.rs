@@ -8,17 +8,16 @@ mod error;
 mod exchange;
 mod idle_connections;
 mod incoming;
-mod near_ends;
 mod reach;
 mod redirect;
 mod upload;
 
+use super::near_ends::NearEnd;
+pub use super::near_ends::NearEnds;
 pub use crate::stream::{FileSent, TcpProbe};
 pub use connect::ResolvedCheck;
 pub use error::ClientError;
 pub use incoming::ClientResponse;
-pub(in crate::http1) use near_ends::NearEnd;
-pub use near_ends::NearEnds;
 pub use reach::{OffLimits, Reach, ReachRules};
 pub use upload::{Upload, UploadStart};
 
@@ -229,7 +228,7 @@ impl Client {
                 Err(why) => return Err(why),
             }
         }
-        let to = connect::To {
+        let to = connect::ConnectTarget {
             endpoint: &key.endpoint,
             identity: request.identity.as_ref(),
         };

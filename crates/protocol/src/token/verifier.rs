@@ -2,7 +2,7 @@
 
 use super::keys::{FetchDocument, IssuerKeys, KeySet, key_set};
 use super::signature::{Algorithm, VerifyingKey};
-use super::{ADMIN_SCOPE, ANY_AUDIENCE, TOKEN_BYTES_MAX, TokenError, delegation_id, scope};
+use super::{ADMIN_SCOPE, ANY_AUDIENCE, TOKEN_BYTES_MAX, TokenError, delegation_id, scope, shown};
 use crate::identity::{Identity, Method};
 use crate::vo;
 use base64::Engine;
@@ -558,14 +558,4 @@ fn list_claim(claims: &Map<String, Value>, name: &'static str) -> Result<Vec<Str
             .ok_or(TokenError::Claim(name))
     };
     items.iter().map(text).collect()
-}
-
-/// A stranger's text as it may be shown: printable, and not long enough to hold a secret.
-pub(super) fn shown(text: &str) -> String {
-    let printable = text.chars().map(|c| if c.is_control() { '?' } else { c });
-    let short: String = printable.clone().take(120).collect();
-    match printable.count() > 120 {
-        true => format!("{short}…"),
-        false => short,
-    }
 }

@@ -5,7 +5,7 @@ use crate::plan::{self, Plan};
 use crate::world::simulate_recorded;
 use penstock_model::observation::{Observation, View};
 use penstock_model::{LinkId, TimeWindow};
-use penstock_observe::explanations::reading::Wanted;
+use penstock_observe::explanations::reading::PopulationChoice;
 use penstock_observe::recorded::{RecordedLink, WindowFold};
 use std::time::Duration;
 
@@ -61,7 +61,7 @@ fn recorded(plan: &Plan) -> (RecordedWindow, f64) {
         from: first.expect("something was submitted"),
         to: attempts.last().expect("something ended").at + Duration::from_secs(1),
     };
-    let mut fold = WindowFold::new(window, View::Vo, &Wanted::Links);
+    let mut fold = WindowFold::new(window, View::Vo, &PopulationChoice::Links);
     attempts.iter().for_each(|row| fold.take_attempt(row));
     fold.narrow();
     samples.iter().for_each(|row| fold.take_sample(row));

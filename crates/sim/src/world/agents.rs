@@ -8,7 +8,7 @@ use super::{BrokenInvariant, World};
 use crate::field::{Ends, PredictedArrival};
 use crate::plan::Hopeless;
 use crate::watch::Counts;
-use penstock_decide::destination::Lost;
+use penstock_decide::destination::UnsettledAttempts;
 use penstock_engine::{AgentReport, Assignment, AttemptOutcome, Input, Preflight, Task};
 use penstock_model::{
     Attempt, Bytes, Concern, CopyMode, Errno, Failure, MoverReport, Phase, Retry, Side, TransferId,
@@ -33,7 +33,7 @@ pub(super) struct SimulatedAttempt {
     /// What it has found, while it waits until it may move bytes.
     pub(super) waits: Option<Preflight>,
     /// What of earlier attempts might still run when it looked.
-    beside: Option<Lost>,
+    beside: Option<UnsettledAttempts>,
 }
 
 impl SimulatedAttempt {

@@ -7,7 +7,7 @@ use super::push_leftover::{LeftoverGuard, Removal, is_absent, strong_version};
 use super::read::{DIGEST, ReadableFile, open, read_failure};
 use super::remote::{CopyFailure, follow, peer_failure, redacted, refusal, send_following};
 use crate::clock::microseconds;
-use crate::mover::{Mover, MoverRequest, MoverView};
+use crate::mover::{Mover, MoverHandle, MoverRequest};
 use http::header::IF_NONE_MATCH;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use penstock_decide::authorization::PathOperation;
@@ -101,7 +101,7 @@ fn contradiction<'a>(
 }
 
 impl Push {
-    pub(super) fn view(&self) -> MoverView {
+    pub(super) fn view(&self) -> MoverHandle {
         self.mover.view()
     }
 }

@@ -4,7 +4,7 @@
 use super::report::{FieldDifference, LabelDifference, RightSide};
 use super::{Check, FsckFailure};
 use crate::file_label::{LABEL_VERSION, Label, write_label};
-use crate::pool_files::{OnDisk, PoolLocation};
+use crate::pool_files::{OnDisk, PoolRoot};
 use penstock_model::{Bytes, Checksum, ChecksumAlgorithm};
 use penstock_persistence::namespace::{Change, LastWord, StoredFile};
 use penstock_protocol::checksum::of_file;
@@ -22,7 +22,7 @@ impl Check<'_> {
     /// Compares the label of a file with its entry, and writes one that is only out of date again.
     pub(super) fn compare_label(
         &mut self,
-        pool: &PoolLocation,
+        pool: &PoolRoot,
         file: &StoredFile,
         data: &OnDisk,
         size: Bytes,

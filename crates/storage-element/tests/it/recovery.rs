@@ -7,7 +7,7 @@ use penstock_persistence::namespace::{Change, Namespace, TrashQuery};
 use penstock_protocol::token::Signer;
 use penstock_storage_element::fsck::{FsckRequest, Repair, check};
 use penstock_storage_element::rebuild::{RebuildRequest, rebuild};
-use penstock_storage_element::{OpenError, PoolConfig, PoolLocation, Storage, StorageConfig};
+use penstock_storage_element::{OpenError, PoolConfig, PoolRoot, Storage, StorageConfig};
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
@@ -442,7 +442,7 @@ async fn a_restored_namespace_waits_until_files_of_since_then_are_entered_again(
 }
 
 pub(crate) fn order_of(config: &StorageConfig, mends: bool) -> FsckRequest {
-    let place = |pool: &PoolConfig| PoolLocation {
+    let place = |pool: &PoolConfig| PoolRoot {
         name: pool.name.clone(),
         directory: pool.directory.clone(),
     };

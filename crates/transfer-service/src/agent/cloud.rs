@@ -1,42 +1,26 @@
-//! Ends in cloud storages that speak S3: signed requests, what their answers mean, and presigned URLs for the other end.
-//!
-//! The keys stay here; the other end of a third-party copy gets a URL that is good for one method on one object until
-//! the attempt has to be over.
+//! Ends in cloud storages that speak S3: signed requests, and what their answers mean.
 
 use super::AgentSetup;
+use super::cloud_access::CloudAccess;
 use super::http::{End, Stat, modified_of};
 use super::steps::AttemptRun;
-use crate::cloud::{KeyRequester, KeySecret};
+use crate::cloud::{CloudUser, KeySecret};
 use crate::tokens::{read_with_patience, unreadable};
 use http::header::{HeaderName, HeaderValue, LOCATION, RANGE, RETRY_AFTER};
 use http::{HeaderMap, Method};
 use parking_lot::Mutex;
 use penstock_clock::wall_clock;
 use penstock_decide::classify::{ObservedFailure, classify};
-use penstock_model::{
-    Bytes, ChecksumAlgorithm, CloudHolder, CloudName, Failure, FileUrl, JobId, Phase, Side,
-};
+use penstock_model::{Bytes, ChecksumAlgorithm, Failure, FileUrl, JobId, Phase, Side};
 use penstock_protocol::http1::client::{ClientError, ClientRequest, ClientResponse};
 use penstock_protocol::s3::{
     BODY_BYTES_MAX, Keys, ObjectPlace, Payload, RequestSigner, S3Error, object_checksums,
 };
 use std::sync::Arc;
-use std::time::Duration;
 use url::Url;
 
 /// Redirects followed and regions tried for one request.
 const PLACES_MAX: usize = 4;
-/// How much longer a presigned URL is good than its attempt may take, for clocks that differ.
-const LIFETIME_MARGIN: Duration = Duration::from_secs(300);
-
-/// How an object is reached.
-pub(super) struct CloudAccess {
-    keys: Keys,
-    storage: CloudName,
-    holder: CloudHolder,
-    /// As redirects and regions have moved it.
-    place: Mutex<ObjectPlace>,
-}
 
 /// A request, before it is signed.
 pub(super) struct UnsignedRequest<'a> {
@@ -73,41 +57,15 @@ pub(super) struct S3Refusal {
     pub(super) retry_after: Option<u64>,
 }
 
+/// What is read of an answer's head before its body is.
+struct Head {
+    status: u16,
+    region: Option<String>,
+    location: Option<Url>,
+    retry_after: Option<u64>,
+}
+
 impl CloudAccess {
-    fn place(&self) -> ObjectPlace {
-        self.place.lock().clone()
-    }
-
-    fn with_place<T>(&self, change: impl FnOnce(&mut ObjectPlace) -> T) -> T {
-        change(&mut self.place.lock())
-    }
-
-    /// Where the object is, without any secret.
-    pub(super) fn url(&self) -> Url {
-        self.place().url
-    }
-
-    /// The same keys for another URL of the same storage.
-    pub(super) fn at(&self, url: Url) -> CloudAccess {
-        let place = ObjectPlace {
-            url,
-            ..self.place()
-        };
-        CloudAccess {
-            keys: self.keys.clone(),
-            storage: self.storage.clone(),
-            holder: self.holder.clone(),
-            place: Mutex::new(place),
-        }
-    }
-
-    /// A URL with which the other end can do `method` on the object: a secret.
-    pub(super) fn presigned(&self, method: &Method, attempt: Duration) -> Url {
-        let place = self.place();
-        let signing = RequestSigner::new(&self.keys, &place.region, wall_clock());
-        signing.presign(method, &place.url, attempt + LIFETIME_MARGIN)
-    }
-
     fn signed(&self, ask: &UnsignedRequest<'_>) -> ClientRequest {
         let place = self.place();
         let mut url = place.url.clone();
@@ -146,14 +104,6 @@ impl CloudAccess {
             None => Ok(moved),
         }
     }
-}
-
-/// What is read of an answer's head before its body is.
-struct Head {
-    status: u16,
-    region: Option<String>,
-    location: Option<Url>,
-    retry_after: Option<u64>,
 }
 
 impl Head {
@@ -304,7 +254,7 @@ impl AgentSetup {
             let Some(row) = row else {
                 return broken(format!("the job {job} is no longer stored"));
             };
-            let user = KeyRequester {
+            let user = CloudUser {
                 user: row.user,
                 delegation: row.delegation,
                 is_by_certificate: row.parameters.proxy.is_some(),
@@ -486,7 +436,8 @@ mod tests {
     use super::*;
     use crate::tokens::is_unreadable;
     use penstock_model::{
-        CloudKey, CloudStorage, CredentialId, JobParameters, Setting, Settings, VoName,
+        CloudHolder, CloudKey, CloudName, CloudStorage, CredentialId, JobParameters, Setting,
+        Settings, VoName,
     };
     use penstock_persistence::delegations::Delegations;
     use penstock_persistence::sealing::SealingKeys;

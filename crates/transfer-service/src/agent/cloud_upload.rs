@@ -4,7 +4,8 @@
 //! part is held until the server has it, with its MD5 in the request, by which the server checks it (S3 API,
 //! UploadPart); what of the whole file nobody there can check is the checksum of the bytes as they passed here.
 
-use super::cloud::{CloudAccess, S3Answer, S3Refusal, UnsignedRequest};
+use super::cloud::{S3Answer, S3Refusal, UnsignedRequest};
+use super::cloud_access::CloudAccess;
 use super::http::End;
 use super::steps::{AttemptRun, PreflightFindings};
 use super::streamed::ByteSource;

@@ -6,7 +6,7 @@ use super::steps::{AttemptRun, PreflightFindings, StatScope};
 use parking_lot::{Mutex, MutexGuard};
 use penstock_clock::wall_clock;
 use penstock_decide::classify::{ObservedFailure, classify};
-use penstock_decide::destination::{Attempts, CopyEnd, Lost, Remnant, remnant};
+use penstock_decide::destination::{Attempts, CopyEnd, RemnantVerdict, UnsettledAttempts, remnant};
 use penstock_decide::wording;
 use penstock_engine::AttemptOutcome;
 use penstock_model::{Failure, LedgerEntry, Phase, Retry, Side, Timestamp};
@@ -16,7 +16,7 @@ const ENTRIES_MAX: usize = 10_000;
 
 /// What is known of a transfer's attempts while one of them runs.
 #[derive(Debug, Default)]
-pub(super) struct Traces {
+pub(super) struct AttemptHistory {
     known: Mutex<AttemptTraces>,
 }
 
@@ -29,12 +29,12 @@ struct AttemptTraces {
     /// The destination refused because something is there, or is being written there.
     met_something: bool,
     /// What of earlier attempts might still run when this one looked.
-    runs_beside: Option<Lost>,
+    runs_beside: Option<UnsettledAttempts>,
     /// The destination has said, or may have meant, that it has the whole file, and no look has shown otherwise.
     awaits_look: bool,
 }
 
-impl Traces {
+impl AttemptHistory {
     fn lock(&self) -> MutexGuard<'_, AttemptTraces> {
         self.known.lock()
     }
@@ -328,14 +328,15 @@ impl AttemptRun<'_> {
         let (attempts, now) = (self.traces.attempts(), wall_clock());
         let told = there.as_ref().map(Stat::told);
         match (remnant(told.as_ref(), &attempts, now), &there) {
-            (Remnant::Own, Some(seen)) => self.remove_own(destination, seen, phase).await?,
-            (Remnant::Foreign(foreign), _) => {
+            (RemnantVerdict::Own, Some(seen)) => self.remove_own(destination, seen, phase).await?,
+            (RemnantVerdict::Foreign(foreign), _) => {
                 let transfer = self.assignment.request.id.0;
                 let why = wording::foreign(foreign);
                 tracing::info!(transfer, destination = %destination.url, why, "what is there may be somebody else's, and stays");
                 return Ok(());
             }
-            (Remnant::Nothing | Remnant::MayCome { .. } | Remnant::Own, _) => {}
+            (RemnantVerdict::Nothing | RemnantVerdict::MayCome { .. } | RemnantVerdict::Own, _) => {
+            }
         }
         match attempts.runs_until(now) {
             None => Ok(()),

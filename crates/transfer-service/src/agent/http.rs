@@ -1,7 +1,7 @@
 //! What agents ask of storage elements over HTTP, and how answers and errors become observations.
 
 use super::AgentSetup;
-use super::cloud::CloudAccess;
+use super::cloud_access::CloudAccess;
 use super::proxy::ProxyCredential;
 use http::header::{
     AUTHORIZATION, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, DATE, ETAG, HeaderName,

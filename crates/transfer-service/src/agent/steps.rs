@@ -2,7 +2,7 @@
 //! read in this order, and each tells the next what it may have left at the destination.
 
 use super::cleartext_tokens::say_withheld;
-use super::destination_evidence::Traces;
+use super::destination_evidence::AttemptHistory;
 use super::gfal::{self, Process};
 use super::http::{AccessMethod, End, Stat};
 use super::{AgentSetup, Progress};
@@ -12,7 +12,7 @@ use penstock_clock::wall_clock;
 use penstock_decide::classify::{ObservedFailure, classify};
 use penstock_decide::copy_failure::CopyCause;
 use penstock_decide::destination::{
-    CopyEnd, DestinationPlan, DestinationPlanReason, Permission, Sight, course,
+    CopyEnd, DestinationPlan, DestinationPlanReason, EndsSeen, Permission, course,
 };
 use penstock_decide::wording;
 use penstock_engine::{AgentReport, Assignment, AttemptOutcome, Preflight};
@@ -43,7 +43,7 @@ pub(super) struct AttemptRun<'a> {
     pub(super) assignment: &'a Assignment,
     pub(super) progress: &'a Progress,
     /// What is known of this attempt and those before it at the destination.
-    pub(super) traces: Traces,
+    pub(super) traces: AttemptHistory,
     /// What works with gfal2 for this attempt, once it is needed.
     pub(super) gfal: tokio::sync::Mutex<Option<Process>>,
     /// The ends as they were reached first: a token may be gone from the journal when a stopped copy is cleaned up.
@@ -101,7 +101,7 @@ impl<'a> AttemptRun<'a> {
             setup,
             assignment,
             progress,
-            traces: Traces::default(),
+            traces: AttemptHistory::default(),
             gfal: tokio::sync::Mutex::default(),
             ends: OnceLock::new(),
         }
@@ -375,7 +375,7 @@ impl<'a> AttemptRun<'a> {
         };
         let attempts = self.traces.attempts();
         let told = there.as_ref().map(Stat::told);
-        let decision = course(&Sight {
+        let decision = course(&EndsSeen {
             now: wall_clock(),
             source: &at_source.told(),
             there: told.as_ref(),

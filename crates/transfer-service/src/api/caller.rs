@@ -7,11 +7,11 @@ use axum::http::header::AUTHORIZATION;
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use parking_lot::RwLock;
-use penstock_decide::monitoring::{MONITOR_SCOPE, is_only_for_monitors};
+use penstock_decide::monitor_rights::{MONITOR_SCOPE, is_only_for_monitors};
 use penstock_decide::service_rights::{Operation, Principal, PrincipalRights, ServiceGrant};
 use penstock_decide::settings::is_granted;
 use penstock_journal::JobRow;
-use penstock_model::{CredentialId, ProblemCode, VoName};
+use penstock_model::{CredentialId, ProblemCode, Visibility, VoName};
 use penstock_protocol::cross_site::is_of_foreign_page;
 use penstock_protocol::identity::{Identity, Method};
 use penstock_protocol::token::ADMIN_SCOPE;
@@ -144,19 +144,10 @@ impl Caller {
     }
 }
 
-/// Whose transfers somebody may look at.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Sight {
-    /// An administrator's.
-    Everything,
-    /// Those of the caller's VO, and what is counted over all.
-    Vo(VoName),
-}
-
 impl ApiConfig {
     /// Whose transfers the bearer of a token may look at, by the rules of this interface: for pages that are served
     /// beside it. Errors: 401, 403 or 503, with the reason in the log.
-    pub async fn sight(&self, headers: &HeaderMap) -> Result<Sight, StatusCode> {
+    pub async fn visibility(&self, headers: &HeaderMap) -> Result<Visibility, StatusCode> {
         let credentials = Credentials {
             authorization: headers.get(AUTHORIZATION).cloned(),
             shown: None,
@@ -165,8 +156,8 @@ impl ApiConfig {
         let caller = self.caller(&credentials).await;
         let caller = caller.map_err(|refusal| refusal.status)?;
         Ok(match caller.may_touch_everything() {
-            true => Sight::Everything,
-            false => Sight::Vo(caller.vo),
+            true => Visibility::Everything,
+            false => Visibility::Vo(caller.vo),
         })
     }
 }

@@ -10,7 +10,7 @@ use super::query::{
 use super::streamed_listing::{FileDetail, JsonDocument};
 use super::submit::{InvalidSubmission, Means, Submitter, parse_submission};
 use super::{Api, ApiError, ApiResult, delegation, wire};
-use crate::cloud::KeyRequester;
+use crate::cloud::CloudUser;
 use crate::tokens::leave_out_foreign_renewals;
 use axum::Json;
 use axum::body::Body;
@@ -122,7 +122,7 @@ fn can_reach_clouds(api: &Api, job: &NewJob) -> Result<(), ApiError> {
         return Ok(());
     }
     let (settings, path_style) = (api.service.settings(), job.parameters.s3_path_style);
-    let user = KeyRequester {
+    let user = CloudUser {
         user: job.user.clone(),
         delegation: job.delegation.clone(),
         is_by_certificate: job.parameters.proxy.is_some(),

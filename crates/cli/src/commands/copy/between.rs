@@ -13,7 +13,7 @@ use penstock_decide::scheduler::SlotLimits;
 use penstock_decide::tape::TapePolicy;
 use penstock_engine::EngineConfig;
 use penstock_engine::checked_submission::{NewJob, NewTransfer};
-use penstock_field_tools::bulk_copy::{How, each_of};
+use penstock_field_tools::bulk_copy::{CopyResult, each_of};
 use penstock_field_tools::progress::Progress;
 use penstock_field_tools::remote::{Remote, below, path_of};
 use penstock_field_tools::remote_error::RemoteError;
@@ -199,7 +199,7 @@ async fn split_existing(
     for (pair, existing) in looked {
         match existing {
             Ok(None) => missing.push(pair),
-            Ok(Some(size)) => done.push(file_of(&pair, Ok((How::Skipped, size)))),
+            Ok(Some(size)) => done.push(file_of(&pair, Ok((CopyResult::Skipped, size)))),
             Err(why) => done.push(file_of(&pair, Err(why.into()))),
         }
     }
@@ -357,9 +357,9 @@ fn agent_config(access: &Access, ends: [&Url; 2]) -> AgentConfig {
     }
 }
 
-fn outcome_of(state: &TransferState) -> Result<(How, Bytes), CommandError> {
+fn outcome_of(state: &TransferState) -> Result<(CopyResult, Bytes), CommandError> {
     match state {
-        TransferState::Finished { size, .. } => Ok((How::Copied, *size)),
+        TransferState::Finished { size, .. } => Ok((CopyResult::Copied, *size)),
         TransferState::Failed { failure, .. } => Err(error_of(failure)),
         TransferState::Canceled { reason, .. } => Err(CommandError::SomeFailed(reason.clone())),
         TransferState::NotUsed
@@ -380,7 +380,7 @@ fn error_of(failure: &Failure) -> CommandError {
     }
 }
 
-fn file_of(pair: &Pair, outcome: Result<(How, Bytes), CommandError>) -> CopiedFile {
+fn file_of(pair: &Pair, outcome: Result<(CopyResult, Bytes), CommandError>) -> CopiedFile {
     CopiedFile {
         name: pair.destination.to_string(),
         outcome,

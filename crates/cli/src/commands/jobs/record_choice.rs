@@ -11,7 +11,7 @@ use penstock_field_tools::remote_error::RemoteError;
 use penstock_field_tools::transfer_api::ExplainedTimes;
 use penstock_model::TimeWindow;
 use penstock_model::problem::ProblemCode;
-use penstock_observe::explanations::reading::{ExplainWindow, ExplainedWindow, Wanted};
+use penstock_observe::explanations::reading::{ExplainWindow, ExplainedWindow, PopulationChoice};
 use penstock_observe::explanations::rows::{extent_of, read_rows};
 use penstock_observe::store::{Reader, StoreError};
 use penstock_transfer_service::api::explain::{ExplainError, ExplainQuestion};
@@ -47,7 +47,7 @@ pub(super) fn read_records(
     })?;
     let window = window.unwrap_or(extent.window);
     let window = ExplainWindow::new(window.from, window.to, resolution(args));
-    let wanted = link.map_or(Wanted::Links, Wanted::Link);
+    let wanted = link.map_or(PopulationChoice::Links, PopulationChoice::Link);
     read_rows(&mut reader, window, extent.view, &wanted).map_err(failed)
 }
 

@@ -13,7 +13,9 @@ use penstock_clock::wall_clock;
 use penstock_decide::incidents::{Incident, IncidentTimes};
 use penstock_model::Timestamp;
 use penstock_observe::Record;
-use penstock_observe::explanations::reading::{ExplainWindow, Wanted, read_record_to_its_end};
+use penstock_observe::explanations::reading::{
+    ExplainWindow, PopulationChoice, read_record_to_its_end,
+};
 use penstock_protocol::tls::ClientTls;
 use penstock_transfer_service::Service;
 use penstock_transfer_service::api::SuppressedAlerts;
@@ -160,7 +162,7 @@ impl Lookout {
     fn look(&self, record: &dyn Record, now: Timestamp) -> Result<SeenIncidents, String> {
         let from = Timestamp((now - self.window).0.max(0));
         let window = ExplainWindow::new(from, now, Some(self.resolution_seconds));
-        let read = read_record_to_its_end(record, window, &Wanted::Links);
+        let read = read_record_to_its_end(record, window, &PopulationChoice::Links);
         let read = read.map_err(|why| why.to_string())?;
         Ok(SeenIncidents {
             incidents: read.incidents(self.times, read.to),

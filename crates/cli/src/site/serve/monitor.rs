@@ -11,7 +11,7 @@ use penstock_decide::authorization::Verdict;
 use penstock_decide::clock::ClockTrust;
 use penstock_decide::credential_expiry::CredentialValidity;
 use penstock_decide::health::{Health, HealthFacts, StorageHealth, TransferHealth, judge_health};
-use penstock_decide::monitoring::{MONITOR_SCOPE, MonitorFacts, may_monitor};
+use penstock_decide::monitor_rights::{MONITOR_SCOPE, MonitorFacts, may_monitor};
 use penstock_model::{Timestamp, UserName};
 use penstock_observe::host::sampler::Host;
 use penstock_protocol::connections::Connections;

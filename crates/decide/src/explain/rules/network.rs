@@ -2,31 +2,31 @@
 
 use super::super::answer::{Evidence, Measure};
 use super::super::dimension::polish;
+use super::super::rule_input::RuleInput;
 use super::super::signals::{DataPathStage, LinkSignals, Series, Setting};
 use super::super::split::Factor;
-use super::super::stretch_facts::StretchFacts;
 use super::Finding;
 use penstock_model::{LinkId, StorageId};
 use std::collections::BTreeMap;
 
 /// Segments sent again that make a way lossy, and that leave it clean.
-const LOSSY: f64 = 1e-4;
-const CLEAN: f64 = 1e-5;
+const LOSS_SHARE_MIN: f64 = 1e-4;
+const CLEAN_LOSS_SHARE_MAX: f64 = 1e-5;
 /// A round trip of so many times the shortest one has a queue in it.
-const QUEUE_RATIO: f64 = 2.0;
+const ROUND_TRIP_RATIO_MIN: f64 = 2.0;
 /// A window is the limit when it is for this part of the time.
-const LIMITED_MIN: f64 = 0.5;
+const WINDOW_SHARE_MIN: f64 = 0.5;
 /// An effect of a site by which its links are slower for one cause.
-const SITE_RATIO: f64 = 0.8;
+const SITE_EFFECT_RATIO_MAX: f64 = 0.8;
 
-pub(super) fn too_many_streams(view: &StretchFacts<'_>) -> Option<Finding> {
+pub(super) fn too_many_streams(view: &RuleInput<'_>) -> Option<Finding> {
     let (asked, used) = (&view.link.streams_asked, &view.link.streams_used);
     let more_than_asked = view
         .now(asked)
         .is_some_and(|asked| view.now(used) > Some(asked * 1.5));
     let more_than_before = view.rose(used, 1.5) && !view.before.is_empty();
     let windows = view.link.tcp.window_limited.mean(view.during);
-    let is_window = windows.is_some_and(|part| part > LIMITED_MIN) && is_clean(view);
+    let is_window = windows.is_some_and(|part| part > WINDOW_SHARE_MIN) && is_clean(view);
     let is_slower =
         view.explains(0.8, Factor::StageRate) > 0.0 && view.log_fall(Factor::StageRate) > 0.22;
     if view.now(used)? <= 1.5
@@ -46,15 +46,15 @@ pub(super) fn too_many_streams(view: &StretchFacts<'_>) -> Option<Finding> {
     Finding::whole(evidence)
 }
 
-fn is_clean(view: &StretchFacts<'_>) -> bool {
+fn is_clean(view: &RuleInput<'_>) -> bool {
     view.now(&view.link.tcp.retransmitted)
-        .is_none_or(|part| part < CLEAN)
+        .is_none_or(|part| part < CLEAN_LOSS_SHARE_MAX)
 }
 
-pub(super) fn tcp_window(view: &StretchFacts<'_>) -> Option<Finding> {
+pub(super) fn tcp_window(view: &RuleInput<'_>) -> Option<Finding> {
     let tcp = &view.link.tcp;
     let limited = |series: &Series| {
-        view.now(series).is_some_and(|part| part > LIMITED_MIN)
+        view.now(series).is_some_and(|part| part > WINDOW_SHARE_MIN)
             && (view.rose(series, 1.3) || view.fell(&tcp.window_bytes, 0.7))
     };
     let buffers = limited(&tcp.buffer_limited)
@@ -98,23 +98,24 @@ pub(super) fn tcp_window(view: &StretchFacts<'_>) -> Option<Finding> {
 }
 
 /// Losses or queues on the way of one link.
-fn path(view: &StretchFacts<'_>, link: &LinkSignals) -> Vec<Evidence> {
+fn path(view: &RuleInput<'_>, link: &LinkSignals) -> Vec<Evidence> {
     let tcp = &link.tcp;
     let mut evidence = Vec::new();
     let lossy = view
         .now(&tcp.retransmitted)
-        .is_some_and(|part| part > LOSSY);
+        .is_some_and(|part| part > LOSS_SHARE_MIN);
     if lossy && view.rose(&tcp.retransmitted, 3.0) {
         evidence.push(view.value(Measure::Retransmissions, &tcp.retransmitted));
     }
     let queue = || Some(view.now(&tcp.rtt_seconds)? / view.now(&tcp.rtt_min_seconds)?);
-    if queue().is_some_and(|ratio| ratio > QUEUE_RATIO) && view.rose(&tcp.rtt_seconds, 1.3) {
+    if queue().is_some_and(|ratio| ratio > ROUND_TRIP_RATIO_MIN) && view.rose(&tcp.rtt_seconds, 1.3)
+    {
         evidence.push(view.value(Measure::RoundTrip, &tcp.rtt_seconds));
     }
     evidence
 }
 
-pub(super) fn network_path(view: &StretchFacts<'_>) -> Option<Finding> {
+pub(super) fn network_path(view: &RuleInput<'_>) -> Option<Finding> {
     let evidence = path(view, view.link);
     (!evidence.is_empty() && view.may_be(&[DataPathStage::Network])).then_some(Finding {
         explains: 1.0,
@@ -123,7 +124,7 @@ pub(super) fn network_path(view: &StretchFacts<'_>) -> Option<Finding> {
 }
 
 /// Bytes per second of a file that runs.
-fn per_file(view: &StretchFacts<'_>, link: &LinkSignals, now: bool) -> Option<f64> {
+fn per_file(view: &RuleInput<'_>, link: &LinkSignals, now: bool) -> Option<f64> {
     let mean = |series: &Series| {
         if now {
             view.now(series)
@@ -135,7 +136,7 @@ fn per_file(view: &StretchFacts<'_>, link: &LinkSignals, now: bool) -> Option<f6
     Some(mean(&link.copied_bytes)? / active).filter(|rate| *rate > 0.0)
 }
 
-pub(super) fn site_network(view: &StretchFacts<'_>) -> Option<Finding> {
+pub(super) fn site_network(view: &RuleInput<'_>) -> Option<Finding> {
     if view.stage != Some(DataPathStage::Network) && path(view, view.link).is_empty() {
         return None;
     }
@@ -153,7 +154,7 @@ pub(super) fn site_network(view: &StretchFacts<'_>) -> Option<Finding> {
         .filter_map(|(id, link)| Some(((id.source.clone(), id.destination.clone()), cell(link)?)))
         .collect();
     let effects = polish(&cells);
-    let low = SITE_RATIO.ln();
+    let low = SITE_EFFECT_RATIO_MAX.ln();
     // Each link is compared with itself before, or, without a time before, with the others.
     let reference = if view.before.is_empty() {
         effects.level
@@ -207,7 +208,7 @@ pub(super) fn site_network(view: &StretchFacts<'_>) -> Option<Finding> {
     })
 }
 
-pub(super) fn competing_load(view: &StretchFacts<'_>) -> Option<Finding> {
+pub(super) fn competing_load(view: &RuleInput<'_>) -> Option<Finding> {
     let own_fall = view.earlier(&view.link.copied_bytes)? - view.now(&view.link.copied_bytes)?;
     // What the links take at an end now and did not take before, from what that end gives in all.
     let at_end = |end: &StorageId, is_source: bool| {

@@ -1,35 +1,35 @@
 //! What the transfer service and its users do.
 
 use super::super::answer::{Evidence, Measure};
+use super::super::rule_input::RuleInput;
 use super::super::signals::{FailureGroup, FailureSide, Setting};
 use super::super::split::Factor;
-use super::super::stretch_facts::StretchFacts;
 use super::Finding;
 use penstock_model::LinkId;
 
 /// A link is not fed when fewer than this part of its slots are used.
-const FED_MIN: f64 = 0.7;
+const FED_SHARE_MIN: f64 = 0.7;
 /// Files queued on average that count as a queue.
-const QUEUED_MIN: f64 = 0.5;
+const QUEUED_FILES_MIN: f64 = 0.5;
 /// Failed attempts that count: this part of all, and so many times what is usual.
-const FAILED_MIN: f64 = 0.03;
-const FAILED_RISE: f64 = 3.0;
+const FAILED_SHARE_MIN: f64 = 0.03;
+const FAILED_RATIO_MIN: f64 = 3.0;
 /// Links of the service that fall together for one cause in it.
-const LINKS_PART: f64 = 0.8;
+const LINKS_SHARE_MIN: f64 = 0.8;
 /// No space left on device: a destination that says so is full, not broken.
 const ENOSPC: i32 = 28;
 
-fn has_queue(view: &StretchFacts<'_>) -> bool {
+fn has_queue(view: &RuleInput<'_>) -> bool {
     view.now(&view.link.queued)
-        .is_some_and(|queued| queued >= QUEUED_MIN)
+        .is_some_and(|queued| queued >= QUEUED_FILES_MIN)
 }
 
 /// Few slots are used, fewer than before.
-fn is_unfed(view: &StretchFacts<'_>) -> bool {
-    view.low.fed().is_some_and(|fed| fed < FED_MIN) && view.fell_factor(Factor::Fed)
+fn is_unfed(view: &RuleInput<'_>) -> bool {
+    view.low.fed().is_some_and(|fed| fed < FED_SHARE_MIN) && view.fell_factor(Factor::Fed)
 }
 
-fn slots(view: &StretchFacts<'_>) -> Vec<Evidence> {
+fn slots(view: &RuleInput<'_>) -> Vec<Evidence> {
     let link = view.link;
     vec![
         view.value(Measure::Active, &link.active),
@@ -38,7 +38,7 @@ fn slots(view: &StretchFacts<'_>) -> Vec<Evidence> {
     ]
 }
 
-pub(super) fn not_fed(view: &StretchFacts<'_>) -> Option<Finding> {
+pub(super) fn not_fed(view: &RuleInput<'_>) -> Option<Finding> {
     let is_free = view.is_service_full() != Some(true);
     (is_unfed(view) && has_queue(view) && is_free).then(|| Finding {
         explains: 1.0,
@@ -46,14 +46,14 @@ pub(super) fn not_fed(view: &StretchFacts<'_>) -> Option<Finding> {
     })
 }
 
-pub(super) fn fewer_submissions(view: &StretchFacts<'_>) -> Option<Finding> {
+pub(super) fn fewer_submissions(view: &RuleInput<'_>) -> Option<Finding> {
     let link = view.link;
-    let is_empty = view.now(&link.queued)? < QUEUED_MIN;
-    let had_more = view.fell(&link.active, FED_MIN);
+    let is_empty = view.now(&link.queued)? < QUEUED_FILES_MIN;
+    let had_more = view.fell(&link.active, FED_SHARE_MIN);
     // Files that a tape system has not brought yet were submitted.
     let recalls = view.storages().any(|(_, storage)| {
         view.now(&storage.tape.recalls_queued)
-            .is_some_and(|queued| queued >= QUEUED_MIN)
+            .is_some_and(|queued| queued >= QUEUED_FILES_MIN)
     });
     if !is_empty || !had_more || recalls {
         return None;
@@ -64,7 +64,7 @@ pub(super) fn fewer_submissions(view: &StretchFacts<'_>) -> Option<Finding> {
         .iter()
         .filter_map(|link| view.signals.service.submissions.get(link));
     for submissions in submissions {
-        if view.now(submissions).is_some() && !view.fell(submissions, FED_MIN) {
+        if view.now(submissions).is_some() && !view.fell(submissions, FED_SHARE_MIN) {
             return None;
         }
         evidence.insert(0, view.value(Measure::Submissions, submissions));
@@ -72,7 +72,7 @@ pub(super) fn fewer_submissions(view: &StretchFacts<'_>) -> Option<Finding> {
     Finding::whole(evidence)
 }
 
-pub(super) fn service_share(view: &StretchFacts<'_>) -> Option<Finding> {
+pub(super) fn service_share(view: &RuleInput<'_>) -> Option<Finding> {
     let service = &view.signals.service;
     let own = |now: bool| {
         let mean = |series| {
@@ -98,7 +98,7 @@ pub(super) fn service_share(view: &StretchFacts<'_>) -> Option<Finding> {
     })
 }
 
-pub(super) fn control_plane(view: &StretchFacts<'_>) -> Option<Finding> {
+pub(super) fn control_plane(view: &RuleInput<'_>) -> Option<Finding> {
     let service = &view.signals.service;
     if !has_queue(view) || !is_unfed(view) {
         return None;
@@ -114,7 +114,7 @@ pub(super) fn control_plane(view: &StretchFacts<'_>) -> Option<Finding> {
             .is_none_or(|started| started > 0.01);
     let fallen = fallen_links(view);
     let all_links =
-        fallen.is_some_and(|(fallen, of)| of >= 3 && fallen as f64 >= of as f64 * LINKS_PART);
+        fallen.is_some_and(|(fallen, of)| of >= 3 && fallen as f64 >= of as f64 * LINKS_SHARE_MIN);
     if !(silent || idle || all_links) || view.is_service_full() == Some(true) {
         return None;
     }
@@ -135,18 +135,18 @@ pub(super) fn control_plane(view: &StretchFacts<'_>) -> Option<Finding> {
 }
 
 /// Links of the service with a queue, and how many of them use far fewer slots than before.
-fn fallen_links(view: &StretchFacts<'_>) -> Option<(usize, usize)> {
+fn fallen_links(view: &RuleInput<'_>) -> Option<(usize, usize)> {
     let fell = |link: &LinkId| {
         let link = view.signals.links.get(link)?;
         let queued = view.now(&link.queued)?;
-        (queued >= QUEUED_MIN).then(|| view.fell(&link.active, FED_MIN))
+        (queued >= QUEUED_FILES_MIN).then(|| view.fell(&link.active, FED_SHARE_MIN))
     };
     let known: Vec<bool> = view.signals.links.keys().filter_map(fell).collect();
     (known.len() > 1 && !view.before.is_empty())
         .then(|| (known.iter().filter(|fell| **fell).count(), known.len()))
 }
 
-pub(super) fn slot_limit(view: &StretchFacts<'_>) -> Option<Finding> {
+pub(super) fn slot_limit(view: &RuleInput<'_>) -> Option<Finding> {
     if !view.fell(&view.link.limit, 0.9) || view.before.is_empty() {
         return None;
     }
@@ -159,7 +159,7 @@ pub(super) fn slot_limit(view: &StretchFacts<'_>) -> Option<Finding> {
     Finding::whole(evidence)
 }
 
-pub(super) fn drain(view: &StretchFacts<'_>) -> Option<Finding> {
+pub(super) fn drain(view: &RuleInput<'_>) -> Option<Finding> {
     let evidence: Vec<Evidence> = view
         .changes(&[Setting::Drain, Setting::Ban])
         .filter(|change| change.new.is_some())
@@ -173,20 +173,20 @@ pub(super) fn drain(view: &StretchFacts<'_>) -> Option<Finding> {
     })
 }
 
-pub(super) fn source_errors(view: &StretchFacts<'_>) -> Option<Finding> {
+pub(super) fn source_errors(view: &RuleInput<'_>) -> Option<Finding> {
     errors(view, |group| group.side == FailureSide::Source)
 }
 
-pub(super) fn destination_errors(view: &StretchFacts<'_>) -> Option<Finding> {
+pub(super) fn destination_errors(view: &RuleInput<'_>) -> Option<Finding> {
     errors(view, |group| {
         group.side == FailureSide::Destination && group.errno != ENOSPC
     })
 }
 
-fn errors(view: &StretchFacts<'_>, test: impl Fn(&FailureGroup) -> bool) -> Option<Finding> {
+fn errors(view: &RuleInput<'_>, test: impl Fn(&FailureGroup) -> bool) -> Option<Finding> {
     let (before, now) = view.failed_part(&test);
     let now = now?;
-    if now <= FAILED_MIN || before.is_some_and(|before| now <= before * FAILED_RISE) {
+    if now <= FAILED_SHARE_MIN || before.is_some_and(|before| now <= before * FAILED_RATIO_MIN) {
         return None;
     }
     let (_, all) = view.failed_part(|_| true);
@@ -216,7 +216,7 @@ fn errors(view: &StretchFacts<'_>, test: impl Fn(&FailureGroup) -> bool) -> Opti
     })
 }
 
-pub(super) fn small_files(view: &StretchFacts<'_>) -> Option<Finding> {
+pub(super) fn small_files(view: &RuleInput<'_>) -> Option<Finding> {
     let (size, overhead) = (&view.link.file_bytes, &view.link.overhead_seconds);
     if !view.fell(size, 0.7) {
         return None;

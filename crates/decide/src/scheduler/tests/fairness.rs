@@ -212,7 +212,7 @@ proptest! {
             for (id, (s, d, p, ends)) in steps.iter().enumerate() {
                 let on = format!("s{s}→d{d}");
                 scheduler.enqueue(waiting(id as u64, &on, ["x", "y"][usize::from(*p) % 2], i64::from(*p)));
-                if *ends && let Some((transfer, _)) = scheduler.tickets.first() {
+                if *ends && let Some((transfer, _)) = scheduler.all_taken.first() {
                     let transfer = *transfer;
                     scheduler.end(transfer, Duration::from_secs(u64::from(*p)), Some(Bytes(MB)));
                 }
@@ -236,7 +236,7 @@ fn steps_per_start(queued: u64, links: u64) -> f64 {
     let starts = 2_000;
     let mut begun = 0;
     while begun < starts {
-        let (transfer, _) = scheduler.tickets[begun % scheduler.tickets.len()];
+        let (transfer, _) = scheduler.all_taken[begun % scheduler.all_taken.len()];
         scheduler.end(transfer, Duration::from_secs(10), None);
         begun += started(&mut scheduler).len();
     }

@@ -2,7 +2,6 @@
 //!
 //! Made before the transaction begins, so that it holds its locks no longer than the database needs.
 
-use super::tidyings;
 use crate::postgres::text;
 use crate::sealing::{SealingError, SealingKeys, SecretKind};
 use crate::sql_integer::to_sql;
@@ -16,6 +15,11 @@ use uuid::Uuid;
 
 fn json<T: serde::Serialize>(value: &T) -> Result<String, Unstorable> {
     serde_json::to_string(value).map_err(|why| Unstorable(why.to_string()))
+}
+
+/// The pseudo id under which a clean-up refers to its token, as jobs do. Its version bits are invalid, so no job has it.
+pub(super) fn tidying_user(transfer: TransferId) -> Uuid {
+    Uuid::from_u64_pair(u64::MAX, transfer.0)
 }
 
 /// A record that cannot be written down. Programs make none.
@@ -271,7 +275,7 @@ impl Batch {
     fn owe(&mut self, tidying: &Tidying) -> Result<(), Unstorable> {
         let transfer = tidying.request.id;
         for id in tidying.request.destination_secrets() {
-            self.tokens.use_job.push(tidyings::user(transfer));
+            self.tokens.use_job.push(tidying_user(transfer));
             self.tokens.use_id.push(text(id.as_str()));
         }
         self.tidyings.insert(transfer, json(tidying)?);

@@ -14,7 +14,7 @@ use std::ops::Range;
 const CHANGE_SECONDS: usize = 600;
 
 /// The facts of one stretch.
-pub struct StretchFacts<'a> {
+pub struct RuleInput<'a> {
     /// All that is known.
     pub signals: &'a Signals,
     /// Which links are explained.
@@ -37,7 +37,7 @@ pub struct StretchFacts<'a> {
     pub period_seconds: Option<u64>,
 }
 
-impl StretchFacts<'_> {
+impl RuleInput<'_> {
     /// The mean in the stretch.
     pub fn now(&self, series: &Series) -> Option<f64> {
         series.mean(self.during)
