@@ -5,10 +5,10 @@
 //! it ended, so bins should be longer than most copies; bytes and slots are those of their own second.
 
 use crate::copy_sums::{self, CopySums, FinishedCopy, SocketFigures};
-use crate::fingerprint::fingerprint;
 use penstock_decide::explain::signals::{
     Change, FailureGroup, LinkSignals, Series, Setting, Signals,
 };
+use penstock_decide::failure_text::fingerprint;
 use penstock_model::{
     Attempt, Bytes, Failure, LedgerEntry, LinkChange, LinkEvent, LinkId, LinkSample, MoverReport,
     Slots, Timestamp, TransferEvent, TransferId, VoName,

@@ -23,6 +23,7 @@ pub use gfal::{GfalConfig, SftpAccount, gfal_plugins};
 use crate::tokens::{TokenKeeper, is_unreadable};
 use parking_lot::Mutex;
 use penstock_decide::classify::{ObservedFailure, classify};
+use penstock_decide::minute_meter::TransferGroup;
 use penstock_engine::{AgentReport, Assignment, AttemptOutcome, Task};
 use penstock_journal::JournalReader;
 use penstock_model::{IpVersion, LinkId, Phase, Settings, Side};
@@ -180,6 +181,15 @@ impl Progress {
             advanced_ms: AtomicU64::new(0),
             queued: AtomicBool::new(false),
             size: AtomicU64::new(UNKNOWN),
+        }
+    }
+
+    /// Whose sums it counts in.
+    pub(crate) fn group(&self) -> TransferGroup {
+        TransferGroup {
+            link: self.link.clone(),
+            vo: self.vo.clone(),
+            activity: self.assignment.activity.clone(),
         }
     }
 

@@ -4,13 +4,14 @@ use crate::sources::{Source, code_of, files};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// From what knows nobody to what knows all.
-const TRANSFER_SERVICE: [&str; 21] = [
+const TRANSFER_SERVICE: [&str; 22] = [
     "cloud",
     "loop_message",
     "clock",
     "leader_requests",
     "tokens",
     "agent",
+    "minutes",
     "overview",
     "metrics",
     "banned",
