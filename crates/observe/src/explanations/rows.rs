@@ -6,13 +6,16 @@
 //! as most files take.
 
 use super::reading::{ExplainWindow, ExplainedWindow, Wanted};
-use crate::copy_sums::{self, CopySums, FinishedCopy, SocketFigures};
+use crate::copy_sums;
 use crate::store::{Reader, StoreError};
 use penstock_decide::explain::signals::{FailureGroup, LinkSignals, Maintenance, Series, Signals};
 use penstock_model::observation::{
     Attempt, Change, ChangeKind, Operation, Outcome, Sample, SubjectKind, Text, View,
 };
-use penstock_model::{Errno, LinkId, Phase, StorageId, TimeWindow, Timestamp, VoName};
+use penstock_model::{
+    CopySums, Errno, FinishedCopy, LinkId, Phase, SocketFigures, StorageId, TimeWindow, Timestamp,
+    VoName,
+};
 use std::collections::BTreeMap;
 
 /// Links that are looked at; rows of further ones are passed over.
@@ -363,6 +366,7 @@ fn finished(row: &Attempt) -> FinishedCopy {
             row.commit_us,
         ],
         streams: row.streams,
+        asked: None,
         socket,
     }
 }
@@ -427,7 +431,7 @@ impl LinkRows {
             active: known(&|bin| bin.active),
             limit: Series(bins.iter().map(|bin| bin.limit).collect()),
             queued,
-            finished_files: known(&|bin| f64::from(bin.copies.files)),
+            finished_files: known(&|bin| bin.copies.files as f64),
             ..LinkSignals::default()
         };
         let copies: Vec<&CopySums> = bins.iter().map(|bin| &bin.copies).collect();
