@@ -11,6 +11,7 @@ use penstock_model::{
     TransferRequest, VoName,
 };
 use std::collections::{BTreeMap, HashMap};
+use std::time::Duration;
 
 /// Links told apart in one minute, VOs on links, and activities of VOs; of each a half at most on which files only wait,
 /// because whoever submits names them.
@@ -22,6 +23,8 @@ const FAILURES_PER_LINK_MAX: usize = 20;
 const FAILURES_MAX: usize = 2000;
 /// A clock that goes back by less is corrected, not set: the minute goes on.
 const CORRECTION_MS_MAX: i64 = 2000;
+/// A transfer that has moved bytes, and none for so long, is stalled.
+pub const STALLED_AFTER: Duration = Duration::from_secs(600);
 /// Attempts whose start is remembered.
 const STARTS_MAX: usize = 100_000;
 
@@ -63,6 +66,19 @@ pub struct Standings {
     pub vos_on_links: BTreeMap<(LinkId, VoName), Standing>,
     /// Of activities.
     pub activities: BTreeMap<(VoName, Activity), Standing>,
+    /// Of running transfers that have moved bytes and are silent, by link.
+    pub silences: BTreeMap<LinkId, Silence>,
+    /// How many transfers of the whole service run, and how many may.
+    pub service: Option<(u64, u64)>,
+}
+
+/// Running transfers of a link that move nothing.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Silence {
+    /// Those that are silent for longer than [`STALLED_AFTER`].
+    pub stalled: u64,
+    /// The longest silence.
+    pub longest: Duration,
 }
 
 impl Standings {
@@ -76,6 +92,13 @@ impl Standings {
             sum.queued += standing.queued;
         }
     }
+
+    /// Adds a running transfer that has moved nothing for so long.
+    pub fn add_silence(&mut self, link: &LinkId, lasts: Duration) {
+        let of_link = self.silences.entry(link.clone()).or_default();
+        of_link.stalled += u64::from(lasts >= STALLED_AFTER);
+        of_link.longest = of_link.longest.max(lasts);
+    }
 }
 
 /// The count of the minute that runs.
@@ -87,6 +110,7 @@ pub struct MinuteMeter {
     links: KeyedSums<LinkId>,
     vos_on_links: KeyedSums<(LinkId, VoName)>,
     activities: KeyedSums<(VoName, Activity)>,
+    service: MinuteSums,
     failures: BTreeMap<LinkId, Vec<MinuteFailure>>,
     failure_kinds: usize,
     open: HashMap<TransferId, OpenAttempt>,
@@ -111,6 +135,7 @@ impl MinuteMeter {
             links: KeyedSums::new(LINKS_MAX),
             vos_on_links: KeyedSums::new(VOS_ON_LINKS_MAX),
             activities: KeyedSums::new(ACTIVITIES_MAX),
+            service: MinuteSums::default(),
             failures: BTreeMap::new(),
             failure_kinds: 0,
             open: HashMap::new(),
@@ -247,6 +272,17 @@ impl MinuteMeter {
             let of = self.links.of(&sample.link, KeyUse::when(works));
             of.add_sample(sample);
         }
+        for (link, silence) in &standings.silences {
+            let of = self.links.of(link, KeyUse::Works);
+            of.stalled += silence.stalled;
+            let longest_ms = u64::try_from(silence.longest.as_millis()).unwrap_or(u64::MAX);
+            of.silence_max_ms = of.silence_max_ms.max(longest_ms);
+        }
+        if let Some((active, limit)) = standings.service {
+            self.service.add_standing(active, 0);
+            self.service.limit += limit;
+            self.service.limit_max = self.service.limit_max.max(limit);
+        }
         for (key, standing) in &standings.vos_on_links {
             let of = self.vos_on_links.of(key, KeyUse::when(standing.active > 0));
             of.add_standing(standing.active, standing.queued);
@@ -332,6 +368,10 @@ impl MinuteMeter {
             rows.push(row(MinuteKey::Activity(vo, activity), sums, Vec::new()));
         }
         rows.extend(others.map(|sums| row(MinuteKey::OtherActivities, sums, Vec::new())));
+        let service = std::mem::take(&mut self.service);
+        if service.samples > 0 {
+            rows.push(row(MinuteKey::Service, service, Vec::new()));
+        }
         self.failures.clear();
         self.failure_kinds = 0;
         let from = std::mem::replace(&mut self.from, next);
@@ -558,6 +598,34 @@ mod tests {
             .map(|minute| (minute.from.0, minute.to.0, minute.rows.len()))
             .collect();
         assert_eq!(told, [(0, 60_000, 0), (60_000, 120_000, 0)]);
+    }
+
+    #[test]
+    fn a_transfer_that_stands_still_and_the_slots_of_the_service_are_told() {
+        let mut meter = MinuteMeter::new(Timestamp(0));
+        let one = group(1, "cms");
+        for second in 1..=10i64 {
+            let mut standings = Standings {
+                service: Some((7, 20)),
+                ..Standings::default()
+            };
+            let silent =
+                STALLED_AFTER - Duration::from_secs(5) + Duration::from_secs(second as u64);
+            standings.add_silence(&one.link, silent);
+            standings.add_silence(&one.link, Duration::ZERO);
+            let at = second * 1000;
+            meter.take_second(Timestamp(at), &[sample(at, &one, 2, 0)], &standings);
+        }
+        let [minute] = &meter.end(Timestamp(10_000))[..] else {
+            panic!("one part");
+        };
+        let of_link = sums(minute, &MinuteKey::Link(one.link));
+        assert_eq!((of_link.stalled, of_link.silence_max_ms), (6, 605_000));
+        let service = sums(minute, &MinuteKey::Service);
+        assert_eq!(
+            (service.active, service.limit, service.samples),
+            (70, 200, 10)
+        );
     }
 
     #[test]

@@ -17,7 +17,7 @@ use crate::units::{Slots, Timestamp};
 /// Milliseconds of a minute.
 pub const MINUTE_MS: i64 = 60_000;
 /// Figures of [`MinuteSums`].
-const COLUMNS: usize = 36;
+const COLUMNS: usize = 38;
 
 /// What one leader counted in one minute. A minute in which the service started, stopped or changed its leader has several
 /// of them, or lacks a part; what it lacks was lost with the process that counted it.
@@ -57,6 +57,8 @@ pub enum MinuteKey {
     Activity(VoName, Activity),
     /// All activities beyond the bound.
     OtherActivities,
+    /// The service as a whole: how many transfers run and may.
+    Service,
 }
 
 /// Sums over a minute, or over several. What stands at an instant (active, limit, queued) is looked at once a second: its
@@ -79,7 +81,7 @@ pub struct MinuteSums {
     pub active: u64,
     /// The most at once.
     pub active_max: u64,
-    /// Sum over the seconds of how many may run; of links only.
+    /// Sum over the seconds of how many may run; of links and the service.
     pub limit: u64,
     /// The highest limit.
     pub limit_max: u64,
@@ -89,6 +91,11 @@ pub struct MinuteSums {
     pub queued_max: u64,
     /// Sum over the seconds of slots that were free although files waited; of links only.
     pub unfed: u64,
+    /// Sum over the seconds of running transfers that had moved bytes, and none for long enough to be called stalled; of
+    /// links only.
+    pub stalled: u64,
+    /// The longest silence of a running transfer that had moved bytes, in milliseconds; of links only.
+    pub silence_max_ms: u64,
     /// Files that landed.
     pub copies: CopySums,
 }
@@ -144,13 +151,19 @@ impl MinuteSums {
     /// Adds sums of the same key over another time.
     pub fn add_sums(&mut self, other: &MinuteSums) {
         let peaks = [
+            self.silence_max_ms.max(other.silence_max_ms),
             self.active_max.max(other.active_max),
             self.limit_max.max(other.limit_max),
             self.queued_max.max(other.queued_max),
         ];
         let mut others = other.values().into_iter();
         self.each_column(&mut |_, sum| *sum = sum.saturating_add(others.next().unwrap_or(0)));
-        [self.active_max, self.limit_max, self.queued_max] = peaks;
+        [
+            self.silence_max_ms,
+            self.active_max,
+            self.limit_max,
+            self.queued_max,
+        ] = peaks;
     }
 
     /// Every figure, in the order of [`MinuteSums::each_column`].
@@ -177,6 +190,8 @@ impl MinuteSums {
         show("queued", &mut self.queued);
         show("queued_max", &mut self.queued_max);
         show("unfed", &mut self.unfed);
+        show("stalled", &mut self.stalled);
+        show("silence_max_ms", &mut self.silence_max_ms);
         self.copies.each_column(show);
     }
 }

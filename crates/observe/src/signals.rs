@@ -42,6 +42,10 @@ pub struct RecordSignals {
     submissions: BTreeMap<LinkId, Vec<f64>>,
     dispatches: Vec<f64>,
     is_sampled: Vec<bool>,
+    /// Bins of which a minute tells: what only minutes tell is known.
+    has_minute: Vec<bool>,
+    /// Slots of the service, summed over the seconds, and these seconds.
+    slots_caps: Vec<(u64, u64)>,
     changes: Vec<Change>,
     /// Bins of which not all samples, or not all entries, are taken.
     lacks_samples: Vec<bool>,
@@ -65,6 +69,8 @@ impl RecordSignals {
             bins,
             dispatches: vec![0.0; bins],
             is_sampled: vec![false; bins],
+            has_minute: vec![false; bins],
+            slots_caps: vec![(0, 0); bins],
             lacks_samples: vec![false; bins],
             lacks_entries: vec![false; bins],
             ..RecordSignals::default()
@@ -129,8 +135,14 @@ impl RecordSignals {
         let Some(bin) = self.bin_of(minute.from) else {
             return;
         };
+        self.has_minute[bin] = true;
         for row in &minute.rows {
             match &row.key {
+                MinuteKey::Service => {
+                    let (slots, seconds) = &mut self.slots_caps[bin];
+                    *slots = slots.saturating_add(row.sums.limit);
+                    *seconds += row.sums.samples;
+                }
                 MinuteKey::Link(link) if has_room(link) => self.take_link_row(bin, link, row),
                 MinuteKey::VoOnLink(link, vo) if has_room(link) => self.take_vo(link, vo),
                 MinuteKey::OtherLinks => self.dispatches[bin] += row.sums.started as f64,
@@ -319,6 +331,8 @@ impl RecordSignals {
         for (is_sampled, lacks) in self.is_sampled.iter_mut().zip(&self.lacks_samples) {
             *is_sampled &= !lacks;
         }
+        let told = self.is_sampled.iter().zip(&self.has_minute);
+        let told_by_minutes: Vec<bool> = told.map(|(sampled, told)| *sampled && *told).collect();
         let lacks_entries = std::mem::take(&mut self.lacks_entries);
         let known = |values: Vec<f64>| {
             let values = values.into_iter().zip(&lacks_entries);
@@ -340,6 +354,13 @@ impl RecordSignals {
                 bin.copies = CopySums::default();
             }
             let mut of_link = link_signals(&bins, &self.is_sampled, self.bin_seconds);
+            let of_minutes = |value: &dyn Fn(&MinuteSums) -> f64| {
+                let values = bins.iter().zip(&told_by_minutes);
+                Series(values.map(|(bin, told)| told.then(|| value(bin))).collect())
+            };
+            let seconds = f64::from(self.bin_seconds);
+            of_link.stalled = of_minutes(&|bin| bin.stalled as f64 / seconds);
+            of_link.progress_age_seconds = of_minutes(&|bin| bin.silence_max_ms as f64 / 1000.0);
             let files = bins.iter().map(|bin| bin.copies.files as f64);
             of_link.finished_files = known(files.collect());
             let series = |counts: Option<FailureCounts>| {
@@ -358,6 +379,9 @@ impl RecordSignals {
             .map(|(link, files)| (link, known(files)))
             .collect();
         signals.service.dispatches = known(self.dispatches);
+        let cap =
+            |(slots, seconds): (u64, u64)| (seconds > 0).then(|| slots as f64 / seconds as f64);
+        signals.service.slots_cap = Series(self.slots_caps.into_iter().map(cap).collect());
         signals.service.slots_used = signals
             .links
             .values()

@@ -239,6 +239,15 @@ impl Progress {
         now.saturating_sub(before) as f64 / 1000.0
     }
 
+    /// For how long it has moved nothing. `None`: it has not begun to, or waits for its turn at a storage element.
+    pub(crate) fn silence(&self) -> Option<Duration> {
+        if self.moved() == 0 || self.is_queued() {
+            return None;
+        }
+        let advanced = Duration::from_millis(self.advanced_ms.load(Ordering::Relaxed));
+        Some(self.started.elapsed().saturating_sub(advanced))
+    }
+
     fn set_queued(&self, is_queued: bool) {
         self.queued.store(is_queued, Ordering::Relaxed);
     }

@@ -87,10 +87,15 @@ impl MinuteCounter {
                 queued: 0,
             };
             standings.add(&progress.group(), standing);
+            if let Some(lasts) = progress.silence() {
+                standings.add_silence(&progress.link, lasts);
+            }
         }
         for (group, queued) in engine.waiting_groups() {
             standings.add(group, Standing { active: 0, queued });
         }
+        let (active, limit) = engine.agents();
+        standings.service = Some((active.0.into(), limit.0.into()));
         self.0.take_second(at, samples, &standings);
         self.0.take_over()
     }

@@ -629,6 +629,7 @@ mod tests {
                 MinuteKey::Link(link) => link.destination.to_string(),
                 MinuteKey::VoOnLink(link, vo) => format!("{} {vo}", link.destination),
                 MinuteKey::Activity(vo, activity) => format!("{vo} {activity}"),
+                MinuteKey::Service => "service".to_owned(),
                 key => panic!("{key:?}"),
             };
             let sums = &row.sums;
@@ -640,6 +641,7 @@ mod tests {
             ("https://d1.invented vo", 2, 2, 4),
             ("https://d2.invented vo", 1, 2, 2),
             ("vo default", 3, 2, 6),
+            ("service", 0, 2, 0),
         ];
         let expected = expected.map(|(kind, submitted, samples, queued)| {
             (kind.to_owned(), submitted, samples, queued)

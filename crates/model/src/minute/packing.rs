@@ -166,6 +166,7 @@ fn put_key(into: &mut Vec<u8>, texts: &mut Texts, key: &MinuteKey) {
         MinuteKey::OtherVosOnLinks => (3, Vec::new()),
         MinuteKey::Activity(vo, activity) => (4, vec![vo.as_str(), activity.as_str()]),
         MinuteKey::OtherActivities => (5, Vec::new()),
+        MinuteKey::Service => (6, Vec::new()),
     };
     into.push(kind);
     for part in parts {
@@ -241,6 +242,7 @@ impl<'a> Reader<'a> {
             3 => MinuteKey::OtherVosOnLinks,
             4 => MinuteKey::Activity(VoName::new(self.text()?), Activity::new(self.text()?)),
             5 => MinuteKey::OtherActivities,
+            6 => MinuteKey::Service,
             _ => return Err(Unreadable("a key is of no known kind")),
         })
     }
@@ -327,6 +329,7 @@ mod tests {
                 row(MinuteKey::OtherVosOnLinks, 1),
                 row(MinuteKey::Activity(vo, activity), 300),
                 row(MinuteKey::OtherActivities, 0),
+                row(MinuteKey::Service, 0),
             ],
         }
     }

@@ -148,6 +148,8 @@ impl ExplainedWindow {
                 &mut link.limit,
                 &mut link.queued,
                 &mut link.unfed,
+                &mut link.stalled,
+                &mut link.progress_age_seconds,
             ]
         });
         let service = &mut self.signals.service;

@@ -220,7 +220,16 @@ fn record_of(story: &Story, minutes: &[MinuteSamples]) -> CountedRecord {
     record
 }
 
+/// Without what only minutes tell.
 fn explained(record: &dyn Record, resolution_seconds: u32) -> ExplainedWindow {
+    let mut read = explained_whole(record, resolution_seconds);
+    for link in read.signals.links.values_mut() {
+        (link.stalled, link.progress_age_seconds) = Default::default();
+    }
+    read
+}
+
+fn explained_whole(record: &dyn Record, resolution_seconds: u32) -> ExplainedWindow {
     let to = Timestamp(START + MINUTES * MINUTE_MS);
     let window = ExplainWindow::new(Timestamp(START), to, Some(resolution_seconds));
     read_record(record, window, &Wanted::Links).expect("readable")
@@ -370,6 +379,7 @@ fn a_day_of_three_hundred_busy_links_is_1440_rows_and_none_of_it_is_left_out() {
     assert_eq!(read.signals.links.len(), BUSY_LINKS);
     let link = read.signals.links.values().next().expect("one");
     assert_eq!(link.copied_bytes.at(700), Some(6e9));
+    assert_eq!(link.progress_age_seconds.at(700), Some(0.0));
     assert_eq!(
         (link.active.at(700), link.limit.at(700)),
         (Some(10.0), Some(20.0))
