@@ -16,6 +16,7 @@ pub mod incidents;
 pub mod ledger_rows;
 #[cfg(feature = "live")]
 pub mod live;
+pub mod minute_rows;
 pub mod plot;
 pub mod rate;
 pub mod recorded;

@@ -277,9 +277,10 @@ impl RowSignals {
         }
     }
 
-    /// Takes what was sampled of a link.
+    /// Takes what was sampled of a link. A part of it, of one VO, tells nothing of all that waits there.
     fn take_sample(&mut self, row: &Sample) {
-        if row.subject_kind != SubjectKind::Link || row.view != self.view {
+        let is_of_link = row.subject_kind == SubjectKind::Link && row.vo.is_none();
+        if !is_of_link || row.view != self.view {
             return;
         }
         let Some(bin) = self.bin_of(Timestamp(row.at.0.saturating_sub(1))) else {
