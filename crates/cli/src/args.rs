@@ -301,7 +301,7 @@ pub enum Command {
     /// Show how much a transfer service remembers of what happened, for how long, and who holds what up.
     #[command(
         after_help = "Examples:\n  penstock history --dir cern\n  penstock history --dir cern --json\n\n\
-        How long is set by transfer.keep_history and keep_samples; a running service removes what is older. What a \
+        How long is set by transfer.keep_history, keep_samples and keep_minutes; a running service removes what is older. What a \
         sink of messages has not taken stays for transfer.history_held_max longer."
     )]
     History(HistoryArgs),

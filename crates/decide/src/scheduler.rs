@@ -321,12 +321,12 @@ impl Scheduler {
         }
     }
 
-    /// Queues a transfer that may start as soon as there are slots for it.
-    pub fn enqueue(&mut self, waiting: QueueEntry) {
+    /// Queues a transfer that may start as soon as there are slots for it. False when it was waiting already.
+    pub fn enqueue(&mut self, waiting: QueueEntry) -> bool {
         let index = self.link_at(&waiting.link);
         let link = &mut self.links[index];
         let size = SizeClass::of(waiting.size);
-        link.queue.push(waiting.standing(), size, &self.shares);
+        let is_new = link.queue.push(waiting.standing(), size, &self.shares);
         match link.position {
             RoundPosition::Idle => {
                 link.position = RoundPosition::Round;
@@ -338,6 +338,7 @@ impl Scheduler {
             }
             RoundPosition::Round | RoundPosition::Full(_) => {}
         }
+        is_new
     }
 
     /// Takes a waiting transfer out. False when it was not waiting here.

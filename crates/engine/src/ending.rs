@@ -394,7 +394,7 @@ impl Engine {
         let queued: Vec<QueueEntry> = open.into_iter().filter_map(|id| self.waiting(id)).collect();
         let queued: Vec<QueueEntry> = queued
             .into_iter()
-            .filter(|waiting| self.scheduler.remove(waiting))
+            .filter(|waiting| self.unqueue(waiting))
             .collect();
         let entry = self.jobs.get_mut(&job).expect("found above");
         let parameters = JobParameters {

@@ -31,6 +31,7 @@ mod tests;
 mod tokens;
 mod tuning;
 mod unused_links;
+mod waiting_groups;
 
 pub use explaining::StartEstimate;
 pub use interface::{
@@ -77,6 +78,7 @@ use tape::Tape;
 use tokens::AwaitedTokens;
 use tuning::Tuning;
 use unused_links::Forgetting;
+use waiting_groups::WaitingGroups;
 
 /// How many transfers are stopped in one go when everything is, but for the last job's.
 const STOPPED_AT_ONCE: u64 = 10_000;
@@ -123,6 +125,7 @@ pub struct Engine {
     forgetting: Forgetting,
     transfer_id_next: u64,
     settings: Arc<Settings>,
+    waiting_groups: WaitingGroups,
 }
 
 impl Engine {
@@ -388,9 +391,12 @@ impl Engine {
             state: state.clone(),
         };
         effects.records.push(record);
+        effects
+            .groups
+            .push(self.group_of(&self.transfers[&transfer]));
         if state.is_terminal() {
             if let Some(waiting) = self.waiting(transfer) {
-                self.scheduler.remove(&waiting);
+                self.unqueue(&waiting);
             }
             let gone = self.remove_transfer(transfer).expect("found above");
             if let TransferState::Failed { .. } = &state {

@@ -70,6 +70,7 @@ impl Engine {
             forgetting: Forgetting::default(),
             transfer_id_next: found.transfer_id_max + 1,
             settings: Arc::new(found.settings),
+            waiting_groups: Default::default(),
         };
         engine.scheduler.set_drained(engine.settings.is_drained());
         engine.follow_shares();

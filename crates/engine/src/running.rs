@@ -84,7 +84,7 @@ impl Engine {
         if self.nodes.gather(now) {
             return;
         }
-        while let Some(DispatchedTransfer { transfer, taken }) = self.scheduler.start_next() {
+        while let Some(DispatchedTransfer { transfer, taken }) = self.dispatch() {
             let entry = self
                 .transfers
                 .get(&transfer)

@@ -154,6 +154,17 @@ struct World {
     library: tape::Library,
 }
 
+/// Each event but two kinds has its group.
+fn check_groups(effects: &Effects) {
+    let grouped = effects.records.iter().filter(|record| match record {
+        Record::Happened { event, .. } => {
+            !matches!(event, TransferEvent::Submitted | TransferEvent::NotNeeded)
+        }
+        _ => false,
+    });
+    assert_eq!(grouped.count(), effects.groups.len());
+}
+
 impl World {
     fn new() -> World {
         let now = Now {
@@ -188,6 +199,7 @@ impl World {
 
     /// Persist, then act, as the driver does.
     fn perform(&mut self, effects: Effects) {
+        check_groups(&effects);
         self.journal
             .append(&effects.records)
             .expect("the journal has room");
@@ -214,6 +226,19 @@ impl World {
             }
         }
         self.check_limits();
+        self.check_waiting_groups();
+    }
+
+    /// What waits by VO and activity adds up to the queues of the links.
+    fn check_waiting_groups(&self) {
+        let mut of_links: BTreeMap<LinkId, u64> = BTreeMap::new();
+        for (group, count) in self.engine.waiting_groups() {
+            assert!(count > 0, "{group:?}");
+            *of_links.entry(group.link.clone()).or_default() += count;
+        }
+        let queued = self.engine.links().filter(|view| view.queued > 0);
+        let queued: BTreeMap<LinkId, u64> = queued.map(|view| (view.link, view.queued)).collect();
+        assert_eq!(of_links, queued);
     }
 
     fn follow_order(&mut self, order: Order) {

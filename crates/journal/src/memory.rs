@@ -145,7 +145,7 @@ impl Journal for MemoryJournal {
                     self.tidyings.remove(transfer);
                     self.free_tokens();
                 }
-                Record::LinkChanged(_) | Record::Sampled(_) => {}
+                Record::LinkChanged(_) | Record::Sampled(_) | Record::MinuteSampled(_) => {}
             }
         }
         Ok(self.sequence)

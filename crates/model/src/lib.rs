@@ -9,6 +9,7 @@ pub mod ban;
 pub mod capability;
 pub mod checksum;
 pub mod cloud;
+pub mod copy_sums;
 pub mod failure;
 pub mod ids;
 pub mod incident_class;
@@ -16,6 +17,7 @@ pub mod job;
 pub mod key_file;
 pub mod ledger;
 pub mod lock;
+pub mod minute;
 pub mod mute;
 pub mod node;
 pub mod observation;
@@ -41,6 +43,7 @@ pub use ban::{Ban, BanChange, BanEffect, BanTarget, StorageBan, UserBan};
 pub use capability::{Capability, Right};
 pub use checksum::{Checksum, ChecksumAlgorithm};
 pub use cloud::{CloudHolder, CloudKey, CloudName, CloudStorage};
+pub use copy_sums::{CopySums, FinishedCopy, SocketFigures};
 pub use failure::{Busy, Concern, Errno, Failure, FailureKind, FoundFile, Phase};
 pub use ids::{
     Activity, CredentialId, JobId, LinkId, PoolName, StorageId, TransferId, UserName, VoName,
@@ -52,6 +55,7 @@ pub use job::{
 };
 pub use ledger::{AfterStaging, LedgerEntry, LinkChange, LinkEvent, LinkSample, TransferEvent};
 pub use lock::{Lock, LockReach, LockScope, LockToken};
+pub use minute::{FailedStep, MinuteFailure, MinuteKey, MinuteRow, MinuteSamples, MinuteSums};
 pub use mute::{Mute, MuteScope};
 pub use node::{Epoch, InvalidNodeId, NodeId, Tenure};
 pub use path::NamespacePath;

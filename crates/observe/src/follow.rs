@@ -8,8 +8,8 @@ use crate::report::{BandwidthReport, ReportInput, window_of};
 use parking_lot::RwLock;
 use penstock_journal::{JournalError, JournalReader};
 use penstock_model::{
-    BanChange, JobId, LedgerEntry, LinkChange, LinkId, LinkSample, SettingChange, Timestamp,
-    TransferId, TransferRequest, VoName,
+    BanChange, JobId, LedgerEntry, LinkChange, LinkId, LinkSample, MinuteSamples, SettingChange,
+    Timestamp, TransferId, TransferRequest, VoName,
 };
 use std::collections::btree_map::{BTreeMap, Entry};
 use std::sync::Arc;
@@ -58,6 +58,12 @@ pub trait Record: Send + Sync + 'static {
         from: Timestamp,
         to: Timestamp,
     ) -> Result<Vec<LinkSample>, RecordError>;
+    /// Minutes that begin in `from <= begin < to`, oldest first; of one minute there may be several parts.
+    fn minutes_between(
+        &self,
+        from: Timestamp,
+        to: Timestamp,
+    ) -> Result<Vec<MinuteSamples>, RecordError>;
     /// What was asked for; `None` when the transfer is unknown or no longer recorded.
     fn transfer_request(&self, id: TransferId) -> Result<Option<TransferRequest>, RecordError>;
     /// On whose behalf a job runs; `None` when it is unknown or no longer recorded.
@@ -99,6 +105,14 @@ impl Record for Arc<dyn JournalReader> {
         to: Timestamp,
     ) -> Result<Vec<LinkSample>, RecordError> {
         Ok(self.as_ref().samples_between(from, to)?)
+    }
+
+    fn minutes_between(
+        &self,
+        from: Timestamp,
+        to: Timestamp,
+    ) -> Result<Vec<MinuteSamples>, RecordError> {
+        Ok(self.as_ref().minutes_between(from, to)?)
     }
 
     fn transfer_request(&self, id: TransferId) -> Result<Option<TransferRequest>, RecordError> {
@@ -308,6 +322,7 @@ pub struct MemoryRecord {
 struct MemoryState {
     entries: Vec<LedgerEntry>,
     samples: Vec<LinkSample>,
+    minutes: Vec<MinuteSamples>,
     requests: BTreeMap<TransferId, TransferRequest>,
     vos: BTreeMap<JobId, VoName>,
 }
@@ -321,6 +336,11 @@ impl MemoryRecord {
     /// Appends an entry; sequence numbers must ascend.
     pub fn push_entry(&self, entry: LedgerEntry) {
         self.write().entries.push(entry);
+    }
+
+    /// Appends a minute; times must not descend.
+    pub fn push_minute(&self, minute: MinuteSamples) {
+        self.write().minutes.push(minute);
     }
 
     /// Appends a sample; times must not descend.
@@ -383,6 +403,17 @@ impl Record for MemoryRecord {
         let start = kept.samples.partition_point(|sample| sample.at < from);
         let end = kept.samples.partition_point(|sample| sample.at < to);
         Ok(kept.samples.get(start..end).unwrap_or_default().to_vec())
+    }
+
+    fn minutes_between(
+        &self,
+        from: Timestamp,
+        to: Timestamp,
+    ) -> Result<Vec<MinuteSamples>, RecordError> {
+        let kept = self.read();
+        let start = kept.minutes.partition_point(|minute| minute.from < from);
+        let end = kept.minutes.partition_point(|minute| minute.from < to);
+        Ok(kept.minutes.get(start..end).unwrap_or_default().to_vec())
     }
 
     fn transfer_request(&self, id: TransferId) -> Result<Option<TransferRequest>, RecordError> {
@@ -540,6 +571,14 @@ mod tests {
             to: Timestamp,
         ) -> Result<Vec<LinkSample>, RecordError> {
             self.ask()?.samples_between(from, to)
+        }
+
+        fn minutes_between(
+            &self,
+            from: Timestamp,
+            to: Timestamp,
+        ) -> Result<Vec<MinuteSamples>, RecordError> {
+            self.ask()?.minutes_between(from, to)
         }
 
         fn transfer_request(&self, id: TransferId) -> Result<Option<TransferRequest>, RecordError> {

@@ -16,6 +16,7 @@ mod ledger_followers;
 mod loop_message;
 pub mod messages;
 mod metrics;
+mod minutes;
 mod node;
 mod nodes;
 mod overview;

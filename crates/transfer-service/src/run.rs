@@ -29,7 +29,8 @@ use penstock_engine::{
 };
 use penstock_journal::{Journal, JournalError, PruneReport, PruneStep};
 use penstock_model::{
-    Attempt, Bytes, CredentialId, NodeId, Record, Settings, Slots, Tenure, Timestamp, TransferId,
+    Attempt, Bytes, CredentialId, MinuteSamples, NodeId, Record, Settings, Slots, Tenure,
+    Timestamp, TransferId,
 };
 use repeated_submissions::AcceptedJobs;
 use std::collections::{BTreeSet, HashMap};
@@ -84,6 +85,12 @@ impl Batch {
         if self.ends.last() != Some(&end) {
             self.ends.push(end);
         }
+    }
+
+    fn add_minutes(&mut self, minutes: Vec<MinuteSamples>) {
+        let minutes = minutes.into_iter().map(Box::new);
+        self.records.extend(minutes.map(Record::MinuteSampled));
+        self.end_of_input();
     }
 
     fn append(&mut self, next: Batch) {
@@ -285,6 +292,7 @@ impl Driver {
                     if changed.is_err() || *shutdown.borrow() {
                         if self.node.followers.count() > 0 {
                             // One of the others leads from now on, and goes on with what runs here.
+                            batch.add_minutes(self.meters.end(wall_clock()));
                             self.hand_over(batch).await;
                             return;
                         }
@@ -298,6 +306,7 @@ impl Driver {
                 if self.running.is_empty() && (self.stagings.is_empty() || is_over) {
                     // What moved last is in the record as well.
                     self.sample(&mut batch);
+                    batch.add_minutes(self.meters.end(wall_clock()));
                     self.hand_over(batch).await;
                     return;
                 }
@@ -496,7 +505,8 @@ impl Driver {
             .is_some_and(|agent| agent.attempt == attempt)
             && let Some(agent) = self.running.remove(&transfer)
         {
-            self.meters.attempt_ended(&agent.progress, outcome);
+            self.meters
+                .attempt_ended(&agent.progress, outcome, wall_clock());
         }
     }
 
@@ -506,8 +516,8 @@ impl Driver {
     }
 
     fn take_effects(&mut self, effects: Effects, batch: &mut Batch) {
+        self.meters.count(&effects);
         for record in &effects.records {
-            self.meters.count(record);
             self.node.metrics.count(record);
         }
         batch.records.extend(effects.records);
@@ -605,10 +615,10 @@ impl Driver {
             .values()
             .map(|agent| agent.progress.clone())
             .collect();
-        let seen = self.meters.look(&running);
-        self.feed(Input::Seen(seen), batch);
         let at = wall_clock();
-        let (overview, samples) = self.meters.sample(&self.engine, &running, at);
+        let seen = self.meters.look(&running, at);
+        self.feed(Input::Seen(seen), batch);
+        let (overview, samples, minutes) = self.meters.sample(&self.engine, &running, at);
         let running = self.running.iter();
         let moved = running.map(|(transfer, agent)| (*transfer, Bytes(agent.progress.moved())));
         let moved = moved.collect();
@@ -618,6 +628,7 @@ impl Driver {
             .records
             .extend(samples.into_iter().map(Record::Sampled));
         batch.end_of_input();
+        batch.add_minutes(minutes);
         self.node
             .published
             .overview

@@ -279,7 +279,9 @@ impl RuleInput<'_> {
                 any_pool(|pool| &pool.free_bytes) && any_pool(|pool| &pool.reserve_bytes)
             }
             M::MoverProgress | M::StalledMovers => {
-                any_pool(|pool| &pool.movers_stalled) || any_pool(|pool| &pool.progress_age_seconds)
+                any_pool(|pool| &pool.movers_stalled)
+                    || any_pool(|pool| &pool.progress_age_seconds)
+                    || known(&link.progress_age_seconds)
             }
             M::TapeWritten => any_storage(|storage| &storage.tape.written_bytes),
             M::TapeUnwritten => any_storage(|storage| &storage.tape.unwritten_bytes),

@@ -92,6 +92,13 @@ impl Series {
             .unwrap_or_default()
     }
 
+    /// The greatest of several that are known.
+    fn greatest_of<'a>(all: impl Iterator<Item = &'a Series> + Clone) -> Series {
+        let length = all.clone().map(|one| one.0.len()).max().unwrap_or(0);
+        let greatest = |bin: usize| all.clone().filter_map(|one| one.at(bin)).reduce(f64::max);
+        Series((0..length).map(greatest).collect())
+    }
+
     /// The mean of several, weighted; a bin without a weight is unknown.
     fn mean_of<'a>(all: impl Iterator<Item = (&'a Series, &'a Series)> + Clone) -> Series {
         let length = all
@@ -152,6 +159,10 @@ pub struct LinkSignals {
     pub queued: Series,
     /// Slots that were free although files were queued.
     pub unfed: Series,
+    /// Transfers that had moved bytes, and none for longer than allowed.
+    pub stalled: Series,
+    /// The longest time without progress of a transfer that had moved bytes.
+    pub progress_age_seconds: Series,
     /// Files that arrived.
     pub finished_files: Series,
     /// Attempts that failed, of each kind.
@@ -559,6 +570,10 @@ impl LinkSignals {
             limit: sum(|link| &link.limit),
             queued: sum(|link| &link.queued),
             unfed: sum(|link| &link.unfed),
+            stalled: sum(|link| &link.stalled),
+            progress_age_seconds: Series::greatest_of(
+                all.iter().map(|link| &link.progress_age_seconds),
+            ),
             finished_files: sum(|link| &link.finished_files),
             overhead_seconds: mean(|link| &link.overhead_seconds),
             file_bytes: mean(|link| &link.file_bytes),

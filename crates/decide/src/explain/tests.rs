@@ -154,6 +154,28 @@ fn movers_that_are_stalled() {
 }
 
 #[test]
+fn transfers_that_stand_still_where_no_pool_tells_of_its_movers() {
+    let fault: Fault = |c, stalled| c.stalled = stalled;
+    check_from(
+        &Conditions::default(),
+        Cause::StalledMover,
+        [4.0, 8.0],
+        fault,
+        |signals| {
+            let pools = signals.pools.values_mut();
+            let of_pools: Vec<_> = pools
+                .map(|pool| std::mem::take(&mut pool.movers_stalled))
+                .collect();
+            let link = signals.links.get_mut(&watched()).expect("watched");
+            let stalled = of_pools.into_iter().reduce(|sum, one| sum.plus(&one));
+            link.stalled = stalled.expect("pools");
+            let age = |stalled: &Option<f64>| stalled.map(|stalled| 700.0 * stalled.min(1.0));
+            link.progress_age_seconds.0 = link.stalled.0.iter().map(age).collect();
+        },
+    );
+}
+
+#[test]
 fn pools_that_are_full() {
     check(Cause::PoolFull, [2.0, 3.0], |c, servers| {
         c.fills = servers as usize

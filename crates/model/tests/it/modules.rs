@@ -12,6 +12,7 @@ const TRANSFER_SERVICE: [&str; 22] = [
     "leader_requests",
     "tokens",
     "agent",
+    "minutes",
     "overview",
     "metrics",
     "banned",

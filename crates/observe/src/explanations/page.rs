@@ -14,8 +14,9 @@ use penstock_model::observation::{
     self, ChangeKind, Observation, Operation, Outcome, Sample, SubjectKind,
 };
 use penstock_model::{
-    Attempt, Bytes, CopyMode, JobId, LedgerEntry, LinkId, LinkSample, MoverReport, Slots,
-    StageClocks, StorageId, StreamUse, TcpSummary, Timestamp, TransferEvent, TransferId,
+    Attempt, Bytes, CopyMode, JobId, LedgerEntry, LinkId, LinkSample, MinuteKey, MinuteRow,
+    MinuteSamples, MinuteSums, MoverReport, Slots, StageClocks, StorageId, StreamUse, TcpSummary,
+    Timestamp, TransferEvent, TransferId,
 };
 use std::fmt::Write;
 
@@ -113,6 +114,24 @@ fn of_service() -> Signals {
             };
             signals.take_entry(&entry, &link);
         }
+    }
+    for minute in 0..MINUTES {
+        let row = |key| MinuteRow {
+            key,
+            sums: MinuteSums {
+                samples: 60,
+                active: 60,
+                limit: 120,
+                ..MinuteSums::default()
+            },
+            failures: Vec::new(),
+        };
+        let minute = MinuteSamples {
+            from: Timestamp(minute * 60_000),
+            to: Timestamp(minute * 60_000 + 60_000),
+            rows: vec![row(MinuteKey::Link(link(0))), row(MinuteKey::Service)],
+        };
+        signals.take_minute(&minute, |_, _| true);
     }
     signals.take_change(signals::Change {
         at: Timestamp(0),

@@ -6,10 +6,13 @@ use crate::signals::RecordSignals;
 use penstock_decide::explain::rate_change::{Population, RateChange, rate_changes};
 use penstock_decide::explain::signals::{BIN_SECONDS, Change, Signals};
 use penstock_decide::incidents::{Incident, IncidentTimes, incidents_of, occurrences_of};
+use penstock_model::minute::{MINUTE_MS, MinuteKey, MinuteRow};
 use penstock_model::{
-    JobId, LedgerEntry, LinkId, LinkSample, Timestamp, TransferEvent, TransferId, VoName,
+    JobId, LedgerEntry, LinkId, LinkSample, TimeWindow, Timestamp, TransferEvent, TransferId,
+    VoName,
 };
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::time::Duration;
 
 /// Entries read in one go.
 const BATCH: usize = 5000;
@@ -21,8 +24,13 @@ const CHANGES_MAX: usize = 1000;
 const LINKS_KNOWN_MAX: usize = 500_000;
 /// Samples of links that are read for one window at most; of more, the latest.
 const SAMPLES_MAX: usize = 4_000_000;
-/// Intervals of all links together at most, which is some 200 MB: of more links, those are looked at that matter most.
-const CELLS_MAX: usize = 300_000;
+/// Minutes are read in pieces of this length: of 300 busy links some 10 MB.
+const MINUTES_AT_ONCE: Duration = Duration::from_secs(3600);
+/// Times without minutes that are read second by second at most; of more, the latest.
+const GAPS_MAX: usize = 300;
+/// Intervals of all links together at most, which is some 300 MB: of more links, those are looked at that matter most. A
+/// day of 300 links has room.
+const CELLS_MAX: usize = 450_000;
 /// Links that are weighed at once; of more, the heavier half is kept.
 const WEIGHED_MAX: usize = 100_000;
 /// Intervals of a window at most: a longer one gets longer intervals.
@@ -143,6 +151,8 @@ impl ExplainedWindow {
                 &mut link.limit,
                 &mut link.queued,
                 &mut link.unfed,
+                &mut link.stalled,
+                &mut link.progress_age_seconds,
             ]
         });
         let service = &mut self.signals.service;
@@ -176,35 +186,11 @@ fn read_links(
     room: &mut LinkRoom<'_>,
 ) -> Result<ExplainedWindow, RecordError> {
     let mut signals = RecordSignals::new(window.from, window.resolution_seconds, window.bins());
-    let (mut to, mut samples, mut sampled_since) = (window.to, 0, None);
-    while to > window.from {
-        let from = (to - SAMPLES_AT_ONCE).max(window.from);
-        let read = record.samples_between(from, to)?;
-        samples += read.len();
-        for sample in &read {
-            if room.has(&sample.link, |weight| weight.add_sample(sample)) {
-                signals.take_sample(sample);
-            }
-        }
-        if samples > SAMPLES_MAX && from > window.from {
-            sampled_since = Some(from);
-            break;
-        }
-        to = from;
-    }
-    let complete_since = each_entry(record, window, |entry, link, vo| {
-        if room.has(link, |weight| weight.add_entry(entry, vo)) {
-            signals.take_entry(entry, link);
-            vo.into_iter().for_each(|vo| signals.take_vo(link, vo));
-        }
-    })?;
-    if let Some(since) = sampled_since {
-        signals.samples_known_since(since);
-    }
-    if let Some(since) = complete_since {
-        signals.entries_known_since(since);
-    }
-    let complete_since = complete_since.max(sampled_since);
+    let mut signals = RecordSignals::new(window.from, window.resolution_seconds, window.bins());
+    let gaps = read_minutes(record, window, room, &mut signals)?;
+    let sampled_since = read_samples(record, &gaps, room, &mut signals)?;
+    let told_since = read_entries(record, &gaps, room, &mut signals)?;
+    let complete_since = sampled_since.max(told_since);
     let links: Vec<LinkId> = signals.links().cloned().collect();
     for change in record_changes(record, window, &links)? {
         signals.take_change(change);
@@ -252,6 +238,23 @@ struct LinkWeight {
 }
 
 impl LinkWeight {
+    fn add_minute(&mut self, row: &MinuteRow) {
+        match &row.key {
+            MinuteKey::Link(_) => {
+                self.significance.0 += row.sums.moved_bytes;
+                self.significance.1 += row.sums.failed;
+            }
+            MinuteKey::VoOnLink(_, vo) => {
+                self.vos.insert(vo.clone());
+            }
+            MinuteKey::OtherLinks
+            | MinuteKey::OtherVosOnLinks
+            | MinuteKey::Activity(..)
+            | MinuteKey::OtherActivities
+            | MinuteKey::Service => {}
+        }
+    }
+
     fn add_sample(&mut self, sample: &LinkSample) {
         self.significance.0 += sample.moved.0;
     }
@@ -369,61 +372,198 @@ impl LinkRoom<'_> {
     }
 }
 
-/// Takes each entry of a window whose link is still known; tells from when on they are all there, when not from its
-/// begin.
-fn each_entry(
+/// Takes the minutes of a window, if its intervals are made of such. Tells of which times there is none, the latest last:
+/// these have to be read second by second.
+fn read_minutes(
     record: &dyn Record,
     window: ExplainWindow,
-    mut take: impl FnMut(&LedgerEntry, &LinkId, Option<&VoName>),
+    room: &mut LinkRoom<'_>,
+    signals: &mut RecordSignals,
+) -> Result<Vec<TimeWindow>, RecordError> {
+    let step = i64::from(window.resolution_seconds) * 1000;
+    if step % MINUTE_MS != 0 || window.from.0 % MINUTE_MS != 0 {
+        let (from, to) = (window.from, window.to);
+        return Ok(vec![TimeWindow { from, to }]);
+    }
+    let mut counted = Vec::new();
+    let mut to = window.to;
+    while to > window.from {
+        let from = (to - MINUTES_AT_ONCE).max(window.from);
+        for minute in record.minutes_between(from, to)? {
+            signals.take_minute(&minute, |row, link| {
+                room.has(link, |weight| weight.add_minute(row))
+            });
+            counted.push(TimeWindow {
+                from: minute.from,
+                to: minute.to,
+            });
+        }
+        to = from;
+    }
+    Ok(gaps_between(counted, window))
+}
+
+/// What of a window these times leave out.
+fn gaps_between(mut counted: Vec<TimeWindow>, window: ExplainWindow) -> Vec<TimeWindow> {
+    counted.sort_unstable_by_key(|counted| counted.from);
+    let (mut gaps, mut known_until) = (Vec::new(), window.from);
+    let end = TimeWindow {
+        from: window.to,
+        to: window.to,
+    };
+    for counted in counted.into_iter().chain([end]) {
+        let (from, to) = (known_until, counted.from.min(window.to));
+        if from < to {
+            gaps.push(TimeWindow { from, to });
+        }
+        known_until = known_until.max(counted.to);
+    }
+    gaps
+}
+
+/// Takes the samples of these times; tells from when on they are all there, when not from the begin.
+fn read_samples(
+    record: &dyn Record,
+    gaps: &[TimeWindow],
+    room: &mut LinkRoom<'_>,
+    signals: &mut RecordSignals,
+) -> Result<Option<Timestamp>, RecordError> {
+    let (mut samples, mut known_since) = (0, None);
+    for (number, gap) in gaps.iter().rev().enumerate() {
+        let mut to = gap.to;
+        while to > gap.from {
+            if samples > SAMPLES_MAX || number >= GAPS_MAX {
+                signals.samples_left_out(gap.from, to);
+                known_since = known_since.max(Some(to));
+                break;
+            }
+            let from = (to - SAMPLES_AT_ONCE).max(gap.from);
+            // A sample tells of the second before its time.
+            let read = record.samples_between(Timestamp(from.0 + 1), Timestamp(to.0 + 1))?;
+            samples += read.len();
+            for sample in &read {
+                if room.has(&sample.link, |weight| weight.add_sample(sample)) {
+                    signals.take_sample(sample);
+                }
+            }
+            to = from;
+        }
+    }
+    Ok(known_since)
+}
+
+/// Takes the entries of these times whose links are still known; tells from when on they are all there, when not from the
+/// begin.
+fn read_entries(
+    record: &dyn Record,
+    gaps: &[TimeWindow],
+    room: &mut LinkRoom<'_>,
+    signals: &mut RecordSignals,
 ) -> Result<Option<Timestamp>, RecordError> {
     let last = record.last_sequence()?;
-    let begin = sequence_before(record, last, Timestamp(window.from.0 - 1))?;
-    let mut position = begin.max(last.saturating_sub(ENTRIES_MAX));
-    let is_shortened = position > begin;
-    let mut complete_since = None;
-    let mut links: HashMap<TransferId, Option<LinkId>> = HashMap::new();
-    let mut vos: HashMap<JobId, Option<VoName>> = HashMap::new();
+    let before = |at: Timestamp| sequence_before(record, last, Timestamp(at.0 - 1));
+    let (mut left, mut known_since) = (ENTRIES_MAX, None);
+    let mut parts = Vec::new();
+    for (number, gap) in gaps.iter().rev().enumerate() {
+        if left == 0 || number >= GAPS_MAX {
+            signals.entries_left_out(gap.from, gap.to);
+            known_since = known_since.max(Some(gap.to));
+            continue;
+        }
+        let (first, end) = (before(gap.from)?, before(gap.to)?);
+        let position = first.max(end.saturating_sub(left));
+        left -= end.saturating_sub(position);
+        parts.push((*gap, position, position > first));
+    }
+    let mut known = KnownTransfers::default();
+    // In the order in which it happened: an attempt begins before it ends.
+    for (gap, position, is_shortened) in parts.into_iter().rev() {
+        let first = each_entry(
+            (record, last),
+            gap,
+            position,
+            &mut known,
+            |entry, link, vo| {
+                if room.has(link, |weight| weight.add_entry(entry, vo)) {
+                    signals.take_entry(entry, link);
+                    vo.into_iter().for_each(|vo| signals.take_vo(link, vo));
+                }
+            },
+        )?;
+        if is_shortened && let Some(first) = first {
+            signals.entries_left_out(gap.from, first);
+            known_since = known_since.max(Some(first));
+        }
+    }
+    Ok(known_since)
+}
+
+/// Links of transfers and VOs of jobs, as they were looked up.
+#[derive(Default)]
+struct KnownTransfers {
+    links: HashMap<TransferId, Option<LinkId>>,
+    vos: HashMap<JobId, Option<VoName>>,
+}
+
+impl KnownTransfers {
+    fn link(
+        &mut self,
+        record: &dyn Record,
+        transfer: TransferId,
+    ) -> Result<Option<LinkId>, RecordError> {
+        if self.links.len() >= LINKS_KNOWN_MAX {
+            self.links.clear();
+        }
+        if let Some(known) = self.links.get(&transfer) {
+            return Ok(known.clone());
+        }
+        let request = record.transfer_request(transfer)?;
+        let link = request.map(|request| request.link());
+        self.links.insert(transfer, link.clone());
+        Ok(link)
+    }
+
+    fn vo(&mut self, record: &dyn Record, job: JobId) -> Result<Option<VoName>, RecordError> {
+        if self.vos.len() >= LINKS_KNOWN_MAX {
+            self.vos.clear();
+        }
+        if let Some(known) = self.vos.get(&job) {
+            return Ok(known.clone());
+        }
+        let vo = record.job_vo(job)?;
+        self.vos.insert(job, vo.clone());
+        Ok(vo)
+    }
+}
+
+/// Takes each entry of a time behind a position whose link is still known; tells when the first of all was made.
+fn each_entry(
+    (record, last): (&dyn Record, u64),
+    time: TimeWindow,
+    mut position: u64,
+    known: &mut KnownTransfers,
+    mut take: impl FnMut(&LedgerEntry, &LinkId, Option<&VoName>),
+) -> Result<Option<Timestamp>, RecordError> {
+    let mut first_at = None;
     while position < last {
         let batch = record.entries_after(position, BATCH)?;
         let (Some(first), Some(end)) = (batch.first(), batch.last()) else {
             break;
         };
-        if is_shortened && complete_since.is_none() {
-            complete_since = Some(first.at);
-        }
+        first_at = first_at.or(Some(first.at));
         position = end.sequence;
-        for entry in batch.iter().filter(|entry| window.has(entry.at)) {
-            if links.len() >= LINKS_KNOWN_MAX {
-                links.clear();
-            }
-            let link = match links.get(&entry.transfer) {
-                Some(known) => known.clone(),
-                None => {
-                    let request = record.transfer_request(entry.transfer)?;
-                    let link = request.map(|request| request.link());
-                    links.insert(entry.transfer, link.clone());
-                    link
-                }
+        for entry in batch.iter().filter(|entry| time.has(entry.at)) {
+            let Some(link) = known.link(record, entry.transfer)? else {
+                continue;
             };
-            let Some(link) = link else { continue };
-            if vos.len() >= LINKS_KNOWN_MAX {
-                vos.clear();
-            }
-            let vo = match vos.get(&entry.job) {
-                Some(known) => known.clone(),
-                None => {
-                    let vo = record.job_vo(entry.job)?;
-                    vos.insert(entry.job, vo.clone());
-                    vo
-                }
-            };
+            let vo = known.vo(record, entry.job)?;
             take(entry, &link, vo.as_ref());
         }
-        if end.at >= window.to {
+        if end.at >= time.to {
             break;
         }
     }
-    Ok(complete_since)
+    Ok(first_at)
 }
 
 /// What operators set and banned in a window, as far as it matters to rates of these links.

@@ -6,14 +6,17 @@
 //! as most files take.
 
 use super::reading::{ExplainWindow, ExplainedWindow, PopulationChoice};
-use crate::copy_sums::{self, CopySums, FinishedCopy, SocketFigures};
+use crate::copy_sums;
 use crate::ended_copies::{EndedCopy, each_attempt_stored, link_of};
 use crate::store::{Reader, StoreError};
 use penstock_decide::explain::signals::{FailureGroup, LinkSignals, Maintenance, Series, Signals};
 use penstock_model::observation::{
     Attempt, Change, ChangeKind, Outcome, Sample, SubjectKind, View,
 };
-use penstock_model::{Errno, LinkId, Phase, TimeWindow, Timestamp, VoName};
+use penstock_model::{
+    CopySums, Errno, FinishedCopy, LinkId, Phase, SocketFigures, StorageId, TimeWindow, Timestamp,
+    VoName,
+};
 use std::collections::BTreeMap;
 
 /// Links that are looked at; rows of further ones are passed over.
@@ -248,9 +251,10 @@ impl RowSignals {
         }
     }
 
-    /// Takes what was sampled of a link.
+    /// Takes what was sampled of a link. A part of it, of one VO, tells nothing of all that waits there.
     fn take_sample(&mut self, row: &Sample) {
-        if row.subject_kind != SubjectKind::Link || row.view != self.view {
+        let is_of_link = row.subject_kind == SubjectKind::Link && row.vo.is_none();
+        if !is_of_link || row.view != self.view {
             return;
         }
         let Some(bin) = self.bin_of(Timestamp(row.at.0.saturating_sub(1))) else {
@@ -328,6 +332,7 @@ fn finished(row: &Attempt) -> FinishedCopy {
             row.commit_us,
         ],
         streams: row.streams,
+        asked: None,
         socket,
     }
 }
@@ -392,7 +397,7 @@ impl LinkRows {
             active: known(&|bin| bin.active),
             limit: Series(bins.iter().map(|bin| bin.limit).collect()),
             queued,
-            finished_files: known(&|bin| f64::from(bin.copies.files)),
+            finished_files: known(&|bin| bin.copies.files as f64),
             ..LinkSignals::default()
         };
         let copies: Vec<&CopySums> = bins.iter().map(|bin| &bin.copies).collect();

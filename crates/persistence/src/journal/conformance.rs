@@ -4,6 +4,7 @@ mod batches;
 mod fencing;
 mod history;
 mod lab;
+mod minutes;
 mod odd_rows;
 mod tape;
 mod tokens;
@@ -21,6 +22,7 @@ use history::{
     what_somebody_has_not_taken_stays_until_it_is_too_old,
 };
 use lab::Lab;
+use minutes::{minutes_are_found_by_their_time_with_all_parts, minutes_go_with_their_own_time};
 use odd_rows::*;
 use tape::{samples_are_found_by_their_time, what_tape_systems_did_is_told_of_a_file};
 use tokens::{
@@ -868,6 +870,8 @@ macro_rules! on_each_back_end {
 }
 
 on_each_back_end! {
+    minutes_are_found_by_their_time_with_all_parts,
+    minutes_go_with_their_own_time,
     samples_are_found_by_their_time,
     what_tape_systems_did_is_told_of_a_file,
     what_is_stored_is_found_again,

@@ -7,6 +7,7 @@
 mod appending;
 mod batch;
 mod history;
+mod minutes;
 pub(crate) mod partitions;
 mod reader;
 mod reading;

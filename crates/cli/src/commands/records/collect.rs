@@ -9,8 +9,9 @@ use crate::site::config::{Config, DatabasePlace};
 use crate::site::directory::SiteDirectory;
 use penstock_journal::JournalReader;
 use penstock_model::Timestamp;
-use penstock_model::observation::{Attempt, Operation, Outcome, Text, View};
+use penstock_model::observation::{Attempt, Observation, Operation, Outcome, Text, View};
 use penstock_observe::ledger_rows::each_attempt;
+use penstock_observe::minute_rows::samples_of;
 use penstock_observe::store::{Positions, Store, StoreError};
 use penstock_persistence::journal::SqliteReader;
 use penstock_persistence::namespace::{
@@ -21,6 +22,8 @@ use std::time::Duration;
 
 /// Rows read in one go.
 const BATCH: usize = 5_000;
+/// Minutes are read in pieces of this length.
+const MINUTES_AT_ONCE: Duration = Duration::from_secs(3600);
 
 pub(super) fn run(args: &RecordsCollectArgs, output: Output) -> Result<(), CommandError> {
     let site = SiteDirectory::at(&args.dir)?;
@@ -56,9 +59,9 @@ struct RecordCollector {
 }
 
 impl RecordCollector {
-    fn take(&mut self, row: Attempt) {
+    fn take(&mut self, row: Observation) {
         if self.failed.is_none() {
-            let taken = self.summary.take(&row.into(), &mut self.store);
+            let taken = self.summary.take(&row, &mut self.store);
             self.failed = taken.err();
         }
     }
@@ -103,8 +106,43 @@ impl RecordCollector {
         let place = place.map_err(|why| CommandError::local(path.display(), why))?;
         let identity = place.as_os_str().as_encoded_bytes();
         let after = self.taken(&source, identity, last);
-        let read = each_attempt(&reader, &source, after, |row| self.take(row));
+        let read = each_attempt(&reader, &source, after, |row| self.take(row.into()));
         let last = read.map_err(|why| failed(&why))?;
+        self.save(&source, identity, last)?;
+        self.minutes(&reader, config, identity, &failed)
+    }
+
+    /// The minutes that the transfer service has counted. They are known by their ends, in milliseconds since 1970.
+    fn minutes(
+        &mut self,
+        reader: &Arc<dyn JournalReader>,
+        config: &Config,
+        identity: &[u8],
+        failed: &dyn Fn(&dyn std::fmt::Display) -> CommandError,
+    ) -> Result<(), CommandError> {
+        let source: Text = format!("penstock-minutes:{}", config.site.name).into();
+        let facts = reader.history().map_err(|why| failed(&why))?;
+        let now = penstock_clock::wall_clock();
+        let taken = self.taken(&source, identity, u64::MAX);
+        let taken = Timestamp(i64::try_from(taken).unwrap_or(i64::MAX));
+        let Some(mut from) = facts.minute_oldest.map(|oldest| oldest.max(taken)) else {
+            return Ok(());
+        };
+        let mut last = taken;
+        while from <= now {
+            let to = from + MINUTES_AT_ONCE;
+            let minutes = reader
+                .minutes_between(from, to)
+                .map_err(|why| failed(&why))?;
+            for minute in minutes {
+                last = last.max(minute.to);
+                for row in samples_of(&minute, &source) {
+                    self.take(row.into());
+                }
+            }
+            from = to;
+        }
+        let last = u64::try_from(last.0).unwrap_or(0);
         self.save(&source, identity, last)
     }
 
@@ -132,7 +170,7 @@ impl RecordCollector {
                 row.source = Arc::clone(&source);
                 row.line = *sequence;
                 row.server = server.clone();
-                self.take(row);
+                self.take(row.into());
             }
         }
     }

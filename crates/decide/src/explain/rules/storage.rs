@@ -38,22 +38,34 @@ const DISKS: &[DataPathStage] = &[
 pub(super) fn stalled_mover(view: &RuleInput<'_>) -> Option<Finding> {
     let mut stalled = 0.0;
     let mut evidence = Vec::new();
-    for (name, pool) in view.pools() {
-        let count = view.now(&pool.movers_stalled);
-        let age = pool.progress_age_seconds.max(view.during);
-        let usual = view.earlier(&pool.progress_age_seconds).unwrap_or(0.0);
-        let is_silent =
-            age.is_some_and(|age| age > SILENCE_SECONDS_MIN.max(usual * SILENCE_RATIO_MIN));
+    let pools = view.pools();
+    let of_pools = pools.iter().map(|(name, pool)| {
+        let (stalled, age) = (&pool.movers_stalled, &pool.progress_age_seconds);
+        (Some(name.as_str()), stalled, age)
+    });
+    let tells = |series: &Series| series.max(view.during).is_some();
+    let mut seen: Vec<(Option<&str>, &Series, &Series)> = of_pools
+        .filter(|(_, stalled, age)| tells(stalled) || tells(age))
+        .collect();
+    if seen.is_empty() {
+        // Where no storage element tells of its movers, the transfer service tells what it saw of them.
+        seen.push((None, &view.link.stalled, &view.link.progress_age_seconds));
+    }
+    for (place, stalled_movers, progress_age) in seen {
+        let count = view.now(stalled_movers);
+        let age = progress_age.max(view.during);
+        let usual = view.earlier(progress_age).unwrap_or(0.0);
+        let is_silent = age.is_some_and(|age| age > SILENCE_SECONDS_MIN.max(usual * SILENCE_RATIO_MIN));
         if !is_silent && count.is_none_or(|count| count < 0.5) {
             continue;
         }
-        let holds = count.unwrap_or(1.0) - view.earlier(&pool.movers_stalled).unwrap_or(0.0);
+        let holds = count.unwrap_or(1.0) - view.earlier(stalled_movers).unwrap_or(0.0);
         stalled += holds.max(0.0);
         let (measure, series) = match is_silent {
-            true => (Measure::MoverProgress, &pool.progress_age_seconds),
-            false => (Measure::StalledMovers, &pool.movers_stalled),
+            true => (Measure::MoverProgress, progress_age),
+            false => (Measure::StalledMovers, stalled_movers),
         };
-        evidence.push(view.value_at(measure, Some(name.as_str()), series));
+        evidence.push(view.value_at(measure, place, series));
     }
     if evidence.is_empty() {
         return None;

@@ -11,6 +11,7 @@ fn step(before: i64) -> PruneStep {
         taken_by_all: u64::MAX,
         ended_long_before: None,
         samples_before: Some(Timestamp(before)),
+        minutes_before: None,
         audit_before: None,
         rows_max: 1000,
     }

@@ -2,7 +2,7 @@
 
 use super::batch::{Batch, Change, ban_key, tidying_user};
 use super::partitions::Partitions;
-use super::{tidyings, tunings};
+use super::{minutes, tidyings, tunings};
 use crate::journal::rows::with_priority;
 use crate::postgres::session::OpenTransaction;
 use crate::postgres::{DatabaseError, text};
@@ -63,6 +63,7 @@ pub(super) fn write(
         tunings::record(open, decision, &text)?;
     }
     samples(open, batch, partitions)?;
+    minutes::insert(open, &batch.minutes)?;
     Ok(progress)
 }
 

@@ -7,8 +7,8 @@ use crate::sealing::{SealingError, SealingKeys, SecretKind};
 use crate::sql_integer::to_sql;
 use penstock_model::{
     BanChange, BanTarget, CredentialId, Job, JobId, JobKind, JobState, JobToken, LinkChange,
-    LinkSample, Priority, Record, RenewedToken, SettingChange, StorageId, Tidying, Timestamp,
-    TransferEvent, TransferId, TransferState, TuningDecision,
+    LinkSample, MinuteSamples, Priority, Record, RenewedToken, SettingChange, StorageId, Tidying,
+    Timestamp, TransferEvent, TransferId, TransferState, TuningDecision,
 };
 use std::collections::{BTreeMap, HashSet};
 use uuid::Uuid;
@@ -49,6 +49,7 @@ pub(super) struct Batch {
     pub(super) links: Vec<LinkChange>,
     pub(super) tunings: Vec<TuningDecision>,
     pub(super) samples: Samples,
+    pub(super) minutes: Minutes,
     /// What has to be looked after, as it is written down.
     pub(super) tidyings: BTreeMap<TransferId, String>,
     pub(super) tidied: Vec<TransferId>,
@@ -203,6 +204,13 @@ pub(super) struct EndedJobs {
 }
 
 #[derive(Debug, Default)]
+pub(super) struct Minutes {
+    pub(super) at: Vec<i64>,
+    pub(super) until: Vec<i64>,
+    pub(super) packed: Vec<Vec<u8>>,
+}
+
+#[derive(Debug, Default)]
 pub(super) struct Samples {
     pub(super) at: Vec<i64>,
     pub(super) source: Vec<String>,
@@ -268,6 +276,7 @@ impl Batch {
                 self.tidied.push(*transfer);
             }
             Record::Sampled(sample) => self.samples.push(sample),
+            Record::MinuteSampled(minute) => self.minutes.push(minute),
         }
         Ok(())
     }
@@ -376,6 +385,14 @@ impl Samples {
         self.active.push(sample.active.0 as i32);
         self.limit.push(sample.limit.0 as i32);
         self.queued.push(sample.queued as i64);
+    }
+}
+
+impl Minutes {
+    fn push(&mut self, minute: &MinuteSamples) {
+        self.at.push(minute.from.0);
+        self.until.push(minute.to.0);
+        self.packed.push(minute.packed());
     }
 }
 
