@@ -18,7 +18,6 @@ pub mod credential_expiry;
 mod decision;
 pub mod destination;
 pub mod explain;
-pub mod failure_text;
 pub mod gfal_way;
 pub mod halting;
 pub mod health;

@@ -3,7 +3,7 @@
 //! It is told of each event and of each second in the order of their times, and hands over each minute when it is over. It
 //! keeps the minute that runs in memory; that one is lost with the process, and told as missing.
 
-use crate::failure_text::fingerprint;
+use penstock_model::failure_text::fingerprint;
 use penstock_model::minute::{MINUTE_MS, minute_of};
 use penstock_model::{
     Activity, Attempt, FailedStep, Failure, FinishedCopy, LinkId, LinkSample, MinuteFailure,

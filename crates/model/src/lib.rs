@@ -11,6 +11,7 @@ pub mod checksum;
 pub mod cloud;
 pub mod copy_sums;
 pub mod failure;
+pub mod failure_text;
 pub mod ids;
 pub mod incident_class;
 pub mod job;

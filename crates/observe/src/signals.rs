@@ -8,7 +8,7 @@ use crate::copy_sums;
 use penstock_decide::explain::signals::{
     Change, FailureGroup, LinkSignals, Series, Setting, Signals,
 };
-use penstock_decide::failure_text::fingerprint;
+use penstock_model::failure_text::fingerprint;
 use penstock_model::{
     Attempt, Bytes, CopySums, FailedStep, Failure, FinishedCopy, LedgerEntry, LinkChange,
     LinkEvent, LinkId, LinkSample, MinuteKey, MinuteRow, MinuteSamples, MinuteSums, MoverReport,

@@ -266,7 +266,7 @@ impl Rule {
                     && let Some(detail) = &row.detail
                 {
                     row.fingerprint =
-                        Some(penstock_decide::failure_text::without_particulars(detail).into());
+                        Some(penstock_model::failure_text::without_particulars(detail).into());
                 }
                 Ok(row.into())
             }

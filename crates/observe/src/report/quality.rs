@@ -5,7 +5,7 @@
 
 use super::percent;
 use crate::facts::TransferFacts;
-use penstock_decide::failure_text::fingerprint;
+use penstock_model::failure_text::fingerprint;
 use penstock_model::{Phase, Side, Timestamp};
 use serde::Serialize;
 use std::collections::BTreeMap;
