@@ -10,11 +10,11 @@ use crate::site::backup::{
 use crate::site::config::{Config, without_secrets};
 use crate::site::directory::SiteDirectory;
 use penstock_clock::wall_clock;
+use penstock_durable_file::replace_private;
 use penstock_persistence::backup::{
     BackupContent, BackupError, BackupFacts, JournalLocation, Manifest, RestoreTo, RestoredBackup,
     back_up, restore, verify,
 };
-use penstock_durable_file::replace_private;
 use serde::Serialize;
 use std::fs::OpenOptions;
 use std::io::{self, Write};

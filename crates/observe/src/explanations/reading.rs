@@ -186,7 +186,6 @@ fn read_links(
     room: &mut LinkRoom<'_>,
 ) -> Result<ExplainedWindow, RecordError> {
     let mut signals = RecordSignals::new(window.from, window.resolution_seconds, window.bins());
-    let mut signals = RecordSignals::new(window.from, window.resolution_seconds, window.bins());
     let gaps = read_minutes(record, window, room, &mut signals)?;
     let sampled_since = read_samples(record, &gaps, room, &mut signals)?;
     let told_since = read_entries(record, &gaps, room, &mut signals)?;

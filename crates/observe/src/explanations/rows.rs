@@ -14,8 +14,7 @@ use penstock_model::observation::{
     Attempt, Change, ChangeKind, Outcome, Sample, SubjectKind, View,
 };
 use penstock_model::{
-    CopySums, Errno, FinishedCopy, LinkId, Phase, SocketFigures, StorageId, TimeWindow, Timestamp,
-    VoName,
+    CopySums, Errno, FinishedCopy, LinkId, Phase, SocketFigures, TimeWindow, Timestamp, VoName,
 };
 use std::collections::BTreeMap;
 

@@ -55,7 +55,8 @@ pub(super) fn stalled_mover(view: &RuleInput<'_>) -> Option<Finding> {
         let count = view.now(stalled_movers);
         let age = progress_age.max(view.during);
         let usual = view.earlier(progress_age).unwrap_or(0.0);
-        let is_silent = age.is_some_and(|age| age > SILENCE_SECONDS_MIN.max(usual * SILENCE_RATIO_MIN));
+        let is_silent =
+            age.is_some_and(|age| age > SILENCE_SECONDS_MIN.max(usual * SILENCE_RATIO_MIN));
         if !is_silent && count.is_none_or(|count| count < 0.5) {
             continue;
         }
