@@ -9,7 +9,7 @@ use penstock_model::{
     Activity, Attempt, Bytes, CopyMode, LinkId, LinkSample, MinuteSamples, MoverReport, Record,
     Slots, StorageId, TcpSummary, Timestamp, TransferEvent, TransferId, VoName,
 };
-use penstock_observe::explanations::reading::{ExplainWindow, Wanted, read_record};
+use penstock_observe::explanations::reading::{ExplainWindow, PopulationChoice, read_record};
 use penstock_persistence::journal::{SqliteJournal, SqliteReader};
 use penstock_persistence::sealing::SealingKeys;
 use std::error::Error;
@@ -137,7 +137,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let end = Timestamp(BEGIN_MS + DAY_SECONDS * 1000);
     let window = ExplainWindow::new(Timestamp(BEGIN_MS), end, None);
     let begun = Instant::now();
-    let read = read_record(&reader, window, &Wanted::Links)?;
+    let read = read_record(&reader, window, &PopulationChoice::Links)?;
     let reading = begun.elapsed();
     let changes = read.changes().len();
     println!(

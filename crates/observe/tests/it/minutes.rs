@@ -8,7 +8,7 @@ use penstock_model::{
     StorageId, TcpSummary, Timestamp, TransferEvent, TransferId, TransferRequest, VoName,
 };
 use penstock_observe::explanations::reading::{
-    ExplainWindow, ExplainedWindow, Wanted, read_record,
+    ExplainWindow, ExplainedWindow, PopulationChoice, read_record,
 };
 use penstock_observe::follow::RecordError;
 use penstock_observe::{MemoryRecord, Record};
@@ -196,7 +196,7 @@ fn request(id: u64) -> TransferRequest {
         checksum_algorithm: ChecksumAlgorithm::Adler32,
         activity: Activity::new("default"),
         scitag: None,
-        metadata: serde_json::Value::Null,
+        metadata: Default::default(),
         source_credential: None,
         destination_credential: None,
         source_query: None,
@@ -232,7 +232,7 @@ fn explained(record: &dyn Record, resolution_seconds: u32) -> ExplainedWindow {
 fn explained_whole(record: &dyn Record, resolution_seconds: u32) -> ExplainedWindow {
     let to = Timestamp(START + MINUTES * MINUTE_MS);
     let window = ExplainWindow::new(Timestamp(START), to, Some(resolution_seconds));
-    read_record(record, window, &Wanted::Links).expect("readable")
+    read_record(record, window, &PopulationChoice::Links).expect("readable")
 }
 
 #[test]
@@ -372,7 +372,7 @@ fn a_day_of_three_hundred_busy_links_is_1440_rows_and_none_of_it_is_left_out() {
         seconds_asked_for: AtomicUsize::new(0),
     };
     let window = ExplainWindow::new(at_minute(0), at_minute(DAY_MINUTES), None);
-    let read = read_record(&record, window, &Wanted::Links).expect("readable");
+    let read = read_record(&record, window, &PopulationChoice::Links).expect("readable");
     assert_eq!(record.minutes.into_inner(), DAY_MINUTES as usize);
     assert_eq!(record.seconds_asked_for.into_inner(), 0);
     assert_eq!((read.links_left_out, read.complete_since), (0, None));
