@@ -4,7 +4,7 @@ use crate::sources::{Source, code_of, files};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// From what knows nobody to what knows all.
-const TRANSFER_SERVICE: [&str; 22] = [
+const TRANSFER_SERVICE: [&str; 23] = [
     "fair_turns",
     "cloud",
     "loop_message",
