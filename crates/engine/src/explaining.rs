@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 #[serde(rename_all = "snake_case")]
 pub enum StartEstimate {
     /// Then, when all goes on as it goes now.
-    TapeCallSubject(Timestamp),
+    About(Timestamp),
     /// Not before that; when then is not known.
     NotBefore(Timestamp),
 }
@@ -35,7 +35,7 @@ impl Engine {
             WaitReason::NoSlot(_) | WaitReason::ByShare { .. } | WaitReason::Starting => {
                 let waiting = self.waiting(transfer)?;
                 let wait = self.scheduler.when_this_starts(&waiting)?;
-                Some(StartEstimate::TapeCallSubject(now + wait))
+                Some(StartEstimate::About(now + wait))
             }
         }
     }
@@ -85,5 +85,20 @@ impl Engine {
             }
             _ => None,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn programs_read_the_words_that_they_know() {
+        let words = |estimate| serde_json::to_string(&estimate).expect("written");
+        assert_eq!(words(StartEstimate::About(Timestamp(7))), r#"{"about":7}"#);
+        assert_eq!(
+            words(StartEstimate::NotBefore(Timestamp(7))),
+            r#"{"not_before":7}"#
+        );
     }
 }
