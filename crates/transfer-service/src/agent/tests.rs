@@ -645,7 +645,8 @@ async fn a_copy_may_still_run_although_the_clock_has_leapt_over_its_end() {
         panic!("{outcome:?}")
     };
     let wait = until.since(wall_clock() + Duration::from_secs(1200));
-    assert!((480..=540).contains(&wait.as_secs()), "{wait:?}");
+    // A minute is over; servers tell whole seconds.
+    assert!((500..=545).contains(&wait.as_secs()), "{wait:?}");
     let (outcome, _) = run(Task::TidyUp, 1200).run().await;
     assert!(
         matches!(outcome, AttemptOutcome::Untidied { .. }),
