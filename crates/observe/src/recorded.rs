@@ -5,7 +5,7 @@
 //! other system ([`read_store`]). Only copies that brought their file are replayed; failed attempts are counted.
 
 use crate::explanations::reading::Wanted;
-use crate::follow::{Record, RecordError, SAMPLES_AT_ONCE, sequence_before};
+use crate::follow::{Record, RecordError, SAMPLES_AT_ONCE, latest_entries, sequence_before};
 use crate::ledger_rows::attempts_between;
 use crate::store::{Reader, StoreError};
 use penstock_model::observation::{Attempt, Operation, Outcome, Sample, SubjectKind, Text, View};
@@ -122,7 +122,7 @@ pub fn read_journal(
     let last = record.last_sequence()?;
     let begin = sequence_before(record, last, Timestamp(window.from.0 - 1))?;
     let end = sequence_before(record, last, window.to + END_AFTER)?;
-    let after = begin.max(end.saturating_sub(ENTRIES_MAX));
+    let (after, _) = latest_entries(record, (begin, end), ENTRIES_MAX)?;
     if after > begin {
         let first = record.entries_after(after, 1)?;
         fold.begin_at(first.first().map_or(window.from, |entry| entry.at));

@@ -1,7 +1,7 @@
 //! Reads what a window is explained from: the record of a transfer service, live or of a stopped site.
 
 use super::settings::{ban_change, setting_changes};
-use crate::follow::{Record, RecordError, SAMPLES_AT_ONCE, sequence_before};
+use crate::follow::{Record, RecordError, SAMPLES_AT_ONCE, latest_entries, sequence_before};
 use crate::signals::RecordSignals;
 use penstock_decide::explain::rate_change::{Population, RateChange, rate_changes};
 use penstock_decide::explain::signals::{BIN_SECONDS, Change, Signals};
@@ -267,7 +267,7 @@ fn each_entry(
 ) -> Result<Option<Timestamp>, RecordError> {
     let last = record.last_sequence()?;
     let begin = sequence_before(record, last, Timestamp(window.from.0 - 1))?;
-    let mut position = begin.max(last.saturating_sub(ENTRIES_MAX));
+    let (mut position, _) = latest_entries(record, (begin, last), ENTRIES_MAX)?;
     let is_shortened = position > begin;
     let mut complete_since = None;
     let mut links: HashMap<TransferId, Option<LinkId>> = HashMap::new();
