@@ -420,7 +420,9 @@ pub fn rate_change(told: &RateChange) -> String {
     text += &explanation(&told.explanation);
     let first = told.explanation.causes.first();
     let gain = first.and_then(|named| Some((named, told.explanation.gain(named)?)));
-    if let Some((named, gain)) = gain.filter(|_| told.kind == RateChangeKind::Drop) {
+    // A fix that brings less than half a percent is none.
+    let is_fix = |gain: f64| told.kind == RateChangeKind::Drop && gain >= 0.005;
+    if let Some((named, gain)) = gain.filter(|(_, gain)| is_fix(*gain)) {
         let _ = writeln!(
             text,
             "  first fix: {}: {:+.0} %",

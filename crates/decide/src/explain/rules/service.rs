@@ -161,8 +161,8 @@ pub(super) fn slot_limit(view: &StretchFacts<'_>) -> Option<Finding> {
 
 pub(super) fn drain(view: &StretchFacts<'_>) -> Option<Finding> {
     let evidence: Vec<Evidence> = view
-        .changes(&[Setting::Drain, Setting::Ban])
-        .filter(|change| change.new.is_some())
+        .in_force(&[Setting::Drain, Setting::Ban])
+        .into_iter()
         .take(2)
         .cloned()
         .map(Evidence::Change)
