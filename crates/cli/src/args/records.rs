@@ -270,6 +270,11 @@ fn view(text: &str) -> Result<View, String> {
     }
 }
 
+/// Any view of rows.
+pub(super) fn row_view(text: &str) -> Result<View, String> {
+    View::from_word(text).ok_or_else(|| "the views are vo, site and network".to_owned())
+}
+
 /// Options of `records import`.
 #[derive(Debug, Args)]
 pub struct RecordsImportArgs {

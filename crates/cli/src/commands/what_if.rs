@@ -9,6 +9,7 @@ use crate::site::record::OfflineRecord;
 use penstock_clock::wall_clock;
 use penstock_decide::explain::RateChangeId;
 use penstock_decide::explain::rate_change::{RateChange, named};
+use penstock_model::observation::View;
 use penstock_model::{Slots, TimeWindow, Timestamp};
 use penstock_observe::explanations::reading::{
     ExplainWindow, ExplainedWindow, Wanted, read_record,
@@ -66,7 +67,7 @@ enum Source {
 impl Source {
     fn open(args: &WhatIfArgs) -> Result<Source, CommandError> {
         match (&args.records, &args.dir) {
-            (Some(records), _) => Source::rows(records),
+            (Some(records), _) => Source::rows(records, args.view),
             (None, Some(dir)) => Ok(Source::Site(Box::new(OfflineRecord::open(dir)?))),
             (None, None) => Err(CommandError::Usage(
                 "name a site with --dir, or a directory of records with --records".into(),
@@ -74,9 +75,9 @@ impl Source {
         }
     }
 
-    fn rows(records: &Path) -> Result<Source, CommandError> {
+    fn rows(records: &Path, view: Option<View>) -> Result<Source, CommandError> {
         let mut reader = Reader::open(records).map_err(local)?;
-        let extent = extent_of(&mut reader).map_err(local)?;
+        let extent = extent_of(&mut reader, view).map_err(local)?;
         let extent = extent.ok_or_else(|| {
             CommandError::NotFound(format!(
                 "{} holds no attempts to move files; `penstock ingest` takes them in",

@@ -6,6 +6,7 @@ use crate::signals::RecordSignals;
 use penstock_decide::explain::rate_change::{Population, RateChange, rate_changes};
 use penstock_decide::explain::signals::{BIN_SECONDS, Change, Signals};
 use penstock_decide::incidents::{Incident, IncidentTimes, incidents_of, occurrences_of};
+use penstock_model::observation::View;
 use penstock_model::{JobId, LedgerEntry, LinkId, Timestamp, TransferId, VoName};
 use std::collections::{BTreeSet, HashMap};
 
@@ -99,6 +100,8 @@ pub struct ExplainedWindow {
     pub links_left_out: usize,
     /// Where it ends.
     pub to: Timestamp,
+    /// Which view of rows tells it; `None`: it is the record of a service.
+    pub view: Option<View>,
 }
 
 impl ExplainedWindow {
@@ -112,6 +115,7 @@ impl ExplainedWindow {
             signals,
             complete_since: None,
             links_left_out: 0,
+            view: None,
         }
     }
 

@@ -1,7 +1,7 @@
 //! `penstock incidents`: what went wrong, by cause; one of them; a ticket for those who can
 //! end it.
 
-use super::record_choice::{failed, json, last, question, read_records, times, view, window};
+use super::record_choice::{failed, json, last, question, read_records, times, view, view_line, window};
 use super::{Intent, connect};
 use crate::args::{IncidentsArgs, IncidentsCommand, RecordArgs};
 use crate::environment::Environment;
@@ -145,6 +145,7 @@ fn text(list: &IncidentList) -> String {
         plural(list.links as u64, "link"),
         list.resolution_seconds
     );
+    text += &view_line(list.view);
     if let Some(since) = list.complete_since {
         text += &format!("the record is complete since {}Z only\n", since.to_fts());
     }

@@ -1,7 +1,7 @@
 //! `penstock explain --since …` and `penstock explain drop ID`: from a service, or from the record of a site that is stopped.
 
 use super::super::record_choice::{
-    failed, json, last, question, read_records, times, view, window,
+    failed, json, last, question, read_records, times, view, view_line, window,
 };
 use super::super::{Intent, connect};
 use crate::args::RecordArgs;
@@ -119,6 +119,7 @@ fn text(told: &RateChanges) -> String {
         plural(told.populations as u64, "link"),
         told.resolution_seconds
     );
+    text += &view_line(told.view);
     if let Some(since) = told.complete_since {
         text += &format!("the record is complete since {}Z only\n", since.to_fts());
     }
