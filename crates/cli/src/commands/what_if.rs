@@ -16,7 +16,7 @@ use penstock_observe::explanations::reading::{
 };
 use penstock_observe::explanations::rows::{RecordExtent, extent_of, read_rows};
 use penstock_observe::recorded::{
-    RecordedWindow, StorageLimits, read_journal, read_store, storage_limits,
+    RecordedWindow, StorageLimits, rate_limits, read_journal, read_store, storage_limits,
 };
 use penstock_observe::store::Reader;
 use penstock_sim::what_if::{Alternative, LimitsInForce, WhatIfError, what_if, words};
@@ -52,7 +52,7 @@ fn failed(why: WhatIfError) -> CommandError {
         WhatIfError::TooLong
         | WhatIfError::TooManyAlternatives
         | WhatIfError::Alternative { .. } => CommandError::Usage(why.to_string()),
-        WhatIfError::Unfit { .. } | WhatIfError::Broken(_) => {
+        WhatIfError::RateLimited(_) | WhatIfError::Unfit { .. } | WhatIfError::Broken(_) => {
             CommandError::Verification(why.to_string())
         }
     }
@@ -100,7 +100,12 @@ impl Source {
                 let record = site.record.as_ref();
                 let read = read_journal(record, window, &wanted);
                 let read = read.map_err(|why| CommandError::Local(why.to_string()))?;
-                let limits = limits(site, window.to)?;
+                let rates = rate_limits(record, read.window, &read.links);
+                let rates = rates.map_err(|why| CommandError::Local(why.to_string()))?;
+                let limits = LimitsInForce {
+                    rates,
+                    ..limits(site, window.to)?
+                };
                 Ok((read, limits))
             }
             Source::Rows(reader, extent) => {
@@ -162,5 +167,6 @@ fn limits(site: &OfflineRecord, at: Timestamp) -> Result<LimitsInForce, CommandE
         },
         storages: set,
         agents: Some(Slots(site.config.active_max)),
+        rates: Vec::new(),
     })
 }

@@ -224,7 +224,7 @@ impl StretchFacts<'_> {
     }
 
     /// The higher rate comes after the lower one.
-    fn is_rise(&self) -> bool {
+    pub fn is_rise(&self) -> bool {
         let start = |spans: &[Range<usize>]| spans.first().map_or(0, |span| span.start);
         start(self.before) > start(self.during)
     }

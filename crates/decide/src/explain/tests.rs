@@ -171,6 +171,33 @@ fn a_ban_is_a_cause_only_where_and_while_it_is_in_force() {
 }
 
 #[test]
+fn a_rate_limit_is_a_cause_where_it_is_lower_and_reached() {
+    let cause = |old: Option<&str>, new: Option<&str>| {
+        let mut signals = faulty(|c, pace| c.pace = pace, 0.5, 1, &Conditions::default());
+        signals.changes.push(Change {
+            at: signals.begin_of(FAULT.start),
+            who: "operator".into(),
+            place: watched().to_string(),
+            setting: Setting::RateLimit,
+            old: old.map(str::to_owned),
+            new: new.map(str::to_owned),
+        });
+        first_cause(&signals).map(|(cause, _)| cause)
+    };
+    assert_eq!(cause(None, Some("120 MB/s")), Some(Cause::RateLimit));
+    assert_eq!(
+        cause(Some("1.0 GB/s"), Some("120 MB/s")),
+        Some(Cause::RateLimit)
+    );
+    assert_eq!(cause(None, Some("1.0 TB/s")), Some(Cause::NotFed));
+    assert_eq!(
+        cause(Some("1.0 MB/s"), Some("120 MB/s")),
+        Some(Cause::NotFed)
+    );
+    assert_eq!(cause(Some("120 MB/s"), None), Some(Cause::NotFed));
+}
+
+#[test]
 fn a_drain_that_was_taken_back_is_what_had_held_a_rate_down() {
     let mut signals = faulty(|c, pace| c.pace = pace, 0.5, 1, &Conditions::default());
     for (bin, new) in [(FAULT.start, Some("drained")), (FAULT.end, None)] {

@@ -18,6 +18,7 @@ pub fn cause(cause: Cause) -> &'static str {
         Cause::FewerSubmissions => "fewer files were submitted, and the queue was empty",
         Cause::ServiceShare => "other links took the slots of the transfer service",
         Cause::SlotLimit => "fewer transfers were allowed at once",
+        Cause::RateLimit => "operators limited the rate",
         Cause::Drain => "operators drained or banned a part",
         Cause::SourceErrors => "attempts failed at the source",
         Cause::DestinationErrors => "attempts failed at the destination",
@@ -67,6 +68,7 @@ pub fn remedy(cause: Cause) -> &'static str {
             "raise the service's slots, or lower the limits of the links that took them"
         }
         Cause::SlotLimit => "raise the limit again",
+        Cause::RateLimit => "raise the rate limit, or remove it",
         Cause::Drain => "take the drain or the ban back when the work is done",
         Cause::SourceErrors => "tell the source's operators, and show them these failures",
         Cause::DestinationErrors => {
@@ -269,6 +271,7 @@ fn at_place(place: &Option<String>) -> String {
 pub fn setting_change(change: &Change) -> String {
     let what = match change.setting {
         Setting::Limit => "limit",
+        Setting::RateLimit => "rate limit",
         Setting::Streams => "connections per file",
         Setting::Drain => "drain",
         Setting::Ban => "ban",
