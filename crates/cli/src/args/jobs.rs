@@ -1,7 +1,7 @@
 //! What can be typed to submit transfers and to learn what became of them.
 
 use super::ServiceArgs;
-use super::records::{PointInTime, row_view};
+use super::records::{PointInTime, link_name, row_view};
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueEnum};
 use penstock_model::observation::View;
@@ -170,7 +170,7 @@ pub struct RecordArgs {
     #[arg(long, value_name = "TIME")]
     pub until: Option<PointInTime>,
     /// Only this link: SOURCE-DESTINATION, each by its host or with its scheme, or `*`.
-    #[arg(long, value_name = "LINK")]
+    #[arg(long, value_name = "LINK", value_parser = link_name)]
     pub link: Option<String>,
     /// Length of an interval. Default: a minute, longer for windows beyond a week.
     #[arg(long, value_name = "DURATION")]

@@ -3,10 +3,9 @@
 use crate::exit::CommandError;
 use clap::{Args, Subcommand, ValueEnum};
 use penstock_clock::wall_clock;
-use penstock_model::TimeWindow;
-use penstock_model::Timestamp;
 use penstock_model::observation::{Family, View};
 use penstock_model::quantity::Span;
+use penstock_model::{LinkId, TimeWindow, Timestamp};
 use penstock_observe::importing::LineFormat;
 use penstock_observe::times;
 use std::net::SocketAddr;
@@ -267,6 +266,14 @@ fn view(text: &str) -> Result<View, String> {
     match View::from_word(text) {
         Some(view @ (View::Vo | View::Site)) => Ok(view),
         Some(View::Network) | None => Err("a site keeps vo and site".to_owned()),
+    }
+}
+
+/// What some link may be called.
+pub(crate) fn link_name(text: &str) -> Result<String, String> {
+    match LinkId::is_name(text) {
+        true => Ok(text.to_owned()),
+        false => Err("a link is called SOURCE-DESTINATION, and either may be *".to_owned()),
     }
 }
 

@@ -1,6 +1,6 @@
 //! What can be typed to ask what a change would have brought.
 
-use super::records::{DAY, PointInTime, row_view};
+use super::records::{DAY, PointInTime, link_name, row_view};
 use crate::exit::CommandError;
 use clap::Args;
 use penstock_decide::explain::RateChangeId;
@@ -29,7 +29,7 @@ pub struct WhatIfArgs {
     #[arg(long, value_name = "TIME")]
     pub until: Option<PointInTime>,
     /// Replay only this link: SOURCE-DESTINATION, each by its host or with its scheme, or `*`.
-    #[arg(long, value_name = "LINK")]
+    #[arg(long, value_name = "LINK", value_parser = link_name)]
     pub link: Option<String>,
     /// An alternative: one change or several with commas between. Repeat it to compare alternatives.
     #[arg(long = "set", value_name = "CHANGES")]

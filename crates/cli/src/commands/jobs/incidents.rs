@@ -1,7 +1,9 @@
 //! `penstock incidents`: what went wrong, by cause; one of them; a ticket for those who can
 //! end it.
 
-use super::record_choice::{failed, json, last, question, read_records, times, view, view_line, window};
+use super::record_choice::{
+    failed, json, last, no_link, question, read_records, times, view, view_line, window,
+};
 use super::{Intent, connect};
 use crate::args::{IncidentsArgs, IncidentsCommand, RecordArgs};
 use crate::environment::Environment;
@@ -82,7 +84,12 @@ async fn list(
             "the service's list of incidents makes no sense: {why}"
         ))
     })?;
-    output.show(&told, || text(&list));
+    let filter = record.link.as_deref();
+    let is_unknown = list.links == 0 && list.links_left_out == 0;
+    output.show(&told, || match filter.filter(|_| is_unknown) {
+        Some(link) => no_link(link, list.from, list.to),
+        None => text(&list),
+    });
     Ok(())
 }
 

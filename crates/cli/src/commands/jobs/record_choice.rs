@@ -8,8 +8,9 @@ use crate::site::record::OfflineRecord;
 use crate::site::serve::explain::View;
 use penstock_clock::wall_clock;
 use penstock_field_tools::transfer_api::ExplainedTimes;
-use penstock_model::TimeWindow;
 use penstock_model::observation::View as RowView;
+use penstock_model::text::one_line;
+use penstock_model::{TimeWindow, Timestamp};
 use penstock_observe::explanations::reading::{ExplainWindow, ExplainedWindow, Wanted};
 use penstock_observe::explanations::rows::{extent_of, read_rows};
 use penstock_observe::store::{Reader, StoreError};
@@ -52,6 +53,16 @@ pub(super) fn read_records(
     let window = ExplainWindow::new(window.from, window.to, resolution(args));
     let wanted = link.map_or(Wanted::Links, Wanted::Link);
     read_rows(&mut reader, window, extent.view, &wanted).map_err(failed)
+}
+
+/// That nothing is known of a link, which is no all-clear. `--link` is a filter, which may leave nothing.
+pub(super) fn no_link(link: &str, from: Timestamp, to: Timestamp) -> String {
+    format!(
+        "{}Z to {}Z: no link is called '{}' among those on which files were to be moved\n",
+        from.to_fts(),
+        to.to_fts(),
+        one_line(link)
+    )
 }
 
 /// Which view of rows was read, for people.
