@@ -91,6 +91,13 @@ pub const RULES: &[Rule] = &[
         test: service::drain,
     },
     Rule {
+        cause: Cause::RateLimit,
+        needs: &[],
+        factors: &[F::Limit, F::Fed, F::StageRate],
+        leads_to: &[Cause::NotFed, Cause::SlotLimit],
+        test: service::rate_limit,
+    },
+    Rule {
         cause: Cause::SourceErrors,
         needs: &[&[M::FinishedFiles], &[M::FailedAttempts]],
         factors: &[F::Success, F::Fed, F::Overhead],

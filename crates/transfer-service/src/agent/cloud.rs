@@ -11,9 +11,7 @@ use http::{HeaderMap, Method};
 use parking_lot::Mutex;
 use penstock_clock::wall_clock;
 use penstock_decide::classify::{ObservedFailure, classify};
-use penstock_model::{
-    Bytes, ChecksumAlgorithm, Failure, FileUrl, JobId, Phase, Side, Timestamp,
-};
+use penstock_model::{Bytes, ChecksumAlgorithm, Failure, FileUrl, JobId, Phase, Side, Timestamp};
 use penstock_protocol::http1::client::{ClientError, ClientRequest, ClientResponse};
 use penstock_protocol::s3::{
     BODY_BYTES_MAX, Keys, ObjectPlace, Payload, RequestSigner, S3Error, object_checksums,
