@@ -87,7 +87,12 @@ pub const RULES: &[Rule] = &[
         cause: Cause::Drain,
         needs: &[],
         factors: &[F::Limit, F::Fed, F::StageRate],
-        leads_to: &[Cause::NotFed, Cause::ServerSkew, Cause::Crash],
+        leads_to: &[
+            Cause::ControlPlane,
+            Cause::NotFed,
+            Cause::ServerSkew,
+            Cause::Crash,
+        ],
         test: service::drain,
     },
     Rule {
@@ -128,7 +133,7 @@ pub const RULES: &[Rule] = &[
     Rule {
         cause: Cause::SlotLimit,
         needs: &[&[M::Limit]],
-        factors: &[F::Limit],
+        factors: &[F::Limit, F::Fed],
         leads_to: &[],
         test: service::slot_limit,
     },

@@ -238,6 +238,51 @@ fn no_rate_without_a_cause_is_lower_and_no_fix_without_gain_is_told() {
     assert_eq!(causes[0].rate_without, 1e6);
 }
 
+fn record_change(signals: &mut Signals, place: &str, setting: Setting, new: &str) {
+    signals.changes.push(Change {
+        at: signals.begin_of(FAULT.start),
+        who: "operator".into(),
+        place: place.into(),
+        setting,
+        old: None,
+        new: Some(new.into()),
+    });
+}
+
+#[test]
+fn a_lower_limit_of_a_storage_element() {
+    let base = Conditions::default();
+    check_from(
+        &base,
+        Cause::SlotLimit,
+        [0.5, 0.25],
+        |c, pace| c.pace = pace,
+        |signals| record_change(signals, "in2p3", Setting::Limit, "5"),
+    );
+}
+
+#[test]
+fn a_service_that_is_drained() {
+    let base = Conditions::default();
+    check_from(
+        &base,
+        Cause::Drain,
+        [0.0, 0.1],
+        |c, pace| c.pace_all = pace,
+        |signals| record_change(signals, signals::SERVICE_PLACE, Setting::Drain, "drained"),
+    );
+}
+
+#[test]
+fn all_links_that_are_half_fed() {
+    check(Cause::NotFed, [0.6, 0.45], |c, pace| c.pace_all = pace);
+}
+
+#[test]
+fn few_losses_on_a_long_path() {
+    check(Cause::NetworkPath, [3e-5, 8e-5], |c, loss| c.loss = loss);
+}
+
 #[test]
 fn errors_at_either_end() {
     check(Cause::SourceErrors, [0.6, 0.85], |c, part| {
