@@ -22,7 +22,7 @@ use crate::world::{BEGIN_MS, BrokenInvariant, RecordLine, simulate_with_record};
 use grid::{Grid, within};
 use penstock_decide::explain::{Cause, RateChange, RateChangeKind};
 use penstock_model::{LinkId, StorageId, Timestamp};
-use penstock_observe::explanations::reading::{ExplainWindow, Wanted, read_record};
+use penstock_observe::explanations::reading::{ExplainWindow, PopulationChoice, read_record};
 use penstock_observe::follow::{MemoryRecord, Record, RecordError};
 use thiserror::Error;
 
@@ -151,7 +151,7 @@ impl Case {
         to: Timestamp,
     ) -> Result<Option<RateChange>, RecordError> {
         let window = ExplainWindow::new(Timestamp(BEGIN_MS), to, None);
-        let wanted = Wanted::Link(self.victim.to_string());
+        let wanted = PopulationChoice::Link(self.victim.to_string());
         let changes = read_record(record, window, &wanted)?.changes();
         let (from, until) = (time(self.at).0 - EARLY_MS, time(self.until).0);
         let is_its = |change: &RateChange| {

@@ -1,5 +1,5 @@
 //! Faults that are injected into a grid. Each acts on a resource or on people (a disk, a network, a process, operators,
-//! users), never on what is measured, and is written without a look at the rules that are to find it.
+//! users), never on what is measured. Whoever wrote them knew the rules that are to find them.
 
 use super::grid::{Grid, GridLink, within};
 use crate::plan::{Change, Event, Failing, Load, Network, Plan, Storage};

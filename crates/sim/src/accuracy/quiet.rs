@@ -6,7 +6,7 @@ use crate::random::Random;
 use crate::world::{BEGIN_MS, RecordLine, simulate_with_record};
 use penstock_decide::explain::{Cause, RateChange, RateChangeKind};
 use penstock_model::{Job, LinkId, Timestamp};
-use penstock_observe::explanations::reading::{ExplainWindow, Wanted, read_record};
+use penstock_observe::explanations::reading::{ExplainWindow, PopulationChoice, read_record};
 use penstock_observe::follow::MemoryRecord;
 
 const DAY: f64 = 86_400.0;
@@ -120,7 +120,7 @@ fn look_at(
 ) -> Result<(), TrialError> {
     let from = Timestamp(BEGIN_MS + i64::from(number) * DAY_MS);
     let window = ExplainWindow::new(from, Timestamp(from.0 + DAY_MS), None);
-    let changes = read_record(&record, window, &Wanted::Links)?.changes();
+    let changes = read_record(&record, window, &PopulationChoice::Links)?.changes();
     let drops = changes.iter().filter(|it| it.kind == RateChangeKind::Drop);
     outcome.false_drops.extend(drops.map(|change: &RateChange| {
         let told = &change.explanation;
