@@ -6,12 +6,13 @@
 
 use crate::copy_failure::CopyCause;
 use crate::decision::Decision;
+use crate::record_clock::RecordedTime;
 use crate::retry::with_jitter;
 use penstock_model::{Attempt, Bytes, Checksum, Overwrite, Timestamp, TransferEvent, TransferId};
 use std::time::Duration;
 
-/// By how much a storage element's clock may differ from ours when it does not tell its own time, and how much later than
-/// its last byte a file may be said to have changed.
+/// By how much a storage element's clock may differ from ours before it matters, and how much later than its last byte a
+/// file may be said to have changed.
 pub const CLOCK_DOUBT: Duration = Duration::from_secs(60);
 
 /// How long a storage element may need to end a copy whose connection was closed.
@@ -29,7 +30,7 @@ pub struct Attempts {
 /// An attempt that was let write.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Copy {
-    since: Timestamp,
+    since: RecordedTime,
     size: Option<Bytes>,
     was_absent: bool,
     limit: Duration,
@@ -38,10 +39,12 @@ struct Copy {
 /// Attempts that were let write and whose outcome nobody saw, since the destination was last known to hold nothing of them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnsettledAttempts {
-    /// When the first of them was let write.
+    /// When the first of them was let write, at the earliest.
     pub since: Timestamp,
     /// Until when a copy of theirs may still run without the service.
     pub until: Timestamp,
+    /// Until when what changes there is surely of theirs: earlier than `until` where the clock may have leapt since.
+    pub changes_until: Timestamp,
     /// The same, of those that may stand in the way of the others: an attempt that only met them does not prolong it.
     pub blocks_until: Timestamp,
     /// Of the file that they were to bring. `None`: not known, or any size is theirs.
@@ -104,11 +107,11 @@ impl CopyEnd {
 }
 
 impl Attempts {
-    /// Takes the next record of the transfer. `limit` is how long a copy of this size may take; `looks`: its attempts look
+    /// Takes the next record of the transfer, of the time `at` by the clock of now. `limit` is how long a copy of this size may take; `looks`: its attempts look
     /// at the destination before they write, which `strict_copy` does not.
     pub fn note(
         &mut self,
-        at: Timestamp,
+        at: RecordedTime,
         event: &TransferEvent,
         limit: impl FnOnce(Option<Bytes>) -> Duration,
         looks: bool,
@@ -142,9 +145,16 @@ impl Attempts {
     }
 
     /// An attempt is let write; `was_absent`: it has looked, and nothing was there.
-    pub fn begin(&mut self, at: Timestamp, size: Option<Bytes>, was_absent: bool, limit: Duration) {
+    pub fn begin(
+        &mut self,
+        at: RecordedTime,
+        size: Option<Bytes>,
+        was_absent: bool,
+        limit: Duration,
+    ) {
         // What earlier copies had left was seen and decided about, and none of them runs any more.
-        if self.lost.as_ref().is_some_and(|lost| !lost.may_run(at)) {
+        let lost = self.lost.as_ref();
+        if lost.is_some_and(|lost| !lost.may_run(at.earliest)) {
             self.lost = None;
         }
         self.writing = Some(Copy {
@@ -157,6 +167,7 @@ impl Attempts {
 
     /// The copy of the attempt that writes now has ended so.
     pub fn end(&mut self, at: Timestamp, end: CopyEnd) {
+        let at = RecordedTime::exact(at);
         match end {
             CopyEnd::Refused | CopyEnd::Occupied => self.writing = None,
             CopyEnd::Ended => self.lose(Some(at)),
@@ -173,7 +184,7 @@ impl Attempts {
 
     /// The transfer has ended with what the attempt that may have written has left; `ended`: when its agent is known to
     /// have closed its connections.
-    pub fn stop(&mut self, ended: Option<Timestamp>) {
+    pub fn stop(&mut self, ended: Option<RecordedTime>) {
         self.lose(ended.map(|ended| ended + ENDS_WITHIN));
     }
 
@@ -183,6 +194,7 @@ impl Attempts {
         self.lost = Some(UnsettledAttempts {
             since: now,
             until: now,
+            changes_until: now,
             blocks_until: now,
             size: None,
             was_absent: false,
@@ -191,24 +203,31 @@ impl Attempts {
 
     /// The attempt that writes now, if one does, has ended unseen; `until`: when its copy has ended at the latest, if that
     /// is known.
-    fn lose(&mut self, seen: Option<Timestamp>) {
+    fn lose(&mut self, seen: Option<RecordedTime>) {
         let Some(copy) = self.writing.take() else {
             return;
         };
-        let limit = copy.since + copy.limit;
-        let until = seen.map_or(limit, |seen| seen.min(limit).max(copy.since));
+        let end = |since: Timestamp, seen: Option<Timestamp>| {
+            let limit = since + copy.limit;
+            seen.map_or(limit, |seen| seen.min(limit).max(since))
+        };
+        let since = copy.since.earliest;
+        let until = end(copy.since.latest, seen.map(|seen| seen.latest));
+        let changes_until = end(since, seen.map(|seen| seen.earliest));
         self.has_lost = true;
         self.lost = Some(match self.lost.take() {
             None => UnsettledAttempts {
-                since: copy.since,
+                since,
                 until,
+                changes_until,
                 blocks_until: until,
                 size: copy.size,
                 was_absent: copy.was_absent,
             },
             Some(before) => UnsettledAttempts {
-                since: before.since,
+                since: before.since.min(since),
                 until: before.until.max(until),
+                changes_until: before.changes_until.max(changes_until),
                 blocks_until: match seen {
                     None => before.blocks_until.max(until),
                     Some(_) => before.blocks_until,
@@ -374,13 +393,15 @@ pub fn own(there: &FileFacts, attempts: &Attempts, now: Timestamp) -> Result<(),
     {
         return Err(Foreign::Size);
     }
-    let until = lost.until + CLOCK_DOUBT;
+    let until = lost.changes_until + CLOCK_DOUBT;
     match there.modified {
         Some(modified) if modified + CLOCK_DOUBT < lost.since || modified > until => {
             Err(Foreign::Time { modified })
         }
         Some(_) => Ok(()),
-        None if now > until => Err(Foreign::OldEvidence { until: lost.until }),
+        None if now > until => Err(Foreign::OldEvidence {
+            until: lost.changes_until,
+        }),
         None => Ok(()),
     }
 }

@@ -323,7 +323,8 @@ fn name_causes(groups: Vec<Group>, parts: &[Part], low: &Factors, usual: &Factor
             continue;
         }
         let rate_without = match low.rate > 0.0 {
-            true => (low.rate * logs[n].exp()).min(usual.rate.max(low.rate)),
+            // A factor that rose from nothing has no logarithm; without a cause no rate is lower.
+            true => (low.rate * logs[n].exp()).min(usual.rate).max(low.rate),
             false => usual.rate * f64::from(share.0) / 1000.0,
         };
         named.push(NamedCause {

@@ -30,6 +30,7 @@ pub mod monitor_rights;
 pub mod pool_condition;
 pub mod pool_selection;
 pub mod prediction;
+pub mod record_clock;
 pub mod renewal;
 pub mod replica;
 pub mod retry;

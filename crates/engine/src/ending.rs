@@ -40,6 +40,7 @@ impl Engine {
     pub(super) fn tidy_up(&mut self, mut then: PendingTidying, effects: &mut Effects) {
         then.tidying.to = self.nodes.own();
         then.is_due = true;
+        then.tidying.clock = Some(self.record_clock());
         let tidying = Assignment::clone(&then.tidying);
         let transfer = tidying.request.id;
         let running = RunningAgent {
@@ -99,6 +100,7 @@ impl Engine {
                 streams: None,
                 unsettled: true,
                 ended: owed.ended,
+                clock: Some(self.record_clock()),
                 task: Task::TidyUp,
             };
             let then = PendingTidying {
@@ -317,6 +319,7 @@ impl Engine {
             streams: None,
             unsettled: true,
             ended: None,
+            clock: Some(self.record_clock()),
             task: Task::TidyUp,
         })
     }

@@ -115,7 +115,9 @@ pub struct Engine {
     tuning: Tuning,
     nodes: Nodes,
     /// What the clocks showed at the last input.
-    looked_at: Option<Now>,
+    looked_at: Now,
+    /// Since when the wall clock has gone as time passes: at most since this process leads.
+    steady_since: Now,
     /// When to look again at what a cap of bytes per second holds back.
     rates_wake_at: Option<Timestamp>,
     /// Failures by link since it is known to this process.

@@ -44,7 +44,8 @@ impl Engine {
         let mut engine = Engine {
             scheduler: Scheduler::new(slots_in_effect(&config.slots, &found.settings)),
             nodes: Nodes::new(leading, config.slots.agents, now),
-            looked_at: None,
+            looked_at: now,
+            steady_since: now,
             rates_wake_at: None,
             config,
             jobs: HashMap::new(),

@@ -136,6 +136,7 @@ impl Engine {
                 streams,
                 unsettled,
                 ended: None,
+                clock: Some(self.record_clock()),
                 task: Task::Copy,
             };
             give_start(assignment, effects);

@@ -10,6 +10,7 @@ use penstock_decide::incidents::{
     incident_named, months_of,
 };
 use penstock_decide::wording;
+use penstock_model::observation::View;
 use penstock_model::{IncidentClass, LinkId, Timestamp};
 use serde::{Deserialize, Serialize};
 
@@ -30,6 +31,9 @@ pub struct IncidentList {
     /// From when on the record is complete, when that is later than the begin of the window.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub complete_since: Option<Timestamp>,
+    /// Of rows of records: which view of them is told.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub view: Option<View>,
     /// Links that were looked at.
     pub links: usize,
     /// Links that were not looked at, because there are too many for so long a window.
@@ -147,6 +151,7 @@ impl IncidentList {
             to: window.to,
             resolution_seconds: window.signals.bin_seconds,
             complete_since: window.complete_since,
+            view: window.view,
             links: window.populations.len(),
             links_left_out: window.links_left_out,
             incidents_left_out: left_out,

@@ -6,12 +6,13 @@
 
 use crate::ended_copies::{EndedCopy, each_attempt_stored};
 use crate::explanations::reading::PopulationChoice;
-use crate::follow::{Record, RecordError, SAMPLES_AT_ONCE, sequence_before};
+use crate::follow::{Record, RecordError, SAMPLES_AT_ONCE, latest_entries, sequence_before};
 use crate::ledger_rows::attempts_between;
 use crate::store::{Reader, StoreError};
 use penstock_model::observation::{Attempt, Outcome, Sample, SubjectKind, Text, View};
 use penstock_model::{
-    LinkId, PoolName, Setting, SettingKey, Side, Slots, StorageId, TimeWindow, Timestamp, VoName,
+    ANY, LinkId, PoolName, Rate, Setting, SettingChange, SettingKey, Side, Slots, StorageId,
+    TimeWindow, Timestamp, VoName,
 };
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -101,7 +102,7 @@ pub fn read_journal(
     let last = record.last_sequence()?;
     let begin = sequence_before(record, last, Timestamp(window.from.0 - 1))?;
     let end = sequence_before(record, last, window.to + END_AFTER)?;
-    let after = begin.max(end.saturating_sub(ENTRIES_MAX));
+    let (after, _) = latest_entries(record, (begin, end), ENTRIES_MAX)?;
     if after > begin {
         let first = record.entries_after(after, 1)?;
         fold.begin_at(first.first().map_or(window.from, |entry| entry.at));
@@ -172,6 +173,73 @@ pub fn storage_limits(
         known.entry(storage).or_insert(limits);
     }
     Ok(known)
+}
+
+/// A limit of a rate that operators had set.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RateLimit {
+    /// What may be moved per second.
+    pub rate: Rate,
+    /// Of a link rule by its name, or into or out of a storage element; for people.
+    pub place: String,
+}
+
+/// The rate limits of links and storage elements that held at some time of a window on links of it. Of the latest changes
+/// only.
+pub fn rate_limits(
+    record: &dyn Record,
+    window: TimeWindow,
+    links: &[RecordedLink],
+) -> Result<Vec<RateLimit>, RecordError> {
+    let mut held: Vec<Setting> = Vec::new();
+    let mut oldest: BTreeMap<SettingKey, SettingChange> = BTreeMap::new();
+    // The newest comes first: what was set held until the change after it.
+    for change in record.setting_changes(CHANGES_MAX)? {
+        let until = oldest.get(&change.key).map(|later| later.at);
+        if change.at < window.to && until.is_none_or(|until| until > window.from) {
+            held.extend(change.after.clone());
+        }
+        oldest.insert(change.key.clone(), change);
+    }
+    let before = oldest
+        .into_values()
+        .filter(|change| change.at > window.from);
+    held.extend(before.filter_map(|change| change.before));
+    let links: Vec<&LinkId> = links.iter().map(|link| &link.link).collect();
+    let limits = held.iter().flat_map(|setting| limits_of(setting, &links));
+    Ok(limits.collect())
+}
+
+/// The rate limits that a setting lays on some of these links.
+fn limits_of(setting: &Setting, links: &[&LinkId]) -> Vec<RateLimit> {
+    let is = |wanted: &StorageId, id: &StorageId| wanted.as_str() == ANY || wanted == id;
+    let any = |of: &dyn Fn(&LinkId) -> bool| links.iter().any(|link| of(link));
+    let limit = |rate: Option<Rate>, place: String, is_used: bool| {
+        let rate = rate.filter(|_| is_used)?;
+        Some(RateLimit { rate, place })
+    };
+    let limits = match setting {
+        Setting::Link(rule) => {
+            let ends = &rule.ends;
+            let is_used = any(&|link| {
+                is(&ends.source, &link.source) && is(&ends.destination, &link.destination)
+            });
+            let place = format!("of the link rule {}", rule.name);
+            [limit(rule.rate_max, place, is_used), None]
+        }
+        Setting::Storage(rule) => {
+            let id = &rule.storage;
+            let (into, out_of) = (format!("into {id}"), format!("out of {id}"));
+            let is_into = any(&|link| is(id, &link.destination));
+            let is_out_of = any(&|link| is(id, &link.source));
+            [
+                limit(rule.inbound_rate_max, into, is_into),
+                limit(rule.outbound_rate_max, out_of, is_out_of),
+            ]
+        }
+        _ => [None, None],
+    };
+    limits.into_iter().flatten().collect()
 }
 
 /// The fold, one row at a time.
@@ -382,7 +450,8 @@ fn stages(row: &Attempt) -> Option<[Duration; 3]> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use penstock_model::Bytes;
+    use crate::follow::MemoryRecord;
+    use penstock_model::{Bytes, StorageRule, UserName};
 
     fn row(number: i64, change: impl Fn(&mut Attempt)) -> Attempt {
         let mut row = Attempt {
@@ -443,6 +512,49 @@ mod tests {
             (3, (1, 0))
         );
         assert!(!told.is_shortened);
+    }
+
+    #[test]
+    fn rate_limits_are_those_that_held_in_a_window_on_links_of_it() {
+        let record = MemoryRecord::new();
+        let rule = |inbound: Option<u64>| {
+            let storage = StorageId::new("https://b");
+            Setting::Storage(StorageRule {
+                inbound_rate_max: inbound.map(Rate),
+                ..StorageRule::new(storage)
+            })
+        };
+        for (at, before, after) in [(1_000, None, Some(5)), (5_000, Some(5), None)] {
+            record.push_setting_change(SettingChange {
+                at: Timestamp(at),
+                user: UserName::new("root"),
+                action: "set-se-config".into(),
+                key: SettingKey::Storage(StorageId::new("https://b")),
+                before: Some(rule(before)),
+                after: Some(rule(after)),
+            });
+        }
+        let told = |from: i64, to: i64, destination: &str| {
+            let links = [RecordedLink {
+                link: LinkId {
+                    source: StorageId::new("https://a"),
+                    destination: StorageId::new(destination),
+                },
+                limits: Vec::new(),
+                attempts: 1,
+                failures: (0, 0),
+            }];
+            let told = rate_limits(&record, window(from, to), &links).expect("in memory");
+            let places = told.into_iter().map(|limit| (limit.rate.0, limit.place));
+            places.collect::<Vec<_>>()
+        };
+        let limit = [(5, "into https://b".to_owned())];
+        assert_eq!(told(0, 2_000, "https://b"), limit);
+        assert_eq!(told(2_000, 3_000, "https://b"), limit);
+        assert_eq!(told(4_000, 9_000, "https://b"), limit);
+        assert_eq!(told(0, 1_000, "https://b"), []);
+        assert_eq!(told(5_000, 9_000, "https://b"), []);
+        assert_eq!(told(2_000, 3_000, "https://c"), []);
     }
 
     #[test]

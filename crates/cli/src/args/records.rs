@@ -3,10 +3,9 @@
 use crate::exit::CommandError;
 use clap::{Args, Subcommand, ValueEnum};
 use penstock_clock::wall_clock;
-use penstock_model::TimeWindow;
-use penstock_model::Timestamp;
 use penstock_model::observation::{Family, View};
 use penstock_model::quantity::{Size, Span};
+use penstock_model::{LinkId, TimeWindow, Timestamp};
 use penstock_observe::importing::LineFormat;
 use penstock_observe::times;
 use penstock_protocol::network::Network;
@@ -287,6 +286,19 @@ fn view(text: &str) -> Result<View, String> {
         Some(view @ (View::Vo | View::Site)) => Ok(view),
         Some(View::Network) | None => Err("a site keeps vo and site".to_owned()),
     }
+}
+
+/// What some link may be called.
+pub(crate) fn link_name(text: &str) -> Result<String, String> {
+    match LinkId::is_name(text) {
+        true => Ok(text.to_owned()),
+        false => Err("a link is called SOURCE-DESTINATION, and either may be *".to_owned()),
+    }
+}
+
+/// Any view of rows.
+pub(super) fn row_view(text: &str) -> Result<View, String> {
+    View::from_word(text).ok_or_else(|| "the views are vo, site and network".to_owned())
 }
 
 /// Options of `records import`.

@@ -87,8 +87,20 @@ pub const RULES: &[Rule] = &[
         cause: Cause::Drain,
         needs: &[],
         factors: &[F::Limit, F::Fed, F::StageRate],
-        leads_to: &[Cause::NotFed, Cause::ServerSkew, Cause::Crash],
+        leads_to: &[
+            Cause::ControlPlane,
+            Cause::NotFed,
+            Cause::ServerSkew,
+            Cause::Crash,
+        ],
         test: service::drain,
+    },
+    Rule {
+        cause: Cause::RateLimit,
+        needs: &[],
+        factors: &[F::Limit, F::Fed, F::StageRate],
+        leads_to: &[Cause::NotFed, Cause::SlotLimit],
+        test: service::rate_limit,
     },
     Rule {
         cause: Cause::SourceErrors,
@@ -121,7 +133,7 @@ pub const RULES: &[Rule] = &[
     Rule {
         cause: Cause::SlotLimit,
         needs: &[&[M::Limit]],
-        factors: &[F::Limit],
+        factors: &[F::Limit, F::Fed],
         leads_to: &[],
         test: service::slot_limit,
     },

@@ -470,6 +470,8 @@ pub struct Change {
 pub enum Setting {
     /// How many may run at once.
     Limit,
+    /// What may be moved per second.
+    RateLimit,
     /// Connections per file.
     Streams,
     /// Nothing new begins.

@@ -18,6 +18,7 @@ pub fn cause(cause: Cause) -> &'static str {
         Cause::FewerSubmissions => "fewer files were submitted, and the queue was empty",
         Cause::ServiceShare => "other links took the slots of the transfer service",
         Cause::SlotLimit => "fewer concurrent transfers were allowed",
+        Cause::RateLimit => "operators limited the rate",
         Cause::Drain => "operators had set a drain or a ban",
         Cause::SourceErrors => "attempts failed at the source",
         Cause::DestinationErrors => "attempts failed at the destination",
@@ -67,6 +68,7 @@ pub fn remedy(cause: Cause) -> &'static str {
             "raise the service's slots, or lower the limits of the links that took them"
         }
         Cause::SlotLimit => "raise the limit again",
+        Cause::RateLimit => "raise the rate limit, or remove it",
         Cause::Drain => "lift the drain or the ban when the work is done",
         Cause::SourceErrors => "report these failures to the operators of the source",
         Cause::DestinationErrors => "report these failures to the operators of the destination",
@@ -270,6 +272,7 @@ fn at_place(place: &Option<String>) -> String {
 pub fn setting_change(change: &Change) -> String {
     let what = match change.setting {
         Setting::Limit => "limit",
+        Setting::RateLimit => "rate limit",
         Setting::Streams => "connections per file",
         Setting::Drain => "drain",
         Setting::Ban => "ban",
@@ -416,7 +419,9 @@ pub fn rate_change(told: &RateChange) -> String {
     text += &explanation(&told.explanation);
     let first = told.explanation.causes.first();
     let gain = first.and_then(|named| Some((named, told.explanation.gain(named)?)));
-    if let Some((named, gain)) = gain.filter(|_| told.kind == RateChangeKind::Drop) {
+    // A fix that brings less than half a percent is none.
+    let is_fix = |gain: f64| told.kind == RateChangeKind::Drop && gain >= 0.005;
+    if let Some((named, gain)) = gain.filter(|(_, gain)| is_fix(*gain)) {
         let _ = writeln!(
             text,
             "  first remedy: {}: {:+.0} %",

@@ -1,12 +1,13 @@
 //! Reads what a window is explained from: the record of a transfer service, live or of a stopped site.
 
 use super::settings::{ban_change, setting_changes};
-use crate::follow::{Record, RecordError, SAMPLES_AT_ONCE, sequence_before};
+use crate::follow::{Record, RecordError, SAMPLES_AT_ONCE, latest_entries, sequence_before};
 use crate::signals::RecordSignals;
 use penstock_decide::explain::rate_change::{Population, RateChange, rate_changes};
 use penstock_decide::explain::signals::{BIN_SECONDS, Change, Signals};
 use penstock_decide::incidents::{Incident, IncidentTimes, incidents_of, occurrences_of};
 use penstock_model::minute::{MINUTE_MS, MinuteKey, MinuteRow};
+use penstock_model::observation::View;
 use penstock_model::{
     JobId, LedgerEntry, LinkId, LinkSample, TimeWindow, Timestamp, TransferEvent, TransferId,
     VoName,
@@ -109,6 +110,8 @@ pub struct ExplainedWindow {
     pub links_left_out: usize,
     /// Where it ends.
     pub to: Timestamp,
+    /// Which view of rows tells it; `None`: it is the record of a service.
+    pub view: Option<View>,
 }
 
 impl ExplainedWindow {
@@ -122,6 +125,7 @@ impl ExplainedWindow {
             signals,
             complete_since: None,
             links_left_out: 0,
+            view: None,
         }
     }
 
@@ -470,8 +474,8 @@ fn read_entries(
             continue;
         }
         let (first, end) = (before(gap.from)?, before(gap.to)?);
-        let position = first.max(end.saturating_sub(left));
-        left -= end.saturating_sub(position);
+        let (position, entries) = latest_entries(record, (first, end), left)?;
+        left = left.saturating_sub(entries);
         parts.push((*gap, position, position > first));
     }
     let mut known = KnownTransfers::default();

@@ -48,15 +48,23 @@ const FURTHER_COLUMNS: [&str; 13] = [
 pub struct RecordExtent {
     /// From its first attempt to its last.
     pub window: TimeWindow,
-    /// The view that most attempts have. Views are the same transfers seen twice, so one alone is explained.
+    /// The view in which most attempts name both ends; where none does, that which most attempts have. Views are the same
+    /// transfers seen twice, so one alone is explained.
     pub view: View,
 }
 
-/// Looks at when a record begins and ends; `None`: it has no attempts.
-pub fn extent_of(reader: &mut Reader) -> Result<Option<RecordExtent>, StoreError> {
+/// Looks at when a record begins and ends, as the view has it that is named; `None`: it has no attempts of it.
+pub fn extent_of(
+    reader: &mut Reader,
+    wanted: Option<View>,
+) -> Result<Option<RecordExtent>, StoreError> {
     let mut window: Option<TimeWindow> = None;
-    let mut views: BTreeMap<View, u64> = BTreeMap::new();
-    reader.each::<Attempt>(TimeWindow::ALL, &["at", "view"], |row| {
+    let mut views: BTreeMap<View, (u64, u64)> = BTreeMap::new();
+    let columns = ["at", "view", "source_host", "destination_host"];
+    reader.each::<Attempt>(TimeWindow::ALL, &columns, |row| {
+        if wanted.is_some_and(|wanted| wanted != row.view) {
+            return;
+        }
         let end = Timestamp(row.at.0.saturating_add(1));
         let known = window.get_or_insert(TimeWindow {
             from: row.at,
@@ -64,7 +72,10 @@ pub fn extent_of(reader: &mut Reader) -> Result<Option<RecordExtent>, StoreError
         });
         known.from = known.from.min(row.at);
         known.to = known.to.max(end);
-        *views.entry(row.view).or_default() += 1;
+        let names_ends = row.source_host.is_some() && row.destination_host.is_some();
+        let (with_ends, rows) = views.entry(row.view).or_default();
+        *with_ends += u64::from(names_ends);
+        *rows += 1;
     })?;
     let view = views.into_iter().max_by_key(|(_, rows)| *rows);
     Ok(window
@@ -94,7 +105,10 @@ pub fn read_rows(
     };
     reader.each(within, &[], |row: &Sample| signals.take_sample(row))?;
     reader.each(within, &[], |row: &Change| signals.take_change(row))?;
-    Ok(ExplainedWindow::of_links(signals.finish(), wanted))
+    Ok(ExplainedWindow {
+        view: Some(view),
+        ..ExplainedWindow::of_links(signals.finish(), wanted)
+    })
 }
 
 /// Sums of one link in one bin.
@@ -462,7 +476,9 @@ mod tests {
         store.flush().expect("written");
         drop(store);
         let mut reader = Reader::open(directory.path()).expect("readable");
-        let extent = extent_of(&mut reader).expect("readable").expect("rows");
+        let extent = extent_of(&mut reader, None)
+            .expect("readable")
+            .expect("rows");
         let window = ExplainWindow::new(extent.window.from, extent.window.to, None);
         let wanted = PopulationChoice::Link(wanted.to_owned());
         let read = read_rows(&mut reader, window, extent.view, &wanted).expect("readable");
@@ -518,10 +534,12 @@ mod tests {
     }
 
     #[test]
-    fn of_two_views_of_the_same_transfers_one_is_explained() {
+    fn of_two_views_of_the_same_transfers_that_is_explained_which_names_their_ends() {
         let mut rows = run(|_, _| ());
-        let seen_by_site = rows.iter().step_by(2).map(|row| Attempt {
+        // A storage element that has seen other traffic, too, and knows one end of each copy.
+        let seen_by_site = rows.iter().chain(&rows).map(|row| Attempt {
             view: View::Site,
+            source_host: None,
             ..row.clone()
         });
         rows.extend(seen_by_site.collect::<Vec<_>>());
@@ -534,8 +552,12 @@ mod tests {
         store.flush().expect("written");
         drop(store);
         let mut reader = Reader::open(directory.path()).expect("readable");
-        let extent = extent_of(&mut reader).expect("readable").expect("rows");
+        let extent = extent_of(&mut reader, None)
+            .expect("readable")
+            .expect("rows");
         assert_eq!(extent.view, View::Vo);
+        let site = extent_of(&mut reader, Some(View::Site)).expect("readable");
+        assert_eq!(site.expect("rows").view, View::Site);
         let window = ExplainWindow::new(extent.window.from, extent.window.to, None);
         let read = read_rows(&mut reader, window, extent.view, &PopulationChoice::Links)
             .expect("readable");

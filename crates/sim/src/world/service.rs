@@ -209,6 +209,7 @@ impl World<'_> {
             return Ok(());
         }
         for record in &effects.records {
+            self.keep_in_record(record);
             self.account(record)?;
         }
         if self.service.keeps_journal

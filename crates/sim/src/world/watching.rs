@@ -11,6 +11,7 @@ use penstock_decide::destination::{
     self, Attempts, DestinationPlan, DestinationPlanReason, ENDS_WITHIN, FileFacts, Foreign,
     Permission, RemnantVerdict, UnsettledAttempts, course, remnant,
 };
+use penstock_decide::record_clock::RecordedTime;
 use penstock_engine::{Assignment, AttemptOutcome, Engine};
 use penstock_model::{
     Bytes, Checksum, Concern, Errno, Failure, LinkId, NoSlot, Phase, Record, Retry, Side,
@@ -347,7 +348,7 @@ impl World<'_> {
         };
         let found = watch.places.get(place).copied();
         let mut attempts = self.attempts_of(transfer);
-        attempts.stop(assignment.ended);
+        attempts.stop(assignment.ended.map(RecordedTime::exact));
         if attempts.lost().is_none() {
             return Ok(None);
         }

@@ -432,11 +432,12 @@ impl PartUpload<'_> {
             return Err(failure);
         }
         let algorithm = self.attempting.algorithm();
-        let there = self
+        let seen = self
             .setup()
             .stat_object(self.end, self.access, algorithm, Phase::Transfer)
             .await;
-        if let (Ok(Some(there)), Some(sum)) = (&there, &sent.checksum)
+        let there = seen.ok().and_then(|seen| seen.there);
+        if let (Some(there), Some(sum)) = (&there, &sent.checksum)
             && there.size == Some(sent.moved)
             && there.checksum.as_ref() == Some(sum)
         {
@@ -600,6 +601,7 @@ impl PartUpload<'_> {
                 status,
                 error,
                 retry_after: None,
+                date: None,
             };
             self.refused(what, &refused)
         })

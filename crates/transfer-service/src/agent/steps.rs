@@ -4,7 +4,7 @@
 use super::cleartext_tokens::say_withheld;
 use super::destination_evidence::AttemptHistory;
 use super::gfal::{self, Process};
-use super::http::{AccessMethod, End, Stat};
+use super::http::{AccessMethod, End, Sighting, Stat, by_our_clock};
 use super::{AgentSetup, Progress};
 use crate::tokens::token_failure;
 use http::HeaderValue;
@@ -14,18 +14,19 @@ use penstock_decide::copy_failure::CopyCause;
 use penstock_decide::destination::{
     CopyEnd, DestinationPlan, DestinationPlanReason, EndsSeen, Permission, course,
 };
+use penstock_decide::record_clock::RecordClock;
 use penstock_decide::wording;
 use penstock_engine::{AgentReport, Assignment, AttemptOutcome, Preflight};
 use penstock_model::url::hide_credentials;
 use penstock_model::{
     Access, Bytes, Checksum, ChecksumAlgorithm, ChecksumMode, CopyMode, CredentialId, Errno,
-    Failure, FileUrl, FoundFile, Locality, MoverReport, Phase, Retry, Side, Verification,
-    WayNotOffered,
+    Failure, FileUrl, FoundFile, Locality, MoverReport, Phase, Retry, Side, Timestamp,
+    Verification, WayNotOffered,
 };
 use penstock_protocol::s3::SINGLE_PUT_MAX;
 use penstock_protocol::tape::archive_note;
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, oneshot};
 use url::Url;
 
@@ -46,6 +47,8 @@ pub(super) struct AttemptRun<'a> {
     pub(super) traces: AttemptHistory,
     /// What works with gfal2 for this attempt, once it is needed.
     pub(super) gfal: tokio::sync::Mutex<Option<Process>>,
+    /// The clock of the records, as it was when the attempt began.
+    began: (RecordClock, Instant),
     /// The ends as they were reached first: a token may be gone from the journal when a stopped copy is cleaned up.
     pub(super) ends: OnceLock<(End, End)>,
 }
@@ -97,14 +100,33 @@ impl<'a> AttemptRun<'a> {
         assignment: &'a Assignment,
         progress: &'a Progress,
     ) -> Self {
+        let clock = assignment.clock.unwrap_or_else(|| {
+            let now = wall_clock();
+            RecordClock {
+                at: now,
+                steady_since: now,
+            }
+        });
         AttemptRun {
             setup,
             assignment,
             progress,
             traces: AttemptHistory::default(),
             gfal: tokio::sync::Mutex::default(),
+            began: (clock, Instant::now()),
             ends: OnceLock::new(),
         }
+    }
+
+    /// What the clock shows by which the transfer's records are written.
+    pub(super) fn record_clock(&self) -> RecordClock {
+        let (clock, since) = self.began;
+        clock.after(since.elapsed())
+    }
+
+    /// The time by that clock.
+    pub(super) fn now(&self) -> Timestamp {
+        self.record_clock().at
     }
 
     /// Runs all steps. Cancel-safe: dropped at any point, it leaves `clean_up` to be called.
@@ -342,11 +364,12 @@ impl<'a> AttemptRun<'a> {
         let parameters = &self.assignment.parameters;
         let request = &self.assignment.request;
         let permission = Permission::of(parameters.overwrite, self.assignment.attempt);
-        self.traces.look(wall_clock());
+        let now = self.now();
         if parameters.strict_copy {
             if let Some(arrived) = self.arrived_unseen(source, destination).await {
                 return Ok(arrived);
             }
+            self.traces.note_look(now);
             let plan = PreflightFindings {
                 size: request.size,
                 checksum: None,
@@ -364,6 +387,7 @@ impl<'a> AttemptRun<'a> {
                 Phase::Preparation
             ),
         );
+        self.traces.note_look(now);
         let Some(at_source) = at_source? else {
             let detail = format!("No such file or directory: {}", source.url);
             return Err(source.failure(Phase::Preparation, &ObservedFailure::Status(404), detail));
@@ -376,7 +400,7 @@ impl<'a> AttemptRun<'a> {
         let attempts = self.traces.attempts();
         let told = there.as_ref().map(Stat::told);
         let decision = course(&EndsSeen {
-            now: wall_clock(),
+            now: self.now(),
             source: &at_source.told(),
             there: told.as_ref(),
             attempts: &attempts,
@@ -787,18 +811,29 @@ impl<'a> AttemptRun<'a> {
         phase: Phase,
     ) -> Result<Option<Stat>, Failure> {
         let algorithm = self.algorithm();
-        match (end.way(), wanted) {
+        let seen = match (end.way(), wanted) {
             // With HTTP the checksum comes in the same answer.
-            (AccessMethod::Http, _) => self.setup.stat(end, algorithm, phase).await,
+            (AccessMethod::Http, _) => self.setup.stat(end, algorithm, phase).await?,
             (AccessMethod::Cloud(access), _) => {
-                let there = self.setup.stat_object(end, access, algorithm, phase);
-                there.await
+                let seen = self.setup.stat_object(end, access, algorithm, phase);
+                seen.await?
             }
-            (AccessMethod::Gfal, StatScope::Size) => self.gfal_stat(end, None, phase).await,
-            (AccessMethod::Gfal, StatScope::SizeAndChecksum) => {
-                self.gfal_stat(end, Some(algorithm), phase).await
+            (AccessMethod::Gfal, wanted) => {
+                let checksum = (wanted == StatScope::SizeAndChecksum).then_some(algorithm);
+                let there = self.gfal_stat(end, checksum, phase).await?;
+                Sighting { there, date: None }
             }
+        };
+        if end.side == Side::Destination {
+            self.compare_clocks(seen.date);
         }
+        let now = self.now();
+        Ok(seen.there.map(|there| Stat {
+            modified: there
+                .modified
+                .map(|modified| by_our_clock(modified, seen.date, now)),
+            ..there
+        }))
     }
 
     async fn make_directories(&self, end: &End) {

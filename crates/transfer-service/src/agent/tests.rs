@@ -3,6 +3,7 @@
 use super::*;
 use crate::tokens::TokenClients;
 use penstock_clock::wall_clock;
+use penstock_decide::record_clock::RecordClock;
 use penstock_engine::AssignedNode;
 use penstock_journal::Journal;
 use penstock_model::{
@@ -250,6 +251,7 @@ pub(crate) fn assignment(
         attempt: Attempt(1),
         unsettled: false,
         ended: None,
+        clock: None,
         task: Task::Copy,
     }
 }
@@ -339,6 +341,8 @@ struct Run {
     unreadable: bool,
     /// What was recorded is gone when it begins.
     is_pruned: bool,
+    /// Seconds by which the clock of the records is ahead since the service began again.
+    ahead: i64,
 }
 
 impl Run {
@@ -350,6 +354,7 @@ impl Run {
             task: Task::Copy,
             unreadable: false,
             is_pruned: false,
+            ahead: 0,
         }
     }
 
@@ -366,6 +371,11 @@ impl Run {
         let file = |path: &str| FileUrl::parse(&format!("{url}{path}")).expect("valid");
         let mut assignment = assignment(file("/from"), file("/to"), self.parameters);
         assignment.task = self.task;
+        let now = Timestamp(wall_clock().0 + self.ahead * 1000);
+        assignment.clock = Some(RecordClock {
+            at: now,
+            steady_since: now,
+        });
         let (setup, directory) = setup();
         if !self.past.is_empty() {
             assignment.unsettled = true;
@@ -648,6 +658,51 @@ async fn an_attempt_that_meets_an_earlier_copy_of_its_own_waits_for_it() {
         panic!("{outcome:?}")
     };
     assert_eq!(failure.retry, Retry::Later, "{failure:?}");
+}
+
+#[tokio::test]
+async fn a_copy_may_still_run_although_the_clock_has_leapt_over_its_end() {
+    let busy = (409, "/to is being written by another client");
+    let run = |task, ahead| Run {
+        task,
+        ahead,
+        ..Run::after(Storage::answering(busy), a_lost_attempt(60))
+    };
+    let (outcome, _) = run(Task::Copy, 1200).run().await;
+    let AttemptOutcome::Blocked { until, .. } = outcome else {
+        panic!("{outcome:?}")
+    };
+    let wait = until.since(wall_clock() + Duration::from_secs(1200));
+    // A minute is over; servers tell whole seconds.
+    assert!((500..=545).contains(&wait.as_secs()), "{wait:?}");
+    let (outcome, _) = run(Task::TidyUp, 1200).run().await;
+    assert!(
+        matches!(outcome, AttemptOutcome::Untidied { .. }),
+        "{outcome:?}"
+    );
+    // When so much time has passed in truth, nothing is waited for.
+    let mut late = run(Task::TidyUp, 0);
+    late.past = a_lost_attempt(1260);
+    let (outcome, _) = late.run().await;
+    assert_eq!(outcome, AttemptOutcome::Tidied);
+}
+
+#[tokio::test]
+async fn what_others_brought_after_a_copys_time_stays_although_the_clock_has_gone_back() {
+    for (age, removes) in [(1200, false), (2900, true)] {
+        let there = Some(There { age, ..PART });
+        let storage = Storage {
+            before: there.clone(),
+            after: there,
+            ..Storage::answering((202, "failure: the source broke\n"))
+        };
+        let run = Run {
+            ahead: -1200,
+            ..Run::after(storage, a_lost_attempt(3000))
+        };
+        let (_, seen) = run.run().await;
+        assert_eq!(!removals(&seen).is_empty(), removes, "{age}: {seen:?}");
+    }
 }
 
 #[tokio::test]

@@ -2,7 +2,8 @@
 //! end it.
 
 use super::record_choice::{
-    failed, json, known_to_service, last, question, read_records, times, view, window,
+    failed, json, known_to_service, last, no_link, question, read_records, times, view, view_line,
+    window,
 };
 use super::{Intent, connect};
 use crate::args::{IncidentsArgs, IncidentsCommand, RecordArgs};
@@ -84,7 +85,12 @@ async fn list(
             "the service's list of incidents makes no sense: {why}"
         ))
     })?;
-    output.show(&told, || text(&list));
+    let filter = record.link.as_deref();
+    let is_unknown = list.links == 0 && list.links_left_out == 0;
+    output.show(&told, || match filter.filter(|_| is_unknown) {
+        Some(link) => no_link(link, list.from, list.to),
+        None => text(&list),
+    });
     Ok(())
 }
 
@@ -147,6 +153,7 @@ fn text(list: &IncidentList) -> String {
         plural(list.links as u64, "link"),
         list.resolution_seconds
     );
+    text += &view_line(list.view);
     if let Some(since) = list.complete_since {
         text += &format!("the record is complete since {}Z only\n", since.to_fts());
     }

@@ -9,8 +9,10 @@ use crate::site::serve::explain::View;
 use penstock_clock::wall_clock;
 use penstock_field_tools::remote_error::RemoteError;
 use penstock_field_tools::transfer_api::ExplainedTimes;
-use penstock_model::TimeWindow;
+use penstock_model::observation::View as RowView;
 use penstock_model::problem::ProblemCode;
+use penstock_model::text::one_line;
+use penstock_model::{TimeWindow, Timestamp};
 use penstock_observe::explanations::reading::{ExplainWindow, ExplainedWindow, PopulationChoice};
 use penstock_observe::explanations::rows::{extent_of, read_rows};
 use penstock_observe::store::{Reader, StoreError};
@@ -29,7 +31,7 @@ pub(super) fn last(span: Duration) -> TimeWindow {
     }
 }
 
-/// What a directory of records tells, of the view that has most attempts in it.
+/// What a directory of records tells, of the view that was named or else of that which names the ends of most attempts.
 pub(super) fn read_records(
     args: &RecordArgs,
     records: &Path,
@@ -38,11 +40,15 @@ pub(super) fn read_records(
 ) -> Result<ExplainedWindow, CommandError> {
     let failed = |why: StoreError| CommandError::local(records.display(), why);
     let mut reader = Reader::open(records).map_err(failed)?;
-    let extent = extent_of(&mut reader).map_err(failed)?;
+    let extent = extent_of(&mut reader, args.view).map_err(failed)?;
     let extent = extent.ok_or_else(|| {
+        let view = args
+            .view
+            .map(|view| format!(" of the view '{}'", view.word()));
         CommandError::NotFound(format!(
-            "{} holds no attempts to move files; `penstock ingest` takes them in",
-            records.display()
+            "{} holds no attempts{} to move files; `penstock ingest` takes them in",
+            records.display(),
+            view.unwrap_or_default()
         ))
     })?;
     let window = window.unwrap_or(extent.window);
@@ -63,6 +69,25 @@ pub(super) fn known_to_service(
         }) if problem.code == ProblemCode::ResourceNotFound => Err(unknown()),
         told => Ok(told?),
     }
+}
+
+/// That nothing is known of a link, which is no all-clear. `--link` is a filter, which may leave nothing.
+pub(super) fn no_link(link: &str, from: Timestamp, to: Timestamp) -> String {
+    format!(
+        "{}Z to {}Z: no link is called '{}' among those on which files were to be moved\n",
+        from.to_fts(),
+        to.to_fts(),
+        one_line(link)
+    )
+}
+
+/// Which view of rows was read, for people.
+pub(super) fn view_line(view: Option<RowView>) -> String {
+    let line = |view: RowView| {
+        let word = view.word();
+        format!("as the view '{word}' of these records tells it; --view takes another\n")
+    };
+    view.map(line).unwrap_or_default()
 }
 
 /// From what was typed; `None`: no time was named. `usual` is the length of a window whose end alone was named.

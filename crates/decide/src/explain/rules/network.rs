@@ -12,12 +12,18 @@ use std::collections::BTreeMap;
 /// Segments sent again that make a way lossy, and that leave it clean.
 const LOSS_SHARE_MIN: f64 = 1e-4;
 const CLEAN_LOSS_SHARE_MAX: f64 = 1e-5;
+/// Fewer make a long way lossy: those that let a connection reach no more than so many times what a file gets.
+const LOSS_ROOM_MAX: f64 = 3.0;
+/// Bytes of data in a packet.
+const SEGMENT_BYTES: f64 = 1448.0;
 /// A round trip of so many times the shortest one has a queue in it.
 const ROUND_TRIP_RATIO_MIN: f64 = 2.0;
 /// A window is the limit when it is for this part of the time.
 const WINDOW_SHARE_MIN: f64 = 0.5;
 /// An effect of a site by which its links are slower for one cause.
 const SITE_EFFECT_RATIO_MAX: f64 = 0.8;
+/// From this part of what it carried before on, a site carries as much.
+const CARRIED_SHARE_MIN: f64 = 0.9;
 
 pub(super) fn too_many_streams(view: &RuleInput<'_>) -> Option<Finding> {
     let (asked, used) = (&view.link.streams_asked, &view.link.streams_used);
@@ -103,7 +109,7 @@ fn path(view: &RuleInput<'_>, link: &LinkSignals) -> Vec<Evidence> {
     let mut evidence = Vec::new();
     let lossy = view
         .now(&tcp.retransmitted)
-        .is_some_and(|part| part > LOSS_SHARE_MIN);
+        .is_some_and(|part| part > LOSS_SHARE_MIN || is_held_by_loss(view, link, part));
     if lossy && view.rose(&tcp.retransmitted, 3.0) {
         evidence.push(view.value(Measure::Retransmissions, &tcp.retransmitted));
     }
@@ -113,6 +119,19 @@ fn path(view: &RuleInput<'_>, link: &LinkSignals) -> Vec<Evidence> {
         evidence.push(view.value(Measure::RoundTrip, &tcp.rtt_seconds));
     }
     evidence
+}
+
+/// Whether a file gets about what its connections can reach that lose this part of their segments.
+fn is_held_by_loss(view: &RuleInput<'_>, link: &LinkSignals, part: f64) -> bool {
+    let held = || {
+        let rtt = view.now(&link.tcp.rtt_seconds).filter(|rtt| *rtt > 0.0)?;
+        let streams = view.now(&link.streams_used).unwrap_or(1.0).max(1.0);
+        // Mathis, Semke, Mahdavi, Ott: The Macroscopic Behavior of the TCP Congestion Avoidance Algorithm (1997).
+        let reached = streams * SEGMENT_BYTES * (1.5 / part).sqrt() / rtt;
+        let seconds = f64::from(view.signals.bin_seconds);
+        Some(reached < LOSS_ROOM_MAX * per_file(view, link, true)? / seconds)
+    };
+    part > 0.0 && held() == Some(true)
 }
 
 pub(super) fn network_path(view: &RuleInput<'_>) -> Option<Finding> {
@@ -202,10 +221,26 @@ pub(super) fn site_network(view: &RuleInput<'_>) -> Option<Finding> {
     let mut evidence = vec![Evidence::Links { place, fallen, of }];
     evidence.extend(view.stage.map(|stage| Evidence::Bottleneck { stage }));
     evidence.extend(path(view, view.link));
-    holds.then_some(Finding {
+    // A site that carries as much as before is not narrower: others took what these links lack.
+    let is_narrower = carried(view, &site, is_source).is_none_or(|part| part < CARRIED_SHARE_MIN);
+    (holds && is_narrower).then_some(Finding {
         explains: 1.0,
         evidence,
     })
+}
+
+/// What all links out of a storage element, or into it, move of what they moved before.
+fn carried(view: &RuleInput<'_>, end: &StorageId, is_source: bool) -> Option<f64> {
+    let its = view.signals.links.iter().filter(|(id, _)| match is_source {
+        true => id.source == *end,
+        false => id.destination == *end,
+    });
+    let (mut before, mut now) = (0.0, 0.0);
+    for (_, link) in its {
+        before += view.earlier(&link.copied_bytes)?;
+        now += view.now(&link.copied_bytes)?;
+    }
+    (before > 0.0).then(|| now / before)
 }
 
 pub(super) fn competing_load(view: &RuleInput<'_>) -> Option<Finding> {

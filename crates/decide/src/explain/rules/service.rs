@@ -2,10 +2,11 @@
 
 use super::super::answer::{Evidence, Measure};
 use super::super::rule_input::RuleInput;
-use super::super::signals::{FailureGroup, FailureSide, Setting};
+use super::super::signals::{Change, FailureGroup, FailureSide, Setting};
 use super::super::split::Factor;
 use super::Finding;
 use penstock_model::LinkId;
+use penstock_model::quantity::Speed;
 
 /// A link is not fed when fewer than this part of its slots are used.
 const FED_SHARE_MIN: f64 = 0.7;
@@ -16,6 +17,10 @@ const FAILED_SHARE_MIN: f64 = 0.03;
 const FAILED_RATIO_MIN: f64 = 3.0;
 /// Links of the service that fall together for one cause in it.
 const LINKS_SHARE_MIN: f64 = 0.8;
+/// Such a cause leaves fewer than this part of the starts of before.
+const STARTS_SHARE_MAX: f64 = 0.3;
+/// A rate limit of which this part is moved is reached.
+const RATE_REACHED_MIN: f64 = 0.5;
 /// No space left on device: a destination that says so is full, not broken.
 const ENOSPC: i32 = 28;
 
@@ -39,7 +44,7 @@ fn slots(view: &RuleInput<'_>) -> Vec<Evidence> {
 }
 
 pub(super) fn not_fed(view: &RuleInput<'_>) -> Option<Finding> {
-    let is_free = view.is_service_full() != Some(true);
+    let is_free = view.is_service_full() != Some(true) && lowered_at_storage(view).is_empty();
     (is_unfed(view) && has_queue(view) && is_free).then(|| Finding {
         explains: 1.0,
         evidence: slots(view),
@@ -113,8 +118,11 @@ pub(super) fn control_plane(view: &RuleInput<'_>) -> Option<Finding> {
             .earlier(&service.dispatches)
             .is_none_or(|started| started > 0.01);
     let fallen = fallen_links(view);
-    let all_links =
-        fallen.is_some_and(|(fallen, of)| of >= 3 && fallen as f64 >= of as f64 * LINKS_SHARE_MIN);
+    let is_little = view
+        .ratio(&service.dispatches)
+        .is_none_or(|ratio| ratio < STARTS_SHARE_MAX);
+    let all_links = is_little
+        && fallen.is_some_and(|(fallen, of)| of >= 3 && fallen as f64 >= of as f64 * LINKS_SHARE_MIN);
     if !(silent || idle || all_links) || view.is_service_full() == Some(true) {
         return None;
     }
@@ -147,22 +155,46 @@ fn fallen_links(view: &RuleInput<'_>) -> Option<(usize, usize)> {
 }
 
 pub(super) fn slot_limit(view: &RuleInput<'_>) -> Option<Finding> {
-    if !view.fell(&view.link.limit, 0.9) || view.before.is_empty() {
+    if view.before.is_empty() {
         return None;
     }
-    let changes = view
-        .changes(&[Setting::Limit])
-        .cloned()
-        .map(Evidence::Change);
-    let mut evidence: Vec<Evidence> = changes.take(2).collect();
-    evidence.push(view.value(Measure::Limit, &view.link.limit));
-    Finding::whole(evidence)
+    if view.fell(&view.link.limit, 0.9) {
+        let changes = view.changes(&[Setting::Limit]).cloned();
+        let mut evidence: Vec<Evidence> = changes.map(Evidence::Change).take(2).collect();
+        evidence.push(view.value(Measure::Limit, &view.link.limit));
+        return Finding::whole(evidence);
+    }
+    let lowered = lowered_at_storage(view);
+    if lowered.is_empty() || !is_unfed(view) || !has_queue(view) {
+        return None;
+    }
+    let lowered = lowered.into_iter().take(2).cloned().map(Evidence::Change);
+    Finding::whole(lowered.chain(slots(view)).collect())
+}
+
+/// Limits of storage elements that were lowered. They are in no sample: what they take from a link looks like slots that
+/// are left free.
+fn lowered_at_storage<'a>(view: &'a RuleInput<'_>) -> Vec<&'a Change> {
+    let is_link = |place: &str| {
+        view.signals
+            .links
+            .keys()
+            .any(|link| link.to_string() == place)
+    };
+    let number = |text: &Option<String>| text.as_ref().and_then(|text| text.parse::<u32>().ok());
+    let is_lower = |change: &&Change| {
+        let new = number(&change.new);
+        new.is_some_and(|new| number(&change.old).is_none_or(|old| new < old))
+    };
+    let limits = view.changes(&[Setting::Limit]);
+    let lower = limits.filter(is_lower);
+    lower.filter(|change| !is_link(&change.place)).collect()
 }
 
 pub(super) fn drain(view: &RuleInput<'_>) -> Option<Finding> {
     let evidence: Vec<Evidence> = view
-        .changes(&[Setting::Drain, Setting::Ban])
-        .filter(|change| change.new.is_some())
+        .in_force(&[Setting::Drain, Setting::Ban])
+        .into_iter()
         .take(2)
         .cloned()
         .map(Evidence::Change)
@@ -171,6 +203,51 @@ pub(super) fn drain(view: &RuleInput<'_>) -> Option<Finding> {
         explains: 1.0,
         evidence,
     })
+}
+
+/// A rate limit that was set or lowered about the begin of a drop, or removed or raised about that of a rise, and was reached
+/// while the rate was low.
+pub(super) fn rate_limit(view: &RuleInput<'_>) -> Option<Finding> {
+    let speed = |text: &Option<String>| Some(text.as_deref()?.parse::<Speed>().ok()?.0 as f64);
+    let moved = rate_of_busiest_end(view)?;
+    let is_cause = |change: &&Change| {
+        let (old, new) = (speed(&change.old), speed(&change.new));
+        let (lower, higher) = match view.is_rise() {
+            true => (old, new),
+            false => (new, old),
+        };
+        lower.is_some_and(|lower| {
+            higher.is_none_or(|higher| lower < higher) && moved >= lower * RATE_REACHED_MIN
+        })
+    };
+    let set: Vec<&Change> = match view.is_rise() {
+        true => view.changes(&[Setting::RateLimit]).collect(),
+        false => view.in_force(&[Setting::RateLimit]),
+    };
+    let changes = set.into_iter().filter(is_cause).take(2);
+    let mut evidence: Vec<Evidence> = changes.cloned().map(Evidence::Change).collect();
+    if evidence.is_empty() {
+        return None;
+    }
+    evidence.extend(slots(view));
+    Finding::whole(evidence)
+}
+
+/// Bytes per second of all links of that end of these of which most is moved: a limit of a storage element is of all of them.
+fn rate_of_busiest_end(view: &RuleInput<'_>) -> Option<f64> {
+    let moved = |is_of: &dyn Fn(&LinkId) -> bool| -> f64 {
+        let links = view.signals.links.iter().filter(|(link, _)| is_of(link));
+        links
+            .filter_map(|(_, link)| view.now(&link.copied_bytes))
+            .sum()
+    };
+    let at_ends = view.links.iter().flat_map(|link| {
+        [
+            moved(&|other| other.source == link.source),
+            moved(&|other| other.destination == link.destination),
+        ]
+    });
+    Some(at_ends.reduce(f64::max)? / f64::from(view.signals.bin_seconds.max(1)))
 }
 
 pub(super) fn source_errors(view: &RuleInput<'_>) -> Option<Finding> {

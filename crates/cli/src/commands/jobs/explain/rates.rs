@@ -1,7 +1,8 @@
 //! `penstock explain --since …` and `penstock explain drop ID`: from a service, or from the record of a site that is stopped.
 
 use super::super::record_choice::{
-    failed, json, known_to_service, last, question, read_records, times, view, window,
+    failed, json, known_to_service, last, no_link, question, read_records, times, view, view_line,
+    window,
 };
 use super::super::{Intent, connect};
 use crate::args::RecordArgs;
@@ -53,11 +54,15 @@ pub(super) async fn list(
             changes.to.to_fts()
         )));
     }
-    output.show(&told, || text(&changes));
+    let filter = args.link.as_deref();
+    output.show(&told, || match unknown_link(filter, &changes) {
+        Some(link) => no_link(link, changes.from, changes.to),
+        None => text(&changes),
+    });
     Ok(())
 }
 
-/// The link that was named, where no rate of such a link is known. `--link` is a filter, which may leave nothing.
+/// The link that was named, where no rate of such a link is known.
 fn unknown_link<'a>(named: Option<&'a str>, changes: &RateChanges) -> Option<&'a str> {
     let is_unknown = changes.populations == 0 && changes.links_left_out == 0;
     named.filter(|_| is_unknown)
@@ -120,6 +125,7 @@ fn text(told: &RateChanges) -> String {
         plural(told.populations as u64, "link"),
         told.resolution_seconds
     );
+    text += &view_line(told.view);
     if let Some(since) = told.complete_since {
         text += &format!("the record is complete since {}Z only\n", since.to_fts());
     }
