@@ -352,7 +352,7 @@ pub(crate) fn latest_entries(
     }
 }
 
-/// A record in memory, for tests: entries, samples and requests; no link, setting or ban of it ever changes.
+/// A record in memory, for simulations and tests.
 #[derive(Debug, Default)]
 pub struct MemoryRecord {
     kept: RwLock<MemoryState>,
@@ -365,6 +365,9 @@ struct MemoryState {
     minutes: Vec<MinuteSamples>,
     requests: BTreeMap<TransferId, TransferRequest>,
     vos: BTreeMap<JobId, VoName>,
+    link_changes: Vec<LinkChange>,
+    setting_changes: Vec<SettingChange>,
+    ban_changes: Vec<BanChange>,
 }
 
 impl MemoryRecord {
@@ -396,6 +399,21 @@ impl MemoryRecord {
     /// Remembers on whose behalf a job runs.
     pub fn put_vo(&self, job: JobId, vo: VoName) {
         self.write().vos.insert(job, vo);
+    }
+
+    /// Appends what became of a link; times must not descend.
+    pub fn push_link_change(&self, change: LinkChange) {
+        self.write().link_changes.push(change);
+    }
+
+    /// Appends a change of a setting; times must not descend.
+    pub fn push_setting_change(&self, change: SettingChange) {
+        self.write().setting_changes.push(change);
+    }
+
+    /// Appends a change of a ban; times must not descend.
+    pub fn push_ban_change(&self, change: BanChange) {
+        self.write().ban_changes.push(change);
     }
 
     fn write(&self) -> parking_lot::RwLockWriteGuard<'_, MemoryState> {
@@ -466,20 +484,32 @@ impl Record for MemoryRecord {
 
     fn link_changes(
         &self,
-        _link: &LinkId,
-        _from: Timestamp,
-        _to: Timestamp,
-        _limit: usize,
+        link: &LinkId,
+        from: Timestamp,
+        to: Timestamp,
+        limit: usize,
     ) -> Result<Vec<LinkChange>, RecordError> {
-        Ok(Vec::new())
+        let kept = self.read();
+        let mut within: Vec<LinkChange> = kept
+            .link_changes
+            .iter()
+            .filter(|change| change.link == *link && (from..=to).contains(&change.at))
+            .cloned()
+            .collect();
+        within.drain(..within.len().saturating_sub(limit));
+        Ok(within)
     }
 
-    fn setting_changes(&self, _limit: usize) -> Result<Vec<SettingChange>, RecordError> {
-        Ok(Vec::new())
+    fn setting_changes(&self, limit: usize) -> Result<Vec<SettingChange>, RecordError> {
+        let kept = self.read();
+        let first = kept.setting_changes.len().saturating_sub(limit);
+        Ok(kept.setting_changes[first..].to_vec())
     }
 
-    fn ban_changes(&self, _limit: usize) -> Result<Vec<BanChange>, RecordError> {
-        Ok(Vec::new())
+    fn ban_changes(&self, limit: usize) -> Result<Vec<BanChange>, RecordError> {
+        let kept = self.read();
+        let first = kept.ban_changes.len().saturating_sub(limit);
+        Ok(kept.ban_changes[first..].to_vec())
     }
 }
 

@@ -122,7 +122,8 @@ pub(super) fn control_plane(view: &RuleInput<'_>) -> Option<Finding> {
         .ratio(&service.dispatches)
         .is_none_or(|ratio| ratio < STARTS_SHARE_MAX);
     let all_links = is_little
-        && fallen.is_some_and(|(fallen, of)| of >= 3 && fallen as f64 >= of as f64 * LINKS_SHARE_MIN);
+        && fallen
+            .is_some_and(|(fallen, of)| of >= 3 && fallen as f64 >= of as f64 * LINKS_SHARE_MIN);
     if !(silent || idle || all_links) || view.is_service_full() == Some(true) {
         return None;
     }
