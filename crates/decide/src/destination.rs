@@ -6,14 +6,10 @@
 
 use crate::copy_failure::CopyCause;
 use crate::decision::Decision;
-use crate::record_clock::RecordedTime;
+use crate::record_clock::{CLOCK_DOUBT, RecordedTime};
 use crate::retry::with_jitter;
 use penstock_model::{Attempt, Bytes, Checksum, Overwrite, Timestamp, TransferEvent, TransferId};
 use std::time::Duration;
-
-/// By how much a storage element's clock may differ from ours before it matters, and how much later than its last byte a
-/// file may be said to have changed.
-pub const CLOCK_DOUBT: Duration = Duration::from_secs(60);
 
 /// How long a storage element may need to end a copy whose connection was closed.
 pub const ENDS_WITHIN: Duration = Duration::from_secs(30);

@@ -4,10 +4,13 @@
 //! down looks like a leap. The storage element where a copy may still run tells its own time, which the leap did not
 //! move; and what was recorded before this leader is older than it. This module knows neither copies nor files.
 
-use crate::destination::CLOCK_DOUBT;
 use penstock_model::Timestamp;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
+
+/// By how much a storage element's clock may differ from ours before it matters, and how much later than its last byte a
+/// file may be said to have changed.
+pub const CLOCK_DOUBT: Duration = Duration::from_secs(60);
 
 /// What the clock of the records shows at one instant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

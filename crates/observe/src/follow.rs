@@ -76,9 +76,9 @@ pub trait Record: Send + Sync + 'static {
         to: Timestamp,
         limit: usize,
     ) -> Result<Vec<LinkChange>, RecordError>;
-    /// The latest changes of settings, at most `limit`.
+    /// The latest changes of settings, newest first, at most `limit`.
     fn setting_changes(&self, limit: usize) -> Result<Vec<SettingChange>, RecordError>;
-    /// The latest changes of bans, at most `limit`.
+    /// The latest changes of bans, newest first, at most `limit`.
     fn ban_changes(&self, limit: usize) -> Result<Vec<BanChange>, RecordError>;
 }
 
@@ -502,14 +502,14 @@ impl Record for MemoryRecord {
 
     fn setting_changes(&self, limit: usize) -> Result<Vec<SettingChange>, RecordError> {
         let kept = self.read();
-        let first = kept.setting_changes.len().saturating_sub(limit);
-        Ok(kept.setting_changes[first..].to_vec())
+        let newest_first = kept.setting_changes.iter().rev();
+        Ok(newest_first.take(limit).cloned().collect())
     }
 
     fn ban_changes(&self, limit: usize) -> Result<Vec<BanChange>, RecordError> {
         let kept = self.read();
-        let first = kept.ban_changes.len().saturating_sub(limit);
-        Ok(kept.ban_changes[first..].to_vec())
+        let newest_first = kept.ban_changes.iter().rev();
+        Ok(newest_first.take(limit).cloned().collect())
     }
 }
 
