@@ -42,6 +42,7 @@ pub struct RecordSignals {
     submissions: BTreeMap<LinkId, Vec<f64>>,
     dispatches: Vec<f64>,
     is_sampled: Vec<bool>,
+    has_entry: Vec<bool>,
     /// Bins of which a minute tells: what only minutes tell is known.
     has_minute: Vec<bool>,
     /// Slots of the service, summed over the seconds, and these seconds.
@@ -69,6 +70,7 @@ impl RecordSignals {
             bins,
             dispatches: vec![0.0; bins],
             is_sampled: vec![false; bins],
+            has_entry: vec![false; bins],
             has_minute: vec![false; bins],
             slots_caps: vec![(0, 0); bins],
             lacks_samples: vec![false; bins],
@@ -181,6 +183,9 @@ impl RecordSignals {
     /// Takes an entry of the ledger; `link` is that of its transfer.
     pub fn take_entry(&mut self, entry: &LedgerEntry, link: &LinkId) {
         let (at, transfer) = (entry.at, entry.transfer);
+        if let Some(bin) = self.bin_of(at) {
+            self.has_entry[bin] = true;
+        }
         match &entry.event {
             TransferEvent::Submitted => {
                 let bins = self.bins;
@@ -321,6 +326,30 @@ impl RecordSignals {
         self.changes.push(change);
     }
 
+    /// Bins in which the service did not run: nothing was recorded though all was taken that there is, and there was a queue
+    /// before and after. Nothing started and nothing moved by it then. Without a queue it may have had nothing to do.
+    fn stopped_bins(&self) -> Vec<bool> {
+        let has_queue = |bin: usize| {
+            let mut links = self.links.values();
+            self.is_sampled[bin] && links.any(|bins| bins[bin].queued > 0)
+        };
+        let is_silent = |bin: usize| {
+            let is_recorded = self.is_sampled[bin] || self.has_entry[bin] || self.has_minute[bin];
+            !(is_recorded || self.lacks_samples[bin] || self.lacks_entries[bin])
+        };
+        let mut is_stopped = vec![false; self.bins];
+        let mut next = 0;
+        while let Some(first) = (next..self.bins).find(|bin| is_silent(*bin)) {
+            let end = (first..self.bins).find(|bin| !is_silent(*bin));
+            let Some(end) = end else { break };
+            if first > 0 && has_queue(first - 1) && has_queue(end) {
+                is_stopped[first..end].fill(true);
+            }
+            next = end;
+        }
+        is_stopped
+    }
+
     /// The links of which something was taken.
     pub fn links(&self) -> impl Iterator<Item = &LinkId> {
         self.links.keys()
@@ -331,6 +360,7 @@ impl RecordSignals {
         for (is_sampled, lacks) in self.is_sampled.iter_mut().zip(&self.lacks_samples) {
             *is_sampled &= !lacks;
         }
+        let is_stopped = self.stopped_bins();
         let told = self.is_sampled.iter().zip(&self.has_minute);
         let told_by_minutes: Vec<bool> = told.map(|(sampled, told)| *sampled && *told).collect();
         let lacks_entries = std::mem::take(&mut self.lacks_entries);
@@ -353,7 +383,11 @@ impl RecordSignals {
             {
                 bin.copies = CopySums::default();
             }
-            let mut of_link = link_signals(&bins, &self.is_sampled, self.bin_seconds);
+            let running = ServiceBins {
+                is_sampled: &self.is_sampled,
+                is_stopped: &is_stopped,
+            };
+            let mut of_link = link_signals(&bins, running, self.bin_seconds);
             let of_minutes = |value: &dyn Fn(&MinuteSums) -> f64| {
                 let values = bins.iter().zip(&told_by_minutes);
                 Series(values.map(|(bin, told)| told.then(|| value(bin))).collect())
@@ -392,8 +426,15 @@ impl RecordSignals {
     }
 }
 
-/// A link without a sample in a bin in which others have one had no work; where no link has one, nothing is known.
-fn link_signals(bins: &[MinuteSums], is_sampled: &[bool], bin_seconds: u32) -> LinkSignals {
+/// What is known of the service in each bin.
+struct ServiceBins<'a> {
+    is_sampled: &'a [bool],
+    is_stopped: &'a [bool],
+}
+
+/// A link without a sample in a bin in which others have one had no work; where no link has one, nothing is known, unless the
+/// service was stopped.
+fn link_signals(bins: &[MinuteSums], service: ServiceBins<'_>, bin_seconds: u32) -> LinkSignals {
     let seconds = f64::from(bin_seconds);
     let (samples, limits) = bins.iter().fold((0u64, 0u64), |(samples, limits), bin| {
         (samples + bin.samples, limits + bin.limit)
@@ -404,12 +445,25 @@ fn link_signals(bins: &[MinuteSums], is_sampled: &[bool], bin_seconds: u32) -> L
         0.0
     };
     let sampled = |value: &dyn Fn(&MinuteSums) -> f64| {
-        let known = bins
-            .iter()
-            .zip(is_sampled)
-            .map(|(bin, known)| known.then(|| value(bin)));
-        Series(known.collect())
+        let known = service.is_sampled.iter().zip(service.is_stopped);
+        let values = bins.iter().zip(known);
+        let values = values.map(|(bin, (is_sampled, is_stopped))| {
+            (*is_sampled || *is_stopped).then(|| value(bin))
+        });
+        Series(values.collect())
     };
+    // What was queued when the service stopped is queued until it runs again.
+    let mut queued_last = 0.0;
+    let waits = bins
+        .iter()
+        .zip(service.is_stopped)
+        .map(|(bin, is_stopped)| {
+            if bin.samples > 0 {
+                queued_last = bin.queued as f64 / bin.samples as f64;
+            }
+            if *is_stopped { queued_last } else { 0.0 }
+        });
+    let waits = Series::known(waits.collect::<Vec<f64>>());
     let mut link = LinkSignals {
         copied_bytes: sampled(&|bin| bin.moved_bytes as f64),
         active: sampled(&|bin| bin.active as f64 / seconds),
@@ -423,5 +477,6 @@ fn link_signals(bins: &[MinuteSums], is_sampled: &[bool], bin_seconds: u32) -> L
     };
     let copies: Vec<&CopySums> = bins.iter().map(|bin| &bin.copies).collect();
     copy_sums::tell(&mut link, &copies);
+    link.queued = link.queued.plus(&waits);
     link
 }

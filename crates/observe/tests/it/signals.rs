@@ -94,6 +94,34 @@ fn a_time_without_any_sample_is_unknown() {
     assert_eq!(explain(&signals, &[stories::link("a", "b")]), []);
 }
 
+#[test]
+fn a_time_in_which_the_service_did_not_run_is_told_apart_from_one_without_work() {
+    let told = |queued: u64, runs: bool| {
+        let link = stories::link("a", "b");
+        let mut story = Story::default();
+        for second in (1..=3600).filter(|second| !(1801..=2400).contains(second)) {
+            story.sample(second * 1000, link.clone(), 200_000_000, (10, 10, queued));
+        }
+        for second in (5..3600).step_by(5) {
+            if runs || !(1800..2400).contains(&second) {
+                story.tell(second * 1000, second as u64, stories::started(1));
+            }
+        }
+        let mut signals = RecordSignals::new(Timestamp(START), 60, 60);
+        let samples = story.samples.iter();
+        samples.for_each(|sample| signals.take_sample(sample));
+        let entries = story.entries.iter();
+        entries.for_each(|entry| signals.take_entry(entry, &link));
+        let told = explain(&signals.finish(), &[link]);
+        let first = |told: &Explanation| told.causes.first().map(|named| named.cause);
+        told.iter().map(first).collect::<Vec<_>>()
+    };
+    assert_eq!(told(40, false), [Some(Cause::ControlPlane)]);
+    // Nothing to do, or samples that were lost.
+    assert_eq!(told(0, false), []);
+    assert_eq!(told(40, true), []);
+}
+
 /// Of one link over five minutes, with these entries.
 fn five_minutes(story: &Story, entries_since: Option<i64>) -> Signals {
     let mut signals = RecordSignals::new(Timestamp(START), 60, 5);
