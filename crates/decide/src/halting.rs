@@ -92,8 +92,16 @@ pub enum Verdict {
 #[derive(Debug, Clone, Default)]
 pub struct LinkHealth {
     run: Run,
-    /// When the next trial may start, and how many have failed.
-    halted: Option<(Timestamp, u32)>,
+    halted: Option<Trials>,
+}
+
+/// The trials of a halted link.
+#[derive(Debug, Clone, Copy)]
+struct Trials {
+    /// When the next one may start.
+    next_at: Timestamp,
+    /// How many have failed.
+    failed: u32,
 }
 
 /// Failures of one kind in a row.
@@ -176,19 +184,22 @@ impl LinkHealth {
             return self.ended_without_telling(now);
         }
         self.run.add(failure, party);
-        let trials = match self.halted {
+        let failed = match self.halted {
             // It was started before the link was halted.
-            Some((until, _)) if now < until => return Verdict::Unchanged,
-            Some((_, trials)) => trials + 1,
+            Some(trials) if now < trials.next_at => return Verdict::Unchanged,
+            Some(trials) => trials.failed + 1,
             None if policy.failures > 0 && self.run.is_enough(company, policy.failures) => 0,
             None => return Verdict::Unchanged,
         };
         let wait = policy
             .wait
-            .saturating_mul(1 << trials.min(16))
+            .saturating_mul(1 << failed.min(16))
             .min(WAIT_MAX);
         let until = now + wait;
-        self.halted = Some((until, trials));
+        self.halted = Some(Trials {
+            next_at: until,
+            failed,
+        });
         Verdict::Halt(Halt {
             until,
             failures: self.run.length(),
@@ -199,7 +210,7 @@ impl LinkHealth {
     /// A transfer was stopped, or failed for a reason of its own.
     pub fn ended_without_telling(&self, now: Timestamp) -> Verdict {
         match self.halted {
-            Some((until, _)) if now >= until => Verdict::TryAnother,
+            Some(trials) if now >= trials.next_at => Verdict::TryAnother,
             Some(_) | None => Verdict::Unchanged,
         }
     }
@@ -216,8 +227,8 @@ impl LinkHealth {
     /// Somebody by whom the link is untried has something to do there. True when that is tried at once.
     pub fn try_newcomer(&mut self, now: Timestamp) -> bool {
         match &mut self.halted {
-            Some((until, _)) if now < *until => {
-                *until = now;
+            Some(trials) if now < trials.next_at => {
+                trials.next_at = now;
                 true
             }
             Some(_) | None => false,
@@ -239,13 +250,13 @@ impl LinkHealth {
 
     /// Whether the time of the next trial has come.
     pub fn is_due(&self, now: Timestamp) -> bool {
-        self.halted.is_some_and(|(until, _)| now >= until)
+        self.halted.is_some_and(|trials| now >= trials.next_at)
     }
 
     /// The clock was set back by this much: the next trial waits no longer for that.
     pub fn bring_forward(&mut self, by: Duration) {
-        if let Some((until, _)) = &mut self.halted {
-            *until = *until - by;
+        if let Some(trials) = &mut self.halted {
+            trials.next_at = trials.next_at - by;
         }
     }
 

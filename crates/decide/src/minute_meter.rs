@@ -3,6 +3,7 @@
 //! It is told of each event and of each second in the order of their times, and hands over each minute when it is over. It
 //! keeps the minute that runs in memory; that one is lost with the process, and told as missing.
 
+use crate::scheduler::SlotUse;
 use penstock_model::failure_text::fingerprint;
 use penstock_model::minute::{MINUTE_MS, minute_of};
 use penstock_model::{
@@ -68,8 +69,8 @@ pub struct Standings {
     pub activities: BTreeMap<(VoName, Activity), Standing>,
     /// Of running transfers that have moved bytes and are silent, by link.
     pub silences: BTreeMap<LinkId, Silence>,
-    /// How many transfers of the whole service run, and how many may.
-    pub service: Option<(u64, u64)>,
+    /// Of the whole service.
+    pub service: Option<SlotUse>,
 }
 
 /// Running transfers of a link that move nothing.
@@ -278,8 +279,9 @@ impl MinuteMeter {
             let longest_ms = u64::try_from(silence.longest.as_millis()).unwrap_or(u64::MAX);
             of.silence_max_ms = of.silence_max_ms.max(longest_ms);
         }
-        if let Some((active, limit)) = standings.service {
-            self.service.add_standing(active, 0);
+        if let Some(slots) = standings.service {
+            let limit = slots.limit.0.into();
+            self.service.add_standing(slots.active.0.into(), 0);
             self.service.limit += limit;
             self.service.limit_max = self.service.limit_max.max(limit);
         }
@@ -606,7 +608,10 @@ mod tests {
         let one = group(1, "cms");
         for second in 1..=10i64 {
             let mut standings = Standings {
-                service: Some((7, 20)),
+                service: Some(SlotUse {
+                    active: Slots(7),
+                    limit: Slots(20),
+                }),
                 ..Standings::default()
             };
             let silent =

@@ -26,7 +26,7 @@ mod tests;
 
 pub use aged::PRIORITY_HEAD_START_MS;
 pub use forgetting::ForgottenPlaces;
-pub use limits::{DrainedPlaces, RateCaps, SlotLimits};
+pub use limits::{DrainedPlaces, RateCaps, SlotLimits, SlotUse, StorageSlots};
 
 use crate::halting::{LinkCotenants, TransferOwner};
 use crate::prediction::{Durations, SizeClass};
@@ -155,10 +155,10 @@ pub struct LinkView {
 pub struct StorageView {
     /// Which storage element.
     pub storage: StorageId,
-    /// Transfers that read from it, and how many may.
-    pub outbound: (Slots, Slots),
-    /// Transfers that write to it, and how many may.
-    pub inbound: (Slots, Slots),
+    /// Of transfers that read from it.
+    pub outbound: SlotUse,
+    /// Of transfers that write to it.
+    pub inbound: SlotUse,
 }
 
 /// A link's number in one scheduler, until the link is forgotten: what to remember of it where there is no room for its
@@ -598,7 +598,9 @@ impl Scheduler {
             inbound,
         } in self.storages.values_mut()
         {
-            (outbound.slots.limit, inbound.slots.limit) = limits.of_storage(id);
+            let own = limits.of_storage(id);
+            outbound.slots.limit = own.outbound.0;
+            inbound.slots.limit = own.inbound.0;
             outbound.rate.set_cap(limits.rates.outbound_of(id));
             inbound.rate.set_cap(limits.rates.inbound_of(id));
         }
@@ -859,8 +861,9 @@ impl Scheduler {
         if let Some(&index) = self.storage_index.get(id) {
             return index;
         }
-        let (outbound, inbound) = self.limits.of_storage(id);
-        let (mut outbound, mut inbound) = (SharedPlace::new(outbound), SharedPlace::new(inbound));
+        let slots = self.limits.of_storage(id);
+        let mut outbound = SharedPlace::new(slots.outbound.0);
+        let mut inbound = SharedPlace::new(slots.inbound.0);
         outbound.rate.set_cap(self.limits.rates.outbound_of(id));
         inbound.rate.set_cap(self.limits.rates.inbound_of(id));
         inbound.lines = WaitingLinks::new(self.shares.at_destination(id).cloned());

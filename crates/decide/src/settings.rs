@@ -8,7 +8,7 @@
 mod tests;
 
 use crate::link_patterns::most_specific_first;
-use crate::scheduler::SlotLimits;
+use crate::scheduler::{SlotLimits, StorageSlots};
 use crate::tuning::{Bounds, LinkRules};
 use penstock_model::{
     ANY, ActivityShares, CloudKey, CloudName, CloudStorage, Grant, JobDefaults, LinkId, LinkRule,
@@ -443,7 +443,7 @@ pub fn slots_in_effect(file: &SlotLimits, settings: &Settings) -> SlotLimits {
         slots.storage_outbound = any.outbound_max.unwrap_or(slots.storage_outbound);
         slots.storage_inbound = any.inbound_max.unwrap_or(slots.storage_inbound);
     }
-    let otherwise = (slots.storage_outbound, slots.storage_inbound);
+    let otherwise = slots.of_each_storage();
     for rule in settings
         .storages()
         .filter(|rule| rule.storage.as_str() != ANY)
@@ -453,10 +453,10 @@ pub fn slots_in_effect(file: &SlotLimits, settings: &Settings) -> SlotLimits {
             .get(&rule.storage)
             .copied()
             .unwrap_or(otherwise);
-        let limits = (
-            rule.outbound_max.unwrap_or(before.0),
-            rule.inbound_max.unwrap_or(before.1),
-        );
+        let limits = StorageSlots {
+            outbound: rule.outbound_max.unwrap_or(before.outbound),
+            inbound: rule.inbound_max.unwrap_or(before.inbound),
+        };
         slots.storages.insert(rule.storage.clone(), limits);
     }
     slots

@@ -20,10 +20,10 @@ mod streams;
 #[cfg(test)]
 mod tests;
 
-pub use fts3::{Fts3Mode, Fts3Observation, Fts3Sample, Fts3Tuner};
+pub use fts3::{Fts3Mode, Fts3Observation, Fts3Sample, Fts3Tuner, LandedFiles};
 pub use grid::{
-    AttemptEnd, FleetTuning, LinkLoad, LinkObservation, LinkRules, LinkTuning, TunedSlots,
-    TuningChanges,
+    AttemptEnd, EndLimits, FleetTuning, LinkLoad, LinkObservation, LinkRules, LinkTuning,
+    TunedSlots, TuningChanges,
 };
 pub use rate::Sample;
 pub use streams::StreamTuner;

@@ -16,11 +16,10 @@ impl Engine {
         if open.saturating_add(new.transfers.len()) > self.config.open_max {
             return Reply::NoRoom(open);
         }
-        let (submitter, open_max) = ((&new.vo, &new.user), self.config.open_max);
-        let transfers = new.transfers.len();
+        let (transfers, open_max) = (new.transfers.len(), self.config.open_max);
         let full = self
             .open_counts
-            .full_share(submitter, transfers, open, open_max);
+            .full_share(&new.vo, &new.user, transfers, open, open_max);
         if let Some(full) = full {
             return Reply::ShareFull(full);
         }

@@ -19,6 +19,13 @@ pub(super) struct History {
     pub(super) links: BTreeMap<LinkId, LinkHistory>,
 }
 
+/// A file of a job that has ended, whatever came of it.
+#[derive(Clone, Copy)]
+struct EndedFile<'a> {
+    request: &'a TransferRequest,
+    state: &'a TransferState,
+}
+
 #[derive(Default)]
 pub(super) struct LinkHistory {
     queued_bytes: u64,
@@ -108,7 +115,13 @@ impl Engine {
             return false;
         }
         let request = gone.request(transfer, self.scheduler.link(gone.link));
-        let next = self.next_of(job, Some((&request, state)));
+        let next = self.next_of(
+            job,
+            Some(EndedFile {
+                request: &request,
+                state,
+            }),
+        );
         let follows = next.is_some();
         if let Some((next, because)) = next {
             self.take_turn(now, job, next, because, effects);
@@ -149,20 +162,23 @@ impl Engine {
     fn next_of(
         &self,
         job: JobId,
-        ended: Option<(&TransferRequest, &TransferState)>,
+        ended: Option<EndedFile<'_>>,
     ) -> Option<(TransferId, ChoiceReason)> {
         let entry = self.jobs.get(&job)?;
         match entry.parameters().kind {
             JobKind::Independent | JobKind::Session => None,
             JobKind::Hops => {
                 let landed =
-                    ended.is_none_or(|(_, state)| matches!(state, TransferState::Finished { .. }));
+                    ended.is_none_or(|ended| matches!(ended.state, TransferState::Finished { .. }));
                 let next = entry.unused().first().filter(|_| landed)?;
                 let number = self.request(next)?.index + 1;
                 Some((next, ChoiceReason::Hop { number }))
             }
             JobKind::Replicas(by) => match ended {
-                Some((_, TransferState::Finished { .. })) => None,
+                Some(EndedFile {
+                    state: TransferState::Finished { .. },
+                    ..
+                }) => None,
                 _ if entry.is_expired() => None,
                 ended => self.next_replica(entry.unused(), by, ended),
             },
@@ -173,7 +189,7 @@ impl Engine {
         &self,
         unused: &IdSet,
         by: Selection,
-        ended: Option<(&TransferRequest, &TransferState)>,
+        ended: Option<EndedFile<'_>>,
     ) -> Option<(TransferId, ChoiceReason)> {
         let useful = unused.iter().filter_map(|id| {
             let request = self.request(id)?;
@@ -212,12 +228,11 @@ impl Engine {
 }
 
 /// Whether another replica would meet what made this one fail: something at the destination that stays.
-fn fails_likewise(request: &TransferRequest, ended: (&TransferRequest, &TransferState)) -> bool {
-    let (before, state) = ended;
-    let TransferState::Failed { failure, .. } = state else {
+fn fails_likewise(request: &TransferRequest, ended: EndedFile<'_>) -> bool {
+    let TransferState::Failed { failure, .. } = ended.state else {
         return false;
     };
     failure.side == Side::Destination
         && failure.retry == Retry::Never
-        && before.destination == request.destination
+        && ended.request.destination == request.destination
 }

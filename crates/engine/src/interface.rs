@@ -3,7 +3,7 @@
 use super::nodes::{AssignedNode, NodeJoined};
 use crate::command::{Command, Reply};
 use crate::order::Order;
-use crate::report::AgentReport;
+use crate::report::{AgentReport, AttemptKey};
 use penstock_decide::halting::{Halt, HaltPolicy};
 use penstock_decide::minute_meter::TransferGroup;
 use penstock_decide::record_clock::RecordClock;
@@ -274,6 +274,16 @@ pub struct Assignment {
     pub clock: Option<RecordClock>,
     /// What is to be done.
     pub task: Task,
+}
+
+impl Assignment {
+    /// Which attempt of which transfer it is about.
+    pub fn key(&self) -> AttemptKey {
+        AttemptKey {
+            transfer: self.request.id,
+            attempt: self.attempt,
+        }
+    }
 }
 
 /// What an agent is given to do.

@@ -42,7 +42,7 @@ pub use interface::{
 pub use nodes::this_process;
 pub use nodes::{AssignedNode, Claim, LeadershipMode, NodeJoined, NodeLoad};
 pub use order::Order;
-pub use report::{AgentReport, Preflight};
+pub use report::{AgentReport, AttemptKey, Preflight};
 pub use restoring::EngineBuilder;
 pub use room::{FullShare, ShareHolder};
 
@@ -59,11 +59,11 @@ use nodes::Nodes;
 use owing::OwedTidyings;
 use penstock_decide::Decision;
 use penstock_decide::retry::{FailedAttempt, RetryReason, next_retry, wait_for_own_copy};
-use penstock_decide::scheduler::{LinkView, QueueEntry, Scheduler, StorageView};
+use penstock_decide::scheduler::{LinkView, QueueEntry, Scheduler, SlotUse, StorageView};
 use penstock_decide::settings::defaults_in_effect;
 use penstock_model::{
     Attempt, Bytes, Concern, CredentialId, Errno, Failure, Job, JobId, JobKind, JobParameters,
-    JobState, LinkId, Overwrite, Phase, Priority, Record, Retry, Settings, Side, Slots, Timestamp,
+    JobState, LinkId, Overwrite, Phase, Priority, Record, Retry, Settings, Side, Timestamp,
     TransferEvent, TransferId, TransferRequest, TransferState, VoName, WaitReason, advance,
     job_state,
 };
@@ -290,8 +290,8 @@ impl Engine {
         self.scheduler.storages()
     }
 
-    /// Attempts that hold a slot, and how many may.
-    pub fn agents(&self) -> (Slots, Slots) {
+    /// Slots of attempts.
+    pub fn agents(&self) -> SlotUse {
         self.scheduler.agents()
     }
 

@@ -376,11 +376,7 @@ impl Engine {
         self.follow_nodes();
         let mut claims: BTreeMap<AttemptKey, Claim> = BTreeMap::new();
         for claim in joined.claims {
-            let key = AttemptKey {
-                transfer: claim.assignment.request.id,
-                attempt: claim.assignment.attempt,
-            };
-            claims.insert(key, claim);
+            claims.insert(claim.assignment.key(), claim);
         }
         let mut lost = Vec::new();
         for key in self.running_on(&joined.node) {
@@ -408,7 +404,7 @@ impl Engine {
 
     /// Goes on with an attempt that its node still runs. What was said to it may not have arrived: it is said again.
     fn adopt(&mut self, now: Now, session: u64, claim: Claim, effects: &mut Effects) {
-        let (transfer, attempt) = (claim.assignment.request.id, claim.assignment.attempt);
+        let AttemptKey { transfer, attempt } = claim.assignment.key();
         if let Some(running) = self.running.get_mut(&transfer) {
             running.session = session;
         }
@@ -463,7 +459,7 @@ impl Engine {
         effects: &mut Effects,
     ) {
         let Claim { assignment, .. } = claim;
-        let (transfer, attempt) = (assignment.request.id, assignment.attempt);
+        let AttemptKey { transfer, attempt } = assignment.key();
         let place = assignment.request.destination.place();
         let writes = self.destinations.first_at(place);
         let is_taken = writes.is_some_and(|other| self.works(other));

@@ -6,9 +6,11 @@ use serde::{Deserialize, Serialize};
 
 /// One attempt of one transfer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct AttemptKey {
-    pub(super) transfer: TransferId,
-    pub(super) attempt: Attempt,
+pub struct AttemptKey {
+    /// Of which transfer.
+    pub transfer: TransferId,
+    /// Which of its attempts.
+    pub attempt: Attempt,
 }
 
 /// What an agent tells.

@@ -67,7 +67,8 @@ impl OpenCounts {
     /// user fills three quarters; the last quarter is for users with at most a quarter, of VOs with at most half.
     pub(super) fn full_share(
         &self,
-        (vo, user): (&VoName, &UserName),
+        vo: &VoName,
+        user: &UserName,
         transfers: usize,
         open: usize,
         open_max: usize,

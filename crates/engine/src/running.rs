@@ -7,6 +7,13 @@ use penstock_decide::scheduler::{DispatchedTransfer, SlotTime, TakenSlots};
 use penstock_model::NodeId;
 use penstock_model::url::FilePlace;
 
+/// Which retries what is tried of a job now has.
+pub(super) struct RetryRule {
+    pub(super) retries_max: u32,
+    /// How long the first one waits.
+    pub(super) delay: Duration,
+}
+
 /// An agent at work.
 pub(super) struct RunningAgent {
     pub(super) attempt: Attempt,
@@ -302,7 +309,8 @@ impl Engine {
                 }
             }
             AttemptOutcome::Blocked { failure, until } => {
-                let (retries_max, delay) = self.retries_of(self.transfers[&transfer].job);
+                let RetryRule { retries_max, delay } =
+                    self.retries_of(self.transfers[&transfer].job);
                 let failed = FailedAttempt {
                     transfer,
                     attempt,
@@ -354,7 +362,7 @@ impl Engine {
         failure: &Failure,
         excused: bool,
     ) -> Decision<Option<Duration>, RetryReason> {
-        let (retries_max, delay) = self.retries_of(self.transfers[&transfer].job);
+        let RetryRule { retries_max, delay } = self.retries_of(self.transfers[&transfer].job);
         next_retry(&FailedAttempt {
             transfer,
             attempt,
@@ -366,8 +374,8 @@ impl Engine {
         })
     }
 
-    /// How many retries what is tried of a job now has, and how long the first one waits.
-    pub(super) fn retries_of(&self, job: JobId) -> (u32, Duration) {
+    /// Which retries what is tried of a job now has.
+    pub(super) fn retries_of(&self, job: JobId) -> RetryRule {
         let job = &self.jobs[&job];
         let parameters = job.parameters();
         // While other replicas are left, they are what is tried next.
@@ -383,7 +391,7 @@ impl Engine {
         let delay = parameters
             .retry_delay_seconds
             .map_or(self.config.retry_delay, Duration::from_secs);
-        (retries_max, delay)
+        RetryRule { retries_max, delay }
     }
 
     /// Whether what arrives now for a job has to be on tape, too: what goes to its last destination.

@@ -62,26 +62,39 @@ struct CallInProgress {
     about: TapeCallSubject,
 }
 
+/// A file that a call is about, and whose it is.
+#[derive(Debug, Clone)]
+struct TapeFile {
+    transfer: TransferId,
+    path: Arc<str>,
+}
+
+/// Files at one place.
+struct FilesAtPlace {
+    place: Arc<TapePlace>,
+    files: Vec<TapeFile>,
+}
+
 /// What a call in progress is about.
 enum TapeCallSubject {
     /// These files were asked for.
-    Asking(Arc<TapePlace>, Vec<(TransferId, Arc<str>)>),
+    Asking(FilesAtPlace),
     /// How far a request is.
     Looking(u64),
     /// Paths that nobody needs any more.
     Leaving(LeavingKey, Farewell, Vec<Arc<str>>),
     /// Where these files are.
-    Locating(Arc<TapePlace>, Vec<(TransferId, Arc<str>)>),
+    Locating(FilesAtPlace),
 }
 
 impl TapeCallSubject {
     /// What is due again if the call cannot be made now.
     fn due(&self) -> Due {
         match self {
-            TapeCallSubject::Asking(place, _) => Due::Ask(place.clone()),
+            TapeCallSubject::Asking(asked) => Due::Ask(asked.place.clone()),
             TapeCallSubject::Looking(request) => Due::Look(*request),
             TapeCallSubject::Leaving(key, ..) => Due::Leave(key.clone()),
-            TapeCallSubject::Locating(place, _) => Due::Locate(place.clone()),
+            TapeCallSubject::Locating(asked) => Due::Locate(asked.place.clone()),
         }
     }
 }
@@ -153,9 +166,14 @@ impl Tape {
 }
 
 impl Engine {
-    /// Transfers whose files are to come from tape, and transfers whose files are to be on tape.
-    pub fn at_tape(&self) -> (u64, u64) {
-        (self.tape.staging, self.tape.archiving)
+    /// Transfers whose files are to come from tape.
+    pub fn staging(&self) -> u64 {
+        self.tape.staging
+    }
+
+    /// Transfers whose files are to be on tape.
+    pub fn archiving(&self) -> u64 {
+        self.tape.archiving
     }
 
     /// A tape system has answered, or has not.
@@ -167,15 +185,13 @@ impl Engine {
         effects: &mut Effects,
     ) {
         match self.tape.call_ended(number, now.at) {
-            Some(TapeCallSubject::Asking(place, files)) => {
-                self.asked(now, &place, &files, outcome, effects);
-            }
+            Some(TapeCallSubject::Asking(asked)) => self.asked(now, &asked, outcome, effects),
             Some(TapeCallSubject::Looking(request)) => self.looked(now, request, outcome, effects),
             Some(TapeCallSubject::Leaving(key, farewell, paths)) => {
                 self.left(now, key, farewell, &paths, &outcome);
             }
-            Some(TapeCallSubject::Locating(place, files)) => {
-                self.located(now, &place, &files, outcome, effects);
+            Some(TapeCallSubject::Locating(asked)) => {
+                self.located(now, &asked, outcome, effects);
             }
             // Already accounted for: a call is answered once.
             None => {}
@@ -387,9 +403,8 @@ impl Engine {
         let gathering = place
             .as_ref()
             .and_then(|place| self.tape.gatherings.get(place));
-        let (requests, files) = place
-            .as_ref()
-            .map_or((0, 0), |place| self.open_requests(place));
+        let open = place.as_ref().map(|place| self.open_requests(place));
+        let open = open.unwrap_or_default();
         match gathering {
             Some(StageGroup {
                 not_before: Some(until),
@@ -404,8 +419,8 @@ impl Engine {
             },
             Some(gathering) if gathering.is_at_limit => TapeWait::Full {
                 storage: storage.clone(),
-                requests: requests as u64,
-                files: files as u64,
+                requests: open.requests as u64,
+                files: open.files as u64,
             },
             Some(_) | None => TapeWait::Gathering {
                 storage: storage.clone(),

@@ -16,7 +16,7 @@ use penstock_decide::scheduler::SlotLimits;
 use penstock_journal::{Journal, MemoryJournal};
 use penstock_model::{
     Activity, Ban, BanEffect, BanTarget, Bytes, ChecksumAlgorithm, CopyMode, FileUrl, Overwrite,
-    RestartFacts, Selection, StorageBan, StorageId, TuningPolicy, UserName,
+    RestartFacts, Selection, Slots, StorageBan, StorageId, TuningPolicy, UserName,
 };
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
@@ -680,8 +680,9 @@ proptest! {
         world.settle();
         world.check_record();
         assert!(world.journal.jobs().all(|(_, ended)| ended));
-        assert_eq!(world.engine.agents().0, Slots(0), "every slot is free again");
-        assert_eq!(world.engine.at_tape(), (0, 0), "nobody waits for tape any more");
+        assert_eq!(world.engine.agents().active, Slots(0), "every slot is free again");
+        let at_tape = world.engine.staging() + world.engine.archiving();
+        assert_eq!(at_tape, 0, "nobody waits for tape any more");
     }
 }
 
@@ -733,7 +734,7 @@ fn a_canceled_transfer_keeps_its_slot_until_its_agent_has_ended() {
         },
         reply,
     ));
-    assert_eq!(world.engine.agents().0, Slots(2));
+    assert_eq!(world.engine.agents().active, Slots(2));
     world.submit(1, 0, 0);
     assert_eq!(
         world.agents.len(),
@@ -984,7 +985,7 @@ fn what_an_interrupted_attempt_left_is_tidied_up_after_a_cancel_before_others_wr
     assert!(world.agents.is_empty());
     cancel(&mut world, job);
     assert_eq!(world.agents[&first].task, Task::TidyUp);
-    assert_eq!(world.engine.agents().0, Slots(0), "it holds no slot");
+    assert_eq!(world.engine.agents().active, Slots(0), "it holds no slot");
     assert!(!world.agents.contains_key(&second));
     world.end(first, AttemptOutcome::Stopped);
     assert!(world.agents.contains_key(&second));

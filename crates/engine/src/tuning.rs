@@ -4,7 +4,7 @@ use super::{AttemptOutcome, Effects, Engine, LinkProgress, Now};
 use penstock_decide::scheduler::ForgottenPlaces;
 use penstock_decide::settings::{slots_in_effect, tuning_in_effect};
 use penstock_decide::tuning::{
-    self, AttemptEnd, LinkLoad, LinkObservation, LinkRules, LinkTuning, TuningChanges,
+    self, AttemptEnd, EndLimits, LinkLoad, LinkObservation, LinkRules, LinkTuning, TuningChanges,
 };
 use penstock_model::{
     LinkId, NoSlot, Record, Retry, Side, SlotBound, SlotPlace, Timestamp, TuningDecision,
@@ -27,8 +27,7 @@ pub(super) struct Tuning {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Rules {
     of_link: LinkRules,
-    /// Out of its source, into its destination.
-    at_ends_max: (u32, u32),
+    at_ends_max: EndLimits,
 }
 
 impl Tuning {
@@ -77,10 +76,10 @@ impl Engine {
         let slots = slots_in_effect(&self.config.slots, &self.settings);
         let rules = Rules {
             of_link: tuning_in_effect(&slots, &self.settings, self.config.tuning, link),
-            at_ends_max: (
-                slots.of_storage(&link.source).0,
-                slots.of_storage(&link.destination).1,
-            ),
+            at_ends_max: EndLimits {
+                source: slots.of_storage(&link.source).outbound.0,
+                destination: slots.of_storage(&link.destination).inbound.0,
+            },
         };
         self.tuning.rules.insert(link.clone(), rules);
         rules

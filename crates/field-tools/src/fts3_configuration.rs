@@ -2,6 +2,7 @@
 
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
+use std::fmt::{Display, Formatter};
 
 /// Fields of a link that this service keeps.
 const LINK_FIELDS: [&str; 5] = [
@@ -197,12 +198,30 @@ impl ApiConfiguration {
                 said.insert("symbolicname".to_owned(), json!(name));
                 said.into()
             };
-            plan.step(("links", "link", name), kept, current.links.get(name), form);
+            plan.step(
+                StepPlace {
+                    kind: "links",
+                    what: "link",
+                    name,
+                },
+                kept,
+                current.links.get(name),
+                form,
+            );
         }
         for (name, row) in &self.storages {
             let kept = plan.keep("se", name, row, &SE_FIELDS);
             let form = |said: Row| json!({name: {"se_info": said}});
-            plan.step(("se", "se", name), kept, current.storages.get(name), form);
+            plan.step(
+                StepPlace {
+                    kind: "se",
+                    what: "se",
+                    name,
+                },
+                kept,
+                current.storages.get(name),
+                form,
+            );
         }
         for (name, row) in &self.globals {
             let kept = plan.keep("global", name, row, &GLOBAL_FIELDS);
@@ -211,7 +230,11 @@ impl ApiConfiguration {
                 said.into()
             };
             plan.step(
-                ("global", "global", name),
+                StepPlace {
+                    kind: "global",
+                    what: "global",
+                    name,
+                },
                 kept,
                 current.globals.get(name),
                 form,
@@ -219,13 +242,47 @@ impl ApiConfiguration {
         }
         for (name, form) in &self.vo_shares {
             let known = current.vo_shares.get(name);
-            plan.whole(("shares", "share", name), "share", form, known);
+            plan.whole(
+                StepPlace {
+                    kind: "shares",
+                    what: "share",
+                    name,
+                },
+                "share",
+                form,
+                known,
+            );
         }
         for (vo, form) in &self.activity_shares {
             let known = current.activity_shares.get(vo);
-            plan.whole(("activity_shares", "activities", vo), "share", form, known);
+            plan.whole(
+                StepPlace {
+                    kind: "activity_shares",
+                    what: "activities",
+                    name: vo,
+                },
+                "share",
+                form,
+                known,
+            );
         }
         plan
+    }
+}
+
+/// What a step sets.
+struct StepPlace<'a> {
+    /// As the address of the interface names it.
+    kind: &'static str,
+    /// As people call it.
+    what: &'static str,
+    /// Which one.
+    name: &'a str,
+}
+
+impl Display for StepPlace<'_> {
+    fn fmt(&self, to: &mut Formatter<'_>) -> std::fmt::Result {
+        write!(to, "{} {}", self.what, self.name)
     }
 }
 
@@ -233,7 +290,7 @@ impl Plan {
     /// What is set as a whole: told by one field of it.
     fn whole(
         &mut self,
-        (kind, what, name): (&'static str, &str, &str),
+        place: StepPlace<'_>,
         told_by: &str,
         form: &Value,
         current: Option<&Value>,
@@ -247,8 +304,8 @@ impl Plan {
             Some(before) => format!("{before} -> {}", form[told_by]),
         };
         self.steps.push(Step {
-            kind,
-            told: format!("{what} {name}: {told}"),
+            kind: place.kind,
+            told: format!("{place}: {told}"),
             form: form.clone(),
         });
     }
@@ -273,7 +330,7 @@ impl Plan {
 
     fn step(
         &mut self,
-        (kind, what, name): (&'static str, &str, &str),
+        place: StepPlace<'_>,
         kept: Row,
         current: Option<&Row>,
         form: impl FnOnce(Row) -> Value,
@@ -295,8 +352,8 @@ impl Plan {
             return;
         }
         self.steps.push(Step {
-            kind,
-            told: format!("{what} {name}: {}", differences.join(", ")),
+            kind: place.kind,
+            told: format!("{place}: {}", differences.join(", ")),
             form: form(kept),
         });
     }

@@ -10,7 +10,7 @@ mod words;
 
 use crate::rate::{ByteCount, MeasuredRate, Window, WindowRule};
 use penstock_model::observation::{Attempt, Operation, Outcome, Sample, SubjectKind, View};
-use penstock_model::{Bytes, Timestamp};
+use penstock_model::{Bytes, TimeWindow, Timestamp};
 use reading::{FileReading, FileReadings};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
@@ -361,9 +361,9 @@ impl Accountant {
     }
 
     /// The tables. Without `asked` the window is from the first start to the last end.
-    pub fn account(self, asked: Option<(Timestamp, Timestamp)>) -> Account {
+    pub fn account(self, asked: Option<TimeWindow>) -> Account {
         let window = match asked {
-            Some((from, to)) => Some(Window {
+            Some(TimeWindow { from, to }) => Some(Window {
                 from,
                 to,
                 rule: WindowRule::AsAsked,

@@ -228,7 +228,7 @@ impl Follower {
             Some(position) => position,
             None => sequence_before(record, last, oldest)?,
         };
-        let (latest, _) = latest_entries(record, (position, last), ENTRIES_MAX)?;
+        let (latest, _) = latest_entries(record, position, last, ENTRIES_MAX)?;
         if latest > position {
             position = latest;
             self.complete_since = now;
@@ -320,7 +320,8 @@ pub(crate) fn sequence_before(
 /// that lost its last batches, go on with numbers far beyond.
 pub(crate) fn latest_entries(
     record: &dyn Record,
-    (begin, end): (u64, u64),
+    begin: u64,
+    end: u64,
     entries_max: u64,
 ) -> Result<(u64, u64), RecordError> {
     let next = |number: u64| -> Result<Option<u64>, RecordError> {
@@ -609,7 +610,7 @@ mod tests {
         }
         let last = 2 * LEAP + 17;
         let latest = |begin: u64, end: u64, entries_max: u64| {
-            latest_entries(&record, (begin, end), entries_max).expect("in memory")
+            latest_entries(&record, begin, end, entries_max).expect("in memory")
         };
         assert_eq!(latest(0, last, 100), (0, 17));
         assert_eq!(latest(0, last, 17), (0, 17));

@@ -24,14 +24,15 @@ pub fn each_attempt<R: Record + ?Sized>(
     after: u64,
     visit: impl FnMut(Attempt),
 ) -> Result<u64, RecordError> {
-    attempts_between(record, source, (after, u64::MAX), visit)
+    attempts_between(record, source, after, u64::MAX, visit)
 }
 
 /// The same, of attempts that ended after one entry of the ledger and not after another one.
 pub fn attempts_between<R: Record + ?Sized>(
     record: &R,
     source: &Text,
-    (after, until): (u64, u64),
+    after: u64,
+    until: u64,
     mut visit: impl FnMut(Attempt),
 ) -> Result<u64, RecordError> {
     let mut beginnings: BTreeMap<TransferId, StartedAttempt> = BTreeMap::new();
@@ -330,7 +331,7 @@ mod tests {
             assert_eq!(told, [first, (None, None)], "{after}");
         }
         let mut rows = Vec::new();
-        let last = attempts_between(&lab.record, &"here".into(), (0, 4), |row| rows.push(row));
+        let last = attempts_between(&lab.record, &"here".into(), 0, 4, |row| rows.push(row));
         assert_eq!((last.expect("readable"), rows.len()), (4, 1));
     }
 

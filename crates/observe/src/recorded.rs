@@ -102,13 +102,13 @@ pub fn read_journal(
     let last = record.last_sequence()?;
     let begin = sequence_before(record, last, Timestamp(window.from.0 - 1))?;
     let end = sequence_before(record, last, window.to + END_AFTER)?;
-    let (after, _) = latest_entries(record, (begin, end), ENTRIES_MAX)?;
+    let (after, _) = latest_entries(record, begin, end, ENTRIES_MAX)?;
     if after > begin {
         let first = record.entries_after(after, 1)?;
         fold.begin_at(first.first().map_or(window.from, |entry| entry.at));
     }
     let source: Text = "".into();
-    attempts_between(record, &source, (after, end), |row| fold.take_attempt(&row))?;
+    attempts_between(record, &source, after, end, |row| fold.take_attempt(&row))?;
     let window = fold.narrow();
     let (mut from, mut samples) = (window.from, 0);
     while from < window.to && samples < SAMPLES_MAX {

@@ -10,13 +10,12 @@ use penstock_decide::explain::signals::{
 };
 use penstock_model::failure_text::fingerprint;
 use penstock_model::{
-    Attempt, Bytes, CopySums, FailedStep, Failure, FinishedCopy, LedgerEntry, LinkChange,
-    LinkEvent, LinkId, LinkSample, MinuteKey, MinuteRow, MinuteSamples, MinuteSums, MoverReport,
-    Timestamp, TransferEvent, TransferId, VoName,
+    Attempt, CopySums, FailedStep, Failure, FinishedCopy, LedgerEntry, LinkChange, LinkEvent,
+    LinkId, LinkSample, MinuteKey, MinuteRow, MinuteSamples, MinuteSums, Timestamp, TransferEvent,
+    TransferId, VoName,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
-use std::time::Duration;
 
 /// Kinds of failure told apart on one link.
 const FAILURES_MAX: usize = 100;
@@ -219,8 +218,12 @@ impl RecordSignals {
                 ..
             } => {
                 let open = self.open.remove(&(transfer, *attempt));
+                // From its start until both ends had been looked at, where that is known.
                 let preparation = open.and_then(|open| Some(open.prepared?.since(open.started)));
-                self.landed((link, at), *size, report, preparation);
+                let copy = FinishedCopy::of(*size, report, preparation);
+                if let Some(bin) = self.bin(link, at) {
+                    bin.copies.add(&copy);
+                }
             }
             TransferEvent::AttemptFailed {
                 attempt, failure, ..
@@ -279,20 +282,6 @@ impl RecordSignals {
         if of_link.len() < FAILURES_MAX || of_link.contains_key(&group) {
             of_link.entry(group).or_insert_with(|| vec![0.0; self.bins])[bin] += count as f64;
         }
-    }
-
-    /// `preparation`: from its start until both ends had been looked at, where that is known.
-    fn landed(
-        &mut self,
-        (link, at): (&LinkId, Timestamp),
-        size: Bytes,
-        report: &MoverReport,
-        preparation: Option<Duration>,
-    ) {
-        let Some(bin) = self.bin(link, at) else {
-            return;
-        };
-        bin.copies.add(&FinishedCopy::of(size, report, preparation));
     }
 
     /// Takes the VO for which a file moves or should move on a link.

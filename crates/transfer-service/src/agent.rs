@@ -25,7 +25,7 @@ use crate::tokens::{TokenKeeper, is_unreadable};
 use parking_lot::Mutex;
 use penstock_decide::classify::{ObservedFailure, classify};
 use penstock_decide::minute_meter::TransferGroup;
-use penstock_engine::{AgentReport, Assignment, AttemptOutcome, Task};
+use penstock_engine::{AgentReport, Assignment, AttemptKey, AttemptOutcome, Task};
 use penstock_journal::JournalReader;
 use penstock_model::{IpVersion, LinkId, Phase, Settings, Side};
 use penstock_persistence::delegations::Delegations;
@@ -326,7 +326,7 @@ impl AgentSetup {
         mut stop: StopSignal,
         reports: mpsc::Sender<AgentReport>,
     ) {
-        let (transfer, attempt) = (assignment.request.id, assignment.attempt);
+        let AttemptKey { transfer, attempt } = assignment.key();
         let mut guard = EndReport {
             reports: reports.clone(),
             transfer,

@@ -1,10 +1,19 @@
 //! What the loop around the engine takes: from clients, agents, nodes, tape systems and issuers of tokens.
 
 use penstock_engine::command::{Command, Reply};
-use penstock_engine::{AgentReport, AttemptOutcome, EngineConfig, NodeJoined, TapeOutcome};
-use penstock_model::{Attempt, CredentialId, Failure, NodeId, TransferId};
+use penstock_engine::{
+    AgentReport, AttemptKey, AttemptOutcome, EngineConfig, NodeJoined, TapeOutcome,
+};
+use penstock_model::{CredentialId, Failure, NodeId};
 use std::time::Instant;
 use tokio::sync::oneshot;
+
+/// The end of an attempt, which no leader is known to have made durable.
+#[derive(Debug, Clone)]
+pub(crate) struct UntoldEnd {
+    pub(crate) key: AttemptKey,
+    pub(crate) outcome: AttemptOutcome,
+}
 
 /// What the loop takes.
 #[derive(Debug)]
@@ -31,7 +40,7 @@ pub(crate) enum Message {
     /// A node has begun a session, with what it could not tell before.
     Joined {
         joined: Box<NodeJoined>,
-        ends: Vec<(TransferId, Attempt, AttemptOutcome)>,
+        ends: Vec<UntoldEnd>,
     },
     /// A session has ended; the node was heard of last at this time.
     Gone {

@@ -94,8 +94,7 @@ impl MinuteCounter {
         for (group, queued) in engine.waiting_groups() {
             standings.add(group, Standing { active: 0, queued });
         }
-        let (active, limit) = engine.agents();
-        standings.service = Some((active.0.into(), limit.0.into()));
+        standings.service = Some(engine.agents());
         self.0.take_second(at, samples, &standings);
         self.0.take_over()
     }

@@ -319,15 +319,16 @@ impl Meters {
         overview.totals.failed += engine.failed_files_of_forgotten_links();
         overview.totals.failed_attempts += self.forgotten.failed_attempts;
         overview.totals.moved_bytes += self.forgotten.moved_total;
-        (overview.totals.staging, overview.totals.archiving) = engine.at_tape();
+        overview.totals.staging = engine.staging();
+        overview.totals.archiving = engine.archiving();
         overview.totals.canceled = self.canceled;
         overview.totals.removals_owed = engine.removals_owed() as u64;
         overview.totals.removals_given_over = engine.removals_given_over();
-        let (active, limit) = engine.agents();
-        overview.totals.active = active.0.into();
+        let slots = engine.agents();
+        overview.totals.active = slots.active.0.into();
         overview.agents = AgentsView {
-            active: active.0,
-            limit: limit.0,
+            active: slots.active.0,
+            limit: slots.limit.0,
         };
         overview.nodes = node_rows(engine);
         overview.storages = storage_rows(engine);
@@ -465,10 +466,10 @@ fn node_rows(engine: &Engine) -> Vec<NodeRow> {
 fn storage_rows(engine: &Engine) -> Vec<StorageRow> {
     let row = |view: StorageView| StorageRow {
         storage: view.storage.to_string(),
-        outbound_active: view.outbound.0.0,
-        outbound_limit: view.outbound.1.0,
-        inbound_active: view.inbound.0.0,
-        inbound_limit: view.inbound.1.0,
+        outbound_active: view.outbound.active.0,
+        outbound_limit: view.outbound.limit.0,
+        inbound_active: view.inbound.active.0,
+        inbound_limit: view.inbound.limit.0,
     };
     engine.storages().map(row).collect()
 }

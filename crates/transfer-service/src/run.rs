@@ -15,7 +15,7 @@ mod refused_batch;
 mod repeated_submissions;
 
 use crate::agent::Progress;
-use crate::loop_message::Message;
+use crate::loop_message::{Message, UntoldEnd};
 use crate::node::wire::LeaderMessage;
 use crate::node::{Node, ReportSink};
 use crate::overview::Meters;
@@ -24,8 +24,8 @@ use notices::{tell, tell_of_leftover};
 use penstock_clock::wall_clock;
 use penstock_engine::command::{Command, Reply, Submit};
 use penstock_engine::{
-    Action, AgentReport, AttemptOutcome, Effects, Engine, Input, LeadershipMode, NodeJoined, Order,
-    ReplyId, TapeCall, TapeErrand,
+    Action, AgentReport, AttemptKey, AttemptOutcome, Effects, Engine, Input, LeadershipMode,
+    NodeJoined, Order, ReplyId, TapeCall, TapeErrand,
 };
 use penstock_journal::{Journal, JournalError, PruneReport, PruneStep};
 use penstock_model::{
@@ -67,6 +67,13 @@ enum Act {
     Prune(PruneStep, oneshot::Sender<PruneAnswer>),
 }
 
+/// How many records and acts of a batch there are up to the end of an input.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct InputEnd {
+    records: usize,
+    acts: usize,
+}
+
 type PruneAnswer = Result<(PruneReport, Duration), JournalError>;
 
 /// What one or several inputs have led to.
@@ -74,14 +81,17 @@ type PruneAnswer = Result<(PruneReport, Duration), JournalError>;
 pub(crate) struct Batch {
     records: Vec<Record>,
     acts: Vec<Act>,
-    /// Where what each input has led to ends among both.
-    ends: Vec<(usize, usize)>,
+    /// Of each input that has led to something.
+    ends: Vec<InputEnd>,
 }
 
 impl Batch {
     /// What comes next is of another input.
     fn end_of_input(&mut self) {
-        let end = (self.records.len(), self.acts.len());
+        let end = InputEnd {
+            records: self.records.len(),
+            acts: self.acts.len(),
+        };
         if self.ends.last() != Some(&end) {
             self.ends.push(end);
         }
@@ -96,7 +106,10 @@ impl Batch {
     fn append(&mut self, next: Batch) {
         self.end_of_input();
         let (records, acts) = (self.records.len(), self.acts.len());
-        let ends = next.ends.iter().map(|end| (records + end.0, acts + end.1));
+        let ends = next.ends.iter().map(|end| InputEnd {
+            records: records + end.records,
+            acts: acts + end.acts,
+        });
         self.ends.extend(ends);
         self.records.extend(next.records);
         self.acts.extend(next.acts);
@@ -423,7 +436,8 @@ impl Driver {
                 attempt,
                 outcome,
             } => {
-                let end = (transfer, attempt, outcome);
+                let key = AttemptKey { transfer, attempt };
+                let end = UntoldEnd { key, outcome };
                 self.take_end(node, session, end, batch);
             }
             AgentReport::Moved(all) => {
@@ -442,9 +456,10 @@ impl Driver {
         &mut self,
         node: NodeId,
         session: u64,
-        (transfer, attempt, outcome): (TransferId, Attempt, AttemptOutcome),
+        UntoldEnd { key, outcome }: UntoldEnd,
         batch: &mut Batch,
     ) {
+        let AttemptKey { transfer, attempt } = key;
         self.forget_agent(transfer, attempt, &outcome);
         let input = Input::Agent(AgentReport::Ended {
             transfer,
@@ -460,12 +475,7 @@ impl Driver {
         });
     }
 
-    fn take_node(
-        &mut self,
-        joined: NodeJoined,
-        ends: Vec<(TransferId, Attempt, AttemptOutcome)>,
-        batch: &mut Batch,
-    ) {
+    fn take_node(&mut self, joined: NodeJoined, ends: Vec<UntoldEnd>, batch: &mut Batch) {
         let (node, session) = (joined.node.clone(), joined.session);
         if self.engine.knows_later_session(&node, session) {
             // Two connections were made one after the other; this is what the node told with the first.
@@ -476,7 +486,7 @@ impl Driver {
         }
         for claim in &joined.claims {
             let assignment = &claim.assignment;
-            let (transfer, attempt) = (assignment.request.id, assignment.attempt);
+            let AttemptKey { transfer, attempt } = assignment.key();
             let here = match node == self.node.id {
                 true => self.node.host.progress(transfer, attempt),
                 false => None,

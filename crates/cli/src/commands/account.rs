@@ -49,7 +49,10 @@ fn account(args: &AccountArgs, directory: &Path, output: Output) -> Result<(), C
     samples.map_err(local)?;
     // Half of a window says nothing of its length.
     let asked = match (args.window.since, args.window.until) {
-        (Some(_), _) => Some((window.from, until(args.window.until))),
+        (Some(_), _) => Some(TimeWindow {
+            from: window.from,
+            to: until(args.window.until),
+        }),
         (None, _) => None,
     };
     let account = accountant.account(asked);

@@ -53,7 +53,7 @@ pub fn run(args: &SimulateArgs, output: Output) -> Result<(), CommandError> {
     };
     let mut reports = Vec::new();
     for policy in policies {
-        reports.push(run_one((&plan, policy, path), store.as_mut(), output)?);
+        reports.push(run_one(&plan, policy, path, store.as_mut(), output)?);
     }
     if let Some(directory) = &args.out {
         write(directory, &reports)?;
@@ -119,7 +119,9 @@ fn read(path: &Path) -> Result<Plan, CommandError> {
 }
 
 fn run_one(
-    (plan, policy, path): (&Plan, Policy, &Path),
+    plan: &Plan,
+    policy: Policy,
+    path: &Path,
     store: Option<&mut Store>,
     output: Output,
 ) -> Result<Report, CommandError> {

@@ -20,7 +20,7 @@ mod storage;
 mod transfer;
 
 pub use administrators::Administrator;
-pub use alerts::Alerts;
+pub use alerts::{Alerts, ReceiverAddress};
 pub use backup::BackupPlan;
 pub use database::{DatabasePlace, without_secrets};
 pub use gfal::{Confinement, Gfal};

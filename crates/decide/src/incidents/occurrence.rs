@@ -77,7 +77,7 @@ pub fn occurrences_of(
             continue;
         }
         for (group, attempts) in of_link.failures.iter().chain(&of_link.tape_failures) {
-            let runs = failure_runs(signals, (link, group), attempts, times);
+            let runs = failure_runs(signals, link, group, attempts, times);
             occurrences.extend(runs.into_iter().map(|run| Occurrence {
                 goes_on: is_recent(run.to),
                 // The last interval may reach beyond what is known.
@@ -97,7 +97,8 @@ fn vos_of(signals: &Signals, links: &[LinkId]) -> BTreeSet<VoName> {
 /// Failures of one kind on one link, without long quiet between them.
 fn failure_runs(
     signals: &Signals,
-    (link, group): (&LinkId, &FailureGroup),
+    link: &LinkId,
+    group: &FailureGroup,
     attempts: &Series,
     times: IncidentTimes,
 ) -> Vec<Occurrence> {

@@ -1,6 +1,6 @@
 //! What running transfers move, for the places that have a cap of bytes per second.
 
-use super::rate::{ByteForecast, Flow, RateGate, charge, per_second};
+use super::rate::{ByteForecast, Flow, RateGate, SeenMove, charge, per_second};
 use super::*;
 
 /// Files that ended, by whose rates others of their link are expected.
@@ -17,23 +17,34 @@ const RECHECK_MS: u64 = 100;
 /// How large and how fast a link's files are.
 #[derive(Debug, Default)]
 pub(super) struct FileProfile {
-    /// Sizes and rates of the latest.
-    seen: VecDeque<(u64, u64)>,
-    /// The same of the fastest that runs, and of how many that is.
-    running: Option<(u64, u64, u64)>,
+    /// The latest.
+    seen: VecDeque<FileRate>,
+    running: Option<RunningFiles>,
     usual_size: Option<u64>,
+}
+
+/// How large and how fast one file is.
+#[derive(Debug, Clone, Copy)]
+struct FileRate {
+    size: u64,
+    rate: u64,
+}
+
+/// The files that run with a rate that is measured.
+#[derive(Debug, Clone, Copy)]
+struct RunningFiles {
+    fastest: FileRate,
+    count: u64,
 }
 
 impl FileProfile {
     /// The most that a file of this size is expected to move in a second.
     fn fastest(&self, size: u64) -> Option<u64> {
-        let running = self
-            .running
-            .map(|(size, rate, count)| ((size, rate), count));
+        let running = self.running.map(|running| (running.fastest, running.count));
         let seen = self.seen.iter().map(|seen| (*seen, 1)).chain(running);
-        let alike = seen.filter(|((other, _), _)| other.saturating_mul(SIZE_RATIO) >= size);
-        let (rate, count) = alike.fold((0, 0), |(most, all), ((_, rate), count)| {
-            (rate.max(most), all + count)
+        let alike = seen.filter(|(other, _)| other.size.saturating_mul(SIZE_RATIO) >= size);
+        let (rate, count) = alike.fold((0, 0), |(most, all), (file, count)| {
+            (file.rate.max(most), all + count)
         });
         let more = rate.saturating_mul(FASTER_THAN_SEEN).checked_div(count)?;
         Some(rate.saturating_add(more))
@@ -48,7 +59,7 @@ impl FileProfile {
         if self.seen.len() == RATES_MAX {
             self.seen.pop_front();
         }
-        self.seen.push_back((size, rate));
+        self.seen.push_back(FileRate { size, rate });
     }
 }
 
@@ -117,8 +128,8 @@ impl Scheduler {
             let Some((_, flow)) = self.flows.get_mut(&taken.turn.number) else {
                 continue;
             };
-            if let Some((since_ms, more)) = flow.advance(now_ms, moved) {
-                self.each_gate(taken.link, |gate, _| gate.moved(since_ms, now_ms, more));
+            if let Some(SeenMove { since_ms, bytes }) = flow.advance(now_ms, moved) {
+                self.each_gate(taken.link, |gate, _| gate.moved(since_ms, now_ms, bytes));
             }
         }
         self.expect_anew();
@@ -139,12 +150,16 @@ impl Scheduler {
         for (link, flow) in flows.values() {
             let link = *link;
             if let Some(rate) = flow.measured() {
-                let fastest = &mut self.links[link].rates.running;
-                let (size, most, count) = fastest.unwrap_or((flow.size, rate, 0));
-                *fastest = Some(match rate > most {
-                    true => (flow.size, rate, count + 1),
-                    false => (size, most, count + 1),
+                let size = flow.size;
+                let running = &mut self.links[link].rates.running;
+                let running = running.get_or_insert(RunningFiles {
+                    fastest: FileRate { size, rate },
+                    count: 0,
                 });
+                running.count += 1;
+                if rate > running.fastest.rate {
+                    running.fastest = FileRate { size, rate };
+                }
             }
             self.each_gate(link, |gate, cap| {
                 gate.expect(&ByteForecast::default(), &flow.ahead(cap));

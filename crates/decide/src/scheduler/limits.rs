@@ -19,12 +19,30 @@ pub struct SlotLimits {
     pub gfal: Slots,
     /// Links with a limit of their own. Either end may be `*`; the most specific pattern counts.
     pub links: BTreeMap<LinkId, Slots>,
-    /// Storage elements with limits of their own: outbound, inbound.
-    pub storages: BTreeMap<StorageId, (Slots, Slots)>,
+    /// Storage elements with limits of their own.
+    pub storages: BTreeMap<StorageId, StorageSlots>,
     /// What may move.
     pub rates: RateCaps,
     /// Where nothing begins.
     pub draining: DrainedPlaces,
+}
+
+/// How many transfers may run at a storage element, over all its links.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StorageSlots {
+    /// Out of it.
+    pub outbound: Slots,
+    /// Into it.
+    pub inbound: Slots,
+}
+
+/// How many slots of a place are taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SlotUse {
+    /// Transfers that run.
+    pub active: Slots,
+    /// Transfers that may run.
+    pub limit: Slots,
 }
 
 /// How many bytes per second may move where. What is not said is not limited.
@@ -72,10 +90,17 @@ impl SlotLimits {
     }
 
     /// Out of a storage element and into it, over all its links.
-    pub fn of_storage(&self, storage: &StorageId) -> (u32, u32) {
+    pub fn of_storage(&self, storage: &StorageId) -> StorageSlots {
         let own = self.storages.get(storage).copied();
-        let (outbound, inbound) = own.unwrap_or((self.storage_outbound, self.storage_inbound));
-        (outbound.0, inbound.0)
+        own.unwrap_or(self.of_each_storage())
+    }
+
+    /// At each storage element without limits of its own.
+    pub(crate) fn of_each_storage(&self) -> StorageSlots {
+        StorageSlots {
+            outbound: self.storage_outbound,
+            inbound: self.storage_inbound,
+        }
     }
 }
 

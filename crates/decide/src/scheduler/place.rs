@@ -1,5 +1,6 @@
 //! A place whose slots several links share: its slots, its rate, and the links in line for one.
 
+use super::SlotUse;
 use super::rate::RateGate;
 use super::slot_queue::WaitingLinks;
 use penstock_model::{SlotBound, Slots};
@@ -51,6 +52,13 @@ impl Count {
     pub(super) fn in_effect(&self) -> u32 {
         let tuned = self.tuned.map(|tuned| tuned.max(1));
         tuned.map_or(self.limit, |tuned| tuned.min(self.limit))
+    }
+
+    pub(super) fn slot_use(&self) -> SlotUse {
+        SlotUse {
+            active: Slots(self.active),
+            limit: Slots(self.in_effect()),
+        }
     }
 
     /// What keeps one more from starting when no slot is free.

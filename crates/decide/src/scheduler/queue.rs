@@ -341,7 +341,7 @@ impl VoQueue {
     fn pop(&mut self, predict: impl Fn(SizeClass) -> GrantedTurn) -> Option<PoppedOfVo> {
         let class = self.turns.next()?.clone();
         let user = self.classes.get(&class)?.turns.next()?.clone();
-        self.pop_of((class, user), predict)
+        self.pop_of(class, user, predict)
     }
 
     fn pop_of_another(
@@ -349,17 +349,18 @@ impl VoQueue {
         user: &UserName,
         predict: impl Fn(SizeClass) -> GrantedTurn,
     ) -> Option<PoppedOfVo> {
-        let next = self.turns.in_order().find_map(|class| {
+        let (class, other) = self.turns.in_order().find_map(|class| {
             let mut users = self.classes.get(class)?.turns.in_order();
             let other = users.find(|other| *other != user)?;
             Some((class.clone(), other.clone()))
-        });
-        self.pop_of(next?, predict)
+        })?;
+        self.pop_of(class, other, predict)
     }
 
     fn pop_of(
         &mut self,
-        (class, user): (Activity, UserName),
+        class: Activity,
+        user: UserName,
         predict: impl Fn(SizeClass) -> GrantedTurn,
     ) -> Option<PoppedOfVo> {
         let queue = self.classes.get_mut(&class)?;

@@ -5,7 +5,7 @@
 //! left of it, of a long one as much as its rate brings. Starts are spread evenly besides, so that no burst is followed
 //! by silence. A file that is by itself more than ten seconds of the cap runs without company, at whatever speed.
 
-use penstock_model::Rate;
+use penstock_model::{Rate, SlotBound};
 use std::collections::VecDeque;
 
 /// Over so many seconds a rate is held.
@@ -23,7 +23,8 @@ const SHORT_MS: u64 = 1_500;
 /// Running files that take all of the cap leave this part of it to the pace of starts.
 const PACE_PART_MIN: u64 = 20;
 /// A transfer's rate is that of its last seconds, of so many at least and at most.
-const MEASURED_MS: (u64, u64) = (2_000, 5_000);
+const MEASURED_MS_MIN: u64 = 2_000;
+const MEASURED_MS_MAX: u64 = 5_000;
 /// A transfer that was not seen to move for so long has no rate of its last seconds.
 const STALLED_MS: u64 = 10_000;
 
@@ -43,9 +44,22 @@ pub(super) struct Flow {
     pub(super) is_prepared: bool,
     /// When it was seen to have moved last, or began.
     seen_ms: u64,
-    /// From when its rate is counted, and what had moved then.
-    mark: (u64, u64),
+    /// Where the counting of its rate begins.
+    mark: RateMark,
     is_measured: bool,
+}
+
+/// What of a transfer had moved at a time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct RateMark {
+    at_ms: u64,
+    moved: u64,
+}
+
+/// Bytes that moved since a transfer was seen to have moved last.
+pub(super) struct SeenMove {
+    pub(super) since_ms: u64,
+    pub(super) bytes: u64,
 }
 
 impl Flow {
@@ -56,7 +70,10 @@ impl Flow {
             rate,
             is_prepared: false,
             seen_ms: now_ms,
-            mark: (now_ms, 0),
+            mark: RateMark {
+                at_ms: now_ms,
+                moved: 0,
+            },
             is_measured: false,
         }
     }
@@ -83,28 +100,37 @@ impl Flow {
         }
     }
 
-    /// So much has moved by now. From when on, and how much that is since it was seen last.
-    pub(super) fn advance(&mut self, now_ms: u64, moved: u64) -> Option<(u64, u64)> {
+    /// So much has moved by now. `None`: nothing since it was seen last.
+    pub(super) fn advance(&mut self, now_ms: u64, moved: u64) -> Option<SeenMove> {
         if moved < self.moved {
             // It began anew in another way.
-            (self.moved, self.mark) = (0, (now_ms, 0));
+            self.moved = 0;
+            self.mark = RateMark {
+                at_ms: now_ms,
+                moved: 0,
+            };
         }
         let (since_ms, more) = (self.seen_ms, moved - self.moved);
-        let (mark_ms, marked) = self.mark;
-        let passed_ms = now_ms.saturating_sub(mark_ms);
+        let passed_ms = now_ms.saturating_sub(self.mark.at_ms);
         let is_stalled = now_ms.saturating_sub(since_ms) > STALLED_MS;
-        if passed_ms >= MEASURED_MS.0 && moved > 0 && (more > 0 || is_stalled) {
-            self.rate = Some(per_second(moved - marked, passed_ms));
+        if passed_ms >= MEASURED_MS_MIN && moved > 0 && (more > 0 || is_stalled) {
+            self.rate = Some(per_second(moved - self.mark.moved, passed_ms));
             self.is_measured = true;
         }
         if more == 0 {
             return None;
         }
-        if passed_ms > MEASURED_MS.1 {
-            self.mark = (now_ms, moved);
+        if passed_ms > MEASURED_MS_MAX {
+            self.mark = RateMark {
+                at_ms: now_ms,
+                moved,
+            };
         }
         (self.moved, self.seen_ms) = (moved, now_ms);
-        Some((since_ms, more))
+        Some(SeenMove {
+            since_ms,
+            bytes: more,
+        })
     }
 
     /// Its rate, once that is measured.
@@ -283,10 +309,13 @@ impl RateGate {
 
     /// What a transfer that waits for the rate is told: how much moves in the fullest ten seconds with what has just been
     /// started, and how much may.
-    pub(super) fn told(&self, now_ms: u64) -> Option<(Rate, Rate)> {
+    pub(super) fn bound(&self, now_ms: u64) -> Option<SlotBound> {
         let cap = self.cap?;
         let fullest = self.windows(now_ms, &ByteForecast::default()).max();
         let rate = fullest.unwrap_or_default() / WINDOW_SECONDS as u128;
-        Some((Rate(u64::try_from(rate).unwrap_or(u64::MAX)), Rate(cap)))
+        Some(SlotBound::Rate {
+            rate: Rate(u64::try_from(rate).unwrap_or(u64::MAX)),
+            cap: Rate(cap),
+        })
     }
 }

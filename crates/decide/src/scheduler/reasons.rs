@@ -136,8 +136,7 @@ impl Scheduler {
 
     /// All storage elements that are part of a link that is known.
     pub fn storages(&self) -> impl Iterator<Item = StorageView> + '_ {
-        let slots =
-            |place: &SharedPlace| (Slots(place.slots.active), Slots(place.slots.in_effect()));
+        let slots = |place: &SharedPlace| place.slots.slot_use();
         self.storages.values().map(move |storage| StorageView {
             storage: storage.id.clone(),
             outbound: slots(&storage.outbound),
@@ -157,10 +156,9 @@ impl Scheduler {
         Slots(index.map_or(0, |&index| self.links[index].slots.active))
     }
 
-    /// Transfers that run in all, and how many may.
-    pub fn agents(&self) -> (Slots, Slots) {
-        let slots = &self.agents.slots;
-        (Slots(slots.active), Slots(slots.in_effect()))
+    /// Slots of the service, over everything.
+    pub fn agents(&self) -> SlotUse {
+        self.agents.slots.slot_use()
     }
 
     /// What keeps the link from starting one more, of a VO if it is that one's turn, and the shared place that it lacks a
@@ -187,9 +185,8 @@ impl Scheduler {
             (None, _) | (_, None) => true,
         };
         if !fits(&link.rate)
-            && let Some((rate, cap)) = link.rate.told(self.now_ms)
+            && let Some(because) = link.rate.bound(self.now_ms)
         {
-            let because = SlotBound::Rate { rate, cap };
             return Some((no_slot(SlotPlace::Link, because), None));
         }
         let lacking = link.shared_places().find(|id| {
@@ -238,12 +235,8 @@ impl Scheduler {
                 storage: destination,
             },
         };
-        let rate = shared.rate.told(self.now_ms).filter(|_| !is_full);
-        let because = match rate {
-            Some((rate, cap)) => SlotBound::Rate { rate, cap },
-            None => shared.slots.bound(),
-        };
-        no_slot(place, because)
+        let of_rate = shared.rate.bound(self.now_ms).filter(|_| !is_full);
+        no_slot(place, of_rate.unwrap_or_else(|| shared.slots.bound()))
     }
 }
 

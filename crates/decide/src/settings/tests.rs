@@ -21,6 +21,13 @@ fn storage(name: &str) -> StorageId {
     StorageId::new(name)
 }
 
+fn slots(outbound: u32, inbound: u32) -> StorageSlots {
+    StorageSlots {
+        outbound: Slots(outbound),
+        inbound: Slots(inbound),
+    }
+}
+
 fn ends(text: &str) -> LinkId {
     let (source, destination) = text.split_once('→').expect("a→b");
     LinkId {
@@ -342,7 +349,7 @@ fn what_is_set_for_a_storage_element_counts_before_what_is_set_for_all() {
     a.inbound_max = Some(Some(Slots(7)));
     let mut settings = of([SettingRequest::SetStorages(vec![any, a])]);
     let limits = slots_in_effect(&file, &settings);
-    assert_eq!(limits.storages[&storage("a")], (Slots(5), Slots(7)));
+    assert_eq!(limits.storages[&storage("a")], slots(5, 7));
     assert_eq!(
         (limits.storage_outbound, limits.storage_inbound),
         (Slots(5), Slots(200))
@@ -356,7 +363,7 @@ fn what_is_set_for_a_storage_element_counts_before_what_is_set_for_all() {
     )
     .expect("may");
     let limits = slots_in_effect(&file, &settings);
-    assert_eq!(limits.storages[&storage("a")], (Slots(5), Slots(200)));
+    assert_eq!(limits.storages[&storage("a")], slots(5, 200));
 }
 
 #[test]

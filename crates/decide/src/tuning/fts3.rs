@@ -42,12 +42,33 @@ pub struct Fts3Sample {
     pub seconds: f64,
     /// Bytes that moved.
     pub bytes: u64,
-    /// Files that arrived, with their bytes and the seconds that they took.
-    pub files: (u64, u64, f64),
+    /// Files that arrived.
+    pub landed: LandedFiles,
     /// Attempts that failed and are tried again.
     pub failed: u64,
     /// Waiting, at the end.
     pub queue: u64,
+}
+
+/// Files that arrived.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct LandedFiles {
+    /// How many.
+    pub count: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// The seconds that they took together.
+    pub seconds: f64,
+}
+
+impl LandedFiles {
+    fn plus(self, other: LandedFiles) -> LandedFiles {
+        LandedFiles {
+            count: self.count + other.count,
+            bytes: self.bytes + other.bytes,
+            seconds: self.seconds + other.seconds,
+        }
+    }
 }
 
 /// Its memory of one link.
@@ -119,9 +140,7 @@ impl Fts3Tuner {
         };
         minute.seconds += sample.seconds;
         minute.bytes += sample.bytes;
-        minute.files.0 += sample.files.0;
-        minute.files.1 += sample.files.1;
-        minute.files.2 += sample.files.2;
+        minute.landed = minute.landed.plus(sample.landed);
         minute.failed += sample.failed;
         minute.queue = sample.queue;
         let is_first = self.value.is_none();
@@ -139,22 +158,22 @@ impl Fts3Tuner {
     /// Five minutes where files take seconds, a quarter of an hour where they take minutes, and half an hour.
     fn window(&self) -> Fts3Observation {
         let all = sum(self.minutes.iter());
-        let mean = all.files.2 / (all.files.0.max(1)) as f64;
+        let mean = all.landed.seconds / (all.landed.count.max(1)) as f64;
         let minutes = match mean {
             _ if mean < 30.0 => 5,
             _ if mean < 900.0 => 15,
             _ => 30,
         };
         let seen = sum(self.minutes.iter().rev().take(minutes));
-        let ended = seen.files.0 + seen.failed;
+        let ended = seen.landed.count + seen.failed;
         Fts3Observation {
             throughput: seen.bytes as f64 / seen.seconds.max(1.0),
             success: match ended {
                 0 => 100.0,
-                ended => (100.0 * seen.files.0 as f64 / ended as f64).ceil(),
+                ended => (100.0 * seen.landed.count as f64 / ended as f64).ceil(),
             },
             retries: seen.failed,
-            size: seen.files.1 as f64 / seen.files.0.max(1) as f64,
+            size: seen.landed.bytes as f64 / seen.landed.count.max(1) as f64,
             queue: self.minutes.back().map_or(0, |last| last.queue),
         }
     }
@@ -226,11 +245,7 @@ fn sum<'a>(samples: impl Iterator<Item = &'a Fts3Sample>) -> Fts3Sample {
     samples.fold(Fts3Sample::default(), |sum, one| Fts3Sample {
         seconds: sum.seconds + one.seconds,
         bytes: sum.bytes + one.bytes,
-        files: (
-            sum.files.0 + one.files.0,
-            sum.files.1 + one.files.1,
-            sum.files.2 + one.files.2,
-        ),
+        landed: sum.landed.plus(one.landed),
         failed: sum.failed + one.failed,
         queue: one.queue,
     })

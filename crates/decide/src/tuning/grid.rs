@@ -9,7 +9,9 @@
 //! Long because each observation passes its link, its two storage elements and its link again, in this order.
 
 use super::fts3::FTS3_MINUTE_WEIGHT;
-use super::{Bounds, Fts3Mode, Fts3Sample, Fts3Tuner, Sample, StreamTuner, TunedLimit, Tuner};
+use super::{
+    Bounds, Fts3Mode, Fts3Sample, Fts3Tuner, LandedFiles, Sample, StreamTuner, TunedLimit, Tuner,
+};
 use crate::scheduler::ForgottenPlaces;
 use penstock_model::{
     Bytes, Fts3Reason, LinkId, MoverReport, Rate, Slots, StorageId, Timestamp, TuneReason,
@@ -64,8 +66,17 @@ pub struct LinkObservation {
     pub lag: f64,
     /// Of what runs, so many wait for their turn at a storage element.
     pub queued_there: u32,
-    /// What operators allow at its source and its destination, over all links.
-    pub at_ends_max: (u32, u32),
+    /// What operators allow at its ends, over all links.
+    pub at_ends_max: EndLimits,
+}
+
+/// How many transfers may run at the two ends of a link, over all links.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct EndLimits {
+    /// Out of its source.
+    pub source: u32,
+    /// Into its destination.
+    pub destination: u32,
 }
 
 /// How busy a link is.
@@ -421,8 +432,8 @@ impl FleetTuning {
     ) {
         let is_source = matches!(place, TunedPlace::Outbound { .. });
         let most = there.iter().map(|observed| match is_source {
-            true => observed.at_ends_max.0,
-            false => observed.at_ends_max.1,
+            true => observed.at_ends_max.source,
+            false => observed.at_ends_max.destination,
         });
         let bounds = Bounds {
             min: (there.len() as u32).max(2),
@@ -507,9 +518,9 @@ impl FleetTuning {
         )
     }
 
-    /// What a link may run at least where it competes with others, and with how many; `None` where it does not, or
-    /// where it is not what they compete for that holds it back.
-    fn part(&self, observed: &LinkObservation, links: &[LinkObservation]) -> Option<(u32, u32)> {
+    /// What a link may run at least where it competes with others; `None` where it does not, or where it is not what they
+    /// compete for that holds it back.
+    fn part(&self, observed: &LinkObservation, links: &[LinkObservation]) -> Option<u32> {
         let own = self.links.get(&observed.link)?;
         let parts = [true, false].into_iter().filter_map(|is_source| {
             let place = end_of(&observed.link, is_source);
@@ -523,7 +534,7 @@ impl FleetTuning {
                 .per_transfer()
                 .is_none_or(|rate| rate >= ALIKE_RATE_SHARE_MIN * fastest);
             let part = shared.tuner.limit().div_ceil(shared.links.max(1));
-            is_alike.then_some((part, shared.links))
+            is_alike.then_some(part)
         });
         parts.min()
     }
@@ -658,7 +669,7 @@ impl LinkTuning {
         at: Timestamp,
         seconds: f64,
         observed: &LinkObservation,
-        part: Option<(u32, u32)>,
+        part: Option<u32>,
         is_shared: [bool; 2],
     ) -> TuningChanges {
         let counts = std::mem::take(&mut self.counts);
@@ -668,7 +679,11 @@ impl LinkTuning {
                 let sample = Fts3Sample {
                     seconds,
                     bytes: observed.bytes,
-                    files: (counts.landed, counts.bytes, counts.seconds),
+                    landed: LandedFiles {
+                        count: counts.landed,
+                        bytes: counts.bytes,
+                        seconds: counts.seconds,
+                    },
                     failed: counts.failed,
                     queue: observed.queued,
                 };
@@ -678,7 +693,7 @@ impl LinkTuning {
                 })
             }
             Finder::Measured(tuner) => {
-                let is_own = part.is_none_or(|(part, _)| tuner.limit() > part);
+                let is_own = part.is_none_or(|part| tuner.limit() > part);
                 // What a storage element for which links compete has said is dealt with there.
                 let pushed_back = [0, 1]
                     .into_iter()
@@ -721,13 +736,13 @@ impl LinkTuning {
         at: Timestamp,
         observed: &LinkObservation,
         tuned: Option<TunedLimit>,
-        part: Option<(u32, u32)>,
+        part: Option<u32>,
     ) -> TuningChanges {
         let mut decided = TuningChanges::default();
         let before = self.in_effect;
         let own = self.own_limit();
         let mut slots = own;
-        if let (Some(own), Some((part, _))) = (own, part)
+        if let (Some(own), Some(part)) = (own, part)
             && matches!(self.finder, Finder::Measured(_))
         {
             slots = Some(own.max(part).min(self.rules.bounds.max.max(1)));

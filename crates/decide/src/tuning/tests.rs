@@ -243,7 +243,10 @@ fn a_link_that_only_its_operators_had_held_begins_anew_when_they_let_go() {
         bytes: 0,
         lag: 1.0,
         queued_there: 0,
-        at_ends_max: (100, 100),
+        at_ends_max: EndLimits {
+            source: 100,
+            destination: 100,
+        },
     };
     let mut tuning = FleetTuning::default();
     tuning.begin(&link, rules(3));

@@ -1,7 +1,7 @@
 //! Copies that have arrived and have to be on tape before their transfer has ended. They hold no slot, and nobody else
 //! waits for their destination.
 
-use super::{Due, TapeCallSubject, is_hopeless};
+use super::{Due, FilesAtPlace, TapeCallSubject, TapeFile, is_hopeless};
 use crate::{Effects, Engine, Now, TapeErrand, TapeOutcome, TapePlace};
 use penstock_decide::tape::{BatchProgress, next_call, next_look};
 use penstock_model::{
@@ -101,16 +101,22 @@ impl Engine {
             return;
         }
         let due = archive.due.iter().take_while(|(at, _)| *at <= soon);
-        let files: Vec<(TransferId, Arc<str>)> = due
+        let files: Vec<TapeFile> = due
             .take(self.bulk_files_max(place))
-            .map(|(_, transfer)| (*transfer, archive.files[transfer].path.clone()))
+            .map(|(_, transfer)| TapeFile {
+                transfer: *transfer,
+                path: archive.files[transfer].path.clone(),
+            })
             .collect();
         if files.is_empty() {
             return self.locate_next(place, None);
         }
-        let paths: BTreeSet<&Arc<str>> = files.iter().map(|(_, path)| path).collect();
+        let paths: BTreeSet<&Arc<str>> = files.iter().map(|file| &file.path).collect();
         let errand = TapeErrand::Locate(paths.iter().map(|path| path.to_string()).collect());
-        let about = TapeCallSubject::Locating(place.clone(), files);
+        let about = TapeCallSubject::Locating(FilesAtPlace {
+            place: place.clone(),
+            files,
+        });
         let calls_max = policy.calls_max;
         if self.tape.call(place, errand, about, calls_max, effects)
             && let Some(archive) = self.tape.archives.get_mut(place)
@@ -133,11 +139,11 @@ impl Engine {
     pub(super) fn located(
         &mut self,
         now: Now,
-        place: &Arc<TapePlace>,
-        files: &[(TransferId, Arc<str>)],
+        asked: &FilesAtPlace,
         outcome: TapeOutcome,
         effects: &mut Effects,
     ) {
+        let place = &asked.place;
         let Some(archive) = self.tape.archives.get_mut(place) else {
             return;
         };
@@ -146,7 +152,7 @@ impl Engine {
             TapeOutcome::Places(told) => {
                 archive.failures = 0;
                 archive.last = None;
-                self.take_places(now, place, files, told, effects);
+                self.take_places(now, asked, told, effects);
                 self.locate_next(place, None);
             }
             TapeOutcome::Failed { failure, .. } => {
@@ -154,7 +160,7 @@ impl Engine {
                 archive.last = Some(failure.clone());
                 let failures = archive.failures;
                 if is_hopeless(&failure, failures) {
-                    for (transfer, _) in files {
+                    for TapeFile { transfer, .. } in &asked.files {
                         self.archive_failed(now, *transfer, failure.clone(), effects);
                     }
                 }
@@ -168,13 +174,13 @@ impl Engine {
     fn take_places(
         &mut self,
         now: Now,
-        place: &Arc<TapePlace>,
-        files: &[(TransferId, Arc<str>)],
+        asked: &FilesAtPlace,
         told: Vec<(String, ToldPlace)>,
         effects: &mut Effects,
     ) {
+        let FilesAtPlace { place, files } = asked;
         let told: HashMap<String, ToldPlace> = told.into_iter().collect();
-        for (transfer, path) in files {
+        for TapeFile { transfer, path } in files {
             let verdict = match told.get(&**path) {
                 Some(Ok(found)) => judged(*found),
                 Some(Err(why)) => Verdict::Odd(why.clone()),

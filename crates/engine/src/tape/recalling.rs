@@ -3,7 +3,8 @@
 //!
 //! Long because a file passes from gathering to a request, to looks and back again on each failure, all in one table.
 
-use super::{Due, TapeCallSubject, is_hopeless};
+use super::{Due, FilesAtPlace, TapeCallSubject, TapeFile, is_hopeless};
+use crate::running::RetryRule;
 use crate::{Effects, Engine, Now, TapeErrand, TapeOutcome, TapePlace};
 use penstock_decide::retry::{FailedAttempt, next_retry};
 use penstock_decide::settings::staging_in_effect;
@@ -46,6 +47,13 @@ pub(super) struct QueueEntry {
     path: Arc<str>,
     /// Asked for with so many files at most: a larger request with it was refused.
     bulk_max: usize,
+}
+
+/// How many stage requests are open, with how many files.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct OpenRequests {
+    pub(super) requests: usize,
+    pub(super) files: usize,
 }
 
 /// A stage request that is open.
@@ -170,15 +178,16 @@ impl Engine {
         }
     }
 
-    /// Stage requests that are open for a VO at a storage element, and the files in them.
-    pub(super) fn open_requests(&self, place: &TapePlace) -> (usize, usize) {
+    /// Stage requests that are open for a VO at a storage element.
+    pub(super) fn open_requests(&self, place: &TapePlace) -> OpenRequests {
         let alike = self
             .tape
             .requests
             .values()
             .filter(|open| open.place.storage == place.storage && open.place.vo == place.vo);
-        alike.fold((0, 0), |(requests, files), open| {
-            (requests + 1, files + open.files.len())
+        alike.fold(OpenRequests::default(), |all, open| OpenRequests {
+            requests: all.requests + 1,
+            files: all.files + open.files.len(),
         })
     }
 
@@ -187,7 +196,7 @@ impl Engine {
         if self.scheduler.is_drained() {
             return;
         }
-        let (requests_open, files_open) = self.open_requests(place);
+        let open = self.open_requests(place);
         let files_max = staging_in_effect(&self.settings, &place.storage, &place.vo);
         let bulk_files_max = self.bulk_files_max(place);
         let Some(gathering) = self.tape.gatherings.get_mut(place) else {
@@ -201,8 +210,8 @@ impl Engine {
             first_at: gathering.first_at,
             last_at: gathering.last_at,
             not_before: gathering.not_before,
-            requests_open,
-            files_open,
+            requests_open: open.requests,
+            files_open: open.files,
             files_max: files_max.map(|most| most as usize),
         };
         let policy = TapePolicy {
@@ -221,7 +230,7 @@ impl Engine {
     fn send_request(&mut self, place: &Arc<TapePlace>, count: usize, effects: &mut Effects) {
         let chosen = self.choose_files(place, count);
         let mut files: BTreeMap<Arc<str>, StageFile> = BTreeMap::new();
-        for (transfer, path) in &chosen {
+        for TapeFile { transfer, path } in &chosen {
             let entry = &self.transfers[transfer];
             let staging = self.jobs[&entry.job].parameters().staging;
             let pin = staging.and_then(|staging| staging.pin_seconds);
@@ -234,7 +243,10 @@ impl Engine {
             });
         }
         let errand = TapeErrand::Stage(files.into_values().collect());
-        let about = TapeCallSubject::Asking(place.clone(), chosen);
+        let about = TapeCallSubject::Asking(FilesAtPlace {
+            place: place.clone(),
+            files: chosen,
+        });
         let calls_max = self.config.tape.calls_max;
         if self.tape.call(place, errand, about, calls_max, effects)
             && let Some(gathering) = self.tape.gatherings.get_mut(place)
@@ -244,7 +256,7 @@ impl Engine {
     }
 
     /// By priority, then in the order of submission.
-    fn choose_files(&self, place: &Arc<TapePlace>, count: usize) -> Vec<(TransferId, Arc<str>)> {
+    fn choose_files(&self, place: &Arc<TapePlace>, count: usize) -> Vec<TapeFile> {
         let files = &self.tape.gatherings[place].files;
         let priority = |transfer: &TransferId| {
             let job = &self.jobs[&self.transfers[transfer].job];
@@ -258,7 +270,10 @@ impl Engine {
         let may_share = ranked.iter().filter(|(_, file)| file.bulk_max >= bulk);
         let chosen = may_share.take(bulk.max(1));
         chosen
-            .map(|(transfer, file)| (**transfer, file.path.clone()))
+            .map(|(transfer, file)| TapeFile {
+                transfer: **transfer,
+                path: file.path.clone(),
+            })
             .collect()
     }
 
@@ -266,18 +281,18 @@ impl Engine {
     pub(super) fn asked(
         &mut self,
         now: Now,
-        place: &Arc<TapePlace>,
-        files: &[(TransferId, Arc<str>)],
+        asked: &FilesAtPlace,
         outcome: TapeOutcome,
         effects: &mut Effects,
     ) {
+        let place = &asked.place;
         if let Some(gathering) = self.tape.gatherings.get_mut(place) {
             gathering.is_asking = false;
         }
         match outcome {
-            TapeOutcome::Accepted(id) => self.request_accepted(now, place, files, &id, effects),
+            TapeOutcome::Accepted(id) => self.request_accepted(now, asked, &id, effects),
             TapeOutcome::Failed { failure, status } => {
-                self.request_refused(now, place, files, (failure, status), effects);
+                self.request_refused(now, asked, failure, status, effects);
             }
             TapeOutcome::Progress(_) | TapeOutcome::Places(_) | TapeOutcome::Done => {}
         }
@@ -290,11 +305,11 @@ impl Engine {
     fn request_accepted(
         &mut self,
         now: Now,
-        place: &Arc<TapePlace>,
-        files: &[(TransferId, Arc<str>)],
+        asked: &FilesAtPlace,
         id: &StageRequestId,
         effects: &mut Effects,
     ) {
+        let FilesAtPlace { place, files } = asked;
         if let Some(gathering) = self.tape.gatherings.get_mut(place) {
             gathering.failures = 0;
             gathering.last = None;
@@ -308,15 +323,16 @@ impl Engine {
         let (wanted, unwanted): (Vec<_>, Vec<_>) = files
             .iter()
             .cloned()
-            .partition(|(transfer, _)| still(transfer));
-        let kept: BTreeSet<Arc<str>> = wanted.iter().map(|(_, path)| path.clone()).collect();
-        for (_, path) in unwanted {
+            .partition(|file: &TapeFile| still(&file.transfer));
+        let kept: BTreeSet<Arc<str>> = wanted.iter().map(|file| file.path.clone()).collect();
+        for TapeFile { path, .. } in unwanted {
             if !kept.contains(&path) {
                 self.will_cancel(now, place.clone(), id.clone(), path);
             }
         }
-        self.open_request(now.at, place.clone(), id.clone(), wanted.iter().cloned());
-        for (transfer, _) in wanted {
+        let open = wanted.iter().map(|file| (file.transfer, file.path.clone()));
+        self.open_request(now.at, place.clone(), id.clone(), open.collect());
+        for TapeFile { transfer, .. } in wanted {
             let request = id.clone();
             let event = TransferEvent::StageRequested { request };
             self.apply(now, transfer, event, effects);
@@ -329,9 +345,8 @@ impl Engine {
         asked_at: Timestamp,
         place: Arc<TapePlace>,
         id: StageRequestId,
-        files: impl Iterator<Item = (TransferId, Arc<str>)>,
+        files: BTreeMap<TransferId, Arc<str>>,
     ) {
-        let files: BTreeMap<TransferId, Arc<str>> = files.collect();
         if files.is_empty() {
             return;
         }
@@ -358,7 +373,10 @@ impl Engine {
 
     /// Goes on with the requests that a restart found.
     pub(crate) fn adopt_requests(&mut self) {
-        type LookedUpFiles = (Timestamp, BTreeMap<TransferId, Arc<str>>);
+        struct LookedUpFiles {
+            asked_at: Timestamp,
+            files: BTreeMap<TransferId, Arc<str>>,
+        }
         let mut found: BTreeMap<(Arc<TapePlace>, StageRequestId), LookedUpFiles> = BTreeMap::new();
         for (transfer, entry) in &self.transfers {
             let TransferState::Recalling {
@@ -372,31 +390,35 @@ impl Engine {
             let path = asked.and_then(|asked| TapePlace::path(&asked, Side::Source));
             if let (Some(place), Some(path)) = (place, path) {
                 let known = found.entry((place, request.clone()));
-                let (since, files) = known.or_insert((*asked_at, BTreeMap::new()));
-                *since = (*since).min(*asked_at);
-                files.insert(*transfer, path);
+                let known = known.or_insert(LookedUpFiles {
+                    asked_at: *asked_at,
+                    files: BTreeMap::new(),
+                });
+                known.asked_at = known.asked_at.min(*asked_at);
+                known.files.insert(*transfer, path);
             }
         }
-        for ((place, id), (asked_at, files)) in found {
-            self.open_request(asked_at, place, id, files.into_iter());
+        for ((place, id), LookedUpFiles { asked_at, files }) in found {
+            self.open_request(asked_at, place, id, files);
         }
     }
 
     fn request_refused(
         &mut self,
         now: Now,
-        place: &Arc<TapePlace>,
-        files: &[(TransferId, Arc<str>)],
-        (failure, status): (Failure, Option<u16>),
+        asked: &FilesAtPlace,
+        failure: Failure,
+        status: Option<u16>,
         effects: &mut Effects,
     ) {
+        let FilesAtPlace { place, files } = asked;
         let seed = self.tape.number_next;
         let Some(gathering) = self.tape.gatherings.get_mut(place) else {
             return;
         };
         match after_refusal(&failure, status, files.len()) {
             RefusalRemedy::AskForFewer => {
-                for (transfer, _) in files {
+                for TapeFile { transfer, .. } in files {
                     if let Some(file) = gathering.files.get_mut(transfer) {
                         file.bulk_max = files.len() / 2;
                     }
@@ -409,7 +431,7 @@ impl Engine {
                 gathering.last = Some(failure);
             }
             RefusalRemedy::GiveUp => {
-                for (transfer, _) in files {
+                for TapeFile { transfer, .. } in files {
                     let fault = StageFault::of_file(failure.clone());
                     self.stage_failed(now, *transfer, fault, effects);
                 }
@@ -434,7 +456,7 @@ impl Engine {
             }
             _ => return,
         };
-        let (retries_max, delay) = self.retries_of(entry.job);
+        let RetryRule { retries_max, delay } = self.retries_of(entry.job);
         let StageFault { failure, was_lost } = fault;
         let excused = was_lost && recall.requests <= FORGOTTEN_MAX;
         let decision = next_retry(&FailedAttempt {

@@ -289,7 +289,7 @@ fn files_are_asked_for_together_copied_when_on_disk_and_let_go_after_that() {
     let call = world.one_call();
     world.answer_well(call);
     assert_eq!(states(&world, job), ["STARTED", "STARTED"]);
-    assert!(world.agents.is_empty() && world.engine.agents().0 == Slots(0));
+    assert!(world.agents.is_empty() && world.engine.agents().active == Slots(0));
     world.sleep(1);
     assert_eq!(
         world.told_why(2),
@@ -550,7 +550,7 @@ fn a_copy_that_has_to_be_on_tape_holds_no_slot_and_ends_when_it_is() {
     land(&mut world);
     land(&mut world);
     assert_eq!(states(&world, job), ["ARCHIVING"; 2]);
-    assert_eq!(world.engine.agents().0, Slots(0));
+    assert_eq!(world.engine.agents().active, Slots(0));
     assert!(
         world
             .told_why(1)

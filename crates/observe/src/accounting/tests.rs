@@ -3,7 +3,7 @@ use super::reading::Advice;
 use super::reconcile::{Terms, ViewRows, reconcile};
 use super::*;
 use penstock_model::observation::Text;
-use penstock_model::{Activity, PoolName, TimeWindow, VoName};
+use penstock_model::{Activity, PoolName, VoName};
 
 const HOUR: i64 = 3_600_000;
 const GB: u64 = 1_000_000_000;
@@ -37,7 +37,10 @@ fn account(by: AccountKey, rows: &[Attempt]) -> Account {
     for row in rows {
         accountant.take(row);
     }
-    accountant.account(Some((Timestamp(BEGIN), Timestamp(BEGIN + 10 * HOUR))))
+    accountant.account(Some(TimeWindow {
+        from: Timestamp(BEGIN),
+        to: Timestamp(BEGIN + 10 * HOUR),
+    }))
 }
 
 #[test]
@@ -114,7 +117,10 @@ fn an_account_of_no_records_says_so_and_names_no_time_that_nobody_asked_for() {
         (told.window, told.text().as_str()),
         (None, "There are no records of ended attempts.\n")
     );
-    let asked = none().account(Some((Timestamp(BEGIN), Timestamp(BEGIN + HOUR))));
+    let asked = none().account(Some(TimeWindow {
+        from: Timestamp(BEGIN),
+        to: Timestamp(BEGIN + HOUR),
+    }));
     let text = asked.text();
     assert!(
         text.ends_with("There are no records of ended attempts in this window.\n"),

@@ -13,6 +13,7 @@ use penstock_model::{
     VoName,
 };
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::ops::Range;
 use std::time::Duration;
 
 /// Entries read in one go.
@@ -231,11 +232,17 @@ pub fn read_record_to_its_end(
     Ok(read)
 }
 
+/// By what links are ranked. Users invent links, and no bytes move on those.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+struct LinkSignificance {
+    moved_bytes: u64,
+    failed_attempts: u64,
+}
+
 /// What a link counts for, when there is no room for all.
 #[derive(Debug, Default)]
 struct LinkWeight {
-    /// Bytes that moved; attempts that failed. Users invent links, and no bytes move on those.
-    significance: (u64, u64),
+    significance: LinkSignificance,
     /// For which files moved or were to move.
     vos: BTreeSet<VoName>,
 }
@@ -244,8 +251,8 @@ impl LinkWeight {
     fn add_minute(&mut self, row: &MinuteRow) {
         match &row.key {
             MinuteKey::Link(_) => {
-                self.significance.0 += row.sums.moved_bytes;
-                self.significance.1 += row.sums.failed;
+                self.significance.moved_bytes += row.sums.moved_bytes;
+                self.significance.failed_attempts += row.sums.failed;
             }
             MinuteKey::VoOnLink(_, vo) => {
                 self.vos.insert(vo.clone());
@@ -259,12 +266,12 @@ impl LinkWeight {
     }
 
     fn add_sample(&mut self, sample: &LinkSample) {
-        self.significance.0 += sample.moved.0;
+        self.significance.moved_bytes += sample.moved.0;
     }
 
     fn add_entry(&mut self, entry: &LedgerEntry, vo: Option<&VoName>) {
         let is_failed = matches!(entry.event, TransferEvent::AttemptFailed { .. });
-        self.significance.1 += u64::from(is_failed);
+        self.significance.failed_attempts += u64::from(is_failed);
         if let Some(vo) = vo.filter(|vo| !self.vos.contains(*vo)) {
             self.vos.insert(vo.clone());
         }
@@ -474,7 +481,7 @@ fn read_entries(
             continue;
         }
         let (first, end) = (before(gap.from)?, before(gap.to)?);
-        let (position, entries) = latest_entries(record, (first, end), left)?;
+        let (position, entries) = latest_entries(record, first, end, left)?;
         left = left.saturating_sub(entries);
         parts.push((*gap, position, position > first));
     }
@@ -482,9 +489,9 @@ fn read_entries(
     // In the order in which it happened: an attempt begins before it ends.
     for (gap, position, is_shortened) in parts.into_iter().rev() {
         let first = each_entry(
-            (record, last),
+            record,
+            position..last,
             gap,
-            position,
             &mut known,
             |entry, link, vo| {
                 if room.has(link, |weight| weight.add_entry(entry, vo)) {
@@ -539,16 +546,16 @@ impl KnownTransfers {
     }
 }
 
-/// Takes each entry of a time behind a position whose link is still known; tells when the first of all was made.
+/// Takes each entry of a time behind the first of these positions whose link is still known; tells when the first of all was made.
 fn each_entry(
-    (record, last): (&dyn Record, u64),
+    record: &dyn Record,
+    positions: Range<u64>,
     time: TimeWindow,
-    mut position: u64,
     known: &mut KnownTransfers,
     mut take: impl FnMut(&LedgerEntry, &LinkId, Option<&VoName>),
 ) -> Result<Option<Timestamp>, RecordError> {
-    let mut first_at = None;
-    while position < last {
+    let (mut first_at, mut position) = (None, positions.start);
+    while position < positions.end {
         let batch = record.entries_after(position, BATCH)?;
         let (Some(first), Some(end)) = (batch.first(), batch.last()) else {
             break;
@@ -623,7 +630,10 @@ mod tests {
         let mut room = LinkRoom::of(window, &PopulationChoice::Links);
         let add = |room: &mut LinkRoom<'_>, number: usize, vo: &str, moved: u64, failures: u64| {
             room.has(&to(number), |weight| {
-                weight.significance = (moved, failures);
+                weight.significance = LinkSignificance {
+                    moved_bytes: moved,
+                    failed_attempts: failures,
+                };
                 weight.vos.insert(VoName::new(vo));
             })
         };

@@ -319,7 +319,8 @@ impl Host {
         let changes = state.changes.clone();
         Ok(told(
             &self.name,
-            (points, resolution_seconds),
+            points,
+            resolution_seconds,
             machine,
             changes,
         ))
@@ -365,7 +366,8 @@ pub fn stored_report(
     machine.open_files_max = limit.and_then(|limit| limit.parse().ok());
     Ok(told(
         &config.host,
-        (points, resolution_seconds),
+        points,
+        resolution_seconds,
         machine,
         changes,
     ))
@@ -373,7 +375,8 @@ pub fn stored_report(
 
 fn told(
     host: &str,
-    (points, resolution_seconds): (Points, u32),
+    points: Points,
+    resolution_seconds: u32,
     machine: Machine,
     changes: Vec<FactChange>,
 ) -> HostReport {

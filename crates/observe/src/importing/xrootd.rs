@@ -112,9 +112,7 @@ impl MonitoringStreams {
                 provided.rows(server.name(&sender), rows);
                 Ok(())
             };
-            return self
-                .sources
-                .hear((sender, provided.started), at, rows, take);
+            return self.sources.hear(sender, provided.started, at, rows, take);
         }
         let (head, body) = datagram
             .split_at_checked(HEAD_BYTES)
@@ -126,10 +124,23 @@ impl MonitoringStreams {
         let (code, sequence) = (head[0], head[1]);
         let started = i32::from_be_bytes([head[4], head[5], head[6], head[7]]);
         let take = |server: &mut Server, rows: &mut Vec<Observation>| {
-            server.hear((code, sequence), (at, &sender), body, rows);
+            let lost = server.lost_before(sequence, stream_of(code, body));
+            if lost > 0 {
+                let what = "datagrams of a stream did not come";
+                rows.push(gap(at, server.name(&sender), what, lost.into()));
+            }
             server.take(code, &sender, at, body, rows)
         };
-        self.sources.hear((sender, Some(started)), at, rows, take)
+        self.sources.hear(sender, Some(started), at, rows, take)
+    }
+}
+
+/// The stream whose counter a datagram has. All maps share one; files have one of their own, and so has each provider.
+fn stream_of(code: u8, body: &[u8]) -> u8 {
+    match code {
+        b'f' => b'f',
+        b'g' => body.get(8).copied().unwrap_or(b'g') | 0x80,
+        _ => b'm',
     }
 }
 
@@ -200,29 +211,17 @@ impl Server {
         self.users.bytes() + self.files.bytes()
     }
 
-    /// Counts what did not come. All maps share one counter; files have one of their own, and so has each provider.
-    fn hear(
-        &mut self,
-        (code, sequence): (u8, u8),
-        (at, sender): (Timestamp, &SocketAddr),
-        body: &[u8],
-        rows: &mut Vec<Observation>,
-    ) {
-        let stream = match code {
-            b'f' => b'f',
-            b'g' => body.get(8).copied().unwrap_or(b'g') | 0x80,
-            _ => b'm',
-        };
+    /// How many datagrams of a stream did not come before this one.
+    fn lost_before(&mut self, sequence: u8, stream: u8) -> u8 {
         let Some(last) = self.sequences.insert(stream, sequence) else {
-            return;
+            return 0;
         };
         let lost = sequence.wrapping_sub(last).wrapping_sub(1);
         if lost >= REORDERED_MAX {
             self.sequences.insert(stream, last);
-        } else if lost > 0 {
-            let what = "datagrams of a stream did not come";
-            rows.push(gap(at, self.name(sender), what, lost.into()));
+            return 0;
         }
+        lost
     }
 
     /// Numbers to texts.

@@ -124,7 +124,7 @@ impl Reader {
                 file.read_exact(&mut block)
                     .map_err(StoreError::disk(path))?;
                 let is_read = head.fits(&block)
-                    && each_of_block(&block, head.rows, (window, columns), take).is_ok();
+                    && each_of_block(&block, head.rows, window, columns, take).is_ok();
                 if !is_read {
                     self.skip(path, end - at);
                 }
@@ -148,7 +148,8 @@ impl Reader {
 pub(super) fn each_of_block<R: Row>(
     block: &[u8],
     rows: u32,
-    (window, names): (TimeWindow, &[&str]),
+    window: TimeWindow,
+    names: &[&str],
     take: &mut impl FnMut(&R),
 ) -> Result<(), block::DamagedBlock> {
     let decoded = block::decode(block, rows, |name, code| {

@@ -286,8 +286,7 @@ proptest! {
         }
         let block = builder.take();
         let mut found = Vec::new();
-        let window = (TimeWindow::ALL, &[][..]);
-        reading::each_of_block(&block, rows.len() as u32, window, &mut |row: &Attempt| found.push(row.clone()))
+        reading::each_of_block(&block, rows.len() as u32, TimeWindow::ALL, &[], &mut |row: &Attempt| found.push(row.clone()))
             .map_err(|_| TestCaseError::fail("damaged"))?;
         prop_assert_eq!(found, rows);
     }

@@ -10,7 +10,9 @@ use crate::field::{Ends, PredictedArrival};
 use crate::plan::Hopeless;
 use crate::watch::Counts;
 use penstock_decide::destination::UnsettledAttempts;
-use penstock_engine::{AgentReport, Assignment, AttemptOutcome, Input, Preflight, Task};
+use penstock_engine::{
+    AgentReport, Assignment, AttemptKey, AttemptOutcome, Input, Preflight, Task,
+};
 use penstock_model::{
     Attempt, Bytes, Concern, CopyMode, Errno, Failure, MoverReport, Phase, Retry, Side, TransferId,
 };
@@ -100,7 +102,7 @@ impl Agents {
 
 impl World<'_> {
     pub(super) fn start(&mut self, assignment: Assignment) -> Result<(), BrokenInvariant> {
-        let (transfer, attempt) = (assignment.request.id, assignment.attempt);
+        let AttemptKey { transfer, attempt } = assignment.key();
         let Some(node) = self.nodes.reached(&assignment.to) else {
             return Ok(());
         };
@@ -159,7 +161,7 @@ impl World<'_> {
             (looks, next)
         } else if self.random.happens(1.0 - works) {
             (looks, Next::Fails(transfer, attempt, Trouble::Broken))
-        } else if let Some((trouble, after)) = self.fault_of_ends((ends[0], ends[1])) {
+        } else if let Some((trouble, after)) = self.fault_of_ends(ends[0], ends[1]) {
             (looks + after, Next::Fails(transfer, attempt, trouble))
         } else {
             (looks, Next::Looked(transfer, attempt))
@@ -169,7 +171,7 @@ impl World<'_> {
     }
 
     /// Whether a fault of a storage element lets an attempt fail, and after how many seconds.
-    fn fault_of_ends(&mut self, (source, destination): (usize, usize)) -> Option<(Trouble, f64)> {
+    fn fault_of_ends(&mut self, source: usize, destination: usize) -> Option<(Trouble, f64)> {
         let (source, destination) = (&self.storages[source], &self.storages[destination]);
         let faults = [
             (source.reads_fail, Trouble::Broken),
@@ -318,7 +320,8 @@ impl World<'_> {
             Sight::Occupied => return self.fail(transfer, attempt, Trouble::Occupied),
             Sight::Arrived => {
                 let report = Box::default();
-                return self.land((transfer, attempt), copying.bytes, None, report);
+                let key = AttemptKey { transfer, attempt };
+                return self.land(key, copying.bytes, None, report);
             }
             Sight::Fails(failure) => {
                 self.measure.failed(self.now - copying.since);
@@ -366,7 +369,7 @@ impl World<'_> {
 
     fn land(
         &mut self,
-        (transfer, attempt): (TransferId, Attempt),
+        AttemptKey { transfer, attempt }: AttemptKey,
         bytes: f64,
         mode: Option<CopyMode>,
         report: Box<MoverReport>,
@@ -516,7 +519,8 @@ impl World<'_> {
                 true => CopyMode::Push,
                 false => CopyMode::Pull,
             };
-            self.land((transfer, attempt), copying.bytes, Some(mode), report)?;
+            let key = AttemptKey { transfer, attempt };
+            self.land(key, copying.bytes, Some(mode), report)?;
         }
         self.foretell(foretold.lane);
         Ok(())
@@ -693,11 +697,14 @@ impl World<'_> {
     }
 
     /// All agents of a node are gone from where they stood. Which.
-    pub(super) fn lose_agents(&mut self, node: usize) -> Vec<(TransferId, Attempt)> {
-        let lost = self.agents.on(node);
-        let lost: Vec<_> = lost.map(|(id, running)| (*id, running.attempt)).collect();
-        for (transfer, attempt) in &lost {
-            self.lose_agent(*transfer, *attempt);
+    pub(super) fn lose_agents(&mut self, node: usize) -> Vec<AttemptKey> {
+        let lost = self.agents.on(node).map(|(id, running)| AttemptKey {
+            transfer: *id,
+            attempt: running.attempt,
+        });
+        let lost: Vec<_> = lost.collect();
+        for key in &lost {
+            self.lose_agent(key.transfer, key.attempt);
         }
         lost
     }

@@ -5,7 +5,7 @@
 use super::agenda::Next;
 use super::{BrokenInvariant, World};
 use penstock_engine::{
-    AgentReport, AssignedNode, AttemptOutcome, Claim, Input, LeadershipMode, NodeJoined,
+    AgentReport, AssignedNode, AttemptKey, AttemptOutcome, Claim, Input, LeadershipMode, NodeJoined,
 };
 use penstock_model::{Attempt, Epoch, NodeId, Slots, Tenure, TransferId};
 use std::collections::BTreeMap;
@@ -49,7 +49,7 @@ struct Node {
     /// When a connection was there last.
     heard: f64,
     /// Ends that no leader has made durable as far as it knows.
-    untold: BTreeMap<(TransferId, Attempt), AttemptOutcome>,
+    untold: BTreeMap<AttemptKey, AttemptOutcome>,
 }
 
 impl Nodes {
@@ -150,7 +150,7 @@ impl World<'_> {
         let session = self.nodes.sessions;
         node.session = Some(session);
         let untold: Vec<_> = node.untold.clone().into_iter().collect();
-        for ((transfer, attempt), outcome) in untold {
+        for (AttemptKey { transfer, attempt }, outcome) in untold {
             self.tell_end(at, transfer, attempt, outcome)?;
         }
         // The leader may have been lost over that.
@@ -188,7 +188,8 @@ impl World<'_> {
         let is_several = self.nodes.are_several();
         let node = &mut self.nodes.all[at];
         if is_several {
-            node.untold.insert((transfer, attempt), outcome.clone());
+            let key = AttemptKey { transfer, attempt };
+            node.untold.insert(key, outcome.clone());
         }
         let Some(session) = node.session else {
             return Ok(());
@@ -200,7 +201,7 @@ impl World<'_> {
         }))?;
         let node = &mut self.nodes.all[at];
         if node.session == Some(session) {
-            node.untold.remove(&(transfer, attempt));
+            node.untold.remove(&AttemptKey { transfer, attempt });
         }
         Ok(())
     }
@@ -307,7 +308,7 @@ impl World<'_> {
         if node.session.is_some() || self.now + 1e-6 < node.heard + TERM {
             return Ok(());
         }
-        for (transfer, attempt) in self.lose_agents(at) {
+        for AttemptKey { transfer, attempt } in self.lose_agents(at) {
             self.tell_end(at, transfer, attempt, AttemptOutcome::Dropped)?;
         }
         Ok(())

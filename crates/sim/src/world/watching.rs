@@ -713,7 +713,7 @@ impl World<'_> {
     /// How many may run where, as the service has it. That it is not too many is checked at each start.
     fn allowed(&self, engine: &Engine) -> AllowedNumbers {
         let storages = engine.storages().map(|view| {
-            let limits = (view.outbound.1.0, view.inbound.1.0);
+            let limits = (view.outbound.limit.0, view.inbound.limit.0);
             (view.storage.host().to_owned(), limits)
         });
         AllowedNumbers {
@@ -722,7 +722,7 @@ impl World<'_> {
                 .map(|view| (view.link, view.limit.0))
                 .collect(),
             storages: storages.collect::<HashMap<_, _>>(),
-            all: engine.agents().1.0,
+            all: engine.agents().limit.0,
         }
     }
 

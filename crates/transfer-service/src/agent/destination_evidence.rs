@@ -2,7 +2,7 @@
 //! `decide::destination`; nothing is removed that was not looked at before.
 
 use super::http::{AccessMethod, End, RemovalFailure, Stat};
-use super::steps::{AttemptRun, PreflightFindings, StatScope};
+use super::steps::{AttemptRun, PreflightFindings, ReachedEnds, StatScope};
 use parking_lot::{Mutex, MutexGuard};
 use penstock_decide::classify::{ObservedFailure, classify};
 use penstock_decide::destination::{Attempts, CopyEnd, RemnantVerdict, UnsettledAttempts, remnant};
@@ -262,7 +262,7 @@ impl AttemptRun<'_> {
     /// Removes what this attempt may have made at its destination. True when nothing of it, or of those before it, is
     /// left there, or will come.
     pub(super) async fn clean_up(&self) -> bool {
-        if let Some((_, destination)) = self.ends.get()
+        if let Some(ReachedEnds { destination, .. }) = self.ends.get()
             && let Some(access) = &destination.cloud
         {
             // Nobody sees it, but it takes room.
@@ -284,7 +284,7 @@ impl AttemptRun<'_> {
         if !lost.was_absent {
             return !lost.may_run(self.now());
         }
-        let Some((_, destination)) = self.ends.get() else {
+        let Some(ReachedEnds { destination, .. }) = self.ends.get() else {
             return false;
         };
         let destination = self.renewed(destination).await;

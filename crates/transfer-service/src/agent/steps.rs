@@ -48,9 +48,17 @@ pub(super) struct AttemptRun<'a> {
     /// What works with gfal2 for this attempt, once it is needed.
     pub(super) gfal: tokio::sync::Mutex<Option<Process>>,
     /// The clock of the records, as it was when the attempt began.
-    began: (RecordClock, Instant),
+    clock: RecordClock,
+    /// When it began.
+    since: Instant,
     /// The ends as they were reached first: a token may be gone from the journal when a stopped copy is cleaned up.
-    pub(super) ends: OnceLock<(End, End)>,
+    pub(super) ends: OnceLock<ReachedEnds>,
+}
+
+/// The two ends of a transfer as they were reached.
+pub(super) struct ReachedEnds {
+    pub(super) source: End,
+    pub(super) destination: End,
 }
 
 /// What looking at both ends found.
@@ -113,15 +121,15 @@ impl<'a> AttemptRun<'a> {
             progress,
             traces: AttemptHistory::default(),
             gfal: tokio::sync::Mutex::default(),
-            began: (clock, Instant::now()),
+            clock,
+            since: Instant::now(),
             ends: OnceLock::new(),
         }
     }
 
     /// What the clock shows by which the transfer's records are written.
     pub(super) fn record_clock(&self) -> RecordClock {
-        let (clock, since) = self.began;
-        clock.after(since.elapsed())
+        self.clock.after(self.since.elapsed())
     }
 
     /// The time by that clock.
@@ -139,7 +147,11 @@ impl<'a> AttemptRun<'a> {
             Ok(outcome) => outcome,
             Err(mut failure) => {
                 self.give_up_macaroons(&mut failure);
-                if let Some((source, destination)) = self.ends.get() {
+                if let Some(ReachedEnds {
+                    source,
+                    destination,
+                }) = self.ends.get()
+                {
                     say_withheld(&mut failure, [source, destination]);
                 }
                 let cleaned = self.clean_up_after_failure().await;
@@ -159,7 +171,10 @@ impl<'a> AttemptRun<'a> {
         let (source, destination) =
             tokio::try_join!(self.end(Side::Source), self.end(Side::Destination),)?;
         // Set once: an attempt looks once.
-        let _ = self.ends.set((source.clone(), destination.clone()));
+        let _ = self.ends.set(ReachedEnds {
+            source: source.clone(),
+            destination: destination.clone(),
+        });
         if let Some(access) = &destination.cloud {
             self.abort_uploads(access).await;
         }
@@ -263,7 +278,11 @@ impl<'a> AttemptRun<'a> {
 
     /// Takes out what the ends have repeated of the credentials in their URLs.
     pub(super) fn hide_credentials(&self, outcome: &mut AttemptOutcome) {
-        let Some((source, destination)) = self.ends.get() else {
+        let Some(ReachedEnds {
+            source,
+            destination,
+        }) = self.ends.get()
+        else {
             return;
         };
         let ends = [source, destination].into_iter();
@@ -345,7 +364,11 @@ impl<'a> AttemptRun<'a> {
     /// A macaroon that is accepted no longer (401) says nothing of the user: its storage element has changed its keys.
     /// It is forgotten, and the next attempt asks for another one.
     fn give_up_macaroons(&self, failure: &mut Failure) {
-        let Some((source, destination)) = self.ends.get() else {
+        let Some(ReachedEnds {
+            source,
+            destination,
+        }) = self.ends.get()
+        else {
             return;
         };
         if failure.errno != Errno::EACCES {

@@ -493,7 +493,7 @@ async fn each_job(
         if !seen.contains_key(text) {
             seen.insert(text, lookup(api, caller, text).await?);
         }
-        let refusal = match seen.get(text).cloned().flatten() {
+        let (status, why) = match seen.get(text).cloned().flatten() {
             Some(job) if caller.may_touch(&job) => {
                 write_entry(api, treat(job), &fields, &mut document);
                 continue;
@@ -505,8 +505,8 @@ async fn each_job(
             }
             None => (StatusCode::NOT_FOUND, "No such job"),
         };
-        worst = refusal.0;
-        document.text(&problem(text, refusal).to_string());
+        worst = status;
+        document.text(&problem(text, status, why).to_string());
     }
     document.text(if is_list { "]" } else { "" });
     let status = match worst {
@@ -546,7 +546,7 @@ fn write_entry(api: &Api, entry: Entry, fields: &Arc<[String]>, document: &mut J
     }
 }
 
-fn problem(id: &str, (status, message): (StatusCode, &str)) -> Value {
+fn problem(id: &str, status: StatusCode, message: &str) -> Value {
     let name = status.canonical_reason().unwrap_or_default();
     json!({
         "job_id": id,

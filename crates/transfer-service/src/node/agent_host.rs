@@ -5,10 +5,10 @@
 //! transfers to others. What it drops or does not take it tells as dropped, because its leader may be the same as before.
 
 use crate::agent::{AgentSetup, Progress, StopSignal};
-use crate::loop_message::Message;
+use crate::loop_message::{Message, UntoldEnd};
 use parking_lot::{Mutex, MutexGuard};
 use penstock_engine::{
-    AgentReport, Assignment, AttemptOutcome, Claim, NodeJoined, Order, Preflight,
+    AgentReport, Assignment, AttemptKey, AttemptOutcome, Claim, NodeJoined, Order, Preflight,
 };
 use penstock_model::{Attempt, NodeId, Slots, Tenure, TransferId};
 use std::collections::BTreeMap;
@@ -30,7 +30,7 @@ pub(crate) struct Snapshot {
     /// What it runs.
     pub(crate) claims: Vec<Claim>,
     /// What has ended, and is not known to be durable.
-    pub(crate) ends: Vec<(TransferId, Attempt, AttemptOutcome)>,
+    pub(crate) ends: Vec<UntoldEnd>,
 }
 
 impl Snapshot {
@@ -96,14 +96,12 @@ struct HostedAgent {
     is_orphan: bool,
 }
 
-type Key = (TransferId, Attempt);
-
 #[derive(Default)]
 struct HostState {
     /// The leadership that is followed.
     tenure: Tenure,
-    agents: BTreeMap<Key, HostedAgent>,
-    untold: BTreeMap<Key, AttemptOutcome>,
+    agents: BTreeMap<AttemptKey, HostedAgent>,
+    untold: BTreeMap<AttemptKey, AttemptOutcome>,
     reports: Option<ReportSink>,
     /// When a leader was certain to lead last.
     heard: Option<Instant>,
@@ -155,12 +153,13 @@ impl AgentHost {
             assignment: Assignment::clone(&hosted.assignment),
             waits: hosted.waits.clone(),
         });
-        let ends = held.untold.iter();
+        let ends = held.untold.iter().map(|(key, outcome)| UntoldEnd {
+            key: *key,
+            outcome: outcome.clone(),
+        });
         Snapshot {
             claims: claims.collect(),
-            ends: ends
-                .map(|((transfer, attempt), outcome)| (*transfer, *attempt, outcome.clone()))
-                .collect(),
+            ends: ends.collect(),
         }
     }
 
@@ -194,7 +193,7 @@ impl AgentHost {
             },
             Order::Proceed { transfer, attempt } => {
                 let is_led = self.has_leader(&held);
-                if let Some(hosted) = held.agents.get_mut(&(transfer, attempt)) {
+                if let Some(hosted) = held.agents.get_mut(&AttemptKey { transfer, attempt }) {
                     if !is_led {
                         // Others may have been given it, and no byte may move any more.
                         hosted.is_orphan = true;
@@ -207,18 +206,18 @@ impl AgentHost {
                 }
             }
             Order::Stop { transfer, attempt } => {
-                if let Some(hosted) = held.agents.get(&(transfer, attempt)) {
+                if let Some(hosted) = held.agents.get(&AttemptKey { transfer, attempt }) {
                     hosted.stop.send_replace(true);
                 }
             }
             Order::Abandon { transfer, attempt } => {
-                if let Some(hosted) = held.agents.remove(&(transfer, attempt)) {
+                if let Some(hosted) = held.agents.remove(&AttemptKey { transfer, attempt }) {
                     hosted.task.abort();
                 }
                 self.changed.notify_waiters();
             }
             Order::Forget { transfer, attempt } => {
-                held.untold.remove(&(transfer, attempt));
+                held.untold.remove(&AttemptKey { transfer, attempt });
                 self.changed.notify_waiters();
             }
         }
@@ -235,19 +234,18 @@ impl AgentHost {
 
     /// Tells that an attempt is not run. Without a word its leader would take it for running as long as both live.
     fn refuse(&self, held: &mut HostState, assignment: &Assignment, why: &str) {
-        let (transfer, attempt) = (assignment.request.id, assignment.attempt);
-        let key = (transfer, attempt);
+        let key = assignment.key();
         if held.agents.contains_key(&key) || held.untold.contains_key(&key) {
             return;
         }
         let (epoch, known) = (assignment.to.tenure.epoch, held.tenure.epoch);
-        tracing::info!(transfer = transfer.0, %epoch, %known, why, "an attempt is not run here");
+        tracing::info!(transfer = key.transfer.0, %epoch, %known, why, "an attempt is not run here");
         held.untold.insert(key, AttemptOutcome::Dropped);
         let (reports, report) = (
             self.reports.clone(),
             AgentReport::Ended {
-                transfer,
-                attempt,
+                transfer: key.transfer,
+                attempt: key.attempt,
                 outcome: AttemptOutcome::Dropped,
             },
         );
@@ -264,7 +262,7 @@ impl AgentHost {
         assignment: Box<Assignment>,
         progress: Option<Arc<Progress>>,
     ) {
-        let key = (assignment.request.id, assignment.attempt);
+        let key = assignment.key();
         if held.agents.contains_key(&key) || held.untold.contains_key(&key) {
             return;
         }
@@ -300,7 +298,11 @@ impl AgentHost {
                 attempt,
                 preflight,
             } => {
-                let hosted = held.agents.get_mut(&(*transfer, *attempt))?;
+                let key = AttemptKey {
+                    transfer: *transfer,
+                    attempt: *attempt,
+                };
+                let hosted = held.agents.get_mut(&key)?;
                 hosted.waits = Some(preflight.clone());
             }
             AgentReport::Ended {
@@ -308,7 +310,10 @@ impl AgentHost {
                 attempt,
                 outcome,
             } => {
-                let key = (*transfer, *attempt);
+                let key = AttemptKey {
+                    transfer: *transfer,
+                    attempt: *attempt,
+                };
                 match held.agents.remove(&key) {
                     Some(hosted) if hosted.is_orphan => match outcome {
                         // It had been quicker.
@@ -337,9 +342,9 @@ impl AgentHost {
     /// How far each agent is.
     pub(crate) fn moved(&self) -> AgentReport {
         let held = self.held();
-        let moved = held.agents.iter().map(|((transfer, attempt), hosted)| {
+        let moved = held.agents.iter().map(|(key, hosted)| {
             let (moved, size) = hosted.progress.told();
-            (*transfer, *attempt, moved, size)
+            (key.transfer, key.attempt, moved, size)
         });
         AgentReport::Moved(moved.collect())
     }
@@ -347,7 +352,7 @@ impl AgentHost {
     /// How far one agent is.
     pub(crate) fn progress(&self, transfer: TransferId, attempt: Attempt) -> Option<Arc<Progress>> {
         let held = self.held();
-        let hosted = held.agents.get(&(transfer, attempt))?;
+        let hosted = held.agents.get(&AttemptKey { transfer, attempt })?;
         Some(hosted.progress.clone())
     }
 

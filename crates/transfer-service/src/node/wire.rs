@@ -2,9 +2,10 @@
 //! leader. Fields and messages that a later version adds are passed over, so that versions can be mixed while a service
 //! is upgraded node by node.
 
+use crate::loop_message::UntoldEnd;
 use crate::overview::Overview;
 use penstock_engine::command::{Command, Reply, TokenTrouble};
-use penstock_engine::{AgentReport, AttemptOutcome, Claim, Order, StartEstimate};
+use penstock_engine::{AgentReport, AttemptKey, AttemptOutcome, Claim, Order, StartEstimate};
 use penstock_model::{Attempt, Epoch, NodeId, Setting, Slots, TransferId, WaitReason};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -55,7 +56,23 @@ pub(crate) struct Hello {
     /// Attempts that it may run.
     pub(crate) slots: Slots,
     pub(crate) claims: Vec<Claim>,
-    pub(crate) ends: Vec<(TransferId, Attempt, AttemptOutcome)>,
+    pub(crate) ends: Vec<WireEnd>,
+}
+
+/// The end of an attempt, an array in JSON.
+pub(crate) type WireEnd = (TransferId, Attempt, AttemptOutcome);
+
+impl From<UntoldEnd> for WireEnd {
+    fn from(end: UntoldEnd) -> WireEnd {
+        (end.key.transfer, end.key.attempt, end.outcome)
+    }
+}
+
+impl From<WireEnd> for UntoldEnd {
+    fn from((transfer, attempt, outcome): WireEnd) -> UntoldEnd {
+        let key = AttemptKey { transfer, attempt };
+        UntoldEnd { key, outcome }
+    }
 }
 
 /// From the leader.

@@ -6,7 +6,7 @@ use crate::leader_requests::{ForwardedCommand, LeaderSeat};
 use crate::node::Node;
 use crate::node::ReportSink;
 use crate::node::wire::{
-    Hello, LeaderMessage, NodeMessage, PROTOCOL, ReceivedFrame, receive, send,
+    Hello, LeaderMessage, NodeMessage, PROTOCOL, ReceivedFrame, WireEnd, receive, send,
 };
 use parking_lot::Mutex;
 use penstock_engine::AgentReport;
@@ -79,7 +79,7 @@ pub(super) async fn follow(
         version: env!("CARGO_PKG_VERSION").to_owned(),
         slots,
         claims: snapshot.claims,
-        ends: snapshot.ends,
+        ends: snapshot.ends.into_iter().map(WireEnd::from).collect(),
     };
     let greeted = Instant::now();
     send(&mut writing, &NodeMessage::Hello(Box::new(hello))).await?;

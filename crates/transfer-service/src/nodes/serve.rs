@@ -5,7 +5,7 @@ use super::follow::SILENCE_MAX;
 use super::membership::Membership;
 use crate::error::ServiceError;
 use crate::leader_requests::LeaderSeat;
-use crate::loop_message::Message;
+use crate::loop_message::{Message, UntoldEnd};
 use crate::node::Node;
 use crate::node::wire::{
     Hello, LeaderMessage, NodeMessage, PROTOCOL, ReceivedFrame, RedactedText, receive, send,
@@ -315,7 +315,7 @@ impl Session<'_> {
         };
         self.tell(Message::Joined {
             joined: Box::new(joined),
-            ends: hello.ends,
+            ends: hello.ends.into_iter().map(UntoldEnd::from).collect(),
         })
         .await?;
         let mut heard = Instant::now();
@@ -382,7 +382,7 @@ impl Session<'_> {
                     let (inputs, down) = (self.inputs.clone(), down.clone());
                     tokio::spawn(async move {
                         let _permit = permit;
-                        answer(inputs, down, (number, again, *command)).await;
+                        answer(inputs, down, number, again, *command).await;
                     });
                 }
                 ReceivedFrame::Known(NodeMessage::Leaves) => {
@@ -412,7 +412,9 @@ impl Session<'_> {
 async fn answer(
     inputs: mpsc::Sender<Message>,
     down: mpsc::WeakSender<Arc<LeaderMessage>>,
-    (number, again, command): (u64, bool, Command),
+    number: u64,
+    again: bool,
+    command: Command,
 ) {
     let (to, reply) = oneshot::channel();
     let message = Message::Command { command, again, to };

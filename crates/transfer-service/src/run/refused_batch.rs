@@ -6,7 +6,7 @@
 //! without further ado.
 
 use super::committing::{CommitFailure, Committer};
-use super::{Act, Batch, LoopEnd};
+use super::{Act, Batch, InputEnd, LoopEnd};
 use penstock_engine::command::Reply;
 use penstock_journal::JournalError;
 use penstock_model::Record;
@@ -22,16 +22,19 @@ impl Batch {
     fn shares(mut self) -> Vec<Share> {
         self.end_of_input();
         let (mut records, mut acts) = (self.records.into_iter(), self.acts.into_iter());
-        let (mut records_before, mut acts_before) = (0, 0);
-        let share = |(records_end, acts_end): (usize, usize)| {
+        let mut before = InputEnd {
+            records: 0,
+            acts: 0,
+        };
+        let share = |end: InputEnd| {
             let share = Share {
                 records: records
                     .by_ref()
-                    .take(records_end - records_before)
+                    .take(end.records - before.records)
                     .collect(),
-                acts: acts.by_ref().take(acts_end - acts_before).collect(),
+                acts: acts.by_ref().take(end.acts - before.acts).collect(),
             };
-            (records_before, acts_before) = (records_end, acts_end);
+            before = end;
             share
         };
         self.ends.into_iter().map(share).collect()

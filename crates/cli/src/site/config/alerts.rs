@@ -64,6 +64,14 @@ impl Default for Alerts {
     }
 }
 
+/// Where a receiver is.
+pub struct ReceiverAddress<'a> {
+    pub name: &'static str,
+    pub url: &'a Url,
+    /// The file with the secret that it is shown.
+    pub secret_file: Option<&'a PathBuf>,
+}
+
 impl Alerts {
     /// When people are alerted.
     pub fn policy(&self) -> AlertPolicy {
@@ -82,17 +90,24 @@ impl Alerts {
     }
 
     /// Each receiver that is named: its key, its URL, and the file with its secret.
-    pub fn receivers(&self) -> impl Iterator<Item = (&'static str, &Url, Option<&PathBuf>)> {
+    pub fn receivers(&self) -> impl Iterator<Item = ReceiverAddress<'_>> {
         let (webhook, alertmanager) = (self.webhook.as_ref(), self.alertmanager.as_ref());
-        let webhook = webhook.map(|url| ("webhook", url, self.webhook_secret_file.as_ref()));
-        let alertmanager =
-            alertmanager.map(|url| ("alertmanager", url, self.alertmanager_secret_file.as_ref()));
+        let webhook = webhook.map(|url| ReceiverAddress {
+            name: "webhook",
+            url,
+            secret_file: self.webhook_secret_file.as_ref(),
+        });
+        let alertmanager = alertmanager.map(|url| ReceiverAddress {
+            name: "alertmanager",
+            url,
+            secret_file: self.alertmanager_secret_file.as_ref(),
+        });
         webhook.into_iter().chain(alertmanager)
     }
 
     /// The files with their secrets.
     pub fn secrets(&self) -> impl Iterator<Item = &PathBuf> {
-        self.receivers().filter_map(|(_, _, secret)| secret)
+        self.receivers().filter_map(|receiver| receiver.secret_file)
     }
 
     pub(super) fn problems(&self) -> Vec<String> {
@@ -113,7 +128,12 @@ impl Alerts {
                 && !lost(&self.alertmanager_secret_file, &self.alertmanager),
             "observe.alerts: a secret file needs the URL of its receiver".to_owned(),
         );
-        for (name, url, secret) in self.receivers() {
+        for ReceiverAddress {
+            name,
+            url,
+            secret_file: secret,
+        } in self.receivers()
+        {
             let at = format!("observe.alerts.{name}");
             require(
                 matches!(url.scheme(), "https" | "http") && url.host().is_some(),

@@ -26,6 +26,12 @@ use std::sync::Arc;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
+/// The interface of the transfer service, ready to be served.
+struct TransferApi {
+    router: axum::Router,
+    requests: Arc<RequestTally>,
+}
+
 impl RunningRoles {
     pub(super) async fn start_storage(
         &mut self,
@@ -158,8 +164,10 @@ impl RunningRoles {
         let service = Service::start(service_config, client, stopping.clone())
             .await
             .map_err(|why| CommandError::Local(why.to_string()))?;
-        self.tell(site, config, role, (&service, &store), stopping)
-            .await?;
+        let messages = messages_config(site, config, role, &store)?;
+        messages::start(messages, &service, &self.client_tls, stopping)
+            .await
+            .map_err(|why| CommandError::Local(format!("positions of messages: {why}")))?;
         if let Some(alerting) = alerting {
             alerting.start(&service, &self.suppressed, stopping);
         }
@@ -168,7 +176,8 @@ impl RunningRoles {
         if let Some(plan) = role.backup.clone() {
             self.keep_backing_up(site, config, BackupPart::Transfer, plan, stopping);
         }
-        self.serve_api(config, role, (&service, &verifier), (listener, stopping));
+        let api = self.api(config, role, &service, &verifier);
+        self.serve_api(config, api, listener, stopping);
         let engine = service.clone();
         self.tasks.spawn(async move {
             match engine.ended().await {
@@ -189,13 +198,13 @@ impl RunningRoles {
     }
 
     /// The interface of the transfer service, with what this process shows beside it.
-    fn serve_api(
+    fn api(
         &mut self,
         config: &Config,
         role: &Transfer,
-        (service, verifier): (&Arc<Service>, &Verifier),
-        (listener, stopping): (TcpListener, &watch::Receiver<bool>),
-    ) {
+        service: &Arc<Service>,
+        verifier: &Verifier,
+    ) -> TransferApi {
         let api_config = api::ApiConfig {
             verifier: verifier.clone(),
             own_issuer: config
@@ -233,50 +242,53 @@ impl RunningRoles {
         }
         let requests = Arc::new(RequestTally::default());
         self.monitor.joined_by_transfer(service, &requests);
+        TransferApi { router, requests }
+    }
+
+    fn serve_api(
+        &mut self,
+        config: &Config,
+        api: TransferApi,
+        listener: TcpListener,
+        stopping: &watch::Receiver<bool>,
+    ) {
         let (tls, stopping_api) = (self.server_tls.clone(), stopping.clone());
         let limits = api::ServeLimits {
             connections: self.process.connections.clone(),
             head_timeout: config.limits.head_timeout.0,
             stall_timeout: config.limits.stall_timeout.0,
             body_pace: roles::body_pace(config),
-            requests,
+            requests: api.requests,
         };
         self.tasks.spawn(async move {
-            api::serve(listener, tls, router, limits, stopping_api).await;
+            api::serve(listener, tls, api.router, limits, stopping_api).await;
             Ok("the transfer service's interface")
         });
     }
+}
 
-    /// Lets brokers and files know what happens to transfers.
-    async fn tell(
-        &self,
-        site: &SiteDirectory,
-        config: &Config,
-        role: &Transfer,
-        (service, store): (&Arc<Service>, &StoreBackend),
-        stopping: &watch::Receiver<bool>,
-    ) -> Result<(), CommandError> {
-        let sinks: Result<_, String> = role
-            .messages
-            .iter()
-            .map(|sink| sinks::resolve(sink, site))
-            .collect();
-        let messages = MessagesConfig {
-            endpoint: config.url_host(),
-            positions: match store {
-                StoreBackend::Files { .. } => {
-                    Positions::Directory(site.resolve(&role.message_positions))
-                }
-                StoreBackend::Postgres(nodes) => {
-                    Positions::Database(Box::new(nodes.database.clone()))
-                }
-            },
-            sinks: sinks.map_err(CommandError::Usage)?,
-        };
-        messages::start(messages, service, &self.client_tls, stopping)
-            .await
-            .map_err(|why| CommandError::Local(format!("positions of messages: {why}")))
-    }
+/// Where brokers and files are told what happens to transfers.
+fn messages_config(
+    site: &SiteDirectory,
+    config: &Config,
+    role: &Transfer,
+    store: &StoreBackend,
+) -> Result<MessagesConfig, CommandError> {
+    let sinks: Result<_, String> = role
+        .messages
+        .iter()
+        .map(|sink| sinks::resolve(sink, site))
+        .collect();
+    Ok(MessagesConfig {
+        endpoint: config.url_host(),
+        positions: match store {
+            StoreBackend::Files { .. } => {
+                Positions::Directory(site.resolve(&role.message_positions))
+            }
+            StoreBackend::Postgres(nodes) => Positions::Database(Box::new(nodes.database.clone())),
+        },
+        sinks: sinks.map_err(CommandError::Usage)?,
+    })
 }
 
 fn end_of(name: &'static str, ended: std::io::Result<()>) -> RoleEnd {

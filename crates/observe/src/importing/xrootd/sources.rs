@@ -54,7 +54,8 @@ impl Sources {
     /// Lets the server of a sender take a datagram with `take`, whose rows prove it.
     pub(super) fn hear(
         &mut self,
-        (sender, started): (SocketAddr, Option<i32>),
+        sender: SocketAddr,
+        started: Option<i32>,
         at: Timestamp,
         rows: &mut Vec<Observation>,
         take: impl FnOnce(&mut Server, &mut Vec<Observation>) -> Result<(), InvalidDatagram>,

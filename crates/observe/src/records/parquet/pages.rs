@@ -4,6 +4,7 @@ use super::thrift::{self, Bounds, Fields, Struct};
 use super::{encoding, page, physical};
 use crate::store::columns::{DecodedColumn, Values};
 use penstock_model::observation::Text;
+use std::ops::Range;
 
 /// Of the head of a page, with its least and its greatest value.
 const HEAD_BOUNDS: Bounds = Bounds {
@@ -21,6 +22,14 @@ pub(super) struct Chunk {
     pub(super) physical: i64,
     pub(super) is_optional: bool,
     pub(super) rows: u32,
+}
+
+/// A page of data of a chunk.
+struct DataPage<'a> {
+    head: &'a Struct,
+    body: &'a [u8],
+    /// Which rows of the chunk it holds.
+    rows: Range<u32>,
 }
 
 impl Chunk {
@@ -60,8 +69,12 @@ impl Chunk {
                     if count == 0 || count > self.rows - rows {
                         return None;
                     }
-                    let place = (&mut present, rows, count);
-                    self.data(data, body, place, (&mut values, dictionary.as_ref()))?;
+                    let page = DataPage {
+                        head: data,
+                        body,
+                        rows: rows..rows + count,
+                    };
+                    self.data(page, dictionary.as_ref(), &mut present, &mut values)?;
                     rows += count;
                 }
                 _ => return None,
@@ -72,25 +85,27 @@ impl Chunk {
 
     fn data(
         &self,
-        head: &Struct,
-        body: &[u8],
-        (present, first, count): (&mut Vec<u8>, u32, u32),
-        (values, dictionary): (&mut Values, Option<&Values>),
+        page: DataPage<'_>,
+        dictionary: Option<&Values>,
+        present: &mut Vec<u8>,
+        values: &mut Values,
     ) -> Option<()> {
+        let DataPage { head, body, rows } = page;
+        let count = rows.len();
         let mut known = 0;
         let mut rest = body;
         let levels = match self.is_optional {
-            false => vec![1; count as usize],
+            false => vec![1; count],
             true => {
                 let (length, behind) = body.split_first_chunk()?;
                 let length = u32::from_le_bytes(*length) as usize;
-                let levels = hybrid(behind.get(..length)?, 1, count as usize)?;
+                let levels = hybrid(behind.get(..length)?, 1, count)?;
                 rest = behind.get(length..)?;
                 levels
             }
         };
-        present.resize((first + count).div_ceil(8) as usize, 0);
-        for (row, level) in (first..).zip(&levels) {
+        present.resize(rows.end.div_ceil(8) as usize, 0);
+        for (row, level) in rows.zip(&levels) {
             if *level == 1 {
                 present[row as usize / 8] |= 1 << (row % 8);
                 known += 1;

@@ -198,14 +198,14 @@ impl Front<'_> {
             if number.is_multiple_of(NODE_FIELDS_MIN) {
                 self.take_memory(NODE_BYTES)?;
             }
-            let value = self.value(head & 0x0f, (depth, last))?;
+            let value = self.value(head & 0x0f, depth, last)?;
             found.insert(last, value);
         }
         None
     }
 
     /// Of the field of this number.
-    fn value(&mut self, code: u8, (depth, field): (u32, i16)) -> Option<Value> {
+    fn value(&mut self, code: u8, depth: u32, field: i16) -> Option<Value> {
         Some(match code {
             TRUE => Value::Truth(true),
             FALSE => Value::Truth(false),
@@ -245,7 +245,7 @@ impl Front<'_> {
         for _ in 0..length {
             values.push(match head & 0x0f {
                 TRUE | FALSE => Value::Truth(self.byte()? == TRUE),
-                code => self.value(code, (depth, field))?,
+                code => self.value(code, depth, field)?,
             });
         }
         Some(Value::List(values))

@@ -2,7 +2,7 @@
 
 use super::body::{Notice, Sender, Turn};
 use super::{SeenIncidents, Sight};
-use crate::site::config::Alerts;
+use crate::site::config::{Alerts, ReceiverAddress};
 use crate::site::directory::SiteDirectory;
 use http::Method;
 use http::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue};
@@ -51,12 +51,17 @@ pub struct Receiver {
 
 impl Receiver {
     pub(super) fn of(
-        (name, url, secret): (&'static str, &Url, Option<&PathBuf>),
+        address: ReceiverAddress<'_>,
         alerts: &Alerts,
         site: &SiteDirectory,
         state: &Path,
         tls: &ClientTls,
     ) -> Result<Receiver, String> {
+        let ReceiverAddress {
+            name,
+            url,
+            secret_file,
+        } = address;
         let form = match name {
             "alertmanager" => Form::Alertmanager,
             _ => Form::Webhook,
@@ -66,7 +71,7 @@ impl Receiver {
             let path = format!("{}/api/v2/alerts", url.path().trim_end_matches('/'));
             url.set_path(&path);
         }
-        let secret = secret.map(|file| secret_of(name, &site.resolve(file)));
+        let secret = secret_file.map(|file| secret_of(name, &site.resolve(file)));
         let client = Client::new(ClientConfig {
             connect_timeout: CONNECT_TIMEOUT.min(alerts.timeout.0),
             response_timeout: alerts.timeout.0,
