@@ -1,14 +1,12 @@
 //! Compares a namespace with its pools, both ways, and mends what can be mended. Never removes data.
 
-mod absent_pools;
 mod labels;
 mod live_trash;
-mod removed;
 mod report;
 
 pub use report::{
-    FieldDifference, Findings, FsckReport, LabelDifference, LiveTrashEntry, MissingData,
-    RemovedEntry, RightSide, UnknownData, WrongCounter, WrongSize,
+    FieldDifference, Findings, FsckReport, LabelDifference, LiveTrashEntry, MissingData, RightSide,
+    UnknownData, WrongCounter, WrongSize,
 };
 
 use crate::file_label::Label;
@@ -18,7 +16,7 @@ use penstock_clock::wall_clock;
 use penstock_model::{Bytes, Checksum, NamespacePath, PoolName, Timestamp};
 use penstock_persistence::namespace::{
     Change, ChangeError, ChangeRefusal, EntryId, LastWord, LastWords, Namespace, NamespaceError,
-    NewFile, PoolUsage, Replace, StoredFile, TrashQuery,
+    NewFile, PoolUsage, Replace, StoredFile,
 };
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fs::DirBuilder;
@@ -38,10 +36,8 @@ const LOST_AND_FOUND: &str = "lost+found";
 pub struct FsckRequest {
     /// The database.
     pub namespace: PathBuf,
-    /// All pools that are configured.
+    /// All pools.
     pub pools: Vec<PoolRoot>,
-    /// Pools that will not come back, whether they are still configured or not.
-    pub lost_pools: BTreeSet<PoolName>,
     /// What may be changed.
     pub repair: Repair,
 }
@@ -51,7 +47,7 @@ pub struct FsckRequest {
 pub struct Repair {
     /// Files without an entry get one, counters and labels are corrected.
     pub mends: bool,
-    /// Entries whose data is missing are removed. Those of a pool that is not there only if it is said to be lost.
+    /// Entries whose data is missing are removed.
     pub removes_missing: bool,
 }
 
@@ -99,26 +95,6 @@ pub enum FsckFailure {
         /// The namespace in `pool.json`.
         of_pools: Uuid,
     },
-    /// A pool is not there.
-    #[error(
-        "pool {pool}: {path} cannot be read: {source}; mount its disk. If the pool is lost for good, `--lost-pool {pool}` compares \
-         without it",
-        path = path.display()
-    )]
-    Away {
-        /// The pool.
-        pool: PoolName,
-        /// What was to be read.
-        path: PathBuf,
-        /// What the system said.
-        source: io::Error,
-    },
-    /// A pool was said to be lost and is there.
-    #[error("pool {} is not lost: {} has its data; leave out `--lost-pool {}`", .0.name, .0.directory.display(), .0.name)]
-    NotLost(PoolRoot),
-    /// A pool was said to be lost of which nothing is known.
-    #[error("no file is in a pool {0}, so it cannot be lost; pools with files: {1}")]
-    NoSuchPool(PoolName, String),
     /// There is no namespace.
     #[error(
         "{path} does not exist: `penstock rebuild --dir D` makes it from the pools, `penstock restore FILE --dir D` puts a \
@@ -136,13 +112,12 @@ pub fn check(
     if !order.namespace.exists() {
         return Err(FsckFailure::Absent(order.namespace.clone()));
     }
-    let pools = absent_pools::present_pools(order)?;
     let CommonIdentity {
         namespace: of_pools,
         ids_below,
         ..
-    } = marks(&pools)?;
-    let _locks = lock_pools(&pools)?;
+    } = marks(&order.pools)?;
+    let _locks = lock_pools(&order.pools)?;
     let namespace = Namespace::open(&order.namespace)?;
     if namespace.uuid() != of_pools {
         return Err(FsckFailure::OtherNamespace {
@@ -154,116 +129,58 @@ pub fn check(
         // An older copy. Directories have got ids since, of which no pool tells.
         namespace.skip_ids(EntryId(ids_below + IDS_LEAP));
     }
-    for pool in pools.iter().filter(|_| order.repair.mends) {
+    for pool in order.pools.iter().filter(|_| order.repair.mends) {
         let kept = namespace.keep_directory_log(&pool.name, &pool.directory);
         kept.map_err(|source| FsckFailure::File {
             path: pool.directory.clone(),
             source,
         })?;
     }
-    let directories: Vec<PathBuf> = pools.iter().map(|pool| pool.directory.clone()).collect();
-    let check = Check {
+    let directories: Vec<PathBuf> = order
+        .pools
+        .iter()
+        .map(|pool| pool.directory.clone())
+        .collect();
+    let mut check = Check {
         namespace: &namespace,
-        pools: &pools,
         repair: order.repair,
         words: LastWords::read(&directories).map_err(FsckFailure::Log)?,
-        quarantined: BTreeSet::new(),
-        removed: HashSet::new(),
-        without_data: Vec::new(),
         report: FsckReport::default(),
     };
-    check.run(&order.lost_pools, progress)
+    check.look_at_counters(&order.pools)?;
+    let mut groups = Vec::new();
+    for pool in &order.pools {
+        let on_disk = pool.data_directories()?.into_iter();
+        let known = namespace.id_groups(&pool.name, IDS_PER_DIRECTORY)?;
+        let all: BTreeSet<u64> = on_disk.chain(known).collect();
+        groups.push((pool, all));
+    }
+    let total = groups.iter().map(|(_, all)| all.len() as u64).sum();
+    let mut done = 0;
+    for (pool, all) in groups {
+        // First: some of it may be what an entry misses.
+        for file in pool.quarantined()? {
+            check.look_at_quarantined(pool, &file)?;
+        }
+        for group in all {
+            check.compare(pool, group)?;
+            done += 1;
+            progress(FsckProgress { done, total });
+        }
+    }
+    Ok(check.report)
 }
 
 struct Check<'a> {
     namespace: &'a Namespace,
-    /// Those that are there.
-    pools: &'a [PoolRoot],
     repair: Repair,
     /// What the pools' logs tell.
     words: LastWords,
-    /// What a start has put aside.
-    quarantined: BTreeSet<(PoolName, EntryId)>,
-    /// Entries that were found to be of files removed since.
-    removed: HashSet<EntryId>,
-    /// Files whose data is not where it should be, each by its pool.
-    without_data: Vec<(usize, EntryId)>,
     report: FsckReport,
 }
 
 impl Check<'_> {
-    fn run(
-        mut self,
-        lost: &BTreeSet<PoolName>,
-        progress: impl Fn(FsckProgress),
-    ) -> Result<FsckReport, FsckFailure> {
-        let absent = self.absent_pools(lost)?;
-        let mut put_aside = Vec::new();
-        for pool in self.pools {
-            for file in pool.quarantined()? {
-                self.quarantined.insert((pool.name.clone(), file.id));
-                put_aside.push((pool, file));
-            }
-        }
-        // What was removed gives its place to what came after it.
-        self.remove_again()?;
-        // Some of it may be what an entry misses.
-        for (pool, file) in put_aside {
-            self.look_at_quarantined(pool, &file)?;
-        }
-        let mut groups = Vec::new();
-        for (number, pool) in self.pools.iter().enumerate() {
-            let on_disk = pool.data_directories()?.into_iter();
-            let known = self.namespace.id_groups(&pool.name, IDS_PER_DIRECTORY)?;
-            let all: BTreeSet<u64> = on_disk.chain(known).collect();
-            groups.extend(all.into_iter().map(|group| (number, group)));
-        }
-        let total = groups.len() as u64;
-        for (done, (pool, group)) in (1..).zip(groups) {
-            self.compare(pool, group)?;
-            progress(FsckProgress { done, total });
-        }
-        // At last: an entry without data gives way to a file of whatever pool.
-        for (pool, id) in std::mem::take(&mut self.without_data) {
-            let pool = &self.pools[pool];
-            let end = EntryId(id.0 + 1);
-            for file in self.namespace.files_of_pool(&pool.name, id, end)? {
-                self.miss(pool, &file)?;
-            }
-        }
-        for pool in absent {
-            self.miss_pool(&pool, lost.contains(&pool))?;
-        }
-        // Mending has changed what they count.
-        self.look_at_counters()?;
-        Ok(self.report)
-    }
-
-    /// The pools with files that cannot be looked at.
-    fn absent_pools(&mut self, lost: &BTreeSet<PoolName>) -> Result<Vec<PoolName>, FsckFailure> {
-        let counted = self.namespace.counted_usage()?;
-        let trash = self.namespace.trash_usage(&TrashQuery::default())?;
-        let all: BTreeSet<&PoolName> = counted.keys().chain(trash.keys()).collect();
-        if let Some(unknown) = lost.iter().find(|pool| !all.contains(pool)) {
-            let known: Vec<&str> = all.iter().map(|pool| pool.as_str()).collect();
-            return Err(FsckFailure::NoSuchPool(unknown.clone(), known.join(", ")));
-        }
-        let is_here = |name: &PoolName| self.pools.iter().any(|pool| pool.name == *name);
-        let absent: Vec<PoolName> = all
-            .into_iter()
-            .filter(|name| !is_here(name))
-            .cloned()
-            .collect();
-        for name in &absent {
-            let files = counted.get(name).map_or(0, |usage| usage.files);
-            if files > 0 && !(lost.contains(name) && self.repair.removes_missing) {
-                self.report.pools_unknown.insert(name.to_string(), files);
-            }
-        }
-        Ok(absent)
-    }
-
-    fn look_at_counters(&mut self) -> Result<(), FsckFailure> {
+    fn look_at_counters(&mut self, pools: &[PoolRoot]) -> Result<(), FsckFailure> {
         let (noted, counted) = (
             self.namespace.pool_usage()?,
             self.namespace.counted_usage()?,
@@ -272,6 +189,10 @@ impl Check<'_> {
         for name in names {
             let noted: PoolUsage = noted.get(name).copied().unwrap_or_default();
             let counted = counted.get(name).copied().unwrap_or_default();
+            if counted.files > 0 && !pools.iter().any(|pool| pool.name == *name) {
+                let unknown = &mut self.report.pools_unknown;
+                unknown.insert(name.to_string(), counted.files);
+            }
             if noted != counted {
                 self.report.counters.push(WrongCounter {
                     pool: name.to_string(),
@@ -290,8 +211,7 @@ impl Check<'_> {
     }
 
     /// Compares the files of one data directory.
-    fn compare(&mut self, pool_number: usize, group: u64) -> Result<(), FsckFailure> {
-        let pool = &self.pools[pool_number];
+    fn compare(&mut self, pool: &PoolRoot, group: u64) -> Result<(), FsckFailure> {
         let from = EntryId(group * IDS_PER_DIRECTORY);
         let end = EntryId(from.0 + IDS_PER_DIRECTORY);
         let on_disk: BTreeMap<EntryId, OnDisk> = pool
@@ -306,8 +226,7 @@ impl Check<'_> {
             self.report.files += 1;
             self.report.bytes += file.size.0;
             match on_disk.get(&file.id) {
-                None if self.removed.contains(&file.id) => {}
-                None => self.without_data.push((pool_number, file.id)),
+                None => self.miss(pool, &file)?,
                 Some(data) => self.look_at(pool, &file, data)?,
             }
         }
@@ -330,7 +249,17 @@ impl Check<'_> {
     fn miss(&mut self, pool: &PoolRoot, file: &StoredFile) -> Result<(), FsckFailure> {
         let path = self.namespace.path_of(file.id)?;
         let is_mended = match &path {
-            Some(path) if self.repair.removes_missing => self.remove_missing(path, file.id)?,
+            Some(path) if self.repair.removes_missing => {
+                self.namespace.apply(Change::Remove {
+                    path: path.clone(),
+                    only: Some(file.id),
+                    entries_max: 1,
+                    by: None,
+                    at: wall_clock(),
+                })?;
+                self.namespace.apply(Change::ForgetTrash(vec![file.id]))?;
+                true
+            }
             Some(_) | None => false,
         };
         let finding = MissingData {
@@ -341,19 +270,6 @@ impl Check<'_> {
         };
         self.report.missing.add(finding, is_mended);
         Ok(())
-    }
-
-    /// Removes an entry without data. Gives back that it did.
-    fn remove_missing(&self, path: &NamespacePath, file: EntryId) -> Result<bool, FsckFailure> {
-        self.namespace.apply(Change::Remove {
-            path: path.clone(),
-            only: Some(file),
-            entries_max: 1,
-            by: None,
-            at: wall_clock(),
-        })?;
-        self.namespace.apply(Change::ForgetTrash(vec![file]))?;
-        Ok(true)
     }
 
     fn look_at(
@@ -412,7 +328,7 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// Gives data without an entry one, where its label says; never in the place of another one that has data.
+    /// Gives data without an entry one, where its label says; never in another one's place.
     fn enter(&mut self, pool: &PoolRoot, data: &OnDisk) -> Result<(), FsckFailure> {
         let at = |source| FsckFailure::File {
             path: data.path.clone(),
@@ -535,10 +451,6 @@ impl Check<'_> {
         facts: Facts<'_>,
     ) -> Result<(NamespacePath, Option<String>), FsckFailure> {
         let mut why = None;
-        let mut replace = match &path {
-            Some(path) => self.replaceable(path, &facts)?,
-            None => Replace::Refused,
-        };
         for place in places(id, path) {
             let parent = place.parent().unwrap_or_else(NamespacePath::root);
             let parent = self.namespace.lookup(&parent)?.map(|parent| parent.id);
@@ -551,7 +463,7 @@ impl Check<'_> {
                 pool: pool.name.clone(),
                 owner: facts.label.and_then(|label| label.owner.clone()),
                 at: facts.created,
-                replace,
+                replace: Replace::Refused,
                 properties_of: None,
                 labelled_in: parent.filter(|parent| {
                     let name = facts.label.and_then(|label| label.path.name());
@@ -562,16 +474,9 @@ impl Check<'_> {
                 file,
                 at: wall_clock(),
             })? {
-                None => {
-                    if let Replace::Only(before) = replace {
-                        self.namespace.apply(Change::ForgetTrash(vec![before]))?;
-                        why = Some(format!("in the place of {before}, whose data is gone"));
-                    }
-                    return Ok((place, why));
-                }
+                None => return Ok((place, why)),
                 Some(taken) => why = why.or(Some(taken)),
             }
-            replace = Replace::Refused;
         }
         Err(no_place())
     }

@@ -127,7 +127,7 @@ pub(crate) fn lock_pools(pools: &[PoolRoot]) -> Result<Vec<File>, PoolFilesError
     Ok(locks)
 }
 
-pub(crate) fn identity(pool: &PoolRoot) -> Result<PoolIdentity, PoolFilesError> {
+fn identity(pool: &PoolRoot) -> Result<PoolIdentity, PoolFilesError> {
     let path = identity_path(&pool.directory);
     let text = std::fs::read(&path).map_err(|source| PoolFilesError::Unreadable {
         pool: pool.name.clone(),

@@ -247,13 +247,9 @@ pub struct FsckArgs {
     /// Enter files that have no entry, correct counters and labels. Shows what it will change, and asks.
     #[arg(long)]
     pub repair: bool,
-    /// The same, and remove entries whose data is missing. Entries of a pool that is not there stay, unless it is named by
-    /// --lost-pool.
+    /// The same, and remove entries whose data is missing.
     #[arg(long)]
     pub remove_missing: bool,
-    /// Compare without this pool, whose disk will not come back: its files are told as missing. May be given several times.
-    #[arg(long, value_name = "POOL")]
-    pub lost_pool: Vec<String>,
     /// Do not ask.
     #[arg(long)]
     pub yes: bool,

@@ -5,12 +5,11 @@ use crate::commands::progress::BlockingProgress;
 use crate::exit::CommandError;
 use crate::output::Output;
 use crate::site::directory::SiteDirectory;
-use penstock_model::{Bytes, PoolName, Timestamp};
+use penstock_model::Bytes;
 use penstock_storage_element::fsck::{
     FieldDifference, FsckFailure, FsckReport, FsckRequest, LabelDifference, Repair, RightSide,
     check,
 };
-use std::collections::BTreeSet;
 use std::io::{BufRead, IsTerminal};
 
 /// Of each kind of finding, how much is printed.
@@ -25,11 +24,6 @@ pub fn run(args: &FsckArgs, output: Output) -> Result<(), CommandError> {
     let mut order = FsckRequest {
         namespace: site.resolve(&storage.namespace),
         pools: site.pools(storage),
-        lost_pools: args
-            .lost_pool
-            .iter()
-            .map(|name| PoolName::new(name.as_str()))
-            .collect(),
         repair: Repair::default(),
     };
     let looked = compare(&order, output)?;
@@ -37,7 +31,7 @@ pub fn run(args: &FsckArgs, output: Output) -> Result<(), CommandError> {
         mends: args.repair || args.remove_missing,
         removes_missing: args.remove_missing,
     };
-    let changes = changes_of(&looked, wanted, &order.lost_pools);
+    let changes = changes_of(&looked, wanted);
     if wanted == Repair::default() || changes.is_empty() {
         let text = || text(&looked, "found") + &remedy(&looked);
         return output.conclude(&looked, text, verdict(&looked));
@@ -66,7 +60,7 @@ fn compare(order: &FsckRequest, output: Output) -> Result<FsckReport, CommandErr
 }
 
 /// What a repair would do, a line for each kind.
-fn changes_of(report: &FsckReport, repair: Repair, lost: &BTreeSet<PoolName>) -> Vec<String> {
+fn changes_of(report: &FsckReport, repair: Repair) -> Vec<String> {
     let mut changes = Vec::new();
     let enterable = report
         .unknown
@@ -92,13 +86,6 @@ fn changes_of(report: &FsckReport, repair: Repair, lost: &BTreeSet<PoolName>) ->
     let trash = trash.count() as u64;
     if repair.mends && trash > 0 {
         changes.push(format!("{trash} removed files are trash again"));
-    }
-    if repair.mends && report.removed.count > 0 {
-        let removed = report.removed.count;
-        changes.push(format!(
-            "{removed} files that were removed or replaced since this copy was made go to the trash, or altogether where their data \
-             is gone"
-        ));
     }
     if repair.mends && report.restored.count > 0 {
         let restored = report.restored.count;
@@ -128,19 +115,11 @@ fn changes_of(report: &FsckReport, repair: Repair, lost: &BTreeSet<PoolName>) ->
             "{by_label} files get the checksums of their bytes, which their labels confirm"
         ));
     }
-    let missing = removable(report, lost);
-    if repair.removes_missing && missing > 0 {
+    if repair.removes_missing && report.missing.count > 0 {
+        let missing = report.missing.count;
         changes.push(format!("{missing} entries without data are removed"));
     }
     changes
-}
-
-/// Entries without data that may be removed: not those of pools that may come back.
-fn removable(report: &FsckReport, lost: &BTreeSet<PoolName>) -> u64 {
-    let waiting = report.pools_unknown.iter();
-    let waiting = waiting.filter(|(pool, _)| !lost.contains(&PoolName::new(pool.as_str())));
-    let waiting: u64 = waiting.map(|(_, files)| files).sum();
-    report.missing.count.saturating_sub(waiting)
 }
 
 /// Asks a person, when there is one.
@@ -171,9 +150,6 @@ fn remedy(report: &FsckReport) -> String {
     if report.unknown.count > 0 || !report.counters.is_empty() {
         text += "`penstock fsck --repair` enters files without an entry and corrects counters\n";
     }
-    if report.removed.count > 0 {
-        text += "`penstock fsck --repair` removes again what was removed or replaced since this copy was made, into the trash\n";
-    }
     if report.restored.count > 0 {
         text += "`penstock fsck --repair` makes restored files visible again; left so, they end with the trash\n";
     }
@@ -187,13 +163,7 @@ fn remedy(report: &FsckReport) -> String {
         text += "a difference that no other evidence decides is left as it is: `penstock rebuild --replace` takes what \
                  labels say; renaming a file to its right place lets --repair write its label again\n";
     }
-    for pool in report.pools_unknown.keys() {
-        text += &format!(
-            "pool {pool}: put it back into the configuration; if it is lost for good, `--lost-pool {pool} --remove-missing` removes \
-             its entries, so that the files can be fetched again\n"
-        );
-    }
-    if report.missing.count > report.pools_unknown.values().sum() {
+    if report.missing.count > 0 {
         text += "data that is missing comes back by a new copy of the file; --remove-missing removes such entries\n";
     }
     text
@@ -240,24 +210,6 @@ fn text(report: &FsckReport, what: &str) -> String {
         }
         text += &more(report.unknown.count);
     }
-    if report.removed.count > 0 {
-        let count = report.removed.count;
-        text += &format!(
-            "  {count} entries of files that were removed or replaced since this copy was made\n"
-        );
-        for one in report.removed.named.iter().take(PRINTED_MAX) {
-            let at = Timestamp(one.removed_ms).to_fts() + "Z";
-            let data = match one.has_data {
-                true => "",
-                false => "; its data is gone",
-            };
-            text += &format!(
-                "    {}: removed {at}{data} ({} of pool {})\n",
-                one.path, one.id, one.pool
-            );
-        }
-        text += &more(count);
-    }
     if report.restored.count > 0 {
         let count = report.restored.count;
         text +=
@@ -279,7 +231,7 @@ fn text(report: &FsckReport, what: &str) -> String {
         );
     }
     for (pool, files) in &report.pools_unknown {
-        text += &format!("  {files} of these entries are in pool {pool}, which is not there\n");
+        text += &format!("  {files} files are in pool {pool}, which is not configured\n");
     }
     if report.labels_written > 0 {
         text += &format!("  {} labels written again\n", report.labels_written);

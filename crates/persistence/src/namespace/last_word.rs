@@ -71,14 +71,6 @@ impl LastWords {
         self.files.get(&file)
     }
 
-    /// Files that were removed or replaced and not restored since, in no order.
-    pub fn trashed(&self) -> impl Iterator<Item = &TrashedFile> {
-        self.files.values().filter_map(|word| match word {
-            LastWord::Trashed(file) => Some(file),
-            LastWord::Visible { .. } => None,
-        })
-    }
-
     /// A file of the trash that was restored after it was removed at that time: a namespace that has it as trash is an older
     /// copy. Gives back where it was then, if that is told.
     pub fn restored(&self, trashed: &TrashedFile) -> Option<Option<(EntryId, &str)>> {

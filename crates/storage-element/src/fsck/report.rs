@@ -21,8 +21,6 @@ pub struct FsckReport {
     pub labels_different: Findings<LabelDifference>,
     /// Data without an entry.
     pub unknown: Findings<UnknownData>,
-    /// Entries of files that were removed or replaced after the copy was made that this namespace is.
-    pub removed: Findings<RemovedEntry>,
     /// Files in the trash that were restored after the copy was made that this namespace is.
     pub restored: Findings<LiveTrashEntry>,
     /// Pools whose counters are wrong.
@@ -31,8 +29,7 @@ pub struct FsckReport {
     pub labels_outdated: u64,
     /// Of these, those that were written again.
     pub labels_written: u64,
-    /// Pools that hold files and were not looked at: they are not configured, or said to be lost. Their entries are among
-    /// `missing`.
+    /// Pools that hold files and are not configured.
     pub pools_unknown: BTreeMap<String, u64>,
 }
 
@@ -164,23 +161,6 @@ pub struct UnknownData {
     pub why: Option<String>,
 }
 
-/// An entry of a file that was removed or replaced since.
-#[derive(Debug, Clone, Serialize)]
-pub struct RemovedEntry {
-    /// Where the namespace has it.
-    pub path: String,
-    /// The file's id, as the pools name it.
-    pub id: String,
-    /// Its pool.
-    pub pool: String,
-    /// Bytes.
-    pub size: u64,
-    /// When it was removed or replaced, as the directory logs tell.
-    pub removed_ms: i64,
-    /// Its data is still there, so a repair makes it trash. Otherwise the entry goes.
-    pub has_data: bool,
-}
-
 /// A file that is trash for an older copy of the namespace and was restored since.
 #[derive(Debug, Clone, Serialize)]
 pub struct LiveTrashEntry {
@@ -225,7 +205,6 @@ impl FsckReport {
             + self.wrong_size.open()
             + self.labels_different.open()
             + self.unknown.open()
-            + self.removed.open()
             + self.restored.open()
             + counters.count() as u64
             + self.pools_unknown.len() as u64

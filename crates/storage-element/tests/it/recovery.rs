@@ -449,7 +449,6 @@ pub(crate) fn order_of(config: &StorageConfig, mends: bool) -> FsckRequest {
     FsckRequest {
         namespace: config.namespace.clone(),
         pools: config.pools.iter().map(place).collect(),
-        lost_pools: BTreeSet::new(),
         repair: Repair {
             mends,
             removes_missing: false,
