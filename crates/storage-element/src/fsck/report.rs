@@ -23,6 +23,8 @@ pub struct FsckReport {
     pub unknown: Findings<UnknownData>,
     /// Files in the trash that were restored after the copy was made that this namespace is.
     pub restored: Findings<LiveTrashEntry>,
+    /// Entries that were removed, replaced or moved after the copy was made that this namespace is.
+    pub outdated: Findings<OutdatedEntry>,
     /// Pools whose counters are wrong.
     pub counters: Vec<WrongCounter>,
     /// Files whose label does not tell where they are; the directory log does.
@@ -180,6 +182,23 @@ pub struct LiveTrashEntry {
     pub why: Option<String>,
 }
 
+/// An entry that an older copy of the namespace has, or has elsewhere.
+#[derive(Debug, Clone, Serialize)]
+pub struct OutdatedEntry {
+    /// Where the copy has it.
+    pub path: String,
+    /// Its id.
+    pub id: String,
+    /// Bytes; a directory has none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub size: Option<u64>,
+    /// Where it was moved to since. Without it the entry is removed by a repair.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub to: Option<String>,
+    /// What proves it.
+    pub why: String,
+}
+
 /// A pool whose counters are not what it holds.
 #[derive(Debug, Clone, Serialize)]
 pub struct WrongCounter {
@@ -206,6 +225,7 @@ impl FsckReport {
             + self.labels_different.open()
             + self.unknown.open()
             + self.restored.open()
+            + self.outdated.open()
             + counters.count() as u64
             + self.pools_unknown.len() as u64
     }
