@@ -2,15 +2,17 @@
 
 mod labels;
 mod live_trash;
+mod lost_pools;
 mod outdated;
 mod places;
 mod report;
 
 pub use report::{
     FieldDifference, Findings, FsckReport, LabelDifference, LiveTrashEntry, MissingData,
-    OutdatedEntry, RightSide, UnknownData, WrongCounter, WrongSize,
+    OutdatedEntry, PoolState, RightSide, UnknownData, WrongCounter, WrongSize,
 };
 
+use self::lost_pools::in_reach;
 use self::outdated::quarantined_ids;
 use self::places::Facts;
 use crate::file_label::Label;
@@ -42,6 +44,8 @@ pub struct FsckRequest {
     pub pools: Vec<PoolRoot>,
     /// What may be changed.
     pub repair: Repair,
+    /// The pool of which entries may be removed, also when it is out of reach. `None`: the pools that are in reach.
+    pub only_pool: Option<PoolName>,
 }
 
 /// What may be changed.
@@ -114,12 +118,18 @@ pub fn check(
     if !order.namespace.exists() {
         return Err(FsckFailure::Absent(order.namespace.clone()));
     }
+    let (pools, away) = in_reach(&order.pools)?;
+    // Without any pool in reach the error names the first.
     let CommonIdentity {
         namespace: of_pools,
         ids_below,
         ..
-    } = marks(&order.pools)?;
-    let _locks = lock_pools(&order.pools)?;
+    } = marks(if pools.is_empty() {
+        &order.pools
+    } else {
+        &pools
+    })?;
+    let _locks = lock_pools(&pools)?;
     let namespace = Namespace::open(&order.namespace)?;
     if namespace.uuid() != of_pools {
         return Err(FsckFailure::OtherNamespace {
@@ -131,22 +141,19 @@ pub fn check(
         // An older copy. Directories have got ids since, of which no pool tells.
         namespace.skip_ids(EntryId(ids_below + IDS_LEAP));
     }
-    for pool in order.pools.iter().filter(|_| order.repair.mends) {
+    for pool in pools.iter().filter(|_| order.repair.mends) {
         let kept = namespace.keep_directory_log(&pool.name, &pool.directory);
         kept.map_err(|source| FsckFailure::File {
             path: pool.directory.clone(),
             source,
         })?;
     }
-    let directories: Vec<PathBuf> = order
-        .pools
-        .iter()
-        .map(|pool| pool.directory.clone())
-        .collect();
+    let directories: Vec<PathBuf> = pools.iter().map(|pool| pool.directory.clone()).collect();
     let mut check = Check {
         namespace: &namespace,
         repair: order.repair,
-        pools: &order.pools,
+        pools: &pools,
+        only_pool: order.only_pool.as_ref(),
         words: LastWords::read(&directories).map_err(FsckFailure::Log)?,
         quarantined: BTreeSet::new(),
         settled: HashSet::new(),
@@ -154,13 +161,16 @@ pub fn check(
     };
     check.look_at_counters(&order.pools)?;
     check.compare_all(progress)?;
+    check.look_at_lost_pools(&away)?;
     Ok(check.report)
 }
 
 struct Check<'a> {
     namespace: &'a Namespace,
     repair: Repair,
+    /// Those in reach.
     pools: &'a [PoolRoot],
+    only_pool: Option<&'a PoolName>,
     /// What the pools' logs tell.
     words: LastWords,
     /// What is left in the quarantines.
@@ -182,7 +192,10 @@ impl Check<'_> {
             let counted = counted.get(name).copied().unwrap_or_default();
             if counted.files > 0 && !pools.iter().any(|pool| pool.name == *name) {
                 let unknown = &mut self.report.pools_unknown;
-                unknown.insert(name.to_string(), counted.files);
+                let is_removed = self.only_pool == Some(name) && self.repair.removes_missing;
+                if !is_removed {
+                    unknown.insert(name.to_string(), counted.files);
+                }
             }
             if noted != counted {
                 self.report.counters.push(WrongCounter {
@@ -289,7 +302,7 @@ impl Check<'_> {
             self.report.files += 1;
             self.report.bytes += file.size.0;
             match on_disk.get(&file.id) {
-                None => self.miss(pool, &file)?,
+                None => self.miss(&pool.name, PoolState::InReach, &file)?,
                 Some(data) => self.look_at(pool, &file, data)?,
             }
         }
@@ -304,10 +317,15 @@ impl Check<'_> {
         Ok(path.map_or_else(|| file.name.clone(), |path| path.to_string()))
     }
 
-    fn miss(&mut self, pool: &PoolRoot, file: &StoredFile) -> Result<(), FsckFailure> {
+    fn miss(
+        &mut self,
+        pool: &PoolName,
+        state: PoolState,
+        file: &StoredFile,
+    ) -> Result<(), FsckFailure> {
         let path = self.namespace.path_of(file.id)?;
         let is_mended = match &path {
-            Some(path) if self.repair.removes_missing => {
+            Some(path) if self.may_remove(pool, state) => {
                 self.namespace.apply(Change::Remove {
                     path: path.clone(),
                     only: Some(file.id),
@@ -323,10 +341,11 @@ impl Check<'_> {
         let finding = MissingData {
             path: path.map_or_else(|| file.name.clone(), |path| path.to_string()),
             id: file.id.to_string(),
-            pool: pool.name.to_string(),
+            pool: pool.to_string(),
+            pool_state: state,
             size: file.size.0,
         };
-        self.report.missing.add(finding, is_mended);
+        self.tell_missing(finding, is_mended);
         Ok(())
     }
 

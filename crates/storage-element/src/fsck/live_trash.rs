@@ -2,7 +2,7 @@
 //! removed when the trash is over its time.
 
 use super::places::{no_place, places};
-use super::{Check, FsckFailure, LiveTrashEntry, MissingData};
+use super::{Check, FsckFailure, LiveTrashEntry, MissingData, PoolState};
 use crate::pool_files::{OnDisk, PoolRoot};
 use penstock_clock::wall_clock;
 use penstock_model::NamespacePath;
@@ -86,7 +86,8 @@ impl Check<'_> {
         trashed: &TrashedFile,
         path: &NamespacePath,
     ) -> Result<(), FsckFailure> {
-        if self.repair.removes_missing {
+        let is_mended = self.may_remove(&pool.name, PoolState::InReach);
+        if is_mended {
             let forgotten = Change::ForgetTrash(vec![trashed.file]);
             self.namespace.apply(forgotten)?;
         }
@@ -94,10 +95,10 @@ impl Check<'_> {
             path: path.to_string(),
             id: trashed.file.to_string(),
             pool: pool.name.to_string(),
+            pool_state: PoolState::InReach,
             size: trashed.size.0,
         };
-        let missing = &mut self.report.missing;
-        missing.add(finding, self.repair.removes_missing);
+        self.tell_missing(finding, is_mended);
         Ok(())
     }
 }

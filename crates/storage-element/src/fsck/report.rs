@@ -33,6 +33,8 @@ pub struct FsckReport {
     pub labels_written: u64,
     /// Pools that hold files and are not configured.
     pub pools_unknown: BTreeMap<String, u64>,
+    /// Pools that hold files and are away, with the number of their files.
+    pub pools_away: BTreeMap<String, u64>,
 }
 
 /// Findings of one kind: how many, and the first of them.
@@ -79,8 +81,22 @@ pub struct MissingData {
     pub id: String,
     /// The pool that should have it.
     pub pool: String,
+    /// Whether that pool can be looked at.
+    pub pool_state: PoolState,
     /// Bytes that it should have.
     pub size: u64,
+}
+
+/// Whether the files of a pool can be looked at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum PoolState {
+    /// They can.
+    InReach,
+    /// Its `pool.json` cannot be read: the disk is not mounted, or dead.
+    Away,
+    /// It is not in the configuration.
+    NotConfigured,
 }
 
 /// An entry whose data is of another size.

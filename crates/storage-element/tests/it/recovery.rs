@@ -453,6 +453,7 @@ pub(crate) fn order_of(config: &StorageConfig, mends: bool) -> FsckRequest {
             mends,
             removes_missing: false,
         },
+        only_pool: None,
     }
 }
 
