@@ -183,7 +183,8 @@ def test_what_was_stored_since_the_backup_is_found_and_entered_again(site, tmp_p
     code, told = tool(site, "fsck")
     assert code == 6
     assert {data["path"] for data in told["unknown"]["named"]} == {*stored, "/old/file"}
-    assert {entry["path"] for entry in told["missing"]["named"]} == {"/old/file", "/old/removed later"}
+    assert {entry["path"] for entry in told["outdated"]["named"]} == {"/old/file", "/old/removed later"}
+    assert not told["missing"]["count"]
     # Nothing is changed by whoever does not say so.
     refused = subprocess.run(
         [str(site.binary), "fsck", "--repair", "--dir", str(site.directory)],
@@ -194,22 +195,12 @@ def test_what_was_stored_since_the_backup_is_found_and_entered_again(site, tmp_p
     )
     assert refused.returncode == 2 and "files without an entry get one" in refused.stdout, refused.stdout + refused.stderr
     code, told = tool(site, "fsck", "--repair", "--yes")
-    assert code == 6 and told["unknown"]["mended"] == len(stored) + 1, told
-    site.start()
-    # Its data of then was replaced.
-    assert Door(site).ask("GET", "/old/file").status_code >= 500
-    site.stop()
-    code, told = tool(site, "fsck", "--remove-missing", "--yes")
-    assert code == 0, told
+    assert code == 0 and told["unknown"]["mended"] == len(stored) + 1, told
     site.start()
     for path, data in stored.items():
         assert Door(site).get(path) == data
     assert not Door(site).exists("/old/removed later") and not Door(site).exists("/gone")
-    # In whatever place, it is there.
-    assert b"replaced since" in (
-        Door(site).ask("GET", "/old/file").content,
-        Door(site).ask("GET", "/lost+found/old/file").content,
-    )
+    assert Door(site).get("/old/file") == b"replaced since"
     site.stop()
     code, told = tool(site, "fsck")
     assert code == 0, told
@@ -248,3 +239,48 @@ def test_fsck_names_damage_and_mends_what_can_be_mended(site):
     assert not told["counters"] and not told["unknown"]["count"]
     site.start()
     assert Door(site).get("/d/f2") == content("2", 100)
+
+
+def test_files_of_a_pool_that_is_lost_are_named_and_removed_only_with_its_name(site):
+    site.start()
+    door = Door(site)
+    paths = [f"/d/f{number}" for number in range(40)]
+    for path in paths:
+        door.put(path, path.encode())
+    site.stop()
+    with closing(sqlite3.connect(database(site))) as opened:
+        pools = dict(opened.execute("SELECT '/d/' || name, pool FROM entry WHERE kind = 1").fetchall())
+    lost = {path for path in paths if pools[path] == "disk2"}
+    kept = set(paths) - lost
+    assert lost and kept
+    shutil.rmtree(site.directory / "pools/disk2")
+    site.start()
+    for path in lost:
+        answer = Door(site).ask("GET", path)
+        assert answer.status_code == 503 and "disk2" in answer.text, answer.text
+    site.stop()
+    for state in ("away", "not-configured"):
+        if state == "not-configured":
+            toml = site.directory / "penstock.toml"
+            toml.write_text(toml.read_text().replace('[[storage.pool]]\nname = "disk2"\npath = "pools/disk2"\n', ""))
+            site.start()
+            answer = Door(site).ask("GET", min(lost))
+            assert answer.status_code == 503 and "disk2" in answer.text, answer.text
+            site.stop()
+        for words in ((), ("--remove-missing", "--yes")):
+            code, told = tool(site, "fsck", *words)
+            assert code == 6 and told["missing"]["mended"] == 0
+            found = {(one["path"], one["pool"], one["pool_state"]) for one in told["missing"]["named"]}
+            assert found == {(path, "disk2", state) for path in lost}
+            away = told["pools_away" if state == "away" else "pools_unknown"]
+            assert away == {"disk2": len(lost)}
+    code, told = tool(site, "fsck", "--remove-missing", "--pool", "disk2", "--yes")
+    assert code == 0 and told["missing"]["mended"] == len(lost), told
+    code, told = tool(site, "fsck")
+    assert code == 0 and told["files"] == len(kept) and not told["counters"], told
+    site.start()
+    for path in kept:
+        assert Door(site).get(path) == path.encode()
+    for path in lost:
+        assert not Door(site).exists(path)
+        Door(site).put(path, b"again")

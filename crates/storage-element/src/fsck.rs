@@ -2,21 +2,27 @@
 
 mod labels;
 mod live_trash;
+mod lost_pools;
+mod outdated;
+mod places;
 mod report;
 
 pub use report::{
-    FieldDifference, Findings, FsckReport, LabelDifference, LiveTrashEntry, MissingData, RightSide,
-    UnknownData, WrongCounter, WrongSize,
+    FieldDifference, Findings, FsckReport, LabelDifference, LiveTrashEntry, MissingData,
+    OutdatedEntry, PoolState, RightSide, UnknownData, WrongCounter, WrongSize,
 };
 
+use self::lost_pools::in_reach;
+use self::outdated::quarantined_ids;
+use self::places::Facts;
 use crate::file_label::Label;
 use crate::pool::{IDS_PER_DIRECTORY, move_aside, sync_directory};
 use crate::pool_files::{CommonIdentity, OnDisk, PoolFilesError, PoolRoot, lock_pools, marks};
 use penstock_clock::wall_clock;
-use penstock_model::{Bytes, Checksum, NamespacePath, PoolName, Timestamp};
+use penstock_model::{NamespacePath, PoolName};
 use penstock_persistence::namespace::{
-    Change, ChangeError, ChangeRefusal, EntryId, LastWord, LastWords, Namespace, NamespaceError,
-    NewFile, PoolUsage, Replace, StoredFile,
+    Change, ChangeError, EntryId, LastWord, LastWords, Namespace, NamespaceError, PoolUsage,
+    StoredFile,
 };
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fs::DirBuilder;
@@ -28,8 +34,6 @@ use uuid::Uuid;
 
 /// Ids that an older copy of a namespace leaps over.
 const IDS_LEAP: u64 = 1_000_000_000;
-/// Where files go whose place is not known or taken.
-const LOST_AND_FOUND: &str = "lost+found";
 
 /// What is to be compared, and what may be done about it.
 #[derive(Debug, Clone)]
@@ -40,6 +44,8 @@ pub struct FsckRequest {
     pub pools: Vec<PoolRoot>,
     /// What may be changed.
     pub repair: Repair,
+    /// The pool of which entries may be removed, also when it is out of reach. `None`: the pools that are in reach.
+    pub only_pool: Option<PoolName>,
 }
 
 /// What may be changed.
@@ -112,12 +118,18 @@ pub fn check(
     if !order.namespace.exists() {
         return Err(FsckFailure::Absent(order.namespace.clone()));
     }
+    let (pools, away) = in_reach(&order.pools)?;
+    // Without any pool in reach the error names the first.
     let CommonIdentity {
         namespace: of_pools,
         ids_below,
         ..
-    } = marks(&order.pools)?;
-    let _locks = lock_pools(&order.pools)?;
+    } = marks(if pools.is_empty() {
+        &order.pools
+    } else {
+        &pools
+    })?;
+    let _locks = lock_pools(&pools)?;
     let namespace = Namespace::open(&order.namespace)?;
     if namespace.uuid() != of_pools {
         return Err(FsckFailure::OtherNamespace {
@@ -129,53 +141,42 @@ pub fn check(
         // An older copy. Directories have got ids since, of which no pool tells.
         namespace.skip_ids(EntryId(ids_below + IDS_LEAP));
     }
-    for pool in order.pools.iter().filter(|_| order.repair.mends) {
+    for pool in pools.iter().filter(|_| order.repair.mends) {
         let kept = namespace.keep_directory_log(&pool.name, &pool.directory);
         kept.map_err(|source| FsckFailure::File {
             path: pool.directory.clone(),
             source,
         })?;
     }
-    let directories: Vec<PathBuf> = order
-        .pools
-        .iter()
-        .map(|pool| pool.directory.clone())
-        .collect();
+    let directories: Vec<PathBuf> = pools.iter().map(|pool| pool.directory.clone()).collect();
     let mut check = Check {
         namespace: &namespace,
         repair: order.repair,
+        pools: &pools,
+        only_pool: order.only_pool.as_ref(),
         words: LastWords::read(&directories).map_err(FsckFailure::Log)?,
+        quarantined: BTreeSet::new(),
+        settled: HashSet::new(),
         report: FsckReport::default(),
     };
     check.look_at_counters(&order.pools)?;
-    let mut groups = Vec::new();
-    for pool in &order.pools {
-        let on_disk = pool.data_directories()?.into_iter();
-        let known = namespace.id_groups(&pool.name, IDS_PER_DIRECTORY)?;
-        let all: BTreeSet<u64> = on_disk.chain(known).collect();
-        groups.push((pool, all));
-    }
-    let total = groups.iter().map(|(_, all)| all.len() as u64).sum();
-    let mut done = 0;
-    for (pool, all) in groups {
-        // First: some of it may be what an entry misses.
-        for file in pool.quarantined()? {
-            check.look_at_quarantined(pool, &file)?;
-        }
-        for group in all {
-            check.compare(pool, group)?;
-            done += 1;
-            progress(FsckProgress { done, total });
-        }
-    }
+    check.compare_all(progress)?;
+    check.look_at_lost_pools(&away)?;
     Ok(check.report)
 }
 
 struct Check<'a> {
     namespace: &'a Namespace,
     repair: Repair,
+    /// Those in reach.
+    pools: &'a [PoolRoot],
+    only_pool: Option<&'a PoolName>,
     /// What the pools' logs tell.
     words: LastWords,
+    /// What is left in the quarantines.
+    quarantined: BTreeSet<EntryId>,
+    /// Entries of which all is told already: files that got one, entries that are to be removed.
+    settled: HashSet<EntryId>,
     report: FsckReport,
 }
 
@@ -191,7 +192,10 @@ impl Check<'_> {
             let counted = counted.get(name).copied().unwrap_or_default();
             if counted.files > 0 && !pools.iter().any(|pool| pool.name == *name) {
                 let unknown = &mut self.report.pools_unknown;
-                unknown.insert(name.to_string(), counted.files);
+                let is_removed = self.only_pool == Some(name) && self.repair.removes_missing;
+                if !is_removed {
+                    unknown.insert(name.to_string(), counted.files);
+                }
             }
             if noted != counted {
                 self.report.counters.push(WrongCounter {
@@ -210,7 +214,80 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// Compares the files of one data directory.
+    /// What is in quarantine first: some of it may be what an entry misses. Then all that shows an entry to be out of date, in
+    /// all pools, before any entry is called wrong.
+    fn compare_all(&mut self, progress: impl Fn(FsckProgress)) -> Result<(), FsckFailure> {
+        let mut groups = BTreeMap::<u64, Vec<&PoolRoot>>::new();
+        for pool in self.pools {
+            let on_disk = pool.data_directories()?.into_iter();
+            let known = self.namespace.id_groups(&pool.name, IDS_PER_DIRECTORY)?;
+            for group in on_disk.chain(known).collect::<BTreeSet<u64>>() {
+                groups.entry(group).or_default().push(pool);
+            }
+        }
+        let mut strangers = Vec::new();
+        for pool in self.pools {
+            for file in pool.quarantined()? {
+                if let Some(stranger) = self.look_at_quarantined(pool, file)? {
+                    strangers.push((pool, stranger));
+                }
+            }
+        }
+        self.quarantined = quarantined_ids(self.pools)?;
+        self.follow_logs(self.pools)?;
+        let total = 2 * groups.values().map(|pools| pools.len() as u64).sum::<u64>();
+        let mut done = 0;
+        // The latest first: of several that belong to one place it is the one that counts.
+        strangers.sort_by_key(|(_, file)| file.id);
+        for (group, pools) in groups.iter().rev() {
+            let from = EntryId(group * IDS_PER_DIRECTORY);
+            while strangers
+                .last()
+                .is_some_and(|(_, file)| file.id.0 >= from.0 + IDS_PER_DIRECTORY)
+            {
+                if let Some((pool, file)) = strangers.pop() {
+                    self.enter(pool, &file)?;
+                }
+            }
+            let own = strangers.partition_point(|(_, file)| file.id < from);
+            let mut unknown = strangers.split_off(own);
+            for pool in pools {
+                let files = self.unknown_files(pool, *group)?;
+                unknown.extend(files.into_iter().map(|file| (*pool, file)));
+            }
+            unknown.sort_by_key(|(_, file)| file.id);
+            for (pool, file) in unknown.iter().rev() {
+                self.enter(pool, file)?;
+            }
+            done += pools.len() as u64;
+            progress(FsckProgress { done, total });
+        }
+        while let Some((pool, file)) = strangers.pop() {
+            self.enter(pool, &file)?;
+        }
+        for (group, pools) in groups {
+            for pool in pools {
+                self.compare(pool, group)?;
+                done += 1;
+                progress(FsckProgress { done, total });
+            }
+        }
+        Ok(())
+    }
+
+    /// Files of a data directory without an entry, in the trash or in the tree.
+    fn unknown_files(&self, pool: &PoolRoot, group: u64) -> Result<Vec<OnDisk>, FsckFailure> {
+        let mut files = pool.files_of(group)?;
+        let from = EntryId(group * IDS_PER_DIRECTORY);
+        let end = EntryId(from.0 + IDS_PER_DIRECTORY);
+        let known = self.namespace.files_of_pool(&pool.name, from, end)?;
+        let mut ids: HashSet<EntryId> = known.iter().map(|file| file.id).collect();
+        ids.extend(self.namespace.trash_of_pool(&pool.name, from, end)?);
+        files.retain(|file| !ids.contains(&file.id));
+        Ok(files)
+    }
+
+    /// Compares the entries of one data directory with its files.
     fn compare(&mut self, pool: &PoolRoot, group: u64) -> Result<(), FsckFailure> {
         let from = EntryId(group * IDS_PER_DIRECTORY);
         let end = EntryId(from.0 + IDS_PER_DIRECTORY);
@@ -219,23 +296,17 @@ impl Check<'_> {
             .into_iter()
             .map(|file| (file.id, file))
             .collect();
-        let known = self.namespace.files_of_pool(&pool.name, from, end)?;
-        let trash = self.namespace.trash_of_pool(&pool.name, from, end)?;
-        let ids: HashSet<EntryId> = known.iter().map(|file| file.id).collect();
+        let mut known = self.namespace.files_of_pool(&pool.name, from, end)?;
+        known.retain(|file| !self.settled.contains(&file.id));
         for file in known {
             self.report.files += 1;
             self.report.bytes += file.size.0;
             match on_disk.get(&file.id) {
-                None => self.miss(pool, &file)?,
+                None => self.miss(&pool.name, PoolState::InReach, &file)?,
                 Some(data) => self.look_at(pool, &file, data)?,
             }
         }
-        for (id, data) in &on_disk {
-            if !ids.contains(id) && !trash.contains(id) {
-                self.enter(pool, data)?;
-            }
-        }
-        for id in trash {
+        for id in self.namespace.trash_of_pool(&pool.name, from, end)? {
             self.look_at_trash(pool, id, on_disk.get(&id))?;
         }
         Ok(())
@@ -246,10 +317,15 @@ impl Check<'_> {
         Ok(path.map_or_else(|| file.name.clone(), |path| path.to_string()))
     }
 
-    fn miss(&mut self, pool: &PoolRoot, file: &StoredFile) -> Result<(), FsckFailure> {
+    fn miss(
+        &mut self,
+        pool: &PoolName,
+        state: PoolState,
+        file: &StoredFile,
+    ) -> Result<(), FsckFailure> {
         let path = self.namespace.path_of(file.id)?;
         let is_mended = match &path {
-            Some(path) if self.repair.removes_missing => {
+            Some(path) if self.may_remove(pool, state) => {
                 self.namespace.apply(Change::Remove {
                     path: path.clone(),
                     only: Some(file.id),
@@ -265,10 +341,11 @@ impl Check<'_> {
         let finding = MissingData {
             path: path.map_or_else(|| file.name.clone(), |path| path.to_string()),
             id: file.id.to_string(),
-            pool: pool.name.to_string(),
+            pool: pool.to_string(),
+            pool_state: state,
             size: file.size.0,
         };
-        self.report.missing.add(finding, is_mended);
+        self.tell_missing(finding, is_mended);
         Ok(())
     }
 
@@ -297,11 +374,16 @@ impl Check<'_> {
     }
 
     /// What a start has put aside: data of an entry that misses it, or data without an entry.
-    fn look_at_quarantined(&mut self, pool: &PoolRoot, data: &OnDisk) -> Result<(), FsckFailure> {
+    /// Gives the latter back.
+    fn look_at_quarantined(
+        &mut self,
+        pool: &PoolRoot,
+        data: OnDisk,
+    ) -> Result<Option<OnDisk>, FsckFailure> {
         let end = EntryId(data.id.0 + 1);
         let known = self.namespace.files_of_pool(&pool.name, data.id, end)?;
         let Some(entry) = known.first() else {
-            return self.enter(pool, data);
+            return Ok(Some(data));
         };
         let at = |source| FsckFailure::File {
             path: data.path.clone(),
@@ -311,7 +393,7 @@ impl Check<'_> {
         let is_missed = !pool.place_of(data.id).exists() && size == entry.size;
         let is_mended = is_missed && self.repair.mends;
         if is_mended {
-            self.put_in_data(pool, data)?;
+            self.put_in_data(pool, &data)?;
         }
         let path = self.shown(entry)?;
         let finding = UnknownData {
@@ -325,7 +407,7 @@ impl Check<'_> {
             why: (!is_missed).then(|| "its entry has other data; this is not entered".to_owned()),
         };
         self.report.unknown.add(finding, is_mended);
-        Ok(())
+        Ok(None)
     }
 
     /// Gives data without an entry one, where its label says; never in another one's place.
@@ -336,7 +418,7 @@ impl Check<'_> {
         };
         let (size, modified) = data.look().map_err(at)?;
         let label = data.label().map_err(at)?;
-        let path = self.place_of(label.as_ref())?;
+        let path = self.place_of(data.id, label.as_ref())?;
         let mut finding = UnknownData {
             file: data.path.display().to_string(),
             pool: pool.name.to_string(),
@@ -372,6 +454,7 @@ impl Check<'_> {
             };
             self.put_in_data(pool, data)?;
             let (entered, why) = self.publish(pool, data.id, path, facts)?;
+            self.settled.insert(data.id);
             finding.entered = Some(entered.to_string());
             finding.why = why;
         }
@@ -380,17 +463,28 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// The directory that the label names may have another path by now.
-    fn place_of(&self, label: Option<&Label>) -> Result<Option<NamespacePath>, FsckFailure> {
+    /// The logs know of moves that the label does not tell. The directory that it names may have another path by now.
+    fn place_of(
+        &self,
+        id: EntryId,
+        label: Option<&Label>,
+    ) -> Result<Option<NamespacePath>, FsckFailure> {
+        if let Some(LastWord::Visible {
+            place: Some((parent, name)),
+            ..
+        }) = self.words.since(id)
+            && let Some(path) = self.path_in(*parent, name)?
+        {
+            return Ok(Some(path));
+        }
         let Some(label) = label.filter(|label| !label.path.is_root()) else {
             return Ok(None);
         };
-        let parent = match label.parent {
-            Some(parent) => self.namespace.path_of(parent)?,
+        let name = label.path.name().unwrap_or_default();
+        let now = match label.parent {
+            Some(parent) => self.path_in(parent, name)?,
             None => None,
         };
-        let name = label.path.name().unwrap_or_default();
-        let now = parent.and_then(|parent| parent.child(name).ok());
         Ok(Some(now.unwrap_or_else(|| label.path.clone())))
     }
 
@@ -442,92 +536,4 @@ impl Check<'_> {
         sync_directory(&directory).map_err(at(&directory))?;
         sync_directory(&root).map_err(at(&root))
     }
-
-    fn publish(
-        &self,
-        pool: &PoolRoot,
-        id: EntryId,
-        path: Option<NamespacePath>,
-        facts: Facts<'_>,
-    ) -> Result<(NamespacePath, Option<String>), FsckFailure> {
-        let mut why = None;
-        for place in places(id, path) {
-            let parent = place.parent().unwrap_or_else(NamespacePath::root);
-            let parent = self.namespace.lookup(&parent)?.map(|parent| parent.id);
-            let told = facts.label.and_then(|label| label.parent);
-            let file = NewFile {
-                id,
-                path: place.clone(),
-                size: facts.size,
-                checksums: facts.checksums.clone().unwrap_or_default(),
-                pool: pool.name.clone(),
-                owner: facts.label.and_then(|label| label.owner.clone()),
-                at: facts.created,
-                replace: Replace::Refused,
-                properties_of: None,
-                labelled_in: parent.filter(|parent| {
-                    let name = facts.label.and_then(|label| label.path.name());
-                    told == Some(*parent) && name == place.name()
-                }),
-            };
-            match self.take_place(Change::Reenter {
-                file,
-                at: wall_clock(),
-            })? {
-                None => return Ok((place, why)),
-                Some(taken) => why = why.or(Some(taken)),
-            }
-        }
-        Err(no_place())
-    }
-
-    /// Makes a change that gives a file its place. Gives back why it cannot be there; `None`: it is.
-    fn take_place(&self, change: Change) -> Result<Option<String>, FsckFailure> {
-        match self.namespace.apply(change) {
-            Ok(_) => Ok(None),
-            Err(ChangeError::Refused(
-                refusal @ (ChangeRefusal::Exists(_)
-                | ChangeRefusal::IsDirectory(_)
-                | ChangeRefusal::ParentIsFile(_)),
-            )) => Ok(Some(refusal.to_string())),
-            Err(other) => Err(other.into()),
-        }
-    }
-}
-
-/// Where a file may be entered: where it belongs, or else below [`LOST_AND_FOUND`].
-fn places(id: EntryId, path: Option<NamespacePath>) -> impl Iterator<Item = NamespacePath> {
-    let lost = lost_and_found();
-    let below_lost = match &path {
-        Some(path) => lost.join(path),
-        None => lost.child(&id.to_string()).unwrap_or_else(|_| lost.clone()),
-    };
-    let named = below_lost.name().map(|name| format!("{name}.{id}"));
-    let beside = below_lost.parent().zip(named);
-    let beside = beside.and_then(|(parent, name)| parent.child(&name).ok());
-    let by_id = lost.child(&format!("{id}")).ok();
-    path.into_iter()
-        .chain([below_lost])
-        .chain(beside)
-        .chain(by_id)
-}
-
-fn lost_and_found() -> NamespacePath {
-    let root = NamespacePath::root();
-    root.child(LOST_AND_FOUND).unwrap_or(root)
-}
-
-/// All places are taken.
-fn no_place() -> FsckFailure {
-    FsckFailure::Change(ChangeError::Refused(
-        ChangeRefusal::Exists(lost_and_found()),
-    ))
-}
-
-/// What is known of data without an entry.
-struct Facts<'a> {
-    size: Bytes,
-    checksums: Option<Vec<Checksum>>,
-    created: Timestamp,
-    label: Option<&'a Label>,
 }

@@ -244,12 +244,18 @@ pub struct FsckArgs {
     /// The site directory.
     #[arg(long)]
     pub dir: PathBuf,
-    /// Enter files that have no entry, correct counters and labels. Shows what it will change, and asks.
+    /// Enter files that have no entry, follow removals and moves that an older copy of the namespace does not know, correct
+    /// counters and labels. Shows what it will change, and asks.
     #[arg(long)]
     pub repair: bool,
-    /// The same, and remove entries whose data is missing.
+    /// The same, and remove entries whose data is missing. Entries of a pool that is away or not configured stay: it may come
+    /// back.
     #[arg(long)]
     pub remove_missing: bool,
+    /// With --remove-missing: remove entries of this pool only, also when it is away or not configured. Only for a pool that is
+    /// lost for ever.
+    #[arg(long, value_name = "NAME", requires = "remove_missing")]
+    pub pool: Option<String>,
     /// Do not ask.
     #[arg(long)]
     pub yes: bool,

@@ -5,10 +5,10 @@ use crate::commands::progress::BlockingProgress;
 use crate::exit::CommandError;
 use crate::output::Output;
 use crate::site::directory::SiteDirectory;
-use penstock_model::Bytes;
+use penstock_model::{Bytes, PoolName};
 use penstock_storage_element::fsck::{
-    FieldDifference, FsckFailure, FsckReport, FsckRequest, LabelDifference, Repair, RightSide,
-    check,
+    FieldDifference, FsckFailure, FsckReport, FsckRequest, LabelDifference, PoolState, Repair,
+    RightSide, check,
 };
 use std::io::{BufRead, IsTerminal};
 
@@ -25,13 +25,15 @@ pub fn run(args: &FsckArgs, output: Output) -> Result<(), CommandError> {
         namespace: site.resolve(&storage.namespace),
         pools: site.pools(storage),
         repair: Repair::default(),
+        only_pool: args.pool.as_deref().map(PoolName::new),
     };
     let looked = compare(&order, output)?;
     let wanted = Repair {
         mends: args.repair || args.remove_missing,
         removes_missing: args.remove_missing,
     };
-    let changes = changes_of(&looked, wanted);
+    let mut changes = changes_of(&looked, wanted);
+    changes.extend(removals(&looked, wanted, args.pool.as_deref()));
     if wanted == Repair::default() || changes.is_empty() {
         let text = || text(&looked, "found") + &remedy(&looked);
         return output.conclude(&looked, text, verdict(&looked));
@@ -115,11 +117,31 @@ fn changes_of(report: &FsckReport, repair: Repair) -> Vec<String> {
             "{by_label} files get the checksums of their bytes, which their labels confirm"
         ));
     }
-    if repair.removes_missing && report.missing.count > 0 {
-        let missing = report.missing.count;
-        changes.push(format!("{missing} entries without data are removed"));
+    if repair.mends && report.outdated.count > 0 {
+        let outdated = report.outdated.count;
+        changes.push(format!(
+            "{outdated} entries are removed (files go to the trash) or moved, as happened since this copy was made"
+        ));
     }
     changes
+}
+
+/// Which entries without data are removed: those of the named pool, or of all pools that are in reach.
+fn removals(report: &FsckReport, repair: Repair, pool: Option<&str>) -> Option<String> {
+    let named = report.missing.named.iter();
+    let meant = named.filter(|one| match pool {
+        Some(pool) => one.pool == pool,
+        None => one.pool_state == PoolState::InReach,
+    });
+    // Not all are named.
+    let least = match report.missing.count > report.missing.named.len() as u64 {
+        true => "at least ",
+        false => "",
+    };
+    let count = meant.count();
+    let of_pool = pool.map_or_else(String::new, |pool| format!(" of pool {pool}"));
+    let is_any = repair.removes_missing && (count > 0 || !least.is_empty());
+    is_any.then(|| format!("{least}{count} entries{of_pool} without data are removed"))
 }
 
 /// Asks a person, when there is one.
@@ -162,6 +184,15 @@ fn remedy(report: &FsckReport) -> String {
     if !open.is_empty() {
         text += "a difference that no other evidence decides is left as it is: `penstock rebuild --replace` takes what \
                  labels say; renaming a file to its right place lets --repair write its label again\n";
+    }
+    if report.outdated.count > 0 {
+        text += "`penstock fsck --repair` removes and moves what was removed and moved since this copy was made\n";
+    }
+    for pool in report.pools_unknown.keys().chain(report.pools_away.keys()) {
+        text += &format!(
+            "--remove-missing leaves entries of pool {pool}, because it may come back; if it is lost for ever: \
+             --remove-missing --pool {pool}\n"
+        );
     }
     if report.missing.count > 0 {
         text += "data that is missing comes back by a new copy of the file; --remove-missing removes such entries\n";
@@ -223,6 +254,7 @@ fn text(report: &FsckReport, what: &str) -> String {
         }
         text += &more(count);
     }
+    text += &outdated_entries(report);
     for one in &report.counters {
         let (noted, counted) = (Bytes(one.bytes_noted), Bytes(one.bytes));
         text += &format!(
@@ -232,6 +264,9 @@ fn text(report: &FsckReport, what: &str) -> String {
     }
     for (pool, files) in &report.pools_unknown {
         text += &format!("  {files} files are in pool {pool}, which is not configured\n");
+    }
+    for (pool, files) in &report.pools_away {
+        text += &format!("  {files} files are in pool {pool}, which is away\n");
     }
     if report.labels_written > 0 {
         text += &format!("  {} labels written again\n", report.labels_written);
@@ -252,6 +287,23 @@ fn more(count: u64) -> String {
         0 => String::new(),
         more => format!("    and {more} more (--json names them)\n"),
     }
+}
+
+fn outdated_entries(report: &FsckReport) -> String {
+    let found = &report.outdated;
+    if found.count == 0 {
+        return String::new();
+    }
+    let count = found.count;
+    let mut text =
+        format!("  {count} entries that are out of date in this copy of the namespace\n");
+    for one in found.named.iter().take(PRINTED_MAX) {
+        let to = one.to.as_ref().map(|to| format!("moved to {to}"));
+        let parts = [Some(one.path.clone()), to, Some(one.why.clone())];
+        let parts: Vec<String> = parts.into_iter().flatten().collect();
+        text += &format!("    {}\n", parts.join(": "));
+    }
+    text + &more(count)
 }
 
 fn label_differences(report: &FsckReport) -> String {

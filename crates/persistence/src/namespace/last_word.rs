@@ -43,8 +43,17 @@ impl LastWord {
 #[derive(Default)]
 pub struct LastWords {
     files: HashMap<EntryId, LastWord>,
-    /// Names of directories, and what holds them.
-    directories: HashMap<EntryId, (EntryId, String)>,
+    directories: HashMap<EntryId, DirectoryWord>,
+    /// The logs in use begin with all that the namespace held then: older words of logs that were kept aside count no more.
+    /// `None`: no log is in use.
+    horizon: Option<Timestamp>,
+}
+
+/// What logs say last of a directory's place.
+struct DirectoryWord {
+    parent: EntryId,
+    name: String,
+    at: Timestamp,
 }
 
 impl LastWords {
@@ -54,7 +63,15 @@ impl LastWords {
         for directory in directories {
             for log in logs_in(directory)? {
                 let of_log = Listener::read(&log)?;
-                words.directories.extend(of_log.directories);
+                if log.ends_with(DIRECTORY_LOG) {
+                    words.horizon = words.horizon.max(Some(of_log.newest_of_snapshot));
+                }
+                for (id, word) in of_log.directories {
+                    let known = words.directories.get(&id);
+                    if known.is_none_or(|known| word.at >= known.at) {
+                        words.directories.insert(id, word);
+                    }
+                }
                 for (id, word) in of_log.files {
                     let known = words.files.get(&id);
                     if known.is_none_or(|known| word.is_after(known)) {
@@ -69,6 +86,37 @@ impl LastWords {
     /// The last word on a file.
     pub fn on(&self, file: EntryId) -> Option<&LastWord> {
         self.files.get(&file)
+    }
+
+    /// The last word on a file, if it is later than all that the logs in use began with. A namespace that contradicts it is
+    /// an older copy.
+    pub fn since(&self, file: EntryId) -> Option<&LastWord> {
+        self.on(file).filter(|word| self.is_later(word.at()))
+    }
+
+    fn is_later(&self, at: Timestamp) -> bool {
+        self.horizon.is_some_and(|horizon| at > horizon)
+    }
+
+    /// All files with such a word, the earliest word first.
+    pub fn files_since(&self) -> Vec<EntryId> {
+        let words = self.files.iter();
+        let later = words.filter(|(_, word)| self.is_later(word.at()));
+        let mut files: Vec<(Timestamp, EntryId)> =
+            later.map(|(id, word)| (word.at(), *id)).collect();
+        files.sort();
+        files.into_iter().map(|(_, id)| id).collect()
+    }
+
+    /// All directories that got their place so late, with what holds them and their names there, the earliest first.
+    pub fn directories_since(&self) -> Vec<(EntryId, EntryId, &str)> {
+        let words = self.directories.iter();
+        let mut later: Vec<_> = words.filter(|(_, word)| self.is_later(word.at)).collect();
+        later.sort_by_key(|(id, word)| (word.at, **id));
+        let later = later.into_iter();
+        later
+            .map(|(id, word)| (*id, word.parent, &*word.name))
+            .collect()
     }
 
     /// A file of the trash that was restored after it was removed at that time: a namespace that has it as trash is an older
@@ -87,7 +135,7 @@ impl LastWords {
         let mut names = Vec::new();
         let mut id = directory;
         while id != EntryId::ROOT {
-            let (parent, name) = self.directories.get(&id)?;
+            let DirectoryWord { parent, name, .. } = self.directories.get(&id)?;
             // Logs of different times could make a ring.
             if names.len() > 10_000 {
                 return None;
@@ -119,15 +167,20 @@ fn logs_in(directory: &Path) -> io::Result<Vec<PathBuf>> {
 #[derive(Default)]
 struct Listener {
     files: HashMap<EntryId, LastWord>,
-    directories: HashMap<EntryId, (EntryId, String)>,
+    directories: HashMap<EntryId, DirectoryWord>,
     /// Files of the snapshot. It has no time of its own, but is later than all times in it.
     of_snapshot: Vec<EntryId>,
     newest: Timestamp,
+    newest_of_snapshot: Timestamp,
+    is_in_snapshot: bool,
 }
 
 impl Listener {
     fn read(log: &Path) -> io::Result<Listener> {
-        let mut listener = Listener::default();
+        let mut listener = Listener {
+            is_in_snapshot: true,
+            ..Listener::default()
+        };
         read_log(log, |_, is_of_snapshot, record| {
             if !is_of_snapshot {
                 listener.end_snapshot();
@@ -139,11 +192,18 @@ impl Listener {
     }
 
     fn end_snapshot(&mut self) {
+        if !std::mem::take(&mut self.is_in_snapshot) {
+            return;
+        }
         let newest = self.newest;
+        self.newest_of_snapshot = newest;
         for id in std::mem::take(&mut self.of_snapshot) {
             if let Some(LastWord::Visible { at, .. }) = self.files.get_mut(&id) {
                 *at = newest.max(*at);
             }
+        }
+        for directory in self.directories.values_mut() {
+            directory.at = newest;
         }
     }
 
@@ -162,12 +222,20 @@ impl Listener {
             DirectoryRecord::Moved {
                 id, to, name, at, ..
             } => match self.directories.get_mut(&id) {
-                Some(directory) => *directory = (to, name),
+                Some(directory) => {
+                    let at = at.max(directory.at + Duration::from_millis(1));
+                    (directory.parent, directory.name, directory.at) = (to, name, at);
+                }
                 None => self.see(id, at, Some((to, name))),
             },
             DirectoryRecord::Directory(made) => {
                 self.newest = self.newest.max(made.created).max(made.modified);
-                self.directories.insert(made.id, (made.parent, made.name));
+                let word = DirectoryWord {
+                    parent: made.parent,
+                    name: made.name,
+                    at: made.created,
+                };
+                self.directories.insert(made.id, word);
             }
             DirectoryRecord::Snapshot { .. }
             | DirectoryRecord::SnapshotEnd { .. }

@@ -1,7 +1,8 @@
 //! Files that an older copy of a namespace has as trash although they were restored since: left so, their data would be
 //! removed when the trash is over its time.
 
-use super::{Check, FsckFailure, LiveTrashEntry, MissingData, no_place, places};
+use super::places::{no_place, places};
+use super::{Check, FsckFailure, LiveTrashEntry, MissingData, PoolState};
 use crate::pool_files::{OnDisk, PoolRoot};
 use penstock_clock::wall_clock;
 use penstock_model::NamespacePath;
@@ -47,7 +48,11 @@ impl Check<'_> {
     }
 
     /// The namespace knows directories that have moved since; the logs know those that it does not.
-    fn path_in(&self, parent: EntryId, name: &str) -> Result<Option<NamespacePath>, FsckFailure> {
+    pub(super) fn path_in(
+        &self,
+        parent: EntryId,
+        name: &str,
+    ) -> Result<Option<NamespacePath>, FsckFailure> {
         let known = self.namespace.path_of(parent)?;
         let directory = known.or_else(|| self.words.path_of(parent));
         Ok(directory.and_then(|directory| directory.child(name).ok()))
@@ -81,7 +86,8 @@ impl Check<'_> {
         trashed: &TrashedFile,
         path: &NamespacePath,
     ) -> Result<(), FsckFailure> {
-        if self.repair.removes_missing {
+        let is_mended = self.may_remove(&pool.name, PoolState::InReach);
+        if is_mended {
             let forgotten = Change::ForgetTrash(vec![trashed.file]);
             self.namespace.apply(forgotten)?;
         }
@@ -89,10 +95,10 @@ impl Check<'_> {
             path: path.to_string(),
             id: trashed.file.to_string(),
             pool: pool.name.to_string(),
+            pool_state: PoolState::InReach,
             size: trashed.size.0,
         };
-        let missing = &mut self.report.missing;
-        missing.add(finding, self.repair.removes_missing);
+        self.tell_missing(finding, is_mended);
         Ok(())
     }
 }

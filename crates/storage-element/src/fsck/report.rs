@@ -23,6 +23,8 @@ pub struct FsckReport {
     pub unknown: Findings<UnknownData>,
     /// Files in the trash that were restored after the copy was made that this namespace is.
     pub restored: Findings<LiveTrashEntry>,
+    /// Entries that were removed, replaced or moved after the copy was made that this namespace is.
+    pub outdated: Findings<OutdatedEntry>,
     /// Pools whose counters are wrong.
     pub counters: Vec<WrongCounter>,
     /// Files whose label does not tell where they are; the directory log does.
@@ -31,6 +33,8 @@ pub struct FsckReport {
     pub labels_written: u64,
     /// Pools that hold files and are not configured.
     pub pools_unknown: BTreeMap<String, u64>,
+    /// Pools that hold files and are away, with the number of their files.
+    pub pools_away: BTreeMap<String, u64>,
 }
 
 /// Findings of one kind: how many, and the first of them.
@@ -77,8 +81,22 @@ pub struct MissingData {
     pub id: String,
     /// The pool that should have it.
     pub pool: String,
+    /// Whether that pool can be looked at.
+    pub pool_state: PoolState,
     /// Bytes that it should have.
     pub size: u64,
+}
+
+/// Whether the files of a pool can be looked at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum PoolState {
+    /// They can.
+    InReach,
+    /// Its `pool.json` cannot be read: the disk is not mounted, or dead.
+    Away,
+    /// It is not in the configuration.
+    NotConfigured,
 }
 
 /// An entry whose data is of another size.
@@ -180,6 +198,23 @@ pub struct LiveTrashEntry {
     pub why: Option<String>,
 }
 
+/// An entry that an older copy of the namespace has, or has elsewhere.
+#[derive(Debug, Clone, Serialize)]
+pub struct OutdatedEntry {
+    /// Where the copy has it.
+    pub path: String,
+    /// Its id.
+    pub id: String,
+    /// Bytes; a directory has none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub size: Option<u64>,
+    /// Where it was moved to since. Without it the entry is removed by a repair.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub to: Option<String>,
+    /// What proves it.
+    pub why: String,
+}
+
 /// A pool whose counters are not what it holds.
 #[derive(Debug, Clone, Serialize)]
 pub struct WrongCounter {
@@ -206,6 +241,7 @@ impl FsckReport {
             + self.labels_different.open()
             + self.unknown.open()
             + self.restored.open()
+            + self.outdated.open()
             + counters.count() as u64
             + self.pools_unknown.len() as u64
     }

@@ -4,8 +4,10 @@ use super::Storage;
 use crate::metrics::{StorageHealthInput, StorageMetrics};
 use crate::pool::Pool;
 use penstock_decide::health::{DATABASE_SILENCE_MAX, Writability};
+use penstock_decide::pool_condition::PoolCondition;
 use penstock_decide::pool_selection::PoolView;
-use penstock_model::NamespacePath;
+use penstock_model::{NamespacePath, PoolName};
+use penstock_persistence::namespace::PoolUsage;
 use penstock_protocol::exposition::Page;
 use std::sync::atomic::Ordering;
 
@@ -32,6 +34,9 @@ impl Storage {
         alarms.extend(self.findings());
         // Whoever asks would wait for the disk as well.
         let hangs = self.doors_silent.load(Ordering::Relaxed);
+        if !hangs {
+            alarms.extend(self.files_out_of_reach());
+        }
         StorageHealthInput {
             namespace_readable: !hangs && self.namespace.lookup(&NamespacePath::root()).is_ok(),
             namespace: self.namespace_standing(),
@@ -40,6 +45,26 @@ impl Storage {
             dead_threads: self.dead_threads(),
             clock: self.clock.standing(),
         }
+    }
+
+    /// Files in pools that are not configured or away.
+    fn files_out_of_reach(&self) -> Vec<String> {
+        let usage = self.namespace.pool_usage().unwrap_or_default();
+        let held = usage.into_iter().filter(|(_, usage)| usage.files > 0);
+        let told = |(name, usage): (PoolName, PoolUsage)| {
+            let why = match self.pool(&name) {
+                None => "which is not configured",
+                Some(pool) if matches!(pool.condition(), PoolCondition::Away { .. }) => {
+                    "which is away"
+                }
+                Some(_) => return None,
+            };
+            let files = usage.files;
+            Some(format!(
+                "{files} files are in pool {name}, {why}; they cannot be read until it is back. If it is lost for ever, stop the                  site and remove its entries: `penstock fsck --remove-missing --pool {name}`"
+            ))
+        };
+        held.filter_map(told).collect()
     }
 
     /// What a person should look at, beside pools that take no files.

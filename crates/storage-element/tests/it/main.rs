@@ -22,6 +22,7 @@ mod peer;
 mod pools;
 mod ranged;
 mod recovery;
+mod restored;
 mod site;
 mod token_rules;
 mod uploads;

@@ -60,7 +60,7 @@ async fn a_restart_keeps_files_and_puts_into_quarantine_what_nobody_knows() {
 }
 
 /// What is in the quarantine of a pool, by name.
-fn quarantined(pool: &Path) -> Vec<(String, Vec<u8>)> {
+pub(crate) fn quarantined(pool: &Path) -> Vec<(String, Vec<u8>)> {
     let entries = fs::read_dir(pool.join("quarantine"))
         .expect("there")
         .flatten();
@@ -74,7 +74,7 @@ fn quarantined(pool: &Path) -> Vec<(String, Vec<u8>)> {
 }
 
 /// The database and its log, to be put back later.
-fn copy_namespace(directory: &Path, to: &str) {
+pub(crate) fn copy_namespace(directory: &Path, to: &str) {
     for suffix in ["", "-wal"] {
         let from = directory.join(format!("state/namespace.sqlite{suffix}"));
         let to = directory.join(format!("{to}{suffix}"));
@@ -85,7 +85,7 @@ fn copy_namespace(directory: &Path, to: &str) {
     }
 }
 
-fn put_namespace_back(directory: &Path, from: &str) {
+pub(crate) fn put_namespace_back(directory: &Path, from: &str) {
     for suffix in ["", "-wal", "-shm"] {
         let to = directory.join(format!("state/namespace.sqlite{suffix}"));
         let _ = fs::remove_file(&to);
@@ -96,7 +96,7 @@ fn put_namespace_back(directory: &Path, from: &str) {
     }
 }
 
-fn files_in(directory: &Path) -> Vec<Vec<u8>> {
+pub(crate) fn files_in(directory: &Path) -> Vec<Vec<u8>> {
     let mut files = Vec::new();
     for entry in fs::read_dir(directory).expect("there").flatten() {
         match entry.path().is_dir() {
@@ -158,7 +158,7 @@ async fn a_pool_that_cannot_be_marked_leaves_the_marks_of_others() {
     );
 }
 
-fn two_pools(config: &mut StorageConfig) {
+pub(crate) fn two_pools(config: &mut StorageConfig) {
     let mut second = config.pools[0].clone();
     second.name = penstock_model::PoolName::new("p2");
     second.directory = second.directory.with_file_name("p2");
@@ -453,6 +453,7 @@ pub(crate) fn order_of(config: &StorageConfig, mends: bool) -> FsckRequest {
             mends,
             removes_missing: false,
         },
+        only_pool: None,
     }
 }
 
