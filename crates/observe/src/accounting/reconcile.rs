@@ -274,17 +274,7 @@ pub fn reconcile(first: &ViewRows, second: &ViewRows) -> Reconciliation {
         }
         let again = item.keys.iter().find_map(|key| arrived.get(key));
         let vo = item.vo.as_ref().or(again.and_then(|item| item.vo.as_ref()));
-        let reason = match (item.operation, item.outcome) {
-            (Operation::Recall | Operation::Migration, _) => Term::Staging.explained(),
-            (_, Outcome::Failure | Outcome::Abort) => Term::FailedAttempts.explained(),
-            (Operation::Read, _) if item.is_local => Term::LocalReads.explained(),
-            _ if !first.has(item.at) => Term::Windows.explained(),
-            (Operation::Read, _) if again.is_some() => {
-                Reason::unexplained("a read at the source of a copy that the first view has")
-            }
-            _ if again.is_some() => Term::Retries.explained(),
-            _ => Reason::unexplained("only the second view has it"),
-        };
+        let reason = reason_of_second_only(first, item, again.is_some());
         let volumes = Volumes {
             first: 0,
             second: item.moved,
@@ -346,6 +336,21 @@ struct Volumes {
 impl Volumes {
     fn difference(self) -> i128 {
         self.second - self.first
+    }
+}
+
+/// Why the first view has no partner of a row of the second.
+fn reason_of_second_only(first: &ViewRows, item: &Item, has_arrived: bool) -> Reason {
+    match (item.operation, item.outcome) {
+        (Operation::Recall | Operation::Migration, _) => Term::Staging.explained(),
+        (_, Outcome::Failure | Outcome::Abort) => Term::FailedAttempts.explained(),
+        (Operation::Read, _) if item.is_local => Term::LocalReads.explained(),
+        _ if !first.has(item.at) => Term::Windows.explained(),
+        (Operation::Read, _) if has_arrived => {
+            Reason::unexplained("a read at the source of a copy that the first view has")
+        }
+        _ if has_arrived => Term::Retries.explained(),
+        _ => Reason::unexplained("only the second view has it"),
     }
 }
 
