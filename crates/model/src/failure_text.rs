@@ -1,8 +1,8 @@
 //! One incident, however many files it hits: a failure text without what differs from file to file.
 //!
 //! Tells causes apart only as well as the texts do. It keeps the host of a URL, because one broken storage
-//! element is one incident, and drops paths, numbers and identifiers, because a full disk writes one error
-//! per file.
+//! element is one incident, and HTTP statuses and names of checksum algorithms, because they name the cause. It drops
+//! paths, other numbers and identifiers, because a full disk writes one error per file.
 
 use crate::failure::Failure;
 
@@ -11,6 +11,23 @@ const FINGERPRINT_MAX: usize = 300;
 /// Longest text that is looked at, in characters. More than that of a fingerprint, so that the lengths of file names
 /// do not move its end.
 const TEXT_MAX: usize = 4000;
+
+/// Algorithms of checksums whose names have digits.
+const ALGORITHMS: [&str; 13] = [
+    "adler32",
+    "crc32",
+    "crc32c",
+    "crc64",
+    "crc64nvme",
+    "md5",
+    "sha1",
+    "sha256",
+    "sha512",
+    "sha-1",
+    "sha-256",
+    "sha-384",
+    "sha-512",
+];
 
 /// The fingerprint of a failure: `SOURCE [111] https://se.example: connection refused after # s`.
 pub fn fingerprint(failure: &Failure) -> String {
@@ -22,25 +39,54 @@ pub fn fingerprint(failure: &Failure) -> String {
     )
 }
 
-/// `text` with paths as `/…`, and numbers, hexadecimal words and identifiers as `#`.
+/// `text` with paths as `/…`, and numbers, hexadecimal words and identifiers as `#`. Addresses, HTTP statuses and names
+/// of algorithms stay.
 pub fn without_particulars(text: &str) -> String {
     let bounded: String = text.chars().take(TEXT_MAX).collect();
-    let words: Vec<String> = bounded
-        .split_whitespace()
-        .map(word_without_particulars)
-        .collect();
+    let mut names_status = false;
+    let mut words: Vec<String> = Vec::new();
+    for word in bounded.split_whitespace() {
+        words.push(match names_status && is_http_status(bare(word)) {
+            true => word.to_owned(),
+            false => word_without_particulars(word),
+        });
+        names_status = announces_status(word, names_status);
+    }
     words.join(" ").chars().take(FINGERPRINT_MAX).collect()
 }
 
+const OPENING: [char; 6] = ['\'', '"', '(', '[', '<', '`'];
+const CLOSING: [char; 10] = ['\'', '"', ')', ']', '>', '`', ',', ';', ':', '.'];
+
+/// A word without its brackets and punctuation.
+fn bare(word: &str) -> &str {
+    word.trim_start_matches(OPENING).trim_end_matches(CLOSING)
+}
+
+/// Whether the next number is a status: after `HTTP`, `HTTP/1.1`, `HTTP status`, `HTTP status code`, `HTTP error`.
+fn announces_status(word: &str, was_announced: bool) -> bool {
+    let word = bare(word).to_ascii_lowercase();
+    let goes_on = ["status", "code", "error", "response"].contains(&word.as_str());
+    is_http_version(&word) || (was_announced && goes_on)
+}
+
+/// `http`, `https`, `http/1.1`, `http/2`.
+fn is_http_version(word: &str) -> bool {
+    let (name, version) = word.split_once('/').unwrap_or((word, "1"));
+    let is_version = version.bytes().all(|b| b.is_ascii_digit() || b == b'.');
+    ["http", "https"].contains(&name) && is_version && !version.is_empty()
+}
+
+fn is_http_status(word: &str) -> bool {
+    word.len() == 3
+        && word.bytes().all(|b| b.is_ascii_digit())
+        && matches!(word.as_bytes()[0], b'1'..=b'5')
+}
+
 fn word_without_particulars(word: &str) -> String {
-    let opening = word.len()
-        - word
-            .trim_start_matches(['\'', '"', '(', '[', '<', '`'])
-            .len();
+    let opening = word.len() - word.trim_start_matches(OPENING).len();
     let (open, rest) = word.split_at(opening);
-    let trailing = rest
-        .trim_end_matches(['\'', '"', ')', ']', '>', '`', ',', ';', ':', '.'])
-        .len();
+    let trailing = rest.trim_end_matches(CLOSING).len();
     let (inner, close) = rest.split_at(trailing);
     format!("{open}{}{close}", inner_without_particulars(inner))
 }
@@ -58,6 +104,17 @@ fn inner_without_particulars(inner: &str) -> String {
     // A host name or address keeps its digits: which machine failed is what makes the incident.
     if is_address(inner) {
         return inner.to_owned();
+    }
+    let lower = inner.to_ascii_lowercase();
+    if ALGORITHMS.contains(&lower.as_str()) || is_http_version(&lower) {
+        return inner.to_owned();
+    }
+    // `adler32:01ab34cd`, `md5=…`: the algorithm stays, the checksum is of one file.
+    if let Some((algorithm, value)) = inner.split_once([':', '='])
+        && ALGORITHMS.contains(&algorithm.to_ascii_lowercase().as_str())
+    {
+        let separator = &inner[algorithm.len()..inner.len() - value.len()];
+        return format!("{algorithm}{separator}#");
     }
     if inner.starts_with('/') && inner.len() > 1 {
         return "/…".to_owned();
@@ -136,6 +193,21 @@ mod tests {
     }
 
     #[test]
+    fn http_statuses_and_names_of_algorithms_stay() {
+        check("HTTP 403 after 12 s", "HTTP 403 after # s");
+        check("(HTTP 503): try 4", "(HTTP 503): try #");
+        check("HTTP/1.1 404 Not Found", "HTTP/1.1 404 Not Found");
+        check("HTTP status code: 507", "HTTP status code: 507");
+        check("HTTP 4031 of 403 files", "HTTP # of # files");
+        check("adler32 is 01ab34cd, not 11ab34ce", "adler32 is #, not #");
+        check("md5:0123456789abcdef differs", "md5:# differs");
+        check("no SHA-256 of 17 bytes", "no SHA-256 of # bytes");
+        for (one, other) in [("HTTP 403", "HTTP 503"), ("md5 differs", "adler32 differs")] {
+            assert_ne!(without_particulars(one), without_particulars(other));
+        }
+    }
+
+    #[test]
     fn what_differs_from_file_to_file_is_dropped_and_the_machine_is_kept() {
         check(
             "https://127.0.0.2:8443/data/run7/file12.root?x=1: no such file",
@@ -151,7 +223,7 @@ mod tests {
         );
         check(
             "expected adler32 1a2b3c4d, got 00c0ffee",
-            "expected adler# #, got #",
+            "expected adler32 #, got #",
         );
         check(
             "request 0192f0c1-77aa-7bbb-8ccc-0123456789ab lost",

@@ -23,6 +23,7 @@ struct Item {
     is_local: bool,
     moved: i128,
     arrived: i128,
+    tells_size: bool,
     vo: Option<Text>,
     keys: Vec<Key>,
     origin: (Text, u64),
@@ -175,6 +176,7 @@ impl ViewRows {
             is_local: row.is_local == Some(true),
             moved: count(row.bytes_moved.or(row.file_bytes.filter(|_| is_success))),
             arrived: count(arrived_of(row).filter(|_| is_success)),
+            tells_size: row.bytes_moved.or(row.file_bytes).is_some(),
             vo: row.vo.as_ref().map(|vo| vo.as_str().into()),
             keys: keys_of(row),
             origin: (row.source.clone(), row.line),
@@ -229,17 +231,32 @@ pub fn reconcile(first: &ViewRows, second: &ViewRows) -> Reconciliation {
                     false => 0,
                 };
                 let vo = item.vo.as_ref().or(other.vo.as_ref());
-                let (term, residue) = matched_term(first, item, second, other, moved - value);
-                result.add(vo, (value, moved), (term, residue), Some(item));
+                let volumes = Volumes {
+                    first: value,
+                    second: moved,
+                };
+                let reason = match volumes.difference() {
+                    0 => Term::Sizes.explained(),
+                    _ => reason_of_pair(&Pair {
+                        first,
+                        item,
+                        second,
+                        other,
+                    }),
+                };
+                result.add(vo, volumes, reason, item);
                 result.count(vo, |bridge| bridge.matched += 1);
             }
             None if value != 0 => {
-                result.add(
-                    item.vo.as_ref(),
-                    (value, 0),
-                    (Term::Residue, Some("only the first view has it")),
-                    Some(item),
-                );
+                let reason = match second.has(item.at) {
+                    true => Reason::unexplained("only the first view has it"),
+                    false => Term::Windows.explained(),
+                };
+                let volumes = Volumes {
+                    first: value,
+                    second: 0,
+                };
+                result.add(item.vo.as_ref(), volumes, reason, item);
                 result.count(item.vo.as_ref(), |bridge| bridge.first_only += 1);
             }
             None => {}
@@ -257,14 +274,12 @@ pub fn reconcile(first: &ViewRows, second: &ViewRows) -> Reconciliation {
         }
         let again = item.keys.iter().find_map(|key| arrived.get(key));
         let vo = item.vo.as_ref().or(again.and_then(|item| item.vo.as_ref()));
-        let (term, why) = match (item.operation, item.outcome) {
-            (Operation::Recall | Operation::Migration, _) => (Term::Staging, None),
-            (_, Outcome::Failure | Outcome::Abort) => (Term::FailedAttempts, None),
-            (Operation::Read, _) if item.is_local => (Term::LocalReads, None),
-            _ if again.is_some() => (Term::Retries, None),
-            _ => (Term::Residue, Some("only the second view has it")),
+        let reason = reason_of_second_only(first, item, again.is_some());
+        let volumes = Volumes {
+            first: 0,
+            second: item.moved,
         };
-        result.add(vo, (0, item.moved), (term, why), Some(item));
+        result.add(vo, volumes, reason, item);
         result.count(vo, |bridge| bridge.second_only += 1);
     }
     result
@@ -286,35 +301,92 @@ enum Term {
     Residue,
 }
 
+impl Term {
+    fn explained(self) -> Reason {
+        Reason {
+            term: self,
+            why_residue: None,
+        }
+    }
+}
+
+/// Why a row adds to the bridge; of the residue, in words.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Reason {
+    term: Term,
+    why_residue: Option<&'static str>,
+}
+
+impl Reason {
+    fn unexplained(why: &'static str) -> Reason {
+        Reason {
+            term: Term::Residue,
+            why_residue: Some(why),
+        }
+    }
+}
+
+/// What a row adds to the volume of each view, in bytes.
+#[derive(Debug, Clone, Copy)]
+struct Volumes {
+    first: i128,
+    second: i128,
+}
+
+impl Volumes {
+    fn difference(self) -> i128 {
+        self.second - self.first
+    }
+}
+
+/// Why the first view has no partner of a row of the second.
+fn reason_of_second_only(first: &ViewRows, item: &Item, has_arrived: bool) -> Reason {
+    match (item.operation, item.outcome) {
+        (Operation::Recall | Operation::Migration, _) => Term::Staging.explained(),
+        (_, Outcome::Failure | Outcome::Abort) => Term::FailedAttempts.explained(),
+        (Operation::Read, _) if item.is_local => Term::LocalReads.explained(),
+        _ if !first.has(item.at) => Term::Windows.explained(),
+        (Operation::Read, _) if has_arrived => {
+            Reason::unexplained("a read at the source of a copy that the first view has")
+        }
+        _ if has_arrived => Term::Retries.explained(),
+        _ => Reason::unexplained("only the second view has it"),
+    }
+}
+
+/// Two rows of one attempt, each with its view.
+struct Pair<'a> {
+    first: &'a ViewRows,
+    item: &'a Item,
+    second: &'a ViewRows,
+    other: &'a Item,
+}
+
 /// Why two rows of one attempt differ.
-fn matched_term(
-    first: &ViewRows,
-    item: &Item,
-    second: &ViewRows,
-    other: &Item,
-    difference: i128,
-) -> (Term, Option<&'static str>) {
-    if difference == 0 {
-        return (Term::Sizes, None);
+fn reason_of_pair(pair: &Pair<'_>) -> Reason {
+    let is_success = |item: &Item| item.outcome == Outcome::Success;
+    match (is_success(pair.item), is_success(pair.other)) {
+        (false, false) => return Term::FailedAttempts.explained(),
+        (true, false) => {
+            return Reason::unexplained("it arrived in the first view and failed in the second");
+        }
+        (false, true) => {
+            return Reason::unexplained("it failed in the first view and arrived in the second");
+        }
+        (true, true) => {}
     }
-    if item.outcome != Outcome::Success {
-        return (Term::FailedAttempts, None);
-    }
-    let (in_first, in_second) = (first.has(item.at), second.has(other.at));
-    if in_first == in_second {
-        return match other.outcome {
-            Outcome::Success => (Term::Sizes, None),
-            // The first counts a file that the second saw fail.
-            Outcome::Failure | Outcome::Abort => (
-                Term::Residue,
-                Some("it arrived in one view and failed in the other"),
-            ),
+    let in_first = pair.first.has(pair.item.at);
+    if in_first == pair.second.has(pair.other.at) {
+        return match (pair.item.tells_size, pair.other.tells_size) {
+            (true, true) => Term::Sizes.explained(),
+            (false, _) => Reason::unexplained("the first view tells no size"),
+            (true, false) => Reason::unexplained("the second view tells no size"),
         };
     }
     // By one and the same clock, would both windows have it?
-    match second.has(item.at) == in_first {
-        true => (Term::Clocks, None),
-        false => (Term::Windows, None),
+    match pair.second.has(pair.item.at) == in_first {
+        true => Term::Clocks.explained(),
+        false => Term::Windows.explained(),
     }
 }
 
@@ -322,7 +394,9 @@ fn matched_term(
 fn join(first: &ViewRows, second: &ViewRows) -> Vec<Option<usize>> {
     let mut partners = vec![None; first.items.len()];
     let mut taken = vec![false; second.items.len()];
-    for rank in 0..4 {
+    // The name of an attempt is proof enough when the views tell different ends of it.
+    let passes = [(0, true), (0, false), (1, true), (2, true), (3, true)];
+    for (rank, same_outcome) in passes {
         let mut by_key: HashMap<&Key, Vec<usize>> = HashMap::new();
         for (place, item) in second.items.iter().enumerate().rev() {
             if !taken[place]
@@ -345,10 +419,16 @@ fn join(first: &ViewRows, second: &ViewRows) -> Vec<Option<usize>> {
                 let Some(places) = by_key.get_mut(key) else {
                     continue;
                 };
-                // Of several with one key the one that ended the same way is the same attempt.
-                let fits =
-                    |place: &usize| !taken[*place] && second.items[*place].outcome == item.outcome;
-                if let Some(at) = places.iter().rposition(fits) {
+                // Of several with one key the nearest in time is the same attempt: paths are used again.
+                let fits = |place: usize| {
+                    !taken[place] && (!same_outcome || second.items[place].outcome == item.outcome)
+                };
+                let apart = |place: usize| second.items[place].at.0.abs_diff(item.at.0);
+                let nearest = (0..places.len())
+                    .rev()
+                    .filter(|at| fits(places[*at]))
+                    .min_by_key(|at| apart(places[*at]));
+                if let Some(at) = nearest {
                     let place = places.remove(at);
                     taken[place] = true;
                     partners[own] = Some(place);
@@ -384,21 +464,15 @@ impl Reconciliation {
         count(self.by_vo.entry(vo_name(vo)).or_default());
     }
 
-    fn add(
-        &mut self,
-        vo: Option<&Text>,
-        (first, second): (i128, i128),
-        (term, why): (Term, Option<&'static str>),
-        item: Option<&Item>,
-    ) {
+    fn add(&mut self, vo: Option<&Text>, volumes: Volumes, reason: Reason, item: &Item) {
         let name = vo_name(vo);
-        let difference = second - first;
+        let difference = volumes.difference();
         let own = self.by_vo.entry(name.clone()).or_default();
         for bridge in [&mut self.all, own] {
-            bridge.first += first;
-            bridge.second += second;
+            bridge.first += volumes.first;
+            bridge.second += volumes.second;
             let terms = &mut bridge.terms;
-            let place = match term {
+            let place = match reason.term {
                 Term::FailedAttempts => &mut terms.failed_attempts,
                 Term::Retries => &mut terms.retries,
                 Term::Windows => &mut terms.windows,
@@ -410,7 +484,7 @@ impl Reconciliation {
             };
             *place += difference;
         }
-        if let (Some(why), Some(item)) = (why, item) {
+        if let Some(why) = reason.why_residue {
             self.residue.push(ResidueItem {
                 row: format!("{} line {}", item.origin.0, item.origin.1),
                 vo: name,

@@ -467,6 +467,125 @@ fn what_nothing_explains_is_residue_item_by_item() {
     );
 }
 
+/// The bridge of rows that each view takes on its own.
+fn terms_of(week: &Week) -> (Terms, Vec<&'static str>) {
+    let result = reconcile(&week.vo, &week.site);
+    assert!(result.all.is_exact(), "{:?}", result.all);
+    let why = result.residue.iter().map(|item| item.why).collect();
+    (result.all.terms, why)
+}
+
+#[test]
+fn a_row_of_one_view_outside_of_the_window_of_the_other_is_a_term_of_windows() {
+    let gb = i128::from(GB);
+    let mut week = Week::new((0, 10), (5, 20));
+    let (of_vo, _) = week.row("atlas", HOUR, 3);
+    week.vo.take(&of_vo);
+    week.site_only("atlas", (12 * HOUR, 8), |_| {});
+    let expected = Terms {
+        windows: 5 * gb,
+        ..Terms::default()
+    };
+    assert_eq!(terms_of(&week), (expected, vec![]));
+}
+
+#[test]
+fn a_path_that_was_written_twice_is_joined_with_the_nearest_in_time() {
+    let gb = i128::from(GB);
+    let mut week = Week::new((0, 10), (0, 20));
+    let (mut of_vo, mut of_site) = week.row("atlas", HOUR, 4);
+    (of_vo.copy, of_site.copy) = (None, None);
+    let mut later = of_site.clone();
+    later.at = Timestamp(BEGIN + 15 * HOUR);
+    later.bytes_moved = Some(Bytes(6 * GB));
+    week.site.take(&later);
+    week.site.take(&of_site);
+    week.vo.take(&of_vo);
+    let expected = Terms {
+        windows: 6 * gb,
+        ..Terms::default()
+    };
+    assert_eq!(terms_of(&week), (expected, vec![]));
+}
+
+#[test]
+fn an_attempt_that_ended_differently_in_the_two_views_is_one_attempt() {
+    let gb = i128::from(GB);
+    for (vo_fails, gigabytes, why) in [
+        (
+            true,
+            7,
+            "it failed in the first view and arrived in the second",
+        ),
+        (
+            false,
+            -7,
+            "it arrived in the first view and failed in the second",
+        ),
+    ] {
+        let mut week = Week::new((0, 10), (0, 10));
+        let (mut of_vo, mut of_site) = week.row("atlas", HOUR, 7);
+        of_vo.attempt = Some("attempt-1".into());
+        of_site.attempt = of_vo.attempt.clone();
+        match vo_fails {
+            true => of_vo = failed(of_vo, "timeout"),
+            false => {
+                of_site = failed(of_site, "timeout");
+                of_site.bytes_moved = Some(Bytes(0));
+            }
+        }
+        week.vo.take(&of_vo);
+        week.site.take(&of_site);
+        let expected = Terms {
+            residue: gigabytes * gb,
+            ..Terms::default()
+        };
+        assert_eq!(terms_of(&week), (expected, vec![why]));
+        let all = reconcile(&week.vo, &week.site).all;
+        assert_eq!((all.matched, all.first_only, all.second_only), (1, 0, 0));
+    }
+}
+
+#[test]
+fn a_size_that_a_view_does_not_tell_is_no_difference_of_sizes() {
+    let gb = i128::from(GB);
+    let mut week = Week::new((0, 10), (0, 10));
+    let (of_vo, mut of_site) = week.row("atlas", HOUR, 2);
+    (of_site.bytes_moved, of_site.file_bytes) = (None, None);
+    week.vo.take(&of_vo);
+    week.site.take(&of_site);
+    let expected = Terms {
+        residue: -2 * gb,
+        ..Terms::default()
+    };
+    assert_eq!(
+        terms_of(&week),
+        (expected, vec!["the second view tells no size"])
+    );
+}
+
+#[test]
+fn a_read_at_the_source_of_a_copy_is_no_retry() {
+    let gb = i128::from(GB);
+    let mut week = Week::new((0, 10), (0, 10));
+    let (of_vo, of_site) = week.row("atlas", HOUR, 2);
+    let at_source = Attempt {
+        operation: Operation::Read,
+        is_local: Some(false),
+        destination_path: None,
+        ..of_site.clone()
+    };
+    week.vo.take(&of_vo);
+    week.site.take(&of_site);
+    week.site.take(&at_source);
+    let (terms, why) = terms_of(&week);
+    assert_eq!((terms.retries, terms.residue), (0, 2 * gb));
+    assert_eq!(
+        why,
+        ["a read at the source of a copy that the first view has"]
+    );
+}
+
 #[test]
 fn a_name_of_others_forges_no_line() {
     let lines = |name: &str| {
