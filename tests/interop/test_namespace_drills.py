@@ -241,6 +241,76 @@ def test_fsck_names_damage_and_mends_what_can_be_mended(site):
     assert Door(site).get("/d/f2") == content("2", 100)
 
 
+@pytest.mark.parametrize("grace", ["0s", "1h"])
+@pytest.mark.parametrize("later", ["disk1", "disk2"])
+def test_what_was_overwritten_since_the_backup_is_at_its_path_whichever_pool_has_it(site, tmp_path, later, grace):
+    """Pools are compared one after the other: the new file may be met before or after the entry that it replaced."""
+    configuration = site.directory / "penstock.toml"
+    plain = configuration.read_text()
+
+    def only(pool):
+        other = {"disk1": "disk2", "disk2": "disk1"}[pool]
+        name = f'name = "{other}"\n'
+        assert name in plain
+        configuration.write_text(plain.replace(name, name + 'mode = "drained"\n'))
+        site.configure("[storage]", trash=grace)
+
+    only({"disk1": "disk2", "disk2": "disk1"}[later])
+    site.start()
+    door = Door(site)
+    for name in ("once", "twice", "removed"):
+        door.put(f"/d/{name}", b"version 1")
+    file = tmp_path / "names"
+    site.command("backup", "--to", str(file), "--only", "namespace")
+    site.stop()
+    only(later)
+    site.start()
+    door = Door(site)
+    door.put("/d/once", b"version 2", expect=204)
+    door.put("/d/twice", b"version 2", expect=204)
+    door.put("/d/twice", b"version 3", expect=204)
+    door.ask("DELETE", "/d/removed")
+    if grace == "0s":
+        eventually("what was removed is gone from the disk", lambda: not site.trash_files())
+    site.wait_tidy()
+    site.kill()
+    site.command("restore", str(file), "--replace", "--only", "namespace")
+    refused_to_start(site)
+    code, told = tool(site, "fsck", "--repair", "--yes")
+    assert code == 0, told
+    site.start()
+    door = Door(site)
+    assert door.get("/d/once") == b"version 2" and door.get("/d/twice") == b"version 3"
+    assert not door.exists("/d/removed") and not door.exists("/lost+found")
+    kept = json.loads(site.command("trash", "list", "--json", "/d"))["files"]
+    expected = [] if grace == "0s" else ["/d/once", "/d/removed", "/d/twice", "/d/twice"]
+    assert sorted(one["path"] for one in kept) == expected, kept
+    site.stop()
+    code, told = tool(site, "fsck")
+    assert code == 0, told
+
+
+def test_a_file_takes_the_place_of_an_older_one_without_data_also_when_no_log_tells_of_it(site, tmp_path):
+    site.configure("[storage]", trash="0s")
+    site.start()
+    Door(site).put("/d/f", b"version 1")
+    file = tmp_path / "names"
+    site.command("backup", "--to", str(file), "--only", "namespace")
+    Door(site).put("/d/f", b"version 2", expect=204)
+    Door(site).put("/d/g", b"kept")
+    eventually("what was replaced is gone from the disk", lambda: not site.trash_files())
+    site.wait_tidy()
+    site.kill()
+    site.command("restore", str(file), "--replace", "--only", "namespace")
+    for log in site.directory.glob("pools/*/directory.log*"):
+        log.unlink()
+    code, told = tool(site, "fsck", "--repair", "--yes")
+    assert code == 0, told
+    assert [one["path"] for one in told["outdated"]["named"]] == ["/d/f"], told
+    site.start()
+    assert Door(site).get("/d/f") == b"version 2" and Door(site).get("/d/g") == b"kept"
+
+
 def test_files_of_a_pool_that_is_lost_are_named_and_removed_only_with_its_name(site):
     site.start()
     door = Door(site)
@@ -266,6 +336,8 @@ def test_files_of_a_pool_that_is_lost_are_named_and_removed_only_with_its_name(s
             site.start()
             answer = Door(site).ask("GET", min(lost))
             assert answer.status_code == 503 and "disk2" in answer.text, answer.text
+            health = Door(site).ask("GET", "/.penstock/health").text
+            assert f"{len(lost)} files are in pool disk2" in health, health
             site.stop()
         for words in ((), ("--remove-missing", "--yes")):
             code, told = tool(site, "fsck", *words)

@@ -262,6 +262,22 @@ pub fn reconcile(first: &ViewRows, second: &ViewRows) -> Reconciliation {
             None => {}
         }
     }
+    let is_joined = |own: usize| partner_of_second.contains_key(&own);
+    add_second_only(&mut result, first, second, is_joined);
+    result
+        .residue
+        .sort_by(|a, b| (b.bytes.abs(), &a.row).cmp(&(a.bytes.abs(), &b.row)));
+    result.residue.truncate(ITEMS_MAX);
+    result
+}
+
+/// Adds the rows of the second view that have no partner in the first one.
+fn add_second_only(
+    result: &mut Reconciliation,
+    first: &ViewRows,
+    second: &ViewRows,
+    is_joined: impl Fn(usize) -> bool,
+) {
     let arrived: HashMap<&Key, &Item> = first
         .items
         .iter()
@@ -269,7 +285,7 @@ pub fn reconcile(first: &ViewRows, second: &ViewRows) -> Reconciliation {
         .flat_map(|item| item.keys.iter().map(move |key| (key, item)))
         .collect();
     for (own, item) in second.items.iter().enumerate() {
-        if partner_of_second.contains_key(&own) || !second.has(item.at) || item.moved == 0 {
+        if is_joined(own) || !second.has(item.at) || item.moved == 0 {
             continue;
         }
         let again = item.keys.iter().find_map(|key| arrived.get(key));
@@ -282,11 +298,6 @@ pub fn reconcile(first: &ViewRows, second: &ViewRows) -> Reconciliation {
         result.add(vo, volumes, reason, item);
         result.count(vo, |bridge| bridge.second_only += 1);
     }
-    result
-        .residue
-        .sort_by(|a, b| (b.bytes.abs(), &a.row).cmp(&(a.bytes.abs(), &b.row)));
-    result.residue.truncate(ITEMS_MAX);
-    result
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

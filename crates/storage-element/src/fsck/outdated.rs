@@ -172,9 +172,10 @@ impl Check<'_> {
         Ok(occupant)
     }
 
-    /// Ids in the quarantines count, too: what is there may be the rest of a file.
+    /// Ids in the quarantines count, too: what is there may be the rest of a file. So does what a disk does not tell.
     fn has_data(&self, pools: &[PoolRoot], id: EntryId) -> bool {
-        self.quarantined.contains(&id) || pools.iter().any(|pool| pool.place_of(id).exists())
+        let is_there = |pool: &PoolRoot| pool.place_of(id).try_exists().unwrap_or(true);
+        self.quarantined.contains(&id) || pools.iter().any(is_there)
     }
 
     pub(super) fn tell_outdated(
