@@ -82,6 +82,56 @@ def test_what_was_collected_is_not_taken_twice_and_reconciles_exactly(binary, co
     assert told["all"]["terms"]["residue"] == 0
 
 
+def test_changes_and_refusals_are_collected_by_the_name_of_their_copy(binary, copied, tmp_path):
+    door = copied.there_door
+    name = {"X-Request-ID": "by-hand-1", "SciTag": "66"}
+    door.put("/own/f", b"data", **name)
+    door.put("/own/f", b"x", expect=412, **{"If-None-Match": "*"}, **name)
+    assert door.ask("DELETE", "/own", headers=name).status_code == 204
+    directory = tmp_path / "seen-there"
+
+    def refused():
+        records, _ = collect(binary, copied.there, directory, "--view", "site")
+        return [row for row in records.rows() if (row["operation"], row.get("copy")) == ("request", "by-hand-1")]
+
+    [refusal] = eventually("the refusal is recorded", refused)
+    assert (refusal["error_code"], refusal["outcome"]) == (412, "failure")
+    records = Records(binary, directory)
+    changes = records.rows("namespace_change")
+    own = [row for row in changes if row.get("copy") == "by-hand-1"]
+    assert [(row["kind"], row["path"], row.get("reason")) for row in own] == [
+        ("directory_creation", "/own", "parent_missing"),
+        ("creation", "/own/f", None),
+        ("removal", "/own/f", "directory_removed"),
+        ("directory_removal", "/own", None),
+    ]
+    assert all(row["challenge"] == "scitag:66" and row["client"] and row["user"] for row in own)
+    assert own[1]["file_bytes"] == own[2]["file_bytes"] == 4 and own[1]["file"] == own[2]["file"]
+    # Both ledgers name the copies that the service made.
+    ours, _ = collect(binary, copied.here, tmp_path / "seen-vo", "--view", "vo")
+    landed = {row["copy"] for row in ours.rows() if row["outcome"] == "success"}
+    assert len(landed) == len(SIZES)
+    assert landed <= {row.get("copy") for row in changes if row["kind"] == "creation"}
+    _, again = collect(binary, copied.there, directory, "--view", "site")
+    assert again["namespace_changes"] == again["incidents"] == 0
+
+
+def test_a_killed_storage_element_tells_a_gap_and_each_change_that_it_answered(binary, own_grid, tmp_path):
+    site, door = own_grid.there, own_grid.there_door
+    site.start()
+    paths = [f"/d/f{number}" for number in range(20)]
+    for path in paths:
+        door.put(path, b"data")
+    site.kill()
+    site.start()
+    records, _ = collect(binary, site, tmp_path / "records", "--view", "site")
+    created = [row["path"] for row in records.rows("namespace_change") if row["kind"] == "creation"]
+    assert created == paths
+    [gap] = records.rows("incident")
+    assert (gap["kind"], gap["code"]) == ("gap", "crash")
+    assert gap["at"] <= gap["until"]
+
+
 def test_a_name_that_is_none_is_not_recorded(binary, own_grid, tmp_path):
     for site in own_grid.sites:
         site.start()

@@ -11,10 +11,11 @@ use crate::file_label::{LABEL_VERSION, Label, write_label};
 use crate::pool::{IDS_PER_DIRECTORY, move_aside, sync_directory};
 use crate::pool_files::{CommonIdentity, OnDisk, PoolFilesError, PoolLocation, lock_pools, marks};
 use penstock_clock::wall_clock;
+use penstock_model::observation::EntryChangeReason;
 use penstock_model::{Bytes, Checksum, NamespacePath, PoolName, Timestamp};
 use penstock_persistence::namespace::{
-    Change, ChangeError, ChangeRefusal, EntryId, LastWord, LastWords, Namespace, NamespaceError,
-    NewFile, PoolUsage, Replace, StoredFile,
+    Change, ChangeError, ChangeRefusal, ChangeReport, EntryId, LastWord, LastWords, Namespace,
+    NamespaceError, NewFile, PoolUsage, Replace, StoredFile,
 };
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fs::{DirBuilder, File};
@@ -248,14 +249,14 @@ impl Check<'_> {
         let path = self.namespace.path_of(file.id)?;
         let is_mended = match &path {
             Some(path) if self.repair.removes_missing => {
-                self.namespace.apply(Change::Remove {
+                self.mend(Change::Remove {
                     path: path.clone(),
                     only: Some(file.id),
                     entries_max: 1,
                     by: None,
                     at: wall_clock(),
                 })?;
-                self.namespace.apply(Change::ForgetTrash(vec![file.id]))?;
+                self.mend(Change::ForgetTrash(vec![file.id]))?;
                 true
             }
             Some(_) | None => false,
@@ -412,8 +413,7 @@ impl Check<'_> {
             // What was put aside has a time of its own there.
             finding.is_trash = !finding.in_quarantine;
             if finding.is_trash && self.repair.mends {
-                self.namespace
-                    .apply(Change::ReenterTrash(trashed.clone()))?;
+                self.mend(Change::ReenterTrash(trashed.clone()))?;
             }
         } else if self.repair.mends {
             let facts = Facts {
@@ -533,9 +533,15 @@ impl Check<'_> {
         Err(no_place())
     }
 
+    /// Makes a change, of which the ledger tells that a check made it.
+    fn mend(&self, change: Change) -> Result<ChangeReport, ChangeError> {
+        let change = change.because(EntryChangeReason::Repair);
+        self.namespace.apply(change)
+    }
+
     /// Makes a change that gives a file its place. Gives back why it cannot be there; `None`: it is.
     fn take_place(&self, change: Change) -> Result<Option<String>, FsckFailure> {
-        match self.namespace.apply(change) {
+        match self.mend(change) {
             Ok(_) => Ok(None),
             Err(ChangeError::Refused(
                 refusal @ (ChangeRefusal::Exists(_)

@@ -401,6 +401,7 @@ impl FileCompletion {
         let finished = CompleteFile {
             scratch,
             entry,
+            origin: self.order.origin,
             reply,
             publication: self.publication,
         };

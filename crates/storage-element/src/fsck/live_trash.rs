@@ -83,7 +83,7 @@ impl Check<'_> {
     ) -> Result<(), FsckFailure> {
         if self.repair.removes_missing {
             let forgotten = Change::ForgetTrash(vec![trashed.file]);
-            self.namespace.apply(forgotten)?;
+            self.mend(forgotten)?;
         }
         let finding = MissingData {
             path: path.to_string(),

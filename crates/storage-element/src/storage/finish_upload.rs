@@ -138,6 +138,7 @@ impl UploadCompletion {
         let FinishUpload {
             write,
             parent,
+            origin,
             replace,
             algorithms,
             expected,
@@ -187,6 +188,7 @@ impl UploadCompletion {
         let finished = CompleteFile {
             scratch,
             entry,
+            origin,
             reply,
             publication,
         };

@@ -10,6 +10,7 @@ mod copies_leftovers;
 mod copies_streams;
 mod crowds;
 mod issuer;
+mod ledger;
 mod locks;
 mod macaroons;
 mod methods;
