@@ -49,7 +49,8 @@ async fn each_change_that_a_client_makes_is_told_with_who_it_was() {
     check(&site, "MKCOL", "/e", &names, 201).await;
     let to_e = [names[0], names[1], ("destination", "/e/f")];
     check(&site, "MOVE", "/d/f", &to_e, 201).await;
-    let to_c = [names[0], names[1], ("destination", "/c")];
+    let c = site.url("/c").to_string();
+    let to_c = [names[0], names[1], ("destination", c.as_str())];
     check(&site, "COPY", "/e", &to_c, 201).await;
     check(&site, "DELETE", "/e", &names, 204).await;
     let changes = changes(&site);
