@@ -163,3 +163,37 @@ def test_a_clock_that_leaps_back_holds_nothing_up(make_lab, tmp_path, tier, roun
 
 def has_failed_once(lab, job):
     return lab.service.files(job)[0]["retry"]
+
+
+def test_a_copy_that_runs_on_is_waited_for_after_a_start_with_a_clock_ahead(binary, tmp_path, fault_ca, faulty):
+    """By more than the copy may take, and by less than is noticed at a start."""
+    clock = Clock(tmp_path / "clock")
+    site = Site(binary, tmp_path / "site", "site", HOST)
+    site.prefix = clock.prefix
+    site.configure("[transfer]", retry_delay="1s", retries=2)
+    site.trust(fault_ca.certificate)
+    site.allow(faulty.host)
+    site.start()
+    try:
+        service, door, path = Service(site), Door(site, site.token()), "/outlives"
+        door.put("/s/outlives", DATA)
+        busy = refused(409, b"it is being written by another client\n")
+
+        def copy(exchange):
+            exchange.fault.answers["COPY", path] = busy
+            exchange.start(202, {"Transfer-Encoding": "chunked"})
+            exchange.fault.released.wait()
+
+        faulty.answers["COPY", path] = copy
+        job = service.submit((door.url("/s/outlives"), faulty.url + path))
+        eventually("the copy runs", lambda: faulty.requests("COPY", path))
+        site.kill()
+        clock.show("+20m")
+        site.start()
+        # More often than there are retries.
+        eventually("it meets its own copy", lambda: len(faulty.requests("COPY", path)) >= 4, within=RECOVER_SECONDS)
+        faulty.files[path] = DATA
+        service.wait_finished(job)
+        assert faulty.files[path] == DATA and not faulty.requests("DELETE", path)
+    finally:
+        site.kill()

@@ -178,11 +178,17 @@ def test_a_mute_outlives_a_restart_and_expires(own_grid, admin):
     for words in (
         ("add", "--for", "1h", "--why", "x"),
         ("add", "--class", "storm", "--for", "1h", "--why", "x"),
+        ("add", "--link", "foo", "--for", "1h", "--why", "x"),
         ("add", "--class", "tape", "--vo", "dteam", "--for", "1h", "--why", "x"),
         ("add", "--class", "tape", "--for", "1h"),
     ):
         assert code_of(site, *words)[0] == 2, words
-    for form in ({"class": "tape", "why": "x"}, {"class": "tape", "seconds": 0, "why": "x"}, {"seconds": 60, "why": "x"}):
+    for form in (
+        {"class": "tape", "why": "x"},
+        {"class": "tape", "seconds": 0, "why": "x"},
+        {"seconds": 60, "why": "x"},
+        {"link": "foo", "seconds": 60, "why": "x"},
+    ):
         assert admin.ask("POST", "/api/v1/mutes", json=form).status_code == 400, form
     # Users do not see who does what here.
     assert own_grid.service.ask("GET", "/api/v1/mutes").status_code == 403

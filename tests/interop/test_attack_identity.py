@@ -16,7 +16,7 @@ import pytest
 import requests
 
 from .certificates import BASE, INHERIT_ALL, USER_EXTENSIONS, VO, Credential, UserCa, attributes_of, blocks, openssl, utc
-from .clients import Service
+from .clients import Endpoint, Service
 from .conftest import HOSTS
 from .site import Site
 from .token_issuer import TokenIssuer
@@ -270,6 +270,31 @@ def test_a_rule_that_names_its_authority_is_for_no_user_of_another(binary, tmp_p
     config.write_text(config.read_text().replace(f'ca = "{user_ca.subject}"\n', ""))
     said = [text for text in findings() if "several authorities" in text]
     assert len(said) == 3 and all(ca.subject in text for text in said for ca in (user_ca, other)), findings()
+
+
+def test_who_is_given_a_link_of_a_monitor_is_no_monitor(binary, tmp_path, user_ca):
+    site = Site(binary, tmp_path / "two", "two", HOSTS[1])
+    user_ca.trusted_by(site)
+    operator = user_ca.user("Operator")
+    site.configure("[observe]", monitor_addresses=[], monitors=[operator.subject])
+    site.append(f'\n[[storage.user]]\ndn = "{operator.subject}"\npath = "/pub"\nrights = ["read", "modify"]\n')
+    site.start()
+    try:
+        own = Endpoint(site.door, site.certificates)
+        own.session.cert = operator.requests
+        assert own.ask("MKCOL", "/pub").status_code == 201
+        asked = {"caveats": ["activity:DOWNLOAD,LIST"], "validity": "PT1H"}
+        headers = {"Content-Type": "application/macaroon-request"}
+        macaroon = own.ask("POST", "/pub", json=asked, headers=headers).json()["macaroon"]
+        link = Endpoint(site.door, site.certificates, macaroon)
+        for path in ("/metrics", "/.penstock/metrics"):
+            assert own.ask("GET", path).status_code == 200, path
+            assert link.ask("GET", path).status_code == 403, path
+            assert Endpoint(site.door, site.certificates).ask("GET", f"{path}?authz={macaroon}").status_code == 403, path
+        assert "findings" in own.ask("GET", "/health").json()
+        assert set(link.ask("GET", "/health").json()) == {"status"}
+    finally:
+        site.kill()
 
 
 # Attributes of VOMS, replayed and forged.

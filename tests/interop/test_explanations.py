@@ -93,7 +93,7 @@ def test_a_lowered_limit_is_found_explained_and_told_to_everybody_as_far_as_they
     listed = grid.here.command("explain", *fine)
     assert f"drop {drop['id']}" in listed and "[SLOTS]" in listed, listed
     one = grid.here.command("explain", "drop", drop["id"], *fine)
-    assert "instead of 8" in one and "first fix" in one, one
+    assert "instead of 8" in one and "first remedy" in one, one
     other_way = f"{grid.there.storage_id.split('//')[1]}-*"
     none = grid.here.command("explain", *fine, "--link", other_way)
     assert "no rate fell while there was work" in none, none

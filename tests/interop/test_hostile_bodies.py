@@ -31,7 +31,8 @@ SECONDS_MAX = 60
 @pytest.fixture(scope="module")
 def site(binary, tmp_path_factory, tier):
     site = Site(binary, tmp_path_factory.mktemp("bodies") / "site", "bodies", HOST)
-    site.configure("[transfer]", retry_delay="1h", open_max=FILES[tier.name] + 2)
+    # One user has three quarters of it.
+    site.configure("[transfer]", retry_delay="1h", open_max=(FILES[tier.name] + 2) * 4 // 3)
     site.start()
     yield site
     code = site.stop()[0]

@@ -78,11 +78,11 @@ def test_many_failures_of_one_cause_are_one_incident_in_every_form(own_grid, adm
     assert incident["id"].split("-")[1] in grid.here.command("incidents", "--month", month)
     assert json.loads(grid.here.command("incidents", "--json"))["incidents"][0]["id"] == incident["id"]
     ticket = grid.here.command("incidents", "ticket", incident["id"])
-    for title in ("Subject", "What happens", "Since when", "How we know it", "What we ask of you", "How to verify"):
+    for title in ("Subject", "What happens", "Since when", "Evidence", "Requested action", "How to verify"):
         assert re.search(f"^{title}", ticket, re.M), ticket
     assert "(UTC)" in ticket and broken["source"] in ticket and f"{FILES} failed attempts" in ticket, ticket
     one = grid.here.command("incidents", "show", incident["id"])
-    assert one.startswith(f"incident {incident['id']}") and "What we ask of you" in one, one
+    assert one.startswith(f"incident {incident['id']}") and "Requested action" in one, one
 
     # What cannot be done has its code.
     assert code_of(grid.here, "show", "00000000-00000000")[0] == 4

@@ -220,10 +220,14 @@ def monitored_xrootd(monitor_port):
         shutil.rmtree(here, ignore_errors=True)
 
 
+def listener(records, *options):
+    line = ["ingest", "xrootd", "--listen", "127.0.0.1:0", "--into", records.directory, *options]
+    return [str(records.binary), *map(str, line)]
+
+
 @contextmanager
-def listening(records):
-    line = [str(records.binary), "ingest", "xrootd", "--listen", "127.0.0.1:0", "--into", str(records.directory)]
-    process = subprocess.Popen(line, stdout=subprocess.PIPE, text=True)
+def listening(records, *options, **streams):
+    process = subprocess.Popen(listener(records, *options), stdout=subprocess.PIPE, text=True, **streams)
     try:
         yield process, int(process.stdout.readline().rsplit(":", 1)[1])
     finally:
@@ -248,6 +252,27 @@ def test_one_datagram_makes_no_files_of_many_days(records):
     assert len(records.rows()) == 2
     assert f"{len(days) - 1} rows were left out" in told, told
     assert len(list(records.directory.rglob("attempt-*"))) == 2
+
+
+def test_a_listener_takes_only_datagrams_of_those_who_were_named(records):
+    datagram = json.dumps({"gs": {"type": "C", "tend": int(time.time())}}) + '\n{"lfn": "/f"}'
+    others = ("--from", "192.0.2.0/24", "--from", "2001:db8::/32")
+    with listening(records, *others, stderr=subprocess.PIPE) as (collector, port):
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
+            sender.sendto(datagram.encode(), ("127.0.0.1", port))
+        told = collector.stderr.readline()
+        assert "left out 1 datagram of" in told and "add --from 127.0.0.1" in told, told
+        collector.send_signal(signal.SIGTERM)
+        told = collector.stdout.read()
+        assert collector.wait(20) == 1
+    assert "1 datagram left out because --from does not name the sender" in told, told
+    assert records.rows() == []
+
+
+def test_a_listener_stops_before_the_disk_is_full(records):
+    line = listener(records, "--free-min", "1000000 TB")
+    done = subprocess.run(line, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 7 and "(--free-min)" in done.stderr, f"{done.returncode} {done.stdout} {done.stderr}"
 
 
 @pytest.mark.parametrize("pages", [False, True], ids=["plain", "pages with checksums"])

@@ -150,7 +150,8 @@ class Life:
 
     def configure(self):
         here, scan = self.here, self.scan
-        self.issuer.trusted_by(here)
+        # Of the VO of those who submit: others cannot have its tokens renewed.
+        self.issuer.trusted_by(here, vo="here")
         self.issuer.trusted_by(self.there, client=None)
         self.alice = self.user_ca.user("Alice Lab")
         for site in self.grid.sites:

@@ -42,6 +42,7 @@ def test_a_few_files_are_ordered_exactly_and_bad_lists_are_refused(binary, tmp_p
         ({"files": [files[0] | {"size_bytes": 9_999 * GB}]}, "'a' ends at"),
         ({"files": files, "wrap_ends_bytes": [5, 5]}, "must rise"),
         ({"file": []}, "unknown field `file`"),
+        ({"files": []}, 'the list "files" is empty'),
     ]:
         path.write_text(json.dumps(wrong))
         assert words in order(binary, path, code=2)

@@ -48,6 +48,8 @@ def renewing(binary, tmp_path_factory, fault_ca, user_ca, whole_issuer, robot):
     whole_issuer.trusted_by(grid.there, client=None)
     user_ca.trusted_by(grid.here)
     grid.here.append(f'\n[[trust.member]]\ndn = "{robot.subject}"\nvo = "dteam"\n')
+    # A service that submits for its VO, with tokens of other subjects.
+    grid.service = Service(grid.here, whole_issuer.token("fts", audience=grid.here.service, life=7200, sub="rucio"))
     yield from served(grid)
 
 
@@ -237,3 +239,31 @@ def test_a_job_of_a_token_is_seen_and_stopped_with_a_certificate_of_the_same_vo(
     assert polled(robot) == 200
     assert polled(stranger) == 403
     by_token.wait_finished(job)
+
+
+def test_a_token_that_its_issuer_has_not_signed_leads_to_no_question(renewing, issuer):
+    """Whoever forges tokens would make the service ask for each in its own name, and others wait."""
+    file = with_tokens(renewing, issuer, "forged")
+    for end in ("source_tokens", "destination_tokens"):
+        file[end] = [file[end][0].rsplit(".", 1)[0] + ".AAAA"]
+    job = renewing.service.submit(file)
+    assert states(renewing, job) != ["TOKEN_PREP"]
+    renewing.service.wait_failed(job)
+    assert issuer.seen == []
+
+
+def test_a_token_is_not_renewed_for_a_stranger_who_has_got_hold_of_it(renewing, issuer):
+    """A storage element is shown tokens of many users; who runs it submits jobs as everybody does."""
+    renewing.here.command("drain", "on", "--service", renewing.service.base)
+    file = with_tokens(renewing, issuer, "stolen", life=4)
+    job = renewing.service.submit(file)
+    eventually("it is exchanged for its VO", lambda: len(issuer.asked(EXCHANGE)) == 2)
+    stranger = Service(renewing.here)
+    assert stranger.ask("GET", "/whoami").json()["vos"] != ["dteam"]
+    stolen = stranger.submit(file | {"destinations": [renewing.there_door.url("/stolen")]}, retry=3)
+    eventually("the token has ended", lambda: time.sleep(0.5) or time.time() > issued_until(file["source_tokens"][0]))
+    renewing.here.command("drain", "off", "--service", renewing.service.base)
+    reason = stranger.wait_failed(stolen)
+    assert "expired at" in reason and "neither the submitter's" in reason
+    renewing.service.wait_finished(job)
+    assert len(issuer.asked(EXCHANGE)) == 2

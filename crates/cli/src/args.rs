@@ -301,7 +301,7 @@ pub enum Command {
     /// Show how much a transfer service remembers of what happened, for how long, and who holds what up.
     #[command(
         after_help = "Examples:\n  penstock history --dir cern\n  penstock history --dir cern --json\n\n\
-        How long is set by transfer.keep_history and keep_samples; a running service removes what is older. What a \
+        How long is set by transfer.keep_history, keep_samples and keep_minutes; a running service removes what is older. What a \
         sink of messages has not taken stays for transfer.history_held_max longer."
     )]
     History(HistoryArgs),
@@ -369,7 +369,7 @@ pub enum Command {
     #[command(after_help = "Examples:\n  \
         penstock ingest fts messages.jsonl --into records\n  \
         penstock ingest dcache billing-2026.11.22 --year 2026 --zone +01:00 --into records --follow\n  \
-        penstock ingest xrootd --listen 127.0.0.1:9930 --into records\n  \
+        penstock ingest xrootd --listen 192.0.2.7:9930 --from 192.0.2.0/24 --into records\n  \
         penstock ingest log taped.log --mapping cta.toml --year 2026 --into records\n\n\
         A file that was taken before is gone on with where it was left. A line that is not understood is told with its \
         number and left out; the command then ends with 1. What a source does not tell stays unknown. docs/observe/records.md \
@@ -431,7 +431,8 @@ pub struct AccessArgs {
     #[arg(long, conflicts_with = "token_file")]
     pub token: Option<String>,
     /// A file with the token. Without this, --token and --dir: BEARER_TOKEN, BEARER_TOKEN_FILE,
-    /// $XDG_RUNTIME_DIR/bt_u$UID, /tmp/bt_u$UID, in this order.
+    /// $XDG_RUNTIME_DIR/bt_u$UID, /tmp/bt_u$UID, in this order; the last two must be files of the user or of root, to
+    /// which nobody else has access.
     #[arg(long, value_name = "FILE")]
     pub token_file: Option<PathBuf>,
     /// A hashed directory of CA certificates. Default: that of --dir, X509_CERT_DIR,

@@ -28,6 +28,9 @@ pub enum CommandError {
     /// No such file, directory or job.
     #[error("{0}")]
     NotFound(String),
+    /// The record has no change of rates, incident or link of that name.
+    #[error("{0}")]
+    NotInRecord(String),
     /// The service did not answer, or not as such a service does.
     #[error("{0}")]
     Unreachable(String),
@@ -120,6 +123,7 @@ impl CommandError {
             CommandError::Configuration(_) => ProblemCode::ConfigurationInvalid,
             CommandError::NotAuthorised(_) | CommandError::Refused => ProblemCode::PermissionDenied,
             CommandError::NotFound(_) => ProblemCode::PathNotFound,
+            CommandError::NotInRecord(_) => ProblemCode::ResourceNotFound,
             CommandError::Unreachable(_) => ProblemCode::PeerMalformed,
             CommandError::Verification(_) => ProblemCode::ChecksumMismatch,
             CommandError::Differs => ProblemCode::ConsistencyBroken,

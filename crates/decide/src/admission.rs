@@ -5,7 +5,7 @@
 //! fixed part. When the queue is full, the user who waits most often makes room. Which mover ends for another is in
 //! `preemption`.
 //!
-//! A pure data structure: it knows tickets, not sockets.
+//! A pure data structure: it knows movers, not sockets.
 
 mod preemption;
 
@@ -68,7 +68,7 @@ impl Default for QueueLimits {
 
 /// One mover that runs or waits. Given by the caller, never twice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Ticket(pub u64);
+pub struct MoverNumber(pub u64);
 
 /// Who wants a mover.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -105,7 +105,7 @@ pub enum Admission {
     /// It waits until [`MoverQueue::leave`] names it.
     Wait {
         /// This one no longer waits: the queue was full, and its user waits most often.
-        displaced: Option<Ticket>,
+        displaced: Option<MoverNumber>,
     },
     /// It cannot wait either; trying again is worth it after this many seconds.
     Refuse {
@@ -201,24 +201,24 @@ impl fmt::Display for AdmissionReason {
 struct Turn {
     running_of_holder: u32,
     running_of_address: u32,
-    ticket: Ticket,
+    mover: MoverNumber,
 }
 
 /// Tickets of one VO that wait, by user, each user's in the order in which they came.
-type TicketQueues = BTreeMap<Holder, VecDeque<(Ticket, IpAddr)>>;
+type WaitingMovers = BTreeMap<Holder, VecDeque<(MoverNumber, IpAddr)>>;
 
 /// The movers of one pool: which run, and who waits.
 #[derive(Debug, Default)]
 pub struct MoverQueue {
     limits: QueueLimits,
-    running: BTreeMap<Ticket, (Holder, IpAddr)>,
+    running: BTreeMap<MoverNumber, (Holder, IpAddr)>,
     /// Those of them that were told to end for others.
-    ending: BTreeSet<Ticket>,
+    ending: BTreeSet<MoverNumber>,
     running_of_holder: BTreeMap<Holder, u32>,
     running_of_address: BTreeMap<IpAddr, u32>,
     running_anonymous: u32,
-    /// Only VOs and users with waiting tickets are present.
-    waiting: BTreeMap<Option<VoName>, TicketQueues>,
+    /// Only VOs and users with waiting movers are present.
+    waiting: BTreeMap<Option<VoName>, WaitingMovers>,
     queued: u32,
     /// The VO that was served last; the next one in order comes next.
     served_last: Option<Option<VoName>>,
@@ -265,7 +265,7 @@ impl MoverQueue {
     /// refusal.
     pub fn arrive(
         &mut self,
-        ticket: Ticket,
+        mover: MoverNumber,
         requester: &Requester,
         mean_duration: Duration,
     ) -> Decision<Admission, AdmissionReason> {
@@ -277,7 +277,7 @@ impl MoverQueue {
         let holder = requester.holder();
         // Whoever could run does so already, so a newcomer who may run overtakes nobody.
         let Some(mut reason) = self.share_taken(&holder) else {
-            self.start(ticket, holder, requester.address);
+            self.start(mover, holder, requester.address);
             let active = self.active();
             return Decision::new(
                 Admission::Start,
@@ -304,7 +304,7 @@ impl MoverQueue {
             .or_default()
             .entry(holder)
             .or_default()
-            .push_back((ticket, requester.address));
+            .push_back((mover, requester.address));
         self.queued += 1;
         if let AdmissionReason::SlotsTaken { queued, .. } = &mut reason {
             *queued = self.queued;
@@ -313,9 +313,9 @@ impl MoverQueue {
     }
 
     /// A running mover has ended. Names the ones that run now; they count as running from here on.
-    pub fn leave(&mut self, ticket: Ticket) -> Vec<Ticket> {
-        self.ending.remove(&ticket);
-        if let Some((holder, address)) = self.running.remove(&ticket) {
+    pub fn leave(&mut self, mover: MoverNumber) -> Vec<MoverNumber> {
+        self.ending.remove(&mover);
+        if let Some((holder, address)) = self.running.remove(&mover) {
             self.running_anonymous -= u32::from(matches!(holder, Holder::Anonymous(_)));
             uncount(&mut self.running_of_holder, &holder);
             uncount(&mut self.running_of_address, &address);
@@ -325,10 +325,10 @@ impl MoverQueue {
 
     /// A waiting mover is no longer wanted. True when it was waiting; false when it runs already (then it
     /// must [`MoverQueue::leave`]) or is unknown.
-    pub fn withdraw(&mut self, ticket: Ticket) -> bool {
+    pub fn withdraw(&mut self, mover: MoverNumber) -> bool {
         let found = self.waiting.iter_mut().find_map(|(vo, holders)| {
-            let (holder, at) = holders.iter().find_map(|(holder, tickets)| {
-                let at = tickets.iter().position(|(waiting, _)| *waiting == ticket)?;
+            let (holder, at) = holders.iter().find_map(|(holder, movers)| {
+                let at = movers.iter().position(|(waiting, _)| *waiting == mover)?;
                 Some((holder.clone(), at))
             })?;
             holders.get_mut(&holder)?.remove(at);
@@ -344,7 +344,7 @@ impl MoverQueue {
 
     /// Changes the bounds. Names movers that run now because there are more slots; running movers are
     /// never stopped.
-    pub fn set_limits(&mut self, limits: QueueLimits) -> Vec<Ticket> {
+    pub fn set_limits(&mut self, limits: QueueLimits) -> Vec<MoverNumber> {
         self.limits = limits;
         self.start_waiting()
     }
@@ -385,15 +385,15 @@ impl MoverQueue {
 
     /// Whose place in the full queue a newcomer takes: the latest of the user who waits most often, or else of such an
     /// address. `None`: nobody waits clearly more often than the newcomer.
-    fn displaceable(&self, holder: &Holder, address: IpAddr) -> Option<Ticket> {
-        let mut of_holder: BTreeMap<&Holder, (u32, Ticket)> = BTreeMap::new();
-        let mut of_address: BTreeMap<IpAddr, (u32, Ticket)> = BTreeMap::new();
-        for (other, tickets) in self.waiting.values().flatten() {
-            for (ticket, from) in tickets {
-                let count = of_holder.entry(other).or_insert((0, *ticket));
-                *count = (count.0 + 1, count.1.max(*ticket));
-                let count = of_address.entry(*from).or_insert((0, *ticket));
-                *count = (count.0 + 1, count.1.max(*ticket));
+    fn displaceable(&self, holder: &Holder, address: IpAddr) -> Option<MoverNumber> {
+        let mut of_holder: BTreeMap<&Holder, (u32, MoverNumber)> = BTreeMap::new();
+        let mut of_address: BTreeMap<IpAddr, (u32, MoverNumber)> = BTreeMap::new();
+        for (other, movers) in self.waiting.values().flatten() {
+            for (mover, from) in movers {
+                let count = of_holder.entry(other).or_insert((0, *mover));
+                *count = (count.0 + 1, count.1.max(*mover));
+                let count = of_address.entry(*from).or_insert((0, *mover));
+                *count = (count.0 + 1, count.1.max(*mover));
             }
         }
         let own = of_holder.get(holder).map_or(0, |(count, _)| *count);
@@ -406,26 +406,26 @@ impl MoverQueue {
         (most.0 > own + 1).then_some(most.1)
     }
 
-    fn start(&mut self, ticket: Ticket, holder: Holder, address: IpAddr) {
+    fn start(&mut self, mover: MoverNumber, holder: Holder, address: IpAddr) {
         self.running_anonymous += u32::from(matches!(holder, Holder::Anonymous(_)));
         *self.running_of_holder.entry(holder.clone()).or_default() += 1;
         *self.running_of_address.entry(address).or_default() += 1;
-        self.running.insert(ticket, (holder, address));
+        self.running.insert(mover, (holder, address));
     }
 
-    fn start_waiting(&mut self) -> Vec<Ticket> {
+    fn start_waiting(&mut self) -> Vec<MoverNumber> {
         let mut started = Vec::new();
         while self.active() < self.limits.movers_max && self.queued > 0 {
-            let Some(ticket) = self.start_next() else {
+            let Some(mover) = self.start_next() else {
                 break;
             };
-            started.push(ticket);
+            started.push(mover);
         }
         started
     }
 
-    /// Starts the next ticket of the VO whose turn it is, among those with users who may have a slot.
-    fn start_next(&mut self) -> Option<Ticket> {
+    /// Starts the next mover of the VO whose turn it is, among those with users who may have a slot.
+    fn start_next(&mut self) -> Option<MoverNumber> {
         use std::ops::Bound;
         let after = match &self.served_last {
             Some(last) => Bound::Excluded(last.clone()),
@@ -435,22 +435,22 @@ impl MoverQueue {
         let mut in_order = later.chain(self.waiting.iter());
         let (vo, holder) =
             in_order.find_map(|(vo, holders)| Some((vo.clone(), self.next_of(holders)?)))?;
-        let (ticket, address) = self.waiting.get_mut(&vo)?.get_mut(&holder)?.pop_front()?;
+        let (mover, address) = self.waiting.get_mut(&vo)?.get_mut(&holder)?.pop_front()?;
         self.forget_if_empty(&vo, &holder);
         self.queued -= 1;
         self.served_last = Some(vo);
-        self.start(ticket, holder, address);
-        Some(ticket)
+        self.start(mover, holder, address);
+        Some(mover)
     }
 
     /// The user of a VO whose turn it is; `None`: each has their share.
-    fn next_of(&self, holders: &TicketQueues) -> Option<Holder> {
-        let turns = holders.iter().filter_map(|(holder, tickets)| {
-            let (ticket, address) = *tickets.front()?;
+    fn next_of(&self, holders: &WaitingMovers) -> Option<Holder> {
+        let turns = holders.iter().filter_map(|(holder, movers)| {
+            let (mover, address) = *movers.front()?;
             let turn = Turn {
                 running_of_holder: count(&self.running_of_holder, holder).unwrap_or(0),
                 running_of_address: count(&self.running_of_address, &address).unwrap_or(0),
-                ticket,
+                mover,
             };
             self.share_taken(holder).is_none().then_some((turn, holder))
         });
@@ -526,15 +526,15 @@ mod tests {
         }
     }
 
-    pub(super) fn arrive(queue: &mut MoverQueue, ticket: u64, who: &str) -> Admission {
-        let decision = queue.arrive(Ticket(ticket), &requester(who), SECOND);
+    pub(super) fn arrive(queue: &mut MoverQueue, mover: u64, who: &str) -> Admission {
+        let decision = queue.arrive(MoverNumber(mover), &requester(who), SECOND);
         decision.choice
     }
 
-    /// The tickets that start one after the other, when each is ended by the next.
+    /// The movers that start one after the other, when each is ended by the next.
     fn order(queue: &mut MoverQueue, running: u64, count: usize) -> Vec<u64> {
         let mut order = Vec::new();
-        let mut last = Ticket(running);
+        let mut last = MoverNumber(running);
         while order.len() < count {
             let started = queue.leave(last);
             let [next] = started.as_slice() else {
@@ -559,7 +559,7 @@ mod tests {
                 retry_after_seconds: 1
             }
         );
-        assert_eq!(queue.leave(Ticket(1)), [Ticket(3)]);
+        assert_eq!(queue.leave(MoverNumber(1)), [MoverNumber(3)]);
         assert_eq!((queue.active(), queue.queued()), (2, 0));
     }
 
@@ -567,8 +567,8 @@ mod tests {
     fn a_flood_of_one_vo_does_not_hold_up_another() {
         let mut queue = MoverQueue::new(limits(1, 100));
         assert_eq!(arrive(&mut queue, 0, "flood/u@1"), Admission::Start);
-        for ticket in 1..=10 {
-            arrive(&mut queue, ticket, "flood/u@1");
+        for mover in 1..=10 {
+            arrive(&mut queue, mover, "flood/u@1");
         }
         arrive(&mut queue, 11, "quiet/v@2");
         arrive(&mut queue, 12, "quiet/v@2");
@@ -578,14 +578,14 @@ mod tests {
     #[test]
     fn inside_a_vo_the_user_with_the_fewest_movers_comes_first() {
         let mut queue = MoverQueue::new(limits(3, 100));
-        (0..3).for_each(|ticket| assert_ne!(arrive(&mut queue, ticket, "a/u@1"), WAIT));
-        (3..9).for_each(|ticket| assert_eq!(arrive(&mut queue, ticket, "a/u@1"), WAIT));
+        (0..3).for_each(|mover| assert_ne!(arrive(&mut queue, mover, "a/u@1"), WAIT));
+        (3..9).for_each(|mover| assert_eq!(arrive(&mut queue, mover, "a/u@1"), WAIT));
         arrive(&mut queue, 9, "a/v@1");
         arrive(&mut queue, 10, "a/w@2");
         // Of two without any, the one whose address has fewer; then the other; then who came first.
-        assert_eq!(queue.leave(Ticket(0)), [Ticket(10)]);
-        assert_eq!(queue.leave(Ticket(1)), [Ticket(9)]);
-        assert_eq!(queue.leave(Ticket(2)), [Ticket(3)]);
+        assert_eq!(queue.leave(MoverNumber(0)), [MoverNumber(10)]);
+        assert_eq!(queue.leave(MoverNumber(1)), [MoverNumber(9)]);
+        assert_eq!(queue.leave(MoverNumber(2)), [MoverNumber(3)]);
     }
 
     #[test]
@@ -593,15 +593,15 @@ mod tests {
         let mut queue = MoverQueue::new(limits(100, 1000));
         let started = (0..112).filter(|n| arrive(&mut queue, *n, "a/flood@1") == Admission::Start);
         assert_eq!(started.count(), 75);
-        let reason = queue.arrive(Ticket(112), &requester("a/flood@9"), SECOND);
+        let reason = queue.arrive(MoverNumber(112), &requester("a/flood@9"), SECOND);
         assert_eq!(
             reason.because[0].to_string(),
             "75 of the user's movers run; one user may have 75 of 100"
         );
         assert_eq!(arrive(&mut queue, 200, "a/other@1"), Admission::Start);
         // A slot that becomes free goes to the user again, who waits for their own only.
-        assert_eq!(queue.leave(Ticket(3)), [Ticket(75)]);
-        assert_eq!(queue.leave(Ticket(200)), []);
+        assert_eq!(queue.leave(MoverNumber(3)), [MoverNumber(75)]);
+        assert_eq!(queue.leave(MoverNumber(200)), []);
     }
 
     #[test]
@@ -632,12 +632,12 @@ mod tests {
     #[test]
     fn a_full_queue_has_room_for_who_waits_less_often() {
         let mut queue = MoverQueue::new(limits(1, 4));
-        (0..5).for_each(|ticket| {
-            arrive(&mut queue, ticket, "a/flood@1");
+        (0..5).for_each(|mover| {
+            arrive(&mut queue, mover, "a/flood@1");
         });
         assert!(!queue.refuses(&requester("b/v@2")));
-        let displaced = |ticket| Admission::Wait {
-            displaced: Some(Ticket(ticket)),
+        let displaced = |mover| Admission::Wait {
+            displaced: Some(MoverNumber(mover)),
         };
         assert_eq!(arrive(&mut queue, 5, "b/v@2"), displaced(4));
         assert_eq!(arrive(&mut queue, 6, "b/v@2"), displaced(3));
@@ -654,7 +654,7 @@ mod tests {
             arrive(&mut queue, n, &format!("a/u{n}@1"));
         });
         let displaced = Admission::Wait {
-            displaced: Some(Ticket(4)),
+            displaced: Some(MoverNumber(4)),
         };
         assert_eq!(arrive(&mut queue, 5, "a/v@2"), displaced);
     }
@@ -665,44 +665,47 @@ mod tests {
         arrive(&mut queue, 1, "a/u@1");
         arrive(&mut queue, 2, "a/u@1");
         arrive(&mut queue, 3, "b/v@1");
-        assert!(queue.withdraw(Ticket(2)));
-        assert!(!queue.withdraw(Ticket(2)) && !queue.withdraw(Ticket(1)));
+        assert!(queue.withdraw(MoverNumber(2)));
+        assert!(!queue.withdraw(MoverNumber(2)) && !queue.withdraw(MoverNumber(1)));
         assert_eq!(arrive(&mut queue, 4, "a/u@1"), WAIT);
         assert_eq!(order(&mut queue, 1, 2), [4, 3]);
-        assert_eq!(queue.leave(Ticket(3)), []);
-        assert_eq!(queue.leave(Ticket(3)), []);
+        assert_eq!(queue.leave(MoverNumber(3)), []);
+        assert_eq!(queue.leave(MoverNumber(3)), []);
         assert_eq!((queue.active(), queue.queued()), (0, 0));
     }
 
     #[test]
     fn more_slots_start_waiting_movers_and_fewer_stop_none() {
         let mut queue = MoverQueue::new(limits(1, 10));
-        (1..=4).for_each(|ticket| {
-            arrive(&mut queue, ticket, "a/u@1");
+        (1..=4).for_each(|mover| {
+            arrive(&mut queue, mover, "a/u@1");
         });
-        assert_eq!(queue.set_limits(limits(3, 10)), [Ticket(2), Ticket(3)]);
+        assert_eq!(
+            queue.set_limits(limits(3, 10)),
+            [MoverNumber(2), MoverNumber(3)]
+        );
         assert_eq!(queue.set_limits(limits(1, 10)), []);
-        assert_eq!(queue.leave(Ticket(1)), []);
-        assert_eq!(queue.leave(Ticket(2)), []);
-        assert_eq!(queue.leave(Ticket(3)), [Ticket(4)]);
+        assert_eq!(queue.leave(MoverNumber(1)), []);
+        assert_eq!(queue.leave(MoverNumber(2)), []);
+        assert_eq!(queue.leave(MoverNumber(3)), [MoverNumber(4)]);
     }
 
     #[test]
     fn nobody_overtakes_those_who_wait() {
         let mut queue = MoverQueue::new(limits(0, 10));
         assert_eq!(arrive(&mut queue, 1, "a/u@1"), WAIT);
-        assert_eq!(queue.set_limits(limits(1, 10)), [Ticket(1)]);
+        assert_eq!(queue.set_limits(limits(1, 10)), [MoverNumber(1)]);
         assert_eq!(arrive(&mut queue, 2, "b/v@1"), WAIT);
     }
 
     #[test]
     fn retry_after_follows_the_pace_and_stays_in_bounds() {
         let mut queue = MoverQueue::new(limits(1, 3));
-        (0..4).for_each(|ticket| {
-            arrive(&mut queue, ticket, "a/u@1");
+        (0..4).for_each(|mover| {
+            arrive(&mut queue, mover, "a/u@1");
         });
         let refused = |queue: &mut MoverQueue, mean| {
-            let decision = queue.arrive(Ticket(9), &requester("a/u@1"), mean);
+            let decision = queue.arrive(MoverNumber(9), &requester("a/u@1"), mean);
             decision.choice
         };
         let after = |seconds| Admission::Refuse {
@@ -723,15 +726,15 @@ mod tests {
         ) {
             let mut queue = MoverQueue::new(limits(movers_max, queue_max));
             let (mut running, mut waiting) = (BTreeMap::new(), BTreeMap::new());
-            for (ticket, (what, who, from)) in (0..).zip(steps) {
-                let ticket = Ticket(ticket);
+            for (mover, (what, who, from)) in (0..).zip(steps) {
+                let mover = MoverNumber(mover);
                 let name = match who {
                     0 => format!("@{from}"),
                     who => format!("v{}/u{who}@{from}", who % 2),
                 };
                 match (what, running.first_key_value(), waiting.first_key_value()) {
                     (0, Some((first, _)), _) => {
-                        let first: Ticket = *first;
+                        let first: MoverNumber = *first;
                         running.remove(&first);
                         for started in queue.leave(first) {
                             let name = waiting.remove(&started).expect("it waited");
@@ -739,26 +742,26 @@ mod tests {
                         }
                     }
                     (1, _, Some((first, _))) => {
-                        let first: Ticket = *first;
+                        let first: MoverNumber = *first;
                         waiting.remove(&first);
                         prop_assert!(queue.withdraw(first));
                     }
-                    _ => match queue.arrive(ticket, &requester(&name), SECOND).choice {
+                    _ => match queue.arrive(mover, &requester(&name), SECOND).choice {
                         Admission::Start => {
-                            running.insert(ticket, name);
+                            running.insert(mover, name);
                         }
                         Admission::Wait { displaced } => {
                             if let Some(displaced) = displaced {
                                 prop_assert!(waiting.remove(&displaced).is_some());
                             }
-                            waiting.insert(ticket, name);
+                            waiting.insert(mover, name);
                         }
                         Admission::Refuse { .. } => {
                             prop_assert_eq!(waiting.len(), queue_max as usize);
                         }
                     },
                 }
-                let running_now: BTreeSet<Ticket> = queue.running.keys().copied().collect();
+                let running_now: BTreeSet<MoverNumber> = queue.running.keys().copied().collect();
                 prop_assert_eq!(running_now, running.keys().copied().collect());
                 prop_assert_eq!(queue.queued() as usize, waiting.len());
                 prop_assert!(queue.active() <= movers_max && queue.queued() <= queue_max);

@@ -55,14 +55,24 @@ pub enum AlertStep<'a> {
     },
 }
 
-/// What a receiver has to be told now: first what is over.
+/// The incidents that are known now.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct KnownIncidents<'a> {
+    /// Those that were found.
+    pub found: &'a [Incident],
+    /// Links on which there may be others, because they were not looked at.
+    pub links_left_out: usize,
+}
+
+/// What a receiver has to be told now: first what is over. What is not found is over only if all links were looked at.
 pub fn alert_steps<'a>(
     told: &[ToldAlert],
-    incidents: &'a [Incident],
+    known_incidents: KnownIncidents<'a>,
     mutes: &'a [Mute],
     policy: AlertPolicy,
     now: Timestamp,
 ) -> Vec<AlertStep<'a>> {
+    let incidents = known_incidents.found;
     let mut steps = Vec::new();
     let mut repeats = Vec::new();
     let mut known: BTreeSet<IncidentId> = BTreeSet::new();
@@ -70,6 +80,9 @@ pub fn alert_steps<'a>(
         let incident = crate::incidents::incident_named(incidents, one.id);
         let open = incident.filter(|incident| incident.is_open && !known.contains(&incident.id));
         let Some(open) = open else {
+            if incident.is_none() && known_incidents.links_left_out > 0 {
+                continue;
+            }
             steps.push(AlertStep::Resolve {
                 id: one.id,
                 ended: incident.map(|incident| incident.last_seen),

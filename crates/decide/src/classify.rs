@@ -139,7 +139,7 @@ fn concern_of(side: Side, observed: &ObservedFailure) -> Concern {
         | ObservedFailure::Broken
         | ObservedFailure::Malformed
         | ObservedFailure::ClockSkew
-        | ObservedFailure::CopyFailed(CopyCause::Unknown) => there,
+        | ObservedFailure::CopyFailed(CopyCause::Unknown | CopyCause::Unsettled) => there,
         ObservedFailure::CopyFailed(CopyCause::Denied) => Concern::Credential,
         ObservedFailure::CopyFailed(
             CopyCause::Exists | CopyCause::ChecksumMismatch | CopyCause::Missing,
@@ -200,6 +200,7 @@ fn code_of(side: Side, phase: Phase, observed: &ObservedFailure) -> ProblemCode 
         ObservedFailure::CopyFailed(CopyCause::Denied) => ProblemCode::PermissionDenied,
         ObservedFailure::CopyFailed(CopyCause::Missing) => ProblemCode::PathNotFound,
         ObservedFailure::CopyFailed(CopyCause::Unknown) => ProblemCode::CopyFailed,
+        ObservedFailure::CopyFailed(CopyCause::Unsettled) => ProblemCode::WriteUnsettled,
         ObservedFailure::JobTimedOut => ProblemCode::TransferTimeout,
         ObservedFailure::TooManyRedirects => ProblemCode::RedirectsTooMany,
         ObservedFailure::Said(errno) => errno.problem_code(side, phase),
@@ -216,9 +217,10 @@ fn of_copy(side: Side, cause: CopyCause) -> (Errno, Retry) {
         CopyCause::Refused(status @ (401 | 403 | 404 | 409 | 410 | 423)) => of_status(status),
         CopyCause::Denied => (Errno::EACCES, Retry::Never),
         CopyCause::Missing => (Errno::ENOENT, of_errno(side, Errno::ENOENT)),
-        CopyCause::ChecksumMismatch | CopyCause::Refused(_) | CopyCause::Unknown => {
-            (Errno::EIO, Retry::Later)
-        }
+        CopyCause::ChecksumMismatch
+        | CopyCause::Refused(_)
+        | CopyCause::Unknown
+        | CopyCause::Unsettled => (Errno::EIO, Retry::Later),
     }
 }
 

@@ -67,9 +67,85 @@ impl ClockTrust {
     }
 }
 
+/// What a reading of both clocks means.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ClockView {
+    /// The time by which terms end now: the wall clock's, unless that is doubted; then what time has passed since it was
+    /// believed, or what it says where that is earlier.
+    pub believed: Timestamp,
+    /// The time that is written into records now: the wall clock's, unless that is doubted because it is behind. What
+    /// ended by such a clock would be over its term as soon as the clock is set right.
+    pub recorded: Timestamp,
+    /// Whether the wall clock is believed.
+    pub trust: ClockTrust,
+    /// What has become of that since the reading before, for operators.
+    pub change: Option<TrustChange>,
+}
+
+/// How the trust in a clock has changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TrustChange {
+    /// It is doubted from now on.
+    Lost {
+        /// Why.
+        because: ClockDoubt,
+        /// How much longer it has to go steadily.
+        left: Duration,
+    },
+    /// It is believed again.
+    Regained,
+}
+
+/// Follows the clocks of a process from one reading to the next. Readings are taken by whoever owns it.
+#[derive(Debug, Clone)]
+pub struct ClockTracker {
+    check: ClockCheck,
+    trust: ClockTrust,
+}
+
+impl ClockTracker {
+    /// Begins with the first reading of a process. `newest_record`: the time of the newest record of an earlier one.
+    pub fn begin(first: ClockReading, newest_record: Option<Timestamp>) -> ClockTracker {
+        ClockTracker {
+            check: ClockCheck::begin(first, newest_record),
+            trust: ClockTrust::Credible,
+        }
+    }
+
+    /// Begins again with this reading, because the newest record of an earlier process is known only now.
+    pub fn compare_with_record(&mut self, reading: ClockReading, newest_record: Timestamp) {
+        self.check = ClockCheck::begin(reading, Some(newest_record));
+    }
+
+    /// Takes a later reading into account.
+    pub fn observe(&mut self, reading: ClockReading) -> ClockView {
+        let trust = self.check.observe(reading);
+        let before = std::mem::replace(&mut self.trust, trust);
+        let change = match (before, trust) {
+            (ClockTrust::Credible, ClockTrust::Doubted { because, left }) => {
+                Some(TrustChange::Lost { because, left })
+            }
+            (ClockTrust::Doubted { .. }, ClockTrust::Credible) => Some(TrustChange::Regained),
+            (ClockTrust::Credible, ClockTrust::Credible)
+            | (ClockTrust::Doubted { .. }, ClockTrust::Doubted { .. }) => None,
+        };
+        ClockView {
+            believed: self.check.believed(reading),
+            recorded: self.check.recorded(reading),
+            trust,
+            change,
+        }
+    }
+
+    /// As of the last reading.
+    pub fn trust(&self) -> ClockTrust {
+        self.trust
+    }
+}
+
 /// What is known of a clock from one reading to the next.
 #[derive(Debug, Clone)]
-pub struct ClockCheck {
+struct ClockCheck {
     /// The reading that the next ones are compared with.
     anchor: ClockReading,
     doubt: Option<Doubt>,
@@ -109,8 +185,7 @@ impl TrustedReading {
 }
 
 impl ClockCheck {
-    /// Begins with the first reading of a process. `newest_record`: the time of the newest record of an earlier one.
-    pub fn begin(first: ClockReading, newest_record: Option<Timestamp>) -> ClockCheck {
+    fn begin(first: ClockReading, newest_record: Option<Timestamp>) -> ClockCheck {
         let doubt = newest_record.and_then(|newest| {
             let record = ClockReading {
                 wall: newest,
@@ -126,8 +201,7 @@ impl ClockCheck {
         }
     }
 
-    /// Takes a later reading into account.
-    pub fn observe(&mut self, reading: ClockReading) -> ClockTrust {
+    fn observe(&mut self, reading: ClockReading) -> ClockTrust {
         let leap = leap(self.anchor, reading);
         let age = reading.monotonic.saturating_sub(self.anchor.monotonic);
         match (self.doubt, leap) {
@@ -153,18 +227,16 @@ impl ClockCheck {
         self.standing(reading)
     }
 
-    /// The time by which terms end now, after [`ClockCheck::observe`] of the same reading: the wall clock's, unless it is
-    /// doubted; then what time has passed since it was believed, or what it says where that is earlier.
-    pub fn believed(&self, reading: ClockReading) -> Timestamp {
+    /// See [`ClockView`]; after [`ClockCheck::observe`] of the same reading.
+    fn believed(&self, reading: ClockReading) -> Timestamp {
         let trusted = self
             .doubt
             .map(|doubt| expected(doubt.trusted.reading(), reading));
         trusted.map_or(reading.wall, |trusted| trusted.min(reading.wall))
     }
 
-    /// The time that is written into records now: the wall clock's, unless that is doubted because it is behind. What
-    /// ended by such a clock would be over its term as soon as the clock is set right.
-    pub fn recorded(&self, reading: ClockReading) -> Timestamp {
+    /// The same.
+    fn recorded(&self, reading: ClockReading) -> Timestamp {
         let trusted = self
             .doubt
             .map(|doubt| expected(doubt.trusted.reading(), reading));
@@ -212,27 +284,33 @@ impl fmt::Display for ClockDoubt {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             ClockDoubt::LeaptForward(by) => {
-                write!(out, "the clock leapt forward by {}", Rough(*by))
+                write!(out, "the clock leapt forward by {}", RoundedSpan(*by))
             }
-            ClockDoubt::LeaptBack(by) => write!(out, "the clock leapt back by {}", Rough(*by)),
+            ClockDoubt::LeaptBack(by) => {
+                write!(out, "the clock leapt back by {}", RoundedSpan(*by))
+            }
             ClockDoubt::AheadOfRecord(by) => {
                 write!(
                     out,
                     "the clock is {} ahead of the newest record",
-                    Rough(*by)
+                    RoundedSpan(*by)
                 )
             }
             ClockDoubt::BehindRecord(by) => {
-                write!(out, "the clock is {} behind the newest record", Rough(*by))
+                write!(
+                    out,
+                    "the clock is {} behind the newest record",
+                    RoundedSpan(*by)
+                )
             }
         }
     }
 }
 
 /// A length of time in its largest unit.
-struct Rough(Duration);
+struct RoundedSpan(Duration);
 
-impl fmt::Display for Rough {
+impl fmt::Display for RoundedSpan {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let seconds = self.0.as_secs();
         match seconds {
@@ -379,6 +457,21 @@ mod tests {
         // At a start terms go on from the newest record.
         let mut clock = ClockCheck::begin(at(1400 * DAY, 0), Some(Timestamp(base * 1000)));
         assert_eq!(believed(&mut clock, at(1400 * DAY + 60, 60)), base + 60);
+    }
+
+    #[test]
+    fn each_change_of_trust_is_told_once() {
+        let mut clock = ClockTracker::begin(at(1000 * DAY, 0), None);
+        assert_eq!(clock.observe(at(1000 * DAY + 10, 10)).change, None);
+        let leapt = clock.observe(at(1400 * DAY, 20));
+        let because = ClockDoubt::LeaptForward(Duration::from_secs(400 * 86_400 - 20));
+        let left = CONFIRMATION;
+        assert_eq!(leapt.change, Some(TrustChange::Lost { because, left }));
+        assert_eq!(clock.observe(at(1400 * DAY + 10, 30)).change, None);
+        let set_right = clock.observe(at(1000 * DAY + 40, 40));
+        assert_eq!(set_right.change, Some(TrustChange::Regained));
+        assert_eq!(clock.trust(), ClockTrust::Credible);
+        assert_eq!(clock.observe(at(1000 * DAY + 50, 50)).change, None);
     }
 
     #[test]

@@ -15,7 +15,7 @@ pub struct KeyRequest<'a> {
 
 /// A cloud storage and the key by which it is reached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct CloudAccess<'a> {
+pub struct KeyChoice<'a> {
     /// The storage.
     pub storage: &'a CloudStorage,
     /// The key.
@@ -45,7 +45,7 @@ pub enum NoKey {
 pub fn choose_key<'a>(
     settings: &'a Settings,
     wanted: &KeyRequest<'_>,
-) -> Result<CloudAccess<'a>, NoKey> {
+) -> Result<KeyChoice<'a>, NoKey> {
     let mut missing = None;
     for (at, name) in wanted.names.iter().enumerate() {
         let known = CloudName::parse(name).ok();
@@ -63,7 +63,7 @@ pub fn choose_key<'a>(
         });
         let of_vo = || keys().find(|key| key.holder == CloudHolder::Vo(wanted.vo.clone()));
         if let Some(key) = own.or_else(of_vo) {
-            return Ok(CloudAccess {
+            return Ok(KeyChoice {
                 storage,
                 key,
                 is_virtual_host: at > 0,

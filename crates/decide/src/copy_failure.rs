@@ -14,6 +14,8 @@ pub enum CopyCause {
     ChecksumMismatch,
     /// The passive end answered with this status.
     Refused(u16),
+    /// The destination itself does not know whether it has the file.
+    Unsettled,
     /// Permission is missing, it does not say where.
     Denied,
     /// A file or directory is missing, it does not say where.
@@ -36,6 +38,9 @@ impl CopyCause {
             .collect();
         let said = words.join(" ");
         let says = |any: &[&str]| any.iter().any(|words| said.contains(words));
+        if says(&["not known whether"]) {
+            return CopyCause::Unsettled;
+        }
         let speaks_of_sums = says(&["checksum", "digest"]);
         if speaks_of_sums && says(&["mismatch", "not match", "differ"]) {
             return CopyCause::ChecksumMismatch;
@@ -157,6 +162,17 @@ mod tests {
         }
         check("moved 412 of 507 bytes", CopyCause::Unknown);
         check("open failed: Permission denied", CopyCause::Denied);
+    }
+
+    #[test]
+    fn a_destination_that_does_not_know_is_believed() {
+        for text in [
+            "the namespace database failed in a commit, so it is not known whether the change was made: disk I/O error",
+            "the namespace did not answer for 300 s, so it is not known whether the file was written; remote=https://x",
+        ] {
+            check(text, CopyCause::Unsettled);
+        }
+        check("'/not/known/whether' broke off", CopyCause::Unknown);
     }
 
     #[test]

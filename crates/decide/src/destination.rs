@@ -6,12 +6,13 @@
 
 use crate::copy_failure::CopyCause;
 use crate::decision::Decision;
+use crate::record_clock::RecordedTime;
 use crate::retry::with_jitter;
 use penstock_model::{Attempt, Bytes, Checksum, Overwrite, Timestamp, TransferEvent, TransferId};
 use std::time::Duration;
 
-/// By how much a storage element's clock may differ from ours when it does not tell its own time, and how much later than
-/// its last byte a file may be said to have changed.
+/// By how much a storage element's clock may differ from ours before it matters, and how much later than its last byte a
+/// file may be said to have changed.
 pub const CLOCK_DOUBT: Duration = Duration::from_secs(60);
 
 /// How long a storage element may need to end a copy whose connection was closed.
@@ -22,14 +23,14 @@ pub const ENDS_WITHIN: Duration = Duration::from_secs(30);
 pub struct Attempts {
     /// Let write, and not ended.
     writing: Option<Copy>,
-    lost: Option<Lost>,
+    lost: Option<UnsettledAttempts>,
     has_lost: bool,
 }
 
 /// An attempt that was let write.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Copy {
-    since: Timestamp,
+    since: RecordedTime,
     size: Option<Bytes>,
     was_absent: bool,
     limit: Duration,
@@ -37,11 +38,13 @@ struct Copy {
 
 /// Attempts that were let write and whose outcome nobody saw, since the destination was last known to hold nothing of them.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Lost {
-    /// When the first of them was let write.
+pub struct UnsettledAttempts {
+    /// When the first of them was let write, at the earliest.
     pub since: Timestamp,
     /// Until when a copy of theirs may still run without the service.
     pub until: Timestamp,
+    /// Until when what changes there is surely of theirs: earlier than `until` where the clock may have leapt since.
+    pub changes_until: Timestamp,
     /// The same, of those that may stand in the way of the others: an attempt that only met them does not prolong it.
     pub blocks_until: Timestamp,
     /// Of the file that they were to bring. `None`: not known, or any size is theirs.
@@ -63,6 +66,8 @@ pub enum CopyEnd {
     Arrived,
     /// The connection broke, or there was no answer, or one that a server in between may have given: it may still run.
     Unknown,
+    /// The destination does not know itself whether it has the file, which may appear until the copy's time limit.
+    Unsettled,
 }
 
 impl CopyEnd {
@@ -73,6 +78,8 @@ impl CopyEnd {
             // The client took too long: bytes may have come.
             408 => CopyEnd::Unknown,
             429 | 503 if has_moved => CopyEnd::Unknown,
+            // What had come before the refusal may lie there.
+            400..=499 if has_moved => CopyEnd::Ended,
             400..=499 => CopyEnd::Refused,
             501 | 503 | 507 if !has_moved => CopyEnd::Refused,
             _ => CopyEnd::Unknown,
@@ -88,6 +95,7 @@ impl CopyEnd {
                 CopyEnd::of_status(status, false)
             }
             CopyCause::Refused(409) => CopyEnd::Occupied,
+            CopyCause::Unsettled => CopyEnd::Unsettled,
             _ if by_destination => CopyEnd::Ended,
             CopyCause::Refused(_)
             | CopyCause::ChecksumMismatch
@@ -99,11 +107,11 @@ impl CopyEnd {
 }
 
 impl Attempts {
-    /// Takes the next record of the transfer. `limit` is how long a copy of this size may take; `looks`: its attempts look
+    /// Takes the next record of the transfer, of the time `at` by the clock of now. `limit` is how long a copy of this size may take; `looks`: its attempts look
     /// at the destination before they write, which `strict_copy` does not.
     pub fn note(
         &mut self,
-        at: Timestamp,
+        at: RecordedTime,
         event: &TransferEvent,
         limit: impl FnOnce(Option<Bytes>) -> Duration,
         looks: bool,
@@ -115,6 +123,11 @@ impl Attempts {
             TransferEvent::AttemptFailed { cleaned: true, .. } => {
                 self.writing = None;
                 self.lost = None;
+            }
+            TransferEvent::AttemptFailed { failure, .. }
+                if CopyCause::read(&failure.detail) == CopyCause::Unsettled =>
+            {
+                self.lose(None);
             }
             // Its agent has closed its connections.
             TransferEvent::AttemptFailed { cleaned: false, .. } => {
@@ -132,9 +145,16 @@ impl Attempts {
     }
 
     /// An attempt is let write; `was_absent`: it has looked, and nothing was there.
-    pub fn begin(&mut self, at: Timestamp, size: Option<Bytes>, was_absent: bool, limit: Duration) {
+    pub fn begin(
+        &mut self,
+        at: RecordedTime,
+        size: Option<Bytes>,
+        was_absent: bool,
+        limit: Duration,
+    ) {
         // What earlier copies had left was seen and decided about, and none of them runs any more.
-        if self.lost.as_ref().is_some_and(|lost| !lost.may_run(at)) {
+        let lost = self.lost.as_ref();
+        if lost.is_some_and(|lost| !lost.may_run(at.earliest)) {
             self.lost = None;
         }
         self.writing = Some(Copy {
@@ -147,6 +167,7 @@ impl Attempts {
 
     /// The copy of the attempt that writes now has ended so.
     pub fn end(&mut self, at: Timestamp, end: CopyEnd) {
+        let at = RecordedTime::exact(at);
         match end {
             CopyEnd::Refused | CopyEnd::Occupied => self.writing = None,
             CopyEnd::Ended => self.lose(Some(at)),
@@ -157,21 +178,23 @@ impl Attempts {
                 self.lose(Some(at));
             }
             CopyEnd::Unknown => self.lose(Some(at + ENDS_WITHIN)),
+            CopyEnd::Unsettled => self.lose(None),
         }
     }
 
     /// The transfer has ended with what the attempt that may have written has left; `ended`: when its agent is known to
     /// have closed its connections.
-    pub fn stop(&mut self, ended: Option<Timestamp>) {
+    pub fn stop(&mut self, ended: Option<RecordedTime>) {
         self.lose(ended.map(|ended| ended + ENDS_WITHIN));
     }
 
     /// The record does not tell all of them: nothing there is known to be theirs, and everything may be.
     pub fn doubt(&mut self, now: Timestamp) {
         self.has_lost = true;
-        self.lost = Some(Lost {
+        self.lost = Some(UnsettledAttempts {
             since: now,
             until: now,
+            changes_until: now,
             blocks_until: now,
             size: None,
             was_absent: false,
@@ -180,24 +203,31 @@ impl Attempts {
 
     /// The attempt that writes now, if one does, has ended unseen; `until`: when its copy has ended at the latest, if that
     /// is known.
-    fn lose(&mut self, seen: Option<Timestamp>) {
+    fn lose(&mut self, seen: Option<RecordedTime>) {
         let Some(copy) = self.writing.take() else {
             return;
         };
-        let limit = copy.since + copy.limit;
-        let until = seen.map_or(limit, |seen| seen.min(limit).max(copy.since));
+        let end = |since: Timestamp, seen: Option<Timestamp>| {
+            let limit = since + copy.limit;
+            seen.map_or(limit, |seen| seen.min(limit).max(since))
+        };
+        let since = copy.since.earliest;
+        let until = end(copy.since.latest, seen.map(|seen| seen.latest));
+        let changes_until = end(since, seen.map(|seen| seen.earliest));
         self.has_lost = true;
         self.lost = Some(match self.lost.take() {
-            None => Lost {
-                since: copy.since,
+            None => UnsettledAttempts {
+                since,
                 until,
+                changes_until,
                 blocks_until: until,
                 size: copy.size,
                 was_absent: copy.was_absent,
             },
-            Some(before) => Lost {
-                since: before.since,
+            Some(before) => UnsettledAttempts {
+                since: before.since.min(since),
                 until: before.until.max(until),
+                changes_until: before.changes_until.max(changes_until),
                 blocks_until: match seen {
                     None => before.blocks_until.max(until),
                     Some(_) => before.blocks_until,
@@ -212,7 +242,7 @@ impl Attempts {
     }
 
     /// What is not settled yet.
-    pub fn lost(&self) -> Option<&Lost> {
+    pub fn lost(&self) -> Option<&UnsettledAttempts> {
         self.lost.as_ref()
     }
 
@@ -228,7 +258,7 @@ impl Attempts {
     }
 }
 
-impl Lost {
+impl UnsettledAttempts {
     /// A copy of theirs may still run: what is not there now may come, and what is there may grow.
     pub fn may_run(&self, now: Timestamp) -> bool {
         now < self.until
@@ -284,7 +314,7 @@ impl Permission {
 
 /// What is known when an attempt has looked at both ends.
 #[derive(Debug, Clone, Copy)]
-pub struct Sight<'a> {
+pub struct EndsSeen<'a> {
     /// When it looked.
     pub now: Timestamp,
     /// At the source.
@@ -363,33 +393,35 @@ pub fn own(there: &FileFacts, attempts: &Attempts, now: Timestamp) -> Result<(),
     {
         return Err(Foreign::Size);
     }
-    let until = lost.until + CLOCK_DOUBT;
+    let until = lost.changes_until + CLOCK_DOUBT;
     match there.modified {
         Some(modified) if modified + CLOCK_DOUBT < lost.since || modified > until => {
             Err(Foreign::Time { modified })
         }
         Some(_) => Ok(()),
-        None if now > until => Err(Foreign::OldEvidence { until: lost.until }),
+        None if now > until => Err(Foreign::OldEvidence {
+            until: lost.changes_until,
+        }),
         None => Ok(()),
     }
 }
 
 /// What an attempt does with its destination.
-pub fn course(sight: &Sight<'_>) -> Decision<DestinationPlan, DestinationPlanReason> {
-    let Some(there) = sight.there else {
+pub fn course(seen: &EndsSeen<'_>) -> Decision<DestinationPlan, DestinationPlanReason> {
+    let Some(there) = seen.there else {
         return Decision::new(DestinationPlan::Write, DestinationPlanReason::Absent);
     };
-    let may_be_own = sight.attempts.has_lost() || sight.was_restored;
-    if may_be_own && let Some(size) = sight.source.is_same(there) {
+    let may_be_own = seen.attempts.has_lost() || seen.was_restored;
+    if may_be_own && let Some(size) = seen.source.is_same(there) {
         return Decision::new(DestinationPlan::Arrived(size), DestinationPlanReason::Same);
     }
-    let foreign = match own(there, sight.attempts, sight.now) {
+    let foreign = match own(there, seen.attempts, seen.now) {
         // A copy that still runs there is refused by the removal, or ends with what it wrote.
         Ok(()) => return Decision::new(DestinationPlan::RemoveFirst, DestinationPlanReason::Own),
         Err(foreign) => foreign,
     };
-    let choice = match sight.permission {
-        Permission::Keep if may_prove_own(there, foreign, sight) => DestinationPlan::Wait,
+    let choice = match seen.permission {
+        Permission::Keep if may_prove_own(there, foreign, seen) => DestinationPlan::Wait,
         Permission::Keep => DestinationPlan::Refuse,
         Permission::Replace => DestinationPlan::Replace,
         Permission::ReplaceOnDisk => DestinationPlan::AskTape,
@@ -399,11 +431,11 @@ pub fn course(sight: &Sight<'_>) -> Decision<DestinationPlan, DestinationPlanRea
 
 /// Whether what came after a look that found nothing may turn out to be what a copy brings that may still run. A storage
 /// element whose clock is wrong, or that tells no size of what is being written, cannot tell it apart.
-fn may_prove_own(there: &FileFacts, foreign: Foreign, sight: &Sight<'_>) -> bool {
-    let is_ahead = |lost: &Lost| lost.since > sight.now + CLOCK_DOUBT;
+fn may_prove_own(there: &FileFacts, foreign: Foreign, seen: &EndsSeen<'_>) -> bool {
+    let is_ahead = |lost: &UnsettledAttempts| lost.since > seen.now + CLOCK_DOUBT;
     // What a clock that was wrong has noted would be waited for until it is right again, if ever.
-    !sight.attempts.lost().is_some_and(is_ahead)
-        && sight.attempts.runs_until(sight.now).is_some()
+    !seen.attempts.lost().is_some_and(is_ahead)
+        && seen.attempts.runs_until(seen.now).is_some()
         && match foreign {
             Foreign::Time { .. } => true,
             Foreign::Size => there.size.is_none(),
@@ -413,7 +445,7 @@ fn may_prove_own(there: &FileFacts, foreign: Foreign, sight: &Sight<'_>) -> bool
 
 /// What is at the destination of attempts that write no more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Remnant {
+pub enum RemnantVerdict {
     /// Nothing, and nothing will come.
     Nothing,
     /// What they have left: it is to be removed.
@@ -428,13 +460,13 @@ pub enum Remnant {
 }
 
 /// Whose is what was seen there, and may more come?
-pub fn remnant(there: Option<&FileFacts>, attempts: &Attempts, now: Timestamp) -> Remnant {
+pub fn remnant(there: Option<&FileFacts>, attempts: &Attempts, now: Timestamp) -> RemnantVerdict {
     match (there, attempts.runs_until(now)) {
-        (None, None) => Remnant::Nothing,
-        (None, Some(until)) => Remnant::MayCome { until },
+        (None, None) => RemnantVerdict::Nothing,
+        (None, Some(until)) => RemnantVerdict::MayCome { until },
         (Some(there), _) => match own(there, attempts, now) {
-            Ok(()) => Remnant::Own,
-            Err(foreign) => Remnant::Foreign(foreign),
+            Ok(()) => RemnantVerdict::Own,
+            Err(foreign) => RemnantVerdict::Foreign(foreign),
         },
     }
 }

@@ -8,15 +8,15 @@ pub mod answer;
 pub mod change;
 pub mod dimension;
 pub mod rate_change;
+mod rule_input;
 pub mod rules;
 pub mod signals;
 pub mod split;
 mod stage;
-mod stretch_facts;
 
 pub use answer::{Cause, Evidence, Explanation, FailureTally, Measure, NamedCause, Permille};
 pub use rate_change::{Population, RateChange, RateChangeId, RateChangeKind, rate_changes};
-pub use stretch_facts::StretchFacts;
+pub use rule_input::RuleInput;
 
 use answer::{CAUSES_MAX, CauseRank, SHARE_MIN};
 use change::{DropOrLull, LowRate, stretches_of};
@@ -122,7 +122,7 @@ impl Facts<'_> {
     ) -> Explanation {
         let parts = split(&usual, &low);
         let stage = stage::bottleneck(self.link, self.before, self.during);
-        let view = StretchFacts {
+        let view = RuleInput {
             signals: self.signals,
             links: self.links,
             link: self.link,
@@ -169,7 +169,7 @@ impl Facts<'_> {
         }
     }
 
-    fn carriers(&self, view: &StretchFacts<'_>) -> Vec<dimension::Carrier> {
+    fn carriers(&self, view: &RuleInput<'_>) -> Vec<dimension::Carrier> {
         let entry = |name: String, series: &Series| {
             Some((name, (view.earlier(series)?, view.now(series)?)))
         };
@@ -323,7 +323,8 @@ fn name_causes(groups: Vec<Group>, parts: &[Part], low: &Factors, usual: &Factor
             continue;
         }
         let rate_without = match low.rate > 0.0 {
-            true => (low.rate * logs[n].exp()).min(usual.rate.max(low.rate)),
+            // A factor that rose from nothing has no logarithm; without a cause no rate is lower.
+            true => (low.rate * logs[n].exp()).min(usual.rate).max(low.rate),
             false => usual.rate * f64::from(share.0) / 1000.0,
         };
         named.push(NamedCause {

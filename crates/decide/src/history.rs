@@ -26,6 +26,8 @@ pub struct Retention {
     pub history: Option<Duration>,
     /// Samples of links, one a second.
     pub samples: Option<Duration>,
+    /// Samples of minutes.
+    pub minutes: Option<Duration>,
     /// Who changed which setting or ban.
     pub audit: Option<Duration>,
     /// For how much longer somebody who has not taken it can hold history back.
@@ -61,6 +63,8 @@ pub struct PruningBound {
     pub ended_long_before: Option<Timestamp>,
     /// Samples before this time.
     pub samples_before: Option<Timestamp>,
+    /// Samples of minutes before this time.
+    pub minutes_before: Option<Timestamp>,
     /// Changes of settings and bans before this time.
     pub audit_before: Option<Timestamp>,
 }
@@ -90,6 +94,7 @@ pub fn what_may_go(
         taken_by_all: taken.unwrap_or(u64::MAX),
         ended_long_before: ended_before.map(|time| earlier(time, retention.held_max)),
         samples_before: before(retention.samples),
+        minutes_before: before(retention.minutes),
         audit_before: before(retention.audit),
     }
 }
@@ -180,6 +185,7 @@ mod tests {
         Retention {
             history: Some(90 * DAY),
             samples: Some(30 * DAY),
+            minutes: Some(400 * DAY),
             audit: None,
             held_max: 7 * DAY,
         }
@@ -198,6 +204,7 @@ mod tests {
         assert_eq!(may.ended_before, Some(days_ago(90)));
         assert_eq!(may.ended_long_before, Some(days_ago(97)));
         assert_eq!(may.samples_before, Some(days_ago(30)));
+        assert_eq!(may.minutes_before, Some(days_ago(400)));
         assert_eq!((may.audit_before, may.taken_by_all), (None, u64::MAX));
         let forever = Retention {
             history: None,

@@ -84,7 +84,7 @@ impl QueueEntry {
 /// The slots of a transfer that runs. They are given back with [`Scheduler::release`].
 #[derive(Debug, PartialEq, Eq)]
 #[must_use = "slots that are not given back stay taken"]
-pub struct Ticket {
+pub struct TakenSlots {
     link: LinkIndex,
     payers: Payers,
     turn: GrantedTurn,
@@ -92,7 +92,7 @@ pub struct Ticket {
     is_adopted: bool,
 }
 
-impl Ticket {
+impl TakenSlots {
     /// On whose behalf it runs.
     pub fn party(&self) -> TransferOwner {
         self.payers.party()
@@ -110,7 +110,7 @@ pub struct DispatchedTransfer {
     /// Which.
     pub transfer: TransferId,
     /// Its slots.
-    pub ticket: Ticket,
+    pub taken: TakenSlots,
 }
 
 /// For how long slots were held.
@@ -208,7 +208,7 @@ struct Link {
     queue: LinkQueue,
     /// On whose behalf how many run.
     running: BTreeMap<TransferOwner, u32>,
-    gate: Gate,
+    opening: LinkOpening,
     position: RoundPosition,
     /// The slot that it is offered, and for which VO.
     offer: Option<(SharedPlaceId, VoName)>,
@@ -240,7 +240,7 @@ impl Link {
 
 /// Whether a link may start anything, whatever its slots.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Gate {
+enum LinkOpening {
     Open,
     /// One transfer may pass, of somebody else than this one if there is anybody.
     Ajar(WaitReason, Option<TransferOwner>),
@@ -254,7 +254,7 @@ enum RoundPosition {
     Idle,
     /// In the round: it will be looked at in the next pass.
     Round,
-    /// Waits for something of its own: slots, rate, or its gate.
+    /// Waits for something of its own: slots, rate, or its opening.
     Full(WaitReason),
     /// Waits for a slot of a place that it shares with other links, in its line.
     Parked(WaitReason, SharedPlaceId),
@@ -321,12 +321,12 @@ impl Scheduler {
         }
     }
 
-    /// Queues a transfer that may start as soon as there are slots for it.
-    pub fn enqueue(&mut self, waiting: QueueEntry) {
+    /// Queues a transfer that may start as soon as there are slots for it. False when it was waiting already.
+    pub fn enqueue(&mut self, waiting: QueueEntry) -> bool {
         let index = self.link_at(&waiting.link);
         let link = &mut self.links[index];
         let size = SizeClass::of(waiting.size);
-        link.queue.push(waiting.standing(), size, &self.shares);
+        let is_new = link.queue.push(waiting.standing(), size, &self.shares);
         match link.position {
             RoundPosition::Idle => {
                 link.position = RoundPosition::Round;
@@ -338,6 +338,7 @@ impl Scheduler {
             }
             RoundPosition::Round | RoundPosition::Full(_) => {}
         }
+        is_new
     }
 
     /// Takes a waiting transfer out. False when it was not waiting here.
@@ -485,42 +486,42 @@ impl Scheduler {
             };
             has_weights || !link.queue.has_weights()
         });
-        let next = match &link.gate {
-            Gate::Ajar(_, Some(party)) => link.queue.pop_of_another(party, predict),
-            Gate::Ajar(_, None) | Gate::Open | Gate::Shut(_) => None,
+        let next = match &link.opening {
+            LinkOpening::Ajar(_, Some(party)) => link.queue.pop_of_another(party, predict),
+            LinkOpening::Ajar(_, None) | LinkOpening::Open | LinkOpening::Shut(_) => None,
         };
         let next = next.or_else(|| link.queue.pop_of(&of_vo?.1, predict));
         let next = next.or_else(|| link.queue.pop(predict));
         let next = next.expect("the queue was looked at before");
-        let ticket = Ticket {
+        let taken = TakenSlots {
             link: index,
             payers: next.payers,
             turn: next.turn,
             is_adopted: false,
         };
-        if let Gate::Ajar(reason, _) = &link.gate {
-            link.gate = Gate::Shut(reason.clone());
+        if let LinkOpening::Ajar(reason, _) = &link.opening {
+            link.opening = LinkOpening::Shut(reason.clone());
         }
         // Not forgotten at once: where it met two places that are full, it will meet them again.
         link.let_go = link.let_go.saturating_sub(1);
         self.unkeep(index);
-        self.start_flow(&ticket, next.size);
-        self.occupy(&ticket);
+        self.start_flow(&taken, next.size);
+        self.occupy(&taken);
         // Back to the end of the round, so that links take turns.
         self.links[index].position = RoundPosition::Round;
         self.round.push_back(index);
         DispatchedTransfer {
             transfer: next.transfer,
-            ticket,
+            taken,
         }
     }
 
     /// Takes slots for a transfer that runs already, whatever the limits.
-    pub fn adopt(&mut self, running: &QueueEntry) -> Ticket {
+    pub fn adopt(&mut self, running: &QueueEntry) -> TakenSlots {
         self.turns += 1;
         let index = self.link_at(&running.link);
         let durations = &self.links[index].durations;
-        let ticket = Ticket {
+        let taken = TakenSlots {
             link: index,
             payers: Payers {
                 vo: running.vo.clone(),
@@ -533,31 +534,31 @@ impl Scheduler {
             },
             is_adopted: true,
         };
-        self.adopt_flow(&ticket, running.size);
-        self.occupy(&ticket);
-        ticket
+        self.adopt_flow(&taken, running.size);
+        self.occupy(&taken);
+        taken
     }
 
-    fn occupy(&mut self, ticket: &Ticket) {
-        let link = &mut self.links[ticket.link];
+    fn occupy(&mut self, taken: &TakenSlots) {
+        let link = &mut self.links[taken.link];
         link.slots.active += 1;
-        *link.running.entry(ticket.party()).or_default() += 1;
-        for id in self.links[ticket.link].shared_places() {
+        *link.running.entry(taken.party()).or_default() += 1;
+        for id in self.links[taken.link].shared_places() {
             let place = self.shared_mut(id);
             place.slots.active += 1;
-            place.lines.had(&ticket.payers.vo, ticket.link, ticket.turn);
+            place.lines.had(&taken.payers.vo, taken.link, taken.turn);
             self.offer_later(id);
         }
     }
 
     /// Gives the slots of a transfer back.
-    pub fn release(&mut self, ticket: Ticket, held: SlotTime) {
-        let Ticket {
+    pub fn release(&mut self, taken: TakenSlots, held: SlotTime) {
+        let TakenSlots {
             link: index,
             payers,
             turn,
             is_adopted,
-        } = ticket;
+        } = taken;
         self.end_flow(turn.number, index, held);
         let lasted_ms = match held.is_own_fault {
             true => ms(held.took).max(turn.expected_ms),
@@ -644,15 +645,15 @@ impl Scheduler {
     /// Starts nothing more on this link, for this reason; what runs may end.
     pub fn halt(&mut self, link: &LinkId, because: WaitReason) {
         let index = self.link_at(link);
-        self.links[index].gate = Gate::Shut(because);
+        self.links[index].opening = LinkOpening::Shut(because);
         self.recheck(index);
     }
 
     /// Lets one transfer pass on a link that is halted, of another one than `after` if there is any.
     pub fn let_one_pass(&mut self, link: &LinkId, after: Option<&TransferOwner>) {
         let index = self.link_at(link);
-        if let Gate::Shut(reason) = &self.links[index].gate {
-            self.links[index].gate = Gate::Ajar(reason.clone(), after.cloned());
+        if let LinkOpening::Shut(reason) = &self.links[index].opening {
+            self.links[index].opening = LinkOpening::Ajar(reason.clone(), after.cloned());
         }
         self.recheck(index);
     }
@@ -675,7 +676,7 @@ impl Scheduler {
     /// Starts transfers on this link again.
     pub fn reopen(&mut self, link: &LinkId) {
         let index = self.link_at(link);
-        self.links[index].gate = Gate::Open;
+        self.links[index].opening = LinkOpening::Open;
         self.recheck(index);
     }
 
@@ -843,7 +844,7 @@ impl Scheduler {
             durations: Durations::default(),
             queue: LinkQueue::new(id, &self.shares),
             running: BTreeMap::new(),
-            gate: Gate::Open,
+            opening: LinkOpening::Open,
             position: RoundPosition::Idle,
             offer: None,
             keeps: [None; KINDS],

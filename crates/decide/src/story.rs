@@ -85,7 +85,7 @@ pub struct Step {
 
 /// All steps, in the order in which they happened; the last one is how it stands now, when it has not ended.
 pub fn tell(facts: &Facts<'_>) -> Vec<Step> {
-    let mut teller = Teller {
+    let mut writer = StoryWriter {
         facts,
         steps: Vec::new(),
         waits_since: None,
@@ -96,23 +96,23 @@ pub fn tell(facts: &Facts<'_>) -> Vec<Step> {
     let mut restored = facts.parameters.restored_at;
     for entry in facts.entries {
         if let Some(at) = restored.take_if(|at| *at <= entry.at) {
-            teller.restored(at);
+            writer.restored(at);
         }
         while let Some(change) = changes.next_if(|change| change.at < entry.at) {
-            teller.link_changed(change);
+            writer.link_changed(change);
         }
-        teller.happened(entry.at, &entry.event);
+        writer.happened(entry.at, &entry.event);
     }
-    restored.into_iter().for_each(|at| teller.restored(at));
+    restored.into_iter().for_each(|at| writer.restored(at));
     // What became of the link later is of interest as long as it waits.
-    if teller.waits_since.is_some() {
-        changes.for_each(|change| teller.link_changed(change));
+    if writer.waits_since.is_some() {
+        changes.for_each(|change| writer.link_changed(change));
     }
     if !facts.state.is_terminal() {
         let text = wording::transfer_state(facts.state, facts.waiting, facts.now);
-        teller.add(facts.now, StepKind::Present, redacted(&text, facts));
+        writer.add(facts.now, StepKind::Present, redacted(&text, facts));
     }
-    teller.steps
+    writer.steps
 }
 
 /// A story as the text of a log: one line a step.
@@ -135,7 +135,7 @@ pub fn log(facts: &Facts<'_>) -> String {
     printable(&text).into_owned()
 }
 
-struct Teller<'a> {
+struct StoryWriter<'a> {
     facts: &'a Facts<'a>,
     steps: Vec<Step>,
     waits_since: Option<Timestamp>,
@@ -143,7 +143,7 @@ struct Teller<'a> {
     runs_since: Option<Timestamp>,
 }
 
-impl Teller<'_> {
+impl StoryWriter<'_> {
     fn add(&mut self, at: Timestamp, kind: StepKind, text: String) {
         self.steps.push(Step { at, kind, text });
     }

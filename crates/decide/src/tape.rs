@@ -128,7 +128,7 @@ pub fn when_to_ask(
 
 /// What is known of something that a tape system is at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct TapeProgress {
+pub struct BatchProgress {
     /// Spreads the looks at different requests.
     pub seed: u64,
     /// Since when.
@@ -141,7 +141,7 @@ pub struct TapeProgress {
 
 /// When to look again. A look delays a file by a quarter of the time that it has taken anyway, at most; by half of the
 /// time that the rest will take if it goes on as until now, if that is less.
-pub fn next_look(seen: &TapeProgress, policy: &TapePolicy, now: Timestamp) -> Timestamp {
+pub fn next_look(seen: &BatchProgress, policy: &TapePolicy, now: Timestamp) -> Timestamp {
     let taken = now.since(seen.since);
     let missing = seen.files.saturating_sub(seen.done);
     let by_age = taken / 4;
@@ -259,7 +259,7 @@ mod tests {
     }
 
     fn look(taken: u64, files: usize, done: usize) -> u64 {
-        let seen = TapeProgress {
+        let seen = BatchProgress {
             seed: 7,
             since: Timestamp(0),
             files,

@@ -134,7 +134,7 @@ enum Stage {
 
 /// Whether a larger number is worth it.
 #[derive(Debug, Clone, Copy, PartialEq)]
-enum Worth {
+enum GainVerdict {
     Clear(bool),
     /// It cannot be told in the time that there is.
     Doubtful(MeanDifference),
@@ -395,7 +395,7 @@ impl Tuner {
                 false => None,
             };
         };
-        match self.judge(now, above)? != Worth::Clear(false) {
+        match self.judge(now, above)? != GainVerdict::Clear(false) {
             // The larger number was worth it.
             true => {
                 let because = TuneReason::DoesNotPay {
@@ -539,9 +539,9 @@ impl Tuner {
             return Some(self.look_anew(is_more, because));
         }
         let pays = match self.judge(smaller, larger)? {
-            Worth::Clear(pays) => pays,
+            GainVerdict::Clear(pays) => pays,
             // What was seen in earlier looks counts, too.
-            Worth::Doubtful(doubt) => {
+            GainVerdict::Doubtful(doubt) => {
                 let all = self.doubts[usize::from(up)].and(doubt);
                 self.doubts[usize::from(up)] = all;
                 match up {
@@ -613,7 +613,7 @@ impl Tuner {
     }
 
     /// Whether the larger of two numbers is worth it. `None`: it is worth looking longer.
-    fn judge(&self, smaller: TrialResult, larger: TrialResult) -> Option<Worth> {
+    fn judge(&self, smaller: TrialResult, larger: TrialResult) -> Option<GainVerdict> {
         let seconds = self.window.seconds();
         let errors = match seconds < LOOK_SECONDS_MIN {
             true => CLEAR_AT_ONCE_ERRORS,
@@ -622,17 +622,17 @@ impl Tuner {
         let gained = larger.gained_beside(smaller, self.worth);
         let error = larger.error_beside(smaller);
         if gained.abs() >= errors * error {
-            return Some(Worth::Clear(gained > 0.0));
+            return Some(GainVerdict::Clear(gained > 0.0));
         }
         let is_over = seconds >= LOOK_SECONDS_MAX.max(2.0 * self.lag);
-        is_over.then_some(Worth::Doubtful(MeanDifference::of(gained, error)))
+        is_over.then_some(GainVerdict::Doubtful(MeanDifference::of(gained, error)))
     }
 
     /// The same; what is not worth it for sure is taken for worth it, because slots are cheaper than time.
     fn rather_pays(&self, smaller: TrialResult, larger: TrialResult) -> Option<bool> {
         Some(match self.judge(smaller, larger)? {
-            Worth::Clear(pays) => pays,
-            Worth::Doubtful(doubt) => doubt.mean() > -GIVE_UP_ERRORS * doubt.error(),
+            GainVerdict::Clear(pays) => pays,
+            GainVerdict::Doubtful(doubt) => doubt.mean() > -GIVE_UP_ERRORS * doubt.error(),
         })
     }
 

@@ -16,6 +16,14 @@ impl Engine {
         if open.saturating_add(new.transfers.len()) > self.config.open_max {
             return Reply::NoRoom(open);
         }
+        let (submitter, open_max) = ((&new.vo, &new.user), self.config.open_max);
+        let transfers = new.transfers.len();
+        let full = self
+            .open_counts
+            .full_share(submitter, transfers, open, open_max);
+        if let Some(full) = full {
+            return Reply::ShareFull(full);
+        }
         let first = self.transfer_id_next;
         self.transfer_id_next += new.transfers.len() as u64;
         let (mut job, tokens) = new.into_job(first, now.at);
@@ -76,6 +84,7 @@ impl Engine {
         let number = self.scheduler.number(&link);
         let entry = TransferEntry::new(job, request, number, &link, state.clone());
         let in_job = self.jobs.get_mut(&job).expect("inserted by the caller");
+        self.open_counts.add(in_job.vo(), in_job.user());
         if state == TransferState::NotUsed {
             in_job.add_unused(id);
         } else {

@@ -184,7 +184,7 @@ impl Engine {
         if !self.holds_back(&waiting) && !self.refuses_by_share(&waiting) {
             self.begin_to_tune(&waiting.link);
             self.halting.queued(&waiting);
-            self.scheduler.enqueue(waiting);
+            self.enqueue(waiting);
         }
     }
 
@@ -270,7 +270,7 @@ impl Engine {
         for (transfer, job) in self.concerned(ban, may_be_held) {
             jobs.insert(job);
             if let Some(waiting) = self.waiting(transfer)
-                && (self.scheduler.remove(&waiting) || self.stop_gathering(transfer))
+                && (self.unqueue(&waiting) || self.stop_gathering(transfer))
             {
                 self.bans.held.insert(transfer);
             }

@@ -6,6 +6,7 @@ use penstock_model::{
 };
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use std::sync::Arc;
 
 /// What one submission asks for; everything in it has been checked.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -44,7 +45,7 @@ pub struct NewTransfer {
     /// Marks the packets of this transfer for the networks it crosses.
     pub scitag: Option<u16>,
     /// Whatever the client wants back, unchanged.
-    pub metadata: Value,
+    pub metadata: Arc<Value>,
     /// Token for the source.
     pub source_credential: Option<CredentialId>,
     /// Token for the destination.
@@ -54,7 +55,7 @@ pub struct NewTransfer {
     /// The same of the destination's.
     pub destination_query: Option<CredentialId>,
     /// What tape systems are told of it.
-    pub tape: Option<Box<TapeNotes>>,
+    pub tape: Option<Arc<TapeNotes>>,
 }
 
 impl NewJob {

@@ -1,7 +1,7 @@
 //! What the service is asked for that only its leader does or tells, and the type of the reply to each.
 
 use crate::checked_submission::NewJob;
-use crate::{ReplyId, StartEstimate, StoppedCount};
+use crate::{FullShare, ReplyId, StartEstimate, StoppedCount};
 use penstock_decide::settings::{SettingRefusal, SettingRequest, SettingRequester};
 use penstock_model::{
     Ban, BanTarget, CredentialId, JobId, Priority, RenewedToken, SettingChange, StorageId,
@@ -43,6 +43,8 @@ pub enum Reply {
     Taken,
     /// Nothing was accepted: so many transfers are open that there is no room for the job's.
     NoRoom(usize),
+    /// Nothing was accepted: room is scarce, and the submitter or their VO has taken their share of it.
+    ShareFull(FullShare),
     /// What was asked for was done, as far as there was anything to do.
     Done,
     /// The job is unknown or has ended; there is no such ban.
@@ -92,6 +94,8 @@ pub enum NotAccepted {
     Taken,
     /// So many transfers are open.
     NoRoom(usize),
+    /// Room is scarce, and the submitter or their VO has taken their share of it.
+    ShareFull(FullShare),
     /// This storage element takes no submissions.
     StorageBanned(StorageId),
 }
@@ -108,6 +112,7 @@ impl Request for Submit {
             Reply::Accepted(job) => Some(Ok(job)),
             Reply::Taken => Some(Err(NotAccepted::Taken)),
             Reply::NoRoom(open) => Some(Err(NotAccepted::NoRoom(open))),
+            Reply::ShareFull(full) => Some(Err(NotAccepted::ShareFull(full))),
             Reply::StorageBanned(storage) => Some(Err(NotAccepted::StorageBanned(storage))),
             _ => None,
         }

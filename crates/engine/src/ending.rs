@@ -40,6 +40,7 @@ impl Engine {
     pub(super) fn tidy_up(&mut self, mut then: PendingTidying, effects: &mut Effects) {
         then.tidying.to = self.nodes.own();
         then.is_due = true;
+        then.tidying.clock = Some(self.record_clock());
         let tidying = Assignment::clone(&then.tidying);
         let transfer = tidying.request.id;
         let running = RunningAgent {
@@ -99,6 +100,7 @@ impl Engine {
                 streams: None,
                 unsettled: true,
                 ended: owed.ended,
+                clock: Some(self.record_clock()),
                 task: Task::TidyUp,
             };
             let then = PendingTidying {
@@ -317,6 +319,7 @@ impl Engine {
             streams: None,
             unsettled: true,
             ended: None,
+            clock: Some(self.record_clock()),
             task: Task::TidyUp,
         })
     }
@@ -394,7 +397,7 @@ impl Engine {
         let queued: Vec<QueueEntry> = open.into_iter().filter_map(|id| self.waiting(id)).collect();
         let queued: Vec<QueueEntry> = queued
             .into_iter()
-            .filter(|waiting| self.scheduler.remove(waiting))
+            .filter(|waiting| self.unqueue(waiting))
             .collect();
         let entry = self.jobs.get_mut(&job).expect("found above");
         let parameters = JobParameters {
@@ -431,9 +434,9 @@ impl Engine {
         entry.remove_unused(transfer);
         entry.add_ended(state.clone());
         if entry.open.is_empty() && !self.choose_next(now, transfer, gone, &state, effects) {
-            let entry = self.jobs.remove(&job).expect("found above");
-            for unused in entry.unused().iter() {
-                self.transfers.remove(&unused);
+            let unused: Vec<TransferId> = self.jobs[&job].unused().iter().collect();
+            for unused in unused {
+                self.remove_transfer(unused);
                 effects.records.push(Record::Happened {
                     at: now.at,
                     monotonic_us: now.monotonic_us,
@@ -443,6 +446,7 @@ impl Engine {
                     state: TransferState::NotUsed,
                 });
             }
+            let entry = self.jobs.remove(&job).expect("found above");
             let state = job_state(entry.parameters().kind, entry.ended());
             effects.records.push(Record::JobEnded {
                 job,

@@ -87,3 +87,18 @@ impl Engine {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn programs_read_the_words_that_they_know() {
+        let words = |estimate| serde_json::to_string(&estimate).expect("written");
+        assert_eq!(words(StartEstimate::About(Timestamp(7))), r#"{"about":7}"#);
+        assert_eq!(
+            words(StartEstimate::NotBefore(Timestamp(7))),
+            r#"{"not_before":7}"#
+        );
+    }
+}

@@ -5,6 +5,8 @@ use crate::command::{Command, Reply};
 use crate::order::Order;
 use crate::report::AgentReport;
 use penstock_decide::halting::{Halt, HaltPolicy};
+use penstock_decide::minute_meter::TransferGroup;
+use penstock_decide::record_clock::RecordClock;
 use penstock_decide::scheduler::SlotLimits;
 use penstock_decide::tape::TapePolicy;
 use penstock_model::tape::{StageFile, path_of};
@@ -266,6 +268,10 @@ pub struct Assignment {
     /// is not known that it did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended: Option<Timestamp>,
+    /// What the clock of the records showed when this was given out: that of the agent's host may differ. `None`: an older
+    /// leader did not tell.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub clock: Option<RecordClock>,
     /// What is to be done.
     pub task: Task,
 }
@@ -389,6 +395,8 @@ pub enum TapeOutcome {
 pub struct Effects {
     /// To be made durable first, in one transaction.
     pub records: Vec<Record>,
+    /// Whose each event of these is but `Submitted` and `NotNeeded`, in their order.
+    pub groups: Vec<TransferGroup>,
     /// Then to be done, in order.
     pub actions: Vec<Action>,
     /// Replies that rest upon nothing that is not durable yet: given at once, also while the journal cannot be written.

@@ -22,6 +22,7 @@ mod packed_request;
 mod queue_rows;
 mod report;
 mod restoring;
+mod room;
 mod running;
 mod setting;
 mod tape;
@@ -30,6 +31,7 @@ mod tests;
 mod tokens;
 mod tuning;
 mod unused_links;
+mod waiting_groups;
 
 pub use explaining::StartEstimate;
 pub use interface::{
@@ -38,10 +40,11 @@ pub use interface::{
 };
 
 pub use nodes::this_process;
-pub use nodes::{AssignedNode, Claim, LeadershipMode, NodeJoined, NodeView};
+pub use nodes::{AssignedNode, Claim, LeadershipMode, NodeJoined, NodeLoad};
 pub use order::Order;
 pub use report::{AgentReport, Preflight};
-pub use restoring::EngineRestore;
+pub use restoring::EngineBuilder;
+pub use room::{FullShare, ShareHolder};
 
 use crate::checked_submission::NewJob;
 use bans::Bans;
@@ -65,6 +68,7 @@ use penstock_model::{
     job_state,
 };
 use queue_rows::{JobEntry, SharedFactsIndex, TransferEntry};
+use room::OpenCounts;
 use running::RunningAgent;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap};
@@ -74,6 +78,7 @@ use tape::Tape;
 use tokens::AwaitedTokens;
 use tuning::Tuning;
 use unused_links::Forgetting;
+use waiting_groups::WaitingGroups;
 
 /// How many transfers are stopped in one go when everything is, but for the last job's.
 const STOPPED_AT_ONCE: u64 = 10_000;
@@ -84,6 +89,8 @@ pub struct Engine {
     scheduler: Scheduler,
     jobs: HashMap<JobId, JobEntry>,
     transfers: HashMap<TransferId, TransferEntry>,
+    /// How many these are, by VO and user.
+    open_counts: OpenCounts,
     /// What jobs have in common.
     sharing: SharedFactsIndex,
     /// Attempts that hold slots. An agent may outlive its transfer's end (a cancel) for a moment.
@@ -108,7 +115,9 @@ pub struct Engine {
     tuning: Tuning,
     nodes: Nodes,
     /// What the clocks showed at the last input.
-    looked_at: Option<Now>,
+    looked_at: Now,
+    /// Since when the wall clock has gone as time passes: at most since this process leads.
+    steady_since: Now,
     /// When to look again at what a cap of bytes per second holds back.
     rates_wake_at: Option<Timestamp>,
     /// Failures by link since it is known to this process.
@@ -118,6 +127,7 @@ pub struct Engine {
     forgetting: Forgetting,
     transfer_id_next: u64,
     settings: Arc<Settings>,
+    waiting_groups: WaitingGroups,
 }
 
 impl Engine {
@@ -153,8 +163,8 @@ impl Engine {
                         replaces,
                     },
             }) => {
-                if let Some(ticket) = self.running.get(&transfer).and_then(RunningAgent::ticket) {
-                    self.scheduler.prepared(ticket, size);
+                if let Some(taken) = self.running.get(&transfer).and_then(RunningAgent::taken) {
+                    self.scheduler.prepared(taken, size);
                 }
                 // A transfer that was canceled meanwhile has had its Stop; nothing moves for it.
                 let event = TransferEvent::Prepared {
@@ -192,7 +202,7 @@ impl Engine {
             Input::Measured { moved } => {
                 let running = &self.running;
                 let of_ticket = |(transfer, bytes): &(TransferId, Bytes)| {
-                    Some((running.get(transfer)?.ticket()?, *bytes))
+                    Some((running.get(transfer)?.taken()?, *bytes))
                 };
                 self.scheduler.measured(moved.iter().filter_map(of_ticket));
             }
@@ -341,6 +351,15 @@ impl Engine {
         Some(entry.request(transfer, self.scheduler.link(entry.link)))
     }
 
+    /// A transfer's row, when nothing more happens to it. Its job is still there.
+    fn remove_transfer(&mut self, transfer: TransferId) -> Option<TransferEntry> {
+        let gone = self.transfers.remove(&transfer)?;
+        let job = self.jobs.get(&gone.job);
+        let job = job.expect("a job outlives its open transfers");
+        self.open_counts.remove(job.vo(), job.user());
+        Some(gone)
+    }
+
     /// Applies an event to a transfer and records it. False, without any record, when it does not fit its state.
     fn apply(
         &mut self,
@@ -374,11 +393,14 @@ impl Engine {
             state: state.clone(),
         };
         effects.records.push(record);
+        effects
+            .groups
+            .push(self.group_of(&self.transfers[&transfer]));
         if state.is_terminal() {
             if let Some(waiting) = self.waiting(transfer) {
-                self.scheduler.remove(&waiting);
+                self.unqueue(&waiting);
             }
-            let gone = self.transfers.remove(&transfer).expect("found above");
+            let gone = self.remove_transfer(transfer).expect("found above");
             if let TransferState::Failed { .. } = &state {
                 let link = self.scheduler.link(gone.link).clone();
                 *self.failed_files.entry(link).or_default() += 1;

@@ -4,14 +4,12 @@
 //! what it runs and does not name it, or when the node has been silent for longer than it goes on without a leader:
 //! only then may it run again elsewhere. A leader that has just come adopts what nodes claim.
 
-use super::report::{AgentReport, Preflight};
+use super::report::{AgentReport, AttemptKey, Preflight};
 use super::running::{HeldSlots, RunningAgent};
 use super::{Action, Assignment, AttemptOutcome, Effects, Engine, Input, Now, Order, Task};
 use penstock_decide::scheduler::{QueueEntry, SlotLimits};
 use penstock_decide::settings::slots_in_effect;
-use penstock_model::{
-    Attempt, JobId, NodeId, Slots, Tenure, Timestamp, TransferId, TransferState, UserName,
-};
+use penstock_model::{JobId, NodeId, Slots, Tenure, Timestamp, TransferState, UserName};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -50,13 +48,6 @@ pub struct AssignedNode {
     pub tenure: Tenure,
 }
 
-/// One attempt of one transfer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct AttemptKey {
-    pub(super) transfer: TransferId,
-    pub(super) attempt: Attempt,
-}
-
 /// A node begins a session: it has come, come back, or has a new leader.
 #[derive(Debug, PartialEq)]
 pub struct NodeJoined {
@@ -81,7 +72,7 @@ pub struct Claim {
 
 /// One node, as its leader sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct NodeView {
+pub struct NodeLoad {
     /// Which.
     pub node: NodeId,
     /// Attempts that run there.
@@ -96,13 +87,13 @@ pub(super) struct Nodes {
     leading: LeadershipMode,
     nodes: BTreeMap<NodeId, Node>,
     /// Until then those that have not joined are waited for.
-    begins: Option<Begins>,
+    begins: Option<GatheringDeadline>,
 }
 
 /// A deadline on two clocks: the wall clock schedules the wake-up; the process's own clock, which nobody sets, decides (in
 /// microseconds).
 #[derive(Debug, Clone, Copy)]
-struct Begins {
+struct GatheringDeadline {
     look_at: Timestamp,
     at_us: u64,
 }
@@ -146,7 +137,7 @@ impl Nodes {
         }
         let begins = match &leading {
             LeadershipMode::Alone => None,
-            LeadershipMode::Among { .. } => Some(Begins {
+            LeadershipMode::Among { .. } => Some(GatheringDeadline {
                 look_at: now.at + GATHERING,
                 at_us: now.monotonic_us.saturating_add(micros(GATHERING)),
             }),
@@ -164,7 +155,7 @@ impl Nodes {
             LeadershipMode::Alone => true,
             LeadershipMode::Among { awaited, .. } => awaited.is_empty(),
         };
-        let is_over = |begins: Begins| begins.at_us <= now.monotonic_us;
+        let is_over = |begins: GatheringDeadline| begins.at_us <= now.monotonic_us;
         if is_complete || self.begins.is_none_or(is_over) {
             self.begins = None;
         }
@@ -329,10 +320,10 @@ impl Engine {
                 continue;
             };
             let destination = self.transfers[&transfer].destination;
-            let ticket = self.scheduler.adopt(&waiting);
+            let taken = self.scheduler.adopt(&waiting);
             let running = RunningAgent {
                 attempt,
-                holds: HeldSlots::Slots(ticket, now.running()),
+                holds: HeldSlots::Slots(taken, now.running()),
                 destination,
                 then: None,
                 node,
@@ -453,8 +444,8 @@ impl Engine {
         if let HeldSlots::Slots(..) | HeldSlots::Nothing = running.holds {
             return;
         }
-        let ticket = self.scheduler.adopt(&stranger(assignment));
-        running.holds = HeldSlots::Slots(ticket, now.running());
+        let taken = self.scheduler.adopt(&stranger(assignment));
+        running.holds = HeldSlots::Slots(taken, now.running());
         if let Some(node) = self.nodes.nodes.get_mut(&running.node) {
             node.active += 1;
         }
@@ -492,12 +483,12 @@ impl Engine {
         let is_copy = assignment.task == Task::Copy;
         let holds = match assignment.task {
             Task::Copy => {
-                let ticket = self.scheduler.adopt(&stranger(&assignment));
+                let taken = self.scheduler.adopt(&stranger(&assignment));
                 if let Some(node) = self.nodes.nodes.get_mut(node) {
                     node.active += 1;
                 }
                 self.follow_nodes();
-                HeldSlots::Slots(ticket, now.running())
+                HeldSlots::Slots(taken, now.running())
             }
             Task::TidyUp => HeldSlots::Nothing,
         };
@@ -558,10 +549,10 @@ impl Engine {
     }
 
     /// The nodes that are known, with what runs there; none when there is but one process.
-    pub fn nodes(&self) -> impl Iterator<Item = NodeView> + '_ {
+    pub fn nodes(&self) -> impl Iterator<Item = NodeLoad> + '_ {
         let is_alone = self.nodes.leading == LeadershipMode::Alone;
         let nodes = self.nodes.nodes.iter().filter(move |_| !is_alone);
-        nodes.map(|(id, node)| NodeView {
+        nodes.map(|(id, node)| NodeLoad {
             node: id.clone(),
             active: Slots(node.active),
             slots: node.lost_at_us.is_none().then_some(Slots(node.slots)),

@@ -8,7 +8,7 @@ use penstock_model::{
     Activity, Bytes, Checksum, ChecksumAlgorithm, CredentialId, DEFAULT_ACTIVITY, FileUrl, LinkId,
     TapeNotes, TransferId, TransferRequest,
 };
-use serde_json::Value;
+use std::sync::Arc;
 
 const HAS_SIZE: u8 = 1;
 const HAS_ACTIVITY: u8 = 2;
@@ -125,7 +125,7 @@ impl PackedRequest {
             is_there.then(|| reader.credential())
         };
         let (source_query, destination_query) = (query(), query());
-        let tape: Option<Box<TapeNotes>> = has(HAS_TAPE)
+        let tape: Option<Arc<TapeNotes>> = has(HAS_TAPE)
             .then(|| serde_json::from_slice(reader.bytes()).expect("what was written can be read"));
         let source = reader.url(link.source.as_str(), "");
         let destination = reader.url(link.destination.as_str(), source.as_str());
@@ -139,7 +139,7 @@ impl PackedRequest {
             checksum_algorithm,
             activity,
             scitag,
-            metadata: Value::Null,
+            metadata: Arc::default(),
             source_credential,
             destination_credential,
             source_query,
@@ -292,7 +292,7 @@ mod tests {
             checksum_algorithm: ChecksumAlgorithm::Adler32,
             activity: Activity::new(DEFAULT_ACTIVITY),
             scitag: None,
-            metadata: Value::Null,
+            metadata: Arc::default(),
             source_credential: None,
             destination_credential: None,
             source_query: None,
@@ -323,7 +323,7 @@ mod tests {
         one.scitag = Some(65535);
         one.source_credential = Some(CredentialId::new("00ff112233445566"));
         one.destination_credential = Some(CredentialId::new("not hex"));
-        one.tape = Some(Box::new(TapeNotes {
+        one.tape = Some(Arc::new(TapeNotes {
             staging: Some(serde_json::json!({"site": {"a": 1}})),
             archive: None,
         }));

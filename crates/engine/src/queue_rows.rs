@@ -106,11 +106,11 @@ pub(super) struct JobEntry {
     /// Transfers that wait or run.
     pub(super) open: IdSet,
     /// What few jobs have.
-    rare: Option<Box<Rare>>,
+    rare: Option<Box<RareJobFacts>>,
 }
 
 #[derive(Debug, Default)]
-struct Rare {
+struct RareJobFacts {
     unused: IdSet,
     is_expired: bool,
     ended: Vec<TransferState>,
@@ -184,7 +184,7 @@ impl JobEntry {
         }
     }
 
-    fn rare(&mut self) -> &mut Rare {
+    fn rare(&mut self) -> &mut RareJobFacts {
         self.rare.get_or_insert_default()
     }
 }

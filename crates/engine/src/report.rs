@@ -4,6 +4,13 @@ use crate::AttemptOutcome;
 use penstock_model::{Attempt, Bytes, Checksum, TransferId};
 use serde::{Deserialize, Serialize};
 
+/// One attempt of one transfer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct AttemptKey {
+    pub(super) transfer: TransferId,
+    pub(super) attempt: Attempt,
+}
+
 /// What an agent tells.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

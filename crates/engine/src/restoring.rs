@@ -4,9 +4,11 @@ use super::bans::Bans;
 use super::choosing::History;
 use super::destinations::Destinations;
 use super::halting::LinkHalts;
-use super::nodes::{AttemptKey, LeadershipMode, Nodes};
+use super::nodes::{LeadershipMode, Nodes};
 use super::owing::OwedTidyings;
 use super::queue_rows::SharedFactsIndex;
+use super::report::AttemptKey;
+use super::room::OpenCounts;
 use super::tape::Tape;
 use super::tokens::AwaitedTokens;
 use super::tuning::Tuning;
@@ -19,7 +21,7 @@ use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap};
 use std::sync::Arc;
 
 /// An engine that is being given what it continues with.
-pub struct EngineRestore {
+pub struct EngineBuilder {
     engine: Engine,
     tidyings: Vec<Tidying>,
     effects: Effects,
@@ -28,7 +30,7 @@ pub struct EngineRestore {
 
 impl Engine {
     /// Begins with what holds for all jobs, in the one process of its service. The jobs follow.
-    pub fn restore(config: EngineConfig, found: RestartFacts, now: Now) -> EngineRestore {
+    pub fn restore(config: EngineConfig, found: RestartFacts, now: Now) -> EngineBuilder {
         Engine::lead(config, LeadershipMode::Alone, found, now)
     }
 
@@ -38,15 +40,17 @@ impl Engine {
         leading: LeadershipMode,
         found: RestartFacts,
         now: Now,
-    ) -> EngineRestore {
+    ) -> EngineBuilder {
         let mut engine = Engine {
             scheduler: Scheduler::new(slots_in_effect(&config.slots, &found.settings)),
             nodes: Nodes::new(leading, config.slots.agents, now),
-            looked_at: None,
+            looked_at: now,
+            steady_since: now,
             rates_wake_at: None,
             config,
             jobs: HashMap::new(),
             transfers: HashMap::new(),
+            open_counts: OpenCounts::default(),
             sharing: SharedFactsIndex::default(),
             running: HashMap::new(),
             destinations: Destinations::default(),
@@ -67,12 +71,13 @@ impl Engine {
             forgetting: Forgetting::default(),
             transfer_id_next: found.transfer_id_max + 1,
             settings: Arc::new(found.settings),
+            waiting_groups: Default::default(),
         };
         engine.scheduler.set_drained(engine.settings.is_drained());
         engine.follow_shares();
         let mut effects = Effects::default();
         engine.await_tokens(now, found.tokens_awaited, &mut effects);
-        EngineRestore {
+        EngineBuilder {
             engine,
             tidyings: found.tidyings,
             effects,
@@ -81,7 +86,7 @@ impl Engine {
     }
 }
 
-impl EngineRestore {
+impl EngineBuilder {
     /// Takes a job that has not ended.
     pub fn restore_job(&mut self, found: UnfinishedJob) {
         let UnfinishedJob { job, states, ended } = found;
@@ -91,7 +96,7 @@ impl EngineRestore {
     /// The engine, when it has been given all jobs. Attempts that may run on other nodes keep their slots until these
     /// say so or have been silent for too long; all others are recorded as lost.
     pub fn finish(self) -> (Engine, Effects) {
-        let EngineRestore {
+        let EngineBuilder {
             mut engine,
             tidyings,
             mut effects,

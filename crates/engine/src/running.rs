@@ -2,8 +2,8 @@
 
 use super::*;
 use crate::halting::EndedAttempt;
-use crate::nodes::AttemptKey;
-use penstock_decide::scheduler::{DispatchedTransfer, SlotTime, Ticket};
+use crate::report::AttemptKey;
+use penstock_decide::scheduler::{DispatchedTransfer, SlotTime, TakenSlots};
 use penstock_model::NodeId;
 use penstock_model::url::FilePlace;
 
@@ -44,7 +44,7 @@ impl PendingTidying {
 
 pub(super) enum HeldSlots {
     /// The slots of a copy, since this time of the engine's clock that never goes back.
-    Slots(Ticket, Duration),
+    Slots(TakenSlots, Duration),
     /// None: it tidies up after a transfer that has ended.
     Nothing,
     /// Those of a copy of a transfer that has ended, if it runs still: its node will say so.
@@ -53,9 +53,9 @@ pub(super) enum HeldSlots {
 
 impl RunningAgent {
     /// The slots of a copy.
-    pub(super) fn ticket(&self) -> Option<&Ticket> {
+    pub(super) fn taken(&self) -> Option<&TakenSlots> {
         match &self.holds {
-            HeldSlots::Slots(ticket, _) => Some(ticket),
+            HeldSlots::Slots(taken, _) => Some(taken),
             HeldSlots::Nothing | HeldSlots::Unknown => None,
         }
     }
@@ -84,7 +84,7 @@ impl Engine {
         if self.nodes.gather(now) {
             return;
         }
-        while let Some(DispatchedTransfer { transfer, ticket }) = self.scheduler.start_next() {
+        while let Some(DispatchedTransfer { transfer, taken }) = self.dispatch() {
             let entry = self
                 .transfers
                 .get(&transfer)
@@ -93,7 +93,7 @@ impl Engine {
             let link = self.scheduler.link(entry.link).clone();
             if self.destinations.first_at(destination) != Some(transfer) {
                 self.held_back.insert(transfer);
-                self.scheduler.release(ticket, SlotTime::NOT);
+                self.scheduler.release(taken, SlotTime::NOT);
                 self.pass_unused(now, transfer, &link, effects);
                 continue;
             }
@@ -116,7 +116,7 @@ impl Engine {
             let to = to.expect("the scheduler knows how many agents there are on all nodes");
             let running = RunningAgent {
                 attempt,
-                holds: HeldSlots::Slots(ticket, now.running()),
+                holds: HeldSlots::Slots(taken, now.running()),
                 destination,
                 then: None,
                 node: to.node.clone(),
@@ -136,6 +136,7 @@ impl Engine {
                 streams,
                 unsettled,
                 ended: None,
+                clock: Some(self.record_clock()),
                 task: Task::Copy,
             };
             give_start(assignment, effects);
@@ -210,12 +211,12 @@ impl Engine {
             then: running.then,
             node: running.node,
         };
-        let (ticket, began) = match running.holds {
-            HeldSlots::Slots(ticket, began) => (ticket, began),
+        let (taken, began) = match running.holds {
+            HeldSlots::Slots(taken, began) => (taken, began),
             HeldSlots::Nothing => return self.tidying_ended(now, ended, outcome, effects),
             HeldSlots::Unknown => return self.look_after(now, ended, &outcome, effects),
         };
-        let (number, party) = (ticket.link(), ticket.party());
+        let (number, party) = (taken.link(), taken.party());
         let link = self.scheduler.link(number).clone();
         let brought = match &outcome {
             AttemptOutcome::Landed {
@@ -251,7 +252,7 @@ impl Engine {
             brought,
             is_own_fault,
         };
-        self.scheduler.release(ticket, held);
+        self.scheduler.release(taken, held);
         self.give_back(&ended.node);
         let attempt_end = EndedAttempt {
             transfer,

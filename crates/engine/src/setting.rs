@@ -87,7 +87,7 @@ impl Engine {
         }
         for id in refused {
             if let Some(waiting) = self.waiting(id)
-                && self.scheduler.remove(&waiting)
+                && self.unqueue(&waiting)
             {
                 self.without_share.insert(id);
             }

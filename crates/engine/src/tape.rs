@@ -59,11 +59,11 @@ pub(super) struct Tape {
 /// A call in progress.
 struct CallInProgress {
     server: Arc<str>,
-    about: About,
+    about: TapeCallSubject,
 }
 
 /// What a call in progress is about.
-enum About {
+enum TapeCallSubject {
     /// These files were asked for.
     Asking(Arc<TapePlace>, Vec<(TransferId, Arc<str>)>),
     /// How far a request is.
@@ -74,14 +74,14 @@ enum About {
     Locating(Arc<TapePlace>, Vec<(TransferId, Arc<str>)>),
 }
 
-impl About {
+impl TapeCallSubject {
     /// What is due again if the call cannot be made now.
     fn due(&self) -> Due {
         match self {
-            About::Asking(place, _) => Due::Ask(place.clone()),
-            About::Looking(request) => Due::Look(*request),
-            About::Leaving(key, ..) => Due::Leave(key.clone()),
-            About::Locating(place, _) => Due::Locate(place.clone()),
+            TapeCallSubject::Asking(place, _) => Due::Ask(place.clone()),
+            TapeCallSubject::Looking(request) => Due::Look(*request),
+            TapeCallSubject::Leaving(key, ..) => Due::Leave(key.clone()),
+            TapeCallSubject::Locating(place, _) => Due::Locate(place.clone()),
         }
     }
 }
@@ -107,7 +107,7 @@ impl Tape {
         &mut self,
         place: &Arc<TapePlace>,
         errand: TapeErrand,
-        about: About,
+        about: TapeCallSubject,
         calls_max: usize,
         effects: &mut Effects,
     ) -> bool {
@@ -132,7 +132,7 @@ impl Tape {
     }
 
     /// A call has ended: another one to the same server may be made.
-    fn call_ended(&mut self, number: u64, now: Timestamp) -> Option<About> {
+    fn call_ended(&mut self, number: u64, now: Timestamp) -> Option<TapeCallSubject> {
         let flight = self.calls.remove(&number)?;
         if let Some(open) = self.calls_open.get_mut(&flight.server) {
             *open = open.saturating_sub(1);
@@ -167,14 +167,14 @@ impl Engine {
         effects: &mut Effects,
     ) {
         match self.tape.call_ended(number, now.at) {
-            Some(About::Asking(place, files)) => {
+            Some(TapeCallSubject::Asking(place, files)) => {
                 self.asked(now, &place, &files, outcome, effects);
             }
-            Some(About::Looking(request)) => self.looked(now, request, outcome, effects),
-            Some(About::Leaving(key, farewell, paths)) => {
+            Some(TapeCallSubject::Looking(request)) => self.looked(now, request, outcome, effects),
+            Some(TapeCallSubject::Leaving(key, farewell, paths)) => {
                 self.left(now, key, farewell, &paths, &outcome);
             }
-            Some(About::Locating(place, files)) => {
+            Some(TapeCallSubject::Locating(place, files)) => {
                 self.located(now, &place, &files, outcome, effects);
             }
             // Already accounted for: a call is answered once.

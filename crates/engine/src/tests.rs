@@ -5,6 +5,7 @@ mod clock;
 mod forgetting;
 mod nodes;
 mod owing;
+mod room;
 mod tape;
 mod tokens;
 
@@ -84,7 +85,7 @@ fn new_job(kind: JobKind, seed: u128, files: u8, from: u8, to: u8) -> NewJob {
         checksum_algorithm: ChecksumAlgorithm::Adler32,
         activity: Activity::new("default"),
         scitag: None,
-        metadata: serde_json::Value::Null,
+        metadata: Default::default(),
         source_credential: None,
         destination_credential: None,
         source_query: None,
@@ -153,6 +154,17 @@ struct World {
     library: tape::Library,
 }
 
+/// Each event but two kinds has its group.
+fn check_groups(effects: &Effects) {
+    let grouped = effects.records.iter().filter(|record| match record {
+        Record::Happened { event, .. } => {
+            !matches!(event, TransferEvent::Submitted | TransferEvent::NotNeeded)
+        }
+        _ => false,
+    });
+    assert_eq!(grouped.count(), effects.groups.len());
+}
+
 impl World {
     fn new() -> World {
         let now = Now {
@@ -187,6 +199,7 @@ impl World {
 
     /// Persist, then act, as the driver does.
     fn perform(&mut self, effects: Effects) {
+        check_groups(&effects);
         self.journal
             .append(&effects.records)
             .expect("the journal has room");
@@ -213,6 +226,19 @@ impl World {
             }
         }
         self.check_limits();
+        self.check_waiting_groups();
+    }
+
+    /// What waits by VO and activity adds up to the queues of the links.
+    fn check_waiting_groups(&self) {
+        let mut of_links: BTreeMap<LinkId, u64> = BTreeMap::new();
+        for (group, count) in self.engine.waiting_groups() {
+            assert!(count > 0, "{group:?}");
+            *of_links.entry(group.link.clone()).or_default() += count;
+        }
+        let queued = self.engine.links().filter(|view| view.queued > 0);
+        let queued: BTreeMap<LinkId, u64> = queued.map(|view| (view.link, view.queued)).collect();
+        assert_eq!(of_links, queued);
     }
 
     fn follow_order(&mut self, order: Order) {
@@ -431,8 +457,10 @@ fn check_record_of(journal: &MemoryJournal) {
 fn a_job_that_would_take_too_much_memory_is_not_accepted_and_leaves_nothing() {
     let mut world = World::new();
     let files = 200;
-    for _ in 0..OPEN_MAX / usize::from(files) {
-        world.submit(files, 1, 2);
+    for number in 0..OPEN_MAX / usize::from(files) {
+        let mut job = new_job(JobKind::Independent, number as u128, files, 1, 2);
+        job.user = UserName::new(format!("user{}", number % 10));
+        world.submit_job(job);
     }
     let job = new_job(JobKind::Independent, 999_999, 1, 1, 2);
     let reply = world.reply();
@@ -441,7 +469,9 @@ fn a_job_that_would_take_too_much_memory_is_not_accepted_and_leaves_nothing() {
     assert_eq!(world.engine.open_transfers(), OPEN_MAX);
     let agent = world.nth_agent(0).expect("something runs");
     world.end(agent, landed());
-    world.submit(1, 1, 2);
+    let mut job = new_job(JobKind::Independent, 999_998, 1, 1, 2);
+    job.vo = VoName::new("ops");
+    world.submit_job(job);
 }
 
 #[test]
@@ -1287,6 +1317,7 @@ fn of_several_replicas_one_runs_at_a_time_until_one_has_arrived() {
         ["FAILED", "FAILED", "FINISHED", "NOT_USED"]
     );
     assert_eq!(world.engine.open_transfers(), 0);
+    assert_eq!(world.engine.open_counts, OpenCounts::default());
     world.settle();
     world.check_record();
 }

@@ -7,8 +7,8 @@ use penstock_decide::tuning::{
     self, AttemptEnd, LinkLoad, LinkObservation, LinkRules, LinkTuning, TuningChanges,
 };
 use penstock_model::{
-    LinkId, NoSlot, Record, Retry, Side, SlotBound, SlotPlace, Timestamp, TunedPlace,
-    TuningDecision, TuningPolicy, WaitReason,
+    LinkId, NoSlot, Record, Retry, Side, SlotBound, SlotPlace, Timestamp, TuningDecision,
+    TuningPolicy, WaitReason,
 };
 use std::collections::{BTreeMap, HashMap};
 
@@ -68,11 +68,6 @@ impl Engine {
     /// How a link is tuned, and why; `None` when nothing was queued for it since it is known.
     pub fn tuning(&self, link: &LinkId) -> Option<&LinkTuning> {
         self.tuning.found.link(link)
-    }
-
-    /// The last decision about a storage element for which links compete.
-    pub fn tuning_at(&self, place: &TunedPlace) -> Option<&TuningDecision> {
-        self.tuning.found.storage(place)
     }
 
     fn tuning_rules(&mut self, link: &LinkId) -> Rules {

@@ -54,12 +54,12 @@ pub struct FileOutcome {
     /// Its checksum, the same at both ends.
     pub checksum: Checksum,
     /// Whether it was there before.
-    pub how: How,
+    pub how: CopyResult,
 }
 
 /// How a file came to be where it should be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum How {
+pub enum CopyResult {
     /// It was copied.
     Copied,
     /// It was there already with the same content.

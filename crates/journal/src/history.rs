@@ -14,6 +14,8 @@ pub struct PruneStep {
     pub ended_long_before: Option<Timestamp>,
     /// Samples of links before this time. `None`: none.
     pub samples_before: Option<Timestamp>,
+    /// Samples of minutes before this time. `None`: none.
+    pub minutes_before: Option<Timestamp>,
     /// Changes of settings and bans before this time. `None`: none.
     pub audit_before: Option<Timestamp>,
     /// Rows to remove, about. One transfer goes with all its entries, however many there are.
@@ -31,6 +33,8 @@ pub struct PruneReport {
     pub entries: u64,
     /// Samples of links.
     pub samples: u64,
+    /// Samples of minutes.
+    pub minutes: u64,
     /// Changes of links, settings and bans.
     pub changes: u64,
     /// Jobs of which somebody had not taken all entries.
@@ -44,7 +48,7 @@ pub struct PruneReport {
 impl PruneReport {
     /// Rows of all kinds.
     pub fn rows(&self) -> u64 {
-        self.jobs + self.transfers + self.entries + self.samples + self.changes
+        self.jobs + self.transfers + self.entries + self.samples + self.minutes + self.changes
     }
 }
 
@@ -59,6 +63,8 @@ pub struct PrunedTotals {
     pub entries: u64,
     /// Samples of links.
     pub samples: u64,
+    /// Samples of minutes.
+    pub minutes: u64,
     /// Of jobs that ended up to here not all are kept. `None`: nothing was removed.
     pub until: Option<Timestamp>,
 }
@@ -87,6 +93,8 @@ pub struct HistoryFacts {
     pub ended_oldest: Option<OldestEnded>,
     /// The oldest sample of a link.
     pub sample_oldest: Option<Timestamp>,
+    /// The oldest sample of a minute.
+    pub minute_oldest: Option<Timestamp>,
     /// What was removed.
     pub pruned: PrunedTotals,
 }

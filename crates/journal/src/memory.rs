@@ -5,7 +5,7 @@ use penstock_model::{
     Ban, BanTarget, CredentialId, Job, JobId, Record, RestartFacts, Settings, StoredToken, Tidying,
     Timestamp, TransferEvent, TransferId, TransferState, TunedPlace, TuningDecision, UnfinishedJob,
 };
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// Keeps what it is given as long as it lives. Cloning it is a snapshot of the "disk" at that instant.
 #[derive(Debug, Clone, Default)]
@@ -145,7 +145,7 @@ impl Journal for MemoryJournal {
                     self.tidyings.remove(transfer);
                     self.free_tokens();
                 }
-                Record::LinkChanged(_) | Record::Sampled(_) => {}
+                Record::LinkChanged(_) | Record::Sampled(_) | Record::MinuteSampled(_) => {}
             }
         }
         Ok(self.sequence)
@@ -164,7 +164,9 @@ impl Journal for MemoryJournal {
                 || step.ended_long_before.is_some_and(|before| ended < before)
         };
         let going = self.ends.iter();
-        let going = going.filter(|((ended, _), sequence)| may_go(*ended, **sequence));
+        let owing: BTreeSet<JobId> = self.tidyings.values().map(|owed| owed.job).collect();
+        let going = going
+            .filter(|((ended, id), sequence)| may_go(*ended, **sequence) && !owing.contains(id));
         let going: Vec<_> = going.map(|(key, sequence)| (*key, *sequence)).collect();
         for ((ended, id), sequence) in going {
             if pruned.rows() as usize >= step.rows_max {

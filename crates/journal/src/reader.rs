@@ -3,7 +3,8 @@
 use crate::{FoundPage, HistoryFacts, JobName, JobRow, JournalError, TransferFilter, TransferRow};
 use penstock_model::{
     Ban, BanChange, CredentialId, JobId, JobState, LedgerEntry, LinkChange, LinkId, LinkSample,
-    SettingChange, StorageId, StoredToken, Timestamp, TransferId, TuningDecision, UserName, VoName,
+    MinuteSamples, SettingChange, StorageId, StoredToken, Timestamp, TransferId, TuningDecision,
+    UserName, VoName,
 };
 use std::fmt;
 
@@ -47,6 +48,12 @@ pub trait JournalReader: fmt::Debug + Send + Sync {
         from: Timestamp,
         to: Timestamp,
     ) -> Result<Vec<LinkSample>, JournalError>;
+    /// Minutes that begin in `from <= begin < to`, oldest first; of one minute there may be several parts.
+    fn minutes_between(
+        &self,
+        from: Timestamp,
+        to: Timestamp,
+    ) -> Result<Vec<MinuteSamples>, JournalError>;
     /// What became of a link in `from <= at <= to`, oldest first; of more than `limit`, the latest.
     fn link_changes(
         &self,

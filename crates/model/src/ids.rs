@@ -111,14 +111,25 @@ pub struct LinkId {
 }
 
 impl LinkId {
+    /// What people write between the two ends.
+    const BETWEEN: [&str; 4] = ["-", "->", " -> ", " → "];
+
+    /// Whether some link may be called so: the text has two ends.
+    pub fn is_name(text: &str) -> bool {
+        let text = text.trim();
+        Self::BETWEEN.iter().any(|between| {
+            text.split_once(between)
+                .is_some_and(|(source, destination)| !source.is_empty() && !destination.is_empty())
+        })
+    }
+
     /// Whether people may call it so: `SOURCE-DESTINATION`, each by its host, with its scheme, or `*`. Hosts have dashes
     /// in them, so the text is held against all that a link may be called.
     pub fn is_called(&self, text: &str) -> bool {
-        const BETWEEN: [&str; 4] = ["-", "->", " -> ", " → "];
         let text = text.trim().to_ascii_lowercase();
         let named =
             |id: &StorageId, name: &str| name == id.as_str() || name == id.host() || name == ANY;
-        BETWEEN.iter().any(|between| {
+        Self::BETWEEN.iter().any(|between| {
             text.match_indices(between).any(|(at, _)| {
                 let (source, destination) = (&text[..at], &text[at + between.len()..]);
                 named(&self.source, source) && named(&self.destination, destination)
@@ -154,7 +165,7 @@ mod tests {
             "*-dc-2.in2p3.fr",
             "se-1.cern.ch-*",
         ] {
-            assert!(link().is_called(text), "{text}");
+            assert!(link().is_called(text) && LinkId::is_name(text), "{text}");
         }
         for text in [
             "",
@@ -164,6 +175,9 @@ mod tests {
             "1.cern.ch-*",
         ] {
             assert!(!link().is_called(text), "{text}");
+        }
+        for text in ["", "-", "foo", "foo-", "-foo", "se.cern.ch"] {
+            assert!(!LinkId::is_name(text), "{text}");
         }
     }
 }

@@ -9,6 +9,7 @@ use crate::units::{Bytes, Priority, Timestamp};
 use crate::url::FileUrl;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use std::sync::Arc;
 
 /// Which ends have their checksum verified. Names as in FTS (`verify_checksum`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -310,8 +311,8 @@ pub struct TransferRequest {
     /// Marks the packets of this transfer for the networks it crosses (experiment and activity, 65..=65535).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scitag: Option<u16>,
-    /// Whatever the client wants back, unchanged.
-    pub metadata: Value,
+    /// Whatever the client wants back, unchanged. One value for all pairs of a file.
+    pub metadata: Arc<Value>,
     /// Token for the source. The token itself is stored apart.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source_credential: Option<CredentialId>,
@@ -326,7 +327,7 @@ pub struct TransferRequest {
     pub destination_query: Option<CredentialId>,
     /// What tape systems are told of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub tape: Option<Box<TapeNotes>>,
+    pub tape: Option<Arc<TapeNotes>>,
 }
 
 impl TransferRequest {

@@ -9,12 +9,16 @@ pub mod ban;
 pub mod capability;
 pub mod checksum;
 pub mod cloud;
+pub mod copy_sums;
 pub mod failure;
+pub mod failure_text;
 pub mod ids;
 pub mod incident_class;
 pub mod job;
+pub mod key_file;
 pub mod ledger;
 pub mod lock;
+pub mod minute;
 pub mod mute;
 pub mod node;
 pub mod observation;
@@ -33,12 +37,14 @@ pub mod transfer;
 pub mod tuning;
 pub mod units;
 pub mod url;
+pub mod visibility;
 
 pub use attenuation::{Attenuation, MacaroonActivity};
 pub use ban::{Ban, BanChange, BanEffect, BanTarget, StorageBan, UserBan};
 pub use capability::{Capability, Right};
 pub use checksum::{Checksum, ChecksumAlgorithm};
 pub use cloud::{CloudHolder, CloudKey, CloudName, CloudStorage};
+pub use copy_sums::{CopySums, FinishedCopy, SocketFigures};
 pub use failure::{Busy, Concern, Errno, Failure, FailureKind, FoundFile, Phase};
 pub use ids::{
     Activity, CredentialId, JobId, LinkId, PoolName, StorageId, TransferId, UserName, VoName,
@@ -50,6 +56,7 @@ pub use job::{
 };
 pub use ledger::{AfterStaging, LedgerEntry, LinkChange, LinkEvent, LinkSample, TransferEvent};
 pub use lock::{Lock, LockReach, LockScope, LockToken};
+pub use minute::{FailedStep, MinuteFailure, MinuteKey, MinuteRow, MinuteSamples, MinuteSums};
 pub use mute::{Mute, MuteScope};
 pub use node::{Epoch, InvalidNodeId, NodeId, Tenure};
 pub use path::NamespacePath;
@@ -71,3 +78,4 @@ pub use tuning::{
 };
 pub use units::{Bytes, Priority, Rate, Slots, TimeWindow, Timestamp};
 pub use url::{Access, FileUrl};
+pub use visibility::Visibility;

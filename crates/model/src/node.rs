@@ -1,4 +1,4 @@
-//! Processes of one service that share a database: what they are called, and whose turn it is to lead.
+//! Processes of one service that share a database: what they are called, and whose tenure it is.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -60,7 +60,7 @@ impl fmt::Display for InvalidNodeId {
 
 impl std::error::Error for InvalidNodeId {}
 
-/// Whose turn it is to lead: each new leader has a higher one, and nothing that carries a lower one is taken any more.
+/// The number of a tenure: each new leader has a higher one, and nothing that carries a lower one is taken any more.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
 )]
@@ -73,19 +73,19 @@ impl fmt::Display for Epoch {
     }
 }
 
-/// One turn to lead. The epoch orders turns; the holder tells two turns apart to which a database that has lost its
+/// The time for which one node leads. The epoch orders tenures; the holder tells two tenures apart to which a database that has lost its
 /// last commits gave the same epoch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 pub struct Tenure {
-    /// Higher than that of the turn before, as far as the database knows.
+    /// Higher than that of the tenure before, as far as the database knows.
     pub epoch: Epoch,
-    /// A random number of this turn; 0 when the leader is of a version that had none.
+    /// A random number of this tenure; 0 when the leader is of a version that had none.
     #[serde(default)]
     pub holder: u64,
 }
 
 impl Tenure {
-    /// Whether both are the same turn, as far as that is known.
+    /// Whether both are the same tenure, as far as that is known.
     pub fn is_that_of(&self, other: &Tenure) -> bool {
         let is_unknown = self.holder == 0 || other.holder == 0;
         self.epoch == other.epoch && (is_unknown || self.holder == other.holder)

@@ -2,8 +2,8 @@
 
 use crate::{
     Attempt, Ban, BanChange, CredentialId, Job, JobId, JobParameters, JobState, JobToken,
-    LinkChange, LinkSample, NodeId, Priority, RenewedToken, SettingChange, Settings, Timestamp,
-    TransferEvent, TransferId, TransferRequest, TransferState, TuningDecision, VoName,
+    LinkChange, LinkSample, MinuteSamples, NodeId, Priority, RenewedToken, SettingChange, Settings,
+    Timestamp, TransferEvent, TransferId, TransferRequest, TransferState, TuningDecision, VoName,
 };
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
@@ -75,6 +75,8 @@ pub enum Record {
     },
     /// What a link did in the last second.
     Sampled(LinkSample),
+    /// What all did in a minute that is over, or in the part of it in which this process led.
+    MinuteSampled(Box<MinuteSamples>),
 }
 
 /// What a restart finds beside the jobs that have not ended.

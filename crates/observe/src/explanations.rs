@@ -19,6 +19,7 @@ use penstock_decide::explain::split::{Factor, Part, falls};
 use penstock_decide::explain::{Cause, FailureTally};
 use penstock_decide::wording;
 use penstock_model::Timestamp;
+use penstock_model::observation::View;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -34,6 +35,9 @@ pub struct RateChanges {
     /// From when on the record is complete, when that is later than the begin of the window.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub complete_since: Option<Timestamp>,
+    /// Of rows of records: which view of them is told.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub view: Option<View>,
     /// Rates that were looked at.
     pub populations: usize,
     /// Links that were not looked at, because there are too many for so long a window.
@@ -126,12 +130,12 @@ pub struct CauseDetail {
     pub bytes_per_second_without: u64,
     /// What to do about it. Absent of a rise: what had held the rate down is over.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub fix: Option<Fix>,
+    pub fix: Option<RemedyRow>,
 }
 
 /// What to do about a cause.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Fix {
+pub struct RemedyRow {
     /// For people.
     pub text: String,
     /// By how much the low rate would be higher. Absent when nothing moved.
@@ -236,6 +240,7 @@ impl RateChanges {
             to: signals.begin_of(signals.bins),
             resolution_seconds: signals.bin_seconds,
             complete_since: explained.complete_since,
+            view: explained.view,
             populations: explained.populations.len(),
             links_left_out: explained.links_left_out,
             drops: rows(RateChangeKind::Drop),
@@ -322,7 +327,7 @@ impl RateChangeDetail {
             evidence: named.evidence.iter().map(EvidenceRow::of).collect(),
             followers: named.followers.clone(),
             bytes_per_second_without: whole(named.rate_without),
-            fix: (change.kind != RateChangeKind::Rise).then(|| Fix {
+            fix: (change.kind != RateChangeKind::Rise).then(|| RemedyRow {
                 text: wording::remedy(named.cause).to_owned(),
                 gain_percent: told.gain(named).map(percent_of),
             }),

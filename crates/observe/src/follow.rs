@@ -8,8 +8,8 @@ use crate::report::{BandwidthReport, ReportInput, window_of};
 use parking_lot::RwLock;
 use penstock_journal::{JournalError, JournalReader};
 use penstock_model::{
-    BanChange, JobId, LedgerEntry, LinkChange, LinkId, LinkSample, SettingChange, Timestamp,
-    TransferId, TransferRequest, VoName,
+    BanChange, JobId, LedgerEntry, LinkChange, LinkId, LinkSample, MinuteSamples, SettingChange,
+    Timestamp, TransferId, TransferRequest, VoName,
 };
 use std::collections::btree_map::{BTreeMap, Entry};
 use std::sync::Arc;
@@ -58,6 +58,12 @@ pub trait Record: Send + Sync + 'static {
         from: Timestamp,
         to: Timestamp,
     ) -> Result<Vec<LinkSample>, RecordError>;
+    /// Minutes that begin in `from <= begin < to`, oldest first; of one minute there may be several parts.
+    fn minutes_between(
+        &self,
+        from: Timestamp,
+        to: Timestamp,
+    ) -> Result<Vec<MinuteSamples>, RecordError>;
     /// What was asked for; `None` when the transfer is unknown or no longer recorded.
     fn transfer_request(&self, id: TransferId) -> Result<Option<TransferRequest>, RecordError>;
     /// On whose behalf a job runs; `None` when it is unknown or no longer recorded.
@@ -99,6 +105,14 @@ impl Record for Arc<dyn JournalReader> {
         to: Timestamp,
     ) -> Result<Vec<LinkSample>, RecordError> {
         Ok(self.as_ref().samples_between(from, to)?)
+    }
+
+    fn minutes_between(
+        &self,
+        from: Timestamp,
+        to: Timestamp,
+    ) -> Result<Vec<MinuteSamples>, RecordError> {
+        Ok(self.as_ref().minutes_between(from, to)?)
     }
 
     fn transfer_request(&self, id: TransferId) -> Result<Option<TransferRequest>, RecordError> {
@@ -214,14 +228,17 @@ impl Follower {
             Some(position) => position,
             None => sequence_before(record, last, oldest)?,
         };
-        if last.saturating_sub(position) > ENTRIES_MAX {
-            position = last - ENTRIES_MAX;
+        let (latest, _) = latest_entries(record, (position, last), ENTRIES_MAX)?;
+        if latest > position {
+            position = latest;
             self.complete_since = now;
         }
         while position < last {
             let wanted = usize::try_from(last - position).map_or(BATCH, |left| left.min(BATCH));
             let batch = record.entries_after(position, wanted)?;
             let Some(end) = batch.last().map(|entry| entry.sequence) else {
+                // Numbers that no entry has.
+                position = last;
                 break;
             };
             for entry in &batch {
@@ -298,7 +315,44 @@ pub(crate) fn sequence_before(
     Ok(low.min(last))
 }
 
-/// A record in memory, for tests and for runs that end with their report.
+/// Of the entries with numbers above `begin` and at most `end`, the number before the latest `entries_max`, and how many
+/// entries there are at most after it. Numbers that no entry has do not count: a backup that was put back, and a journal
+/// that lost its last batches, go on with numbers far beyond.
+pub(crate) fn latest_entries(
+    record: &dyn Record,
+    (begin, end): (u64, u64),
+    entries_max: u64,
+) -> Result<(u64, u64), RecordError> {
+    let next = |number: u64| -> Result<Option<u64>, RecordError> {
+        let entries = record.entries_after(number, 1)?;
+        let next = entries.first().map(|entry| entry.sequence);
+        Ok(next.filter(|next| *next <= end))
+    };
+    let (mut upper, mut room) = (end, entries_max);
+    loop {
+        let candidate = upper.saturating_sub(room);
+        if candidate <= begin {
+            return Ok((begin, entries_max - room + upper.saturating_sub(begin)));
+        }
+        let first = next(candidate)?;
+        // The gap around the candidate, if there is one, begins at the lowest number with the same next entry.
+        let (mut low, mut high) = (begin, candidate);
+        while low < high {
+            let middle = low + (high - low) / 2;
+            match next(middle)? == first {
+                true => high = middle,
+                false => low = middle + 1,
+            }
+        }
+        if low == candidate {
+            return Ok((candidate, entries_max));
+        }
+        room -= first.map_or(0, |first| upper - first + 1);
+        upper = low;
+    }
+}
+
+/// A record in memory, for simulations and tests.
 #[derive(Debug, Default)]
 pub struct MemoryRecord {
     kept: RwLock<MemoryState>,
@@ -308,6 +362,7 @@ pub struct MemoryRecord {
 struct MemoryState {
     entries: Vec<LedgerEntry>,
     samples: Vec<LinkSample>,
+    minutes: Vec<MinuteSamples>,
     requests: BTreeMap<TransferId, TransferRequest>,
     vos: BTreeMap<JobId, VoName>,
     link_changes: Vec<LinkChange>,
@@ -324,6 +379,11 @@ impl MemoryRecord {
     /// Appends an entry; sequence numbers must ascend.
     pub fn push_entry(&self, entry: LedgerEntry) {
         self.write().entries.push(entry);
+    }
+
+    /// Appends a minute; times must not descend.
+    pub fn push_minute(&self, minute: MinuteSamples) {
+        self.write().minutes.push(minute);
     }
 
     /// Appends a sample; times must not descend.
@@ -403,6 +463,17 @@ impl Record for MemoryRecord {
         Ok(kept.samples.get(start..end).unwrap_or_default().to_vec())
     }
 
+    fn minutes_between(
+        &self,
+        from: Timestamp,
+        to: Timestamp,
+    ) -> Result<Vec<MinuteSamples>, RecordError> {
+        let kept = self.read();
+        let start = kept.minutes.partition_point(|minute| minute.from < from);
+        let end = kept.minutes.partition_point(|minute| minute.from < to);
+        Ok(kept.minutes.get(start..end).unwrap_or_default().to_vec())
+    }
+
     fn transfer_request(&self, id: TransferId) -> Result<Option<TransferRequest>, RecordError> {
         Ok(self.read().requests.get(&id).cloned())
     }
@@ -419,12 +490,10 @@ impl Record for MemoryRecord {
         limit: usize,
     ) -> Result<Vec<LinkChange>, RecordError> {
         let kept = self.read();
-        let is_within =
-            |change: &&LinkChange| change.link == *link && from <= change.at && change.at <= to;
         let mut within: Vec<LinkChange> = kept
             .link_changes
             .iter()
-            .filter(is_within)
+            .filter(|change| change.link == *link && (from..=to).contains(&change.at))
             .cloned()
             .collect();
         within.drain(..within.len().saturating_sub(limit));
@@ -433,18 +502,14 @@ impl Record for MemoryRecord {
 
     fn setting_changes(&self, limit: usize) -> Result<Vec<SettingChange>, RecordError> {
         let kept = self.read();
-        Ok(kept
-            .setting_changes
-            .iter()
-            .rev()
-            .take(limit)
-            .cloned()
-            .collect())
+        let first = kept.setting_changes.len().saturating_sub(limit);
+        Ok(kept.setting_changes[first..].to_vec())
     }
 
     fn ban_changes(&self, limit: usize) -> Result<Vec<BanChange>, RecordError> {
         let kept = self.read();
-        Ok(kept.ban_changes.iter().rev().take(limit).cloned().collect())
+        let first = kept.ban_changes.len().saturating_sub(limit);
+        Ok(kept.ban_changes[first..].to_vec())
     }
 }
 
@@ -530,6 +595,50 @@ mod tests {
         assert_eq!(follower.facts.len(), 1);
     }
 
+    #[test]
+    fn numbers_that_no_entry_has_are_not_counted_as_entries() {
+        const LEAP: u64 = 1_000_000_000;
+        let entry = ledger(1).entries_after(0, 1).expect("in memory").remove(0);
+        let numbers = (1..=10).chain(LEAP + 11..=LEAP + 15);
+        let record = MemoryRecord::new();
+        for sequence in numbers.chain(2 * LEAP + 16..=2 * LEAP + 17) {
+            record.push_entry(LedgerEntry {
+                sequence,
+                ..entry.clone()
+            });
+        }
+        let last = 2 * LEAP + 17;
+        let latest = |begin: u64, end: u64, entries_max: u64| {
+            latest_entries(&record, (begin, end), entries_max).expect("in memory")
+        };
+        assert_eq!(latest(0, last, 100), (0, 17));
+        assert_eq!(latest(0, last, 17), (0, 17));
+        assert_eq!(latest(0, last, 11), (6, 11));
+        assert_eq!(latest(8, last, 100), (8, 9));
+        assert_eq!(latest(0, last, 1), (last - 1, 1));
+        assert_eq!(latest(0, LEAP + 13, 4), (9, 4));
+        // The number was raised, and nothing happened since.
+        assert_eq!(latest(0, 3 * LEAP, 4), (LEAP + 13, 4));
+        assert_eq!(latest(0, 0, 4), (0, 0));
+    }
+
+    #[test]
+    fn what_happened_before_the_numbers_were_raised_is_still_told() {
+        let record = ledger(10);
+        let last = record.entries_after(9, 1).expect("in memory").remove(0);
+        record.push_entry(LedgerEntry {
+            sequence: 1_000_000_011,
+            transfer: TransferId(11),
+            ..last
+        });
+        let mut follower = Follower::new();
+        follower
+            .catch_up(&record, Timestamp(200))
+            .expect("in memory");
+        let (transfers, later) = follower.transfers_since(Timestamp(0));
+        assert_eq!((transfers.len(), later), (11, None));
+    }
+
     /// A record whose database is away at some of the questions.
     struct Flaky {
         record: MemoryRecord,
@@ -576,6 +685,14 @@ mod tests {
             to: Timestamp,
         ) -> Result<Vec<LinkSample>, RecordError> {
             self.ask()?.samples_between(from, to)
+        }
+
+        fn minutes_between(
+            &self,
+            from: Timestamp,
+            to: Timestamp,
+        ) -> Result<Vec<MinuteSamples>, RecordError> {
+            self.ask()?.minutes_between(from, to)
         }
 
         fn transfer_request(&self, id: TransferId) -> Result<Option<TransferRequest>, RecordError> {

@@ -23,7 +23,6 @@ pub mod rings;
 pub mod sample;
 #[cfg(feature = "host")]
 pub mod sampler;
-pub mod socket;
 #[cfg(feature = "host")]
 pub mod store;
 pub mod table;

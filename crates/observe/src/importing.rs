@@ -126,7 +126,7 @@ fn with_challenge(row: &mut Observation, challenge: Option<&Text>) {
 fn fingerprint_of(side: Option<penstock_model::Side>, code: Option<i64>, detail: &str) -> Text {
     let scope = side.map_or("UNKNOWN", penstock_model::Side::fts_scope);
     let code = code.map_or_else(|| "-".to_owned(), |code| code.to_string());
-    let text = crate::fingerprint::without_particulars(detail);
+    let text = penstock_model::failure_text::without_particulars(detail);
     format!("{scope} [{code}] {text}").into()
 }
 

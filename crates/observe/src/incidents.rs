@@ -10,6 +10,7 @@ use penstock_decide::incidents::{
     incident_named, months_of,
 };
 use penstock_decide::wording;
+use penstock_model::observation::View;
 use penstock_model::{IncidentClass, LinkId, Timestamp};
 use serde::{Deserialize, Serialize};
 
@@ -30,6 +31,9 @@ pub struct IncidentList {
     /// From when on the record is complete, when that is later than the begin of the window.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub complete_since: Option<Timestamp>,
+    /// Of rows of records: which view of them is told.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub view: Option<View>,
     /// Links that were looked at.
     pub links: usize,
     /// Links that were not looked at, because there are too many for so long a window.
@@ -147,6 +151,7 @@ impl IncidentList {
             to: window.to,
             resolution_seconds: window.signals.bin_seconds,
             complete_since: window.complete_since,
+            view: window.view,
             links: window.populations.len(),
             links_left_out: window.links_left_out,
             incidents_left_out: left_out,
@@ -255,7 +260,7 @@ fn as_disclosed(mut incident: Incident, disclosure: Disclosure) -> Incident {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::explanations::reading::Wanted;
+    use crate::explanations::reading::PopulationChoice;
     use crate::signals::RecordSignals;
     use penstock_decide::explain::signals::{FailureGroup, Series, Signals};
     use penstock_model::{
@@ -274,7 +279,7 @@ mod tests {
         let of_link = signals.links.entry(link).or_default();
         let attempts = Series::known((0..100).map(|bin| f64::from(u8::from(bin > 50))));
         of_link.failures.insert(group, attempts);
-        ExplainedWindow::of_links(signals, &Wanted::Links)
+        ExplainedWindow::of_links(signals, &PopulationChoice::Links)
     }
 
     #[test]
@@ -336,7 +341,7 @@ mod tests {
         };
         let mut record = RecordSignals::new(Timestamp(0), 60, 10);
         record.take_entry(&failed_recall(Timestamp(70_000)), &link);
-        let window = ExplainedWindow::of_links(record.finish(), &Wanted::Links);
+        let window = ExplainedWindow::of_links(record.finish(), &PopulationChoice::Links);
         assert!(window.signals.links[&link].failures.is_empty());
         let incidents = incidents_of_service(&window);
         let told: Vec<(IncidentClass, u64)> = incidents

@@ -1,7 +1,7 @@
 //! The ledger of a transfer service as rows that any site can fill: an attempt for each that has ended.
 
-use crate::fingerprint::fingerprint;
 use crate::follow::{Record, RecordError};
+use penstock_model::failure_text::fingerprint;
 use penstock_model::observation::{Attempt, Operation, Outcome, Text, View};
 use penstock_model::{
     CopyMode, Failure, FileUrl, JobId, LedgerEntry, MoverReport, Phase, Timestamp, TransferEvent,

@@ -1,15 +1,15 @@
 //! What happened, and why: everything here is derived from the one record that the engines persist.
 //!
-//! The derivations ([`facts`], [`report`], [`series`], [`signals`], [`explanations`], [`incidents`], [`plot`], [`fingerprint`]) are pure: slices in, values
+//! The derivations ([`facts`], [`report`], [`series`], [`signals`], [`explanations`], [`incidents`], [`plot`]) are pure: slices in, values
 //! out. [`follow`] reads the record, [`live`] serves the page and its data. Nothing in this crate writes
 //! history; [`store`] keeps rows of what any system saw, beside it.
 #![forbid(unsafe_code)]
 
 pub mod accounting;
 mod copy_sums;
+mod ended_copies;
 pub mod explanations;
 pub mod facts;
-pub mod fingerprint;
 pub mod follow;
 pub mod host;
 pub mod importing;
@@ -17,6 +17,7 @@ pub mod incidents;
 pub mod ledger_rows;
 #[cfg(feature = "live")]
 pub mod live;
+pub mod minute_rows;
 pub mod plot;
 pub mod rate;
 pub mod recorded;

@@ -1,6 +1,6 @@
 //! The live page and its data, to be merged into the router of a service: everything is below `/live`.
 //!
-//! The page itself is public and holds no data. The data need whatever the service's authorisation hook asks
+//! The page itself is public and holds no data. The data need whatever the service's authorization hook asks
 //! for. Everything shown is derived from the record on request, so a page nobody looks at costs nothing.
 
 use crate::follow::{Follower, Record, RecordError, report_with_samples};
@@ -17,7 +17,7 @@ use axum::response::{IntoResponse, Json, Response};
 use axum::routing::get;
 use parking_lot::Mutex;
 use penstock_clock::wall_clock;
-use penstock_model::{JobId, Timestamp, VoName};
+use penstock_model::{JobId, Timestamp, Visibility, VoName};
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::future::Future;
@@ -25,20 +25,10 @@ use std::pin::Pin;
 use std::sync::Arc;
 use tokio::sync::Semaphore;
 
-/// Whose transfers a viewer sees in detail. What is only counted, such as the rate of a link, everybody sees whom the
-/// hook lets in.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Sight {
-    /// Everybody's.
-    Everything,
-    /// Those of one VO.
-    Vo(VoName),
-}
-
-/// What the authorisation hook returns.
-pub type AuthoriseFuture = Pin<Box<dyn Future<Output = Result<Sight, StatusCode>> + Send>>;
+/// What the authorization hook returns.
+pub type AuthorizeFuture = Pin<Box<dyn Future<Output = Result<Visibility, StatusCode>> + Send>>;
 /// Decides from the headers of a request how much of the data it may see; the status otherwise (401, 403).
-pub type Authorise = Arc<dyn Fn(&HeaderMap) -> AuthoriseFuture + Send + Sync>;
+pub type Authorize = Arc<dyn Fn(&HeaderMap) -> AuthorizeFuture + Send + Sync>;
 
 /// Reports and readings of samples that may run at once; others wait.
 const READS_MAX: usize = 2;
@@ -67,7 +57,7 @@ pub struct LiveState {
 
 struct LiveSources {
     record: Arc<dyn Record>,
-    authorise: Authorise,
+    authorize: Authorize,
     series: Mutex<RateSeries>,
     reports: Mutex<Reports>,
     reads: Arc<Semaphore>,
@@ -85,17 +75,17 @@ struct Reports {
 struct MadeReport {
     at: Timestamp,
     seconds: i64,
-    sight: Sight,
+    visibility: Visibility,
     body: Arc<WindowReport>,
 }
 
 impl LiveState {
     /// Derives all from the record, so that it shows also what was recorded before this process began.
-    pub fn new(record: Arc<dyn Record>, authorise: Authorise) -> LiveState {
+    pub fn new(record: Arc<dyn Record>, authorize: Authorize) -> LiveState {
         LiveState {
             shared: Arc::new(LiveSources {
                 record,
-                authorise,
+                authorize,
                 series: Mutex::new(RateSeries::new()),
                 reports: Mutex::default(),
                 reads: Arc::new(Semaphore::new(READS_MAX)),
@@ -174,9 +164,9 @@ async fn series(
     Query(query): Query<WindowQuery>,
     headers: HeaderMap,
 ) -> Result<Json<Snapshot>, LiveError> {
-    (state.shared.authorise)(&headers)
+    (state.shared.authorize)(&headers)
         .await
-        .map_err(LiveError::Unauthorised)?;
+        .map_err(LiveError::Unauthorized)?;
     let now = wall_clock();
     let oldest = now.0 - query.seconds() * 1000;
     let after = Timestamp(query.after.map_or(oldest, |after| after.max(oldest)));
@@ -203,12 +193,12 @@ async fn report(
     Query(query): Query<WindowQuery>,
     headers: HeaderMap,
 ) -> Result<Json<Arc<WindowReport>>, LiveError> {
-    let sight = (state.shared.authorise)(&headers)
+    let visibility = (state.shared.authorize)(&headers)
         .await
-        .map_err(LiveError::Unauthorised)?;
+        .map_err(LiveError::Unauthorized)?;
     let seconds = query.seconds();
     let report = read(state, move |shared| {
-        shared.report(seconds, sight, wall_clock())
+        shared.report(seconds, visibility, wall_clock())
     })
     .await?;
     Ok(Json(report))
@@ -218,7 +208,7 @@ impl LiveSources {
     fn report(
         &self,
         seconds: i64,
-        sight: Sight,
+        visibility: Visibility,
         now: Timestamp,
     ) -> Result<Arc<WindowReport>, RecordError> {
         let mut reports = self.reports.lock();
@@ -227,7 +217,7 @@ impl LiveSources {
         let known = reports.made.iter();
         if let Some(made) = known
             .rev()
-            .find(|made| made.seconds == seconds && made.sight == sight)
+            .find(|made| made.seconds == seconds && made.visibility == visibility)
         {
             return Ok(made.body.clone());
         }
@@ -235,9 +225,9 @@ impl LiveSources {
         let from = Timestamp(now.0 - seconds * 1000);
         reports.follower.catch_up(record, now)?;
         let (mut transfers, complete_since) = reports.follower.transfers_since(from);
-        let whose = match &sight {
-            Sight::Everything => String::new(),
-            Sight::Vo(vo) => {
+        let whose = match &visibility {
+            Visibility::Everything => String::new(),
+            Visibility::Vo(vo) => {
                 let mut of_vo = Vec::new();
                 for facts in transfers {
                     if vo_of(&mut reports.vos, record, facts.job)?.as_ref() == Some(vo) {
@@ -265,7 +255,7 @@ impl LiveSources {
         reports.made.push(MadeReport {
             at: now,
             seconds,
-            sight,
+            visibility,
             body: body.clone(),
         });
         Ok(body)
@@ -315,7 +305,7 @@ async fn read<T: Send + 'static>(
 
 /// Why there is no answer.
 enum LiveError {
-    Unauthorised(StatusCode),
+    Unauthorized(StatusCode),
     Record(RecordError),
     Stopping,
 }
@@ -323,7 +313,7 @@ enum LiveError {
 impl IntoResponse for LiveError {
     fn into_response(self) -> Response {
         match self {
-            LiveError::Unauthorised(status) => {
+            LiveError::Unauthorized(status) => {
                 let text =
                     "send a valid token: 'Authorization: Bearer …' (see admin.token of the site)\n";
                 (status, [("www-authenticate", "Bearer")], text).into_response()
@@ -348,8 +338,8 @@ mod tests {
 
     #[tokio::test]
     async fn whoever_asks_and_leaves_starts_no_more_work_than_others() {
-        let authorise: Authorise = Arc::new(|_| Box::pin(async { Err(StatusCode::FORBIDDEN) }));
-        let state = LiveState::new(Arc::new(MemoryRecord::new()), authorise);
+        let authorize: Authorize = Arc::new(|_| Box::pin(async { Err(StatusCode::FORBIDDEN) }));
+        let state = LiveState::new(Arc::new(MemoryRecord::new()), authorize);
         static RUNNING: AtomicUsize = AtomicUsize::new(0);
         static MOST: AtomicUsize = AtomicUsize::new(0);
         for _ in 0..30 {

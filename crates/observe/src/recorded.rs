@@ -4,13 +4,15 @@
 //! A fold over rows, wherever they are from: the record of a transfer service ([`read_journal`]) or what was taken in of any
 //! other system ([`read_store`]). Only copies that brought their file are replayed; failed attempts are counted.
 
-use crate::explanations::reading::Wanted;
-use crate::follow::{Record, RecordError, SAMPLES_AT_ONCE, sequence_before};
+use crate::ended_copies::{EndedCopy, each_attempt_stored};
+use crate::explanations::reading::PopulationChoice;
+use crate::follow::{Record, RecordError, SAMPLES_AT_ONCE, latest_entries, sequence_before};
 use crate::ledger_rows::attempts_between;
 use crate::store::{Reader, StoreError};
-use penstock_model::observation::{Attempt, Operation, Outcome, Sample, SubjectKind, Text, View};
+use penstock_model::observation::{Attempt, Outcome, Sample, SubjectKind, Text, View};
 use penstock_model::{
-    LinkId, PoolName, Setting, SettingKey, Side, Slots, StorageId, TimeWindow, Timestamp, VoName,
+    ANY, LinkId, PoolName, Rate, Setting, SettingChange, SettingKey, Side, Slots, StorageId,
+    TimeWindow, Timestamp, VoName,
 };
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -35,30 +37,8 @@ const SAMPLE_PAUSE_MAX: Duration = Duration::from_secs(60);
 const POOLS_MAX: usize = 1_000;
 /// Transfers that failed and may arrive later.
 const RETRIED_MAX: usize = 100_000;
-/// What is needed of an attempt.
-const ATTEMPT_COLUMNS: [&str; 21] = [
-    "at",
-    "view",
-    "operation",
-    "job",
-    "transfer",
-    "source_host",
-    "destination_host",
-    "vo",
-    "bytes_moved",
-    "file_bytes",
-    "submitted",
-    "started",
-    "ended",
-    "prepare_us",
-    "source_read_us",
-    "network_us",
-    "write_us",
-    "commit_us",
-    "pool",
-    "outcome",
-    "side",
-];
+/// What is needed of an attempt beside what every fold reads.
+const FURTHER_COLUMNS: [&str; 2] = ["job", "transfer"];
 
 /// A transfer that brought its file.
 #[derive(Debug, Clone, PartialEq)]
@@ -116,13 +96,13 @@ pub struct RecordedWindow {
 pub fn read_journal(
     record: &dyn Record,
     window: TimeWindow,
-    wanted: &Wanted,
+    wanted: &PopulationChoice,
 ) -> Result<RecordedWindow, RecordError> {
     let mut fold = WindowFold::new(window, View::Vo, wanted);
     let last = record.last_sequence()?;
     let begin = sequence_before(record, last, Timestamp(window.from.0 - 1))?;
     let end = sequence_before(record, last, window.to + END_AFTER)?;
-    let after = begin.max(end.saturating_sub(ENTRIES_MAX));
+    let (after, _) = latest_entries(record, (begin, end), ENTRIES_MAX)?;
     if after > begin {
         let first = record.entries_after(after, 1)?;
         fold.begin_at(first.first().map_or(window.from, |entry| entry.at));
@@ -148,14 +128,14 @@ pub fn read_store(
     reader: &mut Reader,
     window: TimeWindow,
     view: View,
-    wanted: &Wanted,
+    wanted: &PopulationChoice,
 ) -> Result<RecordedWindow, StoreError> {
     let mut fold = WindowFold::new(window, view, wanted);
     let with_ends = TimeWindow {
         from: window.from,
         to: window.to + END_AFTER,
     };
-    reader.each(with_ends, &ATTEMPT_COLUMNS, |row: &Attempt| {
+    each_attempt_stored(reader, with_ends, &FURTHER_COLUMNS, |row| {
         fold.take_attempt(row);
     })?;
     let window = fold.narrow();
@@ -195,12 +175,79 @@ pub fn storage_limits(
     Ok(known)
 }
 
+/// A limit of a rate that operators had set.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RateLimit {
+    /// What may be moved per second.
+    pub rate: Rate,
+    /// Of a link rule by its name, or into or out of a storage element; for people.
+    pub place: String,
+}
+
+/// The rate limits of links and storage elements that held at some time of a window on links of it. Of the latest changes
+/// only.
+pub fn rate_limits(
+    record: &dyn Record,
+    window: TimeWindow,
+    links: &[RecordedLink],
+) -> Result<Vec<RateLimit>, RecordError> {
+    let mut held: Vec<Setting> = Vec::new();
+    let mut oldest: BTreeMap<SettingKey, SettingChange> = BTreeMap::new();
+    // The newest comes first: what was set held until the change after it.
+    for change in record.setting_changes(CHANGES_MAX)? {
+        let until = oldest.get(&change.key).map(|later| later.at);
+        if change.at < window.to && until.is_none_or(|until| until > window.from) {
+            held.extend(change.after.clone());
+        }
+        oldest.insert(change.key.clone(), change);
+    }
+    let before = oldest
+        .into_values()
+        .filter(|change| change.at > window.from);
+    held.extend(before.filter_map(|change| change.before));
+    let links: Vec<&LinkId> = links.iter().map(|link| &link.link).collect();
+    let limits = held.iter().flat_map(|setting| limits_of(setting, &links));
+    Ok(limits.collect())
+}
+
+/// The rate limits that a setting lays on some of these links.
+fn limits_of(setting: &Setting, links: &[&LinkId]) -> Vec<RateLimit> {
+    let is = |wanted: &StorageId, id: &StorageId| wanted.as_str() == ANY || wanted == id;
+    let any = |of: &dyn Fn(&LinkId) -> bool| links.iter().any(|link| of(link));
+    let limit = |rate: Option<Rate>, place: String, is_used: bool| {
+        let rate = rate.filter(|_| is_used)?;
+        Some(RateLimit { rate, place })
+    };
+    let limits = match setting {
+        Setting::Link(rule) => {
+            let ends = &rule.ends;
+            let is_used = any(&|link| {
+                is(&ends.source, &link.source) && is(&ends.destination, &link.destination)
+            });
+            let place = format!("of the link rule {}", rule.name);
+            [limit(rule.rate_max, place, is_used), None]
+        }
+        Setting::Storage(rule) => {
+            let id = &rule.storage;
+            let (into, out_of) = (format!("into {id}"), format!("out of {id}"));
+            let is_into = any(&|link| is(id, &link.destination));
+            let is_out_of = any(&|link| is(id, &link.source));
+            [
+                limit(rule.inbound_rate_max, into, is_into),
+                limit(rule.outbound_rate_max, out_of, is_out_of),
+            ]
+        }
+        _ => [None, None],
+    };
+    limits.into_iter().flatten().collect()
+}
+
 /// The fold, one row at a time.
 #[derive(Debug)]
 pub struct WindowFold<'a> {
     window: TimeWindow,
     view: View,
-    wanted: &'a Wanted,
+    wanted: &'a PopulationChoice,
     links: Vec<RecordedLink>,
     numbers: BTreeMap<LinkId, usize>,
     transfers: VecDeque<RecordedTransfer>,
@@ -215,7 +262,7 @@ pub struct WindowFold<'a> {
 
 impl WindowFold<'_> {
     /// Will take what one view tells of a window, of links that are wanted.
-    pub fn new(window: TimeWindow, view: View, wanted: &Wanted) -> WindowFold<'_> {
+    pub fn new(window: TimeWindow, view: View, wanted: &PopulationChoice) -> WindowFold<'_> {
         WindowFold {
             window,
             view,
@@ -256,23 +303,14 @@ impl WindowFold<'_> {
 
     /// Takes an attempt that ended.
     pub fn take_attempt(&mut self, row: &Attempt) {
-        let is_copy = matches!(
-            row.operation,
-            Operation::Copy | Operation::Read | Operation::Write
-        );
-        let (Some(outcome), true) = (row.outcome, is_copy && row.view == self.view) else {
+        let Some(copy) = EndedCopy::of(row, self.view) else {
             return;
         };
-        let ended = row.ended.unwrap_or(row.at);
-        let started = row.started.unwrap_or(ended).min(ended);
+        let (started, ended) = (copy.started, copy.ended);
         if started < self.window.from || started >= self.window.to {
             return;
         }
-        let end = |host: Option<&Text>| StorageId::new(host.map_or("*", |host| &**host));
-        let link = LinkId {
-            source: end(row.source_host.as_ref()),
-            destination: end(row.destination_host.as_ref()),
-        };
+        let link = copy.link();
         if !self.wanted.has(&link) {
             return;
         }
@@ -283,7 +321,7 @@ impl WindowFold<'_> {
         let of_link = &mut self.links[number];
         of_link.attempts += 1;
         let name = row.transfer.clone().map(|name| (row.job.clone(), name));
-        match outcome {
+        match copy.outcome {
             Outcome::Success => {}
             Outcome::Failure => {
                 match row.side {
@@ -412,7 +450,8 @@ fn stages(row: &Attempt) -> Option<[Duration; 3]> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use penstock_model::Bytes;
+    use crate::follow::MemoryRecord;
+    use penstock_model::{Bytes, StorageRule, UserName};
 
     fn row(number: i64, change: impl Fn(&mut Attempt)) -> Attempt {
         let mut row = Attempt {
@@ -431,7 +470,7 @@ mod tests {
     }
 
     fn told(rows: &[Attempt], window: TimeWindow) -> RecordedWindow {
-        let mut fold = WindowFold::new(window, View::Vo, &Wanted::Links);
+        let mut fold = WindowFold::new(window, View::Vo, &PopulationChoice::Links);
         rows.iter().for_each(|row| fold.take_attempt(row));
         fold.narrow();
         fold.finish()
@@ -476,6 +515,49 @@ mod tests {
     }
 
     #[test]
+    fn rate_limits_are_those_that_held_in_a_window_on_links_of_it() {
+        let record = MemoryRecord::new();
+        let rule = |inbound: Option<u64>| {
+            let storage = StorageId::new("https://b");
+            Setting::Storage(StorageRule {
+                inbound_rate_max: inbound.map(Rate),
+                ..StorageRule::new(storage)
+            })
+        };
+        for (at, before, after) in [(1_000, None, Some(5)), (5_000, Some(5), None)] {
+            record.push_setting_change(SettingChange {
+                at: Timestamp(at),
+                user: UserName::new("root"),
+                action: "set-se-config".into(),
+                key: SettingKey::Storage(StorageId::new("https://b")),
+                before: Some(rule(before)),
+                after: Some(rule(after)),
+            });
+        }
+        let told = |from: i64, to: i64, destination: &str| {
+            let links = [RecordedLink {
+                link: LinkId {
+                    source: StorageId::new("https://a"),
+                    destination: StorageId::new(destination),
+                },
+                limits: Vec::new(),
+                attempts: 1,
+                failures: (0, 0),
+            }];
+            let told = rate_limits(&record, window(from, to), &links).expect("in memory");
+            let places = told.into_iter().map(|limit| (limit.rate.0, limit.place));
+            places.collect::<Vec<_>>()
+        };
+        let limit = [(5, "into https://b".to_owned())];
+        assert_eq!(told(0, 2_000, "https://b"), limit);
+        assert_eq!(told(2_000, 3_000, "https://b"), limit);
+        assert_eq!(told(4_000, 9_000, "https://b"), limit);
+        assert_eq!(told(0, 1_000, "https://b"), []);
+        assert_eq!(told(5_000, 9_000, "https://b"), []);
+        assert_eq!(told(2_000, 3_000, "https://c"), []);
+    }
+
+    #[test]
     fn of_too_many_transfers_the_latest_are_told() {
         let rows: Vec<Attempt> = (0..TRANSFERS_MAX as i64 + 10)
             .map(|at| row(at, |_| ()))
@@ -488,7 +570,7 @@ mod tests {
 
     #[test]
     fn of_limits_those_are_kept_that_differ_and_not_more_than_the_window_needs() {
-        let mut fold = WindowFold::new(window(0, 1_000_000), View::Vo, &Wanted::Links);
+        let mut fold = WindowFold::new(window(0, 1_000_000), View::Vo, &PopulationChoice::Links);
         fold.take_attempt(&row(1, |_| ()));
         for at in 0..1_000 {
             fold.take_sample(&Sample {

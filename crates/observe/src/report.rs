@@ -9,8 +9,8 @@ mod quality;
 mod sampled;
 pub mod text;
 
-pub use drops::{Cause, DropCause, Factors, RateDrop};
-pub use quality::{INCIDENTS_MAX, Incident, OTHER_FAILURES, Quality};
+pub use drops::{DropCause, Factors, FallenFactor, RateDrop};
+pub use quality::{FAILURE_KINDS_MAX, FailureSummary, OTHER_FAILURES, Quality};
 
 use crate::facts::{TransferEnding, TransferFacts};
 use crate::rate::{ByteCount, MeasuredRate, View, Window, WindowRule};
@@ -234,11 +234,6 @@ impl BandwidthReport {
             drops: drops::find_drops(&sampled, &input.transfers),
             tcp: tcp_facts(&arrived),
         }
-    }
-
-    /// For `--json`.
-    pub fn to_json(&self) -> serde_json::Value {
-        serde_json::to_value(self).unwrap_or_default()
     }
 }
 

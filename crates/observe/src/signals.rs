@@ -1,19 +1,21 @@
 //! What the record tells of a window, as the explainer takes it: samples, the ledger, events of links.
 //!
-//! A fold, one entry at a time. What the record does not hold (servers, pools, databases of storage elements) stays
+//! A fold, one entry, sample or minute at a time. What the record does not hold (servers, pools, databases of storage elements) stays
 //! unknown, and so is what lies before the part of it that was read. What is known of a file counts in the bin in which
 //! it ended, so bins should be longer than most copies; bytes and slots are those of their own second.
 
-use crate::copy_sums::{self, CopySums, FinishedCopy, SocketFigures};
-use crate::fingerprint::fingerprint;
+use crate::copy_sums;
 use penstock_decide::explain::signals::{
     Change, FailureGroup, LinkSignals, Series, Setting, Signals,
 };
+use penstock_model::failure_text::fingerprint;
 use penstock_model::{
-    Attempt, Bytes, Failure, LedgerEntry, LinkChange, LinkEvent, LinkId, LinkSample, MoverReport,
-    Slots, Timestamp, TransferEvent, TransferId, VoName,
+    Attempt, Bytes, CopySums, FailedStep, Failure, FinishedCopy, LedgerEntry, LinkChange,
+    LinkEvent, LinkId, LinkSample, MinuteKey, MinuteRow, MinuteSamples, MinuteSums, MoverReport,
+    Timestamp, TransferEvent, TransferId, VoName,
 };
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use std::time::Duration;
 
 /// Kinds of failure told apart on one link.
@@ -23,46 +25,8 @@ const VOS_MAX: usize = 100;
 /// Attempts whose begin is remembered.
 const STARTS_MAX: usize = 100_000;
 
-/// Sums of one link in one bin.
-#[derive(Debug, Clone, Default)]
-struct Bin {
-    samples: u32,
-    moved: u64,
-    active: u64,
-    limit: u64,
-    queued: u64,
-    unfed: u64,
-    asked: u64,
-    askers: u32,
-    copies: CopySums,
-}
-
-impl Bin {
-    /// Keeps what samples tell.
-    fn forget_entries(&mut self) {
-        *self = Bin {
-            samples: self.samples,
-            moved: self.moved,
-            active: self.active,
-            limit: self.limit,
-            queued: self.queued,
-            unfed: self.unfed,
-            ..Bin::default()
-        };
-    }
-}
-
 /// By kind, in each bin.
 type FailureCounts = BTreeMap<FailureGroup, Vec<f64>>;
-
-/// What failed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum FailedStep {
-    /// An attempt to move a file.
-    Attempt,
-    /// A recall from tape, or waiting for a file to be on tape.
-    TapeCall,
-}
 
 /// The fold.
 #[derive(Debug, Default)]
@@ -70,7 +34,7 @@ pub struct RecordSignals {
     begin: Timestamp,
     bin_seconds: u32,
     bins: usize,
-    links: BTreeMap<LinkId, Vec<Bin>>,
+    links: BTreeMap<LinkId, Vec<MinuteSums>>,
     failures: BTreeMap<LinkId, FailureCounts>,
     tape_failures: BTreeMap<LinkId, FailureCounts>,
     vos: BTreeMap<LinkId, BTreeSet<VoName>>,
@@ -78,10 +42,14 @@ pub struct RecordSignals {
     submissions: BTreeMap<LinkId, Vec<f64>>,
     dispatches: Vec<f64>,
     is_sampled: Vec<bool>,
+    /// Bins of which a minute tells: what only minutes tell is known.
+    has_minute: Vec<bool>,
+    /// Slots of the service, summed over the seconds, and these seconds.
+    slots_caps: Vec<(u64, u64)>,
     changes: Vec<Change>,
-    /// From this time on all samples and entries are taken.
-    samples_since: Timestamp,
-    entries_since: Timestamp,
+    /// Bins of which not all samples, or not all entries, are taken.
+    lacks_samples: Vec<bool>,
+    lacks_entries: Vec<bool>,
 }
 
 /// An attempt that has not ended.
@@ -101,38 +69,46 @@ impl RecordSignals {
             bins,
             dispatches: vec![0.0; bins],
             is_sampled: vec![false; bins],
+            has_minute: vec![false; bins],
+            slots_caps: vec![(0, 0); bins],
+            lacks_samples: vec![false; bins],
+            lacks_entries: vec![false; bins],
             ..RecordSignals::default()
         }
     }
 
-    /// Says that samples before this time are left out: what they would tell is unknown.
-    pub fn samples_known_since(&mut self, at: Timestamp) {
-        self.samples_since = at;
+    /// Says that samples of this time are left out: what they would tell is unknown.
+    pub fn samples_left_out(&mut self, from: Timestamp, to: Timestamp) {
+        let bins = self.bins_within(from, to);
+        self.lacks_samples[bins].fill(true);
     }
 
     /// The same of entries of the ledger.
-    pub fn entries_known_since(&mut self, at: Timestamp) {
-        self.entries_since = at;
+    pub fn entries_left_out(&mut self, from: Timestamp, to: Timestamp) {
+        let bins = self.bins_within(from, to);
+        self.lacks_entries[bins].fill(true);
     }
 
-    /// The first bin that begins at this time or later.
-    fn first_bin_since(&self, at: Timestamp) -> usize {
-        let late_ms = u64::try_from(at.0.saturating_sub(self.begin.0)).unwrap_or(0);
-        let bin = late_ms.div_ceil(u64::from(self.bin_seconds) * 1000);
-        usize::try_from(bin).map_or(self.bins, |bin| bin.min(self.bins))
+    /// The bins of which some part lies in this time.
+    fn bins_within(&self, from: Timestamp, to: Timestamp) -> Range<usize> {
+        let step = i64::from(self.bin_seconds) * 1000;
+        let late = |at: Timestamp| at.0.saturating_sub(self.begin.0).max(0);
+        let bin = |ms: i64| usize::try_from(ms / step).map_or(self.bins, |bin| bin.min(self.bins));
+        let first = bin(late(from));
+        first..bin(late(to).saturating_add(step - 1)).max(first)
     }
 
     fn bin_of(&self, at: Timestamp) -> Option<usize> {
         Signals::unknown(self.begin, self.bin_seconds, self.bins).bin_of(at)
     }
 
-    fn bin(&mut self, link: &LinkId, at: Timestamp) -> Option<&mut Bin> {
+    fn bin(&mut self, link: &LinkId, at: Timestamp) -> Option<&mut MinuteSums> {
         let bin = self.bin_of(at)?;
         let bins = self.bins;
         let of_link = self
             .links
             .entry(link.clone())
-            .or_insert_with(|| vec![Bin::default(); bins]);
+            .or_insert_with(|| vec![MinuteSums::default(); bins]);
         of_link.get_mut(bin)
     }
 
@@ -146,17 +122,60 @@ impl RecordSignals {
         let Some(bin) = self.bin(&sample.link, at) else {
             return;
         };
-        let (Slots(active), Slots(limit)) = (sample.active, sample.limit);
-        bin.samples += 1;
-        bin.moved = bin.moved.saturating_add(sample.moved.0);
-        bin.active += u64::from(active);
-        bin.limit += u64::from(limit);
-        bin.queued = bin.queued.saturating_add(sample.queued);
-        bin.unfed += if sample.queued > 0 {
-            u64::from(limit.saturating_sub(active))
-        } else {
-            0
+        bin.add_sample(sample);
+    }
+
+    /// Takes a minute, as far as it tells of links for which there is room. It tells what the samples and entries of its time
+    /// would.
+    pub fn take_minute(
+        &mut self,
+        minute: &MinuteSamples,
+        mut has_room: impl FnMut(&MinuteRow, &LinkId) -> bool,
+    ) {
+        let Some(bin) = self.bin_of(minute.from) else {
+            return;
         };
+        self.has_minute[bin] = true;
+        for row in &minute.rows {
+            match &row.key {
+                MinuteKey::Service => {
+                    let (slots, seconds) = &mut self.slots_caps[bin];
+                    *slots = slots.saturating_add(row.sums.limit);
+                    *seconds += row.sums.samples;
+                }
+                MinuteKey::Link(link) if has_room(row, link) => self.take_link_row(bin, link, row),
+                MinuteKey::VoOnLink(link, vo) if has_room(row, link) => self.take_vo(link, vo),
+                MinuteKey::OtherLinks => self.dispatches[bin] += row.sums.started as f64,
+                MinuteKey::Link(_)
+                | MinuteKey::VoOnLink(..)
+                | MinuteKey::OtherVosOnLinks
+                | MinuteKey::Activity(..)
+                | MinuteKey::OtherActivities => {}
+            }
+        }
+    }
+
+    fn take_link_row(&mut self, bin: usize, link: &LinkId, row: &MinuteRow) {
+        let (bins, sums) = (self.bins, &row.sums);
+        self.is_sampled[bin] |= sums.samples > 0;
+        self.dispatches[bin] += sums.started as f64;
+        if sums.submitted > 0 {
+            let of_link = self.submissions.entry(link.clone());
+            of_link.or_insert_with(|| vec![0.0; bins])[bin] += sums.submitted as f64;
+        }
+        if sums.samples > 0 || sums.copies.files > 0 || !row.failures.is_empty() {
+            let of_link = self.links.entry(link.clone());
+            of_link.or_insert_with(|| vec![MinuteSums::default(); bins])[bin].add_sums(sums);
+        }
+        for failure in &row.failures {
+            let group = FailureGroup::new(
+                failure.side,
+                failure.phase,
+                failure.errno,
+                &failure.fingerprint,
+            );
+            self.count_failures(link, bin, group, failure.step, failure.count);
+        }
     }
 
     /// Takes an entry of the ledger; `link` is that of its transfer.
@@ -236,13 +255,24 @@ impl RecordSignals {
         };
         let (side, phase) = (failure.side, failure.phase);
         let group = FailureGroup::new(side, phase, failure.errno, &fingerprint(failure));
+        self.count_failures(link, bin, group, step, 1);
+    }
+
+    fn count_failures(
+        &mut self,
+        link: &LinkId,
+        bin: usize,
+        group: FailureGroup,
+        step: FailedStep,
+        count: u64,
+    ) {
         let of_step = match step {
             FailedStep::Attempt => &mut self.failures,
             FailedStep::TapeCall => &mut self.tape_failures,
         };
         let of_link = of_step.entry(link.clone()).or_default();
         if of_link.len() < FAILURES_MAX || of_link.contains_key(&group) {
-            of_link.entry(group).or_insert_with(|| vec![0.0; self.bins])[bin] += 1.0;
+            of_link.entry(group).or_insert_with(|| vec![0.0; self.bins])[bin] += count as f64;
         }
     }
 
@@ -257,41 +287,7 @@ impl RecordSignals {
         let Some(bin) = self.bin(link, at) else {
             return;
         };
-        let stages = report.stages;
-        let stages_us = [
-            stages.source_read_us,
-            stages.network_us,
-            stages.write_us,
-            stages.checksum_us,
-            stages.commit_us,
-        ];
-        let idle = |preparation: Duration| {
-            let us = u64::try_from(preparation.as_micros()).unwrap_or(u64::MAX);
-            us.saturating_add(stages.wait_us)
-                .saturating_add(stages.commit_us)
-        };
-        let streams = report.streams.as_ref();
-        let tcp = report.tcp.as_ref();
-        let tcp = tcp.filter(|tcp| tcp.busy_us > 0 && tcp.sent_segments > 0);
-        bin.copies.add(&FinishedCopy {
-            size: Some(size),
-            overhead_us: preparation.map(idle),
-            stages_us: stages_us.map(|us| Some(us).filter(|us| *us > 0)),
-            streams: streams.map(|streams| streams.used),
-            socket: tcp.map(|tcp| SocketFigures {
-                sent_segments: tcp.sent_segments.into(),
-                retransmitted_segments: tcp.retransmitted_segments.into(),
-                busy_us: tcp.busy_us,
-                receiver_limited_us: tcp.receiver_limited_us,
-                buffer_limited_us: tcp.send_buffer_limited_us,
-                rtt_us: tcp.rtt_us.into(),
-                rtt_min_us: tcp.min_rtt_us.into(),
-            }),
-        });
-        if let Some(asked) = streams.and_then(|streams| streams.asked) {
-            bin.asked += u64::from(asked);
-            bin.askers += 1;
-        }
+        bin.copies.add(&FinishedCopy::of(size, report, preparation));
     }
 
     /// Takes the VO for which a file moves or should move on a link.
@@ -332,14 +328,17 @@ impl RecordSignals {
 
     /// What was taken.
     pub fn finish(mut self) -> Signals {
-        let unsampled = self.first_bin_since(self.samples_since);
-        self.is_sampled[..unsampled].fill(false);
-        let unread = self.first_bin_since(self.entries_since);
+        for (is_sampled, lacks) in self.is_sampled.iter_mut().zip(&self.lacks_samples) {
+            *is_sampled &= !lacks;
+        }
+        let told = self.is_sampled.iter().zip(&self.has_minute);
+        let told_by_minutes: Vec<bool> = told.map(|(sampled, told)| *sampled && *told).collect();
+        let lacks_entries = std::mem::take(&mut self.lacks_entries);
         let known = |values: Vec<f64>| {
-            let values = values.into_iter().enumerate();
+            let values = values.into_iter().zip(&lacks_entries);
             Series(
                 values
-                    .map(|(bin, value)| (bin >= unread).then_some(value))
+                    .map(|(value, lacks)| (!lacks).then_some(value))
                     .collect(),
             )
         };
@@ -347,9 +346,22 @@ impl RecordSignals {
         self.changes.sort_by_key(|change| change.at);
         signals.changes = std::mem::take(&mut self.changes);
         for (link, mut bins) in std::mem::take(&mut self.links) {
-            bins[..unread].iter_mut().for_each(Bin::forget_entries);
+            for (bin, _) in bins
+                .iter_mut()
+                .zip(&lacks_entries)
+                .filter(|(_, lacks)| **lacks)
+            {
+                bin.copies = CopySums::default();
+            }
             let mut of_link = link_signals(&bins, &self.is_sampled, self.bin_seconds);
-            let files = bins.iter().map(|bin| f64::from(bin.copies.files));
+            let of_minutes = |value: &dyn Fn(&MinuteSums) -> f64| {
+                let values = bins.iter().zip(&told_by_minutes);
+                Series(values.map(|(bin, told)| told.then(|| value(bin))).collect())
+            };
+            let seconds = f64::from(self.bin_seconds);
+            of_link.stalled = of_minutes(&|bin| bin.stalled as f64 / seconds);
+            of_link.progress_age_seconds = of_minutes(&|bin| bin.silence_max_ms as f64 / 1000.0);
+            let files = bins.iter().map(|bin| bin.copies.files as f64);
             of_link.finished_files = known(files.collect());
             let series = |counts: Option<FailureCounts>| {
                 let counts = counts.unwrap_or_default().into_iter();
@@ -367,6 +379,9 @@ impl RecordSignals {
             .map(|(link, files)| (link, known(files)))
             .collect();
         signals.service.dispatches = known(self.dispatches);
+        let cap =
+            |(slots, seconds): (u64, u64)| (seconds > 0).then(|| slots as f64 / seconds as f64);
+        signals.service.slots_cap = Series(self.slots_caps.into_iter().map(cap).collect());
         signals.service.slots_used = signals
             .links
             .values()
@@ -378,34 +393,32 @@ impl RecordSignals {
 }
 
 /// A link without a sample in a bin in which others have one had no work; where no link has one, nothing is known.
-fn link_signals(bins: &[Bin], is_sampled: &[bool], bin_seconds: u32) -> LinkSignals {
+fn link_signals(bins: &[MinuteSums], is_sampled: &[bool], bin_seconds: u32) -> LinkSignals {
     let seconds = f64::from(bin_seconds);
     let (samples, limits) = bins.iter().fold((0u64, 0u64), |(samples, limits), bin| {
-        (samples + u64::from(bin.samples), limits + bin.limit)
+        (samples + bin.samples, limits + bin.limit)
     });
     let usual_limit = if samples > 0 {
         limits as f64 / samples as f64
     } else {
         0.0
     };
-    let sampled = |value: &dyn Fn(&Bin) -> f64| {
+    let sampled = |value: &dyn Fn(&MinuteSums) -> f64| {
         let known = bins
             .iter()
             .zip(is_sampled)
             .map(|(bin, known)| known.then(|| value(bin)));
         Series(known.collect())
     };
-    let asked = |bin: &Bin| (bin.askers > 0).then(|| bin.asked as f64 / f64::from(bin.askers));
     let mut link = LinkSignals {
-        copied_bytes: sampled(&|bin| bin.moved as f64),
+        copied_bytes: sampled(&|bin| bin.moved_bytes as f64),
         active: sampled(&|bin| bin.active as f64 / seconds),
         limit: sampled(&|bin| {
-            let idle = (seconds - f64::from(bin.samples)).max(0.0);
-            (bin.limit as f64 + idle * usual_limit) / f64::from(bin.samples).max(seconds)
+            let idle = (seconds - bin.samples as f64).max(0.0);
+            (bin.limit as f64 + idle * usual_limit) / (bin.samples as f64).max(seconds)
         }),
         queued: sampled(&|bin| bin.queued as f64 / seconds),
         unfed: sampled(&|bin| bin.unfed as f64 / seconds),
-        streams_asked: Series(bins.iter().map(asked).collect()),
         ..LinkSignals::default()
     };
     let copies: Vec<&CopySums> = bins.iter().map(|bin| &bin.copies).collect();

@@ -16,6 +16,7 @@ pub use positions::{BEGINNING_BYTES, Position, Positions};
 pub use reading::{Reader, SkippedBytes};
 pub use segment::TornTail;
 
+use penstock_durable_file::replace_private;
 use penstock_model::Timestamp;
 use penstock_model::observation::{
     Attempt, Change, Family, Incident, NamespaceChange, Observation, Row, Sample,
@@ -23,7 +24,7 @@ use penstock_model::observation::{
 use segment::Segment;
 use std::collections::BTreeMap;
 use std::fs::{self, File, TryLockError};
-use std::io::{self, Write};
+use std::io;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use thiserror::Error;
@@ -282,24 +283,8 @@ fn make_directory(directory: &Path) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// Replaces a small file in one step: after a crash the old one is there or the new one, and the new one once this has
-/// returned.
 fn replace_file(path: &Path, content: &[u8]) -> Result<(), StoreError> {
-    let mut beside = path.as_os_str().to_owned();
-    beside.push(".next");
-    let write = || -> io::Result<()> {
-        let mut file = File::options()
-            .create(true)
-            .truncate(true)
-            .write(true)
-            .mode(FILE_MODE)
-            .open(&beside)?;
-        file.write_all(content)?;
-        file.sync_all()?;
-        fs::rename(&beside, path)
-    };
-    write().map_err(StoreError::disk(path))?;
-    sync_directory(path.parent().unwrap_or(Path::new(".")))
+    replace_private(path, content).map_err(StoreError::disk(path))
 }
 
 fn sync_directory(directory: &Path) -> Result<(), StoreError> {

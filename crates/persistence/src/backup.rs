@@ -10,19 +10,20 @@ mod file;
 mod manifest;
 mod namespace;
 mod pages;
+mod restored_files;
 mod restoring;
 mod rows;
 
 pub use manifest::Manifest;
 pub use namespace::NamespaceFacts;
-pub(crate) use restoring::put_aside;
+pub(crate) use restored_files::put_aside;
 pub use restoring::{RestoreTo, RestoredBackup, files, restore};
 
-use crate::file::put_in_place;
 use crate::postgres::Database;
 use pages::Log;
+use penstock_durable_file::put_in_place;
 use penstock_model::Timestamp;
-use restoring::positions_of;
+use restored_files::positions_of;
 use rusqlite::{Connection, OpenFlags, OptionalExtension, params};
 use std::fs::OpenOptions;
 use std::os::unix::fs::OpenOptionsExt;

@@ -4,7 +4,6 @@
 pub mod backup;
 pub mod cluster;
 pub mod delegations;
-pub mod file;
 pub mod journal;
 pub mod namespace;
 pub mod positions;

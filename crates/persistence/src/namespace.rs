@@ -6,6 +6,8 @@
 //! File data is not known here: a file is an id, a size and the name of its pool.
 
 mod change;
+mod change_error;
+mod connection;
 mod directory_log;
 #[cfg(test)]
 pub(crate) mod failing_sync;
@@ -27,9 +29,8 @@ mod tests;
 mod trash;
 mod writer;
 
-pub use change::{
-    CausedChange, Change, ChangeError, ChangeRefusal, ChangeReport, NewFile, Replace, TrashedData,
-};
+pub use change::{CausedChange, Change, ChangeReport, NewFile, Replace, TrashedData};
+pub use change_error::{ChangeError, ChangeRefusal, PROPERTIES_BYTES_MAX, PROPERTIES_MAX};
 pub use directory_log::{LogCondition, TrashedFile};
 pub use inspection::StoredFile;
 pub use last_word::{LastWord, LastWords};
@@ -38,7 +39,7 @@ pub use ledger::{
     RequestOrigin,
 };
 pub use ledger_reader::LedgerReader;
-pub use property::{DeadProperty, PROPERTIES_BYTES_MAX, PROPERTIES_MAX, PropertyUpdate};
+pub use property::{DeadProperty, PropertyUpdate};
 pub use rebuild::{
     FoundFile, FoundFileFate, FoundLabel, PoolLogs, Rebuild, RebuildError, Rebuilt, take_place,
 };

@@ -12,6 +12,7 @@ use openssl::hash::{MessageDigest, hash};
 use openssl::rand::rand_bytes;
 use openssl::symm::{Cipher, decrypt_aead, encrypt_aead};
 use parking_lot::RwLock;
+use penstock_model::key_file::{KEY_BYTES, KEYS_MAX, KeyFile};
 use penstock_model::text::hex;
 use std::fmt;
 use std::fs::{self, OpenOptions};
@@ -22,9 +23,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use thiserror::Error;
 
-const KEY_BYTES: usize = 32;
-/// Keys that a file may hold.
-const KEYS_MAX: usize = 8;
 /// The version of the stored form: version, name of the key, nonce, tag, sealed text.
 const VERSION: u8 = 1;
 const NAME_BYTES: usize = 8;
@@ -279,36 +277,11 @@ fn read(path: &Path) -> Result<Vec<Key>, SealingError> {
     })
 }
 
-/// Lines that are empty or begin with `#` do not count.
 fn parse(text: &str) -> Result<Result<Vec<Key>, &'static str>, ErrorStack> {
-    let lines = text.lines().map(str::trim);
-    let mut keys = Vec::new();
-    for line in lines.filter(|line| !line.is_empty() && !line.starts_with('#')) {
-        match from_hex(line) {
-            Some(bytes) => keys.push(Key::new(bytes)?),
-            None => return Ok(Err("a line is no key")),
-        }
+    match KeyFile::parse(text) {
+        Ok(file) => Ok(Ok(file.keys().map(Key::new).collect::<Result<_, _>>()?)),
+        Err(why) => Ok(Err(why)),
     }
-    Ok(match keys.len() {
-        0 => Err("it holds no key"),
-        1..=KEYS_MAX => Ok(keys),
-        _ => Err("it holds more than 8 keys"),
-    })
-}
-
-fn from_hex(text: &str) -> Option<[u8; KEY_BYTES]> {
-    let digits: Vec<u32> = text
-        .chars()
-        .map(|c| c.to_digit(16))
-        .collect::<Option<_>>()?;
-    if digits.len() != 2 * KEY_BYTES {
-        return None;
-    }
-    let mut key = [0; KEY_BYTES];
-    for (byte, pair) in key.iter_mut().zip(digits.chunks_exact(2)) {
-        *byte = (pair[0] * 16 + pair[1]) as u8;
-    }
-    Some(key)
 }
 
 /// Writes a draft beside it and links it to its name, so that nobody ever sees half a key.
@@ -419,19 +392,5 @@ mod tests {
         fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).expect("changed");
         let refused = SealingKeys::load_or_create(&path).expect_err("open to others");
         assert!(refused.to_string().contains("chmod 600"), "{refused}");
-    }
-
-    #[test]
-    fn a_file_that_is_no_list_of_keys_is_refused() {
-        let nine = format!("{}\n", "00".repeat(32)).repeat(9);
-        for text in [
-            "",
-            "# none\n",
-            "12\n",
-            "zz".repeat(32).as_str(),
-            nine.as_str(),
-        ] {
-            assert!(parse(text).expect("OpenSSL works").is_err(), "{text:?}");
-        }
     }
 }

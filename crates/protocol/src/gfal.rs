@@ -12,6 +12,7 @@ mod library;
 mod urls;
 pub mod wire;
 
-pub use confine::{Account, ReadablePaths, system_paths};
+pub use confine::{Account, ReadablePaths};
 pub use files::OpenableFiles;
+pub use files::system_paths;
 pub use wire::{CopyOrder, GfalError, Order, OrderResult, Report, Setup, SftpLogin};

@@ -9,6 +9,7 @@ mod body;
 pub mod client;
 mod compose;
 mod head;
+mod near_ends;
 pub mod server;
 pub mod tally;
 mod wire;

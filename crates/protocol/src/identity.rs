@@ -54,6 +54,17 @@ impl Identity {
             .any(|scope| scope == name)
     }
 
+    /// Names the user, whatever their credential says of VOs: the delegation of a certificate is another for each set and
+    /// order of its attributes, and whoever holds them makes as many as they like.
+    pub fn user_id(&self) -> CredentialId {
+        match self.method {
+            Method::Token => self.delegation.clone(),
+            Method::Certificate => {
+                delegation_id(NameSource::CertificateSubject, &[self.user.as_str()])
+            }
+        }
+    }
+
     /// Whether this user is the one who submitted a job, by the names that its record keeps.
     pub fn submitted(&self, user: &UserName, delegation: &CredentialId) -> bool {
         // A token's subject is unique only with its issuer, which no record names; the delegation stands for both.
@@ -102,4 +113,33 @@ pub(crate) fn digest(named: NameSource, parts: &[&str]) -> String {
         sha.update(part.as_bytes());
     }
     hex(&sha.finish())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_user_is_the_same_whatever_attributes_a_proxy_shows_and_in_whatever_order() {
+        let identity = |method, user: &str, delegation: &str| Identity {
+            method,
+            user: UserName::new(user),
+            issuer: "/CN=CA".to_owned(),
+            vo: None,
+            fqans: Vec::new(),
+            groups: Vec::new(),
+            capabilities: Vec::new(),
+            expires: Timestamp(0),
+            delegation: CredentialId::new(delegation),
+            scope: String::new(),
+        };
+        let [one, other] = ["0123456789abcdef", "fedcba9876543210"]
+            .map(|proxy| identity(Method::Certificate, "/CN=alice", proxy).user_id());
+        assert_eq!(one, other);
+        let bob = identity(Method::Certificate, "/CN=bob", "0123456789abcdef");
+        assert_ne!(bob.user_id(), one);
+        // One subject of two issuers is two users; only the delegation of a token names both.
+        let token = identity(Method::Token, "/CN=alice", "0123456789abcdef");
+        assert_eq!(token.user_id(), token.delegation);
+    }
 }

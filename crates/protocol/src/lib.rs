@@ -7,6 +7,7 @@
 pub mod broker;
 pub mod checksum;
 pub mod connections;
+pub mod cross_site;
 pub mod delegation;
 mod der;
 pub mod digest;

@@ -4,6 +4,7 @@
 
 use crate::identity::Identity;
 use http::StatusCode;
+use penstock_model::UserName;
 use std::net::SocketAddr;
 
 /// What is asked.
@@ -37,8 +38,30 @@ impl Question {
 pub struct Viewer {
     /// The other end of the connection. `None`: not known.
     pub peer: Option<SocketAddr>,
-    /// Whom a credential speaks of, if one was shown and is believed.
-    pub identity: Option<Identity>,
+    /// What it has shown of itself that is believed.
+    pub credential: ViewerCredential,
+}
+
+/// By what somebody who asks is known.
+#[derive(Debug, Clone)]
+pub enum ViewerCredential {
+    /// Nothing was shown.
+    Anonymous,
+    /// A macaroon that this user has made. Whoever holds it need not be that user.
+    Macaroon(UserName),
+    /// A token or a certificate.
+    Own(Identity),
+}
+
+impl ViewerCredential {
+    /// The user whom it names.
+    pub fn user(&self) -> Option<&UserName> {
+        match self {
+            ViewerCredential::Anonymous => None,
+            ViewerCredential::Macaroon(user) => Some(user),
+            ViewerCredential::Own(identity) => Some(&identity.user),
+        }
+    }
 }
 
 /// The answer.

@@ -17,9 +17,7 @@ pub use signature::{Keys, Payload, RequestSigner};
 pub const BODY_BYTES_MAX: u64 = 64 << 10;
 /// The largest object that one PUT may bring (S3 API, PutObject).
 pub const SINGLE_PUT_MAX: u64 = 5 << 30;
-/// The smallest part that is not the last, and the number of parts (S3 API, "Amazon S3 multipart upload limits").
-pub const PART_BYTES_MIN: u64 = 5 << 20;
-/// See [`PART_BYTES_MIN`].
+/// The greatest number of parts of an upload (S3 API, "Amazon S3 multipart upload limits").
 pub const PARTS_MAX: u64 = 10_000;
 /// The longest that a presigned URL may be good for: a week (Signature Version 4, "Authenticating Requests: Using
 /// Query Parameters").

@@ -20,7 +20,7 @@ pub use keys::{DocumentFetch, FetchDocument};
 pub use ring::{KeyRing, KeyState, RingError, RingKey, SIGNS_AFTER, SIGNS_SOON};
 pub use scope::{InvalidScope, capabilities};
 pub use signer::{Signer, SignerError};
-pub use verifier::{IssuerVos, TrustedIssuer, Verifier};
+pub use verifier::{IssuerVos, TokenOrigin, TrustedIssuer, Verifier};
 
 use crate::identity::NameSource;
 use openssl::sha::sha256;
@@ -197,10 +197,27 @@ fn days(span: Duration) -> String {
     }
 }
 
+/// A stranger's text as it may be shown: printable, and not long enough to hold a secret.
+fn shown(text: &str) -> String {
+    let printable = text.chars().map(|c| if c.is_control() { '?' } else { c });
+    let short: String = printable.clone().take(120).collect();
+    match printable.count() > 120 {
+        true => format!("{short}…"),
+        false => short,
+    }
+}
+
 /// Names a token without revealing it: half of its SHA-256 in hex. Tokens of two users must not share a name, and one
 /// of them may be made for that, so FTS's 16 digits of SHA-1 are too few.
 pub fn credential_id(token: &str) -> CredentialId {
     CredentialId::new(hex(&sha256(token.as_bytes())[..16]))
+}
+
+/// Names a token of a job without revealing it. Each submitter's has a name of its own: what an issuer gives for a token
+/// that one of them may have renewed is not for others who have got hold of its text.
+pub fn job_token_id(submitter: &CredentialId, token: &str) -> CredentialId {
+    // A submitter's name holds no line end, so that no two pairs have one text.
+    credential_id(&[submitter.as_str(), "\n", token].concat())
 }
 
 /// Takes the credentials out of a URL. Gives the URL as it is kept and shown, and its query where that holds some, to

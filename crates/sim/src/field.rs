@@ -56,10 +56,23 @@ struct MovingTransfer {
     bytes: f64,
 }
 
+/// How much of what it has each part of a lane's way gives, from 0 to 1, and how much of it one file takes.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct LaneUse {
+    /// The pool that is read, and the part that each byte per second takes.
+    pub(crate) source: (f64, f64),
+    /// The pool that is written.
+    pub(crate) destination: (f64, f64),
+    /// The fullest of uplinks and network.
+    pub(crate) network: f64,
+}
+
 /// All of it.
 #[derive(Debug)]
 pub(crate) struct Field {
     resources: Vec<Resource>,
+    /// Of each resource the part that is in use, since rates were shared last.
+    in_use: Vec<f64>,
     others: Vec<Others>,
     storages: Vec<Place>,
     /// By ends: the resource, and what one transfer gets at most.
@@ -73,6 +86,7 @@ impl Field {
     pub(crate) fn new(plan: &Plan) -> Field {
         let mut field = Field {
             resources: Vec::new(),
+            in_use: Vec::new(),
             others: Vec::new(),
             storages: Vec::new(),
             networks: HashMap::new(),
@@ -146,6 +160,51 @@ impl Field {
             if let Some(&(resource, _)) = self.networks.get(&ends) {
                 self.resources[resource].factor = speed;
             }
+        }
+    }
+
+    /// The uplink of a storage carries so many times what it did in the plan, both ways.
+    pub(crate) fn set_uplink_speed(&mut self, storage: usize, speed: f64) {
+        if let Some((out, into)) = self.storages[storage].uplink {
+            self.resources[out].factor = speed;
+            self.resources[into].factor = speed;
+        }
+    }
+
+    /// Transfers over a network get no more than this each, both ways.
+    pub(crate) fn set_per_transfer(&mut self, (from, to): (usize, usize), most: f64) {
+        let ways = [(from, to), (to, from)];
+        for ends in ways {
+            if let Some((_, known)) = self.networks.get_mut(&ends) {
+                *known = most;
+            }
+        }
+        let lanes = self.lanes.iter_mut();
+        for lane in lanes.filter(|lane| ways.contains(&lane.link)) {
+            lane.per_transfer = most;
+        }
+    }
+
+    /// All pools of a storage serve so many connections for each transfer.
+    pub(crate) fn set_streams(&mut self, storage: usize, streams: u32) {
+        let place = &self.storages[storage];
+        for pool in place.pools..place.pools + place.count {
+            self.resources[pool].streams = f64::from(streams);
+        }
+    }
+
+    /// How full the way of a lane is.
+    pub(crate) fn lane_use(&self, index: usize) -> LaneUse {
+        let in_use = |part: &Use| self.in_use.get(part.resource).copied().unwrap_or(0.0);
+        let pool = |part: &Use| {
+            let capacity = self.resources[part.resource].capacity_for(0.0);
+            (in_use(part), part.weight / capacity.max(1e-9))
+        };
+        let uses = &self.lanes[index].uses;
+        LaneUse {
+            source: pool(&uses[0]),
+            destination: pool(&uses[1]),
+            network: uses[2..].iter().map(in_use).fold(0.0, f64::max),
         }
     }
 
@@ -233,6 +292,7 @@ impl Field {
     /// Gives each transfer its part of everything, anew. Tells of which lanes the rate is another one now.
     pub(crate) fn share(&mut self, now: f64) -> Vec<usize> {
         let (mut left, mut wanted) = self.capacities(now);
+        let whole = left.clone();
         let is_used = |at: &usize| self.lanes[*at].count > 0.0;
         let mut open: Vec<usize> = (0..self.lanes.len()).filter(is_used).collect();
         let mut rates = vec![0.0; self.lanes.len()];
@@ -267,6 +327,9 @@ impl Field {
             }
             open = rest;
         }
+        let used = left.iter().zip(&whole);
+        let used = used.map(|(left, whole)| (1.0 - left / whole.max(1e-9)).clamp(0.0, 1.0));
+        self.in_use = used.collect();
         let lanes = self.lanes.iter_mut().zip(rates).enumerate();
         let changed = lanes.filter_map(|(at, (lane, rate))| lane.set_rate(rate, now).then_some(at));
         changed.collect()

@@ -4,6 +4,7 @@
 //! what surrounds it (storages, networks, users, trouble) is simulated. Equal plans with equal seeds give equal runs.
 #![forbid(unsafe_code)]
 
+pub mod accuracy;
 mod books;
 mod field;
 mod lines;

@@ -108,6 +108,8 @@ pub struct Service {
     pub retry_delay: f64,
     /// Seconds without a byte after which an agent gives up.
     pub stall: f64,
+    /// Sources push files. Without it, destinations pull them.
+    pub pushes: bool,
 }
 
 impl Default for Service {
@@ -121,6 +123,7 @@ impl Default for Service {
             retries: 2,
             retry_delay: 30.0,
             stall: 120.0,
+            pushes: false,
         }
     }
 }
@@ -289,6 +292,15 @@ pub struct Event {
     pub what: Change,
 }
 
+/// Attempts that fail.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Failing {
+    /// Their part of all, from 0 to 1.
+    pub part: f64,
+    /// Seconds on average until such an attempt has failed, after both ends were looked at.
+    pub seconds: f64,
+}
+
 /// What happens.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Change {
@@ -298,12 +310,30 @@ pub enum Change {
     StorageDown(usize),
     /// A part of a storage element's files fails, from 0 to 1.
     StorageFails(usize, f64),
+    /// A storage element cannot read some of its files.
+    ReadsFail(usize, Failing),
+    /// A storage element cannot write some of the files that come.
+    WritesFail(usize, Failing),
+    /// Some pools of a storage element have no space for new files.
+    Full(usize, Failing),
     /// A network carries so many times what it carries else, both ways. 0: nothing.
     NetworkSpeed(usize, f64),
+    /// A network loses so many of its segments, from 0 to 1, both ways.
+    NetworkLoss(usize, f64),
+    /// The uplink of a storage element carries so many times what it carries else, both ways.
+    UplinkSpeed(usize, f64),
+    /// Copies into a storage element use so many connections for each file.
+    Streams(usize, u32),
+    /// The users of a load submit so many times as often. 0: not at all.
+    Submissions(usize, f64),
+    /// The users of a load submit files of so many times the size, and the same bytes in more of them.
+    FileSizes(usize, f64),
     /// Operators ban a storage element.
     Ban(usize, BanEffect),
     /// The service starts nothing.
     Drain,
+    /// Operators drain a storage element.
+    StorageDrain(usize),
     /// Operators set how many transfers may run on a link.
     LinkMax(usize, usize, u32),
     /// Operators set how many transfers may run out of a storage element, and how many into it.
@@ -341,4 +371,18 @@ impl Plan {
     pub fn files(&self) -> u64 {
         self.loads.iter().map(|load| load.files).sum()
     }
+}
+
+/// Bytes of data in a packet of an Ethernet with TCP time stamps.
+pub(crate) const SEGMENT: f64 = 1448.0;
+
+/// Bytes per second of one connection that loses this part of its segments.
+pub(crate) fn rate_under_loss(loss: f64, rtt: f64) -> f64 {
+    // Mathis, Semke, Mahdavi, Ott: The Macroscopic Behavior of the TCP Congestion Avoidance Algorithm (1997).
+    SEGMENT * (1.5 / loss).sqrt() / rtt.max(1e-4)
+}
+
+/// The part of its segments that a connection of this rate loses: the same law.
+pub(crate) fn loss_at_rate(rate: f64, rtt: f64) -> f64 {
+    1.5 * (SEGMENT / (rate * rtt.max(1e-4)).max(1.0)).powi(2)
 }

@@ -143,6 +143,7 @@ fn service(random: &mut Random) -> Service {
         retries: random.below(4) as u32,
         retry_delay: scale(random, 1.0, 60.0),
         stall: scale(random, 10.0, 120.0),
+        pushes: false,
     }
 }
 

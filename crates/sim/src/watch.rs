@@ -2,6 +2,7 @@
 //! everything that may run does run. Nothing of it asks the engine what it believes, except where its words are checked.
 
 use penstock_decide::destination::Attempts;
+use penstock_decide::record_clock::RecordedTime;
 use penstock_engine::command::{Command, Submit};
 use penstock_engine::{Action, Input, Order};
 use penstock_model::{
@@ -100,7 +101,7 @@ impl Watch {
         } = record
         {
             let attempts = self.attempts.entry(*transfer).or_default();
-            attempts.note(*at, event, copy_limit, true);
+            attempts.note(RecordedTime::exact(*at), event, copy_limit, true);
             if *event != TransferEvent::Submitted {
                 let text = format!("kept transfer {transfer}: {event:?}");
                 self.note(second, &shortened(&text));

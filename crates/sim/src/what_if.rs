@@ -22,7 +22,7 @@ use crate::report::Report;
 use crate::world::simulate;
 use measured::{Assumption, MeasuredField};
 use penstock_model::{ANY, Slots, StorageId, Timestamp};
-use penstock_observe::recorded::{RecordedTransfer, RecordedWindow, StorageLimits};
+use penstock_observe::recorded::{RateLimit, RecordedTransfer, RecordedWindow, StorageLimits};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use thiserror::Error;
@@ -47,6 +47,8 @@ pub struct LimitsInForce {
     pub storages: BTreeMap<StorageId, StorageLimits>,
     /// In the service.
     pub agents: Option<Slots>,
+    /// Limits of rates, which are not replayed.
+    pub rates: Vec<RateLimit>,
 }
 
 impl LimitsInForce {
@@ -81,6 +83,13 @@ pub enum WhatIfError {
     /// There are too many alternatives.
     #[error("{ALTERNATIVES_MAX} alternatives can be compared in one run")]
     TooManyAlternatives,
+    /// A rate was limited: whatever else changes, that limit may hold.
+    #[error(
+        "a rate limit of {} {} held in this window, which is not replayed: ask for a window without it, or for other links \
+         with --link",
+        .0.rate, .0.place
+    )]
+    RateLimited(RateLimit),
     /// The replay is too far from the record.
     #[error(
         "the window cannot be replayed: the simulator moves {} where {} were recorded, which is {error_percent:.0} % off (at \
@@ -218,6 +227,9 @@ pub fn what_if(
     alternatives: &[Alternative],
     seed: u64,
 ) -> Result<WhatIf, WhatIfError> {
+    if let Some(limit) = limits.rates.first() {
+        return Err(WhatIfError::RateLimited(limit.clone()));
+    }
     let found = window.transfers.len();
     if found < TRANSFERS_MIN {
         return Err(WhatIfError::TooFewTransfers { found });

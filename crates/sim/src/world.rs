@@ -4,9 +4,11 @@ mod agenda;
 mod agents;
 mod changes;
 mod measure;
+mod mover_reports;
 mod nodes;
 mod recording;
 mod service;
+mod service_record;
 #[cfg(test)]
 mod tests;
 mod users;
@@ -15,7 +17,7 @@ mod watching;
 use crate::books::Books;
 use crate::field::{Field, PredictedArrival};
 use crate::lines::Lines;
-use crate::plan::{Network, Plan};
+use crate::plan::{Failing, Network, Plan};
 use crate::random::Random;
 use crate::report::Report;
 use crate::watch::Watch;
@@ -28,12 +30,14 @@ use penstock_model::Timestamp;
 use penstock_model::observation::Observation;
 use recording::Recording;
 use service::Service;
+pub(crate) use service_record::RecordLine;
+use service_record::ServiceRecord;
 use std::collections::HashMap;
 use thiserror::Error;
 use users::LoadProgress;
 
 /// Where virtual time begins, milliseconds since 1970: a midnight.
-const BEGIN_MS: i64 = 1_700_006_400_000;
+pub(crate) const BEGIN_MS: i64 = 1_700_006_400_000;
 
 /// Something happened that must never happen. The message says what and when; the seed of the plan repeats it.
 #[derive(Debug, Error)]
@@ -76,6 +80,8 @@ struct World<'a> {
     watch: Option<Box<Watch>>,
     /// Where what happens is told as rows.
     recording: Option<Recording<'a>>,
+    /// Where what the service keeps is told.
+    record: Option<ServiceRecord<'a>>,
     /// Where the order of starts is watched.
     lines: Option<Box<Lines>>,
     storages: Vec<Storage>,
@@ -83,6 +89,8 @@ struct World<'a> {
     numbers: HashMap<String, usize>,
     /// How much networks carry of what they did in the plan.
     network_speeds: Vec<f64>,
+    /// The part of their segments that networks lose by a fault.
+    network_losses: Vec<f64>,
     links: Vec<Link>,
     link_index: HashMap<(usize, usize), usize>,
     vos: Vec<String>,
@@ -96,6 +104,12 @@ struct Storage {
     is_down: bool,
     is_banned: bool,
     failures: f64,
+    /// Faults of reading, of writing, and of space.
+    reads_fail: Option<Failing>,
+    writes_fail: Option<Failing>,
+    is_full: Option<Failing>,
+    /// Connections of each copy into it.
+    streams: u32,
     /// Transfers that read, and that write.
     active: (u32, u32),
 }
@@ -139,6 +153,20 @@ pub fn simulate_recorded(
     Ok(world.report())
 }
 
+/// The same, and tells the record that the service keeps, line by line.
+///
+/// Errors: an invariant of the engine was broken.
+pub(crate) fn simulate_with_record(
+    plan: &Plan,
+    take: &mut dyn FnMut(RecordLine),
+) -> Result<Report, BrokenInvariant> {
+    let mut world = World::new(plan);
+    world.record = Some(ServiceRecord::new(plan.seed, take));
+    world.begin()?;
+    world.run(&mut |_| {})?;
+    Ok(world.report())
+}
+
 /// The same as [`simulate`], with everything watched that can be: after each step, and when all is over.
 pub(crate) fn endure(plan: &Plan) -> Result<Report, BrokenInvariant> {
     let mut world = World::new(plan);
@@ -168,6 +196,10 @@ impl<'a> World<'a> {
             is_down: false,
             is_banned: false,
             failures: storage.failures,
+            reads_fail: None,
+            writes_fail: None,
+            is_full: None,
+            streams: 1,
             active: (0, 0),
         });
         let mut world = World {
@@ -186,10 +218,12 @@ impl<'a> World<'a> {
             is_drained: false,
             watch: None,
             recording: None,
+            record: None,
             lines: None,
             storages: storages.collect(),
             numbers: numbers.collect(),
             network_speeds: vec![1.0; plan.networks.len()],
+            network_losses: vec![0.0; plan.networks.len()],
             links: Vec::new(),
             link_index: HashMap::new(),
             vos: Vec::new(),
@@ -299,6 +333,7 @@ impl<'a> World<'a> {
         self.record_samples();
         self.agenda.add(self.now + 1.0, Next::Second);
         let seen = self.seen();
+        self.sample_links(&seen);
         self.feed(Input::Seen(seen))
     }
 

@@ -115,6 +115,11 @@ impl Claims {
         first.is_within(path).then(|| first.clone())
     }
 
+    /// A file is being written at this path, or its entry is being made.
+    pub(crate) fn is_written(&self, path: &NamespacePath) -> bool {
+        self.paths().written.contains(path)
+    }
+
     /// Something is going on that this lock would forbid.
     pub(crate) fn is_busy_under(&self, lock: &Lock) -> bool {
         let paths = self.paths();

@@ -1,26 +1,26 @@
-//! The clocks of this machine, read in one place.
+//! Both clocks of this process, read together wherever something ends by its term or is written down: see
+//! `decide::clock`. Measurements of how long something took read `Instant` themselves.
 
 use parking_lot::Mutex;
 use penstock_clock::wall_clock;
-use penstock_decide::clock::{ClockCheck, ClockReading, ClockTrust};
+use penstock_decide::clock::{ClockReading, ClockTracker, ClockTrust, ClockView, TrustChange};
 use penstock_model::Timestamp;
 use std::time::{Duration, Instant};
 
-/// The time by which terms end: the wall clock, unless that is doubted. See `decide::clock`.
+/// The time by which terms end: the wall clock, unless that is doubted.
 #[derive(Debug)]
 pub(crate) struct BelievedClock {
     started: Instant,
-    state: Mutex<(ClockCheck, ClockTrust)>,
+    tracker: Mutex<ClockTracker>,
 }
 
 impl BelievedClock {
     /// `newest` is the newest time that the last run wrote down.
     pub(crate) fn start(newest: Option<Timestamp>) -> BelievedClock {
         let started = Instant::now();
-        let check = ClockCheck::begin(reading(started), newest);
         BelievedClock {
             started,
-            state: Mutex::new((check, ClockTrust::Credible)),
+            tracker: Mutex::new(ClockTracker::begin(reading(started), newest)),
         }
     }
 
@@ -31,40 +31,29 @@ impl BelievedClock {
 
     /// Whether the wall clock is believed.
     pub(crate) fn standing(&self) -> ClockTrust {
-        self.look().standing
-    }
-
-    fn look(&self) -> ClockLook {
-        let mut state = self.state.lock();
-        let (check, before) = &mut *state;
-        let reading = reading(self.started);
-        let standing = check.observe(reading);
-        if let (ClockTrust::Credible, ClockTrust::Doubted { because, left }) =
-            (std::mem::replace(before, standing), standing)
-        {
-            let minutes = left.as_secs().div_ceil(60);
-            tracing::warn!(
-                "{because}: uploads, locks and files in quarantine or trash do not expire by it until it is set right, or \
-                 has gone steadily for {minutes} min"
-            );
-        }
-        ClockLook {
-            believed: check.believed(reading),
-            recorded: check.recorded(reading),
-            standing,
-        }
+        self.look().trust
     }
 
     /// The time that is written down as when something happened, and from which terms begin.
     pub(crate) fn recorded(&self) -> Timestamp {
         self.look().recorded
     }
-}
 
-struct ClockLook {
-    believed: Timestamp,
-    recorded: Timestamp,
-    standing: ClockTrust,
+    /// Reads the clocks, and tells operators when they are doubted.
+    fn look(&self) -> ClockView {
+        let view = {
+            let mut tracker = self.tracker.lock();
+            tracker.observe(reading(self.started))
+        };
+        if let Some(TrustChange::Lost { because, left }) = view.change {
+            let minutes = left.as_secs().div_ceil(60);
+            tracing::warn!(
+                "{because}: uploads, locks and files in quarantine or trash do not expire by it until it is set right, or \
+                 has gone steadily for {minutes} min"
+            );
+        }
+        view
+    }
 }
 
 fn reading(started: Instant) -> ClockReading {

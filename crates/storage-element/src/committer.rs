@@ -3,6 +3,7 @@
 //! Files that finish together share one `fsync` per directory here and one commit in the namespace. Each pool has a
 //! thread for this, so that a disk that hangs holds up no other.
 
+use crate::claims::Claim;
 use crate::crash::{Step, reached};
 use crate::pending_publication::PendingPublication;
 use crate::pool::{DiskThread, Pool, sync_directory};
@@ -11,7 +12,7 @@ use crate::timed_join::end_thread;
 use crate::uncommitted_file::UncommittedFile;
 use crate::write_error::{CommitError, WriteError};
 use parking_lot::Mutex;
-use penstock_model::PoolName;
+use penstock_model::{Bytes, PoolName};
 use penstock_persistence::namespace::{
     Change, ChangeError, ChangeReport, Namespace, NewFile, RequestOrigin,
 };
@@ -19,7 +20,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
@@ -29,12 +30,15 @@ const QUEUE_MAX: usize = 4096;
 /// Files that share their directories' `fsync`.
 const BATCH_MAX: usize = 512;
 
+/// Between two looks whether the namespace knows again what became of its last commit.
+const DOUBT_INTERVAL: Duration = Duration::from_secs(1);
+
 /// How long an end waits for a disk.
 const END_WAIT: Duration = Duration::from_secs(10);
 
 /// A complete, synced file.
 pub(crate) struct CompleteFile {
-    pub scratch: UncommittedFile,
+    pub file: UncommittedFile,
     pub entry: NewFile,
     /// What the ledger tells of the request.
     pub origin: RequestOrigin,
@@ -42,6 +46,16 @@ pub(crate) struct CompleteFile {
     /// Holds the path until the entry is there, so that no second writer comes between.
     pub publication: Arc<PendingPublication>,
 }
+
+/// A file of which the namespace does not know whether it has its entry. Its path stays claimed until that is known.
+struct DoubtfulFile {
+    file: UncommittedFile,
+    size: Bytes,
+    _claim: Option<Claim>,
+}
+
+/// Those of one pool.
+type DoubtfulFiles = Arc<Mutex<Vec<DoubtfulFile>>>;
 
 /// The threads of all pools. Dropping them finishes what is queued.
 pub(crate) struct Committers(BTreeMap<PoolName, Committer>);
@@ -127,25 +141,73 @@ fn run(
     reaper: &ReaperHandle,
     finished: &Receiver<CompleteFile>,
 ) {
-    while let Ok(first) = finished.recv() {
-        let batch = std::iter::once(first).chain(finished.try_iter().take(BATCH_MAX - 1));
-        commit(namespace, pool, reaper, batch.collect());
+    let doubtful = DoubtfulFiles::default();
+    loop {
+        let is_certain = doubtful.lock().is_empty();
+        let first = match is_certain {
+            true => finished.recv().map_err(|_| RecvTimeoutError::Disconnected),
+            false => finished.recv_timeout(DOUBT_INTERVAL),
+        };
+        match first {
+            Ok(first) => {
+                let batch = std::iter::once(first).chain(finished.try_iter().take(BATCH_MAX - 1));
+                commit(namespace, pool, reaper, &doubtful, batch.collect());
+            }
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => break,
+        }
+        if !is_certain {
+            judge_doubtful(namespace, pool, &doubtful);
+        }
+    }
+    for doubted in doubtful.lock().drain(..) {
+        doubted.file.leave();
     }
 }
 
-fn commit(namespace: &Namespace, pool: &Pool, reaper: &ReaperHandle, batch: Vec<CompleteFile>) {
+/// Keeps the data of files that have their entry after all, and removes that of the others, once the namespace knows.
+fn judge_doubtful(namespace: &Namespace, pool: &Pool, doubtful: &DoubtfulFiles) {
+    if namespace.writer_counts().refuses {
+        return;
+    }
+    let files = std::mem::take(&mut *doubtful.lock());
+    let mut unknown = Vec::new();
+    for doubted in files {
+        let id = doubted.file.id;
+        match namespace.holds_file(id, &pool.name) {
+            Ok(true) => doubted.file.keep(doubted.size),
+            Ok(false) => {
+                tracing::warn!(pool = %pool.name, file = %id, "the namespace has no entry of a file whose commit failed; its data is removed");
+                drop(doubted.file);
+            }
+            Err(why) => {
+                tracing::error!(pool = %pool.name, file = %id, %why, "it is not known yet whether the namespace has a file");
+                unknown.push(doubted);
+            }
+        }
+    }
+    doubtful.lock().append(&mut unknown);
+}
+
+fn commit(
+    namespace: &Namespace,
+    pool: &Pool,
+    reaper: &ReaperHandle,
+    doubtful: &DoubtfulFiles,
+    batch: Vec<CompleteFile>,
+) {
     let mut by_directory: BTreeMap<PathBuf, Vec<CompleteFile>> = BTreeMap::new();
-    for mut file in batch {
-        if file.publication.is_given_up() {
-            refuse(file, io::ErrorKind::TimedOut.into());
+    for mut complete in batch {
+        if complete.publication.is_given_up() {
+            refuse(complete, io::ErrorKind::TimedOut.into());
             continue;
         }
-        match file.scratch.adopt() {
+        match complete.file.adopt() {
             Ok(()) => {
-                let directory = pool.data_directory(file.scratch.id);
-                by_directory.entry(directory).or_default().push(file);
+                let directory = pool.data_directory(complete.file.id);
+                by_directory.entry(directory).or_default().push(complete);
             }
-            Err(source) => refuse(file, source),
+            Err(source) => refuse(complete, source),
         }
     }
     for (directory, files) in by_directory {
@@ -154,44 +216,56 @@ fn commit(namespace: &Namespace, pool: &Pool, reaper: &ReaperHandle, batch: Vec<
             .during(DiskThread::Commit, || sync_directory(&directory));
         if let Err(why) = synced {
             pool.health.write_failed(&pool.name, &why);
-            for file in files {
-                refuse(file, io::Error::new(why.kind(), why.to_string()));
+            for complete in files {
+                refuse(complete, io::Error::new(why.kind(), why.to_string()));
             }
             continue;
         }
         reached(Step::DirectorySynced);
-        for file in files {
-            publish(namespace, reaper.clone(), file);
+        for complete in files {
+            publish(namespace, reaper.clone(), Arc::clone(doubtful), complete);
         }
     }
 }
 
-fn publish(namespace: &Namespace, reaper: ReaperHandle, file: CompleteFile) {
+fn publish(
+    namespace: &Namespace,
+    reaper: ReaperHandle,
+    doubtful: DoubtfulFiles,
+    complete: CompleteFile,
+) {
     let CompleteFile {
-        scratch,
+        file,
         entry,
         origin,
         reply,
         publication,
-    } = file;
-    let Some(claim) = publication.publish() else {
+    } = complete;
+    let mut claim = publication.publish();
+    if claim.is_none() {
         // Who waited for it was told that it will not be there.
         return;
-    };
+    }
     let size = entry.size;
     let change = Change::Publish(entry).asked_by(Arc::new(origin));
     namespace.submit(change, move |result| {
         let result = match result {
             Ok(changed) => {
                 reached(Step::Committed);
-                scratch.pool.recent_files.note(scratch.id);
-                scratch.keep(size);
+                file.pool.recent_files.note(file.id);
+                file.keep(size);
                 reaper.bury(&changed.trashed);
                 Ok(changed)
             }
             Err(why) => {
                 let error = WriteError::Commit(CommitError::from(&why));
-                discard(scratch, &why);
+                if let ChangeError::Doubtful(_) = why {
+                    doubtful.lock().push(DoubtfulFile {
+                        file,
+                        size,
+                        _claim: claim.take(),
+                    });
+                }
                 Err(error)
             }
         };
@@ -201,29 +275,87 @@ fn publish(namespace: &Namespace, reaper: ReaperHandle, file: CompleteFile) {
     });
 }
 
-/// The data of a file without an entry goes, unless a restart may find that it has one.
-fn discard(scratch: UncommittedFile, why: &ChangeError) {
-    match why {
-        ChangeError::Doubtful(_) => scratch.leave(),
-        ChangeError::Refused(_)
-        | ChangeError::Busy
-        | ChangeError::Stopped
-        | ChangeError::Database(_)
-        | ChangeError::Unsettled => drop(scratch),
-    }
-}
-
-fn refuse(file: CompleteFile, source: io::Error) {
-    let error = file.scratch.pool.write_failed(source);
-    drop(file.scratch);
+fn refuse(complete: CompleteFile, source: io::Error) {
+    let error = complete.file.pool.write_failed(source);
+    drop(complete.file);
     // As above.
-    let _ = file.reply.send(Err(error));
+    let _ = complete.reply.send(Err(error));
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::claims::Claims;
+    use crate::clock::BelievedClock;
+    use crate::config::PoolConfig;
+    use crate::reaper::Reapers;
+    use penstock_decide::admission::QueueLimits;
+    use penstock_decide::pool_selection::PoolMode;
+    use penstock_model::NamespacePath;
+    use penstock_persistence::namespace::Replace;
     use std::sync::atomic::{AtomicBool, Ordering};
+
+    #[test]
+    fn files_of_a_doubtful_commit_are_kept_or_removed_once_the_namespace_knows() {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let file = directory.path().join("namespace.sqlite");
+        let namespace = Arc::new(Namespace::open(&file).expect("opens"));
+        let config = PoolConfig {
+            name: PoolName::new("p1"),
+            directory: directory.path().join("p1"),
+            capacity: Some(Bytes(1000)),
+            mode: PoolMode::Enabled,
+            movers: QueueLimits::default(),
+        };
+        let pool = Arc::new(Pool::new(&config, Bytes(0), Bytes(0)));
+        pool.set_free(u64::MAX / 2);
+        let pools = Pools::from([(pool.name.clone(), Arc::clone(&pool))]);
+        let clock = Arc::new(BelievedClock::start(None));
+        let reapers = Reapers::start(&namespace, &clock, &pools, Duration::ZERO).expect("started");
+        let claims: Arc<Claims> = Arc::default();
+        let paths = ["/kept", "/gone"].map(|at| NamespacePath::parse(at).expect("valid"));
+        let doubtful = DoubtfulFiles::default();
+        let mut places = Vec::new();
+        for path in &paths {
+            let id = namespace.allocate();
+            std::fs::create_dir_all(pool.data_directory(id)).expect("made");
+            std::fs::create_dir_all(pool.incoming_path(id).parent().expect("below the pool"))
+                .expect("made");
+            let reservation = pool.reserve();
+            let made =
+                UncommittedFile::create(id, reservation, Arc::clone(&pool), reapers.handle());
+            let mut file = made.expect("made");
+            file.adopt().expect("adopted");
+            doubtful.lock().push(DoubtfulFile {
+                file,
+                size: Bytes(0),
+                _claim: claims.claim(path).ok(),
+            });
+            places.push((id, pool.data_path(id)));
+        }
+        // The commit of the first was found in the database's log.
+        let committed = NewFile {
+            id: places[0].0,
+            path: paths[0].clone(),
+            size: Bytes(0),
+            checksums: Vec::new(),
+            pool: pool.name.clone(),
+            owner: None,
+            at: penstock_clock::wall_clock(),
+            replace: Replace::Refused,
+            properties_of: None,
+            labelled_in: None,
+        };
+        namespace
+            .apply(Change::Publish(committed))
+            .expect("published");
+        assert!(paths.iter().all(|path| claims.is_written(path)));
+        judge_doubtful(&namespace, &pool, &doubtful);
+        drop(reapers);
+        assert!(doubtful.lock().is_empty());
+        assert_eq!([places[0].1.exists(), places[1].1.exists()], [true, false]);
+        assert!(!paths.iter().any(|path| claims.is_written(path)));
+    }
 
     #[test]
     fn a_thread_that_has_ended_by_itself_is_told() {

@@ -53,16 +53,18 @@ use penstock_persistence::namespace::{Refusal, RequestOrigin};
 use penstock_protocol::http1::Limits;
 use penstock_protocol::http1::server::{Connection, Request, RequestError};
 use penstock_protocol::listener::{ClientConnection, Listener, NewConnection};
-use penstock_protocol::monitoring::{Monitor, Viewer};
+use penstock_protocol::monitoring::Monitor;
 use penstock_protocol::tls::ServerTls;
+use penstock_protocol::told::RepeatedErrors;
 use penstock_protocol::tpc::request_id;
 use penstock_protocol::x509::ClientCertificate;
+use percent_encoding::percent_decode_str;
 use remote_removals::{Removals, report_panic};
 use serde_json::Value;
 use std::io;
 use std::net::TcpListener;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
 
@@ -128,6 +130,17 @@ pub async fn serve(
     open.drain(grace).await;
     door.removals.wait_for_all().await;
     Ok(())
+}
+
+/// Logs a request that failed here. A disk that is full or fails does that to each request: one line a minute tells it.
+fn tell_failed(request: &Request, problem: &Problem) {
+    static TOLD: LazyLock<RepeatedErrors> = LazyLock::new(RepeatedErrors::default);
+    let (status, text, path) = (problem.status, problem.text(), request.path());
+    // One error, whichever file it meets.
+    let file = percent_decode_str(path).decode_utf8_lossy();
+    if let Some(passed_over) = TOLD.tells(&text.replace(&*file, "/")) {
+        tracing::warn!(method = %request.method, path, %status, text, passed_over, "a request failed");
+    }
 }
 
 /// Removes expired uploads now and then.
@@ -260,9 +273,7 @@ impl Door {
             Err(problem) => {
                 self.note_refusal(connection, client, request, &problem);
                 if problem.status.is_server_error() {
-                    let (status, text) = (problem.status, problem.text());
-                    let path = request.path();
-                    tracing::warn!(method = %request.method, path, %status, text, "a request failed");
+                    tell_failed(request, &problem);
                 }
                 if problem.is_denial() && !problem.is_logged {
                     let (method, path, peer) =
@@ -377,11 +388,7 @@ impl Door {
             .identify(request, client, connection.peer_addr())
             .await?;
         cross_site_request::refuse(request, &caller)?;
-        let viewer = Viewer {
-            peer: Some(caller.peer()),
-            identity: caller.identity().cloned(),
-        };
-        if let Some(told) = self.tell_monitor(request, &path, viewer).await? {
+        if let Some(told) = self.tell_monitor(request, &path, caller.viewer()).await? {
             return Ok(told.into());
         }
         let call = &Call {

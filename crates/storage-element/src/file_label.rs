@@ -54,7 +54,7 @@ impl Label {
 /// are full when it is longer: then the file describes what fits, its bytes, and the directory log the rest. The entry learns
 /// which it is.
 pub(crate) fn label(
-    scratch: &UncommittedFile,
+    file: &UncommittedFile,
     entry: &mut NewFile,
     parent: Option<EntryId>,
 ) -> io::Result<()> {
@@ -68,7 +68,7 @@ pub(crate) fn label(
         owner: entry.owner.clone(),
         created: entry.at,
     };
-    let written = match write_label(&scratch.file, &label) {
+    let written = match write_label(&file.file, &label) {
         Err(why) if why.kind() == io::ErrorKind::StorageFull => {
             let short = Label {
                 parent: None,
@@ -77,7 +77,7 @@ pub(crate) fn label(
                 ..label
             };
             // One so short fits anywhere but on a disk that is full.
-            return scratch.with_space(|file| write_label(file, &short));
+            return file.with_space(|data| write_label(data, &short));
         }
         other => other,
     };

@@ -1,15 +1,17 @@
 //! Compares a namespace with its pools, both ways, and mends what can be mended. Never removes data.
 
+mod labels;
 mod live_trash;
 mod report;
 
 pub use report::{
-    Findings, FsckReport, LiveTrashEntry, MissingData, UnknownData, WrongCounter, WrongSize,
+    FieldDifference, Findings, FsckReport, LabelDifference, LiveTrashEntry, MissingData, RightSide,
+    UnknownData, WrongCounter, WrongSize,
 };
 
-use crate::file_label::{LABEL_VERSION, Label, write_label};
+use crate::file_label::Label;
 use crate::pool::{IDS_PER_DIRECTORY, move_aside, sync_directory};
-use crate::pool_files::{CommonIdentity, OnDisk, PoolFilesError, PoolLocation, lock_pools, marks};
+use crate::pool_files::{CommonIdentity, OnDisk, PoolFilesError, PoolRoot, lock_pools, marks};
 use penstock_clock::wall_clock;
 use penstock_model::observation::EntryChangeReason;
 use penstock_model::{Bytes, Checksum, NamespacePath, PoolName, Timestamp};
@@ -18,7 +20,7 @@ use penstock_persistence::namespace::{
     NamespaceError, NewFile, PoolUsage, Replace, StoredFile,
 };
 use std::collections::{BTreeMap, BTreeSet, HashSet};
-use std::fs::{DirBuilder, File};
+use std::fs::DirBuilder;
 use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::PathBuf;
@@ -36,7 +38,7 @@ pub struct FsckRequest {
     /// The database.
     pub namespace: PathBuf,
     /// All pools.
-    pub pools: Vec<PoolLocation>,
+    pub pools: Vec<PoolRoot>,
     /// What may be changed.
     pub repair: Repair,
 }
@@ -179,7 +181,7 @@ struct Check<'a> {
 }
 
 impl Check<'_> {
-    fn look_at_counters(&mut self, pools: &[PoolLocation]) -> Result<(), FsckFailure> {
+    fn look_at_counters(&mut self, pools: &[PoolRoot]) -> Result<(), FsckFailure> {
         let (noted, counted) = (
             self.namespace.pool_usage()?,
             self.namespace.counted_usage()?,
@@ -210,7 +212,7 @@ impl Check<'_> {
     }
 
     /// Compares the files of one data directory.
-    fn compare(&mut self, pool: &PoolLocation, group: u64) -> Result<(), FsckFailure> {
+    fn compare(&mut self, pool: &PoolRoot, group: u64) -> Result<(), FsckFailure> {
         let from = EntryId(group * IDS_PER_DIRECTORY);
         let end = EntryId(from.0 + IDS_PER_DIRECTORY);
         let on_disk: BTreeMap<EntryId, OnDisk> = pool
@@ -245,7 +247,7 @@ impl Check<'_> {
         Ok(path.map_or_else(|| file.name.clone(), |path| path.to_string()))
     }
 
-    fn miss(&mut self, pool: &PoolLocation, file: &StoredFile) -> Result<(), FsckFailure> {
+    fn miss(&mut self, pool: &PoolRoot, file: &StoredFile) -> Result<(), FsckFailure> {
         let path = self.namespace.path_of(file.id)?;
         let is_mended = match &path {
             Some(path) if self.repair.removes_missing => {
@@ -273,7 +275,7 @@ impl Check<'_> {
 
     fn look_at(
         &mut self,
-        pool: &PoolLocation,
+        pool: &PoolRoot,
         file: &StoredFile,
         data: &OnDisk,
     ) -> Result<(), FsckFailure> {
@@ -292,65 +294,11 @@ impl Check<'_> {
             };
             self.report.wrong_size.add(finding, false);
         }
-        if !file.is_labelled {
-            self.report.labels_outdated += 1;
-            if self.repair.mends && self.relabel(file, data).map_err(at)? {
-                self.report.labels_written += 1;
-            }
-        }
-        Ok(())
-    }
-
-    /// Writes the label of a file's data again. False: its file system keeps none that tells all.
-    fn relabel(&self, file: &StoredFile, data: &OnDisk) -> io::Result<bool> {
-        let other = |why: NamespaceError| io::Error::other(why.to_string());
-        let Some(path) = self.namespace.path_of(file.id).map_err(other)? else {
-            return Ok(false);
-        };
-        let Some(entry) = self.namespace.lookup(&path).map_err(other)? else {
-            return Ok(false);
-        };
-        let label = Label {
-            version: LABEL_VERSION,
-            id: Some(file.id),
-            parent: Some(file.parent),
-            path,
-            size: file.size,
-            checksums: self.namespace.checksums(file.id).map_err(other)?,
-            owner: entry.owner,
-            created: entry.created,
-        };
-        let opened = File::open(&data.path)?;
-        match write_label(&opened, &label) {
-            Ok(()) => {}
-            Err(why)
-                if matches!(
-                    why.kind(),
-                    io::ErrorKind::StorageFull | io::ErrorKind::Unsupported
-                ) =>
-            {
-                return Ok(false);
-            }
-            Err(why) => return Err(why),
-        }
-        opened.sync_all()?;
-        let change = Change::Relabelled {
-            file: file.id,
-            parent: file.parent,
-            name: file.name.clone(),
-        };
-        self.namespace
-            .apply(change)
-            .map_err(|why| io::Error::other(why.to_string()))?;
-        Ok(true)
+        self.compare_label(pool, file, data, size)
     }
 
     /// What a start has put aside: data of an entry that misses it, or data without an entry.
-    fn look_at_quarantined(
-        &mut self,
-        pool: &PoolLocation,
-        data: &OnDisk,
-    ) -> Result<(), FsckFailure> {
+    fn look_at_quarantined(&mut self, pool: &PoolRoot, data: &OnDisk) -> Result<(), FsckFailure> {
         let end = EntryId(data.id.0 + 1);
         let known = self.namespace.files_of_pool(&pool.name, data.id, end)?;
         let Some(entry) = known.first() else {
@@ -382,7 +330,7 @@ impl Check<'_> {
     }
 
     /// Gives data without an entry one, where its label says; never in another one's place.
-    fn enter(&mut self, pool: &PoolLocation, data: &OnDisk) -> Result<(), FsckFailure> {
+    fn enter(&mut self, pool: &PoolRoot, data: &OnDisk) -> Result<(), FsckFailure> {
         let at = |source| FsckFailure::File {
             path: data.path.clone(),
             source,
@@ -450,7 +398,7 @@ impl Check<'_> {
     /// somebody removes it.
     fn put_aside(
         &self,
-        pool: &PoolLocation,
+        pool: &PoolRoot,
         data: &OnDisk,
         since: &str,
         finding: &mut UnknownData,
@@ -474,7 +422,7 @@ impl Check<'_> {
     }
 
     /// Out of quarantine.
-    fn put_in_data(&self, pool: &PoolLocation, data: &OnDisk) -> Result<(), FsckFailure> {
+    fn put_in_data(&self, pool: &PoolRoot, data: &OnDisk) -> Result<(), FsckFailure> {
         let at = |path: &PathBuf| {
             let path = path.clone();
             move |source| FsckFailure::File { path, source }
@@ -497,7 +445,7 @@ impl Check<'_> {
 
     fn publish(
         &self,
-        pool: &PoolLocation,
+        pool: &PoolRoot,
         id: EntryId,
         path: Option<NamespacePath>,
         facts: Facts<'_>,

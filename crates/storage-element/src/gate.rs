@@ -4,7 +4,7 @@
 use crate::meter::Meter;
 use parking_lot::{Mutex, MutexGuard};
 use penstock_decide::admission::{
-    Admission, AdmissionReason, MoverQueue, PreemptionReason, QueueLimits, Requester, Ticket,
+    Admission, AdmissionReason, MoverNumber, MoverQueue, PreemptionReason, QueueLimits, Requester,
 };
 use penstock_protocol::exposition::Counter;
 use std::collections::{BTreeMap, HashMap};
@@ -28,13 +28,13 @@ pub(crate) struct Gate {
 
 struct GateState {
     queue: MoverQueue,
-    running: BTreeMap<Ticket, Arc<Progress>>,
-    waiters: HashMap<Ticket, Waiter>,
-    next_ticket: u64,
+    running: BTreeMap<MoverNumber, Arc<Progress>>,
+    waiters: HashMap<MoverNumber, Waiter>,
+    next_mover: u64,
     /// A moving average of how long movers ran.
     mean_duration: Duration,
     /// How much each running mover had moved at a look.
-    last_look: Option<(Instant, BTreeMap<Ticket, u64>)>,
+    last_look: Option<(Instant, BTreeMap<MoverNumber, u64>)>,
 }
 
 struct Waiter {
@@ -78,20 +78,20 @@ pub(crate) struct SlotRefusal {
 /// A slot. Dropping it gives the slot to the next one.
 pub(crate) struct Permit {
     gate: Arc<Gate>,
-    ticket: Ticket,
+    mover: MoverNumber,
     started: Instant,
 }
 
 /// A place in the queue. Dropping it gives the place up.
 pub(crate) struct QueuePlace {
     gate: Arc<Gate>,
-    ticket: Ticket,
+    mover: MoverNumber,
     requester: Requester,
     turn: oneshot::Receiver<WaitOutcome>,
     next_look: tokio::time::Instant,
     reason: AdmissionReason,
     /// The mover that was told to end for this one.
-    ending: Option<Ticket>,
+    ending: Option<MoverNumber>,
     is_over: bool,
 }
 
@@ -150,7 +150,7 @@ impl Gate {
                 queue: MoverQueue::new(limits),
                 running: BTreeMap::new(),
                 waiters: HashMap::new(),
-                next_ticket: 0,
+                next_mover: 0,
                 mean_duration: Duration::from_secs(1),
                 last_look: None,
             }),
@@ -166,17 +166,17 @@ impl Gate {
         progress: &Arc<Progress>,
     ) -> Arrival {
         let mut state = self.lock();
-        let ticket = Ticket(state.next_ticket);
-        state.next_ticket += 1;
+        let mover = MoverNumber(state.next_mover);
+        state.next_mover += 1;
         let mean = state.mean_duration;
-        let decision = state.queue.arrive(ticket, requester, mean);
+        let decision = state.queue.arrive(mover, requester, mean);
         let reason = decision.because.into_iter().next();
         let reason = reason.expect("an admission has a reason");
         match decision.choice {
             Admission::Start => {
-                state.running.insert(ticket, Arc::clone(progress));
+                state.running.insert(mover, Arc::clone(progress));
                 drop(state);
-                Arrival::Started(self.permit(ticket))
+                Arrival::Started(self.permit(mover))
             }
             Admission::Wait { displaced } => {
                 let (sender, turn) = oneshot::channel();
@@ -184,7 +184,7 @@ impl Gate {
                     turn: sender,
                     progress: Arc::clone(progress),
                 };
-                state.waiters.insert(ticket, waiter);
+                state.waiters.insert(mover, waiter);
                 let displaced = displaced.and_then(|other| state.waiters.remove(&other));
                 if let Some(waiter) = displaced {
                     let retry_after_seconds = mean.as_secs().clamp(1, 60);
@@ -196,7 +196,7 @@ impl Gate {
                 drop(state);
                 Arrival::Waiting(QueuePlace {
                     gate: Arc::clone(self),
-                    ticket,
+                    mover,
                     requester: requester.clone(),
                     turn,
                     next_look: tokio::time::Instant::now() + self.look_interval,
@@ -235,10 +235,10 @@ impl Gate {
         state.wake(started);
     }
 
-    fn permit(self: &Arc<Self>, ticket: Ticket) -> Permit {
+    fn permit(self: &Arc<Self>, mover: MoverNumber) -> Permit {
         Permit {
             gate: Arc::clone(self),
-            ticket,
+            mover,
             started: Instant::now(),
         }
     }
@@ -251,7 +251,7 @@ impl Gate {
 
     /// Somebody has waited for a while: tells a slow mover to end for them, if that is what should be done. `ending` was
     /// told so before; while it runs, no other is.
-    fn look(&self, waiting: &Requester, ending: Option<Ticket>) -> Option<Ticket> {
+    fn look(&self, waiting: &Requester, ending: Option<MoverNumber>) -> Option<MoverNumber> {
         let mut state = self.lock();
         if let Some(ending) = ending
             && state.running.contains_key(&ending)
@@ -279,25 +279,25 @@ impl Gate {
 }
 
 impl GateState {
-    fn wake(&mut self, started: Vec<Ticket>) {
-        for ticket in started {
-            if let Some(waiter) = self.waiters.remove(&ticket) {
-                self.running.insert(ticket, waiter.progress);
+    fn wake(&mut self, started: Vec<MoverNumber>) {
+        for mover in started {
+            if let Some(waiter) = self.waiters.remove(&mover) {
+                self.running.insert(mover, waiter.progress);
                 // One that has gone meanwhile leaves again when its `QueuePlace` is dropped.
                 let _ = waiter.turn.send(WaitOutcome::Started);
             }
         }
     }
 
-    fn leave(&mut self, ticket: Ticket) {
-        self.running.remove(&ticket);
-        let started = self.queue.leave(ticket);
+    fn leave(&mut self, mover: MoverNumber) {
+        self.running.remove(&mover);
+        let started = self.queue.leave(mover);
         self.wake(started);
     }
 
     /// Bytes per second of the movers that ran at the last look and can be ended. `None`: the last look was a moment ago,
     /// or too long ago to mean anything; then this is one.
-    fn paces(&mut self, now: Instant, interval: Duration) -> Option<BTreeMap<Ticket, u64>> {
+    fn paces(&mut self, now: Instant, interval: Duration) -> Option<BTreeMap<MoverNumber, u64>> {
         let age = self.last_look.as_ref().map(|(at, _)| now - *at);
         let Some(age) = age.filter(|age| *age < interval * 3) else {
             self.note_look(now);
@@ -308,17 +308,17 @@ impl GateState {
             return None;
         }
         let (_, before) = self.last_look.as_ref()?;
-        let pace = |(ticket, progress): (&Ticket, &Arc<Progress>)| {
-            let moved = progress.moved().saturating_sub(*before.get(ticket)?);
+        let pace = |(mover, progress): (&MoverNumber, &Arc<Progress>)| {
+            let moved = progress.moved().saturating_sub(*before.get(mover)?);
             let millis = u64::try_from(age.as_millis()).unwrap_or(u64::MAX).max(1);
             let pace = moved.saturating_mul(1000) / millis;
-            progress.is_endable().then_some((*ticket, pace))
+            progress.is_endable().then_some((*mover, pace))
         };
         Some(self.running.iter().filter_map(pace).collect())
     }
 
     fn note_look(&mut self, now: Instant) {
-        let moved = |(ticket, progress): (&Ticket, &Arc<Progress>)| (*ticket, progress.moved());
+        let moved = |(mover, progress): (&MoverNumber, &Arc<Progress>)| (*mover, progress.moved());
         self.last_look = Some((now, self.running.iter().map(moved).collect()));
     }
 }
@@ -328,7 +328,7 @@ impl Drop for Permit {
         let ran = self.started.elapsed();
         let mut state = self.gate.lock();
         state.mean_duration = (state.mean_duration * 7 + ran) / 8;
-        state.leave(self.ticket);
+        state.leave(self.mover);
     }
 }
 
@@ -361,7 +361,7 @@ impl QueuePlace {
                 })
             }
             // The sender is dropped only after it was used, because the gate outlives its queue.
-            Ok(WaitOutcome::Started) | Err(_) => Ok(self.gate.permit(self.ticket)),
+            Ok(WaitOutcome::Started) | Err(_) => Ok(self.gate.permit(self.mover)),
         }
     }
 
@@ -377,11 +377,11 @@ impl Drop for QueuePlace {
             return;
         }
         let mut state = self.gate.lock();
-        if state.waiters.remove(&self.ticket).is_some() {
-            state.queue.withdraw(self.ticket);
+        if state.waiters.remove(&self.mover).is_some() {
+            state.queue.withdraw(self.mover);
         } else {
             // Its turn had come and nobody was there to take it, or its place was taken.
-            state.leave(self.ticket);
+            state.leave(self.mover);
         }
     }
 }

@@ -49,7 +49,7 @@ pub use meter::SecondTraffic;
 pub use metrics::{StorageHealthInput, StorageMetrics};
 pub use mover::MoverSnapshot;
 pub use open_error::OpenError;
-pub use pool_files::{PoolFilesError, PoolLocation};
+pub use pool_files::{PoolFilesError, PoolRoot};
 pub use storage::{PoolSnapshot, Storage, StorageSnapshot};
 
 pub use config::{

@@ -62,9 +62,9 @@ impl Facts {
 
 /// A mover as others may watch it.
 #[derive(Clone)]
-pub(crate) struct MoverView(Arc<Facts>);
+pub(crate) struct MoverHandle(Arc<Facts>);
 
-impl MoverView {
+impl MoverHandle {
     /// It has its slot.
     pub(crate) fn is_running(&self) -> bool {
         self.0.running.load(Ordering::Relaxed)
@@ -292,8 +292,8 @@ impl Mover {
     }
 
     /// For those who report on it.
-    pub(crate) fn view(&self) -> MoverView {
-        MoverView(Arc::clone(&self.facts))
+    pub(crate) fn view(&self) -> MoverHandle {
+        MoverHandle(Arc::clone(&self.facts))
     }
 
     /// The other end of the data connection is known. The first one counts.

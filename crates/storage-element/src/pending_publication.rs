@@ -3,6 +3,7 @@
 
 use crate::claims::Claim;
 use parking_lot::{Mutex, MutexGuard};
+use std::sync::Arc;
 
 /// A file between its last byte and its entry.
 pub(crate) struct PendingPublication(Mutex<PublicationStage>);
@@ -45,6 +46,11 @@ impl PendingPublication {
         }
     }
 
+    /// Gives it up when whoever waits for it is gone: nobody would learn that it became visible after all.
+    pub(crate) fn given_up_on_drop(self: &Arc<Self>) -> GiveUpOnDrop {
+        GiveUpOnDrop(Arc::clone(self))
+    }
+
     pub(crate) fn is_given_up(&self) -> bool {
         matches!(*self.state(), PublicationStage::GivenUp)
     }
@@ -54,12 +60,39 @@ impl PendingPublication {
     }
 }
 
+/// The interest in a file that is not visible yet.
+pub(crate) struct GiveUpOnDrop(Arc<PendingPublication>);
+
+impl Drop for GiveUpOnDrop {
+    fn drop(&mut self) {
+        // Too late where the namespace was asked: the path stays claimed until it has answered.
+        self.0.give_up();
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::claims::Claims;
     use penstock_model::NamespacePath;
-    use std::sync::Arc;
+
+    #[test]
+    fn a_file_that_nobody_waits_for_any_more_is_given_up() {
+        let claims: Arc<Claims> = Arc::default();
+        let path = NamespacePath::parse("/d/f").expect("valid");
+        let claim = || claims.claim(&path).expect("free");
+        let pending = Arc::new(PendingPublication::new(claim()));
+        drop(pending.given_up_on_drop());
+        assert!(pending.is_given_up() && pending.publish().is_none());
+        // The namespace was asked before: the path is its until it has answered.
+        let pending = Arc::new(PendingPublication::new(claim()));
+        let interest = pending.given_up_on_drop();
+        let asked = pending.publish();
+        drop(interest);
+        assert!(!pending.is_given_up() && claims.is_written(&path));
+        drop(asked);
+        assert!(!claims.is_written(&path));
+    }
 
     #[test]
     fn a_file_is_either_given_up_or_published() {

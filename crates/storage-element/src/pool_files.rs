@@ -13,7 +13,7 @@ use uuid::Uuid;
 
 /// A pool's name and directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PoolLocation {
+pub struct PoolRoot {
     /// As configured.
     pub name: PoolName,
     /// Where its files are.
@@ -80,7 +80,7 @@ pub(crate) struct CommonIdentity {
 }
 
 /// Reads the marks of pools, which must be of one namespace.
-pub(crate) fn marks(pools: &[PoolLocation]) -> Result<CommonIdentity, PoolFilesError> {
+pub(crate) fn marks(pools: &[PoolRoot]) -> Result<CommonIdentity, PoolFilesError> {
     let mut marks: Option<(PoolName, CommonIdentity)> = None;
     for pool in pools {
         let identity = identity(pool)?;
@@ -108,7 +108,7 @@ pub(crate) fn marks(pools: &[PoolLocation]) -> Result<CommonIdentity, PoolFilesE
 }
 
 /// Keeps every other process off the pools as long as the files are open.
-pub(crate) fn lock_pools(pools: &[PoolLocation]) -> Result<Vec<File>, PoolFilesError> {
+pub(crate) fn lock_pools(pools: &[PoolRoot]) -> Result<Vec<File>, PoolFilesError> {
     let mut locks = Vec::with_capacity(pools.len());
     for pool in pools {
         match lock_pool(&pool.directory) {
@@ -127,7 +127,7 @@ pub(crate) fn lock_pools(pools: &[PoolLocation]) -> Result<Vec<File>, PoolFilesE
     Ok(locks)
 }
 
-fn identity(pool: &PoolLocation) -> Result<PoolIdentity, PoolFilesError> {
+fn identity(pool: &PoolRoot) -> Result<PoolIdentity, PoolFilesError> {
     let path = identity_path(&pool.directory);
     let text = std::fs::read(&path).map_err(|source| PoolFilesError::Unreadable {
         pool: pool.name.clone(),
@@ -172,7 +172,7 @@ impl OnDisk {
     }
 }
 
-impl PoolLocation {
+impl PoolRoot {
     /// The numbers of its data directories, in order.
     pub(crate) fn data_directories(&self) -> Result<Vec<u64>, PoolFilesError> {
         let root = self.directory.join("data");

@@ -261,6 +261,7 @@ impl PoolWrite {
             clock: self.clock,
             size,
         };
+        let _interest = publication.given_up_on_drop();
         let finished = async {
             let hand_over = move || completion.hand_over(disk, &held, &expected, reply);
             let handed = tokio::task::spawn_blocking(hand_over)
@@ -379,7 +380,7 @@ impl FileCompletion {
         let since = Instant::now();
         let checksums = disk.hasher.finish();
         verify(&checksums, expected)?;
-        let DiskPlace::File(scratch) = disk.place else {
+        let DiskPlace::File(file) = disk.place else {
             return Err(WriteError::Stopping);
         };
         let mut entry = NewFile {
@@ -394,12 +395,12 @@ impl FileCompletion {
             properties_of: self.order.properties_of,
             labelled_in: None,
         };
-        label(&scratch, &mut entry, self.order.parent).map_err(fail)?;
+        label(&file, &mut entry, self.order.parent).map_err(fail)?;
         reached(Step::Labelled);
-        scratch.file.sync_all().map_err(fail)?;
+        file.file.sync_all().map_err(fail)?;
         reached(Step::Synced);
         let finished = CompleteFile {
-            scratch,
+            file,
             entry,
             origin: self.order.origin,
             reply,
@@ -432,7 +433,7 @@ impl Disk {
     fn reservation(&mut self) -> &mut Reservation {
         match &mut self.place {
             DiskPlace::Promised(reservation) => reservation,
-            DiskPlace::File(scratch) => scratch.reservation(),
+            DiskPlace::File(file) => file.reservation(),
         }
     }
 
@@ -459,12 +460,12 @@ impl Disk {
             return Ok(());
         }
         let started = Instant::now();
-        if let DiskPlace::File(scratch) = &mut self.place {
-            let promised = scratch.reservation().bytes();
+        if let DiskPlace::File(file) = &mut self.place {
+            let promised = file.reservation().bytes();
             if promised > self.allocated {
                 let more = promised - self.allocated;
-                scratch.with_space(|file| allocate(file, self.allocated, more))?;
-                scratch.reservation().allocated_to(promised);
+                file.with_space(|data| allocate(data, self.allocated, more))?;
+                file.reservation().allocated_to(promised);
                 self.allocated = promised;
             }
         }
@@ -477,11 +478,11 @@ impl Disk {
         self.hasher.update(bytes);
         let hashed = Instant::now();
         self.checksum_us += microseconds(hashed - started);
-        if let DiskPlace::File(scratch) = &mut self.place {
-            scratch.with_space(|file| file.write_all_at(bytes, self.offset))?;
+        if let DiskPlace::File(file) = &mut self.place {
+            file.with_space(|data| data.write_all_at(bytes, self.offset))?;
             self.writes.note(self.offset, bytes.len());
             self.offset += bytes.len() as u64;
-            scratch.reservation().allocated_to(self.offset);
+            file.reservation().allocated_to(self.offset);
         }
         self.write_us += microseconds(hashed.elapsed());
         Ok(())
@@ -492,19 +493,19 @@ impl Disk {
     /// Copies bytes inside the kernel, then reads what is there now: the checksums are those of the copy.
     fn take_from(&mut self, source: &File, length: u64) -> io::Result<()> {
         let started = Instant::now();
-        let DiskPlace::File(scratch) = &mut self.place else {
+        let DiskPlace::File(file) = &mut self.place else {
             return Err(io::Error::other("the file was not made"));
         };
         let end = self.offset + length;
-        scratch.with_space(|file| copy_range(source, file, self.offset..end))?;
-        scratch.reservation().allocated_to(end);
+        file.with_space(|data| copy_range(source, data, self.offset..end))?;
+        file.reservation().allocated_to(end);
         let copied = Instant::now();
         self.write_us += microseconds(copied - started);
         let mut buffer = vec![0; BUFFER_BYTES];
         while self.offset < end {
             let want = (end - self.offset).min(BUFFER_BYTES as u64) as usize;
             let piece = &mut buffer[..want];
-            scratch.file.read_exact_at(piece, self.offset)?;
+            file.file.read_exact_at(piece, self.offset)?;
             self.hasher.update(piece);
             self.offset += want as u64;
         }

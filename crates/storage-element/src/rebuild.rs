@@ -1,6 +1,6 @@
 //! Makes a lost namespace again from its pools. Reads pools and writes a database; file data is never touched.
 
-use crate::pool_files::{CommonIdentity, PoolFilesError, PoolLocation, lock_pools, marks};
+use crate::pool_files::{CommonIdentity, PoolFilesError, PoolRoot, lock_pools, marks};
 use penstock_clock::wall_clock;
 use penstock_model::PoolName;
 use penstock_persistence::namespace::{
@@ -22,7 +22,7 @@ pub struct RebuildRequest {
     /// The database.
     pub namespace: PathBuf,
     /// All pools that belong to it.
-    pub pools: Vec<PoolLocation>,
+    pub pools: Vec<PoolRoot>,
     /// A database that is there is kept under another name; otherwise it is an error.
     pub replace: bool,
     /// Only look what would become of it.
@@ -171,7 +171,7 @@ struct FileCount {
     id_max: u64,
 }
 
-fn count(pools: &[PoolLocation], ids_below: u64) -> Result<FileCount, PoolFilesError> {
+fn count(pools: &[PoolRoot], ids_below: u64) -> Result<FileCount, PoolFilesError> {
     let (mut total, mut quarantined, mut id_max) = (0, 0, ids_below);
     for pool in pools {
         for directory in pool.data_directories()? {

@@ -2,7 +2,7 @@
 //! checksummed and written.
 
 use crate::clock::microseconds;
-use crate::mover::{Mover, MoverView};
+use crate::mover::{Mover, MoverHandle};
 use crate::pool_messages::{FinishWrite, StoredFile};
 use crate::pool_write::PoolWrite;
 use crate::write_error::WriteError;
@@ -36,7 +36,7 @@ pub(crate) trait ByteSource: Send {
     fn next_block(
         &mut self,
         buffer: Vec<u8>,
-        mover: &MoverView,
+        mover: &MoverHandle,
     ) -> impl Future<Output = Result<Block, Self::Error>> + Send;
 }
 
@@ -46,7 +46,7 @@ impl ByteSource for Connection {
     async fn next_block(
         &mut self,
         mut buffer: Vec<u8>,
-        mover: &MoverView,
+        mover: &MoverHandle,
     ) -> Result<Block, BodyError> {
         let mut filled = 0;
         while filled < buffer.len() {
@@ -68,7 +68,7 @@ impl ByteSource for client::ClientResponse {
     async fn next_block(
         &mut self,
         mut buffer: Vec<u8>,
-        mover: &MoverView,
+        mover: &MoverHandle,
     ) -> Result<Block, ClientError> {
         let mut filled = 0;
         while filled < buffer.len() {
@@ -177,7 +177,7 @@ pub(crate) async fn receive<S: ByteSource>(
 /// Waits for the next bytes, and judges how fast they come.
 async fn at_pace<E>(
     next: impl Future<Output = Result<Block, E>>,
-    view: &MoverView,
+    view: &MoverHandle,
     pace: &mut Pace,
 ) -> Result<Block, ReceiveError<E>> {
     let mut next = pin!(next);

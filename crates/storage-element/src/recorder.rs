@@ -16,6 +16,7 @@ use penstock_persistence::namespace::{
     Change, ElementEvent, ElementRecord, GapCause, LedgerBound, LedgerGap, MoverRecord, Namespace,
     Refusal, RequestOrigin,
 };
+use penstock_protocol::told::RepeatedErrors;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -79,6 +80,8 @@ struct RecorderContext {
     retention: Mutex<LedgerRetention>,
     /// What was lost and is not told yet.
     losses: Mutex<Vec<Loss>>,
+    /// Keeps a full disk from filling the log.
+    told: RepeatedErrors,
 }
 
 /// Things that are not in the ledger.
@@ -100,6 +103,7 @@ impl Recorder {
             clock: Arc::clone(clock),
             retention: Mutex::new(retention),
             losses: Mutex::default(),
+            told: RepeatedErrors::default(),
         });
         let context = Arc::clone(&shared);
         let thread = std::thread::Builder::new()
@@ -235,11 +239,15 @@ impl RecorderContext {
         if ended > 0
             && let Err(why) = self.namespace.apply(Change::RecordMovers(movers))
         {
-            tracing::error!(%why, count = ended, "ended movers could not be recorded");
+            if let Some(passed_over) = self.told.tells(&why.to_string()) {
+                tracing::error!(%why, count = ended, passed_over, "ended movers could not be recorded");
+            }
             self.lost(GapCause::Unwritten, at, ended as u64);
         }
         if let Ok(Err(why)) = answer.recv() {
-            tracing::error!(%why, count = refusals, "refusals could not be recorded");
+            if let Some(passed_over) = self.told.tells(&why.to_string()) {
+                tracing::error!(%why, count = refusals, passed_over, "refusals could not be recorded");
+            }
             for loss in losses {
                 self.lost(loss.cause, loss.from, loss.count);
             }

@@ -93,11 +93,12 @@ impl UncommittedFile {
 }
 
 impl UncommittedFile {
-    /// It is not known whether its entry is committed: the data stays for the next start to judge.
+    /// It is not known whether its entry is committed, and nobody is left to learn it: the data stays for the next start
+    /// to judge.
     pub(crate) fn leave(mut self) {
         self.place = UncommittedStage::Kept;
         let (pool, file) = (&self.pool.name, self.id);
-        tracing::warn!(%pool, %file, "a file's data stays until it is known whether the namespace has it");
+        tracing::warn!(%pool, %file, "a file's data stays for the next start, because it is not known whether the namespace has it");
     }
 }
 

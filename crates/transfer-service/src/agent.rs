@@ -5,6 +5,7 @@
 
 mod cleartext_tokens;
 mod cloud;
+mod cloud_access;
 mod cloud_upload;
 mod destination_evidence;
 mod gfal;
@@ -12,10 +13,10 @@ mod http;
 mod macaroons;
 mod proxy;
 mod steps;
+mod storage_token;
 mod streamed;
 mod tape;
 mod third_party;
-mod token_endpoint;
 
 pub(crate) use gfal::Gfal;
 pub use gfal::{GfalConfig, SftpAccount, gfal_plugins};
@@ -23,6 +24,7 @@ pub use gfal::{GfalConfig, SftpAccount, gfal_plugins};
 use crate::tokens::{TokenKeeper, is_unreadable};
 use parking_lot::Mutex;
 use penstock_decide::classify::{ObservedFailure, classify};
+use penstock_decide::minute_meter::TransferGroup;
 use penstock_engine::{AgentReport, Assignment, AttemptOutcome, Task};
 use penstock_journal::JournalReader;
 use penstock_model::{IpVersion, LinkId, Phase, Settings, Side};
@@ -183,6 +185,15 @@ impl Progress {
         }
     }
 
+    /// Whose sums it counts in.
+    pub(crate) fn group(&self) -> TransferGroup {
+        TransferGroup {
+            link: self.link.clone(),
+            vo: self.vo.clone(),
+            activity: self.assignment.activity.clone(),
+        }
+    }
+
     pub(crate) fn moved(&self) -> u64 {
         self.moved.load(Ordering::Relaxed)
     }
@@ -227,6 +238,15 @@ impl Progress {
         let now = u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX);
         let before = self.advanced_ms.swap(now, Ordering::Relaxed);
         now.saturating_sub(before) as f64 / 1000.0
+    }
+
+    /// For how long it has moved nothing. `None`: it has not begun to, or waits for its turn at a storage element.
+    pub(crate) fn silence(&self) -> Option<Duration> {
+        if self.moved() == 0 || self.is_queued() {
+            return None;
+        }
+        let advanced = Duration::from_millis(self.advanced_ms.load(Ordering::Relaxed));
+        Some(self.started.elapsed().saturating_sub(advanced))
     }
 
     fn set_queued(&self, is_queued: bool) {

@@ -13,8 +13,7 @@ mod connection_timeouts;
 mod delegation;
 pub mod explain;
 mod extract;
-mod fair_turns;
-mod file_list;
+mod file_search;
 mod force_start_refusal;
 mod ftsmon;
 mod health_endpoints;
@@ -29,7 +28,7 @@ mod submit_schema;
 mod transfers;
 pub mod wire;
 
-pub use caller::{Administrators, Sight};
+pub use caller::Administrators;
 pub use config::SuppressedAlerts;
 pub use server::{ServeLimits, serve};
 
@@ -148,7 +147,7 @@ pub fn router(service: Arc<Service>, config: ApiConfig) -> Router {
                 .post(ban::ban_user)
                 .delete(ban::lift_user),
         )
-        .route("/files", get(file_list::list))
+        .route("/files", get(file_search::list))
         .route("/status/hosts", get(hosts))
         .route("/optimizer", get(optimizer::is_enabled))
         .route("/optimizer/evolution", get(optimizer::evolution))

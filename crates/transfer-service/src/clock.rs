@@ -2,7 +2,7 @@
 
 use parking_lot::{Mutex, MutexGuard};
 use penstock_clock::wall_clock;
-use penstock_decide::clock::{ClockCheck, ClockReading, ClockTrust};
+use penstock_decide::clock::{ClockReading, ClockTracker, ClockTrust, ClockView, TrustChange};
 use penstock_engine::Now;
 use penstock_model::Timestamp;
 use std::time::Instant;
@@ -39,8 +39,7 @@ pub(crate) struct ClockWatch {
 
 #[derive(Debug)]
 struct ClockState {
-    check: ClockCheck,
-    standing: ClockTrust,
+    tracker: ClockTracker,
     knows_record: bool,
     /// When the journal was written before this process.
     written_at: Option<Timestamp>,
@@ -49,12 +48,10 @@ struct ClockState {
 impl ClockWatch {
     pub(crate) fn start() -> ClockWatch {
         let started = Instant::now();
-        let check = ClockCheck::begin(reading(started), None);
         ClockWatch {
             started,
             state: Mutex::new(ClockState {
-                check,
-                standing: ClockTrust::Credible,
+                tracker: ClockTracker::begin(reading(started), None),
                 knows_record: false,
                 written_at: None,
             }),
@@ -75,42 +72,43 @@ impl ClockWatch {
         let mut state = self.state();
         let newest = state.written_at.map_or(newest, |at| at.max(newest));
         if !std::mem::replace(&mut state.knows_record, true) {
-            state.check = ClockCheck::begin(reading(self.started), Some(newest));
+            let reading = reading(self.started);
+            state.tracker.compare_with_record(reading, newest);
         }
         drop(state);
-        self.is_credible();
+        self.look();
     }
 
-    /// Whether what cannot be taken back may be done on the word of the clock. Tells operators when that changes.
+    /// Whether what cannot be taken back may be done on the word of the clock.
     pub(crate) fn is_credible(&self) -> bool {
-        let mut state = self.state();
-        let standing = state.check.observe(reading(self.started));
-        match (std::mem::replace(&mut state.standing, standing), standing) {
-            (ClockTrust::Credible, ClockTrust::Doubted { because, left }) => {
+        self.look().trust == ClockTrust::Credible
+    }
+
+    /// The time that is written into records now.
+    pub(crate) fn recorded(&self) -> Timestamp {
+        self.look().recorded
+    }
+
+    /// As of the last look.
+    pub(crate) fn standing(&self) -> ClockTrust {
+        self.state().tracker.trust()
+    }
+
+    /// Reads the clocks, and tells operators when they begin or cease to be doubted.
+    fn look(&self) -> ClockView {
+        let view = self.state().tracker.observe(reading(self.started));
+        match view.change {
+            Some(TrustChange::Lost { because, left }) => {
                 let minutes = left.as_secs().div_ceil(60);
                 tracing::error!(
                     "{because}: nothing expires and nothing is removed from history until it is set right, or has gone \
                      steadily for {minutes} min"
                 );
             }
-            (ClockTrust::Doubted { .. }, ClockTrust::Credible) => {
-                tracing::info!("the clock is believed again");
-            }
-            (ClockTrust::Credible, ClockTrust::Credible)
-            | (ClockTrust::Doubted { .. }, ClockTrust::Doubted { .. }) => {}
+            Some(TrustChange::Regained) => tracing::info!("the clock is believed again"),
+            None => {}
         }
-        standing == ClockTrust::Credible
-    }
-
-    /// The time that is written into records now.
-    pub(crate) fn recorded(&self) -> Timestamp {
-        self.is_credible();
-        self.state().check.recorded(reading(self.started))
-    }
-
-    /// As of the last look.
-    pub(crate) fn standing(&self) -> ClockTrust {
-        self.state().standing
+        view
     }
 }
 

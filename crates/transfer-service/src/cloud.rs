@@ -2,7 +2,7 @@
 //!
 //! The public part is a setting; the secret is stored sealed under the name that the setting tells.
 
-use penstock_decide::cloud::{CloudAccess, KeyRequest, NoKey, choose_key};
+use penstock_decide::cloud::{KeyChoice, KeyRequest, NoKey, choose_key};
 use penstock_model::{CredentialId, FileUrl, Settings, UserName, VoName};
 use penstock_protocol::s3::record_names;
 use penstock_protocol::token::delegation_id;
@@ -13,7 +13,7 @@ const ISSUER_END: char = '#';
 
 /// Who submitted a job, as far as keys are chosen by it.
 #[derive(Debug, Clone)]
-pub(crate) struct KeyRequester {
+pub(crate) struct CloudUser {
     /// The subject of a certificate or of a token.
     pub(crate) user: UserName,
     /// Names a token's issuer and subject.
@@ -23,7 +23,7 @@ pub(crate) struct KeyRequester {
     pub(crate) vo: VoName,
 }
 
-impl KeyRequester {
+impl CloudUser {
     /// The name under which keys are granted: a certificate's begins with a slash; a token's subject counts only with
     /// its issuer, because any issuer may call anybody anything.
     fn is(&self, name: &UserName) -> bool {
@@ -41,7 +41,7 @@ impl KeyRequester {
         settings: &'a Settings,
         url: &FileUrl,
         path_style: bool,
-    ) -> Result<CloudAccess<'a>, NoKey> {
+    ) -> Result<KeyChoice<'a>, NoKey> {
         let names = record_names(url, path_style);
         let wanted = KeyRequest {
             names: &names,
@@ -66,19 +66,19 @@ mod tests {
 
     #[test]
     fn a_name_is_a_users_only_as_it_was_proved() {
-        let by_certificate = KeyRequester {
+        let by_certificate = CloudUser {
             user: UserName::new("/DC=ch/CN=Alice#1"),
             delegation: CredentialId::new("0123456789abcdef"),
             is_by_certificate: true,
             vo: VoName::new("dteam"),
         };
-        let by_token = KeyRequester {
+        let by_token = CloudUser {
             user: UserName::new("/DC=ch/CN=Alice#1"),
             delegation: delegation_id("https://iam.example.org/", "/DC=ch/CN=Alice#1"),
             is_by_certificate: false,
             ..by_certificate.clone()
         };
-        let check = |who: &KeyRequester, name: &str, expected: bool| {
+        let check = |who: &CloudUser, name: &str, expected: bool| {
             assert_eq!(who.is(&UserName::new(name)), expected, "{name}");
         };
         check(&by_certificate, "/DC=ch/CN=Alice#1", true);

@@ -1,5 +1,6 @@
 //! Why the service cannot do what it was asked.
 
+use penstock_engine::{FullShare, ShareHolder};
 use penstock_journal::JournalError;
 use penstock_model::{JobId, NodeId, Problem, ProblemCode, StorageId};
 use penstock_persistence::delegations::DelegationError;
@@ -29,6 +30,13 @@ pub enum ServiceError {
          nothing was accepted, try again when some have ended"
     )]
     NoRoom(usize),
+    /// The submitter, or their VO, has taken their share of scarce room. Nothing was accepted.
+    #[error(
+        "{} has {} transfers open; when three quarters of the service's room (transfer.open_max) are taken, {} may have {}: \
+         nothing was accepted, try again when some have ended",
+        holder(&.0.of), .0.open, kind(&.0.of), .0.open_max
+    )]
+    ShareFull(FullShare),
     /// It could not be written to the end. Nothing that is missing in it was acknowledged.
     #[error(
         "{0}; what happened since then is not recorded, and is looked at anew after the next start. Nothing that was \
@@ -120,7 +128,7 @@ impl ServiceError {
             ServiceError::Delegations(_) => ProblemCode::JournalBusy,
             ServiceError::JournalFull | ServiceError::Unwritten(_) => ProblemCode::JournalFull,
             ServiceError::OutOfReach(_) => ProblemCode::EndpointUnsupported,
-            ServiceError::NoRoom(_) => ProblemCode::ServiceFull,
+            ServiceError::NoRoom(_) | ServiceError::ShareFull(_) => ProblemCode::ServiceFull,
             ServiceError::NotRecorded(_) => ProblemCode::RecordRefused,
             ServiceError::JournalGone { .. } => ProblemCode::JournalMissing,
             ServiceError::Undecided => ProblemCode::OutcomeUnknown,
@@ -133,5 +141,19 @@ impl ServiceError {
             ServiceError::ShuttingDown => ProblemCode::ServiceStopping,
             ServiceError::Thread(_) => ProblemCode::ServiceBusy,
         }
+    }
+}
+
+fn holder(of: &ShareHolder) -> String {
+    match of {
+        ShareHolder::Vo(vo) => format!("the VO {vo}"),
+        ShareHolder::User(user) => format!("the user {user}"),
+    }
+}
+
+fn kind(of: &ShareHolder) -> &'static str {
+    match of {
+        ShareHolder::Vo(_) => "a VO",
+        ShareHolder::User(_) => "a user",
     }
 }

@@ -93,6 +93,7 @@ impl Keeper {
             taken_by_all: may_go.taken_by_all,
             ended_long_before: may_go.ended_long_before,
             samples_before: may_go.samples_before,
+            minutes_before: may_go.minutes_before,
             audit_before: may_go.audit_before,
             rows_max: pace.rows,
         };

@@ -1,4 +1,4 @@
-//! Where questions go that only the leader answers: to the loop of this process, or to another node.
+//! Where commands go that only the leader executes: to the loop of this process, or to another node.
 //!
 //! While nobody leads they wait for who comes next, as long as a client has patience; then nothing is known of them.
 
@@ -17,14 +17,14 @@ pub(crate) enum LeaderSeat {
     /// This node.
     Here(mpsc::Sender<Message>),
     /// Another one.
-    There(mpsc::Sender<Question>),
+    There(mpsc::Sender<ForwardedCommand>),
     /// Nobody any more: this process is ending.
     Closed,
 }
 
-/// A question for another node.
+/// A command for another node, which leads.
 #[derive(Debug)]
-pub(crate) struct Question {
+pub(crate) struct ForwardedCommand {
     pub(crate) command: Command,
     pub(crate) again: bool,
     pub(crate) to: oneshot::Sender<Reply>,
@@ -43,11 +43,11 @@ pub(crate) enum NoReply {
     Foreign,
 }
 
-/// Passes questions on.
+/// Passes commands to the leader.
 #[derive(Clone)]
 pub(crate) struct LeaderClient {
     seat: watch::Receiver<LeaderSeat>,
-    /// How long a question may wait for a leader; `None`: nobody else can lead, so it waits until this process does.
+    /// How long a command may wait for a leader; `None`: nobody else can lead, so it waits until this process does.
     patience: Option<Duration>,
 }
 
@@ -114,9 +114,9 @@ impl LeaderClient {
                 let message = Message::Command { command, again, to };
                 inputs.send(message).await.ok()?;
             }
-            LeaderSeat::There(questions) => {
-                let question = Question { command, again, to };
-                questions.send(question).await.ok()?;
+            LeaderSeat::There(commands) => {
+                let command = ForwardedCommand { command, again, to };
+                commands.send(command).await.ok()?;
             }
             LeaderSeat::Vacant | LeaderSeat::Closed => return None,
         }

@@ -7,6 +7,7 @@ mod banned;
 mod clock;
 mod cloud;
 mod error;
+mod fair_turns;
 #[doc(hidden)]
 pub mod fuzzing;
 mod history;
@@ -15,6 +16,7 @@ mod ledger_followers;
 mod loop_message;
 pub mod messages;
 mod metrics;
+mod minutes;
 mod node;
 mod nodes;
 mod overview;

@@ -6,6 +6,7 @@
 
 mod composing;
 mod following;
+mod link_tally;
 mod position;
 mod sink;
 
@@ -15,7 +16,8 @@ use crate::leader_requests::LeaderSeat;
 use crate::ledger_followers::Mark;
 use crate::service::Service;
 use composing::MonitoringMessage;
-use following::{Follower, LinkState};
+use following::Follower;
+use link_tally::LinkState;
 use penstock_journal::{JournalError, JournalReader};
 use penstock_persistence::positions::SinkPositions;
 use penstock_persistence::postgres::Database;
@@ -95,7 +97,7 @@ pub async fn start(
     let (places, sinks) = (config.positions, config.sinks.clone());
     let positions = tokio::task::spawn_blocking(move || places.open(&sinks)).await??;
     for (sink, position) in config.sinks.into_iter().zip(positions) {
-        let teller = SinkFeed {
+        let feed = SinkFeed {
             mark: service.ledger_followers.join(&sink.name),
             name: sink.name.clone(),
             optimizer_every: sink.optimizer_every,
@@ -106,7 +108,7 @@ pub async fn start(
             shutdown: shutdown.clone(),
             unkept: RepeatedErrors::default(),
         };
-        tokio::spawn(teller.run());
+        tokio::spawn(feed.run());
     }
     Ok(())
 }

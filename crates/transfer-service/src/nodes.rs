@@ -6,6 +6,7 @@
 mod follow;
 mod key_handover;
 mod leader_loop;
+mod leadership;
 mod membership;
 mod serve;
 mod view;

@@ -4,13 +4,14 @@
 //! since the start of this process, which is said beside them; history is in the ledger.
 
 use crate::agent::{ActiveRow, Progress};
+use crate::minutes::MinuteCounter;
 use penstock_decide::scheduler::{LinkView, StorageView};
 use penstock_decide::tuning::LinkTuning;
 use penstock_decide::wording;
-use penstock_engine::{AttemptOutcome, Engine, LinkProgress, NodeView};
+use penstock_engine::{AttemptOutcome, Effects, Engine, LinkProgress, NodeLoad};
 use penstock_model::{
-    Bytes, LinkId, LinkSample, Record, Timestamp, TransferEvent, TransferState, TuningPolicy,
-    TuningSeen,
+    Bytes, LinkId, LinkSample, MinuteSamples, Record, Timestamp, TransferEvent, TransferState,
+    TuningPolicy, TuningSeen,
 };
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
@@ -175,6 +176,7 @@ pub(crate) struct Meters {
     canceled: u64,
     since: Timestamp,
     sampled_at: Option<Timestamp>,
+    minutes: MinuteCounter,
 }
 
 impl Meters {
@@ -186,23 +188,38 @@ impl Meters {
             canceled: 0,
             since,
             sampled_at: None,
+            minutes: MinuteCounter::new(since),
         }
     }
 
-    /// Counts what a record says about outcomes.
-    pub(crate) fn count(&mut self, record: &Record) {
-        if let Record::Happened {
-            state: TransferState::Canceled { .. },
-            event: TransferEvent::Canceled { .. },
-            ..
-        } = record
-        {
-            self.canceled += 1;
-        }
+    /// Counts what records say about outcomes.
+    pub(crate) fn count(&mut self, effects: &Effects) {
+        let is_cancel = |record: &&Record| {
+            matches!(
+                record,
+                Record::Happened {
+                    state: TransferState::Canceled { .. },
+                    event: TransferEvent::Canceled { .. },
+                    ..
+                }
+            )
+        };
+        self.canceled += effects.records.iter().filter(is_cancel).count() as u64;
+        self.minutes.take_effects(effects);
+    }
+
+    /// What is left of the minute that runs: this process leads no longer.
+    pub(crate) fn end(&mut self, at: Timestamp) -> Vec<MinuteSamples> {
+        self.minutes.end(at)
     }
 
     /// An agent ended: what it moved since the last sample stays counted.
-    pub(crate) fn attempt_ended(&mut self, progress: &Progress, outcome: &AttemptOutcome) {
+    pub(crate) fn attempt_ended(
+        &mut self,
+        progress: &Progress,
+        outcome: &AttemptOutcome,
+        at: Timestamp,
+    ) {
         let meter = self.links.entry(progress.link.clone()).or_default();
         match outcome {
             AttemptOutcome::Landed { report, .. } => {
@@ -221,13 +238,17 @@ impl Meters {
         let moved = progress.take_unsampled();
         meter.settled += moved;
         meter.unseen += moved;
+        self.minutes.take_moved(at, progress, moved);
+        self.minutes.take_end(at, progress, outcome);
     }
 
     /// What each link did since the last look. Before [`Meters::sample`].
-    pub(crate) fn look(&mut self, running: &[Arc<Progress>]) -> Vec<LinkProgress> {
+    pub(crate) fn look(&mut self, running: &[Arc<Progress>], at: Timestamp) -> Vec<LinkProgress> {
         let mut queued: BTreeMap<&LinkId, u32> = BTreeMap::new();
         for progress in running {
             let moved = progress.take_unsampled();
+            self.minutes
+                .take_moved(Timestamp(at.0 - 1), progress, moved);
             let meter = self.links.entry(progress.link.clone()).or_default();
             meter.settled += moved;
             meter.unseen += moved;
@@ -274,13 +295,13 @@ impl Meters {
         });
     }
 
-    /// The view of this second, and a sample of each link that does anything.
+    /// The view of this second, a sample of each link that does anything, and the minutes that are over.
     pub(crate) fn sample(
         &mut self,
         engine: &Engine,
         running: &[Arc<Progress>],
         at: Timestamp,
-    ) -> (Overview, Vec<LinkSample>) {
+    ) -> (Overview, Vec<LinkSample>, Vec<MinuteSamples>) {
         let seconds = self
             .sampled_at
             .map_or(1.0, |last| at.since(last).as_secs_f64())
@@ -315,7 +336,8 @@ impl Meters {
             .take(ACTIVE_LISTED_MAX)
             .map(|one| one.to_row())
             .collect();
-        (overview, samples)
+        let minutes = self.minutes.take_second(at, &samples, running, engine);
+        (overview, samples, minutes)
     }
 
     /// What is told of each link, and what waits. Gives a sample of each link that does anything.
@@ -432,7 +454,7 @@ fn link_row(engine: &Engine, view: &LinkView, meter: &LinkMeter, at: Timestamp) 
 }
 
 fn node_rows(engine: &Engine) -> Vec<NodeRow> {
-    let row = |view: NodeView| NodeRow {
+    let row = |view: NodeLoad| NodeRow {
         node: view.node.to_string(),
         active: view.active.0,
         limit: view.slots.map(|slots| slots.0),
@@ -484,8 +506,8 @@ mod tests {
     use penstock_engine::command::{Command, Submit};
     use penstock_engine::{EngineConfig, Input, LeadershipMode, Now, ReplyId};
     use penstock_model::{
-        Activity, ChecksumAlgorithm, Concern, CredentialId, Errno, Failure, FileUrl, JobId, Phase,
-        RestartFacts, Retry, Side, Slots, StorageId, UserName, VoName,
+        Activity, ChecksumAlgorithm, Concern, CredentialId, Errno, Failure, FileUrl, JobId,
+        MinuteKey, Phase, RestartFacts, Retry, Side, Slots, StorageId, UserName, VoName,
     };
     use std::time::{Duration, Instant};
 
@@ -539,12 +561,92 @@ mod tests {
             };
             progress.set_moved(7);
             let is_failed = number % 5 == 0;
-            meters.attempt_ended(&progress, if is_failed { &failed } else { &landed });
+            let outcome = if is_failed { &failed } else { &landed };
+            meters.attempt_ended(&progress, outcome, now.at);
         }
-        let (overview, _) = meters.sample(&idle_engine(now), &[], now.at);
+        let (overview, ..) = meters.sample(&idle_engine(now), &[], now.at);
         assert!(overview.links.is_empty(), "{:?}", overview.links);
         let totals = overview.totals;
         assert_eq!((totals.failed_attempts, totals.finished), (2, 8));
+    }
+
+    /// A job of a file from each of these hosts to each of those, and what the engine made of it.
+    fn submit(engine: &mut Engine, now: Now, ends: &[(String, String)]) -> Effects {
+        let end =
+            |host: &str| FileUrl::parse(&format!("https://{host}.invented/f")).expect("valid");
+        let to = |(source, destination): &(String, String)| NewTransfer {
+            source: end(source),
+            destination: end(destination),
+            size: None,
+            checksum: None,
+            checksum_algorithm: ChecksumAlgorithm::Adler32,
+            activity: Activity::new("default"),
+            scitag: None,
+            metadata: Default::default(),
+            source_credential: None,
+            destination_credential: None,
+            source_query: None,
+            destination_query: None,
+            tape: None,
+        };
+        let job = NewJob {
+            id: JobId(uuid::Uuid::nil()),
+            user: UserName::new("alice"),
+            vo: VoName::new("vo"),
+            delegation: CredentialId::new("0123456789abcdef"),
+            parameters: Default::default(),
+            transfers: ends.iter().map(to).collect(),
+            tokens: Vec::new(),
+        };
+        let input = Input::Command {
+            command: Command::Submit(Submit(Box::new(job))),
+            reply: ReplyId(1),
+        };
+        engine.handle(now, input)
+    }
+
+    #[test]
+    fn what_was_submitted_and_waits_is_counted_in_its_minute() {
+        let at = |ms: i64| Now {
+            at: Timestamp(ms),
+            monotonic_us: ms as u64 * 1000,
+        };
+        let mut engine = idle_engine(at(1_000));
+        let mut meters = Meters::new("a test".to_owned(), Timestamp(1_000));
+        let ends = ["d1", "d1", "d2"].map(|to| ("s".to_owned(), to.to_owned()));
+        meters.count(&submit(&mut engine, at(58_500), &ends));
+        for ms in [59_000, 60_000] {
+            let (.., minutes) = meters.sample(&engine, &[], Timestamp(ms));
+            assert_eq!(minutes, []);
+        }
+        let (.., minutes) = meters.sample(&engine, &[], Timestamp(61_000));
+        let [minute] = &minutes[..] else {
+            panic!("one minute is over: {minutes:?}");
+        };
+        assert_eq!((minute.from.0, minute.to.0), (1_000, 60_000));
+        let told = minute.rows.iter().map(|row| {
+            let kind = match &row.key {
+                MinuteKey::Link(link) => link.destination.to_string(),
+                MinuteKey::VoOnLink(link, vo) => format!("{} {vo}", link.destination),
+                MinuteKey::Activity(vo, activity) => format!("{vo} {activity}"),
+                MinuteKey::Service => "service".to_owned(),
+                key => panic!("{key:?}"),
+            };
+            let sums = &row.sums;
+            (kind, sums.submitted, sums.samples, sums.queued)
+        });
+        let expected = [
+            ("https://d1.invented", 2, 2, 4),
+            ("https://d2.invented", 1, 2, 2),
+            ("https://d1.invented vo", 2, 2, 4),
+            ("https://d2.invented vo", 1, 2, 2),
+            ("vo default", 3, 2, 6),
+            ("service", 0, 2, 0),
+        ];
+        let expected = expected.map(|(kind, submitted, samples, queued)| {
+            (kind.to_owned(), submitted, samples, queued)
+        });
+        assert_eq!(told.collect::<Vec<_>>(), expected);
     }
 
     #[test]
@@ -553,43 +655,14 @@ mod tests {
             at: Timestamp(1_000),
             monotonic_us: 1_000,
         };
-        let end =
-            |host: &str| FileUrl::parse(&format!("https://{host}.invented/f")).expect("valid");
-        let to = |number: usize| NewTransfer {
-            source: end(&format!("s{number}")),
-            destination: end(&format!("d{number}")),
-            size: None,
-            checksum: None,
-            checksum_algorithm: ChecksumAlgorithm::Adler32,
-            activity: Activity::new("default"),
-            scitag: None,
-            metadata: serde_json::Value::Null,
-            source_credential: None,
-            destination_credential: None,
-            source_query: None,
-            destination_query: None,
-            tape: None,
-        };
         let links = 2 * WAITING_SAMPLED_MAX;
-        let job = NewJob {
-            id: JobId(uuid::Uuid::nil()),
-            user: UserName::new("alice"),
-            vo: VoName::new("vo"),
-            delegation: CredentialId::new("0123456789abcdef"),
-            parameters: Default::default(),
-            transfers: (0..links).map(to).collect(),
-            tokens: Vec::new(),
-        };
+        let ends: Vec<(String, String)> = (0..links)
+            .map(|number| (format!("s{number}"), format!("d{number}")))
+            .collect();
         let mut engine = idle_engine(now);
-        engine.handle(
-            now,
-            Input::Command {
-                command: Command::Submit(Submit(Box::new(job))),
-                reply: ReplyId(1),
-            },
-        );
+        submit(&mut engine, now, &ends);
         let mut meters = Meters::new("a test".to_owned(), now.at);
-        let (overview, samples) = meters.sample(&engine, &[], now.at);
+        let (overview, samples, _) = meters.sample(&engine, &[], now.at);
         assert_eq!(overview.links.len(), links);
         assert_eq!(samples.len(), WAITING_SAMPLED_MAX);
     }

@@ -5,7 +5,7 @@
 //! journal cannot be written (a full disk), nothing is acted upon and nothing is dropped: it tries again until it can,
 //! or until the service has been asked to end and its last chance is over; one of several nodes gives the lead back
 //! before long. Nothing
-//! dropped then was ever acknowledged. What the journal refuses for good is left out (`refusals`).
+//! dropped then was ever acknowledged. What the journal refuses for good is left out (`refused_batch`).
 //!
 //! Long because the loop is read in one place from its inputs to what is acted upon.
 
@@ -29,7 +29,8 @@ use penstock_engine::{
 };
 use penstock_journal::{Journal, JournalError, PruneReport, PruneStep};
 use penstock_model::{
-    Attempt, Bytes, CredentialId, NodeId, Record, Settings, Slots, Tenure, Timestamp, TransferId,
+    Attempt, Bytes, CredentialId, MinuteSamples, NodeId, Record, Settings, Slots, Tenure,
+    Timestamp, TransferId,
 };
 use repeated_submissions::AcceptedJobs;
 use std::collections::{BTreeSet, HashMap};
@@ -84,6 +85,12 @@ impl Batch {
         if self.ends.last() != Some(&end) {
             self.ends.push(end);
         }
+    }
+
+    fn add_minutes(&mut self, minutes: Vec<MinuteSamples>) {
+        let minutes = minutes.into_iter().map(Box::new);
+        self.records.extend(minutes.map(Record::MinuteSampled));
+        self.end_of_input();
     }
 
     fn append(&mut self, next: Batch) {
@@ -198,12 +205,12 @@ pub(crate) fn start(parts: Parts) -> std::io::Result<LoopHandle> {
         })?;
     let weak_batches = batches.downgrade();
     let session = node.followers.next_session();
-    let teller = ReportSink::Here {
+    let reports = ReportSink::Here {
         inputs: inputs.clone(),
         node: node.id.clone(),
         session,
     };
-    let own = node.host.join(teller, tenure);
+    let own = node.host.join(reports, tenure);
     let own = slots.map(|slots| own.joins(node.id.clone(), session, slots));
     let driver = Driver {
         clock_told: None,
@@ -285,6 +292,7 @@ impl Driver {
                     if changed.is_err() || *shutdown.borrow() {
                         if self.node.followers.count() > 0 {
                             // One of the others leads from now on, and goes on with what runs here.
+                            batch.add_minutes(self.meters.end(wall_clock()));
                             self.hand_over(batch).await;
                             return;
                         }
@@ -298,6 +306,7 @@ impl Driver {
                 if self.running.is_empty() && (self.stagings.is_empty() || is_over) {
                     // What moved last is in the record as well.
                     self.sample(&mut batch);
+                    batch.add_minutes(self.meters.end(wall_clock()));
                     self.hand_over(batch).await;
                     return;
                 }
@@ -496,7 +505,8 @@ impl Driver {
             .is_some_and(|agent| agent.attempt == attempt)
             && let Some(agent) = self.running.remove(&transfer)
         {
-            self.meters.attempt_ended(&agent.progress, outcome);
+            self.meters
+                .attempt_ended(&agent.progress, outcome, wall_clock());
         }
     }
 
@@ -506,8 +516,8 @@ impl Driver {
     }
 
     fn take_effects(&mut self, effects: Effects, batch: &mut Batch) {
+        self.meters.count(&effects);
         for record in &effects.records {
-            self.meters.count(record);
             self.node.metrics.count(record);
         }
         batch.records.extend(effects.records);
@@ -605,10 +615,10 @@ impl Driver {
             .values()
             .map(|agent| agent.progress.clone())
             .collect();
-        let seen = self.meters.look(&running);
-        self.feed(Input::Seen(seen), batch);
         let at = wall_clock();
-        let (overview, samples) = self.meters.sample(&self.engine, &running, at);
+        let seen = self.meters.look(&running, at);
+        self.feed(Input::Seen(seen), batch);
+        let (overview, samples, minutes) = self.meters.sample(&self.engine, &running, at);
         let running = self.running.iter();
         let moved = running.map(|(transfer, agent)| (*transfer, Bytes(agent.progress.moved())));
         let moved = moved.collect();
@@ -618,6 +628,7 @@ impl Driver {
             .records
             .extend(samples.into_iter().map(Record::Sampled));
         batch.end_of_input();
+        batch.add_minutes(minutes);
         self.node
             .published
             .overview

@@ -39,9 +39,9 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::sync::{Mutex, mpsc, watch};
 
-/// How often requests and proxies that have ended are removed.
 /// How often it is looked at whether the journal can be read.
 const LOOK_EVERY: Duration = Duration::from_secs(3);
+/// How often requests and proxies that have ended are removed.
 const SWEEP_EVERY: Duration = Duration::from_secs(600);
 
 /// How long a submission waits before it looks whether the journal can still be written.
@@ -85,8 +85,8 @@ pub(crate) struct QueueLengths {
 /// A running transfer service, or one node of it. Ends, drained, after its shutdown signal.
 pub struct Service {
     pub(crate) node: Arc<Node>,
-    desk: LeaderClient,
-    lead: Arc<LeaderLoop>,
+    leader: LeaderClient,
+    leader_loop: Arc<LeaderLoop>,
     /// Who follows the record.
     pub(crate) ledger_followers: LedgerFollowers,
     /// Of a service of several nodes.
@@ -122,20 +122,20 @@ impl Service {
             Deployment::Node(nodes) => Some(nodes.node.clone()),
         };
         let service = Service::assemble(config, reader, delegations, client, id)?;
-        let (node, lead) = (service.node.clone(), service.lead.clone());
+        let (node, leader_loop) = (service.node.clone(), service.leader_loop.clone());
         if let Some(at) = written_at {
             node.agents.tokens.clock().was_written(at);
         }
         match role {
             Deployment::Alone(journal) => {
-                let ending = lead.alone(&node, journal, shutdown.clone())?;
+                let ending = leader_loop.alone(&node, journal, shutdown.clone())?;
                 service.begin(ending, shutdown).await;
             }
             Deployment::Node(nodes) => {
                 let membership = Membership::new(*nodes, keys, grace);
                 // Set once, here.
                 let _ = service.membership.set(membership.clone());
-                let ending = membership.run(node, lead, shutdown.clone());
+                let ending = membership.run(node, leader_loop, shutdown.clone());
                 service.begin(ending, shutdown).await;
             }
         }
@@ -170,9 +170,9 @@ impl Service {
         };
         let id = id.unwrap_or_else(this_process);
         let host = AgentHost::start(agents.clone(), term);
-        let lead = Arc::new(LeaderLoop::new(config.engine, config.drain_grace));
-        let desk = LeaderClient::new(lead.seat(), patience);
-        agents.tokens.persist_through(desk.clone());
+        let leader_loop = Arc::new(LeaderLoop::new(config.engine, config.drain_grace));
+        let leader = LeaderClient::new(leader_loop.seat(), patience);
+        agents.tokens.persist_through(leader.clone());
         let node = Node {
             id: id.clone(),
             site: config.site,
@@ -185,8 +185,8 @@ impl Service {
         };
         Ok(Arc::new(Service {
             node: Arc::new(node),
-            desk,
-            lead,
+            leader,
+            leader_loop,
             ledger_followers: LedgerFollowers::default(),
             membership: OnceLock::new(),
             reader,
@@ -209,7 +209,11 @@ impl Service {
             self.node.clone(),
             shutdown.clone(),
         ));
-        tokio::spawn(sweep(self.node.agents.clone(), self.lead.seat(), shutdown));
+        tokio::spawn(sweep(
+            self.node.agents.clone(),
+            self.leader_loop.seat(),
+            shutdown,
+        ));
     }
 
     /// What is known of the nodes of this service.
@@ -235,12 +239,12 @@ impl Service {
 
     /// Whether this node leads; a service of one process always does.
     pub fn leads(&self) -> bool {
-        matches!(*self.lead.seat().borrow(), LeaderSeat::Here(_))
+        matches!(*self.leader_loop.seat().borrow(), LeaderSeat::Here(_))
     }
 
     /// Whether somebody leads whom this node reaches.
     pub fn is_led(&self) -> bool {
-        self.desk.is_staffed()
+        self.leader.is_staffed()
     }
 
     /// Nothing can be accepted, and nobody else could.
@@ -250,7 +254,7 @@ impl Service {
 
     /// Who leads, as it changes.
     pub(crate) fn seat(&self) -> watch::Receiver<LeaderSeat> {
-        self.lead.seat()
+        self.leader_loop.seat()
     }
 
     /// Accepts a job. When this returns its id, the job is durable. When the journal cannot be written meanwhile, the
@@ -268,6 +272,7 @@ impl Service {
                 Err(ServiceError::StorageBanned(storage))
             }
             Some(Ok(Err(NotAccepted::NoRoom(open)))) => Err(ServiceError::NoRoom(open)),
+            Some(Ok(Err(NotAccepted::ShareFull(full)))) => Err(ServiceError::ShareFull(full)),
             Some(Ok(Err(NotAccepted::Taken))) => Err(ServiceError::Taken(id)),
             Some(Err(ServiceError::Leaderless)) => {
                 self.withdraw(id);
@@ -355,9 +360,9 @@ impl Service {
             transfers: None,
             reason: "withdrawn: the journal could not be written when the job was submitted".into(),
         };
-        let desk = self.desk.clone();
+        let leader = self.leader.clone();
         tokio::spawn(async move {
-            if desk.ask(withdrawal).await.is_err() {
+            if leader.ask(withdrawal).await.is_err() {
                 tracing::warn!(%job, "a submission was refused but may be accepted once the journal can be written");
             }
         });
@@ -441,8 +446,8 @@ impl Service {
 
     /// Other limits and retry rules, from now on.
     pub async fn configure(&self, config: EngineConfig) -> Result<(), ServiceError> {
-        self.lead.configure(config.clone());
-        self.desk.tell(Message::Configure(Box::new(config))).await;
+        self.leader_loop.configure(config.clone());
+        self.leader.tell(Message::Configure(Box::new(config))).await;
         Ok(())
     }
 
@@ -466,7 +471,7 @@ impl Service {
         if let Some(membership) = self.membership.get() {
             membership.tell_keys(&self.node.followers).await;
         }
-        self.lead.seal_anew();
+        self.leader_loop.seal_anew();
         let delegations = self.delegations.clone();
         let sealing = tokio::task::spawn_blocking(move || delegations.seal_anew());
         Ok(sealing
@@ -482,8 +487,8 @@ impl Service {
 
     /// What waits inside.
     pub(crate) fn queued(&self) -> QueueLengths {
-        let inputs = self.desk.inputs();
-        let batches = self.lead.batches();
+        let inputs = self.leader.inputs();
+        let batches = self.leader_loop.batches();
         QueueLengths {
             inputs: inputs.map_or(0, |queue| queue.max_capacity() - queue.capacity()),
             batches: batches.map_or(0, |queue| queue.max_capacity() - queue.capacity()),
@@ -492,7 +497,7 @@ impl Service {
 
     /// The way to the journal's thread, while there is one.
     pub(crate) fn batches(&self) -> Option<mpsc::Sender<run::Batch>> {
-        self.lead.batches()
+        self.leader_loop.batches()
     }
 
     /// Whether the journal takes records, as far as is known here. One that nobody can lead with takes none.
@@ -544,7 +549,7 @@ impl Service {
     }
 
     async fn ask<R: Request>(&self, request: R) -> Result<R::Reply, ServiceError> {
-        self.desk.ask(request).await.map_err(|why| match why {
+        self.leader.ask(request).await.map_err(|why| match why {
             NoReply::Leaderless => ServiceError::Leaderless,
             NoReply::Ending => ServiceError::ShuttingDown,
             NoReply::NotRecorded(why) => ServiceError::NotRecorded(why),

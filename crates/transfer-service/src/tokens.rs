@@ -16,6 +16,7 @@ use parking_lot::RwLock;
 use penstock_clock::wall_clock;
 use penstock_decide::classify::{ObservedFailure, classify};
 use penstock_decide::renewal::next_try;
+use penstock_engine::checked_submission::NewJob;
 use penstock_engine::command::{KeepToken, RenewAtIssuer, TokenTrouble};
 use penstock_journal::JournalReader;
 use penstock_model::{
@@ -24,7 +25,7 @@ use penstock_model::{
 };
 use penstock_protocol::http1::client::Client;
 use penstock_protocol::oauth::{ClientCredentials, Grant};
-use penstock_protocol::token::{Contents, contents};
+use penstock_protocol::token::{Contents, TokenError, Verifier, contents};
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -154,8 +155,8 @@ impl TokenKeeper {
             None if !self.clock.is_credible() => Ok(held.text),
             None => Err(TokenTrouble::Ended(ended(
                 held.ends.unwrap_or(now),
-                "it is not renewed, because the job says so, its scope lacks 'offline_access', or this \
-                 service is no client of its issuer",
+                "it is not renewed, because the job says so, its scope lacks 'offline_access', this service \
+                 is no client of its issuer, or it is neither the submitter's nor of their VO's issuer",
             ))),
         }
     }
@@ -214,7 +215,7 @@ impl TokenKeeper {
             Some((renewal, None)) => (renewal.clone(), Grant::Exchange(&stored.text)),
             None => return Ok(stored),
         };
-        let renewed = self.issuers.ask(&renewal, grant).await?;
+        let renewed = self.issuers.ask(&stored.text, &renewal, grant).await?;
         self.keep(id, &renewed).await?;
         stored.renewal = Some((renewal, Some(renewed.refresh)));
         if let (Some((text, renew_at)), Some((renewal, _))) = (renewed.access, &mut stored.renewal)
@@ -259,7 +260,8 @@ impl TokenKeeper {
                 // Its transfers wait.
                 Err(TokenTrouble::Later(_) | TokenTrouble::Unreadable(_)) => continue,
             };
-            let exchanged = match self.issuers.ask(&renewal, Grant::Exchange(&text)).await {
+            let exchange = Grant::Exchange(&text);
+            let exchanged = match self.issuers.ask(&text, &renewal, exchange).await {
                 Ok(renewed) => self.keep(id, &renewed).await,
                 Err(why) => Err(why),
             };
@@ -278,8 +280,7 @@ impl TokenKeeper {
             if failures == 0 {
                 tracing::warn!(token = %id, %why, "a token cannot be exchanged yet; its transfers wait");
             }
-            let seed = u64::from_str_radix(id.as_str(), 16).unwrap_or_default();
-            tokio::time::sleep(next_try(failures, seed)).await;
+            tokio::time::sleep(next_try(failures, retry_seed(id))).await;
             failures = failures.saturating_add(1);
         }
     }
@@ -336,6 +337,40 @@ async fn read_within<T: Send + 'static>(
     }
 }
 
+/// Spreads retries for different tokens: the first 16 of the hex digits of a token's name.
+fn retry_seed(id: &CredentialId) -> u64 {
+    let digits = id.as_str().get(..16).unwrap_or(id.as_str());
+    u64::from_str_radix(digits, 16).unwrap_or_default()
+}
+
+/// Leaves out how tokens are renewed that no issuer has signed, or that speak of somebody for whom the submitter cannot
+/// have newer ones. They are used as they are: whether they are good for anything, storage elements judge.
+///
+/// Errors: an issuer's keys cannot be fetched.
+pub(crate) async fn leave_out_foreign_renewals(
+    verifier: &Verifier,
+    job: &mut NewJob,
+    now: Timestamp,
+) -> Result<(), TokenError> {
+    for token in &mut job.tokens {
+        if token.renewal.is_none() {
+            continue;
+        }
+        let why = match verifier.origin(&token.text, now).await {
+            Ok(origin) if origin.is_of(&job.delegation, &job.vo) => continue,
+            Ok(_) => "it speaks of another user, and its issuer is not one of the submitter's VO"
+                .to_owned(),
+            Err(why @ TokenError::KeysUnavailable { .. }) => return Err(why),
+            Err(why) => why.to_string(),
+        };
+        tracing::info!(job = %job.id, token = %token.id, %why, "a token is not renewed");
+        token.renewal = None;
+        // A thousand signatures take a while.
+        tokio::task::yield_now().await;
+    }
+    Ok(())
+}
+
 /// How a token that a job brings is renewed; `None` when it is used as it is until it ends: it was not given for use
 /// without its user, or this service is no client of its issuer.
 pub(crate) fn renewal_of(told: Contents, clients: &TokenClients) -> Option<Renewal> {
@@ -388,6 +423,13 @@ mod tests {
         for trouble in [TokenTrouble::Ended(why.clone()), TokenTrouble::Later(why)] {
             assert!(!is_unreadable(&failure(trouble)));
         }
+    }
+
+    #[test]
+    fn retries_for_different_tokens_are_spread() {
+        let seed = |text| retry_seed(&penstock_protocol::token::credential_id(text));
+        assert_ne!(seed("one"), seed("another"));
+        assert_ne!(seed("one"), 0);
     }
 
     fn keeper() -> (TokenKeeper, tempfile::TempDir) {

@@ -1,9 +1,10 @@
 //! What can be typed to submit transfers and to learn what became of them.
 
 use super::ServiceArgs;
-use super::records::PointInTime;
+use super::records::{PointInTime, link_name, row_view};
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueEnum};
+use penstock_model::observation::View;
 use penstock_model::quantity::Span;
 use penstock_model::{JobState, TransferState};
 use std::path::PathBuf;
@@ -169,7 +170,7 @@ pub struct RecordArgs {
     #[arg(long, value_name = "TIME")]
     pub until: Option<PointInTime>,
     /// Only this link: SOURCE-DESTINATION, each by its host or with its scheme, or `*`.
-    #[arg(long, value_name = "LINK")]
+    #[arg(long, value_name = "LINK", value_parser = link_name)]
     pub link: Option<String>,
     /// Length of an interval. Default: a minute, longer for windows beyond a week.
     #[arg(long, value_name = "DURATION")]
@@ -180,6 +181,9 @@ pub struct RecordArgs {
     /// Read a directory of records that `penstock ingest` has made. Without --since, all of it.
     #[arg(long, value_name = "DIR")]
     pub records: Option<PathBuf>,
+    /// Which view of the records: vo or site. Default: that which names both ends of more attempts.
+    #[arg(long, value_name = "VIEW", requires = "records", value_parser = row_view)]
+    pub view: Option<View>,
     /// The service.
     #[command(flatten)]
     pub service: ServiceArgs,

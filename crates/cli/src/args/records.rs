@@ -3,12 +3,12 @@
 use crate::exit::CommandError;
 use clap::{Args, Subcommand, ValueEnum};
 use penstock_clock::wall_clock;
-use penstock_model::TimeWindow;
-use penstock_model::Timestamp;
 use penstock_model::observation::{Family, View};
-use penstock_model::quantity::Span;
+use penstock_model::quantity::{Size, Span};
+use penstock_model::{LinkId, TimeWindow, Timestamp};
 use penstock_observe::importing::LineFormat;
 use penstock_observe::times;
+use penstock_protocol::network::Network;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -134,6 +134,12 @@ impl SourceFormat {
     }
 }
 
+fn network(text: &str) -> Result<Network, String> {
+    Network::parse(text).ok_or_else(|| {
+        format!("'{text}' is no network; write for example 192.0.2.7 or 192.0.2.0/24")
+    })
+}
+
 fn zone(text: &str) -> Result<i64, String> {
     let zone = times::zone_milliseconds(text);
     zone.ok_or_else(|| format!("'{text}' is no zone; write for example +01:00 or Z"))
@@ -155,6 +161,18 @@ pub struct IngestArgs {
     /// Take datagrams of XRootD's monitoring here, until SIGTERM or Ctrl-C.
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub listen: Option<SocketAddr>,
+    /// Take datagrams of these addresses, such as 192.0.2.0/24; may be repeated. Default: of this machine only. Nothing
+    /// but its address says whose a datagram is: name the networks of your own servers.
+    #[arg(long, value_name = "NETWORK", requires = "listen", value_parser = network)]
+    pub from: Vec<Network>,
+    /// Stop listening when less is free where the records are.
+    #[arg(
+        long,
+        value_name = "SIZE",
+        requires = "listen",
+        default_value = "1 GiB"
+    )]
+    pub free_min: Size,
     /// The year of dates that have none.
     #[arg(long)]
     pub year: Option<i64>,
@@ -268,6 +286,19 @@ fn view(text: &str) -> Result<View, String> {
         Some(view @ (View::Vo | View::Site)) => Ok(view),
         Some(View::Network) | None => Err("a site keeps vo and site".to_owned()),
     }
+}
+
+/// What some link may be called.
+pub(crate) fn link_name(text: &str) -> Result<String, String> {
+    match LinkId::is_name(text) {
+        true => Ok(text.to_owned()),
+        false => Err("a link is called SOURCE-DESTINATION, and either may be *".to_owned()),
+    }
+}
+
+/// Any view of rows.
+pub(super) fn row_view(text: &str) -> Result<View, String> {
+    View::from_word(text).ok_or_else(|| "the views are vo, site and network".to_owned())
 }
 
 /// Options of `records import`.

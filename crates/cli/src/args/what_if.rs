@@ -1,10 +1,11 @@
 //! What can be typed to ask what a change would have brought.
 
-use super::records::{DAY, PointInTime};
+use super::records::{DAY, PointInTime, link_name, row_view};
 use crate::exit::CommandError;
 use clap::Args;
 use penstock_decide::explain::RateChangeId;
 use penstock_model::TimeWindow;
+use penstock_model::observation::View;
 use penstock_model::quantity::Span;
 use penstock_sim::what_if::Alternative;
 use std::path::PathBuf;
@@ -18,6 +19,9 @@ pub struct WhatIfArgs {
     /// Replay a directory of records that `penstock ingest` has made. Without --since, all of it.
     #[arg(long, value_name = "DIR", conflicts_with = "dir")]
     pub records: Option<PathBuf>,
+    /// Which view of the records: vo or site. Default: that which names both ends of more attempts.
+    #[arg(long, value_name = "VIEW", requires = "records", value_parser = row_view)]
+    pub view: Option<View>,
     /// From this time on: a moment, or so long ago. Default: 24 h ago; with --fix, the begin of the drop.
     #[arg(long, value_name = "TIME")]
     pub since: Option<PointInTime>,
@@ -25,7 +29,7 @@ pub struct WhatIfArgs {
     #[arg(long, value_name = "TIME")]
     pub until: Option<PointInTime>,
     /// Replay only this link: SOURCE-DESTINATION, each by its host or with its scheme, or `*`.
-    #[arg(long, value_name = "LINK")]
+    #[arg(long, value_name = "LINK", value_parser = link_name)]
     pub link: Option<String>,
     /// An alternative: one change or several with commas between. Repeat it to compare alternatives.
     #[arg(long = "set", value_name = "CHANGES")]

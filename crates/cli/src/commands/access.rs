@@ -16,7 +16,12 @@ use penstock_field_tools::remote_error::RemoteError;
 use penstock_model::NamespacePath;
 use penstock_protocol::http1::client::{Client, ClientConfig};
 use penstock_protocol::tls::ClientTls;
+use rustix::fs::OFlags;
+use rustix::io::Errno;
 use std::collections::BTreeMap;
+use std::fs::{File, OpenOptions};
+use std::io::Read;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -298,25 +303,81 @@ fn discover_token(environment: &Environment) -> Result<Credential, CommandError>
         .iter()
         .map(PathBuf::as_path)
         .chain([Path::new("/tmp")]);
+    // A link that leads nowhere is there, too: it is told, not passed over.
     match places
         .map(|dir| dir.join(&name))
-        .find(|path| path.is_file())
+        .find(|path| path.symlink_metadata().is_ok())
     {
-        Some(path) => given(&read_token(&path)?, &path.display().to_string()),
+        Some(path) => given(&read_discovered_token(&path)?, &path.display().to_string()),
         None => Ok(Credential::Anonymous),
     }
 }
 
 /// Reads a file that holds one token.
 pub fn read_token(path: &Path) -> Result<String, CommandError> {
-    let unusable = |why: &dyn std::fmt::Display| {
-        CommandError::Usage(format!("token file {}: {why}", path.display()))
-    };
-    let size = std::fs::metadata(path).map_err(|why| unusable(&why))?.len();
-    if size > TOKEN_FILE_BYTES_MAX {
-        return Err(unusable(&format!("{size} bytes are no token")));
+    let file = File::open(path).map_err(|why| unusable(path, &why))?;
+    token_of(file, path)
+}
+
+/// The same of a file that nobody has named. Everybody may put one into /tmp, so it counts only when it is a file of whoever
+/// runs the command, or of root, and nobody else may read or write it.
+fn read_discovered_token(path: &Path) -> Result<String, CommandError> {
+    // A pipe is opened without waiting for who writes it.
+    let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
+    let file = OpenOptions::new()
+        .read(true)
+        .custom_flags(flags.bits().cast_signed())
+        .open(path);
+    let file = file.map_err(|why| match Errno::from_io_error(&why) {
+        Some(Errno::LOOP) => doubtful(path, "it is a symbolic link"),
+        _ => unusable(path, &why),
+    })?;
+    let metadata = file.metadata().map_err(|why| unusable(path, &why))?;
+    if !metadata.is_file() {
+        return Err(doubtful(path, "it is no regular file"));
     }
-    std::fs::read_to_string(path).map_err(|why| unusable(&why))
+    let (owner, own) = (metadata.uid(), rustix::process::getuid().as_raw());
+    if let Some(why) = access_of_others(owner, metadata.mode(), own) {
+        return Err(doubtful(path, &why));
+    }
+    token_of(file, path)
+}
+
+/// How others than `own` and root could have written a file, or could read it.
+fn access_of_others(owner: u32, mode: u32, own: u32) -> Option<String> {
+    if owner != own && owner != 0 {
+        return Some(format!("it belongs to another user (uid {owner})"));
+    }
+    let others = mode & 0o077;
+    (others != 0).then(|| {
+        let mode = mode & 0o7777;
+        format!("others than its owner have access to it (mode {mode:04o}); `chmod 600` it")
+    })
+}
+
+fn token_of(file: File, path: &Path) -> Result<String, CommandError> {
+    let mut text = String::new();
+    let read = file
+        .take(TOKEN_FILE_BYTES_MAX + 1)
+        .read_to_string(&mut text);
+    read.map_err(|why| unusable(path, &why))?;
+    match text.len() as u64 > TOKEN_FILE_BYTES_MAX {
+        true => Err(unusable(
+            path,
+            &format!("more than {TOKEN_FILE_BYTES_MAX} bytes are no token"),
+        )),
+        false => Ok(text),
+    }
+}
+
+fn unusable(path: &Path, why: &dyn std::fmt::Display) -> CommandError {
+    CommandError::Usage(format!("token file {}: {why}", path.display()))
+}
+
+fn doubtful(path: &Path, why: &str) -> CommandError {
+    let remedy = "the command found it by its name and does not use it: remove it, or name a token with --token-file or \
+                  BEARER_TOKEN_FILE";
+    unusable(path, &format!("{why}; {remedy}"))
 }
 
 fn given(text: &str, origin: &str) -> Result<Credential, CommandError> {
@@ -334,6 +395,8 @@ fn given(text: &str, origin: &str) -> Result<Credential, CommandError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs::Permissions;
+    use std::os::unix::fs::PermissionsExt;
 
     fn discovered(environment: &Environment) -> String {
         match discover_token(environment) {
@@ -349,7 +412,7 @@ mod tests {
         let dir = tempfile::tempdir().expect("a directory");
         let write = |name: &str, text: &str| {
             let path = dir.path().join(name);
-            std::fs::write(&path, text).expect("written");
+            write_private(&path, text);
             path
         };
         // A user id that nobody has, so that /tmp cannot interfere.
@@ -370,6 +433,45 @@ mod tests {
             discovered(&environment),
             "BEARER_TOKEN holds no bearer token"
         );
+    }
+
+    fn write_private(path: &Path, text: &str) {
+        std::fs::write(path, text).expect("written");
+        std::fs::set_permissions(path, Permissions::from_mode(0o600)).expect("set");
+    }
+
+    #[test]
+    fn a_token_that_was_found_counts_only_when_nobody_else_could_have_put_it_there() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let place = dir.path().join("bt_u4000000001");
+        let environment = Environment {
+            uid: 4_000_000_001,
+            runtime_dir: Some(dir.path().to_owned()),
+            ..Environment::default()
+        };
+        let check = |expected: &str| {
+            let told = discovered(&environment);
+            assert!(told.contains(expected), "{expected}: {told}");
+        };
+        let elsewhere = dir.path().join("elsewhere");
+        std::os::unix::fs::symlink(&elsewhere, &place).expect("linked");
+        check("it is a symbolic link; ");
+        write_private(&elsewhere, "of-somebody");
+        check("it is a symbolic link; ");
+        std::fs::remove_file(&place).expect("removed");
+        std::fs::create_dir(&place).expect("made");
+        check("it is no regular file; ");
+        std::fs::remove_dir(&place).expect("removed");
+        write_private(&place, "own");
+        check("own");
+        for mode in [0o604, 0o602, 0o640, 0o620] {
+            std::fs::set_permissions(&place, Permissions::from_mode(mode)).expect("set");
+            check("others than its owner have access to it (mode 06");
+        }
+        assert_eq!(access_of_others(1000, 0o100_600, 1000), None);
+        assert_eq!(access_of_others(0, 0o100_600, 1000), None, "root's");
+        let foreign = access_of_others(1001, 0o100_600, 1000);
+        assert!(foreign.is_some_and(|why| why.contains("uid 1001")));
     }
 
     fn wallet(credential: Credential, over_http: bool) -> Wallet {

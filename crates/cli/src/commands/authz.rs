@@ -27,7 +27,7 @@ const CREDENTIAL_BYTES_MAX: u64 = 1 << 20;
 const PEM_BEGIN: &str = "-----BEGIN CERTIFICATE-----";
 
 /// Who asks, as typed.
-enum Who {
+enum Asker {
     Anonymous,
     Subject(String),
     Certificates(Vec<X509>),
@@ -144,16 +144,16 @@ impl Settings {
 }
 
 /// A subject looks like `/KEY=value`; a file of such a name is meant all the same.
-fn read_who(text: &str) -> Result<Who, CommandError> {
+fn read_who(text: &str) -> Result<Asker, CommandError> {
     let first = text
         .strip_prefix('/')
         .and_then(|rest| rest.split('/').next());
     let looks_like_subject = first.is_some_and(|part| part.contains('='));
     let content = match text {
-        "anonymous" => return Ok(Who::Anonymous),
+        "anonymous" => return Ok(Asker::Anonymous),
         "-" => read_credential(std::io::stdin().lock(), "standard input")?,
         _ if looks_like_subject && !Path::new(text).exists() => {
-            return Ok(Who::Subject(text.to_owned()));
+            return Ok(Asker::Subject(text.to_owned()));
         }
         _ if text.starts_with("eyJ") && !Path::new(text).exists() => {
             return Err(CommandError::Usage(
@@ -167,12 +167,12 @@ fn read_who(text: &str) -> Result<Who, CommandError> {
         }
     };
     if !content.contains(PEM_BEGIN) {
-        return Ok(Who::Bearer(content.trim().to_owned()));
+        return Ok(Asker::Bearer(content.trim().to_owned()));
     }
     let chain = X509::stack_from_pem(content.as_bytes());
     let unusable =
         |why| CommandError::Usage(format!("--as {text}: no certificate can be read: {why}"));
-    Ok(Who::Certificates(chain.map_err(unusable)?))
+    Ok(Asker::Certificates(chain.map_err(unusable)?))
 }
 
 fn read_credential(from: impl Read, name: &str) -> Result<String, CommandError> {
@@ -183,30 +183,30 @@ fn read_credential(from: impl Read, name: &str) -> Result<String, CommandError> 
 }
 
 async fn understand(
-    who: Who,
+    who: Asker,
     args: &AuthzTestArgs,
     site: &SiteDirectory,
     config: &Config,
     settings: &Settings,
 ) -> Result<CredentialFacts, CommandError> {
-    if !args.fqans.is_empty() && !matches!(who, Who::Subject(_)) {
+    if !args.fqans.is_empty() && !matches!(who, Asker::Subject(_)) {
         return Err(CommandError::Usage(
             "--fqan goes with a subject; other credentials bring their own attributes".into(),
         ));
     }
-    if args.ca.is_some() && !matches!(who, Who::Subject(_)) {
+    if args.ca.is_some() && !matches!(who, Asker::Subject(_)) {
         return Err(CommandError::Usage(
             "--ca goes with a subject; a certificate says itself who signed it".into(),
         ));
     }
     let now = wall_clock();
     match who {
-        Who::Anonymous => Ok(CredentialFacts {
+        Asker::Anonymous => Ok(CredentialFacts {
             believed: None,
             by: "nothing".into(),
             discounted: None,
         }),
-        Who::Subject(subject) => {
+        Asker::Subject(subject) => {
             let ca = args.ca.clone().unwrap_or_default();
             let clients = roles::client_certificates(site, config);
             let certified = CertificateHolder {
@@ -222,7 +222,7 @@ async fn understand(
                 "a subject, as if its certificate were believed",
             ))
         }
-        Who::Certificates(chain) => {
+        Asker::Certificates(chain) => {
             let clients = roles::client_certificates(site, config);
             let certified = clients.verify(&chain, now);
             let certified =
@@ -234,7 +234,7 @@ async fn understand(
             };
             Ok(certificate(certified, by))
         }
-        Who::Bearer(credential) => {
+        Asker::Bearer(credential) => {
             let tls = ClientTls::from_ca_directory(&site.resolve(&config.trust.certificates));
             let tls = tls.map_err(|why| CommandError::Usage(why.to_string()))?;
             let client = Client::new(ClientConfig::new(tls));

@@ -10,6 +10,7 @@ use crate::site::backup::{
 use crate::site::config::{Config, without_secrets};
 use crate::site::directory::SiteDirectory;
 use penstock_clock::wall_clock;
+use penstock_durable_file::replace_private;
 use penstock_persistence::backup::{
     BackupContent, BackupError, BackupFacts, JournalLocation, Manifest, RestoreTo, RestoredBackup,
     back_up, restore, verify,
@@ -317,7 +318,10 @@ fn put_one_back(
     }
     if matches!(to.kept, JournalLocation::Files { .. }) {
         let transfer = transfer(site, config)?;
-        put_positions(&restored, &site.resolve(&transfer.message_positions))?;
+        put_positions(
+            &restored.positions,
+            &site.resolve(&transfer.message_positions),
+        )?;
     }
     let advice = match (&to.kept, keys) {
         (JournalLocation::Namespace(_), _) => format!(
@@ -361,9 +365,9 @@ fn write_new(path: &Path, content: &[u8]) -> io::Result<()> {
 }
 
 /// A position that is further than the backup's stays: what was told since then is not told again.
-fn put_positions(restored: &RestoredBackup, directory: &Path) -> Result<(), CommandError> {
+fn put_positions(positions: &[(String, u64)], directory: &Path) -> Result<(), CommandError> {
     make_directory(directory)?;
-    for (sink, sequence) in &restored.positions {
+    for (sink, sequence) in positions {
         let path = directory.join(sink);
         let text = std::fs::read_to_string(&path).unwrap_or_default();
         let further = text
@@ -371,9 +375,39 @@ fn put_positions(restored: &RestoredBackup, directory: &Path) -> Result<(), Comm
             .parse::<u64>()
             .is_ok_and(|known| known > *sequence);
         if !further {
-            std::fs::write(&path, format!("{sequence}\n"))
+            replace_private(&path, &format!("{sequence}\n"))
                 .map_err(|why| CommandError::local(path.display(), why))?;
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn positions_are_put_back_as_the_service_keeps_them() {
+        let directory = tempfile::tempdir().expect("made");
+        let at = |sink: &str| directory.path().join(sink);
+        fs::write(at("broker"), "9\n").expect("written");
+        let positions = [("broker".to_owned(), 7), ("file".to_owned(), 7)];
+        put_positions(&positions, directory.path()).expect("put back");
+        let read = |sink| fs::read_to_string(at(sink)).expect("there");
+        assert_eq!(
+            (read("broker"), read("file")),
+            ("9\n".to_owned(), "7\n".to_owned())
+        );
+        let mode = fs::metadata(at("file"))
+            .expect("there")
+            .permissions()
+            .mode();
+        assert_eq!(
+            mode & 0o777,
+            0o600,
+            "it is written as a whole, for its owner"
+        );
+    }
 }

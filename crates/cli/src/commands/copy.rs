@@ -10,7 +10,8 @@ use crate::environment::Environment;
 use crate::exit::{CommandError, VERIFICATION_FAILED};
 use crate::output::Output;
 use penstock_field_tools::bulk_copy::{
-    Download, ExistingCopy, FileOutcome, How, Options, Source, Upload, download_all, upload_all,
+    CopyResult, Download, ExistingCopy, FileOutcome, Options, Source, Upload, download_all,
+    upload_all,
 };
 use penstock_field_tools::local_tree;
 use penstock_field_tools::progress::Progress;
@@ -53,7 +54,7 @@ impl CopyEnd {
 /// One file of a copy and how it ended.
 pub struct CopiedFile {
     name: String,
-    outcome: Result<(How, Bytes), CommandError>,
+    outcome: Result<(CopyResult, Bytes), CommandError>,
 }
 
 /// `penstock copy`.
@@ -308,8 +309,8 @@ fn conclude(files: Vec<CopiedFile>, elapsed: Duration, output: Output) -> Result
     let mut errors = Vec::new();
     for file in files {
         match file.outcome {
-            Ok((How::Skipped, _)) => report.skipped += 1,
-            Ok((How::Copied, size)) => {
+            Ok((CopyResult::Skipped, _)) => report.skipped += 1,
+            Ok((CopyResult::Copied, size)) => {
                 report.copied += 1;
                 report.bytes.0 += size.0;
             }

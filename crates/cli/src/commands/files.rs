@@ -2,7 +2,7 @@
 
 use crate::args::{AccessArgs, ChecksumArgs, LsArgs, MkdirArgs, RmArgs, UrlArgs};
 use crate::commands::access::{Access, Purpose};
-use crate::commands::several::Several;
+use crate::commands::batch_result::BatchResult;
 use crate::environment::Environment;
 use crate::exit::CommandError;
 use crate::output::Output;
@@ -109,7 +109,7 @@ pub async fn stat(
     output: Output,
 ) -> Result<(), CommandError> {
     let remote = open(&args.urls, Purpose::Read, &args.access, environment, 1)?;
-    let mut reports = Several::new();
+    let mut reports = BatchResult::new();
     for url in &args.urls {
         reports.add(url, stat_one(&remote, url).await);
     }
@@ -150,7 +150,7 @@ pub async fn rm(
     output: Output,
 ) -> Result<(), CommandError> {
     let remote = open(&args.urls, Purpose::Modify, &args.access, environment, 1)?;
-    let mut removed = Several::new();
+    let mut removed = BatchResult::new();
     for url in &args.urls {
         removed.add(url, remove_one(&remote, url, args.recursive).await);
     }
@@ -178,7 +178,7 @@ pub async fn mkdir(
     output: Output,
 ) -> Result<(), CommandError> {
     let remote = open(&args.urls, Purpose::Modify, &args.access, environment, 1)?;
-    let mut made = Several::new();
+    let mut made = BatchResult::new();
     for url in &args.urls {
         made.add(url, make_one(&remote, url, args.parents).await);
     }
@@ -266,7 +266,7 @@ pub async fn checksum(
     output: Output,
 ) -> Result<(), CommandError> {
     let remote = open(&args.urls, Purpose::Read, &args.access, environment, 1)?;
-    let mut reports = Several::new();
+    let mut reports = BatchResult::new();
     for url in &args.urls {
         reports.add(url, checksum_of_one(&remote, url, args.algorithm).await);
     }

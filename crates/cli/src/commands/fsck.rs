@@ -6,7 +6,10 @@ use crate::exit::CommandError;
 use crate::output::Output;
 use crate::site::directory::SiteDirectory;
 use penstock_model::Bytes;
-use penstock_storage_element::fsck::{FsckFailure, FsckReport, FsckRequest, Repair, check};
+use penstock_storage_element::fsck::{
+    FieldDifference, FsckFailure, FsckReport, FsckRequest, LabelDifference, Repair, RightSide,
+    check,
+};
 use std::io::{BufRead, IsTerminal};
 
 /// Of each kind of finding, how much is printed.
@@ -97,6 +100,21 @@ fn changes_of(report: &FsckReport, repair: Repair) -> Vec<String> {
         let labels = report.labels_outdated;
         changes.push(format!("{labels} labels are written again"));
     }
+    let confirmed = |right: RightSide| {
+        let named = report.labels_different.named.iter();
+        named.filter(|one| one.right == Some(right)).count()
+    };
+    let (by_namespace, by_label) = (confirmed(RightSide::Namespace), confirmed(RightSide::Label));
+    if repair.mends && by_namespace > 0 {
+        changes.push(format!(
+            "{by_namespace} labels that differ are written again from the namespace, which other evidence confirms"
+        ));
+    }
+    if repair.mends && by_label > 0 {
+        changes.push(format!(
+            "{by_label} files get the checksums of their bytes, which their labels confirm"
+        ));
+    }
     if repair.removes_missing && report.missing.count > 0 {
         let missing = report.missing.count;
         changes.push(format!("{missing} entries without data are removed"));
@@ -135,6 +153,16 @@ fn remedy(report: &FsckReport) -> String {
     if report.restored.count > 0 {
         text += "`penstock fsck --repair` makes restored files visible again; left so, they end with the trash\n";
     }
+    let different = report.labels_different.named.iter();
+    let (confirmed, open): (Vec<&LabelDifference>, Vec<&LabelDifference>) =
+        different.partition(|one| one.right.is_some());
+    if !confirmed.is_empty() {
+        text += "`penstock fsck --repair` corrects the side that other evidence contradicts\n";
+    }
+    if !open.is_empty() {
+        text += "a difference that no other evidence decides is left as it is: `penstock rebuild --replace` takes what \
+                 labels say; renaming a file to its right place lets --repair write its label again\n";
+    }
     if report.missing.count > 0 {
         text += "data that is missing comes back by a new copy of the file; --remove-missing removes such entries\n";
     }
@@ -145,10 +173,6 @@ fn text(report: &FsckReport, what: &str) -> String {
     let (files, bytes) = (report.files, Bytes(report.bytes));
     let mut text = format!("{files} files ({bytes}) compared, {what}:\n");
     let before = text.len();
-    let more = |count: u64| match count.saturating_sub(PRINTED_MAX as u64) {
-        0 => String::new(),
-        more => format!("    and {more} more (--json names them)\n"),
-    };
     if report.missing.count > 0 {
         text += &format!("  {} entries without data\n", report.missing.count);
         for one in report.missing.named.iter().take(PRINTED_MAX) {
@@ -170,6 +194,7 @@ fn text(report: &FsckReport, what: &str) -> String {
         }
         text += &more(report.wrong_size.count);
     }
+    text += &label_differences(report);
     if report.unknown.count > 0 {
         text += &format!("  {} files without an entry\n", report.unknown.count);
         for one in report.unknown.named.iter().take(PRINTED_MAX) {
@@ -219,6 +244,44 @@ fn text(report: &FsckReport, what: &str) -> String {
         text += "  nothing: namespace and pools agree\n";
     }
     text
+}
+
+/// That of `count` findings more were found than are printed.
+fn more(count: u64) -> String {
+    match count.saturating_sub(PRINTED_MAX as u64) {
+        0 => String::new(),
+        more => format!("    and {more} more (--json names them)\n"),
+    }
+}
+
+fn label_differences(report: &FsckReport) -> String {
+    let found = &report.labels_different;
+    if found.count == 0 {
+        return String::new();
+    }
+    let mut text = format!(
+        "  {} files whose label differs from the namespace\n",
+        found.count
+    );
+    for one in found.named.iter().take(PRINTED_MAX) {
+        text += &format!("    {}\n", label_difference(one));
+    }
+    text + &more(found.count)
+}
+
+fn label_difference(one: &LabelDifference) -> String {
+    let says = |field: &FieldDifference| {
+        let (namespace, label) = (field.namespace.as_deref(), field.label.as_deref());
+        let (namespace, label) = (namespace.unwrap_or("none"), label.unwrap_or("none"));
+        format!("{} {namespace}, label {label}", field.field)
+    };
+    let fields: Vec<String> = one.fields.iter().map(says).collect();
+    let fields = match fields.is_empty() {
+        true => String::new(),
+        false => format!("namespace {}; ", fields.join("; ")),
+    };
+    let (path, why, id, pool) = (&one.path, &one.why, &one.id, &one.pool);
+    format!("{path}: {fields}{why} ({id} of pool {pool})")
 }
 
 #[cfg(test)]

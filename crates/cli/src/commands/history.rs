@@ -34,6 +34,7 @@ struct HistoryReport {
     /// When the job ended that goes next.
     job_ended_oldest: Option<i64>,
     sample_oldest: Option<i64>,
+    minute_oldest: Option<i64>,
     kept: RetentionReport,
     removed: RemovedHistory,
     sinks: Vec<Sink>,
@@ -45,6 +46,7 @@ struct HistoryReport {
 struct RetentionReport {
     history: String,
     samples: String,
+    minutes: String,
     audit: String,
 }
 
@@ -54,6 +56,7 @@ struct RemovedHistory {
     transfers: u64,
     entries: u64,
     samples: u64,
+    minutes: u64,
     /// Of jobs that ended up to then, not all are kept.
     until: Option<i64>,
 }
@@ -164,9 +167,11 @@ fn tell(
         entry_oldest: facts.entry_oldest.map(|(_, at)| at.0),
         job_ended_oldest: facts.ended_oldest.map(|oldest| oldest.at.0),
         sample_oldest: facts.sample_oldest.map(|at| at.0),
+        minute_oldest: facts.minute_oldest.map(|at| at.0),
         kept: RetentionReport {
             history: kept(retention.history),
             samples: kept(retention.samples),
+            minutes: kept(retention.minutes),
             audit: kept(retention.audit),
         },
         removed: RemovedHistory {
@@ -174,6 +179,7 @@ fn tell(
             transfers: pruned.transfers,
             entries: pruned.entries,
             samples: pruned.samples,
+            minutes: pruned.minutes,
             until: pruned.until.map(|at| at.0),
         },
         sinks: followers
@@ -211,6 +217,11 @@ fn text(told: &HistoryReport) -> String {
         "oldest sample    {} (kept for {})\n",
         date(told.sample_oldest),
         told.kept.samples
+    );
+    text += &format!(
+        "oldest minute    {} (kept for {})\n",
+        date(told.minute_oldest),
+        told.kept.minutes
     );
     text += &format!("audit trail      (kept for {})\n", told.kept.audit);
     let removed = &told.removed;
@@ -256,6 +267,7 @@ mod tests {
         let retention = Retention {
             history: Some(90 * day),
             samples: Some(30 * day),
+            minutes: Some(400 * day),
             audit: None,
             held_max: 30 * day,
         };
@@ -282,6 +294,7 @@ mod tests {
              oldest entry     1970-01-01T00:00:00Z\n\
              oldest end       1970-01-06T00:00:00Z (kept for 90d)\n\
              oldest sample    none (kept for 30d)\n\
+             oldest minute    none (kept for 400d)\n\
              audit trail      (kept for ever)\n\
              removed          nothing so far\n\
              sink             broker 81 entries behind\n\

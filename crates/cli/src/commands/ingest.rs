@@ -1,21 +1,19 @@
 //! `penstock ingest`: what other systems wrote becomes records.
 
+mod listener;
+
 use super::records::{Summary, local, open};
 use crate::args::records::{IngestArgs, SourceFormat};
 use crate::exit::CommandError;
 use crate::output::Output;
-use penstock_clock::wall_clock;
 use penstock_model::observation::{Observation, Text};
-use penstock_observe::importing::pcap::Datagram;
-use penstock_observe::importing::xrootd::{MonitoringStreams, is_near_arrival};
+use penstock_observe::importing::xrootd::MonitoringStreams;
 use penstock_observe::importing::{InvalidLine, LineImport, LogMapping, Parser, SourceHints, pcap};
 use penstock_observe::store::{BEGINNING_BYTES, Positions, Store};
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
-use std::net::SocketAddr;
 use std::path::Path;
 use std::time::{Duration, Instant};
-use tokio::net::UdpSocket;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 const CHUNK_BYTES: usize = 1 << 20;
@@ -25,14 +23,12 @@ const CAPTURE_BYTES_MAX: u64 = 4 << 30;
 /// How often what came is made durable, and how often a file that does not grow is looked at.
 const FLUSH_EVERY: Duration = Duration::from_secs(1);
 const LOG_EVERY: Duration = Duration::from_secs(5);
-/// The longest datagram there is.
-const DATAGRAM_BYTES_MAX: usize = 65_536;
 
 /// `penstock ingest`.
 pub async fn run(args: IngestArgs, output: Output) -> Result<(), CommandError> {
     let mut ingest = Ingest::new(&args, output)?;
     match (args.listen, args.format) {
-        (Some(address), SourceFormat::Xrootd) => ingest.listen(address).await?,
+        (Some(address), SourceFormat::Xrootd) => return ingest.listen(address).await,
         (Some(_), _) => {
             let what = "--listen is for xrootd: other sources are read from files";
             return Err(CommandError::Usage(what.to_owned()));
@@ -294,9 +290,16 @@ impl<'a> Ingest<'a> {
             let source = self.source_name(path);
             let mut monitoring = MonitoringStreams::new();
             let mut number = 0;
+            let mut rows = Vec::new();
             let others = pcap::each_datagram(&file, |datagram| {
                 number += 1;
-                self.datagram(&mut monitoring, &source, number, datagram);
+                let outcome = monitoring.take(datagram, &mut rows);
+                for row in rows.drain(..) {
+                    self.take_observed(row, &source, number);
+                }
+                if let Err(why) = outcome {
+                    self.summary.invalid_datagram(number, &datagram.sender, why);
+                }
             });
             let others =
                 others.map_err(|why| CommandError::Usage(format!("{}: {why}", path.display())))?;
@@ -311,70 +314,13 @@ impl<'a> Ingest<'a> {
         Ok(())
     }
 
-    async fn listen(&mut self, address: SocketAddr) -> Result<(), CommandError> {
-        let mut stop = Stop::listen()?;
-        let failed = |why| CommandError::local(address, why);
-        let socket = UdpSocket::bind(address).await.map_err(failed)?;
-        let own = socket.local_addr().map_err(failed)?;
-        self.output.line(&format!("listening on {own}"));
-        let source: Text = match &self.args.source {
-            Some(name) => name.as_str().into(),
-            None => format!("xrootd:{own}").into(),
-        };
-        let mut monitoring = MonitoringStreams::new();
-        let mut buffer = vec![0; DATAGRAM_BYTES_MAX];
-        let mut flush = tokio::time::interval(FLUSH_EVERY);
-        let mut number = 0;
-        loop {
-            tokio::select! {
-                biased;
-                () = stop.asked() => break,
-                _ = flush.tick() => {
-                    self.save([], Tail::Open)?;
-                    self.progress();
-                }
-                got = socket.recv_from(&mut buffer) => {
-                    let (length, sender) = got.map_err(failed)?;
-                    number += 1;
-                    let datagram = Datagram {
-                        at: wall_clock(),
-                        sender,
-                        payload: &buffer[..length],
-                    };
-                    self.datagram(&mut monitoring, &source, number, datagram);
-                }
-            }
+    /// A row of a datagram.
+    fn take_observed(&mut self, mut row: Observation, source: &Text, number: u64) {
+        if let (Observation::Attempt(attempt), Some(challenge)) = (&mut row, &self.told.challenge) {
+            attempt.challenge = Some(challenge.clone());
         }
-        self.save([], Tail::Open)
-    }
-
-    fn datagram(
-        &mut self,
-        monitoring: &mut MonitoringStreams,
-        source: &Text,
-        number: u64,
-        datagram: Datagram<'_>,
-    ) {
-        let mut rows = Vec::new();
-        let outcome = monitoring.take(datagram, &mut rows);
-        let is_live = self.args.listen.is_some();
-        for mut row in rows {
-            if is_live && !is_near_arrival(row.at(), datagram.at) {
-                self.summary.far_from_arrival();
-                continue;
-            }
-            if let (Observation::Attempt(attempt), Some(challenge)) =
-                (&mut row, &self.told.challenge)
-            {
-                attempt.challenge = Some(challenge.clone());
-            }
-            let row = Ok(row.with_origin(source, number));
-            take_row(row, &mut self.store, &mut self.summary, &mut self.failed);
-        }
-        if let Err(why) = outcome {
-            self.summary
-                .invalid(format!("datagram {number} of {}: {why}", datagram.sender));
-        }
+        let row = Ok(row.with_origin(source, number));
+        take_row(row, &mut self.store, &mut self.summary, &mut self.failed);
     }
 
     fn check(&mut self) -> Result<(), CommandError> {
@@ -384,15 +330,7 @@ impl<'a> Ingest<'a> {
     fn progress(&mut self) {
         if !self.output.json && self.told_at.elapsed() >= LOG_EVERY {
             self.told_at = Instant::now();
-            eprintln!(
-                "{} rows, {} lines not understood{}",
-                self.summary.rows(),
-                self.summary.invalid,
-                match self.summary.far_from_arrival {
-                    0 => String::new(),
-                    count => format!(", {count} rows refused for their time"),
-                }
-            );
+            eprintln!("{}", self.summary.progress());
         }
     }
 

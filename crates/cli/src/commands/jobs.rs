@@ -13,7 +13,7 @@ pub mod wait;
 use crate::args::parse_url;
 use crate::args::{CancelArgs, ListArgs, ServiceArgs, StatusArgs};
 use crate::commands::access::{Access, Need, Server, audiences_of};
-use crate::commands::several::Several;
+use crate::commands::batch_result::BatchResult;
 use crate::environment::Environment;
 use crate::exit::CommandError;
 use crate::output::Output;
@@ -166,7 +166,7 @@ pub async fn status(
     output: Output,
 ) -> Result<(), CommandError> {
     let service = connect(&args.service, Intent::Manage, environment)?;
-    let mut reports = Several::new();
+    let mut reports = BatchResult::new();
     for id in &args.jobs {
         reports.add(id, status_of_one(&service, id, args.files).await);
     }
@@ -255,7 +255,7 @@ pub async fn cancel(
     output: Output,
 ) -> Result<(), CommandError> {
     let service = connect(&args.service, Intent::Manage, environment)?;
-    let mut canceled = Several::new();
+    let mut canceled = BatchResult::new();
     for id in &args.jobs {
         canceled.add(id, service.cancel(id).await.map_err(CommandError::from));
     }

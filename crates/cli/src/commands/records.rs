@@ -11,8 +11,11 @@ use crate::output::Output;
 use penstock_model::observation::{
     Attempt, Change, Family, Incident, NamespaceChange, Observation, Row, Sample,
 };
+use penstock_model::text::plural;
 use penstock_model::{ChecksumAlgorithm, TimeWindow};
-use penstock_observe::importing::xrootd::{AFTER_ARRIVAL_MAX, BEFORE_ARRIVAL_MAX};
+use penstock_observe::importing::xrootd::{
+    AFTER_ARRIVAL_MAX, BEFORE_ARRIVAL_MAX, InvalidDatagram, ROWS_AT_ONCE_MAX, ROWS_PER_SECOND_MAX,
+};
 use penstock_observe::importing::{InvalidLine, LineFormat, LineImport, SourceHints};
 use penstock_observe::records::ndjson;
 use penstock_observe::records::parquet::{self, InvalidParquet, ParquetWriter};
@@ -22,6 +25,7 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{BufWriter, Read, Seek, SeekFrom, Write};
+use std::net::SocketAddr;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
@@ -73,6 +77,10 @@ pub(super) struct Summary {
     first_invalid: Vec<String>,
     /// Rows that a listener refused because their time is far from their arrival.
     pub(super) far_from_arrival: u64,
+    /// Rows that a listener refused because too many came of one address in a second.
+    pub(super) over_rate: u64,
+    /// Datagrams that a listener refused because `--from` does not name their senders.
+    pub(super) of_other_senders: u64,
     /// What a crash had torn off, in bytes.
     torn_bytes: u64,
 }
@@ -100,8 +108,32 @@ impl Summary {
         }
     }
 
-    pub(super) fn far_from_arrival(&mut self) {
-        self.far_from_arrival += 1;
+    pub(super) fn invalid_datagram(
+        &mut self,
+        number: u64,
+        sender: &SocketAddr,
+        why: InvalidDatagram,
+    ) {
+        self.invalid(format!("datagram {number} of {sender}: {why}"));
+    }
+
+    /// A line for people who watch.
+    pub(super) fn progress(&self) -> String {
+        let mut text = format!(
+            "{} rows, {} lines not understood",
+            self.rows(),
+            self.invalid
+        );
+        for (count, what) in [
+            (self.far_from_arrival, "rows refused for their time"),
+            (self.over_rate, "rows refused because too many came"),
+            (self.of_other_senders, "datagrams of others refused"),
+        ] {
+            if count > 0 {
+                text += &format!(", {count} {what}");
+            }
+        }
+        text
     }
 
     /// Appends a row and counts it. One that has no time of a record counts as not understood.
@@ -120,10 +152,21 @@ impl Summary {
 
     /// Prints it; an error when something was left out.
     pub(super) fn show(&self, output: Output) -> Result<(), CommandError> {
-        let outcome = match self.invalid + self.far_from_arrival {
+        let left_out =
+            self.invalid + self.far_from_arrival + self.over_rate + self.of_other_senders;
+        let outcome = match left_out {
             0 => Ok(()),
             _ => Err(CommandError::Incomplete),
         };
+        self.conclude(output, outcome)
+    }
+
+    /// Prints it beside what ended the command.
+    pub(super) fn conclude(
+        &self,
+        output: Output,
+        outcome: Result<(), CommandError>,
+    ) -> Result<(), CommandError> {
         output.conclude(self, || self.text(), outcome)
     }
 
@@ -150,6 +193,19 @@ impl Summary {
                 self.far_from_arrival,
                 BEFORE_ARRIVAL_MAX.as_secs() / 3600,
                 AFTER_ARRIVAL_MAX.as_secs() / 60
+            );
+        }
+        if self.over_rate > 0 {
+            text += &format!(
+                "{} rows were left out because too many came: of one address {ROWS_AT_ONCE_MAX} are taken at once, and \
+                 {ROWS_PER_SECOND_MAX} in a second. The incidents of the kind gap name the addresses\n",
+                self.over_rate
+            );
+        }
+        if self.of_other_senders > 0 {
+            text += &format!(
+                "{} left out because --from does not name the sender\n",
+                plural(self.of_other_senders, "datagram")
             );
         }
         if self.torn_bytes > 0 {

@@ -61,6 +61,12 @@ fn order(args: &TapeOrderArgs, output: Output) -> Result<(), CommandError> {
     let list: RecallList = serde_json::from_slice(&text).map_err(|why| {
         CommandError::Usage(format!("{path}: {why}; see `penstock tape order --help`"))
     })?;
+    if list.files.is_empty() {
+        return Err(CommandError::Usage(format!(
+            "{path}: the list \"files\" is empty; expected at least one file with name, begin_bytes and size_bytes; see \
+             `penstock tape order --help`"
+        )));
+    }
     let drive = match (&args.model, list.drive) {
         (Some(name), _) => DriveModel::named(name).ok_or_else(|| {
             CommandError::Usage(format!("--model '{name}': there are lto7, lto8 and lto9"))

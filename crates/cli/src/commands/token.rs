@@ -7,7 +7,7 @@ use crate::output::Output;
 use crate::site::directory::SiteDirectory;
 use crate::site::issuer::{Grant, SiteIssuer, own_audiences, renew_admin};
 use penstock_clock::wall_clock;
-use penstock_decide::monitoring::MONITOR_SCOPE;
+use penstock_decide::monitor_rights::MONITOR_SCOPE;
 use penstock_model::{NamespacePath, Right};
 use penstock_protocol::token::{ADMIN_SCOPE, capabilities};
 use serde::Serialize;

@@ -9,13 +9,14 @@ use crate::site::record::OfflineRecord;
 use penstock_clock::wall_clock;
 use penstock_decide::explain::RateChangeId;
 use penstock_decide::explain::rate_change::{RateChange, named};
+use penstock_model::observation::View;
 use penstock_model::{Slots, TimeWindow, Timestamp};
 use penstock_observe::explanations::reading::{
-    ExplainWindow, ExplainedWindow, Wanted, read_record,
+    ExplainWindow, ExplainedWindow, PopulationChoice, read_record,
 };
 use penstock_observe::explanations::rows::{RecordExtent, extent_of, read_rows};
 use penstock_observe::recorded::{
-    RecordedWindow, StorageLimits, read_journal, read_store, storage_limits,
+    RecordedWindow, StorageLimits, rate_limits, read_journal, read_store, storage_limits,
 };
 use penstock_observe::store::Reader;
 use penstock_sim::what_if::{Alternative, LimitsInForce, WhatIfError, what_if, words};
@@ -51,7 +52,7 @@ fn failed(why: WhatIfError) -> CommandError {
         WhatIfError::TooLong
         | WhatIfError::TooManyAlternatives
         | WhatIfError::Alternative { .. } => CommandError::Usage(why.to_string()),
-        WhatIfError::Unfit { .. } | WhatIfError::Broken(_) => {
+        WhatIfError::RateLimited(_) | WhatIfError::Unfit { .. } | WhatIfError::Broken(_) => {
             CommandError::Verification(why.to_string())
         }
     }
@@ -66,7 +67,7 @@ enum Source {
 impl Source {
     fn open(args: &WhatIfArgs) -> Result<Source, CommandError> {
         match (&args.records, &args.dir) {
-            (Some(records), _) => Source::rows(records),
+            (Some(records), _) => Source::rows(records, args.view),
             (None, Some(dir)) => Ok(Source::Site(Box::new(OfflineRecord::open(dir)?))),
             (None, None) => Err(CommandError::Usage(
                 "name a site with --dir, or a directory of records with --records".into(),
@@ -74,9 +75,9 @@ impl Source {
         }
     }
 
-    fn rows(records: &Path) -> Result<Source, CommandError> {
+    fn rows(records: &Path, view: Option<View>) -> Result<Source, CommandError> {
         let mut reader = Reader::open(records).map_err(local)?;
-        let extent = extent_of(&mut reader).map_err(local)?;
+        let extent = extent_of(&mut reader, view).map_err(local)?;
         let extent = extent.ok_or_else(|| {
             CommandError::NotFound(format!(
                 "{} holds no attempts to move files; `penstock ingest` takes them in",
@@ -92,14 +93,22 @@ impl Source {
         window: Option<TimeWindow>,
         args: &WhatIfArgs,
     ) -> Result<(RecordedWindow, LimitsInForce), CommandError> {
-        let wanted = args.link.clone().map_or(Wanted::Links, Wanted::Link);
+        let wanted = args
+            .link
+            .clone()
+            .map_or(PopulationChoice::Links, PopulationChoice::Link);
         match self {
             Source::Site(site) => {
                 let window = window.unwrap_or_else(last_day);
                 let record = site.record.as_ref();
                 let read = read_journal(record, window, &wanted);
                 let read = read.map_err(|why| CommandError::Local(why.to_string()))?;
-                let limits = limits(site, window.to)?;
+                let rates = rate_limits(record, read.window, &read.links);
+                let rates = rates.map_err(|why| CommandError::Local(why.to_string()))?;
+                let limits = LimitsInForce {
+                    rates,
+                    ..limits(site, window.to)?
+                };
                 Ok((read, limits))
             }
             Source::Rows(reader, extent) => {
@@ -122,12 +131,12 @@ impl Source {
         let read: ExplainedWindow = match self {
             Source::Site(site) => {
                 let window = ExplainWindow::new(around.from, around.to, seconds);
-                let read = read_record(site.record.as_ref(), window, &Wanted::Links);
+                let read = read_record(site.record.as_ref(), window, &PopulationChoice::Links);
                 read.map_err(|why| CommandError::Local(why.to_string()))?
             }
             Source::Rows(reader, extent) => {
                 let window = ExplainWindow::new(around.from, around.to, seconds);
-                read_rows(reader, window, extent.view, &Wanted::Links).map_err(local)?
+                read_rows(reader, window, extent.view, &PopulationChoice::Links).map_err(local)?
             }
         };
         let changes = read.changes();
@@ -161,5 +170,6 @@ fn limits(site: &OfflineRecord, at: Timestamp) -> Result<LimitsInForce, CommandE
         },
         storages: set,
         agents: Some(Slots(site.config.active_max)),
+        rates: Vec::new(),
     })
 }

@@ -1,5 +1,7 @@
 //! `penstock check`: is this site fit to be served? Prints the effective values and what a person should look
-//! at. Long because each check stands alone and is one question about a site, read beside the others.
+//! at. Each check stands alone and is one question about a site.
+
+mod keys;
 
 use crate::args::CheckArgs;
 use crate::environment::Environment;
@@ -8,38 +10,28 @@ use crate::output::Output;
 use crate::site::config::{Config, Confinement, ForeignIssuer, Transfer, is_probably_shared};
 use crate::site::directory::SiteDirectory;
 use crate::site::expiry::{self, Expiry};
-use crate::site::issuer::SiteIssuer;
-use crate::site::keys::RingFiles;
 use crate::site::serve::roles;
 use crate::site::store;
-use openssl::x509::X509;
 use penstock_clock::wall_clock;
 use penstock_decide::credential_expiry::{CredentialValidity, ExpiringItem};
 use penstock_model::VoName;
-use penstock_model::quantity::Span;
 use penstock_persistence::postgres::inspect;
 use penstock_protocol::hosts::HostPattern;
 use penstock_protocol::http1::client::{Client, ClientConfig, ClientRequest, Reach};
 use penstock_protocol::oauth;
-use penstock_protocol::pki;
-use penstock_protocol::tls::{ClientTls, ServerTls, why_refused};
-use penstock_protocol::token::{ANY_AUDIENCE, IssuerVos, configuration_address, contents};
+use penstock_protocol::tls::ClientTls;
+use penstock_protocol::token::{IssuerVos, configuration_address};
 use penstock_protocol::voms::VomsServers;
 use penstock_protocol::x509;
 use penstock_transfer_service::gfal_plugins;
 use serde::Serialize;
 use std::collections::BTreeSet;
-use std::net::{IpAddr, TcpListener, ToSocketAddrs};
-use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
+use std::net::{TcpListener, ToSocketAddrs};
 use std::time::Duration;
 use url::Url;
 
 /// How long a token issuer may take to answer.
 const ISSUER_TIMEOUT: Duration = Duration::from_secs(5);
-
-/// A token that lives longer than this is worth a word.
-const LONG_LIFE: Duration = Duration::from_secs(90 * 86_400);
 
 /// Something that was found.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -125,7 +117,7 @@ pub async fn run(
     let site = SiteDirectory::at(&args.dir)?;
     let config = site.config()?;
     let mut findings = Findings::default();
-    check_certificate(&site, &config, &mut findings);
+    keys::check_certificate(&site, &config, &mut findings);
     check_trust_directory(&site, &config, &mut findings);
     check_authorities(&site, &config, &mut findings);
     check_rules_for_subjects(&site, &config, &mut findings);
@@ -146,9 +138,9 @@ pub async fn run(
     check_credentials_follow(&config, &mut findings);
     let dangers = config.outbound_dangers();
     dangers.into_iter().for_each(|text| findings.warning(text));
-    check_tokens(&site, &config, &mut findings);
-    check_private_files(&site, &config, &mut findings);
-    check_issuer(&site, &config, &mut findings);
+    keys::check_tokens(&site, &config, &mut findings);
+    keys::check_contents(&site, &config, &mut findings);
+    keys::check_private_files(&site, &config, &mut findings);
     check_ports(&config, &mut findings);
     check_pools(&site, &config, &mut findings);
     check_foreign_issuers(&site, &config, &mut findings).await;
@@ -321,56 +313,6 @@ fn finding_line(finding: &Finding) -> String {
     }
 }
 
-fn check_certificate(site: &SiteDirectory, config: &Config, findings: &mut Findings) {
-    let (certificate, key) = (
-        site.resolve(&config.tls.certificate),
-        site.resolve(&config.tls.key),
-    );
-    if let Err(why) = ServerTls::load(&certificate, &key) {
-        findings.error(why.to_string());
-        return;
-    }
-    let chain = std::fs::read(&certificate)
-        .ok()
-        .and_then(|pem| X509::stack_from_pem(&pem).ok());
-    let chain = chain.unwrap_or_default();
-    let Some(own) = chain.first() else {
-        return;
-    };
-    let trust = site.resolve(&config.trust.certificates);
-    // What has ended is told as such.
-    let is_valid =
-        pki::life(&certificate).is_ok_and(|(begins, ends)| (begins..ends).contains(&wall_clock()));
-    for host in &config.site.hosts {
-        if !names(own, host) {
-            findings.warning(format!(
-                "{} does not name the host '{host}', so clients will refuse it under that name",
-                certificate.display()
-            ));
-        } else if is_valid && let Ok(Some(why)) = why_refused(&chain, &trust, host) {
-            findings.warning(format!(
-                "{}: clients that trust the authorities of trust.certificates, this site's own among them, refuse it for \
-                 the host '{host}': {why}",
-                certificate.display()
-            ));
-        }
-    }
-}
-
-fn names(certificate: &X509, host: &str) -> bool {
-    let address: Option<IpAddr> = host.parse().ok();
-    certificate.subject_alt_names().is_some_and(|names| {
-        names
-            .iter()
-            .any(|name| match (address, name.ipaddress(), name.dnsname()) {
-                (Some(IpAddr::V4(address)), Some(octets), _) => octets == address.octets(),
-                (Some(IpAddr::V6(address)), Some(octets), _) => octets == address.octets(),
-                (None, _, Some(dns)) => dns.eq_ignore_ascii_case(host),
-                _ => false,
-            })
-    })
-}
-
 /// Tells of everything that ends soon or has ended.
 fn check_expiries(expiries: &[Expiry], findings: &mut Findings) {
     for expiry in expiries {
@@ -519,119 +461,6 @@ fn check_credentials_follow(config: &Config, findings: &mut Findings) {
                 ));
             }
         }
-    }
-}
-
-/// Tokens that a thief could use for long, or far away.
-fn check_tokens(site: &SiteDirectory, config: &Config, findings: &mut Findings) {
-    let path = site.admin_token();
-    let owner = std::fs::read_to_string(&path).ok();
-    if let Some(owner) = owner.as_deref().and_then(|text| contents(text.trim())) {
-        let renew = format!(
-            "make a new one: penstock token --admin --dir {}",
-            site.root().display()
-        );
-        if owner.audience.iter().any(|name| name == ANY_AUDIENCE) {
-            findings.warning(format!(
-                "{} is for any service and so is refused here: each server that it was ever shown to could have written \
-                 with it wherever this site's tokens count; {renew}",
-                path.display()
-            ));
-        } else if owner.expires <= wall_clock() {
-            findings.warning(format!(
-                "{} expired at {}Z; {renew}",
-                path.display(),
-                owner.expires.to_fts()
-            ));
-        }
-    }
-    let own = config.issuer.iter();
-    let own = own.map(|issuer| (issuer.url.as_str(), issuer.token_life_max.0));
-    let foreign = config.trust.issuers.iter();
-    let foreign = foreign.map(|issuer| (issuer.issuer.as_str(), issuer.token_life_max.0));
-    for (issuer, life_max) in own.chain(foreign).filter(|(_, life)| *life > LONG_LIFE) {
-        findings.warning(format!(
-            "token_life_max of issuer {issuer} is {}: whoever gets hold of a token can use it for as long",
-            Span(life_max)
-        ));
-    }
-    let transfer = config.transfer.iter();
-    for host in transfer.flat_map(|transfer| &transfer.tokens_unencrypted) {
-        findings.warning(format!(
-            "transfer.tokens_unencrypted: whoever can listen on the way to {host} can take users' tokens and use them there"
-        ));
-    }
-}
-
-fn check_private_files(site: &SiteDirectory, config: &Config, findings: &mut Findings) {
-    let signing_keys = config.issuer.iter().flat_map(|issuer| {
-        let files = RingFiles::of(site, issuer);
-        let ring = files.load().ok();
-        let keys = ring.iter().flat_map(|ring| ring.keys());
-        keys.map(|key| files.path(key)).collect::<Vec<_>>()
-    });
-    let macaroon_keys = config
-        .storage
-        .as_ref()
-        .map(|storage| site.resolve(&storage.macaroon_keys));
-    let credential_keys = config
-        .transfer
-        .as_ref()
-        .map(|transfer| site.resolve(&transfer.credential_keys));
-    // A service does not start with these when others may read them.
-    let refused = credential_keys
-        .into_iter()
-        .chain(database_password(site, config));
-    refused.for_each(|path| {
-        if let Some(why) = open_to_others(&path) {
-            findings.error(format!("{why}; `penstock serve` refuses it"));
-        }
-    });
-    let private = [
-        Some(site.resolve(&config.tls.key)),
-        macaroon_keys,
-        Some(site.ca().join("ca.key")),
-        Some(site.admin_token()),
-    ];
-    let sinks = config
-        .transfer
-        .iter()
-        .flat_map(|transfer| &transfer.messages);
-    let passwords = sinks.filter_map(|sink| Some(site.resolve(sink.password_file.as_ref()?)));
-    let issuers = config.trust.issuers.iter();
-    let secrets =
-        issuers.filter_map(|issuer| Some(site.resolve(issuer.client_secret_file.as_ref()?)));
-    let receivers = config.observe.secrets().map(|file| site.resolve(file));
-    private
-        .into_iter()
-        .flatten()
-        .chain(signing_keys)
-        .chain(passwords)
-        .chain(secrets)
-        .chain(receivers)
-        .filter_map(|path| open_to_others(&path))
-        .for_each(|why| findings.warning(why));
-}
-
-/// What is wrong with a file that others than its owner may read.
-fn open_to_others(path: &Path) -> Option<String> {
-    // What does not exist was removed on purpose, or is missed by the check of what needs it.
-    let mode = std::fs::metadata(path).ok()?.permissions().mode() & 0o777;
-    let path = path.display();
-    let why = format!("{path} can be read by others (mode {mode:03o}); chmod 600 {path}");
-    (mode & 0o077 != 0).then_some(why)
-}
-
-fn database_password(site: &SiteDirectory, config: &Config) -> Option<PathBuf> {
-    let file = config.transfer.as_ref()?.database_password_file.as_ref()?;
-    Some(site.resolve(file))
-}
-
-fn check_issuer(site: &SiteDirectory, config: &Config, findings: &mut Findings) {
-    if let Some(issuer) = &config.issuer
-        && let Err(why) = SiteIssuer::load(site, issuer)
-    {
-        findings.error(why.to_string());
     }
 }
 

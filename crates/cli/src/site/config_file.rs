@@ -2,7 +2,7 @@
 
 use crate::exit::CommandError;
 use crate::site::config::{Config, ForeignIssuer, Pool, without_secrets};
-use penstock_persistence::file::replace_existing;
+use penstock_durable_file::replace_existing;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use toml_edit::{ArrayOfTables, DocumentMut, Item, Table, value};

@@ -3,7 +3,7 @@
 use crate::exit::CommandError;
 use crate::site::config::{Config, ConfigError, Storage};
 use penstock_model::PoolName;
-use penstock_storage_element::PoolLocation;
+use penstock_storage_element::PoolRoot;
 use rustix::fs::{FlockOperation, flock};
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Seek, Write};
@@ -71,10 +71,10 @@ impl SiteDirectory {
     }
 
     /// The pools of its storage element.
-    pub fn pools(&self, storage: &Storage) -> Vec<PoolLocation> {
+    pub fn pools(&self, storage: &Storage) -> Vec<PoolRoot> {
         let pools = storage.pools.iter();
         pools
-            .map(|pool| PoolLocation {
+            .map(|pool| PoolRoot {
                 name: PoolName::new(pool.name.as_str()),
                 directory: self.resolve(&pool.path),
             })

@@ -6,8 +6,8 @@ use crate::site::config::Issuer;
 use crate::site::directory::SiteDirectory;
 use penstock_clock::timestamp;
 use penstock_clock::wall_clock;
+use penstock_durable_file::replace_private;
 use penstock_model::Timestamp;
-use penstock_persistence::file::replace_private;
 use penstock_protocol::pki;
 use penstock_protocol::token::{KeyRing, RingKey, SIGNS_AFTER, SIGNS_SOON, Signer};
 use rustix::fs::{FlockOperation, flock};
@@ -51,8 +51,12 @@ impl RingFiles {
         let list = self.list();
         match std::fs::read_to_string(&list) {
             Ok(text) => {
-                let mut ring = KeyRing::parse(&text)
-                    .map_err(|why| CommandError::Usage(format!("{}: {why}", list.display())))?;
+                let mut ring = KeyRing::parse(&text).map_err(|why| {
+                    CommandError::Usage(format!(
+                        "{}: {why}; put the file back from a copy",
+                        list.display()
+                    ))
+                })?;
                 ring.bound(self.life_max);
                 Ok(ring)
             }
@@ -167,7 +171,8 @@ impl RingFiles {
 
 /// Reads a private key.
 pub fn load_signer(path: &Path) -> Result<Signer, CommandError> {
-    Signer::load(path).map_err(|why| CommandError::Usage(why.to_string()))
+    Signer::load(path)
+        .map_err(|why| CommandError::Usage(format!("{why}; put the file back from a copy")))
 }
 
 fn new_name(configured: &Path, now: Timestamp) -> String {

@@ -336,3 +336,33 @@ fn a_state_or_a_link_that_does_not_exist_is_an_error() {
     let said = fail(4, &["explain", "--dir", &dir, "link", "nowhere-nowhere"]);
     assert!(said.contains("no link fits 'nowhere-nowhere'"), "{said}");
 }
+
+#[test]
+fn an_unknown_drop_is_one_error_of_a_running_service_and_of_its_record() {
+    let mut site = Site::start(&[]);
+    let dir = site.dir_arg();
+    let ids = [("drop", "nonsense", 2), ("drop", "6931bd80-1c9a44f2", 4)];
+    let told = |options: &[&str]| {
+        let error = |(word, id, code): (&str, &str, i32)| {
+            let line = ["explain", word, id, "--dir", &dir, "--json"];
+            let output = run(&[&line, options].concat());
+            let printed = text(&output.stdout);
+            assert_eq!(
+                output.status.code(),
+                Some(code),
+                "{options:?} {id}: {printed}"
+            );
+            serde_json::from_str(&printed).expect("one object")
+        };
+        ids.map(error)
+    };
+    let live: [Value; 2] = told(&[]);
+    site.kill();
+    assert_eq!(told(&["--offline"]), live);
+    assert_eq!(live[1]["code"], "resource-not-found");
+    let said = live[1]["error"].as_str().expect("text");
+    assert!(
+        said.starts_with("no rate fell or rose with the id"),
+        "{said}"
+    );
+}

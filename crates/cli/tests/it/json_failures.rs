@@ -87,6 +87,11 @@ fn every_failure_is_told_as_one_object() {
     failure(&["records", "show", &none], 4);
     failure(&["account", &none], 4);
     failure(&["simulate", &none], 2);
+    let recall = at("recall.json");
+    std::fs::write(&recall, r#"{"files": []}"#).expect("written");
+    let told = failure(&["tape", "order", &recall], 2);
+    let error = told["error"].as_str().expect("text");
+    assert!(error.contains("the list \"files\" is empty"), "{error}");
     failure(&["stat", "--service", nobody], 2);
     failure(&["stat", &format!("{nobody}/f"), "--capath", &none], 2);
     failure(&["status", "--service", nobody, "--dir", &dir, "x"], 5);

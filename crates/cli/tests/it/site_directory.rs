@@ -91,6 +91,35 @@ fn check_finds_the_error_in_a_key_file_that_serve_refuses() {
 }
 
 #[test]
+fn check_finds_each_key_that_cannot_be_read_as_serve_does() {
+    let site = Site::make(&[]);
+    let dir = site.dir_arg();
+    for name in [
+        "keys/token-signing.pem",
+        "keys/token-signing.json",
+        "keys/macaroon-root",
+        "keys/credential-encryption",
+        "host/key.pem",
+    ] {
+        let file = site.dir().join(name);
+        let valid = std::fs::read(&file).expect(name);
+        std::fs::write(&file, "this is no key\n").expect("our own file");
+        let output = run(&["check", "--dir", &dir]);
+        let printed = text(&output.stdout);
+        assert_eq!(output.status.code(), Some(2), "{name}: {printed}");
+        let errors = printed.lines().filter(|line| line.starts_with("error: "));
+        let errors: Vec<&str> = errors.collect();
+        assert_eq!(errors.len(), 1, "{name}: {printed}");
+        assert!(errors[0].contains(name), "{name}: {printed}");
+        assert!(errors[0].contains("; put "), "{name}: {printed}");
+        let said = fail(2, &["serve", "--dir", &dir]);
+        assert!(said.contains(name), "{name}: {said}");
+        std::fs::write(&file, valid).expect("our own file");
+    }
+    succeed(&["check", "--dir", &dir]);
+}
+
+#[test]
 fn a_token_says_what_was_asked() {
     let site = Site::make(&[]);
     let token = succeed(&[

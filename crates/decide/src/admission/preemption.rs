@@ -1,7 +1,7 @@
 //! Which running mover ends so that somebody who has none is served: one that is slow, and one of many of its user or
 //! address, when somebody without any has waited for long.
 
-use super::{Holder, MoverQueue, Requester, Ticket, count};
+use super::{Holder, MoverNumber, MoverQueue, Requester, count};
 use crate::Decision;
 use core::net::IpAddr;
 use serde::{Deserialize, Serialize};
@@ -63,7 +63,7 @@ impl fmt::Display for PreemptionReason {
 struct PreemptionRank {
     crowd: std::cmp::Reverse<u32>,
     bytes_per_second: u64,
-    ticket: std::cmp::Reverse<Ticket>,
+    mover: std::cmp::Reverse<MoverNumber>,
 }
 
 impl MoverQueue {
@@ -82,47 +82,44 @@ impl MoverQueue {
     pub fn choose_preemption(
         &self,
         waiting: &Requester,
-        bytes_per_second: &BTreeMap<Ticket, u64>,
-    ) -> Option<Decision<Ticket, PreemptionReason>> {
+        bytes_per_second: &BTreeMap<MoverNumber, u64>,
+    ) -> Option<Decision<MoverNumber, PreemptionReason>> {
         let holder = waiting.holder();
         // With fewer slots than movers, or with slots to spare, the end of one lets nobody start.
         if self.has_mover(waiting) || self.active() != self.limits.movers_max {
             return None;
         }
-        let candidates = self
-            .running
-            .iter()
-            .filter_map(|(ticket, (other, address))| {
-                let pace = *bytes_per_second.get(ticket)?;
-                if self.ending.contains(ticket) || !self.may_start_without(&holder, other) {
-                    return None;
+        let candidates = self.running.iter().filter_map(|(mover, (other, address))| {
+            let pace = *bytes_per_second.get(mover)?;
+            if self.ending.contains(mover) || !self.may_start_without(&holder, other) {
+                return None;
+            }
+            let of_user = Some(self.staying(|(holder, _)| holder == other));
+            let of_user = of_user.filter(|_| *other != holder);
+            let of_address = Some(self.staying(|(_, from)| from == address));
+            let of_address = of_address.filter(|_| *address != waiting.address);
+            let (running, crowd) = match (of_user, of_address) {
+                (Some(user), Some(address)) if address > user => {
+                    (address, PreemptionGroup::Address)
                 }
-                let of_user = Some(self.staying(|(holder, _)| holder == other));
-                let of_user = of_user.filter(|_| *other != holder);
-                let of_address = Some(self.staying(|(_, from)| from == address));
-                let of_address = of_address.filter(|_| *address != waiting.address);
-                let (running, crowd) = match (of_user, of_address) {
-                    (Some(user), Some(address)) if address > user => {
-                        (address, PreemptionGroup::Address)
-                    }
-                    (Some(user), _) => (user, PreemptionGroup::User),
-                    (None, Some(address)) => (address, PreemptionGroup::Address),
-                    (None, None) => return None,
+                (Some(user), _) => (user, PreemptionGroup::User),
+                (None, Some(address)) => (address, PreemptionGroup::Address),
+                (None, None) => return None,
+            };
+            let is_crowd = running >= CROWD_RUNNING_MIN
+                && running.saturating_mul(CROWD_PARTS) > self.limits.movers_max;
+            (is_crowd && pace < PREEMPTED_BYTES_PER_SECOND_MAX).then(|| {
+                let rank = PreemptionRank {
+                    crowd: std::cmp::Reverse(running),
+                    bytes_per_second: pace,
+                    mover: std::cmp::Reverse(*mover),
                 };
-                let is_crowd = running >= CROWD_RUNNING_MIN
-                    && running.saturating_mul(CROWD_PARTS) > self.limits.movers_max;
-                (is_crowd && pace < PREEMPTED_BYTES_PER_SECOND_MAX).then(|| {
-                    let rank = PreemptionRank {
-                        crowd: std::cmp::Reverse(running),
-                        bytes_per_second: pace,
-                        ticket: std::cmp::Reverse(*ticket),
-                    };
-                    (rank, crowd)
-                })
-            });
+                (rank, crowd)
+            })
+        });
         let (rank, crowd) = candidates.min_by(|(one, _), (other, _)| one.cmp(other))?;
         Some(Decision::new(
-            rank.ticket.0,
+            rank.mover.0,
             PreemptionReason {
                 crowd,
                 running: rank.crowd.0,
@@ -133,16 +130,16 @@ impl MoverQueue {
     }
 
     /// This mover was told to end; until it leaves it counts as one that runs, but no more as one of a crowd.
-    pub fn mark_ending(&mut self, ticket: Ticket) {
-        if self.running.contains_key(&ticket) {
-            self.ending.insert(ticket);
+    pub fn mark_ending(&mut self, mover: MoverNumber) {
+        if self.running.contains_key(&mover) {
+            self.ending.insert(mover);
         }
     }
 
     /// Running movers of some kind that are not about to end.
     fn staying(&self, is_one: impl Fn(&(Holder, IpAddr)) -> bool) -> u32 {
         let staying = self.running.iter();
-        let staying = staying.filter(|(ticket, who)| is_one(who) && !self.ending.contains(ticket));
+        let staying = staying.filter(|(mover, who)| is_one(who) && !self.ending.contains(mover));
         u32::try_from(staying.count()).unwrap_or(u32::MAX)
     }
 
@@ -179,9 +176,9 @@ mod tests {
             ..limits(movers_max, 1000)
         });
         let mut paces = BTreeMap::new();
-        for (ticket, (who, pace)) in (0..).zip(running) {
-            assert_eq!(arrive(&mut queue, ticket, who), Admission::Start);
-            paces.insert(Ticket(ticket), *pace);
+        for (mover, (who, pace)) in (0..).zip(running) {
+            assert_eq!(arrive(&mut queue, mover, who), Admission::Start);
+            paces.insert(MoverNumber(mover), *pace);
         }
         assert_eq!(arrive(&mut queue, 9999, waiting), WAIT);
         let chosen = queue.choose_preemption(&requester(waiting), &paces)?;
@@ -196,8 +193,8 @@ mod tests {
             ("a/most@1", 1500),
             ("a/most@3", 2000),
         ];
-        let (ticket, why) = preempted(4, &running, "b/v@2").expect("one ends");
-        assert_eq!(ticket, 2);
+        let (mover, why) = preempted(4, &running, "b/v@2").expect("one ends");
+        assert_eq!(mover, 2);
         assert!(
             why.starts_with(
                 "ended because somebody else waited for a mover: its user had 3 of 4, and this one was \
@@ -231,8 +228,8 @@ mod tests {
         let running = [("a/u@1", 0), ("a/v@2", 0), ("a/w@3", 0)];
         assert_eq!(preempted(3, &running, "b/x@9"), None);
         let running = [("a/u@1", 0), ("a/v@2", 0), ("a/v@2", 0)];
-        let (ticket, _) = preempted(3, &running, "b/x@9").expect("one of two ends");
-        assert_eq!(ticket, 2);
+        let (mover, _) = preempted(3, &running, "b/x@9").expect("one of two ends");
+        assert_eq!(mover, 2);
     }
 
     #[test]
@@ -241,11 +238,11 @@ mod tests {
             movers_per_user_max: Some(2),
             ..limits(2, 9)
         });
-        (0..2).for_each(|ticket| assert_ne!(arrive(&mut queue, ticket, "a/u@1"), WAIT));
+        (0..2).for_each(|mover| assert_ne!(arrive(&mut queue, mover, "a/u@1"), WAIT));
         let (first, second) = (requester("b/v@2"), requester("b/w@3"));
         assert_eq!(arrive(&mut queue, 2, "b/v@2"), WAIT);
         assert_eq!(arrive(&mut queue, 3, "b/w@3"), WAIT);
-        let paces = BTreeMap::from([(Ticket(0), 0), (Ticket(1), 0)]);
+        let paces = BTreeMap::from([(MoverNumber(0), 0), (MoverNumber(1), 0)]);
         let chosen = queue.choose_preemption(&first, &paces).expect("one ends");
         queue.mark_ending(chosen.choice);
         assert_eq!(queue.choose_preemption(&second, &paces), None);
@@ -261,7 +258,7 @@ mod tests {
         assert_eq!(arrive(&mut queue, 0, "@1"), Admission::Start);
         (1..3).for_each(|n| assert_eq!(arrive(&mut queue, n, "a/u@2"), Admission::Start));
         assert_eq!(arrive(&mut queue, 3, "@3"), WAIT);
-        let paces: BTreeMap<Ticket, u64> = (0..5).map(|n| (Ticket(n), 0)).collect();
+        let paces: BTreeMap<MoverNumber, u64> = (0..5).map(|n| (MoverNumber(n), 0)).collect();
         let refused = |queue: &MoverQueue, who| queue.choose_preemption(&requester(who), &paces);
         assert_eq!(refused(&queue, "@3"), None, "a slot is free");
         assert_eq!(arrive(&mut queue, 4, "b/v@4"), Admission::Start);
@@ -274,7 +271,7 @@ mod tests {
         // A user with the share of a user, elsewhere, and a mover of somebody else's would not help.
         assert_eq!(
             refused(&queue, "a/u@9").map(|chosen| chosen.choice),
-            Some(Ticket(2))
+            Some(MoverNumber(2))
         );
         queue.set_limits(limits(3, 9));
         assert_eq!(refused(&queue, "c/w@5"), None, "more run than may");

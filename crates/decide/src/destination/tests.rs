@@ -1,10 +1,15 @@
 use super::*;
+use crate::record_clock::RecordClock;
 use penstock_model::{Concern, Errno, Failure, Phase, Retry, Side};
 
 const LIMIT: Duration = Duration::from_secs(600);
 
 fn at(seconds: i64) -> Timestamp {
     Timestamp(seconds * 1000)
+}
+
+fn exact(seconds: i64) -> RecordedTime {
+    RecordedTime::exact(at(seconds))
 }
 
 fn started() -> TransferEvent {
@@ -54,7 +59,7 @@ fn failed(cleaned: bool) -> TransferEvent {
 fn attempts(events: &[(i64, TransferEvent)]) -> Attempts {
     let mut attempts = Attempts::default();
     for (seconds, event) in events {
-        attempts.note(at(*seconds), event, |_| LIMIT, true);
+        attempts.note(exact(*seconds), event, |_| LIMIT, true);
     }
     attempts
 }
@@ -101,6 +106,61 @@ fn doubt_lasts_as_long_as_a_copy_may_run() {
     let later = [(1010, lost()), (1020, started()), (1700, prepared(false))];
     assert_eq!(with(&later), None);
     assert!(attempts(&[&begun[..], &later[..]].concat()).has_lost());
+}
+
+/// The record of the service that began again while a clock showed `now`, `ahead` seconds more than it should; the storage
+/// element's clock is right where it tells it.
+fn begun_again(events: &[(i64, TransferEvent)], now: i64, ahead: i64, tells: bool) -> Attempts {
+    let clock = RecordClock {
+        at: at(now),
+        steady_since: at(now - 10),
+    };
+    let witness = tells.then_some(at(now - ahead));
+    let mut attempts = Attempts::default();
+    for (seconds, event) in events {
+        let time = clock.read(at(*seconds), witness);
+        attempts.note(time, event, |_| LIMIT, true);
+    }
+    attempts
+}
+
+#[test]
+fn a_copy_may_run_for_its_time_although_the_clock_has_leapt_ahead() {
+    let begun = [(999, started()), (1000, prepared(false))];
+    let until = |now, ahead, tells, more: &[(i64, TransferEvent)]| {
+        let attempts = begun_again(&[&begun, more].concat(), now, ahead, tells);
+        attempts.runs_until(at(now))
+    };
+    let lost = [(2211, lost())];
+    // 21 minutes by the clock, one in truth.
+    assert_eq!(until(2220, 1200, true, &lost), Some(at(2800)));
+    // Without a witness it has run for as long as the service that began again at the most.
+    assert_eq!(until(2220, 1200, false, &lost), Some(at(2810)));
+    // It was down for so long.
+    assert_eq!(until(2220, 0, true, &lost), None);
+    // An attempt that met it, and a further start.
+    let met = [
+        (2211, lost[0].1.clone()),
+        (2212, started()),
+        (2213, prepared(false)),
+        (2214, failed(false)),
+    ];
+    assert_eq!(until(2230, 1200, true, &met), Some(at(2800)));
+    assert_eq!(until(2230, 0, true, &met), Some(at(2244)));
+    // However wrong the other clock is.
+    assert_eq!(until(2230, 1_000_000, true, &lost), Some(at(2820)));
+}
+
+#[test]
+fn a_file_that_came_after_a_copys_time_is_foreign_although_the_clock_has_gone_back() {
+    let events = [(999, started()), (1000, prepared(false)), (1010, lost())];
+    // It came half an hour after the copy had begun; the clock shows twenty minutes less.
+    let file = there(60, Some(1000 + 1800 - 1200));
+    let right = begun_again(&events, 3000, 0, true);
+    assert_eq!(own(&file, &right, at(3000)), Ok(()));
+    let back = begun_again(&events, 1810, -1200, true);
+    let modified = at(1600);
+    assert_eq!(own(&file, &back, at(1810)), Err(Foreign::Time { modified }));
 }
 
 #[test]
@@ -158,7 +218,7 @@ fn what_is_there_is_ones_own_only_by_evidence_that_holds_now() {
     // With `strict_copy` nobody had looked.
     let mut strict = Attempts::default();
     for (seconds, event) in [(1000, prepared(false)), (1010, lost())] {
-        strict.note(at(seconds), &event, |_| LIMIT, false);
+        strict.note(exact(seconds), &event, |_| LIMIT, false);
     }
     let unseen = own(&there(60, Some(1005)), &strict, at(1030));
     assert_eq!(unseen, Err(Foreign::WasThere));
@@ -175,7 +235,7 @@ fn check_course(
         checksum: Checksum::parse("adler32:00000001"),
         ..there(100, None)
     };
-    let sight = Sight {
+    let seen = EndsSeen {
         now: at(now),
         source: &source,
         there: what,
@@ -183,12 +243,12 @@ fn check_course(
         was_restored: false,
         permission,
     };
-    let decision = course(&sight);
+    let decision = course(&seen);
     assert_eq!(decision.choice, expected, "{what:?}: {decision:?}");
 }
 
 #[test]
-fn each_sight_has_its_course() {
+fn each_case_has_its_course() {
     use Permission::{Keep, Replace, ReplaceOnDisk};
     let (none, interrupted) = (Attempts::default(), one_lost());
     let same = FileFacts {
@@ -316,7 +376,12 @@ fn an_end_is_definite_only_when_the_destination_says_so() {
         check(status, false, CopyEnd::Unknown);
     }
     check(503, true, CopyEnd::Unknown);
+    for status in [400, 403, 404] {
+        check(status, true, CopyEnd::Ended);
+    }
     let of = CopyEnd::of_cause;
+    assert_eq!(of(CopyCause::Unsettled, true), CopyEnd::Unsettled);
+    assert_eq!(of(CopyCause::Unsettled, false), CopyEnd::Unsettled);
     assert_eq!(of(CopyCause::Unknown, true), CopyEnd::Ended);
     assert_eq!(of(CopyCause::Unknown, false), CopyEnd::Unknown);
     assert_eq!(of(CopyCause::Refused(409), false), CopyEnd::Occupied);
@@ -325,25 +390,39 @@ fn an_end_is_definite_only_when_the_destination_says_so() {
 }
 
 #[test]
+fn what_the_destination_does_not_know_may_come_until_the_copys_time_is_over() {
+    let mut attempts = attempts(&[(1, started()), (1000, prepared(false))]);
+    let mut event = failed(false);
+    if let TransferEvent::AttemptFailed { failure, .. } = &mut event {
+        failure.detail = "it is not known whether the change was made".into();
+    }
+    attempts.note(exact(1010), &event, |_| LIMIT, true);
+    assert_eq!(attempts.runs_until(at(1100)), Some(at(1000) + LIMIT));
+}
+
+#[test]
 fn what_remains_is_looked_after_until_nothing_can_come() {
     let lost = one_lost();
     let of = |what: Option<&FileFacts>, now| remnant(what, &lost, at(now));
     let until = at(1600);
-    assert_eq!(of(None, 1030), Remnant::MayCome { until });
-    assert_eq!(of(None, 1600), Remnant::Nothing);
-    assert_eq!(of(Some(&there(60, Some(1005))), 1030), Remnant::Own);
-    let foreign = Remnant::Foreign(Foreign::Size);
+    assert_eq!(of(None, 1030), RemnantVerdict::MayCome { until });
+    assert_eq!(of(None, 1600), RemnantVerdict::Nothing);
+    assert_eq!(of(Some(&there(60, Some(1005))), 1030), RemnantVerdict::Own);
+    let foreign = RemnantVerdict::Foreign(Foreign::Size);
     assert_eq!(of(Some(&there(160, Some(1005))), 1030), foreign);
     // What a copy has brought that said so is its own, whatever came.
     let mut arrived = Attempts::default();
-    arrived.begin(at(1000), Some(Bytes(100)), true, LIMIT);
+    arrived.begin(exact(1000), Some(Bytes(100)), true, LIMIT);
     arrived.end(at(1010), CopyEnd::Arrived);
     let longer = there(160, Some(1005));
-    assert_eq!(remnant(Some(&longer), &arrived, at(1010)), Remnant::Own);
-    assert_eq!(remnant(None, &arrived, at(1010)), Remnant::Nothing);
+    assert_eq!(
+        remnant(Some(&longer), &arrived, at(1010)),
+        RemnantVerdict::Own
+    );
+    assert_eq!(remnant(None, &arrived, at(1010)), RemnantVerdict::Nothing);
     // One that was refused has left nothing.
     let mut refused = Attempts::default();
-    refused.begin(at(1000), Some(Bytes(100)), true, LIMIT);
+    refused.begin(exact(1000), Some(Bytes(100)), true, LIMIT);
     refused.end(at(1010), CopyEnd::Occupied);
     assert_eq!(refused.lost(), None);
 }

@@ -52,6 +52,7 @@ causes! {
     FewerSubmissions "GEN" "Fewer files were submitted.",
     ServiceShare "SHARE" "Other links use the slots of the service.",
     SlotLimit "SLOTS" "Fewer transfers may run at once.",
+    RateLimit "RATE" "Operators limited the rate.",
     Drain "DRAIN" "Operators drained or banned a part.",
     SourceErrors "SRCERR" "Attempts fail at the source.",
     DestinationErrors "DSTERR" "Attempts fail at the destination.",

@@ -101,25 +101,30 @@ pub fn stretches_of(link: &LinkSignals, bin_seconds: u32) -> Stretches {
 }
 
 /// Bins with an empty queue in which fewer slots than usual are used, by files as fast as usual. Usual is the part of the
-/// limit that was used before; where no limit is known, the number.
+/// limit that was used before; where no limit is known, the number. Files that are shorter than the time between two
+/// samples are in none: then a bin is idle in which no slot was used and the rate was below the usual one.
 fn idle_bins(link: &LinkSignals, bin_seconds: u32, usual: &[Range<usize>]) -> Vec<bool> {
     let Some(factors) = Factors::of(link, bin_seconds, usual) else {
         return Vec::new();
     };
-    let Some(per_file) = factors.rate_per_file() else {
-        return Vec::new();
-    };
+    let per_file = factors.rate_per_file();
     let (fed, usual_active) = (factors.fed(), link.active.mean(usual));
     let moved = &link.copied_bytes;
     let is_idle = |bin: usize| {
         let (Some(queued), Some(active)) = (link.queued.at(bin), link.active.at(bin)) else {
             return false;
         };
+        let rate = moved.at(bin).unwrap_or(0.0) / f64::from(bin_seconds.max(1));
+        if queued <= 0.0 && active <= 0.0 && rate < factors.rate * DROP_BELOW {
+            return true;
+        }
+        let Some(per_file) = per_file else {
+            return false;
+        };
         let of_limit = link.limit.at(bin).zip(fed).map(|(limit, fed)| limit * fed);
         let Some(busy) = of_limit.or(usual_active) else {
             return false;
         };
-        let rate = moved.at(bin).unwrap_or(0.0) / f64::from(bin_seconds.max(1));
         let is_slow = active > 0.0 && rate / active < per_file * DROP_BELOW;
         queued <= 0.0 && active < busy * DROP_BELOW && !is_slow
     };

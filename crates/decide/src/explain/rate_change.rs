@@ -5,8 +5,8 @@
 
 use super::answer::{Cause, Explanation};
 use super::change::{DropOrLull, rises_of};
+use super::rule_input::concerns;
 use super::signals::{Change, Signals};
-use super::stretch_facts::concerns;
 use super::{explain, explain_change, together};
 use crate::timed_id::{TimedId, timed_id_text};
 use penstock_model::{LinkId, Timestamp};

@@ -9,8 +9,8 @@ mod storage;
 mod tape;
 
 use super::answer::{Cause, Evidence, Measure as M};
+use super::rule_input::RuleInput;
 use super::split::Factor as F;
-use super::stretch_facts::StretchFacts;
 
 /// What a test found.
 pub struct Finding {
@@ -41,7 +41,7 @@ pub struct Rule {
     /// What may come of it, and is then not a cause of its own.
     pub leads_to: &'static [Cause],
     /// The test.
-    pub test: fn(&StretchFacts<'_>) -> Option<Finding>,
+    pub test: fn(&RuleInput<'_>) -> Option<Finding>,
 }
 
 const FILL: &[Cause] = &[
@@ -87,8 +87,20 @@ pub const RULES: &[Rule] = &[
         cause: Cause::Drain,
         needs: &[],
         factors: &[F::Limit, F::Fed, F::StageRate],
-        leads_to: &[Cause::NotFed, Cause::ServerSkew, Cause::Crash],
+        leads_to: &[
+            Cause::ControlPlane,
+            Cause::NotFed,
+            Cause::ServerSkew,
+            Cause::Crash,
+        ],
         test: service::drain,
+    },
+    Rule {
+        cause: Cause::RateLimit,
+        needs: &[],
+        factors: &[F::Limit, F::Fed, F::StageRate],
+        leads_to: &[Cause::NotFed, Cause::SlotLimit],
+        test: service::rate_limit,
     },
     Rule {
         cause: Cause::SourceErrors,
@@ -121,7 +133,7 @@ pub const RULES: &[Rule] = &[
     Rule {
         cause: Cause::SlotLimit,
         needs: &[&[M::Limit]],
-        factors: &[F::Limit],
+        factors: &[F::Limit, F::Fed],
         leads_to: &[],
         test: service::slot_limit,
     },
@@ -327,7 +339,7 @@ pub fn rule_of(cause: Cause) -> Option<&'static Rule> {
 }
 
 /// Of the inputs of a rule, those of which nothing is known: of each group that is unknown as a whole, the first.
-pub fn missing(rule: &Rule, view: &StretchFacts<'_>) -> Vec<M> {
+pub fn missing(rule: &Rule, view: &RuleInput<'_>) -> Vec<M> {
     let unknown = rule
         .needs
         .iter()

@@ -76,17 +76,6 @@ impl Series {
         (known > 0).then(|| held as f64 / known as f64)
     }
 
-    /// The standard deviation over the mean; `None` without two values or with a mean of 0.
-    pub fn variation(&self, spans: &[Range<usize>]) -> Option<f64> {
-        let values: Vec<f64> = self.values(spans).collect();
-        let mean = values.iter().sum::<f64>() / values.len() as f64;
-        if values.len() < 2 || mean <= 0.0 {
-            return None;
-        }
-        let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
-        Some((squares / (values.len() - 1) as f64).sqrt() / mean)
-    }
-
     /// Adds bin by bin. A bin is unknown when it is unknown in either.
     pub fn plus(&self, other: &Series) -> Series {
         let length = self.0.len().min(other.0.len());
@@ -101,6 +90,13 @@ impl Series {
         all.cloned()
             .reduce(|sum, one| sum.plus(&one))
             .unwrap_or_default()
+    }
+
+    /// The greatest of several that are known.
+    fn greatest_of<'a>(all: impl Iterator<Item = &'a Series> + Clone) -> Series {
+        let length = all.clone().map(|one| one.0.len()).max().unwrap_or(0);
+        let greatest = |bin: usize| all.clone().filter_map(|one| one.at(bin)).reduce(f64::max);
+        Series((0..length).map(greatest).collect())
     }
 
     /// The mean of several, weighted; a bin without a weight is unknown.
@@ -163,6 +159,10 @@ pub struct LinkSignals {
     pub queued: Series,
     /// Slots that were free although files were queued.
     pub unfed: Series,
+    /// Transfers that had moved bytes, and none for longer than allowed.
+    pub stalled: Series,
+    /// The longest time without progress of a transfer that had moved bytes.
+    pub progress_age_seconds: Series,
     /// Files that arrived.
     pub finished_files: Series,
     /// Attempts that failed, of each kind.
@@ -470,6 +470,8 @@ pub struct Change {
 pub enum Setting {
     /// How many may run at once.
     Limit,
+    /// What may be moved per second.
+    RateLimit,
     /// Connections per file.
     Streams,
     /// Nothing new begins.
@@ -570,6 +572,10 @@ impl LinkSignals {
             limit: sum(|link| &link.limit),
             queued: sum(|link| &link.queued),
             unfed: sum(|link| &link.unfed),
+            stalled: sum(|link| &link.stalled),
+            progress_age_seconds: Series::greatest_of(
+                all.iter().map(|link| &link.progress_age_seconds),
+            ),
             finished_files: sum(|link| &link.finished_files),
             overhead_seconds: mean(|link| &link.overhead_seconds),
             file_bytes: mean(|link| &link.file_bytes),

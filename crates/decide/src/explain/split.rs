@@ -40,6 +40,8 @@ pub struct Factors {
 
 /// A factor that falls to nothing counts as a fall to this part, which takes nearly all of a drop.
 const NOTHING: f64 = 1e-9;
+/// Logarithms whose sum is a smaller part of their magnitudes cancel: no scale follows from them.
+const CANCELED: f64 = 0.01;
 
 /// One part of a change.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -86,7 +88,9 @@ impl Factors {
     fn product(&self, other: &Factors) -> Vec<(Vec<Factor>, f64)> {
         let both = |mine: Option<f64>, theirs: Option<f64>| mine.filter(|_| theirs.is_some());
         let active = both(self.active, other.active);
-        let limit = both(self.limit, other.limit).filter(|limit| *limit > 0.0);
+        // A limit of 0 tells nothing of the slots in use: on either side, it is merged with them.
+        let some = |limit: Option<f64>| limit.filter(|limit| *limit > 0.0);
+        let limit = both(some(self.limit), some(other.limit));
         let overhead = both(self.overhead, other.overhead);
         let success = both(self.success, other.success);
         let mut product = Vec::new();
@@ -142,28 +146,50 @@ impl Factors {
 
 /// Splits the change from `from` to `to`. The parts add up to it.
 pub fn split(from: &Factors, to: &Factors) -> Vec<Part> {
-    let whole = to.rate - from.rate;
     let before = from.product(to);
     let after = to.product(from);
-    // A factor that cannot be what it was (no files at once: no rate per file) takes its own part only.
-    let logs: Vec<f64> = before
-        .iter()
-        .zip(&after)
+    let pairs = || before.iter().zip(&after);
+    let logs: Vec<f64> = pairs()
         .map(|((_, from), (_, to))| log_ratio(*from, *to))
         .collect();
-    let sum: f64 = logs.iter().sum();
-    let scale = if sum.abs() > 1e-12 { whole / sum } else { 0.0 };
-    before
-        .into_iter()
-        .zip(after)
-        .zip(logs)
-        .map(|(((factors, from), (_, to)), log)| Part {
+    let is_positive = pairs().all(|((_, from), (_, to))| *from > 0.0 && *to > 0.0);
+    let scale = scale(from.rate, to.rate, &logs, is_positive);
+    let mut changes: Vec<f64> = logs.iter().map(|log| scale * log).collect();
+    // What rounding leaves over, and all of a change that no scale can tell, is of the factor that is not measured.
+    let rest = to.rate - from.rate - changes.iter().sum::<f64>();
+    if let Some(last) = changes.last_mut() {
+        *last += rest;
+    }
+    let parts = before.into_iter().zip(after).zip(changes);
+    parts
+        .map(|(((factors, from), (_, to)), change)| Part {
             factors,
             from,
             to,
-            change: scale * log,
+            change,
         })
         .collect()
+}
+
+/// Bytes per second for each unit of ln: the logarithmic mean of the rates. A factor that is 0 on one side (no files at
+/// once: no rate per file) has no logarithm; the change is then divided by the bounded logarithms, unless they cancel.
+fn scale(from: f64, to: f64, logs: &[f64], is_positive: bool) -> f64 {
+    if is_positive {
+        return logarithmic_mean(from, to);
+    }
+    let sum: f64 = logs.iter().sum();
+    let all: f64 = logs.iter().map(|log| log.abs()).sum();
+    match sum.abs() > CANCELED * all {
+        true => (to - from) / sum,
+        false => 0.0,
+    }
+}
+
+fn logarithmic_mean(one: f64, other: f64) -> f64 {
+    match (other / one - 1.0).abs() < 1e-6 {
+        true => (one + other) / 2.0,
+        false => (other - one) / (other / one).ln(),
+    }
 }
 
 fn log_ratio(from: f64, to: f64) -> f64 {
@@ -236,10 +262,22 @@ mod tests {
         assert!(shares[0].1 > 0.99);
     }
 
+    #[test]
+    fn what_doubles_while_another_halves_is_told_of_both() {
+        let parts = split(&factors(200e6, 10.0, 10.0), &factors(200e6, 20.0, 20.0));
+        let limit = parts.iter().find(|part| part.factors == [Factor::Limit]);
+        let change = limit.map_or(0.0, |part| part.change);
+        assert!((change - 200e6 * 2f64.ln()).abs() < 1.0, "{parts:?}");
+    }
+
+    fn or_nothing(values: std::ops::Range<f64>) -> impl Strategy<Value = f64> {
+        prop_oneof![1 => Just(0.0), 4 => values]
+    }
+
     fn any() -> impl Strategy<Value = Factors> {
-        let part = || proptest::option::of(0.01f64..1.0);
-        let count = || proptest::option::of(0.1f64..500.0);
-        (0.0f64..1e10, count(), count(), part(), part()).prop_map(
+        let part = || proptest::option::of(or_nothing(0.01..1.0));
+        let count = || proptest::option::of(or_nothing(0.1..500.0));
+        (or_nothing(0.0..1e10), count(), count(), part(), part()).prop_map(
             |(rate, limit, active, overhead, success)| Factors {
                 rate,
                 limit,
@@ -256,7 +294,8 @@ mod tests {
             let whole = to.rate - from.rate;
             let parts = split(&from, &to);
             let sum: f64 = parts.iter().map(|part| part.change).sum();
-            prop_assert!((sum - whole).abs() <= 1e-6 * whole.abs().max(1.0), "{sum} of {whole}");
+            let bound = 1e-9 * from.rate.max(to.rate);
+            prop_assert!((sum - whole).abs() <= bound, "{sum} of {whole}");
             let mut all: Vec<Factor> = parts.iter().flat_map(|part| part.factors.clone()).collect();
             all.sort();
             prop_assert_eq!(all.len(), 5);

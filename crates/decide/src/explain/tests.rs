@@ -136,6 +136,153 @@ fn a_drain() {
     );
 }
 
+/// The first cause of a halved rate when a ban was set at a place and lifted, in bins from the begin of the drop.
+fn cause_beside_a_ban(place: &str, set: i64, lifted: Option<i64>) -> Option<Cause> {
+    let mut signals = faulty(|c, pace| c.pace = pace, 0.5, 1, &Conditions::default());
+    let begin = signals.begin_of(FAULT.start);
+    let mut change = |bins: i64, new: Option<&str>| {
+        signals.changes.push(Change {
+            at: penstock_model::Timestamp(begin.0 + bins * 60_000),
+            who: "operator".into(),
+            place: place.into(),
+            setting: Setting::Ban,
+            old: None,
+            new: new.map(str::to_owned),
+        });
+    };
+    change(set, Some("banned"));
+    lifted.into_iter().for_each(|bins| change(bins, None));
+    first_cause(&signals).map(|(cause, _)| cause)
+}
+
+#[test]
+fn a_ban_is_a_cause_only_where_and_while_it_is_in_force() {
+    let source = watched().source.as_str().to_owned();
+    let check = |place: &str, set: i64, lifted: Option<i64>, expected: Cause| {
+        let cause = cause_beside_a_ban(place, set, lifted);
+        assert_eq!(cause, Some(expected), "{place} {set} {lifted:?}");
+    };
+    check(&source, -3, None, Cause::Drain);
+    check(&source, 0, Some(90), Cause::Drain);
+    check(&source, -8, Some(-2), Cause::NotFed);
+    check(&source, 0, Some(10), Cause::NotFed);
+    check(&source, 5, None, Cause::NotFed);
+    check("https://on-no-link.example", -3, None, Cause::NotFed);
+}
+
+#[test]
+fn a_rate_limit_is_a_cause_where_it_is_lower_and_reached() {
+    let cause = |old: Option<&str>, new: Option<&str>| {
+        let mut signals = faulty(|c, pace| c.pace = pace, 0.5, 1, &Conditions::default());
+        signals.changes.push(Change {
+            at: signals.begin_of(FAULT.start),
+            who: "operator".into(),
+            place: watched().to_string(),
+            setting: Setting::RateLimit,
+            old: old.map(str::to_owned),
+            new: new.map(str::to_owned),
+        });
+        first_cause(&signals).map(|(cause, _)| cause)
+    };
+    assert_eq!(cause(None, Some("120 MB/s")), Some(Cause::RateLimit));
+    assert_eq!(
+        cause(Some("1.0 GB/s"), Some("120 MB/s")),
+        Some(Cause::RateLimit)
+    );
+    assert_eq!(cause(None, Some("1.0 TB/s")), Some(Cause::NotFed));
+    assert_eq!(
+        cause(Some("1.0 MB/s"), Some("120 MB/s")),
+        Some(Cause::NotFed)
+    );
+    assert_eq!(cause(Some("120 MB/s"), None), Some(Cause::NotFed));
+}
+
+#[test]
+fn a_drain_that_was_taken_back_is_what_had_held_a_rate_down() {
+    let mut signals = faulty(|c, pace| c.pace = pace, 0.5, 1, &Conditions::default());
+    for (bin, new) in [(FAULT.start, Some("drained")), (FAULT.end, None)] {
+        signals.changes.push(Change {
+            at: signals.begin_of(bin),
+            who: "operator".into(),
+            place: watched().source.as_str().to_owned(),
+            setting: Setting::Drain,
+            old: None,
+            new: new.map(str::to_owned),
+        });
+    }
+    let told = explain_change(&signals, &[watched()], 245..325, 332..400).expect("known");
+    assert!(told.is_rise);
+    assert_eq!(told.causes[0].cause, Cause::Drain);
+}
+
+#[test]
+fn no_rate_without_a_cause_is_lower_and_no_fix_without_gain_is_told() {
+    let factors = |rate: f64, limit: f64, active: f64| Factors {
+        rate,
+        limit: Some(limit),
+        active: Some(active),
+        overhead: None,
+        success: None,
+    };
+    // Nothing was in any sample before, so that the factor of the slots in use rose from nothing.
+    let (usual, low) = (factors(2e6, 10.0, 0.0), factors(1e6, 10.0, 1.0));
+    let parts = vec![Part {
+        factors: vec![Factor::Fed],
+        from: 0.0,
+        to: 0.1,
+        change: -1e6,
+    }];
+    let rule = rule_of(Cause::NotFed).expect("in the table");
+    let finding = Finding::whole(Vec::new()).expect("some");
+    let (causes, ..) = name_causes(group(vec![(rule, finding)]), &parts, &low, &usual);
+    assert_eq!(causes[0].rate_without, 1e6);
+}
+
+fn record_change(signals: &mut Signals, place: &str, setting: Setting, new: &str) {
+    signals.changes.push(Change {
+        at: signals.begin_of(FAULT.start),
+        who: "operator".into(),
+        place: place.into(),
+        setting,
+        old: None,
+        new: Some(new.into()),
+    });
+}
+
+#[test]
+fn a_lower_limit_of_a_storage_element() {
+    let base = Conditions::default();
+    check_from(
+        &base,
+        Cause::SlotLimit,
+        [0.5, 0.25],
+        |c, pace| c.pace = pace,
+        |signals| record_change(signals, "in2p3", Setting::Limit, "5"),
+    );
+}
+
+#[test]
+fn a_service_that_is_drained() {
+    let base = Conditions::default();
+    check_from(
+        &base,
+        Cause::Drain,
+        [0.0, 0.1],
+        |c, pace| c.pace_all = pace,
+        |signals| record_change(signals, signals::SERVICE_PLACE, Setting::Drain, "drained"),
+    );
+}
+
+#[test]
+fn all_links_that_are_half_fed() {
+    check(Cause::NotFed, [0.6, 0.45], |c, pace| c.pace_all = pace);
+}
+
+#[test]
+fn few_losses_on_a_long_path() {
+    check(Cause::NetworkPath, [3e-5, 8e-5], |c, loss| c.loss = loss);
+}
+
 #[test]
 fn errors_at_either_end() {
     check(Cause::SourceErrors, [0.6, 0.85], |c, part| {
@@ -151,6 +298,28 @@ fn movers_that_are_stalled() {
     check(Cause::StalledMover, [4.0, 8.0], |c, movers| {
         c.stalled = movers
     });
+}
+
+#[test]
+fn transfers_that_stand_still_where_no_pool_tells_of_its_movers() {
+    let fault: Fault = |c, stalled| c.stalled = stalled;
+    check_from(
+        &Conditions::default(),
+        Cause::StalledMover,
+        [4.0, 8.0],
+        fault,
+        |signals| {
+            let pools = signals.pools.values_mut();
+            let of_pools: Vec<_> = pools
+                .map(|pool| std::mem::take(&mut pool.movers_stalled))
+                .collect();
+            let link = signals.links.get_mut(&watched()).expect("watched");
+            let stalled = of_pools.into_iter().reduce(|sum, one| sum.plus(&one));
+            link.stalled = stalled.expect("pools");
+            let age = |stalled: &Option<f64>| stalled.map(|stalled| 700.0 * stalled.min(1.0));
+            link.progress_age_seconds.0 = link.stalled.0.iter().map(age).collect();
+        },
+    );
 }
 
 #[test]

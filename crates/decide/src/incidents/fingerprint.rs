@@ -14,6 +14,7 @@ fn class_of(cause: Cause) -> IncidentClass {
         | Cause::NotFed
         | Cause::ServiceShare
         | Cause::SlotLimit
+        | Cause::RateLimit
         | Cause::DatabaseLoad => IncidentClass::Service,
         Cause::FewerSubmissions | Cause::SmallFiles => IncidentClass::Client,
         Cause::TooManyStreams | Cause::TcpWindow | Cause::NetworkPath | Cause::SiteNetwork => {

@@ -85,14 +85,14 @@ impl Scheduler {
     }
 
     /// Both ends of a transfer that runs have been asked: so large is its file, and from now on bytes may move.
-    pub fn prepared(&mut self, ticket: &Ticket, size: Option<Bytes>) {
-        let Some((_, flow)) = self.flows.get_mut(&ticket.turn.number) else {
+    pub fn prepared(&mut self, taken: &TakenSlots, size: Option<Bytes>) {
+        let Some((_, flow)) = self.flows.get_mut(&taken.turn.number) else {
             return;
         };
         let before = flow.clone();
         flow.is_prepared = true;
         if let Some(Bytes(size)) = size {
-            let rates = &mut self.links[ticket.link].rates;
+            let rates = &mut self.links[taken.link].rates;
             rates.learn_size(size);
             flow.size = size;
             if flow.measured().is_none() {
@@ -100,7 +100,7 @@ impl Scheduler {
             }
         }
         let after = flow.clone();
-        self.each_gate(ticket.link, |gate, cap| {
+        self.each_gate(taken.link, |gate, cap| {
             let (before, after) = (before.ahead(cap), after.ahead(cap));
             gate.pace(charge(&after), charge(&before));
             gate.expect(&before, &after);
@@ -108,17 +108,17 @@ impl Scheduler {
     }
 
     /// So much have these moved since they began.
-    pub fn measured<'a>(&mut self, moved: impl IntoIterator<Item = (&'a Ticket, Bytes)>) {
+    pub fn measured<'a>(&mut self, moved: impl IntoIterator<Item = (&'a TakenSlots, Bytes)>) {
         if !self.limits.rates.are_any() {
             return;
         }
         let now_ms = self.now_ms;
-        for (ticket, Bytes(moved)) in moved {
-            let Some((_, flow)) = self.flows.get_mut(&ticket.turn.number) else {
+        for (taken, Bytes(moved)) in moved {
+            let Some((_, flow)) = self.flows.get_mut(&taken.turn.number) else {
                 continue;
             };
             if let Some((since_ms, more)) = flow.advance(now_ms, moved) {
-                self.each_gate(ticket.link, |gate, _| gate.moved(since_ms, now_ms, more));
+                self.each_gate(taken.link, |gate, _| gate.moved(since_ms, now_ms, more));
             }
         }
         self.expect_anew();
@@ -196,23 +196,21 @@ impl Scheduler {
     }
 
     /// A transfer begins to move something.
-    pub(super) fn start_flow(&mut self, ticket: &Ticket, size: SizeClass) {
-        let flow = self.expected_flow(ticket.link, size);
+    pub(super) fn start_flow(&mut self, taken: &TakenSlots, size: SizeClass) {
+        let flow = self.expected_flow(taken.link, size);
         let now_ms = self.now_ms;
-        self.each_gate(ticket.link, |gate, cap| {
-            gate.start(now_ms, &flow.ahead(cap))
-        });
-        self.flows.insert(ticket.turn.number, (ticket.link, flow));
+        self.each_gate(taken.link, |gate, cap| gate.start(now_ms, &flow.ahead(cap)));
+        self.flows.insert(taken.turn.number, (taken.link, flow));
     }
 
     /// A transfer has begun to move something before this scheduler knew of it.
-    pub(super) fn adopt_flow(&mut self, ticket: &Ticket, size: Option<Bytes>) {
-        let mut flow = self.expected_flow(ticket.link, SizeClass::of(size));
+    pub(super) fn adopt_flow(&mut self, taken: &TakenSlots, size: Option<Bytes>) {
+        let mut flow = self.expected_flow(taken.link, SizeClass::of(size));
         flow.is_prepared = true;
-        self.each_gate(ticket.link, |gate, cap| {
+        self.each_gate(taken.link, |gate, cap| {
             gate.expect(&ByteForecast::default(), &flow.ahead(cap));
         });
-        self.flows.insert(ticket.turn.number, (ticket.link, flow));
+        self.flows.insert(taken.turn.number, (taken.link, flow));
     }
 
     /// A transfer moves nothing any more.

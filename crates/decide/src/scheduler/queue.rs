@@ -121,16 +121,24 @@ impl LinkQueue {
         self.turns.has_weights()
     }
 
-    pub(super) fn push(&mut self, standing: QueuePosition<'_>, size: SizeClass, shares: &Shares) {
+    /// False when it was there already.
+    pub(super) fn push(
+        &mut self,
+        standing: QueuePosition<'_>,
+        size: SizeClass,
+        shares: &Shares,
+    ) -> bool {
         let vo = standing.vo;
         let queue = self.vos.entry(vo.clone()).or_insert_with(|| VoQueue {
             weights: shares.of_vo(vo).cloned(),
             ..VoQueue::default()
         });
         self.turns.enter(vo);
-        if queue.push(standing, size) {
+        let is_new = queue.push(standing, size);
+        if is_new {
             self.load.add(size);
         }
+        is_new
     }
 
     pub(super) fn remove(&mut self, standing: QueuePosition<'_>) -> bool {

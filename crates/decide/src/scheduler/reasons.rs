@@ -82,7 +82,7 @@ impl Scheduler {
     /// has brought nothing yet, or stands still.
     pub fn when_this_starts(&self, waiting: &QueueEntry) -> Option<Duration> {
         let link = &self.links[*self.link_index.get(&waiting.link)?];
-        if self.is_drained() || link.gate != Gate::Open || !link.durations.is_known() {
+        if self.is_drained() || link.opening != LinkOpening::Open || !link.durations.is_known() {
             return None;
         }
         let (ahead, part) = link.queue.ahead_of(waiting.standing())?;
@@ -171,7 +171,7 @@ impl Scheduler {
         of: Option<&VoName>,
     ) -> Option<(WaitReason, Option<SharedPlaceId>)> {
         let link = &self.links[index];
-        if let Gate::Shut(reason) = &link.gate {
+        if let LinkOpening::Shut(reason) = &link.opening {
             return Some((reason.clone(), None));
         }
         if let Some(reason) = self.drained_at(link) {

@@ -10,35 +10,35 @@ use proptest::prelude::*;
 use std::collections::HashSet;
 use std::ops::{Deref, DerefMut};
 
-/// A scheduler that keeps the tickets of what it started. Transfers take what was predicted, unless it is said.
+/// A scheduler that keeps the slots of what it started. Transfers take what was predicted, unless it is said.
 struct Tried {
     scheduler: Scheduler,
-    tickets: Vec<(TransferId, Ticket)>,
+    all_taken: Vec<(TransferId, TakenSlots)>,
 }
 
 impl Tried {
     fn new(limits: SlotLimits) -> Tried {
         Tried {
             scheduler: Scheduler::new(limits),
-            tickets: Vec::new(),
+            all_taken: Vec::new(),
         }
     }
 
     fn start_next(&mut self) -> Option<TransferId> {
-        let DispatchedTransfer { transfer, ticket } = self.scheduler.start_next()?;
-        self.tickets.push((transfer, ticket));
+        let DispatchedTransfer { transfer, taken } = self.scheduler.start_next()?;
+        self.all_taken.push((transfer, taken));
         Some(transfer)
     }
 
     /// One that runs on this link ends.
     fn release(&mut self, link: &LinkId) {
         let on_link =
-            |(_, ticket): &(TransferId, Ticket)| self.scheduler.links[ticket.link].id == *link;
-        let at = self.tickets.iter().position(on_link).expect("one runs");
-        let (_, ticket) = self.tickets.remove(at);
-        let took = Duration::from_millis(ticket.turn.expected_ms);
+            |(_, taken): &(TransferId, TakenSlots)| self.scheduler.links[taken.link].id == *link;
+        let at = self.all_taken.iter().position(on_link).expect("one runs");
+        let (_, taken) = self.all_taken.remove(at);
+        let took = Duration::from_millis(taken.turn.expected_ms);
         self.scheduler.release(
-            ticket,
+            taken,
             SlotTime {
                 took,
                 brought: None,
@@ -49,15 +49,15 @@ impl Tried {
 
     /// This one ends after such a time.
     fn end(&mut self, transfer: TransferId, took: Duration, brought: Option<Bytes>) {
-        let at = self.tickets.iter().position(|(id, _)| *id == transfer);
-        let (_, ticket) = self.tickets.swap_remove(at.expect("it runs"));
+        let at = self.all_taken.iter().position(|(id, _)| *id == transfer);
+        let (_, taken) = self.all_taken.swap_remove(at.expect("it runs"));
         let is_own_fault = false;
         let held = SlotTime {
             took,
             brought,
             is_own_fault,
         };
-        self.scheduler.release(ticket, held);
+        self.scheduler.release(taken, held);
     }
 
     /// Slots that stay empty for links that need another kind as well.
@@ -296,7 +296,9 @@ fn who_waits_is_told_their_share() {
     scheduler.enqueue(waiting(3, "a→b", "atlas", 3));
     scheduler.enqueue(waiting(9, "a→b", "atlas", 3));
     scheduler.enqueue(one.clone());
-    (4..8).for_each(|id| scheduler.enqueue(waiting(id, "a→b", "cms", 3)));
+    for id in 4..8 {
+        scheduler.enqueue(waiting(id, "a→b", "cms", 3));
+    }
     started(&mut scheduler);
     let text = crate::wording::wait_reason(
         &scheduler.why_this_waits(&one),
@@ -334,7 +336,9 @@ fn full(place: SlotPlace, slots: u32) -> WaitReason {
 #[test]
 fn a_link_never_runs_more_than_its_limit_and_says_so() {
     let mut scheduler = Tried::new(limits(2, 10, 10));
-    (1..=3).for_each(|id| scheduler.enqueue(waiting(id, "a→b", "cms", 3)));
+    for id in 1..=3 {
+        scheduler.enqueue(waiting(id, "a→b", "cms", 3));
+    }
     assert_eq!(started(&mut scheduler), [1, 2]);
     let reason = scheduler.why_waiting(&link("a→b"));
     assert_eq!(reason, full(SlotPlace::Link, 2));
@@ -378,8 +382,12 @@ fn a_full_link_does_not_hold_back_another_one_that_waits_for_the_same_storage() 
 #[test]
 fn vos_take_turns_however_much_one_of_them_queues() {
     let mut scheduler = Tried::new(limits(10, 10, 10));
-    (0..100).for_each(|id| scheduler.enqueue(waiting(id, "a→b", "atlas", 3)));
-    (200..205).for_each(|id| scheduler.enqueue(waiting(id, "a→b", "cms", 3)));
+    for id in 0..100 {
+        scheduler.enqueue(waiting(id, "a→b", "atlas", 3));
+    }
+    for id in 200..205 {
+        scheduler.enqueue(waiting(id, "a→b", "cms", 3));
+    }
     let cms = started(&mut scheduler)
         .iter()
         .filter(|id| **id >= 200)
@@ -390,7 +398,9 @@ fn vos_take_turns_however_much_one_of_them_queues() {
 #[test]
 fn a_raised_limit_takes_effect_at_once() {
     let mut scheduler = Tried::new(limits(1, 10, 10));
-    (1..=4).for_each(|id| scheduler.enqueue(waiting(id, "a→b", "cms", 3)));
+    for id in 1..=4 {
+        scheduler.enqueue(waiting(id, "a→b", "cms", 3));
+    }
     assert_eq!(started(&mut scheduler), [1]);
     scheduler.set_limits(limits(3, 10, 10));
     assert_eq!(started(&mut scheduler), [2, 3]);
@@ -399,8 +409,12 @@ fn a_raised_limit_takes_effect_at_once() {
 #[test]
 fn a_halted_link_starts_nothing_but_the_one_that_may_pass() {
     let mut scheduler = Tried::new(limits(2, 10, 10));
-    (1..=5).for_each(|id| scheduler.enqueue(waiting(id, "a→b", "cms", 3)));
-    (6..=7).for_each(|id| scheduler.enqueue(waiting(id, "a→c", "cms", 3)));
+    for id in 1..=5 {
+        scheduler.enqueue(waiting(id, "a→b", "cms", 3));
+    }
+    for id in 6..=7 {
+        scheduler.enqueue(waiting(id, "a→c", "cms", 3));
+    }
     scheduler.halt(&link("a→b"), WaitReason::Draining);
     assert_eq!(started(&mut scheduler), [6, 7], "other links go on");
     assert_eq!(scheduler.why_waiting(&link("a→b")), WaitReason::Draining);
@@ -426,7 +440,9 @@ fn a_trial_goes_to_another_vo_than_the_last_failure_or_else_to_another_user() {
     };
     let mut scheduler = Tried::new(limits(5, 10, 10));
     scheduler.halt(&link("a→b"), WaitReason::Draining);
-    (1..=9).for_each(|id| scheduler.enqueue(of(id, "cms", "alice")));
+    for id in 1..=9 {
+        scheduler.enqueue(of(id, "cms", "alice"));
+    }
     scheduler.enqueue(of(10, "cms", "bob"));
     scheduler.enqueue(of(11, "lab", "carol"));
     let after = party("cms", "alice");
@@ -477,11 +493,11 @@ fn failing_fast_buys_no_more_turns_than_files_that_arrive() {
     let mut starts = [0, 0];
     for _ in 0..40 {
         let TransferId(id) = scheduler.start_next().expect("a slot is free");
-        let (_, ticket) = scheduler.tickets.pop().expect("it runs");
+        let (_, taken) = scheduler.all_taken.pop().expect("it runs");
         let is_hopeless = id <= 100;
         starts[usize::from(is_hopeless)] += 1;
         scheduler.scheduler.release(
-            ticket,
+            taken,
             SlotTime {
                 took: Duration::from_secs(if is_hopeless { 0 } else { 51 }),
                 brought: None,
@@ -654,7 +670,9 @@ fn links_that_need_gfal_share_slots_of_their_own_and_hold_nobody_else_back() {
 #[test]
 fn what_is_tuned_binds_below_what_operators_allow_and_says_so() {
     let mut scheduler = Tried::new(limits(3, 10, 10));
-    (1..=9).for_each(|id| scheduler.enqueue(waiting(id, "a→b", "cms", 3)));
+    for id in 1..=9 {
+        scheduler.enqueue(waiting(id, "a→b", "cms", 3));
+    }
     scheduler.set_tuned(&TunedPlace::Link(link("a→b")), Some(Slots(2)));
     assert_eq!(started(&mut scheduler), [1, 2]);
     let reason = |scheduler: &Tried| {

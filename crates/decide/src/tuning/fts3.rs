@@ -5,11 +5,11 @@ use penstock_model::Fts3Reason;
 use std::collections::VecDeque;
 
 /// Seconds between two decisions.
-const CYCLE: f64 = 60.0;
+const CYCLE_SECONDS: f64 = 60.0;
 /// Minutes that are remembered.
 const MINUTES_MAX: usize = 30;
-/// The weight of the newest rate.
-const FTS3_MINUTE_WEIGHT: f64 = 0.1;
+/// The weight of the newest rate, once a minute.
+pub(super) const FTS3_MINUTE_WEIGHT: f64 = 0.1;
 
 /// FTS's optimizer modes that tune.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -125,7 +125,7 @@ impl Fts3Tuner {
         minute.failed += sample.failed;
         minute.queue = sample.queue;
         let is_first = self.value.is_none();
-        if minute.seconds < CYCLE && !is_first {
+        if minute.seconds < CYCLE_SECONDS && !is_first {
             return None;
         }
         let seen = self.window();

@@ -8,6 +8,7 @@
 //!
 //! Long because each observation passes its link, its two storage elements and its link again, in this order.
 
+use super::fts3::FTS3_MINUTE_WEIGHT;
 use super::{Bounds, Fts3Mode, Fts3Sample, Fts3Tuner, Sample, StreamTuner, TunedLimit, Tuner};
 use crate::scheduler::ForgottenPlaces;
 use penstock_model::{
@@ -22,8 +23,6 @@ const ALIKE_RATE_SHARE_MIN: f64 = 0.7;
 const SHARED_HOLD_SECONDS: f64 = 30.0;
 /// The weight of the newest second in what is lately.
 const SECOND_WEIGHT: f64 = 0.3;
-/// FTS's weight, and how often it is applied: once a minute there, so by the sixtieth root each second.
-const FTS3_MINUTE_WEIGHT: f64 = 0.1;
 /// What is left of counted files after a second: half after five minutes.
 const FILES_DECAY_PER_SECOND: f64 = 0.997_692;
 /// A storage element has enough transfers when more than this part of them waits for a mover there.
@@ -179,7 +178,6 @@ struct StorageDirection {
     /// Seconds since links competed.
     unshared: f64,
     seen: TuningSeen,
-    last: Option<TuningDecision>,
 }
 
 /// All links and storage elements.
@@ -207,11 +205,6 @@ impl FleetTuning {
     /// One link, when it was seen.
     pub fn link(&self, link: &LinkId) -> Option<&LinkTuning> {
         self.links.get(link)
-    }
-
-    /// The last decision of a storage element for which links compete.
-    pub fn storage(&self, place: &TunedPlace) -> Option<&TuningDecision> {
-        self.shared.get(place)?.last.as_ref()
     }
 
     /// A link that begins: what it may run before anything was seen. `None`: as operators allow.
@@ -462,7 +455,6 @@ impl FleetTuning {
                 active: 0,
                 unshared: 0.0,
                 seen: TuningSeen::default(),
-                last: None,
             });
         shared.unshared = 0.0;
         let bounded = shared.tuner.set_bounds(bounds);
@@ -504,7 +496,6 @@ impl FleetTuning {
             candidates: shared.tuner.candidates(),
             because: tuned.because,
         };
-        shared.last = Some(decision.clone());
         decided.decisions.push(decision);
     }
 

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 
 /// What a file is worth beside its bytes: opening, committing and closing one costs a storage element about as much as
 /// so many bytes do.
-const FILE_WORTH: f64 = 1_000_000.0;
+const FILE_COST_BYTES: f64 = 1_000_000.0;
 /// No rate is known better than so, in logarithms.
 const ERROR_MIN: f64 = 0.005;
 /// How much a second differs from the next one before anything was seen, in logarithms, and how many seconds of
@@ -13,9 +13,9 @@ const ERROR_MIN: f64 = 0.005;
 const NOISE_FIRST: f64 = 0.05;
 const NOISE_FIRST_SECONDS: f64 = 4.0;
 /// Seconds over which the noise is remembered.
-const NOISE_MEMORY: f64 = 60.0;
+const NOISE_MEMORY_SECONDS: f64 = 60.0;
 /// How much more or less may run than the limit says before a sample counts as one of that limit.
-const CLOSE: f64 = 0.15;
+const SAMPLE_LIMIT_RATIO: f64 = 0.15;
 /// Samples that are remembered.
 const SAMPLES_MAX: usize = 16;
 
@@ -113,7 +113,7 @@ impl Default for Noise {
 impl Noise {
     /// Takes how far the newest second lies from the mean of those before it, of which there are so many.
     fn take(&mut self, differs: f64, before: usize) {
-        let fades = 1.0 - 1.0 / NOISE_MEMORY;
+        let fades = 1.0 - 1.0 / NOISE_MEMORY_SECONDS;
         let of_one = differs * differs / (1.0 + 1.0 / before as f64);
         // What is far out is a change, not noise.
         let of_one = of_one.min(9.0 * self.squares / self.seconds);
@@ -139,7 +139,7 @@ impl Window {
     /// Takes a second in. `settle`: how many are to pass first.
     pub(super) fn take(&mut self, sample: &Sample, limit: u32, settle: f64, noise: &mut Noise) {
         let limit = f64::from(limit);
-        let is_close = (sample.active - limit).abs() <= (CLOSE * limit).max(1.0);
+        let is_close = (sample.active - limit).abs() <= (SAMPLE_LIMIT_RATIO * limit).max(1.0);
         if !(sample.is_full && is_close) {
             // A change shows only when it is in effect, and nothing can be learnt of a limit that limits nothing.
             *self = Window::default();
@@ -183,7 +183,7 @@ impl Window {
 
 /// What was done in a sample: bytes and files that were not in vain.
 fn work(sample: &Sample) -> f64 {
-    sample.bytes as f64 + FILE_WORTH * sample.files as f64
+    sample.bytes as f64 + FILE_COST_BYTES * sample.files as f64
 }
 
 fn log_of(sample: &Sample) -> f64 {

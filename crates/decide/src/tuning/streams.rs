@@ -10,19 +10,19 @@ const SIZE_MIN: Bytes = Bytes(16 << 20);
 /// Connections of a copy, at most; as in FTS.
 const STREAMS_MAX: u32 = 16;
 /// Copies that are looked at before anything is changed.
-const LOOKED_AT: u32 = 3;
+const EVIDENCE_COPIES_MIN: u32 = 3;
 /// A part of the time, in which it was the window that held it back, that counts as evidence.
-const HELD_BACK: f64 = 0.5;
+const WINDOW_SHARE_MIN: f64 = 0.5;
 /// Segments that were sent again, of all: more connections would lose more.
 const LOSS_MAX: f64 = 1e-4;
 /// A round trip below that opens any window soon enough.
 const ROUND_TRIP_MIN_US: u32 = 5_000;
 /// A round trip that has become so many times longer waits in queues: the way is full.
-const QUEUED: f64 = 1.5;
+const ROUND_TRIP_RATIO_MAX: f64 = 1.5;
 /// What twice the connections must bring to a copy, in logarithms.
 const WORK_LN_SHARE_MIN: f64 = 0.2;
 /// Copies for which nothing is tried again after it did not help.
-const REST: u32 = 200;
+const REST_COPIES: u32 = 200;
 
 /// What held a copy back.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -105,7 +105,7 @@ impl StreamTuner {
             Evidence::Loss(part) => self.loss = self.loss.max(part),
             Evidence::Other => {}
         }
-        if self.copies < LOOKED_AT {
+        if self.copies < EVIDENCE_COPIES_MIN {
             return None;
         }
         let copies = f64::from(self.copies);
@@ -115,7 +115,7 @@ impl StreamTuner {
             && rate - before < WORK_LN_SHARE_MIN
         {
             self.count /= 2;
-            self.rest = REST;
+            self.rest = REST_COPIES;
             return Some(match loss > LOSS_MAX {
                 true => TuneReason::SegmentsLost {
                     per_million: (loss * 1e6) as u32,
@@ -124,7 +124,7 @@ impl StreamTuner {
             });
         }
         let may_more = is_scarce && self.count < STREAMS_MAX && loss <= LOSS_MAX;
-        if may_more && held_back > HELD_BACK {
+        if may_more && held_back > WINDOW_SHARE_MIN {
             self.before = Some(rate);
             self.count *= 2;
             return Some(TuneReason::WindowLimited {
@@ -157,7 +157,7 @@ fn evidence(report: &MoverReport, seconds: f64) -> Evidence {
         return Evidence::Window(by_window.min(1.0));
     }
     let is_far = tcp.min_rtt_us.max(tcp.rtt_us) >= ROUND_TRIP_MIN_US;
-    let is_full = f64::from(tcp.rtt_us) > QUEUED * f64::from(tcp.min_rtt_us.max(1));
+    let is_full = f64::from(tcp.rtt_us) > ROUND_TRIP_RATIO_MAX * f64::from(tcp.min_rtt_us.max(1));
     match is_far && !is_full {
         true => Evidence::Window((report.stages.network_us as f64 / all_us).min(1.0)),
         false => Evidence::Other,

@@ -13,25 +13,26 @@ use std::fmt::Write;
 /// What a cause is, as a clause.
 pub fn cause(cause: Cause) -> &'static str {
     match cause {
-        Cause::ControlPlane => "the transfer service started little or nothing, on all links",
+        Cause::ControlPlane => "the transfer service started few or no transfers on any link",
         Cause::NotFed => "the transfer service left slots free although files were queued",
         Cause::FewerSubmissions => "fewer files were submitted, and the queue was empty",
         Cause::ServiceShare => "other links took the slots of the transfer service",
-        Cause::SlotLimit => "fewer transfers were allowed at once",
-        Cause::Drain => "operators drained or banned a part",
+        Cause::SlotLimit => "fewer concurrent transfers were allowed",
+        Cause::RateLimit => "operators limited the rate",
+        Cause::Drain => "operators had set a drain or a ban",
         Cause::SourceErrors => "attempts failed at the source",
         Cause::DestinationErrors => "attempts failed at the destination",
-        Cause::StalledMover => "movers held slots and moved nothing",
+        Cause::StalledMover => "movers held slots without moving bytes",
         Cause::PoolFull => "some pools were full",
         Cause::OutOfSpace => "the destination had no space left",
-        Cause::ServerSkew => "few servers did all the work",
+        Cause::ServerSkew => "a few servers carried all the load",
         Cause::Crash => "servers were down",
         Cause::TapeWriteStopped => "nothing was written to tape although files were due",
         Cause::TapeBufferFull => "the disk buffer of the tape system was full",
         Cause::DatabaseLoad => "a database was overloaded",
         Cause::UndersizedHost => "a server was short of memory, processors or network",
         Cause::SmallFiles => {
-            "files were smaller, so that opening and closing them took more of the time"
+            "files were smaller, so opening and closing them took a larger part of the time"
         }
         Cause::NamespaceThreads => "all threads of the namespace were busy",
         Cause::BatchDelay => "requests waited in the batch system",
@@ -40,16 +41,16 @@ pub fn cause(cause: Cause) -> &'static str {
         Cause::NetworkPath => "the network path lost packets or was congested",
         Cause::SiteNetwork => "the network of a site limited all its links",
         Cause::RandomWrites => "files were written out of order",
-        Cause::Relay => "bytes took another hop inside the site",
-        Cause::DiskController => "a disk array did less although it was fully busy",
+        Cause::Relay => "bytes passed through an additional hop inside the site",
+        Cause::DiskController => "a disk array delivered less although it was fully busy",
         Cause::Multipath => "a disk array was reached over a wrong or changing path",
-        Cause::StartBurst => "too many transfers began at once on a server",
+        Cause::StartBurst => "too many transfers started at the same time on a server",
         Cause::TapeDrives => "all tape drives were busy",
         Cause::ScatteredFiles => "files were spread over many tapes",
-        Cause::AggregateRead => "tape drives read more than was asked for",
-        Cause::CompetingLoad => "other links used the storage element more",
+        Cause::AggregateRead => "tape drives read more bytes than were requested",
+        Cause::CompetingLoad => "other links put more load on the storage element",
         Cause::DescriptorLeak => "a server ran out of file descriptors",
-        Cause::Accounting => "storage element and catalogue count different volumes",
+        Cause::Accounting => "storage element and catalogue report different volumes",
     }
 }
 
@@ -57,52 +58,53 @@ pub fn cause(cause: Cause) -> &'static str {
 pub fn remedy(cause: Cause) -> &'static str {
     match cause {
         Cause::ControlPlane => {
-            "look at the transfer service and its database; restart it when it does not recover"
+            "check the transfer service and its database; restart the service if it does not recover"
         }
         Cause::NotFed => {
-            "look at the scheduler's load and at the reasons why files wait (`penstock explain JOB`)"
+            "check the scheduler's load and the reasons why files wait (`penstock explain JOB`)"
         }
         Cause::FewerSubmissions => "ask the submitters; nothing is wrong with the link",
         Cause::ServiceShare => {
             "raise the service's slots, or lower the limits of the links that took them"
         }
         Cause::SlotLimit => "raise the limit again",
-        Cause::Drain => "take the drain or the ban back when the work is done",
-        Cause::SourceErrors => "tell the source's operators, and show them these failures",
-        Cause::DestinationErrors => {
-            "tell the destination's operators, and show them these failures"
-        }
+        Cause::RateLimit => "raise the rate limit, or remove it",
+        Cause::Drain => "lift the drain or the ban when the work is done",
+        Cause::SourceErrors => "report these failures to the operators of the source",
+        Cause::DestinationErrors => "report these failures to the operators of the destination",
         Cause::StalledMover => {
-            "end the stalled movers, and set a timeout for movers without progress"
+            "stop the stalled movers, and set a timeout for movers without progress"
         }
         Cause::PoolFull => "free or add space on these pools, then spread new files",
         Cause::OutOfSpace => "free space at the destination, or send elsewhere",
         Cause::ServerSkew => {
-            "find out why the other servers get no files: full, drained, disabled?"
+            "find out why the other servers receive no files: full, drained, disabled?"
         }
         Cause::Crash => "bring the servers back",
-        Cause::TapeWriteStopped => "restart the writing to tape before the pools are full",
+        Cause::TapeWriteStopped => "resume writing to tape before the pools are full",
         Cause::TapeBufferFull => "free the tape system's buffer; pause writing to it until then",
         Cause::DatabaseLoad => "move backups and other load away from the database's disk",
         Cause::UndersizedHost => {
-            "give the server what it is short of, or move services away from it"
+            "add the resource that the server lacks, or move services to other servers"
         }
-        Cause::SmallFiles => "allow more transfers at once while files are small, or bundle files",
-        Cause::NamespaceThreads => {
-            "slow down the clients of the namespace, or give it more threads"
+        Cause::SmallFiles => {
+            "allow more concurrent transfers while files are small, or bundle files"
         }
+        Cause::NamespaceThreads => "limit the clients of the namespace, or give it more threads",
         Cause::BatchDelay => "shorten the batch system's scheduling interval",
         Cause::TooManyStreams => "use one connection per file again",
         Cause::TcpWindow => {
-            "raise the TCP buffers at both ends to the product of bandwidth and round trip"
+            "raise the TCP buffers at both ends to the product of bandwidth and round-trip time"
         }
-        Cause::NetworkPath => "tell the network's operators, with this loss and round trip",
-        Cause::SiteNetwork => "tell the site's network operators: all links of the site are hit",
+        Cause::NetworkPath => "report this loss and round-trip time to the network's operators",
+        Cause::SiteNetwork => {
+            "report to the site's network operators that all links of the site are affected"
+        }
         Cause::RandomWrites => "write files with one connection, in order",
         Cause::Relay => "let clients reach the disk servers directly",
-        Cause::DiskController => "look at the array: rebuild, battery, firmware",
+        Cause::DiskController => "check the array: rebuild, battery, firmware",
         Cause::Multipath => "set the path policy that the array's vendor asks for",
-        Cause::StartBurst => "limit how many transfers may begin per minute on a server",
+        Cause::StartBurst => "limit how many transfers may start per minute on a server",
         Cause::TapeDrives => "ask for more drives, or spread the recalls over time",
         Cause::ScatteredFiles => {
             "ask for whole data sets at once, so that files of one tape are read together"
@@ -110,11 +112,11 @@ pub fn remedy(cause: Cause) -> &'static str {
         Cause::AggregateRead => {
             "let the tape system position within aggregates, or ask for whole aggregates"
         }
-        Cause::CompetingLoad => {
-            "share the storage element: limit the links that grew, or add servers"
-        }
+        Cause::CompetingLoad => "limit the links whose load grew, or add servers",
         Cause::DescriptorLeak => "restart the service that leaks descriptors, and report the leak",
-        Cause::Accounting => "compare dumps of both, and remove what only one of them knows",
+        Cause::Accounting => {
+            "compare dumps of both, and remove the files that only one of them lists"
+        }
     }
 }
 
@@ -132,32 +134,32 @@ enum Unit {
 
 fn measured(measure: Measure) -> (&'static str, Unit) {
     match measure {
-        Measure::MovedBytes => ("bytes moved per bin", Unit::Bytes),
+        Measure::MovedBytes => ("bytes moved per interval", Unit::Bytes),
         Measure::Active => ("slots in use", Unit::Count),
-        Measure::Limit => ("limit of transfers at once", Unit::Count),
+        Measure::Limit => ("limit of concurrent transfers", Unit::Count),
         Measure::Queued => ("files queued", Unit::Count),
         Measure::ServiceSlots => ("slots in use on all links", Unit::Count),
-        Measure::Submissions => ("files submitted per bin", Unit::Count),
-        Measure::Dispatches => ("transfers started per bin", Unit::Count),
-        Measure::DatabaseLatency => ("time of a database query", Unit::Seconds),
+        Measure::Submissions => ("files submitted per interval", Unit::Count),
+        Measure::Dispatches => ("transfers started per interval", Unit::Count),
+        Measure::DatabaseLatency => ("duration of a database query", Unit::Seconds),
         Measure::ApiProbe => ("the service answers", Unit::YesNo),
-        Measure::FailedAttempts => ("failed attempts per bin", Unit::Count),
-        Measure::FinishedFiles => ("files finished per bin", Unit::Count),
+        Measure::FailedAttempts => ("failed attempts per interval", Unit::Count),
+        Measure::FinishedFiles => ("files finished per interval", Unit::Count),
         Measure::FileSize => ("mean file size", Unit::Bytes),
-        Measure::Overhead => ("time per file without bytes moving", Unit::Seconds),
+        Measure::Overhead => ("time per file in which no bytes move", Unit::Seconds),
         Measure::StageTimes => ("time of each stage of the copies", Unit::Seconds),
         Measure::Streams => ("connections per file", Unit::Count),
         Measure::TcpTimes => ("time limited by a TCP window or buffer", Unit::Percent),
         Measure::TcpWindow => ("TCP window", Unit::Bytes),
-        Measure::Retransmissions => ("segments sent again", Unit::Percent),
-        Measure::RoundTrip => ("round trip", Unit::Seconds),
+        Measure::Retransmissions => ("retransmitted segments", Unit::Percent),
+        Measure::RoundTrip => ("round-trip time", Unit::Seconds),
         Measure::ServerBytes => ("bytes of each server", Unit::Bytes),
         Measure::ServersUsed => ("servers that share the bytes", Unit::Count),
         Measure::ServerUp => ("the server answers", Unit::YesNo),
         Measure::PoolFree => ("free space of the pools", Unit::Bytes),
         Measure::MoverProgress => ("longest time without progress of a mover", Unit::Seconds),
         Measure::StalledMovers => ("movers without progress", Unit::Count),
-        Measure::TapeWritten => ("bytes written to tape per bin", Unit::Bytes),
+        Measure::TapeWritten => ("bytes written to tape per interval", Unit::Bytes),
         Measure::TapeUnwritten => ("bytes not on tape yet", Unit::Bytes),
         Measure::TapeBuffer => ("tape buffer in use", Unit::Percent),
         Measure::IoPressure => ("time in which some task waits for disks", Unit::Percent),
@@ -165,26 +167,27 @@ fn measured(measure: Measure) -> (&'static str, Unit) {
         Measure::MemoryPressure => ("time in which all tasks wait for memory", Unit::Percent),
         Measure::Processors => ("processors in use", Unit::Percent),
         Measure::Interface => ("network interface in use", Unit::Percent),
-        Measure::NamespaceLatency => ("time of a namespace operation", Unit::Seconds),
+        Measure::NamespaceLatency => ("duration of a namespace operation", Unit::Seconds),
         Measure::NamespaceThreads => ("busy namespace threads", Unit::Count),
         Measure::NamespaceQueue => ("namespace operations waiting", Unit::Count),
         Measure::BatchWait => ("wait in the batch system", Unit::Seconds),
         Measure::RandomWrites => ("writes out of order", Unit::Percent),
-        Measure::RelayedBytes => ("bytes passed on inside the site per bin", Unit::Bytes),
+        Measure::RelayedBytes => ("bytes relayed inside the site per interval", Unit::Bytes),
         Measure::DeviceUse => ("disk array busy", Unit::Percent),
-        Measure::DeviceBytes => ("bytes of the disk array per bin", Unit::Bytes),
+        Measure::DeviceBytes => ("bytes of the disk array per interval", Unit::Bytes),
         Measure::DevicePaths => ("changes of the path to the disk array", Unit::Count),
-        Measure::ServerStarts => ("transfers begun per bin", Unit::Count),
+        Measure::ServerStarts => ("transfers started per interval", Unit::Count),
         Measure::ServerTransfers => ("transfers running", Unit::Count),
         Measure::TapeDrives => ("busy tape drives", Unit::Count),
         Measure::Recalls => ("files waiting for tape", Unit::Count),
         Measure::FilesPerMount => ("files per mount", Unit::Count),
-        Measure::ReadAmplification => ("bytes read per byte asked for", Unit::Ratio),
+        Measure::ReadAmplification => ("bytes read per byte requested", Unit::Ratio),
         Measure::Descriptors => ("open file descriptors", Unit::Count),
-        Measure::AccountingDifference => {
-            ("bytes used, storage element beside catalogue", Unit::Bytes)
-        }
-        Measure::OtherLinksBytes => ("bytes of other links per bin", Unit::Bytes),
+        Measure::AccountingDifference => (
+            "bytes used according to storage element and catalogue",
+            Unit::Bytes,
+        ),
+        Measure::OtherLinksBytes => ("bytes of other links per interval", Unit::Bytes),
         Measure::FileProfile => ("rates of other links", Unit::Bytes),
     }
 }
@@ -237,7 +240,7 @@ fn evidence_beside(evidence: &Evidence, when: &str) -> String {
             work.to.to_fts()
         ),
         Evidence::Recurrence { period_seconds } => {
-            format!("it comes again {}", each(*period_seconds))
+            format!("it recurs {}", each(*period_seconds))
         }
         Evidence::Failures {
             fingerprint,
@@ -250,7 +253,7 @@ fn evidence_beside(evidence: &Evidence, when: &str) -> String {
             )
         }
         Evidence::Bottleneck { stage } => {
-            format!("slowest part of the copies: {}", self::stage(*stage))
+            format!("slowest stage of the copies: {}", self::stage(*stage))
         }
         Evidence::Links { place, fallen, of } => format!(
             "{}{fallen} of {} fell together",
@@ -269,6 +272,7 @@ fn at_place(place: &Option<String>) -> String {
 pub fn setting_change(change: &Change) -> String {
     let what = match change.setting {
         Setting::Limit => "limit",
+        Setting::RateLimit => "rate limit",
         Setting::Streams => "connections per file",
         Setting::Drain => "drain",
         Setting::Ban => "ban",
@@ -306,11 +310,11 @@ pub fn stage(stage: DataPathStage) -> &'static str {
 /// The name of a factor of the rate.
 pub fn factor(factor: Factor) -> &'static str {
     match factor {
-        Factor::Limit => "limit of transfers at once",
-        Factor::Fed => "part of the slots in use",
+        Factor::Limit => "limit of concurrent transfers",
+        Factor::Fed => "share of the slots in use",
         Factor::StageRate => "rate of a file while its bytes move",
-        Factor::Overhead => "part of the time in which bytes move",
-        Factor::Success => "part of the bytes that arrive",
+        Factor::Overhead => "share of the time in which bytes move",
+        Factor::Success => "share of the bytes that arrive",
     }
 }
 
@@ -360,19 +364,19 @@ pub fn explanation(told: &Explanation) -> String {
         told.to.to_fts()
     );
     if let Some(period) = told.period_seconds {
-        let _ = write!(text, "; it comes again {}", each(period));
+        let _ = write!(text, "; it recurs {}", each(period));
     }
     text.push('\n');
     if told.kind == DropOrLull::NoWork {
-        text.push_str("  this is no drop: nothing was queued\n");
+        text.push_str("  this is not a drop: no files were queued\n");
     }
     if told.is_rise && !told.causes.is_empty() {
-        text.push_str("  what had held it down before:\n");
+        text.push_str("  what had limited it before:\n");
     }
     for named in &told.causes {
         cause_lines(&mut text, named, when);
         if !told.is_rise {
-            let _ = writeln!(text, "        what helps: {}", remedy(named.cause));
+            let _ = writeln!(text, "        remedy: {}", remedy(named.cause));
         }
     }
     if told.unexplained > Permille(0) || told.causes.is_empty() {
@@ -392,12 +396,7 @@ pub fn explanation(told: &Explanation) -> String {
     }
     carriers(&mut text, told);
     for (remark, known) in &told.remarks {
-        let _ = writeln!(
-            text,
-            "  beside this: {} [{}]",
-            cause(*remark),
-            remark.code()
-        );
+        let _ = writeln!(text, "  also seen: {} [{}]", cause(*remark), remark.code());
         known.iter().for_each(|known| {
             let _ = writeln!(text, "        {}", evidence(known));
         });
@@ -414,16 +413,18 @@ pub fn rate_change(told: &RateChange) -> String {
     };
     let goes_on = match told.is_over {
         true => "",
-        false => ", which has not ended within the window",
+        false => ", still going on at the end of the window",
     };
     let mut text = format!("{kind} {}{goes_on}\n", told.id);
     text += &explanation(&told.explanation);
     let first = told.explanation.causes.first();
     let gain = first.and_then(|named| Some((named, told.explanation.gain(named)?)));
-    if let Some((named, gain)) = gain.filter(|_| told.kind == RateChangeKind::Drop) {
+    // A fix that brings less than half a percent is none.
+    let is_fix = |gain: f64| told.kind == RateChangeKind::Drop && gain >= 0.005;
+    if let Some((named, gain)) = gain.filter(|(_, gain)| is_fix(*gain)) {
         let _ = writeln!(
             text,
-            "  first fix: {}: {:+.0} %",
+            "  first remedy: {}: {:+.0} %",
             remedy(named.cause),
             gain * 100.0
         );
@@ -432,11 +433,11 @@ pub fn rate_change(told: &RateChange) -> String {
         let (from, to) = (earlier.from.to_fts(), earlier.to.to_fts());
         let remedy = match &earlier.remedy {
             Some(change) => setting_change(change),
-            None => "nothing that is known was set".to_owned(),
+            None => "no change of a setting is known".to_owned(),
         };
         let _ = writeln!(
             text,
-            "  seen before from {from}Z to {to}Z ({}); about its end: {remedy}",
+            "  seen before from {from}Z to {to}Z ({}); when it ended: {remedy}",
             earlier.id
         );
     }
@@ -473,7 +474,11 @@ fn cause_lines(text: &mut String, named: &NamedCause, when: &str) {
     for known in &named.evidence {
         let _ = writeln!(text, "        {}", evidence_beside(known, when));
     }
-    let _ = writeln!(text, "        without it: {}", rate(named.rate_without));
+    let _ = writeln!(
+        text,
+        "        rate without it: {}",
+        rate(named.rate_without)
+    );
 }
 
 /// Which factors fell: the one thing that is known of what is unexplained.
@@ -493,7 +498,7 @@ fn parts(text: &mut String, told: &Explanation) {
     if let Some(slowest) = told.stage {
         let _ = writeln!(
             text,
-            "        slowest part of the copies: {}",
+            "        slowest stage of the copies: {}",
             stage(slowest)
         );
     }
@@ -510,10 +515,6 @@ fn carriers(text: &mut String, told: &Explanation) {
         let elements: Vec<String> = (carrier.elements.iter())
             .map(|(element, part)| format!("{} {:.0} %", one_line(element), part * 100.0))
             .collect();
-        let _ = writeln!(
-            text,
-            "  most of it lies at the {name}: {}",
-            elements.join(", ")
-        );
+        let _ = writeln!(text, "  mostly at the {name}: {}", elements.join(", "));
     }
 }

@@ -19,8 +19,8 @@ pub fn incident_what(of: &IncidentFingerprint) -> String {
         (None, IncidentClass::Network) => "attempts failed between source and destination",
         (None, IncidentClass::Service) => "attempts failed in the transfer service",
         (None, IncidentClass::Tape) => "files could not be brought from tape or written to it",
-        (None, IncidentClass::Client) => "attempts failed because of what was asked for",
-        (None, IncidentClass::Storage) => "copies failed at one of both ends",
+        (None, IncidentClass::Client) => "attempts failed because of the request itself",
+        (None, IncidentClass::Storage) => "copies failed at one end",
         (None, IncidentClass::Unexplained) => {
             "the rate fell although there was work, and no rule explains most of it"
         }
@@ -42,32 +42,30 @@ pub fn incident_request(of: &IncidentFingerprint) -> &'static str {
     match (of.cause, of.class) {
         (Some(Cause::SourceErrors | Cause::DestinationErrors), _)
         | (None, IncidentClass::Storage) => {
-            "find out why the storage element refuses these requests or breaks them off (the failure names it), and mend it"
+            "find out why the storage element refuses or aborts these requests (the failure names it), and fix it"
         }
         (Some(Cause::NetworkPath), _) => {
-            "look for loss and congestion on the path between both ends"
+            "check the path between both ends for packet loss and congestion"
         }
         (Some(Cause::SiteNetwork), _) => {
-            "look at load and errors of the site's network: all links of the site are slow"
+            "check the load and the errors of the site's network: all links of the site are slow"
         }
         (Some(Cause::FewerSubmissions), _) => {
-            "tell us whether fewer files were to be submitted; if not, look at what submits them"
+            "tell us whether fewer files were meant to be submitted; if not, check the system that submits them"
         }
         (Some(known), _) => remedy(known),
         (None, IncidentClass::Network) => {
             "find out why connections between both ends fail: names, firewalls, routes, load"
         }
-        (None, IncidentClass::Service) => {
-            "look into the log of the transfer service at these times"
-        }
+        (None, IncidentClass::Service) => "check the log of the transfer service at these times",
         (None, IncidentClass::Tape) => {
             "find out why the tape system does not deliver or take files: drives, library, stuck requests"
         }
         (None, IncidentClass::Client) => {
-            "correct what is asked for (path, existing file, rights): trying again does not help"
+            "correct the request (path, existing file, rights): a retry does not help"
         }
         (None, IncidentClass::Unexplained) => {
-            "look at what was different on your side at these times: load, maintenance, settings; and send us what was not \
+            "check what was different on your side at these times: load, maintenance, settings; and send us what was not \
              measured"
         }
     }
@@ -108,7 +106,7 @@ pub fn incident_counts(
         parts.push(plural(failed_attempts, "failed attempt"));
     }
     if drops > 0 {
-        parts.push(format!("{} of the rate", plural(drops, "drop")));
+        parts.push(plural(drops, "rate drop"));
     }
     if let Some(lost) = lost {
         parts.push(format!("{lost} less moved than at the usual rate"));
@@ -229,17 +227,14 @@ pub fn incident_ticket(incident: &Incident) -> String {
     what.extend(links(incident).into_iter().map(|link| format!("  {link}")));
     section("What happens", &what);
     section("Since when", &[times(incident), counts(incident)]);
-    section(
-        "How we know it (all times are UTC)",
-        &incident_evidence(incident),
-    );
-    section("What we ask of you", &[incident_request(of).to_owned()]);
+    section("Evidence (all times are UTC)", &incident_evidence(incident));
+    section("Requested action", &[incident_request(of).to_owned()]);
     section(
         "How to verify",
         &[
-            format!("at your side: {}", incident_verification(of.class)),
+            format!("on your side: {}", incident_verification(of.class)),
             format!(
-                "at ours: `penstock incidents show {}` says that it is over",
+                "on ours: `penstock incidents show {}` says that it is over",
                 incident.id
             ),
         ],
@@ -290,11 +285,11 @@ mod tests {
              DESTINATION [28] no space left\\u{{a}}on tape.\n  Links on which it was seen:\n    \
              https://a.example.org → https://tape.example.org\n\n\
              Since when\n  since 2006-04-19T00:00:00Z (UTC), still open\n  306 failed attempts, 1 link\n\n\
-             How we know it (all times are UTC)\n  306 failed attempts: DESTINATION [28] no space left\\u{{a}}on tape\n\n\
-             What we ask of you\n  find out why the tape system does not deliver or take files: drives, library, stuck \
+             Evidence (all times are UTC)\n  306 failed attempts: DESTINATION [28] no space left\\u{{a}}on tape\n\n\
+             Requested action\n  find out why the tape system does not deliver or take files: drives, library, stuck \
              requests\n\n\
-             How to verify\n  at your side: recall a file from tape, and write one to it: both end in the usual time\n  \
-             at ours: `penstock incidents show {id}` says that it is over\n\n\
+             How to verify\n  on your side: recall a file from tape, and write one to it: both end in the usual time\n  \
+             on ours: `penstock incidents show {id}` says that it is over\n\n\
              Reference: incident {id}\n",
             id = incident.id
         );

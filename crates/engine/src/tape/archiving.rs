@@ -1,9 +1,9 @@
 //! Copies that have arrived and have to be on tape before their transfer has ended. They hold no slot, and nobody else
 //! waits for their destination.
 
-use super::{About, Due, is_hopeless};
+use super::{Due, TapeCallSubject, is_hopeless};
 use crate::{Effects, Engine, Now, TapeErrand, TapeOutcome, TapePlace};
-use penstock_decide::tape::{TapeProgress, next_call, next_look};
+use penstock_decide::tape::{BatchProgress, next_call, next_look};
 use penstock_model::{
     Concern, Errno, Failure, Locality, Phase, ProblemCode, Retry, Side, TapeWait, Timestamp,
     ToldPlace, TransferEvent, TransferId,
@@ -110,7 +110,7 @@ impl Engine {
         }
         let paths: BTreeSet<&Arc<str>> = files.iter().map(|(_, path)| path).collect();
         let errand = TapeErrand::Locate(paths.iter().map(|path| path.to_string()).collect());
-        let about = About::Locating(place.clone(), files);
+        let about = TapeCallSubject::Locating(place.clone(), files);
         let calls_max = policy.calls_max;
         if self.tape.call(place, errand, about, calls_max, effects)
             && let Some(archive) = self.tape.archives.get_mut(place)
@@ -301,8 +301,8 @@ fn judged(found: Locality) -> Verdict {
     }
 }
 
-fn one(transfer: TransferId, since: Timestamp) -> TapeProgress {
-    TapeProgress {
+fn one(transfer: TransferId, since: Timestamp) -> BatchProgress {
+    BatchProgress {
         seed: transfer.0,
         since,
         files: 1,

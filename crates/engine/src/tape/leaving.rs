@@ -1,7 +1,7 @@
 //! Telling tape systems what is not needed any more: files of stage requests that were canceled, and files that have
 //! been copied. Best effort: a pin that nobody releases ends by itself.
 
-use super::{About, Due};
+use super::{Due, TapeCallSubject};
 use crate::{Effects, Engine, Now, TapeErrand, TapeOutcome, TapePlace};
 use penstock_decide::tape::next_call;
 use penstock_model::{Retry, StageRequestId};
@@ -100,7 +100,7 @@ impl Engine {
             Farewell::Cancel => TapeErrand::Cancel(id, told.collect()),
             Farewell::Release => TapeErrand::Release(id, told.collect()),
         };
-        let about = About::Leaving(key.clone(), farewell, paths);
+        let about = TapeCallSubject::Leaving(key.clone(), farewell, paths);
         let calls_max = policy.calls_max;
         if self.tape.call(&key.0, errand, about, calls_max, effects)
             && let Some(leaving) = self.tape.leavings.get_mut(&key)

@@ -3,12 +3,12 @@
 //!
 //! Long because a file passes from gathering to a request, to looks and back again on each failure, all in one table.
 
-use super::{About, Due, is_hopeless};
+use super::{Due, TapeCallSubject, is_hopeless};
 use crate::{Effects, Engine, Now, TapeErrand, TapeOutcome, TapePlace};
 use penstock_decide::retry::{FailedAttempt, next_retry};
 use penstock_decide::settings::staging_in_effect;
 use penstock_decide::tape::{
-    RefusalRemedy, StageBatch, StageTiming, TapePolicy, TapeProgress, after_refusal, next_call,
+    BatchProgress, RefusalRemedy, StageBatch, StageTiming, TapePolicy, after_refusal, next_call,
     next_look, when_to_ask,
 };
 use penstock_model::tape::STAGING_SECONDS_DEFAULT;
@@ -230,11 +230,11 @@ impl Engine {
                 path: path.to_string(),
                 pin_seconds: pin,
                 within_seconds: staging.map_or(STAGING_SECONDS_DEFAULT, |wish| wish.within_seconds),
-                targeted_metadata: notes.and_then(|notes| notes.staging),
+                targeted_metadata: notes.and_then(|notes| notes.staging.clone()),
             });
         }
         let errand = TapeErrand::Stage(files.into_values().collect());
-        let about = About::Asking(place.clone(), chosen);
+        let about = TapeCallSubject::Asking(place.clone(), chosen);
         let calls_max = self.config.tape.calls_max;
         if self.tape.call(place, errand, about, calls_max, effects)
             && let Some(gathering) = self.tape.gatherings.get_mut(place)
@@ -469,7 +469,7 @@ impl Engine {
         let awaited: BTreeSet<&Arc<str>> = request.files.values().collect();
         let awaited = awaited.into_iter().map(|path| path.to_string()).collect();
         let errand = TapeErrand::Look(request.id.clone(), request.total, awaited);
-        let about = About::Looking(number);
+        let about = TapeCallSubject::Looking(number);
         let calls_max = self.config.tape.calls_max;
         if self.tape.call(&place, errand, about, calls_max, effects)
             && let Some(request) = self.tape.requests.get_mut(&number)
@@ -624,8 +624,8 @@ impl Engine {
     }
 }
 
-fn progress_of(number: u64, request: &Request) -> TapeProgress {
-    TapeProgress {
+fn progress_of(number: u64, request: &Request) -> BatchProgress {
+    BatchProgress {
         seed: number,
         since: request.asked_at,
         files: request.total,

@@ -50,6 +50,31 @@ fn a_back_off_does_not_stand_still_when_the_clock_goes_back() {
 }
 
 #[test]
+fn agents_are_told_since_when_the_clock_has_gone_as_time_passes() {
+    let mut world = World::new();
+    let begun = world.now.at;
+    let mut steady_since = begun;
+    // Seconds that pass, and by which the clock leaps then.
+    for (pass, leap) in [(3600, 0), (60, 1200), (600, 0), (60, -1200), (60, 5)] {
+        world.now.monotonic_us += pass * 1_000_000;
+        let expected = world.now.at + Duration::from_secs(pass);
+        world.now.at = Timestamp(expected.0 + leap * 1000);
+        if leap.abs() > 60 {
+            steady_since = world.now.at;
+        }
+        world.submit(1, 0, 0);
+        let transfer = world.nth_agent(0).expect("runs");
+        let told = world.agents[&transfer].clock.expect("told");
+        assert_eq!((told.at, told.steady_since), (world.now.at, steady_since));
+        let failed = AttemptOutcome::Failed {
+            failure: failure(Retry::Never),
+            cleaned: true,
+        };
+        world.end(transfer, failed);
+    }
+}
+
+#[test]
 fn no_ban_loses_its_patience_on_the_word_of_a_clock_that_is_not_believed() {
     let mut world = World::new();
     world.submit(4, 0, 0);

@@ -1,7 +1,7 @@
 //! One file down: into a temporary file beside its place, compared, then renamed into place.
 
 use super::blocks::{BLOCK_BYTES, Source, checksum_of};
-use super::{FileOutcome, How, Options, keep_or_copy, with_retries};
+use super::{CopyResult, FileOutcome, Options, keep_or_copy, with_retries};
 use crate::progress::Progress;
 use crate::remote::Remote;
 use crate::remote_error::RemoteError;
@@ -65,7 +65,7 @@ async fn find_existing(
         true => Ok(Some(FileOutcome {
             size,
             checksum,
-            how: How::Skipped,
+            how: CopyResult::Skipped,
         })),
         false => Err(exists()),
     }
@@ -123,7 +123,7 @@ async fn receive(
     Ok(FileOutcome {
         size,
         checksum,
-        how: How::Copied,
+        how: CopyResult::Copied,
     })
 }
 

@@ -1,7 +1,7 @@
 //! One file up: read, send, compare.
 
 use super::blocks::{Blocks, Next, Source, checksum_of};
-use super::{FileOutcome, How, Options, keep_or_copy, with_retries};
+use super::{CopyResult, FileOutcome, Options, keep_or_copy, with_retries};
 use crate::progress::Progress;
 use crate::remote::Remote;
 use crate::remote_error::RemoteError;
@@ -53,7 +53,7 @@ async fn find_existing(
         true => Ok(Some(FileOutcome {
             size: file.size,
             checksum,
-            how: How::Skipped,
+            how: CopyResult::Skipped,
         })),
         false => Err(exists()),
     }
@@ -100,7 +100,7 @@ async fn write(
     Ok(FileOutcome {
         size: file.size,
         checksum,
-        how: How::Copied,
+        how: CopyResult::Copied,
     })
 }
 

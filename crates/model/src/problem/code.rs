@@ -59,6 +59,7 @@ pub enum ProblemCode {
     EndpointUnsupported,
     SelfBan,
     PathNotFound,
+    PathNotThereYet,
     PathExists,
     PathIsDirectory,
     ParentMissing,

@@ -3,7 +3,7 @@
 use crate::sources::{Source, code_of, files, read};
 use std::collections::BTreeSet;
 
-/// A text without the marks by which one word is written in several ways.
+/// A text as its words, with a space before and after each, and a dot where two words do not belong together.
 fn plain(text: &str) -> String {
     let mut plain = String::with_capacity(text.len());
     let mut before = ' ';
@@ -15,20 +15,31 @@ fn plain(text: &str) -> String {
         match letter {
             '_' | '-' => plain.push(' '),
             '`' => {}
-            _ => plain.extend(letter.to_lowercase()),
+            letter if letter.is_alphanumeric() => plain.extend(letter.to_lowercase()),
+            letter if letter.is_whitespace() => plain.push(' '),
+            _ => plain.push_str(" . "),
         }
     }
-    plain.split_whitespace().collect::<Vec<_>>().join(" ")
+    let words = plain.split_whitespace().collect::<Vec<_>>().join(" ");
+    format!(" {words} ")
 }
 
-/// The words of the glossary that are in none of these texts.
+/// The cells of a glossary's rows.
+fn cells(glossary: &str) -> impl Iterator<Item = Vec<&str>> {
+    let rows = glossary.lines().filter(|line| line.starts_with("| "));
+    let rows = rows.filter(|row| !row.starts_with("| word |"));
+    rows.map(|row| row.trim_matches('|').split('|').map(str::trim).collect())
+}
+
+/// The words of the glossary that none of these texts has as words of their own, in singular or plural.
 fn unused(glossary: &str, texts: &str) -> Vec<String> {
-    let rows = glossary.lines().filter_map(|line| line.strip_prefix("| "));
-    let words = rows.filter_map(|row| row.split(" | ").next());
-    let words = words.filter(|word| *word != "word" && !word.starts_with("---"));
-    let words = words.map(|word| word.split(" (").next().unwrap_or(word).trim());
-    let is_unused = |word: &&str| !word.split(", ").all(|word| texts.contains(&plain(word)));
-    words.filter(is_unused).map(str::to_owned).collect()
+    let is_used = |word: &str| {
+        let word = plain(word);
+        texts.contains(&word) || texts.contains(&format!("{}s ", word.trim_end()))
+    };
+    let words = cells(glossary).map(|cells| cells[0].split(" (").next().unwrap_or_default());
+    let words = words.filter(|word| !word.split(", ").all(is_used));
+    words.map(str::to_owned).collect()
 }
 
 #[test]
@@ -36,29 +47,109 @@ fn the_words_of_the_glossary_are_those_that_are_used() {
     let mut texts = String::new();
     for file in files(&["crates"], ".rs")
         .iter()
-        .chain(&files(&["docs/api"], ".md"))
+        .filter(|file| !file.is_test())
     {
+        texts.push_str(&plain(&code_of(&file.text)));
+    }
+    for file in files(&["docs/api"], ".md") {
         texts.push_str(&plain(&file.text));
-        texts.push(' ');
     }
     assert!(texts.len() > 3_000_000, "{} bytes were read", texts.len());
     let glossary = read("docs/glossary.md");
     assert!(glossary.lines().count() > 60);
     assert_eq!(unused(&glossary, &texts), [""; 0], "in the glossary only");
-    let planted = "| word | meaning |\n|---|---|\n| rate gate | x | y |\n| wombat | y | z |\n";
-    assert_eq!(unused(planted, &plain("struct RateGate;")), ["wombat"]);
+    let planted = "| word | meaning |\n|---|---|\n| rate gate | x | y |\n| wombat | y | z |\n| ate | y | z |\n";
+    let code = plain(&code_of("// A wombat.\nstruct RateGate;"));
+    assert_eq!(unused(planted, &code), ["wombat", "ate"]);
+}
+
+/// Words of the glossary's last column that mean nothing else here, so that no name in code has them.
+const FORBIDDEN: [&str; 33] = [
+    "anomaly",
+    "blacklist",
+    "cleaner",
+    "consumer",
+    "cordon",
+    "dump",
+    "execution",
+    "experiment",
+    "heartbeat",
+    "helper",
+    "hypothesis",
+    "instance",
+    "leg",
+    "measurement",
+    "notifier",
+    "optimisation",
+    "perspective",
+    "poller",
+    "positioning",
+    "primary",
+    "privilege",
+    "proxied",
+    "reign",
+    "restriction",
+    "scenario",
+    "score",
+    "slave",
+    "snooze",
+    "suspension",
+    "teller",
+    "throttle",
+    "urgency",
+    "watcher",
+];
+
+/// Names in a text of code that have one of the forbidden words.
+fn forbidden_names(code: &str) -> BTreeSet<String> {
+    let is_part = |letter: char| letter.is_alphanumeric() || letter == '_';
+    // Texts for people, and of other systems, are no names.
+    let code: String = code.replace("\\\"", "").split('"').step_by(2).collect();
+    let names = code.split(|letter: char| !is_part(letter));
+    let is_forbidden = |name: &&str| {
+        let words = plain(name);
+        let words = words.split_whitespace();
+        let mut one = words.map(|word| word.strip_suffix('s').unwrap_or(word));
+        one.any(|word| FORBIDDEN.contains(&word))
+    };
+    names.filter(is_forbidden).map(str::to_owned).collect()
+}
+
+#[test]
+fn no_name_is_a_word_that_the_glossary_replaces() {
+    let glossary = read("docs/glossary.md");
+    let instead = cells(&glossary).filter_map(|cells| cells.get(2).copied());
+    let instead: String = instead.map(plain).collect();
+    for word in FORBIDDEN {
+        assert!(instead.contains(&plain(word)), "{word} replaces nothing");
+    }
+    let mut read = 0;
+    for file in files(&["crates"], ".rs")
+        .iter()
+        .filter(|file| !file.is_test())
+    {
+        let code = code_of(&file.text);
+        read += code.lines().count();
+        let found = forbidden_names(&code);
+        assert!(found.is_empty(), "{}: {found:?}", file.path);
+    }
+    assert!(read > 100_000, "only {read} lines were read");
+    let planted = "let tellers = 1; fn teller_of(a: &str) { \"the teller\" } struct AgentTeller;";
+    let found = forbidden_names(planted);
+    assert_eq!(
+        Vec::from_iter(found),
+        ["AgentTeller", "teller_of", "tellers"]
+    );
 }
 
 /// What is wrong with the rows of a glossary: their columns, their order, a term that stands in two of them.
 fn glossary_in_disorder(glossary: &str) -> Vec<String> {
     let mut wrong = Vec::new();
     let mut before = String::new();
-    let rows = glossary.lines().filter(|line| line.starts_with("| "));
-    for row in rows.filter(|row| !row.starts_with("| word |")) {
-        let cells: Vec<&str> = row.trim_matches('|').split('|').map(str::trim).collect();
+    for cells in cells(glossary) {
         let term = cells.first().unwrap_or(&"").to_lowercase();
         if cells.len() != 3 || cells.iter().any(|cell| cell.is_empty()) {
-            wrong.push(format!("not three columns: {row}"));
+            wrong.push(format!("not three columns: {}", cells.join(" | ")));
         }
         if term <= before {
             wrong.push(format!("'{term}' does not come after '{before}'"));
@@ -332,7 +423,7 @@ fn without_displays(code: &str) -> String {
 
 #[test]
 fn sentences_are_written_where_the_map_says() {
-    /// Modules that are for sentences, and the files of theirs.
+    /// Sentences for people are written in these modules, and in the `Display` of a reason that is told nowhere else.
     const WRITERS: [&str; 3] = ["wording", "story", "health"];
     let mut read = 0;
     for file in files(&["crates/decide/src"], ".rs") {

@@ -13,9 +13,10 @@ use sources::{Source, code_of, files};
 use std::collections::BTreeMap;
 
 /// Who may depend on whom, inside the workspace. Siblings do not know each other.
-const MAY_KNOW: [(&str, &[&str]); 14] = [
+const MAY_KNOW: [(&str, &[&str]); 15] = [
     ("model", &[]),
     ("clock", &["model"]),
+    ("durable-file", &[]),
     // Knows a tape and its drive; who asks for files is others' matter.
     ("tape", &[]),
     ("decide", &["model"]),
@@ -23,14 +24,17 @@ const MAY_KNOW: [(&str, &[&str]); 14] = [
     ("engine", &["model", "decide"]),
     // What a journal is. No database is known here.
     ("journal", &["model"]),
-    ("persistence", &["model", "clock", "journal"]),
-    // Authorisation needs to know what a right is; nothing else of `decide` belongs there.
-    ("protocol", &["model", "clock"]),
+    (
+        "persistence",
+        &["model", "clock", "durable-file", "journal"],
+    ),
+    ("protocol", &["model", "clock", "durable-file"]),
     (
         "transfer-service",
         &[
             "model",
             "clock",
+            "durable-file",
             "decide",
             "engine",
             "journal",
@@ -40,16 +44,27 @@ const MAY_KNOW: [(&str, &[&str]); 14] = [
     ),
     (
         "storage-element",
-        &["model", "clock", "decide", "persistence", "protocol"],
+        &[
+            "model",
+            "clock",
+            "durable-file",
+            "decide",
+            "persistence",
+            "protocol",
+        ],
     ),
-    ("observe", &["model", "clock", "decide", "journal"]),
+    (
+        "observe",
+        &["model", "clock", "durable-file", "decide", "journal"],
+    ),
     ("sim", &["model", "decide", "engine", "journal", "observe"]),
-    ("field-tools", &["model", "decide", "protocol", "observe"]),
+    ("field-tools", &["model", "protocol"]),
     (
         "cli",
         &[
             "model",
             "clock",
+            "durable-file",
             "decide",
             "engine",
             "journal",
@@ -99,6 +114,15 @@ fn forbidden(name: &str, manifest: &str) -> Vec<String> {
     known.filter(|known| !may.contains(&&**known)).collect()
 }
 
+/// Which crates may be known by the order, but are not named by the manifest.
+fn unused_permissions(name: &str, manifest: &str) -> Vec<&'static str> {
+    let known = known_to(manifest);
+    let allowed: BTreeMap<&str, &'static [&'static str]> = MAY_KNOW.into_iter().collect();
+    let may = allowed[name].iter().copied();
+    may.filter(|may| !known.iter().any(|known| known == may))
+        .collect()
+}
+
 #[test]
 fn dependencies_point_one_way() {
     let manifests = files(&["crates"], "/Cargo.toml");
@@ -116,6 +140,8 @@ fn dependencies_point_one_way() {
         crates += 1;
         known += known_to(text).len();
         assert_eq!(forbidden(name, text), [""; 0], "{name} must not know these");
+        let unused = unused_permissions(name, text);
+        assert_eq!(unused, [""; 0], "{name} may know these and does not");
     }
     assert_eq!(crates, MAY_KNOW.len());
     assert!(known > 25, "only {known} dependencies were read");
@@ -127,6 +153,7 @@ fn a_dependency_against_the_order_is_found() {
                    penstock-sim = { path = \"../sim\" }\n[dev-dependencies]\npenstock-cli.workspace = true\n\
                    [target.'cfg(unix)'.dependencies.penstock-protocol]\nworkspace = true\n";
     assert_eq!(forbidden("decide", planted), ["sim", "protocol"]);
+    assert_eq!(unused_permissions("engine", planted), ["decide"]);
 }
 
 /// Crates of a lock file that would be a second source of cryptography.

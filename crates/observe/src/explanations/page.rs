@@ -1,11 +1,11 @@
 //! The table of rules in `docs/observe/explain.md`, which is made from the rules and from what each source tells: a rule is
 //! tested where all its inputs are known of a record in which everything is filled that the source can hold.
 
-use super::reading::{ExplainWindow, Wanted};
+use super::reading::{ExplainWindow, PopulationChoice};
 use super::rows::read_rows;
 use crate::signals::RecordSignals;
 use crate::store::{Reader, Store};
-use penstock_decide::explain::StretchFacts;
+use penstock_decide::explain::RuleInput;
 use penstock_decide::explain::rules::{RULES, Rule, missing};
 use penstock_decide::explain::signals::{self, Setting, Signals};
 use penstock_decide::explain::split::Factors;
@@ -14,8 +14,9 @@ use penstock_model::observation::{
     self, ChangeKind, Observation, Operation, Outcome, Sample, SubjectKind,
 };
 use penstock_model::{
-    Attempt, Bytes, CopyMode, JobId, LedgerEntry, LinkId, LinkSample, MoverReport, Slots,
-    StageClocks, StorageId, StreamUse, TcpSummary, Timestamp, TransferEvent, TransferId,
+    Attempt, Bytes, CopyMode, JobId, LedgerEntry, LinkId, LinkSample, MinuteKey, MinuteRow,
+    MinuteSamples, MinuteSums, MoverReport, Slots, StageClocks, StorageId, StreamUse, TcpSummary,
+    Timestamp, TransferEvent, TransferId,
 };
 use std::fmt::Write;
 
@@ -114,6 +115,24 @@ fn of_service() -> Signals {
             signals.take_entry(&entry, &link);
         }
     }
+    for minute in 0..MINUTES {
+        let row = |key| MinuteRow {
+            key,
+            sums: MinuteSums {
+                samples: 60,
+                active: 60,
+                limit: 120,
+                ..MinuteSums::default()
+            },
+            failures: Vec::new(),
+        };
+        let minute = MinuteSamples {
+            from: Timestamp(minute * 60_000),
+            to: Timestamp(minute * 60_000 + 60_000),
+            rows: vec![row(MinuteKey::Link(link(0))), row(MinuteKey::Service)],
+        };
+        signals.take_minute(&minute, |_, _| true);
+    }
     signals.take_change(signals::Change {
         at: Timestamp(0),
         who: "operator".to_owned(),
@@ -192,7 +211,7 @@ fn of_records() -> Signals {
     let mut reader = Reader::open(directory.path()).expect("readable");
     let window = ExplainWindow::new(Timestamp(0), Timestamp(MINUTES * 60_000), None);
     let view = observation::Attempt::default().view;
-    let read = read_rows(&mut reader, window, view, &Wanted::Links);
+    let read = read_rows(&mut reader, window, view, &PopulationChoice::Links);
     read.expect("readable").signals
 }
 
@@ -203,7 +222,7 @@ fn is_tested(rule: &Rule, signals: &Signals) -> bool {
     let (earlier, later) = (1..3, 3..6);
     let (before, during) = ([earlier], [later]);
     let factors = |bins| Factors::of(&together, signals.bin_seconds, bins).expect("known");
-    let view = StretchFacts {
+    let view = RuleInput {
         signals,
         links: &links,
         link: &together,
@@ -225,7 +244,7 @@ fn needs(rule: &Rule) -> String {
         names.collect::<Vec<_>>().join(" or ")
     };
     match rule.needs {
-        [] => "what operators set".to_owned(),
+        [] => "settings by operators".to_owned(),
         needs => needs.iter().map(group).collect::<Vec<_>>().join("; "),
     }
 }
@@ -247,11 +266,11 @@ fn section() -> String {
         let _ = writeln!(rows, "| `{code}` | {cause} | {} | {sources} |", needs(rule));
     }
     format!(
-        "\nEach cause has a rule, which is tested when its inputs are known: of each input, separated by `;`, at least one of its \
-         alternatives. The\nlast column says where they come from: the record of the transfer service (`service`), rows of \
-         other systems (`records`), or `both`. Of the\n{} rules {unsourced} have no source of all their inputs yet, so they \
-         name no cause today; where they might explain a drop, their inputs are told as not\nmeasured. The table is made from \
-         the rules, and a test compares them.\n\n| code | cause | inputs | source |\n|---|---|---|---|\n{rows}",
+        "\nEach cause has a rule, which is applied when its inputs are known. Inputs are separated by `;`; of alternatives one \
+         is enough. The last\ncolumn names their source: the record of the transfer service (`service`), rows of other systems \
+         (`records`), or `both`. {unsourced} of the {} rules\nhave no source for all their inputs yet, so they never name a cause \
+         today; where one of them might explain a drop, its inputs are listed as not\nmeasured. The table is generated from the \
+         rules, and a test compares them.\n\n| code | cause | inputs | source |\n|---|---|---|---|\n{rows}",
         RULES.len()
     )
 }

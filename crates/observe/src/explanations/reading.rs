@@ -1,13 +1,19 @@
 //! Reads what a window is explained from: the record of a transfer service, live or of a stopped site.
 
 use super::settings::{ban_change, setting_changes};
-use crate::follow::{Record, RecordError, SAMPLES_AT_ONCE, sequence_before};
+use crate::follow::{Record, RecordError, SAMPLES_AT_ONCE, latest_entries, sequence_before};
 use crate::signals::RecordSignals;
 use penstock_decide::explain::rate_change::{Population, RateChange, rate_changes};
 use penstock_decide::explain::signals::{BIN_SECONDS, Change, Signals};
 use penstock_decide::incidents::{Incident, IncidentTimes, incidents_of, occurrences_of};
-use penstock_model::{JobId, LedgerEntry, LinkId, Timestamp, TransferId, VoName};
-use std::collections::{BTreeSet, HashMap};
+use penstock_model::minute::{MINUTE_MS, MinuteKey, MinuteRow};
+use penstock_model::observation::View;
+use penstock_model::{
+    JobId, LedgerEntry, LinkId, LinkSample, TimeWindow, Timestamp, TransferEvent, TransferId,
+    VoName,
+};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::time::Duration;
 
 /// Entries read in one go.
 const BATCH: usize = 5000;
@@ -19,10 +25,15 @@ const CHANGES_MAX: usize = 1000;
 const LINKS_KNOWN_MAX: usize = 500_000;
 /// Samples of links that are read for one window at most; of more, the latest.
 const SAMPLES_MAX: usize = 4_000_000;
-/// Intervals of all links together at most, which is some 200 MB: of more links, those are left out that came last.
-const CELLS_MAX: usize = 300_000;
-/// Links that are counted as left out.
-const LEFT_OUT_MAX: usize = 10_000;
+/// Minutes are read in pieces of this length: of 300 busy links some 10 MB.
+const MINUTES_AT_ONCE: Duration = Duration::from_secs(3600);
+/// Times without minutes that are read second by second at most; of more, the latest.
+const GAPS_MAX: usize = 300;
+/// Intervals of all links together at most, which is some 300 MB: of more links, those are looked at that matter most. A
+/// day of 300 links has room.
+const CELLS_MAX: usize = 450_000;
+/// Links that are weighed at once; of more, the heavier half is kept.
+const WEIGHED_MAX: usize = 100_000;
 /// Intervals of a window at most: a longer one gets longer intervals.
 const BINS_MAX: i64 = 10_080;
 
@@ -68,7 +79,7 @@ impl ExplainWindow {
 
 /// Whose rates are asked for.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub enum Wanted {
+pub enum PopulationChoice {
     /// Of each link.
     #[default]
     Links,
@@ -76,12 +87,12 @@ pub enum Wanted {
     Link(String),
 }
 
-impl Wanted {
+impl PopulationChoice {
     /// Whether a link is asked for.
     pub fn has(&self, link: &LinkId) -> bool {
         match self {
-            Wanted::Links => true,
-            Wanted::Link(text) => link.is_called(text),
+            PopulationChoice::Links => true,
+            PopulationChoice::Link(text) => link.is_called(text),
         }
     }
 }
@@ -99,11 +110,13 @@ pub struct ExplainedWindow {
     pub links_left_out: usize,
     /// Where it ends.
     pub to: Timestamp,
+    /// Which view of rows tells it; `None`: it is the record of a service.
+    pub view: Option<View>,
 }
 
 impl ExplainedWindow {
     /// Of links, each by itself.
-    pub fn of_links(signals: Signals, wanted: &Wanted) -> ExplainedWindow {
+    pub fn of_links(signals: Signals, wanted: &PopulationChoice) -> ExplainedWindow {
         let links = signals.links.keys().filter(|link| wanted.has(link));
         let populations = links.map(|link| (Population::Link(link.clone()), vec![link.clone()]));
         ExplainedWindow {
@@ -112,6 +125,7 @@ impl ExplainedWindow {
             signals,
             complete_since: None,
             links_left_out: 0,
+            view: None,
         }
     }
 
@@ -141,6 +155,8 @@ impl ExplainedWindow {
                 &mut link.limit,
                 &mut link.queued,
                 &mut link.unfed,
+                &mut link.stalled,
+                &mut link.progress_age_seconds,
             ]
         });
         let service = &mut self.signals.service;
@@ -150,41 +166,34 @@ impl ExplainedWindow {
     }
 }
 
-/// Reads a window of a record.
+/// Reads a window of a record. When there is no room for all of its links, it is read twice: the second time only those
+/// that matter most.
 pub fn read_record(
     record: &dyn Record,
     window: ExplainWindow,
-    wanted: &Wanted,
+    wanted: &PopulationChoice,
+) -> Result<ExplainedWindow, RecordError> {
+    let mut room = LinkRoom::of(window, wanted);
+    let read = read_links(record, window, wanted, &mut room)?;
+    if room.links_left_out() == 0 {
+        return Ok(read);
+    }
+    room.choose();
+    read_links(record, window, wanted, &mut room)
+}
+
+/// Reads what concerns the links for which there is room.
+fn read_links(
+    record: &dyn Record,
+    window: ExplainWindow,
+    wanted: &PopulationChoice,
+    room: &mut LinkRoom<'_>,
 ) -> Result<ExplainedWindow, RecordError> {
     let mut signals = RecordSignals::new(window.from, window.resolution_seconds, window.bins());
-    let mut room = LinkRoom::of(window, wanted);
-    let (mut to, mut samples, mut sampled_since) = (window.to, 0, None);
-    while to > window.from {
-        let from = (to - SAMPLES_AT_ONCE).max(window.from);
-        let read = record.samples_between(from, to)?;
-        samples += read.len();
-        for sample in read.iter().filter(|sample| room.has(&sample.link)) {
-            signals.take_sample(sample);
-        }
-        if samples > SAMPLES_MAX && from > window.from {
-            sampled_since = Some(from);
-            break;
-        }
-        to = from;
-    }
-    let complete_since = each_entry(record, window, |entry, link, vo| {
-        if room.has(link) {
-            signals.take_entry(entry, link);
-            vo.into_iter().for_each(|vo| signals.take_vo(link, vo));
-        }
-    })?;
-    if let Some(since) = sampled_since {
-        signals.samples_known_since(since);
-    }
-    if let Some(since) = complete_since {
-        signals.entries_known_since(since);
-    }
-    let complete_since = complete_since.max(sampled_since);
+    let gaps = read_minutes(record, window, room, &mut signals)?;
+    let sampled_since = read_samples(record, &gaps, room, &mut signals)?;
+    let told_since = read_entries(record, &gaps, room, &mut signals)?;
+    let complete_since = sampled_since.max(told_since);
     let links: Vec<LinkId> = signals.links().cloned().collect();
     for change in record_changes(record, window, &links)? {
         signals.take_change(change);
@@ -196,7 +205,7 @@ pub fn read_record(
     }
     Ok(ExplainedWindow {
         complete_since,
-        links_left_out: room.left_out.len(),
+        links_left_out: room.links_left_out(),
         ..ExplainedWindow::of_links(signals.finish(), wanted)
     })
 }
@@ -205,7 +214,7 @@ pub fn read_record(
 pub fn read_record_to_its_end(
     record: &dyn Record,
     window: ExplainWindow,
-    wanted: &Wanted,
+    wanted: &PopulationChoice,
 ) -> Result<ExplainedWindow, RecordError> {
     let step = i64::from(window.resolution_seconds.max(1)) * 1000;
     let part = (window.to.0 - window.from.0).rem_euclid(step);
@@ -222,97 +231,342 @@ pub fn read_record_to_its_end(
     Ok(read)
 }
 
-/// The links for which there is room.
+/// What a link counts for, when there is no room for all.
+#[derive(Debug, Default)]
+struct LinkWeight {
+    /// Bytes that moved; attempts that failed. Users invent links, and no bytes move on those.
+    significance: (u64, u64),
+    /// For which files moved or were to move.
+    vos: BTreeSet<VoName>,
+}
+
+impl LinkWeight {
+    fn add_minute(&mut self, row: &MinuteRow) {
+        match &row.key {
+            MinuteKey::Link(_) => {
+                self.significance.0 += row.sums.moved_bytes;
+                self.significance.1 += row.sums.failed;
+            }
+            MinuteKey::VoOnLink(_, vo) => {
+                self.vos.insert(vo.clone());
+            }
+            MinuteKey::OtherLinks
+            | MinuteKey::OtherVosOnLinks
+            | MinuteKey::Activity(..)
+            | MinuteKey::OtherActivities
+            | MinuteKey::Service => {}
+        }
+    }
+
+    fn add_sample(&mut self, sample: &LinkSample) {
+        self.significance.0 += sample.moved.0;
+    }
+
+    fn add_entry(&mut self, entry: &LedgerEntry, vo: Option<&VoName>) {
+        let is_failed = matches!(entry.event, TransferEvent::AttemptFailed { .. });
+        self.significance.1 += u64::from(is_failed);
+        if let Some(vo) = vo.filter(|vo| !self.vos.contains(*vo)) {
+            self.vos.insert(vo.clone());
+        }
+    }
+}
+
+/// The links for which there is room: the first ones, as long as nothing is chosen.
 struct LinkRoom<'a> {
     links_max: usize,
-    wanted: &'a Wanted,
+    wanted: &'a PopulationChoice,
     taken: BTreeSet<LinkId>,
-    left_out: BTreeSet<LinkId>,
+    is_chosen: bool,
+    weights: HashMap<LinkId, LinkWeight>,
+    /// Links that were seen and are weighed no more.
+    forgotten: usize,
 }
 
 impl LinkRoom<'_> {
-    fn of(window: ExplainWindow, wanted: &Wanted) -> LinkRoom<'_> {
+    fn of(window: ExplainWindow, wanted: &PopulationChoice) -> LinkRoom<'_> {
         LinkRoom {
             links_max: (CELLS_MAX / window.bins().max(1)).max(1),
             wanted,
             taken: BTreeSet::new(),
-            left_out: BTreeSet::new(),
+            is_chosen: false,
+            weights: HashMap::new(),
+            forgotten: 0,
         }
     }
 
-    fn has(&mut self, link: &LinkId) -> bool {
+    fn has(&mut self, link: &LinkId, weigh: impl FnOnce(&mut LinkWeight)) -> bool {
+        if self.is_chosen {
+            return self.taken.contains(link);
+        }
+        if !self.weights.contains_key(link) {
+            if self.weights.len() >= WEIGHED_MAX {
+                self.forget_light();
+            }
+            self.weights.insert(link.clone(), LinkWeight::default());
+        }
+        if let Some(weight) = self.weights.get_mut(link) {
+            weigh(weight);
+        }
         if self.taken.contains(link) {
             return true;
         }
         // A link that was named has room beside all others.
-        let is_named = matches!(self.wanted, Wanted::Link(_)) && self.wanted.has(link);
+        let is_named = self.is_named(link);
         let links_max = self.links_max * if is_named { 2 } else { 1 };
-        if self.taken.len() < links_max {
+        let has_room = self.taken.len() < links_max;
+        if has_room {
             self.taken.insert(link.clone());
-            return true;
         }
-        if self.left_out.len() < LEFT_OUT_MAX {
-            self.left_out.insert(link.clone());
+        has_room
+    }
+
+    fn is_named(&self, link: &LinkId) -> bool {
+        matches!(self.wanted, PopulationChoice::Link(_)) && self.wanted.has(link)
+    }
+
+    /// Keeps the half that counts for most.
+    fn forget_light(&mut self) {
+        let mut all: Vec<_> = self.weights.drain().collect();
+        all.sort_by(|(one, light), (other, heavy)| {
+            (heavy.significance, one).cmp(&(light.significance, other))
+        });
+        self.forgotten += all.len().saturating_sub(WEIGHED_MAX / 2);
+        all.truncate(WEIGHED_MAX / 2);
+        self.weights.extend(all);
+    }
+
+    /// Chooses, now that all links are weighed: VOs take turns, each with the link on which most moves for it, or else
+    /// most fails. So nobody's invented links crowd out those of another VO, nor those on which its own files move.
+    fn choose(&mut self) {
+        let mut of_vos: BTreeMap<Option<&VoName>, Vec<(&LinkWeight, &LinkId)>> = BTreeMap::new();
+        for (link, weight) in &self.weights {
+            for vo in &weight.vos {
+                of_vos.entry(Some(vo)).or_default().push((weight, link));
+            }
+            if weight.vos.is_empty() {
+                of_vos.entry(None).or_default().push((weight, link));
+            }
         }
-        false
+        for links in of_vos.values_mut() {
+            // The heaviest is taken from the end.
+            links.sort_by(|(light, one), (heavy, other)| {
+                (light.significance, other).cmp(&(heavy.significance, one))
+            });
+        }
+        let named = self.weights.keys().filter(|link| self.is_named(link));
+        let named = named.take(self.links_max);
+        let mut taken: BTreeSet<LinkId> = named.cloned().collect();
+        let links_max = self.links_max + taken.len();
+        while taken.len() < links_max && !of_vos.is_empty() {
+            for links in of_vos.values_mut() {
+                while taken.len() < links_max
+                    && let Some((_, link)) = links.pop()
+                    && !taken.insert(link.clone())
+                {}
+            }
+            of_vos.retain(|_, links| !links.is_empty());
+        }
+        (self.taken, self.is_chosen) = (taken, true);
+    }
+
+    fn links_left_out(&self) -> usize {
+        let seen = self.weights.len() + self.forgotten;
+        seen.saturating_sub(self.taken.len())
     }
 }
 
-/// Takes each entry of a window whose link is still known; tells from when on they are all there, when not from its
-/// begin.
-fn each_entry(
+/// Takes the minutes of a window, if its intervals are made of such. Tells of which times there is none, the latest last:
+/// these have to be read second by second.
+fn read_minutes(
     record: &dyn Record,
     window: ExplainWindow,
-    mut take: impl FnMut(&LedgerEntry, &LinkId, Option<&VoName>),
+    room: &mut LinkRoom<'_>,
+    signals: &mut RecordSignals,
+) -> Result<Vec<TimeWindow>, RecordError> {
+    let step = i64::from(window.resolution_seconds) * 1000;
+    if step % MINUTE_MS != 0 || window.from.0 % MINUTE_MS != 0 {
+        let (from, to) = (window.from, window.to);
+        return Ok(vec![TimeWindow { from, to }]);
+    }
+    let mut counted = Vec::new();
+    let mut to = window.to;
+    while to > window.from {
+        let from = (to - MINUTES_AT_ONCE).max(window.from);
+        for minute in record.minutes_between(from, to)? {
+            signals.take_minute(&minute, |row, link| {
+                room.has(link, |weight| weight.add_minute(row))
+            });
+            counted.push(TimeWindow {
+                from: minute.from,
+                to: minute.to,
+            });
+        }
+        to = from;
+    }
+    Ok(gaps_between(counted, window))
+}
+
+/// What of a window these times leave out.
+fn gaps_between(mut counted: Vec<TimeWindow>, window: ExplainWindow) -> Vec<TimeWindow> {
+    counted.sort_unstable_by_key(|counted| counted.from);
+    let (mut gaps, mut known_until) = (Vec::new(), window.from);
+    let end = TimeWindow {
+        from: window.to,
+        to: window.to,
+    };
+    for counted in counted.into_iter().chain([end]) {
+        let (from, to) = (known_until, counted.from.min(window.to));
+        if from < to {
+            gaps.push(TimeWindow { from, to });
+        }
+        known_until = known_until.max(counted.to);
+    }
+    gaps
+}
+
+/// Takes the samples of these times; tells from when on they are all there, when not from the begin.
+fn read_samples(
+    record: &dyn Record,
+    gaps: &[TimeWindow],
+    room: &mut LinkRoom<'_>,
+    signals: &mut RecordSignals,
+) -> Result<Option<Timestamp>, RecordError> {
+    let (mut samples, mut known_since) = (0, None);
+    for (number, gap) in gaps.iter().rev().enumerate() {
+        let mut to = gap.to;
+        while to > gap.from {
+            if samples > SAMPLES_MAX || number >= GAPS_MAX {
+                signals.samples_left_out(gap.from, to);
+                known_since = known_since.max(Some(to));
+                break;
+            }
+            let from = (to - SAMPLES_AT_ONCE).max(gap.from);
+            // A sample tells of the second before its time.
+            let read = record.samples_between(Timestamp(from.0 + 1), Timestamp(to.0 + 1))?;
+            samples += read.len();
+            for sample in &read {
+                if room.has(&sample.link, |weight| weight.add_sample(sample)) {
+                    signals.take_sample(sample);
+                }
+            }
+            to = from;
+        }
+    }
+    Ok(known_since)
+}
+
+/// Takes the entries of these times whose links are still known; tells from when on they are all there, when not from the
+/// begin.
+fn read_entries(
+    record: &dyn Record,
+    gaps: &[TimeWindow],
+    room: &mut LinkRoom<'_>,
+    signals: &mut RecordSignals,
 ) -> Result<Option<Timestamp>, RecordError> {
     let last = record.last_sequence()?;
-    let begin = sequence_before(record, last, Timestamp(window.from.0 - 1))?;
-    let mut position = begin.max(last.saturating_sub(ENTRIES_MAX));
-    let is_shortened = position > begin;
-    let mut complete_since = None;
-    let mut links: HashMap<TransferId, Option<LinkId>> = HashMap::new();
-    let mut vos: HashMap<JobId, Option<VoName>> = HashMap::new();
+    let before = |at: Timestamp| sequence_before(record, last, Timestamp(at.0 - 1));
+    let (mut left, mut known_since) = (ENTRIES_MAX, None);
+    let mut parts = Vec::new();
+    for (number, gap) in gaps.iter().rev().enumerate() {
+        if left == 0 || number >= GAPS_MAX {
+            signals.entries_left_out(gap.from, gap.to);
+            known_since = known_since.max(Some(gap.to));
+            continue;
+        }
+        let (first, end) = (before(gap.from)?, before(gap.to)?);
+        let (position, entries) = latest_entries(record, (first, end), left)?;
+        left = left.saturating_sub(entries);
+        parts.push((*gap, position, position > first));
+    }
+    let mut known = KnownTransfers::default();
+    // In the order in which it happened: an attempt begins before it ends.
+    for (gap, position, is_shortened) in parts.into_iter().rev() {
+        let first = each_entry(
+            (record, last),
+            gap,
+            position,
+            &mut known,
+            |entry, link, vo| {
+                if room.has(link, |weight| weight.add_entry(entry, vo)) {
+                    signals.take_entry(entry, link);
+                    vo.into_iter().for_each(|vo| signals.take_vo(link, vo));
+                }
+            },
+        )?;
+        if is_shortened && let Some(first) = first {
+            signals.entries_left_out(gap.from, first);
+            known_since = known_since.max(Some(first));
+        }
+    }
+    Ok(known_since)
+}
+
+/// Links of transfers and VOs of jobs, as they were looked up.
+#[derive(Default)]
+struct KnownTransfers {
+    links: HashMap<TransferId, Option<LinkId>>,
+    vos: HashMap<JobId, Option<VoName>>,
+}
+
+impl KnownTransfers {
+    fn link(
+        &mut self,
+        record: &dyn Record,
+        transfer: TransferId,
+    ) -> Result<Option<LinkId>, RecordError> {
+        if self.links.len() >= LINKS_KNOWN_MAX {
+            self.links.clear();
+        }
+        if let Some(known) = self.links.get(&transfer) {
+            return Ok(known.clone());
+        }
+        let request = record.transfer_request(transfer)?;
+        let link = request.map(|request| request.link());
+        self.links.insert(transfer, link.clone());
+        Ok(link)
+    }
+
+    fn vo(&mut self, record: &dyn Record, job: JobId) -> Result<Option<VoName>, RecordError> {
+        if self.vos.len() >= LINKS_KNOWN_MAX {
+            self.vos.clear();
+        }
+        if let Some(known) = self.vos.get(&job) {
+            return Ok(known.clone());
+        }
+        let vo = record.job_vo(job)?;
+        self.vos.insert(job, vo.clone());
+        Ok(vo)
+    }
+}
+
+/// Takes each entry of a time behind a position whose link is still known; tells when the first of all was made.
+fn each_entry(
+    (record, last): (&dyn Record, u64),
+    time: TimeWindow,
+    mut position: u64,
+    known: &mut KnownTransfers,
+    mut take: impl FnMut(&LedgerEntry, &LinkId, Option<&VoName>),
+) -> Result<Option<Timestamp>, RecordError> {
+    let mut first_at = None;
     while position < last {
         let batch = record.entries_after(position, BATCH)?;
         let (Some(first), Some(end)) = (batch.first(), batch.last()) else {
             break;
         };
-        if is_shortened && complete_since.is_none() {
-            complete_since = Some(first.at);
-        }
+        first_at = first_at.or(Some(first.at));
         position = end.sequence;
-        for entry in batch.iter().filter(|entry| window.has(entry.at)) {
-            if links.len() >= LINKS_KNOWN_MAX {
-                links.clear();
-            }
-            let link = match links.get(&entry.transfer) {
-                Some(known) => known.clone(),
-                None => {
-                    let request = record.transfer_request(entry.transfer)?;
-                    let link = request.map(|request| request.link());
-                    links.insert(entry.transfer, link.clone());
-                    link
-                }
+        for entry in batch.iter().filter(|entry| time.has(entry.at)) {
+            let Some(link) = known.link(record, entry.transfer)? else {
+                continue;
             };
-            let Some(link) = link else { continue };
-            if vos.len() >= LINKS_KNOWN_MAX {
-                vos.clear();
-            }
-            let vo = match vos.get(&entry.job) {
-                Some(known) => known.clone(),
-                None => {
-                    let vo = record.job_vo(entry.job)?;
-                    vos.insert(entry.job, vo.clone());
-                    vo
-                }
-            };
+            let vo = known.vo(record, entry.job)?;
             take(entry, &link, vo.as_ref());
         }
-        if end.at >= window.to {
+        if end.at >= time.to {
             break;
         }
     }
-    Ok(complete_since)
+    Ok(first_at)
 }
 
 /// What operators set and banned in a window, as far as it matters to rates of these links.
@@ -338,19 +592,59 @@ mod tests {
     use crate::follow::MemoryRecord;
     use penstock_model::StorageId;
 
-    #[test]
-    fn there_is_room_for_so_many_links_and_for_one_that_was_named() {
-        let to = |number: usize| LinkId {
+    fn to(number: usize) -> LinkId {
+        LinkId {
             source: StorageId::new("https://a"),
             destination: StorageId::new(format!("https://b{number}")),
-        };
+        }
+    }
+
+    #[test]
+    fn there_is_room_for_so_many_links_and_for_one_that_was_named() {
         let window = ExplainWindow::new(Timestamp(0), Timestamp(100_000 * 60_000), None);
-        let wanted = Wanted::Link("*-b999".to_owned());
+        let wanted = PopulationChoice::Link("*-b999".to_owned());
         let mut room = LinkRoom::of(window, &wanted);
         let links_max = CELLS_MAX / window.bins();
-        let taken = (0..500).filter(|number| room.has(&to(*number))).count();
-        assert_eq!((taken, room.left_out.len()), (links_max, 500 - links_max));
-        assert!(room.has(&to(999)) && room.has(&to(0)) && !room.has(&to(998)));
+        let mut has = |number: usize| room.has(&to(number), |_| {});
+        let taken = (0..500).filter(|number| has(*number)).count();
+        assert_eq!(taken, links_max);
+        assert!(has(999) && has(0) && !has(998));
+        assert_eq!(room.links_left_out(), 502 - links_max - 1);
+        room.choose();
+        let mut has = |number: usize| room.has(&to(number), |_| {});
+        assert!(has(999), "the one that was named");
+        let taken = (0..1000).filter(|number| has(*number)).count();
+        assert_eq!(taken, links_max + 1);
+    }
+
+    #[test]
+    fn links_that_somebody_invents_do_not_hide_those_of_others() {
+        let window = ExplainWindow::new(Timestamp(0), Timestamp(100_000 * 60_000), None);
+        let mut room = LinkRoom::of(window, &PopulationChoice::Links);
+        let add = |room: &mut LinkRoom<'_>, number: usize, vo: &str, moved: u64, failures: u64| {
+            room.has(&to(number), |weight| {
+                weight.significance = (moved, failures);
+                weight.vos.insert(VoName::new(vo));
+            })
+        };
+        for invented in 0..1000 {
+            add(&mut room, invented, "mallorys", 0, 1000);
+        }
+        assert!(!add(&mut room, 2000, "mallorys", 1, 0), "it comes last");
+        assert!(!add(&mut room, 2001, "others", 0, 1));
+        room.choose();
+        let links_max = room.links_max;
+        assert_eq!(room.taken.len(), links_max);
+        assert!(room.taken.contains(&to(2000)), "bytes moved there");
+        assert!(room.taken.contains(&to(2001)), "the other VO has a turn");
+        assert_eq!(room.links_left_out(), 1002 - links_max);
+        // Of many that move nothing.
+        for invented in 3000..3000 + WEIGHED_MAX {
+            room.is_chosen = false;
+            add(&mut room, invented, "mallorys", 0, 0);
+        }
+        assert!(room.weights.len() <= WEIGHED_MAX);
+        assert!(room.weights.contains_key(&to(2000)));
     }
 
     #[test]
@@ -358,12 +652,14 @@ mod tests {
         let record = MemoryRecord::new();
         let window = ExplainWindow::new(Timestamp(0), Timestamp(150_000), None);
         assert_eq!(window.bins(), 2);
-        let read = read_record_to_its_end(&record, window, &Wanted::Links).expect("readable");
+        let read =
+            read_record_to_its_end(&record, window, &PopulationChoice::Links).expect("readable");
         assert_eq!((read.signals.bins, read.to), (3, Timestamp(150_000)));
         assert_eq!(read.signals.service.dispatches.at(1), Some(0.0));
         assert_eq!(read.signals.service.dispatches.at(2), None);
         let whole = ExplainWindow::new(Timestamp(0), Timestamp(120_000), None);
-        let read = read_record_to_its_end(&record, whole, &Wanted::Links).expect("readable");
+        let read =
+            read_record_to_its_end(&record, whole, &PopulationChoice::Links).expect("readable");
         assert_eq!((read.signals.bins, read.to), (2, Timestamp(120_000)));
     }
 

@@ -5,14 +5,17 @@
 //! which they moved. Files that have not ended are not in the record yet, so nothing is known of its last minutes: as many
 //! as most files take.
 
-use super::reading::{ExplainWindow, ExplainedWindow, Wanted};
-use crate::copy_sums::{self, CopySums, FinishedCopy, SocketFigures};
+use super::reading::{ExplainWindow, ExplainedWindow, PopulationChoice};
+use crate::copy_sums;
+use crate::ended_copies::{EndedCopy, each_attempt_stored, link_of};
 use crate::store::{Reader, StoreError};
 use penstock_decide::explain::signals::{FailureGroup, LinkSignals, Maintenance, Series, Signals};
 use penstock_model::observation::{
-    Attempt, Change, ChangeKind, Operation, Outcome, Sample, SubjectKind, Text, View,
+    Attempt, Change, ChangeKind, Outcome, Sample, SubjectKind, View,
 };
-use penstock_model::{Errno, LinkId, Phase, StorageId, TimeWindow, Timestamp, VoName};
+use penstock_model::{
+    CopySums, Errno, FinishedCopy, LinkId, Phase, SocketFigures, TimeWindow, Timestamp, VoName,
+};
 use std::collections::BTreeMap;
 
 /// Links that are looked at; rows of further ones are passed over.
@@ -23,28 +26,11 @@ const FAILURES_MAX: usize = 100;
 const VOS_MAX: usize = 100;
 /// Files whose times are remembered to tell how long most of them take.
 const TIMES_MAX: usize = 100_000;
-/// What is needed of an attempt.
-const ATTEMPT_COLUMNS: [&str; 32] = [
-    "at",
-    "view",
-    "operation",
-    "source_host",
-    "destination_host",
-    "vo",
-    "bytes_moved",
-    "file_bytes",
-    "submitted",
-    "started",
-    "first_byte",
+/// What is needed of an attempt beside what every fold reads.
+const FURTHER_COLUMNS: [&str; 13] = [
     "last_byte",
-    "ended",
     "wait_us",
-    "prepare_us",
-    "source_read_us",
-    "network_us",
-    "write_us",
     "checksum_us",
-    "commit_us",
     "streams",
     "rtt_us",
     "min_rtt_us",
@@ -53,8 +39,6 @@ const ATTEMPT_COLUMNS: [&str; 32] = [
     "busy_us",
     "receiver_limited_us",
     "send_buffer_limited_us",
-    "outcome",
-    "side",
     "error_code",
     "fingerprint",
 ];
@@ -64,15 +48,23 @@ const ATTEMPT_COLUMNS: [&str; 32] = [
 pub struct RecordExtent {
     /// From its first attempt to its last.
     pub window: TimeWindow,
-    /// The view that most attempts have. Views are the same transfers seen twice, so one alone is explained.
+    /// The view in which most attempts name both ends; where none does, that which most attempts have. Views are the same
+    /// transfers seen twice, so one alone is explained.
     pub view: View,
 }
 
-/// Looks at when a record begins and ends; `None`: it has no attempts.
-pub fn extent_of(reader: &mut Reader) -> Result<Option<RecordExtent>, StoreError> {
+/// Looks at when a record begins and ends, as the view has it that is named; `None`: it has no attempts of it.
+pub fn extent_of(
+    reader: &mut Reader,
+    wanted: Option<View>,
+) -> Result<Option<RecordExtent>, StoreError> {
     let mut window: Option<TimeWindow> = None;
-    let mut views: BTreeMap<View, u64> = BTreeMap::new();
-    reader.each::<Attempt>(TimeWindow::ALL, &["at", "view"], |row| {
+    let mut views: BTreeMap<View, (u64, u64)> = BTreeMap::new();
+    let columns = ["at", "view", "source_host", "destination_host"];
+    reader.each::<Attempt>(TimeWindow::ALL, &columns, |row| {
+        if wanted.is_some_and(|wanted| wanted != row.view) {
+            return;
+        }
         let end = Timestamp(row.at.0.saturating_add(1));
         let known = window.get_or_insert(TimeWindow {
             from: row.at,
@@ -80,7 +72,10 @@ pub fn extent_of(reader: &mut Reader) -> Result<Option<RecordExtent>, StoreError
         });
         known.from = known.from.min(row.at);
         known.to = known.to.max(end);
-        *views.entry(row.view).or_default() += 1;
+        let names_ends = row.source_host.is_some() && row.destination_host.is_some();
+        let (with_ends, rows) = views.entry(row.view).or_default();
+        *with_ends += u64::from(names_ends);
+        *rows += 1;
     })?;
     let view = views.into_iter().max_by_key(|(_, rows)| *rows);
     Ok(window
@@ -93,7 +88,7 @@ pub fn read_rows(
     reader: &mut Reader,
     window: ExplainWindow,
     view: View,
-    wanted: &Wanted,
+    wanted: &PopulationChoice,
 ) -> Result<ExplainedWindow, StoreError> {
     let mut signals = RowSignals::new(window, view);
     // Of a file that ends later, bytes moved earlier.
@@ -101,7 +96,7 @@ pub fn read_rows(
         from: window.from,
         to: TimeWindow::ALL.to,
     };
-    reader.each(all, &ATTEMPT_COLUMNS, |row: &Attempt| {
+    each_attempt_stored(reader, all, &FURTHER_COLUMNS, |row| {
         signals.take_attempt(row);
     })?;
     let within = TimeWindow {
@@ -110,7 +105,10 @@ pub fn read_rows(
     };
     reader.each(within, &[], |row: &Sample| signals.take_sample(row))?;
     reader.each(within, &[], |row: &Change| signals.take_change(row))?;
-    Ok(ExplainedWindow::of_links(signals.finish(), wanted))
+    Ok(ExplainedWindow {
+        view: Some(view),
+        ..ExplainedWindow::of_links(signals.finish(), wanted)
+    })
 }
 
 /// Sums of one link in one bin.
@@ -201,17 +199,12 @@ impl RowSignals {
     }
 
     fn take_attempt(&mut self, row: &Attempt) {
-        let is_copy = matches!(
-            row.operation,
-            Operation::Copy | Operation::Read | Operation::Write
-        );
-        let (Some(outcome), true) = (row.outcome, is_copy && row.view == self.view) else {
+        let Some(copy) = EndedCopy::of(row, self.view) else {
             return;
         };
+        let (outcome, started, end) = (copy.outcome, copy.started, copy.ended);
         self.first = Some(self.first.map_or(row.at, |first| first.min(row.at)));
         self.last = Some(self.last.map_or(row.at, |last| last.max(row.at)));
-        let end = row.ended.unwrap_or(row.at);
-        let started = row.started.or(row.first_byte).unwrap_or(end).min(end);
         let moved_from = row.first_byte.unwrap_or(started).min(end);
         let moved_to = row.last_byte.unwrap_or(end).max(moved_from);
         if self.times_ms.len() < TIMES_MAX {
@@ -224,10 +217,7 @@ impl RowSignals {
             .map(|submitted| self.overlaps(submitted.min(started), started));
         let (last_bin, step) = (self.bin_of(row.at), self.bin_ms() as f64);
         let bins = self.window.bins();
-        let Some(link) = self.link(link_of(
-            row.source_host.as_ref(),
-            row.destination_host.as_ref(),
-        )) else {
+        let Some(link) = self.link(copy.link()) else {
             return;
         };
         for (bin, ms) in runs {
@@ -274,9 +264,10 @@ impl RowSignals {
         }
     }
 
-    /// Takes what was sampled of a link.
+    /// Takes what was sampled of a link. A part of it, of one VO, tells nothing of all that waits there.
     fn take_sample(&mut self, row: &Sample) {
-        if row.subject_kind != SubjectKind::Link || row.view != self.view {
+        let is_of_link = row.subject_kind == SubjectKind::Link && row.vo.is_none();
+        if !is_of_link || row.view != self.view {
             return;
         }
         let Some(bin) = self.bin_of(Timestamp(row.at.0.saturating_sub(1))) else {
@@ -330,15 +321,6 @@ impl RowSignals {
     }
 }
 
-/// An end that is not told is `*`.
-fn link_of(source: Option<&Text>, destination: Option<&Text>) -> LinkId {
-    let end = |host: Option<&Text>| StorageId::new(host.map_or("*", |host| &**host));
-    LinkId {
-        source: end(source),
-        destination: end(destination),
-    }
-}
-
 fn finished(row: &Attempt) -> FinishedCopy {
     let socket = match (row.busy_us, row.sent_segments) {
         (Some(busy_us), Some(sent_segments @ 1..)) => Some(SocketFigures {
@@ -363,6 +345,7 @@ fn finished(row: &Attempt) -> FinishedCopy {
             row.commit_us,
         ],
         streams: row.streams,
+        asked: None,
         socket,
     }
 }
@@ -427,7 +410,7 @@ impl LinkRows {
             active: known(&|bin| bin.active),
             limit: Series(bins.iter().map(|bin| bin.limit).collect()),
             queued,
-            finished_files: known(&|bin| f64::from(bin.copies.files)),
+            finished_files: known(&|bin| bin.copies.files as f64),
             ..LinkSignals::default()
         };
         let copies: Vec<&CopySums> = bins.iter().map(|bin| &bin.copies).collect();
@@ -447,7 +430,7 @@ impl LinkRows {
 mod tests {
     use super::*;
     use penstock_decide::explain::{Cause, RateChangeKind};
-    use penstock_model::observation::Observation;
+    use penstock_model::observation::{Observation, Operation};
     use penstock_model::{Bytes, Side};
 
     const MINUTE: i64 = 60_000;
@@ -493,9 +476,11 @@ mod tests {
         store.flush().expect("written");
         drop(store);
         let mut reader = Reader::open(directory.path()).expect("readable");
-        let extent = extent_of(&mut reader).expect("readable").expect("rows");
+        let extent = extent_of(&mut reader, None)
+            .expect("readable")
+            .expect("rows");
         let window = ExplainWindow::new(extent.window.from, extent.window.to, None);
-        let wanted = Wanted::Link(wanted.to_owned());
+        let wanted = PopulationChoice::Link(wanted.to_owned());
         let read = read_rows(&mut reader, window, extent.view, &wanted).expect("readable");
         let begin = read.signals.begin.0;
         let changes = read.changes();
@@ -549,10 +534,12 @@ mod tests {
     }
 
     #[test]
-    fn of_two_views_of_the_same_transfers_one_is_explained() {
+    fn of_two_views_of_the_same_transfers_that_is_explained_which_names_their_ends() {
         let mut rows = run(|_, _| ());
-        let seen_by_site = rows.iter().step_by(2).map(|row| Attempt {
+        // A storage element that has seen other traffic, too, and knows one end of each copy.
+        let seen_by_site = rows.iter().chain(&rows).map(|row| Attempt {
             view: View::Site,
+            source_host: None,
             ..row.clone()
         });
         rows.extend(seen_by_site.collect::<Vec<_>>());
@@ -565,10 +552,15 @@ mod tests {
         store.flush().expect("written");
         drop(store);
         let mut reader = Reader::open(directory.path()).expect("readable");
-        let extent = extent_of(&mut reader).expect("readable").expect("rows");
+        let extent = extent_of(&mut reader, None)
+            .expect("readable")
+            .expect("rows");
         assert_eq!(extent.view, View::Vo);
+        let site = extent_of(&mut reader, Some(View::Site)).expect("readable");
+        assert_eq!(site.expect("rows").view, View::Site);
         let window = ExplainWindow::new(extent.window.from, extent.window.to, None);
-        let read = read_rows(&mut reader, window, extent.view, &Wanted::Links).expect("readable");
+        let read = read_rows(&mut reader, window, extent.view, &PopulationChoice::Links)
+            .expect("readable");
         let [link] = read.signals.links.values().collect::<Vec<_>>()[..] else {
             panic!("one link");
         };

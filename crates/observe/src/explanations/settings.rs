@@ -2,14 +2,15 @@
 
 use penstock_decide::explain::signals::{Change, SERVICE_PLACE, Setting};
 use penstock_model::{
-    ANY, Ban, BanChange, LinkId, LinkRule, Setting as SettingValue, SettingChange, SettingKey,
-    Slots, StorageId, StorageRule,
+    ANY, Ban, BanChange, LinkId, LinkRule, Rate, Setting as SettingValue, SettingChange,
+    SettingKey, Slots, StorageId, StorageRule,
 };
 
 /// The value of one property before and after.
 type Property = (Setting, Option<String>, Option<String>);
 
-/// What a change of a setting changed of that on which rates of these links depend: limits and drains.
+/// What a change of a setting changed of that on which rates of these links depend: limits and drains. A rate limit of a
+/// storage element is told at each link that it limits.
 pub(super) fn setting_changes(change: &SettingChange, links: &[LinkId]) -> Vec<Change> {
     let (before, after) = (change.before.as_ref(), change.after.as_ref());
     let (places, properties) = match &change.key {
@@ -22,6 +23,10 @@ pub(super) fn setting_changes(change: &SettingChange, links: &[LinkId]) -> Vec<C
             let limit = |rule: &LinkRule| Some(rule.slots_max);
             let properties = [
                 limits(before.and_then(limit), after.and_then(limit)),
+                rate_limits(
+                    before.and_then(|rule| rule.rate_max),
+                    after.and_then(|rule| rule.rate_max),
+                ),
                 drains(
                     before.is_some_and(|rule| rule.is_draining),
                     after.is_some_and(|rule| rule.is_draining),
@@ -59,19 +64,57 @@ pub(super) fn setting_changes(change: &SettingChange, links: &[LinkId]) -> Vec<C
         | SettingKey::CloudKey(..)
         | SettingKey::Mute(_) => (Vec::new(), Vec::new()),
     };
-    let changed = properties.into_iter().filter(|(_, old, new)| old != new);
-    changed
-        .flat_map(|(setting, old, new)| {
-            places.iter().map(move |place: &String| Change {
-                at: change.at,
-                who: change.user.as_str().to_owned(),
-                place: place.clone(),
-                setting,
-                old: old.clone(),
-                new: new.clone(),
-            })
-        })
-        .collect()
+    let told = |place: &String, (setting, old, new): &Property| Change {
+        at: change.at,
+        who: change.user.as_str().to_owned(),
+        place: place.clone(),
+        setting: *setting,
+        old: old.clone(),
+        new: new.clone(),
+    };
+    let of_places = properties.iter().flat_map(|property| {
+        let places = places.iter();
+        places.map(move |place: &String| told(place, property))
+    });
+    let of_storage = storage_rate_limits(change, links);
+    let of_links = of_storage
+        .iter()
+        .map(|(link, property)| told(&link.to_string(), property));
+    let all = of_places.chain(of_links);
+    all.filter(|change| change.old != change.new).collect()
+}
+
+/// What may be written to a storage element and read from it, at each link that has it as that end.
+fn storage_rate_limits<'a>(
+    change: &SettingChange,
+    links: &'a [LinkId],
+) -> Vec<(&'a LinkId, Property)> {
+    let SettingKey::Storage(storage) = &change.key else {
+        return Vec::new();
+    };
+    let (before, after) = (
+        storage_rule(change.before.as_ref()),
+        storage_rule(change.after.as_ref()),
+    );
+    let limit = |side: fn(&StorageRule) -> Option<Rate>| {
+        rate_limits(before.and_then(side), after.and_then(side))
+    };
+    let (inbound, outbound) = (
+        limit(|rule| rule.inbound_rate_max),
+        limit(|rule| rule.outbound_rate_max),
+    );
+    let is_it = |id: &StorageId| storage.as_str() == ANY || storage == id;
+    let of_link = |link: &'a LinkId| {
+        let inbound = is_it(&link.destination).then(|| (link, inbound.clone()));
+        let outbound = is_it(&link.source).then(|| (link, outbound.clone()));
+        inbound.into_iter().chain(outbound)
+    };
+    links.iter().flat_map(of_link).collect()
+}
+
+fn rate_limits(before: Option<Rate>, after: Option<Rate>) -> Property {
+    let text = |rate: Option<Rate>| rate.map(|rate| rate.to_string());
+    (Setting::RateLimit, text(before), text(after))
 }
 
 fn limits(before: Option<Slots>, after: Option<Slots>) -> Property {
@@ -180,6 +223,26 @@ mod tests {
         assert_eq!(
             told(key(), Some(rule(30, false)), Some(rule(30, false))),
             ""
+        );
+    }
+
+    #[test]
+    fn a_rate_limit_of_a_storage_element_is_told_at_the_links_that_it_limits() {
+        let storage = StorageId::new("https://b");
+        let rule = |inbound: Option<u64>| {
+            SettingValue::Storage(StorageRule {
+                inbound_rate_max: inbound.map(Rate),
+                ..StorageRule::new(storage.clone())
+            })
+        };
+        let key = SettingKey::Storage(storage.clone());
+        assert_eq!(
+            told(key.clone(), None, Some(rule(Some(2_000_000)))),
+            "1970-01-01T00:00:01Z rate limit at https://a → https://b: 2.0 MB/s instead of none, by root"
+        );
+        assert_eq!(
+            told(key, Some(rule(Some(2_000_000))), Some(rule(None))),
+            "1970-01-01T00:00:01Z rate limit at https://a → https://b: none instead of 2.0 MB/s, by root"
         );
     }
 

@@ -1,4 +1,4 @@
-//! The process itself: `/proc/self/stat`, `status` and `limits` (proc_pid_stat(5) and its neighbours).
+//! The process itself: `/proc/self/stat` and `limits` (proc_pid_stat(5) and proc_pid_limits(5)).
 
 use super::proc_text::{FormatError, lines};
 use serde::{Deserialize, Serialize};
@@ -30,34 +30,6 @@ pub fn parse_stat(bytes: &[u8]) -> Result<ProcessStat, FormatError> {
     read().ok_or(FormatError {
         file: "/proc/self/stat",
         expected: "24 fields with the name in parentheses",
-    })
-}
-
-/// `/proc/self/status`, as far as it is of use.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct ProcessStatus {
-    /// Most memory that it ever had, in bytes.
-    pub resident_bytes_max: Option<u64>,
-    /// Swapped out, in bytes.
-    pub swapped_bytes: Option<u64>,
-}
-
-/// `/proc/self/status`. Kernel threads have no memory of their own, so both may be missing.
-pub fn parse_status(bytes: &[u8]) -> Result<ProcessStatus, FormatError> {
-    let kibibytes = |name: &str| {
-        let value = lines(bytes).find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
-        let number: u64 = value.split_ascii_whitespace().next()?.parse().ok()?;
-        Some(number.saturating_mul(1024))
-    };
-    if !lines(bytes).any(|line| line.starts_with("Name:")) {
-        return Err(FormatError {
-            file: "/proc/self/status",
-            expected: "a line 'Name:'",
-        });
-    }
-    Ok(ProcessStatus {
-        resident_bytes_max: kibibytes("VmHWM"),
-        swapped_bytes: kibibytes("VmSwap"),
     })
 }
 
@@ -117,8 +89,6 @@ mod tests {
 
     const STAT: &[u8] =
         b"7 (a ) b) S 1 7 7 0 -1 4194560 1 0 0 0 250 50 0 0 20 0 11 0 100 1000 3 18446744073709551615";
-    const STATUS: &[u8] =
-        b"Name:\tpenstock\nUmask:\t0077\nVmHWM:\t   20480 kB\nVmSwap:\t       4 kB\nThreads:\t11\n";
     const LIMITS: &[u8] =
         b"Limit                     Soft Limit           Hard Limit           Units     \n\
         Max cpu time              unlimited            unlimited            seconds   \n\
@@ -136,14 +106,6 @@ mod tests {
     }
 
     #[test]
-    fn what_a_process_had_at_most_is_told_where_it_is_known() {
-        let read = parse_status(STATUS).expect("a real file");
-        assert_eq!(read.resident_bytes_max, Some(20_480 * 1024));
-        assert_eq!(parse_status(b"Name:\tx\n"), Ok(ProcessStatus::default()));
-        assert!(parse_status(b"").is_err());
-    }
-
-    #[test]
     fn limits_are_numbers_or_none() {
         let read = parse_limits(LIMITS).expect("a real file");
         assert_eq!(read.open_files, Limit::AtMost(1024));
@@ -156,7 +118,6 @@ mod tests {
     #[test]
     fn damaged_text_is_read_or_refused() {
         endures(STAT, parse_stat);
-        endures(STATUS, parse_status);
         endures(LIMITS, parse_limits);
     }
 }

@@ -5,6 +5,7 @@
 
 use super::facts::{CHANGES_MAX, FactChange, Facts};
 use super::sample::HostSample;
+use penstock_durable_file::replace_private;
 use penstock_model::Timestamp;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write};
@@ -128,7 +129,7 @@ impl Store {
             append_line(&path, change)?;
         }
         let text = serde_json::to_vec_pretty(facts).map_err(io::Error::other)?;
-        replace(&self.directory.join(FACTS), &text)
+        replace_private(&self.directory.join(FACTS), &text)
     }
 
     /// Leaves out the changes that are too many.
@@ -143,7 +144,7 @@ impl Store {
             serde_json::to_writer(&mut text, change).map_err(io::Error::other)?;
             text.push(b'\n');
         }
-        replace(&path, &text)
+        replace_private(&path, &text)
     }
 }
 
@@ -197,19 +198,6 @@ fn lines_of<T: serde::de::DeserializeOwned>(path: &Path) -> io::Result<Vec<T>> {
         }
         found.extend(serde_json::from_slice(&line).ok());
     }
-}
-
-/// In one step: a crash leaves the old file or the new one.
-fn replace(path: &Path, text: &[u8]) -> io::Result<()> {
-    let beside = path.with_extension("new");
-    let mut file = File::create(&beside)?;
-    file.write_all(text)?;
-    file.sync_all()?;
-    fs::rename(&beside, path)?;
-    let directory = path
-        .parent()
-        .filter(|parent| !parent.as_os_str().is_empty());
-    File::open(directory.unwrap_or(Path::new(".")))?.sync_all()
 }
 
 #[cfg(test)]

@@ -265,7 +265,8 @@ impl Rule {
                 if row.fingerprint.is_none()
                     && let Some(detail) = &row.detail
                 {
-                    row.fingerprint = Some(crate::fingerprint::without_particulars(detail).into());
+                    row.fingerprint =
+                        Some(penstock_model::failure_text::without_particulars(detail).into());
                 }
                 Ok(row.into())
             }

@@ -4,6 +4,7 @@
 //! order or not at all. What is lost is told as an incident of the kind `gap`. Which servers are followed is the matter of
 //! `sources`.
 
+mod allowance;
 mod held;
 mod provider;
 mod sources;
@@ -11,13 +12,14 @@ mod streams;
 
 use super::fingerprint_of;
 use super::pcap::Datagram;
+pub use allowance::{ROWS_AT_ONCE_MAX, ROWS_PER_SECOND_MAX, RowAllowances};
 use held::{HeldRecords, Users};
 use penstock_model::observation::{
     Attempt, Incident, IncidentKind, Observation, Operation, Outcome, Sample, SubjectKind, Text,
     View,
 };
 use penstock_model::{Bytes, Timestamp, UserName, VoName};
-use provider::{Provider, provided};
+use provider::{ProvidedDatagram, Provider};
 use sources::Sources;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -102,7 +104,17 @@ impl MonitoringStreams {
             payload: datagram,
         } = datagram;
         if datagram.first() == Some(&b'{') {
-            return provided(datagram, &sender, rows);
+            let provided = ProvidedDatagram::parse(datagram)?;
+            let take = |server: &mut Server, rows: &mut Vec<Observation>| {
+                if server.name.is_none() {
+                    server.name.clone_from(&provided.host);
+                }
+                provided.rows(server.name(&sender), rows);
+                Ok(())
+            };
+            return self
+                .sources
+                .hear((sender, provided.started), at, rows, take);
         }
         let (head, body) = datagram
             .split_at_checked(HEAD_BYTES)
@@ -117,13 +129,19 @@ impl MonitoringStreams {
             server.hear((code, sequence), (at, &sender), body, rows);
             server.take(code, &sender, at, body, rows)
         };
-        self.sources.hear((sender, started), at, rows, take)
+        self.sources.hear((sender, Some(started)), at, rows, take)
     }
 }
 
 /// Whether a listener takes a row of the time `at`.
 pub fn is_near_arrival(at: Timestamp, arrival: Timestamp) -> bool {
     arrival.since(at) <= BEFORE_ARRIVAL_MAX && at.since(arrival) <= AFTER_ARRIVAL_MAX
+}
+
+/// What a server calls itself, unless it is no name.
+fn host_name(text: &str) -> Option<Text> {
+    let lengths = 1..=HOST_NAME_BYTES_MAX;
+    lengths.contains(&text.len()).then(|| text.into())
 }
 
 fn gap(at: Timestamp, subject: Text, what: &str, count: u64) -> Observation {
@@ -226,10 +244,7 @@ impl Server {
         match code {
             b'=' => {
                 let host = first.rsplit_once('@').map(|(_, host)| host);
-                let lengths = 1..=HOST_NAME_BYTES_MAX;
-                self.name = host
-                    .filter(|host| lengths.contains(&host.len()))
-                    .map(Text::from);
+                self.name = host.and_then(host_name);
             }
             b'u' => {
                 let user = User::parse(first, rest);

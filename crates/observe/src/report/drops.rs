@@ -45,7 +45,7 @@ pub struct Factors {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct DropCause {
     /// Which factor fell.
-    pub cause: Cause,
+    pub cause: FallenFactor,
     /// Its part of all that fell, 0 to 100: not by how much it fell, which is between `usual` and `seen`.
     pub share_percent: f64,
 }
@@ -53,7 +53,7 @@ pub struct DropCause {
 /// Which factor of the rate fell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Cause {
+pub enum FallenFactor {
     /// Fewer files were allowed to move at once.
     LowerLimit,
     /// Fewer files moved although files waited: the link was not fed.
@@ -64,14 +64,16 @@ pub enum Cause {
     SlowerFiles,
 }
 
-impl Cause {
+impl FallenFactor {
     /// For people.
     pub fn words(self) -> &'static str {
         match self {
-            Cause::LowerLimit => "lower limit of files at once",
-            Cause::NotFed => "fewer files at once, although files were queued and slots were free",
-            Cause::NothingWaited => "fewer files at once, because none were queued",
-            Cause::SlowerFiles => "slower files",
+            FallenFactor::LowerLimit => "lower limit of files at once",
+            FallenFactor::NotFed => {
+                "fewer files at once, although files were queued and slots were free"
+            }
+            FallenFactor::NothingWaited => "fewer files at once, because none were queued",
+            FallenFactor::SlowerFiles => "slower files",
         }
     }
 }
@@ -101,8 +103,8 @@ pub(super) fn find_drops(sampled: &SampleSums, transfers: &[&TransferFacts]) -> 
         let unfed: u64 = inside.iter().map(|bin| bin.unfed).sum();
         let free: f64 = inside.iter().map(|bin| bin.limit - bin.active as f64).sum();
         let fewer = match unfed as f64 * 2.0 > free {
-            true => Cause::NotFed,
-            false => Cause::NothingWaited,
+            true => FallenFactor::NotFed,
+            false => FallenFactor::NothingWaited,
         };
         Some(RateDrop {
             from,
@@ -115,7 +117,7 @@ pub(super) fn find_drops(sampled: &SampleSums, transfers: &[&TransferFacts]) -> 
     });
     let is_drop = |drop: &RateDrop| {
         let main = drop.causes.first().map(|cause| cause.cause);
-        main != Some(Cause::NothingWaited)
+        main != Some(FallenFactor::NothingWaited)
     };
     explained.filter(is_drop).collect()
 }
@@ -161,7 +163,7 @@ fn factors(
 }
 
 /// The factors that fell, with their shares. Factors that rose are left out.
-fn causes(usual: &Factors, seen: &Factors, fewer: Cause) -> Vec<DropCause> {
+fn causes(usual: &Factors, seen: &Factors, fewer: FallenFactor) -> Vec<DropCause> {
     let measured = |factors: &Factors| split::Factors {
         rate: factors.megabits_per_second,
         limit: Some(factors.limit),
@@ -170,9 +172,9 @@ fn causes(usual: &Factors, seen: &Factors, fewer: Cause) -> Vec<DropCause> {
         success: None,
     };
     let cause = |factor: &Factor| match factor {
-        Factor::Limit => Cause::LowerLimit,
+        Factor::Limit => FallenFactor::LowerLimit,
         Factor::Fed => fewer,
-        Factor::StageRate | Factor::Overhead | Factor::Success => Cause::SlowerFiles,
+        Factor::StageRate | Factor::Overhead | Factor::Success => FallenFactor::SlowerFiles,
     };
     let parts = split::split(&measured(usual), &measured(seen));
     let falls = split::falls(&parts).into_iter();

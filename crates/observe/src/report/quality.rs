@@ -5,14 +5,14 @@
 
 use super::percent;
 use crate::facts::TransferFacts;
-use crate::fingerprint::fingerprint;
+use penstock_model::failure_text::fingerprint;
 use penstock_model::{Phase, Side, Timestamp};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
 /// Most kinds of failure told apart in one report; what comes after is counted as [`OTHER_FAILURES`].
-pub const INCIDENTS_MAX: usize = 1000;
-/// The fingerprint of failures beyond [`INCIDENTS_MAX`] kinds.
+pub const FAILURE_KINDS_MAX: usize = 1000;
+/// The fingerprint of failures beyond [`FAILURE_KINDS_MAX`] kinds.
 pub const OTHER_FAILURES: &str = "(other failures)";
 
 /// Errors and incidents.
@@ -28,12 +28,12 @@ pub struct Quality {
     /// Attempts whose outcome is unknown because the service restarted. Not errors.
     pub lost_attempts: u64,
     /// Kinds of failure, the most frequent first.
-    pub incidents: Vec<Incident>,
+    pub incidents: Vec<FailureSummary>,
 }
 
 /// All failures of one fingerprint.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Incident {
+pub struct FailureSummary {
     /// The failure text without what differs from file to file.
     pub fingerprint: String,
     /// Where the fault lies.
@@ -54,17 +54,17 @@ pub struct Incident {
 
 /// Counts the errors of `transfers` and groups them by fingerprint.
 pub(super) fn quality_of(transfers: &[&TransferFacts]) -> Quality {
-    let mut by_fingerprint: BTreeMap<String, Incident> = BTreeMap::new();
+    let mut by_fingerprint: BTreeMap<String, FailureSummary> = BTreeMap::new();
     for transfer in transfers {
         let mut hit: Vec<String> = Vec::new();
         for (at, failure) in &transfer.errors {
             let mut key = fingerprint(failure);
-            if by_fingerprint.len() >= INCIDENTS_MAX && !by_fingerprint.contains_key(&key) {
+            if by_fingerprint.len() >= FAILURE_KINDS_MAX && !by_fingerprint.contains_key(&key) {
                 key = OTHER_FAILURES.to_owned();
             }
             let incident = by_fingerprint
                 .entry(key.clone())
-                .or_insert_with(|| Incident {
+                .or_insert_with(|| FailureSummary {
                     fingerprint: key.clone(),
                     side: failure.side,
                     phase: failure.phase,
@@ -86,7 +86,7 @@ pub(super) fn quality_of(transfers: &[&TransferFacts]) -> Quality {
             }
         }
     }
-    let mut incidents: Vec<Incident> = by_fingerprint.into_values().collect();
+    let mut incidents: Vec<FailureSummary> = by_fingerprint.into_values().collect();
     incidents.sort_by(|a, b| {
         b.errors
             .cmp(&a.errors)

@@ -3,7 +3,7 @@
 //!
 //! Decides nothing: every figure is one of [`BandwidthReport`]. Lines are wrapped at 80 columns.
 
-use super::{BandwidthReport, Cause, Incident, LinkShare, RateOverTime};
+use super::{BandwidthReport, FailureSummary, FallenFactor, LinkShare, RateOverTime};
 use crate::plot;
 use crate::rate::{ByteCount, UNIT};
 use penstock_model::text::plural;
@@ -134,7 +134,7 @@ fn quality(report: &BandwidthReport, out: &mut Formatter<'_>) -> fmt::Result {
     and_more(quality.incidents.len(), "incident", out)
 }
 
-fn write_incident(incident: &Incident, out: &mut Formatter<'_>) -> fmt::Result {
+fn write_incident(incident: &FailureSummary, out: &mut Formatter<'_>) -> fmt::Result {
     let errors = plural(incident.errors, "error");
     let transfers = plural(incident.transfers, "transfer");
     writeln!(
@@ -277,15 +277,17 @@ fn drops(report: &BandwidthReport, out: &mut Formatter<'_>) -> fmt::Result {
             .filter(|cause| cause.share_percent >= CAUSE_MIN)
         {
             let evidence = match cause.cause {
-                Cause::LowerLimit => format!("{:.1} instead of {:.1}", seen.limit, usual.limit),
-                Cause::NotFed | Cause::NothingWaited => format!(
+                FallenFactor::LowerLimit => {
+                    format!("{:.1} instead of {:.1}", seen.limit, usual.limit)
+                }
+                FallenFactor::NotFed | FallenFactor::NothingWaited => format!(
                     "{:.1} of {:.1} slots in use instead of {:.1} of {:.1}",
                     seen.in_use * seen.limit,
                     seen.limit,
                     usual.in_use * usual.limit,
                     usual.limit
                 ),
-                Cause::SlowerFiles => format!(
+                FallenFactor::SlowerFiles => format!(
                     "{:.2} Mb/s per file instead of {:.2}",
                     seen.megabits_per_second_per_file, usual.megabits_per_second_per_file
                 ),

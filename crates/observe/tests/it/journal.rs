@@ -3,10 +3,12 @@
 use crate::stories;
 use penstock_journal::{Journal, JournalReader};
 use penstock_model::{
-    Activity, ChecksumAlgorithm, CredentialId, FileUrl, Job, JobId, JobParameters, Timestamp,
-    TransferId, TransferRequest, TransferState, UserName, VoName, advance,
+    Activity, ChecksumAlgorithm, CredentialId, FileUrl, Job, JobId, JobParameters, TimeWindow,
+    Timestamp, TransferId, TransferRequest, TransferState, UserName, VoName, advance,
 };
+use penstock_observe::explanations::reading::{ExplainWindow, PopulationChoice, read_record};
 use penstock_observe::follow::Follower;
+use penstock_observe::recorded::read_journal;
 use penstock_observe::{MemoryRecord, Record, report_of};
 use penstock_persistence::journal::{SqliteJournal, SqliteReader};
 use penstock_persistence::sealing::SealingKeys;
@@ -25,7 +27,7 @@ fn request(id: u64) -> TransferRequest {
         checksum_algorithm: ChecksumAlgorithm::Adler32,
         activity: Activity::new("default"),
         scitag: None,
-        metadata: serde_json::Value::Null,
+        metadata: Default::default(),
         source_credential: None,
         destination_credential: None,
         source_query: None,
@@ -113,4 +115,31 @@ fn the_journal_and_a_record_in_memory_give_the_same_report() {
         Record::transfer_request(&reader, TransferId(99)).expect("reads"),
         None
     );
+}
+
+#[test]
+fn a_window_before_the_numbers_were_raised_is_read() {
+    let memory = MemoryRecord::new();
+    (1..=50).for_each(|id| memory.put_request(request(id)));
+    let mut entries = stories::fifty_files().entries;
+    let next = entries.last().expect("a story").sequence + 1;
+    for entry in &mut entries {
+        // A backup that is put back goes on with numbers far beyond those that it had.
+        if entry.sequence + 1 == next {
+            entry.sequence += 1_000_000_000;
+        }
+        memory.push_entry(entry.clone());
+    }
+    let (from, to) = (
+        Timestamp(stories::START),
+        Timestamp(stories::START + 1_400_000),
+    );
+    let window = ExplainWindow::new(from, to, None);
+    let read = read_record(&memory, window, &PopulationChoice::Links).expect("readable");
+    assert_eq!((read.populations.len(), read.complete_since), (1, None));
+    let files = &read.signals.links[&stories::link("gla.example", "ed.example")].finished_files;
+    assert_eq!(files.0.iter().flatten().sum::<f64>(), 50.0);
+    let read =
+        read_journal(&memory, TimeWindow { from, to }, &PopulationChoice::Links).expect("readable");
+    assert_eq!((read.transfers.len(), read.is_shortened), (50, false));
 }

@@ -1,8 +1,8 @@
 use crate::stories;
 use axum::body::{Body, to_bytes};
 use axum::http::{HeaderMap, Request, StatusCode, header};
-use penstock_model::{Timestamp, TransferEvent, VoName};
-use penstock_observe::live::{Authorise, LiveState, Sight, router};
+use penstock_model::{Timestamp, TransferEvent, Visibility, VoName};
+use penstock_observe::live::{Authorize, LiveState, router};
 use penstock_observe::{MemoryRecord, RateSeries};
 use serde_json::Value;
 use std::sync::Arc;
@@ -33,18 +33,18 @@ fn record(seconds: i64) -> Arc<MemoryRecord> {
 
 async fn ask(path: &str, token: Option<&str>) -> (StatusCode, HeaderMap, Vec<u8>) {
     let record = record(200);
-    let authorise: Authorise = Arc::new(|headers| {
+    let authorize: Authorize = Arc::new(|headers| {
         let shown = headers.get(header::AUTHORIZATION).cloned();
         Box::pin(async move {
             match shown.as_ref().and_then(|value| value.to_str().ok()) {
-                Some("Bearer good") => Ok(Sight::Everything),
-                Some("Bearer atlas") => Ok(Sight::Vo(VoName::new("atlas"))),
-                Some("Bearer cms") => Ok(Sight::Vo(VoName::new("cms"))),
+                Some("Bearer good") => Ok(Visibility::Everything),
+                Some("Bearer atlas") => Ok(Visibility::Vo(VoName::new("atlas"))),
+                Some("Bearer cms") => Ok(Visibility::Vo(VoName::new("cms"))),
                 _ => Err(StatusCode::UNAUTHORIZED),
             }
         })
     });
-    let mut router = router(LiveState::new(record, authorise));
+    let mut router = router(LiveState::new(record, authorize));
     let mut request = Request::get(path);
     if let Some(token) = token {
         request = request.header(header::AUTHORIZATION, format!("Bearer {token}"));

@@ -4,6 +4,7 @@
 mod assets;
 mod journal;
 mod live;
+mod minutes;
 mod reports;
 mod signals;
 mod stories;

@@ -1,6 +1,6 @@
 use crate::stories::{self, Story};
 use penstock_model::{Bytes, LinkId, LinkSample, PoolName, TransferId};
-use penstock_observe::report::Cause;
+use penstock_observe::report::FallenFactor;
 use penstock_observe::{BandwidthReport, ReportInput, TransferEnding, TransferFacts, gather};
 use proptest::prelude::*;
 use std::path::Path;
@@ -126,7 +126,7 @@ fn ten_minutes(moved: u64, slots: (u32, u32, u64)) -> BandwidthReport {
     report("job 1", &story, |_| Some(link.clone()))
 }
 
-fn a_drop(moved: u64, slots: (u32, u32, u64)) -> (Vec<Cause>, Vec<f64>) {
+fn a_drop(moved: u64, slots: (u32, u32, u64)) -> (Vec<FallenFactor>, Vec<f64>) {
     let report = ten_minutes(moved, slots);
     assert_eq!(report.drops.len(), 1, "{:?}", report.drops);
     let drop = &report.drops[0];
@@ -145,17 +145,23 @@ fn a_drop(moved: u64, slots: (u32, u32, u64)) -> (Vec<Cause>, Vec<f64>) {
 fn a_drop_is_split_into_the_factors_that_fell() {
     // 10 April 2006: the rate halved, no errors, no network problem, "too few concurrent transfers".
     let (causes, shares) = a_drop(100_000_000, (5, 10, 40));
-    assert_eq!(causes[0], Cause::NotFed);
+    assert_eq!(causes[0], FallenFactor::NotFed);
     assert!((shares[0] - 100.0).abs() < 1e-6);
     // The number of files on the channel was lowered.
-    assert_eq!(a_drop(100_000_000, (5, 5, 40)).0[0], Cause::LowerLimit);
+    assert_eq!(
+        a_drop(100_000_000, (5, 5, 40)).0[0],
+        FallenFactor::LowerLimit
+    );
     // Every night at 23:40 a database dump slowed everything down.
-    assert_eq!(a_drop(60_000_000, (10, 10, 40)).0[0], Cause::SlowerFiles);
+    assert_eq!(
+        a_drop(60_000_000, (10, 10, 40)).0[0],
+        FallenFactor::SlowerFiles
+    );
     // Half of the files moved, each at half of its rate: two equal parts.
     let (_, shares) = a_drop(50_000_000, (5, 10, 40));
     assert!((shares[0] - 50.0).abs() < 1e-6 && (shares[1] - 50.0).abs() < 1e-6);
     // Nothing moved at all although ten files were on their way.
-    assert_eq!(a_drop(0, (10, 10, 40)).0[0], Cause::SlowerFiles);
+    assert_eq!(a_drop(0, (10, 10, 40)).0[0], FallenFactor::SlowerFiles);
 }
 
 #[test]
@@ -166,14 +172,18 @@ fn an_empty_queue_is_no_drop() {
     assert_eq!(ten_minutes(50_000_000, (1, 10, 0)).drops, []);
     // A slow file is one, also when it is the last.
     let slow = ten_minutes(1_000_000, (1, 10, 0)).drops;
-    assert_eq!(slow[0].causes[0].cause, Cause::SlowerFiles, "{slow:?}");
+    assert_eq!(
+        slow[0].causes[0].cause,
+        FallenFactor::SlowerFiles,
+        "{slow:?}"
+    );
 }
 
 #[test]
 fn parts_of_a_drop_are_those_that_fell() {
     // Files were twice as fast, but a tenth of them moved: that is all of the drop, not 143 % of it.
     let (causes, shares) = a_drop(40_000_000, (1, 10, 40));
-    assert_eq!(causes, [Cause::NotFed]);
+    assert_eq!(causes, [FallenFactor::NotFed]);
     assert!((shares[0] - 100.0).abs() < 1e-6, "{shares:?}");
 }
 

@@ -107,7 +107,7 @@ fn five_minutes(story: &Story, entries_since: Option<i64>) -> Signals {
         .iter()
         .for_each(|entry| signals.take_entry(entry, &link));
     if let Some(ms) = entries_since {
-        signals.entries_known_since(Timestamp(START + ms));
+        signals.entries_left_out(Timestamp(START), Timestamp(START + ms));
     }
     signals.finish()
 }

@@ -3,8 +3,8 @@
 //! own first. Only what follows its name in the others' names counts, so that a backup can be renamed with its manifest.
 
 use super::{BackupError, BackupFacts, with_suffix};
-use crate::file::replace_private;
 use openssl::sha::Sha256;
+use penstock_durable_file::replace_private;
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};

@@ -1,9 +1,9 @@
 //! The namespace of a storage element in a backup: copied as it lies there, below a snapshot, and put back so that no id is
 //! given twice and no file that was stored since then counts as one that nobody was told of.
 
-use super::restoring::{copy_of, files_of, put_aside};
+use super::restored_files::{copy_of, files_of, put_aside};
 use super::{BackupFacts, BackupOf, BoxedError, Log, OWN_TABLES, RestoredBackup, pages};
-use crate::file::put_in_place;
+use penstock_durable_file::put_in_place;
 
 use super::{read_only, with_suffix, writable};
 use crate::journal::LOST_NUMBERS_MAX;

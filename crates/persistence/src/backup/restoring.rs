@@ -1,20 +1,19 @@
 //! Putting a backup back. What was open when it was made may have ended since, so its jobs are marked: a file that is at
 //! its destination, whole, counts as arrived. Numbers that were given since then are leapt over.
 
+use super::restored_files::{copy_of, create, files_of, positions_of, put_aside};
 use super::rows::{self, PreparedJournal};
 use super::{
     BackupContent, BackupError, BackupFacts, BoxedError, DELEGATION_TABLES, JournalLocation,
     OWN_TABLES, RecordFacts, copy_tables, namespace, read_only, verify, with_suffix,
 };
-use crate::file::put_in_place;
 use crate::journal::{LOST_NUMBERS_MAX, sqlite_schema};
 use crate::postgres::Database;
 use crate::sealing::SealingKeys;
+use penstock_durable_file::put_in_place;
 use penstock_model::Timestamp;
 use rusqlite::{Connection, Transaction, params};
-use std::fs::{File, OpenOptions};
-use std::io;
-use std::os::unix::fs::OpenOptionsExt;
+use std::fs::File;
 use std::path::{Path, PathBuf};
 
 /// Where a backup is put.
@@ -140,12 +139,6 @@ fn on_a_thread<T: Send>(
     })
 }
 
-/// A copy of a backup that can be written to, at a path that nothing else uses.
-pub(super) fn copy_of(backup: &Path, to: &Path) -> Result<Connection, BoxedError> {
-    io::copy(&mut File::open(backup)?, &mut create(to)?)?;
-    Ok(Connection::open(to)?)
-}
-
 fn put_back(
     from: &Path,
     journal_file: &Path,
@@ -192,33 +185,6 @@ fn put_back(
     })
 }
 
-/// Under another name, with its log if that cannot be written into place because the database is damaged.
-pub(crate) fn put_aside(old: &Path, at: Timestamp) -> io::Result<Option<PathBuf>> {
-    if !old.exists() {
-        return Ok(None);
-    }
-    let whole = Connection::open(old)
-        .and_then(|old| old.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(())));
-    if let Err(why) = whole {
-        tracing::debug!(%why, "what is set aside keeps its log");
-    }
-    let aside = with_suffix(old, &format!(".before-{}", at.0));
-    // SQLite finds a log by the name of its database.
-    for suffix in ["-wal", "-shm", ""] {
-        let part = with_suffix(old, suffix);
-        if part.exists() {
-            std::fs::rename(&part, with_suffix(&aside, suffix))?;
-        }
-    }
-    Ok(Some(aside))
-}
-
-fn create(path: &Path) -> io::Result<File> {
-    let mut options = OpenOptions::new();
-    options.write(true).create(true).truncate(true).mode(0o600);
-    options.open(path)
-}
-
 /// Makes a journal of the copy of a backup.
 fn prepare(journal: &mut Connection, at: Timestamp, sequence: u64) -> rusqlite::Result<()> {
     let change = journal.transaction()?;
@@ -261,16 +227,4 @@ pub fn files(backup: &Path) -> Result<Vec<(String, Vec<u8>)>, BackupError> {
         path: backup.display().to_string(),
         why: why.to_string(),
     })
-}
-
-pub(super) fn files_of(backup: &Connection) -> rusqlite::Result<Vec<(String, Vec<u8>)>> {
-    let mut select = backup.prepare("SELECT name, content FROM backup_file ORDER BY name")?;
-    let files = select.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?;
-    files.collect()
-}
-
-pub(super) fn positions_of(backup: &Connection) -> rusqlite::Result<Vec<(String, u64)>> {
-    let mut select = backup.prepare("SELECT sink, sequence FROM backup_position ORDER BY sink")?;
-    let positions = select.query_map([], |row| Ok((row.get(0)?, row.get::<_, i64>(1)? as u64)))?;
-    positions.collect()
 }

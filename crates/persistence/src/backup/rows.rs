@@ -30,11 +30,12 @@ const VALUE_BYTES: u64 = 4;
 
 /// The tables of the journal, each with the column that it is read along. `history` says different things in both
 /// and comes last.
-pub(super) const JOURNAL_TABLES: [(&str, &str); 14] = [
+pub(super) const JOURNAL_TABLES: [(&str, &str); 15] = [
     ("job", "job_id"),
     ("transfer", "transfer_id"),
     ("ledger", "sequence"),
     ("link_sample", "at_ms"),
+    ("minute_sample", "at_ms"),
     ("link_event", "sequence"),
     ("tuning", "sequence"),
     ("sealed_credential", "credential_id"),

@@ -4,6 +4,7 @@ mod batches;
 mod fencing;
 mod history;
 mod lab;
+mod minutes;
 mod odd_rows;
 mod tape;
 mod tokens;
@@ -16,11 +17,12 @@ use batches::{
 use history::{
     a_large_job_is_gone_at_once_and_its_files_by_and_by,
     numbers_are_not_given_again_when_all_is_gone,
-    samples_and_what_became_of_links_go_with_their_time,
+    samples_and_what_became_of_links_go_with_their_time, what_an_owed_removal_is_judged_by_stays,
     what_ended_before_the_time_goes_and_what_is_open_stays,
     what_somebody_has_not_taken_stays_until_it_is_too_old,
 };
 use lab::Lab;
+use minutes::{minutes_are_found_by_their_time_with_all_parts, minutes_go_with_their_own_time};
 use odd_rows::*;
 use tape::{samples_are_found_by_their_time, what_tape_systems_did_is_told_of_a_file};
 use tokens::{
@@ -51,7 +53,7 @@ fn job(seed: u128, transfers: std::ops::RangeInclusive<u64>) -> Job {
         checksum_algorithm: ChecksumAlgorithm::Adler32,
         activity: Activity::new("default"),
         scitag: None,
-        metadata: serde_json::json!({"request_id": id}),
+        metadata: serde_json::json!({"request_id": id}).into(),
         source_credential: Some(CredentialId::new("c1")),
         destination_credential: None,
         source_query: None,
@@ -868,6 +870,8 @@ macro_rules! on_each_back_end {
 }
 
 on_each_back_end! {
+    minutes_are_found_by_their_time_with_all_parts,
+    minutes_go_with_their_own_time,
     samples_are_found_by_their_time,
     what_tape_systems_did_is_told_of_a_file,
     what_is_stored_is_found_again,
@@ -886,6 +890,7 @@ on_each_back_end! {
     what_is_owed_at_a_destination_keeps_its_token_and_is_found_until_it_is_done,
     transfers_and_recalls_that_wait_for_a_token_are_told_apart_from_those_that_do_not,
     a_new_sealing_key_is_used_for_all_that_a_token_is_renewed_with,
+    what_an_owed_removal_is_judged_by_stays,
     what_ended_before_the_time_goes_and_what_is_open_stays,
     numbers_are_not_given_again_when_all_is_gone,
     what_somebody_has_not_taken_stays_until_it_is_too_old,

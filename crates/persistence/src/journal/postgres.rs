@@ -7,6 +7,7 @@
 mod appending;
 mod batch;
 mod history;
+mod minutes;
 pub(crate) mod partitions;
 mod reader;
 mod reading;
@@ -21,7 +22,7 @@ pub use reader::PostgresReader;
 use super::LOST_NUMBERS_MAX;
 use super::rows::with_restored_at;
 use crate::cluster::columns;
-use crate::postgres::session::{Goes, OpenTransaction, Purpose, Session, Sessions};
+use crate::postgres::session::{OpenTransaction, Purpose, RowFlow, Session, Sessions};
 use crate::postgres::{Database, DatabaseError, resealing, schema};
 use crate::resealing::{OF_JOURNAL, Pass};
 use crate::sealing::SealingKeys;
@@ -423,9 +424,9 @@ impl Journal for PostgresJournal {
         let read = |session: &mut Session, out: &SyncSender<UnfinishedJob>| {
             let mut open = session.begin()?;
             unfinished::for_each(&mut open, |job| match out.send(job) {
-                Ok(()) => Goes::On,
+                Ok(()) => RowFlow::On,
                 // Nobody waits for more.
-                Err(_) => Goes::NoFurther,
+                Err(_) => RowFlow::NoFurther,
             })?;
             open.commit()?;
             Ok(())

@@ -5,6 +5,7 @@ mod appending;
 mod bans;
 mod history;
 mod links;
+mod minutes;
 mod reader;
 mod reading;
 pub(crate) mod schema;
@@ -212,6 +213,7 @@ fn append_all(
             Record::TidyingOwed(tidying) => tidyings::owe(&transaction, tidying)?,
             Record::TidiedUp { transfer } => tidyings::end(&transaction, *transfer)?,
             Record::Sampled(sample) => insert_sample(&transaction, sample)?,
+            Record::MinuteSampled(minute) => minutes::insert(&transaction, minute)?,
         }
     }
     let sql = "SELECT seq FROM sqlite_sequence WHERE name = 'ledger'";
@@ -266,6 +268,7 @@ mod tests {
             taken_by_all: 0,
             ended_long_before: None,
             samples_before: None,
+            minutes_before: None,
             audit_before: None,
             rows_max: 10,
         };

@@ -11,14 +11,15 @@ pub use caused::CausedChange;
 pub(super) use caused::ToldEntry;
 pub(super) use steps::first;
 
+use super::change_error::{ChangeError, ChangeRefusal};
+use super::connection::stored;
 use super::directory_log::{DirectoryRecord, TrashedFile};
 use super::ledger::{self, ElementRecord, LedgerBound};
-use super::property::{self, PROPERTIES_BYTES_MAX, PROPERTIES_MAX, PropertyUpdate};
-use super::read::{by_name, stored};
+use super::property::{self, PropertyUpdate};
+use super::read::by_name;
+use super::schema::POOL_KEY;
 use super::{EntryId, MoverRecord, lock, record, schema};
-use crate::journal::remedy_of_sqlite;
 use caused::Cause;
-use penstock_journal::Remedy;
 use penstock_model::observation::EntryChange;
 use penstock_model::{
     Bytes, Checksum, Lock, LockToken, NamespacePath, PoolName, Timestamp, UserName,
@@ -26,10 +27,8 @@ use penstock_model::{
 use rusqlite::{Connection, params};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use steps::{Removal, Rename, refuse_other};
-use thiserror::Error;
 
 /// What may happen to a file that stands at the destination.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -216,116 +215,7 @@ pub struct TrashedData {
     pub size: Bytes,
 }
 
-/// Why the tree does not allow a change.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Error)]
-pub enum ChangeRefusal {
-    /// The destination exists and may not be replaced.
-    #[error("{0} exists")]
-    Exists(NamespacePath),
-    /// Another entry than the expected one stands there, or none.
-    #[error("{0} has changed since the request began")]
-    Changed(NamespacePath),
-    /// A file was expected, a directory stands there.
-    #[error("{0} is a directory")]
-    IsDirectory(NamespacePath),
-    /// Nothing stands there.
-    #[error("{0} does not exist")]
-    NotFound(NamespacePath),
-    /// It is not in the trash, or no longer.
-    #[error("file {0} is not in the trash")]
-    NotTrash(EntryId),
-    /// The directory that should hold it does not exist.
-    #[error("the directory {0} does not exist; make it first")]
-    ParentMissing(NamespacePath),
-    /// A file stands where a directory is needed.
-    #[error("{0} is a file, so nothing can be below it")]
-    ParentIsFile(NamespacePath),
-    /// A directory cannot be moved into itself, and nothing onto itself.
-    #[error("{0} cannot be moved onto or below itself")]
-    IntoItself(NamespacePath),
-    /// The root stays.
-    #[error("the root directory can be neither removed nor moved nor replaced")]
-    Root,
-    /// More properties than one entry should have.
-    #[error(
-        "{0} would have more than {PROPERTIES_MAX} properties, or more than {PROPERTIES_BYTES_MAX} bytes of them; \
-         remove some"
-    )]
-    TooManyProperties(NamespacePath),
-    /// More entries than one transaction should remove.
-    #[error("{path} holds {entries_max} entries or more; remove what is below it first")]
-    TooManyEntries {
-        /// The directory.
-        path: NamespacePath,
-        /// The bound.
-        entries_max: usize,
-    },
-}
-
-/// Why a change was not made. Nothing of it is stored then.
-#[derive(Debug, Clone, Error)]
-pub enum ChangeError {
-    /// The tree does not allow it.
-    #[error("{0}")]
-    Refused(#[from] ChangeRefusal),
-    /// Too many changes wait; try again.
-    #[error("the namespace is overloaded; try again in some seconds")]
-    Busy,
-    /// The namespace is being closed.
-    #[error("the namespace is closing; try again after the restart")]
-    Stopped,
-    /// SQLite failed, and nothing was stored.
-    #[error("the namespace database failed: {0}; an operator must check its disk")]
-    Database(Arc<rusqlite::Error>),
-    /// A commit failed in a way that a restart may undo: whether this is stored is not known. Data that it speaks of
-    /// must stay.
-    #[error(
-        "the namespace database failed in a commit, so it is not known whether the change was made: {0}; an operator \
-         must check its disk; look before you try again"
-    )]
-    Doubtful(Arc<rusqlite::Error>),
-    /// After such a commit no change is taken until the database works again.
-    #[error(
-        "the namespace database failed and takes no changes until its disk is in order; try again later"
-    )]
-    Unsettled,
-}
-
-impl ChangeError {
-    /// The database's disk failed, so that other changes fare no better.
-    pub(super) fn is_of_disk(&self) -> bool {
-        match self {
-            ChangeError::Database(error) => remedy_of_sqlite(error) == Remedy::Wait,
-            ChangeError::Doubtful(_) | ChangeError::Unsettled => true,
-            ChangeError::Refused(_) | ChangeError::Busy | ChangeError::Stopped => false,
-        }
-    }
-
-    /// The database's own disk has no room left.
-    pub fn is_disk_full(&self) -> bool {
-        match self {
-            ChangeError::Database(error) => {
-                error.sqlite_error_code() == Some(rusqlite::ErrorCode::DiskFull)
-            }
-            ChangeError::Refused(_)
-            | ChangeError::Busy
-            | ChangeError::Stopped
-            | ChangeError::Doubtful(_)
-            | ChangeError::Unsettled => false,
-        }
-    }
-}
-
-impl From<rusqlite::Error> for ChangeError {
-    fn from(error: rusqlite::Error) -> Self {
-        ChangeError::Database(Arc::new(error))
-    }
-}
-
 pub(super) type Outcome = Result<ChangeReport, ChangeError>;
-
-/// Begins the name of what the `meta` table says of a pool.
-pub(super) const POOL_KEY: &str = "pool.";
 
 /// One open transaction, with what is written once at its end however many changes it holds.
 pub(super) struct Batch<'a> {

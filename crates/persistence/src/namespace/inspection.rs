@@ -1,8 +1,9 @@
 //! Reading the tree by ids and pools, for tools that compare it with what lies in the pools.
 
-use super::read::{signed, stored, unsigned, usage_by_pool};
+use super::connection::{signed, stored, unsigned};
+use super::read::{checksum_of_row, usage_by_pool};
 use super::{EntryId, Namespace, NamespaceError, PoolUsage};
-use penstock_model::{Bytes, NamespacePath, PoolName};
+use penstock_model::{Bytes, Checksum, NamespacePath, PoolName, Timestamp, UserName};
 use rusqlite::{Connection, OptionalExtension, params};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,6 +18,12 @@ pub struct StoredFile {
     pub name: String,
     /// Bytes.
     pub size: Bytes,
+    /// When it was written.
+    pub created: Timestamp,
+    /// Who wrote it.
+    pub owner: Option<UserName>,
+    /// Its checksums, in the order of their algorithms.
+    pub checksums: Vec<Checksum>,
     /// The label of its data tells where it is.
     pub is_labelled: bool,
 }
@@ -31,7 +38,7 @@ impl Namespace {
     ) -> Result<Vec<StoredFile>, NamespaceError> {
         self.readers.with(|connection| {
             let mut query = connection.prepare_cached(
-                "SELECT id, parent, name, size_bytes, labelled FROM entry
+                "SELECT id, parent, name, size_bytes, created_ms, owner, labelled FROM entry
                  WHERE id >= ?1 AND id < ?2 AND pool = ?3 ORDER BY id",
             )?;
             let range = params![stored(from), stored(end), pool.as_str()];
@@ -41,10 +48,18 @@ impl Namespace {
                     parent: EntryId(unsigned(row.get(1)?)),
                     name: row.get(2)?,
                     size: Bytes(unsigned(row.get(3)?)),
-                    is_labelled: row.get(4)?,
+                    created: Timestamp(row.get(4)?),
+                    owner: row.get::<_, Option<String>>(5)?.map(UserName::new),
+                    checksums: Vec::new(),
+                    is_labelled: row.get(6)?,
                 })
             })?;
-            rows.collect()
+            let mut files: Vec<StoredFile> = rows.collect::<rusqlite::Result<_>>()?;
+            let mut checksums = checksums_between(connection, from, end)?;
+            for file in &mut files {
+                file.checksums = checksums.remove(&file.id).unwrap_or_default();
+            }
+            Ok(files)
         })
     }
 
@@ -117,4 +132,27 @@ fn path_of(connection: &Connection, entry: EntryId) -> rusqlite::Result<Option<N
         .rev()
         .try_fold(NamespacePath::root(), |path, name| path.child(name));
     Ok(path.ok())
+}
+
+/// The checksums of files with ids from `from` on and below `end`.
+fn checksums_between(
+    connection: &Connection,
+    from: EntryId,
+    end: EntryId,
+) -> rusqlite::Result<BTreeMap<EntryId, Vec<Checksum>>> {
+    let mut query = connection.prepare_cached(
+        "SELECT algorithm, value, entry FROM checksum WHERE entry >= ?1 AND entry < ?2",
+    )?;
+    let rows = query.query_map(params![stored(from), stored(end)], |row| {
+        Ok((EntryId(unsigned(row.get(2)?)), checksum_of_row(row)?))
+    })?;
+    let mut found: BTreeMap<EntryId, Vec<Checksum>> = BTreeMap::new();
+    for row in rows {
+        let (file, checksum) = row?;
+        found.entry(file).or_default().extend(checksum);
+    }
+    for checksums in found.values_mut() {
+        checksums.sort_by_key(Checksum::algorithm);
+    }
+    Ok(found)
 }

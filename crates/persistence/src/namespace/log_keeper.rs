@@ -6,10 +6,10 @@
 //! snapshot of the namespace; until then nothing waits for it. Nothing here is flushed before an answer: a flush follows within a second.
 
 use super::directory_log::{DIRECTORY_LOG, DirectoryRecord, read_log, write_line};
-use super::log_snapshot::{Fresh, SnapshotUse, Snapshots};
-use crate::file::put_in_place;
+use super::log_snapshot::{NewSnapshot, SnapshotUse, Snapshots};
 use parking_lot::{Condvar, Mutex};
 use penstock_clock::wall_clock;
+use penstock_durable_file::put_in_place;
 use penstock_model::PoolName;
 use std::collections::BTreeSet;
 use std::fs::{File, OpenOptions};
@@ -62,7 +62,7 @@ struct KeeperStatus {
 enum Task {
     Batch(Batch),
     /// A snapshot for a log that has become long.
-    Compacted(io::Result<Fresh>),
+    Compacted(io::Result<NewSnapshot>),
     /// The log is to be closed.
     End,
 }
@@ -344,8 +344,8 @@ impl Keeper {
         }
     }
 
-    fn put_in_place(&self, fresh: Fresh, tail: Option<(&Path, u64)>) -> io::Result<OpenLog> {
-        let Fresh {
+    fn put_in_place(&self, fresh: NewSnapshot, tail: Option<(&Path, u64)>) -> io::Result<OpenLog> {
+        let NewSnapshot {
             part,
             mut file,
             mut sequence,
@@ -373,6 +373,10 @@ impl Keeper {
         }
         if self.standing.is_over.load(Ordering::Acquire) {
             return Err(io::Error::other("the namespace was closed"));
+        }
+        if bytes > snapshot_bytes {
+            // These lines are durable in the log that it replaces.
+            file.sync_data()?;
         }
         put_in_place(&part, &self.path)?;
         Ok(OpenLog {
@@ -470,21 +474,30 @@ impl Keeper {
         }
     }
 
-    fn compacted(&mut self, fresh: io::Result<Fresh>) {
+    fn compacted(&mut self, fresh: io::Result<NewSnapshot>) {
         self.is_compacting = false;
         let Some(from) = self.compaction.take() else {
             return;
         };
-        let placed = fresh.and_then(|fresh| self.put_in_place(fresh, Some((&self.path, from))));
-        match placed {
-            Ok(open) => self.open = Some(open),
+        let pool = self.snapshots.pool.clone();
+        let fresh = match fresh {
+            Ok(fresh) => fresh,
             Err(why) => {
-                let pool = &self.snapshots.pool;
                 tracing::warn!(%pool, %why, "a long directory log could not be made shorter; it goes on growing");
                 if let Some(open) = &mut self.open {
                     // Tried again when it is twice as long.
                     open.snapshot_bytes = open.bytes / 2;
                 }
+                return;
+            }
+        };
+        match self.put_in_place(fresh, Some((&self.path, from))) {
+            Ok(open) => self.open = Some(open),
+            // Which of the two has the name, and whether it stays so, is not known: what is written to the one that is
+            // open may be lost.
+            Err(why) => {
+                tracing::warn!(%pool, %why, "a directory log could not be replaced by a shorter one; it is made anew");
+                self.begin_anew();
             }
         }
     }
@@ -543,6 +556,25 @@ mod tests {
         keeper.compacted(Ok(fresh));
         let condition = read_log(&keeper.path, |_, _, _| ()).expect("a log");
         assert!(condition.is_sound() && !keeper.is_compacting);
+    }
+
+    #[test]
+    fn a_log_that_could_not_be_replaced_is_not_written_any_more() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let mut keeper = keeper(directory.path());
+        keeper.begin_anew();
+        keeper.compaction = Some(0);
+        let fresh = keeper.snapshots.take(SnapshotUse::Compaction);
+        // What has its name cannot be replaced.
+        std::fs::remove_file(&keeper.path).expect("removed");
+        std::fs::create_dir_all(keeper.path.join("full")).expect("made");
+        keeper.compaction = Some(0);
+        keeper.compacted(fresh);
+        assert!(keeper.open.is_none() && !keeper.standing.is_current.load(Ordering::Acquire));
+        std::fs::remove_dir_all(&keeper.path).expect("removed");
+        keeper.begin_anew();
+        let condition = read_log(&keeper.path, |_, _, _| ()).expect("a log");
+        assert!(condition.is_sound() && keeper.open.is_some());
     }
 
     #[test]

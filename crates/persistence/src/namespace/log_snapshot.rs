@@ -1,8 +1,9 @@
 //! The snapshot with which a directory log begins: all directories, and of the files of its pool those whose label is out of
 //! date, those that have properties, and its trash.
 
+use super::connection::unsigned;
 use super::directory_log::{DirectoryEntry, DirectoryRecord, FileEntry, LOG_VERSION, write_line};
-use super::read::{checksums_of, unsigned};
+use super::read::checksums_of;
 use super::{EntryId, property, schema, trash};
 use penstock_model::{Bytes, PoolName, Timestamp, UserName};
 use rusqlite::{Connection, OpenFlags};
@@ -32,7 +33,7 @@ pub(super) enum SnapshotUse {
 }
 
 /// A snapshot that is not in place yet; durable.
-pub(super) struct Fresh {
+pub(super) struct NewSnapshot {
     /// Where it is.
     pub part: PathBuf,
     pub file: File,
@@ -61,14 +62,14 @@ impl Snapshots {
     }
 
     /// Makes one beside the log.
-    pub(super) fn take(&self, wanted: SnapshotUse) -> io::Result<Fresh> {
+    pub(super) fn take(&self, wanted: SnapshotUse) -> io::Result<NewSnapshot> {
         let connection = self.open().map_err(io::Error::other)?;
         let mut options = OpenOptions::new();
         options.append(true).create(true).mode(0o600);
         let part = Snapshots::part(&self.path, wanted);
         let file = options.open(&part)?;
         file.set_len(0)?;
-        let mut out = Out {
+        let mut out = SnapshotWriter {
             file: BufWriter::with_capacity(1 << 20, file),
             line: String::new(),
             sequence: 0,
@@ -83,7 +84,7 @@ impl Snapshots {
         read.map_err(io::Error::other)?;
         let file = out.file.into_inner().map_err(|why| why.into_error())?;
         file.sync_data()?;
-        Ok(Fresh {
+        Ok(NewSnapshot {
             part,
             file,
             sequence: out.sequence,
@@ -91,7 +92,7 @@ impl Snapshots {
         })
     }
 
-    fn write(&self, connection: &Connection, out: &mut Out) -> rusqlite::Result<()> {
+    fn write(&self, connection: &Connection, out: &mut SnapshotWriter) -> rusqlite::Result<()> {
         let snapshot = connection.unchecked_transaction()?;
         out.sequence = schema::log_sequence(&snapshot)?;
         out.write(&DirectoryRecord::Snapshot {
@@ -149,7 +150,7 @@ impl Snapshots {
     }
 }
 
-struct Out {
+struct SnapshotWriter {
     file: BufWriter<File>,
     line: String,
     sequence: u64,
@@ -158,7 +159,7 @@ struct Out {
     failure: Option<io::Error>,
 }
 
-impl Out {
+impl SnapshotWriter {
     fn write(&mut self, record: &DirectoryRecord) {
         self.line.clear();
         write_line(&mut self.line, self.sequence, record);

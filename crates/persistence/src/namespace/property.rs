@@ -3,18 +3,13 @@
 //!
 //! What a property means is not known here: it is a name and the XML element that the client gave.
 
-use super::change::{ChangeError, ChangeRefusal};
-use super::read::stored;
+use super::change_error::{ChangeError, ChangeRefusal, PROPERTIES_BYTES_MAX, PROPERTIES_MAX};
+use super::connection::stored;
 use super::{Entry, EntryId};
 use penstock_model::NamespacePath;
 use rusqlite::{Connection, params};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-
-/// Properties that one entry may have.
-pub const PROPERTIES_MAX: usize = 64;
-/// Bytes that all properties of one entry may have together, names included.
-pub const PROPERTIES_BYTES_MAX: usize = 64 * 1024;
 
 /// One property of one entry.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

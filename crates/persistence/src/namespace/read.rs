@@ -1,12 +1,13 @@
 //! Reading the tree, on the calling thread. A lookup takes some microseconds per name of the path.
 
-use super::change::POOL_KEY;
+use super::connection::{open_reader, stored, unsigned};
+use super::schema::POOL_KEY;
 use super::{Entry, EntryId, EntryKind, Namespace, NamespaceError, PoolUsage, schema};
 use parking_lot::{Condvar, Mutex};
 use penstock_model::{
     Bytes, Checksum, ChecksumAlgorithm, NamespacePath, PoolName, Timestamp, UserName,
 };
-use rusqlite::{Connection, OpenFlags, OptionalExtension, Params, Row, params};
+use rusqlite::{Connection, OptionalExtension, Params, Row, params};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
@@ -100,15 +101,6 @@ fn in_one_transaction<T>(
         connection.prepare_cached("COMMIT")?.execute([])?;
     }
     answer
-}
-
-pub(super) fn open_reader(path: &PathBuf) -> rusqlite::Result<Connection> {
-    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    let connection = Connection::open_with_flags(path, flags)?;
-    // Not mapped: a page that the disk cannot read would be a signal that ends the process, not an error.
-    connection.execute_batch("PRAGMA cache_size = -16384; PRAGMA mmap_size = 0;")?;
-    connection.set_prepared_statement_cache_capacity(32);
-    Ok(connection)
 }
 
 impl Namespace {
@@ -380,21 +372,6 @@ pub(super) fn below_with_names(
         }
     }
     Ok(found)
-}
-
-/// SQLite knows signed integers only. Ids and sizes stay far below 2^63.
-pub(super) fn stored(id: EntryId) -> i64 {
-    signed(id.0)
-}
-
-/// See [`stored`].
-pub(super) fn signed(value: u64) -> i64 {
-    i64::try_from(value).unwrap_or(i64::MAX)
-}
-
-/// See [`stored`].
-pub(super) fn unsigned(value: i64) -> u64 {
-    u64::try_from(value).unwrap_or(0)
 }
 
 /// Pools with their files and bytes, in the order in which `query` selects them.

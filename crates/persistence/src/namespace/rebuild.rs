@@ -3,12 +3,13 @@
 //! Nothing that is found is dropped: a file whose place is not known, or taken by one that is known to belong there, goes below
 //! `/lost+found`. No id is given to anything else than before, and new ones are larger than any that was ever given.
 
-use super::change::POOL_KEY;
+use super::connection::{signed, stored, unsigned};
 use super::directory_log::{DirectoryEntry, FileEntry};
 use super::log_keeper::SEQUENCE_LEAP;
-use super::read::{by_name, signed, stored, unsigned};
+use super::read::by_name;
 pub use super::replay::PoolLogs;
 use super::replay::{FileState, FileStates};
+use super::schema::POOL_KEY;
 use super::{EntryId, GapCause, property, schema, trash};
 use penstock_clock::wall_clock;
 use penstock_model::{Bytes, Checksum, NamespacePath, PoolName, Timestamp, UserName};
@@ -500,7 +501,7 @@ impl Rebuild {
 /// Gives a new database its name, in one step; the one before is kept under another name, which is given back.
 pub fn take_place(part: &Path, database: &Path, at: Timestamp) -> std::io::Result<Option<PathBuf>> {
     let aside = crate::backup::put_aside(database, at)?;
-    crate::file::put_in_place(part, database)?;
+    penstock_durable_file::put_in_place(part, database)?;
     Ok(aside)
 }
 

@@ -1,6 +1,6 @@
 //! The record of ended movers: one line for each, well or not.
 
-use super::read::{signed, unsigned};
+use super::connection::{signed, unsigned};
 use penstock_model::{
     Bytes, NamespacePath, PoolName, StageClocks, TcpSummary, Timestamp, UserName, VoName,
 };

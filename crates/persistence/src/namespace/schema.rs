@@ -1,6 +1,7 @@
 //! The stored form of a namespace, versioned, and what a run learns from it when it starts.
 
 use super::NamespaceError;
+use super::connection::{signed, unsigned};
 use crate::writing::settle_log;
 use penstock_clock::wall_clock;
 use rusqlite::{Connection, OptionalExtension, params};
@@ -10,6 +11,9 @@ use uuid::Uuid;
 
 /// The stored form that this program writes. Raise it with a migration and a test with an old database.
 pub(super) const SCHEMA_VERSION: u32 = 8;
+
+/// Begins the name of what the `meta` table says of a pool.
+pub(super) const POOL_KEY: &str = "pool.";
 
 /// The first version. `kind` is 0 for a directory and 1 for a file. `parent` of the root is 0, which is no entry.
 const TABLES: &str = "
@@ -285,14 +289,14 @@ const RESTORED_BELOW: &str = "restored_below";
 pub(super) fn log_sequence(connection: &Connection) -> rusqlite::Result<u64> {
     let sql = "SELECT value FROM counter WHERE name = 'log_sequence'";
     let value: i64 = connection.query_row(sql, [], |row| row.get(0))?;
-    Ok(super::read::unsigned(value))
+    Ok(unsigned(value))
 }
 
 /// Writes it.
 pub(super) fn set_log_sequence(connection: &Connection, value: u64) -> rusqlite::Result<()> {
     connection
         .prepare_cached("UPDATE counter SET value = ?1 WHERE name = 'log_sequence'")?
-        .execute([super::read::signed(value)])?;
+        .execute([signed(value)])?;
     Ok(())
 }
 

@@ -2,8 +2,9 @@
 //! the file visible again as it was.
 
 use super::change::{Batch, Outcome, ToldEntry, first};
+use super::connection::{signed, stored, unsigned};
 use super::directory_log::{DirectoryRecord, TrashedFile};
-use super::read::{by_name, signed, stored, unsigned, usage_by_pool};
+use super::read::{by_name, usage_by_pool};
 use super::{
     ChangeRefusal, ChangeReport, DeadProperty, EntryId, Namespace, NamespaceError, NewFile,
     PoolUsage, Replace, property,

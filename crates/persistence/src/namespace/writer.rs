@@ -2,10 +2,11 @@
 //! answers everyone. The next transaction waits for that: begun at once, it would hold few changes, because those who are
 //! not answered yet ask for nothing.
 
-use super::change::{Batch, BatchOutcome, CausedChange, Change, ChangeError, ChangeReport};
+use super::change::{Batch, BatchOutcome, CausedChange, Change, ChangeReport};
+use super::change_error::ChangeError;
+use super::connection::stored;
 use super::directory_log::DirectoryRecord;
 use super::log_keeper::{LogWait, Logs};
-use super::read::stored;
 use super::{NamespaceError, open_writer, schema};
 use parking_lot::Mutex;
 use rusqlite::{Connection, ErrorCode};

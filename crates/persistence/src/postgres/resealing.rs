@@ -1,6 +1,6 @@
 //! Sealing anew, with the newest key, what older keys had sealed: some rows at a time.
 
-use super::session::{Goes, OpenTransaction, Purpose, Sessions};
+use super::session::{OpenTransaction, Purpose, RowFlow, Sessions};
 use super::{Database, DatabaseError, schema};
 use crate::resealing::{Pass, ROWS, SealedColumn};
 use crate::sealing::{SealingKeys, key_name_of};
@@ -70,7 +70,7 @@ pub(crate) fn keys_in_use(
                 open.stream(&sql, &[], |row| {
                     let key = key_name_of(row.get(0)).unwrap_or_default();
                     *used.entry(key).or_default() += 1;
-                    Ok::<_, DatabaseError>(Goes::On)
+                    Ok::<_, DatabaseError>(RowFlow::On)
                 })?;
             }
         }

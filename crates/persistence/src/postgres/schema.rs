@@ -19,7 +19,7 @@ struct Migration {
     usable_from: u32,
 }
 
-const MIGRATIONS: [Migration; 5] = [
+const MIGRATIONS: [Migration; 6] = [
     Migration {
         sql: include_str!("schema/1.sql"),
         usable_from: 1,
@@ -38,6 +38,10 @@ const MIGRATIONS: [Migration; 5] = [
     },
     Migration {
         sql: include_str!("schema/5.sql"),
+        usable_from: 1,
+    },
+    Migration {
+        sql: include_str!("schema/6.sql"),
         usable_from: 1,
     },
 ];

@@ -317,7 +317,7 @@ impl OpenTransaction<'_> {
         &mut self,
         sql: &str,
         parameters: &[Parameter<'_>],
-        mut each: impl FnMut(&Row) -> Result<Goes, E>,
+        mut each: impl FnMut(&Row) -> Result<RowFlow, E>,
     ) -> Result<(), E> {
         let (database, is_lost) = (self.database, self.is_lost);
         let statement = self.prepared(sql)?;
@@ -325,7 +325,7 @@ impl OpenTransaction<'_> {
         let rows = self.transaction.query_raw(&statement, parameters);
         let mut rows = rows.map_err(|why| failed(database, is_lost, &why))?;
         while let Some(row) = rows.next().map_err(|why| failed(database, is_lost, &why))? {
-            if each(&row)? == Goes::NoFurther {
+            if each(&row)? == RowFlow::NoFurther {
                 break;
             }
         }
@@ -383,7 +383,7 @@ impl OpenTransaction<'_> {
 
 /// Whether more rows are wanted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Goes {
+pub(crate) enum RowFlow {
     On,
     NoFurther,
 }

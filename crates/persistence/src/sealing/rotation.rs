@@ -1,17 +1,16 @@
 //! Changing the newest key while the service runs: a new line on top, and away with lines that nobody needs.
 
-use crate::file::replace_private;
+use penstock_durable_file::replace_private;
 
-use super::{KEY_BYTES, Key, SealingError, SealingKeys, from_hex, hex, parse};
+use super::{Key, SealingError, SealingKeys, hex};
 use openssl::rand::rand_bytes;
 use penstock_model::Timestamp;
-use std::collections::BTreeMap;
+use penstock_model::key_file::{KEY_BYTES, KeyFile, TooManyKeys};
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-/// Before each key, when it was made.
-const SINCE: &str = "# since ";
 /// A running service sees a new key within seconds; until then it seals with the one before. That one is kept for so
 /// long at least, whatever it has sealed so far.
 const KEPT: Duration = Duration::from_secs(3600);
@@ -36,47 +35,25 @@ impl SealingKeys {
             why,
         };
         let text = fs::read_to_string(path).map_err(file)?;
-        parse(&text)?.map_err(content)?;
+        let keys = KeyFile::parse(&text).map_err(content)?;
         let mut key = [0; KEY_BYTES];
         rand_bytes(&mut key)?;
-        let (rotated, removed) = rotated(&text, &hex(&key), now, used)?;
+        let unused = keys.keys().map(Key::new).collect::<Result<Vec<_>, _>>()?;
+        let unused: BTreeSet<_> = unused
+            .iter()
+            .filter(|key| !used.contains_key(&hex(&key.name)))
+            .map(|key| key.bytes)
+            .collect();
+        let is_needed = |key: &[u8; KEY_BYTES], superseded: Option<Timestamp>| {
+            superseded.is_none_or(|at| now < at + KEPT) || !unused.contains(key)
+        };
         let too_many = "8 keys are still needed; let the service seal anew what the oldest have sealed, then rotate \
                         again";
-        parse(&rotated)?.map_err(|_| content(too_many))?;
-        replace_private(path, &rotated).map_err(file)?;
+        let rotated = keys.rotated(key, now, is_needed);
+        let (rotated, removed) = rotated.map_err(|TooManyKeys| content(too_many))?;
+        replace_private(path, &rotated.to_string()).map_err(file)?;
         Ok(removed)
     }
-}
-
-/// The text of the file with a new key on top and without what nobody needs, and how many keys that were.
-fn rotated(
-    text: &str,
-    key: &str,
-    now: Timestamp,
-    used: &BTreeMap<String, u64>,
-) -> Result<(String, usize), SealingError> {
-    let since = |at: Timestamp| format!("{SINCE}{} ({}Z)\n", at.unix_seconds(), at.to_fts());
-    let mut out = format!("{}{key}\n", since(now));
-    let (mut made, mut removed) = (None, 0);
-    // When the next older key ceased to seal.
-    let mut superseded = Some(now);
-    for line in text.lines().map(str::trim) {
-        if let Some(told) = line.strip_prefix(SINCE) {
-            let seconds = told.split(' ').next().and_then(|word| word.parse().ok());
-            made = seconds.map(|seconds: i64| Timestamp(seconds.saturating_mul(1000)));
-        } else if let Some(bytes) = from_hex(line) {
-            let name = hex(&Key::new(bytes)?.name);
-            let is_fresh = superseded.is_none_or(|at| now < at + KEPT);
-            match is_fresh || used.contains_key(&name) {
-                true => out += &format!("{}{line}\n", made.map(since).unwrap_or_default()),
-                false => removed += 1,
-            }
-            superseded = made.take();
-        } else if !line.is_empty() {
-            out += &format!("{line}\n");
-        }
-    }
-    Ok((out, removed))
 }
 
 #[cfg(test)]

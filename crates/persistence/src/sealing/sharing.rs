@@ -1,7 +1,7 @@
 //! Keys that several processes of one service have in common: one has made them, the others get them from it.
 
 use super::{KEYS_MAX, SealingError, SealingKeys, hex, parse, read, write_new};
-use crate::file::replace_private;
+use penstock_durable_file::replace_private;
 use std::io;
 use std::path::Path;
 

@@ -8,7 +8,6 @@
 mod landlock;
 mod seccomp;
 
-pub(super) use landlock::DEVICES;
 pub use landlock::ReadablePaths;
 
 use super::files::{OpenableFiles, spelled};
@@ -21,7 +20,6 @@ use std::fs::File;
 use std::io::{self, Seek, SeekFrom, Write};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-use std::path::PathBuf;
 
 /// Standard input, output and error stay open; nothing behind them.
 const FIRST_FOREIGN_DESCRIPTOR: libc::c_uint = 3;
@@ -31,56 +29,6 @@ const CORE_BYTES_MAX: u64 = 1;
 const CAPABILITIES_MAX: libc::c_ulong = 64;
 /// Bytes for the text of an account.
 const ACCOUNT_BYTES: usize = 16 << 10;
-
-/// Files of the system that the libraries read, none of which holds a secret.
-pub(super) const SYSTEM_PATHS: &[&str] = &[
-    "/lib",
-    "/lib32",
-    "/lib64",
-    "/usr/lib",
-    "/usr/lib32",
-    "/usr/lib64",
-    "/usr/share",
-    "/usr/local/lib",
-    "/usr/local/lib64",
-    "/usr/local/share",
-    "/etc/ld.so.cache",
-    "/etc/ld.so.conf",
-    "/etc/ld.so.conf.d",
-    // Names and addresses.
-    "/etc/resolv.conf",
-    "/etc/hosts",
-    "/etc/host.conf",
-    "/etc/gai.conf",
-    "/etc/nsswitch.conf",
-    "/etc/services",
-    "/etc/protocols",
-    "/etc/networks",
-    "/etc/localtime",
-    "/etc/locale.alias",
-    "/etc/passwd",
-    "/etc/group",
-    // Cryptography, without the keys that lie beside.
-    "/etc/ssl/openssl.cnf",
-    "/etc/ssl/certs",
-    "/etc/ca-certificates.conf",
-    "/etc/pki/tls/openssl.cnf",
-    "/etc/pki/tls/openssl.d",
-    "/etc/pki/tls/certs",
-    "/etc/pki/tls/ct_log_list.cnf",
-    "/etc/pki/ca-trust/extracted",
-    "/etc/crypto-policies",
-    // The libraries themselves.
-    "/etc/gfal2.d",
-    "/etc/xrootd/client.conf",
-    "/etc/xrootd/client.plugins.d",
-    "/etc/grid-security/gsi.conf",
-    "/proc/cpuinfo",
-    "/proc/meminfo",
-    "/proc/sys/kernel/pid_max",
-    "/proc/sys/vm/overcommit_memory",
-    "/sys/devices/system/cpu",
-];
 
 /// What is opened below: the paths as they are named, and where their links lead.
 pub(super) fn openable(readable: &ReadablePaths, secrets: &[&SecretFile]) -> OpenableFiles {
@@ -94,11 +42,6 @@ pub(super) fn openable(readable: &ReadablePaths, secrets: &[&SecretFile]) -> Ope
         paths,
         secrets: secrets.iter().map(|file| file.path.clone()).collect(),
     }
-}
-
-/// The files of the system that every child may read.
-pub fn system_paths() -> impl Iterator<Item = PathBuf> {
-    SYSTEM_PATHS.iter().map(PathBuf::from)
 }
 
 /// Who a process is.
@@ -348,6 +291,7 @@ fn termination() -> libc::sigset_t {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::gfal::files::system_paths;
     use crate::gfal::gate::Gate;
     use std::io::Read;
     use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};

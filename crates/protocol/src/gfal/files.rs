@@ -4,14 +4,70 @@
 //! file in memory in which a submitter's proxy lies. A storage element can make XRootD's client open any path. So paths
 //! are judged by a list, and a secret has a spelling of its path that nobody can guess and no server is told.
 
-use super::confine::{DEVICES, SYSTEM_PATHS};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use std::ffi::c_int;
 use std::path::{Component, Path, PathBuf};
 
+/// Files of the system that the libraries read, none of which holds a secret.
+const SYSTEM_PATHS: &[&str] = &[
+    "/lib",
+    "/lib32",
+    "/lib64",
+    "/usr/lib",
+    "/usr/lib32",
+    "/usr/lib64",
+    "/usr/share",
+    "/usr/local/lib",
+    "/usr/local/lib64",
+    "/usr/local/share",
+    "/etc/ld.so.cache",
+    "/etc/ld.so.conf",
+    "/etc/ld.so.conf.d",
+    // Names and addresses.
+    "/etc/resolv.conf",
+    "/etc/hosts",
+    "/etc/host.conf",
+    "/etc/gai.conf",
+    "/etc/nsswitch.conf",
+    "/etc/services",
+    "/etc/protocols",
+    "/etc/networks",
+    "/etc/localtime",
+    "/etc/locale.alias",
+    "/etc/passwd",
+    "/etc/group",
+    // Cryptography, without the keys that lie beside.
+    "/etc/ssl/openssl.cnf",
+    "/etc/ssl/certs",
+    "/etc/ca-certificates.conf",
+    "/etc/pki/tls/openssl.cnf",
+    "/etc/pki/tls/openssl.d",
+    "/etc/pki/tls/certs",
+    "/etc/pki/tls/ct_log_list.cnf",
+    "/etc/pki/ca-trust/extracted",
+    "/etc/crypto-policies",
+    // The libraries themselves.
+    "/etc/gfal2.d",
+    "/etc/xrootd/client.conf",
+    "/etc/xrootd/client.plugins.d",
+    "/etc/grid-security/gsi.conf",
+    "/proc/cpuinfo",
+    "/proc/meminfo",
+    "/proc/sys/kernel/pid_max",
+    "/proc/sys/vm/overcommit_memory",
+    "/sys/devices/system/cpu",
+];
+
+/// Devices that can be opened. The first can be written to.
+pub(super) const DEVICES: &[&str] = &["/dev/null", "/dev/urandom", "/dev/random"];
 /// Where the kernel shows what processes hold. Of that, what is listed is allowed by its whole name only.
 const KERNEL_DIRECTORIES: [&str; 2] = ["/proc", "/dev"];
+
+/// The files of the system that every child may read.
+pub fn system_paths() -> impl Iterator<Item = PathBuf> {
+    SYSTEM_PATHS.iter().map(PathBuf::from)
+}
 
 /// What a child may open. Landlock has its word afterwards.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -12,6 +12,17 @@ const CHUNK_LINE_BYTES_MAX: usize = 1024;
 /// Bytes of all trailers (which are discarded).
 const TRAILER_BYTES_MAX: usize = 8 << 10;
 
+/// How a request's body ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BodyLength {
+    /// There is none.
+    Empty,
+    /// After this many bytes.
+    Fixed(u64),
+    /// With the last chunk.
+    Chunked,
+}
+
 /// Why a body cannot be read to its end. The connection is of no use afterwards.
 #[derive(Debug, Error)]
 pub enum BodyError {

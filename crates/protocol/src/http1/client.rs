@@ -8,17 +8,16 @@ mod error;
 mod exchange;
 mod idle_connections;
 mod incoming;
-mod near_ends;
 mod reach;
 mod redirect;
 mod upload;
 
+use super::near_ends::NearEnd;
+pub use super::near_ends::NearEnds;
 pub use crate::stream::{FileSent, TcpProbe};
 pub use connect::ResolvedCheck;
 pub use error::ClientError;
 pub use incoming::ClientResponse;
-pub(in crate::http1) use near_ends::NearEnd;
-pub use near_ends::NearEnds;
 pub use reach::{OffLimits, Reach, ReachRules};
 pub use upload::{Upload, UploadStart};
 
@@ -200,7 +199,7 @@ impl Client {
     ) -> Result<ClientResponse, ClientError> {
         let (exchange, reused) = self.begin(&request, &body, Reuse::Allowed).await?;
         match exchange.into_response().await {
-            Err(why) if reused && may_repeat(&request.method) && why.allows_new_connection() => {
+            Err(why) if reused && may_repeat(&request) && why.allows_new_connection() => {
                 let (exchange, _) = self.begin(&request, &body, Reuse::Refused).await?;
                 exchange.into_response().await
             }
@@ -229,7 +228,7 @@ impl Client {
                 Err(why) => return Err(why),
             }
         }
-        let to = connect::To {
+        let to = connect::ConnectTarget {
             endpoint: &key.endpoint,
             identity: request.identity.as_ref(),
         };
@@ -247,9 +246,12 @@ enum Reuse {
 }
 
 /// Methods that may be sent twice without a trace. `COPY`, `MOVE` and `MKCOL` are idempotent by their
-/// registration, but their second answer would misreport what the first did.
-fn may_repeat(method: &Method) -> bool {
-    method.is_idempotent() || method.as_str() == "PROPFIND"
+/// registration, but their second answer would misreport what the first did, as would that to a write where nothing may be
+/// yet.
+fn may_repeat(request: &ClientRequest) -> bool {
+    let method = &request.method;
+    let is_for_absent = request.headers.contains_key(http::header::IF_NONE_MATCH);
+    method.is_safe() || method.as_str() == "PROPFIND" || (method.is_idempotent() && !is_for_absent)
 }
 
 /// Header names that the client writes itself.

@@ -4,7 +4,7 @@
 //! differently is refused, never repaired. Responses may end header lines with LF alone (RFC 9112 §2.2): XRootD does
 //! so with `Content-Range` when a digest follows.
 
-use super::server::BodyLength;
+use super::body::BodyLength;
 use http::header::{CONNECTION, CONTENT_LENGTH, EXPECT, HOST, TRANSFER_ENCODING};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use std::mem::MaybeUninit;

@@ -10,9 +10,9 @@
 mod answer;
 mod request;
 
-pub use super::body::BodyError;
+pub use super::body::{BodyError, BodyLength};
 pub use crate::stream::FileSent;
-pub use request::{BodyLength, Request, RequestError};
+pub use request::{Request, RequestError};
 
 use super::Limits;
 use super::body::Body;
@@ -365,14 +365,6 @@ impl Connection {
         serving.awaits_continue = false;
         self.state = ConnectionPhase::Serving(serving);
         Ok(())
-    }
-
-    /// Bytes of the request's body that were not read yet; `None` when it is chunked.
-    pub fn body_remaining(&self) -> Option<u64> {
-        match &self.state {
-            ConnectionPhase::Serving(serving) => serving.body.remaining(),
-            ConnectionPhase::Idle | ConnectionPhase::Closing | ConnectionPhase::Broken => Some(0),
-        }
     }
 
     /// Resolves when the client has gone, or floods the connection while it waits for its answer. What it

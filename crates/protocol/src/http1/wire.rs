@@ -1,7 +1,7 @@
 //! A stream with the bytes that were read from it too early: heads, chunk sizes and small bodies go through
 //! the buffer, large bodies past it.
 
-use super::client::NearEnd;
+use super::near_ends::NearEnd;
 use crate::pace::{Pace, PaceLimit};
 use crate::stream::{Stream, within};
 use bytes::{Buf, BytesMut};

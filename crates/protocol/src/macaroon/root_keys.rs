@@ -5,7 +5,9 @@
 
 use super::chain::SIGNATURE_BYTES;
 use super::hex;
+use penstock_durable_file::replace_private;
 use penstock_model::Timestamp;
+use penstock_model::key_file::{KeyFile, TooManyKeys};
 use std::fmt;
 use std::fs::OpenOptions;
 use std::io::{self, Write};
@@ -14,15 +16,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use thiserror::Error;
 
-/// Keys that a file may hold: each is tried for a macaroon that none of the earlier ones made.
-const KEYS_MAX: usize = 8;
-
-/// What precedes the time since when a key makes macaroons.
-const SINCE: &str = "# since ";
 /// How much longer than the longest macaroon an old key is kept, because clocks differ.
 const KEPT_LONGER: Duration = Duration::from_secs(3600);
 
-/// Root keys, the newest first; at least one.
+/// Root keys, the newest first; at least one. Each is tried for a macaroon that none of the earlier ones made.
 #[derive(Clone)]
 pub struct RootKeys {
     keys: Vec<[u8; SIGNATURE_BYTES]>,
@@ -67,18 +64,10 @@ impl RootKeys {
         Ok(Some(keys))
     }
 
-    /// From the text of such a file. Lines that are empty or begin with `#` do not count.
+    /// From the text of such a file ([`KeyFile::parse`]).
     pub fn parse(text: &str) -> Result<RootKeys, &'static str> {
-        let lines = text.lines().map(str::trim);
-        let lines = lines.filter(|line| !line.is_empty() && !line.starts_with('#'));
-        let keys: Vec<_> = lines
-            .map(|line| from_hex(line).ok_or("a line is no key"))
-            .collect::<Result<_, _>>()?;
-        match keys.len() {
-            0 => Err("it holds no key"),
-            1..=KEYS_MAX => Ok(RootKeys { keys }),
-            _ => Err("it holds more than 8 keys"),
-        }
+        let keys = KeyFile::parse(text)?.keys().collect();
+        Ok(RootKeys { keys })
     }
 
     /// Makes a file with one new key that only its owner can read (mode 0600). Never overwrites.
@@ -118,14 +107,18 @@ impl RootKeys {
             why,
         };
         let text = std::fs::read_to_string(path).map_err(file)?;
-        RootKeys::parse(&text).map_err(content)?;
+        let keys = KeyFile::parse(&text).map_err(content)?;
         let mut key = [0; SIGNATURE_BYTES];
         openssl::rand::rand_bytes(&mut key).map_err(|why| file(io::Error::other(why)))?;
-        let (rotated, removed) = rotated(&text, &hex(&key), now, validity_max);
-        RootKeys::parse(&rotated).map_err(|_| {
+        let is_needed = |_: &_, superseded: Option<Timestamp>| {
+            superseded.is_none_or(|at| now < at + validity_max + KEPT_LONGER)
+        };
+        let rotated = keys.rotated(key, now, is_needed);
+        let (rotated, removed) = rotated.map_err(|TooManyKeys| {
             content("8 keys are still needed; rotate again when the oldest have ended")
         })?;
-        replace(path, &rotated).map_err(file)?;
+        // Macaroons are made with the new key from now on: a loss of power must not bring the old file back.
+        replace_private(path, &rotated.to_string()).map_err(file)?;
         Ok(removed)
     }
 
@@ -144,69 +137,11 @@ impl RootKeys {
     }
 }
 
-/// The text of the file with a new key on top and without what nobody needs, and how many keys that were.
-fn rotated(text: &str, key: &str, now: Timestamp, validity_max: Duration) -> (String, usize) {
-    let since = |at: Timestamp| format!("{SINCE}{} ({}Z)\n", at.unix_seconds(), at.to_fts());
-    let mut out = format!("{}{key}\n", since(now));
-    let (mut made, mut removed) = (None, 0);
-    // When the next older key ceased to make macaroons.
-    let mut superseded = Some(now);
-    for line in text.lines().map(str::trim) {
-        if let Some(told) = line.strip_prefix(SINCE) {
-            let seconds = told.split(' ').next().and_then(|word| word.parse().ok());
-            made = seconds.map(|seconds: i64| Timestamp(seconds.saturating_mul(1000)));
-        } else if line.starts_with('#') {
-            out += &format!("{line}\n");
-        } else if !line.is_empty() {
-            let needed = superseded.is_none_or(|at| now < at + validity_max + KEPT_LONGER);
-            match needed {
-                true => out += &format!("{}{line}\n", made.map(since).unwrap_or_default()),
-                false => removed += 1,
-            }
-            superseded = made.take();
-        }
-    }
-    (out, removed)
-}
-
-fn replace(path: &Path, text: &str) -> io::Result<()> {
-    let beside = path.with_extension("new");
-    let _ = std::fs::remove_file(&beside);
-    let mut file = OpenOptions::new()
-        .write(true)
-        .create_new(true)
-        .mode(0o600)
-        .open(&beside)?;
-    file.write_all(text.as_bytes())?;
-    file.sync_all()?;
-    std::fs::rename(&beside, path)?;
-    // Macaroons are made with the new key from now on: a loss of power must not bring the old file back.
-    let directory = path
-        .parent()
-        .filter(|parent| !parent.as_os_str().is_empty());
-    std::fs::File::open(directory.unwrap_or(Path::new(".")))?.sync_all()
-}
-
 impl fmt::Debug for RootKeys {
     /// Secrets stay out of logs.
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(out, "RootKeys({} keys)", self.keys.len())
     }
-}
-
-fn from_hex(text: &str) -> Option<[u8; SIGNATURE_BYTES]> {
-    let digits: Vec<u32> = text
-        .chars()
-        .map(|c| c.to_digit(16))
-        .collect::<Option<_>>()?;
-    if digits.len() != 2 * SIGNATURE_BYTES {
-        return None;
-    }
-    let mut key = [0; SIGNATURE_BYTES];
-    for (byte, pair) in key.iter_mut().zip(digits.chunks_exact(2)) {
-        *byte = (pair[0] * 16 + pair[1]) as u8;
-    }
-    Some(key)
 }
 
 #[cfg(test)]
@@ -249,16 +184,10 @@ mod tests {
     #[test]
     fn a_key_of_unknown_age_is_kept_and_there_are_never_more_than_eight() {
         let (now, hour) = (Timestamp(1_795_241_992_000), Duration::from_secs(3600));
-        let old = format!("# mine\n{}\n{}\n", "aa".repeat(32), "bb".repeat(32));
-        let (text, removed) = rotated(&old, &"cc".repeat(32), now, hour);
-        assert_eq!(
-            (RootKeys::parse(&text).expect("keys").keys.len(), removed),
-            (3, 0)
-        );
-        assert!(text.contains("# mine"), "{text}");
         let directory = tempfile::tempdir().expect("a directory");
         let path = directory.path().join("keys");
-        RootKeys::create(&path).expect("made");
+        let old = format!("# mine\n{}\n", "aa".repeat(32));
+        std::fs::write(&path, old).expect("written");
         for _ in 0..7 {
             RootKeys::rotate(&path, now, hour).expect("rotated");
         }

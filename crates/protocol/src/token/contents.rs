@@ -10,6 +10,8 @@ use serde_json::{Map, Value};
 pub struct Contents {
     /// The issuer.
     pub issuer: String,
+    /// Whom it speaks of.
+    pub subject: Option<String>,
     /// Its scopes, separated by blanks.
     pub scope: String,
     /// For whom it is meant.
@@ -36,6 +38,7 @@ pub fn contents(token: &str) -> Option<Contents> {
     let begins = time_claim(&claims, "nbf").or_else(|_| time_claim(&claims, "iat"));
     Some(Contents {
         issuer: text("iss")?,
+        subject: text("sub"),
         scope: text("scope").unwrap_or_default(),
         audience: audience(&claims),
         begins: begins.ok(),

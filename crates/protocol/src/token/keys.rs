@@ -173,7 +173,7 @@ impl IssuerKeys {
         match (&state.trouble, state.fetched) {
             (None, Some(at)) if now.since(at) < EXPIRE_AFTER => TokenError::UnknownKey {
                 issuer: self.issuer.clone(),
-                kid: super::verifier::shown(kid),
+                kid: super::shown(kid),
             },
             (trouble, _) => TokenError::KeysUnavailable {
                 issuer: self.issuer.clone(),

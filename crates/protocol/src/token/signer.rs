@@ -32,9 +32,7 @@ pub enum SignerError {
         why: std::io::Error,
     },
     /// Not an EC P-256 private key in PKCS#8 PEM.
-    #[error(
-        "{origin} is not an EC P-256 private key in PKCS#8 PEM form ({why}); make one with `penstock init`"
-    )]
+    #[error("{origin} is not an EC P-256 private key in PKCS#8 PEM form ({why})")]
     Key {
         /// Where it came from.
         origin: String,

@@ -245,6 +245,38 @@ fn a_token_of_a_remote_issuer_speaks_of_its_part_of_the_namespace() {
 }
 
 #[test]
+fn a_token_for_another_server_speaks_of_its_subject_when_its_issuer_has_signed_it() {
+    let verifier = verifier(&Web::with_remote());
+    let elsewhere = with(claims(REMOTE), "aud", json!("https://another.example.org"));
+    let genuine = remote_token(&elsewhere);
+    let origin = run(verifier.origin(&genuine, NOW)).expect("genuine");
+    let [alice, mallory] = ["alice", "mallory"].map(|subject| delegation_id(REMOTE, subject));
+    let [cms, atlas] = ["cms", "atlas"].map(VoName::new);
+    assert!(origin.is_of(&alice, &atlas), "her own");
+    assert!(origin.is_of(&mallory, &cms), "a service of the VO");
+    assert!(!origin.is_of(&mallory, &atlas));
+    let (signed_part, _) = genuine.rsplit_once('.').expect("three parts");
+    let forged = run(verifier.origin(&format!("{signed_part}.AAAA"), NOW));
+    assert_eq!(forged, Err(TokenError::Signature));
+    // Where the site names no VO, the token's own counts.
+    let own = own_token(&with(
+        with(claims(LOCAL), "aud", json!(["https://another.example.org"])),
+        "wlcg.groups",
+        json!(["/cms"]),
+    ));
+    let origin = run(verifier.origin(&own, NOW)).expect("genuine");
+    assert!(!origin.is_of(&mallory, &cms), "anybody can call a group so");
+    assert!(origin.is_of(&mallory, &crate::vo::of_token_group(LOCAL, "cms")));
+}
+
+#[test]
+fn a_token_has_another_name_for_each_submitter() {
+    let [alice, mallory] = ["alice", "mallory"].map(|subject| delegation_id(REMOTE, subject));
+    assert_ne!(job_token_id(&alice, "t"), job_token_id(&mallory, "t"));
+    assert_eq!(job_token_id(&alice, "t"), job_token_id(&alice, "t"));
+}
+
+#[test]
 fn groups_count_when_there_is_no_capability() {
     let grouped = with(claims(LOCAL), "wlcg.groups", json!(["/cms/uscms", "/cms"]));
     let token = |claims: &Value| {

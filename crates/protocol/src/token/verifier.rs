@@ -2,14 +2,14 @@
 
 use super::keys::{FetchDocument, IssuerKeys, KeySet, key_set};
 use super::signature::{Algorithm, VerifyingKey};
-use super::{ADMIN_SCOPE, ANY_AUDIENCE, TOKEN_BYTES_MAX, TokenError, delegation_id, scope};
+use super::{ADMIN_SCOPE, ANY_AUDIENCE, TOKEN_BYTES_MAX, TokenError, delegation_id, scope, shown};
 use crate::identity::{Identity, Method};
 use crate::vo;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use openssl::sha::sha256;
 use parking_lot::{Mutex, MutexGuard, RwLock};
-use penstock_model::{NamespacePath, Timestamp, UserName, VoName};
+use penstock_model::{CredentialId, NamespacePath, Timestamp, UserName, VoName};
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde_json::{Map, Value};
 use std::collections::HashMap;
@@ -91,6 +91,30 @@ fn first_part(group: &str) -> &str {
     group.split('/').next().unwrap_or_default()
 }
 
+/// Whom a token speaks of that a trusted issuer has signed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TokenOrigin {
+    /// The same for all tokens of this subject, as that of an [`Identity`].
+    subject: CredentialId,
+    /// Of which VO the subject is.
+    vo: Option<VoName>,
+    /// Of which VOs users of the issuer can be.
+    vos: IssuerVos,
+}
+
+impl TokenOrigin {
+    /// Whether somebody may have newer tokens in the place of this one: the subject, and members of a VO that the site
+    /// names for the issuer, because services submit in the name of their VO. Where it names none, of the subject's VO.
+    pub fn is_of(&self, identity: &CredentialId, vo: &VoName) -> bool {
+        let is_named = match &self.vos {
+            IssuerVos::One(named) => named == vo,
+            IssuerVos::Listed(named) => named.contains(vo),
+            IssuerVos::Unlisted => self.vo.as_ref() == Some(vo),
+        };
+        is_named || self.subject == *identity
+    }
+}
+
 /// Verifies tokens. Cheap to clone; clones share keys and memory.
 #[derive(Clone)]
 pub struct Verifier {
@@ -133,6 +157,15 @@ impl Trust {
             issuers,
             audiences,
         }
+    }
+
+    /// Of which VOs an issuer's users can be. It may be listed several times.
+    fn vos(&self, issuer: &str) -> &IssuerVos {
+        let listed = self.issuers.iter();
+        let listed = listed.filter(|trusted| trusted.issuer == issuer);
+        let mut said = listed.map(|trusted| &trusted.vos);
+        let vos = said.find(|vos| **vos != IssuerVos::Unlisted);
+        vos.unwrap_or(&IssuerVos::Unlisted)
     }
 }
 
@@ -218,6 +251,36 @@ impl Verifier {
         now: Timestamp,
     ) -> Result<Identity, TokenError> {
         let unverified = take_apart(token)?;
+        let issuer = self.genuine_issuer(trust, &unverified, now).await?;
+        identify(&unverified.claims, issuer, trust, now)
+    }
+
+    /// Whom a token speaks of, whomever it is meant for: a storage element, say. Errors: no trusted issuer has signed it.
+    pub async fn origin(&self, token: &str, now: Timestamp) -> Result<TokenOrigin, TokenError> {
+        if token.len() > TOKEN_BYTES_MAX {
+            return Err(TokenError::TooLong);
+        }
+        let trust = self.trust();
+        let unverified = take_apart(token)?;
+        let issuer = self.genuine_issuer(&trust, &unverified, now).await?;
+        let subject = text_claim(&unverified.claims, "sub")?;
+        let mut groups = list_claim(&unverified.claims, "wlcg.groups")?;
+        let vos = trust.vos(issuer);
+        groups.retain(|group| vos.may_name(group));
+        Ok(TokenOrigin {
+            subject: delegation_id(issuer, subject),
+            vo: vos.vo(issuer, &groups),
+            vos: vos.clone(),
+        })
+    }
+
+    /// The issuer of a token that it has signed.
+    async fn genuine_issuer<'a>(
+        &self,
+        trust: &Trust,
+        unverified: &'a TokenParts<'_>,
+        now: Timestamp,
+    ) -> Result<&'a str, TokenError> {
         let issuer = text_claim(&unverified.claims, "iss")?;
         // The trust list comes before any fetch: a stranger's token must not make us open connections.
         let keys = trust
@@ -231,8 +294,8 @@ impl Verifier {
                     .await?
             }
         };
-        check_signature(&unverified, &key)?;
-        identify(&unverified.claims, issuer, trust, now)
+        check_signature(unverified, &key)?;
+        Ok(issuer)
     }
 
     /// `None`: this issuer is not local. `Some(Err)`: it is, and has no such key.
@@ -381,9 +444,7 @@ fn identify(
     for trusted in here() {
         capabilities.extend(scope::capabilities(scope, &trusted.prefix)?);
     }
-    let mut said = here().map(|trusted| &trusted.vos);
-    let vos = said.find(|vos| **vos != IssuerVos::Unlisted);
-    let vos = vos.unwrap_or(&IssuerVos::Unlisted);
+    let vos = trust.vos(issuer);
     all_groups.retain(|group| vos.may_name(group));
     let vo = vos.vo(issuer, &all_groups);
     Ok(Identity {
@@ -497,14 +558,4 @@ fn list_claim(claims: &Map<String, Value>, name: &'static str) -> Result<Vec<Str
             .ok_or(TokenError::Claim(name))
     };
     items.iter().map(text).collect()
-}
-
-/// A stranger's text as it may be shown: printable, and not long enough to hold a secret.
-pub(super) fn shown(text: &str) -> String {
-    let printable = text.chars().map(|c| if c.is_control() { '?' } else { c });
-    let short: String = printable.clone().take(120).collect();
-    match printable.count() > 120 {
-        true => format!("{short}…"),
-        false => short,
-    }
 }

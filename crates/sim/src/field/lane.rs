@@ -12,6 +12,8 @@ pub(super) struct Resource {
     halved_at: Option<f64>,
     /// How much it has of what it had in the plan.
     pub(super) factor: f64,
+    /// Connections of each transfer.
+    pub(super) streams: f64,
 }
 
 impl Resource {
@@ -20,13 +22,14 @@ impl Resource {
             capacity,
             halved_at,
             factor: 1.0,
+            streams: 1.0,
         }
     }
 
     pub(super) fn capacity_for(&self, transfers: f64) -> f64 {
         let degraded = self
             .halved_at
-            .map_or(1.0, |half| 1.0 + (transfers / half).powi(2));
+            .map_or(1.0, |half| 1.0 + (transfers * self.streams / half).powi(2));
         self.capacity * self.factor / degraded
     }
 }

@@ -4,6 +4,7 @@
 
 use super::{
     Change, Event, Hopeless, Load, Malice, Network, Plan, Policy, Service, Storage, Vo, limits,
+    rate_under_loss,
 };
 use penstock_model::BanEffect;
 use penstock_model::quantity::{Size, Span, Speed};
@@ -11,9 +12,6 @@ use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use thiserror::Error;
 use toml::Spanned;
-
-/// Bytes of data in a packet of an Ethernet with TCP time stamps.
-const SEGMENT: f64 = 1448.0;
 
 /// A plan that cannot be followed.
 #[derive(Debug, Error)]
@@ -292,6 +290,7 @@ impl Reader<'_> {
             retries: table.retries.unwrap_or(otherwise.retries).min(100),
             retry_delay: seconds(table.retry_delay, otherwise.retry_delay),
             stall: seconds(table.stall, otherwise.stall).max(1.0),
+            pushes: otherwise.pushes,
         })
     }
 
@@ -346,9 +345,7 @@ impl Reader<'_> {
         if table.bandwidth.0 == 0 || streams == 0 || window <= 0.0 {
             return Err("bandwidth, window and streams are all at least 1".to_owned());
         }
-        // Mathis, Semke, Mahdavi, Ott: The Macroscopic Behavior of the TCP Congestion Avoidance Algorithm (1997).
-        let by_loss = SEGMENT * (1.5 / loss).sqrt();
-        let per_stream = by_loss.min(window) / rtt.max(1e-4);
+        let per_stream = rate_under_loss(loss, rtt).min(window / rtt.max(1e-4));
         let mut alike = Vec::new();
         for (from, to) in self.pairs(&table.from, &table.to)? {
             let ends = (from.min(to), from.max(to));

@@ -3,7 +3,7 @@
 use super::measured::{MeasuredField, MeasuredLink, RATE_UNBOUNDED};
 use penstock_model::quantity::Speed;
 use penstock_model::{LinkId, StorageId};
-use penstock_observe::explanations::reading::Wanted;
+use penstock_observe::explanations::reading::PopulationChoice;
 use std::fmt;
 use std::str::FromStr;
 
@@ -178,7 +178,7 @@ impl Alternative {
         for change in &self.changes {
             match &change.what {
                 Subject::Link(name) => {
-                    let wanted = Wanted::Link(name.clone());
+                    let wanted = PopulationChoice::Link(name.clone());
                     let links = field.links.iter_mut();
                     let mut links = links.filter(|link| wanted.has(&link.link)).peekable();
                     if links.peek().is_none() {

@@ -20,6 +20,7 @@ impl Alternative {
         let Population::Link(link) = &drop.population;
         let change = match cause {
             Cause::SlotLimit => limit_of(link, told.usual.limit),
+            Cause::RateLimit => None,
             Cause::SourceErrors => Some(format!("storage {} failures=0", link.source.as_str())),
             Cause::DestinationErrors => {
                 Some(format!("storage {} failures=0", link.destination.as_str()))

@@ -5,7 +5,6 @@
 //! no sample of the link. Limits of storage elements and of the service that are known and were reached are not laid on links:
 //! the replay has them, too.
 
-use super::measured::MeasuredStorage;
 use penstock_observe::recorded::RecordedWindow;
 
 /// Steps of a window.
@@ -27,16 +26,22 @@ struct Step {
 
 /// A link while the window is gone through.
 #[derive(Debug, Clone)]
-struct Counted {
+struct LinkCount {
     queued: u32,
     active: u32,
     since: f64,
     steps: Vec<Step>,
 }
 
+/// How many transfers may run out of a storage element, and into it; `None`: not known.
+pub(super) struct StorageLimits {
+    pub(super) outbound: Option<u32>,
+    pub(super) inbound: Option<u32>,
+}
+
 /// Known limits at the ends of a link and of the service.
 pub(super) struct KnownLimits<'a> {
-    pub(super) storages: &'a [MeasuredStorage],
+    pub(super) storages: &'a [StorageLimits],
     pub(super) agents: Option<u32>,
 }
 
@@ -138,7 +143,7 @@ fn in_force(
 }
 
 /// Goes through all submissions, beginnings and ends.
-fn count(window: &RecordedWindow, links: usize, length: f64, step: f64) -> Vec<Counted> {
+fn count(window: &RecordedWindow, links: usize, length: f64, step: f64) -> Vec<LinkCount> {
     let from = window.window.from;
     let second = |at: penstock_model::Timestamp| at.since(from).as_secs_f64();
     // Queued and running: by how much they change.
@@ -151,7 +156,7 @@ fn count(window: &RecordedWindow, links: usize, length: f64, step: f64) -> Vec<C
     changes.sort_by(|one, other| one.0.total_cmp(&other.0));
     let steps = (length / step).ceil().max(1.0) as usize;
     let mut counted = vec![
-        Counted {
+        LinkCount {
             queued: 0,
             active: 0,
             since: 0.0,
@@ -168,7 +173,7 @@ fn count(window: &RecordedWindow, links: usize, length: f64, step: f64) -> Vec<C
     counted
 }
 
-impl Counted {
+impl LinkCount {
     fn until(&mut self, now: f64, step: f64) {
         let mut at = self.since;
         while at < now {

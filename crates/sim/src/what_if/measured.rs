@@ -6,8 +6,8 @@
 //! the logarithms, for each link by itself). Where that number hardly changed, the record does not tell: then there are two
 //! answers, a cautious and a hopeful one.
 
-use super::in_force::{KnownLimits, limits_of};
-use super::spread::{Beside, Regression, beside};
+use super::in_force::{KnownLimits, StorageLimits, limits_of};
+use super::spread::{Concurrency, Regression, beside};
 use penstock_model::{LinkId, StorageId};
 use penstock_observe::recorded::{RecordedLink, RecordedTransfer, RecordedWindow};
 
@@ -136,8 +136,12 @@ impl MeasuredField {
     }
 
     fn set_limits(&mut self, window: &RecordedWindow, ends: &[(usize, usize)]) {
+        let storages = self.storages.iter().map(|storage| StorageLimits {
+            outbound: storage.outbound,
+            inbound: storage.inbound,
+        });
         let known = KnownLimits {
-            storages: &self.storages,
+            storages: &storages.collect::<Vec<_>>(),
             agents: self.agents,
         };
         let active_max = self.links.iter().map(|link| link.active_max);
@@ -167,7 +171,7 @@ impl MeasuredField {
         &self,
         number: usize,
         transfers: &[(usize, &RecordedTransfer)],
-        beside: &Beside,
+        beside: &Concurrency,
         assumption: Assumption,
     ) -> Option<Place> {
         let (from, to) = self.links[number].ends;
@@ -198,7 +202,7 @@ impl MeasuredField {
     }
 
     /// How fast the transfers of each link are, and what holds them up.
-    fn measure(&mut self, window: &RecordedWindow, beside: &Beside, assumption: Assumption) {
+    fn measure(&mut self, window: &RecordedWindow, beside: &Concurrency, assumption: Assumption) {
         let mut of_links: Vec<Vec<(usize, &RecordedTransfer)>> = vec![Vec::new(); self.links.len()];
         for (at, transfer) in window.transfers.iter().enumerate() {
             if transfer.bytes > 0 {
@@ -318,7 +322,7 @@ enum Verdict {
 /// `alone`: nothing else of the window uses the source, and the destination.
 fn verdict(
     transfers: &[(usize, &RecordedTransfer)],
-    beside: &Beside,
+    beside: &Concurrency,
     alone: (bool, bool),
 ) -> Verdict {
     let regression = |number: fn(&[f64; 3]) -> f64| {

@@ -25,7 +25,7 @@ pub(super) fn moving_seconds(transfer: &RecordedTransfer) -> f64 {
 
 /// What some transfers did together, by how many of them moved.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Together {
+pub(super) struct JointRates {
     active: u32,
     rate: f64,
     since: f64,
@@ -35,7 +35,7 @@ pub(super) struct Together {
     by_number: BTreeMap<u32, (f64, f64)>,
 }
 
-impl Together {
+impl JointRates {
     fn until(&mut self, now: f64) {
         let seconds = now - self.since;
         self.since = now;
@@ -112,7 +112,7 @@ fn rate_of<'a>(by_number: impl Iterator<Item = &'a (f64, f64)>, enough: f64) -> 
 
 /// What ran beside each transfer.
 #[derive(Debug, Clone)]
-pub(super) struct Beside {
+pub(super) struct Concurrency {
     /// Of each transfer: how many moved on its link, out of its source and into its destination while it did, on average,
     /// itself included.
     pub(super) numbers: Vec<[f64; 3]>,
@@ -121,12 +121,12 @@ pub(super) struct Beside {
     /// Of each transfer: seconds in which it moved.
     pub(super) seconds: Vec<f64>,
     /// Of links, then of storage elements outwards, then inwards.
-    together: Vec<Together>,
+    together: Vec<JointRates>,
     links: usize,
     storages: usize,
 }
 
-impl Beside {
+impl Concurrency {
     /// Bytes per second of some transfers while they moved.
     pub(super) fn mean_rate(&self, transfers: &[(usize, &RecordedTransfer)]) -> f64 {
         let bytes: f64 = transfers.iter().map(|(_, one)| one.bytes as f64).sum();
@@ -145,15 +145,15 @@ impl Beside {
             .unwrap_or(0.0)
     }
 
-    pub(super) fn on_link(&self, link: usize) -> &Together {
+    pub(super) fn on_link(&self, link: usize) -> &JointRates {
         &self.together[link]
     }
 
-    pub(super) fn out_of(&self, storage: usize) -> &Together {
+    pub(super) fn out_of(&self, storage: usize) -> &JointRates {
         &self.together[self.links + storage]
     }
 
-    pub(super) fn into(&self, storage: usize) -> &Together {
+    pub(super) fn into(&self, storage: usize) -> &JointRates {
         &self.together[self.links + self.storages + storage]
     }
 }
@@ -163,7 +163,7 @@ pub(super) fn beside(
     transfers: &[RecordedTransfer],
     ends: &[(usize, usize)],
     storages: usize,
-) -> Beside {
+) -> Concurrency {
     let seconds: Vec<f64> = transfers.iter().map(moving_seconds).collect();
     let rates = transfers.iter().zip(&seconds);
     let rates: Vec<f64> = rates.map(|(one, took)| one.bytes as f64 / took).collect();
@@ -180,11 +180,11 @@ pub(super) fn beside(
         let by_time = one.0.total_cmp(&other.0);
         by_time.then(one.1.cmp(&other.1)).then(one.2.cmp(&other.2))
     });
-    let mut beside = Beside {
+    let mut beside = Concurrency {
         numbers: vec![[0.0; 3]; transfers.len()],
         rates,
         seconds,
-        together: vec![Together::default(); ends.len() + 2 * storages],
+        together: vec![JointRates::default(); ends.len() + 2 * storages],
         links: ends.len(),
         storages,
     };

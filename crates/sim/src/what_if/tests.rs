@@ -4,9 +4,9 @@ use super::*;
 use crate::plan::{self, Plan};
 use crate::world::simulate_recorded;
 use penstock_model::observation::{Observation, View};
-use penstock_model::{LinkId, TimeWindow};
-use penstock_observe::explanations::reading::Wanted;
-use penstock_observe::recorded::{RecordedLink, WindowFold};
+use penstock_model::{LinkId, Rate, TimeWindow};
+use penstock_observe::explanations::reading::PopulationChoice;
+use penstock_observe::recorded::{RateLimit, RecordedLink, WindowFold};
 use std::time::Duration;
 
 /// One link with a queue. One transfer reaches 100 MB/s at most, in a tenth of a second after it began.
@@ -61,7 +61,7 @@ fn recorded(plan: &Plan) -> (RecordedWindow, f64) {
         from: first.expect("something was submitted"),
         to: attempts.last().expect("something ended").at + Duration::from_secs(1),
     };
-    let mut fold = WindowFold::new(window, View::Vo, &Wanted::Links);
+    let mut fold = WindowFold::new(window, View::Vo, &PopulationChoice::Links);
     attempts.iter().for_each(|row| fold.take_attempt(row));
     fold.narrow();
     samples.iter().for_each(|row| fold.take_sample(row));
@@ -323,6 +323,7 @@ fn storages_with_limits_of_their_own_and_links_both_ways_are_kept_apart() {
         },
         storages: [(window.links[0].link.destination.clone(), own)].into(),
         agents: Some(Slots(500)),
+        rates: Vec::new(),
     };
     let field = MeasuredField::of(&both, &limits, Assumption::Cautious);
     assert_eq!(field.storages[0].outbound, Some(100));
@@ -461,4 +462,33 @@ fn numbers_that_the_service_found_itself_are_replayed() {
     let (window, _) = recorded(&tuned);
     let answer = asked(&window, &[]);
     assert!(answer.error_percent < 15.0, "{answer:?}");
+}
+
+#[test]
+fn a_window_in_which_a_rate_limit_held_is_refused() {
+    let window = RecordedWindow {
+        window: TimeWindow {
+            from: Timestamp(0),
+            to: Timestamp(60_000),
+        },
+        links: Vec::new(),
+        transfers: Vec::new(),
+        pools: BTreeMap::new(),
+        is_shortened: false,
+        passed_over: 0,
+    };
+    let limits = LimitsInForce {
+        rates: vec![RateLimit {
+            rate: Rate(2_000_000),
+            place: "into https://b".into(),
+        }],
+        ..LimitsInForce::default()
+    };
+    let refused = what_if(&window, &limits, &[], 1).expect_err("is refused");
+    assert!(
+        refused.to_string().starts_with(
+            "a rate limit of 2.0 MB/s into https://b held in this window, which is not replayed"
+        ),
+        "{refused}"
+    );
 }

@@ -35,7 +35,7 @@ pub(super) fn limiting(
     stage: Option<Place>,
 ) -> String {
     let slots = match slots {
-        SlotBound::NothingQueued => "nothing was queued".to_owned(),
+        SlotBound::NothingQueued => "no files were queued".to_owned(),
         SlotBound::Link => format!("no more than {:.0} run at once", limit.unwrap_or(0.0)),
         SlotBound::Source => "limit of the source".to_owned(),
         SlotBound::Destination => "limit of the destination".to_owned(),

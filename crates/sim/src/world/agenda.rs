@@ -48,6 +48,10 @@ pub(crate) enum Next {
 pub(crate) enum Trouble {
     /// The file cannot be read.
     Broken,
+    /// The destination cannot write it.
+    Unwritable,
+    /// The destination has no space for it.
+    Full,
     /// Nothing listens.
     Refused,
     /// Nothing answers.

@@ -3,12 +3,13 @@
 //! Long because it is the life of an attempt from order to report, with every way in which it may end early.
 
 use super::agenda::{Next, Trouble};
+use super::mover_reports::MovedFile;
 use super::watching::{AgentKnowledge, Sight};
 use super::{BrokenInvariant, World};
 use crate::field::{Ends, PredictedArrival};
 use crate::plan::Hopeless;
 use crate::watch::Counts;
-use penstock_decide::destination::Lost;
+use penstock_decide::destination::UnsettledAttempts;
 use penstock_engine::{AgentReport, Assignment, AttemptOutcome, Input, Preflight, Task};
 use penstock_model::{
     Attempt, Bytes, Concern, CopyMode, Errno, Failure, MoverReport, Phase, Retry, Side, TransferId,
@@ -33,7 +34,7 @@ pub(super) struct SimulatedAttempt {
     /// What it has found, while it waits until it may move bytes.
     pub(super) waits: Option<Preflight>,
     /// What of earlier attempts might still run when it looked.
-    beside: Option<Lost>,
+    beside: Option<UnsettledAttempts>,
 }
 
 impl SimulatedAttempt {
@@ -158,11 +159,27 @@ impl World<'_> {
             (looks, next)
         } else if self.random.happens(1.0 - works) {
             (looks, Next::Fails(transfer, attempt, Trouble::Broken))
+        } else if let Some((trouble, after)) = self.fault_of_ends((ends[0], ends[1])) {
+            (looks + after, Next::Fails(transfer, attempt, trouble))
         } else {
             (looks, Next::Looked(transfer, attempt))
         };
         self.agenda.add(self.now + after, next);
         Ok(())
+    }
+
+    /// Whether a fault of a storage element lets an attempt fail, and after how many seconds.
+    fn fault_of_ends(&mut self, (source, destination): (usize, usize)) -> Option<(Trouble, f64)> {
+        let (source, destination) = (&self.storages[source], &self.storages[destination]);
+        let faults = [
+            (source.reads_fail, Trouble::Broken),
+            (destination.writes_fail, Trouble::Unwritable),
+            (destination.is_full, Trouble::Full),
+        ];
+        faults.into_iter().find_map(|(failing, trouble)| {
+            let failing = failing.filter(|failing| self.random.happens(failing.part))?;
+            Some((trouble, self.random.exponential(failing.seconds)))
+        })
     }
 
     fn runs(
@@ -299,7 +316,10 @@ impl World<'_> {
         let replaces = match seen.sight {
             Sight::Copy { replaces } => replaces,
             Sight::Occupied => return self.fail(transfer, attempt, Trouble::Occupied),
-            Sight::Arrived => return self.land(transfer, attempt, copying.bytes, None),
+            Sight::Arrived => {
+                let report = Box::default();
+                return self.land((transfer, attempt), copying.bytes, None, report);
+            }
             Sight::Fails(failure) => {
                 self.measure.failed(self.now - copying.since);
                 let cleaned = seen.is_settled;
@@ -346,15 +366,15 @@ impl World<'_> {
 
     fn land(
         &mut self,
-        transfer: TransferId,
-        attempt: Attempt,
+        (transfer, attempt): (TransferId, Attempt),
         bytes: f64,
         mode: Option<CopyMode>,
+        report: Box<MoverReport>,
     ) -> Result<(), BrokenInvariant> {
         let landed = AttemptOutcome::Landed {
             size: Bytes(bytes as u64),
             mode,
-            report: Box::new(MoverReport::default()),
+            report,
         };
         self.end(transfer, attempt, landed)
     }
@@ -485,7 +505,18 @@ impl World<'_> {
             if let Some(assignment) = self.assignment(transfer) {
                 self.written(&assignment, copying.replaces);
             }
-            self.land(transfer, attempt, copying.bytes, Some(CopyMode::Pull))?;
+            let copy = MovedFile {
+                lane: foretold.lane,
+                link: copying.link,
+                bytes: copying.bytes,
+                seconds: self.now - copying.began,
+            };
+            let report = self.mover_report(&copy);
+            let mode = match self.plan.service.pushes {
+                true => CopyMode::Push,
+                false => CopyMode::Pull,
+            };
+            self.land((transfer, attempt), copying.bytes, Some(mode), report)?;
         }
         self.foretell(foretold.lane);
         Ok(())
@@ -521,31 +552,19 @@ impl World<'_> {
             true => Phase::Transfer,
             false => Phase::Preparation,
         };
-        let (errno, detail) = match trouble {
-            Trouble::Occupied => (Errno::EEXIST, "something is there"),
-            Trouble::Broken => (Errno::EIO, "the file cannot be read"),
-            Trouble::Refused => (
-                Errno::ECONNREFUSED,
-                "the storage element refuses connections",
-            ),
-            Trouble::Silent => (Errno::ETIMEDOUT, "no byte has moved for a long time"),
-            Trouble::Hopeless(Hopeless::Request) => {
-                (Errno::EAGAIN, "the destination is below a file")
-            }
-            Trouble::Hopeless(Hopeless::Storage) => {
-                (Errno::EIO, "the storage element answers with an error")
-            }
-        };
+        let (errno, detail) = told_of(trouble);
         let concern = match trouble {
             Trouble::Hopeless(Hopeless::Request) | Trouble::Occupied => Concern::Request,
             Trouble::Hopeless(Hopeless::Storage)
             | Trouble::Broken
+            | Trouble::Unwritable
+            | Trouble::Full
             | Trouble::Refused
             | Trouble::Silent => Concern::StorageElement,
         };
         let is_final = self.random.happens(self.plan.malice.final_failures);
         let failure = Failure {
-            side: Side::Source,
+            side: side_of(trouble),
             retry: if is_final { Retry::Never } else { Retry::Later },
             concern,
             phase,
@@ -702,5 +721,35 @@ impl World<'_> {
             }
         }
         self.leave_slots(&running);
+    }
+}
+
+/// What an agent is told.
+fn told_of(trouble: Trouble) -> (Errno, &'static str) {
+    match trouble {
+        Trouble::Occupied => (Errno::EEXIST, "something is there"),
+        Trouble::Broken => (Errno::EIO, "the file cannot be read"),
+        Trouble::Unwritable => (Errno::EIO, "the file cannot be written"),
+        Trouble::Full => (Errno::ENOSPC, "no space left on device"),
+        Trouble::Refused => (
+            Errno::ECONNREFUSED,
+            "the storage element refuses connections",
+        ),
+        Trouble::Silent => (Errno::ETIMEDOUT, "no byte has moved for a long time"),
+        Trouble::Hopeless(Hopeless::Request) => (Errno::EAGAIN, "the destination is below a file"),
+        Trouble::Hopeless(Hopeless::Storage) => {
+            (Errno::EIO, "the storage element answers with an error")
+        }
+    }
+}
+
+fn side_of(trouble: Trouble) -> Side {
+    match trouble {
+        Trouble::Unwritable | Trouble::Full => Side::Destination,
+        Trouble::Occupied
+        | Trouble::Broken
+        | Trouble::Refused
+        | Trouble::Silent
+        | Trouble::Hopeless(_) => Side::Source,
     }
 }

@@ -2,7 +2,7 @@
 
 use super::agenda::Next;
 use super::{BrokenInvariant, World};
-use crate::plan::Change;
+use crate::plan::{Change, rate_under_loss};
 use penstock_decide::settings::{LinkRuleRequest, SettingRequest, StorageRuleRequest};
 use penstock_engine::Input;
 use penstock_engine::command::{Cancel, ImposeBan, LiftBan, Reprioritise};
@@ -30,9 +30,22 @@ impl World<'_> {
                 self.break_at(*storage);
             }
             Change::StorageFails(storage, part) => self.storages[*storage].failures = *part,
+            Change::ReadsFail(storage, failing) => {
+                self.storages[*storage].reads_fail = Some(*failing);
+            }
+            Change::WritesFail(storage, failing) => {
+                self.storages[*storage].writes_fail = Some(*failing);
+            }
+            Change::Full(storage, failing) => self.storages[*storage].is_full = Some(*failing),
             Change::NetworkSpeed(network, speed) => self.set_network_speed(*network, *speed),
+            Change::NetworkLoss(network, loss) => self.set_network_loss(*network, *loss),
+            Change::UplinkSpeed(storage, speed) => self.set_uplink_speed(*storage, *speed),
+            Change::Streams(storage, streams) => self.set_streams(*storage, *streams),
+            Change::Submissions(load, times) => self.set_submissions(*load, *times),
+            Change::FileSizes(load, times) => self.submitting[*load].size_factor = *times,
             Change::Ban(storage, effect) => return self.ban(*storage, *effect),
             Change::Drain => return self.set(SettingRequest::Drain(true)),
+            Change::StorageDrain(storage) => return self.drain_storage(*storage, true),
             Change::LinkMax(from, to, max) => {
                 let ends = (*from, *to);
                 self.link_at(ends);
@@ -72,7 +85,15 @@ impl World<'_> {
             Change::StorageFails(storage, _) => {
                 self.storages[*storage].failures = self.plan.storages[*storage].failures;
             }
+            Change::ReadsFail(storage, _) => self.storages[*storage].reads_fail = None,
+            Change::WritesFail(storage, _) => self.storages[*storage].writes_fail = None,
+            Change::Full(storage, _) => self.storages[*storage].is_full = None,
             Change::NetworkSpeed(network, _) => self.set_network_speed(*network, 1.0),
+            Change::NetworkLoss(network, _) => self.set_network_loss(*network, 0.0),
+            Change::UplinkSpeed(storage, _) => self.set_uplink_speed(*storage, 1.0),
+            Change::Streams(storage, _) => self.set_streams(*storage, 1),
+            Change::Submissions(load, _) => self.set_submissions(*load, 1.0),
+            Change::FileSizes(load, _) => self.submitting[*load].size_factor = 1.0,
             Change::NodeLost(node) | Change::NodeCutOff(node) => self.return_node(*node),
             Change::Clock(by) => {
                 self.skew -= by;
@@ -89,6 +110,7 @@ impl World<'_> {
         match what {
             Change::Ban(storage, _) => self.lift(*storage),
             Change::Drain => self.set(SettingRequest::Drain(false)),
+            Change::StorageDrain(storage) => self.drain_storage(*storage, false),
             Change::LinkMax(from, to, _) => self.set_link_max((*from, *to), None),
             Change::StorageMax(storage, ..) => self.set_storage_max(*storage, None),
             _ => Ok(()),
@@ -111,6 +133,48 @@ impl World<'_> {
         self.field.set_network_speed(from, to, speed);
         self.share();
         self.watch_stalls();
+    }
+
+    fn set_network_loss(&mut self, network: usize, loss: f64) {
+        let planned = &self.plan.networks[network];
+        self.network_losses[network] = loss;
+        let most = planned.per_transfer.min(rate_under_loss(loss, planned.rtt));
+        self.field
+            .set_per_transfer((planned.from, planned.to), most);
+        self.share();
+    }
+
+    fn set_uplink_speed(&mut self, storage: usize, speed: f64) {
+        self.field.set_uplink_speed(storage, speed);
+        self.share();
+    }
+
+    fn set_streams(&mut self, storage: usize, streams: u32) {
+        self.storages[storage].streams = streams;
+        self.field.set_streams(storage, streams);
+        self.share();
+    }
+
+    fn set_submissions(&mut self, load: usize, times: f64) {
+        let before = std::mem::replace(&mut self.submitting[load].pace, times);
+        // Nothing of it was on the agenda.
+        if before <= 0.0 && times > 0.0 && self.submitting[load].left > 0 {
+            self.agenda.add(self.now, Next::Submit(load));
+        }
+    }
+
+    fn drain_storage(&mut self, storage: usize, drains: bool) -> Result<(), BrokenInvariant> {
+        self.set(SettingRequest::SetStorages(vec![StorageRuleRequest {
+            storage: self.storage_id(storage),
+            outbound_max: None,
+            inbound_max: None,
+            site: None,
+            note: None,
+            outbound_rate_max: None,
+            inbound_rate_max: None,
+            is_draining: Some(drains),
+            staging_max: Default::default(),
+        }]))
     }
 
     pub(super) fn storage_id(&self, storage: usize) -> StorageId {
@@ -249,6 +313,7 @@ fn needs_service(what: &Change) -> bool {
     match what {
         Change::Ban(..)
         | Change::Drain
+        | Change::StorageDrain(_)
         | Change::LinkMax(..)
         | Change::StorageMax(..)
         | Change::Cancel(_)
@@ -256,7 +321,15 @@ fn needs_service(what: &Change) -> bool {
         Change::StorageSpeed(..)
         | Change::StorageDown(_)
         | Change::StorageFails(..)
+        | Change::ReadsFail(..)
+        | Change::WritesFail(..)
+        | Change::Full(..)
         | Change::NetworkSpeed(..)
+        | Change::NetworkLoss(..)
+        | Change::UplinkSpeed(..)
+        | Change::Streams(..)
+        | Change::Submissions(..)
+        | Change::FileSizes(..)
         | Change::LeaderLost(_)
         | Change::NodeLost(_)
         | Change::NodeCutOff(_)

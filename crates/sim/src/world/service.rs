@@ -22,7 +22,7 @@ const WAKE_PAUSE: f64 = 0.001;
 
 /// Where a leader dies that is about to do something, and after how many seconds another one takes over.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) enum Dies {
+pub(super) enum LeaderDeath {
     /// Nothing of it is kept.
     BeforeKeeping(f64),
     /// It is kept, and not done.
@@ -39,7 +39,7 @@ pub(super) struct Service {
     /// Transfers on a link at most.
     pub(super) link_max: u32,
     /// What awaits it.
-    dies: Option<Dies>,
+    dies: Option<LeaderDeath>,
     woken_at: f64,
     replies: u64,
     jobs: u128,
@@ -204,11 +204,12 @@ impl World<'_> {
             true => None,
             false => self.service.dies.take(),
         };
-        if let Some(Dies::BeforeKeeping(back_after)) = dies {
+        if let Some(LeaderDeath::BeforeKeeping(back_after)) = dies {
             self.lose_leader(back_after);
             return Ok(());
         }
         for record in &effects.records {
+            self.keep_in_record(record);
             self.account(record)?;
         }
         if self.service.keeps_journal
@@ -216,7 +217,7 @@ impl World<'_> {
         {
             return self.broken(why.to_string());
         }
-        if let Some(Dies::BeforeActing(back_after)) = dies {
+        if let Some(LeaderDeath::BeforeActing(back_after)) = dies {
             self.lose_leader(back_after);
             return Ok(());
         }
@@ -253,7 +254,7 @@ impl World<'_> {
             // People look after it.
             Action::GiveOver { request, .. } => self.excuse(request.id),
             Action::Reply {
-                reply: Reply::NoRoom(_) | Reply::StorageBanned(_),
+                reply: Reply::NoRoom(_) | Reply::ShareFull(_) | Reply::StorageBanned(_),
                 ..
             } => self.service.refused += 1,
             // Nobody waits for these here.
@@ -294,8 +295,8 @@ impl World<'_> {
         }
         let is_kept = self.random.happens(0.5);
         self.service.dies = Some(match is_kept {
-            true => Dies::BeforeActing(back_after),
-            false => Dies::BeforeKeeping(back_after),
+            true => LeaderDeath::BeforeActing(back_after),
+            false => LeaderDeath::BeforeKeeping(back_after),
         });
     }
 

@@ -3,7 +3,7 @@
 use super::agenda::Next;
 use super::{BrokenInvariant, World};
 use crate::field::swing;
-use crate::plan::{Hopeless, Load};
+use crate::plan::{Hopeless, Load, limits};
 use penstock_engine::Input;
 use penstock_engine::checked_submission::{NewJob, NewTransfer};
 use penstock_engine::command::Submit;
@@ -23,6 +23,9 @@ pub(super) struct LoadProgress {
     jobs: u64,
     /// Seconds between two jobs, on average.
     pause: f64,
+    /// How often jobs come, and how large files are, of what the plan says.
+    pub(super) pace: f64,
+    pub(super) size_factor: f64,
 }
 
 impl LoadProgress {
@@ -32,6 +35,8 @@ impl LoadProgress {
             left: load.files,
             jobs: 0,
             pause: load.over / jobs as f64,
+            pace: 1.0,
+            size_factor: 1.0,
         }
     }
 }
@@ -44,9 +49,21 @@ impl World<'_> {
             return Ok(());
         }
         let load = &self.plan.loads[at];
-        let number = self.submitting[at].jobs;
-        let files = self.submitting[at].left.min(load.job);
-        let job = self.job(load, number, files);
+        let submitting = &self.submitting[at];
+        let (number, pace, size_factor) =
+            (submitting.jobs, submitting.pace, submitting.size_factor);
+        if pace <= 0.0 {
+            return Ok(());
+        }
+        let files = submitting.left.min(load.job);
+        let job = match size_factor == 1.0 {
+            true => self.job(load, number, files),
+            false => self.job(
+                &resized(load, size_factor),
+                number,
+                resized_files(files, size_factor),
+            ),
+        };
         let accepted = self.books.jobs_accepted;
         let reply = self.service.next_reply();
         self.feed(Input::of_request(Submit(Box::new(job)), reply))?;
@@ -59,7 +76,7 @@ impl World<'_> {
         submitting.left -= files;
         submitting.jobs += 1;
         if submitting.left > 0 {
-            let mean = submitting.pause / swing(load.daily, self.now).max(0.05);
+            let mean = submitting.pause / swing(load.daily, self.now).max(0.05) / pace;
             let pause = self.random.exponential(mean);
             self.agenda.add(self.now + pause, Next::Submit(at));
         }
@@ -228,6 +245,19 @@ impl World<'_> {
     }
 }
 
+fn resized(load: &Load, factor: f64) -> Load {
+    Load {
+        size: load.size * factor,
+        ..load.clone()
+    }
+}
+
+/// Files of another size that have the same bytes.
+fn resized_files(files: u64, factor: f64) -> u64 {
+    let files = (files as f64 / factor.max(1e-6)).round();
+    (files as u64).clamp(1, limits::JOB)
+}
+
 fn transfer(
     (source, destination): (FileUrl, FileUrl),
     bytes: f64,
@@ -241,7 +271,7 @@ fn transfer(
         checksum_algorithm: ChecksumAlgorithm::Adler32,
         activity: activity.clone(),
         scitag: None,
-        metadata: serde_json::Value::Null,
+        metadata: Default::default(),
         source_credential: None,
         destination_credential: None,
         source_query: None,

@@ -8,9 +8,10 @@ use super::{BrokenInvariant, World};
 use crate::plan::Change;
 use crate::watch::{AllowedNumbers, Counts, FileAtDestination, Stray, copy_limit, is_true};
 use penstock_decide::destination::{
-    self, Attempts, DestinationPlan, DestinationPlanReason, ENDS_WITHIN, FileFacts, Foreign, Lost,
-    Permission, Remnant, course, remnant,
+    self, Attempts, DestinationPlan, DestinationPlanReason, ENDS_WITHIN, FileFacts, Foreign,
+    Permission, RemnantVerdict, UnsettledAttempts, course, remnant,
 };
+use penstock_decide::record_clock::RecordedTime;
 use penstock_engine::{Assignment, AttemptOutcome, Engine};
 use penstock_model::{
     Bytes, Checksum, Concern, Errno, Failure, LinkId, NoSlot, Phase, Record, Retry, Side,
@@ -44,7 +45,7 @@ pub(super) struct AgentKnowledge {
     /// Nothing of earlier attempts is unsettled.
     pub(super) is_settled: bool,
     /// What of them might still run when it looked.
-    pub(super) beside: Option<Lost>,
+    pub(super) beside: Option<UnsettledAttempts>,
 }
 
 fn refusal(side: Side, errno: Errno, detail: &str) -> Sight {
@@ -201,7 +202,7 @@ impl World<'_> {
             checksum: content_of(transfer),
             modified: None,
         };
-        let decision = course(&destination::Sight {
+        let decision = course(&destination::EndsSeen {
             now: self.clock().at,
             source: &source,
             there: told.as_ref(),
@@ -347,7 +348,7 @@ impl World<'_> {
         };
         let found = watch.places.get(place).copied();
         let mut attempts = self.attempts_of(transfer);
-        attempts.stop(assignment.ended);
+        attempts.stop(assignment.ended.map(RecordedTime::exact));
         if attempts.lost().is_none() {
             return Ok(None);
         }
@@ -357,7 +358,7 @@ impl World<'_> {
         let now = self.clock().at;
         let told = found.map(|found| self.told(place, &found));
         match (remnant(told.as_ref(), &attempts, now), found) {
-            (Remnant::Own, Some(found)) => {
+            (RemnantVerdict::Own, Some(found)) => {
                 if self.is_occupied(place) {
                     return Ok(Some(untidied(Errno::EAGAIN)));
                 }
@@ -370,13 +371,14 @@ impl World<'_> {
                 }
                 self.remove_as(transfer, place, &found)?;
             }
-            (Remnant::Foreign(foreign), _) => {
+            (RemnantVerdict::Foreign(foreign), _) => {
                 if foreign != Foreign::WasThere {
                     self.leave_there(transfer, place, Some(foreign))?;
                 }
                 return Ok(None);
             }
-            (Remnant::Nothing | Remnant::MayCome { .. } | Remnant::Own, _) => {}
+            (RemnantVerdict::Nothing | RemnantVerdict::MayCome { .. } | RemnantVerdict::Own, _) => {
+            }
         }
         let runs = attempts.runs_until(now);
         Ok(runs.map(|_| untidied(Errno::ECOMM)))
@@ -533,7 +535,7 @@ impl World<'_> {
     pub(super) fn refused(
         &mut self,
         assignment: &Assignment,
-        beside: Option<&Lost>,
+        beside: Option<&UnsettledAttempts>,
     ) -> Result<AttemptOutcome, BrokenInvariant> {
         let (place, now) = (assignment.request.destination.as_str(), self.clock().at);
         let mut failure = untidied(Errno::EAGAIN);

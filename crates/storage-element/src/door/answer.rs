@@ -10,7 +10,9 @@ use penstock_decide::pool_selection::PlacementRefusal;
 use penstock_model::{NamespacePath, ProblemCode};
 use penstock_persistence::namespace::{ChangeError, ChangeRefusal, NamespaceError};
 use penstock_protocol::problem::{self, PROBLEM_HEADER};
+use penstock_protocol::told::RepeatedErrors;
 use std::io;
+use std::sync::LazyLock;
 
 /// Methods that a door knows, for `Allow`.
 pub(super) const METHODS: &str =
@@ -323,7 +325,10 @@ impl From<PoolQueueFull> for Problem {
 
 impl From<NamespaceError> for Problem {
     fn from(error: NamespaceError) -> Problem {
-        tracing::error!(%error, "the namespace cannot be read");
+        static TOLD: LazyLock<RepeatedErrors> = LazyLock::new(RepeatedErrors::default);
+        if let Some(passed_over) = TOLD.tells(&error.to_string()) {
+            tracing::error!(%error, passed_over, "the namespace cannot be read");
+        }
         Problem::new(
             ProblemCode::NamespaceFailed,
             "the namespace cannot be read; the site's log says why",

@@ -9,6 +9,7 @@ use penstock_persistence::namespace::RequestOrigin;
 use penstock_protocol::connections::client_of;
 use penstock_protocol::identity::{Identity, Method};
 use penstock_protocol::macaroon::Caveat;
+use penstock_protocol::monitoring::{Viewer, ViewerCredential};
 use penstock_protocol::x509::{CertificateError, CertificateHolder};
 use std::net::SocketAddr;
 
@@ -150,9 +151,17 @@ impl Caller {
         self.identity.as_ref()
     }
 
-    /// The address at the other end.
-    pub(super) fn peer(&self) -> SocketAddr {
-        self.peer
+    /// The same for monitors. A macaroon's caveats are about paths, so it carries none of its user's right to see more.
+    pub(super) fn viewer(&self) -> Viewer {
+        let credential = match (&self.identity, &self.macaroon) {
+            (None, _) => ViewerCredential::Anonymous,
+            (Some(identity), Some(_)) => ViewerCredential::Macaroon(identity.user.clone()),
+            (Some(identity), None) => ViewerCredential::Own(identity.clone()),
+        };
+        Viewer {
+            peer: Some(self.peer),
+            credential,
+        }
     }
 
     /// Whether only a certificate says who it is.
@@ -245,24 +254,40 @@ pub(super) fn shown_owner(owner: &UserName) -> &str {
 mod tests {
     use super::*;
 
+    fn caller(method: Method, issuer: &str, user: &str) -> Caller {
+        let identity = Identity {
+            method,
+            user: UserName::new(user),
+            issuer: issuer.to_owned(),
+            vo: None,
+            fqans: Vec::new(),
+            groups: Vec::new(),
+            capabilities: Vec::new(),
+            expires: wall_clock(),
+            delegation: penstock_model::CredentialId::new("0"),
+            scope: String::new(),
+        };
+        let peer = SocketAddr::from(([127, 0, 0, 1], 1));
+        Caller::new(Some(identity), peer)
+    }
+
+    #[test]
+    fn who_holds_a_macaroon_is_not_its_user_to_monitors() {
+        let own = caller(Method::Certificate, "/CN=ca", "/CN=operator");
+        assert!(matches!(own.viewer().credential, ViewerCredential::Own(_)));
+        let shared = Caller {
+            macaroon: Some("nonce".to_owned()),
+            ..own
+        };
+        assert!(matches!(
+            shared.viewer().credential,
+            ViewerCredential::Macaroon(user) if user.as_str() == "/CN=operator"
+        ));
+    }
+
     #[test]
     fn one_name_at_two_issuers_is_two_holders() {
-        let holder = |method, issuer: &str, user: &str| {
-            let identity = Identity {
-                method,
-                user: UserName::new(user),
-                issuer: issuer.to_owned(),
-                vo: None,
-                fqans: Vec::new(),
-                groups: Vec::new(),
-                capabilities: Vec::new(),
-                expires: wall_clock(),
-                delegation: penstock_model::CredentialId::new("0"),
-                scope: String::new(),
-            };
-            let peer = SocketAddr::from(([127, 0, 0, 1], 1));
-            Caller::new(Some(identity), peer).holder()
-        };
+        let holder = |method, issuer: &str, user: &str| caller(method, issuer, user).holder();
         let token = |issuer, user| holder(Method::Token, issuer, user);
         assert_ne!(token("https://a", "alice"), token("https://b", "alice"));
         assert_ne!(token("https://a", "alice"), token("https://a", "bob"));

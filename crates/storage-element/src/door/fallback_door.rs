@@ -8,7 +8,7 @@ use crate::storage::Storage;
 use penstock_model::{NamespacePath, ProblemCode};
 use penstock_protocol::http1::server::Request;
 use penstock_protocol::listener::Listener;
-use penstock_protocol::monitoring::{Monitor, Viewer};
+use penstock_protocol::monitoring::{Monitor, Viewer, ViewerCredential};
 use penstock_protocol::tls::ServerTls;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -109,7 +109,7 @@ impl Door {
     ) -> Result<Response, Problem> {
         let viewer = Viewer {
             peer: Some(peer),
-            identity: None,
+            credential: ViewerCredential::Anonymous,
         };
         if let Some(told) = self.tell_monitor(request, path, viewer).await? {
             return Ok(told);

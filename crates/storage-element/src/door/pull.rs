@@ -9,7 +9,7 @@ use super::write_ticket::{
     AbsenceDemand, FileFacts, FileWrite, WriteConditions, WritePurpose, WriteQueue, WriteRequest,
 };
 use crate::clock::microseconds;
-use crate::mover::{Mover, MoverView};
+use crate::mover::{Mover, MoverHandle};
 use crate::pool_messages::StoredFile;
 use crate::pool_write::{BUFFER_BYTES, PoolWrite};
 use crate::receive::{Patience, ReceiveError, receive};
@@ -72,7 +72,7 @@ pub(super) fn prepare<'a>(
 }
 
 impl Pull<'_> {
-    pub(super) fn view(&self) -> MoverView {
+    pub(super) fn view(&self) -> MoverHandle {
         self.queue.view()
     }
 }

@@ -7,7 +7,7 @@ use super::push_leftover::{LeftoverGuard, Removal, is_absent, strong_version};
 use super::read::{DIGEST, ReadableFile, open, read_failure};
 use super::remote::{CopyFailure, follow, peer_failure, redacted, refusal, send_following};
 use crate::clock::microseconds;
-use crate::mover::{Mover, MoverRequest, MoverView};
+use crate::mover::{Mover, MoverHandle, MoverRequest};
 use http::header::IF_NONE_MATCH;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use penstock_decide::authorization::PathOperation;
@@ -102,7 +102,7 @@ fn contradiction<'a>(
 }
 
 impl Push {
-    pub(super) fn view(&self) -> MoverView {
+    pub(super) fn view(&self) -> MoverHandle {
         self.mover.view()
     }
 }
@@ -180,8 +180,7 @@ async fn send(door: &Door, push: &mut Push, leftover: &LeftoverGuard) -> Result<
     let was_absent = look(door, push).await?;
     let mut response = upload(door, push, &file, was_absent.then_some(leftover)).await?;
     if response.status.is_client_error() {
-        // It refused before it took a byte: what is there came from somebody else meanwhile.
-        leftover.settled();
+        leftover.refused(response.status);
     }
     if !response.status.is_success() {
         return Err(CopyFailure::Late(refusal(door, &mut response).await));
@@ -248,7 +247,7 @@ async fn upload(
         if let (ClientError::EarlyAnswer { status, .. }, Some(leftover)) = (&why, leftover)
             && status.is_client_error()
         {
-            leftover.settled();
+            leftover.refused(*status);
         }
         peer_failure(door, url, &why)
     };

@@ -79,9 +79,21 @@ impl LeftoverGuard {
         self.set(destination, headers, Proof::Differs(version));
     }
 
-    /// The file has arrived, or was refused: what is there is to stay.
+    /// The file has arrived: what is there is to stay.
     pub(super) fn settled(&self) {
         *self.lock() = None;
+    }
+
+    /// The destination has refused the file. One that says that something is there means what somebody else has put there
+    /// meanwhile; of the bytes that others have taken before they refused, some may lie there.
+    pub(super) fn refused(&self, status: StatusCode) {
+        let mut remains = self.lock();
+        let has_sent = remains
+            .as_ref()
+            .is_some_and(|remains| !matches!(remains.proof, Proof::SentAtMost(0)));
+        if !has_sent || matches!(status.as_u16(), 409 | 412 | 423) {
+            *remains = None;
+        }
     }
 
     fn set(&self, destination: &Url, headers: &HeaderMap, proof: Proof) {

@@ -19,11 +19,12 @@ use penstock_model::{Bytes, Checksum, ChecksumAlgorithm, NamespacePath, ProblemC
 use penstock_persistence::namespace::{Entry, EntryId, EntryKind, MoverKind, MoverOutcome};
 use penstock_protocol::http1::server::{Connection, Request};
 use penstock_protocol::stream::{FileStalled, is_of_file};
+use penstock_protocol::told::RepeatedErrors;
 use penstock_protocol::{checksum, digest, webdav};
 use serde_json::Value;
 use std::fs::File;
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 /// RFC 3230 §4.3.2.
@@ -143,7 +144,7 @@ async fn look(
         (false, false) => PathOperation::Read,
     };
     door.permit(caller, &operation, path)?;
-    let entry = entry.ok_or_else(|| missing(path))?;
+    let entry = entry.ok_or_else(|| door.missing(path))?;
     let Some(found) = door.found(&entry)? else {
         return match request.method == Method::HEAD {
             true => Ok(directory().into()),
@@ -334,10 +335,14 @@ pub(super) fn read_failure(why: &io::Error) -> Option<String> {
 }
 
 impl ReadableFile {
-    /// Tells the log and the pool that the file's bytes are not to be had.
+    /// Tells the log and the pool that the file's bytes are not to be had. Of a disk that fails, the log names one file a
+    /// minute; the record of movers has each.
     pub(super) fn read_failed(&self, path: &NamespacePath, why: &str) {
+        static TOLD: LazyLock<RepeatedErrors> = LazyLock::new(RepeatedErrors::default);
         let pool = &self.pool.name;
-        tracing::error!(%path, %pool, file = %self.id, why, "a file's data cannot be read");
+        if let Some(passed_over) = TOLD.tells(&format!("{pool}: {why}")) {
+            tracing::error!(%path, %pool, file = %self.id, why, passed_over, "a file's data cannot be read");
+        }
         self.pool.health.read_failed(why.to_owned());
     }
 }
@@ -489,7 +494,11 @@ pub(super) async fn checksum_of(
         return Ok(sum);
     }
     let failed = |why: &dyn std::fmt::Display| {
-        tracing::error!(file = %found.id, pool = %found.pool.name, %why, "a checksum cannot be computed");
+        static TOLD: LazyLock<RepeatedErrors> = LazyLock::new(RepeatedErrors::default);
+        let pool = &found.pool.name;
+        if let Some(passed_over) = TOLD.tells(&format!("{pool}: {why}")) {
+            tracing::error!(file = %found.id, %pool, %why, passed_over, "a checksum cannot be computed");
+        }
         found.pool.health.read_failed(why.to_string());
         Problem::new(
             ProblemCode::FileUnreadable,
@@ -567,15 +576,22 @@ fn replaced_meanwhile() -> Problem {
     )
 }
 
-fn missing(path: &NamespacePath) -> Problem {
-    Problem::new(ProblemCode::PathNotFound, format!("{path} does not exist"))
-}
-
 impl Door {
+    /// Nothing is there. Whoever looks for what is left of a copy has to know that one may still come.
+    fn missing(&self, path: &NamespacePath) -> Problem {
+        match self.storage.claims.is_written(path) {
+            true => Problem::new(
+                ProblemCode::PathNotThereYet,
+                format!("{path} does not exist yet: it is being written"),
+            ),
+            false => Problem::new(ProblemCode::PathNotFound, format!("{path} does not exist")),
+        }
+    }
+
     /// What stands at a path, or 404.
     pub(super) fn entry(&self, path: &NamespacePath) -> Result<Entry, Problem> {
         let entry = self.storage.namespace.lookup(path)?;
-        entry.ok_or_else(|| missing(path))
+        entry.ok_or_else(|| self.missing(path))
     }
 
     /// The file that an entry is, with its pool; `None` for a directory.

@@ -2,7 +2,7 @@
 
 use super::answer::Problem;
 use super::handler_context::Door;
-use crate::mover::MoverView;
+use crate::mover::MoverHandle;
 use http::StatusCode;
 use parking_lot::Mutex;
 use penstock_clock::wall_clock;
@@ -21,7 +21,7 @@ const DETAIL_BYTES_MAX: u64 = 300;
 
 /// The mover of a copy, as the one who writes the markers sees it.
 #[derive(Default)]
-pub(super) struct CopyMover(Mutex<Option<MoverView>>);
+pub(super) struct CopyMover(Mutex<Option<MoverHandle>>);
 
 /// A copy that has not.
 pub(super) enum CopyFailure {
@@ -60,13 +60,13 @@ fn may_show(door: &Door, url: &Url) -> bool {
 
 impl CopyMover {
     /// From now on the markers tell of this mover.
-    pub(super) fn follow(&self, view: MoverView) {
+    pub(super) fn follow(&self, view: MoverHandle) {
         *self.0.lock() = Some(view);
     }
 
     pub(super) fn is_running(&self) -> bool {
         let view = self.0.lock();
-        view.as_ref().is_some_and(MoverView::is_running)
+        view.as_ref().is_some_and(MoverHandle::is_running)
     }
 
     pub(super) fn marker(&self, report: Option<MoverReport>) -> String {
@@ -75,9 +75,9 @@ impl CopyMover {
         write_marker(&Marker {
             timestamp_s: wall_clock().unix_seconds(),
             stripe_index: 0,
-            moved: running.map(MoverView::moved),
+            moved: running.map(MoverHandle::moved),
             stripes: 1,
-            remote: running.and_then(MoverView::remote),
+            remote: running.and_then(MoverHandle::remote),
             report,
         })
     }

@@ -8,7 +8,7 @@
 use super::handler_context::Door;
 use super::pull_source::{PartsPlan, Version, range_header};
 use super::remote::{CopyFailure, refusal, send_following};
-use crate::mover::MoverView;
+use crate::mover::MoverHandle;
 use crate::pool_write::BUFFER_BYTES;
 use crate::receive::{Block, ByteSource};
 use crate::stream_memory::MemoryShare;
@@ -60,7 +60,7 @@ struct PartFetches {
     request: ClientRequest,
     version: Version,
     size: u64,
-    view: MoverView,
+    view: MoverHandle,
     /// How long a connection may give nothing before another takes its part.
     patience: Duration,
     /// The same for the only connection that is left.
@@ -115,7 +115,7 @@ impl StripedBody {
         door: &Door,
         plan: PartsPlan,
         first: ClientResponse,
-        view: MoverView,
+        view: MoverHandle,
     ) -> StripedBody {
         let limits = &door.storage.settings().limits;
         let parts = Arc::new(PartFetches {
@@ -229,7 +229,7 @@ impl ByteSource for StripedBody {
     /// One line for people.
     type Error = String;
 
-    async fn next_block(&mut self, buffer: Vec<u8>, _: &MoverView) -> Result<Block, String> {
+    async fn next_block(&mut self, buffer: Vec<u8>, _: &MoverHandle) -> Result<Block, String> {
         self.parts.keep(buffer);
         loop {
             self.hand_out();

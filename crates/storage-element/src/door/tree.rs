@@ -86,16 +86,7 @@ pub(super) async fn rename(door: &Door, call: &Call<'_>) -> Result<Reply, Proble
     let operation = PathOperation::Rename { to: to.clone() };
     door.permit(caller, &operation, from)?;
     let entry = door.entry(from)?;
-    if !is_own_file(&entry, caller) {
-        // WLCG profile 1.3 lets `storage.create` rename files, for uploads under a temporary name. It does not let it
-        // remove what others made, and out of its place is as good as removed.
-        let leave = match is_reserved(&PathOperation::Modify, from) {
-            // Nothing is written under a name of the door, but what stands there may go away.
-            true => PathOperation::Delete,
-            false => PathOperation::Modify,
-        };
-        door.permit(caller, &leave, from)?;
-    }
+    let right = right_to_leave(door, caller, from, &entry)?;
     door.permit_move_of_parts(caller, from, &to)?;
     conditions::evaluate(&request.method, &request.headers, Some(&entry))?;
     let tokens = door.check_if(call)?;
@@ -117,7 +108,10 @@ pub(super) async fn rename(door: &Door, call: &Call<'_>) -> Result<Reply, Proble
     let may_replace = overwrite && door.allows(caller, &PathOperation::Modify, &to);
     let change = Change::Rename {
         from: from.clone(),
-        only: conditions::only_entry(&request.headers, Some(entry.id)),
+        only: match right {
+            LeaveRight::Path => conditions::only_entry(&request.headers, Some(entry.id)),
+            LeaveRight::OwnFile => Some(entry.id),
+        },
         to: to.clone(),
         replace: match may_replace {
             true => Replace::Allowed,
@@ -142,10 +136,34 @@ pub(super) async fn rename(door: &Door, call: &Call<'_>) -> Result<Reply, Proble
     Ok(Response::new(status).into())
 }
 
-/// A file that the caller has made.
-fn is_own_file(entry: &Entry, caller: &Caller) -> bool {
+/// By what a caller may take something out of its place.
+enum LeaveRight {
+    /// Whatever stands there by then.
+    Path,
+    /// It is a file that the caller has made, and that one only: another user's may stand there meanwhile.
+    OwnFile,
+}
+
+/// WLCG profile 1.3 lets `storage.create` rename files, for uploads under a temporary name. It does not let it remove what
+/// others made, and out of its place is as good as removed.
+fn right_to_leave(
+    door: &Door,
+    caller: &Caller,
+    from: &NamespacePath,
+    entry: &Entry,
+) -> Result<LeaveRight, Problem> {
+    let leave = match is_reserved(&PathOperation::Modify, from) {
+        // Nothing is written under a name of the door, but what stands there may go away.
+        true => PathOperation::Delete,
+        false => PathOperation::Modify,
+    };
     let holder = caller.holder();
-    !entry.is_directory() && holder.is_some() && entry.owner == holder
+    let is_own_file = !entry.is_directory() && holder.is_some() && entry.owner == holder;
+    if is_own_file && !door.allows(caller, &leave, from) {
+        return Ok(LeaveRight::OwnFile);
+    }
+    door.permit(caller, &leave, from)?;
+    Ok(LeaveRight::Path)
 }
 
 /// RFC 4918 §9.6, §9.9: what goes away is touched with all that is below it, and so is what gives way to it.

@@ -15,7 +15,7 @@ use super::lock_conditions::ValidLockTokens;
 use super::reserved;
 use super::slot::{NoMover, mover_for_body, wait_for_slot};
 use crate::claims::{Claim, LockCheckedClaim, LockCheckedTree};
-use crate::mover::{Mover, MoverRequest, MoverView, PoolQueueFull};
+use crate::mover::{Mover, MoverHandle, MoverRequest, PoolQueueFull};
 use crate::pool_messages::{
     BeginUpload, FinishUpload, FinishWrite, OpenWrite, PlacementQuery, PoolChoice, StoredFile,
 };
@@ -541,7 +541,7 @@ impl<'a> WritePlace<'a> {
 }
 
 impl<'a> WriteQueue<'a> {
-    pub(super) fn view(&self) -> MoverView {
+    pub(super) fn view(&self) -> MoverHandle {
         self.mover.view()
     }
 

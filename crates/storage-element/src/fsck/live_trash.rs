@@ -2,7 +2,7 @@
 //! removed when the trash is over its time.
 
 use super::{Check, FsckFailure, LiveTrashEntry, MissingData, no_place, places};
-use crate::pool_files::{OnDisk, PoolLocation};
+use crate::pool_files::{OnDisk, PoolRoot};
 use penstock_clock::wall_clock;
 use penstock_model::NamespacePath;
 use penstock_persistence::namespace::{Change, EntryId, TrashedFile};
@@ -11,7 +11,7 @@ impl Check<'_> {
     /// Holds a file of the trash against the last word of the logs.
     pub(super) fn look_at_trash(
         &mut self,
-        pool: &PoolLocation,
+        pool: &PoolRoot,
         id: EntryId,
         data: Option<&OnDisk>,
     ) -> Result<(), FsckFailure> {
@@ -77,7 +77,7 @@ impl Check<'_> {
 
     fn miss_restored(
         &mut self,
-        pool: &PoolLocation,
+        pool: &PoolRoot,
         trashed: &TrashedFile,
         path: &NamespacePath,
     ) -> Result<(), FsckFailure> {

@@ -17,6 +17,8 @@ pub struct FsckReport {
     pub missing: Findings<MissingData>,
     /// Entries of whose data another number of bytes is there.
     pub wrong_size: Findings<WrongSize>,
+    /// Files whose label contradicts the namespace.
+    pub labels_different: Findings<LabelDifference>,
     /// Data without an entry.
     pub unknown: Findings<UnknownData>,
     /// Files in the trash that were restored after the copy was made that this namespace is.
@@ -94,6 +96,47 @@ pub struct WrongSize {
     pub found: u64,
 }
 
+/// A file of which its label and the namespace say different things.
+#[derive(Debug, Clone, Serialize)]
+pub struct LabelDifference {
+    /// Where, as the namespace says.
+    pub path: String,
+    /// The file's id, as the pools name it.
+    pub id: String,
+    /// Its pool.
+    pub pool: String,
+    /// What each of them says. Empty: there is no label, although the namespace counts on one.
+    pub fields: Vec<FieldDifference>,
+    /// The side that further evidence confirms: the file's bytes, the directory logs. A repair writes the other one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub right: Option<RightSide>,
+    /// What that evidence says.
+    pub why: String,
+}
+
+/// One thing that a label and the namespace say differently.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct FieldDifference {
+    /// `id`, `size_bytes`, `parent`, `name`, `owner`, `created_ms` or an algorithm of checksums.
+    pub field: String,
+    /// As the namespace says.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<String>,
+    /// As the label says.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub label: Option<String>,
+}
+
+/// Which of the two is right.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum RightSide {
+    /// The label is written again.
+    Namespace,
+    /// The namespace's checksums are corrected.
+    Label,
+}
+
 /// Data without an entry.
 #[derive(Debug, Clone, Serialize)]
 pub struct UnknownData {
@@ -160,6 +203,7 @@ impl FsckReport {
         let counters = self.counters.iter().filter(|counter| !counter.is_mended);
         self.missing.open()
             + self.wrong_size.open()
+            + self.labels_different.open()
             + self.unknown.open()
             + self.restored.open()
             + counters.count() as u64

@@ -4,13 +4,14 @@
 //! The marks in it are written before files depend on them. So a namespace that has not come as far is an old copy, and
 //! says nothing about which files were never acknowledged.
 
-use super::{POOL_VERSION, sync_directory};
+use super::POOL_VERSION;
 use parking_lot::Mutex;
+use penstock_durable_file::replace_private;
 use penstock_model::PoolName;
 use penstock_persistence::namespace::{Change, EntryId, Namespace, NamespaceError};
 use serde::{Deserialize, Serialize};
 use std::fs::{File, OpenOptions, TryLockError};
-use std::io::{self, Write};
+use std::io;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -144,12 +145,10 @@ pub(crate) fn identity_path(directory: &Path) -> PathBuf {
 
 /// Replaces `pool.json` in one step.
 fn write_identity(directory: &Path, identity: &PoolIdentity) -> io::Result<()> {
-    let new = directory.join("pool.json.new");
-    let mut file = File::create(&new)?;
-    file.write_all(&serde_json::to_vec_pretty(identity)?)?;
-    file.sync_all()?;
-    std::fs::rename(&new, identity_path(directory))?;
-    sync_directory(directory)
+    replace_private(
+        &identity_path(directory),
+        &serde_json::to_vec_pretty(identity)?,
+    )
 }
 
 /// How far a namespace has come: as it was opened, or now.

@@ -169,8 +169,7 @@ impl UploadCompletion {
         let linked = reaper.with_space(&pool, || std::fs::hard_link(&path, pool.incoming_path(id)));
         linked.map_err(fail)?;
         let size = Bytes(disk.offset);
-        let scratch =
-            UncommittedFile::written(id, reservation, Arc::clone(&pool), disk.file, reaper);
+        let file = UncommittedFile::written(id, reservation, Arc::clone(&pool), disk.file, reaper);
         let mut entry = NewFile {
             id,
             path: record.plan.path.clone(),
@@ -183,10 +182,10 @@ impl UploadCompletion {
             properties_of: None,
             labelled_in: None,
         };
-        label(&scratch, &mut entry, parent).map_err(fail)?;
-        scratch.file.sync_all().map_err(fail)?;
+        label(&file, &mut entry, parent).map_err(fail)?;
+        file.file.sync_all().map_err(fail)?;
         let finished = CompleteFile {
-            scratch,
+            file,
             entry,
             origin,
             reply,

@@ -1,12 +1,12 @@
 //! What is written down of an upload, and where: `partial/<id>` holds its bytes, `partial/<id>.json` this record.
 
-use crate::pool::{Pool, sync_directory};
+use crate::pool::Pool;
 use crate::reaper::remove_if_there;
+use penstock_durable_file::replace_private;
 use penstock_model::{Checksum, NamespacePath, Timestamp, UserName};
 use penstock_persistence::namespace::EntryId;
 use serde::{Deserialize, Serialize};
-use std::fs::File;
-use std::io::{self, Write};
+use std::io;
 use std::path::PathBuf;
 use uuid::Uuid;
 
@@ -74,12 +74,7 @@ impl Record {
 
     /// Replaces the stored one in one step; durable when it returns. Blocks.
     pub(crate) fn write(&self, pool: &Pool, id: Uuid) -> io::Result<()> {
-        let new = directory(pool).join(format!("{id}.new"));
-        let mut file = File::create(&new)?;
-        file.write_all(&serde_json::to_vec(self)?)?;
-        file.sync_all()?;
-        std::fs::rename(&new, record_path(pool, id))?;
-        sync_directory(&directory(pool))
+        replace_private(&record_path(pool, id), &serde_json::to_vec(self)?)
     }
 }
 

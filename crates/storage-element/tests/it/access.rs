@@ -244,6 +244,30 @@ async fn a_creator_renames_own_files_and_no_others() {
     assert_eq!(site.get("/drop/alices").await.text(), "a");
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_creator_moves_no_file_that_took_the_place_of_the_own_one_meanwhile() {
+    let site = Site::new().await;
+    let bob = site.token_with(|claims| {
+        claims.sub = "bob".to_owned();
+        claims.scope = "storage.create:/drop".to_owned();
+    });
+    // In some rounds the other file comes after the look and before the change.
+    for _ in 0..60 {
+        site.put("/drop/alices", b"alice's").await;
+        let own = site.send_as(&bob, "PUT", "/drop/own", &[], b"own").await;
+        assert_eq!(own.status, 201, "{}", own.text());
+        let slipping = site.slip_in_meanwhile("/drop/alices", "/drop/own");
+        let headers = [("destination", "/drop/taken")];
+        let moved = site.send_as(&bob, "MOVE", "/drop/own", &headers, b"").await;
+        slipping.await.expect("renamed");
+        match moved.status {
+            201 => assert_eq!(site.get("/drop/taken").await.text(), "own"),
+            status => assert!([403, 412].contains(&status), "{}", moved.text()),
+        }
+        assert_eq!(site.status("DELETE", "/drop").await, 204);
+    }
+}
+
 #[tokio::test]
 async fn names_of_the_door_cannot_be_made() {
     let site = Site::new().await;

@@ -7,13 +7,13 @@ use penstock_persistence::namespace::{Change, Namespace, TrashQuery};
 use penstock_protocol::token::Signer;
 use penstock_storage_element::fsck::{FsckRequest, Repair, check};
 use penstock_storage_element::rebuild::{RebuildRequest, rebuild};
-use penstock_storage_element::{OpenError, PoolConfig, PoolLocation, Storage, StorageConfig};
+use penstock_storage_element::{OpenError, PoolConfig, PoolRoot, Storage, StorageConfig};
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-fn config(directory: &Path) -> StorageConfig {
+pub(crate) fn config(directory: &Path) -> StorageConfig {
     let signer = Signer::load(&directory.join("signing.pem")).expect("signer");
     configuration(directory, &signer)
 }
@@ -441,8 +441,8 @@ async fn a_restored_namespace_waits_until_files_of_since_then_are_entered_again(
     assert_eq!(quarantined(&pool), []);
 }
 
-fn order_of(config: &StorageConfig, mends: bool) -> FsckRequest {
-    let place = |pool: &PoolConfig| PoolLocation {
+pub(crate) fn order_of(config: &StorageConfig, mends: bool) -> FsckRequest {
+    let place = |pool: &PoolConfig| PoolRoot {
         name: pool.name.clone(),
         directory: pool.directory.clone(),
     };

@@ -207,6 +207,19 @@ fn check_code(method: &str, path: &str, status: u16, headers: &HeaderMap) {
     );
 }
 
+fn rename_in(storage: &Storage, from: NamespacePath, to: NamespacePath) {
+    let change = Change::Rename {
+        from,
+        only: None,
+        to,
+        replace: Replace::Allowed,
+        entries_max: 10,
+        by: None,
+        at: Timestamp(1_795_241_992_000),
+    };
+    storage.namespace().apply(change).expect("renamed");
+}
+
 /// Sends a request without a body, with a token that may do everything.
 pub async fn check(site: &Site, method: &str, path: &str, extra: &[(&str, &str)], expected: u16) {
     let response = site.send(method, path, extra, b"").await;
@@ -403,16 +416,13 @@ impl Site {
 
     /// Renames behind the door's back, which would refuse it while the destination is being written.
     pub fn slip_in(&self, from: &str, to: &str) {
-        let change = Change::Rename {
-            from: path(from),
-            only: None,
-            to: path(to),
-            replace: Replace::Allowed,
-            entries_max: 10,
-            by: None,
-            at: Timestamp(1_795_241_992_000),
-        };
-        self.storage.namespace().apply(change).expect("renamed");
+        rename_in(&self.storage, path(from), path(to));
+    }
+
+    /// The same while something else is asked for.
+    pub fn slip_in_meanwhile(&self, from: &str, to: &str) -> JoinHandle<()> {
+        let (storage, from, to) = (Arc::clone(&self.storage), path(from), path(to));
+        tokio::task::spawn_blocking(move || rename_in(&storage, from, to))
     }
 
     pub async fn get(&self, path: &str) -> Response {

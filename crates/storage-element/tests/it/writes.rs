@@ -155,6 +155,12 @@ async fn two_writers_of_one_path_do_not_meet() {
     let second = site.send("PUT", "/f", &[], b"two").await;
     assert_eq!(second.status, 409);
     assert!(second.text().contains("being written"), "{}", second.text());
+    // Who looks for a file is told that one may come.
+    for (path, code) in [("/f", "path-not-there-yet"), ("/g", "path-not-found")] {
+        let look = site.send("HEAD", path, &[], b"").await;
+        assert_eq!(look.status, 404);
+        assert_eq!(look.headers["penstock-problem"], code);
+    }
     upload.write_all(b"st").await.expect("sent");
     upload.finish().await.expect("an answer");
     assert_eq!(site.get("/f").await.text(), "1st");

@@ -1,42 +1,26 @@
-//! Ends in cloud storages that speak S3: signed requests, what their answers mean, and presigned URLs for the other end.
-//!
-//! The keys stay here; the other end of a third-party copy gets a URL that is good for one method on one object until
-//! the attempt has to be over.
+//! Ends in cloud storages that speak S3: signed requests, and what their answers mean.
 
 use super::AgentSetup;
-use super::http::{End, Stat, modified_of};
+use super::cloud_access::CloudAccess;
+use super::http::{End, Sighting, Stat, date_of, modified_of};
 use super::steps::AttemptRun;
-use crate::cloud::{KeyRequester, KeySecret};
+use crate::cloud::{CloudUser, KeySecret};
 use crate::tokens::{read_with_patience, unreadable};
 use http::header::{HeaderName, HeaderValue, LOCATION, RANGE, RETRY_AFTER};
 use http::{HeaderMap, Method};
 use parking_lot::Mutex;
 use penstock_clock::wall_clock;
 use penstock_decide::classify::{ObservedFailure, classify};
-use penstock_model::{
-    Bytes, ChecksumAlgorithm, CloudHolder, CloudName, Failure, FileUrl, JobId, Phase, Side,
-};
+use penstock_model::{Bytes, ChecksumAlgorithm, Failure, FileUrl, JobId, Phase, Side, Timestamp};
 use penstock_protocol::http1::client::{ClientError, ClientRequest, ClientResponse};
 use penstock_protocol::s3::{
     BODY_BYTES_MAX, Keys, ObjectPlace, Payload, RequestSigner, S3Error, object_checksums,
 };
 use std::sync::Arc;
-use std::time::Duration;
 use url::Url;
 
 /// Redirects followed and regions tried for one request.
 const PLACES_MAX: usize = 4;
-/// How much longer a presigned URL is good than its attempt may take, for clocks that differ.
-const LIFETIME_MARGIN: Duration = Duration::from_secs(300);
-
-/// How an object is reached.
-pub(super) struct CloudAccess {
-    keys: Keys,
-    storage: CloudName,
-    holder: CloudHolder,
-    /// As redirects and regions have moved it.
-    place: Mutex<ObjectPlace>,
-}
 
 /// A request, before it is signed.
 pub(super) struct UnsignedRequest<'a> {
@@ -71,43 +55,20 @@ pub(super) struct S3Refusal {
     pub(super) error: S3Error,
     /// Seconds.
     pub(super) retry_after: Option<u64>,
+    /// What the server's clock shows, where it tells.
+    pub(super) date: Option<Timestamp>,
+}
+
+/// What is read of an answer's head before its body is.
+struct Head {
+    status: u16,
+    region: Option<String>,
+    location: Option<Url>,
+    retry_after: Option<u64>,
+    date: Option<Timestamp>,
 }
 
 impl CloudAccess {
-    fn place(&self) -> ObjectPlace {
-        self.place.lock().clone()
-    }
-
-    fn with_place<T>(&self, change: impl FnOnce(&mut ObjectPlace) -> T) -> T {
-        change(&mut self.place.lock())
-    }
-
-    /// Where the object is, without any secret.
-    pub(super) fn url(&self) -> Url {
-        self.place().url
-    }
-
-    /// The same keys for another URL of the same storage.
-    pub(super) fn at(&self, url: Url) -> CloudAccess {
-        let place = ObjectPlace {
-            url,
-            ..self.place()
-        };
-        CloudAccess {
-            keys: self.keys.clone(),
-            storage: self.storage.clone(),
-            holder: self.holder.clone(),
-            place: Mutex::new(place),
-        }
-    }
-
-    /// A URL with which the other end can do `method` on the object: a secret.
-    pub(super) fn presigned(&self, method: &Method, attempt: Duration) -> Url {
-        let place = self.place();
-        let signing = RequestSigner::new(&self.keys, &place.region, wall_clock());
-        signing.presign(method, &place.url, attempt + LIFETIME_MARGIN)
-    }
-
     fn signed(&self, ask: &UnsignedRequest<'_>) -> ClientRequest {
         let place = self.place();
         let mut url = place.url.clone();
@@ -148,14 +109,6 @@ impl CloudAccess {
     }
 }
 
-/// What is read of an answer's head before its body is.
-struct Head {
-    status: u16,
-    region: Option<String>,
-    location: Option<Url>,
-    retry_after: Option<u64>,
-}
-
 impl Head {
     fn of(answer: &ClientResponse) -> Head {
         let text = |name: &HeaderName| answer.headers.get(name)?.to_str().ok();
@@ -172,6 +125,7 @@ impl Head {
             region: text(&region).map(str::to_owned),
             location,
             retry_after: text(&RETRY_AFTER).and_then(|seconds| seconds.trim().parse().ok()),
+            date: date_of(&answer.headers),
         }
     }
 }
@@ -197,6 +151,7 @@ impl AgentSetup {
                         status: status.as_u16(),
                         error: S3Error::default(),
                         retry_after: None,
+                        date: None,
                     }));
                 }
                 sent => sent?,
@@ -218,6 +173,7 @@ impl AgentSetup {
                 status: head.status,
                 error,
                 retry_after: head.retry_after,
+                date: head.date,
             };
             if !moved {
                 return Ok(S3Answer::No(said));
@@ -227,26 +183,27 @@ impl AgentSetup {
         Ok(S3Answer::No(refused.expect("at least one place was tried")))
     }
 
-    /// Size and checksum of an object; `None` when it does not exist. Errors: also when the bucket does not.
+    /// Size and checksum of an object. Errors: also when the bucket does not exist.
     pub(super) async fn stat_object(
         &self,
         end: &End,
         access: &CloudAccess,
         algorithm: ChecksumAlgorithm,
         phase: Phase,
-    ) -> Result<Option<Stat>, Failure> {
+    ) -> Result<Sighting, Failure> {
         let lost = |why: ClientError| end.client_failure(phase, &why);
         let mut head = UnsignedRequest::new(Method::HEAD);
         let mode = HeaderName::from_static("x-amz-checksum-mode");
         head.headers
             .insert(mode, HeaderValue::from_static("ENABLED"));
         let mut refused = match self.ask_cloud(access, &head).await.map_err(lost)? {
-            S3Answer::Yes(answer) => return Ok(Some(stat_of(&answer, algorithm))),
+            S3Answer::Yes(answer) => return Ok(sighting(&answer, algorithm)),
             S3Answer::No(refused) => refused,
         };
         let bucket = access.place().bucket_url();
+        let absent = |date| Sighting { there: None, date };
         if refused.status == 404 && self.memory.knows_directory(bucket.as_str()) {
-            return Ok(None);
+            return Ok(absent(refused.date));
         }
         // The answer to a HEAD has no body to say why (RFC 9110 §9.3.2); that to a GET of one byte has.
         let mut get = UnsignedRequest::new(Method::GET);
@@ -256,12 +213,12 @@ impl AgentSetup {
             // It told the region meanwhile, or the object has just come.
             S3Answer::Yes(_) => {
                 if let S3Answer::Yes(answer) = self.ask_cloud(access, &head).await.map_err(lost)? {
-                    return Ok(Some(stat_of(&answer, algorithm)));
+                    return Ok(sighting(&answer, algorithm));
                 }
             }
             S3Answer::No(told) if told.status == 404 && told.error.code != "NoSuchBucket" => {
                 self.memory.learn_directory(bucket.as_str());
-                return Ok(None);
+                return Ok(absent(told.date));
             }
             S3Answer::No(told) => refused = told,
         }
@@ -304,7 +261,7 @@ impl AgentSetup {
             let Some(row) = row else {
                 return broken(format!("the job {job} is no longer stored"));
             };
-            let user = KeyRequester {
+            let user = CloudUser {
                 user: row.user,
                 delegation: row.delegation,
                 is_by_certificate: row.parameters.proxy.is_some(),
@@ -359,16 +316,18 @@ fn understood(secret: Option<Vec<u8>>) -> Result<KeySecret, String> {
     serde_json::from_slice(&secret).map_err(|_| "its secret part is not understood".to_owned())
 }
 
-fn stat_of(answer: &ClientResponse, algorithm: ChecksumAlgorithm) -> Stat {
+fn sighting(answer: &ClientResponse, algorithm: ChecksumAlgorithm) -> Sighting {
     let checksums = object_checksums(&answer.headers);
-    Stat {
+    let there = Some(Stat {
         size: answer.content_length().map(Bytes),
         checksum: checksums
             .into_iter()
             .find(|checksum| checksum.algorithm() == algorithm),
-        modified: modified_of(&answer.headers, wall_clock()),
+        modified: modified_of(&answer.headers),
         version: None,
-    }
+    });
+    let date = date_of(&answer.headers);
+    Sighting { there, date }
 }
 
 impl AttemptRun<'_> {
@@ -486,7 +445,8 @@ mod tests {
     use super::*;
     use crate::tokens::is_unreadable;
     use penstock_model::{
-        CloudKey, CloudStorage, CredentialId, JobParameters, Setting, Settings, VoName,
+        CloudHolder, CloudKey, CloudName, CloudStorage, CredentialId, JobParameters, Setting,
+        Settings, VoName,
     };
     use penstock_persistence::delegations::Delegations;
     use penstock_persistence::sealing::SealingKeys;

@@ -4,7 +4,8 @@
 //! part is held until the server has it, with its MD5 in the request, by which the server checks it (S3 API,
 //! UploadPart); what of the whole file nobody there can check is the checksum of the bytes as they passed here.
 
-use super::cloud::{CloudAccess, S3Answer, S3Refusal, UnsignedRequest};
+use super::cloud::{S3Answer, S3Refusal, UnsignedRequest};
+use super::cloud_access::CloudAccess;
 use super::http::End;
 use super::steps::{AttemptRun, PreflightFindings};
 use super::streamed::ByteSource;
@@ -18,7 +19,8 @@ use penstock_clock::wall_clock;
 use penstock_decide::classify::ObservedFailure;
 use penstock_decide::destination::CopyEnd;
 use penstock_model::{
-    Bytes, Checksum, Failure, MoverReport, Phase, Side, StreamUse, StreamsReason, Verification,
+    Bytes, Checksum, Failure, MoverReport, Phase, Retry, Side, StreamUse, StreamsReason,
+    Verification,
 };
 use penstock_persistence::delegations::CloudUpload;
 use penstock_protocol::checksum::Hasher;
@@ -53,6 +55,19 @@ fn part_bytes(size: Option<Bytes>) -> u64 {
             needed.max(PART_BYTES)
         }
         None => PART_BYTES_UNKNOWN,
+    }
+}
+
+/// A request that was not answered as it should be.
+struct UnansweredRequest {
+    failure: Failure,
+    /// One of its tries had no answer, or one that does not tell whether the server has done it.
+    may_have_acted: bool,
+}
+
+impl From<UnansweredRequest> for Failure {
+    fn from(unanswered: UnansweredRequest) -> Failure {
+        unanswered.failure
     }
 }
 
@@ -314,22 +329,46 @@ impl PartUpload<'_> {
     }
 
     /// Sends a request whose body is in memory, and again when the server cannot take it at the moment.
-    async fn send(&self, what: &str, ask: &UnsignedRequest<'_>) -> Result<ClientResponse, Failure> {
+    async fn send(
+        &self,
+        what: &str,
+        ask: &UnsignedRequest<'_>,
+    ) -> Result<ClientResponse, UnansweredRequest> {
         let mut pause = PAUSE;
+        let mut may_have_acted = false;
         for tried in 1.. {
             let said = self.setup().ask_cloud(self.access, ask).await;
             let (again, failure) = match said {
                 Ok(S3Answer::Yes(answer)) => return Ok(*answer),
+                // What stands in the way may be what an earlier try has made, and what is gone its upload.
+                Ok(S3Answer::No(refused))
+                    if may_have_acted && matches!(refused.status, 404 | 409 | 412) =>
+                {
+                    let failure =
+                        self.end
+                            .cloud_failure(self.access, Phase::Transfer, what, &refused);
+                    return Err(UnansweredRequest {
+                        failure,
+                        may_have_acted,
+                    });
+                }
                 Ok(S3Answer::No(refused)) => {
                     let again = matches!(refused.status, 429 | 500 | 502 | 503 | 504);
+                    may_have_acted |= matches!(refused.status, 500 | 502 | 504);
                     let asked = refused.retry_after.map(Duration::from_secs);
                     pause = pause.max(asked.unwrap_or_default()).min(PAUSE_MAX);
                     (again, self.refused(what, &refused))
                 }
-                Err(why) => (true, self.end.client_failure(Phase::Transfer, &why)),
+                Err(why) => {
+                    may_have_acted = true;
+                    (true, self.end.client_failure(Phase::Transfer, &why))
+                }
             };
             if !again || tried >= PART_TRIES {
-                return Err(failure);
+                return Err(UnansweredRequest {
+                    failure,
+                    may_have_acted,
+                });
             }
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(PAUSE_MAX);
@@ -369,11 +408,45 @@ impl PartUpload<'_> {
         };
         content_md5(&mut ask.headers, body);
         self.unless_it_exists(&mut ask.headers);
-        let answer = self.send("PUT", &ask).await?;
-        passing.report.tcp = answer.tcp_info();
+        match self.send("PUT", &ask).await {
+            Ok(answer) => passing.report.tcp = answer.tcp_info(),
+            Err(unanswered) => self.find_stored(unanswered, &passing.report).await?,
+        }
         passing.report.stages.network_us += begun.elapsed().as_micros() as u64;
         self.attempting.progress.add_moved(body.len() as u64);
         Ok(())
+    }
+
+    /// What an unanswered request may have stored is the file if its size and checksum are those of what was sent.
+    /// Otherwise the next attempt looks whose it is.
+    async fn find_stored(
+        &self,
+        unanswered: UnansweredRequest,
+        sent: &MoverReport,
+    ) -> Result<(), Failure> {
+        let UnansweredRequest {
+            mut failure,
+            may_have_acted,
+        } = unanswered;
+        if !may_have_acted {
+            return Err(failure);
+        }
+        let algorithm = self.attempting.algorithm();
+        let seen = self
+            .setup()
+            .stat_object(self.end, self.access, algorithm, Phase::Transfer)
+            .await;
+        let there = seen.ok().and_then(|seen| seen.there);
+        if let (Some(there), Some(sum)) = (&there, &sent.checksum)
+            && there.size == Some(sent.moved)
+            && there.checksum.as_ref() == Some(sum)
+        {
+            return Ok(());
+        }
+        self.attempting.await_look();
+        failure.retry = Retry::Later;
+        failure.detail += "; an earlier try of the same request may have stored the file";
+        Err(failure)
     }
 
     /// S3 compares that in one step with the write; servers that do not know it do not look.
@@ -415,7 +488,7 @@ impl PartUpload<'_> {
         }
         passing.whole(source, self.plan)?;
         let begun = Instant::now();
-        self.complete(&upload, &tags).await?;
+        self.complete(&upload, &tags, &passing.report).await?;
         passing.report.stages.commit_us += begun.elapsed().as_micros() as u64;
         self.setup().forget_upload(upload).await;
         Ok(())
@@ -488,7 +561,12 @@ impl PartUpload<'_> {
             })
     }
 
-    async fn complete(&self, upload: &CloudUpload, tags: &[String]) -> Result<(), Failure> {
+    async fn complete(
+        &self,
+        upload: &CloudUpload,
+        tags: &[String],
+        sent: &MoverReport,
+    ) -> Result<(), Failure> {
         let body = completion_body(tags);
         let mut ask = UnsignedRequest {
             query: &[("uploadId", &upload.upload)],
@@ -499,10 +577,21 @@ impl PartUpload<'_> {
             .insert(CONTENT_TYPE, HeaderValue::from_static("application/xml"));
         self.unless_it_exists(&mut ask.headers);
         let what = "the end of an upload in parts";
-        let mut answer = self.send(what, &ask).await?;
+        let mut answer = match self.send(what, &ask).await {
+            Ok(answer) => answer,
+            Err(unanswered) => return self.find_stored(unanswered, sent).await,
+        };
         let status = answer.status.as_u16();
-        let body = answer.read_all(BODY_BYTES_MAX).await;
-        let body = body.map_err(|why| self.end.client_failure(Phase::Transfer, &why))?;
+        let body = match answer.read_all(BODY_BYTES_MAX).await {
+            Ok(body) => body,
+            Err(why) => {
+                let broken = UnansweredRequest {
+                    failure: self.end.client_failure(Phase::Transfer, &why),
+                    may_have_acted: true,
+                };
+                return self.find_stored(broken, sent).await;
+            }
+        };
         completed(&body).map_err(|error: S3Error| {
             let status = match error.code.as_str() {
                 "PreconditionFailed" => 412,
@@ -512,6 +601,7 @@ impl PartUpload<'_> {
                 status,
                 error,
                 retry_after: None,
+                date: None,
             };
             self.refused(what, &refused)
         })

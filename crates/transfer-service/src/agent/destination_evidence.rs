@@ -4,11 +4,11 @@
 use super::http::{AccessMethod, End, RemovalFailure, Stat};
 use super::steps::{AttemptRun, PreflightFindings, StatScope};
 use parking_lot::{Mutex, MutexGuard};
-use penstock_clock::wall_clock;
 use penstock_decide::classify::{ObservedFailure, classify};
-use penstock_decide::destination::{Attempts, CopyEnd, Lost, Remnant, remnant};
+use penstock_decide::destination::{Attempts, CopyEnd, RemnantVerdict, UnsettledAttempts, remnant};
+use penstock_decide::record_clock::RecordedTime;
 use penstock_decide::wording;
-use penstock_engine::AttemptOutcome;
+use penstock_engine::{AttemptOutcome, Task};
 use penstock_model::{Failure, LedgerEntry, Phase, Retry, Side, Timestamp};
 
 /// Records of one transfer that are looked through; more are not made by any number of retries that is allowed.
@@ -16,23 +16,27 @@ const ENTRIES_MAX: usize = 10_000;
 
 /// What is known of a transfer's attempts while one of them runs.
 #[derive(Debug, Default)]
-pub(super) struct Traces {
+pub(super) struct AttemptHistory {
     known: Mutex<AttemptTraces>,
 }
 
 #[derive(Debug, Default)]
 struct AttemptTraces {
     attempts: Attempts,
+    /// What they were made from, while the destination may still tell how old it is: until this attempt copies.
+    entries: Vec<LedgerEntry>,
     is_recalled: bool,
     /// This attempt may have left something at the destination, or may leave it yet.
     has_written: bool,
     /// The destination refused because something is there, or is being written there.
     met_something: bool,
     /// What of earlier attempts might still run when this one looked.
-    runs_beside: Option<Lost>,
+    runs_beside: Option<UnsettledAttempts>,
+    /// The destination has said, or may have meant, that it has the whole file, and no look has shown otherwise.
+    awaits_look: bool,
 }
 
-impl Traces {
+impl AttemptHistory {
     fn lock(&self) -> MutexGuard<'_, AttemptTraces> {
         self.known.lock()
     }
@@ -42,8 +46,8 @@ impl Traces {
         self.lock().attempts.clone()
     }
 
-    /// The attempt looks at the destination now.
-    pub(super) fn look(&self, now: Timestamp) {
+    /// The attempt has looked at the destination, from this time on.
+    pub(super) fn note_look(&self, now: Timestamp) {
         let mut known = self.lock();
         let lost = known.attempts.lost().filter(|lost| lost.may_run(now));
         known.runs_beside = lost.cloned();
@@ -73,6 +77,18 @@ impl AttemptRun<'_> {
                 detail,
             )
         })?;
+        let attempts = self.attempts_in(&entries, None);
+        let mut known = self.traces.lock();
+        known.attempts = attempts;
+        // Where an attempt may have written there are entries: history that is gone says nothing of what it left.
+        known.is_recalled = !entries.is_empty();
+        known.entries = entries;
+        Ok(())
+    }
+
+    /// What the records tell, as old as they are by our clock and, where the destination shows it, by its own.
+    fn attempts_in(&self, entries: &[LedgerEntry], date: Option<Timestamp>) -> Attempts {
+        let (assignment, clock) = (self.assignment, self.record_clock());
         let mut attempts = Attempts::default();
         // Between a backup and its return others may have written there.
         let restored_at = assignment.parameters.restored_at;
@@ -80,15 +96,23 @@ impl AttemptRun<'_> {
         for entry in entries.iter().filter(counts) {
             let limit = |size| self.timeout(size);
             let looks = !assignment.parameters.strict_copy;
-            attempts.note(entry.at, &entry.event, limit, looks);
+            attempts.note(clock.read(entry.at, date), &entry.event, limit, looks);
         }
         if entries.len() == ENTRIES_MAX {
-            attempts.doubt(wall_clock());
+            attempts.doubt(clock.at);
         }
+        if assignment.task == Task::TidyUp {
+            attempts.stop(assignment.ended.map(|ended| clock.read(ended, date)));
+        }
+        attempts
+    }
+
+    /// The destination has answered a look. What its clock shows tells how long ago the records were written.
+    pub(super) fn compare_clocks(&self, date: Option<Timestamp>) {
         let mut known = self.traces.lock();
-        known.attempts = attempts;
-        known.is_recalled = true;
-        Ok(())
+        if date.is_some() && !known.entries.is_empty() {
+            known.attempts = self.attempts_in(&known.entries, date);
+        }
     }
 
     /// An attempt that nobody knows the outcome of may have brought the file: one before, or one after the backup that
@@ -102,20 +126,35 @@ impl AttemptRun<'_> {
         self.progress.set_moved(0);
         let limit = self.timeout(plan.size);
         let mut known = self.traces.lock();
-        let now = wall_clock();
+        let now = RecordedTime::exact(self.now());
+        known.entries = Vec::new();
         known.attempts.begin(now, plan.size, plan.was_absent, limit);
         known.has_written = true;
         known.met_something = false;
+        known.awaits_look = false;
     }
 
     /// How the copy has ended, as far as that is known. Nothing said means that it may still run.
     pub(super) fn note_end(&self, end: CopyEnd) {
         let mut known = self.traces.lock();
-        known.attempts.end(wall_clock(), end);
+        known.attempts.end(self.now(), end);
         known.met_something = end == CopyEnd::Occupied;
+        known.awaits_look = end == CopyEnd::Arrived;
         if let CopyEnd::Refused | CopyEnd::Occupied = end {
             known.has_written = false;
         }
+    }
+
+    /// What this attempt has sent may be there, whole; the next look compares it.
+    pub(super) fn await_look(&self) {
+        let mut known = self.traces.lock();
+        known.attempts.end(self.now(), CopyEnd::Unknown);
+        known.awaits_look = true;
+    }
+
+    /// A look has shown that what arrived is not the file.
+    pub(super) fn contradict_arrival(&self) {
+        self.traces.lock().awaits_look = false;
     }
 
     /// What is there may be what an earlier copy brings.
@@ -127,20 +166,29 @@ impl AttemptRun<'_> {
     pub(super) fn leave_what_is_there(&self) {
         let mut known = self.traces.lock();
         known.attempts = Attempts::default();
+        known.entries = Vec::new();
         known.has_written = false;
+        known.awaits_look = false;
     }
 
     /// How an attempt ends that has failed. One that met nothing but an earlier copy of its transfer is not the
     /// transfer's failure.
     pub(super) fn failed(&self, mut failure: Failure, cleaned: bool) -> AttemptOutcome {
         let known = self.traces.lock();
-        let Some(beside) = known.runs_beside.as_ref().filter(|_| known.met_something) else {
+        if !known.met_something {
+            return AttemptOutcome::Failed { failure, cleaned };
+        }
+        let Some(beside) = known.runs_beside.as_ref() else {
+            if known.attempts.has_lost() {
+                // What came while this one copied may be what an earlier one has brought: the next look compares it.
+                failure.retry = Retry::Later;
+            }
             return AttemptOutcome::Failed { failure, cleaned };
         };
         failure.retry = Retry::Later;
         failure.detail += "; an earlier copy of this transfer may still be running there";
         let until = beside.blocks_until;
-        if until <= wall_clock() {
+        if until <= self.now() {
             return AttemptOutcome::Failed { failure, cleaned };
         }
         AttemptOutcome::Blocked { failure, until }
@@ -160,7 +208,7 @@ impl AttemptRun<'_> {
         if !may_be_own {
             return Ok(there);
         }
-        let Some(properties) = self.setup.properties(end).await else {
+        let Some(properties) = self.setup.properties(end, self.now()).await else {
             return Ok(there);
         };
         if properties.is_directory {
@@ -204,6 +252,13 @@ impl AttemptRun<'_> {
         })
     }
 
+    /// Removes what a failed attempt may have made at its destination, as [`AttemptRun::clean_up`] does, unless that may
+    /// be the whole file, which nobody has looked at yet.
+    pub(super) async fn clean_up_after_failure(&self) -> bool {
+        let awaits_look = self.traces.lock().awaits_look;
+        !awaits_look && self.clean_up().await
+    }
+
     /// Removes what this attempt may have made at its destination. True when nothing of it, or of those before it, is
     /// left there, or will come.
     pub(super) async fn clean_up(&self) -> bool {
@@ -216,7 +271,7 @@ impl AttemptRun<'_> {
         let has_written = {
             let mut known = self.traces.lock();
             // Its connections are closed.
-            known.attempts.end(wall_clock(), CopyEnd::Unknown);
+            known.attempts.end(self.now(), CopyEnd::Unknown);
             known.has_written
         };
         let Some(lost) = self.traces.attempts().lost().cloned() else {
@@ -227,7 +282,7 @@ impl AttemptRun<'_> {
             return false;
         }
         if !lost.was_absent {
-            return !lost.may_run(wall_clock());
+            return !lost.may_run(self.now());
         }
         let Some((_, destination)) = self.ends.get() else {
             return false;
@@ -251,15 +306,31 @@ impl AttemptRun<'_> {
         }
         let _turn = self.setup.memory.tidying.acquire().await;
         self.recall().await?;
-        self.traces.lock().attempts.stop(self.assignment.ended);
         let destination = self.end(Side::Destination).await?;
         if let Some(access) = &destination.cloud {
             self.abort_uploads(access).await;
         }
         if self.traces.attempts().lost().is_none() {
-            return Ok(());
+            return match self.traces.lock().is_recalled {
+                true => Ok(()),
+                false => Err(self.without_evidence(&destination)),
+            };
         }
         self.remove_remnant(&destination).await
+    }
+
+    fn without_evidence(&self, destination: &End) -> Failure {
+        let detail = format!(
+            "nothing is recorded any more of what the attempts of this transfer did at {}: look there, and remove what \
+             is a part of a file",
+            destination.url
+        );
+        classify(
+            Side::Service,
+            Phase::Finalization,
+            &ObservedFailure::Broken,
+            detail,
+        )
     }
 
     pub(super) fn untidied(&self, failure: Failure) -> AttemptOutcome {
@@ -276,17 +347,18 @@ impl AttemptRun<'_> {
             Some(there) => Some(self.examine(destination, there, phase).await?),
             None => None,
         };
-        let (attempts, now) = (self.traces.attempts(), wall_clock());
+        let (attempts, now) = (self.traces.attempts(), self.now());
         let told = there.as_ref().map(Stat::told);
         match (remnant(told.as_ref(), &attempts, now), &there) {
-            (Remnant::Own, Some(seen)) => self.remove_own(destination, seen, phase).await?,
-            (Remnant::Foreign(foreign), _) => {
+            (RemnantVerdict::Own, Some(seen)) => self.remove_own(destination, seen, phase).await?,
+            (RemnantVerdict::Foreign(foreign), _) => {
                 let transfer = self.assignment.request.id.0;
                 let why = wording::foreign(foreign);
                 tracing::info!(transfer, destination = %destination.url, why, "what is there may be somebody else's, and stays");
                 return Ok(());
             }
-            (Remnant::Nothing | Remnant::MayCome { .. } | Remnant::Own, _) => {}
+            (RemnantVerdict::Nothing | RemnantVerdict::MayCome { .. } | RemnantVerdict::Own, _) => {
+            }
         }
         match attempts.runs_until(now) {
             None => Ok(()),

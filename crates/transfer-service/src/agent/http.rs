@@ -1,7 +1,7 @@
 //! What agents ask of storage elements over HTTP, and how answers and errors become observations.
 
 use super::AgentSetup;
-use super::cloud::CloudAccess;
+use super::cloud_access::CloudAccess;
 use super::proxy::ProxyCredential;
 use http::header::{
     AUTHORIZATION, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, DATE, ETAG, HeaderName,
@@ -64,7 +64,7 @@ pub(super) enum AccessMethod<'a> {
 pub(super) struct Stat {
     pub(super) size: Option<Bytes>,
     pub(super) checksum: Option<Checksum>,
-    /// When it last changed, by our clock as far as the storage element tells its own.
+    /// When it last changed: in a [`Sighting`] by the storage element's clock, then by that of the records.
     pub(super) modified: Option<Timestamp>,
     /// By what this version of it is told from every other one (RFC 9110 §8.8.3).
     pub(super) version: Option<HeaderValue>,
@@ -79,6 +79,15 @@ impl Stat {
             modified: self.modified,
         }
     }
+}
+
+/// What a look at a place tells.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Sighting {
+    /// The file; `None`: it does not exist.
+    pub(super) there: Option<Stat>,
+    /// What the storage element's clock shows, where it tells.
+    pub(super) date: Option<Timestamp>,
 }
 
 /// A removal that did not take place.
@@ -281,14 +290,18 @@ fn whole_length(headers: &HeaderMap) -> Option<u64> {
     whole.trim().parse().ok()
 }
 
-/// When what these headers are of last changed, by our clock: that of the server may be wrong, and it tells it.
-pub(super) fn modified_of(headers: &HeaderMap, now: Timestamp) -> Option<Timestamp> {
-    let time = |name: &HeaderName| parse_http_date(header_text(headers, name)?);
-    let modified = time(&LAST_MODIFIED)?;
-    Some(by_our_clock(modified, time(&DATE), now))
+/// When what these headers are of last changed, by the server's clock.
+pub(super) fn modified_of(headers: &HeaderMap) -> Option<Timestamp> {
+    parse_http_date(header_text(headers, &LAST_MODIFIED)?)
 }
 
-fn by_our_clock(there: Timestamp, date: Option<Timestamp>, now: Timestamp) -> Timestamp {
+/// What the server's clock showed when it answered.
+pub(super) fn date_of(headers: &HeaderMap) -> Option<Timestamp> {
+    parse_http_date(header_text(headers, &DATE)?)
+}
+
+/// A time of a server by the clock that shows `now`: that of the server may be wrong, and it tells it.
+pub(super) fn by_our_clock(there: Timestamp, date: Option<Timestamp>, now: Timestamp) -> Timestamp {
     match date {
         Some(date) => Timestamp(there.0.saturating_add(now.0.saturating_sub(date.0))),
         None => there,
@@ -327,14 +340,21 @@ fn directory(end: &End, phase: Phase) -> Failure {
     end.failure(phase, &ObservedFailure::IsDirectory, detail)
 }
 
+/// A storage element of ours tells a path at which nothing is from one at which a file is about to appear.
+fn says_it_may_come(headers: &HeaderMap) -> bool {
+    headers
+        .get(PROBLEM_HEADER)
+        .is_some_and(|code| code == ProblemCode::PathNotThereYet.name())
+}
+
 impl AgentSetup {
-    /// HEAD with `Want-Digest`: size and checksum of a file; `None` when it does not exist.
+    /// HEAD with `Want-Digest`: size and checksum of a file.
     pub(super) async fn stat(
         &self,
         end: &End,
         algorithm: ChecksumAlgorithm,
         phase: Phase,
-    ) -> Result<Option<Stat>, Failure> {
+    ) -> Result<Sighting, Failure> {
         let head = self.look(end, Method::HEAD, algorithm, phase).await?;
         let (what, mut answer) = match head.status.as_u16() {
             // Some servers give files and know no HEAD.
@@ -344,8 +364,14 @@ impl AgentSetup {
             }
             _ => ("HEAD", head),
         };
+        let date = date_of(&answer.headers);
         let size = match answer.status.as_u16() {
-            404 => return Ok(None),
+            // What an earlier request has sent may be what comes there.
+            404 if phase == Phase::Finalization && says_it_may_come(&answer.headers) => {
+                let detail = format!("{} does not exist yet: it is being written", end.url);
+                return Err(end.failure(phase, &ObservedFailure::Broken, detail));
+            }
+            404 => return Ok(Sighting { there: None, date }),
             // Only an empty file has no first byte (RFC 9110 §14.4).
             206 | 416 if what == "GET" => {
                 // RFC 1864: this one is of the part.
@@ -373,12 +399,13 @@ impl AgentSetup {
         let checksum = digests
             .into_iter()
             .find(|digest| digest.algorithm() == algorithm);
-        Ok(Some(Stat {
+        let there = Some(Stat {
             size: size.map(Bytes),
             checksum,
-            modified: modified_of(&answer.headers, wall_clock()),
+            modified: modified_of(&answer.headers),
             version: version_of(&answer.headers),
-        }))
+        });
+        Ok(Sighting { there, date })
     }
 
     /// Asks for what is known of a file: with GET for its first byte.
@@ -437,12 +464,12 @@ impl AgentSetup {
     }
 
     async fn is_collection(&self, end: &End) -> bool {
-        let properties = self.properties(end).await;
+        let properties = self.properties(end, wall_clock()).await;
         properties.is_some_and(|found| found.is_directory)
     }
 
-    /// PROPFIND of depth 0 (RFC 4918 §9.1); `None` when it is not answered. Times are by our clock.
-    pub(super) async fn properties(&self, end: &End) -> Option<PropfindEntry> {
+    /// PROPFIND of depth 0 (RFC 4918 §9.1); `None` when it is not answered. Times are by the clock that shows `now`.
+    pub(super) async fn properties(&self, end: &End, now: Timestamp) -> Option<PropfindEntry> {
         let mut headers = end.headers().ok()?;
         headers.insert(
             HeaderName::from_static("depth"),
@@ -460,12 +487,12 @@ impl AgentSetup {
         if answer.status.as_u16() != 207 {
             return None;
         }
-        let date = header_text(&answer.headers, &DATE).and_then(parse_http_date);
+        let date = date_of(&answer.headers);
         let body = answer.read_all(MULTISTATUS_BYTES_MAX).await.ok()?;
         let mut found = parse_multistatus(&body).ok()?.into_iter().next()?;
         found.modified = found
             .modified
-            .map(|modified| by_our_clock(modified, date, wall_clock()));
+            .map(|modified| by_our_clock(modified, date, now));
         Some(found)
     }
 

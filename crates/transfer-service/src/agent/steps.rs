@@ -2,9 +2,9 @@
 //! read in this order, and each tells the next what it may have left at the destination.
 
 use super::cleartext_tokens::say_withheld;
-use super::destination_evidence::Traces;
+use super::destination_evidence::AttemptHistory;
 use super::gfal::{self, Process};
-use super::http::{AccessMethod, End, Stat};
+use super::http::{AccessMethod, End, Sighting, Stat, by_our_clock};
 use super::{AgentSetup, Progress};
 use crate::tokens::token_failure;
 use http::HeaderValue;
@@ -12,25 +12,31 @@ use penstock_clock::wall_clock;
 use penstock_decide::classify::{ObservedFailure, classify};
 use penstock_decide::copy_failure::CopyCause;
 use penstock_decide::destination::{
-    CopyEnd, DestinationPlan, DestinationPlanReason, Permission, Sight, course,
+    CopyEnd, DestinationPlan, DestinationPlanReason, EndsSeen, Permission, course,
 };
+use penstock_decide::record_clock::RecordClock;
 use penstock_decide::wording;
 use penstock_engine::{AgentReport, Assignment, AttemptOutcome, Preflight};
 use penstock_model::url::hide_credentials;
 use penstock_model::{
     Access, Bytes, Checksum, ChecksumAlgorithm, ChecksumMode, CopyMode, CredentialId, Errno,
-    Failure, FileUrl, FoundFile, Locality, MoverReport, Phase, Retry, Side, Verification,
-    WayNotOffered,
+    Failure, FileUrl, FoundFile, Locality, MoverReport, Phase, Retry, Side, Timestamp,
+    Verification, WayNotOffered,
 };
 use penstock_protocol::s3::SINGLE_PUT_MAX;
 use penstock_protocol::tape::archive_note;
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, oneshot};
 use url::Url;
 
 /// Characters of the reason for which a copy was streamed.
 const REASON_CHARS_MAX: usize = 500;
+
+/// How often a destination is asked for a file that it has said it has.
+const LOOKS_MAX: u32 = 4;
+/// The pause before the second time; it doubles.
+const LOOK_PAUSE: Duration = Duration::from_secs(1);
 
 /// One attempt while it runs.
 pub(super) struct AttemptRun<'a> {
@@ -38,9 +44,11 @@ pub(super) struct AttemptRun<'a> {
     pub(super) assignment: &'a Assignment,
     pub(super) progress: &'a Progress,
     /// What is known of this attempt and those before it at the destination.
-    pub(super) traces: Traces,
+    pub(super) traces: AttemptHistory,
     /// What works with gfal2 for this attempt, once it is needed.
     pub(super) gfal: tokio::sync::Mutex<Option<Process>>,
+    /// The clock of the records, as it was when the attempt began.
+    began: (RecordClock, Instant),
     /// The ends as they were reached first: a token may be gone from the journal when a stopped copy is cleaned up.
     pub(super) ends: OnceLock<(End, End)>,
 }
@@ -92,14 +100,33 @@ impl<'a> AttemptRun<'a> {
         assignment: &'a Assignment,
         progress: &'a Progress,
     ) -> Self {
+        let clock = assignment.clock.unwrap_or_else(|| {
+            let now = wall_clock();
+            RecordClock {
+                at: now,
+                steady_since: now,
+            }
+        });
         AttemptRun {
             setup,
             assignment,
             progress,
-            traces: Traces::default(),
+            traces: AttemptHistory::default(),
             gfal: tokio::sync::Mutex::default(),
+            began: (clock, Instant::now()),
             ends: OnceLock::new(),
         }
+    }
+
+    /// What the clock shows by which the transfer's records are written.
+    pub(super) fn record_clock(&self) -> RecordClock {
+        let (clock, since) = self.began;
+        clock.after(since.elapsed())
+    }
+
+    /// The time by that clock.
+    pub(super) fn now(&self) -> Timestamp {
+        self.record_clock().at
     }
 
     /// Runs all steps. Cancel-safe: dropped at any point, it leaves `clean_up` to be called.
@@ -115,7 +142,7 @@ impl<'a> AttemptRun<'a> {
                 if let Some((source, destination)) = self.ends.get() {
                     say_withheld(&mut failure, [source, destination]);
                 }
-                let cleaned = self.clean_up().await;
+                let cleaned = self.clean_up_after_failure().await;
                 self.failed(failure, cleaned)
             }
         };
@@ -337,11 +364,12 @@ impl<'a> AttemptRun<'a> {
         let parameters = &self.assignment.parameters;
         let request = &self.assignment.request;
         let permission = Permission::of(parameters.overwrite, self.assignment.attempt);
-        self.traces.look(wall_clock());
+        let now = self.now();
         if parameters.strict_copy {
             if let Some(arrived) = self.arrived_unseen(source, destination).await {
                 return Ok(arrived);
             }
+            self.traces.note_look(now);
             let plan = PreflightFindings {
                 size: request.size,
                 checksum: None,
@@ -359,6 +387,7 @@ impl<'a> AttemptRun<'a> {
                 Phase::Preparation
             ),
         );
+        self.traces.note_look(now);
         let Some(at_source) = at_source? else {
             let detail = format!("No such file or directory: {}", source.url);
             return Err(source.failure(Phase::Preparation, &ObservedFailure::Status(404), detail));
@@ -370,8 +399,8 @@ impl<'a> AttemptRun<'a> {
         };
         let attempts = self.traces.attempts();
         let told = there.as_ref().map(Stat::told);
-        let decision = course(&Sight {
-            now: wall_clock(),
+        let decision = course(&EndsSeen {
+            now: self.now(),
             source: &at_source.told(),
             there: told.as_ref(),
             attempts: &attempts,
@@ -657,17 +686,11 @@ impl<'a> AttemptRun<'a> {
             true => StatScope::SizeAndChecksum,
             false => StatScope::Size,
         };
-        let Some(there) = self.stat(destination, wanted, Phase::Finalization).await? else {
-            let detail = format!(
-                "{} is not there although its copy was reported as done",
-                destination.url
-            );
-            let observed = ObservedFailure::CopyFailed(CopyCause::Unknown);
-            return Err(destination.failure(Phase::Finalization, &observed, detail));
-        };
+        let there = self.look_at_arrived(destination, wanted).await?;
         if let (Some(expected), Some(size)) = (plan.size, there.size)
             && expected != size
         {
+            self.contradict_arrival();
             let detail = format!(
                 "Source and destination file size mismatch ({} != {})",
                 expected.0, size.0
@@ -695,6 +718,7 @@ impl<'a> AttemptRun<'a> {
                 return Err(self.not_verified(destination, &why));
             };
             if found != expected {
+                self.contradict_arrival();
                 let (observed, detail) = checksum_differs(plan.checksum_from, expected, found);
                 return Err(destination.failure(Phase::Finalization, &observed, detail));
             }
@@ -709,6 +733,33 @@ impl<'a> AttemptRun<'a> {
         // Markers round down; the whole file is there now.
         report.moved = size;
         Ok(size)
+    }
+
+    /// What the destination tells of the file that it has said it has. One that does not answer, or whose other servers
+    /// do not know of the file yet, is asked again.
+    async fn look_at_arrived(&self, destination: &End, wanted: StatScope) -> Result<Stat, Failure> {
+        let mut pause = LOOK_PAUSE;
+        for looked in 1.. {
+            let there = self.stat(destination, wanted, Phase::Finalization).await;
+            let failure = match there {
+                Ok(Some(there)) => return Ok(there),
+                Ok(None) => {
+                    let detail = format!(
+                        "{} is not there although its copy was reported as done",
+                        destination.url
+                    );
+                    let observed = ObservedFailure::CopyFailed(CopyCause::Unknown);
+                    destination.failure(Phase::Finalization, &observed, detail)
+                }
+                Err(failure) => failure,
+            };
+            if looked == LOOKS_MAX || failure.retry == Retry::Never {
+                return Err(failure);
+            }
+            tokio::time::sleep(pause).await;
+            pause *= 2;
+        }
+        unreachable!("it returns before it has looked for ever")
     }
 
     /// There is nothing to compare a checksum with. What has arrived is as large as it should be, and stays.
@@ -760,18 +811,29 @@ impl<'a> AttemptRun<'a> {
         phase: Phase,
     ) -> Result<Option<Stat>, Failure> {
         let algorithm = self.algorithm();
-        match (end.way(), wanted) {
+        let seen = match (end.way(), wanted) {
             // With HTTP the checksum comes in the same answer.
-            (AccessMethod::Http, _) => self.setup.stat(end, algorithm, phase).await,
+            (AccessMethod::Http, _) => self.setup.stat(end, algorithm, phase).await?,
             (AccessMethod::Cloud(access), _) => {
-                let there = self.setup.stat_object(end, access, algorithm, phase);
-                there.await
+                let seen = self.setup.stat_object(end, access, algorithm, phase);
+                seen.await?
             }
-            (AccessMethod::Gfal, StatScope::Size) => self.gfal_stat(end, None, phase).await,
-            (AccessMethod::Gfal, StatScope::SizeAndChecksum) => {
-                self.gfal_stat(end, Some(algorithm), phase).await
+            (AccessMethod::Gfal, wanted) => {
+                let checksum = (wanted == StatScope::SizeAndChecksum).then_some(algorithm);
+                let there = self.gfal_stat(end, checksum, phase).await?;
+                Sighting { there, date: None }
             }
+        };
+        if end.side == Side::Destination {
+            self.compare_clocks(seen.date);
         }
+        let now = self.now();
+        Ok(seen.there.map(|there| Stat {
+            modified: there
+                .modified
+                .map(|modified| by_our_clock(modified, seen.date, now)),
+            ..there
+        }))
     }
 
     async fn make_directories(&self, end: &End) {

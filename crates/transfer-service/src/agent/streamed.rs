@@ -3,7 +3,7 @@
 use super::gfal::LockedProcess;
 use super::http::{End, observe};
 use super::steps::{AttemptRun, ChecksumFrom, PreflightFindings};
-use http::header::HeaderName;
+use http::header::{HeaderName, RETRY_AFTER};
 use http::{Method, StatusCode};
 use penstock_decide::classify::{ObservedFailure, PutConditions};
 use penstock_decide::destination::CopyEnd;
@@ -270,6 +270,7 @@ impl AttemptRun<'_> {
         sent: Option<&Checksum>,
     ) -> Failure {
         let status = answer.status;
+        let names_time = answer.headers.contains_key(RETRY_AFTER);
         let mut observed = ObservedFailure::Status(status.as_u16());
         let failure = destination.refused_as(Phase::Transfer, "PUT", answer, |text| {
             if status == StatusCode::PRECONDITION_FAILED {
@@ -284,7 +285,7 @@ impl AttemptRun<'_> {
                 self.checksum_refused(plan, sent, &failure.detail)
             }
             _ => {
-                self.note_refusal(status);
+                self.note_refusal(status, !names_time);
                 failure
             }
         }
@@ -298,7 +299,7 @@ impl AttemptRun<'_> {
         conditions: PutConditions,
     ) -> Failure {
         if let ClientError::EarlyAnswer { status, detail, .. } = error {
-            self.note_refusal(*status);
+            self.note_refusal(*status, false);
             if *status == StatusCode::PRECONDITION_FAILED
                 && conditions.failed(detail) == ObservedFailure::ChecksumMismatch
             {
@@ -309,8 +310,10 @@ impl AttemptRun<'_> {
         destination.client_failure(Phase::Transfer, error)
     }
 
-    fn note_refusal(&self, status: StatusCode) {
-        let has_moved = self.progress.moved() > 0;
+    /// `may_be_between`: a server in between may have said so, as of a COPY.
+    fn note_refusal(&self, status: StatusCode, may_be_between: bool) {
+        let is_doubtful = status == StatusCode::SERVICE_UNAVAILABLE && may_be_between;
+        let has_moved = self.progress.moved() > 0 || is_doubtful;
         self.note_end(CopyEnd::of_status(status.as_u16(), has_moved));
     }
 }

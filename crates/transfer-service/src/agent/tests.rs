@@ -3,18 +3,20 @@
 use super::*;
 use crate::tokens::TokenClients;
 use penstock_clock::wall_clock;
+use penstock_decide::record_clock::RecordClock;
 use penstock_engine::AssignedNode;
 use penstock_journal::Journal;
 use penstock_model::{
     Activity, Attempt, ChecksumAlgorithm, CredentialId, FileUrl, Job, JobId, JobParameters,
-    Overwrite, Record, Retry, Tenure, Timestamp, TransferEvent, TransferId, TransferRequest,
-    TransferState, UserName, VoName,
+    Overwrite, ProblemCode, Record, Retry, Tenure, Timestamp, TransferEvent, TransferId,
+    TransferRequest, TransferState, UserName, VoName,
 };
 use penstock_persistence::journal::{SqliteJournal, SqliteReader};
 use penstock_persistence::sealing::SealingKeys;
 use penstock_protocol::http1::Limits;
 use penstock_protocol::http1::client::ClientConfig;
 use penstock_protocol::http1::server::Connection;
+use penstock_protocol::problem::PROBLEM_HEADER;
 use penstock_protocol::stream::Stream;
 use penstock_protocol::tls::ClientTls;
 use tokio::net::TcpListener;
@@ -66,20 +68,29 @@ impl There {
 #[derive(Debug, Clone)]
 struct Storage {
     copy: CopyAnswer,
+    /// The status that answers a PUT, once all bytes have come.
+    put: u16,
     /// What is at the destination before it is asked to copy, and after.
     before: Option<There>,
     after: Option<There>,
     /// The status that answers a DELETE.
     delete: u16,
+    /// Statuses that answer each HEAD after the copy, before it tells what is there.
+    looks: Arc<Mutex<Vec<u16>>>,
+    /// Where nothing is, it says that a file is about to come.
+    may_come: bool,
 }
 
 impl Storage {
     fn answering(copy: CopyAnswer) -> Storage {
         Storage {
             copy,
+            put: 204,
             before: None,
             after: None,
             delete: 204,
+            looks: Arc::default(),
+            may_come: false,
         }
     }
 
@@ -125,7 +136,11 @@ impl Storage {
                 }
                 log.push(line);
             }
-            log.iter().any(|line| line.starts_with("COPY"))
+            let copies = match self.copy.0 {
+                NOT_OFFERED => "PUT",
+                _ => "COPY",
+            };
+            log.iter().any(|line| line.starts_with(copies))
         };
         let there = match is_copied {
             true => &self.after,
@@ -140,7 +155,15 @@ impl Storage {
                 headers.insert("digest", digest("00000001"));
                 (200, "", 4)
             }
+            ("HEAD", _) if is_copied && !self.looks.lock().is_empty() => {
+                (self.looks.lock().remove(0), "", 0)
+            }
             ("HEAD", _) => match there {
+                None if self.may_come => {
+                    let code = ProblemCode::PathNotThereYet.name();
+                    headers.insert(PROBLEM_HEADER, code.parse().expect("ASCII"));
+                    (404, "", 0)
+                }
                 None => (404, "", 0),
                 Some(there) => {
                     if !there.only_in_properties {
@@ -170,6 +193,16 @@ impl Storage {
             },
             ("PROPFIND", _) => (405, "", 0),
             ("DELETE", _) => (self.delete, "", 0),
+            ("GET", "/from") => (200, "1234", 0),
+            ("PUT", _) => {
+                let mut buffer = [0; 64];
+                let mut count = 1;
+                while count > 0 {
+                    let read = connection.read_body(&mut buffer).await;
+                    count = read.map_err(std::io::Error::other)?;
+                }
+                (self.put, "", 0)
+            }
             _ => (204, "", 0),
         };
         let status = axum::http::StatusCode::from_u16(status).expect("valid");
@@ -196,7 +229,7 @@ pub(crate) fn assignment(
         checksum_algorithm: ChecksumAlgorithm::Adler32,
         activity: Activity::new("default"),
         scitag: None,
-        metadata: serde_json::Value::Null,
+        metadata: Default::default(),
         source_credential: None,
         destination_credential: None,
         source_query: None,
@@ -218,6 +251,7 @@ pub(crate) fn assignment(
         attempt: Attempt(1),
         unsettled: false,
         ended: None,
+        clock: None,
         task: Task::Copy,
     }
 }
@@ -305,6 +339,10 @@ struct Run {
     task: Task,
     /// The journal's file is unreadable while it runs.
     unreadable: bool,
+    /// What was recorded is gone when it begins.
+    is_pruned: bool,
+    /// Seconds by which the clock of the records is ahead since the service began again.
+    ahead: i64,
 }
 
 impl Run {
@@ -315,6 +353,8 @@ impl Run {
             past: Vec::new(),
             task: Task::Copy,
             unreadable: false,
+            is_pruned: false,
+            ahead: 0,
         }
     }
 
@@ -331,11 +371,18 @@ impl Run {
         let file = |path: &str| FileUrl::parse(&format!("{url}{path}")).expect("valid");
         let mut assignment = assignment(file("/from"), file("/to"), self.parameters);
         assignment.task = self.task;
+        let now = Timestamp(wall_clock().0 + self.ahead * 1000);
+        assignment.clock = Some(RecordClock {
+            at: now,
+            steady_since: now,
+        });
         let (setup, directory) = setup();
         if !self.past.is_empty() {
             assignment.unsettled = true;
             assignment.attempt = Attempt(2);
-            record(directory.path(), &assignment, self.past);
+            if !self.is_pruned {
+                record(directory.path(), &assignment, self.past);
+            }
         }
         if self.unreadable {
             let journal = directory.path().join("journal.sqlite");
@@ -415,6 +462,8 @@ async fn check(storage: Storage, strict_copy: bool, expected: (bool, &[&str])) {
     );
 }
 
+/// The answer to COPY of a storage element that has none: the agent sends the bytes itself.
+const NOT_OFFERED: u16 = 501;
 /// A storage element that takes no more copies just now.
 const TOO_BUSY: CopyAnswer = (503, "too busy");
 const SEEN: &str = "DELETE if-match=\"v1\"";
@@ -465,6 +514,51 @@ async fn what_a_failed_copy_has_left_is_removed_as_it_was_seen() {
         ..left(ended, PART)
     };
     check(refused, false, (false, &[SEEN])).await;
+}
+
+/// A destination that has said it has the file, and answers the looks at it with these statuses first.
+fn arrived(looks: Vec<u16>) -> Storage {
+    Storage {
+        after: Some(There { size: 4, ..PART }),
+        looks: Arc::new(Mutex::new(looks)),
+        ..Storage::answering((202, "success: Created\n"))
+    }
+}
+
+#[tokio::test]
+async fn what_has_arrived_is_looked_at_again_before_it_counts_as_lost() {
+    for look in [404, 503] {
+        let (outcome, seen) = Run::of(arrived(vec![look])).run().await;
+        assert!(
+            matches!(outcome, AttemptOutcome::Landed { .. }),
+            "{look}: {outcome:?}"
+        );
+        assert_eq!(removals(&seen), [""; 0]);
+    }
+}
+
+#[tokio::test]
+async fn what_has_arrived_stays_while_nobody_can_look_at_it() {
+    let (absent, busy) = tokio::join!(
+        Run::of(arrived(vec![404; 100])).run(),
+        Run::of(arrived(vec![503; 100])).run()
+    );
+    for (outcome, seen) in [absent, busy] {
+        let AttemptOutcome::Failed { failure, cleaned } = outcome else {
+            panic!("{outcome:?}")
+        };
+        assert_eq!((failure.retry, cleaned), (Retry::Later, false));
+        assert_eq!(removals(&seen), [""; 0]);
+    }
+}
+
+#[tokio::test]
+async fn a_copy_of_which_the_destination_itself_does_not_know_may_come() {
+    let unsettled = (
+        202,
+        "failure: the namespace database failed in a commit, so it is not known whether the change was made: I/O\n",
+    );
+    check(Storage::answering(unsettled), false, (false, &[])).await;
 }
 
 #[tokio::test]
@@ -556,14 +650,59 @@ async fn an_attempt_that_meets_an_earlier_copy_of_its_own_waits_for_it() {
     };
     assert_eq!(failure.retry, Retry::Later, "{failure:?}");
     assert_eq!(removals(&seen), [""; 0]);
-    // When none can run any more, it is somebody else's.
+    // When none can run any more, what has come may still be theirs: the next look compares it.
     let (outcome, _) = Run::after(Storage::answering(exists), a_lost_attempt(90_000))
         .run()
         .await;
     let AttemptOutcome::Failed { failure, .. } = outcome else {
         panic!("{outcome:?}")
     };
-    assert_eq!(failure.retry, Retry::Never, "{failure:?}");
+    assert_eq!(failure.retry, Retry::Later, "{failure:?}");
+}
+
+#[tokio::test]
+async fn a_copy_may_still_run_although_the_clock_has_leapt_over_its_end() {
+    let busy = (409, "/to is being written by another client");
+    let run = |task, ahead| Run {
+        task,
+        ahead,
+        ..Run::after(Storage::answering(busy), a_lost_attempt(60))
+    };
+    let (outcome, _) = run(Task::Copy, 1200).run().await;
+    let AttemptOutcome::Blocked { until, .. } = outcome else {
+        panic!("{outcome:?}")
+    };
+    let wait = until.since(wall_clock() + Duration::from_secs(1200));
+    // A minute is over; servers tell whole seconds.
+    assert!((500..=545).contains(&wait.as_secs()), "{wait:?}");
+    let (outcome, _) = run(Task::TidyUp, 1200).run().await;
+    assert!(
+        matches!(outcome, AttemptOutcome::Untidied { .. }),
+        "{outcome:?}"
+    );
+    // When so much time has passed in truth, nothing is waited for.
+    let mut late = run(Task::TidyUp, 0);
+    late.past = a_lost_attempt(1260);
+    let (outcome, _) = late.run().await;
+    assert_eq!(outcome, AttemptOutcome::Tidied);
+}
+
+#[tokio::test]
+async fn what_others_brought_after_a_copys_time_stays_although_the_clock_has_gone_back() {
+    for (age, removes) in [(1200, false), (2900, true)] {
+        let there = Some(There { age, ..PART });
+        let storage = Storage {
+            before: there.clone(),
+            after: there,
+            ..Storage::answering((202, "failure: the source broke\n"))
+        };
+        let run = Run {
+            ahead: -1200,
+            ..Run::after(storage, a_lost_attempt(3000))
+        };
+        let (_, seen) = run.run().await;
+        assert_eq!(!removals(&seen).is_empty(), removes, "{age}: {seen:?}");
+    }
 }
 
 #[tokio::test]
@@ -639,6 +778,48 @@ async fn who_cannot_read_what_was_attempted_before_touches_nothing_and_comes_bac
 }
 
 #[tokio::test]
+async fn a_removal_is_not_done_while_the_destination_says_that_the_file_may_come() {
+    for (may_come, is_done) in [(true, false), (false, true)] {
+        let storage = Storage {
+            may_come,
+            ..Storage::answering((500, "not asked"))
+        };
+        let run = Run {
+            task: Task::TidyUp,
+            ..Run::after(storage, a_lost_attempt(90_000))
+        };
+        let (outcome, _) = run.run().await;
+        assert_eq!(
+            matches!(outcome, AttemptOutcome::Tidied),
+            is_done,
+            "{outcome:?}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_removal_without_any_record_of_its_attempts_is_not_done() {
+    let started = TransferEvent::Started {
+        attempt: Attempt(1),
+        node: None,
+    };
+    let run = Run {
+        task: Task::TidyUp,
+        is_pruned: true,
+        ..Run::after(Storage::answering((500, "not asked")), vec![(60, started)])
+    };
+    let (outcome, seen) = run.run().await;
+    let AttemptOutcome::Untidied { failure } = outcome else {
+        panic!("{outcome:?}")
+    };
+    assert!(
+        failure.detail.contains("nothing is recorded any more"),
+        "{failure:?}"
+    );
+    assert_eq!(removals(&seen), [""; 0]);
+}
+
+#[tokio::test]
 async fn tidying_up_goes_on_until_nothing_can_come() {
     let storage = |before: Option<There>, delete| Storage {
         before,
@@ -683,4 +864,70 @@ async fn a_token_is_shown_where_nobody_can_listen_and_to_hosts_that_are_listed()
     for url in ["http://lab.org:8080/f", "root://LAB.org:1094//f"] {
         check(url, true);
     }
+}
+
+/// What an attempt makes of an answer when part of a file is there afterwards: error, retry, and what it did to the part.
+async fn verdict(storage: Storage) -> String {
+    let storage = Storage {
+        after: Some(PART),
+        ..storage
+    };
+    let (outcome, seen) = Run::of(storage).run().await;
+    let AttemptOutcome::Failed {
+        failure, cleaned, ..
+    } = outcome
+    else {
+        panic!("{outcome:?}")
+    };
+    let part = match (removals(&seen).is_empty(), cleaned) {
+        (true, true) => "not ours",
+        (false, true) => "removed",
+        (false, false) => "removed, more may come",
+        (true, false) => "left, more may come",
+    };
+    let (side, errno, retry) = (failure.side, failure.errno, failure.retry);
+    format!("{side:?} {} {retry:?}, {part}", errno.0)
+}
+
+#[tokio::test]
+async fn each_status_has_its_verdict_by_copy_and_by_put() {
+    let expected = [
+        "400 COPY another way | PUT Destination 22 Never, removed",
+        "401 COPY Destination 13 Never, not ours | PUT Destination 13 Never, removed",
+        "403 COPY Destination 1 Never, not ours | PUT Destination 1 Never, removed",
+        "404 COPY Destination 2 Never, not ours | PUT Destination 2 Never, removed",
+        "405 COPY another way | PUT Destination 93 ElsewhereOnly, removed",
+        "408 COPY Destination 110 Later, removed, more may come | PUT Destination 110 Later, removed, more may come",
+        "409 COPY Destination 11 Later, not ours | PUT Destination 11 Later, not ours",
+        "410 COPY Destination 2 Never, not ours | PUT Destination 2 Never, removed",
+        "412 COPY Destination 17 Never, not ours | PUT Destination 17 Never, not ours",
+        "413 COPY Destination 28 Later, not ours | PUT Destination 28 Later, removed",
+        "415 COPY Destination 5 Later, not ours | PUT Destination 5 Later, removed",
+        "423 COPY Destination 11 Later, not ours | PUT Destination 11 Later, not ours",
+        "429 COPY Destination 11 Later, not ours | PUT Destination 11 Later, removed, more may come",
+        "500 COPY Destination 5 Later, removed, more may come | PUT Destination 5 Later, removed, more may come",
+        "501 COPY another way | PUT Destination 93 ElsewhereOnly, removed, more may come",
+        "502 COPY Destination 5 Later, removed, more may come | PUT Destination 5 Later, removed, more may come",
+        "503 COPY Destination 11 Later, removed, more may come | PUT Destination 11 Later, removed, more may come",
+        "504 COPY Destination 110 Later, removed, more may come | PUT Destination 110 Later, removed, more may come",
+        "507 COPY Destination 28 Later, not ours | PUT Destination 28 Later, removed, more may come",
+    ];
+    let mut told = Vec::new();
+    for status in [
+        400, 401, 403, 404, 405, 408, 409, 410, 412, 413, 415, 423, 429, 500, 501, 502, 503, 504,
+        507,
+    ] {
+        let by_copy = Run::of(Storage::answering((status, "no"))).run().await;
+        let is_put = by_copy.1.iter().any(|line| line.starts_with("PUT"));
+        let by_copy = match is_put {
+            true => "another way".to_owned(),
+            false => verdict(Storage::answering((status, "no"))).await,
+        };
+        let by_put = verdict(Storage {
+            put: status,
+            ..Storage::answering((NOT_OFFERED, ""))
+        });
+        told.push(format!("{status} COPY {by_copy} | PUT {}", by_put.await));
+    }
+    assert_eq!(told, expected);
 }

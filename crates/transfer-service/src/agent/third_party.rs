@@ -240,6 +240,7 @@ impl AttemptRun<'_> {
             | CopyCause::Refused(_)
             | CopyCause::Denied
             | CopyCause::Missing
+            | CopyCause::Unsettled
             | CopyCause::Unknown => (Side::Network, ObservedFailure::CopyFailed(cause)),
         };
         let busy = match starts_with_busy(&why) {

@@ -5,9 +5,8 @@
 
 use super::body::BYTES_MAX;
 use super::caller::{Caller, Credentials};
-use super::config::is_plain;
 use super::extract::Query;
-use super::query::{blocking, without_port};
+use super::query::{blocking, is_plain_host, without_port};
 use super::{Api, ApiError, ApiResult, wire};
 use axum::Json;
 use axum::body::Body;
@@ -294,7 +293,7 @@ fn storage_id(text: &str) -> Result<StorageId, ApiError> {
     let url = url::Url::parse(text).ok();
     let named = url.filter(|url| {
         let is_bare = matches!(url.path(), "" | "/") && url.query().is_none();
-        url.host_str().is_some_and(is_plain) && url.username().is_empty() && is_bare
+        url.host_str().is_some_and(is_plain_host) && url.username().is_empty() && is_bare
     });
     match named {
         Some(_) => Ok(StorageId::new(without_port(text))),

@@ -2,8 +2,8 @@
 //! nobody fills the memory or holds the connections.
 
 use super::caller::{Caller, Credentials};
-use super::fair_turns::{FairTurns, Turn};
 use super::{Api, ApiError};
+use crate::fair_turns::{FairTurns, Turn};
 use axum::body::{Body, Bytes, HttpBody, to_bytes};
 use bytes::BytesMut;
 use penstock_model::{CredentialId, ProblemCode};
@@ -16,11 +16,14 @@ use tokio::time::timeout;
 pub(super) const SUBMISSION_BYTES_MAX: usize = 64 << 20;
 /// Bytes of any other body at most.
 pub(super) const BYTES_MAX: usize = 64 << 10;
-/// When so much of a body has come, the rest needs a permit; as JSON values it takes some ten times as much.
+/// When so much of a body has come, the rest needs a turn.
 const LARGE_BYTES: usize = 1 << 20;
-/// Large bodies that are read or being understood at once. More wait.
-const LARGE_AT_ONCE: usize = 4;
-/// Of one user, so that nobody's slow bodies hold up everybody's.
+/// Large bodies that are received, or wait to be understood, at once: at most a gigabyte. More wait.
+const RECEIVED_AT_ONCE: usize = 16;
+/// Large bodies that are understood at once: as JSON values they take some ten times as much memory. Slow clients hold
+/// none of these turns.
+const UNDERSTOOD_AT_ONCE: usize = 4;
+/// Of one user, of either, so that nobody's bodies hold up everybody's.
 const LARGE_AT_ONCE_OF_USER: usize = 2;
 /// How long a client may take to send a body.
 const TIME_MAX: Duration = Duration::from_secs(60);
@@ -32,19 +35,49 @@ const DRAIN_TIME_MAX: Duration = Duration::from_secs(2);
 pub(super) struct BufferedBody {
     pub(super) caller: Caller,
     pub(super) bytes: Bytes,
-    _permit: Option<Turn>,
+    _turns: Option<(Turn, Turn)>,
 }
 
-/// Who may read a large body now.
-pub(super) struct LargeBodies(FairTurns);
+/// Whose large body may be received now, and whose understood.
+pub(super) struct LargeBodies {
+    receiving: FairTurns,
+    understanding: FairTurns,
+}
 
 impl LargeBodies {
     pub(super) fn new() -> LargeBodies {
-        LargeBodies(FairTurns::new(LARGE_AT_ONCE, LARGE_AT_ONCE_OF_USER))
+        LargeBodies {
+            receiving: FairTurns::new(RECEIVED_AT_ONCE, LARGE_AT_ONCE_OF_USER),
+            understanding: FairTurns::new(UNDERSTOOD_AT_ONCE, LARGE_AT_ONCE_OF_USER),
+        }
     }
 
-    /// Reads a body. What is more than a small one is read when it is its turn.
+    /// Receives a body within a time, and waits until a large one can be understood.
     async fn read(
+        &self,
+        of: &CredentialId,
+        body: Body,
+        bytes_max: usize,
+    ) -> Result<(Bytes, Option<(Turn, Turn)>), ApiError> {
+        let received = timeout(TIME_MAX, self.receive(of, body, bytes_max));
+        let (bytes, turn) = received.await.unwrap_or_else(|_| {
+            Err(ApiError::new(
+                ProblemCode::BodyTimeout,
+                format!(
+                    "the body did not come within {} s; try again",
+                    TIME_MAX.as_secs()
+                ),
+            ))
+        })?;
+        let turns = match turn {
+            None => None,
+            Some(turn) => Some((turn, self.understanding.turn(of).await)),
+        };
+        Ok((bytes, turns))
+    }
+
+    /// Receives a body. What is more than a small one is read when it is its turn.
+    async fn receive(
         &self,
         of: &CredentialId,
         mut body: Body,
@@ -60,7 +93,7 @@ impl LargeBodies {
         if announced > bytes_max as u64 {
             return Err(refused());
         }
-        let (mut bytes, mut permit) = (BytesMut::new(), None);
+        let (mut bytes, mut turn) = (BytesMut::new(), None);
         while let Some(frame) = poll_fn(|context| Pin::new(&mut body).poll_frame(context)).await {
             let Ok(data) = frame.map_err(|_| refused())?.into_data() else {
                 continue;
@@ -69,11 +102,11 @@ impl LargeBodies {
                 return Err(refused());
             }
             bytes.extend_from_slice(&data);
-            if permit.is_none() && bytes.len() >= LARGE_BYTES {
-                permit = Some(self.0.turn(of).await);
+            if turn.is_none() && bytes.len() >= LARGE_BYTES {
+                turn = Some(self.receiving.turn(of).await);
             }
         }
-        Ok((bytes.freeze(), permit))
+        Ok((bytes.freeze(), turn))
     }
 }
 
@@ -93,18 +126,8 @@ impl Api {
                 return Err(refused);
             }
         };
-        let read = self
-            .large_bodies
-            .read(&caller.identity.delegation, body, bytes_max);
-        let (bytes, _permit) = timeout(TIME_MAX, read).await.unwrap_or_else(|_| {
-            Err(ApiError::new(
-                ProblemCode::BodyTimeout,
-                format!(
-                    "the body did not come within {} s; try again",
-                    TIME_MAX.as_secs()
-                ),
-            ))
-        })?;
+        let read = self.large_bodies.read(caller.credential(), body, bytes_max);
+        let (bytes, _turns) = read.await?;
         if holds_nul(&bytes) {
             let text = "a text in the body holds the character U+0000, which cannot be stored";
             return Err(ApiError::new(ProblemCode::RequestMalformed, text));
@@ -112,7 +135,7 @@ impl Api {
         Ok(BufferedBody {
             caller,
             bytes,
-            _permit,
+            _turns,
         })
     }
 }
@@ -154,20 +177,26 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn large_bodies_of_one_user_hold_up_nobody_else() {
+    async fn large_and_slow_bodies_hold_up_nobody_else() {
         let bodies = LargeBodies::new();
         let mut held = Vec::new();
+        // More slow ones than can be understood at once.
+        for name in ["mallory", "trudy", "eve"] {
+            for _ in 0..LARGE_AT_ONCE_OF_USER {
+                held.push(bodies.receiving.turn(&user(name)).await);
+            }
+        }
         for _ in 0..LARGE_AT_ONCE_OF_USER {
-            held.push(bodies.0.turn(&user("mallory")).await);
+            held.push(bodies.understanding.turn(&user("mallory")).await);
         }
         let sent = vec![b'x'; LARGE_BYTES + 1];
         let alice = user("alice");
         let read = bodies.read(&alice, Body::from(sent), SUBMISSION_BYTES_MAX);
-        let (bytes, permit) = timeout(Duration::from_secs(5), read)
+        let (bytes, turns) = timeout(Duration::from_secs(5), read)
             .await
             .expect("it waits for nobody")
             .unwrap_or_else(|_| panic!("it is not too large"));
-        assert_eq!((bytes.len(), permit.is_some()), (LARGE_BYTES + 1, true));
+        assert_eq!((bytes.len(), turns.is_some()), (LARGE_BYTES + 1, true));
     }
 
     #[tokio::test]

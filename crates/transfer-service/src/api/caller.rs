@@ -3,15 +3,16 @@
 use super::server::ShownCertificate;
 use super::{Api, ApiConfig, ApiError};
 use axum::extract::FromRequestParts;
-use axum::http::header::{AUTHORIZATION, HOST, HeaderName, ORIGIN};
+use axum::http::header::AUTHORIZATION;
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use parking_lot::RwLock;
-use penstock_decide::monitoring::{MONITOR_SCOPE, is_only_for_monitors};
+use penstock_decide::monitor_rights::{MONITOR_SCOPE, is_only_for_monitors};
 use penstock_decide::service_rights::{Operation, Principal, PrincipalRights, ServiceGrant};
 use penstock_decide::settings::is_granted;
 use penstock_journal::JobRow;
-use penstock_model::{CredentialId, ProblemCode, VoName};
+use penstock_model::{CredentialId, ProblemCode, Visibility, VoName};
+use penstock_protocol::cross_site::is_of_foreign_page;
 use penstock_protocol::identity::{Identity, Method};
 use penstock_protocol::token::ADMIN_SCOPE;
 use std::convert::Infallible;
@@ -72,33 +73,15 @@ impl<S: Sync> FromRequestParts<S> for Credentials {
         Ok(Credentials {
             authorization: parts.headers.get(AUTHORIZATION).cloned(),
             shown: parts.extensions.get().cloned(),
-            is_foreign_page: is_foreign_page(&parts.method, &parts.headers),
+            is_foreign_page: is_of_foreign_page(&parts.method, &parts.headers),
         })
     }
-}
-
-/// Fetch Metadata §2.3.
-const FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
-
-/// Whether a page of another site made a browser send this. Browsers show certificates without being told to. A link
-/// on such a page may be followed, which only reads; who wrote it cannot see the answer.
-fn is_foreign_page(method: &http::Method, headers: &HeaderMap) -> bool {
-    let text = |name| {
-        headers
-            .get(name)
-            .map(|value: &HeaderValue| value.to_str().unwrap_or(""))
-    };
-    let other_origin = text(ORIGIN).is_some_and(|origin| {
-        let host = origin.strip_prefix("https://");
-        host.is_none() || host != text(HOST)
-    });
-    let told = text(FETCH_SITE).filter(|_| !method.is_safe());
-    other_origin || told.is_some_and(|site| site != "same-origin" && site != "none")
 }
 
 /// Who asks, and how far they see.
 pub(crate) struct Caller {
     pub(super) identity: Identity,
+    user_id: CredentialId,
     /// The token, unless a certificate told who it is.
     pub(super) token: Option<String>,
     pub(super) vo: VoName,
@@ -109,7 +92,7 @@ pub(crate) struct Caller {
 impl Caller {
     /// What names all credentials of this user.
     pub(super) fn credential(&self) -> &CredentialId {
-        &self.identity.delegation
+        &self.user_id
     }
 
     /// FTS's level "vo": a member sees and stops what belongs to the VO; an administrator more. And everybody what they
@@ -161,29 +144,20 @@ impl Caller {
     }
 }
 
-/// Whose transfers somebody may look at.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Sight {
-    /// An administrator's.
-    Everything,
-    /// Those of the caller's VO, and what is counted over all.
-    Vo(VoName),
-}
-
 impl ApiConfig {
     /// Whose transfers the bearer of a token may look at, by the rules of this interface: for pages that are served
     /// beside it. Errors: 401, 403 or 503, with the reason in the log.
-    pub async fn sight(&self, headers: &HeaderMap) -> Result<Sight, StatusCode> {
+    pub async fn visibility(&self, headers: &HeaderMap) -> Result<Visibility, StatusCode> {
         let credentials = Credentials {
             authorization: headers.get(AUTHORIZATION).cloned(),
             shown: None,
-            is_foreign_page: is_foreign_page(&http::Method::GET, headers),
+            is_foreign_page: is_of_foreign_page(&http::Method::GET, headers),
         };
         let caller = self.caller(&credentials).await;
         let caller = caller.map_err(|refusal| refusal.status)?;
         Ok(match caller.may_touch_everything() {
-            true => Sight::Everything,
-            false => Sight::Vo(caller.vo),
+            true => Visibility::Everything,
+            false => Visibility::Vo(caller.vo),
         })
     }
 }
@@ -316,6 +290,7 @@ impl ApiConfig {
         };
         Ok(Caller {
             vo: identity.vo_or_private(),
+            user_id: identity.user_id(),
             identity,
             token: Some(token.to_owned()),
             rights,
@@ -350,6 +325,7 @@ impl ApiConfig {
         }
         Ok(Caller {
             vo: identity.vo_or_private(),
+            user_id: identity.user_id(),
             identity,
             token: None,
             rights,
@@ -369,47 +345,5 @@ fn bearer(value: &HeaderValue) -> Result<&str, ApiError> {
                 "only bearer tokens are accepted: send 'Authorization: Bearer TOKEN'",
             ))
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_page_of_another_site_is_told_from_our_own() {
-        let check = |origin: Option<&'static str>, expected: bool| {
-            let mut headers = HeaderMap::new();
-            headers.insert(HOST, HeaderValue::from_static("se.org:8446"));
-            if let Some(origin) = origin {
-                headers.insert(ORIGIN, HeaderValue::from_static(origin));
-            }
-            assert_eq!(
-                is_foreign_page(&http::Method::GET, &headers),
-                expected,
-                "{origin:?}"
-            );
-        };
-        check(None, false);
-        check(Some("https://se.org:8446"), false);
-        check(Some("https://evil.org"), true);
-        check(Some("null"), true);
-    }
-
-    #[test]
-    fn a_page_of_another_site_may_link_here_and_change_nothing() {
-        let check = |method: http::Method, site: &'static str, expected: bool| {
-            let headers = HeaderMap::from_iter([(FETCH_SITE, HeaderValue::from_static(site))]);
-            assert_eq!(
-                is_foreign_page(&method, &headers),
-                expected,
-                "{method} {site}"
-            );
-        };
-        check(http::Method::GET, "cross-site", false);
-        check(http::Method::POST, "cross-site", true);
-        check(http::Method::DELETE, "same-site", true);
-        check(http::Method::PUT, "same-origin", false);
-        check(http::Method::POST, "none", false);
     }
 }

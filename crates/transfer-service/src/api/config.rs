@@ -24,7 +24,6 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{delete, get, post};
 use axum::{Json, Router};
 use fields::Fields;
-pub(super) use fields::is_plain;
 pub use mutes::SuppressedAlerts;
 use penstock_decide::settings::{SettingRefusal, SettingRequest, SettingRequester, may_look};
 use penstock_journal::JournalError;

@@ -95,14 +95,14 @@ impl AsyncWrite for BoundedWriter {
 }
 
 /// Says that a request is in hand, until it is dropped.
-pub(super) struct RequestGuard {
+pub(super) struct ActiveRequest {
     admitted: Arc<ConnectionSlot>,
     has_place: bool,
 }
 
-impl RequestGuard {
-    pub(super) fn new(admitted: &Arc<ConnectionSlot>) -> RequestGuard {
-        RequestGuard {
+impl ActiveRequest {
+    pub(super) fn new(admitted: &Arc<ConnectionSlot>) -> ActiveRequest {
+        ActiveRequest {
             has_place: admitted.works(),
             admitted: Arc::clone(admitted),
         }
@@ -124,7 +124,7 @@ impl RequestGuard {
     }
 }
 
-impl Drop for RequestGuard {
+impl Drop for ActiveRequest {
     fn drop(&mut self) {
         self.admitted.waits();
     }
@@ -133,7 +133,7 @@ impl Drop for RequestGuard {
 /// An answer's body on its way.
 struct ReplyBody {
     body: Body,
-    _in_hand: RequestGuard,
+    _in_hand: ActiveRequest,
 }
 
 impl HttpBody for ReplyBody {

@@ -4,9 +4,9 @@
 
 use super::caller::{Caller, Credentials};
 use super::extract::Query;
-use super::fair_turns::FairTurns;
 use super::query::{blocking, whole_number};
 use super::{Api, ApiConfig, ApiError, ApiResult};
+use crate::fair_turns::FairTurns;
 use crate::service::Service;
 use axum::Router;
 use axum::extract::{Extension, Path, State};

@@ -8,7 +8,7 @@ use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE, WWW_AUTHENTICATE};
 use axum::http::{HeaderValue, StatusCode, Uri};
 use axum::response::IntoResponse;
 use penstock_model::ProblemCode;
-use penstock_protocol::monitoring::{Question, Viewer};
+use penstock_protocol::monitoring::{Question, Viewer, ViewerCredential};
 
 /// Answers by the path.
 pub(super) async fn tell(
@@ -26,7 +26,10 @@ pub(super) async fn tell(
     };
     let viewer = Viewer {
         peer: peer.map(|peer| peer.0.0),
-        identity: api.config.monitor_identity(&credentials).await?,
+        credential: match api.config.monitor_identity(&credentials).await? {
+            Some(identity) => ViewerCredential::Own(identity),
+            None => ViewerCredential::Anonymous,
+        },
     };
     let told = tokio::task::spawn_blocking(move || monitor.answer(question, &viewer)).await;
     let told = told.map_err(|why| {

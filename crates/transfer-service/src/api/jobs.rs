@@ -10,7 +10,8 @@ use super::query::{
 use super::streamed_listing::{FileDetail, JsonDocument};
 use super::submit::{InvalidSubmission, Means, Submitter, parse_submission};
 use super::{Api, ApiError, ApiResult, delegation, wire};
-use crate::cloud::KeyRequester;
+use crate::cloud::CloudUser;
+use crate::tokens::leave_out_foreign_renewals;
 use axum::Json;
 use axum::body::Body;
 use axum::extract::State;
@@ -86,7 +87,7 @@ pub(super) async fn submit(
         // Time-ordered ids keep the journal's index compact.
         parse_submission(&taken.bytes, &submitter, Uuid::now_v7(), now)
     });
-    let (job, id_given) = match parsed.await? {
+    let (mut job, id_given) = match parsed.await? {
         Ok(parsed) => parsed,
         Err(why @ InvalidSubmission::Bad(_)) => {
             return Err(ApiError::new(
@@ -99,6 +100,9 @@ pub(super) async fn submit(
             return Ok(([(ALLOW, METHODS)], refused).into_response());
         }
     };
+    leave_out_foreign_renewals(&api.config.verifier, &mut job, now)
+        .await
+        .map_err(|why| ApiError::new(why.code(), why.to_string()))?;
     can_reach_clouds(&api, &job)?;
     let id = match id_given {
         true => submit_once(api.clone(), turn_of, job).await?,
@@ -118,7 +122,7 @@ fn can_reach_clouds(api: &Api, job: &NewJob) -> Result<(), ApiError> {
         return Ok(());
     }
     let (settings, path_style) = (api.service.settings(), job.parameters.s3_path_style);
-    let user = KeyRequester {
+    let user = CloudUser {
         user: job.user.clone(),
         delegation: job.delegation.clone(),
         is_by_certificate: job.parameters.proxy.is_some(),

@@ -2,7 +2,7 @@
 
 use super::ApiError;
 use super::caller::Caller;
-use super::fair_turns::{FairTurns, Turn};
+use crate::fair_turns::{FairTurns, Turn};
 use penstock_model::{CredentialId, ProblemCode, Timestamp, VoName};
 use std::sync::LazyLock;
 use std::time::Duration;
@@ -19,6 +19,13 @@ pub(super) fn limit_of(text: Option<&str>, max: usize) -> Result<usize, ApiError
             format!("'limit' is '{text}'; it must be 0 to {max}"),
         )
     })
+}
+
+/// Whether a host is a name or an address: of schemes that are not the web's, URLs take any text, also a pattern that
+/// would match nothing.
+pub(super) fn is_plain_host(host: &str) -> bool {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b".-_:[]".contains(&byte);
+    !host.is_empty() && host.bytes().all(is_plain)
 }
 
 /// Whose files and jobs a list shall show; `None`: everybody's. Errors: 403 for a VO that is not the caller's to see.

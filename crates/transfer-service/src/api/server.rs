@@ -1,7 +1,7 @@
 //! Serves a router over TLS: connections counted, idle ones closed, FTS's doubled slashes understood, clients
 //! known by their certificates.
 
-use super::connection_timeouts::{BoundedWriter, RequestGuard};
+use super::connection_timeouts::{ActiveRequest, BoundedWriter};
 use super::{ApiError, RefusalToLog};
 use axum::Router;
 use axum::body::Body;
@@ -238,7 +238,7 @@ impl tower_service::Service<Request<hyper::body::Incoming>> for Prepare {
     }
 
     fn call(&mut self, request: Request<hyper::body::Incoming>) -> Self::Future {
-        let in_hand = RequestGuard::new(&self.admitted);
+        let in_hand = ActiveRequest::new(&self.admitted);
         let (method, began) = (request.method().clone(), Instant::now());
         let requests = Arc::clone(&self.requests);
         let refused = match in_hand.has_place() {

@@ -15,7 +15,7 @@ use document::SubmissionBody;
 use file::SubmittedTokens;
 use penstock_engine::checked_submission::NewJob;
 use penstock_model::text::one_line;
-use penstock_model::{CredentialId, JobKind, JobToken, Selection, Timestamp, UserName, VoName};
+use penstock_model::{CredentialId, JobKind, JobToken, Timestamp, UserName, VoName};
 use penstock_protocol::token::{Contents, contents};
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
@@ -24,6 +24,9 @@ use uuid::Uuid;
 
 /// The namespace of deterministic job ids (`base_id` of `/whoami`).
 pub const BASE_ID: Uuid = uuid::uuid!("01874efb-4735-4595-bc9c-591aef8240c9");
+
+/// Different tokens of one job that are renewed: each is a question to its issuer.
+const RENEWED_TOKENS_MAX: usize = 1000;
 
 /// Why a submission is refused.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -76,9 +79,9 @@ pub fn parse_submission(
     let params = document.params()?;
     let files = document.files()?;
     job::refuse_unsupported(&params)?;
-    let mut tokens = SubmittedTokens::of(submitter.means);
+    let mut tokens = SubmittedTokens::of(submitter);
     let mut transfers = Vec::with_capacity(files.len());
-    let mut selection = Selection::default();
+    let mut kind = JobKind::Independent;
     for (index, file) in files.iter().enumerate() {
         let in_file = |why| match why {
             InvalidSubmission::Bad(text) => bad(format!("files[{index}]: {text}")),
@@ -86,12 +89,13 @@ pub fn parse_submission(
         };
         // One at a time: as a value it takes many times the memory that its text takes.
         let file = document::file(file).map_err(in_file)?;
-        transfers.extend(file::pairs(&file, &mut tokens).map_err(in_file)?);
-        if index == 0 {
-            selection = file::selection_of(&file).map_err(in_file)?;
+        let entry = file::read(&file, &mut tokens).map_err(in_file)?;
+        // Judged before its pairs are made: many entries of many pairs would fill the memory.
+        if index == 0 || entry.has_replicas() {
+            kind = job::kind(&params, files.len(), &entry)?;
         }
+        transfers.extend(entry.pairs());
     }
-    let kind = job::kind(&params, files.len(), transfers.len(), selection)?;
     if kind == JobKind::Session {
         job::one_way(&transfers)?;
     }
@@ -131,7 +135,19 @@ fn job_tokens(
         };
         Ok(JobToken { id, text, renewal })
     };
-    tokens.into_iter().map(job_token).collect()
+    let tokens: Vec<JobToken> = tokens
+        .into_iter()
+        .map(job_token)
+        .collect::<Result<_, _>>()?;
+    let renewed = tokens.iter().filter(|token| token.renewal.is_some());
+    let renewed = renewed.count();
+    if renewed > RENEWED_TOKENS_MAX {
+        return Err(bad(format!(
+            "its files bring {renewed} different tokens that are to be renewed, more than {RENEWED_TOKENS_MAX}: use one for \
+             several files, submit several jobs, or set 'unmanaged_tokens'"
+        )));
+    }
+    Ok(tokens)
 }
 
 /// What a token says of itself. Errors: that it has ended.

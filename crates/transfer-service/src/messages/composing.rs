@@ -2,7 +2,7 @@
 //!
 //! What does not exist here (SRM's phases, space tokens) has FTS's word for nothing. Times are milliseconds since 1970.
 
-use super::following::LinkState;
+use super::link_tally::{LinkState, LinkTally};
 use crate::api::wire::file_metadata;
 use penstock_model::url::redact;
 use penstock_model::{
@@ -45,7 +45,7 @@ pub(super) struct MonitoringMessage {
 }
 
 /// A transfer, and what is known of its job.
-pub(super) struct About<'a> {
+pub(super) struct MessageSubject<'a> {
     pub(super) endpoint: &'a str,
     /// With no transfers of its own.
     pub(super) job: &'a Job,
@@ -87,7 +87,7 @@ pub(super) enum AttemptEnd<'a> {
     Canceled(&'a str),
 }
 
-impl About<'_> {
+impl MessageSubject<'_> {
     fn source(&self) -> String {
         redact(self.request.source.as_str())
     }
@@ -464,11 +464,7 @@ fn printable(text: &str) -> String {
 }
 
 /// How a link is.
-pub(super) fn link(
-    state: &LinkState<'_>,
-    seen: &super::following::LinkTally,
-    at: Timestamp,
-) -> Value {
+pub(super) fn link(state: &LinkState<'_>, seen: &LinkTally, at: Timestamp) -> Value {
     json!({
         "source_se": state.source,
         "dest_se": state.destination,

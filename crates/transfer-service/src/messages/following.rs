@@ -3,11 +3,14 @@
 //! Keeps what is needed to name the state of each job that is not over: how many of its transfers are where, and the
 //! attempts that run. After a restart that is read again from the ledger when a job's next entry comes.
 
-use super::composing::{About, AttemptEnd, AttemptFacts, Kind, MonitoringMessage, TapeFacts, link};
+use super::composing::{
+    AttemptEnd, AttemptFacts, Kind, MessageSubject, MonitoringMessage, TapeFacts, link,
+};
+use super::link_tally::{LinkState, LinkTally};
 use penstock_journal::{JournalError, JournalReader};
 use penstock_model::{
     Bytes, Job, JobId, JobKind, JobState, JobTally, LedgerEntry, LinkId, Timestamp, TransferEvent,
-    TransferId, TransferRequest, TransferState, TuningPolicy, TuningSeen, advance,
+    TransferId, TransferRequest, TransferState, TuningPolicy, advance,
 };
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
@@ -38,67 +41,6 @@ struct OpenTransfer {
     state: TransferState,
     attempt: AttemptFacts,
     tape: TapeFacts,
-}
-
-/// What a link did since it was last told.
-#[derive(Debug, Default)]
-pub(super) struct LinkTally {
-    landed: u32,
-    failed: u32,
-    pub(super) retried: u32,
-    seconds: f64,
-    bytes: f64,
-    squares: f64,
-    pub(super) smoothed: f64,
-    /// How many might run when it was last told.
-    pub(super) limit: Option<u32>,
-}
-
-impl LinkTally {
-    fn mean(&self, sum: f64) -> f64 {
-        match self.landed {
-            0 => 0.0,
-            landed => sum / f64::from(landed),
-        }
-    }
-
-    /// Seconds.
-    pub(super) fn duration_mean(&self) -> f64 {
-        self.mean(self.seconds)
-    }
-
-    /// Bytes.
-    pub(super) fn size_mean(&self) -> f64 {
-        self.mean(self.bytes)
-    }
-
-    /// Bytes.
-    pub(super) fn size_deviation(&self) -> f64 {
-        (self.mean(self.squares) - self.size_mean().powi(2))
-            .max(0.0)
-            .sqrt()
-    }
-
-    /// 100 when nothing ended: nothing failed either.
-    pub(super) fn success_percent(&self) -> f64 {
-        match self.landed + self.failed {
-            0 => 100.0,
-            all => 100.0 * f64::from(self.landed) / f64::from(all),
-        }
-    }
-}
-
-/// A link at this moment.
-pub(super) struct LinkState<'a> {
-    pub(super) source: &'a str,
-    pub(super) destination: &'a str,
-    pub(super) active: u32,
-    pub(super) limit: u32,
-    pub(super) queued: u64,
-    pub(super) bytes_per_second: u64,
-    pub(super) because: Option<&'a str>,
-    pub(super) tuning: TuningPolicy,
-    pub(super) seen: &'a TuningSeen,
 }
 
 /// The reading end of one sink.
@@ -153,7 +95,7 @@ impl Follower {
         let goes_on = after.is_some_and(|after| {
             after.job == entry.job && matches!(after.event, TransferEvent::Chosen { .. })
         });
-        let about = About {
+        let about = MessageSubject {
             endpoint: &self.endpoint,
             job: &book.job,
             request: &request,

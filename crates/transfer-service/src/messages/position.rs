@@ -1,7 +1,7 @@
 //! How far a sink was told: the sequence number of a ledger entry, in a small file that is replaced as a whole, or in
 //! the database beside the ledger. Calls block.
 
-use penstock_persistence::file::replace_private;
+use penstock_durable_file::replace_private;
 use penstock_persistence::positions::SinkPositions;
 use std::fs;
 use std::io;

@@ -16,6 +16,7 @@ pub(crate) struct HistoryMeters {
     transfers: Counter,
     entries: Counter,
     samples: Counter,
+    minutes: Counter,
     untaken: Counter,
     step_us: Histogram,
     seen: Mutex<HistoryView>,
@@ -35,6 +36,7 @@ impl Default for HistoryMeters {
             transfers: Counter::default(),
             entries: Counter::default(),
             samples: Counter::default(),
+            minutes: Counter::default(),
             untaken: Counter::default(),
             step_us: Histogram::of_microseconds(&STEP_BOUNDS),
             seen: Mutex::default(),
@@ -48,6 +50,7 @@ impl HistoryMeters {
         self.transfers.add(pruned.transfers);
         self.entries.add(pruned.entries);
         self.samples.add(pruned.samples);
+        self.minutes.add(pruned.minutes);
         self.untaken.add(pruned.untaken);
         let took = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
         self.step_us.observe(took);
@@ -86,6 +89,7 @@ impl HistoryMeters {
             ("transfers", &self.transfers),
             ("entries", &self.entries),
             ("samples", &self.samples),
+            ("minutes", &self.minutes),
         ] {
             family.sample(&[("kind", kind)], count.read());
         }

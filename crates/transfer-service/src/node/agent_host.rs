@@ -104,7 +104,7 @@ struct HostState {
     tenure: Tenure,
     agents: BTreeMap<Key, HostedAgent>,
     untold: BTreeMap<Key, AttemptOutcome>,
-    teller: Option<ReportSink>,
+    reports: Option<ReportSink>,
     /// When a leader was certain to lead last.
     heard: Option<Instant>,
 }
@@ -147,10 +147,10 @@ impl AgentHost {
 
     /// From now on this leader is told, which the database has named. What others still send is refused; also that of a
     /// higher epoch, since a database that was restored counts on from a lower one.
-    pub(crate) fn join(&self, teller: ReportSink, tenure: Tenure) -> Snapshot {
+    pub(crate) fn join(&self, reports: ReportSink, tenure: Tenure) -> Snapshot {
         let mut held = self.held();
         held.tenure = tenure;
-        held.teller = Some(teller);
+        held.reports = Some(reports);
         let claims = held.agents.values().map(|hosted| Claim {
             assignment: Assignment::clone(&hosted.assignment),
             waits: hosted.waits.clone(),
@@ -331,7 +331,7 @@ impl AgentHost {
             }
             AgentReport::Moved(_) => {}
         }
-        held.teller.clone()
+        held.reports.clone()
     }
 
     /// How far each agent is.
@@ -356,7 +356,7 @@ impl AgentHost {
     pub(crate) async fn drop_all(&self) {
         let tasks: Vec<AbortHandle> = {
             let mut held = self.held();
-            (held.teller, held.untold) = (None, BTreeMap::new());
+            (held.reports, held.untold) = (None, BTreeMap::new());
             let agents = std::mem::take(&mut held.agents);
             agents.into_values().map(|hosted| hosted.task).collect()
         };
@@ -417,8 +417,8 @@ async fn pass_on(host: std::sync::Weak<AgentHost>, mut reported: mpsc::Receiver<
         let Some(host) = host.upgrade() else {
             return;
         };
-        if let Some(teller) = host.note(&mut report) {
-            teller.tell(report).await;
+        if let Some(reports) = host.note(&mut report) {
+            reports.tell(report).await;
         }
     }
 }

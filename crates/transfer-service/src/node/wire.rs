@@ -72,7 +72,7 @@ pub(crate) enum LeaderMessage {
     /// This node does not lead, or does not speak with that one.
     Refused { why: String },
     /// The keys that seal secrets, as their file holds them.
-    Keys(Secret),
+    Keys(RedactedText),
     /// The leader was certain to lead after that ping was sent.
     Pong { number: u64 },
     /// What an agent is to do.
@@ -131,9 +131,9 @@ impl From<SentReply> for Reply {
 /// A text that stays out of logs.
 #[derive(Clone, Serialize, Deserialize)]
 #[serde(transparent)]
-pub(crate) struct Secret(pub(crate) String);
+pub(crate) struct RedactedText(pub(crate) String);
 
-impl std::fmt::Debug for Secret {
+impl std::fmt::Debug for RedactedText {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         out.write_str("Secret")
     }

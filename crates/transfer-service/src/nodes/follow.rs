@@ -1,8 +1,8 @@
-//! A follower's connection to its leader: says what runs here, does what it is told, and passes questions on.
+//! A follower's connection to its leader: says what runs here, does what it is told, and passes commands on.
 
 use super::LeaderLoop;
 use super::membership::Membership;
-use crate::leader_requests::{LeaderSeat, Question};
+use crate::leader_requests::{ForwardedCommand, LeaderSeat};
 use crate::node::Node;
 use crate::node::ReportSink;
 use crate::node::wire::{
@@ -31,7 +31,7 @@ const WELCOME_TIMEOUT: Duration = Duration::from_secs(20);
 const PING_EVERY: Duration = Duration::from_secs(1);
 /// A connection on which nothing comes for so long is of no use.
 pub(super) const SILENCE_MAX: Duration = Duration::from_secs(5);
-/// Reports and questions that may wait to be sent.
+/// Reports and commands that may wait to be sent.
 const WAITING_MAX: usize = 4096;
 /// Pings whose answer may still come.
 const PINGS_MAX: usize = 64;
@@ -54,7 +54,7 @@ pub(super) async fn connect(tls: &PeerTls, to: &NodeRow) -> io::Result<Stream> {
 pub(super) async fn follow(
     membership: &Arc<Membership>,
     node: &Arc<Node>,
-    lead: &Arc<LeaderLoop>,
+    leader_loop: &Arc<LeaderLoop>,
     leader: &NodeId,
     tenure: Tenure,
 ) -> io::Result<()> {
@@ -71,7 +71,7 @@ pub(super) async fn follow(
     let snapshot = node.host.join(ReportSink::There(reports), tenure);
     let slots = match *membership.leaving.borrow() {
         true => Slots(0),
-        false => lead.config().slots.agents,
+        false => leader_loop.config().slots.agents,
     };
     let hello = Hello {
         protocol: PROTOCOL,
@@ -96,12 +96,12 @@ pub(super) async fn follow(
         ReceivedFrame::Nothing => return Err(io::ErrorKind::UnexpectedEof.into()),
     }
     tracing::info!(%leader, epoch = %tenure.epoch, "this node follows");
-    let (questions, asked) = mpsc::channel(WAITING_MAX);
+    let (forwarded, commands) = mpsc::channel(WAITING_MAX);
     let seated = LeaderSeatGuard {
-        lead,
-        seat: questions.clone(),
+        leader_loop,
+        seat: forwarded.clone(),
     };
-    lead.take_seat(LeaderSeat::There(questions));
+    leader_loop.take_seat(LeaderSeat::There(forwarded));
     let connection = Connection {
         membership: membership.clone(),
         node: node.clone(),
@@ -111,7 +111,7 @@ pub(super) async fn follow(
     };
     let ended = tokio::select! {
         ended = connection.listen(&mut reading) => ended,
-        ended = connection.speak(&mut writing, reported, asked) => ended,
+        ended = connection.speak(&mut writing, reported, commands) => ended,
     };
     drop(seated);
     ended
@@ -119,13 +119,13 @@ pub(super) async fn follow(
 
 /// Leaves the seat when the connection ends, however it does.
 struct LeaderSeatGuard<'a> {
-    lead: &'a LeaderLoop,
-    seat: mpsc::Sender<Question>,
+    leader_loop: &'a LeaderLoop,
+    seat: mpsc::Sender<ForwardedCommand>,
 }
 
 impl Drop for LeaderSeatGuard<'_> {
     fn drop(&mut self) {
-        self.lead.leave_seat(&self.seat);
+        self.leader_loop.leave_seat(&self.seat);
     }
 }
 
@@ -222,7 +222,7 @@ impl Connection {
         &self,
         writing: &mut WriteHalf<Stream>,
         mut reported: mpsc::Receiver<AgentReport>,
-        mut asked: mpsc::Receiver<Question>,
+        mut commands: mpsc::Receiver<ForwardedCommand>,
     ) -> io::Result<()> {
         let mut due = tokio::time::interval(PING_EVERY);
         due.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -241,10 +241,10 @@ impl Connection {
                     send(writing, &NodeMessage::Report(self.node.host.moved())).await?;
                 }
                 Some(report) = reported.recv() => send(writing, &NodeMessage::Report(report)).await?,
-                Some(question) = asked.recv() => {
-                    let Question { command, again, to } = question;
+                Some(forwarded) = commands.recv() => {
+                    let ForwardedCommand { command, again, to } = forwarded;
                     let command = Box::new(command);
-                    self.note_question(number, to);
+                    self.note_command(number, to);
                     send(writing, &NodeMessage::Command { number, again, command }).await?;
                 }
                 () = self.keys_told.notified() => {
@@ -267,7 +267,7 @@ impl Connection {
         pings.push_back((number, Instant::now()));
     }
 
-    fn note_question(&self, number: u64, to: oneshot::Sender<Reply>) {
+    fn note_command(&self, number: u64, to: oneshot::Sender<Reply>) {
         let mut waiting = self.waiting.lock();
         waiting.retain(|_, to| !to.is_closed());
         waiting.insert(number, to);

@@ -61,7 +61,7 @@ async fn obtain(
 }
 
 /// Where the keys come from.
-enum From {
+enum KeySource {
     /// Whoever leads has them.
     Leader(NodeId),
     /// Nobody has led before: this node may make them.
@@ -79,15 +79,17 @@ async fn attempt(config: &NodesConfig) -> Result<Option<SealingKeys>, ServiceErr
     let asked = tokio::task::spawn_blocking(move || {
         cluster.register(&row)?;
         Ok(match cluster.leader()? {
-            Some((leader, _, left)) if leader != node && !left.is_zero() => From::Leader(leader),
-            Some(_) => From::OwnFile,
+            Some((leader, _, left)) if leader != node && !left.is_zero() => {
+                KeySource::Leader(leader)
+            }
+            Some(_) => KeySource::OwnFile,
             // The lease is kept, so that all others wait for these keys.
             None => match cluster.try_lead(&node, FIRST_TERM)? {
-                Leadership::Leading(tenure) if tenure.epoch == Epoch(1) => From::FirstNode,
-                Leadership::Leading(_) => From::OwnFile,
+                Leadership::Leading(tenure) if tenure.epoch == Epoch(1) => KeySource::FirstNode,
+                Leadership::Leading(_) => KeySource::OwnFile,
                 Leadership::Following { leader, .. } => match leader {
-                    Some(leader) => From::Leader(leader),
-                    None => From::OwnFile,
+                    Some(leader) => KeySource::Leader(leader),
+                    None => KeySource::OwnFile,
                 },
             },
         })
@@ -99,7 +101,7 @@ async fn attempt(config: &NodesConfig) -> Result<Option<SealingKeys>, ServiceErr
     let file = &config.key_file;
     let has_keys = !SealingKeys::names(file)?.is_empty();
     match asked {
-        From::Leader(leader) => {
+        KeySource::Leader(leader) => {
             let told = ask(config, &leader).await;
             let told = told.map_err(|why| ServiceError::NoKeys(leader, why.to_string()))?;
             if SealingKeys::adopt(file, &told)? {
@@ -107,9 +109,9 @@ async fn attempt(config: &NodesConfig) -> Result<Option<SealingKeys>, ServiceErr
             }
             Ok(Some(SealingKeys::load_or_create(file)?))
         }
-        From::FirstNode => Ok(Some(SealingKeys::load_or_create(file)?)),
-        From::OwnFile if has_keys => Ok(Some(SealingKeys::load_or_create(file)?)),
-        From::OwnFile => Ok(None),
+        KeySource::FirstNode => Ok(Some(SealingKeys::load_or_create(file)?)),
+        KeySource::OwnFile if has_keys => Ok(Some(SealingKeys::load_or_create(file)?)),
+        KeySource::OwnFile => Ok(None),
     }
 }
 

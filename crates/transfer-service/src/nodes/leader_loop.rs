@@ -1,7 +1,7 @@
 //! The loop of this process while it leads: how it begins, what is known of it outside, and how it ends.
 
 use crate::error::ServiceError;
-use crate::leader_requests::{LeaderSeat, Question};
+use crate::leader_requests::{ForwardedCommand, LeaderSeat};
 use crate::node::Node;
 use crate::restore::continue_from;
 use crate::run::{self, Batch, LoopEnd, LoopHandle};
@@ -57,9 +57,9 @@ impl LeaderLoop {
     }
 
     /// The connection whose seat this is has ended. Whoever has come since stays.
-    pub(crate) fn leave_seat(&self, of: &mpsc::Sender<Question>) {
+    pub(crate) fn leave_seat(&self, of: &mpsc::Sender<ForwardedCommand>) {
         self.seat.send_if_modified(|seat| match seat {
-            LeaderSeat::There(questions) if questions.same_channel(of) => {
+            LeaderSeat::There(commands) if commands.same_channel(of) => {
                 *seat = LeaderSeat::Vacant;
                 true
             }
@@ -132,7 +132,7 @@ impl LeaderLoop {
     ) -> Result<impl Future<Output = Result<(), ServiceError>> + use<>, ServiceError> {
         let begun = self.begin(node, LeadershipMode::Alone, journal, shutdown.clone());
         let mut begun = begun.map_err(|(why, _)| why)?;
-        let (lead, node) = (self.clone(), node.clone());
+        let (leader_loop, node) = (self.clone(), node.clone());
         Ok(async move {
             let ended = loop {
                 match end_of(begun).await {
@@ -143,14 +143,14 @@ impl LeaderLoop {
                         if *shutdown.borrow() {
                             break Err(ServiceError::Unwritten(why));
                         }
-                        match lead.begin_anew(&node, journal, &shutdown).await {
+                        match leader_loop.begin_anew(&node, journal, &shutdown).await {
                             Ok(anew) => begun = anew,
                             Err(why) => break Err(why),
                         }
                     }
                 }
             };
-            lead.take_seat(LeaderSeat::Closed);
+            leader_loop.take_seat(LeaderSeat::Closed);
             ended
         })
     }
@@ -171,8 +171,8 @@ impl LeaderLoop {
             let Some(journal) = kept.take() else {
                 return Err(ServiceError::ShuttingDown);
             };
-            let (lead, node, stop) = (self.clone(), node.clone(), shutdown.clone());
-            let begun = move || lead.begin(&node, LeadershipMode::Alone, journal, stop);
+            let (leader_loop, node, stop) = (self.clone(), node.clone(), shutdown.clone());
+            let begun = move || leader_loop.begin(&node, LeadershipMode::Alone, journal, stop);
             match tokio::task::spawn_blocking(begun).await {
                 Ok(Ok(begun)) => return Ok(begun),
                 Ok(Err((why, _))) if *shutdown.borrow() => return Err(why),

@@ -8,7 +8,7 @@ use crate::leader_requests::LeaderSeat;
 use crate::loop_message::Message;
 use crate::node::Node;
 use crate::node::wire::{
-    Hello, LeaderMessage, NodeMessage, PROTOCOL, ReceivedFrame, Secret, receive, send,
+    Hello, LeaderMessage, NodeMessage, PROTOCOL, ReceivedFrame, RedactedText, receive, send,
 };
 use crate::node::{DOWN_MAX, Followers};
 use parking_lot::Mutex;
@@ -31,8 +31,8 @@ use tokio::sync::{Semaphore, mpsc, oneshot};
 const CONNECTIONS_MAX: usize = 256;
 /// Connections of one address that have not said yet who they are. A node has one, and nodes of one machine some.
 const STRANGERS_PER_ADDRESS_MAX: usize = 16;
-/// Questions of one node that may wait for answers.
-const QUESTIONS_MAX: usize = 4096;
+/// Commands of one node that may wait for replies.
+const COMMANDS_MAX: usize = 4096;
 /// How long the first word may take.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(20);
 /// How long nodes may take to keep new keys.
@@ -44,7 +44,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 pub(super) async fn serve(
     membership: Arc<Membership>,
     node: Arc<Node>,
-    lead: Arc<LeaderLoop>,
+    leader_loop: Arc<LeaderLoop>,
     listener: Arc<TcpListener>,
 ) {
     let room = Arc::new(Semaphore::new(CONNECTIONS_MAX));
@@ -68,10 +68,11 @@ pub(super) async fn serve(
             continue;
         };
         let stranger = strangers.admit(peer.ip());
-        let (membership, node, lead) = (membership.clone(), node.clone(), lead.clone());
+        let (membership, node, leader_loop) =
+            (membership.clone(), node.clone(), leader_loop.clone());
         connections.spawn(async move {
             let _permit = permit;
-            if let Err(why) = take_in(&membership, &node, &lead, tcp, stranger).await {
+            if let Err(why) = take_in(&membership, &node, &leader_loop, tcp, stranger).await {
                 tracing::info!(%peer, %why, "a connection of a node ended");
             }
         });
@@ -81,7 +82,7 @@ pub(super) async fn serve(
 async fn take_in(
     membership: &Arc<Membership>,
     node: &Arc<Node>,
-    lead: &Arc<LeaderLoop>,
+    leader_loop: &Arc<LeaderLoop>,
     tcp: TcpStream,
     mut stranger: Stranger,
 ) -> io::Result<()> {
@@ -112,7 +113,7 @@ async fn take_in(
                 None => refuse(&mut writing, "this node has no keys itself").await,
             };
         }
-        ReceivedFrame::Known(NodeMessage::Hello(hello)) => match judge(&who, &hello, lead) {
+        ReceivedFrame::Known(NodeMessage::Hello(hello)) => match judge(&who, &hello, leader_loop) {
             Ok(inputs) => {
                 let session = Session {
                     membership,
@@ -211,7 +212,7 @@ async fn known_by(membership: &Arc<Membership>, shown: Fingerprint) -> Option<Ve
 fn judge(
     who: &[NodeId],
     hello: &Hello,
-    lead: &LeaderLoop,
+    leader_loop: &LeaderLoop,
 ) -> Result<mpsc::Sender<Message>, String> {
     if hello.protocol != PROTOCOL {
         let theirs = hello.protocol;
@@ -222,7 +223,7 @@ fn judge(
     if !who.contains(&hello.node) {
         return Err(format!("the certificate is not that of {}", hello.node));
     }
-    match &*lead.seat().borrow() {
+    match &*leader_loop.seat().borrow() {
         LeaderSeat::Here(inputs) => Ok(inputs.clone()),
         LeaderSeat::Vacant | LeaderSeat::There(_) | LeaderSeat::Closed => {
             Err("this node does not lead".to_owned())
@@ -230,8 +231,8 @@ fn judge(
     }
 }
 
-async fn keys(membership: &Arc<Membership>) -> Option<Secret> {
-    told_keys(membership).await.ok().map(Secret)
+async fn keys(membership: &Arc<Membership>) -> Option<RedactedText> {
+    told_keys(membership).await.ok().map(RedactedText)
 }
 
 async fn told_keys(membership: &Arc<Membership>) -> Result<String, ServiceError> {
@@ -253,7 +254,7 @@ impl Membership {
         let names = SealingKeys::names_told(&told);
         let used = self.keys.names_in_use();
         if names.iter().any(|name| !used.contains(name)) {
-            followers.tell_all(LeaderMessage::Keys(Secret(told)));
+            followers.tell_all(LeaderMessage::Keys(RedactedText(told)));
             followers.until_all_have(&names, KEYS_PATIENCE).await;
         }
         Ok(())
@@ -348,7 +349,7 @@ impl Session<'_> {
         down: &mpsc::WeakSender<Arc<LeaderMessage>>,
         heard: &mut Instant,
     ) -> io::Result<()> {
-        let room = Arc::new(Semaphore::new(QUESTIONS_MAX));
+        let room = Arc::new(Semaphore::new(COMMANDS_MAX));
         loop {
             let said = tokio::time::timeout(SILENCE_MAX, receive(reading)).await;
             let said = said.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;

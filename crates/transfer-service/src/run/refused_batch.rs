@@ -41,7 +41,10 @@ impl Batch {
 /// Whether anything else rests upon a record.
 fn is_dispensable(record: &Record) -> bool {
     match record {
-        Record::Sampled(_) | Record::Tuned(_) | Record::LinkChanged(_) => true,
+        Record::Sampled(_)
+        | Record::MinuteSampled(_)
+        | Record::Tuned(_)
+        | Record::LinkChanged(_) => true,
         Record::JobAccepted { .. }
         | Record::Happened { .. }
         | Record::JobEnded { .. }
@@ -156,6 +159,7 @@ fn name_of(record: &Record) -> &'static str {
         Record::TidyingOwed(_) => "what is to be looked after",
         Record::TidiedUp { .. } => "what was looked after",
         Record::Sampled(_) => "a sample of a link",
+        Record::MinuteSampled(_) => "the samples of a minute",
     }
 }
 

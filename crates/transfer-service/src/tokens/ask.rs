@@ -1,26 +1,28 @@
 //! Asking issuers for newer tokens.
 
 use super::{TokenClients, TokenTrouble};
+use crate::fair_turns::FairTurns;
 use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderValue};
 use http::{HeaderMap, Method};
 use parking_lot::Mutex;
 use penstock_clock::wall_clock;
 use penstock_decide::renewal::{may_change_its_mind, renew_at};
-use penstock_model::{Renewal, RenewedToken};
+use penstock_model::{CredentialId, Renewal, RenewedToken};
 use penstock_protocol::http1::client::{Client, ClientRequest};
 use penstock_protocol::oauth::{
     ANSWER_BYTES_MAX, ClientCredentials, Grant, IssuedTokens, token_endpoint,
 };
-use penstock_protocol::token::{FetchDocument, configuration_address, contents};
+use penstock_protocol::token::{FetchDocument, configuration_address, contents, delegation_id};
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
-use tokio::sync::Semaphore;
 use url::Url;
 
 /// How long an issuer may take; those of large experiments have taken twenty seconds.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// How many questions run at once, so that no crowd of jobs becomes one at an issuer.
 const QUESTIONS_MAX: usize = 16;
+/// Of one user, so that nobody's tokens hold up everybody's.
+const QUESTIONS_OF_USER_MAX: usize = 8;
 /// How long what an issuer says of itself is believed.
 const ENDPOINT_BELIEVED: Duration = Duration::from_secs(3600);
 /// How long a token is taken to live that does not tell, and whose issuer does not.
@@ -31,7 +33,7 @@ pub(super) struct Issuers {
     client: Client,
     clients: TokenClients,
     endpoints: Mutex<HashMap<String, (Url, Instant)>>,
-    questions: Semaphore,
+    questions: FairTurns,
 }
 
 impl Issuers {
@@ -40,13 +42,14 @@ impl Issuers {
             client,
             clients,
             endpoints: Mutex::default(),
-            questions: Semaphore::new(QUESTIONS_MAX),
+            questions: FairTurns::new(QUESTIONS_MAX, QUESTIONS_OF_USER_MAX),
         }
     }
 
-    /// Asks for what a token is renewed with, or for a newer token.
+    /// Asks for what a token is renewed with, or for a newer token, when it is its user's turn.
     pub(super) async fn ask(
         &self,
+        token: &str,
         renewal: &Renewal,
         grant: Grant<'_>,
     ) -> Result<RenewedToken, TokenTrouble> {
@@ -56,7 +59,7 @@ impl Issuers {
                 "this service is no client of {issuer} any more; its operators can make it one again"
             ))
         })?;
-        let _turn = self.questions.acquire().await;
+        let _turn = self.questions.turn(&user_of(token, issuer)).await;
         let asked = tokio::time::timeout(PATIENCE, self.question(renewal, grant, &client)).await;
         let given = asked.unwrap_or_else(|_| {
             Err(TokenTrouble::Later(format!(
@@ -118,6 +121,12 @@ impl Issuers {
         endpoints.insert(issuer.to_owned(), (url.clone(), Instant::now()));
         Ok(url)
     }
+}
+
+/// Whose turn a question takes. Of a token that does not tell, all users of the issuer have one.
+fn user_of(token: &str, issuer: &str) -> CredentialId {
+    let subject = contents(token).and_then(|told| told.subject);
+    delegation_id(issuer, &subject.unwrap_or_default())
 }
 
 /// What an answer is good for. Errors: it lacks what was asked for.

@@ -13,7 +13,7 @@ use penstock_decide::scheduler::SlotLimits;
 use penstock_decide::tape::TapePolicy;
 use penstock_engine::EngineConfig;
 use penstock_engine::checked_submission::{NewJob, NewTransfer};
-use penstock_field_tools::bulk_copy::{How, each_of};
+use penstock_field_tools::bulk_copy::{CopyResult, each_of};
 use penstock_field_tools::progress::Progress;
 use penstock_field_tools::remote::{Remote, below, path_of};
 use penstock_field_tools::remote_error::RemoteError;
@@ -28,7 +28,6 @@ use penstock_protocol::token::credential_id;
 use penstock_protocol::token::without_credentials;
 use penstock_transfer_service::Banned;
 use penstock_transfer_service::{AgentConfig, Service, ServiceConfig, StoreBackend, TokenClients};
-use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -200,7 +199,7 @@ async fn split_existing(
     for (pair, existing) in looked {
         match existing {
             Ok(None) => missing.push(pair),
-            Ok(Some(size)) => done.push(file_of(&pair, Ok((How::Skipped, size)))),
+            Ok(Some(size)) => done.push(file_of(&pair, Ok((CopyResult::Skipped, size)))),
             Err(why) => done.push(file_of(&pair, Err(why.into()))),
         }
     }
@@ -300,7 +299,7 @@ fn new_job(pairs: &[Pair], tokens: &Ends, args: &CopyArgs) -> Result<NewJob, Com
             checksum_algorithm: args.checksum,
             activity: Activity::new("default"),
             scitag: None,
-            metadata: Value::Null,
+            metadata: Default::default(),
             source_credential: source_token.clone(),
             destination_credential: destination_token.clone(),
             source_query,
@@ -358,9 +357,9 @@ fn agent_config(access: &Access, ends: [&Url; 2]) -> AgentConfig {
     }
 }
 
-fn outcome_of(state: &TransferState) -> Result<(How, Bytes), CommandError> {
+fn outcome_of(state: &TransferState) -> Result<(CopyResult, Bytes), CommandError> {
     match state {
-        TransferState::Finished { size, .. } => Ok((How::Copied, *size)),
+        TransferState::Finished { size, .. } => Ok((CopyResult::Copied, *size)),
         TransferState::Failed { failure, .. } => Err(error_of(failure)),
         TransferState::Canceled { reason, .. } => Err(CommandError::SomeFailed(reason.clone())),
         TransferState::NotUsed
@@ -381,7 +380,7 @@ fn error_of(failure: &Failure) -> CommandError {
     }
 }
 
-fn file_of(pair: &Pair, outcome: Result<(How, Bytes), CommandError>) -> CopiedFile {
+fn file_of(pair: &Pair, outcome: Result<(CopyResult, Bytes), CommandError>) -> CopiedFile {
     CopiedFile {
         name: pair.destination.to_string(),
         outcome,

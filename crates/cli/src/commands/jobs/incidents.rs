@@ -1,7 +1,10 @@
 //! `penstock incidents`: what went wrong, by cause; one of them; a ticket for those who can
 //! end it.
 
-use super::record_choice::{failed, json, last, question, read_records, times, view, window};
+use super::record_choice::{
+    failed, json, known_to_service, last, no_link, question, read_records, times, view, view_line,
+    window,
+};
 use super::{Intent, connect};
 use crate::args::{IncidentsArgs, IncidentsCommand, RecordArgs};
 use crate::environment::Environment;
@@ -82,7 +85,12 @@ async fn list(
             "the service's list of incidents makes no sense: {why}"
         ))
     })?;
-    output.show(&told, || text(&list));
+    let filter = record.link.as_deref();
+    let is_unknown = list.links == 0 && list.links_left_out == 0;
+    output.show(&told, || match filter.filter(|_| is_unknown) {
+        Some(link) => no_link(link, list.from, list.to),
+        None => text(&list),
+    });
     Ok(())
 }
 
@@ -94,7 +102,7 @@ async fn detail(
 ) -> Result<Value, CommandError> {
     let window = window(record, USUAL)?;
     let unknown = || {
-        CommandError::NotFound(format!(
+        CommandError::NotInRecord(format!(
             "no incident has the id '{id}' as far as the record goes; `penstock incidents` with the same options lists them"
         ))
     };
@@ -113,7 +121,7 @@ async fn detail(
         (None, false) => {
             let service = connect(&record.service, Intent::Manage, environment)?;
             let times = times(record, window, record.link.clone());
-            Ok(service.incident(&id.to_string(), &times).await?)
+            known_to_service(service.incident(&id.to_string(), &times).await, unknown)
         }
     }
 }
@@ -145,6 +153,7 @@ fn text(list: &IncidentList) -> String {
         plural(list.links as u64, "link"),
         list.resolution_seconds
     );
+    text += &view_line(list.view);
     if let Some(since) = list.complete_since {
         text += &format!("the record is complete since {}Z only\n", since.to_fts());
     }

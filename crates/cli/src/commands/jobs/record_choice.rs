@@ -7,9 +7,13 @@ use crate::exit::CommandError;
 use crate::site::record::OfflineRecord;
 use crate::site::serve::explain::View;
 use penstock_clock::wall_clock;
+use penstock_field_tools::remote_error::RemoteError;
 use penstock_field_tools::transfer_api::ExplainedTimes;
-use penstock_model::TimeWindow;
-use penstock_observe::explanations::reading::{ExplainWindow, ExplainedWindow, Wanted};
+use penstock_model::observation::View as RowView;
+use penstock_model::problem::ProblemCode;
+use penstock_model::text::one_line;
+use penstock_model::{TimeWindow, Timestamp};
+use penstock_observe::explanations::reading::{ExplainWindow, ExplainedWindow, PopulationChoice};
 use penstock_observe::explanations::rows::{extent_of, read_rows};
 use penstock_observe::store::{Reader, StoreError};
 use penstock_transfer_service::api::explain::{ExplainError, ExplainQuestion};
@@ -27,7 +31,7 @@ pub(super) fn last(span: Duration) -> TimeWindow {
     }
 }
 
-/// What a directory of records tells, of the view that has most attempts in it.
+/// What a directory of records tells, of the view that was named or else of that which names the ends of most attempts.
 pub(super) fn read_records(
     args: &RecordArgs,
     records: &Path,
@@ -36,17 +40,54 @@ pub(super) fn read_records(
 ) -> Result<ExplainedWindow, CommandError> {
     let failed = |why: StoreError| CommandError::local(records.display(), why);
     let mut reader = Reader::open(records).map_err(failed)?;
-    let extent = extent_of(&mut reader).map_err(failed)?;
+    let extent = extent_of(&mut reader, args.view).map_err(failed)?;
     let extent = extent.ok_or_else(|| {
+        let view = args
+            .view
+            .map(|view| format!(" of the view '{}'", view.word()));
         CommandError::NotFound(format!(
-            "{} holds no attempts to move files; `penstock ingest` takes them in",
-            records.display()
+            "{} holds no attempts{} to move files; `penstock ingest` takes them in",
+            records.display(),
+            view.unwrap_or_default()
         ))
     })?;
     let window = window.unwrap_or(extent.window);
     let window = ExplainWindow::new(window.from, window.to, resolution(args));
-    let wanted = link.map_or(Wanted::Links, Wanted::Link);
+    let wanted = link.map_or(PopulationChoice::Links, PopulationChoice::Link);
     read_rows(&mut reader, window, extent.view, &wanted).map_err(failed)
+}
+
+/// What a service tells of one entry of its record. That it has none is told as it is of a record that is read here.
+pub(super) fn known_to_service(
+    told: Result<Value, RemoteError>,
+    unknown: impl FnOnce() -> CommandError,
+) -> Result<Value, CommandError> {
+    match told {
+        Err(RemoteError::NotFound {
+            told: Some(problem),
+            ..
+        }) if problem.code == ProblemCode::ResourceNotFound => Err(unknown()),
+        told => Ok(told?),
+    }
+}
+
+/// That nothing is known of a link, which is no all-clear. `--link` is a filter, which may leave nothing.
+pub(super) fn no_link(link: &str, from: Timestamp, to: Timestamp) -> String {
+    format!(
+        "{}Z to {}Z: no link is called '{}' among those on which files were to be moved\n",
+        from.to_fts(),
+        to.to_fts(),
+        one_line(link)
+    )
+}
+
+/// Which view of rows was read, for people.
+pub(super) fn view_line(view: Option<RowView>) -> String {
+    let line = |view: RowView| {
+        let word = view.word();
+        format!("as the view '{word}' of these records tells it; --view takes another\n")
+    };
+    view.map(line).unwrap_or_default()
 }
 
 /// From what was typed; `None`: no time was named. `usual` is the length of a window whose end alone was named.

@@ -13,6 +13,7 @@ use penstock_model::observation::{
     Attempt, Incident, IncidentKind, NamespaceChange, Observation, Operation, Outcome, Text, View,
 };
 use penstock_observe::ledger_rows::each_attempt;
+use penstock_observe::minute_rows::samples_of;
 use penstock_observe::store::{Positions, Store, StoreError};
 use penstock_persistence::journal::SqliteReader;
 use penstock_persistence::namespace::{
@@ -24,6 +25,8 @@ use std::time::Duration;
 
 /// Rows read in one go.
 const BATCH: usize = 5_000;
+/// Minutes are read in pieces of this length.
+const MINUTES_AT_ONCE: Duration = Duration::from_secs(3600);
 
 pub(super) fn run(args: &RecordsCollectArgs, output: Output) -> Result<(), CommandError> {
     let site = SiteDirectory::at(&args.dir)?;
@@ -108,6 +111,41 @@ impl RecordCollector {
         let after = self.taken(&source, identity, last);
         let read = each_attempt(&reader, &source, after, |row| self.take(row.into()));
         let last = read.map_err(|why| failed(&why))?;
+        self.save(&source, identity, last)?;
+        self.minutes(&reader, config, identity, &failed)
+    }
+
+    /// The minutes that the transfer service has counted. They are known by their ends, in milliseconds since 1970.
+    fn minutes(
+        &mut self,
+        reader: &Arc<dyn JournalReader>,
+        config: &Config,
+        identity: &[u8],
+        failed: &dyn Fn(&dyn std::fmt::Display) -> CommandError,
+    ) -> Result<(), CommandError> {
+        let source: Text = format!("penstock-minutes:{}", config.site.name).into();
+        let facts = reader.history().map_err(|why| failed(&why))?;
+        let now = penstock_clock::wall_clock();
+        let taken = self.taken(&source, identity, u64::MAX);
+        let taken = Timestamp(i64::try_from(taken).unwrap_or(i64::MAX));
+        let Some(mut from) = facts.minute_oldest.map(|oldest| oldest.max(taken)) else {
+            return Ok(());
+        };
+        let mut last = taken;
+        while from <= now {
+            let to = from + MINUTES_AT_ONCE;
+            let minutes = reader
+                .minutes_between(from, to)
+                .map_err(|why| failed(&why))?;
+            for minute in minutes {
+                last = last.max(minute.to);
+                for row in samples_of(&minute, &source) {
+                    self.take(row.into());
+                }
+            }
+            from = to;
+        }
+        let last = u64::try_from(last.0).unwrap_or(0);
         self.save(&source, identity, last)
     }
 

@@ -1,6 +1,7 @@
 //! `penstock mute`: no alerts of some incidents for a while.
 
 use super::{form, said, show};
+use crate::args::records::link_name;
 use crate::args::{MuteCommand, MuteScopeArgs};
 use crate::commands::jobs::{Intent, connect};
 use crate::environment::Environment;
@@ -28,6 +29,12 @@ pub async fn mute(
     environment: &Environment,
     output: Output,
 ) -> Result<(), CommandError> {
+    if let MuteCommand::Add(args) = &command
+        && let Some(link) = &args.scope.link
+    {
+        link_name(link)
+            .map_err(|why| CommandError::Usage(format!("'{}': {why}", one_line(link))))?;
+    }
     let of = match &command {
         MuteCommand::Add(args) => &args.service,
         MuteCommand::List(args) => &args.service,

@@ -42,6 +42,9 @@ impl Transfer {
     pub(super) fn default_keep_samples() -> Keep {
         Keep(Some(30 * DAY))
     }
+    pub(super) fn default_keep_minutes() -> Keep {
+        Keep(Some(400 * DAY))
+    }
     pub(super) fn default_keep_audit() -> Keep {
         Keep(None)
     }
@@ -54,6 +57,7 @@ impl Transfer {
         Retention {
             history: self.keep_history.0,
             samples: self.keep_samples.0,
+            minutes: self.keep_minutes.0,
             audit: self.keep_audit.0,
             held_max: self.history_held_max.0,
         }
@@ -63,6 +67,7 @@ impl Transfer {
         let kept = [
             ("keep_history", self.keep_history),
             ("keep_samples", self.keep_samples),
+            ("keep_minutes", self.keep_minutes),
             ("keep_audit", self.keep_audit),
         ];
         let too_short = |(_, kept): &(&str, Keep)| kept.0.is_some_and(|kept| kept < KEPT_AT_LEAST);
@@ -90,6 +95,7 @@ mod tests {
         let read = transfer("keep_history = \"forever\"\nkeep_samples = \"12h\"").expect("valid");
         assert_eq!(read.retention().history, None);
         assert_eq!(read.retention().samples, Some(DAY / 2));
+        assert_eq!(read.retention().minutes, Some(400 * DAY));
         assert_eq!(read.history_problems(), [""; 0]);
         let written = toml::to_string(&read).expect("serialisable");
         assert_eq!(toml::from_str::<Transfer>(&written).expect("valid"), read);

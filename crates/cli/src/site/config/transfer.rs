@@ -89,6 +89,9 @@ pub struct Transfer {
     /// For how long what links did each second.
     #[serde(default = "Transfer::default_keep_samples")]
     pub keep_samples: Keep,
+    /// For how long what links, VOs and activities did each minute.
+    #[serde(default = "Transfer::default_keep_minutes")]
+    pub keep_minutes: Keep,
     /// For how long who changed which setting or ban.
     #[serde(default = "Transfer::default_keep_audit")]
     pub keep_audit: Keep,

@@ -13,7 +13,9 @@ use penstock_clock::wall_clock;
 use penstock_decide::incidents::{Incident, IncidentTimes};
 use penstock_model::Timestamp;
 use penstock_observe::Record;
-use penstock_observe::explanations::reading::{ExplainWindow, Wanted, read_record_to_its_end};
+use penstock_observe::explanations::reading::{
+    ExplainWindow, PopulationChoice, read_record_to_its_end,
+};
 use penstock_protocol::tls::ClientTls;
 use penstock_transfer_service::Service;
 use penstock_transfer_service::api::SuppressedAlerts;
@@ -26,7 +28,14 @@ use tokio::sync::watch;
 const LOOK_PART: u32 = 10;
 
 /// What was seen in the record at one time; `None`: nothing yet, or another node leads.
-type Sight = Option<Arc<Vec<Incident>>>;
+type Sight = Option<Arc<SeenIncidents>>;
+
+/// The incidents of a look at the record.
+struct SeenIncidents {
+    incidents: Vec<Incident>,
+    /// Links for which there was no room.
+    links_left_out: usize,
+}
 
 /// What all receivers of a process share.
 pub struct Alerting {
@@ -111,15 +120,24 @@ impl Lookout {
     ) {
         let lookout = Arc::new(self);
         let mut failed: Option<String> = None;
+        let mut leaves_out = false;
         loop {
             let begun = Instant::now();
             if service.leads() {
                 let (lookout, record) = (lookout.clone(), service.reader().clone());
                 let look = tokio::task::spawn_blocking(move || lookout.look(&record, wall_clock()));
                 match look.await {
-                    Ok(Ok(incidents)) => {
+                    Ok(Ok(seen)) => {
                         failed = None;
-                        sight.send_replace(Some(Arc::new(incidents)));
+                        let links_left_out = seen.links_left_out;
+                        if links_left_out > 0 && !leaves_out {
+                            tracing::warn!(
+                                links_left_out,
+                                "there are too many links to look at; alerts tell nothing of those left out, also not that an incident there is over"
+                            );
+                        }
+                        leaves_out = links_left_out > 0;
+                        sight.send_replace(Some(Arc::new(seen)));
                     }
                     // What is not known is not over: receivers are told nothing.
                     Ok(Err(why)) if failed.as_ref() != Some(&why) => {
@@ -141,11 +159,14 @@ impl Lookout {
     }
 
     /// Blocks.
-    fn look(&self, record: &dyn Record, now: Timestamp) -> Result<Vec<Incident>, String> {
+    fn look(&self, record: &dyn Record, now: Timestamp) -> Result<SeenIncidents, String> {
         let from = Timestamp((now - self.window).0.max(0));
         let window = ExplainWindow::new(from, now, Some(self.resolution_seconds));
-        let read = read_record_to_its_end(record, window, &Wanted::Links);
+        let read = read_record_to_its_end(record, window, &PopulationChoice::Links);
         let read = read.map_err(|why| why.to_string())?;
-        Ok(read.incidents(self.times, read.to))
+        Ok(SeenIncidents {
+            incidents: read.incidents(self.times, read.to),
+            links_left_out: read.links_left_out,
+        })
     }
 }

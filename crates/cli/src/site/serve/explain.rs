@@ -6,7 +6,7 @@ use penstock_decide::explain::RateChangeId;
 use penstock_decide::incidents::IncidentId;
 use penstock_model::{IncidentClass, TimeWindow, Timestamp};
 use penstock_observe::explanations::reading::{
-    ExplainWindow, ExplainedWindow, Wanted, read_record, read_record_to_its_end,
+    ExplainWindow, ExplainedWindow, PopulationChoice, read_record, read_record_to_its_end,
 };
 use penstock_observe::explanations::{Disclosure, RateChangeDetail, RateChanges, detail};
 use penstock_observe::incidents::{
@@ -26,7 +26,8 @@ const INCIDENTS_WINDOW: Duration = Duration::from_secs(30 * 86_400);
 const INCIDENT_AGE_MAX: Duration = Duration::from_secs(39 * 86_400);
 
 /// How a window of a record is read.
-type ReadWindow = fn(&dyn Record, ExplainWindow, &Wanted) -> Result<ExplainedWindow, RecordError>;
+type ReadWindow =
+    fn(&dyn Record, ExplainWindow, &PopulationChoice) -> Result<ExplainedWindow, RecordError>;
 
 /// Answers from a record.
 pub struct View(pub Arc<dyn Record>);
@@ -110,8 +111,8 @@ impl View {
         read: ReadWindow,
     ) -> Result<ExplainedWindow, ExplainError> {
         let wanted = match &question.link {
-            None => Wanted::Links,
-            Some(text) => Wanted::Link(text.clone()),
+            None => PopulationChoice::Links,
+            Some(text) => PopulationChoice::Link(text.clone()),
         };
         // Nothing was recorded before.
         let from = window.from.max(Timestamp(0));

@@ -2,23 +2,18 @@
 
 use axum::Router;
 use penstock_observe::Record;
-use penstock_observe::live::{Authorise, LiveState, Sight};
+use penstock_observe::live::{Authorize, LiveState};
 use penstock_transfer_service::Service;
-use penstock_transfer_service::api::{self, ApiConfig};
+use penstock_transfer_service::api::ApiConfig;
 use std::sync::Arc;
 
 /// The routes below `/live`. Whoever the interface answers sees the data, of transfers those of the own VO.
 pub fn router(service: &Service, config: &ApiConfig) -> Router {
     let record: Arc<dyn Record> = Arc::new(service.reader().clone());
     let config = config.clone();
-    let authorise: Authorise = Arc::new(move |headers| {
+    let authorize: Authorize = Arc::new(move |headers| {
         let (headers, config) = (headers.clone(), config.clone());
-        Box::pin(async move {
-            Ok(match config.sight(&headers).await? {
-                api::Sight::Everything => Sight::Everything,
-                api::Sight::Vo(vo) => Sight::Vo(vo),
-            })
-        })
+        Box::pin(async move { config.visibility(&headers).await })
     });
-    penstock_observe::live::router(LiveState::new(record, authorise))
+    penstock_observe::live::router(LiveState::new(record, authorize))
 }

@@ -11,15 +11,15 @@ use penstock_decide::authorization::Verdict;
 use penstock_decide::clock::ClockTrust;
 use penstock_decide::credential_expiry::CredentialValidity;
 use penstock_decide::health::{Health, HealthFacts, StorageHealth, TransferHealth, judge_health};
-use penstock_decide::monitoring::{MONITOR_SCOPE, MonitorFacts, may_monitor};
-use penstock_model::Timestamp;
+use penstock_decide::monitor_rights::{MONITOR_SCOPE, MonitorFacts, may_monitor};
+use penstock_model::{Timestamp, UserName};
 use penstock_observe::host::sampler::Host;
 use penstock_protocol::connections::Connections;
 use penstock_protocol::exposition::{self, Page};
 use penstock_protocol::http1::client::NearEnds;
 use penstock_protocol::http1::tally::RequestTally;
 use penstock_protocol::identity::{Identity, Method};
-use penstock_protocol::monitoring::{Monitor, MonitorAnswer, Question, Viewer};
+use penstock_protocol::monitoring::{Monitor, MonitorAnswer, Question, Viewer, ViewerCredential};
 use penstock_protocol::network::Network;
 use penstock_protocol::token::ADMIN_SCOPE;
 use penstock_storage_element::Storage;
@@ -80,7 +80,10 @@ impl MonitorAccess {
             identity.method == Method::Certificate
                 && self.subjects.iter().any(|dn| dn == identity.user.as_str())
         };
-        let identity = viewer.identity.as_ref();
+        let identity = match &viewer.credential {
+            ViewerCredential::Own(identity) => Some(identity),
+            ViewerCredential::Macaroon(_) | ViewerCredential::Anonymous => None,
+        };
         MonitorFacts {
             at_listed_address: viewer.peer.is_some_and(|peer| {
                 // What somebody sent us for is not what a neighbour asks, though it comes from the same machine.
@@ -89,7 +92,7 @@ impl MonitorAccess {
             }),
             has_scope: identity.is_some_and(has_scope),
             is_listed: identity.is_some_and(is_listed),
-            is_known: identity.is_some(),
+            is_known: viewer.credential.user().is_some(),
         }
     }
 }
@@ -340,10 +343,7 @@ impl Monitor for SiteMonitor {
         }
         let why: Vec<String> = decision.because.iter().map(ToString::to_string).collect();
         let (peer, why) = (viewer.peer, why.join("; "));
-        let user = viewer
-            .identity
-            .as_ref()
-            .map(|identity| identity.user.as_str());
+        let user = viewer.credential.user().map(UserName::as_str);
         tracing::warn!(
             peer = peer.map(tracing::field::display),
             user,

@@ -49,7 +49,7 @@ impl RunningRoles {
             .map_err(|why| CommandError::local("opening the storage", why))?
             .map_err(|why| CommandError::Local(why.to_string()))?;
         self.monitor.joined_by_storage(&storage);
-        let threads = DoorThreads::start();
+        let threads = DoorThreads::start(Arc::clone(&storage));
         let threads = threads.map_err(|why| CommandError::local("threads of the doors", why))?;
         let door = DoorConfig {
             listener: blocking("storage.listen", listener)?,
@@ -57,7 +57,7 @@ impl RunningRoles {
             monitor: Some(self.monitor.clone()),
             tls_only: plain.is_none(),
         };
-        self.open_door("the storage door", &threads, &storage, door, stopping);
+        self.open_door("the storage door", &threads, door, stopping);
         let url = config.door_url().unwrap_or_default();
         self.doors.push(("storage", format!("{url}/")));
         if let Some((listener, address)) = plain {
@@ -67,7 +67,7 @@ impl RunningRoles {
                 monitor: Some(self.monitor.clone()),
                 tls_only: false,
             };
-            self.open_door("the plain storage door", &threads, &storage, door, stopping);
+            self.open_door("the plain storage door", &threads, door, stopping);
             let (host, port) = (config.url_host(), address.port());
             self.doors.push(("plain", format!("http://{host}:{port}/")));
         }
@@ -83,11 +83,10 @@ impl RunningRoles {
         &mut self,
         name: &'static str,
         threads: &DoorThreads,
-        storage: &Arc<Storage>,
         door: DoorConfig,
         stopping: &watch::Receiver<bool>,
     ) {
-        let serving = threads.serve(storage.clone(), door, stopping.clone());
+        let serving = threads.serve(door, stopping.clone());
         self.tasks.spawn(async move { end_of(name, serving.await) });
     }
 

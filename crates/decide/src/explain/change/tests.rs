@@ -179,3 +179,22 @@ fn an_empty_queue_is_a_lack_of_work_and_no_drop() {
         (DropOrLull::NoWork, low)
     );
 }
+
+#[test]
+fn nothing_queued_and_nothing_running_is_a_lack_of_work_also_of_files_that_no_sample_saw() {
+    let bins = 60;
+    let link = |queued: f64| LinkSignals {
+        copied_bytes: Series::known((0..bins).map(|bin| if bin < 40 { 5e6 } else { 0.0 })),
+        active: Series::constant(0.0, bins),
+        limit: Series::constant(10.0, bins),
+        queued: Series::known((0..bins).map(|bin| if bin < 40 { 0.0 } else { queued })),
+        ..LinkSignals::default()
+    };
+    let told = |queued: f64| {
+        let low = stretches_of(&link(queued), 60).low;
+        let kinds: Vec<_> = low.into_iter().map(|low| (low.kind, low.bins)).collect();
+        kinds
+    };
+    assert_eq!(told(0.0), [(DropOrLull::NoWork, 40..60)]);
+    assert_eq!(told(3.0), [(DropOrLull::Drop, 40..60)]);
+}

@@ -2,31 +2,37 @@
 
 use super::super::answer::{Evidence, Measure};
 use super::super::dimension::polish;
+use super::super::rule_input::RuleInput;
 use super::super::signals::{DataPathStage, LinkSignals, Series, Setting};
 use super::super::split::Factor;
-use super::super::stretch_facts::StretchFacts;
 use super::Finding;
 use penstock_model::{LinkId, StorageId};
 use std::collections::BTreeMap;
 
 /// Segments sent again that make a way lossy, and that leave it clean.
-const LOSSY: f64 = 1e-4;
-const CLEAN: f64 = 1e-5;
+const LOSS_SHARE_MIN: f64 = 1e-4;
+const CLEAN_LOSS_SHARE_MAX: f64 = 1e-5;
+/// Fewer make a long way lossy: those that let a connection reach no more than so many times what a file gets.
+const LOSS_ROOM_MAX: f64 = 3.0;
+/// Bytes of data in a packet.
+const SEGMENT_BYTES: f64 = 1448.0;
 /// A round trip of so many times the shortest one has a queue in it.
-const QUEUE_RATIO: f64 = 2.0;
+const ROUND_TRIP_RATIO_MIN: f64 = 2.0;
 /// A window is the limit when it is for this part of the time.
-const LIMITED_MIN: f64 = 0.5;
+const WINDOW_SHARE_MIN: f64 = 0.5;
 /// An effect of a site by which its links are slower for one cause.
-const SITE_RATIO: f64 = 0.8;
+const SITE_EFFECT_RATIO_MAX: f64 = 0.8;
+/// From this part of what it carried before on, a site carries as much.
+const CARRIED_SHARE_MIN: f64 = 0.9;
 
-pub(super) fn too_many_streams(view: &StretchFacts<'_>) -> Option<Finding> {
+pub(super) fn too_many_streams(view: &RuleInput<'_>) -> Option<Finding> {
     let (asked, used) = (&view.link.streams_asked, &view.link.streams_used);
     let more_than_asked = view
         .now(asked)
         .is_some_and(|asked| view.now(used) > Some(asked * 1.5));
     let more_than_before = view.rose(used, 1.5) && !view.before.is_empty();
     let windows = view.link.tcp.window_limited.mean(view.during);
-    let is_window = windows.is_some_and(|part| part > LIMITED_MIN) && is_clean(view);
+    let is_window = windows.is_some_and(|part| part > WINDOW_SHARE_MIN) && is_clean(view);
     let is_slower =
         view.explains(0.8, Factor::StageRate) > 0.0 && view.log_fall(Factor::StageRate) > 0.22;
     if view.now(used)? <= 1.5
@@ -46,15 +52,15 @@ pub(super) fn too_many_streams(view: &StretchFacts<'_>) -> Option<Finding> {
     Finding::whole(evidence)
 }
 
-fn is_clean(view: &StretchFacts<'_>) -> bool {
+fn is_clean(view: &RuleInput<'_>) -> bool {
     view.now(&view.link.tcp.retransmitted)
-        .is_none_or(|part| part < CLEAN)
+        .is_none_or(|part| part < CLEAN_LOSS_SHARE_MAX)
 }
 
-pub(super) fn tcp_window(view: &StretchFacts<'_>) -> Option<Finding> {
+pub(super) fn tcp_window(view: &RuleInput<'_>) -> Option<Finding> {
     let tcp = &view.link.tcp;
     let limited = |series: &Series| {
-        view.now(series).is_some_and(|part| part > LIMITED_MIN)
+        view.now(series).is_some_and(|part| part > WINDOW_SHARE_MIN)
             && (view.rose(series, 1.3) || view.fell(&tcp.window_bytes, 0.7))
     };
     let buffers = limited(&tcp.buffer_limited)
@@ -98,23 +104,37 @@ pub(super) fn tcp_window(view: &StretchFacts<'_>) -> Option<Finding> {
 }
 
 /// Losses or queues on the way of one link.
-fn path(view: &StretchFacts<'_>, link: &LinkSignals) -> Vec<Evidence> {
+fn path(view: &RuleInput<'_>, link: &LinkSignals) -> Vec<Evidence> {
     let tcp = &link.tcp;
     let mut evidence = Vec::new();
     let lossy = view
         .now(&tcp.retransmitted)
-        .is_some_and(|part| part > LOSSY);
+        .is_some_and(|part| part > LOSS_SHARE_MIN || is_held_by_loss(view, link, part));
     if lossy && view.rose(&tcp.retransmitted, 3.0) {
         evidence.push(view.value(Measure::Retransmissions, &tcp.retransmitted));
     }
     let queue = || Some(view.now(&tcp.rtt_seconds)? / view.now(&tcp.rtt_min_seconds)?);
-    if queue().is_some_and(|ratio| ratio > QUEUE_RATIO) && view.rose(&tcp.rtt_seconds, 1.3) {
+    if queue().is_some_and(|ratio| ratio > ROUND_TRIP_RATIO_MIN) && view.rose(&tcp.rtt_seconds, 1.3)
+    {
         evidence.push(view.value(Measure::RoundTrip, &tcp.rtt_seconds));
     }
     evidence
 }
 
-pub(super) fn network_path(view: &StretchFacts<'_>) -> Option<Finding> {
+/// Whether a file gets about what its connections can reach that lose this part of their segments.
+fn is_held_by_loss(view: &RuleInput<'_>, link: &LinkSignals, part: f64) -> bool {
+    let held = || {
+        let rtt = view.now(&link.tcp.rtt_seconds).filter(|rtt| *rtt > 0.0)?;
+        let streams = view.now(&link.streams_used).unwrap_or(1.0).max(1.0);
+        // Mathis, Semke, Mahdavi, Ott: The Macroscopic Behavior of the TCP Congestion Avoidance Algorithm (1997).
+        let reached = streams * SEGMENT_BYTES * (1.5 / part).sqrt() / rtt;
+        let seconds = f64::from(view.signals.bin_seconds);
+        Some(reached < LOSS_ROOM_MAX * per_file(view, link, true)? / seconds)
+    };
+    part > 0.0 && held() == Some(true)
+}
+
+pub(super) fn network_path(view: &RuleInput<'_>) -> Option<Finding> {
     let evidence = path(view, view.link);
     (!evidence.is_empty() && view.may_be(&[DataPathStage::Network])).then_some(Finding {
         explains: 1.0,
@@ -123,7 +143,7 @@ pub(super) fn network_path(view: &StretchFacts<'_>) -> Option<Finding> {
 }
 
 /// Bytes per second of a file that runs.
-fn per_file(view: &StretchFacts<'_>, link: &LinkSignals, now: bool) -> Option<f64> {
+fn per_file(view: &RuleInput<'_>, link: &LinkSignals, now: bool) -> Option<f64> {
     let mean = |series: &Series| {
         if now {
             view.now(series)
@@ -135,7 +155,7 @@ fn per_file(view: &StretchFacts<'_>, link: &LinkSignals, now: bool) -> Option<f6
     Some(mean(&link.copied_bytes)? / active).filter(|rate| *rate > 0.0)
 }
 
-pub(super) fn site_network(view: &StretchFacts<'_>) -> Option<Finding> {
+pub(super) fn site_network(view: &RuleInput<'_>) -> Option<Finding> {
     if view.stage != Some(DataPathStage::Network) && path(view, view.link).is_empty() {
         return None;
     }
@@ -153,7 +173,7 @@ pub(super) fn site_network(view: &StretchFacts<'_>) -> Option<Finding> {
         .filter_map(|(id, link)| Some(((id.source.clone(), id.destination.clone()), cell(link)?)))
         .collect();
     let effects = polish(&cells);
-    let low = SITE_RATIO.ln();
+    let low = SITE_EFFECT_RATIO_MAX.ln();
     // Each link is compared with itself before, or, without a time before, with the others.
     let reference = if view.before.is_empty() {
         effects.level
@@ -201,13 +221,29 @@ pub(super) fn site_network(view: &StretchFacts<'_>) -> Option<Finding> {
     let mut evidence = vec![Evidence::Links { place, fallen, of }];
     evidence.extend(view.stage.map(|stage| Evidence::Bottleneck { stage }));
     evidence.extend(path(view, view.link));
-    holds.then_some(Finding {
+    // A site that carries as much as before is not narrower: others took what these links lack.
+    let is_narrower = carried(view, &site, is_source).is_none_or(|part| part < CARRIED_SHARE_MIN);
+    (holds && is_narrower).then_some(Finding {
         explains: 1.0,
         evidence,
     })
 }
 
-pub(super) fn competing_load(view: &StretchFacts<'_>) -> Option<Finding> {
+/// What all links out of a storage element, or into it, move of what they moved before.
+fn carried(view: &RuleInput<'_>, end: &StorageId, is_source: bool) -> Option<f64> {
+    let its = view.signals.links.iter().filter(|(id, _)| match is_source {
+        true => id.source == *end,
+        false => id.destination == *end,
+    });
+    let (mut before, mut now) = (0.0, 0.0);
+    for (_, link) in its {
+        before += view.earlier(&link.copied_bytes)?;
+        now += view.now(&link.copied_bytes)?;
+    }
+    (before > 0.0).then(|| now / before)
+}
+
+pub(super) fn competing_load(view: &RuleInput<'_>) -> Option<Finding> {
     let own_fall = view.earlier(&view.link.copied_bytes)? - view.now(&view.link.copied_bytes)?;
     // What the links take at an end now and did not take before, from what that end gives in all.
     let at_end = |end: &StorageId, is_source: bool| {

@@ -1,35 +1,40 @@
 //! What the transfer service and its users do.
 
 use super::super::answer::{Evidence, Measure};
-use super::super::signals::{FailureGroup, FailureSide, Setting};
+use super::super::rule_input::RuleInput;
+use super::super::signals::{Change, FailureGroup, FailureSide, Setting};
 use super::super::split::Factor;
-use super::super::stretch_facts::StretchFacts;
 use super::Finding;
 use penstock_model::LinkId;
+use penstock_model::quantity::Speed;
 
 /// A link is not fed when fewer than this part of its slots are used.
-const FED_MIN: f64 = 0.7;
+const FED_SHARE_MIN: f64 = 0.7;
 /// Files queued on average that count as a queue.
-const QUEUED_MIN: f64 = 0.5;
+const QUEUED_FILES_MIN: f64 = 0.5;
 /// Failed attempts that count: this part of all, and so many times what is usual.
-const FAILED_MIN: f64 = 0.03;
-const FAILED_RISE: f64 = 3.0;
+const FAILED_SHARE_MIN: f64 = 0.03;
+const FAILED_RATIO_MIN: f64 = 3.0;
 /// Links of the service that fall together for one cause in it.
-const LINKS_PART: f64 = 0.8;
+const LINKS_SHARE_MIN: f64 = 0.8;
+/// Such a cause leaves fewer than this part of the starts of before.
+const STARTS_SHARE_MAX: f64 = 0.3;
+/// A rate limit of which this part is moved is reached.
+const RATE_REACHED_MIN: f64 = 0.5;
 /// No space left on device: a destination that says so is full, not broken.
 const ENOSPC: i32 = 28;
 
-fn has_queue(view: &StretchFacts<'_>) -> bool {
+fn has_queue(view: &RuleInput<'_>) -> bool {
     view.now(&view.link.queued)
-        .is_some_and(|queued| queued >= QUEUED_MIN)
+        .is_some_and(|queued| queued >= QUEUED_FILES_MIN)
 }
 
 /// Few slots are used, fewer than before.
-fn is_unfed(view: &StretchFacts<'_>) -> bool {
-    view.low.fed().is_some_and(|fed| fed < FED_MIN) && view.fell_factor(Factor::Fed)
+fn is_unfed(view: &RuleInput<'_>) -> bool {
+    view.low.fed().is_some_and(|fed| fed < FED_SHARE_MIN) && view.fell_factor(Factor::Fed)
 }
 
-fn slots(view: &StretchFacts<'_>) -> Vec<Evidence> {
+fn slots(view: &RuleInput<'_>) -> Vec<Evidence> {
     let link = view.link;
     vec![
         view.value(Measure::Active, &link.active),
@@ -38,22 +43,22 @@ fn slots(view: &StretchFacts<'_>) -> Vec<Evidence> {
     ]
 }
 
-pub(super) fn not_fed(view: &StretchFacts<'_>) -> Option<Finding> {
-    let is_free = view.is_service_full() != Some(true);
+pub(super) fn not_fed(view: &RuleInput<'_>) -> Option<Finding> {
+    let is_free = view.is_service_full() != Some(true) && lowered_at_storage(view).is_empty();
     (is_unfed(view) && has_queue(view) && is_free).then(|| Finding {
         explains: 1.0,
         evidence: slots(view),
     })
 }
 
-pub(super) fn fewer_submissions(view: &StretchFacts<'_>) -> Option<Finding> {
+pub(super) fn fewer_submissions(view: &RuleInput<'_>) -> Option<Finding> {
     let link = view.link;
-    let is_empty = view.now(&link.queued)? < QUEUED_MIN;
-    let had_more = view.fell(&link.active, FED_MIN);
+    let is_empty = view.now(&link.queued)? < QUEUED_FILES_MIN;
+    let had_more = view.fell(&link.active, FED_SHARE_MIN);
     // Files that a tape system has not brought yet were submitted.
     let recalls = view.storages().any(|(_, storage)| {
         view.now(&storage.tape.recalls_queued)
-            .is_some_and(|queued| queued >= QUEUED_MIN)
+            .is_some_and(|queued| queued >= QUEUED_FILES_MIN)
     });
     if !is_empty || !had_more || recalls {
         return None;
@@ -64,7 +69,7 @@ pub(super) fn fewer_submissions(view: &StretchFacts<'_>) -> Option<Finding> {
         .iter()
         .filter_map(|link| view.signals.service.submissions.get(link));
     for submissions in submissions {
-        if view.now(submissions).is_some() && !view.fell(submissions, FED_MIN) {
+        if view.now(submissions).is_some() && !view.fell(submissions, FED_SHARE_MIN) {
             return None;
         }
         evidence.insert(0, view.value(Measure::Submissions, submissions));
@@ -72,7 +77,7 @@ pub(super) fn fewer_submissions(view: &StretchFacts<'_>) -> Option<Finding> {
     Finding::whole(evidence)
 }
 
-pub(super) fn service_share(view: &StretchFacts<'_>) -> Option<Finding> {
+pub(super) fn service_share(view: &RuleInput<'_>) -> Option<Finding> {
     let service = &view.signals.service;
     let own = |now: bool| {
         let mean = |series| {
@@ -98,7 +103,7 @@ pub(super) fn service_share(view: &StretchFacts<'_>) -> Option<Finding> {
     })
 }
 
-pub(super) fn control_plane(view: &StretchFacts<'_>) -> Option<Finding> {
+pub(super) fn control_plane(view: &RuleInput<'_>) -> Option<Finding> {
     let service = &view.signals.service;
     if !has_queue(view) || !is_unfed(view) {
         return None;
@@ -113,8 +118,12 @@ pub(super) fn control_plane(view: &StretchFacts<'_>) -> Option<Finding> {
             .earlier(&service.dispatches)
             .is_none_or(|started| started > 0.01);
     let fallen = fallen_links(view);
-    let all_links =
-        fallen.is_some_and(|(fallen, of)| of >= 3 && fallen as f64 >= of as f64 * LINKS_PART);
+    let is_little = view
+        .ratio(&service.dispatches)
+        .is_none_or(|ratio| ratio < STARTS_SHARE_MAX);
+    let all_links = is_little
+        && fallen
+            .is_some_and(|(fallen, of)| of >= 3 && fallen as f64 >= of as f64 * LINKS_SHARE_MIN);
     if !(silent || idle || all_links) || view.is_service_full() == Some(true) {
         return None;
     }
@@ -135,34 +144,58 @@ pub(super) fn control_plane(view: &StretchFacts<'_>) -> Option<Finding> {
 }
 
 /// Links of the service with a queue, and how many of them use far fewer slots than before.
-fn fallen_links(view: &StretchFacts<'_>) -> Option<(usize, usize)> {
+fn fallen_links(view: &RuleInput<'_>) -> Option<(usize, usize)> {
     let fell = |link: &LinkId| {
         let link = view.signals.links.get(link)?;
         let queued = view.now(&link.queued)?;
-        (queued >= QUEUED_MIN).then(|| view.fell(&link.active, FED_MIN))
+        (queued >= QUEUED_FILES_MIN).then(|| view.fell(&link.active, FED_SHARE_MIN))
     };
     let known: Vec<bool> = view.signals.links.keys().filter_map(fell).collect();
     (known.len() > 1 && !view.before.is_empty())
         .then(|| (known.iter().filter(|fell| **fell).count(), known.len()))
 }
 
-pub(super) fn slot_limit(view: &StretchFacts<'_>) -> Option<Finding> {
-    if !view.fell(&view.link.limit, 0.9) || view.before.is_empty() {
+pub(super) fn slot_limit(view: &RuleInput<'_>) -> Option<Finding> {
+    if view.before.is_empty() {
         return None;
     }
-    let changes = view
-        .changes(&[Setting::Limit])
-        .cloned()
-        .map(Evidence::Change);
-    let mut evidence: Vec<Evidence> = changes.take(2).collect();
-    evidence.push(view.value(Measure::Limit, &view.link.limit));
-    Finding::whole(evidence)
+    if view.fell(&view.link.limit, 0.9) {
+        let changes = view.changes(&[Setting::Limit]).cloned();
+        let mut evidence: Vec<Evidence> = changes.map(Evidence::Change).take(2).collect();
+        evidence.push(view.value(Measure::Limit, &view.link.limit));
+        return Finding::whole(evidence);
+    }
+    let lowered = lowered_at_storage(view);
+    if lowered.is_empty() || !is_unfed(view) || !has_queue(view) {
+        return None;
+    }
+    let lowered = lowered.into_iter().take(2).cloned().map(Evidence::Change);
+    Finding::whole(lowered.chain(slots(view)).collect())
 }
 
-pub(super) fn drain(view: &StretchFacts<'_>) -> Option<Finding> {
+/// Limits of storage elements that were lowered. They are in no sample: what they take from a link looks like slots that
+/// are left free.
+fn lowered_at_storage<'a>(view: &'a RuleInput<'_>) -> Vec<&'a Change> {
+    let is_link = |place: &str| {
+        view.signals
+            .links
+            .keys()
+            .any(|link| link.to_string() == place)
+    };
+    let number = |text: &Option<String>| text.as_ref().and_then(|text| text.parse::<u32>().ok());
+    let is_lower = |change: &&Change| {
+        let new = number(&change.new);
+        new.is_some_and(|new| number(&change.old).is_none_or(|old| new < old))
+    };
+    let limits = view.changes(&[Setting::Limit]);
+    let lower = limits.filter(is_lower);
+    lower.filter(|change| !is_link(&change.place)).collect()
+}
+
+pub(super) fn drain(view: &RuleInput<'_>) -> Option<Finding> {
     let evidence: Vec<Evidence> = view
-        .changes(&[Setting::Drain, Setting::Ban])
-        .filter(|change| change.new.is_some())
+        .in_force(&[Setting::Drain, Setting::Ban])
+        .into_iter()
         .take(2)
         .cloned()
         .map(Evidence::Change)
@@ -173,20 +206,65 @@ pub(super) fn drain(view: &StretchFacts<'_>) -> Option<Finding> {
     })
 }
 
-pub(super) fn source_errors(view: &StretchFacts<'_>) -> Option<Finding> {
+/// A rate limit that was set or lowered about the begin of a drop, or removed or raised about that of a rise, and was reached
+/// while the rate was low.
+pub(super) fn rate_limit(view: &RuleInput<'_>) -> Option<Finding> {
+    let speed = |text: &Option<String>| Some(text.as_deref()?.parse::<Speed>().ok()?.0 as f64);
+    let moved = rate_of_busiest_end(view)?;
+    let is_cause = |change: &&Change| {
+        let (old, new) = (speed(&change.old), speed(&change.new));
+        let (lower, higher) = match view.is_rise() {
+            true => (old, new),
+            false => (new, old),
+        };
+        lower.is_some_and(|lower| {
+            higher.is_none_or(|higher| lower < higher) && moved >= lower * RATE_REACHED_MIN
+        })
+    };
+    let set: Vec<&Change> = match view.is_rise() {
+        true => view.changes(&[Setting::RateLimit]).collect(),
+        false => view.in_force(&[Setting::RateLimit]),
+    };
+    let changes = set.into_iter().filter(is_cause).take(2);
+    let mut evidence: Vec<Evidence> = changes.cloned().map(Evidence::Change).collect();
+    if evidence.is_empty() {
+        return None;
+    }
+    evidence.extend(slots(view));
+    Finding::whole(evidence)
+}
+
+/// Bytes per second of all links of that end of these of which most is moved: a limit of a storage element is of all of them.
+fn rate_of_busiest_end(view: &RuleInput<'_>) -> Option<f64> {
+    let moved = |is_of: &dyn Fn(&LinkId) -> bool| -> f64 {
+        let links = view.signals.links.iter().filter(|(link, _)| is_of(link));
+        links
+            .filter_map(|(_, link)| view.now(&link.copied_bytes))
+            .sum()
+    };
+    let at_ends = view.links.iter().flat_map(|link| {
+        [
+            moved(&|other| other.source == link.source),
+            moved(&|other| other.destination == link.destination),
+        ]
+    });
+    Some(at_ends.reduce(f64::max)? / f64::from(view.signals.bin_seconds.max(1)))
+}
+
+pub(super) fn source_errors(view: &RuleInput<'_>) -> Option<Finding> {
     errors(view, |group| group.side == FailureSide::Source)
 }
 
-pub(super) fn destination_errors(view: &StretchFacts<'_>) -> Option<Finding> {
+pub(super) fn destination_errors(view: &RuleInput<'_>) -> Option<Finding> {
     errors(view, |group| {
         group.side == FailureSide::Destination && group.errno != ENOSPC
     })
 }
 
-fn errors(view: &StretchFacts<'_>, test: impl Fn(&FailureGroup) -> bool) -> Option<Finding> {
+fn errors(view: &RuleInput<'_>, test: impl Fn(&FailureGroup) -> bool) -> Option<Finding> {
     let (before, now) = view.failed_part(&test);
     let now = now?;
-    if now <= FAILED_MIN || before.is_some_and(|before| now <= before * FAILED_RISE) {
+    if now <= FAILED_SHARE_MIN || before.is_some_and(|before| now <= before * FAILED_RATIO_MIN) {
         return None;
     }
     let (_, all) = view.failed_part(|_| true);
@@ -216,7 +294,7 @@ fn errors(view: &StretchFacts<'_>, test: impl Fn(&FailureGroup) -> bool) -> Opti
     })
 }
 
-pub(super) fn small_files(view: &StretchFacts<'_>) -> Option<Finding> {
+pub(super) fn small_files(view: &RuleInput<'_>) -> Option<Finding> {
     let (size, overhead) = (&view.link.file_bytes, &view.link.overhead_seconds);
     if !view.fell(size, 0.7) {
         return None;

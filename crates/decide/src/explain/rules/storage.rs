@@ -1,32 +1,32 @@
 //! What servers, pools, disks and databases do.
 
 use super::super::answer::{Evidence, Measure};
+use super::super::rule_input::RuleInput;
 use super::super::signals::{
     DataPathStage, DeviceSignals, FailureSide, Series, ServerKind, ServerSignals, Setting,
 };
 use super::super::split::Factor;
-use super::super::stretch_facts::StretchFacts;
 use super::Finding;
 
 /// A mover that moves nothing for so long is stalled, or for so many times its usual silence.
-const SILENCE_SECONDS: f64 = 600.0;
-const SILENCE_RATIO: f64 = 20.0;
+const SILENCE_SECONDS_MIN: f64 = 600.0;
+const SILENCE_RATIO_MIN: f64 = 20.0;
 /// Servers that do the work of fewer than this part of those that could.
-const SKEW_PART: f64 = 0.6;
+const WORKING_SERVERS_SHARE_MAX: f64 = 0.6;
 /// A latency of so many times the usual one is an overload.
-const LATENCY_RISE: f64 = 3.0;
+const LATENCY_RATIO_MIN: f64 = 3.0;
 /// Part of the time in which some task waits for disks: overload; in which all do; and for memory.
-const IO_SOME: f64 = 0.20;
-const IO_FULL: f64 = 0.10;
-const MEMORY_FULL: f64 = 0.01;
+const IO_SOME_SHARE_MIN: f64 = 0.20;
+const IO_FULL_SHARE_MIN: f64 = 0.10;
+const MEMORY_FULL_SHARE_MIN: f64 = 0.01;
 /// Processors, interfaces, disks and threads are full from here on.
-const FULL_USE: f64 = 0.95;
+const USE_SHARE_MIN: f64 = 0.95;
 /// Parts above which relayed bytes, writes out of order, open descriptors and a difference of the books count.
-const RELAY_MIN: f64 = 0.1;
-const RANDOM_MIN: f64 = 0.3;
-const DESCRIPTORS_PART: f64 = 0.9;
-const ACCOUNTING_PART: f64 = 0.02;
-const NO_SPACE: i32 = 28;
+const RELAYED_SHARE_MIN: f64 = 0.1;
+const RANDOM_WRITES_SHARE_MIN: f64 = 0.3;
+const DESCRIPTORS_SHARE_MIN: f64 = 0.9;
+const ACCOUNTING_SHARE_MIN: f64 = 0.02;
+const ENOSPC: i32 = 28;
 
 const WRITES: &[DataPathStage] = &[DataPathStage::DestinationWrite, DataPathStage::Commit];
 const DISKS: &[DataPathStage] = &[
@@ -35,24 +35,38 @@ const DISKS: &[DataPathStage] = &[
     DataPathStage::SourceRead,
 ];
 
-pub(super) fn stalled_mover(view: &StretchFacts<'_>) -> Option<Finding> {
+pub(super) fn stalled_mover(view: &RuleInput<'_>) -> Option<Finding> {
     let mut stalled = 0.0;
     let mut evidence = Vec::new();
-    for (name, pool) in view.pools() {
-        let count = view.now(&pool.movers_stalled);
-        let age = pool.progress_age_seconds.max(view.during);
-        let usual = view.earlier(&pool.progress_age_seconds).unwrap_or(0.0);
-        let is_silent = age.is_some_and(|age| age > SILENCE_SECONDS.max(usual * SILENCE_RATIO));
+    let pools = view.pools();
+    let of_pools = pools.iter().map(|(name, pool)| {
+        let (stalled, age) = (&pool.movers_stalled, &pool.progress_age_seconds);
+        (Some(name.as_str()), stalled, age)
+    });
+    let tells = |series: &Series| series.max(view.during).is_some();
+    let mut seen: Vec<(Option<&str>, &Series, &Series)> = of_pools
+        .filter(|(_, stalled, age)| tells(stalled) || tells(age))
+        .collect();
+    if seen.is_empty() {
+        // Where no storage element tells of its movers, the transfer service tells what it saw of them.
+        seen.push((None, &view.link.stalled, &view.link.progress_age_seconds));
+    }
+    for (place, stalled_movers, progress_age) in seen {
+        let count = view.now(stalled_movers);
+        let age = progress_age.max(view.during);
+        let usual = view.earlier(progress_age).unwrap_or(0.0);
+        let is_silent =
+            age.is_some_and(|age| age > SILENCE_SECONDS_MIN.max(usual * SILENCE_RATIO_MIN));
         if !is_silent && count.is_none_or(|count| count < 0.5) {
             continue;
         }
-        let holds = count.unwrap_or(1.0) - view.earlier(&pool.movers_stalled).unwrap_or(0.0);
+        let holds = count.unwrap_or(1.0) - view.earlier(stalled_movers).unwrap_or(0.0);
         stalled += holds.max(0.0);
         let (measure, series) = match is_silent {
-            true => (Measure::MoverProgress, &pool.progress_age_seconds),
-            false => (Measure::StalledMovers, &pool.movers_stalled),
+            true => (Measure::MoverProgress, progress_age),
+            false => (Measure::StalledMovers, stalled_movers),
         };
-        evidence.push(view.value_at(measure, Some(name.as_str()), series));
+        evidence.push(view.value_at(measure, place, series));
     }
     if evidence.is_empty() {
         return None;
@@ -70,7 +84,7 @@ pub(super) fn stalled_mover(view: &StretchFacts<'_>) -> Option<Finding> {
 }
 
 /// Pools below their reserve in the stretch, those that were not before, and all.
-fn full_pools(view: &StretchFacts<'_>) -> (Vec<Evidence>, usize, usize) {
+fn full_pools(view: &RuleInput<'_>) -> (Vec<Evidence>, usize, usize) {
     let pools = view.pools();
     let mut fresh = Vec::new();
     let mut full = 0;
@@ -89,7 +103,7 @@ fn full_pools(view: &StretchFacts<'_>) -> (Vec<Evidence>, usize, usize) {
     (fresh, full, pools.len())
 }
 
-pub(super) fn pool_full(view: &StretchFacts<'_>) -> Option<Finding> {
+pub(super) fn pool_full(view: &RuleInput<'_>) -> Option<Finding> {
     let (evidence, full, of) = full_pools(view);
     if evidence.is_empty() || full == of {
         return None;
@@ -101,10 +115,10 @@ pub(super) fn pool_full(view: &StretchFacts<'_>) -> Option<Finding> {
     })
 }
 
-pub(super) fn out_of_space(view: &StretchFacts<'_>) -> Option<Finding> {
+pub(super) fn out_of_space(view: &RuleInput<'_>) -> Option<Finding> {
     let (mut evidence, full, of) = full_pools(view);
     let no_space = |group: &super::super::signals::FailureGroup| {
-        group.side == FailureSide::Destination && group.errno == NO_SPACE
+        group.side == FailureSide::Destination && group.errno == ENOSPC
     };
     let (before, now) = view.failed_part(no_space);
     let refuses = now.is_some_and(|now| now > 0.03 && now > before.unwrap_or(0.0) * 3.0);
@@ -129,7 +143,7 @@ pub(super) fn out_of_space(view: &StretchFacts<'_>) -> Option<Finding> {
 }
 
 /// Servers as many as would carry the same evenly: 1 / Σ sᵢ².
-fn servers_used(view: &StretchFacts<'_>, side: FailureSide, now: bool) -> Option<(f64, usize)> {
+fn servers_used(view: &RuleInput<'_>, side: FailureSide, now: bool) -> Option<(f64, usize)> {
     let column = |server: &ServerSignals| match side {
         FailureSide::Source => server.bytes_out.clone(),
         FailureSide::Destination | FailureSide::Network | FailureSide::Service => {
@@ -145,12 +159,13 @@ fn servers_used(view: &StretchFacts<'_>, side: FailureSide, now: bool) -> Option
     (all > 0.0).then(|| (1.0 / squares, bytes.len()))
 }
 
-pub(super) fn server_skew(view: &StretchFacts<'_>) -> Option<Finding> {
+pub(super) fn server_skew(view: &RuleInput<'_>) -> Option<Finding> {
     let skew = |side: FailureSide| {
         let (now, eligible) = servers_used(view, side, true)?;
         let before = servers_used(view, side, false).map(|(before, _)| before);
         let is_less = before.is_none_or(|before| now < before * 0.8);
-        let is_skewed = now <= SKEW_PART * eligible as f64 && eligible >= 2 && is_less;
+        let is_skewed =
+            now <= WORKING_SERVERS_SHARE_MAX * eligible as f64 && eligible >= 2 && is_less;
         let place = view.ids(side).first().map(|id| id.as_str().to_owned());
         let evidence = Evidence::Value {
             measure: Measure::ServersUsed,
@@ -166,7 +181,7 @@ pub(super) fn server_skew(view: &StretchFacts<'_>) -> Option<Finding> {
     skew(FailureSide::Destination).or_else(|| skew(FailureSide::Source))
 }
 
-pub(super) fn crash(view: &StretchFacts<'_>) -> Option<Finding> {
+pub(super) fn crash(view: &RuleInput<'_>) -> Option<Finding> {
     let mut evidence = Vec::new();
     let mut lost = 0.0;
     for side in [FailureSide::Destination, FailureSide::Source] {
@@ -194,29 +209,33 @@ pub(super) fn crash(view: &StretchFacts<'_>) -> Option<Finding> {
     (!evidence.is_empty()).then_some(Finding { explains, evidence })
 }
 
-pub(super) fn database_load(view: &StretchFacts<'_>) -> Option<Finding> {
+pub(super) fn database_load(view: &RuleInput<'_>) -> Option<Finding> {
     let service = &view.signals.service;
     let mut evidence = Vec::new();
     for series in [&service.database_seconds, &service.journal_seconds] {
-        if view.rose(series, LATENCY_RISE) && !view.before.is_empty() {
+        if view.rose(series, LATENCY_RATIO_MIN) && !view.before.is_empty() {
             evidence.push(view.value(Measure::DatabaseLatency, series));
         }
     }
     for (id, storage) in view.storages() {
         let pressed = view.servers().any(|(_, server)| {
             server.role == ServerKind::Head
-                && view.now(&server.io_some).is_some_and(|part| part > IO_SOME)
+                && view
+                    .now(&server.io_some)
+                    .is_some_and(|part| part > IO_SOME_SHARE_MIN)
         });
         let full = |busy: Option<f64>, cap: Option<f64>| {
             busy.zip(cap)
-                .is_some_and(|(busy, cap)| busy >= cap * FULL_USE)
+                .is_some_and(|(busy, cap)| busy >= cap * USE_SHARE_MIN)
         };
         // With all threads busy an operation takes longer because it waits for one.
         let queue = full(
             view.now(&storage.namespace_busy),
             view.now(&storage.namespace_cap),
         ) && !pressed;
-        if view.rose(&storage.namespace_seconds, LATENCY_RISE) && !view.before.is_empty() && !queue
+        if view.rose(&storage.namespace_seconds, LATENCY_RATIO_MIN)
+            && !view.before.is_empty()
+            && !queue
         {
             evidence.push(view.value_at(
                 Measure::NamespaceLatency,
@@ -232,7 +251,10 @@ pub(super) fn database_load(view: &StretchFacts<'_>) -> Option<Finding> {
         .servers()
         .filter(|(_, server)| server.role == ServerKind::Head)
     {
-        if view.now(&server.io_some).is_some_and(|part| part > IO_SOME) {
+        if view
+            .now(&server.io_some)
+            .is_some_and(|part| part > IO_SOME_SHARE_MIN)
+        {
             evidence.push(view.value_at(Measure::IoPressure, Some(&name.0), &server.io_some));
         }
     }
@@ -251,13 +273,17 @@ pub(super) fn database_load(view: &StretchFacts<'_>) -> Option<Finding> {
     Finding::whole(evidence)
 }
 
-pub(super) fn undersized_host(view: &StretchFacts<'_>) -> Option<Finding> {
+pub(super) fn undersized_host(view: &RuleInput<'_>) -> Option<Finding> {
     let mut evidence = Vec::new();
     for (name, server) in view.servers() {
         let columns = [
-            (Measure::MemoryPressure, &server.memory_full, MEMORY_FULL),
-            (Measure::Processors, &server.cpu, FULL_USE),
-            (Measure::Interface, &server.interface, FULL_USE),
+            (
+                Measure::MemoryPressure,
+                &server.memory_full,
+                MEMORY_FULL_SHARE_MIN,
+            ),
+            (Measure::Processors, &server.cpu, USE_SHARE_MIN),
+            (Measure::Interface, &server.interface, USE_SHARE_MIN),
         ];
         for (measure, series, bound) in columns {
             if view.now(series).is_some_and(|part| part > bound) && view.rose(series, 1.1) {
@@ -272,12 +298,12 @@ pub(super) fn undersized_host(view: &StretchFacts<'_>) -> Option<Finding> {
     })
 }
 
-pub(super) fn namespace_threads(view: &StretchFacts<'_>) -> Option<Finding> {
+pub(super) fn namespace_threads(view: &RuleInput<'_>) -> Option<Finding> {
     let full = view.storages().find(|(_, storage)| {
         let busy = view
             .now(&storage.namespace_busy)
             .zip(view.now(&storage.namespace_cap));
-        busy.is_some_and(|(busy, cap)| busy >= cap * FULL_USE)
+        busy.is_some_and(|(busy, cap)| busy >= cap * USE_SHARE_MIN)
             && view
                 .now(&storage.namespace_queued)
                 .is_some_and(|queued| queued > 0.5)
@@ -290,7 +316,7 @@ pub(super) fn namespace_threads(view: &StretchFacts<'_>) -> Option<Finding> {
     ])
 }
 
-pub(super) fn batch_delay(view: &StretchFacts<'_>) -> Option<Finding> {
+pub(super) fn batch_delay(view: &RuleInput<'_>) -> Option<Finding> {
     let (id, storage) = view.storages().find(|(_, storage)| {
         // A wait that is short beside the copy holds nothing up.
         let copy = view
@@ -304,7 +330,7 @@ pub(super) fn batch_delay(view: &StretchFacts<'_>) -> Option<Finding> {
         let is_long = view
             .now(&storage.batch_seconds)
             .is_some_and(|wait| copy.is_none_or(|copy| wait > copy * 0.2));
-        is_long && view.rose(&storage.batch_seconds, LATENCY_RISE)
+        is_long && view.rose(&storage.batch_seconds, LATENCY_RATIO_MIN)
     })?;
     Finding::whole(vec![view.value_at(
         Measure::BatchWait,
@@ -313,14 +339,14 @@ pub(super) fn batch_delay(view: &StretchFacts<'_>) -> Option<Finding> {
     )])
 }
 
-pub(super) fn descriptor_leak(view: &StretchFacts<'_>) -> Option<Finding> {
+pub(super) fn descriptor_leak(view: &RuleInput<'_>) -> Option<Finding> {
     let (name, server) = view.servers().find(|(_, server)| {
         let limit = view.now(&server.descriptors_limit);
         let is_full = server
             .descriptors
             .max(view.during)
             .zip(limit)
-            .is_some_and(|(open, limit)| open >= limit * DESCRIPTORS_PART);
+            .is_some_and(|(open, limit)| open >= limit * DESCRIPTORS_SHARE_MIN);
         // A leak grows all the time; a burst of connections comes and goes.
         let all: Vec<f64> = (0..view.signals.bins)
             .filter_map(|bin| server.descriptors.at(bin))
@@ -335,7 +361,7 @@ pub(super) fn descriptor_leak(view: &StretchFacts<'_>) -> Option<Finding> {
     )])
 }
 
-pub(super) fn relay(view: &StretchFacts<'_>) -> Option<Finding> {
+pub(super) fn relay(view: &RuleInput<'_>) -> Option<Finding> {
     let mut evidence = Vec::new();
     for (name, server) in view.servers() {
         let part = |now: bool| {
@@ -351,7 +377,9 @@ pub(super) fn relay(view: &StretchFacts<'_>) -> Option<Finding> {
                     / mean(&server.bytes_in).filter(|bytes| *bytes > 0.0)?,
             )
         };
-        if part(true).is_some_and(|now| now > RELAY_MIN && now > part(false).unwrap_or(0.0) * 2.0) {
+        if part(true)
+            .is_some_and(|now| now > RELAYED_SHARE_MIN && now > part(false).unwrap_or(0.0) * 2.0)
+        {
             evidence.push(view.value_at(
                 Measure::RelayedBytes,
                 Some(&name.0),
@@ -366,10 +394,10 @@ pub(super) fn relay(view: &StretchFacts<'_>) -> Option<Finding> {
     })
 }
 
-pub(super) fn random_writes(view: &StretchFacts<'_>) -> Option<Finding> {
+pub(super) fn random_writes(view: &RuleInput<'_>) -> Option<Finding> {
     let (name, server) = view.servers().find(|(_, server)| {
         view.now(&server.random_writes)
-            .is_some_and(|part| part > RANDOM_MIN)
+            .is_some_and(|part| part > RANDOM_WRITES_SHARE_MIN)
             && view.rose(&server.random_writes, 2.0)
     })?;
     view.may_be(WRITES).then(|| Finding {
@@ -380,7 +408,7 @@ pub(super) fn random_writes(view: &StretchFacts<'_>) -> Option<Finding> {
 
 /// The device of a server at either end for which a test holds.
 fn device<'a>(
-    view: &'a StretchFacts<'_>,
+    view: &'a RuleInput<'_>,
     test: impl Fn(&ServerSignals, &DeviceSignals) -> bool,
 ) -> Option<(String, &'a DeviceSignals)> {
     view.servers().find_map(|(name, server)| {
@@ -392,14 +420,14 @@ fn device<'a>(
     })
 }
 
-fn switches(view: &StretchFacts<'_>, device: &DeviceSignals) -> bool {
+fn switches(view: &RuleInput<'_>, device: &DeviceSignals) -> bool {
     let busy = |series: &Series, least: f64| {
         view.now(series).is_some_and(|now| now > least) && view.rose(series, 2.0)
     };
     busy(&device.path_switches, 0.5) || busy(&device.other_path_bytes, 0.0)
 }
 
-pub(super) fn multipath(view: &StretchFacts<'_>) -> Option<Finding> {
+pub(super) fn multipath(view: &RuleInput<'_>) -> Option<Finding> {
     let (name, device) = device(view, |_, device| switches(view, device))?;
     let series = match view.now(&device.path_switches).is_some_and(|now| now > 0.5) {
         true => &device.path_switches,
@@ -415,11 +443,11 @@ pub(super) fn multipath(view: &StretchFacts<'_>) -> Option<Finding> {
     })
 }
 
-pub(super) fn disk_controller(view: &StretchFacts<'_>) -> Option<Finding> {
+pub(super) fn disk_controller(view: &RuleInput<'_>) -> Option<Finding> {
     let (name, device) = device(view, |server, device| {
         let is_full = view
             .now(&device.utilisation)
-            .is_some_and(|part| part > FULL_USE);
+            .is_some_and(|part| part > USE_SHARE_MIN);
         let burst = view.rose(&server.in_flight, 2.0) && !view.before.is_empty();
         is_full && view.fell(&device.bytes, 0.7) && !switches(view, device) && !burst
     })?;
@@ -439,7 +467,7 @@ pub(super) fn disk_controller(view: &StretchFacts<'_>) -> Option<Finding> {
     })
 }
 
-pub(super) fn start_burst(view: &StretchFacts<'_>) -> Option<Finding> {
+pub(super) fn start_burst(view: &RuleInput<'_>) -> Option<Finding> {
     let (name, server) = view.servers().find(|(_, server)| {
         let begin = view.during.first().map_or(0, |span| span.start);
         let around = begin.saturating_sub(5)..begin + 5;
@@ -448,7 +476,9 @@ pub(super) fn start_burst(view: &StretchFacts<'_>) -> Option<Finding> {
         let is_burst = starts
             .zip(usual)
             .is_some_and(|(most, usual)| most > usual.max(0.5) * 3.0);
-        let is_stalled = view.now(&server.io_full).is_some_and(|part| part > IO_FULL)
+        let is_stalled = view
+            .now(&server.io_full)
+            .is_some_and(|part| part > IO_FULL_SHARE_MIN)
             && view.rose(&server.io_full, 2.0);
         is_burst && is_stalled && view.rose(&server.in_flight, 1.5)
     })?;
@@ -459,13 +489,13 @@ pub(super) fn start_burst(view: &StretchFacts<'_>) -> Option<Finding> {
     ])
 }
 
-pub(super) fn accounting(view: &StretchFacts<'_>) -> Option<Finding> {
+pub(super) fn accounting(view: &RuleInput<'_>) -> Option<Finding> {
     let (id, storage) = view.storages().find(|(_, storage)| {
         let both = view
             .now(&storage.used_bytes)
             .zip(view.now(&storage.catalogue_bytes));
         both.is_some_and(|(used, catalogue)| {
-            (used - catalogue).abs() > used.max(catalogue) * ACCOUNTING_PART
+            (used - catalogue).abs() > used.max(catalogue) * ACCOUNTING_SHARE_MIN
         })
     })?;
     Finding::whole(vec![Evidence::Value {

@@ -1,25 +1,25 @@
 //! What a tape system does. Its work comes in cycles: nothing is called stopped before two of them have passed.
 
 use super::super::answer::{Evidence, Measure};
+use super::super::rule_input::RuleInput;
 use super::super::signals::{Series, TapeSignals};
 use super::super::split::Factor;
-use super::super::stretch_facts::StretchFacts;
 use super::Finding;
 
 /// A buffer is full from here on.
-const BUFFER_FULL: f64 = 0.98;
+const BUFFER_SHARE_MIN: f64 = 0.98;
 /// Cycles without a byte written that mean that writing has stopped.
-const CYCLES: f64 = 2.0;
+const SILENT_CYCLES_MIN: f64 = 2.0;
 /// Drives are all busy from here on.
-const DRIVES_FULL: f64 = 0.95;
+const BUSY_DRIVES_SHARE_MIN: f64 = 0.95;
 /// Fewer files of a mount are a scatter.
-const FILES_PER_MOUNT: f64 = 3.0;
+const FILES_PER_MOUNT_MIN: f64 = 3.0;
 /// More bytes read than asked for are too many.
-const AMPLIFICATION: f64 = 1.2;
-const QUEUED_MIN: f64 = 0.5;
+const READ_RATIO_MAX: f64 = 1.2;
+const QUEUED_FILES_MIN: f64 = 0.5;
 
 fn find<'a>(
-    view: &'a StretchFacts<'_>,
+    view: &'a RuleInput<'_>,
     test: impl Fn(&TapeSignals) -> bool,
 ) -> Option<(&'a str, &'a TapeSignals)> {
     view.storages()
@@ -27,13 +27,13 @@ fn find<'a>(
         .find(|(_, tape)| test(tape))
 }
 
-pub(super) fn buffer_full(view: &StretchFacts<'_>) -> Option<Finding> {
+pub(super) fn buffer_full(view: &RuleInput<'_>) -> Option<Finding> {
     let (id, tape) = find(view, |tape| {
         view.now(&tape.buffer_used)
-            .is_some_and(|part| part >= BUFFER_FULL)
+            .is_some_and(|part| part >= BUFFER_SHARE_MIN)
             && view
                 .earlier(&tape.buffer_used)
-                .is_none_or(|part| part < BUFFER_FULL)
+                .is_none_or(|part| part < BUFFER_SHARE_MIN)
     })?;
     Finding::whole(vec![view.value_at(
         Measure::TapeBuffer,
@@ -42,7 +42,7 @@ pub(super) fn buffer_full(view: &StretchFacts<'_>) -> Option<Finding> {
     )])
 }
 
-pub(super) fn write_stopped(view: &StretchFacts<'_>) -> Option<Finding> {
+pub(super) fn write_stopped(view: &RuleInput<'_>) -> Option<Finding> {
     let bin = f64::from(view.signals.bin_seconds);
     let end = view.during.last()?.end;
     // The longest time without a byte written that reaches into the stretch.
@@ -67,7 +67,7 @@ pub(super) fn write_stopped(view: &StretchFacts<'_>) -> Option<Finding> {
             .is_some_and(|bytes| bytes > 0.0);
         let is_full = view
             .now(&tape.buffer_used)
-            .is_some_and(|part| part >= BUFFER_FULL);
+            .is_some_and(|part| part >= BUFFER_SHARE_MIN);
         let wrote = view
             .earlier(&tape.written_bytes)
             .is_none_or(|written| written > 0.0)
@@ -76,7 +76,10 @@ pub(super) fn write_stopped(view: &StretchFacts<'_>) -> Option<Finding> {
                     .at(bin)
                     .is_some_and(|written| written > 0.0)
             });
-        has_work && wrote && !is_full && f64::from(silent_bins(tape)) * bin > cycle * CYCLES
+        has_work
+            && wrote
+            && !is_full
+            && f64::from(silent_bins(tape)) * bin > cycle * SILENT_CYCLES_MIN
     })?;
     Finding::whole(vec![
         view.value_at(Measure::TapeWritten, Some(id), &tape.written_bytes),
@@ -85,25 +88,20 @@ pub(super) fn write_stopped(view: &StretchFacts<'_>) -> Option<Finding> {
 }
 
 /// Files wait to be read from tape.
-fn has_recalls(view: &StretchFacts<'_>, tape: &TapeSignals) -> bool {
+fn has_recalls(view: &RuleInput<'_>, tape: &TapeSignals) -> bool {
     view.now(&tape.recalls_queued)
-        .is_some_and(|queued| queued >= QUEUED_MIN)
+        .is_some_and(|queued| queued >= QUEUED_FILES_MIN)
 }
 
-fn quotient(
-    view: &StretchFacts<'_>,
-    dividend: &Series,
-    divisor: &Series,
-    now: bool,
-) -> Option<f64> {
+fn quotient(view: &RuleInput<'_>, dividend: &Series, divisor: &Series, now: bool) -> Option<f64> {
     let sum = |series: &Series| series.sum(if now { view.during } else { view.before });
     Some(sum(dividend)? / sum(divisor).filter(|divisor| *divisor > 0.0)?)
 }
 
-pub(super) fn drives(view: &StretchFacts<'_>) -> Option<Finding> {
+pub(super) fn drives(view: &RuleInput<'_>) -> Option<Finding> {
     let (id, tape) = find(view, |tape| {
         let both = view.now(&tape.drives_busy).zip(view.now(&tape.drives_cap));
-        let is_full = both.is_some_and(|(busy, cap)| busy >= cap * DRIVES_FULL);
+        let is_full = both.is_some_and(|(busy, cap)| busy >= cap * BUSY_DRIVES_SHARE_MIN);
         let gives_less = view.fell(&tape.recalled_bytes, 0.9);
         is_full && has_recalls(view, tape) && gives_less
     })?;
@@ -113,25 +111,25 @@ pub(super) fn drives(view: &StretchFacts<'_>) -> Option<Finding> {
     ])
 }
 
-pub(super) fn scattered_files(view: &StretchFacts<'_>) -> Option<Finding> {
+pub(super) fn scattered_files(view: &RuleInput<'_>) -> Option<Finding> {
     let per_mount =
         |tape: &TapeSignals, now| quotient(view, &tape.recalled_files, &tape.mounts, now);
     let (id, tape) = find(view, |tape| {
         let is_fewer = |now: f64| per_mount(tape, false).is_none_or(|before| now < before * 0.7);
         has_recalls(view, tape)
-            && per_mount(tape, true).is_some_and(|now| now < FILES_PER_MOUNT && is_fewer(now))
+            && per_mount(tape, true).is_some_and(|now| now < FILES_PER_MOUNT_MIN && is_fewer(now))
     })?;
     let (before, value) = (per_mount(tape, false), per_mount(tape, true)?);
     Some(of_tape(Measure::FilesPerMount, id, before, value))
 }
 
-pub(super) fn aggregate_read(view: &StretchFacts<'_>) -> Option<Finding> {
+pub(super) fn aggregate_read(view: &RuleInput<'_>) -> Option<Finding> {
     let read =
         |tape: &TapeSignals, now| quotient(view, &tape.read_bytes, &tape.recalled_bytes, now);
     let (id, tape) = find(view, |tape| {
         let is_more = |now: f64| read(tape, false).is_none_or(|before| now > before * 1.1);
         has_recalls(view, tape)
-            && read(tape, true).is_some_and(|now| now > AMPLIFICATION && is_more(now))
+            && read(tape, true).is_some_and(|now| now > READ_RATIO_MAX && is_more(now))
     })?;
     let (before, value) = (read(tape, false), read(tape, true)?);
     let mut finding = of_tape(Measure::ReadAmplification, id, before, value);

@@ -90,7 +90,10 @@ fn a_drop_that_goes_on_is_not_over() {
     let drop = told.last().expect("a drop");
     assert_eq!((drop.kind, drop.is_over), (RateChangeKind::Drop, false));
     let text = crate::wording::rate_change(drop);
-    assert!(text.contains("not ended within the window"), "{text}");
+    assert!(
+        text.contains("still going on at the end of the window"),
+        "{text}"
+    );
 }
 
 #[test]
@@ -115,11 +118,8 @@ fn a_raised_limit_is_a_rise_with_its_cause() {
     assert!(late.abs() <= 2, "{late} bins late");
     assert_eq!(rise.first_cause(), Some(Cause::SlotLimit));
     let text = crate::wording::rate_change(rise);
-    assert!(text.contains("what had held it down before"), "{text}");
-    assert!(
-        !text.contains("what helps"),
-        "nothing is to be done: {text}"
-    );
+    assert!(text.contains("what had limited it before"), "{text}");
+    assert!(!text.contains("remedy: "), "nothing is to be done: {text}");
     let steady = run(BINS, 1, 0.03, |_| Conditions::default());
     assert_eq!(of_watched(&steady), []);
 }

@@ -212,7 +212,7 @@ proptest! {
             for (id, (s, d, p, ends)) in steps.iter().enumerate() {
                 let on = format!("s{s}→d{d}");
                 scheduler.enqueue(waiting(id as u64, &on, ["x", "y"][usize::from(*p) % 2], i64::from(*p)));
-                if *ends && let Some((transfer, _)) = scheduler.tickets.first() {
+                if *ends && let Some((transfer, _)) = scheduler.all_taken.first() {
                     let transfer = *transfer;
                     scheduler.end(transfer, Duration::from_secs(u64::from(*p)), Some(Bytes(MB)));
                 }
@@ -236,7 +236,7 @@ fn steps_per_start(queued: u64, links: u64) -> f64 {
     let starts = 2_000;
     let mut begun = 0;
     while begun < starts {
-        let (transfer, _) = scheduler.tickets[begun % scheduler.tickets.len()];
+        let (transfer, _) = scheduler.all_taken[begun % scheduler.all_taken.len()];
         scheduler.end(transfer, Duration::from_secs(10), None);
         begun += started(&mut scheduler).len();
     }
@@ -267,7 +267,9 @@ fn draining(place: SlotPlace) -> WaitReason {
 fn where_operators_drain_nothing_begins_and_what_runs_may_end() {
     let mut limits = limits(2, 10, 10);
     let mut scheduler = Tried::new(limits.clone());
-    (1..=5).for_each(|id| scheduler.enqueue(waiting(id, "a→b", "cms", 3)));
+    for id in 1..=5 {
+        scheduler.enqueue(waiting(id, "a→b", "cms", 3));
+    }
     assert_eq!(started(&mut scheduler), [1, 2]);
     limits.draining.storages.insert(StorageId::new("b"));
     scheduler.set_limits(limits.clone());
@@ -298,7 +300,9 @@ fn who_waits_is_told_when_it_will_probably_start() {
         size: Some(Bytes(100 * MB)),
         ..waiting(id, "a→b", "cms", 3)
     };
-    (0..1_000).for_each(|id| scheduler.enqueue(one(id)));
+    for id in 0..1_000 {
+        scheduler.enqueue(one(id));
+    }
     assert_eq!(
         scheduler.when_this_starts(&one(999)),
         None,

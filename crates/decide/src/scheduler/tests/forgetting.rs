@@ -113,7 +113,7 @@ fn a_slot_that_was_kept_for_what_waits_no_more_is_free() {
         }
         started(&mut scheduler);
         kept = scheduler.kept();
-        if let Some((transfer, _)) = scheduler.tickets.first() {
+        if let Some((transfer, _)) = scheduler.all_taken.first() {
             let transfer = *transfer;
             scheduler.end(transfer, Duration::from_secs(1), None);
         }
@@ -142,8 +142,8 @@ proptest! {
                     scheduler.enqueue(one.clone());
                     queued.push(one);
                 }
-                Step::Release(at) if !scheduler.tickets.is_empty() => {
-                    let (transfer, _) = scheduler.tickets[at % scheduler.tickets.len()];
+                Step::Release(at) if !scheduler.all_taken.is_empty() => {
+                    let (transfer, _) = scheduler.all_taken[at % scheduler.all_taken.len()];
                     scheduler.end(transfer, Duration::from_secs(at as u64 % 100), Some(Bytes(MB)));
                 }
                 Step::Remove(at) if !queued.is_empty() => {
@@ -160,7 +160,7 @@ proptest! {
         for one in &queued {
             prop_assert!(scheduler.remove(one));
         }
-        while let Some((transfer, _)) = scheduler.tickets.first() {
+        while let Some((transfer, _)) = scheduler.all_taken.first() {
             let transfer = *transfer;
             scheduler.end(transfer, Duration::from_secs(1), None);
         }
@@ -172,7 +172,7 @@ proptest! {
             for (id, (s, d, p)) in again.iter().enumerate() {
                 scheduler.enqueue(waiting(id as u64, &format!("s{s}→d{d}"), "x", i64::from(*p)));
                 order.extend(started(scheduler));
-                if id % 3 == 0 && let Some((transfer, _)) = scheduler.tickets.first() {
+                if id % 3 == 0 && let Some((transfer, _)) = scheduler.all_taken.first() {
                     let transfer = *transfer;
                     scheduler.end(transfer, Duration::from_secs(2), Some(Bytes(MB)));
                 }

@@ -59,7 +59,7 @@ impl Service {
         let later = now + STEP_MS;
         self.scheduler.advance(Duration::from_millis(now));
         if self.tells && now % 1_000 == 350 {
-            let (running, scheduler) = (&self.scheduler.tickets, &mut self.scheduler.scheduler);
+            let (running, scheduler) = (&self.scheduler.all_taken, &mut self.scheduler.scheduler);
             let of = |id: u64| {
                 let file = self.files[id as usize];
                 let passed = (now - self.began[&id]).min(file.moves_ms);
@@ -69,16 +69,21 @@ impl Service {
             };
             let moved = running
                 .iter()
-                .map(|(transfer, ticket)| (ticket, of(transfer.0)));
+                .map(|(transfer, taken)| (taken, of(transfer.0)));
             scheduler.measured(moved);
         }
         while let Some(TransferId(id)) = self.scheduler.start_next() {
             self.began.insert(id, now);
             let size = self.files[id as usize].size;
-            let (_, ticket) = self.scheduler.tickets.last().expect("it has just begun");
-            self.scheduler.scheduler.prepared(ticket, Some(Bytes(size)));
+            let (_, taken) = self.scheduler.all_taken.last().expect("it has just begun");
+            self.scheduler.scheduler.prepared(taken, Some(Bytes(size)));
         }
-        let running: Vec<u64> = self.scheduler.tickets.iter().map(|(id, _)| id.0).collect();
+        let running: Vec<u64> = self
+            .scheduler
+            .all_taken
+            .iter()
+            .map(|(id, _)| id.0)
+            .collect();
         let mut moved = 0;
         for id in running {
             let (from, to) = (self.progress(id, now), self.progress(id, later));
@@ -91,7 +96,7 @@ impl Service {
             }
         }
         self.moved.push(moved);
-        self.began.len() < self.files.len() || !self.scheduler.tickets.is_empty()
+        self.began.len() < self.files.len() || !self.scheduler.all_taken.is_empty()
     }
 
     /// Bytes per second over the fullest window of so many seconds.
@@ -211,7 +216,7 @@ fn a_file_of_more_than_ten_seconds_of_the_cap_runs_without_company() {
         let now = service.moved.len() as u64 * STEP_MS;
         let began = service.began.get(&101).copied();
         if began.is_some_and(|began| (began + 2_000..began + 10_000).contains(&now)) {
-            beside = beside.max(service.scheduler.tickets.len());
+            beside = beside.max(service.scheduler.all_taken.len());
         }
     }
     assert!(service.began.contains_key(&101), "it moves");

@@ -6,7 +6,7 @@ use super::{
 };
 use crate::problem::Layer;
 
-pub(super) const REQUESTS: [ProblemFacts; 66] = [
+pub(super) const REQUESTS: [ProblemFacts; 67] = [
     ProblemFacts {
         code: ProblemCode::CredentialsMissing,
         name: "credentials-missing",
@@ -393,6 +393,15 @@ pub(super) const REQUESTS: [ProblemFacts; 66] = [
         status: 404,
         meaning: "The path does not exist.",
         remedy: "Check the path.",
+    },
+    ProblemFacts {
+        code: ProblemCode::PathNotThereYet,
+        name: "path-not-there-yet",
+        layer: Layer::Namespace,
+        advice: RETRY,
+        status: 404,
+        meaning: "The path does not exist yet: a file is being written there, or has been and waits for its disk.",
+        remedy: "Look again later.",
     },
     ProblemFacts {
         code: ProblemCode::PathExists,

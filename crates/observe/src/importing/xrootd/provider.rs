@@ -1,13 +1,12 @@
 //! What a server's plugins tell as JSON: third-party copies, caches, throttles (`xrootd.mongstream`).
 
 use super::super::{host_of, json, storage_and_path};
-use super::InvalidDatagram;
+use super::{InvalidDatagram, host_name};
 use crate::times;
 use penstock_model::observation::{
     Attempt, Observation, Operation, Outcome, Sample, SubjectKind, Text, View,
 };
 use penstock_model::{Bytes, Timestamp};
-use std::net::SocketAddr;
 
 /// Who tells JSON.
 pub(super) struct Provider {
@@ -16,31 +15,50 @@ pub(super) struct Provider {
     pub(super) at: Timestamp,
 }
 
-/// `send json`: the first line tells what the binary head would.
-pub(super) fn provided(
-    datagram: &[u8],
-    sender: &SocketAddr,
-    rows: &mut Vec<Observation>,
-) -> Result<(), InvalidDatagram> {
-    let mut lines = datagram.split(|byte| *byte == b'\n');
-    let head = lines.next().unwrap_or_default();
-    let head = json::object(head).map_err(|_| InvalidDatagram("its head is no JSON"))?;
-    let head = json::Object(&head);
-    let about = head
-        .object("gs")
-        .ok_or(InvalidDatagram("its head tells no provider"))?;
-    let kind = about.str("type").and_then(|kind| kind.bytes().next());
-    let host = head.object("src").and_then(|source| source.text("host"));
-    let at = about.signed("tend").and_then(|at| at.checked_mul(1000));
-    let about = Provider {
-        server: host.unwrap_or_else(|| sender.ip().to_string().into()),
-        code: kind.ok_or(InvalidDatagram("its head tells no provider"))?,
-        at: Timestamp(at.ok_or(InvalidDatagram("its head tells no time"))?),
-    };
-    for line in lines {
-        about.line(line, rows);
+/// What a plugin tells with `send json`: the first line tells what the binary head would.
+pub(super) struct ProvidedDatagram<'a> {
+    pub(super) host: Option<Text>,
+    /// When its server was started, in seconds since 1970.
+    pub(super) started: Option<i32>,
+    code: u8,
+    at: Timestamp,
+    lines: &'a [u8],
+}
+
+impl<'a> ProvidedDatagram<'a> {
+    pub(super) fn parse(datagram: &'a [u8]) -> Result<ProvidedDatagram<'a>, InvalidDatagram> {
+        let end = datagram.iter().position(|byte| *byte == b'\n');
+        let (head, lines) = datagram.split_at(end.unwrap_or(datagram.len()));
+        let head = json::object(head).map_err(|_| InvalidDatagram("its head is no JSON"))?;
+        let head = json::Object(&head);
+        let about = head
+            .object("gs")
+            .ok_or(InvalidDatagram("its head tells no provider"))?;
+        let kind = about.str("type").and_then(|kind| kind.bytes().next());
+        let source = head.object("src");
+        let at = about.signed("tend").and_then(|at| at.checked_mul(1000));
+        let started = head.unsigned("stod");
+        Ok(ProvidedDatagram {
+            host: source.and_then(|source| host_name(source.str("host")?)),
+            // The binary head has the same 32 bits.
+            started: started.and_then(|at| Some(u32::try_from(at).ok()?.cast_signed())),
+            code: kind.ok_or(InvalidDatagram("its head tells no provider"))?,
+            at: Timestamp(at.ok_or(InvalidDatagram("its head tells no time"))?),
+            lines,
+        })
     }
-    Ok(())
+
+    /// `server`: its name when the head does not tell it.
+    pub(super) fn rows(&self, server: Text, rows: &mut Vec<Observation>) {
+        let about = Provider {
+            server: self.host.clone().unwrap_or(server),
+            code: self.code,
+            at: self.at,
+        };
+        for line in self.lines.split(|byte| *byte == b'\n') {
+            about.line(line, rows);
+        }
+    }
 }
 
 impl Provider {

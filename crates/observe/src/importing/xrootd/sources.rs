@@ -35,8 +35,8 @@ pub(super) struct Sources {
 /// A sender, with the present life of its server.
 #[derive(Debug)]
 pub(super) struct Source {
-    /// When its server was started, in seconds since 1970.
-    started: i32,
+    /// When its server was started, in seconds since 1970, if it has told that.
+    started: Option<i32>,
     pub(super) server: Server,
     /// The number of its last datagram, by which it stands in its order, and when that came.
     last: u64,
@@ -54,7 +54,7 @@ impl Sources {
     /// Lets the server of a sender take a datagram with `take`, whose rows prove it.
     pub(super) fn hear(
         &mut self,
-        (sender, started): (SocketAddr, i32),
+        (sender, started): (SocketAddr, Option<i32>),
         at: Timestamp,
         rows: &mut Vec<Observation>,
         take: impl FnOnce(&mut Server, &mut Vec<Observation>) -> Result<(), InvalidDatagram>,
@@ -72,9 +72,12 @@ impl Sources {
             is_proven: false,
         });
         let before = source.server.held_bytes();
-        if source.started != started {
-            source.start_anew(started, &sender, at, rows);
+        if let (Some(known), Some(told)) = (source.started, started)
+            && known != told
+        {
+            source.start_anew(&sender, at, rows);
         }
+        source.started = started.or(source.started);
         let rows_before = rows.len();
         let taken = take(&mut source.server, rows);
         self.held_bytes = self.held_bytes + source.server.held_bytes() - before;
@@ -145,14 +148,7 @@ impl Sources {
 
 impl Source {
     /// A server that was started anew keeps nothing of what it said before.
-    fn start_anew(
-        &mut self,
-        started: i32,
-        sender: &SocketAddr,
-        at: Timestamp,
-        rows: &mut Vec<Observation>,
-    ) {
-        self.started = started;
+    fn start_anew(&mut self, sender: &SocketAddr, at: Timestamp, rows: &mut Vec<Observation>) {
         let before = std::mem::take(&mut self.server);
         let lost = before.files.len() as u64;
         if lost > 0 {

@@ -286,3 +286,59 @@ fn a_path_finds_its_user_however_many_there_are() {
     let file = server.and_then(|source| source.server.files.get(users));
     assert_eq!(file.map(|file| file.user), Some(users));
 }
+
+/// Of a plugin that sends JSON: a file of a cache was closed.
+fn provided(head: &str) -> Vec<u8> {
+    let head = format!(
+        r#"{{{head}"gs":{{"type":"C","tend":{}}}}}"#,
+        NOW.unix_seconds()
+    );
+    format!("{head}\n{}\n", r#"{"lfn":"/f","b_hit":7}"#).into_bytes()
+}
+
+#[test]
+fn servers_that_send_json_are_bounded_as_the_others_are() {
+    let count = sources::SERVERS_MAX as u32;
+    let mut monitoring = MonitoringStreams::new();
+    let named = provided(r#""src":{"host":"se7"},"#);
+    for sender in 0..count {
+        take_from(&mut monitoring, (sender, NOW), &named).expect("there is room");
+    }
+    let refused = take_from(&mut monitoring, (count, NOW), &named);
+    assert!(refused.is_err(), "all have told their names and rows");
+    let mut monitoring = proven_server();
+    let nameless = provided("");
+    for sender in 0..count + 10 {
+        take_from(&mut monitoring, (sender, NOW), &nameless).expect("newcomers make room");
+    }
+    assert_eq!(monitoring.sources.sources.len(), sources::SERVERS_MAX);
+    let user = user_of_written_file(&mut monitoring, 1);
+    assert_eq!(user, Some(UserName::new("Alice")));
+}
+
+#[test]
+fn json_belongs_to_the_server_that_sends_it() {
+    let mut monitoring = proven_server();
+    let servers = |rows: Vec<Observation>| -> Vec<String> {
+        let servers = rows.into_iter().filter_map(|row| match row {
+            Observation::Attempt(row) => row.server.map(|server| server.to_string()),
+            _ => None,
+        });
+        servers.collect()
+    };
+    let rows = take(&mut monitoring, &provided(""));
+    assert_eq!(servers(rows), ["se7"], "as it has told its name before");
+    let started = 0x6A00_0000;
+    take(&mut monitoring, &provided(&format!(r#""stod":{started},"#)));
+    let user = user_of_written_file(&mut monitoring, 1);
+    assert_eq!(user, Some(UserName::new("Alice")), "of the same life");
+    take(
+        &mut monitoring,
+        &provided(&format!(r#""stod":{},"#, started + 1)),
+    );
+    assert_eq!(
+        user_of_written_file(&mut monitoring, 2),
+        None,
+        "of the next"
+    );
+}

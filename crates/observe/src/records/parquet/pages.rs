@@ -11,6 +11,10 @@ const HEAD_BOUNDS: Bounds = Bounds {
     memory_bytes_max: 4 << 20,
 };
 
+/// Entries that a dictionary may have however few rows its chunk has: Arrow writes the whole dictionary of a categorical
+/// column. An entry of four bytes takes many times that in memory.
+const UNUSED_ENTRIES_MAX: u32 = 65_536;
+
 /// What of a chunk's metadata its pages need.
 pub(super) struct Chunk {
     pub(super) place: usize,
@@ -43,6 +47,9 @@ impl Chunk {
             match head.integer(1)? {
                 page::DICTIONARY => {
                     let count = u32::try_from(head.structure(7)?.integer(1)?).ok()?;
+                    if dictionary.is_some() || count > self.rows.max(UNUSED_ENTRIES_MAX) {
+                        return None;
+                    }
                     let mut distinct = self.no_values()?;
                     self.plain(body, count as usize, &mut distinct)?;
                     dictionary = Some(distinct);
@@ -184,7 +191,48 @@ fn bits(packed: &[u8], at: usize, width: u8) -> u32 {
 
 #[cfg(test)]
 mod tests {
+    use super::thrift::{Value, fields};
     use super::*;
+
+    /// A chunk of `rows` rows that all have the first of so many empty texts.
+    fn chunk_with_dictionary(rows: u32, entries: u32) -> Option<DecodedColumn> {
+        let number = |value: usize| Value::Integer(value as i64);
+        let mut bytes = Vec::new();
+        let mut page = |(kind, numbers): (i64, i16), (count, encoding): (u32, i64), body: &[u8]| {
+            let about = fields([(1, number(count as usize)), (2, Value::Integer(encoding))]);
+            let size = number(body.len());
+            fields([
+                (1, Value::Integer(kind)),
+                (2, size.clone()),
+                (3, size),
+                (numbers, about),
+            ])
+            .write(&mut bytes);
+            bytes.extend(body);
+        };
+        let texts = vec![0; 4 * entries as usize];
+        page((page::DICTIONARY, 7), (entries, encoding::PLAIN), &texts);
+        // No bits for each number, and a run of them.
+        let mut chosen = vec![0];
+        thrift::write_varint(u64::from(rows) << 1, &mut chosen);
+        page((page::DATA, 5), (rows, encoding::RLE_DICTIONARY), &chosen);
+        let chunk = Chunk {
+            place: 0,
+            physical: physical::BYTE_ARRAY,
+            is_optional: false,
+            rows,
+        };
+        chunk.decode(&bytes)
+    }
+
+    #[test]
+    fn a_dictionary_has_no_more_entries_than_its_chunk_has_rows_or_a_categorical_column_may_have() {
+        let is_read = |rows, entries| chunk_with_dictionary(rows, entries).is_some();
+        assert!(is_read(2, 100), "not every entry is in use");
+        assert!(is_read(1, UNUSED_ENTRIES_MAX));
+        assert!(!is_read(1, UNUSED_ENTRIES_MAX + 1));
+        assert!(is_read(UNUSED_ENTRIES_MAX + 1, UNUSED_ENTRIES_MAX + 1));
+    }
 
     #[test]
     fn runs_and_packed_groups_are_those_of_the_specification() {

@@ -11,6 +11,7 @@ fn step(before: i64) -> PruneStep {
         taken_by_all: u64::MAX,
         ended_long_before: None,
         samples_before: Some(Timestamp(before)),
+        minutes_before: None,
         audit_before: None,
         rows_max: 1000,
     }
@@ -56,6 +57,27 @@ fn old_goes_open_stays(journal: &mut dyn Journal) {
     assert_eq!(jobs[0].states.len(), 1);
     let pruned = journal.prune(&step(i64::MAX)).expect("pruned");
     assert_eq!(pruned, PruneReport::default());
+}
+
+pub(super) fn what_an_owed_removal_is_judged_by_stays(lab: &Lab) {
+    owed_stays(&mut *lab.open());
+    owed_stays(&mut MemoryJournal::default());
+}
+
+fn owed_stays(journal: &mut dyn Journal) {
+    let owing = job(1, 1..=2);
+    keep_ended(journal, &owing, 5000);
+    keep_ended(journal, &job(2, 3..=3), 6000);
+    let owed = Record::TidyingOwed(Box::new(super::tokens::owed(&owing, 1)));
+    journal.append(&[owed]).expect("stored");
+    let pruned = journal.prune(&step(i64::MAX)).expect("pruned");
+    assert_eq!(counts(&pruned), (1, 1, false));
+    let done = Record::TidiedUp {
+        transfer: owing.transfers[0].id,
+    };
+    journal.append(&[done]).expect("stored");
+    let pruned = journal.prune(&step(i64::MAX)).expect("pruned");
+    assert_eq!(counts(&pruned), (1, 2, false));
 }
 
 pub(super) fn numbers_are_not_given_again_when_all_is_gone(lab: &Lab) {

@@ -1,8 +1,8 @@
 //! Writing a batch: one statement for each table.
 
-use super::batch::{Batch, Change, ban_key};
+use super::batch::{Batch, Change, ban_key, tidying_user};
 use super::partitions::Partitions;
-use super::{tidyings, tunings};
+use super::{minutes, tidyings, tunings};
 use crate::journal::rows::with_priority;
 use crate::postgres::session::OpenTransaction;
 use crate::postgres::{DatabaseError, text};
@@ -63,6 +63,7 @@ pub(super) fn write(
         tunings::record(open, decision, &text)?;
     }
     samples(open, batch, partitions)?;
+    minutes::insert(open, &batch.minutes)?;
     Ok(progress)
 }
 
@@ -275,7 +276,7 @@ fn ended(open: &mut OpenTransaction<'_>, batch: &Batch, last: i64) -> Result<(),
 /// Those to which nobody refers any more but what has ended here.
 fn free_tokens(open: &mut OpenTransaction<'_>, batch: &Batch) -> Result<(), DatabaseError> {
     let tidied = batch.tidied.iter();
-    let tidied = tidied.map(|transfer| tidyings::user(*transfer));
+    let tidied = tidied.map(|transfer| tidying_user(*transfer));
     let users: Vec<_> = batch.ended.job.iter().copied().chain(tidied).collect();
     if users.is_empty() {
         return Ok(());

@@ -2,20 +2,24 @@
 //!
 //! Made before the transaction begins, so that it holds its locks no longer than the database needs.
 
-use super::tidyings;
 use crate::postgres::text;
 use crate::sealing::{SealingError, SealingKeys, SecretKind};
 use crate::sql_integer::to_sql;
 use penstock_model::{
     BanChange, BanTarget, CredentialId, Job, JobId, JobKind, JobState, JobToken, LinkChange,
-    LinkSample, Priority, Record, RenewedToken, SettingChange, StorageId, Tidying, Timestamp,
-    TransferEvent, TransferId, TransferState, TuningDecision,
+    LinkSample, MinuteSamples, Priority, Record, RenewedToken, SettingChange, StorageId, Tidying,
+    Timestamp, TransferEvent, TransferId, TransferState, TuningDecision,
 };
 use std::collections::{BTreeMap, HashSet};
 use uuid::Uuid;
 
 fn json<T: serde::Serialize>(value: &T) -> Result<String, Unstorable> {
     serde_json::to_string(value).map_err(|why| Unstorable(why.to_string()))
+}
+
+/// The pseudo id under which a clean-up refers to its token, as jobs do. Its version bits are invalid, so no job has it.
+pub(super) fn tidying_user(transfer: TransferId) -> Uuid {
+    Uuid::from_u64_pair(u64::MAX, transfer.0)
 }
 
 /// A record that cannot be written down. Programs make none.
@@ -45,6 +49,7 @@ pub(super) struct Batch {
     pub(super) links: Vec<LinkChange>,
     pub(super) tunings: Vec<TuningDecision>,
     pub(super) samples: Samples,
+    pub(super) minutes: Minutes,
     /// What has to be looked after, as it is written down.
     pub(super) tidyings: BTreeMap<TransferId, String>,
     pub(super) tidied: Vec<TransferId>,
@@ -199,6 +204,13 @@ pub(super) struct EndedJobs {
 }
 
 #[derive(Debug, Default)]
+pub(super) struct Minutes {
+    pub(super) at: Vec<i64>,
+    pub(super) until: Vec<i64>,
+    pub(super) packed: Vec<Vec<u8>>,
+}
+
+#[derive(Debug, Default)]
 pub(super) struct Samples {
     pub(super) at: Vec<i64>,
     pub(super) source: Vec<String>,
@@ -264,6 +276,7 @@ impl Batch {
                 self.tidied.push(*transfer);
             }
             Record::Sampled(sample) => self.samples.push(sample),
+            Record::MinuteSampled(minute) => self.minutes.push(minute),
         }
         Ok(())
     }
@@ -271,7 +284,7 @@ impl Batch {
     fn owe(&mut self, tidying: &Tidying) -> Result<(), Unstorable> {
         let transfer = tidying.request.id;
         for id in tidying.request.destination_secrets() {
-            self.tokens.use_job.push(tidyings::user(transfer));
+            self.tokens.use_job.push(tidying_user(transfer));
             self.tokens.use_id.push(text(id.as_str()));
         }
         self.tidyings.insert(transfer, json(tidying)?);
@@ -372,6 +385,14 @@ impl Samples {
         self.active.push(sample.active.0 as i32);
         self.limit.push(sample.limit.0 as i32);
         self.queued.push(sample.queued as i64);
+    }
+}
+
+impl Minutes {
+    fn push(&mut self, minute: &MinuteSamples) {
+        self.at.push(minute.from.0);
+        self.until.push(minute.to.0);
+        self.packed.push(minute.packed());
     }
 }
 

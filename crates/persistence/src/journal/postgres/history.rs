@@ -49,6 +49,7 @@ pub(super) fn prune_rows(
         ("link_event", step.ended_before),
         ("setting_change", step.audit_before),
         ("ban_change", step.audit_before),
+        ("minute_sample", step.minutes_before),
     ];
     for (table, before) in changes {
         let Some(before) = before.filter(|_| left(&pruned) > 0) else {
@@ -58,7 +59,11 @@ pub(super) fn prune_rows(
             "DELETE FROM {table} WHERE sequence IN
              (SELECT sequence FROM {table} WHERE at_ms < $1 ORDER BY sequence LIMIT $2)"
         );
-        pruned.changes += open.execute(&sql, &[&before.0, &left(&pruned)])?;
+        let gone = open.execute(&sql, &[&before.0, &left(&pruned)])?;
+        match table {
+            "minute_sample" => pruned.minutes += gone,
+            _ => pruned.changes += gone,
+        }
         pruned.has_more |= left(&pruned) == 0;
     }
     note(open, &pruned)?;
@@ -82,7 +87,9 @@ fn jobs_that_may_go(
     let jobs = JOBS_PER_STEP.min(step.rows_max.max(1) as i64);
     let sql = "SELECT job_id, finished_ms,
                    coalesce(ended_sequence, (SELECT value FROM history WHERE name = 'unknown_end'), 0)
-               FROM job WHERE finished_ms IS NOT NULL AND finished_ms < $1 ORDER BY finished_ms LIMIT $2";
+               FROM job WHERE finished_ms IS NOT NULL AND finished_ms < $1 AND NOT EXISTS
+                   (SELECT FROM tidying JOIN transfer USING (transfer_id) WHERE transfer.job_id = job.job_id)
+               ORDER BY finished_ms LIMIT $2";
     let rows = open.query(sql, &[&before.0, &jobs])?;
     let found = rows.iter().map(|row| (row.get(0), row.get(1), row.get(2)));
     let may_go = |(_, ended, sequence): &(Uuid, i64, i64)| {
@@ -158,6 +165,7 @@ fn note(open: &mut OpenTransaction<'_>, pruned: &PruneReport) -> Result<(), Data
         ("pruned_transfers", pruned.transfers),
         ("pruned_entries", pruned.entries),
         ("pruned_samples", pruned.samples),
+        ("pruned_minutes", pruned.minutes),
     ];
     for (name, count) in counts.into_iter().filter(|(_, count)| *count > 0) {
         let sql = "INSERT INTO history (name, value) VALUES ($1, $2)
@@ -192,6 +200,10 @@ pub(super) fn facts(open: &mut OpenTransaction<'_>) -> Result<HistoryFacts, Jour
     let sample = open
         .query_opt(sql, &[])?
         .and_then(|row| row.get::<_, Option<i64>>(0));
+    let sql = "SELECT min(at_ms) FROM minute_sample";
+    let minute = open
+        .query_opt(sql, &[])?
+        .and_then(|row| row.get::<_, Option<i64>>(0));
     let mut pruned = PrunedTotals::default();
     for row in open.query("SELECT name, value FROM history", &[])? {
         let (name, value): (&str, i64) = (row.get(0), row.get(1));
@@ -200,6 +212,7 @@ pub(super) fn facts(open: &mut OpenTransaction<'_>) -> Result<HistoryFacts, Jour
             "pruned_transfers" => pruned.transfers = value as u64,
             "pruned_entries" => pruned.entries = value as u64,
             "pruned_samples" => pruned.samples = value as u64,
+            "pruned_minutes" => pruned.minutes = value as u64,
             "pruned_until" => pruned.until = Some(Timestamp(value)),
             _ => {}
         }
@@ -214,6 +227,7 @@ pub(super) fn facts(open: &mut OpenTransaction<'_>) -> Result<HistoryFacts, Jour
             sequence: from_sql(row.get(1)),
         }),
         sample_oldest: sample.map(Timestamp),
+        minute_oldest: minute.map(Timestamp),
         pruned,
     })
 }

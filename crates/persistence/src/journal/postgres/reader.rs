@@ -1,7 +1,7 @@
 //! Questions to the journal in PostgreSQL, on connections that only read. One that finds its connection lost is asked
 //! once more.
 
-use super::{history, reading, search, tokens, tunings};
+use super::{history, minutes, reading, search, tokens, tunings};
 use crate::postgres::Database;
 use crate::postgres::session::{OpenTransaction, Purpose, Sessions};
 use crate::sealing::SealingKeys;
@@ -12,7 +12,7 @@ use penstock_journal::{
 };
 use penstock_model::{
     Ban, BanChange, CredentialId, JobId, LedgerEntry, LinkChange, LinkId, LinkSample,
-    SettingChange, StoredToken, Timestamp, TransferId, TuningDecision,
+    MinuteSamples, SettingChange, StoredToken, Timestamp, TransferId, TuningDecision,
 };
 
 /// Reads beside the writer, on any node.
@@ -129,6 +129,14 @@ impl JournalReader for PostgresReader {
         to: Timestamp,
     ) -> Result<Vec<LinkSample>, JournalError> {
         self.read(move |open| reading::samples(open, from, to))
+    }
+
+    fn minutes_between(
+        &self,
+        from: Timestamp,
+        to: Timestamp,
+    ) -> Result<Vec<MinuteSamples>, JournalError> {
+        self.read(move |open| minutes::between(open, from, to))
     }
 
     fn link_changes(

@@ -8,13 +8,7 @@ use crate::postgres::DatabaseError;
 use crate::postgres::session::OpenTransaction;
 use crate::sql_integer::to_sql;
 use penstock_journal::JournalError;
-use penstock_model::{Tidying, TransferId};
-use uuid::Uuid;
-
-/// The pseudo id under which a clean-up refers to its token, as jobs do. Its version bits are invalid, so no job has it.
-pub(super) fn user(transfer: TransferId) -> Uuid {
-    Uuid::from_u64_pair(u64::MAX, transfer.0)
-}
+use penstock_model::Tidying;
 
 pub(super) fn owe(open: &mut OpenTransaction<'_>, batch: &Batch) -> Result<(), DatabaseError> {
     for (transfer, text) in &batch.tidyings {

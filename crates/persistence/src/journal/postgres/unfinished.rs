@@ -3,7 +3,7 @@
 use super::reading::decode;
 use super::{reading, tidyings, tokens, tunings};
 use crate::journal::rows::skip;
-use crate::postgres::session::{Goes, OpenTransaction};
+use crate::postgres::session::{OpenTransaction, RowFlow};
 use ::postgres::Row;
 use penstock_journal::JournalError;
 use penstock_model::{
@@ -37,7 +37,7 @@ const BY_INDEXES: &str = "SET LOCAL enable_hashjoin = off; SET LOCAL enable_merg
 /// Hands over each job that has not ended, until nobody takes any more.
 pub(super) fn for_each(
     open: &mut OpenTransaction<'_>,
-    mut take: impl FnMut(UnfinishedJob) -> Goes,
+    mut take: impl FnMut(UnfinishedJob) -> RowFlow,
 ) -> Result<(), JournalError> {
     let database = open.database().clone();
     let mut current: Option<UnfinishedJob> = None;
@@ -47,13 +47,13 @@ pub(super) fn for_each(
     open.stream(OPEN, &[], |row| {
         let id = JobId(row.get::<_, Uuid>(0));
         if unreadable == Some(id) {
-            return Ok(Goes::On);
+            return Ok(RowFlow::On);
         }
         if current.as_ref().is_none_or(|known| known.job.id != id)
             && let Some(whole) = current.take()
-            && take(whole) == Goes::NoFurther
+            && take(whole) == RowFlow::NoFurther
         {
-            return Ok(Goes::NoFurther);
+            return Ok(RowFlow::NoFurther);
         }
         match add(&database, row, id, current.as_mut(), &mut last_state) {
             Ok(None) => {}
@@ -64,7 +64,7 @@ pub(super) fn for_each(
             }
             Err(error) => return Err(error),
         }
-        Ok::<_, JournalError>(Goes::On)
+        Ok::<_, JournalError>(RowFlow::On)
     })?;
     if let Some(whole) = current {
         take(whole);

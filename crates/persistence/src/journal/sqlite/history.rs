@@ -54,6 +54,11 @@ fn prune_in(transaction: &Transaction<'_>, step: &PruneStep) -> rusqlite::Result
     {
         pruned.samples = prune_old(transaction, "link_sample", before, left(&pruned))?;
     }
+    if let Some(before) = step.minutes_before
+        && left(&pruned) > 0
+    {
+        pruned.minutes = prune_old(transaction, "minute_sample", before, left(&pruned))?;
+    }
     if let Some(before) = step.ended_before
         && left(&pruned) > 0
     {
@@ -106,7 +111,9 @@ fn jobs_that_may_go(
     };
     let sql = "SELECT job_id, finished_ms,
                    coalesce(ended_sequence, (SELECT value FROM history WHERE name = 'unknown_end'), 0)
-               FROM job WHERE finished_ms IS NOT NULL AND finished_ms < ?1 ORDER BY finished_ms LIMIT ?2";
+               FROM job WHERE finished_ms IS NOT NULL AND finished_ms < ?1 AND job_id NOT IN
+                   (SELECT job_id FROM transfer WHERE transfer_id IN (SELECT transfer_id FROM tidying))
+               ORDER BY finished_ms LIMIT ?2";
     let mut select = transaction.prepare_cached(sql)?;
     let mut rows = select.query(params![before.0, JOBS_PER_STEP as i64])?;
     let mut jobs = Vec::new();
@@ -161,7 +168,7 @@ fn prune_old(
 ) -> rusqlite::Result<u64> {
     // Samples have an index of their times; the others are in the order of their numbers, which is that of time.
     let order = match table {
-        "link_sample" => "at_ms",
+        "link_sample" | "minute_sample" => "at_ms",
         _ => "rowid",
     };
     let sql = format!(
@@ -186,6 +193,7 @@ fn note(transaction: &Transaction<'_>, pruned: &PruneReport, id_max: i64) -> rus
         ("pruned_transfers", pruned.transfers),
         ("pruned_entries", pruned.entries),
         ("pruned_samples", pruned.samples),
+        ("pruned_minutes", pruned.minutes),
     ];
     let sql = "INSERT INTO history (name, value) VALUES (?1, ?2)
                ON CONFLICT (name) DO UPDATE SET value = value + excluded.value";
@@ -256,11 +264,13 @@ fn look(reading: &RecordQueries<'_>) -> rusqlite::Result<HistoryFacts> {
         entry_oldest,
         ended_oldest,
         sample_oldest: number("SELECT min(at_ms) FROM link_sample")?.map(Timestamp),
+        minute_oldest: number("SELECT min(at_ms) FROM minute_sample")?.map(Timestamp),
         pruned: PrunedTotals {
             jobs: named("pruned_jobs")?.unwrap_or(0),
             transfers: named("pruned_transfers")?.unwrap_or(0),
             entries: named("pruned_entries")?.unwrap_or(0),
             samples: named("pruned_samples")?.unwrap_or(0),
+            minutes: named("pruned_minutes")?.unwrap_or(0),
             until: named("pruned_until")?.map(|at| Timestamp(at as i64)),
         },
     })

@@ -1,7 +1,7 @@
 //! Questions to the journal, on connections that only read.
 
 use super::reading::{RecordQueries, TRANSFER_COLUMNS};
-use super::{at, bans, history, links, search, settings, tunings};
+use super::{at, bans, history, links, minutes, search, settings, tunings};
 use crate::sealing::SealingKeys;
 use crate::sql_integer::to_sql;
 use parking_lot::{Condvar, Mutex, MutexGuard};
@@ -11,7 +11,7 @@ use penstock_journal::{
 };
 use penstock_model::{
     Ban, BanChange, CredentialId, JobId, LedgerEntry, LinkChange, LinkId, LinkSample,
-    SettingChange, StoredToken, Timestamp, TransferId, TuningDecision,
+    MinuteSamples, SettingChange, StoredToken, Timestamp, TransferId, TuningDecision,
 };
 use rusqlite::{Connection, OpenFlags, params};
 use std::ops::Deref;
@@ -183,6 +183,14 @@ impl JournalReader for SqliteReader {
         to: Timestamp,
     ) -> Result<Vec<LinkSample>, JournalError> {
         self.read(|reading| reading.samples(from, to))
+    }
+
+    fn minutes_between(
+        &self,
+        from: Timestamp,
+        to: Timestamp,
+    ) -> Result<Vec<MinuteSamples>, JournalError> {
+        self.read(|reading| minutes::between(reading, from, to))
     }
 
     fn setting_changes(&self, limit: usize) -> Result<Vec<SettingChange>, JournalError> {

@@ -4,7 +4,7 @@ use crate::sealing::{SealingKeys, SecretKind};
 use rusqlite::{Connection, Transaction};
 
 /// The newest schema this code knows. Each migration raises it by one.
-pub(super) const SCHEMA_VERSION: u32 = 10;
+pub(super) const SCHEMA_VERSION: u32 = 11;
 
 const MIGRATIONS: [&str; SCHEMA_VERSION as usize] = [
     // 1: the first schema.
@@ -158,6 +158,14 @@ const MIGRATIONS: [&str; SCHEMA_VERSION as usize] = [
         version         INTEGER NOT NULL,
         tidying         TEXT NOT NULL
     );",
+    // 11: what was counted in each minute.
+    "CREATE TABLE minute_sample (
+        at_ms           INTEGER NOT NULL,
+        until_ms        INTEGER NOT NULL,
+        version         INTEGER NOT NULL,
+        packed          BLOB NOT NULL
+    );
+    CREATE INDEX minute_sample_at ON minute_sample (at_ms);",
 ];
 /// The version from which on no token is stored in clear.
 const SEALED_SINCE: u32 = 2;

@@ -1,8 +1,9 @@
 //! How each change to the tree is made: what stands at the place, what that forbids, then what is written.
 
+use super::super::connection::{signed, stored};
 use super::super::directory_log::{DirectoryEntry, DirectoryRecord, FileEntry, TrashedFile};
 use super::super::property::{self, DeadProperty};
-use super::super::read::{below_with_names, by_name, checksum_of_row, find, signed, stored};
+use super::super::read::{below_with_names, by_name, checksum_of_row, find};
 use super::super::{Entry, EntryId, EntryKind};
 use super::{
     Batch, ChangeError, ChangeRefusal, ChangeReport, NewFile, Outcome, Replace, ToldEntry,

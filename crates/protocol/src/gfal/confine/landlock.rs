@@ -2,6 +2,7 @@
 //! knows is handled, so that what is not listed is refused.
 #![allow(unsafe_code)]
 
+use crate::gfal::files::DEVICES;
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
@@ -15,8 +16,6 @@ const WRITE_FILE: u64 = 1 << 1;
 const READ_FILE: u64 = 1 << 2;
 const READ_DIRECTORY: u64 = 1 << 3;
 
-/// Devices that can be opened. The first can be written to.
-pub(in crate::gfal) const DEVICES: &[&str] = &["/dev/null", "/dev/urandom", "/dev/random"];
 /// Symbolic links of one directory of authorities that are followed to their targets.
 const LINKS_MAX: usize = 4096;
 

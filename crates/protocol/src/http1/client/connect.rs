@@ -69,18 +69,18 @@ impl Endpoint {
 
 /// A server, and who we are there.
 #[derive(Clone, Copy)]
-pub(super) struct To<'a> {
+pub(super) struct ConnectTarget<'a> {
     pub(super) endpoint: &'a Endpoint,
     pub(super) identity: Option<&'a ClientIdentity>,
 }
 
 /// Connects to the first address of the endpoint that answers and that the check allows.
 pub(super) async fn connect(
-    to: To<'_>,
+    to: ConnectTarget<'_>,
     config: &ClientConfig,
     check: Option<&ResolvedCheck>,
 ) -> Result<(Stream, NearEnd), ClientError> {
-    let To { endpoint, identity } = to;
+    let ConnectTarget { endpoint, identity } = to;
     let limit = config.connect_timeout;
     let too_slow = |phase| ClientError::Timeout {
         url: endpoint.shown(),

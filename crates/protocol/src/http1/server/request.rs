@@ -1,5 +1,6 @@
 //! What a request says, and why one is refused.
 
+use crate::http1::body::BodyLength;
 use http::{HeaderMap, Method, StatusCode};
 use std::io;
 use std::net::SocketAddr;
@@ -16,17 +17,6 @@ pub struct Request {
     pub headers: HeaderMap,
     /// How the body ends.
     pub body: BodyLength,
-}
-
-/// How a request's body ends.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum BodyLength {
-    /// There is none.
-    Empty,
-    /// After this many bytes.
-    Fixed(u64),
-    /// With the last chunk.
-    Chunked,
 }
 
 impl Request {

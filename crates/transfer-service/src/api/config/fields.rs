@@ -3,6 +3,7 @@
 //! Numbers and booleans may come as text, as FTS lets them.
 
 use super::bad_request;
+use crate::api::query::is_plain_host;
 use crate::api::{ApiError, wire};
 use penstock_model::{ANY, Rate, Slots, StorageId};
 use serde_json::{Map, Value};
@@ -216,19 +217,12 @@ pub(super) fn storage(text: &str) -> Result<StorageId, ApiError> {
         && url.username().is_empty()
         && url.password().is_none();
     match url.host_str() {
-        Some(host) if plain && is_plain(host) => {
+        Some(host) if plain && is_plain_host(host) => {
             let host = host.to_ascii_lowercase();
             Ok(StorageId::new(format!("{}://{host}", url.scheme())))
         }
         _ => Err(teach()),
     }
-}
-
-/// Whether a host is a name or an address: of schemes that are not the web's, URLs take any text, also a pattern that
-/// would match nothing.
-pub(in crate::api) fn is_plain(host: &str) -> bool {
-    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b".-_:[]".contains(&byte);
-    !host.is_empty() && host.bytes().all(is_plain)
 }
 
 #[cfg(test)]

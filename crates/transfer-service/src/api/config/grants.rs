@@ -95,7 +95,7 @@ pub(super) struct GrantQuery {
     storage: Option<String>,
 }
 
-struct Understood {
+struct GrantKey {
     user: Option<String>,
     operation: Option<Operation>,
     storage: Option<StorageId>,
@@ -103,9 +103,9 @@ struct Understood {
 
 impl GrantQuery {
     /// Empty texts count as not said.
-    fn understood(self) -> Result<Understood, ApiError> {
+    fn grant_key(self) -> Result<GrantKey, ApiError> {
         let said = |text: Option<String>| text.filter(|text| !text.is_empty());
-        Ok(Understood {
+        Ok(GrantKey {
             user: said(self.dn),
             operation: said(self.operation)
                 .map(|name| operation(&name))
@@ -123,7 +123,7 @@ pub(super) async fn list(
 ) -> ApiResult {
     let (caller, settings) = api.operator(&credentials).await?;
     needs_certificate(&caller)?;
-    let which = which.understood()?;
+    let which = which.grant_key()?;
     let shown = settings.grants().filter(|grant| {
         let user = which.user.as_deref();
         user.is_none_or(|user| user == grant.user.as_str())
@@ -143,11 +143,11 @@ pub(super) async fn remove(
 ) -> ApiResult {
     let (caller, _) = api.operator(&credentials).await?;
     needs_certificate(&caller)?;
-    let Understood {
+    let GrantKey {
         user: Some(user),
         operation,
         storage,
-    } = which.understood()?
+    } = which.grant_key()?
     else {
         return Err(bad_request("Missing DN parameter"));
     };

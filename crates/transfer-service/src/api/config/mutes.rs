@@ -14,7 +14,7 @@ use parking_lot::RwLock;
 use penstock_clock::wall_clock;
 use penstock_decide::incidents::IncidentId;
 use penstock_decide::settings::SettingRequest;
-use penstock_model::{IncidentClass, Mute, MuteScope, SettingKey, VoName};
+use penstock_model::{IncidentClass, LinkId, Mute, MuteScope, SettingKey, VoName};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
@@ -123,6 +123,13 @@ pub(super) async fn list(State(api): State<Api>, credentials: Credentials) -> Ap
 pub(super) async fn add(State(api): State<Api>, credentials: Credentials, body: Body) -> ApiResult {
     let (caller, mut fields) = api.form(&credentials, body).await?;
     let scope = scope(&mut fields)?;
+    if let MuteScope::Link(text) = &scope
+        && !LinkId::is_name(text)
+    {
+        return Err(bad_request(format!(
+            "'link' is '{text}'; a link is called SOURCE-DESTINATION, and either may be *"
+        )));
+    }
     let seconds = match fields.raw("seconds") {
         Some(Value::Number(number)) => wire::whole(&number),
         _ => None,

@@ -1,6 +1,6 @@
 //! What one entry of a submission's `files` asks for.
 
-use super::{InvalidSubmission, Means, bad, tape};
+use super::{InvalidSubmission, Means, Submitter, bad, tape};
 use crate::api::wire::whole;
 use penstock_engine::checked_submission::NewTransfer;
 use penstock_model::url::is_macaroon;
@@ -8,9 +8,10 @@ use penstock_model::{
     Access, Activity, Bytes, Checksum, ChecksumAlgorithm, CredentialId, FileUrl, JobToken,
     Selection,
 };
-use penstock_protocol::token::{contents, credential_id, without_credentials};
+use penstock_protocol::token::{contents, job_token_id, without_credentials};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// Bytes of a file's `metadata`, as JSON.
 pub(super) const FILE_METADATA_MAX: usize = 4096;
@@ -20,6 +21,8 @@ pub(super) const TAPE_METADATA_MAX: usize = 1024;
 const ACTIVITY_CHARS_MAX: usize = 255;
 /// Pairs of sources and destinations of one file.
 const PAIRS_MAX: usize = 1000;
+/// Bytes of URLs and metadata in all pairs of one file together: the journal keeps them with each pair.
+pub(super) const PAIRS_BYTES_MAX: usize = 2 << 20;
 
 /// The tokens that a job's files bring, or are reached by because they bring none.
 pub(super) struct SubmittedTokens<'a> {
@@ -27,6 +30,7 @@ pub(super) struct SubmittedTokens<'a> {
     pub(super) brought: BTreeMap<CredentialId, String>,
     /// Queries of their URLs that hold credentials.
     pub(super) queries: BTreeMap<CredentialId, JobToken>,
+    submitter: &'a CredentialId,
     means: Means<'a>,
     /// The name of the request's own token: thousands of files may be reached by it.
     of_request: Option<CredentialId>,
@@ -34,18 +38,19 @@ pub(super) struct SubmittedTokens<'a> {
 
 impl<'a> SubmittedTokens<'a> {
     /// None yet.
-    pub(super) fn of(means: Means<'a>) -> SubmittedTokens<'a> {
+    pub(super) fn of(submitter: &Submitter<'a>) -> SubmittedTokens<'a> {
         SubmittedTokens {
             brought: BTreeMap::new(),
             queries: BTreeMap::new(),
-            means,
+            submitter: submitter.delegation,
+            means: submitter.means,
             of_request: None,
         }
     }
 
     /// Keeps a token; gives its name.
     fn bring(&mut self, token: &str) -> CredentialId {
-        let id = credential_id(token);
+        let id = job_token_id(self.submitter, token);
         if !self.brought.contains_key(&id) {
             self.brought.insert(id.clone(), token.to_owned());
         }
@@ -93,12 +98,22 @@ impl<'a> SubmittedTokens<'a> {
     }
 }
 
-/// Every source of an entry with every destination of it.
-pub(super) fn pairs(
+/// One entry of `files`, before its sources and destinations are multiplied.
+pub(super) struct FileEntry {
+    sources: Vec<End>,
+    destinations: Vec<End>,
+    /// What all pairs have in common, with the ends of the first.
+    of_all: NewTransfer,
+    /// How its replicas are chosen among.
+    pub(super) selection: Selection,
+}
+
+/// Reads an entry. Errors: a value cannot be meant, or its pairs would be too many or too large.
+pub(super) fn read(
     file: &Value,
     known: &mut SubmittedTokens<'_>,
-) -> Result<Vec<NewTransfer>, InvalidSubmission> {
-    selection_of(file)?;
+) -> Result<FileEntry, InvalidSubmission> {
+    let selection = selection_of(file)?;
     let file = file
         .as_object()
         .ok_or_else(|| bad("must be an object with 'sources' and 'destinations'"))?;
@@ -124,28 +139,66 @@ pub(super) fn pairs(
         checksum_algorithm: algorithm,
         activity,
         scitag: scitag(file.get("scitag"))?,
-        metadata: file_metadata(file)?,
+        metadata: Arc::new(file_metadata(file)?),
         source_credential: None,
         destination_credential: None,
         source_query: None,
         destination_query: None,
         tape: tape::notes(file)?,
     };
-    let mut pairs = Vec::with_capacity(number);
-    for source in &sources {
-        for destination in &destinations {
-            pairs.push(NewTransfer {
-                source: source.url.clone(),
-                destination: destination.url.clone(),
-                source_credential: source.credential.clone(),
-                destination_credential: destination.credential.clone(),
-                source_query: source.query.clone(),
-                destination_query: destination.query.clone(),
-                ..of_all.clone()
-            });
-        }
+    let entry = FileEntry {
+        sources,
+        destinations,
+        of_all,
+        selection,
+    };
+    let bytes = entry.pairs_bytes();
+    if number > 1 && bytes > PAIRS_BYTES_MAX {
+        return Err(bad(format!(
+            "its URLs and metadata make {bytes} bytes in {number} pairs of sources and destinations, more than \
+             {PAIRS_BYTES_MAX}"
+        )));
     }
-    Ok(pairs)
+    Ok(entry)
+}
+
+impl FileEntry {
+    /// Whether it has several sources or destinations.
+    pub(super) fn has_replicas(&self) -> bool {
+        self.sources.len() > 1 || self.destinations.len() > 1
+    }
+
+    /// Every source with every destination.
+    pub(super) fn pairs(&self) -> impl Iterator<Item = NewTransfer> {
+        let ends = self.sources.iter().flat_map(|source| {
+            let destinations = self.destinations.iter();
+            destinations.map(move |destination| (source, destination))
+        });
+        ends.map(|(source, destination)| NewTransfer {
+            source: source.url.clone(),
+            destination: destination.url.clone(),
+            source_credential: source.credential.clone(),
+            destination_credential: destination.credential.clone(),
+            source_query: source.query.clone(),
+            destination_query: destination.query.clone(),
+            ..self.of_all.clone()
+        })
+    }
+
+    /// Bytes of URLs and metadata in all pairs together.
+    fn pairs_bytes(&self) -> usize {
+        let urls = |ends: &[End]| ends.iter().map(|end| end.url.as_str().len()).sum::<usize>();
+        let (sources, destinations) = (self.sources.len(), self.destinations.len());
+        let notes = self.of_all.tape.iter();
+        let notes = notes.flat_map(|tape| tape.staging.iter().chain(&tape.archive));
+        let of_each: usize = notes
+            .chain([&*self.of_all.metadata])
+            .map(|value| value.to_string().len())
+            .sum();
+        urls(&self.sources) * destinations
+            + urls(&self.destinations) * sources
+            + of_each * sources * destinations
+    }
 }
 
 /// One end of a pair.
@@ -318,7 +371,7 @@ fn file_metadata(file: &Map<String, Value>) -> Result<Value, InvalidSubmission> 
     Ok(metadata)
 }
 
-pub(super) fn selection_of(file: &Value) -> Result<Selection, InvalidSubmission> {
+fn selection_of(file: &Value) -> Result<Selection, InvalidSubmission> {
     match file.get("selection_strategy") {
         None | Some(Value::Null) => Ok(Selection::default()),
         Some(name) => name.as_str().and_then(Selection::parse).ok_or_else(|| {

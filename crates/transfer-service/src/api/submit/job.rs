@@ -1,10 +1,10 @@
 //! What a submission's `params` say of the whole job.
 
+use super::file::FileEntry;
 use super::{BASE_ID, InvalidSubmission, Means, Submitter, bad, flag, integer, positive, tape};
 use penstock_engine::checked_submission::NewTransfer;
 use penstock_model::{
-    Bytes, ChecksumMode, IpVersion, JobId, JobKind, JobParameters, Priority, Selection, Timestamp,
-    VoName,
+    Bytes, ChecksumMode, IpVersion, JobId, JobKind, JobParameters, Priority, Timestamp, VoName,
 };
 use serde_json::{Map, Value, json};
 use std::time::Duration;
@@ -25,15 +25,14 @@ pub(super) fn refuse_unsupported(params: &Map<String, Value>) -> Result<(), Inva
     Ok(())
 }
 
-/// Several pairs in one entry are replicas of one file; `multihop` makes the entries the hops of one way.
+/// What a job of so many entries is, by any of them that has replicas, or else its first. Several pairs in one entry are
+/// replicas of one file; `multihop` makes the entries the hops of one way.
 pub(super) fn kind(
     params: &Map<String, Value>,
     files: usize,
-    pairs: usize,
-    selection: Selection,
+    entry: &FileEntry,
 ) -> Result<JobKind, InvalidSubmission> {
-    let has_replicas = pairs > files;
-    match (has_replicas, flag(params, "multihop")?, files) {
+    match (entry.has_replicas(), flag(params, "multihop")?, files) {
         (false, false, _) if flag(params, "reuse")? => Ok(JobKind::Session),
         (false, false, _) => Ok(JobKind::Independent),
         (false, true, _) => Ok(JobKind::Hops),
@@ -43,7 +42,7 @@ pub(super) fn kind(
         (true, false, 1) if flag(params, "reuse")? => Err(bad(
             "'reuse' cannot be combined with several sources or destinations",
         )),
-        (true, false, 1) => Ok(JobKind::Replicas(selection)),
+        (true, false, 1) => Ok(JobKind::Replicas(entry.selection)),
         (true, false, _) => Err(bad(
             "a job with several sources or destinations for one file can hold that file only: submit one job \
              for each file",

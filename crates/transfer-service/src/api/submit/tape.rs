@@ -5,6 +5,7 @@ use penstock_engine::checked_submission::NewTransfer;
 use penstock_model::tape::STAGING_SECONDS_DEFAULT;
 use penstock_model::{JobKind, Overwrite, Staging, TapeNotes};
 use serde_json::{Map, Value};
+use std::sync::Arc;
 
 /// Bytes of `staging_metadata` and of `archive_metadata`, as JSON.
 const NOTE_BYTES_MAX: usize = 1024;
@@ -151,7 +152,7 @@ pub(super) fn may_stay(
 /// `staging_metadata` and `archive_metadata` of a file.
 pub(super) fn notes(
     file: &Map<String, Value>,
-) -> Result<Option<Box<TapeNotes>>, InvalidSubmission> {
+) -> Result<Option<Arc<TapeNotes>>, InvalidSubmission> {
     let note = |key: &str| match file.get(key) {
         None | Some(Value::Null) => Ok(None),
         Some(Value::Object(note)) if note.is_empty() => Ok(None),
@@ -167,7 +168,7 @@ pub(super) fn notes(
         staging: note("staging_metadata")?,
         archive: note("archive_metadata")?,
     };
-    Ok((notes != TapeNotes::default()).then(|| Box::new(notes)))
+    Ok((notes != TapeNotes::default()).then(|| Arc::new(notes)))
 }
 
 #[cfg(test)]

@@ -1,14 +1,18 @@
 use super::document::{FILE_BYTES_MAX, FILES_MAX};
-use super::file::{FILE_METADATA_MAX, TAPE_METADATA_MAX};
+use super::file::{FILE_METADATA_MAX, PAIRS_BYTES_MAX, TAPE_METADATA_MAX};
 use super::job::JOB_METADATA_MAX;
 use super::*;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use penstock_model::{Bytes, Checksum, ChecksumAlgorithm, ChecksumMode, IpVersion, JobId};
+use penstock_engine::checked_submission::NewTransfer;
+use penstock_model::{
+    Bytes, Checksum, ChecksumAlgorithm, ChecksumMode, IpVersion, JobId, Selection,
+};
 use penstock_protocol::oauth::ClientCredentials;
-use penstock_protocol::token::credential_id;
+use penstock_protocol::token::{credential_id, job_token_id};
 use proptest::prelude::*;
 use serde_json::json;
+use std::sync::Arc;
 
 fn read(body: &[u8]) -> Result<(NewJob, bool), InvalidSubmission> {
     let (user, vo, delegation) = (
@@ -94,6 +98,36 @@ b"}]}"#,
         assert!(why.contains("control character"), "{why}");
         assert!(!why.contains(char::is_control), "{why:?}");
     }
+}
+
+#[test]
+fn only_so_many_tokens_of_one_job_are_renewed() {
+    let token = |number: usize| {
+        let part = |value: Value| URL_SAFE_NO_PAD.encode(value.to_string());
+        let claims = json!({"iss": "https://iam/", "scope": "offline_access", "exp": 60, "jti": number.to_string()});
+        format!("{}.{}.x", part(json!({"alg": "RS256"})), part(claims))
+    };
+    let job = |params: &str, tokens: usize| {
+        let file = |number| {
+            let token = token(number);
+            format!(
+                r#"{{"sources":["https://a/{number}"],"destinations":["https://b/{number}"],
+                "source_tokens":["{token}"],"destination_tokens":["{MACAROON}"]}}"#
+            )
+        };
+        let files: Vec<String> = (0..tokens).map(file).collect();
+        whole(&format!(
+            r#"{{"params":{params},"files":[{}]}}"#,
+            files.join(",")
+        ))
+    };
+    assert_eq!(job("{}", RENEWED_TOKENS_MAX), Ok(RENEWED_TOKENS_MAX));
+    let why = job("{}", RENEWED_TOKENS_MAX + 1).expect_err("too many");
+    assert!(
+        why.starts_with("its files bring 1001 different tokens that are to be renewed"),
+        "{why}"
+    );
+    assert!(job(r#"{"unmanaged_tokens":true}"#, RENEWED_TOKENS_MAX + 1).is_ok());
 }
 
 #[test]
@@ -214,7 +248,7 @@ fn defaults_are_those_of_fts() {
     );
     assert_eq!(
         job.transfers[0].source_credential,
-        Some(credential_id("submit-token"))
+        Some(job_token_id(&CredentialId::new("d"), "submit-token"))
     );
 }
 
@@ -239,7 +273,7 @@ fn the_many_ways_to_say_a_thing_are_understood() {
     let file = &job.transfers[0];
     assert_eq!(file.size, Some(Bytes(5_000_000)));
     assert_eq!(file.checksum.as_ref().map(Checksum::hex), Some("0000001a"));
-    assert_eq!(file.metadata, json!({"label": "m"}));
+    assert_eq!(*file.metadata, json!({"label": "m"}));
     assert_eq!(job.tokens.len(), 2);
 }
 
@@ -539,12 +573,56 @@ fn several_sources_of_one_file_are_replicas_each_with_its_token() {
         .iter()
         .map(|pair| (pair.source.as_str(), pair.source_credential.clone()))
         .collect();
-    let of = |token| Some(credential_id(token));
+    let of = |token| Some(job_token_id(&CredentialId::new("d"), token));
     assert_eq!(tokens, [("https://a/f", of(&ta)), ("https://c/f", of(&tc))]);
     assert_eq!(job.transfers[1].destination_credential, of(&tb));
     let (accepted, _) = job.into_job(1, Timestamp(0));
     let indices: Vec<u32> = accepted.transfers.iter().map(|one| one.index).collect();
     assert_eq!(indices, [0, 0], "FTS counts files, not replicas");
+}
+
+fn urls(host: char, count: usize, path: &str) -> String {
+    let url = |number| format!("\"https://{host}/{number}{path}\"");
+    (0..count).map(url).collect::<Vec<_>>().join(",")
+}
+
+#[test]
+fn pairs_of_a_file_share_what_they_have_in_common_and_only_one_file_of_a_job_has_them() {
+    let file = |destinations: usize, path: &str, metadata: &str| {
+        let (sources, destinations) = (urls('a', 31, ""), urls('b', destinations, path));
+        format!(
+            r#"{{"sources":[{sources}],"destinations":[{destinations}],"metadata":[{metadata}0],
+            "staging_metadata":{{"a":"b"}}}}"#
+        )
+    };
+    let of = |files: &[String]| {
+        let job = read(format!(r#"{{"files":[{}]}}"#, files.join(",")).as_bytes());
+        job.map(|(job, _)| job).map_err(|why| why.to_string())
+    };
+    let small = file(32, "", &"0,".repeat(20));
+    let job = of(std::slice::from_ref(&small)).expect("valid");
+    let first = &job.transfers[0];
+    assert_eq!(job.transfers.len(), 992);
+    let shared = |pair: &NewTransfer| {
+        Arc::ptr_eq(&pair.metadata, &first.metadata)
+            && Arc::ptr_eq(
+                pair.tape.as_ref().expect("told"),
+                first.tape.as_ref().expect("told"),
+            )
+    };
+    assert!(job.transfers.iter().all(shared));
+    // Refused at the second entry: of the third nothing is looked at, and no pairs are made of either.
+    let why = of(&[FILE.to_owned(), small, "0".to_owned()]).expect_err("several");
+    assert!(why.contains("can hold that file only"), "{why}");
+    for large in [
+        file(32, "", &"0,".repeat(2000)),
+        file(32, &"x".repeat(4000), ""),
+    ] {
+        let why = of(&[large]).expect_err("large");
+        let bound =
+            format!("in 992 pairs of sources and destinations, more than {PAIRS_BYTES_MAX}");
+        assert!(why.ends_with(&bound), "{why}");
+    }
 }
 
 #[test]

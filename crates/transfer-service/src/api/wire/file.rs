@@ -238,7 +238,7 @@ mod tests {
                 checksum_algorithm: ChecksumAlgorithm::Adler32,
                 activity: Activity::new("default"),
                 scitag: None,
-                metadata: json!({"k": 1}),
+                metadata: json!({"k": 1}).into(),
                 source_credential: None,
                 destination_credential: None,
                 source_query: None,

@@ -22,8 +22,8 @@ impl Lab {
         let source = FileUrl::parse(&format!("http://{address}/from")).expect("valid");
         let (setup, directory) = setup();
         let host = AgentHost::start(Arc::new(setup), Some(term));
-        let (teller, heard) = mpsc::channel(8);
-        host.join(ReportSink::There(teller), turn(7, 1));
+        let (reports, heard) = mpsc::channel(8);
+        host.join(ReportSink::There(reports), tenure(7, 1));
         Lab {
             host,
             heard,
@@ -35,7 +35,7 @@ impl Lab {
 
     /// A leader of this epoch has the node run an attempt.
     fn start(&self, epoch: u64) {
-        self.start_in(turn(epoch, 1));
+        self.start_in(tenure(epoch, 1));
     }
 
     fn start_in(&self, tenure: Tenure) {
@@ -52,9 +52,9 @@ impl Lab {
 
     /// What is claimed, and what has ended, when a leader comes.
     fn rejoin(&mut self, epoch: u64) -> (usize, usize) {
-        let (teller, heard) = mpsc::channel(8);
+        let (reports, heard) = mpsc::channel(8);
         self.heard = heard;
-        let told = self.host.join(ReportSink::There(teller), turn(epoch, 1));
+        let told = self.host.join(ReportSink::There(reports), tenure(epoch, 1));
         (told.claims.len(), told.ends.len())
     }
 
@@ -71,7 +71,7 @@ impl Lab {
     }
 }
 
-fn turn(epoch: u64, holder: u64) -> Tenure {
+fn tenure(epoch: u64, holder: u64) -> Tenure {
     let epoch = Epoch(epoch);
     Tenure { epoch, holder }
 }
@@ -131,10 +131,10 @@ async fn after_a_restore_of_the_database_a_lower_epoch_is_followed() {
 async fn of_two_leaders_with_one_epoch_that_is_taken_which_the_database_names() {
     let mut lab = Lab::new(LONG).await;
     lab.host.hear(Instant::now());
-    lab.start_in(turn(7, 2));
+    lab.start_in(tenure(7, 2));
     lab.hears_that_it_was_dropped().await;
     lab.forget();
-    lab.start_in(turn(7, 0));
+    lab.start_in(tenure(7, 0));
     assert_eq!(
         lab.rejoin(7),
         (1, 0),

@@ -121,7 +121,7 @@ async fn what_is_no_json_ends_the_connection_and_is_not_repeated() {
         let why = heard::<NodeMessage>(rubbish).await.expect_err("no JSON");
         assert!(!why.to_string().contains("s3cret"), "{why}");
     }
-    let said = LeaderMessage::Keys(Secret("s3cret".to_owned()));
+    let said = LeaderMessage::Keys(RedactedText("s3cret".to_owned()));
     assert!(!format!("{said:?}").contains("s3cret"));
 }
 

@@ -1,7 +1,8 @@
 //! `penstock explain --since …` and `penstock explain drop ID`: from a service, or from the record of a site that is stopped.
 
 use super::super::record_choice::{
-    failed, json, last, question, read_records, times, view, window,
+    failed, json, known_to_service, last, no_link, question, read_records, times, view, view_line,
+    window,
 };
 use super::super::{Intent, connect};
 use crate::args::RecordArgs;
@@ -45,7 +46,7 @@ pub(super) async fn list(
         CommandError::Unreachable(format!("the service's explanation makes no sense: {why}"))
     })?;
     if let Some(link) = unknown_link(named, &changes) {
-        return Err(CommandError::NotFound(format!(
+        return Err(CommandError::NotInRecord(format!(
             "no link fits '{}' among those on which files were to be moved from {}Z to {}Z; links are named SOURCE-DESTINATION, \
              `penstock explain` without a name lists what fell on all, --since looks further back",
             one_line(link),
@@ -53,11 +54,15 @@ pub(super) async fn list(
             changes.to.to_fts()
         )));
     }
-    output.show(&told, || text(&changes));
+    let filter = args.link.as_deref();
+    output.show(&told, || match unknown_link(filter, &changes) {
+        Some(link) => no_link(link, changes.from, changes.to),
+        None => text(&changes),
+    });
     Ok(())
 }
 
-/// The link that was named, where no rate of such a link is known. `--link` is a filter, which may leave nothing.
+/// The link that was named, where no rate of such a link is known.
 fn unknown_link<'a>(named: Option<&'a str>, changes: &RateChanges) -> Option<&'a str> {
     let is_unknown = changes.populations == 0 && changes.links_left_out == 0;
     named.filter(|_| is_unknown)
@@ -70,24 +75,25 @@ pub(super) async fn one(
     environment: &Environment,
     output: Output,
 ) -> Result<(), CommandError> {
+    let id = parse_id(id)?;
     let window = window(args, DAY)?;
     let told = match (&args.records, args.offline) {
         (Some(records), _) => {
-            let id = parse_id(id)?;
             let read = read_records(args, records, window, None)?;
             let bin_seconds = read.signals.bin_seconds;
             let told = detail(&read.changes(), id, bin_seconds, Disclosure::Everything);
             json(&told.ok_or_else(|| unknown_id(id))?)?
         }
         (None, true) => {
-            let id = parse_id(id)?;
             let question = question(args, window, None)?;
             let told = view(args)?.rate_change(id, &question).map_err(failed)?;
             json(&told.ok_or_else(|| unknown_id(id))?)?
         }
         (None, false) => {
             let service = connect(&args.service, Intent::Manage, environment)?;
-            service.rate_change(id, &times(args, window, None)).await?
+            let times = times(args, window, None);
+            let told = service.rate_change(&id.to_string(), &times).await;
+            known_to_service(told, || unknown_id(id))?
         }
     };
     output.show(&told, || {
@@ -105,7 +111,7 @@ fn parse_id(text: &str) -> Result<RateChangeId, CommandError> {
 }
 
 fn unknown_id(id: RateChangeId) -> CommandError {
-    CommandError::NotFound(format!(
+    CommandError::NotInRecord(format!(
         "no rate fell or rose with the id '{id}' as far as the record goes; `penstock explain` with the same options and \
          without an id lists those that did"
     ))
@@ -119,6 +125,7 @@ fn text(told: &RateChanges) -> String {
         plural(told.populations as u64, "link"),
         told.resolution_seconds
     );
+    text += &view_line(told.view);
     if let Some(since) = told.complete_since {
         text += &format!("the record is complete since {}Z only\n", since.to_fts());
     }
@@ -152,7 +159,7 @@ fn lines(row: &RateChangeRow) -> String {
         RateChangeKind::Rise => ("rise", format!("{usual} instead of {low}")),
         RateChangeKind::Lull => (
             "lull",
-            format!("{low} instead of {usual}: nothing was queued"),
+            format!("{low} instead of {usual}: no files were queued"),
         ),
     };
     let end = match row.is_over {

@@ -1,16 +1,16 @@
 //! One receiver of alerts: what it was told, and telling it more.
 
-use super::Sight;
 use super::body::{Notice, Sender, Turn};
+use super::{SeenIncidents, Sight};
 use crate::site::config::Alerts;
 use crate::site::directory::SiteDirectory;
 use http::Method;
 use http::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue};
 use penstock_clock::wall_clock;
-use penstock_decide::alerting::{AlertStep, ToldAlert, alert_steps};
-use penstock_decide::incidents::{Incident, IncidentId};
+use penstock_decide::alerting::{AlertStep, KnownIncidents, ToldAlert, alert_steps};
+use penstock_decide::incidents::IncidentId;
+use penstock_durable_file::replace_private;
 use penstock_model::{Mute, Timestamp};
-use penstock_persistence::file::replace_private;
 use penstock_protocol::http1::client::{Client, ClientConfig, ClientRequest};
 use penstock_protocol::tls::ClientTls;
 use penstock_transfer_service::Service;
@@ -133,17 +133,15 @@ struct BookEntry {
 impl Book {
     /// Blocks. One that cannot be read is begun anew: what is open is told once more.
     fn load(path: &Path) -> Book {
-        match std::fs::read_to_string(path) {
-            Ok(text) => serde_json::from_str(&text).unwrap_or_else(|why| {
-                tracing::error!(path = %path.display(), %why, "what was told of incidents cannot be read; it is told again");
-                Book::default()
-            }),
-            Err(why) if why.kind() == std::io::ErrorKind::NotFound => Book::default(),
-            Err(why) => {
-                tracing::error!(path = %path.display(), %why, "what was told of incidents cannot be read; it is told again");
-                Book::default()
-            }
-        }
+        let text = match std::fs::read_to_string(path) {
+            Err(why) if why.kind() == std::io::ErrorKind::NotFound => return Book::default(),
+            text => text,
+        };
+        let book = text.and_then(|text| Ok(serde_json::from_str(&text)?));
+        book.unwrap_or_else(|why| {
+            tracing::error!(path = %path.display(), %why, "what was told of incidents cannot be read; it is told again");
+            Book::default()
+        })
     }
 
     /// Blocks.
@@ -198,11 +196,11 @@ impl ReceiverTask {
                 _ = stopping.wait_for(|stop| *stop) => return,
             }
             let sight = self.seen.borrow_and_update().clone();
-            let Some(incidents) = sight.filter(|_| self.service.leads()) else {
+            let Some(seen) = sight.filter(|_| self.service.leads()) else {
                 continue;
             };
             let told = tokio::select! {
-                told = self.tell(&mut book, &incidents) => told,
+                told = self.tell(&mut book, &seen) => told,
                 _ = stopping.wait_for(|stop| *stop) => return,
             };
             failed = match told {
@@ -224,9 +222,9 @@ impl ReceiverTask {
     }
 
     /// Tells all that is due. Errors: why the receiver did not take one; what was taken before is in the book.
-    async fn tell(&self, book: &mut Book, incidents: &[Incident]) -> Result<(), String> {
+    async fn tell(&self, book: &mut Book, seen: &SeenIncidents) -> Result<(), String> {
         let now = wall_clock();
-        for telling in self.due(book, incidents, now) {
+        for telling in self.due(book, seen, now) {
             if telling.turn == Turn::Raised && book.entries.len() >= OPEN_MAX {
                 continue;
             }
@@ -247,10 +245,14 @@ impl ReceiverTask {
     }
 
     /// What has to be told now. What a mute holds back is counted.
-    fn due(&self, book: &Book, incidents: &[Incident], now: Timestamp) -> Vec<Telling> {
+    fn due(&self, book: &Book, seen: &SeenIncidents, now: Timestamp) -> Vec<Telling> {
         let mutes: Vec<Mute> = self.service.settings().mutes().cloned().collect();
         let told = book.told();
-        let steps = alert_steps(&told, incidents, &mutes, self.sender.policy, now);
+        let known = KnownIncidents {
+            found: &seen.incidents,
+            links_left_out: seen.links_left_out,
+        };
+        let steps = alert_steps(&told, known, &mutes, self.sender.policy, now);
         let telling = |step: AlertStep<'_>| match step {
             AlertStep::Suppress { incident, scope } => {
                 self.suppressed.count(scope, incident.id);

@@ -4,7 +4,7 @@
 //! element is one incident, and drops paths, numbers and identifiers, because a full disk writes one error
 //! per file.
 
-use penstock_model::Failure;
+use crate::failure::Failure;
 
 /// Longest fingerprint, in characters: they are kept in memory.
 const FINGERPRINT_MAX: usize = 300;

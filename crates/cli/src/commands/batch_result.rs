@@ -6,7 +6,7 @@ use serde::Serialize;
 
 /// What came of each.
 #[derive(Debug)]
-pub struct Several<T> {
+pub struct BatchResult<T> {
     done: Vec<T>,
     failed: Vec<Failure>,
     first: Option<CommandError>,
@@ -22,15 +22,15 @@ struct Failure {
 
 /// All of them, when some failed.
 #[derive(Debug, Serialize)]
-struct SeveralReport<'a, T> {
+struct BatchReport<'a, T> {
     done: &'a [T],
     failed: &'a [Failure],
 }
 
-impl<T: Serialize> Several<T> {
+impl<T: Serialize> BatchResult<T> {
     /// Nothing yet.
-    pub fn new() -> Several<T> {
-        Several {
+    pub fn new() -> BatchResult<T> {
+        BatchResult {
             done: Vec::new(),
             failed: Vec::new(),
             first: None,
@@ -58,7 +58,7 @@ impl<T: Serialize> Several<T> {
         output: Output,
         text: impl FnOnce(&[T]) -> String,
     ) -> Result<(), CommandError> {
-        let Several {
+        let BatchResult {
             done,
             failed,
             first,
@@ -71,7 +71,7 @@ impl<T: Serialize> Several<T> {
         if total == 1 {
             return Err(first);
         }
-        let report = SeveralReport {
+        let report = BatchReport {
             done: &done,
             failed: &failed,
         };

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// Who may go on now. Others wait.
-pub(super) struct FairTurns {
+pub(crate) struct FairTurns {
     all: Arc<Semaphore>,
     of_user_max: usize,
     /// Of those who have a turn or wait for one, by what names all credentials of a user.
@@ -17,14 +17,14 @@ pub(super) struct FairTurns {
 
 /// One turn, of its user and of all. It belongs into the work that it is for: a client that leaves gives nothing free
 /// that is still in use.
-pub(super) struct Turn {
+pub(crate) struct Turn {
     _of_user: OwnedSemaphorePermit,
     _of_all: OwnedSemaphorePermit,
 }
 
 impl FairTurns {
     /// So many turns at once, and so many of them for one user.
-    pub(super) fn new(at_once: usize, of_user_max: usize) -> FairTurns {
+    pub(crate) fn new(at_once: usize, of_user_max: usize) -> FairTurns {
         FairTurns {
             all: Arc::new(Semaphore::new(at_once)),
             of_user_max,
@@ -33,7 +33,7 @@ impl FairTurns {
     }
 
     /// Waits for a turn. The own one comes first: who waits for it keeps none of everybody's.
-    pub(super) async fn turn(&self, of: &CredentialId) -> Turn {
+    pub(crate) async fn turn(&self, of: &CredentialId) -> Turn {
         let own = {
             let mut by_user = self.by_user.lock();
             by_user.retain(|_, used| Arc::strong_count(used) > 1);

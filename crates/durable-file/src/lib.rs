@@ -1,5 +1,6 @@
 //! Small files that are replaced in one step: after a crash or a loss of power the old one is there or the new one, and
-//! once this has returned it is the new one.
+//! once this has returned it is the new one. What the files hold is their owners' matter.
+#![forbid(unsafe_code)]
 
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{self, Write};
@@ -9,17 +10,18 @@ use std::path::Path;
 /// Readable and writable by its owner alone.
 const PRIVATE: u32 = 0o600;
 
-/// Replaces a file, or makes it, with one that only its owner may read.
-pub fn replace_private(path: &Path, text: &str) -> io::Result<()> {
-    replace(path, text, Permissions::from_mode(PRIVATE))
+/// Replaces a file, or makes it, with one that only its owner may read (mode 0600). What is beside it with `.new` behind its
+/// name is of an attempt that was cut off.
+pub fn replace_private(path: &Path, content: &(impl AsRef<[u8]> + ?Sized)) -> io::Result<()> {
+    replace(path, content.as_ref(), Permissions::from_mode(PRIVATE))
 }
 
 /// Replaces a file that is there. Who may read it stays as it was.
-pub fn replace_existing(path: &Path, text: &str) -> io::Result<()> {
-    replace(path, text, fs::metadata(path)?.permissions())
+pub fn replace_existing(path: &Path, content: &(impl AsRef<[u8]> + ?Sized)) -> io::Result<()> {
+    replace(path, content.as_ref(), fs::metadata(path)?.permissions())
 }
 
-fn replace(path: &Path, text: &str, permissions: Permissions) -> io::Result<()> {
+fn replace(path: &Path, content: &[u8], permissions: Permissions) -> io::Result<()> {
     let mut beside = path.as_os_str().to_owned();
     beside.push(".new");
     let beside = Path::new(&beside);
@@ -28,14 +30,14 @@ fn replace(path: &Path, text: &str, permissions: Permissions) -> io::Result<()> 
     let mut options = OpenOptions::new();
     let options = options.write(true).create_new(true).mode(PRIVATE);
     let mut file = options.open(beside)?;
-    file.write_all(text.as_bytes())?;
+    file.write_all(content)?;
     file.set_permissions(permissions)?;
     file.sync_all()?;
     put_in_place(beside, path)
 }
 
 /// Gives a file its name, in the place of one that has it. The name is durable, the file's data is the caller's matter.
-pub(crate) fn put_in_place(from: &Path, to: &Path) -> io::Result<()> {
+pub fn put_in_place(from: &Path, to: &Path) -> io::Result<()> {
     fs::rename(from, to)?;
     let directory = to.parent().filter(|parent| !parent.as_os_str().is_empty());
     File::open(directory.unwrap_or(Path::new(".")))?.sync_all()

@@ -14,7 +14,7 @@ use std::ops::Range;
 const CHANGE_SECONDS: usize = 600;
 
 /// The facts of one stretch.
-pub struct StretchFacts<'a> {
+pub struct RuleInput<'a> {
     /// All that is known.
     pub signals: &'a Signals,
     /// Which links are explained.
@@ -37,7 +37,7 @@ pub struct StretchFacts<'a> {
     pub period_seconds: Option<u64>,
 }
 
-impl StretchFacts<'_> {
+impl RuleInput<'_> {
     /// The mean in the stretch.
     pub fn now(&self, series: &Series) -> Option<f64> {
         series.mean(self.during)
@@ -185,22 +185,71 @@ impl StretchFacts<'_> {
 
     /// Changes of a setting around the begin of the stretch.
     pub fn changes<'a>(&'a self, settings: &'a [Setting]) -> impl Iterator<Item = &'a Change> + 'a {
-        let slack = (CHANGE_SECONDS / self.signals.bin_seconds.max(1) as usize).max(2);
+        let (earliest, begin) = self.boundary();
+        let slack = self.slack();
+        let reach = earliest.saturating_sub(slack)..begin + slack;
+        self.changes_in(settings, reach)
+    }
+
+    /// What was set around the begin of the stretch, at the latest when it began, and was not taken back before half of the
+    /// stretch was over. Of a rise, what was taken back around it.
+    pub fn in_force<'a>(&'a self, settings: &'a [Setting]) -> Vec<&'a Change> {
+        let (earliest, begin) = self.boundary();
+        let slack = self.slack();
+        let start = self.during.first().map_or(0, |span| span.start);
+        let end = self.during.last().map_or(start, |span| span.end);
+        let middle = self.signals.begin_of(start + (end - start) / 2);
+        let lift_of = |set: &Change| {
+            let later = self.signals.changes.iter().filter(|lift| {
+                let is_same = lift.setting == set.setting && lift.place == set.place;
+                is_same && lift.at > set.at && lift.new.is_none()
+            });
+            later.min_by_key(|lift| lift.at)
+        };
+        let is_set = |change: &&Change| {
+            change.new.is_some() && lift_of(change).is_none_or(|lift| lift.at >= middle)
+        };
+        if self.is_rise() {
+            let near = earliest.saturating_sub(slack)..begin + slack;
+            let lifts = self.changes_in(settings, near);
+            return lifts.filter(|change| change.new.is_none()).collect();
+        }
+        // The first bin of a stretch is known to a bin only.
+        let reach = earliest.saturating_sub(slack)..begin + 2;
+        self.changes_in(settings, reach).filter(is_set).collect()
+    }
+
+    fn slack(&self) -> usize {
+        (CHANGE_SECONDS / self.signals.bin_seconds.max(1) as usize).max(2)
+    }
+
+    /// The higher rate comes after the lower one.
+    pub fn is_rise(&self) -> bool {
         let start = |spans: &[Range<usize>]| spans.first().map_or(0, |span| span.start);
-        let end = |spans: &[Range<usize>]| spans.last().map(|span| span.end);
-        // Of a rise, the higher rate comes after the lower one.
-        let (first, second) = match start(self.before) > start(self.during) {
+        start(self.before) > start(self.during)
+    }
+
+    /// Where the first of the two rates ends, at the latest where the second begins; and where that is.
+    fn boundary(&self) -> (usize, usize) {
+        let (first, second) = match self.is_rise() {
             true => (self.during, self.before),
             false => (self.before, self.during),
         };
-        let begin = start(second);
-        let earliest = end(first).unwrap_or(begin).min(begin);
-        let reach = earliest.saturating_sub(slack)..begin + slack;
+        let begin = second.first().map_or(0, |span| span.start);
+        (
+            first.last().map_or(begin, |span| span.end).min(begin),
+            begin,
+        )
+    }
+
+    fn changes_in<'a>(
+        &'a self,
+        settings: &'a [Setting],
+        reach: Range<usize>,
+    ) -> impl Iterator<Item = &'a Change> + 'a {
         self.signals.changes.iter().filter(move |change| {
-            let is_near = self
-                .signals
-                .bin_of(change.at)
-                .is_some_and(|bin| reach.contains(&bin));
+            let bin = self.signals.bin_of(change.at);
+            let is_near = bin.is_some_and(|bin| reach.contains(&bin));
             let is_of_links = concerns(self.signals, self.links, &change.place);
             settings.contains(&change.setting) && is_near && is_of_links
         })
@@ -279,7 +328,9 @@ impl StretchFacts<'_> {
                 any_pool(|pool| &pool.free_bytes) && any_pool(|pool| &pool.reserve_bytes)
             }
             M::MoverProgress | M::StalledMovers => {
-                any_pool(|pool| &pool.movers_stalled) || any_pool(|pool| &pool.progress_age_seconds)
+                any_pool(|pool| &pool.movers_stalled)
+                    || any_pool(|pool| &pool.progress_age_seconds)
+                    || known(&link.progress_age_seconds)
             }
             M::TapeWritten => any_storage(|storage| &storage.tape.written_bytes),
             M::TapeUnwritten => any_storage(|storage| &storage.tape.unwritten_bytes),
@@ -339,7 +390,7 @@ impl StretchFacts<'_> {
 }
 
 /// Whether what was set at a place may matter for these links. What is known to be another link's, or of a storage
-/// element at neither end, does not.
+/// element at neither end, does not; a URL names a storage element, also one on no link.
 pub(super) fn concerns(signals: &Signals, links: &[LinkId], place: &str) -> bool {
     let is_end = |id: &StorageId| {
         links
@@ -360,6 +411,9 @@ pub(super) fn concerns(signals: &Signals, links: &[LinkId], place: &str) -> bool
             .iter()
             .flat_map(|link| [&link.source, &link.destination])
             .any(|id| id.host() == host.host());
+    }
+    if place.contains("://") {
+        return false;
     }
     let server = signals.servers.iter().find(|(name, _)| name.0 == place);
     let pool = signals

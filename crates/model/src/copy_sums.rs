@@ -1,0 +1,192 @@
+//! What copies that ended well tell together: sums of one link over some time. The same sums are kept of each minute and
+//! made of single entries and of rows of other systems.
+
+use crate::stages::MoverReport;
+use crate::units::Bytes;
+use std::time::Duration;
+
+/// Sums over copies. Each sum has beside it how many copies told that figure.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct CopySums {
+    /// Files.
+    pub files: u64,
+    /// Files of known size.
+    pub sized: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Microseconds in which slots moved no bytes.
+    pub overhead_us: u64,
+    /// Files of which that is known.
+    pub overheads: u64,
+    /// Microseconds of each stage, in the order of [`FinishedCopy::stages_us`].
+    pub stages_us: [u64; 5],
+    /// Files of which a stage is known.
+    pub staged: u64,
+    /// Connections used.
+    pub streams: u64,
+    /// Files of which that is known.
+    pub streamed: u64,
+    /// Connections that clients asked for.
+    pub asked: u64,
+    /// Files whose client asked for a number.
+    pub askers: u64,
+    /// Files of which the sender's socket is known.
+    pub sockets: u64,
+    /// Sums over these sockets.
+    pub socket: SocketFigures,
+}
+
+/// A copy that ended well.
+#[derive(Debug, Clone, Default)]
+pub struct FinishedCopy {
+    /// Size of the file.
+    pub size: Option<Bytes>,
+    /// The time in which its slot moved no bytes.
+    pub overhead_us: Option<u64>,
+    /// Reading, network, writing, checksum, commit; `None`: not told.
+    pub stages_us: [Option<u64>; 5],
+    /// Connections that it used.
+    pub streams: Option<u32>,
+    /// Connections that its client asked for.
+    pub asked: Option<u32>,
+    /// What its sender's kernel says, which alone knows what held it back.
+    pub socket: Option<SocketFigures>,
+}
+
+/// Of one data socket, or of several together (`TCP_INFO`): segments, and times in microseconds.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct SocketFigures {
+    /// Data segments sent.
+    pub sent_segments: u64,
+    /// Segments sent again.
+    pub retransmitted_segments: u64,
+    /// Time with data outstanding.
+    pub busy_us: u64,
+    /// Of that, limited by the receiver's window.
+    pub receiver_limited_us: u64,
+    /// Of that, limited by the send buffer.
+    pub buffer_limited_us: u64,
+    /// Round trip.
+    pub rtt_us: u64,
+    /// Smallest round trip.
+    pub rtt_min_us: u64,
+}
+
+impl FinishedCopy {
+    /// What a mover's report tells. `preparation`: from the start of the attempt until both ends had been looked at,
+    /// where that is known.
+    pub fn of(size: Bytes, report: &MoverReport, preparation: Option<Duration>) -> FinishedCopy {
+        let stages = report.stages;
+        let stages_us = [
+            stages.source_read_us,
+            stages.network_us,
+            stages.write_us,
+            stages.checksum_us,
+            stages.commit_us,
+        ];
+        let idle = |preparation: Duration| {
+            let us = u64::try_from(preparation.as_micros()).unwrap_or(u64::MAX);
+            us.saturating_add(stages.wait_us)
+                .saturating_add(stages.commit_us)
+        };
+        let streams = report.streams.as_ref();
+        let tcp = report.tcp.as_ref();
+        let tcp = tcp.filter(|tcp| tcp.busy_us > 0 && tcp.sent_segments > 0);
+        FinishedCopy {
+            size: Some(size),
+            overhead_us: preparation.map(idle),
+            stages_us: stages_us.map(|us| Some(us).filter(|us| *us > 0)),
+            streams: streams.map(|streams| streams.used),
+            asked: streams.and_then(|streams| streams.asked),
+            socket: tcp.map(|tcp| SocketFigures {
+                sent_segments: tcp.sent_segments.into(),
+                retransmitted_segments: tcp.retransmitted_segments.into(),
+                busy_us: tcp.busy_us,
+                receiver_limited_us: tcp.receiver_limited_us,
+                buffer_limited_us: tcp.send_buffer_limited_us,
+                rtt_us: tcp.rtt_us.into(),
+                rtt_min_us: tcp.min_rtt_us.into(),
+            }),
+        }
+    }
+}
+
+impl CopySums {
+    /// Adds one copy.
+    pub fn add(&mut self, copy: &FinishedCopy) {
+        self.files += 1;
+        if let Some(size) = copy.size {
+            self.sized += 1;
+            self.bytes = self.bytes.saturating_add(size.0);
+        }
+        if let Some(us) = copy.overhead_us {
+            self.overheads += 1;
+            self.overhead_us = self.overhead_us.saturating_add(us);
+        }
+        for (sum, us) in self.stages_us.iter_mut().zip(copy.stages_us) {
+            *sum = sum.saturating_add(us.unwrap_or(0));
+        }
+        self.staged += u64::from(copy.stages_us.iter().any(Option::is_some));
+        if let Some(streams) = copy.streams {
+            self.streams += u64::from(streams);
+            self.streamed += 1;
+        }
+        if let Some(asked) = copy.asked {
+            self.asked += u64::from(asked);
+            self.askers += 1;
+        }
+        if let Some(socket) = &copy.socket {
+            self.sockets += 1;
+            self.socket.add(socket);
+        }
+    }
+
+    /// Shows every sum, with the name under which it is stored.
+    pub(crate) fn each_column(&mut self, show: &mut dyn FnMut(&'static str, &mut u64)) {
+        let [source_read, network, write, checksum, commit] = &mut self.stages_us;
+        let socket = &mut self.socket;
+        show("files", &mut self.files);
+        show("sized", &mut self.sized);
+        show("bytes", &mut self.bytes);
+        show("overhead_us", &mut self.overhead_us);
+        show("overheads", &mut self.overheads);
+        show("source_read_us", source_read);
+        show("network_us", network);
+        show("write_us", write);
+        show("checksum_us", checksum);
+        show("commit_us", commit);
+        show("staged", &mut self.staged);
+        show("streams", &mut self.streams);
+        show("streamed", &mut self.streamed);
+        show("streams_asked", &mut self.asked);
+        show("askers", &mut self.askers);
+        show("sockets", &mut self.sockets);
+        show("sent_segments", &mut socket.sent_segments);
+        show("retransmitted_segments", &mut socket.retransmitted_segments);
+        show("busy_us", &mut socket.busy_us);
+        show("receiver_limited_us", &mut socket.receiver_limited_us);
+        show("buffer_limited_us", &mut socket.buffer_limited_us);
+        show("rtt_us", &mut socket.rtt_us);
+        show("rtt_min_us", &mut socket.rtt_min_us);
+    }
+}
+
+impl SocketFigures {
+    fn add(&mut self, other: &SocketFigures) {
+        let sums = [
+            (&mut self.sent_segments, other.sent_segments),
+            (
+                &mut self.retransmitted_segments,
+                other.retransmitted_segments,
+            ),
+            (&mut self.busy_us, other.busy_us),
+            (&mut self.receiver_limited_us, other.receiver_limited_us),
+            (&mut self.buffer_limited_us, other.buffer_limited_us),
+            (&mut self.rtt_us, other.rtt_us),
+            (&mut self.rtt_min_us, other.rtt_min_us),
+        ];
+        for (sum, one) in sums {
+            *sum = sum.saturating_add(one);
+        }
+    }
+}
