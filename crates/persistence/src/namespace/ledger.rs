@@ -5,7 +5,7 @@
 
 mod packed;
 
-use super::read::{signed, unsigned};
+use super::connection::{signed, unsigned};
 use super::{EntryId, NamespaceError};
 use penstock_model::observation::{EntryChange, EntryChangeReason};
 use penstock_model::{Bytes, NamespacePath, PoolName, Timestamp, UserName, VoName};
@@ -121,15 +121,18 @@ pub enum GapCause {
     Restored,
     /// The namespace was made anew from the pools.
     Rebuilt,
+    /// A row of the ledger cannot be read.
+    Damaged,
 }
 
 impl GapCause {
-    const ALL: [GapCause; 5] = [
+    const ALL: [GapCause; 6] = [
         GapCause::Crash,
         GapCause::Overload,
         GapCause::Unwritten,
         GapCause::Restored,
         GapCause::Rebuilt,
+        GapCause::Damaged,
     ];
 
     /// Its word.
@@ -140,6 +143,7 @@ impl GapCause {
             GapCause::Unwritten => "unwritten",
             GapCause::Restored => "restored",
             GapCause::Rebuilt => "rebuilt",
+            GapCause::Damaged => "damaged",
         }
     }
 
@@ -310,21 +314,56 @@ pub(super) fn after(
         path: path.to_owned(),
         source,
     };
-    let sql = "SELECT sequence, packed FROM ledger WHERE sequence > ?1 ORDER BY sequence LIMIT ?2";
+    let sql = "SELECT sequence, at_ms, records, packed FROM ledger WHERE sequence > ?1 ORDER BY sequence LIMIT ?2";
     let mut query = connection.prepare_cached(sql).map_err(fail)?;
     let rows = query.query_map([signed(number), PAGE_ROWS], |row| {
-        Ok((unsigned(row.get(0)?), row.get::<_, Vec<u8>>(1)?))
+        Ok(PackedRow {
+            last: unsigned(row.get(0)?),
+            at: Timestamp(row.get(1)?),
+            count: unsigned(row.get(2)?),
+            bytes: row.get(3)?,
+        })
     });
     let mut found = Vec::new();
     for row in rows.map_err(fail)? {
-        let (last, bytes) = row.map_err(fail)?;
-        let records = packed::unpack(&bytes).map_err(|why| NamespaceError::Corrupt {
-            path: path.to_owned(),
-            what: format!("row {last} of the ledger: {why}"),
-        })?;
+        let row = row.map_err(fail)?;
+        let last = row.last;
+        let records = match packed::unpack(&row.bytes) {
+            Ok(records) => records,
+            Err(why @ packed::InvalidRow::Version) => {
+                return Err(NamespaceError::Corrupt {
+                    path: path.to_owned(),
+                    what: format!("row {last} of the ledger: {why}"),
+                });
+            }
+            Err(_) => vec![row.damage()],
+        };
         let first = last.saturating_sub(records.len() as u64);
         let numbered = (first + 1..).zip(records);
         found.extend(numbered.filter(|(own, _)| *own > number));
     }
     Ok(found)
+}
+
+/// A row of the database.
+struct PackedRow {
+    last: u64,
+    at: Timestamp,
+    count: u64,
+    bytes: Vec<u8>,
+}
+
+impl PackedRow {
+    /// What is told of it when it cannot be read: one bad row holds up nothing that comes after it.
+    fn damage(&self) -> ElementRecord {
+        ElementRecord {
+            at: self.at,
+            origin: Arc::default(),
+            event: ElementEvent::Gap(LedgerGap {
+                from: Some(self.at),
+                cause: GapCause::Damaged,
+                lost: Some(self.count),
+            }),
+        }
+    }
 }

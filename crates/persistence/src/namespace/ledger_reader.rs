@@ -1,7 +1,7 @@
 //! Reading what happened from outside of the storage element.
 
+use super::connection::{open_reader, unsigned};
 use super::ledger::{self, ElementRecord};
-use super::read::{open_reader, unsigned};
 use super::schema::SCHEMA_VERSION;
 use super::{MoverRecord, NamespaceError, record};
 use rusqlite::Connection;

@@ -303,6 +303,7 @@ fn missing(cause: GapCause) -> &'static str {
         GapCause::Rebuilt => {
             "the namespace was made anew from the pools; what came before is not known"
         }
+        GapCause::Damaged => "a row of the ledger cannot be read; check the disk of the namespace",
     }
 }
 

@@ -276,3 +276,25 @@ fn old_movers_go_with_the_ledger() {
     let left = lab.namespace().mover_records(0, 100).expect("readable");
     assert_eq!((pruned, left.len(), left[0].0), (4, 6, 5));
 }
+
+#[test]
+fn a_damaged_row_is_told_as_a_gap_and_holds_up_nothing() {
+    let lab = Lab::new();
+    for name in ["/a", "/b", "/c"] {
+        lab.mkdir(name).expect("made");
+    }
+    let other = Connection::open(lab.file()).expect("opens");
+    let damage =
+        "UPDATE ledger SET packed = substr(packed, 1, length(packed) - 1) WHERE sequence = 2";
+    assert_eq!(other.execute(damage, []).expect("damaged"), 1);
+    let told = lab.told();
+    assert_eq!(
+        [&told[0], &told[2]],
+        ["directory_creation /a", "directory_creation /c"]
+    );
+    assert!(told[1].starts_with("gap damaged"), "{told:?}");
+    let ElementEvent::Gap(gap) = &lab.ledger()[1].1.event else {
+        panic!("a gap");
+    };
+    assert_eq!(gap.lost, Some(1));
+}
