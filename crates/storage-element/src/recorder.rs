@@ -38,6 +38,12 @@ const PRUNE_PAUSES: u32 = 20;
 const PRUNE_PAUSE_MIN: Duration = Duration::from_millis(50);
 /// Letters of a refusal's line that are kept.
 const DETAIL_CHARS_MAX: usize = 300;
+/// Letters of its method.
+const METHOD_CHARS_MAX: usize = 32;
+/// Bytes of its path: of a longer one the directories at the front are kept. Anybody can name a path.
+const PATH_BYTES_MAX: usize = 300;
+/// Between two gaps that tell what was lost: while too much happens there is one a second.
+const GAP_INTERVAL: Duration = Duration::from_secs(1);
 
 /// How much of the ledger is kept. Both can be replaced while running.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -79,9 +85,31 @@ struct RecorderContext {
     clock: Arc<BelievedClock>,
     retention: Mutex<LedgerRetention>,
     /// What was lost and is not told yet.
-    losses: Mutex<Vec<Loss>>,
+    losses: Mutex<Losses>,
     /// Keeps a full disk from filling the log.
     told: RepeatedErrors,
+}
+
+/// What was lost and is not told yet: one thing for each cause.
+#[derive(Default)]
+struct Losses {
+    all: Vec<Loss>,
+    /// When the last of it was told.
+    told: Option<Instant>,
+}
+
+impl Losses {
+    fn is_due(&self) -> bool {
+        self.told.is_none_or(|told| told.elapsed() >= GAP_INTERVAL)
+    }
+
+    /// What is to be told now.
+    fn take(&mut self) -> Vec<Loss> {
+        if !self.all.is_empty() {
+            self.told = Some(Instant::now());
+        }
+        std::mem::take(&mut self.all)
+    }
 }
 
 /// Things that are not in the ledger.
@@ -134,11 +162,10 @@ impl Recorder {
             self.shared.lost(GapCause::Overload, at, 1);
             return;
         }
-        let detail = refusal.detail.chars().take(DETAIL_CHARS_MAX).collect();
         self.queued(Note::Refusal(ElementRecord {
             at,
             origin: Arc::new(origin),
-            event: ElementEvent::Refused(Refusal { detail, ..refusal }),
+            event: ElementEvent::Refused(shortened(refusal)),
         }));
     }
 
@@ -183,7 +210,11 @@ impl RecorderContext {
         let mut next_step = Instant::now() + PRUNE_INTERVAL;
         loop {
             let wait = next_step.saturating_duration_since(Instant::now());
-            match notes.recv_timeout(wait.min(PRUNE_INTERVAL)) {
+            let wait = match self.losses.lock().all.is_empty() {
+                true => wait.min(PRUNE_INTERVAL),
+                false => wait.min(GAP_INTERVAL),
+            };
+            match notes.recv_timeout(wait) {
                 Ok(first) => {
                     std::thread::sleep(DELAY);
                     self.write_all(first, notes);
@@ -195,9 +226,10 @@ impl RecorderContext {
                 next_step = Instant::now() + self.prune_some();
             }
         }
+        self.losses.lock().told = None;
         self.write(Vec::new());
         // Otherwise the next start takes this end for a crash, and tells a gap.
-        if self.losses.lock().is_empty()
+        if self.losses.lock().all.is_empty()
             && let Err(why) = self.namespace.apply(Change::EndLedger)
         {
             tracing::warn!(%why, "the end of the ledger could not be recorded");
@@ -225,7 +257,13 @@ impl RecorderContext {
                 Note::Refusal(record) => records.push(record),
             }
         }
-        let losses = std::mem::take(&mut *self.losses.lock());
+        let losses = {
+            let mut losses = self.losses.lock();
+            match losses.is_due() {
+                true => losses.take(),
+                false => Vec::new(),
+            }
+        };
         let at = self.clock.recorded();
         records.extend(losses.iter().map(|loss| loss.gap(at)));
         let (refusals, ended) = (records.len() - losses.len(), movers.len());
@@ -260,12 +298,12 @@ impl RecorderContext {
     /// Notes that something is not in the ledger.
     fn lost(&self, cause: GapCause, at: Timestamp, count: u64) {
         let mut losses = self.losses.lock();
-        match losses.iter_mut().find(|loss| loss.cause == cause) {
+        match losses.all.iter_mut().find(|loss| loss.cause == cause) {
             Some(loss) => {
                 loss.from = loss.from.min(at);
                 loss.count += count;
             }
-            None => losses.push(Loss {
+            None => losses.all.push(Loss {
                 cause,
                 from: at,
                 count,
@@ -295,6 +333,24 @@ impl RecorderContext {
     }
 }
 
+/// A refusal as it is kept: whoever is refused decides how long its texts are, not how much of them is written.
+fn shortened(refusal: Refusal) -> Refusal {
+    let detail = refusal.detail.chars().take(DETAIL_CHARS_MAX).collect();
+    let method = refusal.method.chars().take(METHOD_CHARS_MAX).collect();
+    let mut path = refusal.path;
+    while let Some(long) = path.as_ref()
+        && long.to_string().len() > PATH_BYTES_MAX
+    {
+        path = long.parent();
+    }
+    Refusal {
+        method,
+        path,
+        detail,
+        ..refusal
+    }
+}
+
 impl Loss {
     fn gap(&self, at: Timestamp) -> ElementRecord {
         ElementRecord {
@@ -306,5 +362,45 @@ impl Loss {
                 lost: Some(self.count),
             }),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use penstock_model::NamespacePath;
+
+    #[test]
+    fn whoever_is_refused_fills_no_disk_with_long_texts() {
+        let long = format!("/d/{}/{}/f", "é".repeat(100), "n".repeat(200));
+        let refused = |path: &str| {
+            shortened(Refusal {
+                method: "M".repeat(8_000),
+                path: Some(NamespacePath::parse(path).expect("valid")),
+                status: 401,
+                code: "authentication".to_owned(),
+                detail: "é".repeat(5_000),
+            })
+        };
+        let kept = refused(&long);
+        assert_eq!(kept.method.len(), METHOD_CHARS_MAX);
+        assert_eq!(kept.detail.chars().count(), DETAIL_CHARS_MAX);
+        let front = format!("/d/{}", "é".repeat(100));
+        assert_eq!(kept.path, NamespacePath::parse(&front).ok());
+        assert_eq!(refused("/d/f").path, NamespacePath::parse("/d/f").ok());
+    }
+
+    #[test]
+    fn what_is_lost_is_told_once_in_a_while_and_added_up_until_then() {
+        let mut losses = Losses::default();
+        assert!(losses.is_due() && losses.take().is_empty() && losses.is_due());
+        losses.all.push(Loss {
+            cause: GapCause::Overload,
+            from: Timestamp(0),
+            count: 1,
+        });
+        assert_eq!(losses.take().len(), 1);
+        losses.told = Some(Instant::now() + GAP_INTERVAL);
+        assert!(!losses.is_due());
     }
 }

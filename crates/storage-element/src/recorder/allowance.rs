@@ -4,8 +4,8 @@ use std::time::{Duration, Instant};
 
 /// Refusals that are written after a while without any, however fast they come.
 const BURST: u32 = 2_000;
-/// One more for each such time: 20 a second, 1.7 million a day.
-const INTERVAL: Duration = Duration::from_millis(50);
+/// One more for each such time: 5 a second, 432,000 a day.
+const INTERVAL: Duration = Duration::from_millis(200);
 
 /// What is left to be written.
 #[derive(Debug)]
@@ -44,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_burst_is_written_whole_and_then_twenty_a_second() {
+    fn a_burst_is_written_whole_and_then_five_a_second() {
         let start = Instant::now();
         let mut allowance = Allowance::full(start);
         let mut written = |from: Duration, until: Duration, count: u32| {
@@ -55,7 +55,7 @@ mod tests {
         let seconds = Duration::from_secs;
         assert_eq!(written(seconds(0), Duration::from_millis(1), 3_000), 2_000);
         let more = written(seconds(1), seconds(11), 10_000);
-        assert!((200..=221).contains(&more), "{more}");
-        assert_eq!(written(seconds(1_000), seconds(1_001), 5_000), 2_019);
+        assert!((50..=56).contains(&more), "{more}");
+        assert_eq!(written(seconds(1_000), seconds(1_001), 5_000), 2_004);
     }
 }
