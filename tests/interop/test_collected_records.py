@@ -186,6 +186,22 @@ def test_what_clients_do_is_exported_with_who_asked_and_without_their_tokens(bin
         assert token.encode() not in text and own.encode() not in text, path
 
 
+def test_a_file_that_finds_no_room_is_a_refusal_with_who_asked(binary, own_grid, tmp_path):
+    own_grid.there.configure("[[storage.pool]]", capacity="8 MiB")
+    for each in own_grid.sites:
+        each.start()
+    own_grid.there_door.put("/big", content("big", 12_000_000), expect=507)
+    directory = tmp_path / "records"
+
+    def refused():
+        records, _ = collect(binary, own_grid.there, directory, "--view", "site")
+        return [row for row in records.rows() if row["operation"] == "request"]
+
+    [refusal] = eventually("the refusal is recorded", refused)
+    assert (refusal["error_code"], refusal["source_path"], refusal["outcome"]) == (507, "/big", "failure")
+    assert refusal["user"] and refusal["client"]
+
+
 def test_a_name_that_is_none_is_not_recorded(binary, own_grid, tmp_path):
     for site in own_grid.sites:
         site.start()
