@@ -9,8 +9,11 @@ mod rows;
 mod words;
 
 pub use cells::{Cell, CellRef, CellSink, CellType, Column, Field, Row};
-pub use rows::{Attempt, Change, Incident, Sample};
-pub use words::{ChangeKind, Family, IncidentKind, Operation, Outcome, SubjectKind, View};
+pub use rows::{Attempt, Change, Incident, NamespaceChange, Sample};
+pub use words::{
+    ChangeKind, EntryChange, EntryChangeReason, Family, IncidentKind, Operation, Outcome,
+    SubjectKind, View,
+};
 
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
@@ -34,6 +37,8 @@ pub enum Observation {
     Change(Box<Change>),
     /// Something went wrong that is not the end of an attempt.
     Incident(Box<Incident>),
+    /// An entry of a namespace was made, changed or removed.
+    NamespaceChange(Box<NamespaceChange>),
 }
 
 impl Observation {
@@ -44,6 +49,7 @@ impl Observation {
             Observation::Sample(row) => row.at,
             Observation::Change(row) => row.at,
             Observation::Incident(row) => row.at,
+            Observation::NamespaceChange(row) => row.at,
         }
     }
 
@@ -54,6 +60,7 @@ impl Observation {
             Observation::Sample(row) => (&mut row.source, &mut row.line),
             Observation::Change(row) => (&mut row.source, &mut row.line),
             Observation::Incident(row) => (&mut row.source, &mut row.line),
+            Observation::NamespaceChange(row) => (&mut row.source, &mut row.line),
         };
         *own_source = source.clone();
         *own_line = line;
@@ -71,7 +78,7 @@ macro_rules! observations {
     )+};
 }
 
-observations!(Attempt, Sample, Change, Incident);
+observations!(Attempt, Sample, Change, Incident, NamespaceChange);
 
 #[cfg(test)]
 mod tests {
@@ -141,6 +148,7 @@ mod tests {
             (Sample::COLUMNS, 30),
             (Change::COLUMNS, 10),
             (Incident::COLUMNS, 12),
+            (NamespaceChange::COLUMNS, 15),
         ] {
             let names: std::collections::BTreeSet<&str> =
                 columns.iter().map(|column| column.name).collect();

@@ -10,8 +10,8 @@ mod tests {
     use crate::store::{Reader, Store};
     use penstock_model::TimeWindow;
     use penstock_model::observation::{
-        Attempt, Cell, CellType, Change, Family, Incident, Observation, Operation, Outcome, Row,
-        Sample, View,
+        Attempt, Cell, CellType, Change, EntryChange, EntryChangeReason, Family, Incident,
+        NamespaceChange, Observation, Operation, Outcome, Row, Sample, View,
     };
     use proptest::prelude::*;
     use std::io::Cursor;
@@ -25,6 +25,7 @@ mod tests {
             Sample::COLUMNS,
             Change::COLUMNS,
             Incident::COLUMNS,
+            NamespaceChange::COLUMNS,
         ];
         let (_, tables_text) = DOCUMENT.split_once("\n## attempt\n").expect("its tables");
         let mut documented = tables_text.lines().filter(|line| line.starts_with("| `"));
@@ -55,6 +56,8 @@ mod tests {
                 let more = [
                     Operation::ALL[number.rem_euclid(8) as usize].word(),
                     Outcome::ALL[number.rem_euclid(3) as usize].word(),
+                    EntryChange::ALL[number.rem_euclid(10) as usize].word(),
+                    EntryChangeReason::ALL[number.rem_euclid(7) as usize].word(),
                 ];
                 for word in words.into_iter().chain(more) {
                     let cell = match R::COLUMNS[place].cells {
@@ -115,7 +118,7 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(24))]
         #[test]
         fn rows_of_each_family_come_back_from_lines_from_parquet_and_from_the_store(
-            family in 0..4_usize,
+            family in 0..5_usize,
             days in any::<bool>(),
             mut fillings in proptest::collection::vec(
                 proptest::collection::vec((any::<i64>(), "[a-zé/\\x00\"]{0,9}", any::<bool>()), 70),
@@ -131,6 +134,7 @@ mod tests {
                 Family::Sample => check::<Sample>(&fillings)?,
                 Family::Change => check::<Change>(&fillings)?,
                 Family::Incident => check::<Incident>(&fillings)?,
+                Family::NamespaceChange => check::<NamespaceChange>(&fillings)?,
             }
         }
     }

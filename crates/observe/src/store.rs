@@ -18,7 +18,9 @@ pub use segment::TornTail;
 
 use penstock_durable_file::replace_private;
 use penstock_model::Timestamp;
-use penstock_model::observation::{Attempt, Change, Family, Incident, Observation, Row, Sample};
+use penstock_model::observation::{
+    Attempt, Change, Family, Incident, NamespaceChange, Observation, Row, Sample,
+};
 use segment::Segment;
 use std::collections::BTreeMap;
 use std::fs::{self, File, TryLockError};
@@ -134,6 +136,7 @@ impl Store {
             Observation::Sample(row) => self.append_row::<Sample>(row),
             Observation::Change(row) => self.append_row::<Change>(row),
             Observation::Incident(row) => self.append_row::<Incident>(row),
+            Observation::NamespaceChange(row) => self.append_row::<NamespaceChange>(row),
         }
     }
 

@@ -1,4 +1,4 @@
-//! The namespace of a storage element: a tree of directories and files in SQLite, with checksums, trash
+//! The namespace of a storage element: a tree of directories and files in SQLite, with checksums, trash, the ledger
 //! and the record of ended movers.
 //!
 //! One thread writes, in group commits: many changes share one transaction and one `fsync`, and a change
@@ -13,6 +13,8 @@ mod directory_log;
 pub(crate) mod failing_sync;
 mod inspection;
 mod last_word;
+mod ledger;
+mod ledger_reader;
 mod lock;
 mod log_keeper;
 mod log_snapshot;
@@ -27,16 +29,21 @@ mod tests;
 mod trash;
 mod writer;
 
-pub use change::{Change, ChangeReport, NewFile, Replace, TrashedData};
+pub use change::{CausedChange, Change, ChangeReport, NewFile, Replace, TrashedData};
 pub use change_error::{ChangeError, ChangeRefusal, PROPERTIES_BYTES_MAX, PROPERTIES_MAX};
 pub use directory_log::{LogCondition, TrashedFile};
 pub use inspection::StoredFile;
 pub use last_word::{LastWord, LastWords};
+pub use ledger::{
+    ChangedEntry, ElementEvent, ElementRecord, GapCause, LedgerBound, LedgerGap, Refusal,
+    RequestOrigin,
+};
+pub use ledger_reader::LedgerReader;
 pub use property::{DeadProperty, PropertyUpdate};
 pub use rebuild::{
     FoundFile, FoundFileFate, FoundLabel, PoolLogs, Rebuild, RebuildError, Rebuilt, take_place,
 };
-pub use record::{MoverKind, MoverOutcome, MoverRecord, MoverRecordReader};
+pub use record::{MoverKind, MoverOutcome, MoverRecord};
 pub use trash::TrashQuery;
 pub use writer::WriterCounts;
 
@@ -308,15 +315,15 @@ impl Namespace {
     /// at once with [`ChangeError::Busy`].
     pub fn submit(
         &self,
-        change: Change,
+        change: impl Into<CausedChange>,
         reply: impl FnOnce(Result<ChangeReport, ChangeError>) + Send + 'static,
     ) {
-        self.writer.submit(change, Box::new(reply));
+        self.writer.submit(change.into(), Box::new(reply));
     }
 
     /// Makes a change and waits for its commit. For tests, recovery and tools; doors use
     /// [`Namespace::submit`].
-    pub fn apply(&self, change: Change) -> Result<ChangeReport, ChangeError> {
+    pub fn apply(&self, change: impl Into<CausedChange>) -> Result<ChangeReport, ChangeError> {
         let (sender, answer) = std::sync::mpsc::sync_channel(1);
         self.submit(change, move |result| {
             // The receiver waits below, so it cannot be gone.

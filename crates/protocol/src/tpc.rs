@@ -10,5 +10,6 @@ mod watch;
 pub use marker::{LINE_BYTES_MAX, Marker, Outcome, write_marker, write_outcome};
 pub use request::{
     CopyRequest, Credential, Direction, InvalidCopy, REQUEST_ID, may_be_forwarded, request_id,
+    scitag,
 };
 pub use watch::{Item, StreamParser};

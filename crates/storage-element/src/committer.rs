@@ -13,7 +13,9 @@ use crate::uncommitted_file::UncommittedFile;
 use crate::write_error::{CommitError, WriteError};
 use parking_lot::Mutex;
 use penstock_model::{Bytes, PoolName};
-use penstock_persistence::namespace::{Change, ChangeError, ChangeReport, Namespace, NewFile};
+use penstock_persistence::namespace::{
+    Change, ChangeError, ChangeReport, Namespace, NewFile, RequestOrigin,
+};
 use std::collections::BTreeMap;
 use std::io;
 use std::path::PathBuf;
@@ -38,6 +40,8 @@ const END_WAIT: Duration = Duration::from_secs(10);
 pub(crate) struct CompleteFile {
     pub file: UncommittedFile,
     pub entry: NewFile,
+    /// What the ledger tells of the request.
+    pub origin: RequestOrigin,
     pub reply: oneshot::Sender<Result<ChangeReport, WriteError>>,
     /// Holds the path until the entry is there, so that no second writer comes between.
     pub publication: Arc<PendingPublication>,
@@ -233,6 +237,7 @@ fn publish(
     let CompleteFile {
         file,
         entry,
+        origin,
         reply,
         publication,
     } = complete;
@@ -242,7 +247,8 @@ fn publish(
         return;
     }
     let size = entry.size;
-    namespace.submit(Change::Publish(entry), move |result| {
+    let change = Change::Publish(entry).asked_by(Arc::new(origin));
+    namespace.submit(change, move |result| {
         let result = match result {
             Ok(changed) => {
                 reached(Step::Committed);

@@ -161,6 +161,10 @@ pub struct StorageLimits {
     pub quarantine: Duration,
     /// How long removed and replaced files are kept. Can be replaced while running.
     pub trash: Duration,
+    /// How long the ledger tells what happened, and so the record of movers; `None`: for ever. Can be replaced while running.
+    pub ledger: Option<Duration>,
+    /// Changes, refusals and gaps that the ledger tells at most; the oldest go first. Can be replaced while running.
+    pub ledger_records_max: u64,
     /// How long a pool may take to make a complete file durable.
     pub finish_timeout: Duration,
     /// Connections of a pull, and how it is cut into parts.
@@ -202,6 +206,8 @@ impl Default for StorageLimits {
             probe_interval: Duration::from_secs(5),
             quarantine: Duration::from_secs(30 * 24 * 3600),
             trash: Duration::from_secs(24 * 3600),
+            ledger: Some(Duration::from_secs(90 * 24 * 3600)),
+            ledger_records_max: 10_000_000,
             finish_timeout: Duration::from_secs(300),
             streams: StreamsLimits::default(),
             streams_memory: Bytes(1 << 30),

@@ -70,8 +70,12 @@ pub(crate) mod tests {
     use crate::pool_write::PoolWrite;
     use crate::write_error::WriteError;
     use crate::{PoolConfig, Storage, StorageConfig, StorageLimits};
+    use penstock_model::observation::EntryChange;
     use penstock_model::{NamespacePath, PoolName};
-    use penstock_persistence::namespace::{Change, EntryKind, Replace, TrashQuery};
+    use penstock_persistence::namespace::{
+        Change, ElementEvent, EntryId, EntryKind, Replace, TrashQuery,
+    };
+    use std::collections::BTreeSet;
     use std::os::unix::process::ExitStatusExt;
     use std::path::{Path, PathBuf};
     use std::process::Command;
@@ -164,6 +168,7 @@ pub(crate) mod tests {
             parent: storage.parent_of(&path),
             path,
             owner: None,
+            origin: Default::default(),
             replace: Replace::Allowed,
             size,
             algorithms: storage.algorithms(std::iter::empty()),
@@ -248,6 +253,7 @@ pub(crate) mod tests {
             std::thread::sleep(Duration::from_millis(1));
         }
         let entry = storage.namespace.lookup(&path()).expect("readable");
+        check_ledger(&storage, entry.as_ref().map(|entry| entry.id), step, size);
         let on_disk: Vec<_> = walk(&directory.path().join("p/data"));
         let unfinished = walk(&directory.path().join("p/incoming"));
         assert_eq!(unfinished, Vec::<PathBuf>::new(), "{step:?} {size}");
@@ -272,6 +278,24 @@ pub(crate) mod tests {
         let label = label.expect("labelled");
         assert_eq!((label.path, label.size), (path(), *told));
         assert_eq!(pool.filling().0, *told, "{step:?} {size}");
+    }
+
+    /// The ledger tells of no file that is neither there nor removed, and of the one that is there.
+    fn check_ledger(storage: &Storage, visible: Option<EntryId>, step: Step, size: usize) {
+        let told = storage.namespace.ledger_after(0).expect("readable");
+        let entries = |kinds: &[EntryChange]| -> BTreeSet<EntryId> {
+            let told = told.iter().filter_map(|(_, record)| match &record.event {
+                ElementEvent::Changed(changed) => Some(changed),
+                ElementEvent::Refused(_) | ElementEvent::Gap(_) => None,
+            });
+            let told = told.filter(|changed| kinds.contains(&changed.kind));
+            let told = told.filter(|changed| changed.path == Some(path()));
+            told.map(|changed| changed.entry).collect()
+        };
+        let created = entries(&[EntryChange::Creation, EntryChange::Replacement]);
+        let removed = entries(&[EntryChange::Removal]);
+        let there: BTreeSet<EntryId> = created.difference(&removed).copied().collect();
+        assert_eq!(there, visible.into_iter().collect(), "{step:?} {size}");
     }
 
     fn walk(directory: &Path) -> Vec<PathBuf> {

@@ -49,12 +49,14 @@ use http::header::{
 };
 use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use penstock_model::{NamespacePath, ProblemCode};
+use penstock_persistence::namespace::{Refusal, RequestOrigin};
 use penstock_protocol::http1::Limits;
 use penstock_protocol::http1::server::{Connection, Request, RequestError};
 use penstock_protocol::listener::{ClientConnection, Listener, NewConnection};
 use penstock_protocol::monitoring::Monitor;
 use penstock_protocol::tls::ServerTls;
 use penstock_protocol::told::RepeatedErrors;
+use penstock_protocol::tpc::request_id;
 use penstock_protocol::x509::ClientCertificate;
 use percent_encoding::percent_decode_str;
 use remote_removals::{Removals, report_panic};
@@ -269,6 +271,7 @@ impl Door {
             Ok(Reply::Sent(result)) => return result,
             Ok(Reply::Response(answer)) => answer,
             Err(problem) => {
+                self.note_refusal(connection, client, request, &problem);
                 if problem.status.is_server_error() {
                     tell_failed(request, &problem);
                 }
@@ -285,6 +288,40 @@ impl Door {
             }
         };
         self.send(connection, answer).await
+    }
+
+    /// Tells the ledger of a request that was not fulfilled. What merely is not there, or has no such method, is left out:
+    /// clients ask for it to find out.
+    fn note_refusal(
+        &self,
+        connection: &Connection,
+        client: &Client,
+        request: &Request,
+        problem: &Problem,
+    ) {
+        let asked_to_find_out = [StatusCode::NOT_FOUND, StatusCode::METHOD_NOT_ALLOWED];
+        let status = problem.status;
+        let is_refusal = status.is_client_error() || status.is_server_error();
+        if !is_refusal || asked_to_find_out.contains(&status) {
+            return;
+        }
+        let identity = client.asks();
+        let (user, vo) = identity.map(|it| (it.user, it.vo)).unzip();
+        let origin = RequestOrigin {
+            user,
+            vo: vo.flatten(),
+            client: Some(connection.peer_addr().to_string()),
+            copy: request_id(&request.headers).map(str::to_owned),
+            challenge: access_check::challenge_of(&request.headers),
+        };
+        let refusal = Refusal {
+            method: request.method.to_string(),
+            path: NamespacePath::from_encoded(request.path()).ok(),
+            status: status.as_u16(),
+            code: problem.cause.code.name().to_owned(),
+            detail: problem.text().to_owned(),
+        };
+        self.storage.recorder.refuse(origin, refusal);
     }
 
     async fn send(&self, connection: &mut Connection, answer: Response) -> io::Result<()> {

@@ -19,10 +19,11 @@ use crate::file_label::Label;
 use crate::pool::{IDS_PER_DIRECTORY, move_aside, sync_directory};
 use crate::pool_files::{CommonIdentity, OnDisk, PoolFilesError, PoolRoot, lock_pools, marks};
 use penstock_clock::wall_clock;
+use penstock_model::observation::EntryChangeReason;
 use penstock_model::{NamespacePath, PoolName};
 use penstock_persistence::namespace::{
-    Change, ChangeError, EntryId, LastWord, LastWords, Namespace, NamespaceError, PoolUsage,
-    StoredFile,
+    Change, ChangeError, ChangeReport, EntryId, LastWord, LastWords, Namespace, NamespaceError,
+    PoolUsage, StoredFile,
 };
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fs::DirBuilder;
@@ -209,7 +210,7 @@ impl Check<'_> {
             }
         }
         if self.repair.mends && !self.report.counters.is_empty() {
-            self.namespace.apply(Change::RecountPools)?;
+            self.mend(Change::RecountPools)?;
         }
         Ok(())
     }
@@ -312,6 +313,12 @@ impl Check<'_> {
         Ok(())
     }
 
+    /// Makes a change, of which the ledger tells that a check made it.
+    fn mend(&self, change: Change) -> Result<ChangeReport, ChangeError> {
+        let change = change.because(EntryChangeReason::Repair);
+        self.namespace.apply(change)
+    }
+
     fn shown(&self, file: &StoredFile) -> Result<String, FsckFailure> {
         let path = self.namespace.path_of(file.id)?;
         Ok(path.map_or_else(|| file.name.clone(), |path| path.to_string()))
@@ -326,14 +333,14 @@ impl Check<'_> {
         let path = self.namespace.path_of(file.id)?;
         let is_mended = match &path {
             Some(path) if self.may_remove(pool, state) => {
-                self.namespace.apply(Change::Remove {
+                self.mend(Change::Remove {
                     path: path.clone(),
                     only: Some(file.id),
                     entries_max: 1,
                     by: None,
                     at: wall_clock(),
                 })?;
-                self.namespace.apply(Change::ForgetTrash(vec![file.id]))?;
+                self.mend(Change::ForgetTrash(vec![file.id]))?;
                 true
             }
             Some(_) | None => false,
@@ -442,8 +449,7 @@ impl Check<'_> {
             // What was put aside has a time of its own there.
             finding.is_trash = !finding.in_quarantine;
             if finding.is_trash && self.repair.mends {
-                self.namespace
-                    .apply(Change::ReenterTrash(trashed.clone()))?;
+                self.mend(Change::ReenterTrash(trashed.clone()))?;
             }
         } else if self.repair.mends {
             let facts = Facts {

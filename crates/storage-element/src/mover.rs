@@ -5,8 +5,8 @@ use crate::clock::microseconds;
 use crate::gate::{Arrival, Permit, Progress, QueuePlace, SlotRefusal};
 use crate::meter::Direction;
 use crate::metrics::{EndedMovers, StorageMetrics};
-use crate::mover_recorder::MoverRecorder;
 use crate::pool::Pool;
+use crate::recorder::Recorder;
 use parking_lot::Mutex;
 use penstock_clock::wall_clock;
 use penstock_decide::admission::{AdmissionReason, PreemptionReason, Requester};
@@ -38,6 +38,7 @@ struct Facts {
     path: NamespacePath,
     peer: String,
     copy: Option<String>,
+    challenge: Option<String>,
     file_size: Option<Bytes>,
     user: Option<UserName>,
     vo: Option<VoName>,
@@ -101,6 +102,8 @@ pub(crate) struct MoverRequest {
     pub peer: String,
     /// The copy that it is part of, as whoever asks names it.
     pub copy: Option<String>,
+    /// The data challenge or activity that it is part of, as whoever asks tells it.
+    pub challenge: Option<String>,
     /// `None`: it is not known before its bytes have come.
     pub file_size: Option<Bytes>,
     pub user: Option<UserName>,
@@ -138,7 +141,7 @@ pub struct MoverSnapshot {
 pub(crate) struct Mover {
     facts: Arc<Facts>,
     live: Arc<LiveMovers>,
-    recorder: Arc<MoverRecorder>,
+    recorder: Arc<Recorder>,
     id: u64,
     started: Instant,
     selection: Value,
@@ -187,7 +190,7 @@ impl LiveMovers {
     /// Takes a place at the gate of the pool that the request names.
     pub(crate) fn arrive(
         self: &Arc<Self>,
-        recorder: &Arc<MoverRecorder>,
+        recorder: &Arc<Recorder>,
         pool: &Arc<Pool>,
         request: MoverRequest,
     ) -> Result<Mover, PoolQueueFull> {
@@ -206,6 +209,7 @@ impl LiveMovers {
             path: request.path,
             peer: request.peer,
             copy: request.copy,
+            challenge: request.challenge,
             file_size: request.file_size,
             user: request.user,
             vo: request.requester.vo,
@@ -343,6 +347,7 @@ impl Drop for Mover {
             path: self.facts.path.clone(),
             peer: self.facts.peer.clone(),
             copy: self.facts.copy.clone(),
+            challenge: self.facts.challenge.clone(),
             file_size: self.facts.file_size,
             user: self.facts.user.clone(),
             vo: self.facts.vo.clone(),

@@ -10,7 +10,7 @@ use crate::uploads::Plan;
 use penstock_decide::admission::Requester;
 use penstock_decide::pool_selection::PoolReason;
 use penstock_model::{Bytes, Checksum, ChecksumAlgorithm, NamespacePath, PoolName, UserName};
-use penstock_persistence::namespace::{EntryId, Replace};
+use penstock_persistence::namespace::{EntryId, Replace, RequestOrigin};
 use serde::{Deserialize, Serialize};
 
 /// Asks which pool takes a file.
@@ -36,6 +36,8 @@ pub(crate) struct OpenWrite {
     /// The directory that will hold it, for its label; `None`: it is made with the file.
     pub parent: Option<EntryId>,
     pub owner: Option<UserName>,
+    /// What the ledger tells of the request.
+    pub origin: RequestOrigin,
     pub replace: Replace,
     /// Bytes, when announced. Another number is an error.
     pub size: Option<u64>,
@@ -70,6 +72,8 @@ pub(crate) struct BeginUpload {
 pub(crate) struct FinishUpload {
     pub write: WriteCapability,
     pub parent: Option<EntryId>,
+    /// What the ledger tells of the request that ends it.
+    pub origin: RequestOrigin,
     pub replace: Replace,
     /// Computed of the whole file.
     pub algorithms: Vec<ChecksumAlgorithm>,
@@ -132,6 +136,14 @@ mod tests {
         }
     }
 
+    fn origin() -> RequestOrigin {
+        RequestOrigin {
+            user: Some(UserName::new("alice")),
+            client: Some("127.0.0.1:1".to_owned()),
+            ..RequestOrigin::default()
+        }
+    }
+
     fn requester() -> Requester {
         Requester {
             vo: None,
@@ -151,6 +163,7 @@ mod tests {
             path: path(),
             peer: "127.0.0.1:1".to_owned(),
             copy: Some("7-1".to_owned()),
+            challenge: Some("scitag:66".to_owned()),
             file_size: Some(penstock_model::Bytes(3)),
             user: Some(UserName::new("alice")),
             requester: requester(),
@@ -168,6 +181,7 @@ mod tests {
                 path: path(),
                 parent: Some(EntryId(2)),
                 owner: Some(UserName::new("alice")),
+                origin: origin(),
                 replace,
                 size: None,
                 algorithms: vec![ChecksumAlgorithm::Adler32],
@@ -193,6 +207,7 @@ mod tests {
         crosses(FinishUpload {
             write: write(),
             parent: None,
+            origin: origin(),
             replace: Replace::Allowed,
             algorithms: vec![ChecksumAlgorithm::Adler32],
             expected: vec![sum()],

@@ -402,6 +402,7 @@ impl FileCompletion {
         let finished = CompleteFile {
             file,
             entry,
+            origin: self.order.origin,
             reply,
             publication: self.publication,
         };

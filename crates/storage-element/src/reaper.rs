@@ -21,7 +21,7 @@ use parking_lot::Mutex;
 use penstock_decide::trash::kept_since;
 use penstock_model::{Bytes, PoolName, Timestamp};
 use penstock_persistence::namespace::{
-    EntryId, Namespace, NamespaceError, TrashQuery, TrashedData,
+    EntryId, Namespace, NamespaceError, RequestOrigin, TrashQuery, TrashedData,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -69,6 +69,7 @@ enum Order {
     },
     Empty {
         query: TrashQuery,
+        origin: Arc<RequestOrigin>,
         reply: oneshot::Sender<Result<RemovedTrash, NamespaceError>>,
     },
 }
@@ -325,7 +326,11 @@ impl Reaper {
             // It may have been given up; then some trash has gone without need, at most a piece.
             Order::GiveWay { full, reply } => drop(reply.send(self.give_way(full))),
             Order::Restore { order, reply } => drop(reply.send(self.restore(&order))),
-            Order::Empty { query, reply } => drop(reply.send(self.empty(query))),
+            Order::Empty {
+                query,
+                origin,
+                reply,
+            } => drop(reply.send(self.empty(query, origin))),
         }
     }
 

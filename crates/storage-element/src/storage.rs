@@ -16,11 +16,11 @@ use crate::locks::Locks;
 use crate::meter::SecondTraffic;
 use crate::metrics::StorageMetrics;
 use crate::mover::{LiveMovers, MoverSnapshot};
-use crate::mover_recorder::MoverRecorder;
 use crate::open_error::OpenError;
 use crate::pool::Pool;
 use crate::pool_watch::{Upkeep, UpkeepContext, UpkeepLimits};
 use crate::reaper::{Pools, Reapers};
+use crate::recorder::{LedgerRetention, Recorder};
 use crate::recovery;
 use crate::reserved_names::left_from_before;
 use crate::rights::{self, RequestAuthorizer};
@@ -31,7 +31,7 @@ use penstock_clock::wall_clock;
 use penstock_decide::pool_selection::{PlacementRequest, PoolReason, PoolView, choose_pool};
 use penstock_model::{Bytes, ChecksumAlgorithm, PoolName, Timestamp};
 use penstock_persistence::namespace::{
-    Change, ChangeError, ChangeReport, EntryId, Namespace, PoolUsage,
+    CausedChange, Change, ChangeError, ChangeReport, EntryId, Namespace, PoolUsage,
 };
 use penstock_protocol::http1::client::{Client, ClientConfig, Reach};
 use penstock_protocol::tls::ClientTls;
@@ -54,7 +54,7 @@ pub struct Storage {
     // Order matters: what uses the namespace ends before it.
     committers: Committers,
     reapers: Reapers,
-    pub(crate) recorder: Arc<MoverRecorder>,
+    pub(crate) recorder: Arc<Recorder>,
     upkeep: Upkeep,
     pub(crate) namespace: Arc<Namespace>,
     pools: Pools,
@@ -121,6 +121,7 @@ impl Storage {
         };
         let upkeep = Upkeep::start(pools.clone(), shared)?;
         recovery::recover(&namespace, &upkeep)?;
+        namespace.apply(Change::BeginLedger(clock.recorded()))?;
         for path in left_from_before(&namespace) {
             tracing::warn!(%path, "this name is reserved for the door; move what is there away, or remove it");
         }
@@ -130,8 +131,9 @@ impl Storage {
         upkeep.joined_by(reapers.handle());
         let committers = Committers::start(&namespace, &pools, &reapers.handle());
         let committers = committers.map_err(OpenError::Thread)?;
-        let recorder =
-            MoverRecorder::start(Arc::clone(&namespace), &clock).map_err(OpenError::Thread)?;
+        let retention = LedgerRetention::of(&config.limits);
+        let recorder = Recorder::start(Arc::clone(&namespace), &clock, retention);
+        let recorder = recorder.map_err(OpenError::Thread)?;
         let tls = match &config.outbound.certificates {
             Some(directory) => ClientTls::from_ca_directory(directory)?,
             None => ClientTls::system()?,
@@ -201,6 +203,7 @@ impl Storage {
             drop(verifier.with_local_keys(&own.trust.issuer, &own.jwks));
         }
         self.reapers.handle().keep_trash_for(config.limits.trash);
+        self.recorder.keep(LedgerRetention::of(&config.limits));
         self.reach.replace(config.outbound.reach.clone());
         self.verifier.replace_trust(issuers, audiences);
         let settings = Settings {
@@ -265,7 +268,7 @@ impl Storage {
             dead.push("namespace-writer".to_owned());
         }
         if !self.recorder.is_alive() {
-            dead.push("mover-recorder".to_owned());
+            dead.push("recorder".to_owned());
         }
         dead
     }
@@ -313,7 +316,10 @@ impl Storage {
     }
 
     /// Makes a change to the namespace; removed data is removed from the disks afterwards.
-    pub(crate) async fn change(&self, change: Change) -> Result<ChangeReport, ChangeError> {
+    pub(crate) async fn change(
+        &self,
+        change: impl Into<CausedChange>,
+    ) -> Result<ChangeReport, ChangeError> {
         let (reply, answer) = oneshot::channel();
         let reaper = self.reaper();
         self.namespace.submit(change, move |result| {

@@ -8,7 +8,9 @@ use crate::args::records::{
 };
 use crate::exit::CommandError;
 use crate::output::Output;
-use penstock_model::observation::{Attempt, Change, Family, Incident, Observation, Row, Sample};
+use penstock_model::observation::{
+    Attempt, Change, Family, Incident, NamespaceChange, Observation, Row, Sample,
+};
 use penstock_model::text::plural;
 use penstock_model::{ChecksumAlgorithm, TimeWindow};
 use penstock_observe::importing::xrootd::{
@@ -68,6 +70,7 @@ pub(super) struct Summary {
     samples: u64,
     changes: u64,
     incidents: u64,
+    namespace_changes: u64,
     /// Lines or datagrams that were not understood.
     pub(super) invalid: u64,
     /// The first of them.
@@ -84,7 +87,7 @@ pub(super) struct Summary {
 
 impl Summary {
     pub(super) fn rows(&self) -> u64 {
-        self.attempts + self.samples + self.changes + self.incidents
+        self.attempts + self.samples + self.changes + self.incidents + self.namespace_changes
     }
 
     pub(super) fn count(&mut self, row: &Observation) {
@@ -93,6 +96,7 @@ impl Summary {
             Observation::Sample(_) => &mut self.samples,
             Observation::Change(_) => &mut self.changes,
             Observation::Incident(_) => &mut self.incidents,
+            Observation::NamespaceChange(_) => &mut self.namespace_changes,
         };
         *count += 1;
     }
@@ -168,12 +172,13 @@ impl Summary {
 
     fn text(&self) -> String {
         let mut text = format!(
-            "{} rows: {} attempts, {} samples, {} changes, {} incidents\n",
+            "{} rows: {} attempts, {} samples, {} changes, {} incidents, {} changes of namespaces\n",
             self.rows(),
             self.attempts,
             self.samples,
             self.changes,
-            self.incidents
+            self.incidents,
+            self.namespace_changes
         );
         for why in &self.first_invalid {
             text += &format!("not understood: {why}\n");
@@ -234,6 +239,9 @@ fn show(args: &RecordsShowArgs, output: Output) -> Result<(), CommandError> {
         Some(Family::Incident) => {
             reader.each::<Incident>(window, &[], |row| take(row.clone().into()))
         }
+        Some(Family::NamespaceChange) => {
+            reader.each::<NamespaceChange>(window, &[], |row| take(row.clone().into()))
+        }
     }
     .map_err(local)?;
     #[derive(Serialize)]
@@ -290,6 +298,7 @@ fn export(args: &RecordsExportArgs, output: Output) -> Result<(), CommandError> 
             export_table::<Sample>(&mut reader, window, &args.to, &mut exported)?;
             export_table::<Change>(&mut reader, window, &args.to, &mut exported)?;
             export_table::<Incident>(&mut reader, window, &args.to, &mut exported)?;
+            export_table::<NamespaceChange>(&mut reader, window, &args.to, &mut exported)?;
             exported
         }
     };
@@ -465,6 +474,9 @@ fn import_file(path: &Path, store: &mut Store, summary: &mut Summary) -> Result<
             Family::Sample => import_table::<Sample>(&mut file, store, summary, wrong),
             Family::Change => import_table::<Change>(&mut file, store, summary, wrong),
             Family::Incident => import_table::<Incident>(&mut file, store, summary, wrong),
+            Family::NamespaceChange => {
+                import_table::<NamespaceChange>(&mut file, store, summary, wrong)
+            }
         };
     }
     let told = SourceHints::default();

@@ -1,8 +1,8 @@
 //! The rows, column by column.
 
 use super::{
-    Cell, CellSink, ChangeKind, Column, Family, Field, IncidentKind, Operation, Outcome, Row,
-    SubjectKind, Text, View,
+    Cell, CellSink, ChangeKind, Column, EntryChange, EntryChangeReason, Family, Field,
+    IncidentKind, Operation, Outcome, Row, SubjectKind, Text, View,
 };
 use crate::failure::Phase;
 use crate::ids::{Activity, PoolName, UserName, VoName};
@@ -360,6 +360,46 @@ row! {
         count: Option<u64>,
         /// Until when.
         until: Option<Timestamp>,
+    }
+}
+
+row! {
+    /// An entry of a storage element's namespace was made, changed or removed.
+    NamespaceChange {
+        /// When. Rows are kept and found by it.
+        at: Timestamp,
+        /// Which source told it: a file, a topic, an address.
+        source: Text,
+        /// Its line or sequence number there.
+        line: u64,
+        /// Whose books.
+        view: View,
+        /// What became of the entry.
+        kind: EntryChange,
+        /// The entry, as the storage element identifies it.
+        file: Option<Text>,
+        /// Its path, before a rename.
+        path: Option<Text>,
+        /// Its path after a rename.
+        new_path: Option<Text>,
+        /// Bytes of the file.
+        file_bytes: Option<Bytes>,
+        /// The pool that holds its data.
+        pool: Option<PoolName>,
+        /// The server that told it.
+        server: Option<Text>,
+        /// Who asked.
+        user: Option<UserName>,
+        /// The VO.
+        vo: Option<VoName>,
+        /// The client of a door or server.
+        client: Option<Text>,
+        /// The copy that it is part of, by a name that both sides have.
+        copy: Option<Text>,
+        /// The data challenge or campaign that it is part of.
+        challenge: Option<Text>,
+        /// Why, where no request alone tells it.
+        reason: Option<EntryChangeReason>,
     }
 }
 

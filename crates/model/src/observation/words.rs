@@ -65,6 +65,8 @@ words! {
         Change = "change",
         /// Something went wrong.
         Incident = "incident",
+        /// An entry of a namespace was made, changed or removed.
+        NamespaceChange = "namespace_change",
     }
 }
 
@@ -169,6 +171,54 @@ words! {
         /// Something else.
         #[default]
         Other = "other",
+    }
+}
+
+words! {
+    /// What became of an entry of a namespace.
+    EntryChange {
+        /// A file became visible.
+        #[default]
+        Creation = "creation",
+        /// A file became visible in the place of another entry, which has rows of its own.
+        Replacement = "replacement",
+        /// A directory was made.
+        DirectoryCreation = "directory_creation",
+        /// A file was removed; its data is in the trash.
+        Removal = "removal",
+        /// A directory was removed.
+        DirectoryRemoval = "directory_removal",
+        /// An entry got another path, a directory with all that is below it.
+        Rename = "rename",
+        /// A file of the trash became visible again.
+        Restoration = "restoration",
+        /// The data of a file in the trash was removed from its disk.
+        Purge = "purge",
+        /// Clients changed the properties that are kept with an entry.
+        PropertyUpdate = "property_update",
+        /// A file or trash of which the namespace knew nothing was entered again.
+        Recovery = "recovery",
+    }
+}
+
+words! {
+    /// Why an entry changed, where no request alone tells it.
+    EntryChangeReason {
+        /// Another entry took its place.
+        #[default]
+        Replaced = "replaced",
+        /// It went with the directory that held it.
+        DirectoryRemoved = "directory_removed",
+        /// Its time in the trash was over.
+        TrashExpired = "trash_expired",
+        /// A pool needed its space.
+        SpaceNeeded = "space_needed",
+        /// An administrator emptied the trash.
+        TrashEmptied = "trash_emptied",
+        /// The directory was missing above a new entry.
+        ParentMissing = "parent_missing",
+        /// A check of the storage element put things right.
+        Repair = "repair",
     }
 }
 

@@ -43,7 +43,7 @@ const STORAGE_ELEMENT: [&str; 38] = [
     "write_error",
     "pool",
     "metrics",
-    "mover_recorder",
+    "recorder",
     "mover",
     "claims",
     "pending_publication",

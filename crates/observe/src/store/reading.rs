@@ -3,7 +3,9 @@
 use super::segment::{self, FRAME_HEAD_BYTES, FrameHead, HEAD_BYTES, SegmentFile};
 use super::{MARKER, StoreError, check_marker, day_of};
 use super::{block, columns};
-use penstock_model::observation::{Attempt, Change, Family, Incident, Observation, Row, Sample};
+use penstock_model::observation::{
+    Attempt, Change, Family, Incident, NamespaceChange, Observation, Row, Sample,
+};
 use penstock_model::{Bytes, TimeWindow};
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
@@ -78,6 +80,9 @@ impl Reader {
                 }
                 Family::Incident => {
                     self.each::<Incident>(window, &[], |row| take(row.clone().into()))?;
+                }
+                Family::NamespaceChange => {
+                    self.each::<NamespaceChange>(window, &[], |row| take(row.clone().into()))?;
                 }
             }
         }

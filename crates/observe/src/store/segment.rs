@@ -292,6 +292,7 @@ fn family_code(family: Family) -> u32 {
         Family::Sample => 2,
         Family::Change => 3,
         Family::Incident => 4,
+        Family::NamespaceChange => 5,
     }
 }
 

@@ -81,7 +81,7 @@ pub(super) fn put_back(
     let files = files_of(&read_only(from)?)?;
     let part = with_suffix(database, ".restoring");
     let mut made = copy_of(from, &part)?;
-    leap(&mut made)?;
+    leap(&mut made, at)?;
     keep_trash(&made, at)?;
     made.close().map_err(|(_, why)| why)?;
     File::open(&part)?.sync_all()?;
@@ -107,7 +107,7 @@ fn keep_trash(namespace: &Connection, at: Timestamp) -> rusqlite::Result<()> {
 
 /// Files have been stored since. Their ids are not given again, and noted: a start looks for such files and refuses to go on
 /// without them, instead of taking them for the rest of interrupted writes.
-fn leap(namespace: &mut Connection) -> rusqlite::Result<()> {
+fn leap(namespace: &mut Connection, at: Timestamp) -> rusqlite::Result<()> {
     let change = namespace.transaction()?;
     for table in OWN_TABLES {
         change.execute_batch(&format!("DROP TABLE IF EXISTS {table}"))?;
@@ -137,5 +137,12 @@ fn leap(namespace: &mut Connection) -> rusqlite::Result<()> {
     )?;
     let records = "UPDATE sqlite_sequence SET seq = seq + ?1 WHERE name = 'mover_record'";
     change.execute(records, [LOST_NUMBERS_MAX])?;
+    // Nobody knows how far the ledger went since: its numbers go on where none was ever given.
+    let least = at.0.saturating_mul(1000).to_string();
+    let lost = "DELETE FROM meta WHERE key = 'ledger_running_since'";
+    change.execute(lost, [])?;
+    let lost =
+        "INSERT OR REPLACE INTO meta VALUES ('ledger_lost', 'restored'), ('ledger_least', ?1)";
+    change.execute(lost, [least])?;
     change.commit()
 }

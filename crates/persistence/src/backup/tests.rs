@@ -634,6 +634,21 @@ fn a_namespace_is_backed_up_while_it_is_open_and_gives_no_id_twice_when_it_is_ba
     let since = namespace.restored_ids().expect("it was restored");
     assert!(since.contains(&given) && namespace.low_water() >= since.end);
     assert!(namespace.records_ever().expect("readable") > 0);
+    // The ledger tells that what came since is lost, under numbers that none of it had.
+    let last = 500;
+    assert_eq!(namespace.ledger_after(last).expect("readable"), []);
+    let begin = crate::namespace::Change::BeginLedger(penstock_clock::wall_clock());
+    namespace.apply(begin).expect("begun");
+    let gap = namespace.ledger_after(last).expect("readable");
+    let [(number, record)] = &gap[..] else {
+        panic!("one gap: {gap:?}");
+    };
+    // By the time of the restore, which is nine seconds here.
+    assert_eq!(*number, 9_000_001);
+    let crate::namespace::ElementEvent::Gap(gap) = &record.event else {
+        panic!("no gap: {record:?}");
+    };
+    assert_eq!(gap.cause, crate::namespace::GapCause::Restored);
     let path = NamespacePath::parse("/d499").expect("valid");
     assert!(namespace.lookup(&path).expect("readable").is_some());
 }

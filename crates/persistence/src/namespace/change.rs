@@ -4,17 +4,23 @@
 //! transaction that it shares with others. What a destination looks like is decided here and nowhere
 //! earlier: a door's own look at the namespace may be out of date by the time its change is made.
 
+mod caused;
 mod steps;
 
+pub use caused::CausedChange;
+pub(super) use caused::ToldEntry;
 pub(super) use steps::first;
 
 use super::change_error::{ChangeError, ChangeRefusal};
 use super::connection::stored;
 use super::directory_log::{DirectoryRecord, TrashedFile};
+use super::ledger::{self, ElementRecord, LedgerBound};
 use super::property::{self, PropertyUpdate};
 use super::read::by_name;
 use super::schema::POOL_KEY;
 use super::{EntryId, MoverRecord, lock, record, schema};
+use caused::Cause;
+use penstock_model::observation::EntryChange;
 use penstock_model::{
     Bytes, Checksum, Lock, LockToken, NamespacePath, PoolName, Timestamp, UserName,
 };
@@ -169,6 +175,14 @@ pub enum Change {
     RecountPools,
     /// Records ended movers.
     RecordMovers(Vec<MoverRecord>),
+    /// Adds to the ledger what is no change.
+    AppendLedger(Vec<ElementRecord>),
+    /// A run of the storage element begins. When the one before did not end by itself, the ledger has a gap.
+    BeginLedger(Timestamp),
+    /// It ends, and all was written.
+    EndLedger,
+    /// Removes some of what is kept no longer, if there is any.
+    PruneLedger(LedgerBound),
     /// After recovery: every id below this has an entry or is trash.
     RaiseLowWater(EntryId),
     /// Sets ids aside, this one among them, so that whoever knows how far they reach can tell an old copy.
@@ -186,6 +200,8 @@ pub struct ChangeReport {
     pub trashed: Vec<TrashedData>,
     /// Of the trash that was to be forgotten, what was there until now.
     pub forgotten: BTreeSet<EntryId>,
+    /// Things that the ledger tells no more.
+    pub pruned: u64,
 }
 
 /// A file that is no longer visible and whose data has not been removed yet.
@@ -215,6 +231,10 @@ pub(super) struct Batch<'a> {
     pub(super) records: Vec<DirectoryRecord>,
     /// So many of them have their rows of trash, if any.
     pub(super) records_with_trash_written: usize,
+    /// What the ledger is told.
+    ledger: Vec<ElementRecord>,
+    /// Of the change that is being made.
+    cause: Cause,
 }
 
 /// What a batch leaves to be done with its commit, and after it.
@@ -235,12 +255,24 @@ impl<'a> Batch<'a> {
             id_max: 0,
             records: Vec::new(),
             records_with_trash_written: 0,
+            ledger: Vec::new(),
+            cause: Cause::default(),
         }
     }
 
-    /// Makes one change. After [`ChangeError::Database`] the transaction must be rolled back. Long because each kind of
-    /// change has one arm.
-    pub(super) fn make(&mut self, change: &Change) -> Outcome {
+    /// Makes one change. After [`ChangeError::Database`] the transaction must be rolled back.
+    pub(super) fn make(&mut self, caused: &CausedChange) -> Outcome {
+        let told = self.ledger.len();
+        self.cause = Cause::of(caused);
+        let made = self.make_one(&caused.change);
+        if made.is_err() {
+            self.ledger.truncate(told);
+        }
+        made
+    }
+
+    /// The same, for the cause that is known. Long because each kind of change has one arm.
+    fn make_one(&mut self, change: &Change) -> Outcome {
         match change {
             Change::Publish(file) => self.publish(file),
             Change::MakeDirectory { path, owner, at } => {
@@ -248,7 +280,8 @@ impl<'a> Batch<'a> {
                 if by_name(self.connection, stored(parent), name)?.is_some() {
                     return Err(ChangeRefusal::Exists(path.clone()).into());
                 }
-                self.insert_directory(parent, name, owner.as_ref(), *at)?;
+                let id = self.insert_directory(parent, name, owner.as_ref(), *at)?;
+                self.tell_ledger(ToldEntry::new(EntryChange::DirectoryCreation, id, path));
                 Ok(ChangeReport::default())
             }
             Change::Remove {
@@ -291,12 +324,14 @@ impl<'a> Batch<'a> {
                 refuse_other(*only, &entry, path)?;
                 property::update(self.connection, path, &entry, updates)?;
                 self.tell_properties(entry.id)?;
+                self.tell_ledger(ToldEntry::new(EntryChange::PropertyUpdate, entry.id, path));
                 Ok(ChangeReport::default())
             }
             Change::CopyProperties { from, to } => {
                 let entry = self.existing(to)?;
                 if property::copy(self.connection, *from, entry.id)? {
                     self.tell_properties(entry.id)?;
+                    self.tell_ledger(ToldEntry::new(EntryChange::PropertyUpdate, entry.id, to));
                 }
                 Ok(ChangeReport::default())
             }
@@ -321,7 +356,7 @@ impl<'a> Batch<'a> {
                 Ok(ChangeReport::default())
             }
             Change::Reenter { file, at } => {
-                let changed = self.publish(file)?;
+                let changed = self.publish_as(EntryChange::Recovery, file)?;
                 let parent = file.path.parent().unwrap_or_else(NamespacePath::root);
                 let parent = self.existing(&parent)?;
                 self.touch(parent.id, *at);
@@ -339,6 +374,25 @@ impl<'a> Batch<'a> {
                 }
                 record::prune(self.connection)?;
                 Ok(ChangeReport::default())
+            }
+            Change::AppendLedger(records) => {
+                self.ledger.extend_from_slice(records);
+                Ok(ChangeReport::default())
+            }
+            Change::BeginLedger(at) => {
+                ledger::begin(self.connection, *at)?;
+                Ok(ChangeReport::default())
+            }
+            Change::EndLedger => {
+                ledger::end(self.connection)?;
+                Ok(ChangeReport::default())
+            }
+            Change::PruneLedger(bound) => {
+                let pruned = ledger::prune(self.connection, bound)?;
+                Ok(ChangeReport {
+                    pruned,
+                    ..ChangeReport::default()
+                })
             }
             Change::RaiseLowWater(id) => {
                 schema::set_meta(self.connection, "low_water", &id.0.to_string())?;
@@ -361,6 +415,7 @@ impl<'a> Batch<'a> {
     /// Writes what is kept once per transaction; to be called before the commit.
     pub(super) fn finish(mut self) -> rusqlite::Result<BatchOutcome> {
         self.write_trash()?;
+        ledger::append(self.connection, &self.ledger)?;
         for (pool, (files, bytes)) in &self.usage {
             schema::add_to_pool(self.connection, pool.as_str(), *files, *bytes)?;
         }

@@ -249,6 +249,17 @@ impl Namespace {
         })
     }
 
+    /// What the ledger tells after a number, oldest first, each thing with its own number; some of it, and nothing when there
+    /// is no more.
+    pub fn ledger_after(
+        &self,
+        number: u64,
+    ) -> Result<Vec<(u64, super::ElementRecord)>, NamespaceError> {
+        let path = self.path.clone();
+        let read = |connection: &Connection| Ok(super::ledger::after(connection, &path, number));
+        self.readers.with(read)?
+    }
+
     /// Ended movers, oldest first, from the first after `after`, with their sequence numbers.
     pub fn mover_records(
         &self,

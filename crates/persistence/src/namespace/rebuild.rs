@@ -10,7 +10,8 @@ use super::read::by_name;
 pub use super::replay::PoolLogs;
 use super::replay::{FileState, FileStates};
 use super::schema::POOL_KEY;
-use super::{EntryId, property, schema, trash};
+use super::{EntryId, GapCause, property, schema, trash};
+use penstock_clock::wall_clock;
 use penstock_model::{Bytes, Checksum, NamespacePath, PoolName, Timestamp, UserName};
 use rusqlite::{Connection, params};
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -479,6 +480,10 @@ impl Rebuild {
             "INSERT INTO sqlite_sequence (name, seq) VALUES ('mover_record', ?1)",
             [records],
         )?;
+        // The ledger is lost; its numbers go on where none was ever given.
+        schema::set_meta(&connection, "ledger_lost", GapCause::Rebuilt.word())?;
+        let least = wall_clock().0.saturating_mul(1000);
+        schema::set_meta(&connection, "ledger_least", &least.to_string())?;
         connection.execute_batch("COMMIT")?;
         let counts = "SELECT count(*) FILTER (WHERE kind = 0), count(*) FILTER (WHERE kind = 1),
                       coalesce(sum(size_bytes), 0) FROM entry";

@@ -1,16 +1,12 @@
-//! The storage element's record of what happened: one line for each mover that has ended, well or not.
+//! The record of ended movers: one line for each, well or not.
 
-use super::NamespaceError;
-use super::connection::{open_reader, signed, unsigned};
-use super::schema::SCHEMA_VERSION;
+use super::connection::{signed, unsigned};
 use penstock_model::{
     Bytes, NamespacePath, PoolName, StageClocks, TcpSummary, Timestamp, UserName, VoName,
 };
 use rusqlite::{Connection, params};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use std::cmp::Ordering;
-use std::path::{Path, PathBuf};
 
 /// Lines that are kept; older ones are dropped. Some 400 bytes each.
 const RECORDS_MAX: i64 = 1_000_000;
@@ -55,6 +51,8 @@ pub struct MoverRecord {
     pub peer: String,
     /// The copy that it is part of, as whoever asked names it (`X-Request-ID`); the other end records the same name.
     pub copy: Option<String>,
+    /// The data challenge or activity that it is part of, as the request tells it.
+    pub challenge: Option<String>,
     /// Size of the file, where it was known before.
     pub file_size: Option<Bytes>,
     /// Who asked; `None` for anonymous readers.
@@ -77,66 +75,6 @@ pub struct MoverRecord {
     pub outcome: MoverOutcome,
 }
 
-/// Reads the ended movers of a namespace that another process may have open. Never writes.
-pub struct MoverRecordReader {
-    connection: Connection,
-    path: PathBuf,
-}
-
-impl MoverRecordReader {
-    /// Opens a namespace that exists. Errors: it is of another version than this program writes.
-    pub fn open(path: &Path) -> Result<MoverRecordReader, NamespaceError> {
-        let path = path.to_owned();
-        let failed = |source| NamespaceError::Database {
-            path: path.clone(),
-            source,
-        };
-        let connection = open_reader(&path).map_err(failed)?;
-        let found: u32 = connection
-            .pragma_query_value(None, "user_version", |row| row.get(0))
-            .map_err(failed)?;
-        match found.cmp(&SCHEMA_VERSION) {
-            Ordering::Equal => Ok(MoverRecordReader { connection, path }),
-            Ordering::Greater => Err(NamespaceError::Newer {
-                path,
-                found,
-                known: SCHEMA_VERSION,
-            }),
-            Ordering::Less => Err(NamespaceError::Older(path)),
-        }
-    }
-
-    /// Which namespace it is.
-    pub fn namespace_id(&self) -> Result<String, NamespaceError> {
-        let sql = "SELECT value FROM meta WHERE key = 'uuid'";
-        let id = self.connection.query_row(sql, [], |row| row.get(0));
-        id.map_err(|source| self.failed(source))
-    }
-
-    /// The sequence number of the last one that was ever recorded; 0 when there was none.
-    pub fn last(&self) -> Result<u64, NamespaceError> {
-        let sql = "SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'mover_record'";
-        let last = self.connection.query_row(sql, [], |row| row.get(0));
-        last.map(unsigned).map_err(|source| self.failed(source))
-    }
-
-    fn failed(&self, source: rusqlite::Error) -> NamespaceError {
-        NamespaceError::Database {
-            path: self.path.clone(),
-            source,
-        }
-    }
-
-    /// At most `limit` of them, oldest first, with their sequence numbers, which are above `sequence`.
-    pub fn after(
-        &self,
-        sequence: u64,
-        limit: usize,
-    ) -> Result<Vec<(u64, MoverRecord)>, NamespaceError> {
-        load(&self.connection, sequence, limit).map_err(|source| self.failed(source))
-    }
-}
-
 pub(super) fn insert(connection: &Connection, record: &MoverRecord) -> rusqlite::Result<()> {
     let (outcome, detail) = match &record.outcome {
         MoverOutcome::Done => ("done", ""),
@@ -146,8 +84,8 @@ pub(super) fn insert(connection: &Connection, record: &MoverRecord) -> rusqlite:
     connection
         .prepare_cached(
             "INSERT INTO mover_record (at_ms, kind, path, peer, user, vo, pool, moved_bytes, duration_us,
-             stages, tcp, selection, outcome, detail, copy, file_bytes)
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16)",
+             stages, tcp, selection, outcome, detail, copy, file_bytes, challenge)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17)",
         )?
         .execute(params![
             record.at.0,
@@ -166,6 +104,7 @@ pub(super) fn insert(connection: &Connection, record: &MoverRecord) -> rusqlite:
             detail,
             record.copy,
             record.file_size.map(|size| signed(size.0)),
+            record.challenge,
         ])?;
     Ok(())
 }
@@ -187,7 +126,7 @@ pub(super) fn load(
 ) -> rusqlite::Result<Vec<(u64, MoverRecord)>> {
     let mut query = connection.prepare_cached(
         "SELECT sequence, at_ms, kind, path, peer, user, vo, pool, moved_bytes, duration_us, stages, tcp,
-         selection, outcome, detail, copy, file_bytes FROM mover_record WHERE sequence > ?1 ORDER BY sequence LIMIT ?2",
+         selection, outcome, detail, copy, file_bytes, challenge FROM mover_record WHERE sequence > ?1 ORDER BY sequence LIMIT ?2",
     )?;
     let limit = i64::try_from(limit).unwrap_or(i64::MAX);
     let rows = query.query_map(params![signed(after), limit], |row| {
@@ -199,6 +138,7 @@ pub(super) fn load(
             path: NamespacePath::parse(&text(3)?).unwrap_or_else(|_| NamespacePath::root()),
             peer: text(4)?,
             copy: row.get(15)?,
+            challenge: row.get(17)?,
             file_size: row
                 .get::<_, Option<i64>>(16)?
                 .map(|size| Bytes(unsigned(size))),

@@ -10,7 +10,7 @@ use std::path::Path;
 use uuid::Uuid;
 
 /// The stored form that this program writes. Raise it with a migration and a test with an old database.
-pub(super) const SCHEMA_VERSION: u32 = 7;
+pub(super) const SCHEMA_VERSION: u32 = 8;
 
 /// Begins the name of what the `meta` table says of a pool.
 pub(super) const POOL_KEY: &str = "pool.";
@@ -142,14 +142,27 @@ ALTER TABLE mover_record ADD COLUMN copy TEXT;
 ALTER TABLE mover_record ADD COLUMN file_bytes INTEGER;
 ";
 
+/// From version 7 to 8: the ledger. `sequence` is the number of the last of the things that a row holds.
+const EIGHTH_VERSION: &str = "
+CREATE TABLE ledger (
+    sequence INTEGER PRIMARY KEY,
+    at_ms INTEGER NOT NULL,
+    records INTEGER NOT NULL,
+    packed BLOB NOT NULL
+);
+INSERT INTO counter VALUES ('ledger_records', '', 0);
+ALTER TABLE mover_record ADD COLUMN challenge TEXT;
+";
+
 /// From each version to the next.
-const STEPS: [&str; 6] = [
+const STEPS: [&str; 7] = [
     SECOND_VERSION,
     THIRD_VERSION,
     FOURTH_VERSION,
     FIFTH_VERSION,
     SIXTH_VERSION,
     SEVENTH_VERSION,
+    EIGHTH_VERSION,
 ];
 
 /// What a namespace says of itself.

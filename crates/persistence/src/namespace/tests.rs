@@ -1,5 +1,6 @@
 //! Conformance of the namespace: what the doors may rely on.
 
+mod ledger;
 mod trash;
 
 use super::*;
@@ -529,6 +530,7 @@ fn ended_movers_are_recorded_in_order() {
         path: path("/d/f"),
         peer: "https://se.example.org/f".to_owned(),
         copy: Some("7-1".to_owned()),
+        challenge: Some("scitag:66".to_owned()),
         file_size: Some(Bytes(10)),
         user: Some(UserName::new("alice")),
         vo: Some(VoName::new("atlas")),
@@ -937,6 +939,60 @@ fn a_namespace_of_the_sixth_version_is_read_and_raised() {
         assert_eq!(usage, [(1, Bytes(10))]);
         let reader = Connection::open(lab.file()).expect("opens");
         assert_eq!(schema::log_sequence(&reader).expect("readable"), 41);
+    }
+}
+
+/// What the seventh version made of these, with an ended mover.
+const SEVENTH_VERSION: &str = "
+ALTER TABLE trash RENAME TO trash_before;
+CREATE TABLE trash (
+    place INTEGER PRIMARY KEY,
+    file_id INTEGER NOT NULL UNIQUE,
+    pool TEXT NOT NULL,
+    size_bytes INTEGER NOT NULL,
+    removed_ms INTEGER NOT NULL,
+    path TEXT,
+    owner TEXT,
+    details TEXT
+);
+INSERT INTO trash SELECT NULL, * FROM trash_before ORDER BY removed_ms, file_id;
+DROP TABLE trash_before;
+CREATE INDEX trash_by_pool ON trash (pool, removed_ms, file_id, size_bytes);
+CREATE TABLE counter (name TEXT NOT NULL, pool TEXT NOT NULL, value INTEGER NOT NULL, PRIMARY KEY (name, pool)) WITHOUT ROWID;
+INSERT INTO counter SELECT 'files', pool, files FROM pool_usage UNION ALL SELECT 'bytes', pool, size_bytes FROM pool_usage;
+INSERT INTO counter SELECT key, '', CAST(value AS INTEGER) FROM meta WHERE key = 'log_sequence';
+DELETE FROM meta WHERE key = 'log_sequence';
+DROP TABLE pool_usage;
+ALTER TABLE mover_record ADD COLUMN copy TEXT;
+ALTER TABLE mover_record ADD COLUMN file_bytes INTEGER;
+INSERT INTO mover_record VALUES (5, 1795635789254, 'get', '/f', '', NULL, NULL, NULL, 10, 1, '{}', NULL, 'null', 'done', '',
+    '7-1', 10);
+PRAGMA user_version = 7;
+";
+
+#[test]
+fn a_namespace_of_the_seventh_version_is_read_and_raised() {
+    let versions = [
+        FIRST_VERSION,
+        SECOND_VERSION,
+        THIRD_VERSION,
+        SIXTH_VERSION,
+        SEVENTH_VERSION,
+    ];
+    let mut lab = written_before(&versions);
+    for told in [0, 1] {
+        lab.restart();
+        let ledger = lab.namespace().ledger_after(0).expect("readable");
+        assert_eq!(ledger.len(), told);
+        let movers = lab.namespace().mover_records(0, 10).expect("readable");
+        let [(5, mover)] = &movers[..] else {
+            panic!("one: {movers:?}");
+        };
+        let names = (mover.copy.as_deref(), mover.challenge.as_deref());
+        assert_eq!(names, (Some("7-1"), None));
+        if told == 0 {
+            lab.mkdir("/d").expect("made");
+        }
     }
 }
 

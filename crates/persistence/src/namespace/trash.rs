@@ -1,7 +1,7 @@
 //! Trash: files that were removed or replaced, while their data is still there. Each row holds all that is needed to make
 //! the file visible again as it was.
 
-use super::change::{Batch, Outcome, first};
+use super::change::{Batch, Outcome, ToldEntry, first};
 use super::connection::{signed, stored, unsigned};
 use super::directory_log::{DirectoryRecord, TrashedFile};
 use super::read::{by_name, usage_by_pool};
@@ -9,6 +9,7 @@ use super::{
     ChangeRefusal, ChangeReport, DeadProperty, EntryId, Namespace, NamespaceError, NewFile,
     PoolUsage, Replace, property,
 };
+use penstock_model::observation::EntryChange;
 use penstock_model::{Bytes, Checksum, NamespacePath, PoolName, Timestamp, UserName};
 use rusqlite::types::Value;
 use rusqlite::{Connection, OptionalExtension, Row, ToSql, params};
@@ -319,10 +320,23 @@ impl Batch<'_> {
             .connection
             .prepare_cached("DELETE FROM trash WHERE file_id = ?1")?;
         let mut changed = ChangeReport::default();
+        let mut select = self
+            .connection
+            .prepare_cached("SELECT path, size_bytes, pool FROM trash WHERE file_id = ?1")?;
         for file in files {
-            if delete.execute([stored(*file)])? > 0 {
-                changed.forgotten.insert(*file);
-            }
+            let known = select.query_row([stored(*file)], |row| {
+                let pool: String = row.get(2)?;
+                Ok((row.get::<_, Option<String>>(0)?, row.get(1)?, pool))
+            });
+            let Some((path, size, pool)) = known.optional()? else {
+                continue;
+            };
+            delete.execute([stored(*file)])?;
+            changed.forgotten.insert(*file);
+            let path = path.and_then(|path| NamespacePath::parse(&path).ok());
+            let path = path.unwrap_or_else(NamespacePath::root);
+            let told = ToldEntry::new(EntryChange::Purge, *file, &path).without_root();
+            self.tell_ledger(told.with_data(Bytes(unsigned(size)), &PoolName::new(pool)));
         }
         Ok(changed)
     }
@@ -334,6 +348,8 @@ impl Batch<'_> {
             file: file.clone(),
         });
         self.write_trash()?;
+        let told = ToldEntry::new(EntryChange::Recovery, file.file, &file.path).without_root();
+        self.tell_ledger(told.with_data(file.size, &file.pool));
         Ok(ChangeReport::default())
     }
 
@@ -363,8 +379,9 @@ impl Batch<'_> {
         if is_taken {
             return Err(ChangeRefusal::Exists(to.clone()).into());
         }
-        for name in &parents[existing..] {
+        for (depth, name) in parents.iter().enumerate().skip(existing) {
             parent = self.insert_directory(parent, name, kept.owner.as_ref(), at)?;
+            self.tell_parent(parent, &first(to, depth + 1));
         }
         self.connection
             .prepare_cached("DELETE FROM trash WHERE file_id = ?1")?
@@ -382,6 +399,7 @@ impl Batch<'_> {
             labelled_in: None,
         };
         self.insert_file(parent, name, &restored)?;
+        self.tell_ledger(ToldEntry::of_file(EntryChange::Restoration, &restored));
         if let Some(DirectoryRecord::File(told)) = self.records.last_mut() {
             (told.at, told.properties) = (at, kept.properties.clone());
         }

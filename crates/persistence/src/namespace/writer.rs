@@ -2,7 +2,7 @@
 //! answers everyone. The next transaction waits for that: begun at once, it would hold few changes, because those who are
 //! not answered yet ask for nothing.
 
-use super::change::{Batch, BatchOutcome, Change, ChangeReport};
+use super::change::{Batch, BatchOutcome, CausedChange, Change, ChangeReport};
 use super::change_error::ChangeError;
 use super::connection::stored;
 use super::directory_log::DirectoryRecord;
@@ -34,7 +34,7 @@ const STATEMENTS_KEPT: usize = 64;
 pub(super) type Reply = Box<dyn FnOnce(Result<ChangeReport, ChangeError>) + Send>;
 
 struct Request {
-    change: Change,
+    change: CausedChange,
     reply: Reply,
 }
 
@@ -131,7 +131,7 @@ impl Writer {
         *since
     }
 
-    pub(super) fn submit(&self, change: Change, reply: Reply) {
+    pub(super) fn submit(&self, change: CausedChange, reply: Reply) {
         let request = Request { change, reply };
         self.done.submitted.fetch_add(1, Ordering::Relaxed);
         let (request, error) = match &self.queue {
@@ -197,7 +197,7 @@ fn run(mut committing: CommitThread, requests: &Receiver<Request>, done: &Writer
     while let Some(first) = next(&mut committing, requests, done) {
         let mut batch = vec![first];
         batch.extend(requests.try_iter().take(BATCH_MAX - 1));
-        let changes: Vec<&Change> = batch.iter().map(|request| &request.change).collect();
+        let changes: Vec<&CausedChange> = batch.iter().map(|request| &request.change).collect();
         done.set_writes_since(Some(Instant::now()));
         let results = committing.make(&changes);
         done.set_writes_since(None);
@@ -245,7 +245,7 @@ fn next(
 
 impl CommitThread {
     /// Makes all changes, and says of each what became of it.
-    fn make(&mut self, changes: &[&Change]) -> Vec<Result<ChangeReport, ChangeError>> {
+    fn make(&mut self, changes: &[&CausedChange]) -> Vec<Result<ChangeReport, ChangeError>> {
         let is_open = self.connection.is_some() && self.doubtful.is_none();
         if !is_open && !self.settle() {
             return refuse(changes, &ChangeError::Unsettled);
@@ -254,7 +254,7 @@ impl CommitThread {
             Ok(results) => results,
             // One change broke the transaction of all. Alone, each shows whether it was the one.
             Err(Failure::Before(_)) if changes.len() > 1 => {
-                let alone = |change: &&Change| self.make(&[*change]).swap_remove(0);
+                let alone = |change: &&CausedChange| self.make(&[*change]).swap_remove(0);
                 changes.iter().map(alone).collect()
             }
             Err(Failure::Before(error)) => vec![Err(error)],
@@ -268,7 +268,7 @@ impl CommitThread {
     /// Makes all changes in one transaction, then tells the directory logs. A refused change is one of the results.
     fn commit(
         &mut self,
-        changes: &[&Change],
+        changes: &[&CausedChange],
     ) -> Result<Vec<Result<ChangeReport, ChangeError>>, Failure> {
         let before = |error: rusqlite::Error| Failure::Before(error.into());
         let connection = self.connection.as_ref();
@@ -332,7 +332,7 @@ impl CommitThread {
     /// disk: a restart would take them for committed. So nobody is told anything before that is settled.
     fn after_failed_commit(
         &mut self,
-        changes: &[&Change],
+        changes: &[&CausedChange],
         error: rusqlite::Error,
         results: Vec<Result<ChangeReport, ChangeError>>,
     ) -> Vec<Result<ChangeReport, ChangeError>> {
@@ -385,12 +385,15 @@ impl CommitThread {
     /// Whether a transaction is there, by the files that it would have published; `None`: it published none.
     fn holds_any(
         &self,
-        changes: &[&Change],
+        changes: &[&CausedChange],
         results: &[Result<ChangeReport, ChangeError>],
     ) -> Option<bool> {
         let published = changes.iter().zip(results).find_map(|pair| match pair {
-            (Change::Publish(file), Ok(_)) => Some(file.id),
-            _ => None,
+            (caused, Ok(_)) => match &caused.change {
+                Change::Publish(file) => Some(file.id),
+                _ => None,
+            },
+            (_, Err(_)) => None,
         })?;
         let found = self.connection.as_ref()?.query_row(
             "SELECT count(*) FROM entry WHERE id = ?1",
@@ -401,7 +404,7 @@ impl CommitThread {
     }
 }
 
-fn refuse(changes: &[&Change], why: &ChangeError) -> Vec<Result<ChangeReport, ChangeError>> {
+fn refuse(changes: &[&CausedChange], why: &ChangeError) -> Vec<Result<ChangeReport, ChangeError>> {
     changes.iter().map(|_| Err(why.clone())).collect()
 }
 

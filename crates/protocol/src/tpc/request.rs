@@ -154,7 +154,7 @@ impl CopyRequest {
             streams: streams(headers)?,
             expected: digest::parse(headers)?,
             wanted: wanted(headers),
-            scitag: scitag(headers, &transfer_headers),
+            scitag: scitag(headers),
             client_info: client_info(headers),
             transfer_headers,
         })
@@ -371,12 +371,12 @@ fn streams(headers: &HeaderMap) -> Result<Option<u32>, InvalidCopy> {
     }
 }
 
-/// An invalid number is no reason to refuse a copy: it is only for accounting. `SciTag` wins over its
-/// forwarded form.
-fn scitag(headers: &HeaderMap, transfer_headers: &HeaderMap) -> Option<u32> {
+/// The experiment and activity for which bytes move, as networks count them. An invalid number is no reason to refuse a
+/// request: it is only for accounting. `SciTag` wins over its forwarded form.
+pub fn scitag(headers: &HeaderMap) -> Option<u32> {
     let value = headers
         .get("scitag")
-        .or_else(|| transfer_headers.get("scitag"))?;
+        .or_else(|| headers.get("transferheaderscitag"))?;
     let number = value.to_str().ok()?.trim().parse().ok()?;
     SCITAGS.contains(&number).then_some(number)
 }

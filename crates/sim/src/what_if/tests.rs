@@ -53,7 +53,7 @@ fn recorded(plan: &Plan) -> (RecordedWindow, f64) {
     let mut take = |row: Observation| match row {
         Observation::Attempt(row) => attempts.push(row),
         Observation::Sample(row) => samples.push(row),
-        Observation::Change(_) | Observation::Incident(_) => {}
+        Observation::Change(_) | Observation::Incident(_) | Observation::NamespaceChange(_) => {}
     };
     let report = simulate_recorded(plan, &mut |_| {}, &mut take).expect("nothing breaks");
     let first = attempts.iter().filter_map(|row| row.submitted).min();

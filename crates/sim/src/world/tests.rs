@@ -105,7 +105,7 @@ fn what_the_service_records_is_told_as_rows() {
             assert!(row.active <= row.limit, "{row:?}");
             samples += 1;
         }
-        Observation::Change(_) | Observation::Incident(_) => {}
+        Observation::Change(_) | Observation::Incident(_) | Observation::NamespaceChange(_) => {}
     };
     let told = simulate_recorded(&plan, &mut |_| {}, &mut take).expect("nothing breaks");
     assert_eq!((landed, bytes as f64), (100, told.bytes));

@@ -7,6 +7,7 @@ use super::caller::{Caller, Client};
 use super::handler_context::Door;
 use super::reserved;
 use crate::rights::{BearerError, believe_bearer};
+use http::HeaderMap;
 use http::header::AUTHORIZATION;
 use penstock_clock::wall_clock;
 use penstock_decide::Decision;
@@ -14,7 +15,7 @@ use penstock_decide::authorization::{AuthorizationReason, PathOperation, Verdict
 use penstock_model::{NamespacePath, ProblemCode};
 use penstock_protocol::http1::server::Request;
 use penstock_protocol::token::TokenError;
-use penstock_protocol::tpc::request_id;
+use penstock_protocol::tpc::{request_id, scitag};
 use std::net::SocketAddr;
 
 impl Door {
@@ -47,6 +48,7 @@ impl Door {
             .logged());
         }
         caller.copy = request_id(&request.headers).map(str::to_owned);
+        caller.challenge = challenge_of(&request.headers);
         *client.lock_asks() = caller.identity.clone();
         Ok(caller)
     }
@@ -135,6 +137,11 @@ impl Door {
         let who = identity.map(|identity| (identity, &caller.attenuation));
         self.storage.settings().judge().decide(who, operation, path)
     }
+}
+
+/// The data challenge or activity that a request is part of: of SciTags, the number by which the networks count it.
+pub(super) fn challenge_of(headers: &HeaderMap) -> Option<String> {
+    scitag(headers).map(|number| format!("scitag:{number}"))
 }
 
 /// The bearer token of a request: from its header, or from the query `authz=` as XRootD clients send it.

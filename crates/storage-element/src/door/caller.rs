@@ -5,6 +5,7 @@ use parking_lot::{Mutex, MutexGuard};
 use penstock_clock::wall_clock;
 use penstock_decide::admission::Requester;
 use penstock_model::{Attenuation, ProblemCode, UserName, VoName};
+use penstock_persistence::namespace::RequestOrigin;
 use penstock_protocol::connections::client_of;
 use penstock_protocol::identity::{Identity, Method};
 use penstock_protocol::macaroon::Caveat;
@@ -107,6 +108,8 @@ pub(super) struct Caller {
     pub(super) peer: SocketAddr,
     /// How it names what its request is part of. Whoever asks may choose it.
     pub(super) copy: Option<String>,
+    /// The data challenge or activity that its request is part of, as it tells it.
+    pub(super) challenge: Option<String>,
 }
 
 impl Caller {
@@ -120,6 +123,7 @@ impl Caller {
             doubt: None,
             peer,
             copy: None,
+            challenge: None,
         }
     }
 
@@ -214,6 +218,17 @@ impl Caller {
             vo: self.vo(),
             user: self.holder(),
             address: client_of(self.peer.ip()),
+        }
+    }
+
+    /// What the ledger tells of its request.
+    pub(super) fn origin(&self) -> RequestOrigin {
+        RequestOrigin {
+            user: self.user(),
+            vo: self.vo(),
+            client: Some(self.peer.to_string()),
+            copy: self.copy.clone(),
+            challenge: self.challenge.clone(),
         }
     }
 

@@ -16,6 +16,7 @@ use crate::pool_write::{PIECE_BYTES, PoolWrite};
 use crate::write_error::WriteError;
 use http::{HeaderMap, StatusCode};
 use penstock_decide::authorization::PathOperation;
+use penstock_model::observation::EntryChangeReason;
 use penstock_model::{Checksum, NamespacePath, ProblemCode};
 use penstock_persistence::namespace::{Change, Entry, MoverKind, MoverOutcome, NamespaceError};
 use penstock_protocol::http1::server::Connection;
@@ -299,6 +300,8 @@ impl Duplicate<'_> {
                 by: self.call.caller.holder(),
                 at: door.storage.clock.recorded(),
             };
+            let origin = self.call.caller.origin().into();
+            let change = change.asked_by(origin).because(EntryChangeReason::Replaced);
             let removed = door.storage.change(change).await;
             removed.map_err(|error| Problem::of_change(&error, StatusCode::CONFLICT))?;
             door.release_below(to).await?;
@@ -401,12 +404,15 @@ impl Duplicate<'_> {
             at: self.door.storage.clock.recorded(),
         };
         let failed = |error| Problem::of_change(&error, StatusCode::PRECONDITION_FAILED);
+        let origin = Arc::new(self.call.caller.origin());
+        let change = change.asked_by(Arc::clone(&origin));
         self.door.storage.change(change).await.map_err(failed)?;
         if like.has_properties {
             let change = Change::CopyProperties {
                 from: like.id,
                 to: to.clone(),
             };
+            let change = change.asked_by(origin);
             self.door.storage.change(change).await.map_err(failed)?;
         }
         Ok(())

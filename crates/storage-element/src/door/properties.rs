@@ -56,6 +56,7 @@ pub(super) async fn proppatch(
         only: conditions::only_entry(&request.headers, Some(entry.id)),
         updates: updates.iter().map(kept).collect(),
     };
+    let change = change.asked_by(caller.origin().into());
     match door.storage.change(change).await {
         Ok(_) => Ok(answer(UpdateOutcome::Done)),
         // RFC 4918 §9.2.1: there is not the space for it.

@@ -72,6 +72,7 @@ pub(super) fn prepare(
         path: path.clone(),
         peer: redacted(&destination),
         copy: caller.copy.clone(),
+        challenge: caller.challenge.clone(),
         file_size: Some(Bytes(found.size)),
         user: caller.user(),
         requester: caller.requester(),

@@ -213,6 +213,7 @@ async fn give(
         path: path.clone(),
         peer: connection.peer_addr().to_string(),
         copy: caller.copy.clone(),
+        challenge: caller.challenge.clone(),
         file_size: Some(Bytes(found.size)),
         user: caller.user(),
         requester: caller.requester(),

@@ -299,6 +299,7 @@ async fn append(
         path: upload.plan.path.clone(),
         peer: connection.peer_addr().to_string(),
         copy: call.caller.copy.clone(),
+        challenge: call.caller.challenge.clone(),
         file_size: upload.plan.length.map(penstock_model::Bytes),
         user: call.caller.user(),
         requester: call.caller.requester(),

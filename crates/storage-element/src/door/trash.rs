@@ -14,7 +14,8 @@ use penstock_decide::authorization::PathOperation;
 use penstock_decide::pool_selection::PoolMode;
 use penstock_model::{Bytes, Checksum, NamespacePath, PoolName, ProblemCode, Timestamp, UserName};
 use penstock_persistence::namespace::{
-    ChangeError, ChangeRefusal, EntryId, NamespaceError, PoolUsage, TrashQuery, TrashedFile,
+    ChangeError, ChangeRefusal, EntryId, NamespaceError, PoolUsage, RequestOrigin, TrashQuery,
+    TrashedFile,
 };
 use penstock_protocol::http1::server::{Connection, Request};
 use penstock_protocol::identity::{self, Identity};
@@ -22,6 +23,7 @@ use penstock_protocol::token::ADMIN_SCOPE;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::JoinSet;
 
@@ -107,7 +109,7 @@ pub(super) async fn answer(
             administrator()?;
             list(door, call.request).await
         }
-        (TrashPlace::Whole, &Method::DELETE) => empty(door, call.request, administrator()?).await,
+        (TrashPlace::Whole, &Method::DELETE) => empty(door, call, administrator()?).await,
         (TrashPlace::File(file), &Method::POST) => {
             let admin = administrator()?;
             let body = read_body(connection, "POST", BODY_BYTES_MAX).await?;
@@ -235,6 +237,7 @@ async fn restore(
         file,
         to: to.clone(),
         at: door.storage.clock.recorded(),
+        origin: call.caller.origin().into(),
     };
     let restored = door.storage.reaper().restore(&kept.pool, order).await;
     restored.map_err(|why| of_restore(&why))?;
@@ -244,7 +247,8 @@ async fn restore(
     Ok(json_response(StatusCode::CREATED, &document).into())
 }
 
-async fn empty(door: &Door, request: &Request, admin: &Identity) -> Result<Reply, Problem> {
+async fn empty(door: &Door, call: &Call<'_>, admin: &Identity) -> Result<Reply, Problem> {
+    let request = call.request;
     let now = door.storage.clock.now();
     let asked = trash_request(request.query().unwrap_or_default(), now, OF_EMPTYING)?;
     let pools: Vec<PoolName> = door.storage.pools().map(|pool| pool.name.clone()).collect();
@@ -256,7 +260,8 @@ async fn empty(door: &Door, request: &Request, admin: &Identity) -> Result<Reply
             .into_iter()
             .filter(|pool| !obstacles.contains_key(pool));
         let usable = usable.collect();
-        let removed = remove(door, usable, &asked.query).await?;
+        let origin = Arc::new(call.caller.origin());
+        let removed = remove(door, usable, &asked.query, &origin).await?;
         (gone, is_more) = (removed.gone, removed.is_more);
         obstacles.extend(removed.obstacles);
         let (user, files, bytes) = (&admin.user, gone.files, gone.bytes);
@@ -317,12 +322,14 @@ async fn remove(
     door: &Door,
     pools: Vec<PoolName>,
     query: &TrashQuery,
+    origin: &Arc<RequestOrigin>,
 ) -> Result<PoolsRemoval, Problem> {
     let mut asked = JoinSet::new();
     for pool in pools {
-        let (query, reaper) = (query.clone(), door.storage.reaper());
+        let (query, origin) = (query.clone(), Arc::clone(origin));
+        let reaper = door.storage.reaper();
         asked.spawn(async move {
-            let emptied = reaper.empty(&pool, query).await;
+            let emptied = reaper.empty(&pool, query, origin).await;
             (pool, emptied)
         });
     }

@@ -37,6 +37,7 @@ pub(super) async fn make_directory(door: &Door, call: &Call<'_>) -> Result<Reply
         owner: caller.holder(),
         at: door.storage.clock.recorded(),
     };
+    let change = change.asked_by(caller.origin().into());
     let made = door.storage.change(change).await;
     // RFC 4918 §9.3.1: MKCOL on something that exists.
     made.map_err(|error| Problem::of_change(&error, StatusCode::METHOD_NOT_ALLOWED))?;
@@ -67,6 +68,7 @@ pub(super) async fn delete(door: &Door, call: &Call<'_>) -> Result<Reply, Proble
         by: caller.holder(),
         at: door.storage.clock.recorded(),
     };
+    let change = change.asked_by(caller.origin().into());
     let removed = door.storage.change(change).await;
     removed.map_err(|error| Problem::of_change(&error, StatusCode::CONFLICT))?;
     door.release_within(path).await?;
@@ -119,6 +121,7 @@ pub(super) async fn rename(door: &Door, call: &Call<'_>) -> Result<Reply, Proble
         by: caller.holder(),
         at: door.storage.clock.recorded(),
     };
+    let change = change.asked_by(caller.origin().into());
     let moved = door.storage.change(change).await;
     // RFC 4918 §9.9.4.
     let moved =

@@ -447,10 +447,13 @@ impl<'a> WriteTicket<'a> {
         algorithms: Vec<ChecksumAlgorithm>,
         expected: Vec<Checksum>,
     ) -> Result<StoredFile, WriteError> {
-        let WriteRequest { door, path, .. } = self.request;
+        let WriteRequest {
+            door, caller, path, ..
+        } = self.request;
         let order = FinishUpload {
             write: door.storage.new_write(upload.pool.name.clone()),
             parent: door.storage.parent_of(path),
+            origin: caller.origin(),
             replace: self.replace,
             algorithms: door.storage.algorithms(algorithms.into_iter()),
             expected,
@@ -468,6 +471,7 @@ impl<'a> WritePlace<'a> {
             path: path.clone(),
             peer,
             copy: caller.copy.clone(),
+            challenge: caller.challenge.clone(),
             file_size: self.query.size.map(Bytes),
             user: caller.user(),
             requester: self.query.requester.clone(),
@@ -596,6 +600,7 @@ impl WriteTicket<'_> {
             path: path.clone(),
             parent: storage.parent_of(path),
             owner: caller.holder(),
+            origin: caller.origin(),
             replace: self.replace,
             size: facts.size,
             algorithms: storage.algorithms(facts.algorithms.into_iter()),

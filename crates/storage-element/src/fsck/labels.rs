@@ -132,7 +132,7 @@ impl Check<'_> {
             checksums,
             ..file.clone()
         };
-        self.namespace.apply(Change::AddChecksums {
+        self.mend(Change::AddChecksums {
             file: file.id,
             checksums: file.checksums.clone(),
         })?;
@@ -176,7 +176,7 @@ impl Check<'_> {
             parent: file.parent,
             name: file.name.clone(),
         };
-        let changed = self.namespace.apply(change);
+        let changed = self.mend(change);
         changed.map_err(|why| other(why.to_string()))?;
         Ok(true)
     }

@@ -89,7 +89,7 @@ impl Check<'_> {
         let is_mended = self.may_remove(&pool.name, PoolState::InReach);
         if is_mended {
             let forgotten = Change::ForgetTrash(vec![trashed.file]);
-            self.namespace.apply(forgotten)?;
+            self.mend(forgotten)?;
         }
         let finding = MissingData {
             path: path.to_string(),

@@ -55,7 +55,7 @@ impl Check<'_> {
             if is_named && self.repair.removes_missing {
                 let trash = self.namespace.trash_of_pool(pool, from, end)?;
                 let forgotten = Change::ForgetTrash(trash.into_iter().collect());
-                self.namespace.apply(forgotten)?;
+                self.mend(forgotten)?;
             }
         }
         Ok(())

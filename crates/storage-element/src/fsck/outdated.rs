@@ -55,7 +55,7 @@ impl Check<'_> {
         let is_gone = pool.is_some() && !self.has_data(pools, id);
         if self.repair.mends {
             // Counted from now, so that it stays as long as anything that is removed.
-            self.namespace.apply(Change::Remove {
+            self.mend(Change::Remove {
                 path: path.clone(),
                 only: Some(id),
                 entries_max: 1,
@@ -63,7 +63,7 @@ impl Check<'_> {
                 at: wall_clock(),
             })?;
             if is_gone {
-                self.namespace.apply(Change::ForgetTrash(vec![id]))?;
+                self.mend(Change::ForgetTrash(vec![id]))?;
             }
         }
         self.settled.insert(id);
@@ -115,7 +115,7 @@ impl Check<'_> {
             if !self.make_parents(&to)? {
                 return Ok(false);
             }
-            self.namespace.apply(Change::Rename {
+            self.mend(Change::Rename {
                 from: from.clone(),
                 only: Some(one.id),
                 to: to.clone(),
@@ -143,7 +143,7 @@ impl Check<'_> {
                 Some(entry) if entry.is_directory() => {}
                 Some(_) => return Ok(false),
                 None => {
-                    self.namespace.apply(Change::MakeDirectory {
+                    self.mend(Change::MakeDirectory {
                         path: path.clone(),
                         owner: None,
                         at: wall_clock(),

@@ -54,7 +54,7 @@ impl Check<'_> {
             })?;
             let Some(taken) = taken else {
                 if let Some(entry) = outdated {
-                    self.namespace.apply(Change::ForgetTrash(vec![entry.id]))?;
+                    self.mend(Change::ForgetTrash(vec![entry.id]))?;
                     let told = "its data is in no pool, and later data belongs to its path";
                     self.tell_outdated(&place, &entry, None, told);
                 }
@@ -67,7 +67,7 @@ impl Check<'_> {
 
     /// Makes a change that gives a file its place. Gives back why it cannot be there; `None`: it is.
     pub(super) fn take_place(&self, change: Change) -> Result<Option<String>, FsckFailure> {
-        match self.namespace.apply(change) {
+        match self.mend(change) {
             Ok(_) => Ok(None),
             Err(ChangeError::Refused(
                 refusal @ (ChangeRefusal::Exists(_)

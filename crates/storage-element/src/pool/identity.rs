@@ -221,6 +221,7 @@ mod tests {
             path: NamespacePath::root(),
             peer: String::new(),
             copy: None,
+            challenge: None,
             file_size: None,
             user: None,
             vo: None,

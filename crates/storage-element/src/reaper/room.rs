@@ -1,5 +1,6 @@
 //! Room for new files: the oldest trash of a pool gives way before a file is refused.
 
+use super::trash::RemovalCause;
 use super::{Order, Reaper, ReaperHandle};
 use crate::disk_full::{Fullness, fullness};
 use crate::pool::{NoRoom, Pool};
@@ -103,7 +104,9 @@ impl Reaper {
         }
         let oldest = self.oldest(None);
         let given_up = up_to(&oldest, BLIND_PIECE.0);
-        let gone = self.remove(given_up).unwrap_or_default();
+        let gone = self
+            .remove(given_up, RemovalCause::Space)
+            .unwrap_or_default();
         self.tell_given_up(gone);
         let after = self.room_left().unwrap_or_default();
         // Snapshots, shared extents and readers keep what was removed.
@@ -136,7 +139,7 @@ impl Reaper {
                 break;
             };
             after = Some((last.removed, last.file));
-            let Some(gone) = self.remove(given_up) else {
+            let Some(gone) = self.remove(given_up, RemovalCause::Space) else {
                 break;
             };
             all.files += gone.files;

@@ -237,6 +237,7 @@ async fn a_file_comes_back_unless_its_bytes_are_gone_or_its_place_is_taken() {
             file,
             to: path(to),
             at: Timestamp(5),
+            origin: Default::default(),
         };
         let restored = reapers.handle().restore(&pool.name, order).await;
         restored.map_err(|why| why.to_string())
@@ -297,7 +298,10 @@ async fn the_trash_is_emptied_as_far_as_is_asked() {
         within: Some(path("/d")),
         ..TrashQuery::default()
     };
-    let emptied = reapers.handle().empty(&pool.name, within).await;
+    let emptied = reapers
+        .handle()
+        .empty(&pool.name, within, Default::default())
+        .await;
     let emptied = emptied.expect("answered").expect("readable");
     let gone = PoolUsage {
         files: 1,

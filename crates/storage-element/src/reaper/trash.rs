@@ -3,12 +3,15 @@
 use super::{Order, Reaper, ReaperHandle};
 use crate::crash::{Step, reached};
 use crate::pool::sync_directory;
+use penstock_model::observation::EntryChangeReason;
 use penstock_model::{Bytes, NamespacePath, PoolName, Timestamp};
 use penstock_persistence::namespace::{
-    Change, ChangeError, EntryId, NamespaceError, PoolUsage, TrashQuery, TrashedFile,
+    CausedChange, Change, ChangeError, EntryId, NamespaceError, PoolUsage, RequestOrigin,
+    TrashQuery, TrashedFile,
 };
 use std::collections::BTreeSet;
 use std::io;
+use std::sync::Arc;
 use std::time::Duration;
 use thiserror::Error;
 
@@ -27,6 +30,8 @@ pub(crate) struct RestoreOrder {
     pub to: NamespacePath,
     /// Now.
     pub at: Timestamp,
+    /// What the ledger tells of the request.
+    pub origin: Arc<RequestOrigin>,
 }
 
 /// Why a file does not come back.
@@ -76,6 +81,30 @@ pub(crate) struct RemovedTrash {
     pub kept: u64,
 }
 
+/// Why data of the trash is removed.
+pub(super) enum RemovalCause {
+    /// Its time is over.
+    Expiry,
+    /// Its pool needs the space.
+    Space,
+    /// An administrator asked for it.
+    Request(Arc<RequestOrigin>),
+}
+
+impl RemovalCause {
+    /// A change with what the ledger tells of its cause.
+    fn told_with(self, change: Change) -> CausedChange {
+        match self {
+            RemovalCause::Expiry => change.because(EntryChangeReason::TrashExpired),
+            RemovalCause::Space => change.because(EntryChangeReason::SpaceNeeded),
+            RemovalCause::Request(origin) => {
+                let asked = change.asked_by(origin);
+                asked.because(EntryChangeReason::TrashEmptied)
+            }
+        }
+    }
+}
+
 impl ReaperHandle {
     /// Makes a file of the trash visible again.
     pub(crate) async fn restore(
@@ -97,8 +126,13 @@ impl ReaperHandle {
         &self,
         pool: &PoolName,
         query: TrashQuery,
+        origin: Arc<RequestOrigin>,
     ) -> Option<Result<RemovedTrash, NamespaceError>> {
-        let order = |reply| Order::Empty { query, reply };
+        let order = |reply| Order::Empty {
+            query,
+            origin,
+            reply,
+        };
         self.ask(pool, REMOVAL_WAIT, order).await
     }
 }
@@ -126,7 +160,7 @@ impl Reaper {
                 return false;
             }
         };
-        let Some(gone) = self.remove(&trash) else {
+        let Some(gone) = self.remove(&trash, RemovalCause::Expiry) else {
             return false;
         };
         self.pool.trash_expired.add(gone.files);
@@ -137,14 +171,20 @@ impl Reaper {
     }
 
     /// Removes some of what is asked for.
-    pub(super) fn empty(&mut self, query: TrashQuery) -> Result<RemovedTrash, NamespaceError> {
+    pub(super) fn empty(
+        &mut self,
+        query: TrashQuery,
+        origin: Arc<RequestOrigin>,
+    ) -> Result<RemovedTrash, NamespaceError> {
         let query = TrashQuery {
             pool: Some(self.pool.name.clone()),
             ..query
         };
         let trash = self.shared.namespace.trash(&query, PIECE_MAX)?;
         let gone = match self.pool.can_remove() {
-            true => self.remove(&trash).unwrap_or_default(),
+            true => self
+                .remove(&trash, RemovalCause::Request(origin))
+                .unwrap_or_default(),
             false => PoolUsage::default(),
         };
         self.pool.trash_emptied.add(gone.files);
@@ -157,7 +197,12 @@ impl Reaper {
 
     /// Makes a file visible again, if its data is there.
     pub(super) fn restore(&mut self, order: &RestoreOrder) -> Result<(), RestoreError> {
-        let RestoreOrder { file, to, at } = order;
+        let RestoreOrder {
+            file,
+            to,
+            at,
+            origin,
+        } = order;
         let kept = self.shared.namespace.trashed(*file)?;
         let kept = kept.ok_or(RestoreError::NotTrash(*file))?;
         let pool = &self.pool;
@@ -184,18 +229,20 @@ impl Reaper {
             }
             Err(why) => return Err(gone(why.to_string())),
         }
-        self.shared.namespace.apply(Change::RestoreTrash {
+        let change = Change::RestoreTrash {
             file: *file,
             to: to.clone(),
             at: *at,
-        })?;
+        };
+        let change = change.asked_by(Arc::clone(origin));
+        self.shared.namespace.apply(change)?;
         pool.unbury(kept.size);
         Ok(())
     }
 
     /// Removes the data of trash, then the trash. Gives back how much is gone; `None`: the namespace takes no changes, so
     /// nothing more must go now.
-    pub(super) fn remove(&self, trash: &[TrashedFile]) -> Option<PoolUsage> {
+    pub(super) fn remove(&self, trash: &[TrashedFile], cause: RemovalCause) -> Option<PoolUsage> {
         if self.shared.namespace.writer_counts().refuses {
             return None;
         }
@@ -230,7 +277,8 @@ impl Reaper {
             }
         }
         let files = gone.iter().map(|trashed| trashed.file).collect();
-        match self.shared.namespace.apply(Change::ForgetTrash(files)) {
+        let forgotten = cause.told_with(Change::ForgetTrash(files));
+        match self.shared.namespace.apply(forgotten) {
             Ok(changed) => {
                 let forgotten = |trashed: &&&TrashedFile| changed.forgotten.contains(&trashed.file);
                 for trashed in gone.iter().filter(forgotten) {

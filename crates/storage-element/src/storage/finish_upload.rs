@@ -138,6 +138,7 @@ impl UploadCompletion {
         let FinishUpload {
             write,
             parent,
+            origin,
             replace,
             algorithms,
             expected,
@@ -186,6 +187,7 @@ impl UploadCompletion {
         let finished = CompleteFile {
             file,
             entry,
+            origin,
             reply,
             publication,
         };

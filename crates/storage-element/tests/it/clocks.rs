@@ -37,6 +37,7 @@ fn set_newest_record(directory: &Path, at: Timestamp) {
         path: NamespacePath::root(),
         peer: String::new(),
         copy: None,
+        challenge: None,
         file_size: None,
         user: None,
         vo: None,

@@ -11,6 +11,7 @@ mod copies_streams;
 mod crowds;
 mod issuer;
 mod labels;
+mod ledger;
 mod locks;
 mod logs;
 mod macaroons;

@@ -9,13 +9,16 @@ use crate::site::config::{Config, DatabasePlace};
 use crate::site::directory::SiteDirectory;
 use penstock_journal::JournalReader;
 use penstock_model::Timestamp;
-use penstock_model::observation::{Attempt, Observation, Operation, Outcome, Text, View};
+use penstock_model::observation::{
+    Attempt, Incident, IncidentKind, NamespaceChange, Observation, Operation, Outcome, Text, View,
+};
 use penstock_observe::ledger_rows::each_attempt;
 use penstock_observe::minute_rows::samples_of;
 use penstock_observe::store::{Positions, Store, StoreError};
 use penstock_persistence::journal::SqliteReader;
 use penstock_persistence::namespace::{
-    MoverKind, MoverOutcome, MoverRecord, MoverRecordReader, NamespaceError,
+    ElementEvent, ElementRecord, GapCause, LedgerReader, MoverKind, MoverOutcome, MoverRecord,
+    NamespaceError,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -45,7 +48,7 @@ pub(super) fn run(args: &RecordsCollectArgs, output: Output) -> Result<(), Comma
         collector.transfers(&site, &config)?;
     }
     if is_wanted(View::Site) {
-        collector.movers(&site, &config)?;
+        collector.storage_element(&site, &config)?;
     }
     collector.summary.torn(collector.store.torn_tails());
     collector.summary.show(output)
@@ -146,21 +149,37 @@ impl RecordCollector {
         self.save(&source, identity, last)
     }
 
-    /// What passed the site's storage element, if it has one.
-    fn movers(&mut self, site: &SiteDirectory, config: &Config) -> Result<(), CommandError> {
+    /// What the site's storage element recorded, if it has one.
+    fn storage_element(
+        &mut self,
+        site: &SiteDirectory,
+        config: &Config,
+    ) -> Result<(), CommandError> {
         let Some(storage) = &config.storage else {
             return Ok(());
         };
         let path = site.resolve(&storage.namespace);
         let failed = |why: NamespaceError| CommandError::Local(why.to_string());
-        let reader = MoverRecordReader::open(&path).map_err(failed)?;
-        let source: Text = format!("penstock-storage:{}", config.site.name).into();
+        let reader = LedgerReader::open(&path).map_err(failed)?;
         let server: Option<Text> = config.site.hosts.first().map(|host| host.as_str().into());
+        self.movers(&reader, config, &server)?;
+        self.ledger(&reader, config, &server)
+    }
+
+    /// What passed it.
+    fn movers(
+        &mut self,
+        reader: &LedgerReader,
+        config: &Config,
+        server: &Option<Text>,
+    ) -> Result<(), CommandError> {
+        let failed = |why: NamespaceError| CommandError::Local(why.to_string());
+        let source: Text = format!("penstock-storage:{}", config.site.name).into();
         let identity = reader.namespace_id().map_err(failed)?;
-        let newest = reader.last().map_err(failed)?;
+        let newest = reader.last_mover().map_err(failed)?;
         let mut last = self.taken(&source, identity.as_bytes(), newest);
         loop {
-            let records = reader.after(last, BATCH).map_err(failed)?;
+            let records = reader.movers_after(last, BATCH).map_err(failed)?;
             let Some((newest, _)) = records.last() else {
                 return self.save(&source, identity.as_bytes(), last);
             };
@@ -173,6 +192,118 @@ impl RecordCollector {
                 self.take(row.into());
             }
         }
+    }
+
+    /// What changed in it, and what it refused.
+    fn ledger(
+        &mut self,
+        reader: &LedgerReader,
+        config: &Config,
+        server: &Option<Text>,
+    ) -> Result<(), CommandError> {
+        let failed = |why: NamespaceError| CommandError::Local(why.to_string());
+        let source: Text = format!("penstock-ledger:{}", config.site.name).into();
+        let identity = reader.namespace_id().map_err(failed)?;
+        let newest = reader.last_record().map_err(failed)?;
+        let mut last = self.taken(&source, identity.as_bytes(), newest);
+        loop {
+            let records = reader.records_after(last).map_err(failed)?;
+            let Some((newest, _)) = records.last() else {
+                return self.save(&source, identity.as_bytes(), last);
+            };
+            last = *newest;
+            for (number, record) in &records {
+                let row = ledger_row(record, server);
+                self.take(row.with_origin(&source, *number));
+            }
+        }
+    }
+}
+
+/// One thing of the ledger as any storage element could tell it.
+fn ledger_row(record: &ElementRecord, server: &Option<Text>) -> Observation {
+    let ElementRecord { at, origin, event } = record;
+    let text = |text: &Option<String>| text.as_deref().map(Text::from);
+    let (client, copy, challenge) = (
+        text(&origin.client),
+        text(&origin.copy),
+        text(&origin.challenge),
+    );
+    match event {
+        ElementEvent::Changed(changed) => NamespaceChange {
+            at: *at,
+            view: View::Site,
+            kind: changed.kind,
+            file: Some(changed.entry.to_string().into()),
+            path: changed.path.as_ref().map(|path| path.to_string().into()),
+            new_path: changed
+                .new_path
+                .as_ref()
+                .map(|path| path.to_string().into()),
+            file_bytes: changed.size,
+            pool: changed.pool.clone(),
+            server: server.clone(),
+            user: origin.user.clone(),
+            vo: origin.vo.clone(),
+            client,
+            copy,
+            challenge,
+            reason: changed.reason,
+            ..NamespaceChange::default()
+        }
+        .into(),
+        ElementEvent::Refused(refusal) => Attempt {
+            at: *at,
+            view: View::Site,
+            operation: Operation::Request,
+            attempt: copy.clone(),
+            copy,
+            challenge,
+            source_path: refusal.path.as_ref().map(|path| path.to_string().into()),
+            vo: origin.vo.clone(),
+            user: origin.user.clone(),
+            protocol: Some("http".into()),
+            server: server.clone(),
+            client,
+            ended: Some(*at),
+            outcome: Some(Outcome::Failure),
+            error_code: Some(i64::from(refusal.status)),
+            fingerprint: Some(format!("{} {}", refusal.method, refusal.code).into()),
+            detail: Some(refusal.detail.as_str().into()),
+            ..Attempt::default()
+        }
+        .into(),
+        ElementEvent::Gap(gap) => Incident {
+            at: gap.from.unwrap_or(*at),
+            view: View::Site,
+            kind: IncidentKind::Gap,
+            subject: server.clone(),
+            code: Some(gap.cause.word().into()),
+            detail: Some(missing(gap.cause).into()),
+            count: gap.lost,
+            until: Some(*at),
+            ..Incident::default()
+        }
+        .into(),
+    }
+}
+
+/// What may be missing, for people.
+fn missing(cause: GapCause) -> &'static str {
+    match cause {
+        GapCause::Crash => {
+            "the storage element did not end by itself; reads, refusals and movers of its last second are missing, \
+             changes are complete"
+        }
+        GapCause::Overload => "more happened at once than is recorded",
+        GapCause::Unwritten => "the database of the namespace did not take these records",
+        GapCause::Restored => {
+            "the namespace was restored from a backup; what came after it is not known"
+        }
+        GapCause::Rebuilt => {
+            "the namespace was made anew from the pools; what came before is not known"
+        }
+        GapCause::Damaged => "a row of the ledger cannot be read; check the disk of the namespace",
     }
 }
 
@@ -198,6 +329,7 @@ fn row_of(record: &MoverRecord) -> Attempt {
         operation: operation_of(record.kind),
         attempt: name.clone(),
         copy: name,
+        challenge: record.challenge.as_deref().map(Text::from),
         source_path,
         destination_path,
         vo: record.vo.clone(),

@@ -1,6 +1,6 @@
 //! The storage element's section.
 
-use super::BackupPlan;
+use super::{BackupPlan, Keep};
 use penstock_model::capability::Right;
 use penstock_model::quantity::{Size, Span};
 use penstock_model::{ChecksumAlgorithm, NamespacePath};
@@ -42,6 +42,12 @@ pub struct Storage {
     /// How long removed and replaced files are kept, if no new file needs their room. 0s: not at all.
     #[serde(default = "Storage::default_trash")]
     pub trash: Span,
+    /// How long the storage element's ledger tells what happened: changes, refusals, movers.
+    #[serde(default = "Storage::default_keep_ledger")]
+    pub keep_ledger: Keep,
+    /// Changes, refusals and gaps that the ledger tells at most; the oldest go first.
+    #[serde(default = "Storage::default_ledger_records_max")]
+    pub ledger_records_max: u64,
     /// Uploads in several requests that one user may have begun and not finished.
     #[serde(default = "Storage::default_uploads_per_user")]
     pub uploads_per_user_max: usize,
@@ -89,6 +95,12 @@ impl Storage {
     }
     fn default_trash() -> Span {
         Span(Duration::from_secs(24 * 3600))
+    }
+    fn default_keep_ledger() -> Keep {
+        Keep(Some(Duration::from_secs(90 * 24 * 3600)))
+    }
+    fn default_ledger_records_max() -> u64 {
+        10_000_000
     }
     fn default_uploads_per_user() -> usize {
         100

@@ -249,6 +249,8 @@ pub fn storage_config(
             upload_expiry: role.upload_expiry.0,
             quarantine: role.quarantine.0,
             trash: role.trash.0,
+            ledger: role.keep_ledger.0,
+            ledger_records_max: role.ledger_records_max,
             uploads_per_user_max: role.uploads_per_user_max,
             upload_bytes_per_user_max: Bytes(role.upload_bytes_per_user_max.0),
             streams: StreamsLimits {

@@ -6,8 +6,10 @@ use super::super::property::{self, DeadProperty};
 use super::super::read::{below_with_names, by_name, checksum_of_row, find};
 use super::super::{Entry, EntryId, EntryKind};
 use super::{
-    Batch, ChangeError, ChangeRefusal, ChangeReport, NewFile, Outcome, Replace, TrashedData,
+    Batch, ChangeError, ChangeRefusal, ChangeReport, NewFile, Outcome, Replace, ToldEntry,
+    TrashedData,
 };
+use penstock_model::observation::{EntryChange, EntryChangeReason};
 use penstock_model::{Checksum, NamespacePath, Timestamp, UserName};
 use rusqlite::params;
 use std::collections::BTreeMap;
@@ -28,6 +30,8 @@ struct RemovedEntry<'a> {
     /// Its properties when they have gone to another entry already.
     properties: Option<Vec<DeadProperty>>,
     act: Removal<'a>,
+    /// Why it goes, where nobody asked for just that.
+    reason: Option<EntryChangeReason>,
 }
 
 /// A new path for an entry.
@@ -43,9 +47,14 @@ pub(super) struct Rename<'a> {
 }
 
 impl Batch<'_> {
-    /// Makes a file visible, with the directories above it. Long because what stands at the path is looked at once, and each
-    /// of its kinds has its arm.
+    /// Makes a file visible, with the directories above it.
     pub(super) fn publish(&mut self, file: &NewFile) -> Outcome {
+        self.publish_as(EntryChange::Creation, file)
+    }
+
+    /// The same; the ledger calls it so, unless another entry gives way to the file. Long because what stands at the path is looked at once, and each
+    /// of its kinds has its arm.
+    pub(super) fn publish_as(&mut self, kind: EntryChange, file: &NewFile) -> Outcome {
         let Some((name, parents)) = file.path.names().split_last() else {
             return Err(ChangeRefusal::IsDirectory(file.path.clone()).into());
         };
@@ -85,6 +94,7 @@ impl Batch<'_> {
                         path: file.path.clone(),
                         properties: None,
                         act,
+                        reason: Some(EntryChangeReason::Replaced),
                     };
                     self.discard_all(leaving, entries_max, &mut changed.trashed)?;
                 }
@@ -109,6 +119,7 @@ impl Batch<'_> {
                         path: file.path.clone(),
                         properties,
                         act,
+                        reason: Some(EntryChangeReason::Replaced),
                     };
                     self.discard(leaving, &mut changed.trashed)?;
                 }
@@ -116,10 +127,16 @@ impl Batch<'_> {
         } else if only_of(file.replace).is_some() {
             return Err(ChangeRefusal::Changed(file.path.clone()).into());
         }
-        for name in &parents[existing..] {
+        for (depth, name) in parents.iter().enumerate().skip(existing) {
             parent = self.insert_directory(parent, name, file.owner.as_ref(), file.at)?;
+            self.tell_parent(parent, &first(&file.path, depth + 1));
         }
         self.insert_file(parent, name, file)?;
+        let kind = match (kind, changed.replaced) {
+            (EntryChange::Creation, true) => EntryChange::Replacement,
+            _ => kind,
+        };
+        self.tell_ledger(ToldEntry::of_file(kind, file));
         match changed.replaced {
             // Of two files with labels of one place it is the one that counts.
             true if file.labelled_in == Some(parent) => {
@@ -137,6 +154,12 @@ impl Batch<'_> {
             self.tell_properties(file.id)?;
         }
         Ok(changed)
+    }
+
+    /// Tells the ledger of a directory that was made for what is below it.
+    pub(in super::super) fn tell_parent(&mut self, id: EntryId, path: &NamespacePath) {
+        let made = ToldEntry::new(EntryChange::DirectoryCreation, id, path);
+        self.tell_ledger(made.because(Some(EntryChangeReason::ParentMissing)));
     }
 
     /// The list of entries of a directory changed.
@@ -247,6 +270,7 @@ impl Batch<'_> {
             path: path.clone(),
             properties: None,
             act,
+            reason: None,
         };
         self.discard_all(leaving, entries_max, &mut changed.trashed)?;
         self.touch(parent, act.at);
@@ -294,6 +318,7 @@ impl Batch<'_> {
                 path: to.clone(),
                 properties: None,
                 act,
+                reason: Some(EntryChangeReason::Replaced),
             };
             self.discard_all(leaving, entries_max, &mut changed.trashed)?;
         }
@@ -309,6 +334,11 @@ impl Batch<'_> {
         });
         self.touch(old_parent, at);
         self.touch(parent, at);
+        let told = ToldEntry::new(EntryChange::Rename, entry.id, from).renamed_to(to);
+        self.tell_ledger(match &entry.kind {
+            EntryKind::File { size, pool } => told.with_data(*size, pool),
+            EntryKind::Directory => told,
+        });
         Ok(changed)
     }
 
@@ -376,6 +406,7 @@ impl Batch<'_> {
                     .fold(path.clone(), |path, name| path.child(name).unwrap_or(path)),
                 properties: None,
                 act: leaving.act,
+                reason: leaving.reason.or(Some(EntryChangeReason::DirectoryRemoved)),
             };
             self.discard(inside, trashed)?;
         }
@@ -395,6 +426,7 @@ impl Batch<'_> {
             path,
             properties,
             act: Removal { by, at },
+            reason,
         } = leaving;
         let id = stored(entry.id);
         self.connection
@@ -404,6 +436,8 @@ impl Batch<'_> {
         let EntryKind::File { size, pool } = &entry.kind else {
             property::forget(self.connection, entry)?;
             let id = entry.id;
+            let told = ToldEntry::new(EntryChange::DirectoryRemoval, id, &path);
+            self.tell_ledger(told.because(reason));
             self.records
                 .push(DirectoryRecord::Removed { id, parent, at });
             return Ok(());
@@ -414,6 +448,8 @@ impl Batch<'_> {
             (None, false) => Vec::new(),
         };
         property::forget(self.connection, entry)?;
+        let told = ToldEntry::new(EntryChange::Removal, entry.id, &path);
+        self.tell_ledger(told.with_data(*size, pool).because(reason));
         let file = TrashedFile {
             file: entry.id,
             pool: pool.clone(),
