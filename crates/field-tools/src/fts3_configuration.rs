@@ -199,11 +199,7 @@ impl ApiConfiguration {
                 said.into()
             };
             plan.step(
-                StepPlace {
-                    kind: "links",
-                    what: "link",
-                    name,
-                },
+                StepPlace::new("links", "link", name),
                 kept,
                 current.links.get(name),
                 form,
@@ -213,11 +209,7 @@ impl ApiConfiguration {
             let kept = plan.keep("se", name, row, &SE_FIELDS);
             let form = |said: Row| json!({name: {"se_info": said}});
             plan.step(
-                StepPlace {
-                    kind: "se",
-                    what: "se",
-                    name,
-                },
+                StepPlace::new("se", "se", name),
                 kept,
                 current.storages.get(name),
                 form,
@@ -230,11 +222,7 @@ impl ApiConfiguration {
                 said.into()
             };
             plan.step(
-                StepPlace {
-                    kind: "global",
-                    what: "global",
-                    name,
-                },
+                StepPlace::new("global", "global", name),
                 kept,
                 current.globals.get(name),
                 form,
@@ -243,11 +231,7 @@ impl ApiConfiguration {
         for (name, form) in &self.vo_shares {
             let known = current.vo_shares.get(name);
             plan.whole(
-                StepPlace {
-                    kind: "shares",
-                    what: "share",
-                    name,
-                },
+                StepPlace::new("shares", "share", name),
                 "share",
                 form,
                 known,
@@ -256,11 +240,7 @@ impl ApiConfiguration {
         for (vo, form) in &self.activity_shares {
             let known = current.activity_shares.get(vo);
             plan.whole(
-                StepPlace {
-                    kind: "activity_shares",
-                    what: "activities",
-                    name: vo,
-                },
+                StepPlace::new("activity_shares", "activities", vo),
                 "share",
                 form,
                 known,
@@ -278,6 +258,12 @@ struct StepPlace<'a> {
     what: &'static str,
     /// Which one.
     name: &'a str,
+}
+
+impl<'a> StepPlace<'a> {
+    fn new(kind: &'static str, what: &'static str, name: &'a str) -> StepPlace<'a> {
+        StepPlace { kind, what, name }
+    }
 }
 
 impl Display for StepPlace<'_> {
