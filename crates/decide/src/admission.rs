@@ -118,14 +118,12 @@ pub enum Admission {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "reason")]
 pub enum AdmissionReason {
-    /// A slot was free.
     SlotFree {
         /// Running, this one included.
         active: u32,
         /// May run.
         movers_max: u32,
     },
-    /// All slots are taken.
     SlotsTaken {
         /// Running.
         active: u32,

@@ -21,7 +21,6 @@ pub struct AlertPolicy {
 /// What a receiver was told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ToldAlert {
-    /// Of which incident.
     pub id: IncidentId,
     /// When it was told last.
     pub told_at: Timestamp,
@@ -43,14 +42,11 @@ pub enum AlertStep<'a> {
     Repeat {
         /// By the name by which it was told.
         id: IncidentId,
-        /// As it is now.
         incident: &'a Incident,
     },
     /// Nothing is told because of a mute.
     Suppress {
-        /// Of what.
         incident: &'a Incident,
-        /// Which mute.
         scope: &'a MuteScope,
     },
 }

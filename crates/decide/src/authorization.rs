@@ -24,7 +24,6 @@ pub enum PathOperation {
     Modify,
     /// Remove a file or directory.
     Delete,
-    /// Make a directory.
     MakeDirectory,
     /// Give it another path, where nothing is. If something is there, [`PathOperation::Modify`] on that path must
     /// be allowed as well.
@@ -48,96 +47,56 @@ pub enum Verdict {
     Refused,
 }
 
-/// Why.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "reason")]
 pub enum AuthorizationReason {
     /// This capability covers the path and suffices.
-    Capability {
-        /// Which one.
-        capability: Capability,
-    },
+    Capability { capability: Capability },
     /// The path is on the way to that of this capability, which must be reachable.
-    OnTheWay {
-        /// Which one.
-        capability: Capability,
-    },
+    OnTheWay { capability: Capability },
     /// A rule of the site grants it to a group of the user.
-    GroupRule {
-        /// Which one.
-        rule: GroupRule,
-    },
+    GroupRule { rule: GroupRule },
     /// A rule of the site grants it to the user.
-    SubjectRule {
-        /// Which one.
-        rule: SubjectRule,
-    },
+    SubjectRule { rule: SubjectRule },
     /// Everybody may read below this path.
-    Public {
-        /// Which one.
-        path: NamespacePath,
-    },
+    Public { path: NamespacePath },
     /// The path belongs to the door itself.
     Reserved,
     /// The site has banned the user.
-    Banned {
-        /// Who.
-        user: String,
-    },
+    Banned { user: String },
     /// Nobody said who they are, and the path is not for everybody.
     NobodyKnown,
     /// Groups do not count, because the token carries capabilities.
     GroupsIgnored,
     /// The token's issuer may not speak for the VOs of its groups.
-    GroupsOfOthers {
-        /// The issuer.
-        issuer: String,
-        /// The groups.
-        groups: Vec<String>,
-    },
+    GroupsOfOthers { issuer: String, groups: Vec<String> },
     /// Neither capabilities nor groups.
     NothingHeld,
     /// This covers the path, but is not a right for that.
-    OtherRight {
-        /// Which one.
-        capability: Capability,
-    },
+    OtherRight { capability: Capability },
     /// This would suffice if the path were a directory's: its scope ends with `/`.
-    OnlyDirectory {
-        /// Which one.
-        capability: Capability,
-    },
+    OnlyDirectory { capability: Capability },
     /// No capability covers this path.
-    OutsideScopes {
-        /// Which path.
-        path: NamespacePath,
-    },
+    OutsideScopes { path: NamespacePath },
     /// The issuer's tokens speak of another part of the namespace.
-    OutsidePrefix {
-        /// Which path.
-        path: NamespacePath,
-    },
+    OutsidePrefix { path: NamespacePath },
     /// No rule of the site grants it to any group of the user.
     NoGroupRule {
         /// Those that the user has.
         groups: Vec<String>,
-        /// Which path.
         path: NamespacePath,
     },
     /// The macaroon's activity caveats leave nothing that permits it.
     OutsideActivities,
     /// A path caveat of the macaroon does not cover this path.
     OutsideCaveat {
-        /// Which path.
         path: NamespacePath,
         /// The caveat's.
         caveat: NamespacePath,
     },
     /// No rule of the site grants it to the user.
     NoSubjectRule {
-        /// Who.
         subject: String,
-        /// Which path.
         path: NamespacePath,
     },
 }
@@ -148,7 +107,6 @@ pub enum AuthorizationReason {
 pub struct GroupRule {
     /// The group as tokens write it, compared whole: `/cms/uscms` does not imply `/cms`.
     pub group: String,
-    /// Where.
     pub path: NamespacePath,
     /// What may be done there.
     pub rights: Vec<Right>,
@@ -172,7 +130,6 @@ pub struct SubjectRule {
     /// Who must have signed the certificate; `None`: any authority that the site trusts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ca: Option<String>,
-    /// Where.
     pub path: NamespacePath,
     /// What may be done there.
     pub rights: Vec<Right>,

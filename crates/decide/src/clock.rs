@@ -45,12 +45,10 @@ pub enum ClockDoubt {
 /// Whether a clock is believed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum ClockTrust {
-    /// It is.
     #[default]
     Credible,
     /// Not yet.
     Doubted {
-        /// Why.
         because: ClockDoubt,
         /// How much longer it has to go steadily.
         left: Duration,
@@ -87,7 +85,6 @@ pub struct ClockView {
 pub enum TrustChange {
     /// It is doubted from now on.
     Lost {
-        /// Why.
         because: ClockDoubt,
         /// How much longer it has to go steadily.
         left: Duration,

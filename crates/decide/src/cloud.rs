@@ -16,9 +16,7 @@ pub struct KeyRequest<'a> {
 /// A cloud storage and the key by which it is reached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct KeyChoice<'a> {
-    /// The storage.
     pub storage: &'a CloudStorage,
-    /// The key.
     pub key: &'a CloudKey,
     /// The first name did not fit, but that of the host behind the bucket's name.
     pub is_virtual_host: bool,

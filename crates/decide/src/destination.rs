@@ -264,7 +264,6 @@ impl UnsettledAttempts {
 /// What a storage element tells of a file.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct FileFacts {
-    /// Its size.
     pub size: Option<Bytes>,
     /// Its checksum, of the algorithm that was asked for.
     pub checksum: Option<Checksum>,
@@ -288,7 +287,6 @@ impl FileFacts {
 pub enum Permission {
     /// Nothing.
     Keep,
-    /// Replace it.
     Replace,
     /// Replace it when it is on disk and not on tape.
     ReplaceOnDisk,
@@ -313,7 +311,6 @@ impl Permission {
 pub struct EndsSeen<'a> {
     /// When it looked.
     pub now: Timestamp,
-    /// At the source.
     pub source: &'a FileFacts,
     /// At the destination; `None`: nothing is there.
     pub there: Option<&'a FileFacts>,
@@ -344,7 +341,6 @@ pub enum DestinationPlan {
     Refuse,
 }
 
-/// Why.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DestinationPlanReason {
     /// Nothing is there.

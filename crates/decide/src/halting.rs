@@ -38,7 +38,6 @@ impl Default for HaltPolicy {
 pub struct TransferOwner {
     /// Whose rights and shares count.
     pub vo: VoName,
-    /// Who asked for it.
     pub user: UserName,
 }
 
@@ -56,9 +55,7 @@ pub enum LinkCotenants {
 /// A failure, with what must be known to count it.
 #[derive(Debug, Clone, Copy)]
 pub struct FailedTransfer<'a> {
-    /// What happened.
     pub failure: &'a Failure,
-    /// To whom.
     pub party: &'a TransferOwner,
     /// Who else uses the link.
     pub company: LinkCotenants,
@@ -71,7 +68,6 @@ pub struct Halt {
     pub until: Timestamp,
     /// Failures of one kind in a row so far.
     pub failures: u32,
-    /// The last of them.
     pub last: Failure,
 }
 

@@ -70,7 +70,6 @@ pub struct StorageHealth {
     pub dead_threads: Vec<String>,
 }
 
-/// How it is.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Health {
     /// It should be left running.
@@ -81,12 +80,10 @@ pub struct Health {
     pub findings: Vec<HealthFinding>,
 }
 
-/// One finding.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct HealthFinding {
     /// How bad it is.
     pub severity: HealthSeverity,
-    /// What it is about.
     pub about: HealthSubject,
     /// What is wrong and what to do, in one line.
     pub text: String,
@@ -118,7 +115,6 @@ pub enum HealthSubject {
     Clock,
     /// The storage element's namespace.
     Namespace,
-    /// Its pools.
     Pools,
     /// Destinations of transfers that have ended.
     Destinations,

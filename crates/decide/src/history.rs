@@ -37,7 +37,6 @@ pub struct Retention {
 /// Somebody who follows the record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HistoryFollower {
-    /// Who.
     pub name: String,
     /// The last entry that was taken. `None`: that is not known yet.
     pub taken: Option<u64>,
@@ -46,7 +45,6 @@ pub struct HistoryFollower {
 /// A job that ended: the oldest that is kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Oldest {
-    /// When.
     pub ended: Timestamp,
     /// Its last entry.
     pub sequence: u64,

@@ -124,7 +124,6 @@ pub struct Incident {
     pub last_seen: Timestamp,
     /// It goes on, or was seen a moment ago.
     pub is_open: bool,
-    /// Attempts that failed of it.
     pub failed_attempts: u64,
     /// Drops of rates with this as their first cause.
     pub drops: u64,

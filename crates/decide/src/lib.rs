@@ -3,7 +3,6 @@
 //! No I/O, no `async`, no clock, no randomness: facts come in as plain values, time as `now`. A module belongs here
 //! when two people could argue about the choice that it makes.
 #![forbid(unsafe_code)]
-#![warn(missing_docs)]
 
 pub mod admission;
 pub mod alerting;

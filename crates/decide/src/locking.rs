@@ -31,9 +31,7 @@ pub struct LockRequester<'a> {
 /// How many locks may be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LockLimits {
-    /// Of one user.
     pub per_user_max: usize,
-    /// In all.
     pub total_max: usize,
 }
 
@@ -47,18 +45,11 @@ pub enum LockRefusal {
     #[error(
         "{user} holds {count} locks, the most that one user may; unlock some, or let them expire"
     )]
-    TooManyOfUser {
-        /// Who.
-        user: UserName,
-        /// How many.
-        count: usize,
-    },
-    /// There are too many.
+    TooManyOfUser { user: UserName, count: usize },
     #[error("this site keeps {0} locks, the most that it may; try again when some have expired")]
     TooMany(usize),
 }
 
-/// All locks.
 #[derive(Debug, Default)]
 pub struct LockTable {
     by_root: BTreeMap<NamespacePath, Vec<Lock>>,

@@ -32,7 +32,6 @@ const STARTS_MAX: usize = 100_000;
 /// Whose sums a transfer counts in.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct TransferGroup {
-    /// Its link.
     pub link: LinkId,
     /// On whose behalf.
     pub vo: VoName,
@@ -63,9 +62,7 @@ pub struct Standing {
 /// What stands at the end of a second, by VO on a link and by activity of a VO.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Standings {
-    /// Of VOs on links.
     pub vos_on_links: BTreeMap<(LinkId, VoName), Standing>,
-    /// Of activities.
     pub activities: BTreeMap<(VoName, Activity), Standing>,
     /// Of running transfers that have moved bytes and are silent, by link.
     pub silences: BTreeMap<LinkId, Silence>,

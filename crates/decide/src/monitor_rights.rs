@@ -24,7 +24,6 @@ pub struct MonitorFacts {
 /// Why somebody may, or not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MonitorReason {
-    /// By address.
     Address,
     /// By token.
     Scope,

@@ -24,10 +24,7 @@ pub enum PoolCondition {
     #[default]
     Sound,
     /// It gives files and takes none until a test file can be written.
-    ReadOnly {
-        /// Why.
-        why: ReadOnlyReason,
-    },
+    ReadOnly { why: ReadOnlyReason },
     /// Its disk has not answered for so long. It takes no files.
     Silent {
         /// For how long.

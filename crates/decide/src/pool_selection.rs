@@ -65,7 +65,6 @@ impl PoolMode {
 /// A pool at the moment of the choice.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PoolView {
-    /// Which pool.
     pub pool: PoolName,
     /// What it may do.
     pub mode: PoolMode,
@@ -104,7 +103,6 @@ pub struct PlacementRequest {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PlacementRefusal {
-    /// No pool is enabled.
     NoPoolEnabled,
     /// No pool with a sound disk has room for it.
     NoneSound,
@@ -120,7 +118,6 @@ pub enum PlacementRefusal {
 pub enum PoolReason {
     /// The draw fell on it.
     Drawn {
-        /// Which pool.
         pool: PoolName,
         /// Its chance was `weight` of `weights_total`.
         weight: u64,
@@ -132,15 +129,9 @@ pub enum PoolReason {
         writers: u32,
     },
     /// It could have taken the file; the draw fell on another.
-    NotDrawn {
-        /// Which pool.
-        pool: PoolName,
-        /// Its weight.
-        weight: u64,
-    },
+    NotDrawn { pool: PoolName, weight: u64 },
     /// It would have room without its trash, which is kept while others have room.
     KeepsTrash {
-        /// Which pool.
         pool: PoolName,
         /// Its free space.
         free: Bytes,
@@ -149,7 +140,6 @@ pub enum PoolReason {
     },
     /// It has no room for the file.
     Full {
-        /// Which pool.
         pool: PoolName,
         /// Its free space.
         free: Bytes,
@@ -157,29 +147,17 @@ pub enum PoolReason {
         needed: Bytes,
     },
     /// Its file system can hold no more files, whatever their size.
-    OutOfFiles {
-        /// Which pool.
-        pool: PoolName,
-    },
+    OutOfFiles { pool: PoolName },
     /// An operator drained or disabled it.
-    OutOfService {
-        /// Which pool.
-        pool: PoolName,
-        /// Its mode.
-        mode: PoolMode,
-    },
+    OutOfService { pool: PoolName, mode: PoolMode },
     /// Its disk fails.
     Failing {
-        /// Which pool.
         pool: PoolName,
         /// What is wrong.
         condition: PoolCondition,
     },
     /// As many movers wait there as may.
-    QueueFull {
-        /// Which pool.
-        pool: PoolName,
-    },
+    QueueFull { pool: PoolName },
 }
 
 impl PoolReason {

@@ -23,7 +23,6 @@ pub struct LinkFacts {
 pub struct Candidate {
     /// Which transfer would bring it. The lower, the earlier in the submission.
     pub transfer: TransferId,
-    /// Its link.
     pub link: LinkFacts,
 }
 

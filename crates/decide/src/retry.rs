@@ -20,9 +20,7 @@ pub struct FailedAttempt<'a> {
     pub transfer: TransferId,
     /// Which attempt failed: seeds the jitter.
     pub attempt: Attempt,
-    /// Why.
     pub failure: &'a Failure,
-    /// Failures before this one.
     pub failures_before: u32,
     /// The link was halted: the failure tells nothing about this file.
     pub excused: bool,

@@ -52,7 +52,6 @@ const LET_GO_MAX: u32 = 4;
 /// What must be known of a transfer to queue it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct QueueEntry {
-    /// Which transfer.
     pub transfer: TransferId,
     /// Between which storage elements.
     pub link: LinkId,
@@ -60,7 +59,6 @@ pub struct QueueEntry {
     pub vo: VoName,
     /// Its share label.
     pub activity: Activity,
-    /// Who asked for it.
     pub user: UserName,
     /// How urgent.
     pub priority: Priority,
@@ -107,9 +105,7 @@ impl TakenSlots {
 /// A transfer that may begin.
 #[derive(Debug, PartialEq, Eq)]
 pub struct DispatchedTransfer {
-    /// Which.
     pub transfer: TransferId,
-    /// Its slots.
     pub taken: TakenSlots,
 }
 
@@ -136,7 +132,6 @@ impl SlotTime {
 /// One link as the scheduler sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LinkView {
-    /// Which link.
     pub link: LinkId,
     /// Running.
     pub active: Slots,

@@ -44,9 +44,7 @@ pub enum Grantee {
 /// Something granted to somebody.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ServiceGrant {
-    /// To whom.
     pub to: Grantee,
-    /// What.
     pub operations: BTreeSet<Operation>,
     /// Concerning which VO; `None`: the whole service.
     pub vo: Option<VoName>,
@@ -55,7 +53,6 @@ pub struct ServiceGrant {
 /// Who somebody is, as they proved it.
 #[derive(Debug, Clone, Copy)]
 pub enum Principal<'a> {
-    /// By a certificate.
     Certificate {
         /// The end entity's subject.
         subject: &'a str,
@@ -64,7 +61,6 @@ pub enum Principal<'a> {
         /// VOMS attributes in plain form.
         attributes: &'a [String],
     },
-    /// By a token.
     Token {
         /// Who signed it.
         issuer: &'a str,

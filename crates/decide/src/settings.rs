@@ -79,7 +79,6 @@ pub enum SettingRequest {
 /// A link rule as far as it is said.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LinkRuleRequest {
-    /// Its name.
     pub name: String,
     /// A new rule without it is for every source.
     pub source: Option<StorageId>,
@@ -117,7 +116,6 @@ pub struct LinkRuleRequest {
 /// What holds for a storage element as far as it is said; the inner `None` takes back.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StorageRuleRequest {
-    /// Which.
     pub storage: StorageId,
     /// See [`StorageRule::outbound_max`].
     #[serde(
@@ -199,9 +197,7 @@ fn said<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
 /// Which grants are taken back.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RevokedGrants {
-    /// Whose.
     pub user: String,
-    /// Only this operation.
     pub operation: Option<Operation>,
     /// Only that for this storage element.
     pub storage: Option<StorageId>,
@@ -223,7 +219,6 @@ pub struct PlannedChange {
 /// Why a wish is not granted.
 #[derive(Debug, Clone, PartialEq, Eq, Error, Serialize, Deserialize)]
 pub enum SettingRefusal {
-    /// Only administrators may.
     #[error(
         "only administrators of this service may do that, or those to whom they granted 'config'"
     )]
@@ -241,12 +236,7 @@ pub enum SettingRefusal {
     MaxBelowMin,
     /// There is a rule with these ends.
     #[error("the link rule '{name}' is for {ends} already; change that one, or remove it first")]
-    PatternTaken {
-        /// Its name.
-        name: String,
-        /// Its ends.
-        ends: LinkId,
-    },
+    PatternTaken { name: String, ends: LinkId },
     /// There are no keys without what they open. Wording of FTS.
     #[error("The storage {0} does not exist")]
     NoCloudStorage(CloudName),

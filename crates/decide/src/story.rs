@@ -16,7 +16,6 @@ use std::time::Duration;
 /// What a story is told from.
 #[derive(Debug, Clone, Copy)]
 pub struct Facts<'a> {
-    /// What was asked.
     pub request: &'a TransferRequest,
     /// Who submitted it.
     pub user: &'a UserName,
@@ -34,7 +33,6 @@ pub struct Facts<'a> {
     pub state: &'a TransferState,
     /// Why it waits, if it does.
     pub waiting: Option<&'a WaitReason>,
-    /// Now.
     pub now: Timestamp,
 }
 
@@ -47,7 +45,6 @@ pub enum StepKind {
     Waited,
     /// An attempt began, or found what it needs.
     Attempted,
-    /// It arrived.
     Arrived,
     /// Something did not succeed.
     Failed,
@@ -75,9 +72,7 @@ impl StepKind {
 /// One step of a story.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Step {
-    /// When.
     pub at: Timestamp,
-    /// Of which kind.
     pub kind: StepKind,
     /// One sentence without a full stop.
     pub text: String,

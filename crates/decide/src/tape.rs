@@ -46,7 +46,6 @@ impl Default for TapePolicy {
 /// Files that may be asked for in one request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StageBatch {
-    /// How many.
     pub files: usize,
     /// Since when the first of them waits.
     pub first_at: Timestamp,
@@ -56,7 +55,6 @@ pub struct StageBatch {
     pub not_before: Option<Timestamp>,
     /// Stage requests that are open for the same VO at the same storage element.
     pub requests_open: usize,
-    /// Files in them.
     pub files_open: usize,
     /// How many files operators allow there at once; `None`: any number.
     pub files_max: Option<usize>,
@@ -73,7 +71,6 @@ pub enum StageTiming {
     WhenOneEnds,
 }
 
-/// Why.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StagingReason {
     /// A request holds no more.
@@ -131,7 +128,6 @@ pub fn when_to_ask(
 pub struct BatchProgress {
     /// Spreads the looks at different requests.
     pub seed: u64,
-    /// Since when.
     pub since: Timestamp,
     /// How many files it is about.
     pub files: usize,

@@ -99,7 +99,6 @@ impl Bounds {
 pub struct TunedLimit {
     /// The number.
     pub limit: u32,
-    /// Why.
     pub because: TuneReason,
 }
 

@@ -89,7 +89,6 @@ impl<K: Ord + Clone> Turns<K> {
         self.line.is_empty()
     }
 
-    /// Who waits.
     pub(crate) fn waiting(&self) -> impl Iterator<Item = &K> {
         self.tags.keys()
     }

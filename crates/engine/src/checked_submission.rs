@@ -30,7 +30,6 @@ pub struct NewJob {
 /// One file of a submission.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct NewTransfer {
-    /// Where it is.
     pub source: FileUrl,
     /// Where it goes.
     pub destination: FileUrl,

@@ -50,7 +50,6 @@ pub enum Input {
     },
     /// Somebody asks for something. `reply` names the reply that is owed.
     Command {
-        /// What is asked for.
         command: Command,
         /// Names the reply.
         reply: ReplyId,
@@ -58,13 +57,9 @@ pub enum Input {
     /// What an agent tells. How far it is, the driver follows itself.
     Agent(AgentReport),
     /// A token can be renewed from now on.
-    TokenReady {
-        /// Which.
-        id: CredentialId,
-    },
+    TokenReady { id: CredentialId },
     /// A token cannot be renewed.
     TokenRefused {
-        /// Which.
         id: CredentialId,
         /// What its transfers are told.
         failure: Box<Failure>,
@@ -80,25 +75,15 @@ pub enum Input {
     NodeJoined(Box<NodeJoined>),
     /// A session of a node has ended.
     NodeGone {
-        /// Which node.
         node: NodeId,
-        /// Which session.
         session: u64,
         /// When it was heard of last, by this process's monotonic clock.
         heard_us: u64,
     },
     /// A node is about to go: it is given nothing more.
-    NodeLeaves {
-        /// Which node.
-        node: NodeId,
-        /// Which session.
-        session: u64,
-    },
+    NodeLeaves { node: NodeId, session: u64 },
     /// So many bytes each of these has moved since it began.
-    Measured {
-        /// By transfer.
-        moved: Vec<(TransferId, Bytes)>,
-    },
+    Measured { moved: Vec<(TransferId, Bytes)> },
     /// About a second has passed, in which links did this.
     Seen(Vec<LinkProgress>),
     /// Another configuration file.
@@ -112,9 +97,7 @@ pub enum Input {
 /// What the running transfers of a link did in about a second, beside what the engine knows itself.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LinkProgress {
-    /// Which.
     pub link: LinkId,
-    /// Bytes that moved.
     pub moved: Bytes,
     /// Seconds between two reports of how far its transfers are.
     pub lag: f64,
@@ -141,7 +124,6 @@ pub enum AttemptOutcome {
     },
     /// It did not.
     Failed {
-        /// Why.
         failure: Failure,
         /// Whatever it had made at the destination is known to be gone.
         cleaned: bool,
@@ -162,10 +144,7 @@ pub enum AttemptOutcome {
     /// An agent that was to tidy up has done so: nothing of the transfer is left at the destination, nor will be.
     Tidied,
     /// It could not, or not yet.
-    Untidied {
-        /// Why.
-        failure: Failure,
-    },
+    Untidied { failure: Failure },
 }
 
 /// What the driver does after the records are durable.
@@ -173,18 +152,14 @@ pub enum AttemptOutcome {
 pub enum Action {
     /// Have a node do something for an attempt.
     Order {
-        /// Which node.
         node: NodeId,
         /// Which session; what is meant for an earlier one is not sent any more.
         session: u64,
-        /// What.
         order: Order,
     },
     /// An attempt runs no more, though its agent did not say so.
     Lost {
-        /// Which transfer.
         transfer: TransferId,
-        /// Which attempt.
         attempt: Attempt,
     },
     /// Get what this token is renewed with. It is answered with `TokenReady` or `TokenRefused`.
@@ -193,12 +168,9 @@ pub enum Action {
     Tape(TapeCall),
     /// Tell the site's operators.
     Tell {
-        /// Of which link.
         link: LinkId,
-        /// What.
         notice: LinkNotice,
     },
-    /// Publish these settings.
     Publish(Arc<Settings>),
     /// Tell the site's operators of a file at a destination that could not be removed.
     GiveOver {
@@ -213,16 +185,12 @@ pub enum Action {
     LockOut(BTreeSet<String>),
     /// Reply to somebody.
     Reply {
-        /// To whom.
         to: ReplyId,
-        /// What.
         reply: Reply,
     },
     /// Have an issuer give something newer for a token, then reply.
     RenewAtIssuer {
-        /// Which.
         id: CredentialId,
-        /// To whom.
         to: ReplyId,
     },
 }
@@ -250,15 +218,12 @@ pub struct StoppedCount {
 pub struct Assignment {
     /// Who runs it.
     pub to: AssignedNode,
-    /// The job.
     pub job: JobId,
     /// On whose behalf.
     pub vo: VoName,
     /// What to move.
     pub request: Arc<TransferRequest>,
-    /// How.
     pub parameters: Arc<JobParameters>,
-    /// Which attempt.
     pub attempt: Attempt,
     /// Connections that it uses when its client does not say; `None`: as the storage element likes.
     pub streams: Option<u32>,
@@ -359,9 +324,7 @@ impl TapePlace {
 pub struct TapeCall {
     /// Its number, by which it is answered.
     pub number: u64,
-    /// Whom.
     pub place: Arc<TapePlace>,
-    /// For what.
     pub errand: TapeErrand,
 }
 
@@ -393,7 +356,6 @@ pub enum TapeOutcome {
     Done,
     /// It was not reached, or has refused.
     Failed {
-        /// Why.
         failure: Failure,
         /// The HTTP status, if it answered with one.
         status: Option<u16>,

@@ -24,7 +24,6 @@ pub enum LeadershipMode {
     Alone,
     /// One of several nodes over one database.
     Among {
-        /// This node.
         node: NodeId,
         /// This turn to lead.
         tenure: Tenure,
@@ -39,7 +38,6 @@ pub enum LeadershipMode {
 /// To whom an attempt is given. A node refuses what comes from another leadership than it follows.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AssignedNode {
-    /// Which node.
     pub node: NodeId,
     /// Which of its sessions; what is meant for an earlier one is not sent any more.
     pub session: u64,
@@ -51,7 +49,6 @@ pub struct AssignedNode {
 /// A node begins a session: it has come, come back, or has a new leader.
 #[derive(Debug, PartialEq)]
 pub struct NodeJoined {
-    /// Which.
     pub node: NodeId,
     /// A number that no session has had.
     pub session: u64,
@@ -73,7 +70,6 @@ pub struct Claim {
 /// One node, as its leader sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NodeLoad {
-    /// Which.
     pub node: NodeId,
     /// Attempts that run there.
     pub active: Slots,

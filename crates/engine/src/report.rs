@@ -7,9 +7,7 @@ use serde::{Deserialize, Serialize};
 /// One attempt of one transfer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct AttemptKey {
-    /// Of which transfer.
     pub transfer: TransferId,
-    /// Which of its attempts.
     pub attempt: Attempt,
 }
 

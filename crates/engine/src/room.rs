@@ -8,7 +8,6 @@ use std::collections::HashMap;
 /// A share of the room that a job would pass. Transfers that wait for another replica or hop count, as each takes memory.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FullShare {
-    /// Whose it is.
     pub of: ShareHolder,
     /// Open transfers of these.
     pub open: usize,
@@ -22,7 +21,6 @@ pub struct FullShare {
 pub enum ShareHolder {
     /// All users of a VO together.
     Vo(VoName),
-    /// One of its users.
     User(UserName),
 }
 

@@ -42,7 +42,6 @@ pub(super) struct Tape {
     /// Files that wait to be on tape.
     archives: BTreeMap<Arc<TapePlace>, ArchiveGroup>,
     agenda: Agenda,
-    /// Calls in progress.
     calls: BTreeMap<u64, CallInProgress>,
     /// How many there are at each server.
     calls_open: BTreeMap<Arc<str>, usize>,
@@ -83,7 +82,6 @@ enum TapeCallSubject {
     Looking(u64),
     /// Paths that nobody needs any more.
     Leaving(LeavingKey, Farewell, Vec<Arc<str>>),
-    /// Where these files are.
     Locating(FilesAtPlace),
 }
 

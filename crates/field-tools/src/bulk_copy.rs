@@ -49,7 +49,6 @@ pub enum ExistingCopy {
 /// A file that is now where it should be.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FileOutcome {
-    /// Its size.
     pub size: Bytes,
     /// Its checksum, the same at both ends.
     pub checksum: Checksum,
@@ -60,7 +59,6 @@ pub struct FileOutcome {
 /// How a file came to be where it should be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CopyResult {
-    /// It was copied.
     Copied,
     /// It was there already with the same content.
     Skipped,

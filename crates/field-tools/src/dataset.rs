@@ -26,7 +26,6 @@ const CLASSES: [(u64, u64, u64); 4] = [
 /// What a set should be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Request {
-    /// How many files.
     pub files: usize,
     /// How many bytes in all, exactly.
     pub total: Bytes,
@@ -39,7 +38,6 @@ pub struct Request {
 pub struct PlannedFile {
     /// Relative path, with `/` between names.
     pub name: String,
-    /// Its size.
     pub size: Bytes,
     /// Determines its content.
     pub seed: u64,
@@ -54,12 +52,7 @@ pub enum InvalidRequest {
     /// The bytes do not fit into so few files.
     #[error("{files} files of at most {} hold {} at most, not {total}; ask for more files or fewer bytes",
         Bytes(FILE_BYTES_MAX), Bytes(*files as u64 * FILE_BYTES_MAX))]
-    TooLarge {
-        /// Files asked for.
-        files: usize,
-        /// Bytes asked for.
-        total: Bytes,
-    },
+    TooLarge { files: usize, total: Bytes },
 }
 
 /// Chooses names and sizes. With three files or more, one is empty and one has a single byte; the sizes add

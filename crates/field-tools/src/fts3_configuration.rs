@@ -256,7 +256,6 @@ struct StepPlace<'a> {
     kind: &'static str,
     /// As people call it.
     what: &'static str,
-    /// Which one.
     name: &'a str,
 }
 

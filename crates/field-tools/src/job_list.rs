@@ -13,7 +13,6 @@ pub const ENTRIES_MAX: usize = 1_000_000;
 /// One file to move.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
-    /// Where it is.
     pub source: FileUrl,
     /// Where it goes.
     pub destination: FileUrl,
@@ -30,7 +29,6 @@ pub enum InvalidList {
     /// Too few or too many words.
     #[error("line {line}: expected 'source destination [checksum]', found '{text}'")]
     Words {
-        /// Which line.
         line: usize,
         /// Its beginning.
         text: String,
@@ -38,7 +36,6 @@ pub enum InvalidList {
     /// A URL that cannot be moved from or to.
     #[error("line {line}: {why}")]
     Url {
-        /// Which line.
         line: usize,
         /// What is wrong with it.
         why: InvalidUrl,
@@ -49,7 +46,6 @@ pub enum InvalidList {
          (adler32, crc32c, md5, sha-256)"
     )]
     Checksum {
-        /// Which line.
         line: usize,
         /// What stands there.
         text: String,

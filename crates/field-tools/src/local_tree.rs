@@ -25,7 +25,6 @@ pub struct LocalTree {
 /// One file of a tree.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LocalFile {
-    /// Where it is.
     pub path: PathBuf,
     /// Names from the root of the walk down.
     pub names: Vec<String>,
@@ -39,7 +38,6 @@ pub enum WalkError {
     /// A directory cannot be read.
     #[error("cannot read {path}: {why}")]
     Unreadable {
-        /// Which.
         path: PathBuf,
         /// What the system says.
         why: io::Error,

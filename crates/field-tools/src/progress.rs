@@ -38,7 +38,6 @@ impl Progress {
         self.bytes_total.fetch_add(bytes.0, Ordering::Relaxed);
     }
 
-    /// Bytes moved.
     pub fn moved(&self, bytes: u64) {
         self.bytes_moved.fetch_add(bytes, Ordering::Relaxed);
     }

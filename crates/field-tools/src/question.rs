@@ -7,7 +7,6 @@ use http::{HeaderMap, HeaderValue, Method};
 use penstock_protocol::http1::client::{Client, ClientRequest};
 use url::Url;
 
-/// What is asked.
 pub(crate) struct Question<'a> {
     pub method: Method,
     pub url: &'a Url,

@@ -34,7 +34,6 @@ pub struct Remote {
 /// What a file's headers say.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Head {
-    /// Its size.
     pub size: Option<Bytes>,
     /// Its checksums, of those asked for.
     pub checksums: Vec<Checksum>,
@@ -43,7 +42,6 @@ pub struct Head {
 /// An entry of the namespace.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Info {
-    /// Where it is.
     pub url: String,
     /// Its last name; `/` for the root.
     pub name: String,

@@ -22,11 +22,9 @@ pub enum RemoteError {
     /// 401 or 403.
     #[error("{url}: {}{detail}", refusal(*.status, *.shown))]
     NotAuthorised {
-        /// What was asked for.
         url: String,
         /// 401 or 403.
         status: StatusCode,
-        /// What was shown.
         shown: ShownKind,
         /// What the server says.
         detail: String,
@@ -36,7 +34,6 @@ pub enum RemoteError {
     /// 404.
     #[error("{what} does not exist{detail}")]
     NotFound {
-        /// What was asked for.
         what: String,
         /// What the server says, where that is more than that a path does not exist.
         detail: String,
@@ -49,7 +46,6 @@ pub enum RemoteError {
     /// Another status than hoped for.
     #[error("{url}: the server answered {status}{detail}")]
     Refused {
-        /// What was asked for.
         url: String,
         /// What it answered.
         status: StatusCode,
@@ -67,7 +63,6 @@ pub enum RemoteError {
     /// An answer that makes no sense.
     #[error("{url}: {detail}")]
     Nonsense {
-        /// What was asked for.
         url: String,
         /// What is wrong with the answer.
         detail: String,
@@ -95,9 +90,7 @@ pub enum RemoteError {
 /// [`ShownCredentials`] without the token, for errors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ShownKind {
-    /// A token.
     Token,
-    /// Nothing.
     Nothing,
     /// Nothing, because the connection is not encrypted.
     Withheld,

@@ -17,18 +17,15 @@ const DEPTH_MAX: usize = 200;
 pub struct RemoteTree {
     /// Directories below the root, parents before children, as names from the root down.
     pub directories: Vec<Vec<String>>,
-    /// Files.
     pub files: Vec<RemoteFile>,
 }
 
 /// One file of a tree.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RemoteFile {
-    /// Where it is.
     pub url: Url,
     /// Names from the root of the walk down.
     pub names: Vec<String>,
-    /// Its size.
     pub size: Option<Bytes>,
     /// The rest of what the listing told.
     pub info: Info,

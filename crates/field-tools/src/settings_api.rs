@@ -5,7 +5,6 @@ use crate::transfer_api::{TransferService, segment};
 use http::Method;
 use serde_json::Value;
 
-/// Where mutes are.
 const MUTES: &str = "api/v1/mutes";
 
 /// A place below `/config`: its parts, and what follows the question mark.
@@ -13,7 +12,6 @@ const MUTES: &str = "api/v1/mutes";
 pub struct SettingPlace<'a> {
     /// Such as `links`; empty: `/config` itself.
     pub kind: &'a str,
-    /// One of them by name.
     pub name: Option<&'a str>,
     /// Filters. Those without a value are left out.
     pub query: &'a [(&'a str, Option<&'a str>)],

@@ -65,9 +65,7 @@ impl EndTokens {
 /// The tokens by which a job's files are reached.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct JobTokens {
-    /// For the sources.
     pub sources: EndTokens,
-    /// For the destinations.
     pub destinations: EndTokens,
 }
 
@@ -99,11 +97,9 @@ pub struct NodesInfo {
     pub leader: Option<String>,
     /// Which leadership it is.
     pub epoch: u64,
-    /// All of them.
     pub nodes: Vec<NodeInfo>,
 }
 
-/// One of them.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct NodeInfo {
     /// Its name.
@@ -116,7 +112,6 @@ pub struct NodeInfo {
     pub active: u32,
     /// How many may.
     pub active_max: u32,
-    /// Its version.
     pub version: String,
     /// How long ago it told that it is there.
     pub seen_seconds: u64,
@@ -125,11 +120,9 @@ pub struct NodeInfo {
 /// A job as the service tells it.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct JobInfo {
-    /// Its id.
     pub job_id: String,
     /// SUBMITTED, ACTIVE, FINISHED, FINISHEDDIRTY, FAILED, CANCELED and others of FTS.
     pub job_state: String,
-    /// Why it is so.
     pub reason: Option<String>,
     /// UTC, `YYYY-MM-DDTHH:MM:SS`.
     pub submit_time: Option<String>,
@@ -150,11 +143,9 @@ pub struct JobInfo {
 /// A file of a job as the service tells it.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct FileInfo {
-    /// Its id.
     pub file_id: u64,
     /// SUBMITTED, ACTIVE, FINISHED, FAILED, CANCELED and others of FTS.
     pub file_state: String,
-    /// Where it is.
     pub source_surl: String,
     /// Where it goes.
     pub dest_surl: String,
@@ -210,7 +201,6 @@ pub struct Totals {
     pub failed: u64,
     /// Files that were canceled.
     pub canceled: u64,
-    /// Bytes that moved.
     pub moved_bytes: u64,
     /// Bytes per second at the moment.
     pub rate_bytes_per_second: u64,
@@ -268,7 +258,6 @@ impl TransferService {
         Ok(accepted.job_id)
     }
 
-    /// One job.
     pub async fn job(&self, id: &str) -> Result<JobInfo, RemoteError> {
         self.exchange(Method::GET, &format!("jobs/{}", segment(id)), None)
             .await

@@ -32,17 +32,13 @@ pub struct TrashedInfo {
     pub path: Option<String>,
     /// The pool that keeps its data.
     pub pool: String,
-    /// Bytes.
     pub size_bytes: u64,
     /// Of its data.
     pub checksums: Vec<String>,
-    /// Whose it was.
     pub owner: Option<String>,
     /// When it was written.
     pub created: Timestamp,
-    /// When it was removed.
     pub removed: Timestamp,
-    /// By whom.
     pub removed_by: Option<String>,
 }
 
@@ -62,7 +58,6 @@ pub struct TrashPage {
 /// A file that is back.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RestoredInfo {
-    /// Where.
     pub path: String,
     /// Its directory was gone and was made again.
     pub parent_made: bool,
@@ -71,9 +66,7 @@ pub struct RestoredInfo {
 /// What one request has removed for good, or would.
 #[derive(Debug, Default, Deserialize)]
 pub struct EmptiedInfo {
-    /// Files.
     pub files: u64,
-    /// Their bytes.
     pub bytes: u64,
     /// Asking again removes more.
     pub is_more: bool,
@@ -84,11 +77,8 @@ pub struct EmptiedInfo {
 /// Trash of one pool that cannot be removed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StayInfo {
-    /// The pool.
     pub pool: String,
-    /// Files.
     pub files: u64,
-    /// Their bytes.
     pub bytes: u64,
     /// What the pool is or does, in words that follow its name.
     pub why: String,

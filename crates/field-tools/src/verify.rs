@@ -19,7 +19,6 @@ const SAMPLE_BYTES_MAX: u64 = 1 << 30;
 /// What a copy must be.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ExpectedCopy {
-    /// Where the copy is.
     pub copy: Url,
     /// Size of the original.
     pub size: Bytes,
@@ -36,7 +35,6 @@ pub struct Verification {
     pub agreed: usize,
     /// Files read back whole, with the right content.
     pub read_back_files: usize,
-    /// Their bytes.
     pub read_back_bytes: Bytes,
     /// One line for each copy that is not right.
     pub problems: Vec<String>,

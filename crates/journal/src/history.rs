@@ -25,9 +25,7 @@ pub struct PruneStep {
 /// What a step has removed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct PruneReport {
-    /// Jobs.
     pub jobs: u64,
-    /// Their transfers.
     pub transfers: u64,
     /// Entries of the ledger.
     pub entries: u64,
@@ -55,9 +53,7 @@ impl PruneReport {
 /// What was removed since the journal was made.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct PrunedTotals {
-    /// Jobs.
     pub jobs: u64,
-    /// Their transfers.
     pub transfers: u64,
     /// Entries of the ledger.
     pub entries: u64,
@@ -72,7 +68,6 @@ pub struct PrunedTotals {
 /// A job that has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OldestEnded {
-    /// When.
     pub at: Timestamp,
     /// Its last entry in the ledger is not later than this one.
     pub sequence: u64,

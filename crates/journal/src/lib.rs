@@ -59,7 +59,6 @@ pub enum JournalError {
     Unstorable {
         /// The database.
         path: String,
-        /// Why.
         detail: String,
     },
     /// A stored value is not readable by this version.
@@ -72,7 +71,6 @@ pub enum JournalError {
         /// What is wrong with it.
         detail: String,
     },
-    /// Written by a later version.
     #[error(
         "the journal {path} was written by a later version (schema {found}, this one knows {known}): upgrade"
     )]

@@ -118,9 +118,7 @@ impl JobFilter {
 /// Which decisions about the number of transfers a question wants.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TuningFilter {
-    /// From there.
     pub source: Option<StorageId>,
-    /// To there.
     pub destination: Option<StorageId>,
     /// Of links only, not of storage elements.
     pub links_only: bool,

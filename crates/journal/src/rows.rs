@@ -37,9 +37,7 @@ pub struct JobRow {
 pub struct TransferRow {
     /// Its identity.
     pub id: TransferId,
-    /// Its job.
     pub job: JobId,
-    /// What was asked.
     pub request: TransferRequest,
     /// Where it stands.
     pub state: TransferState,
@@ -101,7 +99,6 @@ pub struct TapeTimes {
 /// A transfer that was looked for, with what is needed of its job to show it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FoundTransfer {
-    /// The transfer.
     pub transfer: TransferRow,
     /// Who submitted it.
     pub user: UserName,

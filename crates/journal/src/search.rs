@@ -7,7 +7,6 @@ use penstock_model::{JobId, StorageId, Timestamp, TransferId, VoName};
 /// Which transfers somebody looks for. `None` and empty mean: any.
 #[derive(Debug, Clone, Default)]
 pub struct TransferFilter {
-    /// Of one job.
     pub job: Option<JobId>,
     /// On behalf of.
     pub vo: Option<VoName>,

@@ -26,7 +26,6 @@ pub enum MacaroonActivity {
 }
 
 impl MacaroonActivity {
-    /// All of them.
     pub const ALL: [MacaroonActivity; 7] = [
         MacaroonActivity::ReadMetadata,
         MacaroonActivity::UpdateMetadata,

@@ -47,7 +47,6 @@ pub struct StorageBan {
     pub effect: BanEffect,
     /// When what waits is canceled after all.
     pub cancel_at: Option<Timestamp>,
-    /// Since when.
     pub since: Timestamp,
     /// Who imposed it.
     pub by: UserName,
@@ -67,7 +66,6 @@ impl StorageBan {
 pub struct UserBan {
     /// The subject of a certificate, or of a token.
     pub user: UserName,
-    /// Since when.
     pub since: Timestamp,
     /// Who imposed it.
     pub by: UserName,
@@ -84,7 +82,6 @@ pub const BAN_VERSION: u32 = 1;
 pub enum Ban {
     /// Of a storage element.
     Storage(StorageBan),
-    /// Of a user.
     User(UserBan),
 }
 
@@ -93,12 +90,10 @@ pub enum Ban {
 pub enum BanTarget {
     /// A storage element, for the transfers of a VO or of all.
     Storage {
-        /// Its host.
         host: String,
         /// `None`: of all VOs.
         vo: Option<VoName>,
     },
-    /// A user.
     User(UserName),
 }
 
@@ -125,7 +120,6 @@ impl Ban {
 /// A ban that was imposed, changed or lifted, as it is recorded.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BanChange {
-    /// When.
     pub at: Timestamp,
     /// Who did it.
     pub by: UserName,

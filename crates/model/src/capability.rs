@@ -25,7 +25,6 @@ pub enum Right {
 }
 
 impl Right {
-    /// All of them.
     pub const ALL: [Right; 5] = [
         Right::Read,
         Right::Create,

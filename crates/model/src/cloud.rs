@@ -78,7 +78,6 @@ impl From<CloudName> for String {
 /// A cloud storage that may be reached.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CloudStorage {
-    /// Which.
     pub name: CloudName,
     /// The region for which requests are signed. `None`: as the host's name or the server tells.
     pub region: Option<String>,
@@ -116,9 +115,7 @@ impl fmt::Display for CloudHolder {
 /// Somebody may use a key there.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CloudKey {
-    /// Where.
     pub storage: CloudName,
-    /// Who.
     pub holder: CloudHolder,
     /// The key's public part.
     pub access_key: String,

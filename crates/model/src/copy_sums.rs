@@ -8,11 +8,9 @@ use std::time::Duration;
 /// Sums over copies. Each sum has beside it how many copies told that figure.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CopySums {
-    /// Files.
     pub files: u64,
     /// Files of known size.
     pub sized: u64,
-    /// Their bytes.
     pub bytes: u64,
     /// Microseconds in which slots moved no bytes.
     pub overhead_us: u64,
@@ -112,7 +110,6 @@ impl FinishedCopy {
 }
 
 impl CopySums {
-    /// Adds one copy.
     pub fn add(&mut self, copy: &FinishedCopy) {
         self.files += 1;
         if let Some(size) = copy.size {

@@ -21,7 +21,6 @@ pub enum Concern {
     StorageElement,
     /// The network between the ends, or their way to copy.
     Link,
-    /// This service.
     Service,
 }
 
@@ -58,7 +57,6 @@ pub enum Phase {
 #[serde(transparent)]
 pub struct Errno(pub i32);
 
-#[allow(missing_docs)]
 impl Errno {
     pub const EPERM: Errno = Errno(1);
     pub const ENOENT: Errno = Errno(2);
@@ -169,7 +167,6 @@ pub struct Failure {
     /// What it says something about. Records of earlier versions do not tell.
     #[serde(default)]
     pub concern: Concern,
-    /// When it happened.
     pub phase: Phase,
     /// The POSIX error that comes nearest.
     pub errno: Errno,
@@ -209,9 +206,7 @@ pub struct Busy {
 /// A file at a destination, as its storage element tells.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FoundFile {
-    /// Its size.
     pub size: Option<Bytes>,
-    /// Its checksum.
     pub checksum: Option<Checksum>,
     /// Where it is, when its storage element has tape and tells.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -223,7 +218,6 @@ pub struct FoundFile {
 pub struct FailureKind {
     /// Where the fault lies.
     pub side: Side,
-    /// When it happened.
     pub phase: Phase,
     /// The POSIX error that comes nearest.
     pub errno: Errno,

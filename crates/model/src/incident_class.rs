@@ -44,7 +44,6 @@ impl IncidentClass {
         }
     }
 
-    /// By its word.
     pub fn from_word(word: &str) -> Option<IncidentClass> {
         let mut all = IncidentClass::ALL.into_iter();
         all.find(|class| class.word() == word)

@@ -294,7 +294,6 @@ pub struct TransferRequest {
     pub id: TransferId,
     /// Position in the submission (`file_index`).
     pub index: u32,
-    /// Where it is.
     pub source: FileUrl,
     /// Where it goes.
     pub destination: FileUrl,

@@ -6,7 +6,6 @@ use crate::text::hex;
 use std::fmt;
 use thiserror::Error;
 
-/// Bytes of a key.
 pub const KEY_BYTES: usize = 32;
 /// Keys that a file may hold.
 pub const KEYS_MAX: usize = 8;

@@ -40,7 +40,6 @@ pub enum TransferEvent {
     },
     /// The file was not brought to disk.
     StageFailed {
-        /// Why.
         failure: Failure,
         /// When it is asked for again. `None`: never, the transfer failed.
         retry_at: Option<Timestamp>,
@@ -60,7 +59,6 @@ pub enum TransferEvent {
     },
     /// Both ends were looked at; bytes may move now.
     Prepared {
-        /// Which attempt.
         attempt: Attempt,
         /// Size at the source, when it told one.
         size: Option<Bytes>,
@@ -71,7 +69,6 @@ pub enum TransferEvent {
     },
     /// The file arrived, verified as far as was asked.
     Landed {
-        /// Which attempt.
         attempt: Attempt,
         /// Size of the file.
         size: Bytes,
@@ -86,15 +83,10 @@ pub enum TransferEvent {
     /// The copy at the destination is on tape.
     Archived,
     /// It did not come to be on tape, or not in time.
-    ArchiveFailed {
-        /// Why.
-        failure: Failure,
-    },
+    ArchiveFailed { failure: Failure },
     /// The attempt did not succeed.
     AttemptFailed {
-        /// Which attempt.
         attempt: Attempt,
-        /// Why.
         failure: Failure,
         /// When it is tried again. `None`: never, the transfer failed.
         retry_at: Option<Timestamp>,
@@ -110,7 +102,6 @@ pub enum TransferEvent {
     },
     /// The attempt's outcome is unknown, because the process that ran it is gone.
     AttemptLost {
-        /// Which attempt.
         attempt: Attempt,
         /// For people.
         reason: String,
@@ -162,7 +153,6 @@ impl TransferEvent {
 pub enum AfterStaging {
     /// It is copied.
     Copy,
-    /// Nothing: that was all.
     Nothing,
 }
 
@@ -176,11 +166,8 @@ pub struct LedgerEntry {
     /// Monotonic clock of the process that wrote it, in microseconds since that process started: orders and
     /// measures even when the wall clock steps.
     pub monotonic_us: u64,
-    /// The job.
     pub job: JobId,
-    /// The transfer.
     pub transfer: TransferId,
-    /// What happened.
     #[serde(flatten)]
     pub event: TransferEvent,
 }
@@ -200,26 +187,19 @@ pub enum LinkEvent {
         until: Timestamp,
         /// Failures of one kind in a row.
         failures: u32,
-        /// The last of them.
         last: Failure,
     },
     /// One transfer may pass.
     Tried,
     /// A transfer arrived: all may start again.
-    Reopened {
-        /// Which one.
-        by: TransferId,
-    },
+    Reopened { by: TransferId },
 }
 
 /// An event of a link, as it is recorded.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct LinkChange {
-    /// When.
     pub at: Timestamp,
-    /// Of which link.
     pub link: LinkId,
-    /// What happened.
     #[serde(flatten)]
     pub event: LinkEvent,
 }
@@ -229,7 +209,6 @@ pub struct LinkChange {
 pub struct LinkSample {
     /// End of the interval.
     pub at: Timestamp,
-    /// Which link.
     pub link: LinkId,
     /// Bytes that moved in the interval.
     pub moved: Bytes,

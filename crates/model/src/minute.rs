@@ -34,9 +34,7 @@ pub struct MinuteSamples {
 /// The sums of one key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MinuteRow {
-    /// Whose.
     pub key: MinuteKey,
-    /// Its sums.
     pub sums: MinuteSums,
     /// How its attempts and tape calls failed; of links only, and of more kinds than are told apart the first.
     pub failures: Vec<MinuteFailure>,
@@ -45,7 +43,6 @@ pub struct MinuteRow {
 /// Of what sums are kept. Keys beyond the bound of their kind are counted together, as the others.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum MinuteKey {
-    /// A link.
     Link(LinkId),
     /// All links beyond the bound.
     OtherLinks,
@@ -103,7 +100,6 @@ pub struct MinuteSums {
 /// How attempts failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MinuteFailure {
-    /// What failed.
     pub step: FailedStep,
     /// Where the fault lies.
     pub side: Side,
@@ -117,7 +113,6 @@ pub struct MinuteFailure {
     pub count: u64,
 }
 
-/// What failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum FailedStep {
     /// An attempt to move a file.

@@ -14,7 +14,6 @@ pub enum MuteScope {
     Link(String),
     /// Of links on which only this VO moves files.
     Vo(VoName),
-    /// Of one class.
     Class(IncidentClass),
 }
 
@@ -31,15 +30,12 @@ impl fmt::Display for MuteScope {
 /// No alerts of some incidents until a moment.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Mute {
-    /// Of which.
     pub scope: MuteScope,
-    /// From when on.
     pub since: Timestamp,
     /// Its expiry.
     pub until: Timestamp,
     /// Who wanted it.
     pub by: UserName,
-    /// Why.
     pub why: String,
 }
 

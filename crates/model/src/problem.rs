@@ -20,7 +20,6 @@ pub enum Side {
     Destination,
     /// Between the two.
     Network,
-    /// This service.
     Service,
 }
 

@@ -20,7 +20,6 @@ pub enum WaitReason {
         until: Timestamp,
         /// Failures of one kind in a row.
         failures: u32,
-        /// The last of them.
         last: Failure,
     },
     /// The last attempt failed; the next one may not start yet.
@@ -29,7 +28,6 @@ pub enum WaitReason {
         until: Timestamp,
         /// Failures so far.
         failures: u32,
-        /// The last of them.
         last: Failure,
     },
     /// Another transfer to the same destination was submitted before and has not ended.
@@ -41,7 +39,6 @@ pub enum WaitReason {
     StorageBanned {
         /// Which storage element.
         storage: StorageId,
-        /// Since when.
         since: Timestamp,
         /// When it is canceled if the ban still holds; `None`: it waits on.
         cancel_at: Option<Timestamp>,
@@ -49,10 +46,7 @@ pub enum WaitReason {
         message: String,
     },
     /// The issuer of a token of it is being asked for what the token is renewed with.
-    TokenExchange {
-        /// Since when.
-        since: Timestamp,
-    },
+    TokenExchange { since: Timestamp },
     /// It waits for a slot as others do, and these slots go by shares.
     ByShare {
         /// What there is none of at the moment.
@@ -81,16 +75,13 @@ pub enum WaitReason {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "StoredNoSlot", into = "StoredNoSlot")]
 pub struct NoSlot {
-    /// Where.
     pub place: SlotPlace,
-    /// What bounds the slots there.
     pub because: SlotBound,
 }
 
 /// A place whose slots are counted and limited, seen from a transfer.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum SlotPlace {
-    /// The link.
     Link,
     /// Out of the source, over all its links.
     Source {
@@ -132,7 +123,6 @@ pub enum SlotBound {
     Limit {
         /// Running there.
         active: Slots,
-        /// The limit.
         limit: Slots,
     },
     /// As many transfers run as the service finds best, which is fewer than operators allow.
@@ -150,7 +140,6 @@ pub enum SlotBound {
         active: Slots,
         /// Kept for such links.
         kept: Slots,
-        /// The limit.
         limit: Slots,
     },
     /// As many bytes per second move as operators allow.
@@ -181,7 +170,6 @@ pub enum TapeWait {
         storage: StorageId,
         /// Stage requests for the VO that are open there.
         requests: u64,
-        /// Files in them.
         files: u64,
     },
     /// Its file is on tape, and the tape system was asked in vain.
@@ -192,7 +180,6 @@ pub enum TapeWait {
         until: Timestamp,
         /// Calls in a row that failed.
         failures: u32,
-        /// The last of them.
         last: Failure,
     },
     /// The tape system brings its file to disk.
@@ -203,9 +190,7 @@ pub enum TapeWait {
         request: StageRequestId,
         /// Files in it that are on disk.
         on_disk: u64,
-        /// All files in it.
         files: u64,
-        /// When it was asked.
         since: Timestamp,
         /// When it is looked at again.
         look_at: Timestamp,

@@ -24,11 +24,8 @@ pub enum Record {
         at: Timestamp,
         /// Monotonic clock of this process, microseconds since it started.
         monotonic_us: u64,
-        /// The job.
         job: JobId,
-        /// The transfer.
         transfer: TransferId,
-        /// What happened.
         event: TransferEvent,
         /// The state that `advance` made of it.
         state: TransferState,
@@ -36,9 +33,7 @@ pub enum Record {
     /// The last open transfer of a job ended. `state` is the roll-up of its transfers. Tokens that no open job
     /// refers to any more are gone.
     JobEnded {
-        /// The job.
         job: JobId,
-        /// When.
         at: Timestamp,
         /// How it ended.
         state: JobState,
@@ -52,7 +47,6 @@ pub enum Record {
     },
     /// A job that has not ended got another priority.
     Reprioritised {
-        /// The job.
         job: JobId,
         /// The new priority.
         priority: Priority,
@@ -134,7 +128,6 @@ impl UnfinishedJob {
 pub struct Tidying {
     /// The job that the transfer was of.
     pub job: JobId,
-    /// Whose it was.
     pub vo: VoName,
     /// What had been asked for.
     pub request: TransferRequest,

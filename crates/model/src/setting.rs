@@ -54,9 +54,7 @@ pub enum SettingKey {
     Defaults(VoName),
     /// The ends of the links, and the VO.
     VoShare(LinkId, VoName),
-    /// The VO.
     ActivityShares(VoName),
-    /// The grant itself.
     Grant(Grant),
     /// A cloud storage's name.
     CloudStorage(CloudName),
@@ -97,7 +95,6 @@ pub struct LinkRule {
 /// What holds for a storage element; [`ANY`] for each that has no value of its own.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StorageRule {
-    /// Which.
     pub storage: StorageId,
     /// Transfers that may read from it at once, over all links.
     pub outbound_max: Option<Slots>,
@@ -141,7 +138,6 @@ impl StorageRule {
 /// What holds for the jobs of a VO that do not say; [`ANY`]: of each VO that has no value of its own.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobDefaults {
-    /// Which VO.
     pub vo: VoName,
     /// Retries of a failed transfer.
     pub retries_max: Option<u32>,
@@ -167,7 +163,6 @@ impl Weight {
     pub const MAX: Weight = Weight {
         millionths: 1_000_000_000_000,
     };
-    /// One.
     pub const ONE: Weight = Weight {
         millionths: 1_000_000,
     };
@@ -194,7 +189,6 @@ impl Weight {
         self.millionths as f64 / 1e6
     }
 
-    /// In millionths.
     pub fn millionths(self) -> u64 {
         self.millionths
     }
@@ -220,7 +214,6 @@ pub struct VoShare {
 /// How much of a VO's slots goes to each of its activities that wait.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ActivityShares {
-    /// Which VO.
     pub vo: VoName,
     /// By activity in lower case; [`DEFAULT_ACTIVITY`] for those that are not named.
     pub weights: BTreeMap<Activity, Weight>,
@@ -256,7 +249,6 @@ impl Operation {
 pub struct Grant {
     /// Whom: the subject of a certificate, or of a token of the service's own issuer; `issuer#subject` for others'.
     pub user: UserName,
-    /// What.
     #[serde(default)]
     pub operation: Operation,
     /// Only settings of this storage element and its links; `None`: everything.
@@ -284,9 +276,7 @@ impl Setting {
 /// One change, as it is recorded.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SettingChange {
-    /// When.
     pub at: Timestamp,
-    /// Who.
     pub user: UserName,
     /// What was done, in FTS's words: `link`, `link-delete`, `set-se-config` and so on.
     pub action: String,
@@ -405,7 +395,6 @@ impl Settings {
         })
     }
 
-    /// What is granted.
     pub fn grants(&self) -> impl Iterator<Item = &Grant> {
         self.0.values().filter_map(|setting| match setting {
             Setting::Grant(grant) => Some(grant),

@@ -56,7 +56,6 @@ pub struct TcpSummary {
     pub rtt_us: u32,
     /// Smallest round trip time seen.
     pub min_rtt_us: u32,
-    /// Congestion window in segments.
     pub congestion_window_segments: u32,
     /// Bytes per segment that this end sends.
     pub segment_bytes: u32,

@@ -87,7 +87,6 @@ pub enum TransferState {
     },
     /// An attempt runs.
     Active {
-        /// Which attempt.
         attempt: Attempt,
         /// When it started.
         since: Timestamp,
@@ -121,7 +120,6 @@ pub enum TransferState {
     },
     /// It arrived and was verified as far as asked; or it is on disk, when that was all.
     Finished {
-        /// When.
         at: Timestamp,
         /// When the attempt that succeeded started; when it began to wait for its tape system, if that was all.
         started_at: Timestamp,
@@ -136,16 +134,13 @@ pub enum TransferState {
     },
     /// It will not be tried again.
     Failed {
-        /// When.
         at: Timestamp,
         /// Attempts started.
         attempts: u32,
-        /// Why.
         failure: Failure,
     },
     /// Somebody asked to stop it.
     Canceled {
-        /// When.
         at: Timestamp,
         /// Why, for people.
         reason: String,

@@ -23,7 +23,6 @@ pub enum TuningPolicy {
 }
 
 impl TuningPolicy {
-    /// All of them.
     pub const ALL: [TuningPolicy; 3] = [
         TuningPolicy::Measured,
         TuningPolicy::Fts3,
@@ -87,16 +86,13 @@ impl TuningMode {
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "at")]
 pub enum TunedPlace {
-    /// On a link.
     Link(LinkId),
     /// Out of a storage element, over all its links.
     Outbound {
-        /// Which.
         storage: StorageId,
     },
     /// Into a storage element, over all its links.
     Inbound {
-        /// Which.
         storage: StorageId,
     },
 }
@@ -152,16 +148,12 @@ pub enum TuneReason {
     Changed {
         /// Then.
         was: TrialResult,
-        /// Now.
         now: TrialResult,
     },
     /// A storage element said that it is overloaded.
     PushedBack,
     /// Of what runs, so many wait for their turn at a storage element.
-    QueuedThere {
-        /// How many.
-        waiting: u32,
-    },
+    QueuedThere { waiting: u32 },
     /// Somebody else changed what is allowed.
     Bounded,
     /// Several links compete for a storage element, and this one gets its part of what the storage element does best.
@@ -179,10 +171,7 @@ pub enum TuneReason {
     /// More connections did not help.
     StreamsDoNotHelp,
     /// Segments get lost: more connections would lose more.
-    SegmentsLost {
-        /// In a million.
-        per_million: u32,
-    },
+    SegmentsLost { per_million: u32 },
     /// By FTS3's rules.
     Fts3(Fts3Reason),
 }
@@ -258,9 +247,7 @@ pub struct TuningCandidate {
 /// A number that holds from now on, with everything that it was decided by.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TuningDecision {
-    /// When.
     pub at: Timestamp,
-    /// Where.
     pub place: TunedPlace,
     /// By which rules.
     pub policy: TuningPolicy,
@@ -270,10 +257,8 @@ pub struct TuningDecision {
     pub slots: Slots,
     /// Connections of one copy; `None`: as its client or the storage element says.
     pub streams: Option<u32>,
-    /// What was seen.
     pub seen: TuningSeen,
     /// What was compared.
     pub candidates: Vec<TuningCandidate>,
-    /// Why.
     pub because: TuneReason,
 }

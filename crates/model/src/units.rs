@@ -114,7 +114,6 @@ pub struct TimeWindow {
 }
 
 impl TimeWindow {
-    /// All of time.
     pub const ALL: TimeWindow = TimeWindow {
         from: Timestamp(i64::MIN),
         to: Timestamp(i64::MAX),

@@ -80,7 +80,6 @@ pub enum InvalidUrl {
     Scheme {
         /// The URL given.
         url: String,
-        /// Its scheme.
         scheme: String,
     },
     /// Nothing after `//`.

@@ -7,6 +7,5 @@ use crate::ids::VoName;
 pub enum Visibility {
     /// Everybody's.
     Everything,
-    /// Those of one VO.
     Vo(VoName),
 }

@@ -68,7 +68,6 @@ pub const COLUMNS: [&str; 27] = [
 pub enum AccountKey {
     /// VOs.
     Vo,
-    /// From where to where.
     Link,
     /// Where bytes came from.
     Source,
@@ -172,7 +171,6 @@ pub struct Account {
     pub lines: Vec<AccountRow>,
     /// Volumes day by day.
     pub days: Vec<Day>,
-    /// Servers.
     pub servers: Vec<ServerLine>,
     /// Files that were read, those with most bytes first.
     pub readings: Vec<FileReading>,
@@ -383,7 +381,11 @@ impl Accountant {
             by: self.by,
             lines: lines.collect(),
             days: days_of(self.days),
-            servers: self.servers.into_iter().map(server_line).collect(),
+            servers: self
+                .servers
+                .into_iter()
+                .map(|(server, sum)| server_line(server, sum))
+                .collect(),
             readings: self.readings.readings(),
             open: self.open,
             impossible: self.impossible.found(),
@@ -501,7 +503,7 @@ fn days_of(days: BTreeMap<((View, Operation, String), i64), u128>) -> Vec<Day> {
     days.collect()
 }
 
-fn server_line((server, sum): (String, ServerSum)) -> ServerLine {
+fn server_line(server: String, sum: ServerSum) -> ServerLine {
     let has_ratio = sum.is_place_told && sum.others > 0;
     ServerLine {
         server,

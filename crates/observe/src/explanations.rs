@@ -79,7 +79,6 @@ pub struct RateChangeRow {
 /// A cause in a list.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CauseRow {
-    /// Which.
     pub cause: String,
     /// Its short code.
     pub code: String,
@@ -120,7 +119,6 @@ pub struct RateChangeDetail {
 /// What is known of one cause.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct CauseDetail {
-    /// Which.
     pub cause: Cause,
     /// How it is known.
     pub evidence: Vec<EvidenceRow>,
@@ -156,7 +154,6 @@ pub struct EvidenceRow {
 /// A measure that is not known.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct MissingMeasure {
-    /// Which.
     pub measure: Measure,
     /// For people.
     pub text: String,
@@ -169,7 +166,6 @@ pub struct FactorFall {
     pub factors: Vec<Factor>,
     /// For people.
     pub text: String,
-    /// What it was.
     pub from: f64,
     /// What it became.
     pub to: f64,
@@ -180,16 +176,12 @@ pub struct FactorFall {
 /// Elements of a dimension that carry the difference.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct CarrierRow {
-    /// Which dimension.
     pub dimension: Dimension,
-    /// The elements.
     pub elements: Vec<CarrierElement>,
 }
 
-/// One element.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct CarrierElement {
-    /// Its name.
     pub name: String,
     /// Its part of the difference; above 100 when others rose.
     pub share_percent: f64,
@@ -198,7 +190,6 @@ pub struct CarrierElement {
 /// Something that is wrong as well.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Remark {
-    /// Which.
     pub cause: Cause,
     /// How it is known.
     pub evidence: Vec<EvidenceRow>,
@@ -221,7 +212,6 @@ pub struct EarlierRow {
 /// How much of an explanation somebody may see.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Disclosure {
-    /// All of it.
     Everything,
     /// Rates, counts and causes; not the texts of failures, who set something, and how VOs share.
     Counts,
@@ -350,7 +340,10 @@ impl RateChangeDetail {
             row: RateChangeRow::of(change),
             details: told.causes.iter().map(detail).collect(),
             missing: told.missing.iter().map(missing).collect(),
-            falls: falls(&told.parts).into_iter().map(FactorFall::of).collect(),
+            falls: falls(&told.parts)
+                .into_iter()
+                .map(|(part, share)| FactorFall::of(part, share))
+                .collect(),
             stage: told.stage,
             carriers: told.carriers.iter().map(CarrierRow::of).collect(),
             remarks: remarks.collect(),
@@ -372,7 +365,7 @@ impl EvidenceRow {
 }
 
 impl FactorFall {
-    fn of((part, share): (&Part, f64)) -> FactorFall {
+    fn of(part: &Part, share: f64) -> FactorFall {
         let names: Vec<&str> = part
             .factors
             .iter()

@@ -17,7 +17,6 @@ pub enum TransferEnding {
     Open,
     /// The file arrived.
     Finished {
-        /// When.
         at: Timestamp,
         /// Size of the file.
         size: Bytes,
@@ -27,20 +26,11 @@ pub enum TransferEnding {
         report: Box<MoverReport>,
     },
     /// It will not be tried again.
-    Failed {
-        /// When.
-        at: Timestamp,
-    },
+    Failed { at: Timestamp },
     /// Somebody asked to stop it.
-    Canceled {
-        /// When.
-        at: Timestamp,
-    },
+    Canceled { at: Timestamp },
     /// Its job ended without it: another replica arrived, or an earlier hop failed.
-    NotNeeded {
-        /// When.
-        at: Timestamp,
-    },
+    NotNeeded { at: Timestamp },
 }
 
 impl TransferEnding {
@@ -68,9 +58,7 @@ pub struct Run {
 /// One transfer as the ledger tells it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TransferFacts {
-    /// Which transfer.
     pub transfer: TransferId,
-    /// Of which job.
     pub job: JobId,
     /// Between which storage elements; `None` when its request is no longer in the record.
     pub link: Option<LinkId>,
@@ -78,7 +66,6 @@ pub struct TransferFacts {
     pub submitted: Option<Timestamp>,
     /// Its attempts, in order.
     pub runs: Vec<Run>,
-    /// How it ended.
     pub ending: TransferEnding,
     /// Failed attempts and expiry, with their time.
     pub errors: Vec<(Timestamp, Failure)>,

@@ -64,7 +64,6 @@ pub struct IncidentRow {
     /// What is in the way: a pool, a server, a setting's place, or a failure without particulars.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub object: Option<String>,
-    /// Where.
     pub place: IncidentPlace,
     /// What went wrong, for people.
     pub text: String,
@@ -74,7 +73,6 @@ pub struct IncidentRow {
     pub last_seen: Timestamp,
     /// It goes on, or was seen a moment ago.
     pub is_open: bool,
-    /// Attempts that failed of it.
     pub failed_attempts: u64,
     /// Drops of rates with it as their first cause.
     pub drops: u64,
@@ -90,7 +88,6 @@ pub struct IncidentRow {
 pub struct MonthRow {
     /// Which, in UTC.
     pub month: Month,
-    /// How many.
     pub incidents: u64,
     /// By class; the shares add up to 100.
     pub classes: Vec<ClassRow>,
@@ -99,13 +96,10 @@ pub struct MonthRow {
 /// The incidents of one class in a month.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ClassRow {
-    /// Which.
     pub class: IncidentClass,
-    /// How many.
     pub incidents: u64,
     /// Their part of the month's incidents.
     pub share_percent: f64,
-    /// Attempts that failed of them.
     pub failed_attempts: u64,
     /// What did not move in their drops. Absent: there was none.
     #[serde(skip_serializing_if = "Option::is_none", default)]
@@ -120,7 +114,6 @@ pub struct IncidentDetail {
     pub row: IncidentRow,
     /// The links on which it was seen, a hundred at most.
     pub link_names: Vec<LinkId>,
-    /// Its latest drops.
     pub latest_drops: Vec<IncidentDrop>,
     /// How the first cause of the drop in which most was lost is known.
     pub evidence: Vec<EvidenceRow>,
@@ -184,7 +177,6 @@ pub fn incidents_of_service(window: &ExplainedWindow) -> Vec<Incident> {
 }
 
 impl IncidentRow {
-    /// Of an incident.
     pub fn of(incident: &Incident) -> IncidentRow {
         let of = &incident.fingerprint;
         IncidentRow {
@@ -224,7 +216,6 @@ impl MonthRow {
 }
 
 impl IncidentDetail {
-    /// Of an incident.
     pub fn of(incident: &Incident) -> IncidentDetail {
         let of = &incident.fingerprint;
         let told = incident.worst.as_ref().map(|worst| &worst.explanation);

@@ -51,7 +51,6 @@ pub struct RecordedTransfer {
     pub submitted: Timestamp,
     /// When the attempt started that brought the file.
     pub started: Timestamp,
-    /// When that ended.
     pub ended: Timestamp,
     /// Bytes of the file.
     pub bytes: u64,
@@ -65,7 +64,6 @@ pub struct RecordedTransfer {
 /// A link of a window.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RecordedLink {
-    /// Which.
     pub link: LinkId,
     /// How many might run, from a time on; in order. Empty: not told.
     pub limits: Vec<(Timestamp, u32)>,
@@ -75,7 +73,6 @@ pub struct RecordedLink {
     pub failures: (u64, u64),
 }
 
-/// All of it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RecordedWindow {
     /// From when on transfers were asked for, at most from the time that was asked for, and when the last one ended.

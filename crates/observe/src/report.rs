@@ -30,7 +30,6 @@ const UNSEEN_BY_RECEIVERS: &str = "source read";
 pub struct ReportInput<'a> {
     /// Whose transfers these are, in words: `job 0192…`, `all transfers of the last 300 s`.
     pub population: String,
-    /// The transfers.
     pub transfers: Vec<&'a TransferFacts>,
     /// The window. `None`: from the first start to the last end.
     pub window: Option<(Timestamp, Timestamp)>,
@@ -75,7 +74,6 @@ pub struct BandwidthReport {
 /// How many transfers stand where.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub struct Counts {
-    /// All of them.
     pub total: u64,
     /// Arrived (inside the window, when one was asked for).
     pub finished: u64,
@@ -124,7 +122,6 @@ pub struct LinkShare {
 pub struct LinkFill {
     /// Mean of the transfers that ran.
     pub active_mean: f64,
-    /// Mean of the limit.
     pub limit_mean: f64,
     /// Percent of the samples with a free slot while files waited: the link was not fed.
     pub unfed_percent: f64,

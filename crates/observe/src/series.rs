@@ -62,7 +62,6 @@ pub struct Snapshot {
 /// One link in a [`Snapshot`].
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct LinkSeries {
-    /// Which link.
     #[serde(flatten)]
     pub link: LinkId,
     /// Bytes per second.

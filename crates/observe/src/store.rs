@@ -44,10 +44,8 @@ const MARKER_TEXT: &str = "penstock records 1\n";
 /// Why rows cannot be kept or read.
 #[derive(Debug, Error)]
 pub enum StoreError {
-    /// The disk.
     #[error("{}: {why}", path.display())]
     Disk {
-        /// Of what.
         path: PathBuf,
         /// What it said.
         #[source]

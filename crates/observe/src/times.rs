@@ -7,7 +7,6 @@ use penstock_model::Timestamp;
 /// A day of the calendar.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Date {
-    /// The year.
     pub year: i64,
     /// 1 to 12.
     pub month: u32,

@@ -60,7 +60,6 @@ const TABLES: &str = "
     ) WITHOUT ROWID;";
 /// Their names.
 const OWN_TABLES: [&str; 3] = ["backup", "backup_file", "backup_position"];
-/// The tables of the delegations.
 const DELEGATION_TABLES: [&str; 4] = ["request", "delegation", "cloud_key", "cloud_upload"];
 
 /// What a service keeps its record in.
@@ -73,7 +72,6 @@ pub enum JournalLocation {
         /// The database of what users have delegated; it may be absent.
         delegations: PathBuf,
     },
-    /// One database.
     Postgres(Box<Database>),
     /// The namespace of a storage element.
     Namespace(PathBuf),
@@ -88,7 +86,6 @@ pub struct BackupOf {
     pub files: Vec<(String, Vec<u8>)>,
     /// How far each sink of messages was told, as far as the database does not know.
     pub positions: Vec<(String, u64)>,
-    /// Now.
     pub at: Timestamp,
     /// How fast it may be copied.
     pub bytes_per_second: u64,
@@ -101,11 +98,9 @@ pub struct BackupOf {
 pub struct BackupFacts {
     /// When it was begun.
     pub at: Timestamp,
-    /// Of what it is.
     pub content: BackupContent,
     /// Names of the small files in it.
     pub files: Vec<String>,
-    /// Its size.
     pub size_bytes: u64,
     /// The SHA-256 of all of it, in hexadecimal digits.
     pub sha256: String,
@@ -127,7 +122,6 @@ pub struct RecordFacts {
     pub sequence: u64,
     /// Jobs, those that are open among them.
     pub jobs: u64,
-    /// Jobs that are open.
     pub jobs_open: u64,
     /// Files of jobs.
     pub transfers: u64,
@@ -145,7 +139,6 @@ pub enum BackupError {
     Failed {
         /// The backup.
         path: String,
-        /// What happened.
         why: String,
     },
     /// The backup itself is whole.
@@ -153,7 +146,6 @@ pub enum BackupError {
     ManifestNotWritten {
         /// The manifest.
         path: String,
-        /// What happened.
         why: String,
     },
     /// It is no backup, or a damaged one.
@@ -186,10 +178,7 @@ pub enum BackupError {
     #[error(
         "{path} exists: restore into an empty directory, or with --replace, which keeps it under another name"
     )]
-    Exists {
-        /// What is there.
-        path: String,
-    },
+    Exists { path: String },
 }
 
 /// Makes a file of a backup. It appears under its name when it is whole, verified and durable; until then, and after a

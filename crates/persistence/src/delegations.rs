@@ -53,7 +53,6 @@ pub enum DelegationError {
     Sealed {
         /// The database.
         path: String,
-        /// Why.
         #[source]
         source: SealingError,
     },
@@ -61,10 +60,7 @@ pub enum DelegationError {
     #[error(
         "the name {id} of this delegation is another user's already; ask the site's administrators"
     )]
-    OtherUser {
-        /// Which.
-        id: String,
-    },
+    OtherUser { id: String },
     /// Written by a later version.
     #[error("the delegations {path} were written by a later version (schema {found}): upgrade")]
     TooNew {
@@ -102,7 +98,6 @@ pub struct Delegator<'a> {
 /// A delegated credential without its secret part.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Delegation {
-    /// Whose it is.
     pub user: UserName,
     /// Raised by each new proxy of this id.
     pub serial: u64,

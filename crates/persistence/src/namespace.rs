@@ -106,7 +106,6 @@ pub enum EntryKind {
     Directory,
     /// Holds bytes.
     File {
-        /// How many.
         size: Bytes,
         /// The pool that keeps them.
         pool: PoolName,
@@ -131,9 +130,7 @@ impl Entry {
 /// What a pool holds according to the namespace: of visible files, or of its trash.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub struct PoolUsage {
-    /// Files.
     pub files: u64,
-    /// Their bytes.
     pub bytes: Bytes,
 }
 

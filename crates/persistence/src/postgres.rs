@@ -31,7 +31,6 @@ pub enum DatabaseError {
     Lost {
         /// Its address.
         database: Arc<str>,
-        /// What happened.
         why: String,
     },
     /// It has not answered in time; what it was asked may still happen.

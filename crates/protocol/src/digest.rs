@@ -25,9 +25,7 @@ pub enum InvalidDigest {
     /// The value is not hex or base64 of the right length.
     #[error("the {algorithm} value in the '{header}' header is not a valid checksum")]
     Value {
-        /// Which header.
         header: &'static str,
-        /// Which algorithm.
         algorithm: ChecksumAlgorithm,
     },
     /// The header is not text, or not `name=value`.

@@ -112,9 +112,7 @@ impl fmt::Display for HostPattern {
 /// Servers of one or several hosts, as `storage.outbound.allow` lists them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServerPattern {
-    /// Which hosts.
     pub host: HostPattern,
-    /// Which of their ports.
     pub ports: Ports,
     /// `http://` stood before it: without TLS, and only so.
     pub is_plain: bool,
@@ -227,7 +225,6 @@ pub const SERVER_NOT_ALLOWED: &str = "this site does not copy to or from";
 /// Why a server is not allowed.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum ServerRefusal {
-    /// It is not listed.
     #[error("{SERVER_NOT_ALLOWED} {server}; ask it to add \"{server}\" to storage.outbound.allow")]
     NotListed {
         /// As it would be listed.

@@ -30,7 +30,6 @@ pub struct MemberRules {
 /// Of which VO somebody is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ListedMember {
-    /// This one.
     pub vo: VoName,
     /// Whose certificates must have been signed by this authority, in slash form; `None`: by any.
     pub ca: Option<String>,

@@ -7,10 +7,8 @@ use http::StatusCode;
 use penstock_model::UserName;
 use std::net::SocketAddr;
 
-/// What is asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Question {
-    /// All metrics.
     Metrics,
     /// Everything that is or will be wrong, with the status of readiness.
     Health,
@@ -64,7 +62,6 @@ impl ViewerCredential {
     }
 }
 
-/// The answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MonitorAnswer {
     /// 200, 401, 403 or 503.

@@ -112,7 +112,6 @@ impl Ports {
         (first <= last).then_some(Ports::Range { first, last })
     }
 
-    /// This one.
     pub fn one(port: u16) -> Ports {
         Ports::Range {
             first: port,
@@ -129,15 +128,15 @@ impl Ports {
     pub fn cover(self, others: Ports) -> bool {
         match self {
             Ports::Any => true,
-            Ports::Range { first, last } => others.lie_in((first, last)),
+            Ports::Range { first, last } => others.lie_in(first, last),
             Ports::Usual => {
                 let mut usual = STORAGE_PORTS.into_iter().chain(PLAIN_STORAGE_PORTS);
-                others == Ports::Usual || usual.any(|range| others.lie_in(range))
+                others == Ports::Usual || usual.any(|(first, last)| others.lie_in(first, last))
             }
         }
     }
 
-    fn lie_in(self, (low, high): (u16, u16)) -> bool {
+    fn lie_in(self, low: u16, high: u16) -> bool {
         match self {
             Ports::Range { first, last } => low <= first && last <= high,
             Ports::Usual | Ports::Any => false,
@@ -149,7 +148,7 @@ impl Ports {
 pub fn is_usual_with_tls(port: u16) -> bool {
     STORAGE_PORTS
         .into_iter()
-        .any(|range| Ports::one(port).lie_in(range))
+        .any(|(first, last)| Ports::one(port).lie_in(first, last))
 }
 
 impl fmt::Display for Ports {
@@ -168,7 +167,6 @@ impl fmt::Display for Ports {
 pub struct NetworkPorts {
     /// Which addresses.
     pub network: Network,
-    /// Which of their ports.
     pub ports: Ports,
 }
 

@@ -94,7 +94,6 @@ pub enum PkiError {
     Refused {
         /// The name or address under which it is refused.
         host: String,
-        /// Why.
         why: String,
     },
     /// OpenSSL failed, for want of randomness or memory.

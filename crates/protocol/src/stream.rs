@@ -163,12 +163,12 @@ async fn send_plain(
     on_moved: ProgressCallback<'_>,
 ) -> io::Result<FileSent> {
     let mut sent = FileSent::default();
-    let piece_at = |done: u64| (offset + done, (length - done).min(SENDFILE_BYTES_MAX));
-    let mut cached = Prefetch::start(file, piece_at(0))?;
+    let piece_at = |done: u64| (length - done).min(SENDFILE_BYTES_MAX);
+    let mut cached = Prefetch::start(file, offset, piece_at(0))?;
     while sent.bytes < length {
         sent.read_time += cached.wait(patience.stall_timeout).await?;
-        let (position, piece) = piece_at(sent.bytes);
-        cached = Prefetch::start(file, piece_at(sent.bytes + piece))?;
+        let (position, piece) = (offset + sent.bytes, piece_at(sent.bytes));
+        cached = Prefetch::start(file, position + piece, piece_at(sent.bytes + piece))?;
         let started = Instant::now();
         let mut moved = 0;
         while moved < piece {

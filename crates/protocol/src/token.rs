@@ -53,7 +53,6 @@ pub struct Claims {
     pub iss: String,
     /// Whom it speaks of, unique within the issuer.
     pub sub: String,
-    /// For whom it is meant.
     pub aud: Vec<String>,
     /// Seconds since 1970 from which on it is worth nothing.
     pub exp: i64,
@@ -100,7 +99,6 @@ pub enum TokenError {
     /// The issuer publishes no key of that name.
     #[error("the issuer '{issuer}' publishes no usable key '{kid}'")]
     UnknownKey {
-        /// The issuer.
         issuer: String,
         /// The key's name as the token gives it, shortened.
         kid: String,
@@ -108,7 +106,6 @@ pub enum TokenError {
     /// The keys of the issuer could not be fetched and none are remembered.
     #[error("the keys of '{issuer}' cannot be fetched: {why}; try again later")]
     KeysUnavailable {
-        /// The issuer.
         issuer: String,
         /// What went wrong.
         why: String,
@@ -132,7 +129,6 @@ pub enum TokenError {
     #[error("the token is made for {} days, and this site takes tokens of '{issuer}' for {} days at most \
              (token_life_max); get one with a shorter life", life.as_secs().div_ceil(86_400), days(*max))]
     Life {
-        /// The issuer.
         issuer: String,
         /// How long it lives.
         life: Duration,
@@ -146,12 +142,7 @@ pub enum TokenError {
     #[error(
         "the token is meant for another audience ({named}); ask for one with an audience of this service: {accepted}"
     )]
-    Audience {
-        /// For whom it is.
-        named: String,
-        /// What is accepted here.
-        accepted: String,
-    },
+    Audience { named: String, accepted: String },
     /// A version of the profile that we do not know.
     #[error("the token follows version '{0}' of the WLCG profile; only 1.x is known")]
     ProfileVersion(String),

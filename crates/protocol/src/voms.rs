@@ -65,7 +65,6 @@ pub enum Attributes {
 }
 
 impl Attributes {
-    /// What counts.
     pub fn counted(&self) -> Option<&Voms> {
         match self {
             Attributes::Counted(voms) => Some(voms),
@@ -97,7 +96,6 @@ pub enum VomsError {
     /// The VO is known, its server is not.
     #[error("{host} is not known here as a VOMS server of '{vo}'; the site would need {}", lsc.display())]
     UnknownServer {
-        /// Which VO.
         vo: String,
         /// The server that the attributes name.
         host: String,
@@ -129,7 +127,6 @@ pub enum VomsError {
     /// Stolen, or kept from an older certificate.
     #[error("they were made for another certificate; make a new proxy")]
     OtherHolder,
-    /// Not yet.
     #[error("they are not valid before {}Z; check the clocks", .0.to_fts())]
     NotYetValid(Timestamp),
     /// No longer.

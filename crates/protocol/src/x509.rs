@@ -195,7 +195,6 @@ type Chain = Arc<Vec<Vec<u8>>>;
 
 /// The certificate that the client of a connection has shown.
 pub struct ClientCertificate {
-    /// Whose it is.
     pub certified: Result<CertificateHolder, CertificateError>,
     /// To be asked again while the connection is kept; `None` when it is not believed.
     pub kept: Option<KeptCertificate>,

@@ -12,6 +12,7 @@ mod tally;
 #[cfg(test)]
 mod tests;
 
+use faults::FaultTime;
 pub use faults::{Fault, Strength};
 pub use quiet::{QuietOutcome, quiet_days};
 pub use tally::{Tally, TallyRow};
@@ -94,7 +95,13 @@ impl Trial {
         let victim = random.below(grid.links.len());
         let loads = grid.plan.loads.len();
         let fault = self.fault;
-        fault.inject(&mut grid, victim, (at, lasts), self.strength, &mut random);
+        fault.inject(
+            &mut grid,
+            victim,
+            FaultTime { at, lasts },
+            self.strength,
+            &mut random,
+        );
         let mut without = grid.plan.clone();
         without.events.retain(|event| event.at < at);
         without.loads.truncate(loads);

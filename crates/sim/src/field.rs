@@ -67,7 +67,6 @@ pub(crate) struct LaneUse {
     pub(crate) network: f64,
 }
 
-/// All of it.
 #[derive(Debug)]
 pub(crate) struct Field {
     resources: Vec<Resource>,

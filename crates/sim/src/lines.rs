@@ -19,7 +19,6 @@ struct Member {
     place: Place,
 }
 
-/// All lines.
 #[derive(Debug, Default)]
 pub(crate) struct Lines {
     numbers: BTreeMap<LineName, usize>,

@@ -23,9 +23,7 @@ pub mod limits {
     pub const STORAGES: usize = 1_000;
     /// Pools of one storage element.
     pub const POOLS: u32 = 1_000;
-    /// Networks.
     pub const NETWORKS: usize = 100_000;
-    /// VOs.
     pub const VOS: usize = 1_000;
     /// Pairs of a source and a destination, over all loads.
     pub const PAIRS: usize = 100_000;
@@ -35,7 +33,6 @@ pub mod limits {
     pub const JOB: u64 = 10_000;
     /// Nodes of the service.
     pub const NODES: u32 = 100;
-    /// Events.
     pub const EVENTS: usize = 10_000;
     /// Seconds: a year.
     pub const SECONDS: f64 = 366.0 * 86_400.0;
@@ -98,7 +95,6 @@ pub struct Service {
     pub link_max: u32,
     /// Out of, and into, a storage element.
     pub storage_max: u32,
-    /// In all.
     pub agents_max: u32,
     /// Processes over one database, of which one leads. Each runs its part of all agents.
     pub nodes: u32,
@@ -196,7 +192,6 @@ pub struct Storage {
 pub struct Network {
     /// One end.
     pub from: usize,
-    /// The other.
     pub to: usize,
     /// Bytes per second each way.
     pub bandwidth: f64,
@@ -215,7 +210,6 @@ pub struct Network {
 /// A VO and its shares.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Vo {
-    /// Its name.
     pub name: String,
     /// Its part of the slots of every link, in proportion to the others. When no VO has one, all get equal parts.
     pub share: Option<f64>,
@@ -234,7 +228,6 @@ pub struct Load {
     pub users: u32,
     /// Its share label.
     pub activity: String,
-    /// How many.
     pub files: u64,
     /// Bytes of each, on average.
     pub size: f64,
@@ -288,7 +281,6 @@ pub struct Event {
     pub at: f64,
     /// After how many seconds it is over. `None`: it stays.
     pub lasts: Option<f64>,
-    /// What.
     pub what: Change,
 }
 

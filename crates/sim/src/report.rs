@@ -42,7 +42,6 @@ pub struct Report {
     pub fairness: Fairness,
     /// Of each link that was used.
     pub links: Vec<LinkReport>,
-    /// Of each VO.
     pub vos: Vec<VoReport>,
     /// Inputs that the engine took.
     pub inputs: u64,
@@ -57,7 +56,6 @@ pub struct Waits {
     pub median: f64,
     /// 99 in 100 not longer than this.
     pub of_99: f64,
-    /// The longest.
     pub longest: f64,
 }
 
@@ -84,9 +82,7 @@ pub struct Fairness {
 /// How one link went.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct LinkReport {
-    /// From where.
     pub from: String,
-    /// Where to.
     pub to: String,
     /// Files that arrived.
     pub files: u64,
@@ -103,11 +99,9 @@ pub struct LinkReport {
 /// How one VO went.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct VoReport {
-    /// Its name.
     pub name: String,
     /// Files that arrived.
     pub files: u64,
-    /// Bytes of them.
     pub bytes: f64,
     /// Seconds in which its transfers held slots.
     pub slot_seconds: f64,

@@ -32,7 +32,6 @@ const AGEING_EVERY: u64 = 8;
 /// What was endured.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct EnduranceReport {
-    /// Seeds.
     pub seeds: u64,
     /// Transfers that ended.
     pub transfers: u64,

@@ -17,7 +17,6 @@ const LINES: usize = 60;
 /// What lies at a destination.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct FileAtDestination {
-    /// Whose.
     pub(crate) by: TransferId,
     /// All of the file.
     pub(crate) is_whole: bool,
@@ -45,7 +44,6 @@ pub(crate) fn copy_limit(size: Option<Bytes>) -> Duration {
     Duration::from_secs(600 + 2 * mib)
 }
 
-/// All that is watched.
 #[derive(Debug, Default)]
 pub(crate) struct Watch {
     lines: VecDeque<String>,

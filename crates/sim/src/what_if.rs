@@ -71,16 +71,12 @@ pub enum WhatIfError {
         "{found} transfers started in this window and brought their files; at least {TRANSFERS_MIN} are needed: ask for a \
          longer window"
     )]
-    TooFewTransfers {
-        /// So many.
-        found: usize,
-    },
+    TooFewTransfers { found: usize },
     /// The window is too long.
     #[error(
         "the window is longer than {} days: ask for a part of it", WINDOW_SECONDS_MAX / 86_400
     )]
     TooLong,
-    /// There are too many alternatives.
     #[error("{ALTERNATIVES_MAX} alternatives can be compared in one run")]
     TooManyAlternatives,
     /// A rate was limited: whatever else changes, that limit may hold.
@@ -107,7 +103,6 @@ pub enum WhatIfError {
     /// An alternative cannot be made.
     #[error("{alternative}: {why}")]
     Alternative {
-        /// As it was asked for.
         alternative: String,
         /// Why not.
         why: String,
@@ -130,7 +125,6 @@ pub struct WhatIf {
     pub transfers_passed_over: u64,
     /// Transfers that were replayed.
     pub transfers: usize,
-    /// Their bytes.
     pub bytes: u64,
     /// Of chance.
     pub seed: u64,
@@ -142,7 +136,6 @@ pub struct WhatIf {
     pub error_percent: f64,
     /// The replay would be unfit beyond this error.
     pub error_percent_max: f64,
-    /// Each link as it was.
     pub links: Vec<LinkAnswer>,
     /// In the order in which they were asked for.
     pub alternatives: Vec<AlternativeAnswer>,
@@ -151,9 +144,7 @@ pub struct WhatIf {
 /// A link as it was.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct LinkAnswer {
-    /// From where.
     pub source: String,
-    /// Where to.
     pub destination: String,
     /// Transfers that were replayed.
     pub transfers: usize,
@@ -163,14 +154,12 @@ pub struct LinkAnswer {
     pub replayed_bytes_per_second: f64,
     /// So many ran at once at most.
     pub active_max: u32,
-    /// What limits it.
     pub limiting: Limiting,
 }
 
 /// What an alternative brings.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct AlternativeAnswer {
-    /// As it was asked for.
     pub change: String,
     /// The rate of all links: the recorded one with the gain.
     pub bytes_per_second: f64,
@@ -180,16 +169,13 @@ pub struct AlternativeAnswer {
     pub gain_percent_max: f64,
     /// Files that had not arrived when the simulation was cut off.
     pub open: u64,
-    /// Each link.
     pub links: Vec<LinkGain>,
 }
 
 /// What an alternative brings to a link.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct LinkGain {
-    /// From where.
     pub source: String,
-    /// Where to.
     pub destination: String,
     /// The recorded rate with the gain.
     pub bytes_per_second: f64,

@@ -120,7 +120,6 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
     use tracing::span;
 
-    /// Counts errors.
     #[derive(Clone, Default)]
     struct ErrorCount(Arc<AtomicUsize>);
 

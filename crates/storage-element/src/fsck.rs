@@ -41,7 +41,6 @@ const IDS_LEAP: u64 = 1_000_000_000;
 pub struct FsckRequest {
     /// The database.
     pub namespace: PathBuf,
-    /// All pools.
     pub pools: Vec<PoolRoot>,
     /// What may be changed.
     pub repair: Repair,
@@ -63,7 +62,6 @@ pub struct Repair {
 pub struct FsckProgress {
     /// Groups of files that were compared.
     pub done: u64,
-    /// Of how many.
     pub total: u64,
 }
 
@@ -85,7 +83,6 @@ pub enum FsckFailure {
     /// A file in a pool cannot be moved.
     #[error("{path} cannot be used: {source}", path = path.display())]
     File {
-        /// Which.
         path: PathBuf,
         /// What the system said.
         source: io::Error,

@@ -127,7 +127,6 @@ pub struct MoverSnapshot {
     pub user: Option<UserName>,
     /// On whose behalf.
     pub vo: Option<VoName>,
-    /// Its pool.
     pub pool: PoolName,
     /// When it arrived.
     pub since: Timestamp,

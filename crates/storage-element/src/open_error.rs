@@ -26,7 +26,6 @@ pub enum OpenError {
     /// A pool's directory cannot be used.
     #[error("pool {pool}: {path} cannot be used: {source}", path = path.display())]
     PoolDirectory {
-        /// The pool.
         pool: PoolName,
         /// The file or directory.
         path: PathBuf,
@@ -45,9 +44,7 @@ pub enum OpenError {
     NamespaceLost {
         /// The namespace's database.
         path: PathBuf,
-        /// The pool.
         pool: PoolName,
-        /// Its directory.
         directory: PathBuf,
     },
     /// The directory belongs to another namespace, or to another pool of this one.
@@ -76,7 +73,6 @@ pub enum OpenError {
          copy than the pool has seen; restore a newer one, or have `penstock fsck --repair` enter these files again"
     )]
     OldNamespace {
-        /// The pool.
         pool: PoolName,
         /// Files that it does not know.
         files: u64,
@@ -84,7 +80,6 @@ pub enum OpenError {
     /// Another process uses the pool.
     #[error("pool {pool}: {path} is in use by another process; stop that one first", path = path.display())]
     PoolInUse {
-        /// The pool.
         pool: PoolName,
         /// Its directory.
         path: PathBuf,
@@ -95,7 +90,6 @@ pub enum OpenError {
         path = path.display()
     )]
     NotAPool {
-        /// The pool.
         pool: PoolName,
         /// Its directory.
         path: PathBuf,
@@ -108,7 +102,6 @@ pub enum OpenError {
         parent = parent.display()
     )]
     NoParent {
-        /// The pool.
         pool: PoolName,
         /// Its directory.
         path: PathBuf,
@@ -121,7 +114,6 @@ pub enum OpenError {
         path = path.display()
     )]
     PoolIdentity {
-        /// The pool.
         pool: PoolName,
         /// The file.
         path: PathBuf,

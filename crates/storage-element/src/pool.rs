@@ -68,7 +68,6 @@ impl ChecksumLocks {
     }
 }
 
-/// One pool.
 pub(crate) struct Pool {
     pub name: PoolName,
     pub directory: PathBuf,

@@ -26,9 +26,7 @@ pub enum PoolFilesError {
     /// A file or directory of a pool cannot be read.
     #[error("pool {pool}: {path} cannot be read: {source}; is its disk mounted and well?", path = path.display())]
     Unreadable {
-        /// The pool.
         pool: PoolName,
-        /// What.
         path: PathBuf,
         /// What the system said.
         source: io::Error,
@@ -36,7 +34,6 @@ pub enum PoolFilesError {
     /// `pool.json` is not what it should be.
     #[error("pool {pool}: {path} cannot be used: {why}", path = path.display())]
     Identity {
-        /// The pool.
         pool: PoolName,
         /// The file.
         path: PathBuf,
@@ -49,24 +46,19 @@ pub enum PoolFilesError {
          storage element only"
     )]
     TwoNamespaces {
-        /// A pool.
         one: PoolName,
-        /// Its namespace.
         one_namespace: Uuid,
         /// Another one.
         other: PoolName,
-        /// Its namespace.
         other_namespace: Uuid,
     },
     /// A storage element, or another tool, uses the pool.
     #[error("pool {pool}: {path} is in use by another process; stop that one first", path = path.display())]
     InUse {
-        /// The pool.
         pool: PoolName,
         /// Its directory.
         path: PathBuf,
     },
-    /// There are no pools.
     #[error("no pool is configured, so there is nothing to look at")]
     NoPool,
 }

@@ -45,10 +45,8 @@ impl AuthenticatedCaller {
 /// Why a bearer credential is not believed.
 #[derive(Debug, Error)]
 pub enum BearerError {
-    /// A token.
     #[error(transparent)]
     Token(#[from] TokenError),
-    /// A macaroon.
     #[error(transparent)]
     Macaroon(#[from] MacaroonError),
 }

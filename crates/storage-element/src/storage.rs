@@ -364,7 +364,6 @@ fn client(config: &StorageConfig, tls: ClientTls, reach: &Reach) -> Client {
 /// What a storage element is doing, for a status page.
 #[derive(Debug, Clone, Serialize)]
 pub struct StorageSnapshot {
-    /// When.
     pub at: Timestamp,
     /// The namespace's identity.
     pub namespace: Uuid,
@@ -385,7 +384,6 @@ pub struct StorageSnapshot {
 /// One pool at one moment.
 #[derive(Debug, Clone, Serialize)]
 pub struct PoolSnapshot {
-    /// Its name.
     pub name: PoolName,
     /// `enabled`, `drained` or `disabled`.
     pub mode: &'static str,

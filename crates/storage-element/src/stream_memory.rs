@@ -8,7 +8,6 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 /// What one permit stands for. Coarse, because a semaphore counts to 2^29 only where pointers have 32 bits.
 const UNIT_BYTES: u64 = 64 << 10;
 
-/// All of it.
 pub(crate) struct StreamMemory(Arc<Semaphore>);
 
 /// A part of it, given back on drop.

@@ -40,7 +40,6 @@ const TURN_WAIT: Duration = Duration::from_secs(10);
 #[derive(Default)]
 pub(crate) struct Uploads(Mutex<BTreeMap<Uuid, Arc<Upload>>>);
 
-/// One upload.
 pub(crate) struct Upload {
     pub id: Uuid,
     pub pool: Arc<Pool>,

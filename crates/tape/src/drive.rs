@@ -74,7 +74,10 @@ impl DriveModel {
 
     /// A cartridge whose wraps are equally long.
     pub fn geometry(&self) -> Geometry {
-        Geometry::even(self.capacity_bytes, self.wraps, self.longitudinal_range)
+        {
+            let (min, max) = self.longitudinal_range;
+            Geometry::even(self.capacity_bytes, self.wraps, min, max)
+        }
     }
 
     /// How long it reads a stretch of a tape.

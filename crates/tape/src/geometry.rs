@@ -34,7 +34,8 @@ impl Geometry {
     pub fn even(
         capacity_bytes: u64,
         wraps: u32,
-        (longitudinal_min, longitudinal_max): (u32, u32),
+        longitudinal_min: u32,
+        longitudinal_max: u32,
     ) -> Geometry {
         let end = |wrap: u32| {
             let share =
@@ -105,7 +106,7 @@ mod tests {
 
     #[test]
     fn wraps_run_there_and_back() {
-        let tape = Geometry::even(1000, 4, (100, 200));
+        let tape = Geometry::even(1000, 4, 100, 200);
         let place = |byte| {
             let position = tape.position(byte);
             (position.wrap, position.longitudinal)

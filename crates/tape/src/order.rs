@@ -55,7 +55,6 @@ impl OrderEffort {
 /// One tape in one drive, with what is to be read from it.
 #[derive(Debug, Clone)]
 pub struct RecallPlan<'a> {
-    /// The drive.
     pub drive: &'a DriveModel,
     /// The cartridge.
     pub geometry: &'a Geometry,
@@ -85,7 +84,6 @@ pub struct RecallOrder {
     pub turns: Vec<FileTurn>,
     /// All locates.
     pub locate_ns: i64,
-    /// All reading.
     pub read_ns: i64,
     /// Sum over all requests of the time that they wait.
     pub waits_ns: i128,

@@ -274,7 +274,6 @@ impl Progress {
 
 /// One running transfer.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-#[allow(missing_docs)]
 pub struct ActiveRow {
     pub transfer: u64,
     pub job: String,

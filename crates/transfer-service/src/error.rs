@@ -54,7 +54,6 @@ pub enum ServiceError {
     JournalGone {
         /// Its file.
         journal: String,
-        /// What is there.
         beside: String,
     },
     /// The journal stopped to be writable while it was asked.

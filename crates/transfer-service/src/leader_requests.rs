@@ -30,7 +30,6 @@ pub(crate) struct ForwardedCommand {
     pub(crate) to: oneshot::Sender<Reply>,
 }
 
-/// Why there is no reply.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum NoReply {
     /// Nobody led for too long. What was asked for may still happen.

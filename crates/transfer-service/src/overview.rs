@@ -29,7 +29,6 @@ const LAG_MAX: f64 = 10.0;
 
 /// The live view as JSON.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
-#[allow(missing_docs)]
 pub struct Overview {
     /// Milliseconds since 1970.
     pub at: i64,
@@ -52,7 +51,6 @@ pub struct Overview {
 
 /// Counts over all links. What has ended or moved is counted from [`Overview::counted_since`] on.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
-#[allow(missing_docs)]
 pub struct Totals {
     /// Waiting now.
     pub submitted: u64,
@@ -82,15 +80,12 @@ pub struct Totals {
 
 /// Running transfers of this service.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
-#[allow(missing_docs)]
 pub struct AgentsView {
     pub active: u32,
     pub limit: u32,
 }
 
-/// One node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[allow(missing_docs)]
 pub struct NodeRow {
     pub node: String,
     /// Attempts that run there.
@@ -100,9 +95,7 @@ pub struct NodeRow {
     pub limit: Option<u32>,
 }
 
-/// One link.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-#[allow(missing_docs)]
 pub struct LinkRow {
     pub source: String,
     pub destination: String,
@@ -113,7 +106,6 @@ pub struct LinkRow {
     pub limit_max: u32,
     /// Who decides.
     pub tuning: TuningPolicy,
-    /// Why so many.
     pub limit_because: Option<String>,
     /// Connections of a copy whose client does not say; `None`: as the storage element likes.
     pub streams: Option<u32>,
@@ -133,7 +125,6 @@ pub struct LinkRow {
 
 /// One storage element.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-#[allow(missing_docs)]
 pub struct StorageRow {
     pub storage: String,
     pub outbound_active: u32,
@@ -144,7 +135,6 @@ pub struct StorageRow {
 
 /// Transfers that wait for one kind of reason.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-#[allow(missing_docs)]
 pub struct WaitingRow {
     pub reason: Cow<'static, str>,
     pub text: String,

@@ -147,7 +147,6 @@ pub(crate) struct LoopHandle {
     pub(crate) last_commit: oneshot::Receiver<(LoopEnd, Box<dyn Journal>)>,
 }
 
-/// How a loop ended.
 #[derive(Debug)]
 pub(crate) enum LoopEnd {
     /// Its last record is durable, or another node leads.

@@ -28,7 +28,6 @@ pub enum StoreBackend {
     Postgres(Box<NodesConfig>),
 }
 
-/// An open store.
 pub(crate) struct OpenStore {
     pub(crate) role: Deployment,
     pub(crate) reader: Arc<dyn JournalReader>,

@@ -60,7 +60,6 @@ const JOB_LIFETIME: Duration = Duration::from_secs(12 * 3600);
 
 /// An HTTP client with its trust, and what is needed to show a token.
 pub struct Access {
-    /// The client.
     pub client: Client,
     credential: Credential,
     over_http: bool,

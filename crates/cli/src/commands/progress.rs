@@ -16,7 +16,6 @@ const LOG_EVERY: Duration = Duration::from_secs(5);
 /// How far something is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct View {
-    /// Bytes done.
     pub done: Bytes,
     /// Bytes to do.
     pub total: Bytes,

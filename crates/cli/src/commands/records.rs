@@ -73,7 +73,6 @@ pub(super) struct Summary {
     namespace_changes: u64,
     /// Lines or datagrams that were not understood.
     pub(super) invalid: u64,
-    /// The first of them.
     first_invalid: Vec<String>,
     /// Rows that a listener refused because their time is far from their arrival.
     pub(super) far_from_arrival: u64,

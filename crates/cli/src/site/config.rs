@@ -50,14 +50,12 @@ use url::Url;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
-    /// Who this site is.
     pub site: Site,
     /// The certificate that its doors show.
     #[serde(default)]
     pub tls: Tls,
     /// The site's own tokens. Without this section it issues none.
     pub issuer: Option<Issuer>,
-    /// Whom it trusts.
     #[serde(default)]
     pub trust: Trust,
     /// The transfer service. Without this section it does not run.

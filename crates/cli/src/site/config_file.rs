@@ -10,7 +10,6 @@ use toml_edit::{ArrayOfTables, DocumentMut, Item, Table, value};
 /// What `init` decided about a new site.
 #[derive(Debug, Clone)]
 pub struct NewSite {
-    /// Its name.
     pub name: String,
     /// Its hosts, the first for URLs.
     pub hosts: Vec<String>,

@@ -19,11 +19,9 @@ const FILES_MAX: usize = 2000;
 /// One thing that ends.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Expiry {
-    /// What it is.
     pub what: ExpiringItem,
     /// Its file.
     pub path: PathBuf,
-    /// How it stands.
     pub standing: CredentialValidity,
     /// When it ends, in UTC; `None` when the file cannot be used, or names no end.
     pub ends_at: Option<String>,

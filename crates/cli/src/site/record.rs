@@ -13,7 +13,6 @@ use std::sync::Arc;
 pub struct OfflineRecord {
     /// Of the transfer service.
     pub config: Transfer,
-    /// Its record.
     pub record: Arc<dyn Record>,
 }
 

@@ -32,7 +32,6 @@ pub struct PreemptionReason {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PreemptionGroup {
-    /// Their user.
     User,
     /// The address that they come from.
     Address,

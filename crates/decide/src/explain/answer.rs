@@ -88,7 +88,6 @@ causes! {
 /// What was measured. Its words and its unit are in `wording`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
-#[allow(missing_docs)]
 pub enum Measure {
     MovedBytes,
     Active,

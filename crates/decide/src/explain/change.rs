@@ -47,7 +47,6 @@ pub enum DropOrLull {
 pub struct LowRate {
     /// Drop or lack of work.
     pub kind: DropOrLull,
-    /// Its bins.
     pub bins: Range<usize>,
     /// The usual bins before it, against which it is low.
     pub baseline: Vec<Range<usize>>,

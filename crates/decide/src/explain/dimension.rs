@@ -16,20 +16,15 @@ const DIMENSIONS_MAX: usize = 3;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Dimension {
-    /// By server.
     Server,
-    /// By VO.
     Vo,
-    /// By link.
     Link,
-    /// By protocol.
     Protocol,
 }
 
 /// Elements of a dimension that carry a difference.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Carrier {
-    /// Which dimension.
     pub dimension: Dimension,
     /// Its elements, each with the part of the difference that it carries.
     pub elements: Vec<(String, f64)>,
@@ -106,7 +101,6 @@ fn carrier(dimension: Dimension, division: &Division) -> Option<Carrier> {
 /// A matrix of values as a level, an effect of each row and of each column (Tukey's median polish).
 #[derive(Debug, Clone, PartialEq)]
 pub struct RowAndColumnEffects<K> {
-    /// Of all.
     pub level: f64,
     /// Of each source.
     pub rows: BTreeMap<K, f64>,

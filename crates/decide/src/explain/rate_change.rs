@@ -88,7 +88,6 @@ pub struct RateChange {
     pub population: Population,
     /// It has ended within the window; of a rise, always.
     pub is_over: bool,
-    /// Why.
     pub explanation: Explanation,
     /// Earlier drops of the same population with the same first cause, the latest first.
     pub earlier: Vec<PrecedentChange>,

@@ -30,7 +30,6 @@ impl Finding {
     }
 }
 
-/// One rule.
 pub struct Rule {
     /// What it finds.
     pub cause: Cause,
@@ -40,7 +39,6 @@ pub struct Rule {
     pub factors: &'static [F],
     /// What may come of it, and is then not a cause of its own.
     pub leads_to: &'static [Cause],
-    /// The test.
     pub test: fn(&RuleInput<'_>) -> Option<Finding>,
 }
 

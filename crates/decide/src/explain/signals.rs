@@ -126,9 +126,7 @@ pub struct Signals {
     pub begin: Timestamp,
     /// Length of each bin.
     pub bin_seconds: u32,
-    /// How many there are.
     pub bins: usize,
-    /// Per link.
     pub links: BTreeMap<LinkId, LinkSignals>,
     /// Of the transfer service as a whole.
     pub service: ServiceSignals,
@@ -136,7 +134,6 @@ pub struct Signals {
     pub storages: BTreeMap<StorageId, StorageSignals>,
     /// Per server of a storage element.
     pub servers: BTreeMap<ServerName, ServerSignals>,
-    /// Per pool.
     pub pools: BTreeMap<PoolName, PoolSignals>,
     /// What was set differently from some time on, in order.
     pub changes: Vec<Change>,
@@ -183,9 +180,7 @@ pub struct LinkSignals {
     pub tcp: TcpSignals,
     /// VOs for which files moved or should have moved.
     pub vos: BTreeSet<VoName>,
-    /// Bytes of each VO.
     pub vo_bytes: BTreeMap<VoName, Series>,
-    /// Bytes of each protocol.
     pub protocol_bytes: BTreeMap<String, Series>,
 }
 
@@ -205,9 +200,7 @@ pub struct FailureGroup {
 /// [`Side`] with an order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum FailureSide {
-    /// The source.
     Source,
-    /// The destination.
     Destination,
     /// Between them.
     Network,
@@ -286,7 +279,6 @@ pub struct TcpSignals {
 pub struct ServiceSignals {
     /// Slots in use, over all links.
     pub slots_used: Series,
-    /// How many there are.
     pub slots_cap: Series,
     /// Files submitted, per link.
     pub submissions: BTreeMap<LinkId, Series>,
@@ -307,7 +299,6 @@ pub struct StorageSignals {
     pub namespace_seconds: Series,
     /// Threads of the namespace that work.
     pub namespace_busy: Series,
-    /// How many there are.
     pub namespace_cap: Series,
     /// Operations that wait for a thread.
     pub namespace_queued: Series,
@@ -326,7 +317,6 @@ pub struct StorageSignals {
 pub struct TapeSignals {
     /// Drives that work.
     pub drives_busy: Series,
-    /// How many there are.
     pub drives_cap: Series,
     /// Cartridges mounted.
     pub mounts: Series,
@@ -369,7 +359,6 @@ pub enum ServerKind {
 pub struct ServerSignals {
     /// Whose; `None`: of no storage element that is known.
     pub storage: Option<StorageId>,
-    /// What it is for.
     pub role: ServerKind,
     /// Bytes received.
     pub bytes_in: Series,
@@ -418,18 +407,15 @@ pub struct DeviceSignals {
     pub other_path_bytes: Series,
 }
 
-/// A pool.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct PoolSignals {
     /// Of which storage element.
     pub storage: Option<StorageId>,
-    /// On which server.
     pub server: Option<ServerName>,
     /// Bytes written.
     pub bytes_in: Series,
     /// Bytes read.
     pub bytes_out: Series,
-    /// Bytes free.
     pub free_bytes: Series,
     /// Bytes that must stay free.
     pub reserve_bytes: Series,
@@ -450,17 +436,13 @@ pub struct PoolSignals {
 /// Something was set differently.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct Change {
-    /// When.
     pub at: Timestamp,
-    /// By whom.
     pub who: String,
     /// Of which thing: a link, a storage element, a server, the service.
     pub place: String,
-    /// Which setting.
     pub setting: Setting,
     /// What it was; `None`: it was not set, or that is not known.
     pub old: Option<String>,
-    /// What it is.
     pub new: Option<String>,
 }
 
@@ -495,7 +477,6 @@ pub struct Maintenance {
     pub to: Timestamp,
     /// On which machine.
     pub place: String,
-    /// What.
     pub what: String,
 }
 

@@ -48,7 +48,6 @@ const CANCELED: f64 = 0.01;
 pub struct Part {
     /// Which factor; several when their product is all that is known.
     pub factors: Vec<Factor>,
-    /// What it was.
     pub from: f64,
     /// What it became.
     pub to: f64,

@@ -51,7 +51,6 @@ fn class_of(cause: Cause) -> IncidentClass {
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum IncidentPlace {
-    /// On one link.
     Link(LinkId),
     /// At a storage element.
     Storage(StorageId),
@@ -78,7 +77,6 @@ pub struct IncidentFingerprint {
     pub cause: Option<Cause>,
     /// What is in the way: a pool, a server, a setting's place, or a failure's text without particulars.
     pub object: Option<String>,
-    /// Where.
     pub place: IncidentPlace,
 }
 

@@ -99,9 +99,7 @@ impl<'de> Deserialize<'de> for Month {
 /// The incidents that were first seen in a month, by class.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MonthShares {
-    /// Which.
     pub month: Month,
-    /// How many.
     pub incidents: u64,
     /// Each class that has some, in the order of the classes. The shares add up to the whole.
     pub classes: Vec<ClassShare>,
@@ -110,13 +108,10 @@ pub struct MonthShares {
 /// The incidents of one class in a month.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClassShare {
-    /// Which.
     pub class: IncidentClass,
-    /// How many.
     pub incidents: u64,
     /// Its part of the month's incidents.
     pub share: Permille,
-    /// Attempts that failed of them.
     pub failed_attempts: u64,
     /// What did not move in their drops; `None`: they had none.
     pub bytes_lost: Option<Bytes>,

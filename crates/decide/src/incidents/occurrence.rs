@@ -11,7 +11,6 @@ use std::collections::BTreeSet;
 /// One drop, or failures of one kind on one link, also of its tape systems.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Occurrence {
-    /// What it is of.
     pub fingerprint: IncidentFingerprint,
     /// When it began.
     pub from: Timestamp,
@@ -19,11 +18,9 @@ pub struct Occurrence {
     pub to: Timestamp,
     /// It had not ended a moment before the time until which things are known.
     pub goes_on: bool,
-    /// On which links.
     pub links: BTreeSet<LinkId>,
     /// For which VOs files moved there.
     pub vos: BTreeSet<VoName>,
-    /// Attempts that failed.
     pub failed_attempts: u64,
     /// The drop, with its explanation.
     pub drop: Option<Box<RateChange>>,

@@ -33,7 +33,6 @@ impl Rank {
 pub(super) struct Backlog {
     /// Transfers of known size.
     pub(super) sized: u64,
-    /// Their bytes.
     pub(super) bytes: u64,
     /// Transfers of unknown size.
     pub(super) unsized_ones: u64,

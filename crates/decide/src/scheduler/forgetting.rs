@@ -8,7 +8,6 @@ use std::collections::HashSet;
 /// What a scheduler knows no more.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct ForgottenPlaces {
-    /// The links.
     pub links: Vec<LinkId>,
     /// The storage elements.
     pub storages: Vec<StorageId>,

@@ -82,7 +82,6 @@ impl Default for SlotLimits {
 }
 
 impl SlotLimits {
-    /// On a link.
     pub fn of_link(&self, link: &LinkId) -> u32 {
         let patterns = most_specific_first(link);
         let own = patterns.iter().find_map(|pattern| self.links.get(pattern));

@@ -53,9 +53,7 @@ pub struct Fts3Sample {
 /// Files that arrived.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct LandedFiles {
-    /// How many.
     pub count: u64,
-    /// Their bytes.
     pub bytes: u64,
     /// The seconds that they took together.
     pub seconds: f64,

@@ -31,7 +31,6 @@ const FILES_DECAY_PER_SECOND: f64 = 0.997_692;
 const STORAGE_QUEUED_SHARE_MAX: f64 = 0.5;
 /// Seconds for which nothing is raised where so many wait.
 const STORAGE_QUEUED_QUIET_SECONDS: f64 = 10.0;
-/// A megabyte.
 const MEGABYTE_BYTES: f64 = 1e6;
 
 /// What operators say of a link.
@@ -50,7 +49,6 @@ pub struct LinkRules {
 /// A link at the end of about a second.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LinkObservation {
-    /// Which.
     pub link: LinkId,
     /// What operators say of it.
     pub rules: LinkRules,
@@ -95,7 +93,6 @@ pub struct LinkLoad {
 pub enum AttemptEnd<'a> {
     /// It arrived.
     Landed {
-        /// Its size.
         size: Bytes,
         /// Seconds that it took.
         seconds: f64,
@@ -108,7 +105,6 @@ pub enum AttemptEnd<'a> {
     PushedBack {
         /// The source; else the destination.
         by_source: bool,
-        /// Seconds.
         seconds: f64,
     },
 }
@@ -116,7 +112,6 @@ pub enum AttemptEnd<'a> {
 /// What the scheduler is to go by from now on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TunedSlots {
-    /// Where.
     pub place: TunedPlace,
     /// `None`: what operators allow.
     pub slots: Option<Slots>,
@@ -161,7 +156,6 @@ struct Files {
     seconds: f64,
 }
 
-/// One link.
 #[derive(Debug)]
 pub struct LinkTuning {
     rules: LinkRules,

@@ -41,7 +41,6 @@ pub(super) struct StageGroup {
     pub(super) is_at_limit: bool,
 }
 
-/// One of them.
 #[derive(Debug, Clone)]
 pub(super) struct QueueEntry {
     path: Arc<str>,
@@ -64,7 +63,6 @@ pub(super) struct Request {
     asked_at: Timestamp,
     /// That are not on disk yet.
     files: BTreeMap<TransferId, Arc<str>>,
-    /// It was for so many.
     total: usize,
     on_disk: usize,
     /// Looks in a row that failed.

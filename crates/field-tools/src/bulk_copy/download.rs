@@ -19,7 +19,6 @@ use url::Url;
 /// A file to copy from a storage element.
 #[derive(Debug, Clone)]
 pub struct Download {
-    /// Where it is.
     pub source: Url,
     /// Its size, when a listing told it.
     pub size: Option<Bytes>,

@@ -16,7 +16,6 @@ use url::Url;
 pub struct Upload {
     /// Where its content comes from.
     pub source: Source,
-    /// Its size.
     pub size: Bytes,
     /// Where it goes.
     pub destination: Url,

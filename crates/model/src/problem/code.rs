@@ -14,7 +14,6 @@ use std::fmt;
 /// One cause of a failure. The name on the wire is stable: it may get a successor, and never another meaning.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-#[allow(missing_docs)]
 pub enum ProblemCode {
     CredentialsMissing,
     TokenInvalid,
@@ -140,7 +139,6 @@ pub enum ProblemCode {
 /// What is always true of a code.
 #[derive(Debug, Clone, Copy)]
 pub struct ProblemFacts {
-    /// Which code.
     pub code: ProblemCode,
     /// Its name on the wire.
     pub name: &'static str,

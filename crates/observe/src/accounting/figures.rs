@@ -108,9 +108,7 @@ impl ImpossibleRows {
 pub struct PublishedRow {
     /// Its name in the table.
     pub name: String,
-    /// Files.
     pub files: u64,
-    /// Their volume.
     #[serde(rename = "volume_bytes")]
     pub volume: Bytes,
     /// Bytes per second.
@@ -125,9 +123,7 @@ pub struct PublishedRow {
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PublishedTable {
-    /// The row of all.
     pub total: PublishedRow,
-    /// The others.
     pub parts: Vec<PublishedRow>,
     /// The window that the table states.
     pub seconds: f64,

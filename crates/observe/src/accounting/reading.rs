@@ -27,11 +27,9 @@ pub enum Advice {
 pub struct FileReading {
     /// Its path, or what identifies it.
     pub file: String,
-    /// Its size.
     pub size: Bytes,
     /// How often it was opened.
     pub opens: u64,
-    /// By how many clients.
     pub clients: u64,
     /// Bytes that were read, each time that they were.
     pub read: Bytes,

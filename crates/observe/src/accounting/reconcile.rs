@@ -127,7 +127,6 @@ impl Bridge {
 pub struct ResidueItem {
     /// Source and line.
     pub row: String,
-    /// The VO.
     pub vo: String,
     /// What it adds.
     pub bytes: i128,
@@ -138,9 +137,7 @@ pub struct ResidueItem {
 /// What came of a comparison.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Reconciliation {
-    /// All of it.
     pub all: Bridge,
-    /// VO by VO.
     pub by_vo: BTreeMap<String, Bridge>,
     /// The median of the second view's times less the first's, in milliseconds, over attempts that both have.
     pub clock_skew_ms: Option<i64>,

@@ -81,7 +81,6 @@ impl ExplainWindow {
 /// Whose rates are asked for.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum PopulationChoice {
-    /// Of each link.
     #[default]
     Links,
     /// Of the links that fit a text: `SOURCE-DESTINATION`, each by host or with scheme, or `*`.

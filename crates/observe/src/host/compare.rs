@@ -15,7 +15,6 @@ const RATIO_MIN: f64 = 1.5;
 /// A host with what it achieved.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ComparedHost {
-    /// Its name.
     pub name: String,
     /// Bytes per second, measured at the same work as the others'.
     pub rate: f64,
@@ -59,7 +58,6 @@ pub struct Comparison {
 /// A host's name and rate.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct RatedHost {
-    /// Its name.
     pub name: String,
     /// Bytes per second.
     pub rate: f64,

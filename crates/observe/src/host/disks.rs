@@ -81,7 +81,6 @@ impl std::fmt::Display for DeviceNumber {
 /// A line of `/proc/diskstats`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DiskLine<'a> {
-    /// Its numbers.
     pub device: DeviceNumber,
     /// Its name, such as `sda` or `dm-3`.
     pub name: &'a str,

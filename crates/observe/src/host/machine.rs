@@ -50,7 +50,6 @@ pub struct HostDeclaration {
 pub struct Machine {
     /// By name.
     pub facts: Facts,
-    /// Processors.
     pub processors: Option<u32>,
     /// Files that this process may have open.
     pub open_files_max: Option<u64>,

@@ -6,7 +6,6 @@ use serde::{Deserialize, Serialize};
 /// Memory of the host, in bytes. Of an interval: the worst that was seen in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Memory {
-    /// All of it.
     pub total_bytes: u64,
     /// What programs can still have without swapping: the least that was seen.
     pub available_bytes: u64,

@@ -6,7 +6,6 @@ use thiserror::Error;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[error("{file}: expected {expected}")]
 pub struct FormatError {
-    /// Which file.
     pub file: &'static str,
     /// What was not there.
     pub expected: &'static str,

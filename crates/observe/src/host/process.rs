@@ -8,7 +8,6 @@ use serde::{Deserialize, Serialize};
 pub struct ProcessStat {
     /// Processor time of all threads, in ticks.
     pub ticks: u64,
-    /// Threads.
     pub threads: u64,
     /// Memory in use, in pages.
     pub resident_pages: u64,

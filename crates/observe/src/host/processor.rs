@@ -30,7 +30,6 @@ impl ProcessorTime {
         self.with(other, u64::saturating_add)
     }
 
-    /// All of it.
     pub fn total(self) -> u64 {
         let parts = [self.user, self.system, self.idle, self.waiting, self.stolen];
         parts.into_iter().fold(0, u64::saturating_add)
@@ -52,7 +51,6 @@ impl ProcessorTime {
 pub struct ProcessorStat {
     /// Since the boot.
     pub time: ProcessorTime,
-    /// How many processors there are.
     pub processors: u32,
     /// Tasks that wait for a disk right now; `None` where it is not told.
     pub blocked: Option<u64>,

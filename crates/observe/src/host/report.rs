@@ -59,7 +59,6 @@ pub struct InterfaceInfo {
     pub state: Option<String>,
 }
 
-/// A disk.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DiskInfo {
     /// As the kernel names it.

@@ -22,7 +22,6 @@ pub struct Seconds {
 /// A time of which nothing is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Gap {
-    /// From when on.
     pub from: Timestamp,
     /// Until when.
     pub to: Timestamp,

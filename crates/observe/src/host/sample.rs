@@ -20,9 +20,7 @@ pub struct HostTotals {
     pub at: Timestamp,
     /// By a clock that does not leap.
     pub uptime: Duration,
-    /// Of all processors.
     pub processor: Option<ProcessorTime>,
-    /// As it is now.
     pub memory: Option<Memory>,
     /// Of processors, memory and disks.
     pub pressure: Pressures,
@@ -30,7 +28,6 @@ pub struct HostTotals {
     pub disks: Vec<(Arc<str>, DiskActivity)>,
     /// By name.
     pub interfaces: Vec<(Arc<str>, InterfaceTraffic)>,
-    /// Of this process.
     pub process: Option<ProcessUse>,
     /// Of the whole host.
     pub tcp: Option<TcpActivity>,
@@ -42,7 +39,6 @@ pub struct Pressures {
     /// On processors.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu: Option<Pressure>,
-    /// On memory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory: Option<Pressure>,
     /// On disks.

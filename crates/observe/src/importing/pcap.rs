@@ -15,7 +15,6 @@ const ETHERTYPE_VLAN: u16 = 0x8100;
 /// A datagram as it was captured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Datagram<'a> {
-    /// When.
     pub at: Timestamp,
     /// Who sent it.
     pub sender: SocketAddr,

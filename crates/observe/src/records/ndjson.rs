@@ -23,7 +23,6 @@ pub enum InvalidLine {
     /// It is none.
     #[error("{0}")]
     Malformed(String),
-    /// It is too long.
     #[error("longer than {LINE_BYTES_MAX} bytes")]
     TooLong,
 }

@@ -44,7 +44,6 @@ pub struct FailureSummary {
     pub errors: u64,
     /// Transfers hit by it.
     pub transfers: u64,
-    /// The first of them.
     pub first: Timestamp,
     /// The latest of them.
     pub last: Timestamp,

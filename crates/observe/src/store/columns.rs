@@ -2,7 +2,6 @@
 
 use penstock_model::observation::{Cell, Row, Text};
 
-/// A column that was decoded.
 #[derive(Debug)]
 pub(crate) struct DecodedColumn {
     /// Its place in the row.

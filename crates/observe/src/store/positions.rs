@@ -20,7 +20,6 @@ pub struct Position {
     pub bytes: u64,
     /// Lines that were taken.
     pub line: u64,
-    /// Of its beginning.
     beginning_crc32c: u32,
     beginning_bytes: u64,
 }

@@ -16,7 +16,6 @@ use std::path::{Path, PathBuf};
 pub struct SkippedBytes {
     /// The file.
     pub path: PathBuf,
-    /// How many.
     pub bytes: Bytes,
 }
 
@@ -28,7 +27,6 @@ pub struct Reader {
 }
 
 impl Reader {
-    /// Opens a directory.
     pub fn open(directory: &Path) -> Result<Reader, StoreError> {
         let marker = directory.join(MARKER);
         let text = std::fs::read_to_string(&marker).map_err(StoreError::disk(&marker))?;

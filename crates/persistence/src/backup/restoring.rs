@@ -25,7 +25,6 @@ pub struct RestoreTo {
     pub replaces: bool,
     /// A directory with room for the journal until it is in its database.
     pub scratch: PathBuf,
-    /// Now.
     pub at: Timestamp,
 }
 

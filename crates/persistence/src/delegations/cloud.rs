@@ -12,13 +12,11 @@ const UNREFERRED_KEPT: Duration = Duration::from_secs(600);
 /// An upload in parts that was begun and may not have ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CloudUpload {
-    /// For which transfer.
     pub transfer: TransferId,
     /// The server's name for it.
     pub upload: String,
     /// Where, as the server was asked: no secret is in it.
     pub url: String,
-    /// When.
     pub begun: Timestamp,
 }
 

@@ -72,11 +72,9 @@ pub(super) trait Store: fmt::Debug + Send + Sync {
     fn cloud_secret(&self, id: &str) -> Result<Option<Vec<u8>>, DelegationError>;
     /// The names of secrets that were made until then.
     fn cloud_secrets_until(&self, made_ms: i64) -> Result<Vec<String>, DelegationError>;
-    /// Forgets secrets.
     fn forget_cloud_secrets(&self, ids: Vec<String>) -> Result<(), DelegationError>;
     /// Remembers an upload.
     fn note_upload(&self, upload: CloudUpload) -> Result<(), DelegationError>;
-    /// Forgets an upload.
     fn forget_upload(&self, transfer: TransferId, upload: &str) -> Result<(), DelegationError>;
     /// Uploads of one transfer or of all, the oldest first.
     fn uploads(

@@ -11,11 +11,9 @@ use std::borrow::Cow;
 pub(super) enum SearchScope {
     /// Only the transfers of its job are looked at.
     ToJob,
-    /// Only those that failed.
     ToFailed,
     /// Only those that have not ended.
     ToOpen,
-    /// All are.
     No,
 }
 

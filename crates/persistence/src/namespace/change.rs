@@ -59,7 +59,6 @@ pub struct NewFile {
     pub pool: PoolName,
     /// Who wrote it.
     pub owner: Option<UserName>,
-    /// Now.
     pub at: Timestamp,
     /// When the path is taken.
     pub replace: Replace,
@@ -76,30 +75,23 @@ pub enum Change {
     Publish(NewFile),
     /// Makes one directory; its parent must exist.
     MakeDirectory {
-        /// Where.
         path: NamespacePath,
-        /// Who asked.
         owner: Option<UserName>,
-        /// Now.
         at: Timestamp,
     },
     /// Removes a file, or a directory with everything below it; files go to the trash.
     Remove {
-        /// What.
         path: NamespacePath,
         /// The entry that must stand there; `None`: any.
         only: Option<EntryId>,
         /// Entries, itself included, beyond which a directory is refused, because one transaction holds
         /// up all others.
         entries_max: usize,
-        /// Who asked.
         by: Option<UserName>,
-        /// Now.
         at: Timestamp,
     },
     /// Gives an entry another path. A directory moves with all that is below it, at the price of one row.
     Rename {
-        /// From.
         from: NamespacePath,
         /// The entry that must stand there; `None`: any.
         only: Option<EntryId>,
@@ -109,14 +101,11 @@ pub enum Change {
         replace: Replace,
         /// As in [`Change::Remove`], for a directory at `to`.
         entries_max: usize,
-        /// Who asked.
         by: Option<UserName>,
-        /// Now.
         at: Timestamp,
     },
     /// Changes the properties that clients keep with an entry: all that is asked, or nothing.
     UpdateProperties {
-        /// Of what.
         path: NamespacePath,
         /// The entry that must stand there; `None`: any.
         only: Option<EntryId>,
@@ -124,21 +113,14 @@ pub enum Change {
         updates: Vec<PropertyUpdate>,
     },
     /// Gives what stands at a path the properties of another entry as well.
-    CopyProperties {
-        /// Whose.
-        from: EntryId,
-        /// To what.
-        to: NamespacePath,
-    },
+    CopyProperties { from: EntryId, to: NamespacePath },
     /// Keeps a lock, or its new end, until it is dropped.
     KeepLock(Lock),
     /// Drops locks that were released or have expired.
     DropLocks(Vec<LockToken>),
     /// Adds checksums that were computed later. Nothing happens when the file is gone.
     AddChecksums {
-        /// Whose.
         file: EntryId,
-        /// Which.
         checksums: Vec<Checksum>,
     },
     /// Forgets trash whose data has been removed.
@@ -147,30 +129,21 @@ pub enum Change {
     ReenterTrash(TrashedFile),
     /// Makes a file of the trash visible again, as it was. Missing parents are made, owned by the file's owner.
     RestoreTrash {
-        /// Which.
         file: EntryId,
         /// Where. Nothing may stand there.
         to: NamespacePath,
-        /// Now.
         at: Timestamp,
     },
     /// The label of a file's data has been written again and tells where the file is: in this directory.
     Relabelled {
-        /// Whose.
         file: EntryId,
         /// The directory.
         parent: EntryId,
-        /// Its name there.
         name: String,
     },
     /// Makes a file visible of which the namespace knew nothing any more. Its time is that of before; its directory has
     /// changed now.
-    Reenter {
-        /// The file.
-        file: NewFile,
-        /// Now.
-        at: Timestamp,
-    },
+    Reenter { file: NewFile, at: Timestamp },
     /// Counts anew what each pool holds.
     RecountPools,
     /// Records ended movers.
@@ -207,7 +180,6 @@ pub struct ChangeReport {
 /// A file that is no longer visible and whose data has not been removed yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TrashedData {
-    /// Which file.
     pub file: EntryId,
     /// Where its data is.
     pub pool: PoolName,

@@ -29,13 +29,17 @@ pub(super) enum DirectoryRecord {
         pool: PoolName,
     },
     /// The snapshot ends; it had so many records.
-    SnapshotEnd { records: u64 },
-    /// There is a directory.
+    SnapshotEnd {
+        records: u64,
+    },
     Directory(DirectoryEntry),
     /// There is a file whose label does not tell all this.
     File(FileEntry),
     /// The file with the right label has taken the place of another one.
-    Published { id: EntryId, at: Timestamp },
+    Published {
+        id: EntryId,
+        at: Timestamp,
+    },
     /// An entry was given another place.
     Moved {
         id: EntryId,
@@ -51,7 +55,10 @@ pub(super) enum DirectoryRecord {
         at: Timestamp,
     },
     /// A file is gone from a directory; its data is there until it is no longer trash.
-    Trashed { parent: EntryId, file: TrashedFile },
+    Trashed {
+        parent: EntryId,
+        file: TrashedFile,
+    },
     /// All properties that clients keep with an entry.
     Properties {
         id: EntryId,
@@ -85,9 +92,7 @@ pub struct FileEntry {
     pub id: EntryId,
     /// The directory that holds it.
     pub parent: EntryId,
-    /// Its name there.
     pub name: String,
-    /// Bytes.
     pub size: Bytes,
     /// Of its data.
     pub checksums: Vec<Checksum>,
@@ -106,20 +111,16 @@ pub struct FileEntry {
 /// A file that was removed or replaced and whose data is still there.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TrashedFile {
-    /// Which.
     pub file: EntryId,
     /// Where its data is.
     pub pool: PoolName,
-    /// Bytes.
     pub size: Bytes,
     /// Where it was. The root: not known, because an earlier version removed it.
     pub path: NamespacePath,
-    /// Whose it was.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<UserName>,
     /// When it became visible.
     pub created: Timestamp,
-    /// When it was removed.
     pub removed: Timestamp,
     /// Who removed or replaced it; `None`: nobody known, or the server itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -165,9 +166,7 @@ pub struct LogCondition {
     pub is_torn: bool,
     /// Numbers that are missing between two lines.
     pub numbers_missing: u64,
-    /// Bytes of the snapshot.
     pub snapshot_bytes: u64,
-    /// Bytes of all of it.
     pub bytes: u64,
 }
 

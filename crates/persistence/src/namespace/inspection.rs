@@ -14,9 +14,7 @@ pub struct StoredFile {
     pub id: EntryId,
     /// The directory that holds it.
     pub parent: EntryId,
-    /// Its name there.
     pub name: String,
-    /// Bytes.
     pub size: Bytes,
     /// When it was written.
     pub created: Timestamp,

@@ -16,7 +16,6 @@ use std::time::Duration;
 pub enum LastWord {
     /// It was removed or replaced.
     Trashed(TrashedFile),
-    /// It is visible.
     Visible {
         /// Since then, or earlier.
         at: Timestamp,

@@ -28,7 +28,6 @@ const PAGE_ROWS: i64 = 64;
 /// Who asked for something, as far as the request tells it. Nothing is known of work of the storage element itself.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct RequestOrigin {
-    /// The user.
     pub user: Option<UserName>,
     /// On whose behalf.
     pub vo: Option<VoName>,
@@ -45,13 +44,10 @@ pub struct RequestOrigin {
 pub struct ElementRecord {
     /// When. Of a gap: when it ended.
     pub at: Timestamp,
-    /// Who asked.
     pub origin: Arc<RequestOrigin>,
-    /// What.
     pub event: ElementEvent,
 }
 
-/// What happened.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ElementEvent {
     /// An entry of the namespace changed.
@@ -65,9 +61,7 @@ pub enum ElementEvent {
 /// What became of an entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ChangedEntry {
-    /// What.
     pub kind: EntryChange,
-    /// Which entry.
     pub entry: EntryId,
     /// Where it is, or was before it was renamed or removed; `None`: not known.
     pub path: Option<NamespacePath>,
@@ -86,7 +80,6 @@ pub struct ChangedEntry {
 pub struct Refusal {
     /// The method of HTTP.
     pub method: String,
-    /// Of what.
     pub path: Option<NamespacePath>,
     /// The status of HTTP.
     pub status: u16,
@@ -101,7 +94,6 @@ pub struct Refusal {
 pub struct LedgerGap {
     /// The last moment of which all is known; `None`: nothing is known.
     pub from: Option<Timestamp>,
-    /// Why.
     pub cause: GapCause,
     /// Things that are known to be missing; `None`: not counted.
     pub lost: Option<u64>,
@@ -135,7 +127,6 @@ impl GapCause {
         GapCause::Damaged,
     ];
 
-    /// Its word.
     pub fn word(self) -> &'static str {
         match self {
             GapCause::Crash => "crash",

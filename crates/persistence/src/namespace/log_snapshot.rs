@@ -34,7 +34,6 @@ pub(super) enum SnapshotUse {
 
 /// A snapshot that is not in place yet; durable.
 pub(super) struct NewSnapshot {
-    /// Where it is.
     pub part: PathBuf,
     pub file: File,
     pub sequence: u64,

@@ -16,7 +16,6 @@ use std::collections::BTreeMap;
 pub struct DeadProperty {
     /// The XML namespace of its name, possibly empty.
     pub namespace: String,
-    /// Its name in there.
     pub name: String,
     /// The whole element, as it is written into answers.
     pub element: String,
@@ -31,7 +30,6 @@ pub enum PropertyUpdate {
     Remove {
         /// The XML namespace of its name.
         namespace: String,
-        /// Its name in there.
         name: String,
     },
 }

@@ -42,7 +42,6 @@ pub enum RebuildError {
 pub struct FoundFile {
     /// By its name.
     pub id: EntryId,
-    /// Bytes that are there.
     pub size: Bytes,
     /// When it was last written.
     pub modified: Timestamp,
@@ -70,11 +69,9 @@ pub struct FoundLabel {
 /// What became of a found file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FoundFileFate {
-    /// It is where it was.
     InPlace,
     /// It is below `/lost+found`.
     Lost,
-    /// It is trash.
     Trash,
 }
 
@@ -85,7 +82,6 @@ pub struct Rebuilt {
     pub directories: u64,
     /// Visible files, those without a place among them.
     pub files: u64,
-    /// Their bytes.
     pub bytes: Bytes,
     /// Files of the trash.
     pub trash: u64,

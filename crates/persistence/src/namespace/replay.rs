@@ -34,9 +34,7 @@ pub(super) struct FileStates {
 /// What logs tell of one file.
 #[derive(Default)]
 pub(super) struct FileState {
-    /// All of it.
     pub told: Option<FileEntry>,
-    /// Where it was moved to.
     pub moved: Option<(EntryId, String)>,
     /// All of them; `None`: not told.
     pub properties: Option<Vec<DeadProperty>>,

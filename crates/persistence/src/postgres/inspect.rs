@@ -61,7 +61,7 @@ pub fn inspect(database: &Database) -> Result<DatabaseFacts, DatabaseError> {
         open.commit()?;
         Ok(DatabaseFacts {
             server: row.get(0),
-            schema: found.map(|(version, _)| version),
+            schema: found.map(|found| found.version),
             errors,
             warnings,
         })

@@ -81,28 +81,42 @@ pub(crate) fn migrate(session: &mut Session) -> Result<(), DatabaseError> {
     open.commit()
 }
 
-/// The schema that a database has and the oldest that can work with it; `None` when it has no tables.
-pub(crate) fn version(open: &mut OpenTransaction<'_>) -> Result<Option<(u32, u32)>, DatabaseError> {
+/// The schema of a database.
+#[derive(Clone, Copy)]
+pub(crate) struct FoundSchema {
+    pub version: u32,
+    /// The oldest program that can work with it knows this one.
+    usable_from: u32,
+}
+
+/// The schema that a database has; `None` when it has no tables.
+pub(crate) fn version(
+    open: &mut OpenTransaction<'_>,
+) -> Result<Option<FoundSchema>, DatabaseError> {
     let known = "SELECT to_regclass('penstock_schema') IS NOT NULL";
     let known = open.query_opt(known, &[])?;
     if !known.is_some_and(|row| row.get(0)) {
         return Ok(None);
     }
     let row = open.query_opt("SELECT version, usable_from FROM penstock_schema", &[])?;
-    Ok(row.map(|row| (row.get::<_, i32>(0) as u32, row.get::<_, i32>(1) as u32)))
+    Ok(row.map(|row| FoundSchema {
+        version: row.get::<_, i32>(0) as u32,
+        usable_from: row.get::<_, i32>(1) as u32,
+    }))
 }
 
 /// The schema, if this version can work with it.
-pub(crate) fn check(
-    open: &OpenTransaction<'_>,
-    (found, usable_from): (u32, u32),
-) -> Result<u32, DatabaseError> {
-    if usable_from <= SCHEMA_VERSION && found <= SCHEMA_VERSION + NEWER_MAX {
-        return Ok(found);
+pub(crate) fn check(open: &OpenTransaction<'_>, found: FoundSchema) -> Result<u32, DatabaseError> {
+    let FoundSchema {
+        version,
+        usable_from,
+    } = found;
+    if usable_from <= SCHEMA_VERSION && version <= SCHEMA_VERSION + NEWER_MAX {
+        return Ok(version);
     }
     Err(DatabaseError::TooNew {
         database: open.database().clone(),
-        found,
+        found: version,
         usable_from,
         known: SCHEMA_VERSION,
     })

@@ -53,9 +53,7 @@ pub type RequestAuthorizer = Arc<dyn Fn(SocketAddr) -> Result<(), String> + Send
 /// A connection that a child was refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RefusedConnection {
-    /// Where to.
     pub address: SocketAddr,
-    /// Why.
     pub why: String,
 }
 

@@ -26,13 +26,9 @@ pub enum Order {
     /// Comes first of what concerns a transfer, and once.
     Setup(Box<Setup>),
     /// Size of a file.
-    Stat {
-        /// Of which.
-        url: String,
-    },
+    Stat { url: String },
     /// Checksum of a file, as its storage element tells it.
     Checksum {
-        /// Of which.
         url: String,
         /// By the name that gfal2 knows: `ADLER32`, `MD5`.
         algorithm: String,
@@ -43,17 +39,12 @@ pub enum Order {
         url: String,
     },
     /// Removes a file.
-    Remove {
-        /// Which.
-        url: String,
-    },
+    Remove { url: String },
     /// Lets the ends copy, or whoever the library chooses.
     Copy(Box<CopyOrder>),
     /// Copies through the child.
     Stream {
-        /// From where.
         source: String,
-        /// Where to.
         destination: String,
         /// The destination must not exist.
         exclusive: bool,
@@ -61,10 +52,7 @@ pub enum Order {
         algorithm: String,
     },
     /// Gives the bytes of a file to the service.
-    Read {
-        /// Of which.
-        url: String,
-    },
+    Read { url: String },
     /// Writes the bytes that follow as [`Order::Piece`], up to an empty one.
     Write {
         /// Into which file.
@@ -79,7 +67,6 @@ pub enum Order {
     },
     /// Asks for files of one storage element to be brought from tape, [`penstock_model::tape::GFAL_FILES_MAX`] at most, in one request.
     BringOnline {
-        /// Which.
         urls: Vec<String>,
         /// Seconds for which they shall stay on disk.
         pin_seconds: i64,
@@ -88,30 +75,24 @@ pub enum Order {
     },
     /// Asks whether files are there by now.
     PollOnline {
-        /// Which.
         urls: Vec<String>,
         /// As the request was named.
         request: String,
     },
     /// Files need not stay on disk for us any longer.
     Release {
-        /// Which.
         urls: Vec<String>,
         /// As the request was named; empty when it was not.
         request: String,
     },
     /// Files need not be brought any more.
     Abort {
-        /// Which.
         urls: Vec<String>,
         /// As the request was named.
         request: String,
     },
     /// Asks whether a file is on disk, on tape, or on both.
-    Locality {
-        /// Of which.
-        url: String,
-    },
+    Locality { url: String },
     /// Gives up what is being done.
     Cancel,
 }
@@ -128,7 +109,6 @@ pub struct Setup {
     pub sftp: Option<SftpLogin>,
     /// Seconds for one question about a file.
     pub question_seconds: u32,
-    /// Seconds for one checksum.
     pub checksum_seconds: u32,
     /// What storage elements may be told of the transfer, for their logs.
     pub client_info: Vec<(String, String)>,
@@ -146,9 +126,7 @@ pub struct SftpLogin {
 /// A copy that the library does as it sees fit.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CopyOrder {
-    /// From where.
     pub source: String,
-    /// Where to.
     pub destination: String,
     /// Connections between the ends. `None`: as the ends like.
     pub streams: Option<u32>,
@@ -226,7 +204,6 @@ pub struct OrderResult {
     /// In hex, as the storage element told it or as it was computed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub checksum: Option<String>,
-    /// It is a directory.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub is_directory: bool,
     /// When it last changed, in seconds since 1970, if the storage element tells it.
@@ -247,7 +224,6 @@ pub struct OrderResult {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FileState {
-    /// What was asked for.
     Done,
     /// Nothing yet.
     Pending,

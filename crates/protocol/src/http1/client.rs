@@ -69,7 +69,6 @@ impl ClientConfig {
 /// client's own business: such headers are not sent.
 #[derive(Debug, Clone)]
 pub struct ClientRequest {
-    /// Any method.
     pub method: Method,
     /// Schemes `https` and `davs` mean TLS, `http` and `dav` do not.
     pub url: Url,

@@ -37,7 +37,6 @@ pub enum InvalidRequest {
     /// One that cannot be understood must not be granted.
     #[error("{0}")]
     Caveat(#[from] InvalidCaveat),
-    /// Too many.
     #[error("a request may have at most {CAVEATS_MAX} caveats")]
     TooManyCaveats,
     /// The form is not UTF-8 or its grant type is another.

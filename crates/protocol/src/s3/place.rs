@@ -40,7 +40,6 @@ pub struct ObjectPlace {
     pub bucket: String,
     /// Its name is part of the host's.
     pub is_virtual_host: bool,
-    /// The region.
     pub region: String,
 }
 

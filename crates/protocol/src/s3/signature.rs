@@ -35,7 +35,6 @@ const RESERVED_IN_PATH: &AsciiSet = &RESERVED.remove(b'/');
 pub struct Keys {
     /// The identifier, which requests name.
     pub access_key: String,
-    /// The secret.
     pub secret_key: String,
     /// Goes with temporary keys.
     pub session_token: Option<String>,

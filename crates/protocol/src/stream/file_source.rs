@@ -95,8 +95,8 @@ impl<'file> FileSource<'file> {
 pub(super) struct Prefetch(Option<JoinHandle<io::Result<()>>>);
 
 impl Prefetch {
-    /// Begins to read the piece, given as position and length. Errors: no descriptor left.
-    pub(super) fn start(file: &File, (position, length): (u64, u64)) -> io::Result<Prefetch> {
+    /// Begins to read a piece of so many bytes. Errors: no descriptor left.
+    pub(super) fn start(file: &File, position: u64, length: u64) -> io::Result<Prefetch> {
         let cached = |length| length == 0 || is_cached(file, position + length - 1);
         if cached(length) && cached(length.min(1)) {
             return Ok(Prefetch(None));

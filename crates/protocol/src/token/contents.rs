@@ -8,13 +8,11 @@ use serde_json::{Map, Value};
 /// What the claims of a token say. For the bearer's own use of it: nothing here has been verified.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Contents {
-    /// The issuer.
     pub issuer: String,
     /// Whom it speaks of.
     pub subject: Option<String>,
     /// Its scopes, separated by blanks.
     pub scope: String,
-    /// For whom it is meant.
     pub audience: Vec<String>,
     /// From when on it is worth something.
     pub begins: Option<Timestamp>,

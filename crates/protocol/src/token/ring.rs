@@ -49,7 +49,6 @@ pub struct RingKey {
 pub enum KeyState {
     /// Published, so that verifiers know it when it begins to sign.
     Coming,
-    /// Signs.
     Signing,
     /// Signs no more; its tokens still count.
     Retired,
@@ -78,7 +77,6 @@ pub enum RingError {
     /// There is one that has not begun to sign.
     #[error("the key {kid} is published already and signs from {}Z on; `--now` makes it sign at once", .from.to_fts())]
     AlreadyComing {
-        /// Which.
         kid: String,
         /// When it begins.
         from: Timestamp,

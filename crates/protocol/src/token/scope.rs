@@ -14,9 +14,7 @@ pub enum InvalidScope {
     /// The path is relative, contains `..` or is badly encoded.
     #[error("the path of '{scope}' is refused: {why}")]
     Path {
-        /// Which scope.
         scope: &'static str,
-        /// Why.
         why: InvalidPath,
     },
 }

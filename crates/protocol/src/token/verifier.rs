@@ -41,7 +41,6 @@ pub struct TrustedIssuer {
 /// Of which VOs an issuer's users can be. It is the site that says so: an issuer may write any group in its tokens.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum IssuerVos {
-    /// All are of this one.
     One(VoName),
     /// Each is of the first of these that its groups name, or of none.
     Listed(Vec<VoName>),

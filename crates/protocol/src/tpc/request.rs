@@ -88,7 +88,6 @@ pub enum InvalidCopy {
     /// The other side's URL cannot be used.
     #[error("the '{header}' header is not usable: '{url}' {why}")]
     Url {
-        /// Which header.
         header: &'static str,
         /// The URL without its secrets.
         url: String,
@@ -101,7 +100,6 @@ pub enum InvalidCopy {
         "the '{header}' header is not usable: '{scheme}' URLs cannot be copied; use https, davs, http or dav"
     )]
     Scheme {
-        /// Which header.
         header: &'static str,
         /// The scheme, shortened.
         scheme: String,
@@ -109,7 +107,6 @@ pub enum InvalidCopy {
     /// A header has a value that it cannot have, or comes twice.
     #[error("the '{header}' header must be {expected}")]
     Header {
-        /// Which header.
         header: &'static str,
         /// What it may be.
         expected: &'static str,

@@ -31,7 +31,6 @@ pub enum Propfind {
 /// A property's name: a namespace, possibly empty, and a name within it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct PropertyName {
-    /// The namespace.
     pub namespace: String,
     /// The name.
     pub local: String,

@@ -25,12 +25,10 @@ pub struct ConditionList {
     pub conditions: Vec<Condition>,
 }
 
-/// One condition.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Condition {
     /// It holds when the test fails.
     pub negated: bool,
-    /// What is tested.
     pub test: Test,
 }
 

@@ -17,7 +17,6 @@ pub struct PropfindEntry {
     pub path: Option<NamespacePath>,
     /// It says that it is a directory.
     pub is_directory: bool,
-    /// Its size.
     pub size: Option<Bytes>,
     /// When its content last changed.
     pub modified: Option<Timestamp>,

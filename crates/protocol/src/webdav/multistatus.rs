@@ -44,7 +44,6 @@ pub struct Properties {
 /// A property that a client has set.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeptProperty {
-    /// Its name.
     pub name: PropertyName,
     /// The whole element, as [`super::parse_property_update`] made it.
     pub element: String,

@@ -17,7 +17,6 @@ const UPDATES_MAX: usize = 128;
 /// One step of a `PROPPATCH`, to be made in order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Update {
-    /// Of which property.
     pub name: PropertyName,
     /// The whole element that it becomes, as XML that stands for itself; `None` removes it.
     pub element: Option<String>,

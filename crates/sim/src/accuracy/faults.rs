@@ -219,10 +219,11 @@ impl Fault {
         self,
         grid: &mut Grid,
         victim: usize,
-        (at, lasts): (f64, f64),
+        time: FaultTime,
         strength: Strength,
         random: &mut Random,
     ) {
+        let FaultTime { at, lasts } = time;
         let link = grid.links[victim].clone();
         let (source, destination) = link.ends;
         let part = strength.part(random);
@@ -281,11 +282,11 @@ impl Fault {
             Fault::ServiceDown => vec![Change::LeaderLost(lasts)],
             Fault::Streams => vec![streams(grid, destination, part, random)],
             Fault::SourceLoad => {
-                other_load(grid, (source, Way::Out), (victim, part), (at, lasts));
+                other_load(grid, source, Way::Out, victim, part, time);
                 Vec::new()
             }
             Fault::DestinationLoad => {
-                other_load(grid, (destination, Way::Into), (victim, part), (at, lasts));
+                other_load(grid, destination, Way::Into, victim, part, time);
                 Vec::new()
             }
         };
@@ -347,6 +348,13 @@ fn streams(grid: &mut Grid, destination: usize, part: f64, random: &mut Random) 
 }
 
 /// Out of a storage element, or into it.
+/// When a fault is there, in seconds of the simulation.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct FaultTime {
+    pub at: f64,
+    pub lasts: f64,
+}
+
 #[derive(Debug, Clone, Copy)]
 enum Way {
     Out,
@@ -357,10 +365,13 @@ enum Way {
 /// of its rate is left to each file of the victim.
 fn other_load(
     grid: &mut Grid,
-    (storage, way): (usize, Way),
-    (victim, part): (usize, f64),
-    (at, lasts): (f64, f64),
+    storage: usize,
+    way: Way,
+    victim: usize,
+    part: f64,
+    time: FaultTime,
 ) {
+    let FaultTime { at, lasts } = time;
     let link = grid.links[victim].clone();
     let (slots, rate) = grid.at(storage);
     let plan: &mut Plan = &mut grid.plan;

@@ -76,7 +76,7 @@ impl Grid {
         for ends in pairs {
             let rtt = scale(random, 5e-3, 0.15);
             let opening = within(random, 0.8, 2.5);
-            let link = link(random, ends, (&storages, opening));
+            let link = link(random, ends, &storages, opening);
             networks.push(network(random, &link, rtt, opening));
             links.push(link);
         }
@@ -149,11 +149,7 @@ fn storage(random: &mut Random, number: usize) -> Storage {
     }
 }
 
-fn link(
-    random: &mut Random,
-    ends: (usize, usize),
-    (storages, opening): (&[Storage], f64),
-) -> GridLink {
+fn link(random: &mut Random, ends: (usize, usize), storages: &[Storage], opening: f64) -> GridLink {
     let per_transfer = scale(random, 5e6, 6e7);
     let moving = scale(random, 20.0, 90.0);
     GridLink {

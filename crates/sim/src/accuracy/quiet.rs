@@ -71,7 +71,7 @@ pub fn quiet_days(
     simulate_with_record(&grid.plan, &mut |line| {
         if let Some(finished) = day.take(line) {
             tell(finished.0);
-            if let Err(why) = look_at(finished, &mut outcome) {
+            if let Err(why) = look_at(finished.0, finished.1, &mut outcome) {
                 failed.get_or_insert(why);
             }
         }
@@ -115,7 +115,8 @@ impl DayRecord {
 }
 
 fn look_at(
-    (number, record): (u32, MemoryRecord),
+    number: u32,
+    record: MemoryRecord,
     outcome: &mut QuietOutcome,
 ) -> Result<(), TrialError> {
     let from = Timestamp(BEGIN_MS + i64::from(number) * DAY_MS);

@@ -12,14 +12,12 @@ pub const GAIN_PARTS: std::ops::RangeInclusive<f64> = 0.75..=1.25;
 /// All outcomes.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Tally {
-    /// By fault and strength.
     pub rows: BTreeMap<(Fault, Strength), TallyRow>,
 }
 
 /// Trials of one fault.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct TallyRow {
-    /// How many.
     pub trials: u32,
     /// In which a change was found.
     pub found: u32,
@@ -34,7 +32,6 @@ pub struct TallyRow {
 }
 
 impl Tally {
-    /// Adds one.
     pub fn add(&mut self, trial: &Trial, outcome: &TrialOutcome) {
         let row = self.rows.entry((trial.fault, trial.strength)).or_default();
         row.trials += 1;

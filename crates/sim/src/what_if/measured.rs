@@ -77,7 +77,6 @@ pub(super) struct MeasuredStorage {
     pub(super) failures: f64,
 }
 
-/// All of it.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct MeasuredField {
     pub(super) links: Vec<MeasuredLink>,
@@ -178,10 +177,10 @@ impl MeasuredField {
         let is_alone = |side: fn(&MeasuredLink) -> usize, at: usize| {
             self.links.iter().filter(|link| side(link) == at).count() == 1
         };
-        let alone = (
-            is_alone(|link| link.ends.0, from),
-            is_alone(|link| link.ends.1, to),
-        );
+        let alone = AloneAt {
+            source: is_alone(|link| link.ends.0, from),
+            destination: is_alone(|link| link.ends.1, to),
+        };
         let place = match verdict(transfers, beside, alone) {
             Verdict::Full(place) => place,
             Verdict::Unknown(place) if assumption == Assumption::Cautious => place,
@@ -189,11 +188,13 @@ impl MeasuredField {
         };
         // Where nothing else uses a storage element, its stage of the copies tells whether it is that.
         match (place, self.links[number].slowest_stage()) {
-            (Place::Network, Some(Place::Source)) if alone.0 => Some(Place::Source),
-            (Place::Network, Some(Place::Destination)) if alone.1 => Some(Place::Destination),
+            (Place::Network, Some(Place::Source)) if alone.source => Some(Place::Source),
+            (Place::Network, Some(Place::Destination)) if alone.destination => {
+                Some(Place::Destination)
+            }
             // Files at once make disks slower, and no network.
             (Place::Network, _)
-                if alone.1 && beside.on_link(number).reach().halved_at.is_some() =>
+                if alone.destination && beside.on_link(number).reach().halved_at.is_some() =>
             {
                 Some(Place::Destination)
             }
@@ -319,21 +320,27 @@ enum Verdict {
     Unknown(Place),
 }
 
-/// `alone`: nothing else of the window uses the source, and the destination.
+/// Where nothing else of the window runs beside a link.
+#[derive(Clone, Copy)]
+struct AloneAt {
+    source: bool,
+    destination: bool,
+}
+
 fn verdict(
     transfers: &[(usize, &RecordedTransfer)],
     beside: &Concurrency,
-    alone: (bool, bool),
+    alone: AloneAt,
 ) -> Verdict {
     let regression = |number: fn(&[f64; 3]) -> f64| {
         let points = transfers.iter();
         Regression::of(points.map(|(at, _)| (number(&beside.numbers[*at]), beside.rates[*at])))
     };
     let mut found = vec![(Place::Network, regression(|numbers| numbers[0]))];
-    if !alone.0 {
+    if !alone.source {
         found.push((Place::Source, regression(|numbers| numbers[1])));
     }
-    if !alone.1 {
+    if !alone.destination {
         found.push((Place::Destination, regression(|numbers| numbers[2])));
     }
     // A storage element that others use, too, explains more than this link alone.

@@ -60,7 +60,6 @@ pub(super) fn limiting(
     format!("{slots}; {rate}")
 }
 
-/// All of it.
 pub fn told(answer: &WhatIf) -> String {
     let mut text = format!(
         "{}Z to {}Z: {} on {}, {}\n",

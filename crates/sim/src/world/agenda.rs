@@ -13,7 +13,6 @@ pub(crate) enum Next {
     Submit(usize),
     /// Both ends of an attempt were looked at.
     Looked(TransferId, Attempt),
-    /// An attempt fails.
     Fails(TransferId, Attempt, Trouble),
     /// An attempt gives up if it has not moved more than so many bytes.
     Stalls(TransferId, Attempt, f64),

@@ -62,7 +62,6 @@ struct SimulatedCopy {
     is_stopping: bool,
 }
 
-/// All of them.
 #[derive(Debug, Default)]
 pub(super) struct Agents {
     running: BTreeMap<TransferId, SimulatedAttempt>,

@@ -12,7 +12,6 @@ use std::collections::BTreeMap;
 /// Keeps the chance of reports apart from that of the run.
 const SEED: u64 = 0x5eed_0f4e_9047_5eed;
 
-/// A line of the record.
 #[derive(Debug, Clone)]
 pub(crate) enum RecordLine {
     /// A job was accepted.

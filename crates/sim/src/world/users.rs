@@ -143,7 +143,7 @@ impl World<'_> {
             let path = format!("{directory}{id:x}/{file}");
             let bytes = self.random.log_normal(load.size, load.spread);
             let destination = self.place(to, &path);
-            transfer((self.url(from, &path), destination), bytes, &activity)
+            transfer(self.url(from, &path), destination, bytes, &activity)
         });
         each.collect()
     }
@@ -174,8 +174,8 @@ impl World<'_> {
         let destination = self.place(to, &format!("{id:x}/0"));
         let sources = (0..self.plan.storages.len()).filter(|storage| *storage != to);
         let each = sources.map(|from| {
-            let ends = (self.url(from, &format!("{id:x}/0")), destination.clone());
-            transfer(ends, bytes, &activity)
+            let source = self.url(from, &format!("{id:x}/0"));
+            transfer(source, destination.clone(), bytes, &activity)
         });
         each.collect()
     }
@@ -188,15 +188,16 @@ impl World<'_> {
         let (first, last) = (format!("{id:x}/0"), format!("hop/{id:x}/0"));
         match over {
             None => vec![transfer(
-                (self.url(from, &first), self.url(to, &first)),
+                self.url(from, &first),
+                self.url(to, &first),
                 bytes,
                 &activity,
             )],
             Some(over) => {
                 let stop = self.url(over, &last);
                 vec![
-                    transfer((self.url(from, &first), stop.clone()), bytes, &activity),
-                    transfer((stop, self.url(to, &first)), bytes, &activity),
+                    transfer(self.url(from, &first), stop.clone(), bytes, &activity),
+                    transfer(stop, self.url(to, &first), bytes, &activity),
                 ]
             }
         }
@@ -258,11 +259,7 @@ fn resized_files(files: u64, factor: f64) -> u64 {
     (files as u64).clamp(1, limits::JOB)
 }
 
-fn transfer(
-    (source, destination): (FileUrl, FileUrl),
-    bytes: f64,
-    activity: &Activity,
-) -> NewTransfer {
+fn transfer(source: FileUrl, destination: FileUrl, bytes: f64, activity: &Activity) -> NewTransfer {
     NewTransfer {
         source,
         destination,

@@ -29,7 +29,6 @@ pub(super) struct OpenSource {
     pub size: Option<Size>,
     /// How the rest is fetched; `None`: the response is the whole file.
     pub parts: Option<PartsPlan>,
-    /// Why so many streams.
     pub because: Vec<StreamsReason>,
 }
 

@@ -23,9 +23,7 @@ pub(super) const OF_UPLOADS: &str = "OPTIONS, HEAD, PATCH, DELETE";
 /// What a reserved path means in the trash.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum TrashPlace {
-    /// All of it.
     Whole,
-    /// One file.
     File(EntryId),
 }
 

@@ -11,7 +11,6 @@ const NAMED_MAX: usize = 10_000;
 pub struct FsckReport {
     /// Visible files that were compared.
     pub files: u64,
-    /// Their bytes.
     pub bytes: u64,
     /// Entries whose data is not there.
     pub missing: Findings<MissingData>,
@@ -40,7 +39,6 @@ pub struct FsckReport {
 /// Findings of one kind: how many, and the first of them.
 #[derive(Debug, Clone, Serialize)]
 pub struct Findings<T> {
-    /// How many there are.
     pub count: u64,
     /// Of these, how many were mended.
     pub mended: u64,
@@ -75,7 +73,6 @@ impl<T> Findings<T> {
 /// An entry without data.
 #[derive(Debug, Clone, Serialize)]
 pub struct MissingData {
-    /// Where.
     pub path: String,
     /// The file's id, as the pools name it.
     pub id: String,
@@ -102,11 +99,9 @@ pub enum PoolState {
 /// An entry whose data is of another size.
 #[derive(Debug, Clone, Serialize)]
 pub struct WrongSize {
-    /// Where.
     pub path: String,
     /// The file's id.
     pub id: String,
-    /// Its pool.
     pub pool: String,
     /// As the namespace says.
     pub expected: u64,
@@ -121,7 +116,6 @@ pub struct LabelDifference {
     pub path: String,
     /// The file's id, as the pools name it.
     pub id: String,
-    /// Its pool.
     pub pool: String,
     /// What each of them says. Empty: there is no label, although the namespace counts on one.
     pub fields: Vec<FieldDifference>,
@@ -160,7 +154,6 @@ pub enum RightSide {
 pub struct UnknownData {
     /// The data's file.
     pub file: String,
-    /// Its pool.
     pub pool: String,
     /// Bytes.
     pub size: u64,
@@ -171,7 +164,6 @@ pub struct UnknownData {
     /// Where its label, and the directories of now, say that it belongs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
-    /// Where it was entered.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub entered: Option<String>,
     /// Why it was not, or not where it belongs.
@@ -186,7 +178,6 @@ pub struct LiveTrashEntry {
     pub path: String,
     /// The file's id.
     pub id: String,
-    /// Its pool.
     pub pool: String,
     /// Bytes.
     pub size: u64,
@@ -203,7 +194,6 @@ pub struct LiveTrashEntry {
 pub struct OutdatedEntry {
     /// Where the copy has it.
     pub path: String,
-    /// Its id.
     pub id: String,
     /// Bytes; a directory has none.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -218,13 +208,10 @@ pub struct OutdatedEntry {
 /// A pool whose counters are not what it holds.
 #[derive(Debug, Clone, Serialize)]
 pub struct WrongCounter {
-    /// The pool.
     pub pool: String,
-    /// As noted.
     pub files_noted: u64,
     /// As counted.
     pub files: u64,
-    /// As noted.
     pub bytes_noted: u64,
     /// As counted.
     pub bytes: u64,

@@ -12,7 +12,6 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// What is in there.
 #[derive(Debug, Default)]
 pub(crate) struct Quarantine {
     /// Files, when it was last looked at.

@@ -31,7 +31,6 @@ impl RecentSizeChecks {
         self.is_due_in(self.minute(), file)
     }
 
-    /// It is there.
     pub(crate) fn note(&self, file: EntryId) {
         self.note_in(self.minute(), file);
     }

@@ -24,11 +24,9 @@ pub(crate) const REMOVAL_WAIT: Duration = Duration::from_secs(60);
 /// A file of the trash that shall be visible again.
 #[derive(Debug, Clone)]
 pub(crate) struct RestoreOrder {
-    /// Which.
     pub file: EntryId,
     /// Where. Missing directories are made.
     pub to: NamespacePath,
-    /// Now.
     pub at: Timestamp,
     /// What the ledger tells of the request.
     pub origin: Arc<RequestOrigin>,
@@ -45,9 +43,7 @@ pub(crate) enum RestoreError {
         "the bytes of {path} (file {file}) are gone from pool {pool}: {why}; it can only come from another copy or a backup"
     )]
     BytesGone {
-        /// Where it was.
         path: NamespacePath,
-        /// Which.
         file: EntryId,
         /// Where its data should be.
         pool: PoolName,
@@ -57,7 +53,6 @@ pub(crate) enum RestoreError {
     /// The disk cannot be asked.
     #[error("pool {pool} {why}; try again when its disk is back")]
     PoolAway {
-        /// The pool.
         pool: PoolName,
         /// What is wrong with it.
         why: String,

@@ -26,7 +26,6 @@ impl Storage {
         }
     }
 
-    /// How it is.
     pub fn condition(&self) -> StorageHealthInput {
         let (views, mut alarms) = self.pools_and_alarms();
         let takes = |view: &&PoolView| view.mode.takes_new_files() && view.condition.takes_files();

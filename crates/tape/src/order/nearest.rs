@@ -5,7 +5,6 @@ use super::Costs;
 use crate::geometry::Position;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What is nearest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum NearestBy {
     /// By the locate alone.

@@ -30,7 +30,6 @@ const RESOLUTION_MAX: i64 = 86_400;
 const UNTIL_MAX: i64 = 253_402_300_799_999;
 /// Windows that are explained at once; others wait.
 const AT_ONCE: usize = 2;
-/// Of one user.
 const AT_ONCE_OF_USER: usize = 1;
 
 /// Which changes of rates are asked for.

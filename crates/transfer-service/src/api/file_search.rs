@@ -18,7 +18,6 @@ const EXAMINED_MAX: usize = 200_000;
 /// What FTS's word for a file may be while it has not ended.
 const OPEN: [&str; 2] = ["SUBMITTED", "ACTIVE"];
 
-/// The query.
 #[derive(Debug, Default, Deserialize)]
 pub(super) struct FilesQuery {
     vo_name: Option<String>,

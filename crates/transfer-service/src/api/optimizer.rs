@@ -28,7 +28,6 @@ pub(super) async fn is_enabled(State(api): State<Api>, credentials: Credentials)
     Ok(Json(is_enabled).into_response())
 }
 
-/// Which links.
 #[derive(Deserialize)]
 pub(super) struct LinkQuery {
     source_se: Option<String>,

@@ -60,7 +60,6 @@ pub struct ServeLimits {
     pub stall_timeout: Duration,
     /// How slowly it may take one.
     pub body_pace: PaceLimit,
-    /// Its requests.
     pub requests: Arc<RequestTally>,
 }
 

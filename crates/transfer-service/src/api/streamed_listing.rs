@@ -35,7 +35,6 @@ const FIELD_BYTES: usize = 40;
 pub(super) enum FileDetail {
     /// The whole file object.
     Everything,
-    /// Some of its fields.
     Fields(Arc<[String]>),
     /// Why it waits, or how it ended.
     Explanation,

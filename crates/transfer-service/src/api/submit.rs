@@ -48,7 +48,6 @@ fn bad(text: impl Into<String>) -> InvalidSubmission {
 pub struct Submitter<'a> {
     /// The subject.
     pub user: &'a UserName,
-    /// The VO.
     pub vo: &'a VoName,
     /// Names the identity.
     pub delegation: &'a CredentialId,

@@ -35,7 +35,6 @@ impl Kind {
     }
 }
 
-/// A message.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct MonitoringMessage {
     pub(super) kind: Kind,
@@ -76,7 +75,6 @@ pub(super) struct AttemptFacts {
     pub(super) size: Option<Bytes>,
 }
 
-/// How an attempt ended.
 pub(super) enum AttemptEnd<'a> {
     Landed {
         size: Bytes,
@@ -164,7 +162,6 @@ impl MessageSubject<'_> {
         self.job.parameters.archive_seconds.is_some() && self.is_last()
     }
 
-    /// An attempt ended.
     pub(super) fn complete(&self, attempt: &AttemptFacts, ended: &AttemptEnd<'_>) -> Value {
         let mut message = self.whole(attempt);
         let keys = match ended {

@@ -17,12 +17,10 @@ const IDLE_MAX: Duration = Duration::from_secs(60);
 /// Brokers may drop a message that nobody fetched for a day, as those of FTS.
 const LIFETIME: Duration = Duration::from_secs(86_400);
 
-/// One sink.
 #[derive(Debug, Clone)]
 pub struct SinkConfig {
     /// Of letters, digits and dashes: names its position's file.
     pub name: String,
-    /// Where it is.
     pub target: SinkTarget,
     /// How often the state of links is told.
     pub optimizer_every: Duration,

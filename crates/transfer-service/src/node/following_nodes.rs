@@ -160,7 +160,6 @@ impl Followers {
         }
     }
 
-    /// Tells all others.
     pub(crate) fn tell_all(&self, down: LeaderMessage) {
         let down = Arc::new(down);
         let told = |linked: &mut ConnectedNode| linked.down.try_send(down.clone()).is_ok();

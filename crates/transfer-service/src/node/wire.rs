@@ -75,7 +75,6 @@ impl From<WireEnd> for UntoldEnd {
     }
 }
 
-/// From the leader.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum LeaderMessage {
@@ -173,7 +172,6 @@ pub(crate) async fn send<T: Serialize>(
 /// What the other end said.
 #[derive(Debug)]
 pub(crate) enum ReceivedFrame<T> {
-    /// This.
     Known(T),
     /// What only a later version knows.
     Unknown,

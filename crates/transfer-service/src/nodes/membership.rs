@@ -32,7 +32,6 @@ pub struct NodesConfig {
     pub listener: Arc<TcpListener>,
     /// What it shows them.
     pub tls: PeerTls,
-    /// The database of all.
     pub database: Database,
     /// Who is there, and who leads.
     pub cluster: Arc<Cluster>,

@@ -142,7 +142,6 @@ struct StrangersByAddress {
     by_address: HashMap<IpAddr, VecDeque<(u64, oneshot::Sender<()>)>>,
 }
 
-/// One of them.
 struct Stranger {
     all: Strangers,
     address: IpAddr,

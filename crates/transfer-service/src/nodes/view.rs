@@ -19,7 +19,6 @@ pub struct NodesView {
     pub nodes: Vec<NodeView>,
 }
 
-/// One node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeView {
     /// Its name.
@@ -32,7 +31,6 @@ pub struct NodeView {
     pub active: u32,
     /// How many may.
     pub active_max: u32,
-    /// Its version.
     pub version: String,
     /// How long ago it told that it is there.
     pub seen_seconds: u64,

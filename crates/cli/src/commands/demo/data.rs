@@ -21,7 +21,6 @@ const SPACE_MARGIN: u64 = 512 << 20;
 pub struct DemoData {
     /// Directories, parents before children, as names.
     pub directories: Vec<Vec<String>>,
-    /// Files.
     pub files: Vec<DemoFile>,
 }
 
@@ -29,7 +28,6 @@ pub struct DemoData {
 pub struct DemoFile {
     /// Its path as names.
     pub names: Vec<String>,
-    /// Its size.
     pub size: Bytes,
     source: Source,
 }
@@ -86,7 +84,6 @@ impl DemoData {
         Ok(DemoData { directories, files })
     }
 
-    /// Bytes in all.
     pub fn total(&self) -> Bytes {
         Bytes(self.files.iter().map(|file| file.size.0).sum())
     }

@@ -35,11 +35,8 @@ enum DemoDirectory {
     Kept(PathBuf),
 }
 
-/// One site.
 pub struct DemoSite {
-    /// Its name.
     pub name: &'static str,
-    /// Its directory.
     pub directory: PathBuf,
     /// URL of its WebDAV door, without a path.
     pub door: String,

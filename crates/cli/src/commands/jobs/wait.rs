@@ -18,10 +18,8 @@ const MISSED_MAX: u32 = 60;
 /// A job that has ended, with its files.
 #[derive(Debug, Clone, serde::Serialize)]
 pub struct EndedJob {
-    /// The job.
     #[serde(flatten)]
     pub job: JobInfo,
-    /// Its files.
     pub files: Vec<FileInfo>,
 }
 

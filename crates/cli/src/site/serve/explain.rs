@@ -44,7 +44,6 @@ impl View {
         Ok(RateChanges::of(&read.changes(), &read))
     }
 
-    /// One of them.
     pub fn rate_change(
         &self,
         id: RateChangeId,
@@ -77,7 +76,6 @@ impl View {
         Ok(IncidentList::of(&incidents, &read, class, disclosure))
     }
 
-    /// One of them.
     pub fn incident_detail(
         &self,
         id: IncidentId,

@@ -81,7 +81,6 @@ impl TrustedIssuers {
         })
     }
 
-    /// All of them.
     pub fn issuers(&self) -> Vec<TrustedIssuer> {
         let own = self.own.iter().map(|own| own.issuer.clone());
         own.chain(self.foreign.iter().cloned()).collect()

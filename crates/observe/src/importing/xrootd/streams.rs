@@ -28,7 +28,6 @@ impl OpenFileBytes {
     }
 }
 
-/// What happened to a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum FileRecord {
     Open {

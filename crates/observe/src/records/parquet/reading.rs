@@ -24,7 +24,6 @@ const OPTIONAL: i64 = 1;
 /// Why a file is not read.
 #[derive(Debug, Error)]
 pub enum InvalidParquet {
-    /// The disk.
     #[error("{0}")]
     Disk(#[from] io::Error),
     /// It is no Parquet, or damaged.
@@ -36,9 +35,7 @@ pub enum InvalidParquet {
     /// Its footer says more than is read.
     #[error("its footer has {found} {what}; at most {max} are read: write it as several files")]
     TooLarge {
-        /// Of what.
         what: &'static str,
-        /// How many there are.
         found: u64,
         /// How many may be.
         max: u64,
@@ -46,7 +43,6 @@ pub enum InvalidParquet {
     /// Its footer would take more memory than it may.
     #[error("its footer takes more than {} MiB of memory: write it as several files", .0 >> 20)]
     TooMuchMemory(usize),
-    /// Its rows are others.
     #[error("it holds rows of '{0}'")]
     OtherRows(String),
     /// A column holds something else, or a value that cannot be.

@@ -11,9 +11,7 @@ use std::sync::Arc;
 /// A change with what the ledger tells of its cause.
 #[derive(Debug, Clone)]
 pub struct CausedChange {
-    /// The change.
     pub change: Change,
-    /// Who asked.
     pub origin: Arc<RequestOrigin>,
     /// Why, where the request alone does not tell it.
     pub reason: Option<EntryChangeReason>,

@@ -13,12 +13,7 @@ use thiserror::Error;
 pub enum ClientError {
     /// The URL cannot be sent to.
     #[error("'{url}' cannot be reached: {why}")]
-    InvalidUrl {
-        /// The URL.
-        url: String,
-        /// Why.
-        why: String,
-    },
+    InvalidUrl { url: String, why: String },
     /// The name has no address.
     #[error("cannot resolve {host}: {why}")]
     Resolve {
@@ -30,7 +25,6 @@ pub enum ClientError {
     /// Every address of the host is off limits.
     #[error("connecting to {host} is not allowed: {why}")]
     Forbidden {
-        /// The host.
         host: String,
         /// The reason that the rule gave.
         why: String,
@@ -59,7 +53,6 @@ pub enum ClientError {
     /// The server closed the connection before a response began, or while the request was being sent.
     #[error("{url}: the server closed the connection {when}: {why}")]
     Closed {
-        /// The URL.
         url: String,
         /// At which point.
         when: &'static str,
@@ -69,9 +62,7 @@ pub enum ClientError {
     /// The server answered before the body was sent whole; the rest was not sent.
     #[error("{url}: the server answered {status} before the whole body was sent: {detail}")]
     EarlyAnswer {
-        /// The URL.
         url: String,
-        /// Its status.
         status: StatusCode,
         /// When to come back, as `Retry-After` says in seconds.
         retry_after_seconds: Option<u64>,
@@ -81,7 +72,6 @@ pub enum ClientError {
     /// What came is no HTTP.
     #[error("{url}: the response is malformed: {why}")]
     Malformed {
-        /// The URL.
         url: String,
         /// In which way.
         why: String,
@@ -89,7 +79,6 @@ pub enum ClientError {
     /// The body ended early, or the bytes given to an upload did.
     #[error("{url}: only {got} of {expected} bytes came")]
     TooShort {
-        /// The URL.
         url: String,
         /// Bytes announced; 0 when unknown.
         expected: u64,
@@ -99,7 +88,6 @@ pub enum ClientError {
     /// More than was allowed or announced.
     #[error("{url}: more than {limit} bytes")]
     TooLong {
-        /// The URL.
         url: String,
         /// The bound.
         limit: u64,
@@ -117,13 +105,11 @@ pub enum ClientError {
     BadRedirect {
         /// The URL that redirected.
         url: String,
-        /// Why.
         why: String,
     },
     /// The file that was to be sent cannot be read, or is shorter than announced.
     #[error("{url}: reading the file to send failed: {why}")]
     File {
-        /// The URL.
         url: String,
         /// What the file system says.
         why: io::Error,
@@ -131,7 +117,6 @@ pub enum ClientError {
     /// The connection failed in the middle of a body.
     #[error("{url}: the connection failed: {why}")]
     Io {
-        /// The URL.
         url: String,
         /// What it said.
         why: io::Error,

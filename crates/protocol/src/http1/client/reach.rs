@@ -47,7 +47,6 @@ pub enum OffLimits {
         .server.ip(), .server.port()
     )]
     NotListed {
-        /// Where to.
         server: SocketAddr,
         /// What kind of address it is.
         kind: &'static str,
@@ -96,7 +95,6 @@ impl ReachRules {
 }
 
 impl Reach {
-    /// With these rules.
     pub fn new(rules: ReachRules) -> Reach {
         Reach(Arc::new(RwLock::new(rules)))
     }

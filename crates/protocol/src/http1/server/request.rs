@@ -49,7 +49,6 @@ pub enum RequestError {
         peer: SocketAddr,
         /// What it was answered.
         status: StatusCode,
-        /// Why.
         why: String,
     },
     /// The connection ended or failed in the middle of a head.
@@ -57,7 +56,6 @@ pub enum RequestError {
     Broken {
         /// The client.
         peer: SocketAddr,
-        /// What happened.
         why: io::Error,
     },
 }

@@ -43,7 +43,6 @@ impl Fields {
         }
     }
 
-    /// Of these fields.
     pub(super) fn given(fields: impl IntoIterator<Item = (String, Value)>) -> Fields {
         Fields(fields.into_iter().collect())
     }

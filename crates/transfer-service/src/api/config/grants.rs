@@ -87,7 +87,6 @@ pub(super) async fn add(State(api): State<Api>, credentials: Credentials, body: 
     Ok(Json(form(&grant)).into_response())
 }
 
-/// Which grants.
 #[derive(Deserialize)]
 pub(super) struct GrantQuery {
     dn: Option<String>,

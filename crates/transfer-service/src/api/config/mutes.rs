@@ -158,7 +158,6 @@ pub(super) async fn add(State(api): State<Api>, credentials: Credentials, body: 
     Ok(Json(row(&mute, &api.config.suppressed)).into_response())
 }
 
-/// Which mute.
 #[derive(Deserialize)]
 pub(super) struct MuteQuery {
     scope: Option<String>,

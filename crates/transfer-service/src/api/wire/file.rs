@@ -33,7 +33,6 @@ impl<'a> From<&'a JobRow> for JobColumns<'a> {
 pub struct FileObject<'a> {
     /// The file.
     pub row: &'a TransferRow,
-    /// Its job.
     pub job: JobColumns<'a>,
     /// This host's name.
     pub host: &'a str,

@@ -43,7 +43,6 @@ pub struct Notice {
     pub row: IncidentRow,
     /// The explanation, for people.
     pub explanation: String,
-    /// The ticket.
     pub ticket: String,
 }
 
