@@ -4,19 +4,22 @@
 //! A wish is judged against the settings as they are when its turn comes, so that two wishes at once cannot
 //! contradict each other. It is taken as a whole or not at all.
 
+mod request;
 #[cfg(test)]
 mod tests;
+
+pub use request::{
+    LinkRuleRequest, RevokedGrants, SettingRequest, StorageRuleRequest, VoDefaultsRequest,
+};
 
 use crate::link_patterns::most_specific_first;
 use crate::scheduler::{SlotLimits, StorageSlots};
 use crate::tuning::{Bounds, LinkRules};
 use penstock_model::{
-    ANY, ActivityShares, CloudKey, CloudName, CloudStorage, Grant, JobDefaults, LinkId, LinkRule,
-    Mute, MuteScope, Operation, Rate, Setting, SettingKey, Settings, Slots, StorageId, StorageRule,
-    TuningMode, TuningPolicy, VoName, VoShare,
+    ANY, CloudKey, CloudName, Grant, JobDefaults, LinkId, LinkRule, Operation, Setting, SettingKey,
+    Settings, Slots, StorageId, StorageRule, TuningMode, TuningPolicy, VoName,
 };
-use serde::{Deserialize, Deserializer, Serialize};
-use std::collections::BTreeMap;
+use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 /// How many settings there may be in all. FTS instances of the WLCG have a few hundred.
@@ -31,176 +34,6 @@ pub struct SettingRequester {
     pub names: Vec<String>,
     /// An administrator may change everything.
     pub is_admin: bool,
-}
-
-/// What somebody wants to be set. What is not said stays as it is.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub enum SettingRequest {
-    /// Make or change a link rule.
-    SetLink(LinkRuleRequest),
-    /// Remove the link rule of that name.
-    RemoveLink(String),
-    /// Make or change what holds for storage elements.
-    SetStorages(Vec<StorageRuleRequest>),
-    /// Remove what is set for a storage element.
-    RemoveStorage(StorageId),
-    /// Make or change what holds for the jobs of a VO.
-    SetDefaults(VoDefaultsRequest),
-    /// Remove what is set for the jobs of a VO.
-    RemoveDefaults(VoName),
-    /// Give a VO a share of links.
-    SetVoShare(VoShare),
-    /// Take it back.
-    RemoveVoShare(LinkId, VoName),
-    /// Give the activities of a VO shares, in the place of any before.
-    SetActivityShares(ActivityShares),
-    /// Take them back.
-    RemoveActivityShares(VoName),
-    /// Let somebody do more.
-    Grant(Grant),
-    /// Take back what was granted.
-    Revoke(RevokedGrants),
-    /// Let a cloud storage be reached.
-    SetCloudStorage(CloudStorage),
-    /// Let it be reached no more, and forget all keys for it.
-    RemoveCloudStorage(CloudName),
-    /// Let somebody use a key of a cloud storage.
-    SetCloudKey(CloudKey),
-    /// Forget the keys that a user or a VO of that name may use there.
-    RemoveCloudKeys(CloudName, String),
-    /// Start nothing, or start again.
-    Drain(bool),
-    /// Alert nobody of some incidents for a while.
-    SetMute(Mute),
-    /// Alert of them again.
-    RemoveMute(MuteScope),
-}
-
-/// A link rule as far as it is said.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct LinkRuleRequest {
-    pub name: String,
-    /// A new rule without it is for every source.
-    pub source: Option<StorageId>,
-    /// A new rule without it is for every destination.
-    pub destination: Option<StorageId>,
-    /// See [`LinkRule::slots_min`].
-    pub slots_min: Option<Slots>,
-    /// See [`LinkRule::slots_max`].
-    pub slots_max: Option<Slots>,
-    /// See [`LinkRule::tuning`]; the inner `None` takes back.
-    #[serde(
-        default,
-        deserialize_with = "said",
-        skip_serializing_if = "Option::is_none"
-    )]
-    pub tuning: Option<Option<TuningPolicy>>,
-    /// See [`LinkRule::mode`]; the inner `None` takes back.
-    #[serde(
-        default,
-        deserialize_with = "said",
-        skip_serializing_if = "Option::is_none"
-    )]
-    pub mode: Option<Option<TuningMode>>,
-    /// See [`LinkRule::rate_max`]; the inner `None` takes back.
-    #[serde(
-        default,
-        deserialize_with = "said",
-        skip_serializing_if = "Option::is_none"
-    )]
-    pub rate_max: Option<Option<Rate>>,
-    /// See [`LinkRule::is_draining`].
-    pub is_draining: Option<bool>,
-}
-
-/// What holds for a storage element as far as it is said; the inner `None` takes back.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct StorageRuleRequest {
-    pub storage: StorageId,
-    /// See [`StorageRule::outbound_max`].
-    #[serde(
-        default,
-        deserialize_with = "said",
-        skip_serializing_if = "Option::is_none"
-    )]
-    pub outbound_max: Option<Option<Slots>>,
-    /// See [`StorageRule::inbound_max`].
-    #[serde(
-        default,
-        deserialize_with = "said",
-        skip_serializing_if = "Option::is_none"
-    )]
-    pub inbound_max: Option<Option<Slots>>,
-    /// See [`StorageRule::site`].
-    #[serde(
-        default,
-        deserialize_with = "said",
-        skip_serializing_if = "Option::is_none"
-    )]
-    pub site: Option<Option<String>>,
-    /// See [`StorageRule::note`].
-    #[serde(
-        default,
-        deserialize_with = "said",
-        skip_serializing_if = "Option::is_none"
-    )]
-    pub note: Option<Option<String>>,
-    /// See [`StorageRule::outbound_rate_max`].
-    #[serde(
-        default,
-        deserialize_with = "said",
-        skip_serializing_if = "Option::is_none"
-    )]
-    pub outbound_rate_max: Option<Option<Rate>>,
-    /// See [`StorageRule::inbound_rate_max`].
-    #[serde(
-        default,
-        deserialize_with = "said",
-        skip_serializing_if = "Option::is_none"
-    )]
-    pub inbound_rate_max: Option<Option<Rate>>,
-    /// See [`StorageRule::is_draining`].
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub is_draining: Option<bool>,
-    /// See [`StorageRule::staging_max`]; of the VOs that are said.
-    pub staging_max: BTreeMap<VoName, Option<u32>>,
-}
-
-/// What holds for the jobs of a VO as far as it is said; the inner `None` takes back.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct VoDefaultsRequest {
-    /// Which VO, or [`ANY`].
-    pub vo: VoName,
-    /// See [`JobDefaults::retries_max`].
-    #[serde(
-        default,
-        deserialize_with = "said",
-        skip_serializing_if = "Option::is_none"
-    )]
-    pub retries_max: Option<Option<u32>>,
-    /// See [`JobDefaults::queue_hours_max`].
-    #[serde(
-        default,
-        deserialize_with = "said",
-        skip_serializing_if = "Option::is_none"
-    )]
-    pub queue_hours_max: Option<Option<u32>>,
-}
-
-/// A field that is there was said, even when it takes back.
-fn said<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
-    from: D,
-) -> Result<Option<Option<T>>, D::Error> {
-    Option::deserialize(from).map(Some)
-}
-
-/// Which grants are taken back.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct RevokedGrants {
-    pub user: String,
-    pub operation: Option<Operation>,
-    /// Only that for this storage element.
-    pub storage: Option<StorageId>,
 }
 
 /// A change that may be recorded.

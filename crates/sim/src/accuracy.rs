@@ -22,7 +22,7 @@ use crate::random::Random;
 use crate::world::{BEGIN_MS, BrokenInvariant, RecordLine, simulate_with_record};
 use grid::{Grid, within};
 use penstock_decide::explain::{Cause, RateChange, RateChangeKind};
-use penstock_model::{LinkId, StorageId, Timestamp};
+use penstock_model::{LinkId, Timestamp};
 use penstock_observe::explanations::reading::{ExplainWindow, PopulationChoice, read_record};
 use penstock_observe::follow::{MemoryRecord, Record, RecordError};
 use thiserror::Error;
@@ -105,9 +105,8 @@ impl Trial {
         let mut without = grid.plan.clone();
         without.events.retain(|event| event.at < at);
         without.loads.truncate(loads);
-        let (source, destination) = grid.links[victim].ends;
         Case {
-            victim: link_of(&grid.plan, (source, destination)),
+            victim: grid.plan.link_id(grid.links[victim].ends),
             plan: grid.plan,
             without,
             at,
@@ -212,14 +211,6 @@ impl Case {
 
 fn time(second: f64) -> Timestamp {
     Timestamp(BEGIN_MS + (second * 1000.0) as i64)
-}
-
-fn link_of(plan: &Plan, (source, destination): (usize, usize)) -> LinkId {
-    let storage = |at: usize| StorageId::new(format!("https://{}", plan.storages[at].name));
-    LinkId {
-        source: storage(source),
-        destination: storage(destination),
-    }
 }
 
 fn record_of(plan: &Plan) -> Result<MemoryRecord, BrokenInvariant> {

@@ -7,7 +7,7 @@ mod text;
 
 pub use text::PlanError;
 
-use penstock_model::BanEffect;
+use penstock_model::{BanEffect, LinkId, StorageId};
 use std::fmt;
 use std::str::FromStr;
 
@@ -345,6 +345,19 @@ pub enum Change {
 }
 
 impl Plan {
+    /// What the service calls a storage element.
+    pub(crate) fn storage_id(&self, storage: usize) -> StorageId {
+        StorageId::new(format!("https://{}", self.storages[storage].name))
+    }
+
+    /// What it calls a link.
+    pub(crate) fn link_id(&self, (from, to): (usize, usize)) -> LinkId {
+        LinkId {
+            source: self.storage_id(from),
+            destination: self.storage_id(to),
+        }
+    }
+
     /// Reads what people write.
     ///
     /// Errors: it is not understood, contradicts itself, or is too large; the message names the line.

@@ -117,16 +117,11 @@ pub fn check(
         return Err(FsckFailure::Absent(order.namespace.clone()));
     }
     let (pools, away) = in_reach(&order.pools)?;
-    // Without any pool in reach the error names the first.
     let CommonIdentity {
         namespace: of_pools,
         ids_below,
         ..
-    } = marks(if pools.is_empty() {
-        &order.pools
-    } else {
-        &pools
-    })?;
+    } = marks(&pools)?;
     let _locks = lock_pools(&pools)?;
     let namespace = Namespace::open(&order.namespace)?;
     if namespace.uuid() != of_pools {
@@ -157,9 +152,9 @@ pub fn check(
         settled: HashSet::new(),
         report: FsckReport::default(),
     };
-    check.look_at_counters(&order.pools)?;
+    let with_files = check.look_at_counters(&order.pools)?;
     check.compare_all(progress)?;
-    check.look_at_lost_pools(&away)?;
+    check.look_at_lost_pools(&with_files, &away)?;
     Ok(check.report)
 }
 
@@ -179,7 +174,8 @@ struct Check<'a> {
 }
 
 impl Check<'_> {
-    fn look_at_counters(&mut self, pools: &[PoolRoot]) -> Result<(), FsckFailure> {
+    /// Gives back the pools that have files.
+    fn look_at_counters(&mut self, pools: &[PoolRoot]) -> Result<BTreeSet<PoolName>, FsckFailure> {
         let (noted, counted) = (
             self.namespace.pool_usage()?,
             self.namespace.counted_usage()?,
@@ -209,7 +205,7 @@ impl Check<'_> {
         if self.repair.mends && !self.report.counters.is_empty() {
             self.mend(Change::RecountPools)?;
         }
-        Ok(())
+        Ok(counted.into_keys().collect())
     }
 
     /// What is in quarantine first: some of it may be what an entry misses. Then all that shows an entry to be out of date, in
@@ -232,7 +228,7 @@ impl Check<'_> {
             }
         }
         self.quarantined = quarantined_ids(self.pools)?;
-        self.follow_logs(self.pools)?;
+        self.follow_logs()?;
         let total = 2 * groups.values().map(|pools| pools.len() as u64).sum::<u64>();
         let mut done = 0;
         // The latest first: of several that belong to one place it is the one that counts.

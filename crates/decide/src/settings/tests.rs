@@ -1,7 +1,7 @@
 //! Who may change what, and which limit counts.
 
 use super::*;
-use penstock_model::{SettingChange, Timestamp, UserName};
+use penstock_model::{CloudStorage, SettingChange, Timestamp, UserName};
 
 fn admin() -> SettingRequester {
     SettingRequester {
@@ -51,17 +51,7 @@ fn link(name: &str, of: &str, slots_max: u32) -> SettingRequest {
 }
 
 fn about(name: &str) -> StorageRuleRequest {
-    StorageRuleRequest {
-        storage: storage(name),
-        outbound_max: None,
-        inbound_max: None,
-        site: None,
-        note: None,
-        outbound_rate_max: None,
-        inbound_rate_max: None,
-        is_draining: None,
-        staging_max: BTreeMap::new(),
-    }
+    StorageRuleRequest::new(storage(name))
 }
 
 fn grant(user: &str, of: Option<&str>) -> SettingRequest {

@@ -670,15 +670,8 @@ fn no_more_files_are_brought_at_once_than_operators_allow() {
     let limit = |world: &mut World, most: Option<u32>| {
         let reply = world.reply();
         let wish = SettingRequest::SetStorages(vec![StorageRuleRequest {
-            storage: StorageId::new("https://s0"),
-            outbound_max: None,
-            inbound_max: None,
-            site: None,
-            note: None,
-            outbound_rate_max: None,
-            inbound_rate_max: None,
-            is_draining: None,
             staging_max: BTreeMap::from([(VoName::new("*"), most)]),
+            ..StorageRuleRequest::new(StorageId::new("https://s0"))
         }]);
         world.feed(Input::of_request(
             ChangeSetting {

@@ -1,7 +1,7 @@
 //! Days in which nothing is wrong: each drop that is explained there is a false explanation.
 
 use super::grid::Grid;
-use super::{TrialError, keep, link_of};
+use super::{TrialError, keep};
 use crate::random::Random;
 use crate::world::{BEGIN_MS, RecordLine, simulate_with_record};
 use penstock_decide::explain::{Cause, RateChange, RateChangeKind};
@@ -59,7 +59,7 @@ pub fn quiet_days(
         load.files = (rate / load.size * part * seconds).ceil() as u64;
     }
     let links: Vec<LinkId> = (grid.links.iter())
-        .map(|link| link_of(&grid.plan, link.ends))
+        .map(|link| grid.plan.link_id(link.ends))
         .collect();
     let mut outcome = QuietOutcome {
         days,

@@ -165,20 +165,13 @@ impl World<'_> {
 
     fn drain_storage(&mut self, storage: usize, drains: bool) -> Result<(), BrokenInvariant> {
         self.set(SettingRequest::SetStorages(vec![StorageRuleRequest {
-            storage: self.storage_id(storage),
-            outbound_max: None,
-            inbound_max: None,
-            site: None,
-            note: None,
-            outbound_rate_max: None,
-            inbound_rate_max: None,
             is_draining: Some(drains),
-            staging_max: Default::default(),
+            ..StorageRuleRequest::new(self.storage_id(storage))
         }]))
     }
 
     pub(super) fn storage_id(&self, storage: usize) -> StorageId {
-        StorageId::new(format!("https://{}", self.plan.storages[storage].name))
+        self.plan.storage_id(storage)
     }
 
     fn ban(&mut self, storage: usize, effect: BanEffect) -> Result<(), BrokenInvariant> {
@@ -233,15 +226,9 @@ impl World<'_> {
         max: Option<(u32, u32)>,
     ) -> Result<(), BrokenInvariant> {
         self.set(SettingRequest::SetStorages(vec![StorageRuleRequest {
-            storage: self.storage_id(storage),
             outbound_max: Some(max.map(|(outbound, _)| Slots(outbound))),
             inbound_max: Some(max.map(|(_, inbound)| Slots(inbound))),
-            site: None,
-            note: None,
-            outbound_rate_max: None,
-            inbound_rate_max: None,
-            is_draining: None,
-            staging_max: Default::default(),
+            ..StorageRuleRequest::new(self.storage_id(storage))
         }]))
     }
 

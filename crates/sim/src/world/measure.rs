@@ -6,9 +6,7 @@ use crate::report::{
     Fairness, LinkPoint, LinkReport, Point, Report, Series, SlotTime, VoReport, Waits, jain,
 };
 use penstock_engine::{Engine, LinkProgress};
-use penstock_model::{
-    Bytes, LinkId, NoSlot, SlotBound, SlotPlace, StorageId, TapeWait, WaitReason,
-};
+use penstock_model::{Bytes, NoSlot, SlotBound, SlotPlace, TapeWait, WaitReason};
 use std::collections::BTreeMap;
 
 /// Points that are kept: when there are more, each two become one.
@@ -220,14 +218,10 @@ impl World<'_> {
 
     /// What links did since this was last asked, as the driver tells the engine.
     pub(super) fn seen(&mut self) -> Vec<LinkProgress> {
-        let storages = &self.plan.storages;
-        let storage = |at: usize| StorageId::new(format!("https://{}", storages[at].name));
+        let plan = &self.plan;
         let links = self.links.iter().zip(&mut self.measure.seen);
         let moved = links.map(|(link, bytes)| LinkProgress {
-            link: LinkId {
-                source: storage(link.ends.0),
-                destination: storage(link.ends.1),
-            },
+            link: plan.link_id(link.ends),
             moved: Bytes(std::mem::take(bytes) as u64),
             lag: 0.0,
             queued_there: 0,

@@ -86,9 +86,7 @@ impl World<'_> {
             return;
         };
         let (from, to) = self.links[open.link].ends;
-        let host = |storage: usize| -> Text {
-            format!("https://{}", self.plan.storages[storage].name).into()
-        };
+        let host = |storage: usize| -> Text { self.plan.storage_id(storage).as_str().into() };
         let prepared = begun.prepared.map(|prepared| prepared.since(begun.at));
         let mut row = Attempt {
             at: *at,

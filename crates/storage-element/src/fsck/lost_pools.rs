@@ -6,33 +6,37 @@ use crate::pool::IDS_PER_DIRECTORY;
 use crate::pool_files::{PoolFilesError, PoolRoot, marks};
 use penstock_model::PoolName;
 use penstock_persistence::namespace::{Change, EntryId};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-/// The pools whose files can be looked at, and those that are away.
+/// The pools whose files can be looked at, and those that are away. Errors: all are away, told of the first.
 pub(super) fn in_reach(
     pools: &[PoolRoot],
 ) -> Result<(Vec<PoolRoot>, BTreeMap<PoolName, PoolState>), FsckFailure> {
-    let (mut there, mut away) = (Vec::new(), BTreeMap::new());
+    let (mut there, mut away, mut first) = (Vec::new(), BTreeMap::new(), None);
     for pool in pools {
         match marks(std::slice::from_ref(pool)) {
             Ok(_) => there.push(pool.clone()),
-            Err(PoolFilesError::Unreadable { .. }) => {
+            Err(why @ PoolFilesError::Unreadable { .. }) => {
+                first = first.or(Some(why));
                 away.insert(pool.name.clone(), PoolState::Away);
             }
             Err(other) => return Err(other.into()),
         }
     }
-    Ok((there, away))
+    match first {
+        Some(why) if there.is_empty() => Err(why.into()),
+        Some(_) | None => Ok((there, away)),
+    }
 }
 
 impl Check<'_> {
     /// Tells of all entries in pools that are out of reach.
     pub(super) fn look_at_lost_pools(
         &mut self,
+        with_files: &BTreeSet<PoolName>,
         away: &BTreeMap<PoolName, PoolState>,
     ) -> Result<(), FsckFailure> {
-        let counted = self.namespace.counted_usage()?;
-        for name in counted.keys().chain(self.only_pool) {
+        for name in with_files.iter().chain(self.only_pool) {
             if self.pools.iter().any(|pool| pool.name == *name) {
                 continue;
             }

@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 
 impl Check<'_> {
     /// Brings the tree to where the logs say that it was: directories first, because files are told by them.
-    pub(super) fn follow_logs(&mut self, pools: &[PoolRoot]) -> Result<(), FsckFailure> {
+    pub(super) fn follow_logs(&mut self) -> Result<(), FsckFailure> {
         let directories: Vec<Move> = self
             .words
             .directories_since()
@@ -26,7 +26,7 @@ impl Check<'_> {
             match self.words.since(id) {
                 Some(LastWord::Trashed(trashed)) => {
                     let by = trashed.by.clone();
-                    self.follow_removal(pools, &path, id, by)?;
+                    self.follow_removal(&path, id, by)?;
                 }
                 Some(LastWord::Visible {
                     place: Some((parent, name)),
@@ -40,7 +40,6 @@ impl Check<'_> {
 
     fn follow_removal(
         &mut self,
-        pools: &[PoolRoot],
         path: &NamespacePath,
         id: EntryId,
         by: Option<UserName>,
@@ -51,8 +50,8 @@ impl Check<'_> {
         let EntryKind::File { pool, .. } = &entry.kind else {
             return Ok(());
         };
-        let pool = pools.iter().find(|one| one.name == *pool);
-        let is_gone = pool.is_some() && !self.has_data(pools, id);
+        let pool = self.pools.iter().find(|one| one.name == *pool);
+        let is_gone = pool.is_some() && !self.has_data(id);
         if self.repair.mends {
             // Counted from now, so that it stays as long as anything that is removed.
             self.mend(Change::Remove {
@@ -158,7 +157,6 @@ impl Check<'_> {
     /// configured nobody knows what is in it.
     pub(super) fn giving_way(
         &self,
-        pools: &[PoolRoot],
         path: &NamespacePath,
         later: Timestamp,
     ) -> Result<Option<Entry>, FsckFailure> {
@@ -166,16 +164,16 @@ impl Check<'_> {
             let EntryKind::File { pool, .. } = &entry.kind else {
                 return false;
             };
-            let is_known = pools.iter().any(|one| one.name == *pool);
-            is_known && entry.created < later && !self.has_data(pools, entry.id)
+            let is_known = self.pools.iter().any(|one| one.name == *pool);
+            is_known && entry.created < later && !self.has_data(entry.id)
         });
         Ok(occupant)
     }
 
     /// Ids in the quarantines count, too: what is there may be the rest of a file. So does what a disk does not tell.
-    fn has_data(&self, pools: &[PoolRoot], id: EntryId) -> bool {
+    fn has_data(&self, id: EntryId) -> bool {
         let is_there = |pool: &PoolRoot| pool.place_of(id).try_exists().unwrap_or(true);
-        self.quarantined.contains(&id) || pools.iter().any(is_there)
+        self.quarantined.contains(&id) || self.pools.iter().any(is_there)
     }
 
     pub(super) fn tell_outdated(

@@ -21,15 +21,16 @@ impl Check<'_> {
         facts: Facts<'_>,
     ) -> Result<(NamespacePath, Option<String>), FsckFailure> {
         let mut why = None;
-        let belongs = path.clone();
+        // Only where its label says that it belongs.
+        let mut outdated = match (&path, facts.label) {
+            (Some(path), Some(_)) => self.giving_way(path, facts.created)?,
+            (_, None) | (None, _) => None,
+        };
         for place in places(id, path) {
             let parent = place.parent().unwrap_or_else(NamespacePath::root);
             let parent = self.namespace.lookup(&parent)?.map(|parent| parent.id);
             let told = facts.label.and_then(|label| label.parent);
-            let outdated = match belongs.as_ref() == Some(&place) && facts.label.is_some() {
-                true => self.giving_way(self.pools, &place, facts.created)?,
-                false => None,
-            };
+            let outdated = outdated.take();
             let file = NewFile {
                 id,
                 path: place.clone(),

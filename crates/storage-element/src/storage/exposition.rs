@@ -60,7 +60,8 @@ impl Storage {
             };
             let files = usage.files;
             Some(format!(
-                "{files} files are in pool {name}, {why}; they cannot be read until it is back. If it is lost for good, stop the site and remove its entries: `penstock fsck --remove-missing --pool {name}`"
+                "{files} files are in pool {name}, {why}; they cannot be read until it is back. If it is lost for good, \
+                 stop the site and remove its entries: `penstock fsck --remove-missing --pool {name}`"
             ))
         };
         held.filter_map(told).collect()

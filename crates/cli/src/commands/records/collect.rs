@@ -162,62 +162,64 @@ impl RecordCollector {
         let failed = |why: NamespaceError| CommandError::Local(why.to_string());
         let reader = LedgerReader::open(&path).map_err(failed)?;
         let server: Option<Text> = config.site.hosts.first().map(|host| host.as_str().into());
-        self.movers(&reader, config, &server)?;
-        self.ledger(&reader, config, &server)
+        let identity = reader.namespace_id().map_err(failed)?;
+        let name = |what: &str| Text::from(format!("penstock-{what}:{}", config.site.name));
+        // What passed it.
+        let movers = NumberedRecords {
+            source: name("storage"),
+            identity: &identity,
+            newest: reader.last_mover().map_err(failed)?,
+        };
+        let after = |number| reader.movers_after(number, BATCH).map_err(failed);
+        let mover = |record: &MoverRecord| {
+            let mut row = row_of(record);
+            row.server = server.clone();
+            row.into()
+        };
+        self.follow(&movers, after, mover)?;
+        // What changed in it, and what it refused.
+        let ledger = NumberedRecords {
+            source: name("ledger"),
+            identity: &identity,
+            newest: reader.last_record().map_err(failed)?,
+        };
+        let after = |number| reader.records_after(number).map_err(failed);
+        self.follow(&ledger, after, |record| ledger_row(record, &server))
     }
 
-    /// What passed it.
-    fn movers(
+    /// Takes what is new, some records at a time. `after` gives those after a number, each with its own; none: there are no more.
+    fn follow<R>(
         &mut self,
-        reader: &LedgerReader,
-        config: &Config,
-        server: &Option<Text>,
+        records: &NumberedRecords<'_>,
+        after: impl Fn(u64) -> Result<Vec<(u64, R)>, CommandError>,
+        row_of: impl Fn(&R) -> Observation,
     ) -> Result<(), CommandError> {
-        let failed = |why: NamespaceError| CommandError::Local(why.to_string());
-        let source: Text = format!("penstock-storage:{}", config.site.name).into();
-        let identity = reader.namespace_id().map_err(failed)?;
-        let newest = reader.last_mover().map_err(failed)?;
-        let mut last = self.taken(&source, identity.as_bytes(), newest);
+        let NumberedRecords {
+            source,
+            identity,
+            newest,
+        } = records;
+        let mut last = self.taken(source, identity.as_bytes(), *newest);
         loop {
-            let records = reader.movers_after(last, BATCH).map_err(failed)?;
-            let Some((newest, _)) = records.last() else {
-                return self.save(&source, identity.as_bytes(), last);
+            let found = after(last)?;
+            let Some((newest, _)) = found.last() else {
+                return self.save(source, identity.as_bytes(), last);
             };
             last = *newest;
-            for (sequence, record) in &records {
-                let mut row = row_of(record);
-                row.source = Arc::clone(&source);
-                row.line = *sequence;
-                row.server = server.clone();
-                self.take(row.into());
+            for (number, record) in &found {
+                self.take(row_of(record).with_origin(source, *number));
             }
         }
     }
+}
 
-    /// What changed in it, and what it refused.
-    fn ledger(
-        &mut self,
-        reader: &LedgerReader,
-        config: &Config,
-        server: &Option<Text>,
-    ) -> Result<(), CommandError> {
-        let failed = |why: NamespaceError| CommandError::Local(why.to_string());
-        let source: Text = format!("penstock-ledger:{}", config.site.name).into();
-        let identity = reader.namespace_id().map_err(failed)?;
-        let newest = reader.last_record().map_err(failed)?;
-        let mut last = self.taken(&source, identity.as_bytes(), newest);
-        loop {
-            let records = reader.records_after(last).map_err(failed)?;
-            let Some((newest, _)) = records.last() else {
-                return self.save(&source, identity.as_bytes(), last);
-            };
-            last = *newest;
-            for (number, record) in &records {
-                let row = ledger_row(record, server);
-                self.take(row.with_origin(&source, *number));
-            }
-        }
-    }
+/// Records with ascending numbers.
+struct NumberedRecords<'a> {
+    source: Text,
+    /// What their numbers are of.
+    identity: &'a str,
+    /// The last number that was given.
+    newest: u64,
 }
 
 /// One thing of the ledger as any storage element could tell it.
