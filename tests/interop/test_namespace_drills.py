@@ -269,9 +269,12 @@ def test_what_was_overwritten_since_the_backup_is_at_its_path_whichever_pool_has
     door.put("/d/once", b"version 2", expect=204)
     door.put("/d/twice", b"version 2", expect=204)
     door.put("/d/twice", b"version 3", expect=204)
-    door.ask("DELETE", "/d/removed")
+    assert door.ask("DELETE", "/d/removed").status_code == 204
     if grace == "0s":
         eventually("what was removed is gone from the disk", lambda: not site.trash_files())
+    # They are written while the client is answered.
+    logs = list(site.directory.glob("pools/*/directory.log"))
+    eventually("the logs tell of the removal", lambda: all("/d/removed" in log.read_text() for log in logs))
     site.wait_tidy()
     site.kill()
     site.command("restore", str(file), "--replace", "--only", "namespace")

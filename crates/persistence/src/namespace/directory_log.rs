@@ -1,5 +1,5 @@
 //! The directory log of a pool: what the labels of its files do not tell of the namespace. It is a text file beside the data,
-//! one record a line, written after each commit and before it is answered, so that a lost namespace can be made again.
+//! one record a line, written right after each commit, so that a lost namespace can be made again.
 //!
 //! It begins with a snapshot: all directories, and of the files of its pool those whose label is out of date. Each further
 //! record has the next number of a sequence that the namespace counts in its transactions, so that a log that has missed

@@ -318,11 +318,19 @@ impl Keeper {
             condition.sequence > known || known - condition.sequence >= SEQUENCE_LEAP / 2;
         if is_of_another_time && condition.of.is_some() {
             // Of a namespace that was put back or made again: what it tells may still be wanted.
-            let seconds = wall_clock().0 / 1000;
-            let aside = self.path.with_extension(format!("log.before-{seconds}"));
-            std::fs::rename(&self.path, aside)?;
+            self.set_aside(wall_clock().0 / 1000)?;
         }
         Ok(None)
+    }
+
+    /// Keeps the log under a number that no other has: seconds, or the next that is free.
+    fn set_aside(&self, seconds: i64) -> io::Result<()> {
+        let place = |number: i64| self.path.with_extension(format!("log.before-{number}"));
+        let mut number = seconds;
+        while place(number).try_exists()? {
+            number += 1;
+        }
+        std::fs::rename(&self.path, place(number))
     }
 
     /// Makes the log from a snapshot.
@@ -575,6 +583,21 @@ mod tests {
         keeper.begin_anew();
         let condition = read_log(&keeper.path, |_, _, _| ()).expect("a log");
         assert!(condition.is_sound() && keeper.open.is_some());
+    }
+
+    #[test]
+    fn logs_that_are_set_aside_in_one_second_are_all_kept() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let keeper = keeper(directory.path());
+        for text in ["first", "second", "third"] {
+            std::fs::write(&keeper.path, text).expect("written");
+            keeper.set_aside(5).expect("kept");
+        }
+        let kept = [5, 6, 7].map(|number| {
+            let path = keeper.path.with_extension(format!("log.before-{number}"));
+            std::fs::read_to_string(path).expect("kept")
+        });
+        assert_eq!(kept, ["first", "second", "third"]);
     }
 
     #[test]
