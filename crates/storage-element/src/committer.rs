@@ -16,9 +16,9 @@ use penstock_model::{Bytes, PoolName};
 use penstock_persistence::namespace::{
     Change, ChangeError, ChangeReport, Namespace, NewFile, RequestOrigin,
 };
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread::JoinHandle;
@@ -29,6 +29,9 @@ use tokio::sync::oneshot;
 const QUEUE_MAX: usize = 4096;
 /// Files that share their directories' `fsync`.
 const BATCH_MAX: usize = 512;
+
+/// Directories whose names are remembered to be on the disk. Files of one time share few of them.
+const DIRECTORIES_KNOWN_MAX: usize = 64;
 
 /// Between two looks whether the namespace knows again what became of its last commit.
 const DOUBT_INTERVAL: Duration = Duration::from_secs(1);
@@ -142,6 +145,7 @@ fn run(
     finished: &Receiver<CompleteFile>,
 ) {
     let doubtful = DoubtfulFiles::default();
+    let mut directories = DurableDirectories::default();
     loop {
         let is_certain = doubtful.lock().is_empty();
         let first = match is_certain {
@@ -151,7 +155,11 @@ fn run(
         match first {
             Ok(first) => {
                 let batch = std::iter::once(first).chain(finished.try_iter().take(BATCH_MAX - 1));
-                commit(namespace, pool, reaper, &doubtful, batch.collect());
+                let complete = adopt(pool, batch);
+                let durable = directories.make_durable(pool, complete);
+                for complete in durable {
+                    publish(namespace, reaper.clone(), Arc::clone(&doubtful), complete);
+                }
             }
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => break,
@@ -189,20 +197,21 @@ fn judge_doubtful(namespace: &Namespace, pool: &Pool, doubtful: &DoubtfulFiles) 
     doubtful.lock().append(&mut unknown);
 }
 
-fn commit(
-    namespace: &Namespace,
+/// Has each file at its final place.
+fn adopt(
     pool: &Pool,
-    reaper: &ReaperHandle,
-    doubtful: &DoubtfulFiles,
-    batch: Vec<CompleteFile>,
-) {
+    batch: impl Iterator<Item = CompleteFile>,
+) -> BTreeMap<PathBuf, Vec<CompleteFile>> {
     let mut by_directory: BTreeMap<PathBuf, Vec<CompleteFile>> = BTreeMap::new();
     for mut complete in batch {
         if complete.publication.is_given_up() {
             refuse(complete, io::ErrorKind::TimedOut.into());
             continue;
         }
-        match complete.file.adopt() {
+        let adopted = pool
+            .health
+            .during(DiskThread::Commit, || complete.file.adopt());
+        match adopted {
             Ok(()) => {
                 let directory = pool.data_directory(complete.file.id);
                 by_directory.entry(directory).or_default().push(complete);
@@ -210,21 +219,48 @@ fn commit(
             Err(source) => refuse(complete, source),
         }
     }
-    for (directory, files) in by_directory {
-        let synced = pool
-            .health
-            .during(DiskThread::Commit, || sync_directory(&directory));
-        if let Err(why) = synced {
-            pool.health.write_failed(&pool.name, &why);
-            for complete in files {
-                refuse(complete, io::Error::new(why.kind(), why.to_string()));
+    by_directory
+}
+
+/// Directories of a pool's data whose own names are known to be on the disk.
+#[derive(Default)]
+struct DurableDirectories(VecDeque<PathBuf>);
+
+impl DurableDirectories {
+    /// Makes names of files durable, and those of their directories. Gives back the files whose names are.
+    fn make_durable(
+        &mut self,
+        pool: &Pool,
+        by_directory: BTreeMap<PathBuf, Vec<CompleteFile>>,
+    ) -> Vec<CompleteFile> {
+        let mut durable = Vec::new();
+        for (directory, files) in by_directory {
+            let synced = pool.health.during(DiskThread::Commit, || {
+                self.sync(&pool.data_root(), &directory)
+            });
+            match synced {
+                Ok(()) => {
+                    reached(Step::DirectorySynced);
+                    durable.extend(files);
+                }
+                Err(why) => {
+                    pool.health.write_failed(&pool.name, &why);
+                    for complete in files {
+                        refuse(complete, io::Error::new(why.kind(), why.to_string()));
+                    }
+                }
             }
-            continue;
         }
-        reached(Step::DirectorySynced);
-        for complete in files {
-            publish(namespace, reaper.clone(), Arc::clone(doubtful), complete);
+        durable
+    }
+
+    fn sync(&mut self, root: &Path, directory: &Path) -> io::Result<()> {
+        if !self.0.iter().any(|known| known == directory) {
+            sync_directory(root)?;
+            self.0.truncate(DIRECTORIES_KNOWN_MAX - 1);
+            self.0.push_front(directory.to_owned());
         }
+        sync_directory(directory)
     }
 }
 

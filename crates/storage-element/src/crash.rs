@@ -326,7 +326,7 @@ pub(crate) mod tests {
         };
         let storage = open_with(directory.path(), &["slow", "quick"], limits);
         let (hanging, let_go) = &HANGING;
-        let disk = (Step::Adopted, "committer-slow");
+        let disk = (Step::DirectorySynced, "committer-slow");
         hanging.lock().push(disk);
         let slow = write_into(&storage, "slow", "/d/slow").await;
         assert!(

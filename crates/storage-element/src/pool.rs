@@ -435,22 +435,16 @@ impl Pool {
         })
     }
 
-    /// Gives a complete, synced file its final place, where nothing may be. Durable after [`sync_directory`] of its
-    /// directory.
+    /// Gives a file its final place, where nothing may be. Durable when its directory is synced, and the directory above that.
     pub(crate) fn adopt(&self, id: EntryId) -> io::Result<()> {
         let (from, to) = (self.incoming_path(id), self.data_path(id));
         match move_aside(&from, &to) {
             Err(why) if why.kind() == io::ErrorKind::NotFound => {
                 // Never more than the last one: the disk may be gone, and its mount point is no pool.
-                let directory = self.data_directory(id);
-                match std::fs::create_dir(&directory) {
+                match std::fs::create_dir(self.data_directory(id)) {
                     Err(why) if why.kind() != io::ErrorKind::AlreadyExists => return Err(why),
                     Ok(()) | Err(_) => {}
                 }
-                sync_directory(&self.data_root()).inspect_err(|_| {
-                    // The next file would take its name for durable.
-                    let _ = std::fs::remove_dir(&directory);
-                })?;
                 move_aside(&from, &to)
             }
             done => done,

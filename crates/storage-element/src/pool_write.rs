@@ -373,6 +373,7 @@ impl FileCompletion {
         let pool = Arc::clone(&self.pool);
         let fail = |source| pool.write_failed(source);
         let id = self.order.write.file;
+        let is_made_at_once = matches!(disk.place, DiskPlace::Promised(_));
         let disk = disk.on_file(id, Arc::clone(&pool), self.reaper);
         let mut disk = disk.map_err(fail)?;
         disk.append(held).map_err(fail)?;
@@ -380,7 +381,7 @@ impl FileCompletion {
         let since = Instant::now();
         let checksums = disk.hasher.finish();
         verify(&checksums, expected)?;
-        let DiskPlace::File(file) = disk.place else {
+        let DiskPlace::File(mut file) = disk.place else {
             return Err(WriteError::Stopping);
         };
         let mut entry = NewFile {
@@ -397,6 +398,11 @@ impl FileCompletion {
         };
         label(&file, &mut entry, self.order.parent).map_err(fail)?;
         reached(Step::Labelled);
+        if is_made_at_once {
+            // So that one commit of the file system's journal holds its bytes and its final name. Should the power fail before,
+            // its label tells that bytes are missing.
+            file.adopt().map_err(fail)?;
+        }
         file.file.sync_all().map_err(fail)?;
         reached(Step::Synced);
         let finished = CompleteFile {

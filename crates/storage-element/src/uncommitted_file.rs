@@ -2,7 +2,7 @@
 //! is committed. Whatever goes wrong, dropping it removes the data and gives the promised space back.
 
 use crate::crash::{Step, reached};
-use crate::pool::{DiskThread, Pool, Reservation, UncommittedStage};
+use crate::pool::{Pool, Reservation, UncommittedStage};
 use crate::reaper::ReaperHandle;
 use penstock_model::Bytes;
 use penstock_persistence::namespace::EntryId;
@@ -74,10 +74,12 @@ impl UncommittedFile {
         self.reaper.with_space(&self.pool, || attempt(&self.file))
     }
 
-    /// Moves the data to its final place.
+    /// Moves the data to its final place, unless it is there.
     pub(crate) fn adopt(&mut self) -> io::Result<()> {
-        let health = &self.pool.health;
-        self.with_space(|_| health.during(DiskThread::Commit, || self.pool.adopt(self.id)))?;
+        if let UncommittedStage::Data = self.place {
+            return Ok(());
+        }
+        self.with_space(|_| self.pool.adopt(self.id))?;
         self.place = UncommittedStage::Data;
         reached(Step::Adopted);
         Ok(())

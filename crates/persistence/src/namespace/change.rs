@@ -5,10 +5,12 @@
 //! earlier: a door's own look at the namespace may be out of date by the time its change is made.
 
 mod caused;
+mod known_directories;
 mod steps;
 
 pub use caused::CausedChange;
 pub(super) use caused::ToldEntry;
+pub(super) use known_directories::KnownDirectories;
 pub(super) use steps::first;
 
 use super::change_error::{ChangeError, ChangeRefusal};
@@ -207,6 +209,7 @@ pub(super) struct Batch<'a> {
     ledger: Vec<ElementRecord>,
     /// Of the change that is being made.
     cause: Cause,
+    directories: KnownDirectories,
 }
 
 /// What a batch leaves to be done with its commit, and after it.
@@ -215,10 +218,16 @@ pub(super) struct BatchOutcome {
     pub id_max: u64,
     /// What the directory logs are told.
     pub records: Vec<DirectoryRecord>,
+    /// To be handed to the next batch once this one is committed.
+    pub directories: KnownDirectories,
 }
 
 impl<'a> Batch<'a> {
-    pub(super) fn new(connection: &'a Connection, next_id: &'a AtomicU64) -> Batch<'a> {
+    pub(super) fn new(
+        connection: &'a Connection,
+        next_id: &'a AtomicU64,
+        directories: KnownDirectories,
+    ) -> Batch<'a> {
         Batch {
             connection,
             next_id,
@@ -229,6 +238,7 @@ impl<'a> Batch<'a> {
             records_with_trash_written: 0,
             ledger: Vec::new(),
             cause: Cause::default(),
+            directories,
         }
     }
 
@@ -402,6 +412,7 @@ impl<'a> Batch<'a> {
         Ok(BatchOutcome {
             id_max: self.id_max,
             records: self.records,
+            directories: self.directories,
         })
     }
 }

@@ -101,6 +101,8 @@ pub struct Rebuild {
     directories: HashSet<EntryId>,
     /// Files of which a record says that they are where they are: which record.
     confirmed: HashMap<EntryId, u64>,
+    /// Files whose data is of another size than their labels or records tell.
+    wrong_size: HashSet<EntryId>,
     /// There was a log, so that a directory that it does not name is gone.
     knows_directories: bool,
     next_id: u64,
@@ -133,6 +135,7 @@ impl Rebuild {
             pools: logs.pools,
             directories: HashSet::from([EntryId::ROOT]),
             confirmed: HashMap::new(),
+            wrong_size: HashSet::new(),
             knows_directories: logs.directories.is_some(),
             next_id,
             sequence: logs.sequence,
@@ -255,6 +258,9 @@ impl Rebuild {
                 .is_some_and(|label| label.place.is_some());
         let confirmed = state.confirmed;
         let wrong_size = file.size != found.size;
+        if wrong_size {
+            self.wrong_size.insert(found.id);
+        }
         let incoming = FilePlacement {
             pool,
             file,
@@ -297,12 +303,17 @@ impl Rebuild {
             return Ok((path, FoundFileFate::Lost));
         }
         // Who was told to be there by the later record is. Without any, the older one: of the younger one nobody was told.
-        // Without any log it is the younger one: the other has been moved away since.
+        // Without any log it is the younger one: the other has been moved away since. Before that, one that is not
+        // whole gives way: its writing was never completed.
         let older_counts = self.knows_directories;
         let theirs = self.confirmed.get(&there.id).copied().unwrap_or(0);
-        let rank = |confirmed: u64, id: EntryId| match older_counts {
-            true => (confirmed, u64::MAX - id.0),
-            false => (confirmed, id.0),
+        let rank = |confirmed: u64, id: EntryId| {
+            let is_whole = !self.wrong_size.contains(&id);
+            let age = match older_counts {
+                true => u64::MAX - id.0,
+                false => id.0,
+            };
+            (confirmed, is_whole, age)
         };
         if rank(theirs, there.id) >= rank(new.confirmed, new.file.id) {
             let path = self.lose(new, "another file is in its place")?;

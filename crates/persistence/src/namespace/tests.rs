@@ -1,5 +1,6 @@
 //! Conformance of the namespace: what the doors may rely on.
 
+mod directories;
 mod ledger;
 mod trash;
 

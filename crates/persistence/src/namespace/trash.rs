@@ -318,20 +318,20 @@ impl Batch<'_> {
         self.write_trash()?;
         let mut delete = self
             .connection
-            .prepare_cached("DELETE FROM trash WHERE file_id = ?1")?;
+            .prepare_cached("DELETE FROM trash WHERE place = ?1")?;
         let mut changed = ChangeReport::default();
         let mut select = self
             .connection
-            .prepare_cached("SELECT path, size_bytes, pool FROM trash WHERE file_id = ?1")?;
+            .prepare_cached("SELECT path, size_bytes, pool, place FROM trash WHERE file_id = ?1")?;
         for file in files {
             let known = select.query_row([stored(*file)], |row| {
-                let pool: String = row.get(2)?;
-                Ok((row.get::<_, Option<String>>(0)?, row.get(1)?, pool))
+                let (pool, place): (String, i64) = (row.get(2)?, row.get(3)?);
+                Ok((row.get::<_, Option<String>>(0)?, row.get(1)?, pool, place))
             });
-            let Some((path, size, pool)) = known.optional()? else {
+            let Some((path, size, pool, place)) = known.optional()? else {
                 continue;
             };
-            delete.execute([stored(*file)])?;
+            delete.execute([place])?;
             changed.forgotten.insert(*file);
             let path = path.and_then(|path| NamespacePath::parse(&path).ok());
             let path = path.unwrap_or_else(NamespacePath::root);
@@ -365,15 +365,7 @@ impl Batch<'_> {
         let Some((name, parents)) = to.names().split_last() else {
             return Err(ChangeRefusal::IsDirectory(to.clone()).into());
         };
-        let (mut parent, mut existing) = (EntryId::ROOT, 0);
-        for name in parents {
-            match by_name(self.connection, stored(parent), name)? {
-                Some(entry) if entry.is_directory() => parent = entry.id,
-                Some(_) => return Err(ChangeRefusal::ParentIsFile(first(to, existing + 1)).into()),
-                None => break,
-            }
-            existing += 1;
-        }
+        let (mut parent, existing) = self.deepest_directory(to, parents)?;
         let is_taken =
             existing == parents.len() && by_name(self.connection, stored(parent), name)?.is_some();
         if is_taken {

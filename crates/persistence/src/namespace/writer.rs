@@ -2,7 +2,7 @@
 //! answers everyone. The next transaction waits for that: begun at once, it would hold few changes, because those who are
 //! not answered yet ask for nothing.
 
-use super::change::{Batch, BatchOutcome, CausedChange, Change, ChangeReport};
+use super::change::{Batch, BatchOutcome, CausedChange, Change, ChangeReport, KnownDirectories};
 use super::change_error::ChangeError;
 use super::connection::stored;
 use super::directory_log::DirectoryRecord;
@@ -93,6 +93,7 @@ impl Writer {
             counters,
             logs,
             log_wait: None,
+            directories: KnownDirectories::default(),
             doubtful: None,
             tried: None,
         };
@@ -174,6 +175,7 @@ struct CommitThread {
     logs: Arc<Logs>,
     /// What they have been told and may not have written.
     log_wait: Option<LogWait>,
+    directories: KnownDirectories,
     /// What the directory logs were to be told of a commit that failed. Nothing was committed since: the database's log
     /// may hold what a restart would take for committed.
     doubtful: Option<Vec<DirectoryRecord>>,
@@ -275,7 +277,9 @@ impl CommitThread {
         let connection = connection.ok_or(Failure::Before(ChangeError::Unsettled))?;
         // Dropped without commit, it rolls back.
         let transaction = connection.unchecked_transaction().map_err(before)?;
-        let mut batch = Batch::new(&transaction, &self.counters.next_id);
+        // Given back only after the commit: what a transaction has made may be rolled back.
+        let directories = std::mem::take(&mut self.directories);
+        let mut batch = Batch::new(&transaction, &self.counters.next_id, directories);
         let mut results = Vec::with_capacity(changes.len());
         for change in changes {
             match batch.make(change) {
@@ -285,7 +289,11 @@ impl CommitThread {
                 result => results.push(result),
             }
         }
-        let BatchOutcome { id_max, records } = batch.finish().map_err(before)?;
+        let BatchOutcome {
+            id_max,
+            records,
+            directories,
+        } = batch.finish().map_err(before)?;
         let mut reserved = self.counters.ids_reserved.load(Ordering::Relaxed);
         if id_max >= reserved {
             // Ids that were given out meanwhile for files still being written lie below the new mark, too.
@@ -309,6 +317,7 @@ impl CommitThread {
         self.counters
             .ids_reserved
             .store(reserved, Ordering::Release);
+        self.directories = directories;
         self.tell_logs(&records);
         Ok(results)
     }

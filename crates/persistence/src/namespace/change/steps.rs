@@ -58,19 +58,7 @@ impl Batch<'_> {
         let Some((name, parents)) = file.path.names().split_last() else {
             return Err(ChangeRefusal::IsDirectory(file.path.clone()).into());
         };
-        // Where the path leaves what exists.
-        let mut parent = EntryId::ROOT;
-        let mut existing = 0;
-        for name in parents {
-            match by_name(self.connection, stored(parent), name)? {
-                Some(entry) if entry.is_directory() => parent = entry.id,
-                Some(_) => {
-                    return Err(ChangeRefusal::ParentIsFile(first(&file.path, existing + 1)).into());
-                }
-                None => break,
-            }
-            existing += 1;
-        }
+        let (mut parent, existing) = self.deepest_directory(&file.path, parents)?;
         let mut changed = ChangeReport::default();
         let mut inherits = false;
         let act = Removal {
@@ -334,6 +322,9 @@ impl Batch<'_> {
         });
         self.touch(old_parent, at);
         self.touch(parent, at);
+        if entry.is_directory() {
+            self.directories.forget();
+        }
         let told = ToldEntry::new(EntryChange::Rename, entry.id, from).renamed_to(to);
         self.tell_ledger(match &entry.kind {
             EntryKind::File { size, pool } => told.with_data(*size, pool),
@@ -434,6 +425,7 @@ impl Batch<'_> {
             .execute([id])?;
         self.touched.remove(&entry.id);
         let EntryKind::File { size, pool } = &entry.kind else {
+            self.directories.forget();
             property::forget(self.connection, entry)?;
             let id = entry.id;
             let told = ToldEntry::new(EntryChange::DirectoryRemoval, id, &path);
@@ -498,18 +490,45 @@ impl Batch<'_> {
 
     /// The directory that holds (or would hold) a path, and the path's last name.
     pub(super) fn place<'p>(
-        &self,
+        &mut self,
         path: &'p NamespacePath,
     ) -> Result<(EntryId, &'p str), ChangeError> {
         let (Some(name), Some(parent)) = (path.name(), path.parent()) else {
             // Only the root has no name; making it again is the one thing that can be asked of it here.
             return Err(ChangeRefusal::Exists(path.clone()).into());
         };
+        if let Some(known) = self.directories.get(parent.names()) {
+            return Ok((known, name));
+        }
         match find(self.connection, &parent)? {
-            Some(entry) if entry.is_directory() => Ok((entry.id, name)),
+            Some(entry) if entry.is_directory() => {
+                self.directories.add(parent.names(), entry.id);
+                Ok((entry.id, name))
+            }
             Some(_) => Err(ChangeRefusal::ParentIsFile(parent).into()),
             None => Err(ChangeRefusal::ParentMissing(parent).into()),
         }
+    }
+
+    /// The last directory above `path` that exists, and how many of the names of its parents lead there.
+    pub(in super::super) fn deepest_directory(
+        &mut self,
+        path: &NamespacePath,
+        parents: &[String],
+    ) -> Result<(EntryId, usize), ChangeError> {
+        if let Some(known) = self.directories.get(parents) {
+            return Ok((known, parents.len()));
+        }
+        let mut directory = EntryId::ROOT;
+        for (depth, name) in parents.iter().enumerate() {
+            match by_name(self.connection, stored(directory), name)? {
+                Some(entry) if entry.is_directory() => directory = entry.id,
+                Some(_) => return Err(ChangeRefusal::ParentIsFile(first(path, depth + 1)).into()),
+                None => return Ok((directory, depth)),
+            }
+        }
+        self.directories.add(parents, directory);
+        Ok((directory, parents.len()))
     }
 }
 

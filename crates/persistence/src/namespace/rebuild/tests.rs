@@ -353,3 +353,29 @@ fn of_two_files_of_one_place_the_one_that_was_told_of_counts() {
     let there = dump(&to, "SELECT id FROM entry WHERE name = 'f' AND parent <> 1");
     assert_eq!(there, [second.id.0.to_string()]);
 }
+
+#[test]
+fn a_file_that_is_not_whole_displaces_none_that_is() {
+    let mut lab = Lab::new();
+    let path = NamespacePath::parse("/f").expect("valid");
+    let mut ids = Vec::new();
+    // Both with labels.
+    while ids.len() < 2 {
+        let file = lab.new_file(path.clone());
+        let found = &lab.labels[&file.id].1;
+        match found.label.is_some() && found.size.0 > 0 {
+            true => ids.push(file.id),
+            false => drop(lab.labels.remove(&file.id)),
+        }
+    }
+    lab.namespace = None;
+    for pool in POOLS {
+        std::fs::remove_file(lab.directory.path().join(pool).join(DIRECTORY_LOG)).expect("removed");
+    }
+    // The younger one has its final name and its label, and a power cut took its bytes.
+    lab.labels.get_mut(&ids[1]).expect("there").1.size = Bytes(0);
+    let (to, rebuilt) = lab.rebuild("anew");
+    let there = dump(&to, "SELECT id FROM entry WHERE name = 'f' AND parent = 1");
+    assert_eq!(there, [ids[0].0.to_string()]);
+    assert_eq!((rebuilt.lost, rebuilt.wrong_size.len()), (1, 1));
+}
