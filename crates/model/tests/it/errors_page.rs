@@ -145,7 +145,6 @@ const NOT_NAMED_IN_TESTS: [(&str, &[&str]); 5] = [
             "record-refused",
             "keys-unavailable",
             "local-failure",
-            "consistency-broken",
         ],
     ),
     (
