@@ -94,6 +94,44 @@ def test_a_waiting_job_is_listed_explained_and_canceled(penstock, grid, faulty, 
     grid.service.wait_idle()
 
 
+def test_submit_and_status_tell_the_same_numbers_of_a_job(penstock, grid, place, tmp_path):
+    sizes = [10_000, 20_000]
+    for number, size in enumerate(sizes):
+        grid.here_door.put(f"{place}/in/{number}", content((place, number), size))
+    ends = [(f"{place}/in/{number}", f"{place}/out/{number}") for number in range(3)]
+    lines = [f"{grid.here_door.url(source)} {grid.there_door.url(destination)}" for source, destination in ends]
+    path = tmp_path / "list.txt"
+    path.write_text("\n".join(lines) + "\n")
+    told = penstock("submit", "--jobfile", path, "--wait", exit_code=1, json_output=True)
+    [ended] = told["report"]
+    [status] = penstock("status", ended["job_id"], json_output=True)
+    assert ended["totals"] == status["totals"]
+    totals = status["totals"]
+    counts = [totals[name] for name in ("files", "arrived", "failed", "canceled", "not_used", "arrived_bytes")]
+    assert counts == [3, 2, 1, 0, 0, sum(sizes)]
+    assert (totals["bytes_per_second"] is None) == (totals["seconds"] == 0), totals
+    assert "2 of 3 files arrived, 30.0 kB in" in penstock("status", ended["job_id"])
+
+
+def test_the_message_of_a_ban_reaches_users(penstock, grid, place):
+    banned, why = grid.there.storage_id, "disks are replaced"
+    ends = grid.here_door.url(f"{place}/a"), grid.there_door.url(f"{place}/b")
+    grid.here_door.put(f"{place}/a", b"data")
+    penstock("ban", "se", banned, "--wait", "--allow-submit", "--message", why)
+    try:
+        [job] = job_ids(penstock("submit", *ends, json_output=True))
+        for words in (["status"], ["status", "--files"], ["explain"]):
+            assert "is banned by the operators" in (shown := penstock(*words, job)) and why in shown
+        [told] = penstock("status", job, json_output=True)
+        [group] = told["waiting"]
+        assert (group["files"], group["state"]) == (1, "SUBMITTED") and why in group["text"]
+        penstock("ban", "se", banned, "--message", why)
+        assert f"Storage banned: {why}" in penstock("status", "--files", job)
+        assert f"{banned} is banned: {why}" in penstock("submit", *ends, exit_code=3)
+    finally:
+        penstock("ban", "remove", banned)
+
+
 @pytest.mark.parametrize("command", ["status", "cancel", "explain"])
 def test_an_unknown_job_ends_with_4(penstock, command):
     penstock(command, NOBODY, exit_code=4)

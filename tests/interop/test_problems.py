@@ -229,3 +229,22 @@ def test_a_transfer_that_failed_has_the_code_of_its_cause(grid, door, place):
     [file] = grid.service.ask("GET", f"/api/v1/jobs/{job}/explain").json()["files"]
     agrees(file["problem"], "path-not-found")
     assert file["problem"]["side"] == "source" and file["problem"]["message"] in reason
+
+
+def test_a_failed_copy_keeps_the_code_of_the_storage_element_that_refused(own_grid):
+    grid = own_grid
+    for site in grid.sites:
+        site.start()
+    grid.there_door.put("/away/f", b"data")
+    grid.there.stop()
+    pool = grid.there.directory / "pools/disk1"
+    pool.rename(pool.with_name("unmounted"))
+    pool.mkdir()
+    grid.there.start()
+    refused = grid.there_door.ask("GET", "/away/f")
+    assert (refused.status_code, refused.headers["Penstock-Problem"]) == (503, "pool-offline"), refused.text
+    # The destination copies, and is refused by the source.
+    job = grid.service.submit((grid.there_door.url("/away/f"), grid.here_door.url("/away/f")), retry=-1)
+    grid.service.wait_failed(job)
+    [file] = grid.service.ask("GET", f"/api/v1/jobs/{job}/explain").json()["files"]
+    agrees(file["problem"], "pool-offline")

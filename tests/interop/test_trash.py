@@ -82,7 +82,9 @@ def test_a_deleted_file_comes_back_as_it_was(site):
     assert listed(site, "/run4") == [] and listed(site) == ["/run42/f"]
     code, text = shown(site, "list")
     assert re.search(r"REMOVED \(UTC\) .*\n.*T\d\d:\d\d:\d\dZ .* alice  +/run42/f\n1 file \(", text), text
-    assert restored(site, "/run42/f")["restored"] == [{"path": "/run42/f", "parent_made": False}]
+    [back] = restored(site, "/run42/f")["restored"]
+    assert (back["path"], back["parent_made"], back["size_bytes"]) == ("/run42/f", False, len(data))
+    assert back["restored"] >= file["removed"]
     assert door.get("/run42/f") == data
     after = door.ask("HEAD", "/run42/f").headers
     assert (after["ETag"], after["Last-Modified"]) == (before["ETag"], before["Last-Modified"])
@@ -139,7 +141,7 @@ def test_a_removed_directory_comes_back_with_its_files(site):
     code, told = trash(site, "restore", "/run")
     assert code == 4 and "--recursive" in told["error"], told
     told = restored(site, "/run/d0/f0")
-    assert told["restored"] == [{"path": "/run/d0/f0", "parent_made": True}]
+    assert [(back["path"], back["parent_made"]) for back in told["restored"]] == [("/run/d0/f0", True)]
     door.put("/run/d1/f1", b"in the way")
     code, told = trash(site, "restore", "/run", "--recursive")
     assert code == 1 and listed(site) == ["/run/d1/f1"], told

@@ -37,7 +37,8 @@ pub enum CommandError {
     /// Content is not what it should be.
     #[error("{0}")]
     Verification(String),
-    /// `fsck` found differences that are still there, or `account published` figures that cannot be true, and has named them.
+    /// `fsck` found differences that are still there, `account published` figures that cannot be true, or `account reconcile`
+    /// a residue, and has named them.
     #[error("what should agree differs")]
     Differs,
     /// This machine: disk full, port taken, no permission.

@@ -6,7 +6,7 @@
 //! or swept on its word; what must go on by some time goes by the time that is believed. A machine that was away for
 //! long looks the same; there it costs an hour of patience and nobody's work.
 
-use penstock_model::Timestamp;
+use penstock_model::{TimeSpan, Timestamp};
 use std::fmt;
 use std::time::Duration;
 
@@ -281,40 +281,25 @@ impl fmt::Display for ClockDoubt {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             ClockDoubt::LeaptForward(by) => {
-                write!(out, "the clock leapt forward by {}", RoundedSpan(*by))
+                write!(out, "the clock leapt forward by {}", TimeSpan(*by))
             }
             ClockDoubt::LeaptBack(by) => {
-                write!(out, "the clock leapt back by {}", RoundedSpan(*by))
+                write!(out, "the clock leapt back by {}", TimeSpan(*by))
             }
             ClockDoubt::AheadOfRecord(by) => {
                 write!(
                     out,
                     "the clock is {} ahead of the newest record",
-                    RoundedSpan(*by)
+                    TimeSpan(*by)
                 )
             }
             ClockDoubt::BehindRecord(by) => {
                 write!(
                     out,
                     "the clock is {} behind the newest record",
-                    RoundedSpan(*by)
+                    TimeSpan(*by)
                 )
             }
-        }
-    }
-}
-
-/// A length of time in its largest unit.
-struct RoundedSpan(Duration);
-
-impl fmt::Display for RoundedSpan {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let seconds = self.0.as_secs();
-        match seconds {
-            0..=299 => write!(out, "{seconds} s"),
-            300..=17_999 => write!(out, "{} min", seconds / 60),
-            18_000..=345_599 => write!(out, "{} h", seconds / 3600),
-            _ => write!(out, "{} days", seconds / 86_400),
         }
     }
 }
@@ -503,6 +488,6 @@ mod tests {
         let told = ClockDoubt::LeaptForward(Duration::from_secs(400 * 86_400)).to_string();
         assert_eq!(told, "the clock leapt forward by 400 days");
         let told = ClockDoubt::BehindRecord(Duration::from_secs(7200)).to_string();
-        assert_eq!(told, "the clock is 120 min behind the newest record");
+        assert_eq!(told, "the clock is 2 h behind the newest record");
     }
 }

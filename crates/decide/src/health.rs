@@ -4,6 +4,7 @@
 
 use crate::clock::ClockDoubt;
 use crate::credential_expiry::{CredentialValidity, ExpiringItem};
+use penstock_model::TimeSpan;
 use serde::Serialize;
 use std::fmt;
 use std::time::Duration;
@@ -193,8 +194,8 @@ pub fn judge_health(facts: &HealthFacts) -> Health {
                 "the namespace cannot be written, so {consequence}; look at its disk: most often it is full"
             )),
             Writability::Silent(lasts) => Some(format!(
-                "the namespace's disk has not answered for {} s, so {consequence}; look at that disk",
-                lasts.as_secs()
+                "the namespace's disk has not answered for {}, so {consequence}; look at that disk",
+                TimeSpan(lasts)
             )),
         };
         if let Some(text) = namespace {
@@ -235,8 +236,8 @@ fn judge_transfer(transfer: &TransferHealth) -> Option<(HealthSeverity, HealthSu
                 .to_owned(),
         ),
         Writability::Silent(lasts) => Some(format!(
-            "the journal has not answered for {} s, so no job is accepted and nothing starts; look at its disk or database",
-            lasts.as_secs()
+            "the journal has not answered for {}, so no job is accepted and nothing starts; look at its disk or database",
+            TimeSpan(lasts)
         )),
     };
     if let Some(text) = journal {
@@ -244,8 +245,8 @@ fn judge_transfer(transfer: &TransferHealth) -> Option<(HealthSeverity, HealthSu
     }
     (transfer.engine_silent > ENGINE_SILENCE_MAX).then(|| {
         let text = format!(
-            "the engine has stood still for {} s; restart the process, it continues where it was",
-            transfer.engine_silent.as_secs()
+            "the engine has stood still for {}; restart the process, it continues where it was",
+            TimeSpan(transfer.engine_silent)
         );
         (HealthSeverity::Dead, HealthSubject::Engine, text)
     })

@@ -3,6 +3,7 @@
 //! A pool whose disk fails would attract files: every failure leaves it idle. So after a few of them it takes no more
 //! until a test file can be written, and the more often that happens the longer it waits.
 
+use penstock_model::TimeSpan;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::time::Duration;
@@ -87,6 +88,16 @@ impl PoolCondition {
     }
 }
 
+impl PoolCondition {
+    /// Its disk answers: what was last seen of its space is true. In the place of a disk that is away another may answer.
+    pub fn tells_space(&self) -> bool {
+        match self {
+            PoolCondition::Sound | PoolCondition::ReadOnly { .. } => true,
+            PoolCondition::Silent { .. } | PoolCondition::Away { .. } => false,
+        }
+    }
+}
+
 impl fmt::Display for PoolCondition {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -98,7 +109,8 @@ impl fmt::Display for PoolCondition {
             ),
             PoolCondition::Silent { seconds } => write!(
                 out,
-                "takes no new files: its disk has not answered for {seconds} s; check the disk"
+                "takes no new files: its disk has not answered for {}; check the disk",
+                TimeSpan::of_seconds(*seconds)
             ),
             PoolCondition::Away { why } => write!(out, "is away: {why}"),
         }

@@ -84,6 +84,16 @@ pub struct PoolView {
 }
 
 impl PoolView {
+    /// The same as far as it is known: not of a disk that is away or does not answer.
+    pub fn known_available(&self) -> Option<Bytes> {
+        self.condition.tells_space().then(|| self.available())
+    }
+
+    /// Files that its file system can still take, as far as it has a limit of them and that is known.
+    pub fn known_files_left(&self) -> Option<u64> {
+        self.files_left.filter(|_| self.condition.tells_space())
+    }
+
     /// What a new file may have when everything gives way that may.
     pub fn available(&self) -> Bytes {
         Bytes(self.free.0.saturating_add(self.trash.0))

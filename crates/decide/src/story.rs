@@ -8,7 +8,7 @@ use penstock_model::text::printable;
 use penstock_model::url::redact;
 use penstock_model::{
     AfterStaging, Attempt, Bytes, ChoiceReason, Failure, JobKind, JobParameters, LedgerEntry,
-    LinkChange, LinkEvent, LinkSample, MoverReport, Rate, Retry, StageClocks, TcpSummary,
+    LinkChange, LinkEvent, LinkSample, MoverReport, Rate, Retry, StageClocks, TcpSummary, TimeSpan,
     Timestamp, TransferEvent, TransferRequest, TransferState, UserName, VoName, WaitReason,
 };
 use std::time::Duration;
@@ -495,8 +495,8 @@ fn time_spent(stages: &StageClocks, took: Option<Duration>) -> Option<String> {
     };
     let units = |micros: u64| micros.saturating_add(unit_us / 2) / unit_us;
     let shown = |units: u64| {
-        let seconds = units as f64 * unit_us as f64 / 1e6;
-        format!("{seconds:.decimals$} s")
+        let span = TimeSpan(Duration::from_micros(units.saturating_mul(unit_us)));
+        format!("{span:.decimals$}")
     };
     let whole = units(u64::try_from(took.as_micros()).unwrap_or(u64::MAX));
     let parts = measured.map(|(name, micros)| (*name, units(*micros)));
@@ -538,11 +538,10 @@ const MILLISECONDS_BELOW_SECONDS: f64 = 10.0;
 
 /// As long as it is short, with milliseconds.
 fn seconds(span: Duration) -> String {
-    let seconds = span.as_secs_f64();
-    match seconds {
+    match span.as_secs_f64() {
         0.0 => "0 s".to_owned(),
-        small if small < MILLISECONDS_BELOW_SECONDS => format!("{seconds:.3} s"),
-        _ => format!("{seconds:.1} s"),
+        small if small < MILLISECONDS_BELOW_SECONDS => format!("{:.3}", TimeSpan(span)),
+        _ => format!("{:.1}", TimeSpan(span)),
     }
 }
 

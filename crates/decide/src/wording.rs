@@ -9,15 +9,16 @@ pub use explain::{
 };
 pub use incidents::{
     incident, incident_counts, incident_evidence, incident_request, incident_ticket,
-    incident_verification, incident_what,
+    incident_verification, incident_what, resolved_incident_ticket,
 };
 pub use tuning::tune_reason;
 
 use crate::destination::Foreign;
 use penstock_model::{
     CopySummary, NoSlot, SlotBound, SlotPlace, StorageId, StreamUse, StreamsReason, TapeWait,
-    Timestamp, TransferState, Verification, WaitReason,
+    TimeSpan, Timestamp, TransferState, Verification, WaitReason,
 };
+use std::time::Duration;
 
 /// What speaks against a file's being what an attempt of the transfer left.
 pub fn foreign(foreign: Foreign) -> String {
@@ -67,7 +68,7 @@ pub fn wait_reason_for_all(reason: &WaitReason, now: Timestamp) -> String {
         } => {
             let trial = match until.since(now).as_secs() {
                 0 => "one transfer is being tried now".to_owned(),
-                wait => format!("one transfer is tried in {wait} s"),
+                wait => format!("one transfer is tried in {}", TimeSpan::of_seconds(wait)),
             };
             format!(
                 "the link is halted after {failures} failures of one kind in a row, and {trial}"
@@ -76,13 +77,13 @@ pub fn wait_reason_for_all(reason: &WaitReason, now: Timestamp) -> String {
         WaitReason::BackingOff {
             until, failures, ..
         } => {
-            let wait = until.since(now).as_secs();
+            let wait = whole_seconds(until.since(now));
             let times = if *failures == 1 {
                 "once".to_owned()
             } else {
                 format!("{failures} times")
             };
-            format!("it failed {times} and is tried again in {wait} s")
+            format!("it failed {times} and is tried again in {wait}")
         }
         WaitReason::SameDestination { before } => {
             format!("transfer {before} goes to the same destination and has not ended")
@@ -99,8 +100,8 @@ pub fn wait_reason_for_all(reason: &WaitReason, now: Timestamp) -> String {
                 text.push_str(&format!(": {message}"));
             }
             if let Some(at) = cancel_at {
-                let wait = at.since(now).as_secs();
-                text.push_str(&format!("; if that goes on, it is canceled in {wait} s"));
+                let wait = whole_seconds(at.since(now));
+                text.push_str(&format!("; if that goes on, it is canceled in {wait}"));
             }
             text
         }
@@ -224,7 +225,7 @@ fn slot_wait(NoSlot { place, because }: &NoSlot) -> String {
 fn tape_wait(wait: &TapeWait, now: Timestamp) -> String {
     let soon = |at: &Timestamp| match at.since(now).as_secs() {
         0 => "it is asked again now".to_owned(),
-        wait => format!("it is asked again in {wait} s"),
+        wait => format!("it is asked again in {}", TimeSpan::of_seconds(wait)),
     };
     match wait {
         TapeWait::Gathering { storage, files } => {
@@ -263,9 +264,9 @@ fn tape_wait(wait: &TapeWait, now: Timestamp) -> String {
             since,
             look_at,
         } => {
-            let (wait, soon) = (now.since(*since).as_secs(), soon(look_at));
+            let (wait, soon) = (whole_seconds(now.since(*since)), soon(look_at));
             format!(
-                "the tape system of {storage} has had its request {request} for {wait} s: {on_disk} of {files} \
+                "the tape system of {storage} has had its request {request} for {wait}: {on_disk} of {files} \
                  files are on disk, and {soon}"
             )
         }
@@ -275,13 +276,19 @@ fn tape_wait(wait: &TapeWait, now: Timestamp) -> String {
             until,
             look_at,
         } => {
-            let (wait, rest) = (now.since(*since).as_secs(), until.since(now).as_secs());
+            let (wait, rest) = (now.since(*since), until.since(now));
+            let (wait, rest) = (whole_seconds(wait), whole_seconds(rest));
             let soon = soon(look_at);
             format!(
-                "it arrived {wait} s ago, and the tape system of {storage} has {rest} s more to put it on tape; {soon}"
+                "it arrived {wait} ago, and the tape system of {storage} has {rest} more to put it on tape; {soon}"
             )
         }
     }
+}
+
+/// What is told of a moment changes with each second: parts of one would be noise.
+fn whole_seconds(span: Duration) -> TimeSpan {
+    TimeSpan::of_seconds(span.as_secs())
 }
 
 fn counted(number: u64, what: &str) -> String {
@@ -302,10 +309,10 @@ pub fn transfer_state(
             "is kept in reserve: another replica or hop comes first".to_owned()
         }
         TransferState::Staging { recall, .. } | TransferState::Recalling { recall, .. } => {
-            let seconds = now.since(recall.since).as_secs();
+            let wait = whole_seconds(now.since(recall.since));
             let why = waiting.map(|reason| wait_reason(reason, now));
             let why = why.map_or_else(String::new, |why| format!(": {why}"));
-            format!("is on tape, and has been awaited for {seconds} s{why}")
+            format!("is on tape, and has been awaited for {wait}{why}")
         }
         TransferState::Archiving { size, .. } => {
             let why = waiting.map(|reason| wait_reason(reason, now));
@@ -318,9 +325,9 @@ pub fn transfer_state(
         },
         TransferState::Active { attempt, since, .. } => {
             format!(
-                "is being moved (attempt {}, for {} s)",
+                "is being moved (attempt {}, for {})",
                 attempt.0,
-                now.since(*since).as_secs()
+                whole_seconds(now.since(*since))
             )
         }
         TransferState::Finished {
@@ -331,11 +338,11 @@ pub fn transfer_state(
             mode,
             report,
         } => {
-            let seconds = at.since(*started_at).as_secs_f64();
+            let took = TimeSpan(at.since(*started_at));
             match mode {
-                _ if attempt.0 == 0 => format!("is on disk, after {seconds:.0} s"),
+                _ if attempt.0 == 0 => format!("is on disk, after {took:.0}"),
                 Some(mode) => format!(
-                    "arrived: {size} in {seconds:.2} s, {}{}",
+                    "arrived: {size} in {took:.2}, {}{}",
                     mode.name(),
                     how_it_was_copied(report)
                 ),

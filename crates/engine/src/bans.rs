@@ -12,7 +12,7 @@ use penstock_model::{
 };
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What FTS says of transfers that a ban ended.
+/// What FTS says of transfers that a ban ended; the operator's message follows.
 const STORAGE_BANNED: &str = "Storage banned";
 const USER_BANNED: &str = "User banned";
 
@@ -286,6 +286,10 @@ impl Engine {
         which: impl Fn(&TransferState) -> bool,
         effects: &mut Effects,
     ) -> Vec<JobId> {
+        let reason = match ban.message.as_str() {
+            "" => STORAGE_BANNED.to_owned(),
+            message => format!("{STORAGE_BANNED}: {message}"),
+        };
         let mut jobs: BTreeMap<JobId, Vec<TransferId>> = BTreeMap::new();
         for (transfer, job) in self.concerned(ban, which) {
             jobs.entry(job).or_default().push(transfer);
@@ -293,7 +297,7 @@ impl Engine {
         for (job, transfers) in &jobs {
             let is_way = self.jobs[job].parameters().kind == JobKind::Hops;
             let transfers = (!is_way).then(|| transfers.clone());
-            self.cancel(now, *job, transfers, STORAGE_BANNED, effects);
+            self.cancel(now, *job, transfers, &reason, effects);
         }
         jobs.into_keys().collect()
     }

@@ -61,6 +61,12 @@ pub struct RestoredInfo {
     pub path: String,
     /// Its directory was gone and was made again.
     pub parent_made: bool,
+    /// A storage element of an earlier version tells neither of these.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub size_bytes: Option<u64>,
+    /// When it came back, by the clock there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub restored: Option<Timestamp>,
 }
 
 /// What one request has removed for good, or would.

@@ -52,7 +52,35 @@ pub fn without_particulars(text: &str) -> String {
         });
         names_status = announces_status(word, names_status);
     }
+    let words = with_equal_times(words);
     words.join(" ").chars().take(FINGERPRINT_MAX).collect()
+}
+
+/// Units of times as [`TimeSpan`](crate::TimeSpan) tells them.
+const TIME_UNITS: [&str; 5] = ["ms", "s", "min", "h", "days"];
+
+/// Times are told in the units of people, which differ from file to file as their numbers do: each is `# s` here.
+fn with_equal_times(words: Vec<String>) -> Vec<String> {
+    let mut out: Vec<String> = Vec::with_capacity(words.len());
+    let mut words = words.into_iter().peekable();
+    let mut goes_on = false;
+    while let Some(word) = words.next() {
+        let is_number = word.ends_with('#') && ["#", "#.#"].contains(&bare(&word));
+        let unit = words.next_if(|next| is_number && TIME_UNITS.contains(&bare(next)));
+        let Some(unit) = unit else {
+            out.push(word);
+            goes_on = false;
+            continue;
+        };
+        let close = &unit[unit.trim_end_matches(CLOSING).len()..];
+        match goes_on {
+            true => drop(out.pop()),
+            false => out.push(word.replace("#.#", "#")),
+        }
+        out.push(format!("s{close}"));
+        goes_on = close.is_empty();
+    }
+    out
 }
 
 const OPENING: [char; 6] = ['\'', '"', '(', '[', '<', '`'];
@@ -195,6 +223,18 @@ mod tests {
     #[test]
     fn http_statuses_and_names_of_algorithms_stay() {
         check("HTTP 403 after 12 s", "HTTP 403 after # s");
+        for time in [
+            "200 ms",
+            "1.5 s",
+            "90 s",
+            "15 min",
+            "2 min 5 s",
+            "2 h 30 min",
+            "3 days 1 h",
+        ] {
+            let text = format!("nothing came for {time}; it was given up");
+            check(&text, "nothing came for # s; it was given up");
+        }
         check("(HTTP 503): try 4", "(HTTP 503): try #");
         check("HTTP/1.1 404 Not Found", "HTTP/1.1 404 Not Found");
         check("HTTP status code: 507", "HTTP status code: 507");

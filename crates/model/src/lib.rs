@@ -75,6 +75,6 @@ pub use tuning::{
     Fts3Reason, TrialResult, TuneReason, TunedPlace, TuningCandidate, TuningDecision, TuningMode,
     TuningPolicy, TuningSeen,
 };
-pub use units::{Bytes, Priority, Rate, Slots, TimeWindow, Timestamp};
+pub use units::{Bytes, Priority, Rate, Slots, TimeSpan, TimeWindow, Timestamp};
 pub use url::{Access, FileUrl};
 pub use visibility::Visibility;

@@ -49,6 +49,46 @@ impl fmt::Display for Rate {
     }
 }
 
+/// A length of time as people read it: `45 s`, `15 min`, `2 h 5 min`, `3 days`, in two units at most. With a precision
+/// (`{:.2}`), seconds have so many digits behind the point as long as they are told alone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct TimeSpan(pub Duration);
+
+impl TimeSpan {
+    pub const fn of_seconds(seconds: u64) -> TimeSpan {
+        TimeSpan(Duration::from_secs(seconds))
+    }
+}
+
+impl fmt::Display for TimeSpan {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let seconds = self.0.as_secs_f64();
+        let whole = seconds.round() as u64;
+        let (large, unit, small, smaller) = match whole {
+            0..=119 => return self.write_short(out),
+            120..=3_599 => (whole / 60, "min", whole % 60, "s"),
+            3_600..=172_799 => (whole / 3_600, "h", whole % 3_600 / 60, "min"),
+            _ => (whole / 86_400, "days", whole % 86_400 / 3_600, "h"),
+        };
+        match small {
+            0 => write!(out, "{large} {unit}"),
+            _ => write!(out, "{large} {unit} {small} {smaller}"),
+        }
+    }
+}
+
+impl TimeSpan {
+    fn write_short(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let seconds = self.0.as_secs_f64();
+        match out.precision() {
+            Some(digits) => write!(out, "{seconds:.digits$} s"),
+            None if self.0.subsec_nanos() == 0 || seconds >= 10.0 => write!(out, "{seconds:.0} s"),
+            None if seconds < 1.0 => write!(out, "{:.0} ms", seconds * 1000.0),
+            None => write!(out, "{seconds:.1} s"),
+        }
+    }
+}
+
 /// A number of transfers that may run at once.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
@@ -181,6 +221,27 @@ mod tests {
         let (first, last) = (Timestamp(i64::MIN), Timestamp(i64::MAX));
         assert_eq!(last.since(first), Duration::from_millis(i64::MAX as u64));
         assert_eq!(first.since(last), Duration::ZERO);
+    }
+
+    #[test]
+    fn a_length_of_time_is_told_in_the_units_of_people() {
+        let check = |millis, expected: &str| {
+            let span = TimeSpan(Duration::from_millis(millis));
+            assert_eq!(span.to_string(), expected);
+        };
+        check(0, "0 s");
+        check(250, "250 ms");
+        check(1_500, "1.5 s");
+        check(3_000, "3 s");
+        check(90_000, "90 s");
+        check(125_000, "2 min 5 s");
+        check(900_000, "15 min");
+        check(3_600_000, "1 h");
+        check(9_000_000, "2 h 30 min");
+        check(172_800_000, "2 days");
+        check(400 * 86_400_000 + 3_600_000, "400 days 1 h");
+        let exact = |seconds| format!("{:.2}", TimeSpan(Duration::from_secs_f64(seconds)));
+        assert_eq!([exact(2.0), exact(900.0)], ["2.00 s", "15 min"]);
     }
 
     #[test]

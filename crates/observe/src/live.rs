@@ -17,7 +17,7 @@ use axum::response::{IntoResponse, Json, Response};
 use axum::routing::get;
 use parking_lot::Mutex;
 use penstock_clock::wall_clock;
-use penstock_model::{JobId, Timestamp, Visibility, VoName};
+use penstock_model::{JobId, TimeSpan, Timestamp, Visibility, VoName};
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::future::Future;
@@ -239,7 +239,10 @@ impl LiveSources {
             }
         };
         let input = ReportInput {
-            population: format!("all transfers{whose} with an event in the last {seconds} s"),
+            population: format!(
+                "all transfers{whose} with an event in the last {}",
+                TimeSpan::of_seconds(seconds.unsigned_abs())
+            ),
             transfers,
             window: Some((from, now)),
         };

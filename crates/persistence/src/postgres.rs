@@ -16,6 +16,7 @@ pub use inspect::{DatabaseFacts, inspect};
 pub use schema::SCHEMA_VERSION;
 
 use ::postgres::error::SqlState;
+use penstock_model::TimeSpan;
 use std::sync::Arc;
 use std::time::Duration;
 use thiserror::Error;
@@ -34,7 +35,7 @@ pub enum DatabaseError {
         why: String,
     },
     /// It has not answered in time; what it was asked may still happen.
-    #[error("the database {database} has not answered within {} s", patience.as_secs())]
+    #[error("the database {database} has not answered within {}", TimeSpan(*patience))]
     NoAnswer {
         /// Its address.
         database: Arc<str>,

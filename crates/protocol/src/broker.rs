@@ -7,6 +7,7 @@ mod stomp;
 
 use crate::stream::Stream;
 use crate::tls::{ClientTls, TlsError};
+use penstock_model::TimeSpan;
 use penstock_model::url::redact;
 use std::fmt;
 use std::io;
@@ -48,7 +49,7 @@ pub enum BrokerError {
     #[error(transparent)]
     Tls(#[from] TlsError),
     /// It took longer than is waited.
-    #[error("{broker} has not answered within {} s", limit.as_secs())]
+    #[error("{broker} has not answered within {}", TimeSpan(*limit))]
     Timeout {
         /// Host and port.
         broker: String,

@@ -1,6 +1,7 @@
 //! How slow the other end may be while bytes move. A bound on each wait alone would let somebody send a byte
 //! a minute and hold a mover for years.
 
+use penstock_model::TimeSpan;
 use std::io;
 use std::time::Duration;
 
@@ -89,9 +90,9 @@ impl Pace {
             return Err(io::Error::new(
                 io::ErrorKind::TimedOut,
                 format!(
-                    "only {} bytes moved in {} s; at least {} bytes a second must (rate_min of this site)",
+                    "only {} bytes moved in {}; at least {} bytes a second must (rate_min of this site)",
                     self.moved,
-                    self.waited.as_secs(),
+                    TimeSpan(self.waited),
                     self.limit.bytes_per_second_min
                 ),
             ));

@@ -40,6 +40,12 @@ pub fn header_value(code: ProblemCode) -> HeaderValue {
     HeaderValue::from_static(code.name())
 }
 
+/// The code that a server of ours tells in [`PROBLEM_HEADER`]; one of a later version is passed over.
+pub fn told_code(headers: &HeaderMap) -> Option<ProblemCode> {
+    let name = headers.get(PROBLEM_HEADER)?.to_str().ok()?;
+    ProblemCode::by_name(name.trim())
+}
+
 /// What a server of ours tells of a problem: its document, or the code in the header with the line of text.
 pub fn read(headers: &HeaderMap, body: &[u8]) -> Option<Problem> {
     let media_type = headers.get(CONTENT_TYPE)?.to_str().ok()?;
@@ -47,9 +53,8 @@ pub fn read(headers: &HeaderMap, body: &[u8]) -> Option<Problem> {
     match media_type {
         PROBLEM_JSON | "application/json" => serde_json::from_slice(body).ok(),
         "text/plain" => {
-            let name = headers.get(PROBLEM_HEADER)?.to_str().ok()?;
             let line = std::str::from_utf8(body).ok()?.lines().next()?;
-            Some(Problem::new(ProblemCode::by_name(name)?, line))
+            Some(Problem::new(told_code(headers)?, line))
         }
         _ => None,
     }

@@ -11,7 +11,7 @@ use crate::tcp_info;
 pub use file_source::FileStalled;
 pub(crate) use file_source::fill;
 use file_source::{FileSource, Prefetch};
-use penstock_model::TcpSummary;
+use penstock_model::{TcpSummary, TimeSpan};
 use socket2::{SockRef, TcpKeepalive};
 use std::fs::File;
 use std::io;
@@ -256,7 +256,7 @@ pub(crate) async fn within<T>(
         Ok(result) => result,
         Err(_) => Err(io::Error::new(
             io::ErrorKind::TimedOut,
-            format!("the other end took nothing for {} s", limit.as_secs()),
+            format!("the other end took nothing for {}", TimeSpan(limit)),
         )),
     }
 }

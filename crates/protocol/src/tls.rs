@@ -24,7 +24,7 @@ use openssl::stack::Stack;
 use openssl::x509::store::{X509Lookup, X509StoreBuilder};
 use openssl::x509::{X509, X509Ref, X509VerifyResult};
 use parking_lot::RwLock;
-use penstock_model::Timestamp;
+use penstock_model::{TimeSpan, Timestamp};
 use resumption::Sessions;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -76,7 +76,7 @@ pub enum TlsError {
         why: String,
     },
     /// The other end took too long.
-    #[error("TLS handshake with {peer} took longer than {} s", limit.as_secs())]
+    #[error("TLS handshake with {peer} took longer than {}", TimeSpan(*limit))]
     Timeout {
         /// The other end.
         peer: String,

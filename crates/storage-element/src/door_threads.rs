@@ -4,6 +4,7 @@
 
 use crate::door::{self, DoorConfig, FallbackPort};
 use crate::storage::Storage;
+use penstock_model::TimeSpan;
 use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -97,9 +98,9 @@ async fn watch_threads(threads: Handle, storage: Arc<Storage>, silence: Arc<watc
                 true => {
                     since = Instant::now();
                     tracing::error!(
-                        "the doors have not answered for {} s: the disk of the namespace hangs. New requests are \
+                        "the doors have not answered for {}: the disk of the namespace hangs. New requests are \
                          refused until it answers; look at that disk",
-                        SILENCE_MAX.as_secs()
+                        TimeSpan(SILENCE_MAX)
                     );
                 }
                 false => {

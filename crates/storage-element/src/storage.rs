@@ -273,8 +273,16 @@ impl Storage {
         dead
     }
 
-    /// What new files may have in all pools together, where trash gives way. What pools share counts once.
-    pub(crate) fn free(&self) -> Bytes {
+    /// What new files may have in all pools together, where trash gives way. What pools share counts once. `None`: of no pool
+    /// it is known.
+    pub(crate) fn free(&self) -> Option<Bytes> {
+        if !self
+            .pools
+            .values()
+            .any(|pool| pool.condition().tells_space())
+        {
+            return None;
+        }
         let mut shared: BTreeMap<usize, (u64, u64, u64)> = BTreeMap::new();
         for pool in self.pools.values().filter(|pool| pool.takes_new_files()) {
             let file_system = pool.file_system();
@@ -286,7 +294,8 @@ impl Storage {
         }
         let least =
             |(free, trash, pools): &(u64, u64, u64)| free.saturating_add(*trash).min(*pools);
-        Bytes(shared.values().map(least).fold(0, u64::saturating_add))
+        let free = shared.values().map(least).fold(0, u64::saturating_add);
+        Some(Bytes(free))
     }
 
     /// All pools as a choice sees them, and what an operator should look at.
@@ -399,8 +408,8 @@ pub struct PoolSnapshot {
     pub reserved: Bytes,
     /// As configured; `None`: the file system's.
     pub capacity: Option<Bytes>,
-    /// What new files may have, where trash gives way.
-    pub free: Bytes,
+    /// What new files may have, where trash gives way. `None`: not known, the disk is away or does not answer.
+    pub free: Option<Bytes>,
     /// Movers that run.
     pub movers_active: u32,
     /// Movers that wait.
@@ -431,7 +440,7 @@ impl PoolSnapshot {
             trash: pool.trash(),
             reserved,
             capacity,
-            free: view.available(),
+            free: view.known_available(),
             movers_active: load.active,
             movers_queued: load.queued,
             movers_max: load.limits.movers_max,

@@ -2,7 +2,7 @@
 //! another process: what the system or a database said is text here.
 
 use crate::disk_full::is_no_space;
-use penstock_model::{Checksum, ChecksumAlgorithm, NamespacePath, PoolName};
+use penstock_model::{Checksum, ChecksumAlgorithm, NamespacePath, PoolName, TimeSpan};
 use penstock_persistence::namespace::{ChangeError, ChangeRefusal};
 use serde::{Deserialize, Serialize};
 use std::io;
@@ -19,16 +19,16 @@ pub(crate) enum WriteError {
     #[error("pool {pool} cannot write: {why}; the partial file was removed")]
     Disk { pool: PoolName, why: String },
     /// The pool's disk takes no bytes.
-    #[error("pool {pool} took no byte for {} s; the partial file was removed", after.as_secs())]
+    #[error("pool {pool} took no byte for {}; the partial file was removed", TimeSpan(*after))]
     DiskStalled { pool: PoolName, after: Duration },
     /// The pool takes no bytes now.
     #[error("pool {pool} takes no bytes now; try again later")]
     PoolFailing { pool: PoolName },
     /// Nobody knows yet whether the file becomes visible.
     #[error(
-        "the namespace did not answer for {} s, so it is not known whether the file was written; look at it before you \
+        "the namespace did not answer for {}, so it is not known whether the file was written; look at it before you \
          send it again",
-        after.as_secs()
+        TimeSpan(*after)
     )]
     Unanswered { after: Duration },
     /// The bytes that came are not the expected ones.

@@ -61,9 +61,13 @@ pub enum ServiceError {
         "the journal cannot be written (is its disk full?); what you asked for may still happen when it can: look again"
     )]
     Undecided,
-    /// A storage element of the job takes no submissions. The wording is FTS's.
-    #[error("{0} is banned")]
-    StorageBanned(StorageId),
+    /// A storage element of the job takes no submissions. The wording is FTS's, with what the operators say of it.
+    #[error("{storage} is banned{}", behind_colon(message))]
+    StorageBanned {
+        storage: StorageId,
+        /// Empty: they say nothing.
+        message: String,
+    },
     /// So that nobody fills the memory.
     #[error("there are too many bans already; lift some first")]
     TooManyBans,
@@ -93,6 +97,13 @@ pub enum ServiceError {
     /// The operating system refuses a thread.
     #[error("cannot start the journal's thread: {0}")]
     Thread(#[from] std::io::Error),
+}
+
+fn behind_colon(message: &str) -> String {
+    match message {
+        "" => String::new(),
+        message => format!(": {message}"),
+    }
 }
 
 impl ServiceError {
@@ -131,7 +142,7 @@ impl ServiceError {
             ServiceError::NotRecorded(_) => ProblemCode::RecordRefused,
             ServiceError::JournalGone { .. } => ProblemCode::JournalMissing,
             ServiceError::Undecided => ProblemCode::OutcomeUnknown,
-            ServiceError::StorageBanned(_) => ProblemCode::StorageBanned,
+            ServiceError::StorageBanned { .. } => ProblemCode::StorageBanned,
             ServiceError::TooManyBans => ProblemCode::LimitReached,
             ServiceError::Taken(_) => ProblemCode::JobDuplicate,
             ServiceError::Keys(_) | ServiceError::NoKeys(..) => ProblemCode::KeysUnavailable,

@@ -27,8 +27,8 @@ use penstock_engine::command::{
 use penstock_engine::{EngineConfig, StartEstimate, StoppedCount, this_process};
 use penstock_journal::JournalReader;
 use penstock_model::{
-    Access, Ban, BanTarget, CloudKey, JobId, NodeId, Priority, SettingChange, Settings, TransferId,
-    UserName, VoName, WaitReason,
+    Access, Ban, BanTarget, CloudKey, JobId, NodeId, Priority, SettingChange, Settings, StorageId,
+    TimeSpan, TransferId, UserName, VoName, WaitReason,
 };
 use penstock_persistence::delegations::Delegations;
 use penstock_persistence::sealing::SealingKeys;
@@ -264,12 +264,13 @@ impl Service {
             return Err(ServiceError::JournalFull);
         }
         self.check_reach(&job).await?;
-        let id = job.id;
+        let (id, vo) = (job.id, job.vo.clone());
         let accepted = self.ask(Submit(Box::new(job)));
         match self.unless_journal_is_full(accepted).await {
             Some(Ok(Ok(id))) => Ok(id),
             Some(Ok(Err(NotAccepted::StorageBanned(storage)))) => {
-                Err(ServiceError::StorageBanned(storage))
+                let message = self.message_of_ban(&storage, vo).await;
+                Err(ServiceError::StorageBanned { storage, message })
             }
             Some(Ok(Err(NotAccepted::NoRoom(open)))) => Err(ServiceError::NoRoom(open)),
             Some(Ok(Err(NotAccepted::ShareFull(full)))) => Err(ServiceError::ShareFull(full)),
@@ -284,6 +285,22 @@ impl Service {
                 Err(ServiceError::JournalFull)
             }
         }
+    }
+
+    /// What the operators say of a ban that refuses submissions; empty where it was lifted meanwhile.
+    async fn message_of_ban(&self, storage: &StorageId, vo: VoName) -> String {
+        let (reader, storage) = (self.reader().clone(), storage.clone());
+        let read = tokio::task::spawn_blocking(move || {
+            let bans = reader.bans().unwrap_or_default().into_iter();
+            let mut messages = bans.filter_map(|ban| match ban {
+                Ban::Storage(ban) => (ban.covers(&storage, &vo)
+                    && ban.effect.refuses_submissions())
+                .then_some(ban.message),
+                Ban::User(_) => None,
+            });
+            messages.find(|message| !message.is_empty())
+        });
+        read.await.ok().flatten().unwrap_or_default()
     }
 
     /// Whether this machine has what the job's files need.
@@ -576,8 +593,8 @@ async fn look_at_journal(
         let looked = match tokio::time::timeout(DATABASE_SILENCE_MAX, &mut look).await {
             Ok(looked) => looked,
             Err(_) => {
-                let seconds = DATABASE_SILENCE_MAX.as_secs();
-                let why = format!("it has not answered for {seconds} s or longer");
+                let silence = TimeSpan(DATABASE_SILENCE_MAX);
+                let why = format!("it has not answered for {silence} or longer");
                 node.published.set_unread(Some(why));
                 look.await
             }

@@ -368,7 +368,8 @@ pub enum AccountCommand {
     #[command(after_help = "Examples:\n  \
         penstock account reconcile vo-records site-records --since 7d\n  \
         penstock account reconcile vo-records site-records --since 2026-11-01T00:00:00Z --until 2026-11-08T00:00:00Z\n\n\
-        Joined are rows of one copy, which both ends name alike. docs/observe/records.md says how rows are joined.")]
+        Joined are rows of one copy, which both ends name alike. docs/observe/records.md says how rows are joined. Exits with \
+        0 when all of the difference is explained, with 6 when a residue is left.")]
     Reconcile(ReconcileArgs),
     /// Check a table that somebody published: tell each row that cannot be true, with the arithmetic.
     #[command(after_help = "Example:\n  penstock account published table.json\n\n\

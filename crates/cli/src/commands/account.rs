@@ -82,8 +82,11 @@ fn compare(args: &ReconcileArgs, output: Output) -> Result<(), CommandError> {
     let first = view(&args.first, first)?;
     let second = view(&args.second, second)?;
     let result = reconcile(&first, &second);
-    output.show(&result, || result.text());
-    Ok(())
+    let outcome = match result.has_residue() {
+        true => Err(CommandError::Differs),
+        false => Ok(()),
+    };
+    output.conclude(&result, || result.text(), outcome)
 }
 
 fn check_table(path: &Path, output: Output) -> Result<(), CommandError> {

@@ -258,8 +258,13 @@ pub fn put_back(
     }
     let (mut all, mut advice) = (Vec::new(), String::new());
     for (file, manifest, kept) in puts {
+        let place = match database_of(&kept) {
+            Some(path) => path.display().to_string(),
+            None => "the database of transfer.database".to_owned(),
+        };
         let (restored, more) = put_one_back(args, &site, &config, file, kept)?;
         let mut told = BackupReport::of(file, restored.facts, manifest);
+        told.restored_to = Some(place);
         let set_aside = restored.set_aside.iter();
         told.set_aside = set_aside.map(|path| path.display().to_string()).collect();
         all.push(told);

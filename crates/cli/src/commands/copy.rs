@@ -18,7 +18,7 @@ use penstock_field_tools::progress::Progress;
 use penstock_field_tools::remote::{Remote, below, parent};
 use penstock_field_tools::remote_error::RemoteError;
 use penstock_field_tools::remote_tree;
-use penstock_model::{Bytes, Rate};
+use penstock_model::{Bytes, Rate, TimeSpan};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -352,10 +352,13 @@ fn summary(report: &CopyReport) -> String {
         .iter()
         .map(|failed| format!("failed: {}\n", failed.error))
         .collect();
-    let rate = report.bytes_per_second.unwrap_or_default();
+    let rate = report.bytes_per_second;
+    let rate = rate.map_or_else(String::new, |rate| format!(" ({rate})"));
     text += &format!(
-        "{} file(s), {} copied in {:.1} s ({rate})",
-        report.copied, report.bytes, report.seconds
+        "{} file(s), {} copied in {:.1}{rate}",
+        report.copied,
+        report.bytes,
+        TimeSpan(Duration::from_secs_f64(report.seconds))
     );
     if report.skipped > 0 {
         text += &format!(", {} there already", report.skipped);

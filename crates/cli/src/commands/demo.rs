@@ -25,7 +25,7 @@ use penstock_field_tools::remote_error::RemoteError;
 use penstock_field_tools::transfer_api::{JobTokens, SubmitOptions, Totals, TransferService};
 use penstock_field_tools::verify::{ExpectedCopy, Verification, verify_all};
 use penstock_journal::JournalReader;
-use penstock_model::{Bytes, ChecksumAlgorithm, FileUrl, Rate, Timestamp, TransferId};
+use penstock_model::{Bytes, ChecksumAlgorithm, FileUrl, Rate, TimeSpan, Timestamp, TransferId};
 use penstock_observe::BandwidthReport;
 use penstock_persistence::journal::SqliteReader;
 use serde::Serialize;
@@ -173,8 +173,8 @@ async fn load(
         .collect::<Result<Vec<_>, RemoteError>>()?;
     let rate = Rate::over(data.total(), started.elapsed()).unwrap_or_default();
     output.say(format_args!(
-        "  loaded in {:.1} s ({rate})",
-        started.elapsed().as_secs_f64()
+        "  loaded in {:.1} ({rate})",
+        TimeSpan(started.elapsed())
     ));
     Ok(loaded)
 }

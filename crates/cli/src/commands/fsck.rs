@@ -35,10 +35,10 @@ pub fn run(args: &FsckArgs, output: Output) -> Result<(), CommandError> {
     let mut changes = changes_of(&looked, wanted);
     changes.extend(removals(&looked, wanted, args.pool.as_deref()));
     if wanted == Repair::default() || changes.is_empty() {
-        let text = || text(&looked, "found") + &remedy(&looked);
+        let text = || text(&looked, Looked::Only) + &remedy(&looked);
         return output.conclude(&looked, text, verdict(&looked));
     }
-    output.say(text(&looked, "found") + "will be changed:\n  " + &changes.join("\n  "));
+    output.say(text(&looked, Looked::Only) + "will be changed:\n  " + &changes.join("\n  "));
     if !args.yes && !is_confirmed("Change this?", output)? {
         return Err(CommandError::Usage(
             "nothing was changed; say --yes, or answer yes".to_owned(),
@@ -46,7 +46,11 @@ pub fn run(args: &FsckArgs, output: Output) -> Result<(), CommandError> {
     }
     order.repair = wanted;
     let mended = compare(&order, output)?;
-    output.conclude(&mended, || text(&mended, "mended"), verdict(&mended))
+    output.conclude(
+        &mended,
+        || text(&mended, Looked::AndMended),
+        verdict(&mended),
+    )
 }
 
 fn compare(order: &FsckRequest, output: Output) -> Result<FsckReport, CommandError> {
@@ -200,22 +204,51 @@ fn remedy(report: &FsckReport) -> String {
     text
 }
 
-fn text(report: &FsckReport, what: &str) -> String {
+/// What was done when a comparison is told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Looked {
+    Only,
+    AndMended,
+}
+
+impl Looked {
+    /// What became of findings, behind their number.
+    fn outcome(self, count: u64, mended: u64) -> String {
+        match (self, count.saturating_sub(mended)) {
+            (Looked::Only, _) => String::new(),
+            (Looked::AndMended, 0) => ": mended".to_owned(),
+            (Looked::AndMended, left) if mended == 0 && left == count => {
+                ": left as they are".to_owned()
+            }
+            (Looked::AndMended, left) => format!(": {mended} mended, {left} left as they are"),
+        }
+    }
+}
+
+fn text(report: &FsckReport, looked: Looked) -> String {
     let (files, bytes) = (report.files, Bytes(report.bytes));
-    let mut text = format!("{files} files ({bytes}) compared, {what}:\n");
+    let mut text = format!("{files} files ({bytes}) compared, found:\n");
     let before = text.len();
     if report.missing.count > 0 {
-        text += &format!("  {} entries without data\n", report.missing.count);
+        let outcome = looked.outcome(report.missing.count, report.missing.mended);
+        text += &format!("  {} entries without data{outcome}\n", report.missing.count);
         for one in report.missing.named.iter().take(PRINTED_MAX) {
             text += &format!(
-                "    {} ({} B, {} of pool {})\n",
-                one.path, one.size, one.id, one.pool
+                "    {} ({}, {} of pool {})\n",
+                one.path,
+                Bytes(one.size),
+                one.id,
+                one.pool
             );
         }
         text += &more(report.missing.count);
     }
     if report.wrong_size.count > 0 {
-        text += &format!("  {} files of another size\n", report.wrong_size.count);
+        let outcome = looked.outcome(report.wrong_size.count, report.wrong_size.mended);
+        text += &format!(
+            "  {} files of another size{outcome}\n",
+            report.wrong_size.count
+        );
         for one in report.wrong_size.named.iter().take(PRINTED_MAX) {
             let (path, found, expected) = (&one.path, one.found, one.expected);
             text += &format!(
@@ -225,26 +258,14 @@ fn text(report: &FsckReport, what: &str) -> String {
         }
         text += &more(report.wrong_size.count);
     }
-    text += &label_differences(report);
-    if report.unknown.count > 0 {
-        text += &format!("  {} files without an entry\n", report.unknown.count);
-        for one in report.unknown.named.iter().take(PRINTED_MAX) {
-            let place = one
-                .entered
-                .as_ref()
-                .map(|path| format!("entered as {path}"));
-            let place =
-                place.or_else(|| one.path.as_ref().map(|path| format!("belongs to {path}")));
-            let parts = [Some(one.file.clone()), place, one.why.clone()];
-            let parts: Vec<String> = parts.into_iter().flatten().collect();
-            text += &format!("    {}\n", parts.join(": "));
-        }
-        text += &more(report.unknown.count);
-    }
+    text += &label_differences(report, looked);
+    text += &unknown_data(report, looked);
     if report.restored.count > 0 {
         let count = report.restored.count;
-        text +=
-            &format!("  {count} files in the trash that were restored since this copy was made\n");
+        let outcome = looked.outcome(count, report.restored.mended);
+        text += &format!(
+            "  {count} files in the trash that were restored since this copy was made{outcome}\n"
+        );
         for one in report.restored.named.iter().take(PRINTED_MAX) {
             let entered = one.entered.as_ref();
             let entered = entered.map(|path| format!("visible as {path}"));
@@ -254,11 +275,12 @@ fn text(report: &FsckReport, what: &str) -> String {
         }
         text += &more(count);
     }
-    text += &outdated_entries(report);
+    text += &outdated_entries(report, looked);
     for one in &report.counters {
         let (noted, counted) = (Bytes(one.bytes_noted), Bytes(one.bytes));
+        let outcome = looked.outcome(1, one.is_mended.into());
         text += &format!(
-            "  pool {}: {} files ({noted}) noted, {} ({counted}) counted\n",
+            "  pool {}: {} files ({noted}) noted, {} ({counted}) counted{outcome}\n",
             one.pool, one.files_noted, one.files
         );
     }
@@ -281,6 +303,28 @@ fn text(report: &FsckReport, what: &str) -> String {
     text
 }
 
+fn unknown_data(report: &FsckReport, looked: Looked) -> String {
+    if report.unknown.count == 0 {
+        return String::new();
+    }
+    let outcome = looked.outcome(report.unknown.count, report.unknown.mended);
+    let mut text = format!(
+        "  {} files without an entry{outcome}\n",
+        report.unknown.count
+    );
+    for one in report.unknown.named.iter().take(PRINTED_MAX) {
+        let place = one
+            .entered
+            .as_ref()
+            .map(|path| format!("entered as {path}"));
+        let place = place.or_else(|| one.path.as_ref().map(|path| format!("belongs to {path}")));
+        let parts = [Some(one.file.clone()), place, one.why.clone()];
+        let parts: Vec<String> = parts.into_iter().flatten().collect();
+        text += &format!("    {}\n", parts.join(": "));
+    }
+    text + &more(report.unknown.count)
+}
+
 /// That of `count` findings more were found than are printed.
 fn more(count: u64) -> String {
     match count.saturating_sub(PRINTED_MAX as u64) {
@@ -289,14 +333,14 @@ fn more(count: u64) -> String {
     }
 }
 
-fn outdated_entries(report: &FsckReport) -> String {
+fn outdated_entries(report: &FsckReport, looked: Looked) -> String {
     let found = &report.outdated;
     if found.count == 0 {
         return String::new();
     }
-    let count = found.count;
+    let (count, outcome) = (found.count, looked.outcome(found.count, found.mended));
     let mut text =
-        format!("  {count} entries that are out of date in this copy of the namespace\n");
+        format!("  {count} entries that are out of date in this copy of the namespace{outcome}\n");
     for one in found.named.iter().take(PRINTED_MAX) {
         let to = one.to.as_ref().map(|to| format!("moved to {to}"));
         let parts = [Some(one.path.clone()), to, Some(one.why.clone())];
@@ -306,13 +350,14 @@ fn outdated_entries(report: &FsckReport) -> String {
     text + &more(count)
 }
 
-fn label_differences(report: &FsckReport) -> String {
+fn label_differences(report: &FsckReport, looked: Looked) -> String {
     let found = &report.labels_different;
     if found.count == 0 {
         return String::new();
     }
+    let outcome = looked.outcome(found.count, found.mended);
     let mut text = format!(
-        "  {} files whose label differs from the namespace\n",
+        "  {} files whose label differs from the namespace{outcome}\n",
         found.count
     );
     for one in found.named.iter().take(PRINTED_MAX) {
@@ -339,10 +384,48 @@ fn label_difference(one: &LabelDifference) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use penstock_storage_element::fsck::{MissingData, WrongCounter};
 
     #[test]
     fn only_yes_means_yes() {
         assert!(["y", "yes\n", " Yes "].into_iter().all(means_yes));
         assert!(!["", "\n", "no", "yess", "ye"].into_iter().any(means_yes));
+    }
+
+    #[test]
+    fn only_what_was_mended_is_called_so() {
+        let missing = MissingData {
+            path: "/d/f".to_owned(),
+            id: "7".to_owned(),
+            pool: "disk1".to_owned(),
+            pool_state: PoolState::InReach,
+            size: 1_500,
+        };
+        let counter = |is_mended| WrongCounter {
+            pool: "disk1".to_owned(),
+            files_noted: 3,
+            files: 2,
+            bytes_noted: 3_000,
+            bytes: 2_000,
+            is_mended,
+        };
+        let mut report = FsckReport {
+            files: 2,
+            bytes: 2_000,
+            counters: vec![counter(true)],
+            ..FsckReport::default()
+        };
+        report.missing.count = 1;
+        report.missing.named.push(missing);
+        report.unknown.count = 3;
+        report.unknown.mended = 2;
+        assert_eq!(
+            text(&report, Looked::AndMended),
+            "2 files (2.0 kB) compared, found:\n  \
+             1 entries without data: left as they are\n    /d/f (1.5 kB, 7 of pool disk1)\n  \
+             3 files without an entry: 2 mended, 1 left as they are\n  \
+             pool disk1: 3 files (3.0 kB) noted, 2 (2.0 kB) counted: mended\n"
+        );
+        assert!(!text(&report, Looked::Only).contains("mended"));
     }
 }

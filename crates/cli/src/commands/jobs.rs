@@ -8,8 +8,11 @@ pub mod incidents;
 pub mod nodes;
 mod record_choice;
 pub mod submit;
+mod totals;
 pub mod wait;
 
+use self::explain::FileGroup;
+use self::totals::JobTotals;
 use crate::args::parse_url;
 use crate::args::{CancelArgs, ListArgs, ServiceArgs, StatusArgs};
 use crate::commands::access::{Access, Need, Server, audiences_of};
@@ -157,6 +160,12 @@ struct StatusReport {
     job: JobInfo,
     #[serde(skip_serializing_if = "Option::is_none")]
     files: Option<Vec<FileInfo>>,
+    /// Of a job that has ended.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    totals: Option<JobTotals>,
+    /// Why files wait that do.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    waiting: Vec<FileGroup>,
 }
 
 /// `penstock status`.
@@ -179,15 +188,33 @@ async fn status_of_one(
     with_files: bool,
 ) -> Result<StatusReport, CommandError> {
     let job = service.job(id).await?;
-    let files = match with_files {
-        true => Some(service.files(id).await?),
-        false => None,
+    let files = match with_files || job.is_terminal() {
+        true => service.files(id).await?,
+        false => Vec::new(),
     };
-    Ok(StatusReport { job, files })
+    let totals = job.is_terminal().then(|| JobTotals::of(&job, &files));
+    // Of a job of which something moves, reasons are asked for with its files only.
+    let asks = with_files || job.job_state == "SUBMITTED" || job.job_state == "STAGING";
+    let waiting = match asks && !job.is_terminal() {
+        true => explain::waiting(service, id).await?,
+        false => Vec::new(),
+    };
+    Ok(StatusReport {
+        job,
+        files: with_files.then_some(files),
+        totals,
+        waiting,
+    })
 }
 
 fn status_text(report: &StatusReport) -> String {
     let mut text = job_line(&report.job);
+    if let Some(totals) = &report.totals {
+        text += &format!("  {}\n", totals.text());
+    }
+    for group in &report.waiting {
+        text += &format!("  {}\n", group.line());
+    }
     for file in report.files.iter().flatten() {
         let size = file
             .filesize

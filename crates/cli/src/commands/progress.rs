@@ -3,7 +3,7 @@
 use crate::output::Output;
 use indicatif::{ProgressBar, ProgressStyle};
 use penstock_field_tools::progress::{Progress, ProgressReading};
-use penstock_model::{Bytes, Rate};
+use penstock_model::{Bytes, Rate, TimeSpan};
 use std::cell::RefCell;
 use std::future::Future;
 use std::pin::pin;
@@ -143,14 +143,18 @@ impl Display {
 }
 
 fn sentence(reading: ProgressReading, elapsed: Duration) -> String {
-    let rate = Rate::over(reading.bytes_moved, elapsed).unwrap_or_default();
+    let rate = Rate::over(reading.bytes_moved, elapsed);
     let left = reading.bytes_total.0.saturating_sub(reading.bytes_moved.0);
-    let remaining = match rate.0 {
-        0 => String::new(),
-        rate => format!(", {} s left", left.div_ceil(rate)),
+    let pace = match rate {
+        None => String::new(),
+        Some(Rate(0)) => format!(", {}", Rate(0)),
+        Some(rate) => {
+            let left = TimeSpan(Duration::from_secs(left.div_ceil(rate.0)));
+            format!(", {rate}, {left} left")
+        }
     };
     format!(
-        "{}/{} files, {}/{}, {rate}{remaining}",
+        "{}/{} files, {}/{}{pace}",
         reading.files_ended, reading.files_total, reading.bytes_moved, reading.bytes_total
     )
 }
@@ -170,6 +174,15 @@ mod tests {
         assert_eq!(
             sentence(reading, Duration::from_secs(2)),
             "3/10 files, 4.0 MB/10.0 MB, 2.0 MB/s, 3 s left"
+        );
+        assert_eq!(
+            sentence(reading, Duration::from_secs(600)),
+            "3/10 files, 4.0 MB/10.0 MB, 6.7 kB/s, 15 min 1 s left"
+        );
+        assert_eq!(
+            sentence(reading, Duration::ZERO),
+            "3/10 files, 4.0 MB/10.0 MB",
+            "no rate of no time"
         );
     }
 }

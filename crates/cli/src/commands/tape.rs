@@ -3,12 +3,14 @@
 use crate::args::{TapeCommand, TapeGoal, TapeOrderArgs, TapePolicy};
 use crate::exit::CommandError;
 use crate::output::Output;
+use penstock_model::TimeSpan;
 use penstock_tape::drive::DriveModel;
 use penstock_tape::locate::SECOND_NS;
 use penstock_tape::order::{OrderEffort, OrderGoal, OrderPolicy, RecallOrder, RecallPlan};
 use penstock_tape::recall::RecallFile;
 use serde::{Deserialize, Serialize};
 use std::fs;
+use std::time::Duration;
 
 /// The form of the file.
 #[derive(Debug, Deserialize)]
@@ -162,6 +164,10 @@ fn seconds(nanoseconds: i64) -> f64 {
     nanoseconds as f64 / SECOND_NS as f64
 }
 
+fn span(seconds: f64) -> TimeSpan {
+    TimeSpan(Duration::from_secs_f64(seconds.max(0.0)))
+}
+
 fn table(report: &OrderReport<'_>) -> String {
     let mut text = String::from("  locate s  read at s  file\n");
     for file in &report.files {
@@ -176,12 +182,12 @@ fn table(report: &OrderReport<'_>) -> String {
         ),
     };
     text += &format!(
-        "drive {:.0} s (locate {:.0}, read {:.0}), mean wait {:.0} s, {:.0} % of the native rate\n{compared}; the order of \
+        "drive {:.0} (locate {:.0}, read {:.0}), mean wait {:.0}, {:.0} % of the native rate\n{compared}; the order of \
          positions costs {:.2} times as much\n",
-        report.drive_seconds,
-        report.locate_seconds,
-        report.read_seconds,
-        report.mean_wait_seconds,
+        span(report.drive_seconds),
+        span(report.locate_seconds),
+        span(report.read_seconds),
+        span(report.mean_wait_seconds),
         report.efficiency * 100.0,
         report.position_order_ratio
     );

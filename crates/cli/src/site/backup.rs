@@ -33,6 +33,9 @@ pub struct BackupReport {
     sha256: String,
     /// The manifest that lists it. None: there is none.
     manifest: Option<String>,
+    /// Where it was put back.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub restored_to: Option<String>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub set_aside: Vec<String>,
 }
@@ -81,6 +84,7 @@ impl BackupReport {
             size_bytes: facts.size_bytes,
             sha256: facts.sha256,
             manifest: manifest.map(|path| path.display().to_string()),
+            restored_to: None,
             set_aside: Vec::new(),
         }
     }
@@ -115,6 +119,9 @@ impl BackupReport {
             None => "  in no manifest: made by an older version, or interrupted; a changed byte in it may not be noticed\n"
                 .to_owned(),
         };
+        if let Some(place) = &self.restored_to {
+            text += &format!("  it is in {place} now\n");
+        }
         for aside in &self.set_aside {
             text += &format!("  what was there before is {aside}\n");
         }

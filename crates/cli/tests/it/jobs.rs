@@ -56,7 +56,7 @@ fn a_list_of_files_is_moved_and_verified() {
         &list,
         "--wait",
     ]);
-    assert!(printed.contains("FINISHED: 5/5 files arrived"), "{printed}");
+    assert!(printed.contains("FINISHED: 5 of 5 files arrived"), "{printed}");
     // Trust goes both ways: the first site's key opens the second site.
     assert_eq!(
         succeed(&["cat", "--dir", &first.dir_arg(), &second.url("/new/3")]),
@@ -93,7 +93,7 @@ fn what_fails_is_told_and_explained() {
             &second.url("/x"),
         ],
     );
-    assert!(said.contains("1 file(s) did not arrive"), "{said}");
+    assert!(said.contains("1 file did not arrive"), "{said}");
     let said = fail(
         1,
         &[

@@ -243,7 +243,7 @@ fn the_key_of_stored_credentials_rotates_while_jobs_run() {
             while !stop.load(Ordering::Relaxed) {
                 let number = 100 + moved.load(Ordering::Relaxed);
                 let printed = submit(number, &other, &["--wait"]);
-                assert!(printed.contains("1/1 files arrived"), "{printed}");
+                assert!(printed.contains("1 of 1 file arrived"), "{printed}");
                 moved.fetch_add(1, Ordering::Relaxed);
             }
         });

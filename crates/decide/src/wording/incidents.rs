@@ -4,7 +4,7 @@ use super::explain::{cause, evidence, measure, percent_of_whole, remedy};
 use crate::explain::Cause;
 use crate::incidents::{Incident, IncidentDrop, IncidentFingerprint};
 use penstock_model::text::{one_line, plural};
-use penstock_model::{Bytes, IncidentClass};
+use penstock_model::{Bytes, IncidentClass, TimeSpan, Timestamp};
 use std::fmt::Write;
 
 /// Drops that a text tells one by one, the latest.
@@ -175,11 +175,17 @@ pub fn incident_evidence(incident: &Incident) -> Vec<String> {
 }
 
 fn times(incident: &Incident) -> String {
-    let end = match incident.is_open {
-        true => "still open".to_owned(),
-        false => format!("over, last seen {}Z", incident.last_seen.to_fts()),
-    };
-    format!("since {}Z (UTC), {end}", incident.first_seen.to_fts())
+    let (since, last) = (incident.first_seen, incident.last_seen);
+    let lasted = TimeSpan::of_seconds(last.since(since).as_secs());
+    let (since, last) = (since.to_fts(), last.to_fts());
+    match incident.is_open {
+        true => {
+            format!("since {since}Z (UTC); it goes on, last seen {last}Z (UTC), {lasted} later")
+        }
+        false => {
+            format!("since {since}Z (UTC); it is over, last seen {last}Z (UTC), {lasted} later")
+        }
+    }
 }
 
 fn links(incident: &Incident) -> Vec<String> {
@@ -243,11 +249,19 @@ pub fn incident_ticket(incident: &Incident) -> String {
     text
 }
 
+/// A ticket that was sent while the incident went on, for those who hear of its end.
+pub fn resolved_incident_ticket(ticket: &str, ended: Timestamp) -> String {
+    let ended = ended.to_fts();
+    format!(
+        "It is over since {ended}Z (UTC). The ticket as it was sent while it went on:\n\n{ticket}"
+    )
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::incidents::{IncidentId, IncidentPlace};
-    use penstock_model::{LinkId, StorageId, Timestamp};
+    use penstock_model::{LinkId, StorageId};
     use std::collections::BTreeSet;
 
     #[test]
@@ -265,7 +279,7 @@ mod tests {
             id: IncidentId::new(&fingerprint, first_seen),
             fingerprint,
             first_seen,
-            last_seen: first_seen,
+            last_seen: Timestamp(first_seen.0 + 7_500_000),
             is_open: true,
             failed_attempts: 306,
             drops: 0,
@@ -284,7 +298,8 @@ mod tests {
              What happens\n  At https://tape.example.org, files could not be brought from tape or written to it: \
              DESTINATION [28] no space left\\u{{a}}on tape.\n  Links on which it was seen:\n    \
              https://a.example.org → https://tape.example.org\n\n\
-             Since when\n  since 2006-04-19T00:00:00Z (UTC), still open\n  306 failed attempts, 1 link\n\n\
+             Since when\n  since 2006-04-19T00:00:00Z (UTC); it goes on, last seen 2006-04-19T02:05:00Z \
+             (UTC), 2 h 5 min later\n  306 failed attempts, 1 link\n\n\
              Evidence (all times are UTC)\n  306 failed attempts: DESTINATION [28] no space left\\u{{a}}on tape\n\n\
              Requested action\n  find out why the tape system does not deliver or take files: drives, library, stuck \
              requests\n\n\
@@ -294,5 +309,11 @@ mod tests {
             id = incident.id
         );
         assert_eq!(incident_ticket(&incident), expected);
+        let over = incident_ticket(&Incident {
+            is_open: false,
+            ..incident
+        });
+        let times = "since 2006-04-19T00:00:00Z (UTC); it is over, last seen 2006-04-19T02:05:00Z (UTC), 2 h 5 min later";
+        assert!(over.contains(times), "{over}");
     }
 }

@@ -95,6 +95,22 @@ impl World {
     }
 }
 
+fn reasons_of_cancel(world: &World, job: JobId) -> Vec<String> {
+    let jobs = world.journal.jobs();
+    let (job, _) = jobs
+        .into_iter()
+        .find(|(known, _)| known.id == job)
+        .expect("known");
+    let reason = |id| match world.journal.state(id).expect("known") {
+        TransferState::Canceled { reason, .. } => reason.clone(),
+        other => panic!("{other:?}"),
+    };
+    job.transfers
+        .iter()
+        .map(|request| reason(request.id))
+        .collect()
+}
+
 fn is_banned(reason: &Option<WaitReason>) -> bool {
     matches!(reason, Some(WaitReason::StorageBanned { message, .. }) if message == "disks are replaced")
 }
@@ -132,6 +148,10 @@ fn a_ban_that_cancels_ends_what_waits_and_what_runs_and_refuses_the_next() {
         [job]
     );
     assert_eq!(states(&world, job), ["CANCELED"; 3]);
+    assert_eq!(
+        reasons_of_cancel(&world, job),
+        ["Storage banned: disks are replaced"; 3]
+    );
     assert_eq!(world.stopping.len(), 2, "its two agents are stopped");
     assert_eq!(states(&world, other), ["ACTIVE"]);
     let (job, reply) = (new_job(JobKind::Independent, 9, 1, 0, 0), world.reply());

@@ -554,7 +554,7 @@ fn a_copy_that_has_to_be_on_tape_holds_no_slot_and_ends_when_it_is() {
     assert!(
         world
             .told_why(1)
-            .contains("has 1000 s more to put it on tape"),
+            .contains("has 16 min 40 s more to put it on tape"),
         "{}",
         world.told_why(1)
     );

@@ -8,15 +8,20 @@ use penstock_model::observation::{Attempt, Operation, Outcome, Text};
 use penstock_model::{TimeWindow, Timestamp};
 use serde::Serialize;
 use std::collections::{BTreeMap, HashMap};
-
 /// Items of the residue that are told one by one; all are in its sum.
 const ITEMS_MAX: usize = 100;
+/// How far apart the times of one copy may lie in two views when only its path joins them: clocks differ, and a service
+/// hears late of the end. Whoever writes the path again later makes another copy.
+const PATH_SLACK_MS: i64 = 10 * 60 * 1000;
 /// The name of rows whose VO nobody tells.
 const UNKNOWN: &str = "(unknown)";
 
 /// What the rows of a view say of one attempt, as far as a comparison needs it.
 #[derive(Debug, Clone)]
 struct Item {
+    /// When the attempt began, as far as it is told.
+    started: Timestamp,
+    /// When it ended.
     at: Timestamp,
     operation: Operation,
     outcome: Outcome,
@@ -38,7 +43,9 @@ enum Key {
     Copy(Text, u32),
     /// The file of a transfer service.
     Transfer(Text, Text, u32),
-    /// The path at the destination, and bytes.
+    /// What a session wrote at a path: one session moves many files.
+    Session(Text, Text),
+    /// The path at the destination, near in time.
     Path(Text),
 }
 
@@ -167,6 +174,7 @@ impl ViewRows {
             |bytes: Option<penstock_model::Bytes>| bytes.map_or(0, |bytes| i128::from(bytes.0));
         let is_success = outcome == Outcome::Success;
         self.items.push(Item {
+            started: row.started.map_or(row.at, |started| started.min(row.at)),
             at: row.at,
             operation: row.operation,
             outcome,
@@ -189,14 +197,28 @@ fn keys_of(row: &Attempt) -> Vec<Key> {
     let number = row.attempt_number.unwrap_or(1);
     let mut keys = Vec::new();
     keys.extend(row.attempt.clone().map(Key::Attempt));
-    keys.extend(row.session.clone().map(Key::Attempt));
     keys.extend(row.copy.clone().map(|copy| Key::Copy(copy, number)));
     if let (Some(job), Some(transfer)) = (&row.job, &row.transfer) {
         keys.push(Key::Transfer(job.clone(), transfer.clone(), number));
     }
     // What is read is known by the path at the source: it is no copy of the file.
-    keys.extend(row.destination_path.clone().map(Key::Path));
+    if let Some(path) = &row.destination_path {
+        let session = row.session.clone();
+        keys.extend(session.map(|session| Key::Session(session, path.clone())));
+        keys.push(Key::Path(path.clone()));
+    }
     keys
+}
+
+/// Whether two rows that share this key can be of one copy: a path alone is used again, so their times must touch.
+fn can_be_one(key: &Key, one: &Item, other: &Item) -> bool {
+    match key {
+        Key::Attempt(_) | Key::Copy(..) | Key::Transfer(..) | Key::Session(..) => true,
+        Key::Path(_) => {
+            let (later_start, earlier_end) = (one.started.max(other.started), one.at.min(other.at));
+            later_start.0.saturating_sub(earlier_end.0) <= PATH_SLACK_MS
+        }
+    }
 }
 
 /// Compares the first view with the second: files that arrived in the one, bytes that moved in the other.
@@ -275,17 +297,22 @@ fn add_second_only(
     second: &ViewRows,
     is_joined: impl Fn(usize) -> bool,
 ) {
-    let arrived: HashMap<&Key, &Item> = first
-        .items
-        .iter()
-        .filter(|item| item.outcome == Outcome::Success)
-        .flat_map(|item| item.keys.iter().map(move |key| (key, item)))
-        .collect();
+    let mut arrived: HashMap<&Key, Vec<&Item>> = HashMap::new();
+    for item in &first.items {
+        if item.outcome == Outcome::Success {
+            for key in &item.keys {
+                arrived.entry(key).or_default().push(item);
+            }
+        }
+    }
     for (own, item) in second.items.iter().enumerate() {
         if is_joined(own) || !second.has(item.at) || item.moved == 0 {
             continue;
         }
-        let again = item.keys.iter().find_map(|key| arrived.get(key));
+        let again = item.keys.iter().find_map(|key| {
+            let mut of_key = arrived.get(key)?.iter();
+            of_key.find(|arrived| can_be_one(key, item, arrived))
+        });
         let vo = item.vo.as_ref().or(again.and_then(|item| item.vo.as_ref()));
         let reason = reason_of_second_only(first, item, again.is_some());
         let volumes = Volumes {
@@ -403,7 +430,7 @@ fn join(first: &ViewRows, second: &ViewRows) -> Vec<Option<usize>> {
     let mut partners = vec![None; first.items.len()];
     let mut taken = vec![false; second.items.len()];
     // The name of an attempt is proof enough when the views tell different ends of it.
-    let passes = [(0, true), (0, false), (1, true), (2, true), (3, true)];
+    let passes = [(0, true), (0, false), (1, true), (2, true), (3, true), (4, true)];
     for (rank, same_outcome) in passes {
         let mut by_key: HashMap<&Key, Vec<usize>> = HashMap::new();
         for (place, item) in second.items.iter().enumerate().rev() {
@@ -429,7 +456,10 @@ fn join(first: &ViewRows, second: &ViewRows) -> Vec<Option<usize>> {
                 };
                 // Of several with one key the nearest in time is the same attempt: paths are used again.
                 let fits = |place: usize| {
-                    !taken[place] && (!same_outcome || second.items[place].outcome == item.outcome)
+                    let other = &second.items[place];
+                    !taken[place]
+                        && (!same_outcome || other.outcome == item.outcome)
+                        && can_be_one(key, item, other)
                 };
                 let apart = |place: usize| second.items[place].at.0.abs_diff(item.at.0);
                 let nearest = (0..places.len())
@@ -453,7 +483,8 @@ fn rank_of(key: &Key) -> u8 {
         Key::Attempt(_) => 0,
         Key::Copy(..) => 1,
         Key::Transfer(..) => 2,
-        Key::Path(_) => 3,
+        Key::Session(..) => 3,
+        Key::Path(_) => 4,
     }
 }
 
@@ -467,6 +498,11 @@ fn median_skew(first: &ViewRows, second: &ViewRows, partners: &[Option<usize>]) 
 }
 
 impl Reconciliation {
+    /// Whether something differs that no reason explains.
+    pub fn has_residue(&self) -> bool {
+        !self.residue.is_empty()
+    }
+
     fn count(&mut self, vo: Option<&Text>, count: impl Fn(&mut Bridge)) {
         count(&mut self.all);
         count(self.by_vo.entry(vo_name(vo)).or_default());
@@ -506,3 +542,6 @@ impl Reconciliation {
 fn vo_name(vo: Option<&Text>) -> String {
     vo.map_or(UNKNOWN, |vo| vo).to_owned()
 }
+
+#[cfg(test)]
+mod tests;

@@ -6,6 +6,7 @@
 use super::{BandwidthReport, FailureSummary, FallenFactor, LinkShare, RateOverTime};
 use crate::plot;
 use crate::rate::{ByteCount, UNIT};
+use penstock_model::TimeSpan;
 use penstock_model::text::plural;
 use std::fmt::{self, Display, Formatter, Write as _};
 
@@ -238,8 +239,8 @@ fn stages(report: &BandwidthReport, out: &mut Formatter<'_>) -> fmt::Result {
 fn rate_over_time(rates: &RateOverTime, out: &mut Formatter<'_>) -> fmt::Result {
     writeln!(
         out,
-        "\nRate over time: Mb/s, mean of {} s per column",
-        rates.bin_seconds
+        "\nRate over time: Mb/s, mean of {} per column",
+        TimeSpan::of_seconds(rates.bin_seconds)
     )?;
     wrapped(
         out,

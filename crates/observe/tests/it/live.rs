@@ -177,7 +177,7 @@ async fn a_report_tells_a_member_of_a_vo_about_that_vo_alone() {
     assert_eq!((total(&own), total(&others)), (total(&all), 0));
     assert_eq!(
         own["population"],
-        "all transfers of atlas with an event in the last 300 s"
+        "all transfers of atlas with an event in the last 5 min"
     );
     assert_eq!(
         others["quality"]["incidents"].as_array().map(Vec::len),

@@ -1,6 +1,7 @@
 //! Reading a body to its end and not a byte further (RFC 9112 §6, §7).
 
 use super::wire::{BUFFER_BYTES, Wire};
+use penstock_model::TimeSpan;
 use std::io;
 use std::time::Duration;
 use thiserror::Error;
@@ -27,7 +28,7 @@ pub enum BodyLength {
 #[derive(Debug, Error)]
 pub enum BodyError {
     /// No byte came for too long.
-    #[error("no byte of the body came for {} s", after.as_secs())]
+    #[error("no byte of the body came for {}", TimeSpan(*after))]
     Stalled {
         /// The bound.
         after: Duration,

@@ -22,7 +22,7 @@ use super::wire::Wire;
 use crate::pace::Pace;
 use crate::stream::{ProbeOwner, Stream, TcpProbe};
 use http::{Method, StatusCode};
-use penstock_model::TcpSummary;
+use penstock_model::{TcpSummary, TimeSpan};
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::pin::pin;
@@ -166,7 +166,7 @@ impl Connection {
             Ok(read) => read,
             Err(_) => Err(HeadError::Refused(HeadRejection {
                 status: StatusCode::REQUEST_TIMEOUT,
-                why: format!("the head took longer than {} s", limit.as_secs()),
+                why: format!("the head took longer than {}", TimeSpan(limit)),
             })),
         };
         match read {

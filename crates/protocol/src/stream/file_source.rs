@@ -1,6 +1,7 @@
 //! Reading a file for a socket: bytes in the page cache are taken at once, bytes on a disk are waited for
 //! on the threads for blocking work.
 
+use penstock_model::TimeSpan;
 use std::fs::File;
 use std::io::{self, IoSliceMut};
 use std::os::unix::fs::FileExt;
@@ -146,7 +147,7 @@ fn read_fully(file: &File, block: &mut [u8], position: u64) -> io::Result<()> {
 
 /// The file's disk does not answer.
 #[derive(Debug, Clone, Copy, thiserror::Error)]
-#[error("the file's disk gave nothing for {} s", .0.as_secs())]
+#[error("the file's disk gave nothing for {}", TimeSpan(*.0))]
 pub struct FileStalled(pub Duration);
 
 /// Bounds one wait for a disk. The thread that waits for it goes on.

@@ -6,7 +6,7 @@ use crate::http1::client::{Client, ClientRequest};
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use parking_lot::Mutex;
-use penstock_model::Timestamp;
+use penstock_model::{TimeSpan, Timestamp};
 use serde_json::Value;
 use std::collections::HashMap;
 use std::future::Future;
@@ -57,8 +57,7 @@ impl FetchDocument for Client {
         };
         Box::pin(async move {
             let in_time = tokio::time::timeout(FETCH_TIMEOUT, get).await;
-            in_time
-                .unwrap_or_else(|_| Err(format!("no answer within {} s", FETCH_TIMEOUT.as_secs())))
+            in_time.unwrap_or_else(|_| Err(format!("no answer within {}", TimeSpan(FETCH_TIMEOUT))))
         })
     }
 }

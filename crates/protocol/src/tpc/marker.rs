@@ -1,6 +1,8 @@
 //! Writing the body of a `202` answer to `COPY`: performance markers, then one line with the outcome.
 
-use penstock_model::{Bytes, MoverReport, StageClocks, StreamUse, StreamsReason, TcpSummary};
+use penstock_model::{
+    Bytes, MoverReport, ProblemCode, StageClocks, StreamUse, StreamsReason, TcpSummary,
+};
 use std::fmt::Write;
 use std::net::SocketAddr;
 
@@ -22,6 +24,8 @@ pub struct Marker {
     pub remote: Option<SocketAddr>,
     /// What the mover measured; in the last marker only.
     pub report: Option<MoverReport>,
+    /// Why the copy fails; in the last marker only.
+    pub problem: Option<ProblemCode>,
 }
 
 /// How a copy ended. The text is one line for people.
@@ -59,6 +63,9 @@ pub fn write_marker(marker: &Marker) -> String {
     }
     if let Some(report) = &marker.report {
         write_report(&mut out, report);
+    }
+    if let Some(code) = marker.problem {
+        put(&mut out, format_args!("Penstock-Problem: {}", code.name()));
     }
     out.push_str("End\n");
     out

@@ -5,7 +5,8 @@
 
 use super::marker::{Marker, Outcome};
 use penstock_model::{
-    Bytes, Checksum, MoverReport, PoolName, StageClocks, StreamUse, StreamsReason, TcpSummary,
+    Bytes, Checksum, MoverReport, PoolName, ProblemCode, StageClocks, StreamUse, StreamsReason,
+    TcpSummary,
 };
 use std::net::SocketAddr;
 
@@ -144,6 +145,8 @@ fn set(marker: &mut Marker, key: &str, value: &str) {
         "penstock-checksum" => report(marker).checksum = Checksum::parse(value),
         "penstock-stages" => report(marker).stages = stages(value),
         "penstock-tcp" => report(marker).tcp = Some(tcp(value)),
+        // A code of a later version is passed over.
+        "penstock-problem" => marker.problem = ProblemCode::by_name(value),
         "penstock-streams" => report(marker).streams = Some(streams(value)),
         _ => {}
     }
@@ -365,6 +368,7 @@ mod tests {
                 not_offered: Vec::new(),
                 verified: None,
             }),
+            problem: Some(ProblemCode::PoolOffline),
         }
     }
 

@@ -54,8 +54,8 @@ pub struct KeptProperty {
 pub struct Quota {
     /// In use; `None` where it is not known for this directory.
     pub used: Option<Bytes>,
-    /// Free to be used.
-    pub available: Bytes,
+    /// Free to be used; `None` where nobody knows.
+    pub available: Option<Bytes>,
 }
 
 /// The properties that we know, in the order in which they are told.
@@ -161,7 +161,7 @@ impl Property {
             Property::Owner => of.owner.clone(),
             Property::Group => of.group.clone(),
             Property::QuotaUsed => of.quota?.used.map(|used| used.0.to_string()),
-            Property::QuotaAvailable => of.quota.map(|quota| quota.available.0.to_string()),
+            Property::QuotaAvailable => of.quota?.available.map(|free| free.0.to_string()),
             Property::Checksums => {
                 let value = digest::header_value(&of.checksums);
                 let text = value.to_str().unwrap_or_default();
@@ -402,7 +402,7 @@ mod tests {
             is_directory: true,
             quota: Some(Quota {
                 used: Some(Bytes(5)),
-                available: Bytes(7),
+                available: Some(Bytes(7)),
             }),
             ..file(path)
         }

@@ -1,9 +1,10 @@
 //! A report as text for a terminal of 100 columns: one run in detail, or several side by side.
 
 use super::{Point, Report};
-use penstock_model::{Bytes, Rate};
+use penstock_model::{Bytes, Rate, TimeSpan};
 use penstock_observe::plot;
 use std::fmt::Write;
+use std::time::Duration;
 
 /// Links of which a text tells.
 const LINKS_SHOWN: usize = 12;
@@ -213,21 +214,7 @@ fn table(rows: &[Vec<String>]) -> String {
 
 /// A time in two units at most.
 pub(super) fn span(seconds: f64) -> String {
-    let whole = seconds.max(0.0).round() as u64;
-    match seconds {
-        seconds if seconds < 10.0 && seconds.fract() != 0.0 => format!("{seconds:.1} s"),
-        _ if whole < 120 => format!("{whole} s"),
-        _ if whole < 7200 => two(whole / 60, "min", whole % 60, "s"),
-        _ if whole < 172_800 => two(whole / 3600, "h", whole % 3600 / 60, "min"),
-        _ => two(whole / 86_400, "d", whole % 86_400 / 3600, "h"),
-    }
-}
-
-fn two(large: u64, unit: &str, small: u64, smaller: &str) -> String {
-    match small {
-        0 => format!("{large} {unit}"),
-        _ => format!("{large} {unit} {small} {smaller}"),
-    }
+    TimeSpan(Duration::from_secs_f64(seconds.max(0.0))).to_string()
 }
 
 fn amount(value: f64) -> String {

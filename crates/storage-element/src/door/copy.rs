@@ -8,7 +8,7 @@
 use super::answer::{Problem, Reply};
 use super::handler_context::{Call, Door};
 use super::push_leftover::LeftoverGuard;
-use super::remote::{CopyFailure, CopyMover, check_server, redacted};
+use super::remote::{CopyFailure, CopyMover, LateFailure, check_server, redacted};
 use super::{duplicate, pull, push};
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderValue, StatusCode};
@@ -134,7 +134,8 @@ async fn stream(
             () = connection.peer_closed() => return Err(client_left()),
             () = &mut stopping => {
                 let text = "this server is stopping; the partial file was removed".to_owned();
-                break write_outcome(&Outcome::Aborted(text));
+                let cause = mover.marker_of_failure(ProblemCode::ServiceStopping);
+                break cause + &write_outcome(&Outcome::Aborted(text));
             }
             () = tokio::time::sleep(limits.marker_interval) => {}
         }
@@ -162,6 +163,7 @@ fn last_lines(mover: &CopyMover, result: Result<MoverReport, CopyFailure>) -> St
             text
         }
         Err(CopyFailure::Early(problem)) => {
+            let code = problem.cause.code;
             // No other words tell a client that this end is busy, once the answer has begun.
             let text = match problem.status {
                 StatusCode::SERVICE_UNAVAILABLE => {
@@ -169,10 +171,15 @@ fn last_lines(mover: &CopyMover, result: Result<MoverReport, CopyFailure>) -> St
                 }
                 _ => problem.cause.message,
             };
-            write_outcome(&Outcome::Failure(text))
+            failed(mover, Some(code), text)
         }
-        Err(CopyFailure::Late(text)) => write_outcome(&Outcome::Failure(text)),
+        Err(CopyFailure::Late(LateFailure { text, code })) => failed(mover, code, text),
     }
+}
+
+fn failed(mover: &CopyMover, code: Option<ProblemCode>, text: String) -> String {
+    let cause = code.map(|code| mover.marker_of_failure(code));
+    cause.unwrap_or_default() + &write_outcome(&Outcome::Failure(text))
 }
 
 fn client_left() -> io::Error {

@@ -3,7 +3,7 @@
 use super::answer::Problem;
 use super::handler_context::{Call, Door};
 use super::pull_source::{self, OpenSource};
-use super::remote::{CopyFailure, CopyMover, redacted};
+use super::remote::{CopyFailure, CopyMover, LateFailure, redacted};
 use super::striped::StripedBody;
 use super::write_ticket::{
     AbsenceDemand, FileFacts, FileWrite, WriteConditions, WritePurpose, WriteQueue, WriteRequest,
@@ -16,7 +16,8 @@ use crate::receive::{Patience, ReceiveError, receive};
 use crate::write_error::WriteError;
 use penstock_decide::pool_selection::PlacementRefusal;
 use penstock_model::{
-    Bytes, Checksum, ChecksumAlgorithm, MoverReport, NamespacePath, StreamUse, StreamsReason,
+    Bytes, Checksum, ChecksumAlgorithm, MoverReport, NamespacePath, ProblemCode, StreamUse,
+    StreamsReason,
 };
 use penstock_persistence::namespace::{MoverKind, MoverOutcome};
 use penstock_protocol::tpc::CopyRequest;
@@ -142,14 +143,17 @@ fn end_failed(
     let pool = mover.pool().clone();
     let text = match &failure {
         CopyFailure::Early(problem) => problem.cause.message.clone(),
-        CopyFailure::Late(text) => text.clone(),
+        CopyFailure::Late(why) => why.text.clone(),
     };
     mover.end(MoverOutcome::Failed(text));
     match failure {
-        CopyFailure::Late(text) => CopyFailure::Late(format!(
-            "{text}; remote={}, local={path} in pool {pool}, {moved} bytes moved",
-            redacted(source)
-        )),
+        CopyFailure::Late(LateFailure { text, code }) => CopyFailure::of_cause(
+            code,
+            format!(
+                "{text}; remote={}, local={path} in pool {pool}, {moved} bytes moved",
+                redacted(source)
+            ),
+        ),
         early => early,
     }
 }
@@ -172,7 +176,7 @@ async fn open_source(
     mover.set_remote(open.response.peer_addr());
     let expected = expected_checksums(order, std::mem::take(&mut open.told))?;
     if open.size.is_none() && open.response.ends_by_closing() && expected.is_empty() {
-        return Err(CopyFailure::Late(format!(
+        return Err(CopyFailure::late(format!(
             "{} tells neither the size nor a checksum of the file, so its end cannot be told from a broken connection",
             redacted(open.response.final_url())
         )));
@@ -241,9 +245,9 @@ fn expected_checksums(
     told: Vec<Checksum>,
 ) -> Result<Vec<Checksum>, CopyFailure> {
     if order.require_checksum == Some(true) && told.is_empty() {
-        return Err(CopyFailure::Late(
-            "the source tells no checksum, and 'RequireChecksumVerification' demands one"
-                .to_owned(),
+        return Err(CopyFailure::of_cause(
+            Some(ProblemCode::ChecksumUnavailable),
+            "the source tells no checksum, and 'RequireChecksumVerification' demands one",
         ));
     }
     let mut expected = order.expected.clone();
@@ -253,9 +257,11 @@ fn expected_checksums(
             .find(|sum| sum.algorithm() == told.algorithm());
         match other {
             Some(other) if *other != told => {
-                return Err(CopyFailure::Late(format!(
+                let text = format!(
                     "checksum mismatch: expected {other}, the source has {told}; nothing was copied"
-                )));
+                );
+                let code = Some(ProblemCode::ChecksumMismatch);
+                return Err(CopyFailure::of_cause(code, text));
             }
             Some(_) => {}
             None => expected.push(told),
@@ -267,10 +273,10 @@ fn expected_checksums(
 fn failure(error: ReceiveError<String>, absence: AbsenceDemand) -> CopyFailure {
     match error {
         ReceiveError::Source(why) => {
-            CopyFailure::Late(format!("{why}; the partial file was removed"))
+            CopyFailure::late(format!("{why}; the partial file was removed"))
         }
         ReceiveError::Slow(why) => {
-            CopyFailure::Late(format!("{why}; the partial file was removed"))
+            CopyFailure::late(format!("{why}; the partial file was removed"))
         }
         ReceiveError::Preempted(why) => CopyFailure::preempted(&why),
         // The file system was full though space was promised: others use it, too.
@@ -278,7 +284,8 @@ fn failure(error: ReceiveError<String>, absence: AbsenceDemand) -> CopyFailure {
             CopyFailure::Early(absence.write_problem(&error))
         }
         ReceiveError::Write(error) => {
-            CopyFailure::Late(absence.write_problem(&error).cause.message)
+            let cause = absence.write_problem(&error).cause;
+            CopyFailure::of_cause(Some(cause.code), cause.message)
         }
     }
 }

@@ -159,7 +159,7 @@ async fn first_part(
                 guarded: true,
             }));
         }
-        _ => return Err(CopyFailure::Late(refusal(door, &mut response).await)),
+        _ => return Err(refusal(door, &mut response).await),
     };
     Ok(match range {
         Some(ContentRange {
@@ -196,7 +196,7 @@ async fn whole(
 ) -> Result<OpenSource, CopyFailure> {
     let mut response = send_following(door, request).await?;
     if response.status != StatusCode::OK {
-        return Err(CopyFailure::Late(refusal(door, &mut response).await));
+        return Err(refusal(door, &mut response).await);
     }
     opened_whole(response, because)
 }
@@ -246,7 +246,7 @@ async fn told_of_part(
 fn checksums(headers: &HeaderMap, url: &Url) -> Result<Vec<Checksum>, CopyFailure> {
     digest::parse(headers).map_err(|why| {
         let url = redacted(url);
-        CopyFailure::Late(format!("{url} sent a digest that is not understood: {why}"))
+        CopyFailure::late(format!("{url} sent a digest that is not understood: {why}"))
     })
 }
 

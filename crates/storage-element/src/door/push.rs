@@ -5,7 +5,9 @@ use super::caller::Caller;
 use super::handler_context::Door;
 use super::push_leftover::{LeftoverGuard, Removal, is_absent, strong_version};
 use super::read::{DIGEST, ReadableFile, open, read_failure};
-use super::remote::{CopyFailure, follow, peer_failure, redacted, refusal, send_following};
+use super::remote::{
+    CopyFailure, LateFailure, follow, peer_failure, redacted, refusal, send_following,
+};
 use crate::clock::microseconds;
 use crate::mover::{Mover, MoverHandle, MoverRequest};
 use http::header::IF_NONE_MATCH;
@@ -13,7 +15,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use penstock_decide::authorization::PathOperation;
 use penstock_model::{
     Bytes, Checksum, ChecksumAlgorithm, MoverReport, NamespacePath, ProblemCode, StreamUse,
-    StreamsReason,
+    StreamsReason, TimeSpan,
 };
 use penstock_persistence::namespace::{MoverKind, MoverOutcome};
 use penstock_protocol::digest;
@@ -143,7 +145,7 @@ pub(super) async fn run(
                 .end(MoverOutcome::Failed(problem.cause.message.clone()));
             Err(CopyFailure::Early(problem))
         }
-        Err(CopyFailure::Late(text)) => {
+        Err(CopyFailure::Late(LateFailure { text, code })) => {
             let removal = leftover.remove().await.words();
             let text = format!(
                 "{text}{removal}; local={} in pool {}, remote={}, {} bytes moved",
@@ -153,7 +155,7 @@ pub(super) async fn run(
                 push.mover.moved_so_far().0
             );
             push.mover.end(MoverOutcome::Failed(text.clone()));
-            Err(CopyFailure::Late(text))
+            Err(CopyFailure::of_cause(code, text))
         }
     }
 }
@@ -183,7 +185,7 @@ async fn send(door: &Door, push: &mut Push, leftover: &LeftoverGuard) -> Result<
         leftover.refused(response.status);
     }
     if !response.status.is_success() {
-        return Err(CopyFailure::Late(refusal(door, &mut response).await));
+        return Err(refusal(door, &mut response).await);
     }
     let told = digest::parse(&response.headers).unwrap_or_default();
     // Read to its end, the connection can be used again; a failure here matters to nobody.
@@ -311,9 +313,10 @@ async fn upload(
             Some(next) => request = next,
         }
     }
-    Err(CopyFailure::Late(format!(
-        "more than {REDIRECTS_MAX} redirects"
-    )))
+    Err(CopyFailure::of_cause(
+        Some(ProblemCode::RedirectsTooMany),
+        format!("more than {REDIRECTS_MAX} redirects"),
+    ))
 }
 
 /// Compares what arrived with what was sent, by the answer to the PUT or by asking. A destination that
@@ -346,7 +349,8 @@ async fn verify(
         && length != push.found.size
     {
         let text = format!("the destination has {length} bytes of {}", push.found.size);
-        return Err(remove(push, text, version, leftover).await);
+        let code = Some(ProblemCode::SizeMismatch);
+        return Err(remove(push, (code, text), version, leftover).await);
     }
     let mut compared = 0;
     for sum in &told {
@@ -360,14 +364,16 @@ async fn verify(
         };
         if ours != sum {
             let text = format!("checksum mismatch: {ours} was sent, the destination has {sum}");
-            return Err(remove(push, text, version, leftover).await);
+            let code = Some(ProblemCode::ChecksumMismatch);
+            return Err(remove(push, (code, text), version, leftover).await);
         }
         compared += 1;
     }
     if compared == 0 && push.order.require_checksum == Some(true) {
         let text =
             "the destination tells no checksum, and 'RequireChecksumVerification' demands one";
-        return Err(remove(push, text.to_owned(), version, leftover).await);
+        let code = Some(ProblemCode::ChecksumUnavailable);
+        return Err(remove(push, (code, text.to_owned()), version, leftover).await);
     }
     Ok(())
 }
@@ -375,7 +381,7 @@ async fn verify(
 /// Removes a destination that is not what was sent, so that nobody takes it for a copy.
 async fn remove(
     push: &Push,
-    text: String,
+    (code, text): (Option<ProblemCode>, String),
     version: Option<HeaderValue>,
     leftover: &LeftoverGuard,
 ) -> CopyFailure {
@@ -384,7 +390,7 @@ async fn remove(
         Removal::Removed => "it was removed",
         Removal::Nothing | Removal::Remains => "it could not be removed",
     };
-    CopyFailure::Late(format!("{text}; {removed}"))
+    CopyFailure::of_cause(code, format!("{text}; {removed}"))
 }
 
 /// `None`: it took longer.
@@ -396,9 +402,9 @@ async fn within<T>(longest: Option<Duration>, work: impl Future<Output = T>) -> 
 }
 
 fn too_slow(limit: PaceLimit, longest: Option<Duration>) -> CopyFailure {
-    CopyFailure::Late(format!(
-        "the destination takes less than {} bytes a second (rate_min), over {} s",
+    CopyFailure::late(format!(
+        "the destination takes less than {} bytes a second (rate_min), over {}",
         limit.bytes_per_second_min,
-        longest.unwrap_or_default().as_secs()
+        TimeSpan(longest.unwrap_or_default())
     ))
 }

@@ -11,6 +11,7 @@ use penstock_model::url::redact;
 use penstock_model::{MoverReport, ProblemCode};
 use penstock_protocol::hosts::Listing;
 use penstock_protocol::http1::client::{ClientError, ClientRequest, ClientResponse};
+use penstock_protocol::problem::told_code;
 use penstock_protocol::tpc::{Marker, write_marker};
 use url::Url;
 
@@ -27,14 +28,41 @@ pub(super) struct CopyMover(Mutex<Option<MoverHandle>>);
 pub(super) enum CopyFailure {
     /// It is our fault and was found before any byte moved.
     Early(Problem),
+    /// It was found later, or at the other end.
+    Late(LateFailure),
+}
+
+/// Why a copy ended that had begun to be answered.
+pub(super) struct LateFailure {
     /// One line for people.
-    Late(String),
+    pub text: String,
+    /// The cause, where it is known: ours, or as the other end told it.
+    pub code: Option<ProblemCode>,
 }
 
 impl CopyFailure {
+    /// Of which no cause is known beyond the words.
+    pub(super) fn late(text: impl Into<String>) -> CopyFailure {
+        CopyFailure::of_cause(None, text)
+    }
+
+    /// What it says, without its cause.
+    pub(super) fn into_text(self) -> String {
+        match self {
+            CopyFailure::Early(problem) => problem.cause.message,
+            CopyFailure::Late(why) => why.text,
+        }
+    }
+
+    pub(super) fn of_cause(code: Option<ProblemCode>, text: impl Into<String>) -> CopyFailure {
+        let text = text.into();
+        CopyFailure::Late(LateFailure { text, code })
+    }
+
     /// The mover ended for another one. Clients take it for what a status would tell: come back later.
     pub(super) fn preempted(why: &PreemptionReason) -> CopyFailure {
-        CopyFailure::Late(format!("{}: {why}", StatusCode::SERVICE_UNAVAILABLE))
+        let text = format!("{}: {why}", StatusCode::SERVICE_UNAVAILABLE);
+        CopyFailure::of_cause(Some(ProblemCode::MoverPreempted), text)
     }
 }
 
@@ -69,17 +97,31 @@ impl CopyMover {
         view.as_ref().is_some_and(MoverHandle::is_running)
     }
 
+    /// The marker before the last line of a copy that failed.
+    pub(super) fn marker_of_failure(&self, code: ProblemCode) -> String {
+        let marker = Marker {
+            problem: Some(code),
+            ..self.state(None)
+        };
+        write_marker(&marker)
+    }
+
     pub(super) fn marker(&self, report: Option<MoverReport>) -> String {
+        write_marker(&self.state(report))
+    }
+
+    fn state(&self, report: Option<MoverReport>) -> Marker {
         let view = self.0.lock();
         let running = view.as_ref().filter(|view| view.is_running());
-        write_marker(&Marker {
+        Marker {
             timestamp_s: wall_clock().unix_seconds(),
             stripe_index: 0,
             moved: running.map(MoverHandle::moved),
             stripes: 1,
             remote: running.and_then(MoverHandle::remote),
             report,
-        })
+            problem: None,
+        }
     }
 }
 
@@ -97,9 +139,10 @@ pub(super) async fn send_following(
             Some(next) => request = next,
         }
     }
-    Err(CopyFailure::Late(format!(
-        "more than {REDIRECTS_MAX} redirects"
-    )))
+    Err(CopyFailure::of_cause(
+        Some(ProblemCode::RedirectsTooMany),
+        format!("more than {REDIRECTS_MAX} redirects"),
+    ))
 }
 
 /// The request that a redirect asks for; `None` when the response is none.
@@ -115,7 +158,8 @@ pub(super) async fn follow(
     };
     check_server(door, &location).map_err(|problem| {
         let from = redacted(&from);
-        CopyFailure::Late(format!("{from} redirects: {}", problem.cause.message))
+        let text = format!("{from} redirects: {}", problem.cause.message);
+        CopyFailure::of_cause(Some(problem.cause.code), text)
     })?;
     let next = door
         .storage
@@ -129,19 +173,20 @@ pub(super) async fn follow(
 
 /// Why another server could not be spoken with.
 pub(super) fn peer_failure(door: &Door, url: &Url, why: &ClientError) -> CopyFailure {
-    CopyFailure::Late(match may_show(door, url) {
-        true => why.to_string(),
-        false => why.without_foreign_text(),
-    })
+    match may_show(door, url) {
+        true => CopyFailure::of_cause(Some(why.code()), why.to_string()),
+        false => CopyFailure::late(why.without_foreign_text()),
+    }
 }
 
 /// What another server said instead of doing its part, in one line.
-pub(super) async fn refusal(door: &Door, response: &mut ClientResponse) -> String {
+pub(super) async fn refusal(door: &Door, response: &mut ClientResponse) -> CopyFailure {
     let status = response.status;
     let url = redacted(response.final_url());
     if !may_show(door, response.final_url()) {
-        return format!("{url} answered {status}");
+        return CopyFailure::late(format!("{url} answered {status}"));
     }
+    let code = told_code(&response.headers);
     let detail = response.read_all(64 << 10).await.unwrap_or_default();
     let detail = String::from_utf8_lossy(&detail);
     let line: String = detail
@@ -153,7 +198,7 @@ pub(super) async fn refusal(door: &Door, response: &mut ClientResponse) -> Strin
         .collect();
     let line = line.trim();
     let separator = if line.is_empty() { "" } else { ": " };
-    format!("{url} answered {status}{separator}{line}")
+    CopyFailure::of_cause(code, format!("{url} answered {status}{separator}{line}"))
 }
 
 /// A URL without its secrets.

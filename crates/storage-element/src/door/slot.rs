@@ -3,7 +3,7 @@
 use super::answer::Problem;
 use super::handler_context::{Door, RETRY_AFTER_SECONDS};
 use crate::mover::{Mover, MoverRequest, PoolQueueFull};
-use penstock_model::ProblemCode;
+use penstock_model::{ProblemCode, TimeSpan};
 use penstock_persistence::namespace::MoverOutcome;
 use penstock_protocol::http1::server::{BodyError, Connection};
 use std::pin::pin;
@@ -38,8 +38,8 @@ pub(super) async fn mover_for_body(
         match tokio::time::timeout(BODY_BEGIN_WAIT, connection.body_comes()).await {
             Ok(come) => return come.map(|()| mover).map_err(NoMover::Body),
             Err(_) => mover.end(MoverOutcome::Aborted(format!(
-                "the client was told to send its file and sent nothing for {} s; the slot went to others",
-                BODY_BEGIN_WAIT.as_secs()
+                "the client was told to send its file and sent nothing for {}; the slot went to others",
+                TimeSpan(BODY_BEGIN_WAIT)
             ))),
         }
     }
@@ -97,8 +97,8 @@ pub(super) async fn wait_for_slot(
         waited = mover.wait() => Ok(waited?),
         () = gone => Err(Problem::new(ProblemCode::BodyIncomplete, "the client left while it waited")),
         () = tokio::time::sleep(limit) => {
-            let (why, seconds) = (why.unwrap_or_default(), limit.as_secs());
-            let text = format!("no mover became free in {seconds} s{why}; try again later");
+            let (why, limit) = (why.unwrap_or_default(), TimeSpan(limit));
+            let text = format!("no mover became free in {limit}{why}; try again later");
             tracing::info!(text, "a mover waited in vain");
             mover.record_refusal(text.clone());
             Err(Problem::busy(ProblemCode::PoolBusy, text, RETRY_AFTER_SECONDS))

@@ -7,7 +7,7 @@
 
 use super::handler_context::Door;
 use super::pull_source::{PartsPlan, Version, range_header};
-use super::remote::{CopyFailure, refusal, send_following};
+use super::remote::{refusal, send_following};
 use crate::mover::MoverHandle;
 use crate::pool_write::BUFFER_BYTES;
 use crate::receive::{Block, ByteSource};
@@ -16,7 +16,7 @@ use http::StatusCode;
 use http::header::RANGE;
 use parking_lot::{Mutex, MutexGuard};
 use penstock_decide::streams::Streams;
-use penstock_model::{StreamUse, StreamsReason, TcpSummary};
+use penstock_model::{StreamUse, StreamsReason, TcpSummary, TimeSpan};
 use penstock_protocol::http1::client::{ClientRequest, ClientResponse};
 use penstock_protocol::ranges::content_range;
 use std::collections::{BTreeMap, VecDeque};
@@ -351,14 +351,12 @@ impl PartFetches {
         };
         let sent = tokio::time::timeout(patience, send_following(&self.door, request)).await;
         let sent = sent.map_err(|_| {
-            PartFailure::NotServed(format!("the source did not answer within {patience:?}"))
+            PartFailure::NotServed(format!(
+                "the source did not answer within {}",
+                TimeSpan(patience)
+            ))
         })?;
-        let mut response = sent.map_err(|why| {
-            PartFailure::NotServed(match why {
-                CopyFailure::Early(problem) => problem.cause.message,
-                CopyFailure::Late(text) => text,
-            })
-        })?;
+        let mut response = sent.map_err(|why| PartFailure::NotServed(why.into_text()))?;
         let changed = |what: String| {
             PartFailure::Changed(format!(
                 "the source's file changed while it was copied: {what}"
@@ -369,11 +367,13 @@ impl PartFetches {
             StatusCode::OK
             | StatusCode::PRECONDITION_FAILED
             | StatusCode::RANGE_NOT_SATISFIABLE => {
-                return Err(changed(refusal(&self.door, &mut response).await));
+                return Err(changed(
+                    refusal(&self.door, &mut response).await.into_text(),
+                ));
             }
             _ => {
                 return Err(PartFailure::NotServed(
-                    refusal(&self.door, &mut response).await,
+                    refusal(&self.door, &mut response).await.into_text(),
                 ));
             }
         }

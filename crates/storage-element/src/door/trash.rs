@@ -243,7 +243,12 @@ async fn restore(
     restored.map_err(|why| of_restore(&why))?;
     let (user, from) = (&admin.user, &kept.path);
     tracing::info!(%user, %file, %from, %to, "restored a file from the trash");
-    let document = json!({"path": to.to_string(), "parent_made": is_parent_new});
+    let document = json!({
+        "path": to.to_string(),
+        "parent_made": is_parent_new,
+        "size_bytes": kept.size.0,
+        "restored": door.storage.clock.now().0,
+    });
     Ok(json_response(StatusCode::CREATED, &document).into())
 }
 

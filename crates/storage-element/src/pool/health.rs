@@ -5,7 +5,7 @@ use penstock_decide::pool_condition::{
     FAILURES_WINDOW, FaultPersistence, PastFailure, PoolCondition, RELAPSE_WINDOW, ReadOnlyReason,
     judge_writes,
 };
-use penstock_model::PoolName;
+use penstock_model::{PoolName, TimeSpan};
 use penstock_protocol::exposition::Counter;
 use rustix::io::Errno;
 use std::io;
@@ -148,7 +148,7 @@ impl DiskHealth {
 
     /// The disk took too long.
     pub(crate) fn stalled(&self, pool: &PoolName, after: Duration) {
-        let text = format!("no answer for {} s", after.as_secs());
+        let text = format!("no answer for {}", TimeSpan(after));
         self.failed(pool, FaultPersistence::Passing, text);
     }
 

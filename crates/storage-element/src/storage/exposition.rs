@@ -142,13 +142,14 @@ impl Storage {
         each_pool(
             "penstock_pool_free_bytes",
             "What new files may have in a pool: the least of its file system and its capacity, less what is promised. Trash \
-             gives way to them, so it counts as free.",
-            &|pool| Some(pool.view().available().0),
+             gives way to them, so it counts as free. Absent where the disk is away or does not answer.",
+            &|pool| pool.view().known_available().map(|free| free.0),
         );
         each_pool(
             "penstock_pool_files_left",
-            "Files that the file system of a pool can still take, beside a reserve; absent where it has no limit of them.",
-            &|pool| pool.view().files_left,
+            "Files that the file system of a pool can still take, beside a reserve; absent where it has no limit of them, or it is \
+             not known.",
+            &|pool| pool.view().known_files_left(),
         );
         each_pool(
             "penstock_pool_used_bytes",

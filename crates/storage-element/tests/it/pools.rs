@@ -69,10 +69,39 @@ impl Site {
     }
 
     pub fn metric(&self, line: &str) -> bool {
+        let text = self.metrics();
+        text.lines().any(|known| known == line)
+    }
+
+    fn metrics(&self) -> String {
         let mut page = Page::default();
         self.storage.write_metrics(&mut page);
-        let text = page.into_text();
-        text.lines().any(|known| known == line)
+        page.into_text()
+    }
+
+    /// Holds every place that tells how much a pool has free against whether that is known.
+    fn free_is_known(&self, pool: &str, is_known: bool) {
+        let told = serde_json::to_value(self.storage.snapshot()).expect("plain data");
+        let mut pools = told["pools"].as_array().expect("a list").iter();
+        let told = pools.find(|told| told["name"] == pool).expect("known");
+        assert_eq!(told["free"].is_u64(), is_known, "{told}");
+        assert!(is_known || told["free"].is_null(), "{told}");
+        let metrics = self.metrics();
+        let is_told = |name: &str| metrics.contains(&format!("{name}{{pool=\"{pool}\"}}"));
+        assert_eq!(is_told("penstock_pool_free_bytes"), is_known);
+        assert!(is_known || !is_told("penstock_pool_files_left"));
+        assert!(
+            is_told("penstock_pool_used_bytes"),
+            "that the namespace knows"
+        );
+    }
+
+    /// Whether the free space of the whole element is told.
+    async fn tells_quota(&self) -> bool {
+        let asked = br#"<propfind xmlns="DAV:"><prop><quota-available-bytes/></prop></propfind>"#;
+        let answer = self.send("PROPFIND", "/", &[("depth", "0")], asked).await;
+        assert_eq!(answer.status, 207, "{}", answer.text());
+        answer.text().contains("200 OK")
     }
 }
 
@@ -206,6 +235,9 @@ async fn a_disk_that_is_not_mounted_keeps_nothing_but_its_own_files_away() {
     fs::create_dir(&pool).expect("its mount point");
     let site = Site::again(directory, two_pools).await;
     assert_eq!(site.condition_of("p1"), "away");
+    site.free_is_known("p1", false);
+    site.free_is_known("p2", true);
+    assert!(site.tells_quota().await);
     assert!(
         site.alarms().contains("is its disk mounted?"),
         "{}",
@@ -242,6 +274,7 @@ async fn a_disk_that_goes_while_it_is_used_is_noticed_and_comes_back() {
     // Who meets it first makes the pool look.
     assert!(site.get(&path).await.status >= 500);
     site.until("p1", "away").await;
+    site.free_is_known("p1", false);
     assert_eq!(site.get(&path).await.status, 503);
     for number in 0..10 {
         site.put(&format!("/d/n{number}"), b"goes to the other")
@@ -251,8 +284,23 @@ async fn a_disk_that_goes_while_it_is_used_is_noticed_and_comes_back() {
     fs::remove_dir(&pool).expect("removed");
     fs::rename(&elsewhere, &pool).expect("mounted");
     site.until("p1", "sound").await;
+    site.free_is_known("p1", true);
     assert_eq!(site.get(&path).await.body, b"bytes");
     site.put_into("p1").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn free_space_of_an_element_without_a_disk_is_unknown_and_not_nothing() {
+    let site = Site::new().await;
+    site.put("/d/f", b"bytes").await;
+    assert!(site.tells_quota().await);
+    let pool = site.pool("p1");
+    let directory = site.close().await;
+    fs::rename(&pool, directory.path().join("unmounted")).expect("unmounted");
+    fs::create_dir(&pool).expect("its mount point");
+    let site = Site::again(directory, |_| {}).await;
+    site.free_is_known("p1", false);
+    assert!(!site.tells_quota().await);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -331,7 +331,7 @@ async fn of_several_uploads_that_do_not_fit_together_some_finish_and_none_is_stu
     // With room again, the others go on from where they were.
     for (upload, away) in [(&uploads[2], "/a"), (&uploads[3], "/b")] {
         assert_eq!(site.status("DELETE", away).await, 204);
-        let free = || site.storage.snapshot().pools[0].free.0 >= 3_600_000;
+        let free = || site.storage.snapshot().pools[0].free >= Some(Bytes(3_600_000));
         crate::site::eventually("there is room", free).await;
         let last = patch(&site, upload, FIRST, "?1", &data[FIRST..]).await;
         assert_eq!(last.status, 201, "{}", last.text());

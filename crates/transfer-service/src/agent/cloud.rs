@@ -11,7 +11,9 @@ use http::{HeaderMap, Method};
 use parking_lot::Mutex;
 use penstock_clock::wall_clock;
 use penstock_decide::classify::{ObservedFailure, classify};
-use penstock_model::{Bytes, ChecksumAlgorithm, Failure, FileUrl, JobId, Phase, Side, Timestamp};
+use penstock_model::{
+    Bytes, ChecksumAlgorithm, Failure, FileUrl, JobId, Phase, Side, TimeSpan, Timestamp,
+};
 use penstock_protocol::http1::client::{ClientError, ClientRequest, ClientResponse};
 use penstock_protocol::s3::{
     BODY_BYTES_MAX, Keys, ObjectPlace, Payload, RequestSigner, S3Error, object_checksums,
@@ -430,7 +432,10 @@ impl End {
             "BadDigest" | "XAmzContentSHA256Mismatch" => (ObservedFailure::ChecksumMismatch, told),
             "SlowDown" | "ServiceUnavailable" => {
                 let wait = refused.retry_after;
-                let wait = wait.map_or_else(String::new, |s| format!("; it wants {s} s of pause"));
+                let wait = wait.map_or_else(String::new, |seconds| {
+                    let pause = TimeSpan::of_seconds(seconds);
+                    format!("; it wants {pause} of pause")
+                });
                 (ObservedFailure::Status(503), format!("{told}{wait}"))
             }
             _ => (status, told),

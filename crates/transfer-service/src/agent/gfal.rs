@@ -11,7 +11,7 @@ mod tape;
 pub(super) use attempt::LockedProcess;
 pub(super) use process::Process;
 
-use penstock_model::{FileUrl, StorageId, VoName};
+use penstock_model::{FileUrl, StorageId, TimeSpan, VoName};
 use penstock_protocol::gfal::gate::RequestAuthorizer;
 use penstock_protocol::gfal::{Account, ReadablePaths, Report};
 use penstock_protocol::http1::client::Client;
@@ -273,8 +273,8 @@ impl Gfal {
             Ok(Err(_)) => Err(failed(process.how_it_died().await)),
             Err(_) => {
                 process.kill().await;
-                let seconds = START_TIMEOUT.as_secs();
-                Err(failed(format!("it is not ready after {seconds} s")))
+                let limit = TimeSpan(START_TIMEOUT);
+                Err(failed(format!("it is not ready after {limit}")))
             }
         }
     }

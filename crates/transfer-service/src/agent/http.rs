@@ -17,7 +17,7 @@ use penstock_model::{
 };
 use penstock_protocol::digest;
 use penstock_protocol::http1::client::{ClientError, ClientRequest, ClientResponse};
-use penstock_protocol::problem::PROBLEM_HEADER;
+use penstock_protocol::problem::told_code;
 use penstock_protocol::tls::{ClientIdentity, TlsError};
 use penstock_protocol::webdav::{
     DIRECTORY_TYPE, PropfindEntry, STAT_BODY, parse_http_date, parse_multistatus,
@@ -187,8 +187,13 @@ impl End {
     /// A failure to speak with this end.
     pub(super) fn client_failure(&self, phase: Phase, error: &ClientError) -> Failure {
         let failure = classify(self.side, phase, &observe(error), error.to_string());
+        let told = match error {
+            ClientError::EarlyAnswer { told, .. } => *told,
+            _ => None,
+        };
         Failure {
             busy: busy_amid_upload(error, self.side),
+            code: told.or(failure.code),
             ..failure
         }
     }
@@ -216,7 +221,7 @@ impl End {
         let said = header_text(&answer.headers, &RETRY_AFTER);
         let busy = busy_of(status, said.and_then(|text| text.parse().ok()), self.side);
         // A storage element of ours tells the cause itself.
-        let code = header_text(&answer.headers, &PROBLEM_HEADER).and_then(ProblemCode::by_name);
+        let code = told_code(&answer.headers);
         let text = short_text(answer).await;
         let observed = meaning(&text);
         let detail = format!("{} answered {what} with {status}{text}", self.url);
@@ -342,9 +347,7 @@ fn directory(end: &End, phase: Phase) -> Failure {
 
 /// A storage element of ours tells a path at which nothing is from one at which a file is about to appear.
 fn says_it_may_come(headers: &HeaderMap) -> bool {
-    headers
-        .get(PROBLEM_HEADER)
-        .is_some_and(|code| code == ProblemCode::PathNotThereYet.name())
+    told_code(headers) == Some(ProblemCode::PathNotThereYet)
 }
 
 impl AgentSetup {
@@ -606,6 +609,7 @@ mod tests {
                 url: "https://se/f".to_owned(),
                 status: StatusCode::from_u16(status).expect("a status"),
                 retry_after_seconds,
+                told: None,
                 detail: String::new(),
             };
             busy_amid_upload(&answer, Side::Destination).map(|busy| busy.seconds)

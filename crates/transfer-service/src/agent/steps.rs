@@ -20,7 +20,7 @@ use penstock_engine::{AgentReport, Assignment, AttemptOutcome, Preflight};
 use penstock_model::url::hide_credentials;
 use penstock_model::{
     Access, Bytes, Checksum, ChecksumAlgorithm, ChecksumMode, CopyMode, CredentialId, Errno,
-    Failure, FileUrl, FoundFile, Locality, MoverReport, Phase, Retry, Side, Timestamp,
+    Failure, FileUrl, FoundFile, Locality, MoverReport, Phase, Retry, Side, TimeSpan, Timestamp,
     Verification, WayNotOffered,
 };
 use penstock_protocol::s3::SINGLE_PUT_MAX;
@@ -201,8 +201,8 @@ impl<'a> AttemptRun<'a> {
         let copied = tokio::time::timeout(timeout, self.copy(&source, &destination, &plan)).await;
         let (mode, mut report) = copied.unwrap_or_else(|_| {
             let detail = format!(
-                "Connection timed out: the copy took longer than {} s",
-                timeout.as_secs()
+                "Connection timed out: the copy took longer than {}",
+                TimeSpan(timeout)
             );
             let observed = match self.assignment.parameters.timeout_seconds {
                 Some(_) => ObservedFailure::JobTimedOut,

@@ -15,6 +15,7 @@ use penstock_decide::classify::{ObservedFailure, classify};
 use penstock_engine::{Assignment, TapeCall, TapeErrand, TapeOutcome, TapePlace};
 use penstock_model::{Concern, Errno, Failure, JobKind, Locality, Phase, Retry, Side};
 use penstock_protocol::http1::client::ClientRequest;
+use penstock_protocol::problem::told_code;
 use penstock_protocol::tape::{
     self, BYTES_PER_FILE_MAX, DISCOVERY_BYTES_MAX, STAGED_BYTES_MAX, TapeAnswerError,
     TapeInterface, WELL_KNOWN,
@@ -385,6 +386,7 @@ impl AgentSetup {
             let body = answer.read_all(limit).await;
             return Ok(body.map_err(|why| access.broken(&why))?);
         }
+        let code = told_code(&answer.headers);
         let said = match answer.may_show_text() {
             true => answer.read_all(REFUSAL_BYTES_MAX).await.unwrap_or_default(),
             false => Vec::new(),
@@ -394,8 +396,12 @@ impl AgentSetup {
             said_why(&said)
         );
         let observed = ObservedFailure::Status(status.as_u16());
+        let failure = classify(access.side, access.phase, &observed, detail);
         Err(TapeCallError {
-            failure: classify(access.side, access.phase, &observed, detail),
+            failure: Failure {
+                code: code.or(failure.code),
+                ..failure
+            },
             status: Some(status.as_u16()),
         })
     }

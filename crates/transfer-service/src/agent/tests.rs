@@ -469,6 +469,30 @@ const TOO_BUSY: CopyAnswer = (503, "too busy");
 const SEEN: &str = "DELETE if-match=\"v1\"";
 
 #[tokio::test]
+async fn a_copy_fails_with_the_code_that_its_storage_element_tells() {
+    let failed = async |lines: &'static str| {
+        let (outcome, _) = Run::of(Storage::answering((202, lines))).run().await;
+        match outcome {
+            AttemptOutcome::Failed { failure, .. } => (failure.side, failure.code()),
+            other => panic!("{other:?}"),
+        }
+    };
+    let refused = "failure: https://a/from answered 503 Service Unavailable: pool p is away\n";
+    let guessed = failed(refused).await;
+    assert_eq!(guessed, (Side::Network, ProblemCode::of_status(503)));
+    let told = "Perf Marker\nTimestamp: 1\nPenstock-Problem: pool-offline\nEnd\n\
+                failure: https://a/from answered 503 Service Unavailable: pool p is away\n";
+    assert_eq!(
+        failed(told).await,
+        (Side::Network, ProblemCode::PoolOffline)
+    );
+    // One of a later version.
+    let later = "Perf Marker\nTimestamp: 1\nPenstock-Problem: of-tomorrow\nEnd\n\
+                 failure: https://a/from answered 503 Service Unavailable: pool p is away\n";
+    assert_eq!(failed(later).await, guessed);
+}
+
+#[tokio::test]
 async fn a_file_that_appeared_since_the_look_is_somebody_elses() {
     for copy in [
         (412, "/to exists"),

@@ -9,7 +9,9 @@ use http::{HeaderMap, HeaderValue, Method};
 use penstock_decide::classify::{ObservedFailure, classify};
 use penstock_decide::copy_failure::CopyCause;
 use penstock_decide::destination::CopyEnd;
-use penstock_model::{Busy, Bytes, CopyMode, Failure, MoverReport, Phase, Side, StreamsReason};
+use penstock_model::{
+    Busy, Bytes, CopyMode, Failure, MoverReport, Phase, ProblemCode, Side, StreamsReason, TimeSpan,
+};
 use penstock_protocol::hosts::SERVER_NOT_ALLOWED;
 use penstock_protocol::http1::client::{ClientRequest, ClientResponse};
 use penstock_protocol::s3::hide_presigned;
@@ -220,7 +222,7 @@ impl AttemptRun<'_> {
         active: &End,
         passive: &End,
         plan: &PreflightFindings,
-        why: &str,
+        (why, told): (&str, Option<ProblemCode>),
     ) -> Failure {
         let detail = format!("{} failed to copy {}: {why}", active.url, passive.url);
         let why = without_names(why, [active, passive].map(|end| end.parsed.path()));
@@ -249,7 +251,12 @@ impl AttemptRun<'_> {
         };
         let busy = busy.map(|by| Busy { by, seconds: 0 });
         let failure = classify(side, Phase::Transfer, &observed, detail);
-        Failure { busy, ..failure }
+        // A storage element of ours tells the cause itself, also that of the other end.
+        Failure {
+            busy,
+            code: told.or(failure.code),
+            ..failure
+        }
     }
 
     /// Reads the marker stream to its last line.
@@ -280,7 +287,8 @@ impl AttemptRun<'_> {
                     return Ok(watch.report);
                 }
                 Some(Outcome::Failure(why) | Outcome::Aborted(why)) => {
-                    return Err(self.copy_failed(active, passive, plan, &why));
+                    let told = (&*why, watch.problem);
+                    return Err(self.copy_failed(active, passive, plan, told));
                 }
                 None if count == 0 => {
                     let detail = format!(
@@ -362,9 +370,9 @@ fn is_refused_there(why: &str) -> bool {
 
 fn still(active: &End, what: &str, limit: Duration) -> Failure {
     let detail = format!(
-        "{}: {what} for {} s; the copy was given up",
+        "{}: {what} for {}; the copy was given up",
         active.url,
-        limit.as_secs()
+        TimeSpan(limit)
     );
     classify(
         Side::Network,
@@ -388,6 +396,8 @@ struct Watch {
     moved: u64,
     /// The storage element says that it has not begun.
     is_queued: bool,
+    /// Why the copy fails, as the storage element tells before its last line.
+    problem: Option<ProblemCode>,
     /// When the byte count last grew, or the copy was last seen waiting in a queue, which is its right.
     advanced: Instant,
     outcome: Option<Outcome>,
@@ -400,6 +410,7 @@ impl Default for Watch {
             report: MoverReport::default(),
             moved: 0,
             is_queued: false,
+            problem: None,
             advanced: Instant::now(),
             outcome: None,
         }
@@ -431,6 +442,7 @@ impl Watch {
                     Some(_) => {}
                     None => self.advanced = Instant::now(),
                 }
+                self.problem = marker.problem.or(self.problem);
                 self.report = marker
                     .report
                     .unwrap_or_else(|| std::mem::take(&mut self.report));

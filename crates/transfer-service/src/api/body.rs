@@ -6,7 +6,7 @@ use super::{Api, ApiError};
 use crate::fair_turns::{FairTurns, Turn};
 use axum::body::{Body, Bytes, HttpBody, to_bytes};
 use bytes::BytesMut;
-use penstock_model::{CredentialId, ProblemCode};
+use penstock_model::{CredentialId, ProblemCode, TimeSpan};
 use std::future::poll_fn;
 use std::pin::Pin;
 use std::time::Duration;
@@ -64,8 +64,8 @@ impl LargeBodies {
             Err(ApiError::new(
                 ProblemCode::BodyTimeout,
                 format!(
-                    "the body did not come within {} s; try again",
-                    TIME_MAX.as_secs()
+                    "the body did not come within {}; try again",
+                    TimeSpan(TIME_MAX)
                 ),
             ))
         })?;

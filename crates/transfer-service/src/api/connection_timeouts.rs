@@ -4,6 +4,7 @@
 use axum::body::{Body, Bytes, HttpBody};
 use axum::response::Response;
 use hyper::body::{Frame, SizeHint};
+use penstock_model::TimeSpan;
 use penstock_protocol::connections::ConnectionSlot;
 use penstock_protocol::pace::{Pace, PaceLimit};
 use penstock_protocol::stream::Stream;
@@ -56,7 +57,7 @@ impl BoundedWriter {
                     Poll::Pending => Poll::Pending,
                     Poll::Ready(()) => Poll::Ready(Err(io::Error::new(
                         io::ErrorKind::TimedOut,
-                        format!("the client took nothing for {} s", limit.as_secs()),
+                        format!("the client took nothing for {}", TimeSpan(limit)),
                     ))),
                 }
             }

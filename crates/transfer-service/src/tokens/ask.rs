@@ -7,7 +7,7 @@ use http::{HeaderMap, Method};
 use parking_lot::Mutex;
 use penstock_clock::wall_clock;
 use penstock_decide::renewal::{may_change_its_mind, renew_at};
-use penstock_model::{CredentialId, Renewal, RenewedToken};
+use penstock_model::{CredentialId, Renewal, RenewedToken, TimeSpan};
 use penstock_protocol::http1::client::{Client, ClientRequest};
 use penstock_protocol::oauth::{
     ANSWER_BYTES_MAX, ClientCredentials, Grant, IssuedTokens, token_endpoint,
@@ -63,8 +63,8 @@ impl Issuers {
         let asked = tokio::time::timeout(PATIENCE, self.question(renewal, grant, &client)).await;
         let given = asked.unwrap_or_else(|_| {
             Err(TokenTrouble::Later(format!(
-                "{issuer} did not answer within {} s",
-                PATIENCE.as_secs()
+                "{issuer} did not answer within {}",
+                TimeSpan(PATIENCE)
             )))
         })?;
         taken(given, grant, issuer)

@@ -10,11 +10,12 @@ use crate::exit::CommandError;
 use crate::output::Output;
 use penstock_decide::explain::RateChangeId;
 use penstock_field_tools::remote_error::RemoteError;
+use penstock_field_tools::transfer_api::TransferService;
+use penstock_model::failure_text::without_particulars;
 use penstock_model::text::one_line;
-use serde::Deserialize;
-
-/// Files listed one by one under each reason; the rest is counted. `--json` has all.
-const FILES_LISTED: usize = 5;
+use serde::{Deserialize, Serialize};
+use std::cmp::Reverse;
+use std::collections::HashMap;
 
 #[derive(Debug, Deserialize)]
 struct Explanation {
@@ -25,9 +26,130 @@ struct Explanation {
 #[derive(Debug, Deserialize)]
 struct ExplainedFile {
     file_id: u64,
+    /// Services of an earlier version tell none.
+    #[serde(default)]
+    state: String,
     source: String,
     destination: String,
     text: String,
+    waiting: Option<serde_json::Value>,
+    problem: Option<FileProblem>,
+}
+
+/// Why a file failed; the rest is in the text.
+#[derive(Debug, Deserialize)]
+struct FileProblem {
+    code: String,
+}
+
+/// Files of one job that wait or ended for one reason.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct FileGroup {
+    /// How many.
+    pub files: u64,
+    pub state: String,
+    /// The code of the failure.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub code: Option<String>,
+    /// One of them.
+    pub example_file_id: u64,
+    pub example_source: String,
+    pub example_destination: String,
+    /// The reason, with the numbers of the example.
+    pub text: String,
+}
+
+impl FileGroup {
+    fn of(file: &ExplainedFile) -> FileGroup {
+        FileGroup {
+            files: 0,
+            state: file.state.clone(),
+            code: file.problem.as_ref().map(|problem| problem.code.clone()),
+            example_file_id: file.file_id,
+            example_source: file.source.clone(),
+            example_destination: file.destination.clone(),
+            text: file.text.clone(),
+        }
+    }
+
+    /// Failures first, what needs no look last.
+    fn rank(&self) -> u8 {
+        match self.state.as_str() {
+            "FAILED" => 0,
+            "CANCELED" => 1,
+            "ACTIVE" => 3,
+            "NOT_USED" => 4,
+            "FINISHED" => 5,
+            _ => 2,
+        }
+    }
+
+    /// For people.
+    pub fn line(&self) -> String {
+        let example = format!(
+            "{} {} -> {}",
+            self.example_file_id,
+            one_line(&self.example_source),
+            one_line(&self.example_destination)
+        );
+        let which = match self.files {
+            1 => format!("1 file, {example}"),
+            many => format!("{many} files, for example {example}"),
+        };
+        let code = self.code.as_ref();
+        let code = code.map_or_else(String::new, |code| format!(" [{}]", one_line(code)));
+        format!("{which}: {}{code}", one_line(&self.text))
+    }
+}
+
+/// Files with one reason together: numbers and names in it differ from file to file.
+fn grouped<'a>(files: impl IntoIterator<Item = &'a ExplainedFile>) -> Vec<FileGroup> {
+    let mut places: HashMap<(&str, Option<&str>, String), usize> = HashMap::new();
+    let mut groups: Vec<FileGroup> = Vec::new();
+    for file in files {
+        let code = file.problem.as_ref().map(|problem| &*problem.code);
+        let reason = (&*file.state, code, without_amounts(&file.text));
+        let place = *places.entry(reason).or_insert(groups.len());
+        if place == groups.len() {
+            groups.push(FileGroup::of(file));
+        }
+        groups[place].files += 1;
+    }
+    // The sort is stable: of equal ones, the first of the submission stays first.
+    groups.sort_by_key(|group| (group.rank(), Reverse(group.files)));
+    groups
+}
+
+/// A reason without what differs from file to file: names, numbers, and the units that go with them.
+fn without_amounts(text: &str) -> String {
+    let text = without_particulars(text);
+    let words = text
+        .split(' ')
+        .map(|word| match word.trim_end_matches([',', ';', ')']) {
+            "#.#" => "#",
+            "kB" | "MB" | "GB" | "TB" | "PB" => "B",
+            "kB/s" | "MB/s" | "GB/s" | "TB/s" | "PB/s" => "B/s",
+            word => word,
+        });
+    words.collect::<Vec<_>>().join(" ")
+}
+
+/// Why files of a job wait, as far as the service can tell.
+pub async fn waiting(service: &TransferService, id: &str) -> Result<Vec<FileGroup>, CommandError> {
+    let answer = match service.explain(id).await {
+        // Only a service of ours knows this question.
+        Err(RemoteError::NotFound { .. }) => return Ok(Vec::new()),
+        other => read(other?)?,
+    };
+    Ok(grouped(
+        answer.files.iter().filter(|file| file.waiting.is_some()),
+    ))
+}
+
+fn read(answer: serde_json::Value) -> Result<Explanation, CommandError> {
+    serde_json::from_value(answer).map_err(|why| {
+        CommandError::Unreachable(format!("the service's explanation makes no sense: {why}"))
+    })
 }
 
 /// What is to be explained.
@@ -149,9 +271,7 @@ async fn job(
         }
         other => other?,
     };
-    let explanation: Explanation = serde_json::from_value(answer.clone()).map_err(|why| {
-        CommandError::Unreachable(format!("the service's explanation makes no sense: {why}"))
-    })?;
+    let explanation = read(answer.clone())?;
     output.show(&answer, || text(&explanation));
     Ok(())
 }
@@ -162,27 +282,8 @@ fn text(explanation: &Explanation) -> String {
         .iter()
         .map(|line| format!("{}\n", one_line(line)))
         .collect();
-    // In the order in which the reasons first appear, which is that of the submission.
-    let mut reasons: Vec<(&str, Vec<&ExplainedFile>)> = Vec::new();
-    for file in &explanation.files {
-        match reasons.iter_mut().find(|(reason, _)| *reason == file.text) {
-            Some((_, files)) => files.push(file),
-            None => reasons.push((&file.text, vec![file])),
-        }
-    }
-    for (reason, files) in reasons {
-        text += &format!("\n{} file(s): {}\n", files.len(), one_line(reason));
-        for file in files.iter().take(FILES_LISTED) {
-            text += &format!(
-                "  {} {} -> {}\n",
-                file.file_id,
-                one_line(&file.source),
-                one_line(&file.destination)
-            );
-        }
-        if files.len() > FILES_LISTED {
-            text += &format!("  … and {} more\n", files.len() - FILES_LISTED);
-        }
+    for group in grouped(&explanation.files) {
+        text += &format!("{}\n", group.line());
     }
     text
 }
@@ -192,6 +293,7 @@ mod tests {
     use super::*;
     use crate::args::{Arguments, Command};
     use clap::Parser;
+    use penstock_model::TimeSpan;
 
     fn told(line: &str) -> Result<Subject, String> {
         let words = ["penstock", "explain"].into_iter().chain(line.split(' '));
@@ -235,28 +337,50 @@ mod tests {
     }
 
     #[test]
-    fn files_with_one_reason_are_told_together() {
-        let file = |file_id: u64, text: &str| ExplainedFile {
+    fn files_with_one_reason_are_told_together_and_failures_first() {
+        let file = |file_id: u64, state: &str, text: String, code: Option<&str>| ExplainedFile {
             file_id,
+            state: state.into(),
             source: format!("https://a/{file_id}"),
             destination: format!("https://b/{file_id}"),
-            text: text.into(),
+            text,
+            waiting: None,
+            problem: code.map(|code| FileProblem { code: code.into() }),
         };
-        let mut files: Vec<ExplainedFile> =
-            (1..=7).map(|id| file(id, "the link is full")).collect();
-        files.insert(1, file(9, "it arrived"));
+        let waits = |id: u64| {
+            let wait = TimeSpan::of_seconds(id * id * 3);
+            let text = format!("waits: it failed once and is tried again in {wait}");
+            file(id, "SUBMITTED", text, None)
+        };
+        let lost = |id: u64, code| {
+            let text = format!("failed after 3 attempts: SOURCE [5] https://a/{id} answered 503");
+            file(id, "FAILED", text, Some(code))
+        };
+        let mut files: Vec<ExplainedFile> = (1..=7).map(waits).collect();
+        files.insert(
+            1,
+            file(9, "FINISHED", "arrived: 7 B in 1.00 s, pull".into(), None),
+        );
+        let large = "arrived: 7.1 GB in 2 min 5 s, pull";
+        files.push(file(10, "FINISHED", large.into(), None));
+        files.extend([
+            lost(11, "path-not-found"),
+            lost(12, "pool-offline"),
+            lost(13, "pool-offline"),
+        ]);
         let explanation = Explanation {
-            lines: vec!["job x is ACTIVE: 8 files".into()],
+            lines: vec!["job x is ACTIVE: 12 files".into()],
             files,
         };
         assert_eq!(
             text(&explanation),
-            "job x is ACTIVE: 8 files\n\
-             \n7 file(s): the link is full\n  1 https://a/1 -> https://b/1\n  2 https://a/2 -> https://b/2\n\
-             \x20 3 https://a/3 -> https://b/3\n  4 https://a/4 -> https://b/4\n\
-             \x20 5 https://a/5 -> https://b/5\n\
-             \x20 … and 2 more\n\
-             \n1 file(s): it arrived\n  9 https://a/9 -> https://b/9\n"
+            "job x is ACTIVE: 12 files\n\
+             2 files, for example 12 https://a/12 -> https://b/12: failed after 3 attempts: SOURCE [5] https://a/12 \
+             answered 503 [pool-offline]\n\
+             1 file, 11 https://a/11 -> https://b/11: failed after 3 attempts: SOURCE [5] https://a/11 answered 503 \
+             [path-not-found]\n\
+             7 files, for example 1 https://a/1 -> https://b/1: waits: it failed once and is tried again in 3 s\n\
+             2 files, for example 9 https://a/9 -> https://b/9: arrived: 7 B in 1.00 s, pull\n"
         );
     }
 }

@@ -14,7 +14,7 @@ use penstock_clock::wall_clock;
 use penstock_decide::incidents::{Incident, IncidentId, IncidentTimes, Month, known_until};
 use penstock_decide::wording;
 use penstock_model::text::{one_line, plural, printable};
-use penstock_model::{Bytes, IncidentClass, TimeWindow};
+use penstock_model::{Bytes, IncidentClass, TimeSpan, TimeWindow};
 use penstock_observe::explanations::Disclosure;
 use penstock_observe::explanations::reading::ExplainedWindow;
 use penstock_observe::incidents::{IncidentList, IncidentRow, MonthRow, incident_detail};
@@ -147,11 +147,11 @@ fn text_of<'a>(told: &'a Value, field: &str) -> &'a str {
 
 fn text(list: &IncidentList) -> String {
     let mut text = format!(
-        "{}Z to {}Z, {}, intervals of {} s\n",
+        "{}Z to {}Z, {}, intervals of {}\n",
         list.from.to_fts(),
         list.to.to_fts(),
         plural(list.links as u64, "link"),
-        list.resolution_seconds
+        TimeSpan::of_seconds(list.resolution_seconds.into())
     );
     text += &view_line(list.view);
     if let Some(since) = list.complete_since {
@@ -183,8 +183,8 @@ fn text(list: &IncidentList) -> String {
 /// Three lines.
 fn lines(row: &IncidentRow) -> String {
     let end = match row.is_open {
-        true => "open".to_owned(),
-        false => format!("over {}Z", row.last_seen.to_fts()),
+        true => format!("goes on, last seen {}Z", row.last_seen.to_fts()),
+        false => format!("over, last seen {}Z", row.last_seen.to_fts()),
     };
     format!(
         "incident {}  {}  since {}Z, {end}\n  {}\n  {}\n",

@@ -6,6 +6,7 @@ use crate::environment::Environment;
 use crate::exit::CommandError;
 use crate::output::Output;
 use penstock_field_tools::transfer_api::{NodeInfo, NodesInfo};
+use penstock_model::TimeSpan;
 
 /// `penstock nodes`.
 pub async fn run(
@@ -38,7 +39,8 @@ fn line(node: &NodeInfo) -> String {
         ..
     } = node;
     let agents = format!("{active}/{active_max} agents");
-    format!("{name:24} {role:9} {agents:16} version {version:8} seen {seen_seconds} s ago\n")
+    let seen = TimeSpan::of_seconds(*seen_seconds);
+    format!("{name:24} {role:9} {agents:16} version {version:8} seen {seen} ago\n")
 }
 
 #[cfg(test)]

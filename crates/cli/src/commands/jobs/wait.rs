@@ -1,12 +1,13 @@
 //! Waiting for jobs to end, with progress.
 
+use super::totals::JobTotals;
 use crate::exit::CommandError;
 use crate::output::Output;
 use penstock_field_tools::progress::Progress;
 use penstock_field_tools::remote_error::RemoteError;
 use penstock_field_tools::transfer_api::{FileInfo, JobInfo, TransferService};
 use penstock_model::Bytes;
-use penstock_model::text::one_line;
+use penstock_model::text::{one_line, plural};
 use std::collections::BTreeSet;
 use std::time::Duration;
 
@@ -21,6 +22,8 @@ pub struct EndedJob {
     #[serde(flatten)]
     pub job: JobInfo,
     pub files: Vec<FileInfo>,
+    /// The same numbers as `status` tells.
+    pub totals: JobTotals,
 }
 
 /// Waits until all jobs have ended. An outage of the service is waited out for a minute.
@@ -62,14 +65,18 @@ async fn look(
         let files = service.files(&job.job_id).await?;
         for file in files.iter().filter(|file| file.is_terminal()) {
             if counted.insert(file.file_id) {
-                let size = file.filesize.unwrap_or(0);
-                progress.expect(0, Bytes(size));
-                progress.moved(size);
+                // What failed, was canceled or was not needed moved nothing that counts.
+                if file.file_state == "FINISHED" {
+                    let size = file.filesize.unwrap_or(0);
+                    progress.expect(0, Bytes(size));
+                    progress.moved(size);
+                }
                 progress.file_ended();
             }
         }
         if job.is_terminal() {
-            ended.push(EndedJob { job, files });
+            let totals = JobTotals::of(&job, &files);
+            ended.push(EndedJob { job, files, totals });
         }
     }
     Ok(ended)
@@ -77,12 +84,12 @@ async fn look(
 
 /// Says how jobs ended; an error unless every file arrived.
 pub fn conclude(ended: &[EndedJob], output: Output) -> Result<(), CommandError> {
-    let files = ended.iter().flat_map(|job| &job.files);
-    let missing = files.filter(|file| file.file_state != "FINISHED").count();
+    let missing: u64 = ended.iter().map(|job| job.totals.missing()).sum();
     let outcome = match missing == 0 && ended.iter().all(|job| job.job.is_finished()) {
         true => Ok(()),
         false => Err(CommandError::SomeFailed(format!(
-            "{missing} file(s) did not arrive"
+            "{} did not arrive",
+            plural(missing, "file")
         ))),
     };
     let text = || ended.iter().map(ended_text).collect();
@@ -90,22 +97,14 @@ pub fn conclude(ended: &[EndedJob], output: Output) -> Result<(), CommandError> 
 }
 
 fn ended_text(ended: &EndedJob) -> String {
-    let arrived = ended
-        .files
-        .iter()
-        .filter(|file| file.file_state == "FINISHED")
-        .count();
     let mut text = format!(
-        "{} {}: {arrived}/{} files arrived\n",
+        "{} {}: {}\n",
         ended.job.job_id,
         ended.job.job_state,
-        ended.files.len()
+        ended.totals.text()
     );
-    for file in ended
-        .files
-        .iter()
-        .filter(|file| file.file_state != "FINISHED")
-    {
+    let is_missing = |file: &&FileInfo| !["FINISHED", "NOT_USED"].contains(&&*file.file_state);
+    for file in ended.files.iter().filter(is_missing) {
         let reason = file.reason.as_deref().unwrap_or("no reason given");
         text += &format!(
             "  {} {}: {}\n",

@@ -6,9 +6,13 @@ use crate::commands::jobs::{Intent, connect, in_utc};
 use crate::environment::Environment;
 use crate::exit::CommandError;
 use crate::output::Output;
+use penstock_model::{Bytes, Rate, TimeSpan, Timestamp};
 use serde::Deserialize;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
+
+/// What FTS calls a MB per second.
+const FTS_THROUGHPUT_UNIT: f64 = 1024.0 * 1024.0;
 
 /// Fields that name what a change is about.
 const NAMES: [&str; 9] = [
@@ -102,10 +106,36 @@ fn flatten(prefix: &str, value: &Value, into: &mut BTreeMap<String, String>) {
         Value::String(text) => {
             into.insert(prefix.to_owned(), text.clone());
         }
+        Value::Number(number) => {
+            let shown = number.as_f64().and_then(|number| with_unit(prefix, number));
+            into.insert(
+                prefix.to_owned(),
+                shown.unwrap_or_else(|| number.to_string()),
+            );
+        }
         other => {
             into.insert(prefix.to_owned(), other.to_string());
         }
     }
+}
+
+/// A number with the unit that its field has in the form of FTS; `None`: it counts something.
+fn with_unit(key: &str, number: f64) -> Option<String> {
+    let name = key.rsplit('.').next().unwrap_or(key);
+    let whole = number.max(0.0) as u64;
+    let hours = |hours: u64| TimeSpan::of_seconds(hours.saturating_mul(3600));
+    Some(match name {
+        "max_throughput" | "inbound_max_throughput" | "outbound_max_throughput" => {
+            Rate((number * FTS_THROUGHPUT_UNIT) as u64).to_string()
+        }
+        "max_time_queue" => hours(whole).to_string(),
+        "until" | "since" => format!("{}Z", Timestamp(number as i64).to_fts()),
+        "global_timeout" | "timeout" => TimeSpan::of_seconds(whole).to_string(),
+        "tcp_buffer_size" => Bytes(whole).to_string(),
+        _ if name.ends_with("_seconds") => TimeSpan::of_seconds(whole).to_string(),
+        _ if name.ends_with("_bytes") => Bytes(whole).to_string(),
+        _ => return None,
+    })
 }
 
 #[cfg(test)]
@@ -130,6 +160,25 @@ mod tests {
             se(json!(5)),
             se(Value::Null),
             "https://a, inbound_max_active 5 -> none",
+        );
+        let rate =
+            |rate: f64| json!({"se": "https://a", "se_info": {"inbound_max_throughput": rate}});
+        check(
+            rate(100.0),
+            rate(0.5),
+            "https://a, inbound_max_throughput 104.9 MB/s -> 524.3 kB/s",
+        );
+        let queue = |hours: Value| json!({"vo_name": "cms", "max_time_queue": hours});
+        check(
+            queue(Value::Null),
+            queue(json!(72)),
+            "cms, max_time_queue none -> 3 days",
+        );
+        let mute = |until: i64| json!({"class": "tape", "until": until});
+        check(
+            mute(1_764_111_600_000),
+            mute(1_764_115_200_000),
+            "tape, until 2025-11-25T23:00:00Z -> 2025-11-26T00:00:00Z",
         );
     }
 }

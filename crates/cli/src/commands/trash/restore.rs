@@ -8,7 +8,7 @@ use crate::output::Output;
 use penstock_clock::wall_clock;
 use penstock_field_tools::trash_api::{RestoredInfo, TrashApi, TrashedInfo};
 use penstock_model::text::{one_line, plural};
-use penstock_model::{NamespacePath, Timestamp};
+use penstock_model::{Bytes, NamespacePath, Timestamp};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -319,7 +319,16 @@ fn restored_text(done: &RestoreReport) -> String {
             true => " (its directory was gone and was made again)",
             false => "",
         };
-        text += &format!("restored {}{made}\n", one_line(&restored.path));
+        let size = restored
+            .size_bytes
+            .map(|size| format!(" ({})", Bytes(size)));
+        let at = restored.restored.map(|at| format!(" at {}", utc(at)));
+        text += &format!(
+            "restored {}{}{}{made}\n",
+            one_line(&restored.path),
+            size.unwrap_or_default(),
+            at.unwrap_or_default()
+        );
     }
     text + &failures(&done.failed) + &older_versions(done.older_versions)
 }
@@ -333,8 +342,9 @@ fn plan_text(told: &RestorePlanReport<'_>) -> String {
             false => format!(" as {}", one_line(&to)),
         };
         text += &format!(
-            "would restore {}{place} (file {}, removed {} by {})\n",
+            "would restore {}{place} ({}, file {}, removed {} by {})\n",
             path_of(&planned.file),
+            Bytes(planned.file.size_bytes),
             planned.file.id,
             utc(planned.file.removed),
             planned.by
@@ -474,6 +484,28 @@ mod tests {
     }
 
     #[test]
+    fn people_read_what_came_back_how_large_and_when() {
+        let restored = |size, at| RestoredInfo {
+            path: "/d/f".to_owned(),
+            parent_made: true,
+            size_bytes: size,
+            restored: at,
+        };
+        let done = RestoreReport {
+            restored: vec![
+                restored(Some(1500), Some(Timestamp(1000))),
+                restored(None, None),
+            ],
+            ..RestoreReport::default()
+        };
+        assert_eq!(
+            restored_text(&done),
+            "restored /d/f (1.5 kB) at 1970-01-01T00:00:01Z (its directory was gone and was made again)\n\
+             restored /d/f (its directory was gone and was made again)\n"
+        );
+    }
+
+    #[test]
     fn people_read_what_would_come_back() {
         let planned = RestoreCandidate {
             file: file("1f", "/d/f", 1000),
@@ -488,7 +520,7 @@ mod tests {
         };
         assert_eq!(
             plan_text(&told),
-            "would restore /d/f as /e/f (file 1f, removed 1970-01-01T00:00:01Z by alice)\n\
+            "would restore /d/f as /e/f (1.5 kB, file 1f, removed 1970-01-01T00:00:01Z by alice)\n\
              1 older version is in the trash: `penstock trash list` tells its number\n"
         );
     }

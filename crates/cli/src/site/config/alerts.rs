@@ -2,6 +2,7 @@
 
 use penstock_decide::alerting::AlertPolicy;
 use penstock_decide::incidents::IncidentTimes;
+use penstock_model::TimeSpan;
 use penstock_model::quantity::Span;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
@@ -159,7 +160,7 @@ impl Alerts {
         for (name, span, least) in bounds {
             require(
                 span.0 >= least,
-                format!("observe.alerts.{name} is {} s at least", least.as_secs()),
+                format!("observe.alerts.{name} is {} at least", TimeSpan(least)),
             );
         }
         require(

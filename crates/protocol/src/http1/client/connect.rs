@@ -3,6 +3,7 @@
 use super::{ClientConfig, ClientError, NearEnd};
 use crate::stream::Stream;
 use crate::tls::ClientIdentity;
+use penstock_model::TimeSpan;
 use penstock_model::url::redact;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -102,7 +103,7 @@ pub(super) async fn connect(
             }
             Ok(Err(why)) => last = why,
             Err(_) => {
-                let text = format!("no answer from {address} within {} s", limit.as_secs());
+                let text = format!("no answer from {address} within {}", TimeSpan(limit));
                 last = io::Error::new(io::ErrorKind::TimedOut, text);
             }
         }

@@ -3,7 +3,7 @@
 use super::super::body::BodyError;
 use crate::tls::TlsError;
 use http::StatusCode;
-use penstock_model::ProblemCode;
+use penstock_model::{ProblemCode, TimeSpan};
 use std::io;
 use std::time::Duration;
 use thiserror::Error;
@@ -41,7 +41,7 @@ pub enum ClientError {
     #[error(transparent)]
     Tls(#[from] TlsError),
     /// It took too long.
-    #[error("{url}: timeout after {} s while {phase}", limit.as_secs())]
+    #[error("{url}: timeout after {} while {phase}", TimeSpan(*limit))]
     Timeout {
         /// The URL, or host and port.
         url: String,
@@ -66,6 +66,8 @@ pub enum ClientError {
         status: StatusCode,
         /// When to come back, as `Retry-After` says in seconds.
         retry_after_seconds: Option<u64>,
+        /// The cause, where the server is one of ours.
+        told: Option<ProblemCode>,
         /// The beginning of its body.
         detail: String,
     },
@@ -142,7 +144,9 @@ impl ClientError {
             ClientError::Tls(TlsError::Load { .. } | TlsError::Setup(_)) => {
                 ProblemCode::ConfigurationInvalid
             }
-            ClientError::EarlyAnswer { status, .. } => ProblemCode::of_status(status.as_u16()),
+            ClientError::EarlyAnswer { status, told, .. } => {
+                told.unwrap_or_else(|| ProblemCode::of_status(status.as_u16()))
+            }
             ClientError::Malformed { .. }
             | ClientError::TooLong { .. }
             | ClientError::BadRedirect { .. } => ProblemCode::PeerMalformed,

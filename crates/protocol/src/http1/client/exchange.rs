@@ -8,6 +8,7 @@ use super::idle_connections::{ConnectionKey, IdleConnections};
 use super::{
     Client, ClientError, ClientRequest, ClientResponse, OWN_HEADERS, Reach, Upload, UploadStart,
 };
+use crate::problem::told_code;
 use crate::stream::ProbeOwner;
 use http::header::{RETRY_AFTER, USER_AGENT};
 use http::{HeaderMap, HeaderValue, Method, StatusCode};
@@ -201,6 +202,7 @@ impl Exchange {
             url: self.shown(),
             status: head.status,
             retry_after_seconds: retry_after,
+            told: told_code(&head.headers),
             detail,
         }
     }

@@ -113,7 +113,7 @@ async fn a_body_that_stands_still_is_given_up() {
         .expect("write");
     assert_eq!(
         readable(&read_to_end(&mut tcp).await),
-        "200 PUT /f no byte of the body came for 0 s +close"
+        "200 PUT /f no byte of the body came for 200 ms +close"
     );
 }
 
@@ -144,7 +144,7 @@ async fn a_head_that_trickles_in_is_given_up() {
     }
     assert_eq!(
         readable(&read_to_end(&mut tcp).await),
-        "408 the head took longer than 0 s +close"
+        "408 the head took longer than 200 ms +close"
     );
 }
 

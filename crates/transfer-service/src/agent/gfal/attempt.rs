@@ -12,7 +12,7 @@ use penstock_decide::gfal_way::{GfalWay, gfal_way, may_stream_instead};
 use penstock_model::url::redact;
 use penstock_model::{
     Access, Bytes, Checksum, ChecksumAlgorithm, CopyMode, CredentialId, Errno, Failure, FileUrl,
-    MoverReport, Phase, Side, StreamUse, StreamsReason, Timestamp, WayNotOffered,
+    MoverReport, Phase, Side, StreamUse, StreamsReason, TimeSpan, Timestamp, WayNotOffered,
 };
 use penstock_protocol::gfal::wire::WhichEnd;
 use penstock_protocol::gfal::{CopyOrder, GfalError, Order, OrderResult, Report, Setup, SftpLogin};
@@ -600,8 +600,8 @@ pub(super) fn failure_of(side: Side, phase: Phase, trouble: Trouble) -> Failure 
         Trouble::Died(why) => classify(Side::Service, phase, &ObservedFailure::Broken, why),
         Trouble::Silent(limit) => {
             let detail = format!(
-                "Connection timed out: gfal2 did not get on for {} s; its process was ended",
-                limit.as_secs()
+                "Connection timed out: gfal2 did not get on for {}; its process was ended",
+                TimeSpan(limit)
             );
             classify(side, phase, &ObservedFailure::TimedOut, detail)
         }

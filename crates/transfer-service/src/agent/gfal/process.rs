@@ -2,7 +2,7 @@
 //! and its end, which is waited for.
 
 use parking_lot::Mutex;
-use penstock_model::Failure;
+use penstock_model::{Failure, TimeSpan};
 use penstock_protocol::gfal::gate::{Gate, RefusedConnection, RequestAuthorizer};
 use penstock_protocol::gfal::wire::{LINE_BYTES_MAX, PIECE_BYTES_MAX, line, parse};
 use penstock_protocol::gfal::{GfalError, OpenableFiles, Order, OrderResult, Report};
@@ -123,7 +123,7 @@ impl Process {
 
     /// Nothing came for so long. A library that was refused a connection may wait to try it again.
     pub(super) fn silence(&self, patience: Duration) -> Trouble {
-        let text = format!("nothing for {} s", patience.as_secs());
+        let text = format!("nothing for {}", TimeSpan(patience));
         let error = GfalError::new(penstock_model::Errno::ETIMEDOUT.0, &text);
         self.misdirected(error).unwrap_or(Trouble::Silent(patience))
     }

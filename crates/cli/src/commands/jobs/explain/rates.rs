@@ -10,8 +10,8 @@ use crate::environment::Environment;
 use crate::exit::CommandError;
 use crate::output::Output;
 use penstock_decide::explain::{RateChangeId, RateChangeKind};
-use penstock_model::Rate;
 use penstock_model::text::{one_line, plural};
+use penstock_model::{Rate, TimeSpan};
 use penstock_observe::explanations::{Disclosure, RateChangeRow, RateChanges, detail};
 use serde_json::Value;
 use std::time::Duration;
@@ -119,11 +119,11 @@ fn unknown_id(id: RateChangeId) -> CommandError {
 
 fn text(told: &RateChanges) -> String {
     let mut text = format!(
-        "{}Z to {}Z, {}, intervals of {} s\n",
+        "{}Z to {}Z, {}, intervals of {}\n",
         told.from.to_fts(),
         told.to.to_fts(),
         plural(told.populations as u64, "link"),
-        told.resolution_seconds
+        TimeSpan::of_seconds(told.resolution_seconds.into())
     );
     text += &view_line(told.view);
     if let Some(since) = told.complete_since {

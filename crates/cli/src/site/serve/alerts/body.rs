@@ -64,6 +64,14 @@ fn rfc3339(at: Timestamp) -> String {
     format!("{}Z", at.to_fts())
 }
 
+/// What was told last says that it goes on.
+fn ticket(notice: &Notice, ended: Option<Timestamp>) -> String {
+    match ended {
+        Some(ended) => wording::resolved_incident_ticket(&notice.ticket, ended),
+        None => notice.ticket.clone(),
+    }
+}
+
 impl Sender {
     /// The body for a webhook.
     pub fn webhook(
@@ -85,7 +93,7 @@ impl Sender {
             "ends_at": ended.map(rfc3339),
             "summary": notice.row.text,
             "explanation": notice.explanation,
-            "ticket": notice.ticket,
+            "ticket": ticket(notice, ended),
             "incident": notice.row,
             "suppressed_alerts": suppressed,
         })
@@ -107,7 +115,7 @@ impl Sender {
             "annotations": {
                 "summary": row.text,
                 "description": notice.explanation,
-                "ticket": notice.ticket,
+                "ticket": ticket(notice, ended),
             },
             "startsAt": rfc3339(row.first_seen),
             "endsAt": rfc3339(ends),
