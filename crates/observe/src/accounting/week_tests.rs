@@ -67,7 +67,7 @@ fn sizes(total: u64, files: u64) -> Vec<u64> {
         let mean = left / (files - number);
         let size = match number + 1 == files {
             true => left,
-            false => mean / 2 + (seed >> 33) % mean.max(1),
+            false => mean / 2 + (seed >> 16) % mean.max(1),
         };
         left -= size.min(left);
         size
@@ -211,7 +211,7 @@ fn a_published_rate_of_the_site_is_over_the_window_that_it_states() {
     written.for_each(|row| accountant.take(row));
     let account = accountant.account(Some(window(WEEK_HOURS)));
     let rate = account.table.lines[0].rate.as_ref().expect("time passed");
-    assert_eq!(rate.rate.seconds, WEEK_HOURS * 3600.0);
+    assert!((rate.rate.seconds - WEEK_HOURS * 3600.0).abs() < 0.01);
     let gigabytes = rate.rate.megabits_per_second / 8.0 / 1000.0;
     // Not the 3.2 GB/s that were printed: those divide the week's volume by 41 hours.
     assert!((0.6..0.95).contains(&gigabytes), "{gigabytes}");
