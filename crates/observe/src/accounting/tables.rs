@@ -297,8 +297,11 @@ fn days_of(
     days.collect()
 }
 
+/// A name, and its bytes in each bin.
+type NamedSums = (String, Vec<u128>);
+
 fn rates_over_time(told: ToldBins<RowKey>, window: Window, by: AccountKey) -> Vec<RatesOverTime> {
-    let mut groups: BTreeMap<(View, Operation), Vec<(String, Vec<u128>)>> = BTreeMap::new();
+    let mut groups: BTreeMap<(View, Operation), Vec<NamedSums>> = BTreeMap::new();
     for ((view, operation, name), sums) in told.sums {
         groups
             .entry((view, operation))

@@ -260,9 +260,8 @@ impl HostSample {
 
     /// Makes this what is left of a whole when a part of it is taken away.
     fn subtract_from(&mut self, whole: &HostSample, part: &HostSample) {
-        let left =
-            |all: Option<ProcessorTime>, part: Option<ProcessorTime>| Some(all?.since(part?));
-        self.processor = left(whole.processor, part.processor);
+        let processors = whole.processor.zip(part.processor);
+        self.processor = processors.map(|(all, part)| all.since(part));
         self.pressure = whole.pressure.since(part.pressure);
         for (own, (all, part)) in self
             .disks
