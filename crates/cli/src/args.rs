@@ -391,7 +391,9 @@ pub enum Command {
     #[command(after_help = "Examples:\n  \
         penstock account records --since 7d\n  \
         penstock account records --since 2021-10-11T08:00:00Z --until 2021-10-15T15:00:00Z --by link\n  \
-        penstock account records --by server --json\n  \
+        penstock account records --by server --json             # tables by everything, source × destination, servers, files\n  \
+        penstock account records --since 30d --html month.html  # the same as a page with plots\n  \
+        penstock account records --since 7d --html week.html --clouds clouds.toml\n  \
         penstock account reconcile vo-records site-records --since 7d   # why two views differ\n  \
         penstock account published table.json                   # rows of a table that cannot be true")]
     Account(AccountArgs),

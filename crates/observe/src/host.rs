@@ -12,6 +12,7 @@ pub mod interfaces;
 pub mod machine;
 pub mod memory;
 pub mod mounts;
+mod part;
 pub mod pressure;
 #[cfg(feature = "host")]
 pub mod probe;

@@ -26,6 +26,7 @@ pub mod report;
 pub mod series;
 pub mod signals;
 pub mod store;
+pub mod svg;
 pub mod times;
 
 pub use facts::{TransferEnding, TransferFacts, gather};

@@ -1,7 +1,6 @@
 //! What a run has shown, in numbers. [`page`] draws them, [`words`] tells them.
 
 pub mod page;
-mod svg;
 #[cfg(test)]
 mod tests;
 pub mod words;

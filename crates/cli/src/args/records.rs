@@ -359,6 +359,13 @@ pub struct AccountArgs {
     /// What the table has rows for.
     #[arg(long, value_enum, default_value = "vo")]
     pub by: AccountBy,
+    /// Write a page with plots and all tables into this file. It needs nothing else and may be sent to others.
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
+    /// Put storage elements together in the matrix of efficiencies: a TOML file with a line for each cloud, such as
+    /// DE = ["se.desy.de", "*.gridka.de"].
+    #[arg(long, value_name = "FILE")]
+    pub clouds: Option<PathBuf>,
 }
 
 /// `penstock account reconcile`.

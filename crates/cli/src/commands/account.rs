@@ -7,15 +7,17 @@ use crate::output::Output;
 use penstock_model::TimeWindow;
 use penstock_model::Timestamp;
 use penstock_model::observation::{Attempt, Sample};
+use penstock_observe::accounting::clouds::Clouds;
 use penstock_observe::accounting::figures::PublishedTable;
+use penstock_observe::accounting::page;
 use penstock_observe::accounting::reconcile::{ViewRows, reconcile};
 use penstock_observe::accounting::{AccountKey, Accountant, COLUMNS};
 use penstock_observe::store::Reader;
 use std::path::Path;
 use std::time::Duration;
 
-/// A table of figures is written by people.
-const TABLE_BYTES_MAX: u64 = 1 << 20;
+/// Tables of figures and of clouds are written by people.
+const TEXT_BYTES_MAX: u64 = 1 << 20;
 /// Rows this long before and after a window are read, too: they tell that windows or clocks differ.
 const MARGIN: Duration = Duration::from_secs(48 * 3600);
 
@@ -33,15 +35,13 @@ pub fn run(args: &AccountArgs, output: Output) -> Result<(), CommandError> {
 
 fn account(args: &AccountArgs, directory: &Path, output: Output) -> Result<(), CommandError> {
     let window = args.window.window();
-    let mut accountant = Accountant::new(match args.by {
-        AccountBy::Vo => AccountKey::Vo,
-        AccountBy::Link => AccountKey::Link,
-        AccountBy::Source => AccountKey::Source,
-        AccountBy::Destination => AccountKey::Destination,
-        AccountBy::Server => AccountKey::Server,
-        AccountBy::Activity => AccountKey::Activity,
-        AccountBy::Day => AccountKey::Day,
-    });
+    let mut accountant = Accountant::since(key_of(args.by), window.from);
+    if output.json || args.html.is_some() {
+        accountant = accountant.complete();
+    }
+    if let Some(path) = &args.clouds {
+        accountant = accountant.in_clouds(clouds(path)?);
+    }
     let mut reader = Reader::open(directory).map_err(local)?;
     let attempts = reader.each::<Attempt>(window, &COLUMNS, |row| accountant.take(row));
     attempts.map_err(local)?;
@@ -56,8 +56,48 @@ fn account(args: &AccountArgs, directory: &Path, output: Output) -> Result<(), C
         (None, _) => None,
     };
     let account = accountant.account(asked);
-    output.show(&account, || account.text() + &unread(&reader));
+    let unread = reader.skipped().iter().map(|skipped| skipped.bytes.0).sum();
+    if let Some(path) = &args.html {
+        std::fs::write(path, page::page(&account, unread))
+            .map_err(|why| CommandError::local(path.display(), why))?;
+        if !output.json {
+            output.say(format!("The page is {}", path.display()));
+            return Ok(());
+        }
+    }
+    output.show(&account, || account.text() + &unread_text(unread));
     Ok(())
+}
+
+fn key_of(by: AccountBy) -> AccountKey {
+    match by {
+        AccountBy::Vo => AccountKey::Vo,
+        AccountBy::Link => AccountKey::Link,
+        AccountBy::Source => AccountKey::Source,
+        AccountBy::Destination => AccountKey::Destination,
+        AccountBy::Server => AccountKey::Server,
+        AccountBy::Activity => AccountKey::Activity,
+        AccountBy::Day => AccountKey::Day,
+    }
+}
+
+fn clouds(path: &Path) -> Result<Clouds, CommandError> {
+    let wrong =
+        |why: &dyn std::fmt::Display| CommandError::Usage(format!("{}: {why}", path.display()));
+    Clouds::parse(&small_text(path)?).map_err(|why| wrong(&why))
+}
+
+/// A file that people write.
+fn small_text(path: &Path) -> Result<String, CommandError> {
+    let wrong =
+        |why: &dyn std::fmt::Display| CommandError::Usage(format!("{}: {why}", path.display()));
+    let size = std::fs::metadata(path).map_err(|why| wrong(&why))?.len();
+    if size > TEXT_BYTES_MAX {
+        return Err(wrong(&format!(
+            "it has {size} bytes; it may have {TEXT_BYTES_MAX}"
+        )));
+    }
+    std::fs::read_to_string(path).map_err(|why| wrong(&why))
 }
 
 /// A window without an end ends now.
@@ -65,8 +105,7 @@ fn until(end: Option<PointInTime>) -> Timestamp {
     end.map_or_else(penstock_clock::wall_clock, PointInTime::at)
 }
 
-fn unread(reader: &Reader) -> String {
-    let bytes: u64 = reader.skipped().iter().map(|skipped| skipped.bytes.0).sum();
+fn unread_text(bytes: u64) -> String {
     match bytes {
         0 => String::new(),
         bytes => format!("\n{bytes} bytes could not be read and are in no figure.\n"),
@@ -92,14 +131,8 @@ fn compare(args: &ReconcileArgs, output: Output) -> Result<(), CommandError> {
 fn check_table(path: &Path, output: Output) -> Result<(), CommandError> {
     let wrong =
         |why: &dyn std::fmt::Display| CommandError::Usage(format!("{}: {why}", path.display()));
-    let size = std::fs::metadata(path).map_err(|why| wrong(&why))?.len();
-    if size > TABLE_BYTES_MAX {
-        return Err(wrong(&format!(
-            "a table has at most {TABLE_BYTES_MAX} bytes"
-        )));
-    }
-    let text = std::fs::read(path).map_err(|why| wrong(&why))?;
-    let table: PublishedTable = serde_json::from_slice(&text).map_err(|why| wrong(&why))?;
+    let table: PublishedTable =
+        serde_json::from_str(&small_text(path)?).map_err(|why| wrong(&why))?;
     let found = table.contradictions();
     let text = || match found.is_empty() {
         true => "no row contradicts another\n".to_owned(),

@@ -2,6 +2,7 @@
 
 use penstock_model::Bytes;
 use penstock_model::observation::{Attempt, Operation, Outcome, Sample};
+use penstock_model::text::{one_line, plural};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -21,8 +22,17 @@ pub struct Impossible {
     pub examples: Vec<String>,
 }
 
+impl Impossible {
+    /// On one line.
+    pub fn words(&self) -> String {
+        let examples = self.examples.join("; ");
+        let times = plural(self.count, "time");
+        format!("{times}: {} ({})", self.what, one_line(&examples))
+    }
+}
+
 /// Gathers rows that cannot be true.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct ImpossibleRows {
     found: BTreeMap<&'static str, (u64, Vec<String>)>,
 }
@@ -91,12 +101,12 @@ impl ImpossibleRows {
     }
 
     /// All that was found.
-    pub fn found(self) -> Vec<Impossible> {
-        let found = self.found.into_iter();
+    pub fn found(&self) -> Vec<Impossible> {
+        let found = self.found.iter();
         let found = found.map(|(what, (count, examples))| Impossible {
-            what: what.to_owned(),
-            count,
-            examples,
+            what: (*what).to_owned(),
+            count: *count,
+            examples: examples.clone(),
         });
         found.collect()
     }

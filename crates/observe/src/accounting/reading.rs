@@ -1,5 +1,7 @@
 //! How much of each file is read, and whether it is cheaper to copy it.
 
+use super::Statement;
+use crate::rate::{View, Window};
 use penstock_model::Bytes;
 use penstock_model::observation::{Attempt, Operation, Text};
 use serde::Serialize;
@@ -37,6 +39,20 @@ pub struct FileReading {
     pub read_percent: f64,
     /// What is cheaper.
     pub advice: Advice,
+}
+
+/// What the lines of files count.
+pub(super) fn statement(window: Window) -> Statement {
+    Statement {
+        population: format!(
+            "reads by clients of which file, size and bytes are told; the {TOLD_MAX} files of which most was read"
+        ),
+        window,
+        event: "the end of a read",
+        unit: "bytes that were read, each time that they were, in percent of the file for each opening",
+        success_rule: "none: reads that broke off count with what they read",
+        view: View::Site,
+    }
 }
 
 #[derive(Debug, Default)]

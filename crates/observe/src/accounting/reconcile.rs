@@ -4,6 +4,7 @@
 //! Each row is in exactly one term of the bridge; what no reason explains is residue.
 
 use super::arrived_of;
+use super::figures::{Impossible, ImpossibleRows};
 use penstock_model::observation::{Attempt, Operation, Outcome, Text};
 use penstock_model::{TimeWindow, Timestamp};
 use serde::Serialize;
@@ -55,6 +56,7 @@ pub struct ViewRows {
     from: Timestamp,
     to: Timestamp,
     items: Vec<Item>,
+    impossible: ImpossibleRows,
 }
 
 /// The terms of a bridge from the first view to the second, in bytes; each may be below zero.
@@ -150,6 +152,10 @@ pub struct Reconciliation {
     pub clock_skew_ms: Option<i64>,
     /// The residue, the largest first.
     pub residue: Vec<ResidueItem>,
+    /// Rows of the first view's window that cannot be true, by what is wrong with them.
+    pub impossible_in_first: Vec<Impossible>,
+    /// The same of the second view.
+    pub impossible_in_second: Vec<Impossible>,
 }
 
 impl ViewRows {
@@ -159,11 +165,15 @@ impl ViewRows {
             from: window.from,
             to: window.to,
             items: Vec::new(),
+            impossible: ImpossibleRows::default(),
         }
     }
 
     /// Takes a row; one that tells no end is passed over, and what moves no file.
     pub fn take(&mut self, row: &Attempt) {
+        if self.has(row.at) {
+            self.impossible.look(row);
+        }
         let Some(outcome) = row.outcome else {
             return;
         };
@@ -230,6 +240,8 @@ pub fn reconcile(first: &ViewRows, second: &ViewRows) -> Reconciliation {
         by_vo: BTreeMap::new(),
         clock_skew_ms: skew,
         residue: Vec::new(),
+        impossible_in_first: first.impossible.found(),
+        impossible_in_second: second.impossible.found(),
     };
     let mut partner_of_second: HashMap<usize, usize> = HashMap::new();
     for (own, other) in partners.iter().enumerate() {

@@ -1,6 +1,7 @@
 use super::figures::{PublishedRow, PublishedTable};
 use super::reading::Advice;
 use super::*;
+use penstock_model::observation::{Outcome, SubjectKind, Text};
 use penstock_model::{Activity, PoolName, VoName};
 
 pub(super) const HOUR: i64 = 3_600_000;
@@ -54,8 +55,8 @@ fn each_rate_says_what_it_counts() {
         },
     ];
     let account = account(AccountKey::Vo, &rows);
-    let [line] = account.lines.as_slice() else {
-        panic!("one line: {:?}", account.lines);
+    let [line] = account.table.lines.as_slice() else {
+        panic!("one line: {:?}", account.table.lines);
     };
     assert_eq!((line.succeeded, line.failed, line.incidents), (2, 2, 1));
     assert_eq!(line.efficiency_percent, Some(50.0));
@@ -69,7 +70,7 @@ fn each_rate_says_what_it_counts() {
     assert_eq!((rate.event, rate.success_rule), (EVENT, SUCCESS_RULE));
     assert_eq!(rate.rate.view, crate::rate::View::TransferService);
     assert_eq!(account.open, 1);
-    assert_eq!(account.days[0].cumulative, Bytes(18 * GB));
+    assert_eq!(account.table.days[0].cumulative, Bytes(18 * GB));
     assert!(account.text().contains("50.0 %"), "{}", account.text());
 }
 
@@ -80,11 +81,11 @@ fn efficiencies_are_those_of_the_dashboard() {
         let mut rows = vec![copy(BEGIN + HOUR, "atlas", 1); succeeded];
         rows.extend(vec![failed(copy(BEGIN + HOUR, "atlas", 0), "x"); errors]);
         let account = account(AccountKey::Link, &rows);
-        let efficiency = account.lines[0]
+        let efficiency = account.table.lines[0]
             .efficiency_percent
             .expect("something ended");
         assert!((efficiency - printed).abs() < 0.05, "{efficiency}");
-        assert_eq!(account.lines[0].name, "https://a → https://b");
+        assert_eq!(account.table.lines[0].name, "https://a → https://b");
     }
 }
 
@@ -97,14 +98,116 @@ fn views_are_never_added() {
         ..copy(BEGIN + HOUR, "atlas", 9)
     };
     let account = account(AccountKey::Vo, &[copy(BEGIN + HOUR, "atlas", 9), site]);
-    assert_eq!(account.lines.len(), 2);
+    assert_eq!(account.table.lines.len(), 2);
     assert!(
         account
+            .table
             .lines
             .iter()
             .all(|line| line.arrived == Bytes(9 * GB))
     );
     assert_eq!(account.servers[0].written, Bytes(9 * GB));
+}
+
+#[test]
+fn what_both_views_tell_of_a_pool_is_not_added_and_interfaces_stand_beside_the_site() {
+    let of_vo = Attempt {
+        pool: Some(PoolName::new("p1")),
+        ..copy(BEGIN + HOUR, "atlas", 9)
+    };
+    let of_site = Attempt {
+        view: View::Site,
+        operation: Operation::Write,
+        ..of_vo.clone()
+    };
+    let interface = |server: &str| Sample {
+        subject_kind: SubjectKind::Interface,
+        subject: "eth0".into(),
+        server: Some(server.into()),
+        interval_ms: Some(1000),
+        bytes_in: Some(Bytes(7)),
+        ..Sample::default()
+    };
+    let mut accountant = Accountant::new(AccountKey::Server);
+    accountant.take(&of_vo);
+    accountant.take(&of_site);
+    accountant.take_sample(&interface("p1"));
+    accountant.take_sample(&interface("p2"));
+    let told: Vec<_> = accountant
+        .account(None)
+        .servers
+        .into_iter()
+        .map(|line| {
+            (
+                line.server,
+                line.view,
+                line.written.0 / GB,
+                line.interfaces_in,
+            )
+        })
+        .collect();
+    assert_eq!(
+        told,
+        [
+            ("p1".to_owned(), View::Vo, 9, None),
+            ("p1".to_owned(), View::Site, 9, Some(Bytes(7))),
+            ("p2".to_owned(), View::Network, 0, Some(Bytes(7))),
+        ]
+    );
+}
+
+#[test]
+fn days_and_their_rates_are_those_of_the_part_that_is_in_the_window() {
+    // From 8:00 to 18:00 on the first day.
+    let account = account(AccountKey::Vo, &[copy(BEGIN + HOUR, "atlas", 36)]);
+    let rate = account.table.days[0].rate.as_ref().expect("time passed");
+    assert_eq!(
+        (rate.rate.seconds, rate.rate.megabits_per_second),
+        (36_000.0, 8.0)
+    );
+    let mut accountant = Accountant::new(AccountKey::Day);
+    for hour in [1, 30, 31] {
+        accountant.take(&copy(BEGIN + hour * HOUR, "atlas", 1));
+    }
+    let account = accountant.account(None);
+    let told: Vec<_> = account
+        .table
+        .days
+        .iter()
+        .map(|day| (&*day.name, &*day.day, day.cumulative.0 / GB))
+        .collect();
+    assert_eq!(
+        told,
+        [("(all)", "2021-10-11", 1), ("(all)", "2021-10-12", 3)]
+    );
+    assert_eq!(account.table.lines.len(), 2);
+}
+
+#[test]
+fn errors_and_incidents_are_told_with_what_the_largest_incident_hides() {
+    // The tape phase of 2006: 306 errors of 40,123, most of them one full disk.
+    let mut rows = vec![copy(BEGIN + HOUR, "atlas", 1); 817];
+    rows.extend(vec![
+        failed(copy(BEGIN + HOUR, "atlas", 0), "disk full");
+        298
+    ]);
+    rows.extend(vec![failed(copy(BEGIN + HOUR, "atlas", 0), "timeout"); 8]);
+    let account = account(AccountKey::Vo, &rows);
+    let [quality] = account.quality.as_slice() else {
+        panic!("one part: {:?}", account.quality);
+    };
+    assert_eq!((quality.errors, quality.incidents), (306, 2));
+    let percent = quality.error_percent_without_largest.expect("others ended");
+    assert!((percent - 100.0 * 8.0 / 825.0).abs() < 1e-9, "{percent}");
+    assert_eq!(
+        (&*quality.kinds[0].fingerprint, quality.kinds[0].errors),
+        ("disk full", 298)
+    );
+    let text = account.text();
+    assert!(
+        text.contains("306 errors of 1123 attempts (27.25 %), 2 incidents"),
+        "{text}"
+    );
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! What block devices did: `/proc/diskstats` (kernel: admin-guide/iostats.rst).
 
+use super::part::Part;
 use super::proc_text::{FormatError, lines, numbers};
 use serde::{Deserialize, Serialize};
 
@@ -38,7 +39,12 @@ impl DiskActivity {
         self.with(other, u64::saturating_add)
     }
 
-    fn with(self, other: DiskActivity, join: fn(u64, u64) -> u64) -> DiskActivity {
+    /// So much of it as a part of its time is of all.
+    pub(super) fn part(self, part: Part) -> DiskActivity {
+        self.with(self, |count, _| part.of(count))
+    }
+
+    fn with(self, other: DiskActivity, join: impl Fn(u64, u64) -> u64) -> DiskActivity {
         DiskActivity {
             reads: join(self.reads, other.reads),
             read_bytes: join(self.read_bytes, other.read_bytes),

@@ -1,5 +1,6 @@
 //! What network interfaces carried: `/proc/net/dev`; and which one leads out of the site: `/proc/net/route`.
 
+use super::part::Part;
 use super::proc_text::{FormatError, lines, numbers};
 use serde::{Deserialize, Serialize};
 
@@ -54,7 +55,12 @@ impl InterfaceTraffic {
         self.with(other, u64::saturating_add)
     }
 
-    fn with(self, other: InterfaceTraffic, join: fn(u64, u64) -> u64) -> InterfaceTraffic {
+    /// So much of it as a part of its time is of all.
+    pub(super) fn part(self, part: Part) -> InterfaceTraffic {
+        self.with(self, |count, _| part.of(count))
+    }
+
+    fn with(self, other: InterfaceTraffic, join: impl Fn(u64, u64) -> u64) -> InterfaceTraffic {
         InterfaceTraffic {
             received_bytes: join(self.received_bytes, other.received_bytes),
             received_packets: join(self.received_packets, other.received_packets),

@@ -1,5 +1,6 @@
 //! Pressure stall information: for how long tasks stood still for want of a resource (kernel: accounting/psi.rst).
 
+use super::part::Part;
 use super::proc_text::{FormatError, lines};
 use serde::{Deserialize, Serialize};
 
@@ -18,6 +19,14 @@ impl Pressure {
         Pressure {
             some_us: self.some_us.saturating_sub(earlier.some_us),
             full_us: self.full_us.saturating_sub(earlier.full_us),
+        }
+    }
+
+    /// So much of both as a part of its time is of all.
+    pub(super) fn part(self, part: Part) -> Pressure {
+        Pressure {
+            some_us: part.of(self.some_us),
+            full_us: part.of(self.full_us),
         }
     }
 

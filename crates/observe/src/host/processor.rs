@@ -1,5 +1,6 @@
 //! What the processors did: `/proc/stat` (proc_stat(5)).
 
+use super::part::Part;
 use super::proc_text::{FormatError, lines, numbers};
 use serde::{Deserialize, Serialize};
 
@@ -35,7 +36,12 @@ impl ProcessorTime {
         parts.into_iter().fold(0, u64::saturating_add)
     }
 
-    fn with(self, other: ProcessorTime, join: fn(u64, u64) -> u64) -> ProcessorTime {
+    /// So much of it as a part of its time is of all.
+    pub(super) fn part(self, part: Part) -> ProcessorTime {
+        self.with(self, |count, _| part.of(count))
+    }
+
+    fn with(self, other: ProcessorTime, join: impl Fn(u64, u64) -> u64) -> ProcessorTime {
         ProcessorTime {
             user: join(self.user, other.user),
             system: join(self.system, other.system),

@@ -10,6 +10,8 @@ pub const SECONDS_MAX: usize = 7200;
 /// Between samples that belong together there is less than this.
 const GAP_MS_MIN: i64 = 2500;
 const MINUTE_MS: i64 = 60_000;
+/// A longer interval is that of a process that stood still: it counts in the minute in which it began.
+const SPLIT_US_MAX: u64 = 600_000_000;
 
 /// The samples of the last two hours, and the minute that has begun.
 #[derive(Debug, Default)]
@@ -28,21 +30,34 @@ pub struct Gap {
 }
 
 impl Seconds {
-    /// Adds the next second. Gives back the minute before when this one begins another.
-    pub fn push(&mut self, sample: HostSample) -> Option<HostSample> {
-        let ended = match &mut self.minute {
-            Some(minute) if minute_of(minute.from) == minute_of(sample.from) => {
-                minute.add(&sample);
-                None
+    /// Adds the next second. Gives back the minutes that are over. Of an interval that lies in two minutes, each gets its part.
+    pub fn push(&mut self, sample: HostSample) -> Vec<HostSample> {
+        let mut ended = Vec::new();
+        let mut rest = sample.clone();
+        if rest.covered_us < SPLIT_US_MAX {
+            let next_minute = |at: Timestamp| Timestamp((minute_of(at) + 1) * MINUTE_MS);
+            while let Some((before, after)) = rest.split_at(next_minute(rest.from)) {
+                ended.extend(self.add_to_minute(&before));
+                rest = after;
             }
-            begun => begun.replace(sample.clone()),
-        };
+        }
+        ended.extend(self.add_to_minute(&rest));
         if self.samples.len() >= SECONDS_MAX {
             self.samples.pop_front();
             self.has_forgotten = true;
         }
         self.samples.push_back(sample);
         ended
+    }
+
+    fn add_to_minute(&mut self, sample: &HostSample) -> Option<HostSample> {
+        match &mut self.minute {
+            Some(minute) if minute_of(minute.from) == minute_of(sample.from) => {
+                minute.add(sample);
+                None
+            }
+            begun => begun.replace(sample.clone()),
+        }
     }
 
     /// The minute that has begun, which nothing will be added to.
@@ -148,7 +163,7 @@ impl Points {
 
 #[cfg(test)]
 mod tests {
-    use super::super::sample::tests::second;
+    use super::super::sample::tests::{reading, second};
     use super::*;
 
     fn written(sample: &HostSample) -> u64 {
@@ -159,7 +174,7 @@ mod tests {
     fn a_minute_is_the_sum_of_its_seconds_and_ends_with_the_next_one() {
         let mut ring = Seconds::default();
         let ended: Vec<HostSample> = (0..130)
-            .filter_map(|n| ring.push(second(n * 1000, 10)))
+            .flat_map(|n| ring.push(second(n * 1000, 10)))
             .collect();
         assert_eq!(ended.iter().map(written).collect::<Vec<_>>(), [600, 600]);
         assert_eq!(ended[1].from, Timestamp(60_000));
@@ -199,13 +214,65 @@ mod tests {
         assert_eq!(window.total.map(|total| total.covered_us), Some(5_000_000));
     }
 
+    /// Readings of a counter at 0.37 s of each second, with a part of them missed, as minutes.
+    fn minutes_of(total: impl Fn(i64) -> u64, is_missed: impl Fn(i64) -> bool) -> Vec<HostSample> {
+        let mut ring = Seconds::default();
+        let mut minutes = Vec::new();
+        let mut last = reading(370, total(370));
+        for at in (1..1800).map(|second| second * 1000 + 370) {
+            if is_missed(at / 1000) {
+                continue;
+            }
+            let next = reading(at, total(at));
+            minutes.extend(ring.push(next.since(&last)));
+            last = next;
+        }
+        minutes
+    }
+
+    #[test]
+    fn missed_readings_move_no_bytes_into_another_minute() {
+        // A rate that goes up and down over a quarter of an hour.
+        let total = |at: i64| {
+            let seconds = at as f64 / 1000.0;
+            (1e9 * seconds + 6e10 * (seconds / 143.0).sin()) as u64
+        };
+        // Every twentieth, and those at the turn of each third minute.
+        let is_missed =
+            |second: i64| second % 20 == 13 || (second / 60 % 3 == 1 && second % 60 == 0);
+        let minutes = minutes_of(total, is_missed);
+        assert_eq!(minutes.len(), 29);
+        for minute in &minutes[1..] {
+            let (from, until) = (minute.from.0, minute.from.0 + MINUTE_MS);
+            assert_eq!((from % MINUTE_MS, minute.covered_us), (0, 60_000_000));
+            let expected = (total(until) - total(from)) as f64;
+            let apart = (written(minute) as f64 - expected).abs() / expected;
+            assert!(apart < 0.01, "{apart} at {from}");
+        }
+        let all: u64 = minutes.iter().map(written).sum();
+        let until = minutes[28].until().0;
+        assert!(
+            all.abs_diff(total(until) - total(370)) < 20_000_000,
+            "nothing is lost"
+        );
+    }
+
+    #[test]
+    fn a_process_that_stood_still_makes_one_minute_and_not_many() {
+        let mut ring = Seconds::default();
+        let stood = reading(86_400_000, 7).since(&reading(0, 0));
+        assert_eq!(ring.push(stood), []);
+        assert_eq!(
+            ring.end_minute().map(|minute| minute.covered_us),
+            Some(86_400_000_000)
+        );
+    }
+
     #[test]
     fn a_clock_that_steps_back_ends_the_minute_and_loses_nothing() {
         let mut ring = Seconds::default();
-        assert!(ring.push(second(600_000, 1)).is_none());
-        let before = ring
-            .push(second(1000, 1))
-            .expect("the minute before the step");
-        assert_eq!(before.from, Timestamp(600_000));
+        assert_eq!(ring.push(second(600_000, 1)), []);
+        let before = ring.push(second(1000, 1));
+        assert_eq!(before[0].from, Timestamp(600_000));
     }
 }

@@ -5,6 +5,7 @@
 use super::disks::DiskActivity;
 use super::interfaces::InterfaceTraffic;
 use super::memory::Memory;
+use super::part::Part;
 use super::pressure::Pressure;
 use super::processor::ProcessorTime;
 use super::tcp::TcpActivity;
@@ -213,6 +214,73 @@ impl HostSample {
         Duration::from_micros(self.covered_us)
     }
 
+    /// What lies before a moment, and what is left. What is counted is taken to be spread evenly: after readings that were
+    /// missed an interval is long, and a part of it belongs to the minute before. `None`: all of it lies on one side.
+    pub fn split_at(&self, at: Timestamp) -> Option<(HostSample, HostSample)> {
+        let before_us = u64::try_from(at.0.checked_sub(self.from.0)?)
+            .ok()?
+            .checked_mul(1000)?;
+        if before_us == 0 || before_us >= self.covered_us {
+            return None;
+        }
+        let before = self.part(self.from, before_us);
+        let mut after = self.part(at, self.covered_us - before_us);
+        // What rounding took from one is in the other.
+        after.subtract_from(self, &before);
+        Some((before, after))
+    }
+
+    fn part(&self, from: Timestamp, us: u64) -> HostSample {
+        let part = Part {
+            us,
+            of_us: self.covered_us,
+        };
+        let mut of = self.clone();
+        of.from = from;
+        of.covered_us = us;
+        of.processor = of.processor.map(|time| time.part(part));
+        let pressure = |of: Option<Pressure>| of.map(|pressure| pressure.part(part));
+        of.pressure = Pressures {
+            cpu: pressure(of.pressure.cpu),
+            memory: pressure(of.pressure.memory),
+            io: pressure(of.pressure.io),
+        };
+        for disk in &mut of.disks {
+            disk.activity = disk.activity.part(part);
+        }
+        for interface in &mut of.interfaces {
+            interface.traffic = interface.traffic.part(part);
+        }
+        if let Some(process) = &mut of.process {
+            process.processor_us = part.of(process.processor_us);
+        }
+        of.tcp = of.tcp.map(|tcp| tcp.part(part));
+        of
+    }
+
+    /// Makes this what is left of a whole when a part of it is taken away.
+    fn subtract_from(&mut self, whole: &HostSample, part: &HostSample) {
+        let processors = whole.processor.zip(part.processor);
+        self.processor = processors.map(|(all, part)| all.since(part));
+        self.pressure = whole.pressure.since(part.pressure);
+        for (own, (all, part)) in self
+            .disks
+            .iter_mut()
+            .zip(whole.disks.iter().zip(&part.disks))
+        {
+            own.activity = all.activity.since(part.activity);
+        }
+        let both = whole.interfaces.iter().zip(&part.interfaces);
+        for (own, (all, part)) in self.interfaces.iter_mut().zip(both) {
+            own.traffic = all.traffic.since(part.traffic);
+        }
+        if let (Some(own), Some(all), Some(part)) = (&mut self.process, whole.process, part.process)
+        {
+            own.processor_us = all.processor_us.saturating_sub(part.processor_us);
+        }
+        self.tcp = whole.tcp.zip(part.tcp).map(|(all, part)| all.since(part));
+    }
+
     /// Adds another interval, whichever came first.
     pub fn add(&mut self, other: &HostSample) {
         if self.covered_us == 0 || other.from < self.from {
@@ -265,7 +333,16 @@ pub(super) mod tests {
 
     /// A second of one disk and one interface.
     pub fn second(at: i64, bytes: u64) -> HostSample {
-        let reading = |at: i64, total: u64| HostTotals {
+        reading_with(at + 1000, 7 + bytes, bytes).since(&reading_with(at, 7, bytes))
+    }
+
+    /// What stood at a moment of one disk and one interface.
+    pub fn reading(at: i64, total: u64) -> HostTotals {
+        reading_with(at, total, 0)
+    }
+
+    fn reading_with(at: i64, total: u64, taken_memory: u64) -> HostTotals {
+        HostTotals {
             at: Timestamp(at),
             uptime: Duration::from_millis(at.unsigned_abs()),
             pressure: Pressures {
@@ -277,7 +354,7 @@ pub(super) mod tests {
             },
             memory: Some(Memory {
                 total_bytes: 1000,
-                available_bytes: 1000 - bytes.min(1000),
+                available_bytes: 1000 - taken_memory.min(1000),
                 ..Memory::default()
             }),
             disks: vec![(
@@ -295,8 +372,25 @@ pub(super) mod tests {
                 },
             )],
             ..HostTotals::default()
-        };
-        reading(at + 1000, 7 + bytes).since(&reading(at, 7))
+        }
+    }
+
+    #[test]
+    fn both_parts_of_an_interval_are_all_of_it() {
+        let whole = second(59_700, 1001);
+        let (before, after) = whole
+            .split_at(Timestamp(60_000))
+            .expect("it lies on both sides");
+        assert_eq!((before.from.0, before.covered_us), (59_700, 300_000));
+        assert_eq!((after.from.0, after.covered_us), (60_000, 700_000));
+        assert_eq!(before.disks[0].activity.written_bytes, 300);
+        assert_eq!(after.interfaces[0].traffic.received_bytes, 701);
+        let mut both = before;
+        both.add(&after);
+        assert_eq!(both, whole);
+        for outside in [0, 59_700, 60_700, 90_000] {
+            assert_eq!(whole.split_at(Timestamp(outside)), None, "{outside}");
+        }
     }
 
     #[test]

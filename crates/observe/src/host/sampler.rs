@@ -207,7 +207,7 @@ impl SamplerThread {
     fn take(&self, sample: HostSample) {
         self.host.total.lock().add(&sample);
         let ended = self.host.seconds.lock().push(sample);
-        if let Some(minute) = ended {
+        for minute in ended {
             self.note(Note::Minute(Box::new(minute)));
         }
     }

@@ -1,5 +1,6 @@
 //! What TCP did on the whole host: `/proc/net/snmp` and `/proc/net/netstat` (kernel: networking/snmp_counter.rst).
 
+use super::part::Part;
 use super::proc_text::{FormatError, lines};
 use serde::{Deserialize, Serialize};
 
@@ -29,7 +30,12 @@ impl TcpActivity {
         self.with(other, u64::saturating_add)
     }
 
-    fn with(self, other: TcpActivity, join: fn(u64, u64) -> u64) -> TcpActivity {
+    /// So much of it as a part of its time is of all.
+    pub(super) fn part(self, part: Part) -> TcpActivity {
+        self.with(self, |count, _| part.of(count))
+    }
+
+    fn with(self, other: TcpActivity, join: impl Fn(u64, u64) -> u64) -> TcpActivity {
         TcpActivity {
             received_segments: join(self.received_segments, other.received_segments),
             sent_segments: join(self.sent_segments, other.sent_segments),

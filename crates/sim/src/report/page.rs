@@ -1,7 +1,7 @@
 //! Reports as one HTML page that needs nothing else: tables and plots of each run, and a comparison of several.
 
-use super::svg::{Curve, Plot, escaped};
 use super::{Point, Report, jain, words};
+use penstock_observe::svg::{Curve, Plot, escaped};
 use std::fmt::Write;
 
 /// Curves that are told apart in one plot; the rest is one more.
@@ -49,28 +49,27 @@ fn side_by_side(reports: &[Report]) -> String {
         let each = (step / report.series.step) as usize;
         let chunks = report.series.points.chunks(each.max(1));
         let rate = |some: &[Point]| some.iter().map(|point| point.bytes).sum::<f64>() / step / 1e6;
-        Curve {
-            name: report.policy.clone(),
-            values: chunks.map(rate).collect(),
-        }
+        Curve::known(&report.policy, chunks.map(rate))
     });
-    let plot = Plot {
-        title: "Rate by policy".to_owned(),
-        unit: "MB/s",
-        step,
-        curves: curves.collect(),
-    };
-    plot.lines()
+    plot("Rate by policy", "MB/s", step, curves.collect()).lines()
+}
+
+/// Of which each step lasts so many seconds.
+fn plot(title: &str, unit: &'static str, step: f64, curves: Vec<Curve>) -> Plot<'static> {
+    let steps = curves.iter().map(|curve| curve.values.len()).max();
+    let seconds = steps.unwrap_or(0) as f64 * step;
+    Plot {
+        title: title.to_owned(),
+        unit,
+        ticks: [0.0, 0.25, 0.5, 0.75, 1.0].map(|part| words::span(seconds * part)),
+        curves,
+        note: String::new(),
+    }
 }
 
 fn run(report: &Report) -> String {
     let step = report.series.step;
-    let plot = |title: &str, unit, curves| Plot {
-        title: title.to_owned(),
-        unit,
-        step,
-        curves,
-    };
+    let plot = |title: &str, unit, curves| plot(title, unit, step, curves);
     let mut out = format!("<h2>{}</h2>\n", escaped(&report.policy));
     let _ = writeln!(out, "<pre>{}</pre>", escaped(&words::told(report)));
     out.push_str(&plot("Rate by link", "MB/s", rates(report)).stacked());
@@ -115,31 +114,29 @@ fn rates(report: &Report) -> Vec<Curve> {
         .map(|link| {
             let known = &report.links[*link];
             let bytes = |point: &Point| point.links.get(*link).map_or(0.0, |link| link.bytes);
-            Curve {
-                name: format!("{} → {}", known.from, known.to),
-                values: points.iter().map(|point| megabytes(bytes(point))).collect(),
-            }
+            let name = format!("{} → {}", known.from, known.to);
+            Curve::known(name, points.iter().map(|point| megabytes(bytes(point))))
         })
         .collect();
     if links.len() > CURVES {
         let rest = points.iter().enumerate().map(|(at, point)| {
-            let shown: f64 = curves.iter().map(|curve| curve.values[at]).sum();
+            let shown: f64 = curves.iter().filter_map(|curve| curve.values[at]).sum();
             (megabytes(point.bytes) - shown).max(0.0)
         });
-        let values = rest.collect();
         let name = format!("{} others", links.len() - CURVES);
-        curves.push(Curve { name, values });
+        let rest = Curve::known(name, rest);
+        curves.push(rest);
     }
     curves
 }
 
 fn running(report: &Report) -> Vec<Curve> {
     let vos = report.vos.iter().enumerate();
-    let curves = vos.map(|(vo, known)| Curve {
-        name: known.name.clone(),
-        values: of_each(report, |point| {
+    let curves = vos.map(|(vo, known)| {
+        let values = of_each(report, |point| {
             point.vos.get(vo).map_or(0.0, |vo| f64::from(vo.0))
-        }),
+        });
+        Curve::known(&known.name, values)
     });
     curves.collect()
 }
@@ -158,27 +155,24 @@ fn fairness(report: &Report) -> Curve {
             .collect();
         jain(parts.iter().copied())
     });
-    Curve {
-        name: "by share".to_owned(),
-        values,
-    }
+    Curve::known("by share", values)
 }
 
 fn waiting(report: &Report) -> Vec<Curve> {
     let reasons = report.waiting_seconds.keys();
-    let curves = reasons.map(|reason| Curve {
-        name: reason.clone(),
-        values: of_each(report, |point| {
+    let curves = reasons.map(|reason| {
+        let values = of_each(report, |point| {
             point.waiting.get(reason.as_str()).copied().unwrap_or(0.0)
-        }),
+        });
+        Curve::known(reason, values)
     });
     curves.collect()
 }
 
 fn of_link(report: &Report, link: usize) -> Vec<Curve> {
-    let curve = |name: &str, value: fn(&super::LinkPoint) -> f64| Curve {
-        name: name.to_owned(),
-        values: of_each(report, |point| point.links.get(link).map_or(0.0, value)),
+    let curve = |name: &str, value: fn(&super::LinkPoint) -> f64| {
+        let values = of_each(report, |point| point.links.get(link).map_or(0.0, value));
+        Curve::known(name, values)
     };
     vec![
         curve("running", |link| link.active),

@@ -92,6 +92,12 @@ impl Service {
         self.engine.as_ref()
     }
 
+    /// What is durable of a run whose plan lets leaders die.
+    #[cfg(test)]
+    pub(super) fn journal(&self) -> &MemoryJournal {
+        &self.journal
+    }
+
     pub(super) fn next_reply(&mut self) -> ReplyId {
         self.replies += 1;
         ReplyId(self.replies)

@@ -1,6 +1,7 @@
 //! Small fields whose outcome can be reckoned.
 
 use super::*;
+use std::collections::BTreeMap;
 
 fn run(text: &str) -> Report {
     let plan = Plan::parse(text).unwrap_or_else(|why| panic!("{why}"));
@@ -202,4 +203,67 @@ fn an_hour_of_the_day_of_the_grid_runs() {
     let report = simulate(&plan, &mut |_| {}).expect("nothing breaks");
     assert_eq!(report.links.len(), 150);
     assert!(report.in_state("FINISHED") > 80_000, "{:?}", report.states);
+}
+
+#[test]
+fn the_final_state_of_each_of_100_000_transfers_is_rebuilt_from_its_events_alone() {
+    use penstock_model::{JobId, TransferEvent, TransferId, TransferState, advance};
+    use penstock_observe::{TransferEnding, TransferFacts};
+    const TRANSFERS: u64 = 100_000;
+    let events = "[[event]]\nat = '60s'\nwhat = 'leader-lost'\nlasts = '20s'\n\
+        [[event]]\nat = '120s'\nwhat = 'cancel'\npart = 0.3\n\
+        [[event]]\nat = '300s'\nwhat = 'leader-lost'\nlasts = '20s'\n";
+    let text = load(TRANSFERS)
+        .replace(
+            "size = '1 GB'",
+            "size = '10 MB'\nspread = 1.0\nover = '10m'",
+        )
+        .replace("write = '500 MB/s'", "write = '4 GB/s'\nfailures = 0.2")
+        .replace("bandwidth = '2 GB/s'", "bandwidth = '20 GB/s'");
+    let plan = Plan::parse(&(text + "[service]\nretries = 1\nretry_delay = '30s'\n" + events));
+    let plan = plan.expect("a plan");
+    let mut world = World::new(&plan);
+    world.begin().expect("a leader");
+    world.run(&mut |_| {}).expect("nothing breaks");
+    let journal = world.service.journal();
+    let mut rebuilt: BTreeMap<TransferId, (TransferState, TransferFacts)> = BTreeMap::new();
+    for (at, transfer, event) in journal.ledger() {
+        // As it is kept and sent: text, and nothing beside it.
+        let kept = serde_json::to_string(event).expect("plain data serialises");
+        let event: TransferEvent = serde_json::from_str(&kept).expect("it is read again");
+        let facts = || TransferFacts::new(*transfer, JobId(Default::default()), None, *at);
+        let (state, facts) = rebuilt
+            .entry(*transfer)
+            .or_insert_with(|| (TransferState::submitted(), facts()));
+        if event != TransferEvent::Submitted {
+            *state = advance(state, *at, &event).unwrap_or_else(|why| panic!("{transfer}: {why}"));
+        }
+        facts.take(*at, &event);
+    }
+    assert_eq!(rebuilt.len() as u64, TRANSFERS);
+    let mut ended: BTreeMap<&str, u64> = BTreeMap::new();
+    for (transfer, (state, facts)) in &rebuilt {
+        assert_eq!(Some(state), journal.state(*transfer), "{transfer}");
+        assert!(state.is_terminal(), "{transfer}: {state:?}");
+        // What reports and accounts are made of says the same.
+        let told = match &facts.ending {
+            TransferEnding::Open => "open",
+            TransferEnding::Finished { .. } => "FINISHED",
+            TransferEnding::Failed { .. } => "FAILED",
+            TransferEnding::Canceled { .. } => "CANCELED",
+            TransferEnding::NotNeeded { .. } => "NOT_USED",
+        };
+        assert_eq!(told, state.fts_name(), "{transfer}");
+        *ended.entry(told).or_default() += 1;
+    }
+    // Each kind of end is there, and attempts that were lost with a leader.
+    for end in ["FINISHED", "FAILED", "CANCELED"] {
+        assert!(ended.get(end) >= Some(&1_000), "{ended:?}");
+    }
+    let is_lost = |event: &TransferEvent| matches!(event, TransferEvent::AttemptLost { .. });
+    let lost = journal
+        .ledger()
+        .iter()
+        .filter(|(_, _, event)| is_lost(event));
+    assert!(lost.count() > 0);
 }
