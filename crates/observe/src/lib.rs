@@ -28,6 +28,7 @@ pub mod signals;
 pub mod store;
 pub mod times;
 
+pub use ended_copies::RecordView;
 pub use facts::{TransferEnding, TransferFacts, gather};
 pub use follow::{MemoryRecord, Record, RecordError, report_of};
 pub use rate::{ByteCount, MeasuredRate, View, Window, WindowRule};

@@ -77,7 +77,7 @@ impl Source {
 
     fn rows(records: &Path, view: Option<View>) -> Result<Source, CommandError> {
         let mut reader = Reader::open(records).map_err(local)?;
-        let extent = extent_of(&mut reader, view).map_err(local)?;
+        let extent = extent_of(&mut reader, TimeWindow::ALL, view).map_err(local)?;
         let extent = extent.ok_or_else(|| {
             CommandError::NotFound(format!(
                 "{} holds no attempts to move files; `penstock ingest` takes them in",
@@ -113,7 +113,7 @@ impl Source {
             }
             Source::Rows(reader, extent) => {
                 let window = window.unwrap_or(TimeWindow::ALL);
-                let read = read_store(reader, window, extent.view, &wanted).map_err(local)?;
+                let read = read_store(reader, window, &extent.view, &wanted).map_err(local)?;
                 Ok((read, LimitsInForce::default()))
             }
         }
@@ -136,7 +136,7 @@ impl Source {
             }
             Source::Rows(reader, extent) => {
                 let window = ExplainWindow::new(around.from, around.to, seconds);
-                read_rows(reader, window, extent.view, &PopulationChoice::Links).map_err(local)?
+                read_rows(reader, window, &extent.view, &PopulationChoice::Links).map_err(local)?
             }
         };
         let changes = read.changes();

@@ -3,11 +3,13 @@
 //! Looks back over a window ([`stretches_of`]). It knows rates and queues only; why a rate fell is for the rules.
 
 mod rate_rises;
+mod segments;
 
 pub use rate_rises::{Rise, rises_of};
 
 use super::signals::{LinkSignals, Series};
 use super::split::Factors;
+use segments::{segment, sigma};
 use std::collections::BTreeSet;
 use std::ops::Range;
 
@@ -300,69 +302,6 @@ fn runs(flags: &[bool]) -> Vec<Range<usize>> {
         }
     }
     runs
-}
-
-/// Optimal segments under a penalty for each (PELT: Killick, Fearnhead, Eckley 2012), squared error, BIC.
-fn segment(values: &[f64], sigma: f64) -> Vec<Range<usize>> {
-    let n = values.len();
-    if n < 2 * DROP_BINS_MIN {
-        return std::iter::once(0..n)
-            .filter(|whole| !whole.is_empty())
-            .collect();
-    }
-    let penalty = 2.0 * sigma * sigma * (n as f64).ln();
-    let (mut sums, mut squares) = (vec![0.0; n + 1], vec![0.0; n + 1]);
-    for (n, value) in values.iter().enumerate() {
-        sums[n + 1] = sums[n] + value;
-        squares[n + 1] = squares[n] + value * value;
-    }
-    let cost = |from: usize, to: usize| {
-        let sum = sums[to] - sums[from];
-        squares[to] - squares[from] - sum * sum / (to - from) as f64
-    };
-    let mut best = vec![f64::INFINITY; n + 1];
-    let mut last = vec![0; n + 1];
-    best[0] = -penalty;
-    let mut candidates = vec![0];
-    for to in DROP_BINS_MIN..=n {
-        let mut totals = Vec::with_capacity(candidates.len());
-        for from in candidates.iter().copied() {
-            let total = match to - from >= DROP_BINS_MIN {
-                true => best[from] + cost(from, to) + penalty,
-                false => f64::INFINITY,
-            };
-            totals.push(total);
-            if total < best[to] {
-                (best[to], last[to]) = (total, from);
-            }
-        }
-        let mut totals = totals.into_iter();
-        candidates.retain(|_| {
-            let total = totals.next().unwrap_or(f64::INFINITY);
-            total.is_infinite() || total - penalty <= best[to]
-        });
-        candidates.push(to);
-    }
-    let mut ends = Vec::new();
-    let mut to = n;
-    while to > 0 {
-        ends.push(last[to]..to);
-        to = last[to];
-    }
-    ends.reverse();
-    ends
-}
-
-/// The noise from bin to bin: from differences, which steps of the level hardly touch, made larger when neighbours are
-/// alike, because segments would follow slow noise.
-fn sigma(values: &[f64]) -> f64 {
-    let steps = |lag: usize| {
-        let steps = values
-            .windows(lag + 1)
-            .map(|pair| (pair[lag] - pair[0]).abs());
-        median(steps).unwrap_or(0.0) * 1.4826 / std::f64::consts::SQRT_2
-    };
-    [1, 3, 7].map(steps).into_iter().fold(SIGMA_MIN, f64::max)
 }
 
 fn median_of_three(values: &[f64]) -> Vec<f64> {

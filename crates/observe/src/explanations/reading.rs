@@ -13,7 +13,9 @@ use penstock_model::{
     VoName,
 };
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::num::NonZero;
 use std::ops::Range;
+use std::thread;
 use std::time::Duration;
 
 /// Entries read in one go.
@@ -35,6 +37,9 @@ const GAPS_MAX: usize = 300;
 const CELLS_MAX: usize = 450_000;
 /// Links that are weighed at once; of more, the heavier half is kept.
 const WEIGHED_MAX: usize = 100_000;
+/// Threads that look for changes of rates at most, and rates for each at least.
+const WORKERS_MAX: usize = 4;
+const POPULATIONS_MIN: usize = 16;
 /// Intervals of a window at most: a longer one gets longer intervals.
 const BINS_MAX: i64 = 10_080;
 
@@ -131,7 +136,7 @@ impl ExplainedWindow {
 
     /// What fell and rose in it.
     pub fn changes(&self) -> Vec<RateChange> {
-        rate_changes(&self.signals, &self.populations)
+        changes_of(&self.signals, &self.populations)
     }
 
     /// Its incidents. What was seen a moment before `until` is open.
@@ -164,6 +169,26 @@ impl ExplainedWindow {
             series.0.truncate(last);
         }
     }
+}
+
+/// Several processors look at some of the populations each: of a day of 300 links that is most of the work.
+fn changes_of(signals: &Signals, populations: &[(Population, Vec<LinkId>)]) -> Vec<RateChange> {
+    let workers = thread::available_parallelism().map_or(1, NonZero::get);
+    let share = populations.len().div_ceil(workers.min(WORKERS_MAX));
+    let share = share.max(POPULATIONS_MIN);
+    let mut changes: Vec<RateChange> = thread::scope(|scope| {
+        let workers = populations
+            .chunks(share)
+            .map(|part| scope.spawn(move || rate_changes(signals, part)));
+        let workers: Vec<_> = workers.collect();
+        let found = workers.into_iter().map(|worker| match worker.join() {
+            Ok(changes) => changes,
+            Err(panic) => std::panic::resume_unwind(panic),
+        });
+        found.flatten().collect()
+    });
+    changes.sort_by_key(RateChange::order);
+    changes
 }
 
 /// Reads a window of a record. When there is no room for all of its links, it is read twice: the second time only those

@@ -7,16 +7,16 @@
 
 use super::reading::{ExplainWindow, ExplainedWindow, PopulationChoice};
 use crate::copy_sums;
-use crate::ended_copies::{EndedCopy, each_attempt_stored, link_of};
+use crate::ended_copies::{ClientCount, EndedCopy, RecordView, each_attempt_stored, link_of};
 use crate::store::{Reader, StoreError};
 use penstock_decide::explain::signals::{FailureGroup, LinkSignals, Maintenance, Series, Signals};
 use penstock_model::observation::{
-    Attempt, Change, ChangeKind, Outcome, Sample, SubjectKind, View,
+    Attempt, Change, ChangeKind, Outcome, Sample, SubjectKind, Text, View,
 };
 use penstock_model::{
     CopySums, Errno, FinishedCopy, LinkId, Phase, SocketFigures, TimeWindow, Timestamp, VoName,
 };
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 /// Links that are looked at; rows of further ones are passed over.
 const LINKS_MAX: usize = 10_000;
@@ -43,25 +43,36 @@ const FURTHER_COLUMNS: [&str; 13] = [
     "fingerprint",
 ];
 
-/// What a record holds as a whole.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// What a record holds of a window.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RecordExtent {
     /// From its first attempt to its last.
     pub window: TimeWindow,
     /// The view in which most attempts name both ends; where none does, that which most attempts have. Views are the same
     /// transfers seen twice, so one alone is explained.
-    pub view: View,
+    pub view: RecordView,
 }
 
-/// Looks at when a record begins and ends, as the view has it that is named; `None`: it has no attempts of it.
+/// Looks at when what a record tells of a window begins and ends, as the view has it that is named; `None`: it has no attempts
+/// of it.
 pub fn extent_of(
     reader: &mut Reader,
+    within: TimeWindow,
     wanted: Option<View>,
 ) -> Result<Option<RecordExtent>, StoreError> {
     let mut window: Option<TimeWindow> = None;
     let mut views: BTreeMap<View, (u64, u64)> = BTreeMap::new();
-    let columns = ["at", "view", "source_host", "destination_host"];
-    reader.each::<Attempt>(TimeWindow::ALL, &columns, |row| {
+    let mut clients = ClientCount::default();
+    let columns = [
+        "at",
+        "view",
+        "source_host",
+        "destination_host",
+        "server",
+        "client",
+        "bytes_moved",
+    ];
+    reader.each::<Attempt>(within, &columns, |row| {
         if wanted.is_some_and(|wanted| wanted != row.view) {
             return;
         }
@@ -73,21 +84,26 @@ pub fn extent_of(
         known.from = known.from.min(row.at);
         known.to = known.to.max(end);
         let names_ends = row.source_host.is_some() && row.destination_host.is_some();
+        if !names_ends {
+            clients.take(row);
+        }
         let (with_ends, rows) = views.entry(row.view).or_default();
         *with_ends += u64::from(names_ends);
         *rows += 1;
     })?;
     let view = views.into_iter().max_by_key(|(_, rows)| *rows);
-    Ok(window
-        .zip(view)
-        .map(|(window, (view, _))| RecordExtent { window, view }))
+    let clients = clients.link_clients();
+    Ok(window.zip(view).map(|(window, (view, _))| RecordExtent {
+        window,
+        view: RecordView { view, clients },
+    }))
 }
 
 /// Reads a window of a record, as one view has it.
 pub fn read_rows(
     reader: &mut Reader,
     window: ExplainWindow,
-    view: View,
+    view: &RecordView,
     wanted: &PopulationChoice,
 ) -> Result<ExplainedWindow, StoreError> {
     let mut signals = RowSignals::new(window, view);
@@ -106,7 +122,7 @@ pub fn read_rows(
     reader.each(within, &[], |row: &Sample| signals.take_sample(row))?;
     reader.each(within, &[], |row: &Change| signals.take_change(row))?;
     Ok(ExplainedWindow {
-        view: Some(view),
+        view: Some(view.view),
         ..ExplainedWindow::of_links(signals.finish(), wanted)
     })
 }
@@ -123,8 +139,9 @@ struct RowBin {
     sampled_queue: Option<f64>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct LinkRows {
+    link: LinkId,
     bins: Vec<RowBin>,
     failures: BTreeMap<FailureGroup, Vec<f64>>,
     vo_bytes: BTreeMap<VoName, Vec<f64>>,
@@ -132,12 +149,59 @@ struct LinkRows {
     tells_queue: bool,
 }
 
-/// The fold.
+/// The intervals of a window.
+#[derive(Debug, Clone, Copy)]
+struct RowBins {
+    /// In milliseconds since 1970, as their length.
+    begin: i64,
+    step: i64,
+    count: usize,
+}
+
+impl RowBins {
+    fn of(window: &ExplainWindow) -> RowBins {
+        RowBins {
+            begin: window.from.0,
+            step: i64::from(window.resolution_seconds) * 1000,
+            count: window.bins(),
+        }
+    }
+
+    fn of_time(self, at: Timestamp) -> Option<usize> {
+        let bin = (at.0 - self.begin).div_euclid(self.step);
+        let bin = usize::try_from(bin).ok()?;
+        (bin < self.count).then_some(bin)
+    }
+
+    /// The part of a span that lies in each bin, in milliseconds.
+    fn overlaps(self, from: Timestamp, to: Timestamp) -> impl Iterator<Item = (usize, f64)> {
+        let length = self.step.saturating_mul(self.count as i64);
+        let end = self.begin.saturating_add(length);
+        let (mut at, to) = (from.0.max(self.begin), to.0.min(end));
+        std::iter::from_fn(move || {
+            if at >= to {
+                return None;
+            }
+            let bin = (at - self.begin).div_euclid(self.step);
+            let next = (self.begin + (bin + 1) * self.step).min(to);
+            let part = (usize::try_from(bin).ok()?, (next - at) as f64);
+            at = next;
+            Some(part)
+        })
+    }
+}
+
+/// The ends of a link as rows tell them.
+type LinkEnds = (Option<Text>, Option<Text>);
+
+/// The fold. A day has millions of rows, so nothing is made anew for each.
 #[derive(Debug)]
-struct RowSignals {
+struct RowSignals<'a> {
     window: ExplainWindow,
-    view: View,
-    links: BTreeMap<LinkId, LinkRows>,
+    bins: RowBins,
+    view: &'a RecordView,
+    links: Vec<LinkRows>,
+    numbers: HashMap<LinkEnds, usize>,
     first: Option<Timestamp>,
     last: Option<Timestamp>,
     /// Milliseconds that files took.
@@ -145,12 +209,14 @@ struct RowSignals {
     maintenance: Vec<Maintenance>,
 }
 
-impl RowSignals {
-    fn new(window: ExplainWindow, view: View) -> RowSignals {
+impl RowSignals<'_> {
+    fn new(window: ExplainWindow, view: &RecordView) -> RowSignals<'_> {
         RowSignals {
             window,
+            bins: RowBins::of(&window),
             view,
-            links: BTreeMap::new(),
+            links: Vec::new(),
+            numbers: HashMap::new(),
             first: None,
             last: None,
             times_ms: Vec::new(),
@@ -158,44 +224,18 @@ impl RowSignals {
         }
     }
 
-    fn bin_ms(&self) -> i64 {
-        i64::from(self.window.resolution_seconds) * 1000
-    }
-
-    fn bin_of(&self, at: Timestamp) -> Option<usize> {
-        let bin = (at.0 - self.window.from.0).div_euclid(self.bin_ms());
-        let bin = usize::try_from(bin).ok()?;
-        (bin < self.window.bins()).then_some(bin)
-    }
-
-    fn link(&mut self, link: LinkId) -> Option<&mut LinkRows> {
-        if self.links.len() >= LINKS_MAX && !self.links.contains_key(&link) {
-            return None;
-        }
-        let bins = self.window.bins();
-        let rows = self.links.entry(link).or_insert_with(|| LinkRows {
-            bins: vec![RowBin::default(); bins],
-            ..LinkRows::default()
-        });
-        Some(rows)
-    }
-
-    /// The part of a span that lies in each bin, in milliseconds.
-    fn overlaps(&self, from: Timestamp, to: Timestamp) -> Vec<(usize, f64)> {
-        let (begin, step) = (self.window.from.0, self.bin_ms());
-        let end = begin.saturating_add(step.saturating_mul(self.window.bins() as i64));
-        let (from, to) = (from.0.max(begin), to.0.min(end));
-        let mut parts = Vec::new();
-        let mut at = from;
-        while at < to {
-            let bin = (at - begin).div_euclid(step);
-            let next = (begin + (bin + 1) * step).min(to);
-            if let Ok(bin) = usize::try_from(bin) {
-                parts.push((bin, (next - at) as f64));
+    fn link(&mut self, ends: LinkEnds) -> Option<&mut LinkRows> {
+        let number = match self.numbers.get(&ends) {
+            Some(number) => *number,
+            None if self.links.len() >= LINKS_MAX => return None,
+            None => {
+                let link = link_of(ends.0.as_ref(), ends.1.as_ref());
+                self.links.push(LinkRows::of(link, self.bins.count));
+                self.numbers.insert(ends, self.links.len() - 1);
+                self.links.len() - 1
             }
-            at = next;
-        }
-        parts
+        };
+        self.links.get_mut(number)
     }
 
     fn take_attempt(&mut self, row: &Attempt) {
@@ -205,61 +245,30 @@ impl RowSignals {
         let (outcome, started, end) = (copy.outcome, copy.started, copy.ended);
         self.first = Some(self.first.map_or(row.at, |first| first.min(row.at)));
         self.last = Some(self.last.map_or(row.at, |last| last.max(row.at)));
-        let moved_from = row.first_byte.unwrap_or(started).min(end);
-        let moved_to = row.last_byte.unwrap_or(end).max(moved_from);
         if self.times_ms.len() < TIMES_MAX {
             self.times_ms.push(end.0 - started.0);
         }
-        let moves = self.overlaps(moved_from, moved_to);
-        let runs = self.overlaps(started, end);
-        let waits = row
-            .submitted
-            .map(|submitted| self.overlaps(submitted.min(started), started));
-        let (last_bin, step) = (self.bin_of(row.at), self.bin_ms() as f64);
-        let bins = self.window.bins();
-        let Some(link) = self.link(copy.link()) else {
+        let bins = self.bins;
+        let Some(link) = self.link(copy.ends()) else {
             return;
         };
-        for (bin, ms) in runs {
+        let step = bins.step as f64;
+        for (bin, ms) in bins.overlaps(started, end) {
             link.bins[bin].active += ms / step;
         }
-        link.tells_queue |= waits.is_some();
-        for (bin, ms) in waits.into_iter().flatten() {
-            link.bins[bin].queued += ms / step;
-        }
-        let bytes = row
-            .bytes_moved
-            .or(row.file_bytes.filter(|_| outcome == Outcome::Success));
-        let bytes = bytes.map_or(0.0, |bytes| bytes.0 as f64);
-        let span = (moved_to.0 - moved_from.0) as f64;
-        // What took no time moved when it ended.
-        let parts: Vec<(usize, f64)> = match span > 0.0 {
-            true => moves
-                .into_iter()
-                .map(|(bin, ms)| (bin, ms / span))
-                .collect(),
-            false => last_bin.map(|bin| (bin, 1.0)).into_iter().collect(),
-        };
-        let is_success = outcome == Outcome::Success;
-        for (bin, part) in &parts {
-            match is_success {
-                true => link.bins[*bin].moved += bytes * part,
-                false => link.bins[*bin].failed += bytes * part,
+        if let Some(submitted) = row.submitted {
+            link.tells_queue = true;
+            for (bin, ms) in bins.overlaps(submitted.min(started), started) {
+                link.bins[bin].queued += ms / step;
             }
         }
-        if let (true, Some(vo)) = (is_success, &row.vo)
-            && (link.vo_bytes.len() < VOS_MAX || link.vo_bytes.contains_key(vo))
-        {
-            let of_vo = link.vo_bytes.entry(vo.clone());
-            let of_vo = of_vo.or_insert_with(|| vec![0.0; bins]);
-            parts
-                .iter()
-                .for_each(|(bin, part)| of_vo[*bin] += bytes * part);
-        }
-        let Some(last_bin) = last_bin else { return };
+        link.moved(&copy, bins);
+        let Some(last_bin) = bins.of_time(row.at) else {
+            return;
+        };
         match outcome {
             Outcome::Success => link.bins[last_bin].copies.add(&finished(row)),
-            Outcome::Failure => link.failed(row, last_bin, bins),
+            Outcome::Failure => link.failed(row, last_bin, bins.count),
             Outcome::Abort => {}
         }
     }
@@ -267,14 +276,14 @@ impl RowSignals {
     /// Takes what was sampled of a link. A part of it, of one VO, tells nothing of all that waits there.
     fn take_sample(&mut self, row: &Sample) {
         let is_of_link = row.subject_kind == SubjectKind::Link && row.vo.is_none();
-        if !is_of_link || row.view != self.view {
+        if !is_of_link || row.view != self.view.view {
             return;
         }
-        let Some(bin) = self.bin_of(Timestamp(row.at.0.saturating_sub(1))) else {
+        let Some(bin) = self.bins.of_time(Timestamp(row.at.0.saturating_sub(1))) else {
             return;
         };
-        let link = link_of(row.source_host.as_ref(), row.destination_host.as_ref());
-        if let Some(link) = self.link(link) {
+        let ends = (row.source_host.clone(), row.destination_host.clone());
+        if let Some(link) = self.link(ends) {
             let bin = &mut link.bins[bin];
             bin.limit = row.limit.map(|limit| limit as f64).or(bin.limit);
             bin.sampled_queue = row.queued.map(|queued| queued as f64).or(bin.sampled_queue);
@@ -311,8 +320,10 @@ impl RowSignals {
         let is_known: Vec<bool> = (0..window.bins())
             .map(|bin| signals.begin_of(bin + 1) > first && signals.begin_of(bin + 1) <= until)
             .collect();
-        for (link, rows) in self.links {
-            signals.links.insert(link, rows.signals(&is_known));
+        for rows in self.links {
+            signals
+                .links
+                .insert(rows.link.clone(), rows.signals(&is_known));
         }
         let running = signals.links.values().map(|link| link.active.clone());
         let running = running.reduce(|sum, active| sum.plus(&active));
@@ -364,6 +375,47 @@ fn overhead_us(row: &Attempt) -> Option<u64> {
 }
 
 impl LinkRows {
+    fn of(link: LinkId, bins: usize) -> LinkRows {
+        LinkRows {
+            link,
+            bins: vec![RowBin::default(); bins],
+            failures: BTreeMap::new(),
+            vo_bytes: BTreeMap::new(),
+            tells_queue: false,
+        }
+    }
+
+    /// Spreads the bytes of a file over the time in which they moved.
+    fn moved(&mut self, copy: &EndedCopy<'_>, bins: RowBins) {
+        let row = copy.row;
+        let is_success = copy.outcome == Outcome::Success;
+        let bytes = row.bytes_moved.or(row.file_bytes.filter(|_| is_success));
+        let bytes = bytes.map_or(0.0, |bytes| bytes.0 as f64);
+        let from = row.first_byte.unwrap_or(copy.started).min(copy.ended);
+        let to = row.last_byte.unwrap_or(copy.ended).max(from);
+        let span = (to.0 - from.0) as f64;
+        // What took no time moved when it ended.
+        let at_once = bins.of_time(row.at).filter(|_| span <= 0.0);
+        let spread = bins.overlaps(from, to).map(|(bin, ms)| (bin, ms / span));
+        let parts = spread.chain(at_once.map(|bin| (bin, 1.0)));
+        if !is_success {
+            parts.for_each(|(bin, part)| self.bins[bin].failed += bytes * part);
+            return;
+        }
+        let mut of_vo = row.vo.as_ref().and_then(|vo| {
+            if !self.vo_bytes.contains_key(vo) && self.vo_bytes.len() < VOS_MAX {
+                self.vo_bytes.insert(vo.clone(), vec![0.0; bins.count]);
+            }
+            self.vo_bytes.get_mut(vo)
+        });
+        for (bin, part) in parts {
+            self.bins[bin].moved += bytes * part;
+            if let Some(of_vo) = &mut of_vo {
+                of_vo[bin] += bytes * part;
+            }
+        }
+    }
+
     fn failed(&mut self, row: &Attempt, bin: usize, bins: usize) {
         let Some(side) = row.side else { return };
         let errno = row.error_code.and_then(|code| i32::try_from(code).ok());
@@ -476,12 +528,12 @@ mod tests {
         store.flush().expect("written");
         drop(store);
         let mut reader = Reader::open(directory.path()).expect("readable");
-        let extent = extent_of(&mut reader, None)
+        let extent = extent_of(&mut reader, TimeWindow::ALL, None)
             .expect("readable")
             .expect("rows");
         let window = ExplainWindow::new(extent.window.from, extent.window.to, None);
         let wanted = PopulationChoice::Link(wanted.to_owned());
-        let read = read_rows(&mut reader, window, extent.view, &wanted).expect("readable");
+        let read = read_rows(&mut reader, window, &extent.view, &wanted).expect("readable");
         let begin = read.signals.begin.0;
         let changes = read.changes();
         let rows = changes.iter().map(|change| {
@@ -552,14 +604,14 @@ mod tests {
         store.flush().expect("written");
         drop(store);
         let mut reader = Reader::open(directory.path()).expect("readable");
-        let extent = extent_of(&mut reader, None)
+        let extent = extent_of(&mut reader, TimeWindow::ALL, None)
             .expect("readable")
             .expect("rows");
-        assert_eq!(extent.view, View::Vo);
-        let site = extent_of(&mut reader, Some(View::Site)).expect("readable");
-        assert_eq!(site.expect("rows").view, View::Site);
+        assert_eq!(extent.view.view, View::Vo);
+        let site = extent_of(&mut reader, TimeWindow::ALL, Some(View::Site)).expect("readable");
+        assert_eq!(site.expect("rows").view.view, View::Site);
         let window = ExplainWindow::new(extent.window.from, extent.window.to, None);
-        let read = read_rows(&mut reader, window, extent.view, &PopulationChoice::Links)
+        let read = read_rows(&mut reader, window, &extent.view, &PopulationChoice::Links)
             .expect("readable");
         let [link] = read.signals.links.values().collect::<Vec<_>>()[..] else {
             panic!("one link");
