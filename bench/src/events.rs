@@ -3,6 +3,7 @@
 
 use penstock_model::observation::{Attempt, Operation, Outcome, View};
 use penstock_model::{Activity, Bytes, Phase, Side, TimeWindow, Timestamp, UserName, VoName};
+use serde_json::{Value, json};
 use std::ops::Range;
 
 /// Storage elements that send, and as many that receive.
@@ -20,6 +21,8 @@ const ACTIVITIES: [&str; 6] = [
     "Recovery",
 ];
 const USERS: u64 = 40;
+/// From the start of an attempt until its first byte.
+const PREPARATION_MS: i64 = 200;
 /// One attempt in so many fails.
 const FAILURE_EVERY: u64 = 20;
 const FAILURES: [(Side, Phase, i64, &str); 4] = [
@@ -116,16 +119,16 @@ impl Events {
             destination_path: Some(format!("/pnfs{}", facts.path).into()),
             vo: Some(VoName::new(facts.vo)),
             activity: Some(Activity::new(facts.activity)),
-            user: Some(UserName::new(&facts.user)),
+            user: Some(UserName::new(facts.user.as_str())),
             protocol: Some("https".into()),
             ip_version: Some(6),
             bytes_moved: Some(Bytes(if is_success { facts.size_bytes } else { 0 })),
             file_bytes: is_success.then_some(Bytes(facts.size_bytes)),
             started: Some(started),
-            first_byte: Some(Timestamp(started.0 + 200)),
+            first_byte: Some(Timestamp(started.0 + PREPARATION_MS)),
             last_byte: Some(Timestamp(facts.at.0 - 100)),
             ended: Some(facts.at),
-            prepare_us: Some(200_000),
+            prepare_us: Some(1_000 * PREPARATION_MS as u64),
             streams: Some(1),
             outcome: Some(match is_success {
                 true => Outcome::Success,
@@ -143,38 +146,90 @@ impl Events {
         row
     }
 
-    /// An event as FTS3's message of a transfer that ended, with an end of its own.
+    /// An event as FTS3's message of a transfer that ended, with an end of its own. Long because each key has its line.
     pub fn message(&self, number: u64, at: Timestamp) -> String {
         let facts = Facts::of(number, at);
         let (started, ended) = (at.0 - facts.milliseconds, at.0);
-        let (state, moved, scope, phase, code, text) = match facts.failure {
-            None => ("Ok", facts.size_bytes, "", "", 0, ""),
-            Some((side, phase, code, text)) => {
-                ("Error", 0, side.fts_scope(), phase.word(), *code, *text)
-            }
-        };
-        let phase = phase.to_ascii_uppercase();
-        let id = tr_id(number, &facts);
-        let Facts {
-            source,
-            destination,
-            path,
-            job,
-            vo,
-            activity,
-            user,
-            size_bytes: size,
-            milliseconds: lasted,
-            ..
-        } = facts;
-        let moving = started + 200;
-        let beginning = format!(
-            r#"{{"tr_id":"{id}","job_id":"{job}","file_id":{number},"endpnt":"fts3.example.org","src_srm_v":"","dest_srm_v":"","vo":"{vo}","src_url":"https://{source}:1094/eos{path}","dst_url":"https://{destination}:2880/pnfs{path}","src_hostname":"{source}","dst_hostname":"{destination}","src_se":"https://{source}","dst_se":"https://{destination}","protocol":"https","src_protocol":"https","dst_protocol":"https","src_transfer_protocol":"https","dst_transfer_protocol":"https","protocol_translation":false,"src_site_name":"","dst_site_name":"","t_channel":"https://{source}__https://{destination}","channel_type":"urlcopy","timestamp_tr_st":{moving},"timestamp_tr_comp":{ended},"timestamp_chk_src_st":{started},"timestamp_chk_src_ended":{moving},"timestamp_checksum_src_diff":200,"timestamp_checksum_dest_st":0,"timestamp_checksum_dest_ended":0,"timestamp_checksum_dst_diff":0,"t_timeout":3600,"chk_timeout":0,"f_size":{size},"file_size":{size},"tr_timestamp_start":{started},"tr_timestamp_complete":{ended},"transfer_time":{lasted},"operation_time":{lasted},"#
-        );
-        let end = format!(
-            r#""nstreams":1,"buf_size":0,"tcp_buf_size":0,"block_size":0,"scitag":66,"time_srm_prep_st":{started},"time_srm_prep_end":{moving},"time_srm_fin_st":{ended},"time_srm_fin_end":{ended},"srm_preparation_time":200,"srm_finalization_time":0,"srm_overhead_time":200,"srm_overhead_percentage":1.0,"srm_space_token_src":"","srm_space_token_dst":"","user_dn":"{user}","file_metadata":{{"request_id":"{job}","scope":"data26"}},"job_metadata":{{"issuer":"rucio","multi_sources":false}},"activity":"{activity}","retry":0,"retry_max":0,"job_m_replica":false,"job_multihop":false,"transfer_lasthop":true,"is_archiving":false,"job_state":"UNKNOWN","ipv6":true,"ipver":"ipv6","eviction_code":-1,"cleanup_code":-1,"final_destination":"https://{destination}:2880/pnfs{path}","transfer_type":"3rd pull","auth_method":"oauth2","overwrite_on_disk_flag":false,"overwrite_on_disk_deletion_code":-1,"t_final_transfer_state":"{state}","t_final_transfer_state_flag":0,"tr_bt_transfered":{moved},"tr_error_scope":"{scope}","t_failure_phase":"{phase}","tr_error_category":"","t_error_code":{code},"t__error_message":"{text}","is_recoverable":true,"throughput":1.0}}"#
-        );
-        beginning + &end
+        let moving = started + PREPARATION_MS;
+        let (source, destination) = (&facts.source, &facts.destination);
+        let destination_url = format!("https://{destination}:2880/pnfs{}", facts.path);
+        let mut message = json!({
+            "tr_id": tr_id(number, &facts),
+            "job_id": facts.job,
+            "file_id": number,
+            "endpnt": "fts3.example.org",
+            "vo": facts.vo,
+            "src_url": format!("https://{source}:1094/eos{}", facts.path),
+            "dst_url": destination_url,
+            "src_hostname": source,
+            "dst_hostname": destination,
+            "src_se": format!("https://{source}"),
+            "dst_se": format!("https://{destination}"),
+            "protocol": "https",
+            "src_transfer_protocol": "https",
+            "dst_transfer_protocol": "https",
+            "t_channel": format!("https://{source}__https://{destination}"),
+            "channel_type": "urlcopy",
+            "timestamp_tr_st": moving,
+            "timestamp_tr_comp": ended,
+            "timestamp_chk_src_st": started,
+            "timestamp_chk_src_ended": moving,
+            "timestamp_checksum_dest_st": 0,
+            "timestamp_checksum_dest_ended": 0,
+            "t_timeout": 3600,
+            "chk_timeout": 0,
+            "f_size": facts.size_bytes,
+            "tr_timestamp_start": started,
+            "tr_timestamp_complete": ended,
+            "transfer_time": ended - moving,
+            "operation_time": ended - started,
+            "t_error_code": facts.failure.map_or(0, |failure| failure.2),
+            "tr_error_scope": facts.failure.map_or("", |failure| failure.0.fts_scope()),
+            "t_failure_phase": facts.failure.map_or("", |failure| failure.1.word()).to_ascii_uppercase(),
+            "t__error_message": facts.failure.map_or("", |failure| failure.3),
+        });
+        let rest = json!({
+            "nstreams": 1,
+            "buf_size": 0,
+            "tcp_buf_size": 0,
+            "block_size": 0,
+            "scitag": 66,
+            "time_srm_prep_st": started,
+            "time_srm_prep_end": moving,
+            "time_srm_fin_st": ended,
+            "time_srm_fin_end": ended,
+            "srm_preparation_time": PREPARATION_MS,
+            "srm_finalization_time": 0,
+            "srm_overhead_time": PREPARATION_MS,
+            "srm_overhead_percentage": 1.0,
+            "srm_space_token_src": "",
+            "srm_space_token_dst": "",
+            "user_dn": facts.user,
+            "file_metadata": {"request_id": facts.job, "scope": "data26", "filesize": facts.size_bytes},
+            "job_metadata": {"issuer": "rucio", "multi_sources": false},
+            "activity": facts.activity,
+            "retry": 0,
+            "retry_max": 0,
+            "job_m_replica": false,
+            "job_multihop": false,
+            "transfer_lasthop": true,
+            "is_archiving": false,
+            "job_state": "UNKNOWN",
+            "ipver": "ipv6",
+            "eviction_code": -1,
+            "cleanup_code": -1,
+            "final_destination": destination_url,
+            "transfer_type": "3rd pull",
+            "auth_method": "oauth2",
+            "overwrite_on_disk_flag": false,
+            "t_final_transfer_state": if facts.failure.is_some() { "Error" } else { "Ok" },
+            "tr_bt_transfered": if facts.failure.is_some() { 0 } else { facts.size_bytes },
+            "is_recoverable": true,
+        });
+        if let (Value::Object(message), Value::Object(rest)) = (&mut message, rest) {
+            message.extend(rest);
+        }
+        message.to_string()
     }
 }
 

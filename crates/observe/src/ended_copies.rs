@@ -128,6 +128,7 @@ impl<'a> EndedCopy<'a> {
         match row.operation {
             Operation::Read => (row.server.clone(), client),
             Operation::Write => (client, row.server.clone()),
+            // Of a third-party copy only its path tells the direction.
             _ => (None, None),
         }
     }
@@ -219,5 +220,6 @@ mod tests {
         assert_eq!(link(&rows[0]), ends("se", "far"));
         assert_eq!(link(&rows[1]), ends("far", "se"));
         assert_eq!(link(&rows[2]), ends("se", "*"));
+        assert_eq!(link(&row(Operation::Copy, "far", 1)), ends("*", "*"));
     }
 }

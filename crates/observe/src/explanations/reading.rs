@@ -264,8 +264,8 @@ struct LinkSignificance {
 }
 
 /// What a link counts for, when there is no room for all.
-#[derive(Debug, Default)]
-struct LinkWeight {
+#[derive(Debug, Clone, Default)]
+pub(super) struct LinkWeight {
     significance: LinkSignificance,
     /// For which files moved or were to move.
     vos: BTreeSet<VoName>,
@@ -289,6 +289,19 @@ impl LinkWeight {
         }
     }
 
+    /// Adds what rows of records tell of copies that ended.
+    pub(super) fn add_copies(&mut self, moved_bytes: u64, failed_attempts: u64) {
+        let known = &mut self.significance;
+        known.moved_bytes = known.moved_bytes.saturating_add(moved_bytes);
+        known.failed_attempts += failed_attempts;
+    }
+
+    pub(super) fn add_vo(&mut self, vo: &VoName) {
+        if !self.vos.contains(vo) {
+            self.vos.insert(vo.clone());
+        }
+    }
+
     fn add_sample(&mut self, sample: &LinkSample) {
         self.significance.moved_bytes += sample.moved.0;
     }
@@ -296,14 +309,14 @@ impl LinkWeight {
     fn add_entry(&mut self, entry: &LedgerEntry, vo: Option<&VoName>) {
         let is_failed = matches!(entry.event, TransferEvent::AttemptFailed { .. });
         self.significance.failed_attempts += u64::from(is_failed);
-        if let Some(vo) = vo.filter(|vo| !self.vos.contains(*vo)) {
-            self.vos.insert(vo.clone());
+        if let Some(vo) = vo {
+            self.add_vo(vo);
         }
     }
 }
 
 /// The links for which there is room: the first ones, as long as nothing is chosen.
-struct LinkRoom<'a> {
+pub(super) struct LinkRoom<'a> {
     links_max: usize,
     wanted: &'a PopulationChoice,
     taken: BTreeSet<LinkId>,
@@ -314,7 +327,7 @@ struct LinkRoom<'a> {
 }
 
 impl LinkRoom<'_> {
-    fn of(window: ExplainWindow, wanted: &PopulationChoice) -> LinkRoom<'_> {
+    pub(super) fn of(window: ExplainWindow, wanted: &PopulationChoice) -> LinkRoom<'_> {
         LinkRoom {
             links_max: (CELLS_MAX / window.bins().max(1)).max(1),
             wanted,
@@ -325,7 +338,7 @@ impl LinkRoom<'_> {
         }
     }
 
-    fn has(&mut self, link: &LinkId, weigh: impl FnOnce(&mut LinkWeight)) -> bool {
+    pub(super) fn has(&mut self, link: &LinkId, weigh: impl FnOnce(&mut LinkWeight)) -> bool {
         if self.is_chosen {
             return self.taken.contains(link);
         }
@@ -368,7 +381,7 @@ impl LinkRoom<'_> {
 
     /// Chooses, now that all links are weighed: VOs take turns, each with the link on which most moves for it, or else
     /// most fails. So nobody's invented links crowd out those of another VO, nor those on which its own files move.
-    fn choose(&mut self) {
+    pub(super) fn choose(&mut self) {
         let mut of_vos: BTreeMap<Option<&VoName>, Vec<(&LinkWeight, &LinkId)>> = BTreeMap::new();
         for (link, weight) in &self.weights {
             for vo in &weight.vos {
@@ -400,7 +413,7 @@ impl LinkRoom<'_> {
         (self.taken, self.is_chosen) = (taken, true);
     }
 
-    fn links_left_out(&self) -> usize {
+    pub(super) fn links_left_out(&self) -> usize {
         let seen = self.weights.len() + self.forgotten;
         seen.saturating_sub(self.taken.len())
     }
@@ -621,6 +634,7 @@ fn record_changes(
 mod tests {
     use super::*;
     use crate::follow::MemoryRecord;
+    use penstock_decide::explain::signals::{LinkSignals, Series};
     use penstock_model::StorageId;
 
     fn to(number: usize) -> LinkId {
@@ -628,6 +642,29 @@ mod tests {
             source: StorageId::new("https://a"),
             destination: StorageId::new(format!("https://b{number}")),
         }
+    }
+
+    #[test]
+    fn changes_are_the_same_and_in_order_however_many_processors_look_for_them() {
+        let bins = 120;
+        let mut signals = Signals::unknown(Timestamp(0), 60, bins);
+        for number in 0..3 * POPULATIONS_MIN {
+            let low = 40 + number % 7..70;
+            let rate = |bin: usize| match low.contains(&bin) {
+                true => 2e8,
+                false => 1e9 + ((bin * 7_919 + number) % 97) as f64 * 1e6,
+            };
+            let link = LinkSignals {
+                copied_bytes: Series::known((0..bins).map(rate)),
+                active: Series::constant(5.0, bins),
+                ..LinkSignals::default()
+            };
+            signals.links.insert(to(number), link);
+        }
+        let window = ExplainedWindow::of_links(signals, &PopulationChoice::Links);
+        let changes = window.changes();
+        assert_eq!(changes.len(), 3 * POPULATIONS_MIN);
+        assert_eq!(changes, rate_changes(&window.signals, &window.populations));
     }
 
     #[test]

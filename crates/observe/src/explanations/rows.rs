@@ -5,7 +5,7 @@
 //! which they moved. Files that have not ended are not in the record yet, so nothing is known of its last minutes: as many
 //! as most files take.
 
-use super::reading::{ExplainWindow, ExplainedWindow, PopulationChoice};
+use super::reading::{ExplainWindow, ExplainedWindow, LinkRoom, LinkWeight, PopulationChoice};
 use crate::copy_sums;
 use crate::ended_copies::{ClientCount, EndedCopy, RecordView, each_attempt_stored, link_of};
 use crate::store::{Reader, StoreError};
@@ -99,14 +99,32 @@ pub fn extent_of(
     }))
 }
 
-/// Reads a window of a record, as one view has it.
+/// Reads a window of a record, as one view has it. When there is no room for all of its links, it is read twice: the second
+/// time only those that matter most.
 pub fn read_rows(
     reader: &mut Reader,
     window: ExplainWindow,
     view: &RecordView,
     wanted: &PopulationChoice,
 ) -> Result<ExplainedWindow, StoreError> {
-    let mut signals = RowSignals::new(window, view);
+    let mut room = LinkRoom::of(window, wanted);
+    let read = read_links(reader, window, view, wanted, &mut room)?;
+    if room.links_left_out() == 0 {
+        return Ok(read);
+    }
+    room.choose();
+    read_links(reader, window, view, wanted, &mut room)
+}
+
+/// Reads what concerns the links for which there is room.
+fn read_links(
+    reader: &mut Reader,
+    window: ExplainWindow,
+    view: &RecordView,
+    wanted: &PopulationChoice,
+    room: &mut LinkRoom<'_>,
+) -> Result<ExplainedWindow, StoreError> {
+    let mut signals = RowSignals::new(window, view, room);
     // Of a file that ends later, bytes moved earlier.
     let all = TimeWindow {
         from: window.from,
@@ -121,9 +139,11 @@ pub fn read_rows(
     };
     reader.each(within, &[], |row: &Sample| signals.take_sample(row))?;
     reader.each(within, &[], |row: &Change| signals.take_change(row))?;
+    let signals = signals.finish();
     Ok(ExplainedWindow {
         view: Some(view.view),
-        ..ExplainedWindow::of_links(signals.finish(), wanted)
+        links_left_out: room.links_left_out(),
+        ..ExplainedWindow::of_links(signals, wanted)
     })
 }
 
@@ -142,6 +162,8 @@ struct RowBin {
 #[derive(Debug)]
 struct LinkRows {
     link: LinkId,
+    weight: LinkWeight,
+    /// None, where there is no room for them.
     bins: Vec<RowBin>,
     failures: BTreeMap<FailureGroup, Vec<f64>>,
     vo_bytes: BTreeMap<VoName, Vec<f64>>,
@@ -195,11 +217,11 @@ impl RowBins {
 type LinkEnds = (Option<Text>, Option<Text>);
 
 /// The fold. A day has millions of rows, so nothing is made anew for each.
-#[derive(Debug)]
-struct RowSignals<'a> {
+struct RowSignals<'a, 'b> {
     window: ExplainWindow,
     bins: RowBins,
     view: &'a RecordView,
+    room: &'a mut LinkRoom<'b>,
     links: Vec<LinkRows>,
     numbers: HashMap<LinkEnds, usize>,
     first: Option<Timestamp>,
@@ -209,12 +231,17 @@ struct RowSignals<'a> {
     maintenance: Vec<Maintenance>,
 }
 
-impl RowSignals<'_> {
-    fn new(window: ExplainWindow, view: &RecordView) -> RowSignals<'_> {
+impl<'a, 'b> RowSignals<'a, 'b> {
+    fn new(
+        window: ExplainWindow,
+        view: &'a RecordView,
+        room: &'a mut LinkRoom<'b>,
+    ) -> RowSignals<'a, 'b> {
         RowSignals {
             window,
             bins: RowBins::of(&window),
             view,
+            room,
             links: Vec::new(),
             numbers: HashMap::new(),
             first: None,
@@ -230,7 +257,11 @@ impl RowSignals<'_> {
             None if self.links.len() >= LINKS_MAX => return None,
             None => {
                 let link = link_of(ends.0.as_ref(), ends.1.as_ref());
-                self.links.push(LinkRows::of(link, self.bins.count));
+                let bins = match self.room.has(&link, |_| ()) {
+                    true => self.bins.count,
+                    false => 0,
+                };
+                self.links.push(LinkRows::of(link, bins));
                 self.numbers.insert(ends, self.links.len() - 1);
                 self.links.len() - 1
             }
@@ -252,6 +283,10 @@ impl RowSignals<'_> {
         let Some(link) = self.link(copy.ends()) else {
             return;
         };
+        link.weigh(row, outcome);
+        if link.bins.is_empty() {
+            return;
+        }
         let step = bins.step as f64;
         for (bin, ms) in bins.overlaps(started, end) {
             link.bins[bin].active += ms / step;
@@ -283,8 +318,7 @@ impl RowSignals<'_> {
             return;
         };
         let ends = (row.source_host.clone(), row.destination_host.clone());
-        if let Some(link) = self.link(ends) {
-            let bin = &mut link.bins[bin];
+        if let Some(bin) = self.link(ends).and_then(|link| link.bins.get_mut(bin)) {
             bin.limit = row.limit.map(|limit| limit as f64).or(bin.limit);
             bin.sampled_queue = row.queued.map(|queued| queued as f64).or(bin.sampled_queue);
         }
@@ -321,6 +355,12 @@ impl RowSignals<'_> {
             .map(|bin| signals.begin_of(bin + 1) > first && signals.begin_of(bin + 1) <= until)
             .collect();
         for rows in self.links {
+            if !self
+                .room
+                .has(&rows.link, |weight| *weight = rows.weight.clone())
+            {
+                continue;
+            }
             signals
                 .links
                 .insert(rows.link.clone(), rows.signals(&is_known));
@@ -378,10 +418,23 @@ impl LinkRows {
     fn of(link: LinkId, bins: usize) -> LinkRows {
         LinkRows {
             link,
+            weight: LinkWeight::default(),
             bins: vec![RowBin::default(); bins],
             failures: BTreeMap::new(),
             vo_bytes: BTreeMap::new(),
             tells_queue: false,
+        }
+    }
+
+    fn weigh(&mut self, row: &Attempt, outcome: Outcome) {
+        let moved = row.bytes_moved.or(row.file_bytes).unwrap_or_default();
+        match outcome {
+            Outcome::Success => self.weight.add_copies(moved.0, 0),
+            Outcome::Failure => self.weight.add_copies(0, 1),
+            Outcome::Abort => {}
+        }
+        if let Some(vo) = &row.vo {
+            self.weight.add_vo(vo);
         }
     }
 
@@ -402,12 +455,16 @@ impl LinkRows {
             parts.for_each(|(bin, part)| self.bins[bin].failed += bytes * part);
             return;
         }
-        let mut of_vo = row.vo.as_ref().and_then(|vo| {
-            if !self.vo_bytes.contains_key(vo) && self.vo_bytes.len() < VOS_MAX {
-                self.vo_bytes.insert(vo.clone(), vec![0.0; bins.count]);
+        let mut of_vo = match &row.vo {
+            Some(vo) => {
+                let is_known = self.vo_bytes.contains_key(vo);
+                if !is_known && self.vo_bytes.len() < VOS_MAX {
+                    self.vo_bytes.insert(vo.clone(), vec![0.0; bins.count]);
+                }
+                self.vo_bytes.get_mut(vo)
             }
-            self.vo_bytes.get_mut(vo)
-        });
+            None => None,
+        };
         for (bin, part) in parts {
             self.bins[bin].moved += bytes * part;
             if let Some(of_vo) = &mut of_vo {
@@ -583,6 +640,75 @@ mod tests {
         });
         let kinds: Vec<_> = told(few, "*-*").iter().map(|row| row.0).collect();
         assert_eq!(kinds, [RateChangeKind::Lull]);
+    }
+
+    #[test]
+    fn of_more_links_than_there_is_room_for_those_are_told_on_which_most_moves() {
+        let begin = 1_143_849_600_000;
+        let links = 40_u64;
+        let directory = tempfile::tempdir().expect("a directory");
+        let mut store = crate::store::Store::open(directory.path()).expect("a store");
+        for number in 0..4 * links {
+            let link = number % links;
+            store
+                .append_row(&Attempt {
+                    at: Timestamp(begin + number as i64 * 20_000 + 10_000),
+                    started: Some(Timestamp(begin + number as i64 * 20_000)),
+                    source_host: Some(format!("https://s{link}").into()),
+                    destination_host: Some("https://d".into()),
+                    vo: Some(VoName::new("dteam")),
+                    bytes_moved: Some(Bytes(1_000 + link)),
+                    outcome: Some(Outcome::Success),
+                    ..Attempt::default()
+                })
+                .expect("written");
+        }
+        store.flush().expect("written");
+        drop(store);
+        let mut reader = Reader::open(directory.path()).expect("readable");
+        // Of three days by the second there is room for one link.
+        let window = ExplainWindow {
+            from: Timestamp(begin),
+            to: Timestamp(begin + 240_000_000),
+            resolution_seconds: 1,
+        };
+        let read = read_rows(
+            &mut reader,
+            window,
+            &RecordView::default(),
+            &PopulationChoice::Links,
+        );
+        let read = read.expect("readable");
+        assert_eq!(read.links_left_out, links as usize - 1);
+        let told: Vec<String> = read.signals.links.keys().map(ToString::to_string).collect();
+        assert_eq!(told.len(), 1);
+        assert!(told[0].contains("https://s39"), "{told:?}");
+    }
+
+    #[test]
+    fn of_a_window_its_own_rows_tell_when_it_begins_and_in_which_view() {
+        let mut rows = run(|_, _| ());
+        let begin = rows[0].at;
+        for row in rows.iter_mut().filter(|row| row.line >= 1_000) {
+            row.view = View::Site;
+        }
+        let directory = tempfile::tempdir().expect("a directory");
+        let mut store = crate::store::Store::open(directory.path()).expect("a store");
+        for row in &rows {
+            store.append_row(row).expect("written");
+        }
+        store.flush().expect("written");
+        drop(store);
+        let mut reader = Reader::open(directory.path()).expect("readable");
+        let mut of = |to: Timestamp| {
+            let window = TimeWindow { from: begin, to };
+            let extent = extent_of(&mut reader, window, None).expect("readable");
+            extent.map(|extent| (extent.view.view, extent.window.from, extent.window.to))
+        };
+        let third = Timestamp(begin.0 + 6_000);
+        assert_eq!(of(third), Some((View::Vo, begin, Timestamp(third.0 + 1))));
+        assert_eq!(of(TimeWindow::ALL.to).map(|told| told.0), Some(View::Site));
+        assert_eq!(of(Timestamp(begin.0 - 1)), None);
     }
 
     #[test]
