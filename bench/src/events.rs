@@ -241,7 +241,7 @@ impl Facts {
         let job = scattered(number / FILES_PER_JOB);
         let vo = VOS[(source % VOS.len() as u64) as usize];
         let (dataset, file) = (job & 0xffff_ffff, number);
-        let failed = scattered(chance) % FAILURE_EVERY == 0;
+        let failed = scattered(chance).is_multiple_of(FAILURE_EVERY);
         let kind = (chance >> 40) as usize % FAILURES.len();
         Facts {
             at,

@@ -213,7 +213,7 @@ fn find_in(logs: &[Option<f64>]) -> Stretches {
     let smooth = median_of_three(&values);
     let segments = segment(&smooth, sigma(&values));
     let fall = -DROP_BELOW.ln();
-    let mut usual: Vec<f64> = Vec::new();
+    let mut usual = OrderedValues::default();
     let mut last_usual: Option<f64> = None;
     let mut low: Vec<(Range<usize>, f64)> = Vec::new();
     let mut begin = None;
@@ -221,7 +221,8 @@ fn find_in(logs: &[Option<f64>]) -> Stretches {
         let Some(level) = median(smooth[segment.clone()].iter().copied()) else {
             continue;
         };
-        let baseline = median(usual.iter().copied())
+        let baseline = usual
+            .median()
             .map(|usual| last_usual.map_or(usual, |last| last.max(usual)));
         let Some(baseline) = baseline else {
             // Everything starts slowly; what comes before the usual rate was first reached is no drop.
@@ -484,6 +485,26 @@ fn members(middles: &[usize], anchor: usize, period: usize, logs: &[Option<f64>]
         members
     } else {
         Vec::new()
+    }
+}
+
+/// Values in their order, because the median is asked for after each segment.
+#[derive(Debug, Default)]
+struct OrderedValues(Vec<f64>);
+
+impl OrderedValues {
+    fn extend(&mut self, values: &[f64]) {
+        for value in values.iter().filter(|value| value.is_finite()) {
+            let place = self
+                .0
+                .partition_point(|known| known.total_cmp(value).is_lt());
+            self.0.insert(place, *value);
+        }
+    }
+
+    /// As [`median`] has it.
+    fn median(&self) -> Option<f64> {
+        self.0.get(self.0.len() / 2).copied()
     }
 }
 
