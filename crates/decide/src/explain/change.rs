@@ -21,6 +21,8 @@ pub const DROP_BINS_MIN: usize = 2;
 const USUAL_BINS_MIN: usize = 5;
 /// The rate's standard deviation is never taken for less than this part of it.
 const SIGMA_MIN: f64 = 0.02;
+/// Sums that a processor makes at once.
+const SUMS: usize = 8;
 /// Periods that are looked for.
 const PERIOD_SECONDS: Range<u64> = 3_600..7 * 86_400 + 1;
 /// A period counts when it was seen in at least so many cycles …
@@ -380,8 +382,7 @@ fn candidate_periods(values: &[Option<f64>], bin_seconds: u32) -> Vec<usize> {
         return Vec::new();
     }
     let likeness = |lag: usize| {
-        let sum: f64 = plain[lag..].iter().zip(&plain).map(|(a, b)| a * b).sum();
-        sum / own * plain.len() as f64 / (plain.len() - lag) as f64
+        product_sum(&plain[lag..], &plain) / own * plain.len() as f64 / (plain.len() - lag) as f64
     };
     let likenesses: Vec<f64> = (shortest - 1..=longest + 1).map(likeness).collect();
     let near = (shortest / 4).max(1);
@@ -397,6 +398,21 @@ fn candidate_periods(values: &[Option<f64>], bin_seconds: u32) -> Vec<usize> {
         .map(|n| n + shortest - 1)
         .take(64)
         .collect()
+}
+
+/// The sum of the products of two series, as long as the shorter one. Several sums at once, because each has to wait for itself.
+fn product_sum(one: &[f64], other: &[f64]) -> f64 {
+    let length = one.len().min(other.len());
+    let (ones, one) = one[..length].as_chunks::<SUMS>();
+    let (others, other) = other[..length].as_chunks::<SUMS>();
+    let mut sums = [0.0; SUMS];
+    for (one, other) in ones.iter().zip(others) {
+        for (sum, (one, other)) in sums.iter_mut().zip(one.iter().zip(other)) {
+            *sum += one * other;
+        }
+    }
+    let rest: f64 = one.iter().zip(other).map(|(one, other)| one * other).sum();
+    sums.iter().sum::<f64>() + rest
 }
 
 /// The part of the variance of each cycle that the other cycles predict; `None` when that is not significant.

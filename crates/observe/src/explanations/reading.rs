@@ -3,7 +3,7 @@
 use super::settings::{ban_change, setting_changes};
 use crate::follow::{Record, RecordError, SAMPLES_AT_ONCE, latest_entries, sequence_before};
 use crate::signals::RecordSignals;
-use penstock_decide::explain::rate_change::{Population, RateChange, rate_changes};
+use penstock_decide::explain::rate_change::{Population, RateChange, RateChangeId, rate_changes};
 use penstock_decide::explain::signals::{BIN_SECONDS, Change, Signals};
 use penstock_decide::incidents::{Incident, IncidentTimes, incidents_of, occurrences_of};
 use penstock_model::minute::{MINUTE_MS, MinuteKey, MinuteRow};
@@ -90,14 +90,22 @@ pub enum PopulationChoice {
     Links,
     /// Of the links that fit a text: `SOURCE-DESTINATION`, each by host or with scheme, or `*`.
     Link(String),
+    /// Of the link on which a change was told, by its id: it has room however many links there are.
+    OfChange(RateChangeId),
 }
 
 impl PopulationChoice {
+    /// Of the links that fit a text; without one, of all.
+    pub fn of_links(text: Option<String>) -> PopulationChoice {
+        text.map_or(PopulationChoice::Links, PopulationChoice::Link)
+    }
+
     /// Whether a link is asked for.
     pub fn has(&self, link: &LinkId) -> bool {
         match self {
             PopulationChoice::Links => true,
             PopulationChoice::Link(text) => link.is_called(text),
+            PopulationChoice::OfChange(id) => id.is_of(&Population::Link(link.clone())),
         }
     }
 }
@@ -365,7 +373,7 @@ impl LinkRoom<'_> {
     }
 
     fn is_named(&self, link: &LinkId) -> bool {
-        matches!(self.wanted, PopulationChoice::Link(_)) && self.wanted.has(link)
+        *self.wanted != PopulationChoice::Links && self.wanted.has(link)
     }
 
     /// Keeps the half that counts for most.
@@ -683,6 +691,18 @@ mod tests {
         assert!(has(999), "the one that was named");
         let taken = (0..1000).filter(|number| has(*number)).count();
         assert_eq!(taken, links_max + 1);
+    }
+
+    #[test]
+    fn the_link_of_a_change_has_room_however_many_others_there_are() {
+        let window = ExplainWindow::new(Timestamp(0), Timestamp(100_000 * 60_000), None);
+        let id = RateChangeId::new(&Population::Link(to(999)), Timestamp(60_000));
+        let wanted = PopulationChoice::OfChange(id);
+        let mut room = LinkRoom::of(window, &wanted);
+        let taken = (0..1_000).filter(|number| room.has(&to(*number), |_| {}));
+        assert_eq!(taken.last(), Some(999));
+        room.choose();
+        assert!(room.has(&to(999), |_| {}));
     }
 
     #[test]

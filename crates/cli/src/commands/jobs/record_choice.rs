@@ -36,7 +36,7 @@ pub(super) fn read_records(
     args: &RecordArgs,
     records: &Path,
     window: Option<TimeWindow>,
-    link: Option<String>,
+    wanted: &PopulationChoice,
 ) -> Result<ExplainedWindow, CommandError> {
     let failed = |why: StoreError| CommandError::local(records.display(), why);
     let mut reader = Reader::open(records).map_err(failed)?;
@@ -60,8 +60,7 @@ pub(super) fn read_records(
     })?;
     let window = window.unwrap_or(extent.window);
     let window = ExplainWindow::new(window.from, window.to, resolution(args));
-    let wanted = link.map_or(PopulationChoice::Links, PopulationChoice::Link);
-    read_rows(&mut reader, window, &extent.view, &wanted).map_err(failed)
+    read_rows(&mut reader, window, &extent.view, wanted).map_err(failed)
 }
 
 /// What a service tells of one entry of its record. That it has none is told as it is of a record that is read here.
