@@ -495,13 +495,9 @@ fn an_end_that_is_not_known_is_no_storage_element_that_links_share() {
     let others = signals.links.keys().filter(|id| **id != own);
     assert!(others.clone().any(|id| id.destination == own.destination));
     let told = explain(&signals, std::slice::from_ref(&own));
-    let causes = told.iter().flat_map(|told| &told.causes);
     assert!(!told.is_empty());
-    assert!(
-        causes
-            .into_iter()
-            .all(|named| named.cause != Cause::CompetingLoad)
-    );
+    let mut causes = told.iter().flat_map(|told| &told.causes);
+    assert!(causes.all(|named| named.cause != Cause::CompetingLoad));
 }
 
 #[test]
