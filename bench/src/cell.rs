@@ -90,6 +90,10 @@ pub enum Cell {
     Hopeless,
     /// Copies without end, with a backup now and then.
     ServiceBackup(Between),
+    /// Millions of events in a directory of records.
+    Records,
+    /// A day of 300 busy links in a journal.
+    Explanations,
     /// Numbers of transfers over a network with delay, loss and a rate.
     Relay(RelayCell),
 }
@@ -157,7 +161,7 @@ impl Scale {
     pub fn in_flight(self) -> u32 {
         match self {
             Scale::Full { .. } => 5000,
-            Scale::Quick => 100,
+            Scale::Quick => 250,
         }
     }
 
@@ -224,6 +228,8 @@ impl Cell {
             Cell::Hopeless,
             Cell::ServiceBackup(Between::Sites),
             Cell::ServiceBackup(Between::Stubs),
+            Cell::Records,
+            Cell::Explanations,
         ]);
         cells.extend(RelayCell::ALL.map(Cell::Relay));
         cells
@@ -247,6 +253,8 @@ impl Cell {
             | Cell::ServiceInFlight
             | Cell::QueueMillion
             | Cell::ServiceBackup(Between::Stubs)
+            | Cell::Records
+            | Cell::Explanations
             | Cell::Relay(_) => false,
         }
     }
@@ -259,6 +267,7 @@ impl Cell {
                 | Cell::Beside(_)
                 | Cell::ServiceSites
                 | Cell::ServiceSitesEarlier
+                | Cell::Records
                 | Cell::Relay(_)
         )
     }
@@ -289,12 +298,22 @@ impl Cell {
             Cell::Hopeless => "hopeless".to_owned(),
             Cell::ServiceBackup(Between::Sites) => "service-backup-sites".to_owned(),
             Cell::ServiceBackup(Between::Stubs) => "service-backup-stub".to_owned(),
+            Cell::Records => "records".to_owned(),
+            Cell::Explanations => "explain-300".to_owned(),
             Cell::Relay(cell) => cell.name().to_owned(),
         }
     }
 }
 
 impl Cell {
+    /// No cell takes longer than its own time.
+    pub fn timeout(&self) -> Duration {
+        match self {
+            Cell::Records => Duration::from_secs(3600),
+            _ => Duration::from_secs(900),
+        }
+    }
+
     /// For `--list`: the name, and what it moves at most.
     pub fn description(&self, scale: Scale) -> String {
         match self {
@@ -315,6 +334,8 @@ impl Cell {
             | Cell::QueueMillion
             | Cell::Hopeless
             | Cell::ServiceBackup(_)
+            | Cell::Records
+            | Cell::Explanations
             | Cell::Relay(_) => self.name(),
         }
     }

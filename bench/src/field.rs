@@ -15,13 +15,11 @@ use crate::servers::xrootd::XrootdPair;
 use crate::servers::{Certificates, find_program, nginx, penstock, xrootd};
 use crate::stub::Stub;
 use crate::work_directory::WorkDirectory;
-use crate::{hopeless, in_flight, interface, queue, service, starts};
+use crate::{explanations, hopeless, in_flight, interface, queue, records, service, starts};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-/// No cell takes longer than this.
-const CELL_TIMEOUT: Duration = Duration::from_secs(900);
 const PROFILE_TIME: Duration = Duration::from_secs(5);
 
 /// All that runs.
@@ -39,6 +37,8 @@ pub struct Field {
     nginx: Option<Nginx>,
     xrootd: Option<XrootdPair>,
     stub: Option<Stub>,
+    /// Of the cell about records.
+    events: u64,
     /// Where their data lies.
     pub work: WorkDirectory,
 }
@@ -49,7 +49,7 @@ impl Field {
         parent: &Path,
         binary: &Path,
         earlier: Option<&Path>,
-        cells: &[Cell],
+        (cells, events): (&[Cell], u64),
     ) -> Result<Field, BenchError> {
         let work = WorkDirectory::make(parent)?;
         let certificates = Certificates::make(&work.directory("peers")?)?;
@@ -66,6 +66,7 @@ impl Field {
             nginx: None,
             xrootd: None,
             stub: None,
+            events,
             work,
         };
         if needs(&|cell| !matches!(cell, Cell::Disk(_))) {
@@ -175,11 +176,11 @@ impl Field {
         report: &mut Report,
     ) -> Result<String, BenchError> {
         let measured =
-            tokio::time::timeout(CELL_TIMEOUT, self.measure_unbounded(cell, scale, report)).await;
+            tokio::time::timeout(cell.timeout(), self.measure_unbounded(cell, scale, report)).await;
         measured.unwrap_or_else(|_| {
             Err(BenchError::failed(format!(
                 "took longer than {} s",
-                CELL_TIMEOUT.as_secs()
+                cell.timeout().as_secs()
             )))
         })
     }
@@ -231,6 +232,14 @@ impl Field {
                 let (table, rows) = cell.measure(self.binary()?, &directory, scale).await?;
                 Ok(report.rows(table, &rows))
             }
+            Cell::Records => {
+                let directory = self.work.directory(&cell.name())?;
+                let binary = self.binary()?;
+                let rows = tokio::task::block_in_place(|| {
+                    records::run(binary, &directory, self.events, scale)
+                })?;
+                Ok(report.rows(&records::RECORDS, &rows))
+            }
             Cell::ServiceMemory => {
                 let run = service::run_memory(&self.sites()?.service, self.stub()?, scale).await?;
                 Ok(report.memory(&run))
@@ -242,7 +251,8 @@ impl Field {
             | Cell::ServiceInFlight
             | Cell::QueueMillion
             | Cell::Hopeless
-            | Cell::ServiceBackup(_) => {
+            | Cell::ServiceBackup(_)
+            | Cell::Explanations => {
                 let (table, rows) = self.measure_alone(cell, scale, None).await?;
                 Ok(report.rows(table, &rows))
             }
@@ -265,12 +275,14 @@ impl Field {
             Cell::QueueMillion => (&queue::QUEUED, queue::limits()),
             Cell::Hopeless => (&hopeless::HOPELESS, hopeless::limits()),
             Cell::ServiceBackup(_) => (&backups::BACKUPS, backups::limits()),
+            Cell::Explanations => (&explanations::EXPLANATIONS, explanations::limits()),
             Cell::Disk(_)
             | Cell::Beside(_)
             | Cell::ServiceSites
             | Cell::ServiceSitesEarlier
             | Cell::ServiceStub
             | Cell::ServiceMemory
+            | Cell::Records
             | Cell::Relay(_) => {
                 return Err(BenchError::failed("a cell without a service of its own"));
             }
@@ -312,6 +324,12 @@ impl Field {
                 };
                 backups::run(&own, ends, scale).await
             }
+            Cell::Explanations => {
+                let work = self.work.directory("explain")?;
+                tokio::task::block_in_place(|| {
+                    explanations::run(&own, self.binary()?, &work, scale)
+                })
+            }
             _ => in_flight::run(&own, stub, scale).await,
         };
         if let Some((profiler, report)) = profiler.zip(profile) {
@@ -334,7 +352,11 @@ impl Field {
         let begin =
             |processes: &[(&'static str, u32)]| Profiler::start(processes, &dir, &cell.name());
         match cell {
-            Cell::Disk(_) | Cell::ServiceMemory | Cell::ServiceSitesEarlier | Cell::Relay(_) => {
+            Cell::Disk(_)
+            | Cell::ServiceMemory
+            | Cell::ServiceSitesEarlier
+            | Cell::Records
+            | Cell::Relay(_) => {
                 return Ok(());
             }
             Cell::Beside(beside) => {
@@ -373,7 +395,8 @@ impl Field {
             | Cell::ServiceInFlight
             | Cell::QueueMillion
             | Cell::Hopeless
-            | Cell::ServiceBackup(_) => {
+            | Cell::ServiceBackup(_)
+            | Cell::Explanations => {
                 self.measure_alone(cell, scale, Some(report)).await?;
             }
         }

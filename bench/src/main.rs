@@ -7,6 +7,8 @@ mod cell;
 mod contest;
 mod disk;
 mod error;
+mod events;
+mod explanations;
 mod field;
 mod hopeless;
 mod in_flight;
@@ -16,6 +18,8 @@ mod machine;
 mod process;
 mod profile;
 mod queue;
+mod recorded_commands;
+mod records;
 mod relay;
 mod relayed;
 mod report;
@@ -61,6 +65,9 @@ struct Arguments {
     /// An earlier binary of Penstock: cells named `…-earlier` compare with it, in turns.
     #[arg(long, value_name = "PATH")]
     earlier: Option<PathBuf>,
+    /// Events of the cell `records`. Of 20 million some 7 GB lie in the directory of records, and twice 3 GB beside it.
+    #[arg(long, value_name = "NUMBER", default_value_t = 20_000_000, value_parser = clap::value_parser!(u64).range(1_000..=100_000_000))]
+    events: u64,
     /// Where the disk image of the data goes (14 GB at most).
     #[arg(long, value_name = "DIR", default_value_os_t = std::env::temp_dir())]
     work: PathBuf,
@@ -157,8 +164,8 @@ async fn measure(arguments: &Arguments, cells: &[Cell], scale: Scale) -> Result<
     if let Some(dir) = page.parent() {
         std::fs::create_dir_all(dir).or_else(doing(format!("{}", dir.display())))?;
     }
-    let earlier = arguments.earlier.as_deref();
-    let field = Field::set_up(&arguments.work, &arguments.penstock, earlier, cells).await?;
+    let (earlier, wanted) = (arguments.earlier.as_deref(), (cells, arguments.events));
+    let field = Field::set_up(&arguments.work, &arguments.penstock, earlier, wanted).await?;
     field.note_what_is_missing();
     field.work.warm_up(scale.warm_up_bytes())?;
     let mut report = Report::new(&now, &field.work.description, &field.versions, scale);

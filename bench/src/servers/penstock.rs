@@ -176,6 +176,11 @@ impl OwnService {
         command
     }
 
+    /// Its site directory.
+    pub fn directory(&self) -> &Path {
+        &self.files.root
+    }
+
     /// Its database.
     pub fn journal(&self) -> PathBuf {
         self.files.root.join("state/transfer.sqlite")

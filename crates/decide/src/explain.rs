@@ -35,8 +35,18 @@ const INCIDENTS_MAX: usize = 10;
 pub fn explain(signals: &Signals, links: &[LinkId]) -> Vec<Explanation> {
     let link = together(signals, links);
     let low = stretches_of(&link, signals.bin_seconds).low;
+    explain_low(signals, links, &link, &low)
+}
+
+/// The same of stretches that were found.
+fn explain_low(
+    signals: &Signals,
+    links: &[LinkId],
+    link: &LinkSignals,
+    low: &[LowRate],
+) -> Vec<Explanation> {
     low.iter()
-        .filter_map(|stretch| explain_stretch(signals, links, &link, stretch))
+        .filter_map(|stretch| explain_stretch(signals, links, link, stretch))
         .collect()
 }
 

@@ -29,6 +29,7 @@ pub mod store;
 pub mod svg;
 pub mod times;
 
+pub use ended_copies::RecordView;
 pub use facts::{TransferEnding, TransferFacts, gather};
 pub use follow::{MemoryRecord, Record, RecordError, report_of};
 pub use rate::{ByteCount, MeasuredRate, View, Window, WindowRule};

@@ -4,12 +4,12 @@
 //! A fold over rows, wherever they are from: the record of a transfer service ([`read_journal`]) or what was taken in of any
 //! other system ([`read_store`]). Only copies that brought their file are replayed; failed attempts are counted.
 
-use crate::ended_copies::{EndedCopy, each_attempt_stored};
+use crate::ended_copies::{EndedCopy, RecordView, each_attempt_stored};
 use crate::explanations::reading::PopulationChoice;
 use crate::follow::{Record, RecordError, SAMPLES_AT_ONCE, latest_entries, sequence_before};
 use crate::ledger_rows::attempts_between;
 use crate::store::{Reader, StoreError};
-use penstock_model::observation::{Attempt, Outcome, Sample, SubjectKind, Text, View};
+use penstock_model::observation::{Attempt, Outcome, Sample, SubjectKind, Text};
 use penstock_model::{
     ANY, LinkId, PoolName, Rate, Setting, SettingChange, SettingKey, Side, Slots, StorageId,
     TimeWindow, Timestamp, VoName,
@@ -95,7 +95,8 @@ pub fn read_journal(
     window: TimeWindow,
     wanted: &PopulationChoice,
 ) -> Result<RecordedWindow, RecordError> {
-    let mut fold = WindowFold::new(window, View::Vo, wanted);
+    let view = RecordView::default();
+    let mut fold = WindowFold::new(window, &view, wanted);
     let last = record.last_sequence()?;
     let begin = sequence_before(record, last, Timestamp(window.from.0 - 1))?;
     let end = sequence_before(record, last, window.to + END_AFTER)?;
@@ -124,7 +125,7 @@ pub fn read_journal(
 pub fn read_store(
     reader: &mut Reader,
     window: TimeWindow,
-    view: View,
+    view: &RecordView,
     wanted: &PopulationChoice,
 ) -> Result<RecordedWindow, StoreError> {
     let mut fold = WindowFold::new(window, view, wanted);
@@ -243,7 +244,7 @@ fn limits_of(setting: &Setting, links: &[&LinkId]) -> Vec<RateLimit> {
 #[derive(Debug)]
 pub struct WindowFold<'a> {
     window: TimeWindow,
-    view: View,
+    view: &'a RecordView,
     wanted: &'a PopulationChoice,
     links: Vec<RecordedLink>,
     numbers: BTreeMap<LinkId, usize>,
@@ -257,9 +258,13 @@ pub struct WindowFold<'a> {
     passed_over: u64,
 }
 
-impl WindowFold<'_> {
+impl<'a> WindowFold<'a> {
     /// Will take what one view tells of a window, of links that are wanted.
-    pub fn new(window: TimeWindow, view: View, wanted: &PopulationChoice) -> WindowFold<'_> {
+    pub fn new(
+        window: TimeWindow,
+        view: &'a RecordView,
+        wanted: &'a PopulationChoice,
+    ) -> WindowFold<'a> {
         WindowFold {
             window,
             view,
@@ -379,7 +384,7 @@ impl WindowFold<'_> {
 
     /// Takes what was sampled of a link.
     pub fn take_sample(&mut self, row: &Sample) {
-        if row.subject_kind != SubjectKind::Link || row.view != self.view {
+        if row.subject_kind != SubjectKind::Link || row.view != self.view.view {
             return;
         }
         let (Some(source), Some(destination), Some(limit)) =
@@ -467,7 +472,8 @@ mod tests {
     }
 
     fn told(rows: &[Attempt], window: TimeWindow) -> RecordedWindow {
-        let mut fold = WindowFold::new(window, View::Vo, &PopulationChoice::Links);
+        let view = RecordView::default();
+        let mut fold = WindowFold::new(window, &view, &PopulationChoice::Links);
         rows.iter().for_each(|row| fold.take_attempt(row));
         fold.narrow();
         fold.finish()
@@ -567,7 +573,8 @@ mod tests {
 
     #[test]
     fn of_limits_those_are_kept_that_differ_and_not_more_than_the_window_needs() {
-        let mut fold = WindowFold::new(window(0, 1_000_000), View::Vo, &PopulationChoice::Links);
+        let view = RecordView::default();
+        let mut fold = WindowFold::new(window(0, 1_000_000), &view, &PopulationChoice::Links);
         fold.take_attempt(&row(1, |_| ()));
         for at in 0..1_000 {
             fold.take_sample(&Sample {

@@ -182,7 +182,7 @@ pub struct IngestArgs {
     /// When a capture was made that tells no time.
     #[arg(long, value_name = "TIME")]
     pub at: Option<PointInTime>,
-    /// The machine of a capture.
+    /// The machine of a capture; of a billing file, the storage element.
     #[arg(long)]
     pub server: Option<String>,
     /// The data challenge that all of it is part of.

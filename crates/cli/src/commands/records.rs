@@ -89,13 +89,13 @@ impl Summary {
         self.attempts + self.samples + self.changes + self.incidents + self.namespace_changes
     }
 
-    pub(super) fn count(&mut self, row: &Observation) {
-        let count = match row {
-            Observation::Attempt(_) => &mut self.attempts,
-            Observation::Sample(_) => &mut self.samples,
-            Observation::Change(_) => &mut self.changes,
-            Observation::Incident(_) => &mut self.incidents,
-            Observation::NamespaceChange(_) => &mut self.namespace_changes,
+    fn count(&mut self, family: Family) {
+        let count = match family {
+            Family::Attempt => &mut self.attempts,
+            Family::Sample => &mut self.samples,
+            Family::Change => &mut self.changes,
+            Family::Incident => &mut self.incidents,
+            Family::NamespaceChange => &mut self.namespace_changes,
         };
         *count += 1;
     }
@@ -137,10 +137,21 @@ impl Summary {
 
     /// Appends a row and counts it. One that has no time of a record counts as not understood.
     pub(super) fn take(&mut self, row: &Observation, store: &mut Store) -> Result<(), StoreError> {
-        match store.append(row) {
+        match row {
+            Observation::Attempt(row) => self.take_row::<Attempt>(row, store),
+            Observation::Sample(row) => self.take_row::<Sample>(row, store),
+            Observation::Change(row) => self.take_row::<Change>(row, store),
+            Observation::Incident(row) => self.take_row::<Incident>(row, store),
+            Observation::NamespaceChange(row) => self.take_row::<NamespaceChange>(row, store),
+        }
+    }
+
+    /// The same, of a family that is known.
+    fn take_row<R: Row>(&mut self, row: &R, store: &mut Store) -> Result<(), StoreError> {
+        match store.append_row(row) {
             Err(why @ StoreError::NoTime(_)) => self.invalid(why.to_string()),
             Err(why) => return Err(why),
-            Ok(()) => self.count(row),
+            Ok(()) => self.count(R::FAMILY),
         }
         Ok(())
     }
@@ -500,7 +511,7 @@ fn import_file(path: &Path, store: &mut Store, summary: &mut Summary) -> Result<
     broken.map_or(Ok(()), |why| Err(local(why)))
 }
 
-fn import_table<R: Row + Into<Observation>>(
+fn import_table<R: Row>(
     file: &mut File,
     store: &mut Store,
     summary: &mut Summary,
@@ -509,7 +520,7 @@ fn import_table<R: Row + Into<Observation>>(
     let mut broken = None;
     let read = parquet::read(file, |row: &R| {
         if broken.is_none() {
-            broken = summary.take(&row.clone().into(), store).err();
+            broken = summary.take_row(row, store).err();
         }
     });
     read.map_err(wrong)?;

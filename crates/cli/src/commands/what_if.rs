@@ -77,7 +77,7 @@ impl Source {
 
     fn rows(records: &Path, view: Option<View>) -> Result<Source, CommandError> {
         let mut reader = Reader::open(records).map_err(local)?;
-        let extent = extent_of(&mut reader, view).map_err(local)?;
+        let extent = extent_of(&mut reader, TimeWindow::ALL, view).map_err(local)?;
         let extent = extent.ok_or_else(|| {
             CommandError::NotFound(format!(
                 "{} holds no attempts to move files; `penstock ingest` takes them in",
@@ -113,7 +113,7 @@ impl Source {
             }
             Source::Rows(reader, extent) => {
                 let window = window.unwrap_or(TimeWindow::ALL);
-                let read = read_store(reader, window, extent.view, &wanted).map_err(local)?;
+                let read = read_store(reader, window, &extent.view, &wanted).map_err(local)?;
                 Ok((read, LimitsInForce::default()))
             }
         }
@@ -128,15 +128,16 @@ impl Source {
         let around = args.window()?.unwrap_or(around);
         let seconds = args.resolution.map(|span| span.0.as_secs().max(1));
         let seconds = seconds.map(|seconds| u32::try_from(seconds).unwrap_or(u32::MAX));
+        let wanted = PopulationChoice::OfChange(id);
         let read: ExplainedWindow = match self {
             Source::Site(site) => {
                 let window = ExplainWindow::new(around.from, around.to, seconds);
-                let read = read_record(site.record.as_ref(), window, &PopulationChoice::Links);
+                let read = read_record(site.record.as_ref(), window, &wanted);
                 read.map_err(|why| CommandError::Local(why.to_string()))?
             }
             Source::Rows(reader, extent) => {
                 let window = ExplainWindow::new(around.from, around.to, seconds);
-                read_rows(reader, window, extent.view, &PopulationChoice::Links).map_err(local)?
+                read_rows(reader, window, &extent.view, &wanted).map_err(local)?
             }
         };
         let changes = read.changes();

@@ -3,11 +3,13 @@
 //! Looks back over a window ([`stretches_of`]). It knows rates and queues only; why a rate fell is for the rules.
 
 mod rate_rises;
+mod segments;
 
 pub use rate_rises::{Rise, rises_of};
 
 use super::signals::{LinkSignals, Series};
 use super::split::Factors;
+use segments::{segment, sigma};
 use std::collections::BTreeSet;
 use std::ops::Range;
 
@@ -19,6 +21,8 @@ pub const DROP_BINS_MIN: usize = 2;
 const USUAL_BINS_MIN: usize = 5;
 /// The rate's standard deviation is never taken for less than this part of it.
 const SIGMA_MIN: f64 = 0.02;
+/// Sums that a processor makes at once.
+const SUMS: usize = 8;
 /// Periods that are looked for.
 const PERIOD_SECONDS: Range<u64> = 3_600..7 * 86_400 + 1;
 /// A period counts when it was seen in at least so many cycles …
@@ -211,7 +215,7 @@ fn find_in(logs: &[Option<f64>]) -> Stretches {
     let smooth = median_of_three(&values);
     let segments = segment(&smooth, sigma(&values));
     let fall = -DROP_BELOW.ln();
-    let mut usual: Vec<f64> = Vec::new();
+    let mut usual = OrderedValues::default();
     let mut last_usual: Option<f64> = None;
     let mut low: Vec<(Range<usize>, f64)> = Vec::new();
     let mut begin = None;
@@ -219,7 +223,8 @@ fn find_in(logs: &[Option<f64>]) -> Stretches {
         let Some(level) = median(smooth[segment.clone()].iter().copied()) else {
             continue;
         };
-        let baseline = median(usual.iter().copied())
+        let baseline = usual
+            .median()
             .map(|usual| last_usual.map_or(usual, |last| last.max(usual)));
         let Some(baseline) = baseline else {
             // Everything starts slowly; what comes before the usual rate was first reached is no drop.
@@ -302,69 +307,6 @@ fn runs(flags: &[bool]) -> Vec<Range<usize>> {
     runs
 }
 
-/// Optimal segments under a penalty for each (PELT: Killick, Fearnhead, Eckley 2012), squared error, BIC.
-fn segment(values: &[f64], sigma: f64) -> Vec<Range<usize>> {
-    let n = values.len();
-    if n < 2 * DROP_BINS_MIN {
-        return std::iter::once(0..n)
-            .filter(|whole| !whole.is_empty())
-            .collect();
-    }
-    let penalty = 2.0 * sigma * sigma * (n as f64).ln();
-    let (mut sums, mut squares) = (vec![0.0; n + 1], vec![0.0; n + 1]);
-    for (n, value) in values.iter().enumerate() {
-        sums[n + 1] = sums[n] + value;
-        squares[n + 1] = squares[n] + value * value;
-    }
-    let cost = |from: usize, to: usize| {
-        let sum = sums[to] - sums[from];
-        squares[to] - squares[from] - sum * sum / (to - from) as f64
-    };
-    let mut best = vec![f64::INFINITY; n + 1];
-    let mut last = vec![0; n + 1];
-    best[0] = -penalty;
-    let mut candidates = vec![0];
-    for to in DROP_BINS_MIN..=n {
-        let mut totals = Vec::with_capacity(candidates.len());
-        for from in candidates.iter().copied() {
-            let total = match to - from >= DROP_BINS_MIN {
-                true => best[from] + cost(from, to) + penalty,
-                false => f64::INFINITY,
-            };
-            totals.push(total);
-            if total < best[to] {
-                (best[to], last[to]) = (total, from);
-            }
-        }
-        let mut totals = totals.into_iter();
-        candidates.retain(|_| {
-            let total = totals.next().unwrap_or(f64::INFINITY);
-            total.is_infinite() || total - penalty <= best[to]
-        });
-        candidates.push(to);
-    }
-    let mut ends = Vec::new();
-    let mut to = n;
-    while to > 0 {
-        ends.push(last[to]..to);
-        to = last[to];
-    }
-    ends.reverse();
-    ends
-}
-
-/// The noise from bin to bin: from differences, which steps of the level hardly touch, made larger when neighbours are
-/// alike, because segments would follow slow noise.
-fn sigma(values: &[f64]) -> f64 {
-    let steps = |lag: usize| {
-        let steps = values
-            .windows(lag + 1)
-            .map(|pair| (pair[lag] - pair[0]).abs());
-        median(steps).unwrap_or(0.0) * 1.4826 / std::f64::consts::SQRT_2
-    };
-    [1, 3, 7].map(steps).into_iter().fold(SIGMA_MIN, f64::max)
-}
-
 fn median_of_three(values: &[f64]) -> Vec<f64> {
     let n = values.len();
     let middle = |at: usize| match at == 0 || at + 1 == n {
@@ -440,8 +382,7 @@ fn candidate_periods(values: &[Option<f64>], bin_seconds: u32) -> Vec<usize> {
         return Vec::new();
     }
     let likeness = |lag: usize| {
-        let sum: f64 = plain[lag..].iter().zip(&plain).map(|(a, b)| a * b).sum();
-        sum / own * plain.len() as f64 / (plain.len() - lag) as f64
+        product_sum(&plain[lag..], &plain) / own * plain.len() as f64 / (plain.len() - lag) as f64
     };
     let likenesses: Vec<f64> = (shortest - 1..=longest + 1).map(likeness).collect();
     let near = (shortest / 4).max(1);
@@ -457,6 +398,21 @@ fn candidate_periods(values: &[Option<f64>], bin_seconds: u32) -> Vec<usize> {
         .map(|n| n + shortest - 1)
         .take(64)
         .collect()
+}
+
+/// The sum of the products of two series, as long as the shorter one. Several sums at once, because each has to wait for itself.
+fn product_sum(one: &[f64], other: &[f64]) -> f64 {
+    let length = one.len().min(other.len());
+    let (ones, one) = one[..length].as_chunks::<SUMS>();
+    let (others, other) = other[..length].as_chunks::<SUMS>();
+    let mut sums = [0.0; SUMS];
+    for (one, other) in ones.iter().zip(others) {
+        for (sum, (one, other)) in sums.iter_mut().zip(one.iter().zip(other)) {
+            *sum += one * other;
+        }
+    }
+    let rest: f64 = one.iter().zip(other).map(|(one, other)| one * other).sum();
+    sums.iter().sum::<f64>() + rest
 }
 
 /// The part of the variance of each cycle that the other cycles predict; `None` when that is not significant.
@@ -545,6 +501,26 @@ fn members(middles: &[usize], anchor: usize, period: usize, logs: &[Option<f64>]
         members
     } else {
         Vec::new()
+    }
+}
+
+/// Values in their order, because the median is asked for after each segment.
+#[derive(Debug, Default)]
+struct OrderedValues(Vec<f64>);
+
+impl OrderedValues {
+    fn extend(&mut self, values: &[f64]) {
+        for value in values.iter().filter(|value| value.is_finite()) {
+            let place = self
+                .0
+                .partition_point(|known| known.total_cmp(value).is_lt());
+            self.0.insert(place, *value);
+        }
+    }
+
+    /// As [`median`] has it.
+    fn median(&self) -> Option<f64> {
+        self.0.get(self.0.len() / 2).copied()
     }
 }
 

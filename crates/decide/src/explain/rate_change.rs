@@ -4,10 +4,10 @@
 //! [`explain`](super::explain).
 
 use super::answer::{Cause, Explanation};
-use super::change::{DropOrLull, rises_of};
+use super::change::{DropOrLull, rises_of, stretches_of};
 use super::rule_input::concerns;
 use super::signals::{Change, Signals};
-use super::{explain, explain_change, together};
+use super::{explain_change, explain_low, together};
 use crate::timed_id::{TimedId, timed_id_text};
 use penstock_model::{LinkId, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -107,6 +107,11 @@ pub struct PrecedentChange {
 }
 
 impl RateChange {
+    /// By what changes are ordered.
+    pub fn order(&self) -> (Timestamp, RateChangeId) {
+        (self.explanation.from, self.id)
+    }
+
     /// The cause with the largest share.
     pub fn first_cause(&self) -> Option<Cause> {
         self.explanation.causes.first().map(|named| named.cause)
@@ -123,10 +128,7 @@ pub fn rate_changes(
         .iter()
         .flat_map(|(population, links)| of_population(signals, population, links))
         .collect();
-    changes.sort_by(|a, b| {
-        let key = |change: &RateChange| (change.explanation.from, change.id);
-        key(a).cmp(&key(b))
-    });
+    changes.sort_by_key(RateChange::order);
     changes
 }
 
@@ -156,7 +158,8 @@ fn of_population(signals: &Signals, population: &Population, links: &[LinkId]) -
         explanation,
         earlier: Vec::new(),
     };
-    let mut changes: Vec<RateChange> = explain(signals, links)
+    let low = stretches_of(&link, signals.bin_seconds).low;
+    let mut changes: Vec<RateChange> = explain_low(signals, links, &link, &low)
         .into_iter()
         .map(|low| {
             let kind = match low.kind {
@@ -166,7 +169,7 @@ fn of_population(signals: &Signals, population: &Population, links: &[LinkId]) -
             change(kind, low.to < end, low)
         })
         .collect();
-    let rises = rises_of(&link, signals.bin_seconds).into_iter();
+    let rises = rises_of(&link, &low, signals.bin_seconds).into_iter();
     changes.extend(rises.filter_map(|rise| {
         let told = explain_change(signals, links, rise.before, rise.during)?;
         told.is_rise

@@ -6,6 +6,7 @@ mod plant;
 mod rate_changes;
 
 use super::*;
+use penstock_model::{ANY, StorageId};
 use plant::{Conditions, Noise, run, watched};
 use signals::{Change, Setting};
 
@@ -468,6 +469,35 @@ fn load_of_other_links() {
     check(Cause::CompetingLoad, [25.0, 60.0], |c, files| {
         c.rival_want = files
     });
+}
+
+#[test]
+fn an_end_that_is_not_known_is_no_storage_element_that_links_share() {
+    let mut signals = faulty(
+        |c, files| c.rival_want = files,
+        60.0,
+        0,
+        &Conditions::default(),
+    );
+    let unknown = |id: &LinkId| LinkId {
+        destination: match id.destination == watched().destination {
+            true => StorageId::new(ANY),
+            false => id.destination.clone(),
+        },
+        ..id.clone()
+    };
+    let links = std::mem::take(&mut signals.links);
+    signals.links = links
+        .into_iter()
+        .map(|(id, link)| (unknown(&id), link))
+        .collect();
+    let own = unknown(&watched());
+    let others = signals.links.keys().filter(|id| **id != own);
+    assert!(others.clone().any(|id| id.destination == own.destination));
+    let told = explain(&signals, std::slice::from_ref(&own));
+    assert!(!told.is_empty());
+    let mut causes = told.iter().flat_map(|told| &told.causes);
+    assert!(causes.all(|named| named.cause != Cause::CompetingLoad));
 }
 
 #[test]

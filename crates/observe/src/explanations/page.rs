@@ -3,6 +3,7 @@
 
 use super::reading::{ExplainWindow, PopulationChoice};
 use super::rows::read_rows;
+use crate::ended_copies::RecordView;
 use crate::signals::RecordSignals;
 use crate::store::{Reader, Store};
 use penstock_decide::explain::RuleInput;
@@ -210,8 +211,12 @@ fn of_records() -> Signals {
     drop(store);
     let mut reader = Reader::open(directory.path()).expect("readable");
     let window = ExplainWindow::new(Timestamp(0), Timestamp(MINUTES * 60_000), None);
-    let view = observation::Attempt::default().view;
-    let read = read_rows(&mut reader, window, view, &PopulationChoice::Links);
+    let read = read_rows(
+        &mut reader,
+        window,
+        &RecordView::default(),
+        &PopulationChoice::Links,
+    );
     read.expect("readable").signals
 }
 

@@ -3,7 +3,7 @@
 use super::settings::{ban_change, setting_changes};
 use crate::follow::{Record, RecordError, SAMPLES_AT_ONCE, latest_entries, sequence_before};
 use crate::signals::RecordSignals;
-use penstock_decide::explain::rate_change::{Population, RateChange, rate_changes};
+use penstock_decide::explain::rate_change::{Population, RateChange, RateChangeId, rate_changes};
 use penstock_decide::explain::signals::{BIN_SECONDS, Change, Signals};
 use penstock_decide::incidents::{Incident, IncidentTimes, incidents_of, occurrences_of};
 use penstock_model::minute::{MINUTE_MS, MinuteKey, MinuteRow};
@@ -13,7 +13,9 @@ use penstock_model::{
     VoName,
 };
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::num::NonZero;
 use std::ops::Range;
+use std::thread;
 use std::time::Duration;
 
 /// Entries read in one go.
@@ -35,6 +37,9 @@ const GAPS_MAX: usize = 300;
 const CELLS_MAX: usize = 450_000;
 /// Links that are weighed at once; of more, the heavier half is kept.
 const WEIGHED_MAX: usize = 100_000;
+/// Threads that look for changes of rates at most, and rates for each at least.
+const WORKERS_MAX: usize = 4;
+const POPULATIONS_MIN: usize = 16;
 /// Intervals of a window at most: a longer one gets longer intervals.
 const BINS_MAX: i64 = 10_080;
 
@@ -85,14 +90,22 @@ pub enum PopulationChoice {
     Links,
     /// Of the links that fit a text: `SOURCE-DESTINATION`, each by host or with scheme, or `*`.
     Link(String),
+    /// Of the link on which a change was told, by its id: it has room however many links there are.
+    OfChange(RateChangeId),
 }
 
 impl PopulationChoice {
+    /// Of the links that fit a text; without one, of all.
+    pub fn of_links(text: Option<String>) -> PopulationChoice {
+        text.map_or(PopulationChoice::Links, PopulationChoice::Link)
+    }
+
     /// Whether a link is asked for.
     pub fn has(&self, link: &LinkId) -> bool {
         match self {
             PopulationChoice::Links => true,
             PopulationChoice::Link(text) => link.is_called(text),
+            PopulationChoice::OfChange(id) => id.is_of(&Population::Link(link.clone())),
         }
     }
 }
@@ -131,7 +144,7 @@ impl ExplainedWindow {
 
     /// What fell and rose in it.
     pub fn changes(&self) -> Vec<RateChange> {
-        rate_changes(&self.signals, &self.populations)
+        changes_of(&self.signals, &self.populations)
     }
 
     /// Its incidents. What was seen a moment before `until` is open.
@@ -164,6 +177,26 @@ impl ExplainedWindow {
             series.0.truncate(last);
         }
     }
+}
+
+/// Several processors look at some of the populations each: of a day of 300 links that is most of the work.
+fn changes_of(signals: &Signals, populations: &[(Population, Vec<LinkId>)]) -> Vec<RateChange> {
+    let workers = thread::available_parallelism().map_or(1, NonZero::get);
+    let share = populations.len().div_ceil(workers.min(WORKERS_MAX));
+    let share = share.max(POPULATIONS_MIN);
+    let mut changes: Vec<RateChange> = thread::scope(|scope| {
+        let workers = populations
+            .chunks(share)
+            .map(|part| scope.spawn(move || rate_changes(signals, part)));
+        let workers: Vec<_> = workers.collect();
+        let found = workers.into_iter().map(|worker| match worker.join() {
+            Ok(changes) => changes,
+            Err(panic) => std::panic::resume_unwind(panic),
+        });
+        found.flatten().collect()
+    });
+    changes.sort_by_key(RateChange::order);
+    changes
 }
 
 /// Reads a window of a record. When there is no room for all of its links, it is read twice: the second time only those
@@ -239,8 +272,8 @@ struct LinkSignificance {
 }
 
 /// What a link counts for, when there is no room for all.
-#[derive(Debug, Default)]
-struct LinkWeight {
+#[derive(Debug, Clone, Default)]
+pub(super) struct LinkWeight {
     significance: LinkSignificance,
     /// For which files moved or were to move.
     vos: BTreeSet<VoName>,
@@ -264,6 +297,19 @@ impl LinkWeight {
         }
     }
 
+    /// Adds what rows of records tell of copies that ended.
+    pub(super) fn add_copies(&mut self, moved_bytes: u64, failed_attempts: u64) {
+        let known = &mut self.significance;
+        known.moved_bytes = known.moved_bytes.saturating_add(moved_bytes);
+        known.failed_attempts += failed_attempts;
+    }
+
+    pub(super) fn add_vo(&mut self, vo: &VoName) {
+        if !self.vos.contains(vo) {
+            self.vos.insert(vo.clone());
+        }
+    }
+
     fn add_sample(&mut self, sample: &LinkSample) {
         self.significance.moved_bytes += sample.moved.0;
     }
@@ -271,14 +317,14 @@ impl LinkWeight {
     fn add_entry(&mut self, entry: &LedgerEntry, vo: Option<&VoName>) {
         let is_failed = matches!(entry.event, TransferEvent::AttemptFailed { .. });
         self.significance.failed_attempts += u64::from(is_failed);
-        if let Some(vo) = vo.filter(|vo| !self.vos.contains(*vo)) {
-            self.vos.insert(vo.clone());
+        if let Some(vo) = vo {
+            self.add_vo(vo);
         }
     }
 }
 
 /// The links for which there is room: the first ones, as long as nothing is chosen.
-struct LinkRoom<'a> {
+pub(super) struct LinkRoom<'a> {
     links_max: usize,
     wanted: &'a PopulationChoice,
     taken: BTreeSet<LinkId>,
@@ -289,7 +335,7 @@ struct LinkRoom<'a> {
 }
 
 impl LinkRoom<'_> {
-    fn of(window: ExplainWindow, wanted: &PopulationChoice) -> LinkRoom<'_> {
+    pub(super) fn of(window: ExplainWindow, wanted: &PopulationChoice) -> LinkRoom<'_> {
         LinkRoom {
             links_max: (CELLS_MAX / window.bins().max(1)).max(1),
             wanted,
@@ -300,7 +346,7 @@ impl LinkRoom<'_> {
         }
     }
 
-    fn has(&mut self, link: &LinkId, weigh: impl FnOnce(&mut LinkWeight)) -> bool {
+    pub(super) fn has(&mut self, link: &LinkId, weigh: impl FnOnce(&mut LinkWeight)) -> bool {
         if self.is_chosen {
             return self.taken.contains(link);
         }
@@ -327,7 +373,7 @@ impl LinkRoom<'_> {
     }
 
     fn is_named(&self, link: &LinkId) -> bool {
-        matches!(self.wanted, PopulationChoice::Link(_)) && self.wanted.has(link)
+        *self.wanted != PopulationChoice::Links && self.wanted.has(link)
     }
 
     /// Keeps the half that counts for most.
@@ -343,7 +389,7 @@ impl LinkRoom<'_> {
 
     /// Chooses, now that all links are weighed: VOs take turns, each with the link on which most moves for it, or else
     /// most fails. So nobody's invented links crowd out those of another VO, nor those on which its own files move.
-    fn choose(&mut self) {
+    pub(super) fn choose(&mut self) {
         let mut of_vos: BTreeMap<Option<&VoName>, Vec<(&LinkWeight, &LinkId)>> = BTreeMap::new();
         for (link, weight) in &self.weights {
             for vo in &weight.vos {
@@ -375,7 +421,7 @@ impl LinkRoom<'_> {
         (self.taken, self.is_chosen) = (taken, true);
     }
 
-    fn links_left_out(&self) -> usize {
+    pub(super) fn links_left_out(&self) -> usize {
         let seen = self.weights.len() + self.forgotten;
         seen.saturating_sub(self.taken.len())
     }
@@ -596,6 +642,7 @@ fn record_changes(
 mod tests {
     use super::*;
     use crate::follow::MemoryRecord;
+    use penstock_decide::explain::signals::{LinkSignals, Series};
     use penstock_model::StorageId;
 
     fn to(number: usize) -> LinkId {
@@ -603,6 +650,29 @@ mod tests {
             source: StorageId::new("https://a"),
             destination: StorageId::new(format!("https://b{number}")),
         }
+    }
+
+    #[test]
+    fn changes_are_the_same_and_in_order_however_many_processors_look_for_them() {
+        let bins = 120;
+        let mut signals = Signals::unknown(Timestamp(0), 60, bins);
+        for number in 0..3 * POPULATIONS_MIN {
+            let low = 40 + number % 7..70;
+            let rate = |bin: usize| match low.contains(&bin) {
+                true => 2e8,
+                false => 1e9 + ((bin * 7_919 + number) % 97) as f64 * 1e6,
+            };
+            let link = LinkSignals {
+                copied_bytes: Series::known((0..bins).map(rate)),
+                active: Series::constant(5.0, bins),
+                ..LinkSignals::default()
+            };
+            signals.links.insert(to(number), link);
+        }
+        let window = ExplainedWindow::of_links(signals, &PopulationChoice::Links);
+        let changes = window.changes();
+        assert_eq!(changes.len(), 3 * POPULATIONS_MIN);
+        assert_eq!(changes, rate_changes(&window.signals, &window.populations));
     }
 
     #[test]
@@ -621,6 +691,20 @@ mod tests {
         assert!(has(999), "the one that was named");
         let taken = (0..1000).filter(|number| has(*number)).count();
         assert_eq!(taken, links_max + 1);
+    }
+
+    #[test]
+    fn the_link_of_a_change_has_room_however_many_others_there_are() {
+        let window = ExplainWindow::new(Timestamp(0), Timestamp(100_000 * 60_000), None);
+        let id = RateChangeId::new(&Population::Link(to(999)), Timestamp(60_000));
+        let wanted = PopulationChoice::OfChange(id);
+        let mut room = LinkRoom::of(window, &wanted);
+        let taken = (0..1_000).filter(|number| room.has(&to(*number), |_| {}));
+        let taken: Vec<usize> = taken.collect();
+        assert_eq!(taken.len(), CELLS_MAX / window.bins() + 1);
+        assert!(taken.contains(&999));
+        room.choose();
+        assert!(room.has(&to(999), |_| {}));
     }
 
     #[test]

@@ -5,18 +5,18 @@
 //! which they moved. Files that have not ended are not in the record yet, so nothing is known of its last minutes: as many
 //! as most files take.
 
-use super::reading::{ExplainWindow, ExplainedWindow, PopulationChoice};
+use super::reading::{ExplainWindow, ExplainedWindow, LinkRoom, LinkWeight, PopulationChoice};
 use crate::copy_sums;
-use crate::ended_copies::{EndedCopy, each_attempt_stored, link_of};
+use crate::ended_copies::{ClientCount, EndedCopy, RecordView, each_attempt_stored, link_of};
 use crate::store::{Reader, StoreError};
 use penstock_decide::explain::signals::{FailureGroup, LinkSignals, Maintenance, Series, Signals};
 use penstock_model::observation::{
-    Attempt, Change, ChangeKind, Outcome, Sample, SubjectKind, View,
+    Attempt, Change, ChangeKind, Outcome, Sample, SubjectKind, Text, View,
 };
 use penstock_model::{
     CopySums, Errno, FinishedCopy, LinkId, Phase, SocketFigures, TimeWindow, Timestamp, VoName,
 };
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 /// Links that are looked at; rows of further ones are passed over.
 const LINKS_MAX: usize = 10_000;
@@ -43,25 +43,36 @@ const FURTHER_COLUMNS: [&str; 13] = [
     "fingerprint",
 ];
 
-/// What a record holds as a whole.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// What a record holds of a window.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RecordExtent {
     /// From its first attempt to its last.
     pub window: TimeWindow,
     /// The view in which most attempts name both ends; where none does, that which most attempts have. Views are the same
     /// transfers seen twice, so one alone is explained.
-    pub view: View,
+    pub view: RecordView,
 }
 
-/// Looks at when a record begins and ends, as the view has it that is named; `None`: it has no attempts of it.
+/// Looks at when what a record tells of a window begins and ends, as the view has it that is named; `None`: it has no attempts
+/// of it.
 pub fn extent_of(
     reader: &mut Reader,
+    within: TimeWindow,
     wanted: Option<View>,
 ) -> Result<Option<RecordExtent>, StoreError> {
     let mut window: Option<TimeWindow> = None;
     let mut views: BTreeMap<View, (u64, u64)> = BTreeMap::new();
-    let columns = ["at", "view", "source_host", "destination_host"];
-    reader.each::<Attempt>(TimeWindow::ALL, &columns, |row| {
+    let mut clients = ClientCount::default();
+    let columns = [
+        "at",
+        "view",
+        "source_host",
+        "destination_host",
+        "server",
+        "client",
+        "bytes_moved",
+    ];
+    reader.each::<Attempt>(within, &columns, |row| {
         if wanted.is_some_and(|wanted| wanted != row.view) {
             return;
         }
@@ -73,24 +84,47 @@ pub fn extent_of(
         known.from = known.from.min(row.at);
         known.to = known.to.max(end);
         let names_ends = row.source_host.is_some() && row.destination_host.is_some();
+        if !names_ends {
+            clients.take(row);
+        }
         let (with_ends, rows) = views.entry(row.view).or_default();
         *with_ends += u64::from(names_ends);
         *rows += 1;
     })?;
     let view = views.into_iter().max_by_key(|(_, rows)| *rows);
-    Ok(window
-        .zip(view)
-        .map(|(window, (view, _))| RecordExtent { window, view }))
+    let clients = clients.link_clients();
+    Ok(window.zip(view).map(|(window, (view, _))| RecordExtent {
+        window,
+        view: RecordView { view, clients },
+    }))
 }
 
-/// Reads a window of a record, as one view has it.
+/// Reads a window of a record, as one view has it. When there is no room for all of its links, it is read twice: the second
+/// time only those that matter most.
 pub fn read_rows(
     reader: &mut Reader,
     window: ExplainWindow,
-    view: View,
+    view: &RecordView,
     wanted: &PopulationChoice,
 ) -> Result<ExplainedWindow, StoreError> {
-    let mut signals = RowSignals::new(window, view);
+    let mut room = LinkRoom::of(window, wanted);
+    let read = read_links(reader, window, view, wanted, &mut room)?;
+    if room.links_left_out() == 0 {
+        return Ok(read);
+    }
+    room.choose();
+    read_links(reader, window, view, wanted, &mut room)
+}
+
+/// Reads what concerns the links for which there is room.
+fn read_links(
+    reader: &mut Reader,
+    window: ExplainWindow,
+    view: &RecordView,
+    wanted: &PopulationChoice,
+    room: &mut LinkRoom<'_>,
+) -> Result<ExplainedWindow, StoreError> {
+    let mut signals = RowSignals::new(window, view, room);
     // Of a file that ends later, bytes moved earlier.
     let all = TimeWindow {
         from: window.from,
@@ -105,9 +139,11 @@ pub fn read_rows(
     };
     reader.each(within, &[], |row: &Sample| signals.take_sample(row))?;
     reader.each(within, &[], |row: &Change| signals.take_change(row))?;
+    let signals = signals.finish();
     Ok(ExplainedWindow {
-        view: Some(view),
-        ..ExplainedWindow::of_links(signals.finish(), wanted)
+        view: Some(view.view),
+        links_left_out: room.links_left_out(),
+        ..ExplainedWindow::of_links(signals, wanted)
     })
 }
 
@@ -123,8 +159,11 @@ struct RowBin {
     sampled_queue: Option<f64>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct LinkRows {
+    link: LinkId,
+    weight: LinkWeight,
+    /// None, where there is no room for them.
     bins: Vec<RowBin>,
     failures: BTreeMap<FailureGroup, Vec<f64>>,
     vo_bytes: BTreeMap<VoName, Vec<f64>>,
@@ -132,12 +171,59 @@ struct LinkRows {
     tells_queue: bool,
 }
 
-/// The fold.
-#[derive(Debug)]
-struct RowSignals {
+/// The intervals of a window.
+#[derive(Debug, Clone, Copy)]
+struct RowBins {
+    /// In milliseconds since 1970, as their length.
+    begin: i64,
+    step: i64,
+    count: usize,
+}
+
+impl RowBins {
+    fn of(window: &ExplainWindow) -> RowBins {
+        RowBins {
+            begin: window.from.0,
+            step: i64::from(window.resolution_seconds) * 1000,
+            count: window.bins(),
+        }
+    }
+
+    fn of_time(self, at: Timestamp) -> Option<usize> {
+        let bin = (at.0 - self.begin).div_euclid(self.step);
+        let bin = usize::try_from(bin).ok()?;
+        (bin < self.count).then_some(bin)
+    }
+
+    /// The part of a span that lies in each bin, in milliseconds.
+    fn overlaps(self, from: Timestamp, to: Timestamp) -> impl Iterator<Item = (usize, f64)> {
+        let length = self.step.saturating_mul(self.count as i64);
+        let end = self.begin.saturating_add(length);
+        let (mut at, to) = (from.0.max(self.begin), to.0.min(end));
+        std::iter::from_fn(move || {
+            if at >= to {
+                return None;
+            }
+            let bin = (at - self.begin).div_euclid(self.step);
+            let next = (self.begin + (bin + 1) * self.step).min(to);
+            let part = (usize::try_from(bin).ok()?, (next - at) as f64);
+            at = next;
+            Some(part)
+        })
+    }
+}
+
+/// The ends of a link as rows tell them.
+type LinkEnds = (Option<Text>, Option<Text>);
+
+/// The fold. A day has millions of rows, so nothing is made anew for each.
+struct RowSignals<'a, 'b> {
     window: ExplainWindow,
-    view: View,
-    links: BTreeMap<LinkId, LinkRows>,
+    bins: RowBins,
+    view: &'a RecordView,
+    room: &'a mut LinkRoom<'b>,
+    links: Vec<LinkRows>,
+    numbers: HashMap<LinkEnds, usize>,
     first: Option<Timestamp>,
     last: Option<Timestamp>,
     /// Milliseconds that files took.
@@ -145,12 +231,19 @@ struct RowSignals {
     maintenance: Vec<Maintenance>,
 }
 
-impl RowSignals {
-    fn new(window: ExplainWindow, view: View) -> RowSignals {
+impl<'a, 'b> RowSignals<'a, 'b> {
+    fn new(
+        window: ExplainWindow,
+        view: &'a RecordView,
+        room: &'a mut LinkRoom<'b>,
+    ) -> RowSignals<'a, 'b> {
         RowSignals {
             window,
+            bins: RowBins::of(&window),
             view,
-            links: BTreeMap::new(),
+            room,
+            links: Vec::new(),
+            numbers: HashMap::new(),
             first: None,
             last: None,
             times_ms: Vec::new(),
@@ -158,44 +251,22 @@ impl RowSignals {
         }
     }
 
-    fn bin_ms(&self) -> i64 {
-        i64::from(self.window.resolution_seconds) * 1000
-    }
-
-    fn bin_of(&self, at: Timestamp) -> Option<usize> {
-        let bin = (at.0 - self.window.from.0).div_euclid(self.bin_ms());
-        let bin = usize::try_from(bin).ok()?;
-        (bin < self.window.bins()).then_some(bin)
-    }
-
-    fn link(&mut self, link: LinkId) -> Option<&mut LinkRows> {
-        if self.links.len() >= LINKS_MAX && !self.links.contains_key(&link) {
-            return None;
-        }
-        let bins = self.window.bins();
-        let rows = self.links.entry(link).or_insert_with(|| LinkRows {
-            bins: vec![RowBin::default(); bins],
-            ..LinkRows::default()
-        });
-        Some(rows)
-    }
-
-    /// The part of a span that lies in each bin, in milliseconds.
-    fn overlaps(&self, from: Timestamp, to: Timestamp) -> Vec<(usize, f64)> {
-        let (begin, step) = (self.window.from.0, self.bin_ms());
-        let end = begin.saturating_add(step.saturating_mul(self.window.bins() as i64));
-        let (from, to) = (from.0.max(begin), to.0.min(end));
-        let mut parts = Vec::new();
-        let mut at = from;
-        while at < to {
-            let bin = (at - begin).div_euclid(step);
-            let next = (begin + (bin + 1) * step).min(to);
-            if let Ok(bin) = usize::try_from(bin) {
-                parts.push((bin, (next - at) as f64));
+    fn link(&mut self, ends: LinkEnds) -> Option<&mut LinkRows> {
+        let number = match self.numbers.get(&ends) {
+            Some(number) => *number,
+            None if self.links.len() >= LINKS_MAX => return None,
+            None => {
+                let link = link_of(ends.0.as_ref(), ends.1.as_ref());
+                let bins = match self.room.has(&link, |_| ()) {
+                    true => self.bins.count,
+                    false => 0,
+                };
+                self.links.push(LinkRows::of(link, bins));
+                self.numbers.insert(ends, self.links.len() - 1);
+                self.links.len() - 1
             }
-            at = next;
-        }
-        parts
+        };
+        self.links.get_mut(number)
     }
 
     fn take_attempt(&mut self, row: &Attempt) {
@@ -205,61 +276,34 @@ impl RowSignals {
         let (outcome, started, end) = (copy.outcome, copy.started, copy.ended);
         self.first = Some(self.first.map_or(row.at, |first| first.min(row.at)));
         self.last = Some(self.last.map_or(row.at, |last| last.max(row.at)));
-        let moved_from = row.first_byte.unwrap_or(started).min(end);
-        let moved_to = row.last_byte.unwrap_or(end).max(moved_from);
         if self.times_ms.len() < TIMES_MAX {
             self.times_ms.push(end.0 - started.0);
         }
-        let moves = self.overlaps(moved_from, moved_to);
-        let runs = self.overlaps(started, end);
-        let waits = row
-            .submitted
-            .map(|submitted| self.overlaps(submitted.min(started), started));
-        let (last_bin, step) = (self.bin_of(row.at), self.bin_ms() as f64);
-        let bins = self.window.bins();
-        let Some(link) = self.link(copy.link()) else {
+        let bins = self.bins;
+        let Some(link) = self.link(copy.ends()) else {
             return;
         };
-        for (bin, ms) in runs {
+        link.weigh(row, outcome);
+        if link.bins.is_empty() {
+            return;
+        }
+        let step = bins.step as f64;
+        for (bin, ms) in bins.overlaps(started, end) {
             link.bins[bin].active += ms / step;
         }
-        link.tells_queue |= waits.is_some();
-        for (bin, ms) in waits.into_iter().flatten() {
-            link.bins[bin].queued += ms / step;
-        }
-        let bytes = row
-            .bytes_moved
-            .or(row.file_bytes.filter(|_| outcome == Outcome::Success));
-        let bytes = bytes.map_or(0.0, |bytes| bytes.0 as f64);
-        let span = (moved_to.0 - moved_from.0) as f64;
-        // What took no time moved when it ended.
-        let parts: Vec<(usize, f64)> = match span > 0.0 {
-            true => moves
-                .into_iter()
-                .map(|(bin, ms)| (bin, ms / span))
-                .collect(),
-            false => last_bin.map(|bin| (bin, 1.0)).into_iter().collect(),
-        };
-        let is_success = outcome == Outcome::Success;
-        for (bin, part) in &parts {
-            match is_success {
-                true => link.bins[*bin].moved += bytes * part,
-                false => link.bins[*bin].failed += bytes * part,
+        if let Some(submitted) = row.submitted {
+            link.tells_queue = true;
+            for (bin, ms) in bins.overlaps(submitted.min(started), started) {
+                link.bins[bin].queued += ms / step;
             }
         }
-        if let (true, Some(vo)) = (is_success, &row.vo)
-            && (link.vo_bytes.len() < VOS_MAX || link.vo_bytes.contains_key(vo))
-        {
-            let of_vo = link.vo_bytes.entry(vo.clone());
-            let of_vo = of_vo.or_insert_with(|| vec![0.0; bins]);
-            parts
-                .iter()
-                .for_each(|(bin, part)| of_vo[*bin] += bytes * part);
-        }
-        let Some(last_bin) = last_bin else { return };
+        link.moved(&copy, bins);
+        let Some(last_bin) = bins.of_time(row.at) else {
+            return;
+        };
         match outcome {
             Outcome::Success => link.bins[last_bin].copies.add(&finished(row)),
-            Outcome::Failure => link.failed(row, last_bin, bins),
+            Outcome::Failure => link.failed(row, last_bin, bins.count),
             Outcome::Abort => {}
         }
     }
@@ -267,15 +311,14 @@ impl RowSignals {
     /// Takes what was sampled of a link. A part of it, of one VO, tells nothing of all that waits there.
     fn take_sample(&mut self, row: &Sample) {
         let is_of_link = row.subject_kind == SubjectKind::Link && row.vo.is_none();
-        if !is_of_link || row.view != self.view {
+        if !is_of_link || row.view != self.view.view {
             return;
         }
-        let Some(bin) = self.bin_of(Timestamp(row.at.0.saturating_sub(1))) else {
+        let Some(bin) = self.bins.of_time(Timestamp(row.at.0.saturating_sub(1))) else {
             return;
         };
-        let link = link_of(row.source_host.as_ref(), row.destination_host.as_ref());
-        if let Some(link) = self.link(link) {
-            let bin = &mut link.bins[bin];
+        let ends = (row.source_host.clone(), row.destination_host.clone());
+        if let Some(bin) = self.link(ends).and_then(|link| link.bins.get_mut(bin)) {
             bin.limit = row.limit.map(|limit| limit as f64).or(bin.limit);
             bin.sampled_queue = row.queued.map(|queued| queued as f64).or(bin.sampled_queue);
         }
@@ -311,8 +354,16 @@ impl RowSignals {
         let is_known: Vec<bool> = (0..window.bins())
             .map(|bin| signals.begin_of(bin + 1) > first && signals.begin_of(bin + 1) <= until)
             .collect();
-        for (link, rows) in self.links {
-            signals.links.insert(link, rows.signals(&is_known));
+        for rows in self.links {
+            if !self
+                .room
+                .has(&rows.link, |weight| *weight = rows.weight.clone())
+            {
+                continue;
+            }
+            signals
+                .links
+                .insert(rows.link.clone(), rows.signals(&is_known));
         }
         let running = signals.links.values().map(|link| link.active.clone());
         let running = running.reduce(|sum, active| sum.plus(&active));
@@ -364,6 +415,64 @@ fn overhead_us(row: &Attempt) -> Option<u64> {
 }
 
 impl LinkRows {
+    fn of(link: LinkId, bins: usize) -> LinkRows {
+        LinkRows {
+            link,
+            weight: LinkWeight::default(),
+            bins: vec![RowBin::default(); bins],
+            failures: BTreeMap::new(),
+            vo_bytes: BTreeMap::new(),
+            tells_queue: false,
+        }
+    }
+
+    fn weigh(&mut self, row: &Attempt, outcome: Outcome) {
+        let moved = row.bytes_moved.or(row.file_bytes).unwrap_or_default();
+        match outcome {
+            Outcome::Success => self.weight.add_copies(moved.0, 0),
+            Outcome::Failure => self.weight.add_copies(0, 1),
+            Outcome::Abort => {}
+        }
+        if let Some(vo) = &row.vo {
+            self.weight.add_vo(vo);
+        }
+    }
+
+    /// Spreads the bytes of a file over the time in which they moved.
+    fn moved(&mut self, copy: &EndedCopy<'_>, bins: RowBins) {
+        let row = copy.row;
+        let is_success = copy.outcome == Outcome::Success;
+        let bytes = row.bytes_moved.or(row.file_bytes.filter(|_| is_success));
+        let bytes = bytes.map_or(0.0, |bytes| bytes.0 as f64);
+        let from = row.first_byte.unwrap_or(copy.started).min(copy.ended);
+        let to = row.last_byte.unwrap_or(copy.ended).max(from);
+        let span = (to.0 - from.0) as f64;
+        // What took no time moved when it ended.
+        let at_once = bins.of_time(row.at).filter(|_| span <= 0.0);
+        let spread = bins.overlaps(from, to).map(|(bin, ms)| (bin, ms / span));
+        let parts = spread.chain(at_once.map(|bin| (bin, 1.0)));
+        if !is_success {
+            parts.for_each(|(bin, part)| self.bins[bin].failed += bytes * part);
+            return;
+        }
+        let mut of_vo = match &row.vo {
+            Some(vo) => {
+                let is_known = self.vo_bytes.contains_key(vo);
+                if !is_known && self.vo_bytes.len() < VOS_MAX {
+                    self.vo_bytes.insert(vo.clone(), vec![0.0; bins.count]);
+                }
+                self.vo_bytes.get_mut(vo)
+            }
+            None => None,
+        };
+        for (bin, part) in parts {
+            self.bins[bin].moved += bytes * part;
+            if let Some(of_vo) = &mut of_vo {
+                of_vo[bin] += bytes * part;
+            }
+        }
+    }
+
     fn failed(&mut self, row: &Attempt, bin: usize, bins: usize) {
         let Some(side) = row.side else { return };
         let errno = row.error_code.and_then(|code| i32::try_from(code).ok());
@@ -476,12 +585,12 @@ mod tests {
         store.flush().expect("written");
         drop(store);
         let mut reader = Reader::open(directory.path()).expect("readable");
-        let extent = extent_of(&mut reader, None)
+        let extent = extent_of(&mut reader, TimeWindow::ALL, None)
             .expect("readable")
             .expect("rows");
         let window = ExplainWindow::new(extent.window.from, extent.window.to, None);
         let wanted = PopulationChoice::Link(wanted.to_owned());
-        let read = read_rows(&mut reader, window, extent.view, &wanted).expect("readable");
+        let read = read_rows(&mut reader, window, &extent.view, &wanted).expect("readable");
         let begin = read.signals.begin.0;
         let changes = read.changes();
         let rows = changes.iter().map(|change| {
@@ -534,6 +643,75 @@ mod tests {
     }
 
     #[test]
+    fn of_more_links_than_there_is_room_for_those_are_told_on_which_most_moves() {
+        let begin = 1_143_849_600_000;
+        let links = 40_u64;
+        let directory = tempfile::tempdir().expect("a directory");
+        let mut store = crate::store::Store::open(directory.path()).expect("a store");
+        for number in 0..4 * links {
+            let link = number % links;
+            store
+                .append_row(&Attempt {
+                    at: Timestamp(begin + number as i64 * 20_000 + 10_000),
+                    started: Some(Timestamp(begin + number as i64 * 20_000)),
+                    source_host: Some(format!("https://s{link}").into()),
+                    destination_host: Some("https://d".into()),
+                    vo: Some(VoName::new("dteam")),
+                    bytes_moved: Some(Bytes(1_000 + link)),
+                    outcome: Some(Outcome::Success),
+                    ..Attempt::default()
+                })
+                .expect("written");
+        }
+        store.flush().expect("written");
+        drop(store);
+        let mut reader = Reader::open(directory.path()).expect("readable");
+        // Of three days by the second there is room for one link.
+        let window = ExplainWindow {
+            from: Timestamp(begin),
+            to: Timestamp(begin + 240_000_000),
+            resolution_seconds: 1,
+        };
+        let read = read_rows(
+            &mut reader,
+            window,
+            &RecordView::default(),
+            &PopulationChoice::Links,
+        );
+        let read = read.expect("readable");
+        assert_eq!(read.links_left_out, links as usize - 1);
+        let told: Vec<String> = read.signals.links.keys().map(ToString::to_string).collect();
+        assert_eq!(told.len(), 1);
+        assert!(told[0].contains("https://s39"), "{told:?}");
+    }
+
+    #[test]
+    fn of_a_window_its_own_rows_tell_when_it_begins_and_in_which_view() {
+        let mut rows = run(|_, _| ());
+        let begin = rows[0].at;
+        for row in rows.iter_mut().filter(|row| row.line >= 1_000) {
+            row.view = View::Site;
+        }
+        let directory = tempfile::tempdir().expect("a directory");
+        let mut store = crate::store::Store::open(directory.path()).expect("a store");
+        for row in &rows {
+            store.append_row(row).expect("written");
+        }
+        store.flush().expect("written");
+        drop(store);
+        let mut reader = Reader::open(directory.path()).expect("readable");
+        let mut of = |to: Timestamp| {
+            let window = TimeWindow { from: begin, to };
+            let extent = extent_of(&mut reader, window, None).expect("readable");
+            extent.map(|extent| (extent.view.view, extent.window.from, extent.window.to))
+        };
+        let third = Timestamp(begin.0 + 6_000);
+        assert_eq!(of(third), Some((View::Vo, begin, Timestamp(third.0 + 1))));
+        assert_eq!(of(TimeWindow::ALL.to).map(|told| told.0), Some(View::Site));
+        assert_eq!(of(Timestamp(begin.0 - 1)), None);
+    }
+
+    #[test]
     fn of_two_views_of_the_same_transfers_that_is_explained_which_names_their_ends() {
         let mut rows = run(|_, _| ());
         // A storage element that has seen other traffic, too, and knows one end of each copy.
@@ -552,14 +730,14 @@ mod tests {
         store.flush().expect("written");
         drop(store);
         let mut reader = Reader::open(directory.path()).expect("readable");
-        let extent = extent_of(&mut reader, None)
+        let extent = extent_of(&mut reader, TimeWindow::ALL, None)
             .expect("readable")
             .expect("rows");
-        assert_eq!(extent.view, View::Vo);
-        let site = extent_of(&mut reader, Some(View::Site)).expect("readable");
-        assert_eq!(site.expect("rows").view, View::Site);
+        assert_eq!(extent.view.view, View::Vo);
+        let site = extent_of(&mut reader, TimeWindow::ALL, Some(View::Site)).expect("readable");
+        assert_eq!(site.expect("rows").view.view, View::Site);
         let window = ExplainWindow::new(extent.window.from, extent.window.to, None);
-        let read = read_rows(&mut reader, window, extent.view, &PopulationChoice::Links)
+        let read = read_rows(&mut reader, window, &extent.view, &PopulationChoice::Links)
             .expect("readable");
         let [link] = read.signals.links.values().collect::<Vec<_>>()[..] else {
             panic!("one link");

@@ -34,7 +34,11 @@ impl Parser for BillingParser {
             true => self.of_json(line.as_bytes())?,
             false => self.of_text(line)?,
         };
-        rows.extend(row.map(Observation::from));
+        let server = |row| Attempt {
+            server: self.told.server.clone(),
+            ..row
+        };
+        rows.extend(row.map(server).map(Observation::from));
         Ok(())
     }
 }

@@ -19,6 +19,8 @@ const PRESENT_ALL: u8 = 1;
 const PRESENT_BITS: u8 = 2;
 const TEXTS_PLAIN: u8 = 0;
 const TEXTS_DISTINCT: u8 = 1;
+/// When so many values of a column are known, and more than seven in eight differ, it is written text by text.
+const LOOKED_UP_MIN: usize = 1_024;
 /// Blocks of a later version may be larger, within reason.
 pub(super) const ROWS_READ_MAX: u32 = 16 * BLOCK_ROWS_MAX;
 
@@ -41,9 +43,30 @@ struct ColumnBuilder {
     present: Vec<u8>,
     last: i64,
     values: Vec<u8>,
-    numbers: HashMap<Text, u32>,
-    texts: Vec<Text>,
-    chosen: Vec<u32>,
+    texts: TextBuilder,
+}
+
+/// Gathers the texts of a column.
+#[derive(Debug)]
+enum TextBuilder {
+    /// Each text once, and which of them each value is.
+    Distinct {
+        numbers: HashMap<Text, u32>,
+        texts: Vec<Text>,
+        chosen: Vec<u32>,
+    },
+    /// One after the other as they are written: hardly one comes twice, and nothing is looked up.
+    Plain(Vec<u8>),
+}
+
+impl Default for TextBuilder {
+    fn default() -> TextBuilder {
+        TextBuilder::Distinct {
+            numbers: HashMap::new(),
+            texts: Vec::new(),
+            chosen: Vec::new(),
+        }
+    }
 }
 
 impl BlockBuilder {
@@ -109,26 +132,81 @@ impl CellSink for FamilyColumns {
                 builder.last = value;
             }
             CellRef::Truth(value) => builder.values.push(value.into()),
-            CellRef::Text(text) => builder.choose(text),
+            CellRef::Text(text) => builder.texts.push(text),
         }
     }
 }
 
-impl ColumnBuilder {
-    fn choose(&mut self, text: &str) {
-        let number = match self.numbers.get(text) {
-            Some(number) => *number,
+impl TextBuilder {
+    fn push(&mut self, text: &str) {
+        let (numbers, texts, chosen) = match self {
+            TextBuilder::Plain(written) => return write_text(text, written),
+            TextBuilder::Distinct {
+                numbers,
+                texts,
+                chosen,
+            } => (numbers, texts, chosen),
+        };
+        // Many columns say the same in row after row.
+        let last = chosen.last().copied();
+        let is_as_before = |last: &u32| &*texts[*last as usize] == text;
+        let number = match last.filter(is_as_before).or(numbers.get(text).copied()) {
+            Some(number) => number,
             None => {
-                let number = self.texts.len() as u32;
+                let number = texts.len() as u32;
                 let own: Text = text.into();
-                self.texts.push(own.clone());
-                self.numbers.insert(own, number);
+                texts.push(own.clone());
+                numbers.insert(own, number);
                 number
             }
         };
-        self.chosen.push(number);
+        chosen.push(number);
+        if chosen.len() == LOOKED_UP_MIN && texts.len() * 8 > chosen.len() * 7 {
+            *self = TextBuilder::Plain(plain(texts, chosen));
+        }
     }
 
+    fn write(&self, block: &mut Vec<u8>) {
+        let (texts, chosen) = match self {
+            TextBuilder::Plain(written) => {
+                block.push(TEXTS_PLAIN);
+                block.extend(written);
+                return;
+            }
+            TextBuilder::Distinct { texts, chosen, .. } => (texts, chosen),
+        };
+        if texts.len() * 2 > chosen.len() && chosen.len() > 1 {
+            block.push(TEXTS_PLAIN);
+            block.extend(plain(texts, chosen));
+            return;
+        }
+        block.push(TEXTS_DISTINCT);
+        block.extend((texts.len() as u32).to_le_bytes());
+        for text in texts {
+            write_text(text, block);
+        }
+        let width = number_width(texts.len());
+        for number in chosen {
+            block.extend(&number.to_le_bytes()[..width]);
+        }
+    }
+}
+
+/// Chosen texts one after the other.
+fn plain(texts: &[Text], chosen: &[u32]) -> Vec<u8> {
+    let mut written = Vec::new();
+    for number in chosen {
+        write_text(&texts[*number as usize], &mut written);
+    }
+    written
+}
+
+fn write_text(text: &str, out: &mut Vec<u8>) {
+    write_varint(text.len() as u64, out);
+    out.extend(text.as_bytes());
+}
+
+impl ColumnBuilder {
     fn write(&self, cells: CellType, rows: u32, block: &mut Vec<u8>) {
         let is_whole = self.known == rows;
         block.push(type_code(cells));
@@ -141,36 +219,13 @@ impl ColumnBuilder {
             block.extend(present);
         }
         match cells {
-            CellType::Text => self.write_texts(block),
+            CellType::Text => self.texts.write(block),
             CellType::Time | CellType::Signed | CellType::Unsigned | CellType::Truth => {
                 block.extend(&self.values);
             }
         }
         let length = (block.len() - length_at - 4) as u32;
         block[length_at..length_at + 4].copy_from_slice(&length.to_le_bytes());
-    }
-
-    fn write_texts(&self, block: &mut Vec<u8>) {
-        let write_text = |block: &mut Vec<u8>, text: &str| {
-            write_varint(text.len() as u64, block);
-            block.extend(text.as_bytes());
-        };
-        if self.texts.len() * 2 > self.chosen.len() && self.chosen.len() > 1 {
-            block.push(TEXTS_PLAIN);
-            for number in &self.chosen {
-                write_text(block, &self.texts[*number as usize]);
-            }
-            return;
-        }
-        block.push(TEXTS_DISTINCT);
-        block.extend((self.texts.len() as u32).to_le_bytes());
-        for text in &self.texts {
-            write_text(block, text);
-        }
-        let width = number_width(self.texts.len());
-        for number in &self.chosen {
-            block.extend(&number.to_le_bytes()[..width]);
-        }
     }
 }
 

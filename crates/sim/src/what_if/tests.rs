@@ -3,8 +3,9 @@
 use super::*;
 use crate::plan::{self, Plan};
 use crate::world::simulate_recorded;
-use penstock_model::observation::{Observation, View};
+use penstock_model::observation::Observation;
 use penstock_model::{LinkId, Rate, TimeWindow};
+use penstock_observe::RecordView;
 use penstock_observe::explanations::reading::PopulationChoice;
 use penstock_observe::recorded::{RateLimit, RecordedLink, WindowFold};
 use std::time::Duration;
@@ -61,7 +62,8 @@ fn recorded(plan: &Plan) -> (RecordedWindow, f64) {
         from: first.expect("something was submitted"),
         to: attempts.last().expect("something ended").at + Duration::from_secs(1),
     };
-    let mut fold = WindowFold::new(window, View::Vo, &PopulationChoice::Links);
+    let view = RecordView::default();
+    let mut fold = WindowFold::new(window, &view, &PopulationChoice::Links);
     attempts.iter().for_each(|row| fold.take_attempt(row));
     fold.narrow();
     samples.iter().for_each(|row| fold.take_sample(row));

@@ -16,7 +16,7 @@ use penstock_decide::wording;
 use penstock_model::text::{one_line, plural, printable};
 use penstock_model::{Bytes, IncidentClass, TimeSpan, TimeWindow};
 use penstock_observe::explanations::Disclosure;
-use penstock_observe::explanations::reading::ExplainedWindow;
+use penstock_observe::explanations::reading::{ExplainedWindow, PopulationChoice};
 use penstock_observe::incidents::{IncidentList, IncidentRow, MonthRow, incident_detail};
 use serde_json::Value;
 use std::time::Duration;
@@ -58,7 +58,8 @@ async fn list(
     let link = record.link.clone();
     let told = match (&record.records, record.offline) {
         (Some(records), _) => {
-            let read = read_records(record, records, window, link)?;
+            let wanted = PopulationChoice::of_links(link);
+            let read = read_records(record, records, window, &wanted)?;
             let incidents = incidents_of_records(&read);
             json(&IncidentList::of(
                 &incidents,
@@ -108,7 +109,8 @@ async fn detail(
     };
     match (&record.records, record.offline) {
         (Some(records), _) => {
-            let read = read_records(record, records, window, record.link.clone())?;
+            let wanted = PopulationChoice::of_links(record.link.clone());
+            let read = read_records(record, records, window, &wanted)?;
             let incidents = incidents_of_records(&read);
             let told = incident_detail(&incidents, id, Disclosure::Everything);
             json(&told.ok_or_else(unknown)?)

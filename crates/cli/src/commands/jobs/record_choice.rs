@@ -36,11 +36,18 @@ pub(super) fn read_records(
     args: &RecordArgs,
     records: &Path,
     window: Option<TimeWindow>,
-    link: Option<String>,
+    wanted: &PopulationChoice,
 ) -> Result<ExplainedWindow, CommandError> {
     let failed = |why: StoreError| CommandError::local(records.display(), why);
     let mut reader = Reader::open(records).map_err(failed)?;
-    let extent = extent_of(&mut reader, args.view).map_err(failed)?;
+    // Most of a long record lies outside of a window that was named.
+    let mut extent = match window {
+        Some(window) => extent_of(&mut reader, window, args.view).map_err(failed)?,
+        None => None,
+    };
+    if extent.is_none() {
+        extent = extent_of(&mut reader, TimeWindow::ALL, args.view).map_err(failed)?;
+    }
     let extent = extent.ok_or_else(|| {
         let view = args
             .view
@@ -53,8 +60,7 @@ pub(super) fn read_records(
     })?;
     let window = window.unwrap_or(extent.window);
     let window = ExplainWindow::new(window.from, window.to, resolution(args));
-    let wanted = link.map_or(PopulationChoice::Links, PopulationChoice::Link);
-    read_rows(&mut reader, window, extent.view, &wanted).map_err(failed)
+    read_rows(&mut reader, window, &extent.view, wanted).map_err(failed)
 }
 
 /// What a service tells of one entry of its record. That it has none is told as it is of a record that is read here.

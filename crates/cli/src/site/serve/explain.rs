@@ -40,7 +40,7 @@ impl View {
             from: now - DAY,
             to: now,
         });
-        let read = self.read(window, question, read_record)?;
+        let read = self.read(window, question, &wanted_of(question), read_record)?;
         Ok(RateChanges::of(&read.changes(), &read))
     }
 
@@ -53,7 +53,8 @@ impl View {
             from: id.begin() - DAY,
             to: (id.begin() + DAY).min(wall_clock()),
         });
-        let read = self.read(window, question, read_record)?;
+        let wanted = PopulationChoice::OfChange(id);
+        let read = self.read(window, question, &wanted, read_record)?;
         let bin_seconds = read.signals.bin_seconds;
         let disclosure = disclosure_of(question);
         Ok(detail(&read.changes(), id, bin_seconds, disclosure))
@@ -70,7 +71,8 @@ impl View {
             from: now - INCIDENTS_WINDOW,
             to: now,
         });
-        let read = self.read(window, question, read_record_to_its_end)?;
+        let wanted = wanted_of(question);
+        let read = self.read(window, question, &wanted, read_record_to_its_end)?;
         let incidents = incidents_of_service(&read);
         let disclosure = disclosure_of(question);
         Ok(IncidentList::of(&incidents, &read, class, disclosure))
@@ -93,7 +95,8 @@ impl View {
             None => since.map(|from| TimeWindow { from, to: now }).to_vec(),
         };
         for window in windows {
-            let read = self.read(window, question, read_record_to_its_end)?;
+            let wanted = wanted_of(question);
+            let read = self.read(window, question, &wanted, read_record_to_its_end)?;
             let incidents = incidents_of_service(&read);
             if let Some(told) = incident_detail(&incidents, id, disclosure_of(question)) {
                 return Ok(Some(told));
@@ -106,17 +109,18 @@ impl View {
         &self,
         window: TimeWindow,
         question: &ExplainQuestion,
+        wanted: &PopulationChoice,
         read: ReadWindow,
     ) -> Result<ExplainedWindow, ExplainError> {
-        let wanted = match &question.link {
-            None => PopulationChoice::Links,
-            Some(text) => PopulationChoice::Link(text.clone()),
-        };
         // Nothing was recorded before.
         let from = window.from.max(Timestamp(0));
         let window = ExplainWindow::new(from, window.to, question.resolution_seconds);
-        read(self.0.as_ref(), window, &wanted).map_err(|why| ExplainError(Box::new(why)))
+        read(self.0.as_ref(), window, wanted).map_err(|why| ExplainError(Box::new(why)))
     }
+}
+
+fn wanted_of(question: &ExplainQuestion) -> PopulationChoice {
+    PopulationChoice::of_links(question.link.clone())
 }
 
 impl ExplainView for View {

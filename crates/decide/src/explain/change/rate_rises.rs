@@ -11,8 +11,8 @@ pub struct Rise {
     pub during: Range<usize>,
 }
 
-/// Finds where a rate rose for good: what is low seen from the end, and no drop seen from the begin.
-pub fn rises_of(link: &LinkSignals, bin_seconds: u32) -> Vec<Rise> {
+/// Finds where a rate rose for good: what is low seen from the end, and not among what was found low seen from the begin.
+pub fn rises_of(link: &LinkSignals, low: &[LowRate], bin_seconds: u32) -> Vec<Rise> {
     let bins = link.copied_bytes.0.len();
     let reversed = |series: &Series| {
         // Shorter columns end early, so that turned around they begin late.
@@ -26,7 +26,6 @@ pub fn rises_of(link: &LinkSignals, bin_seconds: u32) -> Vec<Rise> {
         ..LinkSignals::default()
     };
     let forwards = |range: &Range<usize>| bins - range.end..bins - range.start;
-    let low = stretches_of(link, bin_seconds).low;
     let rises = stretches_of(&backwards, bin_seconds).low.into_iter();
     let rises = rises.filter_map(|stretch| {
         let before = forwards(&stretch.bins);

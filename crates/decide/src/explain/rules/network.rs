@@ -6,7 +6,7 @@ use super::super::rule_input::RuleInput;
 use super::super::signals::{DataPathStage, LinkSignals, Series, Setting};
 use super::super::split::Factor;
 use super::Finding;
-use penstock_model::{LinkId, StorageId};
+use penstock_model::{ANY, LinkId, StorageId};
 use std::collections::BTreeMap;
 
 /// Segments sent again that make a way lossy, and that leave it clean.
@@ -271,6 +271,7 @@ pub(super) fn competing_load(view: &RuleInput<'_>) -> Option<Finding> {
         .iter()
         .flat_map(|link| [(&link.source, true), (&link.destination, false)]);
     let (rise, others) = ends
+        .filter(|(end, _)| end.as_str() != ANY)
         .filter_map(|(end, is_source)| at_end(end, is_source))
         .max_by(|a, b| a.0.total_cmp(&b.0))?;
     let part = rise / own_fall.max(1.0);

@@ -12,6 +12,7 @@ use crate::output::Output;
 use penstock_decide::explain::{RateChangeId, RateChangeKind};
 use penstock_model::text::{one_line, plural};
 use penstock_model::{Rate, TimeSpan};
+use penstock_observe::explanations::reading::PopulationChoice;
 use penstock_observe::explanations::{Disclosure, RateChangeRow, RateChanges, detail};
 use serde_json::Value;
 use std::time::Duration;
@@ -30,7 +31,8 @@ pub(super) async fn list(
     let window = window(args, DAY)?;
     let told = match (&args.records, args.offline) {
         (Some(records), _) => {
-            let read = read_records(args, records, window, link)?;
+            let wanted = PopulationChoice::of_links(link);
+            let read = read_records(args, records, window, &wanted)?;
             json(&RateChanges::of(&read.changes(), &read))?
         }
         (None, true) => {
@@ -79,7 +81,8 @@ pub(super) async fn one(
     let window = window(args, DAY)?;
     let told = match (&args.records, args.offline) {
         (Some(records), _) => {
-            let read = read_records(args, records, window, None)?;
+            let wanted = PopulationChoice::OfChange(id);
+            let read = read_records(args, records, window, &wanted)?;
             let bin_seconds = read.signals.bin_seconds;
             let told = detail(&read.changes(), id, bin_seconds, Disclosure::Everything);
             json(&told.ok_or_else(|| unknown_id(id))?)?

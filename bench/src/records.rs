@@ -1,0 +1,567 @@
+//! The record at scale: tens of millions of events are imported, reported on, exported and imported again, and more come
+//! meanwhile.
+
+use crate::cell::Scale;
+use crate::error::{BenchError, doing};
+use crate::events::Events;
+use crate::recorded_commands::{CommandRun, RecordCommands};
+use crate::report::{Table, figures};
+use penstock_clock::wall_clock;
+use penstock_model::observation::Attempt;
+use penstock_model::{TimeWindow, Timestamp};
+use penstock_observe::records::ndjson;
+use penstock_observe::records::parquet::ParquetWriter;
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use std::fs::{self, File};
+use std::io::{self, BufWriter, Read, Write};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// Days over which events are spread: 20 million are then 33 a second, what the FTS servers of WLCG move together.
+const DAYS: u64 = 7;
+const DAY: Duration = Duration::from_secs(86_400);
+/// Messages a second that are appended to a file that is followed.
+const PACE: u64 = 20_000;
+const PIECE_INTERVAL: Duration = Duration::from_millis(100);
+/// For messages to become durable.
+const TIMEOUT: Duration = Duration::from_secs(300);
+const BUFFER_BYTES: usize = 1 << 20;
+/// How often a report is made.
+const REPORTS: usize = 3;
+
+pub const RECORDS: Table = Table {
+    title: "Records of many events",
+    note: "Attempts of a transfer service over seven days, with all that FTS3's messages tell of them: 20 million are 33 a \
+           second, as many as the FTS servers of WLCG moved from 2022 to 2023. Each command is a process of its own. A bulk \
+           import reads a day from a file and ends when it is durable; live messages are counted when they are durable, \
+           once a second. Memory is the most that a process had resident.",
+    columns: &["what", "figure", "promised"],
+};
+
+/// How many events, and how many messages come live.
+fn counts(scale: Scale, events: u64) -> (u64, u64) {
+    match scale {
+        Scale::Full { .. } => (events, 1_000_000),
+        Scale::Quick => (events.min(20_000), 20_000),
+    }
+}
+
+/// The rows. `directory` is emptied as it goes: two stores and a day's file are there at most.
+pub fn run(
+    binary: &Path,
+    directory: &Path,
+    events: u64,
+    scale: Scale,
+) -> Result<Vec<Vec<String>>, BenchError> {
+    let (count, live) = counts(scale, events);
+    let now = wall_clock();
+    let window = TimeWindow {
+        from: now - DAY * DAYS as u32,
+        to: now,
+    };
+    let bench = RecordBench {
+        commands: RecordCommands {
+            binary,
+            work: directory,
+        },
+        directory,
+        events: Events { count, window },
+        live,
+    };
+    let mut rows = Vec::new();
+    bench.import(&mut rows)?;
+    bench.report(&mut rows)?;
+    bench.copy(&mut rows)?;
+    bench.follow(&mut rows)?;
+    Ok(rows)
+}
+
+struct RecordBench<'a> {
+    commands: RecordCommands<'a>,
+    directory: &'a Path,
+    events: Events,
+    live: u64,
+}
+
+/// How rows are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Form {
+    Lines,
+    Parquet,
+}
+
+/// What several commands took together.
+#[derive(Debug, Default)]
+struct Sum {
+    rows: u64,
+    seconds: f64,
+    memory_bytes: u64,
+}
+
+impl Sum {
+    fn add(&mut self, rows: u64, run: &CommandRun) {
+        self.rows += rows;
+        self.seconds += run.seconds;
+        self.memory_bytes = self.memory_bytes.max(run.memory_bytes);
+    }
+
+    fn rate(&self) -> f64 {
+        self.rows as f64 / self.seconds
+    }
+}
+
+fn row(what: &str, figure: String, promised: &str) -> Vec<String> {
+    vec![what.to_owned(), figure, promised.to_owned()]
+}
+
+fn megabytes(bytes: u64) -> String {
+    figures(bytes as f64 / 1e6)
+}
+
+fn is_told(run: &CommandRun, key: &str, expected: u64) -> Result<(), BenchError> {
+    match run.told[key].as_u64() {
+        Some(told) if told == expected => Ok(()),
+        told => Err(BenchError::failed(format!(
+            "a command told {told:?} as its {key}, and not {expected}"
+        ))),
+    }
+}
+
+impl RecordBench<'_> {
+    fn store(&self) -> PathBuf {
+        self.directory.join("records")
+    }
+
+    /// Begin and end of a day of the window; its last day ends with it.
+    fn day(&self, number: u64) -> TimeWindow {
+        let from = self.events.window.from + DAY * number as u32;
+        TimeWindow {
+            from,
+            to: from + DAY,
+        }
+    }
+
+    /// Imports day by day, in turns from lines and from Parquet.
+    fn import(&self, rows: &mut Vec<Vec<String>>) -> Result<(), BenchError> {
+        let (mut lines, mut parquet) = (Sum::default(), Sum::default());
+        let mut bytes_of_lines = 0;
+        let store = self.store();
+        for number in 0..DAYS {
+            let form = match number % 2 {
+                0 => Form::Lines,
+                _ => Form::Parquet,
+            };
+            let file = self.directory.join("day");
+            let numbers = self.events.numbers(self.day(number));
+            self.write(numbers.clone(), form, &file)?;
+            let words = ["records", "import", text(&file)?, "--into", text(&store)?];
+            let run = self.commands.run(&words)?;
+            let count = numbers.end - numbers.start;
+            is_told(&run, "attempts", count)?;
+            is_told(&run, "invalid", 0)?;
+            if form == Form::Lines {
+                bytes_of_lines += size(&file)?;
+            }
+            remove(&file)?;
+            match form {
+                Form::Lines => lines.add(count, &run),
+                Form::Parquet => parquet.add(count, &run),
+            }
+        }
+        let kept = size_of_directory(&store)?;
+        let count = self.events.count as f64;
+        rows.push(row("events", self.events.count.to_string(), "20,000,000"));
+        rows.push(row(
+            "bytes of an event: as a line, kept",
+            format!(
+                "{}, {}",
+                figures(bytes_of_lines as f64 / lines.rows.max(1) as f64),
+                figures(kept as f64 / count)
+            ),
+            "",
+        ));
+        for (what, sum) in [("lines of JSON", lines), ("Parquet", parquet)] {
+            rows.push(row(
+                &format!("bulk import of {what}, events/s; memory, MB"),
+                format!(
+                    "**{}**; {}",
+                    figures(sum.rate()),
+                    megabytes(sum.memory_bytes)
+                ),
+                "100,000 at least; bounded",
+            ));
+        }
+        Ok(())
+    }
+
+    fn write(
+        &self,
+        numbers: std::ops::Range<u64>,
+        form: Form,
+        path: &Path,
+    ) -> Result<(), BenchError> {
+        let what = || format!("{}", path.display());
+        let file = File::create(path).or_else(doing(what()))?;
+        let mut file = BufWriter::with_capacity(BUFFER_BYTES, file);
+        let rows = numbers.map(|number| self.events.attempt(number));
+        let written = match form {
+            Form::Lines => write_lines(&mut file, rows),
+            Form::Parquet => write_parquet(&mut file, rows),
+        };
+        written.and_then(|()| file.flush()).or_else(doing(what()))
+    }
+
+    /// Reports of the last day.
+    fn report(&self, rows: &mut Vec<Vec<String>>) -> Result<(), BenchError> {
+        let store = self.store();
+        let last = self.day(DAYS - 1);
+        let numbers = self.events.numbers(last);
+        let since = format!("{}Z", last.from.to_fts());
+        // A time is typed in whole seconds.
+        let second = Timestamp(last.from.0 / 1000 * 1000);
+        let numbers = self
+            .events
+            .numbers(TimeWindow {
+                from: second,
+                to: last.to,
+            })
+            .start..numbers.end;
+        let count = numbers.end - numbers.start;
+        let directory = text(&store)?;
+        let reports: [(&str, &[&str]); 4] = [
+            (
+                "account by VO",
+                &["account", directory, "--since", &since, "--by", "vo"],
+            ),
+            (
+                "account by link",
+                &["account", directory, "--since", &since, "--by", "link"],
+            ),
+            (
+                "explain",
+                &["explain", "--records", directory, "--since", &since],
+            ),
+            (
+                "incidents",
+                &["incidents", "--records", directory, "--since", &since],
+            ),
+        ];
+        for (what, words) in reports {
+            let mut runs = Vec::new();
+            for _ in 0..REPORTS {
+                runs.push(self.commands.run(words)?);
+            }
+            if words[0] == "account" {
+                let told = ended(&runs[0].told);
+                if told != count {
+                    return Err(BenchError::failed(format!(
+                        "{what} tells of {told} attempts, and {count} ended in the last day"
+                    )));
+                }
+            }
+            let mut seconds: Vec<f64> = runs.iter().map(|run| run.seconds).collect();
+            seconds.sort_by(f64::total_cmp);
+            let memory = runs.iter().map(|run| run.memory_bytes).max().unwrap_or(0);
+            rows.push(row(
+                &format!("report of the last day ({count} events): {what}, s; memory, MB"),
+                format!(
+                    "**{:.2}** ({:.2} to {:.2}); {}",
+                    seconds[REPORTS / 2],
+                    seconds[0],
+                    seconds[REPORTS - 1],
+                    megabytes(memory)
+                ),
+                "5 s at most; bounded",
+            ));
+        }
+        Ok(())
+    }
+
+    /// Exports day by day, imports each day elsewhere, and exports it again.
+    fn copy(&self, rows: &mut Vec<Vec<String>>) -> Result<(), BenchError> {
+        let other = self.directory.join("copy");
+        let (mut lines, mut parquet) = (Sum::default(), Sum::default());
+        let mut days = 0;
+        for number in 0..=DAYS {
+            let form = form_of(number);
+            let (file, run) = self.export(&self.store(), number, form)?;
+            let count = run.told["rows"].as_u64().unwrap_or(0);
+            match form {
+                Form::Lines => lines.add(count, &run),
+                Form::Parquet => parquet.add(count, &run),
+            }
+            if count > 0 {
+                let before = digest(&file)?;
+                let words = ["records", "import", text(&file)?, "--into", text(&other)?];
+                is_told(&self.commands.run(&words)?, "attempts", count)?;
+                self.remove_export()?;
+                let (file, _) = self.export(&other, number, form)?;
+                if digest(&file)? != before {
+                    return Err(BenchError::failed(format!(
+                        "what was exported and imported of day {number} is not what was there"
+                    )));
+                }
+                remove(&other)?;
+                days += 1;
+            }
+            self.remove_export()?;
+        }
+        let (told, all) = (lines.rows + parquet.rows, self.events.count);
+        if told != all {
+            return Err(BenchError::failed(format!(
+                "{told} events were exported and imported again, and there are {all}"
+            )));
+        }
+        for (what, sum) in [("lines of JSON", lines), ("Parquet", parquet)] {
+            rows.push(row(
+                &format!("export as {what}, events/s; memory, MB"),
+                format!("{}; {}", figures(sum.rate()), megabytes(sum.memory_bytes)),
+                "bounded",
+            ));
+        }
+        rows.push(row(
+            "exported, imported elsewhere, and exported again, byte by byte",
+            format!("identical, {days} days"),
+            "identical",
+        ));
+        Ok(())
+    }
+
+    /// Rows of a day by the calendar, as one file.
+    fn export(
+        &self,
+        store: &Path,
+        number: u64,
+        form: Form,
+    ) -> Result<(PathBuf, CommandRun), BenchError> {
+        let begin = self.events.window.from;
+        let midnight = Timestamp(begin.0.div_euclid(86_400_000) * 86_400_000);
+        let from = midnight + DAY * number as u32;
+        let (since, until) = (
+            format!("{}Z", from.to_fts()),
+            // A window of rows holds its end, too.
+            format!("{}.999Z", (from + DAY - Duration::from_secs(1)).to_fts()),
+        );
+        let to = self.directory.join("exported");
+        let form_name = match form {
+            Form::Lines => "ndjson",
+            Form::Parquet => "parquet",
+        };
+        let words = [
+            "records",
+            "export",
+            text(store)?,
+            "--to",
+            text(&to)?,
+            "--format",
+            form_name,
+            "--since",
+            &since,
+            "--until",
+            &until,
+        ];
+        let run = self.commands.run(&words)?;
+        let file = match form {
+            Form::Lines => to,
+            Form::Parquet => to.join("attempt.parquet"),
+        };
+        Ok((file, run))
+    }
+
+    fn remove_export(&self) -> Result<(), BenchError> {
+        remove(&self.directory.join("exported"))
+    }
+
+    /// Messages come live into the store that is full already: first at a pace, then as fast as they are taken.
+    fn follow(&self, rows: &mut Vec<Vec<String>>) -> Result<(), BenchError> {
+        let messages = self.directory.join("messages.jsonl");
+        let store = self.store();
+        let paced = self.live / 2;
+        let mut file = BufWriter::new(
+            File::create(&messages).or_else(doing(format!("{}", messages.display())))?,
+        );
+        let words = [
+            "ingest",
+            "fts",
+            text(&messages)?,
+            "--into",
+            text(&store)?,
+            "--follow",
+        ];
+        let mut following = self.commands.start(&words)?;
+        let behind = self.append_at_pace(&mut file, paced)?;
+        self.append(&mut file, paced..self.live)?;
+        let begun = Instant::now();
+        self.await_durable(self.live)?;
+        let rate = (self.live - paced) as f64 / begun.elapsed().as_secs_f64();
+        let memory = following.memory_bytes();
+        let pid = i32::try_from(following.id()).ok().and_then(Pid::from_raw);
+        let asked = pid.map(|pid| kill_process(pid, Signal::TERM));
+        if !matches!(asked, Some(Ok(()))) {
+            return Err(BenchError::failed("what follows the messages has gone"));
+        }
+        let run = following.wait()?;
+        is_told(&run, "attempts", self.live)?;
+        is_told(&run, "invalid", 0)?;
+        remove(&messages)?;
+        rows.push(row(
+            &format!(
+                "live messages at {PACE} a second for {} s: durable after, s at most",
+                paced / PACE
+            ),
+            format!("**{:.1}**", behind.as_secs_f64()),
+            "",
+        ));
+        rows.push(row(
+            "live messages that are there already, events/s; memory, MB",
+            format!("**{}**; {}", figures(rate), megabytes(memory)),
+            "20,000 at least; bounded",
+        ));
+        Ok(())
+    }
+
+    /// The longest time for which a message was not durable.
+    fn append_at_pace(
+        &self,
+        file: &mut BufWriter<File>,
+        count: u64,
+    ) -> Result<Duration, BenchError> {
+        let piece = PACE * PIECE_INTERVAL.as_millis() as u64 / 1000;
+        let (begun, mut written) = (Instant::now(), 0);
+        let mut open: Vec<(u64, Instant)> = Vec::new();
+        let mut behind = Duration::ZERO;
+        while written < count || !open.is_empty() {
+            if written < count {
+                let next = (written + piece).min(count);
+                self.append(file, written..next)?;
+                written = next;
+                open.push((written, Instant::now()));
+            }
+            let durable = self.durable_lines();
+            open.retain(|(lines, at)| {
+                let is_durable = *lines <= durable;
+                if is_durable {
+                    behind = behind.max(at.elapsed());
+                }
+                !is_durable
+            });
+            if begun.elapsed() > TIMEOUT {
+                return Err(BenchError::failed("messages do not become durable"));
+            }
+            let pieces = (written / piece.max(1)) as u32;
+            let due = begun + PIECE_INTERVAL * pieces;
+            let pause = due.saturating_duration_since(Instant::now());
+            std::thread::sleep(pause.max(Duration::from_millis(1)));
+        }
+        Ok(behind)
+    }
+
+    fn append(
+        &self,
+        file: &mut BufWriter<File>,
+        numbers: std::ops::Range<u64>,
+    ) -> Result<(), BenchError> {
+        let now = wall_clock();
+        let mut written = Ok(());
+        for number in numbers {
+            let message = self.events.message(self.events.count + number, now);
+            written = written.and_then(|()| writeln!(file, "{message}"));
+        }
+        let written = written.and_then(|()| file.flush());
+        written.or_else(doing("messages"))
+    }
+
+    fn await_durable(&self, lines: u64) -> Result<(), BenchError> {
+        let begun = Instant::now();
+        while self.durable_lines() < lines {
+            if begun.elapsed() > TIMEOUT {
+                return Err(BenchError::failed("messages do not become durable"));
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        Ok(())
+    }
+
+    /// Lines of the messages that are durable, as the store itself notes.
+    fn durable_lines(&self) -> u64 {
+        let positions = fs::read(self.store().join("positions.json")).unwrap_or_default();
+        let positions: Value = serde_json::from_slice(&positions).unwrap_or_default();
+        let files = positions.as_object().into_iter().flatten();
+        let mut followed = files.filter(|(name, _)| name.ends_with("messages.jsonl"));
+        followed
+            .next()
+            .and_then(|(_, position)| position["line"].as_u64())
+            .unwrap_or(0)
+    }
+}
+
+fn form_of(number: u64) -> Form {
+    match number % 2 {
+        0 => Form::Parquet,
+        _ => Form::Lines,
+    }
+}
+
+fn write_lines(file: &mut impl Write, rows: impl Iterator<Item = Attempt>) -> io::Result<()> {
+    writeln!(file, "{}", ndjson::heading())?;
+    for row in rows {
+        writeln!(file, "{}", ndjson::line(&row.into()))?;
+    }
+    Ok(())
+}
+
+fn write_parquet(file: &mut impl Write, rows: impl Iterator<Item = Attempt>) -> io::Result<()> {
+    let mut writer = ParquetWriter::new(file)?;
+    for row in rows {
+        writer.push(&row)?;
+    }
+    writer.finish().map(|_| ())
+}
+
+/// Attempts that an account tells of.
+fn ended(account: &Value) -> u64 {
+    let lines = account["lines"].as_array().into_iter().flatten();
+    let counts =
+        lines.flat_map(|line| ["succeeded", "failed", "aborted"].map(|key| line[key].as_u64()));
+    counts.flatten().sum()
+}
+
+fn text(path: &Path) -> Result<&str, BenchError> {
+    path.to_str()
+        .ok_or_else(|| BenchError::failed(format!("{} is no text", path.display())))
+}
+
+fn remove(path: &Path) -> Result<(), BenchError> {
+    let removed = match path.is_dir() {
+        true => fs::remove_dir_all(path),
+        false => fs::remove_file(path),
+    };
+    removed.or_else(doing(format!("{}", path.display())))
+}
+
+fn size(path: &Path) -> Result<u64, BenchError> {
+    let metadata = fs::metadata(path).or_else(doing(format!("{}", path.display())))?;
+    Ok(metadata.len())
+}
+
+fn size_of_directory(path: &Path) -> Result<u64, BenchError> {
+    let entries = fs::read_dir(path).or_else(doing(format!("{}", path.display())))?;
+    entries.flatten().map(|entry| size(&entry.path())).sum()
+}
+
+/// CRC-32C and length, of which the one or the other differs when anything does.
+fn digest(path: &Path) -> Result<(u32, u64), BenchError> {
+    let what = || format!("{}", path.display());
+    let mut file = File::open(path).or_else(doing(what()))?;
+    let mut piece = vec![0; BUFFER_BYTES];
+    let (mut sum, mut length) = (0, 0);
+    loop {
+        let count = file.read(&mut piece).or_else(doing(what()))?;
+        if count == 0 {
+            return Ok((sum, length));
+        }
+        sum = crc32c::crc32c_append(sum, &piece[..count]);
+        length += count as u64;
+    }
+}

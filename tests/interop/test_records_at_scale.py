@@ -1,0 +1,95 @@
+"""Two hundred thousand events: all are there, what is exported and imported again is the same, and no command needs memory for
+all of them. `penstock-bench --only records` measures this with twenty million.
+"""
+
+import json
+import os
+import subprocess
+
+EVENTS, FEWER = 200_000, 60_000
+DAYS = 5
+BEGIN = 1_795_046_400_000
+DAY_MS = 86_400_000
+# What a command may need more for the events beyond FEWER, which take three times this in memory.
+GROWTH_BYTES_MAX = 48 << 20
+FAILURE_EVERY = 20
+
+
+def event(number, count):
+    """As `penstock records export` writes it, column by column."""
+    at = BEGIN + DAYS * DAY_MS * number // count
+    source, destination = number % 50, (number * 7 + 1) % 50
+    path = f"/atlas/datadisk/{number % 251:02x}/{number % 241:02x}/AOD.{number // 50:08d}._{number:09d}.pool.root.1"
+    failed = number % FAILURE_EVERY == 0
+    row = {
+        "row": "attempt", "at": at, "source": "fts:complete", "line": number + 1, "view": "vo", "operation": "copy",
+        "job": f"{number // 50 * 2654435761 % 2**32:08x}-0000-7000-8000-000000000000", "transfer": str(number),
+        "attempt": f"2026-11-22-0619__a__b__{number}", "source_host": f"https://se{source:02}.source.example.org",
+        "destination_host": f"https://se{destination:02}.destination.example.org", "source_path": f"/eos{path}",
+        "destination_path": f"/pnfs{path}", "vo": ["atlas", "cms", "lhcb"][number % 3], "activity": "Production Output",
+        "user": f"/DC=ch/CN=robot{number % 40}", "protocol": "https", "bytes_moved": 0 if failed else 1_000_000 + number,
+        "started": at - 30_000, "ended": at, "outcome": "failure" if failed else "success",
+    }  # fmt: skip
+    if failed:
+        row |= {"side": "destination", "phase": "transfer", "error_code": 28, "fingerprint": "DESTINATION [28] full"}
+        row["detail"] = f"no space left for file {number}"
+    return row
+
+
+def written(path, count):
+    with open(path, "w") as file:
+        file.write('{"penstock_records":1}\n')
+        for number in range(count):
+            file.write(json.dumps(event(number, count), separators=(",", ":")) + "\n")
+    return path
+
+
+class Commands:
+    """Runs commands, and remembers the most memory that each kind needed."""
+
+    def __init__(self, binary):
+        self.binary, self.memory = binary, {}
+
+    def run(self, kind, *words):
+        line = [str(self.binary), "--json", *map(str, words)]
+        with subprocess.Popen(line, stdout=subprocess.PIPE) as process:
+            printed = process.stdout.read()
+            _, status, usage = os.wait4(process.pid, 0)
+            process.returncode = os.waitstatus_to_exitcode(status)
+        assert process.returncode == 0, f"{line}: exit {process.returncode} {printed}"
+        self.memory[kind] = usage.ru_maxrss * 1024
+        return json.loads(printed)
+
+
+def round_trip(binary, directory, count):
+    """From lines into a store, as Parquet into another, and as lines again."""
+    directory.mkdir()
+    commands = Commands(binary)
+    lines = written(directory / "events.jsonl", count)
+    first, second = directory / "first", directory / "second"
+    tables, again = directory / "tables", directory / "again.jsonl"
+    told = commands.run("import of lines", "records", "import", lines, "--into", first)
+    assert (told["attempts"], told["invalid"]) == (count, 0)
+    account = commands.run("account", "account", first, "--by", "day")
+    ended = [(line["succeeded"], line["failed"]) for line in account["lines"]]
+    of_day = count // DAYS
+    assert ended == [(of_day - of_day // FAILURE_EVERY, of_day // FAILURE_EVERY)] * DAYS
+    assert sum(line["arrived"] for line in account["lines"]) == sum(
+        event(number, count)["bytes_moved"] for number in range(count)
+    )
+    commands.run("export as Parquet", "records", "export", first, "--to", tables, "--format", "parquet")
+    told = commands.run("import of Parquet", "records", "import", tables / "attempt.parquet", "--into", second)
+    assert (told["attempts"], told["invalid"]) == (count, 0)
+    told = commands.run("export as lines", "records", "export", second, "--to", again)
+    assert told["rows"] == count
+    assert again.read_bytes() == lines.read_bytes()
+    commands.run("explain", "explain", "--records", second)
+    return commands.memory
+
+
+def test_all_events_come_back_the_same_and_no_command_needs_memory_for_all_of_them(binary, tmp_path):
+    few = round_trip(binary, tmp_path / "few", FEWER)
+    many = round_trip(binary, tmp_path / "many", EVENTS)
+    growth = {kind: many[kind] - few[kind] for kind in few}
+    assert len(growth) == 6
+    assert max(growth.values()) < GROWTH_BYTES_MAX, {kind: f"{size >> 20} MiB" for kind, size in growth.items()}
