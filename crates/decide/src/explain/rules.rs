@@ -51,6 +51,8 @@ const FILL: &[Cause] = &[
 ];
 const RATE: &[F] = &[F::StageRate];
 const STORAGE: &[F] = &[F::StageRate, F::Overhead, F::Fed, F::Success];
+/// What suffers when files wait for few servers or pools.
+const QUEUES: &[F] = &[F::StageRate, F::Overhead];
 const OPERATIONS: &[F] = &[F::Overhead, F::Fed];
 
 /// All rules. Of two that explain the same fall as well, the earlier one is named.
@@ -205,7 +207,7 @@ pub const RULES: &[Rule] = &[
     Rule {
         cause: Cause::ServerSkew,
         needs: &[&[M::ServersUsed]],
-        factors: RATE,
+        factors: QUEUES,
         leads_to: &[],
         test: storage::server_skew,
     },

@@ -1,12 +1,13 @@
 //! What servers, pools, disks and databases do.
 
 use super::super::answer::{Evidence, Measure};
-use super::super::rule_input::RuleInput;
+use super::super::rule_input::{RuleInput, StorageUnit};
 use super::super::signals::{
-    DataPathStage, DeviceSignals, FailureSide, Series, ServerKind, ServerSignals, Setting,
+    DataPathStage, DeviceSignals, FailureGroup, FailureSide, Series, ServerKind, ServerSignals,
+    Setting,
 };
 use super::super::split::Factor;
-use super::Finding;
+use super::{Finding, QUEUES, STORAGE};
 
 /// A mover that moves nothing for so long is stalled, or for so many times its usual silence.
 const SILENCE_SECONDS_MIN: f64 = 600.0;
@@ -83,14 +84,17 @@ pub(super) fn stalled_mover(view: &RuleInput<'_>) -> Option<Finding> {
     Some(Finding { explains, evidence })
 }
 
-/// Pools below their reserve in the stretch, those that were not before, and all.
+/// Full pools in the stretch, those that were not before, and all. A pool is full that has no room for a file beside what
+/// must stay free.
 fn full_pools(view: &RuleInput<'_>) -> (Vec<Evidence>, usize, usize) {
     let pools = view.pools();
+    let file = view.earlier(&view.link.file_bytes);
+    let file = file.or(view.now(&view.link.file_bytes)).unwrap_or(0.0);
     let mut fresh = Vec::new();
     let mut full = 0;
     for (name, pool) in &pools {
         let is_full = |spans: &[std::ops::Range<usize>]| {
-            Some(pool.free_bytes.mean(spans)? < pool.reserve_bytes.mean(spans)?)
+            Some(pool.free_bytes.mean(spans)? < pool.reserve_bytes.mean(spans)? + file)
         };
         if is_full(view.during) == Some(true) {
             full += 1;
@@ -108,7 +112,7 @@ pub(super) fn pool_full(view: &RuleInput<'_>) -> Option<Finding> {
     if evidence.is_empty() || full == of {
         return None;
     }
-    let explains = view.explains(1.0 - full as f64 / of as f64, Factor::StageRate);
+    let explains = view.explains_most(1.0 - full as f64 / of as f64, STORAGE);
     Some(Finding {
         explains: explains.max(0.2),
         evidence,
@@ -117,9 +121,8 @@ pub(super) fn pool_full(view: &RuleInput<'_>) -> Option<Finding> {
 
 pub(super) fn out_of_space(view: &RuleInput<'_>) -> Option<Finding> {
     let (mut evidence, full, of) = full_pools(view);
-    let no_space = |group: &super::super::signals::FailureGroup| {
-        group.side == FailureSide::Destination && group.errno == ENOSPC
-    };
+    let no_space =
+        |group: &FailureGroup| group.side == FailureSide::Destination && group.errno == ENOSPC;
     let (before, now) = view.failed_part(no_space);
     let refuses = now.is_some_and(|now| now > 0.03 && now > before.unwrap_or(0.0) * 3.0);
     let is_full = of > 0 && full == of && !evidence.is_empty();
@@ -131,7 +134,7 @@ pub(super) fn out_of_space(view: &RuleInput<'_>) -> Option<Finding> {
         .failures
         .iter()
         .filter(|(group, _)| no_space(group));
-    let attempts = |(group, attempts): (&super::super::signals::FailureGroup, &Series)| {
+    let attempts = |(group, attempts): (&FailureGroup, &Series)| {
         let attempts = attempts.sum(view.during)?.round() as u64;
         (attempts > 0).then(|| Evidence::Failures {
             fingerprint: group.fingerprint.clone(),
@@ -142,17 +145,11 @@ pub(super) fn out_of_space(view: &RuleInput<'_>) -> Option<Finding> {
     Finding::whole(evidence)
 }
 
-/// Servers as many as would carry the same evenly: 1 / Σ sᵢ².
+/// Servers or pools as many as would carry the same evenly: 1 / Σ sᵢ².
 fn servers_used(view: &RuleInput<'_>, side: FailureSide, now: bool) -> Option<(f64, usize)> {
-    let column = |server: &ServerSignals| match side {
-        FailureSide::Source => server.bytes_out.clone(),
-        FailureSide::Destination | FailureSide::Network | FailureSide::Service => {
-            server.bytes_in.clone()
-        }
-    };
     let spans = if now { view.during } else { view.before };
-    let bytes: Vec<f64> = (view.disk_servers(side).into_iter())
-        .filter_map(|(_, server)| column(server).mean(spans))
+    let bytes: Vec<f64> = (view.units(side).into_iter())
+        .filter_map(|unit| unit.bytes.mean(spans))
         .collect();
     let all: f64 = bytes.iter().sum();
     let squares: f64 = bytes.iter().map(|bytes| (bytes / all).powi(2)).sum();
@@ -174,7 +171,7 @@ pub(super) fn server_skew(view: &RuleInput<'_>) -> Option<Finding> {
             value: now,
         };
         is_skewed.then(|| Finding {
-            explains: before.map_or(1.0, |before| view.explains(now / before, Factor::StageRate)),
+            explains: before.map_or(1.0, |before| view.explains_most(now / before, QUEUES)),
             evidence: vec![evidence],
         })
     };
@@ -185,28 +182,25 @@ pub(super) fn crash(view: &RuleInput<'_>) -> Option<Finding> {
     let mut evidence = Vec::new();
     let mut lost = 0.0;
     for side in [FailureSide::Destination, FailureSide::Source] {
-        let servers = view.disk_servers(side);
-        let bytes = |server: &ServerSignals| {
-            let column = if side == FailureSide::Source {
-                &server.bytes_out
-            } else {
-                &server.bytes_in
-            };
-            view.earlier(column).unwrap_or(0.0)
-        };
-        let all: f64 = servers.iter().map(|(_, server)| bytes(server)).sum();
-        for (name, server) in servers {
-            let was_up = view.earlier(&server.up).is_none_or(|up| up > 0.9);
-            if was_up && view.now(&server.up).is_some_and(|up| up < 0.5) {
-                evidence.push(view.value_at(Measure::ServerUp, Some(&name.0), &server.up));
-                lost += if all > 0.0 { bytes(server) / all } else { 1.0 };
+        let units = view.units(side);
+        let bytes = |unit: &StorageUnit<'_>| view.earlier(unit.bytes).unwrap_or(0.0);
+        let all: f64 = units.iter().map(bytes).sum();
+        for unit in units {
+            let was_up = view.earlier(unit.up).is_none_or(|up| up > 0.9);
+            if was_up && view.now(unit.up).is_some_and(|up| up < 0.5) {
+                evidence.push(view.value_at(Measure::ServerUp, Some(unit.name), unit.up));
+                lost += if all > 0.0 { bytes(&unit) / all } else { 1.0 };
             }
         }
     }
-    let explains = view
-        .explains(1.0 - lost.min(1.0), Factor::StageRate)
-        .max(0.2);
-    (!evidence.is_empty()).then_some(Finding { explains, evidence })
+    if evidence.is_empty() {
+        return None;
+    }
+    let explains = view.explains_most(1.0 - lost.min(1.0), STORAGE);
+    Some(Finding {
+        explains: explains.max(0.2),
+        evidence,
+    })
 }
 
 pub(super) fn database_load(view: &RuleInput<'_>) -> Option<Finding> {
