@@ -181,16 +181,17 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         cause: Cause::StalledMover,
-        needs: &[&[M::MoverProgress]],
+        needs: &[&[M::MoverProgress, M::Active]],
         factors: STORAGE,
         leads_to: &[Cause::PoolFull, Cause::ServerSkew, Cause::NotFed],
         test: storage::stalled_mover,
     },
     Rule {
         cause: Cause::Crash,
-        needs: &[&[M::ServerUp]],
+        needs: &[&[M::ServerUp, M::FailedAttempts]],
         factors: STORAGE,
         leads_to: &[
+            Cause::StalledMover,
             Cause::ServerSkew,
             Cause::DestinationErrors,
             Cause::SourceErrors,
@@ -298,7 +299,10 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         cause: Cause::DiskController,
-        needs: &[&[M::DeviceUse], &[M::DeviceBytes]],
+        needs: &[
+            &[M::DeviceUse, M::StageTimes],
+            &[M::DeviceBytes, M::StageTimes],
+        ],
         factors: RATE,
         leads_to: &[],
         test: storage::disk_controller,

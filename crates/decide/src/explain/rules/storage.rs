@@ -7,11 +7,20 @@ use super::super::signals::{
     Setting,
 };
 use super::super::split::Factor;
+use super::network::competing_load;
 use super::{Finding, QUEUES, STORAGE};
 
 /// A mover that moves nothing for so long is stalled, or for so many times its usual silence.
 const SILENCE_SECONDS_MIN: f64 = 600.0;
 const SILENCE_RATIO_MIN: f64 = 20.0;
+/// A disk that takes so many times longer for a byte is slow.
+const DISK_SLOWDOWN_RATIO_MIN: f64 = 2.0;
+/// When all movers move nothing for so long, they are stalled.
+const STANDSTILL_SECONDS_MIN: usize = 5;
+/// In so much of a drop: what was under way when it began still arrives.
+const STILL_SHARE_MIN: f64 = 0.6;
+/// Errors of whoever finds nobody at an address: no way there, refused, the host is down.
+const NOBODY_THERE: [i32; 4] = [101, 111, 112, 113];
 /// Servers that do the work of fewer than this part of those that could.
 const WORKING_SERVERS_SHARE_MAX: f64 = 0.6;
 /// A latency of so many times the usual one is an overload.
@@ -70,7 +79,7 @@ pub(super) fn stalled_mover(view: &RuleInput<'_>) -> Option<Finding> {
         evidence.push(view.value_at(measure, place, series));
     }
     if evidence.is_empty() {
-        return None;
+        return standstill(view);
     }
     evidence.truncate(3);
     // Slots that move nothing lower the mean rate of all that run.
@@ -82,6 +91,29 @@ pub(super) fn stalled_mover(view: &RuleInput<'_>) -> Option<Finding> {
             view.explains(1.0 - (stalled / active).min(1.0), Factor::StageRate)
         });
     Some(Finding { explains, evidence })
+}
+
+/// All that run move nothing and do not fail.
+fn standstill(view: &RuleInput<'_>) -> Option<Finding> {
+    let link = view.link;
+    let seconds: usize = view
+        .during
+        .iter()
+        .map(ExactSizeIterator::len)
+        .sum::<usize>()
+        * view.signals.bin_seconds as usize;
+    let still = link.moved_bytes().part(view.during, |bytes| bytes <= 0.0)?;
+    let runs = link.active.min(view.during)? >= 0.5;
+    let fails = link.failed_attempts().max(view.during).unwrap_or(0.0) > 0.0;
+    let holds = seconds >= STANDSTILL_SECONDS_MIN && runs && still >= STILL_SHARE_MIN && !fails;
+    let evidence = vec![
+        view.value(Measure::Active, &link.active),
+        view.value(Measure::MovedBytes, &link.copied_bytes),
+    ];
+    holds.then_some(Finding {
+        explains: 1.0,
+        evidence,
+    })
 }
 
 /// Full pools in the stretch, those that were not before, and all. A pool is full that has no room for a file beside what
@@ -194,13 +226,34 @@ pub(super) fn crash(view: &RuleInput<'_>) -> Option<Finding> {
         }
     }
     if evidence.is_empty() {
-        return None;
+        return unreachable(view);
     }
     let explains = view.explains_most(1.0 - lost.min(1.0), STORAGE);
     Some(Finding {
         explains: explains.max(0.2),
         evidence,
     })
+}
+
+/// Most attempts find nobody at an address of an end.
+fn unreachable(view: &RuleInput<'_>) -> Option<Finding> {
+    let nobody = |group: &FailureGroup| {
+        let is_end = matches!(group.side, FailureSide::Source | FailureSide::Destination);
+        is_end && NOBODY_THERE.contains(&group.errno)
+    };
+    let (before, now) = view.failed_part(nobody);
+    if now? < 0.5 || before.is_some_and(|before| before > 0.1) {
+        return None;
+    }
+    let kinds = view.link.failures.iter().filter(|(group, _)| nobody(group));
+    let attempts = |(group, attempts): (&FailureGroup, &Series)| {
+        let attempts = attempts.sum(view.during)?.round() as u64;
+        (attempts > 0).then(|| Evidence::Failures {
+            fingerprint: group.fingerprint.clone(),
+            attempts,
+        })
+    };
+    Finding::whole(kinds.filter_map(attempts).take(2).collect())
 }
 
 pub(super) fn database_load(view: &RuleInput<'_>) -> Option<Finding> {
@@ -438,6 +491,34 @@ pub(super) fn multipath(view: &RuleInput<'_>) -> Option<Finding> {
 }
 
 pub(super) fn disk_controller(view: &RuleInput<'_>) -> Option<Finding> {
+    match view.is_known(Measure::DeviceUse) {
+        true => full_array(view),
+        false => slow_disk(view),
+    }
+}
+
+/// Where nobody tells of disk arrays: the copies' slowest stage is one at a disk that takes much longer for a byte than
+/// before, and no other link puts load on it.
+fn slow_disk(view: &RuleInput<'_>) -> Option<Finding> {
+    let stage = view.stage.filter(|stage| DISKS.contains(stage))?;
+    let bytes = view.link.moved_bytes();
+    let seconds_per_byte = |spans: &[std::ops::Range<usize>]| {
+        let busy = view.link.stages.get(&stage)?.busy.sum(spans)?;
+        let bytes = bytes.sum(spans).filter(|bytes| *bytes > 0.0)?;
+        Some(busy / bytes)
+    };
+    let (before, now) = (
+        seconds_per_byte(view.before)?,
+        seconds_per_byte(view.during)?,
+    );
+    let is_slow = now > before * DISK_SLOWDOWN_RATIO_MIN;
+    (is_slow && competing_load(view).is_none()).then(|| Finding {
+        explains: 1.0,
+        evidence: vec![Evidence::Bottleneck { stage }],
+    })
+}
+
+fn full_array(view: &RuleInput<'_>) -> Option<Finding> {
     let (name, device) = device(view, |server, device| {
         let is_full = view
             .now(&device.utilisation)

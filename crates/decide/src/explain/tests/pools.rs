@@ -1,6 +1,8 @@
-//! What pools of a live storage element tell, on a link whose rate fell to a third in the middle of a window.
+//! What pools, stages and failures of a live service tell, on a link whose rate fell to a third in the middle of a window.
 
-use super::super::signals::{FailureGroup, LinkSignals, PoolSignals, Series, Signals};
+use super::super::signals::{
+    DataPathStage, FailureGroup, LinkSignals, PoolSignals, Series, Signals, StageSignals,
+};
 use super::*;
 use penstock_model::{Errno, Phase, PoolName, Side, StorageId, Timestamp};
 
@@ -135,4 +137,44 @@ fn a_source_that_breaks_off_is_to_blame_when_it_tells_that_it_failed() {
         ..PoolSignals::default()
     });
     assert_eq!(causes(&signals)[0].0, Cause::SourceErrors);
+}
+
+#[test]
+fn an_end_at_which_nobody_answers_is_down() {
+    let mut signals = window(0.0);
+    fail(&mut signals, Side::Source, 111);
+    let expected = [(Cause::Crash, vec![Cause::SourceErrors])];
+    assert_eq!(causes(&signals), expected);
+    let mut signals = window(300e6);
+    fail(&mut signals, Side::Source, 2);
+    assert_eq!(causes(&signals)[0].0, Cause::SourceErrors);
+}
+
+#[test]
+fn transfers_that_all_stand_still_and_do_not_fail_are_stalled() {
+    assert_eq!(causes(&window(0.0)), [(Cause::StalledMover, vec![])]);
+    assert_eq!(causes(&window(1e6)), []);
+}
+
+#[test]
+fn a_disk_that_takes_longer_for_a_byte_is_slow() {
+    let stages = |signals: &mut Signals, write: f64, network: f64| {
+        let link = signals.links.get_mut(&far_to_here()).expect("there");
+        for (stage, seconds) in [
+            (DataPathStage::DestinationWrite, write),
+            (DataPathStage::Network, network),
+        ] {
+            let busy = StageSignals {
+                busy: step(30.0, seconds),
+                ..StageSignals::default()
+            };
+            link.stages.insert(stage, busy);
+        }
+    };
+    let mut slow = window(300e6);
+    stages(&mut slow, 100.0, 10.0);
+    assert_eq!(causes(&slow), [(Cause::DiskController, vec![])]);
+    let mut fast = window(300e6);
+    stages(&mut fast, 10.0, 100.0);
+    assert_eq!(causes(&fast), []);
 }
