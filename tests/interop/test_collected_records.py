@@ -217,3 +217,34 @@ def test_without_anything_to_collect_the_remedy_is_told(binary, tmp_path):
     records = Records(binary, tmp_path / "records")
     records.run("records", "collect", "--dir", tmp_path / "none", "--into", tmp_path / "records", code=2)
     records.run("records", "collect", "--dir", tmp_path, "--into", tmp_path / "x", "--view", "network", code=2)
+
+
+def test_minutes_of_pools_tell_what_passed_by_work_and_vo(binary, copied, tmp_path):
+    copied.here_door.get("/f70000")
+    # The minute that has begun is recorded at the end.
+    for site in copied.sites:
+        site.stop()
+
+    def samples(site, name):
+        records, told = collect(binary, site, tmp_path / name, "--view", "site")
+        again, _ = collect(binary, site, tmp_path / name, "--view", "site")
+        rows = [row for row in records.rows("sample") if row["subject_kind"] == "pool"]
+        assert rows and len(again.rows("sample")) == len(records.rows("sample")), told
+        return rows
+
+    def bytes_of(rows, operation, way):
+        return sum(row[way] for row in rows if row.get("operation") == operation)
+
+    ours, theirs = samples(copied.here, "here"), samples(copied.there, "there")
+    whole = sum(SIZES)
+    assert bytes_of(ours, "write", "bytes_in") == bytes_of(ours, "copy", "bytes_out") == whole
+    assert bytes_of(ours, "read", "bytes_out") == 70_000
+    assert bytes_of(theirs, "copy", "bytes_in") == whole == bytes_of(theirs, None, "bytes_in")
+    for row in (row for row in ours + theirs if "operation" not in row):
+        assert row["bytes_free"] > 0 and row["reachable_permille"] == row["accepting_permille"] == 1000, row
+        assert row["limit"] > 0 and row["server"], row
+    assert {row["vo"] for row in theirs if row.get("operation") == "copy"} == {row["vo"] for row in ours if "vo" in row}
+    tables = tmp_path / "tables"
+    Records(binary, tmp_path / "there").run("records", "export", tmp_path / "there", "--to", tables, "--format", "parquet")
+    told = pyarrow.parquet.read_table(tables / "sample.parquet").to_pylist()
+    assert sum(row["bytes_in"] for row in told if row["operation"] == "copy") == whole

@@ -9,6 +9,7 @@ pub mod expiry;
 pub mod init;
 pub mod issuer;
 pub mod keys;
+pub mod pool_record;
 pub mod record;
 pub mod serve;
 pub mod store;

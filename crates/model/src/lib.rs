@@ -22,6 +22,7 @@ pub mod mute;
 pub mod node;
 pub mod observation;
 pub mod path;
+pub mod pool_sample;
 pub mod problem;
 pub mod quantity;
 pub mod reason;
@@ -59,6 +60,7 @@ pub use minute::{FailedStep, MinuteFailure, MinuteKey, MinuteRow, MinuteSamples,
 pub use mute::{Mute, MuteScope};
 pub use node::{Epoch, InvalidNodeId, NodeId, Tenure};
 pub use path::NamespacePath;
+pub use pool_sample::{PoolSample, PoolSamples, PoolTraffic};
 pub use problem::{Actor, Advice, Layer, Problem, ProblemCode, ProblemFacts, Retry, Side};
 pub use reason::{ChoiceReason, NoSlot, SlotBound, SlotPlace, TapeWait, WaitReason};
 pub use record::{Record, RestartFacts, Tidying, UnfinishedJob};

@@ -19,6 +19,8 @@ pub mod ledger_rows;
 pub mod live;
 pub mod minute_rows;
 pub mod plot;
+pub mod pool_rows;
+pub mod pool_signals;
 pub mod rate;
 pub mod recorded;
 pub mod records;

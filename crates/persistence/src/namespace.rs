@@ -18,6 +18,7 @@ mod ledger_reader;
 mod lock;
 mod log_keeper;
 mod log_snapshot;
+mod pool_minutes;
 mod property;
 mod read;
 mod rebuild;

@@ -2,6 +2,7 @@
 //! they end, however they end. Who goes next, and who ends for somebody else, is decided by `decide::admission`.
 
 use crate::meter::Meter;
+use crate::traffic::Traffic;
 use parking_lot::{Mutex, MutexGuard};
 use penstock_decide::admission::{
     Admission, AdmissionReason, MoverNumber, MoverQueue, PreemptionReason, QueueLimits, Requester,
@@ -22,6 +23,8 @@ pub(crate) struct Gate {
     state: Mutex<GateState>,
     look_interval: Duration,
     pub(crate) meter: Meter,
+    /// What passes, by work and VO.
+    pub(crate) traffic: Traffic,
     /// Movers that were ended for others.
     pub(crate) preempted: Counter,
 }
@@ -156,6 +159,7 @@ impl Gate {
             }),
             look_interval: LOOK_INTERVAL,
             meter: Meter::new(),
+            traffic: Traffic::default(),
             preempted: Counter::default(),
         }
     }

@@ -7,6 +7,7 @@ use crate::meter::Direction;
 use crate::metrics::{EndedMovers, StorageMetrics};
 use crate::pool::Pool;
 use crate::recorder::Recorder;
+use crate::traffic::{MoverEnd, VoTraffic, Work};
 use parking_lot::Mutex;
 use penstock_clock::wall_clock;
 use penstock_decide::admission::{AdmissionReason, PreemptionReason, Requester};
@@ -43,6 +44,7 @@ struct Facts {
     user: Option<UserName>,
     vo: Option<VoName>,
     pool: Arc<Pool>,
+    traffic: Arc<VoTraffic>,
     since: Timestamp,
     progress: Arc<Progress>,
     running: AtomicBool,
@@ -50,8 +52,13 @@ struct Facts {
 }
 
 impl Facts {
+    fn work(&self) -> Work {
+        Work::of(self.kind, self.copy.is_some())
+    }
+
     fn count(&self, bytes: u64) {
         self.progress.add(bytes);
+        self.traffic.moved(self.work(), bytes);
         let direction = match self.kind {
             MoverKind::Put | MoverKind::Pull | MoverKind::Copy => Direction::In,
             MoverKind::Get | MoverKind::Push => Direction::Out,
@@ -211,6 +218,7 @@ impl LiveMovers {
             challenge: request.challenge,
             file_size: request.file_size,
             user: request.user,
+            traffic: pool.gate.traffic.of(request.requester.vo.as_ref()),
             vo: request.requester.vo,
             pool: Arc::clone(pool),
             since: wall_clock(),
@@ -340,6 +348,13 @@ impl Drop for Mover {
             MoverOutcome::Aborted("the client left, or the server stopped".to_owned())
         });
         self.live.ended.count(self.facts.kind, &outcome);
+        let moved_bytes = self.moved_so_far().0;
+        let end = match &outcome {
+            MoverOutcome::Done => MoverEnd::Done,
+            MoverOutcome::Failed(_) => MoverEnd::Failed { moved_bytes },
+            MoverOutcome::Aborted(_) => MoverEnd::Left { moved_bytes },
+        };
+        self.facts.traffic.ended(self.facts.work(), end);
         self.recorder.record(MoverRecord {
             at: self.recorder.clock.recorded(),
             kind: self.facts.kind,

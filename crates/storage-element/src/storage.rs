@@ -18,6 +18,7 @@ use crate::metrics::StorageMetrics;
 use crate::mover::{LiveMovers, MoverSnapshot};
 use crate::open_error::OpenError;
 use crate::pool::Pool;
+use crate::pool_sampler::PoolSampler;
 use crate::pool_watch::{Upkeep, UpkeepContext, UpkeepLimits};
 use crate::reaper::{Pools, Reapers};
 use crate::recorder::{LedgerRetention, Recorder};
@@ -29,7 +30,7 @@ use crate::uploads::Uploads;
 use parking_lot::{Mutex, RwLock};
 use penstock_clock::wall_clock;
 use penstock_decide::pool_selection::{PlacementRequest, PoolReason, PoolView, choose_pool};
-use penstock_model::{Bytes, ChecksumAlgorithm, PoolName, Timestamp};
+use penstock_model::{Bytes, ChecksumAlgorithm, PoolName, PoolSamples, Timestamp};
 use penstock_persistence::namespace::{
     CausedChange, Change, ChangeError, ChangeReport, EntryId, Namespace, PoolUsage,
 };
@@ -55,6 +56,7 @@ pub struct Storage {
     committers: Committers,
     reapers: Reapers,
     pub(crate) recorder: Arc<Recorder>,
+    sampler: PoolSampler,
     upkeep: Upkeep,
     pub(crate) namespace: Arc<Namespace>,
     pools: Pools,
@@ -134,14 +136,14 @@ impl Storage {
         let retention = LedgerRetention::of(&config.limits);
         let recorder = Recorder::start(Arc::clone(&namespace), &clock, retention);
         let recorder = recorder.map_err(OpenError::Thread)?;
+        let sampler = PoolSampler::start(&namespace, &clock, &pools).map_err(OpenError::Thread)?;
         let tls = match &config.outbound.certificates {
             Some(directory) => ClientTls::from_ca_directory(directory)?,
             None => ClientTls::system()?,
         };
         let reach = Reach::new(config.outbound.reach.clone());
         let client = client(&config, tls.clone(), &reach);
-        let issuer = config.issuer.as_ref();
-        let verifier = rights::verifier(&config.access, issuer, client.clone());
+        let verifier = rights::verifier(&config.access, config.issuer.as_ref(), client.clone());
         let stream_memory = StreamMemory::new(config.limits.streams_memory);
         let metrics = StorageMetrics::default();
         let mut checksums = config.checksums;
@@ -152,6 +154,7 @@ impl Storage {
             committers,
             reapers,
             recorder: Arc::new(recorder),
+            sampler,
             upkeep,
             namespace,
             pools,
@@ -254,6 +257,15 @@ impl Storage {
         }
     }
 
+    /// From when on the seconds of its pools are in memory, and those of a window. Minutes of before are recorded.
+    pub fn pool_seconds(
+        &self,
+        from: Timestamp,
+        to: Timestamp,
+    ) -> (Option<Timestamp>, Vec<PoolSamples>) {
+        self.sampler.seconds(from, to)
+    }
+
     /// Whether the threads of its doors do not answer.
     pub(crate) fn set_doors_silent(&self, are_silent: bool) {
         self.doors_silent.store(are_silent, Ordering::Relaxed);
@@ -269,6 +281,9 @@ impl Storage {
         }
         if !self.recorder.is_alive() {
             dead.push("recorder".to_owned());
+        }
+        if !self.sampler.is_alive() {
+            dead.push("pool-sampler".to_owned());
         }
         dead
     }

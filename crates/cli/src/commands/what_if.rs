@@ -11,6 +11,7 @@ use penstock_decide::explain::RateChangeId;
 use penstock_decide::explain::rate_change::{RateChange, named};
 use penstock_model::observation::View;
 use penstock_model::{Slots, TimeWindow, Timestamp};
+use penstock_observe::RecordError;
 use penstock_observe::explanations::reading::{
     ExplainWindow, ExplainedWindow, PopulationChoice, read_record,
 };
@@ -132,8 +133,13 @@ impl Source {
         let read: ExplainedWindow = match self {
             Source::Site(site) => {
                 let window = ExplainWindow::new(around.from, around.to, seconds);
+                let failed = |why: RecordError| CommandError::Local(why.to_string());
                 let read = read_record(site.record.as_ref(), window, &wanted);
-                read.map_err(|why| CommandError::Local(why.to_string()))?
+                let mut read = read.map_err(failed)?;
+                if let Some(pools) = &site.pools {
+                    pools.tell(&mut read.signals).map_err(failed)?;
+                }
+                read
             }
             Source::Rows(reader, extent) => {
                 let window = ExplainWindow::new(around.from, around.to, seconds);

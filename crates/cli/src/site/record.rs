@@ -2,6 +2,7 @@
 
 use super::config::{DatabasePlace, Transfer};
 use super::directory::SiteDirectory;
+use super::pool_record::PoolRecord;
 use crate::exit::CommandError;
 use penstock_journal::JournalReader;
 use penstock_observe::Record;
@@ -14,6 +15,8 @@ pub struct OfflineRecord {
     /// Of the transfer service.
     pub config: Transfer,
     pub record: Arc<dyn Record>,
+    /// What its storage element tells of its pools, if the site has one.
+    pub pools: Option<PoolRecord>,
 }
 
 impl OfflineRecord {
@@ -22,7 +25,9 @@ impl OfflineRecord {
     /// Errors: the site has no transfer service, or its record is in PostgreSQL.
     pub fn open(directory: &Path) -> Result<OfflineRecord, CommandError> {
         let site = SiteDirectory::at(directory)?;
-        let transfer = site.config()?.transfer.ok_or_else(|| {
+        let config = site.config()?;
+        let pools = PoolRecord::of(&site, &config, None);
+        let transfer = config.transfer.ok_or_else(|| {
             CommandError::Usage(
                 "this site has no [transfer]: it keeps no record of transfers".into(),
             )
@@ -40,6 +45,7 @@ impl OfflineRecord {
         Ok(OfflineRecord {
             config: transfer,
             record: Arc::new(reader),
+            pools,
         })
     }
 }

@@ -13,6 +13,15 @@ use std::ops::Range;
 /// A change belongs to a stretch when it was made at most so many seconds before its begin.
 const CHANGE_SECONDS: usize = 600;
 
+/// A disk server or a pool, at one side of the links.
+pub struct StorageUnit<'a> {
+    pub name: &'a str,
+    /// That it took, or gave at a source.
+    pub bytes: &'a Series,
+    /// 1 while it answers, 0 while not.
+    pub up: &'a Series,
+}
+
 /// The facts of one stretch.
 pub struct RuleInput<'a> {
     /// All that is known.
@@ -108,6 +117,21 @@ impl RuleInput<'_> {
         }
     }
 
+    /// The same of whichever it makes more of: the fall of the rate of a file, or that of these factors together.
+    pub fn explains_most(&self, ratio: f64, factors: &[Factor]) -> f64 {
+        let is_concerned = |part: &&Part| part.factors.iter().any(|one| factors.contains(one));
+        let concerned = self.parts.iter().filter(is_concerned);
+        let fall: f64 = concerned
+            .filter_map(|part| part.factors.first())
+            .map(|factor| self.log_fall(*factor))
+            .sum();
+        let together = match fall > 0.0 {
+            true => (-ratio.max(1e-9).ln() / fall).clamp(0.0, 1.0),
+            false => 0.0,
+        };
+        together.max(self.explains(ratio, Factor::StageRate))
+    }
+
     /// Both ends of the links.
     pub fn ends(&self) -> BTreeSet<&StorageId> {
         self.links
@@ -166,11 +190,54 @@ impl RuleInput<'_> {
 
     /// The pools of the destinations.
     pub fn pools(&self) -> Vec<(&PoolName, &PoolSignals)> {
-        let ids = self.ids(FailureSide::Destination);
+        self.pools_of(FailureSide::Destination)
+    }
+
+    /// The pools of the destinations, or of the sources. A storage element is one whatever the scheme of its URLs.
+    pub fn pools_of(&self, side: FailureSide) -> Vec<(&PoolName, &PoolSignals)> {
+        let ids = self.ids(side);
+        let is_end = |storage: &StorageId| ids.iter().any(|id| id.host() == storage.host());
         let pools = self.signals.pools.iter();
         pools
-            .filter(|(_, pool)| pool.storage.as_ref().is_some_and(|id| ids.contains(id)))
+            .filter(|(_, pool)| pool.storage.as_ref().is_some_and(is_end))
             .collect()
+    }
+
+    /// Who carries the bytes of a side: its disk servers, or its pools where fewer than two servers are told apart.
+    pub fn units(&self, side: FailureSide) -> Vec<StorageUnit<'_>> {
+        let is_source = side == FailureSide::Source;
+        let servers = self.disk_servers(side).into_iter();
+        let servers: Vec<StorageUnit<'_>> = servers
+            .map(|(name, server)| StorageUnit {
+                name: &name.0,
+                bytes: match is_source {
+                    true => &server.bytes_out,
+                    false => &server.bytes_in,
+                },
+                up: &server.up,
+            })
+            .collect();
+        if servers.len() >= 2 {
+            return servers;
+        }
+        let pools = self.pools_of(side).into_iter();
+        let pools: Vec<StorageUnit<'_>> = pools
+            .map(|(name, pool)| StorageUnit {
+                name: name.as_str(),
+                bytes: match is_source {
+                    true => &pool.bytes_out,
+                    false => &pool.bytes_in,
+                },
+                up: match is_source {
+                    true => &pool.up,
+                    false => &pool.writable,
+                },
+            })
+            .collect();
+        match pools.is_empty() {
+            true => servers,
+            false => pools,
+        }
     }
 
     /// Whether this stage may be the slowest: it is, or none is known to be.
@@ -295,6 +362,11 @@ impl RuleInput<'_> {
         let any_pool = |column: fn(&PoolSignals) -> &Series| {
             self.pools().iter().any(|(_, pool)| known(column(pool)))
         };
+        let any_unit = |column: for<'b> fn(&StorageUnit<'b>) -> &'b Series| {
+            let sides = [FailureSide::Source, FailureSide::Destination];
+            let mut units = sides.into_iter().flat_map(|side| self.units(side));
+            units.any(|unit| known(column(&unit)))
+        };
         let (link, service) = (self.link, &self.signals.service);
         match measure {
             M::MovedBytes => known(&link.copied_bytes),
@@ -322,8 +394,8 @@ impl RuleInput<'_> {
             M::Retransmissions => known(&link.tcp.retransmitted),
             M::RoundTrip => known(&link.tcp.rtt_seconds) && known(&link.tcp.rtt_min_seconds),
             M::ServerBytes => any_server(|server| &server.bytes_in),
-            M::ServersUsed => any_server(|server| &server.bytes_in),
-            M::ServerUp => any_server(|server| &server.up),
+            M::ServersUsed => any_unit(|unit| unit.bytes),
+            M::ServerUp => any_unit(|unit| unit.up),
             M::PoolFree => {
                 any_pool(|pool| &pool.free_bytes) && any_pool(|pool| &pool.reserve_bytes)
             }

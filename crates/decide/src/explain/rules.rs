@@ -51,6 +51,8 @@ const FILL: &[Cause] = &[
 ];
 const RATE: &[F] = &[F::StageRate];
 const STORAGE: &[F] = &[F::StageRate, F::Overhead, F::Fed, F::Success];
+/// What suffers when files wait for few servers or pools.
+const QUEUES: &[F] = &[F::StageRate, F::Overhead];
 const OPERATIONS: &[F] = &[F::Overhead, F::Fed];
 
 /// All rules. Of two that explain the same fall as well, the earlier one is named.
@@ -179,16 +181,17 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         cause: Cause::StalledMover,
-        needs: &[&[M::MoverProgress]],
+        needs: &[&[M::MoverProgress, M::Active]],
         factors: STORAGE,
         leads_to: &[Cause::PoolFull, Cause::ServerSkew, Cause::NotFed],
         test: storage::stalled_mover,
     },
     Rule {
         cause: Cause::Crash,
-        needs: &[&[M::ServerUp]],
+        needs: &[&[M::ServerUp, M::FailedAttempts]],
         factors: STORAGE,
         leads_to: &[
+            Cause::StalledMover,
             Cause::ServerSkew,
             Cause::DestinationErrors,
             Cause::SourceErrors,
@@ -205,7 +208,7 @@ pub const RULES: &[Rule] = &[
     Rule {
         cause: Cause::ServerSkew,
         needs: &[&[M::ServersUsed]],
-        factors: RATE,
+        factors: QUEUES,
         leads_to: &[],
         test: storage::server_skew,
     },
@@ -296,7 +299,10 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         cause: Cause::DiskController,
-        needs: &[&[M::DeviceUse], &[M::DeviceBytes]],
+        needs: &[
+            &[M::DeviceUse, M::StageTimes],
+            &[M::DeviceBytes, M::StageTimes],
+        ],
         factors: RATE,
         leads_to: &[],
         test: storage::disk_controller,

@@ -417,10 +417,16 @@ pub struct PoolSignals {
     /// Bytes read.
     pub bytes_out: Series,
     pub free_bytes: Series,
-    /// Bytes that must stay free.
+    /// Bytes of these that must stay free.
     pub reserve_bytes: Series,
     /// 1 while it takes new files, 0 while drained, read-only or failed.
     pub accepts: Series,
+    /// 1 while its files can be used, 0 while its disk is away or silent.
+    pub up: Series,
+    /// 1 while its disk takes new files, also while it is drained or full; 0 while it fails.
+    pub writable: Series,
+    /// Movers that failed there.
+    pub failed: Series,
     /// Movers that hold a slot.
     pub movers: Series,
     /// How many may.

@@ -3,6 +3,7 @@
 mod events;
 mod incidents;
 mod plant;
+mod pools;
 mod rate_changes;
 
 use super::*;

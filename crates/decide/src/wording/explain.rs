@@ -25,8 +25,8 @@ pub fn cause(cause: Cause) -> &'static str {
         Cause::StalledMover => "movers held slots without moving bytes",
         Cause::PoolFull => "some pools were full",
         Cause::OutOfSpace => "the destination had no space left",
-        Cause::ServerSkew => "a few servers carried all the load",
-        Cause::Crash => "servers were down",
+        Cause::ServerSkew => "a few servers or pools carried all the load",
+        Cause::Crash => "servers or pools were down",
         Cause::TapeWriteStopped => "nothing was written to tape although files were due",
         Cause::TapeBufferFull => "the disk buffer of the tape system was full",
         Cause::DatabaseLoad => "a database was overloaded",
@@ -80,7 +80,7 @@ pub fn remedy(cause: Cause) -> &'static str {
         Cause::ServerSkew => {
             "find out why the other servers receive no files: full, drained, disabled?"
         }
-        Cause::Crash => "bring the servers back",
+        Cause::Crash => "bring the servers or pools back",
         Cause::TapeWriteStopped => "resume writing to tape before the pools are full",
         Cause::TapeBufferFull => "free the tape system's buffer; pause writing to it until then",
         Cause::DatabaseLoad => "move backups and other load away from the database's disk",
@@ -154,8 +154,8 @@ fn measured(measure: Measure) -> (&'static str, Unit) {
         Measure::Retransmissions => ("retransmitted segments", Unit::Percent),
         Measure::RoundTrip => ("round-trip time", Unit::Seconds),
         Measure::ServerBytes => ("bytes of each server", Unit::Bytes),
-        Measure::ServersUsed => ("servers that share the bytes", Unit::Count),
-        Measure::ServerUp => ("the server answers", Unit::YesNo),
+        Measure::ServersUsed => ("servers or pools that share the bytes", Unit::Count),
+        Measure::ServerUp => ("the server or pool answers", Unit::YesNo),
         Measure::PoolFree => ("free space of the pools", Unit::Bytes),
         Measure::MoverProgress => ("longest time without progress of a mover", Unit::Seconds),
         Measure::StalledMovers => ("movers without progress", Unit::Count),

@@ -248,6 +248,8 @@ row! {
         bytes_in: Option<Bytes>,
         /// Bytes that went out.
         bytes_out: Option<Bytes>,
+        /// Bytes of attempts that failed, told when they ended.
+        bytes_failed: Option<Bytes>,
         /// The mean rate, where the source tells no bytes.
         bytes_per_second: Option<u64>,
         /// Bytes per second that it can carry.
@@ -296,6 +298,12 @@ row! {
         receive_queue_bytes: Option<Bytes>,
         /// Why it is so, in the source's words.
         note: Option<Text>,
+        /// Of a pool: the kind of work of which alone it tells.
+        operation: Option<Operation>,
+        /// Of a thousand parts of the interval, in how many it could be used.
+        reachable_permille: Option<u64>,
+        /// Of a pool: of a thousand parts of the interval, in how many it took new files, if there was room.
+        accepting_permille: Option<u64>,
     }
 }
 

@@ -4,6 +4,7 @@
 use super::reading::{ExplainWindow, PopulationChoice};
 use super::rows::read_rows;
 use crate::ended_copies::RecordView;
+use crate::pool_signals::PoolFold;
 use crate::signals::RecordSignals;
 use crate::store::{Reader, Store};
 use penstock_decide::explain::RuleInput;
@@ -16,8 +17,8 @@ use penstock_model::observation::{
 };
 use penstock_model::{
     Attempt, Bytes, CopyMode, JobId, LedgerEntry, LinkId, LinkSample, MinuteKey, MinuteRow,
-    MinuteSamples, MinuteSums, MoverReport, Slots, StageClocks, StorageId, StreamUse, TcpSummary,
-    Timestamp, TransferEvent, TransferId,
+    MinuteSamples, MinuteSums, MoverReport, PoolName, PoolSample, PoolSamples, PoolTraffic, Slots,
+    StageClocks, StorageId, StreamUse, TcpSummary, Timestamp, TransferEvent, TransferId,
 };
 use std::fmt::Write;
 
@@ -145,6 +146,36 @@ fn of_service() -> Signals {
     signals.finish()
 }
 
+/// The same with all that a storage element can tell of its pools.
+fn of_element() -> Signals {
+    let mut signals = of_service();
+    let mut fold = PoolFold::of(&signals);
+    for minute in 0..MINUTES {
+        let traffic = PoolTraffic {
+            bytes_in: 7,
+            bytes_out: 7,
+            ..PoolTraffic::new(None, Operation::Copy)
+        };
+        let pool = |name: &str| PoolSample {
+            looks: 60,
+            reachable: 60,
+            accepting: 60,
+            free_bytes: 7,
+            active: 60,
+            limit: 120,
+            traffic: vec![traffic.clone()],
+            ..PoolSample::new(PoolName::new(name))
+        };
+        fold.take(&PoolSamples {
+            from: Timestamp(minute * 60_000),
+            to: Timestamp(minute * 60_000 + 60_000),
+            pools: vec![pool("a"), pool("b")],
+        });
+    }
+    fold.tell(&["c.org".to_owned()], &mut signals);
+    signals
+}
+
 /// All that rows of records can tell, of two links.
 fn of_records() -> Signals {
     let directory = tempfile::tempdir().expect("a directory");
@@ -255,13 +286,14 @@ fn needs(rule: &Rule) -> String {
 }
 
 fn section() -> String {
-    let (service, records) = (of_service(), of_records());
+    let (service, element, records) = (of_service(), of_element(), of_records());
     let (mut rows, mut unsourced) = (String::new(), 0);
     for rule in RULES {
         let sources = match (is_tested(rule, &service), is_tested(rule, &records)) {
             (true, true) => "both",
             (true, false) => "service",
             (false, true) => "records",
+            (false, false) if is_tested(rule, &element) => "element",
             (false, false) => {
                 unsourced += 1;
                 "**none yet**"
@@ -272,9 +304,10 @@ fn section() -> String {
     }
     format!(
         "\nEach cause has a rule, which is applied when its inputs are known. Inputs are separated by `;`; of alternatives one \
-         is enough. The last\ncolumn names their source: the record of the transfer service (`service`), rows of other systems \
-         (`records`), or `both`. {unsourced} of the {} rules\nhave no source for all their inputs yet, so they never name a cause \
-         today; where one of them might explain a drop, its inputs are listed as not\nmeasured. The table is generated from the \
+         is enough. The last\ncolumn names their source: the record of the transfer service (`service`), that of a storage \
+         element of the same site as well (`element`),\nrows of other systems (`records`), or `both` the service and records. \
+         {unsourced} of the {} rules have no source for all their inputs yet, so\nthey never name a cause today; where one of them \
+         might explain a drop, its inputs are listed as not measured. The table is generated from the\n\
          rules, and a test compares them.\n\n| code | cause | inputs | source |\n|---|---|---|---|\n{rows}",
         RULES.len()
     )

@@ -20,11 +20,11 @@ use super::ledger::{self, ElementRecord, LedgerBound};
 use super::property::{self, PropertyUpdate};
 use super::read::by_name;
 use super::schema::POOL_KEY;
-use super::{EntryId, MoverRecord, lock, record, schema};
+use super::{EntryId, MoverRecord, lock, pool_minutes, record, schema};
 use caused::Cause;
 use penstock_model::observation::EntryChange;
 use penstock_model::{
-    Bytes, Checksum, Lock, LockToken, NamespacePath, PoolName, Timestamp, UserName,
+    Bytes, Checksum, Lock, LockToken, NamespacePath, PoolName, PoolSamples, Timestamp, UserName,
 };
 use rusqlite::{Connection, params};
 use serde::{Deserialize, Serialize};
@@ -150,6 +150,8 @@ pub enum Change {
     RecountPools,
     /// Records ended movers.
     RecordMovers(Vec<MoverRecord>),
+    /// Records what the pools did in a minute, or in a part of one.
+    RecordPoolMinute(PoolSamples),
     /// Adds to the ledger what is no change.
     AppendLedger(Vec<ElementRecord>),
     /// A run of the storage element begins. When the one before did not end by itself, the ledger has a gap.
@@ -357,6 +359,10 @@ impl<'a> Batch<'a> {
                 record::prune(self.connection)?;
                 Ok(ChangeReport::default())
             }
+            Change::RecordPoolMinute(minute) => {
+                pool_minutes::insert(self.connection, minute)?;
+                Ok(ChangeReport::default())
+            }
             Change::AppendLedger(records) => {
                 self.ledger.extend_from_slice(records);
                 Ok(ChangeReport::default())
@@ -370,7 +376,8 @@ impl<'a> Batch<'a> {
                 Ok(ChangeReport::default())
             }
             Change::PruneLedger(bound) => {
-                let pruned = ledger::prune(self.connection, bound)?;
+                let minutes = pool_minutes::prune(self.connection, bound)?;
+                let pruned = minutes + ledger::prune(self.connection, bound)?;
                 Ok(ChangeReport {
                     pruned,
                     ..ChangeReport::default()

@@ -3,7 +3,8 @@
 use super::connection::{open_reader, unsigned};
 use super::ledger::{self, ElementRecord};
 use super::schema::SCHEMA_VERSION;
-use super::{MoverRecord, NamespaceError, record};
+use super::{MoverRecord, NamespaceError, pool_minutes, record};
+use penstock_model::{PoolSamples, Timestamp};
 use rusqlite::Connection;
 use std::cmp::Ordering;
 use std::path::{Path, PathBuf};
@@ -66,6 +67,29 @@ impl LedgerReader {
     /// Some of the things after a number, oldest first, each with its own; none: there are no more.
     pub fn records_after(&self, number: u64) -> Result<Vec<(u64, ElementRecord)>, NamespaceError> {
         ledger::after(&self.connection, &self.path, number)
+    }
+
+    /// The number of the last minute of the pools; 0 when there was none.
+    pub fn last_pool_minute(&self) -> Result<u64, NamespaceError> {
+        pool_minutes::last(&self.connection).map_err(|source| self.failed(source))
+    }
+
+    /// At most `limit` minutes of the pools with numbers above this one, oldest first, each with its own.
+    pub fn pool_minutes_after(
+        &self,
+        number: u64,
+        limit: usize,
+    ) -> Result<Vec<(u64, PoolSamples)>, NamespaceError> {
+        pool_minutes::after(&self.connection, number, limit).map_err(|source| self.failed(source))
+    }
+
+    /// Minutes of the pools that begin in `from <= begin < to`, oldest first.
+    pub fn pool_minutes_between(
+        &self,
+        from: Timestamp,
+        to: Timestamp,
+    ) -> Result<Vec<PoolSamples>, NamespaceError> {
+        pool_minutes::between(&self.connection, from, to).map_err(|source| self.failed(source))
     }
 
     /// At most `limit` ended movers, oldest first, with their numbers, which are above `sequence`.

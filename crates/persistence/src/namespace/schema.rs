@@ -10,7 +10,7 @@ use std::path::Path;
 use uuid::Uuid;
 
 /// The stored form that this program writes. Raise it with a migration and a test with an old database.
-pub(super) const SCHEMA_VERSION: u32 = 8;
+pub(super) const SCHEMA_VERSION: u32 = 9;
 
 /// Begins the name of what the `meta` table says of a pool.
 pub(super) const POOL_KEY: &str = "pool.";
@@ -154,8 +154,19 @@ INSERT INTO counter VALUES ('ledger_records', '', 0);
 ALTER TABLE mover_record ADD COLUMN challenge TEXT;
 ";
 
+/// From version 8 to 9: what the pools did in each minute.
+const NINTH_VERSION: &str = "
+CREATE TABLE pool_minute (
+    sequence INTEGER PRIMARY KEY AUTOINCREMENT,
+    from_ms INTEGER NOT NULL,
+    to_ms INTEGER NOT NULL,
+    pools TEXT NOT NULL
+);
+CREATE INDEX pool_minute_by_time ON pool_minute (from_ms);
+";
+
 /// From each version to the next.
-const STEPS: [&str; 7] = [
+const STEPS: [&str; 8] = [
     SECOND_VERSION,
     THIRD_VERSION,
     FOURTH_VERSION,
@@ -163,6 +174,7 @@ const STEPS: [&str; 7] = [
     SIXTH_VERSION,
     SEVENTH_VERSION,
     EIGHTH_VERSION,
+    NINTH_VERSION,
 ];
 
 /// What a namespace says of itself.

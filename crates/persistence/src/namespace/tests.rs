@@ -2,10 +2,11 @@
 
 mod directories;
 mod ledger;
+mod pool_minutes;
 mod trash;
 
 use super::*;
-use penstock_model::{Checksum, NamespacePath, StageClocks, TcpSummary, VoName};
+use penstock_model::{Checksum, NamespacePath, PoolSamples, StageClocks, TcpSummary, VoName};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
@@ -994,6 +995,42 @@ fn a_namespace_of_the_seventh_version_is_read_and_raised() {
         if told == 0 {
             lab.mkdir("/d").expect("made");
         }
+    }
+}
+
+/// What the eighth version added.
+const EIGHTH_VERSION: &str = "
+CREATE TABLE ledger (
+    sequence INTEGER PRIMARY KEY,
+    at_ms INTEGER NOT NULL,
+    records INTEGER NOT NULL,
+    packed BLOB NOT NULL
+);
+INSERT INTO counter VALUES ('ledger_records', '', 0);
+ALTER TABLE mover_record ADD COLUMN challenge TEXT;
+PRAGMA user_version = 8;
+";
+
+#[test]
+fn a_namespace_of_the_eighth_version_is_read_and_raised() {
+    let versions = [
+        FIRST_VERSION,
+        SECOND_VERSION,
+        THIRD_VERSION,
+        SIXTH_VERSION,
+        SEVENTH_VERSION,
+        EIGHTH_VERSION,
+    ];
+    let mut lab = written_before(&versions);
+    for told in [0, 1] {
+        lab.restart();
+        let movers = lab.namespace().mover_records(0, 10).expect("readable");
+        assert_eq!(movers.len(), 1);
+        let reader = LedgerReader::open(&lab.file()).expect("opens");
+        let minutes = reader.pool_minutes_after(0, 10).expect("readable");
+        assert_eq!(minutes.len(), told);
+        lab.make(Change::RecordPoolMinute(PoolSamples::default()))
+            .expect("recorded");
     }
 }
 

@@ -141,7 +141,8 @@ pub(super) fn view(args: &RecordArgs) -> Result<View, CommandError> {
     let Some(dir) = &args.service.access.dir else {
         return Err(CommandError::Usage("--offline needs --dir".into()));
     };
-    Ok(View(OfflineRecord::open(dir)?.record))
+    let OfflineRecord { record, pools, .. } = OfflineRecord::open(dir)?;
+    Ok(View { record, pools })
 }
 
 pub(super) fn failed(why: ExplainError) -> CommandError {

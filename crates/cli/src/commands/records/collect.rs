@@ -14,6 +14,7 @@ use penstock_model::observation::{
 };
 use penstock_observe::ledger_rows::each_attempt;
 use penstock_observe::minute_rows::samples_of;
+use penstock_observe::pool_rows;
 use penstock_observe::store::{Positions, Store, StoreError};
 use penstock_persistence::journal::SqliteReader;
 use penstock_persistence::namespace::{
@@ -184,7 +185,35 @@ impl RecordCollector {
             newest: reader.last_record().map_err(failed)?,
         };
         let after = |number| reader.records_after(number).map_err(failed);
-        self.follow(&ledger, after, |record| ledger_row(record, &server))
+        self.follow(&ledger, after, |record| ledger_row(record, &server))?;
+        self.pool_minutes(&reader, &name("pools"), &identity, &server)
+    }
+
+    /// What its pools did in each minute.
+    fn pool_minutes(
+        &mut self,
+        reader: &LedgerReader,
+        source: &Text,
+        identity: &str,
+        server: &Option<Text>,
+    ) -> Result<(), CommandError> {
+        let failed = |why: NamespaceError| CommandError::Local(why.to_string());
+        let newest = reader.last_pool_minute().map_err(failed)?;
+        let mut last = self.taken(source, identity.as_bytes(), newest);
+        loop {
+            let found = reader.pool_minutes_after(last, BATCH).map_err(failed)?;
+            let Some((newest, _)) = found.last() else {
+                return self.save(source, identity.as_bytes(), last);
+            };
+            last = *newest;
+            for (_, minute) in &found {
+                // Each row is known by its place in the minute.
+                let rows = pool_rows::samples_of(minute, server).into_iter();
+                for (line, row) in rows.enumerate() {
+                    self.take(Observation::from(row).with_origin(source, line as u64));
+                }
+            }
+        }
     }
 
     /// Takes what is new, some records at a time. `after` gives those after a number, each with its own; none: there are no more.

@@ -8,6 +8,7 @@ mod receiver;
 
 use crate::site::config::Config;
 use crate::site::directory::SiteDirectory;
+use crate::site::pool_record::PoolRecord;
 use body::Sender;
 use penstock_clock::wall_clock;
 use penstock_decide::incidents::{Incident, IncidentTimes};
@@ -50,6 +51,8 @@ struct Lookout {
     look_every: Duration,
     window: Duration,
     resolution_seconds: u32,
+    /// What a storage element of the same site tells of its pools.
+    pools: Option<PoolRecord>,
 }
 
 impl Alerting {
@@ -58,6 +61,7 @@ impl Alerting {
         site: &SiteDirectory,
         config: &Config,
         tls: &ClientTls,
+        pools: Option<PoolRecord>,
     ) -> Result<Option<Alerting>, String> {
         let Some(alerts) = &config.observe.alerts else {
             return Ok(None);
@@ -77,6 +81,7 @@ impl Alerting {
                 look_every: alerts.look_every.0,
                 window: alerts.window.0,
                 resolution_seconds: u32::try_from(seconds).unwrap_or(u32::MAX),
+                pools,
             },
             sender: Sender {
                 site: config.site.name.clone(),
@@ -163,7 +168,11 @@ impl Lookout {
         let from = Timestamp((now - self.window).0.max(0));
         let window = ExplainWindow::new(from, now, Some(self.resolution_seconds));
         let read = read_record_to_its_end(record, window, &PopulationChoice::Links);
-        let read = read.map_err(|why| why.to_string())?;
+        let mut read = read.map_err(|why| why.to_string())?;
+        if let Some(pools) = &self.pools {
+            let told = pools.tell(&mut read.signals);
+            told.map_err(|why| why.to_string())?;
+        }
         Ok(SeenIncidents {
             incidents: read.incidents(self.times, read.to),
             links_left_out: read.links_left_out,

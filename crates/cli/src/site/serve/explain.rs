@@ -1,6 +1,7 @@
 //! Explains where rates fell and rose, from the record of the transfer service: for its REST interface and for
 //! `penstock explain --offline`.
 
+use crate::site::pool_record::PoolRecord;
 use penstock_clock::wall_clock;
 use penstock_decide::explain::RateChangeId;
 use penstock_decide::incidents::IncidentId;
@@ -30,7 +31,11 @@ type ReadWindow =
     fn(&dyn Record, ExplainWindow, &PopulationChoice) -> Result<ExplainedWindow, RecordError>;
 
 /// Answers from a record.
-pub struct View(pub Arc<dyn Record>);
+pub struct View {
+    pub record: Arc<dyn Record>,
+    /// What a storage element of the same site tells of its pools.
+    pub pools: Option<PoolRecord>,
+}
 
 impl View {
     /// What fell and rose.
@@ -115,7 +120,12 @@ impl View {
         // Nothing was recorded before.
         let from = window.from.max(Timestamp(0));
         let window = ExplainWindow::new(from, window.to, question.resolution_seconds);
-        read(self.0.as_ref(), window, wanted).map_err(|why| ExplainError(Box::new(why)))
+        let failed = |why: RecordError| ExplainError(Box::new(why));
+        let mut explained = read(self.record.as_ref(), window, wanted).map_err(failed)?;
+        if let Some(pools) = &self.pools {
+            pools.tell(&mut explained.signals).map_err(failed)?;
+        }
+        Ok(explained)
     }
 }
 

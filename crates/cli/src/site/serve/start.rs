@@ -11,6 +11,7 @@ use crate::exit::CommandError;
 use crate::site::backup;
 use crate::site::config::{BackupPlan, Config, Transfer};
 use crate::site::directory::SiteDirectory;
+use crate::site::pool_record::PoolRecord;
 use crate::site::store;
 use penstock_persistence::sealing::SealingKeys;
 use penstock_protocol::http1::client::{Client, ClientConfig};
@@ -149,7 +150,9 @@ impl RunningRoles {
         let store = store::of(site, config, role, pass_file).await?;
         let (keys, peers) = sealing_keys(site, role, &store, stopping).await?;
         // What is wrong with it is known before anything starts.
-        let alerting = Alerting::of(site, config, &self.client_tls).map_err(CommandError::Usage)?;
+        let pools = PoolRecord::of(site, config, self.storage.as_ref());
+        let alerting = Alerting::of(site, config, &self.client_tls, pools);
+        let alerting = alerting.map_err(CommandError::Usage)?;
         let service_config = ServiceConfig {
             site: config.site.name.clone(),
             store: store.clone(),
@@ -176,7 +179,7 @@ impl RunningRoles {
         if let Some(plan) = role.backup.clone() {
             self.keep_backing_up(site, config, BackupPart::Transfer, plan, stopping);
         }
-        let api = self.api(config, role, &service, &verifier);
+        let api = self.api(site, config, role, &service, &verifier);
         self.serve_api(config, api, listener, stopping);
         let engine = service.clone();
         self.tasks.spawn(async move {
@@ -200,6 +203,7 @@ impl RunningRoles {
     /// The interface of the transfer service, with what this process shows beside it.
     fn api(
         &mut self,
+        site: &SiteDirectory,
         config: &Config,
         role: &Transfer,
         service: &Arc<Service>,
@@ -228,7 +232,10 @@ impl RunningRoles {
             let view = Arc::new(host::View(sampler.host()));
             router = router.merge(api::host::routes(service.clone(), api_config.clone(), view));
         }
-        let view = Arc::new(explain::View(Arc::new(service.reader().clone())));
+        let view = Arc::new(explain::View {
+            record: Arc::new(service.reader().clone()),
+            pools: PoolRecord::of(site, config, self.storage.as_ref()),
+        });
         router = router.merge(api::explain::routes(
             service.clone(),
             api_config.clone(),

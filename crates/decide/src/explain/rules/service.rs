@@ -252,7 +252,24 @@ fn rate_of_busiest_end(view: &RuleInput<'_>) -> Option<f64> {
 }
 
 pub(super) fn source_errors(view: &RuleInput<'_>) -> Option<Finding> {
-    errors(view, |group| group.side == FailureSide::Source)
+    let is_broken_off = fails_to_read(view);
+    errors(view, |group| match group.side {
+        FailureSide::Source => true,
+        // Whoever copies from there sees a connection that ended early.
+        FailureSide::Network => is_broken_off,
+        FailureSide::Destination | FailureSide::Service => false,
+    })
+}
+
+/// Whether pools of the source tell of movers that failed, more than before.
+fn fails_to_read(view: &RuleInput<'_>) -> bool {
+    let pools = view.pools_of(FailureSide::Source);
+    let failed = |spans: &[std::ops::Range<usize>]| -> f64 {
+        let failed = pools.iter().filter_map(|(_, pool)| pool.failed.mean(spans));
+        failed.sum()
+    };
+    let now = failed(view.during);
+    now > 0.0 && now > failed(view.before) * FAILED_RATIO_MIN
 }
 
 pub(super) fn destination_errors(view: &RuleInput<'_>) -> Option<Finding> {

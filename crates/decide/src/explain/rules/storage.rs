@@ -1,16 +1,26 @@
 //! What servers, pools, disks and databases do.
 
 use super::super::answer::{Evidence, Measure};
-use super::super::rule_input::RuleInput;
+use super::super::rule_input::{RuleInput, StorageUnit};
 use super::super::signals::{
-    DataPathStage, DeviceSignals, FailureSide, Series, ServerKind, ServerSignals, Setting,
+    DataPathStage, DeviceSignals, FailureGroup, FailureSide, Series, ServerKind, ServerSignals,
+    Setting,
 };
 use super::super::split::Factor;
-use super::Finding;
+use super::network::competing_load;
+use super::{Finding, QUEUES, STORAGE};
 
 /// A mover that moves nothing for so long is stalled, or for so many times its usual silence.
 const SILENCE_SECONDS_MIN: f64 = 600.0;
 const SILENCE_RATIO_MIN: f64 = 20.0;
+/// A disk that takes so many times longer for a byte is slow.
+const DISK_SLOWDOWN_RATIO_MIN: f64 = 2.0;
+/// When all movers move nothing for so long, they are stalled.
+const STANDSTILL_SECONDS_MIN: usize = 5;
+/// In so much of a drop: what was under way when it began still arrives.
+const STILL_SHARE_MIN: f64 = 0.6;
+/// Errors of whoever finds nobody at an address: no way there, refused, the host is down.
+const NOBODY_THERE: [i32; 4] = [101, 111, 112, 113];
 /// Servers that do the work of fewer than this part of those that could.
 const WORKING_SERVERS_SHARE_MAX: f64 = 0.6;
 /// A latency of so many times the usual one is an overload.
@@ -69,7 +79,7 @@ pub(super) fn stalled_mover(view: &RuleInput<'_>) -> Option<Finding> {
         evidence.push(view.value_at(measure, place, series));
     }
     if evidence.is_empty() {
-        return None;
+        return standstill(view);
     }
     evidence.truncate(3);
     // Slots that move nothing lower the mean rate of all that run.
@@ -83,14 +93,40 @@ pub(super) fn stalled_mover(view: &RuleInput<'_>) -> Option<Finding> {
     Some(Finding { explains, evidence })
 }
 
-/// Pools below their reserve in the stretch, those that were not before, and all.
+/// All that run move nothing and do not fail.
+fn standstill(view: &RuleInput<'_>) -> Option<Finding> {
+    let link = view.link;
+    let seconds: usize = view
+        .during
+        .iter()
+        .map(ExactSizeIterator::len)
+        .sum::<usize>()
+        * view.signals.bin_seconds as usize;
+    let still = link.moved_bytes().part(view.during, |bytes| bytes <= 0.0)?;
+    let runs = link.active.min(view.during)? >= 0.5;
+    let fails = link.failed_attempts().max(view.during).unwrap_or(0.0) > 0.0;
+    let holds = seconds >= STANDSTILL_SECONDS_MIN && runs && still >= STILL_SHARE_MIN && !fails;
+    let evidence = vec![
+        view.value(Measure::Active, &link.active),
+        view.value(Measure::MovedBytes, &link.copied_bytes),
+    ];
+    holds.then_some(Finding {
+        explains: 1.0,
+        evidence,
+    })
+}
+
+/// Full pools in the stretch, those that were not before, and all. A pool is full that has no room for a file beside what
+/// must stay free.
 fn full_pools(view: &RuleInput<'_>) -> (Vec<Evidence>, usize, usize) {
     let pools = view.pools();
+    let file = view.earlier(&view.link.file_bytes);
+    let file = file.or(view.now(&view.link.file_bytes)).unwrap_or(0.0);
     let mut fresh = Vec::new();
     let mut full = 0;
     for (name, pool) in &pools {
         let is_full = |spans: &[std::ops::Range<usize>]| {
-            Some(pool.free_bytes.mean(spans)? < pool.reserve_bytes.mean(spans)?)
+            Some(pool.free_bytes.mean(spans)? < pool.reserve_bytes.mean(spans)? + file)
         };
         if is_full(view.during) == Some(true) {
             full += 1;
@@ -108,7 +144,7 @@ pub(super) fn pool_full(view: &RuleInput<'_>) -> Option<Finding> {
     if evidence.is_empty() || full == of {
         return None;
     }
-    let explains = view.explains(1.0 - full as f64 / of as f64, Factor::StageRate);
+    let explains = view.explains_most(1.0 - full as f64 / of as f64, STORAGE);
     Some(Finding {
         explains: explains.max(0.2),
         evidence,
@@ -117,9 +153,8 @@ pub(super) fn pool_full(view: &RuleInput<'_>) -> Option<Finding> {
 
 pub(super) fn out_of_space(view: &RuleInput<'_>) -> Option<Finding> {
     let (mut evidence, full, of) = full_pools(view);
-    let no_space = |group: &super::super::signals::FailureGroup| {
-        group.side == FailureSide::Destination && group.errno == ENOSPC
-    };
+    let no_space =
+        |group: &FailureGroup| group.side == FailureSide::Destination && group.errno == ENOSPC;
     let (before, now) = view.failed_part(no_space);
     let refuses = now.is_some_and(|now| now > 0.03 && now > before.unwrap_or(0.0) * 3.0);
     let is_full = of > 0 && full == of && !evidence.is_empty();
@@ -131,7 +166,7 @@ pub(super) fn out_of_space(view: &RuleInput<'_>) -> Option<Finding> {
         .failures
         .iter()
         .filter(|(group, _)| no_space(group));
-    let attempts = |(group, attempts): (&super::super::signals::FailureGroup, &Series)| {
+    let attempts = |(group, attempts): (&FailureGroup, &Series)| {
         let attempts = attempts.sum(view.during)?.round() as u64;
         (attempts > 0).then(|| Evidence::Failures {
             fingerprint: group.fingerprint.clone(),
@@ -142,17 +177,11 @@ pub(super) fn out_of_space(view: &RuleInput<'_>) -> Option<Finding> {
     Finding::whole(evidence)
 }
 
-/// Servers as many as would carry the same evenly: 1 / Σ sᵢ².
+/// Servers or pools as many as would carry the same evenly: 1 / Σ sᵢ².
 fn servers_used(view: &RuleInput<'_>, side: FailureSide, now: bool) -> Option<(f64, usize)> {
-    let column = |server: &ServerSignals| match side {
-        FailureSide::Source => server.bytes_out.clone(),
-        FailureSide::Destination | FailureSide::Network | FailureSide::Service => {
-            server.bytes_in.clone()
-        }
-    };
     let spans = if now { view.during } else { view.before };
-    let bytes: Vec<f64> = (view.disk_servers(side).into_iter())
-        .filter_map(|(_, server)| column(server).mean(spans))
+    let bytes: Vec<f64> = (view.units(side).into_iter())
+        .filter_map(|unit| unit.bytes.mean(spans))
         .collect();
     let all: f64 = bytes.iter().sum();
     let squares: f64 = bytes.iter().map(|bytes| (bytes / all).powi(2)).sum();
@@ -174,7 +203,7 @@ pub(super) fn server_skew(view: &RuleInput<'_>) -> Option<Finding> {
             value: now,
         };
         is_skewed.then(|| Finding {
-            explains: before.map_or(1.0, |before| view.explains(now / before, Factor::StageRate)),
+            explains: before.map_or(1.0, |before| view.explains_most(now / before, QUEUES)),
             evidence: vec![evidence],
         })
     };
@@ -185,28 +214,46 @@ pub(super) fn crash(view: &RuleInput<'_>) -> Option<Finding> {
     let mut evidence = Vec::new();
     let mut lost = 0.0;
     for side in [FailureSide::Destination, FailureSide::Source] {
-        let servers = view.disk_servers(side);
-        let bytes = |server: &ServerSignals| {
-            let column = if side == FailureSide::Source {
-                &server.bytes_out
-            } else {
-                &server.bytes_in
-            };
-            view.earlier(column).unwrap_or(0.0)
-        };
-        let all: f64 = servers.iter().map(|(_, server)| bytes(server)).sum();
-        for (name, server) in servers {
-            let was_up = view.earlier(&server.up).is_none_or(|up| up > 0.9);
-            if was_up && view.now(&server.up).is_some_and(|up| up < 0.5) {
-                evidence.push(view.value_at(Measure::ServerUp, Some(&name.0), &server.up));
-                lost += if all > 0.0 { bytes(server) / all } else { 1.0 };
+        let units = view.units(side);
+        let bytes = |unit: &StorageUnit<'_>| view.earlier(unit.bytes).unwrap_or(0.0);
+        let all: f64 = units.iter().map(bytes).sum();
+        for unit in units {
+            let was_up = view.earlier(unit.up).is_none_or(|up| up > 0.9);
+            if was_up && view.now(unit.up).is_some_and(|up| up < 0.5) {
+                evidence.push(view.value_at(Measure::ServerUp, Some(unit.name), unit.up));
+                lost += if all > 0.0 { bytes(&unit) / all } else { 1.0 };
             }
         }
     }
-    let explains = view
-        .explains(1.0 - lost.min(1.0), Factor::StageRate)
-        .max(0.2);
-    (!evidence.is_empty()).then_some(Finding { explains, evidence })
+    if evidence.is_empty() {
+        return unreachable(view);
+    }
+    let explains = view.explains_most(1.0 - lost.min(1.0), STORAGE);
+    Some(Finding {
+        explains: explains.max(0.2),
+        evidence,
+    })
+}
+
+/// Most attempts find nobody at an address of an end.
+fn unreachable(view: &RuleInput<'_>) -> Option<Finding> {
+    let nobody = |group: &FailureGroup| {
+        let is_end = matches!(group.side, FailureSide::Source | FailureSide::Destination);
+        is_end && NOBODY_THERE.contains(&group.errno)
+    };
+    let (before, now) = view.failed_part(nobody);
+    if now? < 0.5 || before.is_some_and(|before| before > 0.1) {
+        return None;
+    }
+    let kinds = view.link.failures.iter().filter(|(group, _)| nobody(group));
+    let attempts = |(group, attempts): (&FailureGroup, &Series)| {
+        let attempts = attempts.sum(view.during)?.round() as u64;
+        (attempts > 0).then(|| Evidence::Failures {
+            fingerprint: group.fingerprint.clone(),
+            attempts,
+        })
+    };
+    Finding::whole(kinds.filter_map(attempts).take(2).collect())
 }
 
 pub(super) fn database_load(view: &RuleInput<'_>) -> Option<Finding> {
@@ -444,6 +491,34 @@ pub(super) fn multipath(view: &RuleInput<'_>) -> Option<Finding> {
 }
 
 pub(super) fn disk_controller(view: &RuleInput<'_>) -> Option<Finding> {
+    match view.is_known(Measure::DeviceUse) {
+        true => full_array(view),
+        false => slow_disk(view),
+    }
+}
+
+/// Where nobody tells of disk arrays: the copies' slowest stage is one at a disk that takes much longer for a byte than
+/// before, and no other link puts load on it.
+fn slow_disk(view: &RuleInput<'_>) -> Option<Finding> {
+    let stage = view.stage.filter(|stage| DISKS.contains(stage))?;
+    let bytes = view.link.moved_bytes();
+    let seconds_per_byte = |spans: &[std::ops::Range<usize>]| {
+        let busy = view.link.stages.get(&stage)?.busy.sum(spans)?;
+        let bytes = bytes.sum(spans).filter(|bytes| *bytes > 0.0)?;
+        Some(busy / bytes)
+    };
+    let (before, now) = (
+        seconds_per_byte(view.before)?,
+        seconds_per_byte(view.during)?,
+    );
+    let is_slow = now > before * DISK_SLOWDOWN_RATIO_MIN;
+    (is_slow && competing_load(view).is_none()).then(|| Finding {
+        explains: 1.0,
+        evidence: vec![Evidence::Bottleneck { stage }],
+    })
+}
+
+fn full_array(view: &RuleInput<'_>) -> Option<Finding> {
     let (name, device) = device(view, |server, device| {
         let is_full = view
             .now(&device.utilisation)

@@ -61,6 +61,7 @@ impl Change {
             | Change::Relabelled { .. }
             | Change::RecountPools
             | Change::RecordMovers(_)
+            | Change::RecordPoolMinute(_)
             | Change::AppendLedger(_)
             | Change::BeginLedger(_)
             | Change::EndLedger

@@ -1,0 +1,180 @@
+//! What pools, stages and failures of a live service tell, on a link whose rate fell to a third in the middle of a window.
+
+use super::super::signals::{
+    DataPathStage, FailureGroup, LinkSignals, PoolSignals, Series, Signals, StageSignals,
+};
+use super::*;
+use penstock_model::{Errno, Phase, PoolName, Side, StorageId, Timestamp};
+
+const HALF: usize = 20;
+
+fn far_to_here() -> LinkId {
+    LinkId {
+        source: StorageId::new("https://far.org"),
+        destination: StorageId::new("https://here.org"),
+    }
+}
+
+/// One value in the first half of the window and another in the second.
+fn step(before: f64, after: f64) -> Series {
+    let values = (0..2 * HALF).map(|bin| if bin < HALF { before } else { after });
+    Series::known(values)
+}
+
+/// Everything is as usual but the rate.
+fn window(low: f64) -> Signals {
+    let mut signals = Signals::unknown(Timestamp(0), 60, 2 * HALF);
+    let link = LinkSignals {
+        copied_bytes: step(900e6, low),
+        active: step(4.0, 4.0),
+        limit: step(4.0, 4.0),
+        queued: step(50.0, 50.0),
+        finished_files: step(9.0, low / 100e6),
+        file_bytes: step(100e6, 100e6),
+        ..LinkSignals::default()
+    };
+    signals.links.insert(far_to_here(), link);
+    signals
+}
+
+/// Four pools at an end, with what each tells.
+fn pools(signals: &mut Signals, end: &StorageId, of: impl Fn(usize) -> PoolSignals) {
+    for number in 0..4 {
+        let pool = PoolSignals {
+            storage: Some(end.clone()),
+            ..of(number)
+        };
+        let name = PoolName::new(format!("p{number}"));
+        signals.pools.insert(name, pool);
+    }
+}
+
+/// A pool as usual; all but the first move nothing in the second half.
+fn usual(number: usize) -> PoolSignals {
+    let after = if number == 0 { 300e6 } else { 0.0 };
+    PoolSignals {
+        bytes_in: step(225e6, after),
+        bytes_out: step(225e6, after),
+        free_bytes: step(5e12, 5e12),
+        reserve_bytes: step(0.0, 0.0),
+        accepts: step(1.0, 1.0),
+        up: step(1.0, 1.0),
+        writable: step(1.0, 1.0),
+        failed: step(0.0, 0.0),
+        ..PoolSignals::default()
+    }
+}
+
+fn fail(signals: &mut Signals, side: Side, errno: i32) {
+    let group = FailureGroup::new(side, Phase::Transfer, Errno(errno), "text");
+    let link = signals.links.get_mut(&far_to_here()).expect("there");
+    link.failures.insert(group, step(0.0, 20.0));
+}
+
+/// The causes, each with what came of it.
+fn causes(signals: &Signals) -> Vec<(Cause, Vec<Cause>)> {
+    let told = explain(signals, &[far_to_here()]);
+    let [told] = &told[..] else {
+        panic!("one stretch: {told:?}");
+    };
+    let causes = told.causes.iter();
+    causes
+        .map(|named| (named.cause, named.followers.clone()))
+        .collect()
+}
+
+#[test]
+fn one_pool_of_four_that_carries_all_at_either_end() {
+    for end in [far_to_here().source, far_to_here().destination] {
+        let mut signals = window(300e6);
+        pools(&mut signals, &end, usual);
+        assert_eq!(causes(&signals), [(Cause::ServerSkew, vec![])]);
+    }
+}
+
+#[test]
+fn a_storage_element_is_one_whatever_the_scheme_of_its_urls() {
+    let mut signals = window(300e6);
+    pools(&mut signals, &StorageId::new("davs://here.org"), usual);
+    assert_eq!(causes(&signals), [(Cause::ServerSkew, vec![])]);
+}
+
+#[test]
+fn pools_without_room_for_a_file_are_full() {
+    let mut signals = window(300e6);
+    let end = far_to_here().destination;
+    pools(&mut signals, &end, |number| PoolSignals {
+        free_bytes: step(5e12, if number == 0 { 5e12 } else { 90e6 }),
+        ..usual(number)
+    });
+    let expected = [(Cause::PoolFull, vec![Cause::ServerSkew])];
+    assert_eq!(causes(&signals), expected);
+}
+
+#[test]
+fn pools_whose_disks_fail_are_down_for_what_is_written_there() {
+    let fails = |number: usize| PoolSignals {
+        writable: step(1.0, if number == 0 { 1.0 } else { 0.0 }),
+        ..usual(number)
+    };
+    let mut signals = window(300e6);
+    pools(&mut signals, &far_to_here().destination, fails);
+    let expected = [(Cause::Crash, vec![Cause::ServerSkew])];
+    assert_eq!(causes(&signals), expected);
+    // They still give what they have.
+    let mut signals = window(300e6);
+    pools(&mut signals, &far_to_here().source, fails);
+    assert_eq!(causes(&signals), [(Cause::ServerSkew, vec![])]);
+}
+
+#[test]
+fn a_source_that_breaks_off_is_to_blame_when_it_tells_that_it_failed() {
+    let mut signals = window(300e6);
+    fail(&mut signals, Side::Network, 5);
+    assert_eq!(causes(&signals), []);
+    pools(&mut signals, &far_to_here().source, |_| PoolSignals {
+        failed: step(0.0, 5.0),
+        ..PoolSignals::default()
+    });
+    assert_eq!(causes(&signals)[0].0, Cause::SourceErrors);
+}
+
+#[test]
+fn an_end_at_which_nobody_answers_is_down() {
+    let mut signals = window(0.0);
+    fail(&mut signals, Side::Source, 111);
+    let expected = [(Cause::Crash, vec![Cause::SourceErrors])];
+    assert_eq!(causes(&signals), expected);
+    let mut signals = window(300e6);
+    fail(&mut signals, Side::Source, 2);
+    assert_eq!(causes(&signals)[0].0, Cause::SourceErrors);
+}
+
+#[test]
+fn transfers_that_all_stand_still_and_do_not_fail_are_stalled() {
+    assert_eq!(causes(&window(0.0)), [(Cause::StalledMover, vec![])]);
+    assert_eq!(causes(&window(1e6)), []);
+}
+
+#[test]
+fn a_disk_that_takes_longer_for_a_byte_is_slow() {
+    let stages = |signals: &mut Signals, write: f64, network: f64| {
+        let link = signals.links.get_mut(&far_to_here()).expect("there");
+        for (stage, seconds) in [
+            (DataPathStage::DestinationWrite, write),
+            (DataPathStage::Network, network),
+        ] {
+            let busy = StageSignals {
+                busy: step(30.0, seconds),
+                ..StageSignals::default()
+            };
+            link.stages.insert(stage, busy);
+        }
+    };
+    let mut slow = window(300e6);
+    stages(&mut slow, 100.0, 10.0);
+    assert_eq!(causes(&slow), [(Cause::DiskController, vec![])]);
+    let mut fast = window(300e6);
+    stages(&mut fast, 10.0, 100.0);
+    assert_eq!(causes(&fast), []);
+}

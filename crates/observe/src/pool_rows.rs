@@ -1,0 +1,133 @@
+//! Minutes of the pools of a storage element as rows that any site can fill: a sample of each pool, and of each work and VO
+//! in it.
+
+use penstock_model::observation::{Sample, SubjectKind, Text, View};
+use penstock_model::{Bytes, PoolSample, PoolSamples, PoolTraffic};
+
+/// The rows of a minute. `server` is the storage element's name.
+pub fn samples_of(minute: &PoolSamples, server: &Option<Text>) -> Vec<Sample> {
+    let length_ms = u64::try_from(minute.to.0 - minute.from.0).ok();
+    let of_pool = |pool: &PoolSample| {
+        let row = Sample {
+            at: minute.to,
+            view: View::Site,
+            subject_kind: SubjectKind::Pool,
+            subject: pool.pool.as_str().into(),
+            interval_ms: length_ms,
+            server: server.clone(),
+            ..Sample::default()
+        };
+        let works = pool.traffic.iter().map(|one| work_row(one, &row));
+        let works: Vec<Sample> = works.collect();
+        std::iter::once(pool_row(pool, row)).chain(works)
+    };
+    minute.pools.iter().flat_map(of_pool).collect()
+}
+
+/// All of a pool. Running, waiting and allowed are means over the looks.
+fn pool_row(pool: &PoolSample, row: Sample) -> Sample {
+    let mean = |sum: u64| sum.checked_add(pool.looks / 2)?.checked_div(pool.looks);
+    let permille = |looks: u64| looks.saturating_mul(1000).checked_div(pool.looks);
+    Sample {
+        bytes_free: (pool.looks > 0).then_some(Bytes(pool.free_bytes)),
+        active: mean(pool.active),
+        limit: mean(pool.limit),
+        queued: mean(pool.queued),
+        reachable_permille: permille(pool.reachable),
+        accepting_permille: permille(pool.accepting),
+        ..with_traffic(
+            row,
+            &PoolTraffic {
+                bytes_in: pool.sum(|one| one.bytes_in),
+                bytes_out: pool.sum(|one| one.bytes_out),
+                failed_bytes: pool.sum(|one| one.failed_bytes),
+                ended: pool.sum(|one| one.ended),
+                failed: pool.sum(|one| one.failed),
+                left: pool.sum(|one| one.left),
+                ..PoolTraffic::new(None, Default::default())
+            },
+        )
+    }
+}
+
+fn work_row(traffic: &PoolTraffic, row: &Sample) -> Sample {
+    Sample {
+        vo: traffic.vo.clone(),
+        operation: Some(traffic.operation),
+        ..with_traffic(row.clone(), traffic)
+    }
+}
+
+fn with_traffic(row: Sample, traffic: &PoolTraffic) -> Sample {
+    Sample {
+        bytes_in: Some(Bytes(traffic.bytes_in)),
+        bytes_out: Some(Bytes(traffic.bytes_out)),
+        bytes_failed: Some(Bytes(traffic.failed_bytes)),
+        succeeded: Some(traffic.ended.saturating_sub(traffic.failed + traffic.left)),
+        failed: Some(traffic.failed),
+        ..row
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use penstock_model::observation::Operation;
+    use penstock_model::{PoolName, Timestamp, VoName};
+
+    #[test]
+    fn a_pool_has_a_row_of_its_own_and_one_for_each_work_and_vo() {
+        let of_vo = |operation, bytes_in| PoolTraffic {
+            bytes_in,
+            failed_bytes: 1,
+            ended: 3,
+            failed: 1,
+            ..PoolTraffic::new(Some(VoName::new("cms")), operation)
+        };
+        let minute = PoolSamples {
+            from: Timestamp(0),
+            to: Timestamp(60_000),
+            pools: vec![PoolSample {
+                looks: 60,
+                reachable: 60,
+                accepting: 30,
+                free_bytes: 9,
+                active: 150,
+                limit: 600,
+                traffic: vec![of_vo(Operation::Copy, 7), of_vo(Operation::Write, 5)],
+                ..PoolSample::new(PoolName::new("a"))
+            }],
+        };
+        let rows = samples_of(&minute, &Some("here.org".into()));
+        let [all, copies, writes] = &rows[..] else {
+            panic!("three rows: {rows:?}");
+        };
+        assert_eq!(
+            (all.active, all.limit, all.queued),
+            (Some(3), Some(10), Some(0))
+        );
+        assert_eq!(
+            (all.bytes_in, all.bytes_failed),
+            (Some(Bytes(12)), Some(Bytes(2)))
+        );
+        assert_eq!(
+            (all.succeeded, all.failed, all.vo.clone()),
+            (Some(4), Some(2), None)
+        );
+        let states = (
+            all.reachable_permille,
+            all.accepting_permille,
+            all.bytes_free,
+        );
+        assert_eq!(states, (Some(1000), Some(500), Some(Bytes(9))));
+        assert_eq!(
+            (copies.operation, copies.bytes_in),
+            (Some(Operation::Copy), Some(Bytes(7)))
+        );
+        assert_eq!(copies.bytes_free, None);
+        assert_eq!(
+            (writes.operation, writes.vo.clone()),
+            (Some(Operation::Write), Some(VoName::new("cms")))
+        );
+    }
+}
