@@ -11,11 +11,11 @@ use penstock_model::BanEffect;
 const WEAK: (f64, f64) = (0.42, 0.58);
 const STRONG: (f64, f64) = (0.12, 0.35);
 /// Seconds of a fault, where its length is not its strength.
-const LASTS: f64 = 1500.0;
+const LASTS: f64 = 900.0;
 /// Nodes of the service where some are lost, and how many of them.
-const NODES: u32 = 5;
-const NODES_WEAK: usize = 2;
-const NODES_STRONG: usize = 3;
+const NODES: u32 = 6;
+const NODES_WEAK: usize = 3;
+const NODES_STRONG: usize = 4;
 
 /// What goes wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -80,6 +80,11 @@ pub enum Strength {
 impl Strength {
     /// Both.
     pub const ALL: [Strength; 2] = [Strength::Weak, Strength::Strong];
+
+    /// Seeds take turns.
+    pub fn of_seed(seed: u64) -> Strength {
+        Strength::ALL[(seed % 2) as usize]
+    }
 
     fn part(self, random: &mut Random) -> f64 {
         let (from, to) = match self {
@@ -176,12 +181,34 @@ impl Fault {
         }
     }
 
-    /// It lowers the rate at once, not after a queue.
-    pub fn is_prompt(self) -> bool {
-        !matches!(
-            self,
-            Fault::NoSubmissions | Fault::FewerSubmissions | Fault::SmallFiles
-        )
+    /// It lowers the rate of copies, or how many run, as soon as it begins. Others are known later: failures when copies have
+    /// failed, a lack of files when the queue is empty, a service that is down when it is back.
+    pub fn is_rate_fault(self) -> bool {
+        match self {
+            Fault::Loss
+            | Fault::NetworkCut
+            | Fault::SourceUplink
+            | Fault::DestinationUplink
+            | Fault::LinkLimit
+            | Fault::StorageLimit
+            | Fault::ServiceDrain
+            | Fault::StorageDrain
+            | Fault::Banned
+            | Fault::NodesLost
+            | Fault::NodesCutOff
+            | Fault::SourceLoad
+            | Fault::DestinationLoad
+            | Fault::Streams => true,
+            Fault::ReadErrors
+            | Fault::ReadErrorsAtOnce
+            | Fault::WriteErrors
+            | Fault::NoSpace
+            | Fault::FullAtOnce
+            | Fault::NoSubmissions
+            | Fault::FewerSubmissions
+            | Fault::SmallFiles
+            | Fault::ServiceDown => false,
+        }
     }
 
     /// Seconds.
@@ -192,7 +219,7 @@ impl Fault {
                 within(random, from, to)
             }
             Fault::NoSubmissions | Fault::FewerSubmissions | Fault::SmallFiles => {
-                strength.choose(2400.0, 3600.0)
+                strength.choose(1500.0, 1800.0)
             }
             _ => LASTS,
         }
@@ -211,6 +238,17 @@ impl Fault {
                 grid.plan.service.agents_max = slots;
             }
             _ => {}
+        }
+    }
+
+    /// The link that is looked at: one that the fault reaches. Files that are slow anyway lose nothing to other readers and
+    /// writers of a disk.
+    pub(super) fn victim(self, grid: &Grid, drawn: usize) -> usize {
+        let links = grid.links.iter().enumerate();
+        let fastest = links.max_by(|a, b| a.1.per_transfer.total_cmp(&b.1.per_transfer));
+        match self {
+            Fault::SourceLoad | Fault::DestinationLoad => fastest.map_or(drawn, |(at, _)| at),
+            _ => drawn,
         }
     }
 
@@ -261,14 +299,20 @@ impl Fault {
                     part * link.rate() / network.bandwidth,
                 )]
             }
-            Fault::SourceUplink => vec![uplink(grid, source, part)],
-            Fault::DestinationUplink => vec![uplink(grid, destination, part)],
+            Fault::SourceUplink => vec![uplink(grid, source, &link, part)],
+            Fault::DestinationUplink => vec![uplink(grid, destination, &link, part)],
             Fault::LinkLimit => {
                 let slots = (f64::from(link.slots) * part).round().max(1.0);
-                vec![Change::LinkMax(source, destination, slots as u32)]
+                // Operators set the limit of before again: without an end, as an end would take it away.
+                grid.plan.events.extend([
+                    lasting(at, Change::LinkMax(source, destination, slots as u32)),
+                    lasting(at + lasts, Change::LinkMax(source, destination, link.slots)),
+                ]);
+                Vec::new()
             }
             Fault::StorageLimit => {
-                let slots = (grid.at(either).0 * part).round().max(1.0) as u32;
+                let each = (f64::from(link.slots) * part).max(1.0);
+                let slots = grid.slots_at(either, each).round() as u32;
                 vec![Change::StorageMax(either, slots, slots)]
             }
             Fault::ServiceDrain => vec![Change::Drain],
@@ -317,10 +361,21 @@ fn quick_failures(random: &mut Random) -> Failing {
     }
 }
 
-fn uplink(grid: &Grid, storage: usize, part: f64) -> Change {
+fn lasting(at: f64, what: Change) -> Event {
+    Event {
+        at,
+        lasts: None,
+        what,
+    }
+}
+
+/// So narrow that a link is left this part of its rate, when each file gets as much as another unless it is slower anyway.
+fn uplink(grid: &Grid, storage: usize, victim: &GridLink, part: f64) -> Change {
+    let each = victim.per_transfer_for(part);
+    let left = grid.rate_at(storage, each);
     let (_, rate) = grid.at(storage);
     let planned = grid.plan.storages[storage].uplink.unwrap_or(rate);
-    Change::UplinkSpeed(storage, part * rate / planned)
+    Change::UplinkSpeed(storage, left / planned)
 }
 
 /// The size of files, of what it was, with which a link moves this part of the bytes.
@@ -347,7 +402,6 @@ fn streams(grid: &mut Grid, destination: usize, part: f64, random: &mut Random) 
     Change::Streams(destination, streams)
 }
 
-/// Out of a storage element, or into it.
 /// When a fault is there, in seconds of the simulation.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct FaultTime {
@@ -355,6 +409,7 @@ pub(super) struct FaultTime {
     pub lasts: f64,
 }
 
+/// Out of a storage element, or into it.
 #[derive(Debug, Clone, Copy)]
 enum Way {
     Out,
@@ -404,11 +459,8 @@ fn other_load(
         others: 0.0,
         others_swing: 0.0,
     });
-    plan.events.push(Event {
-        at: 0.0,
-        lasts: None,
-        what: Change::LinkMax(ends.0, ends.1, others.round() as u32),
-    });
+    let limit = Change::LinkMax(ends.0, ends.1, others.round() as u32);
+    plan.events.push(lasting(0.0, limit));
     let bytes = (whole - part * rate).max(0.3 * whole) * lasts;
     plan.loads.push(Load {
         pairs: vec![ends],

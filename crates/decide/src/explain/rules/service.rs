@@ -2,7 +2,7 @@
 
 use super::super::answer::{Evidence, Measure};
 use super::super::rule_input::RuleInput;
-use super::super::signals::{Change, FailureGroup, FailureSide, Setting};
+use super::super::signals::{Change, FailureGroup, FailureSide, Series, Setting};
 use super::super::split::Factor;
 use super::Finding;
 use penstock_model::LinkId;
@@ -15,6 +15,8 @@ const QUEUED_FILES_MIN: f64 = 0.5;
 /// Failed attempts that count: this part of all, and so many times what is usual.
 const FAILED_SHARE_MIN: f64 = 0.03;
 const FAILED_RATIO_MIN: f64 = 3.0;
+/// Of a few attempts some fail by chance: of so many that end this part, and what three standard deviations add to it.
+const FAILED_USUAL_SHARE: f64 = 0.01;
 /// Links of the service that fall together for one cause in it.
 const LINKS_SHARE_MIN: f64 = 0.8;
 /// Such a cause leaves fewer than this part of the starts of before.
@@ -268,6 +270,13 @@ fn errors(view: &RuleInput<'_>, test: impl Fn(&FailureGroup) -> bool) -> Option<
         return None;
     }
     let (_, all) = view.failed_part(|_| true);
+    let attempts = |(_, attempts): (&FailureGroup, &Series)| attempts.sum(view.during);
+    let of_side = view.link.failures.iter().filter(|(group, _)| test(group));
+    let failed: f64 = of_side.filter_map(attempts).sum();
+    let usual = failed / now * before.unwrap_or(0.0).max(FAILED_USUAL_SHARE);
+    if failed < 1.0 + usual + 3.0 * usual.sqrt() {
+        return None;
+    }
     let halts = view
         .changes(&[Setting::Halt])
         .filter(|change| change.new.is_some());
