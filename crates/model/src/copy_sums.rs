@@ -207,3 +207,38 @@ impl SocketFigures {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn socket_with(sent_segments: u32) -> SocketFigures {
+        let report = MoverReport {
+            tcp: Some(TcpSummary {
+                rtt_us: 20_000,
+                min_rtt_us: 19_000,
+                segment_bytes: 1448,
+                sent_segments,
+                retransmitted_segments: 1,
+                busy_us: 20_000,
+                receiver_limited_us: 5_000,
+                ..TcpSummary::default()
+            }),
+            ..MoverReport::default()
+        };
+        let copy = FinishedCopy::of(Bytes(1_448_000), &report, None);
+        copy.socket.expect("told")
+    }
+
+    #[test]
+    fn the_socket_of_a_receiver_tells_of_its_round_trips_only() {
+        let round_trips = SocketFigures {
+            rtt_us: 20_000,
+            rtt_min_us: 19_000,
+            ..SocketFigures::default()
+        };
+        assert_eq!(socket_with(3), round_trips);
+        assert_eq!(socket_with(1000).busy_us, 20_000);
+        assert_eq!(socket_with(1000).retransmitted_segments, 1);
+    }
+}

@@ -326,13 +326,20 @@ impl RecordSignals {
             let is_recorded = self.is_sampled[bin] || self.has_entry[bin] || self.has_minute[bin];
             !(is_recorded || self.lacks_samples[bin] || self.lacks_entries[bin])
         };
+        // It may have begun or ended within the first second of a bin, of which there is no sample then.
+        let is_short = |bin: usize| bin < self.bins && !self.is_sampled[bin] && !is_silent(bin);
         let mut is_stopped = vec![false; self.bins];
         let mut next = 0;
         while let Some(first) = (next..self.bins).find(|bin| is_silent(*bin)) {
             let end = (first..self.bins).find(|bin| !is_silent(*bin));
             let Some(end) = end else { break };
-            if first > 0 && has_queue(first - 1) && has_queue(end) {
-                is_stopped[first..end].fill(true);
+            let first = match first > 0 && is_short(first - 1) {
+                true => first - 1,
+                false => first,
+            };
+            let until = end + usize::from(is_short(end));
+            if first > 0 && has_queue(first - 1) && until < self.bins && has_queue(until) {
+                is_stopped[first..until].fill(true);
             }
             next = end;
         }

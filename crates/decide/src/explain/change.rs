@@ -19,6 +19,8 @@ pub const DROP_BINS_MIN: usize = 2;
 const USUAL_BINS_MIN: usize = 5;
 /// The rate's standard deviation is never taken for less than this part of it.
 const SIGMA_MIN: f64 = 0.02;
+/// Bins that are compared at a distance are taken from a window of so many times the distance.
+const BINS_PER_LAG_MIN: usize = 8;
 /// Periods that are looked for.
 const PERIOD_SECONDS: Range<u64> = 3_600..7 * 86_400 + 1;
 /// A period counts when it was seen in at least so many cycles …
@@ -354,7 +356,8 @@ fn segment(values: &[f64], sigma: f64) -> Vec<Range<usize>> {
 }
 
 /// The noise from bin to bin: from differences, which steps of the level hardly touch, made larger when neighbours are
-/// alike, because segments would follow slow noise.
+/// alike, because segments would follow slow noise. In a short window a step is in most differences of bins far apart, so
+/// that these would hide it.
 fn sigma(values: &[f64]) -> f64 {
     let steps = |lag: usize| {
         let steps = values
@@ -362,7 +365,9 @@ fn sigma(values: &[f64]) -> f64 {
             .map(|pair| (pair[lag] - pair[0]).abs());
         median(steps).unwrap_or(0.0) * 1.4826 / std::f64::consts::SQRT_2
     };
-    [1, 3, 7].map(steps).into_iter().fold(SIGMA_MIN, f64::max)
+    let lags = [1, 3, 7].into_iter();
+    let lags = lags.filter(|lag| *lag == 1 || lag * BINS_PER_LAG_MIN <= values.len());
+    lags.map(steps).fold(SIGMA_MIN, f64::max)
 }
 
 fn median_of_three(values: &[f64]) -> Vec<f64> {

@@ -87,3 +87,45 @@ fn by_growth(
     let is_clear = second.is_none_or(|second| first.1 >= second.1 * GROWTH_MIN);
     (first.1 >= GROWTH_MIN && is_clear).then_some(first.0)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fewer_files_of_unchanged_speed_are_no_slower_stage() {
+        // Of the later ten minutes two have a file that landed; failed attempts moved the rest.
+        let landed = |minute: usize| minute < 10 || minute % 5 == 0;
+        let when_landed = |value: f64| {
+            Series(
+                (0..20)
+                    .map(|minute| landed(minute).then_some(value))
+                    .collect(),
+            )
+        };
+        let files = (0..20).map(|minute| f64::from(u8::from(landed(minute))));
+        let mut link = LinkSignals {
+            copied_bytes: Series::constant(1e9, 20),
+            finished_files: Series::known(files),
+            file_bytes: when_landed(1e9),
+            ..LinkSignals::default()
+        };
+        for (stage, seconds) in [
+            (DataPathStage::Network, 50.0),
+            (DataPathStage::SourceRead, 9.0),
+        ] {
+            let signals = StageSignals {
+                busy: when_landed(seconds),
+                ..StageSignals::default()
+            };
+            link.stages.insert(stage, signals);
+        }
+        let bottleneck_of = |link: &LinkSignals| bottleneck(link, &[0..10], &[10..20]);
+        assert_eq!(bottleneck_of(&link), None);
+        for minute in 10..20 {
+            let network = link.stages.get_mut(&DataPathStage::Network).expect("known");
+            network.busy.0[minute] = network.busy.0[minute].map(|seconds| 2.0 * seconds);
+        }
+        assert_eq!(bottleneck_of(&link), Some(DataPathStage::Network));
+    }
+}

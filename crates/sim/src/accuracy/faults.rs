@@ -231,7 +231,14 @@ impl Fault {
             // In copies that are pulled nobody counts what a network loses.
             Fault::Loss | Fault::NetworkCut => grid.plan.service.pushes = true,
             // Only destinations that pull use several connections.
-            Fault::Streams => grid.plan.service.pushes = false,
+            Fault::Streams => {
+                grid.plan.service.pushes = false;
+                // Of several pools one slow one would hold ever more of the slots.
+                for storage in &mut grid.plan.storages {
+                    let pools = f64::from(std::mem::replace(&mut storage.pools, 1));
+                    storage.halved_at = storage.halved_at.map(|each| each * pools);
+                }
+            }
             Fault::NodesLost | Fault::NodesCutOff => {
                 let slots: u32 = grid.links.iter().map(|link| link.slots).sum();
                 grid.plan.service.nodes = NODES;
