@@ -450,6 +450,10 @@ fn link_signals(bins: &[MinuteSums], service: ServiceBins<'_>, bin_seconds: u32)
     };
     // What was queued when the service stopped is queued until it runs again.
     let mut queued_last = 0.0;
+    let mut unfed = sampled(&|bin| bin.unfed as f64 / seconds);
+    for (bin, _) in (service.is_stopped.iter().enumerate()).filter(|(_, stopped)| **stopped) {
+        unfed.0[bin] = Some(usual_limit);
+    }
     let waits = bins
         .iter()
         .zip(service.is_stopped)
@@ -468,7 +472,7 @@ fn link_signals(bins: &[MinuteSums], service: ServiceBins<'_>, bin_seconds: u32)
             (bin.limit as f64 + idle * usual_limit) / (bin.samples as f64).max(seconds)
         }),
         queued: sampled(&|bin| bin.queued as f64 / seconds),
-        unfed: sampled(&|bin| bin.unfed as f64 / seconds),
+        unfed,
         ..LinkSignals::default()
     };
     let copies: Vec<&CopySums> = bins.iter().map(|bin| &bin.copies).collect();

@@ -19,6 +19,8 @@ pub const DROP_BINS_MIN: usize = 2;
 const USUAL_BINS_MIN: usize = 5;
 /// The rate's standard deviation is never taken for less than this part of it.
 const SIGMA_MIN: f64 = 0.02;
+/// Slots are left free when files waited for this part of the time in which they were.
+pub(super) const UNFED_SHARE_MIN: f64 = 0.3;
 /// Bins that are compared at a distance are taken from a window of so many times the distance.
 const BINS_PER_LAG_MIN: usize = 8;
 /// Periods that are looked for.
@@ -101,7 +103,7 @@ pub fn stretches_of(link: &LinkSignals, bin_seconds: u32) -> Stretches {
     with_work
 }
 
-/// Bins with an empty queue in which fewer slots than usual are used, by files as fast as usual. Usual is the part of the
+/// Bins in which fewer slots than usual are used, by files as fast as usual, and no file waited while they were free. Usual is the part of the
 /// limit that was used before; where no limit is known, the number. Files that are shorter than the time between two
 /// samples are in none: then a bin is idle in which no slot was used and the rate was below the usual one.
 fn idle_bins(link: &LinkSignals, bin_seconds: u32, usual: &[Range<usize>]) -> Vec<bool> {
@@ -127,7 +129,11 @@ fn idle_bins(link: &LinkSignals, bin_seconds: u32, usual: &[Range<usize>]) -> Ve
             return false;
         };
         let is_slow = active > 0.0 && rate / active < per_file * DROP_BELOW;
-        queued <= 0.0 && active < busy * DROP_BELOW && !is_slow
+        // Files that come one by one are queued for a moment in nearly each bin.
+        let free = busy - active;
+        let unfed = link.unfed.at(bin);
+        let is_empty = queued <= 0.0 || unfed.is_some_and(|unfed| unfed < free * UNFED_SHARE_MIN);
+        is_empty && active < busy * DROP_BELOW && !is_slow
     };
     (0..moved.0.len()).map(is_idle).collect()
 }

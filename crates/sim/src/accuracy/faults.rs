@@ -249,14 +249,17 @@ impl Fault {
     }
 
     /// The link that is looked at: one that the fault reaches. Files that are slow anyway lose nothing to other readers and
-    /// writers of a disk.
+    /// writers of a disk, and links with few slots none when the service has fewer.
     pub(super) fn victim(self, grid: &Grid, drawn: usize) -> usize {
-        let links = grid.links.iter().enumerate();
-        let fastest = links.max_by(|a, b| a.1.per_transfer.total_cmp(&b.1.per_transfer));
-        match self {
-            Fault::SourceLoad | Fault::DestinationLoad => fastest.map_or(drawn, |(at, _)| at),
-            _ => drawn,
-        }
+        let links = || grid.links.iter().enumerate();
+        let reached = match self {
+            Fault::SourceLoad | Fault::DestinationLoad => {
+                links().max_by(|a, b| a.1.per_transfer.total_cmp(&b.1.per_transfer))
+            }
+            Fault::NodesLost | Fault::NodesCutOff => links().max_by_key(|(_, link)| link.slots),
+            _ => None,
+        };
+        reached.map_or(drawn, |(at, _)| at)
     }
 
     /// Adds it to a plan, for a link of the grid. Long because each fault has one arm.

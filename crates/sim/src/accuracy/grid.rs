@@ -211,7 +211,7 @@ fn loads(random: &mut Random, link: &GridLink, seconds: f64) -> [Load; 2] {
         priority: 3,
         hopeless: None,
     };
-    let minutes = within(random, 2.0, 5.0);
+    let minutes = within(random, 4.0, 7.0);
     let queue = Load {
         files: (files_per_second * 60.0 * minutes).ceil() as u64,
         over: 0.0,

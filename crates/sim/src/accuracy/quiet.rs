@@ -48,7 +48,8 @@ pub fn quiet_days(
 ) -> Result<QuietOutcome, TrialError> {
     let mut random = Random::new(seed ^ 0x9d1e7);
     let seconds = f64::from(days) * DAY;
-    let mut grid = Grid::draw(&mut random, seed, seconds);
+    // A day is over with the next one's first second.
+    let mut grid = Grid::draw(&mut random, seed, seconds + 2.0);
     for (number, pair) in grid.plan.loads.chunks_mut(2).enumerate() {
         let load = &mut pair[0];
         let part = match number % 2 {
