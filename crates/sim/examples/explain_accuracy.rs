@@ -1,11 +1,11 @@
 //! Measures how often the explainer is right: `cargo run --release -p penstock-sim --example explain_accuracy -- SEEDS QUIET_DAYS`
 //! prints tables by cause and by fault. Of the open faults only with a third argument `open`; `held-out` likewise, or a fault
-//! such as `SourceUplink`; a fourth one names the first seed. Each trial that went wrong is told on the error output.
+//! such as `SourceUplink`; a fourth one names the first seed, a fifth one the minutes after which no further seed is begun. Each trial that went wrong is told on the error output.
 //! `… -- trial FAULT SEED` prints what is said of one.
 
 use penstock_sim::accuracy::{Fault, Strength, Tally, Trial, page, quiet_days};
 use std::error::Error;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -20,7 +20,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     };
     let (seeds, days, first) = (number(0, 1000)?, number(1, 30)?, number(3, 0)?);
     let faults = faults_called(arguments.get(2).map_or("all", String::as_str))?;
-    let tally = run_trials(&faults, first..first + seeds)?;
+    let minutes_max = number(4, u64::MAX / 60)?;
+    let time_max = Duration::from_secs(60 * minutes_max);
+    let tally = run_trials(&faults, first..first + seeds, time_max)?;
     for of in [&Fault::OPEN[..], &Fault::HELD_OUT[..]] {
         let of: Vec<Fault> = of
             .iter()
@@ -71,10 +73,17 @@ fn trial(fault: Fault, seed: u64) -> Trial {
     }
 }
 
-fn run_trials(faults: &[Fault], seeds: std::ops::Range<u64>) -> Result<Tally, Box<dyn Error>> {
+fn run_trials(
+    faults: &[Fault],
+    seeds: std::ops::Range<u64>,
+    time_max: Duration,
+) -> Result<Tally, Box<dyn Error>> {
     let begun = Instant::now();
     let mut tally = Tally::default();
     for seed in seeds {
+        if begun.elapsed() >= time_max {
+            break;
+        }
         for fault in faults {
             let trial = trial(*fault, seed);
             let outcome = trial.run()?;
