@@ -12,6 +12,8 @@ const WEAK: (f64, f64) = (0.42, 0.58);
 const STRONG: (f64, f64) = (0.12, 0.35);
 /// Seconds of a fault, where its length is not its strength.
 const LASTS: f64 = 900.0;
+/// Seconds in which all files of another VO are submitted.
+const OTHERS_COME_WITHIN: f64 = 20.0;
 /// Nodes of the service where some are lost, and how many of them.
 const NODES: u32 = 6;
 const NODES_WEAK: usize = 3;
@@ -482,7 +484,7 @@ fn other_load(
         spread: 0.3,
         job: 20,
         begin: at,
-        over: lasts * 0.5,
+        over: OTHERS_COME_WITHIN,
         daily: 0.0,
         priority: 3,
         hopeless: None,
