@@ -19,6 +19,8 @@ pub const DROP_BINS_MIN: usize = 2;
 const USUAL_BINS_MIN: usize = 5;
 /// The rate's standard deviation is never taken for less than this part of it.
 const SIGMA_MIN: f64 = 0.02;
+/// A link without a queue is idle when it uses fewer than this part of the slots that it uses else.
+const BUSY_SHARE_MIN: f64 = 0.85;
 /// Slots are left free when files waited for this part of the time in which they were.
 pub(super) const UNFED_SHARE_MIN: f64 = 0.3;
 /// Bins that are compared at a distance are taken from a window of so many times the distance.
@@ -97,7 +99,14 @@ pub fn stretches_of(link: &LinkSignals, bin_seconds: u32) -> Stretches {
         bins,
         period_seconds: None,
     });
-    let lulls: Vec<LowRate> = lulls.filter(|lull| !lull.baseline.is_empty()).collect();
+    let is_low = |lull: &LowRate| {
+        let rate = |spans: &[Range<usize>]| moved.mean(spans);
+        let usual = rate(&lull.baseline);
+        usual.is_some_and(|usual| {
+            rate(std::slice::from_ref(&lull.bins)).is_none_or(|low| low < usual * DROP_BELOW)
+        })
+    };
+    let lulls: Vec<LowRate> = lulls.filter(is_low).collect();
     with_work.low.extend(lulls);
     with_work.low.sort_by_key(|low| low.bins.start);
     with_work
@@ -133,7 +142,7 @@ fn idle_bins(link: &LinkSignals, bin_seconds: u32, usual: &[Range<usize>]) -> Ve
         let free = busy - active;
         let unfed = link.unfed.at(bin);
         let is_empty = queued <= 0.0 || unfed.is_some_and(|unfed| unfed < free * UNFED_SHARE_MIN);
-        is_empty && active < busy * DROP_BELOW && !is_slow
+        is_empty && active < busy * BUSY_SHARE_MIN && !is_slow
     };
     (0..moved.0.len()).map(is_idle).collect()
 }

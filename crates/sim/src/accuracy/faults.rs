@@ -336,7 +336,7 @@ impl Fault {
             Fault::NodesLost => nodes(strength, random).map(Change::NodeLost).collect(),
             Fault::NodesCutOff => nodes(strength, random).map(Change::NodeCutOff).collect(),
             Fault::ServiceDown => vec![Change::LeaderLost(lasts)],
-            Fault::Streams => vec![streams(grid, destination, part, random)],
+            Fault::Streams => vec![streams(grid, destination, &link, part, random)],
             Fault::SourceLoad => {
                 other_load(grid, source, Way::Out, victim, part, time);
                 Vec::new()
@@ -403,13 +403,20 @@ fn nodes(strength: Strength, random: &mut Random) -> impl Iterator<Item = usize>
     (0..count).map(move |number| (first + number) % NODES as usize)
 }
 
-/// Disks do less the more connections they serve: with so many for each file, this part of the rate is left.
-fn streams(grid: &mut Grid, destination: usize, part: f64, random: &mut Random) -> Change {
+/// Disks do less the more connections they serve: with so many for each file, this part of a link's rate is left.
+fn streams(
+    grid: &mut Grid,
+    destination: usize,
+    victim: &GridLink,
+    part: f64,
+    random: &mut Random,
+) -> Change {
     let streams = 6 + random.below(11) as u32;
-    let (slots, rate) = grid.at(destination);
+    let (slots, _) = grid.at(destination);
+    let left = grid.rate_at(destination, victim.per_transfer_for(part));
     let storage: &mut Storage = &mut grid.plan.storages[destination];
     let served = slots / f64::from(storage.pools) * f64::from(streams);
-    let ratio = (storage.write / (part * rate) - 1.0).max(0.1);
+    let ratio = (storage.write / left - 1.0).max(0.1);
     storage.halved_at = Some(served / ratio.sqrt());
     Change::Streams(destination, streams)
 }

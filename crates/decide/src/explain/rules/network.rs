@@ -9,6 +9,8 @@ use super::Finding;
 use penstock_model::{LinkId, StorageId};
 use std::collections::BTreeMap;
 
+/// Copies are slower when each moves a fifth less: the logarithm of that.
+const SLOWER_LOG_MIN: f64 = 0.22;
 /// Segments sent again that make a way lossy, and that leave it clean.
 const LOSS_SHARE_MIN: f64 = 1e-4;
 const CLEAN_LOSS_SHARE_MAX: f64 = 1e-5;
@@ -35,8 +37,7 @@ pub(super) fn too_many_streams(view: &RuleInput<'_>) -> Option<Finding> {
     let more_than_before = view.rose(used, 1.5) && !view.before.is_empty();
     let windows = view.link.tcp.window_limited.mean(view.during);
     let is_window = windows.is_some_and(|part| part > WINDOW_SHARE_MIN) && is_clean(view);
-    let is_slower =
-        view.explains(0.8, Factor::StageRate) > 0.0 && view.log_fall(Factor::StageRate) > 0.22;
+    let is_slower = view.log_fall(Factor::StageRate) > SLOWER_LOG_MIN;
     if view.now(used)? <= 1.5
         || !is_slower
         || is_window
@@ -258,6 +259,9 @@ fn carried(view: &RuleInput<'_>, end: &StorageId, is_source: bool) -> Option<f64
 }
 
 pub(super) fn competing_load(view: &RuleInput<'_>) -> Option<Finding> {
+    if view.log_fall(Factor::StageRate) < SLOWER_LOG_MIN {
+        return None;
+    }
     let own_fall = view.earlier(&view.link.copied_bytes)? - view.now(&view.link.copied_bytes)?;
     // What the links take at an end now and did not take before, from what that end gives in all.
     let at_end = |end: &StorageId, is_source: bool| {
