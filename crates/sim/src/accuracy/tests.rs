@@ -26,3 +26,12 @@ fn faults_are_found_and_their_causes_are_named() {
     let right = named.len() - wrong.len();
     assert!(right * 100 >= named.len() * RIGHT_PERCENT_MIN, "{wrong:#?}");
 }
+
+#[test]
+fn quiet_days_have_no_explanations() {
+    let outcome = quiet_days(0, 2, &mut |_| {}).expect("nothing is wrong");
+    assert_eq!(outcome.days, 2);
+    assert!(outcome.links >= 4);
+    let told = &outcome.false_drops;
+    assert!(outcome.explained_max() <= 1, "{told:#?}");
+}
