@@ -95,7 +95,7 @@ mod tests {
     #[test]
     fn fewer_files_of_unchanged_speed_are_no_slower_stage() {
         // Of the later ten minutes two have a file that landed; failed attempts moved the rest.
-        let landed = |minute: usize| minute < 10 || minute % 5 == 0;
+        let landed = |minute: u32| minute < 10 || minute.is_multiple_of(5);
         let when_landed = |value: f64| {
             Series(
                 (0..20)
@@ -103,7 +103,7 @@ mod tests {
                     .collect(),
             )
         };
-        let files = (0..20).map(|minute| f64::from(u8::from(landed(minute))));
+        let files = (0..20u32).map(|minute| f64::from(u8::from(landed(minute))));
         let mut link = LinkSignals {
             copied_bytes: Series::constant(1e9, 20),
             finished_files: Series::known(files),
@@ -120,7 +120,9 @@ mod tests {
             };
             link.stages.insert(stage, signals);
         }
-        let bottleneck_of = |link: &LinkSignals| bottleneck(link, &[0..10], &[10..20]);
+        let (before, during) = (0..10, 10..20);
+        let span = std::slice::from_ref::<Range<usize>>;
+        let bottleneck_of = |link: &LinkSignals| bottleneck(link, span(&before), span(&during));
         assert_eq!(bottleneck_of(&link), None);
         for minute in 10..20 {
             let network = link.stages.get_mut(&DataPathStage::Network).expect("known");

@@ -59,9 +59,10 @@ fn a_stop_is_found_also_where_it_is_much_of_a_short_window() {
             17..25 => 0.0,
             _ => 200.0,
         };
+        let found = drops(&noisy(30, seed, 0.03, level));
         assert_eq!(
-            drops(&noisy(30, seed, 0.03, level)),
-            [17..25],
+            (found.len(), found.first()),
+            (1, Some(&(17..25))),
             "seed {seed}"
         );
     }
