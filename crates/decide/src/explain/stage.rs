@@ -94,28 +94,27 @@ mod tests {
 
     #[test]
     fn fewer_files_of_unchanged_speed_are_no_slower_stage() {
-        // Of the later ten minutes two have a file that landed; failed attempts moved the rest.
-        let landed = |minute: u32| minute < 10 || minute.is_multiple_of(5);
-        let when_landed = |value: f64| {
-            Series(
-                (0..20)
-                    .map(|minute| landed(minute).then_some(value))
-                    .collect(),
-            )
+        // Of the later ten minutes five have a file that landed, from disks that are less busy.
+        let landed = |minute: u32| minute < 10 || minute.is_multiple_of(2);
+        let when_landed = |value: &dyn Fn(u32) -> f64| {
+            let told = (0..20).map(|minute| landed(minute).then(|| value(minute)));
+            Series(told.collect())
         };
-        let files = (0..20u32).map(|minute| f64::from(u8::from(landed(minute))));
+        let files = |minute| f64::from(u8::from(landed(minute)));
+        let moved = |minute| if minute < 10 { 1e9 } else { 5e8 };
         let mut link = LinkSignals {
-            copied_bytes: Series::constant(1e9, 20),
-            finished_files: Series::known(files),
-            file_bytes: when_landed(1e9),
+            copied_bytes: Series::known((0..20).map(moved)),
+            finished_files: Series::known((0..20).map(files)),
+            file_bytes: when_landed(&|_| 1e9),
             ..LinkSignals::default()
         };
-        for (stage, seconds) in [
-            (DataPathStage::Network, 50.0),
-            (DataPathStage::SourceRead, 9.0),
+        let read = |minute| if minute < 10 { 9.0 } else { 6.0 };
+        for (stage, busy) in [
+            (DataPathStage::Network, when_landed(&|_| 50.0)),
+            (DataPathStage::SourceRead, when_landed(&read)),
         ] {
             let signals = StageSignals {
-                busy: when_landed(seconds),
+                busy,
                 ..StageSignals::default()
             };
             link.stages.insert(stage, signals);
