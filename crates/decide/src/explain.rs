@@ -157,6 +157,8 @@ impl Facts<'_> {
         let groups = group(held);
         let (causes, remarks, unexplained, open) = name_causes(groups, &parts, &low, &usual);
         let missing = missing_measures(missing_of, &open);
+        let is_lull = causes.first().map(|first| first.cause) == Some(Cause::FewerSubmissions);
+        let kind = if is_lull { DropOrLull::NoWork } else { kind };
         let begin = self.during.first().map_or(0, |span| span.start);
         let end = self.during.last().map_or(0, |span| span.end);
         Explanation {

@@ -1,9 +1,12 @@
 //! What copies that ended well tell together: sums of one link over some time. The same sums are kept of each minute and
 //! made of single entries and of rows of other systems.
 
-use crate::stages::MoverReport;
+use crate::stages::{MoverReport, TcpSummary};
 use crate::units::Bytes;
 use std::time::Duration;
+
+/// Bytes of data in a segment of a connection that does not tell.
+const SEGMENT_BYTES_USUAL: u64 = 1448;
 
 /// Sums over copies. Each sum has beside it how many copies told that figure.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -90,20 +93,37 @@ impl FinishedCopy {
         let streams = report.streams.as_ref();
         let tcp = report.tcp.as_ref();
         let tcp = tcp.filter(|tcp| tcp.busy_us > 0 && tcp.sent_segments > 0);
+        let is_sender = |tcp: &TcpSummary| {
+            let segment_bytes = match tcp.segment_bytes {
+                0 => SEGMENT_BYTES_USUAL,
+                bytes => bytes.into(),
+            };
+            u64::from(tcp.sent_segments).saturating_mul(2 * segment_bytes) >= size.0
+        };
         FinishedCopy {
             size: Some(size),
             overhead_us: preparation.map(idle),
             stages_us: stages_us.map(|us| Some(us).filter(|us| *us > 0)),
             streams: streams.map(|streams| streams.used),
             asked: streams.and_then(|streams| streams.asked),
-            socket: tcp.map(|tcp| SocketFigures {
-                sent_segments: tcp.sent_segments.into(),
-                retransmitted_segments: tcp.retransmitted_segments.into(),
-                busy_us: tcp.busy_us,
-                receiver_limited_us: tcp.receiver_limited_us,
-                buffer_limited_us: tcp.send_buffer_limited_us,
-                rtt_us: tcp.rtt_us.into(),
-                rtt_min_us: tcp.min_rtt_us.into(),
+            socket: tcp.map(|tcp| {
+                let round_trips = SocketFigures {
+                    rtt_us: tcp.rtt_us.into(),
+                    rtt_min_us: tcp.min_rtt_us.into(),
+                    ..SocketFigures::default()
+                };
+                // A receiver has sent a request: of what held the bytes back it knows nothing.
+                match is_sender(tcp) {
+                    false => round_trips,
+                    true => SocketFigures {
+                        sent_segments: tcp.sent_segments.into(),
+                        retransmitted_segments: tcp.retransmitted_segments.into(),
+                        busy_us: tcp.busy_us,
+                        receiver_limited_us: tcp.receiver_limited_us,
+                        buffer_limited_us: tcp.send_buffer_limited_us,
+                        ..round_trips
+                    },
+                }
             }),
         }
     }
@@ -185,5 +205,40 @@ impl SocketFigures {
         for (sum, one) in sums {
             *sum = sum.saturating_add(one);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn socket_with(sent_segments: u32) -> SocketFigures {
+        let report = MoverReport {
+            tcp: Some(TcpSummary {
+                rtt_us: 20_000,
+                min_rtt_us: 19_000,
+                segment_bytes: 1448,
+                sent_segments,
+                retransmitted_segments: 1,
+                busy_us: 20_000,
+                receiver_limited_us: 5_000,
+                ..TcpSummary::default()
+            }),
+            ..MoverReport::default()
+        };
+        let copy = FinishedCopy::of(Bytes(1_448_000), &report, None);
+        copy.socket.expect("told")
+    }
+
+    #[test]
+    fn the_socket_of_a_receiver_tells_of_its_round_trips_only() {
+        let round_trips = SocketFigures {
+            rtt_us: 20_000,
+            rtt_min_us: 19_000,
+            ..SocketFigures::default()
+        };
+        assert_eq!(socket_with(3), round_trips);
+        assert_eq!(socket_with(1000).busy_us, 20_000);
+        assert_eq!(socket_with(1000).retransmitted_segments, 1);
     }
 }

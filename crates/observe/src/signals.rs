@@ -326,13 +326,20 @@ impl RecordSignals {
             let is_recorded = self.is_sampled[bin] || self.has_entry[bin] || self.has_minute[bin];
             !(is_recorded || self.lacks_samples[bin] || self.lacks_entries[bin])
         };
+        // It may have begun or ended within the first second of a bin, of which there is no sample then.
+        let is_short = |bin: usize| bin < self.bins && !self.is_sampled[bin] && !is_silent(bin);
         let mut is_stopped = vec![false; self.bins];
         let mut next = 0;
         while let Some(first) = (next..self.bins).find(|bin| is_silent(*bin)) {
             let end = (first..self.bins).find(|bin| !is_silent(*bin));
             let Some(end) = end else { break };
-            if first > 0 && has_queue(first - 1) && has_queue(end) {
-                is_stopped[first..end].fill(true);
+            let first = match first > 0 && is_short(first - 1) {
+                true => first - 1,
+                false => first,
+            };
+            let until = end + usize::from(is_short(end));
+            if first > 0 && has_queue(first - 1) && until < self.bins && has_queue(until) {
+                is_stopped[first..until].fill(true);
             }
             next = end;
         }
@@ -443,6 +450,10 @@ fn link_signals(bins: &[MinuteSums], service: ServiceBins<'_>, bin_seconds: u32)
     };
     // What was queued when the service stopped is queued until it runs again.
     let mut queued_last = 0.0;
+    let mut unfed = sampled(&|bin| bin.unfed as f64 / seconds);
+    for (bin, _) in (service.is_stopped.iter().enumerate()).filter(|(_, stopped)| **stopped) {
+        unfed.0[bin] = Some(usual_limit);
+    }
     let waits = bins
         .iter()
         .zip(service.is_stopped)
@@ -461,7 +472,7 @@ fn link_signals(bins: &[MinuteSums], service: ServiceBins<'_>, bin_seconds: u32)
             (bin.limit as f64 + idle * usual_limit) / (bin.samples as f64).max(seconds)
         }),
         queued: sampled(&|bin| bin.queued as f64 / seconds),
-        unfed: sampled(&|bin| bin.unfed as f64 / seconds),
+        unfed,
         ..LinkSignals::default()
     };
     let copies: Vec<&CopySums> = bins.iter().map(|bin| &bin.copies).collect();

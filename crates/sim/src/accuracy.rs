@@ -8,6 +8,7 @@ mod faults;
 mod grid;
 pub mod page;
 mod quiet;
+mod record;
 mod tally;
 #[cfg(test)]
 mod tests;
@@ -25,18 +26,21 @@ use penstock_decide::explain::{Cause, RateChange, RateChangeKind};
 use penstock_model::{LinkId, Timestamp};
 use penstock_observe::explanations::reading::{ExplainWindow, PopulationChoice, read_record};
 use penstock_observe::follow::{MemoryRecord, Record, RecordError};
+use record::RecordKeeper;
 use thiserror::Error;
 
 /// Seconds before a fault at least, in which the usual rate is seen.
-const USUAL: f64 = 2400.0;
+const USUAL: f64 = 900.0;
 /// Seconds by which faults begin later, by chance.
-const LATER: f64 = 600.0;
+const LATER: f64 = 300.0;
 /// Seconds after a fault that are looked at, too.
-const AFTER: f64 = 600.0;
+const AFTER: f64 = 300.0;
 /// A change of the rate that begins so much before a fault is not its.
 const EARLY_MS: i64 = 120_000;
 /// How long after its begin a fault is looked for at most, in minutes.
 const LOOKS_MAX: i64 = 90;
+/// Of so many seeds two tell what the first fix brings, one of each strength: it takes a simulation of its own.
+const GAIN_OF_SEEDS: u64 = 8;
 
 /// A fault of a seed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,10 +60,19 @@ pub struct TrialOutcome {
     pub is_found: bool,
     /// The first cause that was named.
     pub named: Option<Cause>,
-    /// Seconds from the fault's begin until a window that ended then showed the change.
-    pub found_after: Option<f64>,
-    /// Bytes per second that the first fix was told to bring, and that it brings.
-    pub gain: Option<(f64, f64)>,
+    /// Seconds from the fault's begin until a window that ended then named the injected cause first; `None` when the
+    /// whole window names another.
+    pub named_after: Option<f64>,
+    /// Of the first fix, unless it was told to bring nothing; of a quarter of the seeds.
+    pub gain: Option<Gain>,
+}
+
+/// Bytes per second that a fix brings.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Gain {
+    pub predicted: f64,
+    /// By a simulation without the fault; nothing when the fix is that of another cause.
+    pub simulated: f64,
 }
 
 /// Why a trial came to no end.
@@ -92,7 +105,8 @@ impl Trial {
         let until = at + lasts;
         let mut grid = Grid::draw(&mut random, self.seed, until + AFTER);
         self.fault.prepare(&mut grid);
-        let victim = random.below(grid.links.len());
+        let drawn = random.below(grid.links.len());
+        let victim = self.fault.victim(&grid, drawn);
         let loads = grid.plan.loads.len();
         let fault = self.fault;
         fault.inject(
@@ -114,14 +128,30 @@ impl Trial {
         }
     }
 
-    /// Simulates the fault, and tells the first cause that is named.
+    /// Simulates the fault, and tells the change of the rate that it made, as it is explained.
     ///
     /// Errors: the simulated service broke an invariant, or its record cannot be read.
-    pub fn first_cause(&self) -> Result<Option<Cause>, TrialError> {
+    pub fn change(&self) -> Result<Option<RateChange>, TrialError> {
         let case = self.case();
         let record = record_of(&case.plan)?;
-        let found = case.change_in(&record, time(case.plan.seconds))?;
-        Ok(found.and_then(|change| change.first_cause()))
+        Ok(case.change_in(&record, time(case.plan.seconds))?)
+    }
+
+    /// What the record tells of the link, minute by minute: bytes, running, allowed and queued files.
+    ///
+    /// Errors: the simulated service broke an invariant, or its record cannot be read.
+    pub fn minutes(&self) -> Result<Vec<[Option<f64>; 4]>, TrialError> {
+        let case = self.case();
+        let record = record_of(&case.plan)?;
+        let end = time(case.plan.seconds);
+        let window = ExplainWindow::new(Timestamp(BEGIN_MS), end, None);
+        let read = read_record(&record, window, &PopulationChoice::Links)?;
+        let Some(link) = read.signals.links.get(&case.victim) else {
+            return Ok(Vec::new());
+        };
+        let columns = [&link.copied_bytes, &link.active, &link.limit, &link.queued];
+        let row = |minute| columns.map(|column| column.at(minute));
+        Ok((0..read.signals.bins).map(row).collect())
     }
 
     /// Simulates the fault, and compares all that is told with what happens.
@@ -136,15 +166,24 @@ impl Trial {
             return Ok(TrialOutcome {
                 is_found: false,
                 named: None,
-                found_after: None,
+                named_after: None,
                 gain: None,
             });
         };
+        let named = change.first_cause();
+        let is_right = named == Some(self.fault.cause());
+        let named_after = match is_right {
+            true => case.named_after(&record, self.fault.cause())?,
+            false => None,
+        };
         Ok(TrialOutcome {
             is_found: true,
-            named: change.first_cause(),
-            found_after: case.found_after(&record)?,
-            gain: case.gain(&change)?,
+            named,
+            named_after,
+            gain: match self.seed % GAIN_OF_SEEDS < 2 {
+                true => case.gain(&change, is_right)?,
+                false => None,
+            },
         })
     }
 }
@@ -169,14 +208,15 @@ impl Case {
         Ok(its.max_by_key(length))
     }
 
-    fn found_after(&self, record: &dyn Record) -> Result<Option<f64>, RecordError> {
+    fn named_after(&self, record: &dyn Record, cause: Cause) -> Result<Option<f64>, RecordError> {
         let begin = time(self.at).0.div_euclid(60_000) * 60_000;
         for minute in 1..=LOOKS_MAX {
             let to = Timestamp(begin + minute * 60_000);
             if to > time(self.until + AFTER) {
                 break;
             }
-            if self.change_in(record, to)?.is_some() {
+            let change = self.change_in(record, to)?;
+            if change.and_then(|change| change.first_cause()) == Some(cause) {
                 return Ok(Some((to.0 - time(self.at).0) as f64 / 1000.0));
             }
         }
@@ -184,14 +224,30 @@ impl Case {
     }
 
     /// What the first fix was told to bring, and what the same window moves without the fault.
-    fn gain(&self, change: &RateChange) -> Result<Option<(f64, f64)>, TrialError> {
+    fn gain(&self, change: &RateChange, is_right: bool) -> Result<Option<Gain>, TrialError> {
         let told = &change.explanation;
-        let Some(first) = told.causes.first() else {
+        let predicted = (told.causes.first()).map(|first| first.rate_without - told.low.rate);
+        let Some(predicted) = predicted.filter(|predicted| *predicted > 0.0) else {
             return Ok(None);
         };
-        let (from, to) = (told.from, told.to);
+        let simulated = match is_right {
+            true => self.rate_without(told.from, told.to)? - told.low.rate,
+            false => 0.0,
+        };
+        Ok(Some(Gain {
+            predicted,
+            simulated,
+        }))
+    }
+
+    fn rate_without(&self, from: Timestamp, to: Timestamp) -> Result<f64, BrokenInvariant> {
         let mut bytes = 0;
-        simulate_with_record(&self.without, &mut |line| {
+        let until = (to.0 - BEGIN_MS) as f64 / 1000.0 + 1.0;
+        let plan = Plan {
+            seconds: until.min(self.without.seconds),
+            ..self.without.clone()
+        };
+        simulate_with_record(&plan, &mut |line| {
             if let RecordLine::Sample(sample) = line
                 && sample.link == self.victim
                 && from < sample.at
@@ -200,12 +256,7 @@ impl Case {
                 bytes += sample.moved.0;
             }
         })?;
-        let seconds = to.since(from).as_secs_f64();
-        let rate = bytes as f64 / seconds.max(1.0);
-        Ok(Some((
-            first.rate_without - told.low.rate,
-            rate - told.low.rate,
-        )))
+        Ok(bytes as f64 / to.since(from).as_secs_f64().max(1.0))
     }
 }
 
@@ -214,23 +265,7 @@ fn time(second: f64) -> Timestamp {
 }
 
 fn record_of(plan: &Plan) -> Result<MemoryRecord, BrokenInvariant> {
-    let record = MemoryRecord::new();
-    simulate_with_record(plan, &mut |line| keep(&record, line))?;
-    Ok(record)
-}
-
-fn keep(record: &MemoryRecord, line: RecordLine) {
-    match line {
-        RecordLine::Job(job) => {
-            record.put_vo(job.id, job.vo.clone());
-            for request in job.transfers {
-                record.put_request(request);
-            }
-        }
-        RecordLine::Entry(entry) => record.push_entry(entry),
-        RecordLine::Sample(sample) => record.push_sample(sample),
-        RecordLine::Link(change) => record.push_link_change(change),
-        RecordLine::Setting(change) => record.push_setting_change(change),
-        RecordLine::Ban(change) => record.push_ban_change(change),
-    }
+    let mut keeper = RecordKeeper::new();
+    simulate_with_record(plan, &mut |line| keeper.take(line))?;
+    Ok(keeper.cut())
 }

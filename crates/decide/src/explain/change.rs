@@ -23,6 +23,10 @@ const USUAL_BINS_MIN: usize = 5;
 const SIGMA_MIN: f64 = 0.02;
 /// Sums that a processor makes at once.
 const SUMS: usize = 8;
+/// A link without a queue is idle when it uses fewer than this part of the slots that it uses else.
+const BUSY_SHARE_MIN: f64 = 0.85;
+/// Slots are left free when files waited for this part of the time in which they were.
+pub(super) const UNFED_SHARE_MIN: f64 = 0.3;
 /// Periods that are looked for.
 const PERIOD_SECONDS: Range<u64> = 3_600..7 * 86_400 + 1;
 /// A period counts when it was seen in at least so many cycles …
@@ -97,13 +101,20 @@ pub fn stretches_of(link: &LinkSignals, bin_seconds: u32) -> Stretches {
         bins,
         period_seconds: None,
     });
-    let lulls: Vec<LowRate> = lulls.filter(|lull| !lull.baseline.is_empty()).collect();
+    let is_low = |lull: &LowRate| {
+        let rate = |spans: &[Range<usize>]| moved.mean(spans);
+        let usual = rate(&lull.baseline);
+        usual.is_some_and(|usual| {
+            rate(std::slice::from_ref(&lull.bins)).is_none_or(|low| low < usual * DROP_BELOW)
+        })
+    };
+    let lulls: Vec<LowRate> = lulls.filter(is_low).collect();
     with_work.low.extend(lulls);
     with_work.low.sort_by_key(|low| low.bins.start);
     with_work
 }
 
-/// Bins with an empty queue in which fewer slots than usual are used, by files as fast as usual. Usual is the part of the
+/// Bins in which fewer slots than usual are used, by files as fast as usual, and no file waited while they were free. Usual is the part of the
 /// limit that was used before; where no limit is known, the number. Files that are shorter than the time between two
 /// samples are in none: then a bin is idle in which no slot was used and the rate was below the usual one.
 fn idle_bins(link: &LinkSignals, bin_seconds: u32, usual: &[Range<usize>]) -> Vec<bool> {
@@ -129,7 +140,11 @@ fn idle_bins(link: &LinkSignals, bin_seconds: u32, usual: &[Range<usize>]) -> Ve
             return false;
         };
         let is_slow = active > 0.0 && rate / active < per_file * DROP_BELOW;
-        queued <= 0.0 && active < busy * DROP_BELOW && !is_slow
+        // Files that come one by one are queued for a moment in nearly each bin.
+        let free = busy - active;
+        let unfed = link.unfed.at(bin);
+        let is_empty = queued <= 0.0 || unfed.is_some_and(|unfed| unfed < free * UNFED_SHARE_MIN);
+        is_empty && active < busy * BUSY_SHARE_MIN && !is_slow
     };
     (0..moved.0.len()).map(is_idle).collect()
 }

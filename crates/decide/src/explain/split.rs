@@ -145,8 +145,9 @@ impl Factors {
 
 /// Splits the change from `from` to `to`. The parts add up to it.
 pub fn split(from: &Factors, to: &Factors) -> Vec<Part> {
-    let before = from.product(to);
-    let after = to.product(from);
+    let mut before = from.product(to);
+    let mut after = to.product(from);
+    keep_unmeasured(&mut before, &mut after);
     let pairs = || before.iter().zip(&after);
     let logs: Vec<f64> = pairs()
         .map(|((_, from), (_, to))| log_ratio(*from, *to))
@@ -168,6 +169,22 @@ pub fn split(from: &Factors, to: &Factors) -> Vec<Part> {
             change,
         })
         .collect()
+}
+
+/// Where no file moves, nothing is known of the rate of each: it counts as what it was on the other side.
+fn keep_unmeasured(before: &mut [(Vec<Factor>, f64)], after: &mut [(Vec<Factor>, f64)]) {
+    let is_unmeasured = |product: &[(Vec<Factor>, f64)]| {
+        let measured = product.split_last().map_or(product, |(_, others)| others);
+        measured.iter().any(|(_, value)| *value <= 0.0)
+    };
+    let (no_before, no_after) = (is_unmeasured(before), is_unmeasured(after));
+    if let (Some((_, from)), Some((_, to))) = (before.last_mut(), after.last_mut()) {
+        match (no_before, no_after) {
+            (false, true) => *to = *from,
+            (true, false) => *from = *to,
+            (true, true) | (false, false) => {}
+        }
+    }
 }
 
 /// Bytes per second for each unit of ln: the logarithmic mean of the rates. A factor that is 0 on one side (no files at
@@ -259,6 +276,14 @@ mod tests {
         let shares = falls(&parts);
         assert_eq!(shares[0].0.factors[0], Factor::StageRate);
         assert!(shares[0].1 > 0.99);
+    }
+
+    #[test]
+    fn where_no_file_moves_the_slots_take_all() {
+        let parts = split(&factors(200e6, 30.0, 30.0), &factors(0.0, 30.0, 0.0));
+        let shares = falls(&parts);
+        assert_eq!(shares[0].0.factors, [Factor::Fed]);
+        assert!(shares[0].1 > 0.99, "{parts:?}");
     }
 
     #[test]

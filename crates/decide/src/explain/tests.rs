@@ -1,5 +1,6 @@
 //! Each rule against faults of a small grid, in two strengths, and the events of the service challenges as text.
 
+mod confusions;
 mod events;
 mod incidents;
 mod plant;

@@ -11,11 +11,13 @@ use penstock_model::BanEffect;
 const WEAK: (f64, f64) = (0.42, 0.58);
 const STRONG: (f64, f64) = (0.12, 0.35);
 /// Seconds of a fault, where its length is not its strength.
-const LASTS: f64 = 1500.0;
+const LASTS: f64 = 900.0;
+/// Seconds in which all files of another VO are submitted.
+const OTHERS_COME_WITHIN: f64 = 20.0;
 /// Nodes of the service where some are lost, and how many of them.
-const NODES: u32 = 5;
-const NODES_WEAK: usize = 2;
-const NODES_STRONG: usize = 3;
+const NODES: u32 = 6;
+const NODES_WEAK: usize = 3;
+const NODES_STRONG: usize = 4;
 
 /// What goes wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -80,6 +82,11 @@ pub enum Strength {
 impl Strength {
     /// Both.
     pub const ALL: [Strength; 2] = [Strength::Weak, Strength::Strong];
+
+    /// Seeds take turns.
+    pub fn of_seed(seed: u64) -> Strength {
+        Strength::ALL[(seed % 2) as usize]
+    }
 
     fn part(self, random: &mut Random) -> f64 {
         let (from, to) = match self {
@@ -176,12 +183,34 @@ impl Fault {
         }
     }
 
-    /// It lowers the rate at once, not after a queue.
-    pub fn is_prompt(self) -> bool {
-        !matches!(
-            self,
-            Fault::NoSubmissions | Fault::FewerSubmissions | Fault::SmallFiles
-        )
+    /// It lowers the rate of copies, or how many run, as soon as it begins. Others are known later: failures when copies have
+    /// failed, a lack of files when the queue is empty, a service that is down when it is back.
+    pub fn is_rate_fault(self) -> bool {
+        match self {
+            Fault::Loss
+            | Fault::NetworkCut
+            | Fault::SourceUplink
+            | Fault::DestinationUplink
+            | Fault::LinkLimit
+            | Fault::StorageLimit
+            | Fault::ServiceDrain
+            | Fault::StorageDrain
+            | Fault::Banned
+            | Fault::NodesLost
+            | Fault::NodesCutOff
+            | Fault::SourceLoad
+            | Fault::DestinationLoad
+            | Fault::Streams => true,
+            Fault::ReadErrors
+            | Fault::ReadErrorsAtOnce
+            | Fault::WriteErrors
+            | Fault::NoSpace
+            | Fault::FullAtOnce
+            | Fault::NoSubmissions
+            | Fault::FewerSubmissions
+            | Fault::SmallFiles
+            | Fault::ServiceDown => false,
+        }
     }
 
     /// Seconds.
@@ -192,7 +221,7 @@ impl Fault {
                 within(random, from, to)
             }
             Fault::NoSubmissions | Fault::FewerSubmissions | Fault::SmallFiles => {
-                strength.choose(2400.0, 3600.0)
+                strength.choose(1500.0, 1800.0)
             }
             _ => LASTS,
         }
@@ -204,7 +233,14 @@ impl Fault {
             // In copies that are pulled nobody counts what a network loses.
             Fault::Loss | Fault::NetworkCut => grid.plan.service.pushes = true,
             // Only destinations that pull use several connections.
-            Fault::Streams => grid.plan.service.pushes = false,
+            Fault::Streams => {
+                grid.plan.service.pushes = false;
+                // Of several pools one slow one would hold ever more of the slots.
+                for storage in &mut grid.plan.storages {
+                    let pools = f64::from(std::mem::replace(&mut storage.pools, 1));
+                    storage.halved_at = storage.halved_at.map(|each| each * pools);
+                }
+            }
             Fault::NodesLost | Fault::NodesCutOff => {
                 let slots: u32 = grid.links.iter().map(|link| link.slots).sum();
                 grid.plan.service.nodes = NODES;
@@ -212,6 +248,20 @@ impl Fault {
             }
             _ => {}
         }
+    }
+
+    /// The link that is looked at: one that the fault reaches. Files that are slow anyway lose nothing to other readers and
+    /// writers of a disk, and links with few slots none when the service has fewer.
+    pub(super) fn victim(self, grid: &Grid, drawn: usize) -> usize {
+        let links = || grid.links.iter().enumerate();
+        let reached = match self {
+            Fault::SourceLoad | Fault::DestinationLoad => {
+                links().max_by(|a, b| a.1.per_transfer.total_cmp(&b.1.per_transfer))
+            }
+            Fault::NodesLost | Fault::NodesCutOff => links().max_by_key(|(_, link)| link.slots),
+            _ => None,
+        };
+        reached.map_or(drawn, |(at, _)| at)
     }
 
     /// Adds it to a plan, for a link of the grid. Long because each fault has one arm.
@@ -261,14 +311,20 @@ impl Fault {
                     part * link.rate() / network.bandwidth,
                 )]
             }
-            Fault::SourceUplink => vec![uplink(grid, source, part)],
-            Fault::DestinationUplink => vec![uplink(grid, destination, part)],
+            Fault::SourceUplink => vec![uplink(grid, source, &link, part)],
+            Fault::DestinationUplink => vec![uplink(grid, destination, &link, part)],
             Fault::LinkLimit => {
                 let slots = (f64::from(link.slots) * part).round().max(1.0);
-                vec![Change::LinkMax(source, destination, slots as u32)]
+                // Operators set the limit of before again: without an end, as an end would take it away.
+                grid.plan.events.extend([
+                    lasting(at, Change::LinkMax(source, destination, slots as u32)),
+                    lasting(at + lasts, Change::LinkMax(source, destination, link.slots)),
+                ]);
+                Vec::new()
             }
             Fault::StorageLimit => {
-                let slots = (grid.at(either).0 * part).round().max(1.0) as u32;
+                let each = (f64::from(link.slots) * part).max(1.0);
+                let slots = grid.slots_at(either, each).round() as u32;
                 vec![Change::StorageMax(either, slots, slots)]
             }
             Fault::ServiceDrain => vec![Change::Drain],
@@ -280,7 +336,7 @@ impl Fault {
             Fault::NodesLost => nodes(strength, random).map(Change::NodeLost).collect(),
             Fault::NodesCutOff => nodes(strength, random).map(Change::NodeCutOff).collect(),
             Fault::ServiceDown => vec![Change::LeaderLost(lasts)],
-            Fault::Streams => vec![streams(grid, destination, part, random)],
+            Fault::Streams => vec![streams(grid, destination, &link, part, random)],
             Fault::SourceLoad => {
                 other_load(grid, source, Way::Out, victim, part, time);
                 Vec::new()
@@ -317,10 +373,21 @@ fn quick_failures(random: &mut Random) -> Failing {
     }
 }
 
-fn uplink(grid: &Grid, storage: usize, part: f64) -> Change {
+fn lasting(at: f64, what: Change) -> Event {
+    Event {
+        at,
+        lasts: None,
+        what,
+    }
+}
+
+/// So narrow that a link is left this part of its rate, when each file gets as much as another unless it is slower anyway.
+fn uplink(grid: &Grid, storage: usize, victim: &GridLink, part: f64) -> Change {
+    let each = victim.per_transfer_for(part);
+    let left = grid.rate_at(storage, each);
     let (_, rate) = grid.at(storage);
     let planned = grid.plan.storages[storage].uplink.unwrap_or(rate);
-    Change::UplinkSpeed(storage, part * rate / planned)
+    Change::UplinkSpeed(storage, left / planned)
 }
 
 /// The size of files, of what it was, with which a link moves this part of the bytes.
@@ -336,18 +403,24 @@ fn nodes(strength: Strength, random: &mut Random) -> impl Iterator<Item = usize>
     (0..count).map(move |number| (first + number) % NODES as usize)
 }
 
-/// Disks do less the more connections they serve: with so many for each file, this part of the rate is left.
-fn streams(grid: &mut Grid, destination: usize, part: f64, random: &mut Random) -> Change {
+/// Disks do less the more connections they serve: with so many for each file, this part of a link's rate is left.
+fn streams(
+    grid: &mut Grid,
+    destination: usize,
+    victim: &GridLink,
+    part: f64,
+    random: &mut Random,
+) -> Change {
     let streams = 6 + random.below(11) as u32;
-    let (slots, rate) = grid.at(destination);
+    let (slots, _) = grid.at(destination);
+    let left = grid.rate_at(destination, victim.per_transfer_for(part));
     let storage: &mut Storage = &mut grid.plan.storages[destination];
     let served = slots / f64::from(storage.pools) * f64::from(streams);
-    let ratio = (storage.write / (part * rate) - 1.0).max(0.1);
+    let ratio = (storage.write / left - 1.0).max(0.1);
     storage.halved_at = Some(served / ratio.sqrt());
     Change::Streams(destination, streams)
 }
 
-/// Out of a storage element, or into it.
 /// When a fault is there, in seconds of the simulation.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct FaultTime {
@@ -355,6 +428,7 @@ pub(super) struct FaultTime {
     pub lasts: f64,
 }
 
+/// Out of a storage element, or into it.
 #[derive(Debug, Clone, Copy)]
 enum Way {
     Out,
@@ -404,11 +478,8 @@ fn other_load(
         others: 0.0,
         others_swing: 0.0,
     });
-    plan.events.push(Event {
-        at: 0.0,
-        lasts: None,
-        what: Change::LinkMax(ends.0, ends.1, others.round() as u32),
-    });
+    let limit = Change::LinkMax(ends.0, ends.1, others.round() as u32);
+    plan.events.push(lasting(0.0, limit));
     let bytes = (whole - part * rate).max(0.3 * whole) * lasts;
     plan.loads.push(Load {
         pairs: vec![ends],
@@ -420,7 +491,7 @@ fn other_load(
         spread: 0.3,
         job: 20,
         begin: at,
-        over: lasts * 0.5,
+        over: OTHERS_COME_WITHIN,
         daily: 0.0,
         priority: 3,
         hopeless: None,

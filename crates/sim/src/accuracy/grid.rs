@@ -129,6 +129,22 @@ impl Grid {
             (slots + f64::from(link.slots), rate + link.rate())
         })
     }
+
+    /// Slots of the links that end there, when no link has more than so many.
+    pub(super) fn slots_at(&self, storage: usize, each_max: f64) -> f64 {
+        let its = self.links.iter().filter(|link| is_end(link, storage));
+        its.map(|link| f64::from(link.slots).min(each_max)).sum()
+    }
+
+    /// Bytes per second of the links that end there, when no file gets more than this.
+    pub(super) fn rate_at(&self, storage: usize, each_max: f64) -> f64 {
+        let its = self.links.iter().filter(|link| is_end(link, storage));
+        its.map(|link| {
+            let moving = link.size / link.per_transfer.min(each_max);
+            f64::from(link.slots) * link.size / (moving + link.opening)
+        })
+        .sum()
+    }
 }
 
 fn is_end(link: &GridLink, storage: usize) -> bool {
@@ -195,7 +211,7 @@ fn loads(random: &mut Random, link: &GridLink, seconds: f64) -> [Load; 2] {
         priority: 3,
         hopeless: None,
     };
-    let minutes = within(random, 2.0, 5.0);
+    let minutes = within(random, 4.0, 7.0);
     let queue = Load {
         files: (files_per_second * 60.0 * minutes).ceil() as u64,
         over: 0.0,

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::fmt::Write;
 
 /// The head of a table of faults.
-pub const HEAD: &str = "| cause | fault | strength | trials | found | first cause right | found within 3 minutes | median delay | fix as told | named instead |";
+pub const HEAD: &str = "| cause | fault | strength | trials | drop found | first cause right | named within 3 minutes | median time until it is named | fix as predicted | named instead |";
 const RULE: &str = "|---|---|---|---:|---:|---:|---:|---:|---:|---|";
 
 /// A table of some faults, a row for each and its strengths.
@@ -23,53 +23,69 @@ pub fn table(tally: &Tally, faults: &[Fault]) -> String {
                 Strength::Strong => "strong",
             };
             let code = fault.cause().code();
+            let delay = row
+                .delay(0.5)
+                .map_or("–".to_owned(), |seconds| format!("{seconds:.0} s"));
             let _ = writeln!(
                 text,
-                "| `{code}` | {} | {strength} | {} |",
+                "| `{code}` | {} | {strength} | {} | {} | {} | {} | {delay} | {} | {} |",
                 fault.words(),
-                cells(row)
+                row.trials,
+                percent(row.found, row.trials),
+                percent(row.right, row.trials),
+                prompt(row, fault.is_rate_fault()),
+                fixes(row),
+                others(row)
             );
         }
     }
-    let all = tally.of(|fault| faults.contains(&fault));
-    let _ = writeln!(text, "| **all** | | | {} |", cells(&all));
     text
 }
 
 /// The head of a table of causes.
-pub const HEAD_OF_CAUSES: &str = "| cause | trials | first cause right |";
+pub const HEAD_OF_CAUSES: &str = "| cause | trials | first cause right | rate faults: named within 3 minutes | first fix brings 75 to 125 % of its prediction |";
 
-/// A row for each cause: strengths and faults together.
+/// A row for each cause, strengths and faults together, and one for all.
 pub fn causes(tally: &Tally, faults: &[Fault]) -> String {
-    let mut text = format!("{HEAD_OF_CAUSES}\n|---|---:|---:|\n");
-    let all: BTreeSet<Cause> = faults.iter().map(|fault| fault.cause()).collect();
-    for cause in all {
-        let row = tally.of(|fault| faults.contains(&fault) && fault.cause() == cause);
+    let mut text = format!("{HEAD_OF_CAUSES}\n|---|---:|---:|---:|---:|\n");
+    let mut row = |name: &str, is_of: &dyn Fn(Fault) -> bool| {
+        let its = |fault: Fault| faults.contains(&fault) && is_of(fault);
+        let (all, of_rate) = (
+            tally.of(its),
+            tally.of(|fault| its(fault) && fault.is_rate_fault()),
+        );
         let _ = writeln!(
             text,
-            "| `{}` | {} | {} |",
-            cause.code(),
-            row.trials,
-            percent(row.right_part())
+            "| {name} | {} | {} | {} | {} |",
+            all.trials,
+            percent(all.right, all.trials),
+            prompt(&of_rate, of_rate.trials > 0),
+            fixes(&all)
         );
+    };
+    let all: BTreeSet<Cause> = faults.iter().map(|fault| fault.cause()).collect();
+    for cause in all {
+        row(&format!("`{}`", cause.code()), &|fault| {
+            fault.cause() == cause
+        });
     }
+    row("**all**", &|_| true);
     text
 }
 
-fn cells(row: &TallyRow) -> String {
-    let found = super::tally::part(row.found, row.trials);
-    let delay = row
-        .delay(0.5)
-        .map_or("–".to_owned(), |seconds| format!("{seconds:.0} s"));
-    format!(
-        "{} | {} | {} | {} | {delay} | {} | {}",
-        row.trials,
-        percent(found),
-        percent(row.right_part()),
-        percent(row.prompt_part()),
-        percent(row.gain_part()),
-        others(row)
-    )
+fn prompt(row: &TallyRow, is_rate_fault: bool) -> String {
+    match is_rate_fault {
+        true => percent(row.prompt(), row.trials),
+        false => "–".to_owned(),
+    }
+}
+
+fn fixes(row: &TallyRow) -> String {
+    let (told, held) = row.gains;
+    match told {
+        0 => "–".to_owned(),
+        told => format!("{} of {told}", percent(held, told)),
+    }
 }
 
 fn others(row: &TallyRow) -> String {
@@ -82,8 +98,8 @@ fn others(row: &TallyRow) -> String {
     each.collect::<Vec<_>>().join(", ")
 }
 
-fn percent(part: f64) -> String {
-    format!("{:.1} %", 100.0 * part)
+fn percent(count: u32, of: u32) -> String {
+    format!("{:.1} %", 100.0 * f64::from(count) / f64::from(of.max(1)))
 }
 
 /// What was explained in quiet days.

@@ -1,11 +1,12 @@
 //! Days in which nothing is wrong: each drop that is explained there is a false explanation.
 
+use super::TrialError;
 use super::grid::Grid;
-use super::{TrialError, keep};
+use super::record::RecordKeeper;
 use crate::random::Random;
 use crate::world::{BEGIN_MS, RecordLine, simulate_with_record};
 use penstock_decide::explain::{Cause, RateChange, RateChangeKind};
-use penstock_model::{Job, LinkId, Timestamp};
+use penstock_model::{LinkId, Timestamp};
 use penstock_observe::explanations::reading::{ExplainWindow, PopulationChoice, read_record};
 use penstock_observe::follow::MemoryRecord;
 
@@ -47,7 +48,8 @@ pub fn quiet_days(
 ) -> Result<QuietOutcome, TrialError> {
     let mut random = Random::new(seed ^ 0x9d1e7);
     let seconds = f64::from(days) * DAY;
-    let mut grid = Grid::draw(&mut random, seed, seconds);
+    // A day is over with the next one's first second.
+    let mut grid = Grid::draw(&mut random, seed, seconds + 2.0);
     for (number, pair) in grid.plan.loads.chunks_mut(2).enumerate() {
         let load = &mut pair[0];
         let part = match number % 2 {
@@ -66,7 +68,10 @@ pub fn quiet_days(
         links: links.len(),
         false_drops: Vec::new(),
     };
-    let mut day = DayRecord::default();
+    let mut day = DayRecord {
+        number: 0,
+        keeper: RecordKeeper::new(),
+    };
     let mut failed = None;
     simulate_with_record(&grid.plan, &mut |line| {
         if let Some(finished) = day.take(line) {
@@ -82,13 +87,10 @@ pub fn quiet_days(
     }
 }
 
-/// The record of a day, and the jobs of the one before, whose files may run yet.
-#[derive(Default)]
+/// The record of the day that runs.
 struct DayRecord {
     number: u32,
-    record: MemoryRecord,
-    jobs: Vec<Job>,
-    earlier: Vec<Job>,
+    keeper: RecordKeeper,
 }
 
 impl DayRecord {
@@ -98,18 +100,10 @@ impl DayRecord {
         if let RecordLine::Sample(sample) = &line
             && sample.at.0 > BEGIN_MS + i64::from(self.number + 1) * DAY_MS
         {
-            finished = Some((self.number, std::mem::take(&mut self.record)));
+            finished = Some((self.number, self.keeper.cut()));
             self.number += 1;
-            let jobs = std::mem::take(&mut self.jobs);
-            for job in self.earlier.iter().chain(&jobs) {
-                keep(&self.record, RecordLine::Job(Box::new(job.clone())));
-            }
-            self.earlier = jobs;
         }
-        if let RecordLine::Job(job) = &line {
-            self.jobs.push((**job).clone());
-        }
-        keep(&self.record, line);
+        self.keeper.take(line);
         finished
     }
 }

@@ -23,7 +23,7 @@ pub struct TallyRow {
     pub found: u32,
     /// In which the first cause is the one that was injected.
     pub right: u32,
-    /// Seconds until the change was seen, of each that was.
+    /// Seconds until the right cause was named, of each that was.
     pub delays: Vec<f64>,
     /// Explanations with a gain, and those of which the fix brings what was told.
     pub gains: (u32, u32),
@@ -40,10 +40,10 @@ impl Tally {
             true => row.right += 1,
             false => *row.others.entry(outcome.named).or_default() += 1,
         }
-        row.delays.extend(outcome.found_after);
-        if let Some((told, brought)) = outcome.gain.filter(|(told, _)| *told > 0.0) {
+        row.delays.extend(outcome.named_after);
+        if let Some(gain) = outcome.gain {
             row.gains.0 += 1;
-            row.gains.1 += u32::from(GAIN_PARTS.contains(&(brought / told)));
+            row.gains.1 += u32::from(GAIN_PARTS.contains(&(gain.simulated / gain.predicted)));
         }
     }
 
@@ -70,20 +70,10 @@ impl TallyRow {
         }
     }
 
-    /// The part of the trials with the right first cause.
-    pub fn right_part(&self) -> f64 {
-        part(self.right, self.trials)
-    }
-
-    /// The part of the trials that were found at once.
-    pub fn prompt_part(&self) -> f64 {
+    /// Trials in which the right cause was named at once.
+    pub fn prompt(&self) -> u32 {
         let prompt = self.delays.iter().filter(|delay| **delay <= FOUND_WITHIN);
-        part(prompt.count() as u32, self.trials)
-    }
-
-    /// The part of the fixes that bring what was told.
-    pub fn gain_part(&self) -> f64 {
-        part(self.gains.1, self.gains.0)
+        prompt.count() as u32
     }
 
     /// The delay that this part of those found does not exceed.
@@ -94,12 +84,5 @@ impl TallyRow {
         delays
             .get((last as f64 * quantile).round() as usize)
             .copied()
-    }
-}
-
-pub(super) fn part(count: u32, of: u32) -> f64 {
-    match of {
-        0 => 0.0,
-        of => f64::from(count) / f64::from(of),
     }
 }

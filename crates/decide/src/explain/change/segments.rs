@@ -5,6 +5,8 @@ use std::ops::Range;
 
 /// Sums are compared so many at once.
 const LANES: usize = 4;
+/// Values that are compared at a distance are taken from a window of so many times the distance.
+const BINS_PER_LAG_MIN: usize = 8;
 
 /// Optimal segments under a penalty for each (PELT: Killick, Fearnhead, Eckley 2012), squared error, BIC.
 pub(super) fn segment(values: &[f64], sigma: f64) -> Vec<Range<usize>> {
@@ -121,7 +123,8 @@ impl Begins {
 }
 
 /// The noise from bin to bin: from differences, which steps of the level hardly touch, made larger when neighbours are
-/// alike, because segments would follow slow noise.
+/// alike, because segments would follow slow noise. In a short window a step is in most differences of bins far apart, so
+/// that these would hide it.
 pub(super) fn sigma(values: &[f64]) -> f64 {
     let steps = |lag: usize| {
         let steps = values
@@ -129,7 +132,9 @@ pub(super) fn sigma(values: &[f64]) -> f64 {
             .map(|pair| (pair[lag] - pair[0]).abs());
         median(steps).unwrap_or(0.0) * 1.4826 / std::f64::consts::SQRT_2
     };
-    [1, 3, 7].map(steps).into_iter().fold(SIGMA_MIN, f64::max)
+    let lags = [1, 3, 7].into_iter();
+    let lags = lags.filter(|lag| *lag == 1 || lag * BINS_PER_LAG_MIN <= values.len());
+    lags.map(steps).fold(SIGMA_MIN, f64::max)
 }
 
 #[cfg(test)]

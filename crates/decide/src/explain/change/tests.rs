@@ -53,6 +53,22 @@ fn a_halving_is_found_where_it_is() {
 }
 
 #[test]
+fn a_stop_is_found_also_where_it_is_much_of_a_short_window() {
+    for seed in 0..20 {
+        let level = |bin: usize| match bin {
+            17..25 => 0.0,
+            _ => 200.0,
+        };
+        let found = drops(&noisy(30, seed, 0.03, level));
+        assert_eq!(
+            (found.len(), found.first()),
+            (1, Some(&(17..25))),
+            "seed {seed}"
+        );
+    }
+}
+
+#[test]
 fn one_bin_a_small_fall_and_a_slow_start_are_no_drops() {
     let level = |bin: usize| match bin {
         0..30 => 10.0,

@@ -9,6 +9,8 @@ use super::Finding;
 use penstock_model::{ANY, LinkId, StorageId};
 use std::collections::BTreeMap;
 
+/// Copies are slower when each moves a fifth less: the logarithm of that.
+const SLOWER_LOG_MIN: f64 = 0.22;
 /// Segments sent again that make a way lossy, and that leave it clean.
 const LOSS_SHARE_MIN: f64 = 1e-4;
 const CLEAN_LOSS_SHARE_MAX: f64 = 1e-5;
@@ -18,6 +20,8 @@ const LOSS_ROOM_MAX: f64 = 3.0;
 const SEGMENT_BYTES: f64 = 1448.0;
 /// A round trip of so many times the shortest one has a queue in it.
 const ROUND_TRIP_RATIO_MIN: f64 = 2.0;
+/// … and of so many times what it was, one that was not there before.
+const ROUND_TRIP_GROWTH_MIN: f64 = 1.3;
 /// A window is the limit when it is for this part of the time.
 const WINDOW_SHARE_MIN: f64 = 0.5;
 /// An effect of a site by which its links are slower for one cause.
@@ -33,8 +37,7 @@ pub(super) fn too_many_streams(view: &RuleInput<'_>) -> Option<Finding> {
     let more_than_before = view.rose(used, 1.5) && !view.before.is_empty();
     let windows = view.link.tcp.window_limited.mean(view.during);
     let is_window = windows.is_some_and(|part| part > WINDOW_SHARE_MIN) && is_clean(view);
-    let is_slower =
-        view.explains(0.8, Factor::StageRate) > 0.0 && view.log_fall(Factor::StageRate) > 0.22;
+    let is_slower = view.log_fall(Factor::StageRate) > SLOWER_LOG_MIN;
     if view.now(used)? <= 1.5
         || !is_slower
         || is_window
@@ -114,8 +117,8 @@ fn path(view: &RuleInput<'_>, link: &LinkSignals) -> Vec<Evidence> {
         evidence.push(view.value(Measure::Retransmissions, &tcp.retransmitted));
     }
     let queue = || Some(view.now(&tcp.rtt_seconds)? / view.now(&tcp.rtt_min_seconds)?);
-    if queue().is_some_and(|ratio| ratio > ROUND_TRIP_RATIO_MIN) && view.rose(&tcp.rtt_seconds, 1.3)
-    {
+    let is_longer = view.rose(&tcp.rtt_seconds, ROUND_TRIP_GROWTH_MIN);
+    if queue().is_some_and(|ratio| ratio > ROUND_TRIP_RATIO_MIN) && is_longer {
         evidence.push(view.value(Measure::RoundTrip, &tcp.rtt_seconds));
     }
     evidence
@@ -155,6 +158,12 @@ fn per_file(view: &RuleInput<'_>, link: &LinkSignals, now: bool) -> Option<f64> 
     Some(mean(&link.copied_bytes)? / active).filter(|rate| *rate > 0.0)
 }
 
+/// Whether the way of a link lost more or took longer than before: it shares a part that is full, also when its files are
+/// too slow to lose by that.
+fn is_queued(view: &RuleInput<'_>, link: &LinkSignals) -> bool {
+    !path(view, link).is_empty() || view.rose(&link.tcp.rtt_seconds, ROUND_TRIP_GROWTH_MIN)
+}
+
 pub(super) fn site_network(view: &RuleInput<'_>) -> Option<Finding> {
     if view.stage != Some(DataPathStage::Network) && path(view, view.link).is_empty() {
         return None;
@@ -180,50 +189,56 @@ pub(super) fn site_network(view: &RuleInput<'_>) -> Option<Finding> {
     } else {
         0.0
     };
-    let of_site = |is_end: &dyn Fn(&LinkId) -> bool| {
-        let its = cells.iter().filter(|((source, destination), _)| {
-            is_end(&LinkId {
-                source: source.clone(),
-                destination: destination.clone(),
-            })
-        });
-        let fell: Vec<bool> = its.map(|(_, value)| *value < reference + low).collect();
-        (fell.iter().filter(|fell| **fell).count(), fell.len())
+    let is_hit = |ends: &(StorageId, StorageId), value: f64| {
+        let id = LinkId {
+            source: ends.0.clone(),
+            destination: ends.1.clone(),
+        };
+        let link = view.signals.links.get(&id);
+        value < reference + low || link.is_some_and(|link| is_queued(view, link))
+    };
+    let tally = |is_of: &dyn Fn(&(StorageId, StorageId)) -> bool| {
+        let its = cells.iter().filter(|(ends, _)| is_of(ends));
+        let hit: Vec<bool> = its.map(|(ends, value)| is_hit(ends, *value)).collect();
+        (hit.iter().filter(|hit| **hit).count(), hit.len())
+    };
+    let own_fell = cell(view.link).is_some_and(|value| value < reference + low);
+    let site = |storage: &StorageId, is_source: bool, effect: Option<&f64>| {
+        let is_of = |ends: &(StorageId, StorageId)| match is_source {
+            true => ends.0 == *storage,
+            false => ends.1 == *storage,
+        };
+        let (fallen, of) = tally(&is_of);
+        let (others_fallen, others) = tally(&|ends| !is_of(ends));
+        let effect = effect.copied().unwrap_or(0.0);
+        let is_low = effect + effects.level - reference < low;
+        let holds = (is_low || own_fell && !view.before.is_empty())
+            && of >= 2
+            && fallen == of
+            && others >= 1
+            && others_fallen * 2 < others;
+        holds.then(|| (effect, storage.clone(), is_source, fallen))
     };
     let ends = view.links.iter().flat_map(|link| {
-        let (source, destination) = (link.source.clone(), link.destination.clone());
-        let row = effects.rows.get(&source).copied().unwrap_or(0.0);
-        let column = effects.columns.get(&destination).copied().unwrap_or(0.0);
-        [(source, true, row), (destination, false, column)]
+        let (source, destination) = (&link.source, &link.destination);
+        [
+            site(source, true, effects.rows.get(source)),
+            site(destination, false, effects.columns.get(destination)),
+        ]
     });
-    let (site, is_source, effect) =
-        ends.min_by(|a, b| a.2.total_cmp(&b.2).then_with(|| a.0.cmp(&b.0)))?;
-    let (fallen, of) = of_site(&|link| {
-        if is_source {
-            link.source == site
-        } else {
-            link.destination == site
-        }
-    });
-    let (others_fallen, others) = of_site(&|link| {
-        if is_source {
-            link.source != site
-        } else {
-            link.destination != site
-        }
-    });
-    let holds = effect + effects.level - reference < low
-        && of >= 2
-        && fallen == of
-        && others >= 1
-        && others_fallen * 2 < others.max(1);
+    let (_, site, is_source, fallen) =
+        (ends.flatten()).min_by(|a, b| a.0.total_cmp(&b.0).then_with(|| a.1.cmp(&b.1)))?;
     let place = Some(site.as_str().to_owned());
-    let mut evidence = vec![Evidence::Links { place, fallen, of }];
+    let mut evidence = vec![Evidence::Links {
+        place,
+        fallen,
+        of: fallen,
+    }];
     evidence.extend(view.stage.map(|stage| Evidence::Bottleneck { stage }));
     evidence.extend(path(view, view.link));
     // A site that carries as much as before is not narrower: others took what these links lack.
     let is_narrower = carried(view, &site, is_source).is_none_or(|part| part < CARRIED_SHARE_MIN);
-    (holds && is_narrower).then_some(Finding {
+    is_narrower.then_some(Finding {
         explains: 1.0,
         evidence,
     })
@@ -244,6 +259,9 @@ fn carried(view: &RuleInput<'_>, end: &StorageId, is_source: bool) -> Option<f64
 }
 
 pub(super) fn competing_load(view: &RuleInput<'_>) -> Option<Finding> {
+    if view.log_fall(Factor::StageRate) < SLOWER_LOG_MIN {
+        return None;
+    }
     let own_fall = view.earlier(&view.link.copied_bytes)? - view.now(&view.link.copied_bytes)?;
     // What the links take at an end now and did not take before, from what that end gives in all.
     let at_end = |end: &StorageId, is_source: bool| {

@@ -1,8 +1,9 @@
 //! What the transfer service and its users do.
 
 use super::super::answer::{Evidence, Measure};
+use super::super::change::UNFED_SHARE_MIN;
 use super::super::rule_input::RuleInput;
-use super::super::signals::{Change, FailureGroup, FailureSide, Setting};
+use super::super::signals::{Change, FailureGroup, FailureSide, Series, Setting};
 use super::super::split::Factor;
 use super::Finding;
 use penstock_model::LinkId;
@@ -15,6 +16,11 @@ const QUEUED_FILES_MIN: f64 = 0.5;
 /// Failed attempts that count: this part of all, and so many times what is usual.
 const FAILED_SHARE_MIN: f64 = 0.03;
 const FAILED_RATIO_MIN: f64 = 3.0;
+/// Of a few attempts some fail by chance: of so many that end this part, and what three standard deviations add to it.
+const FAILED_USUAL_SHARE: f64 = 0.01;
+/// From this part of all attempts on failures explain all that was lost; fewer can do that only where each holds its slot
+/// for many times as long as a copy.
+const FAILED_WHOLE_SHARE: f64 = 0.25;
 /// Links of the service that fall together for one cause in it.
 const LINKS_SHARE_MIN: f64 = 0.8;
 /// Such a cause leaves fewer than this part of the starts of before.
@@ -24,14 +30,28 @@ const RATE_REACHED_MIN: f64 = 0.5;
 /// No space left on device: a destination that says so is full, not broken.
 const ENOSPC: i32 = 28;
 
+/// Files wait, and not only for moments between which slots are free for want of files.
 fn has_queue(view: &RuleInput<'_>) -> bool {
-    view.now(&view.link.queued)
-        .is_some_and(|queued| queued >= QUEUED_FILES_MIN)
+    let queued = view.now(&view.link.queued);
+    queued.is_some_and(|queued| queued >= QUEUED_FILES_MIN) && !lacks_files(view)
 }
 
-/// Few slots are used, fewer than before.
+/// Most of the time in which slots were free no file waited.
+fn lacks_files(view: &RuleInput<'_>) -> bool {
+    let lacks = || {
+        let (limit, active) = (view.now(&view.link.limit)?, view.now(&view.link.active)?);
+        Some(view.now(&view.link.unfed)? < UNFED_SHARE_MIN * (limit - active))
+    };
+    lacks() == Some(true)
+}
+
+/// Few slots are used, fewer than before; or it is the slots that took most of the rate: in the first minutes of a drop few
+/// and many of them are used.
 fn is_unfed(view: &RuleInput<'_>) -> bool {
-    view.low.fed().is_some_and(|fed| fed < FED_SHARE_MIN) && view.fell_factor(Factor::Fed)
+    let is_low = view.low.fed().is_some_and(|fed| fed < FED_SHARE_MIN);
+    let whole = (view.usual.rate / view.low.rate.max(view.usual.rate * 1e-9)).ln();
+    let is_most = view.low.fed().is_some() && view.log_fall(Factor::Fed) > 0.5 * whole;
+    view.fell_factor(Factor::Fed) && (is_low || is_most)
 }
 
 fn slots(view: &RuleInput<'_>) -> Vec<Evidence> {
@@ -53,7 +73,7 @@ pub(super) fn not_fed(view: &RuleInput<'_>) -> Option<Finding> {
 
 pub(super) fn fewer_submissions(view: &RuleInput<'_>) -> Option<Finding> {
     let link = view.link;
-    let is_empty = view.now(&link.queued)? < QUEUED_FILES_MIN;
+    let is_empty = view.now(&link.queued)? < QUEUED_FILES_MIN || lacks_files(view);
     let had_more = view.fell(&link.active, FED_SHARE_MIN);
     // Files that a tape system has not brought yet were submitted.
     let recalls = view.storages().any(|(_, storage)| {
@@ -285,6 +305,13 @@ fn errors(view: &RuleInput<'_>, test: impl Fn(&FailureGroup) -> bool) -> Option<
         return None;
     }
     let (_, all) = view.failed_part(|_| true);
+    let attempts = |(_, attempts): (&FailureGroup, &Series)| attempts.sum(view.during);
+    let of_side = view.link.failures.iter().filter(|(group, _)| test(group));
+    let failed: f64 = of_side.filter_map(attempts).sum();
+    let usual = failed / now * before.unwrap_or(0.0).max(FAILED_USUAL_SHARE);
+    if failed < 1.0 + usual + 3.0 * usual.sqrt() {
+        return None;
+    }
     let halts = view
         .changes(&[Setting::Halt])
         .filter(|change| change.new.is_some());
@@ -306,7 +333,7 @@ fn errors(view: &RuleInput<'_>, test: impl Fn(&FailureGroup) -> bool) -> Option<
     );
     // Of what failures took, its part of the failures.
     Some(Finding {
-        explains: (now / all?).min(1.0),
+        explains: (now / all?).min(1.0) * (now / FAILED_WHOLE_SHARE).min(1.0),
         evidence,
     })
 }
