@@ -3,6 +3,7 @@
 //! Pure. Each figure says whose books it comes from: rows of different views are never added, because they are the same
 //! transfers seen twice. A rate states population, window, event, unit and success rule.
 
+pub mod comparison;
 pub mod figures;
 pub mod reading;
 pub mod reconcile;

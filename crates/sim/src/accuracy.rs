@@ -229,6 +229,7 @@ fn keep(record: &MemoryRecord, line: RecordLine) {
         }
         RecordLine::Entry(entry) => record.push_entry(entry),
         RecordLine::Sample(sample) => record.push_sample(sample),
+        RecordLine::Second { .. } => {}
         RecordLine::Link(change) => record.push_link_change(change),
         RecordLine::Setting(change) => record.push_setting_change(change),
         RecordLine::Ban(change) => record.push_ban_change(change),
