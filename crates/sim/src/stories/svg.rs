@@ -89,7 +89,7 @@ impl Lines {
                 &mut out,
                 curve,
                 COLOURS[number % COLOURS.len()],
-                |step| x(step),
+                &x,
                 top,
             );
         }
