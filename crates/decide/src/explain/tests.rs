@@ -392,6 +392,11 @@ fn small_windows() {
 }
 
 #[test]
+fn a_service_that_loses_slots_of_its_own_is_full_and_others_took_none() {
+    check(Cause::NotFed, [20.0, 12.0], |c, slots| c.slots_cap = slots);
+}
+
+#[test]
 fn windows_that_stay_small_although_buffers_may_grow() {
     check(Cause::WindowUnopened, [500e3, 87e3], |c, bytes| {
         c.window = bytes;

@@ -85,13 +85,7 @@ impl Lines {
             );
         }
         for (number, curve) in self.curves.iter().enumerate() {
-            draw(
-                &mut out,
-                curve,
-                COLOURS[number % COLOURS.len()],
-                &x,
-                top,
-            );
+            draw(&mut out, curve, COLOURS[number % COLOURS.len()], &x, top);
         }
         legend(&mut out, &self.curves);
         out + "</svg>\n"
