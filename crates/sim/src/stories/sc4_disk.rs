@@ -41,8 +41,8 @@ const CERN: usize = 0;
 const IN2P3: usize = 1;
 const FNAL: usize = 2;
 const BNL: usize = 3;
-/// The load of IN2P3 before the day of the generator's trouble is the first one.
-const SOME: u64 = 400;
+/// Files that wait at the begin.
+const QUEUED: u64 = 500;
 
 /// What was recorded, and its signals: those that the site had, and those that Penstock would have.
 pub(super) struct DiskPhase {
@@ -158,7 +158,7 @@ fn load(to: usize, users: u32, size: f64, rate: f64, (begin, over): (f64, f64)) 
         files: (rate * over / size).ceil().max(1.0) as u64,
         size,
         spread: 0.1,
-        job: 10,
+        job: 2,
         begin,
         over,
         daily: 0.0,
@@ -171,23 +171,23 @@ fn load(to: usize, users: u32, size: f64, rate: f64, (begin, over): (f64, f64)) 
 fn loads() -> Vec<Load> {
     let of_in2p3 = |rate: f64, from: f64, to: f64| load(IN2P3, 1, FILE, rate, (from, to - from));
     let queue = Load {
-        files: SOME,
+        files: QUEUED,
         over: 0.0,
         ..of_in2p3(1.0, 1.0, 2.0)
     };
     let far = 10e9;
     vec![
         queue.clone(),
-        of_in2p3(212e6, 1.0, at(4.0, 0.0)),
+        of_in2p3(211e6, 1.0, at(4.0, 0.0)),
         of_in2p3(96e6, at(4.0, 0.0), at(5.0, 0.0)),
         of_in2p3(200e6, at(5.0, 0.0), at(5.0, 6.0)),
         // Behind the trouble of the generator.
         Load {
-            begin: at(5.0, 10.0),
+            begin: at(5.0, 11.0),
             ..queue
         },
-        of_in2p3(215e6, at(5.0, 10.0), at(7.0, 10.0)),
-        of_in2p3(285e6, at(7.0, 10.0), at(15.0, 0.0)),
+        of_in2p3(213e6, at(5.0, 11.0), at(7.0, 10.0)),
+        of_in2p3(262e6, at(7.0, 10.0), at(15.0, 0.0)),
         load(FNAL, 12, far, 430e6, (1.0, DAYS as f64 * DAY)),
         load(BNL, 7, far, 320e6, (1.0, DAYS as f64 * DAY)),
         load(FNAL, 12, far, 900e6, (at(11.0, 8.0), 26.0 * HOUR)),

@@ -107,7 +107,15 @@ fn moment(bin: usize) -> Moment {
     }
     if within((21, 16.0), (21, 18.5)) {
         now.is_service_up = false;
-        (now.active, now.rate, now.others) = (0.0, 0.0, 0.0);
+        // What runs comes to its end; nothing new begins.
+        let since = (hour - hours(21, 16.0)) * 12.0;
+        now.active = if since < 3.0 {
+            6.0 - 2.0 * since.floor()
+        } else {
+            0.0
+        };
+        now.rate = USUAL / 10.0 * now.active;
+        now.others = now.active / 10.0;
     }
     if within(SERVER_CLOSED, SERVER_OPENED) {
         now.rate = USUAL * 0.5;
@@ -221,7 +229,11 @@ fn of_channel() -> LinkSignals {
         file_bytes: Series::constant(FILE, BINS),
         overhead_seconds: of(|now| {
             let files = now.rate / FILE * f64::from(BIN);
-            (files * OPENING + now.failing * CASTOR_SECONDS) / (files + now.failing).max(1e-9)
+            let failing = if now.failing > 1.0 { now.failing } else { 0.0 };
+            match files + failing > 0.0 {
+                true => (files * OPENING + failing * CASTOR_SECONDS) / (files + failing),
+                false => OPENING,
+            }
         }),
         stalled: of(|now| now.stalled),
         ..LinkSignals::default()

@@ -203,6 +203,7 @@ fn each_row_of_the_tables_of_2021_that_cannot_be_true_is_told() {
         "CMS A-DT, VOs' view",
         "CMS A-DT, site's view",
         "LHCB",
+        "Others",
     ];
     assert_eq!(staging, expected.map(str::to_owned).into());
 }

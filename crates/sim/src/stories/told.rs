@@ -48,49 +48,24 @@ impl Line {
         changes: &[RateChange],
         span: Span,
     ) -> Line {
-        Line::of(when, authors, changes, span, |kind| {
-            kind != RateChangeKind::Rise
-        })
-    }
-
-    /// Of the rises.
-    pub(super) fn of_rises(
-        (when, authors): (&'static str, &'static str),
-        changes: &[RateChange],
-        span: Span,
-    ) -> Line {
-        Line::of(when, authors, changes, span, |kind| {
-            kind == RateChangeKind::Rise
-        })
-    }
-
-    fn of(
-        when: &'static str,
-        authors: &'static str,
-        changes: &[RateChange],
-        span: Span,
-        is_wanted: impl Fn(RateChangeKind) -> bool,
-    ) -> Line {
-        let its = changes.iter().filter(|change| {
+        let falls = changes.iter().filter(|change| {
             let from = change.explanation.from;
-            is_wanted(change.kind) && span.from <= from && from < span.to
+            change.kind != RateChangeKind::Rise && span.from <= from && from < span.to
         });
-        let its: Vec<&RateChange> = its.collect();
+        let falls: Vec<&RateChange> = falls.collect();
         let weight = |change: &&&RateChange| {
             let told = &change.explanation;
             let seconds = told.to.since(told.from).as_secs_f64();
             ((told.usual.rate - told.low.rate) * seconds) as u64
         };
-        let heaviest = its.iter().max_by_key(weight).copied();
+        let heaviest = falls.iter().max_by_key(weight).copied();
         let cause = heaviest.and_then(|change| change.first_cause());
+        let alike = falls.iter().filter(|change| change.first_cause() == cause);
         Line {
             when,
             authors,
             told: heaviest.map(|change| change.explanation.clone()),
-            changes: its
-                .iter()
-                .filter(|change| change.first_cause() == cause)
-                .count(),
+            changes: alike.count(),
         }
     }
 

@@ -308,6 +308,7 @@ fn needs_service(what: &Change) -> bool {
         | Change::Cancel(_)
         | Change::Prioritise(..) => true,
         Change::StorageSpeed(..)
+        | Change::StorageLatency(..)
         | Change::StorageDown(_)
         | Change::StorageFails(..)
         | Change::ReadsFail(..)
