@@ -121,7 +121,8 @@ fn ceiling_ratio(view: &RuleInput<'_>) -> Option<f64> {
     let streams = view.now(&view.link.streams_used).unwrap_or(1.0).max(1.0);
     let allowed = streams * view.now(&tcp.window_bytes)? / rtt;
     let usual = view.usual.rate_per_file().filter(|usual| *usual > 0.0)?;
-    Some(allowed / usual)
+    // Windows are the limit while bytes move only.
+    Some(allowed * view.usual.overhead.unwrap_or(1.0) / usual)
 }
 
 /// The hosts allow far larger windows.
