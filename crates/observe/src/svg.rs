@@ -6,7 +6,7 @@ const WIDTH: f64 = 900.0;
 const HEIGHT: f64 = 240.0;
 const LEFT: f64 = 70.0;
 const RIGHT: f64 = 10.0;
-const TOP: f64 = 10.0;
+const TOP: f64 = 18.0;
 const BOTTOM: f64 = 26.0;
 /// Told apart also by those who see few colours (Okabe and Ito).
 const COLOURS: [&str; 9] = [
@@ -222,7 +222,7 @@ mod tests {
     #[test]
     fn a_single_step_is_as_wide_as_the_plot() {
         let drawn = plot(vec![Curve::known("<one>", [5.0])]).stacked();
-        let points = "points=\"70.0,44.0 890.0,44.0 890.0,214.0 70.0,214.0\"";
+        let points = "points=\"70.0,50.7 890.0,50.7 890.0,214.0 70.0,214.0\"";
         assert!(
             drawn.contains(points) && drawn.contains("&lt;one&gt;"),
             "{drawn}"

@@ -36,8 +36,8 @@ th,td{padding:4px 8px;text-align:right;border-bottom:1px solid var(--line);font-
 white-space:nowrap}\
 th{color:var(--muted);font-weight:600;vertical-align:bottom}\
 th:first-child,td:first-child,.left{text-align:left;white-space:normal;min-width:9em}\
-.matrix td{text-align:center}.matrix th.turned{vertical-align:bottom;padding:4px;white-space:normal;min-width:0}\
-.turned span{writing-mode:vertical-rl;transform:rotate(180deg);max-height:14em;text-align:left}\
+.matrix{min-width:0}.matrix td{text-align:center}.matrix td:first-child{text-align:left}.matrix th.turned{vertical-align:bottom;padding:4px;white-space:normal;min-width:0}\
+.turned span{writing-mode:vertical-rl;transform:rotate(180deg);max-height:24em;text-align:left}\
 .e0{background:#d55e0099}.e1{background:#e69f0088}.e2{background:#f0e44266}.e3{background:#56b4e955}\
 .e4{background:#009e7344}.e5{background:#009e7388}\
 .bar{display:block;height:8px;border-radius:4px;background:var(--bar);min-width:1px}.bar.in{background:var(--bar-in)}\

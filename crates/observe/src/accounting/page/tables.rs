@@ -284,7 +284,7 @@ pub(super) fn add_quality(out: &mut String, quality: &Quality) {
     begin(out, "Quality in errors and in incidents");
     let _ = write!(
         out,
-        "<p>{} of {} ({}) are {}.",
+        "<p>{} of {} ({}), {}.",
         plural(quality.errors, "error"),
         plural(quality.ended, "attempt"),
         percent(quality.error_percent, 2),
