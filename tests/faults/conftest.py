@@ -27,6 +27,7 @@ def pytest_addoption(parser):
         pass
     parser.addoption("--rounds", help="file that remembers rounds, so that a later run goes on; none: start anew")
     parser.addoption("--rounds-table", help="Markdown file for the results of all rounds in that file")
+    parser.addoption("--live-results", help="file to which each trial of test_live_faults.py adds a line")
     parser.addoption("--minutes", type=float, help="no round begins later than this after the start")
 
 

@@ -21,6 +21,8 @@ const STANDSTILL_SECONDS_MIN: usize = 5;
 const STILL_SHARE_MIN: f64 = 0.6;
 /// Errors of whoever finds nobody at an address: no way there, refused, the host is down.
 const NOBODY_THERE: [i32; 4] = [101, 111, 112, 113];
+/// An end is down when so much of the attempts find nobody there.
+const NOBODY_SHARE_MIN: f64 = 0.5;
 /// Servers that do the work of fewer than this part of those that could.
 const WORKING_SERVERS_SHARE_MAX: f64 = 0.6;
 /// A latency of so many times the usual one is an overload.
@@ -104,7 +106,9 @@ fn standstill(view: &RuleInput<'_>) -> Option<Finding> {
         * view.signals.bin_seconds as usize;
     let still = link.moved_bytes().part(view.during, |bytes| bytes <= 0.0)?;
     let runs = link.active.min(view.during)? >= 0.5;
-    let fails = link.failed_attempts().max(view.during).unwrap_or(0.0) > 0.0;
+    // Each may have been given up once for its silence; more failures are a cause of their own.
+    let failed = link.failed_attempts().sum(view.during).unwrap_or(0.0);
+    let fails = failed > view.now(&link.active)?;
     let holds = seconds >= STANDSTILL_SECONDS_MIN && runs && still >= STILL_SHARE_MIN && !fails;
     let evidence = vec![
         view.value(Measure::Active, &link.active),
@@ -242,7 +246,9 @@ fn unreachable(view: &RuleInput<'_>) -> Option<Finding> {
         is_end && NOBODY_THERE.contains(&group.errno)
     };
     let (before, now) = view.failed_part(nobody);
-    if now? < 0.5 || before.is_some_and(|before| before > 0.1) {
+    let now = now.filter(|now| *now >= NOBODY_SHARE_MIN)?;
+    // The first of these failures may lie in the interval before the drop.
+    if before.is_some_and(|before| now < before * 2.0) {
         return None;
     }
     let kinds = view.link.failures.iter().filter(|(group, _)| nobody(group));

@@ -1,0 +1,63 @@
+"""Faults of real services are explained: copies of two real sites go on as usual, something befalls a disk, a way, a process or
+a setting, and the first cause that `penstock explain` names is the right one.
+
+At the guard tier each fault is tried once, at its stronger strength; at the soak tier ten times, at either.
+"""
+
+import json
+import random
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from .live import world_of
+from .live_faults import FAULTS, MILD, STRONG
+
+# Faults that are tried side by side: copies need little of a machine, and most of the time is waiting.
+SIDE_BY_SIDE = 5
+TRIALS = {"guard": [STRONG], "soak": [MILD, STRONG] * 5}
+BATCHES = [FAULTS[at : at + SIDE_BY_SIDE] for at in range(0, len(FAULTS), SIDE_BY_SIDE)]
+
+
+def try_fault(stack, world, fault, strength):
+    """What is explained of one fault."""
+    with stack:
+        if fault.prepare:
+            fault.prepare(world)
+        world.start()
+        return world.run(lambda world: fault.strike(world, strength))
+
+
+def try_together(faults, strength, make_world, seed):
+    """Sites are made one after the other, and run side by side."""
+    worlds = [(fault, *make_world(fault, seed + number)) for number, fault in enumerate(faults)]
+    with ThreadPoolExecutor(len(worlds)) as threads:
+        trials = [threads.submit(try_fault, stack, world, fault, strength) for fault, stack, world in worlds]
+        return [(fault, trial.result()) for fault, trial in zip(faults, trials)]
+
+
+@pytest.mark.parametrize("batch", BATCHES, ids=lambda batch: f"from {batch[0].name} to {batch[-1].name}")
+def test_the_first_cause_of_a_fault_is_the_right_one(batch, binary, disk_program, tier, tmp_path, request):
+    results = request.config.getoption("--live-results")
+    draw = random.Random(20261126)
+    wrong = []
+    for number, strength in enumerate(TRIALS[tier.name]):
+
+        def make_world(fault, seed, number=number):
+            options = fault.world | ({"disk": disk_program} if fault.world.get("disk") else {})
+            return world_of(binary, tmp_path / f"{number}-{fault.name}", seed=seed, **options)
+
+        for fault, answer in try_together(batch, strength, make_world, draw.randrange(1 << 30)):
+            print(f"{fault.name}, {strength}: {answer}")
+            if results:
+                note(results, fault, strength, answer)
+            if answer.first not in fault.right:
+                wrong.append(f"{fault.name}, {strength}: {answer}\n{answer.detail.get('text', '')}")
+    assert not wrong, "\n".join(wrong)
+
+
+def note(path, fault, strength, answer):
+    row = {"fault": fault.name, "what": fault.what, "right": fault.right, "strength": strength, "told": answer.first}
+    with open(Path(path), "a") as file:
+        file.write(json.dumps(row) + "\n")
