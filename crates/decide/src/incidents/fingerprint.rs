@@ -17,12 +17,9 @@ fn class_of(cause: Cause) -> IncidentClass {
         | Cause::RateLimit
         | Cause::DatabaseLoad => IncidentClass::Service,
         Cause::FewerSubmissions | Cause::SmallFiles => IncidentClass::Client,
-        Cause::TooManyStreams
-        | Cause::TcpWindow
-        | Cause::WindowUnopened
-        | Cause::IdleStreams
-        | Cause::NetworkPath
-        | Cause::SiteNetwork => IncidentClass::Network,
+        Cause::TooManyStreams | Cause::TcpWindow | Cause::NetworkPath | Cause::SiteNetwork => {
+            IncidentClass::Network
+        }
         Cause::TapeWriteStopped
         | Cause::TapeBufferFull
         | Cause::TapeDrives
