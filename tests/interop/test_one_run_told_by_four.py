@@ -193,21 +193,6 @@ def told_by_others(run, own):
 
 
 @pytest.mark.parametrize("run", [shared_line], indirect=True)
-def test_load_of_another_link_is_told_by_all_four(run):
-    run.allow("watched", run.grid.there, SLOTS)
-    run.allow("other", run.grid.here, SLOTS)
-    run.submit("there", run.grid.there_door)
-    time.sleep(USUAL_SECONDS)
-    run.submit("here", run.grid.here_door)
-    time.sleep(LOW_SECONDS)
-    run.end()
-    own = own_drop(run)
-    assert own["causes"][0]["code"] == "LOAD", own
-    for drop in told_by_others(run, own).values():
-        assert_same_cause(drop, own)
-
-
-@pytest.mark.parametrize("run", [own_lines], indirect=True)
 def test_a_lowered_limit_is_told_by_those_who_know_limits_and_the_others_say_that_they_do_not(run):
     run.allow("watched", run.grid.there, SLOTS)
     run.submit("there", run.grid.there_door)

@@ -1,7 +1,7 @@
 use super::figures::{PublishedRow, PublishedTable};
 use super::reading::Advice;
 use super::*;
-use penstock_model::observation::{Outcome, SubjectKind, Text};
+use penstock_model::observation::{Outcome, SubjectKind};
 use penstock_model::{Activity, PoolName, VoName};
 
 pub(super) const HOUR: i64 = 3_600_000;
