@@ -16,6 +16,8 @@ from .disk import Disk, build_disk
 from .rounds import Rounds, table
 from .tiers import TIERS
 
+# Tests that take minutes and have no smaller form.
+OF_SOAK = {"test_live_faults.py"}
 LIBFAKETIME = "/usr/lib/*/faketime/libfaketime.so.1"
 
 
@@ -29,6 +31,12 @@ def pytest_addoption(parser):
     parser.addoption("--rounds-table", help="Markdown file for the results of all rounds in that file")
     parser.addoption("--live-results", help="file to which each trial of test_live_faults.py adds a line")
     parser.addoption("--minutes", type=float, help="no round begins later than this after the start")
+
+
+def pytest_ignore_collect(collection_path, config):
+    """Leaves to the soak tier what belongs there alone."""
+    is_left = collection_path.name in OF_SOAK and config.getoption("--tier") != "soak"
+    return True if is_left else None
 
 
 def pytest_configure(config):

@@ -38,9 +38,7 @@ def try_together(faults, strength, make_world, seed):
 
 
 @pytest.mark.parametrize("batch", BATCHES, ids=lambda batch: f"from {batch[0].name} to {batch[-1].name}")
-def test_the_first_cause_of_a_fault_is_the_right_one(batch, binary, disk_program, tier, tmp_path, request):
-    if tier.name != "soak":
-        pytest.skip("live faults take minutes and belong to the soak tier")
+def test_the_first_cause_of_a_fault_is_the_right_one(batch, binary, disk_program, tmp_path, request):
     results = request.config.getoption("--live-results")
     draw = random.Random(20261126)
     wrong = []

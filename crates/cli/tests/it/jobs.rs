@@ -56,7 +56,10 @@ fn a_list_of_files_is_moved_and_verified() {
         &list,
         "--wait",
     ]);
-    assert!(printed.contains("FINISHED: 5 of 5 files arrived"), "{printed}");
+    assert!(
+        printed.contains("FINISHED: 5 of 5 files arrived"),
+        "{printed}"
+    );
     // Trust goes both ways: the first site's key opens the second site.
     assert_eq!(
         succeed(&["cat", "--dir", &first.dir_arg(), &second.url("/new/3")]),

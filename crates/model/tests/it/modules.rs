@@ -31,7 +31,7 @@ const TRANSFER_SERVICE: [&str; 23] = [
 ];
 
 /// The same: pools and movers, then what uses the namespace, then doors.
-const STORAGE_ELEMENT: [&str; 38] = [
+const STORAGE_ELEMENT: [&str; 40] = [
     "config",
     "clock",
     "crash",
@@ -39,6 +39,7 @@ const STORAGE_ELEMENT: [&str; 38] = [
     "private_files",
     "disk_full",
     "meter",
+    "traffic",
     "gate",
     "write_error",
     "pool",
@@ -48,6 +49,7 @@ const STORAGE_ELEMENT: [&str; 38] = [
     "claims",
     "pending_publication",
     "reaper",
+    "pool_sampler",
     "uploads",
     "pool_messages",
     "uncommitted_file",
@@ -142,10 +144,11 @@ const OF_THE_TICKET: [&str; 4] = [
 
 /// The same, of the one binary and of its two folders.
 const CLI: [&str; 6] = ["environment", "exit", "output", "args", "site", "commands"];
-const CLI_SITE: [&str; 12] = [
+const CLI_SITE: [&str; 13] = [
     "config",
     "config_file",
     "directory",
+    "pool_record",
     "record",
     "store",
     "keys",

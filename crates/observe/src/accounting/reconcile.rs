@@ -442,7 +442,14 @@ fn join(first: &ViewRows, second: &ViewRows) -> Vec<Option<usize>> {
     let mut partners = vec![None; first.items.len()];
     let mut taken = vec![false; second.items.len()];
     // The name of an attempt is proof enough when the views tell different ends of it.
-    let passes = [(0, true), (0, false), (1, true), (2, true), (3, true), (4, true)];
+    let passes = [
+        (0, true),
+        (0, false),
+        (1, true),
+        (2, true),
+        (3, true),
+        (4, true),
+    ];
     for (rank, same_outcome) in passes {
         let mut by_key: HashMap<&Key, Vec<usize>> = HashMap::new();
         for (place, item) in second.items.iter().enumerate().rev() {

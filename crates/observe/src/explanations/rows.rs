@@ -706,7 +706,8 @@ mod tests {
             extent.map(|extent| (extent.view.view, extent.window.from, extent.window.to))
         };
         let third = Timestamp(begin.0 + 6_000);
-        assert_eq!(of(third), Some((View::Vo, begin, Timestamp(third.0 + 1))));
+        let after_third = Timestamp(third.0 + 1);
+        assert_eq!(of(after_third), Some((View::Vo, begin, after_third)));
         assert_eq!(of(TimeWindow::ALL.to).map(|told| told.0), Some(View::Site));
         assert_eq!(of(Timestamp(begin.0 - 1)), None);
     }

@@ -124,23 +124,30 @@ fn a_time_in_which_the_service_did_not_run_is_told_apart_from_one_without_work()
 
 #[test]
 fn a_service_that_stopped_within_the_first_second_of_a_minute_is_told_apart_too() {
-    let link = stories::link("a", "b");
-    let mut story = Story::default();
-    for second in (1..=3600).filter(|second| !(1801..=2400).contains(second)) {
-        story.sample(second * 1000, link.clone(), 200_000_000, (10, 10, 40));
-    }
-    // Of the minutes that begin so, one has an entry and no sample.
-    for ms in [1_790_000, 1_800_300, 2_450_000] {
-        story.tell(ms, ms as u64, stories::started(1));
-    }
+    let links = ["b", "c", "d"].map(|end| stories::link("a", end));
     let mut signals = RecordSignals::new(Timestamp(START), 60, 60);
-    let samples = story.samples.iter();
-    samples.for_each(|sample| signals.take_sample(sample));
-    let entries = story.entries.iter();
-    entries.for_each(|entry| signals.take_entry(entry, &link));
-    let told = explain(&signals.finish(), &[link]);
-    assert_eq!(told.len(), 1);
-    assert_eq!(told[0].causes[0].cause, Cause::ControlPlane);
+    for link in &links {
+        let mut story = Story::default();
+        for second in (1..=3600).filter(|second| !(1801..=2400).contains(second)) {
+            story.sample(second * 1000, link.clone(), 200_000_000, (10, 10, 40));
+        }
+        // The minute that began when it stopped has an entry and no sample.
+        let starts = (5..3600).step_by(5);
+        for second in starts.filter(|second| !(1801..=2400).contains(second)) {
+            story.tell(second * 1000 + 300, second as u64, stories::started(1));
+        }
+        for sample in &story.samples {
+            signals.take_sample(sample);
+        }
+        for entry in &story.entries {
+            signals.take_entry(entry, link);
+        }
+    }
+    let told = explain(&signals.finish(), &links);
+    let first = |told: &Explanation| told.causes.first().map(|named| named.cause);
+    let causes: Vec<_> = told.iter().map(first).collect();
+    // One for all three.
+    assert_eq!(causes, [Some(Cause::ControlPlane)]);
 }
 
 /// Of one link over five minutes, with these entries.

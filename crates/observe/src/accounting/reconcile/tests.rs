@@ -228,7 +228,10 @@ fn a_path_joins_two_rows_only_when_their_copies_touch_in_time() {
     let slack = 10 * 60_000;
     for gap in [-slack, 0, slack] {
         let week = of_one_path(gap);
-        assert_eq!((matched(&week), terms_of(&week)), (1, (Terms::default(), vec![])));
+        assert_eq!(
+            (matched(&week), terms_of(&week)),
+            (1, (Terms::default(), vec![]))
+        );
     }
     // The row that only the site has is no retry of what the VO saw long before.
     let week = of_one_path(slack + 1);

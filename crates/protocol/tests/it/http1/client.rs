@@ -222,7 +222,8 @@ async fn servers_that_keep_silent_are_given_up() {
     });
     let mut response = hasty().send(get(&url)).await.expect("a head");
     let error = response.read_all(10).await.expect_err("silence");
-    let expected = format!("{url}: timeout after 200 ms while waiting for the next byte of the body");
+    let expected =
+        format!("{url}: timeout after 200 ms while waiting for the next byte of the body");
     assert_eq!(error.to_string(), expected);
     answering.abort();
 }
