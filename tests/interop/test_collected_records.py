@@ -226,8 +226,8 @@ def test_minutes_of_pools_tell_what_passed_by_work_and_vo(binary, copied, tmp_pa
         site.stop()
 
     def samples(site, name):
-        records, told = collect(binary, site, tmp_path / name, "--view", "site")
-        again, _ = collect(binary, site, tmp_path / name, "--view", "site")
+        records, told = collect(binary, site, tmp_path / f"records-{name}", "--view", "site")
+        again, _ = collect(binary, site, tmp_path / f"records-{name}", "--view", "site")
         rows = [row for row in records.rows("sample") if row["subject_kind"] == "pool"]
         assert rows and len(again.rows("sample")) == len(records.rows("sample")), told
         return rows
@@ -245,6 +245,7 @@ def test_minutes_of_pools_tell_what_passed_by_work_and_vo(binary, copied, tmp_pa
         assert row["limit"] > 0 and row["server"], row
     assert {row["vo"] for row in theirs if row.get("operation") == "copy"} == {row["vo"] for row in ours if "vo" in row}
     tables = tmp_path / "tables"
-    Records(binary, tmp_path / "there").run("records", "export", tmp_path / "there", "--to", tables, "--format", "parquet")
+    directory = tmp_path / "records-there"
+    Records(binary, directory).run("records", "export", directory, "--to", tables, "--format", "parquet")
     told = pyarrow.parquet.read_table(tables / "sample.parquet").to_pylist()
     assert sum(row["bytes_in"] for row in told if row["operation"] == "copy") == whole

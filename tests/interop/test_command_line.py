@@ -124,7 +124,7 @@ def test_the_message_of_a_ban_reaches_users(penstock, grid, place):
             assert "is banned by the operators" in (shown := penstock(*words, job)) and why in shown
         [told] = penstock("status", job, json_output=True)
         [group] = told["waiting"]
-        assert (group["files"], group["state"]) == (1, "SUBMITTED") and why in group["text"]
+        assert (group["files"], group["state"]) == (1, "ON_HOLD") and why in group["text"]
         penstock("ban", "se", banned, "--message", why)
         assert f"Storage banned: {why}" in penstock("status", "--files", job)
         assert f"{banned} is banned: {why}" in penstock("submit", *ends, exit_code=3)
