@@ -54,12 +54,7 @@ pub const BACKUPS: Table = Table {
 
 /// What the service is allowed.
 pub fn limits() -> Limits {
-    Limits {
-        link: LINK_SLOTS,
-        storage: LINK_SLOTS,
-        active: LINK_SLOTS,
-        links: Vec::new(),
-    }
+    Limits::of_each(LINK_SLOTS)
 }
 
 /// What the files are moved between.

@@ -48,12 +48,7 @@ pub const EXPLANATIONS: Table = Table {
 };
 
 pub fn limits() -> Limits {
-    Limits {
-        link: LINK_SLOTS,
-        storage: LINK_SLOTS,
-        active: LINK_SLOTS,
-        links: Vec::new(),
-    }
+    Limits::of_each(LINK_SLOTS)
 }
 
 /// The rows.

@@ -55,12 +55,7 @@ pub const QUESTIONS: Table = Table {
 
 /// What a service is allowed that shall keep what it is given.
 pub fn limits_of_keeping() -> Limits {
-    Limits {
-        link: 1,
-        storage: 1,
-        active: 1,
-        links: Vec::new(),
-    }
+    Limits::of_each(1)
 }
 
 /// Rows of submissions in jobs of so many files.
@@ -184,12 +179,7 @@ fn submission_row(files: usize, clients: usize, phases: &[Phase]) -> Vec<String>
 
 /// What a service is allowed whose files shall come to their end soon.
 pub fn limits_of_questions() -> Limits {
-    Limits {
-        link: 200,
-        storage: 200,
-        active: 200,
-        links: Vec::new(),
-    }
+    Limits::of_each(200)
 }
 
 /// Rows of questions about jobs that have ended.

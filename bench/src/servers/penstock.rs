@@ -50,6 +50,18 @@ pub struct Limits {
     pub links: Vec<(IpAddr, IpAddr, u32)>,
 }
 
+impl Limits {
+    /// So many transfers on a link, at a storage element and in all.
+    pub fn of_each(slots: u32) -> Limits {
+        Limits {
+            link: slots,
+            storage: slots,
+            active: slots,
+            links: Vec::new(),
+        }
+    }
+}
+
 /// Two sites and a service, running.
 pub struct Sites {
     /// Over TLS: PUT, GET, source of copies.

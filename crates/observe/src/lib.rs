@@ -30,6 +30,7 @@ pub mod signals;
 pub mod store;
 pub mod svg;
 pub mod times;
+mod window_bins;
 
 pub use ended_copies::RecordView;
 pub use facts::{TransferEnding, TransferFacts, gather};

@@ -3,12 +3,12 @@
 //! Of an interval longer than a bin, bytes are spread evenly over its bins. Time in which nobody looked, between two looks,
 //! is time in which the storage element did not answer.
 
+use crate::window_bins::WindowBins;
 use penstock_decide::explain::signals::{
     Change, PoolSignals, Series, ServerName, ServerSignals, Setting, Signals,
 };
 use penstock_model::{PoolName, PoolSample, PoolSamples, StorageId, Timestamp};
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::Range;
 
 /// A look tells of so much time at most.
 const LOOK_MS: f64 = 1000.0;
@@ -37,9 +37,7 @@ struct PoolBin {
 /// The fold: samples in the order of time.
 #[derive(Debug)]
 pub struct PoolFold {
-    begin: Timestamp,
-    bin_ms: i64,
-    bins: usize,
+    bins: WindowBins,
     pools: BTreeMap<PoolName, Vec<PoolBin>>,
     /// Milliseconds of each bin in which pools were looked at.
     looked_ms: Vec<f64>,
@@ -53,9 +51,11 @@ impl PoolFold {
     /// Of the window of these signals.
     pub fn of(signals: &Signals) -> PoolFold {
         PoolFold {
-            begin: signals.begin,
-            bin_ms: i64::from(signals.bin_seconds.max(1)) * 1000,
-            bins: signals.bins,
+            bins: WindowBins {
+                begin: signals.begin,
+                step_ms: i64::from(signals.bin_seconds.max(1)) * 1000,
+                count: signals.bins,
+            },
             pools: BTreeMap::new(),
             looked_ms: vec![0.0; signals.bins],
             extent: None,
@@ -74,18 +74,18 @@ impl PoolFold {
         let looked = (looks.unwrap_or(0) as f64 * LOOK_MS).min(length);
         // What was looked at lies at the end, because the interval ends with a look.
         let looked_from = Timestamp(to.0 - looked as i64);
-        for (bin, ms) in self.overlaps(looked_from, to) {
+        for (bin, ms) in self.bins.overlaps(looked_from, to) {
             self.looked_ms[bin] += ms;
         }
-        let parts = self.overlaps(from, to);
+        let parts: Vec<(usize, f64)> = self.bins.overlaps(from, to).collect();
         for pool in &samples.pools {
             self.note_mode(pool, from);
-            let room = CELLS_MAX / self.bins.max(1);
+            let room = CELLS_MAX / self.bins.count.max(1);
             if self.pools.len() >= room && !self.pools.contains_key(&pool.pool) {
                 continue;
             }
             let bins = self.pools.entry(pool.pool.clone());
-            let bins = bins.or_insert_with(|| vec![PoolBin::default(); self.bins]);
+            let bins = bins.or_insert_with(|| vec![PoolBin::default(); self.bins.count]);
             for (bin, ms) in &parts {
                 bins[*bin].add(pool, ms / length);
             }
@@ -107,23 +107,6 @@ impl PoolFold {
                 new: is_drained.then(drained),
             });
         }
-    }
-
-    /// The part of a span that lies in each bin, in milliseconds.
-    fn overlaps(&self, from: Timestamp, to: Timestamp) -> Vec<(usize, f64)> {
-        let window = self.begin.0..self.begin.0 + self.bin_ms * self.bins as i64;
-        let (from, to) = (from.0.max(window.start), to.0.min(window.end));
-        let bin_of = |at: i64| usize::try_from((at - window.start) / self.bin_ms).unwrap_or(0);
-        if from >= to {
-            return Vec::new();
-        }
-        let bins: Range<usize> = bin_of(from)..bin_of(to - 1) + 1;
-        let part = |bin: usize| {
-            let begin = window.start + self.bin_ms * bin as i64;
-            let end = begin + self.bin_ms;
-            (bin, (to.min(end) - from.max(begin)) as f64)
-        };
-        bins.map(part).collect()
     }
 
     /// Adds what was taken to the signals: as that of the storage element at whichever end of links has one of these hosts.
@@ -153,12 +136,12 @@ impl PoolFold {
 
     /// Whether the storage element answered in each bin, and whether that is known: from the first look to the last.
     fn answers(&self, extent: (Timestamp, Timestamp)) -> (Vec<Option<f64>>, Vec<bool>) {
-        let within = self.overlaps(extent.0, extent.1);
-        let mut up = vec![None; self.bins];
-        let mut is_known = vec![false; self.bins];
+        let within = self.bins.overlaps(extent.0, extent.1);
+        let mut up = vec![None; self.bins.count];
+        let mut is_known = vec![false; self.bins.count];
         for (bin, ms) in within {
             // A part of a bin says little of it.
-            if ms * 2.0 >= self.bin_ms as f64 {
+            if ms * 2.0 >= self.bins.step_ms as f64 {
                 is_known[bin] = true;
                 up[bin] = Some((self.looked_ms[bin] / ms).min(1.0));
             }

@@ -5,13 +5,13 @@ use super::records::local;
 use crate::args::WhatIfArgs;
 use crate::exit::CommandError;
 use crate::output::Output;
+use crate::site::pool_record::with_pools;
 use crate::site::record::OfflineRecord;
 use penstock_clock::wall_clock;
 use penstock_decide::explain::RateChangeId;
 use penstock_decide::explain::rate_change::{RateChange, named};
 use penstock_model::observation::View;
 use penstock_model::{Slots, TimeWindow, Timestamp};
-use penstock_observe::RecordError;
 use penstock_observe::explanations::reading::{
     ExplainWindow, ExplainedWindow, PopulationChoice, read_record,
 };
@@ -133,13 +133,9 @@ impl Source {
         let read: ExplainedWindow = match self {
             Source::Site(site) => {
                 let window = ExplainWindow::new(around.from, around.to, seconds);
-                let failed = |why: RecordError| CommandError::Local(why.to_string());
-                let read = read_record(site.record.as_ref(), window, &wanted);
-                let mut read = read.map_err(failed)?;
-                if let Some(pools) = &site.pools {
-                    pools.tell(&mut read.signals).map_err(failed)?;
-                }
-                read
+                read_record(site.record.as_ref(), window, &wanted)
+                    .and_then(|read| with_pools(read, site.pools.as_ref()))
+                    .map_err(|why| CommandError::Local(why.to_string()))?
             }
             Source::Rows(reader, extent) => {
                 let window = ExplainWindow::new(around.from, around.to, seconds);

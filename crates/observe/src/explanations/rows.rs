@@ -9,6 +9,7 @@ use super::reading::{ExplainWindow, ExplainedWindow, LinkRoom, LinkWeight, Popul
 use crate::copy_sums;
 use crate::ended_copies::{ClientCount, EndedCopy, RecordView, each_attempt_stored, link_of};
 use crate::store::{Reader, StoreError};
+use crate::window_bins::WindowBins;
 use penstock_decide::explain::signals::{FailureGroup, LinkSignals, Maintenance, Series, Signals};
 use penstock_model::observation::{
     Attempt, Change, ChangeKind, Outcome, Sample, SubjectKind, Text, View,
@@ -171,55 +172,13 @@ struct LinkRows {
     tells_queue: bool,
 }
 
-/// The intervals of a window.
-#[derive(Debug, Clone, Copy)]
-struct RowBins {
-    /// In milliseconds since 1970, as their length.
-    begin: i64,
-    step: i64,
-    count: usize,
-}
-
-impl RowBins {
-    fn of(window: &ExplainWindow) -> RowBins {
-        RowBins {
-            begin: window.from.0,
-            step: i64::from(window.resolution_seconds) * 1000,
-            count: window.bins(),
-        }
-    }
-
-    fn of_time(self, at: Timestamp) -> Option<usize> {
-        let bin = (at.0 - self.begin).div_euclid(self.step);
-        let bin = usize::try_from(bin).ok()?;
-        (bin < self.count).then_some(bin)
-    }
-
-    /// The part of a span that lies in each bin, in milliseconds.
-    fn overlaps(self, from: Timestamp, to: Timestamp) -> impl Iterator<Item = (usize, f64)> {
-        let length = self.step.saturating_mul(self.count as i64);
-        let end = self.begin.saturating_add(length);
-        let (mut at, to) = (from.0.max(self.begin), to.0.min(end));
-        std::iter::from_fn(move || {
-            if at >= to {
-                return None;
-            }
-            let bin = (at - self.begin).div_euclid(self.step);
-            let next = (self.begin + (bin + 1) * self.step).min(to);
-            let part = (usize::try_from(bin).ok()?, (next - at) as f64);
-            at = next;
-            Some(part)
-        })
-    }
-}
-
 /// The ends of a link as rows tell them.
 type LinkEnds = (Option<Text>, Option<Text>);
 
 /// The fold. A day has millions of rows, so nothing is made anew for each.
 struct RowSignals<'a, 'b> {
     window: ExplainWindow,
-    bins: RowBins,
+    bins: WindowBins,
     view: &'a RecordView,
     room: &'a mut LinkRoom<'b>,
     links: Vec<LinkRows>,
@@ -239,7 +198,11 @@ impl<'a, 'b> RowSignals<'a, 'b> {
     ) -> RowSignals<'a, 'b> {
         RowSignals {
             window,
-            bins: RowBins::of(&window),
+            bins: WindowBins {
+                begin: window.from,
+                step_ms: i64::from(window.resolution_seconds) * 1000,
+                count: window.bins(),
+            },
             view,
             room,
             links: Vec::new(),
@@ -287,7 +250,7 @@ impl<'a, 'b> RowSignals<'a, 'b> {
         if link.bins.is_empty() {
             return;
         }
-        let step = bins.step as f64;
+        let step = bins.step_ms as f64;
         for (bin, ms) in bins.overlaps(started, end) {
             link.bins[bin].active += ms / step;
         }
@@ -439,7 +402,7 @@ impl LinkRows {
     }
 
     /// Spreads the bytes of a file over the time in which they moved.
-    fn moved(&mut self, copy: &EndedCopy<'_>, bins: RowBins) {
+    fn moved(&mut self, copy: &EndedCopy<'_>, bins: WindowBins) {
         let row = copy.row;
         let is_success = copy.outcome == Outcome::Success;
         let bytes = row.bytes_moved.or(row.file_bytes.filter(|_| is_success));

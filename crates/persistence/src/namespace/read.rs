@@ -14,14 +14,21 @@ use std::path::PathBuf;
 /// Read-only connections. More than the cores that read gain nothing.
 const CONNECTIONS_MAX: usize = 8;
 
-/// Columns of `entry` in the order in which [`entry_of_row`] takes them.
-const COLUMNS: &str =
-    "id, name, kind, size_bytes, modified_ms, created_ms, owner, pool, properties";
+macro_rules! columns {
+    () => {
+        "id, name, kind, size_bytes, modified_ms, created_ms, owner, pool, properties"
+    };
+}
 
-/// The same columns of one entry: each request needs it, so it is not put together each time.
-const BY_NAME: &str =
-    "SELECT id, name, kind, size_bytes, modified_ms, created_ms, owner, pool, properties
-    FROM entry WHERE parent = ?1 AND name = ?2";
+/// Columns of `entry` in the order in which [`entry_of_row`] takes them.
+const COLUMNS: &str = columns!();
+
+/// Each request needs it, so it is not put together each time.
+const BY_NAME: &str = concat!(
+    "SELECT ",
+    columns!(),
+    " FROM entry WHERE parent = ?1 AND name = ?2"
+);
 
 /// A bounded set of read-only connections, opened when first needed.
 pub(super) struct Readers {

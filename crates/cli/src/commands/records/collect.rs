@@ -8,10 +8,10 @@ use crate::output::Output;
 use crate::site::config::{Config, DatabasePlace};
 use crate::site::directory::SiteDirectory;
 use penstock_journal::JournalReader;
-use penstock_model::Timestamp;
 use penstock_model::observation::{
     Attempt, Incident, IncidentKind, NamespaceChange, Observation, Operation, Outcome, Text, View,
 };
+use penstock_model::{PoolSamples, Timestamp};
 use penstock_observe::ledger_rows::each_attempt;
 use penstock_observe::minute_rows::samples_of;
 use penstock_observe::pool_rows;
@@ -172,10 +172,10 @@ impl RecordCollector {
             newest: reader.last_mover().map_err(failed)?,
         };
         let after = |number| reader.movers_after(number, BATCH).map_err(failed);
-        let mover = |record: &MoverRecord| {
+        let mover = |number, record: &MoverRecord| {
             let mut row = row_of(record);
             row.server = server.clone();
-            row.into()
+            [(number, row.into())]
         };
         self.follow(&movers, after, mover)?;
         // What changed in it, and what it refused.
@@ -185,43 +185,30 @@ impl RecordCollector {
             newest: reader.last_record().map_err(failed)?,
         };
         let after = |number| reader.records_after(number).map_err(failed);
-        self.follow(&ledger, after, |record| ledger_row(record, &server))?;
-        self.pool_minutes(&reader, &name("pools"), &identity, &server)
+        let event = |number, record: &ElementRecord| [(number, ledger_row(record, &server))];
+        self.follow(&ledger, after, event)?;
+        // What its pools did in each minute.
+        let minutes = NumberedRecords {
+            source: name("pools"),
+            identity: &identity,
+            newest: reader.last_pool_minute().map_err(failed)?,
+        };
+        let after = |number| reader.pool_minutes_after(number, BATCH).map_err(failed);
+        // Each row is known by its place in the minute.
+        let rows = |_, minute: &PoolSamples| {
+            let rows = pool_rows::samples_of(minute, &server).into_iter();
+            (0..).zip(rows.map(Observation::from))
+        };
+        self.follow(&minutes, after, rows)
     }
 
-    /// What its pools did in each minute.
-    fn pool_minutes(
-        &mut self,
-        reader: &LedgerReader,
-        source: &Text,
-        identity: &str,
-        server: &Option<Text>,
-    ) -> Result<(), CommandError> {
-        let failed = |why: NamespaceError| CommandError::Local(why.to_string());
-        let newest = reader.last_pool_minute().map_err(failed)?;
-        let mut last = self.taken(source, identity.as_bytes(), newest);
-        loop {
-            let found = reader.pool_minutes_after(last, BATCH).map_err(failed)?;
-            let Some((newest, _)) = found.last() else {
-                return self.save(source, identity.as_bytes(), last);
-            };
-            last = *newest;
-            for (_, minute) in &found {
-                // Each row is known by its place in the minute.
-                let rows = pool_rows::samples_of(minute, server).into_iter();
-                for (line, row) in rows.enumerate() {
-                    self.take(Observation::from(row).with_origin(source, line as u64));
-                }
-            }
-        }
-    }
-
-    /// Takes what is new, some records at a time. `after` gives those after a number, each with its own; none: there are no more.
-    fn follow<R>(
+    /// Takes what is new, some records at a time. `after` gives those after a number, each with its own; none: there are no
+    /// more. `rows_of` gives the rows of a record, each with the line by which it is known.
+    fn follow<R, I: IntoIterator<Item = (u64, Observation)>>(
         &mut self,
         records: &NumberedRecords<'_>,
         after: impl Fn(u64) -> Result<Vec<(u64, R)>, CommandError>,
-        row_of: impl Fn(&R) -> Observation,
+        rows_of: impl Fn(u64, &R) -> I,
     ) -> Result<(), CommandError> {
         let NumberedRecords {
             source,
@@ -236,7 +223,9 @@ impl RecordCollector {
             };
             last = *newest;
             for (number, record) in &found {
-                self.take(row_of(record).with_origin(source, *number));
+                for (line, row) in rows_of(*number, record) {
+                    self.take(row.with_origin(source, line));
+                }
             }
         }
     }

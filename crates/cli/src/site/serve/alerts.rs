@@ -8,7 +8,7 @@ mod receiver;
 
 use crate::site::config::Config;
 use crate::site::directory::SiteDirectory;
-use crate::site::pool_record::PoolRecord;
+use crate::site::pool_record::{PoolRecord, with_pools};
 use body::Sender;
 use penstock_clock::wall_clock;
 use penstock_decide::incidents::{Incident, IncidentTimes};
@@ -168,11 +168,8 @@ impl Lookout {
         let from = Timestamp((now - self.window).0.max(0));
         let window = ExplainWindow::new(from, now, Some(self.resolution_seconds));
         let read = read_record_to_its_end(record, window, &PopulationChoice::Links);
-        let mut read = read.map_err(|why| why.to_string())?;
-        if let Some(pools) = &self.pools {
-            let told = pools.tell(&mut read.signals);
-            told.map_err(|why| why.to_string())?;
-        }
+        let read = read.and_then(|read| with_pools(read, self.pools.as_ref()));
+        let read = read.map_err(|why| why.to_string())?;
         Ok(SeenIncidents {
             incidents: read.incidents(self.times, read.to),
             links_left_out: read.links_left_out,

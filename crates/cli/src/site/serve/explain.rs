@@ -1,7 +1,7 @@
 //! Explains where rates fell and rose, from the record of the transfer service: for its REST interface and for
 //! `penstock explain --offline`.
 
-use crate::site::pool_record::PoolRecord;
+use crate::site::pool_record::{PoolRecord, with_pools};
 use penstock_clock::wall_clock;
 use penstock_decide::explain::RateChangeId;
 use penstock_decide::incidents::IncidentId;
@@ -120,12 +120,9 @@ impl View {
         // Nothing was recorded before.
         let from = window.from.max(Timestamp(0));
         let window = ExplainWindow::new(from, window.to, question.resolution_seconds);
-        let failed = |why: RecordError| ExplainError(Box::new(why));
-        let mut explained = read(self.record.as_ref(), window, wanted).map_err(failed)?;
-        if let Some(pools) = &self.pools {
-            pools.tell(&mut explained.signals).map_err(failed)?;
-        }
-        Ok(explained)
+        read(self.record.as_ref(), window, wanted)
+            .and_then(|read| with_pools(read, self.pools.as_ref()))
+            .map_err(|why| ExplainError(Box::new(why)))
     }
 }
 

@@ -165,20 +165,24 @@ pub(super) fn out_of_space(view: &RuleInput<'_>) -> Option<Finding> {
     if !is_full && !refuses {
         return None;
     }
-    let kinds = view
-        .link
-        .failures
-        .iter()
-        .filter(|(group, _)| no_space(group));
-    let attempts = |(group, attempts): (&FailureGroup, &Series)| {
+    evidence.extend(failures(view, &no_space).take(1));
+    Finding::whole(evidence)
+}
+
+/// Failures of these kinds in the stretch.
+fn failures<'a>(
+    view: &'a RuleInput<'_>,
+    test: &'a dyn Fn(&FailureGroup) -> bool,
+) -> impl Iterator<Item = Evidence> + 'a {
+    let kinds = view.link.failures.iter();
+    let told = kinds.filter(|(group, _)| test(group));
+    told.filter_map(|(group, attempts)| {
         let attempts = attempts.sum(view.during)?.round() as u64;
         (attempts > 0).then(|| Evidence::Failures {
             fingerprint: group.fingerprint.clone(),
             attempts,
         })
-    };
-    evidence.extend(kinds.filter_map(attempts).take(1));
-    Finding::whole(evidence)
+    })
 }
 
 /// Servers or pools as many as would carry the same evenly: 1 / Σ sᵢ².
@@ -251,15 +255,7 @@ fn unreachable(view: &RuleInput<'_>) -> Option<Finding> {
     if before.is_some_and(|before| now < before * 2.0) {
         return None;
     }
-    let kinds = view.link.failures.iter().filter(|(group, _)| nobody(group));
-    let attempts = |(group, attempts): (&FailureGroup, &Series)| {
-        let attempts = attempts.sum(view.during)?.round() as u64;
-        (attempts > 0).then(|| Evidence::Failures {
-            fingerprint: group.fingerprint.clone(),
-            attempts,
-        })
-    };
-    Finding::whole(kinds.filter_map(attempts).take(2).collect())
+    Finding::whole(failures(view, &nobody).take(2).collect())
 }
 
 pub(super) fn database_load(view: &RuleInput<'_>) -> Option<Finding> {
