@@ -46,7 +46,9 @@ install_python() {
   [[ -x $1/bin/python ]] || python3 -m venv "$1"
   "$1/bin/python" -m pip install --quiet --disable-pip-version-check "${@:2}"
 }
-# Python's packages are mostly waited for, cargo's mostly compiled: both at once.
+# Python's packages are mostly waited for, cargo's mostly compiled: both at once. One environment lies in the other, so neither makes a directory
+# that the other has just found missing.
+mkdir -p "$venv/rucio"
 install_python "$venv" "${python_packages[@]}" &
 python_install=$!
 install_python "$venv/rucio" "$@" &
