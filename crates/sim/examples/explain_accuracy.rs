@@ -90,7 +90,11 @@ fn run_trials(
             tally.add(&trial, &outcome);
             if outcome.named != Some(fault.cause()) {
                 let named = outcome.named.map(|cause| cause.code());
-                eprintln!("trial {fault:?} {seed}: {named:?} is named");
+                let of_nothing = match outcome.is_without_loss {
+                    true => ", and nothing is lost",
+                    false => "",
+                };
+                eprintln!("trial {fault:?} {seed}: {named:?} is named{of_nothing}");
             }
         }
         eprintln!("seed {seed}: {:.0} s", begun.elapsed().as_secs_f64());

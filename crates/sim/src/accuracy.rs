@@ -39,6 +39,8 @@ const AFTER: f64 = 300.0;
 const EARLY_MS: i64 = 120_000;
 /// How long after its begin a fault is looked for at most, in minutes.
 const LOOKS_MAX: i64 = 90;
+/// A fault takes something from a link when it moves less than this part of what it moves without the fault, while the fault lasts.
+const LEFT_PART_MAX: f64 = 0.9;
 /// Of so many seeds two tell what the first fix brings, one of each strength: it takes a simulation of its own.
 const GAIN_OF_SEEDS: u64 = 8;
 
@@ -58,6 +60,9 @@ pub struct Trial {
 pub struct TrialOutcome {
     /// A change of the victim's rate was found.
     pub is_found: bool,
+    /// None was found, and there is none: the fault took less than a tenth of what the link moves without it. The queue of before may
+    /// have lasted longer than the fault, or other links may have left it their room.
+    pub is_without_loss: bool,
     /// The first cause that was named.
     pub named: Option<Cause>,
     /// Seconds from the fault's begin until a window that ended then named the injected cause first; `None` when the
@@ -165,6 +170,7 @@ impl Trial {
         let Some(change) = found else {
             return Ok(TrialOutcome {
                 is_found: false,
+                is_without_loss: case.is_without_loss()?,
                 named: None,
                 named_after: None,
                 gain: None,
@@ -178,6 +184,7 @@ impl Trial {
         };
         Ok(TrialOutcome {
             is_found: true,
+            is_without_loss: false,
             named,
             named_after,
             gain: match self.seed % GAIN_OF_SEEDS < 2 {
@@ -241,11 +248,30 @@ impl Case {
     }
 
     fn rate_without(&self, from: Timestamp, to: Timestamp) -> Result<f64, BrokenInvariant> {
+        let bytes = self.bytes_in(&self.without, from, to)?;
+        Ok(bytes as f64 / to.since(from).as_secs_f64().max(1.0))
+    }
+
+    /// The fault took next to nothing from the victim while it lasted.
+    fn is_without_loss(&self) -> Result<bool, BrokenInvariant> {
+        let (from, to) = (time(self.at), time(self.until));
+        let with = self.bytes_in(&self.plan, from, to)?;
+        let without = self.bytes_in(&self.without, from, to)?;
+        Ok(with as f64 >= LEFT_PART_MAX * without as f64)
+    }
+
+    /// Bytes that the victim moves in a stretch of a plan.
+    fn bytes_in(
+        &self,
+        plan: &Plan,
+        from: Timestamp,
+        to: Timestamp,
+    ) -> Result<u64, BrokenInvariant> {
         let mut bytes = 0;
         let until = (to.0 - BEGIN_MS) as f64 / 1000.0 + 1.0;
         let plan = Plan {
-            seconds: until.min(self.without.seconds),
-            ..self.without.clone()
+            seconds: until.min(plan.seconds),
+            ..plan.clone()
         };
         simulate_with_record(&plan, &mut |line| {
             if let RecordLine::Sample(sample) = line
@@ -256,7 +282,7 @@ impl Case {
                 bytes += sample.moved.0;
             }
         })?;
-        Ok(bytes as f64 / to.since(from).as_secs_f64().max(1.0))
+        Ok(bytes)
     }
 }
 

@@ -7,8 +7,8 @@ use std::collections::BTreeSet;
 use std::fmt::Write;
 
 /// The head of a table of faults.
-pub const HEAD: &str = "| cause | fault | strength | trials | drop found | first cause right | named within 3 minutes | median time until it is named | fix as predicted | named instead |";
-const RULE: &str = "|---|---|---|---:|---:|---:|---:|---:|---:|---|";
+pub const HEAD: &str = "| cause | fault | strength | trials | beside them without loss | drop found | first cause right | named within 3 minutes | median time until it is named | fix as predicted | named instead |";
+const RULE: &str = "|---|---|---|---:|---:|---:|---:|---:|---:|---:|---|";
 
 /// A table of some faults, a row for each and its strengths.
 pub fn table(tally: &Tally, faults: &[Fault]) -> String {
@@ -28,9 +28,10 @@ pub fn table(tally: &Tally, faults: &[Fault]) -> String {
                 .map_or("–".to_owned(), |seconds| format!("{seconds:.0} s"));
             let _ = writeln!(
                 text,
-                "| `{code}` | {} | {strength} | {} | {} | {} | {} | {delay} | {} | {} |",
+                "| `{code}` | {} | {strength} | {} | {} | {} | {} | {} | {delay} | {} | {} |",
                 fault.words(),
                 row.trials,
+                row.without_loss,
                 percent(row.found, row.trials),
                 percent(row.right, row.trials),
                 prompt(row, fault.is_rate_fault()),
@@ -43,11 +44,11 @@ pub fn table(tally: &Tally, faults: &[Fault]) -> String {
 }
 
 /// The head of a table of causes.
-pub const HEAD_OF_CAUSES: &str = "| cause | trials | first cause right | rate faults: named within 3 minutes | first fix brings 75 to 125 % of its prediction |";
+pub const HEAD_OF_CAUSES: &str = "| cause | trials | beside them without loss | first cause right | rate faults: named within 3 minutes | first fix brings 75 to 125 % of its prediction |";
 
 /// A row for each cause, strengths and faults together, and one for all.
 pub fn causes(tally: &Tally, faults: &[Fault]) -> String {
-    let mut text = format!("{HEAD_OF_CAUSES}\n|---|---:|---:|---:|---:|\n");
+    let mut text = format!("{HEAD_OF_CAUSES}\n|---|---:|---:|---:|---:|---:|\n");
     let mut row = |name: &str, is_of: &dyn Fn(Fault) -> bool| {
         let its = |fault: Fault| faults.contains(&fault) && is_of(fault);
         let (all, of_rate) = (
@@ -56,8 +57,9 @@ pub fn causes(tally: &Tally, faults: &[Fault]) -> String {
         );
         let _ = writeln!(
             text,
-            "| {name} | {} | {} | {} | {} |",
+            "| {name} | {} | {} | {} | {} | {} |",
             all.trials,
+            all.without_loss,
             percent(all.right, all.trials),
             prompt(&of_rate, of_rate.trials > 0),
             fixes(&all)

@@ -18,7 +18,10 @@ pub struct Tally {
 /// Trials of one fault.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct TallyRow {
+    /// In which the fault took something from the link.
     pub trials: u32,
+    /// Further ones, in which it took nothing and nothing was told.
+    pub without_loss: u32,
     /// In which a change was found.
     pub found: u32,
     /// In which the first cause is the one that was injected.
@@ -34,6 +37,10 @@ pub struct TallyRow {
 impl Tally {
     pub fn add(&mut self, trial: &Trial, outcome: &TrialOutcome) {
         let row = self.rows.entry((trial.fault, trial.strength)).or_default();
+        if outcome.is_without_loss {
+            row.without_loss += 1;
+            return;
+        }
         row.trials += 1;
         row.found += u32::from(outcome.is_found);
         match outcome.named == Some(trial.fault.cause()) {
@@ -60,6 +67,7 @@ impl Tally {
 impl TallyRow {
     fn plus(&mut self, other: &TallyRow) {
         self.trials += other.trials;
+        self.without_loss += other.without_loss;
         self.found += other.found;
         self.right += other.right;
         self.delays.extend(&other.delays);
