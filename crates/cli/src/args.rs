@@ -8,6 +8,7 @@ mod host;
 mod incidents;
 mod jobs;
 mod mute;
+pub mod population;
 pub mod records;
 pub mod settings;
 mod site;

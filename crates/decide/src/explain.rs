@@ -15,7 +15,9 @@ pub mod split;
 mod stage;
 
 pub use answer::{Cause, Evidence, Explanation, FailureTally, Measure, NamedCause, Permille};
-pub use rate_change::{Population, RateChange, RateChangeId, RateChangeKind, rate_changes};
+pub use rate_change::{
+    Population, PopulationChoice, RateChange, RateChangeId, RateChangeKind, rate_changes,
+};
 pub use rule_input::RuleInput;
 
 use answer::{CAUSES_MAX, CauseRank, SHARE_MIN};
@@ -59,6 +61,17 @@ pub fn explain_change(
     during: Range<usize>,
 ) -> Option<Explanation> {
     let link = together(signals, links);
+    explain_change_of(signals, links, &link, before, during)
+}
+
+/// The same of what some links, or a part of them, are together.
+fn explain_change_of(
+    signals: &Signals,
+    links: &[LinkId],
+    link: &LinkSignals,
+    before: Range<usize>,
+    during: Range<usize>,
+) -> Option<Explanation> {
     let rate = |bins: &Range<usize>| link.copied_bytes.mean(std::slice::from_ref(bins));
     let is_rise = rate(&during)? > rate(&before)?;
     let (from, to) = (signals.begin_of(during.start), signals.begin_of(during.end));
@@ -73,7 +86,7 @@ pub fn explain_change(
         bins: low,
         period_seconds: None,
     };
-    let explanation = explain_stretch(signals, links, &link, &stretch)?;
+    let explanation = explain_stretch(signals, links, link, &stretch)?;
     Some(Explanation {
         from,
         to,

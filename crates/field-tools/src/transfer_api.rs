@@ -446,8 +446,16 @@ pub struct ExplainedTimes {
     pub until: Option<Timestamp>,
     /// Seconds of an interval.
     pub resolution_seconds: Option<u32>,
-    /// `SOURCE-DESTINATION`.
-    pub link: Option<String>,
+    /// Whose rates; `None`: those of each link.
+    pub population: Option<PopulationParameter>,
+}
+
+/// Whose rates are asked for, as a parameter of a query.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PopulationParameter {
+    /// `link`, `vo`, `server` or `pool`.
+    pub name: &'static str,
+    pub value: String,
 }
 
 impl ExplainedTimes {
@@ -461,7 +469,9 @@ impl ExplainedTimes {
                 "resolution",
                 self.resolution_seconds.map(|seconds| seconds.to_string()),
             ),
-            number("link", self.link.as_deref().map(segment)),
+            self.population
+                .as_ref()
+                .map(|of| format!("{}={}", of.name, segment(&of.value))),
         ];
         let parts: Vec<String> = parts.into_iter().flatten().collect();
         match parts.is_empty() {

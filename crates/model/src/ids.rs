@@ -74,6 +74,11 @@ impl StorageId {
         let text = self.as_str();
         text.split_once("://").map_or(text, |(_, host)| host)
     }
+
+    /// Whether people may call it so: by its host or with its scheme, in small letters.
+    pub fn is_called(&self, name: &str) -> bool {
+        name == self.as_str() || name == self.host()
+    }
 }
 
 /// A job: what one submission created.
@@ -127,8 +132,7 @@ impl LinkId {
     /// in them, so the text is held against all that a link may be called.
     pub fn is_called(&self, text: &str) -> bool {
         let text = text.trim().to_ascii_lowercase();
-        let named =
-            |id: &StorageId, name: &str| name == id.as_str() || name == id.host() || name == ANY;
+        let named = |id: &StorageId, name: &str| id.is_called(name) || name == ANY;
         Self::BETWEEN.iter().any(|between| {
             text.match_indices(between).any(|(at, _)| {
                 let (source, destination) = (&text[..at], &text[at + between.len()..]);

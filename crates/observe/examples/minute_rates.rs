@@ -3,13 +3,14 @@
 //! What it costs to count them with 1,000 transfers in flight on 300 links, and how long a day of these links takes to be
 //! read from a journal and explained.
 
+use penstock_decide::explain::PopulationChoice;
 use penstock_decide::minute_meter::{MinuteMeter, Standing, Standings, TransferGroup};
 use penstock_journal::{Journal, JournalReader};
 use penstock_model::{
     Activity, Attempt, Bytes, CopyMode, LinkId, LinkSample, MinuteSamples, MoverReport, Record,
     Slots, StorageId, TcpSummary, Timestamp, TransferEvent, TransferId, VoName,
 };
-use penstock_observe::explanations::reading::{ExplainWindow, PopulationChoice, read_record};
+use penstock_observe::explanations::reading::{ExplainWindow, read_record};
 use penstock_persistence::journal::{SqliteJournal, SqliteReader};
 use penstock_persistence::sealing::SealingKeys;
 use std::error::Error;

@@ -251,8 +251,8 @@ fn as_disclosed(mut incident: Incident, disclosure: Disclosure) -> Incident {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::explanations::reading::PopulationChoice;
     use crate::signals::RecordSignals;
+    use penstock_decide::explain::PopulationChoice;
     use penstock_decide::explain::signals::{FailureGroup, Series, Signals};
     use penstock_model::{
         Concern, Errno, Failure, JobId, LedgerEntry, Phase, Retry, Side, StorageId, TransferEvent,
@@ -270,7 +270,7 @@ mod tests {
         let of_link = signals.links.entry(link).or_default();
         let attempts = Series::known((0..100).map(|bin| f64::from(u8::from(bin > 50))));
         of_link.failures.insert(group, attempts);
-        ExplainedWindow::of_links(signals, &PopulationChoice::Links)
+        ExplainedWindow::of(signals, &PopulationChoice::Links)
     }
 
     #[test]
@@ -332,7 +332,7 @@ mod tests {
         };
         let mut record = RecordSignals::new(Timestamp(0), 60, 10);
         record.take_entry(&failed_recall(Timestamp(70_000)), &link);
-        let window = ExplainedWindow::of_links(record.finish(), &PopulationChoice::Links);
+        let window = ExplainedWindow::of(record.finish(), &PopulationChoice::Links);
         assert!(window.signals.links[&link].failures.is_empty());
         let incidents = incidents_of_service(&window);
         let told: Vec<(IncidentClass, u64)> = incidents

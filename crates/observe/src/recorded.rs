@@ -5,10 +5,10 @@
 //! other system ([`read_store`]). Only copies that brought their file are replayed; failed attempts are counted.
 
 use crate::ended_copies::{EndedCopy, RecordView, each_attempt_stored};
-use crate::explanations::reading::PopulationChoice;
 use crate::follow::{Record, RecordError, SAMPLES_AT_ONCE, latest_entries, sequence_before};
 use crate::ledger_rows::attempts_between;
 use crate::store::{Reader, StoreError};
+use penstock_decide::explain::PopulationChoice;
 use penstock_model::observation::{Attempt, Outcome, Sample, SubjectKind, Text};
 use penstock_model::{
     ANY, LinkId, PoolName, Rate, Setting, SettingChange, SettingKey, Side, Slots, StorageId,
@@ -313,7 +313,7 @@ impl<'a> WindowFold<'a> {
             return;
         }
         let link = copy.link();
-        if !self.wanted.has(&link) {
+        if !self.wanted.may_have(&link) {
             return;
         }
         let Some(number) = self.link(&link) else {

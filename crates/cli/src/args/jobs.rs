@@ -1,7 +1,8 @@
 //! What can be typed to submit transfers and to learn what became of them.
 
 use super::ServiceArgs;
-use super::records::{PointInTime, link_name, row_view};
+use super::population::PopulationArgs;
+use super::records::{PointInTime, row_view};
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueEnum};
 use penstock_model::observation::View;
@@ -149,8 +150,8 @@ pub struct FindArgs {
 /// Options of `explain`.
 #[derive(Debug, Args)]
 pub struct ExplainArgs {
-    /// A job's id, a transfer's number or a drop's id; or one of the words `transfer`, `job`, `file`, `link`, `drop` and
-    /// then its name. Without it: where rates fell and rose.
+    /// A job's id, a transfer's number or a drop's id; or one of the words `transfer`, `job`, `file`, `link`, `vo`,
+    /// `server`, `pool`, `drop` and then its name. Without it: where rates fell and rose.
     pub subject: Option<String>,
     /// The name, after one of these words.
     pub name: Option<String>,
@@ -169,9 +170,9 @@ pub struct RecordArgs {
     /// Before this time. Default: now; for a drop, a day after its begin.
     #[arg(long, value_name = "TIME")]
     pub until: Option<PointInTime>,
-    /// Only this link: SOURCE-DESTINATION, each by its host or with its scheme, or `*`.
-    #[arg(long, value_name = "LINK", value_parser = link_name)]
-    pub link: Option<String>,
+    /// Whose rates.
+    #[command(flatten)]
+    pub population: PopulationArgs,
     /// Length of an interval. Default: a minute, longer for windows beyond a week.
     #[arg(long, value_name = "DURATION")]
     pub resolution: Option<Span>,

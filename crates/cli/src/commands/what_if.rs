@@ -8,13 +8,12 @@ use crate::output::Output;
 use crate::site::pool_record::with_pools;
 use crate::site::record::OfflineRecord;
 use penstock_clock::wall_clock;
+use penstock_decide::explain::PopulationChoice;
 use penstock_decide::explain::RateChangeId;
 use penstock_decide::explain::rate_change::{RateChange, named};
 use penstock_model::observation::View;
 use penstock_model::{Slots, TimeWindow, Timestamp};
-use penstock_observe::explanations::reading::{
-    ExplainWindow, ExplainedWindow, PopulationChoice, read_record,
-};
+use penstock_observe::explanations::reading::{ExplainWindow, ExplainedWindow, read_record};
 use penstock_observe::explanations::rows::{RecordExtent, extent_of, read_rows};
 use penstock_observe::recorded::{
     RecordedWindow, StorageLimits, rate_limits, read_journal, read_store, storage_limits,

@@ -19,13 +19,13 @@ const MINUTES_AT_ONCE: Duration = Duration::from_secs(6 * 3600);
 
 /// What was read of a window, with what is known of the pools in it.
 pub fn with_pools(
-    mut read: ExplainedWindow,
+    read: ExplainedWindow,
     pools: Option<&PoolRecord>,
 ) -> Result<ExplainedWindow, RecordError> {
-    if let Some(pools) = pools {
-        pools.tell(&mut read.signals)?;
+    match pools {
+        Some(pools) => read.with(|signals| pools.tell(signals)),
+        None => Ok(read),
     }
-    Ok(read)
 }
 
 /// The record of one storage element.

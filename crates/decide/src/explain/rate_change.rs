@@ -6,11 +6,12 @@
 use super::answer::{Cause, Explanation};
 use super::change::{DropOrLull, rises_of, stretches_of};
 use super::rule_input::concerns;
-use super::signals::{Change, Signals};
-use super::{explain_change, explain_low, together};
+use super::signals::{Change, LinkSignals, PoolSignals, Signals};
+use super::{explain_change_of, explain_low, together};
 use crate::timed_id::{TimedId, timed_id_text};
-use penstock_model::{LinkId, Timestamp};
+use penstock_model::{LinkId, PoolName, StorageId, Timestamp, VoName};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
 use std::fmt;
 
 /// Earlier changes of the same cause that are told, the latest first.
@@ -27,14 +28,176 @@ const ID_BINS: i64 = 10;
 pub enum Population {
     /// All that moves on a link.
     Link(LinkId),
+    /// All that moves into a storage element.
+    Into(StorageId),
+    /// All that moves out of one.
+    OutOf(StorageId),
+    /// All that a pool takes and gives.
+    Pool(PoolName),
 }
 
 impl fmt::Display for Population {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Population::Link(link) => write!(out, "{link}"),
+            Population::Into(storage) => write!(out, "into {storage}"),
+            Population::OutOf(storage) => write!(out, "out of {storage}"),
+            Population::Pool(pool) => write!(out, "pool {pool}"),
         }
     }
+}
+
+impl Population {
+    /// What is known of it, as of one link.
+    fn signals(&self, signals: &Signals, links: &[LinkId]) -> LinkSignals {
+        match self {
+            Population::Link(_) | Population::Into(_) | Population::OutOf(_) => {
+                together(signals, links)
+            }
+            Population::Pool(pool) => signals.pools.get(pool).map(of_pool).unwrap_or_default(),
+        }
+    }
+}
+
+/// A pool's movers are what runs, waits and may run there.
+fn of_pool(pool: &PoolSignals) -> LinkSignals {
+    LinkSignals {
+        copied_bytes: pool.bytes_in.plus(&pool.bytes_out),
+        active: pool.movers.clone(),
+        limit: pool.movers_limit.clone(),
+        queued: pool.movers_queued.clone(),
+        stalled: pool.movers_stalled.clone(),
+        progress_age_seconds: pool.progress_age_seconds.clone(),
+        ..LinkSignals::default()
+    }
+}
+
+/// Whose rates are asked for.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum PopulationChoice {
+    /// Of each link.
+    #[default]
+    Links,
+    /// Of the links that fit a text: `SOURCE-DESTINATION`, each by host or with scheme, or `*`.
+    Link(String),
+    /// Of each link on which files of a VO move or wait.
+    Vo(VoName),
+    /// Of all links of a storage element together: those that end there, and those that begin there. By host or with scheme.
+    Server(String),
+    /// Of a pool of the storage element that runs at the same site.
+    Pool(PoolName),
+    /// Of whatever a change was told of, by its id: it has room however many links there are.
+    OfChange(RateChangeId),
+}
+
+impl PopulationChoice {
+    /// Of the storage element that people call so.
+    pub fn of_server(name: &str) -> PopulationChoice {
+        PopulationChoice::Server(name.trim().to_ascii_lowercase())
+    }
+
+    /// Whether a link may be a part of what is asked for.
+    pub fn may_have(&self, link: &LinkId) -> bool {
+        match self {
+            PopulationChoice::Links | PopulationChoice::Vo(_) | PopulationChoice::Pool(_) => true,
+            PopulationChoice::Link(_)
+            | PopulationChoice::Server(_)
+            | PopulationChoice::OfChange(_) => self.names(link),
+        }
+    }
+
+    /// Whether a link is asked for by name, so that it has room beside all others.
+    pub fn names(&self, link: &LinkId) -> bool {
+        match self {
+            PopulationChoice::Links | PopulationChoice::Vo(_) | PopulationChoice::Pool(_) => false,
+            PopulationChoice::Link(text) => link.is_called(text),
+            PopulationChoice::Server(text) => {
+                link.source.is_called(text) || link.destination.is_called(text)
+            }
+            PopulationChoice::OfChange(id) => of_link(link).any(|one| id.is_of(&one)),
+        }
+    }
+
+    /// Those that are asked for among all that are known, each with the links on which its bytes are counted.
+    pub fn populations(&self, signals: &Signals) -> Vec<(Population, Vec<LinkId>)> {
+        let links = || signals.links.keys();
+        let alone = |link: &LinkId| (Population::Link(link.clone()), vec![link.clone()]);
+        match self {
+            PopulationChoice::Links => links().map(alone).collect(),
+            PopulationChoice::Link(_) => {
+                links().filter(|link| self.names(link)).map(alone).collect()
+            }
+            PopulationChoice::Vo(vo) => {
+                let of_vo = signals
+                    .links
+                    .iter()
+                    .filter(|(_, known)| known.vos.contains(vo));
+                of_vo.map(|(link, _)| alone(link)).collect()
+            }
+            PopulationChoice::Server(text) => {
+                let mut both = of_servers(signals);
+                both.retain(|(population, _)| match population {
+                    Population::Into(storage) | Population::OutOf(storage) => {
+                        storage.is_called(text)
+                    }
+                    Population::Link(_) | Population::Pool(_) => false,
+                });
+                both
+            }
+            PopulationChoice::Pool(pool) => of_pools(signals, |name| name == pool),
+            PopulationChoice::OfChange(id) => {
+                let mut all: Vec<_> = links().map(alone).collect();
+                all.extend(of_servers(signals));
+                all.extend(of_pools(signals, |_| true));
+                all.retain(|(population, _)| id.is_of(population));
+                all
+            }
+        }
+    }
+}
+
+/// All of which a link is a part.
+fn of_link(link: &LinkId) -> impl Iterator<Item = Population> {
+    let (into, out_of) = (link.destination.clone(), link.source.clone());
+    [
+        Population::Link(link.clone()),
+        Population::Into(into),
+        Population::OutOf(out_of),
+    ]
+    .into_iter()
+}
+
+/// Each storage element with the links that end there, and with those that begin there.
+fn of_servers(signals: &Signals) -> Vec<(Population, Vec<LinkId>)> {
+    let links = || signals.links.keys();
+    let into: BTreeSet<&StorageId> = links().map(|link| &link.destination).collect();
+    let out_of: BTreeSet<&StorageId> = links().map(|link| &link.source).collect();
+    let into = into.into_iter().map(|storage| {
+        let its = links().filter(|link| link.destination == *storage);
+        (Population::Into(storage.clone()), its.cloned().collect())
+    });
+    let out_of = out_of.into_iter().map(|storage| {
+        let its = links().filter(|link| link.source == *storage);
+        (Population::OutOf(storage.clone()), its.cloned().collect())
+    });
+    into.chain(out_of).collect()
+}
+
+/// Pools, each with the links of its storage element.
+fn of_pools(
+    signals: &Signals,
+    wanted: impl Fn(&PoolName) -> bool,
+) -> Vec<(Population, Vec<LinkId>)> {
+    let pools = signals.pools.iter().filter(|(name, _)| wanted(name));
+    pools
+        .map(|(name, pool)| {
+            let host = pool.storage.as_ref().map(StorageId::host);
+            let is_its = |storage: &StorageId| Some(storage.host()) == host;
+            let its = signals.links.keys();
+            let its = its.filter(|link| is_its(&link.source) || is_its(&link.destination));
+            (Population::Pool(name.clone()), its.cloned().collect())
+        })
+        .collect()
 }
 
 /// The name of a change of a rate: from whose rate it is and when it began.
@@ -145,7 +308,7 @@ pub fn named(changes: &[RateChange], id: RateChangeId, bin_seconds: u32) -> Opti
 }
 
 fn of_population(signals: &Signals, population: &Population, links: &[LinkId]) -> Vec<RateChange> {
-    let link = together(signals, links);
+    let link = population.signals(signals, links);
     let last = (0..signals.bins)
         .rev()
         .find(|bin| link.copied_bytes.at(*bin).is_some());
@@ -171,7 +334,7 @@ fn of_population(signals: &Signals, population: &Population, links: &[LinkId]) -
         .collect();
     let rises = rises_of(&link, &low, signals.bin_seconds).into_iter();
     changes.extend(rises.filter_map(|rise| {
-        let told = explain_change(signals, links, rise.before, rise.during)?;
+        let told = explain_change_of(signals, links, &link, rise.before, rise.during)?;
         told.is_rise
             .then(|| change(RateChangeKind::Rise, true, told))
     }));

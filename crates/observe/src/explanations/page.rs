@@ -1,12 +1,13 @@
 //! The table of rules in `docs/observe/explain.md`, which is made from the rules and from what each source tells: a rule is
 //! tested where all its inputs are known of a record in which everything is filled that the source can hold.
 
-use super::reading::{ExplainWindow, PopulationChoice};
+use super::reading::ExplainWindow;
 use super::rows::read_rows;
 use crate::ended_copies::RecordView;
 use crate::pool_signals::PoolFold;
 use crate::signals::RecordSignals;
 use crate::store::{Reader, Store};
+use penstock_decide::explain::PopulationChoice;
 use penstock_decide::explain::RuleInput;
 use penstock_decide::explain::rules::{RULES, Rule, missing};
 use penstock_decide::explain::signals::{self, Setting, Signals};

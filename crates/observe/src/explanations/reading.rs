@@ -3,7 +3,9 @@
 use super::settings::{ban_change, setting_changes};
 use crate::follow::{Record, RecordError, SAMPLES_AT_ONCE, latest_entries, sequence_before};
 use crate::signals::RecordSignals;
-use penstock_decide::explain::rate_change::{Population, RateChange, RateChangeId, rate_changes};
+use penstock_decide::explain::rate_change::{
+    Population, PopulationChoice, RateChange, rate_changes,
+};
 use penstock_decide::explain::signals::{BIN_SECONDS, Change, Signals};
 use penstock_decide::incidents::{Incident, IncidentTimes, incidents_of, occurrences_of};
 use penstock_model::minute::{MINUTE_MS, MinuteKey, MinuteRow};
@@ -83,38 +85,13 @@ impl ExplainWindow {
     }
 }
 
-/// Whose rates are asked for.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub enum PopulationChoice {
-    #[default]
-    Links,
-    /// Of the links that fit a text: `SOURCE-DESTINATION`, each by host or with scheme, or `*`.
-    Link(String),
-    /// Of the link on which a change was told, by its id: it has room however many links there are.
-    OfChange(RateChangeId),
-}
-
-impl PopulationChoice {
-    /// Of the links that fit a text; without one, of all.
-    pub fn of_links(text: Option<String>) -> PopulationChoice {
-        text.map_or(PopulationChoice::Links, PopulationChoice::Link)
-    }
-
-    /// Whether a link is asked for.
-    pub fn has(&self, link: &LinkId) -> bool {
-        match self {
-            PopulationChoice::Links => true,
-            PopulationChoice::Link(text) => link.is_called(text),
-            PopulationChoice::OfChange(id) => id.is_of(&Population::Link(link.clone())),
-        }
-    }
-}
-
 /// A window, ready to be explained.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct ExplainedWindow {
     /// What is known of it.
     pub signals: Signals,
+    /// Whose rates are asked for.
+    pub wanted: PopulationChoice,
     /// Whose rates are looked at, each with the links on which its bytes are counted.
     pub populations: Vec<(Population, Vec<LinkId>)>,
     /// From when on all is known, when that is later than the begin.
@@ -128,18 +105,24 @@ pub struct ExplainedWindow {
 }
 
 impl ExplainedWindow {
-    /// Of links, each by itself.
-    pub fn of_links(signals: Signals, wanted: &PopulationChoice) -> ExplainedWindow {
-        let links = signals.links.keys().filter(|link| wanted.has(link));
-        let populations = links.map(|link| (Population::Link(link.clone()), vec![link.clone()]));
+    /// Of those that are asked for.
+    pub fn of(signals: Signals, wanted: &PopulationChoice) -> ExplainedWindow {
         ExplainedWindow {
-            populations: populations.collect(),
+            populations: wanted.populations(&signals),
+            wanted: wanted.clone(),
             to: signals.begin_of(signals.bins),
             signals,
             complete_since: None,
             links_left_out: 0,
             view: None,
         }
+    }
+
+    /// Adds what is known beside the record, of pools for instance, and looks again for what is asked for.
+    pub fn with<E>(mut self, add: impl FnOnce(&mut Signals) -> Result<(), E>) -> Result<Self, E> {
+        add(&mut self.signals)?;
+        self.populations = self.wanted.populations(&self.signals);
+        Ok(self)
     }
 
     /// What fell and rose in it.
@@ -239,7 +222,7 @@ fn read_links(
     Ok(ExplainedWindow {
         complete_since,
         links_left_out: room.links_left_out(),
-        ..ExplainedWindow::of_links(signals.finish(), wanted)
+        ..ExplainedWindow::of(signals.finish(), wanted)
     })
 }
 
@@ -373,7 +356,7 @@ impl LinkRoom<'_> {
     }
 
     fn is_named(&self, link: &LinkId) -> bool {
-        *self.wanted != PopulationChoice::Links && self.wanted.has(link)
+        self.wanted.names(link)
     }
 
     /// Keeps the half that counts for most.
@@ -669,7 +652,7 @@ mod tests {
             };
             signals.links.insert(to(number), link);
         }
-        let window = ExplainedWindow::of_links(signals, &PopulationChoice::Links);
+        let window = ExplainedWindow::of(signals, &PopulationChoice::Links);
         let changes = window.changes();
         assert_eq!(changes.len(), 3 * POPULATIONS_MIN);
         assert_eq!(changes, rate_changes(&window.signals, &window.populations));

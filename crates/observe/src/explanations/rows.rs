@@ -5,11 +5,12 @@
 //! which they moved. Files that have not ended are not in the record yet, so nothing is known of its last minutes: as many
 //! as most files take.
 
-use super::reading::{ExplainWindow, ExplainedWindow, LinkRoom, LinkWeight, PopulationChoice};
+use super::reading::{ExplainWindow, ExplainedWindow, LinkRoom, LinkWeight};
 use crate::copy_sums;
 use crate::ended_copies::{ClientCount, EndedCopy, RecordView, each_attempt_stored, link_of};
 use crate::store::{Reader, StoreError};
 use crate::window_bins::WindowBins;
+use penstock_decide::explain::PopulationChoice;
 use penstock_decide::explain::signals::{FailureGroup, LinkSignals, Maintenance, Series, Signals};
 use penstock_model::observation::{
     Attempt, Change, ChangeKind, Outcome, Sample, SubjectKind, Text, View,
@@ -144,7 +145,7 @@ fn read_links(
     Ok(ExplainedWindow {
         view: Some(view.view),
         links_left_out: room.links_left_out(),
-        ..ExplainedWindow::of_links(signals, wanted)
+        ..ExplainedWindow::of(signals, wanted)
     })
 }
 

@@ -1,12 +1,13 @@
 //! The journal of a site, as the transfer service writes it, tells the same as a record in memory.
 
 use crate::stories;
+use penstock_decide::explain::PopulationChoice;
 use penstock_journal::{Journal, JournalReader};
 use penstock_model::{
     Activity, ChecksumAlgorithm, CredentialId, FileUrl, Job, JobId, JobParameters, TimeWindow,
     Timestamp, TransferId, TransferRequest, TransferState, UserName, VoName, advance,
 };
-use penstock_observe::explanations::reading::{ExplainWindow, PopulationChoice, read_record};
+use penstock_observe::explanations::reading::{ExplainWindow, read_record};
 use penstock_observe::follow::Follower;
 use penstock_observe::recorded::read_journal;
 use penstock_observe::{MemoryRecord, Record, report_of};

@@ -1,15 +1,14 @@
 //! Minutes tell the same as the samples and entries of their time, in fewer rows.
 
 use crate::stories::{self, START, Story};
+use penstock_decide::explain::PopulationChoice;
 use penstock_decide::minute_meter::{MinuteMeter, Standings, TransferGroup};
 use penstock_model::{
     Activity, BanChange, ChecksumAlgorithm, FileUrl, JobId, LedgerEntry, LinkChange, LinkId,
     LinkSample, MinuteKey, MinuteRow, MinuteSamples, MinuteSums, SettingChange, StageClocks,
     StorageId, TcpSummary, Timestamp, TransferEvent, TransferId, TransferRequest, VoName,
 };
-use penstock_observe::explanations::reading::{
-    ExplainWindow, ExplainedWindow, PopulationChoice, read_record,
-};
+use penstock_observe::explanations::reading::{ExplainWindow, ExplainedWindow, read_record};
 use penstock_observe::follow::RecordError;
 use penstock_observe::{MemoryRecord, Record};
 use std::sync::atomic::{AtomicUsize, Ordering};

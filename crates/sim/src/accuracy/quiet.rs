@@ -5,9 +5,10 @@ use super::grid::Grid;
 use super::record::RecordKeeper;
 use crate::random::Random;
 use crate::world::{BEGIN_MS, RecordLine, simulate_with_record};
+use penstock_decide::explain::PopulationChoice;
 use penstock_decide::explain::{Cause, RateChange, RateChangeKind};
 use penstock_model::{LinkId, Timestamp};
-use penstock_observe::explanations::reading::{ExplainWindow, PopulationChoice, read_record};
+use penstock_observe::explanations::reading::{ExplainWindow, read_record};
 use penstock_observe::follow::MemoryRecord;
 
 const DAY: f64 = 86_400.0;

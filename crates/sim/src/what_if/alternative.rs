@@ -1,9 +1,9 @@
 //! What people may change in a replay, as they write it: `link cern-lyon active=12, storage lyon rate=x2`.
 
 use super::measured::{MeasuredField, MeasuredLink, RATE_UNBOUNDED};
+use penstock_decide::explain::PopulationChoice;
 use penstock_model::quantity::Speed;
 use penstock_model::{LinkId, StorageId};
-use penstock_observe::explanations::reading::PopulationChoice;
 use std::fmt;
 use std::str::FromStr;
 
@@ -180,7 +180,7 @@ impl Alternative {
                 Subject::Link(name) => {
                     let wanted = PopulationChoice::Link(name.clone());
                     let links = field.links.iter_mut();
-                    let mut links = links.filter(|link| wanted.has(&link.link)).peekable();
+                    let mut links = links.filter(|link| wanted.may_have(&link.link)).peekable();
                     if links.peek().is_none() {
                         let known = field.links.iter().map(|link| &link.link);
                         return Err(unknown("link", name, known.map(name_of)));

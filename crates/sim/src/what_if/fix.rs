@@ -17,7 +17,12 @@ impl Alternative {
         let cause = drop
             .first_cause()
             .ok_or("no cause of this drop is known, so it has no fix")?;
-        let Population::Link(link) = &drop.population;
+        let Population::Link(link) = &drop.population else {
+            return Err(format!(
+                "{} is no link, and only fixes of links are replayed; `penstock explain` without a name lists these",
+                drop.population
+            ));
+        };
         let change = match cause {
             Cause::SlotLimit => limit_of(link, told.usual.limit),
             Cause::RateLimit => None,

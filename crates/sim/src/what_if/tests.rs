@@ -3,10 +3,10 @@
 use super::*;
 use crate::plan::{self, Plan};
 use crate::world::simulate_recorded;
+use penstock_decide::explain::PopulationChoice;
 use penstock_model::observation::Observation;
 use penstock_model::{LinkId, Rate, TimeWindow};
 use penstock_observe::RecordView;
-use penstock_observe::explanations::reading::PopulationChoice;
 use penstock_observe::recorded::{RateLimit, RecordedLink, WindowFold};
 use std::time::Duration;
 

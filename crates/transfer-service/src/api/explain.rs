@@ -13,7 +13,8 @@ use axum::extract::{Extension, Path, State};
 use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
-use penstock_model::{IncidentClass, ProblemCode, TimeWindow, Timestamp};
+use penstock_decide::explain::PopulationChoice;
+use penstock_model::{IncidentClass, PoolName, ProblemCode, TimeWindow, Timestamp, VoName};
 use serde::Deserialize;
 use std::sync::Arc;
 use thiserror::Error;
@@ -39,8 +40,8 @@ pub struct ExplainQuestion {
     pub window: Option<TimeWindow>,
     /// Length of an interval in seconds; `None`: whatever fits the window.
     pub resolution_seconds: Option<u32>,
-    /// `SOURCE-DESTINATION`; `None`: each link.
-    pub link: Option<String>,
+    /// Whose rates.
+    pub wanted: PopulationChoice,
     /// Whether the caller sees what is not only counted: texts of failures, and who set something.
     pub sees_everything: bool,
 }
@@ -101,6 +102,12 @@ struct ExplainQuery {
     resolution: Option<String>,
     /// `SOURCE-DESTINATION`.
     link: Option<String>,
+    /// Each link with files of a VO.
+    vo: Option<String>,
+    /// A storage element, by its host.
+    server: Option<String>,
+    /// A pool of the site's own storage element.
+    pool: Option<String>,
     /// Of incidents: those of one class.
     class: Option<String>,
 }
@@ -219,9 +226,28 @@ fn question_of(
     Ok(ExplainQuestion {
         window: window_of(query, penstock_clock::wall_clock(), seconds_usual)?,
         resolution_seconds: resolution_of(query)?,
-        link: query.link.clone(),
+        wanted: wanted_of(query)?,
         sees_everything: caller.may_configure_everything(),
     })
+}
+
+fn wanted_of(query: &ExplainQuery) -> Result<PopulationChoice, ApiError> {
+    let vo = |name: &str| PopulationChoice::Vo(VoName::new(name));
+    let pool = |name: &str| PopulationChoice::Pool(PoolName::new(name));
+    let wanted = [
+        query.link.clone().map(PopulationChoice::Link),
+        query.vo.as_deref().map(vo),
+        query.server.as_deref().map(PopulationChoice::of_server),
+        query.pool.as_deref().map(pool),
+    ];
+    let mut wanted = wanted.into_iter().flatten();
+    match (wanted.next(), wanted.next()) {
+        (wanted, None) => Ok(wanted.unwrap_or_default()),
+        (_, Some(_)) => Err(ApiError::new(
+            ProblemCode::RequestMalformed,
+            "only one of 'link', 'vo', 'server' and 'pool' may be given".to_owned(),
+        )),
+    }
 }
 
 fn resolution_of(query: &ExplainQuery) -> Result<Option<u32>, ApiError> {
@@ -280,6 +306,23 @@ mod tests {
             Ok(Some(window)) => format!("{} {}", window.from.0, window.to.0),
             Err(why) => why.problem.message,
         }
+    }
+
+    #[test]
+    fn whose_rates_are_asked_for_is_said_once() {
+        let query = |vo: Option<&str>, server: Option<&str>| ExplainQuery {
+            vo: vo.map(str::to_owned),
+            server: server.map(str::to_owned),
+            ..ExplainQuery::default()
+        };
+        let wanted = |vo, server| wanted_of(&query(vo, server)).map_err(|why| why.problem.message);
+        assert_eq!(wanted(None, None), Ok(PopulationChoice::Links));
+        assert_eq!(
+            wanted(None, Some("SE1.cern.ch")),
+            Ok(PopulationChoice::Server("se1.cern.ch".to_owned()))
+        );
+        let refused = wanted(Some("cms"), Some("se1.cern.ch"));
+        assert!(refused.is_err_and(|why| why.contains("only one of")));
     }
 
     #[test]

@@ -5,6 +5,7 @@ mod rates;
 
 use super::{Intent, connect};
 use crate::args::ExplainArgs;
+use crate::args::population::NamedPopulation;
 use crate::environment::Environment;
 use crate::exit::CommandError;
 use crate::output::Output;
@@ -156,7 +157,7 @@ fn read(answer: serde_json::Value) -> Result<Explanation, CommandError> {
 #[derive(Debug, PartialEq, Eq)]
 enum Subject {
     /// Where rates fell and rose.
-    Rates { link: Option<String> },
+    Rates(Option<NamedPopulation>),
     /// One of these changes.
     Drop(String),
     /// A transfer by its number.
@@ -175,7 +176,7 @@ pub async fn run(
 ) -> Result<(), CommandError> {
     let subject = subject(&args)?;
     match &subject {
-        Subject::Rates { .. } | Subject::Drop(_) => {}
+        Subject::Rates(_) | Subject::Drop(_) => {}
         Subject::Transfer(_) | Subject::Job(_) | Subject::File(_) => {
             let record = &args.record;
             let is_of_rates = record.since.is_some()
@@ -190,10 +191,8 @@ pub async fn run(
         }
     }
     match subject {
-        Subject::Rates { link } => {
-            let is_named = args.subject.as_deref() == Some("link");
-            let named = args.name.as_deref().filter(|_| is_named);
-            rates::list(&args.record, link, named, environment, output).await
+        Subject::Rates(named) => {
+            rates::list(&args.record, named.as_ref(), environment, output).await
         }
         Subject::Drop(id) => rates::one(&args.record, &id, environment, output).await,
         Subject::Transfer(number) => {
@@ -210,7 +209,9 @@ pub async fn run(
 }
 
 /// The words that say what a name is of.
-const WORDS: [&str; 6] = ["drop", "transfer", "job", "file", "path", "link"];
+const WORDS: [&str; 9] = [
+    "drop", "transfer", "job", "file", "path", "link", "vo", "server", "pool",
+];
 
 fn subject(args: &ExplainArgs) -> Result<Subject, CommandError> {
     let (subject, name) = (args.subject.as_deref(), args.name.as_deref());
@@ -222,36 +223,36 @@ fn subject(args: &ExplainArgs) -> Result<Subject, CommandError> {
         })
     };
     let found = match (subject, name) {
-        (None, _) => Subject::Rates {
-            link: args.record.link.clone(),
-        },
+        (None, _) => Subject::Rates(args.record.population.named()),
         (Some("drop"), Some(id)) => Subject::Drop(id.to_owned()),
         (Some("transfer"), Some(name)) => Subject::Transfer(number(name)?),
         (Some("job"), Some(id)) => Subject::Job(id.to_owned()),
         (Some("file" | "path"), Some(address)) => Subject::File(address.to_owned()),
-        (Some("link"), Some(link)) => Subject::Rates {
-            link: Some(link.to_owned()),
-        },
         (Some(word), None) if WORDS.contains(&word) => {
             return Err(CommandError::Usage(format!(
                 "'{word}' needs a name: penstock explain {word} NAME"
             )));
         }
-        (Some(word), Some(_)) => {
-            return Err(CommandError::Usage(format!(
-                "'{word}' is none of the words that a name may follow: {}",
-                WORDS.join(", ")
-            )));
-        }
+        (Some(word), Some(name)) => match NamedPopulation::of(word, name) {
+            Some(named) => Subject::Rates(Some(named)),
+            None => {
+                return Err(CommandError::Usage(format!(
+                    "'{word}' is none of the words that a name may follow: {}",
+                    WORDS.join(", ")
+                )));
+            }
+        },
         (Some(id), None) => match (id.parse(), id.parse::<RateChangeId>()) {
             (Ok(number), _) => Subject::Transfer(number),
             (_, Ok(_)) => Subject::Drop(id.to_owned()),
             _ => Subject::Job(id.to_owned()),
         },
     };
-    match (&found, &args.record.link) {
-        (Subject::Rates { .. }, _) | (_, None) => Ok(found),
-        _ => Err(CommandError::Usage("--link is for rates".into())),
+    match (&found, subject, args.record.population.named()) {
+        (_, _, None) | (Subject::Rates(_), None, _) => Ok(found),
+        _ => Err(CommandError::Usage(
+            "--link, --vo, --server and --pool are for rates, and stand without a name".into(),
+        )),
     }
 }
 
@@ -307,10 +308,14 @@ mod tests {
 
     #[test]
     fn a_name_says_what_it_is_or_a_word_before_it_does() {
-        let link = |link: &str| Subject::Rates {
-            link: Some(link.to_owned()),
-        };
-        assert_eq!(told(""), Ok(Subject::Rates { link: None }));
+        let link = |link: &str| Subject::Rates(Some(NamedPopulation::Link(link.to_owned())));
+        assert_eq!(told(""), Ok(Subject::Rates(None)));
+        let vo = Subject::Rates(Some(NamedPopulation::Vo("cms".to_owned())));
+        assert_eq!(told("--vo cms"), Ok(vo));
+        let pool = Subject::Rates(Some(NamedPopulation::Pool("p1".to_owned())));
+        assert_eq!(told("pool p1"), Ok(pool));
+        let server = Subject::Rates(Some(NamedPopulation::Server("a".to_owned())));
+        assert_eq!(told("--server a"), Ok(server));
         assert_eq!(told("--link a-b"), Ok(link("a-b")));
         assert_eq!(told("link a-b"), Ok(link("a-b")));
         assert_eq!(told("4711"), Ok(Subject::Transfer(4711)));
@@ -328,8 +333,10 @@ mod tests {
         for (line, part) in [
             ("drop", "'drop' needs a name"),
             ("transfer x", "no number of a transfer"),
-            ("vo cms", "none of the words"),
-            ("4711 --link a-b", "--link is for rates"),
+            ("activity cms", "none of the words"),
+            ("4711 --link a-b", "are for rates"),
+            ("link a-b --vo cms", "are for rates"),
+            ("--link a-b --vo cms", "cannot be used with"),
         ] {
             let refused = told(line).expect_err(line);
             assert!(refused.contains(part), "{line}: {refused}");

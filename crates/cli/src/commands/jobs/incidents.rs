@@ -2,10 +2,11 @@
 //! end it.
 
 use super::record_choice::{
-    failed, json, known_to_service, last, no_link, question, read_records, times, view, view_line,
-    window,
+    failed, json, known_to_service, last, nothing_known, question, read_records, times, view,
+    view_line, window,
 };
 use super::{Intent, connect};
+use crate::args::population::NamedPopulation;
 use crate::args::{IncidentsArgs, IncidentsCommand, RecordArgs};
 use crate::environment::Environment;
 use crate::exit::CommandError;
@@ -16,7 +17,7 @@ use penstock_decide::wording;
 use penstock_model::text::{one_line, plural, printable};
 use penstock_model::{Bytes, IncidentClass, TimeSpan, TimeWindow};
 use penstock_observe::explanations::Disclosure;
-use penstock_observe::explanations::reading::{ExplainedWindow, PopulationChoice};
+use penstock_observe::explanations::reading::ExplainedWindow;
 use penstock_observe::incidents::{IncidentList, IncidentRow, MonthRow, incident_detail};
 use serde_json::Value;
 use std::time::Duration;
@@ -55,10 +56,10 @@ async fn list(
         Some(month) => Some(window_of(month)?),
         None => window(record, USUAL)?,
     };
-    let link = record.link.clone();
+    let named = record.population.named();
+    let wanted = NamedPopulation::choice(named.as_ref());
     let told = match (&record.records, record.offline) {
         (Some(records), _) => {
-            let wanted = PopulationChoice::of_links(link);
             let read = read_records(record, records, window, &wanted)?;
             let incidents = incidents_of_records(&read);
             json(&IncidentList::of(
@@ -70,13 +71,13 @@ async fn list(
         }
         (None, true) => {
             let window = window.unwrap_or_else(|| last(USUAL));
-            let question = question(record, Some(window), link)?;
+            let question = question(record, Some(window), wanted)?;
             let told = view(record)?.incident_list(&question, args.class);
             json(&told.map_err(failed)?)?
         }
         (None, false) => {
             let service = connect(&record.service, Intent::Manage, environment)?;
-            let times = times(record, window, link);
+            let times = times(record, window, named.as_ref());
             let class = args.class.map(IncidentClass::word);
             service.incidents(&times, class).await?
         }
@@ -86,10 +87,9 @@ async fn list(
             "the service's list of incidents makes no sense: {why}"
         ))
     })?;
-    let filter = record.link.as_deref();
     let is_unknown = list.links == 0 && list.links_left_out == 0;
-    output.show(&told, || match filter.filter(|_| is_unknown) {
-        Some(link) => no_link(link, list.from, list.to),
+    output.show(&told, || match named.as_ref().filter(|_| is_unknown) {
+        Some(named) => nothing_known(named, list.from, list.to),
         None => text(&list),
     });
     Ok(())
@@ -102,6 +102,8 @@ async fn detail(
     environment: &Environment,
 ) -> Result<Value, CommandError> {
     let window = window(record, USUAL)?;
+    let named = record.population.named();
+    let wanted = NamedPopulation::choice(named.as_ref());
     let unknown = || {
         CommandError::NotInRecord(format!(
             "no incident has the id '{id}' as far as the record goes; `penstock incidents` with the same options lists them"
@@ -109,20 +111,19 @@ async fn detail(
     };
     match (&record.records, record.offline) {
         (Some(records), _) => {
-            let wanted = PopulationChoice::of_links(record.link.clone());
             let read = read_records(record, records, window, &wanted)?;
             let incidents = incidents_of_records(&read);
             let told = incident_detail(&incidents, id, Disclosure::Everything);
             json(&told.ok_or_else(unknown)?)
         }
         (None, true) => {
-            let question = question(record, window, record.link.clone())?;
+            let question = question(record, window, wanted)?;
             let told = view(record)?.incident_detail(id, &question);
             json(&told.map_err(failed)?.ok_or_else(unknown)?)
         }
         (None, false) => {
             let service = connect(&record.service, Intent::Manage, environment)?;
-            let times = times(record, window, record.link.clone());
+            let times = times(record, window, named.as_ref());
             known_to_service(service.incident(&id.to_string(), &times).await, unknown)
         }
     }

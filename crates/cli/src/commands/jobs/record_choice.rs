@@ -2,18 +2,19 @@
 //! directory of records.
 
 use crate::args::RecordArgs;
+use crate::args::population::NamedPopulation;
 use crate::args::records::PointInTime;
 use crate::exit::CommandError;
 use crate::site::record::OfflineRecord;
 use crate::site::serve::explain::View;
 use penstock_clock::wall_clock;
+use penstock_decide::explain::PopulationChoice;
 use penstock_field_tools::remote_error::RemoteError;
 use penstock_field_tools::transfer_api::ExplainedTimes;
 use penstock_model::observation::View as RowView;
 use penstock_model::problem::ProblemCode;
-use penstock_model::text::one_line;
 use penstock_model::{TimeWindow, Timestamp};
-use penstock_observe::explanations::reading::{ExplainWindow, ExplainedWindow, PopulationChoice};
+use penstock_observe::explanations::reading::{ExplainWindow, ExplainedWindow};
 use penstock_observe::explanations::rows::{extent_of, read_rows};
 use penstock_observe::store::{Reader, StoreError};
 use penstock_transfer_service::api::explain::{ExplainError, ExplainQuestion};
@@ -77,14 +78,10 @@ pub(super) fn known_to_service(
     }
 }
 
-/// That nothing is known of a link, which is no all-clear. `--link` is a filter, which may leave nothing.
-pub(super) fn no_link(link: &str, from: Timestamp, to: Timestamp) -> String {
-    format!(
-        "{}Z to {}Z: no link is called '{}' among those on which files were to be moved\n",
-        from.to_fts(),
-        to.to_fts(),
-        one_line(link)
-    )
+/// That nothing is known of what an option names, which is no all-clear: it is a filter, which may leave nothing.
+pub(super) fn nothing_known(named: &NamedPopulation, from: Timestamp, to: Timestamp) -> String {
+    let unknown = named.unknown();
+    format!("{}Z to {}Z: {unknown}\n", from.to_fts(), to.to_fts())
 }
 
 /// Which view of rows was read, for people.
@@ -112,26 +109,26 @@ pub(super) fn resolution(args: &RecordArgs) -> Option<u32> {
 pub(super) fn times(
     args: &RecordArgs,
     window: Option<TimeWindow>,
-    link: Option<String>,
+    named: Option<&NamedPopulation>,
 ) -> ExplainedTimes {
     let seconds = window.map(|window| window.to.since(window.from).as_secs().max(1));
     ExplainedTimes {
         seconds,
         until: window.map(|window| window.to),
         resolution_seconds: resolution(args),
-        link,
+        population: named.map(NamedPopulation::parameter),
     }
 }
 
 pub(super) fn question(
     args: &RecordArgs,
     window: Option<TimeWindow>,
-    link: Option<String>,
+    wanted: PopulationChoice,
 ) -> Result<ExplainQuestion, CommandError> {
     Ok(ExplainQuestion {
         window,
         resolution_seconds: resolution(args),
-        link,
+        wanted,
         sees_everything: true,
     })
 }

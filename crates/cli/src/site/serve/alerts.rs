@@ -11,12 +11,11 @@ use crate::site::directory::SiteDirectory;
 use crate::site::pool_record::{PoolRecord, with_pools};
 use body::Sender;
 use penstock_clock::wall_clock;
+use penstock_decide::explain::PopulationChoice;
 use penstock_decide::incidents::{Incident, IncidentTimes};
 use penstock_model::Timestamp;
 use penstock_observe::Record;
-use penstock_observe::explanations::reading::{
-    ExplainWindow, PopulationChoice, read_record_to_its_end,
-};
+use penstock_observe::explanations::reading::{ExplainWindow, read_record_to_its_end};
 use penstock_protocol::tls::ClientTls;
 use penstock_transfer_service::Service;
 use penstock_transfer_service::api::SuppressedAlerts;

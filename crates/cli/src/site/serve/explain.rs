@@ -3,11 +3,11 @@
 
 use crate::site::pool_record::{PoolRecord, with_pools};
 use penstock_clock::wall_clock;
-use penstock_decide::explain::RateChangeId;
+use penstock_decide::explain::{PopulationChoice, RateChangeId};
 use penstock_decide::incidents::IncidentId;
 use penstock_model::{IncidentClass, TimeWindow, Timestamp};
 use penstock_observe::explanations::reading::{
-    ExplainWindow, ExplainedWindow, PopulationChoice, read_record, read_record_to_its_end,
+    ExplainWindow, ExplainedWindow, read_record, read_record_to_its_end,
 };
 use penstock_observe::explanations::{Disclosure, RateChangeDetail, RateChanges, detail};
 use penstock_observe::incidents::{
@@ -45,7 +45,7 @@ impl View {
             from: now - DAY,
             to: now,
         });
-        let read = self.read(window, question, &wanted_of(question), read_record)?;
+        let read = self.read(window, question, &question.wanted, read_record)?;
         Ok(RateChanges::of(&read.changes(), &read))
     }
 
@@ -76,8 +76,7 @@ impl View {
             from: now - INCIDENTS_WINDOW,
             to: now,
         });
-        let wanted = wanted_of(question);
-        let read = self.read(window, question, &wanted, read_record_to_its_end)?;
+        let read = self.read(window, question, &question.wanted, read_record_to_its_end)?;
         let incidents = incidents_of_service(&read);
         let disclosure = disclosure_of(question);
         Ok(IncidentList::of(&incidents, &read, class, disclosure))
@@ -100,8 +99,7 @@ impl View {
             None => since.map(|from| TimeWindow { from, to: now }).to_vec(),
         };
         for window in windows {
-            let wanted = wanted_of(question);
-            let read = self.read(window, question, &wanted, read_record_to_its_end)?;
+            let read = self.read(window, question, &question.wanted, read_record_to_its_end)?;
             let incidents = incidents_of_service(&read);
             if let Some(told) = incident_detail(&incidents, id, disclosure_of(question)) {
                 return Ok(Some(told));
@@ -124,10 +122,6 @@ impl View {
             .and_then(|read| with_pools(read, self.pools.as_ref()))
             .map_err(|why| ExplainError(Box::new(why)))
     }
-}
-
-fn wanted_of(question: &ExplainQuestion) -> PopulationChoice {
-    PopulationChoice::of_links(question.link.clone())
 }
 
 impl ExplainView for View {

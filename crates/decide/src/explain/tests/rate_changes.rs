@@ -185,3 +185,76 @@ fn what_was_set_elsewhere_explains_nothing_here() {
     let causes: Vec<Option<Cause>> = told.iter().map(RateChange::first_cause).collect();
     assert_eq!(causes, [Some(Cause::NotFed)]);
 }
+
+#[test]
+fn rates_of_servers_vos_and_pools_are_found_by_their_names_and_ids() {
+    let mut signals = with_fault(FAULT, |c| c.limit = 5.0);
+    let (watched, cms) = (watched(), penstock_model::VoName::new("cms"));
+    let known = signals.links.get_mut(&watched).expect("there");
+    known.vos.insert(cms.clone());
+    let of = |choice: PopulationChoice, signals: &Signals| {
+        let told = choice.populations(signals).into_iter();
+        told.map(|(population, links)| (population, links.len()))
+            .collect::<Vec<_>>()
+    };
+    let is_into = |link: &&LinkId| link.destination == watched.destination;
+    let is_out = |link: &&LinkId| link.source == watched.source;
+    let (into, out_of) = (
+        signals.links.keys().filter(is_into).count(),
+        signals.links.keys().filter(is_out).count(),
+    );
+    let destination = watched.destination.host().to_uppercase();
+    let told = of(PopulationChoice::of_server(&destination), &signals);
+    assert!(
+        told.contains(&(Population::Into(watched.destination.clone()), into)),
+        "{told:?}"
+    );
+    let told = of(
+        PopulationChoice::of_server(watched.source.as_str()),
+        &signals,
+    );
+    assert!(
+        told.contains(&(Population::OutOf(watched.source.clone()), out_of)),
+        "{told:?}"
+    );
+    assert_eq!(
+        of(PopulationChoice::Vo(cms), &signals),
+        [(Population::Link(watched.clone()), 1)]
+    );
+    let lhcb = PopulationChoice::Vo(penstock_model::VoName::new("lhcb"));
+    assert!(of(lhcb, &signals).is_empty());
+    // A change that was told of a storage element is found again by its id.
+    let population = Population::Into(watched.destination.clone());
+    let id = RateChangeId::new(&population, signals.begin);
+    let found = of(PopulationChoice::OfChange(id), &signals);
+    assert_eq!(found, [(population, into)]);
+    assert!(PopulationChoice::OfChange(id).names(&watched));
+}
+
+#[test]
+fn the_rate_of_a_pool_is_that_of_its_movers() {
+    let mut signals = with_fault(FAULT, |c| c.limit = 5.0);
+    let bytes = |bin: usize| if FAULT.contains(&bin) { 2e9 } else { 6e9 };
+    let pool = signals::PoolSignals {
+        storage: Some(watched().destination),
+        bytes_in: Series::known((0..BINS).map(bytes)),
+        bytes_out: Series::constant(0.0, BINS),
+        movers: Series::constant(10.0, BINS),
+        movers_limit: Series::constant(10.0, BINS),
+        movers_queued: Series::constant(3.0, BINS),
+        ..signals::PoolSignals::default()
+    };
+    let name = penstock_model::PoolName::new("p1");
+    signals.pools.insert(name.clone(), pool);
+    let choice = PopulationChoice::Pool(name.clone());
+    let told = rate_changes(&signals, &choice.populations(&signals));
+    let [drop] = &told[..] else {
+        panic!("{told:?}");
+    };
+    assert_eq!(drop.population, Population::Pool(name));
+    assert_eq!(drop.kind, RateChangeKind::Drop);
+    let rates = (drop.explanation.usual.rate, drop.explanation.low.rate);
+    let seconds = f64::from(signals.bin_seconds);
+    assert!((rates.0 - 6e9 / seconds).abs() < 1e6, "{rates:?}");
+    assert!((rates.1 - 2e9 / seconds).abs() < 1e6, "{rates:?}");
+}

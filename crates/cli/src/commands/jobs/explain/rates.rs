@@ -1,18 +1,18 @@
 //! `penstock explain --since …` and `penstock explain drop ID`: from a service, or from the record of a site that is stopped.
 
 use super::super::record_choice::{
-    failed, json, known_to_service, last, no_link, question, read_records, times, view, view_line,
-    window,
+    failed, json, known_to_service, last, nothing_known, question, read_records, times, view,
+    view_line, window,
 };
 use super::super::{Intent, connect};
 use crate::args::RecordArgs;
+use crate::args::population::NamedPopulation;
 use crate::environment::Environment;
 use crate::exit::CommandError;
 use crate::output::Output;
-use penstock_decide::explain::{RateChangeId, RateChangeKind};
+use penstock_decide::explain::{PopulationChoice, RateChangeId, RateChangeKind};
 use penstock_model::text::{one_line, plural};
 use penstock_model::{Rate, TimeSpan};
-use penstock_observe::explanations::reading::PopulationChoice;
 use penstock_observe::explanations::{Disclosure, RateChangeRow, RateChanges, detail};
 use serde_json::Value;
 use std::time::Duration;
@@ -23,51 +23,47 @@ const DAY: Duration = Duration::from_secs(86_400);
 /// Where rates fell and rose.
 pub(super) async fn list(
     args: &RecordArgs,
-    link: Option<String>,
-    named: Option<&str>,
+    named: Option<&NamedPopulation>,
     environment: &Environment,
     output: Output,
 ) -> Result<(), CommandError> {
     let window = window(args, DAY)?;
     let told = match (&args.records, args.offline) {
         (Some(records), _) => {
-            let wanted = PopulationChoice::of_links(link);
+            let wanted = NamedPopulation::choice(named);
             let read = read_records(args, records, window, &wanted)?;
             json(&RateChanges::of(&read.changes(), &read))?
         }
         (None, true) => {
-            let question = question(args, Some(window.unwrap_or_else(|| last(DAY))), link)?;
+            let window = window.unwrap_or_else(|| last(DAY));
+            let question = question(args, Some(window), NamedPopulation::choice(named))?;
             json(&view(args)?.rate_changes(&question).map_err(failed)?)?
         }
         (None, false) => {
             let service = connect(&args.service, Intent::Manage, environment)?;
-            service.rate_changes(&times(args, window, link)).await?
+            service.rate_changes(&times(args, window, named)).await?
         }
     };
     let changes: RateChanges = serde_json::from_value(told.clone()).map_err(|why| {
         CommandError::Unreachable(format!("the service's explanation makes no sense: {why}"))
     })?;
-    if let Some(link) = unknown_link(named, &changes) {
+    let is_unknown = changes.populations == 0 && changes.links_left_out == 0;
+    let unknown = named.filter(|_| is_unknown);
+    // An option is a filter, which may leave nothing; a name is of something.
+    if let Some(unknown) = unknown.filter(|_| args.population.named().is_none()) {
         return Err(CommandError::NotInRecord(format!(
-            "no link fits '{}' among those on which files were to be moved from {}Z to {}Z; links are named SOURCE-DESTINATION, \
-             `penstock explain` without a name lists what fell on all, --since looks further back",
-            one_line(link),
+            "{} from {}Z to {}Z; links are named SOURCE-DESTINATION, `penstock explain` without a name lists what fell on all, \
+             --since looks further back",
+            unknown.unknown(),
             changes.from.to_fts(),
             changes.to.to_fts()
         )));
     }
-    let filter = args.link.as_deref();
-    output.show(&told, || match unknown_link(filter, &changes) {
-        Some(link) => no_link(link, changes.from, changes.to),
+    output.show(&told, || match unknown {
+        Some(unknown) => nothing_known(unknown, changes.from, changes.to),
         None => text(&changes),
     });
     Ok(())
-}
-
-/// The link that was named, where no rate of such a link is known.
-fn unknown_link<'a>(named: Option<&'a str>, changes: &RateChanges) -> Option<&'a str> {
-    let is_unknown = changes.populations == 0 && changes.links_left_out == 0;
-    named.filter(|_| is_unknown)
 }
 
 /// One of these changes.
@@ -88,7 +84,7 @@ pub(super) async fn one(
             json(&told.ok_or_else(|| unknown_id(id))?)?
         }
         (None, true) => {
-            let question = question(args, window, None)?;
+            let question = question(args, window, PopulationChoice::Links)?;
             let told = view(args)?.rate_change(id, &question).map_err(failed)?;
             json(&told.ok_or_else(|| unknown_id(id))?)?
         }
@@ -125,7 +121,7 @@ fn text(told: &RateChanges) -> String {
         "{}Z to {}Z, {}, intervals of {}\n",
         told.from.to_fts(),
         told.to.to_fts(),
-        plural(told.populations as u64, "link"),
+        plural(told.populations as u64, "rate"),
         TimeSpan::of_seconds(told.resolution_seconds.into())
     );
     text += &view_line(told.view);
