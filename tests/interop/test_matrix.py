@@ -71,8 +71,8 @@ vo = "other"
 """
 # Of one run, or in the background: nothing of these is what somebody did.
 BACKGROUND = {
-    "meta", "mover_record", "trash", "counter", "ledger", "link_sample", "link_event", "tuning", "history", "sink_position",
-    "sqlite_sequence",
+    "meta", "mover_record", "trash", "counter", "ledger", "link_sample", "minute_sample", "pool_minute", "link_event", "tuning",
+    "history", "sink_position", "sqlite_sequence",
 }
 
 

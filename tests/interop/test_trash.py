@@ -268,6 +268,10 @@ def test_after_the_restore_of_an_old_namespace_what_was_removed_since_is_trash(s
     door.put("/new", b"new")
     door.put("/gone", b"gone")
     door.ask("DELETE", "/gone")
+    # Logs are written while clients are answered.
+    logs = list(site.directory.glob("pools/*/directory.log"))
+    assert logs
+    eventually("the logs tell of the removal", lambda: all("/gone" in log.read_text() for log in logs))
     site.kill()
     site.command("restore", str(backup), "--replace", "--only", "namespace")
     told = site.command("fsck", "--repair", "--yes")
