@@ -3,6 +3,7 @@
 //! A rule whose inputs were not measured is not tested; its inputs are told as missing. Thresholds are those of the
 //! field, named where they are used.
 
+mod movers;
 mod network;
 mod service;
 mod storage;
@@ -184,7 +185,7 @@ pub const RULES: &[Rule] = &[
         needs: &[&[M::MoverProgress, M::Active]],
         factors: STORAGE,
         leads_to: &[Cause::PoolFull, Cause::ServerSkew, Cause::NotFed],
-        test: storage::stalled_mover,
+        test: movers::stalled_mover,
     },
     Rule {
         cause: Cause::Crash,

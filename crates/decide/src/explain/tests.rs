@@ -6,6 +6,7 @@ mod incidents;
 mod plant;
 mod pools;
 mod rate_changes;
+mod standstill;
 
 use super::*;
 use penstock_model::{ANY, StorageId};

@@ -6,19 +6,11 @@ use super::super::signals::{
     DataPathStage, DeviceSignals, FailureGroup, FailureSide, Series, ServerKind, ServerSignals,
     Setting,
 };
-use super::super::split::Factor;
 use super::network::competing_load;
 use super::{Finding, QUEUES, STORAGE};
 
-/// A mover that moves nothing for so long is stalled, or for so many times its usual silence.
-const SILENCE_SECONDS_MIN: f64 = 600.0;
-const SILENCE_RATIO_MIN: f64 = 20.0;
 /// A disk that takes so many times longer for a byte is slow.
 const DISK_SLOWDOWN_RATIO_MIN: f64 = 2.0;
-/// When all movers move nothing for so long, they are stalled.
-const STANDSTILL_SECONDS_MIN: usize = 5;
-/// In so much of a drop: what was under way when it began still arrives.
-const STILL_SHARE_MIN: f64 = 0.6;
 /// Errors of whoever finds nobody at an address: no way there, refused, the host is down.
 const NOBODY_THERE: [i32; 4] = [101, 111, 112, 113];
 /// An end is down when so much of the attempts find nobody there.
@@ -46,79 +38,6 @@ const DISKS: &[DataPathStage] = &[
     DataPathStage::Commit,
     DataPathStage::SourceRead,
 ];
-
-pub(super) fn stalled_mover(view: &RuleInput<'_>) -> Option<Finding> {
-    let mut stalled = 0.0;
-    let mut evidence = Vec::new();
-    let pools = view.pools();
-    let of_pools = pools.iter().map(|(name, pool)| {
-        let (stalled, age) = (&pool.movers_stalled, &pool.progress_age_seconds);
-        (Some(name.as_str()), stalled, age)
-    });
-    let tells = |series: &Series| series.max(view.during).is_some();
-    let mut seen: Vec<(Option<&str>, &Series, &Series)> = of_pools
-        .filter(|(_, stalled, age)| tells(stalled) || tells(age))
-        .collect();
-    if seen.is_empty() {
-        // Where no storage element tells of its movers, the transfer service tells what it saw of them.
-        seen.push((None, &view.link.stalled, &view.link.progress_age_seconds));
-    }
-    for (place, stalled_movers, progress_age) in seen {
-        let count = view.now(stalled_movers);
-        let age = progress_age.max(view.during);
-        let usual = view.earlier(progress_age).unwrap_or(0.0);
-        let is_silent =
-            age.is_some_and(|age| age > SILENCE_SECONDS_MIN.max(usual * SILENCE_RATIO_MIN));
-        if !is_silent && count.is_none_or(|count| count < 0.5) {
-            continue;
-        }
-        let holds = count.unwrap_or(1.0) - view.earlier(stalled_movers).unwrap_or(0.0);
-        stalled += holds.max(0.0);
-        let (measure, series) = match is_silent {
-            true => (Measure::MoverProgress, progress_age),
-            false => (Measure::StalledMovers, stalled_movers),
-        };
-        evidence.push(view.value_at(measure, place, series));
-    }
-    if evidence.is_empty() {
-        return standstill(view);
-    }
-    evidence.truncate(3);
-    // Slots that move nothing lower the mean rate of all that run.
-    let explains = view
-        .low
-        .active
-        .filter(|active| *active > 0.0)
-        .map_or(1.0, |active| {
-            view.explains(1.0 - (stalled / active).min(1.0), Factor::StageRate)
-        });
-    Some(Finding { explains, evidence })
-}
-
-/// All that run move nothing and do not fail.
-fn standstill(view: &RuleInput<'_>) -> Option<Finding> {
-    let link = view.link;
-    let seconds: usize = view
-        .during
-        .iter()
-        .map(ExactSizeIterator::len)
-        .sum::<usize>()
-        * view.signals.bin_seconds as usize;
-    let still = link.moved_bytes().part(view.during, |bytes| bytes <= 0.0)?;
-    let runs = link.active.min(view.during)? >= 0.5;
-    // Each may have been given up once for its silence; more failures are a cause of their own.
-    let failed = link.failed_attempts().sum(view.during).unwrap_or(0.0);
-    let fails = failed > view.now(&link.active)?;
-    let holds = seconds >= STANDSTILL_SECONDS_MIN && runs && still >= STILL_SHARE_MIN && !fails;
-    let evidence = vec![
-        view.value(Measure::Active, &link.active),
-        view.value(Measure::MovedBytes, &link.copied_bytes),
-    ];
-    holds.then_some(Finding {
-        explains: 1.0,
-        evidence,
-    })
-}
 
 /// Full pools in the stretch, those that were not before, and all. A pool is full that has no room for a file beside what
 /// must stay free.
