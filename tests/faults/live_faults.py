@@ -5,6 +5,8 @@ without a look at what the explainer reads.
 """
 
 import errno
+import os
+import resource
 import subprocess
 from collections import defaultdict
 from dataclasses import dataclass, field
@@ -26,6 +28,8 @@ class Fault:
     strike: object
     world: dict = field(default_factory=dict)
     prepare: object = None
+    # Ends it before the site is asked, where it could not answer otherwise.
+    relieve: object = None
 
 
 def lower_limit(world, strength):
@@ -157,6 +161,18 @@ def kill_other(world, strength):
     world.there.kill()
 
 
+def few_descriptors(world, strength):
+    """Somebody lowers the limit of open files of the destination below what it has open."""
+    pid = world.here.process.pid
+    _, hard = world.descriptors = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+    held = len(os.listdir(f"/proc/{pid}/fd"))
+    resource.prlimit(pid, resource.RLIMIT_NOFILE, (int(held * {MILD: 0.9, STRONG: 0.7}[strength]), hard))
+
+
+def enough_descriptors(world):
+    resource.prlimit(world.here.process.pid, resource.RLIMIT_NOFILE, world.descriptors)
+
+
 FAULTS = [
     Fault("limit", "operators lower the limit of a link", ("SLOTS",), lower_limit),
     Fault("rate limit", "operators limit the rate of a storage element", ("RATE",), limit_rate),
@@ -174,5 +190,6 @@ FAULTS = [
     Fault("frozen source", "the source stands still", ("CRASH", "MOVER"), freeze_other),
     Fault("frozen destination", "the destination stands still", ("CRASH", "MOVER"), freeze_other, {"is_source": True}),
     Fault("killed source", "the source is gone", ("CRASH",), kill_other),
+    Fault("descriptors", "fewer files may be open than are", ("FDLEAK",), few_descriptors, relieve=enough_descriptors),
     Fault("slow writes", "the disk of the destination is slow", ("RAID",), slow_writes, {"disk": True}, on_disk),
 ]

@@ -183,6 +183,7 @@ fn measured(measure: Measure) -> (&'static str, Unit) {
         Measure::FilesPerMount => ("files per mount", Unit::Count),
         Measure::ReadAmplification => ("bytes read per byte requested", Unit::Ratio),
         Measure::Descriptors => ("open file descriptors", Unit::Count),
+        Measure::DescriptorLimit => ("allowed file descriptors", Unit::Count),
         Measure::AccountingDifference => (
             "bytes used according to storage element and catalogue",
             Unit::Bytes,
@@ -395,6 +396,9 @@ pub fn explanation(told: &Explanation) -> String {
         }
     }
     carriers(&mut text, told);
+    for fact in &told.facts {
+        let _ = writeln!(text, "  changed about when it began: {}", setting_change(fact));
+    }
     for (remark, known) in &told.remarks {
         let _ = writeln!(text, "  also seen: {} [{}]", cause(*remark), remark.code());
         known.iter().for_each(|known| {
