@@ -104,7 +104,10 @@ impl PoolSample {
         self.active += other.active;
         self.queued += other.queued;
         self.limit += other.limit;
-        self.started = self.started.zip(other.started).map(|(one, more)| one + more);
+        self.started = self
+            .started
+            .zip(other.started)
+            .map(|(one, more)| one + more);
         for new in &other.traffic {
             let mut known = self.traffic.iter_mut();
             match known.find(|known| known.operation == new.operation && known.vo == new.vo) {

@@ -162,8 +162,11 @@ impl<'a> HostFold<'a> {
         server.devices = devices;
         self.tell_machine(server);
         self.tell_interfaces(server);
-        let within = |change: &&FactChange| self.bins.of_time(change.at).is_some();
-        let facts = changes.iter().rev().filter(within).take(CHANGES_MAX);
+        // One that cannot be read any more tells nothing of its value.
+        let is_told = |fact: &&FactChange| {
+            self.bins.of_time(fact.at).is_some() && fact.before.is_some() && fact.after.is_some()
+        };
+        let facts = changes.iter().rev().filter(is_told).take(CHANGES_MAX);
         signals.changes.extend(facts.map(|fact| Change {
             at: fact.at,
             who: WHO.to_owned(),
@@ -331,7 +334,11 @@ impl HostBin {
         };
         let pressure = sample.pressure;
         add(pressure.memory, None, &mut self.memory_full_us);
-        add(pressure.io, Some(&mut self.io_some_us), &mut self.io_full_us);
+        add(
+            pressure.io,
+            Some(&mut self.io_some_us),
+            &mut self.io_full_us,
+        );
         if let Some(process) = sample.process {
             let join = |one: Option<f64>, other: Option<u64>, join: fn(f64, f64) -> f64| {
                 let other = other.map(|other| other as f64);

@@ -97,11 +97,7 @@ impl HostRecord {
         }
     }
 
-    fn each_sample(
-        &self,
-        window: TimeWindow,
-        mut take: impl FnMut(&HostSample),
-    ) -> io::Result<()> {
+    fn each_sample(&self, window: TimeWindow, mut take: impl FnMut(&HostSample)) -> io::Result<()> {
         match &self.source {
             HostSource::Running(host) => host.each_sample(window, take),
             HostSource::Stored(config) => {

@@ -221,7 +221,13 @@ pub const RULES: &[Rule] = &[
         cause: Cause::DescriptorLeak,
         needs: &[&[M::Descriptors]],
         factors: STORAGE,
-        leads_to: &[Cause::SourceErrors, Cause::DestinationErrors, Cause::NotFed],
+        leads_to: &[
+            Cause::SourceErrors,
+            Cause::DestinationErrors,
+            Cause::NotFed,
+            Cause::Crash,
+            Cause::StalledMover,
+        ],
         test: host::descriptor_leak,
     },
     Rule {

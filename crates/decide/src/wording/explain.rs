@@ -397,7 +397,11 @@ pub fn explanation(told: &Explanation) -> String {
     }
     carriers(&mut text, told);
     for fact in &told.facts {
-        let _ = writeln!(text, "  changed about when it began: {}", setting_change(fact));
+        let _ = writeln!(
+            text,
+            "  changed about when it began: {}",
+            setting_change(fact)
+        );
     }
     for (remark, known) in &told.remarks {
         let _ = writeln!(text, "  also seen: {} [{}]", cause(*remark), remark.code());

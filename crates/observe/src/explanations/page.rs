@@ -189,7 +189,10 @@ fn of_element() -> Signals {
 
 /// All that can be sampled of a host.
 fn tell_host(hosts: &[String], signals: &mut Signals) {
-    let names = [("wan0", InterfaceRole::Wan), ("in0", InterfaceRole::Internal)];
+    let names = [
+        ("wan0", InterfaceRole::Wan),
+        ("in0", InterfaceRole::Internal),
+    ];
     let interfaces = names.map(|(name, role)| InterfaceInfo {
         name: name.to_owned(),
         role: Some(role),

@@ -131,6 +131,9 @@ mod tests {
             of_us: 1000,
         };
         let left = second.without(second.part(half));
-        assert_eq!((left.operations, left.queued_us, left.running_us), (2, 1500, 70));
+        assert_eq!(
+            (left.operations, left.queued_us, left.running_us),
+            (2, 1500, 70)
+        );
     }
 }

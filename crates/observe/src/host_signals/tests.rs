@@ -51,7 +51,10 @@ fn signals(stage: Option<DataPathStage>) -> Signals {
         queued: Series::constant(50.0, MINUTES),
         finished_files: known(&|bin| rate(bin) / 1e9),
         file_bytes: Series::constant(1e9, MINUTES),
-        stages: stages.into_iter().map(|stage| (stage, busy(stage))).collect(),
+        stages: stages
+            .into_iter()
+            .map(|stage| (stage, busy(stage)))
+            .collect(),
         ..LinkSignals::default()
     };
     signals.links.insert(link, of_link);
@@ -391,9 +394,14 @@ fn facts_that_changed_about_when_a_drop_began_are_told_beside_it() {
         before: Some("4096 131072 6291456".to_owned()),
         after: Some("4096 65536 65536".to_owned()),
     };
+    let unread = FactChange {
+        after: None,
+        ..changed(FAULT.start, "vm.dirty_ratio")
+    };
     let facts = [
         changed(20, "net.core.rmem_max"),
         changed(FAULT.start, "net.ipv4.tcp_rmem"),
+        unread,
     ];
     let quiet = |minute| pools(minute, 6, 5);
     let told = explain_with(signals(None), quiet, |_, _| (), &facts);

@@ -63,14 +63,17 @@ impl WriterCounters {
 
     /// Counts a transaction that lasted so long, and its changes.
     fn count(&self, batch: &[Request], lasted: Duration) {
-        let microseconds =
-            |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
-        let waited = batch.iter().map(|request| microseconds(request.since.elapsed()));
+        let microseconds = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+        let waited = batch
+            .iter()
+            .map(|request| microseconds(request.since.elapsed()));
         let waited = waited.fold(0, u64::saturating_add);
         self.change_us.fetch_add(waited, Ordering::Relaxed);
-        self.batch_us.fetch_add(microseconds(lasted), Ordering::Relaxed);
+        self.batch_us
+            .fetch_add(microseconds(lasted), Ordering::Relaxed);
         self.batches.fetch_add(1, Ordering::Relaxed);
-        self.answered.fetch_add(batch.len() as u64, Ordering::Release);
+        self.answered
+            .fetch_add(batch.len() as u64, Ordering::Release);
     }
 
     fn counts(&self) -> WriterCounts {

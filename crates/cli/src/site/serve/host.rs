@@ -4,8 +4,8 @@
 use crate::site::config::Config;
 use crate::site::directory::SiteDirectory;
 use crate::site::host_record::sampler_config;
-use penstock_observe::host::pressure::Pressure;
 use penstock_observe::host::databases::DatabaseTotals;
+use penstock_observe::host::pressure::Pressure;
 use penstock_observe::host::sampler::{Host, Sampler};
 use penstock_persistence::namespace::WriterMeter;
 use penstock_protocol::exposition::Page;

@@ -2,7 +2,7 @@
 
 use super::super::answer::{Evidence, Measure};
 use super::super::rule_input::RuleInput;
-use super::super::signals::{ServerKind, ServerSignals, Series, StorageSignals};
+use super::super::signals::{Series, ServerKind, ServerSignals, StorageSignals};
 use super::{Finding, LATENCY_RATIO_MIN, USE_SHARE_MIN};
 use std::ops::Range;
 
@@ -79,7 +79,9 @@ fn pressed_heads<'a>(
         (server.role == ServerKind::Head || !has_head)
             && io_some.is_some_and(|part| part > IO_SOME_SHARE_MIN)
     };
-    let servers = view.servers().map(|(name, server)| (name.0.as_str(), server));
+    let servers = view
+        .servers()
+        .map(|(name, server)| (name.0.as_str(), server));
     servers.filter(move |(_, server)| is_pressed(server))
 }
 

@@ -22,8 +22,6 @@ const STILL_SHARE_MIN: f64 = 0.6;
 const NOBODY_THERE: [i32; 4] = [101, 111, 112, 113];
 /// An end is down when so much of the attempts find nobody there.
 const NOBODY_SHARE_MIN: f64 = 0.5;
-/// A disk with less to do is not what copies wait for.
-const IDLE_SHARE_MAX: f64 = 0.3;
 /// Servers that do the work of fewer than this part of those that could.
 const WORKING_SERVERS_SHARE_MAX: f64 = 0.6;
 /// Part of the time in which all tasks wait for disks: overload.
@@ -320,8 +318,8 @@ pub(super) fn disk_controller(view: &RuleInput<'_>) -> Option<Finding> {
     full_array(view).or_else(|| slow_disk(view))
 }
 
-/// The copies' slowest stage is one at a disk that takes much longer for a byte than before, and no other link puts load on
-/// it. Disk arrays at that end, where somebody tells of them, are not idle.
+/// Where nobody tells of disk arrays: the copies' slowest stage is one at a disk that takes much longer for a byte than
+/// before, and no other link puts load on it.
 fn slow_disk(view: &RuleInput<'_>) -> Option<Finding> {
     let stage = view.stage.filter(|stage| DISKS.contains(stage))?;
     let side = match stage {
@@ -331,7 +329,7 @@ fn slow_disk(view: &RuleInput<'_>) -> Option<Finding> {
         | DataPathStage::DestinationWrite
         | DataPathStage::Commit => FailureSide::Destination,
     };
-    if are_idle(view, side) {
+    if are_known(view, side) {
         return None;
     }
     let bytes = view.link.moved_bytes();
@@ -351,17 +349,14 @@ fn slow_disk(view: &RuleInput<'_>) -> Option<Finding> {
     })
 }
 
-/// Whether all disk arrays of an end have time left, as far as all are known.
-fn are_idle(view: &RuleInput<'_>, side: FailureSide) -> bool {
+/// Whether somebody tells of all disk arrays of an end.
+fn are_known(view: &RuleInput<'_>, side: FailureSide) -> bool {
     let servers = view.disk_servers(side).into_iter();
-    let devices: Vec<&DeviceSignals> = servers
+    let mut devices = servers
         .flat_map(|(_, server)| server.devices.values())
-        .collect();
-    let is_idle = |device: &&DeviceSignals| {
-        view.now(&device.utilisation)
-            .is_some_and(|part| part < IDLE_SHARE_MAX)
-    };
-    !devices.is_empty() && devices.iter().all(is_idle)
+        .map(|device| view.now(&device.utilisation).is_some())
+        .peekable();
+    devices.peek().is_some() && devices.all(|is_known| is_known)
 }
 
 fn full_array(view: &RuleInput<'_>) -> Option<Finding> {
