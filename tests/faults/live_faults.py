@@ -7,6 +7,7 @@ without a look at what the explainer reads.
 import errno
 import os
 import resource
+import shutil
 import subprocess
 from collections import defaultdict
 from dataclasses import dataclass, field
@@ -113,6 +114,18 @@ def on_disk(world):
     pools.symlink_to(world.disk.path / "pools")
 
 
+def state_on_disk(world):
+    """The databases of the destination lie on a disk that fails as it is told."""
+    state = world.here.directory / "state"
+    shutil.move(state, world.disk.backing / "state")
+    world.disk.start()
+    state.symlink_to(world.disk.path / "state")
+
+
+def slow_flushes(world, strength):
+    world.disk.fault("flush", path="/state/*", error=0, wait_ms={MILD: 600, STRONG: 1200}[strength])
+
+
 def fail_writes(world, strength):
     for pool in {MILD: some(world.pools, STRONG), STRONG: world.pools}[strength]:
         world.disk.fault("write", path=f"/pools/{pool.name}/*")
@@ -191,5 +204,6 @@ FAULTS = [
     Fault("frozen destination", "the destination stands still", ("CRASH", "MOVER"), freeze_other, {"is_source": True}),
     Fault("killed source", "the source is gone", ("CRASH",), kill_other),
     Fault("descriptors", "fewer files may be open than are", ("FDLEAK",), few_descriptors, relieve=enough_descriptors),
+    Fault("slow databases", "the disk of the databases is slow", ("DBLOAD",), slow_flushes, {"disk": True}, state_on_disk),
     Fault("slow writes", "the disk of the destination is slow", ("RAID",), slow_writes, {"disk": True}, on_disk),
 ]

@@ -113,7 +113,9 @@ pub fn remedy(cause: Cause) -> &'static str {
             "let the tape system position within aggregates, or ask for whole aggregates"
         }
         Cause::CompetingLoad => "limit the links whose load grew, or add servers",
-        Cause::DescriptorLeak => "restart the service that leaks descriptors, and report the leak",
+        Cause::DescriptorLeak => {
+            "raise the limit of open files; if ever more are open, restart the service and report the leak"
+        }
         Cause::Accounting => {
             "compare dumps of both, and remove the files that only one of them lists"
         }
