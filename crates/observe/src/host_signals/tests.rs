@@ -175,9 +175,26 @@ impl Told {
 
 /// Explains what `fault` makes of the minutes of the fault, with what is known of pools.
 fn explain_with(
-    mut signals: Signals,
+    signals: Signals,
     pools: impl Fn(usize) -> PoolSamples,
     fault: impl Fn(usize, &mut HostSample),
+    facts: &[FactChange],
+) -> Told {
+    let row = |minute: usize| {
+        let mut sample = quiet(minute);
+        if FAULT.contains(&minute) {
+            fault(minute, &mut sample);
+        }
+        sample
+    };
+    explain_rows(signals, pools, row, facts)
+}
+
+/// The same of any minutes.
+fn explain_rows(
+    mut signals: Signals,
+    pools: impl Fn(usize) -> PoolSamples,
+    row: impl Fn(usize) -> HostSample,
     facts: &[FactChange],
 ) -> Told {
     let hosts = ["here.org".to_owned()];
@@ -195,13 +212,7 @@ fn explain_with(
         disks: &disks,
     };
     let mut fold = HostFold::of(&signals, equipment);
-    for minute in 0..MINUTES {
-        let mut sample = quiet(minute);
-        if FAULT.contains(&minute) {
-            fault(minute, &mut sample);
-        }
-        fold.take(&sample);
-    }
+    (0..MINUTES).for_each(|minute| fold.take(&row(minute)));
     fold.tell(&hosts, facts, &mut signals);
     let read = ExplainedWindow::of_links(signals.clone(), &PopulationChoice::Links);
     Told {
@@ -242,6 +253,26 @@ fn descriptors_that_end_are_named_whether_more_are_open_or_fewer_allowed() {
     assert_eq!(burst.cause(), Some(Cause::DescriptorLeak));
     let has_room = explain(None, |_, sample| process(sample, 700, 1000));
     assert_eq!(has_room.cause(), None);
+    let always = |minute: usize| HostSample {
+        process: Some(ProcessUse {
+            open_files: Some(950),
+            open_files_max: Some(1000),
+            ..ProcessUse::default()
+        }),
+        ..quiet(minute)
+    };
+    let as_ever = explain_rows(signals(None), |minute| pools(minute, 6, 5), always, &[]);
+    assert_eq!(as_ever.cause(), None);
+    let leaking = |minute: usize| HostSample {
+        process: Some(ProcessUse {
+            open_files: Some(200 + 7 * minute as u64),
+            open_files_max: Some(1000),
+            ..ProcessUse::default()
+        }),
+        ..quiet(minute)
+    };
+    let leak = explain_rows(signals(None), |minute| pools(minute, 6, 5), leaking, &[]);
+    assert_eq!(leak.cause(), Some(Cause::DescriptorLeak));
     let no_limit = explain(None, |_, sample| {
         sample.process = sample.process.map(|process| ProcessUse {
             open_files_max: None,

@@ -15,7 +15,9 @@ const MEMORY_FULL_SHARE_MIN: f64 = 0.01;
 /// Parts above which relayed bytes and open descriptors count, and from which on there is no descriptor left.
 const RELAYED_SHARE_MIN: f64 = 0.1;
 const DESCRIPTORS_SHARE_MIN: f64 = 0.9;
-const DESCRIPTORS_SHARE_FULL: f64 = 0.99;
+const DESCRIPTORS_SHARE_FULL: f64 = 0.95;
+/// A leak has made so many times as many of them at least.
+const LEAK_RATIO_MIN: f64 = 1.2;
 
 pub(super) fn database_load(view: &RuleInput<'_>) -> Option<Finding> {
     let mut evidence = slow_databases(view);
@@ -157,9 +159,11 @@ fn leaks(view: &RuleInput<'_>, server: &ServerSignals) -> bool {
         .filter_map(|bin| server.descriptors.at(bin))
         .collect();
     let steps = all.windows(2).filter(|pair| pair[1] >= pair[0]).count();
+    let grown = all.last().zip(all.first());
     used.is_some_and(|used| used >= DESCRIPTORS_SHARE_MIN)
         && all.len() > 4
         && steps as f64 >= (all.len() - 1) as f64 * 0.9
+        && grown.is_some_and(|(last, first)| *last >= first * LEAK_RATIO_MIN)
 }
 
 /// For most of the time no descriptor is left, and before some were: more connections came, or the limit was lowered.
