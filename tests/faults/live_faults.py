@@ -5,6 +5,9 @@ without a look at what the explainer reads.
 """
 
 import errno
+import os
+import resource
+import shutil
 import subprocess
 from collections import defaultdict
 from dataclasses import dataclass, field
@@ -26,6 +29,8 @@ class Fault:
     strike: object
     world: dict = field(default_factory=dict)
     prepare: object = None
+    # Ends it before the site is asked, where it could not answer otherwise.
+    relieve: object = None
 
 
 def lower_limit(world, strength):
@@ -109,6 +114,18 @@ def on_disk(world):
     pools.symlink_to(world.disk.path / "pools")
 
 
+def state_on_disk(world):
+    """The databases of the destination lie on a disk that fails as it is told."""
+    state = world.here.directory / "state"
+    shutil.move(state, world.disk.backing / "state")
+    world.disk.start()
+    state.symlink_to(world.disk.path / "state")
+
+
+def slow_flushes(world, strength):
+    world.disk.fault("flush", path="/state/*", error=0, wait_ms={MILD: 600, STRONG: 1200}[strength])
+
+
 def fail_writes(world, strength):
     for pool in {MILD: some(world.pools, STRONG), STRONG: world.pools}[strength]:
         world.disk.fault("write", path=f"/pools/{pool.name}/*")
@@ -157,6 +174,18 @@ def kill_other(world, strength):
     world.there.kill()
 
 
+def few_descriptors(world, strength):
+    """Somebody lowers the limit of open files of the destination below what it has open."""
+    pid = world.here.process.pid
+    _, hard = world.descriptors = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+    held = len(os.listdir(f"/proc/{pid}/fd"))
+    resource.prlimit(pid, resource.RLIMIT_NOFILE, (int(held * {MILD: 0.9, STRONG: 0.7}[strength]), hard))
+
+
+def enough_descriptors(world):
+    resource.prlimit(world.here.process.pid, resource.RLIMIT_NOFILE, world.descriptors)
+
+
 FAULTS = [
     Fault("limit", "operators lower the limit of a link", ("SLOTS",), lower_limit),
     Fault("rate limit", "operators limit the rate of a storage element", ("RATE",), limit_rate),
@@ -174,5 +203,7 @@ FAULTS = [
     Fault("frozen source", "the source stands still", ("CRASH", "MOVER"), freeze_other),
     Fault("frozen destination", "the destination stands still", ("CRASH", "MOVER"), freeze_other, {"is_source": True}),
     Fault("killed source", "the source is gone", ("CRASH",), kill_other),
+    Fault("descriptors", "fewer files may be open than are", ("FDLEAK",), few_descriptors, relieve=enough_descriptors),
+    Fault("slow databases", "the disk of the databases is slow", ("DBLOAD",), slow_flushes, {"disk": True}, state_on_disk),
     Fault("slow writes", "the disk of the destination is slow", ("RAID",), slow_writes, {"disk": True}, on_disk),
 ]

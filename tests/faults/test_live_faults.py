@@ -26,7 +26,7 @@ def try_fault(stack, world, fault, strength):
         if fault.prepare:
             fault.prepare(world)
         world.start()
-        return world.run(lambda world: fault.strike(world, strength))
+        return world.run(lambda world: fault.strike(world, strength), relieve=fault.relieve)
 
 
 def try_together(faults, strength, make_world, seed):

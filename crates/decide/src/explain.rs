@@ -20,12 +20,12 @@ pub use rate_change::{
 };
 pub use rule_input::RuleInput;
 
-use answer::{CAUSES_MAX, CauseRank, SHARE_MIN};
+use answer::{CAUSES_MAX, CauseRank, FACTS_MAX, SHARE_MIN};
 use change::{DropOrLull, LowRate, stretches_of};
 use dimension::{Dimension, Division, carriers};
 use penstock_model::LinkId;
 use rules::{Finding, RULES, Rule, rule_of};
-use signals::{LinkSignals, Series, Signals};
+use signals::{Change, LinkSignals, Series, Setting, Signals};
 use split::{Factor, Factors, Part, falls, split};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -172,6 +172,7 @@ impl Facts<'_> {
         let missing = missing_measures(missing_of, &open);
         let is_lull = causes.first().map(|first| first.cause) == Some(Cause::FewerSubmissions);
         let kind = if is_lull { DropOrLull::NoWork } else { kind };
+        let facts = facts_aside(&view, &causes);
         let begin = self.during.first().map_or(0, |span| span.start);
         let end = self.during.last().map_or(0, |span| span.end);
         Explanation {
@@ -187,6 +188,7 @@ impl Facts<'_> {
             causes,
             unexplained,
             missing,
+            facts,
             remarks,
             period_seconds,
             incidents: self.incidents(),
@@ -375,6 +377,17 @@ fn name_causes(groups: Vec<Group>, parts: &[Part], low: &Factors, usual: &Factor
         explained = 1000;
     }
     (named, remarks, Permille(1000 - explained.min(1000)), open)
+}
+
+/// Facts of hosts that changed about when it began, without those that are evidence of a cause.
+fn facts_aside(view: &RuleInput<'_>, causes: &[NamedCause]) -> Vec<Change> {
+    let is_told = |fact: &Change| {
+        let mut evidence = causes.iter().flat_map(|named| &named.evidence);
+        evidence.any(|one| matches!(one, Evidence::Change(told) if told == fact))
+    };
+    let facts = view.changes(&[Setting::Fact]);
+    let aside = facts.filter(|fact| !is_told(fact)).take(FACTS_MAX);
+    aside.cloned().collect()
 }
 
 /// What was not measured and is needed by a rule for a factor whose fall is not explained.

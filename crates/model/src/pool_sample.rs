@@ -38,6 +38,8 @@ pub struct PoolSample {
     pub queued: u64,
     /// How many might run, likewise.
     pub limit: u64,
+    /// Movers that got a slot. `None`: an earlier version did not count them.
+    pub started: Option<u64>,
     /// What passed; nothing of a work and VO of which nothing passed.
     pub traffic: Vec<PoolTraffic>,
 }
@@ -88,6 +90,7 @@ impl PoolSample {
             active: 0,
             queued: 0,
             limit: 0,
+            started: None,
             traffic: Vec::new(),
         }
     }
@@ -101,6 +104,10 @@ impl PoolSample {
         self.active += other.active;
         self.queued += other.queued;
         self.limit += other.limit;
+        self.started = self
+            .started
+            .zip(other.started)
+            .map(|(one, more)| one + more);
         for new in &other.traffic {
             let mut known = self.traffic.iter_mut();
             match known.find(|known| known.operation == new.operation && known.vo == new.vo) {
@@ -178,6 +185,7 @@ mod tests {
                 reachable: 1,
                 free_bytes,
                 active: 2,
+                started: Some(3),
                 traffic: vec![traffic],
                 ..PoolSample::new(PoolName::new("a"))
             }],
@@ -194,6 +202,7 @@ mod tests {
             panic!("one pool: {minute:?}");
         };
         assert_eq!((pool.looks, pool.active, pool.free_bytes), (3, 6, 40));
+        assert_eq!(pool.started, Some(9));
         let by_vo = pool.traffic.iter().map(|one| one.bytes_in);
         assert_eq!(by_vo.collect::<Vec<_>>(), [11, 7]);
         assert_eq!(pool.sum(|one| one.bytes_in), 18);

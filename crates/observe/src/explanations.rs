@@ -104,6 +104,9 @@ pub struct RateChangeDetail {
     pub stage: Option<DataPathStage>,
     /// Where the difference lies.
     pub carriers: Vec<CarrierRow>,
+    /// Facts of hosts at both ends that changed about when it began, and are no evidence of a cause.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub facts: Vec<EvidenceRow>,
     /// What is wrong as well and takes nothing from the rate, as far as is known.
     pub remarks: Vec<Remark>,
     /// The failures meanwhile, by kind.
@@ -332,6 +335,7 @@ impl RateChangeDetail {
             to: earlier.to,
             remedy: earlier.remedy.as_ref().map(wording::setting_change),
         });
+        let facts = told.facts.iter().cloned().map(Evidence::Change);
         let remarks = told.remarks.iter().map(|(cause, known)| Remark {
             cause: *cause,
             evidence: known.iter().map(EvidenceRow::of).collect(),
@@ -346,6 +350,7 @@ impl RateChangeDetail {
                 .collect(),
             stage: told.stage,
             carriers: told.carriers.iter().map(CarrierRow::of).collect(),
+            facts: facts.map(|fact| EvidenceRow::of(&fact)).collect(),
             remarks: remarks.collect(),
             incidents: told.incidents.clone(),
             period_seconds: told.period_seconds,
@@ -417,6 +422,9 @@ pub(crate) fn disclosed(mut change: RateChange, disclosure: Disclosure) -> RateC
     }
     told.carriers
         .retain(|carrier| carrier.dimension != Dimension::Vo);
+    for fact in &mut told.facts {
+        fact.who = OPERATOR.to_owned();
+    }
     for earlier in &mut change.earlier {
         if let Some(set) = &mut earlier.remedy {
             set.who = OPERATOR.to_owned();

@@ -5,6 +5,7 @@
 //! brought in by the feature `host`. Nothing here knows a transfer.
 
 pub mod compare;
+pub mod databases;
 pub mod disks;
 pub mod facts;
 pub mod interfaces;

@@ -12,6 +12,7 @@ pub mod explanations;
 pub mod facts;
 pub mod follow;
 pub mod host;
+pub mod host_signals;
 pub mod importing;
 pub mod incidents;
 pub mod ledger_rows;

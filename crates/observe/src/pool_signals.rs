@@ -8,7 +8,7 @@ use penstock_decide::explain::signals::{
     Change, PoolSignals, Series, ServerName, ServerSignals, Setting, Signals,
 };
 use penstock_model::{PoolName, PoolSample, PoolSamples, StorageId, Timestamp};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 /// A look tells of so much time at most.
 const LOOK_MS: f64 = 1000.0;
@@ -31,6 +31,9 @@ struct PoolBin {
     active: f64,
     queued: f64,
     limit: f64,
+    /// Movers that began, and the looks of intervals that tell of it.
+    started: f64,
+    started_looks: f64,
     free_bytes: Option<f64>,
 }
 
@@ -111,11 +114,7 @@ impl PoolFold {
 
     /// Adds what was taken to the signals: as that of the storage element at whichever end of links has one of these hosts.
     pub fn tell(self, hosts: &[String], signals: &mut Signals) {
-        let is_own = |id: &&StorageId| hosts.iter().any(|host| host == id.host());
-        let ends = signals.links.keys();
-        let ends = ends.flat_map(|link| [&link.source, &link.destination]);
-        let own: BTreeSet<&StorageId> = ends.filter(is_own).collect();
-        let (Some(own), Some(extent)) = (own.first().map(|id| (*id).clone()), self.extent) else {
+        let (Some(own), Some(extent)) = (own_end(hosts, signals), self.extent) else {
             return;
         };
         let (up, is_known) = self.answers(extent);
@@ -123,6 +122,8 @@ impl PoolFold {
         let server = ServerSignals {
             storage: Some(own.clone()),
             up: Series(up.clone()),
+            in_flight: self.of_all(|bin| bin.mean(bin.active)),
+            starts: self.of_all(|bin| (bin.started_looks > 0.0).then_some(bin.started)),
             ..ServerSignals::default()
         };
         for (name, bins) in &self.pools {
@@ -132,6 +133,18 @@ impl PoolFold {
         signals.servers.insert(host, server);
         signals.changes.extend(self.changes);
         signals.changes.sort_by_key(|change| change.at);
+    }
+
+    /// The sum over all pools; unknown where it is of one of them.
+    fn of_all(&self, column: impl Fn(&PoolBin) -> Option<f64>) -> Series {
+        let of_bin = |number: usize| {
+            let pools = self.pools.values().filter_map(|bins| bins.get(number));
+            let known: Option<Vec<f64>> = pools.map(&column).collect();
+            known
+                .filter(|known| !known.is_empty())
+                .map(|known| known.iter().sum())
+        };
+        Series((0..self.bins.count).map(of_bin).collect())
     }
 
     /// Whether the storage element answered in each bin, and whether that is known: from the first look to the last.
@@ -164,6 +177,10 @@ impl PoolBin {
         self.active += of(pool.active);
         self.queued += of(pool.queued);
         self.limit += of(pool.limit);
+        if let Some(started) = pool.started {
+            self.started += of(started);
+            self.started_looks += of(pool.looks);
+        }
         let free = pool.free_bytes as f64;
         self.free_bytes = Some(self.free_bytes.map_or(free, |least| least.min(free)));
     }
@@ -172,6 +189,14 @@ impl PoolBin {
     fn mean(&self, sum: f64) -> Option<f64> {
         (self.looks > 0.0).then(|| sum / self.looks)
     }
+}
+
+/// The storage element that has one of these hosts, at whichever end of links.
+pub(crate) fn own_end(hosts: &[String], signals: &Signals) -> Option<StorageId> {
+    let ends = signals.links.keys();
+    let ends = ends.flat_map(|link| [&link.source, &link.destination]);
+    let own = ends.filter(|id| hosts.iter().any(|host| host == id.host()));
+    own.min().cloned()
 }
 
 /// Looks at which a pool could be written to, but for its operators and for want of room.
@@ -260,6 +285,7 @@ mod tests {
             accepting: looks,
             free_bytes: 7,
             active: 2 * looks,
+            started: Some(looks / 10),
             traffic: vec![traffic.clone()],
             ..PoolSample::new(PoolName::new(name))
         };
@@ -292,6 +318,9 @@ mod tests {
         let known = [Some(200.0), Some(50.0), Some(50.0), None];
         assert_eq!(pool.bytes_in.0, known);
         assert_eq!(pool.movers.0[..3], [Some(2.0); 3]);
+        let server = &told.servers[&ServerName("here.org".to_owned())];
+        assert_eq!(server.in_flight.0, [Some(4.0), Some(4.0), Some(4.0), None]);
+        assert_eq!(server.starts.0, [Some(12.0), Some(12.0), Some(12.0), None]);
         assert_eq!(pool.free_bytes.0, [Some(7.0), Some(7.0), Some(7.0), None]);
         assert_eq!(pool.up.0, [Some(1.0), Some(1.0), Some(1.0), None]);
     }

@@ -46,7 +46,7 @@ pub use rebuild::{
 };
 pub use record::{MoverKind, MoverOutcome, MoverRecord};
 pub use trash::TrashQuery;
-pub use writer::WriterCounts;
+pub use writer::{WriterCounts, WriterMeter};
 
 use crate::writing::waits_for_its_turn;
 use log_keeper::Logs;
@@ -306,6 +306,11 @@ impl Namespace {
     /// What its writer has done since the start, and what waits for it.
     pub fn writer_counts(&self) -> WriterCounts {
         self.writer.counts()
+    }
+
+    /// The same, for whoever looks again and again.
+    pub fn writer_meter(&self) -> WriterMeter {
+        self.writer.meter()
     }
 
     /// Queues a change. `reply` is called on the writer's thread after the commit (or after the refusal),

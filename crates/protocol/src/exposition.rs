@@ -219,6 +219,11 @@ impl Histogram {
         self.sum.fetch_add(value, Ordering::Relaxed);
     }
 
+    /// All of them together.
+    pub fn sum(&self) -> u64 {
+        self.sum.load(Ordering::Relaxed)
+    }
+
     /// How many were counted.
     pub fn count(&self) -> u64 {
         let counts = self.counts.iter();

@@ -25,6 +25,8 @@ pub(crate) struct Gate {
     pub(crate) meter: Meter,
     /// What passes, by work and VO.
     pub(crate) traffic: Traffic,
+    /// Movers that got a slot.
+    pub(crate) started: Counter,
     /// Movers that were ended for others.
     pub(crate) preempted: Counter,
 }
@@ -160,6 +162,7 @@ impl Gate {
             look_interval: LOOK_INTERVAL,
             meter: Meter::new(),
             traffic: Traffic::default(),
+            started: Counter::default(),
             preempted: Counter::default(),
         }
     }
@@ -240,6 +243,7 @@ impl Gate {
     }
 
     fn permit(self: &Arc<Self>, mover: MoverNumber) -> Permit {
+        self.started.increment();
         Permit {
             gate: Arc::clone(self),
             mover,
@@ -445,6 +449,7 @@ mod tests {
         assert_eq!(gate.load().active, 1);
         drop(permit);
         assert_eq!((gate.load().active, gate.load().queued), (0, 0));
+        assert_eq!(gate.started.read(), 2);
     }
 
     #[tokio::test]

@@ -94,7 +94,7 @@ struct SamplerThread {
     seconds: Arc<Mutex<SecondRing>>,
     /// When it looked last, and what had passed until then.
     last: Timestamp,
-    totals: BTreeMap<PoolName, Vec<PoolTraffic>>,
+    totals: BTreeMap<PoolName, PoolTotals>,
     /// Keeps a full disk from filling the log.
     told: Arc<RepeatedErrors>,
 }
@@ -150,11 +150,20 @@ impl SamplerThread {
     }
 }
 
+/// What passed one pool since the start.
+#[derive(Default)]
+struct PoolTotals {
+    traffic: Vec<PoolTraffic>,
+    started: u64,
+}
+
 /// One pool now, and what passed it since these totals.
-fn look(pool: &Pool, totals: &mut BTreeMap<PoolName, Vec<PoolTraffic>>) -> PoolSample {
+fn look(pool: &Pool, totals: &mut BTreeMap<PoolName, PoolTotals>) -> PoolSample {
     let view = pool.view();
     let load = pool.gate.load();
     let of_pool = totals.entry(pool.name.clone()).or_default();
+    let started = pool.gate.started.read();
+    let before = std::mem::replace(&mut of_pool.started, started);
     PoolSample {
         looks: 1,
         reachable: u64::from(view.condition.gives_files()),
@@ -164,7 +173,8 @@ fn look(pool: &Pool, totals: &mut BTreeMap<PoolName, Vec<PoolTraffic>>) -> PoolS
         active: u64::from(load.active),
         queued: u64::from(load.queued),
         limit: u64::from(load.limits.movers_max),
-        traffic: passed(&pool.gate.traffic, of_pool),
+        started: Some(started.saturating_sub(before)),
+        traffic: passed(&pool.gate.traffic, &mut of_pool.traffic),
         ..PoolSample::new(pool.name.clone())
     }
 }

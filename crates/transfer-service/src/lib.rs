@@ -31,6 +31,6 @@ pub use banned::Banned;
 pub use error::ServiceError;
 pub use nodes::{NodeStatus, NodeView, NodesConfig, NodesView};
 pub use overview::Overview;
-pub use service::{Service, ServiceConfig};
+pub use service::{JournalCounts, JournalMeter, Service, ServiceConfig};
 pub use store::StoreBackend;
 pub use tokens::TokenClients;

@@ -1,6 +1,9 @@
 //! A running transfer service: what the command line starts and what the REST interface asks.
 
 mod exposition;
+mod journal_meter;
+
+pub use journal_meter::{JournalCounts, JournalMeter};
 
 use crate::agent::{AgentCaches, AgentConfig, AgentSetup, Gfal, GfalConfig, IpVersionClients};
 use crate::banned::Banned;

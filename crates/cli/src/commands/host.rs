@@ -7,7 +7,7 @@ use crate::environment::Environment;
 use crate::exit::CommandError;
 use crate::output::Output;
 use crate::site::directory::SiteDirectory;
-use crate::site::serve::host;
+use crate::site::host_record::sampler_config;
 use penstock_clock::wall_clock;
 use penstock_model::TimeWindow;
 use penstock_observe::host::compare::{ComparedHost, compare};
@@ -57,7 +57,7 @@ fn stored(args: &HostArgs, resolution: Option<u32>) -> Result<Option<HostReport>
         return Ok(None);
     }
     let now = wall_clock();
-    let sampler = host::config(&site, &config);
+    let sampler = sampler_config(&site, &config);
     let report = stored_report(
         &sampler,
         TimeWindow {

@@ -5,7 +5,6 @@ use super::records::local;
 use crate::args::WhatIfArgs;
 use crate::exit::CommandError;
 use crate::output::Output;
-use crate::site::pool_record::with_pools;
 use crate::site::record::OfflineRecord;
 use penstock_clock::wall_clock;
 use penstock_decide::explain::PopulationChoice;
@@ -133,7 +132,7 @@ impl Source {
             Source::Site(site) => {
                 let window = ExplainWindow::new(around.from, around.to, seconds);
                 read_record(site.record.as_ref(), window, &wanted)
-                    .and_then(|read| with_pools(read, site.pools.as_ref()))
+                    .and_then(|read| site.element.add_to(read))
                     .map_err(|why| CommandError::Local(why.to_string()))?
             }
             Source::Rows(reader, extent) => {

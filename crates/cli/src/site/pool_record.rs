@@ -6,7 +6,6 @@ use super::directory::SiteDirectory;
 use penstock_decide::explain::signals::Signals;
 use penstock_model::{PoolSamples, Timestamp};
 use penstock_observe::RecordError;
-use penstock_observe::explanations::reading::ExplainedWindow;
 use penstock_observe::pool_signals::PoolFold;
 use penstock_persistence::namespace::{LedgerReader, NamespaceError};
 use penstock_storage_element::Storage;
@@ -16,17 +15,6 @@ use std::time::Duration;
 
 /// Minutes are read in pieces of this length.
 const MINUTES_AT_ONCE: Duration = Duration::from_secs(6 * 3600);
-
-/// What was read of a window, with what is known of the pools in it.
-pub fn with_pools(
-    read: ExplainedWindow,
-    pools: Option<&PoolRecord>,
-) -> Result<ExplainedWindow, RecordError> {
-    match pools {
-        Some(pools) => read.with(|signals| pools.tell(signals)),
-        None => Ok(read),
-    }
-}
 
 /// The record of one storage element.
 pub struct PoolRecord {
@@ -52,7 +40,7 @@ impl PoolRecord {
     }
 
     /// Adds what is known of the window of these signals.
-    fn tell(&self, signals: &mut Signals) -> Result<(), RecordError> {
+    pub fn tell(&self, signals: &mut Signals) -> Result<(), RecordError> {
         let (from, to) = (signals.begin, signals.begin_of(signals.bins));
         let mut fold = PoolFold::of(signals);
         let (since, seconds) = self.seconds(from, to);

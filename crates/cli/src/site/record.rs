@@ -2,7 +2,7 @@
 
 use super::config::{DatabasePlace, Transfer};
 use super::directory::SiteDirectory;
-use super::pool_record::PoolRecord;
+use super::element_record::ElementRecord;
 use crate::exit::CommandError;
 use penstock_journal::JournalReader;
 use penstock_observe::Record;
@@ -15,8 +15,8 @@ pub struct OfflineRecord {
     /// Of the transfer service.
     pub config: Transfer,
     pub record: Arc<dyn Record>,
-    /// What its storage element tells of its pools, if the site has one.
-    pub pools: Option<PoolRecord>,
+    /// What is known of the site's own end of links.
+    pub element: ElementRecord,
 }
 
 impl OfflineRecord {
@@ -26,7 +26,7 @@ impl OfflineRecord {
     pub fn open(directory: &Path) -> Result<OfflineRecord, CommandError> {
         let site = SiteDirectory::at(directory)?;
         let config = site.config()?;
-        let pools = PoolRecord::of(&site, &config, None);
+        let element = ElementRecord::stored(&site, &config);
         let transfer = config.transfer.ok_or_else(|| {
             CommandError::Usage(
                 "this site has no [transfer]: it keeps no record of transfers".into(),
@@ -45,7 +45,7 @@ impl OfflineRecord {
         Ok(OfflineRecord {
             config: transfer,
             record: Arc::new(reader),
-            pools,
+            element,
         })
     }
 }

@@ -9,6 +9,8 @@ use serde::Serialize;
 
 /// Causes that are named; what others took is in the unexplained part.
 pub const CAUSES_MAX: usize = 3;
+/// Facts of hosts that are told beside the causes.
+pub const FACTS_MAX: usize = 3;
 /// A cause with a smaller part is not named.
 pub const SHARE_MIN: Permille = Permille(50);
 
@@ -138,6 +140,8 @@ pub enum Measure {
     FilesPerMount,
     ReadAmplification,
     Descriptors,
+    /// How many may be open.
+    DescriptorLimit,
     AccountingDifference,
     OtherLinksBytes,
     FileProfile,
@@ -265,6 +269,8 @@ pub struct Explanation {
     pub unexplained: Permille,
     /// What was not measured and might explain it.
     pub missing: Vec<Measure>,
+    /// Facts of hosts at both ends that changed about when it began, and are no evidence of a cause. At most [`FACTS_MAX`].
+    pub facts: Vec<Change>,
     /// What is wrong as well and takes nothing from the rate, as far as is known.
     pub remarks: Vec<(Cause, Vec<Evidence>)>,
     /// It comes again each so many seconds.

@@ -132,6 +132,13 @@ impl RuleInput<'_> {
         together.max(self.explains(ratio, Factor::StageRate))
     }
 
+    /// For how long a copy runs in the stretch, from the transfers that run and the files that arrive.
+    pub fn copy_seconds(&self) -> Option<f64> {
+        let files = self.now(&self.link.finished_files);
+        let files = files.filter(|files| *files > 0.0)?;
+        Some(self.now(&self.link.active)? * f64::from(self.signals.bin_seconds) / files)
+    }
+
     /// Both ends of the links.
     pub fn ends(&self) -> BTreeSet<&StorageId> {
         self.links
@@ -256,6 +263,13 @@ impl RuleInput<'_> {
         let slack = self.slack();
         let reach = earliest.saturating_sub(slack)..begin + slack;
         self.changes_in(settings, reach)
+    }
+
+    /// Facts of hosts that changed around the begin of the stretch, of which the name contains one of these.
+    pub fn fact_changes<'a>(&'a self, names: &'a [&str]) -> impl Iterator<Item = Evidence> + 'a {
+        let facts = self.changes(&[Setting::Fact]);
+        let named = facts.filter(|change| names.iter().any(|name| change.place.contains(name)));
+        named.cloned().map(Evidence::Change)
     }
 
     /// What was set around the begin of the stretch, at the latest when it began, and was not taken back before half of the
@@ -452,6 +466,7 @@ impl RuleInput<'_> {
                     && any_storage(|storage| &storage.tape.recalled_bytes)
             }
             M::Descriptors => any_server(|server| &server.descriptors),
+            M::DescriptorLimit => any_server(|server| &server.descriptors_limit),
             M::AccountingDifference => {
                 any_storage(|storage| &storage.used_bytes)
                     && any_storage(|storage| &storage.catalogue_bytes)
@@ -487,7 +502,9 @@ pub(super) fn concerns(signals: &Signals, links: &[LinkId], place: &str) -> bool
     if place.contains("://") {
         return false;
     }
-    let server = signals.servers.iter().find(|(name, _)| name.0 == place);
+    // A fact of a host has the place `HOST FACT`.
+    let host = place.split(' ').next().unwrap_or_default();
+    let server = signals.servers.iter().find(|(name, _)| name.0 == host);
     let pool = signals
         .pools
         .iter()

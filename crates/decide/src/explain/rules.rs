@@ -3,6 +3,7 @@
 //! A rule whose inputs were not measured is not tested; its inputs are told as missing. Thresholds are those of the
 //! field, named where they are used.
 
+mod host;
 mod movers;
 mod network;
 mod service;
@@ -55,6 +56,10 @@ const STORAGE: &[F] = &[F::StageRate, F::Overhead, F::Fed, F::Success];
 /// What suffers when files wait for few servers or pools.
 const QUEUES: &[F] = &[F::StageRate, F::Overhead];
 const OPERATIONS: &[F] = &[F::Overhead, F::Fed];
+/// A latency of so many times the usual one is an overload.
+const LATENCY_RATIO_MIN: f64 = 3.0;
+/// Processors, interfaces, disks and threads are full from here on.
+const USE_SHARE_MIN: f64 = 0.95;
 
 /// All rules. Of two that explain the same fall as well, the earlier one is named.
 pub const RULES: &[Rule] = &[
@@ -75,7 +80,7 @@ pub const RULES: &[Rule] = &[
             Cause::ControlPlane,
             Cause::NamespaceThreads,
         ],
-        test: storage::database_load,
+        test: host::database_load,
     },
     Rule {
         cause: Cause::ServiceShare,
@@ -217,8 +222,14 @@ pub const RULES: &[Rule] = &[
         cause: Cause::DescriptorLeak,
         needs: &[&[M::Descriptors]],
         factors: STORAGE,
-        leads_to: &[Cause::SourceErrors, Cause::DestinationErrors, Cause::NotFed],
-        test: storage::descriptor_leak,
+        leads_to: &[
+            Cause::SourceErrors,
+            Cause::DestinationErrors,
+            Cause::NotFed,
+            Cause::Crash,
+            Cause::StalledMover,
+        ],
+        test: host::descriptor_leak,
     },
     Rule {
         cause: Cause::SmallFiles,
@@ -239,7 +250,7 @@ pub const RULES: &[Rule] = &[
         needs: &[&[M::NamespaceThreads], &[M::NamespaceQueue]],
         factors: OPERATIONS,
         leads_to: &[],
-        test: storage::namespace_threads,
+        test: host::namespace_threads,
     },
     Rule {
         cause: Cause::TooManyStreams,
@@ -313,14 +324,14 @@ pub const RULES: &[Rule] = &[
         needs: &[&[M::RelayedBytes], &[M::ServerBytes]],
         factors: RATE,
         leads_to: &[Cause::UndersizedHost],
-        test: storage::relay,
+        test: host::relay,
     },
     Rule {
         cause: Cause::UndersizedHost,
         needs: &[&[M::MemoryPressure, M::Processors, M::Interface]],
         factors: STORAGE,
         leads_to: &[],
-        test: storage::undersized_host,
+        test: host::undersized_host,
     },
     Rule {
         cause: Cause::CompetingLoad,

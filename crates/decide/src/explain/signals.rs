@@ -295,8 +295,10 @@ pub struct ServiceSignals {
 /// A storage element.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct StorageSignals {
-    /// Seconds of one operation on the namespace.
+    /// Seconds of one operation on the namespace, from its request to its answer.
     pub namespace_seconds: Series,
+    /// Seconds that a thread works for one answer, without the wait for it.
+    pub namespace_work_seconds: Series,
     /// Threads of the namespace that work.
     pub namespace_busy: Series,
     pub namespace_cap: Series,

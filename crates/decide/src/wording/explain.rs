@@ -113,7 +113,9 @@ pub fn remedy(cause: Cause) -> &'static str {
             "let the tape system position within aggregates, or ask for whole aggregates"
         }
         Cause::CompetingLoad => "limit the links whose load grew, or add servers",
-        Cause::DescriptorLeak => "restart the service that leaks descriptors, and report the leak",
+        Cause::DescriptorLeak => {
+            "raise the limit of open files; if ever more are open, restart the service and report the leak"
+        }
         Cause::Accounting => {
             "compare dumps of both, and remove the files that only one of them lists"
         }
@@ -183,6 +185,7 @@ fn measured(measure: Measure) -> (&'static str, Unit) {
         Measure::FilesPerMount => ("files per mount", Unit::Count),
         Measure::ReadAmplification => ("bytes read per byte requested", Unit::Ratio),
         Measure::Descriptors => ("open file descriptors", Unit::Count),
+        Measure::DescriptorLimit => ("allowed file descriptors", Unit::Count),
         Measure::AccountingDifference => (
             "bytes used according to storage element and catalogue",
             Unit::Bytes,
@@ -395,6 +398,13 @@ pub fn explanation(told: &Explanation) -> String {
         }
     }
     carriers(&mut text, told);
+    for fact in &told.facts {
+        let _ = writeln!(
+            text,
+            "  changed about when it began: {}",
+            setting_change(fact)
+        );
+    }
     for (remark, known) in &told.remarks {
         let _ = writeln!(text, "  also seen: {} [{}]", cause(*remark), remark.code());
         known.iter().for_each(|known| {

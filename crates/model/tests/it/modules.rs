@@ -144,11 +144,13 @@ const OF_THE_TICKET: [&str; 4] = [
 
 /// The same, of the one binary and of its two folders.
 const CLI: [&str; 6] = ["environment", "exit", "output", "args", "site", "commands"];
-const CLI_SITE: [&str; 13] = [
+const CLI_SITE: [&str; 15] = [
     "config",
     "config_file",
     "directory",
     "pool_record",
+    "host_record",
+    "element_record",
     "record",
     "store",
     "keys",

@@ -4,6 +4,14 @@
 use super::reading::ExplainWindow;
 use super::rows::read_rows;
 use crate::ended_copies::RecordView;
+use crate::host::databases::{DatabaseActivity, DatabaseKind, DatabaseSample};
+use crate::host::disks::DiskActivity;
+use crate::host::interfaces::{InterfaceRole, InterfaceTraffic};
+use crate::host::pressure::Pressure;
+use crate::host::processor::ProcessorTime;
+use crate::host::report::{DiskInfo, InterfaceInfo};
+use crate::host::sample::{DiskSample, HostSample, InterfaceSample, Pressures, ProcessUse};
+use crate::host_signals::{HostEquipment, HostFold};
 use crate::pool_signals::PoolFold;
 use crate::signals::RecordSignals;
 use crate::store::{Reader, Store};
@@ -147,7 +155,7 @@ fn of_service() -> Signals {
     signals.finish()
 }
 
-/// The same with all that a storage element can tell of its pools.
+/// The same with all that a storage element can tell of its pools, and a sampler of its host.
 fn of_element() -> Signals {
     let mut signals = of_service();
     let mut fold = PoolFold::of(&signals);
@@ -164,6 +172,7 @@ fn of_element() -> Signals {
             free_bytes: 7,
             active: 60,
             limit: 120,
+            started: Some(1),
             traffic: vec![traffic.clone()],
             ..PoolSample::new(PoolName::new(name))
         };
@@ -173,8 +182,85 @@ fn of_element() -> Signals {
             pools: vec![pool("a"), pool("b")],
         });
     }
-    fold.tell(&["c.org".to_owned()], &mut signals);
+    let hosts = ["c.org".to_owned()];
+    fold.tell(&hosts, &mut signals);
+    tell_host(&hosts, &mut signals);
     signals
+}
+
+/// All that can be sampled of a host.
+fn tell_host(hosts: &[String], signals: &mut Signals) {
+    let names = [
+        ("wan0", InterfaceRole::Wan),
+        ("in0", InterfaceRole::Internal),
+    ];
+    let interfaces = names.map(|(name, role)| InterfaceInfo {
+        name: name.to_owned(),
+        role: Some(role),
+        speed_bytes_per_second: Some(9),
+        mtu_bytes: None,
+        state: None,
+    });
+    let disk = DiskInfo {
+        name: "sda".to_owned(),
+        device: "8:0".to_owned(),
+        holds: vec!["pool a".to_owned(), "pool b".to_owned()],
+        model: None,
+    };
+    let disks = [disk];
+    let equipment = HostEquipment {
+        interfaces: &interfaces,
+        disks: &disks,
+    };
+    let mut fold = HostFold::of(signals, equipment);
+    let database = |kind| DatabaseSample {
+        kind,
+        activity: DatabaseActivity {
+            operations: 1,
+            transactions: 1,
+            ..DatabaseActivity::default()
+        },
+    };
+    for minute in 0..MINUTES {
+        fold.take(&HostSample {
+            from: Timestamp(minute * 60_000),
+            covered_us: 60_000_000,
+            processor: Some(ProcessorTime {
+                idle: 9,
+                ..ProcessorTime::default()
+            }),
+            pressure: Pressures {
+                memory: Some(Pressure::default()),
+                io: Some(Pressure::default()),
+                ..Pressures::default()
+            },
+            process: Some(ProcessUse {
+                open_files: Some(1),
+                open_files_max: Some(9),
+                ..ProcessUse::default()
+            }),
+            disks: vec![DiskSample {
+                name: "sda".into(),
+                activity: DiskActivity::default(),
+            }],
+            interfaces: names.map(|(name, _)| carried(name)).to_vec(),
+            databases: vec![
+                database(DatabaseKind::Journal),
+                database(DatabaseKind::Namespace),
+            ],
+            ..HostSample::default()
+        });
+    }
+    fold.tell(hosts, &[], signals);
+}
+
+fn carried(name: &str) -> InterfaceSample {
+    InterfaceSample {
+        name: name.into(),
+        traffic: InterfaceTraffic::default(),
+        received_bytes_per_second_max: 0,
+        sent_bytes_per_second_max: 0,
+    }
 }
 
 /// All that rows of records can tell, of two links.
@@ -306,7 +392,7 @@ fn section() -> String {
     format!(
         "\nEach cause has a rule, which is applied when its inputs are known. Inputs are separated by `;`; of alternatives one \
          is enough. The last\ncolumn names their source: the record of the transfer service (`service`), that of a storage \
-         element of the same site as well (`element`),\nrows of other systems (`records`), or `both` the service and records. \
+         element of the same site and of its host as well (`element`),\nrows of other systems (`records`), or `both` the service and records. \
          {unsourced} of the {} rules have no source for all their inputs yet, so\nthey never name a cause today; where one of them \
          might explain a drop, its inputs are listed as not measured. The table is generated from the\n\
          rules, and a test compares them.\n\n| code | cause | inputs | source |\n|---|---|---|---|\n{rows}",

@@ -7,6 +7,7 @@ use super::proc_text::FormatError;
 use super::sample::{HostTotals, Pressures, ProcessUse};
 use super::{disks, interfaces, memory, pressure, process, processor, tcp};
 use penstock_clock::wall_clock;
+use rustix::process::{Resource, getrlimit};
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::io;
@@ -121,6 +122,7 @@ impl Probe {
             interfaces: self.interfaces(),
             process: self.process(),
             tcp: self.tcp(),
+            databases: Vec::new(),
         }
     }
 
@@ -159,6 +161,7 @@ impl Probe {
             resident_bytes: stat.resident_pages.saturating_mul(self.page_bytes),
             threads: stat.threads,
             open_files: self.open_files(),
+            open_files_max: getrlimit(Resource::Nofile).current,
         })
     }
 

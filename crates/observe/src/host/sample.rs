@@ -2,6 +2,7 @@
 //!
 //! What is counted adds up; of what goes up and down the worst stands, because that is what explains a drop.
 
+use super::databases::{DatabaseKind, DatabaseSample, DatabaseTotals};
 use super::disks::DiskActivity;
 use super::interfaces::InterfaceTraffic;
 use super::memory::Memory;
@@ -32,6 +33,8 @@ pub struct HostTotals {
     pub process: Option<ProcessUse>,
     /// Of the whole host.
     pub tcp: Option<TcpActivity>,
+    /// Of the process that samples.
+    pub databases: Vec<(DatabaseKind, DatabaseTotals)>,
 }
 
 /// Pressure on the three resources of which the kernel tells it; what it does not tell is missing.
@@ -78,6 +81,9 @@ pub struct ProcessUse {
     /// Open files, connections among them: the most that were seen. `None` where the kernel does not tell.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub open_files: Option<u64>,
+    /// How many might be open: the least that was seen. `None` where there is no limit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub open_files_max: Option<u64>,
 }
 
 impl ProcessUse {
@@ -87,6 +93,7 @@ impl ProcessUse {
             resident_bytes: self.resident_bytes.max(other.resident_bytes),
             threads: self.threads.max(other.threads),
             open_files: self.open_files.max(other.open_files),
+            open_files_max: joined(self.open_files_max, other.open_files_max, u64::min),
         }
     }
 }
@@ -141,6 +148,9 @@ pub struct HostSample {
     /// Of the whole host.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tcp: Option<TcpActivity>,
+    /// Of the process that samples.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub databases: Vec<DatabaseSample>,
 }
 
 /// Both where both are known, the known one otherwise.
@@ -176,6 +186,13 @@ impl HostTotals {
                 sent_bytes_per_second_max: per_second(traffic.sent_bytes),
             })
         });
+        let databases = self.databases.iter().filter_map(|(kind, now)| {
+            let earlier = earlier.databases.iter().find(|(one, _)| one == kind)?;
+            Some(DatabaseSample {
+                kind: *kind,
+                activity: now.since(earlier.1, covered_us),
+            })
+        });
         let both =
             |now: Option<ProcessorTime>, then: Option<ProcessorTime>| Some(now?.since(then?));
         HostSample {
@@ -194,6 +211,7 @@ impl HostTotals {
                     ..now
                 }),
             tcp: self.tcp.zip(earlier.tcp).map(|(now, then)| now.since(then)),
+            databases: databases.collect(),
         }
     }
 }
@@ -255,6 +273,9 @@ impl HostSample {
             process.processor_us = part.of(process.processor_us);
         }
         of.tcp = of.tcp.map(|tcp| tcp.part(part));
+        for database in &mut of.databases {
+            database.activity = database.activity.part(part);
+        }
         of
     }
 
@@ -279,6 +300,10 @@ impl HostSample {
             own.processor_us = all.processor_us.saturating_sub(part.processor_us);
         }
         self.tcp = whole.tcp.zip(part.tcp).map(|(all, part)| all.since(part));
+        let both = whole.databases.iter().zip(&part.databases);
+        for (own, (all, part)) in self.databases.iter_mut().zip(both) {
+            own.activity = all.activity.without(part.activity);
+        }
     }
 
     /// Adds another interval, whichever came first.
@@ -296,6 +321,12 @@ impl HostSample {
             match self.disks.iter_mut().find(|one| one.name == disk.name) {
                 Some(known) => known.activity = known.activity.plus(disk.activity),
                 None => self.disks.push(disk.clone()),
+            }
+        }
+        for new in &other.databases {
+            match self.databases.iter_mut().find(|one| one.kind == new.kind) {
+                Some(known) => known.activity = known.activity.plus(new.activity),
+                None => self.databases.push(*new),
             }
         }
         for new in &other.interfaces {

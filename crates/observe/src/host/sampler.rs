@@ -3,16 +3,18 @@
 //! Nothing is done on a thread of anybody else. Minutes are written by a second thread, so that a disk that hangs costs
 //! minutes, never seconds.
 
+use super::databases::{DatabaseKind, DatabaseTotals};
 use super::facts::{self, FactChange, Facts};
 use super::machine::{self, HostDeclaration, Machine};
 use super::probe::Probe;
 use super::report::{HostReport, resolution};
 use super::rings::{Points, Seconds};
-use super::sample::HostSample;
+use super::sample::{HostSample, HostTotals};
 use super::store::Store;
 use parking_lot::{Mutex, RwLock};
 use penstock_clock::wall_clock;
 use penstock_model::{TimeWindow, Timestamp};
+use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -51,6 +53,9 @@ pub struct Sampler {
     ended: Receiver<()>,
 }
 
+/// Reads what a database of this process has done. It must not wait.
+type ReadDatabase = Box<dyn Fn() -> DatabaseTotals + Send>;
+
 /// What was sampled. All methods may read files.
 pub struct Host {
     name: String,
@@ -58,6 +63,7 @@ pub struct Host {
     seconds: Mutex<Seconds>,
     total: Mutex<HostSample>,
     state: RwLock<HostState>,
+    databases: Mutex<BTreeMap<DatabaseKind, ReadDatabase>>,
     minutes_lost: AtomicU64,
     fact_changes: AtomicU64,
     processor_ns: AtomicU64,
@@ -85,6 +91,7 @@ impl Sampler {
             seconds: Mutex::default(),
             total: Mutex::default(),
             state: RwLock::default(),
+            databases: Mutex::default(),
             minutes_lost: AtomicU64::new(0),
             fact_changes: AtomicU64::new(0),
             processor_ns: AtomicU64::new(0),
@@ -182,14 +189,14 @@ impl SamplerThread {
         }
         // Time for the links to be followed where nothing hangs.
         self.look(Duration::from_millis(200));
-        let mut last = self.probe.read();
+        let mut last = self.read();
         let mut next = Instant::now() + TICK;
         for tick in 1_u64.. {
             let wait = next.saturating_duration_since(Instant::now());
             if !matches!(stopping.recv_timeout(wait), Err(RecvTimeoutError::Timeout)) {
                 break;
             }
-            let reading = self.probe.read();
+            let reading = self.read();
             self.take(reading.since(&last));
             last = reading;
             if tick % TICKS_PER_LOOK == 0 {
@@ -201,6 +208,16 @@ impl SamplerThread {
         let begun = self.host.seconds.lock().end_minute();
         if let Some(minute) = begun {
             self.note(Note::Minute(Box::new(minute)));
+        }
+    }
+
+    fn read(&mut self) -> HostTotals {
+        let databases = self.host.databases.lock();
+        let databases = databases.iter().map(|(kind, read)| (*kind, read()));
+        let databases = databases.collect();
+        HostTotals {
+            databases,
+            ..self.probe.read()
         }
     }
 
@@ -297,6 +314,38 @@ impl Writer {
 }
 
 impl Host {
+    /// From now on a database is sampled as well.
+    pub fn watch_database(
+        &self,
+        kind: DatabaseKind,
+        read: impl Fn() -> DatabaseTotals + Send + 'static,
+    ) {
+        self.databases.lock().insert(kind, Box::new(read));
+    }
+
+    /// Gives all that was sampled in a window to `take`, in order of time: seconds, and minutes of what is older than these.
+    pub fn each_sample(
+        &self,
+        TimeWindow { from, to }: TimeWindow,
+        mut take: impl FnMut(&HostSample),
+    ) -> io::Result<()> {
+        let since = self.seconds.lock().since().unwrap_or(to);
+        if from < since {
+            self.store
+                .minutes(from, since.min(to), |minute| take(&minute))?;
+        }
+        for second in self.seconds.lock().between(from.max(since), to) {
+            take(&second);
+        }
+        Ok(())
+    }
+
+    /// The host as it stands, and how its facts changed.
+    pub fn machine(&self) -> (Machine, Vec<FactChange>) {
+        let state = self.state.read();
+        (state.machine.clone(), state.changes.clone())
+    }
+
     /// What is known of a window. Reads files when it begins before the seconds in memory.
     pub fn report(
         &self,
@@ -306,17 +355,8 @@ impl Host {
     ) -> io::Result<HostReport> {
         let resolution_seconds = resolution(from, to, asked);
         let mut points = Points::of(from, to, resolution_seconds);
-        let since = self.seconds.lock().since().unwrap_or(to);
-        if from < since {
-            self.store
-                .minutes(from, since.min(to), |minute| points.push(&minute))?;
-        }
-        for second in self.seconds.lock().between(from.max(since), to) {
-            points.push(&second);
-        }
-        let state = self.state.read();
-        let machine = state.machine.clone();
-        let changes = state.changes.clone();
+        self.each_sample(TimeWindow { from, to }, |sample| points.push(sample))?;
+        let (machine, changes) = self.machine();
         Ok(told(
             &self.name,
             points,

@@ -311,6 +311,7 @@ mod tests {
                 resident_bytes: 80_000_000,
                 threads: 24,
                 open_files: Some(120),
+                open_files_max: Some(1024),
             }),
             ..HostSample::default()
         }

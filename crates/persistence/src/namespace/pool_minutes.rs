@@ -102,6 +102,7 @@ fn packed(pool: &PoolSample) -> Value {
         pool.queued,
         pool.limit,
         traffic.collect::<Vec<Value>>(),
+        pool.started,
     ])
 }
 
@@ -130,6 +131,7 @@ fn unpacked(value: &Value) -> Option<PoolSample> {
         active: number(6)?,
         queued: number(7)?,
         limit: number(8)?,
+        started: number(10),
         traffic: value
             .get(9)?
             .as_array()?

@@ -35,6 +35,8 @@ pub(super) type Reply = Box<dyn FnOnce(Result<ChangeReport, ChangeError>) + Send
 
 struct Request {
     change: CausedChange,
+    /// When it began to wait.
+    since: Instant,
     reply: Reply,
 }
 
@@ -44,6 +46,10 @@ pub(super) struct WriterCounters {
     submitted: AtomicU64,
     answered: AtomicU64,
     batches: AtomicU64,
+    /// From its request to its answer, of all changes together.
+    change_us: AtomicU64,
+    /// In transactions.
+    batch_us: AtomicU64,
     /// The database refuses what it should take.
     refuses: AtomicBool,
     /// When the transaction that is being made was begun.
@@ -54,6 +60,48 @@ impl WriterCounters {
     fn set_writes_since(&self, since: Option<Instant>) {
         *self.writes_since.lock() = since;
     }
+
+    /// Counts a transaction that lasted so long, and its changes.
+    fn count(&self, batch: &[Request], lasted: Duration) {
+        let microseconds = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+        let waited = batch
+            .iter()
+            .map(|request| microseconds(request.since.elapsed()));
+        let waited = waited.fold(0, u64::saturating_add);
+        self.change_us.fetch_add(waited, Ordering::Relaxed);
+        self.batch_us
+            .fetch_add(microseconds(lasted), Ordering::Relaxed);
+        self.batches.fetch_add(1, Ordering::Relaxed);
+        self.answered
+            .fetch_add(batch.len() as u64, Ordering::Release);
+    }
+
+    fn counts(&self) -> WriterCounts {
+        // In this order, so that what waits is never fewer than none.
+        let changes = self.answered.load(Ordering::Acquire);
+        let submitted = self.submitted.load(Ordering::Relaxed);
+        let time = |counter: &AtomicU64| Duration::from_micros(counter.load(Ordering::Relaxed));
+        let since = *self.writes_since.lock();
+        WriterCounts {
+            changes,
+            batches: self.batches.load(Ordering::Relaxed),
+            change_time: time(&self.change_us),
+            batch_time: time(&self.batch_us),
+            queued: submitted.saturating_sub(changes),
+            refuses: self.refuses.load(Ordering::Relaxed),
+            writes_for: since.map(|since| since.elapsed()),
+        }
+    }
+}
+
+/// Reads what a writer has done, also after the end of its namespace, which it does not keep open.
+#[derive(Debug, Clone)]
+pub struct WriterMeter(Arc<WriterCounters>);
+
+impl WriterMeter {
+    pub fn counts(&self) -> WriterCounts {
+        self.0.counts()
+    }
 }
 
 /// What a namespace's writer has done since the start, and what waits for it.
@@ -63,6 +111,10 @@ pub struct WriterCounts {
     pub changes: u64,
     /// Transactions that they shared.
     pub batches: u64,
+    /// From its request to its answer, of all changes together.
+    pub change_time: Duration,
+    /// In transactions.
+    pub batch_time: Duration,
     /// Changes that wait or are being made.
     pub queued: u64,
     /// The database has refused a change for what its disk does, and none was made since.
@@ -115,25 +167,19 @@ impl Writer {
     }
 
     pub(super) fn counts(&self) -> WriterCounts {
-        // In this order, so that what waits is never fewer than none.
-        let changes = self.done.answered.load(Ordering::Acquire);
-        let submitted = self.done.submitted.load(Ordering::Relaxed);
-        WriterCounts {
-            changes,
-            batches: self.done.batches.load(Ordering::Relaxed),
-            queued: submitted.saturating_sub(changes),
-            refuses: self.done.refuses.load(Ordering::Relaxed),
-            writes_for: self.writes_since().map(|since| since.elapsed()),
-        }
+        self.done.counts()
     }
 
-    fn writes_since(&self) -> Option<Instant> {
-        let since = self.done.writes_since.lock();
-        *since
+    pub(super) fn meter(&self) -> WriterMeter {
+        WriterMeter(Arc::clone(&self.done))
     }
 
     pub(super) fn submit(&self, change: CausedChange, reply: Reply) {
-        let request = Request { change, reply };
+        let request = Request {
+            change,
+            since: Instant::now(),
+            reply,
+        };
         self.done.submitted.fetch_add(1, Ordering::Relaxed);
         let (request, error) = match &self.queue {
             None => (request, ChangeError::Stopped),
@@ -200,9 +246,11 @@ fn run(mut committing: CommitThread, requests: &Receiver<Request>, done: &Writer
         let mut batch = vec![first];
         batch.extend(requests.try_iter().take(BATCH_MAX - 1));
         let changes: Vec<&CausedChange> = batch.iter().map(|request| &request.change).collect();
-        done.set_writes_since(Some(Instant::now()));
+        let begun = Instant::now();
+        done.set_writes_since(Some(begun));
         let results = committing.make(&changes);
         done.set_writes_since(None);
+        let lasted = begun.elapsed();
         if results
             .iter()
             .any(|result| result.as_ref().is_err_and(ChangeError::is_of_disk))
@@ -211,9 +259,7 @@ fn run(mut committing: CommitThread, requests: &Receiver<Request>, done: &Writer
         } else if results.iter().any(Result::is_ok) {
             done.refuses.store(false, Ordering::Relaxed);
         }
-        done.batches.fetch_add(1, Ordering::Relaxed);
-        let count = batch.len() as u64;
-        done.answered.fetch_add(count, Ordering::Release);
+        done.count(&batch, lasted);
         for (request, result) in batch.into_iter().zip(results) {
             (request.reply)(result);
         }

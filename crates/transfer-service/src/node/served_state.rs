@@ -7,7 +7,7 @@ use penstock_decide::health::{DATABASE_SILENCE_MAX, Writability};
 use penstock_model::Settings;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use tokio::sync::watch;
 
 /// What is shown.
@@ -69,9 +69,7 @@ impl PublishedState {
         if !self.writable.load(Ordering::Relaxed) {
             return Writability::Refused;
         }
-        let since = self.writes_since.lock();
-        let since = *since;
-        match since.map(|since| since.elapsed()) {
+        match self.writes_for() {
             Some(lasts) if lasts > DATABASE_SILENCE_MAX => Writability::Silent(lasts),
             Some(_) | None => Writability::Writable,
         }
@@ -85,6 +83,12 @@ impl PublishedState {
     /// Notes when the write that runs was begun; `None`: none runs.
     pub(crate) fn set_writes_since(&self, since: Option<Instant>) {
         *self.writes_since.lock() = since;
+    }
+
+    /// For how long the write that runs has lasted; `None`: none runs.
+    pub(crate) fn writes_for(&self) -> Option<Duration> {
+        let since = *self.writes_since.lock();
+        since.map(|since| since.elapsed())
     }
 
     /// Why the journal could not be read at the last look; `None`: it could.
@@ -106,7 +110,6 @@ impl PublishedState {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::Duration;
 
     #[test]
     fn a_journal_that_does_not_answer_is_not_writable_until_it_does() {

@@ -138,8 +138,10 @@ pub(super) fn view(args: &RecordArgs) -> Result<View, CommandError> {
     let Some(dir) = &args.service.access.dir else {
         return Err(CommandError::Usage("--offline needs --dir".into()));
     };
-    let OfflineRecord { record, pools, .. } = OfflineRecord::open(dir)?;
-    Ok(View { record, pools })
+    let OfflineRecord {
+        record, element, ..
+    } = OfflineRecord::open(dir)?;
+    Ok(View { record, element })
 }
 
 pub(super) fn failed(why: ExplainError) -> CommandError {

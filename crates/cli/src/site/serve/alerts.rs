@@ -8,7 +8,7 @@ mod receiver;
 
 use crate::site::config::Config;
 use crate::site::directory::SiteDirectory;
-use crate::site::pool_record::{PoolRecord, with_pools};
+use crate::site::element_record::ElementRecord;
 use body::Sender;
 use penstock_clock::wall_clock;
 use penstock_decide::explain::PopulationChoice;
@@ -50,8 +50,8 @@ struct Lookout {
     look_every: Duration,
     window: Duration,
     resolution_seconds: u32,
-    /// What a storage element of the same site tells of its pools.
-    pools: Option<PoolRecord>,
+    /// What is known of the site's own end of links.
+    element: ElementRecord,
 }
 
 impl Alerting {
@@ -60,7 +60,7 @@ impl Alerting {
         site: &SiteDirectory,
         config: &Config,
         tls: &ClientTls,
-        pools: Option<PoolRecord>,
+        element: ElementRecord,
     ) -> Result<Option<Alerting>, String> {
         let Some(alerts) = &config.observe.alerts else {
             return Ok(None);
@@ -80,7 +80,7 @@ impl Alerting {
                 look_every: alerts.look_every.0,
                 window: alerts.window.0,
                 resolution_seconds: u32::try_from(seconds).unwrap_or(u32::MAX),
-                pools,
+                element,
             },
             sender: Sender {
                 site: config.site.name.clone(),
@@ -167,7 +167,7 @@ impl Lookout {
         let from = Timestamp((now - self.window).0.max(0));
         let window = ExplainWindow::new(from, now, Some(self.resolution_seconds));
         let read = read_record_to_its_end(record, window, &PopulationChoice::Links);
-        let read = read.and_then(|read| with_pools(read, self.pools.as_ref()));
+        let read = read.and_then(|read| self.element.add_to(read));
         let read = read.map_err(|why| why.to_string())?;
         Ok(SeenIncidents {
             incidents: read.incidents(self.times, read.to),

@@ -1,7 +1,7 @@
 //! Explains where rates fell and rose, from the record of the transfer service: for its REST interface and for
 //! `penstock explain --offline`.
 
-use crate::site::pool_record::{PoolRecord, with_pools};
+use crate::site::element_record::ElementRecord;
 use penstock_clock::wall_clock;
 use penstock_decide::explain::{PopulationChoice, RateChangeId};
 use penstock_decide::incidents::IncidentId;
@@ -33,8 +33,8 @@ type ReadWindow =
 /// Answers from a record.
 pub struct View {
     pub record: Arc<dyn Record>,
-    /// What a storage element of the same site tells of its pools.
-    pub pools: Option<PoolRecord>,
+    /// What is known of the site's own end of links.
+    pub element: ElementRecord,
 }
 
 impl View {
@@ -119,7 +119,7 @@ impl View {
         let from = window.from.max(Timestamp(0));
         let window = ExplainWindow::new(from, window.to, question.resolution_seconds);
         read(self.record.as_ref(), window, wanted)
-            .and_then(|read| with_pools(read, self.pools.as_ref()))
+            .and_then(|read| self.element.add_to(read))
             .map_err(|why| ExplainError(Box::new(why)))
     }
 }

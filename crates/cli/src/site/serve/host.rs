@@ -3,42 +3,24 @@
 
 use crate::site::config::Config;
 use crate::site::directory::SiteDirectory;
-use penstock_observe::host::machine::HostDeclaration;
+use crate::site::host_record::sampler_config;
+use penstock_observe::host::databases::DatabaseTotals;
 use penstock_observe::host::pressure::Pressure;
-use penstock_observe::host::sampler::{Host, Sampler, SamplerConfig};
+use penstock_observe::host::sampler::{Host, Sampler};
+use penstock_persistence::namespace::WriterMeter;
 use penstock_protocol::exposition::Page;
+use penstock_transfer_service::JournalMeter;
 use penstock_transfer_service::api::host::{HostView, HostWindow};
 use std::io;
-use std::path::Path;
 use std::sync::Arc;
-
-/// What the sampler of a site is given.
-pub fn config(site: &SiteDirectory, config: &Config) -> SamplerConfig {
-    let observe = &config.observe;
-    let place = |path: &Path| {
-        let path = site.resolve(path);
-        std::path::absolute(&path).unwrap_or(path)
-    };
-    let pools = config.storage.iter().flat_map(|storage| &storage.pools);
-    let pools = pools.map(|pool| (format!("pool {}", pool.name), place(&pool.path)));
-    let own = [("site directory".to_owned(), place(Path::new(".")))];
-    SamplerConfig {
-        host: config.url_host(),
-        directory: place(&observe.host_samples),
-        days_max: observe.host_days_max(),
-        declared: HostDeclaration {
-            roles: observe.interfaces.clone(),
-            directories: pools.chain(own).collect(),
-        },
-    }
-}
+use std::time::Duration;
 
 /// Begins to sample, where the configuration says so. A host that cannot be sampled serves all the same.
 pub fn start(site: &SiteDirectory, of_site: &Config) -> Option<Sampler> {
     if !of_site.observe.sample_host {
         return None;
     }
-    let config = config(site, of_site);
+    let config = sampler_config(site, of_site);
     let directory = config.directory.clone();
     let sampler = Sampler::start(config);
     sampler
@@ -47,6 +29,37 @@ pub fn start(site: &SiteDirectory, of_site: &Config) -> Option<Sampler> {
             tracing::error!(%why, %directory, "this host is not sampled");
         })
         .ok()
+}
+
+/// How the namespace stands, as the host is sampled with it.
+pub fn namespace_totals(meter: &WriterMeter) -> DatabaseTotals {
+    let counts = meter.counts();
+    DatabaseTotals {
+        operations: counts.changes,
+        operation_us: microseconds(counts.change_time),
+        transactions: counts.batches,
+        transaction_us: microseconds(counts.batch_time),
+        queued: counts.queued,
+        running_us: counts.writes_for.map_or(0, microseconds),
+    }
+}
+
+/// The same of the journal, which commits one operation at a time.
+pub fn journal_totals(meter: &JournalMeter) -> DatabaseTotals {
+    let counts = meter.counts();
+    let commit_us = microseconds(counts.commit_time);
+    DatabaseTotals {
+        operations: counts.commits,
+        operation_us: commit_us,
+        transactions: counts.commits,
+        transaction_us: commit_us,
+        queued: counts.writes_for.is_some().into(),
+        running_us: counts.writes_for.map_or(0, microseconds),
+    }
+}
+
+fn microseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }
 
 /// Tells administrators.

@@ -11,8 +11,10 @@ use crate::exit::CommandError;
 use crate::site::backup;
 use crate::site::config::{BackupPlan, Config, Transfer};
 use crate::site::directory::SiteDirectory;
-use crate::site::pool_record::PoolRecord;
+use crate::site::element_record::ElementRecord;
 use crate::site::store;
+use penstock_observe::host::databases::DatabaseKind;
+use penstock_observe::host::sampler::Sampler;
 use penstock_persistence::sealing::SealingKeys;
 use penstock_protocol::http1::client::{Client, ClientConfig};
 use penstock_protocol::http1::tally::RequestTally;
@@ -80,6 +82,11 @@ impl RunningRoles {
         }
         if let Some(plan) = role.backup.clone() {
             self.keep_backing_up(site, config, BackupPart::Namespace, plan, stopping);
+        }
+        if let Some(sampler) = &self.sampler {
+            let meter = storage.namespace().writer_meter();
+            let read = move || host::namespace_totals(&meter);
+            sampler.host().watch_database(DatabaseKind::Namespace, read);
         }
         self.storage = Some(storage);
         self.door_threads = Some(threads);
@@ -150,8 +157,8 @@ impl RunningRoles {
         let store = store::of(site, config, role, pass_file).await?;
         let (keys, peers) = sealing_keys(site, role, &store, stopping).await?;
         // What is wrong with it is known before anything starts.
-        let pools = PoolRecord::of(site, config, self.storage.as_ref());
-        let alerting = Alerting::of(site, config, &self.client_tls, pools);
+        let element = self.element_record(site, config);
+        let alerting = Alerting::of(site, config, &self.client_tls, element);
         let alerting = alerting.map_err(CommandError::Usage)?;
         let service_config = ServiceConfig {
             site: config.site.name.clone(),
@@ -167,6 +174,7 @@ impl RunningRoles {
         let service = Service::start(service_config, client, stopping.clone())
             .await
             .map_err(|why| CommandError::Local(why.to_string()))?;
+        self.sample_journal(&service);
         let messages = messages_config(site, config, role, &store)?;
         messages::start(messages, &service, &self.client_tls, stopping)
             .await
@@ -198,6 +206,20 @@ impl RunningRoles {
             retention,
         });
         Ok(())
+    }
+
+    /// Has the sampler of the host read how long commits take.
+    fn sample_journal(&self, service: &Service) {
+        if let Some(sampler) = &self.sampler {
+            let meter = service.journal_meter();
+            let read = move || host::journal_totals(&meter);
+            sampler.host().watch_database(DatabaseKind::Journal, read);
+        }
+    }
+
+    fn element_record(&self, site: &SiteDirectory, config: &Config) -> ElementRecord {
+        let host = self.sampler.as_ref().map(Sampler::host);
+        ElementRecord::running(site, config, self.storage.as_ref(), host)
     }
 
     /// The interface of the transfer service, with what this process shows beside it.
@@ -234,7 +256,7 @@ impl RunningRoles {
         }
         let view = Arc::new(explain::View {
             record: Arc::new(service.reader().clone()),
-            pools: PoolRecord::of(site, config, self.storage.as_ref()),
+            element: self.element_record(site, config),
         });
         router = router.merge(api::explain::routes(
             service.clone(),

@@ -80,12 +80,8 @@ pub(super) fn tcp_window(view: &RuleInput<'_>) -> Option<Finding> {
     let smaller = view.ratio(&tcp.window_bytes);
     let longer = view.ratio(&tcp.rtt_seconds);
     let ratio = smaller.map(|smaller| smaller / longer.unwrap_or(1.0));
-    let mut evidence: Vec<Evidence> = view
-        .changes(&[Setting::Fact])
-        .take(2)
-        .cloned()
-        .map(Evidence::Change)
-        .collect();
+    let facts = view.fact_changes(&["tcp_", "net.", "interface "]).take(2);
+    let mut evidence: Vec<Evidence> = facts.collect();
     for (measure, series) in [
         (Measure::TcpWindow, &tcp.window_bytes),
         (Measure::RoundTrip, &tcp.rtt_seconds),

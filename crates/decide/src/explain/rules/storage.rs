@@ -1,13 +1,12 @@
-//! What servers, pools, disks and databases do.
+//! What pools, their servers and their disks do.
 
 use super::super::answer::{Evidence, Measure};
 use super::super::rule_input::{RuleInput, StorageUnit};
 use super::super::signals::{
-    DataPathStage, DeviceSignals, FailureGroup, FailureSide, Series, ServerKind, ServerSignals,
-    Setting,
+    DataPathStage, DeviceSignals, FailureGroup, FailureSide, Series, ServerSignals,
 };
 use super::network::competing_load;
-use super::{Finding, QUEUES, STORAGE};
+use super::{Finding, LATENCY_RATIO_MIN, QUEUES, STORAGE, USE_SHARE_MIN};
 
 /// A disk that takes so many times longer for a byte is slow.
 const DISK_SLOWDOWN_RATIO_MIN: f64 = 2.0;
@@ -17,18 +16,10 @@ const NOBODY_THERE: [i32; 4] = [101, 111, 112, 113];
 const NOBODY_SHARE_MIN: f64 = 0.5;
 /// Servers that do the work of fewer than this part of those that could.
 const WORKING_SERVERS_SHARE_MAX: f64 = 0.6;
-/// A latency of so many times the usual one is an overload.
-const LATENCY_RATIO_MIN: f64 = 3.0;
-/// Part of the time in which some task waits for disks: overload; in which all do; and for memory.
-const IO_SOME_SHARE_MIN: f64 = 0.20;
+/// Part of the time in which all tasks wait for disks: overload.
 const IO_FULL_SHARE_MIN: f64 = 0.10;
-const MEMORY_FULL_SHARE_MIN: f64 = 0.01;
-/// Processors, interfaces, disks and threads are full from here on.
-const USE_SHARE_MIN: f64 = 0.95;
-/// Parts above which relayed bytes, writes out of order, open descriptors and a difference of the books count.
-const RELAYED_SHARE_MIN: f64 = 0.1;
+/// Parts above which writes out of order and a difference of the books count.
 const RANDOM_WRITES_SHARE_MIN: f64 = 0.3;
-const DESCRIPTORS_SHARE_MIN: f64 = 0.9;
 const ACCOUNTING_SHARE_MIN: f64 = 0.02;
 const ENOSPC: i32 = 28;
 
@@ -177,124 +168,10 @@ fn unreachable(view: &RuleInput<'_>) -> Option<Finding> {
     Finding::whole(failures(view, &nobody).take(2).collect())
 }
 
-pub(super) fn database_load(view: &RuleInput<'_>) -> Option<Finding> {
-    let service = &view.signals.service;
-    let mut evidence = Vec::new();
-    for series in [&service.database_seconds, &service.journal_seconds] {
-        if view.rose(series, LATENCY_RATIO_MIN) && !view.before.is_empty() {
-            evidence.push(view.value(Measure::DatabaseLatency, series));
-        }
-    }
-    for (id, storage) in view.storages() {
-        let pressed = view.servers().any(|(_, server)| {
-            server.role == ServerKind::Head
-                && view
-                    .now(&server.io_some)
-                    .is_some_and(|part| part > IO_SOME_SHARE_MIN)
-        });
-        let full = |busy: Option<f64>, cap: Option<f64>| {
-            busy.zip(cap)
-                .is_some_and(|(busy, cap)| busy >= cap * USE_SHARE_MIN)
-        };
-        // With all threads busy an operation takes longer because it waits for one.
-        let queue = full(
-            view.now(&storage.namespace_busy),
-            view.now(&storage.namespace_cap),
-        ) && !pressed;
-        if view.rose(&storage.namespace_seconds, LATENCY_RATIO_MIN)
-            && !view.before.is_empty()
-            && !queue
-        {
-            evidence.push(view.value_at(
-                Measure::NamespaceLatency,
-                Some(id.as_str()),
-                &storage.namespace_seconds,
-            ));
-        }
-    }
-    if evidence.is_empty() {
-        return None;
-    }
-    for (name, server) in view
-        .servers()
-        .filter(|(_, server)| server.role == ServerKind::Head)
-    {
-        if view
-            .now(&server.io_some)
-            .is_some_and(|part| part > IO_SOME_SHARE_MIN)
-        {
-            evidence.push(view.value_at(Measure::IoPressure, Some(&name.0), &server.io_some));
-        }
-    }
-    let (from, to) = (view.during.first()?.start, view.during.last()?.end);
-    let (from, to) = (view.signals.begin_of(from), view.signals.begin_of(to));
-    let works = view
-        .signals
-        .maintenance
-        .iter()
-        .filter(|work| work.from < to && work.to > from);
-    evidence.extend(works.take(1).cloned().map(Evidence::Maintenance));
-    evidence.extend(
-        view.period_seconds
-            .map(|period_seconds| Evidence::Recurrence { period_seconds }),
-    );
-    Finding::whole(evidence)
-}
-
-pub(super) fn undersized_host(view: &RuleInput<'_>) -> Option<Finding> {
-    let mut evidence = Vec::new();
-    for (name, server) in view.servers() {
-        let columns = [
-            (
-                Measure::MemoryPressure,
-                &server.memory_full,
-                MEMORY_FULL_SHARE_MIN,
-            ),
-            (Measure::Processors, &server.cpu, USE_SHARE_MIN),
-            (Measure::Interface, &server.interface, USE_SHARE_MIN),
-        ];
-        for (measure, series, bound) in columns {
-            if view.now(series).is_some_and(|part| part > bound) && view.rose(series, 1.1) {
-                evidence.push(view.value_at(measure, Some(&name.0), series));
-            }
-        }
-    }
-    evidence.truncate(3);
-    (!evidence.is_empty()).then_some(Finding {
-        explains: 1.0,
-        evidence,
-    })
-}
-
-pub(super) fn namespace_threads(view: &RuleInput<'_>) -> Option<Finding> {
-    let full = view.storages().find(|(_, storage)| {
-        let busy = view
-            .now(&storage.namespace_busy)
-            .zip(view.now(&storage.namespace_cap));
-        busy.is_some_and(|(busy, cap)| busy >= cap * USE_SHARE_MIN)
-            && view
-                .now(&storage.namespace_queued)
-                .is_some_and(|queued| queued > 0.5)
-            && view.rose(&storage.namespace_queued, 1.5)
-    })?;
-    let (id, storage) = (full.0.as_str(), full.1);
-    Finding::whole(vec![
-        view.value_at(Measure::NamespaceThreads, Some(id), &storage.namespace_busy),
-        view.value_at(Measure::NamespaceQueue, Some(id), &storage.namespace_queued),
-    ])
-}
-
 pub(super) fn batch_delay(view: &RuleInput<'_>) -> Option<Finding> {
     let (id, storage) = view.storages().find(|(_, storage)| {
         // A wait that is short beside the copy holds nothing up.
-        let copy = view
-            .link
-            .active
-            .mean(view.during)
-            .zip(view.link.finished_files.mean(view.during));
-        let copy = copy
-            .filter(|(_, files)| *files > 0.0)
-            .map(|(active, files)| active * f64::from(view.signals.bin_seconds) / files);
+        let copy = view.copy_seconds();
         let is_long = view
             .now(&storage.batch_seconds)
             .is_some_and(|wait| copy.is_none_or(|copy| wait > copy * 0.2));
@@ -305,61 +182,6 @@ pub(super) fn batch_delay(view: &RuleInput<'_>) -> Option<Finding> {
         Some(id.as_str()),
         &storage.batch_seconds,
     )])
-}
-
-pub(super) fn descriptor_leak(view: &RuleInput<'_>) -> Option<Finding> {
-    let (name, server) = view.servers().find(|(_, server)| {
-        let limit = view.now(&server.descriptors_limit);
-        let is_full = server
-            .descriptors
-            .max(view.during)
-            .zip(limit)
-            .is_some_and(|(open, limit)| open >= limit * DESCRIPTORS_SHARE_MIN);
-        // A leak grows all the time; a burst of connections comes and goes.
-        let all: Vec<f64> = (0..view.signals.bins)
-            .filter_map(|bin| server.descriptors.at(bin))
-            .collect();
-        let steps = all.windows(2).filter(|pair| pair[1] >= pair[0]).count();
-        is_full && all.len() > 4 && steps as f64 >= (all.len() - 1) as f64 * 0.9
-    })?;
-    Finding::whole(vec![view.value_at(
-        Measure::Descriptors,
-        Some(&name.0),
-        &server.descriptors,
-    )])
-}
-
-pub(super) fn relay(view: &RuleInput<'_>) -> Option<Finding> {
-    let mut evidence = Vec::new();
-    for (name, server) in view.servers() {
-        let part = |now: bool| {
-            let mean = |series| {
-                if now {
-                    view.now(series)
-                } else {
-                    view.earlier(series)
-                }
-            };
-            Some(
-                mean(&server.relayed_bytes)?
-                    / mean(&server.bytes_in).filter(|bytes| *bytes > 0.0)?,
-            )
-        };
-        if part(true)
-            .is_some_and(|now| now > RELAYED_SHARE_MIN && now > part(false).unwrap_or(0.0) * 2.0)
-        {
-            evidence.push(view.value_at(
-                Measure::RelayedBytes,
-                Some(&name.0),
-                &server.relayed_bytes,
-            ));
-        }
-    }
-    evidence.truncate(3);
-    (!evidence.is_empty()).then_some(Finding {
-        explains: 1.0,
-        evidence,
-    })
 }
 
 pub(super) fn random_writes(view: &RuleInput<'_>) -> Option<Finding> {
@@ -412,16 +234,23 @@ pub(super) fn multipath(view: &RuleInput<'_>) -> Option<Finding> {
 }
 
 pub(super) fn disk_controller(view: &RuleInput<'_>) -> Option<Finding> {
-    match view.is_known(Measure::DeviceUse) {
-        true => full_array(view),
-        false => slow_disk(view),
-    }
+    full_array(view).or_else(|| slow_disk(view))
 }
 
 /// Where nobody tells of disk arrays: the copies' slowest stage is one at a disk that takes much longer for a byte than
 /// before, and no other link puts load on it.
 fn slow_disk(view: &RuleInput<'_>) -> Option<Finding> {
     let stage = view.stage.filter(|stage| DISKS.contains(stage))?;
+    let side = match stage {
+        DataPathStage::SourceRead => FailureSide::Source,
+        DataPathStage::Network
+        | DataPathStage::Checksum
+        | DataPathStage::DestinationWrite
+        | DataPathStage::Commit => FailureSide::Destination,
+    };
+    if are_known(view, side) {
+        return None;
+    }
     let bytes = view.link.moved_bytes();
     let seconds_per_byte = |spans: &[std::ops::Range<usize>]| {
         let busy = view.link.stages.get(&stage)?.busy.sum(spans)?;
@@ -439,6 +268,16 @@ fn slow_disk(view: &RuleInput<'_>) -> Option<Finding> {
     })
 }
 
+/// Whether somebody tells of all disk arrays of an end.
+fn are_known(view: &RuleInput<'_>, side: FailureSide) -> bool {
+    let servers = view.disk_servers(side).into_iter();
+    let mut devices = servers
+        .flat_map(|(_, server)| server.devices.values())
+        .map(|device| view.now(&device.utilisation).is_some())
+        .peekable();
+    devices.peek().is_some() && devices.all(|is_known| is_known)
+}
+
 fn full_array(view: &RuleInput<'_>) -> Option<Finding> {
     let (name, device) = device(view, |server, device| {
         let is_full = view
@@ -451,12 +290,7 @@ fn full_array(view: &RuleInput<'_>) -> Option<Finding> {
         view.value_at(Measure::DeviceUse, Some(&name), &device.utilisation),
         view.value_at(Measure::DeviceBytes, Some(&name), &device.bytes),
     ];
-    evidence.extend(
-        view.changes(&[Setting::Fact])
-            .take(1)
-            .cloned()
-            .map(Evidence::Change),
-    );
+    evidence.extend(view.fact_changes(&["disk ", "pool "]).take(1));
     view.may_be(DISKS).then_some(Finding {
         explains: 1.0,
         evidence,

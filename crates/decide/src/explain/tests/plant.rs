@@ -561,6 +561,7 @@ fn storages(signals: &mut Signals, column: &dyn Fn(&str) -> Series, of: &OverTim
         }
     });
     let storage = StorageSignals {
+        namespace_work_seconds: Series::default(),
         namespace_seconds: of(&|c| {
             c.namespace_operation * ((c.namespace_clients + 3.0) / threads).max(1.0)
         }),

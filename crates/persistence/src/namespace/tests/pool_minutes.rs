@@ -26,6 +26,7 @@ fn minute(number: i64) -> PoolSamples {
                 active: 120,
                 queued: 6,
                 limit: 600,
+                started: Some(4),
                 traffic: vec![traffic, PoolTraffic::new(None, Operation::Read)],
                 ..PoolSample::new(PoolName::new("a"))
             },

@@ -1,0 +1,211 @@
+//! What a machine lacks, and what its databases do.
+
+use super::super::answer::{Evidence, Measure};
+use super::super::rule_input::RuleInput;
+use super::super::signals::{Series, ServerKind, ServerSignals, StorageSignals};
+use super::{Finding, LATENCY_RATIO_MIN, USE_SHARE_MIN};
+use std::ops::Range;
+
+/// An operation that is faster holds nothing up, however much faster it was before: this time, and this part of that of a copy.
+const LATENCY_SECONDS_MIN: f64 = 0.1;
+const LATENCY_SHARE_MIN: f64 = 0.02;
+/// Part of the time in which some task waits for disks: overload; in which all do for memory.
+const IO_SOME_SHARE_MIN: f64 = 0.20;
+const MEMORY_FULL_SHARE_MIN: f64 = 0.01;
+/// Parts above which relayed bytes and open descriptors count, and from which on there is no descriptor left.
+const RELAYED_SHARE_MIN: f64 = 0.1;
+const DESCRIPTORS_SHARE_MIN: f64 = 0.9;
+const DESCRIPTORS_SHARE_FULL: f64 = 0.95;
+/// A leak has made so many times as many of them at least.
+const LEAK_RATIO_MIN: f64 = 1.2;
+
+pub(super) fn database_load(view: &RuleInput<'_>) -> Option<Finding> {
+    let mut evidence = slow_databases(view);
+    if evidence.is_empty() {
+        return None;
+    }
+    for (name, server) in pressed_heads(view) {
+        evidence.push(view.value_at(Measure::IoPressure, Some(name), &server.io_some));
+    }
+    let (from, to) = (view.during.first()?.start, view.during.last()?.end);
+    let (from, to) = (view.signals.begin_of(from), view.signals.begin_of(to));
+    let works = view
+        .signals
+        .maintenance
+        .iter()
+        .filter(|work| work.from < to && work.to > from);
+    evidence.extend(works.take(1).cloned().map(Evidence::Maintenance));
+    evidence.extend(
+        view.period_seconds
+            .map(|period_seconds| Evidence::Recurrence { period_seconds }),
+    );
+    Finding::whole(evidence)
+}
+
+/// Databases whose operations take many times longer than before, and long enough to be felt.
+fn slow_databases(view: &RuleInput<'_>) -> Vec<Evidence> {
+    let is_slower = |series: &Series, seconds_min: f64| {
+        let is_long = view.now(series).is_some_and(|now| now > seconds_min);
+        is_long && view.rose(series, LATENCY_RATIO_MIN) && !view.before.is_empty()
+    };
+    let service = &view.signals.service;
+    let databases = [&service.database_seconds, &service.journal_seconds].into_iter();
+    let slow = databases.filter(|series| is_slower(series, LATENCY_SECONDS_MIN));
+    let mut evidence: Vec<Evidence> = slow
+        .map(|series| view.value(Measure::DatabaseLatency, series))
+        .collect();
+    let felt = view.copy_seconds().unwrap_or(0.0) * LATENCY_SHARE_MIN;
+    let is_pressed = pressed_heads(view).next().is_some();
+    for (id, storage) in view.storages() {
+        let seconds = &storage.namespace_seconds;
+        // With all threads busy an operation takes longer because it waits for one, if its work does not.
+        let is_queue = are_threads_busy(view, storage)
+            && !is_pressed
+            && !is_slower(&storage.namespace_work_seconds, 0.0);
+        if is_slower(seconds, felt.max(LATENCY_SECONDS_MIN)) && !is_queue {
+            evidence.push(view.value_at(Measure::NamespaceLatency, Some(id.as_str()), seconds));
+        }
+    }
+    evidence
+}
+
+/// Servers with a namespace on which tasks wait for disks. Where no head is told apart, each server may have it.
+fn pressed_heads<'a>(
+    view: &'a RuleInput<'_>,
+) -> impl Iterator<Item = (&'a str, &'a ServerSignals)> {
+    let has_head = view
+        .servers()
+        .any(|(_, server)| server.role == ServerKind::Head);
+    let is_pressed = move |server: &ServerSignals| {
+        let io_some = view.now(&server.io_some);
+        (server.role == ServerKind::Head || !has_head)
+            && io_some.is_some_and(|part| part > IO_SOME_SHARE_MIN)
+    };
+    let servers = view
+        .servers()
+        .map(|(name, server)| (name.0.as_str(), server));
+    servers.filter(move |(_, server)| is_pressed(server))
+}
+
+fn are_threads_busy(view: &RuleInput<'_>, storage: &StorageSignals) -> bool {
+    let busy = view.now(&storage.namespace_busy);
+    busy.zip(view.now(&storage.namespace_cap))
+        .is_some_and(|(busy, cap)| busy >= cap * USE_SHARE_MIN)
+}
+
+pub(super) fn undersized_host(view: &RuleInput<'_>) -> Option<Finding> {
+    let mut evidence = Vec::new();
+    for (name, server) in view.servers() {
+        let columns = [
+            (
+                Measure::MemoryPressure,
+                &server.memory_full,
+                MEMORY_FULL_SHARE_MIN,
+            ),
+            (Measure::Processors, &server.cpu, USE_SHARE_MIN),
+            (Measure::Interface, &server.interface, USE_SHARE_MIN),
+        ];
+        for (measure, series, bound) in columns {
+            if view.now(series).is_some_and(|part| part > bound) && view.rose(series, 1.1) {
+                evidence.push(view.value_at(measure, Some(&name.0), series));
+            }
+        }
+    }
+    evidence.truncate(3);
+    (!evidence.is_empty()).then_some(Finding {
+        explains: 1.0,
+        evidence,
+    })
+}
+
+pub(super) fn namespace_threads(view: &RuleInput<'_>) -> Option<Finding> {
+    let full = view.storages().find(|(_, storage)| {
+        are_threads_busy(view, storage)
+            && view
+                .now(&storage.namespace_queued)
+                .is_some_and(|queued| queued > 0.5)
+            && view.rose(&storage.namespace_queued, 1.5)
+    })?;
+    let (id, storage) = (full.0.as_str(), full.1);
+    Finding::whole(vec![
+        view.value_at(Measure::NamespaceThreads, Some(id), &storage.namespace_busy),
+        view.value_at(Measure::NamespaceQueue, Some(id), &storage.namespace_queued),
+    ])
+}
+
+pub(super) fn descriptor_leak(view: &RuleInput<'_>) -> Option<Finding> {
+    let (name, server) = view
+        .servers()
+        .find(|(_, server)| leaks(view, server) || lacks_descriptors(view, server))?;
+    let name = Some(name.0.as_str());
+    let mut evidence = vec![
+        view.value_at(Measure::Descriptors, name, &server.descriptors),
+        view.value_at(Measure::DescriptorLimit, name, &server.descriptors_limit),
+    ];
+    evidence.extend(view.fact_changes(&["limit open files"]).take(1));
+    Finding::whole(evidence)
+}
+
+/// The part of the descriptors that is used, at the most.
+fn descriptors_used(server: &ServerSignals, spans: &[Range<usize>]) -> Option<f64> {
+    let limit = server.descriptors_limit.mean(spans);
+    Some(server.descriptors.max(spans)? / limit.filter(|limit| *limit > 0.0)?)
+}
+
+/// A leak grows all the time; a burst of connections comes and goes.
+fn leaks(view: &RuleInput<'_>, server: &ServerSignals) -> bool {
+    let used = descriptors_used(server, view.during);
+    let all: Vec<f64> = (0..view.signals.bins)
+        .filter_map(|bin| server.descriptors.at(bin))
+        .collect();
+    let steps = all.windows(2).filter(|pair| pair[1] >= pair[0]).count();
+    let grown = all.last().zip(all.first());
+    used.is_some_and(|used| used >= DESCRIPTORS_SHARE_MIN)
+        && all.len() > 4
+        && steps as f64 >= (all.len() - 1) as f64 * 0.9
+        && grown.is_some_and(|(last, first)| *last >= first * LEAK_RATIO_MIN)
+}
+
+/// For most of the time no descriptor is left, and before some were: more connections came, or the limit was lowered.
+fn lacks_descriptors(view: &RuleInput<'_>, server: &ServerSignals) -> bool {
+    let limit = |spans: &[Range<usize>]| server.descriptors_limit.mean(spans);
+    let (Some(now), Some(before)) = (limit(view.during), limit(view.before)) else {
+        return false;
+    };
+    let is_full = |open: f64| open >= now * DESCRIPTORS_SHARE_FULL;
+    let full = server.descriptors.part(view.during, is_full);
+    let usual = server.descriptors.max(view.before);
+    full.is_some_and(|part| part >= 0.5)
+        && usual.is_some_and(|usual| usual < before * DESCRIPTORS_SHARE_MIN)
+}
+
+pub(super) fn relay(view: &RuleInput<'_>) -> Option<Finding> {
+    let mut evidence = Vec::new();
+    for (name, server) in view.servers() {
+        let part = |now: bool| {
+            let mean = |series| {
+                if now {
+                    view.now(series)
+                } else {
+                    view.earlier(series)
+                }
+            };
+            let passed = mean(&server.bytes_in)? + mean(&server.bytes_out).unwrap_or(0.0);
+            Some(mean(&server.relayed_bytes)? / Some(passed).filter(|bytes| *bytes > 0.0)?)
+        };
+        if part(true)
+            .is_some_and(|now| now > RELAYED_SHARE_MIN && now > part(false).unwrap_or(0.0) * 2.0)
+        {
+            evidence.push(view.value_at(
+                Measure::RelayedBytes,
+                Some(&name.0),
+                &server.relayed_bytes,
+            ));
+        }
+    }
+    evidence.truncate(3);
+    (!evidence.is_empty()).then_some(Finding {
+        explains: 1.0,
+        evidence,
+    })
+}
