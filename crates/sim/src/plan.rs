@@ -298,6 +298,8 @@ pub struct Failing {
 pub enum Change {
     /// A storage element does so many times what it does else. 0: it accepts and moves nothing.
     StorageSpeed(usize, f64),
+    /// A storage element needs so many times as long to open and to commit a file.
+    StorageLatency(usize, f64),
     /// A storage element is not there: connections are refused, and what runs breaks.
     StorageDown(usize),
     /// A part of a storage element's files fails, from 0 to 1.

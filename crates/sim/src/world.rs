@@ -101,6 +101,8 @@ struct World<'a> {
 #[derive(Debug, Clone)]
 struct Storage {
     speed: f64,
+    /// So many times as long as usual it needs to open, and to commit, a file.
+    slowness: f64,
     is_down: bool,
     is_banned: bool,
     failures: f64,
@@ -193,6 +195,7 @@ impl<'a> World<'a> {
         let numbers = names.map(|(number, storage)| (storage.name.clone(), number));
         let storages = plan.storages.iter().map(|storage| Storage {
             speed: 1.0,
+            slowness: 1.0,
             is_down: false,
             is_banned: false,
             failures: storage.failures,

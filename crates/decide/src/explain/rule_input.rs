@@ -391,6 +391,8 @@ impl RuleInput<'_> {
             M::Streams => known(&link.streams_used),
             M::TcpTimes => known(&link.tcp.window_limited) || known(&link.tcp.buffer_limited),
             M::TcpWindow => known(&link.tcp.window_bytes),
+            M::TcpBuffer => known(&link.tcp.buffer_max_bytes),
+            M::TcpIdle => known(&link.tcp.idle),
             M::Retransmissions => known(&link.tcp.retransmitted),
             M::RoundTrip => known(&link.tcp.rtt_seconds) && known(&link.tcp.rtt_min_seconds),
             M::ServerBytes => any_server(|server| &server.bytes_in),
@@ -404,8 +406,14 @@ impl RuleInput<'_> {
                     || any_pool(|pool| &pool.progress_age_seconds)
                     || known(&link.progress_age_seconds)
             }
-            M::TapeWritten => any_storage(|storage| &storage.tape.written_bytes),
-            M::TapeUnwritten => any_storage(|storage| &storage.tape.unwritten_bytes),
+            M::TapeWritten => {
+                any_storage(|storage| &storage.tape.written_bytes)
+                    || any_pool(|pool| &pool.tape_written_bytes)
+            }
+            M::TapeUnwritten => {
+                any_storage(|storage| &storage.tape.unwritten_bytes)
+                    || any_pool(|pool| &pool.tape_unwritten_bytes)
+            }
             M::TapeBuffer => any_storage(|storage| &storage.tape.buffer_used),
             M::IoPressure => any_server(|server| &server.io_some),
             M::IoStall => any_server(|server| &server.io_full),

@@ -25,6 +25,7 @@ impl World<'_> {
         }
         match &event.what {
             Change::StorageSpeed(storage, speed) => self.set_storage_speed(*storage, *speed),
+            Change::StorageLatency(storage, times) => self.storages[*storage].slowness = *times,
             Change::StorageDown(storage) => {
                 self.storages[*storage].is_down = true;
                 self.break_at(*storage);
@@ -81,6 +82,7 @@ impl World<'_> {
         }
         match what {
             Change::StorageSpeed(storage, _) => self.set_storage_speed(*storage, 1.0),
+            Change::StorageLatency(storage, _) => self.storages[*storage].slowness = 1.0,
             Change::StorageDown(storage) => self.storages[*storage].is_down = false,
             Change::StorageFails(storage, _) => {
                 self.storages[*storage].failures = self.plan.storages[*storage].failures;
@@ -306,6 +308,7 @@ fn needs_service(what: &Change) -> bool {
         | Change::Cancel(_)
         | Change::Prioritise(..) => true,
         Change::StorageSpeed(..)
+        | Change::StorageLatency(..)
         | Change::StorageDown(_)
         | Change::StorageFails(..)
         | Change::ReadsFail(..)
