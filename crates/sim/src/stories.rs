@@ -1,9 +1,9 @@
 //! What five documents of the field tell of, as stories: who did what to which resource, and when; explained by the same
 //! explainer as a site of today; and the page that tells them (`docs/observe/stories.md`).
 //!
-//! What the simulator has (slots, processes of the service, queues, sources, head node, networks) is run in it. What it does
-//! not have (tape, disk arrays, sockets of 2013, runs of single copies) is a recorded window made of the figures that a
-//! document prints. It decides nothing about causes.
+//! What the simulator has (slots, processes of the service, queues, sources, networks, connections, disks that many slow down) is
+//! run in it, and its record is read as that of a site. What it does not have (tape, disk arrays, order of writes) is a recorded
+//! window made of the figures that a document prints. It decides nothing about causes.
 
 mod asgc;
 mod edinburgh;
@@ -38,6 +38,8 @@ pub struct Block {
 pub struct Stories {
     disk: sc4_disk::DiskPhase,
     tape: Signals,
+    windows: Vec<Line>,
+    edinburgh: Vec<Line>,
 }
 
 impl Stories {
@@ -48,6 +50,8 @@ impl Stories {
         Ok(Stories {
             disk: sc4_disk::run()?,
             tape: sc4_tape::window(),
+            windows: windows_2013::lines()?,
+            edinburgh: edinburgh::lines()?,
         })
     }
 
@@ -56,8 +60,7 @@ impl Stories {
         let block = |name, text| Block { name, text };
         let disk = sc4_disk::lines(&self.disk);
         let tape = sc4_tape::lines(&self.tape);
-        let windows = windows_2013::lines();
-        let edinburgh = edinburgh::lines();
+        let (windows, edinburgh) = (&self.windows, &self.edinburgh);
         let asgc = asgc::lines();
         vec![
             block("sc4-disk", told::table(&disk)),
@@ -66,9 +69,9 @@ impl Stories {
             block("sc4-tape", told::table(&tape)),
             block("sc4-tape-in-full", told::in_full(&tape)),
             block("sc4-errors", self.errors()),
-            block("2013", told::table(&windows)),
+            block("2013", told::table(windows)),
             block("2013-ceiling", ceilings()),
-            block("2013-in-full", told::in_full(&windows)),
+            block("2013-in-full", told::in_full(windows)),
             block(
                 "2021-migration",
                 tables_2021::contradictions(&tables_2021::migration()),
@@ -78,9 +81,9 @@ impl Stories {
                 tables_2021::contradictions(&tables_2021::staging()),
             ),
             block("2021-comparison", comparison()),
-            block("edinburgh", told::table(&edinburgh)),
+            block("edinburgh", told::table(edinburgh)),
             block("edinburgh-refusals", incident_table(&edinburgh::refusals())),
-            block("edinburgh-in-full", told::in_full(&edinburgh)),
+            block("edinburgh-in-full", told::in_full(edinburgh)),
             block("asgc", told::table(&asgc)),
             block("asgc-in-full", told::in_full(&asgc)),
         ]

@@ -1,7 +1,10 @@
-//! Edinburgh, Sheffield, Glasgow and RAL-PP, about 2005: `srmcp` beside FTS, as recorded windows, one run after the other. The
-//! simulator knows no order of writes and no door that passes bytes on.
+//! Edinburgh, Sheffield, Glasgow and RAL-PP, about 2005: `srmcp` beside FTS, one run after the other. Numbers of connections and
+//! of files are run in the simulator, against one disk server that many connections slow down. Order of writes and refusals are
+//! recorded windows: the simulator has neither, and no door that passes bytes on.
 
-use super::told::{Line, changes_of};
+use super::replay::{MoverReports, Replay, ReplayError};
+use super::told::{Line, Span, changes_of};
+use crate::plan::{Change, Event, Load, Malice, Network, Plan, Policy, Service, Storage};
 use penstock_decide::explain::signals::{
     FailureGroup, LinkSignals, Series, ServerName, ServerSignals, Signals,
 };
@@ -13,9 +16,13 @@ use std::collections::BTreeSet;
 const BEGIN: Timestamp = Timestamp(1_117_584_000_000);
 const BIN: u32 = 60;
 const BINS: usize = 120;
+/// Of runs in the simulator, in which a file takes some minutes.
+const SIMULATED_BIN: u32 = 300;
 /// From here on it is the second run.
 const SECOND: usize = 60;
 const MEGABIT: f64 = 125_000.0;
+/// So many connections at once halve what the disk server writes. With this one number three rows of the page come out.
+const HALVED_AT: f64 = 84.0;
 /// Of 200 files: 30 were done.
 const REFUSED: usize = 170;
 
@@ -25,7 +32,6 @@ struct Run {
     /// As the page prints it.
     megabits: f64,
     files: f64,
-    streams: Option<f64>,
     /// The part of the bytes that a door passes on to another server, and of the writes that follow no other.
     relayed: Option<f64>,
     random: Option<f64>,
@@ -34,7 +40,6 @@ struct Run {
 const RUN: Run = Run {
     megabits: 0.0,
     files: 10.0,
-    streams: None,
     relayed: None,
     random: None,
 };
@@ -62,7 +67,6 @@ fn window(link: &LinkId, runs: [Run; 2]) -> Signals {
         finished_files: Series::known(
             (0..BINS).map(|bin| run(bin).megabits * MEGABIT * seconds / 1e9),
         ),
-        streams_used: told(|run| run.streams),
         ..LinkSignals::default()
     };
     signals.links.insert(link.clone(), of_link);
@@ -108,35 +112,123 @@ fn of_runs(words: (&'static str, &'static str), source: &str, runs: [Run; 2]) ->
     Line::of_spans(words, &signals, &[link], 5..SECOND, SECOND + 2..BINS)
 }
 
-/// The table of the page, row by row.
-pub(super) fn lines() -> Vec<Line> {
-    let streams = |megabits, streams| Run {
-        megabits,
-        streams: Some(streams),
-        ..RUN
+/// Files and connections of a run.
+#[derive(Debug, Clone, Copy)]
+struct Concurrency {
+    files: u32,
+    streams: u32,
+}
+
+impl Concurrency {
+    /// How many times as much the disk server would write for one connection.
+    fn slowness(self) -> f64 {
+        1.0 + (f64::from(self.files * self.streams) / HALVED_AT).powi(2)
+    }
+}
+
+/// Two runs of the simulator, one after the other; the first one moves what the page prints.
+fn simulated(source: &str, megabits: f64, runs: [Concurrency; 2]) -> Result<Signals, ReplayError> {
+    let storage = |name: &str, rate: f64, halved_at| Storage {
+        name: name.to_owned(),
+        pools: 1,
+        read: rate,
+        write: rate,
+        halved_at,
+        uplink: None,
+        latency: 0.3,
+        failures: 0.0,
     };
+    let seconds = f64::from(SIMULATED_BIN);
+    let of_run = |run: Concurrency, at: f64| {
+        let changes = [
+            Change::LinkMax(0, 1, run.files),
+            Change::Streams(1, run.streams),
+        ];
+        let lasts = None;
+        changes.map(|what| Event { at, lasts, what })
+    };
+    let plan = Plan {
+        name: format!("{source} to Edinburgh"),
+        seconds: seconds * BINS as f64,
+        seed: 2005,
+        service: Service {
+            policy: Policy::Limits,
+            ..Service::default()
+        },
+        storages: vec![
+            storage(source, 1e9, None),
+            storage(
+                "edinburgh",
+                megabits * MEGABIT * runs[0].slowness(),
+                Some(HALVED_AT),
+            ),
+        ],
+        networks: vec![Network {
+            from: 0,
+            to: 1,
+            bandwidth: 125e6,
+            per_transfer: 125e6,
+            rtt: 0.01,
+            opening: Some(1.0),
+            others: 0.0,
+            others_swing: 0.0,
+        }],
+        vos: Vec::new(),
+        loads: vec![Load {
+            pairs: vec![(0, 1)],
+            vo: "dteam".to_owned(),
+            users: 1,
+            activity: "default".to_owned(),
+            files: 3_000,
+            size: 1e9,
+            spread: 0.0,
+            job: 10,
+            begin: 1.0,
+            over: 0.0,
+            daily: 0.0,
+            priority: 3,
+            hopeless: None,
+        }],
+        events: [
+            of_run(runs[0], 0.0),
+            of_run(runs[1], seconds * SECOND as f64),
+        ]
+        .concat(),
+        malice: Malice::default(),
+    };
+    let replay = Replay::of(&plan, BEGIN)?;
+    Ok(replay.signals(MoverReports::All, SIMULATED_BIN)?)
+}
+
+/// The table of the page, row by row.
+pub(super) fn lines() -> Result<Vec<Line>, ReplayError> {
     let way = |megabits, relayed, random| Run {
         megabits,
         relayed: Some(relayed),
         random: Some(random),
         ..RUN
     };
-    vec![
-        of_runs(
+    let run = |files, streams| Concurrency { files, streams };
+    let fewer = simulated("sheffield", 160.0, [run(10, 10), run(10, 1)])?;
+    let more = simulated("glasgow", 327.1, [run(7, 1), run(7, 10)])?;
+    let spans = |words, signals: &Signals| {
+        let links: Vec<LinkId> = signals.links.keys().cloned().collect();
+        Line::of_spans(words, signals, &links, 5..SECOND, SECOND + 5..BINS)
+    };
+    Ok(vec![
+        spans(
             (
                 "Sheffield, srmCopy: 10 → 1 streams",
                 "160 → 381 Mb/s: the rate was improved significantly",
             ),
-            "sheffield",
-            [streams(160.0, 10.0), streams(381.0, 1.0)],
+            &fewer,
         ),
-        of_runs(
+        spans(
             (
                 "Glasgow, srmCopy: 1 → 10 streams",
                 "327 → 204 Mb/s: a detrimental effect, and a higher load",
             ),
-            "glasgow",
-            [streams(327.1, 1.0), streams(204.4, 10.0)],
+            &more,
         ),
         of_runs(
             (
@@ -146,9 +238,9 @@ pub(super) fn lines() -> Vec<Line> {
             "sheffield",
             [way(381.0, 0.0, 0.05), way(203.0, 0.5, 0.8)],
         ),
-        concurrency(),
+        concurrency(&simulated("glasgow", 319.1, [run(25, 1), run(7, 1)])?),
         ral_pp(),
-    ]
+    ])
 }
 
 /// 200 files at once, of which 30 are done: the refusals as incidents.
@@ -179,25 +271,22 @@ pub(super) fn refusals() -> Vec<Incident> {
     incidents_of(occurrences_of(&signals, &links, &[], times, until), times)
 }
 
-/// 7 files at once instead of 25 make no difference.
-fn concurrency() -> Line {
-    let link = to_edinburgh("glasgow");
-    let run = |megabits, files| Run {
-        megabits,
-        files,
-        ..RUN
-    };
-    let signals = window(&link, [run(319.1, 25.0), run(313.7, 7.0)]);
-    let changes = changes_of(&signals, &link, std::slice::from_ref(&link));
-    let all = super::told::Span {
-        from: BEGIN,
-        to: signals.begin_of(BINS),
-    };
+/// 7 files at once instead of 25 take nothing.
+fn concurrency(signals: &Signals) -> Line {
     let words = (
         "Glasgow, srmCopy: 25 → 7 files at once",
         "319 → 327 and 300 Mb/s: remarkably it is even faster, and the load is not as large",
     );
-    Line::of_falls(words, &changes, all)
+    let links: Vec<LinkId> = signals.links.keys().cloned().collect();
+    let changes = links
+        .first()
+        .map(|link| changes_of(signals, link, &links))
+        .unwrap_or_default();
+    let all = Span {
+        from: BEGIN,
+        to: signals.begin_of(signals.bins),
+    };
+    Line::of_falls(words, &changes, &[all])
 }
 
 /// Glasgow sends to Edinburgh, then RAL-PP does; RAL-PP to Glasgow is as slow, RAL-PP to RAL is not.

@@ -4,7 +4,10 @@ use crate::plan::Plan;
 use crate::world::{BEGIN_MS, BrokenInvariant, RecordLine, simulate_with_record};
 use penstock_decide::explain::signals::Signals;
 use penstock_decide::minute_meter::{MinuteMeter, Standings, TransferGroup};
-use penstock_model::{LedgerEntry, LinkSample, MoverReport, Timestamp, TransferEvent, TransferId};
+use penstock_model::{
+    BanChange, CopySums, LedgerEntry, LinkChange, LinkSample, MinuteSamples, SettingChange,
+    Timestamp, TransferEvent, TransferId,
+};
 use penstock_observe::explanations::reading::{ExplainWindow, PopulationChoice, read_record};
 use penstock_observe::follow::{MemoryRecord, RecordError};
 use std::collections::HashMap;
@@ -30,42 +33,39 @@ pub enum ReplayError {
     Record(#[from] RecordError),
 }
 
-/// A run, as it was recorded with each kind of report.
+/// A run, as it was recorded.
 pub(super) struct Replay {
     /// When it begins.
     begin: Timestamp,
     seconds: f64,
-    records: Vec<(MoverReports, MemoryRecord)>,
+    minutes: Vec<MinuteSamples>,
+    changes: Changes,
+}
+
+/// What changed meanwhile.
+#[derive(Default)]
+struct Changes {
+    links: Vec<LinkChange>,
+    settings: Vec<SettingChange>,
+    bans: Vec<BanChange>,
 }
 
 impl Replay {
     /// Runs a plan whose virtual midnight is at `begin`.
-    pub(super) fn of(
-        plan: &Plan,
-        begin: Timestamp,
-        reports: &[MoverReports],
-    ) -> Result<Replay, BrokenInvariant> {
-        let mut keepers: Vec<Keeper> = reports
-            .iter()
-            .map(|kind| Keeper::new(*kind, begin))
-            .collect();
-        simulate_with_record(plan, &mut |line| {
-            for keeper in &mut keepers {
-                keeper.keep(&line, begin.0 - BEGIN_MS);
-            }
-        })?;
-        let end = begin.0 + (plan.seconds * 1000.0) as i64;
+    pub(super) fn of(plan: &Plan, begin: Timestamp) -> Result<Replay, BrokenInvariant> {
+        let mut keeper = Keeper::new(begin);
+        simulate_with_record(plan, &mut |line| keeper.keep(&line, begin.0 - BEGIN_MS))?;
+        let end = Timestamp(begin.0 + (plan.seconds * 1000.0) as i64);
+        let (minutes, changes) = keeper.end(end);
         Ok(Replay {
             begin,
             seconds: plan.seconds,
-            records: keepers
-                .into_iter()
-                .map(|keeper| (keeper.reports, keeper.end(Timestamp(end))))
-                .collect(),
+            minutes,
+            changes,
         })
     }
 
-    /// What the explainer knows of it.
+    /// What the explainer knows of it, when movers told so much.
     pub(super) fn signals(
         &self,
         reports: MoverReports,
@@ -73,27 +73,59 @@ impl Replay {
     ) -> Result<Signals, RecordError> {
         let end = Timestamp(self.begin.0 + (self.seconds * 1000.0) as i64);
         let window = ExplainWindow::new(self.begin, end, Some(bin_seconds));
-        let record = self.records.iter().find(|(kind, _)| *kind == reports);
-        let (_, record) = record.expect("a kind that was asked for");
-        Ok(read_record(record, window, &PopulationChoice::Links)?.signals)
+        let record = MemoryRecord::new();
+        let changes = &self.changes;
+        for change in &changes.links {
+            record.push_link_change(change.clone());
+        }
+        for change in &changes.settings {
+            record.push_setting_change(change.clone());
+        }
+        for change in &changes.bans {
+            record.push_ban_change(change.clone());
+        }
+        for minute in &self.minutes {
+            let mut minute = minute.clone();
+            if reports == MoverReports::None {
+                forget_reports(&mut minute);
+            }
+            record.push_minute(minute);
+        }
+        Ok(read_record(&record, window, &PopulationChoice::Links)?.signals)
+    }
+}
+
+/// Leaves of the copies that ended well what the service knows itself: how many, of which sizes, and how long their slots
+/// moved nothing.
+fn forget_reports(minute: &mut MinuteSamples) {
+    for row in &mut minute.rows {
+        let copies = &row.sums.copies;
+        row.sums.copies = CopySums {
+            files: copies.files,
+            sized: copies.sized,
+            bytes: copies.bytes,
+            overhead_us: copies.overhead_us,
+            overheads: copies.overheads,
+            ..CopySums::default()
+        };
     }
 }
 
 /// Counts minutes of what happens, as a service does.
 struct Keeper {
-    reports: MoverReports,
     meter: MinuteMeter,
-    record: MemoryRecord,
+    minutes: Vec<MinuteSamples>,
+    changes: Changes,
     groups: HashMap<TransferId, TransferGroup>,
     second: Vec<LinkSample>,
 }
 
 impl Keeper {
-    fn new(reports: MoverReports, begin: Timestamp) -> Keeper {
+    fn new(begin: Timestamp) -> Keeper {
         Keeper {
-            reports,
+            minutes: Vec::new(),
             meter: MinuteMeter::new(begin),
-            record: MemoryRecord::new(),
+            changes: Changes::default(),
             groups: HashMap::new(),
             second: Vec::new(),
         }
@@ -122,22 +154,22 @@ impl Keeper {
                 };
                 let samples = std::mem::take(&mut self.second);
                 self.meter.take_second(shifted(*at), &samples, &standings);
-                self.push_minutes();
+                self.minutes.extend(self.meter.take_over());
             }
             RecordLine::Link(change) => {
                 let mut change = change.clone();
                 change.at = shifted(change.at);
-                self.record.push_link_change(change);
+                self.changes.links.push(change);
             }
             RecordLine::Setting(change) => {
                 let mut change = change.clone();
                 change.at = shifted(change.at);
-                self.record.push_setting_change(change);
+                self.changes.settings.push(change);
             }
             RecordLine::Ban(change) => {
                 let mut change = change.clone();
                 change.at = shifted(change.at);
-                self.record.push_ban_change(change);
+                self.changes.bans.push(change);
             }
         }
     }
@@ -148,22 +180,6 @@ impl Keeper {
         };
         match &entry.event {
             TransferEvent::Submitted | TransferEvent::NotNeeded => {}
-            TransferEvent::Landed {
-                attempt,
-                size,
-                mode,
-                archives,
-                ..
-            } if self.reports == MoverReports::None => {
-                let event = TransferEvent::Landed {
-                    attempt: *attempt,
-                    size: *size,
-                    mode: *mode,
-                    report: Box::new(MoverReport::default()),
-                    archives: *archives,
-                };
-                self.meter.take_event(at, entry.transfer, group, &event);
-            }
             event => self.meter.take_event(at, entry.transfer, group, event),
         }
         if matches!(entry.event, TransferEvent::Landed { .. }) {
@@ -171,16 +187,8 @@ impl Keeper {
         }
     }
 
-    fn push_minutes(&mut self) {
-        for minute in self.meter.take_over() {
-            self.record.push_minute(minute);
-        }
-    }
-
-    fn end(mut self, at: Timestamp) -> MemoryRecord {
-        for minute in self.meter.end(at) {
-            self.record.push_minute(minute);
-        }
-        self.record
+    fn end(mut self, at: Timestamp) -> (Vec<MinuteSamples>, Changes) {
+        self.minutes.extend(self.meter.end(at));
+        (self.minutes, self.changes)
     }
 }

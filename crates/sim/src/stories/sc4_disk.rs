@@ -12,6 +12,7 @@ use penstock_decide::explain::signals::{
     Maintenance, Series, ServerKind, ServerName, ServerSignals, Signals, StorageSignals,
 };
 use penstock_model::{LinkId, Timestamp};
+use std::ops::Range;
 
 /// 1 April 2006, 0:00 UTC.
 pub(super) const BEGIN: Timestamp = Timestamp(1_143_849_600_000);
@@ -21,8 +22,8 @@ pub(super) const BIN: u32 = 300;
 
 const DAY: f64 = 86_400.0;
 const HOUR: f64 = 3_600.0;
-/// Bytes of a file: 201,273 transfers in two weeks at some 200 MB/s.
-const FILE: f64 = 1.2e9;
+/// Bytes of a file: with them the two weeks have as many transfers as the report counts, 201,273.
+const FILE: f64 = 1.35e9;
 /// Bytes per second of a file while its bytes move: with 20 at once somewhat more than 200 MB/s.
 const PER_FILE: f64 = 11e6;
 /// The same on the day that nobody understood.
@@ -35,12 +36,22 @@ const BACKUP_AT: f64 = 23.0 * HOUR + 40.0 * 60.0;
 const BACKUP_LASTS: f64 = 20.0 * 60.0;
 /// Processes of the transfer service, and the slots of all.
 const PROCESSES: u32 = 5;
-const SLOTS: u32 = 200;
+const SLOTS: u32 = 100;
 
 const CERN: usize = 0;
 const IN2P3: usize = 1;
 const FNAL: usize = 2;
 const BNL: usize = 3;
+/// Sites that join on 11 April, one after the other.
+const JOINING: [(usize, &str, f64); 5] = [
+    (4, "ral", 10.0),
+    (5, "fzk", 13.0),
+    (6, "cnaf", 15.0),
+    (7, "pic", 17.0),
+    (8, "sara", 19.0),
+];
+/// Files at once to FNAL and to BNL; the same for those that join.
+const FAR_MAX: u32 = 30;
 /// Files that wait at the begin.
 const QUEUED: u64 = 500;
 
@@ -59,7 +70,7 @@ pub(super) fn link() -> LinkId {
 
 /// Runs the two weeks.
 pub(super) fn run() -> Result<DiskPhase, ReplayError> {
-    let replay = Replay::of(&plan(), BEGIN, &[MoverReports::None, MoverReports::All])?;
+    let replay = Replay::of(&plan(), BEGIN)?;
     let mut of_site = replay.signals(MoverReports::None, BIN)?;
     let mut of_penstock = replay.signals(MoverReports::All, BIN)?;
     for signals in [&mut of_site, &mut of_penstock] {
@@ -106,16 +117,17 @@ pub(super) fn plan() -> Plan {
             pushes: true,
             ..Service::default()
         },
-        storages: [
-            ("cern", 20, 4e9, 0.3),
+        storages: vec![
+            storage("cern", 20, 4e9, 0.3),
             // Three disk servers of 100 MB/s.
-            ("in2p3", 3, 300e6, HEAD_LATENCY),
-            ("fnal", 20, 4e9, 0.3),
-            ("bnl", 20, 4e9, 0.3),
+            storage("in2p3", 3, 300e6, HEAD_LATENCY),
+            storage("fnal", 20, 4e9, 0.3),
+            storage("bnl", 20, 4e9, 0.3),
         ]
-        .map(|(name, pools, rate, latency)| storage(name, pools, rate, latency))
-        .into(),
-        networks: [IN2P3, FNAL, BNL].map(network).into(),
+        .into_iter()
+        .chain(JOINING.map(|(_, name, _)| storage(name, 20, 4e9, 0.3)))
+        .collect(),
+        networks: (IN2P3..=BNL + JOINING.len()).map(network).collect(),
         vos: Vec::new(),
         loads: loads(),
         events: events(),
@@ -167,7 +179,7 @@ fn load(to: usize, users: u32, size: f64, rate: f64, (begin, over): (f64, f64)) 
     }
 }
 
-/// The generator at CERN keeps a queue for IN2P3, except on the morning of 5 April. FNAL and BNL ask for more on 11 April.
+/// The generator at CERN keeps a queue for IN2P3, except on the morning of 5 April. Other sites join on 11 April.
 fn loads() -> Vec<Load> {
     let of_in2p3 = |rate: f64, from: f64, to: f64| load(IN2P3, 1, FILE, rate, (from, to - from));
     let queue = Load {
@@ -176,7 +188,7 @@ fn loads() -> Vec<Load> {
         ..of_in2p3(1.0, 1.0, 2.0)
     };
     let far = 10e9;
-    vec![
+    let mut loads = vec![
         queue.clone(),
         of_in2p3(211e6, 1.0, at(4.0, 0.0)),
         of_in2p3(96e6, at(4.0, 0.0), at(5.0, 0.0)),
@@ -188,18 +200,21 @@ fn loads() -> Vec<Load> {
         },
         of_in2p3(213e6, at(5.0, 11.0), at(7.0, 10.0)),
         of_in2p3(262e6, at(7.0, 10.0), at(15.0, 0.0)),
-        load(FNAL, 12, far, 430e6, (1.0, DAYS as f64 * DAY)),
+        load(FNAL, 12, far, 320e6, (1.0, DAYS as f64 * DAY)),
         load(BNL, 7, far, 320e6, (1.0, DAYS as f64 * DAY)),
-        load(FNAL, 12, far, 900e6, (at(11.0, 8.0), 26.0 * HOUR)),
-        load(BNL, 7, far, 700e6, (at(11.0, 8.0), 26.0 * HOUR)),
-    ]
+    ];
+    loads.extend(JOINING.map(|(to, _, hour)| {
+        let begin = at(11.0, hour);
+        load(to, 5, far, 250e6, (begin, at(12.0, 9.0) - begin))
+    }));
+    loads
 }
 
 fn events() -> Vec<Event> {
     let mut events = vec![
         stays(0.0, Change::LinkMax(CERN, IN2P3, 20)),
-        stays(0.0, Change::LinkMax(CERN, FNAL, 40)),
-        stays(0.0, Change::LinkMax(CERN, BNL, 30)),
+        stays(0.0, Change::LinkMax(CERN, FNAL, FAR_MAX)),
+        stays(0.0, Change::LinkMax(CERN, BNL, FAR_MAX)),
         // 4 April: nobody knows what it was. A network that loses segments is chosen; no rate of others is touched.
         event(
             at(4.0, 1.0),
@@ -220,11 +235,8 @@ fn events() -> Vec<Event> {
         ),
         stays(at(7.0, 10.0), Change::LinkMax(CERN, IN2P3, 30)),
         stays(at(11.0, 10.0), Change::LinkMax(CERN, IN2P3, 45)),
-        stays(at(11.0, 10.0), Change::LinkMax(CERN, BNL, 80)),
-        // 12 April: the intervention at the database of the service, and the usual limits of the others.
+        // 12 April: the intervention at the database of the service; those that joined have what is left over.
         event(at(12.0, 9.0), at(12.0, 9.1), Change::LeaderLost(300.0)),
-        stays(at(12.0, 9.2), Change::LinkMax(CERN, FNAL, 40)),
-        stays(at(12.0, 9.2), Change::LinkMax(CERN, BNL, 30)),
     ];
     // 8 and 9 April: three of five processes start nothing for half an hour, again and again.
     for turn in 0..24 {
@@ -234,15 +246,10 @@ fn events() -> Vec<Event> {
     // 10 April: all day.
     events
         .extend((0..3).map(|node| event(at(10.0, 0.0), at(11.0, 10.0), Change::NodeCutOff(node))));
-    // 11 April: the others take more and more.
-    let rising = (0..10).map(|step| {
-        let max = 100 + step * 2;
-        stays(
-            at(11.0, 10.0 + f64::from(step)),
-            Change::LinkMax(CERN, FNAL, max),
-        )
-    });
-    events.extend(rising);
+    let limits =
+        |at: f64, max: u32| JOINING.map(|(to, _, _)| stays(at, Change::LinkMax(CERN, to, max)));
+    events.extend(limits(0.0, FAR_MAX));
+    events.extend(limits(at(12.0, 9.2), 1));
     events.extend((0..DAYS).map(|day| {
         let from = day as f64 * DAY + BACKUP_AT;
         event(
@@ -313,13 +320,19 @@ pub(super) fn lines(phase: &DiskPhase) -> Vec<Line> {
     let links = [link.clone()];
     let signals = &phase.of_site;
     let changes = changes_of(signals, &link, &links);
-    let falls = |words, from, to| Line::of_falls(words, &changes, span(from, to));
+    let falls = |words, from, to| Line::of_falls(words, &changes, &[span(from, to)]);
+    // Without the backup at 23:40, which has a line of its own.
+    let falls_by_day = |words, days: Range<u32>| {
+        let spans: Vec<Span> = days
+            .map(|day| span(at(day.into(), 0.9), at(day.into(), 23.5)))
+            .collect();
+        Line::of_falls(words, &changes, &spans)
+    };
     let spans = |words, before, during| Line::of_spans(words, signals, &links, before, during);
     vec![
-        falls(
+        falls_by_day(
             ("1 to 3 April", "sustained transfers at more than 200 MB/s"),
-            at(1.0, 1.0),
-            at(1.0, 23.0),
+            1..4,
         ),
         falls(("4 April", "not understood"), at(3.0, 23.99), at(4.0, 12.0)),
         falls(
@@ -340,13 +353,12 @@ pub(super) fn lines(phase: &DiskPhase) -> Vec<Line> {
             bin(7.0, 0.5)..bin(7.0, 9.5),
             bin(7.0, 11.0)..bin(7.0, 23.0),
         ),
-        falls(
+        falls_by_day(
             (
                 "8 and 9 April",
                 "very irregular rate: FTS at CERN not able to feed sites on a regular basis",
             ),
-            at(8.0, 0.2),
-            at(9.0, 23.5),
+            8..10,
         ),
         spans(
             (
@@ -397,5 +409,5 @@ pub(super) fn fourth_of_april(phase: &DiskPhase) -> Line {
     let link = link();
     let changes = changes_of(&phase.of_penstock, &link, std::slice::from_ref(&link));
     let words = ("4 April", "not understood");
-    Line::of_falls(words, &changes, span(at(3.0, 23.99), at(4.0, 12.0)))
+    Line::of_falls(words, &changes, &[span(at(3.0, 23.99), at(4.0, 12.0))])
 }

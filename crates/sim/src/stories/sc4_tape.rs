@@ -368,7 +368,7 @@ pub(super) fn lines(signals: &Signals) -> Vec<Line> {
             from: time(from.0, from.1),
             to: time(to.0, to.1),
         };
-        Line::of_falls(words, &changes, span)
+        Line::of_falls(words, &changes, &[span])
     };
     vec![
         falls(

@@ -149,7 +149,7 @@ fn three_hundred_and_six_errors_are_eight_and_one_incident() {
 
 #[test]
 fn the_two_cases_of_2013_are_told_apart() {
-    let lines = windows_2013::lines();
+    let lines = &stories().windows;
     let [pinned, unopened, mended] = lines.as_slice() else {
         panic!("three lines: {}", lines.len());
     };
@@ -224,7 +224,7 @@ fn cms_and_atlas_are_split_without_a_rest() {
 
 #[test]
 fn the_table_of_edinburgh_is_told_row_by_row() {
-    let lines = edinburgh::lines();
+    let lines = &stories().edinburgh;
     let [fewer, more, order, concurrency, ral_pp] = lines.as_slice() else {
         panic!("five lines: {}", lines.len());
     };

@@ -9,6 +9,11 @@ use penstock_model::{LinkId, Timestamp};
 use std::fmt::Write;
 use std::ops::Range;
 
+/// From this part in percent on, a table names what was not measured.
+const UNEXPLAINED_LARGE: u16 = 10;
+/// So many of it.
+const MISSING_NAMED: usize = 4;
+
 /// What happened, as authors saw it and as it is told now.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Line {
@@ -42,15 +47,17 @@ impl Line {
         named.map(|named| named.share)
     }
 
-    /// Of the drops and lulls that begin in a span, the one that weighs most.
+    /// Of the drops and lulls that begin in one of these spans, the one that weighs most.
     pub(super) fn of_falls(
         (when, authors): (&'static str, &'static str),
         changes: &[RateChange],
-        span: Span,
+        spans: &[Span],
     ) -> Line {
         let falls = changes.iter().filter(|change| {
             let from = change.explanation.from;
-            change.kind != RateChangeKind::Rise && span.from <= from && from < span.to
+            let mut spans = spans.iter();
+            change.kind != RateChangeKind::Rise
+                && spans.any(|span| span.from <= from && from < span.to)
         });
         let falls: Vec<&RateChange> = falls.collect();
         let weight = |change: &&&RateChange| {
@@ -122,12 +129,27 @@ impl Line {
             .sum();
         let left = 100 - named.min(100);
         if left > 0 {
-            let _ = write!(text, "{left} % **unexplained**; ");
+            let _ = write!(text, "{left} % **unexplained**");
+            if left >= UNEXPLAINED_LARGE {
+                text.push_str(&not_measured(told));
+            }
+            text.push_str("; ");
         }
         if self.changes > 1 {
             let _ = write!(text, "{} times; ", self.changes);
         }
         text.trim_end_matches("; ").to_owned()
+    }
+}
+
+/// What was not measured and might explain it, the first ones by name.
+fn not_measured(told: &Explanation) -> String {
+    let names = told.missing.iter().take(MISSING_NAMED);
+    let names: Vec<&str> = names.map(|missing| wording::measure(*missing)).collect();
+    match told.missing.len().saturating_sub(MISSING_NAMED) {
+        _ if names.is_empty() => String::new(),
+        0 => format!(" (not measured: {})", names.join(", ")),
+        others => format!(" (not measured: {}, and {others} others)", names.join(", ")),
     }
 }
 

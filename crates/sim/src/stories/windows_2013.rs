@@ -1,21 +1,29 @@
-//! Manchester and Oxford to BNL, February 2013, as recorded windows: the simulator's connections have a window that is given.
+//! Manchester and Oxford to BNL, February 2013, run in the simulator, whose copies have the connections of that time.
 //!
 //! Two cases that look alike from outside: (a) buffers that may not grow, (b) buffers that may grow and windows that do not.
 //! Of (b) all figures are those of the document (`ss`, `netstat` and the rates of single copies). (a) is the smaller buffer of
 //! that time over the same distance.
 
+use super::replay::{MoverReports, Replay, ReplayError};
 use super::told::Line;
-use penstock_decide::explain::signals::{
-    Change, LinkSignals, Series, Setting, Signals, TcpSignals,
+use crate::plan::{
+    Change, Connections, Event, Load, Malice, Network, Plan, Policy, Service, Storage, WindowLimit,
 };
-use penstock_model::{LinkId, StorageId, Timestamp};
+use penstock_decide::explain::signals::{Change as SettingChange, Series, Setting, Signals};
+use penstock_model::Timestamp;
 
 /// 20 February 2013, 12:00 UTC.
 const BEGIN: Timestamp = Timestamp(1_361_361_600_000);
-const BIN: u32 = 60;
-const BINS: usize = 120;
-/// From here on the buffers are those of Liverpool.
-pub(super) const CHANGED: usize = 60;
+/// A file of 2 GB takes more than an hour at 0.47 MB/s.
+const BIN: u32 = 1800;
+const BINS: usize = 24;
+/// From here on the buffers are other ones.
+const CHANGED: usize = 12;
+/// From here on no file ends that began before.
+const SETTLED: usize = 15;
+/// Files at once, as the authors' script starts them, and their bytes.
+const FILES: u32 = 5;
+const FILE: f64 = 2e9;
 pub(super) const STREAMS: f64 = 9.0;
 /// Bytes of data in a segment.
 const SEGMENT: f64 = 1448.0;
@@ -57,9 +65,8 @@ pub(super) struct Sockets {
     pub(super) rtt: f64,
     /// The part of the connections that have nothing to send.
     pub(super) idle: f64,
-    /// The part of the time in which the send buffer is the limit, and the congestion window.
-    buffer_limited: f64,
-    window_limited: f64,
+    limit: WindowLimit,
+    /// How large buffers may grow.
     buffer_max: f64,
 }
 
@@ -67,6 +74,19 @@ impl Sockets {
     /// What all connections of a copy could carry.
     pub(super) fn ceiling(&self) -> f64 {
         STREAMS * self.window / self.rtt
+    }
+
+    /// What is simulated. What is measured below the ceiling and is no idle time is known of nobody.
+    fn connections(&self) -> Connections {
+        let fed = 1.0 - self.idle;
+        Connections {
+            count: STREAMS as u32,
+            window: self.window,
+            limit: self.limit,
+            rtt: self.rtt,
+            fed,
+            efficiency: self.rate / (self.ceiling() * fed),
+        }
     }
 }
 
@@ -78,8 +98,7 @@ pub(super) fn with_default_of_87k() -> Sockets {
         window: mean(&WINDOWS_87K) * SEGMENT,
         rtt: mean(&ROUND_TRIPS_87K) / 1e3,
         idle,
-        buffer_limited: 0.0,
-        window_limited: 1.0 - idle,
+        limit: WindowLimit::Congestion,
         buffer_max: BUFFER_MAX,
     }
 }
@@ -91,8 +110,7 @@ pub(super) fn with_default_of_1m() -> Sockets {
         window: mean(&WINDOWS_1M) * SEGMENT,
         rtt: mean(&ROUND_TRIPS_1M) / 1e3,
         idle: EMPTY_1M / STREAMS,
-        buffer_limited: 0.0,
-        window_limited: 0.1,
+        limit: WindowLimit::Congestion,
         buffer_max: 8_388_608.0,
     }
 }
@@ -105,46 +123,90 @@ pub(super) fn with_pinned_maximum() -> Sockets {
         window: BUFFER_PINNED,
         rtt,
         idle: 0.0,
-        buffer_limited: 0.97,
-        window_limited: 0.02,
+        limit: WindowLimit::Buffer,
         buffer_max: BUFFER_PINNED,
     }
 }
 
-pub(super) fn link() -> LinkId {
-    LinkId {
-        source: StorageId::new("manchester"),
-        destination: StorageId::new("bnl"),
+/// Five files at once, with one setting and then with the other.
+fn plan(first: Sockets, second: Sockets) -> Plan {
+    let storage = |name: &str| Storage {
+        name: name.to_owned(),
+        pools: 20,
+        read: 4e9,
+        write: 4e9,
+        halved_at: None,
+        uplink: None,
+        latency: 0.3,
+        failures: 0.0,
+    };
+    let stays = |at: f64, sockets: Sockets| Event {
+        at,
+        lasts: None,
+        what: Change::Connections(0, sockets.connections()),
+    };
+    Plan {
+        name: "Windows to BNL".to_owned(),
+        seconds: f64::from(BIN) * BINS as f64,
+        seed: 2013,
+        service: Service {
+            policy: Policy::Limits,
+            link_max: FILES,
+            pushes: true,
+            ..Service::default()
+        },
+        storages: vec![storage("manchester"), storage("bnl")],
+        networks: vec![Network {
+            from: 0,
+            to: 1,
+            bandwidth: 1.25e9,
+            per_transfer: 1.25e9,
+            rtt: first.rtt,
+            opening: Some(2.0),
+            others: 0.0,
+            others_swing: 0.0,
+        }],
+        vos: Vec::new(),
+        loads: vec![Load {
+            pairs: vec![(0, 1)],
+            vo: "atlas".to_owned(),
+            users: 1,
+            activity: "sonar".to_owned(),
+            files: 3_500,
+            size: FILE,
+            spread: 0.0,
+            job: 5,
+            begin: 1.0,
+            over: 0.0,
+            daily: 0.0,
+            priority: 3,
+            hopeless: None,
+        }],
+        events: vec![
+            stays(0.0, first),
+            stays(f64::from(BIN) * CHANGED as f64, second),
+        ],
+        malice: Malice::default(),
     }
 }
 
-/// One copy after the other, with one setting and then with the other.
-pub(super) fn window(first: Sockets, second: Sockets, set: [&str; 2]) -> Signals {
-    let at = |bin: usize| if bin < CHANGED { first } else { second };
-    let column = |value: fn(&Sockets) -> f64| Series::known((0..BINS).map(|bin| value(&at(bin))));
-    let mut signals = Signals::unknown(BEGIN, BIN, BINS);
-    let of_link = LinkSignals {
-        copied_bytes: column(|now| now.rate * 60.0),
-        active: Series::constant(1.0, BINS),
-        limit: Series::constant(1.0, BINS),
-        queued: Series::constant(4.0, BINS),
-        streams_asked: Series::constant(STREAMS, BINS),
-        streams_used: Series::constant(STREAMS, BINS),
-        tcp: TcpSignals {
-            idle: column(|now| now.idle),
-            window_limited: column(|now| now.window_limited),
-            buffer_limited: column(|now| now.buffer_limited),
-            receiver_limited: Series::constant(0.0, BINS),
-            retransmitted: Series::constant(0.0, BINS),
-            rtt_seconds: column(|now| now.rtt),
-            rtt_min_seconds: column(|now| now.rtt),
-            window_bytes: column(|now| now.window),
-            buffer_max_bytes: column(|now| now.buffer_max),
-        },
-        ..LinkSignals::default()
+/// What the explainer knows of a run, and of the settings of its hosts. The simulator has no kernel to read them from.
+fn compare(
+    words: (&'static str, &'static str),
+    [first, second]: [Sockets; 2],
+    set: [&str; 2],
+) -> Result<Line, ReplayError> {
+    let plan = plan(first, second);
+    let link = plan.link_id((0, 1));
+    let mut signals: Signals = Replay::of(&plan, BEGIN)?.signals(MoverReports::All, BIN)?;
+    let buffer = |bin| match bin < CHANGED {
+        true => first.buffer_max,
+        false => second.buffer_max,
     };
-    signals.links.insert(link(), of_link);
-    signals.changes.push(Change {
+    if let Some(of_link) = signals.links.get_mut(&link) {
+        of_link.tcp.buffer_max_bytes = Series::known((0..BINS).map(buffer));
+    }
+    signals.changes.push(SettingChange {
         at: signals.begin_of(CHANGED),
         who: "an operator of Manchester".to_owned(),
         place: "manchester tcp_wmem".to_owned(),
@@ -152,7 +214,14 @@ pub(super) fn window(first: Sockets, second: Sockets, set: [&str; 2]) -> Signals
         old: Some(set[0].to_owned()),
         new: Some(set[1].to_owned()),
     });
-    signals
+    let links = [link];
+    Ok(Line::of_spans(
+        words,
+        &signals,
+        &links,
+        1..CHANGED,
+        SETTLED..BINS,
+    ))
 }
 
 const PINNED: &str = "4096 65536 65536";
@@ -160,39 +229,30 @@ const DEFAULT_87K: &str = "4096 87380 33554432";
 const DEFAULT_1M: &str = "8192 1048576 8388608";
 
 /// The drop to a setting from that of 1 MB, and the rise back from it. (a) first, then (b).
-pub(super) fn lines() -> Vec<Line> {
-    let links = [link()];
-    let spans = |words, first, second, set| {
-        let signals = window(first, second, set);
-        Line::of_spans(words, &signals, &links, 5..CHANGED, CHANGED + 2..BINS)
-    };
-    vec![
-        spans(
-            (
-                "(a)",
-                "(no measurement of it: the smaller buffers of before)",
-            ),
-            with_default_of_1m(),
-            with_pinned_maximum(),
-            [DEFAULT_1M, PINNED],
+pub(super) fn lines() -> Result<Vec<Line>, ReplayError> {
+    let pinned = compare(
+        (
+            "(a)",
+            "(no measurement of it: the smaller buffers of before)",
         ),
-        spans(
-            (
-                "(b)",
-                "TCP window not scaling; 7 of 9 streams have an empty Send-Q; why 1 MB is better is not understood",
-            ),
-            with_default_of_1m(),
-            with_default_of_87k(),
-            [DEFAULT_1M, DEFAULT_87K],
+        [with_default_of_1m(), with_pinned_maximum()],
+        [DEFAULT_1M, PINNED],
+    )?;
+    let unopened = compare(
+        (
+            "(b)",
+            "TCP window not scaling; 7 of 9 streams have an empty Send-Q; why 1 MB is better is not understood",
         ),
-        spans(
-            (
-                "(b), mended",
-                "after the change the transfers with 9 streams go at the rate of those with 1 or 2",
-            ),
-            with_default_of_87k(),
-            with_default_of_1m(),
-            [DEFAULT_87K, DEFAULT_1M],
+        [with_default_of_1m(), with_default_of_87k()],
+        [DEFAULT_1M, DEFAULT_87K],
+    )?;
+    let mended = compare(
+        (
+            "(b), mended",
+            "after the change the transfers with 9 streams go at the rate of those with 1 or 2",
         ),
-    ]
+        [with_default_of_87k(), with_default_of_1m()],
+        [DEFAULT_87K, DEFAULT_1M],
+    )?;
+    Ok(vec![pinned, unopened, mended])
 }

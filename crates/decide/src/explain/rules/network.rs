@@ -24,6 +24,8 @@ const ROUND_TRIP_RATIO_MIN: f64 = 2.0;
 const ROUND_TRIP_GROWTH_MIN: f64 = 1.3;
 /// A window is the limit when it is for this part of the time.
 const WINDOW_SHARE_MIN: f64 = 0.5;
+/// A window of this part of the earlier one, or of a smaller part, is smaller.
+const WINDOW_RATIO_MAX: f64 = 0.77;
 /// What windows allow is the limit when it is less than this part of the usual rate.
 const CEILING_RATIO_MAX: f64 = 0.7;
 /// Windows are unopened when the buffers may be so many times as large.
@@ -77,7 +79,7 @@ pub(super) fn tcp_window(view: &RuleInput<'_>) -> Option<Finding> {
     // Windows that stay small although the buffers may grow are a cause of their own.
     let window = limited(&tcp.window_limited)
         && view.fell(&tcp.window_bytes, 0.5)
-        && !is_below_buffers(view);
+        && is_below_buffers(view) == Some(false);
     if !is_clean(view)
         || !(buffers || window)
         || view
@@ -86,7 +88,9 @@ pub(super) fn tcp_window(view: &RuleInput<'_>) -> Option<Finding> {
     {
         return None;
     }
+    // Of buffers that held the bytes back the congestion window may tell nothing.
     let smaller = view.ratio(&tcp.window_bytes);
+    let smaller = smaller.filter(|smaller| *smaller < WINDOW_RATIO_MAX);
     let longer = view.ratio(&tcp.rtt_seconds);
     let ratio = smaller.map(|smaller| smaller / longer.unwrap_or(1.0));
     // Windows that were larger than needed before take no more than what is above their limit now.
@@ -128,20 +132,20 @@ fn ceiling_ratio(view: &RuleInput<'_>) -> Option<f64> {
     Some(allowed * view.usual.overhead.unwrap_or(1.0) / usual)
 }
 
-/// The hosts allow far larger windows.
-fn is_below_buffers(view: &RuleInput<'_>) -> bool {
+/// Whether the hosts allow far larger windows; `None`: nobody tells.
+fn is_below_buffers(view: &RuleInput<'_>) -> Option<bool> {
     let tcp = &view.link.tcp;
     let both = view
         .now(&tcp.window_bytes)
         .zip(view.now(&tcp.buffer_max_bytes));
-    both.is_some_and(|(window, buffer)| buffer >= window * UNOPENED_RATIO_MIN)
+    both.map(|(window, buffer)| buffer >= window * UNOPENED_RATIO_MIN)
 }
 
 /// Windows far below what the hosts allow, without losses, that let a file reach less than it did.
 pub(super) fn window_unopened(view: &RuleInput<'_>) -> Option<Finding> {
     let tcp = &view.link.tcp;
     let ratio = ceiling_ratio(view)?;
-    let is_unopened = is_below_buffers(view) && view.fell(&tcp.window_bytes, 0.5);
+    let is_unopened = is_below_buffers(view) == Some(true) && view.fell(&tcp.window_bytes, 0.5);
     if !is_unopened || !is_clean(view) || ratio > CEILING_RATIO_MAX {
         return None;
     }
