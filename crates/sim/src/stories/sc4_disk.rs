@@ -23,7 +23,7 @@ pub(super) const BIN: u32 = 300;
 const DAY: f64 = 86_400.0;
 const HOUR: f64 = 3_600.0;
 /// Bytes of a file: with them the two weeks have as many transfers as the report counts, 201,273.
-const FILE: f64 = 1.35e9;
+const FILE: f64 = 1.2e9;
 /// Bytes per second of a file while its bytes move: with 20 at once somewhat more than 200 MB/s.
 const PER_FILE: f64 = 11e6;
 /// The same on the day that nobody understood.
@@ -199,7 +199,12 @@ fn loads() -> Vec<Load> {
             ..queue
         },
         of_in2p3(213e6, at(5.0, 11.0), at(7.0, 10.0)),
-        of_in2p3(262e6, at(7.0, 10.0), at(15.0, 0.0)),
+        of_in2p3(258e6, at(7.0, 10.0), at(8.0, 1.0)),
+        of_in2p3(232e6, at(8.0, 1.0), at(10.0, 0.0)),
+        // A generator goes on while its queue is not too long.
+        of_in2p3(142e6, at(10.0, 0.0), at(11.0, 10.0)),
+        of_in2p3(160e6, at(11.0, 10.0), at(12.0, 9.0)),
+        of_in2p3(285e6, at(12.0, 9.0), at(15.0, 0.0)),
         load(FNAL, 12, far, 320e6, (1.0, DAYS as f64 * DAY)),
         load(BNL, 7, far, 320e6, (1.0, DAYS as f64 * DAY)),
     ];
@@ -243,9 +248,9 @@ fn events() -> Vec<Event> {
         let from = at(8.0, 0.5 + 2.0 * f64::from(turn));
         events.extend((0..3).map(|node| event(from, from + 0.6 * HOUR, Change::NodeCutOff(node))));
     }
-    // 10 April: all day.
+    // 10 April: all day, from the end of the backup on.
     events
-        .extend((0..3).map(|node| event(at(10.0, 0.0), at(11.0, 10.0), Change::NodeCutOff(node))));
+        .extend((0..3).map(|node| event(at(10.0, 0.5), at(11.0, 10.0), Change::NodeCutOff(node))));
     let limits =
         |at: f64, max: u32| JOINING.map(|(to, _, _)| stays(at, Change::LinkMax(CERN, to, max)));
     events.extend(limits(0.0, FAR_MAX));

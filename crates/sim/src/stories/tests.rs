@@ -84,6 +84,21 @@ fn the_analysis_of_two_weeks_from_disk_to_disk_comes_again_line_by_line() {
 }
 
 #[test]
+fn a_backup_within_a_long_drop_is_not_its_cause() {
+    let (signals, link) = (&stories().disk.of_site, sc4_disk::link());
+    let changes = told::changes_of(signals, &link, std::slice::from_ref(&link));
+    let of_database = changes
+        .iter()
+        .filter(|change| change.first_cause() == Some(Cause::DatabaseLoad));
+    let hours: Vec<f64> = of_database
+        .map(|change| &change.explanation)
+        .map(|told| told.to.since(told.from).as_secs_f64() / 3600.0)
+        .collect();
+    assert!(hours.len() >= 9, "{hours:?}");
+    assert!(hours.iter().all(|hours| *hours < 0.6), "{hours:?}");
+}
+
+#[test]
 fn the_replay_moves_what_the_report_counts() {
     let phase = &stories().disk;
     let files = &phase.of_site.links[&sc4_disk::link()].finished_files;

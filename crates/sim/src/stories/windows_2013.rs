@@ -14,13 +14,13 @@ use penstock_model::Timestamp;
 
 /// 20 February 2013, 12:00 UTC.
 const BEGIN: Timestamp = Timestamp(1_361_361_600_000);
-/// A file of 2 GB takes more than an hour at 0.47 MB/s.
-const BIN: u32 = 1800;
-const BINS: usize = 24;
+/// In each interval files end: one of 2 GB takes more than an hour at 0.47 MB/s.
+const BIN: u32 = 4800;
+const BINS: usize = 18;
 /// From here on the buffers are other ones.
-const CHANGED: usize = 12;
+const CHANGED: usize = 9;
 /// From here on no file ends that began before.
-const SETTLED: usize = 15;
+const SETTLED: usize = 11;
 /// Files at once, as the authors' script starts them, and their bytes.
 const FILES: u32 = 5;
 const FILE: f64 = 2e9;

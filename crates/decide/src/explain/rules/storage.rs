@@ -25,6 +25,8 @@ const NOBODY_THERE: [i32; 4] = [101, 111, 112, 113];
 const NOBODY_SHARE_MIN: f64 = 0.5;
 /// Servers that do the work of fewer than this part of those that could.
 const WORKING_SERVERS_SHARE_MAX: f64 = 0.6;
+/// Operations are slow in this part of the stretch at least.
+const SLOW_SHARE_MIN: f64 = 0.25;
 /// A latency of so many times the usual one is an overload.
 const LATENCY_RATIO_MIN: f64 = 3.0;
 /// Part of the time in which some task waits for disks: overload; in which all do; and for memory.
@@ -258,6 +260,15 @@ fn unreachable(view: &RuleInput<'_>) -> Option<Finding> {
     Finding::whole(failures(view, &nobody).take(2).collect())
 }
 
+/// A backup of some minutes within a drop of many hours is not its cause, however slow it makes each operation.
+fn is_slow_for_long(view: &RuleInput<'_>, latency: &Series) -> bool {
+    let usual = view.earlier(latency).unwrap_or(0.0);
+    let known = latency.values(view.during).count();
+    let values = latency.values(view.during);
+    let slow = values.filter(|seconds| *seconds > usual * LATENCY_RATIO_MIN);
+    slow.count() as f64 >= known as f64 * SLOW_SHARE_MIN
+}
+
 pub(super) fn database_load(view: &RuleInput<'_>) -> Option<Finding> {
     let service = &view.signals.service;
     let mut evidence = Vec::new();
@@ -283,6 +294,7 @@ pub(super) fn database_load(view: &RuleInput<'_>) -> Option<Finding> {
             view.now(&storage.namespace_cap),
         ) && !pressed;
         if view.rose(&storage.namespace_seconds, LATENCY_RATIO_MIN)
+            && is_slow_for_long(view, &storage.namespace_seconds)
             && !view.before.is_empty()
             && !queue
         {
