@@ -63,6 +63,15 @@ impl RuleInput<'_> {
         Some(self.now(series)? / earlier)
     }
 
+    /// In which part of the stretch a value is at least so many times what it was before. What is high for some minutes of
+    /// many hours has a high mean, and is no cause of them.
+    pub fn high_share(&self, series: &Series, ratio: f64) -> f64 {
+        let bound = self.earlier(series).unwrap_or(0.0) * ratio;
+        let known = series.values(self.during).count().max(1);
+        let high = series.values(self.during).filter(|value| *value >= bound);
+        high.count() as f64 / known as f64
+    }
+
     /// Whether it rose by more than this factor; true without a time before, in which only bounds count.
     pub fn rose(&self, series: &Series, factor: f64) -> bool {
         match (self.now(series), self.earlier(series)) {

@@ -76,9 +76,13 @@ impl Lines {
         }
         grid(&mut out, top);
         for (step, words) in &self.ticks {
+            let anchor = match x(*step) > WIDTH - 3.0 * RIGHT {
+                true => "end",
+                false => "middle",
+            };
             let _ = writeln!(
                 out,
-                "<text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{}</text>",
+                "<text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"{anchor}\">{}</text>",
                 x(*step),
                 HEIGHT - 12.0,
                 escaped(words)

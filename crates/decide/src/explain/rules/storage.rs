@@ -260,15 +260,6 @@ fn unreachable(view: &RuleInput<'_>) -> Option<Finding> {
     Finding::whole(failures(view, &nobody).take(2).collect())
 }
 
-/// A backup of some minutes within a drop of many hours is not its cause, however slow it makes each operation.
-fn is_slow_for_long(view: &RuleInput<'_>, latency: &Series) -> bool {
-    let usual = view.earlier(latency).unwrap_or(0.0);
-    let known = latency.values(view.during).count();
-    let values = latency.values(view.during);
-    let slow = values.filter(|seconds| *seconds > usual * LATENCY_RATIO_MIN);
-    slow.count() as f64 >= known as f64 * SLOW_SHARE_MIN
-}
-
 pub(super) fn database_load(view: &RuleInput<'_>) -> Option<Finding> {
     let service = &view.signals.service;
     let mut evidence = Vec::new();
@@ -294,7 +285,7 @@ pub(super) fn database_load(view: &RuleInput<'_>) -> Option<Finding> {
             view.now(&storage.namespace_cap),
         ) && !pressed;
         if view.rose(&storage.namespace_seconds, LATENCY_RATIO_MIN)
-            && is_slow_for_long(view, &storage.namespace_seconds)
+            && view.high_share(&storage.namespace_seconds, LATENCY_RATIO_MIN) >= SLOW_SHARE_MIN
             && !view.before.is_empty()
             && !queue
         {
