@@ -35,6 +35,8 @@ pub struct CopySums {
     pub sockets: u64,
     /// Sums over these sockets.
     pub socket: SocketFigures,
+    /// Files of which the window of a connection is known.
+    pub windows: u64,
 }
 
 /// A copy that ended well.
@@ -71,6 +73,10 @@ pub struct SocketFigures {
     pub rtt_us: u64,
     /// Smallest round trip.
     pub rtt_min_us: u64,
+    /// Time in which bytes of the file moved, of each connection. 0: not known.
+    pub open_us: u64,
+    /// Congestion window of one connection, in bytes. 0: not known.
+    pub window_bytes: u64,
 }
 
 impl FinishedCopy {
@@ -91,6 +97,10 @@ impl FinishedCopy {
                 .saturating_add(stages.commit_us)
         };
         let streams = report.streams.as_ref();
+        let connections = streams.map(|streams| u64::from(streams.used.max(1)));
+        // Stages may overlap: the time is that of the longest at least.
+        let moving_us = [stages.source_read_us, stages.network_us, stages.write_us];
+        let moving_us = moving_us.into_iter().max().unwrap_or(0);
         let tcp = report.tcp.as_ref();
         let tcp = tcp.filter(|tcp| tcp.busy_us > 0 && tcp.sent_segments > 0);
         let is_sender = |tcp: &TcpSummary| {
@@ -121,6 +131,11 @@ impl FinishedCopy {
                         busy_us: tcp.busy_us,
                         receiver_limited_us: tcp.receiver_limited_us,
                         buffer_limited_us: tcp.send_buffer_limited_us,
+                        open_us: connections.map_or(0, |count| moving_us.saturating_mul(count)),
+                        window_bytes: connections.map_or(0, |count| {
+                            let segments = u64::from(tcp.congestion_window_segments);
+                            segments * u64::from(tcp.segment_bytes) / count
+                        }),
                         ..round_trips
                     },
                 }
@@ -154,6 +169,7 @@ impl CopySums {
         }
         if let Some(socket) = &copy.socket {
             self.sockets += 1;
+            self.windows += u64::from(socket.window_bytes > 0);
             self.socket.add(socket);
         }
     }
@@ -185,6 +201,9 @@ impl CopySums {
         show("buffer_limited_us", &mut socket.buffer_limited_us);
         show("rtt_us", &mut socket.rtt_us);
         show("rtt_min_us", &mut socket.rtt_min_us);
+        show("open_us", &mut socket.open_us);
+        show("window_bytes", &mut socket.window_bytes);
+        show("windows", &mut self.windows);
     }
 }
 
@@ -201,6 +220,8 @@ impl SocketFigures {
             (&mut self.buffer_limited_us, other.buffer_limited_us),
             (&mut self.rtt_us, other.rtt_us),
             (&mut self.rtt_min_us, other.rtt_min_us),
+            (&mut self.open_us, other.open_us),
+            (&mut self.window_bytes, other.window_bytes),
         ];
         for (sum, one) in sums {
             *sum = sum.saturating_add(one);
@@ -211,6 +232,8 @@ impl SocketFigures {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::stages::StageClocks;
+    use crate::streams::StreamUse;
 
     fn socket_with(sent_segments: u32) -> SocketFigures {
         let report = MoverReport {
@@ -240,5 +263,33 @@ mod tests {
         assert_eq!(socket_with(3), round_trips);
         assert_eq!(socket_with(1000).busy_us, 20_000);
         assert_eq!(socket_with(1000).retransmitted_segments, 1);
+    }
+
+    #[test]
+    fn a_sender_of_several_connections_tells_their_window_and_how_long_they_were_open() {
+        let report = MoverReport {
+            stages: StageClocks {
+                source_read_us: 100,
+                network_us: 900_000,
+                ..StageClocks::default()
+            },
+            tcp: Some(TcpSummary {
+                congestion_window_segments: 90,
+                segment_bytes: 1448,
+                sent_segments: 1000,
+                busy_us: 600_000,
+                ..TcpSummary::default()
+            }),
+            streams: Some(StreamUse {
+                used: 3,
+                ..StreamUse::default()
+            }),
+            ..MoverReport::default()
+        };
+        let mut sums = CopySums::default();
+        sums.add(&FinishedCopy::of(Bytes(1_448_000), &report, None));
+        assert_eq!(sums.windows, 1);
+        assert_eq!(sums.socket.window_bytes, 30 * 1448);
+        assert_eq!(sums.socket.open_us, 3 * 900_000);
     }
 }

@@ -4,6 +4,7 @@
 //! transfers seen twice. A rate states population, window, event, unit and success rule.
 
 pub mod clouds;
+pub mod comparison;
 mod counters;
 pub mod efficiency;
 pub mod figures;

@@ -37,6 +37,12 @@ pub(crate) fn tell(link: &mut LinkSignals, bins: &[&CopySums]) {
             .saturating_add(socket.buffer_limited_us);
         socket.busy_us.saturating_sub(others)
     });
+    // Connections of which none had anything to send for some time. Their busy times may be a little longer than the file's.
+    link.tcp.idle = told(&|bin| {
+        let (busy, open) = (bin.socket.busy_us, bin.socket.open_us);
+        (open.saturating_sub(busy) as f64, open as f64)
+    });
+    link.tcp.window_bytes = told(&|bin| (bin.socket.window_bytes as f64, bin.windows as f64));
     link.tcp.retransmitted = told(&|bin| {
         let (again, sent) = (bin.socket.retransmitted_segments, bin.socket.sent_segments);
         (again as f64, sent as f64)

@@ -293,11 +293,51 @@ pub struct Failing {
     pub seconds: f64,
 }
 
+/// The connections of each file on a network, and what they have to send.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Connections {
+    /// Of each file.
+    pub count: u32,
+    /// Bytes that one of them has on its way at most.
+    pub window: f64,
+    /// What holds the window.
+    pub limit: WindowLimit,
+    /// Seconds there and back.
+    pub rtt: f64,
+    /// The part of the time in which one of them has something to send, from 0 to 1.
+    pub fed: f64,
+    /// What they move of what fed windows allow, from 0 to 1. Nothing reports the rest.
+    pub efficiency: f64,
+}
+
+/// What holds the window of a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WindowLimit {
+    /// The send buffer, which may not grow.
+    Buffer,
+    /// The congestion window, which has not grown.
+    Congestion,
+}
+
+impl Connections {
+    /// Bytes per second of a file that its windows allow.
+    pub(crate) fn ceiling(&self) -> f64 {
+        f64::from(self.count) * self.window / self.rtt.max(1e-4)
+    }
+
+    /// Bytes per second of a file that it gets.
+    pub(crate) fn rate(&self) -> f64 {
+        self.ceiling() * self.fed * self.efficiency
+    }
+}
+
 /// What happens.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Change {
     /// A storage element does so many times what it does else. 0: it accepts and moves nothing.
     StorageSpeed(usize, f64),
+    /// A storage element needs so many times as long to open and to commit a file.
+    StorageLatency(usize, f64),
     /// A storage element is not there: connections are refused, and what runs breaks.
     StorageDown(usize),
     /// A part of a storage element's files fails, from 0 to 1.
@@ -312,6 +352,8 @@ pub enum Change {
     NetworkSpeed(usize, f64),
     /// A network loses so many of its segments, from 0 to 1, both ways.
     NetworkLoss(usize, f64),
+    /// Copies over a network, pushed, use such connections. When it is over, one connection that nothing holds.
+    Connections(usize, Connections),
     /// The uplink of a storage element carries so many times what it carries else, both ways.
     UplinkSpeed(usize, f64),
     /// Copies into a storage element use so many connections for each file.

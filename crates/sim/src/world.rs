@@ -17,7 +17,7 @@ mod watching;
 use crate::books::Books;
 use crate::field::{Field, PredictedArrival};
 use crate::lines::Lines;
-use crate::plan::{Failing, Network, Plan};
+use crate::plan::{Connections, Failing, Network, Plan};
 use crate::random::Random;
 use crate::report::Report;
 use crate::watch::Watch;
@@ -91,6 +91,8 @@ struct World<'a> {
     network_speeds: Vec<f64>,
     /// The part of their segments that networks lose by a fault.
     network_losses: Vec<f64>,
+    /// The connections of copies, where they are told.
+    connections: Vec<Option<Connections>>,
     links: Vec<Link>,
     link_index: HashMap<(usize, usize), usize>,
     vos: Vec<String>,
@@ -101,6 +103,8 @@ struct World<'a> {
 #[derive(Debug, Clone)]
 struct Storage {
     speed: f64,
+    /// So many times as long as usual it needs to open, and to commit, a file.
+    slowness: f64,
     is_down: bool,
     is_banned: bool,
     failures: f64,
@@ -193,6 +197,7 @@ impl<'a> World<'a> {
         let numbers = names.map(|(number, storage)| (storage.name.clone(), number));
         let storages = plan.storages.iter().map(|storage| Storage {
             speed: 1.0,
+            slowness: 1.0,
             is_down: false,
             is_banned: false,
             failures: storage.failures,
@@ -224,6 +229,7 @@ impl<'a> World<'a> {
             numbers: numbers.collect(),
             network_speeds: vec![1.0; plan.networks.len()],
             network_losses: vec![0.0; plan.networks.len()],
+            connections: vec![None; plan.networks.len()],
             links: Vec::new(),
             link_index: HashMap::new(),
             vos: Vec::new(),

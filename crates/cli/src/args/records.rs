@@ -379,9 +379,12 @@ pub enum AccountCommand {
         0 when all of the difference is explained, with 6 when a residue is left.")]
     Reconcile(ReconcileArgs),
     /// Check a table that somebody published: tell each row that cannot be true, with the arithmetic.
-    #[command(after_help = "Example:\n  penstock account published table.json\n\n\
+    #[command(after_help = "Examples:\n  penstock account published table.json\n  \
+        penstock account published table.json --compare ATLAS CMS\n\n\
         table.json: {\"seconds\": 86400, \"total\": {\"name\": \"all\", \"files\": 2, \"volume_bytes\": 20, \"bytes_per_second\": 0, \
-        \"mean_file_bytes\": 10}, \"parts\": [ … rows like total … ]}. Exits with 0 when no row contradicts another, with 6 \
+        \"mean_file_bytes\": 10}, \"parts\": [ … rows like total … ], \
+        \"rates\": [{\"name\": \"A, by day\", \"of\": \"A\", \"seconds\": 43200, \"bytes_per_second\": 1}]}. `rates` may be left \
+        out: a rate of a period within the window, of a row. Exits with 0 when no row contradicts another, with 6 \
         when one does.")]
     Published(PublishedArgs),
 }
@@ -392,6 +395,9 @@ pub struct PublishedArgs {
     /// JSON: `seconds` of the table's window, the row `total`, and `parts`; of each row name, files, volume_bytes,
     /// bytes_per_second and mean_file_bytes.
     pub table: PathBuf,
+    /// Split the difference of two rates (of rows or of `rates`, by name) into sizes and numbers of files instead.
+    #[arg(long, num_args = 2, value_names = ["FIRST", "SECOND"])]
+    pub compare: Vec<String>,
 }
 
 /// Options of `account reconcile`.

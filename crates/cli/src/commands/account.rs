@@ -1,7 +1,9 @@
 //! `penstock account`: what was moved, and why two views of it differ.
 
 use super::records::local;
-use crate::args::records::{AccountArgs, AccountBy, AccountCommand, PointInTime, ReconcileArgs};
+use crate::args::records::{
+    AccountArgs, AccountBy, AccountCommand, PointInTime, PublishedArgs, ReconcileArgs,
+};
 use crate::exit::CommandError;
 use crate::output::Output;
 use penstock_model::TimeWindow;
@@ -25,7 +27,7 @@ const MARGIN: Duration = Duration::from_secs(48 * 3600);
 pub fn run(args: &AccountArgs, output: Output) -> Result<(), CommandError> {
     match (&args.command, &args.directory) {
         (Some(AccountCommand::Reconcile(args)), _) => compare(args, output),
-        (Some(AccountCommand::Published(args)), _) => check_table(&args.table, output),
+        (Some(AccountCommand::Published(args)), _) => check_table(args, output),
         (None, Some(directory)) => account(args, directory, output),
         (None, None) => Err(CommandError::Usage(
             "name a directory of records".to_owned(),
@@ -128,11 +130,22 @@ fn compare(args: &ReconcileArgs, output: Output) -> Result<(), CommandError> {
     output.conclude(&result, || result.text(), outcome)
 }
 
-fn check_table(path: &Path, output: Output) -> Result<(), CommandError> {
+fn check_table(args: &PublishedArgs, output: Output) -> Result<(), CommandError> {
+    let path = args.table.as_path();
     let wrong =
         |why: &dyn std::fmt::Display| CommandError::Usage(format!("{}: {why}", path.display()));
     let table: PublishedTable =
         serde_json::from_str(&small_text(path)?).map_err(|why| wrong(&why))?;
+    if let [first, second] = args.compare.as_slice() {
+        let missing = || {
+            wrong(&format!(
+                "the table has no rows {first} and {second} with a rate and files; name rows of `parts` or of `rates`"
+            ))
+        };
+        let comparison = table.compare(first, second).ok_or_else(missing)?;
+        output.show(&comparison, || comparison.text());
+        return Ok(());
+    }
     let found = table.contradictions();
     let text = || match found.is_empty() {
         true => "no row contradicts another\n".to_owned(),

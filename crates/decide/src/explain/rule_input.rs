@@ -63,6 +63,15 @@ impl RuleInput<'_> {
         Some(self.now(series)? / earlier)
     }
 
+    /// In which part of the stretch a value is at least so many times what it was before. What is high for some minutes of
+    /// many hours has a high mean, and is no cause of them.
+    pub fn high_share(&self, series: &Series, ratio: f64) -> f64 {
+        let bound = self.earlier(series).unwrap_or(0.0) * ratio;
+        let known = series.values(self.during).count().max(1);
+        let high = series.values(self.during).filter(|value| *value >= bound);
+        high.count() as f64 / known as f64
+    }
+
     /// Whether it rose by more than this factor; true without a time before, in which only bounds count.
     pub fn rose(&self, series: &Series, factor: f64) -> bool {
         match (self.now(series), self.earlier(series)) {
@@ -405,6 +414,8 @@ impl RuleInput<'_> {
             M::Streams => known(&link.streams_used),
             M::TcpTimes => known(&link.tcp.window_limited) || known(&link.tcp.buffer_limited),
             M::TcpWindow => known(&link.tcp.window_bytes),
+            M::TcpBuffer => known(&link.tcp.buffer_max_bytes),
+            M::TcpIdle => known(&link.tcp.idle),
             M::Retransmissions => known(&link.tcp.retransmitted),
             M::RoundTrip => known(&link.tcp.rtt_seconds) && known(&link.tcp.rtt_min_seconds),
             M::ServerBytes => any_server(|server| &server.bytes_in),
@@ -418,8 +429,14 @@ impl RuleInput<'_> {
                     || any_pool(|pool| &pool.progress_age_seconds)
                     || known(&link.progress_age_seconds)
             }
-            M::TapeWritten => any_storage(|storage| &storage.tape.written_bytes),
-            M::TapeUnwritten => any_storage(|storage| &storage.tape.unwritten_bytes),
+            M::TapeWritten => {
+                any_storage(|storage| &storage.tape.written_bytes)
+                    || any_pool(|pool| &pool.tape_written_bytes)
+            }
+            M::TapeUnwritten => {
+                any_storage(|storage| &storage.tape.unwritten_bytes)
+                    || any_pool(|pool| &pool.tape_unwritten_bytes)
+            }
             M::TapeBuffer => any_storage(|storage| &storage.tape.buffer_used),
             M::IoPressure => any_server(|server| &server.io_some),
             M::IoStall => any_server(|server| &server.io_full),

@@ -271,6 +271,25 @@ pub const RULES: &[Rule] = &[
         test: network::tcp_window,
     },
     Rule {
+        cause: Cause::WindowUnopened,
+        needs: &[
+            &[M::TcpWindow],
+            &[M::TcpBuffer],
+            &[M::RoundTrip],
+            &[M::Streams],
+        ],
+        factors: RATE,
+        leads_to: &[],
+        test: network::window_unopened,
+    },
+    Rule {
+        cause: Cause::IdleStreams,
+        needs: &[&[M::TcpIdle], &[M::TcpWindow], &[M::Streams]],
+        factors: RATE,
+        leads_to: &[],
+        test: network::idle_streams,
+    },
+    Rule {
         cause: Cause::SiteNetwork,
         needs: &[&[M::FileProfile], &[M::StageTimes, M::TcpTimes]],
         factors: RATE,

@@ -272,6 +272,8 @@ pub struct TcpSignals {
     pub rtt_min_seconds: Series,
     /// Congestion window of one connection.
     pub window_bytes: Series,
+    /// How large the buffers of one connection may grow: what the hosts allow.
+    pub buffer_max_bytes: Series,
 }
 
 /// The transfer service.
@@ -439,6 +441,10 @@ pub struct PoolSignals {
     pub movers_stalled: Series,
     /// Since when the mover with the longest silence has moved nothing.
     pub progress_age_seconds: Series,
+    /// Bytes written to tape.
+    pub tape_written_bytes: Series,
+    /// Bytes that are not on tape yet.
+    pub tape_unwritten_bytes: Series,
 }
 
 /// Something was set differently.
@@ -579,6 +585,7 @@ impl LinkSignals {
                 rtt_seconds: mean(|link| &link.tcp.rtt_seconds),
                 rtt_min_seconds: mean(|link| &link.tcp.rtt_min_seconds),
                 window_bytes: mean(|link| &link.tcp.window_bytes),
+                buffer_max_bytes: mean(|link| &link.tcp.buffer_max_bytes),
             },
             ..LinkSignals::default()
         };

@@ -396,6 +396,90 @@ fn small_windows() {
 }
 
 #[test]
+fn a_service_that_loses_slots_of_its_own_is_full_and_others_took_none() {
+    check(Cause::NotFed, [20.0, 12.0], |c, slots| c.slots_cap = slots);
+}
+
+#[test]
+fn windows_that_stay_small_although_buffers_may_grow() {
+    check(Cause::WindowUnopened, [500e3, 87e3], |c, bytes| {
+        c.window = bytes;
+        c.buffer = Some(16e6);
+    });
+}
+
+#[test]
+fn connections_without_bytes_beside_others_at_their_window() {
+    let base = Conditions {
+        streams: 4.0,
+        buffer: Some(16e6),
+        ..Conditions::default()
+    };
+    let fault: Fault = |c, part| {
+        c.window = 150e3;
+        c.unused_streams = part;
+    };
+    check_from(&base, Cause::IdleStreams, [0.8, 0.9], fault, |_| {});
+    // What small windows take is told beside it, and both leave nothing.
+    let (_, told) = first_cause(&faulty(fault, 0.8, 0, &base)).expect("a drop");
+    let causes: Vec<Cause> = told.causes.iter().map(|named| named.cause).collect();
+    assert_eq!(causes, [Cause::IdleStreams, Cause::WindowUnopened]);
+    assert!(told.unexplained <= Permille(50), "{told:#?}");
+}
+
+#[test]
+fn windows_explain_no_more_than_what_they_allow() {
+    // The window falls to a hundredth; what it allows is still more than half of what a file had.
+    let base = Conditions {
+        streams: 4.0,
+        ..Conditions::default()
+    };
+    let signals = faulty(
+        |c, part| {
+            c.window = 150e3;
+            c.unused_streams = part;
+        },
+        0.8,
+        0,
+        &base,
+    );
+    let (first, told) = first_cause(&signals).expect("a drop");
+    assert_eq!(first, Cause::IdleStreams, "{told:#?}");
+    let window = (told.causes.iter()).find(|named| named.cause == Cause::TcpWindow);
+    let share = window.map(|named| named.share);
+    assert!(
+        share.is_some_and(|share| share < Permille(500)),
+        "{told:#?}"
+    );
+}
+
+#[test]
+fn some_pools_write_nothing_to_tape_and_others_do() {
+    let mut signals = run(BINS, 0, 0.0, |bin| Conditions {
+        servers_drained: if FAULT.contains(&bin) { 2 } else { 0 },
+        ..Conditions::default()
+    });
+    let silent = |bin: usize, number: usize| number < 2 && (100..FAULT.start + 20).contains(&bin);
+    for (number, pool) in signals.pools.values_mut().enumerate() {
+        let written = |bin| if silent(bin, number) { 0.0 } else { 1e9 };
+        pool.tape_written_bytes = Series::known((0..BINS).map(written));
+        pool.tape_unwritten_bytes = Series::constant(1e12, BINS);
+    }
+    let told = explain(&signals, &[watched()]);
+    assert_eq!(
+        told[0].causes[0].cause,
+        Cause::TapeWriteStopped,
+        "{told:#?}"
+    );
+    let evidence = crate::wording::evidence(&told[0].causes[0].evidence[0]);
+    assert!(
+        evidence.starts_with("pool0: bytes not on tape yet"),
+        "{evidence}"
+    );
+    assert_eq!(told[0].causes[0].followers, [Cause::ServerSkew]);
+}
+
+#[test]
 fn a_lossy_path() {
     check(Cause::NetworkPath, [1.5e-4, 2e-3], |c, loss| c.loss = loss);
 }

@@ -17,9 +17,12 @@ fn class_of(cause: Cause) -> IncidentClass {
         | Cause::RateLimit
         | Cause::DatabaseLoad => IncidentClass::Service,
         Cause::FewerSubmissions | Cause::SmallFiles => IncidentClass::Client,
-        Cause::TooManyStreams | Cause::TcpWindow | Cause::NetworkPath | Cause::SiteNetwork => {
-            IncidentClass::Network
-        }
+        Cause::TooManyStreams
+        | Cause::TcpWindow
+        | Cause::WindowUnopened
+        | Cause::IdleStreams
+        | Cause::NetworkPath
+        | Cause::SiteNetwork => IncidentClass::Network,
         Cause::TapeWriteStopped
         | Cause::TapeBufferFull
         | Cause::TapeDrives

@@ -38,6 +38,8 @@ pub fn cause(cause: Cause) -> &'static str {
         Cause::BatchDelay => "requests waited in the batch system",
         Cause::TooManyStreams => "more connections per file made the copies slower",
         Cause::TcpWindow => "TCP windows were too small for the distance",
+        Cause::WindowUnopened => "TCP windows stayed small although the buffers may grow",
+        Cause::IdleStreams => "some connections of each file had nothing to send",
         Cause::NetworkPath => "the network path lost packets or was congested",
         Cause::SiteNetwork => "the network of a site limited all its links",
         Cause::RandomWrites => "files were written out of order",
@@ -96,6 +98,12 @@ pub fn remedy(cause: Cause) -> &'static str {
         Cause::TcpWindow => {
             "raise the TCP buffers at both ends to the product of bandwidth and round-trip time"
         }
+        Cause::WindowUnopened => {
+            "as a trial, set the default TCP buffer of the sending hosts to 1 MB, and compare"
+        }
+        Cause::IdleStreams => {
+            "use fewer connections per file, and find out why the sender leaves some of them empty"
+        }
         Cause::NetworkPath => "report this loss and round-trip time to the network's operators",
         Cause::SiteNetwork => {
             "report to the site's network operators that all links of the site are affected"
@@ -153,6 +161,11 @@ fn measured(measure: Measure) -> (&'static str, Unit) {
         Measure::Streams => ("connections per file", Unit::Count),
         Measure::TcpTimes => ("time limited by a TCP window or buffer", Unit::Percent),
         Measure::TcpWindow => ("TCP window", Unit::Bytes),
+        Measure::TcpBuffer => ("largest TCP buffer that the hosts allow", Unit::Bytes),
+        Measure::TcpIdle => (
+            "time in which a connection has nothing to send",
+            Unit::Percent,
+        ),
         Measure::Retransmissions => ("retransmitted segments", Unit::Percent),
         Measure::RoundTrip => ("round-trip time", Unit::Seconds),
         Measure::ServerBytes => ("bytes of each server", Unit::Bytes),

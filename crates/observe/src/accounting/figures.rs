@@ -137,6 +137,23 @@ pub struct PublishedTable {
     pub parts: Vec<PublishedRow>,
     /// The window that the table states.
     pub seconds: f64,
+    /// Rates that are published beside the table, each over a period of its own within that window.
+    #[serde(default)]
+    pub rates: Vec<PeriodRate>,
+}
+
+/// A rate of a period, of which the volume is not printed.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PeriodRate {
+    pub name: String,
+    /// Which row of the table moved it.
+    pub of: String,
+    /// How long the period is.
+    pub seconds: f64,
+    /// Bytes per second.
+    #[serde(rename = "bytes_per_second")]
+    pub rate: f64,
 }
 
 impl PublishedTable {
@@ -183,7 +200,30 @@ impl PublishedTable {
             );
             found.push((self.total.name.clone(), what));
         }
+        found.extend(self.rates.iter().filter_map(|rate| self.excess(rate)));
         found
+    }
+
+    /// A rate with which more would have moved in its period than in all of the window.
+    fn excess(&self, rate: &PeriodRate) -> Option<(String, String)> {
+        let row = self.row(&rate.of)?;
+        let (volume, all) = (rate.rate * rate.seconds, row.volume.0 as f64);
+        let what = format!(
+            "{:.3} GB/s × {:.1} h = {:.0} TB, more than the {:.0} TB of all of the window",
+            rate.rate / 1e9,
+            rate.seconds / 3600.0,
+            volume / 1e12,
+            all / 1e12
+        );
+        (volume > all && differs(volume, all)).then(|| (rate.name.clone(), what))
+    }
+
+    /// A row by its name.
+    pub(super) fn row(&self, name: &str) -> Option<&PublishedRow> {
+        [&self.total]
+            .into_iter()
+            .chain(&self.parts)
+            .find(|row| row.name == name)
     }
 }
 

@@ -1,4 +1,4 @@
-use super::figures::{PublishedRow, PublishedTable};
+use super::figures::{PeriodRate, PublishedRow, PublishedTable};
 use super::reading::Advice;
 use super::*;
 use penstock_model::observation::{Outcome, SubjectKind};
@@ -339,6 +339,7 @@ fn published(rows: &[(&str, u64, f64, f64, f64)]) -> PublishedTable {
         total: row(&rows[0]),
         parts: rows[1..].iter().map(row).collect(),
         seconds: rows[0].2 * 1e12 / (rows[0].3 * 1e9),
+        rates: Vec::new(),
     }
 }
 
@@ -394,6 +395,7 @@ fn each_row_of_the_printed_tables_that_cannot_be_true_is_told() {
             ..staging.parts[1].clone()
         }],
         seconds: staging.seconds,
+        rates: Vec::new(),
     };
     assert!(
         below
@@ -401,6 +403,53 @@ fn each_row_of_the_printed_tables_that_cannot_be_true_is_told() {
             .iter()
             .any(|(_, what)| what.contains("is above its total"))
     );
+}
+
+#[test]
+fn rates_of_periods_beyond_the_volume_of_the_week_are_told() {
+    let hours = 3600.0;
+    let rate = |name: &str, of: &str, over: f64, gigabytes: f64| PeriodRate {
+        name: name.to_owned(),
+        of: of.to_owned(),
+        seconds: over * hours,
+        rate: gigabytes * 1e9,
+    };
+    let mut staging = published(&[
+        ("ALL", 495_755, 808.954, 1.79, 1.6),
+        ("ATLAS", 415_704, 550.028, 1.222, 1.3),
+        ("CMS", 16_190, 156.609, 1.061, 9.6),
+    ]);
+    let before = staging.contradictions().len();
+    staging.rates = vec![
+        rate("ATLAS A-DT, site", "ATLAS", 55.0, 1.02),
+        rate("CMS A-DT, site", "CMS", 60.0, 3.2),
+        rate("of nobody", "LHCB", 60.0, 9.0),
+    ];
+    let told = staging.contradictions();
+    let expected = "3.200 GB/s × 60.0 h = 691 TB, more than the 157 TB of all of the window";
+    assert_eq!(
+        told[before..],
+        [("CMS A-DT, site".to_owned(), expected.to_owned())]
+    );
+}
+
+#[test]
+fn the_difference_of_two_rates_is_split_into_sizes_and_files_without_a_rest() {
+    let table = published(&[
+        ("ALL", 495_755, 808.954, 1.79, 1.6),
+        ("ATLAS", 415_704, 550.028, 1.222, 1.3),
+        ("CMS", 16_190, 156.609, 1.061, 9.6),
+    ]);
+    let split = table.compare("ATLAS", "CMS").expect("both are there");
+    let sum: f64 = split.parts.iter().map(|part| part.change).sum();
+    assert!((sum - (1.061e9 - 1.222e9)).abs() < 1.0, "{split:?}");
+    let [sizes, files] = split.parts.as_slice() else {
+        panic!("two factors: {split:?}");
+    };
+    assert!(sizes.change > 2e9 && files.change < -2e9, "{split:?}");
+    assert_eq!(table.compare("ATLAS", "nobody"), None);
+    let text = split.text();
+    assert!(text.ends_with("sum: -0.161 GB/s\n"), "{text}");
 }
 
 #[test]

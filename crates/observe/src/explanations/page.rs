@@ -63,6 +63,8 @@ fn full_report() -> MoverReport {
         tcp: Some(TcpSummary {
             rtt_us: 9,
             min_rtt_us: 9,
+            congestion_window_segments: 9,
+            segment_bytes: 1448,
             sent_segments: 9,
             busy_us: SOME_US,
             receiver_limited_us: SOME_US,

@@ -346,6 +346,7 @@ fn finished(row: &Attempt) -> FinishedCopy {
             buffer_limited_us: row.send_buffer_limited_us.unwrap_or(0),
             rtt_us: row.rtt_us.unwrap_or(0),
             rtt_min_us: row.min_rtt_us.unwrap_or(0),
+            ..SocketFigures::default()
         }),
         _ => None,
     };

@@ -38,6 +38,7 @@ impl RecordKeeper {
                 let standings = Standings::default();
                 self.meter.take_second(sample.at, &[sample], &standings);
             }
+            RecordLine::Second { .. } => {}
             RecordLine::Link(change) => self.record.push_link_change(change),
             RecordLine::Setting(change) => self.record.push_setting_change(change),
             RecordLine::Ban(change) => self.record.push_ban_change(change),

@@ -140,7 +140,7 @@ impl World<'_> {
         let ends = [link.ends.0, link.ends.1];
         let latency: f64 = ends
             .iter()
-            .map(|end| self.plan.storages[*end].latency)
+            .map(|end| self.plan.storages[*end].latency * self.storages[*end].slowness)
             .sum();
         let is_any =
             |what: fn(&super::Storage) -> bool| ends.iter().any(|end| what(&self.storages[*end]));

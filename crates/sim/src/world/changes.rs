@@ -2,7 +2,7 @@
 
 use super::agenda::Next;
 use super::{BrokenInvariant, World};
-use crate::plan::{Change, rate_under_loss};
+use crate::plan::{Change, Connections, rate_under_loss};
 use penstock_decide::settings::{LinkRuleRequest, SettingRequest, StorageRuleRequest};
 use penstock_engine::Input;
 use penstock_engine::command::{Cancel, ImposeBan, LiftBan, Reprioritise};
@@ -25,6 +25,7 @@ impl World<'_> {
         }
         match &event.what {
             Change::StorageSpeed(storage, speed) => self.set_storage_speed(*storage, *speed),
+            Change::StorageLatency(storage, times) => self.storages[*storage].slowness = *times,
             Change::StorageDown(storage) => {
                 self.storages[*storage].is_down = true;
                 self.break_at(*storage);
@@ -39,6 +40,9 @@ impl World<'_> {
             Change::Full(storage, failing) => self.storages[*storage].is_full = Some(*failing),
             Change::NetworkSpeed(network, speed) => self.set_network_speed(*network, *speed),
             Change::NetworkLoss(network, loss) => self.set_network_loss(*network, *loss),
+            Change::Connections(network, connections) => {
+                self.set_connections(*network, Some(*connections));
+            }
             Change::UplinkSpeed(storage, speed) => self.set_uplink_speed(*storage, *speed),
             Change::Streams(storage, streams) => self.set_streams(*storage, *streams),
             Change::Submissions(load, times) => self.set_submissions(*load, *times),
@@ -81,6 +85,7 @@ impl World<'_> {
         }
         match what {
             Change::StorageSpeed(storage, _) => self.set_storage_speed(*storage, 1.0),
+            Change::StorageLatency(storage, _) => self.storages[*storage].slowness = 1.0,
             Change::StorageDown(storage) => self.storages[*storage].is_down = false,
             Change::StorageFails(storage, _) => {
                 self.storages[*storage].failures = self.plan.storages[*storage].failures;
@@ -90,6 +95,7 @@ impl World<'_> {
             Change::Full(storage, _) => self.storages[*storage].is_full = None,
             Change::NetworkSpeed(network, _) => self.set_network_speed(*network, 1.0),
             Change::NetworkLoss(network, _) => self.set_network_loss(*network, 0.0),
+            Change::Connections(network, _) => self.set_connections(*network, None),
             Change::UplinkSpeed(storage, _) => self.set_uplink_speed(*storage, 1.0),
             Change::Streams(storage, _) => self.set_streams(*storage, 1),
             Change::Submissions(load, _) => self.set_submissions(*load, 1.0),
@@ -136,9 +142,21 @@ impl World<'_> {
     }
 
     fn set_network_loss(&mut self, network: usize, loss: f64) {
-        let planned = &self.plan.networks[network];
         self.network_losses[network] = loss;
-        let most = planned.per_transfer.min(rate_under_loss(loss, planned.rtt));
+        self.set_per_transfer(network);
+    }
+
+    fn set_connections(&mut self, network: usize, connections: Option<Connections>) {
+        self.connections[network] = connections;
+        self.set_per_transfer(network);
+    }
+
+    /// What one transfer reaches at most: by the plan, by losses and by its windows.
+    fn set_per_transfer(&mut self, network: usize) {
+        let planned = &self.plan.networks[network];
+        let under_loss = rate_under_loss(self.network_losses[network], planned.rtt);
+        let windows = self.connections[network].map_or(f64::INFINITY, |it| it.rate());
+        let most = planned.per_transfer.min(under_loss).min(windows);
         self.field
             .set_per_transfer((planned.from, planned.to), most);
         self.share();
@@ -306,6 +324,7 @@ fn needs_service(what: &Change) -> bool {
         | Change::Cancel(_)
         | Change::Prioritise(..) => true,
         Change::StorageSpeed(..)
+        | Change::StorageLatency(..)
         | Change::StorageDown(_)
         | Change::StorageFails(..)
         | Change::ReadsFail(..)
@@ -313,6 +332,7 @@ fn needs_service(what: &Change) -> bool {
         | Change::Full(..)
         | Change::NetworkSpeed(..)
         | Change::NetworkLoss(..)
+        | Change::Connections(..)
         | Change::UplinkSpeed(..)
         | Change::Streams(..)
         | Change::Submissions(..)

@@ -4,7 +4,7 @@
 
 use super::World;
 use crate::field::LaneUse;
-use crate::plan::{SEGMENT, loss_at_rate};
+use crate::plan::{Connections, SEGMENT, WindowLimit, loss_at_rate};
 use crate::random::Random;
 use penstock_model::{Bytes, MoverReport, StageClocks, StreamUse, StreamsReason, TcpSummary};
 
@@ -18,6 +18,8 @@ const LOSS_USUAL: f64 = 2e-7;
 const CHECKSUM_PART: f64 = 0.02;
 /// The part of its time in which a sender that nothing else holds up waits for the receiver's window.
 const WINDOW_PART: f64 = 0.8;
+/// The part of its busy time in which a connection is held up by a buffer that may not grow.
+const BUFFER_PART: f64 = 0.9;
 /// Standard deviation of the logarithm of what is measured.
 const NOISE: f64 = 0.05;
 
@@ -46,11 +48,13 @@ impl World<'_> {
         let (rtt, loss, most) = network.map_or((1e-3, 0.0, f64::INFINITY), |(network, loss)| {
             (network.rtt.max(1e-4), loss, network.per_transfer)
         });
+        let connections = link.network.and_then(|at| self.connections[at]);
         let flow = Flow {
             rate: copy.bytes / copy.seconds.max(1e-3),
             seconds: copy.seconds,
-            rtt,
+            rtt: connections.map_or(rtt, |it| it.rtt),
             loss,
+            connections,
             is_at_its_window: copy.bytes / copy.seconds.max(1e-3) > 0.95 * most,
         };
         let streams = self.storages[link.ends.1].streams;
@@ -63,7 +67,11 @@ impl World<'_> {
                 false => flow.socket_of_receiver(&way, random),
             }),
             streams: Some(StreamUse {
-                used: if pushes { 1 } else { streams },
+                used: match connections {
+                    Some(connections) => connections.count,
+                    None if pushes => 1,
+                    None => streams,
+                },
                 because: vec![match pushes {
                     true => StreamsReason::Push,
                     false => StreamsReason::LeftToUs,
@@ -81,6 +89,7 @@ struct Flow {
     seconds: f64,
     rtt: f64,
     loss: f64,
+    connections: Option<Connections>,
     /// Nothing but its window holds it up.
     is_at_its_window: bool,
 }
@@ -138,7 +147,7 @@ impl Flow {
             (true, _) | (_, true) => WINDOW_PART,
             (false, false) => 0.05,
         };
-        TcpSummary {
+        let one = TcpSummary {
             rtt_us: microseconds(noisy(self.round_trip(way), random)) as u32,
             min_rtt_us: microseconds(self.rtt) as u32,
             segment_bytes: SEGMENT as u32,
@@ -148,6 +157,32 @@ impl Flow {
             receiver_limited_us: microseconds(self.seconds * noisy(receiver, random).min(1.0)),
             delivery_rate: self.rate as u64,
             ..TcpSummary::default()
+        };
+        match self.connections {
+            None => one,
+            Some(several) => self.sockets_of_sender(one, several, random),
+        }
+    }
+
+    /// Several connections, as sums.
+    fn sockets_of_sender(
+        &self,
+        one: TcpSummary,
+        several: Connections,
+        random: &mut Random,
+    ) -> TcpSummary {
+        let segments = f64::from(several.count) * several.window / SEGMENT;
+        let busy = self.seconds * f64::from(several.count) * several.fed;
+        let held = match several.limit {
+            WindowLimit::Buffer => BUFFER_PART,
+            WindowLimit::Congestion => 0.0,
+        };
+        TcpSummary {
+            congestion_window_segments: noisy(segments, random).max(1.0) as u32,
+            busy_us: microseconds(noisy(busy, random)).max(1),
+            receiver_limited_us: 0,
+            send_buffer_limited_us: microseconds(busy * held),
+            ..one
         }
     }
 

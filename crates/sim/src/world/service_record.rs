@@ -3,6 +3,7 @@
 
 use super::{BEGIN_MS, World};
 use crate::random::Random;
+use penstock_decide::scheduler::SlotUse;
 use penstock_engine::LinkProgress;
 use penstock_model::{
     BanChange, Bytes, Job, LedgerEntry, LinkChange, LinkSample, Record, SettingChange, Timestamp,
@@ -20,6 +21,8 @@ pub(crate) enum RecordLine {
     Entry(LedgerEntry),
     /// What a link did in a second.
     Sample(LinkSample),
+    /// A second has ended, of which all samples were told: the slots of the service.
+    Second { at: Timestamp, slots: SlotUse },
     /// A link was halted or opened.
     Link(LinkChange),
     /// An operator changed a setting.
@@ -99,5 +102,7 @@ impl World<'_> {
                 }));
             }
         }
+        let slots = engine.agents();
+        (record.take)(RecordLine::Second { at, slots });
     }
 }

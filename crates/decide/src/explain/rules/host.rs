@@ -9,6 +9,8 @@ use std::ops::Range;
 /// An operation that is faster holds nothing up, however much faster it was before: this time, and this part of that of a copy.
 const LATENCY_SECONDS_MIN: f64 = 0.1;
 const LATENCY_SHARE_MIN: f64 = 0.02;
+/// Operations are slow in this part of the stretch at least.
+const SLOW_SHARE_MIN: f64 = 0.25;
 /// Part of the time in which some task waits for disks: overload; in which all do for memory.
 const IO_SOME_SHARE_MIN: f64 = 0.20;
 const MEMORY_FULL_SHARE_MIN: f64 = 0.01;
@@ -62,7 +64,9 @@ fn slow_databases(view: &RuleInput<'_>) -> Vec<Evidence> {
         let is_queue = are_threads_busy(view, storage)
             && !is_pressed
             && !is_slower(&storage.namespace_work_seconds, 0.0);
-        if is_slower(seconds, felt.max(LATENCY_SECONDS_MIN)) && !is_queue {
+        // A short pause in a long drop holds up no more than its own time.
+        let lasts = view.high_share(seconds, LATENCY_RATIO_MIN) >= SLOW_SHARE_MIN;
+        if is_slower(seconds, felt.max(LATENCY_SECONDS_MIN)) && lasts && !is_queue {
             evidence.push(view.value_at(Measure::NamespaceLatency, Some(id.as_str()), seconds));
         }
     }

@@ -24,6 +24,14 @@ const ROUND_TRIP_RATIO_MIN: f64 = 2.0;
 const ROUND_TRIP_GROWTH_MIN: f64 = 1.3;
 /// A window is the limit when it is for this part of the time.
 const WINDOW_SHARE_MIN: f64 = 0.5;
+/// A window of this part of the earlier one, or of a smaller part, is smaller.
+const WINDOW_RATIO_MAX: f64 = 0.77;
+/// What windows allow is the limit when it is less than this part of the usual rate.
+const CEILING_RATIO_MAX: f64 = 0.7;
+/// Windows are unopened when the buffers may be so many times as large.
+const UNOPENED_RATIO_MIN: f64 = 4.0;
+/// Connections are idle when they are for this part of the time.
+const IDLE_SHARE_MIN: f64 = 0.4;
 /// An effect of a site by which its links are slower for one cause.
 const SITE_EFFECT_RATIO_MAX: f64 = 0.8;
 /// From this part of what it carried before on, a site carries as much.
@@ -68,7 +76,10 @@ pub(super) fn tcp_window(view: &RuleInput<'_>) -> Option<Finding> {
     };
     let buffers = limited(&tcp.buffer_limited)
         || limited(&tcp.receiver_limited) && view.may_be(&[DataPathStage::Network]);
-    let window = limited(&tcp.window_limited) && view.fell(&tcp.window_bytes, 0.5);
+    // Windows that stay small although the buffers may grow are a cause of their own.
+    let window = limited(&tcp.window_limited)
+        && view.fell(&tcp.window_bytes, 0.5)
+        && is_below_buffers(view) == Some(false);
     if !is_clean(view)
         || !(buffers || window)
         || view
@@ -77,9 +88,13 @@ pub(super) fn tcp_window(view: &RuleInput<'_>) -> Option<Finding> {
     {
         return None;
     }
+    // Of buffers that held the bytes back the congestion window may tell nothing.
     let smaller = view.ratio(&tcp.window_bytes);
+    let smaller = smaller.filter(|smaller| *smaller < WINDOW_RATIO_MAX);
     let longer = view.ratio(&tcp.rtt_seconds);
     let ratio = smaller.map(|smaller| smaller / longer.unwrap_or(1.0));
+    // Windows that were larger than needed before take no more than what is above their limit now.
+    let ratio = ratio.map(|ratio| ratio.max(ceiling_ratio(view).unwrap_or(0.0)));
     let facts = view.fact_changes(&["tcp_", "net.", "interface "]).take(2);
     let mut evidence: Vec<Evidence> = facts.collect();
     for (measure, series) in [
@@ -100,6 +115,68 @@ pub(super) fn tcp_window(view: &RuleInput<'_>) -> Option<Finding> {
     evidence.extend(most.map(|series| view.value(Measure::TcpTimes, series)));
     let explains = ratio.map_or(1.0, |ratio| view.explains(ratio, Factor::StageRate));
     Some(Finding { explains, evidence })
+}
+
+/// Bytes per second of a file that its windows allow, as a part of what a file reached before.
+fn ceiling_ratio(view: &RuleInput<'_>) -> Option<f64> {
+    let tcp = &view.link.tcp;
+    let rtt = view.now(&tcp.rtt_seconds).filter(|rtt| *rtt > 0.0)?;
+    let streams = view.now(&view.link.streams_used).unwrap_or(1.0).max(1.0);
+    let allowed = streams * view.now(&tcp.window_bytes)? / rtt;
+    let usual = view.usual.rate_per_file().filter(|usual| *usual > 0.0)?;
+    // Windows are the limit while bytes move only.
+    Some(allowed * view.usual.overhead.unwrap_or(1.0) / usual)
+}
+
+/// Whether the hosts allow far larger windows; `None`: nobody tells.
+fn is_below_buffers(view: &RuleInput<'_>) -> Option<bool> {
+    let tcp = &view.link.tcp;
+    let both = view
+        .now(&tcp.window_bytes)
+        .zip(view.now(&tcp.buffer_max_bytes));
+    both.map(|(window, buffer)| buffer >= window * UNOPENED_RATIO_MIN)
+}
+
+/// Windows far below what the hosts allow, without losses, that let a file reach less than it did.
+pub(super) fn window_unopened(view: &RuleInput<'_>) -> Option<Finding> {
+    let tcp = &view.link.tcp;
+    let ratio = ceiling_ratio(view)?;
+    let is_unopened = is_below_buffers(view) == Some(true) && view.fell(&tcp.window_bytes, 0.5);
+    if !is_unopened || !is_clean(view) || ratio > CEILING_RATIO_MAX {
+        return None;
+    }
+    let facts = view.changes(&[Setting::Fact]).take(2);
+    let mut evidence: Vec<Evidence> = facts.cloned().map(Evidence::Change).collect();
+    evidence.extend([
+        view.value(Measure::TcpWindow, &tcp.window_bytes),
+        view.value(Measure::TcpBuffer, &tcp.buffer_max_bytes),
+        view.value(Measure::RoundTrip, &tcp.rtt_seconds),
+        view.value(Measure::Streams, &view.link.streams_used),
+    ]);
+    Some(Finding {
+        explains: view.explains(ratio, Factor::StageRate),
+        evidence,
+    })
+}
+
+/// Of several connections of a file, with windows that are the limit of the others, some have nothing to send.
+pub(super) fn idle_streams(view: &RuleInput<'_>) -> Option<Finding> {
+    let idle = &view.link.tcp.idle;
+    let now = view.now(idle)?;
+    let is_split = view.now(&view.link.streams_used)? > 1.5;
+    let is_limited = ceiling_ratio(view).is_some_and(|ratio| ratio < CEILING_RATIO_MAX);
+    if now < IDLE_SHARE_MIN || !view.rose(idle, 1.3) || !is_split || !is_limited {
+        return None;
+    }
+    let before = view.earlier(idle).unwrap_or(0.0);
+    let fed = (1.0 - now) / (1.0 - before).max(1e-3);
+    Some(Finding {
+        explains: view.explains(fed, Factor::StageRate),
+        evidence: vec![
+            view.value(Measure::TcpIdle, idle),
+            view.value(Measure::Streams, &view.link.streams_used),
+        ],
+    })
 }
 
 /// Losses or queues on the way of one link.

@@ -13,6 +13,10 @@ use penstock_model::quantity::Speed;
 const FED_SHARE_MIN: f64 = 0.7;
 /// Files queued on average that count as a queue.
 const QUEUED_FILES_MIN: f64 = 0.5;
+/// The service lost slots when it has fewer than this part of those before.
+const SERVICE_SHRINKS_BELOW: f64 = 0.9;
+/// Others took the slots that a link lost, when they use more by this part of them.
+const TAKEN_SHARE_MIN: f64 = 0.3;
 /// Failed attempts that count: this part of all, and so many times what is usual.
 const FAILED_SHARE_MIN: f64 = 0.03;
 const FAILED_RATIO_MIN: f64 = 3.0;
@@ -64,11 +68,18 @@ fn slots(view: &RuleInput<'_>) -> Vec<Evidence> {
 }
 
 pub(super) fn not_fed(view: &RuleInput<'_>) -> Option<Finding> {
-    let is_free = view.is_service_full() != Some(true) && lowered_at_storage(view).is_empty();
-    (is_unfed(view) && has_queue(view) && is_free).then(|| Finding {
-        explains: 1.0,
-        evidence: slots(view),
-    })
+    // A service with fewer slots of its own than before is full, and took them from nobody.
+    let has_fewer = view.fell(&view.signals.service.slots_cap, SERVICE_SHRINKS_BELOW);
+    let is_free = view.is_service_full() != Some(true) || has_fewer;
+    if !is_unfed(view) || !has_queue(view) || !is_free || !lowered_at_storage(view).is_empty() {
+        return None;
+    }
+    let mut evidence = slots(view);
+    if has_fewer {
+        let slots = &view.signals.service.slots_used;
+        evidence.insert(0, view.value(Measure::ServiceSlots, slots));
+    }
+    Finding::whole(evidence)
 }
 
 pub(super) fn fewer_submissions(view: &RuleInput<'_>) -> Option<Finding> {
@@ -114,7 +125,15 @@ pub(super) fn service_share(view: &RuleInput<'_>) -> Option<Finding> {
         (None, Some(_)) => view.before.is_empty(),
         (_, None) => false,
     };
-    let holds = view.is_service_full() == Some(true) && is_smaller && has_queue(view);
+    let others_took = || {
+        let (own, all) = (&view.link.active, &service.slots_used);
+        let lost = view.earlier(own)? - view.now(own)?;
+        let of_others =
+            (view.now(all)? - view.now(own)?) - (view.earlier(all)? - view.earlier(own)?);
+        Some(of_others >= lost * TAKEN_SHARE_MIN)
+    };
+    let is_taken = is_smaller && others_took() != Some(false);
+    let holds = view.is_service_full() == Some(true) && is_taken && has_queue(view);
     let mut evidence = vec![view.value(Measure::ServiceSlots, &service.slots_used)];
     evidence.extend(slots(view));
     holds.then_some(Finding {

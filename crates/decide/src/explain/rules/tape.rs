@@ -5,6 +5,7 @@ use super::super::rule_input::RuleInput;
 use super::super::signals::{Series, TapeSignals};
 use super::super::split::Factor;
 use super::Finding;
+use penstock_model::StorageId;
 
 /// A buffer is full from here on.
 const BUFFER_SHARE_MIN: f64 = 0.98;
@@ -45,22 +46,7 @@ pub(super) fn buffer_full(view: &RuleInput<'_>) -> Option<Finding> {
 pub(super) fn write_stopped(view: &RuleInput<'_>) -> Option<Finding> {
     let bin = f64::from(view.signals.bin_seconds);
     let end = view.during.last()?.end;
-    // The longest time without a byte written that reaches into the stretch.
-    let silent_bins = |tape: &TapeSignals| {
-        let (mut bins, mut longest) = (0u32, 0);
-        for bin in 0..end {
-            match tape.written_bytes.at(bin) {
-                Some(written) if written > 0.0 => bins = 0,
-                Some(_) => bins += 1,
-                None => {}
-            }
-            if view.during.iter().any(|span| span.contains(&bin)) {
-                longest = longest.max(bins);
-            }
-        }
-        longest
-    };
-    let (id, tape) = find(view, |tape| {
+    let storage = find(view, |tape| {
         let cycle = tape.write_cycle_seconds.unwrap_or(bin).max(bin);
         let has_work = view
             .now(&tape.unwritten_bytes)
@@ -79,12 +65,60 @@ pub(super) fn write_stopped(view: &RuleInput<'_>) -> Option<Finding> {
         has_work
             && wrote
             && !is_full
-            && f64::from(silent_bins(tape)) * bin > cycle * SILENT_CYCLES_MIN
-    })?;
-    Finding::whole(vec![
-        view.value_at(Measure::TapeWritten, Some(id), &tape.written_bytes),
-        view.value_at(Measure::TapeUnwritten, Some(id), &tape.unwritten_bytes),
-    ])
+            && silent_seconds(view, &tape.written_bytes) > cycle * SILENT_CYCLES_MIN
+    });
+    if let Some((id, tape)) = storage {
+        return Finding::whole(vec![
+            view.value_at(Measure::TapeWritten, Some(id), &tape.written_bytes),
+            view.value_at(Measure::TapeUnwritten, Some(id), &tape.unwritten_bytes),
+        ]);
+    }
+    write_stopped_at_pools(view)
+}
+
+/// The longest time without a byte written that reaches into the stretch.
+fn silent_seconds(view: &RuleInput<'_>, written: &Series) -> f64 {
+    let end = view.during.last().map_or(0, |span| span.end);
+    let (mut bins, mut longest) = (0u32, 0);
+    for bin in 0..end {
+        match written.at(bin) {
+            Some(written) if written > 0.0 => bins = 0,
+            Some(_) => bins += 1,
+            None => {}
+        }
+        if view.during.iter().any(|span| span.contains(&bin)) {
+            longest = longest.max(bins);
+        }
+    }
+    f64::from(longest) * f64::from(view.signals.bin_seconds)
+}
+
+/// The same where each pool tells of its own bytes: some pools write nothing, and others do.
+fn write_stopped_at_pools(view: &RuleInput<'_>) -> Option<Finding> {
+    let bin = f64::from(view.signals.bin_seconds);
+    let cycle = |storage: Option<&StorageId>| {
+        let storage = storage.and_then(|id| view.signals.storages.get(id));
+        let cycle = storage.and_then(|storage| storage.tape.write_cycle_seconds);
+        cycle.unwrap_or(bin).max(bin)
+    };
+    let mut evidence = Vec::new();
+    for (name, pool) in view.pools() {
+        let written = &pool.tape_written_bytes;
+        let has_work = view
+            .now(&pool.tape_unwritten_bytes)
+            .is_some_and(|bytes| bytes > 0.0);
+        let ever_wrote = (0..view.signals.bins).any(|bin| written.at(bin) > Some(0.0));
+        let silent = silent_seconds(view, written);
+        if has_work && ever_wrote && silent > cycle(pool.storage.as_ref()) * SILENT_CYCLES_MIN {
+            let unwritten = &pool.tape_unwritten_bytes;
+            evidence.push(view.value_at(Measure::TapeUnwritten, Some(name.as_str()), unwritten));
+        }
+    }
+    evidence.truncate(3);
+    (!evidence.is_empty()).then_some(Finding {
+        explains: 1.0,
+        evidence,
+    })
 }
 
 /// Files wait to be read from tape.

@@ -39,6 +39,10 @@ pub struct Conditions {
     pub open_seconds: f64,
     pub streams: f64,
     pub window: f64,
+    /// How large buffers may grow; `None`: as large as the window is.
+    pub buffer: Option<f64>,
+    /// The part of its connections that a file leaves without bytes.
+    pub unused_streams: f64,
     pub rtt: f64,
     pub loss: f64,
     pub path: f64,
@@ -92,6 +96,8 @@ impl Default for Conditions {
             open_seconds: 2.0,
             streams: 1.0,
             window: 16e6,
+            buffer: None,
+            unused_streams: 0.0,
             rtt: 0.05,
             loss: 2e-6,
             path: 1e9,
@@ -258,7 +264,7 @@ pub fn run(
             let disks = disk * open.len() as f64;
             let write_all = (flows[0].active + flows[2].active).max(1e-9);
             let write_each = disks / write_all;
-            let by_window = c.streams * c.window / c.rtt;
+            let by_window = c.streams * (1.0 - c.unused_streams) * c.window / c.rtt;
             let by_loss = c.streams * 1448.0 * 1.22 / (c.rtt * c.loss.sqrt());
             let path_each = (c.path / (flows[0].active - c.stalled).max(1.0))
                 .min(c.uplink / (flows[0].active + flows[1].active).max(1e-9));
@@ -336,7 +342,9 @@ pub fn run(
                 flow.queue = (flow.queue + arriving - attempts * (1.0 - fails)).max(0.0);
                 let moved = attempts * flow.file * (1.0 - 0.4 * fails);
                 let slots = moving * (1.0 - opening / seconds) * STEP;
-                sums.stages(caps, slots, by_window <= network * 1.001);
+                let is_pinned = c.buffer.is_none();
+                sums.stages(caps, slots, is_pinned && by_window <= network * 1.001);
+                sums.add("tcp unused", c.unused_streams / steps);
                 for (n, free) in free.iter_mut().enumerate() {
                     let part = if open.contains(&n) {
                         1.0 / open.len() as f64
@@ -472,7 +480,7 @@ fn watch(link: &mut LinkSignals, column: &dyn Fn(&str) -> Series, of: &OverTime<
         );
     }
     link.tcp = TcpSignals {
-        idle: column("tcp idle"),
+        idle: column("tcp idle").plus(&column("tcp unused")),
         window_limited: column("tcp window"),
         receiver_limited: column("tcp receiver"),
         buffer_limited: column("tcp buffer"),
@@ -480,6 +488,7 @@ fn watch(link: &mut LinkSignals, column: &dyn Fn(&str) -> Series, of: &OverTime<
         rtt_seconds: of(&|c| c.rtt),
         rtt_min_seconds: of(&|c| c.rtt),
         window_bytes: of(&|c| c.window),
+        buffer_max_bytes: of(&|c| c.buffer.unwrap_or(c.window)),
     };
 }
 
