@@ -7,6 +7,7 @@ pub mod clouds;
 mod counters;
 pub mod efficiency;
 pub mod figures;
+mod names;
 pub mod page;
 pub mod quality;
 pub mod reading;
