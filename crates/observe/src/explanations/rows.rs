@@ -27,8 +27,8 @@ const FAILURES_MAX: usize = 100;
 const VOS_MAX: usize = 100;
 /// Kinds of failure, and VOs, that are told apart on each link however many links there are.
 const SERIES_OF_EACH_MAX: usize = 8;
-/// Values of the series of all further ones together: some 100 MB.
-const FURTHER_VALUES_MAX: usize = 4_000_000;
+/// Values of the series of all further ones together: some 50 MB.
+const FURTHER_VALUES_MAX: usize = 2_000_000;
 /// Files whose times are remembered to tell how long most of them take.
 const TIMES_MAX: usize = 100_000;
 /// What is needed of an attempt beside what every fold reads.
