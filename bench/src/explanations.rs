@@ -42,6 +42,7 @@ pub const EXPLANATIONS: Table = Table {
         "command",
         "drops",
         "s",
+        "CPU s of the command",
         "memory of the command, MB",
         "promised",
     ],
@@ -94,6 +95,7 @@ pub fn run(
         let mut seconds: Vec<f64> = runs.iter().map(|run| run.seconds).collect();
         seconds.sort_by(f64::total_cmp);
         let memory = runs.iter().map(|run| run.memory_bytes).max().unwrap_or(0);
+        let cpu = runs.iter().map(|run| run.cpu_seconds);
         rows.push(vec![
             what.to_owned(),
             drops.to_string(),
@@ -103,6 +105,7 @@ pub fn run(
                 seconds[0],
                 seconds[RUNS - 1]
             ),
+            format!("{:.2}", cpu.fold(f64::INFINITY, f64::min)),
             figures(memory as f64 / 1e6),
             "2 s at most".to_owned(),
         ]);

@@ -65,7 +65,7 @@ struct Arguments {
     /// An earlier binary of Penstock: cells named `…-earlier` compare with it, in turns.
     #[arg(long, value_name = "PATH")]
     earlier: Option<PathBuf>,
-    /// Events of the cell `records`. Of 20 million some 7 GB lie in the directory of records, and twice 3 GB beside it.
+    /// Events of the cell `records`. Of 20 million some 7 GB lie in the directory of records, and 1 GB beside it.
     #[arg(long, value_name = "NUMBER", default_value_t = 20_000_000, value_parser = clap::value_parser!(u64).range(1_000..=100_000_000))]
     events: u64,
     /// Where the disk image of the data goes (14 GB at most).

@@ -163,6 +163,14 @@ pub fn own_cpu_used() -> Duration {
     Duration::from_secs_f64(ticks as f64 / rustix::param::clock_ticks_per_second() as f64)
 }
 
+/// CPU time that one process has used so far; `None` when it has gone.
+pub fn cpu_used_by(pid: u32) -> Option<Duration> {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let ticks = parse_stat(pid, &text)?.ticks as f64;
+    let seconds = ticks / rustix::param::clock_ticks_per_second() as f64;
+    Some(Duration::from_secs_f64(seconds))
+}
+
 /// Resident memory of one process, in bytes; `None` when it has gone.
 pub fn resident_bytes(pid: u32) -> Option<u64> {
     status_bytes(pid, "VmRSS:")

@@ -1,7 +1,7 @@
-//! Commands of the binary about records: what they print, how long they take, and the most memory that they need.
+//! Commands of the binary about records: what they print, how long they take, and the CPU time and most memory that they need.
 
 use crate::error::{BenchError, doing};
-use crate::process::resident_bytes_most;
+use crate::process::{cpu_used_by, resident_bytes_most};
 use serde_json::Value;
 use std::ffi::OsStr;
 use std::fs::File;
@@ -25,6 +25,8 @@ pub struct RecordCommands<'a> {
 #[derive(Debug)]
 pub struct CommandRun {
     pub seconds: f64,
+    /// In user and system mode, of all its threads.
+    pub cpu_seconds: f64,
     pub memory_bytes: u64,
     /// What it printed.
     pub told: Value,
@@ -35,6 +37,7 @@ pub struct CommandRun {
 pub struct Running {
     child: Child,
     begun: Instant,
+    cpu: Duration,
     memory_bytes: u64,
     output: PathBuf,
     name: String,
@@ -57,6 +60,7 @@ impl RecordCommands<'_> {
         Ok(Running {
             child: child.or_else(doing(name.clone()))?,
             begun: Instant::now(),
+            cpu: Duration::ZERO,
             memory_bytes: 0,
             output,
             name,
@@ -76,10 +80,18 @@ impl Running {
         self.memory_bytes
     }
 
+    fn cpu(&mut self) {
+        // Of one that has ended and was not waited for, it is still told.
+        self.cpu = self
+            .cpu
+            .max(cpu_used_by(self.child.id()).unwrap_or_default());
+    }
+
     /// Waits until it ends.
     pub fn wait(mut self) -> Result<CommandRun, BenchError> {
         let status = loop {
             self.memory_bytes();
+            self.cpu();
             if let Some(status) = self.child.try_wait().or_else(doing(self.name.clone()))? {
                 break status;
             }
@@ -101,6 +113,7 @@ impl Running {
             .map_err(|why| BenchError::failed(format!("{}: {why}", self.name)))?;
         Ok(CommandRun {
             seconds,
+            cpu_seconds: self.cpu.as_secs_f64(),
             memory_bytes: self.memory_bytes,
             told,
         })

@@ -1,9 +1,10 @@
-"""Two hundred thousand events: all are there, and what is exported and imported again is the same. `penstock-bench --only records`
-measures this with twenty million.
+"""Two hundred thousand events: all are there, what is exported and imported again is the same, and reports of them need no more
+memory than those of few. `penstock-bench --only records` measures this with twenty million.
 """
 
 import json
 import subprocess
+import time
 
 EVENTS = 200_000
 DAYS = 5
@@ -33,11 +34,25 @@ def event(number, count):
     return row
 
 
-def written(path, count):
+def read(number, count):
+    """A read by a client within one day, as a storage element tells it. Each file has many clients, and no two failures are alike."""
+    at = BEGIN + DAY_MS * number // count
+    size = 1_000_000 + number
+    row = event(number, count) | {
+        "at": at, "started": at - 30_000, "ended": at, "view": "site", "operation": "read", "file_bytes": size,
+        "bytes_read": size // 2, "source_path": f"/data/{number % 5_000}", "client": f"node{number % 997}",
+        "server": f"pool{number % 25}", "outcome": "success",
+    }  # fmt: skip
+    if number % 7 == 0:
+        row |= {"outcome": "failure", "side": "source", "fingerprint": f"failure {number}"}
+    return row
+
+
+def written(path, count, row=event):
     with open(path, "w") as file:
         file.write('{"penstock_records":1}\n')
         for number in range(count):
-            file.write(json.dumps(event(number, count), separators=(",", ":")) + "\n")
+            file.write(json.dumps(row(number, count), separators=(",", ":")) + "\n")
     return path
 
 
@@ -52,6 +67,19 @@ class Commands:
         done = subprocess.run(line, stdout=subprocess.PIPE, check=False)
         assert done.returncode == 0, f"{line}: exit {done.returncode} {done.stdout}"
         return json.loads(done.stdout)
+
+    def most_memory_bytes(self, *words):
+        """The most that a command has resident, looked at while it runs."""
+        line = [str(self.binary), "--json", *map(str, words)]
+        with subprocess.Popen(line, stdout=subprocess.DEVNULL) as process:
+            most = 0
+            while process.poll() is None:
+                with open(f"/proc/{process.pid}/status") as status:
+                    told = [line.split()[1] for line in status if line.startswith("VmHWM:")]
+                most = max([most, *(int(kibibytes) * 1024 for kibibytes in told)])
+                time.sleep(0.002)
+        assert process.returncode == 0, line
+        return most
 
 
 def round_trip(binary, directory, count):
@@ -81,3 +109,15 @@ def round_trip(binary, directory, count):
 
 def test_all_events_come_back_the_same(binary, tmp_path):
     round_trip(binary, tmp_path / "many", EVENTS)
+
+
+def test_memory_of_reports_does_not_grow_with_events(binary, tmp_path):
+    commands = Commands(binary)
+    stores = []
+    for count in (EVENTS // 20, EVENTS):
+        lines = written(tmp_path / f"{count}.jsonl", count, read)
+        stores.append(tmp_path / str(count))
+        commands.run("records", "import", lines, "--into", stores[-1])
+    for words in (["account"], ["explain", "--records"]):
+        few, many = (commands.most_memory_bytes(*words, store) for store in stores)
+        assert many < few * 1.25 + 12 * 2**20, f"{words}: {few} and {many} bytes"

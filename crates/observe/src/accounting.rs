@@ -8,6 +8,7 @@ pub mod comparison;
 mod counters;
 pub mod efficiency;
 pub mod figures;
+mod names;
 pub mod page;
 pub mod quality;
 pub mod reading;

@@ -368,7 +368,7 @@ fn profiles(logs: &[Option<f64>], bin_seconds: u32) -> Vec<Profile> {
             break;
         };
         let phases: Vec<f64> = (0..period)
-            .map(|phase| phase_median(&rest, period, phase, None))
+            .map(|phase| phase_median(&rest, period, phase))
             .collect();
         for (bin, value) in rest.iter_mut().enumerate() {
             *value = value.map(|value| value - phases[bin % period]);
@@ -436,19 +436,22 @@ fn explained_part(values: &[Option<f64>], period: usize) -> Option<f64> {
     if cycles < CYCLES_MIN {
         return None;
     }
-    let mut gains = Vec::new();
+    let mut gains = vec![0.0; cycles];
     let mut whole = 0.0;
-    for cycle in 0..cycles {
-        let mut gain = 0.0;
-        for phase in 0..period {
+    let mut ordered: Vec<f64> = Vec::new();
+    for phase in 0..period {
+        ordered.clear();
+        let of_phase = values.iter().skip(phase).step_by(period).flatten();
+        ordered.extend(of_phase.filter(|value| value.is_finite()));
+        ordered.sort_unstable_by(f64::total_cmp);
+        for (cycle, gain) in gains.iter_mut().enumerate() {
             let Some(value) = values[cycle * period + phase] else {
                 continue;
             };
-            let rest = value - phase_median(values, period, phase, Some(cycle));
-            gain += value * value - rest * rest;
+            let rest = value - median_without(&ordered, value);
+            *gain += value * value - rest * rest;
             whole += value * value;
         }
-        gains.push(gain);
     }
     let mean = gains.iter().sum::<f64>() / cycles as f64;
     let squares: f64 = gains.iter().map(|gain| (gain - mean).powi(2)).sum();
@@ -457,15 +460,17 @@ fn explained_part(values: &[Option<f64>], period: usize) -> Option<f64> {
     (part >= PROFILE_PART_MIN && mean > PROFILE_ERRORS_MIN * error).then_some(part)
 }
 
-fn phase_median(
-    values: &[Option<f64>],
-    period: usize,
-    phase: usize,
-    without: Option<usize>,
-) -> f64 {
-    let cycles = (values.len() - phase).div_ceil(period);
-    let of_phase = (0..cycles).filter(|cycle| Some(*cycle) != without);
-    median(of_phase.filter_map(|cycle| values[cycle * period + phase])).unwrap_or(0.0)
+/// The median of ordered values without one of them; 0 when there is no other.
+fn median_without(ordered: &[f64], value: f64) -> f64 {
+    let place = ordered.partition_point(|other| other.total_cmp(&value).is_lt());
+    let middle = ordered.len().saturating_sub(1) / 2;
+    let middle = middle + usize::from(place <= middle);
+    ordered.get(middle).copied().unwrap_or(0.0)
+}
+
+fn phase_median(values: &[Option<f64>], period: usize, phase: usize) -> f64 {
+    let of_phase = values.iter().skip(phase).step_by(period);
+    median(of_phase.flatten().copied()).unwrap_or(0.0)
 }
 
 /// Names the period of stretches that come at the same phase of most cycles.

@@ -1,6 +1,7 @@
 //! The matrix of efficiencies: how well attempts went from each source to each destination, or from cloud to cloud.
 
 use super::clouds::Clouds;
+use super::names::NameNumbers;
 use super::{
     EVENT, NAMES_MAX, OTHERS, PublishedRate, SUCCESS_RULE, Statement, UNKNOWN, arrived_of, bytes,
     efficiency_percent, rate_view,
@@ -54,7 +55,9 @@ struct Sum {
 /// Takes attempts of which an end is told.
 #[derive(Debug, Default)]
 pub(super) struct EfficiencySums {
-    sums: BTreeMap<(View, Operation), BTreeMap<(String, String), Sum>>,
+    names: NameNumbers,
+    /// By the numbers of source and destination.
+    sums: BTreeMap<(View, Operation), BTreeMap<(u32, u32), Sum>>,
     has_clouds: bool,
 }
 
@@ -64,18 +67,18 @@ impl EfficiencySums {
             return;
         }
         self.has_clouds |= !clouds.is_empty();
-        let cloud = |host: Option<&str>| match host {
-            Some(host) => clouds.name_of(host).to_owned(),
-            None => UNKNOWN.to_owned(),
-        };
-        let ends = (
-            cloud(row.source_host.as_deref()),
-            cloud(row.destination_host.as_deref()),
-        );
+        let cloud = |host| Option::map_or(host, UNKNOWN, |host| clouds.name_of(host));
+        let source = cloud(row.source_host.as_deref());
+        let destination = cloud(row.destination_host.as_deref());
         let cells = self.sums.entry((row.view, row.operation)).or_default();
-        let ends = match cells.len() >= NAMES_MAX && !cells.contains_key(&ends) {
-            true => (OTHERS.to_owned(), OTHERS.to_owned()),
-            false => ends,
+        let names = &mut self.names;
+        let ends = if cells.len() >= NAMES_MAX {
+            let known = names.known(source).zip(names.known(destination));
+            let others = names.number(OTHERS);
+            let known = known.filter(|ends| cells.contains_key(ends));
+            known.unwrap_or((others, others))
+        } else {
+            (names.number(source), names.number(destination))
         };
         let sum = cells.entry(ends).or_default();
         match outcome {
@@ -93,7 +96,12 @@ impl EfficiencySums {
             true => "clouds",
             false => "storage elements",
         };
+        let names = &self.names;
+        let name = |number: u32| names.name(number).to_owned();
         let matrices = self.sums.into_iter().map(|((view, operation), cells)| {
+            let cells = cells.into_iter();
+            let cells = cells.map(|((source, destination), sum)| ((name(source), name(destination)), sum));
+            let cells: BTreeMap<(String, String), Sum> = cells.collect();
             let cells = cells.into_iter().map(|((source, destination), sum)| {
                 let population = format!(
                     "{} attempts from {source} to {destination} that arrived",

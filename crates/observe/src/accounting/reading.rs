@@ -1,16 +1,21 @@
 //! How much of each file is read, and whether it is cheaper to copy it.
 
 use super::Statement;
+use super::names::NameNumbers;
 use crate::rate::{View, Window};
 use penstock_model::Bytes;
 use penstock_model::observation::{Attempt, Operation, Text};
 use serde::Serialize;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeSet, HashMap};
 
 /// Files that are followed at most.
 const FILES_MAX: usize = 100_000;
 /// Clients of one file that are told apart at most.
 const CLIENTS_MAX: usize = 1_000;
+/// Names of clients at most.
+const CLIENT_NAMES_MAX: usize = 100_000;
+/// Clients of all files together that are told apart at most.
+const CLIENTS_OF_ALL_MAX: usize = 2_000_000;
 /// Files that are told.
 const TOLD_MAX: usize = 50;
 
@@ -60,14 +65,17 @@ struct Sum {
     size: u64,
     opens: u64,
     read: u64,
-    clients: BTreeSet<Text>,
+    /// By their numbers.
+    clients: BTreeSet<u32>,
     anonymous: u64,
 }
 
 /// Gathers reads by file.
 #[derive(Debug, Default)]
 pub struct FileReadings {
-    files: BTreeMap<Text, Sum>,
+    files: HashMap<Text, Sum>,
+    clients: NameNumbers,
+    clients_of_all: usize,
 }
 
 impl FileReadings {
@@ -87,12 +95,14 @@ impl FileReadings {
         sum.size = sum.size.max(size.0);
         sum.opens += 1;
         sum.read = sum.read.saturating_add(read.0);
-        match &row.client {
-            Some(client) if sum.clients.len() < CLIENTS_MAX => {
-                sum.clients.insert(client.clone());
-            }
-            Some(_) => {}
-            None => sum.anonymous += 1,
+        let Some(client) = &row.client else {
+            sum.anonymous += 1;
+            return;
+        };
+        if sum.clients.len() < CLIENTS_MAX && self.clients_of_all < CLIENTS_OF_ALL_MAX {
+            let number = self.clients.number_within(client, CLIENT_NAMES_MAX);
+            let is_new = number.is_some_and(|number| sum.clients.insert(number));
+            self.clients_of_all += usize::from(is_new);
         }
     }
 

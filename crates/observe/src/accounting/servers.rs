@@ -1,5 +1,6 @@
 //! What went into each server and out of it, and how much of it was relayed inside the site.
 
+use super::names::NameNumbers;
 use super::{NAMES_MAX, OTHERS, Statement, bytes, rate_view};
 use crate::rate::{self, Window};
 use penstock_model::Bytes;
@@ -48,24 +49,24 @@ struct InterfaceSum {
 /// Takes rows that name a server.
 #[derive(Debug, Default)]
 pub(super) struct ServerSums {
-    attempts: BTreeMap<(String, View), AttemptSum>,
+    names: NameNumbers,
+    /// By the number of the server.
+    attempts: BTreeMap<(u32, View), AttemptSum>,
     interfaces: BTreeMap<String, InterfaceSum>,
 }
 
 impl ServerSums {
     pub(super) fn take(&mut self, row: &Attempt) {
-        let pool = || row.pool.as_ref().map(|pool| pool.as_str().to_owned());
-        let server = row.server.as_ref().map(|server| server.to_string());
-        let (Some(server), Some(moved)) = (server.or_else(pool), row.bytes_moved) else {
+        let pool = row.pool.as_ref().map(|pool| pool.as_str());
+        let server = row.server.as_deref().or(pool);
+        let (Some(server), Some(moved)) = (server, row.bytes_moved) else {
             return;
         };
         let moved = u128::from(moved.0);
-        let key = (server, row.view);
-        let key = match self.attempts.len() >= NAMES_MAX && !self.attempts.contains_key(&key) {
-            true => (OTHERS.to_owned(), row.view),
-            false => key,
-        };
-        let sum = self.attempts.entry(key).or_default();
+        let (is_full, attempts) = (self.attempts.len() >= NAMES_MAX, &self.attempts);
+        let has_line = |number| attempts.contains_key(&(number, row.view));
+        let number = self.names.number_in(server, is_full, has_line);
+        let sum = self.attempts.entry((number, row.view)).or_default();
         match row.operation {
             Operation::Read | Operation::Migration => sum.read += moved,
             Operation::Write | Operation::Recall | Operation::Copy | Operation::PoolCopy => {
@@ -113,7 +114,12 @@ impl ServerSums {
     /// A line for each server and view. Interfaces stand beside what the site's books say, or the only books.
     pub(super) fn lines(mut self) -> Vec<ServerLine> {
         let mut lines = Vec::new();
-        let mut attempts = self.attempts.into_iter().peekable();
+        let names = &self.names;
+        let attempts = self.attempts.into_iter();
+        let attempts =
+            attempts.map(|((server, view), sum)| ((names.name(server).to_owned(), view), sum));
+        let attempts: BTreeMap<(String, View), AttemptSum> = attempts.collect();
+        let mut attempts = attempts.into_iter().peekable();
         while let Some(((server, view), sum)) = attempts.next() {
             // Views of one server are neighbours, the VO's before the site's.
             let next = attempts.peek();

@@ -1,5 +1,6 @@
 //! One table of an account: attempts by one kind of name, their volumes by day, and their rates over time.
 
+use super::names::NameNumbers;
 use super::time_bins::{TimeBins, ToldBins};
 use super::{
     AccountKey, NAMES_MAX, OTHERS, PublishedRate, SUCCESS_RULE, Statement, UNKNOWN, arrived_of,
@@ -10,12 +11,13 @@ use penstock_model::observation::{Attempt, Operation, Outcome, View};
 use penstock_model::{Bytes, Timestamp};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 
 /// Days of names that are told apart at most; as many bins of them.
 const DAYS_MAX: usize = 200_000;
 /// Kinds of failure that are told apart for one name at most.
 const FINGERPRINTS_MAX: usize = 1_000;
+/// Kinds of failure that are told apart in all lines of a table at most.
+const FINGERPRINTS_OF_TABLE_MAX: usize = 100_000;
 /// Curves that are told apart in one figure; the rest is one more.
 const CURVES_MAX: usize = 8;
 /// The name of what is not told apart.
@@ -23,7 +25,9 @@ const ALL: &str = "(all)";
 const SPREAD_EVENT: &str =
     "bytes of an attempt count evenly from its start to its end; without a start, at its end";
 
-pub(super) type RowKey = (View, Operation, String);
+type RowKey = (View, Operation, String);
+/// The same, with the number of the name.
+type NumberedKey = (View, Operation, u32);
 
 /// Attempts by one kind of name.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -114,7 +118,8 @@ struct Sum {
     succeeded: u64,
     failed: u64,
     aborted: u64,
-    fingerprints: BTreeSet<Arc<str>>,
+    /// By their numbers.
+    fingerprints: BTreeSet<u32>,
     arrived: u128,
     moved: u128,
     without_bytes: u64,
@@ -124,34 +129,31 @@ struct Sum {
 #[derive(Debug)]
 pub(super) struct TableSums {
     pub(super) by: AccountKey,
-    sums: BTreeMap<RowKey, Sum>,
-    days: BTreeMap<(RowKey, i64), u128>,
-    over_time: TimeBins<RowKey>,
+    names: NameNumbers,
+    fingerprints: NameNumbers,
+    sums: BTreeMap<NumberedKey, Sum>,
+    days: BTreeMap<(NumberedKey, i64), u128>,
+    over_time: TimeBins<NumberedKey>,
+    /// Where the name of a row is written, so that nothing is made anew for each.
+    name: String,
 }
 
 impl TableSums {
     pub(super) fn new(by: AccountKey, begin: Timestamp) -> TableSums {
         TableSums {
             by,
+            names: NameNumbers::default(),
+            fingerprints: NameNumbers::default(),
             sums: BTreeMap::new(),
             days: BTreeMap::new(),
             over_time: TimeBins::since(begin),
+            name: String::new(),
         }
     }
 
     /// Takes an attempt that began then.
     pub(super) fn take(&mut self, row: &Attempt, outcome: Outcome, began: Timestamp) {
-        let key = (row.view, row.operation, self.name_of(row));
-        let key = match self.sums.len() >= NAMES_MAX && !self.sums.contains_key(&key) {
-            true => (row.view, row.operation, OTHERS.to_owned()),
-            false => key,
-        };
-        let mut day_key = key.clone();
-        if self.by == AccountKey::Day {
-            day_key.2 = ALL.to_owned();
-        } else if self.days.len() >= DAYS_MAX || self.over_time.len() >= DAYS_MAX {
-            day_key.2 = OTHERS.to_owned();
-        }
+        let (key, day_key) = self.keys_of(row);
         let sum = self.sums.entry(key).or_default();
         sum.moved += row.bytes_moved.map_or(0, |moved| u128::from(moved.0));
         match outcome {
@@ -174,48 +176,78 @@ impl TableSums {
             Outcome::Failure => {
                 sum.failed += 1;
                 if sum.fingerprints.len() < FINGERPRINTS_MAX {
-                    let unknown = || UNKNOWN.into();
-                    sum.fingerprints
-                        .insert(row.fingerprint.clone().unwrap_or_else(unknown));
+                    let fingerprint = row.fingerprint.as_deref().unwrap_or(UNKNOWN);
+                    let numbers = &mut self.fingerprints;
+                    let number = numbers.number_within(fingerprint, FINGERPRINTS_OF_TABLE_MAX);
+                    sum.fingerprints.extend(number);
                 }
             }
             Outcome::Abort => sum.aborted += 1,
         }
     }
 
-    fn name_of(&self, row: &Attempt) -> String {
-        let text = |text: Option<&str>| text.unwrap_or(UNKNOWN).to_owned();
-        match self.by {
-            AccountKey::Vo => text(row.vo.as_ref().map(|vo| vo.as_str())),
-            AccountKey::Activity => text(row.activity.as_ref().map(|activity| activity.as_str())),
-            AccountKey::Link => format!(
-                "{} → {}",
-                row.source_host.as_deref().unwrap_or(UNKNOWN),
-                row.destination_host.as_deref().unwrap_or(UNKNOWN)
-            ),
-            AccountKey::Source => text(row.source_host.as_deref()),
-            AccountKey::Destination => text(row.destination_host.as_deref()),
-            AccountKey::Server => {
-                let pool = row.pool.as_ref().map(|pool| pool.as_str());
-                text(row.server.as_deref().or(pool))
-            }
-            AccountKey::Day => day_name(day_of(row.at)),
-        }
+    /// The line of a row, and the one in which its bytes are told by day and over time.
+    fn keys_of(&mut self, row: &Attempt) -> (NumberedKey, NumberedKey) {
+        let (view, operation) = (row.view, row.operation);
+        self.name.clear();
+        write_name(self.by, row, &mut self.name);
+        let (is_full, sums) = (self.sums.len() >= NAMES_MAX, &self.sums);
+        let has_line = |number| sums.contains_key(&(view, operation, number));
+        let number = self.names.number_in(&self.name, is_full, has_line);
+        let day_number = if self.by == AccountKey::Day {
+            self.names.number(ALL)
+        } else if self.days.len() >= DAYS_MAX || self.over_time.len() >= DAYS_MAX {
+            self.names.number(OTHERS)
+        } else {
+            number
+        };
+        ((view, operation, number), (view, operation, day_number))
     }
 
     pub(super) fn table(self, window: Option<Window>) -> AccountTable {
-        let by = self.by;
-        let lines = self.sums.into_iter();
+        let (by, names) = (self.by, &self.names);
+        let named = |(view, operation, number): NumberedKey| {
+            (view, operation, names.name(number).to_owned())
+        };
+        let sums = self.sums.into_iter().map(|(key, sum)| (named(key), sum));
+        let lines: BTreeMap<RowKey, Sum> = sums.collect();
+        let lines = lines.into_iter();
         let lines = lines.map(|(key, sum)| line_of(key, sum, window, by));
+        let days = self.days.into_iter();
+        let days = days.map(|((key, day), arrived)| ((named(key), day), arrived));
         AccountTable {
             by,
             lines: lines.collect(),
-            days: days_of(self.days, window, by),
+            days: days_of(days.collect(), window, by),
             over_time: window.map_or_else(Vec::new, |window| {
-                rates_over_time(self.over_time.told(window), window, by)
+                rates_over_time(self.over_time.told(window), names, window, by)
             }),
         }
     }
+}
+
+fn write_name(by: AccountKey, row: &Attempt, name: &mut String) {
+    let text = match by {
+        AccountKey::Vo => row.vo.as_ref().map(|vo| vo.as_str()),
+        AccountKey::Activity => row.activity.as_ref().map(|activity| activity.as_str()),
+        AccountKey::Link => {
+            let source = row.source_host.as_deref().unwrap_or(UNKNOWN);
+            name.push_str(source);
+            name.push_str(" → ");
+            row.destination_host.as_deref()
+        }
+        AccountKey::Source => row.source_host.as_deref(),
+        AccountKey::Destination => row.destination_host.as_deref(),
+        AccountKey::Server => {
+            let pool = row.pool.as_ref().map(|pool| pool.as_str());
+            row.server.as_deref().or(pool)
+        }
+        AccountKey::Day => {
+            name.push_str(&day_name(day_of(row.at)));
+            return;
+        }
+    };
+    name.push_str(text.unwrap_or(UNKNOWN));
 }
 
 fn population_of(operation: Operation, by: AccountKey, name: &str) -> String {
@@ -300,13 +332,16 @@ fn days_of(
 /// A name, and its bytes in each bin.
 type NamedSums = (String, Vec<u128>);
 
-fn rates_over_time(told: ToldBins<RowKey>, window: Window, by: AccountKey) -> Vec<RatesOverTime> {
+fn rates_over_time(
+    told: ToldBins<NumberedKey>,
+    names: &NameNumbers,
+    window: Window,
+    by: AccountKey,
+) -> Vec<RatesOverTime> {
     let mut groups: BTreeMap<(View, Operation), Vec<NamedSums>> = BTreeMap::new();
-    for ((view, operation, name), sums) in told.sums {
-        groups
-            .entry((view, operation))
-            .or_default()
-            .push((name, sums));
+    for ((view, operation, number), sums) in told.sums {
+        let of_group = groups.entry((view, operation)).or_default();
+        of_group.push((names.name(number).to_owned(), sums));
     }
     let groups = groups.into_iter().map(|((view, operation), mut named)| {
         named.sort_by_key(|(name, sums)| {

@@ -2,7 +2,8 @@
 
 use crate::rate::Window;
 use penstock_model::Timestamp;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
+use std::hash::Hash;
 
 /// Lengths of bins in seconds. Each divides the next one, and the last one is a day.
 const STEPS_SECONDS: [i64; 7] = [10, 60, 300, 900, 3_600, 21_600, 86_400];
@@ -23,7 +24,7 @@ pub(super) struct TimeBins<K> {
     /// What moved before it is left out.
     begin: Timestamp,
     step: usize,
-    sums: BTreeMap<(K, i64), u128>,
+    sums: HashMap<(K, i64), u128>,
     range: Option<(i64, i64)>,
 }
 
@@ -36,12 +37,12 @@ pub(super) struct ToldBins<K> {
     pub(super) sums: BTreeMap<K, Vec<u128>>,
 }
 
-impl<K: Ord + Clone> TimeBins<K> {
+impl<K: Ord + Hash + Clone> TimeBins<K> {
     pub(super) fn since(begin: Timestamp) -> TimeBins<K> {
         TimeBins {
             begin,
             step: 0,
-            sums: BTreeMap::new(),
+            sums: HashMap::new(),
             range: None,
         }
     }

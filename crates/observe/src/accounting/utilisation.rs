@@ -39,7 +39,7 @@ pub struct Utilisation {
 
 type SubjectKey = (View, SubjectKind, String);
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 enum Amount {
     Carried,
     Capacity,

@@ -26,6 +26,10 @@ const LINKS_MAX: usize = 10_000;
 const FAILURES_MAX: usize = 100;
 /// VOs told apart on one link.
 const VOS_MAX: usize = 100;
+/// Kinds of failure, and VOs, that are told apart on each link however many links there are.
+const SERIES_OF_EACH_MAX: usize = 8;
+/// Values of the series of all further ones together: some 50 MB.
+const FURTHER_VALUES_MAX: usize = 2_000_000;
 /// Files whose times are remembered to tell how long most of them take.
 const TIMES_MAX: usize = 100_000;
 /// What is needed of an attempt beside what every fold reads.
@@ -161,6 +165,24 @@ struct RowBin {
     sampled_queue: Option<f64>,
 }
 
+/// Room for further series, beside those that each link has.
+#[derive(Debug)]
+struct SeriesRoom {
+    values_left: usize,
+}
+
+impl SeriesRoom {
+    /// Takes the room for one more of a link that has so many of its kind; false: there is none.
+    fn take(&mut self, known: usize, bins: usize) -> bool {
+        if known < SERIES_OF_EACH_MAX {
+            return true;
+        }
+        let left = self.values_left.checked_sub(bins);
+        self.values_left = left.unwrap_or(self.values_left);
+        left.is_some()
+    }
+}
+
 #[derive(Debug)]
 struct LinkRows {
     link: LinkId,
@@ -184,6 +206,7 @@ struct RowSignals<'a, 'b> {
     room: &'a mut LinkRoom<'b>,
     links: Vec<LinkRows>,
     numbers: HashMap<LinkEnds, usize>,
+    series_room: SeriesRoom,
     first: Option<Timestamp>,
     last: Option<Timestamp>,
     /// Milliseconds that files took.
@@ -208,6 +231,9 @@ impl<'a, 'b> RowSignals<'a, 'b> {
             room,
             links: Vec::new(),
             numbers: HashMap::new(),
+            series_room: SeriesRoom {
+                values_left: FURTHER_VALUES_MAX,
+            },
             first: None,
             last: None,
             times_ms: Vec::new(),
@@ -215,22 +241,22 @@ impl<'a, 'b> RowSignals<'a, 'b> {
         }
     }
 
-    fn link(&mut self, ends: LinkEnds) -> Option<&mut LinkRows> {
-        let number = match self.numbers.get(&ends) {
-            Some(number) => *number,
-            None if self.links.len() >= LINKS_MAX => return None,
-            None => {
-                let link = link_of(ends.0.as_ref(), ends.1.as_ref());
-                let bins = match self.room.has(&link, |_| ()) {
-                    true => self.bins.count,
-                    false => 0,
-                };
-                self.links.push(LinkRows::of(link, bins));
-                self.numbers.insert(ends, self.links.len() - 1);
-                self.links.len() - 1
-            }
+    /// The place of a link among all; `None`: there are too many.
+    fn place_of(&mut self, ends: LinkEnds) -> Option<usize> {
+        if let Some(place) = self.numbers.get(&ends) {
+            return Some(*place);
+        }
+        if self.links.len() >= LINKS_MAX {
+            return None;
+        }
+        let link = link_of(ends.0.as_ref(), ends.1.as_ref());
+        let bins = match self.room.has(&link, |_| ()) {
+            true => self.bins.count,
+            false => 0,
         };
-        self.links.get_mut(number)
+        self.links.push(LinkRows::of(link, bins));
+        self.numbers.insert(ends, self.links.len() - 1);
+        Some(self.links.len() - 1)
     }
 
     fn take_attempt(&mut self, row: &Attempt) {
@@ -244,9 +270,10 @@ impl<'a, 'b> RowSignals<'a, 'b> {
             self.times_ms.push(end.0 - started.0);
         }
         let bins = self.bins;
-        let Some(link) = self.link(copy.ends()) else {
+        let Some(place) = self.place_of(copy.ends()) else {
             return;
         };
+        let (link, series_room) = (&mut self.links[place], &mut self.series_room);
         link.weigh(row, outcome);
         if link.bins.is_empty() {
             return;
@@ -261,13 +288,13 @@ impl<'a, 'b> RowSignals<'a, 'b> {
                 link.bins[bin].queued += ms / step;
             }
         }
-        link.moved(&copy, bins);
+        link.moved(&copy, bins, series_room);
         let Some(last_bin) = bins.of_time(row.at) else {
             return;
         };
         match outcome {
             Outcome::Success => link.bins[last_bin].copies.add(&finished(row)),
-            Outcome::Failure => link.failed(row, last_bin, bins.count),
+            Outcome::Failure => link.failed(row, last_bin, series_room),
             Outcome::Abort => {}
         }
     }
@@ -282,7 +309,10 @@ impl<'a, 'b> RowSignals<'a, 'b> {
             return;
         };
         let ends = (row.source_host.clone(), row.destination_host.clone());
-        if let Some(bin) = self.link(ends).and_then(|link| link.bins.get_mut(bin)) {
+        let Some(place) = self.place_of(ends) else {
+            return;
+        };
+        if let Some(bin) = self.links[place].bins.get_mut(bin) {
             bin.limit = row.limit.map(|limit| limit as f64).or(bin.limit);
             bin.sampled_queue = row.queued.map(|queued| queued as f64).or(bin.sampled_queue);
         }
@@ -404,7 +434,7 @@ impl LinkRows {
     }
 
     /// Spreads the bytes of a file over the time in which they moved.
-    fn moved(&mut self, copy: &EndedCopy<'_>, bins: WindowBins) {
+    fn moved(&mut self, copy: &EndedCopy<'_>, bins: WindowBins, room: &mut SeriesRoom) {
         let row = copy.row;
         let is_success = copy.outcome == Outcome::Success;
         let bytes = row.bytes_moved.or(row.file_bytes.filter(|_| is_success));
@@ -422,8 +452,8 @@ impl LinkRows {
         }
         let mut of_vo = match &row.vo {
             Some(vo) => {
-                let is_known = self.vo_bytes.contains_key(vo);
-                if !is_known && self.vo_bytes.len() < VOS_MAX {
+                let (is_known, known) = (self.vo_bytes.contains_key(vo), self.vo_bytes.len());
+                if !is_known && known < VOS_MAX && room.take(known, bins.count) {
                     self.vo_bytes.insert(vo.clone(), vec![0.0; bins.count]);
                 }
                 self.vo_bytes.get_mut(vo)
@@ -438,7 +468,8 @@ impl LinkRows {
         }
     }
 
-    fn failed(&mut self, row: &Attempt, bin: usize, bins: usize) {
+    /// Counts a failure: by its kind, or where there is no room for that by the side alone.
+    fn failed(&mut self, row: &Attempt, bin: usize, room: &mut SeriesRoom) {
         let Some(side) = row.side else { return };
         let errno = row.error_code.and_then(|code| i32::try_from(code).ok());
         let group = FailureGroup::new(
@@ -447,10 +478,15 @@ impl LinkRows {
             Errno(errno.unwrap_or(0)),
             row.fingerprint.as_deref().unwrap_or_default(),
         );
-        if self.failures.len() < FAILURES_MAX || self.failures.contains_key(&group) {
-            let of_group = self.failures.entry(group);
-            of_group.or_insert_with(|| vec![0.0; bins])[bin] += 1.0;
-        }
+        let (bins, known) = (self.bins.len(), self.failures.len());
+        let is_told =
+            self.failures.contains_key(&group) || known < FAILURES_MAX && room.take(known, bins);
+        let group = match is_told {
+            true => group,
+            false => FailureGroup::new(side, Phase::Transfer, Errno(0), ""),
+        };
+        let of_group = self.failures.entry(group);
+        of_group.or_insert_with(|| vec![0.0; bins])[bin] += 1.0;
     }
 
     fn signals(self, is_known: &[bool]) -> LinkSignals {
@@ -648,6 +684,48 @@ mod tests {
         let told: Vec<String> = read.signals.links.keys().map(ToString::to_string).collect();
         assert_eq!(told.len(), 1);
         assert!(told[0].contains("https://s39"), "{told:?}");
+    }
+
+    #[test]
+    fn of_more_kinds_of_failures_than_there_is_room_for_all_are_counted() {
+        let begin = 1_143_849_600_000;
+        let (links, kinds) = (5_u64, 120_u64);
+        let directory = tempfile::tempdir().expect("a directory");
+        let mut store = crate::store::Store::open(directory.path()).expect("a store");
+        for number in 0..links * kinds {
+            store
+                .append_row(&Attempt {
+                    at: Timestamp(begin + number as i64 * MINUTE),
+                    started: Some(Timestamp(begin + number as i64 * MINUTE)),
+                    source_host: Some(format!("https://s{}", number % links).into()),
+                    destination_host: Some("https://d".into()),
+                    outcome: Some(Outcome::Failure),
+                    side: Some(Side::Destination),
+                    fingerprint: Some(format!("kind {number}").into()),
+                    ..Attempt::default()
+                })
+                .expect("written");
+        }
+        store.flush().expect("written");
+        drop(store);
+        let mut reader = Reader::open(directory.path()).expect("readable");
+        let week = Timestamp(begin + 7 * 86_400_000);
+        let window = ExplainWindow::new(Timestamp(begin), week, None);
+        let view = RecordView::default();
+        let read = read_rows(&mut reader, window, &view, &PopulationChoice::Links);
+        let signals = read.expect("readable").signals;
+        let series = signals.links.values().flat_map(|link| &link.failures);
+        let values: usize = series.clone().map(|(_, series)| series.0.len()).sum();
+        let of_each = (SERIES_OF_EACH_MAX + 1) * links as usize * window.bins();
+        assert!(values <= of_each + FURTHER_VALUES_MAX, "{values}");
+        let counted: f64 = series
+            .flat_map(|(_, series)| series.0.iter().flatten())
+            .sum();
+        let known = links * kinds - 1;
+        assert!(
+            (counted - known as f64).abs() <= 1.0,
+            "{counted} of {known}"
+        );
     }
 
     #[test]

@@ -214,3 +214,22 @@ fn nothing_queued_and_nothing_running_is_a_lack_of_work_also_of_files_that_no_sa
     assert_eq!(told(0.0), [(DropOrLull::NoWork, 40..60)]);
     assert_eq!(told(3.0), [(DropOrLull::Drop, 40..60)]);
 }
+
+#[test]
+fn the_median_without_a_value_is_that_of_the_others() {
+    let mut noise = Noise(7);
+    for length in 1..12 {
+        // Of few different values, so that some are there twice.
+        let values: Vec<f64> = (0..length)
+            .map(|_| (noise.uniform() * 6.0).floor() - 3.0)
+            .collect();
+        let mut ordered = values.clone();
+        ordered.sort_unstable_by(f64::total_cmp);
+        for without in 0..length {
+            let others = (0..length).filter(|place| *place != without);
+            let expected = median(others.map(|place| values[place])).unwrap_or(0.0);
+            let told = median_without(&ordered, values[without]);
+            assert_eq!(told, expected, "{values:?} without {without}");
+        }
+    }
+}
