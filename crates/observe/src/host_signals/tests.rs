@@ -1,12 +1,13 @@
 //! From rows of a host to the cause that is named.
 
 use super::*;
-use crate::explanations::reading::{ExplainedWindow, PopulationChoice};
+use crate::explanations::reading::ExplainedWindow;
 use crate::host::databases::DatabaseSample;
 use crate::host::disks::DiskActivity;
 use crate::host::interfaces::InterfaceTraffic;
 use crate::host::processor::ProcessorTime;
 use crate::host::sample::{DiskSample, InterfaceSample, Pressures, ProcessUse};
+use penstock_decide::explain::PopulationChoice;
 use penstock_decide::explain::signals::{DataPathStage, LinkSignals, StageSignals};
 use penstock_decide::explain::{Cause, RateChange};
 use penstock_model::{LinkId, PoolName, PoolSample, PoolSamples, Timestamp};
@@ -214,7 +215,7 @@ fn explain_rows(
     let mut fold = HostFold::of(&signals, equipment);
     (0..MINUTES).for_each(|minute| fold.take(&row(minute)));
     fold.tell(&hosts, facts, &mut signals);
-    let read = ExplainedWindow::of_links(signals.clone(), &PopulationChoice::Links);
+    let read = ExplainedWindow::of(signals.clone(), &PopulationChoice::Links);
     Told {
         signals,
         changes: read.changes(),

@@ -2,13 +2,14 @@
 
 use crate::plan::Plan;
 use crate::world::{BEGIN_MS, BrokenInvariant, RecordLine, simulate_with_record};
+use penstock_decide::explain::PopulationChoice;
 use penstock_decide::explain::signals::Signals;
 use penstock_decide::minute_meter::{MinuteMeter, Standings, TransferGroup};
 use penstock_model::{
     BanChange, CopySums, LedgerEntry, LinkChange, LinkSample, MinuteSamples, SettingChange,
     Timestamp, TransferEvent, TransferId,
 };
-use penstock_observe::explanations::reading::{ExplainWindow, PopulationChoice, read_record};
+use penstock_observe::explanations::reading::{ExplainWindow, read_record};
 use penstock_observe::follow::{MemoryRecord, RecordError};
 use std::collections::HashMap;
 use thiserror::Error;
