@@ -319,7 +319,7 @@ fn span(from: f64, to: f64) -> Span {
     }
 }
 
-/// The analysis of the report, line by line.
+/// The analysis of the report, line by line. Long because each line has its words and its time.
 pub(super) fn lines(phase: &DiskPhase) -> Vec<Line> {
     let link = link();
     let links = [link.clone()];
