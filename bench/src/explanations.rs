@@ -5,6 +5,7 @@ use crate::error::BenchError;
 use crate::recorded_commands::{CommandRun, RecordCommands};
 use crate::report::{Table, figures};
 use crate::servers::penstock::{LINK_SLOTS, Limits, OwnService};
+use crate::service::api_of;
 use penstock_clock::wall_clock;
 use penstock_model::minute::{
     FailedStep, MINUTE_MS, MINUTE_VERSION, MinuteFailure, MinuteKey, MinuteRow, MinuteSamples,
@@ -17,7 +18,7 @@ use rusqlite::{Connection, params};
 use serde_json::Value;
 use std::ops::Range;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Links from each of so many sources to each of so many destinations.
 const SOURCES: u64 = 20;
@@ -27,6 +28,8 @@ const ACTIVITIES: u64 = 6;
 /// Minutes before now that are written.
 const MINUTES: i64 = 24 * 60;
 const RUNS: usize = 5;
+/// How long a service may take to open its journal.
+const OPEN_TIMEOUT: Duration = Duration::from_secs(30);
 /// Of a link that works as usual: bytes a minute, transfers at once, and files a minute.
 const USUAL_BYTES: u64 = 6_000_000_000;
 const USUAL_SLOTS: u64 = 10;
@@ -50,6 +53,18 @@ pub const EXPLANATIONS: Table = Table {
 
 pub fn limits() -> Limits {
     Limits::of_each(LINK_SLOTS)
+}
+
+/// Waits until the service has made its journal: it listens a moment before.
+pub async fn await_journal(own: &OwnService) -> Result<(), BenchError> {
+    let begun = Instant::now();
+    while let Err(why) = api_of(&own.service).overview().await {
+        if begun.elapsed() > OPEN_TIMEOUT {
+            return Err(why.into());
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    Ok(())
 }
 
 /// The rows.

@@ -325,6 +325,7 @@ impl Field {
                 backups::run(&own, ends, scale).await
             }
             Cell::Explanations => {
+                explanations::await_journal(&own).await?;
                 let work = self.work.directory("explain")?;
                 tokio::task::block_in_place(|| {
                     explanations::run(&own, self.binary()?, &work, scale)

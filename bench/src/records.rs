@@ -357,11 +357,7 @@ impl RecordBench<'_> {
         let begin = self.events.window.from;
         let midnight = Timestamp(begin.0.div_euclid(86_400_000) * 86_400_000);
         let from = midnight + PIECE * number as u32;
-        let (since, until) = (
-            format!("{}Z", from.to_fts()),
-            // A window of rows holds its end, too.
-            format!("{}.999Z", (from + PIECE - Duration::from_secs(1)).to_fts()),
-        );
+        let [since, until] = [from, from + PIECE].map(|at| format!("{}Z", at.to_fts()));
         let to = self.directory.join("exported");
         let form_name = match form {
             Form::Lines => "ndjson",
