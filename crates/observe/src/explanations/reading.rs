@@ -625,6 +625,7 @@ fn record_changes(
 mod tests {
     use super::*;
     use crate::follow::MemoryRecord;
+    use penstock_decide::explain::RateChangeId;
     use penstock_decide::explain::signals::{LinkSignals, Series};
     use penstock_model::StorageId;
 
