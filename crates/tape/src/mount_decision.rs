@@ -127,6 +127,7 @@ pub enum MountWait {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MountDecision {
     pub target: MountTarget,
+    pub class: DriveClass,
     pub choice: Result<(DriveName, MountReason), MountWait>,
 }
 
@@ -156,6 +157,7 @@ pub fn decide_mounts(
             Ok(reason) => open.push((candidate, reason)),
             Err(wait) => decided.push(MountDecision {
                 target: candidate.target.clone(),
+                class: candidate.class.clone(),
                 choice: Err(wait),
             }),
         }
@@ -167,6 +169,7 @@ pub fn decide_mounts(
             Some(wait) => {
                 decided.push(MountDecision {
                     target: candidate.target.clone(),
+                    class: candidate.class.clone(),
                     choice: Err(wait),
                 });
                 false
@@ -188,6 +191,7 @@ pub fn decide_mounts(
         *supply.vo_in_use.entry(candidate.vo.clone()).or_default() += 1;
         decided.push(MountDecision {
             target: candidate.target.clone(),
+            class: candidate.class.clone(),
             choice: Ok((drive, reason)),
         });
     }

@@ -467,3 +467,6 @@ impl RequestEngine {
         askers.map_or_else(Vec::new, |askers| askers.keys().copied().collect())
     }
 }
+
+#[cfg(test)]
+mod tests;

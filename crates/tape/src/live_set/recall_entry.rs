@@ -77,14 +77,16 @@ impl LiveSet {
             .cloned()
             .collect();
         // A tape that is read anyway, or that most others are asked for from, saves a mount.
-        copies.sort_by_key(|copy| {
-            let queued = self
-                .queues
-                .get(&copy.tape)
-                .map_or(0, |queue| queue.files.len());
-            let is_mounted = self.drives.drive_of(&copy.tape).is_some();
-            std::cmp::Reverse((is_mounted && queued > 0, queued))
-        });
+        if copies.len() > 1 {
+            copies.sort_by_key(|copy| {
+                let queued = self
+                    .queues
+                    .get(&copy.tape)
+                    .map_or(0, |queue| queue.files.len());
+                let is_mounted = self.drives.drive_of(&copy.tape).is_some();
+                std::cmp::Reverse((is_mounted && queued > 0, queued))
+            });
+        }
         let entry = RecallEntry {
             size_bytes: request.size_bytes,
             copies,

@@ -8,7 +8,7 @@ use crate::mount_decision::{
 };
 use crate::record::Record;
 use crate::request::{DriveName, FamilyName, LibraryName, TapeName, VoName};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// What may be mounted, and what waits for a tape that cannot be.
 #[derive(Default)]
@@ -93,32 +93,29 @@ impl RequestEngine {
         };
         let policy = &self.policy.mount;
         let decided = decide_mounts(now_ns, policy, &demand.candidates, supply);
-        let worth = |target: &MountTarget| {
-            let candidate = demand.candidates.iter().find(|one| one.target == *target);
-            candidate.map(|candidate| worth_at_ns(policy, candidate))
-        };
-        let not_worth = decided
-            .iter()
-            .filter(|one| matches!(one.choice, Err(MountWait::NotWorthIt { .. })));
-        let next = not_worth.filter_map(|one| worth(&one.target));
+        let next = demand.candidates.iter();
+        let next = next.map(|candidate| worth_at_ns(policy, candidate));
         self.next_worth_ns = next.filter(|at| *at > now_ns).min();
-        self.perform(now_ns, &demand, &decided, out);
+        self.perform(now_ns, &decided, out);
         self.find_oldest(now_ns, &demand, out);
     }
 
-    fn perform(
-        &mut self,
-        now_ns: i64,
-        demand: &Demand,
-        decided: &[MountDecision],
-        out: &mut Turnout,
-    ) {
-        for MountDecision { target, choice } in decided {
+    fn perform(&mut self, now_ns: i64, decided: &[MountDecision], out: &mut Turnout) {
+        for MountDecision {
+            target,
+            class,
+            choice,
+        } in decided
+        {
             let (purpose, tape) = match target {
                 MountTarget::Recall(tape) => (MountPurpose::Recall, tape),
                 MountTarget::Archive(family, tape) => (MountPurpose::Archive(family.clone()), tape),
             };
             match choice {
+                // A tape may be wanted to read and to write: the other waits for the next decision.
+                Ok(_) if self.live.drives.drive_of(tape).is_some() => {
+                    self.next_worth_ns = Some(now_ns);
+                }
                 Ok((drive, _)) => {
                     let (drive, tape) = (drive.clone(), tape.clone());
                     self.watchdog.begin(now_ns, &drive);
@@ -136,9 +133,7 @@ impl RequestEngine {
                     });
                 }
                 Err(MountWait::NoFreeDrive) => {
-                    let candidates = demand.candidates.iter();
-                    let class = candidates.filter(|one| one.target == *target);
-                    self.wanted.extend(class.map(|one| one.class.clone()));
+                    self.wanted.insert(class.clone());
                 }
                 Err(_) => {}
             }
@@ -148,6 +143,14 @@ impl RequestEngine {
     fn demand(&mut self, now_ns: i64) -> Demand {
         let mut demand = Demand::default();
         let mut probes: BTreeMap<LibraryName, bool> = BTreeMap::new();
+        let in_drives: BTreeSet<TapeName> = self.live.drives.tapes().into_iter().cloned().collect();
+        let drives = self.live.drives.0.values();
+        let down: BTreeSet<TapeName> = drives
+            .filter_map(|drive| match &drive.state {
+                DriveState::Down { tape } => tape.clone(),
+                _ => None,
+            })
+            .collect();
         for tape in self.live.queues.keys().cloned().collect::<Vec<_>>() {
             let Some(sum) = self.queue_sum(&tape) else {
                 continue;
@@ -160,10 +163,8 @@ impl RequestEngine {
                 kind: facts.kind.clone(),
             };
             let target = MountTarget::Recall(tape.clone());
-            let in_drive = self.live.drives.drive_of(&tape);
-            let is_down =
-                in_drive.is_some_and(|(_, drive)| matches!(drive.state, DriveState::Down { .. }));
-            if in_drive.is_some() && !is_down {
+            let is_down = down.contains(&tape);
+            if in_drives.contains(&tape) && !is_down {
                 continue;
             }
             let may = self.live.is_active(&tape)
@@ -311,16 +312,15 @@ impl RequestEngine {
             .blocked
             .iter()
             .map(|(target, class, oldest_ns)| (target, class, *oldest_ns));
-        let mut waiting = std::collections::BTreeSet::new();
+        let mut waiting = BTreeSet::new();
         for (target, class, oldest_ns) in candidates.chain(blocked) {
             let (MountTarget::Recall(tape) | MountTarget::Archive(_, tape)) = target;
-            let is_mounted = self
-                .live
-                .drives
-                .drive_of(tape)
-                .is_some_and(|(_, drive)| !matches!(drive.state, DriveState::Down { .. }));
             let is_old = now_ns - oldest_ns > self.policy.oldest_wait_ns;
-            if is_old && !is_mounted && free.contains_key(class) {
+            let is_mounted = || {
+                let drive = self.live.drives.drive_of(tape);
+                drive.is_some_and(|(_, drive)| !matches!(drive.state, DriveState::Down { .. }))
+            };
+            if is_old && free.contains_key(class) && !is_mounted() {
                 waiting.insert(target.clone());
             }
         }
