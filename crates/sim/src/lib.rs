@@ -11,6 +11,7 @@ mod lines;
 pub mod plan;
 mod random;
 pub mod report;
+pub mod tape;
 pub mod trouble;
 mod watch;
 pub mod what_if;
