@@ -11,6 +11,7 @@ mod mute;
 pub mod population;
 pub mod records;
 pub mod settings;
+mod simulate;
 mod site;
 mod tape;
 mod trash;
@@ -25,6 +26,7 @@ pub use jobs::{
     Verify,
 };
 pub use mute::{MuteCommand, MuteScopeArgs};
+pub use simulate::{SimulateCommand, SimulateTapeArgs};
 pub use site::{
     AuthzCommand, AuthzTestArgs, BackupArgs, BackupPart, CheckArgs, FsckArgs, HistoryArgs,
     InitArgs, KeyCommand, KeyListArgs, KeyRotateArgs, OperationName, RebuildArgs, RestoreArgs,
@@ -279,13 +281,17 @@ pub enum Command {
     #[command(after_help = "Example:\n  penstock audit --dir cern --limit 100")]
     Audit(AuditArgs),
     /// Simulate a grid: sites, networks and users of a plan in virtual time, under the scheduler that `serve` runs.
-    #[command(after_help = "Examples:\n  \
+    #[command(
+        args_conflicts_with_subcommands = true,
+        after_help = "Examples:\n  \
         penstock simulate --example > plan.toml              # a plan with comments, to begin with\n  \
         penstock simulate plan.toml --out report             # writes report/report.html with plots\n  \
         penstock simulate plan.toml --policy measured --policy fts3 --policy fixed:10   # side by side\n  \
         penstock simulate plan.toml --seed 7 --json\n  \
         penstock simulate plan.toml --records seen           # then: penstock what-if --records seen\n  \
-        penstock simulate --trouble 0 --seeds 1000           # random fields and misfortunes, with all invariants checked")]
+        penstock simulate --trouble 0 --seeds 1000           # random fields and misfortunes, with all invariants checked\n  \
+        penstock simulate tape week.json                     # a tape library instead of a grid"
+    )]
     Simulate(SimulateArgs),
     /// Replay what a site has recorded in the simulator, and tell what other limits or faster parts would have brought.
     #[command(after_help = "Examples:\n  \
@@ -478,6 +484,9 @@ pub struct DemoArgs {
 /// Options of `simulate`.
 #[derive(Debug, Args)]
 pub struct SimulateArgs {
+    /// Something other than a grid.
+    #[command(subcommand)]
+    pub command: Option<SimulateCommand>,
     /// The plan, in TOML.
     pub plan: Option<PathBuf>,
     /// Print a plan to begin with instead: small, or wlcg-day.

@@ -12,6 +12,7 @@ pub mod plan;
 mod random;
 pub mod report;
 pub mod stories;
+pub mod tape;
 pub mod trouble;
 mod watch;
 pub mod what_if;

@@ -1,12 +1,30 @@
-//! Tape: what drives and cartridges are, how long a drive takes from one place of a tape to another, and in which order
-//! files are read.
+//! Tape: what drives, cartridges and libraries are, how long a drive takes for what it is told, in which order files are read,
+//! and which tape goes into which drive.
 //!
-//! Pure: no clock, no chance, no I/O. Times are whole nanoseconds, so equal inputs give equal orders on every machine.
+//! Pure: no clock, no I/O, and chance only from a seed. Times are whole nanoseconds, so equal inputs give equal orders on
+//! every machine.
 
 #![forbid(unsafe_code)]
 
+pub mod cartridge;
+pub mod chance;
 pub mod drive;
+pub mod drive_fault;
+pub mod drive_kind;
+pub mod drive_pool;
 pub mod geometry;
+pub mod library;
+pub mod linear;
+pub mod live_set;
+pub mod loaded_drive;
 pub mod locate;
+pub mod mount_decision;
 pub mod order;
 pub mod recall;
+pub mod record;
+pub mod request;
+pub mod request_engine;
+pub mod watchdog;
+
+#[cfg(test)]
+mod tests;

@@ -16,11 +16,16 @@ pub enum TapeCommand {
     /// file. `head_bytes` (0) says where the head stands, `drive` describes a drive that is none of the models, and
     /// `wrap_ends_bytes` where the wraps of this cartridge end, if the drive tells.
     ///
+    /// With `--model linear` the tape is a line without wraps, as in papers about the Linear Tape Scheduling Problem: the head
+    /// stands at the right end (`head_bytes`, default: the end of the last file), files are read from left to right, files do
+    /// not overlap, and a turn costs the time of `turn_bytes` (0). The sum of all waits is made small.
+    ///
     /// Examples:
     ///
     ///   penstock tape order recall.json
     ///   penstock tape order recall.json --model lto9 --goal mean-wait
     ///   penstock tape order recall.json --policy position --json
+    ///   penstock tape order recall.json --model linear --policy simple-dp
     #[command(verbatim_doc_comment)]
     Order(TapeOrderArgs),
 }
@@ -30,7 +35,7 @@ pub enum TapeCommand {
 pub struct TapeOrderArgs {
     /// What is to be read.
     pub file: PathBuf,
-    /// The drive with its usual cartridge: lto7, lto8 or lto9. Default: the one that the file describes, else lto8.
+    /// The drive with its usual cartridge: lto7, lto8 or lto9; or linear. Default: the one that the file describes, else lto8.
     #[arg(long)]
     pub model: Option<String>,
     /// How the order is found.
@@ -54,8 +59,14 @@ pub enum TapePolicy {
     NearestLocate,
     /// The file next that is reached and read soonest.
     NearestService,
-    /// The best of these, improved; exact for a few files.
+    /// The best of these, improved; exact for a few files. Of a line: the best order, if that is found soon.
     Best,
+    /// Of a line: each file when the head first comes to it.
+    EachFile,
+    /// Of a line: the best detours that do not lie in each other (SimpleDP, arXiv 2112.09384).
+    SimpleDp,
+    /// Of a line: the best order there is (DP, arXiv 2112.09384).
+    ExactDp,
 }
 
 /// What an order is to make small.

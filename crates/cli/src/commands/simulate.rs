@@ -1,7 +1,9 @@
 //! `penstock simulate`: runs a plan of storages, networks and users in virtual time, under one policy or several.
 
+mod tape;
+
 use super::records::{local, open};
-use crate::args::SimulateArgs;
+use crate::args::{SimulateArgs, SimulateCommand};
 use crate::exit::CommandError;
 use crate::output::Output;
 use indicatif::{ProgressBar, ProgressStyle};
@@ -17,6 +19,9 @@ const LOG_EVERY: Duration = Duration::from_secs(5);
 
 /// `penstock simulate`.
 pub fn run(args: &SimulateArgs, output: Output) -> Result<(), CommandError> {
+    if let Some(SimulateCommand::Tape(args)) = &args.command {
+        return tape::run(args, output);
+    }
     if let Some(name) = &args.example {
         let found = penstock_sim::plan::EXAMPLES
             .iter()

@@ -1,5 +1,7 @@
 //! `penstock tape`: orders of recalls.
 
+mod linear;
+
 use crate::args::{TapeCommand, TapeGoal, TapeOrderArgs, TapePolicy};
 use crate::exit::CommandError;
 use crate::output::Output;
@@ -18,7 +20,10 @@ use std::time::Duration;
 struct RecallList {
     files: Vec<RecallFile>,
     #[serde(default)]
-    head_bytes: u64,
+    head_bytes: Option<u64>,
+    /// Of a line.
+    #[serde(default)]
+    turn_bytes: u64,
     drive: Option<DriveModel>,
     wrap_ends_bytes: Option<Vec<u64>>,
 }
@@ -69,9 +74,14 @@ fn order(args: &TapeOrderArgs, output: Output) -> Result<(), CommandError> {
              `penstock tape order --help`"
         )));
     }
+    if args.model.as_deref() == Some("linear") {
+        return linear::order(args, list, output);
+    }
     let drive = match (&args.model, list.drive) {
         (Some(name), _) => DriveModel::named(name).ok_or_else(|| {
-            CommandError::Usage(format!("--model '{name}': there are lto7, lto8 and lto9"))
+            CommandError::Usage(format!(
+                "--model '{name}': there are lto7, lto8, lto9 and linear"
+            ))
         })?,
         (None, drive) => drive.unwrap_or(DriveModel::LTO_8),
     };
@@ -108,11 +118,15 @@ fn order(args: &TapeOrderArgs, output: Output) -> Result<(), CommandError> {
         TapePolicy::NearestLocate => OrderPolicy::NearestLocate,
         TapePolicy::NearestService => OrderPolicy::NearestService,
         TapePolicy::Best => OrderPolicy::Best,
+        TapePolicy::EachFile | TapePolicy::SimpleDp | TapePolicy::ExactDp => {
+            let what = "this --policy is for a tape without wraps; add --model linear";
+            return Err(CommandError::Usage(what.to_owned()));
+        }
     };
     let plan = RecallPlan {
         drive: &drive,
         geometry: &geometry,
-        head: geometry.position(list.head_bytes),
+        head: geometry.position(list.head_bytes.unwrap_or(0)),
         files: &list.files,
         goal,
     };

@@ -73,3 +73,80 @@ fn random_trouble_is_endured_and_can_be_repeated() {
     );
     fail(2, &["simulate", "--seeds", "3"]);
 }
+
+const TAPE_PLAN: &str = r#"{"name": "two drives", "hours_max": 48,
+    "library": {"slots": 50, "arms": 1, "move_seconds": 15, "moves_per_hour_max": 200},
+    "drives": [{"kind": "LTO-9", "count": 2}],
+    "recalls": [{"vo": "atlas", "kind": "LTO-9", "files": 60, "file_bytes": 2000000000, "tapes": 3,
+                 "bulks": 3, "begin_hours": 0, "end_hours": 1}]}"#;
+
+#[test]
+fn a_tape_library_is_simulated_under_all_rules() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = |name: &str| directory.path().join(name).display().to_string();
+    let plan = path("plan.json");
+    std::fs::write(&plan, TAPE_PLAN).expect("written");
+    let told = succeed(&["simulate", "tape", &plan]);
+    for policy in ["fifo", "position", "serpentine"] {
+        assert!(told.contains(&format!("\n{policy}")), "{told}");
+    }
+    let told = succeed(&[
+        "simulate",
+        "tape",
+        &plan,
+        "--policy",
+        "serpentine",
+        "--json",
+    ]);
+    let reports: Value = serde_json::from_str(&told).expect("JSON");
+    assert_eq!(reports[0]["recalled"], 60);
+    assert_eq!(reports[0]["unaccounted_ns"], 0);
+    let log = path("recalls.csv");
+    let lines = "seconds,vo,kind,tape,begin_bytes,size_bytes\n0,cms,LTO-9,A1,0,1000\n";
+    std::fs::write(&log, lines).expect("written");
+    let told = succeed(&["simulate", "tape", &plan, "--log", &log, "--json"]);
+    let reports: Value = serde_json::from_str(&told).expect("JSON");
+    assert_eq!(reports[2]["recalled"], 1);
+    let example = succeed(&["simulate", "tape", "--example"]);
+    assert!(example.contains("\"recalls\""), "{example}");
+    std::fs::write(&plan, TAPE_PLAN.replace("LTO-9", "DLT")).expect("written");
+    let told = fail(2, &["simulate", "tape", &plan]);
+    assert!(
+        told.contains("no kind of drive is 'DLT'; there are 9940B"),
+        "{told}"
+    );
+}
+
+#[test]
+fn a_line_is_ordered_by_the_programs_of_papers() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let list = directory.path().join("recall.json").display().to_string();
+    let files = r#"{"turn_bytes": 1000, "files": [
+        {"name": "left", "begin_bytes": 0, "size_bytes": 360000000000, "requests": 1},
+        {"name": "right", "begin_bytes": 720000000000, "size_bytes": 3600000000, "requests": 9}]}"#;
+    std::fs::write(&list, files).expect("written");
+    let run = |policy: &str| {
+        let line = [
+            "tape", "order", &list, "--model", "linear", "--policy", policy,
+        ];
+        succeed(&[&line[..], &["--json"]].concat())
+    };
+    for (policy, first) in [
+        ("exact-dp", "right"),
+        ("simple-dp", "right"),
+        ("position", "left"),
+    ] {
+        let report: Value = serde_json::from_str(&run(policy)).expect("JSON");
+        assert_eq!(report["files"][0]["name"], first, "{policy}");
+        assert_eq!(report["is_optimum_known"], true);
+        let above = report["above_best_percent"].as_f64().expect("a number");
+        assert_eq!(above > 0.0, policy == "position", "{policy}: {above}");
+    }
+    fail(2, &["tape", "order", &list, "--policy", "simple-dp"]);
+    fail(
+        2,
+        &[
+            "tape", "order", &list, "--model", "linear", "--policy", "scan",
+        ],
+    );
+}

@@ -57,7 +57,10 @@ const MAY_KNOW: [(&str, &[&str]); 15] = [
         "observe",
         &["model", "clock", "durable-file", "decide", "journal"],
     ),
-    ("sim", &["model", "decide", "engine", "journal", "observe"]),
+    (
+        "sim",
+        &["model", "decide", "engine", "journal", "observe", "tape"],
+    ),
     ("field-tools", &["model", "protocol"]),
     (
         "cli",

@@ -1,0 +1,32 @@
+//! A tape library with its demand, in virtual time: the request engine that drives a library, around it drives and robots that
+//! take as long as the time model says. Equal plans with equal seeds give equal runs.
+
+mod demand;
+mod library_world;
+mod phases;
+mod plan;
+mod report;
+#[cfg(test)]
+mod tests;
+
+pub use demand::{LogError, RecallLog};
+pub use phases::{Phase, PhaseTimes};
+pub use plan::{ReadPolicy, TapePlan, TapePlanError};
+pub use report::TapeReport;
+
+use library_world::LibraryWorld;
+
+/// A plan to begin with: a week of recalls as CC-IN2P3 had them in October 2021, scaled down to a tenth.
+pub const EXAMPLE: &str = include_str!("../plans/tape-week.json");
+
+/// Runs a plan under one policy. Recalls of a log take the place of the plan's.
+pub fn simulate_tape(
+    plan: &TapePlan,
+    log: Option<&RecallLog>,
+    policy: ReadPolicy,
+) -> Result<TapeReport, TapePlanError> {
+    let demand = demand::Demand::new(plan, log)?;
+    let mut world = LibraryWorld::new(plan, &demand, policy)?;
+    world.run();
+    Ok(world.report(policy))
+}

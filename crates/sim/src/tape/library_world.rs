@@ -1,0 +1,458 @@
+//! Drives and robots in virtual time, around the request engine.
+
+use super::demand::{Arrival, Demand, LIBRARY};
+use super::phases::{Phase, PhaseTimes};
+use super::plan::{ReadPolicy, TapePlan, TapePlanError, hours_ns};
+use penstock_tape::cartridge::Cartridge;
+use penstock_tape::chance::Chance;
+use penstock_tape::drive_fault::MountFault;
+use penstock_tape::drive_kind::DriveKind;
+use penstock_tape::library::Robot;
+use penstock_tape::loaded_drive::{FileMark, HostFeed, LoadedDrive};
+use penstock_tape::locate::SECOND_NS;
+use penstock_tape::request::{
+    DriveName, FileId, LibraryName, RequestOutcome, TapeErrorScope, TapeName,
+};
+use penstock_tape::request_engine::{DriveReport, Effect, Input, RequestEngine};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
+
+/// A drive that works for longer than this reports in between.
+const REPORT_EVERY_NS: i64 = 240 * SECOND_NS;
+
+/// What comes at a time.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+enum Event {
+    Arrival(usize),
+    /// Of a drive, in the mount with this number.
+    Report(DriveName, u64, Report),
+    Repaired(DriveName),
+    Tick(u64),
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+enum Report {
+    Mounted,
+    Moved(u64),
+    Read(FileId),
+    Written(FileId),
+    Synced,
+    Dismounted,
+    Failed(TapeErrorScope),
+}
+
+/// A drive with what is in it.
+struct SimulatedDrive {
+    kind: DriveKind,
+    loaded: Option<LoadedDrive>,
+    tape: Option<TapeName>,
+    /// Counts mounts, so that what an aborted one would have reported is known.
+    mount: u64,
+    begin_ns: i64,
+    /// Up to here its time is accounted for.
+    accounted_ns: i64,
+    phases: PhaseTimes,
+}
+
+/// Sums over all mounts.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Sums {
+    pub mounts: u64,
+    pub tapes: BTreeSet<TapeName>,
+    pub phases: PhaseTimes,
+    /// From the order to mount to the empty drive, of all mounts.
+    pub occupied_ns: i64,
+    /// What drives could have moved in that time.
+    pub native_bytes: f64,
+    pub read_bytes: u64,
+    pub written_bytes: u64,
+    pub incidents: u64,
+    pub records: u64,
+    pub recall_waits_ns: Vec<i64>,
+    pub archive_waits_ns: Vec<i64>,
+    pub failed: u64,
+}
+
+/// The library with its engine.
+pub(super) struct LibraryWorld<'a> {
+    plan: &'a TapePlan,
+    demand: &'a Demand,
+    engine: RequestEngine,
+    drives: BTreeMap<DriveName, SimulatedDrive>,
+    cartridges: BTreeMap<TapeName, Cartridge>,
+    robot: Robot,
+    chance: Chance,
+    events: BinaryHeap<Reverse<(i64, u64, Event)>>,
+    event_number: u64,
+    tick: u64,
+    asked_ns: Vec<i64>,
+    pub(super) now_ns: i64,
+    pub(super) sums: Sums,
+}
+
+impl<'a> LibraryWorld<'a> {
+    pub(super) fn new(
+        plan: &'a TapePlan,
+        demand: &'a Demand,
+        policy: ReadPolicy,
+    ) -> Result<LibraryWorld<'a>, TapePlanError> {
+        let kinds = plan.kinds()?;
+        let models = kinds.iter().map(|(name, kind)| (name.clone(), kind.model));
+        let engine = RequestEngine::restore(policy.rules(plan), models.collect(), []);
+        let mut world = LibraryWorld {
+            plan,
+            demand,
+            engine,
+            drives: BTreeMap::new(),
+            cartridges: BTreeMap::new(),
+            robot: Robot::new(plan.library()),
+            chance: Chance::of_part(plan.seed, u64::MAX),
+            events: BinaryHeap::new(),
+            event_number: 0,
+            tick: 0,
+            asked_ns: vec![0; usize::try_from(demand.requests).unwrap_or(0)],
+            now_ns: 0,
+            sums: Sums::default(),
+        };
+        for drives in &plan.drives {
+            for number in 0..drives.count {
+                let drive = DriveName(format!("{}-{number:03}", drives.kind).into());
+                let kind = kinds[&drives.kind].clone();
+                world
+                    .drives
+                    .insert(drive.clone(), SimulatedDrive::new(kind));
+                world.give(Input::DriveAdded {
+                    drive,
+                    library: LibraryName(LIBRARY.into()),
+                    kind: drives.kind.clone(),
+                });
+            }
+        }
+        for (number, (tape, facts)) in demand.tapes.iter().enumerate() {
+            let kind = &kinds[&facts.kind];
+            let mut cartridge = Cartridge::of_kind(kind, plan.seed ^ number as u64);
+            cartridge.is_initialised |= facts.written_bytes > 0;
+            world.cartridges.insert(tape.clone(), cartridge);
+            world.give(Input::TapeAdded {
+                tape: tape.clone(),
+                facts: facts.clone(),
+            });
+        }
+        for (number, (at_ns, _)) in demand.arrivals.iter().enumerate() {
+            world.add(*at_ns, Event::Arrival(number));
+        }
+        Ok(world)
+    }
+
+    fn add(&mut self, at_ns: i64, event: Event) {
+        self.event_number += 1;
+        self.events.push(Reverse((at_ns, self.event_number, event)));
+    }
+
+    /// Runs until nothing happens any more, or the plan's time is over.
+    pub(super) fn run(&mut self) {
+        let end_ns = hours_ns(self.plan.hours_max);
+        while let Some(Reverse((at_ns, _, event))) = self.events.pop() {
+            if at_ns > end_ns {
+                self.now_ns = end_ns;
+                break;
+            }
+            self.now_ns = at_ns;
+            self.happen(event);
+        }
+        // What is still in drives counts as far as it is accounted for.
+        for name in self.drives.keys().cloned().collect::<Vec<_>>() {
+            self.close_mount(&name);
+        }
+    }
+
+    fn happen(&mut self, event: Event) {
+        match event {
+            Event::Arrival(number) => {
+                let demand = self.demand;
+                match &demand.arrivals[number].1 {
+                    Arrival::Recall(requests) => {
+                        for request in requests {
+                            self.ask(request.request.0);
+                        }
+                        self.give(Input::Recall(requests.clone()));
+                    }
+                    Arrival::Archive(requests) => {
+                        for request in requests {
+                            self.ask(request.request.0);
+                        }
+                        self.give(Input::Archive(requests.clone()));
+                    }
+                }
+            }
+            Event::Report(drive, mount, report) => {
+                if self.drives.get(&drive).is_none_or(|one| one.mount != mount) {
+                    return;
+                }
+                let report = match report {
+                    Report::Mounted => DriveReport::Mounted,
+                    Report::Moved(bytes) => DriveReport::Moved { bytes },
+                    Report::Read(file) => DriveReport::FileRead(file),
+                    Report::Written(file) => DriveReport::FileWritten(file),
+                    Report::Synced => DriveReport::Synced,
+                    Report::Failed(scope) => DriveReport::Failed(scope),
+                    Report::Dismounted => {
+                        self.close_mount(&drive);
+                        DriveReport::Dismounted
+                    }
+                };
+                self.give(Input::Report { drive, report });
+            }
+            Event::Repaired(drive) => self.give(Input::DriveUp(drive)),
+            Event::Tick(number) if number == self.tick => self.give(Input::Tick),
+            Event::Tick(_) => {}
+        }
+    }
+
+    fn ask(&mut self, request: u64) {
+        if let Some(asked) = self.asked_ns.get_mut(usize::try_from(request).unwrap_or(0)) {
+            *asked = self.now_ns;
+        }
+    }
+
+    fn give(&mut self, input: Input) {
+        for effect in self.engine.handle(self.now_ns, input) {
+            self.perform(effect);
+        }
+    }
+
+    fn perform(&mut self, effect: Effect) {
+        match effect {
+            Effect::Persist(records) => self.sums.records += records.len() as u64,
+            Effect::Mount { drive, tape, .. } => self.mount(&drive, &tape),
+            Effect::Read {
+                drive,
+                file,
+                begin_bytes,
+                size_bytes,
+            } => self.read(&drive, file, (begin_bytes, size_bytes)),
+            Effect::Write {
+                drive,
+                file,
+                begin_bytes,
+                size_bytes,
+            } => self.write(&drive, file, (begin_bytes, size_bytes)),
+            Effect::Sync { drive } => {
+                let Some(work) = self.begin(&drive) else {
+                    return;
+                };
+                let loaded = work.loaded.as_mut();
+                let time = loaded.map_or(0, |loaded| loaded.mark(FileMark::Synchronised));
+                work.spend(Phase::Mark, time);
+                self.report_at_end(&drive, Report::Synced);
+            }
+            Effect::Dismount { drive, .. } => self.dismount(&drive),
+            Effect::Abort { drive } => {
+                if let Some(one) = self.drives.get_mut(&drive) {
+                    one.account(self.now_ns, Phase::Lost);
+                }
+                self.close_mount(&drive);
+                let repaired_ns = self.now_ns + hours_ns(self.plan.repair_hours);
+                self.add(repaired_ns, Event::Repaired(drive));
+            }
+            Effect::Tell { request, outcome } => self.tell(request.0, &outcome),
+            Effect::Open(_) => self.sums.incidents += 1,
+            Effect::Close(_) => {}
+            Effect::WakeAt(at_ns) => {
+                self.tick += 1;
+                // Leases never end here; nothing is to be waited for beyond the plan's time.
+                if at_ns <= hours_ns(self.plan.hours_max) {
+                    self.add(at_ns, Event::Tick(self.tick));
+                }
+            }
+        }
+    }
+
+    fn tell(&mut self, request: u64, outcome: &RequestOutcome) {
+        let asked = self.asked_ns.get(usize::try_from(request).unwrap_or(0));
+        let waited = self.now_ns - asked.copied().unwrap_or(0);
+        match outcome {
+            RequestOutcome::Recalled => self.sums.recall_waits_ns.push(waited),
+            RequestOutcome::Archived(_) => self.sums.archive_waits_ns.push(waited),
+            RequestOutcome::NoCopyLeft(_)
+            | RequestOutcome::NoTape
+            | RequestOutcome::Canceled
+            | RequestOutcome::Expired => self.sums.failed += 1,
+        }
+    }
+
+    /// A drive that gets something to do; until now nothing was asked of it.
+    fn begin(&mut self, drive: &DriveName) -> Option<&mut SimulatedDrive> {
+        let drive = self.drives.get_mut(drive)?;
+        drive.account(self.now_ns, Phase::Idle);
+        Some(drive)
+    }
+
+    /// A report when all is done that the drive has been given, and others in between when that takes long.
+    fn report_at_end(&mut self, drive: &DriveName, report: Report) {
+        let Some(one) = self.drives.get(drive) else {
+            return;
+        };
+        let (end_ns, mount) = (one.accounted_ns, one.mount);
+        let (mut at_ns, mut moved) = (self.now_ns + REPORT_EVERY_NS, 1);
+        while at_ns < end_ns {
+            self.add(
+                at_ns,
+                Event::Report(drive.clone(), mount, Report::Moved(moved)),
+            );
+            (at_ns, moved) = (at_ns + REPORT_EVERY_NS, moved + 1);
+        }
+        self.add(end_ns, Event::Report(drive.clone(), mount, report));
+    }
+
+    fn mount(&mut self, name: &DriveName, tape: &TapeName) {
+        let now_ns = self.now_ns;
+        let fault = self.plan.faults.mount_fault(&mut self.chance);
+        let chance = Chance::of_part(self.plan.seed, self.chance.below(u64::MAX));
+        let (Some(drive), Some(cartridge)) =
+            (self.drives.get_mut(name), self.cartridges.get_mut(tape))
+        else {
+            return;
+        };
+        self.sums.mounts += 1;
+        self.sums.tapes.insert(tape.clone());
+        drive.mount += 1;
+        (drive.begin_ns, drive.accounted_ns) = (now_ns, now_ns);
+        drive.phases = PhaseTimes::default();
+        drive.tape = Some(tape.clone());
+        if fault == Some(MountFault::Hung) {
+            return;
+        }
+        let carried = self.robot.carry(now_ns);
+        let (loaded, time) = LoadedDrive::load(&drive.kind, cartridge, chance);
+        drive.loaded = Some(loaded);
+        drive.spend(Phase::RobotWait, carried.begin_ns - now_ns);
+        drive.spend(Phase::Carry, carried.end_ns - carried.begin_ns);
+        drive.spend(Phase::Load, time.load_ns + time.thread_ns);
+        drive.spend(Phase::Initialisation, time.initialisation_ns);
+        let report = match fault {
+            Some(MountFault::DriveDown) => Report::Failed(TapeErrorScope::Drive),
+            Some(MountFault::TapeUnreadable) => Report::Failed(TapeErrorScope::Tape),
+            Some(MountFault::Hung) | None => Report::Mounted,
+        };
+        self.report_at_end(name, report);
+    }
+
+    fn read(&mut self, name: &DriveName, file: FileId, (begin, size): (u64, u64)) {
+        let (faults, seed) = (self.plan.faults, self.plan.seed);
+        let Some(drive) = self.begin(name) else {
+            return;
+        };
+        let is_bad = drive.tape.as_ref().is_some_and(|tape| {
+            let number = tape.0.bytes().fold(0, |sum: u64, byte| {
+                sum.wrapping_mul(31).wrapping_add(u64::from(byte))
+            });
+            faults.is_place_bad(seed, number, begin)
+        });
+        drive.go_to(begin);
+        if is_bad {
+            self.report_at_end(name, Report::Failed(TapeErrorScope::File));
+            return;
+        }
+        drive.stream(size);
+        self.sums.read_bytes += size;
+        self.report_at_end(name, Report::Read(file));
+    }
+
+    fn write(&mut self, name: &DriveName, file: FileId, (begin, size): (u64, u64)) {
+        let Some(drive) = self.begin(name) else {
+            return;
+        };
+        drive.go_to(begin);
+        drive.stream(size);
+        let loaded = drive.loaded.as_mut();
+        let mark = loaded.map_or(0, |loaded| loaded.mark(FileMark::Buffered));
+        drive.spend(Phase::Mark, mark);
+        self.sums.written_bytes += size;
+        self.report_at_end(name, Report::Written(file));
+    }
+
+    fn dismount(&mut self, name: &DriveName) {
+        let Some(drive) = self.begin(name) else {
+            return;
+        };
+        if let Some(loaded) = &drive.loaded {
+            let time = loaded.unload_time();
+            drive.spend(Phase::Rewind, time.rewind_ns);
+            drive.spend(Phase::Unload, time.unload_ns);
+        }
+        let unloaded_ns = drive.accounted_ns;
+        let carried = self.robot.carry(unloaded_ns);
+        if let Some(drive) = self.drives.get_mut(name) {
+            drive.spend(Phase::RobotWait, carried.begin_ns - unloaded_ns);
+            drive.spend(Phase::Carry, carried.end_ns - carried.begin_ns);
+        }
+        self.report_at_end(name, Report::Dismounted);
+    }
+
+    /// The drive is empty: its mount is summed up.
+    fn close_mount(&mut self, name: &DriveName) {
+        let Some(drive) = self.drives.get_mut(name) else {
+            return;
+        };
+        if drive.tape.take().is_none() {
+            return;
+        }
+        drive.loaded = None;
+        drive.mount += 1;
+        let occupied_ns = drive.accounted_ns - drive.begin_ns;
+        let rate = drive.kind.model.native_rate as f64;
+        self.sums.occupied_ns += occupied_ns;
+        self.sums.native_bytes += rate * occupied_ns as f64 / SECOND_NS as f64;
+        self.sums.phases.add_all(&drive.phases);
+    }
+
+    /// Requests that have no end yet.
+    pub(super) fn open(&self) -> u64 {
+        self.engine.live().requests.len() as u64
+    }
+
+    pub(super) fn asked(&self) -> u64 {
+        self.demand.requests
+    }
+}
+
+impl SimulatedDrive {
+    fn new(kind: DriveKind) -> SimulatedDrive {
+        SimulatedDrive {
+            kind,
+            loaded: None,
+            tape: None,
+            mount: 0,
+            begin_ns: 0,
+            accounted_ns: 0,
+            phases: PhaseTimes::default(),
+        }
+    }
+
+    fn spend(&mut self, phase: Phase, time_ns: i64) {
+        self.phases.add(phase, time_ns);
+        self.accounted_ns += time_ns;
+    }
+
+    /// Puts down the time since the last thing that it did.
+    fn account(&mut self, now_ns: i64, phase: Phase) {
+        if self.tape.is_some() && now_ns > self.accounted_ns {
+            self.spend(phase, now_ns - self.accounted_ns);
+        }
+    }
+
+    fn go_to(&mut self, byte: u64) {
+        let time = self.loaded.as_mut().map_or(0, |loaded| loaded.locate(byte));
+        self.spend(Phase::Locate, time);
+    }
+
+    fn stream(&mut self, bytes: u64) {
+        if let Some(loaded) = &mut self.loaded {
+            let time = loaded.stream(bytes, HostFeed::UNLIMITED);
+            self.spend(Phase::Stream, time.stream_ns);
+            self.spend(Phase::Turn, time.turns_ns);
+            self.spend(Phase::Backhitch, time.backhitch_ns);
+        }
+    }
+}

@@ -1,0 +1,424 @@
+//! All that is asked for and not done, all drives, all tapes: what records make up. Nothing changes it but a record, so that it is
+//! the same after a restart. Queues are indexes of it; no number is counted beside it.
+
+mod recall_entry;
+
+pub use recall_entry::{ArchiveEntry, ArchiveStage, RecallEntry};
+
+use crate::drive_pool::{Drive, DrivePool, DriveState, DriveWork, Mount, MountPurpose};
+use crate::record::{Record, Tape, TapeState};
+use crate::request::{DriveName, FamilyName, FileId, LibraryName, RequestId, TapeName};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What a request is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RequestTarget {
+    Recall(FileId),
+    Archive(FileId),
+}
+
+/// Why a library is left alone, and until when.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LibraryPause {
+    pub since_ns: i64,
+    pub probe_ns: i64,
+    pub pause_ns: i64,
+}
+
+/// Files that wait for one tape.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct TapeQueue {
+    pub files: BTreeSet<FileId>,
+    /// Grows with each change, so that what was summed up over it is known to be old.
+    pub revision: u64,
+}
+
+/// The state of the request engine.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct LiveSet {
+    pub drives: DrivePool,
+    pub tapes: BTreeMap<TapeName, Tape>,
+    pub recalls: BTreeMap<FileId, RecallEntry>,
+    pub archives: BTreeMap<FileId, ArchiveEntry>,
+    pub requests: BTreeMap<RequestId, RequestTarget>,
+    /// By the moment at which they end.
+    pub leases: BTreeSet<(i64, RequestId)>,
+    /// Files to be read that no drive reads now.
+    pub queues: BTreeMap<TapeName, TapeQueue>,
+    /// Files to be written that no drive has, by age.
+    pub families: BTreeMap<FamilyName, BTreeSet<(i64, FileId)>>,
+    pub libraries: BTreeMap<LibraryName, LibraryPause>,
+}
+
+impl LiveSet {
+    /// What these records make up.
+    pub fn of<'a>(records: impl IntoIterator<Item = &'a Record>) -> LiveSet {
+        let mut live = LiveSet::default();
+        for record in records {
+            live.apply(record);
+        }
+        live
+    }
+
+    /// Takes one record. What it names and is not there is passed over.
+    pub fn apply(&mut self, record: &Record) {
+        match record {
+            Record::DriveAdded {
+                drive,
+                library,
+                kind,
+            } => {
+                let added = Drive {
+                    library: library.clone(),
+                    kind: kind.clone(),
+                    state: DriveState::Free,
+                };
+                self.drives.0.insert(drive.clone(), added);
+            }
+            Record::TapeAdded { tape, facts } => {
+                self.tapes.insert(tape.clone(), facts.clone());
+            }
+            Record::TapeChanged { tape, state } => {
+                if let Some(tape) = self.tapes.get_mut(tape) {
+                    tape.state = *state;
+                }
+            }
+            Record::RecallAsked { at_ns, request } => self.add_recall(*at_ns, request),
+            Record::ArchiveAsked { at_ns, request } => self.add_archive(*at_ns, request),
+            Record::LeaseRenewed { request, lease_ns } => self.renew(*request, *lease_ns),
+            Record::RequestEnded { request, .. } => self.end(*request),
+            Record::CopyFailed { file, tape, .. } => self.fail_copy(*file, tape),
+            Record::LibraryPaused {
+                library,
+                since_ns,
+                probe_ns,
+                pause_ns,
+            } => {
+                let pause = LibraryPause {
+                    since_ns: *since_ns,
+                    probe_ns: *probe_ns,
+                    pause_ns: *pause_ns,
+                };
+                self.libraries.insert(library.clone(), pause);
+            }
+            Record::LibraryResumed { library } => {
+                self.libraries.remove(library);
+            }
+            Record::MountBegun { .. }
+            | Record::MountReady { .. }
+            | Record::ReadBegun { .. }
+            | Record::ReadEnded { .. }
+            | Record::WriteBegun { .. }
+            | Record::WriteEnded { .. }
+            | Record::SyncBegun { .. }
+            | Record::SyncEnded { .. }
+            | Record::WorkReturned { .. }
+            | Record::DismountBegun { .. }
+            | Record::DriveFreed { .. }
+            | Record::DriveDown { .. } => self.apply_to_drive(record),
+        }
+    }
+
+    fn apply_to_drive(&mut self, record: &Record) {
+        match record {
+            Record::MountBegun {
+                at_ns,
+                drive,
+                tape,
+                purpose,
+            } => {
+                if let Some(drive) = self.drives.0.get_mut(drive) {
+                    drive.state = DriveState::Mounting {
+                        tape: tape.clone(),
+                        purpose: purpose.clone(),
+                        since_ns: *at_ns,
+                    };
+                }
+                if let MountPurpose::Archive(family) = purpose
+                    && let Some(tape) = self.tapes.get_mut(tape)
+                {
+                    tape.family = Some(family.clone());
+                }
+            }
+            Record::MountReady { at_ns, drive } => self.mounted(*at_ns, drive),
+            Record::ReadBegun { drive, file } => self.begin_read(drive, *file),
+            Record::ReadEnded { at_ns, drive, file } => {
+                let end = self.recalls.get(file).map(RecallEntry::end_bytes);
+                self.recalls.remove(file);
+                if let Some(mount) = self.mount_mut(drive) {
+                    mount.work = DriveWork::Idle { since_ns: *at_ns };
+                    mount.files += 1;
+                    mount.head_bytes = end.flatten().unwrap_or(mount.head_bytes);
+                }
+            }
+            Record::WriteBegun { drive, file } => self.begin_write(drive, *file),
+            Record::WriteEnded { at_ns, drive, file } => self.end_write(*at_ns, drive, *file),
+            Record::SyncBegun { drive } => {
+                if let Some(mount) = self.mount_mut(drive) {
+                    mount.work = DriveWork::Syncing;
+                }
+            }
+            Record::SyncEnded { at_ns, drive } => {
+                let unsynced = self.mount_mut(drive).map(|mount| {
+                    mount.work = DriveWork::Idle { since_ns: *at_ns };
+                    mount.unsynced_bytes = 0;
+                    std::mem::take(&mut mount.unsynced)
+                });
+                for file in unsynced.unwrap_or_default() {
+                    self.archives.remove(&file);
+                }
+            }
+            Record::WorkReturned { at_ns, drive } => self.return_work(*at_ns, drive),
+            Record::DismountBegun { at_ns, drive } => {
+                if let Some(drive) = self.drives.0.get_mut(drive)
+                    && let Some(tape) = drive.state.tape()
+                {
+                    drive.state = DriveState::Dismounting {
+                        tape: tape.clone(),
+                        since_ns: *at_ns,
+                    };
+                }
+            }
+            Record::DriveFreed { drive } => {
+                if let Some(drive) = self.drives.0.get_mut(drive) {
+                    drive.state = DriveState::Free;
+                }
+            }
+            Record::DriveDown { drive } => {
+                if let Some(drive) = self.drives.0.get_mut(drive) {
+                    let tape = drive.state.tape().cloned();
+                    drive.state = DriveState::Down { tape };
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// The mount of a drive.
+    pub fn mount(&self, drive: &DriveName) -> Option<&Mount> {
+        match &self.drives.0.get(drive)?.state {
+            DriveState::Mounted(mount) => Some(mount),
+            DriveState::Free
+            | DriveState::Mounting { .. }
+            | DriveState::Dismounting { .. }
+            | DriveState::Down { .. } => None,
+        }
+    }
+
+    fn mount_mut(&mut self, drive: &DriveName) -> Option<&mut Mount> {
+        match &mut self.drives.0.get_mut(drive)?.state {
+            DriveState::Mounted(mount) => Some(mount),
+            DriveState::Free
+            | DriveState::Mounting { .. }
+            | DriveState::Dismounting { .. }
+            | DriveState::Down { .. } => None,
+        }
+    }
+
+    /// Whether a tape can be mounted, as far as it alone is concerned.
+    pub fn is_active(&self, tape: &TapeName) -> bool {
+        let tape = self.tapes.get(tape);
+        tape.is_some_and(|tape| tape.state == TapeState::Active)
+    }
+
+    fn mounted(&mut self, at_ns: i64, name: &DriveName) {
+        let Some(drive) = self.drives.0.get_mut(name) else {
+            return;
+        };
+        if let DriveState::Mounting {
+            tape,
+            purpose,
+            since_ns,
+        } = &drive.state
+        {
+            let written = self.tapes.get(tape).map_or(0, |tape| tape.written_bytes);
+            drive.state = DriveState::Mounted(Mount {
+                head_bytes: if purpose.is_archive() { written } else { 0 },
+                tape: tape.clone(),
+                purpose: purpose.clone(),
+                since_ns: *since_ns,
+                work: DriveWork::Idle { since_ns: at_ns },
+                files: 0,
+                unsynced: Vec::new(),
+                unsynced_bytes: 0,
+            });
+        }
+    }
+
+    /// Puts a file into the queue of its tape, or out of the set when nobody asks for it any more.
+    fn queue(&mut self, file: FileId) {
+        if self
+            .recalls
+            .get(&file)
+            .is_some_and(|entry| entry.askers.is_empty())
+        {
+            self.recalls.remove(&file);
+        }
+        if let Some(tape) = self.recalls.get(&file).and_then(RecallEntry::tape) {
+            let queue = self.queues.entry(tape.clone()).or_default();
+            queue.files.insert(file);
+            queue.revision += 1;
+        }
+    }
+
+    fn unqueue(&mut self, file: FileId) {
+        let Some(tape) = self.recalls.get(&file).and_then(RecallEntry::tape) else {
+            return;
+        };
+        if let Some(queue) = self.queues.get_mut(tape) {
+            queue.files.remove(&file);
+            queue.revision += 1;
+            if queue.files.is_empty() {
+                let tape = tape.clone();
+                self.queues.remove(&tape);
+            }
+        }
+    }
+
+    fn begin_read(&mut self, drive: &DriveName, file: FileId) {
+        self.unqueue(file);
+        if let Some(entry) = self.recalls.get_mut(&file) {
+            entry.read_by = Some(drive.clone());
+        }
+        if let Some(mount) = self.mount_mut(drive) {
+            mount.work = DriveWork::Reading(file);
+        }
+    }
+
+    fn unqueue_archive(&mut self, file: FileId) {
+        let Some(entry) = self.archives.get(&file) else {
+            return;
+        };
+        if let Some(files) = self.families.get_mut(&entry.family) {
+            files.remove(&(entry.since_ns, file));
+            if files.is_empty() {
+                self.families.remove(&entry.family);
+            }
+        }
+    }
+
+    fn queue_archive(&mut self, file: FileId) {
+        if self
+            .archives
+            .get(&file)
+            .is_some_and(|entry| entry.askers.is_empty())
+        {
+            self.archives.remove(&file);
+        }
+        if let Some(entry) = self.archives.get_mut(&file) {
+            entry.stage = ArchiveStage::Queued;
+            let files = self.families.entry(entry.family.clone()).or_default();
+            files.insert((entry.since_ns, file));
+        }
+    }
+
+    fn begin_write(&mut self, drive: &DriveName, file: FileId) {
+        self.unqueue_archive(file);
+        if let Some(entry) = self.archives.get_mut(&file) {
+            entry.stage = ArchiveStage::Writing;
+        }
+        if let Some(mount) = self.mount_mut(drive) {
+            mount.work = DriveWork::Writing(file);
+        }
+    }
+
+    fn end_write(&mut self, at_ns: i64, drive: &DriveName, file: FileId) {
+        let size_bytes = self.archives.get(&file).map_or(0, |entry| entry.size_bytes);
+        let Some(mount) = self.mount_mut(drive) else {
+            return;
+        };
+        let begin_bytes = mount.head_bytes;
+        mount.work = DriveWork::Idle { since_ns: at_ns };
+        mount.files += 1;
+        mount.head_bytes += size_bytes;
+        mount.unsynced.push(file);
+        mount.unsynced_bytes += size_bytes;
+        let (tape, written_bytes) = (mount.tape.clone(), mount.head_bytes);
+        if let Some(entry) = self.archives.get_mut(&file) {
+            entry.stage = ArchiveStage::Unsynced { begin_bytes };
+        }
+        if let Some(tape) = self.tapes.get_mut(&tape) {
+            tape.written_bytes = written_bytes;
+        }
+    }
+
+    fn return_work(&mut self, at_ns: i64, drive: &DriveName) {
+        let Some(mount) = self.mount_mut(drive) else {
+            return;
+        };
+        let work = std::mem::replace(&mut mount.work, DriveWork::Idle { since_ns: at_ns });
+        let unsynced = std::mem::take(&mut mount.unsynced);
+        mount.unsynced_bytes = 0;
+        for file in unsynced {
+            self.queue_archive(file);
+        }
+        match work {
+            DriveWork::Reading(file) => {
+                if let Some(entry) = self.recalls.get_mut(&file) {
+                    entry.read_by = None;
+                }
+                self.queue(file);
+            }
+            DriveWork::Writing(file) => self.queue_archive(file),
+            DriveWork::Idle { .. } | DriveWork::Syncing => {}
+        }
+    }
+
+    fn renew(&mut self, request: RequestId, lease_ns: i64) {
+        let asker = match self.requests.get(&request) {
+            Some(RequestTarget::Recall(file)) => {
+                let entry = self.recalls.get_mut(file);
+                entry.and_then(|entry| entry.askers.get_mut(&request))
+            }
+            Some(RequestTarget::Archive(file)) => {
+                let entry = self.archives.get_mut(file);
+                entry.and_then(|entry| entry.askers.get_mut(&request))
+            }
+            None => None,
+        };
+        if let Some(asker) = asker {
+            self.leases.remove(&(asker.lease_ns, request));
+            asker.lease_ns = lease_ns;
+            self.leases.insert((lease_ns, request));
+        }
+    }
+
+    /// A request is over. A file that nobody asks for any more leaves its queue; one that a drive has stays until that is done.
+    fn end(&mut self, request: RequestId) {
+        let Some(target) = self.requests.remove(&request) else {
+            return;
+        };
+        match target {
+            RequestTarget::Recall(file) => {
+                let Some(entry) = self.recalls.get_mut(&file) else {
+                    return;
+                };
+                if let Some(asker) = entry.askers.remove(&request) {
+                    self.leases.remove(&(asker.lease_ns, request));
+                }
+                if entry.read_by.is_some() {
+                    return;
+                }
+                if let Some(queue) = entry.tape().and_then(|tape| self.queues.get_mut(tape)) {
+                    queue.revision += 1;
+                }
+                if entry.askers.is_empty() {
+                    self.unqueue(file);
+                    self.recalls.remove(&file);
+                }
+            }
+            RequestTarget::Archive(file) => {
+                let Some(entry) = self.archives.get_mut(&file) else {
+                    return;
+                };
+                if let Some(asker) = entry.askers.remove(&request) {
+                    self.leases.remove(&(asker.lease_ns, request));
+                }
+                if entry.askers.is_empty() && entry.stage == ArchiveStage::Queued {
+                    self.unqueue_archive(file);
+                    self.archives.remove(&file);
+                }
+            }
+        }
+    }
+}

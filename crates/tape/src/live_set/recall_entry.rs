@@ -1,0 +1,134 @@
+//! One file of the live set, and how requests for it come together.
+
+use super::{LiveSet, RequestTarget};
+use crate::request::{
+    ArchiveRequest, Asker, DriveName, FamilyName, FileId, RecallRequest, RequestId, TapeCopy,
+    TapeName,
+};
+use std::collections::BTreeMap;
+
+/// A file that is to be read, whoever asks for it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RecallEntry {
+    pub size_bytes: u64,
+    /// Copies that may still be read; the first is the one that is.
+    pub copies: Vec<TapeCopy>,
+    pub askers: BTreeMap<RequestId, Asker>,
+    /// When the first of them asked.
+    pub since_ns: i64,
+    pub read_by: Option<DriveName>,
+}
+
+impl RecallEntry {
+    /// The tape that it is read from.
+    pub fn tape(&self) -> Option<&TapeName> {
+        self.copies.first().map(|copy| &copy.tape)
+    }
+
+    /// The byte behind its last one.
+    pub fn end_bytes(&self) -> Option<u64> {
+        let copy = self.copies.first()?;
+        Some(copy.begin_bytes.saturating_add(self.size_bytes))
+    }
+}
+
+/// Where a file that is to be written stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ArchiveStage {
+    Queued,
+    Writing,
+    /// Written from this byte on, and not safe.
+    Unsynced {
+        begin_bytes: u64,
+    },
+}
+
+/// A file that is to be written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ArchiveEntry {
+    pub size_bytes: u64,
+    pub family: FamilyName,
+    pub askers: BTreeMap<RequestId, Asker>,
+    pub since_ns: i64,
+    pub stage: ArchiveStage,
+}
+
+impl LiveSet {
+    pub(super) fn add_recall(&mut self, at_ns: i64, request: &RecallRequest) {
+        let RecallRequest {
+            request: id,
+            file,
+            asker,
+            ..
+        } = request;
+        self.requests.insert(*id, RequestTarget::Recall(*file));
+        self.leases.insert((asker.lease_ns, *id));
+        if let Some(entry) = self.recalls.get_mut(file) {
+            entry.askers.insert(*id, asker.clone());
+            if let Some(queue) = entry.tape().and_then(|tape| self.queues.get_mut(tape)) {
+                queue.revision += 1;
+            }
+            return;
+        }
+        let mut copies: Vec<TapeCopy> = request
+            .copies
+            .iter()
+            .filter(|copy| self.is_active(&copy.tape))
+            .cloned()
+            .collect();
+        // A tape that is read anyway, or that most others are asked for from, saves a mount.
+        if copies.len() > 1 {
+            copies.sort_by_key(|copy| {
+                let queued = self
+                    .queues
+                    .get(&copy.tape)
+                    .map_or(0, |queue| queue.files.len());
+                let is_mounted = self.drives.drive_of(&copy.tape).is_some();
+                std::cmp::Reverse((is_mounted && queued > 0, queued))
+            });
+        }
+        let entry = RecallEntry {
+            size_bytes: request.size_bytes,
+            copies,
+            askers: BTreeMap::from([(*id, asker.clone())]),
+            since_ns: at_ns,
+            read_by: None,
+        };
+        self.recalls.insert(*file, entry);
+        self.queue(*file);
+    }
+
+    pub(super) fn add_archive(&mut self, at_ns: i64, request: &ArchiveRequest) {
+        let ArchiveRequest {
+            request: id,
+            file,
+            asker,
+            ..
+        } = request;
+        self.requests.insert(*id, RequestTarget::Archive(*file));
+        self.leases.insert((asker.lease_ns, *id));
+        if let Some(entry) = self.archives.get_mut(file) {
+            entry.askers.insert(*id, asker.clone());
+            return;
+        }
+        let entry = ArchiveEntry {
+            size_bytes: request.size_bytes,
+            family: request.family.clone(),
+            askers: BTreeMap::from([(*id, asker.clone())]),
+            since_ns: at_ns,
+            stage: ArchiveStage::Queued,
+        };
+        self.archives.insert(*file, entry);
+        self.queue_archive(*file);
+    }
+
+    /// Passes over to the next copy. Without one the file stays, in no queue, until its requests have ended.
+    pub(super) fn fail_copy(&mut self, file: FileId, tape: &TapeName) {
+        self.unqueue(file);
+        if let Some(entry) = self.recalls.get_mut(&file) {
+            entry.copies.retain(|copy| copy.tape != *tape);
+            entry.read_by = None;
+        }
+        self.queue(file);
+    }
+}

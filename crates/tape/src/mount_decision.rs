@@ -1,0 +1,301 @@
+//! Which tape is mounted next, in which drive, and why others wait.
+
+use crate::drive_pool::DriveClass;
+use crate::locate::SECOND_NS;
+use crate::request::{DriveName, FamilyName, TapeName, VoName};
+use serde::{Deserialize, Serialize};
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+
+/// When a mount is worth it, and how many there may be.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MountPolicy {
+    /// So many bytes are worth a mount.
+    pub bytes_min: u64,
+    /// So are so many files.
+    pub files_min: u64,
+    /// So is a request of this age.
+    pub age_ns: i64,
+    /// So is a request whose deadline is nearer than this.
+    pub deadline_lead_ns: i64,
+    /// The most drives of a kind that recall, and that archive.
+    #[serde(default)]
+    pub drives_max: BTreeMap<String, DrivesMax>,
+    /// The most drives of a VO.
+    #[serde(default)]
+    pub vo_drives_max: BTreeMap<VoName, u32>,
+    /// Parts of the drives that VOs get of what is scarce; 1 where nothing is said.
+    #[serde(default)]
+    pub vo_shares: BTreeMap<VoName, u32>,
+    /// The most drives that write one family at the same time.
+    pub family_drives_max: u32,
+}
+
+/// Bounds for the drives of one kind.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DrivesMax {
+    pub recall: u32,
+    pub archive: u32,
+}
+
+impl MountPolicy {
+    /// Bytes and files are those of CTA. The age gathers requests for a quarter of an hour.
+    pub fn usual() -> MountPolicy {
+        MountPolicy {
+            bytes_min: 500_000_000_000,
+            files_min: 10_000,
+            age_ns: 900 * SECOND_NS,
+            deadline_lead_ns: 1_800 * SECOND_NS,
+            drives_max: BTreeMap::new(),
+            vo_drives_max: BTreeMap::new(),
+            vo_shares: BTreeMap::new(),
+            family_drives_max: 4,
+        }
+    }
+}
+
+/// What a tape would be mounted for.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum MountTarget {
+    /// The files that are asked for from it.
+    Recall(TapeName),
+    /// Files of a family that are to be written, on this tape.
+    Archive(FamilyName, TapeName),
+}
+
+/// A tape that might be mounted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MountCandidate {
+    pub target: MountTarget,
+    pub class: DriveClass,
+    pub bytes: u64,
+    pub files: u64,
+    pub oldest_ns: i64,
+    pub deadline_ns: Option<i64>,
+    pub priority: u8,
+    /// The VO with most of the bytes.
+    pub vo: VoName,
+    /// Drives that do the same for the same family already.
+    pub mounts: u32,
+}
+
+/// What there is to be given.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct DriveSupply {
+    pub free: BTreeMap<DriveClass, Vec<DriveName>>,
+    /// Drives in use, by class and whether they archive.
+    pub in_use: BTreeMap<(DriveClass, bool), u32>,
+    pub vo_in_use: BTreeMap<VoName, u32>,
+}
+
+/// Why a tape is worth a mount.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MountReason {
+    Deadline { in_ns: i64 },
+    Bytes { queued: u64, min: u64 },
+    Files { queued: u64, min: u64 },
+    Age { oldest_ns: i64, min_ns: i64 },
+}
+
+/// Why a tape is not mounted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MountWait {
+    /// Neither bytes, files, age nor a deadline make it worth a mount.
+    NotWorthIt {
+        bytes: u64,
+        files: u64,
+        age_ns: i64,
+    },
+    NoFreeDrive,
+    /// As many drives of the kind as may do this already.
+    ClassBusy {
+        max: u32,
+    },
+    /// The VO has as many drives as it may.
+    VoBusy {
+        max: u32,
+    },
+    /// As many drives write this family as may.
+    FamilyBusy {
+        max: u32,
+    },
+}
+
+/// What is decided about one tape.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MountDecision {
+    pub target: MountTarget,
+    pub class: DriveClass,
+    pub choice: Result<(DriveName, MountReason), MountWait>,
+}
+
+/// Lower goes first. Fields compare top to bottom: their order is the policy.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct MountRank<'a> {
+    is_due: Reverse<bool>,
+    priority: Reverse<u8>,
+    /// Drives that the VO has, in thousandths of its share.
+    vo_use: u64,
+    oldest_ns: i64,
+    bytes: Reverse<u64>,
+    target: &'a MountTarget,
+}
+
+/// Decides about all candidates, the most important first.
+pub fn decide_mounts(
+    now_ns: i64,
+    policy: &MountPolicy,
+    candidates: &[MountCandidate],
+    mut supply: DriveSupply,
+) -> Vec<MountDecision> {
+    let mut decided = Vec::with_capacity(candidates.len());
+    let mut open = Vec::new();
+    for candidate in candidates {
+        match reason(now_ns, policy, candidate) {
+            Ok(reason) => open.push((candidate, reason)),
+            Err(wait) => decided.push(MountDecision {
+                target: candidate.target.clone(),
+                class: candidate.class.clone(),
+                choice: Err(wait),
+            }),
+        }
+    }
+    while !open.is_empty() {
+        // Those that cannot have a drive now leave first, so that each pass gives one.
+        open.retain(|(candidate, _)| match refusal(policy, candidate, &supply) {
+            None => true,
+            Some(wait) => {
+                decided.push(MountDecision {
+                    target: candidate.target.clone(),
+                    class: candidate.class.clone(),
+                    choice: Err(wait),
+                });
+                false
+            }
+        });
+        let ranks = open.iter().enumerate();
+        let first =
+            ranks.min_by_key(|(_, (candidate, reason))| rank(policy, candidate, *reason, &supply));
+        let Some((place, _)) = first else { break };
+        let (candidate, reason) = open.swap_remove(place);
+        let drives = supply.free.get_mut(&candidate.class);
+        let Some(drive) = drives.and_then(|drives| (!drives.is_empty()).then(|| drives.remove(0)))
+        else {
+            continue;
+        };
+        let is_archive = matches!(candidate.target, MountTarget::Archive(..));
+        let class = (candidate.class.clone(), is_archive);
+        *supply.in_use.entry(class).or_default() += 1;
+        *supply.vo_in_use.entry(candidate.vo.clone()).or_default() += 1;
+        decided.push(MountDecision {
+            target: candidate.target.clone(),
+            class: candidate.class.clone(),
+            choice: Ok((drive, reason)),
+        });
+    }
+    decided
+}
+
+/// When a candidate is worth a mount by its age or its deadline, if nothing changes.
+pub fn worth_at_ns(policy: &MountPolicy, candidate: &MountCandidate) -> i64 {
+    let by_age = candidate.oldest_ns.saturating_add(policy.age_ns);
+    let by_deadline = candidate.deadline_ns.map(|at| at - policy.deadline_lead_ns);
+    by_deadline.map_or(by_age, |at| at.min(by_age))
+}
+
+fn reason(
+    now_ns: i64,
+    policy: &MountPolicy,
+    candidate: &MountCandidate,
+) -> Result<MountReason, MountWait> {
+    let divisor = u64::from(candidate.mounts) + 1;
+    let age_ns = now_ns - candidate.oldest_ns;
+    let in_ns = candidate.deadline_ns.map(|at| at - now_ns);
+    if let Some(in_ns) = in_ns.filter(|in_ns| *in_ns <= policy.deadline_lead_ns) {
+        return Ok(MountReason::Deadline { in_ns });
+    }
+    if candidate.bytes / divisor >= policy.bytes_min {
+        return Ok(MountReason::Bytes {
+            queued: candidate.bytes,
+            min: policy.bytes_min,
+        });
+    }
+    if candidate.files / divisor >= policy.files_min {
+        return Ok(MountReason::Files {
+            queued: candidate.files,
+            min: policy.files_min,
+        });
+    }
+    if candidate.mounts == 0 && age_ns >= policy.age_ns {
+        return Ok(MountReason::Age {
+            oldest_ns: age_ns,
+            min_ns: policy.age_ns,
+        });
+    }
+    Err(MountWait::NotWorthIt {
+        bytes: candidate.bytes,
+        files: candidate.files,
+        age_ns,
+    })
+}
+
+fn refusal(
+    policy: &MountPolicy,
+    candidate: &MountCandidate,
+    supply: &DriveSupply,
+) -> Option<MountWait> {
+    let is_archive = matches!(candidate.target, MountTarget::Archive(..));
+    if is_archive && candidate.mounts >= policy.family_drives_max {
+        let max = policy.family_drives_max;
+        return Some(MountWait::FamilyBusy { max });
+    }
+    if let Some(bounds) = policy.drives_max.get(&candidate.class.kind) {
+        let max = if is_archive {
+            bounds.archive
+        } else {
+            bounds.recall
+        };
+        // A bound is for all drives of a kind, in whatever library.
+        let busy = supply.in_use.iter();
+        let busy = busy.filter(|((class, archives), _)| {
+            class.kind == candidate.class.kind && *archives == is_archive
+        });
+        if busy.map(|(_, count)| *count).sum::<u32>() >= max {
+            return Some(MountWait::ClassBusy { max });
+        }
+    }
+    if let Some(max) = policy.vo_drives_max.get(&candidate.vo) {
+        let busy = supply.vo_in_use.get(&candidate.vo).copied().unwrap_or(0);
+        if busy >= *max {
+            return Some(MountWait::VoBusy { max: *max });
+        }
+    }
+    let free = supply.free.get(&candidate.class);
+    match free.is_some_and(|drives| !drives.is_empty()) {
+        true => None,
+        false => Some(MountWait::NoFreeDrive),
+    }
+}
+
+fn rank<'a>(
+    policy: &MountPolicy,
+    candidate: &'a MountCandidate,
+    reason: MountReason,
+    supply: &DriveSupply,
+) -> MountRank<'a> {
+    let share = policy.vo_shares.get(&candidate.vo).copied().unwrap_or(1);
+    let in_use = supply.vo_in_use.get(&candidate.vo).copied().unwrap_or(0);
+    MountRank {
+        is_due: Reverse(matches!(reason, MountReason::Deadline { .. })),
+        priority: Reverse(candidate.priority),
+        vo_use: u64::from(in_use) * 1_000 / u64::from(share.max(1)),
+        oldest_ns: candidate.oldest_ns,
+        bytes: Reverse(candidate.bytes),
+        target: &candidate.target,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,137 @@
+//! What the request engine persists before it acts. All that it knows is made of these, in their order.
+
+use crate::drive_pool::MountPurpose;
+use crate::request::{
+    ArchiveRequest, DriveName, FamilyName, FileId, LibraryName, RecallRequest, RequestId,
+    RequestOutcome, TapeErrorScope, TapeName,
+};
+use serde::{Deserialize, Serialize};
+
+/// A tape as its library knows it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Tape {
+    pub library: LibraryName,
+    /// The kind of drives that take it.
+    pub kind: String,
+    /// Whose files are written to it; none yet on a new tape.
+    pub family: Option<FamilyName>,
+    pub capacity_bytes: u64,
+    /// How much of it is written.
+    pub written_bytes: u64,
+    pub state: TapeState,
+    /// Where its wraps end, if that was read from it.
+    pub wrap_ends_bytes: Option<Vec<u64>>,
+}
+
+/// Whether a tape is used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum TapeState {
+    Active,
+    /// By an operator; its files wait.
+    Disabled,
+    /// By an error that concerned all of it.
+    Broken,
+}
+
+/// One thing that has happened.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Record {
+    DriveAdded {
+        drive: DriveName,
+        library: LibraryName,
+        kind: String,
+    },
+    TapeAdded {
+        tape: TapeName,
+        facts: Tape,
+    },
+    TapeChanged {
+        tape: TapeName,
+        state: TapeState,
+    },
+    RecallAsked {
+        at_ns: i64,
+        request: RecallRequest,
+    },
+    ArchiveAsked {
+        at_ns: i64,
+        request: ArchiveRequest,
+    },
+    LeaseRenewed {
+        request: RequestId,
+        lease_ns: i64,
+    },
+    RequestEnded {
+        request: RequestId,
+        outcome: RequestOutcome,
+    },
+    MountBegun {
+        at_ns: i64,
+        drive: DriveName,
+        tape: TapeName,
+        purpose: MountPurpose,
+    },
+    MountReady {
+        at_ns: i64,
+        drive: DriveName,
+    },
+    ReadBegun {
+        drive: DriveName,
+        file: FileId,
+    },
+    /// The file is on disk. Those who asked for it have ended before.
+    ReadEnded {
+        at_ns: i64,
+        drive: DriveName,
+        file: FileId,
+    },
+    WriteBegun {
+        drive: DriveName,
+        file: FileId,
+    },
+    /// The file is in the drive, and not safe yet.
+    WriteEnded {
+        at_ns: i64,
+        drive: DriveName,
+        file: FileId,
+    },
+    SyncBegun {
+        drive: DriveName,
+    },
+    /// All that was written is safe. Those who asked for it have ended before.
+    SyncEnded {
+        at_ns: i64,
+        drive: DriveName,
+    },
+    /// A copy cannot be read; the next one takes its place.
+    CopyFailed {
+        file: FileId,
+        tape: TapeName,
+        scope: TapeErrorScope,
+    },
+    /// What was begun in a drive and is not safe is to be done again.
+    WorkReturned {
+        at_ns: i64,
+        drive: DriveName,
+    },
+    DismountBegun {
+        at_ns: i64,
+        drive: DriveName,
+    },
+    DriveFreed {
+        drive: DriveName,
+    },
+    DriveDown {
+        drive: DriveName,
+    },
+    /// No tape is mounted in this library before `probe_ns`, and then one to see whether it works again.
+    LibraryPaused {
+        library: LibraryName,
+        since_ns: i64,
+        probe_ns: i64,
+        pause_ns: i64,
+    },
+    LibraryResumed {
+        library: LibraryName,
+    },
+}

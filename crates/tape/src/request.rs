@@ -1,0 +1,102 @@
+//! What is asked of a library: files to be read from tape, and files to be put on tape.
+
+use serde::{Deserialize, Serialize};
+use std::sync::Arc;
+
+/// The label of a cartridge.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct TapeName(pub Arc<str>);
+
+/// A drive.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct DriveName(pub Arc<str>);
+
+/// A library.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct LibraryName(pub Arc<str>);
+
+/// A VO.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct VoName(pub Arc<str>);
+
+/// Files that are written to tapes of their own: those of a VO, a data set, a size.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct FamilyName(pub Arc<str>);
+
+/// A file, by the number that the namespace has given it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct FileId(pub u64);
+
+/// A request, by a number that is never used again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct RequestId(pub u64);
+
+/// Where a file lies on a tape. Its address is begin and size: two files may begin at one place.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TapeCopy {
+    pub tape: TapeName,
+    pub begin_bytes: u64,
+}
+
+/// Who asks, until when, and how urgently.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Asker {
+    pub vo: VoName,
+    /// Higher goes first.
+    pub priority: u8,
+    /// When the file has to be on its way.
+    pub deadline_ns: Option<i64>,
+    /// A request that is not renewed by then is given up.
+    pub lease_ns: i64,
+}
+
+/// A file is to be read from tape.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RecallRequest {
+    pub request: RequestId,
+    pub file: FileId,
+    pub size_bytes: u64,
+    /// All copies, the preferred one first.
+    pub copies: Vec<TapeCopy>,
+    pub asker: Asker,
+}
+
+/// A file is to be put on tape.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ArchiveRequest {
+    pub request: RequestId,
+    pub file: FileId,
+    pub size_bytes: u64,
+    pub family: FamilyName,
+    pub asker: Asker,
+}
+
+/// What an error is an error of. Who is not concerned goes on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum TapeErrorScope {
+    /// One place on one tape.
+    File,
+    /// All of a tape.
+    Tape,
+    /// A drive, whatever tape is in it.
+    Drive,
+    /// A library: its robot, its control, the system behind it.
+    Library,
+}
+
+/// How a request ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum RequestOutcome {
+    /// The file has been read.
+    Recalled,
+    /// The file is on tape: the sync that covers it has returned.
+    Archived(TapeCopy),
+    /// No copy is left that can be read; this was the last error.
+    NoCopyLeft(TapeErrorScope),
+    /// None of its tapes is known and in use.
+    NoTape,
+    /// Whoever asked no longer wants it.
+    Canceled,
+    /// Its lease was not renewed.
+    Expired,
+}

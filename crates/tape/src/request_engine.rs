@@ -1,0 +1,472 @@
+//! Decides what a library does next: which tape goes into which drive, which file is read or written there, when what was
+//! written is made safe, and what becomes of requests when something fails.
+//!
+//! `(now, input) -> effects`. The first effect holds records; whoever drives the engine persists them before it performs
+//! the others. All that must survive is in [`LiveSet`], which records alone change; the rest (orders, watchdog) is made anew
+//! after a restart. It knows no clock, no file and no socket, and not who drives it.
+
+mod archiving;
+mod failing;
+mod mounting;
+mod recalling;
+
+use crate::drive::DriveModel;
+use crate::drive_pool::{DriveClass, DriveState, DriveWork, MountPurpose};
+use crate::live_set::{LiveSet, RequestTarget};
+use crate::locate::SECOND_NS;
+use crate::mount_decision::{MountPolicy, MountTarget};
+use crate::order::OrderEffort;
+use crate::record::{Record, Tape, TapeState};
+use crate::request::{
+    ArchiveRequest, DriveName, FileId, LibraryName, RecallRequest, RequestId, RequestOutcome,
+    TapeErrorScope, TapeName,
+};
+use crate::watchdog::{Watchdog, WatchdogLimits};
+use recalling::{PlannedOrder, QueueSum};
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// In which order the files of one mount are read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ReadOrder {
+    /// As they were asked for.
+    Asked,
+    /// From where the head is to the end of the tape, then from its beginning, as TREQS does.
+    Position,
+    /// As the drive reaches them soonest, anew whenever others come.
+    Serpentine,
+}
+
+/// How a library is driven.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TapePolicy {
+    pub mount: MountPolicy,
+    pub read_order: ReadOrder,
+    /// How much is tried to improve each order.
+    pub order_effort: OrderEffort,
+    /// Files after which a tape is dismounted whatever waits; `None`: all that are asked for.
+    pub files_per_mount_max: Option<u64>,
+    /// How long a tape stays in a drive that nobody else needs.
+    pub dismount_delay_ns: i64,
+    /// Written files are made safe when they have so many bytes,
+    pub sync_bytes: u64,
+    /// or are so many.
+    pub sync_files: usize,
+    pub watchdog: WatchdogLimits,
+    /// A request older than this while a drive is free that could serve it is an incident.
+    pub oldest_wait_ns: i64,
+    /// After an error of a library, the first pause before one mount tries it again; each failure doubles it.
+    pub pause_first_ns: i64,
+    pub pause_max_ns: i64,
+}
+
+impl TapePolicy {
+    /// What suits most libraries.
+    pub fn usual() -> TapePolicy {
+        TapePolicy {
+            mount: MountPolicy::usual(),
+            read_order: ReadOrder::Serpentine,
+            order_effort: OrderEffort(200_000),
+            files_per_mount_max: None,
+            dismount_delay_ns: 300 * SECOND_NS,
+            sync_bytes: 32_000_000_000,
+            sync_files: 200,
+            watchdog: WatchdogLimits::USUAL,
+            oldest_wait_ns: 4 * 3_600 * SECOND_NS,
+            pause_first_ns: 60 * SECOND_NS,
+            pause_max_ns: 1_800 * SECOND_NS,
+        }
+    }
+}
+
+/// What a drive says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum DriveReport {
+    /// The tape is loaded and its label is right.
+    Mounted,
+    /// It works: bytes since it began what it does, or any number that grows while it mounts.
+    Moved { bytes: u64 },
+    /// The file is on disk, whole.
+    FileRead(FileId),
+    /// The file is in the drive.
+    FileWritten(FileId),
+    /// All that was written is on tape.
+    Synced,
+    /// The drive is empty.
+    Dismounted,
+    /// What it was doing has failed.
+    Failed(TapeErrorScope),
+}
+
+/// What may happen.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Input {
+    DriveAdded {
+        drive: DriveName,
+        library: LibraryName,
+        kind: String,
+    },
+    TapeAdded {
+        tape: TapeName,
+        facts: Tape,
+    },
+    /// An operator takes a tape out of use, or back.
+    TapeChanged {
+        tape: TapeName,
+        state: TapeState,
+    },
+    Recall(Vec<RecallRequest>),
+    Archive(Vec<ArchiveRequest>),
+    Renew {
+        request: RequestId,
+        lease_ns: i64,
+    },
+    Cancel(RequestId),
+    Report {
+        drive: DriveName,
+        report: DriveReport,
+    },
+    /// A drive that was down is empty and works.
+    DriveUp(DriveName),
+    /// Nothing but the time that has passed.
+    Tick,
+}
+
+/// What is to be done. Each may come again after a restart, with the same names.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Effect {
+    /// Before all others of the same input.
+    Persist(Vec<Record>),
+    Mount {
+        drive: DriveName,
+        tape: TapeName,
+        purpose: MountPurpose,
+    },
+    Read {
+        drive: DriveName,
+        file: FileId,
+        begin_bytes: u64,
+        size_bytes: u64,
+    },
+    Write {
+        drive: DriveName,
+        file: FileId,
+        begin_bytes: u64,
+        size_bytes: u64,
+    },
+    Sync {
+        drive: DriveName,
+    },
+    Dismount {
+        drive: DriveName,
+        tape: TapeName,
+    },
+    /// Stop whatever the drive does; it is down.
+    Abort {
+        drive: DriveName,
+    },
+    Tell {
+        request: RequestId,
+        outcome: RequestOutcome,
+    },
+    Open(TapeIncident),
+    Close(TapeIncident),
+    /// Give a tick then. A later one replaces it.
+    WakeAt(i64),
+}
+
+/// Something that a person should look at: one for each cause, however many files it concerns.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum TapeIncident {
+    DriveDown(DriveName),
+    TapeBroken(TapeName),
+    LibraryPaused(LibraryName),
+    /// A request is older than it should be, and a drive is free.
+    OldestWaits(MountTarget),
+}
+
+/// Effects as they come up.
+#[derive(Debug, Default)]
+struct Turnout {
+    records: Vec<Record>,
+    effects: Vec<Effect>,
+}
+
+/// The engine.
+#[derive(Debug, Clone)]
+pub struct RequestEngine {
+    policy: TapePolicy,
+    kinds: BTreeMap<String, DriveModel>,
+    live: LiveSet,
+    watchdog: Watchdog,
+    orders: BTreeMap<DriveName, PlannedOrder>,
+    sums: BTreeMap<TapeName, QueueSum>,
+    /// Drives of these classes would be used if they were free.
+    wanted: BTreeSet<DriveClass>,
+    waiting: BTreeSet<MountTarget>,
+    /// When a tape that is not worth a mount now will be.
+    next_worth_ns: Option<i64>,
+    wake_ns: Option<i64>,
+    is_decision_due: bool,
+}
+
+impl RequestEngine {
+    /// An engine that knows what these records make up; kinds of drives are given by their names.
+    pub fn restore<'a>(
+        policy: TapePolicy,
+        kinds: BTreeMap<String, DriveModel>,
+        records: impl IntoIterator<Item = &'a Record>,
+    ) -> RequestEngine {
+        RequestEngine {
+            policy,
+            kinds,
+            live: LiveSet::of(records),
+            watchdog: Watchdog::default(),
+            orders: BTreeMap::new(),
+            sums: BTreeMap::new(),
+            wanted: BTreeSet::new(),
+            waiting: BTreeSet::new(),
+            next_worth_ns: None,
+            wake_ns: None,
+            is_decision_due: true,
+        }
+    }
+
+    /// What it knows.
+    pub fn live(&self) -> &LiveSet {
+        &self.live
+    }
+
+    /// After a restart: what had been ordered and may not have been done.
+    pub fn resume(&mut self, now_ns: i64) -> Vec<Effect> {
+        let mut effects = Vec::new();
+        for (name, drive) in &self.live.drives.0 {
+            let drive_name = name.clone();
+            match &drive.state {
+                DriveState::Free => continue,
+                DriveState::Down { .. } => effects.push(Effect::Abort { drive: drive_name }),
+                DriveState::Mounting { tape, purpose, .. } => effects.push(Effect::Mount {
+                    drive: drive_name,
+                    tape: tape.clone(),
+                    purpose: purpose.clone(),
+                }),
+                DriveState::Dismounting { tape, .. } => effects.push(Effect::Dismount {
+                    drive: drive_name,
+                    tape: tape.clone(),
+                }),
+                DriveState::Mounted(mount) => match mount.work {
+                    DriveWork::Idle { .. } => {}
+                    DriveWork::Reading(file) => effects.extend(self.read_effect(name, file)),
+                    DriveWork::Writing(file) => effects.extend(self.write_effect(name, file)),
+                    DriveWork::Syncing => effects.push(Effect::Sync { drive: drive_name }),
+                },
+            }
+            self.watchdog.begin(now_ns, name);
+        }
+        effects.extend(self.handle(now_ns, Input::Tick));
+        effects
+    }
+
+    /// Takes one input. Effects are performed in their order.
+    pub fn handle(&mut self, now_ns: i64, input: Input) -> Vec<Effect> {
+        let mut out = Turnout::default();
+        self.take(now_ns, input, &mut out);
+        self.expire(now_ns, &mut out);
+        self.watch(now_ns, &mut out);
+        self.work(now_ns, &mut out);
+        if self.is_decision_due {
+            self.decide(now_ns, &mut out);
+            // A drive that was only kept for what might come is free for what is there.
+            self.dismount_idle(now_ns, &mut out);
+        }
+        self.wake(now_ns, &mut out);
+        let Turnout { records, effects } = out;
+        if records.is_empty() {
+            return effects;
+        }
+        let mut all = vec![Effect::Persist(records)];
+        all.extend(effects);
+        all
+    }
+
+    fn take(&mut self, now_ns: i64, input: Input, out: &mut Turnout) {
+        match input {
+            Input::DriveAdded {
+                drive,
+                library,
+                kind,
+            } => {
+                if !self.live.drives.0.contains_key(&drive) {
+                    self.keep(
+                        out,
+                        Record::DriveAdded {
+                            drive,
+                            library,
+                            kind,
+                        },
+                    );
+                }
+                self.is_decision_due = true;
+            }
+            Input::TapeAdded { tape, facts } => {
+                if !self.live.tapes.contains_key(&tape) {
+                    self.keep(out, Record::TapeAdded { tape, facts });
+                }
+            }
+            Input::TapeChanged { tape, state } => self.change_tape(&tape, state, out),
+            Input::Recall(requests) => {
+                for request in requests {
+                    self.ask_recall(now_ns, request, out);
+                }
+                self.is_decision_due = true;
+            }
+            Input::Archive(requests) => {
+                for request in requests {
+                    if !self.live.requests.contains_key(&request.request) {
+                        let at_ns = now_ns;
+                        self.keep(out, Record::ArchiveAsked { at_ns, request });
+                    }
+                }
+                self.is_decision_due = true;
+            }
+            Input::Renew { request, lease_ns } => {
+                if self.live.requests.contains_key(&request) {
+                    self.keep(out, Record::LeaseRenewed { request, lease_ns });
+                }
+            }
+            Input::Cancel(request) => {
+                self.end(out, request, RequestOutcome::Canceled);
+                self.is_decision_due = true;
+            }
+            Input::Report { drive, report } => self.report(now_ns, &drive, report, out),
+            Input::DriveUp(drive) => {
+                if let Some(DriveState::Down { .. }) = self.state(&drive) {
+                    self.keep(
+                        out,
+                        Record::DriveFreed {
+                            drive: drive.clone(),
+                        },
+                    );
+                    out.effects
+                        .push(Effect::Close(TapeIncident::DriveDown(drive)));
+                    self.is_decision_due = true;
+                }
+            }
+            Input::Tick => self.is_decision_due = true,
+        }
+    }
+
+    fn report(&mut self, now_ns: i64, drive: &DriveName, report: DriveReport, out: &mut Turnout) {
+        match report {
+            DriveReport::Mounted => self.mounted(now_ns, drive, out),
+            DriveReport::Moved { bytes } => self.watchdog.moved(now_ns, drive, bytes),
+            DriveReport::FileRead(file) => self.file_read(now_ns, drive, file, out),
+            DriveReport::FileWritten(file) => self.file_written(now_ns, drive, file, out),
+            DriveReport::Synced => self.synced(now_ns, drive, out),
+            DriveReport::Dismounted => self.dismounted(drive, out),
+            DriveReport::Failed(scope) => self.failed(now_ns, drive, scope, out),
+        }
+    }
+
+    /// Records something, which changes the state.
+    fn keep(&mut self, out: &mut Turnout, record: Record) {
+        self.live.apply(&record);
+        out.records.push(record);
+    }
+
+    fn end(&mut self, out: &mut Turnout, request: RequestId, outcome: RequestOutcome) {
+        if !self.live.requests.contains_key(&request) {
+            return;
+        }
+        let ended = outcome.clone();
+        self.keep(
+            out,
+            Record::RequestEnded {
+                request,
+                outcome: ended,
+            },
+        );
+        out.effects.push(Effect::Tell { request, outcome });
+    }
+
+    fn state(&self, drive: &DriveName) -> Option<&DriveState> {
+        self.live.drives.0.get(drive).map(|drive| &drive.state)
+    }
+
+    /// What a drive with a tape does.
+    fn work_of(&self, drive: &DriveName) -> Option<&DriveWork> {
+        self.live.mount(drive).map(|mount| &mount.work)
+    }
+
+    /// Requests that nobody has renewed. What a drive is doing goes on.
+    fn expire(&mut self, now_ns: i64, out: &mut Turnout) {
+        while let Some((lease_ns, request)) = self.live.leases.first().copied() {
+            if lease_ns > now_ns {
+                return;
+            }
+            self.end(out, request, RequestOutcome::Expired);
+            // A lease of a request that is not there would never end.
+            self.live.leases.remove(&(lease_ns, request));
+        }
+    }
+
+    /// Gives each mounted drive that does nothing its next work.
+    fn work(&mut self, now_ns: i64, out: &mut Turnout) {
+        let drives = self.live.drives.0.iter();
+        let idle = drives.filter_map(|(name, drive)| match &drive.state {
+            DriveState::Mounted(mount) if matches!(mount.work, DriveWork::Idle { .. }) => {
+                Some((name.clone(), mount.purpose.is_archive()))
+            }
+            _ => None,
+        });
+        for (drive, is_archive) in idle.collect::<Vec<_>>() {
+            let has_work = match is_archive {
+                true => self.write_next(now_ns, &drive, out),
+                false => self.read_next(now_ns, &drive, out),
+            };
+            if !has_work {
+                self.is_decision_due = true;
+            }
+        }
+    }
+
+    fn wake(&mut self, now_ns: i64, out: &mut Turnout) {
+        let delay = self.policy.dismount_delay_ns;
+        let drives = self.live.drives.0.values();
+        let idle = drives.filter_map(|drive| match &drive.state {
+            DriveState::Mounted(mount) => match mount.work {
+                DriveWork::Idle { since_ns } => Some(since_ns.saturating_add(delay)),
+                _ => None,
+            },
+            _ => None,
+        });
+        let pauses = self.live.libraries.values();
+        let pauses = pauses.map(|pause| pause.probe_ns);
+        let overdue = self
+            .watchdog
+            .next_ns(&self.live.drives, self.policy.watchdog);
+        let lease = self.live.leases.first().map(|(lease_ns, _)| *lease_ns);
+        let others = [self.next_worth_ns, overdue, lease].into_iter().flatten();
+        let next = idle.chain(pauses.filter(|at| *at > now_ns)).chain(others);
+        let next = next.min().map(|at| at.max(now_ns + SECOND_NS));
+        if next != self.wake_ns {
+            self.wake_ns = next;
+            out.effects.extend(next.map(Effect::WakeAt));
+        }
+    }
+
+    /// The requests for a file that is read.
+    fn askers_of(&self, target: RequestTarget) -> Vec<RequestId> {
+        let askers = match target {
+            RequestTarget::Recall(file) => self.live.recalls.get(&file).map(|entry| &entry.askers),
+            RequestTarget::Archive(file) => {
+                self.live.archives.get(&file).map(|entry| &entry.askers)
+            }
+        };
+        askers.map_or_else(Vec::new, |askers| askers.keys().copied().collect())
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,195 @@
+//! What fails, and what that concerns: a file, a tape, a drive or a library. Whatever is not concerned goes on.
+
+use super::{Effect, RequestEngine, TapeIncident, Turnout};
+use crate::drive_pool::{DriveState, DriveWork};
+use crate::live_set::RequestTarget;
+use crate::record::{Record, TapeState};
+use crate::request::{DriveName, FileId, RequestOutcome, TapeErrorScope, TapeName};
+
+impl RequestEngine {
+    pub(super) fn failed(
+        &mut self,
+        now_ns: i64,
+        drive: &DriveName,
+        scope: TapeErrorScope,
+        out: &mut Turnout,
+    ) {
+        let work = self.work_of(drive).cloned();
+        self.is_decision_due = true;
+        match scope {
+            TapeErrorScope::File => self.file_failed(now_ns, drive, work, out),
+            TapeErrorScope::Tape => {
+                let tape = self.state(drive).and_then(DriveState::tape).cloned();
+                self.return_work(now_ns, drive, out);
+                if let Some(tape) = tape {
+                    self.change_tape(&tape, TapeState::Broken, out);
+                }
+                self.dismount(now_ns, drive, out);
+            }
+            TapeErrorScope::Drive => self.drive_failed(now_ns, drive, out),
+            TapeErrorScope::Library => self.library_failed(now_ns, drive, out),
+        }
+    }
+
+    fn return_work(&mut self, now_ns: i64, drive: &DriveName, out: &mut Turnout) {
+        if self.live.mount(drive).is_some() {
+            let drive = drive.clone();
+            self.keep(
+                out,
+                Record::WorkReturned {
+                    at_ns: now_ns,
+                    drive,
+                },
+            );
+        }
+    }
+
+    fn file_failed(
+        &mut self,
+        now_ns: i64,
+        drive: &DriveName,
+        work: Option<DriveWork>,
+        out: &mut Turnout,
+    ) {
+        let tape = self.live.mount(drive).map(|mount| mount.tape.clone());
+        // Files that were written before it and are not safe are written again.
+        self.return_work(now_ns, drive, out);
+        match (work, tape) {
+            (Some(DriveWork::Reading(file)), Some(tape)) => {
+                self.fail_copy(file, &tape, TapeErrorScope::File, out);
+            }
+            (Some(DriveWork::Writing(file)), _) => {
+                let outcome = RequestOutcome::NoCopyLeft(TapeErrorScope::File);
+                for request in self.askers_of(RequestTarget::Archive(file)) {
+                    self.end(out, request, outcome.clone());
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Passes over to another copy, or ends the requests when there is none.
+    fn fail_copy(
+        &mut self,
+        file: FileId,
+        tape: &TapeName,
+        scope: TapeErrorScope,
+        out: &mut Turnout,
+    ) {
+        let tape = tape.clone();
+        self.keep(out, Record::CopyFailed { file, tape, scope });
+        let entry = self.live.recalls.get(&file);
+        if entry.is_some_and(|entry| entry.copies.is_empty()) {
+            for request in self.askers_of(RequestTarget::Recall(file)) {
+                self.end(out, request, RequestOutcome::NoCopyLeft(scope));
+            }
+        }
+    }
+
+    /// A tape is used or not. Of a broken one each file goes to its other copy; of a disabled one those that have another.
+    pub(super) fn change_tape(&mut self, tape: &TapeName, state: TapeState, out: &mut Turnout) {
+        let before = self.live.tapes.get(tape).map(|tape| tape.state);
+        if before.is_none_or(|before| before == state) {
+            return;
+        }
+        let changed = Record::TapeChanged {
+            tape: tape.clone(),
+            state,
+        };
+        self.keep(out, changed);
+        self.is_decision_due = true;
+        match (state, before) {
+            (TapeState::Active, Some(TapeState::Broken)) => {
+                out.effects
+                    .push(Effect::Close(TapeIncident::TapeBroken(tape.clone())));
+            }
+            (TapeState::Active, _) => {}
+            (TapeState::Disabled | TapeState::Broken, _) => {
+                let is_broken = state == TapeState::Broken;
+                if is_broken {
+                    out.effects
+                        .push(Effect::Open(TapeIncident::TapeBroken(tape.clone())));
+                }
+                let queued = self.live.queues.get(tape).map(|queue| queue.files.clone());
+                for file in queued.unwrap_or_default() {
+                    let entry = self.live.recalls.get(&file);
+                    let has_other = entry.is_some_and(|entry| entry.copies.len() > 1);
+                    if is_broken || has_other {
+                        self.fail_copy(file, tape, TapeErrorScope::Tape, out);
+                    }
+                }
+            }
+        }
+    }
+
+    /// A drive is down. Its tape stays in it until somebody has taken it out.
+    pub(super) fn drive_failed(&mut self, now_ns: i64, drive: &DriveName, out: &mut Turnout) {
+        if matches!(self.state(drive), None | Some(DriveState::Down { .. })) {
+            return;
+        }
+        self.return_work(now_ns, drive, out);
+        self.keep(
+            out,
+            Record::DriveDown {
+                drive: drive.clone(),
+            },
+        );
+        out.effects.push(Effect::Abort {
+            drive: drive.clone(),
+        });
+        out.effects
+            .push(Effect::Open(TapeIncident::DriveDown(drive.clone())));
+        self.is_decision_due = true;
+    }
+
+    /// Nothing more is mounted in the library, except one tape after each pause. No file fails for it.
+    fn library_failed(&mut self, now_ns: i64, drive: &DriveName, out: &mut Turnout) {
+        let Some(library) = self
+            .live
+            .drives
+            .0
+            .get(drive)
+            .map(|drive| drive.library.clone())
+        else {
+            return;
+        };
+        let before = self.live.libraries.get(&library).copied();
+        let pause_ns = match before {
+            None => self.policy.pause_first_ns,
+            // Only the mount that was to try it tells that it still fails.
+            Some(before) if now_ns < before.probe_ns => before.pause_ns,
+            Some(before) => (before.pause_ns * 2).min(self.policy.pause_max_ns),
+        };
+        let since_ns = before.map_or(now_ns, |before| before.since_ns);
+        self.keep(
+            out,
+            Record::LibraryPaused {
+                library: library.clone(),
+                since_ns,
+                probe_ns: now_ns + pause_ns,
+                pause_ns,
+            },
+        );
+        if before.is_none() {
+            out.effects
+                .push(Effect::Open(TapeIncident::LibraryPaused(library)));
+        }
+        self.return_work(now_ns, drive, out);
+        if let Some(DriveState::Mounting { .. }) = self.state(drive) {
+            self.keep(
+                out,
+                Record::DriveFreed {
+                    drive: drive.clone(),
+                },
+            );
+        }
+    }
+
+    /// Drives that have done nothing for too long are taken out of use, and what they had is done elsewhere.
+    pub(super) fn watch(&mut self, now_ns: i64, out: &mut Turnout) {
+        let limits = self.policy.watchdog;
+        for drive in self.watchdog.overdue(now_ns, &self.live.drives, limits) {
+            self.drive_failed(now_ns, &drive, out);
+        }
+    }
+}

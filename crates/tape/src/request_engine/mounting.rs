@@ -1,0 +1,337 @@
+//! Tapes into drives and out of them.
+
+use super::{Effect, RequestEngine, TapeIncident, Turnout};
+use crate::drive_pool::{DriveClass, DriveState, DriveWork, MountPurpose};
+use crate::live_set::RecallEntry;
+use crate::mount_decision::{
+    DriveSupply, MountCandidate, MountDecision, MountTarget, MountWait, decide_mounts, worth_at_ns,
+};
+use crate::record::Record;
+use crate::request::{DriveName, FamilyName, LibraryName, TapeName, VoName};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What may be mounted, and what waits for a tape that cannot be.
+#[derive(Default)]
+struct Demand {
+    candidates: Vec<MountCandidate>,
+    /// With the age of the oldest request.
+    blocked: Vec<(MountTarget, DriveClass, i64)>,
+}
+
+impl RequestEngine {
+    pub(super) fn mounted(&mut self, now_ns: i64, drive: &DriveName, out: &mut Turnout) {
+        let Some(DriveState::Mounting { .. }) = self.state(drive) else {
+            return;
+        };
+        let ready = Record::MountReady {
+            at_ns: now_ns,
+            drive: drive.clone(),
+        };
+        self.keep(out, ready);
+        let library = self.live.drives.0.get(drive).map(|drive| &drive.library);
+        if let Some(library) = library.filter(|library| self.live.libraries.contains_key(*library))
+        {
+            let library = library.clone();
+            self.keep(
+                out,
+                Record::LibraryResumed {
+                    library: library.clone(),
+                },
+            );
+            out.effects
+                .push(Effect::Close(TapeIncident::LibraryPaused(library)));
+            self.is_decision_due = true;
+        }
+    }
+
+    pub(super) fn dismounted(&mut self, drive: &DriveName, out: &mut Turnout) {
+        if let Some(DriveState::Dismounting { .. }) = self.state(drive) {
+            self.keep(
+                out,
+                Record::DriveFreed {
+                    drive: drive.clone(),
+                },
+            );
+            self.orders.remove(drive);
+            self.is_decision_due = true;
+        }
+    }
+
+    pub(super) fn dismount(&mut self, now_ns: i64, drive: &DriveName, out: &mut Turnout) {
+        let state = self.state(drive);
+        let Some(tape) = state.and_then(DriveState::tape).cloned() else {
+            return;
+        };
+        let begun = Record::DismountBegun {
+            at_ns: now_ns,
+            drive: drive.clone(),
+        };
+        self.keep(out, begun);
+        self.watchdog.begin(now_ns, drive);
+        let drive = drive.clone();
+        out.effects.push(Effect::Dismount { drive, tape });
+    }
+
+    /// Gives free drives to tapes. What is not mounted is known with its reason, and when that will end.
+    pub(super) fn decide(&mut self, now_ns: i64, out: &mut Turnout) {
+        self.is_decision_due = false;
+        self.wanted.clear();
+        self.next_worth_ns = None;
+        let free = self.live.drives.free();
+        let may_dismount = self.live.drives.0.values().any(|drive| {
+            matches!(&drive.state, DriveState::Mounted(mount)
+                if matches!(mount.work, DriveWork::Idle { .. }))
+        });
+        if free.is_empty() && !may_dismount {
+            return;
+        }
+        let demand = self.demand(now_ns);
+        let supply = DriveSupply {
+            free,
+            in_use: self.live.drives.in_use(),
+            vo_in_use: self.vo_in_use(),
+        };
+        let policy = &self.policy.mount;
+        let decided = decide_mounts(now_ns, policy, &demand.candidates, supply);
+        let next = demand.candidates.iter();
+        let next = next.map(|candidate| worth_at_ns(policy, candidate));
+        self.next_worth_ns = next.filter(|at| *at > now_ns).min();
+        self.perform(now_ns, &decided, out);
+        self.find_oldest(now_ns, &demand, out);
+    }
+
+    fn perform(&mut self, now_ns: i64, decided: &[MountDecision], out: &mut Turnout) {
+        for MountDecision {
+            target,
+            class,
+            choice,
+        } in decided
+        {
+            let (purpose, tape) = match target {
+                MountTarget::Recall(tape) => (MountPurpose::Recall, tape),
+                MountTarget::Archive(family, tape) => (MountPurpose::Archive(family.clone()), tape),
+            };
+            match choice {
+                // A tape may be wanted to read and to write: the other waits for the next decision.
+                Ok(_) if self.live.drives.drive_of(tape).is_some() => {
+                    self.next_worth_ns = Some(now_ns);
+                }
+                Ok((drive, _)) => {
+                    let (drive, tape) = (drive.clone(), tape.clone());
+                    self.watchdog.begin(now_ns, &drive);
+                    let begun = Record::MountBegun {
+                        at_ns: now_ns,
+                        drive: drive.clone(),
+                        tape: tape.clone(),
+                        purpose: purpose.clone(),
+                    };
+                    self.keep(out, begun);
+                    out.effects.push(Effect::Mount {
+                        drive,
+                        tape,
+                        purpose,
+                    });
+                }
+                Err(MountWait::NoFreeDrive) => {
+                    self.wanted.insert(class.clone());
+                }
+                Err(_) => {}
+            }
+        }
+    }
+
+    fn demand(&mut self, now_ns: i64) -> Demand {
+        let mut demand = Demand::default();
+        let mut probes: BTreeMap<LibraryName, bool> = BTreeMap::new();
+        let in_drives: BTreeSet<TapeName> = self.live.drives.tapes().into_iter().cloned().collect();
+        let drives = self.live.drives.0.values();
+        let down: BTreeSet<TapeName> = drives
+            .filter_map(|drive| match &drive.state {
+                DriveState::Down { tape } => tape.clone(),
+                _ => None,
+            })
+            .collect();
+        for tape in self.live.queues.keys().cloned().collect::<Vec<_>>() {
+            let Some(sum) = self.queue_sum(&tape) else {
+                continue;
+            };
+            let Some(facts) = self.live.tapes.get(&tape) else {
+                continue;
+            };
+            let class = DriveClass {
+                library: facts.library.clone(),
+                kind: facts.kind.clone(),
+            };
+            let target = MountTarget::Recall(tape.clone());
+            let is_down = down.contains(&tape);
+            if in_drives.contains(&tape) && !is_down {
+                continue;
+            }
+            let may = self.live.is_active(&tape)
+                && !is_down
+                && self.may_mount(now_ns, &class.library, &mut probes);
+            match may {
+                false => demand.blocked.push((target, class, sum.oldest_ns)),
+                true => demand.candidates.push(MountCandidate {
+                    target,
+                    class,
+                    bytes: sum.bytes,
+                    files: sum.files,
+                    oldest_ns: sum.oldest_ns,
+                    deadline_ns: sum.deadline_ns,
+                    priority: sum.priority,
+                    vo: sum.vo,
+                    mounts: 0,
+                }),
+            }
+        }
+        for family in self.live.families.keys() {
+            demand.candidates.extend(self.archive_candidate(family));
+        }
+        demand
+    }
+
+    /// Whether tapes of a library are mounted. After a pause, one is.
+    fn may_mount(
+        &self,
+        now_ns: i64,
+        library: &LibraryName,
+        probes: &mut BTreeMap<LibraryName, bool>,
+    ) -> bool {
+        let Some(pause) = self.live.libraries.get(library) else {
+            return true;
+        };
+        let drives = self.live.drives.0.values();
+        let mut of_library = drives.filter(|drive| drive.library == *library);
+        let is_tried = of_library.any(|drive| matches!(drive.state, DriveState::Mounting { .. }));
+        let is_first = !std::mem::replace(probes.entry(library.clone()).or_default(), true);
+        now_ns >= pause.probe_ns && !is_tried && is_first
+    }
+
+    fn archive_candidate(&self, family: &FamilyName) -> Option<MountCandidate> {
+        let files = self.live.families.get(family)?;
+        let tape = self.writable_tape(family)?;
+        let facts = self.live.tapes.get(&tape)?;
+        let entries = files
+            .iter()
+            .filter_map(|(_, file)| self.live.archives.get(file));
+        let (mut bytes, mut priority, mut deadline_ns) = (0_u64, 0, None);
+        let mut by_vo: BTreeMap<&VoName, u64> = BTreeMap::new();
+        for entry in entries {
+            bytes = bytes.saturating_add(entry.size_bytes);
+            for asker in entry.askers.values() {
+                priority = asker.priority.max(priority);
+                *by_vo.entry(&asker.vo).or_default() += entry.size_bytes;
+                deadline_ns = match (deadline_ns, asker.deadline_ns) {
+                    (Some(one), Some(other)) => Some(i64::min(one, other)),
+                    (one, other) => one.or(other),
+                };
+            }
+        }
+        let drives = self.live.drives.0.values();
+        let purposes = drives.filter_map(|drive| drive.state.purpose());
+        let same = purposes.filter(|one| matches!(one, MountPurpose::Archive(of) if of == family));
+        Some(MountCandidate {
+            class: DriveClass {
+                library: facts.library.clone(),
+                kind: facts.kind.clone(),
+            },
+            target: MountTarget::Archive(family.clone(), tape),
+            bytes,
+            files: files.len() as u64,
+            oldest_ns: files.first()?.0,
+            deadline_ns,
+            priority,
+            vo: by_vo.into_iter().max_by_key(|(_, bytes)| *bytes)?.0.clone(),
+            mounts: u32::try_from(same.count()).unwrap_or(u32::MAX),
+        })
+    }
+
+    /// Drives that each VO has. A drive belongs to the VO of what is queued for its tape, else of what it reads or writes.
+    fn vo_in_use(&self) -> BTreeMap<VoName, u32> {
+        let mut in_use = BTreeMap::new();
+        for drive in self.live.drives.0.values() {
+            if let Some(vo) = self.vo_of(&drive.state) {
+                *in_use.entry(vo).or_insert(0) += 1;
+            }
+        }
+        in_use
+    }
+
+    fn vo_of(&self, state: &DriveState) -> Option<VoName> {
+        let queued = |tape: &TapeName| self.sums.get(tape).map(|sum| sum.vo.clone());
+        let first = |entry: Option<&RecallEntry>| {
+            let asker = entry?.askers.values().next()?;
+            Some(asker.vo.clone())
+        };
+        match state {
+            DriveState::Mounting { tape, .. } => queued(tape),
+            DriveState::Mounted(mount) => match &mount.work {
+                DriveWork::Reading(file) => first(self.live.recalls.get(file)),
+                DriveWork::Writing(file) => {
+                    let asker = self.live.archives.get(file)?.askers.values().next()?;
+                    Some(asker.vo.clone())
+                }
+                DriveWork::Idle { .. } | DriveWork::Syncing => queued(&mount.tape),
+            },
+            DriveState::Free | DriveState::Dismounting { .. } | DriveState::Down { .. } => None,
+        }
+    }
+
+    /// Takes out tapes that nothing is asked from: at once when others want the drive, else after a while.
+    pub(super) fn dismount_idle(&mut self, now_ns: i64, out: &mut Turnout) {
+        let delay = self.policy.dismount_delay_ns;
+        let most = self.policy.files_per_mount_max;
+        let drives = self.live.drives.0.iter();
+        let over = drives.filter_map(|(name, drive)| {
+            let DriveState::Mounted(mount) = &drive.state else {
+                return None;
+            };
+            let DriveWork::Idle { since_ns } = mount.work else {
+                return None;
+            };
+            let is_over = now_ns - since_ns >= delay
+                || most.is_some_and(|most| mount.files >= most)
+                || !self.live.is_active(&mount.tape);
+            Some((name.clone(), drive.class(), is_over))
+        });
+        for (drive, class, is_over) in over.collect::<Vec<_>>() {
+            // One drive for each class that is wanted; the next decision sees whether that is enough.
+            if is_over || self.wanted.remove(&class) {
+                self.dismount(now_ns, &drive, out);
+            }
+        }
+    }
+
+    /// Opens an incident for what waits too long while a drive is free, and closes it when that is over.
+    fn find_oldest(&mut self, now_ns: i64, demand: &Demand, out: &mut Turnout) {
+        let free = self.live.drives.free();
+        let candidates = demand.candidates.iter();
+        let candidates = candidates.map(|one| (&one.target, &one.class, one.oldest_ns));
+        let blocked = demand
+            .blocked
+            .iter()
+            .map(|(target, class, oldest_ns)| (target, class, *oldest_ns));
+        let mut waiting = BTreeSet::new();
+        for (target, class, oldest_ns) in candidates.chain(blocked) {
+            let (MountTarget::Recall(tape) | MountTarget::Archive(_, tape)) = target;
+            let is_old = now_ns - oldest_ns > self.policy.oldest_wait_ns;
+            let is_mounted = || {
+                let drive = self.live.drives.drive_of(tape);
+                drive.is_some_and(|(_, drive)| !matches!(drive.state, DriveState::Down { .. }))
+            };
+            if is_old && free.contains_key(class) && !is_mounted() {
+                waiting.insert(target.clone());
+            }
+        }
+        for target in waiting.difference(&self.waiting) {
+            out.effects
+                .push(Effect::Open(TapeIncident::OldestWaits(target.clone())));
+        }
+        for target in self.waiting.difference(&waiting) {
+            out.effects
+                .push(Effect::Close(TapeIncident::OldestWaits(target.clone())));
+        }
+        self.waiting = waiting;
+    }
+}

@@ -1,0 +1,239 @@
+//! Files from tape to disk.
+
+use super::{Effect, ReadOrder, RequestEngine, Turnout};
+use crate::drive::DriveModel;
+use crate::drive_pool::DriveWork;
+use crate::geometry::Geometry;
+use crate::live_set::{RecallEntry, RequestTarget};
+use crate::order::{OrderGoal, OrderPolicy, RecallPlan};
+use crate::recall::RecallFile;
+use crate::record::Record;
+use crate::request::{DriveName, FileId, RecallRequest, RequestOutcome, TapeName, VoName};
+use std::collections::{BTreeMap, VecDeque};
+
+/// Above so many files an order is not improved.
+const IMPROVED_FILES_MAX: usize = 2_000;
+
+/// The order of one mount, for the queue as it was at a revision.
+#[derive(Debug, Clone)]
+pub(super) struct PlannedOrder {
+    tape: TapeName,
+    revision: u64,
+    files: VecDeque<FileId>,
+}
+
+/// What a queue sums up to at a revision.
+#[derive(Debug, Clone)]
+pub(super) struct QueueSum {
+    revision: u64,
+    pub(super) bytes: u64,
+    pub(super) files: u64,
+    pub(super) oldest_ns: i64,
+    pub(super) deadline_ns: Option<i64>,
+    pub(super) priority: u8,
+    /// The VO with most bytes.
+    pub(super) vo: VoName,
+}
+
+impl RequestEngine {
+    pub(super) fn ask_recall(&mut self, now_ns: i64, request: RecallRequest, out: &mut Turnout) {
+        if self.live.requests.contains_key(&request.request) {
+            return;
+        }
+        let is_known = self.live.recalls.contains_key(&request.file);
+        let mut copies = request.copies.iter();
+        let id = request.request;
+        if !is_known && !copies.any(|copy| self.live.is_active(&copy.tape)) {
+            let outcome = RequestOutcome::NoTape;
+            out.effects.push(Effect::Tell {
+                request: id,
+                outcome,
+            });
+            return;
+        }
+        self.keep(
+            out,
+            Record::RecallAsked {
+                at_ns: now_ns,
+                request,
+            },
+        );
+    }
+
+    pub(super) fn file_read(
+        &mut self,
+        now_ns: i64,
+        drive: &DriveName,
+        file: FileId,
+        out: &mut Turnout,
+    ) {
+        if self.work_of(drive) != Some(&DriveWork::Reading(file)) {
+            return;
+        }
+        for request in self.askers_of(RequestTarget::Recall(file)) {
+            self.end(out, request, RequestOutcome::Recalled);
+        }
+        let drive = drive.clone();
+        self.keep(
+            out,
+            Record::ReadEnded {
+                at_ns: now_ns,
+                drive,
+                file,
+            },
+        );
+    }
+
+    /// Orders the next read; without one the drive stays idle.
+    pub(super) fn read_next(&mut self, now_ns: i64, drive: &DriveName, out: &mut Turnout) -> bool {
+        let Some(file) = self.next_file(drive) else {
+            return false;
+        };
+        let begun = Record::ReadBegun {
+            drive: drive.clone(),
+            file,
+        };
+        self.keep(out, begun);
+        // What this drive has taken itself leaves its order as it is.
+        if let Some(order) = self.orders.get_mut(drive) {
+            let queue = self.live.queues.get(&order.tape);
+            order.revision = queue.map_or(order.revision, |queue| queue.revision);
+        }
+        out.effects.extend(self.read_effect(drive, file));
+        self.watchdog.begin(now_ns, drive);
+        true
+    }
+
+    pub(super) fn read_effect(&self, drive: &DriveName, file: FileId) -> Option<Effect> {
+        let entry = self.live.recalls.get(&file)?;
+        Some(Effect::Read {
+            drive: drive.clone(),
+            file,
+            begin_bytes: entry.copies.first()?.begin_bytes,
+            size_bytes: entry.size_bytes,
+        })
+    }
+
+    fn next_file(&mut self, drive: &DriveName) -> Option<FileId> {
+        let mount = self.live.mount(drive)?;
+        let is_over = self.policy.files_per_mount_max;
+        if is_over.is_some_and(|most| mount.files >= most) || !self.live.is_active(&mount.tape) {
+            return None;
+        }
+        let queue = self.live.queues.get(&mount.tape)?;
+        let order = self.orders.get(drive);
+        let is_current = order.is_some_and(|order| {
+            order.tape == mount.tape && order.revision == queue.revision && !order.files.is_empty()
+        });
+        if !is_current {
+            let files: Vec<FileId> = queue.files.iter().copied().collect();
+            let order = PlannedOrder {
+                tape: mount.tape.clone(),
+                revision: queue.revision,
+                files: self
+                    .ordered(&mount.tape.clone(), mount.head_bytes, files)
+                    .into(),
+            };
+            self.orders.insert(drive.clone(), order);
+        }
+        self.orders.get_mut(drive)?.files.pop_front()
+    }
+
+    /// Files of one tape in the order in which they are read from where the head is.
+    fn ordered(&self, tape: &TapeName, head_bytes: u64, mut files: Vec<FileId>) -> Vec<FileId> {
+        let entry = |file: &FileId| self.live.recalls.get(file);
+        let begin = |file: &FileId| {
+            let copy = entry(file).and_then(|entry| entry.copies.first());
+            copy.map_or(0, |copy| copy.begin_bytes)
+        };
+        match self.policy.read_order {
+            ReadOrder::Asked => {
+                files.sort_by_key(|file| (entry(file).map(|entry| entry.since_ns), *file));
+                files
+            }
+            ReadOrder::Position => {
+                files.sort_by_key(|file| (begin(file) < head_bytes, begin(file), *file));
+                files
+            }
+            ReadOrder::Serpentine => {
+                let recall_file = |file: &FileId| RecallFile {
+                    name: String::new(),
+                    begin_bytes: begin(file),
+                    size_bytes: entry(file).map_or(0, |entry| entry.size_bytes),
+                    requests: 1,
+                };
+                let (model, geometry) = self.tape_model(tape);
+                let recall_files: Vec<RecallFile> = files.iter().map(recall_file).collect();
+                let plan = RecallPlan {
+                    drive: &model,
+                    geometry: &geometry,
+                    head: geometry.position(head_bytes),
+                    files: &recall_files,
+                    goal: OrderGoal::DriveTime,
+                };
+                let policy = match files.len() > IMPROVED_FILES_MAX {
+                    true => OrderPolicy::NearestLocate,
+                    false => OrderPolicy::Best,
+                };
+                let order = plan.order(policy, self.policy.order_effort);
+                order.turns.iter().map(|turn| files[turn.file]).collect()
+            }
+        }
+    }
+
+    /// What is known of a tape and of the drives that take it.
+    fn tape_model(&self, tape: &TapeName) -> (DriveModel, Geometry) {
+        let facts = self.live.tapes.get(tape);
+        let kind = facts.and_then(|facts| self.kinds.get(&facts.kind));
+        let model = kind.copied().unwrap_or(DriveModel::LTO_8);
+        let mut geometry = model.geometry();
+        if let Some(ends) = facts.and_then(|facts| facts.wrap_ends_bytes.clone()) {
+            geometry.wrap_ends_bytes = ends;
+        }
+        (model, geometry)
+    }
+
+    /// What a queue sums up to. It is summed up again only when the queue has changed.
+    pub(super) fn queue_sum(&mut self, tape: &TapeName) -> Option<QueueSum> {
+        let queue = self.live.queues.get(tape)?;
+        if let Some(sum) = self.sums.get(tape)
+            && sum.revision == queue.revision
+        {
+            return Some(sum.clone());
+        }
+        let entries = queue.files.iter();
+        let entries = entries.filter_map(|file| self.live.recalls.get(file));
+        let sum = sum_of(queue.revision, entries)?;
+        self.sums.insert(tape.clone(), sum.clone());
+        Some(sum)
+    }
+}
+
+fn sum_of<'a>(revision: u64, entries: impl Iterator<Item = &'a RecallEntry>) -> Option<QueueSum> {
+    let mut by_vo: BTreeMap<&VoName, u64> = BTreeMap::new();
+    let (mut bytes, mut files, mut oldest_ns) = (0_u64, 0, i64::MAX);
+    let (mut deadline_ns, mut priority) = (None, 0);
+    for entry in entries {
+        files += 1;
+        bytes = bytes.saturating_add(entry.size_bytes);
+        oldest_ns = oldest_ns.min(entry.since_ns);
+        for asker in entry.askers.values() {
+            *by_vo.entry(&asker.vo).or_default() += entry.size_bytes;
+            priority = priority.max(asker.priority);
+            deadline_ns = match (deadline_ns, asker.deadline_ns) {
+                (Some(one), Some(other)) => Some(i64::min(one, other)),
+                (one, other) => one.or(other),
+            };
+        }
+    }
+    let vo = by_vo.into_iter().max_by_key(|(_, bytes)| *bytes)?.0.clone();
+    Some(QueueSum {
+        revision,
+        bytes,
+        files,
+        oldest_ns,
+        deadline_ns,
+        priority,
+        vo,
+    })
+}

@@ -1,0 +1,538 @@
+use super::*;
+use crate::chance::Chance;
+use crate::request::{Asker, FamilyName, TapeCopy, VoName};
+
+const GB: u64 = 1_000_000_000;
+const MINUTE_NS: i64 = 60 * SECOND_NS;
+const HOUR_NS: i64 = 60 * MINUTE_NS;
+
+fn tape_name(name: &str) -> TapeName {
+    TapeName(name.into())
+}
+
+fn drive_name(name: &str) -> DriveName {
+    DriveName(name.into())
+}
+
+fn asker() -> Asker {
+    Asker {
+        vo: VoName("atlas".into()),
+        priority: 3,
+        deadline_ns: None,
+        lease_ns: 1_000 * HOUR_NS,
+    }
+}
+
+fn recall(request: u64, file: u64, copies: &[(&str, u64)]) -> RecallRequest {
+    let copy = |(tape, begin): &(&str, u64)| TapeCopy {
+        tape: tape_name(tape),
+        begin_bytes: begin * GB,
+    };
+    RecallRequest {
+        request: RequestId(request),
+        file: FileId(file),
+        size_bytes: 2 * GB,
+        copies: copies.iter().map(copy).collect(),
+        asker: asker(),
+    }
+}
+
+fn archive(request: u64, size_gb: u64) -> ArchiveRequest {
+    ArchiveRequest {
+        request: RequestId(request),
+        file: FileId(request),
+        size_bytes: size_gb * GB,
+        family: FamilyName("raw".into()),
+        asker: asker(),
+    }
+}
+
+/// An engine with all records that it has given out, and what is ordered.
+struct Lab {
+    engine: RequestEngine,
+    records: Vec<Record>,
+    now_ns: i64,
+    effects: Vec<Effect>,
+}
+
+fn policy() -> TapePolicy {
+    let mut policy = TapePolicy::usual();
+    policy.mount.age_ns = 0;
+    policy.order_effort = OrderEffort(1_000);
+    policy
+}
+
+impl Lab {
+    fn new(policy: TapePolicy, drives: usize, tapes: &[&str]) -> Lab {
+        let kinds = BTreeMap::from([("LTO-8".to_owned(), DriveModel::LTO_8)]);
+        let mut lab = Lab {
+            engine: RequestEngine::restore(policy, kinds, []),
+            records: Vec::new(),
+            now_ns: 0,
+            effects: Vec::new(),
+        };
+        for drive in 0..drives {
+            lab.give(Input::DriveAdded {
+                drive: drive_name(&format!("d{drive}")),
+                library: LibraryName("l".into()),
+                kind: "LTO-8".to_owned(),
+            });
+        }
+        for tape in tapes {
+            let facts = Tape {
+                library: LibraryName("l".into()),
+                kind: "LTO-8".to_owned(),
+                family: None,
+                capacity_bytes: 12_000 * GB,
+                written_bytes: 0,
+                state: TapeState::Active,
+                wrap_ends_bytes: None,
+            };
+            lab.give(Input::TapeAdded {
+                tape: tape_name(tape),
+                facts,
+            });
+        }
+        lab
+    }
+
+    /// Gives an input; a restart at this point must know the same.
+    fn give(&mut self, input: Input) -> Vec<Effect> {
+        let effects = self.engine.handle(self.now_ns, input);
+        let (mut acts, mut has_acted) = (Vec::new(), false);
+        for effect in effects {
+            match effect {
+                Effect::Persist(records) => {
+                    assert!(!has_acted, "records come before all others");
+                    self.records.extend(records);
+                }
+                effect => {
+                    has_acted = true;
+                    acts.push(effect);
+                }
+            }
+        }
+        assert_eq!(LiveSet::of(&self.records), *self.engine.live());
+        self.effects.extend(acts.clone());
+        acts
+    }
+
+    fn report(&mut self, drive: &str, report: DriveReport) -> Vec<Effect> {
+        self.now_ns += 10 * SECOND_NS;
+        self.give(Input::Report {
+            drive: drive_name(drive),
+            report,
+        })
+    }
+
+    fn told(&self) -> Vec<(u64, RequestOutcome)> {
+        let told = self.effects.iter().filter_map(|effect| match effect {
+            Effect::Tell { request, outcome } => Some((request.0, outcome.clone())),
+            _ => None,
+        });
+        told.collect()
+    }
+
+    fn count(&self, is_counted: impl Fn(&Effect) -> bool) -> usize {
+        self.effects
+            .iter()
+            .filter(|effect| is_counted(effect))
+            .count()
+    }
+
+    /// Does what is ordered, in its order, without failures; returns the files that were read and written.
+    fn perform(&mut self, effects: Vec<Effect>) -> Vec<u64> {
+        let mut open = std::collections::VecDeque::from(effects);
+        let mut files = Vec::new();
+        while let Some(effect) = open.pop_front() {
+            let (drive, report) = match effect {
+                Effect::Mount { drive, .. } => (drive, DriveReport::Mounted),
+                Effect::Read { drive, file, .. } => {
+                    files.push(file.0);
+                    (drive, DriveReport::FileRead(file))
+                }
+                Effect::Write { drive, file, .. } => {
+                    files.push(file.0);
+                    (drive, DriveReport::FileWritten(file))
+                }
+                Effect::Sync { drive } => (drive, DriveReport::Synced),
+                Effect::Dismount { drive, .. } => (drive, DriveReport::Dismounted),
+                _ => continue,
+            };
+            open.extend(self.report(&drive.0, report));
+        }
+        files
+    }
+}
+
+fn is_mount(effect: &Effect) -> bool {
+    matches!(effect, Effect::Mount { .. })
+}
+
+fn has_read(effects: &[Effect], file: u64) -> bool {
+    let is_it = |effect: &Effect| matches!(effect, Effect::Read { file: of, .. } if of.0 == file);
+    effects.iter().any(is_it)
+}
+
+#[test]
+fn a_file_is_read_once_however_many_ask() {
+    let mut lab = Lab::new(policy(), 1, &["t"]);
+    let both = vec![recall(1, 7, &[("t", 5)]), recall(2, 7, &[("t", 5)])];
+    let mounted = lab.give(Input::Recall(both));
+    assert_eq!(lab.count(is_mount), 1);
+    assert!(mounted.iter().any(is_mount));
+    let reading = lab.report("d0", DriveReport::Mounted);
+    assert!(has_read(&reading, 7));
+    // One more while it is being read.
+    lab.give(Input::Recall(vec![recall(3, 7, &[("t", 5)])]));
+    lab.report("d0", DriveReport::FileRead(FileId(7)));
+    let recalled = |request| (request, RequestOutcome::Recalled);
+    assert_eq!(lab.told(), [recalled(1), recalled(2), recalled(3)]);
+    assert_eq!(lab.count(|effect| matches!(effect, Effect::Read { .. })), 1);
+}
+
+#[test]
+fn requests_gather_until_a_mount_is_worth_it() {
+    let mut gathering = policy();
+    gathering.mount.age_ns = 15 * MINUTE_NS;
+    let mut lab = Lab::new(gathering, 1, &["t"]);
+    let waits = lab.give(Input::Recall(vec![recall(1, 1, &[("t", 5)])]));
+    assert_eq!(waits, [Effect::WakeAt(15 * MINUTE_NS)]);
+    lab.now_ns = 15 * MINUTE_NS;
+    let mounts = lab.give(Input::Tick);
+    assert!(mounts.iter().any(is_mount));
+}
+
+#[test]
+fn a_late_arrival_is_read_in_the_same_mount_in_either_direction() {
+    let mut lab = Lab::new(policy(), 1, &["t"]);
+    lab.give(Input::Recall(vec![recall(1, 1, &[("t", 1_000)])]));
+    let first = lab.report("d0", DriveReport::Mounted);
+    assert!(has_read(&first, 1));
+    // One far ahead, and one behind the head, two wraps away at the same place along the tape.
+    lab.give(Input::Recall(vec![
+        recall(2, 2, &[("t", 9_000)]),
+        recall(3, 3, &[("t", 888)]),
+    ]));
+    let next = lab.report("d0", DriveReport::FileRead(FileId(1)));
+    assert!(has_read(&next, 3), "{next:?}");
+    assert_eq!(lab.perform(next), [3, 2]);
+    assert_eq!(lab.count(is_mount), 1);
+}
+
+#[test]
+fn a_tape_stays_in_a_drive_that_nobody_needs_and_leaves_one_that_others_need() {
+    let mut lab = Lab::new(policy(), 1, &["t", "u"]);
+    let mounted = lab.give(Input::Recall(vec![recall(1, 1, &[("t", 5)])]));
+    lab.perform(mounted);
+    assert_eq!(
+        lab.count(|effect| matches!(effect, Effect::Dismount { .. })),
+        0
+    );
+    let again = lab.give(Input::Recall(vec![recall(2, 2, &[("t", 9)])]));
+    assert!(has_read(&again, 2), "without another mount");
+    lab.perform(again);
+    let other = lab.give(Input::Recall(vec![recall(3, 3, &[("u", 5)])]));
+    assert!(
+        matches!(other.as_slice(), [Effect::Dismount { .. }, ..]),
+        "{other:?}"
+    );
+    lab.perform(other);
+    assert_eq!(lab.told().len(), 3);
+    lab.now_ns += 300 * SECOND_NS;
+    let delayed = lab.give(Input::Tick);
+    assert!(
+        matches!(delayed.as_slice(), [Effect::Dismount { .. }, ..]),
+        "{delayed:?}"
+    );
+}
+
+#[test]
+fn a_file_is_on_tape_only_after_the_sync_that_covers_it() {
+    let mut lab = Lab::new(policy(), 1, &["t"]);
+    let files = (1..=5).map(|file| archive(file, 10)).collect();
+    lab.give(Input::Archive(files));
+    lab.report("d0", DriveReport::Mounted);
+    for file in 1..=4 {
+        let next = lab.report("d0", DriveReport::FileWritten(FileId(file)));
+        // 32 GB are reached with the fourth file.
+        let is_sync = matches!(next.as_slice(), [Effect::Sync { .. }, ..]);
+        assert_eq!(is_sync, file == 4, "{next:?}");
+        assert_eq!(lab.told(), []);
+    }
+    lab.report("d0", DriveReport::Synced);
+    let place = |file: u64| TapeCopy {
+        tape: tape_name("t"),
+        begin_bytes: (file - 1) * 10 * GB,
+    };
+    let archived = |file| (file, RequestOutcome::Archived(place(file)));
+    assert_eq!(
+        lab.told(),
+        [archived(1), archived(2), archived(3), archived(4)]
+    );
+    // The fifth is written and not safe when the drive fails: it is written again, to another tape or drive.
+    lab.report("d0", DriveReport::FileWritten(FileId(5)));
+    lab.report("d0", DriveReport::Failed(TapeErrorScope::Drive));
+    assert_eq!(lab.told().len(), 4);
+    let live = lab.engine.live();
+    assert_eq!(live.families.values().map(BTreeSet::len).sum::<usize>(), 1);
+    let again = lab.give(Input::DriveUp(drive_name("d0")));
+    assert_eq!(lab.perform(again), [5]);
+    assert_eq!(lab.told().len(), 5);
+}
+
+#[test]
+fn an_error_of_a_file_concerns_that_file_and_its_other_copy_is_read() {
+    let mut lab = Lab::new(policy(), 1, &["t", "u"]);
+    lab.give(Input::Recall(vec![
+        recall(1, 1, &[("t", 5), ("u", 70)]),
+        recall(2, 2, &[("t", 9)]),
+        recall(3, 3, &[("t", 12)]),
+    ]));
+    lab.report("d0", DriveReport::Mounted);
+    let next = lab.report("d0", DriveReport::Failed(TapeErrorScope::File));
+    assert!(has_read(&next, 2));
+    let next = lab.report("d0", DriveReport::Failed(TapeErrorScope::File));
+    let failed = (2, RequestOutcome::NoCopyLeft(TapeErrorScope::File));
+    assert_eq!(lab.told(), [failed]);
+    assert_eq!(lab.perform(next), [3, 1]);
+    assert_eq!(lab.count(is_mount), 2);
+}
+
+#[test]
+fn an_error_of_a_tape_sends_its_files_to_their_other_copies() {
+    let mut lab = Lab::new(policy(), 1, &["t", "u"]);
+    lab.give(Input::Recall(vec![
+        recall(1, 1, &[("t", 5), ("u", 70)]),
+        recall(2, 2, &[("t", 9)]),
+    ]));
+    let next = lab.report("d0", DriveReport::Failed(TapeErrorScope::Tape));
+    let broken = Effect::Open(TapeIncident::TapeBroken(tape_name("t")));
+    assert!(next.contains(&broken));
+    let failed = (2, RequestOutcome::NoCopyLeft(TapeErrorScope::Tape));
+    assert_eq!(lab.told(), [failed]);
+    assert_eq!(lab.perform(next), [1]);
+    // Nothing of a broken tape is accepted any more.
+    lab.give(Input::Recall(vec![recall(3, 3, &[("t", 9)])]));
+    assert_eq!(lab.told().last(), Some(&(3, RequestOutcome::NoTape)));
+}
+
+#[test]
+fn an_error_of_a_library_is_one_incident_and_no_file_fails() {
+    let mut lab = Lab::new(policy(), 3, &["t", "u", "v"]);
+    let files = [(1, "t"), (2, "u"), (3, "v")];
+    let requests = files.map(|(file, tape)| recall(file, file, &[(tape, 5)]));
+    lab.give(Input::Recall(requests.to_vec()));
+    for drive in ["d0", "d1", "d2"] {
+        lab.report(drive, DriveReport::Failed(TapeErrorScope::Library));
+    }
+    let is_open = |effect: &Effect| matches!(effect, Effect::Open(_));
+    assert_eq!((lab.count(is_open), lab.count(is_mount)), (1, 3));
+    assert_eq!(lab.told(), []);
+    // One mount tries it after a minute, the next two minutes after that has failed.
+    lab.now_ns += 2 * MINUTE_NS;
+    lab.give(Input::Tick);
+    assert_eq!(lab.count(is_mount), 4);
+    lab.report("d0", DriveReport::Failed(TapeErrorScope::Library));
+    lab.now_ns += MINUTE_NS;
+    lab.give(Input::Tick);
+    assert_eq!(lab.count(is_mount), 4);
+    lab.now_ns += MINUTE_NS;
+    lab.give(Input::Tick);
+    let works = lab.report("d0", DriveReport::Mounted);
+    assert_eq!((lab.count(is_open), lab.count(is_mount)), (1, 7));
+    lab.perform(works);
+    assert_eq!(lab.told().len(), 3);
+}
+
+#[test]
+fn a_hung_mount_is_ended_by_the_watchdog() {
+    let mut lab = Lab::new(policy(), 2, &["t", "u"]);
+    lab.give(Input::Recall(vec![recall(1, 1, &[("t", 5), ("u", 3)])]));
+    lab.now_ns = 10 * MINUTE_NS;
+    let ended = lab.give(Input::Tick);
+    assert!(ended.contains(&Effect::Abort {
+        drive: drive_name("d0")
+    }));
+    // The tape is stuck in the drive. It is known that somebody waits beside a free drive.
+    lab.now_ns = 5 * HOUR_NS;
+    let waits = lab.give(Input::Tick);
+    let target = MountTarget::Recall(tape_name("t"));
+    assert!(waits.contains(&Effect::Open(TapeIncident::OldestWaits(target.clone()))));
+    let up = lab.give(Input::DriveUp(drive_name("d0")));
+    assert!(up.contains(&Effect::Close(TapeIncident::OldestWaits(target))));
+    assert_eq!(lab.perform(up), [1]);
+}
+
+#[test]
+fn a_request_that_is_not_renewed_is_given_up() {
+    let mut lab = Lab::new(policy(), 0, &["t"]);
+    let lease = |mut request: RecallRequest, minutes| {
+        request.asker.lease_ns = minutes * MINUTE_NS;
+        request
+    };
+    lab.give(Input::Recall(vec![
+        lease(recall(1, 1, &[("t", 5)]), 10),
+        lease(recall(2, 1, &[("t", 5)]), 10),
+        lease(recall(3, 2, &[("t", 9)]), 10),
+    ]));
+    let lease_ns = 30 * MINUTE_NS;
+    lab.give(Input::Renew {
+        request: RequestId(2),
+        lease_ns,
+    });
+    lab.now_ns = 10 * MINUTE_NS;
+    lab.give(Input::Tick);
+    let expired = |request| (request, RequestOutcome::Expired);
+    assert_eq!(lab.told(), [expired(1), expired(3)]);
+    let live = lab.engine.live();
+    assert_eq!(
+        (live.recalls.len(), live.queues[&tape_name("t")].files.len()),
+        (1, 1)
+    );
+    lab.give(Input::Cancel(RequestId(2)));
+    let live = lab.engine.live();
+    assert!(live.recalls.is_empty() && live.queues.is_empty() && live.leases.is_empty());
+}
+
+/// Queues, leases and drives hold exactly what requests and files say.
+fn check_indexes(live: &LiveSet) {
+    for (file, entry) in &live.recalls {
+        let queue = entry.tape().and_then(|tape| live.queues.get(tape));
+        let is_queued = queue.is_some_and(|queue| queue.files.contains(file));
+        assert_eq!(is_queued, entry.read_by.is_none(), "{file:?}");
+        assert!(!entry.askers.is_empty() || entry.read_by.is_some());
+        for (request, asker) in &entry.askers {
+            assert!(live.leases.contains(&(asker.lease_ns, *request)));
+            assert_eq!(
+                live.requests.get(request),
+                Some(&RequestTarget::Recall(*file))
+            );
+        }
+    }
+    let queued: usize = live.queues.values().map(|queue| queue.files.len()).sum();
+    let unread = live
+        .recalls
+        .values()
+        .filter(|entry| entry.read_by.is_none());
+    assert_eq!(queued, unread.count());
+    assert_eq!(live.leases.len(), live.requests.len());
+    let tapes = live
+        .drives
+        .0
+        .values()
+        .filter_map(|drive| drive.state.tape());
+    assert_eq!(
+        tapes.count(),
+        live.drives.tapes().len(),
+        "no tape is in two drives"
+    );
+}
+
+/// What drives may say next, failures among it.
+fn random_report(chance: &mut Chance, state: &DriveState) -> Option<DriveReport> {
+    let failure = [
+        TapeErrorScope::File,
+        TapeErrorScope::Tape,
+        TapeErrorScope::Drive,
+        TapeErrorScope::Library,
+    ];
+    if chance.below(12) == 0 && *state != DriveState::Free {
+        let scope = failure[usize::try_from(chance.below(4)).expect("small")];
+        return Some(DriveReport::Failed(scope));
+    }
+    Some(match state {
+        DriveState::Free | DriveState::Down { .. } => return None,
+        DriveState::Mounting { .. } => DriveReport::Mounted,
+        DriveState::Dismounting { .. } => DriveReport::Dismounted,
+        DriveState::Mounted(mount) => match mount.work {
+            DriveWork::Idle { .. } => return None,
+            DriveWork::Reading(file) => DriveReport::FileRead(file),
+            DriveWork::Writing(file) => DriveReport::FileWritten(file),
+            DriveWork::Syncing => DriveReport::Synced,
+        },
+    })
+}
+
+fn random_input(chance: &mut Chance, lab: &Lab, next: &mut u64) -> Input {
+    const TAPES: [&str; 4] = ["t", "u", "v", "w"];
+    *next += 1;
+    let copies = [
+        (
+            TAPES[usize::try_from(chance.below(4)).expect("small")],
+            chance.below(11_000),
+        ),
+        (
+            TAPES[usize::try_from(chance.below(4)).expect("small")],
+            chance.below(11_000),
+        ),
+    ];
+    match chance.below(16) {
+        0 | 1 => {
+            let mut request = recall(*next, chance.below(40), &copies);
+            request.asker.lease_ns = lab.now_ns + HOUR_NS;
+            Input::Recall(vec![request])
+        }
+        2 => {
+            let mut request = archive(*next, 1 + chance.below(20));
+            request.asker.lease_ns = lab.now_ns + HOUR_NS;
+            Input::Archive(vec![request])
+        }
+        3 => Input::Cancel(RequestId(chance.below(*next))),
+        4 => Input::Tick,
+        5 => Input::DriveUp(drive_name(&format!("d{}", chance.below(3)))),
+        6 => Input::TapeChanged {
+            tape: tape_name(copies[0].0),
+            state: TapeState::Active,
+        },
+        _ => {
+            let drive = drive_name(&format!("d{}", chance.below(3)));
+            let state = lab.engine.state(&drive).cloned();
+            let report = state.and_then(|state| random_report(chance, &state));
+            match report {
+                Some(report) => Input::Report { drive, report },
+                None => Input::Tick,
+            }
+        }
+    }
+}
+
+/// Each step compares the engine with one that is made of its records; now and then that one takes its place.
+#[test]
+fn a_restart_at_any_step_knows_the_same_and_loses_nothing() {
+    for seed in 0..40 {
+        let mut chance = Chance::new(seed);
+        let mut lab = Lab::new(policy(), 3, &["t", "u", "v", "w"]);
+        let (mut next, mut asked) = (0, BTreeSet::new());
+        for _ in 0..300 {
+            lab.now_ns += SECOND_NS * chance.below(120).cast_signed();
+            let input = random_input(&mut chance, &lab, &mut next);
+            match &input {
+                Input::Recall(requests) => asked.extend(requests.iter().map(|one| one.request.0)),
+                Input::Archive(requests) => asked.extend(requests.iter().map(|one| one.request.0)),
+                _ => {}
+            }
+            lab.give(input);
+            check_indexes(lab.engine.live());
+            if chance.below(20) == 0 {
+                let kinds = lab.engine.kinds.clone();
+                let mut restored = RequestEngine::restore(policy(), kinds, &lab.records);
+                // What was ordered is ordered again, under the same names.
+                let ordered = restored.resume(lab.now_ns);
+                lab.engine = restored;
+                for effect in ordered {
+                    match effect {
+                        Effect::Persist(records) => lab.records.extend(records),
+                        effect => lab.effects.push(effect),
+                    }
+                }
+            }
+        }
+        // Each request has one end, or is still known.
+        let mut ended: Vec<u64> = lab.told().into_iter().map(|(request, _)| request).collect();
+        let open = lab.engine.live().requests.keys().map(|request| request.0);
+        ended.extend(open);
+        ended.sort_unstable();
+        assert_eq!(ended, asked.into_iter().collect::<Vec<_>>(), "seed {seed}");
+    }
+}
