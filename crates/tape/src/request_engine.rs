@@ -69,7 +69,7 @@ impl TapePolicy {
             read_order: ReadOrder::Serpentine,
             order_effort: OrderEffort(200_000),
             files_per_mount_max: None,
-            dismount_delay_ns: 300 * SECOND_NS,
+            dismount_delay_ns: 30 * SECOND_NS,
             sync_bytes: 32_000_000_000,
             sync_files: 200,
             watchdog: WatchdogLimits::USUAL,

@@ -337,7 +337,10 @@ fn a_state_or_a_link_that_does_not_exist_is_an_error() {
         succeed(&[command, "--dir", &dir, "--state", "failed"]);
     }
     let said = fail(4, &["explain", "--dir", &dir, "link", "nowhere-nowhere"]);
-    assert!(said.contains("no link fits 'nowhere-nowhere'"), "{said}");
+    assert!(
+        said.contains("no link is called 'nowhere-nowhere'"),
+        "{said}"
+    );
 }
 
 #[test]

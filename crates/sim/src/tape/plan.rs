@@ -114,7 +114,7 @@ fn three() -> u8 {
 }
 
 fn five_minutes() -> f64 {
-    300.0
+    30.0
 }
 
 /// Why a plan cannot be simulated.
