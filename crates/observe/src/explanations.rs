@@ -14,7 +14,7 @@ use penstock_decide::explain::dimension::{Carrier, Dimension};
 use penstock_decide::explain::rate_change::{
     Population, RateChange, RateChangeId, RateChangeKind, named,
 };
-use penstock_decide::explain::signals::DataPathStage;
+use penstock_decide::explain::signals::{DataPathStage, Setting};
 use penstock_decide::explain::split::{Factor, Part, falls};
 use penstock_decide::explain::{Cause, FailureTally};
 use penstock_decide::wording;
@@ -414,6 +414,15 @@ pub(crate) fn disclosed(mut change: RateChange, disclosure: Disclosure) -> RateC
         | Evidence::Links { .. } => {}
     };
     let told = &mut change.explanation;
+    // Versions and paths of a host are a matter of its administrators.
+    let is_fact = |evidence: &Evidence| matches!(evidence, Evidence::Change(set) if set.setting == Setting::Fact);
+    told.facts.clear();
+    for named in &mut told.causes {
+        named.evidence.retain(|evidence| !is_fact(evidence));
+    }
+    for (_, known) in &mut told.remarks {
+        known.retain(|evidence| !is_fact(evidence));
+    }
     let of_causes = told.causes.iter_mut().flat_map(|named| &mut named.evidence);
     let of_remarks = told.remarks.iter_mut().flat_map(|(_, known)| known);
     of_causes.chain(of_remarks).for_each(hide);
@@ -422,9 +431,6 @@ pub(crate) fn disclosed(mut change: RateChange, disclosure: Disclosure) -> RateC
     }
     told.carriers
         .retain(|carrier| carrier.dimension != Dimension::Vo);
-    for fact in &mut told.facts {
-        fact.who = OPERATOR.to_owned();
-    }
     for earlier in &mut change.earlier {
         if let Some(set) = &mut earlier.remedy {
             set.who = OPERATOR.to_owned();

@@ -355,11 +355,16 @@ fn rate(rate: f64) -> Rate {
 
 /// An explanation, as lines for a terminal.
 pub fn explanation(told: &Explanation) -> String {
-    let mut text = String::new();
     let links = match told.links.as_slice() {
         [one] => one.to_string(),
         many => plural(many.len() as u64, "link"),
     };
+    explanation_of(&links, told)
+}
+
+/// The same of a rate that has a name.
+fn explanation_of(whose: &str, told: &Explanation) -> String {
+    let mut text = String::new();
     let (now, other) = if told.is_rise {
         (told.usual.rate, told.low.rate)
     } else {
@@ -369,7 +374,7 @@ pub fn explanation(told: &Explanation) -> String {
     let _ = writeln!(
         text,
         "{}: {} instead of {}",
-        one_line(&links),
+        one_line(whose),
         rate(now),
         rate(other)
     );
@@ -439,7 +444,7 @@ pub fn rate_change(told: &RateChange) -> String {
         false => ", still going on at the end of the window",
     };
     let mut text = format!("{kind} {}{goes_on}\n", told.id);
-    text += &explanation(&told.explanation);
+    text += &explanation_of(&told.population.to_string(), &told.explanation);
     let first = told.explanation.causes.first();
     let gain = first.and_then(|named| Some((named, told.explanation.gain(named)?)));
     // A fix that brings less than half a percent is none.

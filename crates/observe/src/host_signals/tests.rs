@@ -1,6 +1,7 @@
 //! From rows of a host to the cause that is named.
 
 use super::*;
+use crate::explanations::Disclosure;
 use crate::explanations::reading::ExplainedWindow;
 use crate::host::databases::DatabaseSample;
 use crate::host::disks::DiskActivity;
@@ -447,6 +448,10 @@ fn facts_that_changed_about_when_a_drop_began_are_told_beside_it() {
     let text = penstock_decide::wording::rate_change(drop);
     let expected = "host setting at here.org net.ipv4.tcp_rmem: 4096 65536 65536 instead of 4096 131072 6291456";
     assert!(text.contains(expected), "{text}");
+    // Versions and paths of a host are for its administrators.
+    let public = crate::explanations::disclosed(drop.clone(), Disclosure::Counts);
+    let text = penstock_decide::wording::rate_change(&public);
+    assert!(!text.contains("tcp_rmem"), "{text}");
     // What belongs to the host of nobody's link is not told.
     let mut signals = signals(None);
     let mut fold = HostFold::of(
