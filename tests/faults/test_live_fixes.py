@@ -17,6 +17,7 @@ from .live_faults import FAULTS, MILD, STRONG
 # What a fix may bring of what was told, and how many must.
 GAIN_PARTS = (0.75, 1.25)
 HELD_PERCENT_MIN = 80
+WARM_SECONDS = 20
 # Until copies that began with the fault have ended.
 SETTLING_SECONDS = 8
 TRIALS = [MILD, STRONG] * 2
@@ -70,7 +71,7 @@ FIXES = {
 def rate_between(world, begin, end):
     """Bytes a second of the link by the record of the transfer service."""
     rows = read_database(
-        world.here.directory / "state/journal.sqlite",
+        world.here.directory / "state/transfer.sqlite",
         "SELECT sum(moved_bytes) FROM link_sample WHERE at_ms > ? AND at_ms <= ? AND source = ? AND destination = ?",
         (int(begin * 1000), int(end * 1000), world.source.storage_id, world.destination.storage_id),
     )
@@ -85,7 +86,10 @@ def try_fix(stack, world, fault, strength):
             fault.prepare(world)
         world.usual_way = (world.way.delay, world.way.loss, world.way.rate)
         world.start()
-        answer = world.run(lambda world: fault.strike(world, strength), files=600)
+        # Connections of new sites are slower than those that were used for a while.
+        world.submit(600)
+        time.sleep(WARM_SECONDS)
+        answer = world.run(lambda world: fault.strike(world, strength))
         if answer.first not in fault.right:
             return str(answer), None
         promised = answer.detail["details"][0]["bytes_per_second_without"]
