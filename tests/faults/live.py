@@ -185,6 +185,12 @@ class World:
         self.stack.callback(lambda: subprocess.run(["umount", "-l", pool], capture_output=True))
 
 
+def world_for(fault, binary, disk_program, directory, seed):
+    """The world in which a fault is tried."""
+    options = fault.world | ({"disk": disk_program} if fault.world.get("disk") else {})
+    return world_of(binary, directory, seed=seed, **options)
+
+
 def world_of(binary, directory, **options):
     """A world that is closed with its stack."""
     stack = ExitStack()

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from .live import world_of
+from .live import world_for
 from .live_faults import FAULTS, MILD, STRONG
 
 # Faults that are tried side by side: copies need little of a machine, and most of the time is waiting.
@@ -45,8 +45,7 @@ def test_the_first_cause_of_a_fault_is_the_right_one(batch, binary, disk_program
     for number, strength in enumerate(TRIALS):
 
         def make_world(fault, seed, number=number):
-            options = fault.world | ({"disk": disk_program} if fault.world.get("disk") else {})
-            return world_of(binary, tmp_path / f"{number}-{fault.name}", seed=seed, **options)
+            return world_for(fault, binary, disk_program, tmp_path / f"{number}-{fault.name}", seed)
 
         for fault, answer in try_together(batch, strength, make_world, draw.randrange(1 << 30)):
             print(f"{fault.name}, {strength}: {answer}")

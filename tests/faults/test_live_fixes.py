@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from interop.site import read_database
 
-from .live import USUAL_SECONDS, world_of
+from .live import USUAL_SECONDS, world_for
 from .live_faults import FAULTS, MILD, STRONG
 
 # What a fix may bring of what was told, and how many must.
@@ -110,8 +110,8 @@ def test_the_first_fix_brings_what_was_told(binary, disk_program, tmp_path, requ
     for number, strength in enumerate(TRIALS):
         worlds = []
         for place, fault in enumerate(faults):
-            options = fault.world | ({"disk": disk_program} if fault.world.get("disk") else {})
-            worlds.append((fault, *world_of(binary, tmp_path / f"{number}-{fault.name}", seed=number * 100 + place, **options)))
+            directory = tmp_path / f"{number}-{fault.name}"
+            worlds.append((fault, *world_for(fault, binary, disk_program, directory, number * 100 + place)))
         with ThreadPoolExecutor(4) as threads:
             trials = [threads.submit(try_fix, stack, world, fault, strength) for fault, stack, world in worlds]
             outcomes += [(fault, strength, *trial.result()) for (fault, _, _), trial in zip(worlds, trials)]

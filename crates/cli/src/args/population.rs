@@ -4,7 +4,7 @@ use super::records::link_name;
 use clap::Args;
 use penstock_decide::explain::PopulationChoice;
 use penstock_field_tools::transfer_api::PopulationParameter;
-use penstock_model::{PoolName, VoName};
+use penstock_model::text::one_line;
 
 /// One of them at most.
 #[derive(Debug, Default, Args)]
@@ -26,82 +26,55 @@ pub struct PopulationArgs {
 
 /// Whose rates were named.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum NamedPopulation {
-    Link(String),
-    Vo(String),
-    Server(String),
-    Pool(String),
+pub struct NamedPopulation {
+    word: &'static str,
+    name: String,
 }
 
 impl PopulationArgs {
     /// `None`: no option says it.
     pub fn named(&self) -> Option<NamedPopulation> {
-        let link = self.link.clone().map(NamedPopulation::Link);
-        let vo = self.vo.clone().map(NamedPopulation::Vo);
-        let server = self.server.clone().map(NamedPopulation::Server);
-        let pool = self.pool.clone().map(NamedPopulation::Pool);
-        link.or(vo).or(server).or(pool)
+        let names = [&self.link, &self.vo, &self.server, &self.pool];
+        let mut named = PopulationChoice::WORDS.into_iter().zip(names);
+        named.find_map(|(word, name)| NamedPopulation::of(word, name.as_deref()?))
     }
 }
 
 impl NamedPopulation {
     /// That of a word and a name; `None`: it is none of the words.
     pub fn of(word: &str, name: &str) -> Option<NamedPopulation> {
+        let mut words = PopulationChoice::WORDS.into_iter();
+        let word = words.find(|known| *known == word)?;
         let name = name.to_owned();
-        match word {
-            "link" => Some(NamedPopulation::Link(name)),
-            "vo" => Some(NamedPopulation::Vo(name)),
-            "server" => Some(NamedPopulation::Server(name)),
-            "pool" => Some(NamedPopulation::Pool(name)),
-            _ => None,
-        }
-    }
-
-    fn word_and_name(&self) -> (&'static str, &str) {
-        match self {
-            NamedPopulation::Link(name) => ("link", name),
-            NamedPopulation::Vo(name) => ("vo", name),
-            NamedPopulation::Server(name) => ("server", name),
-            NamedPopulation::Pool(name) => ("pool", name),
-        }
+        Some(NamedPopulation { word, name })
     }
 
     /// What is looked for in a record; without a name, each link.
     pub fn choice(named: Option<&NamedPopulation>) -> PopulationChoice {
-        match named {
-            None => PopulationChoice::Links,
-            Some(NamedPopulation::Link(name)) => PopulationChoice::Link(name.clone()),
-            Some(NamedPopulation::Vo(name)) => PopulationChoice::Vo(VoName::new(name.as_str())),
-            Some(NamedPopulation::Server(name)) => PopulationChoice::of_server(name),
-            Some(NamedPopulation::Pool(name)) => {
-                PopulationChoice::Pool(PoolName::new(name.as_str()))
-            }
-        }
+        let named = named.and_then(|named| PopulationChoice::named(named.word, &named.name));
+        named.unwrap_or_default()
     }
 
     /// The same as a question to a service.
     pub fn parameter(&self) -> PopulationParameter {
-        let (word, name) = self.word_and_name();
         PopulationParameter {
-            name: word,
-            value: name.to_owned(),
+            name: self.word,
+            value: self.name.clone(),
         }
     }
 
     /// That nothing is known of it.
     pub fn unknown(&self) -> String {
-        let name = penstock_model::text::one_line(self.word_and_name().1).into_owned();
-        match self {
-            NamedPopulation::Link(_) => {
-                format!("no link is called '{name}' among those on which files were to be moved")
-            }
-            NamedPopulation::Vo(_) => format!("no files of a VO '{name}' were to be moved"),
-            NamedPopulation::Server(_) => {
+        let name = one_line(&self.name);
+        match self.word {
+            "vo" => format!("no files of a VO '{name}' were to be moved"),
+            "server" => {
                 format!("no files were to be moved into or out of a storage element '{name}'")
             }
-            NamedPopulation::Pool(_) => format!(
+            "pool" => format!(
                 "the site has no pool '{name}' of which something was recorded; pools of other sites are known to these only"
             ),
+            _ => format!("no link is called '{name}' among those on which files were to be moved"),
         }
     }
 }

@@ -11,7 +11,7 @@ use super::{explain_change_of, explain_low, together};
 use crate::timed_id::{TimedId, timed_id_text};
 use penstock_model::{LinkId, PoolName, StorageId, Timestamp, VoName};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::fmt;
 
 /// Earlier changes of the same cause that are told, the latest first.
@@ -91,9 +91,21 @@ pub enum PopulationChoice {
 }
 
 impl PopulationChoice {
-    /// Of the storage element that people call so.
-    pub fn of_server(name: &str) -> PopulationChoice {
-        PopulationChoice::Server(name.trim().to_ascii_lowercase())
+    /// The words before a name of that of which rates may be asked for.
+    pub const WORDS: [&'static str; 4] = ["link", "vo", "server", "pool"];
+
+    /// Of what a name means after one of these words; `None`: it is none of them.
+    pub fn named(word: &str, name: &str) -> Option<PopulationChoice> {
+        match word {
+            "link" => Some(PopulationChoice::Link(name.to_owned())),
+            "vo" => Some(PopulationChoice::Vo(VoName::new(name))),
+            "server" => {
+                let name = name.trim().to_ascii_lowercase();
+                Some(PopulationChoice::Server(name))
+            }
+            "pool" => Some(PopulationChoice::Pool(PoolName::new(name))),
+            _ => None,
+        }
     }
 
     /// Whether a link may be a part of what is asked for.
@@ -114,7 +126,10 @@ impl PopulationChoice {
             PopulationChoice::Server(text) => {
                 link.source.is_called(text) || link.destination.is_called(text)
             }
-            PopulationChoice::OfChange(id) => of_link(link).any(|one| id.is_of(&one)),
+            PopulationChoice::OfChange(id) => {
+                let alone = Population::Link(link.clone());
+                id.is_of(&alone) || ways_of(link).iter().any(|way| id.is_of(way))
+            }
         }
     }
 
@@ -156,31 +171,21 @@ impl PopulationChoice {
     }
 }
 
-/// All of which a link is a part.
-fn of_link(link: &LinkId) -> impl Iterator<Item = Population> {
+/// Both ways of which a link is a part.
+fn ways_of(link: &LinkId) -> [Population; 2] {
     let (into, out_of) = (link.destination.clone(), link.source.clone());
-    [
-        Population::Link(link.clone()),
-        Population::Into(into),
-        Population::OutOf(out_of),
-    ]
-    .into_iter()
+    [Population::Into(into), Population::OutOf(out_of)]
 }
 
 /// Each storage element with the links that end there, and with those that begin there.
 fn of_servers(signals: &Signals) -> Vec<(Population, Vec<LinkId>)> {
-    let links = || signals.links.keys();
-    let into: BTreeSet<&StorageId> = links().map(|link| &link.destination).collect();
-    let out_of: BTreeSet<&StorageId> = links().map(|link| &link.source).collect();
-    let into = into.into_iter().map(|storage| {
-        let its = links().filter(|link| link.destination == *storage);
-        (Population::Into(storage.clone()), its.cloned().collect())
-    });
-    let out_of = out_of.into_iter().map(|storage| {
-        let its = links().filter(|link| link.source == *storage);
-        (Population::OutOf(storage.clone()), its.cloned().collect())
-    });
-    into.chain(out_of).collect()
+    let mut of_ways: BTreeMap<Population, Vec<LinkId>> = BTreeMap::new();
+    for link in signals.links.keys() {
+        for way in ways_of(link) {
+            of_ways.entry(way).or_default().push(link.clone());
+        }
+    }
+    of_ways.into_iter().collect()
 }
 
 /// Pools, each with the links of its storage element.

@@ -161,12 +161,12 @@ fn pools(minute: usize, started: u64, active: u64) -> PoolSamples {
     }
 }
 
-struct Told {
+struct ExplainedHost {
     signals: Signals,
     changes: Vec<RateChange>,
 }
 
-impl Told {
+impl ExplainedHost {
     fn cause(&self) -> Option<Cause> {
         let [drop] = &self.changes[..] else {
             panic!("one drop: {:?}", self.changes);
@@ -181,7 +181,7 @@ fn explain_with(
     pools: impl Fn(usize) -> PoolSamples,
     fault: impl Fn(usize, &mut HostSample),
     facts: &[FactChange],
-) -> Told {
+) -> ExplainedHost {
     let row = |minute: usize| {
         let mut sample = quiet(minute);
         if FAULT.contains(&minute) {
@@ -198,7 +198,7 @@ fn explain_rows(
     pools: impl Fn(usize) -> PoolSamples,
     row: impl Fn(usize) -> HostSample,
     facts: &[FactChange],
-) -> Told {
+) -> ExplainedHost {
     let hosts = ["here.org".to_owned()];
     let mut fold = crate::pool_signals::PoolFold::of(&signals);
     (0..MINUTES).for_each(|minute| fold.take(&pools(minute)));
@@ -217,13 +217,13 @@ fn explain_rows(
     (0..MINUTES).for_each(|minute| fold.take(&row(minute)));
     fold.tell(&hosts, facts, &mut signals);
     let read = ExplainedWindow::of(signals.clone(), &PopulationChoice::Links);
-    Told {
+    ExplainedHost {
         signals,
         changes: read.changes(),
     }
 }
 
-fn explain(stage: Option<DataPathStage>, fault: impl Fn(usize, &mut HostSample)) -> Told {
+fn explain(stage: Option<DataPathStage>, fault: impl Fn(usize, &mut HostSample)) -> ExplainedHost {
     explain_with(signals(stage), |minute| pools(minute, 6, 5), fault, &[])
 }
 

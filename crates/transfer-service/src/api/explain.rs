@@ -14,7 +14,7 @@ use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use penstock_decide::explain::PopulationChoice;
-use penstock_model::{IncidentClass, PoolName, ProblemCode, TimeWindow, Timestamp, VoName};
+use penstock_model::{IncidentClass, ProblemCode, TimeWindow, Timestamp};
 use serde::Deserialize;
 use std::sync::Arc;
 use thiserror::Error;
@@ -232,15 +232,10 @@ fn question_of(
 }
 
 fn wanted_of(query: &ExplainQuery) -> Result<PopulationChoice, ApiError> {
-    let vo = |name: &str| PopulationChoice::Vo(VoName::new(name));
-    let pool = |name: &str| PopulationChoice::Pool(PoolName::new(name));
-    let wanted = [
-        query.link.clone().map(PopulationChoice::Link),
-        query.vo.as_deref().map(vo),
-        query.server.as_deref().map(PopulationChoice::of_server),
-        query.pool.as_deref().map(pool),
-    ];
-    let mut wanted = wanted.into_iter().flatten();
+    let texts = [&query.link, &query.vo, &query.server, &query.pool];
+    let wanted = PopulationChoice::WORDS.into_iter().zip(texts);
+    let wanted = wanted.map(|(word, name)| PopulationChoice::named(word, name.as_deref()?));
+    let mut wanted = wanted.flatten();
     match (wanted.next(), wanted.next()) {
         (wanted, None) => Ok(wanted.unwrap_or_default()),
         (_, Some(_)) => Err(ApiError::new(

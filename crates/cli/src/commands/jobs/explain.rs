@@ -308,14 +308,13 @@ mod tests {
 
     #[test]
     fn a_name_says_what_it_is_or_a_word_before_it_does() {
-        let link = |link: &str| Subject::Rates(Some(NamedPopulation::Link(link.to_owned())));
+        let named =
+            |word, name| Subject::Rates(Some(NamedPopulation::of(word, name).expect("a word")));
+        let link = |link| named("link", link);
         assert_eq!(told(""), Ok(Subject::Rates(None)));
-        let vo = Subject::Rates(Some(NamedPopulation::Vo("cms".to_owned())));
-        assert_eq!(told("--vo cms"), Ok(vo));
-        let pool = Subject::Rates(Some(NamedPopulation::Pool("p1".to_owned())));
-        assert_eq!(told("pool p1"), Ok(pool));
-        let server = Subject::Rates(Some(NamedPopulation::Server("a".to_owned())));
-        assert_eq!(told("--server a"), Ok(server));
+        assert_eq!(told("--vo cms"), Ok(named("vo", "cms")));
+        assert_eq!(told("pool p1"), Ok(named("pool", "p1")));
+        assert_eq!(told("--server a"), Ok(named("server", "a")));
         assert_eq!(told("--link a-b"), Ok(link("a-b")));
         assert_eq!(told("link a-b"), Ok(link("a-b")));
         assert_eq!(told("4711"), Ok(Subject::Transfer(4711)));

@@ -197,6 +197,7 @@ fn rates_of_servers_vos_and_pools_are_found_by_their_names_and_ids() {
         told.map(|(population, links)| (population, links.len()))
             .collect::<Vec<_>>()
     };
+    let server = |name: &str| PopulationChoice::named("server", name).expect("a word");
     let is_into = |link: &&LinkId| link.destination == watched.destination;
     let is_out = |link: &&LinkId| link.source == watched.source;
     let (into, out_of) = (
@@ -204,15 +205,12 @@ fn rates_of_servers_vos_and_pools_are_found_by_their_names_and_ids() {
         signals.links.keys().filter(is_out).count(),
     );
     let destination = watched.destination.host().to_uppercase();
-    let told = of(PopulationChoice::of_server(&destination), &signals);
+    let told = of(server(&destination), &signals);
     assert!(
         told.contains(&(Population::Into(watched.destination.clone()), into)),
         "{told:?}"
     );
-    let told = of(
-        PopulationChoice::of_server(watched.source.as_str()),
-        &signals,
-    );
+    let told = of(server(watched.source.as_str()), &signals);
     assert!(
         told.contains(&(Population::OutOf(watched.source.clone()), out_of)),
         "{told:?}"
