@@ -128,6 +128,34 @@ pub enum Locality {
     Unavailable,
 }
 
+/// Whether a file goes to tape, and whether it is there. The words are dCache's for copies on disk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Archival {
+    /// Its path asks for no copy on tape.
+    #[default]
+    DiskOnly,
+    /// It is to be put on tape, and its copy on disk must stay until it is there.
+    Precious,
+    /// It is on tape. Its copy on disk, if there is one, may go.
+    Cached,
+}
+
+impl Archival {
+    /// Every one.
+    pub const ALL: [Archival; 3] = [Archival::DiskOnly, Archival::Precious, Archival::Cached];
+
+    /// A file of some bytes is nowhere else than here: on disk when `is_on_disk`, and on tape as this tells.
+    pub fn locality(self, is_on_disk: bool) -> Locality {
+        match (self, is_on_disk) {
+            (Archival::Cached, true) => Locality::DiskAndTape,
+            (Archival::Cached, false) => Locality::Tape,
+            (Archival::DiskOnly | Archival::Precious, true) => Locality::Disk,
+            (Archival::DiskOnly | Archival::Precious, false) => Locality::Lost,
+        }
+    }
+}
+
 /// Where a tape system says that a file is, or what it says instead.
 pub type ToldPlace = Result<Locality, String>;
 

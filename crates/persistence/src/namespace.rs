@@ -18,6 +18,7 @@ mod ledger_reader;
 mod lock;
 mod log_keeper;
 mod log_snapshot;
+mod nearline;
 mod pool_minutes;
 mod property;
 mod read;
@@ -40,6 +41,10 @@ pub use ledger::{
     RequestOrigin,
 };
 pub use ledger_reader::LedgerReader;
+pub use nearline::{
+    NearlineChange, NewStageRequest, StageFileState, StagedFile, StoredStageRequest, TapeCopy,
+    TapeFile, TapeRemoval,
+};
 pub use property::{DeadProperty, PropertyUpdate};
 pub use rebuild::{
     FoundFile, FoundFileFate, FoundLabel, PoolLogs, Rebuild, RebuildError, Rebuilt, take_place,
@@ -50,7 +55,7 @@ pub use writer::{WriterCounts, WriterMeter};
 
 use crate::writing::waits_for_its_turn;
 use log_keeper::Logs;
-use penstock_model::{Bytes, PoolName, Timestamp, UserName};
+use penstock_model::{Archival, Bytes, PoolName, Timestamp, UserName};
 use read::Readers;
 use rusqlite::Connection;
 use serde::{Deserialize, Serialize};
@@ -108,8 +113,9 @@ pub enum EntryKind {
     /// Holds bytes.
     File {
         size: Bytes,
-        /// The pool that keeps them.
-        pool: PoolName,
+        /// The pool that keeps them on disk; `None`: they are on tape only.
+        pool: Option<PoolName>,
+        archival: Archival,
     },
 }
 

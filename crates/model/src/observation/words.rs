@@ -198,6 +198,12 @@ words! {
         PropertyUpdate = "property_update",
         /// A file or trash of which the namespace knew nothing was entered again.
         Recovery = "recovery",
+        /// A file has a copy on tape.
+        Archiving = "archiving",
+        /// A file on tape has a copy on disk again.
+        Recall = "recall",
+        /// The copy on disk of a file on tape is no longer kept.
+        Eviction = "eviction",
     }
 }
 

@@ -17,6 +17,7 @@ use super::change_error::{ChangeError, ChangeRefusal};
 use super::connection::stored;
 use super::directory_log::{DirectoryRecord, TrashedFile};
 use super::ledger::{self, ElementRecord, LedgerBound};
+use super::nearline::NearlineChange;
 use super::property::{self, PropertyUpdate};
 use super::read::by_name;
 use super::schema::POOL_KEY;
@@ -24,7 +25,8 @@ use super::{EntryId, MoverRecord, lock, pool_minutes, record, schema};
 use caused::Cause;
 use penstock_model::observation::EntryChange;
 use penstock_model::{
-    Bytes, Checksum, Lock, LockToken, NamespacePath, PoolName, PoolSamples, Timestamp, UserName,
+    Archival, Bytes, Checksum, Lock, LockToken, NamespacePath, PoolName, PoolSamples, Timestamp,
+    UserName,
 };
 use rusqlite::{Connection, params};
 use serde::{Deserialize, Serialize};
@@ -59,6 +61,8 @@ pub struct NewFile {
     pub checksums: Vec<Checksum>,
     /// The pool that keeps the data.
     pub pool: PoolName,
+    /// Whether it goes to tape.
+    pub archival: Archival,
     /// Who wrote it.
     pub owner: Option<UserName>,
     pub at: Timestamp,
@@ -164,6 +168,8 @@ pub enum Change {
     RaiseLowWater(EntryId),
     /// Sets ids aside, this one among them, so that whoever knows how far they reach can tell an old copy.
     ReserveIds(EntryId),
+    /// What concerns files on tape.
+    Nearline(NearlineChange),
     /// These pools exist: a directory of theirs that is empty has lost its files, or its disk is not mounted.
     RecordPools(Vec<PoolName>),
 }
@@ -391,6 +397,7 @@ impl<'a> Batch<'a> {
                 self.id_max = self.id_max.max(id.0);
                 Ok(ChangeReport::default())
             }
+            Change::Nearline(change) => self.make_nearline(change),
             Change::RecordPools(pools) => {
                 for pool in pools {
                     let key = format!("{POOL_KEY}{pool}");

@@ -31,6 +31,14 @@ pub enum ChangeRefusal {
     /// It is not in the trash, or no longer.
     #[error("file {0} is not in the trash")]
     NotTrash(EntryId),
+    /// It is not on tape, or pinned, or its data is still being removed.
+    #[error(
+        "the copy on disk of file {0} must stay as it is: it is not on tape, pinned, or just being removed"
+    )]
+    KeptOnDisk(EntryId),
+    /// Nothing is to be brought from tape.
+    #[error("file {0} is gone, or on disk")]
+    NotOnTapeOnly(EntryId),
     /// The directory that should hold it does not exist.
     #[error("the directory {0} does not exist; make it first")]
     ParentMissing(NamespacePath),

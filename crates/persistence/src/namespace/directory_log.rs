@@ -6,7 +6,7 @@
 //! something is known by its last number. Every line carries a checksum; the last one may be torn.
 
 use super::{DeadProperty, EntryId};
-use penstock_model::{Bytes, Checksum, NamespacePath, PoolName, Timestamp, UserName};
+use penstock_model::{Archival, Bytes, Checksum, NamespacePath, PoolName, Timestamp, UserName};
 use serde::{Deserialize, Serialize};
 use std::fs::File;
 use std::io::{self, BufRead, BufReader};
@@ -106,6 +106,9 @@ pub struct FileEntry {
     /// What clients keep with it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub properties: Vec<DeadProperty>,
+    /// Whether it goes to tape.
+    #[serde(default)]
+    pub archival: Archival,
 }
 
 /// A file that was removed or replaced and whose data is still there.
@@ -130,6 +133,9 @@ pub struct TrashedFile {
     /// What clients kept with it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub properties: Vec<DeadProperty>,
+    /// Whether it goes to tape.
+    #[serde(default)]
+    pub archival: Archival,
 }
 
 /// Appends one record as a line.

@@ -125,6 +125,7 @@ mod tests {
             size: Bytes(1),
             checksums: Vec::new(),
             pool: PoolName::new("p1"),
+            archival: penstock_model::Archival::DiskOnly,
             owner: None,
             at: Timestamp(0),
             replace: Replace::Refused,

@@ -102,14 +102,17 @@ impl Namespace {
         self.readers.with(|connection| {
             usage_by_pool(
                 connection,
-                "SELECT pool, count(*), sum(size_bytes) FROM entry WHERE kind = 1 GROUP BY pool",
+                "SELECT pool, count(*), sum(size_bytes) FROM entry WHERE kind = 1 AND pool IS NOT NULL GROUP BY pool",
                 [],
             )
         })
     }
 }
 
-fn path_of(connection: &Connection, entry: EntryId) -> rusqlite::Result<Option<NamespacePath>> {
+pub(super) fn path_of(
+    connection: &Connection,
+    entry: EntryId,
+) -> rusqlite::Result<Option<NamespacePath>> {
     let mut names: Vec<String> = Vec::new();
     let mut id = stored(entry);
     let mut query = connection.prepare_cached("SELECT parent, name FROM entry WHERE id = ?1")?;

@@ -274,6 +274,7 @@ mod tests {
             by: None,
             checksums: Vec::new(),
             properties: Vec::new(),
+            archival: penstock_model::Archival::DiskOnly,
         }
     }
 
@@ -295,6 +296,7 @@ mod tests {
             created: Timestamp(1),
             at: Timestamp(at),
             properties: Vec::new(),
+            archival: penstock_model::Archival::DiskOnly,
         })
     }
 

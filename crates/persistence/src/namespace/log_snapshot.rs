@@ -3,7 +3,7 @@
 
 use super::connection::unsigned;
 use super::directory_log::{DirectoryEntry, DirectoryRecord, FileEntry, LOG_VERSION, write_line};
-use super::read::checksums_of;
+use super::read::{archival_of, checksums_of};
 use super::{EntryId, property, schema, trash};
 use penstock_model::{Bytes, PoolName, Timestamp, UserName};
 use rusqlite::{Connection, OpenFlags};
@@ -101,7 +101,7 @@ impl Snapshots {
         });
         out.records = 0;
         let mut query = snapshot.prepare(
-            "SELECT id, parent, name, kind, size_bytes, modified_ms, created_ms, owner, properties, labelled
+            "SELECT id, parent, name, kind, size_bytes, modified_ms, created_ms, owner, properties, labelled, archival
              FROM entry WHERE kind = 0 OR (pool = ?1 AND (labelled = 0 OR properties = 1))",
         )?;
         let mut rows = query.query([self.pool.as_str()])?;
@@ -134,6 +134,7 @@ impl Snapshots {
                     created,
                     at: created,
                     properties,
+                    archival: archival_of(row.get(10)?),
                 }),
                 (_, true) => DirectoryRecord::Properties { id, properties },
             };

@@ -5,7 +5,7 @@ use super::schema::POOL_KEY;
 use super::{Entry, EntryId, EntryKind, Namespace, NamespaceError, PoolUsage, schema};
 use parking_lot::{Condvar, Mutex};
 use penstock_model::{
-    Bytes, Checksum, ChecksumAlgorithm, NamespacePath, PoolName, Timestamp, UserName,
+    Archival, Bytes, Checksum, ChecksumAlgorithm, NamespacePath, PoolName, Timestamp, UserName,
 };
 use rusqlite::{Connection, OptionalExtension, Params, Row, params};
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,7 +16,7 @@ const CONNECTIONS_MAX: usize = 8;
 
 macro_rules! columns {
     () => {
-        "id, name, kind, size_bytes, modified_ms, created_ms, owner, pool, properties"
+        "id, name, kind, size_bytes, modified_ms, created_ms, owner, pool, properties, archival"
     };
 }
 
@@ -333,13 +333,28 @@ pub(super) fn by_name(
         .optional()
 }
 
+/// By its place in [`Archival::ALL`].
+pub(super) fn archival_of(place: i64) -> Archival {
+    let place = usize::try_from(place).unwrap_or(0);
+    Archival::ALL.get(place).copied().unwrap_or_default()
+}
+
+/// See [`archival_of`].
+pub(super) fn stored_archival(archival: Archival) -> i64 {
+    let place = Archival::ALL.iter().position(|one| *one == archival);
+    place
+        .and_then(|place| i64::try_from(place).ok())
+        .unwrap_or(0)
+}
+
 /// Takes [`COLUMNS`].
 pub(super) fn entry_of_row(row: &Row<'_>) -> rusqlite::Result<Entry> {
     let kind = match row.get::<_, i64>(2)? {
         0 => EntryKind::Directory,
         _ => EntryKind::File {
             size: Bytes(unsigned(row.get(3)?)),
-            pool: PoolName::new(row.get::<_, String>(7)?),
+            pool: row.get::<_, Option<String>>(7)?.map(PoolName::new),
+            archival: archival_of(row.get(9)?),
         },
     };
     Ok(Entry {

@@ -6,13 +6,13 @@
 use super::connection::{signed, stored, unsigned};
 use super::directory_log::{DirectoryEntry, FileEntry};
 use super::log_keeper::SEQUENCE_LEAP;
-use super::read::by_name;
+use super::read::{by_name, stored_archival};
 pub use super::replay::PoolLogs;
 use super::replay::{FileState, FileStates};
 use super::schema::POOL_KEY;
 use super::{EntryId, GapCause, property, schema, trash};
 use penstock_clock::wall_clock;
-use penstock_model::{Bytes, Checksum, NamespacePath, PoolName, Timestamp, UserName};
+use penstock_model::{Archival, Bytes, Checksum, NamespacePath, PoolName, Timestamp, UserName};
 use rusqlite::{Connection, params};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs::{File, OpenOptions};
@@ -64,6 +64,8 @@ pub struct FoundLabel {
     pub owner: Option<UserName>,
     /// When it became visible.
     pub created: Timestamp,
+    /// Whether it was to go to tape.
+    pub archival: Archival,
 }
 
 /// What became of a found file.
@@ -198,7 +200,7 @@ impl Rebuild {
         let made = self
             .connection
             .prepare_cached(
-                "INSERT OR IGNORE INTO entry VALUES (?1, ?2, ?3, 0, 0, ?4, ?5, ?6, NULL, 0, 0)",
+                "INSERT OR IGNORE INTO entry VALUES (?1, ?2, ?3, 0, 0, ?4, ?5, ?6, NULL, 0, 0, 0)",
             )?
             .execute(params![
                 stored(directory.id),
@@ -431,7 +433,9 @@ impl Rebuild {
     fn insert(&mut self, new: &FilePlacement<'_>) -> rusqlite::Result<()> {
         let file = &new.file;
         self.connection
-            .prepare_cached("INSERT INTO entry VALUES (?1, ?2, ?3, 1, ?4, ?5, ?5, ?6, ?7, 0, ?8)")?
+            .prepare_cached(
+                "INSERT INTO entry VALUES (?1, ?2, ?3, 1, ?4, ?5, ?5, ?6, ?7, 0, ?8, ?9)",
+            )?
             .execute(params![
                 stored(file.id),
                 stored(file.parent),
@@ -441,6 +445,7 @@ impl Rebuild {
                 file.owner.as_ref().map(UserName::as_str),
                 new.pool.as_str(),
                 new.is_labelled,
+                stored_archival(owed_archival(file.archival)),
             ])?;
         for checksum in &file.checksums {
             self.connection
@@ -542,6 +547,7 @@ fn entry_of(found: &FoundFile, state: &FileState) -> (FileEntry, NamespacePath) 
                 created: label.created,
                 at: label.created,
                 properties: Vec::new(),
+                archival: label.archival,
             }
         }
         (None, None) => FileEntry {
@@ -554,6 +560,7 @@ fn entry_of(found: &FoundFile, state: &FileState) -> (FileEntry, NamespacePath) 
             created: found.modified,
             at: found.modified,
             properties: Vec::new(),
+            archival: Archival::DiskOnly,
         },
     };
     if let Some((parent, name)) = &state.moved {
@@ -564,6 +571,14 @@ fn entry_of(found: &FoundFile, state: &FileState) -> (FileEntry, NamespacePath) 
     }
     file.checksums.extend(state.checksums.iter().cloned());
     (file, path)
+}
+
+/// Where its copies on tape are is not told by labels and logs, so it is to be put there again.
+fn owed_archival(archival: Archival) -> Archival {
+    match archival {
+        Archival::DiskOnly => Archival::DiskOnly,
+        Archival::Precious | Archival::Cached => Archival::Precious,
+    }
 }
 
 fn lost_path(names: &[String]) -> NamespacePath {

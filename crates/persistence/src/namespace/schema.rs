@@ -10,7 +10,7 @@ use std::path::Path;
 use uuid::Uuid;
 
 /// The stored form that this program writes. Raise it with a migration and a test with an old database.
-pub(super) const SCHEMA_VERSION: u32 = 9;
+pub(super) const SCHEMA_VERSION: u32 = 10;
 
 /// Begins the name of what the `meta` table says of a pool.
 pub(super) const POOL_KEY: &str = "pool.";
@@ -165,8 +165,50 @@ CREATE TABLE pool_minute (
 CREATE INDEX pool_minute_by_time ON pool_minute (from_ms);
 ";
 
+/// From version 9 to 10: files on tape. `archival` is the place in `Archival::ALL`; a file without a pool is on tape only.
+const TENTH_VERSION: &str = "
+ALTER TABLE entry ADD COLUMN archival INTEGER NOT NULL DEFAULT 0;
+CREATE INDEX precious_entry ON entry (id) WHERE archival = 1;
+CREATE TABLE tape_copy (
+    entry INTEGER NOT NULL,
+    number INTEGER NOT NULL,
+    uri TEXT NOT NULL,
+    at_ms INTEGER NOT NULL,
+    PRIMARY KEY (entry, number)
+) WITHOUT ROWID;
+CREATE TABLE tape_removal (
+    uri TEXT PRIMARY KEY,
+    not_before_ms INTEGER NOT NULL,
+    size_bytes INTEGER NOT NULL,
+    file TEXT NOT NULL
+) WITHOUT ROWID;
+CREATE INDEX tape_removal_by_time ON tape_removal (not_before_ms);
+CREATE TABLE tape_journal (sequence INTEGER PRIMARY KEY AUTOINCREMENT, record TEXT NOT NULL);
+CREATE TABLE stage_request (
+    id TEXT PRIMARY KEY,
+    user TEXT,
+    vo TEXT,
+    created_ms INTEGER NOT NULL
+) WITHOUT ROWID;
+CREATE TABLE stage_file (
+    request TEXT NOT NULL,
+    number INTEGER NOT NULL,
+    path TEXT NOT NULL,
+    entry INTEGER,
+    pin_until_ms INTEGER,
+    pin_ms INTEGER NOT NULL,
+    state INTEGER NOT NULL,
+    error TEXT,
+    started_ms INTEGER,
+    finished_ms INTEGER,
+    PRIMARY KEY (request, number)
+) WITHOUT ROWID;
+CREATE INDEX stage_file_waiting ON stage_file (entry) WHERE state < 2;
+CREATE INDEX stage_file_pinned ON stage_file (entry, pin_until_ms) WHERE pin_until_ms IS NOT NULL;
+";
+
 /// From each version to the next.
-const STEPS: [&str; 8] = [
+const STEPS: [&str; 9] = [
     SECOND_VERSION,
     THIRD_VERSION,
     FOURTH_VERSION,
@@ -175,6 +217,7 @@ const STEPS: [&str; 8] = [
     SEVENTH_VERSION,
     EIGHTH_VERSION,
     NINTH_VERSION,
+    TENTH_VERSION,
 ];
 
 /// What a namespace says of itself.
@@ -241,7 +284,7 @@ pub(super) fn create(connection: &Connection) -> rusqlite::Result<()> {
         transaction.execute_batch(step)?;
     }
     transaction.execute(
-        "INSERT INTO entry VALUES (1, 0, '', 0, 0, ?1, ?1, NULL, NULL, 0, 0)",
+        "INSERT INTO entry VALUES (1, 0, '', 0, 0, ?1, ?1, NULL, NULL, 0, 0, 0)",
         params![now.0],
     )?;
     let uuid = Uuid::new_v4().to_string();
@@ -336,8 +379,8 @@ WHERE files.name = 'files' AND bytes.name = 'bytes'
 /// Counts anew what each pool holds.
 pub(super) const COUNT_POOLS: &str = "
 DELETE FROM counter WHERE name IN ('files', 'bytes');
-INSERT INTO counter SELECT 'files', pool, count(*) FROM entry WHERE kind = 1 GROUP BY pool;
-INSERT INTO counter SELECT 'bytes', pool, sum(size_bytes) FROM entry WHERE kind = 1 GROUP BY pool;
+INSERT INTO counter SELECT 'files', pool, count(*) FROM entry WHERE kind = 1 AND pool IS NOT NULL GROUP BY pool;
+INSERT INTO counter SELECT 'bytes', pool, sum(size_bytes) FROM entry WHERE kind = 1 AND pool IS NOT NULL GROUP BY pool;
 ";
 
 /// Writes one value of the `meta` table.

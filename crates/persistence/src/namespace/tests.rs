@@ -2,11 +2,14 @@
 
 mod directories;
 mod ledger;
+mod nearline;
 mod pool_minutes;
 mod trash;
 
 use super::*;
-use penstock_model::{Checksum, NamespacePath, PoolSamples, StageClocks, TcpSummary, VoName};
+use penstock_model::{
+    Archival, Checksum, NamespacePath, PoolSamples, StageClocks, TcpSummary, VoName,
+};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
@@ -49,6 +52,7 @@ impl Lab {
             size: Bytes(size),
             checksums: Checksum::parse("adler32:1a2b3c4d").into_iter().collect(),
             pool: PoolName::new("p1"),
+            archival: Archival::DiskOnly,
             owner: Some(UserName::new("alice")),
             at: NOW,
             replace: Replace::Refused,

@@ -10,7 +10,7 @@ use super::{
     PoolUsage, Replace, property,
 };
 use penstock_model::observation::EntryChange;
-use penstock_model::{Bytes, Checksum, NamespacePath, PoolName, Timestamp, UserName};
+use penstock_model::{Archival, Bytes, Checksum, NamespacePath, PoolName, Timestamp, UserName};
 use rusqlite::types::Value;
 use rusqlite::{Connection, OptionalExtension, Row, ToSql, params};
 use serde::{Deserialize, Serialize};
@@ -43,6 +43,13 @@ struct Details {
         skip_serializing_if = "Option::is_none"
     )]
     by: Option<Remover>,
+    /// Whether it goes to tape.
+    #[serde(rename = "a", default, skip_serializing_if = "is_disk_only")]
+    archival: Archival,
+}
+
+fn is_disk_only(archival: &Archival) -> bool {
+    *archival == Archival::DiskOnly
 }
 
 /// A checksum as `algorithm:hex`, or in the form of schema 6.
@@ -81,6 +88,7 @@ impl Details {
                 .map(|checksum| StoredChecksum::Text(checksum.to_string()))
                 .collect(),
             properties: file.properties.clone(),
+            archival: file.archival,
             by: match &file.by {
                 by if by.is_some() && *by == file.owner => Some(Remover::Owner(1)),
                 by => by.clone().map(Remover::User),
@@ -165,6 +173,7 @@ fn of_row(row: &Row<'_>) -> rusqlite::Result<TrashedFile> {
             .filter_map(StoredChecksum::value)
             .collect(),
         properties: details.properties,
+        archival: details.archival,
     })
 }
 
@@ -333,10 +342,11 @@ impl Batch<'_> {
             };
             delete.execute([place])?;
             changed.forgotten.insert(*file);
+            self.owe_tape_removal_of_trash(*file, path.as_deref(), Bytes(unsigned(size)))?;
             let path = path.and_then(|path| NamespacePath::parse(&path).ok());
             let path = path.unwrap_or_else(NamespacePath::root);
             let told = ToldEntry::new(EntryChange::Purge, *file, &path).without_root();
-            self.tell_ledger(told.with_data(Bytes(unsigned(size)), &PoolName::new(pool)));
+            self.tell_ledger(told.with_data(Bytes(unsigned(size)), Some(&PoolName::new(pool))));
         }
         Ok(changed)
     }
@@ -349,7 +359,7 @@ impl Batch<'_> {
         });
         self.write_trash()?;
         let told = ToldEntry::new(EntryChange::Recovery, file.file, &file.path).without_root();
-        self.tell_ledger(told.with_data(file.size, &file.pool));
+        self.tell_ledger(told.with_data(file.size, Some(&file.pool)));
         Ok(ChangeReport::default())
     }
 
@@ -362,6 +372,10 @@ impl Batch<'_> {
     ) -> Outcome {
         self.write_trash()?;
         let kept = find(self.connection, file)?.ok_or(ChangeRefusal::NotTrash(file))?;
+        if self.is_visible(file)? {
+            // Its copy on disk is on its way out, and the file itself is on tape.
+            return Err(ChangeRefusal::NotTrash(file).into());
+        }
         let Some((name, parents)) = to.names().split_last() else {
             return Err(ChangeRefusal::IsDirectory(to.clone()).into());
         };
@@ -384,6 +398,7 @@ impl Batch<'_> {
             size: kept.size,
             checksums: kept.checksums.clone(),
             pool: kept.pool.clone(),
+            archival: kept.archival,
             owner: kept.owner.clone(),
             at: kept.created,
             replace: Replace::Refused,

@@ -68,7 +68,8 @@ impl Change {
             | Change::PruneLedger(_)
             | Change::RaiseLowWater(_)
             | Change::ReserveIds(_)
-            | Change::RecordPools(_) => None,
+            | Change::RecordPools(_)
+            | Change::Nearline(_) => None,
         }
     }
 }
@@ -107,8 +108,10 @@ pub(in super::super) struct ToldEntry {
     entry: EntryId,
     path: Option<NamespacePath>,
     new_path: Option<NamespacePath>,
-    data: Option<(Bytes, PoolName)>,
+    size: Option<Bytes>,
+    pool: Option<PoolName>,
     reason: Option<EntryChangeReason>,
+    at: Option<Timestamp>,
 }
 
 impl ToldEntry {
@@ -122,19 +125,22 @@ impl ToldEntry {
             entry,
             path: Some(path.clone()),
             new_path: None,
-            data: None,
+            size: None,
+            pool: None,
             reason: None,
+            at: None,
         }
     }
 
     /// A file that became visible.
     pub(in super::super) fn of_file(kind: EntryChange, file: &NewFile) -> ToldEntry {
-        ToldEntry::new(kind, file.id, &file.path).with_data(file.size, &file.pool)
+        ToldEntry::new(kind, file.id, &file.path).with_data(file.size, Some(&file.pool))
     }
 
-    pub(in super::super) fn with_data(self, size: Bytes, pool: &PoolName) -> ToldEntry {
+    pub(in super::super) fn with_data(self, size: Bytes, pool: Option<&PoolName>) -> ToldEntry {
         ToldEntry {
-            data: Some((size, pool.clone())),
+            size: Some(size),
+            pool: pool.cloned(),
             ..self
         }
     }
@@ -142,6 +148,14 @@ impl ToldEntry {
     pub(in super::super) fn renamed_to(self, path: &NamespacePath) -> ToldEntry {
         ToldEntry {
             new_path: Some(path.clone()),
+            ..self
+        }
+    }
+
+    /// When, where the change does not tell it.
+    pub(in super::super) fn made_at(self, at: Timestamp) -> ToldEntry {
+        ToldEntry {
+            at: Some(at),
             ..self
         }
     }
@@ -163,17 +177,16 @@ impl ToldEntry {
 impl Batch<'_> {
     /// Tells the ledger what became of an entry.
     pub(in super::super) fn tell_ledger(&mut self, told: ToldEntry) {
-        let (size, pool) = told.data.unzip();
         self.ledger.push(ElementRecord {
-            at: self.cause.at.unwrap_or_else(wall_clock),
+            at: told.at.or(self.cause.at).unwrap_or_else(wall_clock),
             origin: Arc::clone(&self.cause.origin),
             event: ElementEvent::Changed(ChangedEntry {
                 kind: told.kind,
                 entry: told.entry,
                 path: told.path,
                 new_path: told.new_path,
-                size,
-                pool,
+                size: told.size,
+                pool: told.pool,
                 reason: told.reason.or(self.cause.reason),
             }),
         });

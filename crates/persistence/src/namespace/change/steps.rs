@@ -1,16 +1,18 @@
 //! How each change to the tree is made: what stands at the place, what that forbids, then what is written.
 
-use super::super::connection::{signed, stored};
+use super::super::connection::{signed, stored, unsigned};
 use super::super::directory_log::{DirectoryEntry, DirectoryRecord, FileEntry, TrashedFile};
 use super::super::property::{self, DeadProperty};
-use super::super::read::{below_with_names, by_name, checksum_of_row, find};
+use super::super::read::{
+    archival_of, below_with_names, by_name, checksum_of_row, checksums_of, find, stored_archival,
+};
 use super::super::{Entry, EntryId, EntryKind};
 use super::{
     Batch, ChangeError, ChangeRefusal, ChangeReport, NewFile, Outcome, Replace, ToldEntry,
     TrashedData,
 };
 use penstock_model::observation::{EntryChange, EntryChangeReason};
-use penstock_model::{Checksum, NamespacePath, Timestamp, UserName};
+use penstock_model::{Bytes, Checksum, NamespacePath, PoolName, Timestamp, UserName};
 use rusqlite::params;
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
@@ -182,10 +184,13 @@ impl Batch<'_> {
                 created: file.at,
                 at: file.at,
                 properties: Vec::new(),
+                archival: file.archival,
             }));
         }
         self.connection
-            .prepare_cached("INSERT INTO entry VALUES (?1, ?2, ?3, 1, ?4, ?5, ?5, ?6, ?7, 0, ?8)")?
+            .prepare_cached(
+                "INSERT INTO entry VALUES (?1, ?2, ?3, 1, ?4, ?5, ?5, ?6, ?7, 0, ?8, ?9)",
+            )?
             .execute(params![
                 stored(file.id),
                 stored(parent),
@@ -195,13 +200,50 @@ impl Batch<'_> {
                 file.owner.as_ref().map(UserName::as_str),
                 file.pool.as_str(),
                 is_labelled,
+                stored_archival(file.archival),
             ])?;
         self.insert_checksums(file.id, &file.checksums)?;
-        let usage = self.usage.entry(file.pool.clone()).or_default();
-        usage.0 += 1;
-        usage.1 += signed(file.size.0);
+        self.count_in_pool(&file.pool, 1, signed(file.size.0));
         self.touch(parent, file.at);
         self.id_max = self.id_max.max(file.id.0);
+        Ok(())
+    }
+
+    /// Counts files and bytes that a pool has got (+) or lost (-).
+    pub(in super::super) fn count_in_pool(&mut self, pool: &PoolName, files: i64, bytes: i64) {
+        let usage = self.usage.entry(pool.clone()).or_default();
+        usage.0 += files;
+        usage.1 += bytes;
+    }
+
+    /// Tells the directory logs all that the label of a file's data does not tell.
+    pub(in super::super) fn tell_file(&mut self, id: EntryId) -> rusqlite::Result<()> {
+        let row = self
+            .connection
+            .prepare_cached(
+                "SELECT parent, name, size_bytes, owner, created_ms, properties, archival FROM entry WHERE id = ?1",
+            )?
+            .query_row([stored(id)], |row| {
+                let file = FileEntry {
+                    id,
+                    parent: EntryId(unsigned(row.get(0)?)),
+                    name: row.get(1)?,
+                    size: Bytes(unsigned(row.get(2)?)),
+                    checksums: Vec::new(),
+                    owner: row.get::<_, Option<String>>(3)?.map(UserName::new),
+                    created: Timestamp(row.get(4)?),
+                    at: Timestamp(row.get(4)?),
+                    properties: Vec::new(),
+                    archival: archival_of(row.get(6)?),
+                };
+                Ok((file, row.get::<_, bool>(5)?))
+            });
+        let (mut file, has_properties) = row?;
+        file.checksums = checksums_of(self.connection, id)?;
+        if has_properties {
+            file.properties = property::load(self.connection, id)?;
+        }
+        self.records.push(DirectoryRecord::File(file));
         Ok(())
     }
 
@@ -214,7 +256,9 @@ impl Batch<'_> {
     ) -> rusqlite::Result<EntryId> {
         let id = EntryId(self.next_id.fetch_add(1, Ordering::Relaxed));
         self.connection
-            .prepare_cached("INSERT INTO entry VALUES (?1, ?2, ?3, 0, 0, ?4, ?4, ?5, NULL, 0, 0)")?
+            .prepare_cached(
+                "INSERT INTO entry VALUES (?1, ?2, ?3, 0, 0, ?4, ?4, ?5, NULL, 0, 0, 0)",
+            )?
             .execute(params![
                 stored(id),
                 stored(parent),
@@ -327,7 +371,7 @@ impl Batch<'_> {
         }
         let told = ToldEntry::new(EntryChange::Rename, entry.id, from).renamed_to(to);
         self.tell_ledger(match &entry.kind {
-            EntryKind::File { size, pool } => told.with_data(*size, pool),
+            EntryKind::File { size, pool, .. } => told.with_data(*size, pool.as_ref()),
             EntryKind::Directory => told,
         });
         Ok(changed)
@@ -424,7 +468,12 @@ impl Batch<'_> {
             .prepare_cached("DELETE FROM entry WHERE id = ?1")?
             .execute([id])?;
         self.touched.remove(&entry.id);
-        let EntryKind::File { size, pool } = &entry.kind else {
+        let EntryKind::File {
+            size,
+            pool,
+            archival,
+        } = &entry.kind
+        else {
             self.directories.forget();
             property::forget(self.connection, entry)?;
             let id = entry.id;
@@ -441,8 +490,17 @@ impl Batch<'_> {
         };
         property::forget(self.connection, entry)?;
         let told = ToldEntry::new(EntryChange::Removal, entry.id, &path);
-        self.tell_ledger(told.with_data(*size, pool).because(reason));
+        self.tell_ledger(told.with_data(*size, pool.as_ref()).because(reason));
+        let Some(pool) = pool else {
+            self.take_checksums(entry.id)?;
+            self.owe_tape_removal(entry.id, &path, *size, at)?;
+            let id = entry.id;
+            self.records
+                .push(DirectoryRecord::Removed { id, parent, at });
+            return Ok(());
+        };
         let file = TrashedFile {
+            archival: *archival,
             file: entry.id,
             pool: pool.clone(),
             size: *size,
@@ -454,9 +512,7 @@ impl Batch<'_> {
             checksums: self.take_checksums(entry.id)?,
             properties,
         };
-        let usage = self.usage.entry(pool.clone()).or_default();
-        usage.0 -= 1;
-        usage.1 -= signed(size.0);
+        self.count_in_pool(pool, -1, -signed(size.0));
         trashed.push(TrashedData {
             file: entry.id,
             pool: pool.clone(),
@@ -483,7 +539,7 @@ impl Batch<'_> {
     }
 
     /// What stands at a path.
-    pub(super) fn existing(&self, path: &NamespacePath) -> Result<Entry, ChangeError> {
+    pub(in super::super) fn existing(&self, path: &NamespacePath) -> Result<Entry, ChangeError> {
         let entry = find(self.connection, path)?;
         entry.ok_or_else(|| ChangeRefusal::NotFound(path.clone()).into())
     }

@@ -97,7 +97,12 @@ impl Lab {
         let checksum = Checksum::parse(&format!("adler32:{draw:08x}")).expect("valid");
         let owner = (draw % 3 > 0).then(|| UserName::new(format!("user{}", draw % 3)));
         let has_label = draw % 10 > 0; // Some file systems keep none.
+        let archival = match draw % 4 {
+            0 => Archival::Precious,
+            _ => Archival::DiskOnly,
+        };
         let label = FoundLabel {
+            archival,
             place: parent
                 .as_ref()
                 .map(|parent| (parent.id, path.name().expect("not the root").to_owned())),
@@ -120,6 +125,7 @@ impl Lab {
             size: Bytes(draw),
             checksums: vec![checksum],
             pool,
+            archival,
             owner,
             at,
             replace: Replace::Tree(50),
@@ -262,7 +268,7 @@ fn dump(database: &Path, sql: &str) -> Vec<String> {
 /// Everything that must be equal.
 fn rows(database: &Path) -> Vec<String> {
     [
-        "SELECT id, parent, name, kind, size_bytes, modified_ms, created_ms, owner, pool, properties FROM entry ORDER BY id",
+        "SELECT id, parent, name, kind, size_bytes, modified_ms, created_ms, owner, pool, properties, archival FROM entry ORDER BY id",
         "SELECT * FROM checksum ORDER BY 1, 2",
         "SELECT * FROM property ORDER BY 1, 2, 3",
         "SELECT file_id, pool, size_bytes, removed_ms, path, owner, details FROM trash ORDER BY 1",

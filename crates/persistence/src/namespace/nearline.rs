@@ -1,0 +1,442 @@
+//! Files on tape, as rows: which file has which copies there, what of it is owed, and who waits for which file.
+//!
+//! The namespace is the truth about both ends: a file is on tape when its row says so, and whoever drives the tape system
+//! finds in these rows all that it owes after a crash.
+
+mod staging;
+
+pub use staging::{NewStageRequest, StageFileState, StagedFile, StoredStageRequest};
+
+use super::change::{Batch, ChangeReport, Outcome, ToldEntry, TrashedData};
+use super::connection::{signed, stored, unsigned};
+use super::directory_log::{DirectoryRecord, TrashedFile};
+use super::inspection::path_of;
+use super::read::{archival_of, checksums_of, stored_archival};
+use super::{ChangeRefusal, EntryId, Namespace, NamespaceError};
+use penstock_model::observation::EntryChange;
+use penstock_model::{
+    Archival, Bytes, Checksum, NamespacePath, PoolName, StageRequestId, Timestamp, UserName,
+};
+use rusqlite::{Connection, OptionalExtension, Row, params};
+use serde::{Deserialize, Serialize};
+use std::time::Duration;
+
+/// How long the copies on tape of a removed file stay, so that an operator can still bring it back.
+const TAPE_REMOVAL_GRACE: Duration = Duration::from_secs(7 * 24 * 3_600);
+
+/// What may happen to files on tape.
+#[derive(Debug, Clone, PartialEq)]
+pub enum NearlineChange {
+    /// The file is on tape, durably. When it is gone by now, its copies on tape are to be removed.
+    Archived {
+        file: EntryId,
+        /// One for each copy, as the tape system names it.
+        uris: Vec<String>,
+        at: Timestamp,
+    },
+    /// The copy on disk is no longer kept; its data becomes trash that is over its time. Refused with
+    /// [`ChangeRefusal::KeptOnDisk`] unless the file is on tape, in this pool, and pinned by nobody.
+    Evict {
+        file: EntryId,
+        pool: PoolName,
+        at: Timestamp,
+    },
+    /// The copy on disk is there again, durably. Ends the wait of all who asked for it.
+    Recalled {
+        file: EntryId,
+        pool: PoolName,
+        at: Timestamp,
+    },
+    /// The file will not come: whoever waits for it is told why.
+    RecallFailed {
+        file: EntryId,
+        error: String,
+        at: Timestamp,
+    },
+    /// Its recall has begun.
+    RecallStarted { file: EntryId, at: Timestamp },
+    /// Somebody asks for files.
+    Stage(NewStageRequest),
+    /// Whoever asked no longer wants these files, by their numbers in the request; what is on disk is no longer pinned.
+    ReleaseStaged {
+        request: StageRequestId,
+        files: Vec<u32>,
+        at: Timestamp,
+    },
+    /// Forgets a request, with all its pins.
+    ForgetStage(StageRequestId),
+    /// Forgets requests that were made before, of which no file waits or is pinned any more.
+    PruneStages { before: Timestamp, at: Timestamp },
+    /// Adds records of whoever drives the tape system.
+    AppendJournal(Vec<String>),
+    /// Puts these in the place of all of them.
+    ReplaceJournal(Vec<String>),
+    /// These copies are gone from tape.
+    ForgetRemovals(Vec<String>),
+}
+
+/// A copy on tape.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TapeCopy {
+    /// As the tape system names it.
+    pub uri: String,
+    pub at: Timestamp,
+}
+
+/// What a tape system needs to know of a file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TapeFile {
+    pub id: EntryId,
+    pub path: NamespacePath,
+    pub size: Bytes,
+    pub owner: Option<UserName>,
+    pub created: Timestamp,
+    /// Of its bytes, in the order of [`penstock_model::ChecksumAlgorithm::ALL`].
+    pub checksums: Vec<Checksum>,
+    /// Where it is on disk.
+    pub pool: Option<PoolName>,
+    pub archival: Archival,
+    pub copies: Vec<TapeCopy>,
+}
+
+/// A copy on tape that nobody needs.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TapeRemoval {
+    pub uri: String,
+    pub size: Bytes,
+    /// Where its file was.
+    pub path: NamespacePath,
+    pub file: EntryId,
+}
+
+impl Batch<'_> {
+    /// Makes one of these changes. Long because each kind has its arm.
+    pub(super) fn make_nearline(&mut self, change: &NearlineChange) -> Outcome {
+        match change {
+            NearlineChange::Archived { file, uris, at } => self.archived(*file, uris, *at),
+            NearlineChange::Evict { file, pool, at } => self.evict(*file, pool, *at),
+            NearlineChange::Recalled { file, pool, at } => self.recalled(*file, pool, *at),
+            NearlineChange::RecallFailed { file, error, at } => {
+                staging::fail(self.connection, *file, error, *at)?;
+                Ok(ChangeReport::default())
+            }
+            NearlineChange::RecallStarted { file, at } => {
+                staging::start(self.connection, *file, *at)?;
+                Ok(ChangeReport::default())
+            }
+            NearlineChange::Stage(request) => {
+                staging::insert(self.connection, request)?;
+                Ok(ChangeReport::default())
+            }
+            NearlineChange::ReleaseStaged { request, files, at } => {
+                staging::release(self.connection, request, files, *at)?;
+                Ok(ChangeReport::default())
+            }
+            NearlineChange::ForgetStage(request) => {
+                staging::forget(self.connection, request)?;
+                Ok(ChangeReport::default())
+            }
+            NearlineChange::PruneStages { before, at } => Ok(ChangeReport {
+                pruned: staging::prune(self.connection, *before, *at)?,
+                ..ChangeReport::default()
+            }),
+            NearlineChange::AppendJournal(records) => self.append_tape_journal(records),
+            NearlineChange::ReplaceJournal(records) => {
+                self.connection.execute("DELETE FROM tape_journal", [])?;
+                self.append_tape_journal(records)
+            }
+            NearlineChange::ForgetRemovals(uris) => {
+                let mut delete = self
+                    .connection
+                    .prepare_cached("DELETE FROM tape_removal WHERE uri = ?1")?;
+                for uri in uris {
+                    delete.execute([uri])?;
+                }
+                Ok(ChangeReport::default())
+            }
+        }
+    }
+
+    fn append_tape_journal(&self, records: &[String]) -> Outcome {
+        let mut insert = self
+            .connection
+            .prepare_cached("INSERT INTO tape_journal (record) VALUES (?1)")?;
+        for record in records {
+            insert.execute([record])?;
+        }
+        Ok(ChangeReport::default())
+    }
+
+    fn archived(&mut self, file: EntryId, uris: &[String], at: Timestamp) -> Outcome {
+        let Some(found) = tape_file(self.connection, file)? else {
+            return self.archived_in_vain(file, uris, at);
+        };
+        let mut insert = self
+            .connection
+            .prepare_cached("INSERT OR REPLACE INTO tape_copy VALUES (?1, ?2, ?3, ?4)")?;
+        for (number, uri) in (0_i64..).zip(uris) {
+            insert.execute(params![stored(file), number, uri, at.0])?;
+        }
+        self.connection
+            .prepare_cached("UPDATE entry SET archival = ?2 WHERE id = ?1")?
+            .execute(params![stored(file), stored_archival(Archival::Cached)])?;
+        let told = ToldEntry::new(EntryChange::Archiving, file, &found.path);
+        self.tell_ledger(told.with_data(found.size, found.pool.as_ref()).made_at(at));
+        Ok(ChangeReport::default())
+    }
+
+    /// The file is in the trash, or gone. In the trash it keeps its copies; gone, they go as well.
+    fn archived_in_vain(&mut self, file: EntryId, uris: &[String], at: Timestamp) -> Outcome {
+        self.write_trash()?;
+        let in_trash = super::trash::find(self.connection, file)?;
+        let mut copy = self
+            .connection
+            .prepare_cached("INSERT OR REPLACE INTO tape_copy VALUES (?1, ?2, ?3, ?4)")?;
+        for (number, uri) in (0_i64..).zip(uris) {
+            copy.execute(params![stored(file), number, uri, at.0])?;
+        }
+        if in_trash.is_none() {
+            self.owe_tape_removal(file, &NamespacePath::root(), Bytes(0), at)?;
+        }
+        Ok(ChangeReport::default())
+    }
+
+    fn evict(&mut self, file: EntryId, pool: &PoolName, at: Timestamp) -> Outcome {
+        let found = tape_file(self.connection, file)?;
+        let found = found.filter(|found| {
+            let is_on_tape = found.archival == Archival::Cached && !found.copies.is_empty();
+            is_on_tape && found.pool.as_ref() == Some(pool)
+        });
+        let found = found.ok_or(ChangeRefusal::KeptOnDisk(file))?;
+        if staging::is_pinned(self.connection, file, at)? {
+            return Err(ChangeRefusal::KeptOnDisk(file).into());
+        }
+        self.connection
+            .prepare_cached("UPDATE entry SET pool = NULL WHERE id = ?1")?
+            .execute([stored(file)])?;
+        self.count_in_pool(pool, -1, -signed(found.size.0));
+        let told = ToldEntry::new(EntryChange::Eviction, file, &found.path);
+        self.tell_ledger(told.with_data(found.size, Some(pool)).made_at(at));
+        self.records.push(DirectoryRecord::Trashed {
+            parent: EntryId(0),
+            file: TrashedFile {
+                file,
+                pool: pool.clone(),
+                size: found.size,
+                path: NamespacePath::root(),
+                owner: found.owner,
+                created: found.created,
+                // Over its time, whatever that is.
+                removed: Timestamp(0),
+                by: None,
+                checksums: found.checksums,
+                properties: Vec::new(),
+                archival: Archival::Cached,
+            },
+        });
+        self.write_trash()?;
+        Ok(ChangeReport {
+            trashed: vec![TrashedData {
+                file,
+                pool: pool.clone(),
+                size: found.size,
+            }],
+            ..ChangeReport::default()
+        })
+    }
+
+    fn recalled(&mut self, file: EntryId, pool: &PoolName, at: Timestamp) -> Outcome {
+        self.write_trash()?;
+        // Data of this name that is still to be removed would take the new data with it.
+        if super::trash::find(self.connection, file)?.is_some() {
+            return Err(ChangeRefusal::KeptOnDisk(file).into());
+        }
+        let found = tape_file(self.connection, file)?;
+        let found = found.filter(|found| found.pool.is_none());
+        let found = found.ok_or(ChangeRefusal::NotOnTapeOnly(file))?;
+        self.connection
+            .prepare_cached("UPDATE entry SET pool = ?2, labelled = 0 WHERE id = ?1")?
+            .execute(params![stored(file), pool.as_str()])?;
+        self.count_in_pool(pool, 1, signed(found.size.0));
+        staging::complete(self.connection, file, at)?;
+        let told = ToldEntry::new(EntryChange::Recall, file, &found.path);
+        self.tell_ledger(told.with_data(found.size, Some(pool)).made_at(at));
+        self.tell_file(file)?;
+        Ok(ChangeReport::default())
+    }
+
+    /// The copies on tape of a file that is gone are to be removed after a while.
+    pub(super) fn owe_tape_removal(
+        &self,
+        file: EntryId,
+        path: &NamespacePath,
+        size: Bytes,
+        at: Timestamp,
+    ) -> rusqlite::Result<()> {
+        let mut insert = self
+            .connection
+            .prepare_cached("INSERT OR REPLACE INTO tape_removal VALUES (?1, ?2, ?3, ?4)")?;
+        for copy in copies_of(self.connection, file)? {
+            let removal = TapeRemoval {
+                uri: copy.uri.clone(),
+                size,
+                path: path.clone(),
+                file,
+            };
+            let told = serde_json::to_string(&removal).unwrap_or_default();
+            let not_before = at + TAPE_REMOVAL_GRACE;
+            insert.execute(params![copy.uri, not_before.0, signed(size.0), told])?;
+        }
+        self.connection
+            .prepare_cached("DELETE FROM tape_copy WHERE entry = ?1")?
+            .execute([stored(file)])?;
+        Ok(())
+    }
+
+    /// The same for trash whose data is gone, unless the file itself is there and only its copy on disk went.
+    pub(super) fn owe_tape_removal_of_trash(
+        &self,
+        file: EntryId,
+        path: Option<&str>,
+        size: Bytes,
+    ) -> rusqlite::Result<()> {
+        if self.is_visible(file)? {
+            return Ok(());
+        }
+        let path = path.and_then(|path| NamespacePath::parse(path).ok());
+        let path = path.unwrap_or_else(NamespacePath::root);
+        // It was in the trash for a while already.
+        self.owe_tape_removal(file, &path, size, Timestamp(0))
+    }
+
+    /// There is an entry with this number.
+    pub(super) fn is_visible(&self, file: EntryId) -> rusqlite::Result<bool> {
+        self.connection
+            .prepare_cached("SELECT 1 FROM entry WHERE id = ?1")?
+            .exists([stored(file)])
+    }
+}
+
+/// Takes id, size, owner, created, pool and archival.
+fn file_of_row(connection: &Connection, row: &Row<'_>) -> rusqlite::Result<Option<TapeFile>> {
+    let id = EntryId(unsigned(row.get(0)?));
+    let Some(path) = path_of(connection, id)? else {
+        return Ok(None);
+    };
+    Ok(Some(TapeFile {
+        id,
+        path,
+        size: Bytes(unsigned(row.get(1)?)),
+        owner: row.get::<_, Option<String>>(2)?.map(UserName::new),
+        created: Timestamp(row.get(3)?),
+        checksums: checksums_of(connection, id)?,
+        pool: row.get::<_, Option<String>>(4)?.map(PoolName::new),
+        archival: archival_of(row.get(5)?),
+        copies: copies_of(connection, id)?,
+    }))
+}
+
+const FILE_COLUMNS: &str = "id, size_bytes, owner, created_ms, pool, archival";
+
+fn tape_file(connection: &Connection, file: EntryId) -> rusqlite::Result<Option<TapeFile>> {
+    let sql = format!("SELECT {FILE_COLUMNS} FROM entry WHERE id = ?1 AND kind = 1");
+    let found = connection
+        .prepare_cached(&sql)?
+        .query_row([stored(file)], |row| file_of_row(connection, row))
+        .optional()?;
+    Ok(found.flatten())
+}
+
+fn copies_of(connection: &Connection, file: EntryId) -> rusqlite::Result<Vec<TapeCopy>> {
+    let mut query = connection
+        .prepare_cached("SELECT uri, at_ms FROM tape_copy WHERE entry = ?1 ORDER BY number")?;
+    let rows = query.query_map([stored(file)], |row| {
+        Ok(TapeCopy {
+            uri: row.get(0)?,
+            at: Timestamp(row.get(1)?),
+        })
+    })?;
+    rows.collect()
+}
+
+impl Namespace {
+    /// A file with its copies on tape; `None`: there is no file of this number.
+    pub fn tape_file(&self, file: EntryId) -> Result<Option<TapeFile>, NamespaceError> {
+        self.readers.with(|connection| tape_file(connection, file))
+    }
+
+    /// Files that are to be put on tape, by their numbers, after this one.
+    pub fn precious_files(
+        &self,
+        after: EntryId,
+        limit: usize,
+    ) -> Result<Vec<TapeFile>, NamespaceError> {
+        let sql = format!(
+            "SELECT {FILE_COLUMNS} FROM entry WHERE archival = 1 AND id > ?1 ORDER BY id LIMIT ?2"
+        );
+        self.tape_files(&sql, params![stored(after), bounded(limit)])
+    }
+
+    /// Files of a pool whose copy on disk may go, after this one: on tape, and pinned by nobody.
+    pub fn evictable_files(
+        &self,
+        pool: &PoolName,
+        after: EntryId,
+        at: Timestamp,
+        limit: usize,
+    ) -> Result<Vec<TapeFile>, NamespaceError> {
+        let sql = format!(
+            "SELECT {FILE_COLUMNS} FROM entry WHERE pool = ?1 AND archival = 2 AND id > ?2
+             AND NOT EXISTS (SELECT 1 FROM stage_file WHERE stage_file.entry = entry.id AND pin_until_ms > ?3)
+             ORDER BY id LIMIT ?4"
+        );
+        let values = params![pool.as_str(), stored(after), at.0, bounded(limit)];
+        self.tape_files(&sql, values)
+    }
+
+    fn tape_files(
+        &self,
+        sql: &str,
+        values: impl rusqlite::Params,
+    ) -> Result<Vec<TapeFile>, NamespaceError> {
+        self.readers.with(|connection| {
+            let mut query = connection.prepare_cached(sql)?;
+            let rows = query.query_map(values, |row| file_of_row(connection, row))?;
+            rows.filter_map(Result::transpose).collect()
+        })
+    }
+
+    /// What whoever drives the tape system has recorded, in its order.
+    pub fn tape_journal(&self) -> Result<Vec<String>, NamespaceError> {
+        self.readers.with(|connection| {
+            let mut query =
+                connection.prepare("SELECT record FROM tape_journal ORDER BY sequence")?;
+            query.query_map([], |row| row.get(0))?.collect()
+        })
+    }
+
+    /// Copies on tape that are to be removed by now, those whose time came first before others.
+    pub fn tape_removals(
+        &self,
+        at: Timestamp,
+        limit: usize,
+    ) -> Result<Vec<TapeRemoval>, NamespaceError> {
+        self.readers.with(|connection| {
+            let mut query = connection.prepare_cached(
+                "SELECT file FROM tape_removal WHERE not_before_ms <= ?1 ORDER BY not_before_ms LIMIT ?2",
+            )?;
+            let rows = query.query_map(params![at.0, bounded(limit)], |row| {
+                row.get::<_, String>(0)
+            })?;
+            let rows: rusqlite::Result<Vec<String>> = rows.collect();
+            let rows = rows?.into_iter();
+            Ok(rows
+                .filter_map(|told| serde_json::from_str(&told).ok())
+                .collect())
+        })
+    }
+}
+
+fn bounded(limit: usize) -> i64 {
+    i64::try_from(limit).unwrap_or(i64::MAX)
+}

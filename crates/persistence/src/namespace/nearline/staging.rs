@@ -1,0 +1,292 @@
+//! Stage requests: who wants which files on disk, for how long, and how far each of them is.
+
+use super::super::connection::{stored, unsigned};
+use super::super::{EntryId, Namespace, NamespaceError};
+use super::bounded;
+use penstock_model::{StageRequestId, Timestamp, UserName, VoName};
+use rusqlite::{Connection, OptionalExtension, Row, params};
+use std::time::Duration;
+
+/// How far a file of a stage request is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum StageFileState {
+    /// It waits for its turn.
+    Submitted,
+    /// It is being read from tape.
+    Started,
+    /// It is on disk, or was.
+    Completed,
+    Failed,
+    /// Whoever asked no longer wanted it, and it was not on disk.
+    Cancelled,
+}
+
+impl StageFileState {
+    /// In the order in which they are stored; the first two are no ends.
+    const ALL: [StageFileState; 5] = [
+        StageFileState::Submitted,
+        StageFileState::Started,
+        StageFileState::Completed,
+        StageFileState::Failed,
+        StageFileState::Cancelled,
+    ];
+
+    fn stored(self) -> i64 {
+        let place = StageFileState::ALL.iter().position(|one| *one == self);
+        place
+            .and_then(|place| i64::try_from(place).ok())
+            .unwrap_or(0)
+    }
+
+    fn of_stored(place: i64) -> StageFileState {
+        let place = usize::try_from(place).unwrap_or(0);
+        let state = StageFileState::ALL.get(place).copied();
+        state.unwrap_or(StageFileState::Failed)
+    }
+
+    /// Nothing more becomes of it.
+    pub fn is_end(self) -> bool {
+        !matches!(self, StageFileState::Submitted | StageFileState::Started)
+    }
+}
+
+/// One file of a request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StagedFile {
+    /// As it was asked for.
+    pub path: String,
+    /// `None`: there is no such file, and the state is `Failed`.
+    pub entry: Option<EntryId>,
+    /// How long it shall stay on disk.
+    pub pin: Duration,
+    /// Until when it stays, once it is on disk; `None`: it is not, or was let go.
+    pub pinned_until: Option<Timestamp>,
+    pub state: StageFileState,
+    pub error: Option<String>,
+    pub started: Option<Timestamp>,
+    pub finished: Option<Timestamp>,
+}
+
+/// A request to be kept.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NewStageRequest {
+    pub id: StageRequestId,
+    pub user: Option<UserName>,
+    pub vo: Option<VoName>,
+    pub at: Timestamp,
+    pub files: Vec<StagedFile>,
+}
+
+/// A request as it is kept.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoredStageRequest {
+    pub user: Option<UserName>,
+    pub vo: Option<VoName>,
+    pub created: Timestamp,
+    /// By their numbers.
+    pub files: Vec<StagedFile>,
+}
+
+pub(super) fn insert(connection: &Connection, request: &NewStageRequest) -> rusqlite::Result<()> {
+    connection
+        .prepare_cached("INSERT INTO stage_request VALUES (?1, ?2, ?3, ?4)")?
+        .execute(params![
+            request.id.as_str(),
+            request.user.as_ref().map(UserName::as_str),
+            request.vo.as_ref().map(VoName::as_str),
+            request.at.0,
+        ])?;
+    let mut insert = connection.prepare_cached(
+        "INSERT INTO stage_file VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
+    )?;
+    for (number, file) in (0_i64..).zip(&request.files) {
+        insert.execute(params![
+            request.id.as_str(),
+            number,
+            file.path,
+            file.entry.map(stored),
+            file.pinned_until.map(|until| until.0),
+            i64::try_from(file.pin.as_millis()).unwrap_or(i64::MAX),
+            file.state.stored(),
+            file.error,
+            file.started.map(|at| at.0),
+            file.finished.map(|at| at.0),
+        ])?;
+    }
+    Ok(())
+}
+
+/// The recall of a file has begun.
+pub(super) fn start(connection: &Connection, file: EntryId, at: Timestamp) -> rusqlite::Result<()> {
+    connection
+        .prepare_cached(
+            "UPDATE stage_file SET state = 1, started_ms = ?2 WHERE entry = ?1 AND state = 0",
+        )?
+        .execute(params![stored(file), at.0])?;
+    Ok(())
+}
+
+/// The file is on disk.
+pub(super) fn complete(
+    connection: &Connection,
+    file: EntryId,
+    at: Timestamp,
+) -> rusqlite::Result<()> {
+    connection
+        .prepare_cached(
+            "UPDATE stage_file SET state = 2, finished_ms = ?2, started_ms = coalesce(started_ms, ?2),
+             pin_until_ms = ?2 + pin_ms WHERE entry = ?1 AND state < 2",
+        )?
+        .execute(params![stored(file), at.0])?;
+    Ok(())
+}
+
+/// The file will not come.
+pub(super) fn fail(
+    connection: &Connection,
+    file: EntryId,
+    error: &str,
+    at: Timestamp,
+) -> rusqlite::Result<()> {
+    connection
+        .prepare_cached(
+            "UPDATE stage_file SET state = 3, finished_ms = ?2, error = ?3 WHERE entry = ?1 AND state < 2",
+        )?
+        .execute(params![stored(file), at.0, error])?;
+    Ok(())
+}
+
+/// These files are no longer wanted.
+pub(super) fn release(
+    connection: &Connection,
+    request: &StageRequestId,
+    files: &[u32],
+    at: Timestamp,
+) -> rusqlite::Result<()> {
+    let mut cancel = connection.prepare_cached(
+        "UPDATE stage_file SET state = 4, finished_ms = ?3 WHERE request = ?1 AND number = ?2 AND state < 2",
+    )?;
+    let mut release = connection.prepare_cached(
+        "UPDATE stage_file SET pin_until_ms = NULL WHERE request = ?1 AND number = ?2",
+    )?;
+    for number in files {
+        cancel.execute(params![request.as_str(), number, at.0])?;
+        release.execute(params![request.as_str(), number])?;
+    }
+    Ok(())
+}
+
+pub(super) fn forget(connection: &Connection, request: &StageRequestId) -> rusqlite::Result<()> {
+    for table in ["stage_file WHERE request", "stage_request WHERE id"] {
+        connection
+            .prepare_cached(&format!("DELETE FROM {table} = ?1"))?
+            .execute([request.as_str()])?;
+    }
+    Ok(())
+}
+
+/// How many requests were forgotten.
+pub(super) fn prune(
+    connection: &Connection,
+    before: Timestamp,
+    at: Timestamp,
+) -> rusqlite::Result<u64> {
+    let mut query = connection.prepare_cached(
+        "SELECT id FROM stage_request WHERE created_ms < ?1 AND NOT EXISTS (
+             SELECT 1 FROM stage_file WHERE request = id AND (state < 2 OR pin_until_ms > ?2)
+         ) LIMIT 1000",
+    )?;
+    let rows = query.query_map(params![before.0, at.0], |row| row.get::<_, String>(0))?;
+    let old: rusqlite::Result<Vec<String>> = rows.collect();
+    let old = old?;
+    for id in &old {
+        forget(connection, &StageRequestId::new(id.as_str()))?;
+    }
+    Ok(old.len() as u64)
+}
+
+/// Somebody wants it to stay on disk.
+pub(super) fn is_pinned(
+    connection: &Connection,
+    file: EntryId,
+    at: Timestamp,
+) -> rusqlite::Result<bool> {
+    connection
+        .prepare_cached("SELECT 1 FROM stage_file WHERE entry = ?1 AND pin_until_ms > ?2")?
+        .exists(params![stored(file), at.0])
+}
+
+/// Takes all columns behind `number`.
+fn of_row(row: &Row<'_>) -> rusqlite::Result<StagedFile> {
+    Ok(StagedFile {
+        path: row.get(0)?,
+        entry: row
+            .get::<_, Option<i64>>(1)?
+            .map(|id| EntryId(unsigned(id))),
+        pinned_until: row.get::<_, Option<i64>>(2)?.map(Timestamp),
+        pin: Duration::from_millis(unsigned(row.get(3)?)),
+        state: StageFileState::of_stored(row.get(4)?),
+        error: row.get(5)?,
+        started: row.get::<_, Option<i64>>(6)?.map(Timestamp),
+        finished: row.get::<_, Option<i64>>(7)?.map(Timestamp),
+    })
+}
+
+impl Namespace {
+    /// A stage request with its files.
+    pub fn stage_request(
+        &self,
+        id: &StageRequestId,
+    ) -> Result<Option<StoredStageRequest>, NamespaceError> {
+        self.readers.with(|connection| {
+            let head = connection
+                .prepare_cached("SELECT user, vo, created_ms FROM stage_request WHERE id = ?1")?
+                .query_row([id.as_str()], |row| {
+                    Ok(StoredStageRequest {
+                        user: row.get::<_, Option<String>>(0)?.map(UserName::new),
+                        vo: row.get::<_, Option<String>>(1)?.map(VoName::new),
+                        created: Timestamp(row.get(2)?),
+                        files: Vec::new(),
+                    })
+                });
+            let Some(mut found) = head.optional()? else {
+                return Ok(None);
+            };
+            let mut query = connection.prepare_cached(
+                "SELECT path, entry, pin_until_ms, pin_ms, state, error, started_ms, finished_ms
+                 FROM stage_file WHERE request = ?1 ORDER BY number",
+            )?;
+            let rows = query.query_map([id.as_str()], of_row)?;
+            found.files = rows.collect::<rusqlite::Result<_>>()?;
+            Ok(Some(found))
+        })
+    }
+
+    /// Files that somebody waits for, after this one, each with the first who did.
+    pub fn awaited_files(
+        &self,
+        after: EntryId,
+        limit: usize,
+    ) -> Result<Vec<(EntryId, Option<VoName>)>, NamespaceError> {
+        self.readers.with(|connection| {
+            let mut query = connection.prepare_cached(
+                "SELECT entry, min(vo) FROM stage_file JOIN stage_request ON request = id
+                 WHERE state < 2 AND entry > ?1 GROUP BY entry ORDER BY entry LIMIT ?2",
+            )?;
+            let rows = query.query_map(params![stored(after), bounded(limit)], |row| {
+                let vo = row.get::<_, Option<String>>(1)?;
+                Ok((EntryId(unsigned(row.get(0)?)), vo.map(VoName::new)))
+            })?;
+            rows.collect()
+        })
+    }
+
+    /// Somebody waits for this file.
+    pub fn is_awaited(&self, file: EntryId) -> Result<bool, NamespaceError> {
+        self.readers.with(|connection| {
+            connection
+                .prepare_cached("SELECT 1 FROM stage_file WHERE entry = ?1 AND state < 2")?
+                .exists([stored(file)])
+        })
+    }
+}
