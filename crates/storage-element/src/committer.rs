@@ -376,6 +376,7 @@ mod tests {
             size: Bytes(0),
             checksums: Vec::new(),
             pool: pool.name.clone(),
+            archival: penstock_model::Archival::DiskOnly,
             owner: None,
             at: penstock_clock::wall_clock(),
             replace: Replace::Refused,

@@ -173,6 +173,7 @@ pub(crate) mod tests {
             size,
             algorithms: storage.algorithms(std::iter::empty()),
             properties_of: None,
+            archival: penstock_model::Archival::DiskOnly,
         };
         Ok(storage.open_write(order, claim))
     }
@@ -262,8 +263,13 @@ pub(crate) mod tests {
             assert_eq!(on_disk, Vec::<PathBuf>::new(), "{step:?} {size}");
             return;
         };
-        let EntryKind::File { size: told, pool } = &entry.kind else {
-            panic!("{step:?} {size}: not a file");
+        let EntryKind::File {
+            size: told,
+            pool: Some(pool),
+            ..
+        } = &entry.kind
+        else {
+            panic!("{step:?} {size}: not a file on disk");
         };
         let pool = storage.pool(pool).expect("known");
         assert_eq!(on_disk, [pool.data_path(entry.id)], "{step:?} {size}");
@@ -356,7 +362,7 @@ pub(crate) mod tests {
             .lookup(&path)
             .expect("readable")
             .expect("there");
-        let EntryKind::File { pool, .. } = &entry.kind else {
+        let EntryKind::File { pool: Some(pool), .. } = &entry.kind else {
             panic!("no file");
         };
         assert_eq!(pool.as_str(), "quick", "the later one");

@@ -2,7 +2,7 @@
 //! from its pools, and data without an entry finds its place.
 
 use crate::uncommitted_file::UncommittedFile;
-use penstock_model::{Bytes, Checksum, NamespacePath, Timestamp, UserName};
+use penstock_model::{Archival, Bytes, Checksum, NamespacePath, Timestamp, UserName};
 use penstock_persistence::namespace::{EntryId, FoundLabel, NewFile};
 use serde::{Deserialize, Serialize};
 use std::fs::File;
@@ -33,6 +33,13 @@ pub(crate) struct Label {
     pub checksums: Vec<Checksum>,
     pub owner: Option<UserName>,
     pub created: Timestamp,
+    /// Whether it was to go to tape when it was written.
+    #[serde(default, skip_serializing_if = "is_disk_only")]
+    pub archival: Archival,
+}
+
+fn is_disk_only(archival: &Archival) -> bool {
+    *archival == Archival::DiskOnly
 }
 
 impl Label {
@@ -46,6 +53,7 @@ impl Label {
             checksums: self.checksums,
             owner: self.owner,
             created: self.created,
+            archival: self.archival,
         }
     }
 }
@@ -67,6 +75,7 @@ pub(crate) fn label(
         checksums: entry.checksums.clone(),
         owner: entry.owner.clone(),
         created: entry.at,
+        archival: entry.archival,
     };
     let written = match write_label(&file.file, &label) {
         Err(why) if why.kind() == io::ErrorKind::StorageFull => {

@@ -9,7 +9,7 @@
 use crate::uploads::Plan;
 use penstock_decide::admission::Requester;
 use penstock_decide::pool_selection::PoolReason;
-use penstock_model::{Bytes, Checksum, ChecksumAlgorithm, NamespacePath, PoolName, UserName};
+use penstock_model::{Archival, Bytes, Checksum, ChecksumAlgorithm, NamespacePath, PoolName, UserName};
 use penstock_persistence::namespace::{EntryId, Replace, RequestOrigin};
 use serde::{Deserialize, Serialize};
 
@@ -44,6 +44,8 @@ pub(crate) struct OpenWrite {
     pub algorithms: Vec<ChecksumAlgorithm>,
     /// The entry whose properties it gets; `None`: it keeps those of the file that it replaces.
     pub properties_of: Option<EntryId>,
+    /// Whether it goes to tape.
+    pub archival: Archival,
 }
 
 /// Names one write at its pool: who has it may append to the file, finish it and give it up.
@@ -79,6 +81,8 @@ pub(crate) struct FinishUpload {
     pub algorithms: Vec<ChecksumAlgorithm>,
     /// Which values those must have, beside the planned ones.
     pub expected: Vec<Checksum>,
+    /// Whether it goes to tape.
+    pub archival: Archival,
 }
 
 /// A file that is durable and visible.
@@ -186,6 +190,7 @@ mod tests {
                 size: None,
                 algorithms: vec![ChecksumAlgorithm::Adler32],
                 properties_of: Some(EntryId(1)),
+                archival: Archival::Precious,
             });
         }
         crosses(FinishWrite {
@@ -211,6 +216,7 @@ mod tests {
             replace: Replace::Allowed,
             algorithms: vec![ChecksumAlgorithm::Adler32],
             expected: vec![sum()],
+            archival: Archival::DiskOnly,
         });
     }
 

@@ -210,6 +210,11 @@ impl ReaperHandle {
         pools.for_each(|pool| self.order(pool, Order::LookAgain));
     }
 
+    /// The same in one pool.
+    pub(crate) fn look_again_in(&self, pool: &PoolName) {
+        self.order(pool, Order::LookAgain);
+    }
+
     /// Never blocks.
     fn order(&self, pool: &PoolName, order: Order) {
         if let Some(queue) = self.0.pools.get(pool) {

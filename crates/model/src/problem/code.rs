@@ -128,6 +128,7 @@ pub enum ProblemCode {
     TapeTimeout,
     ArchiveTimeout,
     TapeUnsupported,
+    FileOnTape,
     CommandInvalid,
     ConfigurationInvalid,
     FilesFailed,

@@ -596,8 +596,17 @@ impl Door {
 
     /// The file that an entry is, with its pool; `None` for a directory.
     pub(super) fn found(&self, entry: &Entry) -> Result<Option<ReadableFile>, Problem> {
-        let EntryKind::File { size, pool } = &entry.kind else {
+        let EntryKind::File { size, pool, .. } = &entry.kind else {
             return Ok(None);
+        };
+        let Some(pool) = pool else {
+            return Err(Problem::new(
+                ProblemCode::FileOnTape,
+                format!(
+                    "'{}' is on tape only; ask for it by a stage request (Tape REST), or submit its transfer with 'bring_online'",
+                    entry.name
+                ),
+            ));
         };
         let usable = self.storage.pool(pool).filter(|pool| pool.is_in_reach());
         let Some(pool) = usable else {

@@ -496,6 +496,7 @@ mod tests {
             by: None,
             checksums: Vec::new(),
             properties: Vec::new(),
+            archival: penstock_model::Archival::DiskOnly,
         }
     }
 

@@ -457,6 +457,7 @@ impl<'a> WriteTicket<'a> {
             replace: self.replace,
             algorithms: door.storage.algorithms(algorithms.into_iter()),
             expected,
+            archival: door.storage.archival_of(path),
         };
         let finished = upload.finish(&door.storage, progress, self.claim, order);
         finished.await
@@ -605,6 +606,7 @@ impl WriteTicket<'_> {
             size: facts.size,
             algorithms: storage.algorithms(facts.algorithms.into_iter()),
             properties_of: facts.properties_of,
+            archival: storage.archival_of(path),
         };
         storage.open_write(order, self.claim)
     }

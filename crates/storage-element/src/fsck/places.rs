@@ -37,6 +37,7 @@ impl Check<'_> {
                 size: facts.size,
                 checksums: facts.checksums.clone().unwrap_or_default(),
                 pool: pool.name.clone(),
+                archival: facts.label.map_or(Archival::DiskOnly, |label| label.archival),
                 owner: facts.label.and_then(|label| label.owner.clone()),
                 at: facts.created,
                 replace: match &outdated {

@@ -70,6 +70,7 @@ impl Lab {
             size: SIZE,
             checksums: Vec::new(),
             pool: pool.name.clone(),
+            archival: penstock_model::Archival::DiskOnly,
             owner: None,
             at: Timestamp(0),
             replace: Replace::Refused,

@@ -4,6 +4,7 @@
 //! nothing that was acknowledged.
 
 use super::Storage;
+use crate::pool_write::archival_of_size;
 use crate::claims::LockCheckedClaim;
 use crate::clock::microseconds;
 use crate::committer::CompleteFile;
@@ -142,6 +143,7 @@ impl UploadCompletion {
             replace,
             algorithms,
             expected,
+            archival,
         } = order;
         let id = write.file;
         let pool = Arc::clone(&upload.pool);
@@ -176,6 +178,7 @@ impl UploadCompletion {
             size,
             checksums: checksums.clone(),
             pool: write.pool,
+            archival: archival_of_size(archival, size),
             owner: record.plan.whose().cloned(),
             at: storage.clock.recorded(),
             replace,

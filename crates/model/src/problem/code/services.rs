@@ -422,6 +422,15 @@ pub(super) const SERVICES: [ProblemFacts; 52] = [
         remedy: "Submit without staging and archiving, or use another address.",
     },
     ProblemFacts {
+        code: ProblemCode::FileOnTape,
+        name: "file-on-tape",
+        layer: Layer::Tape,
+        advice: CORRECT,
+        status: 409,
+        meaning: "The file is on tape only, so its bytes cannot be read now.",
+        remedy: "Ask for it by a stage request (Tape REST), or submit its transfer with bring_online.",
+    },
+    ProblemFacts {
         code: ProblemCode::CommandInvalid,
         name: "command-invalid",
         layer: Layer::Command,

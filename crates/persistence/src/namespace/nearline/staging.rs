@@ -99,7 +99,8 @@ pub(super) fn insert(connection: &Connection, request: &NewStageRequest) -> rusq
     let mut insert = connection.prepare_cached(
         "INSERT INTO stage_file VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
     )?;
-    for (number, file) in (0_i64..).zip(&request.files) {
+    for (number, asked) in (0_i64..).zip(&request.files) {
+        let file = &settled(connection, asked, request.at)?;
         insert.execute(params![
             request.id.as_str(),
             number,
@@ -114,6 +115,35 @@ pub(super) fn insert(connection: &Connection, request: &NewStageRequest) -> rusq
         ])?;
     }
     Ok(())
+}
+
+/// A file that is asked for, as it is now: on disk, or to be waited for.
+fn settled(
+    connection: &Connection,
+    asked: &StagedFile,
+    at: Timestamp,
+) -> rusqlite::Result<StagedFile> {
+    let mut file = asked.clone();
+    let Some(entry) = file.entry.filter(|_| file.state == StageFileState::Submitted) else {
+        return Ok(file);
+    };
+    let pool = connection
+        .prepare_cached("SELECT pool FROM entry WHERE id = ?1")?
+        .query_row([stored(entry)], |row| row.get::<_, Option<String>>(0));
+    match pool.optional()? {
+        Some(None) => {}
+        Some(Some(_)) => {
+            file.state = StageFileState::Completed;
+            file.pinned_until = Some(at + file.pin);
+            (file.started, file.finished) = (Some(at), Some(at));
+        }
+        None => {
+            file.state = StageFileState::Failed;
+            file.error = Some("the file was removed".to_owned());
+            file.finished = Some(at);
+        }
+    }
+    Ok(file)
 }
 
 /// The recall of a file has begun.
@@ -262,31 +292,34 @@ impl Namespace {
         })
     }
 
-    /// Files that somebody waits for, after this one, each with the first who did.
+    /// Files that somebody waits for, after this one.
     pub fn awaited_files(
         &self,
         after: EntryId,
         limit: usize,
-    ) -> Result<Vec<(EntryId, Option<VoName>)>, NamespaceError> {
+    ) -> Result<Vec<EntryId>, NamespaceError> {
         self.readers.with(|connection| {
             let mut query = connection.prepare_cached(
-                "SELECT entry, min(vo) FROM stage_file JOIN stage_request ON request = id
-                 WHERE state < 2 AND entry > ?1 GROUP BY entry ORDER BY entry LIMIT ?2",
+                "SELECT DISTINCT entry FROM stage_file WHERE state < 2 AND entry > ?1 ORDER BY entry LIMIT ?2",
             )?;
             let rows = query.query_map(params![stored(after), bounded(limit)], |row| {
-                let vo = row.get::<_, Option<String>>(1)?;
-                Ok((EntryId(unsigned(row.get(0)?)), vo.map(VoName::new)))
+                row.get(0).map(|id| EntryId(unsigned(id)))
             })?;
             rows.collect()
         })
     }
 
-    /// Somebody waits for this file.
-    pub fn is_awaited(&self, file: EntryId) -> Result<bool, NamespaceError> {
+    /// Whether somebody waits for this file, and the VO of one of them.
+    pub fn awaited_by(&self, file: EntryId) -> Result<Option<Option<VoName>>, NamespaceError> {
         self.readers.with(|connection| {
+            let sql = "SELECT vo FROM stage_file JOIN stage_request ON request = id
+                       WHERE entry = ?1 AND state < 2 LIMIT 1";
             connection
-                .prepare_cached("SELECT 1 FROM stage_file WHERE entry = ?1 AND state < 2")?
-                .exists([stored(file)])
+                .prepare_cached(sql)?
+                .query_row([stored(file)], |row| {
+                    Ok(row.get::<_, Option<String>>(0)?.map(VoName::new))
+                })
+                .optional()
         })
     }
 }

@@ -227,7 +227,7 @@ fn requests_and_the_journal_survive_a_restart_and_what_is_over_is_forgotten() {
         .expect("kept");
     lab.restart();
     let awaited = lab.namespace().awaited_files(EntryId(0), 10);
-    assert_eq!(awaited.expect("readable"), [(file, None)]);
+    assert_eq!(awaited.expect("readable"), [file]);
     assert_eq!(
         lab.namespace().tape_journal().expect("readable"),
         ["one", "two"]

@@ -344,7 +344,8 @@ mod tests {
             name: name.to_owned(),
             kind: EntryKind::File {
                 size: Bytes(1_234_567),
-                pool: PoolName::new("p"),
+                pool: Some(PoolName::new("p")),
+                archival: penstock_model::Archival::DiskOnly,
             },
             modified: Timestamp(1_795_241_991_000),
             created: Timestamp(0),

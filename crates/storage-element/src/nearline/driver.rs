@@ -1,0 +1,616 @@
+//! The loop around the queue of the HSM: persist what it records, then do what it orders.
+
+use super::recall::{PlacedRecall, RecallError, place};
+use super::{Message, NearlineConfig, NearlineContext, NearlineInbox, NearlineIncident, NearlineStatus};
+use crate::hsm_command::{HsmOrder, HsmRunner, HsmVerb};
+use parking_lot::Mutex;
+use penstock_model::{Archival, Timestamp, VoName};
+use penstock_persistence::namespace::{
+    Change, ChangeError, ChangeReport, EntryId, NearlineChange, TapeFile,
+};
+use penstock_tape::hsm_queue::{
+    HsmCommand, HsmCommandEnd, HsmCommandId, HsmEffect, HsmFault, HsmGet, HsmIncident, HsmInput,
+    HsmOutcome, HsmPut, HsmQueue, HsmRecord, HsmRemove, HsmTarget, HsmUri, HsmWork,
+};
+use penstock_tape::request::{Asker, FamilyName, FileId, RequestId, VoName as TapeVo};
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::{mpsc, oneshot};
+
+/// Between two looks at what only time brings: copies to be removed, space, requests that are over.
+const UPKEEP_INTERVAL: Duration = Duration::from_secs(60);
+/// Between two tries to tell the namespace something that it must know.
+const NAMESPACE_RETRY: Duration = Duration::from_secs(1);
+/// Files that are looked up at once.
+const PAGE_FILES: usize = 1_000;
+/// Records in the journal before it is cut short, beyond those of what lives.
+const JOURNAL_RECORDS_MAX: usize = 20_000;
+/// Messages that are taken as one.
+const MESSAGES_MAX: usize = 1_000;
+/// Sets requests for recalls apart from those to put the same file on tape.
+const RECALL_BIT: u64 = 1 << 63;
+/// The same for removals, which have numbers of their own.
+const REMOVAL_BIT: u64 = 1 << 62;
+
+/// The loop.
+pub(super) struct Driver {
+    config: NearlineConfig,
+    pub(super) context: NearlineContext,
+    inbox: NearlineInbox,
+    status: Arc<Mutex<NearlineStatus>>,
+    queue: HsmQueue,
+    runner: HsmRunner,
+    /// Where the files go that commands are bringing.
+    recalls: BTreeMap<HsmCommandId, PlacedRecall>,
+    /// What a request to remove removes.
+    removals: BTreeMap<RequestId, HsmUri>,
+    next_removal: u64,
+    /// The last words of faults that incidents were opened with.
+    faults: BTreeMap<HsmIncident, HsmFault>,
+    journal_records: usize,
+    wake_ns: Option<i64>,
+    is_over: bool,
+}
+
+impl Driver {
+    pub(super) fn new(
+        config: NearlineConfig,
+        context: NearlineContext,
+        inbox: NearlineInbox,
+        status: Arc<Mutex<NearlineStatus>>,
+    ) -> io::Result<Driver> {
+        let journal = context.namespace.tape_journal().map_err(io::Error::other)?;
+        let records: Result<Vec<HsmRecord>, _> =
+            journal.iter().map(|record| serde_json::from_str(record)).collect();
+        let records = records.map_err(io::Error::other)?;
+        let queue = HsmQueue::restore(config.policy.clone(), &records);
+        let runner = HsmRunner::new(config.program.clone());
+        Ok(Driver {
+            config,
+            context,
+            inbox,
+            status,
+            queue,
+            runner,
+            recalls: BTreeMap::new(),
+            removals: BTreeMap::new(),
+            next_removal: 0,
+            faults: BTreeMap::new(),
+            journal_records: records.len(),
+            wake_ns: None,
+            is_over: false,
+        })
+    }
+
+    /// Runs until it is told to stop.
+    pub(super) async fn run(mut self, mut mail: mpsc::UnboundedReceiver<Message>) {
+        self.know_removals();
+        let effects = self.queue.resume(self.now_ns());
+        self.perform(effects).await;
+        self.compare().await;
+        self.upkeep().await;
+        let mut upkeep = tokio::time::interval(UPKEEP_INTERVAL);
+        upkeep.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        upkeep.tick().await;
+        while !self.is_over {
+            self.publish_status();
+            let wait = self.wait();
+            tokio::select! {
+                message = mail.recv() => match message {
+                    Some(message) => self.take(message, &mut mail).await,
+                    None => return,
+                },
+                () = tokio::time::sleep(wait) => self.input(HsmInput::Tick).await,
+                _ = upkeep.tick() => self.upkeep().await,
+            }
+        }
+        self.runner.stop_all().await;
+    }
+
+    /// Until the queue wants to be woken.
+    fn wait(&self) -> Duration {
+        let Some(wake_ns) = self.wake_ns else {
+            return UPKEEP_INTERVAL;
+        };
+        let wait_ns = wake_ns.saturating_sub(self.now_ns()).max(1_000_000);
+        Duration::from_nanos(u64::try_from(wait_ns).unwrap_or(0)).min(UPKEEP_INTERVAL)
+    }
+
+    fn now(&self) -> Timestamp {
+        self.context.clock.recorded()
+    }
+
+    fn now_ns(&self) -> i64 {
+        self.now().0.saturating_mul(1_000_000)
+    }
+
+    async fn take(&mut self, first: Message, mail: &mut mpsc::UnboundedReceiver<Message>) {
+        let (mut precious, mut asked, mut rest) = (Vec::new(), Vec::new(), Vec::new());
+        let mut sort = |message| match message {
+            Message::Precious(file) => precious.push(file),
+            Message::Asked(files) => asked.extend(files),
+            other => rest.push(other),
+        };
+        sort(first);
+        for _ in 1..MESSAGES_MAX {
+            match mail.try_recv() {
+                Ok(message) => sort(message),
+                Err(_) => break,
+            }
+        }
+        self.ask_puts(precious).await;
+        self.ask_gets(asked).await;
+        for message in rest {
+            match message {
+                Message::Ended { command, end } => self.ended(command, end).await,
+                Message::Checked { command, end } => self.checked(command, end).await,
+                Message::Progressed { command, bytes } => {
+                    self.input(HsmInput::Progressed { command, bytes }).await;
+                }
+                Message::RetryNow => {
+                    let all = self.queue.live().entries.keys().cloned().collect();
+                    self.input(HsmInput::RetryNow(all)).await;
+                }
+                Message::Stop => self.is_over = true,
+                Message::Precious(_) | Message::Asked(_) => {}
+            }
+        }
+    }
+
+    async fn input(&mut self, input: HsmInput) {
+        let effects = self.queue.handle(self.now_ns(), input);
+        self.perform(effects).await;
+    }
+
+    /// Does what the queue orders, in its order.
+    async fn perform(&mut self, effects: Vec<HsmEffect>) {
+        for effect in effects {
+            match effect {
+                HsmEffect::Persist(records) => self.persist(records).await,
+                HsmEffect::Start(command) => self.start(command).await,
+                HsmEffect::Stop(command) => self.runner.stop(command),
+                HsmEffect::Tell { request, outcome } => self.tell(request, outcome).await,
+                HsmEffect::Disk { target, fault } => {
+                    tracing::warn!(?target, ?fault, "a command of the HSM found its disk at fault");
+                }
+                HsmEffect::Open { incident, fault } => {
+                    let text = fault.as_ref().map(|fault| fault.text.clone());
+                    tracing::error!(?incident, fault = text, "the tape system needs somebody to look at it");
+                    if let Some(fault) = fault {
+                        self.faults.insert(incident, fault);
+                    }
+                }
+                HsmEffect::Close(end) => {
+                    self.faults.remove(&end.incident);
+                    let seconds = (end.until_ns - end.since_ns) / 1_000_000_000;
+                    tracing::info!(incident = ?end.incident, seconds, waited = ?end.waited, "the tape system works again");
+                }
+                HsmEffect::WakeAt(at_ns) => self.wake_ns = Some(at_ns),
+            }
+        }
+    }
+
+    async fn persist(&mut self, records: Vec<HsmRecord>) {
+        let lines: Vec<String> = records
+            .iter()
+            .filter_map(|record| serde_json::to_string(record).ok())
+            .collect();
+        self.journal_records += lines.len();
+        let live = self.queue.live().entries.len();
+        let change = match self.journal_records > JOURNAL_RECORDS_MAX + 4 * live {
+            true => {
+                let kept = self.queue.records();
+                self.journal_records = kept.len();
+                let kept = kept.iter().filter_map(|record| serde_json::to_string(record).ok());
+                NearlineChange::ReplaceJournal(kept.collect())
+            }
+            false => NearlineChange::AppendJournal(lines),
+        };
+        self.must(change).await;
+    }
+
+    /// Makes a change that nothing goes on without. `None`: the driver ends, or the change was refused for good.
+    async fn must(&mut self, change: NearlineChange) -> Option<ChangeReport> {
+        loop {
+            match self.change(change.clone()).await {
+                Ok(report) => return Some(report),
+                Err(ChangeError::Refused(why)) => {
+                    tracing::warn!(%why, "the namespace does not take what became of a file on tape");
+                    return None;
+                }
+                Err(ChangeError::Stopped) => {
+                    self.is_over = true;
+                    return None;
+                }
+                Err(why) => {
+                    tracing::error!(%why, "the namespace cannot be told what became of a file on tape; trying again");
+                    tokio::time::sleep(NAMESPACE_RETRY).await;
+                }
+            }
+        }
+    }
+
+    /// Makes a change; data that it leaves is removed from the disks.
+    pub(super) async fn change(&self, change: NearlineChange) -> Result<ChangeReport, ChangeError> {
+        let (reply, answer) = oneshot::channel();
+        let reaper = self.context.reaper.clone();
+        self.context.namespace.submit(Change::Nearline(change), move |result| {
+            if let Ok(changed) = &result {
+                reaper.bury(&changed.trashed);
+            }
+            let _ = reply.send(result);
+        });
+        answer.await.unwrap_or(Err(ChangeError::Stopped))
+    }
+
+    /// At a start: what the namespace says counts, whatever the queue remembers.
+    async fn compare(&mut self) {
+        let mut after = EntryId(0);
+        let mut precious = Vec::new();
+        loop {
+            let page = self.context.namespace.precious_files(after, PAGE_FILES);
+            let Ok(page) = page.inspect_err(|why| tracing::error!(%why, "files that go to tape cannot be listed")) else {
+                return;
+            };
+            let Some(last) = page.last() else { break };
+            after = last.id;
+            precious.extend(page.iter().map(|file| file.id));
+        }
+        let mut awaited = Vec::new();
+        let mut after = EntryId(0);
+        loop {
+            let page = self.context.namespace.awaited_files(after, PAGE_FILES);
+            let Ok(page) = page.inspect_err(|why| tracing::error!(%why, "files that somebody waits for cannot be listed")) else {
+                return;
+            };
+            let Some(last) = page.last() else { break };
+            after = *last;
+            awaited.extend(page);
+        }
+        let known: Vec<EntryId> = self
+            .queue
+            .live()
+            .entries
+            .keys()
+            .filter_map(|target| match target {
+                HsmTarget::Put(file) | HsmTarget::Get(file) => Some(EntryId(file.0)),
+                HsmTarget::Remove(_) => None,
+            })
+            .collect();
+        precious.extend(known.iter().copied());
+        awaited.extend(known);
+        self.ask_puts(precious).await;
+        self.ask_gets(awaited).await;
+    }
+
+    /// Files that are to be put on tape, as far as the namespace says so still.
+    async fn ask_puts(&mut self, files: Vec<EntryId>) {
+        let (mut puts, mut canceled) = (Vec::new(), Vec::new());
+        for id in files {
+            let request = RequestId(id.0);
+            let is_known = self.queue.live().entries.contains_key(&HsmTarget::Put(FileId(id.0)));
+            match self.tape_file(id) {
+                Lookup::File(file) if file.archival == Archival::Precious => {
+                    if !is_known {
+                        puts.push(self.put_of(&file, request));
+                    }
+                }
+                Lookup::File(_) | Lookup::Gone if is_known => canceled.push(request),
+                Lookup::File(_) | Lookup::Gone | Lookup::Unknown => {}
+            }
+        }
+        if !puts.is_empty() {
+            self.input(HsmInput::Put(puts)).await;
+        }
+        if !canceled.is_empty() {
+            self.input(HsmInput::Cancel(canceled)).await;
+        }
+    }
+
+    fn put_of(&self, file: &TapeFile, request: RequestId) -> HsmPut {
+        let class = self.config.class_of(&file.path);
+        let family = class.map_or("moved", |class| class.family.as_str());
+        HsmPut {
+            request,
+            file: FileId(file.id.0),
+            size_bytes: file.size.0,
+            family: FamilyName(family.into()),
+            vo: TapeVo(family.into()),
+            priority: 3,
+        }
+    }
+
+    /// Files that somebody waits for, as far as the namespace says so still.
+    async fn ask_gets(&mut self, files: Vec<EntryId>) {
+        let (mut gets, mut canceled) = (Vec::new(), Vec::new());
+        for id in files {
+            let request = RequestId(id.0 | RECALL_BIT);
+            let is_known = self.queue.live().entries.contains_key(&HsmTarget::Get(FileId(id.0)));
+            let awaited = match self.context.namespace.awaited_by(id) {
+                Ok(awaited) => awaited,
+                Err(why) => {
+                    tracing::error!(%why, file = %id, "it is not known whether somebody waits for a file");
+                    continue;
+                }
+            };
+            match self.tape_file(id) {
+                Lookup::File(file) if awaited.is_some() && file.pool.is_none() => match get_of(&file, request, awaited.flatten()) {
+                    _ if is_known => {}
+                    Some(get) => gets.push(get),
+                    None => self.fail_recall(id, "the name of its copy on tape is not understood").await,
+                },
+                Lookup::Gone if awaited.is_some() => {
+                    self.fail_recall(id, "the file was removed").await;
+                    if is_known {
+                        canceled.push(request);
+                    }
+                }
+                Lookup::File(_) | Lookup::Gone if is_known => canceled.push(request),
+                Lookup::File(_) | Lookup::Gone | Lookup::Unknown => {}
+            }
+        }
+        if !gets.is_empty() {
+            self.input(HsmInput::Get(gets)).await;
+        }
+        if !canceled.is_empty() {
+            self.input(HsmInput::Cancel(canceled)).await;
+        }
+    }
+
+    async fn fail_recall(&mut self, file: EntryId, error: &str) {
+        let (error, at) = (error.to_owned(), self.now());
+        self.must(NearlineChange::RecallFailed { file, error, at }).await;
+    }
+
+    fn tape_file(&self, id: EntryId) -> Lookup {
+        match self.context.namespace.tape_file(id) {
+            Ok(Some(file)) => Lookup::File(Box::new(file)),
+            Ok(None) => Lookup::Gone,
+            Err(why) => {
+                tracing::error!(%why, file = %id, "a file of the tape system cannot be looked up");
+                Lookup::Unknown
+            }
+        }
+    }
+
+    /// Begins a command, or tells the queue at once why it cannot run.
+    async fn start(&mut self, command: HsmCommand) {
+        let id = command.command;
+        let order = match self.order(&command).await {
+            Ok(order) => order,
+            Err(end) => {
+                self.inbox.send(Message::Ended { command: id, end });
+                return;
+            }
+        };
+        let inbox = self.inbox.clone();
+        self.runner.start(id, order, move |event| inbox.send(event.into()));
+    }
+
+    /// What the HSM is called with. For a recall its place on disk is made.
+    async fn order(&mut self, command: &HsmCommand) -> Result<HsmOrder, HsmCommandEnd> {
+        let not_started = |text: String| HsmCommandEnd::NotStarted { text };
+        let file = match &command.work {
+            HsmWork::Remove { uri, .. } => {
+                return Ok(HsmOrder { verb: HsmVerb::Remove, file: None, path: None, uri: Some(uri.clone()), storage_info: String::new() });
+            }
+            HsmWork::Put { file, .. } | HsmWork::Get { file, .. } => *file,
+        };
+        let Lookup::File(found) = self.tape_file(EntryId(file.0)) else {
+            return Err(not_started("the file is gone".to_owned()));
+        };
+        let storage_info = self.storage_info(&found);
+        match &command.work {
+            HsmWork::Get { uri, .. } => {
+                let placed = place(&self.context, &found).await;
+                let placed = placed.map_err(RecallError::into_end)?;
+                let path = placed.path();
+                let (file, at) = (found.id, self.now());
+                self.must(NearlineChange::RecallStarted { file, at }).await;
+                self.recalls.insert(command.command, placed);
+                Ok(HsmOrder { verb: HsmVerb::Get, file: Some(found.id), path: Some(path), uri: Some(uri.clone()), storage_info })
+            }
+            HsmWork::Put { .. } | HsmWork::Remove { .. } => {
+                let pool = found.pool.as_ref().and_then(|pool| self.context.pools.get(pool));
+                let pool = pool.filter(|pool| pool.is_in_reach());
+                let pool = pool.ok_or_else(|| not_started("the pool of the file is out of service".to_owned()))?;
+                let path = pool.data_path(found.id);
+                Ok(HsmOrder { verb: HsmVerb::Put, file: Some(found.id), path: Some(path), uri: None, storage_info })
+            }
+        }
+    }
+
+    /// What the HSM is told of a file, as `-si`: `key=value` with `;` between, as dCache writes it.
+    fn storage_info(&self, file: &TapeFile) -> String {
+        let class = self.config.class_of(&file.path);
+        let family = class.map_or("moved", |class| class.family.as_str());
+        let mut told = format!("size={};new=false;sClass={};path={}", file.size.0, encoded(family), encoded(&file.path.to_string()));
+        for sum in &file.checksums {
+            told.push_str(&format!(";{}={}", sum.algorithm().name(), sum.hex()));
+        }
+        told
+    }
+
+    /// A command has ended. What a recall has brought is looked at before the queue hears of it.
+    async fn ended(&mut self, command: HsmCommandId, end: HsmCommandEnd) {
+        let is_success = matches!(end, HsmCommandEnd::Succeeded { .. });
+        if let Some(placed) = self.recalls.get(&command).filter(|_| is_success) {
+            let inbox = self.inbox.clone();
+            placed.check(move |end| inbox.send(Message::Checked { command, end }));
+            return;
+        }
+        self.recalls.remove(&command);
+        self.input(HsmInput::Ended { command, end }).await;
+    }
+
+    /// The data of a recalled file is whole and durable, or is not.
+    async fn checked(&mut self, command: HsmCommandId, end: HsmCommandEnd) {
+        let placed = self.recalls.remove(&command);
+        let end = match (placed, end) {
+            (Some(placed), end @ HsmCommandEnd::Succeeded { .. }) => {
+                let recalled = NearlineChange::Recalled {
+                    file: placed.file(),
+                    pool: placed.pool().clone(),
+                    at: self.now(),
+                };
+                match self.must(recalled).await {
+                    Some(_) => {
+                        placed.keep();
+                        end
+                    }
+                    None if self.is_over => {
+                        placed.leave();
+                        return;
+                    }
+                    None => HsmCommandEnd::NotStarted { text: "the file is gone, or on disk already".to_owned() },
+                }
+            }
+            (_, end) => end,
+        };
+        self.input(HsmInput::Ended { command, end }).await;
+    }
+
+    /// What became of a request is kept in the namespace.
+    async fn tell(&mut self, request: RequestId, outcome: HsmOutcome) {
+        if let Some(uri) = self.removals.remove(&request) {
+            if outcome == HsmOutcome::Removed {
+                self.must(NearlineChange::ForgetRemovals(vec![uri.as_str().to_owned()])).await;
+            }
+            return;
+        }
+        let file = EntryId(request.0 & !RECALL_BIT);
+        match outcome {
+            HsmOutcome::Stored { uris } => {
+                let uris = uris.iter().map(|uri| uri.as_str().to_owned()).collect();
+                let at = self.now();
+                self.must(NearlineChange::Archived { file, uris, at }).await;
+            }
+            HsmOutcome::Failed { tries, fault } => {
+                let error = format!("the tape system did not bring it in {tries} tries: {}", fault.text);
+                self.fail_recall(file, &error).await;
+            }
+            HsmOutcome::Expired | HsmOutcome::Canceled | HsmOutcome::Fetched | HsmOutcome::Removed => {}
+        }
+    }
+
+    /// The removals that the queue remembers.
+    fn know_removals(&mut self) {
+        for (target, entry) in &self.queue.live().entries {
+            let HsmTarget::Remove(uri) = target else { continue };
+            for request in entry.askers.keys() {
+                self.removals.insert(*request, uri.clone());
+                self.next_removal = self.next_removal.max((request.0 & !REMOVAL_BIT) + 1);
+            }
+        }
+    }
+
+    /// What only time brings.
+    async fn upkeep(&mut self) {
+        self.ask_removals().await;
+        self.make_room().await;
+        let at = self.now();
+        let before = Timestamp(at.0 - i64::try_from(self.config.stage_kept.as_millis()).unwrap_or(i64::MAX));
+        if let Err(why) = self.change(NearlineChange::PruneStages { before, at }).await {
+            tracing::warn!(%why, "stage requests that are over could not be removed");
+        }
+    }
+
+    async fn ask_removals(&mut self) {
+        let owed = self.context.namespace.tape_removals(self.now(), PAGE_FILES);
+        let Ok(owed) = owed.inspect_err(|why| tracing::error!(%why, "copies on tape to be removed cannot be listed")) else {
+            return;
+        };
+        let mut removes = Vec::new();
+        for removal in owed {
+            let Some(uri) = HsmUri::parse(&removal.uri) else { continue };
+            if self.queue.live().entries.contains_key(&HsmTarget::Remove(uri.clone())) {
+                continue;
+            }
+            let request = RequestId(self.next_removal | REMOVAL_BIT);
+            self.next_removal += 1;
+            self.removals.insert(request, uri.clone());
+            removes.push(HsmRemove {
+                request: Some(request),
+                uri,
+                size_bytes: removal.size.0,
+                vo: TapeVo("removal".into()),
+            });
+        }
+        if !removes.is_empty() {
+            self.input(HsmInput::Remove(removes)).await;
+        }
+    }
+
+    fn publish_status(&self) {
+        let incidents = self.queue.incidents().iter();
+        let incidents = incidents.map(|(incident, since_ns)| NearlineIncident {
+            what: words(*incident),
+            since: Timestamp(since_ns / 1_000_000),
+            fault: self.faults.get(incident).map(|fault| fault.text.clone()),
+        });
+        *self.status.lock() = NearlineStatus {
+            counts: self.queue.counts(),
+            is_admitting: self.queue.is_admitting(),
+            incidents: incidents.collect(),
+        };
+    }
+
+    pub(super) fn keep_free_permille(&self) -> u16 {
+        self.config.keep_free_permille
+    }
+
+    pub(super) fn time(&self) -> Timestamp {
+        self.now()
+    }
+}
+
+/// What the namespace says of a file.
+enum Lookup {
+    File(Box<TapeFile>),
+    Gone,
+    /// It cannot be asked.
+    Unknown,
+}
+
+fn get_of(file: &TapeFile, request: RequestId, vo: Option<VoName>) -> Option<HsmGet> {
+    let uri = file.copies.first().and_then(|copy| HsmUri::parse(&copy.uri))?;
+    Some(HsmGet {
+        request,
+        file: FileId(file.id.0),
+        size_bytes: file.size.0,
+        uri,
+        asker: Asker {
+            vo: TapeVo(vo.as_ref().map_or("none", VoName::as_str).into()),
+            priority: 3,
+            deadline_ns: None,
+            // The namespace says who waits, so the request is canceled when nobody does.
+            lease_ns: i64::MAX,
+        },
+    })
+}
+
+/// A value of `-si`: what has a meaning there is written as in URLs.
+fn encoded(value: &str) -> String {
+    let mut out = String::with_capacity(value.len());
+    for letter in value.chars() {
+        match letter {
+            ';' | '=' | '%' | '\0'..='\x1f' | '\x7f' => {
+                out.push_str(&format!("%{:02X}", u32::from(letter)));
+            }
+            other => out.push(other),
+        }
+    }
+    out
+}
+
+/// An incident in words.
+fn words(incident: HsmIncident) -> String {
+    match incident {
+        HsmIncident::Outage => "the HSM as a whole does not work; one command after the other tries it".to_owned(),
+        HsmIncident::FilesFail(kind) => format!("some files fail again and again ({kind:?})"),
+        HsmIncident::OldestWaits(kind) => format!("a file waits too long although a command could run ({kind:?})"),
+        HsmIncident::CommandLost(command) => format!("command {} did not end when it was stopped", command.0),
+    }
+}

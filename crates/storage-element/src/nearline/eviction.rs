@@ -1,0 +1,90 @@
+//! Room on disk: copies of files that are on tape leave pools that have become full.
+
+use super::driver::Driver;
+use crate::pool::Pool;
+use penstock_model::Bytes;
+use penstock_persistence::namespace::{EntryId, NearlineChange};
+use std::sync::Arc;
+
+/// Files that are looked up at once.
+const PAGE_FILES: usize = 200;
+/// Pages in one look; the next one goes on.
+const PAGES_MAX: usize = 50;
+
+/// What is missing of the free space that is kept; `None`: nothing, or not known.
+fn missing(used: Bytes, available: Bytes, keep_free_permille: u16) -> Option<u64> {
+    let whole = u128::from(used.0) + u128::from(available.0);
+    let wanted = whole * u128::from(keep_free_permille) / 1_000;
+    let wanted = u64::try_from(wanted).unwrap_or(u64::MAX);
+    wanted.checked_sub(available.0).filter(|missing| *missing > 0)
+}
+
+impl Driver {
+    /// Lets copies go from each pool until so much is free as shall be.
+    pub(super) async fn make_room(&mut self) {
+        let pools: Vec<Arc<Pool>> = self.context.pools.values().cloned().collect();
+        for pool in pools {
+            let view = pool.view();
+            let Some(available) = view.known_available() else {
+                continue;
+            };
+            let used = pool.used_by_files();
+            if let Some(missing) = missing(used, available, self.keep_free_permille()) {
+                self.evict(&pool, missing).await;
+            }
+        }
+    }
+
+    /// Lets copies go from a pool, the oldest files first, until so many bytes are free or no copy may go.
+    async fn evict(&mut self, pool: &Arc<Pool>, missing: u64) {
+        let (mut freed, mut files, mut after) = (0_u64, 0_u64, EntryId(0));
+        'pages: for _ in 0..PAGES_MAX {
+            let namespace = &self.context.namespace;
+            let page = namespace.evictable_files(&pool.name, after, self.time(), PAGE_FILES);
+            let page = match page {
+                Ok(page) => page,
+                Err(why) => {
+                    tracing::error!(%why, "files that may leave a disk cannot be listed");
+                    break;
+                }
+            };
+            let Some(last) = page.last() else { break };
+            after = last.id;
+            for file in &page {
+                if freed >= missing {
+                    break 'pages;
+                }
+                let evict = NearlineChange::Evict {
+                    file: file.id,
+                    pool: pool.name.clone(),
+                    at: self.time(),
+                };
+                match self.change(evict).await {
+                    Ok(_) => {
+                        freed += file.size.0;
+                        files += 1;
+                    }
+                    Err(why) => tracing::debug!(file = %file.id, %why, "a copy on disk stays"),
+                }
+            }
+        }
+        if files > 0 {
+            self.context.reaper.look_again_in(&pool.name);
+            tracing::info!(pool = %pool.name, files, bytes = freed, "let go of copies of files that are on tape");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn so_much_is_missing_as_makes_the_free_part_what_it_shall_be() {
+        let missing = |used, available| missing(Bytes(used), Bytes(available), 100);
+        assert_eq!(missing(950, 50), Some(50));
+        assert_eq!(missing(900, 100), None);
+        assert_eq!(missing(0, 0), None);
+        assert_eq!(missing(u64::MAX, 0).map(|bytes| bytes / 1_000_000_000_000_000_000), Some(1));
+    }
+}

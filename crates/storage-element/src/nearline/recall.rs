@@ -1,0 +1,199 @@
+//! A file that an HSM brings: where it goes, and how it becomes durable.
+//!
+//! The HSM writes to a file in `incoming/` of the pool, under a number of its own, so that what one try has left is never
+//! taken for the data of another one. Once its bytes are known to be the right ones it gets its final name by a second link.
+
+use super::NearlineContext;
+use crate::file_label::label;
+use crate::pool::{Pool, sync_directory};
+use crate::reaper::with_room;
+use crate::uncommitted_file::UncommittedFile;
+use penstock_decide::pool_selection::{PlacementRequest, PoolView, choose_pool};
+use penstock_model::{Checksum, PoolName};
+use penstock_persistence::namespace::{EntryId, NewFile, Replace, TapeFile};
+use penstock_protocol::checksum::Hasher;
+use penstock_tape::hsm_queue::HsmCommandEnd;
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::PathBuf;
+use std::sync::Arc;
+use thiserror::Error;
+
+/// What dCache's scripts exit with when the disk has no room.
+const NO_SPACE: i32 = 41;
+/// What they exit with when the data on the disk cannot be read.
+const READ_ERROR: i32 = 42;
+/// Bytes that are read at once.
+const READ_BYTES: usize = 1 << 20;
+
+/// Why a file cannot be brought now.
+#[derive(Debug, Error)]
+pub(super) enum RecallError {
+    #[error("no pool has room for it")]
+    NoRoom,
+    #[error("its data of before is still being removed from its disk")]
+    Removing,
+    #[error("{0}")]
+    Disk(#[from] io::Error),
+    #[error("the namespace cannot be asked: {0}")]
+    Namespace(String),
+}
+
+impl RecallError {
+    /// As the queue takes it from a command.
+    pub(super) fn into_end(self) -> HsmCommandEnd {
+        let text = self.to_string();
+        match self {
+            RecallError::NoRoom => HsmCommandEnd::Exited { code: NO_SPACE, text },
+            RecallError::Removing | RecallError::Disk(_) | RecallError::Namespace(_) => {
+                HsmCommandEnd::NotStarted { text }
+            }
+        }
+    }
+}
+
+/// A file on its way from the HSM to a pool. Dropping it removes what has come.
+pub(super) struct PlacedRecall {
+    target: TapeFile,
+    pool: Arc<Pool>,
+    scratch: UncommittedFile,
+}
+
+/// Makes a place for a file in the pool that suits it best.
+pub(super) async fn place(
+    context: &NearlineContext,
+    file: &TapeFile,
+) -> Result<PlacedRecall, RecallError> {
+    let is_trash = context.namespace.is_trash(file.id);
+    if is_trash.map_err(|why| RecallError::Namespace(why.to_string()))? {
+        return Err(RecallError::Removing);
+    }
+    let views: Vec<PoolView> = context.pools.values().map(|pool| pool.view()).collect();
+    let placement = PlacementRequest {
+        size: Some(file.size),
+        draw: file.id.0.wrapping_mul(0x9E37_79B9_7F4A_7C15),
+    };
+    let chosen = choose_pool(&views, &placement).choice;
+    let pool = chosen.ok().and_then(|name| context.pools.get(&name));
+    let pool = Arc::clone(pool.ok_or(RecallError::NoRoom)?);
+    let mut reservation = pool.reserve();
+    let promise = || reservation.cover(file.size.0, Some(file.size.0));
+    let covered = with_room(&context.reaper, &pool, promise).await;
+    covered.map_err(|_| RecallError::NoRoom)?;
+    let scratch = UncommittedFile::create(
+        context.namespace.allocate(),
+        reservation,
+        Arc::clone(&pool),
+        context.reaper.clone(),
+    )?;
+    Ok(PlacedRecall {
+        target: file.clone(),
+        pool,
+        scratch,
+    })
+}
+
+impl PlacedRecall {
+    /// Where the HSM writes it.
+    pub(super) fn path(&self) -> PathBuf {
+        self.pool.incoming_path(self.scratch.id)
+    }
+
+    pub(super) fn file(&self) -> EntryId {
+        self.target.id
+    }
+
+    pub(super) fn pool(&self) -> &PoolName {
+        &self.pool.name
+    }
+
+    /// Looks at the bytes and makes them durable under their final name, on another thread.
+    pub(super) fn check(&self, tell: impl FnOnce(HsmCommandEnd) + Send + 'static) {
+        let (target, pool, path) = (self.target.clone(), Arc::clone(&self.pool), self.path());
+        tokio::task::spawn_blocking(move || tell(checked(&target, &pool, path)));
+    }
+
+    /// Its entry is committed: the data stays.
+    pub(super) fn keep(self) {
+        let path = self.path();
+        self.scratch.keep(self.target.size);
+        if let Err(why) = std::fs::remove_file(&path) {
+            tracing::warn!(path = %path.display(), %why, "the second name of a recalled file stays until the next start");
+        }
+    }
+
+    /// It is not known whether its entry is committed: the next start finds out.
+    pub(super) fn leave(self) {
+        self.scratch.leave();
+    }
+}
+
+fn checked(target: &TapeFile, pool: &Arc<Pool>, path: PathBuf) -> HsmCommandEnd {
+    let failed = |why: io::Error| {
+        pool.health.read_failed(why.to_string());
+        HsmCommandEnd::Exited {
+            code: READ_ERROR,
+            text: format!("what the HSM has brought cannot be kept: {why}"),
+        }
+    };
+    match compare(target, &path) {
+        Ok(None) => {}
+        Ok(Some(text)) => return HsmCommandEnd::Exited { code: 1, text },
+        Err(why) => return failed(why),
+    }
+    match settle(target, pool, &path) {
+        Ok(()) => HsmCommandEnd::Succeeded { uris: Vec::new() },
+        Err(why) => failed(why),
+    }
+}
+
+/// What is wrong with the bytes that have come, if anything.
+fn compare(target: &TapeFile, path: &PathBuf) -> io::Result<Option<String>> {
+    let mut file = File::open(path)?;
+    let size = file.metadata()?.len();
+    if size != target.size.0 {
+        let expected = target.size.0;
+        return Ok(Some(format!(
+            "the HSM has brought {size} bytes instead of {expected}"
+        )));
+    }
+    let algorithms: Vec<_> = target.checksums.iter().map(Checksum::algorithm).collect();
+    let mut hasher = Hasher::new(&algorithms);
+    let mut buffer = vec![0; READ_BYTES];
+    loop {
+        match file.read(&mut buffer)? {
+            0 => break,
+            count => hasher.update(&buffer[..count]),
+        }
+    }
+    let found = hasher.finish();
+    let differs = found.iter().find(|sum| !target.checksums.contains(sum));
+    Ok(differs.map(|sum| {
+        format!("the HSM has brought other bytes: their checksum is {sum}, and was another one when the file was written")
+    }))
+}
+
+/// Makes it durable under its final name.
+fn settle(target: &TapeFile, pool: &Arc<Pool>, path: &PathBuf) -> io::Result<()> {
+    let file = File::options().read(true).write(true).open(path)?;
+    let mut entry = NewFile {
+        id: target.id,
+        path: target.path.clone(),
+        size: target.size,
+        checksums: target.checksums.clone(),
+        pool: pool.name.clone(),
+        archival: target.archival,
+        owner: target.owner.clone(),
+        at: target.created,
+        replace: Replace::Refused,
+        properties_of: None,
+        labelled_in: None,
+    };
+    label_file(&file, &mut entry)?;
+    file.sync_all()?;
+    let directory = pool.data_directory(target.id);
+    std::fs::create_dir_all(&directory)?;
+    std::fs::hard_link(path, pool.data_path(target.id))?;
+    sync_directory(&directory)?;
+    sync_directory(&pool.data_root())
+}

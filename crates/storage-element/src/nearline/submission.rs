@@ -1,0 +1,57 @@
+//! Stage requests as clients make them: who wants which files, and what is answered for each.
+
+use super::Nearline;
+use penstock_model::{StageRequestId, Timestamp, UserName, VoName};
+use penstock_persistence::namespace::{EntryId, NewStageRequest, StageFileState, StagedFile};
+use std::time::Duration;
+use uuid::Uuid;
+
+/// One file that is asked for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct SubmittedFile {
+    pub path: String,
+    /// The file, or why there is nothing to wait for.
+    pub found: Result<EntryId, String>,
+    /// How long it shall stay on disk; `None`: as the site thinks best.
+    pub pin: Option<Duration>,
+}
+
+/// Who asks for what.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Submission {
+    pub user: Option<UserName>,
+    pub vo: Option<VoName>,
+    pub at: Timestamp,
+    pub files: Vec<SubmittedFile>,
+}
+
+impl Nearline {
+    /// The request as the namespace keeps it. Which of its files are on disk is found out there.
+    pub(crate) fn stage_request(&self, submission: Submission) -> NewStageRequest {
+        let at = submission.at;
+        let staged = |file: SubmittedFile| {
+            let pin = file.pin.unwrap_or(self.config.pin_usual);
+            let is_there = file.found.is_ok();
+            StagedFile {
+                path: file.path,
+                entry: file.found.as_ref().ok().copied(),
+                pin: pin.min(self.config.pin_max),
+                pinned_until: None,
+                state: match is_there {
+                    true => StageFileState::Submitted,
+                    false => StageFileState::Failed,
+                },
+                error: file.found.err(),
+                started: None,
+                finished: (!is_there).then_some(at),
+            }
+        };
+        NewStageRequest {
+            id: StageRequestId::new(Uuid::new_v4().to_string()),
+            user: submission.user,
+            vo: submission.vo,
+            at,
+            files: submission.files.into_iter().map(staged).collect(),
+        }
+    }
+}
