@@ -13,6 +13,7 @@ pub mod drive_fault;
 pub mod drive_kind;
 pub mod drive_pool;
 pub mod geometry;
+pub mod hsm_queue;
 pub mod library;
 pub mod linear;
 pub mod live_set;
