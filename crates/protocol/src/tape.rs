@@ -4,6 +4,8 @@
 //! Bytes in, values out; the calls themselves are made elsewhere. Answers of tape systems are bounded and may be any
 //! nonsense.
 
+pub mod server;
+
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use http::{HeaderName, HeaderValue};

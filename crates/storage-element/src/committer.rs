@@ -5,6 +5,7 @@
 
 use crate::claims::Claim;
 use crate::crash::{Step, reached};
+use crate::nearline_inbox::NearlineInbox;
 use crate::pending_publication::PendingPublication;
 use crate::pool::{DiskThread, Pool, sync_directory};
 use crate::reaper::{Pools, ReaperHandle};
@@ -12,7 +13,7 @@ use crate::timed_join::end_thread;
 use crate::uncommitted_file::UncommittedFile;
 use crate::write_error::{CommitError, WriteError};
 use parking_lot::Mutex;
-use penstock_model::{Bytes, PoolName};
+use penstock_model::{Archival, Bytes, PoolName};
 use penstock_persistence::namespace::{
     Change, ChangeError, ChangeReport, Namespace, NewFile, RequestOrigin,
 };
@@ -68,9 +69,15 @@ impl Committers {
         namespace: &Arc<Namespace>,
         pools: &Pools,
         reaper: &ReaperHandle,
+        nearline: Option<&NearlineInbox>,
     ) -> io::Result<Committers> {
         let start = |pool: &Arc<Pool>| {
-            let committer = Committer::start(Arc::clone(namespace), pool, reaper.clone())?;
+            let committer = Committer::start(
+                Arc::clone(namespace),
+                pool,
+                reaper.clone(),
+                nearline.cloned(),
+            )?;
             Ok((pool.name.clone(), committer))
         };
         pools
@@ -104,13 +111,14 @@ impl Committer {
         namespace: Arc<Namespace>,
         pool: &Arc<Pool>,
         reaper: ReaperHandle,
+        nearline: Option<NearlineInbox>,
     ) -> io::Result<Committer> {
         let (queue, finished) = sync_channel(QUEUE_MAX);
         let name = pool.name.clone();
         let pool = Arc::clone(pool);
         let thread = std::thread::Builder::new()
             .name(format!("committer-{name}"))
-            .spawn(move || run(&namespace, &pool, &reaper, &finished))?;
+            .spawn(move || run(&namespace, &pool, &reaper, nearline.as_ref(), &finished))?;
         Ok(Committer {
             pool: name,
             queue: Some(queue),
@@ -142,6 +150,7 @@ fn run(
     namespace: &Namespace,
     pool: &Pool,
     reaper: &ReaperHandle,
+    nearline: Option<&NearlineInbox>,
     finished: &Receiver<CompleteFile>,
 ) {
     let doubtful = DoubtfulFiles::default();
@@ -158,14 +167,20 @@ fn run(
                 let complete = adopt(pool, batch);
                 let durable = directories.make_durable(pool, complete);
                 for complete in durable {
-                    publish(namespace, reaper.clone(), Arc::clone(&doubtful), complete);
+                    publish(
+                        namespace,
+                        reaper.clone(),
+                        nearline.cloned(),
+                        Arc::clone(&doubtful),
+                        complete,
+                    );
                 }
             }
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => break,
         }
         if !is_certain {
-            judge_doubtful(namespace, pool, &doubtful);
+            judge_doubtful(namespace, pool, nearline, &doubtful);
         }
     }
     for doubted in doubtful.lock().drain(..) {
@@ -174,7 +189,12 @@ fn run(
 }
 
 /// Keeps the data of files that have their entry after all, and removes that of the others, once the namespace knows.
-fn judge_doubtful(namespace: &Namespace, pool: &Pool, doubtful: &DoubtfulFiles) {
+fn judge_doubtful(
+    namespace: &Namespace,
+    pool: &Pool,
+    nearline: Option<&NearlineInbox>,
+    doubtful: &DoubtfulFiles,
+) {
     if namespace.writer_counts().refuses {
         return;
     }
@@ -183,7 +203,12 @@ fn judge_doubtful(namespace: &Namespace, pool: &Pool, doubtful: &DoubtfulFiles) 
     for doubted in files {
         let id = doubted.file.id;
         match namespace.holds_file(id, &pool.name) {
-            Ok(true) => doubted.file.keep(doubted.size),
+            Ok(true) => {
+                doubted.file.keep(doubted.size);
+                if let Some(nearline) = nearline {
+                    nearline.precious(id);
+                }
+            }
             Ok(false) => {
                 tracing::warn!(pool = %pool.name, file = %id, "the namespace has no entry of a file whose commit failed; its data is removed");
                 drop(doubted.file);
@@ -267,6 +292,7 @@ impl DurableDirectories {
 fn publish(
     namespace: &Namespace,
     reaper: ReaperHandle,
+    nearline: Option<NearlineInbox>,
     doubtful: DoubtfulFiles,
     complete: CompleteFile,
 ) {
@@ -283,12 +309,16 @@ fn publish(
         return;
     }
     let size = entry.size;
+    let nearline = nearline.filter(|_| entry.archival == Archival::Precious);
     let change = Change::Publish(entry).asked_by(Arc::new(origin));
     namespace.submit(change, move |result| {
         let result = match result {
             Ok(changed) => {
                 reached(Step::Committed);
                 file.pool.recent_files.note(file.id);
+                if let Some(nearline) = nearline {
+                    nearline.precious(file.id);
+                }
                 file.keep(size);
                 reaper.bury(&changed.trashed);
                 Ok(changed)
@@ -387,7 +417,7 @@ mod tests {
             .apply(Change::Publish(committed))
             .expect("published");
         assert!(paths.iter().all(|path| claims.is_written(path)));
-        judge_doubtful(&namespace, &pool, &doubtful);
+        judge_doubtful(&namespace, &pool, None, &doubtful);
         drop(reapers);
         assert!(doubtful.lock().is_empty());
         assert_eq!([places[0].1.exists(), places[1].1.exists()], [true, false]);

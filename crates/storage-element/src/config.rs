@@ -1,6 +1,7 @@
 //! What a storage element is told when it starts: plain values, parsed and checked by whoever reads the
 //! file.
 
+use crate::hsm_command::HsmCommandConfig;
 use penstock_decide::admission::QueueLimits;
 use penstock_decide::authorization::{GroupRule, SubjectRule};
 use penstock_decide::pool_selection::PoolMode;
@@ -12,6 +13,7 @@ use penstock_protocol::http1::client::{NearEnds, ReachRules};
 use penstock_protocol::macaroon::RootKeys;
 use penstock_protocol::pace::PaceLimit;
 use penstock_protocol::token::IssuerVos;
+use penstock_tape::hsm_queue::HsmPolicy;
 use serde_json::Value;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -33,8 +35,55 @@ pub struct StorageConfig {
     pub macaroons: Option<MacaroonConfig>,
     /// Copies to and from other storage elements.
     pub outbound: OutboundConfig,
+    /// Files on tape; `None`: there is no tape system.
+    pub nearline: Option<NearlineConfig>,
     /// Bounds and times.
     pub limits: StorageLimits,
+}
+
+/// What a storage element does with tape.
+#[derive(Debug, Clone)]
+pub struct NearlineConfig {
+    /// Which files go to tape. Of several that fit the one with the longest path counts.
+    pub classes: Vec<ArchiveClass>,
+    /// How the commands of the HSM are run.
+    pub commands: HsmCommandConfig,
+    pub policy: HsmPolicy,
+    /// How long a file stays on disk when whoever asks for it does not say.
+    pub pin_usual: Duration,
+    pub pin_max: Duration,
+    /// Files in one stage request.
+    pub stage_files_max: usize,
+    /// How long a stage request that is over can be asked for.
+    pub stage_kept: Duration,
+    /// Of each pool's space so much is kept free, in thousandths, by letting go of copies of files that are on tape.
+    pub keep_free_permille: u16,
+    /// Between two looks at what only time brings: space, copies on tape to be removed, requests that are over.
+    pub upkeep_interval: Duration,
+    /// Reading a file that is on tape only has it brought; the reader is asked to come again.
+    pub stages_on_read: bool,
+    /// As which this site is known to users of its tape interface.
+    pub site_name: String,
+}
+
+/// Files that go to tape, and how.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ArchiveClass {
+    /// Files below this directory.
+    pub path: NamespacePath,
+    /// Their family on tape: files of one family are put together.
+    pub family: String,
+}
+
+impl NearlineConfig {
+    /// The class of a path, if its files go to tape.
+    pub(crate) fn class_of(&self, path: &NamespacePath) -> Option<&ArchiveClass> {
+        let fits = self
+            .classes
+            .iter()
+            .filter(|class| path.is_within(&class.path));
+        fits.max_by_key(|class| class.path.names().len())
+    }
 }
 
 /// One pool: one directory on one file system.

@@ -141,6 +141,7 @@ pub(crate) mod tests {
                 certificates: Some(certificates),
                 ..crate::OutboundConfig::default()
             },
+            nearline: None,
             limits,
         };
         Storage::open(config).expect("opens")
@@ -362,7 +363,10 @@ pub(crate) mod tests {
             .lookup(&path)
             .expect("readable")
             .expect("there");
-        let EntryKind::File { pool: Some(pool), .. } = &entry.kind else {
+        let EntryKind::File {
+            pool: Some(pool), ..
+        } = &entry.kind
+        else {
             panic!("no file");
         };
         assert_eq!(pool.as_str(), "quick", "the later one");

@@ -33,6 +33,7 @@ mod resumable;
 mod revoked_requests;
 mod slot;
 mod striped;
+mod tape;
 mod trash;
 mod tree;
 mod tree_rights;
@@ -54,6 +55,7 @@ use penstock_protocol::http1::Limits;
 use penstock_protocol::http1::server::{Connection, Request, RequestError};
 use penstock_protocol::listener::{ClientConnection, Listener, NewConnection};
 use penstock_protocol::monitoring::Monitor;
+use penstock_protocol::tape::WELL_KNOWN;
 use penstock_protocol::tls::ServerTls;
 use penstock_protocol::told::RepeatedErrors;
 use penstock_protocol::tpc::request_id;
@@ -377,8 +379,10 @@ impl Door {
         }
         let upload = resumable::upload_of(&path);
         let trash = reserved::trash_place_of(&path);
+        let tape = reserved::tape_place_of(&path);
         if upload.is_none()
             && trash.is_none()
+            && tape.is_none()
             && !(self.monitor.is_some() && health_endpoints::reserved_question(&path).is_some())
             && let Some(asset) = reserved::asset(request, &path)
         {
@@ -401,6 +405,9 @@ impl Door {
         }
         if let Some(place) = trash {
             return Box::pin(trash::answer(self, connection, call, place)).await;
+        }
+        if let Some(place) = tape {
+            return Box::pin(tape::answer(self, connection, call, place)).await;
         }
         // What each holds while it waits is its own, so that the short ones are answered without room for the others.
         match request.method.as_str() {
@@ -440,6 +447,9 @@ impl Door {
         }
         if is_tls && let Some(answer) = macaroon::discovery(self, request) {
             return Some(answer);
+        }
+        if request.path() == WELL_KNOWN {
+            return tape::discovery(self, request, is_tls);
         }
         let settings = self.storage.settings();
         let issuer = settings.issuer.as_ref()?;

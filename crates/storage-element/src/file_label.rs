@@ -43,6 +43,31 @@ fn is_disk_only(archival: &Archival) -> bool {
 }
 
 impl Label {
+    /// What is known of a file that lies in this directory.
+    pub(crate) fn of(entry: &NewFile, parent: Option<EntryId>) -> Label {
+        Label {
+            version: LABEL_VERSION,
+            id: Some(entry.id),
+            parent,
+            path: entry.path.clone(),
+            size: entry.size,
+            checksums: entry.checksums.clone(),
+            owner: entry.owner.clone(),
+            created: entry.at,
+            archival: entry.archival,
+        }
+    }
+
+    /// What fits where there is room for little: it describes the bytes only.
+    pub(crate) fn shortened(self) -> Label {
+        Label {
+            parent: None,
+            path: NamespacePath::root(),
+            owner: None,
+            ..self
+        }
+    }
+
     /// What a rebuild takes from it.
     pub(crate) fn found(self) -> FoundLabel {
         let name = self.path.name().map(str::to_owned);
@@ -66,25 +91,10 @@ pub(crate) fn label(
     entry: &mut NewFile,
     parent: Option<EntryId>,
 ) -> io::Result<()> {
-    let label = Label {
-        version: LABEL_VERSION,
-        id: Some(entry.id),
-        parent,
-        path: entry.path.clone(),
-        size: entry.size,
-        checksums: entry.checksums.clone(),
-        owner: entry.owner.clone(),
-        created: entry.at,
-        archival: entry.archival,
-    };
+    let label = Label::of(entry, parent);
     let written = match write_label(&file.file, &label) {
         Err(why) if why.kind() == io::ErrorKind::StorageFull => {
-            let short = Label {
-                parent: None,
-                path: NamespacePath::root(),
-                owner: None,
-                ..label
-            };
+            let short = label.shortened();
             // One so short fits anywhere but on a disk that is full.
             return file.with_space(|data| write_label(data, &short));
         }
@@ -98,6 +108,20 @@ pub(crate) fn label(
             entry.labelled_in = parent;
             Ok(())
         }
+    }
+}
+
+/// The same for a file that has its entry already.
+pub(crate) fn label_again(file: &File, label: Label) -> io::Result<()> {
+    let written = match write_label(file, &label) {
+        Err(why) if why.kind() == io::ErrorKind::StorageFull => {
+            write_label(file, &label.shortened())
+        }
+        other => other,
+    };
+    match written {
+        Err(why) if why.kind() == io::ErrorKind::Unsupported => Ok(()),
+        other => other,
     }
 }
 

@@ -16,10 +16,13 @@ mod door_threads;
 mod file_label;
 pub mod fsck;
 mod gate;
+pub mod hsm_command;
 mod locks;
 mod meter;
 mod metrics;
 mod mover;
+mod nearline;
+mod nearline_inbox;
 mod open_error;
 mod pending_publication;
 mod pool;
@@ -55,7 +58,7 @@ pub use pool_files::{PoolFilesError, PoolRoot};
 pub use storage::{PoolSnapshot, Storage, StorageSnapshot};
 
 pub use config::{
-    AccessConfig, MacaroonConfig, OutboundConfig, OwnIssuer, PoolConfig, StorageConfig,
-    StorageLimits, TrustedIssuerConfig,
+    AccessConfig, ArchiveClass, MacaroonConfig, NearlineConfig, OutboundConfig, OwnIssuer,
+    PoolConfig, StorageConfig, StorageLimits, TrustedIssuerConfig,
 };
 pub use penstock_decide::streams::StreamsLimits;

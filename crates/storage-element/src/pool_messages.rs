@@ -9,7 +9,9 @@
 use crate::uploads::Plan;
 use penstock_decide::admission::Requester;
 use penstock_decide::pool_selection::PoolReason;
-use penstock_model::{Archival, Bytes, Checksum, ChecksumAlgorithm, NamespacePath, PoolName, UserName};
+use penstock_model::{
+    Archival, Bytes, Checksum, ChecksumAlgorithm, NamespacePath, PoolName, UserName,
+};
 use penstock_persistence::namespace::{EntryId, Replace, RequestOrigin};
 use serde::{Deserialize, Serialize};
 

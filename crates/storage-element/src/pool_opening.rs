@@ -12,7 +12,7 @@ use crate::pool::{
     sync_directory,
 };
 use crate::private_files;
-use penstock_model::{Bytes, NamespacePath, Timestamp};
+use penstock_model::{Archival, Bytes, NamespacePath, Timestamp};
 use penstock_persistence::namespace::{
     Change, EntryId, LastWords, Namespace, NamespaceError, TrashQuery, TrashedFile,
 };
@@ -396,6 +396,7 @@ fn check_labels(pool: &Pool) {
         checksums: Vec::new(),
         owner: None,
         created: Timestamp(0),
+        archival: Archival::DiskOnly,
     };
     let written = File::create(&path).and_then(|file| write_label(&file, &label));
     if let Err(why) = written

@@ -16,6 +16,8 @@ use crate::locks::Locks;
 use crate::meter::SecondTraffic;
 use crate::metrics::StorageMetrics;
 use crate::mover::{LiveMovers, MoverSnapshot};
+use crate::nearline::{Nearline, NearlineContext};
+use crate::nearline_inbox::NearlineInbox;
 use crate::open_error::OpenError;
 use crate::pool::Pool;
 use crate::pool_sampler::PoolSampler;
@@ -30,7 +32,9 @@ use crate::uploads::Uploads;
 use parking_lot::{Mutex, RwLock};
 use penstock_clock::wall_clock;
 use penstock_decide::pool_selection::{PlacementRequest, PoolReason, PoolView, choose_pool};
-use penstock_model::{Bytes, ChecksumAlgorithm, PoolName, PoolSamples, Timestamp};
+use penstock_model::{
+    Archival, Bytes, ChecksumAlgorithm, NamespacePath, PoolName, PoolSamples, Timestamp,
+};
 use penstock_persistence::namespace::{
     CausedChange, Change, ChangeError, ChangeReport, EntryId, Namespace, PoolUsage,
 };
@@ -53,6 +57,7 @@ const HISTORY_SECONDS: usize = 60;
 /// A running storage element. Share it between doors; dropping the last reference finishes what is queued.
 pub struct Storage {
     // Order matters: what uses the namespace ends before it.
+    nearline: Option<Nearline>,
     committers: Committers,
     reapers: Reapers,
     pub(crate) recorder: Arc<Recorder>,
@@ -131,7 +136,9 @@ impl Storage {
         let reapers = Reapers::start(&namespace, &clock, &pools, config.limits.trash);
         let reapers = reapers.map_err(OpenError::Thread)?;
         upkeep.joined_by(reapers.handle());
-        let committers = Committers::start(&namespace, &pools, &reapers.handle());
+        let (inbox, mail) = NearlineInbox::new();
+        let news = config.nearline.as_ref().map(|_| inbox.clone());
+        let committers = Committers::start(&namespace, &pools, &reapers.handle(), news.as_ref());
         let committers = committers.map_err(OpenError::Thread)?;
         let retention = LedgerRetention::of(&config.limits);
         let recorder = Recorder::start(Arc::clone(&namespace), &clock, retention);
@@ -144,6 +151,15 @@ impl Storage {
         let reach = Reach::new(config.outbound.reach.clone());
         let client = client(&config, tls.clone(), &reach);
         let verifier = rights::verifier(&config.access, config.issuer.as_ref(), client.clone());
+        let context = NearlineContext {
+            namespace: Arc::clone(&namespace),
+            clock: Arc::clone(&clock),
+            pools: pools.clone(),
+            reaper: reapers.handle(),
+        };
+        let nearline = config.nearline.clone();
+        let nearline = nearline.map(|config| Nearline::start(config, context, inbox, mail));
+        let nearline = nearline.transpose().map_err(OpenError::Thread)?;
         let stream_memory = StreamMemory::new(config.limits.streams_memory);
         let metrics = StorageMetrics::default();
         let mut checksums = config.checksums;
@@ -151,6 +167,7 @@ impl Storage {
             checksums.insert(0, ChecksumAlgorithm::Adler32);
         }
         Ok(Arc::new(Storage {
+            nearline,
             committers,
             reapers,
             recorder: Arc::new(recorder),
@@ -225,6 +242,17 @@ impl Storage {
         &self.namespace
     }
 
+    /// What it does with tape; `None`: it has none.
+    pub(crate) fn nearline(&self) -> Option<&Nearline> {
+        self.nearline.as_ref()
+    }
+
+    /// Whether a new file at this path goes to tape.
+    pub(crate) fn archival_of(&self, path: &NamespacePath) -> Archival {
+        let nearline = self.nearline.as_ref();
+        nearline.map_or(Archival::DiskOnly, |nearline| nearline.archival_of(path))
+    }
+
     /// Removes uploads that have rested too long. The doors do it now and then; blocks.
     pub fn remove_expired_uploads(&self) {
         self.uploads.sweep(self.clock.now(), &self.reapers.handle());
@@ -276,6 +304,13 @@ impl Storage {
         let mut dead = self.committers.dead();
         dead.extend(self.reapers.dead());
         dead.extend(self.upkeep.dead());
+        if self
+            .nearline
+            .as_ref()
+            .is_some_and(|nearline| !nearline.is_alive())
+        {
+            dead.push("nearline".to_owned());
+        }
         if !self.namespace.is_alive() {
             dead.push("namespace-writer".to_owned());
         }

@@ -31,7 +31,8 @@ const TRANSFER_SERVICE: [&str; 23] = [
 ];
 
 /// The same: pools and movers, then what uses the namespace, then doors.
-const STORAGE_ELEMENT: [&str; 40] = [
+const STORAGE_ELEMENT: [&str; 43] = [
+    "hsm_command",
     "config",
     "clock",
     "crash",
@@ -48,6 +49,7 @@ const STORAGE_ELEMENT: [&str; 40] = [
     "mover",
     "claims",
     "pending_publication",
+    "nearline_inbox",
     "reaper",
     "pool_sampler",
     "uploads",
@@ -66,6 +68,7 @@ const STORAGE_ELEMENT: [&str; 40] = [
     "reserved_names",
     "rights",
     "stream_memory",
+    "nearline",
     "storage",
     "pool_files",
     "fsck",
@@ -76,7 +79,7 @@ const STORAGE_ELEMENT: [&str; 40] = [
 
 /// The same inside the door of the storage element: what requests and answers are, who asks and whether they may, the way
 /// to a write, and then the methods.
-const DOOR: [&str; 37] = [
+const DOOR: [&str; 38] = [
     "answer",
     "remote_removals",
     "caller",
@@ -93,6 +96,7 @@ const DOOR: [&str; 37] = [
     "write_ticket",
     "byteranges",
     "list",
+    "tape",
     "read",
     "write",
     "remote",

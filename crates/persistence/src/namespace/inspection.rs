@@ -1,9 +1,9 @@
 //! Reading the tree by ids and pools, for tools that compare it with what lies in the pools.
 
 use super::connection::{signed, stored, unsigned};
-use super::read::{checksum_of_row, usage_by_pool};
+use super::read::{archival_of, checksum_of_row, usage_by_pool};
 use super::{EntryId, Namespace, NamespaceError, PoolUsage};
-use penstock_model::{Bytes, Checksum, NamespacePath, PoolName, Timestamp, UserName};
+use penstock_model::{Archival, Bytes, Checksum, NamespacePath, PoolName, Timestamp, UserName};
 use rusqlite::{Connection, OptionalExtension, params};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -24,6 +24,8 @@ pub struct StoredFile {
     pub checksums: Vec<Checksum>,
     /// The label of its data tells where it is.
     pub is_labelled: bool,
+    /// Whether it goes to tape.
+    pub archival: Archival,
 }
 
 impl Namespace {
@@ -36,7 +38,7 @@ impl Namespace {
     ) -> Result<Vec<StoredFile>, NamespaceError> {
         self.readers.with(|connection| {
             let mut query = connection.prepare_cached(
-                "SELECT id, parent, name, size_bytes, created_ms, owner, labelled FROM entry
+                "SELECT id, parent, name, size_bytes, created_ms, owner, labelled, archival FROM entry
                  WHERE id >= ?1 AND id < ?2 AND pool = ?3 ORDER BY id",
             )?;
             let range = params![stored(from), stored(end), pool.as_str()];
@@ -50,6 +52,7 @@ impl Namespace {
                     owner: row.get::<_, Option<String>>(5)?.map(UserName::new),
                     checksums: Vec::new(),
                     is_labelled: row.get(6)?,
+                    archival: archival_of(row.get(7)?),
                 })
             })?;
             let mut files: Vec<StoredFile> = rows.collect::<rusqlite::Result<_>>()?;

@@ -63,6 +63,12 @@ pub enum NearlineChange {
         files: Vec<u32>,
         at: Timestamp,
     },
+    /// The same for all requests of a user that name these files.
+    ReleaseOfUser {
+        user: UserName,
+        files: Vec<EntryId>,
+        at: Timestamp,
+    },
     /// Forgets a request, with all its pins.
     ForgetStage(StageRequestId),
     /// Forgets requests that were made before, of which no file waits or is pinned any more.
@@ -130,6 +136,10 @@ impl Batch<'_> {
             }
             NearlineChange::ReleaseStaged { request, files, at } => {
                 staging::release(self.connection, request, files, *at)?;
+                Ok(ChangeReport::default())
+            }
+            NearlineChange::ReleaseOfUser { user, files, at } => {
+                staging::release_of_user(self.connection, user, files, *at)?;
                 Ok(ChangeReport::default())
             }
             NearlineChange::ForgetStage(request) => {

@@ -14,7 +14,8 @@ use penstock_decide::Decision;
 use penstock_decide::authorization::{AuthorizationReason, PathOperation, Verdict};
 use penstock_model::{NamespacePath, ProblemCode};
 use penstock_protocol::http1::server::Request;
-use penstock_protocol::token::TokenError;
+use penstock_protocol::identity::{self, Identity};
+use penstock_protocol::token::{ADMIN_SCOPE, TokenError};
 use penstock_protocol::tpc::{request_id, scitag};
 use std::net::SocketAddr;
 
@@ -115,6 +116,37 @@ impl Door {
             false => Problem::new(ProblemCode::PermissionDenied, text),
         };
         Err(problem.logged())
+    }
+
+    /// Whoever holds the token of an administrator, as it was made: nothing that was made of it counts.
+    pub(super) fn administrator<'a>(
+        &self,
+        is_tls: bool,
+        caller: &'a Caller,
+        what: &str,
+    ) -> Result<&'a Identity, Problem> {
+        if !is_tls {
+            return Err(Problem::new(
+                ProblemCode::EncryptionRequired,
+                format!("{what} is reached over TLS only; ask at the 'https' door"),
+            ));
+        }
+        let needed = format!(
+            "{what} is for administrators; show a token of this site's own issuer with the scope {ADMIN_SCOPE}"
+        );
+        let Some(identity) = caller.identity() else {
+            return Err(caller.unknown(needed));
+        };
+        let settings = self.storage.settings();
+        let own = settings.issuer.as_ref().map(|own| &own.trust.issuer);
+        let is_admin = identity.method == identity::Method::Token
+            && caller.macaroon().is_none()
+            && Some(&identity.issuer) == own
+            && identity.has_scope(ADMIN_SCOPE);
+        match is_admin {
+            true => Ok(identity),
+            false => Err(Problem::new(ProblemCode::PermissionDenied, needed)),
+        }
     }
 
     /// The same as a question, without a trace in the log.

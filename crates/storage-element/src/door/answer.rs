@@ -250,6 +250,9 @@ impl Problem {
                 // RFC 4918 §9.9.4: source and destination are the same.
                 ChangeRefusal::IntoItself(_) => ProblemCode::PathIntoItself,
                 ChangeRefusal::Root => ProblemCode::RootUnchangeable,
+                ChangeRefusal::KeptOnDisk(_) | ChangeRefusal::NotOnTapeOnly(_) => {
+                    ProblemCode::PathBusy
+                }
                 ChangeRefusal::TooManyProperties(_) => ProblemCode::PropertiesTooLarge,
             },
             CommitError::Later(why) => {

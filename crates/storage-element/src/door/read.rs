@@ -4,7 +4,7 @@ use super::answer::{Problem, Reply, Response};
 use super::conditions::{self, Verdict, etag};
 use super::handler_context::{Call, Door};
 use super::slot::wait_for_slot;
-use super::{byteranges, html, list, reserved};
+use super::{byteranges, html, list, reserved, tape};
 use crate::clock::microseconds;
 use crate::mover::{Mover, MoverRequest};
 use crate::pool::Pool;
@@ -145,13 +145,22 @@ async fn look(
     };
     door.permit(caller, &operation, path)?;
     let entry = entry.ok_or_else(|| door.missing(path))?;
+    if let EntryKind::File {
+        size, pool: None, ..
+    } = entry.kind
+    {
+        return match request.method == Method::HEAD {
+            true => head_of_tape(door, connection, call, &entry, size.0).await,
+            false => Err(tape::on_tape(door, call, &entry).await.into()),
+        };
+    }
     let Some(found) = door.found(&entry)? else {
         return match request.method == Method::HEAD {
             true => Ok(directory().into()),
             false => Ok(list::page(door, path, &entry).await?),
         };
     };
-    let mut headers = file_headers(&found);
+    let mut headers = file_headers(&found.entry);
     contain(request, path, &mut headers);
     if conditions::evaluate(&request.method, &request.headers, Some(&entry))?
         == Verdict::NotModified
@@ -170,6 +179,41 @@ async fn look(
         return Ok(Reply::Sent(sent.await));
     }
     Box::pin(give(door, connection, call, &found, headers)).await
+}
+
+/// Answers a HEAD for a file that is on tape only: all is known but its bytes.
+async fn head_of_tape(
+    door: &Door,
+    connection: &mut Connection,
+    call: &Call<'_>,
+    entry: &Entry,
+    size: u64,
+) -> Result<Reply, ReadError> {
+    let Call { request, path, .. } = *call;
+    let mut headers = file_headers(entry);
+    contain(request, path, &mut headers);
+    if conditions::evaluate(&request.method, &request.headers, Some(entry))? == Verdict::NotModified
+    {
+        return Ok(Response {
+            status: StatusCode::NOT_MODIFIED,
+            headers,
+            body: Vec::new(),
+        }
+        .into());
+    }
+    if let Some(wanted) = WantedDigest::of(&request.headers) {
+        let known = door.storage.namespace.checksums(entry.id);
+        let known = known.map_err(Problem::from)?;
+        let sum = known
+            .iter()
+            .find(|sum| sum.algorithm() == wanted.algorithm());
+        if let Some(sum) = sum {
+            let (name, value) = wanted.header(sum);
+            headers.insert(name, value);
+        }
+    }
+    let sent = connection.respond_head_only(StatusCode::OK, headers, size);
+    Ok(Reply::Sent(sent.await))
 }
 
 /// Answers a HEAD for a directory. By its type, which other servers also give their directories, clients that expect a
@@ -387,14 +431,14 @@ async fn check_data(
     Ok(())
 }
 
-fn file_headers(found: &ReadableFile) -> HeaderMap {
-    let modified = webdav::format_http_date(found.entry.modified);
+fn file_headers(entry: &Entry) -> HeaderMap {
+    let modified = webdav::format_http_date(entry.modified);
     let mut headers = HeaderMap::with_capacity(8);
     headers.insert(
         CONTENT_TYPE,
         HeaderValue::from_static("application/octet-stream"),
     );
-    headers.insert(ETAG, etag(found.id));
+    headers.insert(ETAG, etag(entry.id));
     headers.insert(ACCEPT_RANGES, HeaderValue::from_static("bytes"));
     if let Ok(value) = HeaderValue::from_str(&modified) {
         headers.insert(LAST_MODIFIED, value);

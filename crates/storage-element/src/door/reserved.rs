@@ -8,7 +8,7 @@ use crate::reserved_names::{RESERVED, name_in_the_way};
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, X_CONTENT_TYPE_OPTIONS};
 use http::{HeaderName, HeaderValue, Method, StatusCode};
 use penstock_decide::authorization::PathOperation;
-use penstock_model::{NamespacePath, ProblemCode};
+use penstock_model::{NamespacePath, ProblemCode, StageRequestId};
 use penstock_persistence::namespace::EntryId;
 use penstock_protocol::http1::server::Request;
 
@@ -43,6 +43,40 @@ pub(super) fn trash_place_of(path: &NamespacePath) -> Option<TrashPlace> {
     }
 }
 
+/// Where the tape interface is.
+pub(super) const TAPE_ROOT: &str = "/.penstock/tape/v1";
+/// The methods of what is there, in all.
+const OF_TAPE: &str = "OPTIONS, GET, HEAD, POST, DELETE";
+
+/// A place of the tape interface.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum TapePlace {
+    Stages,
+    Stage(StageRequestId),
+    Cancel(StageRequestId),
+    Release(StageRequestId),
+    ArchiveInfo,
+    /// For administrators: what the tape system does.
+    Status,
+    /// For administrators: what waits for its next try is tried now.
+    Retry,
+}
+
+/// Whether a reserved path is of the tape interface, and where.
+pub(super) fn tape_place_of(path: &NamespacePath) -> Option<TapePlace> {
+    let names: Vec<&str> = rest_of(path)?.iter().map(String::as_str).collect();
+    match names.as_slice() {
+        ["tape", "v1", "stage"] => Some(TapePlace::Stages),
+        ["tape", "v1", "stage", id] => Some(TapePlace::Stage(StageRequestId::new(*id))),
+        ["tape", "v1", "stage", id, "cancel"] => Some(TapePlace::Cancel(StageRequestId::new(*id))),
+        ["tape", "v1", "release", id] => Some(TapePlace::Release(StageRequestId::new(*id))),
+        ["tape", "status"] => Some(TapePlace::Status),
+        ["tape", "retry"] => Some(TapePlace::Retry),
+        ["tape", "v1", "archiveinfo"] => Some(TapePlace::ArchiveInfo),
+        _ => None,
+    }
+}
+
 const SCRIPT: &str = include_str!("../../assets/pages.js");
 const STYLE: &str = include_str!("../../assets/pages.css");
 /// The interface beside WebDAV, for programs.
@@ -63,6 +97,7 @@ pub(super) fn methods_of(encoded: &str) -> &'static str {
     match path.as_ref().and_then(rest_of) {
         None => METHODS,
         Some([uploads, _]) if uploads == "uploads" => OF_UPLOADS,
+        Some([tape, ..]) if tape == "tape" => OF_TAPE,
         Some(_) => READ_ONLY,
     }
 }

@@ -2,7 +2,6 @@
 //! reached with a token of the site's own issuer alone; WebDAV shows nothing of it.
 
 use super::answer::{Problem, Reply, Response};
-use super::caller::Caller;
 use super::document_body::read_body;
 use super::handler_context::{Call, Door};
 use super::reserved::{self, OF_TRASH, OF_TRASHED_FILE, TrashPlace};
@@ -18,8 +17,7 @@ use penstock_persistence::namespace::{
     TrashedFile,
 };
 use penstock_protocol::http1::server::{Connection, Request};
-use penstock_protocol::identity::{self, Identity};
-use penstock_protocol::token::ADMIN_SCOPE;
+use penstock_protocol::identity::Identity;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use std::collections::BTreeMap;
@@ -103,7 +101,7 @@ pub(super) async fn answer(
     call: &Call<'_>,
     place: TrashPlace,
 ) -> Result<Reply, Problem> {
-    let administrator = || administrator(door, connection.is_tls(), call.caller);
+    let administrator = || door.administrator(connection.is_tls(), call.caller, "the trash");
     match (place, &call.request.method) {
         (TrashPlace::Whole, &Method::GET | &Method::HEAD) => {
             administrator()?;
@@ -123,36 +121,6 @@ pub(super) async fn answer(
             let text = "a file of the trash is restored (POST)";
             Err(Problem::method_of(OF_TRASHED_FILE, text))
         }
-    }
-}
-
-/// Whoever holds the token of an administrator, as it was made: nothing that was made of it counts.
-fn administrator<'a>(
-    door: &Door,
-    is_tls: bool,
-    caller: &'a Caller,
-) -> Result<&'a Identity, Problem> {
-    if !is_tls {
-        return Err(Problem::new(
-            ProblemCode::EncryptionRequired,
-            "the trash is reached over TLS only; ask at the 'https' door",
-        ));
-    }
-    let needed = format!(
-        "the trash is for administrators; show a token of this site's own issuer with the scope {ADMIN_SCOPE}"
-    );
-    let Some(identity) = caller.identity() else {
-        return Err(caller.unknown(needed));
-    };
-    let settings = door.storage.settings();
-    let own = settings.issuer.as_ref().map(|own| &own.trust.issuer);
-    let is_admin = identity.method == identity::Method::Token
-        && caller.macaroon().is_none()
-        && Some(&identity.issuer) == own
-        && identity.has_scope(ADMIN_SCOPE);
-    match is_admin {
-        true => Ok(identity),
-        false => Err(Problem::new(ProblemCode::PermissionDenied, needed)),
     }
 }
 

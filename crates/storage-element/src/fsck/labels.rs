@@ -156,6 +156,7 @@ impl Check<'_> {
             checksums: file.checksums.clone(),
             owner: file.owner.clone(),
             created: file.created,
+            archival: file.archival,
         };
         let opened = File::open(&data.path)?;
         match write_label(&opened, &label) {

@@ -50,7 +50,10 @@ impl Check<'_> {
         let EntryKind::File { pool, .. } = &entry.kind else {
             return Ok(());
         };
-        let pool = self.pools.iter().find(|one| Some(&one.name) == pool.as_ref());
+        let pool = self
+            .pools
+            .iter()
+            .find(|one| Some(&one.name) == pool.as_ref());
         let is_gone = pool.is_some() && !self.has_data(id);
         if self.repair.mends {
             // Counted from now, so that it stays as long as anything that is removed.
@@ -164,7 +167,10 @@ impl Check<'_> {
             let EntryKind::File { pool, .. } = &entry.kind else {
                 return false;
             };
-            let is_known = self.pools.iter().any(|one| Some(&one.name) == pool.as_ref());
+            let is_known = self
+                .pools
+                .iter()
+                .any(|one| Some(&one.name) == pool.as_ref());
             is_known && entry.created < later && !self.has_data(entry.id)
         });
         Ok(occupant)

@@ -4,7 +4,7 @@ use super::{Check, FsckFailure};
 use crate::file_label::Label;
 use crate::pool_files::PoolRoot;
 use penstock_clock::wall_clock;
-use penstock_model::{Bytes, Checksum, NamespacePath, Timestamp};
+use penstock_model::{Archival, Bytes, Checksum, NamespacePath, Timestamp};
 use penstock_persistence::namespace::{
     Change, ChangeError, ChangeRefusal, EntryId, NewFile, Replace,
 };
@@ -37,7 +37,9 @@ impl Check<'_> {
                 size: facts.size,
                 checksums: facts.checksums.clone().unwrap_or_default(),
                 pool: pool.name.clone(),
-                archival: facts.label.map_or(Archival::DiskOnly, |label| label.archival),
+                archival: facts
+                    .label
+                    .map_or(Archival::DiskOnly, |label| label.archival),
                 owner: facts.label.and_then(|label| label.owner.clone()),
                 at: facts.created,
                 replace: match &outdated {

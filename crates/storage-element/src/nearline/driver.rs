@@ -1,8 +1,10 @@
 //! The loop around the queue of the HSM: persist what it records, then do what it orders.
 
 use super::recall::{PlacedRecall, RecallError, place};
-use super::{Message, NearlineConfig, NearlineContext, NearlineInbox, NearlineIncident, NearlineStatus};
-use crate::hsm_command::{HsmOrder, HsmRunner, HsmVerb};
+use super::{NearlineContext, NearlineIncident, NearlineStatus};
+use crate::config::NearlineConfig;
+use crate::hsm_command::{HsmCall, HsmRunner, HsmStorageInfo};
+use crate::nearline_inbox::{NearlineMail, NearlineMessage};
 use parking_lot::Mutex;
 use penstock_model::{Archival, Timestamp, VoName};
 use penstock_persistence::namespace::{
@@ -19,14 +21,18 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 
-/// Between two looks at what only time brings: copies to be removed, space, requests that are over.
-const UPKEEP_INTERVAL: Duration = Duration::from_secs(60);
+/// How long the loop sleeps when the queue wants nothing.
+const SLEEP_MAX: Duration = Duration::from_secs(60);
+/// Between two comparisons of what the queue knows with what the namespace says.
+const COMPARISON_INTERVAL: Duration = Duration::from_secs(3_600);
 /// Between two tries to tell the namespace something that it must know.
 const NAMESPACE_RETRY: Duration = Duration::from_secs(1);
 /// Files that are looked up at once.
 const PAGE_FILES: usize = 1_000;
 /// Records in the journal before it is cut short, beyond those of what lives.
 const JOURNAL_RECORDS_MAX: usize = 20_000;
+/// News of commands that wait to be taken; commands wait beyond.
+const NEWS_MAX: usize = 1_000;
 /// Messages that are taken as one.
 const MESSAGES_MAX: usize = 1_000;
 /// Sets requests for recalls apart from those to put the same file on tape.
@@ -38,7 +44,10 @@ const REMOVAL_BIT: u64 = 1 << 62;
 pub(super) struct Driver {
     config: NearlineConfig,
     pub(super) context: NearlineContext,
-    inbox: NearlineInbox,
+    /// Where looks at recalled files tell how they went.
+    checks: mpsc::UnboundedSender<(HsmCommandId, HsmCommandEnd)>,
+    checked: mpsc::UnboundedReceiver<(HsmCommandId, HsmCommandEnd)>,
+    news: mpsc::Receiver<HsmInput>,
     status: Arc<Mutex<NearlineStatus>>,
     queue: HsmQueue,
     runner: HsmRunner,
@@ -58,19 +67,24 @@ impl Driver {
     pub(super) fn new(
         config: NearlineConfig,
         context: NearlineContext,
-        inbox: NearlineInbox,
         status: Arc<Mutex<NearlineStatus>>,
     ) -> io::Result<Driver> {
         let journal = context.namespace.tape_journal().map_err(io::Error::other)?;
-        let records: Result<Vec<HsmRecord>, _> =
-            journal.iter().map(|record| serde_json::from_str(record)).collect();
+        let records: Result<Vec<HsmRecord>, _> = journal
+            .iter()
+            .map(|record| serde_json::from_str(record))
+            .collect();
         let records = records.map_err(io::Error::other)?;
         let queue = HsmQueue::restore(config.policy.clone(), &records);
-        let runner = HsmRunner::new(config.program.clone());
+        let (sender, news) = mpsc::channel(NEWS_MAX);
+        let runner = HsmRunner::new(config.commands.clone(), sender);
+        let (checks, checked) = mpsc::unbounded_channel();
         Ok(Driver {
             config,
             context,
-            inbox,
+            checks,
+            checked,
+            news,
             status,
             queue,
             runner,
@@ -85,15 +99,18 @@ impl Driver {
     }
 
     /// Runs until it is told to stop.
-    pub(super) async fn run(mut self, mut mail: mpsc::UnboundedReceiver<Message>) {
+    pub(super) async fn run(mut self, mut mail: NearlineMail) {
         self.know_removals();
         let effects = self.queue.resume(self.now_ns());
         self.perform(effects).await;
         self.compare().await;
         self.upkeep().await;
-        let mut upkeep = tokio::time::interval(UPKEEP_INTERVAL);
+        let mut upkeep = tokio::time::interval(self.config.upkeep_interval);
         upkeep.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         upkeep.tick().await;
+        let mut comparison = tokio::time::interval(COMPARISON_INTERVAL);
+        comparison.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        comparison.tick().await;
         while !self.is_over {
             self.publish_status();
             let wait = self.wait();
@@ -102,20 +119,25 @@ impl Driver {
                     Some(message) => self.take(message, &mut mail).await,
                     None => return,
                 },
+                Some(news) = self.news.recv() => self.take_news(news).await,
+                Some((command, end)) = self.checked.recv() => self.settle(command, end).await,
                 () = tokio::time::sleep(wait) => self.input(HsmInput::Tick).await,
                 _ = upkeep.tick() => self.upkeep().await,
+                _ = comparison.tick() => self.compare().await,
             }
         }
+        // Commands that wait to tell their end must not.
+        self.news.close();
         self.runner.stop_all().await;
     }
 
     /// Until the queue wants to be woken.
     fn wait(&self) -> Duration {
         let Some(wake_ns) = self.wake_ns else {
-            return UPKEEP_INTERVAL;
+            return SLEEP_MAX;
         };
         let wait_ns = wake_ns.saturating_sub(self.now_ns()).max(1_000_000);
-        Duration::from_nanos(u64::try_from(wait_ns).unwrap_or(0)).min(UPKEEP_INTERVAL)
+        Duration::from_nanos(u64::try_from(wait_ns).unwrap_or(0)).min(SLEEP_MAX)
     }
 
     fn now(&self) -> Timestamp {
@@ -126,37 +148,41 @@ impl Driver {
         self.now().0.saturating_mul(1_000_000)
     }
 
-    async fn take(&mut self, first: Message, mail: &mut mpsc::UnboundedReceiver<Message>) {
-        let (mut precious, mut asked, mut rest) = (Vec::new(), Vec::new(), Vec::new());
-        let mut sort = |message| match message {
-            Message::Precious(file) => precious.push(file),
-            Message::Asked(files) => asked.extend(files),
-            other => rest.push(other),
-        };
-        sort(first);
-        for _ in 1..MESSAGES_MAX {
-            match mail.try_recv() {
-                Ok(message) => sort(message),
-                Err(_) => break,
+    async fn take(&mut self, first: NearlineMessage, mail: &mut NearlineMail) {
+        let (mut precious, mut asked, mut is_retry) = (Vec::new(), Vec::new(), false);
+        let mut next = Some(first);
+        for _ in 0..MESSAGES_MAX {
+            match next.take() {
+                Some(NearlineMessage::Precious(file)) => precious.push(file),
+                Some(NearlineMessage::Asked(files)) => asked.extend(files),
+                Some(NearlineMessage::RetryNow) => is_retry = true,
+                Some(NearlineMessage::Stop) => self.is_over = true,
+                None => break,
             }
+            next = mail.try_recv().ok();
         }
         self.ask_puts(precious).await;
         self.ask_gets(asked).await;
-        for message in rest {
-            match message {
-                Message::Ended { command, end } => self.ended(command, end).await,
-                Message::Checked { command, end } => self.checked(command, end).await,
-                Message::Progressed { command, bytes } => {
-                    self.input(HsmInput::Progressed { command, bytes }).await;
-                }
-                Message::RetryNow => {
-                    let all = self.queue.live().entries.keys().cloned().collect();
-                    self.input(HsmInput::RetryNow(all)).await;
-                }
-                Message::Stop => self.is_over = true,
-                Message::Precious(_) | Message::Asked(_) => {}
-            }
+        if is_retry {
+            let all = self.queue.live().entries.keys().cloned().collect();
+            self.input(HsmInput::RetryNow(all)).await;
         }
+    }
+
+    /// What a command tells. What a recall has brought is looked at before the queue hears of its end.
+    async fn take_news(&mut self, news: HsmInput) {
+        let HsmInput::Ended { command, end } = news else {
+            self.input(news).await;
+            return;
+        };
+        let is_success = matches!(end, HsmCommandEnd::Succeeded { .. });
+        if let Some(placed) = self.recalls.get(&command).filter(|_| is_success) {
+            let checks = self.checks.clone();
+            placed.check(move |end| drop(checks.send((command, end))));
+            return;
+        }
+        self.recalls.remove(&command);
+        self.input(HsmInput::Ended { command, end }).await;
     }
 
     async fn input(&mut self, input: HsmInput) {
@@ -173,11 +199,19 @@ impl Driver {
                 HsmEffect::Stop(command) => self.runner.stop(command),
                 HsmEffect::Tell { request, outcome } => self.tell(request, outcome).await,
                 HsmEffect::Disk { target, fault } => {
-                    tracing::warn!(?target, ?fault, "a command of the HSM found its disk at fault");
+                    tracing::warn!(
+                        ?target,
+                        ?fault,
+                        "a command of the HSM found its disk at fault"
+                    );
                 }
                 HsmEffect::Open { incident, fault } => {
                     let text = fault.as_ref().map(|fault| fault.text.clone());
-                    tracing::error!(?incident, fault = text, "the tape system needs somebody to look at it");
+                    tracing::error!(
+                        ?incident,
+                        fault = text,
+                        "the tape system needs somebody to look at it"
+                    );
                     if let Some(fault) = fault {
                         self.faults.insert(incident, fault);
                     }
@@ -203,7 +237,9 @@ impl Driver {
             true => {
                 let kept = self.queue.records();
                 self.journal_records = kept.len();
-                let kept = kept.iter().filter_map(|record| serde_json::to_string(record).ok());
+                let kept = kept
+                    .iter()
+                    .filter_map(|record| serde_json::to_string(record).ok());
                 NearlineChange::ReplaceJournal(kept.collect())
             }
             false => NearlineChange::AppendJournal(lines),
@@ -236,12 +272,14 @@ impl Driver {
     pub(super) async fn change(&self, change: NearlineChange) -> Result<ChangeReport, ChangeError> {
         let (reply, answer) = oneshot::channel();
         let reaper = self.context.reaper.clone();
-        self.context.namespace.submit(Change::Nearline(change), move |result| {
-            if let Ok(changed) = &result {
-                reaper.bury(&changed.trashed);
-            }
-            let _ = reply.send(result);
-        });
+        self.context
+            .namespace
+            .submit(Change::Nearline(change), move |result| {
+                if let Ok(changed) = &result {
+                    reaper.bury(&changed.trashed);
+                }
+                let _ = reply.send(result);
+            });
         answer.await.unwrap_or(Err(ChangeError::Stopped))
     }
 
@@ -251,7 +289,9 @@ impl Driver {
         let mut precious = Vec::new();
         loop {
             let page = self.context.namespace.precious_files(after, PAGE_FILES);
-            let Ok(page) = page.inspect_err(|why| tracing::error!(%why, "files that go to tape cannot be listed")) else {
+            let Ok(page) = page
+                .inspect_err(|why| tracing::error!(%why, "files that go to tape cannot be listed"))
+            else {
                 return;
             };
             let Some(last) = page.last() else { break };
@@ -262,7 +302,9 @@ impl Driver {
         let mut after = EntryId(0);
         loop {
             let page = self.context.namespace.awaited_files(after, PAGE_FILES);
-            let Ok(page) = page.inspect_err(|why| tracing::error!(%why, "files that somebody waits for cannot be listed")) else {
+            let Ok(page) = page.inspect_err(
+                |why| tracing::error!(%why, "files that somebody waits for cannot be listed"),
+            ) else {
                 return;
             };
             let Some(last) = page.last() else { break };
@@ -290,7 +332,11 @@ impl Driver {
         let (mut puts, mut canceled) = (Vec::new(), Vec::new());
         for id in files {
             let request = RequestId(id.0);
-            let is_known = self.queue.live().entries.contains_key(&HsmTarget::Put(FileId(id.0)));
+            let is_known = self
+                .queue
+                .live()
+                .entries
+                .contains_key(&HsmTarget::Put(FileId(id.0)));
             match self.tape_file(id) {
                 Lookup::File(file) if file.archival == Archival::Precious => {
                     if !is_known {
@@ -327,7 +373,11 @@ impl Driver {
         let (mut gets, mut canceled) = (Vec::new(), Vec::new());
         for id in files {
             let request = RequestId(id.0 | RECALL_BIT);
-            let is_known = self.queue.live().entries.contains_key(&HsmTarget::Get(FileId(id.0)));
+            let is_known = self
+                .queue
+                .live()
+                .entries
+                .contains_key(&HsmTarget::Get(FileId(id.0)));
             let awaited = match self.context.namespace.awaited_by(id) {
                 Ok(awaited) => awaited,
                 Err(why) => {
@@ -336,11 +386,16 @@ impl Driver {
                 }
             };
             match self.tape_file(id) {
-                Lookup::File(file) if awaited.is_some() && file.pool.is_none() => match get_of(&file, request, awaited.flatten()) {
-                    _ if is_known => {}
-                    Some(get) => gets.push(get),
-                    None => self.fail_recall(id, "the name of its copy on tape is not understood").await,
-                },
+                Lookup::File(file) if awaited.is_some() && file.pool.is_none() => {
+                    match get_of(&file, request, awaited.flatten()) {
+                        _ if is_known => {}
+                        Some(get) => gets.push(get),
+                        None => {
+                            self.fail_recall(id, "the name of its copy on tape is not understood")
+                                .await
+                        }
+                    }
+                }
                 Lookup::Gone if awaited.is_some() => {
                     self.fail_recall(id, "the file was removed").await;
                     if is_known {
@@ -361,7 +416,8 @@ impl Driver {
 
     async fn fail_recall(&mut self, file: EntryId, error: &str) {
         let (error, at) = (error.to_owned(), self.now());
-        self.must(NearlineChange::RecallFailed { file, error, at }).await;
+        self.must(NearlineChange::RecallFailed { file, error, at })
+            .await;
     }
 
     fn tape_file(&self, id: EntryId) -> Lookup {
@@ -375,78 +431,81 @@ impl Driver {
         }
     }
 
-    /// Begins a command, or tells the queue at once why it cannot run.
+    /// Begins a command, or tells the queue why it cannot run.
     async fn start(&mut self, command: HsmCommand) {
         let id = command.command;
-        let order = match self.order(&command).await {
-            Ok(order) => order,
-            Err(end) => {
-                self.inbox.send(Message::Ended { command: id, end });
-                return;
-            }
-        };
-        let inbox = self.inbox.clone();
-        self.runner.start(id, order, move |event| inbox.send(event.into()));
+        match self.call(&command).await {
+            Ok(call) => self.runner.start(id, call),
+            Err(end) => drop(self.checks.send((id, end))),
+        }
     }
 
-    /// What the HSM is called with. For a recall its place on disk is made.
-    async fn order(&mut self, command: &HsmCommand) -> Result<HsmOrder, HsmCommandEnd> {
-        let not_started = |text: String| HsmCommandEnd::NotStarted { text };
+    /// What the HSM is called for. For a recall its place on disk is made.
+    async fn call(&mut self, command: &HsmCommand) -> Result<HsmCall, HsmCommandEnd> {
+        let not_started = |text: &str| HsmCommandEnd::NotStarted {
+            text: text.to_owned(),
+        };
         let file = match &command.work {
-            HsmWork::Remove { uri, .. } => {
-                return Ok(HsmOrder { verb: HsmVerb::Remove, file: None, path: None, uri: Some(uri.clone()), storage_info: String::new() });
-            }
+            HsmWork::Remove { uri, .. } => return Ok(HsmCall::Remove { uri: uri.clone() }),
             HsmWork::Put { file, .. } | HsmWork::Get { file, .. } => *file,
         };
         let Lookup::File(found) = self.tape_file(EntryId(file.0)) else {
-            return Err(not_started("the file is gone".to_owned()));
+            return Err(not_started("the file is gone"));
         };
-        let storage_info = self.storage_info(&found);
-        match &command.work {
-            HsmWork::Get { uri, .. } => {
-                let placed = place(&self.context, &found).await;
-                let placed = placed.map_err(RecallError::into_end)?;
-                let path = placed.path();
-                let (file, at) = (found.id, self.now());
-                self.must(NearlineChange::RecallStarted { file, at }).await;
-                self.recalls.insert(command.command, placed);
-                Ok(HsmOrder { verb: HsmVerb::Get, file: Some(found.id), path: Some(path), uri: Some(uri.clone()), storage_info })
-            }
-            HsmWork::Put { .. } | HsmWork::Remove { .. } => {
-                let pool = found.pool.as_ref().and_then(|pool| self.context.pools.get(pool));
-                let pool = pool.filter(|pool| pool.is_in_reach());
-                let pool = pool.ok_or_else(|| not_started("the pool of the file is out of service".to_owned()))?;
-                let path = pool.data_path(found.id);
-                Ok(HsmOrder { verb: HsmVerb::Put, file: Some(found.id), path: Some(path), uri: None, storage_info })
-            }
+        let (pnfsid, storage_info) = (self.pnfsid(found.id), self.storage_info(&found));
+        if let HsmWork::Get { uri, .. } = &command.work {
+            let placed = place(&self.context, &found).await;
+            let placed = placed.map_err(RecallError::into_end)?;
+            let path = placed.path();
+            let (file, at) = (found.id, self.now());
+            self.must(NearlineChange::RecallStarted { file, at }).await;
+            self.recalls.insert(command.command, placed);
+            return Ok(HsmCall::Get {
+                pnfsid,
+                path,
+                size_bytes: found.size.0,
+                uri: uri.clone(),
+                storage_info,
+            });
         }
+        let pool = found
+            .pool
+            .as_ref()
+            .and_then(|pool| self.context.pools.get(pool));
+        let pool = pool.filter(|pool| pool.is_in_reach());
+        let pool = pool.ok_or_else(|| not_started("the pool of the file is out of service"))?;
+        Ok(HsmCall::Put {
+            pnfsid,
+            path: pool.data_path(found.id),
+            storage_info,
+        })
     }
 
-    /// What the HSM is told of a file, as `-si`: `key=value` with `;` between, as dCache writes it.
-    fn storage_info(&self, file: &TapeFile) -> String {
+    /// The name of a file for the HSM: of this namespace, and never used again.
+    fn pnfsid(&self, file: EntryId) -> String {
+        let namespace = self.context.namespace.uuid().simple().to_string();
+        format!("{namespace}{:016x}", file.0).to_uppercase()
+    }
+
+    fn storage_info(&self, file: &TapeFile) -> HsmStorageInfo {
         let class = self.config.class_of(&file.path);
-        let family = class.map_or("moved", |class| class.family.as_str());
-        let mut told = format!("size={};new=false;sClass={};path={}", file.size.0, encoded(family), encoded(&file.path.to_string()));
+        let mut more = BTreeMap::from([("path".to_owned(), file.path.to_string())]);
         for sum in &file.checksums {
-            told.push_str(&format!(";{}={}", sum.algorithm().name(), sum.hex()));
+            more.insert(sum.algorithm().name().to_owned(), sum.hex().to_owned());
         }
-        told
-    }
-
-    /// A command has ended. What a recall has brought is looked at before the queue hears of it.
-    async fn ended(&mut self, command: HsmCommandId, end: HsmCommandEnd) {
-        let is_success = matches!(end, HsmCommandEnd::Succeeded { .. });
-        if let Some(placed) = self.recalls.get(&command).filter(|_| is_success) {
-            let inbox = self.inbox.clone();
-            placed.check(move |end| inbox.send(Message::Checked { command, end }));
-            return;
+        HsmStorageInfo {
+            size_bytes: file.size.0,
+            is_stored: file.archival == Archival::Cached,
+            storage_class: class
+                .map_or("moved", |class| class.family.as_str())
+                .to_owned(),
+            hsm: "penstock".to_owned(),
+            more,
         }
-        self.recalls.remove(&command);
-        self.input(HsmInput::Ended { command, end }).await;
     }
 
     /// The data of a recalled file is whole and durable, or is not.
-    async fn checked(&mut self, command: HsmCommandId, end: HsmCommandEnd) {
+    async fn settle(&mut self, command: HsmCommandId, end: HsmCommandEnd) {
         let placed = self.recalls.remove(&command);
         let end = match (placed, end) {
             (Some(placed), end @ HsmCommandEnd::Succeeded { .. }) => {
@@ -464,7 +523,9 @@ impl Driver {
                         placed.leave();
                         return;
                     }
-                    None => HsmCommandEnd::NotStarted { text: "the file is gone, or on disk already".to_owned() },
+                    None => HsmCommandEnd::NotStarted {
+                        text: "the file is gone, or on disk already".to_owned(),
+                    },
                 }
             }
             (_, end) => end,
@@ -476,7 +537,10 @@ impl Driver {
     async fn tell(&mut self, request: RequestId, outcome: HsmOutcome) {
         if let Some(uri) = self.removals.remove(&request) {
             if outcome == HsmOutcome::Removed {
-                self.must(NearlineChange::ForgetRemovals(vec![uri.as_str().to_owned()])).await;
+                self.must(NearlineChange::ForgetRemovals(vec![
+                    uri.as_str().to_owned(),
+                ]))
+                .await;
             }
             return;
         }
@@ -488,17 +552,25 @@ impl Driver {
                 self.must(NearlineChange::Archived { file, uris, at }).await;
             }
             HsmOutcome::Failed { tries, fault } => {
-                let error = format!("the tape system did not bring it in {tries} tries: {}", fault.text);
+                let error = format!(
+                    "the tape system did not bring it in {tries} tries: {}",
+                    fault.text
+                );
                 self.fail_recall(file, &error).await;
             }
-            HsmOutcome::Expired | HsmOutcome::Canceled | HsmOutcome::Fetched | HsmOutcome::Removed => {}
+            HsmOutcome::Expired
+            | HsmOutcome::Canceled
+            | HsmOutcome::Fetched
+            | HsmOutcome::Removed => {}
         }
     }
 
     /// The removals that the queue remembers.
     fn know_removals(&mut self) {
         for (target, entry) in &self.queue.live().entries {
-            let HsmTarget::Remove(uri) = target else { continue };
+            let HsmTarget::Remove(uri) = target else {
+                continue;
+            };
             for request in entry.askers.keys() {
                 self.removals.insert(*request, uri.clone());
                 self.next_removal = self.next_removal.max((request.0 & !REMOVAL_BIT) + 1);
@@ -511,21 +583,34 @@ impl Driver {
         self.ask_removals().await;
         self.make_room().await;
         let at = self.now();
-        let before = Timestamp(at.0 - i64::try_from(self.config.stage_kept.as_millis()).unwrap_or(i64::MAX));
-        if let Err(why) = self.change(NearlineChange::PruneStages { before, at }).await {
+        let before =
+            Timestamp(at.0 - i64::try_from(self.config.stage_kept.as_millis()).unwrap_or(i64::MAX));
+        if let Err(why) = self
+            .change(NearlineChange::PruneStages { before, at })
+            .await
+        {
             tracing::warn!(%why, "stage requests that are over could not be removed");
         }
     }
 
     async fn ask_removals(&mut self) {
         let owed = self.context.namespace.tape_removals(self.now(), PAGE_FILES);
-        let Ok(owed) = owed.inspect_err(|why| tracing::error!(%why, "copies on tape to be removed cannot be listed")) else {
+        let Ok(owed) = owed.inspect_err(
+            |why| tracing::error!(%why, "copies on tape to be removed cannot be listed"),
+        ) else {
             return;
         };
         let mut removes = Vec::new();
         for removal in owed {
-            let Some(uri) = HsmUri::parse(&removal.uri) else { continue };
-            if self.queue.live().entries.contains_key(&HsmTarget::Remove(uri.clone())) {
+            let Some(uri) = HsmUri::parse(&removal.uri) else {
+                continue;
+            };
+            if self
+                .queue
+                .live()
+                .entries
+                .contains_key(&HsmTarget::Remove(uri.clone()))
+            {
                 continue;
             }
             let request = RequestId(self.next_removal | REMOVAL_BIT);
@@ -575,7 +660,10 @@ enum Lookup {
 }
 
 fn get_of(file: &TapeFile, request: RequestId, vo: Option<VoName>) -> Option<HsmGet> {
-    let uri = file.copies.first().and_then(|copy| HsmUri::parse(&copy.uri))?;
+    let uri = file
+        .copies
+        .first()
+        .and_then(|copy| HsmUri::parse(&copy.uri))?;
     Some(HsmGet {
         request,
         file: FileId(file.id.0),
@@ -591,26 +679,18 @@ fn get_of(file: &TapeFile, request: RequestId, vo: Option<VoName>) -> Option<Hsm
     })
 }
 
-/// A value of `-si`: what has a meaning there is written as in URLs.
-fn encoded(value: &str) -> String {
-    let mut out = String::with_capacity(value.len());
-    for letter in value.chars() {
-        match letter {
-            ';' | '=' | '%' | '\0'..='\x1f' | '\x7f' => {
-                out.push_str(&format!("%{:02X}", u32::from(letter)));
-            }
-            other => out.push(other),
-        }
-    }
-    out
-}
-
 /// An incident in words.
 fn words(incident: HsmIncident) -> String {
     match incident {
-        HsmIncident::Outage => "the HSM as a whole does not work; one command after the other tries it".to_owned(),
+        HsmIncident::Outage => {
+            "the HSM as a whole does not work; one command after the other tries it".to_owned()
+        }
         HsmIncident::FilesFail(kind) => format!("some files fail again and again ({kind:?})"),
-        HsmIncident::OldestWaits(kind) => format!("a file waits too long although a command could run ({kind:?})"),
-        HsmIncident::CommandLost(command) => format!("command {} did not end when it was stopped", command.0),
+        HsmIncident::OldestWaits(kind) => {
+            format!("a file waits too long although a command could run ({kind:?})")
+        }
+        HsmIncident::CommandLost(command) => {
+            format!("command {} did not end when it was stopped", command.0)
+        }
     }
 }

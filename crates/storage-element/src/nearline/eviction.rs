@@ -16,7 +16,9 @@ fn missing(used: Bytes, available: Bytes, keep_free_permille: u16) -> Option<u64
     let whole = u128::from(used.0) + u128::from(available.0);
     let wanted = whole * u128::from(keep_free_permille) / 1_000;
     let wanted = u64::try_from(wanted).unwrap_or(u64::MAX);
-    wanted.checked_sub(available.0).filter(|missing| *missing > 0)
+    wanted
+        .checked_sub(available.0)
+        .filter(|missing| *missing > 0)
 }
 
 impl Driver {
@@ -85,6 +87,9 @@ mod tests {
         assert_eq!(missing(950, 50), Some(50));
         assert_eq!(missing(900, 100), None);
         assert_eq!(missing(0, 0), None);
-        assert_eq!(missing(u64::MAX, 0).map(|bytes| bytes / 1_000_000_000_000_000_000), Some(1));
+        assert_eq!(
+            missing(u64::MAX, 0).map(|bytes| bytes / 1_000_000_000_000_000_000),
+            Some(1)
+        );
     }
 }

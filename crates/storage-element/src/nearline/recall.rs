@@ -4,13 +4,13 @@
 //! taken for the data of another one. Once its bytes are known to be the right ones it gets its final name by a second link.
 
 use super::NearlineContext;
-use crate::file_label::label;
+use crate::file_label::{LABEL_VERSION, Label, label_again};
 use crate::pool::{Pool, sync_directory};
 use crate::reaper::with_room;
 use crate::uncommitted_file::UncommittedFile;
 use penstock_decide::pool_selection::{PlacementRequest, PoolView, choose_pool};
 use penstock_model::{Checksum, PoolName};
-use penstock_persistence::namespace::{EntryId, NewFile, Replace, TapeFile};
+use penstock_persistence::namespace::{EntryId, TapeFile};
 use penstock_protocol::checksum::Hasher;
 use penstock_tape::hsm_queue::HsmCommandEnd;
 use std::fs::File;
@@ -44,7 +44,10 @@ impl RecallError {
     pub(super) fn into_end(self) -> HsmCommandEnd {
         let text = self.to_string();
         match self {
-            RecallError::NoRoom => HsmCommandEnd::Exited { code: NO_SPACE, text },
+            RecallError::NoRoom => HsmCommandEnd::Exited {
+                code: NO_SPACE,
+                text,
+            },
             RecallError::Removing | RecallError::Disk(_) | RecallError::Namespace(_) => {
                 HsmCommandEnd::NotStarted { text }
             }
@@ -176,20 +179,18 @@ fn compare(target: &TapeFile, path: &PathBuf) -> io::Result<Option<String>> {
 /// Makes it durable under its final name.
 fn settle(target: &TapeFile, pool: &Arc<Pool>, path: &PathBuf) -> io::Result<()> {
     let file = File::options().read(true).write(true).open(path)?;
-    let mut entry = NewFile {
-        id: target.id,
+    let label = Label {
+        version: LABEL_VERSION,
+        id: Some(target.id),
+        parent: None,
         path: target.path.clone(),
         size: target.size,
         checksums: target.checksums.clone(),
-        pool: pool.name.clone(),
-        archival: target.archival,
         owner: target.owner.clone(),
-        at: target.created,
-        replace: Replace::Refused,
-        properties_of: None,
-        labelled_in: None,
+        created: target.created,
+        archival: target.archival,
     };
-    label_file(&file, &mut entry)?;
+    label_again(&file, label)?;
     file.sync_all()?;
     let directory = pool.data_directory(target.id);
     std::fs::create_dir_all(&directory)?;

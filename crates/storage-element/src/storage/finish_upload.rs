@@ -4,13 +4,13 @@
 //! nothing that was acknowledged.
 
 use super::Storage;
-use crate::pool_write::archival_of_size;
 use crate::claims::LockCheckedClaim;
 use crate::clock::microseconds;
 use crate::committer::CompleteFile;
 use crate::file_label::label;
 use crate::pending_publication::PendingPublication;
 use crate::pool_messages::{DiskWriteCounts, FinishUpload, StoredFile};
+use crate::pool_write::archival_of_size;
 use crate::pool_write::{WriteFinisher, verify, within};
 use crate::uncommitted_file::UncommittedFile;
 use crate::uploads::{

@@ -16,6 +16,7 @@ mod locks;
 mod logs;
 mod macaroons;
 mod methods;
+mod nearline;
 mod overload;
 mod pages;
 mod parts;

@@ -71,7 +71,10 @@ fn tree(directory: &Path, change: impl Fn(&mut StorageConfig)) -> Vec<(String, S
     let below = storage.namespace().below(EntryId::ROOT, 100);
     let mut files = Vec::new();
     for (place, entry) in below.expect("readable") {
-        let EntryKind::File { pool: Some(pool), .. } = &entry.kind else {
+        let EntryKind::File {
+            pool: Some(pool), ..
+        } = &entry.kind
+        else {
             continue;
         };
         let (_, root) = pools.iter().find(|(name, _)| name == pool).expect("known");

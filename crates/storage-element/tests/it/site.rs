@@ -175,6 +175,7 @@ pub fn configuration(directory: &Path, signer: &Signer) -> StorageConfig {
             certificates: Some(directory.join("certificates")),
             ..OutboundConfig::default()
         },
+        nearline: None,
         limits: quick_limits(),
     }
 }

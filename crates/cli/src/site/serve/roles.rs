@@ -238,6 +238,7 @@ pub fn storage_config(
             reach: config.reach(&role.outbound.credentials_follow),
             certificates: Some(site.resolve(&config.trust.certificates)),
         },
+        nearline: None,
         limits: StorageLimits {
             connections: process.connections.clone(),
             body_pace: body_pace(config),

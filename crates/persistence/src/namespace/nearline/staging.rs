@@ -124,7 +124,10 @@ fn settled(
     at: Timestamp,
 ) -> rusqlite::Result<StagedFile> {
     let mut file = asked.clone();
-    let Some(entry) = file.entry.filter(|_| file.state == StageFileState::Submitted) else {
+    let Some(entry) = file
+        .entry
+        .filter(|_| file.state == StageFileState::Submitted)
+    else {
         return Ok(file);
     };
     let pool = connection
@@ -202,6 +205,29 @@ pub(super) fn release(
     for number in files {
         cancel.execute(params![request.as_str(), number, at.0])?;
         release.execute(params![request.as_str(), number])?;
+    }
+    Ok(())
+}
+
+/// The same in all requests of a user.
+pub(super) fn release_of_user(
+    connection: &Connection,
+    user: &UserName,
+    files: &[EntryId],
+    at: Timestamp,
+) -> rusqlite::Result<()> {
+    let mut find = connection.prepare_cached(
+        "SELECT request, number FROM stage_file JOIN stage_request ON request = id
+         WHERE entry = ?1 AND user = ?2 AND (state < 2 OR pin_until_ms IS NOT NULL)",
+    )?;
+    for file in files {
+        let rows = find.query_map(params![stored(*file), user.as_str()], |row| {
+            Ok((row.get::<_, String>(0)?, row.get::<_, u32>(1)?))
+        })?;
+        let named: rusqlite::Result<Vec<(String, u32)>> = rows.collect();
+        for (request, number) in named? {
+            release(connection, &StageRequestId::new(request), &[number], at)?;
+        }
     }
     Ok(())
 }

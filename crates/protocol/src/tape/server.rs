@@ -1,0 +1,297 @@
+//! The WLCG Tape REST API, version 1, as a storage element reads and writes it.
+//!
+//! Requests of clients are bounded and may be any nonsense. What they hold beside the known fields is passed over, as the
+//! specification asks.
+
+use super::with_single_slashes;
+use penstock_model::{StageRequestId, Timestamp, ToldPlace};
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+use std::time::Duration;
+use thiserror::Error;
+
+/// Bytes that a request may have for each file, and beside them.
+pub const REQUEST_BYTES_PER_FILE_MAX: usize = 8 << 10;
+/// Characters of a duration.
+const DURATION_CHARS_MAX: usize = 64;
+
+/// Why a request cannot be understood.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum TapeRequestError {
+    #[error("the body is not the JSON that the tape interface takes: {0}")]
+    Malformed(String),
+    #[error(
+        "a request names {found} files; at most {files_max} are taken, so ask in several requests"
+    )]
+    TooManyFiles { found: usize, files_max: usize },
+    #[error("a request names no file")]
+    NoFile,
+    #[error("'{0}' is no duration; write for example PT6H or P2D")]
+    Duration(String),
+}
+
+/// A file that shall be on disk.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WantedFile {
+    /// With single slashes.
+    pub path: String,
+    /// How long it shall stay there; `None`: as the site thinks best.
+    pub pin: Option<Duration>,
+}
+
+#[derive(Deserialize)]
+struct StageForm {
+    files: Vec<FileForm>,
+}
+
+#[derive(Deserialize)]
+struct FileForm {
+    path: String,
+    #[serde(rename = "diskLifetime")]
+    disk_lifetime: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct PathsForm {
+    paths: Vec<String>,
+}
+
+fn malformed(why: &serde_json::Error) -> TapeRequestError {
+    TapeRequestError::Malformed(why.to_string())
+}
+
+fn bounded(found: usize, files_max: usize) -> Result<(), TapeRequestError> {
+    match found {
+        0 => Err(TapeRequestError::NoFile),
+        found if found > files_max => Err(TapeRequestError::TooManyFiles { found, files_max }),
+        _ => Ok(()),
+    }
+}
+
+/// The body of a stage request.
+pub fn parse_stage(body: &[u8], files_max: usize) -> Result<Vec<WantedFile>, TapeRequestError> {
+    let form: StageForm = serde_json::from_slice(body).map_err(|why| malformed(&why))?;
+    bounded(form.files.len(), files_max)?;
+    let wanted = form.files.into_iter().map(|file| {
+        let pin = file.disk_lifetime.as_deref().map(parse_duration);
+        Ok(WantedFile {
+            path: with_single_slashes(&file.path),
+            pin: pin.transpose()?,
+        })
+    });
+    wanted.collect()
+}
+
+/// The body of a request that names paths, with single slashes.
+pub fn parse_paths(body: &[u8], files_max: usize) -> Result<Vec<String>, TapeRequestError> {
+    let form: PathsForm = serde_json::from_slice(body).map_err(|why| malformed(&why))?;
+    bounded(form.paths.len(), files_max)?;
+    Ok(form
+        .paths
+        .iter()
+        .map(|path| with_single_slashes(path))
+        .collect())
+}
+
+/// A duration of ISO 8601 §5.5.2.2 in weeks, days, hours, minutes and whole seconds. Years and months have no fixed
+/// length, so they are refused.
+pub fn parse_duration(text: &str) -> Result<Duration, TapeRequestError> {
+    let wrong = || TapeRequestError::Duration(text.chars().take(DURATION_CHARS_MAX).collect());
+    let rest = text
+        .strip_prefix('P')
+        .filter(|_| text.len() <= DURATION_CHARS_MAX);
+    let (mut rest, mut in_time, mut seconds, mut parts) =
+        (rest.ok_or_else(wrong)?, false, 0_u64, 0);
+    while !rest.is_empty() {
+        if let Some(time) = rest.strip_prefix('T').filter(|_| !in_time) {
+            (rest, in_time) = (time, true);
+            continue;
+        }
+        let digits = rest.bytes().take_while(u8::is_ascii_digit).count();
+        let number: u64 = rest[..digits].parse().map_err(|_| wrong())?;
+        let unit = rest[digits..].chars().next().ok_or_else(wrong)?;
+        let length = match (in_time, unit) {
+            (false, 'W') => 604_800,
+            (false, 'D') => 86_400,
+            (true, 'H') => 3_600,
+            (true, 'M') => 60,
+            (true, 'S') => 1,
+            _ => return Err(wrong()),
+        };
+        let part = number.checked_mul(length);
+        seconds = part
+            .and_then(|part| seconds.checked_add(part))
+            .ok_or_else(wrong)?;
+        rest = &rest[digits + 1..];
+        parts += 1;
+    }
+    match parts {
+        0 => Err(wrong()),
+        _ => Ok(Duration::from_secs(seconds)),
+    }
+}
+
+/// The document at [`super::WELL_KNOWN`]; `uri` is where calls go.
+pub fn discovery_document(site: &str, uri: &str) -> Value {
+    json!({
+        "sitename": site,
+        "description": "Penstock's tape interface",
+        "endpoints": [{"uri": uri, "version": "v1", "metadata": {}}],
+    })
+}
+
+/// How far one file of a request is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ToldFile {
+    pub path: String,
+    /// On disk; `None` while it is not known to be, and `state` is told instead.
+    pub on_disk: bool,
+    /// `SUBMITTED`, `STARTED`, `CANCELLED`, `FAILED` or `COMPLETED`.
+    pub state: &'static str,
+    pub error: Option<String>,
+    pub started: Option<Timestamp>,
+    pub finished: Option<Timestamp>,
+}
+
+/// The answer to the question how far a request is. Times are seconds of Unix, as the examples of the specification have
+/// them. Of `onDisk` and `state` there is exactly one.
+pub fn progress_document(id: &StageRequestId, created: Timestamp, files: &[ToldFile]) -> Value {
+    let seconds = |at: Timestamp| json!(at.0.div_euclid(1_000));
+    let rows: Vec<Value> = files
+        .iter()
+        .map(|file| {
+            let mut row = Map::new();
+            row.insert("path".to_owned(), json!(file.path));
+            match file.on_disk {
+                true => row.insert("onDisk".to_owned(), json!(true)),
+                false => row.insert("state".to_owned(), json!(file.state)),
+            };
+            let times = [("startedAt", file.started), ("finishedAt", file.finished)];
+            for (name, at) in times {
+                if let Some(at) = at {
+                    row.insert(name.to_owned(), seconds(at));
+                }
+            }
+            if let Some(error) = &file.error {
+                row.insert("error".to_owned(), json!(error));
+            }
+            Value::Object(row)
+        })
+        .collect();
+    let mut document = Map::new();
+    document.insert("id".to_owned(), json!(id.as_str()));
+    document.insert("createdAt".to_owned(), seconds(created));
+    let started = files.iter().filter_map(|file| file.started).min();
+    document.insert("startedAt".to_owned(), seconds(started.unwrap_or(created)));
+    let ends: Option<Vec<Timestamp>> = files.iter().map(|file| file.finished).collect();
+    if let Some(end) = ends.and_then(|ends| ends.into_iter().max()) {
+        document.insert("completedAt".to_owned(), seconds(end));
+    }
+    document.insert("files".to_owned(), Value::Array(rows));
+    Value::Object(document)
+}
+
+/// The answer to the question where files are.
+pub fn archive_info_document(places: &[(String, ToldPlace)]) -> Value {
+    let row = |(path, place): &(String, ToldPlace)| match place {
+        Ok(locality) => json!({"path": path, "locality": locality.name()}),
+        Err(error) => json!({"path": path, "error": error}),
+    };
+    Value::Array(places.iter().map(row).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{TapeInterface, parse_archive_info, parse_progress};
+    use super::*;
+    use penstock_model::{FileProgress, Locality};
+
+    #[test]
+    fn durations_are_read_as_iso_8601_writes_them() {
+        let seconds = |text| parse_duration(text).map(|span| span.as_secs()).ok();
+        assert_eq!(seconds("PT1H"), Some(3_600));
+        assert_eq!(seconds("P2DT3M4S"), Some(2 * 86_400 + 184));
+        assert_eq!(seconds("P1W"), Some(604_800));
+        assert_eq!(seconds("PT0S"), Some(0));
+        for text in [
+            "",
+            "P",
+            "PT",
+            "1H",
+            "P1Y",
+            "P1M",
+            "PT1",
+            "PTH",
+            "PT-1H",
+            "P1H",
+            "PT1.5H",
+            "P99999999999999999999D",
+        ] {
+            assert_eq!(seconds(text), None, "{text:?}");
+        }
+        assert_eq!(
+            seconds(&format!("P{}D", "9".repeat(18))),
+            None,
+            "too long a time"
+        );
+    }
+
+    #[test]
+    fn what_gfal_sends_is_understood_and_nonsense_is_named() {
+        let body = br#"{"files":[{"path":"//a///b","diskLifetime":"PT1H","targetedMetadata":{"x":{}}},{"path":"/c","more":1}]}"#;
+        let wanted = parse_stage(body, 10).expect("understood");
+        assert_eq!(wanted[0].path, "/a/b");
+        assert_eq!(wanted[0].pin, Some(Duration::from_secs(3_600)));
+        assert_eq!((wanted[1].path.as_str(), wanted[1].pin), ("/c", None));
+        let told = |body: &[u8]| parse_stage(body, 1).expect_err("refused").to_string();
+        assert!(told(body).contains("2 files; at most 1"));
+        assert_eq!(told(br#"{"files":[]}"#), "a request names no file");
+        assert!(told(b"[]").starts_with("the body is not the JSON"));
+        assert!(
+            told(br#"{"files":[{"path":"/a","diskLifetime":"an hour"}]}"#)
+                .starts_with("'an hour' is no duration")
+        );
+        assert_eq!(
+            parse_paths(br#"{"paths":["/a//b"]}"#, 5).expect("understood"),
+            ["/a/b"]
+        );
+    }
+
+    #[test]
+    fn our_own_client_reads_what_is_written() {
+        let document = discovery_document("lab", "https://se.example/.penstock/tape/v1");
+        let interface = TapeInterface::parse(document.to_string().as_bytes()).expect("read");
+        assert_eq!(interface.site, "lab");
+        let id = StageRequestId::new("r1");
+        let file = |path: &str, on_disk, state, error: Option<&str>| ToldFile {
+            path: path.to_owned(),
+            on_disk,
+            state,
+            error: error.map(str::to_owned),
+            started: Some(Timestamp(5_000)),
+            finished: error.map(|_| Timestamp(7_999)),
+        };
+        let files = [
+            file("/a", true, "COMPLETED", None),
+            file("/b", false, "STARTED", None),
+            file("/c", false, "FAILED", Some("no tape")),
+        ];
+        let document = progress_document(&id, Timestamp(4_000), &files);
+        assert_eq!(document["files"][2]["finishedAt"], 7);
+        assert!(document.get("completedAt").is_none());
+        let told = parse_progress(document.to_string().as_bytes(), &id).expect("read");
+        let told: Vec<FileProgress> = told.into_iter().map(|(_, progress)| progress).collect();
+        assert_eq!(told[0], FileProgress::OnDisk);
+        assert_eq!(told[1], FileProgress::Pending);
+        assert_eq!(told[2], FileProgress::Failed("no tape".to_owned()));
+        let places = [
+            ("/a".to_owned(), Ok(Locality::DiskAndTape)),
+            ("/b".to_owned(), Err("gone".to_owned())),
+        ];
+        let document = archive_info_document(&places);
+        assert_eq!(
+            parse_archive_info(document.to_string().as_bytes()).expect("read"),
+            places
+        );
+    }
+}

@@ -1,0 +1,447 @@
+//! The WLCG Tape REST API, version 1: who may have files brought from tape, how far that is, and where files are.
+
+use super::answer::{Problem, Reply, Response};
+use super::document_body::read_body;
+use super::handler_context::{Call, Door};
+use super::reserved::{self, TapePlace};
+use crate::nearline::{Nearline, Submission, SubmittedFile};
+use crate::nearline_inbox::NearlineMessage;
+use http::header::{CACHE_CONTROL, CONTENT_TYPE, HOST, LOCATION};
+use http::{HeaderValue, Method, StatusCode};
+use penstock_decide::authorization::PathOperation;
+use penstock_model::{Archival, Locality, NamespacePath, ProblemCode, StageRequestId, ToldPlace};
+use penstock_persistence::namespace::{
+    Change, Entry, EntryId, EntryKind, NearlineChange, StageFileState, StagedFile,
+    StoredStageRequest,
+};
+use penstock_protocol::http1::server::{Connection, Request};
+use penstock_protocol::tape::server::{
+    REQUEST_BYTES_PER_FILE_MAX, TapeRequestError, ToldFile, archive_info_document,
+    discovery_document, parse_paths, parse_stage, progress_document,
+};
+use serde_json::{Value, json};
+
+/// The methods of each place.
+const OF_STAGES: &str = "OPTIONS, POST";
+const OF_STAGE: &str = "OPTIONS, GET, HEAD, DELETE";
+/// In `Retry-After` of a file that is being brought.
+const READ_AGAIN_SECONDS: u64 = 60;
+/// What a body may have whatever it names.
+const BODY_BYTES_MAX: usize = 16 << 20;
+
+impl From<TapeRequestError> for Problem {
+    fn from(why: TapeRequestError) -> Problem {
+        let code = match why {
+            TapeRequestError::TooManyFiles { .. } => ProblemCode::BodyTooLarge,
+            TapeRequestError::Malformed(_)
+            | TapeRequestError::NoFile
+            | TapeRequestError::Duration(_) => ProblemCode::RequestMalformed,
+        };
+        Problem::new(code, why.to_string())
+    }
+}
+
+/// Where the interface is, for whoever asks; `None`: this storage element has no tape.
+pub(super) fn discovery(door: &Door, request: &Request, is_tls: bool) -> Option<Response> {
+    let nearline = door.storage.nearline()?;
+    let host = request.headers.get(HOST)?.to_str().ok()?;
+    let scheme = if is_tls { "https" } else { "http" };
+    let uri = format!("{scheme}://{host}{}", reserved::TAPE_ROOT);
+    let document = discovery_document(&nearline.config.site_name, &uri);
+    Some(json_answer(StatusCode::OK, &document))
+}
+
+pub(super) async fn answer(
+    door: &Door,
+    connection: &mut Connection,
+    call: &Call<'_>,
+    place: TapePlace,
+) -> Result<Reply, Problem> {
+    let Some(nearline) = door.storage.nearline() else {
+        return Err(Problem::new(
+            ProblemCode::PathNotFound,
+            "this storage element has no tape system",
+        ));
+    };
+    let files_max = nearline.config.stage_files_max;
+    let bytes_max = (files_max * REQUEST_BYTES_PER_FILE_MAX).min(BODY_BYTES_MAX);
+    let method = call.request.method.clone();
+    match (place, method) {
+        (TapePlace::Stages, Method::POST) => {
+            let body = read_body(connection, "POST", bytes_max).await?;
+            stage(door, nearline, call, &body).await
+        }
+        (TapePlace::Stage(id), Method::GET | Method::HEAD) => progress(door, call, &id),
+        (TapePlace::Stage(id), Method::DELETE) => forget(door, nearline, call, id).await,
+        (TapePlace::Cancel(id), Method::POST) => {
+            let body = read_body(connection, "POST", bytes_max).await?;
+            let paths = parse_paths(&body, files_max)?;
+            cancel(door, nearline, call, id, &paths).await
+        }
+        (TapePlace::Release(id), Method::POST) => {
+            let body = read_body(connection, "POST", bytes_max).await?;
+            let paths = parse_paths(&body, files_max)?;
+            release(door, nearline, call, id, &paths).await
+        }
+        (TapePlace::ArchiveInfo, Method::POST) => {
+            let body = read_body(connection, "POST", bytes_max).await?;
+            let paths = parse_paths(&body, files_max)?;
+            let places: Vec<(String, ToldPlace)> = paths
+                .into_iter()
+                .map(|path| {
+                    let place = place_of(door, call, &path);
+                    (path, place)
+                })
+                .collect();
+            Ok(json_answer(StatusCode::OK, &archive_info_document(&places)).into())
+        }
+        (TapePlace::Status, Method::GET | Method::HEAD) => {
+            door.administrator(connection.is_tls(), call.caller, "the tape system")?;
+            Ok(json_answer(StatusCode::OK, &json!(nearline.status())).into())
+        }
+        (TapePlace::Retry, Method::POST) => {
+            door.administrator(connection.is_tls(), call.caller, "the tape system")?;
+            nearline.inbox.send(NearlineMessage::RetryNow);
+            Ok(json_answer(StatusCode::ACCEPTED, &json!({})).into())
+        }
+        (TapePlace::Stage(_), _) => {
+            let text = "a stage request is looked at (GET) and forgotten (DELETE)";
+            Err(Problem::method_of(OF_STAGE, text))
+        }
+        (_, _) => {
+            let text = "this part of the tape interface takes POST";
+            Err(Problem::method_of(OF_STAGES, text))
+        }
+    }
+}
+
+/// What a path names, as far as the caller may stage it, or why nothing can be brought.
+fn wanted(door: &Door, call: &Call<'_>, path: &str) -> Result<EntryId, (bool, String)> {
+    let parsed = NamespacePath::parse(path).map_err(|why| (false, why.to_string()))?;
+    let may_stage = reserved::refuse(&PathOperation::Stage, &parsed).is_ok()
+        && door.allows(call.caller, &PathOperation::Stage, &parsed);
+    if !may_stage {
+        let text = format!("not allowed to stage {path}; a token needs storage.stage for it");
+        return Err((true, text));
+    }
+    let entry = door.storage.namespace.lookup(&parsed);
+    let entry = entry.map_err(|why| {
+        tracing::error!(%why, path, "a file that is to be staged cannot be looked up");
+        (
+            false,
+            "the namespace cannot be read at the moment; ask again".to_owned(),
+        )
+    })?;
+    match entry.map(|entry| (entry.id, entry.kind)) {
+        None => Err((false, format!("{path} does not exist"))),
+        Some((_, EntryKind::Directory)) => Err((false, format!("{path} is a directory"))),
+        Some((_, EntryKind::File { size, .. })) if size.0 == 0 => {
+            Err((false, format!("{path} is empty, so it is on no tape")))
+        }
+        Some((id, EntryKind::File { .. })) => Ok(id),
+    }
+}
+
+async fn stage(
+    door: &Door,
+    nearline: &Nearline,
+    call: &Call<'_>,
+    body: &[u8],
+) -> Result<Reply, Problem> {
+    let files = parse_stage(body, nearline.config.stage_files_max)?;
+    let mut submitted = Vec::with_capacity(files.len());
+    let mut denied = None;
+    for file in files {
+        let found = wanted(door, call, &file.path);
+        if let Err((true, text)) = &found {
+            denied.get_or_insert_with(|| text.clone());
+        }
+        submitted.push(SubmittedFile {
+            path: file.path,
+            found: found.map_err(|(_, text)| text),
+            pin: file.pin,
+        });
+    }
+    if let Some(text) = denied.filter(|_| submitted.iter().all(|file| file.found.is_err())) {
+        return Err(match call.caller.identity() {
+            None => call.caller.unknown(text),
+            Some(_) => Problem::new(ProblemCode::PermissionDenied, text),
+        });
+    }
+    let request = nearline.stage_request(Submission {
+        user: call.caller.user(),
+        vo: call.caller.origin().vo,
+        at: door.storage.clock.recorded(),
+        files: submitted,
+    });
+    let id = request.id.clone();
+    let asked: Vec<EntryId> = request.files.iter().filter_map(|file| file.entry).collect();
+    change(door, NearlineChange::Stage(request)).await?;
+    nearline.inbox.asked(asked);
+    let location = format!("{}/stage/{id}", reserved::TAPE_ROOT);
+    let mut answer = json_answer(StatusCode::CREATED, &json!({"requestId": id.as_str()}));
+    if let Ok(location) = HeaderValue::from_str(&location) {
+        answer = answer.with(LOCATION, location);
+    }
+    Ok(answer.into())
+}
+
+/// What a reader of a file that is on tape only is told. Where the site wants that, the file is brought: who may stage it asks
+/// for it by that.
+pub(super) async fn on_tape(door: &Door, call: &Call<'_>, file: &Entry) -> Problem {
+    let path = call.path;
+    let refused = || {
+        Problem::new(
+            ProblemCode::FileOnTape,
+            format!(
+                "{path} is on tape only; ask for it by a stage request (Tape REST), or submit its transfer with 'bring_online'"
+            ),
+        )
+    };
+    let Some(nearline) = door
+        .storage
+        .nearline()
+        .filter(|it| it.config.stages_on_read)
+    else {
+        return refused();
+    };
+    let Ok(id) = wanted(door, call, &path.to_string()) else {
+        return refused();
+    };
+    let is_awaited = door.storage.namespace.awaited_by(id);
+    if id == file.id && is_awaited.is_ok_and(|awaited| awaited.is_none()) {
+        let submitted = SubmittedFile {
+            path: path.to_string(),
+            found: Ok(id),
+            pin: None,
+        };
+        let request = nearline.stage_request(Submission {
+            user: call.caller.user(),
+            vo: call.caller.origin().vo,
+            at: door.storage.clock.recorded(),
+            files: vec![submitted],
+        });
+        if let Err(problem) = change(door, NearlineChange::Stage(request)).await {
+            return problem;
+        }
+        nearline.inbox.asked(vec![id]);
+    }
+    Problem::busy(
+        ProblemCode::FileOnTape,
+        format!("{path} is being brought from tape; try again later"),
+        READ_AGAIN_SECONDS,
+    )
+    .with_status(StatusCode::SERVICE_UNAVAILABLE)
+}
+
+/// The request, for the user who made it.
+fn own_request(
+    door: &Door,
+    call: &Call<'_>,
+    id: &StageRequestId,
+) -> Result<StoredStageRequest, Problem> {
+    let missing = || {
+        Problem::new(
+            ProblemCode::PathNotFound,
+            format!("there is no stage request {id} of yours; it may be over and forgotten"),
+        )
+    };
+    let Some(user) = call.caller.user() else {
+        let text =
+            "stage requests are told to who made them; send a token, or connect with a certificate";
+        return Err(call.caller.unknown(text.to_owned()));
+    };
+    let request = door.storage.namespace.stage_request(id)?;
+    let request = request.filter(|request| request.user.as_ref() == Some(&user));
+    request.ok_or_else(missing)
+}
+
+fn told(file: &StagedFile) -> ToldFile {
+    let (on_disk, state) = match file.state {
+        StageFileState::Submitted => (false, "SUBMITTED"),
+        StageFileState::Started => (false, "STARTED"),
+        StageFileState::Completed => (true, "COMPLETED"),
+        StageFileState::Failed => (false, "FAILED"),
+        StageFileState::Cancelled => (false, "CANCELLED"),
+    };
+    ToldFile {
+        path: file.path.clone(),
+        on_disk,
+        state,
+        error: file.error.clone(),
+        started: file.started,
+        finished: file.finished,
+    }
+}
+
+fn progress(door: &Door, call: &Call<'_>, id: &StageRequestId) -> Result<Reply, Problem> {
+    let request = own_request(door, call, id)?;
+    let files: Vec<ToldFile> = request.files.iter().map(told).collect();
+    let document = progress_document(id, request.created, &files);
+    Ok(json_answer(StatusCode::OK, &document).into())
+}
+
+/// The numbers of these paths in a request; the first that is not there otherwise.
+fn numbers(request: &StoredStageRequest, paths: &[String]) -> Result<Vec<u32>, String> {
+    let mut numbers = Vec::with_capacity(paths.len());
+    for path in paths {
+        let before = numbers.len();
+        let files = (0_u32..).zip(&request.files);
+        numbers.extend(
+            files
+                .filter(|(_, file)| file.path == *path)
+                .map(|(number, _)| number),
+        );
+        if numbers.len() == before {
+            return Err(path.clone());
+        }
+    }
+    Ok(numbers)
+}
+
+async fn cancel(
+    door: &Door,
+    nearline: &Nearline,
+    call: &Call<'_>,
+    id: StageRequestId,
+    paths: &[String],
+) -> Result<Reply, Problem> {
+    let request = own_request(door, call, &id)?;
+    let files = numbers(&request, paths).map_err(|path| {
+        Problem::bad_request(format!(
+            "{path} is not in the stage request {id}; nothing was canceled"
+        ))
+    })?;
+    let_go(door, nearline, &request, id, files).await?;
+    Ok(Response::new(StatusCode::OK).into())
+}
+
+/// Paths that are no longer needed on disk. A request that nobody knows is one of the user's others: gfal2 sends a name of
+/// its own when it has none.
+async fn release(
+    door: &Door,
+    nearline: &Nearline,
+    call: &Call<'_>,
+    id: StageRequestId,
+    paths: &[String],
+) -> Result<Reply, Problem> {
+    match own_request(door, call, &id) {
+        Ok(request) => {
+            let files = numbers(&request, paths).map_err(|path| {
+                Problem::bad_request(format!(
+                    "{path} is not in the stage request {id}; nothing was released"
+                ))
+            })?;
+            let_go(door, nearline, &request, id, files).await?;
+        }
+        Err(problem) if problem.status != StatusCode::NOT_FOUND => return Err(problem),
+        Err(_) => {
+            let entries: Vec<EntryId> = paths
+                .iter()
+                .filter_map(|path| wanted(door, call, path).ok())
+                .collect();
+            let at = door.storage.clock.recorded();
+            if let Some(user) = call.caller.user() {
+                let files = entries.clone();
+                change(door, NearlineChange::ReleaseOfUser { user, files, at }).await?;
+                nearline.inbox.asked(entries);
+            }
+        }
+    }
+    Ok(Response::new(StatusCode::OK).into())
+}
+
+async fn let_go(
+    door: &Door,
+    nearline: &Nearline,
+    request: &StoredStageRequest,
+    id: StageRequestId,
+    files: Vec<u32>,
+) -> Result<(), Problem> {
+    let asked = files
+        .iter()
+        .filter_map(|number| request.files.get(*number as usize)?.entry);
+    let asked: Vec<EntryId> = asked.collect();
+    let at = door.storage.clock.recorded();
+    change(
+        door,
+        NearlineChange::ReleaseStaged {
+            request: id,
+            files,
+            at,
+        },
+    )
+    .await?;
+    nearline.inbox.asked(asked);
+    Ok(())
+}
+
+async fn forget(
+    door: &Door,
+    nearline: &Nearline,
+    call: &Call<'_>,
+    id: StageRequestId,
+) -> Result<Reply, Problem> {
+    let request = own_request(door, call, &id)?;
+    let asked: Vec<EntryId> = request.files.iter().filter_map(|file| file.entry).collect();
+    change(door, NearlineChange::ForgetStage(id)).await?;
+    nearline.inbox.asked(asked);
+    Ok(Response::new(StatusCode::OK).into())
+}
+
+/// Where a file is, or why that is not told.
+fn place_of(door: &Door, call: &Call<'_>, path: &str) -> ToldPlace {
+    let parsed = NamespacePath::parse(path).map_err(|why| why.to_string())?;
+    let operations = [PathOperation::Poll, PathOperation::Stat];
+    let may_ask = operations
+        .iter()
+        .any(|operation| door.allows(call.caller, operation, &parsed));
+    if !may_ask {
+        return Err(format!(
+            "not allowed to ask for {path}; a token needs storage.poll or storage.read for it"
+        ));
+    }
+    let entry = door.storage.namespace.lookup(&parsed);
+    let entry =
+        entry.map_err(|_| "the namespace cannot be read at the moment; ask again".to_owned())?;
+    match entry.map(|entry| entry.kind) {
+        None => Err(format!("{path} does not exist")),
+        Some(EntryKind::Directory) => Err(format!("{path} is a directory")),
+        Some(kind @ EntryKind::File { .. }) => Ok(locality(door, &kind)),
+    }
+}
+
+/// Where the bytes of a file are.
+fn locality(door: &Door, kind: &EntryKind) -> Locality {
+    let EntryKind::File {
+        size,
+        pool,
+        archival,
+    } = kind
+    else {
+        return Locality::None;
+    };
+    let pool = pool.as_ref().map(|pool| door.storage.pool(pool));
+    let is_in_reach = pool.map(|pool| pool.is_some_and(|pool| pool.is_in_reach()));
+    match (size.0, is_in_reach, archival) {
+        (0, ..) => Locality::None,
+        (_, Some(false), Archival::DiskOnly | Archival::Precious | Archival::Cached) => {
+            Locality::Unavailable
+        }
+        (_, is_in_reach, archival) => archival.locality(is_in_reach.is_some()),
+    }
+}
+
+async fn change(door: &Door, change: NearlineChange) -> Result<(), Problem> {
+    let changed = door.storage.change(Change::Nearline(change)).await;
+    changed.map_err(|why| Problem::of_change(&why, StatusCode::CONFLICT))?;
+    Ok(())
+}
+
+fn json_answer(status: StatusCode, document: &Value) -> Response {
+    let mut answer = Response::new(status)
+        .with(CONTENT_TYPE, HeaderValue::from_static("application/json"))
+        .with(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    answer.body = document.to_string().into_bytes();
+    answer
+}

@@ -1,0 +1,313 @@
+//! Files that go to tape: an HSM that is a directory, driven by commands as sites with dCache have them.
+
+use crate::site::{DEADLINE, Site};
+use penstock_model::NamespacePath;
+use penstock_storage_element::hsm_command::HsmCommandConfig;
+use penstock_storage_element::{ArchiveClass, NearlineConfig, StorageConfig};
+use penstock_tape::hsm_queue::{HsmBatch, HsmPolicy};
+use serde_json::{Value, json};
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// An HSM that is a directory. It notes each call, fails while there is a file `fail`, waits while there is a file `wait`, and
+/// spoils what it brings while there is a file `spoil`.
+const PROGRAM: &str = r#"#!/bin/sh
+set -eu
+home=$(dirname "$0")
+echo "$1" >> "$home/calls"
+while [ -e "$home/wait" ]; do sleep 0.05; done
+if [ -e "$home/fail" ]; then echo "HPSS error -28: no space in class 12" >&2; exit 5; fi
+for argument in "$@"; do
+    case "$argument" in -uri=*) uri="${argument#-uri=}";; esac
+done
+case "$1" in
+    put)
+        cp "$3" "$home/tape/$2.part"
+        mv "$home/tape/$2.part" "$home/tape/$2"
+        echo "hsm://lab/$2";;
+    get)
+        cp "$home/tape/${uri#hsm://lab/}" "$3"
+        if [ -e "$home/spoil" ]; then printf x | dd of="$3" conv=notrunc 2>/dev/null; fi;;
+    remove) rm -f "$home/tape/${uri#hsm://lab/}";;
+    *) exit 2;;
+esac
+"#;
+
+const SCOPES: &str = "storage.read:/ storage.modify:/ storage.stage:/";
+
+struct Hsm(PathBuf);
+
+impl Hsm {
+    fn make(directory: &Path) -> Hsm {
+        let home = directory.join("hsm");
+        fs::create_dir_all(home.join("tape")).expect("made");
+        let program = home.join("hsm.sh");
+        fs::write(&program, PROGRAM).expect("written");
+        fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).expect("executable");
+        Hsm(home)
+    }
+
+    fn of(site: &Site) -> Hsm {
+        Hsm(site.directory.path().join("hsm"))
+    }
+
+    fn switch(&self, name: &str, on: bool) {
+        let file = self.0.join(name);
+        match on {
+            true => fs::write(file, "").expect("written"),
+            false => fs::remove_file(file).expect("removed"),
+        }
+    }
+
+    fn calls(&self, kind: &str) -> usize {
+        let calls = fs::read_to_string(self.0.join("calls")).unwrap_or_default();
+        calls.lines().filter(|line| *line == kind).count()
+    }
+
+    fn on_tape(&self) -> usize {
+        fs::read_dir(self.0.join("tape")).expect("there").count()
+    }
+}
+
+/// What has room for nothing: each copy on disk that may go goes.
+const EVICTS_ALL: u16 = 1_000;
+
+fn with_tape(config: &mut StorageConfig, keep_free_permille: u16) {
+    let home = config.namespace.ancestors().nth(2).expect("a site");
+    let hsm = Hsm::make(home);
+    let mut policy = HsmPolicy::usual();
+    policy.batch = HsmBatch {
+        bytes: 1,
+        files: 1,
+        age_ns: 0,
+    };
+    (policy.retry_first_ns, policy.retry_max_ns) = (100_000_000, 200_000_000);
+    (policy.pause_first_ns, policy.pause_max_ns) = (200_000_000, 400_000_000);
+    config.nearline = Some(NearlineConfig {
+        classes: vec![ArchiveClass {
+            path: NamespacePath::parse("/tape").expect("valid"),
+            family: "raw".to_owned(),
+        }],
+        commands: HsmCommandConfig::usual(hsm.0.join("hsm.sh"), hsm.0.clone()),
+        policy,
+        pin_usual: Duration::from_secs(600),
+        pin_max: Duration::from_secs(6_000),
+        stage_files_max: 100,
+        stage_kept: Duration::from_secs(3_600),
+        keep_free_permille,
+        upkeep_interval: Duration::from_millis(50),
+        stages_on_read: false,
+        site_name: "lab".to_owned(),
+    });
+}
+
+impl Site {
+    async fn tape(&self, method: &str, place: &str, body: Value) -> (u16, Value) {
+        let token = self.token(SCOPES);
+        let target = format!("/.penstock/tape/v1/{place}");
+        let body = match body {
+            Value::Null => Vec::new(),
+            body => body.to_string().into_bytes(),
+        };
+        let answer = self.send_as(&token, method, &target, &[], &body).await;
+        (
+            answer.status,
+            serde_json::from_slice(&answer.body).unwrap_or(Value::Null),
+        )
+    }
+
+    async fn locality(&self, path: &str) -> String {
+        let (status, told) = self
+            .tape("POST", "archiveinfo", json!({"paths": [path]}))
+            .await;
+        assert_eq!(status, 200);
+        told[0]["locality"]
+            .as_str()
+            .unwrap_or_else(|| panic!("{told}"))
+            .to_owned()
+    }
+
+    async fn becomes(&self, path: &str, wanted: &str) {
+        let until = Instant::now() + DEADLINE;
+        loop {
+            let now = self.locality(path).await;
+            if now == wanted {
+                return;
+            }
+            assert!(Instant::now() < until, "{path} is {now}, not {wanted}");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    async fn stage(&self, path: &str) -> String {
+        let files = json!({"files": [{"path": path, "diskLifetime": "PT1H"}]});
+        let (status, told) = self.tape("POST", "stage", files).await;
+        assert_eq!(status, 201, "{told}");
+        told["requestId"].as_str().expect("named").to_owned()
+    }
+
+    async fn staged(&self, id: &str) -> Value {
+        let until = Instant::now() + DEADLINE;
+        loop {
+            let (status, told) = self.tape("GET", &format!("stage/{id}"), Value::Null).await;
+            assert_eq!((status, told["id"].as_str()), (200, Some(id)));
+            if told.get("completedAt").is_some() {
+                return told["files"][0].clone();
+            }
+            assert!(Instant::now() < until, "{told}");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_goes_to_tape_leaves_the_disk_and_comes_back_when_it_is_asked_for() {
+    let site = Site::with(|config| with_tape(config, EVICTS_ALL)).await;
+    let hsm = Hsm::of(&site);
+    site.put("/tape/f", b"once on tape").await;
+    site.put("/disk", b"never on tape").await;
+    site.becomes("/tape/f", "TAPE").await;
+    assert_eq!((hsm.calls("put"), hsm.on_tape()), (1, 1));
+    assert_eq!(site.locality("/disk").await, "DISK");
+    let refused = site.send("GET", "/tape/f", &[], b"").await;
+    assert_eq!(refused.status, 409, "{}", refused.text());
+    assert!(
+        refused.text().contains("stage request"),
+        "{}",
+        refused.text()
+    );
+    let head = site.send("HEAD", "/tape/f", &[], b"").await;
+    assert_eq!((head.status, head.header("content-length")), (200, "12"));
+    let (first, second) = (site.stage("/tape/f").await, site.stage("//tape//f").await);
+    for id in [&first, &second] {
+        let file = site.staged(id).await;
+        assert_eq!(
+            (file["onDisk"].as_bool(), &file["error"]),
+            (Some(true), &Value::Null)
+        );
+    }
+    assert_eq!(hsm.calls("get"), 1, "one read for all who ask");
+    assert_eq!(site.locality("/tape/f").await, "DISK_AND_TAPE");
+    let got = site.send("GET", "/tape/f", &[], b"").await;
+    assert_eq!((got.status, got.text().as_str()), (200, "once on tape"));
+    let (status, _) = site
+        .tape("DELETE", &format!("stage/{first}"), Value::Null)
+        .await;
+    assert_eq!(status, 200);
+    let (status, _) = site
+        .tape("GET", &format!("stage/{first}"), Value::Null)
+        .await;
+    assert_eq!(status, 404);
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    assert_eq!(
+        site.locality("/tape/f").await,
+        "DISK_AND_TAPE",
+        "the other one still needs it"
+    );
+    let release = format!("release/{second}");
+    let (status, _) = site
+        .tape("POST", &release, json!({"paths": ["/tape/f"]}))
+        .await;
+    assert_eq!(status, 200);
+    site.becomes("/tape/f", "TAPE").await;
+    assert_eq!(hsm.calls("put"), 1, "it is there already");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_hsm_that_is_full_is_one_incident_and_no_file_is_lost() {
+    let site = Site::with(|config| with_tape(config, EVICTS_ALL)).await;
+    let hsm = Hsm::of(&site);
+    hsm.switch("fail", true);
+    for number in 0..12 {
+        site.put(&format!("/tape/f{number}"), b"precious").await;
+    }
+    let until = Instant::now() + DEADLINE;
+    while hsm.calls("put") < 8 {
+        assert!(Instant::now() < until);
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    for number in 0..12 {
+        assert_eq!(site.locality(&format!("/tape/f{number}")).await, "DISK");
+    }
+    hsm.switch("fail", false);
+    for number in 0..12 {
+        site.becomes(&format!("/tape/f{number}"), "TAPE").await;
+    }
+    assert_eq!(hsm.on_tape(), 12);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_restart_goes_on_with_what_was_asked_for() {
+    let site = Site::with(|config| with_tape(config, EVICTS_ALL)).await;
+    let hsm = Hsm::of(&site);
+    site.put("/tape/f", b"once on tape").await;
+    site.becomes("/tape/f", "TAPE").await;
+    hsm.switch("wait", true);
+    let id = site.stage("/tape/f").await;
+    site.put("/tape/g", b"on its way").await;
+    let until = Instant::now() + DEADLINE;
+    while hsm.calls("get") == 0 || hsm.calls("put") < 2 {
+        assert!(Instant::now() < until);
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let site = site.reopen(|config| with_tape(config, EVICTS_ALL)).await;
+    Hsm::of(&site).switch("wait", false);
+    assert_eq!(site.staged(&id).await["onDisk"], true);
+    site.becomes("/tape/g", "TAPE").await;
+    let got = site.send("GET", "/tape/f", &[], b"").await;
+    assert_eq!(got.text(), "once on tape");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn other_bytes_than_were_written_never_come_back_from_tape() {
+    let site = Site::with(|config| with_tape(config, EVICTS_ALL)).await;
+    let hsm = Hsm::of(&site);
+    site.put("/tape/f", b"once on tape").await;
+    site.becomes("/tape/f", "TAPE").await;
+    hsm.switch("spoil", true);
+    let id = site.stage("/tape/f").await;
+    let file = site.staged(&id).await;
+    assert_eq!(file["state"], "FAILED");
+    let error = file["error"].as_str().expect("told");
+    assert!(error.contains("other bytes"), "{error}");
+    assert_eq!(site.locality("/tape/f").await, "TAPE");
+    hsm.switch("spoil", false);
+    let id = site.stage("/tape/f").await;
+    assert_eq!(site.staged(&id).await["onDisk"], true);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_cannot_be_staged_is_told_for_each_file() {
+    let site = Site::with(|config| with_tape(config, 0)).await;
+    site.put("/tape/f", b"on disk").await;
+    site.put("/tape/empty", b"").await;
+    let files = json!({"files": [{"path": "/tape/f"}, {"path": "/tape"}, {"path": "/tape/empty"}, {"path": "/missing"}]});
+    let (status, told) = site.tape("POST", "stage", files).await;
+    assert_eq!(status, 201);
+    let id = told["requestId"].as_str().expect("named");
+    let (_, told) = site.tape("GET", &format!("stage/{id}"), Value::Null).await;
+    assert_eq!(told["files"][0]["onDisk"], true);
+    for (number, words) in [(1, "a directory"), (2, "empty"), (3, "does not exist")] {
+        let file = &told["files"][number];
+        assert_eq!(file["state"], "FAILED");
+        assert!(
+            file["error"].as_str().expect("told").contains(words),
+            "{file}"
+        );
+    }
+    let (status, _) = site.tape("POST", "stage", json!({"files": []})).await;
+    assert_eq!(status, 400);
+    let cancel = json!({"paths": ["/tape/f", "/other"]});
+    let (status, told) = site
+        .tape("POST", &format!("stage/{id}/cancel"), cancel)
+        .await;
+    assert_eq!(status, 400, "{told}");
+    let placeholder = json!({"paths": ["/tape/f"]});
+    let (status, _) = site
+        .tape("POST", "release/gfal2-placeholder-id", placeholder)
+        .await;
+    assert_eq!(status, 200);
+    assert_eq!(site.locality("/tape/empty").await, "NONE");
+}
