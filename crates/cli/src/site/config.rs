@@ -17,6 +17,7 @@ mod observe;
 mod outbound;
 mod staging;
 mod storage;
+mod tape;
 mod transfer;
 
 pub use administrators::Administrator;

@@ -1,5 +1,6 @@
 //! The storage element's section.
 
+use super::tape::Tape;
 use super::{BackupPlan, Keep};
 use penstock_model::capability::Right;
 use penstock_model::quantity::{Size, Span};
@@ -72,6 +73,9 @@ pub struct Storage {
     /// Backups of the namespace that it makes by itself. Unset: none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub backup: Option<BackupPlan>,
+    /// Files that go to tape. Unset: none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tape: Option<Tape>,
     /// The file systems that keep the files.
     #[serde(default, rename = "pool")]
     pub pools: Vec<Pool>,
@@ -212,6 +216,9 @@ impl Storage {
     /// Everything that is wrong with it, each as one sentence.
     pub(super) fn problems(&self) -> Vec<String> {
         let mut problems = Vec::new();
+        if let Some(tape) = &self.tape {
+            tape.problems(&mut problems);
+        }
         if self.pools.is_empty() {
             problems
                 .push("storage has no pool; add [[storage.pool]] with name and path".to_owned());

@@ -30,7 +30,7 @@ use penstock_protocol::token::{IssuerVos, TrustedIssuer, Verifier, openid_config
 use penstock_protocol::voms::VomsServers;
 use penstock_protocol::x509::ClientCertificates;
 use penstock_storage_element::{
-    AccessConfig, MacaroonConfig, OutboundConfig, OwnIssuer, PoolConfig, StorageConfig,
+    AccessConfig, MacaroonConfig, NearlineConfig, OutboundConfig, OwnIssuer, PoolConfig, StorageConfig,
     StorageLimits, StreamsLimits, TrustedIssuerConfig,
 };
 use penstock_transfer_service::AgentConfig;
@@ -213,6 +213,12 @@ pub fn token_clients(
     Ok(clients)
 }
 
+/// What it does with tape.
+fn nearline(site: &SiteDirectory, config: &Config, role: &Storage) -> Option<NearlineConfig> {
+    let tape = role.tape.as_ref()?;
+    Some(tape.nearline(&config.site.name, |path| site.resolve(path)))
+}
+
 /// What the storage element is started with.
 pub fn storage_config(
     site: &SiteDirectory,
@@ -238,7 +244,7 @@ pub fn storage_config(
             reach: config.reach(&role.outbound.credentials_follow),
             certificates: Some(site.resolve(&config.trust.certificates)),
         },
-        nearline: None,
+        nearline: nearline(site, config, role),
         limits: StorageLimits {
             connections: process.connections.clone(),
             body_pace: body_pace(config),
