@@ -16,6 +16,7 @@ mod door_threads;
 mod file_label;
 pub mod fsck;
 mod gate;
+pub mod hsm_command;
 mod locks;
 mod meter;
 mod metrics;

@@ -31,12 +31,13 @@ const TRANSFER_SERVICE: [&str; 23] = [
 ];
 
 /// The same: pools and movers, then what uses the namespace, then doors.
-const STORAGE_ELEMENT: [&str; 40] = [
+const STORAGE_ELEMENT: [&str; 41] = [
     "config",
     "clock",
     "crash",
     "timed_join",
     "private_files",
+    "hsm_command",
     "disk_full",
     "meter",
     "traffic",
