@@ -103,7 +103,7 @@ pub async fn run_hsm_command(
     let errors = KeptTail::read(child.stderr.take(), ERRORS_BYTES_MAX);
     let (status, cause) = wait(config, call, &mut child, &group, stop).await;
     // What the program has left behind would go on without anybody who knows.
-    group.signal(Signal::KILL);
+    drop(group);
     let until = Instant::now() + PIPES_PATIENCE;
     let output = output.end(until).await;
     let errors = errors.end(until).await;

@@ -51,6 +51,7 @@ const MAY_KNOW: [(&str, &[&str]); 15] = [
             "decide",
             "persistence",
             "protocol",
+            "tape",
         ],
     ),
     (

@@ -68,13 +68,23 @@ impl HsmRunner {
         self.tasks.len()
     }
 
-    /// Stops all commands and waits until they have ended, which takes no longer than the grace. News must be read, or
-    /// closed.
-    pub async fn stop_all(&mut self) {
+    /// Stops all commands and waits until they have ended, which takes little longer than the grace. Returns the news that
+    /// came meanwhile: some may have succeeded all the same.
+    pub async fn stop_all(&mut self, news: &mut mpsc::Receiver<HsmInput>) -> Vec<HsmInput> {
         for (_, order) in std::mem::take(&mut self.stops) {
             let _ = order.send(());
         }
-        while self.tasks.join_next().await.is_some() {}
+        let mut last = Vec::new();
+        while !self.tasks.is_empty() {
+            tokio::select! {
+                _ = self.tasks.join_next() => {}
+                Some(input) = news.recv() => last.push(input),
+            }
+        }
+        while let Ok(input) = news.try_recv() {
+            last.push(input);
+        }
+        last
     }
 
     fn forget_ended(&mut self) {

@@ -560,3 +560,34 @@ fn what_was_told_is_told_again_only_if_its_end_was_not_recorded() {
     let mut again = HsmQueue::restore(policy(), &lab.records);
     assert_eq!(tells(&again.resume(lab.now_ns)), 0);
 }
+
+/// Each step looks at what it changes, not at all that waits: otherwise this would take hours.
+#[test]
+fn a_hundred_thousand_files_are_put_while_as_many_wait() {
+    const FILES: u64 = 100_000;
+    let mut queue = HsmQueue::restore(policy(), []);
+    let mut effects = queue.handle(
+        0,
+        HsmInput::Put((0..FILES).map(|file| put(file, "raw", "a")).collect()),
+    );
+    let (mut running, mut told) = (Vec::new(), 0);
+    for now_ns in 1.. {
+        for effect in effects {
+            match effect {
+                HsmEffect::Start(command) => running.push(command),
+                HsmEffect::Tell { .. } => told += 1,
+                _ => {}
+            }
+        }
+        let Some(HsmCommand { command, work, .. }) = running.pop() else {
+            break;
+        };
+        let HsmTarget::Put(file) = work.target() else {
+            panic!("{work:?}");
+        };
+        let uris = vec![uri(file.0)];
+        let end = HsmCommandEnd::Succeeded { uris };
+        effects = queue.handle(now_ns, HsmInput::Ended { command, end });
+    }
+    assert_eq!(told, FILES);
+}
