@@ -404,10 +404,11 @@ pub enum Command {
         penstock account reconcile vo-records site-records --since 7d   # why two views differ\n  \
         penstock account published table.json                   # rows of a table that cannot be true")]
     Account(AccountArgs),
-    /// Find the best order of recalls from a tape.
+    /// Look at the tape system of a storage element, or find the best order of recalls from a tape.
     #[command(
         subcommand,
-        after_help = "Example:\n  penstock tape order recall.json --model lto9"
+        after_help = "Examples:\n  penstock tape status --dir cern\n  penstock tape retry --dir cern\n  \
+        penstock tape order recall.json --model lto9"
     )]
     Tape(TapeCommand),
     /// Work with gfal2 for a transfer service, which starts this itself: one process for each attempt of a transfer.

@@ -93,7 +93,7 @@ pub fn run(
         Command::Ingest(args) => in_runtime(ingest::run(args, output)),
         Command::Records(command) => records::run(command, output),
         Command::Account(args) => account::run(&args, output),
-        Command::Tape(command) => tape::run(command, output),
+        Command::Tape(command) => in_runtime(tape::run(command, environment, output)),
         Command::GfalAgent(args) => gfal_agent(args),
     }
 }

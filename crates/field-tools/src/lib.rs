@@ -16,6 +16,7 @@ pub mod remote;
 pub mod remote_error;
 pub mod remote_tree;
 pub mod settings_api;
+pub mod tape_api;
 pub mod transfer_api;
 pub mod trash_api;
 pub mod verify;

@@ -1,5 +1,6 @@
 //! What can be typed about tape.
 
+use super::DoorArgs;
 use clap::{Args, Subcommand, ValueEnum};
 use std::path::PathBuf;
 
@@ -28,6 +29,16 @@ pub enum TapeCommand {
     ///   penstock tape order recall.json --model linear --policy simple-dp
     #[command(verbatim_doc_comment)]
     Order(TapeOrderArgs),
+    /// Tell what the tape system of a storage element does: commands that run, files that wait, incidents.
+    #[command(
+        after_help = "Examples:\n  penstock tape status --dir cern\n  penstock tape status --dir cern --json\n\n\
+        A family's files wait for others, so that they are put together (collect_files, collect_bytes and collect_time of \
+        [storage.tape]). After an error of the HSM as a whole one command after the other tries it again."
+    )]
+    Status(DoorArgs),
+    /// Have what waits for its next try tried now, for example after the HSM was repaired.
+    #[command(after_help = "Example:\n  penstock tape retry --dir cern")]
+    Retry(DoorArgs),
 }
 
 /// Options of `tape order`.

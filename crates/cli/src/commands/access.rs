@@ -3,7 +3,7 @@
 //! A token that a command signs itself is for one server, for what the command does there, and for minutes: it is renewed
 //! while the command runs. Only what a transfer service keeps for a job lives for hours.
 
-use crate::args::AccessArgs;
+use crate::args::{AccessArgs, DoorArgs};
 use crate::environment::Environment;
 use crate::exit::CommandError;
 use crate::site::config::in_url;
@@ -16,6 +16,7 @@ use penstock_field_tools::remote_error::RemoteError;
 use penstock_model::NamespacePath;
 use penstock_protocol::http1::client::{Client, ClientConfig};
 use penstock_protocol::tls::ClientTls;
+use penstock_protocol::token::ADMIN_SCOPE;
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 use std::collections::BTreeMap;
@@ -26,6 +27,64 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use url::Url;
+
+/// The door of a storage element, for what its administrators ask there.
+pub struct AdministratorsDoor {
+    pub client: Client,
+    pub door: Url,
+    pub credentials: Arc<dyn Credentials>,
+}
+
+impl AdministratorsDoor {
+    /// The door that is meant, and the token of an administrator for it, which is shown to the site's own door alone.
+    pub fn of(
+        args: &DoorArgs,
+        environment: &Environment,
+        what: &str,
+    ) -> Result<AdministratorsDoor, CommandError> {
+        let access = Access::open(&args.access, environment, 1)?;
+        let config = match &args.access.dir {
+            Some(dir) => Some(SiteDirectory::at(dir)?.config()?),
+            None => None,
+        };
+        let parsed = |url: Option<String>| url.and_then(|url| Url::parse(&url).ok());
+        let own = parsed(config.as_ref().and_then(|config| config.door_url()));
+        let service = parsed(config.as_ref().and_then(|config| config.service_url()));
+        let door = args.door.as_ref().or(own.as_ref()).cloned();
+        let door = door.ok_or_else(|| {
+            CommandError::Usage(
+                "which storage element? give --dir of a site with [storage], or --door URL with --token-file".to_owned(),
+            )
+        })?;
+        let is_at = |url: &Option<Url>| url.as_ref().map(Server::of) == Some(Server::of(&door));
+        if is_at(&service) && !is_at(&own) {
+            let own = own.map(|own| format!("; the door of its storage element is {own}"));
+            return Err(CommandError::Usage(format!(
+                "{door} is the transfer service of the site in --dir, which has no {what}{}",
+                own.unwrap_or_default()
+            )));
+        }
+        let need = match &own {
+            _ if !access.mints() => None,
+            Some(own) if Server::of(own) == Server::of(&door) => Some(Need {
+                scope: ADMIN_SCOPE.to_owned(),
+                audiences: vec![own.as_str().trim_end_matches('/').to_owned()],
+            }),
+            Some(_) | None => {
+                return Err(CommandError::Usage(format!(
+                    "{door} is not the door of the site in --dir, whose administrator's token is shown to no other; give the \
+                     --dir of its own site, or --token-file with a token that it takes"
+                )));
+            }
+        };
+        let credentials = access.credentials(need.map(|need| (Server::of(&door), need)));
+        Ok(AdministratorsDoor {
+            client: access.client,
+            door,
+            credentials,
+        })
+    }
+}
 
 /// What a command does to a path, as the scope of the token that it needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,8 +1,10 @@
-//! `penstock tape`: orders of recalls.
+//! `penstock tape`: orders of recalls, and what the tape system of a storage element does.
 
 mod linear;
+mod system;
 
 use crate::args::{TapeCommand, TapeGoal, TapeOrderArgs, TapePolicy};
+use crate::environment::Environment;
 use crate::exit::CommandError;
 use crate::output::Output;
 use penstock_model::TimeSpan;
@@ -56,9 +58,15 @@ struct OrderedFile<'a> {
 }
 
 /// `penstock tape`.
-pub fn run(command: TapeCommand, output: Output) -> Result<(), CommandError> {
+pub async fn run(
+    command: TapeCommand,
+    environment: &Environment,
+    output: Output,
+) -> Result<(), CommandError> {
     match command {
         TapeCommand::Order(args) => order(&args, output),
+        TapeCommand::Status(args) => system::status(&args, environment, output).await,
+        TapeCommand::Retry(args) => system::retry(&args, environment, output).await,
     }
 }
 

@@ -4,20 +4,17 @@ mod empty;
 mod restore;
 
 use crate::args::{DoorArgs, TrashCommand, TrashListArgs};
-use crate::commands::access::{Access, Need, Server};
+use crate::commands::access::AdministratorsDoor;
 use crate::environment::Environment;
 use crate::exit::CommandError;
 use crate::output::Output;
-use crate::site::directory::SiteDirectory;
 use penstock_field_tools::remote_error::RemoteError;
 use penstock_field_tools::trash_api::{TrashApi, TrashedInfo};
 use penstock_model::quantity::Span;
 use penstock_model::text::{one_line, plural};
 use penstock_model::{Bytes, NamespacePath, Timestamp};
-use penstock_protocol::token::ADMIN_SCOPE;
 use serde::Serialize;
 use std::time::Duration;
-use url::Url;
 
 /// Files that are asked for at once.
 const PAGE: usize = 1000;
@@ -49,45 +46,13 @@ pub async fn run(
     }
 }
 
-/// The door that is meant, and the token of an administrator for it, which is shown to the site's own door alone.
 fn connect(args: &DoorArgs, environment: &Environment) -> Result<TrashApi, CommandError> {
-    let access = Access::open(&args.access, environment, 1)?;
-    let config = match &args.access.dir {
-        Some(dir) => Some(SiteDirectory::at(dir)?.config()?),
-        None => None,
-    };
-    let parsed = |url: Option<String>| url.and_then(|url| Url::parse(&url).ok());
-    let own = parsed(config.as_ref().and_then(|config| config.door_url()));
-    let service = parsed(config.as_ref().and_then(|config| config.service_url()));
-    let door = args.door.as_ref().or(own.as_ref()).cloned();
-    let door = door.ok_or_else(|| {
-        CommandError::Usage(
-            "which storage element? give --dir of a site with [storage], or --door URL with --token-file".to_owned(),
-        )
-    })?;
-    let is_at = |url: &Option<Url>| url.as_ref().map(Server::of) == Some(Server::of(&door));
-    if is_at(&service) && !is_at(&own) {
-        let own = own.map(|own| format!("; the door of its storage element is {own}"));
-        return Err(CommandError::Usage(format!(
-            "{door} is the transfer service of the site in --dir, which has no trash{}",
-            own.unwrap_or_default()
-        )));
-    }
-    let need = match &own {
-        _ if !access.mints() => None,
-        Some(own) if Server::of(own) == Server::of(&door) => Some(Need {
-            scope: ADMIN_SCOPE.to_owned(),
-            audiences: vec![own.as_str().trim_end_matches('/').to_owned()],
-        }),
-        Some(_) | None => {
-            return Err(CommandError::Usage(format!(
-                "{door} is not the door of the site in --dir, whose administrator's token is shown to no other; give the \
-                 --dir of its own site, or --token-file with a token that it takes"
-            )));
-        }
-    };
-    let credentials = access.credentials(need.map(|need| (Server::of(&door), need)));
-    Ok(TrashApi::new(access.client, door, credentials))
+    let AdministratorsDoor {
+        client,
+        door,
+        credentials,
+    } = AdministratorsDoor::of(args, environment, "trash")?;
+    Ok(TrashApi::new(client, door, credentials))
 }
 
 /// In the words of the storage element, which says what to do.

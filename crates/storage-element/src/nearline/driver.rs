@@ -126,9 +126,26 @@ impl Driver {
                 _ = comparison.tick() => self.compare().await,
             }
         }
-        // Commands that wait to tell their end must not.
-        self.news.close();
-        self.runner.stop_all().await;
+        for news in self.runner.stop_all(&mut self.news).await {
+            self.keep_last_word(news).await;
+        }
+    }
+
+    /// What a command has told at the end: a file that is on tape by now needs no second put.
+    async fn keep_last_word(&mut self, news: HsmInput) {
+        let HsmInput::Ended {
+            command,
+            end: HsmCommandEnd::Succeeded { uris },
+        } = news
+        else {
+            return;
+        };
+        let target = self.queue.live().runs.get(&command).map(|run| &run.target);
+        if let Some(HsmTarget::Put(file)) = target {
+            let (file, at) = (EntryId(file.0), self.now());
+            let uris = uris.iter().map(|uri| uri.as_str().to_owned()).collect();
+            self.must(NearlineChange::Archived { file, uris, at }).await;
+        }
     }
 
     /// Until the queue wants to be woken.

@@ -165,14 +165,25 @@ impl Tape {
     /// What does not go together.
     pub(super) fn problems(&self, problems: &mut Vec<String>) {
         if self.classes.is_empty() {
-            problems.push("[storage.tape] has no [[storage.tape.class]], so no file goes to tape".to_owned());
+            problems.push(
+                "[storage.tape] has no [[storage.tape.class]], so no file goes to tape".to_owned(),
+            );
         }
         for (number, class) in self.classes.iter().enumerate() {
             if class.family.is_empty() {
-                problems.push(format!("storage.tape.class {}: the family has no name", class.path));
+                problems.push(format!(
+                    "storage.tape.class {}: the family has no name",
+                    class.path
+                ));
             }
-            if self.classes[..number].iter().any(|other| other.path == class.path) {
-                problems.push(format!("two [[storage.tape.class]] have the path {}", class.path));
+            if self.classes[..number]
+                .iter()
+                .any(|other| other.path == class.path)
+            {
+                problems.push(format!(
+                    "two [[storage.tape.class]] have the path {}",
+                    class.path
+                ));
             }
         }
         for (name, number) in [
@@ -188,7 +199,9 @@ impl Tape {
             }
         }
         if self.files_per_request_max > FILES_PER_REQUEST_MAX {
-            problems.push(format!("storage.tape.files_per_request_max is above {FILES_PER_REQUEST_MAX}"));
+            problems.push(format!(
+                "storage.tape.files_per_request_max is above {FILES_PER_REQUEST_MAX}"
+            ));
         }
         if self.keep_free_percent > 100 {
             problems.push("storage.tape.keep_free_percent is above 100".to_owned());
@@ -200,7 +213,8 @@ impl Tape {
 
     /// What the storage element is started with; `site_name` is that of the site, and paths are resolved by `resolve`.
     pub fn nearline(&self, site_name: &str, resolve: impl Fn(&Path) -> PathBuf) -> NearlineConfig {
-        let mut commands = HsmCommandConfig::usual(resolve(&self.program), resolve(&self.directory));
+        let mut commands =
+            HsmCommandConfig::usual(resolve(&self.program), resolve(&self.directory));
         commands.options.clone_from(&self.options);
         for (name, value) in &self.environment {
             commands.environment.insert(name.clone(), value.into());
@@ -215,11 +229,13 @@ impl Tape {
             files: self.collect_files as usize,
             age_ns: nanoseconds(self.collect_time),
         };
-        (policy.limits.put_ns, policy.limits.get_ns) = (nanoseconds(self.put_timeout), nanoseconds(self.get_timeout));
+        (policy.limits.put_ns, policy.limits.get_ns) =
+            (nanoseconds(self.put_timeout), nanoseconds(self.get_timeout));
         policy.limits.remove_ns = nanoseconds(self.remove_timeout);
         policy.limits.get_first_byte_ns = policy.limits.get_first_byte_ns.min(policy.limits.get_ns);
         policy.tries_max = self.tries_max;
-        (policy.retry_first_ns, policy.retry_max_ns) = (nanoseconds(self.retry_first), nanoseconds(self.retry_max));
+        (policy.retry_first_ns, policy.retry_max_ns) =
+            (nanoseconds(self.retry_first), nanoseconds(self.retry_max));
         policy.hsm_wide.clone_from(&self.hsm_wide);
         NearlineConfig {
             classes: self
@@ -239,7 +255,10 @@ impl Tape {
             keep_free_permille: u16::from(self.keep_free_percent) * 10,
             upkeep_interval: Duration::from_secs(10),
             stages_on_read: self.read == ReadFromTape::Stage,
-            site_name: self.site_name.clone().unwrap_or_else(|| site_name.to_owned()),
+            site_name: self
+                .site_name
+                .clone()
+                .unwrap_or_else(|| site_name.to_owned()),
         }
     }
 }
@@ -268,8 +287,14 @@ mod tests {
         let nearline = tape.nearline("lab", |path| Path::new("/site").join(path));
         assert_eq!(nearline.commands.program, Path::new("/site/hsm.sh"));
         assert_eq!(nearline.commands.options["group"], "lhc");
-        assert_eq!((nearline.site_name.as_str(), nearline.stages_on_read), ("lab", true));
-        assert_eq!((nearline.policy.hsm_wide.len(), nearline.keep_free_permille), (1, 100));
+        assert_eq!(
+            (nearline.site_name.as_str(), nearline.stages_on_read),
+            ("lab", true)
+        );
+        assert_eq!(
+            (nearline.policy.hsm_wide.len(), nearline.keep_free_permille),
+            (1, 100)
+        );
     }
 
     #[test]
@@ -281,7 +306,13 @@ mod tests {
         let mut problems = Vec::new();
         tape.problems(&mut problems);
         let problems = problems.join("; ");
-        for words in ["has no name", "two [[storage.tape.class]]", "gets_max is 0", "above 100", "longer than pin_max"] {
+        for words in [
+            "has no name",
+            "two [[storage.tape.class]]",
+            "gets_max is 0",
+            "above 100",
+            "longer than pin_max",
+        ] {
             assert!(problems.contains(words), "{words}: {problems}");
         }
         assert!(toml::from_str::<Tape>("program = \"a\"\nputs = 3").is_err());

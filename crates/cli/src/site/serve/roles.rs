@@ -30,8 +30,8 @@ use penstock_protocol::token::{IssuerVos, TrustedIssuer, Verifier, openid_config
 use penstock_protocol::voms::VomsServers;
 use penstock_protocol::x509::ClientCertificates;
 use penstock_storage_element::{
-    AccessConfig, MacaroonConfig, NearlineConfig, OutboundConfig, OwnIssuer, PoolConfig, StorageConfig,
-    StorageLimits, StreamsLimits, TrustedIssuerConfig,
+    AccessConfig, MacaroonConfig, NearlineConfig, OutboundConfig, OwnIssuer, PoolConfig,
+    StorageConfig, StorageLimits, StreamsLimits, TrustedIssuerConfig,
 };
 use penstock_transfer_service::AgentConfig;
 use penstock_transfer_service::{GfalConfig, SftpAccount};
