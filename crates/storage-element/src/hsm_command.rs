@@ -84,7 +84,8 @@ impl HsmCommandConfig {
     }
 }
 
-/// Runs a command to its end. `stop` ends it: `SIGTERM` to all its processes, `SIGKILL` after the grace. Whatever of its
+/// Runs a command to its end. It has no file that this process has opened; what this process was started with by somebody who
+/// left it open passes on, as by any program. `stop` ends it: `SIGTERM` to all its processes, `SIGKILL` after the grace. Whatever of its
 /// process group is left when the program itself has ended is killed. If this is dropped, all of it is killed.
 pub async fn run_hsm_command(
     config: &HsmCommandConfig,

@@ -212,19 +212,40 @@ async fn a_program_has_its_own_environment_and_no_files_of_the_service() {
     assert_eq!(foreign.collect::<Vec<_>>(), [""; 0]);
     assert!(said.contains("KEY=value"));
     assert_eq!(lab.said("input"), "");
-    // Input, output and errors; the script itself, which its shell reads; and what `ls` is redirected to.
+    // Input, output and errors; the script itself, which its shell reads; what `ls` is redirected to; and what the tests
+    // themselves were started with.
     let files = lab.said("files");
+    let own = ["/dev/null", "pipe:", "/hsm", "/files"].map(str::to_owned);
+    let own: Vec<String> = own.into_iter().chain(inherited()).collect();
     let foreign = files.lines().filter(|line| line.contains(" -> "));
-    let foreign = foreign.filter(|line| {
-        let own = ["/dev/null", "pipe:", "/hsm", "/files"];
-        !own.iter().any(|name| line.contains(name))
-    });
+    let foreign = foreign.filter(|line| !own.iter().any(|name| line.contains(name)));
     assert_eq!(foreign.collect::<Vec<_>>(), [""; 0]);
     assert_eq!(
         files.matches("/hsm").count(),
         1,
         "only the shell's own: {files}"
     );
+}
+
+/// The files that this process was started with by somebody who did not close them: all others close on exec.
+fn inherited() -> Vec<String> {
+    const CLOSED_ON_EXEC: u32 = 0o2_000_000;
+    let mut names = Vec::new();
+    for found in std::fs::read_dir("/proc/self/fdinfo")
+        .expect("a list")
+        .flatten()
+    {
+        let info = std::fs::read_to_string(found.path()).unwrap_or_default();
+        let flags = info.lines().find_map(|line| line.strip_prefix("flags:"));
+        let flags = flags.and_then(|flags| u32::from_str_radix(flags.trim(), 8).ok());
+        let name = std::fs::read_link(Path::new("/proc/self/fd").join(found.file_name()));
+        if flags.is_some_and(|flags| flags & CLOSED_ON_EXEC == 0)
+            && let Ok(name) = name
+        {
+            names.push(name.display().to_string());
+        }
+    }
+    names
 }
 
 #[tokio::test]
