@@ -45,8 +45,8 @@ pub(super) struct Driver {
     config: NearlineConfig,
     pub(super) context: NearlineContext,
     /// Where looks at recalled files tell how they went.
-    checks: mpsc::UnboundedSender<(HsmCommandId, HsmCommandEnd)>,
-    checked: mpsc::UnboundedReceiver<(HsmCommandId, HsmCommandEnd)>,
+    checks: mpsc::UnboundedSender<(HsmCommandId, CheckedEnd)>,
+    checked: mpsc::UnboundedReceiver<(HsmCommandId, CheckedEnd)>,
     news: mpsc::Receiver<HsmInput>,
     status: Arc<Mutex<NearlineStatus>>,
     queue: HsmQueue,
@@ -195,7 +195,7 @@ impl Driver {
         let is_success = matches!(end, HsmCommandEnd::Succeeded { .. });
         if let Some(placed) = self.recalls.get(&command).filter(|_| is_success) {
             let checks = self.checks.clone();
-            placed.check(move |end| drop(checks.send((command, end))));
+            placed.check(move |end| drop(checks.send((command, CheckedEnd::Of(end)))));
             return;
         }
         self.recalls.remove(&command);
@@ -458,21 +458,23 @@ impl Driver {
     }
 
     /// What the HSM is called for. For a recall its place on disk is made.
-    async fn call(&mut self, command: &HsmCommand) -> Result<HsmCall, HsmCommandEnd> {
-        let not_started = |text: &str| HsmCommandEnd::NotStarted {
-            text: text.to_owned(),
-        };
+    async fn call(&mut self, command: &HsmCommand) -> Result<HsmCall, CheckedEnd> {
         let file = match &command.work {
             HsmWork::Remove { uri, .. } => return Ok(HsmCall::Remove { uri: uri.clone() }),
             HsmWork::Put { file, .. } | HsmWork::Get { file, .. } => *file,
         };
-        let Lookup::File(found) = self.tape_file(EntryId(file.0)) else {
-            return Err(not_started("the file is gone"));
+        let found = match self.tape_file(EntryId(file.0)) {
+            Lookup::File(found) => found,
+            Lookup::Gone => return Err(CheckedEnd::Gone),
+            Lookup::Unknown => {
+                let text = "the namespace cannot be asked about the file".to_owned();
+                return Err(CheckedEnd::Of(RecallError::Namespace(text).into_end()));
+            }
         };
         let (pnfsid, storage_info) = (self.pnfsid(found.id), self.storage_info(&found));
         if let HsmWork::Get { uri, .. } = &command.work {
             let placed = place(&self.context, &found).await;
-            let placed = placed.map_err(RecallError::into_end)?;
+            let placed = placed.map_err(|why| CheckedEnd::Of(why.into_end()))?;
             let path = placed.path();
             let (file, at) = (found.id, self.now());
             self.must(NearlineChange::RecallStarted { file, at }).await;
@@ -490,7 +492,8 @@ impl Driver {
             .as_ref()
             .and_then(|pool| self.context.pools.get(pool));
         let pool = pool.filter(|pool| pool.is_in_reach());
-        let pool = pool.ok_or_else(|| not_started("the pool of the file is out of service"))?;
+        let away = || CheckedEnd::Of(RecallError::PoolAway.into_end());
+        let pool = pool.ok_or_else(away)?;
         Ok(HsmCall::Put {
             pnfsid,
             path: pool.data_path(found.id),
@@ -521,11 +524,12 @@ impl Driver {
         }
     }
 
-    /// The data of a recalled file is whole and durable, or is not.
-    async fn settle(&mut self, command: HsmCommandId, end: HsmCommandEnd) {
+    /// A command needs no more looks at what it has left.
+    async fn settle(&mut self, command: HsmCommandId, end: CheckedEnd) {
         let placed = self.recalls.remove(&command);
         let end = match (placed, end) {
-            (Some(placed), end @ HsmCommandEnd::Succeeded { .. }) => {
+            (_, CheckedEnd::Gone) => return self.forget_gone(command).await,
+            (Some(placed), CheckedEnd::Of(end @ HsmCommandEnd::Succeeded { .. })) => {
                 let recalled = NearlineChange::Recalled {
                     file: placed.file(),
                     pool: placed.pool().clone(),
@@ -540,13 +544,30 @@ impl Driver {
                         placed.leave();
                         return;
                     }
-                    None => HsmCommandEnd::NotStarted {
-                        text: "the file is gone, or on disk already".to_owned(),
-                    },
+                    None => {
+                        placed.withdraw();
+                        return self.forget_gone(command).await;
+                    }
                 }
             }
-            (_, end) => end,
+            (_, CheckedEnd::Of(end)) => end,
         };
+        self.input(HsmInput::Ended { command, end }).await;
+    }
+
+    /// The file of a command is gone: nobody needs what it does.
+    async fn forget_gone(&mut self, command: HsmCommandId) {
+        let target = self
+            .queue
+            .live()
+            .runs
+            .get(&command)
+            .map(|run| run.target.clone());
+        let entry = target.and_then(|target| self.queue.live().entries.get(&target));
+        let requests = entry.map(|entry| entry.askers.keys().copied().collect());
+        self.input(HsmInput::Cancel(requests.unwrap_or_default()))
+            .await;
+        let end = HsmCommandEnd::Stopped;
         self.input(HsmInput::Ended { command, end }).await;
     }
 
@@ -666,6 +687,13 @@ impl Driver {
     pub(super) fn time(&self) -> Timestamp {
         self.now()
     }
+}
+
+/// How a command has ended, as far as its file is concerned, too.
+enum CheckedEnd {
+    Of(HsmCommandEnd),
+    /// There is no such file any more.
+    Gone,
 }
 
 /// What the namespace says of a file.

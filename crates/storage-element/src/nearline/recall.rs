@@ -6,7 +6,7 @@
 use super::NearlineContext;
 use crate::file_label::{LABEL_VERSION, Label, label_again};
 use crate::pool::{Pool, sync_directory};
-use crate::reaper::with_room;
+use crate::reaper::{remove_if_there, with_room};
 use crate::uncommitted_file::UncommittedFile;
 use penstock_decide::pool_selection::{PlacementRequest, PoolView, choose_pool};
 use penstock_model::{Checksum, PoolName};
@@ -33,6 +33,8 @@ pub(super) enum RecallError {
     NoRoom,
     #[error("its data of before is still being removed from its disk")]
     Removing,
+    #[error("the pool of the file is out of service")]
+    PoolAway,
     #[error("{0}")]
     Disk(#[from] io::Error),
     #[error("the namespace cannot be asked: {0}")]
@@ -42,16 +44,15 @@ pub(super) enum RecallError {
 impl RecallError {
     /// As the queue takes it from a command.
     pub(super) fn into_end(self) -> HsmCommandEnd {
+        let code = match self {
+            RecallError::NoRoom => NO_SPACE,
+            RecallError::Removing
+            | RecallError::PoolAway
+            | RecallError::Disk(_)
+            | RecallError::Namespace(_) => READ_ERROR,
+        };
         let text = self.to_string();
-        match self {
-            RecallError::NoRoom => HsmCommandEnd::Exited {
-                code: NO_SPACE,
-                text,
-            },
-            RecallError::Removing | RecallError::Disk(_) | RecallError::Namespace(_) => {
-                HsmCommandEnd::NotStarted { text }
-            }
-        }
+        HsmCommandEnd::Exited { code, text }
     }
 }
 
@@ -70,6 +71,10 @@ pub(super) async fn place(
     let is_trash = context.namespace.is_trash(file.id);
     if is_trash.map_err(|why| RecallError::Namespace(why.to_string()))? {
         return Err(RecallError::Removing);
+    }
+    // A process that was killed may have left data of this name, which nobody knows.
+    for pool in context.pools.values().filter(|pool| pool.is_in_reach()) {
+        remove_if_there(&pool.data_path(file.id))?;
     }
     let views: Vec<PoolView> = context.pools.values().map(|pool| pool.view()).collect();
     let placement = PlacementRequest {
@@ -122,6 +127,13 @@ impl PlacedRecall {
         self.scratch.keep(self.target.size);
         if let Err(why) = std::fs::remove_file(&path) {
             tracing::warn!(path = %path.display(), %why, "the second name of a recalled file stays until the next start");
+        }
+    }
+
+    /// There is no file to which the data belongs.
+    pub(super) fn withdraw(self) {
+        if let Err(why) = remove_if_there(&self.pool.data_path(self.target.id)) {
+            tracing::warn!(file = %self.target.id, %why, "the data of a file that is gone stays in its pool");
         }
     }
 

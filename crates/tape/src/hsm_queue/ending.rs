@@ -132,6 +132,9 @@ impl HsmQueue {
             return self.run_again(target, out);
         }
         let is_of_request = code == HsmExitCode::UserDefined;
+        if let HsmExitCode::Disk(_) = code {
+            return self.disk_failed(now_ns, target, fault, out);
+        }
         let same = match is_of_request {
             true => None,
             false => self.faults.add(now_ns, &target, &fault, &self.policy),
@@ -146,6 +149,21 @@ impl HsmQueue {
             }
             None => self.file_failed(now_ns, target, fault, is_of_request, out),
         }
+    }
+
+    /// A fault of the disk on this side, such as a pool without room: it counts against neither the file nor the HSM.
+    fn disk_failed(&mut self, now_ns: i64, target: HsmTarget, fault: HsmFault, out: &mut Turnout) {
+        let entry = self.live.entries.get(&target);
+        let Some(entry) = entry.filter(|entry| entry.is_wanted()) else {
+            return self.keep(out, HsmRecord::Done { target });
+        };
+        let record = HsmRecord::Delayed {
+            target,
+            until_ns: now_ns.saturating_add(self.policy.retry_first_ns),
+            tries: entry.tries,
+            fault,
+        };
+        self.keep(out, record);
     }
 
     /// A fault that concerns one file.

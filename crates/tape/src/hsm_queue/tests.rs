@@ -280,6 +280,25 @@ fn documented_exit_codes_are_obeyed() {
 }
 
 #[test]
+fn a_disk_without_room_fails_no_file_and_is_no_outage_of_the_hsm() {
+    let mut lab = Lab::new(policy());
+    lab.give(HsmInput::Get(
+        (0..20).map(|file| get(file, file, "atlas")).collect(),
+    ));
+    for _ in 0..10 {
+        for target in lab.running() {
+            lab.end(&target, exited(41, "no pool has room for it"));
+        }
+        lab.pass(2 * HOUR_NS);
+    }
+    assert_eq!((lab.told(), lab.opened()), (Vec::new(), Vec::new()));
+    let kinds = lab.queue.counts().kinds;
+    let counts = &kinds[&HsmKind::Get];
+    let open = counts.queued.files + counts.running.files + counts.delayed.files;
+    assert_eq!(open, 20, "all wait on");
+}
+
+#[test]
 fn askers_of_one_file_share_a_command_and_the_last_one_stops_it() {
     let mut lab = Lab::new(policy());
     lab.give(HsmInput::Get(vec![
