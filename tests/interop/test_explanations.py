@@ -86,7 +86,7 @@ def test_a_lowered_limit_is_found_explained_and_told_to_everybody_as_far_as_they
     for name in ("00000000-00000000", "x"):
         unknown = admin.ask("GET", f"/api/v1/explain/{name}")
         assert unknown.status_code == 404 and "penstock explain --since" in unknown.text
-    for query in ("?seconds=0", "?resolution=x", "?until=-1"):
+    for query in ("?seconds=0", "?resolution=x", "?until=-1", "?link=nowhere", "?link=" + "-" * 30_000):
         assert admin.ask("GET", f"/api/v1/explain{query}").status_code == 400, query
 
     # By command.

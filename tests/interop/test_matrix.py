@@ -200,6 +200,11 @@ class Lab:
     def callers_door_owner(self):
         return self.bearer(self.site.door, self.site.token(OF_ALICE, audience=self.site.door, subject=ALICE))
 
+    def owner_vo(self):
+        if "vo" not in self.stand:
+            self.stand["vo"] = self.administrator.ask("GET", f"/jobs/{self.stand['job']}").json()["vo_name"]
+        return self.stand["vo"]
+
     # What there is.
 
     def restore_door(self):
@@ -415,6 +420,8 @@ def service_rows():
             yield row, (template, method.upper())
             if "{id" in template:
                 yield f"{row}, of nothing", (template, method.upper())
+            if template in ("/api/v1/explain", "/api/v1/incidents"):
+                yield f"{row}, of Alice's VO", (template, method.upper())
 
 
 def service_request(lab, row, template, method):
@@ -437,6 +444,8 @@ def service_request(lab, row, template, method):
     assert "{" not in path, f"{key}: what stands for the names in it?"
     assert method == "GET" or key in BODIES, f"{key}: add what is sent to BODIES"
     query = QUERIES.get(key)
+    if row.endswith("of Alice's VO"):
+        query = f"vo={lab.owner_vo()}"
     return Request(method, path + (f"?{query}" if query else ""), body=BODIES.get(key))
 
 

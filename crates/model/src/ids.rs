@@ -129,16 +129,26 @@ impl LinkId {
     }
 
     /// Whether people may call it so: `SOURCE-DESTINATION`, each by its host, with its scheme, or `*`. Hosts have dashes
-    /// in them, so the text is held against all that a link may be called.
+    /// in them, so all that the link may be called is held against the text: a long text costs no more than a short one.
     pub fn is_called(&self, text: &str) -> bool {
-        let text = text.trim().to_ascii_lowercase();
-        let named = |id: &StorageId, name: &str| id.is_called(name) || name == ANY;
-        Self::BETWEEN.iter().any(|between| {
-            text.match_indices(between).any(|(at, _)| {
-                let (source, destination) = (&text[..at], &text[at + between.len()..]);
-                named(&self.source, source) && named(&self.destination, destination)
+        let text = text.trim();
+        Self::names(&self.source).into_iter().any(|source| {
+            let behind = text
+                .get(..source.len())
+                .filter(|begin| begin.eq_ignore_ascii_case(source))
+                .map(|begin| &text[begin.len()..]);
+            let rests = Self::BETWEEN.iter();
+            let mut rests = rests.filter_map(|between| behind?.strip_prefix(between));
+            rests.any(|rest| {
+                let names = Self::names(&self.destination);
+                names.iter().any(|name| rest.eq_ignore_ascii_case(name))
             })
         })
+    }
+
+    /// What an end of a link may be called.
+    fn names(id: &StorageId) -> [&str; 3] {
+        [id.as_str(), id.host(), ANY]
     }
 }
 
@@ -177,6 +187,8 @@ mod tests {
             "se-1.cern.ch",
             "dc-2.in2p3.fr-se-1.cern.ch",
             "1.cern.ch-*",
+            "*-dc-2.in2p3.fr-*",
+            "é-*",
         ] {
             assert!(!link().is_called(text), "{text}");
         }

@@ -414,8 +414,16 @@ pub(crate) fn disclosed(mut change: RateChange, disclosure: Disclosure) -> RateC
         | Evidence::Links { .. } => {}
     };
     let told = &mut change.explanation;
-    // Versions and paths of a host are a matter of its administrators.
-    let is_fact = |evidence: &Evidence| matches!(evidence, Evidence::Change(set) if set.setting == Setting::Fact);
+    // Versions, paths and limits of a host are a matter of its administrators.
+    let is_fact = |evidence: &Evidence| match evidence {
+        Evidence::Change(set) => set.setting == Setting::Fact,
+        Evidence::Value { measure, .. } => *measure == Measure::DescriptorLimit,
+        Evidence::Maintenance(_)
+        | Evidence::Recurrence { .. }
+        | Evidence::Failures { .. }
+        | Evidence::Bottleneck { .. }
+        | Evidence::Links { .. } => false,
+    };
     told.facts.clear();
     for named in &mut told.causes {
         named.evidence.retain(|evidence| !is_fact(evidence));
@@ -432,6 +440,10 @@ pub(crate) fn disclosed(mut change: RateChange, disclosure: Disclosure) -> RateC
     told.carriers
         .retain(|carrier| carrier.dimension != Dimension::Vo);
     for earlier in &mut change.earlier {
+        earlier.remedy = earlier
+            .remedy
+            .take()
+            .filter(|set| set.setting != Setting::Fact);
         if let Some(set) = &mut earlier.remedy {
             set.who = OPERATOR.to_owned();
         }

@@ -251,9 +251,14 @@ fn as_disclosed(mut incident: Incident, disclosure: Disclosure) -> Incident {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::explanations;
     use crate::signals::RecordSignals;
-    use penstock_decide::explain::PopulationChoice;
-    use penstock_decide::explain::signals::{FailureGroup, Series, Signals};
+    use penstock_decide::explain::answer::{Evidence, NamedCause, Permille};
+    use penstock_decide::explain::rate_change::{PrecedentChange, RateChange};
+    use penstock_decide::explain::signals::{
+        Change, FailureGroup, LinkSignals, Series, Setting, Signals,
+    };
+    use penstock_decide::explain::{Cause, PopulationChoice};
     use penstock_model::{
         Concern, Errno, Failure, JobId, LedgerEntry, Phase, Retry, Side, StorageId, TransferEvent,
         TransferId,
@@ -297,6 +302,78 @@ mod tests {
         };
         assert!(detail(Disclosure::Everything).contains("alice"));
         assert!(!detail(Disclosure::Counts).contains("alice"));
+    }
+
+    #[test]
+    fn facts_of_hosts_are_for_administrators_wherever_they_are_told() {
+        let fact = Change {
+            at: Timestamp(51 * 60_000),
+            who: "the host".to_owned(),
+            place: "a tcp_secret_rmem".to_owned(),
+            setting: Setting::Fact,
+            old: Some("1048576".to_owned()),
+            new: Some("87380".to_owned()),
+        };
+        let changes = drop_of_host(&fact);
+        let detail = |disclosure| {
+            let told = explanations::detail(&changes, changes[0].id, 60, disclosure);
+            serde_json::to_string(&told.expect("known")).expect("plain data serialises")
+        };
+        let (all, counts) = (detail(Disclosure::Everything), detail(Disclosure::Counts));
+        for text in [
+            "tcp_secret_rmem",
+            "87380",
+            "host setting",
+            "descriptor_limit",
+            "65535",
+        ] {
+            assert!(all.contains(text), "{text}: {all}");
+            assert!(!counts.contains(text), "{text}: {counts}");
+        }
+        assert!(
+            counts.contains("\"descriptors\""),
+            "what was measured: {counts}"
+        );
+    }
+
+    /// A drop for which facts of a host are evidence and the remedy of before.
+    fn drop_of_host(fact: &Change) -> Vec<RateChange> {
+        let link = window().populations[0].1[0].clone();
+        let rate = |bin: usize| if (40..70).contains(&bin) { 2e8 } else { 1e9 };
+        let signals = LinkSignals {
+            copied_bytes: Series::known((0..120).map(rate)),
+            active: Series::constant(5.0, 120),
+            ..LinkSignals::default()
+        };
+        let mut all = Signals::unknown(Timestamp(0), 60, 120);
+        all.links.insert(link, signals);
+        let mut changes = ExplainedWindow::of(all, &PopulationChoice::Links).changes();
+        let change = &mut changes[0];
+        let value = |measure, now| Evidence::Value {
+            measure,
+            place: Some("a".to_owned()),
+            before: Some(now),
+            value: now,
+        };
+        change.explanation.causes = vec![NamedCause {
+            cause: Cause::DescriptorLeak,
+            share: Permille(900),
+            evidence: vec![
+                value(Measure::Descriptors, 60_000.0),
+                value(Measure::DescriptorLimit, 65_535.0),
+                Evidence::Change(fact.clone()),
+            ],
+            followers: Vec::new(),
+            rate_without: 1e9,
+        }];
+        change.explanation.facts = vec![fact.clone()];
+        change.earlier = vec![PrecedentChange {
+            id: change.id,
+            from: Timestamp(0),
+            to: Timestamp(60_000),
+            remedy: Some(fact.clone()),
+        }];
+        changes
     }
 
     fn failed_recall(at: Timestamp) -> LedgerEntry {

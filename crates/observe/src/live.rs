@@ -25,9 +25,18 @@ use std::pin::Pin;
 use std::sync::Arc;
 use tokio::sync::Semaphore;
 
+/// Who may see something.
+pub struct Admission {
+    /// How much of the data.
+    pub visibility: Visibility,
+    /// The turn of this user, of whom few requests are worked on at once. It is dropped when the work has ended.
+    pub turn: Box<dyn Send>,
+}
+
 /// What the authorization hook returns.
-pub type AuthorizeFuture = Pin<Box<dyn Future<Output = Result<Visibility, StatusCode>> + Send>>;
-/// Decides from the headers of a request how much of the data it may see; the status otherwise (401, 403).
+pub type AuthorizeFuture = Pin<Box<dyn Future<Output = Result<Admission, StatusCode>> + Send>>;
+/// Decides from the headers of a request how much of the data it may see, and waits for the user's turn; the status otherwise
+/// (401, 403).
 pub type Authorize = Arc<dyn Fn(&HeaderMap) -> AuthorizeFuture + Send + Sync>;
 
 /// Reports and readings of samples that may run at once; others wait.
@@ -164,28 +173,35 @@ async fn series(
     Query(query): Query<WindowQuery>,
     headers: HeaderMap,
 ) -> Result<Json<Snapshot>, LiveError> {
-    (state.shared.authorize)(&headers)
+    let admission = (state.shared.authorize)(&headers)
         .await
         .map_err(LiveError::Unauthorized)?;
     let now = wall_clock();
     let oldest = now.0 - query.seconds() * 1000;
     let after = Timestamp(query.after.map_or(oldest, |after| after.max(oldest)));
-    let snapshot = read(state, move |shared| {
+    let snapshot = read(state, admission.turn, move |shared| {
         // Reading under the lock keeps samples in order when two pages ask at once; the task may block.
         let mut ring = shared.series.lock();
-        let known = ring
-            .newest()
-            .map_or(now.0 - SECONDS_MAX * 1000, |newest| newest.0 - 1000);
-        for sample in shared
-            .record
-            .samples_between(Timestamp(known), Timestamp(now.0 + 1))?
-        {
-            ring.push(&sample);
-        }
+        catch_up(&mut ring, shared.record.as_ref(), now)?;
         Ok(ring.snapshot(after, now))
     })
     .await?;
     Ok(Json(snapshot))
+}
+
+/// Takes the samples that are not in the ring yet. One that is ahead of the clock was filled before the clock was set back: it is
+/// filled anew, because what comes now is older than what it has.
+fn catch_up(ring: &mut RateSeries, record: &dyn Record, now: Timestamp) -> Result<(), RecordError> {
+    if ring.newest().is_some_and(|newest| newest > now) {
+        *ring = RateSeries::new();
+    }
+    let known = ring
+        .newest()
+        .map_or(now.0 - SECONDS_MAX * 1000, |newest| newest.0 - 1000);
+    for sample in record.samples_between(Timestamp(known), Timestamp(now.0 + 1))? {
+        ring.push(&sample);
+    }
+    Ok(())
 }
 
 async fn report(
@@ -193,11 +209,11 @@ async fn report(
     Query(query): Query<WindowQuery>,
     headers: HeaderMap,
 ) -> Result<Json<Arc<WindowReport>>, LiveError> {
-    let visibility = (state.shared.authorize)(&headers)
+    let Admission { visibility, turn } = (state.shared.authorize)(&headers)
         .await
         .map_err(LiveError::Unauthorized)?;
     let seconds = query.seconds();
-    let report = read(state, move |shared| {
+    let report = read(state, turn, move |shared| {
         shared.report(seconds, visibility, wall_clock())
     })
     .await?;
@@ -290,14 +306,15 @@ impl MadeReport {
 /// Runs `derive` off the async threads, a few at a time.
 async fn read<T: Send + 'static>(
     state: LiveState,
+    turn: Box<dyn Send>,
     derive: impl FnOnce(&LiveSources) -> Result<T, RecordError> + Send + 'static,
 ) -> Result<T, LiveError> {
     let shared = state.shared.clone();
     let permit = Arc::clone(&state.shared.reads).acquire_owned().await;
     let permit = permit.map_err(|_| LiveError::Stopping)?;
-    // The work holds it, not the request: who asks may leave, and the work goes on.
+    // The work holds both, not the request: who asks may leave, and the work goes on.
     let work = move || {
-        let _permit = permit;
+        let _held = (permit, turn);
         derive(&shared)
     };
     match tokio::task::spawn_blocking(work).await {
@@ -336,8 +353,39 @@ impl IntoResponse for LiveError {
 mod tests {
     use super::*;
     use crate::follow::MemoryRecord;
+    use penstock_model::{Bytes, LinkId, LinkSample, Slots, StorageId};
     use std::sync::atomic::{AtomicUsize, Ordering};
     use std::time::Duration;
+
+    #[test]
+    fn a_clock_that_was_set_back_leaves_no_page_without_rates() {
+        let record = MemoryRecord::new();
+        let mut ring = RateSeries::new();
+        let sample = |at: i64| LinkSample {
+            at: Timestamp(at),
+            link: LinkId {
+                source: StorageId::new("https://a"),
+                destination: StorageId::new("https://b"),
+            },
+            moved: Bytes(1_000),
+            active: Slots(1),
+            limit: Slots(2),
+            queued: 0,
+        };
+        let ahead = 7_200_000;
+        record.push_sample(sample(ahead - 1_000));
+        catch_up(&mut ring, &record, Timestamp(ahead)).expect("readable");
+        assert_eq!(ring.newest(), Some(Timestamp(ahead - 1_000)));
+        // An hour is taken back.
+        let later = MemoryRecord::new();
+        let right = ahead - 3_600_000;
+        later.push_sample(sample(right - 2_000));
+        later.push_sample(sample(right - 1_000));
+        for _ in 0..2 {
+            catch_up(&mut ring, &later, Timestamp(right)).expect("readable");
+            assert_eq!(ring.newest(), Some(Timestamp(right - 1_000)));
+        }
+    }
 
     #[tokio::test]
     async fn whoever_asks_and_leaves_starts_no_more_work_than_others() {
@@ -353,10 +401,61 @@ mod tests {
                 RUNNING.fetch_sub(1, Ordering::SeqCst);
                 Ok(())
             };
-            let left = tokio::time::timeout(Duration::from_millis(5), read(state.clone(), work));
+            let asked = read(state.clone(), Box::new(()), work);
+            let left = tokio::time::timeout(Duration::from_millis(5), asked);
             assert!(left.await.is_err(), "it leaves before its answer");
         }
         let most = MOST.load(Ordering::SeqCst);
         assert!((1..=READS_MAX).contains(&most), "{most} at once");
+    }
+
+    /// A page whose users, named by their tokens, have a turn each.
+    fn page_of_users() -> LiveState {
+        let turns: Mutex<HashMap<String, Arc<Semaphore>>> = Mutex::default();
+        let authorize: Authorize = Arc::new(move |headers| {
+            let user = headers.get("authorization").cloned();
+            let user = user.and_then(|user| Some(user.to_str().ok()?.to_owned()));
+            let mut turns = turns.lock();
+            let own = turns.entry(user.unwrap_or_default());
+            let own = own.or_insert_with(|| Arc::new(Semaphore::new(1)));
+            let own = Arc::clone(own).acquire_owned();
+            Box::pin(async move {
+                Ok(Admission {
+                    visibility: Visibility::Everything,
+                    turn: Box::new(own.await),
+                })
+            })
+        });
+        LiveState::new(Arc::new(MemoryRecord::new()), authorize)
+    }
+
+    #[tokio::test]
+    async fn a_hundred_slow_questions_of_one_user_leave_room_for_anothers() {
+        let state = page_of_users();
+        let (leave, left) = std::sync::mpsc::channel::<()>();
+        let left = Arc::new(Mutex::new(left));
+        let ask = |user: &'static str, left: Arc<Mutex<std::sync::mpsc::Receiver<()>>>| {
+            let state = state.clone();
+            let mut headers = HeaderMap::new();
+            headers.insert("authorization", user.parse().expect("a header"));
+            async move {
+                let admission = (state.shared.authorize)(&headers).await;
+                let turn = admission.expect("known").turn;
+                let work = move |_: &LiveSources| {
+                    let slow = user == "mallory";
+                    Ok(slow && left.lock().recv().is_err())
+                };
+                read(state, turn, work).await.is_ok()
+            }
+        };
+        let slow = (0..100).map(|_| tokio::spawn(ask("mallory", left.clone())));
+        let slow: Vec<_> = slow.collect();
+        tokio::task::yield_now().await;
+        let quick = tokio::time::timeout(Duration::from_secs(10), ask("alice", left.clone()));
+        assert_eq!(quick.await, Ok(true), "alice waits for nobody");
+        drop(leave);
+        for task in slow {
+            assert!(task.await.expect("ended"));
+        }
     }
 }

@@ -15,6 +15,7 @@ mod tests {
     };
     use proptest::prelude::*;
     use std::io::Cursor;
+    use std::ops::ControlFlow;
 
     const DOCUMENT: &str = include_str!("../../../docs/observe/records.md");
 
@@ -92,7 +93,10 @@ mod tests {
         }
         let file = writer.finish().expect("memory");
         let mut again = Vec::new();
-        let read = parquet::read(&mut Cursor::new(&file), |row: &R| again.push(row.clone()));
+        let read = parquet::read(&mut Cursor::new(&file), |row: &R| {
+            again.push(row.clone());
+            ControlFlow::Continue(())
+        });
         read.map_err(|why| failed(why.to_string()))?;
         prop_assert_eq!(&again, &rows);
         let directory = tempfile::tempdir().expect("a directory");

@@ -11,6 +11,7 @@ mod flushed_length;
 mod positions;
 mod reading;
 mod segment;
+mod unfinished;
 
 pub use positions::{BEGINNING_BYTES, Position, Positions};
 pub use reading::{Reader, SkippedBytes};
@@ -28,6 +29,7 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use thiserror::Error;
+use unfinished::UnfinishedBatch;
 
 /// Rows of one block at most: what a reader decodes at once.
 const BLOCK_ROWS_MAX: u32 = 16_384;
@@ -86,6 +88,7 @@ pub struct Store {
     segments: BTreeMap<(Family, i64), Segment>,
     buffered_rows: u32,
     torn: Vec<TornTail>,
+    batch: Option<UnfinishedBatch>,
     is_poisoned: bool,
 }
 
@@ -117,12 +120,14 @@ impl Store {
         } else {
             check_marker(&marker, &text)?;
         }
+        unfinished::take_back(directory)?;
         Ok(Store {
             directory: directory.to_owned(),
             _lock: lock,
             segments: BTreeMap::new(),
             buffered_rows: 0,
             torn: Vec::new(),
+            batch: None,
             is_poisoned: false,
         })
     }
@@ -174,6 +179,32 @@ impl Store {
         })
     }
 
+    /// Begins a batch: what is appended from now on counts only when it is kept. When this process ends before, the next that
+    /// writes cuts it off.
+    pub fn begin_batch(&mut self) -> Result<(), StoreError> {
+        self.flush()?;
+        self.batch = Some(UnfinishedBatch::begin(&self.directory)?);
+        Ok(())
+    }
+
+    /// Makes durable what was appended since the batch began, together with the positions to which it belongs: after a crash
+    /// both are there, or neither.
+    pub fn keep_batch(&mut self, positions: &Positions) -> Result<(), StoreError> {
+        self.flush()?;
+        self.poisoning(|store| {
+            positions.save()?;
+            store.batch.take().map_or(Ok(()), UnfinishedBatch::keep)
+        })
+    }
+
+    /// Cuts off what was appended since the batch began.
+    pub fn take_back_batch(&mut self) -> Result<(), StoreError> {
+        self.segments.clear();
+        self.buffered_rows = 0;
+        self.batch = None;
+        self.poisoning(|store| unfinished::take_back(&store.directory))
+    }
+
     /// What a crash had torn off the files that were written to since the opening.
     pub fn torn_tails(&self) -> &[TornTail] {
         &self.torn
@@ -211,21 +242,30 @@ impl Store {
     }
 
     fn write_blocks(&mut self) -> Result<(), StoreError> {
-        let mut open = 0;
-        for segment in self.segments.values_mut() {
-            if segment.buffered_rows() > 0 {
-                let torn = segment.write_block(&self.directory)?;
-                self.torn.extend(torn);
+        let is_open = |segment: &&Segment| segment.is_open();
+        let mut open = self.segments.values().filter(is_open).count();
+        let gathered = self.segments.iter();
+        let gathered = gathered.filter(|(_, segment)| segment.buffered_rows() > 0);
+        let gathered: Vec<(Family, i64)> = gathered.map(|(of, _)| *of).collect();
+        for of in gathered {
+            if open >= FILES_OPEN_MAX {
+                for segment in self.segments.values_mut() {
+                    segment.close()?;
+                }
+                open = 0;
             }
-            open += usize::from(segment.is_open());
+            let Some(segment) = self.segments.get_mut(&of) else {
+                continue;
+            };
+            open += usize::from(!segment.is_open());
+            self.torn.extend(segment.open_for_block(&self.directory)?);
+            if let (Some(batch), Some((path, length))) = (&mut self.batch, segment.open_file()) {
+                batch.note(path, length)?;
+            }
+            segment.write_block()?;
         }
         self.buffered_rows = 0;
-        if open > FILES_OPEN_MAX {
-            for segment in self.segments.values_mut() {
-                segment.sync()?;
-            }
-            self.segments.clear();
-        }
+        self.segments.retain(|_, segment| segment.is_open());
         Ok(())
     }
 }

@@ -11,7 +11,7 @@ mod tunings;
 pub(crate) use postgres::partitions;
 pub use postgres::{PostgresJournal, PostgresReader};
 pub(crate) use sqlite::schema as sqlite_schema;
-pub use sqlite::{SqliteJournal, SqliteReader};
+pub use sqlite::{SqliteJournal, SqliteReader, TakenMinutes};
 
 use crate::postgres::DatabaseError;
 use crate::sealing::SealingError;

@@ -69,6 +69,37 @@ enum Note {
     Refusal(ElementRecord),
 }
 
+/// What is written at once.
+#[derive(Default)]
+struct NotedBatch {
+    movers: Vec<MoverRecord>,
+    refusals: Vec<ElementRecord>,
+    /// From then on some are missing, should they not be written.
+    oldest_mover: Option<Timestamp>,
+    oldest_refusal: Option<Timestamp>,
+}
+
+impl NotedBatch {
+    fn of(notes: Vec<Note>) -> NotedBatch {
+        let mut batch = NotedBatch::default();
+        let earlier =
+            |oldest: Option<Timestamp>, at| Some(oldest.map_or(at, |known| known.min(at)));
+        for note in notes {
+            match note {
+                Note::Mover(mover) => {
+                    batch.oldest_mover = earlier(batch.oldest_mover, mover.at);
+                    batch.movers.push(*mover);
+                }
+                Note::Refusal(record) => {
+                    batch.oldest_refusal = earlier(batch.oldest_refusal, record.at);
+                    batch.refusals.push(record);
+                }
+            }
+        }
+        batch
+    }
+}
+
 /// The thread. Dropping it writes what is queued.
 pub(crate) struct Recorder {
     queue: Option<SyncSender<Note>>,
@@ -250,13 +281,12 @@ impl RecorderContext {
 
     /// Writes these, and what was lost before.
     fn write(&self, batch: Vec<Note>) {
-        let (mut movers, mut records) = (Vec::new(), Vec::new());
-        for note in batch {
-            match note {
-                Note::Mover(mover) => movers.push(*mover),
-                Note::Refusal(record) => records.push(record),
-            }
-        }
+        let NotedBatch {
+            movers,
+            refusals: mut records,
+            oldest_mover,
+            oldest_refusal,
+        } = NotedBatch::of(batch);
         let losses = {
             let mut losses = self.losses.lock();
             match losses.is_due() {
@@ -280,7 +310,11 @@ impl RecorderContext {
             if let Some(passed_over) = self.told.tells(&why.to_string()) {
                 tracing::error!(%why, count = ended, passed_over, "ended movers could not be recorded");
             }
-            self.lost(GapCause::Unwritten, at, ended as u64);
+            self.lost(
+                GapCause::Unwritten,
+                oldest_mover.unwrap_or(at),
+                ended as u64,
+            );
         }
         if let Ok(Err(why)) = answer.recv() {
             if let Some(passed_over) = self.told.tells(&why.to_string()) {
@@ -289,8 +323,8 @@ impl RecorderContext {
             for loss in losses {
                 self.lost(loss.cause, loss.from, loss.count);
             }
-            if refusals > 0 {
-                self.lost(GapCause::Unwritten, at, refusals as u64);
+            if let Some(oldest) = oldest_refusal {
+                self.lost(GapCause::Unwritten, oldest, refusals as u64);
             }
         }
     }
@@ -388,6 +422,28 @@ mod tests {
         let front = format!("/d/{}", "é".repeat(100));
         assert_eq!(kept.path, NamespacePath::parse(&front).ok());
         assert_eq!(refused("/d/f").path, NamespacePath::parse("/d/f").ok());
+    }
+
+    #[test]
+    fn what_could_not_be_written_is_missing_from_the_oldest_of_it_on() {
+        let refused = |at: i64| {
+            let refusal = Refusal {
+                method: "GET".to_owned(),
+                path: None,
+                status: 401,
+                code: "authentication".to_owned(),
+                detail: String::new(),
+            };
+            Note::Refusal(ElementRecord {
+                at: Timestamp(at),
+                origin: Arc::default(),
+                event: ElementEvent::Refused(refusal),
+            })
+        };
+        let batch = NotedBatch::of(vec![refused(7_000), refused(5_000), refused(9_000)]);
+        assert_eq!(batch.refusals.len(), 3);
+        assert_eq!(batch.oldest_refusal, Some(Timestamp(5_000)));
+        assert_eq!(batch.oldest_mover, None);
     }
 
     #[test]

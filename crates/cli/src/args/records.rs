@@ -313,6 +313,9 @@ pub struct RecordsImportArgs {
     /// Also files with content that was imported before: their rows are then there twice.
     #[arg(long)]
     pub again: bool,
+    /// Stop, and import nothing, when less is free where the records are.
+    #[arg(long, value_name = "SIZE", default_value = "1 GiB")]
+    pub free_min: Size,
 }
 
 /// Options of `records remove`.

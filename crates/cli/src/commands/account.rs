@@ -12,7 +12,7 @@ use penstock_model::observation::{Attempt, Sample};
 use penstock_observe::accounting::clouds::Clouds;
 use penstock_observe::accounting::figures::PublishedTable;
 use penstock_observe::accounting::page;
-use penstock_observe::accounting::reconcile::{ViewRows, reconcile};
+use penstock_observe::accounting::reconcile::{ATTEMPTS_MAX, ViewRows, reconcile};
 use penstock_observe::accounting::{AccountKey, Accountant, COLUMNS};
 use penstock_observe::store::Reader;
 use std::path::Path;
@@ -60,8 +60,7 @@ fn account(args: &AccountArgs, directory: &Path, output: Output) -> Result<(), C
     let account = accountant.account(asked);
     let unread = reader.skipped().iter().map(|skipped| skipped.bytes.0).sum();
     if let Some(path) = &args.html {
-        std::fs::write(path, page::page(&account, unread))
-            .map_err(|why| CommandError::local(path.display(), why))?;
+        write_page(path, &page::page(&account, unread))?;
         if !output.json {
             output.say(format!("The page is {}", path.display()));
             return Ok(());
@@ -69,6 +68,22 @@ fn account(args: &AccountArgs, directory: &Path, output: Output) -> Result<(), C
     }
     output.show(&account, || account.text() + &unread_text(unread));
     Ok(())
+}
+
+/// The page tells of users and clients: it is for this user alone, as the records are. What has its name and is no file stays.
+fn write_page(path: &Path, page: &str) -> Result<(), CommandError> {
+    let failed = |why: std::io::Error| CommandError::local(path.display(), why);
+    match std::fs::symlink_metadata(path) {
+        Ok(there) if !there.is_file() => {
+            return Err(CommandError::Usage(format!(
+                "{}: it is there and is no file; name another one",
+                path.display()
+            )));
+        }
+        Err(why) if why.kind() != std::io::ErrorKind::NotFound => return Err(failed(why)),
+        Ok(_) | Err(_) => {}
+    }
+    penstock_durable_file::replace_private(path, page).map_err(failed)
 }
 
 fn key_of(by: AccountBy) -> AccountKey {
@@ -175,6 +190,13 @@ fn view(directory: &Path, window: TimeWindow) -> Result<ViewRows, CommandError> 
             "{}: {} bytes could not be read; a comparison would be wrong",
             skipped.path.display(),
             skipped.bytes.0
+        )));
+    }
+    if rows.is_cut() {
+        return Err(CommandError::Usage(format!(
+            "{} has more than {ATTEMPTS_MAX} attempts in this window and two days around it, too many to be compared; name \
+             a shorter one (--since, --until)",
+            directory.display(),
         )));
     }
     Ok(rows)

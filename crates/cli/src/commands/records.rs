@@ -1,30 +1,28 @@
 //! `penstock records`: shows, collects, exports, imports and removes records of what happened.
 
 mod collect;
+mod import;
 
 use crate::args::records::{
-    ExportFormat, RecordsCommand, RecordsExportArgs, RecordsImportArgs, RecordsRemoveArgs,
-    RecordsShowArgs,
+    ExportFormat, RecordsCommand, RecordsExportArgs, RecordsRemoveArgs, RecordsShowArgs,
 };
 use crate::exit::CommandError;
 use crate::output::Output;
 use penstock_model::observation::{
     Attempt, Change, Family, Incident, NamespaceChange, Observation, Row, Sample,
 };
+use penstock_model::quantity::Size;
 use penstock_model::text::plural;
-use penstock_model::{ChecksumAlgorithm, TimeWindow};
+use penstock_model::{Bytes, TimeWindow};
 use penstock_observe::importing::xrootd::{
     AFTER_ARRIVAL_MAX, BEFORE_ARRIVAL_MAX, InvalidDatagram, ROWS_AT_ONCE_MAX, ROWS_PER_SECOND_MAX,
 };
-use penstock_observe::importing::{InvalidLine, LineFormat, LineImport, SourceHints};
 use penstock_observe::records::ndjson;
-use penstock_observe::records::parquet::{self, InvalidParquet, ParquetWriter};
-use penstock_observe::store::{Positions, Reader, Store, StoreError, TornTail};
-use penstock_protocol::checksum;
+use penstock_observe::records::parquet::ParquetWriter;
+use penstock_observe::store::{Reader, Store, StoreError, TornTail};
 use serde::Serialize;
-use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{BufWriter, Read, Seek, SeekFrom, Write};
+use std::io::{BufWriter, Write};
 use std::net::SocketAddr;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
@@ -39,7 +37,7 @@ pub fn run(command: RecordsCommand, output: Output) -> Result<(), CommandError> 
         RecordsCommand::Show(args) => show(&args, output),
         RecordsCommand::Export(args) => export(&args, output),
         RecordsCommand::Collect(args) => collect::run(&args, output),
-        RecordsCommand::Import(args) => import(&args, output),
+        RecordsCommand::Import(args) => import::run(&args, output),
         RecordsCommand::Remove(args) => remove(&args, output),
     }
 }
@@ -61,6 +59,27 @@ pub(super) fn local(why: StoreError) -> CommandError {
 /// Opens a store to write.
 pub(super) fn open(directory: &Path) -> Result<Store, CommandError> {
     Store::open(directory).map_err(local)
+}
+
+/// Errors: less than `free_min` is free where the records are. `doing` is what ends because of it.
+pub(super) fn check_room(
+    records: &Path,
+    free_min: Size,
+    doing: &'static str,
+) -> Result<(), CommandError> {
+    let space = rustix::fs::statvfs(records);
+    let space = space.map_err(|why| CommandError::local(records.display(), why))?;
+    let free = space.f_bavail.saturating_mul(space.f_frsize);
+    match free >= free_min.0 {
+        true => Ok(()),
+        false => Err(CommandError::Local(format!(
+            "stopped {doing}: {} has {} free, and {} are left to others (--free-min); make room there (penstock records \
+             remove), or write to another disk",
+            records.display(),
+            Bytes(free),
+            Bytes(free_min.0)
+        ))),
+    }
 }
 
 /// What came of an import.
@@ -400,131 +419,6 @@ fn export_table<R: Row>(
     exported.rows += rows;
     exported.files.push(path);
     Ok(())
-}
-
-fn import(args: &RecordsImportArgs, output: Output) -> Result<(), CommandError> {
-    let mut store = open(&args.into)?;
-    let mut positions = Positions::open(&args.into).map_err(local)?;
-    let mut files = BTreeMap::new();
-    for path in &args.files {
-        let content = FileContent::of(path)?;
-        let known = positions.find(&content.name, &[], content.size_bytes);
-        let is_named_twice = files.insert(content.name.clone(), content).is_some();
-        if !args.again && (known.is_some() || is_named_twice) {
-            let when = match is_named_twice {
-                true => "is named twice, or another file has the same content",
-                false => "was imported before",
-            };
-            return Err(CommandError::Usage(format!(
-                "{} {when}, so its rows would be there twice; nothing was imported; --again takes them all the same",
-                path.display()
-            )));
-        }
-    }
-    let mut summary = Summary::default();
-    for path in &args.files {
-        import_file(path, &mut store, &mut summary)?;
-    }
-    // Rows first, then what they came from.
-    store.flush().map_err(local)?;
-    for content in files.into_values() {
-        positions.set(&content.name, &[], content.size_bytes, 0);
-    }
-    positions.save().map_err(local)?;
-    summary.torn(store.torn_tails());
-    summary.show(output)
-}
-
-/// What a file holds, by which an import knows it again under any name.
-struct FileContent {
-    /// Among the positions of a store.
-    name: String,
-    size_bytes: u64,
-}
-
-impl FileContent {
-    fn of(path: &Path) -> Result<FileContent, CommandError> {
-        let failed = |why: std::io::Error| cannot_read(path, &why);
-        let file = File::open(path).map_err(failed)?;
-        let size_bytes = file.metadata().map_err(failed)?.len();
-        let digest = checksum::of_file(&file, &[ChecksumAlgorithm::Sha256]).map_err(failed)?;
-        let digest: String = digest.iter().map(ToString::to_string).collect();
-        Ok(FileContent {
-            name: format!("import:{digest}"),
-            size_bytes,
-        })
-    }
-}
-
-fn cannot_read(path: &Path, why: &std::io::Error) -> CommandError {
-    match why.kind() {
-        std::io::ErrorKind::NotFound => {
-            CommandError::NotFound(format!("{}: {why}", path.display()))
-        }
-        _ => CommandError::local(path.display(), why),
-    }
-}
-
-fn import_file(path: &Path, store: &mut Store, summary: &mut Summary) -> Result<(), CommandError> {
-    let failed = |why: std::io::Error| cannot_read(path, &why);
-    let mut file = File::open(path).map_err(failed)?;
-    let mut magic = Vec::new();
-    (&mut file)
-        .take(4)
-        .read_to_end(&mut magic)
-        .map_err(failed)?;
-    file.seek(SeekFrom::Start(0)).map_err(failed)?;
-    if magic == b"PAR1" {
-        let wrong = |why: InvalidParquet| match why {
-            InvalidParquet::Disk(why) => CommandError::local(path.display(), why),
-            other => CommandError::Usage(format!("{}: {other}", path.display())),
-        };
-        return match parquet::family_of(&mut file).map_err(wrong)? {
-            Family::Attempt => import_table::<Attempt>(&mut file, store, summary, wrong),
-            Family::Sample => import_table::<Sample>(&mut file, store, summary, wrong),
-            Family::Change => import_table::<Change>(&mut file, store, summary, wrong),
-            Family::Incident => import_table::<Incident>(&mut file, store, summary, wrong),
-            Family::NamespaceChange => {
-                import_table::<NamespaceChange>(&mut file, store, summary, wrong)
-            }
-        };
-    }
-    let told = SourceHints::default();
-    let mut lines = LineImport::new(LineFormat::Records.parser(&told), "".into(), &told);
-    let mut broken = None;
-    let mut take = |row: Result<Observation, InvalidLine>| match row {
-        Ok(row) => {
-            if broken.is_none() {
-                broken = summary.take(&row, store).err();
-            }
-        }
-        Err(why) => summary.invalid(format!("{}: {why}", path.display())),
-    };
-    let mut chunk = vec![0; CHUNK_BYTES];
-    loop {
-        match file.read(&mut chunk).map_err(failed)? {
-            0 => break,
-            length => lines.feed(&chunk[..length], &mut take),
-        }
-    }
-    lines.finish(&mut take);
-    broken.map_or(Ok(()), |why| Err(local(why)))
-}
-
-fn import_table<R: Row>(
-    file: &mut File,
-    store: &mut Store,
-    summary: &mut Summary,
-    wrong: impl Fn(InvalidParquet) -> CommandError,
-) -> Result<(), CommandError> {
-    let mut broken = None;
-    let read = parquet::read(file, |row: &R| {
-        if broken.is_none() {
-            broken = summary.take_row(row, store).err();
-        }
-    });
-    read.map_err(wrong)?;
-    broken.map_or(Ok(()), |why| Err(local(why)))
 }
 
 fn remove(args: &RecordsRemoveArgs, output: Output) -> Result<(), CommandError> {

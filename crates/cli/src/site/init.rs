@@ -324,7 +324,8 @@ fn make(
     SealingKeys::create(&site.root().join("keys/credential-encryption"))
         .map_err(|why| fail("cannot make the credential key")(&why))?;
 
-    write_new(&site.config_file(), &render(new), 0o644)?;
+    // Addresses of receivers of alerts may be secrets.
+    write_new(&site.config_file(), &render(new), 0o600)?;
     if let Some(issuer) = &site.config()?.issuer {
         RingFiles::of(site, issuer).create()?;
     }

@@ -26,6 +26,30 @@ fn an_init_that_fails_leaves_nothing_behind() {
 }
 
 #[test]
+fn a_configuration_with_the_secret_address_of_a_receiver_is_for_its_owner_alone() {
+    let site = Site::make(&[]);
+    let path = site.dir().join("penstock.toml");
+    let mode = || {
+        let made = std::fs::metadata(&path).expect("made");
+        made.permissions().mode() & 0o777
+    };
+    assert_eq!(mode(), 0o600);
+    let said = || {
+        let output = run(&["check", "--dir", &site.dir_arg()]);
+        text(&output.stdout) + &text(&output.stderr)
+    };
+    let warning = "penstock.toml can be read by others";
+    std::fs::set_permissions(&path, PermissionsExt::from_mode(0o644)).expect("set");
+    assert!(!said().contains(warning), "{}", said());
+    let mut config = std::fs::read_to_string(&path).expect("read");
+    config += "\n[observe.alerts]\nwebhook = \"https://hooks.example/services/T0/SECRET\"\n";
+    std::fs::write(&path, config).expect("written");
+    assert!(said().contains(warning), "{}", said());
+    std::fs::set_permissions(&path, PermissionsExt::from_mode(0o600)).expect("set");
+    assert!(!said().contains(warning), "{}", said());
+}
+
+#[test]
 fn private_files_are_private() {
     let site = Site::make(&[]);
     for name in [

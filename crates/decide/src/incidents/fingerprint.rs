@@ -2,7 +2,9 @@
 
 use crate::explain::Cause;
 use crate::explain::answer::{Evidence, Explanation};
-use crate::explain::signals::{FailureGroup, FailureSide, SERVICE_PLACE, ServerName, Signals};
+use crate::explain::signals::{
+    FailureGroup, FailureSide, SERVICE_PLACE, ServerName, Setting, Signals,
+};
 use penstock_model::{Actor, Errno, IncidentClass, Layer, LinkId, Phase, Side, StorageId};
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -194,6 +196,8 @@ fn most_frequent_failures(
 fn place_of(evidence: &Evidence) -> Option<String> {
     match evidence {
         Evidence::Value { place, .. } | Evidence::Links { place, .. } => place.clone(),
+        // A fact of a host tells why something is in the way, and is a matter of the host's administrators.
+        Evidence::Change(change) if change.setting == Setting::Fact => None,
         Evidence::Change(change) => Some(change.place.clone()),
         Evidence::Maintenance(_)
         | Evidence::Recurrence { .. }

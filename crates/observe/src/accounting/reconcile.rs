@@ -11,6 +11,8 @@ use serde::Serialize;
 use std::collections::{BTreeMap, HashMap};
 /// Items of the residue that are told one by one; all are in its sum.
 const ITEMS_MAX: usize = 100;
+/// Attempts of a view that are compared at most: some 8 GB.
+pub const ATTEMPTS_MAX: usize = 20_000_000;
 /// How far apart the times of one copy may lie in two views when only its path joins them: clocks differ, and a service
 /// hears late of the end. Whoever writes the path again later makes another copy.
 const PATH_SLACK_MS: i64 = 10 * 60 * 1000;
@@ -56,6 +58,8 @@ pub struct ViewRows {
     from: Timestamp,
     to: Timestamp,
     items: Vec<Item>,
+    items_max: usize,
+    is_cut: bool,
     impossible: ImpossibleRows,
 }
 
@@ -165,8 +169,15 @@ impl ViewRows {
             from: window.from,
             to: window.to,
             items: Vec::new(),
+            items_max: ATTEMPTS_MAX,
+            is_cut: false,
             impossible: ImpossibleRows::default(),
         }
+    }
+
+    /// Whether there were more attempts than are compared ([`ATTEMPTS_MAX`]): a comparison would be wrong.
+    pub fn is_cut(&self) -> bool {
+        self.is_cut
     }
 
     /// Takes a row; one that tells no end is passed over, and what moves no file.
@@ -178,6 +189,10 @@ impl ViewRows {
             return;
         };
         if [Operation::Removal, Operation::Request, Operation::PoolCopy].contains(&row.operation) {
+            return;
+        }
+        if self.items.len() >= self.items_max {
+            self.is_cut = true;
             return;
         }
         let count =

@@ -678,6 +678,22 @@ mod tests {
     }
 
     #[test]
+    fn a_link_that_is_called_by_a_long_text_costs_no_more_than_another() {
+        let window = ExplainWindow::new(Timestamp(0), Timestamp(450_000 * 60_000), None);
+        // Each dash might stand between both ends.
+        let wanted = PopulationChoice::Link("-".repeat(60_000));
+        let mut room = LinkRoom::of(window, &wanted);
+        let begun = std::time::Instant::now();
+        for _ in 0..1_000 {
+            for number in 0..200 {
+                room.has(&to(number), |_| {});
+            }
+        }
+        room.choose();
+        assert!(begun.elapsed() < Duration::from_secs(20));
+    }
+
+    #[test]
     fn the_link_of_a_change_has_room_however_many_others_there_are() {
         let window = ExplainWindow::new(Timestamp(0), Timestamp(100_000 * 60_000), None);
         let id = RateChangeId::new(&Population::Link(to(999)), Timestamp(60_000));

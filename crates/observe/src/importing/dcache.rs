@@ -45,16 +45,22 @@ impl Parser for BillingParser {
 
 /// Places of a line at which its outcome may begin, at most.
 const OUTCOMES_MAX: usize = 20;
+/// The longest number is `-9223372036854775808`.
+const CODE_BYTES_MAX: usize = 20;
 /// Kinds of lines that tell of no bytes and become no rows.
 const KINDS_WITHOUT_BYTES: [&str; 3] = ["hit", "check", "warning"];
 const LAYOUT: &str = "it is not in the default layout of its kind";
 
 /// `… {rc:"msg"}` at the end of a line. Messages and paths may look like that, too: from the left, each place where it may
-/// begin, with what stands before it.
+/// begin, with what stands before it. How much of the line is looked at for a place does not depend on its length.
 fn outcomes(line: &str) -> impl Iterator<Item = (&str, i64, &str)> {
     let inner = line.strip_suffix("\"}").unwrap_or_default();
     let places = inner.match_indices('{').filter_map(move |(at, _)| {
-        let (code, message) = inner[at + 1..].split_once(":\"")?;
+        let behind = &inner[at + 1..];
+        let code = behind.bytes().take(CODE_BYTES_MAX);
+        let code = code.take_while(|byte| byte.is_ascii_digit() || b"+-".contains(byte));
+        let (code, behind) = behind.split_at(code.count());
+        let message = behind.strip_prefix(":\"")?;
         Some((inner[..at].trim_end(), code.parse().ok()?, message))
     });
     places.take(OUTCOMES_MAX)

@@ -184,6 +184,21 @@ fn lines_of_dcache_that_become_no_row_are_told_but_for_those_without_bytes() {
 }
 
 #[test]
+fn a_line_of_dcache_costs_as_much_as_it_is_long_whatever_its_braces_are() {
+    let head = "11.22 19:04:51 [pool:tp07:transfer] [A1,21] [/d/f] ";
+    let braces = "{".repeat(1_000_000);
+    let codes = "{0:\"".repeat(200_000);
+    let begun = std::time::Instant::now();
+    for line in [&braces, &codes] {
+        let text = format!("{head}{line} {{0:\"\"}}\n");
+        let (rows, wrong) = import(LineFormat::Dcache.parser(&told()), &told(), &text);
+        assert_eq!((rows.len(), wrong.len()), (0, 1));
+    }
+    // One look at the rest of the line for each brace would take minutes.
+    assert!(begun.elapsed() < std::time::Duration::from_secs(20));
+}
+
+#[test]
 fn dcache_tells_the_same_in_json() {
     let text = r#"{"version":"1.0","msgType":"transfer","date":"2026-11-22T19:04:51.120+01:00","cellName":"tp07","cellType":"pool","status":{"code":0,"msg":""},"session":"door:x","initiator":"door:x","subject":["UidPrincipal[1]","FQANPrincipal[/cms/Role=x,primary]"],"pnfsid":"0000A1","billingPath":"/b","transferPath":"/t","fileSize":10,"transferSize":7,"transferTime":1000,"isWrite":"write","protocolInfo":{"protocol":"Http","host":"192.0.2.1","port":1}}"#;
     let rows = attempts(LineFormat::Dcache, text);

@@ -98,6 +98,17 @@ impl MonitoringStreams {
         datagram: Datagram<'_>,
         rows: &mut Vec<Observation>,
     ) -> Result<(), InvalidDatagram> {
+        self.take_some(datagram, usize::MAX, rows).map(drop)
+    }
+
+    /// The same; of lines of JSON, which are short and each a row, so many at most become rows. Gives how many were left out.
+    pub fn take_some(
+        &mut self,
+        datagram: Datagram<'_>,
+        rows_max: usize,
+        rows: &mut Vec<Observation>,
+    ) -> Result<u64, InvalidDatagram> {
+        let mut left_out = 0;
         let Datagram {
             at,
             sender,
@@ -109,10 +120,11 @@ impl MonitoringStreams {
                 if server.name.is_none() {
                     server.name.clone_from(&provided.host);
                 }
-                provided.rows(server.name(&sender), rows);
+                left_out = provided.rows(server.name(&sender), rows_max, rows);
                 Ok(())
             };
-            return self.sources.hear(sender, provided.started, at, rows, take);
+            let heard = self.sources.hear(sender, provided.started, at, rows, take);
+            return heard.map(|()| left_out);
         }
         let (head, body) = datagram
             .split_at_checked(HEAD_BYTES)
@@ -129,9 +141,22 @@ impl MonitoringStreams {
                 let what = "datagrams of a stream did not come";
                 rows.push(gap(at, server.name(&sender), what, lost.into()));
             }
-            server.take(code, &sender, at, body, rows)
+            match code {
+                b'g' => {
+                    let text = body.get(16..).ok_or(InvalidDatagram("its window is cut"))?;
+                    let about = Provider {
+                        server: server.name(&sender),
+                        code: body[8],
+                        at,
+                    };
+                    left_out = about.lines(text, rows_max, rows);
+                    Ok(())
+                }
+                code => server.take(code, &sender, at, body, rows),
+            }
         };
-        self.sources.hear(sender, Some(started), at, rows, take)
+        let heard = self.sources.hear(sender, Some(started), at, rows, take);
+        heard.map(|()| left_out)
     }
 }
 
@@ -188,18 +213,6 @@ impl Server {
                 self.map(code, sender, at, body, rows)
             }
             b'f' => self.file_stream(sender, at, body, rows),
-            b'g' => {
-                let text = body.get(16..).ok_or(InvalidDatagram("its window is cut"))?;
-                let about = Provider {
-                    server: self.name(sender),
-                    code: body[8],
-                    at,
-                };
-                for line in text.split(|byte| *byte == b'\n') {
-                    about.line(line, rows);
-                }
-                Ok(())
-            }
             // Traces of single reads, and redirections.
             b't' | b'r' => Ok(()),
             _ => Err(InvalidDatagram("it is of no stream that is known")),

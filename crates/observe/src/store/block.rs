@@ -306,11 +306,14 @@ impl<'a> Front<'a> {
     }
 }
 
-/// Decodes the columns of a block that are wanted. What has no place in the row is passed over.
+/// Decodes the columns of a block that are wanted. What has no place in the row is passed over. A column that comes twice, or
+/// does not come although each row has a value of it, is damage: so a block has no more rows than bytes, of which each value of
+/// the time takes one.
 pub(super) fn decode(
     block: &[u8],
     rows: u32,
-    place_of: impl Fn(&[u8], u8) -> Option<usize>,
+    columns: &[Column],
+    is_wanted: impl Fn(usize) -> bool,
 ) -> Result<Vec<DecodedColumn>, DamagedBlock> {
     if rows > ROWS_READ_MAX {
         return Err(DamagedBlock);
@@ -318,22 +321,32 @@ pub(super) fn decode(
     let mut front = Front(block);
     let count = u16::from_le_bytes(front.number()?);
     let mut decoded = Vec::new();
+    let mut found = vec![false; columns.len()];
     for _ in 0..count {
         let name_length = front.byte()?;
         let name = front.bytes(name_length.into())?;
         let (code, presence) = (front.byte()?, front.byte()?);
         let length = u32::from_le_bytes(front.number()?);
         let body = front.bytes(length as usize)?;
-        if let Some(place) = place_of(name, code) {
+        let is_it =
+            |column: &Column| column.name.as_bytes() == name && code == type_code(column.cells);
+        let Some(place) = columns.iter().position(is_it) else {
+            continue;
+        };
+        if std::mem::replace(&mut found[place], true)
+            || presence != PRESENT_ALL && !columns[place].is_optional
+        {
+            return Err(DamagedBlock);
+        }
+        if is_wanted(place) {
             decoded.push(decode_column(place, code, presence, body, rows)?);
         }
     }
-    Ok(decoded)
-}
-
-/// Whether a column of a file holds what the column of that name holds here.
-pub(super) fn holds(code: u8, cells: CellType) -> bool {
-    code == type_code(cells)
+    let mut all = columns.iter().zip(found);
+    match all.all(|(column, is_found)| is_found || column.is_optional) {
+        true => Ok(decoded),
+        false => Err(DamagedBlock),
+    }
 }
 
 fn decode_column(

@@ -1,7 +1,7 @@
 //! How far each file has been taken, so that it is not taken twice: kept beside the rows.
 //!
 //! A position is saved after the rows before it are durable. A crash in between makes the rows since the last save come a
-//! second time; none is lost.
+//! second time, unless they were taken as a batch ([`Store::begin_batch`](super::Store::begin_batch)); none is lost.
 
 use super::{StoreError, replace_file};
 use serde::{Deserialize, Serialize};
@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 /// Bytes at the beginning of a file by which it is known again.
 pub const BEGINNING_BYTES: usize = 1_024;
-const NAME: &str = "positions.json";
+pub(super) const NAME: &str = "positions.json";
 
 /// How far a file has been taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

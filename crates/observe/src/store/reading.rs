@@ -155,13 +155,8 @@ pub(super) fn each_of_block<R: Row>(
     names: &[&str],
     take: &mut impl FnMut(&R),
 ) -> Result<(), block::DamagedBlock> {
-    let decoded = block::decode(block, rows, |name, code| {
-        let is_named = |column: &penstock_model::observation::Column| {
-            column.name.as_bytes() == name && block::holds(code, column.cells)
-        };
-        let place = R::COLUMNS.iter().position(is_named)?;
-        let is_wanted = place == 0 || names.is_empty() || names.contains(&R::COLUMNS[place].name);
-        is_wanted.then_some(place)
+    let decoded = block::decode(block, rows, R::COLUMNS, |place| {
+        place == 0 || names.is_empty() || names.contains(&R::COLUMNS[place].name)
     })?;
     let mut row = R::default();
     let each = columns::each_row(&decoded, rows, &mut row, |row| {

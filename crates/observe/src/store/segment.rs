@@ -73,7 +73,7 @@ fn name_of(family: Family, day: i64, number: u32) -> String {
     )
 }
 
-fn parse_name(name: &str) -> Option<(Family, i64, u32)> {
+pub(super) fn parse_name(name: &str) -> Option<(Family, i64, u32)> {
     let (rest, number) = name.strip_suffix(ENDING)?.rsplit_once('-')?;
     let (family, date) = rest.split_once('-')?;
     let date = crate::times::Date::parse(date)?;
@@ -97,7 +97,6 @@ pub(super) struct Segment {
 #[derive(Debug)]
 struct OpenFile {
     path: PathBuf,
-    number: u32,
     file: File,
     length: u64,
     is_dirty: bool,
@@ -131,18 +130,31 @@ impl Segment {
         self.open.is_some()
     }
 
-    /// Writes what is gathered as a block. Tells what it had to cut before.
-    pub(super) fn write_block(&mut self, directory: &Path) -> Result<Option<TornTail>, StoreError> {
-        let mut torn = None;
+    /// Opens the file of the next block. Tells what it had to cut before.
+    pub(super) fn open_for_block(
+        &mut self,
+        directory: &Path,
+    ) -> Result<Option<TornTail>, StoreError> {
         let is_long = |open: &OpenFile| open.length >= SEGMENT_BYTES_MAX;
-        if self.open.as_ref().is_none_or(is_long) {
-            self.sync()?;
-            let (open, tail) = self.open_last(directory)?;
-            torn = tail;
-            self.open = Some(open);
+        if !self.open.as_ref().is_none_or(is_long) {
+            return Ok(None);
         }
+        self.sync()?;
+        let (open, torn) = self.open_last(directory)?;
+        self.open = Some(open);
+        Ok(torn)
+    }
+
+    /// The file of the next block, and its length.
+    pub(super) fn open_file(&self) -> Option<(&Path, u64)> {
+        let open = self.open.as_ref()?;
+        Some((&open.path, open.length))
+    }
+
+    /// Writes what is gathered as a block into the file that is open.
+    pub(super) fn write_block(&mut self) -> Result<(), StoreError> {
         let Some(open) = &mut self.open else {
-            return Ok(torn);
+            return Ok(());
         };
         let (first, last) = self.times.take().unwrap_or_default();
         let rows = self.builder.rows();
@@ -151,7 +163,14 @@ impl Segment {
         let written = open.file.write_all(&frame);
         written.map_err(StoreError::disk(&open.path))?;
         open.length += frame.len() as u64;
-        Ok(torn)
+        Ok(())
+    }
+
+    /// Makes durable what was written, and closes the file.
+    pub(super) fn close(&mut self) -> Result<(), StoreError> {
+        self.sync()?;
+        self.open = None;
+        Ok(())
     }
 
     pub(super) fn sync(&mut self) -> Result<(), StoreError> {
@@ -164,20 +183,24 @@ impl Segment {
     }
 
     fn open_last(&self, directory: &Path) -> Result<(OpenFile, Option<TornTail>), StoreError> {
-        let own = |file: &SegmentFile| file.family == self.family && file.day == self.day;
-        let last = files(directory)?.into_iter().rfind(own);
-        let number = last.as_ref().map_or(1, |file| file.number);
-        if let Some(last) = last {
-            let (mut open, torn) = OpenFile::existing(last, self.family)?;
-            if open.length < SEGMENT_BYTES_MAX {
-                return Ok((open, torn));
-            }
-            // What was written again of it is covered by no flush of the next.
-            open.sync()?;
-            let next = OpenFile::new(directory, self.family, self.day, number + 1)?;
-            return Ok((next, torn));
+        let path_of = |number| directory.join(name_of(self.family, self.day, number));
+        let mut number = 1;
+        while path_of(number + 1).exists() {
+            number += 1;
         }
-        Ok((OpenFile::new(directory, self.family, self.day, 1)?, None))
+        let path = path_of(number);
+        if !path.exists() {
+            let new = OpenFile::new(directory, self.family, self.day, number)?;
+            return Ok((new, None));
+        }
+        let (mut open, torn) = OpenFile::existing(path, self.family)?;
+        if open.length < SEGMENT_BYTES_MAX {
+            return Ok((open, torn));
+        }
+        // What was written again of it is covered by no flush of the next.
+        open.sync()?;
+        let next = OpenFile::new(directory, self.family, self.day, number + 1)?;
+        Ok((next, torn))
     }
 }
 
@@ -214,7 +237,6 @@ impl OpenFile {
         sync_directory(directory)?;
         Ok(OpenFile {
             path,
-            number,
             file,
             length: HEAD_BYTES,
             is_dirty: true,
@@ -223,11 +245,7 @@ impl OpenFile {
     }
 
     /// Reads all of it once, because a power cut can tear blocks of which no part was acknowledged.
-    fn existing(
-        found: SegmentFile,
-        family: Family,
-    ) -> Result<(OpenFile, Option<TornTail>), StoreError> {
-        let path = found.path;
+    fn existing(path: PathBuf, family: Family) -> Result<(OpenFile, Option<TornTail>), StoreError> {
         let file = File::options().read(true).write(true).open(&path);
         let mut file = file.map_err(StoreError::disk(&path))?;
         let size = file.metadata().map_err(StoreError::disk(&path))?.len();
@@ -267,13 +285,11 @@ impl OpenFile {
             .map_err(StoreError::disk(&path))?;
         let open = OpenFile {
             path,
-            number: found.number,
             file,
             length: whole,
             is_dirty: true,
             noted: flushed,
         };
-        debug_assert!(open.number > 0);
         Ok((open, torn))
     }
 }

@@ -175,7 +175,7 @@ fn hostile_blocks_are_refused_or_read_but_never_crash() {
     }
     let block = builder.take();
     let decode = |block: &[u8], rows: u32| {
-        let decoded = block::decode(block, rows, |_, _| Some(0));
+        let decoded = block::decode(block, rows, Attempt::COLUMNS, |_| true);
         if let Ok(decoded) = decoded {
             let _ = columns::each_row(&decoded, rows, &mut Attempt::default(), |_| {});
         }
@@ -191,6 +191,63 @@ fn hostile_blocks_are_refused_or_read_but_never_crash() {
         decode(&block[..at], 9);
     }
     decode(&block, u32::MAX);
+}
+
+/// A block of one attempt, as its columns: each with its name.
+fn columns_of_a_block() -> Vec<(String, Vec<u8>)> {
+    let mut builder = block::BlockBuilder::new(Attempt::COLUMNS);
+    builder.push(&attempt(5, 1));
+    let block = builder.take();
+    let mut rest = &block[2..];
+    let mut columns = Vec::new();
+    while !rest.is_empty() {
+        let name = usize::from(rest[0]);
+        let length: [u8; 4] = rest[name + 3..name + 7].try_into().expect("four bytes");
+        let (column, behind) = rest.split_at(name + 7 + u32::from_le_bytes(length) as usize);
+        let name = String::from_utf8(column[1..=name].to_vec()).expect("a name");
+        columns.push((name, column.to_vec()));
+        rest = behind;
+    }
+    columns
+}
+
+/// Rows that are read of a block with these columns; `None`: it is damaged.
+fn rows_read(columns: &[(String, Vec<u8>)], wanted: &[&str], rows: u32) -> Option<usize> {
+    let mut block = (columns.len() as u16).to_le_bytes().to_vec();
+    block.extend(columns.iter().flat_map(|(_, column)| column));
+    let mut found = 0;
+    let mut take = |_: &Attempt| found += 1;
+    let read = reading::each_of_block(&block, rows, TimeWindow::ALL, wanted, &mut take);
+    read.is_ok().then_some(found)
+}
+
+#[test]
+fn a_column_that_comes_twice_is_damage() {
+    let columns = columns_of_a_block();
+    assert_eq!(rows_read(&columns, &[], 1), Some(1));
+    for column in &columns {
+        let mut twice = columns.clone();
+        twice.push(column.clone());
+        assert_eq!(rows_read(&twice, &[], 1), None, "{}", column.0);
+    }
+}
+
+#[test]
+fn a_column_that_each_row_has_is_there_with_each_value_or_the_block_is_damaged() {
+    assert_eq!(rows_read(&[], &[], block::ROWS_READ_MAX), None);
+    let columns = columns_of_a_block();
+    for left_out in &columns {
+        let others = columns.iter().filter(|column| *column != left_out);
+        let others: Vec<_> = others.cloned().collect();
+        let mut known = Attempt::COLUMNS.iter();
+        let known = known.find(|column| column.name == left_out.0);
+        let is_read = known.expect("a column").is_optional;
+        for wanted in [&[][..], &["bytes_moved"]] {
+            let read = rows_read(&others, wanted, 1);
+            assert_eq!(read.is_some(), is_read, "{}", left_out.0);
+        }
+    }
+    assert_eq!(rows_read(&columns, &[], 2), None, "more rows than values");
 }
 
 #[test]
@@ -391,4 +448,81 @@ fn a_noted_flush_counts_only_for_the_file_that_was_flushed() {
     let mut store = Store::open(directory.path()).expect("it opens");
     store.remove_before(Timestamp(DAY)).expect("removed");
     assert!(!flushed_length::note_path(&path).exists());
+}
+
+/// Rows of one day that are more than a block.
+const MANY: std::ops::Range<u64> = 0..40_000;
+
+fn append(store: &mut Store, lines: std::ops::Range<u64>, day: i64) {
+    for line in lines {
+        let row = attempt(day * DAY + 5, line);
+        store.append(&row.into()).expect("taken");
+    }
+}
+
+#[test]
+fn a_batch_that_was_interrupted_is_taken_once_when_it_is_taken_again() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path();
+    write(path, 0..3, |_| 5);
+    let count = || read(path, TimeWindow::ALL).0.len();
+    let mut positions = Positions::open(path).expect("none yet");
+    for day in [0, 7] {
+        let mut store = Store::open(path).expect("it opens");
+        store.begin_batch().expect("begun");
+        append(&mut store, MANY, day);
+        assert!(count() > 16_000, "blocks are written before the end");
+        // As if the process were killed.
+        drop(store);
+    }
+    drop(Store::open(path).expect("it opens"));
+    assert_eq!(count(), 3);
+    let mut store = Store::open(path).expect("it opens");
+    store.begin_batch().expect("begun");
+    append(&mut store, MANY, 0);
+    append(&mut store, 0..5, 7);
+    positions.set("a", b"x", 1, 1);
+    store.keep_batch(&positions).expect("kept");
+    append(&mut store, 0..1, 0);
+    store.flush().expect("durable");
+    drop(store);
+    drop(Store::open(path).expect("it opens"));
+    assert_eq!(count(), 3 + 40_000 + 5 + 1);
+}
+
+#[test]
+fn a_batch_is_kept_when_its_positions_are_and_else_taken_back() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path();
+    let count = || read(path, TimeWindow::ALL).0.len();
+    let mut positions = Positions::open(path).expect("none yet");
+    let mut store = Store::open(path).expect("it opens");
+    store.begin_batch().expect("begun");
+    append(&mut store, MANY, 0);
+    store.take_back_batch().expect("taken back");
+    assert_eq!(count(), 0);
+    store.begin_batch().expect("begun");
+    append(&mut store, MANY, 0);
+    store.flush().expect("durable");
+    // A crash between both steps of the end: the positions are replaced and the note is still there.
+    positions.set("a", b"x", 1, 1);
+    positions.save().expect("durable");
+    drop(store);
+    drop(Store::open(path).expect("it opens"));
+    assert_eq!(count(), 40_000);
+    assert!(!path.join("unfinished").exists());
+    // What a crash leaves of a note of which nothing was acknowledged.
+    for text in ["", "no", "17 0000"] {
+        fs::write(path.join("unfinished"), text).expect("written");
+        drop(Store::open(path).expect("it opens"));
+        assert_eq!(count(), 40_000, "{text}");
+    }
+    let positions_now = fs::read(path.join("positions.json")).expect("there");
+    let head = format!(
+        "{} {:08x}",
+        positions_now.len(),
+        crc32c::crc32c(&positions_now)
+    );
+    fs::write(path.join("unfinished"), format!("{head}\n5 ../marker\n")).expect("written");
+    assert!(matches!(Store::open(path), Err(StoreError::Foreign { .. })));
 }

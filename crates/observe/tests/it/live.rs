@@ -2,7 +2,7 @@ use crate::stories;
 use axum::body::{Body, to_bytes};
 use axum::http::{HeaderMap, Request, StatusCode, header};
 use penstock_model::{Timestamp, TransferEvent, Visibility, VoName};
-use penstock_observe::live::{Authorize, LiveState, router};
+use penstock_observe::live::{Admission, Authorize, LiveState, router};
 use penstock_observe::{MemoryRecord, RateSeries};
 use serde_json::Value;
 use std::sync::Arc;
@@ -36,12 +36,14 @@ async fn ask(path: &str, token: Option<&str>) -> (StatusCode, HeaderMap, Vec<u8>
     let authorize: Authorize = Arc::new(|headers| {
         let shown = headers.get(header::AUTHORIZATION).cloned();
         Box::pin(async move {
-            match shown.as_ref().and_then(|value| value.to_str().ok()) {
-                Some("Bearer good") => Ok(Visibility::Everything),
-                Some("Bearer atlas") => Ok(Visibility::Vo(VoName::new("atlas"))),
-                Some("Bearer cms") => Ok(Visibility::Vo(VoName::new("cms"))),
-                _ => Err(StatusCode::UNAUTHORIZED),
-            }
+            let visibility = match shown.as_ref().and_then(|value| value.to_str().ok()) {
+                Some("Bearer good") => Visibility::Everything,
+                Some("Bearer atlas") => Visibility::Vo(VoName::new("atlas")),
+                Some("Bearer cms") => Visibility::Vo(VoName::new("cms")),
+                _ => return Err(StatusCode::UNAUTHORIZED),
+            };
+            let turn = Box::new(());
+            Ok(Admission { visibility, turn })
         })
     });
     let mut router = router(LiveState::new(record, authorize));

@@ -129,14 +129,15 @@ fn leap(namespace: &mut Connection, at: Timestamp) -> rusqlite::Result<()> {
     change.execute(raise, [])?;
     let below = "INSERT OR REPLACE INTO meta SELECT 'restored_below', value FROM meta WHERE key = 'ids_below'";
     change.execute(below, [])?;
-    // Pools know how many movers were recorded when they were last marked.
-    change.execute(
-        "INSERT INTO sqlite_sequence (name, seq) SELECT 'mover_record', 0
-         WHERE NOT EXISTS (SELECT 1 FROM sqlite_sequence WHERE name = 'mover_record')",
-        [],
-    )?;
-    let records = "UPDATE sqlite_sequence SET seq = seq + ?1 WHERE name = 'mover_record'";
-    change.execute(records, [LOST_NUMBERS_MAX])?;
+    // Pools know how many movers were recorded when they were last marked, and whoever collects records, which of these and
+    // which minutes of pools came already.
+    for table in ["mover_record", "pool_minute"] {
+        let first = "INSERT INTO sqlite_sequence (name, seq) SELECT ?1, 0
+                     WHERE NOT EXISTS (SELECT 1 FROM sqlite_sequence WHERE name = ?1)";
+        change.execute(first, [table])?;
+        let leap = "UPDATE sqlite_sequence SET seq = seq + ?1 WHERE name = ?2";
+        change.execute(leap, rusqlite::params![LOST_NUMBERS_MAX, table])?;
+    }
     // Nobody knows how far the ledger went since: its numbers go on where none was ever given.
     let least = at.0.saturating_mul(1000).to_string();
     let lost = "DELETE FROM meta WHERE key = 'ledger_running_since'";

@@ -16,6 +16,7 @@ mod tokens;
 mod tunings;
 mod unfinished;
 
+pub use minutes::TakenMinutes;
 pub use reader::SqliteReader;
 #[cfg(test)]
 pub(super) use schema::make_old_schema;

@@ -13,11 +13,15 @@ use rusqlite::{Connection, OptionalExtension, params};
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// In the `meta` table while a storage element is running: when it was started.
 const RUNNING_SINCE: &str = "ledger_running_since";
 /// There after a restore or a rebuild, until the next run begins: why all that came since is lost.
 const LOST: &str = "ledger_lost";
+/// Reads, refusals and ended movers wait for their batch, and changes do not: when something was written last, what is up to so
+/// much older may not have been.
+const RECORD_WAIT_MAX: Duration = Duration::from_secs(5);
 /// Rows that are removed in one step at most.
 const STEP_ROWS: u32 = 64;
 /// Ended movers that are removed in one step at most.
@@ -181,7 +185,7 @@ fn add_to_count(connection: &Connection, records: i64) -> rusqlite::Result<()> {
 /// Begins a run. What is missing since the one before is told as a gap: all that came after a backup, or, when that run did
 /// not end by itself, what it had not written yet.
 pub(super) fn begin(connection: &Connection, at: Timestamp) -> rusqlite::Result<()> {
-    let last = last_written(connection)?;
+    let last = last_written(connection)?.map(|last| last - RECORD_WAIT_MAX);
     let lost = meta(connection, LOST)?.and_then(|word| GapCause::from_word(&word));
     let since = meta(connection, RUNNING_SINCE)?.and_then(|value| value.parse().ok());
     let gap = match (lost, since.map(Timestamp)) {
@@ -219,7 +223,7 @@ fn meta(connection: &Connection, key: &str) -> rusqlite::Result<Option<String>> 
         .optional()
 }
 
-/// When something was last written of what comes in batches.
+/// When the last of what is written happened.
 fn last_written(connection: &Connection) -> rusqlite::Result<Option<Timestamp>> {
     let newest = [
         "SELECT at_ms FROM ledger ORDER BY sequence DESC LIMIT 1",

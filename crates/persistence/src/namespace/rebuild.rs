@@ -496,6 +496,9 @@ impl Rebuild {
         schema::set_meta(&connection, "ledger_lost", GapCause::Rebuilt.word())?;
         let least = wall_clock().0.saturating_mul(1000);
         schema::set_meta(&connection, "ledger_least", &least.to_string())?;
+        // So are the minutes of pools.
+        let numbers = "INSERT INTO sqlite_sequence (name, seq) VALUES ('pool_minute', ?1)";
+        connection.execute(numbers, [least])?;
         connection.execute_batch("COMMIT")?;
         let counts = "SELECT count(*) FILTER (WHERE kind = 0), count(*) FILTER (WHERE kind = 1),
                       coalesce(sum(size_bytes), 0) FROM entry";

@@ -2,6 +2,7 @@
 
 use super::server::ShownCertificate;
 use super::{Api, ApiConfig, ApiError};
+use crate::fair_turns::{FairTurns, Turn};
 use axum::extract::FromRequestParts;
 use axum::http::header::AUTHORIZATION;
 use axum::http::request::Parts;
@@ -16,7 +17,7 @@ use penstock_protocol::cross_site::is_of_foreign_page;
 use penstock_protocol::identity::{Identity, Method};
 use penstock_protocol::token::ADMIN_SCOPE;
 use std::convert::Infallible;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 /// Who administers the service, or a VO's part of it, by the configuration file. Cheap to clone; all clones see a
 /// replacement.
@@ -47,6 +48,26 @@ impl Administrators {
         let grants = self.0.read();
         PrincipalRights::of(grants.iter(), principal)
     }
+}
+
+/// Questions of pages beside the interface that have a turn at once, and those of one user: slow ones of one user hold up
+/// nobody else's.
+const VIEWERS_AT_ONCE: usize = 64;
+const VIEWS_AT_ONCE_OF_USER: usize = 1;
+static VIEWER_TURNS: LazyLock<FairTurns> =
+    LazyLock::new(|| FairTurns::new(VIEWERS_AT_ONCE, VIEWS_AT_ONCE_OF_USER));
+
+/// Whoever may look at a page that is served beside the interface.
+pub struct Viewer {
+    /// Whose transfers they see.
+    pub visibility: Visibility,
+    /// To be held until the work for their question has ended.
+    pub turn: ViewerTurn,
+}
+
+/// The turn of a user.
+pub struct ViewerTurn {
+    _turn: Turn,
 }
 
 /// What a request says about its sender, not yet believed.
@@ -145,9 +166,9 @@ impl Caller {
 }
 
 impl ApiConfig {
-    /// Whose transfers the bearer of a token may look at, by the rules of this interface: for pages that are served
-    /// beside it. Errors: 401, 403 or 503, with the reason in the log.
-    pub async fn visibility(&self, headers: &HeaderMap) -> Result<Visibility, StatusCode> {
+    /// Whose transfers the bearer of a token may look at, by the rules of this interface, when it is their turn: for pages
+    /// that are served beside it. Errors: 401, 403 or 503, with the reason in the log.
+    pub async fn viewer(&self, headers: &HeaderMap) -> Result<Viewer, StatusCode> {
         let credentials = Credentials {
             authorization: headers.get(AUTHORIZATION).cloned(),
             shown: None,
@@ -155,9 +176,14 @@ impl ApiConfig {
         };
         let caller = self.caller(&credentials).await;
         let caller = caller.map_err(|refusal| refusal.status)?;
-        Ok(match caller.may_touch_everything() {
+        let turn = VIEWER_TURNS.turn(caller.credential()).await;
+        let visibility = match caller.may_touch_everything() {
             true => Visibility::Everything,
             false => Visibility::Vo(caller.vo),
+        };
+        Ok(Viewer {
+            visibility,
+            turn: ViewerTurn { _turn: turn },
         })
     }
 }

@@ -14,7 +14,7 @@ use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use penstock_decide::explain::PopulationChoice;
-use penstock_model::{IncidentClass, ProblemCode, TimeWindow, Timestamp};
+use penstock_model::{IncidentClass, LinkId, ProblemCode, TimeWindow, Timestamp};
 use serde::Deserialize;
 use std::sync::Arc;
 use thiserror::Error;
@@ -32,6 +32,8 @@ const UNTIL_MAX: i64 = 253_402_300_799_999;
 /// Windows that are explained at once; others wait.
 const AT_ONCE: usize = 2;
 const AT_ONCE_OF_USER: usize = 1;
+/// One more for administrators of the whole service: no user keeps them from an explanation.
+const AT_ONCE_OF_ADMINISTRATORS: usize = 1;
 
 /// Which changes of rates are asked for.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -75,14 +77,12 @@ pub trait ExplainView: Send + Sync {
 struct Explainer {
     view: Arc<dyn ExplainView>,
     turns: Arc<FairTurns>,
+    turns_of_administrators: Arc<FairTurns>,
 }
 
 /// The routes, to be merged into [`super::router`], whose rights they ask for.
 pub fn routes(service: Arc<Service>, config: ApiConfig, view: Arc<dyn ExplainView>) -> Router {
-    let explainer = Explainer {
-        view,
-        turns: Arc::new(FairTurns::new(AT_ONCE, AT_ONCE_OF_USER)),
-    };
+    let explainer = Explainer::new(view);
     Router::new()
         .route("/api/v1/explain", get(changes))
         .route("/api/v1/explain/{id}", get(change))
@@ -121,7 +121,7 @@ async fn changes(
     let caller = api.caller(&credentials).await?;
     let question = question_of(&query, &caller, SECONDS)?;
     let body = explainer
-        .ask(&caller, move |view| view.changes(&question))
+        .ask(&caller, question, |view, question| view.changes(question))
         .await?;
     Ok(document(body))
 }
@@ -137,7 +137,9 @@ async fn change(
     let question = question_of(&query, &caller, SECONDS)?;
     let asked = id.clone();
     let body = explainer
-        .ask(&caller, move |view| view.change(&asked, &question))
+        .ask(&caller, question, move |view, question| {
+            view.change(&asked, question)
+        })
         .await?;
     found(body, || {
         format!(
@@ -157,7 +159,9 @@ async fn incidents(
     let class = class_of(&query)?;
     let question = question_of(&query, &caller, INCIDENTS_SECONDS)?;
     let body = explainer
-        .ask(&caller, move |view| view.incidents(&question, class))
+        .ask(&caller, question, move |view, question| {
+            view.incidents(question, class)
+        })
         .await?;
     Ok(document(body))
 }
@@ -173,7 +177,9 @@ async fn incident(
     let question = question_of(&query, &caller, INCIDENTS_SECONDS)?;
     let asked = id.clone();
     let body = explainer
-        .ask(&caller, move |view| view.incident(&asked, &question))
+        .ask(&caller, question, move |view, question| {
+            view.incident(&asked, question)
+        })
         .await?;
     found(body, || {
         format!(
@@ -198,16 +204,26 @@ fn document(body: String) -> Response {
 }
 
 impl Explainer {
+    fn new(view: Arc<dyn ExplainView>) -> Explainer {
+        let turns = |at_once| Arc::new(FairTurns::new(at_once, AT_ONCE_OF_USER));
+        Explainer {
+            view,
+            turns: turns(AT_ONCE),
+            turns_of_administrators: turns(AT_ONCE_OF_ADMINISTRATORS),
+        }
+    }
+
     async fn ask<T: Send + 'static>(
         &self,
         caller: &Caller,
-        ask: impl FnOnce(&dyn ExplainView) -> Result<T, ExplainError> + Send + 'static,
+        question: ExplainQuestion,
+        ask: impl FnOnce(&dyn ExplainView, &ExplainQuestion) -> Result<T, ExplainError> + Send + 'static,
     ) -> Result<T, ApiError> {
-        let turn = self.turns.turn(caller.credential()).await;
+        let turn = self.turns_for(&question).turn(caller.credential()).await;
         let view = self.view.clone();
         let work = move || {
             let _turn = turn;
-            ask(view.as_ref())
+            ask(view.as_ref(), &question)
         };
         let told = blocking(caller.credential(), work).await?;
         told.map_err(|why| {
@@ -215,6 +231,14 @@ impl Explainer {
             let text = "the record of transfers cannot be read; see the service's log";
             ApiError::new(ProblemCode::InternalError, text).told()
         })
+    }
+
+    /// Who waits with whom.
+    fn turns_for(&self, question: &ExplainQuestion) -> &FairTurns {
+        match question.sees_everything {
+            true => &self.turns_of_administrators,
+            false => &self.turns,
+        }
     }
 }
 
@@ -226,12 +250,32 @@ fn question_of(
     Ok(ExplainQuestion {
         window: window_of(query, penstock_clock::wall_clock(), seconds_usual)?,
         resolution_seconds: resolution_of(query)?,
-        wanted: wanted_of(query)?,
+        wanted: wanted_of(query, caller)?,
         sees_everything: caller.may_configure_everything(),
     })
 }
 
-fn wanted_of(query: &ExplainQuery) -> Result<PopulationChoice, ApiError> {
+/// Whose rates are asked for. Errors: 400 for a link that none can be called; 403 for a VO that is not the caller's to see.
+fn wanted_of(query: &ExplainQuery, caller: &Caller) -> Result<PopulationChoice, ApiError> {
+    let wanted = choice_of(query)?;
+    match &wanted {
+        PopulationChoice::Vo(vo) if !caller.may_look_at(vo) => Err(ApiError::new(
+            ProblemCode::PermissionDenied,
+            "'vo' names another VO",
+        )),
+        _ => Ok(wanted),
+    }
+}
+
+fn choice_of(query: &ExplainQuery) -> Result<PopulationChoice, ApiError> {
+    if let Some(link) = &query.link
+        && !LinkId::is_name(link)
+    {
+        return Err(ApiError::new(
+            ProblemCode::RequestMalformed,
+            "'link' is no name of a link; a link is called SOURCE-DESTINATION, and either may be *",
+        ));
+    }
     let texts = [&query.link, &query.vo, &query.server, &query.pool];
     let wanted = PopulationChoice::WORDS.into_iter().zip(texts);
     let wanted = wanted.map(|(word, name)| PopulationChoice::named(word, name.as_deref()?));
@@ -240,7 +284,7 @@ fn wanted_of(query: &ExplainQuery) -> Result<PopulationChoice, ApiError> {
         (wanted, None) => Ok(wanted.unwrap_or_default()),
         (_, Some(_)) => Err(ApiError::new(
             ProblemCode::RequestMalformed,
-            "only one of 'link', 'vo', 'server' and 'pool' may be given".to_owned(),
+            "only one of 'link', 'vo', 'server' and 'pool' may be given",
         )),
     }
 }
@@ -288,6 +332,7 @@ fn window_of(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use penstock_model::CredentialId;
 
     fn check(seconds: Option<&str>, until: Option<&str>) -> String {
         let own = |text: Option<&str>| text.map(str::to_owned);
@@ -310,7 +355,7 @@ mod tests {
             server: server.map(str::to_owned),
             ..ExplainQuery::default()
         };
-        let wanted = |vo, server| wanted_of(&query(vo, server)).map_err(|why| why.problem.message);
+        let wanted = |vo, server| choice_of(&query(vo, server)).map_err(|why| why.problem.message);
         assert_eq!(wanted(None, None), Ok(PopulationChoice::Links));
         assert_eq!(
             wanted(None, Some("SE1.cern.ch")),
@@ -318,6 +363,70 @@ mod tests {
         );
         let refused = wanted(Some("cms"), Some("se1.cern.ch"));
         assert!(refused.is_err_and(|why| why.contains("only one of")));
+    }
+
+    #[test]
+    fn a_link_is_asked_for_by_what_some_link_may_be_called() {
+        let wanted = |link: &str| {
+            let query = ExplainQuery {
+                link: Some(link.to_owned()),
+                ..ExplainQuery::default()
+            };
+            choice_of(&query).map_err(|why| why.problem.code)
+        };
+        assert_eq!(wanted("a-*"), Ok(PopulationChoice::Link("a-*".to_owned())));
+        for link in ["-", "nothing", &"-".repeat(60_000)] {
+            assert_eq!(
+                wanted(link),
+                Err(ProblemCode::RequestMalformed),
+                "{link:.20}"
+            );
+        }
+    }
+
+    struct NothingRecorded;
+
+    impl ExplainView for NothingRecorded {
+        fn changes(&self, _: &ExplainQuestion) -> Result<String, ExplainError> {
+            Ok(String::new())
+        }
+
+        fn change(&self, _: &str, _: &ExplainQuestion) -> Result<Option<String>, ExplainError> {
+            Ok(None)
+        }
+
+        fn incidents(
+            &self,
+            _: &ExplainQuestion,
+            _: Option<IncidentClass>,
+        ) -> Result<String, ExplainError> {
+            Ok(String::new())
+        }
+
+        fn incident(&self, _: &str, _: &ExplainQuestion) -> Result<Option<String>, ExplainError> {
+            Ok(None)
+        }
+    }
+
+    #[tokio::test]
+    async fn two_users_who_ask_all_the_time_hold_up_no_administrator() {
+        let explainer = Explainer::new(Arc::new(NothingRecorded));
+        let asked_by = |sees_everything| {
+            let question = ExplainQuestion {
+                window: None,
+                resolution_seconds: None,
+                wanted: PopulationChoice::Links,
+                sees_everything,
+            };
+            explainer.turns_for(&question)
+        };
+        let name = CredentialId::new;
+        let _mallory = asked_by(false).turn(&name("mallory")).await;
+        let _twin = asked_by(false).turn(&name("twin")).await;
+        let root = name("root");
+        let own = asked_by(true).turn(&root);
+        let own = tokio::time::timeout(std::time::Duration::from_secs(5), own).await;
+        assert!(own.is_ok(), "nobody else asks as an administrator");
     }
 
     #[test]

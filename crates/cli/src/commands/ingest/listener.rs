@@ -2,18 +2,16 @@
 //! is what comes of the networks that were named, so many rows a second of each address, and while the disk has room.
 
 use super::{FLUSH_EVERY, Ingest, LOG_EVERY, Stop, Tail};
+use crate::commands::records::check_room;
 use crate::exit::CommandError;
 use crate::output::Output;
 use penstock_clock::wall_clock;
-use penstock_model::Bytes;
 use penstock_model::observation::{Observation, Text};
-use penstock_model::quantity::Size;
 use penstock_model::text::plural;
 use penstock_observe::importing::pcap::Datagram;
 use penstock_observe::importing::xrootd::{MonitoringStreams, RowAllowances, is_near_arrival};
 use penstock_protocol::network::Network;
 use std::net::{IpAddr, SocketAddr};
-use std::path::Path;
 use std::time::Instant;
 use tokio::net::UdpSocket;
 
@@ -93,7 +91,7 @@ impl Ingest<'_> {
                     self.take_gaps(&mut senders, &source, number);
                     self.save([], Tail::Open)?;
                     self.progress();
-                    if let Err(why) = check_room(&self.args.into, self.args.free_min) {
+                    if let Err(why) = check_room(&self.args.into, self.args.free_min, "listening") {
                         break Some(why);
                     }
                 }
@@ -132,14 +130,18 @@ impl Ingest<'_> {
         datagram: Datagram<'_>,
     ) {
         let mut rows = Vec::new();
-        let outcome = senders.monitoring.take(datagram, &mut rows);
-        if let Err(why) = outcome {
-            self.summary.invalid_datagram(number, &datagram.sender, why);
+        let sender = datagram.sender.ip().to_canonical();
+        let left = senders.allowances.left(sender, datagram.at);
+        match senders.monitoring.take_some(datagram, left, &mut rows) {
+            Ok(left_out) => {
+                senders.allowances.refuse(sender, left_out);
+                self.summary.over_rate += left_out;
+            }
+            Err(why) => self.summary.invalid_datagram(number, &datagram.sender, why),
         }
         let came = rows.len();
         rows.retain(|row| is_near_arrival(row.at(), datagram.at));
         self.summary.far_from_arrival += (came - rows.len()) as u64;
-        let sender = datagram.sender.ip().to_canonical();
         let taken = senders.allowances.take(sender, datagram.at, rows.len());
         self.summary.over_rate += (rows.len() - taken) as u64;
         for row in rows.into_iter().take(taken) {
@@ -156,26 +158,10 @@ impl Ingest<'_> {
     }
 }
 
-/// Errors: less than `free_min` is free where the records are.
-fn check_room(records: &Path, free_min: Size) -> Result<(), CommandError> {
-    let space = rustix::fs::statvfs(records);
-    let space = space.map_err(|why| CommandError::local(records.display(), why))?;
-    let free = space.f_bavail.saturating_mul(space.f_frsize);
-    match free >= free_min.0 {
-        true => Ok(()),
-        false => Err(CommandError::Local(format!(
-            "stopped listening: {} has {} free, and {} are left to others (--free-min); make room there (penstock records \
-             remove), or write to another disk",
-            records.display(),
-            Bytes(free),
-            Bytes(free_min.0)
-        ))),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use penstock_model::quantity::Size;
 
     #[test]
     fn datagrams_are_taken_of_this_machine_unless_networks_are_named() {
@@ -209,8 +195,9 @@ mod tests {
     #[test]
     fn a_listener_leaves_room_on_the_disk() {
         let directory = tempfile::tempdir().expect("made");
-        check_room(directory.path(), Size(0)).expect("nothing is to be left");
-        let full = check_room(directory.path(), Size(u64::MAX)).expect_err("never so much");
+        let check = |free_min| check_room(directory.path(), Size(free_min), "listening");
+        check(0).expect("nothing is to be left");
+        let full = check(u64::MAX).expect_err("never so much");
         assert!(full.to_string().contains("--free-min"), "{full}");
     }
 }

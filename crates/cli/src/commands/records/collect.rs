@@ -16,7 +16,7 @@ use penstock_observe::ledger_rows::each_attempt;
 use penstock_observe::minute_rows::samples_of;
 use penstock_observe::pool_rows;
 use penstock_observe::store::{Positions, Store, StoreError};
-use penstock_persistence::journal::SqliteReader;
+use penstock_persistence::journal::{SqliteReader, TakenMinutes};
 use penstock_persistence::namespace::{
     ElementEvent, ElementRecord, GapCause, LedgerReader, MoverKind, MoverOutcome, MoverRecord,
     NamespaceError,
@@ -26,8 +26,8 @@ use std::time::Duration;
 
 /// Rows read in one go.
 const BATCH: usize = 5_000;
-/// Minutes are read in pieces of this length.
-const MINUTES_AT_ONCE: Duration = Duration::from_secs(3600);
+/// Minutes read in one go.
+const MINUTES_AT_ONCE: usize = 60;
 
 pub(super) fn run(args: &RecordsCollectArgs, output: Output) -> Result<(), CommandError> {
     let site = SiteDirectory::at(&args.dir)?;
@@ -45,11 +45,18 @@ pub(super) fn run(args: &RecordsCollectArgs, output: Output) -> Result<(), Comma
         summary: Summary::default(),
         failed: None,
     };
+    collector.store.begin_batch().map_err(local)?;
+    let mut collected = Ok(());
     if is_wanted(View::Vo) {
-        collector.transfers(&site, &config)?;
+        collected = collector.transfers(&site, &config);
     }
-    if is_wanted(View::Site) {
-        collector.storage_element(&site, &config)?;
+    if is_wanted(View::Site) && collected.is_ok() {
+        collected = collector.storage_element(&site, &config);
+    }
+    if collected.is_err() {
+        // Sources that were taken whole are kept. What is not cut off here is by the next that writes.
+        let _ = collector.store.take_back_batch();
+        return collected;
     }
     collector.summary.torn(collector.store.torn_tails());
     collector.summary.show(output)
@@ -76,16 +83,27 @@ impl RecordCollector {
         known.map_or(0, |position| position.line)
     }
 
-    /// Rows first, then how far they go.
+    /// Rows and how far they go, both or neither.
     fn save(&mut self, source: &str, identity: &[u8], last: u64) -> Result<(), CommandError> {
+        self.save_position(source, identity, last, last)
+    }
+
+    /// The same of what is known by two numbers.
+    fn save_position(
+        &mut self,
+        source: &str,
+        identity: &[u8],
+        first: u64,
+        second: u64,
+    ) -> Result<(), CommandError> {
         if let Some(why) = self.failed.take() {
             return Err(local(why));
         }
-        self.store.flush().map_err(local)?;
-        match self.positions.set(source, identity, last, last) {
-            true => self.positions.save().map_err(local),
-            false => Ok(()),
+        if self.positions.set(source, identity, first, second) {
+            self.store.keep_batch(&self.positions).map_err(local)?;
+            self.store.begin_batch().map_err(local)?;
         }
+        Ok(())
     }
 
     /// What the site's transfer service recorded, if it has one.
@@ -101,8 +119,9 @@ impl RecordCollector {
         };
         let path = site.resolve(journal);
         let failed = |why: &dyn std::fmt::Display| CommandError::local(path.display(), why);
-        let reader = SqliteReader::open(&path, 1).map_err(|why| failed(&why))?;
-        let reader: Arc<dyn JournalReader> = Arc::new(reader);
+        let own = SqliteReader::open(&path, 1).map_err(|why| failed(&why))?;
+        let own = Arc::new(own);
+        let reader: Arc<dyn JournalReader> = own.clone();
         let last = reader.last_sequence().map_err(|why| failed(&why))?;
         let source: Text = format!("penstock-transfer:{}", config.site.name).into();
         // A journal has no name of its own: it is known by its place, and that its numbers only grow.
@@ -113,41 +132,43 @@ impl RecordCollector {
         let read = each_attempt(&reader, &source, after, |row| self.take(row.into()));
         let last = read.map_err(|why| failed(&why))?;
         self.save(&source, identity, last)?;
-        self.minutes(&reader, config, identity, &failed)
+        self.minutes(&own, config, identity, &failed)
     }
 
-    /// The minutes that the transfer service has counted. They are known by their ends, in milliseconds since 1970.
+    /// The minutes that the transfer service has counted. They are known by the numbers of their rows, and by their ends, in
+    /// milliseconds since 1970.
     fn minutes(
         &mut self,
-        reader: &Arc<dyn JournalReader>,
+        reader: &SqliteReader,
         config: &Config,
         identity: &[u8],
         failed: &dyn Fn(&dyn std::fmt::Display) -> CommandError,
     ) -> Result<(), CommandError> {
         let source: Text = format!("penstock-minutes:{}", config.site.name).into();
-        let facts = reader.history().map_err(|why| failed(&why))?;
-        let now = penstock_clock::wall_clock();
-        let taken = self.taken(&source, identity, u64::MAX);
-        let taken = Timestamp(i64::try_from(taken).unwrap_or(i64::MAX));
-        let Some(mut from) = facts.minute_oldest.map(|oldest| oldest.max(taken)) else {
-            return Ok(());
-        };
-        let mut last = taken;
-        while from <= now {
-            let to = from + MINUTES_AT_ONCE;
-            let minutes = reader
-                .minutes_between(from, to)
+        let known = self.positions.find(&source, identity, u64::MAX);
+        let taken = known.map_or(TakenMinutes::default(), |known| TakenMinutes {
+            number: known.bytes,
+            until: Timestamp(i64::try_from(known.line).unwrap_or(i64::MAX)),
+        });
+        let last = reader.last_minute().map_err(|why| failed(&why))?;
+        let (mut above, mut until) = (0, taken.until);
+        loop {
+            let found = reader
+                .minutes_not_taken(taken, above, MINUTES_AT_ONCE)
                 .map_err(|why| failed(&why))?;
-            for minute in minutes {
-                last = last.max(minute.to);
-                for row in samples_of(&minute, &source) {
+            let Some((newest, _)) = found.last() else {
+                break;
+            };
+            above = *newest;
+            for (_, minute) in &found {
+                until = until.max(minute.to);
+                for row in samples_of(minute, &source) {
                     self.take(row.into());
                 }
             }
-            from = to;
         }
-        let last = u64::try_from(last.0).unwrap_or(0);
-        self.save(&source, identity, last)
+        let until = u64::try_from(until.0).unwrap_or(0);
+        self.save_position(&source, identity, last.max(above), until)
     }
 
     /// What the site's storage element recorded, if it has one.

@@ -2,7 +2,7 @@
 //! thief.
 
 use super::Findings;
-use crate::site::config::Config;
+use crate::site::config::{Alerts, Config};
 use crate::site::directory::SiteDirectory;
 use crate::site::issuer::SiteIssuer;
 use crate::site::keys::RingFiles;
@@ -141,6 +141,11 @@ pub(super) fn check_private_files(site: &SiteDirectory, config: &Config, finding
     let secrets =
         issuers.filter_map(|issuer| Some(site.resolve(issuer.client_secret_file.as_ref()?)));
     let receivers = config.observe.secrets().map(|file| site.resolve(file));
+    // Whoever knows the path of a receiver of alerts can post there.
+    let addresses = config.observe.alerts.iter().flat_map(Alerts::receivers);
+    let mut urls = addresses.map(|receiver| receiver.url);
+    let holds_secret = urls.any(|url| url.path() != "/" || url.query().is_some());
+    let own = holds_secret.then(|| site.config_file());
     private
         .into_iter()
         .flatten()
@@ -148,6 +153,7 @@ pub(super) fn check_private_files(site: &SiteDirectory, config: &Config, finding
         .chain(passwords)
         .chain(secrets)
         .chain(receivers)
+        .chain(own)
         .filter_map(|path| open_to_others(&path))
         .for_each(|why| findings.warning(why));
 }

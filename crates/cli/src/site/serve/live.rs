@@ -2,7 +2,7 @@
 
 use axum::Router;
 use penstock_observe::Record;
-use penstock_observe::live::{Authorize, LiveState};
+use penstock_observe::live::{Admission, Authorize, LiveState};
 use penstock_transfer_service::Service;
 use penstock_transfer_service::api::ApiConfig;
 use std::sync::Arc;
@@ -13,7 +13,13 @@ pub fn router(service: &Service, config: &ApiConfig) -> Router {
     let config = config.clone();
     let authorize: Authorize = Arc::new(move |headers| {
         let (headers, config) = (headers.clone(), config.clone());
-        Box::pin(async move { config.visibility(&headers).await })
+        Box::pin(async move {
+            let viewer = config.viewer(&headers).await?;
+            Ok(Admission {
+                visibility: viewer.visibility,
+                turn: Box::new(viewer.turn),
+            })
+        })
     });
     penstock_observe::live::router(LiveState::new(record, authorize))
 }

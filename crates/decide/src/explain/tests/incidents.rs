@@ -123,3 +123,26 @@ fn a_drop_that_nothing_explains_is_said_to_be_unexplained() {
     assert_eq!(told, [format!("unexplained|-|-|{}", watched())]);
     assert!(incidents[0].bytes_lost.is_some());
 }
+
+#[test]
+fn a_fact_of_a_host_is_evidence_and_never_the_object_of_an_incident() {
+    let mut signals = with_fault(FAULT, |c| c.window = 87e3);
+    signals.changes.push(Change {
+        at: signals.begin_of(FAULT.start),
+        who: "the host".into(),
+        place: "bnl tcp_rmem".into(),
+        setting: Setting::Fact,
+        old: Some("1048576".into()),
+        new: Some("87380".into()),
+    });
+    let incidents = incidents_in(&signals);
+    let windows = incidents
+        .iter()
+        .find(|one| one.fingerprint.cause == Some(Cause::TcpWindow));
+    let incident = windows.unwrap_or_else(|| panic!("{incidents:#?}"));
+    assert_eq!(incident.fingerprint.object, None);
+    let worst = incident.worst.as_ref().expect("a drop");
+    let evidence = &worst.explanation.causes[0].evidence;
+    let is_fact = |known: &answer::Evidence| matches!(known, answer::Evidence::Change(_));
+    assert!(evidence.iter().any(is_fact), "{evidence:?}");
+}

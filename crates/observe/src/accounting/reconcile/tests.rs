@@ -343,3 +343,16 @@ fn a_read_at_the_source_of_a_copy_is_no_retry() {
         ["a read at the source of a copy that the first view has"]
     );
 }
+
+#[test]
+fn a_view_of_too_many_attempts_is_known_to_be_cut() {
+    let mut week = Week::new((0, 10), (0, 10));
+    week.vo.items_max = 2;
+    for hour in 0..2 {
+        week.both("atlas", hour * HOUR, 1);
+    }
+    assert!(!week.vo.is_cut() && !week.site.is_cut());
+    week.both("atlas", 3 * HOUR, 1);
+    assert!(week.vo.is_cut() && !week.site.is_cut());
+    assert_eq!(week.vo.items.len(), 2);
+}

@@ -65,6 +65,19 @@ impl RowAllowances {
         taken
     }
 
+    /// How many rows of a sender would be taken.
+    pub fn left(&self, sender: IpAddr, at: Timestamp) -> usize {
+        let known = self.addresses.get(&sender);
+        known.map_or(ROWS_AT_ONCE_MAX, |allowance| allowance.rows_left(at)) as usize
+    }
+
+    /// Counts rows of a sender that were refused before they were made.
+    pub fn refuse(&mut self, sender: IpAddr, rows: u64) {
+        if let Some(allowance) = self.addresses.get_mut(&sender) {
+            allowance.refused += rows;
+        }
+    }
+
     /// Tells of which addresses rows were refused since this was asked last.
     pub fn gaps(&mut self, at: Timestamp, rows: &mut Vec<Observation>) {
         for (address, allowance) in &mut self.addresses {

@@ -48,21 +48,32 @@ impl<'a> ProvidedDatagram<'a> {
         })
     }
 
-    /// `server`: its name when the head does not tell it.
-    pub(super) fn rows(&self, server: Text, rows: &mut Vec<Observation>) {
+    /// `server`: its name when the head does not tell it. Gives the lines that were left out.
+    pub(super) fn rows(&self, server: Text, rows_max: usize, rows: &mut Vec<Observation>) -> u64 {
         let about = Provider {
             server: self.host.clone().unwrap_or(server),
             code: self.code,
             at: self.at,
         };
-        for line in self.lines.split(|byte| *byte == b'\n') {
-            about.line(line, rows);
-        }
+        about.lines(self.lines, rows_max, rows)
     }
 }
 
 impl Provider {
-    pub(super) fn line(&self, line: &[u8], rows: &mut Vec<Observation>) {
+    /// Makes so many rows of lines at most. Gives how many lines were left out: they were not looked at.
+    pub(super) fn lines(&self, lines: &[u8], rows_max: usize, rows: &mut Vec<Observation>) -> u64 {
+        let before = rows.len();
+        let mut left_out = 0;
+        for line in lines.split(|byte| *byte == b'\n') {
+            match rows.len() - before < rows_max {
+                true => self.line(line, rows),
+                false => left_out += u64::from(line.len() > 1),
+            }
+        }
+        left_out
+    }
+
+    fn line(&self, line: &[u8], rows: &mut Vec<Observation>) {
         let line = line.strip_suffix(&[0]).unwrap_or(line);
         let Ok(object) = json::object(line) else {
             return;
@@ -134,12 +145,13 @@ impl Provider {
                 .and_then(|at| at.checked_mul(1000))
                 .map(Timestamp)
         };
+        let path = told.text("lfn")?;
         let ended = seconds("detach_t");
         let row = Attempt {
             at: ended.unwrap_or(self.at),
             view: View::Site,
             operation: Operation::Read,
-            source_path: told.text("lfn"),
+            source_path: Some(path),
             server: Some(self.server.clone()),
             file_bytes: told.unsigned("size").map(Bytes),
             bytes_read: Some(sum(["b_hit", "b_miss", "b_bypass"])),
@@ -154,13 +166,15 @@ impl Provider {
     }
 
     fn throttled(&self, told: &json::Object<'_>) -> Option<Observation> {
+        let (active, queued) = (told.unsigned("io_active"), told.unsigned("io_wait"));
+        active.or(queued)?;
         let row = Sample {
             at: self.at,
             view: View::Site,
             subject_kind: SubjectKind::Server,
             subject: self.server.clone(),
-            active: told.unsigned("io_active"),
-            queued: told.unsigned("io_wait"),
+            active,
+            queued,
             ..Sample::default()
         };
         Some(row.into())

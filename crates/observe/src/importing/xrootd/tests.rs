@@ -297,6 +297,37 @@ fn provided(head: &str) -> Vec<u8> {
 }
 
 #[test]
+fn lines_of_json_become_no_more_rows_than_may_be_taken_and_empty_ones_become_none() {
+    let of = |line: &str, count: usize| {
+        let head = format!(r#"{{"gs":{{"type":"R","tend":{}}}}}"#, NOW.unix_seconds());
+        format!("{head}\n{}", format!("{line}\n").repeat(count)).into_bytes()
+    };
+    let mut monitoring = MonitoringStreams::new();
+    assert_eq!(take(&mut monitoring, &of("{}", 21_000)), []);
+    let full = of(r#"{"io_wait":1}"#, 4_000);
+    let mut allowances = RowAllowances::default();
+    let sender = datagram(&full).sender.ip();
+    allowances.take(sender, NOW, ROWS_AT_ONCE_MAX as usize - 7);
+    for expected in [7, 0] {
+        let mut rows = Vec::with_capacity(0);
+        let left = allowances.left(sender, NOW);
+        let left_out = monitoring.take_some(datagram(&full), left, &mut rows);
+        assert_eq!(
+            (rows.len(), left_out),
+            (expected, Ok(4_000 - expected as u64))
+        );
+        allowances.take(sender, NOW, rows.len());
+        allowances.refuse(sender, 4_000 - expected as u64);
+    }
+    let mut gaps = Vec::new();
+    allowances.gaps(NOW, &mut gaps);
+    let [Observation::Incident(gap)] = gaps.as_slice() else {
+        panic!("one gap: {gaps:?}");
+    };
+    assert_eq!(gap.count, Some(3_993 + 4_000));
+}
+
+#[test]
 fn servers_that_send_json_are_bounded_as_the_others_are() {
     let count = sources::SERVERS_MAX as u32;
     let mut monitoring = MonitoringStreams::new();

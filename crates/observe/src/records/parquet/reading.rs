@@ -5,7 +5,9 @@ use super::thrift::{self, Bounds, Fields, Struct, Unreadable, Value};
 use super::{MAGIC, ROWS_KEY, physical};
 use crate::store::columns::{self, DecodedColumn};
 use penstock_model::observation::{CellType, Family, OBSERVATION_VERSION, Row};
+use std::collections::BTreeMap;
 use std::io::{self, Read, Seek, SeekFrom};
+use std::ops::ControlFlow;
 use thiserror::Error;
 
 /// Bytes of a footer, of a column's pages and rows of a group at most: what is held in memory.
@@ -68,13 +70,37 @@ pub fn family_of(file: &mut (impl Read + Seek)) -> Result<Family, InvalidParquet
     family.ok_or_else(|| InvalidParquet::OtherRows(rows.to_owned()))
 }
 
-/// Hands each row to `take`. Columns that are not in the file are unknown.
+/// Bytes of a file that were read as columns: where they begin, and where they end. No two columns share any, so that a small
+/// file does not become many rows by naming its bytes again and again.
+#[derive(Default)]
+struct ReadSpans(BTreeMap<u64, u64>);
+
+impl ReadSpans {
+    fn take(&mut self, (begin, length): (u64, u64)) -> Result<(), InvalidParquet> {
+        if length == 0 {
+            return Ok(());
+        }
+        let end = begin.saturating_add(length);
+        let before = self.0.range(..=begin).next_back();
+        let behind = self.0.range(begin..).next();
+        if before.is_some_and(|(_, until)| *until > begin)
+            || behind.is_some_and(|(from, _)| *from < end)
+        {
+            return Err(InvalidParquet::Malformed("two columns share bytes"));
+        }
+        self.0.insert(begin, end);
+        Ok(())
+    }
+}
+
+/// Hands each row to `take`, until it breaks. Columns that are not in the file are unknown.
 pub fn read<R: Row>(
     file: &mut (impl Read + Seek),
-    mut take: impl FnMut(&R),
+    mut take: impl FnMut(&R) -> ControlFlow<()>,
 ) -> Result<(), InvalidParquet> {
     let footer = read_footer(file)?;
     let optional = optional_columns(&footer).ok_or(MALFORMED)?;
+    let mut spans = ReadSpans::default();
     for group in footer.list(4).ok_or(MALFORMED)? {
         let Value::Struct(group) = group else {
             return Err(MALFORMED);
@@ -98,9 +124,16 @@ pub fn read<R: Row>(
                 {
                     return Err(InvalidParquet::Column(name.to_owned()));
                 }
-                let is_optional = optional.contains(&name);
-                let column = decode::<R>(file, metadata, place, is_optional, rows as u32)?;
-                decoded.push(column);
+                let span = span_of(metadata).ok_or(MALFORMED)?;
+                spans.take(span)?;
+                let chunk = ColumnChunk {
+                    metadata,
+                    span,
+                    place,
+                    is_optional: optional.contains(&name),
+                    rows: rows as u32,
+                };
+                decoded.push(chunk.decode::<R>(file)?);
             }
         }
         for (place, column) in R::COLUMNS.iter().enumerate() {
@@ -109,7 +142,9 @@ pub fn read<R: Row>(
                 return Err(InvalidParquet::Column(column.name.to_owned()));
             }
         }
-        each_row(&decoded, rows as u32, &mut take)?;
+        if each_row(&decoded, rows as u32, &mut take)?.is_break() {
+            break;
+        }
     }
     Ok(())
 }
@@ -117,57 +152,78 @@ pub fn read<R: Row>(
 fn each_row<R: Row>(
     decoded: &[DecodedColumn],
     rows: u32,
-    take: &mut impl FnMut(&R),
-) -> Result<(), InvalidParquet> {
+    take: &mut impl FnMut(&R) -> ControlFlow<()>,
+) -> Result<ControlFlow<()>, InvalidParquet> {
     let mut row = R::default();
-    let outcome = columns::each_row(decoded, rows, &mut row, |row| take(row));
-    outcome.map_err(|place| InvalidParquet::Column(R::COLUMNS[place].name.to_owned()))
+    let mut flow = ControlFlow::Continue(());
+    let outcome = columns::each_row(decoded, rows, &mut row, |row| {
+        if flow.is_continue() {
+            flow = take(row);
+        }
+    });
+    outcome.map_err(|place| InvalidParquet::Column(R::COLUMNS[place].name.to_owned()))?;
+    Ok(flow)
 }
 
-fn decode<R: Row>(
-    file: &mut (impl Read + Seek),
-    metadata: &Struct,
+/// A column of a row group, as the footer tells of it.
+struct ColumnChunk<'a> {
+    metadata: &'a Struct,
+    /// Where its bytes begin, and how many there are.
+    span: (u64, u64),
     place: usize,
     is_optional: bool,
     rows: u32,
-) -> Result<DecodedColumn, InvalidParquet> {
-    let column = &R::COLUMNS[place];
-    let wrong = || InvalidParquet::Column(column.name.to_owned());
-    if metadata.integer(4) != Some(UNCOMPRESSED) {
-        let what = "it is compressed: write it without compression";
-        return Err(InvalidParquet::NotSupported(what));
-    }
-    let physical = metadata.integer(1).ok_or_else(wrong)?;
-    let fits = match column.cells {
-        CellType::Time | CellType::Signed | CellType::Unsigned => {
-            [physical::INT32, physical::INT64].contains(&physical)
+}
+
+impl ColumnChunk<'_> {
+    fn decode<R: Row>(
+        &self,
+        file: &mut (impl Read + Seek),
+    ) -> Result<DecodedColumn, InvalidParquet> {
+        let ColumnChunk {
+            metadata,
+            span: (begin, length),
+            place,
+            is_optional,
+            rows,
+        } = *self;
+        let column = &R::COLUMNS[place];
+        let wrong = || InvalidParquet::Column(column.name.to_owned());
+        if metadata.integer(4) != Some(UNCOMPRESSED) {
+            let what = "it is compressed: write it without compression";
+            return Err(InvalidParquet::NotSupported(what));
         }
-        CellType::Text => physical == physical::BYTE_ARRAY,
-        CellType::Truth => physical == physical::BOOLEAN,
-    };
-    let values = metadata.integer(5);
-    if !fits || values != Some(rows.into()) {
-        return Err(wrong());
+        let physical = metadata.integer(1).ok_or_else(wrong)?;
+        let fits = match column.cells {
+            CellType::Time | CellType::Signed | CellType::Unsigned => {
+                [physical::INT32, physical::INT64].contains(&physical)
+            }
+            CellType::Text => physical == physical::BYTE_ARRAY,
+            CellType::Truth => physical == physical::BOOLEAN,
+        };
+        let values = metadata.integer(5);
+        if !fits || values != Some(rows.into()) {
+            return Err(wrong());
+        }
+        let bytes = read_at(file, begin, length)?;
+        let chunk = Chunk {
+            place,
+            physical,
+            is_optional,
+            rows,
+        };
+        chunk.decode(&bytes).ok_or_else(wrong)
     }
-    let begins = metadata.integer(9).ok_or(MALFORMED)?;
-    let begins = metadata
+}
+
+/// Where the pages of a column begin, and their length.
+fn span_of(metadata: &Struct) -> Option<(u64, u64)> {
+    let data = metadata.integer(9)?;
+    let begin = metadata
         .integer(11)
-        .map_or(begins, |dictionary| dictionary.min(begins));
-    let begins = u64::try_from(begins).map_err(|_| MALFORMED)?;
-    let size = metadata
-        .integer(7)
-        .and_then(|size| u64::try_from(size).ok());
-    let size = size
-        .filter(|size| *size <= CHUNK_BYTES_MAX)
-        .ok_or(MALFORMED)?;
-    let bytes = read_at(file, begins, size)?;
-    let chunk = Chunk {
-        place,
-        physical,
-        is_optional,
-        rows,
-    };
-    chunk.decode(&bytes).ok_or_else(wrong)
+        .map_or(data, |dictionary| dictionary.min(data));
+    let length = u64::try_from(metadata.integer(7)?).ok()?;
+    (length <= CHUNK_BYTES_MAX).then_some((u64::try_from(begin).ok()?, length))
 }
 
 /// Never allocates more than the file has.

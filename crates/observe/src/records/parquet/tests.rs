@@ -3,6 +3,7 @@ use penstock_model::observation::{Attempt, Change, Family, Outcome, Sample};
 use penstock_model::{Bytes, Side, Timestamp, VoName};
 use proptest::prelude::*;
 use std::io::Cursor;
+use std::ops::ControlFlow;
 
 fn written<R: penstock_model::observation::Row>(rows: &[R]) -> Vec<u8> {
     let mut writer = ParquetWriter::new(Vec::new()).expect("memory");
@@ -14,7 +15,10 @@ fn written<R: penstock_model::observation::Row>(rows: &[R]) -> Vec<u8> {
 
 fn read_again<R: penstock_model::observation::Row>(file: &[u8]) -> Result<Vec<R>, InvalidParquet> {
     let mut rows = Vec::new();
-    read(&mut Cursor::new(file), |row: &R| rows.push(row.clone()))?;
+    read(&mut Cursor::new(file), |row: &R| {
+        rows.push(row.clone());
+        ControlFlow::Continue(())
+    })?;
     Ok(rows)
 }
 
@@ -115,6 +119,43 @@ fn a_group_that_names_a_column_twice_is_refused_before_it_is_read_again() {
     assert_ne!(twice, file, "the name stands in the file");
     let refused = read_again::<Attempt>(&twice);
     assert!(matches!(refused, Err(InvalidParquet::Column(name)) if name == "mount_us"));
+}
+
+#[test]
+fn groups_that_share_bytes_are_refused() {
+    let file = written(&[Change::default()]);
+    let (rest, length) = file[..file.len() - 4].split_at(file.len() - 8);
+    let length = u32::from_le_bytes(length.try_into().expect("four bytes")) as usize;
+    let (pages, footer) = rest.split_at(rest.len() - length);
+    let (mut footer, _) = thrift::read(footer, reading::FOOTER_BOUNDS).expect("our own");
+    let Some(thrift::Value::List(groups)) = footer.get_mut(&4) else {
+        panic!("no groups: {footer:?}");
+    };
+    let one = groups[0].clone();
+    groups.extend([one.clone(), one]);
+    let mut written = Vec::new();
+    thrift::Value::Struct(footer).write(&mut written);
+    let mut shared = pages.to_vec();
+    shared.extend(&written);
+    shared.extend((written.len() as u32).to_le_bytes());
+    shared.extend(MAGIC);
+    let refused = read_again::<Change>(&shared);
+    assert!(
+        matches!(refused, Err(InvalidParquet::Malformed(why)) if why.contains("share")),
+        "{refused:?}"
+    );
+}
+
+#[test]
+fn reading_ends_soon_after_whoever_reads_wants_no_more() {
+    let rows = vec![Change::default(); 3];
+    let mut taken = 0;
+    let read = read(&mut Cursor::new(&written(&rows)), |_: &Change| {
+        taken += 1;
+        ControlFlow::Break(())
+    });
+    read.expect("whole");
+    assert_eq!(taken, 1);
 }
 
 /// A file without rows that has this footer.

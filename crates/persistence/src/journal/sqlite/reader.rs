@@ -1,7 +1,8 @@
 //! Questions to the journal, on connections that only read.
 
+use super::minutes::{self, TakenMinutes};
 use super::reading::{RecordQueries, TRANSFER_COLUMNS};
-use super::{at, bans, history, links, minutes, search, settings, tunings};
+use super::{at, bans, history, links, search, settings, tunings};
 use crate::sealing::SealingKeys;
 use crate::sql_integer::to_sql;
 use parking_lot::{Condvar, Mutex, MutexGuard};
@@ -54,6 +55,21 @@ impl SqliteReader {
             keys: Some(keys),
             ..self
         }
+    }
+
+    /// The number of the last row with a minute; 0 when there is none.
+    pub fn last_minute(&self) -> Result<u64, JournalError> {
+        self.read(minutes::last)
+    }
+
+    /// At most `limit` of the minutes that were not taken, of the rows with numbers above `above`, each with its own.
+    pub fn minutes_not_taken(
+        &self,
+        taken: TakenMinutes,
+        above: u64,
+        limit: usize,
+    ) -> Result<Vec<(u64, MinuteSamples)>, JournalError> {
+        self.read(|reading| minutes::not_taken(reading, taken, above, limit))
     }
 
     pub(super) fn read<T>(

@@ -3,7 +3,7 @@
 use super::super::{Change, Namespace, NewFile, PropertyUpdate, Replace};
 use super::*;
 use crate::namespace::directory_log::DIRECTORY_LOG;
-use crate::namespace::{ChangeError, ChangeReport, DeadProperty};
+use crate::namespace::{ChangeError, ChangeReport, DeadProperty, LedgerReader};
 use std::collections::BTreeMap;
 use std::sync::mpsc;
 
@@ -306,6 +306,11 @@ fn a_namespace_is_made_again_as_it_was_whatever_happened_to_its_entries() {
     lab.discard_unpublished();
     let (to, _) = lab.rebuild("second");
     assert_equal(&lab, &to);
+    // No minute of its pools has a number that was given before: there is one a minute, and microseconds are more.
+    let reader = LedgerReader::open(&to).expect("opens");
+    let numbers = reader.last_pool_minute().expect("readable");
+    assert!(numbers > 1_700_000_000_000_000, "{numbers}");
+    drop(reader);
     // It gives no id again, and can be gone on with.
     let namespace = Namespace::open(&to).expect("opens");
     assert!(namespace.allocate().0 > lab.labels.keys().map(|id| id.0).max().expect("some"));

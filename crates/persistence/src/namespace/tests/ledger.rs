@@ -193,6 +193,18 @@ fn a_run_that_did_not_end_leaves_a_gap_and_one_that_ended_leaves_none() {
 }
 
 #[test]
+fn a_gap_begins_before_the_last_change_because_other_things_wait_for_their_batch() {
+    let mut lab = Lab::new();
+    let begun = Timestamp(NOW.0 - 60_000);
+    lab.make(Change::BeginLedger(begun)).expect("begun");
+    lab.write("/f");
+    // A read that ended before the change was to be written a moment after it.
+    lab.restart();
+    lab.make(Change::BeginLedger(LATER)).expect("begun");
+    assert_eq!(lab.told(), ["creation /f", "gap crash -5000..1000"]);
+}
+
+#[test]
 fn the_oldest_goes_in_steps_and_numbers_go_on() {
     let mut lab = Lab::new();
     let refusal = |at: i64| ElementRecord {

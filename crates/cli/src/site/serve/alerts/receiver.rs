@@ -10,6 +10,7 @@ use penstock_clock::wall_clock;
 use penstock_decide::alerting::{AlertStep, KnownIncidents, ToldAlert, alert_steps};
 use penstock_decide::incidents::IncidentId;
 use penstock_durable_file::replace_private;
+use penstock_model::url::redact;
 use penstock_model::{Mute, Timestamp};
 use penstock_protocol::http1::client::{Client, ClientConfig, ClientRequest};
 use penstock_protocol::tls::ClientTls;
@@ -99,14 +100,26 @@ impl Receiver {
         }
         let body = body.to_string();
         let answer = self.client.send_bytes(request, body.as_bytes()).await;
-        let answer =
-            answer.map_err(|why| why.to_string().replace(self.url.as_str(), "the receiver"))?;
+        let answer = answer.map_err(|why| self.without_address(&why.to_string()))?;
         match answer.status {
             status if status.is_success() => Ok(()),
             status if status.is_redirection() => Err(format!(
                 "it answered {status}, and redirects are not followed"
             )),
             status => Err(format!("it answered {status}")),
+        }
+    }
+}
+
+impl Receiver {
+    /// A text without the receiver's address, as it is or as errors show it: its path alone lets anybody post.
+    fn without_address(&self, text: &str) -> String {
+        let url = self.url.as_str();
+        let text = text.replace(url, "the receiver");
+        let text = text.replace(&redact(url), "the receiver");
+        match self.url.path() {
+            "/" => text,
+            path => text.replace(path, "/…"),
         }
     }
 }
@@ -316,5 +329,40 @@ impl ReceiverTask {
         let done = tokio::task::spawn_blocking(move || work(&path)).await;
         done.inspect_err(|why| tracing::error!(%why, "keeping what was told ended unexpectedly"))
             .ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::net::TcpListener;
+
+    #[tokio::test]
+    async fn no_error_tells_the_path_of_a_receiver_whatever_stands_behind_it() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let port = listener.local_addr().expect("bound").port();
+        // Each connection is closed without an answer.
+        let closing = tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                drop(stream);
+            }
+        });
+        let tls = ClientTls::system().expect("OpenSSL works");
+        for behind in ["", "?x=1", "?x=1&y"] {
+            let url = format!("http://127.0.0.1:{port}/services/T0/SECRET{behind}");
+            let receiver = Receiver {
+                name: "webhook",
+                form: Form::Webhook,
+                url: Url::parse(&url).expect("valid"),
+                secret: None,
+                client: Client::new(ClientConfig::new(tls.clone())),
+                book: PathBuf::new(),
+            };
+            let why = receiver.post(&Value::Null).await.expect_err("closed");
+            assert!(!why.contains("SECRET") && !why.contains("T0"), "{why}");
+            let shown = receiver.without_address(&format!("{}: closed", redact(&url)));
+            assert_eq!(shown, "the receiver: closed");
+        }
+        closing.abort();
     }
 }
