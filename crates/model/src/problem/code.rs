@@ -132,6 +132,7 @@ pub enum ProblemCode {
     ConfigurationInvalid,
     FilesFailed,
     ConsistencyBroken,
+    ReplayFailed,
     LocalFailure,
     Interrupted,
 }
