@@ -64,7 +64,6 @@ fn mute(scope: MuteScope, until: i64) -> Mute {
     Mute {
         scope,
         since: Timestamp(0),
-        clock: ClockTrust::Credible,
         until: Timestamp(until * MINUTE),
         by: UserName::new("root"),
         why: "work".to_owned(),
@@ -76,6 +75,7 @@ fn found(incidents: &[Incident]) -> KnownIncidents<'_> {
     KnownIncidents {
         found: incidents,
         since: Timestamp(0),
+        clock: ClockTrust::Credible,
         links_left_out: 0,
     }
 }
