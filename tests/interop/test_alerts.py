@@ -72,10 +72,10 @@ def admin(own_grid, faulty, elsewhere, hook, manager):
     return Service(own_grid.here, own_grid.here.token("penstock.admin", subject="root"))
 
 
-def limit(admin, grid, faulty, slots):
+def limit(admin, grid, source, slots, name="alerted"):
     rule = {
-        "symbolicname": "alerted",
-        "source": faulty.url.rsplit(":", 1)[0],
+        "symbolicname": name,
+        "source": source.url.rsplit(":", 1)[0],
         "destination": grid.there.storage_id,
         "min_active": 1,
         "max_active": slots,
@@ -216,4 +216,33 @@ def test_no_redirect_of_a_receiver_is_followed(own_grid, elsewhere, faulty, hook
     eventually("it was asked more than once", lambda: len(asked) > 1, 40)
     assert elsewhere.requests("POST", "/inside") == []
     eventually("that is logged", lambda: "redirects are not followed" in grid.here.log_tail(100_000))
+    grid.service.ask("DELETE", f"/jobs/{job}")
+
+
+def test_an_alert_that_is_refused_for_good_holds_up_no_other(own_grid, elsewhere, faulty, hook, admin, place):
+    grid = own_grid
+    refused, taken = [], []
+
+    def choosy(exchange):
+        body = json.loads(exchange.read_body())
+        of_first = faulty.host in json.dumps(body["incident"])
+        (refused if of_first else taken).append(body)
+        exchange.reply(413 if of_first else 200)
+
+    elsewhere.answers["POST", "/hook"] = choosy
+    pairs = []
+    for server, name in ((faulty, "first"), (elsewhere, "second")):
+        limit(admin, grid, server, MANY, name)
+        source = server.offer(f"{place}/{name}", DATA, get=slowly)
+        pairs += [(source, grid.there_door.url(f"{place}/{name}{number}")) for number in range(450)]
+    job = grid.service.submit(*pairs)
+    eventually("copies run", lambda: grid.service.overview()["totals"]["finished"] > 0)
+    time.sleep(USUAL_SECONDS)
+    limit(admin, grid, faulty, FEW, "first")
+    eventually("it is refused", lambda: refused, 40)
+    limit(admin, grid, elsewhere, FEW, "second")
+    eventually("the other is taken", lambda: taken, 40)
+    # What was refused is not sent again at once.
+    assert len({body["incident"]["id"] for body in refused}) >= len(refused) - 1, refused
+    assert "an alert is refused" in grid.here.log_tail(100_000)
     grid.service.ask("DELETE", f"/jobs/{job}")

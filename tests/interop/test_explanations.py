@@ -94,7 +94,7 @@ def test_a_lowered_limit_is_found_explained_and_told_to_everybody_as_far_as_they
     listed = grid.here.command("explain", *fine)
     assert f"drop {drop['id']}" in listed and "[SLOTS]" in listed, listed
     one = grid.here.command("explain", "drop", drop["id"], *fine)
-    assert "instead of 8" in one and "first remedy" in one, one
+    assert "instead of 8" in one and "expected gain of the first fix" in one, one
     other_way = f"{grid.there.storage_id.split('//')[1]}-*"
     none = grid.here.command("explain", *fine, "--link", other_way)
     assert f"no link is called '{other_way}'" in none, none
@@ -105,7 +105,7 @@ def test_a_lowered_limit_is_found_explained_and_told_to_everybody_as_far_as_they
     [into] = [row for row in into["drops"] if row["population"] == {"into": grid.there.storage_id}]
     assert into["causes"][0]["code"] == "SLOTS" and into["id"] != drop["id"], into
     one = grid.here.command("explain", "drop", into["id"], *fine)
-    assert f"into {grid.there.storage_id}" in one and "first remedy" in one, one
+    assert f"into {grid.there.storage_id}" in one and "expected gain of the first fix" in one, one
     of_vo = json.loads(grid.here.command("explain", *fine, "--vo", transfer["vo"], "--json"))
     assert drop["id"] in [row["id"] for row in of_vo["drops"]], of_vo
     for option, text in (("--vo", "no files of a VO"), ("--server", "into or out of"), ("--pool", "no pool 'nowhere'")):

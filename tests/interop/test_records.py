@@ -131,7 +131,7 @@ def test_lines_that_are_not_understood_are_told_with_their_numbers(records, tmp_
     path.write_text(f"{good}\nthis is none\n{good}\n")
     summary = records.ingest("dcache", path, "--year", 2026, "--zone", "+01:00", code=1)
     assert (summary["attempts"], summary["invalid"]) == (2, 1)
-    assert summary["first_invalid"] == ["line 2: it has no cell"]
+    assert summary["first_invalid"] == ["line 2: no '[cell]' after the date"]
     assert [row["at"] for row in records.rows()] == [1_795_370_691_000] * 2
 
 

@@ -2,9 +2,10 @@
 
 import json
 import subprocess
+import time
 from datetime import UTC, datetime
 
-from .test_explanations import MANY, USUAL_SECONDS, admin, lowered  # noqa: F401: fixtures
+from .test_explanations import DATA, FEW, LOW_SECONDS, MANY, USUAL_SECONDS, admin, lowered, slowly  # noqa: F401: fixtures
 from .waiting import eventually
 
 
@@ -51,5 +52,38 @@ def test_a_recorded_site_is_replayed_and_a_limit_brings_what_it_did_bring(own_gr
 
     refused = what_if(grid.here, "--since", "2030-01-01T00:00:00Z", "--until", "2030-01-02T00:00:00Z", code=4)
     assert "0 transfers" in refused and "longer window" in refused, refused
+    refused = what_if(grid.here, "--fix", "00000000-00000000", code=4)
+    assert "no drop '00000000-00000000' in the record of this time" in refused, refused
     refused = what_if(grid.here, *window, "--set", "link nowhere-elsewhere active=1", code=2)
     assert "there are" in refused, refused
+
+
+def test_a_lowered_limit_of_a_storage_element_is_raised_there(own_grid, admin, faulty, place):  # noqa: F811
+    grid, element = own_grid, own_grid.there.storage_id
+
+    def limit(slots):
+        answer = admin.ask("POST", "/config/se", json={element: {"se_info": {"inbound_max_active": slots}}})
+        assert answer.ok, answer.text
+
+    limit(MANY)
+    source = faulty.offer(f"{place}/source", DATA, get=slowly)
+    pairs = [(source, grid.there_door.url(f"{place}/{number}")) for number in range(300)]
+    job = grid.service.submit(*pairs)
+    eventually("copies run", lambda: grid.service.overview()["totals"]["finished"] > 0)
+    time.sleep(USUAL_SECONDS)
+    limit(FEW)
+    time.sleep(LOW_SECONDS)
+    fine = ("--since", "1m", "--resolution", "1s")
+
+    def drops():
+        return json.loads(grid.here.command("explain", "--offline", "--json", *fine))["drops"]
+
+    [drop, *_] = eventually("the drop is found", drops)
+    one = grid.here.command("explain", "drop", drop["id"], "--offline", *fine)
+    assert f"inbound limit at {element}: {FEW} instead of {MANY}" in one, one
+    grid.service.ask("DELETE", f"/jobs/{job}")
+    grid.here.stop()
+    begin, end = drop["from"] - (USUAL_SECONDS + 2) * 1000, drop["to"] + 1000
+    words = ("--since", moment(begin), "--until", moment(end), "--fix", drop["id"], "--resolution", "1s", "--json")
+    [fix] = json.loads(what_if(grid.here, *words))["alternatives"]
+    assert fix["change"] == f"storage {element} active={MANY}" and fix["gain_percent"] > 20, fix

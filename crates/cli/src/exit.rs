@@ -28,7 +28,7 @@ pub enum CommandError {
     /// No such file, directory or job.
     #[error("{0}")]
     NotFound(String),
-    /// The record has no change of rates, incident or link of that name.
+    /// The record has no change of rates, incident or link of that name, or no transfers of that time.
     #[error("{0}")]
     NotInRecord(String),
     /// The service did not answer, or not as such a service does.
@@ -41,7 +41,10 @@ pub enum CommandError {
     /// a residue, and has named them.
     #[error("what should agree differs")]
     Differs,
-    /// This machine: disk full, port taken, no permission.
+    /// What was recorded cannot be replayed.
+    #[error("{0}")]
+    CannotReplay(String),
+    /// This machine: disk full, port in use, permission denied.
     #[error("{0}")]
     Local(String),
     /// Stopped by a signal.
@@ -81,7 +84,7 @@ Exit codes:
   4    no such file, directory or job
   5    the service cannot be reached
   6    verification failed: content is not what it should be
-  7    this machine is in the way: disk full, port taken, no permission
+  7    local error: disk full, port in use, permission denied
   130  stopped by Ctrl-C or a signal";
 
 /// The outcome of a command as `--json` tells it when it failed.
@@ -128,6 +131,7 @@ impl CommandError {
             CommandError::Unreachable(_) => ProblemCode::PeerMalformed,
             CommandError::Verification(_) => ProblemCode::ChecksumMismatch,
             CommandError::Differs => ProblemCode::ConsistencyBroken,
+            CommandError::CannotReplay(_) => ProblemCode::ReplayFailed,
             CommandError::Local(_) => ProblemCode::LocalFailure,
             CommandError::Interrupted(_) => ProblemCode::Interrupted,
         };
@@ -147,6 +151,13 @@ impl CommandError {
         )
     }
 
+    /// An answer of a service in which something is missing, or otherwise than it is known here.
+    pub fn unreadable_answer(why: serde_json::Error) -> CommandError {
+        CommandError::Unreachable(format!(
+            "cannot read the service's answer ({why}); is the service of another version?"
+        ))
+    }
+
     /// Trouble with this machine while doing `what`.
     pub fn local(what: impl std::fmt::Display, why: impl std::fmt::Display) -> CommandError {
         CommandError::Local(format!("{what}: {why}"))
@@ -158,7 +169,7 @@ fn exit_code(problem: &Problem) -> u8 {
     let facts = problem.code.facts();
     match (problem.code, facts.layer, facts.status) {
         (ProblemCode::CommandInvalid | ProblemCode::ConfigurationInvalid, _, _) => 2,
-        (ProblemCode::ConsistencyBroken, _, _) => VERIFICATION_FAILED,
+        (ProblemCode::ConsistencyBroken | ProblemCode::ReplayFailed, _, _) => VERIFICATION_FAILED,
         (ProblemCode::LocalFailure, _, _) => 7,
         (ProblemCode::Interrupted, _, _) => 130,
         (ProblemCode::FilesFailed, _, _) => 1,

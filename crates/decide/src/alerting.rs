@@ -3,7 +3,8 @@
 //! The steps follow from the incidents of now and from what a receiver was told before, and not from what happened in
 //! between: so a receiver that was away is told what holds when it is back.
 
-use crate::incidents::{Incident, IncidentId};
+use crate::clock::ClockTrust;
+use crate::incidents::{Incident, IncidentId, incident_named_since};
 use penstock_model::{Mute, MuteScope, Timestamp};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
@@ -56,11 +57,16 @@ pub enum AlertStep<'a> {
 pub struct KnownIncidents<'a> {
     /// Those that were found.
     pub found: &'a [Incident],
+    /// From when on was looked at: an incident may have begun before.
+    pub since: Timestamp,
+    /// Whether the clock is believed by which they are open or over.
+    pub clock: ClockTrust,
     /// Links on which there may be others, because they were not looked at.
     pub links_left_out: usize,
 }
 
-/// What a receiver has to be told now: first what is over. What is not found is over only if all links were looked at.
+/// What a receiver has to be told now: first what is over. What is not found is over only if all links were looked at. By a
+/// clock that leapt ahead everything would be over, so that while it is doubted nothing is told.
 pub fn alert_steps<'a>(
     told: &[ToldAlert],
     known_incidents: KnownIncidents<'a>,
@@ -68,12 +74,15 @@ pub fn alert_steps<'a>(
     policy: AlertPolicy,
     now: Timestamp,
 ) -> Vec<AlertStep<'a>> {
+    if known_incidents.clock != ClockTrust::Credible {
+        return Vec::new();
+    }
     let incidents = known_incidents.found;
     let mut steps = Vec::new();
     let mut repeats = Vec::new();
     let mut known: BTreeSet<IncidentId> = BTreeSet::new();
     for one in told {
-        let incident = crate::incidents::incident_named(incidents, one.id);
+        let incident = incident_named_since(incidents, one.id, known_incidents.since);
         let open = incident.filter(|incident| incident.is_open && !known.contains(&incident.id));
         let Some(open) = open else {
             if incident.is_none() && known_incidents.links_left_out > 0 {

@@ -64,6 +64,10 @@ impl IncidentId {
         self.0.begin()
     }
 
+    fn has_cause_of(self, incident: &Incident) -> bool {
+        self.0.is_of(&incident.fingerprint.to_string())
+    }
+
     fn is_of(self, incident: &Incident) -> bool {
         let begin = self.begin();
         let from = Timestamp(
@@ -73,7 +77,7 @@ impl IncidentId {
                 .saturating_sub(ID_REACH.as_millis() as i64),
         );
         let is_within = from <= begin && begin <= incident.last_seen + ID_REACH;
-        is_within && self.0.is_of(&incident.fingerprint.to_string())
+        is_within && self.has_cause_of(incident)
     }
 }
 
@@ -216,6 +220,23 @@ fn incident_of(occurrences: Vec<Occurrence>) -> Option<Incident> {
 pub fn incident_named(incidents: &[Incident], id: IncidentId) -> Option<&Incident> {
     let candidates = incidents.iter().filter(|incident| id.is_of(incident));
     candidates.min_by_key(|incident| (incident.first_seen.0 - id.begin().0).abs())
+}
+
+/// The same where only what happened from `since` on is known: of an incident that began before, the first part that is
+/// known has another beginning.
+pub fn incident_named_since(
+    incidents: &[Incident],
+    id: IncidentId,
+    since: Timestamp,
+) -> Option<&Incident> {
+    let goes_on = || {
+        let began_before = id.begin() <= since + ID_REACH;
+        let later = incidents.iter().filter(|incident| {
+            began_before && incident.first_seen > id.begin() && id.has_cause_of(incident)
+        });
+        later.min_by_key(|incident| incident.first_seen)
+    };
+    incident_named(incidents, id).or_else(goes_on)
 }
 
 #[cfg(test)]

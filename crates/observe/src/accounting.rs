@@ -44,7 +44,7 @@ pub const EVENT: &str = "the end of an attempt";
 pub const SUCCESS_RULE: &str = "attempts that their source calls successful";
 
 /// The columns that accounting reads of an attempt.
-pub const COLUMNS: [&str; 28] = [
+pub const COLUMNS: [&str; 29] = [
     "view",
     "operation",
     "outcome",
@@ -62,6 +62,7 @@ pub const COLUMNS: [&str; 28] = [
     "client",
     "is_local",
     "source_path",
+    "destination_path",
     "file",
     "bytes_written",
     "state",

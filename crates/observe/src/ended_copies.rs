@@ -158,9 +158,72 @@ pub(crate) fn each_attempt_stored(
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
-    use penstock_model::Bytes;
+    use crate::store::Store;
+    use penstock_model::observation::{Cell, CellRef, CellSink, CellType, Row};
+    use penstock_model::{Bytes, Phase, Side};
+    use tempfile::TempDir;
+
+    /// Counts the columns that have a value.
+    struct KnownColumns(usize);
+
+    impl CellSink for KnownColumns {
+        fn take(&mut self, _: usize, _: CellRef<'_>) {
+            self.0 += 1;
+        }
+    }
+
+    /// Attempts, begun in the second and third minute of 1970, with a value in every column: so what a fold needs and does
+    /// not ask for is seen.
+    pub(crate) fn attempts_with_all_columns() -> Vec<Attempt> {
+        let row = |number: i64, outcome: Outcome, phase: Phase| {
+            let mut row = Attempt::default();
+            for (place, column) in Attempt::COLUMNS.iter().enumerate() {
+                let cell = match column.cells {
+                    CellType::Text => Cell::Text(column.name.into()),
+                    CellType::Truth => Cell::Truth(true),
+                    CellType::Time => Cell::Integer(60_000 + number * 1_000),
+                    CellType::Signed | CellType::Unsigned => {
+                        Cell::Integer(1_000 * place as i64 + number)
+                    }
+                };
+                // Words of a list are set below.
+                row.set(place, cell);
+            }
+            row.view = View::Vo;
+            row.operation = Operation::Copy;
+            row.outcome = Some(outcome);
+            (row.side, row.phase) = (Some(Side::Source), Some(phase));
+            row.at = Timestamp(100_000 + number * 1_000);
+            (row.ended, row.last_byte) = (Some(row.at), Some(Timestamp(row.at.0 - 3_000)));
+            row.first_byte = Some(Timestamp(70_000 + number * 1_000));
+            row.submitted = Some(Timestamp(50_000));
+            let mut known = KnownColumns(0);
+            row.give_cells(&mut known);
+            assert_eq!(known.0, Attempt::COLUMNS.len(), "{row:?}");
+            row
+        };
+        vec![
+            row(0, Outcome::Success, Phase::Transfer),
+            row(1, Outcome::Failure, Phase::Preparation),
+            row(2, Outcome::Failure, Phase::Finalization),
+            row(3, Outcome::Success, Phase::Transfer),
+        ]
+    }
+
+    /// A store of these rows.
+    pub(crate) fn stored(rows: &[Attempt]) -> (TempDir, Reader) {
+        let directory = tempfile::tempdir().expect("a directory");
+        let mut store = Store::open(directory.path()).expect("a store");
+        for row in rows {
+            store.append_row(row).expect("written");
+        }
+        store.flush().expect("written");
+        drop(store);
+        let reader = Reader::open(directory.path()).expect("readable");
+        (directory, reader)
+    }
 
     #[test]
     fn a_copy_that_ended_is_told_with_its_times_and_its_ends() {

@@ -31,9 +31,11 @@ pub fn samples_of(minute: &MinuteSamples, source: &Text) -> Vec<Sample> {
     minute.rows.iter().enumerate().filter_map(row).collect()
 }
 
-/// Running, allowed and waiting are means over the minute.
+/// Running and waiting are means over the minute. How many may run is known only while there is work: the mean of these seconds.
 fn sample_of(link: &LinkId, vo: Option<&VoName>, sums: &MinuteSums, seconds: f64) -> Sample {
     let mean = |sum: u64| Some((sum as f64 / seconds.max(1.0)).round() as u64);
+    let of_seconds =
+        |sum: u64| (sums.samples > 0).then(|| (sum as f64 / sums.samples as f64).round() as u64);
     let end = |storage: &StorageId| Some(Text::from(storage.as_str()));
     let copies = &sums.copies;
     // Of VOs sockets and limits are not known.
@@ -47,7 +49,7 @@ fn sample_of(link: &LinkId, vo: Option<&VoName>, sums: &MinuteSums, seconds: f64
         vo: vo.cloned(),
         bytes_in: Some(Bytes(sums.moved_bytes)),
         active: mean(sums.active),
-        limit: mean(sums.limit).filter(|_| vo.is_none() && sums.samples > 0),
+        limit: of_seconds(sums.limit).filter(|_| vo.is_none()),
         queued: mean(sums.queued),
         succeeded: Some(copies.files),
         failed: Some(sums.failed),
@@ -113,5 +115,29 @@ mod tests {
             (Some(Bytes(7)), None)
         );
         assert_eq!((of_vo.line, of_vo.limit, &of_vo.vo), (2, None, &Some(vo)));
+    }
+
+    #[test]
+    fn a_limit_is_told_whole_of_a_link_that_had_work_for_some_seconds() {
+        let sums = MinuteSums {
+            samples: 6,
+            active: 60,
+            limit: 300,
+            ..MinuteSums::default()
+        };
+        let minute = MinuteSamples {
+            from: Timestamp(0),
+            to: Timestamp(60_000),
+            rows: vec![MinuteRow {
+                key: MinuteKey::Link(LinkId {
+                    source: StorageId::new("https://a"),
+                    destination: StorageId::new("https://b"),
+                }),
+                sums,
+                failures: Vec::new(),
+            }],
+        };
+        let rows = samples_of(&minute, &"site".into());
+        assert_eq!((rows[0].active, rows[0].limit), (Some(1), Some(50)));
     }
 }

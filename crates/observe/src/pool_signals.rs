@@ -44,6 +44,8 @@ pub struct PoolFold {
     pools: BTreeMap<PoolName, Vec<PoolBin>>,
     /// Milliseconds of each bin in which pools were looked at.
     looked_ms: Vec<f64>,
+    /// Milliseconds of each bin of which a row is there and cannot be read.
+    damaged_ms: Vec<f64>,
     /// What was looked at first, and last.
     extent: Option<(Timestamp, Timestamp)>,
     drained: BTreeMap<PoolName, bool>,
@@ -61,6 +63,7 @@ impl PoolFold {
             },
             pools: BTreeMap::new(),
             looked_ms: vec![0.0; signals.bins],
+            damaged_ms: vec![0.0; signals.bins],
             extent: None,
             drained: BTreeMap::new(),
             changes: Vec::new(),
@@ -72,6 +75,12 @@ impl PoolFold {
         let (from, to) = (samples.from, samples.to.max(samples.from));
         let first = self.extent.map_or(from, |(first, _)| first);
         self.extent = Some((first, to));
+        if samples.pools.is_empty() {
+            for (bin, ms) in self.bins.overlaps(from, to) {
+                self.damaged_ms[bin] += ms;
+            }
+            return;
+        }
         let length = (to.0 - from.0).max(1) as f64;
         let looks = samples.pools.iter().map(|pool| pool.looks).max();
         let looked = (looks.unwrap_or(0) as f64 * LOOK_MS).min(length);
@@ -153,6 +162,7 @@ impl PoolFold {
         let mut up = vec![None; self.bins.count];
         let mut is_known = vec![false; self.bins.count];
         for (bin, ms) in within {
+            let ms = ms - self.damaged_ms[bin];
             // A part of a bin says little of it.
             if ms * 2.0 >= self.bins.step_ms as f64 {
                 is_known[bin] = true;
@@ -348,6 +358,25 @@ mod tests {
         let server = &stopped.servers[&ServerName("here.org".to_owned())];
         assert_eq!(server.up.at(1), Some(0.0));
         assert!(server.up.at(2).is_some_and(|up| up < 0.05));
+    }
+
+    #[test]
+    fn a_minute_whose_row_is_damaged_is_not_known() {
+        let damaged = PoolSamples {
+            pools: Vec::new(),
+            ..interval(MINUTE, 2 * MINUTE, 60)
+        };
+        let samples = [
+            interval(0, MINUTE, 60),
+            damaged,
+            interval(2 * MINUTE, 3 * MINUTE, 60),
+        ];
+        let told = told(&samples, 3, &["here.org"]);
+        let pool = &told.pools[&PoolName::new("a")];
+        assert_eq!(pool.up.0, [Some(1.0), None, Some(1.0)]);
+        assert_eq!(pool.bytes_in.at(1), None);
+        let server = &told.servers[&ServerName("here.org".to_owned())];
+        assert_eq!(server.up.at(1), None);
     }
 
     #[test]

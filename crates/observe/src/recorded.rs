@@ -452,6 +452,7 @@ fn stages(row: &Attempt) -> Option<[Duration; 3]> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ended_copies::tests::{attempts_with_all_columns, stored};
     use crate::follow::MemoryRecord;
     use penstock_model::{Bytes, StorageRule, UserName};
 
@@ -558,6 +559,15 @@ mod tests {
         assert_eq!(told(0, 1_000, "https://b"), []);
         assert_eq!(told(5_000, 9_000, "https://b"), []);
         assert_eq!(told(2_000, 3_000, "https://c"), []);
+    }
+
+    #[test]
+    fn attempts_tell_the_same_through_a_store_as_without_one() {
+        let rows = attempts_with_all_columns();
+        let (_directory, mut reader) = stored(&rows);
+        let (view, all) = (RecordView::default(), window(0, 1_000_000));
+        let read = read_store(&mut reader, all, &view, &PopulationChoice::Links);
+        assert_eq!(read.expect("readable"), told(&rows, all));
     }
 
     #[test]

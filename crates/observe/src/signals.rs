@@ -44,12 +44,23 @@ pub struct RecordSignals {
     has_entry: Vec<bool>,
     /// Bins of which a minute tells: what only minutes tell is known.
     has_minute: Vec<bool>,
-    /// Slots of the service, summed over the seconds, and these seconds.
-    slots_caps: Vec<(u64, u64)>,
+    /// Slots of the service as a whole, where minutes tell of it.
+    slots: Vec<ServiceSlots>,
+    /// There are links of which nothing is taken for want of room.
+    leaves_out_links: bool,
     changes: Vec<Change>,
     /// Bins of which not all samples, or not all entries, are taken.
     lacks_samples: Vec<bool>,
     lacks_entries: Vec<bool>,
+}
+
+/// Slots of the service, summed over seconds.
+#[derive(Debug, Clone, Copy, Default)]
+struct ServiceSlots {
+    active: u64,
+    limit: u64,
+    /// These seconds.
+    samples: u64,
 }
 
 /// An attempt that has not ended.
@@ -71,7 +82,7 @@ impl RecordSignals {
             is_sampled: vec![false; bins],
             has_entry: vec![false; bins],
             has_minute: vec![false; bins],
-            slots_caps: vec![(0, 0); bins],
+            slots: vec![ServiceSlots::default(); bins],
             lacks_samples: vec![false; bins],
             lacks_entries: vec![false; bins],
             ..RecordSignals::default()
@@ -140,15 +151,19 @@ impl RecordSignals {
         for row in &minute.rows {
             match &row.key {
                 MinuteKey::Service => {
-                    let (slots, seconds) = &mut self.slots_caps[bin];
-                    *slots = slots.saturating_add(row.sums.limit);
-                    *seconds += row.sums.samples;
+                    let slots = &mut self.slots[bin];
+                    slots.active = slots.active.saturating_add(row.sums.active);
+                    slots.limit = slots.limit.saturating_add(row.sums.limit);
+                    slots.samples += row.sums.samples;
                 }
                 MinuteKey::Link(link) if has_room(row, link) => self.take_link_row(bin, link, row),
+                MinuteKey::Link(_) => self.leaves_out_links = true,
                 MinuteKey::VoOnLink(link, vo) if has_room(row, link) => self.take_vo(link, vo),
-                MinuteKey::OtherLinks => self.dispatches[bin] += row.sums.started as f64,
-                MinuteKey::Link(_)
-                | MinuteKey::VoOnLink(..)
+                MinuteKey::OtherLinks => {
+                    self.leaves_out_links |= row.sums.active > 0;
+                    self.dispatches[bin] += row.sums.started as f64;
+                }
+                MinuteKey::VoOnLink(..)
                 | MinuteKey::OtherVosOnLinks
                 | MinuteKey::Activity(..)
                 | MinuteKey::OtherActivities => {}
@@ -409,15 +424,19 @@ impl RecordSignals {
             .map(|(link, files)| (link, known(files)))
             .collect();
         signals.service.dispatches = known(self.dispatches);
-        let cap =
-            |(slots, seconds): (u64, u64)| (seconds > 0).then(|| slots as f64 / seconds as f64);
-        signals.service.slots_cap = Series(self.slots_caps.into_iter().map(cap).collect());
-        signals.service.slots_used = signals
-            .links
-            .values()
-            .map(|link| link.active.clone())
-            .reduce(|sum, active| sum.plus(&active))
-            .unwrap_or_default();
+        let cap = |slots: &ServiceSlots| {
+            (slots.samples > 0).then(|| slots.limit as f64 / slots.samples as f64)
+        };
+        signals.service.slots_cap = Series(self.slots.iter().map(cap).collect());
+        let of_links = signals.links.values().map(|link| link.active.clone());
+        let of_links = of_links.reduce(|sum, active| sum.plus(&active));
+        let of_links = of_links.unwrap_or_default();
+        let used = |(bin, slots): (usize, &ServiceSlots)| match slots.samples > 0 {
+            true => Some(slots.active as f64 / f64::from(self.bin_seconds)),
+            // Links that are not known use slots too.
+            false => of_links.at(bin).filter(|_| !self.leaves_out_links),
+        };
+        signals.service.slots_used = Series(self.slots.iter().enumerate().map(used).collect());
         signals
     }
 }

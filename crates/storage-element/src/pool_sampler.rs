@@ -1,16 +1,19 @@
 //! Looks at all pools once a second, on a thread of its own: keeps the seconds of the last hours in memory, and records a
 //! row for each minute. It asks no disk: what a pool's own thread saw last is what it takes.
 //!
-//! A minute that the namespace does not take is lost and told in the log; it holds nobody up.
+//! A minute that the namespace does not take is told in the log and recorded later; it holds nobody up.
+
+mod minute_queue;
 
 use crate::clock::BelievedClock;
 use crate::pool::Pool;
 use crate::reaper::Pools;
 use crate::traffic::Traffic;
+use minute_queue::MinuteQueue;
 use parking_lot::Mutex;
 use penstock_decide::pool_selection::PoolMode;
 use penstock_model::{PoolName, PoolSample, PoolSamples, PoolTraffic, Timestamp};
-use penstock_persistence::namespace::{Change, Namespace};
+use penstock_persistence::namespace::{Change, ChangeError, Namespace};
 use penstock_protocol::told::RepeatedErrors;
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -48,6 +51,7 @@ impl PoolSampler {
             seconds: Arc::clone(&seconds),
             last: clock.recorded(),
             totals: BTreeMap::new(),
+            waiting: Arc::default(),
             told: Arc::default(),
         };
         let thread = std::thread::Builder::new()
@@ -95,6 +99,8 @@ struct SamplerThread {
     /// When it looked last, and what had passed until then.
     last: Timestamp,
     totals: BTreeMap<PoolName, PoolTotals>,
+    /// Minutes that are not recorded yet.
+    waiting: Arc<Mutex<MinuteQueue>>,
     /// Keeps a full disk from filling the log.
     told: Arc<RepeatedErrors>,
 }
@@ -113,10 +119,16 @@ impl SamplerThread {
             next = (next + TICK).max(Instant::now() + TICK / 2);
         }
         let begun = self.seconds.lock().minute.take();
-        if let Some(minute) = begun
-            && let Err(why) = self.namespace.apply(Change::RecordPoolMinute(minute))
-        {
-            tracing::warn!(%why, "the last minute of the pools could not be recorded");
+        let mut waiting = self.waiting.lock();
+        begun.into_iter().for_each(|minute| waiting.push(minute));
+        let left = waiting.take_rest();
+        drop(waiting);
+        let minutes = left.len();
+        for minute in left {
+            if let Err(why) = self.namespace.apply(Change::RecordPoolMinute(minute)) {
+                tracing::warn!(%why, minutes, "the last minutes of the pools could not be recorded");
+                break;
+            }
         }
     }
 
@@ -131,20 +143,34 @@ impl SamplerThread {
         };
         self.last = now;
         let ended = self.seconds.lock().push(second);
-        if let Some(minute) = ended {
+        let mut waiting = self.waiting.lock();
+        ended.into_iter().for_each(|minute| waiting.push(minute));
+        let next = waiting.begin_next();
+        drop(waiting);
+        if let Some(minute) = next {
             self.record(minute);
         }
     }
 
-    /// Hands a minute over. Never waits: a disk that hangs costs minutes, never seconds.
+    /// Hands the oldest waiting minute over. Never waits: a disk that hangs holds up minutes, never seconds.
     fn record(&self, minute: PoolSamples) {
-        let told = Arc::clone(&self.told);
+        let (told, waiting) = (Arc::clone(&self.told), Arc::clone(&self.waiting));
         let change = Change::RecordPoolMinute(minute);
         self.namespace.submit(change, move |recorded| {
-            if let Err(why) = recorded
-                && let Some(passed_over) = told.tells(&why.to_string())
-            {
-                tracing::warn!(%why, passed_over, "a minute of the pools could not be recorded");
+            let Err(why) = recorded else {
+                return waiting.lock().recorded();
+            };
+            match why {
+                // It may be there: told twice it would count twice.
+                ChangeError::Doubtful(_) => waiting.lock().recorded(),
+                ChangeError::Refused(_)
+                | ChangeError::Busy
+                | ChangeError::Stopped
+                | ChangeError::Database(_)
+                | ChangeError::Unsettled => waiting.lock().refused(),
+            }
+            if let Some(passed_over) = told.tells(&why.to_string()) {
+                tracing::warn!(%why, passed_over, "a minute of the pools could not be recorded yet");
             }
         });
     }

@@ -81,7 +81,12 @@ impl ClockWatch {
 
     /// Whether what cannot be taken back may be done on the word of the clock.
     pub(crate) fn is_credible(&self) -> bool {
-        self.look().trust == ClockTrust::Credible
+        self.trust() == ClockTrust::Credible
+    }
+
+    /// Whether the clock is believed now.
+    pub(crate) fn trust(&self) -> ClockTrust {
+        self.look().trust
     }
 
     /// The time that is written into records now.

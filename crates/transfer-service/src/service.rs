@@ -499,6 +499,11 @@ impl Service {
             .map_err(|why| ServiceError::Thread(why.into()))??)
     }
 
+    /// Whether the clock is believed now.
+    pub fn clock_trust(&self) -> ClockTrust {
+        self.node.agents.tokens.clock().trust()
+    }
+
     /// Whether the clock is believed, and how many records the journal has refused.
     pub fn doubts(&self) -> (ClockTrust, u64) {
         let standing = self.node.agents.tokens.clock().standing();

@@ -163,8 +163,8 @@ pub struct ExplainArgs {
 /// Which time of which record is looked at.
 #[derive(Debug, Args)]
 pub struct RecordArgs {
-    /// From this time on: a moment, or so long ago. Default: 24 h ago (of incidents 30 days); for one by its id, a day
-    /// before it.
+    /// From this time on: a moment, or so long ago. Default: 24 h ago; for incidents 30 days ago; with a drop's id, one day
+    /// before the drop.
     #[arg(long, value_name = "TIME")]
     pub since: Option<PointInTime>,
     /// Before this time. Default: now; for a drop, a day after its begin.

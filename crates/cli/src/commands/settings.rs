@@ -80,9 +80,8 @@ fn show<T: DeserializeOwned>(
     answer: &Value,
     text: impl FnOnce(T) -> String,
 ) -> Result<(), CommandError> {
-    let rows: T = serde_json::from_value(answer.clone()).map_err(|why| {
-        CommandError::Unreachable(format!("the service's answer makes no sense: {why}"))
-    })?;
+    let rows: T =
+        serde_json::from_value(answer.clone()).map_err(CommandError::unreadable_answer)?;
     output.show(answer, || text(rows));
     Ok(())
 }

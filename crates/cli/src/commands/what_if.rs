@@ -47,12 +47,12 @@ pub fn run(args: &WhatIfArgs, output: Output) -> Result<(), CommandError> {
 
 fn failed(why: WhatIfError) -> CommandError {
     match why {
-        WhatIfError::TooFewTransfers { .. } => CommandError::NotFound(why.to_string()),
+        WhatIfError::TooFewTransfers { .. } => CommandError::NotInRecord(why.to_string()),
         WhatIfError::TooLong
         | WhatIfError::TooManyAlternatives
         | WhatIfError::Alternative { .. } => CommandError::Usage(why.to_string()),
         WhatIfError::RateLimited(_) | WhatIfError::Unfit { .. } | WhatIfError::Broken(_) => {
-            CommandError::Verification(why.to_string())
+            CommandError::CannotReplay(why.to_string())
         }
     }
 }
@@ -78,7 +78,7 @@ impl Source {
         let mut reader = Reader::open(records).map_err(local)?;
         let extent = extent_of(&mut reader, TimeWindow::ALL, view).map_err(local)?;
         let extent = extent.ok_or_else(|| {
-            CommandError::NotFound(format!(
+            CommandError::NotInRecord(format!(
                 "{} holds no attempts to move files; `penstock ingest` takes them in",
                 records.display()
             ))
@@ -143,9 +143,8 @@ impl Source {
         let changes = read.changes();
         let found = named(&changes, id, read.signals.bin_seconds);
         found.cloned().ok_or_else(|| {
-            CommandError::NotFound(format!(
-                "no rate fell with the id '{id}' as far as the record goes; `penstock explain` with the same options lists \
-                 those that did"
+            CommandError::NotInRecord(format!(
+                "no drop '{id}' in the record of this time; `penstock explain` with the same --since lists the drops"
             ))
         })
     }
@@ -173,4 +172,27 @@ fn limits(site: &OfflineRecord, at: Timestamp) -> Result<LimitsInForce, CommandE
         agents: Some(Slots(site.config.active_max)),
         rates: Vec::new(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use penstock_model::ProblemCode;
+
+    #[test]
+    fn what_is_not_in_the_record_and_what_cannot_be_replayed_are_told_apart() {
+        let told = |why: WhatIfError| {
+            let why = failed(why);
+            (why.problem().code, why.exit_code())
+        };
+        let few = WhatIfError::TooFewTransfers { found: 3 };
+        assert_eq!(told(few), (ProblemCode::ResourceNotFound, 4));
+        let unfit = WhatIfError::Unfit {
+            recorded: 2.0,
+            replayed: 1.0,
+            error_percent: 50.0,
+        };
+        assert_eq!(told(unfit), (ProblemCode::ReplayFailed, 6));
+        assert_eq!(told(WhatIfError::TooLong), (ProblemCode::CommandInvalid, 2));
+    }
 }

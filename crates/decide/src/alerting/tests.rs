@@ -1,6 +1,7 @@
 //! When a receiver is told what.
 
 use super::*;
+use crate::clock::ClockDoubt;
 use crate::explain::{Population, RateChangeId};
 use crate::incidents::{IncidentDrop, IncidentFingerprint, IncidentPlace};
 use penstock_model::{Bytes, IncidentClass, LinkId, Rate, StorageId, UserName, VoName};
@@ -73,6 +74,8 @@ fn mute(scope: MuteScope, until: i64) -> Mute {
 fn found(incidents: &[Incident]) -> KnownIncidents<'_> {
     KnownIncidents {
         found: incidents,
+        since: Timestamp(0),
+        clock: ClockTrust::Credible,
         links_left_out: 0,
     }
 }
@@ -83,6 +86,8 @@ fn what_may_go_on_where_nobody_looked_is_not_over() {
     let steps = |links_left_out| {
         let known = KnownIncidents {
             found: &[],
+            since: Timestamp(0),
+            clock: ClockTrust::Credible,
             links_left_out,
         };
         alert_steps(
@@ -173,6 +178,72 @@ fn a_mute_of_one_link_does_not_hide_another() {
     assert_eq!(words(&[], &[both.clone()], &mutes, 100), ["raise storage"]);
     let mutes = [mute(MuteScope::Link("*-b".into()), 200)];
     assert_eq!(words(&[], &[both], &mutes, 100), ["suppress by link *-b"]);
+}
+
+#[test]
+fn a_clock_that_leaps_ahead_and_back_ends_no_alert_and_begins_none() {
+    let class = IncidentClass::Storage;
+    let told = [told(&incident(class, 0, 100, true), 10)];
+    let steps = |minute: i64, clock: ClockTrust, incidents: &[Incident]| {
+        let known = KnownIncidents {
+            clock,
+            ..found(incidents)
+        };
+        alert_steps(&told, known, &[], POLICY, Timestamp(minute * MINUTE)).len()
+    };
+    let doubted = ClockTrust::Doubted {
+        because: ClockDoubt::LeaptForward(Duration::from_secs(3600)),
+        left: Duration::from_secs(3600),
+    };
+    let is_open = |is_open| [incident(class, 0, 100, is_open)];
+    assert_eq!(steps(100, ClockTrust::Credible, &is_open(true)), 0);
+    // Seen from an hour later it ended long ago.
+    assert_eq!(steps(160, ClockTrust::Credible, &is_open(false)), 1);
+    assert_eq!(steps(160, doubted, &is_open(false)), 0);
+    assert_eq!(steps(101, ClockTrust::Credible, &is_open(true)), 0);
+}
+
+#[test]
+fn an_incident_whose_begin_is_no_longer_looked_at_goes_on() {
+    let class = IncidentClass::Network;
+    let steps = |incidents: &[Incident], since: i64, told: &[ToldAlert]| {
+        let known = KnownIncidents {
+            since: Timestamp(since * MINUTE),
+            ..found(incidents)
+        };
+        let now = Timestamp((since + 24 * 60) * MINUTE);
+        let steps = alert_steps(told, known, &[], POLICY, now);
+        let word = |step: &AlertStep<'_>| match step {
+            AlertStep::Resolve { ended, .. } => match ended {
+                Some(_) => "resolve",
+                None => "resolve, not found",
+            },
+            AlertStep::Raise(_) => "raise",
+            AlertStep::Repeat { .. } => "repeat",
+            AlertStep::Suppress { .. } => "suppress",
+        };
+        steps.iter().map(word).collect::<Vec<_>>()
+    };
+    // It was told when it was first seen at 0, and what is looked at begins an hour later.
+    let began = incident(class, 0, 100, true);
+    let lately = [told(&began, 23 * 60)];
+    let goes_on = incident(class, 70, 25 * 60, true);
+    assert_eq!(steps(std::slice::from_ref(&goes_on), 60, &lately), [""; 0]);
+    let long_ago = [told(&began, 10)];
+    assert_eq!(steps(&[goes_on], 60, &long_ago), ["repeat"]);
+    // Its end is told, and what came after it is another.
+    let both = [
+        incident(class, 70, 100, false),
+        incident(class, 900, 1500, true),
+    ];
+    assert_eq!(steps(&both, 60, &lately), ["resolve", "raise"]);
+    // Of a time that is looked at everything is known.
+    let later = [incident(class, 400, 1500, true)];
+    let of_later = [told(&incident(class, 200, 300, true), 23 * 60)];
+    assert_eq!(
+        steps(&later, 60, &of_later),
+        ["resolve, not found", "raise"]
+    );
 }
 
 proptest! {

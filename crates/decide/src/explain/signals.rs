@@ -466,6 +466,10 @@ pub struct Change {
 pub enum Setting {
     /// How many may run at once.
     Limit,
+    /// How many may run at once into a storage element.
+    InboundLimit,
+    /// How many may run at once out of it.
+    OutboundLimit,
     /// What may be moved per second.
     RateLimit,
     /// Connections per file.

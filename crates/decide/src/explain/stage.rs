@@ -46,7 +46,7 @@ fn by_waiting(
 }
 
 /// Bytes of the files whose stages are told in each bin: of those that landed in it. Where that is not known, what moved.
-fn staged_bytes(link: &LinkSignals) -> Series {
+pub(super) fn staged_bytes(link: &LinkSignals) -> Series {
     let bins = link.finished_files.0.len().min(link.file_bytes.0.len());
     let landed = (0..bins)
         .map(|bin| Some(link.finished_files.at(bin)? * link.file_bytes.at(bin)?))
@@ -58,7 +58,11 @@ fn staged_bytes(link: &LinkSignals) -> Series {
 }
 
 /// Seconds in all, and for each byte, over the bins of which both are known: a bin in which no file landed has neither.
-fn seconds_per_byte(busy: &Series, bytes: &Series, spans: &[Range<usize>]) -> Option<(f64, f64)> {
+pub(super) fn seconds_per_byte(
+    busy: &Series,
+    bytes: &Series,
+    spans: &[Range<usize>],
+) -> Option<(f64, f64)> {
     let bins = spans.iter().flat_map(Range::clone);
     let both = bins.filter_map(|bin| Some((busy.at(bin)?, bytes.at(bin)?)));
     let (seconds, bytes) = both.fold((0.0, 0.0), |sums, one| (sums.0 + one.0, sums.1 + one.1));

@@ -261,7 +261,15 @@ fn a_lower_limit_of_a_storage_element() {
         Cause::SlotLimit,
         [0.5, 0.25],
         |c, pace| c.pace = pace,
-        |signals| record_change(signals, "in2p3", Setting::Limit, "5"),
+        |signals| record_change(signals, "in2p3", Setting::InboundLimit, "5"),
+    );
+    // What may go out of the destination does not hold up what comes in.
+    check_from(
+        &base,
+        Cause::NotFed,
+        [0.5, 0.25],
+        |c, pace| c.pace = pace,
+        |signals| record_change(signals, "in2p3", Setting::OutboundLimit, "5"),
     );
 }
 

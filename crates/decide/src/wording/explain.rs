@@ -264,7 +264,7 @@ fn evidence_beside(evidence: &Evidence, when: &str) -> String {
         } => {
             format!(
                 "{}: {}",
-                plural(*attempts, "attempt"),
+                plural(*attempts, "failed attempt"),
                 one_line(fingerprint)
             )
         }
@@ -288,6 +288,8 @@ fn at_place(place: &Option<String>) -> String {
 pub fn setting_change(change: &Change) -> String {
     let what = match change.setting {
         Setting::Limit => "limit",
+        Setting::InboundLimit => "inbound limit",
+        Setting::OutboundLimit => "outbound limit",
         Setting::RateLimit => "rate limit",
         Setting::Streams => "connections per file",
         Setting::Drain => "drain",
@@ -446,16 +448,12 @@ pub fn rate_change(told: &RateChange) -> String {
     let mut text = format!("{kind} {}{goes_on}\n", told.id);
     text += &explanation_of(&told.population.to_string(), &told.explanation);
     let first = told.explanation.causes.first();
-    let gain = first.and_then(|named| Some((named, told.explanation.gain(named)?)));
+    let gain = first.and_then(|named| told.explanation.gain(named));
     // A fix that brings less than half a percent is none.
     let is_fix = |gain: f64| told.kind == RateChangeKind::Drop && gain >= 0.005;
-    if let Some((named, gain)) = gain.filter(|(_, gain)| is_fix(*gain)) {
-        let _ = writeln!(
-            text,
-            "  first remedy: {}: {:+.0} %",
-            remedy(named.cause),
-            gain * 100.0
-        );
+    if let Some(gain) = gain.filter(|gain| is_fix(*gain)) {
+        let percent = gain * 100.0;
+        let _ = writeln!(text, "  expected gain of the first fix: {percent:+.0} %");
     }
     for earlier in &told.earlier {
         let (from, to) = (earlier.from.to_fts(), earlier.to.to_fts());
@@ -496,7 +494,7 @@ fn cause_lines(text: &mut String, named: &NamedCause, when: &str) {
             .iter()
             .map(|follower| cause(*follower))
             .collect();
-        let _ = write!(text, ", hence: {}", names.join("; "));
+        let _ = write!(text, "; this also caused: {}", names.join("; "));
     }
     text.push('\n');
     for known in &named.evidence {

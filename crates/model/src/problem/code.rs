@@ -133,6 +133,7 @@ pub enum ProblemCode {
     ConfigurationInvalid,
     FilesFailed,
     ConsistencyBroken,
+    ReplayFailed,
     LocalFailure,
     Interrupted,
 }

@@ -67,8 +67,11 @@ impl ServerSums {
         let has_line = |number| attempts.contains_key(&(number, row.view));
         let number = self.names.number_in(server, is_full, has_line);
         let sum = self.attempts.entry((number, row.view)).or_default();
+        // Of a copy that a storage element tells, its path is that of its own end.
+        let is_pushed = row.source_path.is_some() && row.destination_path.is_none();
         match row.operation {
             Operation::Read | Operation::Migration => sum.read += moved,
+            Operation::Copy if is_pushed => sum.read += moved,
             Operation::Write | Operation::Recall | Operation::Copy | Operation::PoolCopy => {
                 sum.written += moved;
             }

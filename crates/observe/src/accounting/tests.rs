@@ -1,6 +1,7 @@
 use super::figures::{PeriodRate, PublishedRow, PublishedTable};
 use super::reading::Advice;
 use super::*;
+use crate::ended_copies::tests::{attempts_with_all_columns, stored};
 use penstock_model::observation::{Outcome, SubjectKind};
 use penstock_model::{Activity, PoolName, VoName};
 
@@ -269,6 +270,29 @@ fn what_is_relayed_inside_a_site_is_told() {
 }
 
 #[test]
+fn a_copy_that_a_server_pushed_was_read_from_it() {
+    let pulled = Attempt {
+        view: View::Site,
+        server: Some("se1".into()),
+        destination_path: Some("/here".into()),
+        ..copy(BEGIN, "atlas", 4)
+    };
+    let pushed = Attempt {
+        source_path: Some("/here".into()),
+        destination_path: None,
+        ..copy(BEGIN, "atlas", 8)
+    };
+    let pushed = Attempt {
+        view: View::Site,
+        server: Some("se1".into()),
+        ..pushed
+    };
+    let account = account(AccountKey::Server, &[pulled, pushed]);
+    let line = &account.servers[0];
+    assert_eq!((line.written, line.read), (Bytes(4 * GB), Bytes(8 * GB)));
+}
+
+#[test]
 fn files_of_which_little_is_read_are_read_directly() {
     let read = |path: &str, client: &str, gigabytes: u64| Attempt {
         view: View::Site,
@@ -460,4 +484,28 @@ fn a_name_of_others_forges_no_line() {
         account(AccountKey::Server, &[row]).text().lines().count()
     };
     assert_eq!(lines("evil\nsite copy se 9"), lines("plain"));
+}
+
+#[test]
+fn attempts_are_accounted_for_the_same_through_a_store_as_without_one() {
+    let rows = attempts_with_all_columns();
+    let keys = [
+        AccountKey::Vo,
+        AccountKey::Link,
+        AccountKey::Server,
+        AccountKey::Activity,
+    ];
+    for key in keys {
+        let told = |accountant: Accountant| {
+            let account = accountant.account(None);
+            serde_json::to_value(account).expect("it is JSON")
+        };
+        let mut direct = Accountant::new(key).complete();
+        rows.iter().for_each(|row| direct.take(row));
+        let mut read = Accountant::new(key).complete();
+        let (_directory, mut reader) = stored(&rows);
+        let all = reader.each::<Attempt>(TimeWindow::ALL, &COLUMNS, |row| read.take(row));
+        all.expect("readable");
+        assert_eq!(told(read), told(direct), "{key:?}");
+    }
 }

@@ -33,7 +33,7 @@ const FURTHER_VALUES_MAX: usize = 2_000_000;
 /// Files whose times are remembered to tell how long most of them take.
 const TIMES_MAX: usize = 100_000;
 /// What is needed of an attempt beside what every fold reads.
-const FURTHER_COLUMNS: [&str; 13] = [
+const FURTHER_COLUMNS: [&str; 14] = [
     "last_byte",
     "wait_us",
     "checksum_us",
@@ -47,6 +47,7 @@ const FURTHER_COLUMNS: [&str; 13] = [
     "send_buffer_limited_us",
     "error_code",
     "fingerprint",
+    "phase",
 ];
 
 /// What a record holds of a window.
@@ -539,6 +540,7 @@ impl LinkRows {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ended_copies::tests::{attempts_with_all_columns, stored};
     use penstock_decide::explain::{Cause, RateChangeKind};
     use penstock_model::observation::{Observation, Operation};
     use penstock_model::{Bytes, Side};
@@ -753,6 +755,23 @@ mod tests {
         assert_eq!(of(after_third), Some((View::Vo, begin, after_third)));
         assert_eq!(of(TimeWindow::ALL.to).map(|told| told.0), Some(View::Site));
         assert_eq!(of(Timestamp(begin.0 - 1)), None);
+    }
+
+    #[test]
+    fn attempts_tell_the_same_through_a_store_as_without_one() {
+        let rows = attempts_with_all_columns();
+        let window = ExplainWindow::new(Timestamp(0), Timestamp(300_000), None);
+        let (view, wanted) = (RecordView::default(), PopulationChoice::Links);
+        let mut room = LinkRoom::of(window, &wanted);
+        let mut direct = RowSignals::new(window, &view, &mut room);
+        rows.iter().for_each(|row| direct.take_attempt(row));
+        let direct = direct.finish();
+        let (_directory, mut reader) = stored(&rows);
+        let read = read_rows(&mut reader, window, &view, &wanted).expect("readable");
+        assert_eq!(read.signals.links, direct.links);
+        let link = direct.links.values().next().expect("one");
+        let phases: Vec<&str> = link.failures.keys().map(|kind| &*kind.phase).collect();
+        assert_eq!(phases, ["finalization", "preparation"]);
     }
 
     #[test]

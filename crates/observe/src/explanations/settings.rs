@@ -12,6 +12,7 @@ type Property = (Setting, Option<String>, Option<String>);
 /// What a change of a setting changed of that on which rates of these links depend: limits and drains. A rate limit of a
 /// storage element is told at each link that it limits.
 pub(super) fn setting_changes(change: &SettingChange, links: &[LinkId]) -> Vec<Change> {
+    use Setting::{InboundLimit, Limit, OutboundLimit};
     let (before, after) = (change.before.as_ref(), change.after.as_ref());
     let (places, properties) = match &change.key {
         SettingKey::Link(_) => {
@@ -22,7 +23,7 @@ pub(super) fn setting_changes(change: &SettingChange, links: &[LinkId]) -> Vec<C
                 .filter(|link| ends.is_some_and(|ends| covers(ends, link)));
             let limit = |rule: &LinkRule| Some(rule.slots_max);
             let properties = [
-                limits(before.and_then(limit), after.and_then(limit)),
+                limits(Limit, before.and_then(limit), after.and_then(limit)),
                 rate_limits(
                     before.and_then(|rule| rule.rate_max),
                     after.and_then(|rule| rule.rate_max),
@@ -39,12 +40,12 @@ pub(super) fn setting_changes(change: &SettingChange, links: &[LinkId]) -> Vec<C
         }
         SettingKey::Storage(storage) => {
             let (before, after) = (storage_rule(before), storage_rule(after));
-            let limit = |side: fn(&StorageRule) -> Option<Slots>| {
-                limits(before.and_then(side), after.and_then(side))
+            let limit = |setting, side: fn(&StorageRule) -> Option<Slots>| {
+                limits(setting, before.and_then(side), after.and_then(side))
             };
             let properties = [
-                limit(|rule| rule.inbound_max),
-                limit(|rule| rule.outbound_max),
+                limit(InboundLimit, |rule| rule.inbound_max),
+                limit(OutboundLimit, |rule| rule.outbound_max),
                 drains(
                     before.is_some_and(|rule| rule.is_draining),
                     after.is_some_and(|rule| rule.is_draining),
@@ -117,9 +118,9 @@ fn rate_limits(before: Option<Rate>, after: Option<Rate>) -> Property {
     (Setting::RateLimit, text(before), text(after))
 }
 
-fn limits(before: Option<Slots>, after: Option<Slots>) -> Property {
+fn limits(setting: Setting, before: Option<Slots>, after: Option<Slots>) -> Property {
     let text = |slots: Option<Slots>| slots.map(|slots| slots.0.to_string());
-    (Setting::Limit, text(before), text(after))
+    (setting, text(before), text(after))
 }
 
 fn drains(before: bool, after: bool) -> Property {
@@ -243,6 +244,28 @@ mod tests {
         assert_eq!(
             told(key, Some(rule(Some(2_000_000))), Some(rule(None))),
             "1970-01-01T00:00:01Z rate limit at https://a → https://b: none instead of 2.0 MB/s, by root"
+        );
+    }
+
+    #[test]
+    fn limits_of_a_storage_element_are_told_with_their_direction() {
+        let storage = StorageId::new("https://b");
+        let rule = |inbound: Option<u32>, outbound: Option<u32>| {
+            SettingValue::Storage(StorageRule {
+                inbound_max: inbound.map(Slots),
+                outbound_max: outbound.map(Slots),
+                ..StorageRule::new(storage.clone())
+            })
+        };
+        let key = SettingKey::Storage(storage.clone());
+        assert_eq!(
+            told(
+                key,
+                Some(rule(Some(20), None)),
+                Some(rule(Some(5), Some(7)))
+            ),
+            "1970-01-01T00:00:01Z inbound limit at https://b: 5 instead of 20, by root\n\
+             1970-01-01T00:00:01Z outbound limit at https://b: 7 instead of none, by root"
         );
     }
 

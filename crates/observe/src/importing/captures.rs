@@ -31,7 +31,10 @@ impl Parser for Sockets {
             return Ok(());
         }
         if line.starts_with([' ', '\t']) {
-            let open = self.open.as_mut().ok_or("details of no connection")?;
+            let open = self
+                .open
+                .as_mut()
+                .ok_or("indented line without a connection before it")?;
             details(open, &words);
             return Ok(());
         }
@@ -45,7 +48,7 @@ impl Parser for Sockets {
             return Err("it is no line of ss".to_owned());
         }
         let mut row = Box::new(Sample {
-            at: self.at.ok_or("ss tells no time, and none was given")?,
+            at: self.at.ok_or("ss prints no time: give it with --at")?,
             view: View::Network,
             subject_kind: SubjectKind::Connection,
             subject: format!("{local} → {peer}").into(),
@@ -172,6 +175,7 @@ impl Activity {
         self.last = None;
         self.days = 0;
         self.columns.clear();
+        self.interval = (None, None);
         Ok(())
     }
 
@@ -188,7 +192,7 @@ impl Activity {
 
     fn row(&mut self, at: Timestamp, values: &[&str]) -> Result<Sample, String> {
         if values.len() != self.columns.len() {
-            return Err("it has not as many columns as its head".to_owned());
+            return Err("the number of columns differs from the header".to_owned());
         }
         if self.interval.1 != Some(at) {
             self.interval = (self.interval.1, Some(at));
@@ -250,7 +254,12 @@ impl Parser for Activity {
         if *first == "Linux" {
             return self.banner(&words);
         }
-        if first.starts_with("Average") || line.contains("LINUX RESTART") {
+        if first.starts_with("Average") {
+            return Ok(());
+        }
+        if line.contains("LINUX RESTART") {
+            // What comes next counts from its own head on.
+            self.interval = (None, None);
             return Ok(());
         }
         let time = times::time_of_day(first).ok_or("it begins with no time")?;
@@ -267,8 +276,8 @@ impl Parser for Activity {
                 rows.push(self.row(at, values)?.into());
                 return Ok(());
             }
-            Some(_) => return Err("its table is not one of sar -n DEV or sar -d".to_owned()),
-            None => return Err("it ends behind its time".to_owned()),
+            Some(_) => return Err("not a table of sar -n DEV or sar -d".to_owned()),
+            None => return Err("nothing follows the time".to_owned()),
         }
         self.columns = values.iter().map(|column| (*column).to_owned()).collect();
         let at = self.at(time)?;

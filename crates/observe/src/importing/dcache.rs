@@ -104,8 +104,8 @@ impl<'a> Rest<'a> {
 
 impl BillingParser {
     fn of_text(&self, line: &str) -> Result<Option<Attempt>, String> {
-        let (date, rest) = line.split_once(" [").ok_or("it has no cell")?;
-        let (cell, rest) = rest.split_once("] ").ok_or("its cell does not end")?;
+        let (date, rest) = line.split_once(" [").ok_or("no '[cell]' after the date")?;
+        let (cell, rest) = rest.split_once("] ").ok_or("no ']' after the cell name")?;
         let at = self.time(date)?;
         let mut cell = cell.splitn(3, ':');
         let (_, name) = (cell.next(), cell.next().ok_or(LAYOUT)?);
@@ -143,7 +143,7 @@ impl BillingParser {
             [year, month, day] => (Some(i64::from(year)), month, day),
             _ => return Err(wrong()),
         };
-        let year = year.ok_or("its date has no year, and none was given")?;
+        let year = year.ok_or("the date has no year: give it with --year")?;
         let date = times::Date::new(year, month, day).ok_or_else(wrong)?;
         let local = date.at(times::time_of_day(time).ok_or_else(wrong)?);
         Ok(Timestamp(local.0 - self.told.zone_milliseconds))

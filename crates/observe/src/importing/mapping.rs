@@ -27,6 +27,8 @@ pub enum InvalidMapping {
     /// It is no such file.
     #[error("{0}")]
     Malformed(#[from] Box<toml::de::Error>),
+    #[error("at most {RULES_MAX} rules are allowed")]
+    TooManyRules,
     /// A rule makes no sense.
     #[error("rule {rule}: {what}")]
     Rule {
@@ -160,7 +162,7 @@ impl LogMapping {
         let file: MappingFile = toml::from_str(text).map_err(Box::new)?;
         let wrong = |at: usize| move |what| InvalidMapping::Rule { rule: at + 1, what };
         if file.rule.len() > RULES_MAX {
-            return Err(wrong(RULES_MAX)("there are too many rules".to_owned()));
+            return Err(InvalidMapping::TooManyRules);
         }
         let rules = file.rule.into_iter().enumerate();
         let rules = rules.map(|(at, rule)| Rule::new(rule).map_err(wrong(at)));

@@ -218,7 +218,7 @@ fn a_date_without_a_year_is_refused_unless_somebody_tells_it() {
     let nothing = SourceHints::default();
     let (rows, wrong) = import(LineFormat::Dcache.parser(&nothing), &nothing, line);
     assert_eq!(rows, []);
-    assert_eq!(wrong, ["line 1: its date has no year, and none was given"]);
+    assert_eq!(wrong, ["line 1: the date has no year: give it with --year"]);
 }
 
 #[test]
@@ -276,6 +276,35 @@ fn captures_of_people_are_told() {
     );
     assert_eq!(rows[1].at.to_fts(), "2026-11-23T00:00:05");
     assert_eq!(rows[1].interval_ms, Some(10_000));
+}
+
+#[test]
+fn no_interval_reaches_over_a_restart_or_from_one_file_into_the_next() {
+    let head = "Linux 6.1.0 (pool7) 2026-11-22 _x86_64_ (8 CPU)\n";
+    let row = |time: &str, rate: &str| format!("{time} eth0 {rate} 0.00\n");
+    let names = |time: &str| format!("{time} IFACE rxkB/s txkB/s\n");
+    let restarted = [
+        head.to_owned(),
+        names("10:00:00"),
+        row("10:10:00", "1.00"),
+        "12:00:00     LINUX RESTART\t(8 CPU)\n".to_owned(),
+        names("12:00:00"),
+        row("12:10:00", "100000.00"),
+    ];
+    let joined = [
+        head.to_owned(),
+        names("10:00:00"),
+        row("10:10:00", "1.00"),
+        head.replace("22", "23"),
+        names("12:00:00"),
+        row("12:10:00", "100000.00"),
+    ];
+    for text in [restarted, joined] {
+        let rows = samples(LineFormat::Sar, &text.concat());
+        let intervals: Vec<_> = rows.iter().map(|row| row.interval_ms).collect();
+        assert_eq!(intervals, [Some(600_000); 2]);
+        assert_eq!(rows[1].bytes_in, Some(Bytes(61_440_000_000)));
+    }
 }
 
 const MAPPING: &str = r#"
@@ -354,6 +383,10 @@ fn a_mapping_that_makes_no_sense_says_where() {
     check(
         "[[rule]]\nrow = \"attempt\"\ntime = \"%s\"\nexpression = '('",
         "rule 1: regex",
+    );
+    check(
+        &"[[rule]]\nrow = \"attempt\"\ntime = \"%s\"\nexpression = 'x'\n".repeat(201),
+        "at most 200 rules are allowed",
     );
 }
 

@@ -44,12 +44,23 @@ impl Reader {
 
     /// Hands each row of a window to `take`, in the order in which they were appended within a day. Of a row only these
     /// columns are filled (`at` always); of an empty list, all.
+    ///
+    /// # Panics
+    ///
+    /// On a name that no column has: what is read would be taken for unknown.
     pub fn each<R: Row>(
         &mut self,
         window: TimeWindow,
         columns: &[&str],
         mut take: impl FnMut(&R),
     ) -> Result<(), StoreError> {
+        for name in columns {
+            let mut known = R::COLUMNS.iter();
+            assert!(
+                known.any(|column| column.name == *name),
+                "no column is called {name}"
+            );
+        }
         for file in segment::files(&self.directory)? {
             let is_inside = (day_of(window.from)..=day_of(window.to)).contains(&file.day);
             if file.family == R::FAMILY && is_inside {

@@ -83,6 +83,15 @@ fn only_columns_that_are_wanted_are_filled() {
 }
 
 #[test]
+#[should_panic(expected = "no column is called byte_moved")]
+fn a_column_that_rows_do_not_have_cannot_be_wanted() {
+    let directory = tempfile::tempdir().expect("a directory");
+    write(directory.path(), 0..1, |line| line as i64);
+    let mut reader = Reader::open(directory.path()).expect("it opens");
+    let _ = reader.each::<Attempt>(TimeWindow::ALL, &["byte_moved"], |_| ());
+}
+
+#[test]
 fn whatever_a_crash_leaves_of_the_last_block_what_was_acknowledged_is_there() {
     let directory = tempfile::tempdir().expect("a directory");
     write(directory.path(), 0..20, |_| 5);

@@ -3,7 +3,10 @@
 use crate::stories::{self, START, Story};
 use penstock_decide::explain::signals::Signals;
 use penstock_decide::explain::{Cause, Explanation, Measure, explain};
-use penstock_model::{MoverReport, StageClocks, Timestamp, TransferEvent};
+use penstock_model::{
+    LinkId, MinuteKey, MinuteRow, MinuteSamples, MinuteSums, MoverReport, StageClocks, Timestamp,
+    TransferEvent,
+};
 use penstock_observe::signals::RecordSignals;
 
 const MINUTES: i64 = 120;
@@ -148,6 +151,55 @@ fn a_service_that_stopped_within_the_first_second_of_a_minute_is_told_apart_too(
     let causes: Vec<_> = told.iter().map(first).collect();
     // One for all three.
     assert_eq!(causes, [Some(Cause::ControlPlane)]);
+}
+
+#[test]
+fn slots_of_the_service_are_those_of_all_links_however_few_are_looked_at() {
+    let links: Vec<LinkId> = (0..100)
+        .map(|n| stories::link("a", &format!("b{n}")))
+        .collect();
+    let mut signals = RecordSignals::new(Timestamp(START), 60, 60);
+    for minute in 0..60 {
+        let row = |key, active: u64, queued: u64, limit: u64| MinuteRow {
+            key,
+            sums: MinuteSums {
+                samples: 60,
+                active: active * 60,
+                queued: queued * 60,
+                unfed: limit.saturating_sub(active) * 60,
+                limit: limit * 60,
+                moved_bytes: active * 60_000_000,
+                ..MinuteSums::default()
+            },
+            failures: Vec::new(),
+        };
+        // For half an hour the first link has a third of its slots, and the others have the rest.
+        let is_low = (20..50).contains(&minute);
+        let of_link = |(number, link): (usize, &LinkId)| {
+            let active = match (number, is_low) {
+                (0, true) => 3,
+                (0, false) => 10,
+                _ => 10,
+            };
+            row(MinuteKey::Link(link.clone()), active, 20, 30)
+        };
+        let mut rows: Vec<MinuteRow> = links.iter().enumerate().map(of_link).collect();
+        if is_low {
+            rows[99].sums.active = 17 * 60;
+        }
+        rows.push(row(MinuteKey::Service, 1000, 0, 1000));
+        let from = START + minute * 60_000;
+        let minute = MinuteSamples {
+            from: Timestamp(from),
+            to: Timestamp(from + 60_000),
+            rows,
+        };
+        signals.take_minute(&minute, |_, link| links[..44].contains(link));
+    }
+    let told = signals.finish();
+    assert_eq!(told.service.slots_used.at(30), Some(1000.0));
+    let told = explain(&told, &links[..1]);
+    assert_eq!(told[0].causes[0].cause, Cause::ServiceShare, "{told:?}");
 }
 
 /// Of one link over five minutes, with these entries.

@@ -2,9 +2,9 @@
 
 use super::Alternative;
 use penstock_decide::explain::rate_change::Population;
-use penstock_decide::explain::signals::DataPathStage;
+use penstock_decide::explain::signals::{Change, DataPathStage, Setting};
 use penstock_decide::explain::split::{Factor, falls};
-use penstock_decide::explain::{Cause, RateChange};
+use penstock_decide::explain::{Cause, Evidence, RateChange};
 use penstock_decide::wording;
 use penstock_model::LinkId;
 
@@ -24,7 +24,7 @@ impl Alternative {
             ));
         };
         let change = match cause {
-            Cause::SlotLimit => limit_of(link, told.usual.limit),
+            Cause::SlotLimit => storage_limit_of(drop).or_else(|| limit_of(link, told.usual.limit)),
             Cause::RateLimit => None,
             Cause::SourceErrors => Some(format!("storage {} failures=0", link.source.as_str())),
             Cause::DestinationErrors => {
@@ -46,6 +46,32 @@ impl Alternative {
     }
 }
 
+/// The limit that a storage element had before it was lowered, where that is why the rate fell.
+fn storage_limit_of(drop: &RateChange) -> Option<String> {
+    let cause = drop.explanation.causes.first()?;
+    let mut changes = cause.evidence.iter().filter_map(|evidence| match evidence {
+        Evidence::Change(change) => Some(change),
+        _ => None,
+    });
+    let is_of_storage = |change: &&Change| {
+        matches!(
+            change.setting,
+            Setting::InboundLimit | Setting::OutboundLimit
+        )
+    };
+    let change = changes.find(is_of_storage)?;
+    // Where none was set, what moved ran at once at least.
+    let usual = || {
+        drop.explanation
+            .usual
+            .active
+            .map(|active| active.ceil().max(1.0))
+    };
+    let old = change.old.clone();
+    let old = old.or_else(|| usual().map(|active| active.to_string()))?;
+    Some(format!("storage {} active={old}", change.place))
+}
+
 fn limit_of(link: &LinkId, usual: Option<f64>) -> Option<String> {
     let usual = usual?.round().max(1.0);
     Some(format!(
@@ -64,5 +90,52 @@ fn rate_of(link: &LinkId, stage: Option<DataPathStage>, times: f64) -> String {
             format!("storage {destination} rate=x{times:.2}")
         }
         _ => format!("link {source} {destination} rate=x{times:.2}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use penstock_decide::explain::rate_changes;
+    use penstock_decide::explain::signals::{LinkSignals, Series, Signals};
+    use penstock_model::{StorageId, Timestamp};
+
+    /// The fix of a drop to a third of the slots, at the begin of which a limit of the destination was lowered.
+    fn fix(old: Option<&str>) -> String {
+        let link = LinkId {
+            source: StorageId::new("https://far.org"),
+            destination: StorageId::new("https://here.org"),
+        };
+        let (bins, begin) = (60, 30);
+        let step = |before: f64, after: f64| {
+            Series::known((0..bins).map(|bin| if bin < begin { before } else { after }))
+        };
+        let mut signals = Signals::unknown(Timestamp(0), 60, bins);
+        let of_link = LinkSignals {
+            copied_bytes: step(900e6, 300e6),
+            active: step(9.0, 3.0),
+            limit: step(10.0, 10.0),
+            queued: step(50.0, 50.0),
+            unfed: step(1.0, 7.0),
+            ..LinkSignals::default()
+        };
+        signals.links.insert(link.clone(), of_link);
+        signals.changes.push(Change {
+            at: signals.begin_of(begin),
+            who: "root".to_owned(),
+            place: link.destination.as_str().to_owned(),
+            setting: Setting::InboundLimit,
+            old: old.map(str::to_owned),
+            new: Some("3".to_owned()),
+        });
+        let drops = rate_changes(&signals, &[Population::Link(link)]);
+        assert_eq!(drops[0].first_cause(), Some(Cause::SlotLimit), "{drops:?}");
+        Alternative::fix_of(&drops[0]).expect("a fix").to_string()
+    }
+
+    #[test]
+    fn a_lowered_limit_of_a_storage_element_is_raised_there() {
+        assert_eq!(fix(Some("20")), "storage https://here.org active=20");
+        assert_eq!(fix(None), "storage https://here.org active=9");
     }
 }

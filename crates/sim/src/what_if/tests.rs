@@ -177,7 +177,7 @@ fn where_the_number_at_once_never_changed_a_gain_has_two_ends_and_the_truth_lies
             "{answer:?}"
         );
         let text = words::told(&answer);
-        assert!(text.contains("A gain with two ends"), "{text}");
+        assert!(text.contains("A gain is given as a range"), "{text}");
     }
 }
 

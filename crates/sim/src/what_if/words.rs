@@ -97,8 +97,8 @@ pub fn told(answer: &WhatIf) -> String {
     }
     let is_open = |it: &AlternativeAnswer| it.gain_percent_max - it.gain_percent >= 1.0;
     if answer.alternatives.iter().any(is_open) {
-        text += "\nA gain with two ends: the number of transfers at once hardly changed in this window, or what one \
-                 transfer reaches alone was never seen, so the record does not tell more.\n";
+        text += "\nA gain is given as a range when the record cannot decide: the number of concurrent transfers hardly \
+                 changed, or no transfer ever ran alone.\n";
     }
     text
 }
@@ -129,7 +129,7 @@ fn one(alternative: &AlternativeAnswer) -> String {
 
 fn of_link(link: &LinkGain) -> String {
     let beyond = match link.is_beyond_record {
-        true => "; more at once than this window has seen",
+        true => "; more concurrent transfers than were ever recorded: the real gain may be smaller",
         false => "",
     };
     format!(

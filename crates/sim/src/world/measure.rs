@@ -414,11 +414,11 @@ fn slot_kind(NoSlot { place, because }: &NoSlot) -> &'static str {
         },
         SlotBound::Tuned { .. } => match place {
             SlotPlace::Source { .. } | SlotPlace::Storage { .. } => {
-                "the optimizer lets no more run out of the source"
+                "tuned limit of the source reached"
             }
-            SlotPlace::Destination { .. } => "the optimizer lets no more run into the destination",
+            SlotPlace::Destination { .. } => "tuned limit of the destination reached",
             SlotPlace::Link | SlotPlace::Agents | SlotPlace::Gfal => {
-                "the optimizer lets no more run on the link"
+                "tuned limit of the link reached"
             }
         },
         SlotBound::Kept { .. } => "a slot is kept for a link that needs two",

@@ -148,9 +148,7 @@ pub async fn waiting(service: &TransferService, id: &str) -> Result<Vec<FileGrou
 }
 
 fn read(answer: serde_json::Value) -> Result<Explanation, CommandError> {
-    serde_json::from_value(answer).map_err(|why| {
-        CommandError::Unreachable(format!("the service's explanation makes no sense: {why}"))
-    })
+    serde_json::from_value(answer).map_err(CommandError::unreadable_answer)
 }
 
 /// What is to be explained.
@@ -237,7 +235,7 @@ fn subject(args: &ExplainArgs) -> Result<Subject, CommandError> {
             Some(named) => Subject::Rates(Some(named)),
             None => {
                 return Err(CommandError::Usage(format!(
-                    "'{word}' is none of the words that a name may follow: {}",
+                    "unknown word '{word}'; expected one of: {}",
                     WORDS.join(", ")
                 )));
             }
@@ -251,7 +249,9 @@ fn subject(args: &ExplainArgs) -> Result<Subject, CommandError> {
     match (&found, subject, args.record.population.named()) {
         (_, _, None) | (Subject::Rates(_), None, _) => Ok(found),
         _ => Err(CommandError::Usage(
-            "--link, --vo, --server and --pool are for rates, and stand without a name".into(),
+            "--link, --vo, --server and --pool select rates; they cannot be used with a job, transfer, file or drop, or \
+             beside another name"
+                .into(),
         )),
     }
 }

@@ -56,9 +56,7 @@ struct Step {
 }
 
 fn read<T: for<'a> Deserialize<'a>>(value: &Value) -> Result<T, CommandError> {
-    T::deserialize(value).map_err(|why| {
-        CommandError::Unreachable(format!("the service's answer makes no sense: {why}"))
-    })
+    T::deserialize(value).map_err(CommandError::unreadable_answer)
 }
 
 /// `penstock find`.

@@ -82,11 +82,8 @@ async fn list(
             service.incidents(&times, class).await?
         }
     };
-    let list: IncidentList = serde_json::from_value(told.clone()).map_err(|why| {
-        CommandError::Unreachable(format!(
-            "the service's list of incidents makes no sense: {why}"
-        ))
-    })?;
+    let list: IncidentList =
+        serde_json::from_value(told.clone()).map_err(CommandError::unreadable_answer)?;
     let is_unknown = list.links == 0 && list.links_left_out == 0;
     output.show(&told, || match named.as_ref().filter(|_| is_unknown) {
         Some(named) => nothing_known(named, list.from, list.to),

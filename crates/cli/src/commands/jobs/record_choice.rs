@@ -53,7 +53,7 @@ pub(super) fn read_records(
         let view = args
             .view
             .map(|view| format!(" of the view '{}'", view.word()));
-        CommandError::NotFound(format!(
+        CommandError::NotInRecord(format!(
             "{} holds no attempts{} to move files; `penstock ingest` takes them in",
             records.display(),
             view.unwrap_or_default()

@@ -11,6 +11,7 @@ use crate::site::directory::SiteDirectory;
 use crate::site::element_record::ElementRecord;
 use body::Sender;
 use penstock_clock::wall_clock;
+use penstock_decide::clock::ClockTrust;
 use penstock_decide::explain::PopulationChoice;
 use penstock_decide::incidents::{Incident, IncidentTimes};
 use penstock_model::Timestamp;
@@ -33,6 +34,8 @@ type Sight = Option<Arc<SeenIncidents>>;
 /// The incidents of a look at the record.
 struct SeenIncidents {
     incidents: Vec<Incident>,
+    /// From when on was looked at.
+    since: Timestamp,
     /// Links for which there was no room.
     links_left_out: usize,
 }
@@ -125,9 +128,20 @@ impl Lookout {
         let lookout = Arc::new(self);
         let mut failed: Option<String> = None;
         let mut leaves_out = false;
+        let mut was_credible = true;
         loop {
             let begun = Instant::now();
-            if service.leads() {
+            let is_credible = service.clock_trust() == ClockTrust::Credible;
+            if is_credible != was_credible {
+                was_credible = is_credible;
+                match is_credible {
+                    true => tracing::info!("alerts go on: the clock is believed again"),
+                    false => tracing::warn!("alerts wait until the clock is believed"),
+                }
+            }
+            if !service.leads() {
+                sight.send_replace(None);
+            } else if is_credible {
                 let (lookout, record) = (lookout.clone(), service.reader().clone());
                 let look = tokio::task::spawn_blocking(move || lookout.look(&record, wall_clock()));
                 match look.await {
@@ -151,8 +165,6 @@ impl Lookout {
                     Ok(Err(_)) => {}
                     Err(why) => tracing::error!(%why, "looking for incidents ended unexpectedly"),
                 }
-            } else {
-                sight.send_replace(None);
             }
             let pause = lookout.look_every.max(begun.elapsed() * (LOOK_PART - 1));
             tokio::select! {
@@ -171,6 +183,7 @@ impl Lookout {
         let read = read.map_err(|why| why.to_string())?;
         Ok(SeenIncidents {
             incidents: read.incidents(self.times, read.to),
+            since: from,
             links_left_out: read.links_left_out,
         })
     }

@@ -3,11 +3,11 @@
 use super::super::answer::{Evidence, Measure};
 use super::super::change::UNFED_SHARE_MIN;
 use super::super::rule_input::RuleInput;
-use super::super::signals::{Change, FailureGroup, FailureSide, Series, Setting};
+use super::super::signals::{Change, FailureGroup, FailureSide, Series, ServerSignals, Setting};
 use super::super::split::Factor;
-use super::Finding;
-use penstock_model::LinkId;
+use super::{Finding, STORAGE};
 use penstock_model::quantity::Speed;
+use penstock_model::{ANY, LinkId, StorageId};
 
 /// A link is not fed when fewer than this part of its slots are used.
 const FED_SHARE_MIN: f64 = 0.7;
@@ -25,6 +25,8 @@ const FAILED_USUAL_SHARE: f64 = 0.01;
 /// From this part of all attempts on failures explain all that was lost; fewer can do that only where each holds its slot
 /// for many times as long as a copy.
 const FAILED_WHOLE_SHARE: f64 = 0.25;
+/// A drained server or pool that carried less than this part of the bytes has no effect on the rate.
+const DRAINED_SHARE_MIN: f64 = 0.02;
 /// Links of the service that fall together for one cause in it.
 const LINKS_SHARE_MIN: f64 = 0.8;
 /// Such a cause leaves fewer than this part of the starts of before.
@@ -212,8 +214,8 @@ pub(super) fn slot_limit(view: &RuleInput<'_>) -> Option<Finding> {
     Finding::whole(lowered.chain(slots(view)).collect())
 }
 
-/// Limits of storage elements that were lowered. They are in no sample: what they take from a link looks like slots that
-/// are left free.
+/// Limits of storage elements that were lowered, in the direction of the links. They are in no sample: what they take from a
+/// link looks like slots that are left free.
 fn lowered_at_storage<'a>(view: &'a RuleInput<'_>) -> Vec<&'a Change> {
     let is_link = |place: &str| {
         view.signals
@@ -226,23 +228,87 @@ fn lowered_at_storage<'a>(view: &'a RuleInput<'_>) -> Vec<&'a Change> {
         let new = number(&change.new);
         new.is_some_and(|new| number(&change.old).is_none_or(|old| new < old))
     };
-    let limits = view.changes(&[Setting::Limit]);
+    let is_end = |side: FailureSide, place: &str| {
+        let host = StorageId::new(place);
+        let mut ids = view.ids(side).into_iter();
+        place == ANY || ids.any(|id| id.host() == host.host())
+    };
+    let limits = view.changes(&[
+        Setting::Limit,
+        Setting::InboundLimit,
+        Setting::OutboundLimit,
+    ]);
     let lower = limits.filter(is_lower);
-    lower.filter(|change| !is_link(&change.place)).collect()
+    let at_end = lower.filter(|change| match change.setting {
+        Setting::InboundLimit => is_end(FailureSide::Destination, &change.place),
+        Setting::OutboundLimit => is_end(FailureSide::Source, &change.place),
+        Setting::Limit
+        | Setting::RateLimit
+        | Setting::Streams
+        | Setting::Drain
+        | Setting::Ban
+        | Setting::Halt
+        | Setting::Fact
+        | Setting::Other => !is_link(&change.place),
+    });
+    at_end.collect()
 }
 
+/// What was drained or banned, as far as that can have lowered the rate: a link, an end or the service where fewer slots are
+/// in use, a server by the part of the bytes that it carried, and a pool by the part that was written to it. What a drained
+/// pool holds is still read.
 pub(super) fn drain(view: &RuleInput<'_>) -> Option<Finding> {
-    let evidence: Vec<Evidence> = view
-        .in_force(&[Setting::Drain, Setting::Ban])
-        .into_iter()
-        .take(2)
-        .cloned()
-        .map(Evidence::Change)
-        .collect();
-    (!evidence.is_empty()).then_some(Finding {
-        explains: 1.0,
-        evidence,
+    let has_fewer_slots = view.fell_factor(Factor::Limit) || view.fell_factor(Factor::Fed);
+    let set = view.in_force(&[Setting::Drain, Setting::Ban]);
+    let effects = set.into_iter().filter_map(|change| {
+        let effect = match carried_part(view, &change.place) {
+            None => f64::from(u8::from(has_fewer_slots)),
+            Some(part) if part < DRAINED_SHARE_MIN => 0.0,
+            Some(part) => view.explains_most(1.0 - part, STORAGE),
+        };
+        (effect > 0.0).then_some((change, effect))
+    });
+    let effects: Vec<(&Change, f64)> = effects.collect();
+    let explains: f64 = effects.iter().map(|(_, effect)| effect).sum();
+    let evidence = effects.iter().take(2);
+    (!effects.is_empty()).then(|| Finding {
+        explains: explains.min(1.0),
+        evidence: evidence
+            .map(|(change, _)| Evidence::Change((*change).clone()))
+            .collect(),
     })
+}
+
+/// Which part of the bytes of its side a server or pool carried before, 0 to 1: a pool, of what was written. What is not
+/// known counts as all; `None`: the place is neither.
+fn carried_part(view: &RuleInput<'_>, place: &str) -> Option<f64> {
+    let part = |carried: Vec<(&str, &Series)>| {
+        let own = carried.iter().find(|(name, _)| *name == place)?;
+        let bytes = |(_, bytes): &(&str, &Series)| view.earlier(bytes);
+        let all: f64 = carried.iter().filter_map(bytes).sum();
+        let known = bytes(own).filter(|_| all > 0.0);
+        Some(known.map_or(1.0, |own| own / all))
+    };
+    let signals = view.signals;
+    if signals.servers.keys().any(|name| name.0 == place) {
+        let servers = |side: FailureSide| {
+            let bytes: fn(&ServerSignals) -> &Series = match side {
+                FailureSide::Source => |server| &server.bytes_out,
+                FailureSide::Destination | FailureSide::Network | FailureSide::Service => {
+                    |server| &server.bytes_in
+                }
+            };
+            let servers = view.disk_servers(side).into_iter();
+            let carried = servers.map(|(name, server)| (name.0.as_str(), bytes(server)));
+            part(carried.collect())
+        };
+        let parts = [FailureSide::Source, FailureSide::Destination].map(servers);
+        return Some(parts.into_iter().flatten().fold(0.0, f64::max));
+    }
+    let is_pool = signals.pools.keys().any(|name| name.as_str() == place);
+    let written = view.pools().into_iter();
+    let written = written.map(|(name, pool)| (name.as_str(), &pool.bytes_in));
+    is_pool.then(|| part(written.collect()).unwrap_or(0.0))
 }
 
 /// A rate limit that was set or lowered about the begin of a drop, or removed or raised about that of a rise, and was reached
@@ -317,7 +383,11 @@ pub(super) fn destination_errors(view: &RuleInput<'_>) -> Option<Finding> {
     })
 }
 
-fn errors(view: &RuleInput<'_>, test: impl Fn(&FailureGroup) -> bool) -> Option<Finding> {
+/// The part of what failures took that failures of these kinds explain; `None`: they are few, usual or of chance.
+pub(super) fn explained_by_failures(
+    view: &RuleInput<'_>,
+    test: impl Fn(&FailureGroup) -> bool,
+) -> Option<f64> {
     let (before, now) = view.failed_part(&test);
     let now = now?;
     if now <= FAILED_SHARE_MIN || before.is_some_and(|before| now <= before * FAILED_RATIO_MIN) {
@@ -325,12 +395,18 @@ fn errors(view: &RuleInput<'_>, test: impl Fn(&FailureGroup) -> bool) -> Option<
     }
     let (_, all) = view.failed_part(|_| true);
     let attempts = |(_, attempts): (&FailureGroup, &Series)| attempts.sum(view.during);
-    let of_side = view.link.failures.iter().filter(|(group, _)| test(group));
-    let failed: f64 = of_side.filter_map(attempts).sum();
+    let of_kinds = view.link.failures.iter().filter(|(group, _)| test(group));
+    let failed: f64 = of_kinds.filter_map(attempts).sum();
     let usual = failed / now * before.unwrap_or(0.0).max(FAILED_USUAL_SHARE);
     if failed < 1.0 + usual + 3.0 * usual.sqrt() {
         return None;
     }
+    // Of what failures took, its part of the failures.
+    Some((now / all?).min(1.0) * (now / FAILED_WHOLE_SHARE).min(1.0))
+}
+
+fn errors(view: &RuleInput<'_>, test: impl Fn(&FailureGroup) -> bool) -> Option<Finding> {
+    let explains = explained_by_failures(view, &test)?;
     let halts = view
         .changes(&[Setting::Halt])
         .filter(|change| change.new.is_some());
@@ -350,11 +426,7 @@ fn errors(view: &RuleInput<'_>, test: impl Fn(&FailureGroup) -> bool) -> Option<
                 attempts,
             }),
     );
-    // Of what failures took, its part of the failures.
-    Some(Finding {
-        explains: (now / all?).min(1.0) * (now / FAILED_WHOLE_SHARE).min(1.0),
-        evidence,
-    })
+    Some(Finding { explains, evidence })
 }
 
 pub(super) fn small_files(view: &RuleInput<'_>) -> Option<Finding> {

@@ -5,7 +5,9 @@ use super::super::rule_input::{RuleInput, StorageUnit};
 use super::super::signals::{
     DataPathStage, DeviceSignals, FailureGroup, FailureSide, Series, ServerSignals,
 };
+use super::super::stage::{seconds_per_byte, staged_bytes};
 use super::network::competing_load;
+use super::service::explained_by_failures;
 use super::{Finding, LATENCY_RATIO_MIN, QUEUES, STORAGE, USE_SHARE_MIN};
 
 /// A disk that takes so many times longer for a byte is slow.
@@ -69,14 +71,13 @@ pub(super) fn out_of_space(view: &RuleInput<'_>) -> Option<Finding> {
     let (mut evidence, full, of) = full_pools(view);
     let no_space =
         |group: &FailureGroup| group.side == FailureSide::Destination && group.errno == ENOSPC;
-    let (before, now) = view.failed_part(no_space);
-    let refuses = now.is_some_and(|now| now > 0.03 && now > before.unwrap_or(0.0) * 3.0);
     let is_full = of > 0 && full == of && !evidence.is_empty();
-    if !is_full && !refuses {
-        return None;
-    }
+    let explains = match is_full {
+        true => 1.0,
+        false => explained_by_failures(view, no_space)?,
+    };
     evidence.extend(failures(view, &no_space).take(1));
-    Finding::whole(evidence)
+    Some(Finding { explains, evidence })
 }
 
 /// Failures of these kinds in the stretch.
@@ -251,16 +252,10 @@ fn slow_disk(view: &RuleInput<'_>) -> Option<Finding> {
     if are_known(view, side) {
         return None;
     }
-    let bytes = view.link.moved_bytes();
-    let seconds_per_byte = |spans: &[std::ops::Range<usize>]| {
-        let busy = view.link.stages.get(&stage)?.busy.sum(spans)?;
-        let bytes = bytes.sum(spans).filter(|bytes| *bytes > 0.0)?;
-        Some(busy / bytes)
-    };
-    let (before, now) = (
-        seconds_per_byte(view.before)?,
-        seconds_per_byte(view.during)?,
-    );
+    let busy = &view.link.stages.get(&stage)?.busy;
+    let bytes = staged_bytes(view.link);
+    let (_, before) = seconds_per_byte(busy, &bytes, view.before)?;
+    let (_, now) = seconds_per_byte(busy, &bytes, view.during)?;
     let is_slow = now > before * DISK_SLOWDOWN_RATIO_MIN;
     (is_slow && competing_load(view).is_none()).then(|| Finding {
         explains: 1.0,

@@ -1,7 +1,8 @@
 //! What pools, stages and failures of a live service tell, on a link whose rate fell to a third in the middle of a window.
 
 use super::super::signals::{
-    DataPathStage, FailureGroup, LinkSignals, PoolSignals, Series, Signals, StageSignals,
+    Change, DataPathStage, FailureGroup, LinkSignals, PoolSignals, Series, Setting, Signals,
+    StageSignals,
 };
 use super::*;
 use penstock_model::{Errno, Phase, PoolName, Side, StorageId, Timestamp};
@@ -112,6 +113,35 @@ fn pools_without_room_for_a_file_are_full() {
 }
 
 #[test]
+fn pools_that_were_drained_and_had_taken_files_are_drained() {
+    let mut signals = window(300e6);
+    pools(&mut signals, &far_to_here().destination, usual);
+    for number in 1..4 {
+        signals.changes.push(Change {
+            at: signals.begin_of(HALF),
+            who: "operator".into(),
+            place: format!("p{number}"),
+            setting: Setting::Drain,
+            old: None,
+            new: Some("drained".into()),
+        });
+    }
+    assert_eq!(causes(&signals), [(Cause::Drain, vec![Cause::ServerSkew])]);
+}
+
+#[test]
+fn a_few_files_without_space_explain_a_part_of_what_was_lost() {
+    let mut signals = window(300e6);
+    let link = signals.links.get_mut(&far_to_here()).expect("there");
+    let no_space = FailureGroup::new(Side::Destination, Phase::Transfer, Errno::ENOSPC, "text");
+    link.failures.insert(no_space, step(0.0, 0.3));
+    let told = explain(&signals, &[far_to_here()]);
+    let first = &told[0].causes[0];
+    assert_eq!(first.cause, Cause::OutOfSpace);
+    assert!(first.share < Permille(500), "{first:?}");
+}
+
+#[test]
 fn pools_whose_disks_fail_are_down_for_what_is_written_there() {
     let fails = |number: usize| PoolSignals {
         writable: step(1.0, if number == 0 { 1.0 } else { 0.0 }),
@@ -177,4 +207,41 @@ fn a_disk_that_takes_longer_for_a_byte_is_slow() {
     let mut fast = window(300e6);
     stages(&mut fast, 10.0, 100.0);
     assert_eq!(causes(&fast), []);
+}
+
+#[test]
+fn a_disk_is_not_slow_because_no_file_landed_in_some_minutes() {
+    let landed = |bin: usize| bin < 10 || bin % 5 < 3;
+    let told = |read_seconds: f64| {
+        let mut signals = window(900e6);
+        signals.bins = 20;
+        let when_landed = |value: &dyn Fn(usize) -> f64| {
+            Series((0..20).map(|bin| landed(bin).then(|| value(bin))).collect())
+        };
+        let link = signals.links.get_mut(&far_to_here()).expect("there");
+        link.copied_bytes = Series::known((0..20).map(|bin| if bin < 10 { 1e9 } else { 6e8 }));
+        let files = |bin| f64::from(u8::from(landed(bin)));
+        link.finished_files = Series::known((0..20).map(files));
+        link.file_bytes = when_landed(&|_| 1e9);
+        for (stage, busy) in [
+            (DataPathStage::Network, when_landed(&|_| 50.0)),
+            (
+                DataPathStage::SourceRead,
+                when_landed(&|bin| if bin < 10 { 9.0 } else { read_seconds }),
+            ),
+        ] {
+            let signals = StageSignals {
+                busy,
+                ..StageSignals::default()
+            };
+            link.stages.insert(stage, signals);
+        }
+        let told = explain_change(&signals, &[far_to_here()], 0..10, 10..20).expect("known");
+        told.causes
+            .iter()
+            .map(|named| named.cause)
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(told(9.0 * 1.4), []);
+    assert_eq!(told(9.0 * 3.0), [Cause::DiskController]);
 }

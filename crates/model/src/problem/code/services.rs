@@ -467,6 +467,15 @@ pub(super) const SERVICES: [ProblemFacts; 53] = [
         remedy: "Run penstock fsck with --repair.",
     },
     ProblemFacts {
+        code: ProblemCode::ReplayFailed,
+        name: "replay-failed",
+        layer: Layer::Command,
+        advice: CORRECT,
+        status: 500,
+        meaning: "A replay of what was recorded does not reproduce it.",
+        remedy: "Choose another window or link; the message says what stands against this one.",
+    },
+    ProblemFacts {
         code: ProblemCode::LocalFailure,
         name: "local-failure",
         layer: Layer::Command,

@@ -44,9 +44,8 @@ pub(super) async fn list(
             service.rate_changes(&times(args, window, named)).await?
         }
     };
-    let changes: RateChanges = serde_json::from_value(told.clone()).map_err(|why| {
-        CommandError::Unreachable(format!("the service's explanation makes no sense: {why}"))
-    })?;
+    let changes: RateChanges =
+        serde_json::from_value(told.clone()).map_err(CommandError::unreadable_answer)?;
     let is_unknown = changes.populations == 0 && changes.links_left_out == 0;
     let unknown = named.filter(|_| is_unknown);
     // An option is a filter, which may leave nothing; a name is of something.
@@ -117,11 +116,14 @@ fn unknown_id(id: RateChangeId) -> CommandError {
 }
 
 fn text(told: &RateChanges) -> String {
+    let examined = match told.populations {
+        1 => "1 link, storage element or pool".to_owned(),
+        count => format!("{count} links, storage elements or pools"),
+    };
     let mut text = format!(
-        "{}Z to {}Z, {}, intervals of {}\n",
+        "{}Z to {}Z: {examined} examined, in intervals of {}\n",
         told.from.to_fts(),
         told.to.to_fts(),
-        plural(told.populations as u64, "rate"),
         TimeSpan::of_seconds(told.resolution_seconds.into())
     );
     text += &view_line(told.view);

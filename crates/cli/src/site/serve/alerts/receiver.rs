@@ -4,8 +4,8 @@ use super::body::{Notice, Sender, Turn};
 use super::{SeenIncidents, Sight};
 use crate::site::config::{Alerts, ReceiverAddress};
 use crate::site::directory::SiteDirectory;
-use http::Method;
 use http::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue};
+use http::{Method, StatusCode};
 use penstock_clock::wall_clock;
 use penstock_decide::alerting::{AlertStep, KnownIncidents, ToldAlert, alert_steps};
 use penstock_decide::incidents::IncidentId;
@@ -18,9 +18,10 @@ use penstock_transfer_service::Service;
 use penstock_transfer_service::api::SuppressedAlerts;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::sync::watch;
 use url::Url;
 
@@ -29,6 +30,9 @@ const OPEN_MAX: usize = 1000;
 /// The wait before a receiver that failed is tried again; doubled each time up to the longest.
 const PATIENCE_FIRST: Duration = Duration::from_secs(1);
 const PATIENCE_LONGEST: Duration = Duration::from_secs(300);
+/// The wait before an alert is sent again that a receiver refused; doubled each time up to the longest.
+const REFUSED_FIRST: Duration = Duration::from_secs(60);
+const REFUSED_LONGEST: Duration = Duration::from_secs(3600);
 /// To connect to a receiver.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -91,7 +95,7 @@ impl Receiver {
     }
 
     /// Errors: why it did not take it, without the receiver's address, which may hold a secret.
-    async fn post(&self, body: &Value) -> Result<(), String> {
+    async fn post(&self, body: &Value) -> Result<(), NotTaken> {
         let mut request = ClientRequest::new(Method::POST, self.url.clone());
         let json = HeaderValue::from_static("application/json");
         request.headers.insert(CONTENT_TYPE, json);
@@ -100,13 +104,15 @@ impl Receiver {
         }
         let body = body.to_string();
         let answer = self.client.send_bytes(request, body.as_bytes()).await;
-        let answer = answer.map_err(|why| self.without_address(&why.to_string()))?;
+        let answer =
+            answer.map_err(|why| NotTaken::Away(self.without_address(&why.to_string())))?;
         match answer.status {
             status if status.is_success() => Ok(()),
-            status if status.is_redirection() => Err(format!(
+            status if status.is_redirection() => Err(NotTaken::Away(format!(
                 "it answered {status}, and redirects are not followed"
-            )),
-            status => Err(format!("it answered {status}")),
+            ))),
+            status if is_of_body(status) => Err(NotTaken::Refused(format!("it answered {status}"))),
+            status => Err(NotTaken::Away(format!("it answered {status}"))),
         }
     }
 }
@@ -122,6 +128,28 @@ impl Receiver {
             path => text.replace(path, "/…"),
         }
     }
+}
+
+/// Why a receiver did not take an alert.
+enum NotTaken {
+    /// It would take no other either.
+    Away(String),
+    /// It does not want this one.
+    Refused(String),
+}
+
+/// Whether an error is that of one request, and not one of the receiver or of how it is asked.
+fn is_of_body(status: StatusCode) -> bool {
+    let of_receiver = [
+        StatusCode::UNAUTHORIZED,
+        StatusCode::FORBIDDEN,
+        StatusCode::NOT_FOUND,
+        StatusCode::METHOD_NOT_ALLOWED,
+        StatusCode::PROXY_AUTHENTICATION_REQUIRED,
+        StatusCode::REQUEST_TIMEOUT,
+        StatusCode::TOO_MANY_REQUESTS,
+    ];
+    status.is_client_error() && !of_receiver.contains(&status)
 }
 
 /// A secret on the first line of a file, as a header.
@@ -191,6 +219,69 @@ struct Telling {
     ended: Option<Timestamp>,
 }
 
+/// Alerts that a receiver did not take. They hold up no other: those it refused are sent again after a while, and one with
+/// which it failed comes after those with which it did not.
+#[derive(Debug, Default)]
+struct Refusals(BTreeMap<IncidentId, Refusal>);
+
+#[derive(Debug)]
+struct Refusal {
+    /// How often the receiver failed with it.
+    failures: u32,
+    /// It refused this one, and is not asked again before.
+    until: Option<Instant>,
+    patience: Duration,
+}
+
+impl Refusals {
+    /// Keeps those that are still to be told, in the order in which they are sent now.
+    fn choose<T>(
+        &mut self,
+        mut due: Vec<T>,
+        id_of: impl Fn(&T) -> IncidentId,
+        now: Instant,
+    ) -> Vec<T> {
+        let ids: BTreeSet<IncidentId> = due.iter().map(&id_of).collect();
+        self.0.retain(|id, _| ids.contains(id));
+        let known = |telling: &T| self.0.get(&id_of(telling));
+        due.retain(|telling| {
+            let until = known(telling).and_then(|refusal| refusal.until);
+            until.is_none_or(|until| until <= now)
+        });
+        due.sort_by_key(|telling| known(telling).map_or(0, |refusal| refusal.failures));
+        due
+    }
+
+    fn failed(&mut self, id: IncidentId) {
+        let refusal = self.0.entry(id).or_default();
+        refusal.failures = refusal.failures.saturating_add(1);
+    }
+
+    /// Gives how long it is not sent again.
+    fn refused(&mut self, id: IncidentId, now: Instant) -> Duration {
+        self.failed(id);
+        let refusal = self.0.entry(id).or_default();
+        let patience = refusal.patience;
+        refusal.until = Some(now + patience);
+        refusal.patience = (patience * 2).min(REFUSED_LONGEST);
+        patience
+    }
+
+    fn taken(&mut self, id: IncidentId) {
+        self.0.remove(&id);
+    }
+}
+
+impl Default for Refusal {
+    fn default() -> Refusal {
+        Refusal {
+            failures: 0,
+            until: None,
+            patience: REFUSED_FIRST,
+        }
+    }
+}
+
 /// Tells one receiver.
 pub(super) struct ReceiverTask {
     pub(super) receiver: Receiver,
@@ -203,6 +294,7 @@ pub(super) struct ReceiverTask {
 impl ReceiverTask {
     pub(super) async fn run(mut self, mut stopping: watch::Receiver<bool>) {
         let mut book = self.on_disk(Book::load).await.unwrap_or_default();
+        let mut refusals = Refusals::default();
         let mut failed: Option<(String, Duration)> = None;
         loop {
             let wait = failed.as_ref().map(|(_, patience)| *patience);
@@ -218,7 +310,7 @@ impl ReceiverTask {
                 continue;
             };
             let told = tokio::select! {
-                told = self.tell(&mut book, &seen) => told,
+                told = self.tell(&mut book, &mut refusals, &seen) => told,
                 _ = stopping.wait_for(|stop| *stop) => return,
             };
             failed = match told {
@@ -239,15 +331,36 @@ impl ReceiverTask {
         }
     }
 
-    /// Tells all that is due. Errors: why the receiver did not take one; what was taken before is in the book.
-    async fn tell(&self, book: &mut Book, seen: &SeenIncidents) -> Result<(), String> {
+    /// Tells all that is due, but for what was refused a moment ago. Errors: why the receiver takes nothing; what was taken
+    /// before is in the book.
+    async fn tell(
+        &self,
+        book: &mut Book,
+        refusals: &mut Refusals,
+        seen: &SeenIncidents,
+    ) -> Result<(), String> {
         let now = wall_clock();
-        for telling in self.due(book, seen, now) {
+        let due = self.due(book, seen, now);
+        for telling in refusals.choose(due, |telling| telling.id, Instant::now()) {
             if telling.turn == Turn::Raised && book.entries.len() >= OPEN_MAX {
                 continue;
             }
-            self.receiver.post(&self.body(&telling, now)).await?;
             let (id, turn) = (telling.id, telling.turn);
+            match self.receiver.post(&self.body(&telling, now)).await {
+                Ok(()) => refusals.taken(id),
+                Err(NotTaken::Away(why)) => {
+                    refusals.failed(id);
+                    return Err(why);
+                }
+                Err(NotTaken::Refused(why)) => {
+                    let patience_seconds = refusals.refused(id, Instant::now()).as_secs();
+                    tracing::error!(
+                        receiver = self.receiver.name, incident = %id, ?turn, %why, patience_seconds,
+                        "an alert is refused; it is sent again later"
+                    );
+                    continue;
+                }
+            }
             tracing::info!(receiver = self.receiver.name, incident = %id, ?turn, "an alert was taken");
             book.entries.retain(|entry| entry.told.id != id);
             if turn != Turn::Resolved {
@@ -268,6 +381,8 @@ impl ReceiverTask {
         let told = book.told();
         let known = KnownIncidents {
             found: &seen.incidents,
+            since: seen.since,
+            clock: self.service.clock_trust(),
             links_left_out: seen.links_left_out,
         };
         let steps = alert_steps(&told, known, &mutes, self.sender.policy, now);
@@ -358,11 +473,66 @@ mod tests {
                 client: Client::new(ClientConfig::new(tls.clone())),
                 book: PathBuf::new(),
             };
-            let why = receiver.post(&Value::Null).await.expect_err("closed");
+            let Err(NotTaken::Away(why)) = receiver.post(&Value::Null).await else {
+                panic!("closed");
+            };
             assert!(!why.contains("SECRET") && !why.contains("T0"), "{why}");
             let shown = receiver.without_address(&format!("{}: closed", redact(&url)));
             assert_eq!(shown, "the receiver: closed");
         }
         closing.abort();
+    }
+
+    fn id(number: u32) -> IncidentId {
+        format!("{number:08x}-00000001").parse().expect("an id")
+    }
+
+    #[test]
+    fn an_alert_that_is_refused_for_good_holds_up_no_other_and_is_sent_ever_more_seldom() {
+        let (mut refusals, begin) = (Refusals::default(), Instant::now());
+        let (mut sent, mut taken) = (0, 0);
+        for second in 0..4 * 3600 {
+            let now = begin + Duration::from_secs(second);
+            // Another incident in each minute.
+            let new = 2 + u32::try_from(second / 60).expect("few");
+            let due = match second % 60 {
+                0 => vec![id(1), id(new)],
+                _ => vec![id(1)],
+            };
+            for one in refusals.choose(due, |id| *id, now) {
+                match one == id(1) {
+                    true => {
+                        refusals.refused(one, now);
+                        sent += 1;
+                    }
+                    false => {
+                        refusals.taken(one);
+                        taken += 1;
+                    }
+                }
+            }
+        }
+        assert_eq!((sent, taken), (9, 240));
+    }
+
+    #[test]
+    fn an_alert_with_which_a_receiver_fails_comes_after_the_others() {
+        let (mut refusals, now) = (Refusals::default(), Instant::now());
+        let due = || vec![id(1), id(2), id(3)];
+        assert_eq!(refusals.choose(due(), |id| *id, now), due());
+        refusals.failed(id(1));
+        assert_eq!(refusals.choose(due(), |id| *id, now), [id(2), id(3), id(1)]);
+        // What need not be told any more is forgotten.
+        assert_eq!(refusals.choose(vec![id(2)], |id| *id, now), [id(2)]);
+        assert_eq!(refusals.choose(due(), |id| *id, now), due());
+    }
+
+    #[test]
+    fn a_status_is_of_the_alert_or_of_the_receiver() {
+        let of_body: Vec<u16> = (400..600)
+            .filter(|status| is_of_body(StatusCode::from_u16(*status).expect("a status")))
+            .filter(|status| [400, 401, 403, 404, 413, 422, 429, 500, 503].contains(status))
+            .collect();
+        assert_eq!(of_body, [400, 413, 422]);
     }
 }
