@@ -6,7 +6,8 @@
  *   mark TEXT                                  notes a text between the changes
  *   fault OPERATIONS PATTERN ERRNO COUNT MS    from now on (COUNT -1: for ever) such calls wait MS (-1: until `clear`), then
  *                                              fail with ERRNO (0: they do not; -1: a `read` gives half of what there
- *                                              is, if `direct` struck when its file was opened)
+ *                                              is, if `direct` struck when its file was opened; `uncached`: the page
+ *                                              cache forgets a file when it is opened)
  *   clear                                      no fault any more; what waits goes on
  *   forget                                     the page cache forgets all files
  *   hits                                       how often a fault has struck
@@ -410,6 +411,7 @@ static void disk_open(fuse_req_t request, fuse_ino_t number, struct fuse_file_in
     keep_open(info, file);
     /* Through the page cache half an answer would mean the end of the file. */
     info->direct_io = strike("direct", node_of(number), NULL) > 0;
+    info->keep_cache = strike("uncached", node_of(number), NULL) <= 0;
     fuse_reply_open(request, info);
 }
 

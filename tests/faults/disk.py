@@ -14,7 +14,7 @@ READS = ("read",)
 WRITES = ("write", "create", "attribute")
 CHANGES = (*WRITES, "rename", "unlink")
 FLUSHES = ("flush", "flushdir")
-HALF_A_READ = -1
+HALF_A_READ = UNCACHED = -1
 FOR_EVER = -1
 SYNCED, UNSYNCED = "canary/synced", "canary/unsynced"
 

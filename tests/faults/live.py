@@ -33,7 +33,7 @@ ACTIVE = 6
 # Timeouts are as short as the rest of the time.
 STALL_TIMEOUT = "3s"
 # Long enough for a usual rate, and for a low one, with an interval of a second.
-USUAL_SECONDS, LOW_SECONDS = 16, 12
+USUAL_SECONDS, LOW_SECONDS = 16, 15
 # A drop that began so long before or after the fault at most is that of the fault: what runs goes on for a while.
 BEFORE_SECONDS, AFTER_SECONDS = 3, 8
 
@@ -133,7 +133,7 @@ class World:
     def finished(self):
         return self.service.overview()["totals"]["finished"]
 
-    def run(self, fault, files=300, relieve=None, **options):
+    def run(self, fault, files=700, relieve=None, **options):
         """Copies as usual, then with the fault; gives back what is told of the drop. `relieve` ends a fault that leaves nobody to ask."""
         self.submit(files, **options)
         eventually("copies run", lambda: self.finished() > self.active, 30)

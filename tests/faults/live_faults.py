@@ -12,9 +12,12 @@ import subprocess
 from collections import defaultdict
 from dataclasses import dataclass, field
 
+from .disk import UNCACHED
+
 MILD, STRONG = "mild", "strong"
 # As many movers as files run, so that each file has one of its own. Large files keep them for long.
-MANY_POOLS = {"active": 12, "pools": 6, "movers": 2, "sizes": range(1_500_000, 2_500_000)}
+MANY_POOLS = {"active": 9, "pools": 9, "movers": 1, "sizes": range(1_500_000, 2_500_000)}
+LARGE_FILES = {"active": 12, "sizes": MANY_POOLS["sizes"]}
 # Of a small file system 64 MiB stay free; the rest holds the copies of a run and some more.
 SMALL_MB = 64 + 80
 
@@ -53,6 +56,14 @@ def drain(world, strength):
     else:
         info = {world.destination.storage_id: {"se_info": {"draining": True}}}
         answer = world.admin.ask("POST", "/config/se", json=info)
+    assert answer.ok, answer.text
+
+
+def ban(world, strength):
+    """Of an end: what runs ends, and what waits waits for the end of the ban."""
+    site = {MILD: world.destination, STRONG: world.source}[strength]
+    body = {"storage": site.storage_id, "status": "WAIT", "allow_submit": True}
+    answer = world.admin.ask("POST", "/ban/se", json=body)
     assert answer.ok, answer.text
 
 
@@ -142,6 +153,13 @@ def slow_writes(world, strength):
     world.disk.fault("write", path="/pools/*", error=0, wait_ms={MILD: 700, STRONG: 1000}[strength])
 
 
+def slow_reads(world, strength):
+    """Each read of the disk takes so long; what was read before is not remembered."""
+    world.disk.fault("read", path="/pools/*", error=0, wait_ms={MILD: 300, STRONG: 450}[strength])
+    world.disk.fault("uncached", path="/pools/*", error=UNCACHED)
+    world.disk.forget()
+
+
 def read_one_pool(world, strength):
     """Whoever submits wants files of few pools from now on."""
     of_pools = defaultdict(list)
@@ -190,6 +208,7 @@ FAULTS = [
     Fault("limit", "operators lower the limit of a link", ("SLOTS",), lower_limit),
     Fault("rate limit", "operators limit the rate of a storage element", ("RATE",), limit_rate),
     Fault("drain", "operators drain a link or a storage element", ("DRAIN",), drain),
+    Fault("ban", "operators ban a storage element", ("DRAIN",), ban),
     Fault("drained pools", "pools are set to take no new files", ("DRAIN",), drain_pools, MANY_POOLS),
     Fault("full pools", "some pools are filled by others", ("FULL",), fill_some, MANY_POOLS, small_pools),
     Fault("full storage", "all pools are filled by others", ("SPACE",), fill_all, MANY_POOLS, small_pools),
@@ -205,5 +224,6 @@ FAULTS = [
     Fault("killed source", "the source is gone", ("CRASH",), kill_other),
     Fault("descriptors", "fewer files may be open than are", ("FDLEAK",), few_descriptors, relieve=enough_descriptors),
     Fault("slow databases", "the disk of the databases is slow", ("DBLOAD",), slow_flushes, {"disk": True}, state_on_disk),
+    Fault("slow reads", "the disk of the source is slow", ("RAID",), slow_reads, LARGE_FILES | {"disk": True, "is_source": True}, on_disk),
     Fault("slow writes", "the disk of the destination is slow", ("RAID",), slow_writes, {"disk": True}, on_disk),
 ]

@@ -5,11 +5,12 @@
 
 use super::{Action, Effects, Engine, Now, Reply};
 use crate::checked_submission::NewJob;
-use penstock_decide::scheduler::QueueEntry;
+use penstock_decide::scheduler::{LinkNumber, QueueEntry};
 use penstock_model::{
     Ban, BanChange, BanEffect, BanTarget, JobId, JobKind, LinkId, Record, StorageBan, StorageId,
     Timestamp, TransferId, TransferState, UserBan, UserName, VoName, WaitReason,
 };
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What FTS says of transfers that a ban ended; the operator's message follows.
@@ -25,8 +26,9 @@ pub(super) struct Bans {
     /// By host and VO, so that a transfer is judged by a few look-ups.
     storages: BTreeMap<(String, Option<VoName>), StorageBan>,
     users: BTreeMap<UserName, UserBan>,
-    /// Transfers whose turn to be queued came while an end of theirs was banned.
-    held: BTreeSet<TransferId>,
+    /// Transfers whose turn to be queued came while an end of theirs was banned, and of which link they are.
+    held: BTreeMap<TransferId, LinkNumber>,
+    held_on: BTreeMap<LinkNumber, u64>,
 }
 
 impl Bans {
@@ -88,9 +90,28 @@ impl Bans {
         self.held.len()
     }
 
+    fn hold(&mut self, transfer: TransferId, link: LinkNumber) {
+        if self.held.insert(transfer, link).is_none() {
+            *self.held_on.entry(link).or_default() += 1;
+        }
+    }
+
     /// It has ended.
     pub(super) fn let_go(&mut self, transfer: TransferId) {
-        self.held.remove(&transfer);
+        let Some(link) = self.held.remove(&transfer) else {
+            return;
+        };
+        if let Entry::Occupied(mut of_link) = self.held_on.entry(link) {
+            *of_link.get_mut() -= 1;
+            if *of_link.get() == 0 {
+                of_link.remove();
+            }
+        }
+    }
+
+    fn let_all_go(&mut self) -> BTreeMap<TransferId, LinkNumber> {
+        self.held_on.clear();
+        std::mem::take(&mut self.held)
     }
 
     /// When the next ban cancels what waits for it.
@@ -101,6 +122,12 @@ impl Bans {
 }
 
 impl Engine {
+    /// Links on which transfers wait for the end of a ban, with how many.
+    pub fn links_held_by_bans(&self) -> impl Iterator<Item = (&LinkId, u64)> + '_ {
+        let links = self.bans.held_on.iter();
+        links.map(|(link, transfers)| (self.scheduler.link(*link), *transfers))
+    }
+
     /// A ban begins to hold, in the place of any before on the same target: what it concerns is canceled or held back.
     pub(super) fn ban(&mut self, now: Now, ban: Ban, effects: &mut Effects) -> Reply {
         if self.bans.are_too_many(&ban) {
@@ -195,8 +222,8 @@ impl Engine {
             return true;
         }
         let is_banned = self.bans.holding(&waiting.link, &waiting.vo).is_some();
-        if is_banned {
-            self.bans.held.insert(waiting.transfer);
+        if is_banned && let Some(entry) = self.transfers.get(&transfer) {
+            self.bans.hold(transfer, entry.link);
         }
         is_banned
     }
@@ -245,7 +272,7 @@ impl Engine {
     }
 
     fn release_held(&mut self, now: Now) {
-        for transfer in std::mem::take(&mut self.bans.held) {
+        for transfer in self.bans.let_all_go().into_keys() {
             self.let_wait(now, transfer);
         }
     }
@@ -272,7 +299,8 @@ impl Engine {
             if let Some(waiting) = self.waiting(transfer)
                 && (self.unqueue(&waiting) || self.stop_gathering(transfer))
             {
-                self.bans.held.insert(transfer);
+                let link = self.transfers[&transfer].link;
+                self.bans.hold(transfer, link);
             }
         }
         jobs.into_iter().collect()

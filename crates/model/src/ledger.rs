@@ -216,6 +216,6 @@ pub struct LinkSample {
     pub active: Slots,
     /// How many may run.
     pub limit: Slots,
-    /// Waiting at its end.
+    /// Waiting at its end; where a ban holds back all that wait, those.
     pub queued: u64,
 }

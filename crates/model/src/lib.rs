@@ -70,7 +70,9 @@ pub use setting::{
 };
 pub use stages::{CopySummary, MoverReport, StageClocks, TcpSummary, Verification};
 pub use streams::{StreamUse, StreamsReason, WayNotOffered};
-pub use tape::{Archival, FileProgress, Locality, Recall, StageRequestId, Staging, TapeNotes, ToldPlace};
+pub use tape::{
+    Archival, FileProgress, Locality, Recall, StageRequestId, Staging, TapeNotes, ToldPlace,
+};
 pub use token::{JobToken, Renewal, RenewedToken, StoredToken};
 pub use transfer::{Attempt, CopyMode, InvalidTransition, TransferState, advance};
 pub use tuning::{

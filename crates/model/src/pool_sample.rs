@@ -40,6 +40,9 @@ pub struct PoolSample {
     pub limit: u64,
     /// Movers that got a slot. `None`: an earlier version did not count them.
     pub started: Option<u64>,
+    /// Microseconds for which movers waited until its disk had read, counted when they ended. `None`: an earlier version did not
+    /// count them.
+    pub read_wait_us: Option<u64>,
     /// What passed; nothing of a work and VO of which nothing passed.
     pub traffic: Vec<PoolTraffic>,
 }
@@ -91,6 +94,7 @@ impl PoolSample {
             queued: 0,
             limit: 0,
             started: None,
+            read_wait_us: None,
             traffic: Vec::new(),
         }
     }
@@ -104,10 +108,9 @@ impl PoolSample {
         self.active += other.active;
         self.queued += other.queued;
         self.limit += other.limit;
-        self.started = self
-            .started
-            .zip(other.started)
-            .map(|(one, more)| one + more);
+        let sum = |one: Option<u64>, more: Option<u64>| Some(one?.saturating_add(more?));
+        self.started = sum(self.started, other.started);
+        self.read_wait_us = sum(self.read_wait_us, other.read_wait_us);
         for new in &other.traffic {
             let mut known = self.traffic.iter_mut();
             match known.find(|known| known.operation == new.operation && known.vo == new.vo) {
@@ -186,6 +189,7 @@ mod tests {
                 free_bytes,
                 active: 2,
                 started: Some(3),
+                read_wait_us: Some(9),
                 traffic: vec![traffic],
                 ..PoolSample::new(PoolName::new("a"))
             }],
@@ -202,7 +206,7 @@ mod tests {
             panic!("one pool: {minute:?}");
         };
         assert_eq!((pool.looks, pool.active, pool.free_bytes), (3, 6, 40));
-        assert_eq!(pool.started, Some(9));
+        assert_eq!((pool.started, pool.read_wait_us), (Some(9), Some(27)));
         let by_vo = pool.traffic.iter().map(|one| one.bytes_in);
         assert_eq!(by_vo.collect::<Vec<_>>(), [11, 7]);
         assert_eq!(pool.sum(|one| one.bytes_in), 18);

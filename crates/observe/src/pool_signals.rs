@@ -34,6 +34,9 @@ struct PoolBin {
     /// Movers that began, and the looks of intervals that tell of it.
     started: f64,
     started_looks: f64,
+    /// Seconds for which movers waited for the disk, and the looks of intervals that tell of it.
+    read_wait_seconds: f64,
+    read_wait_looks: f64,
     free_bytes: Option<f64>,
 }
 
@@ -191,8 +194,16 @@ impl PoolBin {
             self.started += of(started);
             self.started_looks += of(pool.looks);
         }
+        if let Some(waited) = pool.read_wait_us {
+            self.read_wait_seconds += of(waited) / 1e6;
+            self.read_wait_looks += of(pool.looks);
+        }
         let free = pool.free_bytes as f64;
         self.free_bytes = Some(self.free_bytes.map_or(free, |least| least.min(free)));
+    }
+
+    fn read_wait(&self) -> Option<f64> {
+        (self.read_wait_looks > 0.0).then_some(self.read_wait_seconds)
     }
 
     /// The mean over the looks; `None`: nobody looked.
@@ -258,6 +269,7 @@ fn pool_signals(
         up: Series(up(|bin| bin.reachable)),
         writable: Series(up(|bin| bin.writable)),
         failed: sums(|bin| bin.failed),
+        read_wait_seconds: Series(bins.iter().map(PoolBin::read_wait).collect()),
         movers: mean(|bin| bin.active),
         movers_limit: mean(|bin| bin.limit),
         movers_queued: mean(|bin| bin.queued),
@@ -296,6 +308,7 @@ mod tests {
             free_bytes: 7,
             active: 2 * looks,
             started: Some(looks / 10),
+            read_wait_us: Some(looks * 500_000),
             traffic: vec![traffic.clone()],
             ..PoolSample::new(PoolName::new(name))
         };
@@ -328,6 +341,8 @@ mod tests {
         let known = [Some(200.0), Some(50.0), Some(50.0), None];
         assert_eq!(pool.bytes_in.0, known);
         assert_eq!(pool.movers.0[..3], [Some(2.0); 3]);
+        let waited = [Some(30.0), Some(30.0), Some(30.0), None];
+        assert_eq!(pool.read_wait_seconds.0, waited);
         let server = &told.servers[&ServerName("here.org".to_owned())];
         assert_eq!(server.in_flight.0, [Some(4.0), Some(4.0), Some(4.0), None]);
         assert_eq!(server.starts.0, [Some(12.0), Some(12.0), Some(12.0), None]);

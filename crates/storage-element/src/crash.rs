@@ -70,6 +70,7 @@ pub(crate) mod tests {
     use crate::pool_write::PoolWrite;
     use crate::write_error::WriteError;
     use crate::{PoolConfig, Storage, StorageConfig, StorageLimits};
+    use penstock_decide::pool_condition::PoolCondition;
     use penstock_model::observation::EntryChange;
     use penstock_model::{NamespacePath, PoolName};
     use penstock_persistence::namespace::{
@@ -370,6 +371,29 @@ pub(crate) mod tests {
             panic!("no file");
         };
         assert_eq!(pool.as_str(), "quick", "the later one");
+    }
+
+    #[tokio::test]
+    async fn a_pool_that_was_lost_while_a_file_waited_for_it_or_was_written_takes_no_byte() {
+        let directory = tempfile::tempdir().expect("temporary directory");
+        let storage = open_with(directory.path(), &["lost"], StorageLimits::default());
+        let lost = storage.pool(&PoolName::new("lost")).expect("known");
+        for first in [None, Some(5)] {
+            let path = NamespacePath::parse(&format!("/d/{}", first.unwrap_or(0)));
+            let path = path.expect("valid");
+            let file = open_write(&storage, lost.name.clone(), path, Some(10));
+            let mut file = file.expect("free");
+            lost.health.set(&lost.name, PoolCondition::Sound);
+            if let Some(filled) = first {
+                let appended = file.append(b"bytes".to_vec(), filled, STALL).await;
+                appended.expect("written");
+            }
+            let why = "its disk is gone".to_owned();
+            lost.health.set(&lost.name, PoolCondition::Away { why });
+            let refused = file.append(b"bytes".to_vec(), 5, STALL).await;
+            let is_refused = matches!(refused, Err(WriteError::PoolFailing { .. }));
+            assert!(is_refused, "{first:?}: {refused:?}");
+        }
     }
 
     #[test]

@@ -27,6 +27,8 @@ pub(crate) struct Gate {
     pub(crate) traffic: Traffic,
     /// Movers that got a slot.
     pub(crate) started: Counter,
+    /// Microseconds for which movers that have ended waited until the disk had read.
+    pub(crate) read_wait_us: Counter,
     /// Movers that were ended for others.
     pub(crate) preempted: Counter,
 }
@@ -163,6 +165,7 @@ impl Gate {
             meter: Meter::new(),
             traffic: Traffic::default(),
             started: Counter::default(),
+            read_wait_us: Counter::default(),
             preempted: Counter::default(),
         }
     }

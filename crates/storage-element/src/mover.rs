@@ -355,6 +355,11 @@ impl Drop for Mover {
             MoverOutcome::Aborted(_) => MoverEnd::Left { moved_bytes },
         };
         self.facts.traffic.ended(self.facts.work(), end);
+        // Of a mover that takes a file it is the time of the other end.
+        if let MoverKind::Get | MoverKind::Push = self.facts.kind {
+            let gate = &self.facts.pool.gate;
+            gate.read_wait_us.add(self.clocks.source_read_us);
+        }
         self.recorder.record(MoverRecord {
             at: self.recorder.clock.recorded(),
             kind: self.facts.kind,

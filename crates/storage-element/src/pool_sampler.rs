@@ -14,6 +14,7 @@ use parking_lot::Mutex;
 use penstock_decide::pool_selection::PoolMode;
 use penstock_model::{PoolName, PoolSample, PoolSamples, PoolTraffic, Timestamp};
 use penstock_persistence::namespace::{Change, ChangeError, Namespace};
+use penstock_protocol::exposition::Counter;
 use penstock_protocol::told::RepeatedErrors;
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -181,6 +182,7 @@ impl SamplerThread {
 struct PoolTotals {
     traffic: Vec<PoolTraffic>,
     started: u64,
+    read_wait_us: u64,
 }
 
 /// One pool now, and what passed it since these totals.
@@ -188,8 +190,10 @@ fn look(pool: &Pool, totals: &mut BTreeMap<PoolName, PoolTotals>) -> PoolSample 
     let view = pool.view();
     let load = pool.gate.load();
     let of_pool = totals.entry(pool.name.clone()).or_default();
-    let started = pool.gate.started.read();
-    let before = std::mem::replace(&mut of_pool.started, started);
+    let since = |counter: &Counter, last: &mut u64| {
+        let now = counter.read();
+        now.saturating_sub(std::mem::replace(last, now))
+    };
     PoolSample {
         looks: 1,
         reachable: u64::from(view.condition.gives_files()),
@@ -199,7 +203,8 @@ fn look(pool: &Pool, totals: &mut BTreeMap<PoolName, PoolTotals>) -> PoolSample 
         active: u64::from(load.active),
         queued: u64::from(load.queued),
         limit: u64::from(load.limits.movers_max),
-        started: Some(started.saturating_sub(before)),
+        started: Some(since(&pool.gate.started, &mut of_pool.started)),
+        read_wait_us: Some(since(&pool.gate.read_wait_us, &mut of_pool.read_wait_us)),
         traffic: passed(&pool.gate.traffic, &mut of_pool.traffic),
         ..PoolSample::new(pool.name.clone())
     }

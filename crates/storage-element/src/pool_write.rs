@@ -161,6 +161,15 @@ impl PoolWrite {
 
     async fn write(&mut self, buffer: Vec<u8>, filled: usize) -> Result<(), WriteError> {
         let first = self.taken == 0;
+        // One that waited for its slot may find that the pool has failed meanwhile.
+        let may_be_kept = match first {
+            true => self.pool.condition().takes_files(),
+            false => self.pool.condition().gives_files(),
+        };
+        if !may_be_kept {
+            let pool = self.pool.name.clone();
+            return Err(WriteError::PoolFailing { pool });
+        }
         self.taken += filled as u64;
         if let Some(expected) = self.order.size
             && self.taken > expected

@@ -341,19 +341,26 @@ impl Meters {
         let at = Timestamp(overview.at);
         let mut samples = Vec::new();
         let mut waiting: BTreeMap<&'static str, (String, u64)> = BTreeMap::new();
+        let held: BTreeMap<&LinkId, u64> = engine.links_held_by_bans().collect();
         for view in engine.links() {
             let meter = self.links.entry(view.link.clone()).or_default();
             let moved = std::mem::take(&mut meter.settled);
             meter.moved_total += moved;
             meter.rate = (moved as f64 / seconds) as u64;
-            if moved > 0 || view.active.0 > 0 || view.queued > 0 {
+            let is_idle = moved == 0 && view.active.0 == 0 && view.queued == 0;
+            // A link that does nothing because of a ban is not one for which there is nothing to do.
+            let queued = match is_idle {
+                true => held.get(&view.link).copied().unwrap_or(0),
+                false => view.queued,
+            };
+            if !is_idle || queued > 0 {
                 samples.push(LinkSample {
                     at,
                     link: view.link.clone(),
                     moved: Bytes(moved),
                     active: view.active,
                     limit: view.limit,
-                    queued: view.queued,
+                    queued,
                 });
             }
             if let Some(reason) = &view.because {
@@ -494,11 +501,12 @@ mod tests {
     use crate::agent::tests::assignment;
     use penstock_decide::tape::TapePolicy;
     use penstock_engine::checked_submission::{NewJob, NewTransfer};
-    use penstock_engine::command::{Command, Submit};
+    use penstock_engine::command::{Command, ImposeBan, LiftBan, Submit};
     use penstock_engine::{EngineConfig, Input, LeadershipMode, Now, ReplyId};
     use penstock_model::{
-        Activity, ChecksumAlgorithm, Concern, CredentialId, Errno, Failure, FileUrl, JobId,
-        MinuteKey, Phase, RestartFacts, Retry, Side, Slots, StorageId, UserName, VoName,
+        Activity, Ban, BanEffect, ChecksumAlgorithm, Concern, CredentialId, Errno, Failure,
+        FileUrl, JobId, MinuteKey, Phase, RestartFacts, Retry, Side, Slots, StorageBan, StorageId,
+        UserName, VoName,
     };
     use std::time::{Duration, Instant};
 
@@ -656,6 +664,44 @@ mod tests {
         let (overview, samples, _) = meters.sample(&engine, &[], now.at);
         assert_eq!(overview.links.len(), links);
         assert_eq!(samples.len(), WAITING_SAMPLED_MAX);
+    }
+
+    #[test]
+    fn a_link_whose_files_all_wait_for_the_end_of_a_ban_is_sampled() {
+        let now = Now {
+            at: Timestamp(1_000),
+            monotonic_us: 1_000,
+        };
+        let mut engine = idle_engine(now);
+        let ends = ["a", "b"].map(|source| (source.to_owned(), "d".to_owned()));
+        submit(&mut engine, now, &ends);
+        let ban = Ban::Storage(StorageBan {
+            storage: StorageId::new("https://a.invented"),
+            vo: None,
+            effect: BanEffect::Wait,
+            cancel_at: None,
+            since: now.at,
+            by: UserName::new("op"),
+            message: String::new(),
+        });
+        let impose = ImposeBan(Box::new(ban.clone()));
+        engine.handle(now, Input::of_request(impose, ReplyId(2)));
+        let mut meters = Meters::new("a test".to_owned(), now.at);
+        let queues = |engine: &Engine, meters: &mut Meters| {
+            let (_, samples, _) = meters.sample(engine, &[], now.at);
+            let queues = samples.iter();
+            queues.map(|sample| sample.queued).collect::<Vec<_>>()
+        };
+        assert_eq!(queues(&engine, &mut meters), [1, 1]);
+        let held: Vec<u64> = engine.links_held_by_bans().map(|(_, held)| held).collect();
+        assert_eq!(held, [1]);
+        let lift = LiftBan {
+            target: ban.target(),
+            by: UserName::new("op"),
+        };
+        engine.handle(now, Input::of_request(lift, ReplyId(3)));
+        assert_eq!(queues(&engine, &mut meters), [1, 1]);
+        assert_eq!(engine.links_held_by_bans().count(), 0);
     }
 
     #[test]

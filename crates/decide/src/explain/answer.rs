@@ -137,6 +137,8 @@ pub enum Measure {
     DeviceUse,
     DeviceBytes,
     DevicePaths,
+    /// Part of the time of copies in which a disk of the source is waited for.
+    ReadWait,
     ServerStarts,
     ServerTransfers,
     TapeDrives,

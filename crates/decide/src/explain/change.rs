@@ -238,13 +238,16 @@ fn find_in(logs: &[Option<f64>]) -> Stretches {
         let Some(level) = median(smooth[segment.clone()].iter().copied()) else {
             continue;
         };
+        // A few bins are no usual rate: at a start they may hold what several files moved at once.
+        let is_enough = usual.0.len() >= USUAL_BINS_MIN;
         let baseline = usual
             .median()
+            .filter(|_| is_enough)
             .map(|usual| last_usual.map_or(usual, |last| last.max(usual)));
         let Some(baseline) = baseline else {
             // Everything starts slowly; what comes before the usual rate was first reached is no drop.
             if level >= typical - fall {
-                begin = Some(segment.start);
+                begin.get_or_insert(segment.start);
                 last_usual = (segment.len() >= USUAL_BINS_MIN).then_some(level);
                 usual.extend(&values[segment]);
             }

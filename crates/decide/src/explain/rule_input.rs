@@ -467,6 +467,10 @@ impl RuleInput<'_> {
                     .values()
                     .any(|device| known(&device.path_switches) || known(&device.other_path_bytes))
             }),
+            M::ReadWait => {
+                let pools = self.pools_of(FailureSide::Source);
+                pools.iter().any(|(_, pool)| known(&pool.read_wait_seconds))
+            }
             M::ServerStarts => any_server(|server| &server.starts),
             M::ServerTransfers => any_server(|server| &server.in_flight),
             M::TapeDrives => {

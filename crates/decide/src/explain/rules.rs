@@ -331,8 +331,8 @@ pub const RULES: &[Rule] = &[
     Rule {
         cause: Cause::DiskController,
         needs: &[
-            &[M::DeviceUse, M::StageTimes],
-            &[M::DeviceBytes, M::StageTimes],
+            &[M::DeviceUse, M::StageTimes, M::ReadWait],
+            &[M::DeviceBytes, M::StageTimes, M::ReadWait],
         ],
         factors: RATE,
         leads_to: &[],

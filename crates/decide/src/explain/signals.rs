@@ -431,6 +431,8 @@ pub struct PoolSignals {
     pub writable: Series,
     /// Movers that failed there.
     pub failed: Series,
+    /// Seconds for which movers waited until its disk had read, summed over movers, counted when they ended.
+    pub read_wait_seconds: Series,
     /// Movers that hold a slot.
     pub movers: Series,
     /// How many may.

@@ -190,6 +190,10 @@ fn measured(measure: Measure) -> (&'static str, Unit) {
         Measure::RelayedBytes => ("bytes relayed inside the site per interval", Unit::Bytes),
         Measure::DeviceUse => ("disk array busy", Unit::Percent),
         Measure::DeviceBytes => ("bytes of the disk array per interval", Unit::Bytes),
+        Measure::ReadWait => (
+            "time in which copies wait until the disk has read",
+            Unit::Percent,
+        ),
         Measure::DevicePaths => ("changes of the path to the disk array", Unit::Count),
         Measure::ServerStarts => ("transfers started per interval", Unit::Count),
         Measure::ServerTransfers => ("transfers running", Unit::Count),

@@ -175,6 +175,7 @@ fn of_element() -> Signals {
             active: 60,
             limit: 120,
             started: Some(1),
+            read_wait_us: Some(1),
             traffic: vec![traffic.clone()],
             ..PoolSample::new(PoolName::new(name))
         };

@@ -103,6 +103,7 @@ fn packed(pool: &PoolSample) -> Value {
         pool.limit,
         traffic.collect::<Vec<Value>>(),
         pool.started,
+        pool.read_wait_us,
     ])
 }
 
@@ -132,6 +133,7 @@ fn unpacked(value: &Value) -> Option<PoolSample> {
         queued: number(7)?,
         limit: number(8)?,
         started: number(10),
+        read_wait_us: number(11),
         traffic: value
             .get(9)?
             .as_array()?

@@ -80,6 +80,16 @@ fn one_bin_a_small_fall_and_a_slow_start_are_no_drops() {
 }
 
 #[test]
+fn a_burst_at_the_start_is_no_usual_rate() {
+    let mut rates = vec![0.0, 0.0, 1.8, 6.8, 4.1, 5.6, 3.1, 6.3, 5.5, 4.7];
+    rates.extend([3.4, 5.1, 5.3, 4.5, 4.5, 4.7, 4.8, 4.4, 6.4, 4.7]);
+    rates.extend([0.0; 7]);
+    let rates: Vec<Option<f64>> = rates.into_iter().map(Some).collect();
+    let found = drops(&rates);
+    assert_eq!((found.len(), found[0].clone()), (1, 20..27));
+}
+
+#[test]
 fn a_slide_is_a_drop_from_where_it_has_fallen_enough() {
     // 11 April 2006: the rate doubled, then slid back.
     let level = |bin: usize| match bin {

@@ -3,15 +3,19 @@
 use super::super::answer::{Evidence, Measure};
 use super::super::rule_input::{RuleInput, StorageUnit};
 use super::super::signals::{
-    DataPathStage, DeviceSignals, FailureGroup, FailureSide, Series, ServerSignals,
+    DataPathStage, DeviceSignals, FailureGroup, FailureSide, PoolSignals, Series, ServerSignals,
 };
+use super::super::split::Factor;
 use super::super::stage::{seconds_per_byte, staged_bytes};
+use super::host::undersized_host;
 use super::network::competing_load;
 use super::service::explained_by_failures;
 use super::{Finding, LATENCY_RATIO_MIN, QUEUES, STORAGE, USE_SHARE_MIN};
 
 /// A disk that takes so many times longer for a byte is slow.
 const DISK_SLOWDOWN_RATIO_MIN: f64 = 2.0;
+/// Copies that wait for the source's disk for this part of their time are held up by it.
+const READ_WAIT_SHARE_MIN: f64 = 0.3;
 /// Errors of whoever finds nobody at an address: no way there, refused, the host is down.
 const NOBODY_THERE: [i32; 4] = [101, 111, 112, 113];
 /// An end is down when so much of the attempts find nobody there.
@@ -137,7 +141,9 @@ pub(super) fn crash(view: &RuleInput<'_>) -> Option<Finding> {
         let bytes = |unit: &StorageUnit<'_>| view.earlier(unit.bytes).unwrap_or(0.0);
         let all: f64 = units.iter().map(bytes).sum();
         for unit in units {
-            let was_up = view.earlier(unit.up).is_none_or(|up| up > 0.9);
+            // What ran when it was lost may go on for a while, so it may be down before the rate falls.
+            let was_up = unit.up.part(view.before, |up| up > 0.9);
+            let was_up = was_up.is_none_or(|part| part > 0.5);
             if was_up && view.now(unit.up).is_some_and(|up| up < 0.5) {
                 evidence.push(view.value_at(Measure::ServerUp, Some(unit.name), unit.up));
                 lost += if all > 0.0 { bytes(&unit) / all } else { 1.0 };
@@ -235,7 +241,8 @@ pub(super) fn multipath(view: &RuleInput<'_>) -> Option<Finding> {
 }
 
 pub(super) fn disk_controller(view: &RuleInput<'_>) -> Option<Finding> {
-    full_array(view).or_else(|| slow_disk(view))
+    let found = full_array(view).or_else(|| slow_disk(view));
+    found.or_else(|| slow_reads(view))
 }
 
 /// Where nobody tells of disk arrays: the copies' slowest stage is one at a disk that takes much longer for a byte than
@@ -261,6 +268,61 @@ fn slow_disk(view: &RuleInput<'_>) -> Option<Finding> {
         explains: 1.0,
         evidence: vec![Evidence::Bottleneck { stage }],
     })
+}
+
+/// The part of the copies' time in which movers of a pool wait for its disk to read, and these seconds for each byte. A pool
+/// tells of all that is read there, so that of the copies is their part of the bytes.
+fn read_wait(
+    view: &RuleInput<'_>,
+    pool: &PoolSignals,
+    spans: &[std::ops::Range<usize>],
+) -> Option<(f64, f64)> {
+    let pools = view.pools_of(FailureSide::Source);
+    let read = |pool: &PoolSignals| pool.bytes_out.sum(spans);
+    let all: f64 = pools.iter().filter_map(|(_, pool)| read(pool)).sum();
+    let copied = view.link.moved_bytes().sum(spans)?;
+    let slot_seconds = view.link.active.sum(spans)? * f64::from(view.signals.bin_seconds);
+    let (waited, bytes) = (pool.read_wait_seconds.sum(spans)?, read(pool)?);
+    let is_used = bytes > 0.0 && slot_seconds > 0.0;
+    is_used.then(|| {
+        (
+            waited * (copied / all).min(1.0) / slot_seconds,
+            waited / bytes,
+        )
+    })
+}
+
+/// Pools of the source that make copies wait for their disks, much longer for a byte than before. Whoever fetches the files
+/// sees a slow network.
+fn slow_reads(view: &RuleInput<'_>) -> Option<Finding> {
+    let mut evidence = Vec::new();
+    let (mut waited, mut lost) = (0.0, 0.0);
+    for (name, pool) in view.pools_of(FailureSide::Source) {
+        let (Some((before, usual)), Some((value, seconds))) = (
+            read_wait(view, pool, view.before),
+            read_wait(view, pool, view.during),
+        ) else {
+            continue;
+        };
+        if seconds > usual * DISK_SLOWDOWN_RATIO_MIN {
+            waited += value;
+            lost += value * (1.0 - usual / seconds);
+            evidence.push(Evidence::Value {
+                measure: Measure::ReadWait,
+                place: Some(name.to_string()),
+                before: Some(before),
+                value,
+            });
+        }
+    }
+    // Where processors or memory are short, a read waits for them.
+    let has_other_cause = competing_load(view).is_some() || undersized_host(view).is_some();
+    if waited < READ_WAIT_SHARE_MIN || has_other_cause {
+        return None;
+    }
+    evidence.truncate(3);
+    let explains = view.explains(1.0 - lost, Factor::StageRate);
+    Some(Finding { explains, evidence })
 }
 
 /// Whether somebody tells of all disk arrays of an end.

@@ -158,6 +158,47 @@ fn pools_whose_disks_fail_are_down_for_what_is_written_there() {
 }
 
 #[test]
+fn pools_may_be_lost_before_what_runs_on_them_has_ended() {
+    let lost_at = HALF - 5;
+    let writable = Series::known((0..2 * HALF).map(|bin| if bin < lost_at { 1.0 } else { 0.0 }));
+    let mut signals = window(300e6);
+    pools(&mut signals, &far_to_here().destination, |number| {
+        PoolSignals {
+            writable: match number {
+                0 => step(1.0, 1.0),
+                _ => writable.clone(),
+            },
+            ..usual(number)
+        }
+    });
+    let expected = [(Cause::Crash, vec![Cause::ServerSkew])];
+    assert_eq!(causes(&signals), expected);
+}
+
+#[test]
+fn pools_that_make_copies_wait_for_their_disks_are_slow() {
+    let of_source = |waited: Series, end: &StorageId| {
+        let mut signals = window(300e6);
+        pools(&mut signals, end, |_| PoolSignals {
+            bytes_out: step(225e6, 75e6),
+            read_wait_seconds: waited.clone(),
+            ..usual(0)
+        });
+        causes(&signals)
+    };
+    let (source, destination) = (far_to_here().source, far_to_here().destination);
+    let slow = || step(3.0, 50.0);
+    assert_eq!(
+        of_source(slow(), &source),
+        [(Cause::DiskController, vec![])]
+    );
+    assert_eq!(of_source(slow(), &destination), []);
+    // For less of their time, and for no longer than before.
+    assert_eq!(of_source(step(1.0, 10.0), &source), []);
+    assert_eq!(of_source(step(90.0, 50.0), &source), []);
+}
+
+#[test]
 fn a_source_that_breaks_off_is_to_blame_when_it_tells_that_it_failed() {
     let mut signals = window(300e6);
     fail(&mut signals, Side::Network, 5);

@@ -27,6 +27,7 @@ fn minute(number: i64) -> PoolSamples {
                 queued: 6,
                 limit: 600,
                 started: Some(4),
+                read_wait_us: Some(5),
                 traffic: vec![traffic, PoolTraffic::new(None, Operation::Read)],
                 ..PoolSample::new(PoolName::new("a"))
             },
