@@ -113,6 +113,7 @@ pub enum Measure {
     TcpBuffer,
     TcpIdle,
     Retransmissions,
+    OutOfOrder,
     RoundTrip,
     ServerBytes,
     ServersUsed,

@@ -298,7 +298,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         cause: Cause::NetworkPath,
-        needs: &[&[M::Retransmissions, M::RoundTrip]],
+        needs: &[&[M::Retransmissions, M::OutOfOrder, M::RoundTrip]],
         factors: RATE,
         leads_to: &[],
         test: network::network_path,

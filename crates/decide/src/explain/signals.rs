@@ -253,7 +253,7 @@ pub struct StageSignals {
     pub output_wait: Series,
 }
 
-/// The data sockets at their sending ends.
+/// The data sockets: what their sending ends tell, unless said otherwise.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct TcpSignals {
     /// Part of the time with nothing to send.
@@ -266,7 +266,10 @@ pub struct TcpSignals {
     pub buffer_limited: Series,
     /// Segments sent again, as a part of those sent.
     pub retransmitted: Series,
-    /// Round trip.
+    /// At the receiving end: segments that came before one that was sent earlier, as a part of those received. Of one segment
+    /// that was lost, all that follow within a round trip are.
+    pub out_of_order: Series,
+    /// Round trip, at either end.
     pub rtt_seconds: Series,
     /// Shortest round trip.
     pub rtt_min_seconds: Series,
@@ -582,6 +585,7 @@ impl LinkSignals {
                 receiver_limited: mean(|link| &link.tcp.receiver_limited),
                 buffer_limited: mean(|link| &link.tcp.buffer_limited),
                 retransmitted: mean(|link| &link.tcp.retransmitted),
+                out_of_order: mean(|link| &link.tcp.out_of_order),
                 rtt_seconds: mean(|link| &link.tcp.rtt_seconds),
                 rtt_min_seconds: mean(|link| &link.tcp.rtt_min_seconds),
                 window_bytes: mean(|link| &link.tcp.window_bytes),

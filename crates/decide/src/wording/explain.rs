@@ -167,6 +167,7 @@ fn measured(measure: Measure) -> (&'static str, Unit) {
             Unit::Percent,
         ),
         Measure::Retransmissions => ("retransmitted segments", Unit::Percent),
+        Measure::OutOfOrder => ("segments received out of order", Unit::Percent),
         Measure::RoundTrip => ("round-trip time", Unit::Seconds),
         Measure::ServerBytes => ("bytes of each server", Unit::Bytes),
         Measure::ServersUsed => ("servers or pools that share the bytes", Unit::Count),

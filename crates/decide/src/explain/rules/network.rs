@@ -16,6 +16,8 @@ const LOSS_SHARE_MIN: f64 = 1e-4;
 const CLEAN_LOSS_SHARE_MAX: f64 = 1e-5;
 /// Fewer make a long way lossy: those that let a connection reach no more than so many times what a file gets.
 const LOSS_ROOM_MAX: f64 = 3.0;
+/// Segments out of order, of those received, that make a way lossy: of one that is lost some that follow are.
+const OUT_OF_ORDER_SHARE_MIN: f64 = 1e-3;
 /// Bytes of data in a packet.
 const SEGMENT_BYTES: f64 = 1448.0;
 /// A round trip of so many times the shortest one has a queue in it.
@@ -189,7 +191,19 @@ fn path(view: &RuleInput<'_>, link: &LinkSignals) -> Vec<Evidence> {
     if lossy && view.rose(&tcp.retransmitted, 3.0) {
         evidence.push(view.value(Measure::Retransmissions, &tcp.retransmitted));
     }
-    let queue = || Some(view.now(&tcp.rtt_seconds)? / view.now(&tcp.rtt_min_seconds)?);
+    let is_out_of_order = view
+        .now(&tcp.out_of_order)
+        .is_some_and(|part| part > OUT_OF_ORDER_SHARE_MIN);
+    if is_out_of_order && view.rose(&tcp.out_of_order, 3.0) {
+        evidence.push(view.value(Measure::OutOfOrder, &tcp.out_of_order));
+    }
+    // Of a way that became longer the shortest round trip is long, too: then that of before counts.
+    let shortest = [
+        view.now(&tcp.rtt_min_seconds),
+        view.earlier(&tcp.rtt_min_seconds),
+    ];
+    let shortest = shortest.into_iter().flatten().reduce(f64::min);
+    let queue = || Some(view.now(&tcp.rtt_seconds)? / shortest?);
     let is_longer = view.rose(&tcp.rtt_seconds, ROUND_TRIP_GROWTH_MIN);
     if queue().is_some_and(|ratio| ratio > ROUND_TRIP_RATIO_MIN) && is_longer {
         evidence.push(view.value(Measure::RoundTrip, &tcp.rtt_seconds));
