@@ -489,6 +489,7 @@ impl RuleInput<'_> {
                 any_storage(|storage| &storage.used_bytes)
                     && any_storage(|storage| &storage.catalogue_bytes)
             }
+            M::ClientsBytes => any_pool(|pool| &pool.bytes_in),
             M::OtherLinksBytes | M::FileProfile => self.signals.links.len() > self.links.len(),
         }
     }

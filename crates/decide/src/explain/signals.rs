@@ -156,6 +156,8 @@ pub struct LinkSignals {
     pub queued: Series,
     /// Slots that were free although files were queued.
     pub unfed: Series,
+    /// Transfers that run and wait for an answer of both ends: no byte of theirs can have moved.
+    pub preparing: Series,
     /// Transfers that had moved bytes, and none for longer than allowed.
     pub stalled: Series,
     /// The longest time without progress of a transfer that had moved bytes.
@@ -570,6 +572,7 @@ impl LinkSignals {
             limit: sum(|link| &link.limit),
             queued: sum(|link| &link.queued),
             unfed: sum(|link| &link.unfed),
+            preparing: sum(|link| &link.preparing),
             stalled: sum(|link| &link.stalled),
             progress_age_seconds: Series::greatest_of(
                 all.iter().map(|link| &link.progress_age_seconds),
