@@ -72,7 +72,11 @@ fn a_link_that_gets_what_a_lossy_one_leaves_is_no_load() {
     let loss: Fault = |c, loss| c.loss = loss;
     check_from(&usual, Cause::NetworkPath, [1.5e-4, 2e-3], loss, |told| {
         let own = watched_link(told).copied_bytes.clone();
-        let most = own.0.iter().flatten().fold(0.0, |most: f64, one| most.max(*one));
+        let most = own
+            .0
+            .iter()
+            .flatten()
+            .fold(0.0, |most: f64, one| most.max(*one));
         let of_end = |id: &LinkId| id.destination == watched().destination && *id != watched();
         let others = told.links.iter_mut().filter(|(id, _)| of_end(id));
         for (_, other) in others {
@@ -86,15 +90,26 @@ fn a_link_that_gets_what_a_lossy_one_leaves_is_no_load() {
 #[test]
 fn clients_that_write_to_the_pools_are_a_load() {
     let usual = Conditions::default();
-    check_from(&usual, Cause::CompetingLoad, [120e6, 60e6], NARROW, |told| {
-        let rtt = || in_fault(0.05, 0.15);
-        received(told, rtt(), rtt(), in_fault(0.0, 0.02));
-        let into = told.links.iter().filter(|(id, _)| id.destination == watched().destination);
-        let copied = into.map(|(_, link)| link.moved_bytes()).reduce(|sum, one| sum.plus(&one));
-        let clients = in_fault(1e9, 9e9).plus(&copied.expect("links"));
-        let mut pools = told.pools.values_mut();
-        let first = pools.next().expect("a pool");
-        first.bytes_in = clients;
-        pools.for_each(|pool| pool.bytes_in = Series::constant(0.0, BINS));
-    });
+    check_from(
+        &usual,
+        Cause::CompetingLoad,
+        [120e6, 60e6],
+        NARROW,
+        |told| {
+            let rtt = || in_fault(0.05, 0.15);
+            received(told, rtt(), rtt(), in_fault(0.0, 0.02));
+            let into = told
+                .links
+                .iter()
+                .filter(|(id, _)| id.destination == watched().destination);
+            let copied = into
+                .map(|(_, link)| link.moved_bytes())
+                .reduce(|sum, one| sum.plus(&one));
+            let clients = in_fault(1e9, 9e9).plus(&copied.expect("links"));
+            let mut pools = told.pools.values_mut();
+            let first = pools.next().expect("a pool");
+            first.bytes_in = clients;
+            pools.for_each(|pool| pool.bytes_in = Series::constant(0.0, BINS));
+        },
+    );
 }
