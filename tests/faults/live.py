@@ -5,11 +5,12 @@ Nothing here knows what the explainer looks at: a fault changes a disk, a way, a
 """
 
 import json
+import os
 import random
 import signal
 import subprocess
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from itertools import count
 
@@ -178,6 +179,17 @@ class World:
         """Stops a process without ending it."""
         site.process.send_signal(signal.SIGSTOP)
         self.stack.callback(lambda: site.process and site.process.send_signal(signal.SIGCONT))
+
+    def launch(self, command):
+        """Starts a process that is ended with the world, and all that it started."""
+        process = subprocess.Popen(command, start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+        def end():
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+        self.stack.callback(end)
 
     def mount(self, pool, size_mb):
         """Gives a pool a small file system of its own."""

@@ -183,6 +183,22 @@ def narrow(world, strength):
     world.way.rate = {MILD: 2_000_000, STRONG: 1_000_000}[strength]
 
 
+def shared(world):
+    """A way that carries a little more than the copies of a run."""
+    world.way.rate = 6_000_000
+
+
+def load(world, strength):
+    """Clients at the other site write to the destination, over the same way."""
+    data = world.there.directory / "load"
+    data.write_bytes(bytes(2_000_000))
+    put = f"curl -s -o /dev/null --capath {world.here.certificates} -H 'Authorization: Bearer {world.token}' -T {data}"
+    for number in range({MILD: 6, STRONG: 12}[strength]):
+        url = world.doors[world.here].url(f"/load/{number}")
+        script = f"n=0; while {put} {url}-$n; do n=$((n + 1)); done"
+        world.launch([*world.way.prefix, "sh", "-c", script])
+
+
 def freeze_other(world, strength):
     """The other site stands still."""
     world.freeze(world.there)
@@ -219,6 +235,7 @@ FAULTS = [
     Fault("delay", "the way is longer", ("NETPATH",), delay),
     Fault("loss", "the way loses packets", ("NETPATH",), lose_packets),
     Fault("narrow way", "the way carries fewer bytes", ("NETPATH",), narrow),
+    Fault("load", "clients write over the same way", ("LOAD",), load, prepare=shared),
     Fault("frozen source", "the source stands still", ("CRASH", "MOVER"), freeze_other),
     Fault("frozen destination", "the destination stands still", ("CRASH", "MOVER"), freeze_other, {"is_source": True}),
     Fault("killed source", "the source is gone", ("CRASH",), kill_other),

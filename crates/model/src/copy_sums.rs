@@ -31,7 +31,7 @@ pub struct CopySums {
     pub asked: u64,
     /// Files whose client asked for a number.
     pub askers: u64,
-    /// Files of which the sender's socket is known.
+    /// Files of which a socket is known.
     pub sockets: u64,
     /// Sums over these sockets.
     pub socket: SocketFigures,
@@ -52,7 +52,7 @@ pub struct FinishedCopy {
     pub streams: Option<u32>,
     /// Connections that its client asked for.
     pub asked: Option<u32>,
-    /// What its sender's kernel says, which alone knows what held it back.
+    /// What the kernel of one end says. The sender's alone knows what held it back.
     pub socket: Option<SocketFigures>,
 }
 
@@ -77,6 +77,10 @@ pub struct SocketFigures {
     pub open_us: u64,
     /// Congestion window of one connection, in bytes. 0: not known.
     pub window_bytes: u64,
+    /// Data segments received.
+    pub received_segments: u64,
+    /// Of these, how many came before one that was sent earlier.
+    pub out_of_order_segments: u64,
 }
 
 impl FinishedCopy {
@@ -101,14 +105,10 @@ impl FinishedCopy {
         // Stages may overlap: the time is that of the longest at least.
         let moving_us = [stages.source_read_us, stages.network_us, stages.write_us];
         let moving_us = moving_us.into_iter().max().unwrap_or(0);
-        let tcp = report.tcp.as_ref();
-        let tcp = tcp.filter(|tcp| tcp.busy_us > 0 && tcp.sent_segments > 0);
-        let is_sender = |tcp: &TcpSummary| {
-            let segment_bytes = match tcp.segment_bytes {
-                0 => SEGMENT_BYTES_USUAL,
-                bytes => bytes.into(),
-            };
-            u64::from(tcp.sent_segments).saturating_mul(2 * segment_bytes) >= size.0
+        let open_us = connections.map_or(0, |count| moving_us.saturating_mul(count));
+        let of_socket = |tcp: &TcpSummary| match is_sender(tcp, size) {
+            true => SocketFigures::of_sender(tcp, connections, open_us),
+            false => SocketFigures::of_receiver(tcp),
         };
         FinishedCopy {
             size: Some(size),
@@ -116,31 +116,56 @@ impl FinishedCopy {
             stages_us: stages_us.map(|us| Some(us).filter(|us| *us > 0)),
             streams: streams.map(|streams| streams.used),
             asked: streams.and_then(|streams| streams.asked),
-            socket: tcp.map(|tcp| {
-                let round_trips = SocketFigures {
-                    rtt_us: tcp.rtt_us.into(),
-                    rtt_min_us: tcp.min_rtt_us.into(),
-                    ..SocketFigures::default()
-                };
-                // A receiver has sent a request: of what held the bytes back it knows nothing.
-                match is_sender(tcp) {
-                    false => round_trips,
-                    true => SocketFigures {
-                        sent_segments: tcp.sent_segments.into(),
-                        retransmitted_segments: tcp.retransmitted_segments.into(),
-                        busy_us: tcp.busy_us,
-                        receiver_limited_us: tcp.receiver_limited_us,
-                        buffer_limited_us: tcp.send_buffer_limited_us,
-                        open_us: connections.map_or(0, |count| moving_us.saturating_mul(count)),
-                        window_bytes: connections.map_or(0, |count| {
-                            let segments = u64::from(tcp.congestion_window_segments);
-                            segments * u64::from(tcp.segment_bytes) / count
-                        }),
-                        ..round_trips
-                    },
-                }
-            }),
+            socket: report.tcp.as_ref().and_then(of_socket),
         }
+    }
+}
+
+/// Whether this end sent the file: its socket sent at least half of it.
+fn is_sender(tcp: &TcpSummary, size: Bytes) -> bool {
+    let segment_bytes = match tcp.segment_bytes {
+        0 => SEGMENT_BYTES_USUAL,
+        bytes => bytes.into(),
+    };
+    tcp.sent_segments > 0
+        && u64::from(tcp.sent_segments).saturating_mul(2 * segment_bytes) >= size.0
+}
+
+impl SocketFigures {
+    /// What the socket of a receiver tells: of what held the bytes back it knows nothing. `None`: no round trip is known.
+    ///
+    /// Its own request is acknowledged up to a delayed acknowledgement later than it came, and data may come late because
+    /// the sender's disk is slow. What both of its round trip times have in common is of the way.
+    pub fn of_receiver(tcp: &TcpSummary) -> Option<SocketFigures> {
+        let known = [tcp.rtt_us, tcp.receiver_rtt_us].into_iter();
+        let rtt_us = known.filter(|rtt| *rtt > 0).min()?;
+        Some(SocketFigures {
+            rtt_us: rtt_us.into(),
+            rtt_min_us: rtt_us.min(tcp.min_rtt_us).into(),
+            received_segments: tcp.received_segments.into(),
+            out_of_order_segments: tcp.out_of_order_segments.into(),
+            ..SocketFigures::default()
+        })
+    }
+
+    fn of_sender(
+        tcp: &TcpSummary,
+        connections: Option<u64>,
+        open_us: u64,
+    ) -> Option<SocketFigures> {
+        let window = u64::from(tcp.congestion_window_segments) * u64::from(tcp.segment_bytes);
+        (tcp.busy_us > 0).then(|| SocketFigures {
+            sent_segments: tcp.sent_segments.into(),
+            retransmitted_segments: tcp.retransmitted_segments.into(),
+            busy_us: tcp.busy_us,
+            receiver_limited_us: tcp.receiver_limited_us,
+            buffer_limited_us: tcp.send_buffer_limited_us,
+            rtt_us: tcp.rtt_us.into(),
+            rtt_min_us: tcp.min_rtt_us.into(),
+            open_us,
+            window_bytes: connections.map_or(0, |count| window / count),
+            ..SocketFigures::default()
+        })
     }
 }
 
@@ -204,6 +229,8 @@ impl CopySums {
         show("open_us", &mut socket.open_us);
         show("window_bytes", &mut socket.window_bytes);
         show("windows", &mut self.windows);
+        show("received_segments", &mut socket.received_segments);
+        show("out_of_order_segments", &mut socket.out_of_order_segments);
     }
 }
 
@@ -222,6 +249,8 @@ impl SocketFigures {
             (&mut self.rtt_min_us, other.rtt_min_us),
             (&mut self.open_us, other.open_us),
             (&mut self.window_bytes, other.window_bytes),
+            (&mut self.received_segments, other.received_segments),
+            (&mut self.out_of_order_segments, other.out_of_order_segments),
         ];
         for (sum, one) in sums {
             *sum = sum.saturating_add(one);
@@ -263,6 +292,36 @@ mod tests {
         assert_eq!(socket_with(3), round_trips);
         assert_eq!(socket_with(1000).busy_us, 20_000);
         assert_eq!(socket_with(1000).retransmitted_segments, 1);
+    }
+
+    #[test]
+    fn a_receiver_tells_what_both_of_its_round_trip_times_have_in_common_and_what_came_out_of_order()
+     {
+        let tcp = TcpSummary {
+            rtt_us: 610_000,
+            min_rtt_us: 200_000,
+            receiver_rtt_us: 600_000,
+            sent_segments: 1,
+            received_segments: 700,
+            out_of_order_segments: 30,
+            ..TcpSummary::default()
+        };
+        let told = SocketFigures::of_receiver(&tcp).expect("told");
+        assert_eq!((told.rtt_us, told.rtt_min_us), (600_000, 200_000));
+        assert_eq!(
+            (told.received_segments, told.out_of_order_segments),
+            (700, 30)
+        );
+        // The source was slow to open its file: its acknowledgement came late, its data did not.
+        let late = TcpSummary {
+            rtt_us: 41_000,
+            min_rtt_us: 900,
+            receiver_rtt_us: 1_000,
+            ..tcp
+        };
+        let told = SocketFigures::of_receiver(&late).expect("told");
+        assert_eq!((told.rtt_us, told.rtt_min_us), (1_000, 900));
+        assert_eq!(SocketFigures::of_receiver(&TcpSummary::default()), None);
     }
 
     #[test]

@@ -17,7 +17,7 @@ use crate::units::{Slots, Timestamp};
 /// Milliseconds of a minute.
 pub const MINUTE_MS: i64 = 60_000;
 /// Figures of [`MinuteSums`].
-const COLUMNS: usize = 41;
+const COLUMNS: usize = 43;
 
 /// What one leader counted in one minute. A minute in which the service started, stopped or changed its leader has several
 /// of them, or lacks a part; what it lacks was lost with the process that counted it.

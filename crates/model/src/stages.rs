@@ -49,10 +49,14 @@ impl StageClocks {
     }
 }
 
-/// What the kernel says of a data socket (`TCP_INFO`, linux/tcp.h). Counters run from the opening of the connection.
+/// Of the samples that a smoothed round trip time is made of, each new one weighs so much (RFC 6298 §2.3).
+const RTT_GAIN: f64 = 0.125;
+
+/// What the kernel says of a data socket (`TCP_INFO`, linux/tcp.h). Counters run from the opening of the connection, or from
+/// the begin of a request on it ([`TcpSummary::since`]).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct TcpSummary {
-    /// Smoothed round trip time.
+    /// Smoothed round trip time of what this end sends.
     pub rtt_us: u32,
     /// Smallest round trip time seen.
     pub min_rtt_us: u32,
@@ -71,6 +75,16 @@ pub struct TcpSummary {
     pub send_buffer_limited_us: u64,
     /// The kernel's latest estimate of delivery, bytes per second.
     pub delivery_rate: u64,
+    /// Round trip time that this end sees as a receiver: from an acknowledgement to the first data that answers it. 0: not
+    /// known.
+    #[serde(default)]
+    pub receiver_rtt_us: u32,
+    /// Data segments received.
+    #[serde(default)]
+    pub received_segments: u32,
+    /// Of these, how many came before one that was sent earlier: that one was lost, or took another way.
+    #[serde(default)]
+    pub out_of_order_segments: u32,
 }
 
 impl TcpSummary {
@@ -80,24 +94,71 @@ impl TcpSummary {
         TcpSummary {
             rtt_us: self.rtt_us.max(other.rtt_us),
             min_rtt_us: self.min_rtt_us.min(other.min_rtt_us),
+            receiver_rtt_us: self.receiver_rtt_us.max(other.receiver_rtt_us),
             congestion_window_segments: self
                 .congestion_window_segments
                 .saturating_add(other.congestion_window_segments),
             segment_bytes: self.segment_bytes.max(other.segment_bytes),
-            retransmitted_segments: self
-                .retransmitted_segments
-                .saturating_add(other.retransmitted_segments),
-            sent_segments: self.sent_segments.saturating_add(other.sent_segments),
-            busy_us: self.busy_us.saturating_add(other.busy_us),
-            receiver_limited_us: self
-                .receiver_limited_us
-                .saturating_add(other.receiver_limited_us),
-            send_buffer_limited_us: self
-                .send_buffer_limited_us
-                .saturating_add(other.send_buffer_limited_us),
             delivery_rate: self.delivery_rate.saturating_add(other.delivery_rate),
+            ..self.with_counters(other, u32::saturating_add, u64::saturating_add)
         }
     }
+
+    /// A later request of the same copy, which followed on the same socket or on one that took its place: counters add up,
+    /// the rest is as the later one has it.
+    pub fn then(self, later: TcpSummary) -> TcpSummary {
+        TcpSummary {
+            min_rtt_us: self.min_rtt_us.min(later.min_rtt_us),
+            ..later.with_counters(self, u32::saturating_add, u64::saturating_add)
+        }
+    }
+
+    /// What is of the time since `begun`, when the same socket was looked at before. Who receives sends a request or two
+    /// in that time, of which a smoothed round trip time takes an eighth each: its own one is told instead.
+    pub fn since(self, begun: TcpSummary) -> TcpSummary {
+        let since = self.with_counters(begun, u32::saturating_sub, u64::saturating_sub);
+        let samples = (since.sent_segments).saturating_sub(since.retransmitted_segments);
+        TcpSummary {
+            rtt_us: rtt_since(self.rtt_us, begun.rtt_us, samples),
+            ..since
+        }
+    }
+
+    fn with_counters(
+        self,
+        other: TcpSummary,
+        small: fn(u32, u32) -> u32,
+        large: fn(u64, u64) -> u64,
+    ) -> TcpSummary {
+        TcpSummary {
+            retransmitted_segments: small(
+                self.retransmitted_segments,
+                other.retransmitted_segments,
+            ),
+            sent_segments: small(self.sent_segments, other.sent_segments),
+            received_segments: small(self.received_segments, other.received_segments),
+            out_of_order_segments: small(self.out_of_order_segments, other.out_of_order_segments),
+            busy_us: large(self.busy_us, other.busy_us),
+            receiver_limited_us: large(self.receiver_limited_us, other.receiver_limited_us),
+            send_buffer_limited_us: large(
+                self.send_buffer_limited_us,
+                other.send_buffer_limited_us,
+            ),
+            ..self
+        }
+    }
+}
+
+/// The mean round trip time of the segments sent between two smoothed ones, if each of them was a sample. Where fewer were, it
+/// lies between that mean and what was before.
+fn rtt_since(now_us: u32, before_us: u32, samples: u32) -> u32 {
+    if samples == 0 || before_us == 0 {
+        return now_us;
+    }
+    let samples = i32::try_from(samples).unwrap_or(i32::MAX);
+    let weight = 1.0 - (1.0 - RTT_GAIN).powi(samples);
+    let before = f64::from(before_us);
+    (before + (f64::from(now_us) - before) / weight).max(0.0) as u32
 }
 
 /// What a mover reports when it has ended well.
@@ -170,6 +231,40 @@ pub enum Verification {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn receiver(rtt_us: u32, sent_segments: u32) -> TcpSummary {
+        TcpSummary {
+            rtt_us,
+            min_rtt_us: 200_000,
+            sent_segments,
+            received_segments: 100 * sent_segments,
+            out_of_order_segments: sent_segments,
+            ..TcpSummary::default()
+        }
+    }
+
+    #[test]
+    fn a_request_on_a_kept_connection_has_a_round_trip_time_of_its_own() {
+        // 200 ms, then one sample of 600 ms: 200 + (600 − 200) / 8.
+        let told = receiver(250_000, 8).since(receiver(200_000, 7));
+        assert_eq!((told.rtt_us, told.sent_segments), (600_000, 1));
+        assert_eq!(
+            (told.received_segments, told.out_of_order_segments),
+            (100, 1)
+        );
+        let unused = receiver(250_000, 7).since(receiver(250_000, 7));
+        assert_eq!(unused.rtt_us, 250_000);
+        // Who sends much has forgotten what was before.
+        let sender = receiver(250_000, 1007).since(receiver(200_000, 7));
+        assert_eq!(sender.rtt_us, 250_000);
+    }
+
+    #[test]
+    fn requests_of_one_copy_on_one_socket_add_up() {
+        let both = receiver(200_000, 2).then(receiver(300_000, 3));
+        assert_eq!((both.rtt_us, both.sent_segments), (300_000, 5));
+        assert_eq!((both.min_rtt_us, both.received_segments), (200_000, 500));
+    }
 
     #[test]
     fn what_goes_with_a_state_can_be_read_as_the_whole_report_and_the_other_way_round() {

@@ -47,6 +47,13 @@ pub(crate) fn tell(link: &mut LinkSignals, bins: &[&CopySums]) {
         let (again, sent) = (bin.socket.retransmitted_segments, bin.socket.sent_segments);
         (again as f64, sent as f64)
     });
+    link.tcp.out_of_order = told(&|bin| {
+        let (late, all) = (
+            bin.socket.out_of_order_segments,
+            bin.socket.received_segments,
+        );
+        (late as f64, all as f64)
+    });
     let rtt = |value: fn(&SocketFigures) -> u64| {
         told(&|bin| (value(&bin.socket) as f64 / 1e6, bin.sockets as f64))
     };

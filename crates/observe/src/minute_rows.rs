@@ -60,6 +60,8 @@ fn sample_of(link: &LinkId, vo: Option<&VoName>, sums: &MinuteSums, seconds: f64
         busy_us: of_sockets(copies.socket.busy_us),
         receiver_limited_us: of_sockets(copies.socket.receiver_limited_us),
         send_buffer_limited_us: of_sockets(copies.socket.buffer_limited_us),
+        received_segments: of_sockets(copies.socket.received_segments),
+        out_of_order_segments: of_sockets(copies.socket.out_of_order_segments),
         ..Sample::default()
     }
 }

@@ -38,6 +38,8 @@ pub struct RecordSignals {
     tape_failures: BTreeMap<LinkId, FailureCounts>,
     vos: BTreeMap<LinkId, BTreeSet<VoName>>,
     open: BTreeMap<(TransferId, Attempt), OpenAttempt>,
+    /// Seconds in which slots waited for an answer of both ends.
+    preparing: BTreeMap<LinkId, Vec<f64>>,
     submissions: BTreeMap<LinkId, Vec<f64>>,
     dispatches: Vec<f64>,
     is_sampled: Vec<bool>,
@@ -64,8 +66,9 @@ struct ServiceSlots {
 }
 
 /// An attempt that has not ended.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 struct OpenAttempt {
+    link: LinkId,
     started: Timestamp,
     /// When both ends had been looked at: until then its slot moves nothing.
     prepared: Option<Timestamp>,
@@ -212,6 +215,7 @@ impl RecordSignals {
             TransferEvent::Started { attempt, .. } => {
                 if self.open.len() < STARTS_MAX {
                     let open = OpenAttempt {
+                        link: link.clone(),
                         started: at,
                         prepared: None,
                     };
@@ -222,8 +226,11 @@ impl RecordSignals {
                 }
             }
             TransferEvent::Prepared { attempt, .. } => {
-                if let Some(open) = self.open.get_mut(&(transfer, *attempt)) {
+                let open = self.open.get_mut(&(transfer, *attempt));
+                if let Some(open) = open.filter(|open| open.prepared.is_none()) {
                     open.prepared = Some(at);
+                    let started = open.started;
+                    self.prepared(link, started, at);
                 }
             }
             TransferEvent::Landed {
@@ -232,7 +239,7 @@ impl RecordSignals {
                 report,
                 ..
             } => {
-                let open = self.open.remove(&(transfer, *attempt));
+                let open = self.end_of(transfer, *attempt, at);
                 // From its start until both ends had been looked at, where that is known.
                 let preparation = open.and_then(|open| Some(open.prepared?.since(open.started)));
                 let copy = FinishedCopy::of(*size, report, preparation);
@@ -243,7 +250,7 @@ impl RecordSignals {
             TransferEvent::AttemptFailed {
                 attempt, failure, ..
             } => {
-                self.open.remove(&(transfer, *attempt));
+                self.end_of(transfer, *attempt, at);
                 self.failed(link, at, failure, FailedStep::Attempt);
             }
             TransferEvent::StageFailed { failure, .. }
@@ -251,13 +258,13 @@ impl RecordSignals {
                 self.failed(link, at, failure, FailedStep::TapeCall);
             }
             TransferEvent::AttemptLost { attempt, .. } => {
-                self.open.remove(&(transfer, *attempt));
+                self.end_of(transfer, *attempt, at);
             }
             TransferEvent::Canceled { .. } => {
                 let attempts = (transfer, Attempt(0))..=(transfer, Attempt(u32::MAX));
                 let canceled: Vec<_> = self.open.range(attempts).map(|(of, _)| *of).collect();
-                for of in canceled {
-                    self.open.remove(&of);
+                for (transfer, attempt) in canceled {
+                    self.end_of(transfer, attempt, at);
                 }
             }
             TransferEvent::Chosen { .. }
@@ -267,6 +274,32 @@ impl RecordSignals {
             | TransferEvent::Archived
             | TransferEvent::Expired { .. }
             | TransferEvent::Refused { .. } => {}
+        }
+    }
+
+    /// Takes out an attempt that has ended.
+    fn end_of(
+        &mut self,
+        transfer: TransferId,
+        attempt: Attempt,
+        at: Timestamp,
+    ) -> Option<OpenAttempt> {
+        let open = self.open.remove(&(transfer, attempt))?;
+        if open.prepared.is_none() {
+            self.prepared(&open.link, open.started, at);
+        }
+        Some(open)
+    }
+
+    /// Counts the time in which a slot waited for an answer of both ends.
+    fn prepared(&mut self, link: &LinkId, from: Timestamp, to: Timestamp) {
+        let bins = self.bins_within(from, to);
+        let (begin, step) = (self.begin.0, i64::from(self.bin_seconds) * 1000);
+        let of_link = (self.preparing.entry(link.clone())).or_insert_with(|| vec![0.0; self.bins]);
+        for bin in bins {
+            let first = begin.saturating_add(step.saturating_mul(bin as i64));
+            let ms = to.0.min(first.saturating_add(step)) - from.0.max(first);
+            of_link[bin] += ms.max(0) as f64 / 1000.0;
         }
     }
 
@@ -368,6 +401,14 @@ impl RecordSignals {
 
     /// What was taken.
     pub fn finish(mut self) -> Signals {
+        let end = Timestamp(
+            (self.begin.0).saturating_add(i64::from(self.bin_seconds) * 1000 * self.bins as i64),
+        );
+        for open in std::mem::take(&mut self.open).into_values() {
+            if open.prepared.is_none() {
+                self.prepared(&open.link, open.started, end);
+            }
+        }
         for (is_sampled, lacks) in self.is_sampled.iter_mut().zip(&self.lacks_samples) {
             *is_sampled &= !lacks;
         }
@@ -416,6 +457,8 @@ impl RecordSignals {
             };
             of_link.failures = series(self.failures.remove(&link));
             of_link.tape_failures = series(self.tape_failures.remove(&link));
+            let preparing = self.preparing.remove(&link).unwrap_or_default();
+            of_link.preparing = known(preparing.iter().map(|sum| sum / seconds).collect());
             of_link.vos = self.vos.remove(&link).unwrap_or_default();
             signals.links.insert(link, of_link);
         }

@@ -39,6 +39,9 @@ pub fn read(fd: BorrowedFd<'_>) -> Option<TcpSummary> {
         receiver_limited_us: info.tcpi_rwnd_limited,
         send_buffer_limited_us: info.tcpi_sndbuf_limited,
         delivery_rate: info.tcpi_delivery_rate,
+        receiver_rtt_us: info.tcpi_rcv_rtt,
+        received_segments: info.tcpi_data_segs_in,
+        out_of_order_segments: info.tcpi_rcv_ooopack,
     })
 }
 
@@ -61,6 +64,11 @@ mod tests {
         assert!(
             summary.sent_segments > 0 && summary.segment_bytes > 0 && summary.rtt_us > 0,
             "{summary:?}"
+        );
+        let received = read(receiver.as_fd()).expect("a TCP socket");
+        assert!(
+            received.received_segments > 0 && received.out_of_order_segments == 0,
+            "{received:?}"
         );
     }
 

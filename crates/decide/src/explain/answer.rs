@@ -74,7 +74,7 @@ causes! {
     TcpWindow "TCPWIN" "Windows of connections are too small for the way.",
     WindowUnopened "TCPOPEN" "Windows of connections stay small although the buffers may grow.",
     IdleStreams "TCPIDLE" "Some connections of each file have nothing to send.",
-    NetworkPath "NETPATH" "The way loses packets or is congested.",
+    NetworkPath "NETPATH" "The way loses packets, is congested or became longer.",
     SiteNetwork "NETSITE" "The network of a site limits all its links.",
     RandomWrites "RANDIO" "Files are written out of order.",
     Relay "RELAY" "Bytes take another hop inside the site.",
@@ -84,7 +84,7 @@ causes! {
     TapeDrives "DRIVE" "All tape drives are busy.",
     ScatteredFiles "SCATTER" "Files are spread over many tapes.",
     AggregateRead "AGGREAD" "Drives read more than was asked for.",
-    CompetingLoad "LOAD" "Other links use the storage or the way.",
+    CompetingLoad "LOAD" "Other links or clients use the storage or the way.",
     DescriptorLeak "FDLEAK" "A server runs out of file descriptors.",
     Accounting "ACCT" "Storage and catalogue count differently.",
 }
@@ -113,6 +113,7 @@ pub enum Measure {
     TcpBuffer,
     TcpIdle,
     Retransmissions,
+    OutOfOrder,
     RoundTrip,
     ServerBytes,
     ServersUsed,
@@ -150,6 +151,7 @@ pub enum Measure {
     DescriptorLimit,
     AccountingDifference,
     OtherLinksBytes,
+    ClientsBytes,
     FileProfile,
 }
 

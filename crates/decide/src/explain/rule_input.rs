@@ -417,6 +417,7 @@ impl RuleInput<'_> {
             M::TcpBuffer => known(&link.tcp.buffer_max_bytes),
             M::TcpIdle => known(&link.tcp.idle),
             M::Retransmissions => known(&link.tcp.retransmitted),
+            M::OutOfOrder => known(&link.tcp.out_of_order),
             M::RoundTrip => known(&link.tcp.rtt_seconds) && known(&link.tcp.rtt_min_seconds),
             M::ServerBytes => any_server(|server| &server.bytes_in),
             M::ServersUsed => any_unit(|unit| unit.bytes),
@@ -492,6 +493,7 @@ impl RuleInput<'_> {
                 any_storage(|storage| &storage.used_bytes)
                     && any_storage(|storage| &storage.catalogue_bytes)
             }
+            M::ClientsBytes => any_pool(|pool| &pool.bytes_in),
             M::OtherLinksBytes | M::FileProfile => self.signals.links.len() > self.links.len(),
         }
     }

@@ -298,7 +298,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         cause: Cause::NetworkPath,
-        needs: &[&[M::Retransmissions, M::RoundTrip]],
+        needs: &[&[M::Retransmissions, M::OutOfOrder, M::RoundTrip]],
         factors: RATE,
         leads_to: &[],
         test: network::network_path,
@@ -354,9 +354,10 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         cause: Cause::CompetingLoad,
-        needs: &[&[M::OtherLinksBytes]],
+        needs: &[&[M::OtherLinksBytes, M::ClientsBytes]],
         factors: RATE,
-        leads_to: &[],
+        // What others put on a way fills it, and may overflow it.
+        leads_to: &[Cause::NetworkPath],
         test: network::competing_load,
     },
     Rule {

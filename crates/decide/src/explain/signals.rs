@@ -156,6 +156,8 @@ pub struct LinkSignals {
     pub queued: Series,
     /// Slots that were free although files were queued.
     pub unfed: Series,
+    /// Transfers that run and wait for an answer of both ends: no byte of theirs can have moved.
+    pub preparing: Series,
     /// Transfers that had moved bytes, and none for longer than allowed.
     pub stalled: Series,
     /// The longest time without progress of a transfer that had moved bytes.
@@ -253,7 +255,7 @@ pub struct StageSignals {
     pub output_wait: Series,
 }
 
-/// The data sockets at their sending ends.
+/// The data sockets: what their sending ends tell, unless said otherwise.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct TcpSignals {
     /// Part of the time with nothing to send.
@@ -266,7 +268,10 @@ pub struct TcpSignals {
     pub buffer_limited: Series,
     /// Segments sent again, as a part of those sent.
     pub retransmitted: Series,
-    /// Round trip.
+    /// At the receiving end: segments that came before one that was sent earlier, as a part of those received. Of one segment
+    /// that was lost, all that follow within a round trip are.
+    pub out_of_order: Series,
+    /// Round trip, at either end.
     pub rtt_seconds: Series,
     /// Shortest round trip.
     pub rtt_min_seconds: Series,
@@ -573,6 +578,7 @@ impl LinkSignals {
             limit: sum(|link| &link.limit),
             queued: sum(|link| &link.queued),
             unfed: sum(|link| &link.unfed),
+            preparing: sum(|link| &link.preparing),
             stalled: sum(|link| &link.stalled),
             progress_age_seconds: Series::greatest_of(
                 all.iter().map(|link| &link.progress_age_seconds),
@@ -588,6 +594,7 @@ impl LinkSignals {
                 receiver_limited: mean(|link| &link.tcp.receiver_limited),
                 buffer_limited: mean(|link| &link.tcp.buffer_limited),
                 retransmitted: mean(|link| &link.tcp.retransmitted),
+                out_of_order: mean(|link| &link.tcp.out_of_order),
                 rtt_seconds: mean(|link| &link.tcp.rtt_seconds),
                 rtt_min_seconds: mean(|link| &link.tcp.rtt_min_seconds),
                 window_bytes: mean(|link| &link.tcp.window_bytes),

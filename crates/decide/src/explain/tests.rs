@@ -7,6 +7,7 @@ mod plant;
 mod pools;
 mod rate_changes;
 mod standstill;
+mod ways;
 
 use super::*;
 use penstock_model::{ANY, StorageId};

@@ -40,7 +40,7 @@ pub fn cause(cause: Cause) -> &'static str {
         Cause::TcpWindow => "TCP windows were too small for the distance",
         Cause::WindowUnopened => "TCP windows stayed small although the buffers may grow",
         Cause::IdleStreams => "some connections of each file had nothing to send",
-        Cause::NetworkPath => "the network path lost packets or was congested",
+        Cause::NetworkPath => "the network path lost packets, was congested or became longer",
         Cause::SiteNetwork => "the network of a site limited all its links",
         Cause::RandomWrites => "files were written out of order",
         Cause::Relay => "bytes passed through an additional hop inside the site",
@@ -50,7 +50,7 @@ pub fn cause(cause: Cause) -> &'static str {
         Cause::TapeDrives => "all tape drives were busy",
         Cause::ScatteredFiles => "files were spread over many tapes",
         Cause::AggregateRead => "tape drives read more bytes than were requested",
-        Cause::CompetingLoad => "other links put more load on the storage element",
+        Cause::CompetingLoad => "other links or clients put more load on the storage element",
         Cause::DescriptorLeak => "a server ran out of file descriptors",
         Cause::Accounting => "storage element and catalogue report different volumes",
     }
@@ -120,7 +120,7 @@ pub fn remedy(cause: Cause) -> &'static str {
         Cause::AggregateRead => {
             "let the tape system position within aggregates, or ask for whole aggregates"
         }
-        Cause::CompetingLoad => "limit the links whose load grew, or add servers",
+        Cause::CompetingLoad => "limit the links or clients whose load grew, or add servers",
         Cause::DescriptorLeak => {
             "raise the limit of open files; if ever more are open, restart the service and report the leak"
         }
@@ -167,6 +167,7 @@ fn measured(measure: Measure) -> (&'static str, Unit) {
             Unit::Percent,
         ),
         Measure::Retransmissions => ("retransmitted segments", Unit::Percent),
+        Measure::OutOfOrder => ("segments received out of order", Unit::Percent),
         Measure::RoundTrip => ("round-trip time", Unit::Seconds),
         Measure::ServerBytes => ("bytes of each server", Unit::Bytes),
         Measure::ServersUsed => ("servers or pools that share the bytes", Unit::Count),
@@ -208,6 +209,10 @@ fn measured(measure: Measure) -> (&'static str, Unit) {
             Unit::Bytes,
         ),
         Measure::OtherLinksBytes => ("bytes of other links per interval", Unit::Bytes),
+        Measure::ClientsBytes => (
+            "bytes of other clients of the pools per interval",
+            Unit::Bytes,
+        ),
         Measure::FileProfile => ("rates of other links", Unit::Bytes),
     }
 }

@@ -194,6 +194,12 @@ row! {
         send_buffer_limited_us: Option<u64>,
         /// The kernel's estimate of delivery, in bytes per second.
         delivery_bytes_per_second: Option<u64>,
+        /// Round trip time that a receiver sees, from its acknowledgements to the data that answers them.
+        receiver_rtt_us: Option<u64>,
+        /// Data segments that were received.
+        received_segments: Option<u64>,
+        /// Of these, how many came before one that was sent earlier.
+        out_of_order_segments: Option<u64>,
         /// The pool.
         pool: Option<PoolName>,
         /// The server that moved the bytes.
@@ -292,6 +298,10 @@ row! {
         receiver_limited_us: Option<u64>,
         /// Of that, limited by the sender's buffer.
         send_buffer_limited_us: Option<u64>,
+        /// Data segments that were received.
+        received_segments: Option<u64>,
+        /// Of these, how many came before one that was sent earlier.
+        out_of_order_segments: Option<u64>,
         /// Bytes that wait in the sender's socket.
         send_queue_bytes: Option<Bytes>,
         /// Bytes that wait in the receiver's socket.
@@ -436,6 +446,11 @@ impl Attempt {
         self.receiver_limited_us = Some(tcp.receiver_limited_us);
         self.send_buffer_limited_us = Some(tcp.send_buffer_limited_us);
         self.delivery_bytes_per_second = Some(tcp.delivery_rate);
+        self.receiver_rtt_us = Some(tcp.receiver_rtt_us)
+            .filter(|rtt| *rtt > 0)
+            .map(u64::from);
+        self.received_segments = Some(tcp.received_segments.into());
+        self.out_of_order_segments = Some(tcp.out_of_order_segments.into());
         self
     }
 }

@@ -80,10 +80,23 @@ fn full_report() -> MoverReport {
     }
 }
 
+/// The same of a copy that its receiver reports.
+fn report_of_receiver() -> MoverReport {
+    MoverReport {
+        tcp: Some(TcpSummary {
+            rtt_us: 9,
+            min_rtt_us: 9,
+            received_segments: 9,
+            ..TcpSummary::default()
+        }),
+        ..full_report()
+    }
+}
+
 /// All that the record of a transfer service can tell, of two links.
 fn of_service() -> Signals {
     let mut signals = RecordSignals::new(Timestamp(0), 60, MINUTES as usize);
-    let report = full_report();
+    let reports = [full_report(), report_of_receiver()];
     let attempt = Attempt(1);
     for second in 0..MINUTES * 60 {
         let number = second as u64;
@@ -112,7 +125,7 @@ fn of_service() -> Signals {
                 attempt,
                 size: Bytes(7),
                 mode: Some(CopyMode::Pull),
-                report: Box::new(report.clone()),
+                report: Box::new(reports[second as usize / 2 % 2].clone()),
                 archives: false,
             },
         ];
@@ -297,6 +310,7 @@ fn of_records() -> Signals {
             min_rtt_us: Some(9),
             retransmitted_segments: Some(1),
             sent_segments: Some(9),
+            received_segments: Some([0, 20][second as usize / 2 % 2]),
             busy_us: Some(SOME_US),
             receiver_limited_us: Some(SOME_US),
             send_buffer_limited_us: Some(SOME_US),

@@ -16,7 +16,8 @@ use penstock_model::observation::{
     Attempt, Change, ChangeKind, Outcome, Sample, SubjectKind, Text, View,
 };
 use penstock_model::{
-    CopySums, Errno, FinishedCopy, LinkId, Phase, SocketFigures, TimeWindow, Timestamp, VoName,
+    CopySums, Errno, FinishedCopy, LinkId, Phase, SocketFigures, TcpSummary, TimeWindow, Timestamp,
+    VoName,
 };
 use std::collections::{BTreeMap, HashMap};
 
@@ -33,7 +34,7 @@ const FURTHER_VALUES_MAX: usize = 2_000_000;
 /// Files whose times are remembered to tell how long most of them take.
 const TIMES_MAX: usize = 100_000;
 /// What is needed of an attempt beside what every fold reads.
-const FURTHER_COLUMNS: [&str; 14] = [
+const FURTHER_COLUMNS: [&str; 17] = [
     "last_byte",
     "wait_us",
     "checksum_us",
@@ -45,6 +46,9 @@ const FURTHER_COLUMNS: [&str; 14] = [
     "busy_us",
     "receiver_limited_us",
     "send_buffer_limited_us",
+    "receiver_rtt_us",
+    "received_segments",
+    "out_of_order_segments",
     "error_code",
     "fingerprint",
     "phase",
@@ -368,19 +372,6 @@ impl<'a, 'b> RowSignals<'a, 'b> {
 }
 
 fn finished(row: &Attempt) -> FinishedCopy {
-    let socket = match (row.busy_us, row.sent_segments) {
-        (Some(busy_us), Some(sent_segments @ 1..)) => Some(SocketFigures {
-            sent_segments,
-            retransmitted_segments: row.retransmitted_segments.unwrap_or(0),
-            busy_us,
-            receiver_limited_us: row.receiver_limited_us.unwrap_or(0),
-            buffer_limited_us: row.send_buffer_limited_us.unwrap_or(0),
-            rtt_us: row.rtt_us.unwrap_or(0),
-            rtt_min_us: row.min_rtt_us.unwrap_or(0),
-            ..SocketFigures::default()
-        }),
-        _ => None,
-    };
     FinishedCopy {
         size: row.file_bytes.or(row.bytes_moved),
         overhead_us: overhead_us(row),
@@ -393,8 +384,36 @@ fn finished(row: &Attempt) -> FinishedCopy {
         ],
         streams: row.streams,
         asked: None,
-        socket,
+        socket: socket_of(row),
     }
+}
+
+/// What a row tells of the socket of its end. Who received more than it sent was the receiver of the file.
+fn socket_of(row: &Attempt) -> Option<SocketFigures> {
+    let sent_segments = row.sent_segments.unwrap_or(0);
+    let received_segments = row.received_segments.unwrap_or(0);
+    if received_segments > sent_segments {
+        let small = |told: Option<u64>| u32::try_from(told.unwrap_or(0)).unwrap_or(u32::MAX);
+        return SocketFigures::of_receiver(&TcpSummary {
+            rtt_us: small(row.rtt_us),
+            min_rtt_us: small(row.min_rtt_us),
+            receiver_rtt_us: small(row.receiver_rtt_us),
+            received_segments: small(row.received_segments),
+            out_of_order_segments: small(row.out_of_order_segments),
+            ..TcpSummary::default()
+        });
+    }
+    let busy_us = row.busy_us.filter(|_| sent_segments > 0)?;
+    Some(SocketFigures {
+        sent_segments,
+        retransmitted_segments: row.retransmitted_segments.unwrap_or(0),
+        busy_us,
+        receiver_limited_us: row.receiver_limited_us.unwrap_or(0),
+        buffer_limited_us: row.send_buffer_limited_us.unwrap_or(0),
+        rtt_us: row.rtt_us.unwrap_or(0),
+        rtt_min_us: row.min_rtt_us.unwrap_or(0),
+        ..SocketFigures::default()
+    })
 }
 
 /// The time of a file in which its slot moved no bytes; `None`: that is not told.

@@ -276,3 +276,29 @@ fn what_lies_before_the_part_of_the_ledger_that_was_read_is_unknown() {
     check(Some(85_000), [None, None, one, none, none]);
     check(Some(120_000), [None, None, one, none, none]);
 }
+
+#[test]
+fn the_time_until_both_ends_have_answered_is_told_apart() {
+    let link = stories::link("a", "b");
+    let mut signals = RecordSignals::new(Timestamp(START), 1, 10);
+    let mut story = Story::default();
+    for second in 1..=10 {
+        story.sample(second * 1000, link.clone(), 0, (2, 2, 0));
+    }
+    // One waits from the second to the middle of the fourth second, one from the fifth on and still does at the end.
+    for (at, transfer, event) in [
+        (2_000, 1, stories::started(1)),
+        (4_500, 1, stories::prepared(1)),
+        (5_000, 2, stories::started(1)),
+    ] {
+        story.tell(at, transfer, event);
+    }
+    let samples = story.samples.iter();
+    samples.for_each(|sample| signals.take_sample(sample));
+    let entries = story.entries.iter();
+    entries.for_each(|entry| signals.take_entry(entry, &link));
+    let told = signals.finish();
+    let preparing = &told.links[&link].preparing;
+    let told: Vec<f64> = (0..10).filter_map(|bin| preparing.at(bin)).collect();
+    assert_eq!(told, [0.0, 0.0, 1.0, 1.0, 0.5, 1.0, 1.0, 1.0, 1.0, 1.0]);
+}

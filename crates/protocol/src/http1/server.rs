@@ -121,9 +121,9 @@ impl Connection {
         }
     }
 
-    /// State of the TCP connection.
+    /// State of the TCP connection. Its counters run from the begin of the request at hand.
     pub fn tcp_info(&self) -> Option<TcpSummary> {
-        self.wire.stream.tcp_info()
+        self.wire.tcp_info()
     }
 
     /// A view of the TCP connection for another task. Errors: no descriptor left.
@@ -222,6 +222,7 @@ impl Connection {
 
     fn begin(&mut self, head: RequestHead) -> Request {
         self.told = None;
+        self.wire.begin_request();
         self.pace.restart();
         self.wire.pace.restart();
         let body = match head.body {

@@ -5,6 +5,7 @@ use super::near_ends::NearEnd;
 use crate::pace::{Pace, PaceLimit};
 use crate::stream::{Stream, within};
 use bytes::{Buf, BytesMut};
+use penstock_model::TcpSummary;
 use std::io::{self, IoSlice};
 use std::pin::{Pin, pin};
 use std::task::Poll;
@@ -22,6 +23,8 @@ pub(super) struct Wire {
     buffer: BytesMut,
     /// Of what is written.
     pub(super) pace: Pace,
+    /// The socket at the begin of the latest request.
+    tcp_begun: Option<TcpSummary>,
     /// Known as ours until the stream, which stands above it, is closed.
     _near_end: Option<NearEnd>,
 }
@@ -33,6 +36,7 @@ impl Wire {
             stream,
             pace: Pace::new(PaceLimit::NONE),
             buffer: BytesMut::with_capacity(BUFFER_BYTES),
+            tcp_begun: None,
             _near_end: None,
         }
     }
@@ -43,6 +47,17 @@ impl Wire {
             _near_end: Some(near_end),
             ..self
         }
+    }
+
+    /// Notes that a request begins.
+    pub(super) fn begin_request(&mut self) {
+        self.tcp_begun = self.stream.tcp_info();
+    }
+
+    /// State of the TCP connection. Its counters run from the begin of the latest request.
+    pub(super) fn tcp_info(&self) -> Option<TcpSummary> {
+        let now = self.stream.tcp_info()?;
+        Some(self.tcp_begun.map_or(now, |begun| now.since(begun)))
     }
 
     /// Bytes that were read and not consumed.

@@ -147,6 +147,9 @@ fn tcp_keys(tcp: &TcpSummary) -> String {
         ("receiver_limited_us", tcp.receiver_limited_us),
         ("send_buffer_limited_us", tcp.send_buffer_limited_us),
         ("delivery_rate", tcp.delivery_rate),
+        ("receiver_rtt_us", tcp.receiver_rtt_us.into()),
+        ("received_segments", tcp.received_segments.into()),
+        ("out_of_order_segments", tcp.out_of_order_segments.into()),
     ])
 }
 

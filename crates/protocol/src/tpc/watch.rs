@@ -201,6 +201,9 @@ fn tcp(value: &str) -> TcpSummary {
         receiver_limited_us: get("receiver_limited_us"),
         send_buffer_limited_us: get("send_buffer_limited_us"),
         delivery_rate: get("delivery_rate"),
+        receiver_rtt_us: small("receiver_rtt_us"),
+        received_segments: small("received_segments"),
+        out_of_order_segments: small("out_of_order_segments"),
     }
 }
 

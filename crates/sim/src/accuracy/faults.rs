@@ -230,7 +230,7 @@ impl Fault {
     /// Prepares the grid for it, whether it happens or not.
     pub(super) fn prepare(self, grid: &mut Grid) {
         match self {
-            // In copies that are pulled nobody counts what a network loses.
+            // Simulated destinations that pull do not count what comes out of order.
             Fault::Loss | Fault::NetworkCut => grid.plan.service.pushes = true,
             // Only destinations that pull use several connections.
             Fault::Streams => {

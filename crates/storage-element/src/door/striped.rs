@@ -79,7 +79,7 @@ struct PartBoard {
     workers: u32,
     given_up: bool,
     again: u64,
-    /// The connections that have carried bytes, with what the kernel last said of them.
+    /// The connections that have carried bytes, with what the kernel said of the parts that they fetched.
     carried: BTreeMap<u32, Option<TcpSummary>>,
 }
 
@@ -334,7 +334,9 @@ impl PartFetches {
         let result = self.read(part, &mut response).await;
         if part.at > before {
             let tcp = response.tcp_info();
-            self.board().carried.insert(index, tcp);
+            let mut board = self.board();
+            let told = board.carried.entry(index).or_default();
+            *told = told.map_or(tcp, |told| tcp.map(|tcp| told.then(tcp)).or(Some(told)));
         }
         result
     }

@@ -14,6 +14,8 @@ const SILENCE_RATIO_MIN: f64 = 20.0;
 const STANDSTILL_SECONDS_MIN: f64 = 5.0;
 /// In so much of a drop: what was under way when it began still arrives.
 const STANDSTILL_SHARE_MIN: f64 = 0.6;
+/// So many transfers, on average, whose bytes could have moved.
+const MOVERS_MIN: f64 = 0.5;
 /// And for so many times the longest pause that so few of them would have made before.
 const STANDSTILL_RATIO_MIN: f64 = 2.0;
 
@@ -74,7 +76,10 @@ fn standstill(view: &RuleInput<'_>) -> Option<Finding> {
     let bins: usize = view.during.iter().map(ExactSizeIterator::len).sum();
     let pause = longest_pause(link, view.during);
     let seconds = pause as f64 * bin_seconds;
-    let runs = link.active.min(view.during)? >= 0.5;
+    // An end that does not answer holds up transfers before any mover has begun.
+    let preparing = view.now(&link.preparing).unwrap_or(0.0);
+    let runs = link.active.min(view.during)? >= MOVERS_MIN
+        && view.now(&link.active)? - preparing >= MOVERS_MIN;
     let is_most = pause as f64 >= bins as f64 * STANDSTILL_SHARE_MIN;
     let is_long = seconds >= STANDSTILL_SECONDS_MIN
         && seconds >= usual_pause_seconds(view) * STANDSTILL_RATIO_MIN;

@@ -3,7 +3,7 @@
 use super::super::answer::{Evidence, Measure};
 use super::super::dimension::polish;
 use super::super::rule_input::RuleInput;
-use super::super::signals::{DataPathStage, LinkSignals, Series, Setting};
+use super::super::signals::{DataPathStage, LinkSignals, PoolSignals, Series, Setting};
 use super::super::split::Factor;
 use super::Finding;
 use penstock_model::{ANY, LinkId, StorageId};
@@ -16,6 +16,8 @@ const LOSS_SHARE_MIN: f64 = 1e-4;
 const CLEAN_LOSS_SHARE_MAX: f64 = 1e-5;
 /// Fewer make a long way lossy: those that let a connection reach no more than so many times what a file gets.
 const LOSS_ROOM_MAX: f64 = 3.0;
+/// Segments out of order, of those received, that make a way lossy: of one that is lost some that follow are.
+const OUT_OF_ORDER_SHARE_MIN: f64 = 1e-3;
 /// Bytes of data in a packet.
 const SEGMENT_BYTES: f64 = 1448.0;
 /// A round trip of so many times the shortest one has a queue in it.
@@ -34,6 +36,9 @@ const UNOPENED_RATIO_MIN: f64 = 4.0;
 const IDLE_SHARE_MIN: f64 = 0.4;
 /// An effect of a site by which its links are slower for one cause.
 const SITE_EFFECT_RATIO_MAX: f64 = 0.8;
+/// A link is a load on others when it runs so many times the transfers of before. One that runs as many and moves more has got
+/// what others left.
+const LOAD_GROWTH_MIN: f64 = 1.1;
 /// From this part of what it carried before on, a site carries as much.
 const CARRIED_SHARE_MIN: f64 = 0.9;
 
@@ -189,7 +194,19 @@ fn path(view: &RuleInput<'_>, link: &LinkSignals) -> Vec<Evidence> {
     if lossy && view.rose(&tcp.retransmitted, 3.0) {
         evidence.push(view.value(Measure::Retransmissions, &tcp.retransmitted));
     }
-    let queue = || Some(view.now(&tcp.rtt_seconds)? / view.now(&tcp.rtt_min_seconds)?);
+    let is_out_of_order = view
+        .now(&tcp.out_of_order)
+        .is_some_and(|part| part > OUT_OF_ORDER_SHARE_MIN);
+    if is_out_of_order && view.rose(&tcp.out_of_order, 3.0) {
+        evidence.push(view.value(Measure::OutOfOrder, &tcp.out_of_order));
+    }
+    // Of a way that became longer the shortest round trip is long, too: then that of before counts.
+    let shortest = [
+        view.now(&tcp.rtt_min_seconds),
+        view.earlier(&tcp.rtt_min_seconds),
+    ];
+    let shortest = shortest.into_iter().flatten().reduce(f64::min);
+    let queue = || Some(view.now(&tcp.rtt_seconds)? / shortest?);
     let is_longer = view.rose(&tcp.rtt_seconds, ROUND_TRIP_GROWTH_MIN);
     if queue().is_some_and(|ratio| ratio > ROUND_TRIP_RATIO_MIN) && is_longer {
         evidence.push(view.value(Measure::RoundTrip, &tcp.rtt_seconds));
@@ -331,43 +348,94 @@ fn carried(view: &RuleInput<'_>, end: &StorageId, is_source: bool) -> Option<f64
     (before > 0.0).then(|| now / before)
 }
 
+/// Whether a link runs more transfers than before; true when that is not known.
+fn runs_more(view: &RuleInput<'_>, link: &LinkSignals) -> bool {
+    let (now, earlier) = (view.now(&link.active), view.earlier(&link.active));
+    (now.zip(earlier)).is_none_or(|(now, earlier)| now > earlier * LOAD_GROWTH_MIN)
+}
+
+/// What else than these links' and other links' copies goes into the pools of a destination, or out of those of a source: clients
+/// of its doors, and copies of other services. Empty where pools tell no bytes.
+fn clients_bytes(view: &RuleInput<'_>, end: &StorageId, is_source: bool) -> Series {
+    let pools = view.signals.pools.values();
+    let its = pools.filter(|pool| {
+        let storage = pool.storage.as_ref();
+        storage.is_some_and(|storage| storage.host() == end.host())
+    });
+    let of_pool = |pool: &PoolSignals| match is_source {
+        true => pool.bytes_out.clone(),
+        false => pool.bytes_in.clone(),
+    };
+    let Some(all) = its.map(of_pool).reduce(|sum, one| sum.plus(&one)) else {
+        return Series::default();
+    };
+    let links = view.signals.links.iter().filter(|(id, _)| match is_source {
+        true => id.source == *end,
+        false => id.destination == *end,
+    });
+    let copied = links
+        .map(|(_, link)| link.moved_bytes())
+        .reduce(|sum, one| sum.plus(&one))
+        .unwrap_or_default();
+    let bins = 0..all.0.len().min(copied.0.len());
+    Series(
+        bins.map(|bin| Some(all.at(bin)? - copied.at(bin)?))
+            .collect(),
+    )
+}
+
+/// What the other links at an end take now and did not take before, with what they take in all.
+fn links_rise(view: &RuleInput<'_>, end: &StorageId, is_source: bool) -> Option<(f64, Series)> {
+    let mut rise = 0.0;
+    let mut others = Series::default();
+    for (id, link) in &view.signals.links {
+        let its = if is_source {
+            &id.source
+        } else {
+            &id.destination
+        };
+        if its == end && !view.links.contains(id) {
+            let change = view.now(&link.copied_bytes)? - view.earlier(&link.copied_bytes)?;
+            rise += match runs_more(view, link) {
+                true => change,
+                false => change.min(0.0),
+            };
+            others = if others.0.is_empty() {
+                link.copied_bytes.clone()
+            } else {
+                others.plus(&link.copied_bytes)
+            };
+        }
+    }
+    Some((rise, others))
+}
+
 pub(super) fn competing_load(view: &RuleInput<'_>) -> Option<Finding> {
     if view.log_fall(Factor::StageRate) < SLOWER_LOG_MIN {
         return None;
     }
     let own_fall = view.earlier(&view.link.copied_bytes)? - view.now(&view.link.copied_bytes)?;
-    // What the links take at an end now and did not take before, from what that end gives in all.
+    // What others take at an end now and did not take before, from what that end gives in all.
     let at_end = |end: &StorageId, is_source: bool| {
-        let mut rise = 0.0;
-        let mut others = Series::default();
-        for (id, link) in &view.signals.links {
-            let its = if is_source {
-                &id.source
-            } else {
-                &id.destination
-            };
-            if its == end && !view.links.contains(id) {
-                rise += view.now(&link.copied_bytes)? - view.earlier(&link.copied_bytes)?;
-                others = if others.0.is_empty() {
-                    link.copied_bytes.clone()
-                } else {
-                    others.plus(&link.copied_bytes)
-                };
-            }
-        }
-        Some((rise, others))
+        let of_links = links_rise(view, end, is_source);
+        let of_links = of_links.map(|(rise, links)| (rise, Measure::OtherLinksBytes, links));
+        let clients = clients_bytes(view, end, is_source);
+        let rise = view.now(&clients).zip(view.earlier(&clients));
+        let of_clients = rise.map(|(now, earlier)| now - earlier);
+        let of_clients = of_clients.map(|rise| (rise, Measure::ClientsBytes, clients));
+        of_links.into_iter().chain(of_clients)
     };
     let ends = view
         .links
         .iter()
         .flat_map(|link| [(&link.source, true), (&link.destination, false)]);
-    let (rise, others) = ends
+    let (rise, measure, others) = ends
         .filter(|(end, _)| end.as_str() != ANY)
-        .filter_map(|(end, is_source)| at_end(end, is_source))
+        .flat_map(|(end, is_source)| at_end(end, is_source))
         .max_by(|a, b| a.0.total_cmp(&b.0))?;
     let part = rise / own_fall.max(1.0);
     (own_fall > 0.0 && part >= 0.5).then(|| Finding {
         explains: part.min(1.0),
-        evidence: vec![view.value(Measure::OtherLinksBytes, &others)],
+        evidence: vec![view.value(measure, &others)],
     })
 }

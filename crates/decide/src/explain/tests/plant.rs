@@ -485,6 +485,7 @@ fn watch(link: &mut LinkSignals, column: &dyn Fn(&str) -> Series, of: &OverTime<
         receiver_limited: column("tcp receiver"),
         buffer_limited: column("tcp buffer"),
         retransmitted: of(&|c| c.loss),
+        out_of_order: Series::default(),
         rtt_seconds: of(&|c| c.rtt),
         rtt_min_seconds: of(&|c| c.rtt),
         window_bytes: of(&|c| c.window),

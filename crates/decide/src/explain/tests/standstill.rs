@@ -107,3 +107,15 @@ fn transfers_that_fail_again_and_again_are_not_stalled() {
     failures.insert(group, step(0.0, 2.0));
     assert_eq!(causes(&signals)[0], Cause::SourceErrors);
 }
+
+#[test]
+fn transfers_whose_ends_have_not_answered_yet_are_no_movers() {
+    // Of eight slots two are left, and both wait for an answer.
+    let mut lowered = seconds(each(1, 0), step(8.0, 2.0));
+    assert!(causes(&lowered).contains(&Cause::StalledMover));
+    watched_link(&mut lowered).preparing = step(0.1, 1.9);
+    assert_eq!(causes(&lowered), [Cause::SlotLimit]);
+    // One of them waits, the other one moves nothing.
+    watched_link(&mut lowered).preparing = step(0.1, 1.0);
+    assert!(causes(&lowered).contains(&Cause::StalledMover));
+}

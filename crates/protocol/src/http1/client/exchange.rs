@@ -96,6 +96,7 @@ impl Exchange {
         body: &RequestBody<'_>,
     ) -> Result<Exchange, ClientError> {
         let head = self.compose_head(&request.headers, body);
+        self.wire.begin_request();
         let bytes: &[u8] = match body {
             RequestBody::Bytes(bytes) => bytes,
             RequestBody::None | RequestBody::Stream { .. } => &[],

@@ -97,10 +97,11 @@ impl ClientResponse {
         self.got
     }
 
-    /// State of the TCP connection; after the end of the body, its state at that time.
+    /// State of the TCP connection; after the end of the body, its state at that time. Its counters run from the begin of
+    /// this request.
     pub fn tcp_info(&self) -> Option<TcpSummary> {
         match &self.connection {
-            Some(kept) => kept.wire.stream.tcp_info(),
+            Some(kept) => kept.wire.tcp_info(),
             None => self.last_tcp,
         }
     }
@@ -191,7 +192,7 @@ impl ClientResponse {
         if self.body.is_done()
             && let Some(kept) = self.connection.take()
         {
-            self.last_tcp = kept.wire.stream.tcp_info();
+            self.last_tcp = kept.wire.tcp_info();
             if self.reusable {
                 kept.idle.give_back(kept.key, kept.wire);
             }

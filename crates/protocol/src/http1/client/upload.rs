@@ -46,9 +46,9 @@ impl Upload {
         self.sent
     }
 
-    /// State of the TCP connection.
+    /// State of the TCP connection. Its counters run from the begin of this request.
     pub fn tcp_info(&self) -> Option<TcpSummary> {
-        self.exchange.wire.stream.tcp_info()
+        self.exchange.wire.tcp_info()
     }
 
     /// A view of the TCP connection for another task. Errors: no descriptor left.
