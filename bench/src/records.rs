@@ -406,8 +406,9 @@ impl RecordBench<'_> {
         ];
         let mut following = self.commands.start(&words)?;
         let behind = self.append_at_pace(&mut file, paced)?;
-        self.append(&mut file, paced..self.live)?;
+        // They are taken while they are written, so the time of writing belongs to it.
         let begun = Instant::now();
+        self.append(&mut file, paced..self.live)?;
         self.await_durable(self.live)?;
         let rate = (self.live - paced) as f64 / begun.elapsed().as_secs_f64();
         let memory = following.memory_bytes();
@@ -429,7 +430,7 @@ impl RecordBench<'_> {
             "",
         ));
         rows.push(row(
-            "live messages that are there already, events/s; memory, MB",
+            "live messages as fast as they are written and taken, events/s; memory, MB",
             format!("**{}**; {}", figures(rate), megabytes(memory)),
             "20,000 at least; bounded",
         ));

@@ -70,8 +70,8 @@ impl PoolFold {
     /// Takes the next interval.
     pub fn take(&mut self, samples: &PoolSamples) {
         let (from, to) = (samples.from, samples.to.max(samples.from));
-        let first = self.extent.map_or(from, |(first, _)| first);
-        self.extent = Some((first, to));
+        let (first, last) = self.extent.unwrap_or((from, to));
+        self.extent = Some((first.min(from), last.max(to)));
         let length = (to.0 - from.0).max(1) as f64;
         let looks = samples.pools.iter().map(|pool| pool.looks).max();
         let looked = (looks.unwrap_or(0) as f64 * LOOK_MS).min(length);

@@ -18,6 +18,7 @@ mod ledger_reader;
 mod lock;
 mod log_keeper;
 mod log_snapshot;
+mod path_record;
 mod pool_minutes;
 mod property;
 mod read;
@@ -40,6 +41,7 @@ pub use ledger::{
     RequestOrigin,
 };
 pub use ledger_reader::LedgerReader;
+pub use path_record::PathRecord;
 pub use property::{DeadProperty, PropertyUpdate};
 pub use rebuild::{
     FoundFile, FoundFileFate, FoundLabel, PoolLogs, Rebuild, RebuildError, Rebuilt, take_place,
