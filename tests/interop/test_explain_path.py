@@ -132,7 +132,7 @@ def test_a_story_is_for_administrators_and_of_paths(grid):
     assert ask(path="/d/none").json()["reasons"][0]["cause"] == "absent"
     line = [str(site.binary), "explain", "path", "/d/none", "--dir", str(site.directory)]
     done = subprocess.run(line, capture_output=True, text=True, timeout=60)
-    assert done.returncode == 6 and "nothing stands at this path" in done.stderr, done
+    assert done.returncode == 4 and "nothing stands at this path" in done.stderr, done
     site.remove("storage")
     site.stop()
     site.start()

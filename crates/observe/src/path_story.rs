@@ -363,7 +363,7 @@ fn busy(facts: &PathFacts, pool: &PathPool) -> String {
         own => format!("; {} for this path", plural(own, "request")),
     };
     format!(
-        "waiting for a mover of the pool {}: {} of {} run, {} wait{own}",
+        "no mover of the pool {} is free: {} of {} run, {} wait{own}",
         pool.name, pool.movers_active, pool.movers_max, pool.movers_queued
     )
 }
@@ -398,7 +398,8 @@ fn attempt_line(row: &Attempt) -> String {
         let _ = write!(line, " at {rate}");
     }
     if let (true, Some(code)) = (is_refusal(row), row.error_code) {
-        let _ = write!(line, ": {code}");
+        let what = row.fingerprint.as_deref().unwrap_or_default();
+        let _ = write!(line, ": {what} {code}");
     }
     if let Some(detail) = &row.detail {
         let _ = write!(line, ": {detail}");

@@ -2,6 +2,7 @@
 
 mod directories;
 mod ledger;
+mod path_record;
 mod pool_minutes;
 mod trash;
 
