@@ -84,6 +84,8 @@ pub enum Cell {
     ServiceStartBacklog,
     /// 5,000 transfers held active.
     ServiceInFlight,
+    /// 1,000 transfers held active by a service that records and by one that does not.
+    RecordInFlight,
     /// A million files queued.
     QueueMillion,
     /// Good files beside others on their link that cannot arrive.
@@ -224,6 +226,7 @@ impl Cell {
             Cell::ServiceStartIdle,
             Cell::ServiceStartBacklog,
             Cell::ServiceInFlight,
+            Cell::RecordInFlight,
             Cell::QueueMillion,
             Cell::Hopeless,
             Cell::ServiceBackup(Between::Sites),
@@ -251,6 +254,7 @@ impl Cell {
             | Cell::ServiceStartIdle
             | Cell::ServiceStartBacklog
             | Cell::ServiceInFlight
+            | Cell::RecordInFlight
             | Cell::QueueMillion
             | Cell::ServiceBackup(Between::Stubs)
             | Cell::Records
@@ -294,6 +298,7 @@ impl Cell {
             Cell::ServiceStartIdle => "service-start-idle".to_owned(),
             Cell::ServiceStartBacklog => "service-start-backlog".to_owned(),
             Cell::ServiceInFlight => "service-in-flight".to_owned(),
+            Cell::RecordInFlight => "record-in-flight".to_owned(),
             Cell::QueueMillion => "queue-1m".to_owned(),
             Cell::Hopeless => "hopeless".to_owned(),
             Cell::ServiceBackup(Between::Sites) => "service-backup-sites".to_owned(),
@@ -331,6 +336,7 @@ impl Cell {
             | Cell::ServiceStartIdle
             | Cell::ServiceStartBacklog
             | Cell::ServiceInFlight
+            | Cell::RecordInFlight
             | Cell::QueueMillion
             | Cell::Hopeless
             | Cell::ServiceBackup(_)

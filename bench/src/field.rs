@@ -249,6 +249,7 @@ impl Field {
             | Cell::ServiceStartIdle
             | Cell::ServiceStartBacklog
             | Cell::ServiceInFlight
+            | Cell::RecordInFlight
             | Cell::QueueMillion
             | Cell::Hopeless
             | Cell::ServiceBackup(_)
@@ -272,6 +273,7 @@ impl Field {
             Cell::ServiceStartIdle => (&starts::STARTS, starts::limits()),
             Cell::ServiceStartBacklog => (&starts::STARTS, starts::limits_of_backlog()),
             Cell::ServiceInFlight => (&in_flight::IN_FLIGHT, in_flight::limits(scale)),
+            Cell::RecordInFlight => (&in_flight::RECORD_COST, in_flight::limits_of_record(false)),
             Cell::QueueMillion => (&queue::QUEUED, queue::limits()),
             Cell::Hopeless => (&hopeless::HOPELESS, hopeless::limits()),
             Cell::ServiceBackup(_) => (&backups::BACKUPS, backups::limits()),
@@ -311,6 +313,11 @@ impl Field {
             Cell::QueueMillion => {
                 let beside = self.own_service("queue-empty", &limits, &[])?;
                 queue::run(&mut own, &beside, stub, scale).await
+            }
+            Cell::RecordInFlight => {
+                let limits = in_flight::limits_of_record(true);
+                let beside = self.own_service("unrecorded", &limits, &[])?;
+                in_flight::run_record([&own, &beside], stub, scale).await
             }
             Cell::Hopeless => {
                 let nginx = self.nginx.as_ref();
@@ -394,6 +401,7 @@ impl Field {
             | Cell::ServiceStartIdle
             | Cell::ServiceStartBacklog
             | Cell::ServiceInFlight
+            | Cell::RecordInFlight
             | Cell::QueueMillion
             | Cell::Hopeless
             | Cell::ServiceBackup(_)

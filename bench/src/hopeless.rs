@@ -48,7 +48,7 @@ pub fn limits() -> Limits {
         link: LINK_SLOTS,
         storage: 4 * LINK_SLOTS,
         active: 4 * LINK_SLOTS,
-        links: Vec::new(),
+        ..Limits::default()
     }
 }
 

@@ -40,6 +40,7 @@ pub fn limits() -> Limits {
         storage: LINK_SLOTS,
         active: 3 * LINK_SLOTS,
         links: vec![(STUB_SOURCE, STUB_QUICK, LINK_SLOTS)],
+        ..Limits::default()
     }
 }
 

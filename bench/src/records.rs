@@ -1,6 +1,8 @@
 //! The record at scale: tens of millions of events are imported, reported on, exported and imported again, and more come
 //! meanwhile.
 
+mod live;
+
 use crate::cell::Scale;
 use crate::error::{BenchError, doing};
 use crate::events::Events;
@@ -11,12 +13,11 @@ use penstock_model::observation::Attempt;
 use penstock_model::{TimeWindow, Timestamp};
 use penstock_observe::records::ndjson;
 use penstock_observe::records::parquet::ParquetWriter;
-use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Days over which events are spread: 20 million are then 33 a second, what the FTS servers of WLCG move together.
 const DAYS: u64 = 7;
@@ -386,128 +387,6 @@ impl RecordBench<'_> {
 
     fn remove_export(&self) -> Result<(), BenchError> {
         remove(&self.directory.join("exported"))
-    }
-
-    /// Messages come live into the store that is full already: first at a pace, then as fast as they are taken.
-    fn follow(&self, rows: &mut Vec<Vec<String>>) -> Result<(), BenchError> {
-        let messages = self.directory.join("messages.jsonl");
-        let store = self.store();
-        let paced = self.live / 2;
-        let mut file = BufWriter::new(
-            File::create(&messages).or_else(doing(format!("{}", messages.display())))?,
-        );
-        let words = [
-            "ingest",
-            "fts",
-            text(&messages)?,
-            "--into",
-            text(&store)?,
-            "--follow",
-        ];
-        let mut following = self.commands.start(&words)?;
-        let behind = self.append_at_pace(&mut file, paced)?;
-        self.append(&mut file, paced..self.live)?;
-        let begun = Instant::now();
-        self.await_durable(self.live)?;
-        let rate = (self.live - paced) as f64 / begun.elapsed().as_secs_f64();
-        let memory = following.memory_bytes();
-        let pid = i32::try_from(following.id()).ok().and_then(Pid::from_raw);
-        let asked = pid.map(|pid| kill_process(pid, Signal::TERM));
-        if !matches!(asked, Some(Ok(()))) {
-            return Err(BenchError::failed("what follows the messages has gone"));
-        }
-        let run = following.wait()?;
-        is_told(&run, "attempts", self.live)?;
-        is_told(&run, "invalid", 0)?;
-        remove(&messages)?;
-        rows.push(row(
-            &format!(
-                "live messages at {PACE} a second for {} s: durable after, s at most",
-                paced / PACE
-            ),
-            format!("**{:.1}**", behind.as_secs_f64()),
-            "",
-        ));
-        rows.push(row(
-            "live messages that are there already, events/s; memory, MB",
-            format!("**{}**; {}", figures(rate), megabytes(memory)),
-            "20,000 at least; bounded",
-        ));
-        Ok(())
-    }
-
-    /// The longest time for which a message was not durable.
-    fn append_at_pace(
-        &self,
-        file: &mut BufWriter<File>,
-        count: u64,
-    ) -> Result<Duration, BenchError> {
-        let piece = PACE * PIECE_INTERVAL.as_millis() as u64 / 1000;
-        let (begun, mut written) = (Instant::now(), 0);
-        let mut open: Vec<(u64, Instant)> = Vec::new();
-        let mut behind = Duration::ZERO;
-        while written < count || !open.is_empty() {
-            if written < count {
-                let next = (written + piece).min(count);
-                self.append(file, written..next)?;
-                written = next;
-                open.push((written, Instant::now()));
-            }
-            let durable = self.durable_lines();
-            open.retain(|(lines, at)| {
-                let is_durable = *lines <= durable;
-                if is_durable {
-                    behind = behind.max(at.elapsed());
-                }
-                !is_durable
-            });
-            if begun.elapsed() > TIMEOUT {
-                return Err(BenchError::failed("messages do not become durable"));
-            }
-            let pieces = (written / piece.max(1)) as u32;
-            let due = begun + PIECE_INTERVAL * pieces;
-            let pause = due.saturating_duration_since(Instant::now());
-            std::thread::sleep(pause.max(Duration::from_millis(1)));
-        }
-        Ok(behind)
-    }
-
-    fn append(
-        &self,
-        file: &mut BufWriter<File>,
-        numbers: std::ops::Range<u64>,
-    ) -> Result<(), BenchError> {
-        let now = wall_clock();
-        let mut written = Ok(());
-        for number in numbers {
-            let message = self.events.message(self.events.count + number, now);
-            written = written.and_then(|()| writeln!(file, "{message}"));
-        }
-        let written = written.and_then(|()| file.flush());
-        written.or_else(doing("messages"))
-    }
-
-    fn await_durable(&self, lines: u64) -> Result<(), BenchError> {
-        let begun = Instant::now();
-        while self.durable_lines() < lines {
-            if begun.elapsed() > TIMEOUT {
-                return Err(BenchError::failed("messages do not become durable"));
-            }
-            std::thread::sleep(Duration::from_millis(10));
-        }
-        Ok(())
-    }
-
-    /// Lines of the messages that are durable, as the store itself notes.
-    fn durable_lines(&self) -> u64 {
-        let positions = fs::read(self.store().join("positions.json")).unwrap_or_default();
-        let positions: Value = serde_json::from_slice(&positions).unwrap_or_default();
-        let files = positions.as_object().into_iter().flatten();
-        let mut followed = files.filter(|(name, _)| name.ends_with("messages.jsonl"));
-        followed
-            .next()
-            .and_then(|(_, position)| position["line"].as_u64())
-            .unwrap_or(0)
     }
 }
 

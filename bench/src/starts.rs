@@ -47,7 +47,7 @@ pub fn limits() -> Limits {
         link: 200,
         storage: 200,
         active: 600,
-        links: Vec::new(),
+        ..Limits::default()
     }
 }
 

@@ -168,7 +168,7 @@ ADMINISTRATORS = {
     *("/config/cloud_storage/{name}", "/config", "/optimizer/evolution", "/optimizer/current", "/status/hosts"),
     *("/fts3/ftsmon/optimizer", "/fts3/ftsmon/optimizer/detailed", "/fts3/ftsmon/stats/servers"),
     *("/fts3/ftsmon/config/{kind}", "/fts3/ftsmon/config/activities/{vo}", "/ban/dn"),
-    *("/api/v1/host", "/api/v1/mutes"),
+    *("/api/v1/host", "/api/v1/mutes", "/api/v1/explain/path"),
 }
 # Operations without a GET, which take the right to configure, or are refused to everybody.
 CHANGES = {"/config/cloud_storage/{name}/{holder}", "/config/drain", "/admin/force-start"}

@@ -48,6 +48,10 @@ pub struct Limits {
     pub active: u32,
     /// Links with a limit of their own: source, destination, transfers.
     pub links: Vec<(IpAddr, IpAddr, u32)>,
+    /// All that may run does: no number of transfers is tried out. Storage that holds files tells of no rate to go by.
+    pub is_fixed: bool,
+    /// Nothing is recorded of links.
+    pub is_unrecorded: bool,
 }
 
 impl Limits {
@@ -57,7 +61,7 @@ impl Limits {
             link: slots,
             storage: slots,
             active: slots,
-            links: Vec::new(),
+            ..Limits::default()
         }
     }
 }
@@ -374,6 +378,7 @@ fn limits_of_cells() -> Limits {
         storage: HELD_SLOTS,
         active: HELD_SLOTS,
         links: vec![(STUB_SOURCE, STUB_HELD, HELD_SLOTS)],
+        ..Limits::default()
     }
 }
 
@@ -391,6 +396,13 @@ fn service_only(document: &mut DocumentMut, limits: &Limits) {
     transfer["active_max_per_storage"] = value(i64::from(limits.storage));
     transfer["active_max"] = value(i64::from(limits.active));
     transfer["open_max"] = value(OPEN_MAX);
+    if limits.is_fixed {
+        transfer["tuning"] = value("fixed");
+    }
+    if limits.is_unrecorded {
+        document["observe"]["sample_links"] = value(false);
+    }
+    let transfer = &mut document["transfer"];
     let mut links = ArrayOfTables::new();
     for (source, destination, active) in &limits.links {
         let mut link = Table::new();

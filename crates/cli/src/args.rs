@@ -140,7 +140,7 @@ pub enum Command {
         penstock find --dir cern 0192d3a4-…                  # of a job\n\n\
         Newest first. `penstock explain NUMBER` tells the story of one.")]
     Find(FindArgs),
-    /// Tell why rates fell; why each file of a job waits, or why it failed; or the whole story of one transfer.
+    /// Tell why rates fell; why each file of a job waits, or why it failed; or the whole story of one transfer or path.
     #[command(after_help = "Examples:\n  \
         penstock explain --dir cern                            # where rates fell and rose in the last 24 h\n  \
         penstock explain --dir cern --since 7d --link 'cern.ch-*'\n  \
@@ -149,7 +149,8 @@ pub enum Command {
         penstock explain --dir cern link se1.cern.ch-se2.in2p3.fr\n  \
         penstock explain --dir cern 0192d3a4-…                 # a job, file by file\n  \
         penstock explain --dir cern 4711                       # a transfer, by its number in `find`\n  \
-        penstock explain --dir cern file https://se1.cern.ch/run42/f7   # the latest transfer of a file\n\n\
+        penstock explain --dir cern file https://se1.cern.ch/run42/f7   # the latest transfer of a file\n  \
+        penstock explain --dir cern path /run42/f7             # a path of cern's own storage element\n\n\
         A drop is a lower rate although there was work. Shares are of what took from the rate; what no rule explains is \
         told as such, with what was not measured.")]
     Explain(ExplainArgs),

@@ -365,6 +365,18 @@ impl TransferService {
         self.exchange(Method::GET, &path, None).await
     }
 
+    /// The story of a path of the storage element that the service's own site runs. Answered by Penstock only.
+    pub async fn path_story(
+        &self,
+        path: &str,
+        window: &ExplainedTimes,
+    ) -> Result<Value, RemoteError> {
+        let query = window.query();
+        let sign = if query.is_empty() { '?' } else { '&' };
+        let path = format!("api/v1/explain/path{query}{sign}path={}", segment(path));
+        self.exchange(Method::GET, &path, None).await
+    }
+
     /// The incidents of a window, those of one class or all. Answered by Penstock only.
     pub async fn incidents(
         &self,

@@ -3,6 +3,7 @@
 //! Why a rate fell is found out by `decide::explain`, for every source in the same way; here it gets its form
 //! (`docs/observe/explain.md`). What it is told from is read by [`mod@reading`].
 
+pub(crate) mod element_rows;
 #[cfg(test)]
 mod page;
 pub mod reading;

@@ -22,9 +22,9 @@ const CELLS_MAX: usize = 1_000_000;
 /// Changes of facts that are told at most: of more, the latest.
 const CHANGES_MAX: usize = 200;
 /// How `report` names a pool among what a disk holds.
-const POOL: &str = "pool ";
+pub(crate) const POOL: &str = "pool ";
 /// It carries what stays on the host.
-const LOOPBACK: &str = "lo";
+pub(crate) const LOOPBACK: &str = "lo";
 /// Nothing tells who changed a fact.
 const WHO: &str = "somebody on the host";
 
@@ -146,7 +146,11 @@ impl<'a> HostFold<'a> {
         if !self.is_sampled {
             return;
         }
-        signals.service.journal_seconds = self.series(|bin| bin.journal.operation_seconds());
+        let journal = self.series(|bin| bin.journal.operation_seconds());
+        // Another host may have the journal.
+        if journal.0.iter().any(Option::is_some) {
+            signals.service.journal_seconds = journal;
+        }
         let Some(own) = own_end(hosts, signals) else {
             return;
         };

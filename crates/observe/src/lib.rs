@@ -12,6 +12,7 @@ pub mod explanations;
 pub mod facts;
 pub mod follow;
 pub mod host;
+pub mod host_rows;
 pub mod host_signals;
 pub mod importing;
 pub mod incidents;
@@ -19,6 +20,7 @@ pub mod ledger_rows;
 #[cfg(feature = "live")]
 pub mod live;
 pub mod minute_rows;
+pub mod path_story;
 pub mod plot;
 pub mod pool_rows;
 pub mod pool_signals;

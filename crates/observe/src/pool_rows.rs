@@ -1,8 +1,8 @@
 //! Minutes of the pools of a storage element as rows that any site can fill: a sample of each pool, and of each work and VO
 //! in it.
 
-use penstock_model::observation::{Sample, SubjectKind, Text, View};
-use penstock_model::{Bytes, PoolSample, PoolSamples, PoolTraffic};
+use penstock_model::observation::{Operation, Sample, SubjectKind, Text, View};
+use penstock_model::{Bytes, PoolName, PoolSample, PoolSamples, PoolTraffic, Timestamp};
 
 /// The rows of a minute. `server` is the storage element's name.
 pub fn samples_of(minute: &PoolSamples, server: &Option<Text>) -> Vec<Sample> {
@@ -35,6 +35,9 @@ fn pool_row(pool: &PoolSample, row: Sample) -> Sample {
         queued: mean(pool.queued),
         reachable_permille: permille(pool.reachable),
         accepting_permille: permille(pool.accepting),
+        drained_permille: permille(pool.drained),
+        looks: Some(pool.looks),
+        started: pool.started,
         ..with_traffic(
             row,
             &PoolTraffic {
@@ -48,6 +51,43 @@ fn pool_row(pool: &PoolSample, row: Sample) -> Sample {
             },
         )
     }
+}
+
+/// What a row tells of all of a pool, and when its interval began. `None`: nobody looked at the pool, or nobody knows how often.
+pub(crate) fn pool_of(row: &Sample) -> Option<(Timestamp, PoolSample)> {
+    let interval_ms = row.interval_ms.filter(|interval| *interval > 0)?;
+    let looks = row.looks.filter(|looks| *looks > 0)?;
+    let sum = |mean: Option<u64>| mean.unwrap_or(0).saturating_mul(looks);
+    let of = |permille: Option<u64>| {
+        let part = u128::from(permille.unwrap_or(0)) * u128::from(looks);
+        u64::try_from((part + 500) / 1000)
+            .unwrap_or(looks)
+            .min(looks)
+    };
+    let bytes = |bytes: Option<Bytes>| bytes.map_or(0, |bytes| bytes.0);
+    let failed = row.failed.unwrap_or(0);
+    let traffic = PoolTraffic {
+        bytes_in: bytes(row.bytes_in),
+        bytes_out: bytes(row.bytes_out),
+        failed_bytes: bytes(row.bytes_failed),
+        ended: row.succeeded.unwrap_or(0).saturating_add(failed),
+        failed,
+        ..PoolTraffic::new(None, Operation::default())
+    };
+    let pool = PoolSample {
+        looks,
+        reachable: of(row.reachable_permille),
+        accepting: of(row.accepting_permille),
+        drained: of(row.drained_permille),
+        free_bytes: row.bytes_free?.0,
+        active: sum(row.active),
+        queued: sum(row.queued),
+        limit: sum(row.limit),
+        started: row.started,
+        traffic: vec![traffic],
+        ..PoolSample::new(PoolName::new(&*row.subject))
+    };
+    Some((Timestamp(row.at.0.checked_sub_unsigned(interval_ms)?), pool))
 }
 
 fn work_row(traffic: &PoolTraffic, row: &Sample) -> Sample {
@@ -72,8 +112,7 @@ fn with_traffic(row: Sample, traffic: &PoolTraffic) -> Sample {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use penstock_model::observation::Operation;
-    use penstock_model::{PoolName, Timestamp, VoName};
+    use penstock_model::VoName;
 
     #[test]
     fn a_pool_has_a_row_of_its_own_and_one_for_each_work_and_vo() {
@@ -120,6 +159,12 @@ mod tests {
             all.bytes_free,
         );
         assert_eq!(states, (Some(1000), Some(500), Some(Bytes(9))));
+        let read = pool_of(all).expect("it was looked at");
+        let mut known = minute.pools[0].clone();
+        // Means over the looks are whole numbers, and works are put together.
+        (known.active, known.traffic) = (180, read.1.traffic.clone());
+        assert_eq!(read, (minute.from, known));
+        assert_eq!(read.1.sum(|one| one.bytes_in), 12);
         assert_eq!(
             (copies.operation, copies.bytes_in),
             (Some(Operation::Copy), Some(Bytes(7)))

@@ -76,8 +76,8 @@ impl PoolFold {
     /// Takes the next interval.
     pub fn take(&mut self, samples: &PoolSamples) {
         let (from, to) = (samples.from, samples.to.max(samples.from));
-        let first = self.extent.map_or(from, |(first, _)| first);
-        self.extent = Some((first, to));
+        let (first, last) = self.extent.unwrap_or((from, to));
+        self.extent = Some((first.min(from), last.max(to)));
         if samples.pools.is_empty() {
             for (bin, ms) in self.bins.overlaps(from, to) {
                 self.damaged_ms[bin] += ms;

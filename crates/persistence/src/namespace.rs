@@ -19,6 +19,7 @@ mod lock;
 mod log_keeper;
 mod log_snapshot;
 mod nearline;
+mod path_record;
 mod pool_minutes;
 mod property;
 mod read;
@@ -45,6 +46,7 @@ pub use nearline::{
     NearlineChange, NewStageRequest, StageFileState, StagedFile, StoredStageRequest, TapeCopy,
     TapeFile, TapeRemoval,
 };
+pub use path_record::PathRecord;
 pub use property::{DeadProperty, PropertyUpdate};
 pub use rebuild::{
     FoundFile, FoundFileFate, FoundLabel, PoolLogs, Rebuild, RebuildError, Rebuilt, take_place,

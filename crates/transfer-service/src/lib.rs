@@ -30,7 +30,7 @@ pub use agent::{AgentConfig, GfalConfig, SftpAccount, gfal_plugins};
 pub use banned::Banned;
 pub use error::ServiceError;
 pub use nodes::{NodeStatus, NodeView, NodesConfig, NodesView};
-pub use overview::Overview;
+pub use overview::{LinkSampling, Overview};
 pub use service::{JournalCounts, JournalMeter, Service, ServiceConfig};
 pub use store::StoreBackend;
 pub use tokens::TokenClients;

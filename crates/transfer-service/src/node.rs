@@ -12,6 +12,7 @@ pub(crate) use served_state::PublishedState;
 use crate::agent::AgentSetup;
 use crate::clock::EngineClock;
 use crate::metrics::TransferMetrics;
+use crate::overview::LinkSampling;
 use penstock_engine::Now;
 use penstock_model::NodeId;
 use std::sync::Arc;
@@ -22,6 +23,7 @@ pub(crate) struct Node {
     pub(crate) id: NodeId,
     /// The site's name, shown in the live view.
     pub(crate) site: String,
+    pub(crate) sampling: LinkSampling,
     pub(crate) agents: Arc<AgentSetup>,
     pub(crate) host: Arc<AgentHost>,
     pub(crate) followers: Arc<Followers>,

@@ -156,6 +156,15 @@ struct LinkMeter {
     failed_attempts: u64,
 }
 
+/// Whether what links do is recorded each second and each minute.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum LinkSampling {
+    #[default]
+    Recorded,
+    /// What moves now is shown all the same.
+    Off,
+}
+
 /// Counts bytes and outcomes between samples.
 #[derive(Debug)]
 pub(crate) struct Meters {
@@ -166,11 +175,12 @@ pub(crate) struct Meters {
     canceled: u64,
     since: Timestamp,
     sampled_at: Option<Timestamp>,
-    minutes: MinuteCounter,
+    /// `None`: nothing is recorded of links.
+    minutes: Option<MinuteCounter>,
 }
 
 impl Meters {
-    pub(crate) fn new(site: String, since: Timestamp) -> Meters {
+    pub(crate) fn new(site: String, since: Timestamp, sampling: LinkSampling) -> Meters {
         Meters {
             site,
             links: BTreeMap::new(),
@@ -178,7 +188,10 @@ impl Meters {
             canceled: 0,
             since,
             sampled_at: None,
-            minutes: MinuteCounter::new(since),
+            minutes: match sampling {
+                LinkSampling::Recorded => Some(MinuteCounter::new(since)),
+                LinkSampling::Off => None,
+            },
         }
     }
 
@@ -195,12 +208,15 @@ impl Meters {
             )
         };
         self.canceled += effects.records.iter().filter(is_cancel).count() as u64;
-        self.minutes.take_effects(effects);
+        if let Some(minutes) = &mut self.minutes {
+            minutes.take_effects(effects);
+        }
     }
 
     /// What is left of the minute that runs: this process leads no longer.
     pub(crate) fn end(&mut self, at: Timestamp) -> Vec<MinuteSamples> {
-        self.minutes.end(at)
+        let minutes = self.minutes.as_mut();
+        minutes.map_or_else(Vec::new, |minutes| minutes.end(at))
     }
 
     /// An agent ended: what it moved since the last sample stays counted.
@@ -228,8 +244,10 @@ impl Meters {
         let moved = progress.take_unsampled();
         meter.settled += moved;
         meter.unseen += moved;
-        self.minutes.take_moved(at, progress, moved);
-        self.minutes.take_end(at, progress, outcome);
+        if let Some(minutes) = &mut self.minutes {
+            minutes.take_moved(at, progress, moved);
+            minutes.take_end(at, progress, outcome);
+        }
     }
 
     /// What each link did since the last look. Before [`Meters::sample`].
@@ -237,8 +255,9 @@ impl Meters {
         let mut queued: BTreeMap<&LinkId, u32> = BTreeMap::new();
         for progress in running {
             let moved = progress.take_unsampled();
-            self.minutes
-                .take_moved(Timestamp(at.0 - 1), progress, moved);
+            if let Some(minutes) = &mut self.minutes {
+                minutes.take_moved(Timestamp(at.0 - 1), progress, moved);
+            }
             let meter = self.links.entry(progress.link.clone()).or_default();
             meter.settled += moved;
             meter.unseen += moved;
@@ -285,7 +304,8 @@ impl Meters {
         });
     }
 
-    /// The view of this second, a sample of each link that does anything, and the minutes that are over.
+    /// The view of this second, and what is recorded of it: a sample of each link that does anything, and the minutes that
+    /// are over.
     pub(crate) fn sample(
         &mut self,
         engine: &Engine,
@@ -327,8 +347,13 @@ impl Meters {
             .take(ACTIVE_LISTED_MAX)
             .map(|one| one.to_row())
             .collect();
-        let minutes = self.minutes.take_second(at, &samples, running, engine);
-        (overview, samples, minutes)
+        match &mut self.minutes {
+            Some(minutes) => {
+                let over = minutes.take_second(at, &samples, running, engine);
+                (overview, samples, over)
+            }
+            None => (overview, Vec::new(), Vec::new()),
+        }
     }
 
     /// What is told of each link, and what waits. Gives a sample of each link that does anything.
@@ -532,7 +557,7 @@ mod tests {
             at: Timestamp(1_000),
             monotonic_us: 1_000,
         };
-        let mut meters = Meters::new("a test".to_owned(), now.at);
+        let mut meters = Meters::new("a test".to_owned(), now.at, LinkSampling::Recorded);
         for number in 0..10 {
             let end = |side| FileUrl::parse(&format!("https://{side}{number}.invented/f"));
             let (source, destination) = (end("s").expect("valid"), end("d").expect("valid"));
@@ -611,7 +636,11 @@ mod tests {
             monotonic_us: ms as u64 * 1000,
         };
         let mut engine = idle_engine(at(1_000));
-        let mut meters = Meters::new("a test".to_owned(), Timestamp(1_000));
+        let mut meters = Meters::new(
+            "a test".to_owned(),
+            Timestamp(1_000),
+            LinkSampling::Recorded,
+        );
         let ends = ["d1", "d1", "d2"].map(|to| ("s".to_owned(), to.to_owned()));
         meters.count(&submit(&mut engine, at(58_500), &ends));
         for ms in [59_000, 60_000] {
@@ -660,7 +689,7 @@ mod tests {
             .collect();
         let mut engine = idle_engine(now);
         submit(&mut engine, now, &ends);
-        let mut meters = Meters::new("a test".to_owned(), now.at);
+        let mut meters = Meters::new("a test".to_owned(), now.at, LinkSampling::Recorded);
         let (overview, samples, _) = meters.sample(&engine, &[], now.at);
         assert_eq!(overview.links.len(), links);
         assert_eq!(samples.len(), WAITING_SAMPLED_MAX);

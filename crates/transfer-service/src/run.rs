@@ -234,7 +234,7 @@ pub(crate) fn start(parts: Parts) -> std::io::Result<LoopHandle> {
         stagings: BTreeSet::new(),
         accepted: AcceptedJobs::default(),
         sealing_due: sealing_due.clone(),
-        meters: Meters::new(node.site.clone(), wall_clock()),
+        meters: Meters::new(node.site.clone(), wall_clock(), node.sampling),
         node,
     };
     let task = tokio::spawn(driver.run(first, own, received, shutdown, drain_grace));

@@ -15,7 +15,7 @@ use crate::loop_message::Message;
 use crate::metrics::TransferMetrics;
 use crate::node::{AgentHost, Followers, Node, PublishedState};
 use crate::nodes::{LeaderLoop, Membership, NODE_TERM, NodeStatus, NodesView};
-use crate::overview::Overview;
+use crate::overview::{LinkSampling, Overview};
 use crate::run;
 use crate::store::{self, Deployment, OpenStore, StoreBackend};
 use crate::tokens::{TokenClients, TokenKeeper};
@@ -61,6 +61,7 @@ const NEED_PROXIES: [&str; 2] = ["gsiftp", "srm"];
 pub struct ServiceConfig {
     /// The site's name, shown in the live view.
     pub site: String,
+    pub sampling: LinkSampling,
     /// Where it keeps what survives a restart.
     pub store: StoreBackend,
     /// Seal tokens and proxies.
@@ -179,6 +180,7 @@ impl Service {
         let node = Node {
             id: id.clone(),
             site: config.site,
+            sampling: config.sampling,
             agents,
             followers: Arc::new(Followers::new(id, host.clone())),
             host,

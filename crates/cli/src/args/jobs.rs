@@ -150,8 +150,8 @@ pub struct FindArgs {
 /// Options of `explain`.
 #[derive(Debug, Args)]
 pub struct ExplainArgs {
-    /// A job's id, a transfer's number or a drop's id; or one of the words `transfer`, `job`, `file`, `link`, `vo`,
-    /// `server`, `pool`, `drop` and then its name. Without it: where rates fell and rose.
+    /// A job's id, a transfer's number or a drop's id; or one of the words `transfer`, `job`, `file`, `path`, `link`,
+    /// `vo`, `server`, `pool`, `drop` and then its name. Without it: where rates fell and rose.
     pub subject: Option<String>,
     /// The name, after one of these words.
     pub name: Option<String>,

@@ -3,6 +3,7 @@
 use super::config::Config;
 use super::directory::SiteDirectory;
 use super::host_record::HostRecord;
+use super::path_story::PathSource;
 use super::pool_record::PoolRecord;
 use penstock_observe::RecordError;
 use penstock_observe::explanations::reading::ExplainedWindow;
@@ -16,6 +17,8 @@ pub struct ElementRecord {
     pools: Option<PoolRecord>,
     /// `None`: the host is not sampled.
     host: Option<HostRecord>,
+    /// `None`: the site has no storage element.
+    pub paths: Option<PathSource>,
 }
 
 impl ElementRecord {
@@ -29,6 +32,7 @@ impl ElementRecord {
         ElementRecord {
             pools: PoolRecord::of(site, config, storage),
             host: host.map(|host| HostRecord::running(config, host)),
+            paths: PathSource::of(site, config, storage),
         }
     }
 
@@ -37,6 +41,7 @@ impl ElementRecord {
         ElementRecord {
             pools: PoolRecord::of(site, config, None),
             host: Some(HostRecord::stored(site, config)),
+            paths: PathSource::of(site, config, None),
         }
     }
 

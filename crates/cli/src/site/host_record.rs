@@ -16,7 +16,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 /// Below it the kernel shows its files.
-const ROOT: &str = "/";
+pub const ROOT: &str = "/";
 
 /// What the sampler of a site is given.
 pub fn sampler_config(site: &SiteDirectory, config: &Config) -> SamplerConfig {

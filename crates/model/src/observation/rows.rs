@@ -314,6 +314,38 @@ row! {
         reachable_permille: Option<u64>,
         /// Of a pool: of a thousand parts of the interval, in how many it took new files, if there was room.
         accepting_permille: Option<u64>,
+        /// Of a pool: of a thousand parts of the interval, in how many operators had it take no new files.
+        drained_permille: Option<u64>,
+        /// Of a pool: how often it was looked at in the interval; parts of a thousand are of so many looks.
+        looks: Option<u64>,
+        /// Of a pool: movers that began in the interval.
+        started: Option<u64>,
+        /// Of an interface: what it is for, as operators declared it: `wan`, `hsm` or `internal`.
+        role: Option<Text>,
+        /// Of a device: the pools whose file systems lie on it, with commas between.
+        pools: Option<Text>,
+        /// Of a machine: time in which all its tasks waited for memory.
+        memory_full_us: Option<u64>,
+        /// Of a machine: time in which some of its tasks waited for a disk.
+        io_some_us: Option<u64>,
+        /// Of a machine: time in which all its tasks waited for disks.
+        io_full_us: Option<u64>,
+        /// Of a machine: files that its server had open, connections among them, at most.
+        open_files: Option<u64>,
+        /// Of a machine: how many files its server might have open, at least.
+        open_files_max: Option<u64>,
+        /// Of a database: operations that ended.
+        operations: Option<u64>,
+        /// Of a database: time from request to answer, of all of these together.
+        operation_us: Option<u64>,
+        /// Of a database: transactions that ended.
+        transactions: Option<u64>,
+        /// Of a database: time of all of these together.
+        transaction_us: Option<u64>,
+        /// Of a database: operations that waited, multiplied by the time for which they did.
+        operations_queued_us: Option<u64>,
+        /// Of a database: for how long a transaction had lasted that had not ended, at most.
+        transaction_running_us: Option<u64>,
     }
 }
 

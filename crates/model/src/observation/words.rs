@@ -139,6 +139,8 @@ words! {
         Connection = "connection",
         /// A service with several machines.
         Service = "service",
+        /// A database of a server: `journal` of a transfer service, `namespace` of a storage element.
+        Database = "database",
     }
 }
 

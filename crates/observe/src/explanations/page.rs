@@ -11,7 +11,9 @@ use crate::host::pressure::Pressure;
 use crate::host::processor::ProcessorTime;
 use crate::host::report::{DiskInfo, InterfaceInfo};
 use crate::host::sample::{DiskSample, HostSample, InterfaceSample, Pressures, ProcessUse};
+use crate::host_rows;
 use crate::host_signals::{HostEquipment, HostFold};
+use crate::pool_rows;
 use crate::pool_signals::PoolFold;
 use crate::signals::RecordSignals;
 use crate::store::{Reader, Store};
@@ -175,42 +177,67 @@ fn of_element() -> Signals {
     let mut signals = of_service();
     let mut fold = PoolFold::of(&signals);
     for minute in 0..MINUTES {
-        let traffic = PoolTraffic {
-            bytes_in: 7,
-            bytes_out: 7,
-            ..PoolTraffic::new(None, Operation::Copy)
-        };
-        let pool = |name: &str| PoolSample {
-            looks: 60,
-            reachable: 60,
-            accepting: 60,
-            free_bytes: 7,
-            active: 60,
-            limit: 120,
-            started: Some(1),
-            read_wait_us: Some(1),
-            traffic: vec![traffic.clone()],
-            ..PoolSample::new(PoolName::new(name))
-        };
-        fold.take(&PoolSamples {
-            from: Timestamp(minute * 60_000),
-            to: Timestamp(minute * 60_000 + 60_000),
-            pools: vec![pool("a"), pool("b")],
-        });
+        fold.take(&pool_minute(minute));
     }
     let hosts = ["c.org".to_owned()];
     fold.tell(&hosts, &mut signals);
-    tell_host(&hosts, &mut signals);
+    let equipment = equipment();
+    let mut fold = HostFold::of(&signals, equipment.of_host());
+    for minute in 0..MINUTES {
+        fold.take(&host_minute(minute));
+    }
+    fold.tell(&hosts, &[], &mut signals);
     signals
 }
 
-/// All that can be sampled of a host.
-fn tell_host(hosts: &[String], signals: &mut Signals) {
-    let names = [
-        ("wan0", InterfaceRole::Wan),
-        ("in0", InterfaceRole::Internal),
-    ];
-    let interfaces = names.map(|(name, role)| InterfaceInfo {
+/// All that is known of two pools.
+fn pool_minute(minute: i64) -> PoolSamples {
+    let traffic = PoolTraffic {
+        bytes_in: 7,
+        bytes_out: 7,
+        ..PoolTraffic::new(None, Operation::Copy)
+    };
+    let pool = |name: &str| PoolSample {
+        looks: 60,
+        reachable: 60,
+        accepting: 60,
+        free_bytes: 7,
+        active: 60,
+        limit: 120,
+        started: Some(1),
+        read_wait_us: Some(1),
+        traffic: vec![traffic.clone()],
+        ..PoolSample::new(PoolName::new(name))
+    };
+    PoolSamples {
+        from: Timestamp(minute * 60_000),
+        to: Timestamp(minute * 60_000 + 60_000),
+        pools: vec![pool("a"), pool("b")],
+    }
+}
+
+const INTERFACES: [(&str, InterfaceRole); 2] = [
+    ("wan0", InterfaceRole::Wan),
+    ("in0", InterfaceRole::Internal),
+];
+
+/// What is in the host.
+struct Equipment {
+    interfaces: [InterfaceInfo; 2],
+    disks: [DiskInfo; 1],
+}
+
+impl Equipment {
+    fn of_host(&self) -> HostEquipment<'_> {
+        HostEquipment {
+            interfaces: &self.interfaces,
+            disks: &self.disks,
+        }
+    }
+}
+
+fn equipment() -> Equipment {
+    let interfaces = INTERFACES.map(|(name, role)| InterfaceInfo {
         name: name.to_owned(),
         role: Some(role),
         speed_bytes_per_second: Some(9),
@@ -223,12 +250,14 @@ fn tell_host(hosts: &[String], signals: &mut Signals) {
         holds: vec!["pool a".to_owned(), "pool b".to_owned()],
         model: None,
     };
-    let disks = [disk];
-    let equipment = HostEquipment {
-        interfaces: &interfaces,
-        disks: &disks,
-    };
-    let mut fold = HostFold::of(signals, equipment);
+    Equipment {
+        interfaces,
+        disks: [disk],
+    }
+}
+
+/// All that can be sampled of a host.
+fn host_minute(minute: i64) -> HostSample {
     let database = |kind| DatabaseSample {
         kind,
         activity: DatabaseActivity {
@@ -237,37 +266,34 @@ fn tell_host(hosts: &[String], signals: &mut Signals) {
             ..DatabaseActivity::default()
         },
     };
-    for minute in 0..MINUTES {
-        fold.take(&HostSample {
-            from: Timestamp(minute * 60_000),
-            covered_us: 60_000_000,
-            processor: Some(ProcessorTime {
-                idle: 9,
-                ..ProcessorTime::default()
-            }),
-            pressure: Pressures {
-                memory: Some(Pressure::default()),
-                io: Some(Pressure::default()),
-                ..Pressures::default()
-            },
-            process: Some(ProcessUse {
-                open_files: Some(1),
-                open_files_max: Some(9),
-                ..ProcessUse::default()
-            }),
-            disks: vec![DiskSample {
-                name: "sda".into(),
-                activity: DiskActivity::default(),
-            }],
-            interfaces: names.map(|(name, _)| carried(name)).to_vec(),
-            databases: vec![
-                database(DatabaseKind::Journal),
-                database(DatabaseKind::Namespace),
-            ],
-            ..HostSample::default()
-        });
+    HostSample {
+        from: Timestamp(minute * 60_000),
+        covered_us: 60_000_000,
+        processor: Some(ProcessorTime {
+            idle: 9,
+            ..ProcessorTime::default()
+        }),
+        pressure: Pressures {
+            memory: Some(Pressure::default()),
+            io: Some(Pressure::default()),
+            ..Pressures::default()
+        },
+        process: Some(ProcessUse {
+            open_files: Some(1),
+            open_files_max: Some(9),
+            ..ProcessUse::default()
+        }),
+        disks: vec![DiskSample {
+            name: "sda".into(),
+            activity: DiskActivity::default(),
+        }],
+        interfaces: INTERFACES.map(|(name, _)| carried(name)).to_vec(),
+        databases: vec![
+            database(DatabaseKind::Journal),
+            database(DatabaseKind::Namespace),
+        ],
+        ..HostSample::default()
     }
-    fold.tell(hosts, &[], signals);
 }
 
 fn carried(name: &str) -> InterfaceSample {
@@ -279,8 +305,9 @@ fn carried(name: &str) -> InterfaceSample {
     }
 }
 
-/// All that rows of records can tell, of two links.
-fn of_records() -> Signals {
+/// All that rows of records can tell, of two links: with what `penstock records collect` takes of a storage element and its
+/// host, or without.
+fn of_records(is_collected: bool) -> Signals {
     let directory = tempfile::tempdir().expect("a directory");
     let mut store = Store::open(directory.path()).expect("a store");
     for second in 0..MINUTES * 60 {
@@ -342,6 +369,15 @@ fn of_records() -> Signals {
         };
         store.append(&Observation::from(change)).expect("written");
     }
+    let equipment = equipment();
+    for minute in (0..MINUTES).filter(|_| is_collected) {
+        let server: observation::Text = "c.org".into();
+        let host = host_rows::samples_of(&host_minute(minute), equipment.of_host(), &server);
+        let pools = pool_rows::samples_of(&pool_minute(minute), &Some(server));
+        for row in host.into_iter().chain(pools) {
+            store.append(&Observation::from(row)).expect("written");
+        }
+    }
     store.flush().expect("written");
     drop(store);
     let mut reader = Reader::open(directory.path()).expect("readable");
@@ -390,14 +426,19 @@ fn needs(rule: &Rule) -> String {
 }
 
 fn section() -> String {
-    let (service, element, records) = (of_service(), of_element(), of_records());
+    let (service, element, records) = (of_service(), of_element(), of_records(false));
+    let collected = of_records(true);
     let (mut rows, mut unsourced) = (String::new(), 0);
     for rule in RULES {
         let sources = match (is_tested(rule, &service), is_tested(rule, &records)) {
             (true, true) => "both",
             (true, false) => "service",
             (false, true) => "records",
-            (false, false) if is_tested(rule, &element) => "element",
+            (false, false) if is_tested(rule, &element) => {
+                let code = rule.cause.code();
+                assert!(is_tested(rule, &collected), "{code} of collected rows");
+                "element"
+            }
             (false, false) => {
                 unsourced += 1;
                 "**none yet**"
@@ -409,7 +450,7 @@ fn section() -> String {
     format!(
         "\nEach cause has a rule, which is applied when its inputs are known. Inputs are separated by `;`; of alternatives one \
          is enough. The last\ncolumn names their source: the record of the transfer service (`service`), that of a storage \
-         element of the same site and of its host as well (`element`),\nrows of other systems (`records`), or `both` the service and records. \
+         element of the same site and of its host as well (`element`; also as rows that `penstock records collect` has taken),\nrows of other systems (`records`), or `both` the service and records. \
          {unsourced} of the {} rules have no source for all their inputs yet, so\nthey never name a cause today; where one of them \
          might explain a drop, its inputs are listed as not measured. The table is generated from the\n\
          rules, and a test compares them.\n\n| code | cause | inputs | source |\n|---|---|---|---|\n{rows}",

@@ -5,6 +5,7 @@
 //! which they moved. Files that have not ended are not in the record yet, so nothing is known of its last minutes: as many
 //! as most files take.
 
+use super::element_rows;
 use super::reading::{ExplainWindow, ExplainedWindow, LinkRoom, LinkWeight};
 use crate::copy_sums;
 use crate::ended_copies::{ClientCount, EndedCopy, RecordView, each_attempt_stored, link_of};
@@ -119,12 +120,12 @@ pub fn read_rows(
     wanted: &PopulationChoice,
 ) -> Result<ExplainedWindow, StoreError> {
     let mut room = LinkRoom::of(window, wanted);
-    let read = read_links(reader, window, view, wanted, &mut room)?;
-    if room.links_left_out() == 0 {
-        return Ok(read);
+    let mut read = read_links(reader, window, view, wanted, &mut room)?;
+    if room.links_left_out() > 0 {
+        room.choose();
+        read = read_links(reader, window, view, wanted, &mut room)?;
     }
-    room.choose();
-    read_links(reader, window, view, wanted, &mut room)
+    read.with(|signals| element_rows::tell(reader, element_rows::window_of(signals), signals))
 }
 
 /// Reads what concerns the links for which there is room.

@@ -1,16 +1,19 @@
 //! From rows of a host to the cause that is named.
 
 use super::*;
-use crate::explanations::Disclosure;
 use crate::explanations::reading::ExplainedWindow;
+use crate::explanations::{Disclosure, element_rows};
 use crate::host::databases::DatabaseSample;
 use crate::host::disks::DiskActivity;
 use crate::host::interfaces::InterfaceTraffic;
 use crate::host::processor::ProcessorTime;
 use crate::host::sample::{DiskSample, InterfaceSample, Pressures, ProcessUse};
+use crate::store::{Reader, Store};
+use crate::{host_rows, pool_rows};
 use penstock_decide::explain::PopulationChoice;
 use penstock_decide::explain::signals::{DataPathStage, LinkSignals, StageSignals};
 use penstock_decide::explain::{Cause, RateChange};
+use penstock_model::observation::Text;
 use penstock_model::{LinkId, PoolName, PoolSample, PoolSamples, Timestamp};
 use std::ops::Range;
 
@@ -200,15 +203,11 @@ fn explain_rows(
     facts: &[FactChange],
 ) -> ExplainedHost {
     let hosts = ["here.org".to_owned()];
+    let recorded = explain_records(signals.clone(), &pools, &row, facts);
     let mut fold = crate::pool_signals::PoolFold::of(&signals);
     (0..MINUTES).for_each(|minute| fold.take(&pools(minute)));
     fold.tell(&hosts, &mut signals);
-    let interfaces = [
-        interface("lo", Some(InterfaceRole::Internal)),
-        interface("wan0", Some(InterfaceRole::Wan)),
-        interface("in0", Some(InterfaceRole::Internal)),
-    ];
-    let disks = [disk()];
+    let (interfaces, disks) = (interfaces(), [disk()]);
     let equipment = HostEquipment {
         interfaces: &interfaces,
         disks: &disks,
@@ -217,10 +216,58 @@ fn explain_rows(
     (0..MINUTES).for_each(|minute| fold.take(&row(minute)));
     fold.tell(&hosts, facts, &mut signals);
     let read = ExplainedWindow::of(signals.clone(), &PopulationChoice::Links);
-    ExplainedHost {
-        signals,
-        changes: read.changes(),
+    let changes = read.changes();
+    let causes = |changes: &[RateChange]| -> Vec<Option<Cause>> {
+        changes.iter().map(RateChange::first_cause).collect()
+    };
+    assert_eq!(
+        causes(&recorded),
+        causes(&changes),
+        "of records another cause is told"
+    );
+    ExplainedHost { signals, changes }
+}
+
+fn interfaces() -> [InterfaceInfo; 3] {
+    [
+        interface("lo", Some(InterfaceRole::Internal)),
+        interface("wan0", Some(InterfaceRole::Wan)),
+        interface("in0", Some(InterfaceRole::Internal)),
+    ]
+}
+
+/// What is explained of the same minutes when they were collected as rows of records.
+fn explain_records(
+    mut signals: Signals,
+    pools: impl Fn(usize) -> PoolSamples,
+    row: impl Fn(usize) -> HostSample,
+    facts: &[FactChange],
+) -> Vec<RateChange> {
+    let (interfaces, disks) = (interfaces(), [disk()]);
+    let equipment = HostEquipment {
+        interfaces: &interfaces,
+        disks: &disks,
+    };
+    let server = Text::from("here.org");
+    let directory = tempfile::tempdir().expect("a directory");
+    let mut store = Store::open(directory.path()).expect("a store");
+    for minute in 0..MINUTES {
+        let host = host_rows::samples_of(&row(minute), equipment, &server);
+        let pools = pool_rows::samples_of(&pools(minute), &Some(server.clone()));
+        for row in pools.into_iter().chain(host) {
+            store.append_row(&row).expect("written");
+        }
     }
+    for fact in facts {
+        let row = host_rows::change_of(fact, &server);
+        store.append_row(&row).expect("written");
+    }
+    store.flush().expect("written");
+    drop(store);
+    let mut reader = Reader::open(directory.path()).expect("readable");
+    let window = element_rows::window_of(&signals);
+    element_rows::tell(&mut reader, window, &mut signals).expect("readable");
+    ExplainedWindow::of(signals, &PopulationChoice::Links).changes()
 }
 
 fn explain(stage: Option<DataPathStage>, fault: impl Fn(usize, &mut HostSample)) -> ExplainedHost {

@@ -9,7 +9,7 @@ use super::connection::{signed, unsigned};
 use super::{EntryId, NamespaceError};
 use penstock_model::observation::{EntryChange, EntryChangeReason};
 use penstock_model::{Bytes, NamespacePath, PoolName, Timestamp, UserName, VoName};
-use rusqlite::{Connection, OptionalExtension, params};
+use rusqlite::{Connection, OptionalExtension, Row, params};
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 use std::sync::Arc;
@@ -311,37 +311,32 @@ pub(super) fn after(
     };
     let sql = "SELECT sequence, at_ms, records, packed FROM ledger WHERE sequence > ?1 ORDER BY sequence LIMIT ?2";
     let mut query = connection.prepare_cached(sql).map_err(fail)?;
-    let rows = query.query_map([signed(number), PAGE_ROWS], |row| {
-        Ok(PackedRow {
-            last: unsigned(row.get(0)?),
-            at: Timestamp(row.get(1)?),
-            count: unsigned(row.get(2)?),
-            bytes: row.get(3)?,
-        })
-    });
+    let rows = query.query_map([signed(number), PAGE_ROWS], PackedRow::of);
     let mut found = Vec::new();
     for row in rows.map_err(fail)? {
         let row = row.map_err(fail)?;
-        let last = row.last;
-        let records = match packed::unpack(&row.bytes) {
-            Ok(records) => records,
-            Err(why @ packed::InvalidRow::Version) => {
-                return Err(NamespaceError::Corrupt {
-                    path: path.to_owned(),
-                    what: format!("row {last} of the ledger: {why}"),
-                });
-            }
-            Err(_) => vec![row.damage()],
-        };
-        let first = last.saturating_sub(records.len() as u64);
+        let records = unpacked(&row, path)?;
+        let first = row.last.saturating_sub(records.len() as u64);
         let numbered = (first + 1..).zip(records);
         found.extend(numbered.filter(|(own, _)| *own > number));
     }
     Ok(found)
 }
 
+/// What a row holds, oldest first; of one that cannot be read, that it is damaged.
+pub(super) fn unpacked(row: &PackedRow, path: &Path) -> Result<Vec<ElementRecord>, NamespaceError> {
+    match packed::unpack(&row.bytes) {
+        Ok(records) => Ok(records),
+        Err(why @ packed::InvalidRow::Version) => Err(NamespaceError::Corrupt {
+            path: path.to_owned(),
+            what: format!("row {} of the ledger: {why}", row.last),
+        }),
+        Err(_) => Ok(vec![row.damage()]),
+    }
+}
+
 /// A row of the database.
-struct PackedRow {
+pub(super) struct PackedRow {
     last: u64,
     at: Timestamp,
     count: u64,
@@ -349,6 +344,16 @@ struct PackedRow {
 }
 
 impl PackedRow {
+    /// Takes number, time, count and bytes.
+    pub(super) fn of(row: &Row<'_>) -> rusqlite::Result<PackedRow> {
+        Ok(PackedRow {
+            last: unsigned(row.get(0)?),
+            at: Timestamp(row.get(1)?),
+            count: unsigned(row.get(2)?),
+            bytes: row.get(3)?,
+        })
+    }
+
     /// What is told of it when it cannot be read: one bad row holds up nothing that comes after it.
     fn damage(&self) -> ElementRecord {
         ElementRecord {

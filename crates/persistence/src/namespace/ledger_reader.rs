@@ -59,6 +59,18 @@ impl LedgerReader {
         }
     }
 
+    /// Where the namespace is.
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub(super) fn query<T>(
+        &self,
+        query: impl FnOnce(&Connection) -> rusqlite::Result<T>,
+    ) -> Result<T, NamespaceError> {
+        query(&self.connection).map_err(|source| self.failed(source))
+    }
+
     /// The number of the last thing in the ledger; 0 when there is none.
     pub fn last_record(&self) -> Result<u64, NamespaceError> {
         ledger::last(&self.connection).map_err(|source| self.failed(source))

@@ -4,7 +4,7 @@ use super::connection::{signed, unsigned};
 use penstock_model::{
     Bytes, NamespacePath, PoolName, StageClocks, TcpSummary, Timestamp, UserName, VoName,
 };
-use rusqlite::{Connection, params};
+use rusqlite::{Connection, Row, params};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -119,48 +119,55 @@ pub(super) fn prune(connection: &Connection) -> rusqlite::Result<()> {
     Ok(())
 }
 
+/// In the order in which [`of_row`] takes them.
+pub(super) const COLUMNS: &str =
+    "sequence, at_ms, kind, path, peer, user, vo, pool, moved_bytes, duration_us, stages, tcp,
+     selection, outcome, detail, copy, file_bytes, challenge";
+
 pub(super) fn load(
     connection: &Connection,
     after: u64,
     limit: usize,
 ) -> rusqlite::Result<Vec<(u64, MoverRecord)>> {
-    let mut query = connection.prepare_cached(
-        "SELECT sequence, at_ms, kind, path, peer, user, vo, pool, moved_bytes, duration_us, stages, tcp,
-         selection, outcome, detail, copy, file_bytes, challenge FROM mover_record WHERE sequence > ?1 ORDER BY sequence LIMIT ?2",
-    )?;
+    let mut query = connection.prepare_cached(&format!(
+        "SELECT {COLUMNS} FROM mover_record WHERE sequence > ?1 ORDER BY sequence LIMIT ?2"
+    ))?;
     let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-    let rows = query.query_map(params![signed(after), limit], |row| {
-        let text = |index: usize| row.get::<_, String>(index);
-        let detail = text(14)?;
-        let record = MoverRecord {
-            at: Timestamp(row.get(1)?),
-            kind: parse_kind(&text(2)?),
-            path: NamespacePath::parse(&text(3)?).unwrap_or_else(|_| NamespacePath::root()),
-            peer: text(4)?,
-            copy: row.get(15)?,
-            challenge: row.get(17)?,
-            file_size: row
-                .get::<_, Option<i64>>(16)?
-                .map(|size| Bytes(unsigned(size))),
-            user: row.get::<_, Option<String>>(5)?.map(UserName::new),
-            vo: row.get::<_, Option<String>>(6)?.map(VoName::new),
-            pool: row.get::<_, Option<String>>(7)?.map(PoolName::new),
-            moved: Bytes(unsigned(row.get(8)?)),
-            duration_us: unsigned(row.get(9)?),
-            stages: serde_json::from_str(&text(10)?).unwrap_or_default(),
-            tcp: row
-                .get::<_, Option<String>>(11)?
-                .and_then(|tcp| serde_json::from_str(&tcp).ok()),
-            selection: serde_json::from_str(&text(12)?).unwrap_or(Value::Null),
-            outcome: match text(13)?.as_str() {
-                "done" => MoverOutcome::Done,
-                "aborted" => MoverOutcome::Aborted(detail),
-                _ => MoverOutcome::Failed(detail),
-            },
-        };
-        Ok((unsigned(row.get(0)?), record))
-    })?;
+    let rows = query.query_map(params![signed(after), limit], of_row)?;
     rows.collect()
+}
+
+/// A mover with its number.
+pub(super) fn of_row(row: &Row<'_>) -> rusqlite::Result<(u64, MoverRecord)> {
+    let text = |index: usize| row.get::<_, String>(index);
+    let detail = text(14)?;
+    let record = MoverRecord {
+        at: Timestamp(row.get(1)?),
+        kind: parse_kind(&text(2)?),
+        path: NamespacePath::parse(&text(3)?).unwrap_or_else(|_| NamespacePath::root()),
+        peer: text(4)?,
+        copy: row.get(15)?,
+        challenge: row.get(17)?,
+        file_size: row
+            .get::<_, Option<i64>>(16)?
+            .map(|size| Bytes(unsigned(size))),
+        user: row.get::<_, Option<String>>(5)?.map(UserName::new),
+        vo: row.get::<_, Option<String>>(6)?.map(VoName::new),
+        pool: row.get::<_, Option<String>>(7)?.map(PoolName::new),
+        moved: Bytes(unsigned(row.get(8)?)),
+        duration_us: unsigned(row.get(9)?),
+        stages: serde_json::from_str(&text(10)?).unwrap_or_default(),
+        tcp: row
+            .get::<_, Option<String>>(11)?
+            .and_then(|tcp| serde_json::from_str(&tcp).ok()),
+        selection: serde_json::from_str(&text(12)?).unwrap_or(Value::Null),
+        outcome: match text(13)?.as_str() {
+            "done" => MoverOutcome::Done,
+            "aborted" => MoverOutcome::Aborted(detail),
+            _ => MoverOutcome::Failed(detail),
+        },
+    };
+    Ok((unsigned(row.get(0)?), record))
 }
 
 /// The word in the database and in reports.

@@ -3,6 +3,7 @@
 mod directories;
 mod ledger;
 mod nearline;
+mod path_record;
 mod pool_minutes;
 mod trash;
 

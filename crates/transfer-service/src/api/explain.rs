@@ -1,4 +1,5 @@
-//! `GET /api/v1/explain` and `/api/v1/explain/{id}`: where rates fell and rose, and why; `/api/v1/incidents` and
+//! `GET /api/v1/explain` and `/api/v1/explain/{id}`: where rates fell and rose, and why; `/api/v1/explain/path`: the story of
+//! a path of the site's own storage element; `/api/v1/incidents` and
 //! `/api/v1/incidents/{id}`: what went wrong, by cause. What reads the record and explains it is given by whoever runs the
 //! service.
 
@@ -14,7 +15,8 @@ use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use penstock_decide::explain::PopulationChoice;
-use penstock_model::{IncidentClass, LinkId, ProblemCode, TimeWindow, Timestamp};
+use penstock_model::text::one_line;
+use penstock_model::{IncidentClass, LinkId, NamespacePath, ProblemCode, TimeWindow, Timestamp};
 use serde::Deserialize;
 use std::sync::Arc;
 use thiserror::Error;
@@ -23,6 +25,8 @@ use thiserror::Error;
 const SECONDS: i64 = 86_400;
 /// The same of incidents: thirty days.
 const INCIDENTS_SECONDS: i64 = 30 * 86_400;
+/// The same of a path: a week.
+const PATH_SECONDS: i64 = 7 * 86_400;
 /// Forty days.
 const SECONDS_MAX: i64 = 40 * 86_400;
 /// A day.
@@ -71,6 +75,12 @@ pub trait ExplainView: Send + Sync {
         id: &str,
         question: &ExplainQuestion,
     ) -> Result<Option<String>, ExplainError>;
+    /// A JSON document: the story of a path of the site's own storage element; `None`: the site has none.
+    fn path(
+        &self,
+        path: &NamespacePath,
+        window: Option<TimeWindow>,
+    ) -> Result<Option<String>, ExplainError>;
 }
 
 #[derive(Clone)]
@@ -85,6 +95,7 @@ pub fn routes(service: Arc<Service>, config: ApiConfig, view: Arc<dyn ExplainVie
     let explainer = Explainer::new(view);
     Router::new()
         .route("/api/v1/explain", get(changes))
+        .route("/api/v1/explain/path", get(path_story))
         .route("/api/v1/explain/{id}", get(change))
         .route("/api/v1/incidents", get(incidents))
         .route("/api/v1/incidents/{id}", get(incident))
@@ -146,6 +157,44 @@ async fn change(
             "no rate fell or rose with the id '{id}' as far as the record goes; `penstock explain --since` and \
              GET /api/v1/explain list those of a window"
         )
+    })
+}
+
+#[derive(Debug, Default, Deserialize)]
+struct PathQuery {
+    /// From the root of the storage element's namespace on.
+    path: Option<String>,
+    /// How far back.
+    seconds: Option<String>,
+    /// Where the window ends, in milliseconds since 1970.
+    until: Option<String>,
+}
+
+/// Users and addresses of clients are in it: for administrators of the service.
+async fn path_story(
+    State(api): State<Api>,
+    Extension(explainer): Extension<Explainer>,
+    credentials: Credentials,
+    Query(query): Query<PathQuery>,
+) -> ApiResult {
+    let caller = api.caller(&credentials).await?;
+    caller.may_configure()?;
+    let text = query.path.unwrap_or_default();
+    let path = NamespacePath::parse(&text).map_err(|why| {
+        let text = format!("'path' is '{}': {why}", one_line(&text));
+        ApiError::new(ProblemCode::RequestMalformed, text)
+    })?;
+    let times = ExplainQuery {
+        seconds: query.seconds,
+        until: query.until,
+        ..ExplainQuery::default()
+    };
+    let window = window_of(&times, penstock_clock::wall_clock(), PATH_SECONDS)?;
+    let body = explainer
+        .ask(&caller, move |view| view.path(&path, window))
+        .await?;
+    found(body, || {
+        "this site has no storage element; ask the site that has the path".to_owned()
     })
 }
 

@@ -27,7 +27,9 @@ use penstock_protocol::hosts::HostPattern;
 use penstock_protocol::token::credential_id;
 use penstock_protocol::token::without_credentials;
 use penstock_transfer_service::Banned;
-use penstock_transfer_service::{AgentConfig, Service, ServiceConfig, StoreBackend, TokenClients};
+use penstock_transfer_service::{
+    AgentConfig, LinkSampling, Service, ServiceConfig, StoreBackend, TokenClients,
+};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -91,6 +93,7 @@ pub(super) async fn run(
     let (stop, stopping) = watch::channel(false);
     let config = ServiceConfig {
         site: "copy".to_owned(),
+        sampling: LinkSampling::Recorded,
         store: StoreBackend::Files {
             journal: directory.path().join("copy.sqlite"),
             delegations: directory.path().join("delegations.sqlite"),

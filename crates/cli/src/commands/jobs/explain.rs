@@ -1,6 +1,7 @@
-//! `penstock explain`: why rates fell, why each file of a job waits or failed, or the story of one transfer. The service
+//! `penstock explain`: why rates fell, why each file of a job waits or failed, or the story of one transfer or path. The service
 //! words the reasons; here they are grouped.
 
+mod path;
 mod rates;
 
 use super::{Intent, connect};
@@ -12,6 +13,7 @@ use crate::output::Output;
 use penstock_decide::explain::RateChangeId;
 use penstock_field_tools::remote_error::RemoteError;
 use penstock_field_tools::transfer_api::TransferService;
+use penstock_model::NamespacePath;
 use penstock_model::failure_text::without_particulars;
 use penstock_model::text::one_line;
 use serde::{Deserialize, Serialize};
@@ -164,6 +166,8 @@ enum Subject {
     Job(String),
     /// The latest transfer of a file, by one of its addresses or a part of it.
     File(String),
+    /// A path of a storage element.
+    Path(NamespacePath),
 }
 
 /// `penstock explain`.
@@ -187,12 +191,21 @@ pub async fn run(
                 ));
             }
         }
+        Subject::Path(_) => {
+            if args.record.records.is_some() || args.record.resolution.is_some() {
+                return Err(CommandError::Usage(
+                    "--records and --resolution are not for paths: they are read from the storage element's own record"
+                        .into(),
+                ));
+            }
+        }
     }
     match subject {
         Subject::Rates(named) => {
             rates::list(&args.record, named.as_ref(), environment, output).await
         }
         Subject::Drop(id) => rates::one(&args.record, &id, environment, output).await,
+        Subject::Path(path) => path::tell(&args.record, &path, environment, output).await,
         Subject::Transfer(number) => {
             let service = connect(&args.record.service, Intent::Manage, environment)?;
             super::find::show_story(&service.story(number).await?, output)
@@ -225,7 +238,8 @@ fn subject(args: &ExplainArgs) -> Result<Subject, CommandError> {
         (Some("drop"), Some(id)) => Subject::Drop(id.to_owned()),
         (Some("transfer"), Some(name)) => Subject::Transfer(number(name)?),
         (Some("job"), Some(id)) => Subject::Job(id.to_owned()),
-        (Some("file" | "path"), Some(address)) => Subject::File(address.to_owned()),
+        (Some("file"), Some(address)) => Subject::File(address.to_owned()),
+        (Some("path"), Some(name)) => path_subject(args, name)?,
         (Some(word), None) if WORDS.contains(&word) => {
             return Err(CommandError::Usage(format!(
                 "'{word}' needs a name: penstock explain {word} NAME"
@@ -254,6 +268,16 @@ fn subject(args: &ExplainArgs) -> Result<Subject, CommandError> {
                 .into(),
         )),
     }
+}
+
+/// A path of the storage element, or its address there. An address elsewhere is one of a transfer.
+fn path_subject(args: &ExplainArgs, name: &str) -> Result<Subject, CommandError> {
+    let path = match name.starts_with('/') {
+        true => NamespacePath::parse(name).map(Some),
+        false => path::own_path(&args.record.service, name)?,
+    };
+    let path = path.map_err(|why| CommandError::Usage(format!("'{}': {why}", one_line(name))))?;
+    Ok(path.map_or_else(|| Subject::File(name.to_owned()), Subject::Path))
 }
 
 async fn job(
@@ -329,9 +353,12 @@ mod tests {
             told("path https://a/f"),
             Ok(Subject::File("https://a/f".to_owned()))
         );
+        let path = NamespacePath::parse("/d/f").expect("a path");
+        assert_eq!(told("path /d/f"), Ok(Subject::Path(path)));
         for (line, part) in [
             ("drop", "'drop' needs a name"),
             ("transfer x", "no number of a transfer"),
+            ("path /a/../b", "'/a/../b'"),
             ("activity cms", "none of the words"),
             ("4711 --link a-b", "are for rates"),
             ("link a-b --vo cms", "are for rates"),

@@ -7,20 +7,22 @@ use crate::exit::CommandError;
 use crate::output::Output;
 use crate::site::config::{Config, DatabasePlace};
 use crate::site::directory::SiteDirectory;
+use crate::site::element_rows::{ledger_row, mover_row, server_name};
+use crate::site::host_record::{ROOT, sampler_config};
 use penstock_journal::JournalReader;
-use penstock_model::observation::{
-    Attempt, Incident, IncidentKind, NamespaceChange, Observation, Operation, Outcome, Text, View,
-};
+use penstock_model::observation::{Observation, Text, View};
 use penstock_model::{PoolSamples, Timestamp};
+use penstock_observe::host::machine::look;
+use penstock_observe::host::store::Store as HostStore;
+use penstock_observe::host_rows;
+use penstock_observe::host_signals::HostEquipment;
 use penstock_observe::ledger_rows::each_attempt;
 use penstock_observe::minute_rows::samples_of;
 use penstock_observe::pool_rows;
 use penstock_observe::store::{Positions, Store, StoreError};
 use penstock_persistence::journal::{SqliteReader, TakenMinutes};
-use penstock_persistence::namespace::{
-    ElementEvent, ElementRecord, GapCause, LedgerReader, MoverKind, MoverOutcome, MoverRecord,
-    NamespaceError,
-};
+use penstock_persistence::namespace::{ElementRecord, LedgerReader, MoverRecord, NamespaceError};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -51,7 +53,9 @@ pub(super) fn run(args: &RecordsCollectArgs, output: Output) -> Result<(), Comma
         collected = collector.transfers(&site, &config);
     }
     if is_wanted(View::Site) && collected.is_ok() {
-        collected = collector.storage_element(&site, &config);
+        collected = collector
+            .storage_element(&site, &config)
+            .and_then(|()| collector.host(&site, &config));
     }
     if collected.is_err() {
         // Sources that were taken whole are kept. What is not cut off here is by the next that writes.
@@ -183,7 +187,7 @@ impl RecordCollector {
         let path = site.resolve(&storage.namespace);
         let failed = |why: NamespaceError| CommandError::Local(why.to_string());
         let reader = LedgerReader::open(&path).map_err(failed)?;
-        let server: Option<Text> = config.site.hosts.first().map(|host| host.as_str().into());
+        let server = Some(server_name(config));
         let identity = reader.namespace_id().map_err(failed)?;
         let name = |what: &str| Text::from(format!("penstock-{what}:{}", config.site.name));
         // What passed it.
@@ -194,7 +198,7 @@ impl RecordCollector {
         };
         let after = |number| reader.movers_after(number, BATCH).map_err(failed);
         let mover = |number, record: &MoverRecord| {
-            let mut row = row_of(record);
+            let mut row = mover_row(record);
             row.server = server.clone();
             [(number, row.into())]
         };
@@ -221,6 +225,49 @@ impl RecordCollector {
             (0..).zip(rows.map(Observation::from))
         };
         self.follow(&minutes, after, rows)
+    }
+
+    /// What was sampled of the host that the site runs on, and what changed there. Interfaces and disks are told as they are
+    /// now.
+    fn host(&mut self, site: &SiteDirectory, config: &Config) -> Result<(), CommandError> {
+        let sampled = sampler_config(site, config);
+        let server = server_name(config);
+        let path = &sampled.directory;
+        let failed = |why: std::io::Error| CommandError::local(path.display(), why);
+        let identity = path.as_os_str().as_encoded_bytes();
+        let machine = look(Path::new(ROOT), &sampled.declared);
+        let equipment = HostEquipment {
+            interfaces: &machine.interfaces,
+            disks: &machine.disks,
+        };
+        let store = HostStore::at(path);
+
+        // Known by the begin of the last minute, and changes by their time.
+        let minutes: Text = format!("penstock-host:{}", config.site.name).into();
+        let taken = self.taken(&minutes, identity, u64::MAX);
+        let (from, mut last) = (Timestamp(taken.saturating_add(1).cast_signed()), taken);
+        let read = store.minutes(from, penstock_clock::wall_clock(), |minute| {
+            last = last.max(u64::try_from(minute.from.0).unwrap_or(0));
+            let rows = host_rows::samples_of(&minute, equipment, &server);
+            for (line, row) in (0..).zip(rows) {
+                self.take(Observation::from(row).with_origin(&minutes, line));
+            }
+        });
+        read.map_err(failed)?;
+        self.save(&minutes, identity, last)?;
+
+        let facts: Text = format!("penstock-facts:{}", config.site.name).into();
+        let taken = self.taken(&facts, identity, u64::MAX);
+        let mut last = taken;
+        for (line, fact) in (0..).zip(store.changes().map_err(failed)?) {
+            let at = u64::try_from(fact.at.0).unwrap_or(0);
+            if at > taken {
+                last = last.max(at);
+                let row = Observation::from(host_rows::change_of(&fact, &server));
+                self.take(row.with_origin(&facts, line));
+            }
+        }
+        self.save(&facts, identity, last)
     }
 
     /// Takes what is new, some records at a time. `after` gives those after a number, each with its own; none: there are no
@@ -259,154 +306,4 @@ struct NumberedRecords<'a> {
     identity: &'a str,
     /// The last number that was given.
     newest: u64,
-}
-
-/// One thing of the ledger as any storage element could tell it.
-fn ledger_row(record: &ElementRecord, server: &Option<Text>) -> Observation {
-    let ElementRecord { at, origin, event } = record;
-    let text = |text: &Option<String>| text.as_deref().map(Text::from);
-    let (client, copy, challenge) = (
-        text(&origin.client),
-        text(&origin.copy),
-        text(&origin.challenge),
-    );
-    match event {
-        ElementEvent::Changed(changed) => NamespaceChange {
-            at: *at,
-            view: View::Site,
-            kind: changed.kind,
-            file: Some(changed.entry.to_string().into()),
-            path: changed.path.as_ref().map(|path| path.to_string().into()),
-            new_path: changed
-                .new_path
-                .as_ref()
-                .map(|path| path.to_string().into()),
-            file_bytes: changed.size,
-            pool: changed.pool.clone(),
-            server: server.clone(),
-            user: origin.user.clone(),
-            vo: origin.vo.clone(),
-            client,
-            copy,
-            challenge,
-            reason: changed.reason,
-            ..NamespaceChange::default()
-        }
-        .into(),
-        ElementEvent::Refused(refusal) => Attempt {
-            at: *at,
-            view: View::Site,
-            operation: Operation::Request,
-            attempt: copy.clone(),
-            copy,
-            challenge,
-            source_path: refusal.path.as_ref().map(|path| path.to_string().into()),
-            vo: origin.vo.clone(),
-            user: origin.user.clone(),
-            protocol: Some("http".into()),
-            server: server.clone(),
-            client,
-            ended: Some(*at),
-            outcome: Some(Outcome::Failure),
-            error_code: Some(i64::from(refusal.status)),
-            fingerprint: Some(format!("{} {}", refusal.method, refusal.code).into()),
-            detail: Some(refusal.detail.as_str().into()),
-            ..Attempt::default()
-        }
-        .into(),
-        ElementEvent::Gap(gap) => Incident {
-            at: gap.from.unwrap_or(*at),
-            view: View::Site,
-            kind: IncidentKind::Gap,
-            subject: server.clone(),
-            code: Some(gap.cause.word().into()),
-            detail: Some(missing(gap.cause).into()),
-            count: gap.lost,
-            until: Some(*at),
-            ..Incident::default()
-        }
-        .into(),
-    }
-}
-
-/// What may be missing, for people.
-fn missing(cause: GapCause) -> &'static str {
-    match cause {
-        GapCause::Crash => {
-            "the storage element did not end by itself; reads, refusals and movers of its last second are missing, \
-             changes are complete"
-        }
-        GapCause::Overload => "more happened at once than is recorded",
-        GapCause::Unwritten => "the database of the namespace did not take these records",
-        GapCause::Restored => {
-            "the namespace was restored from a backup; what came after it is not known"
-        }
-        GapCause::Rebuilt => {
-            "the namespace was made anew from the pools; what came before is not known"
-        }
-        GapCause::Damaged => "a row of the ledger cannot be read; check the disk of the namespace",
-    }
-}
-
-/// One mover as any storage element could tell it.
-fn row_of(record: &MoverRecord) -> Attempt {
-    let reads = matches!(record.kind, MoverKind::Get | MoverKind::Push);
-    let path: Option<Text> = Some(record.path.to_string().into());
-    let (mut source_path, mut destination_path) = (None, None);
-    match reads {
-        true => source_path = path,
-        false => destination_path = path,
-    }
-    let name = record.copy.as_deref().map(Text::from);
-    let (outcome, detail) = match &record.outcome {
-        MoverOutcome::Done => (Outcome::Success, None),
-        MoverOutcome::Failed(detail) => (Outcome::Failure, Some(detail)),
-        MoverOutcome::Aborted(detail) => (Outcome::Abort, Some(detail)),
-    };
-    let is_done = outcome == Outcome::Success;
-    let row = Attempt {
-        at: record.at,
-        view: View::Site,
-        operation: operation_of(record.kind),
-        attempt: name.clone(),
-        copy: name,
-        challenge: record.challenge.as_deref().map(Text::from),
-        source_path,
-        destination_path,
-        vo: record.vo.clone(),
-        user: record.user.clone(),
-        client: Some(record.peer.as_str().into()),
-        pool: record.pool.clone(),
-        bytes_moved: Some(record.moved),
-        bytes_read: (record.kind == MoverKind::Get).then_some(record.moved),
-        bytes_written: (record.kind == MoverKind::Put).then_some(record.moved),
-        // Of a file that was written whole, what came is its size.
-        file_bytes: record
-            .file_size
-            .or((is_done && !reads).then_some(record.moved)),
-        started: Some(before(record.at, record.duration_us)),
-        ended: Some(record.at),
-        derived: Some("started".into()),
-        outcome: Some(outcome),
-        detail: detail.map(|detail| detail.as_str().into()),
-        ..Attempt::default()
-    };
-    let row = row.with_stages(&record.stages);
-    match &record.tcp {
-        Some(tcp) => row.with_tcp(tcp),
-        None => row,
-    }
-}
-
-fn operation_of(kind: MoverKind) -> Operation {
-    match kind {
-        MoverKind::Get => Operation::Read,
-        MoverKind::Put => Operation::Write,
-        MoverKind::Pull | MoverKind::Push => Operation::Copy,
-        MoverKind::Copy => Operation::PoolCopy,
-    }
-}
-
-fn before(at: Timestamp, microseconds: u64) -> Timestamp {
-    at - Duration::from_micros(microseconds)
 }

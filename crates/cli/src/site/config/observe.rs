@@ -21,6 +21,8 @@ pub struct Observe {
     pub monitor_addresses: Vec<String>,
     /// Subjects of certificates that may see them from anywhere, such as `/DC=org/CN=prometheus.example.org`.
     pub monitors: Vec<String>,
+    /// Record what each link does, second by second and minute by minute.
+    pub sample_links: bool,
     /// Sample the host once a second: pressure, disks, interfaces, memory, this process.
     pub sample_host: bool,
     /// Where the minutes of these samples are kept.
@@ -41,6 +43,7 @@ impl Default for Observe {
             live_page: true,
             monitor_addresses: vec!["127.0.0.0/8".to_owned(), "::1".to_owned()],
             monitors: Vec::new(),
+            sample_links: true,
             sample_host: true,
             host_samples: "host-samples".into(),
             keep_host_samples: Span(90 * DAY),

@@ -5,7 +5,7 @@ use crate::site::element_record::ElementRecord;
 use penstock_clock::wall_clock;
 use penstock_decide::explain::{PopulationChoice, RateChangeId};
 use penstock_decide::incidents::IncidentId;
-use penstock_model::{IncidentClass, TimeWindow, Timestamp};
+use penstock_model::{IncidentClass, NamespacePath, TimeWindow, Timestamp};
 use penstock_observe::explanations::reading::{
     ExplainWindow, ExplainedWindow, read_record, read_record_to_its_end,
 };
@@ -155,6 +155,19 @@ impl ExplainView for View {
         };
         let told = self.incident_detail(id, question)?;
         told.map(|told| json(&told)).transpose()
+    }
+
+    fn path(
+        &self,
+        path: &NamespacePath,
+        window: Option<TimeWindow>,
+    ) -> Result<Option<String>, ExplainError> {
+        let Some(source) = &self.element.paths else {
+            return Ok(None);
+        };
+        let story = source.story(path, window);
+        let story = story.map_err(|why| ExplainError(Box::new(why)))?;
+        Ok(Some(json(&story)?))
     }
 }
 

@@ -578,6 +578,10 @@ pub fn needs_restart(before: &Config, after: &Config) -> Vec<&'static str> {
         before.observe.live_page != after.observe.live_page,
         "observe.live_page",
     );
+    compare(
+        before.observe.sample_links != after.observe.sample_links,
+        "observe.sample_links",
+    );
     let sampled = |config: &Config| {
         let observe = config.observe.clone();
         let place = (observe.sample_host, observe.host_samples, observe.alerts);
