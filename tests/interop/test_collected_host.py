@@ -96,11 +96,11 @@ def first_causes(records):
 @pytest.mark.parametrize("form", ["ndjson", "parquet"])
 def test_samples_of_a_host_explain_a_drop_where_they_are_imported(binary, sampled, tmp_path, begin, form):
     site, copies = sampled, tmp_path / "copies.jsonl"
-    alone = Records(binary, tmp_path / "alone")
+    alone = Records(binary, tmp_path / "rows-alone")
     alone.run("records", "import", copies, "--into", alone.directory)
     assert first_causes(alone) != ["HOST"], "without samples of the host nothing tells of its processors"
 
-    own = Records(binary, tmp_path / "own")
+    own = Records(binary, tmp_path / "rows-own")
     collected = json.loads(own.run("records", "collect", "--dir", site.directory, "--into", own.directory))
     assert collected["samples"] >= 3 * MINUTES and collected["changes"] >= 1
     again = json.loads(own.run("records", "collect", "--dir", site.directory, "--into", own.directory))
@@ -110,15 +110,15 @@ def test_samples_of_a_host_explain_a_drop_where_they_are_imported(binary, sample
     assert (busy["subject"], busy["busy_permille"], busy["open_files"]) == (site.host, 991, 200)
     assert {row["subject"] for row in rows if row["subject_kind"] == "database"} == {"journal", "namespace"}
 
-    exported, files = tmp_path / "exported", []
+    exported = tmp_path / "exported"
     own.run("records", "export", own.directory, "--to", exported, "--format", form)
     files = sorted(exported.iterdir()) if exported.is_dir() else [exported]
-    there = Records(binary, tmp_path / "there")
+    there = Records(binary, tmp_path / "rows-there")
     for file in [*files, copies]:
         there.run("records", "import", file, "--into", there.directory)
     assert first_causes(there) == ["HOST"]
     again = tmp_path / "again"
-    back = Records(binary, tmp_path / "back")
+    back = Records(binary, tmp_path / "rows-back")
     for file in files:
         back.run("records", "import", file, "--into", back.directory)
     back.run("records", "export", back.directory, "--to", again, "--format", form)

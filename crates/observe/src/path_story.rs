@@ -330,7 +330,10 @@ fn why_absent(facts: &PathFacts) -> (PathCause, String) {
             | EntryChange::Restoration
             | EntryChange::Purge
             | EntryChange::PropertyUpdate
-            | EntryChange::Recovery => {}
+            | EntryChange::Recovery
+            | EntryChange::Archiving
+            | EntryChange::Recall
+            | EntryChange::Eviction => {}
         }
     }
     let since = facts

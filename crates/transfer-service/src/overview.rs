@@ -715,7 +715,7 @@ mod tests {
         });
         let impose = ImposeBan(Box::new(ban.clone()));
         engine.handle(now, Input::of_request(impose, ReplyId(2)));
-        let mut meters = Meters::new("a test".to_owned(), now.at);
+        let mut meters = Meters::new("a test".to_owned(), now.at, LinkSampling::Recorded);
         let queues = |engine: &Engine, meters: &mut Meters| {
             let (_, samples, _) = meters.sample(engine, &[], now.at);
             let queues = samples.iter();

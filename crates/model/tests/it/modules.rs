@@ -148,10 +148,12 @@ const OF_THE_TICKET: [&str; 4] = [
 
 /// The same, of the one binary and of its two folders.
 const CLI: [&str; 6] = ["environment", "exit", "output", "args", "site", "commands"];
-const CLI_SITE: [&str; 15] = [
+const CLI_SITE: [&str; 17] = [
     "config",
     "config_file",
     "directory",
+    "element_rows",
+    "path_story",
     "pool_record",
     "host_record",
     "element_record",

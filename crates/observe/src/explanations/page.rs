@@ -305,50 +305,66 @@ fn carried(name: &str) -> InterfaceSample {
     }
 }
 
+/// All that a row can tell of a copy.
+fn full_row(second: i64) -> observation::Attempt {
+    let at = |ms: i64| Some(Timestamp(second * 1000 + ms));
+    observation::Attempt {
+        at: Timestamp(second * 1000 + 500),
+        operation: Operation::Copy,
+        source_host: Some(HOSTS[second as usize % 2].into()),
+        destination_host: Some("https://c.org".into()),
+        bytes_moved: Some(Bytes(7)),
+        file_bytes: Some(Bytes(7)),
+        submitted: at(0),
+        started: at(100),
+        first_byte: at(200),
+        last_byte: at(400),
+        ended: at(500),
+        wait_us: Some(SOME_US),
+        prepare_us: Some(SOME_US),
+        source_read_us: Some(SOME_US),
+        network_us: Some(SOME_US),
+        write_us: Some(SOME_US),
+        checksum_us: Some(SOME_US),
+        commit_us: Some(SOME_US),
+        streams: Some(4),
+        rtt_us: Some(9),
+        min_rtt_us: Some(9),
+        retransmitted_segments: Some(1),
+        sent_segments: Some(9),
+        received_segments: Some([0, 20][second as usize / 2 % 2]),
+        busy_us: Some(SOME_US),
+        receiver_limited_us: Some(SOME_US),
+        send_buffer_limited_us: Some(SOME_US),
+        outcome: Some(Outcome::Success),
+        ..observation::Attempt::default()
+    }
+}
+
+fn append_collected(store: &mut Store) {
+    let equipment = equipment();
+    for minute in 0..MINUTES {
+        let server: observation::Text = "c.org".into();
+        let host = host_rows::samples_of(&host_minute(minute), equipment.of_host(), &server);
+        let pools = pool_rows::samples_of(&pool_minute(minute), &Some(server));
+        for row in host.into_iter().chain(pools) {
+            store.append(&Observation::from(row)).expect("written");
+        }
+    }
+}
+
 /// All that rows of records can tell, of two links: with what `penstock records collect` takes of a storage element and its
 /// host, or without.
 fn of_records(is_collected: bool) -> Signals {
     let directory = tempfile::tempdir().expect("a directory");
     let mut store = Store::open(directory.path()).expect("a store");
     for second in 0..MINUTES * 60 {
-        let at = |ms: i64| Some(Timestamp(second * 1000 + ms));
-        let host = Some(HOSTS[second as usize % 2].into());
-        let row = observation::Attempt {
-            at: Timestamp(second * 1000 + 500),
-            operation: Operation::Copy,
-            source_host: host.clone(),
-            destination_host: Some("https://c.org".into()),
-            bytes_moved: Some(Bytes(7)),
-            file_bytes: Some(Bytes(7)),
-            submitted: at(0),
-            started: at(100),
-            first_byte: at(200),
-            last_byte: at(400),
-            ended: at(500),
-            wait_us: Some(SOME_US),
-            prepare_us: Some(SOME_US),
-            source_read_us: Some(SOME_US),
-            network_us: Some(SOME_US),
-            write_us: Some(SOME_US),
-            checksum_us: Some(SOME_US),
-            commit_us: Some(SOME_US),
-            streams: Some(4),
-            rtt_us: Some(9),
-            min_rtt_us: Some(9),
-            retransmitted_segments: Some(1),
-            sent_segments: Some(9),
-            received_segments: Some([0, 20][second as usize / 2 % 2]),
-            busy_us: Some(SOME_US),
-            receiver_limited_us: Some(SOME_US),
-            send_buffer_limited_us: Some(SOME_US),
-            outcome: Some(Outcome::Success),
-            ..observation::Attempt::default()
-        };
+        let row = full_row(second);
         let sample = Sample {
             at: Timestamp(second * 1000 + 500),
             view: row.view,
             subject_kind: SubjectKind::Link,
-            source_host: host,
+            source_host: row.source_host.clone(),
             destination_host: row.destination_host.clone(),
             limit: Some(2),
             queued: Some(1),
@@ -369,14 +385,8 @@ fn of_records(is_collected: bool) -> Signals {
         };
         store.append(&Observation::from(change)).expect("written");
     }
-    let equipment = equipment();
-    for minute in (0..MINUTES).filter(|_| is_collected) {
-        let server: observation::Text = "c.org".into();
-        let host = host_rows::samples_of(&host_minute(minute), equipment.of_host(), &server);
-        let pools = pool_rows::samples_of(&pool_minute(minute), &Some(server));
-        for row in host.into_iter().chain(pools) {
-            store.append(&Observation::from(row)).expect("written");
-        }
+    if is_collected {
+        append_collected(&mut store);
     }
     store.flush().expect("written");
     drop(store);

@@ -358,6 +358,9 @@ mod tests {
                     receiver_limited_us: 8,
                     send_buffer_limited_us: 9,
                     delivery_rate: 10,
+                    receiver_rtt_us: 11,
+                    received_segments: 12,
+                    out_of_order_segments: 13,
                 }),
                 streams: Some(StreamUse {
                     asked: Some(12),

@@ -190,8 +190,16 @@ async fn path_story(
         ..ExplainQuery::default()
     };
     let window = window_of(&times, penstock_clock::wall_clock(), PATH_SECONDS)?;
+    let question = ExplainQuestion {
+        window,
+        resolution_seconds: None,
+        wanted: PopulationChoice::Links,
+        sees_everything: true,
+    };
     let body = explainer
-        .ask(&caller, move |view| view.path(&path, window))
+        .ask(&caller, question, move |view, question| {
+            view.path(&path, question.window)
+        })
         .await?;
     found(body, || {
         "this site has no storage element; ask the site that has the path".to_owned()
@@ -453,6 +461,14 @@ mod tests {
         }
 
         fn incident(&self, _: &str, _: &ExplainQuestion) -> Result<Option<String>, ExplainError> {
+            Ok(None)
+        }
+
+        fn path(
+            &self,
+            _: &NamespacePath,
+            _: Option<TimeWindow>,
+        ) -> Result<Option<String>, ExplainError> {
             Ok(None)
         }
     }

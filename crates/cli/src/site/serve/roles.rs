@@ -34,7 +34,7 @@ use penstock_storage_element::{
     StorageConfig, StorageLimits, StreamsLimits, TrustedIssuerConfig,
 };
 use penstock_transfer_service::AgentConfig;
-use penstock_transfer_service::{GfalConfig, SftpAccount};
+use penstock_transfer_service::{GfalConfig, LinkSampling, SftpAccount};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -411,6 +411,14 @@ fn tape_policy(limits: &StagingLimits) -> TapePolicy {
         calls_max: count(limits.calls_max),
         poll_min: limits.poll_min.0,
         poll_max: limits.poll_max.0,
+    }
+}
+
+/// Whether it records what links do.
+pub fn link_sampling(config: &Config) -> LinkSampling {
+    match config.observe.sample_links {
+        true => LinkSampling::Recorded,
+        false => LinkSampling::Off,
     }
 }
 

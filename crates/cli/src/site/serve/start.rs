@@ -23,7 +23,7 @@ use penstock_protocol::token::Verifier;
 use penstock_storage_element::{DoorConfig, DoorThreads, Storage};
 use penstock_transfer_service::api;
 use penstock_transfer_service::messages::{self, MessagesConfig, Positions};
-use penstock_transfer_service::{LinkSampling, Service, ServiceConfig, StoreBackend};
+use penstock_transfer_service::{Service, ServiceConfig, StoreBackend};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use tokio::net::TcpListener;
@@ -162,10 +162,7 @@ impl RunningRoles {
         let alerting = alerting.map_err(CommandError::Usage)?;
         let service_config = ServiceConfig {
             site: config.site.name.clone(),
-            sampling: match config.observe.sample_links {
-                true => LinkSampling::Recorded,
-                false => LinkSampling::Off,
-            },
+            sampling: roles::link_sampling(config),
             store: store.clone(),
             keys,
             engine: roles::engine_config(role),

@@ -6,7 +6,7 @@ use super::{
 };
 use crate::problem::Layer;
 
-pub(super) const SERVICES: [ProblemFacts; 53] = [
+pub(super) const SERVICES: [ProblemFacts; 54] = [
     ProblemFacts {
         code: ProblemCode::PoolFull,
         name: "pool-full",
