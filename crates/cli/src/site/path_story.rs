@@ -134,7 +134,7 @@ impl PathSource {
 fn told(entry: &Entry, found: &PathRecord) -> PathEntry {
     let (kind, file_bytes, pool) = match &entry.kind {
         EntryKind::Directory => ("directory", None, None),
-        EntryKind::File { size, pool } => ("file", Some(*size), Some(pool.clone())),
+        EntryKind::File { size, pool, .. } => ("file", Some(*size), pool.clone()),
     };
     PathEntry {
         kind: kind.to_owned(),

@@ -24,7 +24,6 @@ use penstock_persistence::journal::{SqliteReader, TakenMinutes};
 use penstock_persistence::namespace::{ElementRecord, LedgerReader, MoverRecord, NamespaceError};
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 
 /// Rows read in one go.
 const BATCH: usize = 5_000;
