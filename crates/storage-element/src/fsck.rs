@@ -20,10 +20,10 @@ use crate::pool::{IDS_PER_DIRECTORY, move_aside, sync_directory};
 use crate::pool_files::{CommonIdentity, OnDisk, PoolFilesError, PoolRoot, lock_pools, marks};
 use penstock_clock::wall_clock;
 use penstock_model::observation::EntryChangeReason;
-use penstock_model::{NamespacePath, PoolName};
+use penstock_model::{Archival, NamespacePath, PoolName};
 use penstock_persistence::namespace::{
     Change, ChangeError, ChangeReport, EntryId, LastWord, LastWords, Namespace, NamespaceError,
-    PoolUsage, StoredFile,
+    NearlineChange, PoolUsage, StoredFile,
 };
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fs::DirBuilder;
@@ -317,6 +317,13 @@ impl Check<'_> {
         Ok(path.map_or_else(|| file.name.clone(), |path| path.to_string()))
     }
 
+    /// The tape system has the file, so that it can be brought back.
+    fn is_on_tape(&self, file: EntryId) -> Result<bool, FsckFailure> {
+        let known = self.namespace.tape_file(file)?;
+        Ok(known
+            .is_some_and(|known| known.archival == Archival::Cached && !known.copies.is_empty()))
+    }
+
     fn miss(
         &mut self,
         pool: &PoolName,
@@ -325,6 +332,14 @@ impl Check<'_> {
     ) -> Result<(), FsckFailure> {
         let path = self.namespace.path_of(file.id)?;
         let is_mended = match &path {
+            Some(_) if self.may_remove(pool, state) && self.is_on_tape(file.id)? => {
+                self.mend(Change::Nearline(NearlineChange::LoseDiskCopy {
+                    file: file.id,
+                    pool: pool.clone(),
+                    at: wall_clock(),
+                }))?;
+                true
+            }
             Some(path) if self.may_remove(pool, state) => {
                 self.mend(Change::Remove {
                     path: path.clone(),
@@ -443,6 +458,25 @@ impl Check<'_> {
             finding.is_trash = !finding.in_quarantine;
             if finding.is_trash && self.repair.mends {
                 self.mend(Change::ReenterTrash(trashed.clone()))?;
+            }
+        } else if let Some(known) = self
+            .namespace
+            .tape_file(data.id)?
+            .filter(|known| known.pool.is_none())
+        {
+            finding.why = Some(
+                "it is the data of a file that is on tape only as far as the namespace knows"
+                    .to_owned(),
+            );
+            if self.repair.mends && known.size == size {
+                self.put_in_data(pool, data)?;
+                self.mend(Change::Nearline(NearlineChange::Recalled {
+                    file: data.id,
+                    pool: pool.name.clone(),
+                    at: wall_clock(),
+                }))?;
+                self.settled.insert(data.id);
+                finding.entered = Some(known.path.to_string());
             }
         } else if self.repair.mends {
             let facts = Facts {

@@ -27,6 +27,8 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+/// Threads for looks at disks.
+const BLOCKING_THREADS: usize = 16;
 /// How long an end waits for running commands to be stopped.
 const END_WAIT: Duration = Duration::from_secs(30);
 
@@ -79,7 +81,8 @@ impl Nearline {
         let driver = Driver::new(config.clone(), context, Arc::clone(&status))?;
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
-            .max_blocking_threads(4)
+            // Each recall may be looked at on one of its own, and others look at disks.
+            .max_blocking_threads(config.policy.gets_max + BLOCKING_THREADS)
             .build()?;
         let thread = std::thread::Builder::new().name("nearline".to_owned());
         let thread = thread.spawn(move || runtime.block_on(driver.run(mail)))?;

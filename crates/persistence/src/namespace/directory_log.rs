@@ -138,6 +138,13 @@ pub struct TrashedFile {
     pub archival: Archival,
 }
 
+impl TrashedFile {
+    /// No removed file: the copy on disk of one that is on tape, which is over its time.
+    pub fn is_evicted(&self) -> bool {
+        self.removed == Timestamp(0) && self.archival == Archival::Cached
+    }
+}
+
 /// Appends one record as a line.
 pub(super) fn write_line(out: &mut String, sequence: u64, record: &DirectoryRecord) {
     let json = serde_json::to_string(record).expect("plain data serialises");

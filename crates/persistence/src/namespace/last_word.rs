@@ -208,6 +208,7 @@ impl Listener {
 
     fn hear(&mut self, is_of_snapshot: bool, record: DirectoryRecord) {
         match record {
+            DirectoryRecord::Trashed { file, .. } if file.is_evicted() => {}
             DirectoryRecord::Trashed { file, .. } => {
                 self.files.insert(file.file, LastWord::Trashed(file));
             }

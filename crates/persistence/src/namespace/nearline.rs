@@ -12,8 +12,9 @@ use super::connection::{signed, stored, unsigned};
 use super::directory_log::{DirectoryRecord, TrashedFile};
 use super::inspection::path_of;
 use super::read::{archival_of, checksums_of, stored_archival};
-use super::{ChangeRefusal, EntryId, Namespace, NamespaceError};
-use penstock_model::observation::EntryChange;
+use super::{ChangeError, ChangeRefusal, EntryId, Namespace, NamespaceError};
+use penstock_clock::wall_clock;
+use penstock_model::observation::{EntryChange, EntryChangeReason};
 use penstock_model::{
     Archival, Bytes, Checksum, NamespacePath, PoolName, StageRequestId, Timestamp, UserName,
 };
@@ -37,6 +38,13 @@ pub enum NearlineChange {
     /// The copy on disk is no longer kept; its data becomes trash that is over its time. Refused with
     /// [`ChangeRefusal::KeptOnDisk`] unless the file is on tape, in this pool, and pinned by nobody.
     Evict {
+        file: EntryId,
+        pool: PoolName,
+        at: Timestamp,
+    },
+    /// The data of the copy on disk is not there any more. Refused with [`ChangeRefusal::KeptOnDisk`] unless the file is on tape and
+    /// in this pool. Whoever was told that it is on disk waits again.
+    LoseDiskCopy {
         file: EntryId,
         pool: PoolName,
         at: Timestamp,
@@ -121,6 +129,7 @@ impl Batch<'_> {
         match change {
             NearlineChange::Archived { file, uris, at } => self.archived(*file, uris, *at),
             NearlineChange::Evict { file, pool, at } => self.evict(*file, pool, *at),
+            NearlineChange::LoseDiskCopy { file, pool, at } => self.lose(*file, pool, *at),
             NearlineChange::Recalled { file, pool, at } => self.recalled(*file, pool, *at),
             NearlineChange::RecallFailed { file, error, at } => {
                 staging::fail(self.connection, *file, error, *at)?;
@@ -184,8 +193,12 @@ impl Batch<'_> {
         let mut insert = self
             .connection
             .prepare_cached("INSERT OR REPLACE INTO tape_copy VALUES (?1, ?2, ?3, ?4)")?;
+        let mut needed = self
+            .connection
+            .prepare_cached("DELETE FROM tape_removal WHERE uri = ?1")?;
         for (number, uri) in (0_i64..).zip(uris) {
             insert.execute(params![stored(file), number, uri, at.0])?;
+            needed.execute([uri])?;
         }
         self.connection
             .prepare_cached("UPDATE entry SET archival = ?2 WHERE id = ?1")?
@@ -211,14 +224,36 @@ impl Batch<'_> {
         Ok(ChangeReport::default())
     }
 
-    fn evict(&mut self, file: EntryId, pool: &PoolName, at: Timestamp) -> Outcome {
+    /// A file that is on tape and has its copy on disk in this pool.
+    fn cached_in(&self, file: EntryId, pool: &PoolName) -> Result<TapeFile, ChangeError> {
         let found = tape_file(self.connection, file)?;
         let found = found.filter(|found| {
             let is_on_tape = found.archival == Archival::Cached && !found.copies.is_empty();
             is_on_tape && found.pool.as_ref() == Some(pool)
         });
-        let found = found.ok_or(ChangeRefusal::KeptOnDisk(file))?;
-        if staging::is_pinned(self.connection, file, at)? {
+        Ok(found.ok_or(ChangeRefusal::KeptOnDisk(file))?)
+    }
+
+    fn lose(&mut self, file: EntryId, pool: &PoolName, at: Timestamp) -> Outcome {
+        let found = self.cached_in(file, pool)?;
+        self.connection
+            .prepare_cached("UPDATE entry SET pool = NULL WHERE id = ?1")?
+            .execute([stored(file)])?;
+        self.count_in_pool(pool, -1, -signed(found.size.0));
+        staging::wait_again(self.connection, file, at)?;
+        let told = ToldEntry::new(EntryChange::Eviction, file, &found.path);
+        let told = told.because(Some(EntryChangeReason::Repair));
+        self.tell_ledger(told.with_data(found.size, Some(pool)).made_at(at));
+        Ok(ChangeReport::default())
+    }
+
+    fn evict(&mut self, file: EntryId, pool: &PoolName, at: Timestamp) -> Outcome {
+        let found = self.cached_in(file, pool)?;
+        self.write_trash()?;
+        // Data of before may still be in another pool.
+        let is_kept = staging::is_pinned(self.connection, file, at)?
+            || super::trash::find(self.connection, file)?.is_some();
+        if is_kept {
             return Err(ChangeRefusal::KeptOnDisk(file).into());
         }
         self.connection
@@ -258,7 +293,8 @@ impl Batch<'_> {
     fn recalled(&mut self, file: EntryId, pool: &PoolName, at: Timestamp) -> Outcome {
         self.write_trash()?;
         // Data of this name that is still to be removed would take the new data with it.
-        if super::trash::find(self.connection, file)?.is_some() {
+        let before = super::trash::find(self.connection, file)?;
+        if before.is_some_and(|before| before.pool == *pool) {
             return Err(ChangeRefusal::KeptOnDisk(file).into());
         }
         let found = tape_file(self.connection, file)?;
@@ -315,8 +351,7 @@ impl Batch<'_> {
         }
         let path = path.and_then(|path| NamespacePath::parse(path).ok());
         let path = path.unwrap_or_else(NamespacePath::root);
-        // It was in the trash for a while already.
-        self.owe_tape_removal(file, &path, size, Timestamp(0))
+        self.owe_tape_removal(file, &path, size, wall_clock())
     }
 
     /// There is an entry with this number.
@@ -425,6 +460,15 @@ impl Namespace {
         })
     }
 
+    /// Whether a file that is there, or in the trash, has this copy on tape.
+    pub fn needs_tape_copy(&self, uri: &str) -> Result<bool, NamespaceError> {
+        self.readers.with(|connection| {
+            connection
+                .prepare_cached("SELECT 1 FROM tape_copy WHERE uri = ?1")?
+                .exists([uri])
+        })
+    }
+
     /// Copies on tape that are to be removed by now, those whose time came first before others.
     pub fn tape_removals(
         &self,
@@ -433,11 +477,12 @@ impl Namespace {
     ) -> Result<Vec<TapeRemoval>, NamespaceError> {
         self.readers.with(|connection| {
             let mut query = connection.prepare_cached(
-                "SELECT file FROM tape_removal WHERE not_before_ms <= ?1 ORDER BY not_before_ms LIMIT ?2",
+                "SELECT file FROM tape_removal WHERE not_before_ms <= ?1
+                 AND NOT EXISTS (SELECT 1 FROM tape_copy WHERE tape_copy.uri = tape_removal.uri)
+                 ORDER BY not_before_ms LIMIT ?2",
             )?;
-            let rows = query.query_map(params![at.0, bounded(limit)], |row| {
-                row.get::<_, String>(0)
-            })?;
+            let rows =
+                query.query_map(params![at.0, bounded(limit)], |row| row.get::<_, String>(0))?;
             let rows: rusqlite::Result<Vec<String>> = rows.collect();
             let rows = rows?.into_iter();
             Ok(rows

@@ -184,6 +184,8 @@ impl ReplayState {
                 self.directories.remove(&id);
                 touch(self, parent, at);
             }
+            // While its data is there it is as good as any.
+            DirectoryRecord::Trashed { file, .. } if file.is_evicted() => {}
             DirectoryRecord::Trashed { parent, file } => {
                 let at = file.removed;
                 files.remove(&file.file);

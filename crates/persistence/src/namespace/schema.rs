@@ -176,6 +176,7 @@ CREATE TABLE tape_copy (
     at_ms INTEGER NOT NULL,
     PRIMARY KEY (entry, number)
 ) WITHOUT ROWID;
+CREATE INDEX tape_copy_by_uri ON tape_copy (uri);
 CREATE TABLE tape_removal (
     uri TEXT PRIMARY KEY,
     not_before_ms INTEGER NOT NULL,

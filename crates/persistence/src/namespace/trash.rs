@@ -372,8 +372,8 @@ impl Batch<'_> {
     ) -> Outcome {
         self.write_trash()?;
         let kept = find(self.connection, file)?.ok_or(ChangeRefusal::NotTrash(file))?;
-        if self.is_visible(file)? {
-            // Its copy on disk is on its way out, and the file itself is on tape.
+        if self.is_visible(file)? || kept.is_evicted() {
+            // Its copy on disk is on its way out; the file itself is on tape, or was removed after that.
             return Err(ChangeRefusal::NotTrash(file).into());
         }
         let Some((name, parents)) = to.names().split_last() else {

@@ -51,6 +51,16 @@ pub(super) enum WantedDigest {
     ReprDigest(ChecksumAlgorithm),
 }
 
+impl ReadableFile {
+    /// Whether an entry is this file, and on disk where it was looked up.
+    fn is_still(&self, entry: &Entry) -> bool {
+        let EntryKind::File { pool, .. } = &entry.kind else {
+            return false;
+        };
+        entry.id == self.id && pool.as_ref() == Some(&self.pool.name)
+    }
+}
+
 impl WantedDigest {
     /// The first that the client likes and we know.
     pub(super) fn of(headers: &HeaderMap) -> Option<WantedDigest> {
@@ -416,7 +426,7 @@ async fn check_data(
     let length = match looked {
         Ok(metadata) => metadata.len(),
         Err(why) if why.kind() == io::ErrorKind::NotFound => {
-            return match door.entry(path)?.id == found.id {
+            return match found.is_still(&door.entry(path)?) {
                 true => Err(unreadable(path, found, &why).into()),
                 false => Err(ReadError::Replaced),
             };
@@ -479,8 +489,7 @@ pub(super) async fn open(
         Err(why) if why.kind() == io::ErrorKind::NotFound => {}
         Err(why) => return Err(unreadable(path, found, &why).into()),
     }
-    let entry = door.entry(path)?;
-    if entry.id == found.id {
+    if found.is_still(&door.entry(path)?) {
         let why = io::ErrorKind::NotFound.into();
         return Err(unreadable(path, found, &why).into());
     }

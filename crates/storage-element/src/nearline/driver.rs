@@ -6,6 +6,7 @@ use crate::config::NearlineConfig;
 use crate::hsm_command::{HsmCall, HsmRunner, HsmStorageInfo};
 use crate::nearline_inbox::{NearlineMail, NearlineMessage};
 use parking_lot::Mutex;
+use penstock_decide::clock::ClockTrust;
 use penstock_model::{Archival, Timestamp, VoName};
 use penstock_persistence::namespace::{
     Change, ChangeError, ChangeReport, EntryId, NearlineChange, TapeFile,
@@ -25,6 +26,8 @@ use tokio::sync::{mpsc, oneshot};
 const SLEEP_MAX: Duration = Duration::from_secs(60);
 /// Between two comparisons of what the queue knows with what the namespace says.
 const COMPARISON_INTERVAL: Duration = Duration::from_secs(3_600);
+/// How long a look at a disk may take.
+const LOOK_WAIT: Duration = Duration::from_secs(5);
 /// Between two tries to tell the namespace something that it must know.
 const NAMESPACE_RETRY: Duration = Duration::from_secs(1);
 /// Files that are looked up at once.
@@ -194,8 +197,11 @@ impl Driver {
         };
         let is_success = matches!(end, HsmCommandEnd::Succeeded { .. });
         if let Some(placed) = self.recalls.get(&command).filter(|_| is_success) {
-            let checks = self.checks.clone();
-            placed.check(move |end| drop(checks.send((command, CheckedEnd::Of(end)))));
+            let (checks, reads) = (self.checks.clone(), self.checks.clone());
+            placed.check(
+                move |bytes| drop(reads.send((command, CheckedEnd::Reading(bytes)))),
+                move |end| drop(checks.send((command, CheckedEnd::Of(end)))),
+            );
             return;
         }
         self.recalls.remove(&command);
@@ -349,11 +355,7 @@ impl Driver {
         let (mut puts, mut canceled) = (Vec::new(), Vec::new());
         for id in files {
             let request = RequestId(id.0);
-            let is_known = self
-                .queue
-                .live()
-                .entries
-                .contains_key(&HsmTarget::Put(FileId(id.0)));
+            let is_known = self.is_wanted(&HsmTarget::Put(FileId(id.0)));
             match self.tape_file(id) {
                 Lookup::File(file) if file.archival == Archival::Precious => {
                     if !is_known {
@@ -372,6 +374,12 @@ impl Driver {
         }
     }
 
+    /// The queue works for it, and somebody wants that still.
+    fn is_wanted(&self, target: &HsmTarget) -> bool {
+        let entry = self.queue.live().entries.get(target);
+        entry.is_some_and(|entry| !entry.askers.is_empty())
+    }
+
     fn put_of(&self, file: &TapeFile, request: RequestId) -> HsmPut {
         let class = self.config.class_of(&file.path);
         let family = class.map_or("moved", |class| class.family.as_str());
@@ -387,14 +395,13 @@ impl Driver {
 
     /// Files that somebody waits for, as far as the namespace says so still.
     async fn ask_gets(&mut self, files: Vec<EntryId>) {
+        for id in &files {
+            self.look_for_data(*id).await;
+        }
         let (mut gets, mut canceled) = (Vec::new(), Vec::new());
         for id in files {
             let request = RequestId(id.0 | RECALL_BIT);
-            let is_known = self
-                .queue
-                .live()
-                .entries
-                .contains_key(&HsmTarget::Get(FileId(id.0)));
+            let is_known = self.is_wanted(&HsmTarget::Get(FileId(id.0)));
             let awaited = match self.context.namespace.awaited_by(id) {
                 Ok(awaited) => awaited,
                 Err(why) => {
@@ -431,6 +438,34 @@ impl Driver {
         }
     }
 
+    /// A file that should be on disk and on tape, and whose data is not there, is on tape only: after an older backup was put back,
+    /// or a disk was replaced.
+    async fn look_for_data(&mut self, id: EntryId) {
+        let Lookup::File(file) = self.tape_file(id) else {
+            return;
+        };
+        let pool = file
+            .pool
+            .as_ref()
+            .and_then(|pool| self.context.pools.get(pool));
+        let Some(pool) =
+            pool.filter(|pool| pool.is_in_reach() && file.archival == Archival::Cached)
+        else {
+            return;
+        };
+        let (path, name) = (pool.data_path(id), pool.name.clone());
+        let looked = tokio::task::spawn_blocking(move || std::fs::metadata(path));
+        let looked = tokio::time::timeout(LOOK_WAIT, looked).await;
+        if let Ok(Ok(Err(why))) = looked
+            && why.kind() == io::ErrorKind::NotFound
+        {
+            tracing::error!(file = %file.path, pool = %name, "the copy on disk of a file is not there; it is on tape");
+            let (file, pool, at) = (id, name, self.now());
+            self.must(NearlineChange::LoseDiskCopy { file, pool, at })
+                .await;
+        }
+    }
+
     async fn fail_recall(&mut self, file: EntryId, error: &str) {
         let (error, at) = (error.to_owned(), self.now());
         self.must(NearlineChange::RecallFailed { file, error, at })
@@ -460,7 +495,7 @@ impl Driver {
     /// What the HSM is called for. For a recall its place on disk is made.
     async fn call(&mut self, command: &HsmCommand) -> Result<HsmCall, CheckedEnd> {
         let file = match &command.work {
-            HsmWork::Remove { uri, .. } => return Ok(HsmCall::Remove { uri: uri.clone() }),
+            HsmWork::Remove { uri, .. } => return self.removal(uri),
             HsmWork::Put { file, .. } | HsmWork::Get { file, .. } => *file,
         };
         let found = match self.tape_file(EntryId(file.0)) {
@@ -473,6 +508,18 @@ impl Driver {
         };
         let (pnfsid, storage_info) = (self.pnfsid(found.id), self.storage_info(&found));
         if let HsmWork::Get { uri, .. } = &command.work {
+            if found.pool.is_some() {
+                // It was brought by a command whose end was not recorded.
+                return Err(CheckedEnd::Gone);
+            }
+            if self
+                .recalls
+                .values()
+                .any(|placed| placed.file() == found.id)
+            {
+                // A command that was taken as lost may still bring it.
+                return Err(CheckedEnd::Of(RecallError::Removing.into_end()));
+            }
             let placed = place(&self.context, &found).await;
             let placed = placed.map_err(|why| CheckedEnd::Of(why.into_end()))?;
             let path = placed.path();
@@ -501,6 +548,19 @@ impl Driver {
         })
     }
 
+    /// A copy on tape goes only while no file has it, whenever its removal was asked for.
+    fn removal(&self, uri: &HsmUri) -> Result<HsmCall, CheckedEnd> {
+        match self.context.namespace.needs_tape_copy(uri.as_str()) {
+            Ok(false) => Ok(HsmCall::Remove { uri: uri.clone() }),
+            Ok(true) => Err(CheckedEnd::Of(HsmCommandEnd::Succeeded {
+                uris: Vec::new(),
+            })),
+            Err(why) => Err(CheckedEnd::Of(
+                RecallError::Namespace(why.to_string()).into_end(),
+            )),
+        }
+    }
+
     /// The name of a file for the HSM: of this namespace, and never used again.
     fn pnfsid(&self, file: EntryId) -> String {
         let namespace = self.context.namespace.uuid().simple().to_string();
@@ -526,8 +586,12 @@ impl Driver {
 
     /// A command needs no more looks at what it has left.
     async fn settle(&mut self, command: HsmCommandId, end: CheckedEnd) {
+        if let CheckedEnd::Reading(bytes) = end {
+            return self.input(HsmInput::Progressed { command, bytes }).await;
+        }
         let placed = self.recalls.remove(&command);
         let end = match (placed, end) {
+            (_, CheckedEnd::Reading(_)) => return,
             (_, CheckedEnd::Gone) => return self.forget_gone(command).await,
             (Some(placed), CheckedEnd::Of(end @ HsmCommandEnd::Succeeded { .. })) => {
                 let recalled = NearlineChange::Recalled {
@@ -545,7 +609,7 @@ impl Driver {
                         return;
                     }
                     None => {
-                        placed.withdraw();
+                        self.give_up(placed);
                         return self.forget_gone(command).await;
                     }
                 }
@@ -555,14 +619,27 @@ impl Driver {
         self.input(HsmInput::Ended { command, end }).await;
     }
 
-    /// The file of a command is gone: nobody needs what it does.
+    /// The namespace does not take a recalled file: it is gone, or on disk. A change that was refused may have been made before, by a
+    /// commit that failed.
+    fn give_up(&self, placed: PlacedRecall) {
+        match self.tape_file(placed.file()) {
+            Lookup::File(file) if file.pool.as_ref() == Some(placed.pool()) => placed.keep(),
+            Lookup::File(_) | Lookup::Gone => placed.withdraw(),
+            Lookup::Unknown => placed.leave(),
+        }
+    }
+
+    /// The file of a command is gone, or where it should be: nobody needs what it does.
     async fn forget_gone(&mut self, command: HsmCommandId) {
-        let target = self
-            .queue
-            .live()
-            .runs
-            .get(&command)
-            .map(|run| run.target.clone());
+        let run = self.queue.live().runs.get(&command);
+        let target = run.map(|run| run.target.clone());
+        if let Some(HsmTarget::Get(file)) = &target {
+            let file = EntryId(file.0);
+            let awaited = self.context.namespace.awaited_by(file);
+            if let (Lookup::Gone, Ok(Some(_))) = (self.tape_file(file), awaited) {
+                self.fail_recall(file, "the file was removed").await;
+            }
+        }
         let entry = target.and_then(|target| self.queue.live().entries.get(&target));
         let requests = entry.map(|entry| entry.askers.keys().copied().collect());
         self.input(HsmInput::Cancel(requests.unwrap_or_default()))
@@ -618,6 +695,10 @@ impl Driver {
 
     /// What only time brings.
     async fn upkeep(&mut self) {
+        if let ClockTrust::Doubted { .. } = self.context.clock.standing() {
+            // What goes because of the time does not come back with the right one.
+            return;
+        }
         self.ask_removals().await;
         self.make_room().await;
         let at = self.now();
@@ -691,6 +772,8 @@ impl Driver {
 
 /// How a command has ended, as far as its file is concerned, too.
 enum CheckedEnd {
+    /// It has not: so many bytes of what has come were looked at, beyond all that were written.
+    Reading(u64),
     Of(HsmCommandEnd),
     /// There is no such file any more.
     Gone,

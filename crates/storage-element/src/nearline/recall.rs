@@ -10,19 +10,24 @@ use crate::reaper::{remove_if_there, with_room};
 use crate::uncommitted_file::UncommittedFile;
 use penstock_decide::pool_selection::{PlacementRequest, PoolView, choose_pool};
 use penstock_model::{Checksum, PoolName};
-use penstock_persistence::namespace::{EntryId, TapeFile};
+use penstock_persistence::namespace::{EntryId, NamespaceError, TapeFile};
 use penstock_protocol::checksum::Hasher;
 use penstock_tape::hsm_queue::HsmCommandEnd;
 use std::fs::File;
 use std::io::{self, Read};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 use thiserror::Error;
 
 /// What dCache's scripts exit with when the disk has no room.
 const NO_SPACE: i32 = 41;
 /// What they exit with when the data on the disk cannot be read.
 const READ_ERROR: i32 = 42;
+/// After so many bytes it is told how far the look is.
+const TOLD_BYTES: u64 = 256 << 20;
+/// How long a disk may take to make a file.
+const DISK_WAIT: Duration = Duration::from_secs(10);
 /// Bytes that are read at once.
 const READ_BYTES: usize = 1 << 20;
 
@@ -68,15 +73,19 @@ pub(super) async fn place(
     context: &NearlineContext,
     file: &TapeFile,
 ) -> Result<PlacedRecall, RecallError> {
-    let is_trash = context.namespace.is_trash(file.id);
-    if is_trash.map_err(|why| RecallError::Namespace(why.to_string()))? {
+    let unreadable = |why: NamespaceError| RecallError::Namespace(why.to_string());
+    let before = context.namespace.trashed(file.id).map_err(unreadable)?;
+    // The removal of data of this name would take the new data with it.
+    let others = context.pools.values().filter(|pool| {
+        let is_removing = before
+            .as_ref()
+            .is_some_and(|before| before.pool == pool.name);
+        !is_removing
+    });
+    let views: Vec<PoolView> = others.map(|pool| pool.view()).collect();
+    if views.is_empty() {
         return Err(RecallError::Removing);
     }
-    // A process that was killed may have left data of this name, which nobody knows.
-    for pool in context.pools.values().filter(|pool| pool.is_in_reach()) {
-        remove_if_there(&pool.data_path(file.id))?;
-    }
-    let views: Vec<PoolView> = context.pools.values().map(|pool| pool.view()).collect();
     let placement = PlacementRequest {
         size: Some(file.size),
         draw: file.id.0.wrapping_mul(0x9E37_79B9_7F4A_7C15),
@@ -88,16 +97,29 @@ pub(super) async fn place(
     let promise = || reservation.cover(file.size.0, Some(file.size.0));
     let covered = with_room(&context.reaper, &pool, promise).await;
     covered.map_err(|_| RecallError::NoRoom)?;
-    let scratch = UncommittedFile::create(
-        context.namespace.allocate(),
-        reservation,
+    let scratch_id = context.namespace.allocate();
+    let (at, left, reaper) = (
         Arc::clone(&pool),
+        pool.data_path(file.id),
         context.reaper.clone(),
-    )?;
+    );
+    let made = tokio::task::spawn_blocking(move || {
+        // A process that was killed may have left data of this name, which nobody knows: the file has no pool.
+        remove_if_there(&left)?;
+        UncommittedFile::create(scratch_id, reservation, at, reaper)
+    });
+    let made = tokio::time::timeout(DISK_WAIT, made).await;
+    let silent = || {
+        io::Error::new(
+            io::ErrorKind::TimedOut,
+            "the disk of its pool does not answer",
+        )
+    };
+    let made = made.map_err(|_| silent())?.map_err(io::Error::other)?;
     Ok(PlacedRecall {
         target: file.clone(),
         pool,
-        scratch,
+        scratch: made?,
     })
 }
 
@@ -116,9 +138,14 @@ impl PlacedRecall {
     }
 
     /// Looks at the bytes and makes them durable under their final name, on another thread.
-    pub(super) fn check(&self, tell: impl FnOnce(HsmCommandEnd) + Send + 'static) {
+    /// `reading` hears now and then how far that is, in bytes beyond those of the file.
+    pub(super) fn check(
+        &self,
+        reading: impl Fn(u64) + Send + 'static,
+        tell: impl FnOnce(HsmCommandEnd) + Send + 'static,
+    ) {
         let (target, pool, path) = (self.target.clone(), Arc::clone(&self.pool), self.path());
-        tokio::task::spawn_blocking(move || tell(checked(&target, &pool, path)));
+        tokio::task::spawn_blocking(move || tell(checked(&target, &pool, &path, &reading)));
     }
 
     /// Its entry is committed: the data stays.
@@ -143,7 +170,12 @@ impl PlacedRecall {
     }
 }
 
-fn checked(target: &TapeFile, pool: &Arc<Pool>, path: PathBuf) -> HsmCommandEnd {
+fn checked(
+    target: &TapeFile,
+    pool: &Arc<Pool>,
+    path: &Path,
+    reading: &dyn Fn(u64),
+) -> HsmCommandEnd {
     let failed = |why: io::Error| {
         pool.health.read_failed(why.to_string());
         HsmCommandEnd::Exited {
@@ -151,19 +183,19 @@ fn checked(target: &TapeFile, pool: &Arc<Pool>, path: PathBuf) -> HsmCommandEnd 
             text: format!("what the HSM has brought cannot be kept: {why}"),
         }
     };
-    match compare(target, &path) {
+    match compare(target, path, reading) {
         Ok(None) => {}
         Ok(Some(text)) => return HsmCommandEnd::Exited { code: 1, text },
         Err(why) => return failed(why),
     }
-    match settle(target, pool, &path) {
+    match settle(target, pool, path) {
         Ok(()) => HsmCommandEnd::Succeeded { uris: Vec::new() },
         Err(why) => failed(why),
     }
 }
 
 /// What is wrong with the bytes that have come, if anything.
-fn compare(target: &TapeFile, path: &PathBuf) -> io::Result<Option<String>> {
+fn compare(target: &TapeFile, path: &Path, reading: &dyn Fn(u64)) -> io::Result<Option<String>> {
     let mut file = File::open(path)?;
     let size = file.metadata()?.len();
     if size != target.size.0 {
@@ -175,10 +207,18 @@ fn compare(target: &TapeFile, path: &PathBuf) -> io::Result<Option<String>> {
     let algorithms: Vec<_> = target.checksums.iter().map(Checksum::algorithm).collect();
     let mut hasher = Hasher::new(&algorithms);
     let mut buffer = vec![0; READ_BYTES];
+    let (mut read, mut told) = (0_u64, 0_u64);
     loop {
         match file.read(&mut buffer)? {
             0 => break,
-            count => hasher.update(&buffer[..count]),
+            count => {
+                hasher.update(&buffer[..count]);
+                read += count as u64;
+            }
+        }
+        if read - told >= TOLD_BYTES {
+            told = read;
+            reading(size.saturating_add(read));
         }
     }
     let found = hasher.finish();
@@ -189,7 +229,7 @@ fn compare(target: &TapeFile, path: &PathBuf) -> io::Result<Option<String>> {
 }
 
 /// Makes it durable under its final name.
-fn settle(target: &TapeFile, pool: &Arc<Pool>, path: &PathBuf) -> io::Result<()> {
+fn settle(target: &TapeFile, pool: &Arc<Pool>, path: &Path) -> io::Result<()> {
     let file = File::options().read(true).write(true).open(path)?;
     let label = Label {
         version: LABEL_VERSION,

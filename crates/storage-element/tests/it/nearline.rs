@@ -1,7 +1,10 @@
 //! Files that go to tape: an HSM that is a directory, driven by commands as sites with dCache have them.
 
+use crate::recovery::{config, order_of};
 use crate::site::{DEADLINE, Site};
 use penstock_model::NamespacePath;
+use penstock_persistence::namespace::{Change, Namespace, NearlineChange};
+use penstock_storage_element::fsck::check;
 use penstock_storage_element::hsm_command::HsmCommandConfig;
 use penstock_storage_element::{ArchiveClass, NearlineConfig, StorageConfig};
 use penstock_tape::hsm_queue::{HsmBatch, HsmPolicy};
@@ -310,4 +313,84 @@ async fn what_cannot_be_staged_is_told_for_each_file() {
         .await;
     assert_eq!(status, 200);
     assert_eq!(site.locality("/tape/empty").await, "NONE");
+}
+
+/// The data of the one file that is in the pool.
+fn data_of(site: &Site, path: &str) -> PathBuf {
+    let path = NamespacePath::parse(path).expect("valid");
+    let entry = site.storage.namespace().lookup(&path);
+    let id = entry.expect("readable").expect("there").id;
+    let pool = site.directory.path().join("pools/p1");
+    pool.join(format!("data/{:x}/{id}", id.0 / 4096))
+}
+
+async fn on_disk_and_tape(site: &Site, path: &str) {
+    site.put(path, b"once on tape").await;
+    site.becomes(path, "DISK_AND_TAPE").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_whose_copy_on_disk_is_lost_comes_from_tape_to_who_asks() {
+    let site = Site::with(|config| with_tape(config, 0)).await;
+    on_disk_and_tape(&site, "/tape/f").await;
+    fs::remove_file(data_of(&site, "/tape/f")).expect("removed");
+    let id = site.stage("/tape/f").await;
+    let until = Instant::now() + DEADLINE;
+    while site.send("GET", "/tape/f", &[], b"").await.status != 200 {
+        assert!(Instant::now() < until);
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    assert_eq!(site.staged(&id).await["onDisk"], true);
+    assert_eq!(Hsm::of(&site).calls("get"), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_recall_whose_end_was_not_recorded_takes_nothing_away() {
+    let site = Site::with(|config| with_tape(config, EVICTS_ALL)).await;
+    site.put("/tape/f", b"once on tape").await;
+    site.becomes("/tape/f", "TAPE").await;
+    let id = site.stage("/tape/f").await;
+    assert_eq!(site.staged(&id).await["onDisk"], true);
+    let path = NamespacePath::parse("/tape/f").expect("valid");
+    let file = site
+        .storage
+        .namespace()
+        .lookup(&path)
+        .expect("readable")
+        .expect("there")
+        .id;
+    let (directory, hsm_calls) = (site.close().await, 1);
+    // As a crash leaves it between the change that makes the file visible and the record of the command's end.
+    let namespace =
+        Namespace::open(&directory.path().join("state/namespace.sqlite")).expect("opens");
+    let asked = json!({"GetAsked": {"at_ns": 1, "get": {
+        "request": file.0 | 1 << 63, "file": file.0, "size_bytes": 12, "uri": "hsm://lab/x",
+        "asker": {"vo": "a", "priority": 3, "deadline_ns": null, "lease_ns": i64::MAX}}}});
+    let begun = json!({"CommandBegun": {"at_ns": 1, "command": 900, "target": {"Get": file.0}, "is_canary": false}});
+    let records = vec![asked.to_string(), begun.to_string()];
+    let append = Change::Nearline(NearlineChange::AppendJournal(records));
+    namespace.apply(append).expect("kept");
+    drop(namespace);
+    let site = Site::again(directory, |config| with_tape(config, EVICTS_ALL)).await;
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    let got = site.send("GET", "/tape/f", &[], b"").await;
+    assert_eq!((got.status, got.text().as_str()), (200, "once on tape"));
+    assert_eq!(Hsm::of(&site).calls("get"), hsm_calls);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_check_that_removes_entries_without_data_keeps_what_is_on_tape() {
+    let site = Site::with(|config| with_tape(config, 0)).await;
+    on_disk_and_tape(&site, "/tape/f").await;
+    let data = data_of(&site, "/tape/f");
+    let directory = site.close().await;
+    fs::remove_file(data).expect("removed");
+    let mut order = order_of(&config(directory.path()), true);
+    order.repair.removes_missing = true;
+    check(&order, |_| ()).expect("compared");
+    let site = Site::again(directory, |config| with_tape(config, 0)).await;
+    assert_eq!(site.locality("/tape/f").await, "TAPE");
+    let id = site.stage("/tape/f").await;
+    assert_eq!(site.staged(&id).await["onDisk"], true);
+    assert_eq!(Hsm::of(&site).calls("remove"), 0);
 }

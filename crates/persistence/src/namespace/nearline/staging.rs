@@ -174,6 +174,21 @@ pub(super) fn complete(
     Ok(())
 }
 
+/// The file is on disk no more, although it is pinned.
+pub(super) fn wait_again(
+    connection: &Connection,
+    file: EntryId,
+    at: Timestamp,
+) -> rusqlite::Result<()> {
+    connection
+        .prepare_cached(
+            "UPDATE stage_file SET state = 0, finished_ms = NULL, pin_until_ms = NULL
+             WHERE entry = ?1 AND state = 2 AND pin_until_ms > ?2",
+        )?
+        .execute(params![stored(file), at.0])?;
+    Ok(())
+}
+
 /// The file will not come.
 pub(super) fn fail(
     connection: &Connection,

@@ -191,10 +191,11 @@ fn copies_on_tape_of_removed_files_are_owed_to_be_removed_once_nobody_can_bring_
     lab.remove("/c", 10).expect("removed again");
     lab.make(Change::ForgetTrash(vec![cached]))
         .expect("forgotten");
-    assert_eq!(lab.removals(NOW), [format!("hsm://t/{cached}")]);
+    let never = Timestamp(i64::MAX);
+    assert!(lab.removals(never).contains(&format!("hsm://t/{cached}")));
     let done = NearlineChange::ForgetRemovals(vec![format!("hsm://t/{cached}")]);
     lab.nearline(done).expect("kept");
-    assert_eq!(lab.removals(NOW), Vec::<String>::new());
+    assert_eq!(lab.removals(never), [format!("hsm://t/{only}")]);
 }
 
 #[test]
@@ -206,13 +207,13 @@ fn a_file_that_is_removed_while_it_is_put_on_tape_leaves_a_copy_there_to_be_remo
     assert_eq!(lab.removals(after_now(8 * 86_400)), Vec::<String>::new());
     lab.make(Change::ForgetTrash(vec![file]))
         .expect("forgotten");
-    assert_eq!(lab.removals(after_now(8 * 86_400)).len(), 1);
+    assert_eq!(lab.removals(Timestamp(i64::MAX)).len(), 1);
     let gone = lab.write_precious("/g");
     lab.remove("/g", 10).expect("removed");
     lab.make(Change::ForgetTrash(vec![gone]))
         .expect("forgotten");
     lab.archive(gone);
-    assert_eq!(lab.removals(after_now(8 * 86_400)).len(), 2);
+    assert_eq!(lab.removals(Timestamp(i64::MAX)).len(), 2);
 }
 
 #[test]
@@ -253,4 +254,103 @@ fn requests_and_the_journal_survive_a_restart_and_what_is_over_is_forgotten() {
         (StageFileState::Failed, Some("no tape"))
     );
     assert_eq!(lab.nearline(prune(LATER)).expect("kept").pruned, 1);
+}
+
+#[test]
+fn a_copy_on_disk_that_was_lost_leaves_a_file_on_tape_and_who_was_told_otherwise_waiting() {
+    let lab = Lab::new();
+    let (cached, plain) = (lab.write_precious("/f"), lab.write("/g"));
+    let lose = |file| {
+        lab.nearline(NearlineChange::LoseDiskCopy {
+            file,
+            pool: p1(),
+            at: NOW,
+        })
+    };
+    assert!(lose(cached).is_err(), "not on tape yet");
+    assert!(lose(plain).is_err(), "never on tape");
+    lab.archive(cached);
+    lab.stage("a", cached, 600);
+    assert_eq!(lab.staged("a").state, StageFileState::Completed);
+    lose(cached).expect("kept");
+    assert_eq!(lab.place("/f"), (None, Archival::Cached));
+    assert_eq!(
+        (lab.staged("a").state, lab.usage().files),
+        (StageFileState::Submitted, 1)
+    );
+    assert_eq!(lab.trash(), Vec::new(), "there is nothing to be removed");
+    lab.recall(cached).expect("brought");
+    assert_eq!(lab.staged("a").state, StageFileState::Completed);
+}
+
+#[test]
+fn data_of_before_in_another_pool_hinders_a_second_eviction_and_no_recall() {
+    let lab = Lab::new();
+    let file = lab.write_precious("/f");
+    lab.archive(file);
+    lab.evict(file, NOW).expect("may go");
+    let p2 = || PoolName::new("p2");
+    let recalled = NearlineChange::Recalled {
+        file,
+        pool: p2(),
+        at: LATER,
+    };
+    lab.nearline(recalled).expect("elsewhere");
+    let evict = NearlineChange::Evict {
+        file,
+        pool: p2(),
+        at: LATER,
+    };
+    assert!(
+        lab.nearline(evict.clone()).is_err(),
+        "the first is not gone yet"
+    );
+    lab.make(Change::ForgetTrash(vec![file]))
+        .expect("forgotten");
+    assert_eq!(
+        lab.place("/f").0,
+        Some(p2()),
+        "it is the other data that went"
+    );
+    lab.nearline(evict).expect("may go");
+}
+
+#[test]
+fn what_an_eviction_leaves_is_no_trash_that_comes_back_once_its_file_is_removed() {
+    let lab = Lab::new();
+    let file = lab.write_precious("/f");
+    lab.archive(file);
+    lab.evict(file, NOW).expect("may go");
+    lab.remove("/f", 10).expect("removed");
+    let restored = lab.make(Change::RestoreTrash {
+        file,
+        to: path("/f"),
+        at: LATER,
+    });
+    assert!(restored.is_err());
+    assert_eq!(lab.removals(after_now(8 * 86_400)).len(), 1);
+}
+
+#[test]
+fn a_copy_on_tape_that_another_file_has_is_not_removed() {
+    let lab = Lab::new();
+    let (first, second) = (lab.write_precious("/f"), lab.write_precious("/g"));
+    let archive = |file| {
+        lab.nearline(NearlineChange::Archived {
+            file,
+            uris: vec!["hsm://t/by-name".to_owned()],
+            at: NOW,
+        })
+        .expect("kept");
+    };
+    archive(first);
+    lab.remove("/f", 10).expect("removed");
+    lab.make(Change::ForgetTrash(vec![first]))
+        .expect("forgotten");
+    let never = Timestamp(i64::MAX);
+    assert_eq!(lab.removals(never).len(), 1);
+    archive(second);
+    assert_eq!(lab.removals(never), Vec::<String>::new());
+    let needs = |uri| lab.namespace().needs_tape_copy(uri).expect("readable");
+    assert!(needs("hsm://t/by-name") && !needs("hsm://t/other"));
 }
