@@ -693,6 +693,10 @@ mod tests {
         let (overview, samples, _) = meters.sample(&engine, &[], now.at);
         assert_eq!(overview.links.len(), links);
         assert_eq!(samples.len(), WAITING_SAMPLED_MAX);
+        let mut unrecorded = Meters::new("a test".to_owned(), now.at, LinkSampling::Off);
+        let (overview, samples, minutes) = unrecorded.sample(&engine, &[], now.at);
+        assert_eq!(overview.links.len(), links, "what moves now is shown");
+        assert_eq!((samples, minutes), (Vec::new(), Vec::new()));
     }
 
     #[test]
