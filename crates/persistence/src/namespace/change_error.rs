@@ -36,6 +36,9 @@ pub enum ChangeRefusal {
         "the copy on disk of file {0} must stay as it is: it is not on tape, pinned, or just being removed"
     )]
     KeptOnDisk(EntryId),
+    /// More stage requests than one user may have.
+    #[error("you have {0} stage requests already; delete those that are over")]
+    TooManyStages(i64),
     /// Nothing is to be brought from tape.
     #[error("file {0} is gone, or on disk")]
     NotOnTapeOnly(EntryId),

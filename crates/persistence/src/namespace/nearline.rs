@@ -140,6 +140,9 @@ impl Batch<'_> {
                 Ok(ChangeReport::default())
             }
             NearlineChange::Stage(request) => {
+                if staging::is_full(self.connection, request)? {
+                    return Err(ChangeRefusal::TooManyStages(staging::REQUESTS_PER_USER_MAX).into());
+                }
                 staging::insert(self.connection, request)?;
                 Ok(ChangeReport::default())
             }

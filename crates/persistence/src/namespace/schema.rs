@@ -204,8 +204,10 @@ CREATE TABLE stage_file (
     finished_ms INTEGER,
     PRIMARY KEY (request, number)
 ) WITHOUT ROWID;
+CREATE INDEX stage_file_by_entry ON stage_file (entry, state, pin_until_ms);
 CREATE INDEX stage_file_waiting ON stage_file (entry) WHERE state < 2;
-CREATE INDEX stage_file_pinned ON stage_file (entry, pin_until_ms) WHERE pin_until_ms IS NOT NULL;
+CREATE INDEX stage_request_by_time ON stage_request (created_ms);
+CREATE INDEX stage_request_by_user ON stage_request (user);
 ";
 
 /// From each version to the next.

@@ -7,11 +7,14 @@ use super::with_single_slashes;
 use penstock_model::{StageRequestId, Timestamp, ToldPlace};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
+use std::collections::HashSet;
 use std::time::Duration;
 use thiserror::Error;
 
 /// Bytes that a request may have for each file, and beside them.
 pub const REQUEST_BYTES_PER_FILE_MAX: usize = 8 << 10;
+/// Bytes of a path.
+const PATH_BYTES_MAX: usize = 8 << 10;
 /// Characters of a duration.
 const DURATION_CHARS_MAX: usize = 64;
 
@@ -26,6 +29,8 @@ pub enum TapeRequestError {
     TooManyFiles { found: usize, files_max: usize },
     #[error("a request names no file")]
     NoFile,
+    #[error("a request names a path of more than {PATH_BYTES_MAX} bytes")]
+    LongPath,
     #[error("'{0}' is no duration; write for example PT6H or P2D")]
     Duration(String),
 }
@@ -68,29 +73,43 @@ fn bounded(found: usize, files_max: usize) -> Result<(), TapeRequestError> {
     }
 }
 
-/// The body of a stage request.
+/// A path with single slashes, when it is no longer than any that a storage element has.
+fn known_length(path: &str) -> Result<String, TapeRequestError> {
+    match path.len() {
+        0..=PATH_BYTES_MAX => Ok(with_single_slashes(path)),
+        _ => Err(TapeRequestError::LongPath),
+    }
+}
+
+/// The body of a stage request. A file that stands in it twice is one.
 pub fn parse_stage(body: &[u8], files_max: usize) -> Result<Vec<WantedFile>, TapeRequestError> {
     let form: StageForm = serde_json::from_slice(body).map_err(|why| malformed(&why))?;
     bounded(form.files.len(), files_max)?;
-    let wanted = form.files.into_iter().map(|file| {
+    let (mut wanted, mut seen) = (Vec::new(), HashSet::new());
+    for file in form.files {
         let pin = file.disk_lifetime.as_deref().map(parse_duration);
-        Ok(WantedFile {
-            path: with_single_slashes(&file.path),
-            pin: pin.transpose()?,
-        })
-    });
-    wanted.collect()
+        let pin = pin.transpose()?;
+        let path = known_length(&file.path)?;
+        // Asked for twice it is still one file.
+        if seen.insert(path.clone()) {
+            wanted.push(WantedFile { path, pin });
+        }
+    }
+    Ok(wanted)
 }
 
 /// The body of a request that names paths, with single slashes.
 pub fn parse_paths(body: &[u8], files_max: usize) -> Result<Vec<String>, TapeRequestError> {
     let form: PathsForm = serde_json::from_slice(body).map_err(|why| malformed(&why))?;
     bounded(form.paths.len(), files_max)?;
-    Ok(form
-        .paths
-        .iter()
-        .map(|path| with_single_slashes(path))
-        .collect())
+    let (mut paths, mut seen) = (Vec::new(), HashSet::new());
+    for path in &form.paths {
+        let path = known_length(path)?;
+        if seen.insert(path.clone()) {
+            paths.push(path);
+        }
+    }
+    Ok(paths)
 }
 
 /// A duration of ISO 8601 §5.5.2.2 in weeks, days, hours, minutes and whole seconds. Years and months have no fixed
@@ -250,6 +269,15 @@ mod tests {
         assert!(
             told(br#"{"files":[{"path":"/a","diskLifetime":"an hour"}]}"#)
                 .starts_with("'an hour' is no duration")
+        );
+        let twice = parse_paths(br#"{"paths":["/a","//a","/b","/a"]}"#, 5);
+        assert_eq!(twice.expect("understood"), ["/a", "/b"]);
+        let twice = parse_stage(br#"{"files":[{"path":"/a"},{"path":"//a"}]}"#, 5);
+        assert_eq!(twice.expect("understood").len(), 1);
+        let long = format!(r#"{{"paths":["/{}"]}}"#, "a".repeat(9_000));
+        assert_eq!(
+            parse_paths(long.as_bytes(), 5),
+            Err(TapeRequestError::LongPath)
         );
         assert_eq!(
             parse_paths(br#"{"paths":["/a//b"]}"#, 5).expect("understood"),

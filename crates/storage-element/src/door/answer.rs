@@ -250,6 +250,7 @@ impl Problem {
                 // RFC 4918 §9.9.4: source and destination are the same.
                 ChangeRefusal::IntoItself(_) => ProblemCode::PathIntoItself,
                 ChangeRefusal::Root => ProblemCode::RootUnchangeable,
+                ChangeRefusal::TooManyStages(_) => ProblemCode::UploadsTooMany,
                 ChangeRefusal::KeptOnDisk(_) | ChangeRefusal::NotOnTapeOnly(_) => {
                     ProblemCode::PathBusy
                 }

@@ -9,7 +9,9 @@ use crate::nearline_inbox::NearlineMessage;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, HOST, LOCATION};
 use http::{HeaderValue, Method, StatusCode};
 use penstock_decide::authorization::PathOperation;
-use penstock_model::{Archival, Locality, NamespacePath, ProblemCode, StageRequestId, ToldPlace};
+use penstock_model::{
+    Archival, Locality, NamespacePath, ProblemCode, StageRequestId, ToldPlace, UserName,
+};
 use penstock_persistence::namespace::{
     Change, Entry, EntryId, EntryKind, NearlineChange, StageFileState, StagedFile,
     StoredStageRequest,
@@ -20,6 +22,7 @@ use penstock_protocol::tape::server::{
     discovery_document, parse_paths, parse_stage, progress_document,
 };
 use serde_json::{Value, json};
+use std::collections::HashMap;
 
 /// The methods of each place.
 const OF_STAGES: &str = "OPTIONS, POST";
@@ -35,6 +38,7 @@ impl From<TapeRequestError> for Problem {
             TapeRequestError::TooManyFiles { .. } => ProblemCode::BodyTooLarge,
             TapeRequestError::Malformed(_)
             | TapeRequestError::NoFile
+            | TapeRequestError::LongPath
             | TapeRequestError::Duration(_) => ProblemCode::RequestMalformed,
         };
         Problem::new(code, why.to_string())
@@ -63,6 +67,10 @@ pub(super) async fn answer(
             "this storage element has no tape system",
         ));
     };
+    if call.caller.identity().is_none() {
+        let text = "the tape interface is for users; send a token, or connect with a certificate";
+        return Err(call.caller.unknown(text.to_owned()));
+    }
     let files_max = nearline.config.stage_files_max;
     let bytes_max = (files_max * REQUEST_BYTES_PER_FILE_MAX).min(BODY_BYTES_MAX);
     let method = call.request.method.clone();
@@ -169,7 +177,7 @@ async fn stage(
         });
     }
     let request = nearline.stage_request(Submission {
-        user: call.caller.user(),
+        user: call.caller.holder(),
         vo: call.caller.origin().vo,
         at: door.storage.clock.recorded(),
         files: submitted,
@@ -178,6 +186,7 @@ async fn stage(
     let asked: Vec<EntryId> = request.files.iter().filter_map(|file| file.entry).collect();
     change(door, NearlineChange::Stage(request)).await?;
     nearline.inbox.asked(asked);
+    tell(call, &id, "asked for files on tape");
     let location = format!("{}/stage/{id}", reserved::TAPE_ROOT);
     let mut answer = json_answer(StatusCode::CREATED, &json!({"requestId": id.as_str()}));
     if let Ok(location) = HeaderValue::from_str(&location) {
@@ -216,7 +225,7 @@ pub(super) async fn on_tape(door: &Door, call: &Call<'_>, file: &Entry) -> Probl
             pin: None,
         };
         let request = nearline.stage_request(Submission {
-            user: call.caller.user(),
+            user: call.caller.holder(),
             vo: call.caller.origin().vo,
             at: door.storage.clock.recorded(),
             files: vec![submitted],
@@ -235,10 +244,13 @@ pub(super) async fn on_tape(door: &Door, call: &Call<'_>, file: &Entry) -> Probl
 }
 
 /// The request, for the user who made it.
+///
+/// What this credential allows counts as well: one for other paths, or without the tape, tells and changes nothing.
 fn own_request(
     door: &Door,
     call: &Call<'_>,
     id: &StageRequestId,
+    operations: &[PathOperation],
 ) -> Result<StoredStageRequest, Problem> {
     let missing = || {
         Problem::new(
@@ -246,15 +258,30 @@ fn own_request(
             format!("there is no stage request {id} of yours; it may be over and forgotten"),
         )
     };
-    let Some(user) = call.caller.user() else {
+    let Some(user) = call.caller.holder() else {
         let text =
             "stage requests are told to who made them; send a token, or connect with a certificate";
         return Err(call.caller.unknown(text.to_owned()));
     };
     let request = door.storage.namespace.stage_request(id)?;
     let request = request.filter(|request| request.user.as_ref() == Some(&user));
-    request.ok_or_else(missing)
+    let request = request.ok_or_else(missing)?;
+    for file in request.files.iter().filter(|file| file.entry.is_some()) {
+        let path = NamespacePath::parse(&file.path).map_err(|_| missing())?;
+        let may = |operation: &PathOperation| door.allows(call.caller, operation, &path);
+        if !operations.iter().any(may) {
+            let text = format!(
+                "not allowed on {path}, which is in the stage request {id}; a token needs storage.stage for it"
+            );
+            return Err(Problem::new(ProblemCode::PermissionDenied, text));
+        }
+    }
+    Ok(request)
 }
+
+/// Who may look at a request, and who may change it.
+const LOOKS: [PathOperation; 2] = [PathOperation::Poll, PathOperation::Stage];
+const CHANGES: [PathOperation; 1] = [PathOperation::Stage];
 
 fn told(file: &StagedFile) -> ToldFile {
     let (on_disk, state) = match file.state {
@@ -275,7 +302,7 @@ fn told(file: &StagedFile) -> ToldFile {
 }
 
 fn progress(door: &Door, call: &Call<'_>, id: &StageRequestId) -> Result<Reply, Problem> {
-    let request = own_request(door, call, id)?;
+    let request = own_request(door, call, id, &LOOKS)?;
     let files: Vec<ToldFile> = request.files.iter().map(told).collect();
     let document = progress_document(id, request.created, &files);
     Ok(json_answer(StatusCode::OK, &document).into())
@@ -283,20 +310,17 @@ fn progress(door: &Door, call: &Call<'_>, id: &StageRequestId) -> Result<Reply, 
 
 /// The numbers of these paths in a request; the first that is not there otherwise.
 fn numbers(request: &StoredStageRequest, paths: &[String]) -> Result<Vec<u32>, String> {
-    let mut numbers = Vec::with_capacity(paths.len());
-    for path in paths {
-        let before = numbers.len();
-        let files = (0_u32..).zip(&request.files);
-        numbers.extend(
-            files
-                .filter(|(_, file)| file.path == *path)
-                .map(|(number, _)| number),
-        );
-        if numbers.len() == before {
-            return Err(path.clone());
-        }
-    }
-    Ok(numbers)
+    let files = (0_u32..).zip(&request.files);
+    let places: HashMap<&str, u32> = files
+        .map(|(number, file)| (file.path.as_str(), number))
+        .collect();
+    let number = |path: &String| {
+        places
+            .get(path.as_str())
+            .copied()
+            .ok_or_else(|| path.clone())
+    };
+    paths.iter().map(number).collect()
 }
 
 async fn cancel(
@@ -306,12 +330,13 @@ async fn cancel(
     id: StageRequestId,
     paths: &[String],
 ) -> Result<Reply, Problem> {
-    let request = own_request(door, call, &id)?;
+    let request = own_request(door, call, &id, &CHANGES)?;
     let files = numbers(&request, paths).map_err(|path| {
         Problem::bad_request(format!(
             "{path} is not in the stage request {id}; nothing was canceled"
         ))
     })?;
+    tell(call, &id, "canceled files of a stage request");
     let_go(door, nearline, &request, id, files).await?;
     Ok(Response::new(StatusCode::OK).into())
 }
@@ -325,7 +350,7 @@ async fn release(
     id: StageRequestId,
     paths: &[String],
 ) -> Result<Reply, Problem> {
-    match own_request(door, call, &id) {
+    match own_request(door, call, &id, &CHANGES) {
         Ok(request) => {
             let files = numbers(&request, paths).map_err(|path| {
                 Problem::bad_request(format!(
@@ -341,7 +366,7 @@ async fn release(
                 .filter_map(|path| wanted(door, call, path).ok())
                 .collect();
             let at = door.storage.clock.recorded();
-            if let Some(user) = call.caller.user() {
+            if let Some(user) = call.caller.holder() {
                 let files = entries.clone();
                 change(door, NearlineChange::ReleaseOfUser { user, files, at }).await?;
                 nearline.inbox.asked(entries);
@@ -382,8 +407,9 @@ async fn forget(
     call: &Call<'_>,
     id: StageRequestId,
 ) -> Result<Reply, Problem> {
-    let request = own_request(door, call, &id)?;
+    let request = own_request(door, call, &id, &CHANGES)?;
     let asked: Vec<EntryId> = request.files.iter().filter_map(|file| file.entry).collect();
+    tell(call, &id, "forgot a stage request");
     change(door, NearlineChange::ForgetStage(id)).await?;
     nearline.inbox.asked(asked);
     Ok(Response::new(StatusCode::OK).into())
@@ -430,6 +456,13 @@ fn locality(door: &Door, kind: &EntryKind) -> Locality {
         }
         (_, is_in_reach, archival) => archival.locality(is_in_reach.is_some()),
     }
+}
+
+/// A line in the log for each change that a client makes.
+fn tell(call: &Call<'_>, id: &StageRequestId, what: &str) {
+    let user = call.caller.user();
+    let user = user.as_ref().map_or("nobody", UserName::as_str);
+    tracing::info!(user, request = %id, "{what}");
 }
 
 async fn change(door: &Door, change: NearlineChange) -> Result<(), Problem> {

@@ -1,6 +1,6 @@
 //! The loop around the queue of the HSM: persist what it records, then do what it orders.
 
-use super::recall::{PlacedRecall, RecallError, place};
+use super::recall::{PlacedRecall, RecallError, WRONG_DATA, place};
 use super::{NearlineContext, NearlineIncident, NearlineStatus};
 use crate::config::NearlineConfig;
 use crate::hsm_command::{HsmCall, HsmRunner, HsmStorageInfo};
@@ -667,10 +667,15 @@ impl Driver {
                 self.must(NearlineChange::Archived { file, uris, at }).await;
             }
             HsmOutcome::Failed { tries, fault } => {
-                let error = format!(
-                    "the tape system did not bring it in {tries} tries: {}",
-                    fault.text
-                );
+                let text = &fault.text;
+                tracing::error!(%file, tries, code = fault.code, text, "the HSM does not bring a file");
+                // The words of a program may hold paths and hosts that are nobody's business.
+                let error = match text.starts_with(WRONG_DATA) {
+                    true => text.clone(),
+                    false => format!(
+                        "the tape system did not bring it in {tries} tries; the site's administrator finds the reason in the log"
+                    ),
+                };
                 self.fail_recall(file, &error).await;
             }
             HsmOutcome::Expired

@@ -13,8 +13,10 @@ use penstock_model::{Checksum, PoolName};
 use penstock_persistence::namespace::{EntryId, NamespaceError, TapeFile};
 use penstock_protocol::checksum::Hasher;
 use penstock_tape::hsm_queue::HsmCommandEnd;
+use rustix::fs::{AtFlags, CWD, Mode, OFlags};
 use std::fs::File;
 use std::io::{self, Read};
+use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,6 +26,8 @@ use thiserror::Error;
 const NO_SPACE: i32 = 41;
 /// What they exit with when the data on the disk cannot be read.
 const READ_ERROR: i32 = 42;
+/// Begins what is said of data that is not that of the file.
+pub(super) const WRONG_DATA: &str = "the HSM has brought";
 /// After so many bytes it is told how far the look is.
 const TOLD_BYTES: u64 = 256 << 20;
 /// How long a disk may take to make a file.
@@ -183,25 +187,34 @@ fn checked(
             text: format!("what the HSM has brought cannot be kept: {why}"),
         }
     };
-    match compare(target, path, reading) {
+    // One look by name, which follows no symbolic link: what is read is what is kept.
+    let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let mut file = match rustix::fs::open(path, flags, Mode::empty()) {
+        Ok(file) => File::from(file),
+        Err(why) => return failed(why.into()),
+    };
+    match compare(target, &mut file, reading) {
         Ok(None) => {}
         Ok(Some(text)) => return HsmCommandEnd::Exited { code: 1, text },
         Err(why) => return failed(why),
     }
-    match settle(target, pool, path) {
+    match settle(target, pool, &file) {
         Ok(()) => HsmCommandEnd::Succeeded { uris: Vec::new() },
         Err(why) => failed(why),
     }
 }
 
 /// What is wrong with the bytes that have come, if anything.
-fn compare(target: &TapeFile, path: &Path, reading: &dyn Fn(u64)) -> io::Result<Option<String>> {
-    let mut file = File::open(path)?;
+fn compare(
+    target: &TapeFile,
+    file: &mut File,
+    reading: &dyn Fn(u64),
+) -> io::Result<Option<String>> {
     let size = file.metadata()?.len();
     if size != target.size.0 {
         let expected = target.size.0;
         return Ok(Some(format!(
-            "the HSM has brought {size} bytes instead of {expected}"
+            "{WRONG_DATA} {size} bytes instead of {expected}"
         )));
     }
     let algorithms: Vec<_> = target.checksums.iter().map(Checksum::algorithm).collect();
@@ -224,13 +237,12 @@ fn compare(target: &TapeFile, path: &Path, reading: &dyn Fn(u64)) -> io::Result<
     let found = hasher.finish();
     let differs = found.iter().find(|sum| !target.checksums.contains(sum));
     Ok(differs.map(|sum| {
-        format!("the HSM has brought other bytes: their checksum is {sum}, and was another one when the file was written")
+        format!("{WRONG_DATA} other bytes: their checksum is {sum}, and was another one when the file was written")
     }))
 }
 
 /// Makes it durable under its final name.
-fn settle(target: &TapeFile, pool: &Arc<Pool>, path: &Path) -> io::Result<()> {
-    let file = File::options().read(true).write(true).open(path)?;
+fn settle(target: &TapeFile, pool: &Arc<Pool>, file: &File) -> io::Result<()> {
     let label = Label {
         version: LABEL_VERSION,
         id: Some(target.id),
@@ -242,11 +254,14 @@ fn settle(target: &TapeFile, pool: &Arc<Pool>, path: &Path) -> io::Result<()> {
         created: target.created,
         archival: target.archival,
     };
-    label_again(&file, label)?;
+    label_again(file, label)?;
     file.sync_all()?;
     let directory = pool.data_directory(target.id);
     std::fs::create_dir_all(&directory)?;
-    std::fs::hard_link(path, pool.data_path(target.id))?;
+    // Of the open file, whatever its name means by now.
+    let open = format!("/proc/self/fd/{}", file.as_raw_fd());
+    let place = pool.data_path(target.id);
+    rustix::fs::linkat(CWD, open, CWD, place, AtFlags::SYMLINK_FOLLOW)?;
     sync_directory(&directory)?;
     sync_directory(&pool.data_root())
 }

@@ -15,7 +15,8 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 /// An HSM that is a directory. It notes each call, fails while there is a file `fail`, waits while there is a file `wait`, and
-/// spoils what it brings while there is a file `spoil`.
+/// spoils what it brings while there is a file `spoil`, and
+/// brings a symbolic link while there is a file `link`.
 const PROGRAM: &str = r#"#!/bin/sh
 set -eu
 home=$(dirname "$0")
@@ -31,6 +32,7 @@ case "$1" in
         mv "$home/tape/$2.part" "$home/tape/$2"
         echo "hsm://lab/$2";;
     get)
+        if [ -e "$home/link" ]; then ln -sf "$home/tape/${uri#hsm://lab/}" "$3"; exit 0; fi
         cp "$home/tape/${uri#hsm://lab/}" "$3"
         if [ -e "$home/spoil" ]; then printf x | dd of="$3" conv=notrunc 2>/dev/null; fi;;
     remove) rm -f "$home/tape/${uri#hsm://lab/}";;
@@ -393,4 +395,64 @@ async fn a_check_that_removes_entries_without_data_keeps_what_is_on_tape() {
     let id = site.stage("/tape/f").await;
     assert_eq!(site.staged(&id).await["onDisk"], true);
     assert_eq!(Hsm::of(&site).calls("remove"), 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn strangers_learn_and_leave_nothing_and_other_credentials_of_a_user_change_nothing() {
+    let site = Site::with(|config| with_tape(config, 0)).await;
+    on_disk_and_tape(&site, "/tape/f").await;
+    let body = br#"{"files": [{"path": "/.."}]}"#;
+    for place in ["stage", "archiveinfo", "release/x"] {
+        let target = format!("/.penstock/tape/v1/{place}");
+        let answer = site.send_bare("POST", &target, &[], body).await;
+        assert_eq!(answer.status, 401, "{place}");
+    }
+    let id = site.stage("/tape/f").await;
+    let target = format!("/.penstock/tape/v1/stage/{id}");
+    let narrow = site.token("storage.read:/other storage.stage:/other");
+    assert_eq!(
+        site.send_as(&narrow, "DELETE", &target, &[], b"")
+            .await
+            .status,
+        403
+    );
+    let reader = site.token("storage.read:/");
+    assert_eq!(
+        site.send_as(&reader, "DELETE", &target, &[], b"")
+            .await
+            .status,
+        403
+    );
+    let looker = site.token("storage.poll:/");
+    assert_eq!(
+        site.send_as(&looker, "GET", &target, &[], b"").await.status,
+        200
+    );
+    let other = site.token_with(|claims| {
+        claims.sub = "mallory".to_owned();
+        claims.scope = SCOPES.to_owned();
+    });
+    assert_eq!(
+        site.send_as(&other, "GET", &target, &[], b"").await.status,
+        404
+    );
+    assert_eq!(site.staged(&id).await["onDisk"], true);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_program_says_is_not_told_to_users_and_a_link_is_no_file() {
+    let site = Site::with(|config| with_tape(config, EVICTS_ALL)).await;
+    let hsm = Hsm::of(&site);
+    site.put("/tape/f", b"once on tape").await;
+    site.becomes("/tape/f", "TAPE").await;
+    hsm.switch("link", true);
+    let id = site.stage("/tape/f").await;
+    let until = Instant::now() + DEADLINE;
+    while hsm.calls("get") < 2 {
+        assert!(Instant::now() < until);
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    assert_eq!(site.locality("/tape/f").await, "TAPE");
+    hsm.switch("link", false);
+    assert_eq!(site.staged(&id).await["onDisk"], true);
 }

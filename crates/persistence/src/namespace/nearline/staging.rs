@@ -7,6 +7,9 @@ use penstock_model::{StageRequestId, Timestamp, UserName, VoName};
 use rusqlite::{Connection, OptionalExtension, Row, params};
 use std::time::Duration;
 
+/// Stage requests of one user that are kept, those that are over included: what dCache allows.
+pub(super) const REQUESTS_PER_USER_MAX: i64 = 5_000;
+
 /// How far a file of a stage request is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum StageFileState {
@@ -85,6 +88,20 @@ pub struct StoredStageRequest {
     pub created: Timestamp,
     /// By their numbers.
     pub files: Vec<StagedFile>,
+}
+
+/// Whether a user has as many requests as one may have.
+pub(super) fn is_full(
+    connection: &Connection,
+    request: &NewStageRequest,
+) -> rusqlite::Result<bool> {
+    let Some(user) = &request.user else {
+        return Ok(false);
+    };
+    let open: i64 = connection
+        .prepare_cached("SELECT count(*) FROM stage_request WHERE user = ?1")?
+        .query_row([user.as_str()], |row| row.get(0))?;
+    Ok(open >= REQUESTS_PER_USER_MAX)
 }
 
 pub(super) fn insert(connection: &Connection, request: &NewStageRequest) -> rusqlite::Result<()> {
@@ -265,7 +282,7 @@ pub(super) fn prune(
     let mut query = connection.prepare_cached(
         "SELECT id FROM stage_request WHERE created_ms < ?1 AND NOT EXISTS (
              SELECT 1 FROM stage_file WHERE request = id AND (state < 2 OR pin_until_ms > ?2)
-         ) LIMIT 1000",
+         ) ORDER BY created_ms LIMIT 20",
     )?;
     let rows = query.query_map(params![before.0, at.0], |row| row.get::<_, String>(0))?;
     let old: rusqlite::Result<Vec<String>> = rows.collect();
