@@ -5,7 +5,6 @@ use super::super::rule_input::{RuleInput, StorageUnit};
 use super::super::signals::{
     DataPathStage, DeviceSignals, FailureGroup, FailureSide, PoolSignals, Series, ServerSignals,
 };
-use super::super::split::Factor;
 use super::super::stage::{seconds_per_byte, staged_bytes};
 use super::host::undersized_host;
 use super::network::competing_load;
@@ -14,7 +13,7 @@ use super::{Finding, LATENCY_RATIO_MIN, QUEUES, STORAGE, USE_SHARE_MIN};
 
 /// A disk that takes so many times longer for a byte is slow.
 const DISK_SLOWDOWN_RATIO_MIN: f64 = 2.0;
-/// Copies that wait for the source's disk for this part of their time are held up by it.
+/// Copies that wait for the source's disk longer than before, for this part of their time, are held up by it.
 const READ_WAIT_SHARE_MIN: f64 = 0.3;
 /// Errors of whoever finds nobody at an address: no way there, refused, the host is down.
 const NOBODY_THERE: [i32; 4] = [101, 111, 112, 113];
@@ -46,7 +45,10 @@ fn full_pools(view: &RuleInput<'_>) -> (Vec<Evidence>, usize, usize) {
     let mut full = 0;
     for (name, pool) in &pools {
         let is_full = |spans: &[std::ops::Range<usize>]| {
-            Some(pool.free_bytes.mean(spans)? < pool.reserve_bytes.mean(spans)? + file)
+            let room = pool.reserve_bytes.mean(spans)? + file;
+            // For most of the time: of a disk that was just filled a mean would still have room.
+            let full = pool.free_bytes.part(spans, |free| free < room)?;
+            Some(full >= 0.5)
         };
         if is_full(view.during) == Some(true) {
             full += 1;
@@ -296,7 +298,7 @@ fn read_wait(
 /// sees a slow network.
 fn slow_reads(view: &RuleInput<'_>) -> Option<Finding> {
     let mut evidence = Vec::new();
-    let (mut waited, mut lost) = (0.0, 0.0);
+    let mut longer = 0.0;
     for (name, pool) in view.pools_of(FailureSide::Source) {
         let (Some((before, usual)), Some((value, seconds))) = (
             read_wait(view, pool, view.before),
@@ -305,8 +307,7 @@ fn slow_reads(view: &RuleInput<'_>) -> Option<Finding> {
             continue;
         };
         if seconds > usual * DISK_SLOWDOWN_RATIO_MIN {
-            waited += value;
-            lost += value * (1.0 - usual / seconds);
+            longer += value * (1.0 - usual / seconds);
             evidence.push(Evidence::Value {
                 measure: Measure::ReadWait,
                 place: Some(name.to_string()),
@@ -315,14 +316,18 @@ fn slow_reads(view: &RuleInput<'_>) -> Option<Finding> {
             });
         }
     }
-    // Where processors or memory are short, a read waits for them.
-    let has_other_cause = competing_load(view).is_some() || undersized_host(view).is_some();
-    if waited < READ_WAIT_SHARE_MIN || has_other_cause {
+    // Without memory for what was read before, more is read again.
+    let is_short_of_memory = |one: &Evidence| {
+        let measure = Measure::MemoryPressure;
+        matches!(one, Evidence::Value { measure: of, .. } if *of == measure)
+    };
+    let lacks_memory =
+        undersized_host(view).is_some_and(|found| found.evidence.iter().any(is_short_of_memory));
+    if longer < READ_WAIT_SHARE_MIN || lacks_memory || competing_load(view).is_some() {
         return None;
     }
     evidence.truncate(3);
-    let explains = view.explains(1.0 - lost, Factor::StageRate);
-    Some(Finding { explains, evidence })
+    Finding::whole(evidence)
 }
 
 /// Whether somebody tells of all disk arrays of an end.

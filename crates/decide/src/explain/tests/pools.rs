@@ -1,8 +1,8 @@
 //! What pools, stages and failures of a live service tell, on a link whose rate fell to a third in the middle of a window.
 
 use super::super::signals::{
-    Change, DataPathStage, FailureGroup, LinkSignals, PoolSignals, Series, Setting, Signals,
-    StageSignals,
+    Change, DataPathStage, FailureGroup, LinkSignals, PoolSignals, Series, ServerName,
+    ServerSignals, Setting, Signals, StageSignals,
 };
 use super::*;
 use penstock_model::{Errno, Phase, PoolName, Side, StorageId, Timestamp};
@@ -142,6 +142,21 @@ fn a_few_files_without_space_explain_a_part_of_what_was_lost() {
 }
 
 #[test]
+fn pools_that_are_filled_just_after_the_rate_fell_are_full() {
+    let filled_at = HALF + 2;
+    let free = Series::known((0..2 * HALF).map(|bin| if bin < filled_at { 5e12 } else { 0.0 }));
+    let mut signals = window(1e6);
+    fail(&mut signals, Side::Destination, 11);
+    pools(&mut signals, &far_to_here().destination, |number| {
+        PoolSignals {
+            free_bytes: free.clone(),
+            ..usual(number)
+        }
+    });
+    assert_eq!(causes(&signals)[0].0, Cause::OutOfSpace);
+}
+
+#[test]
 fn pools_whose_disks_fail_are_down_for_what_is_written_there() {
     let fails = |number: usize| PoolSignals {
         writable: step(1.0, if number == 0 { 1.0 } else { 0.0 }),
@@ -177,13 +192,16 @@ fn pools_may_be_lost_before_what_runs_on_them_has_ended() {
 
 #[test]
 fn pools_that_make_copies_wait_for_their_disks_are_slow() {
-    let of_source = |waited: Series, end: &StorageId| {
-        let mut signals = window(300e6);
-        pools(&mut signals, end, |_| PoolSignals {
+    let slow_at = |signals: &mut Signals, waited: Series, end: &StorageId| {
+        pools(signals, end, |_| PoolSignals {
             bytes_out: step(225e6, 75e6),
             read_wait_seconds: waited.clone(),
             ..usual(0)
         });
+    };
+    let of_source = |waited: Series, end: &StorageId| {
+        let mut signals = window(300e6);
+        slow_at(&mut signals, waited, end);
         causes(&signals)
     };
     let (source, destination) = (far_to_here().source, far_to_here().destination);
@@ -193,6 +211,16 @@ fn pools_that_make_copies_wait_for_their_disks_are_slow() {
         [(Cause::DiskController, vec![])]
     );
     assert_eq!(of_source(slow(), &destination), []);
+    // Busy processors make no disk slow.
+    let mut signals = window(300e6);
+    slow_at(&mut signals, slow(), &source);
+    let busy = ServerSignals {
+        storage: Some(source.clone()),
+        cpu: step(0.5, 0.99),
+        ..ServerSignals::default()
+    };
+    signals.servers.insert(ServerName("far".to_owned()), busy);
+    assert_eq!(causes(&signals)[0].0, Cause::DiskController);
     // For less of their time, and for no longer than before.
     assert_eq!(of_source(step(1.0, 10.0), &source), []);
     assert_eq!(of_source(step(90.0, 50.0), &source), []);
