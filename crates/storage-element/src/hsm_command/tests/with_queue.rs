@@ -240,7 +240,9 @@ async fn a_thousand_files_go_to_the_hsm_and_come_back_whatever_is_killed() {
     element.until(1_000, &mut chance, &mut kills).await;
     assert!(kills > 20, "{kills}");
     element.give(HsmInput::Tick);
-    assert_eq!(element.runner.running(), 0);
+    // The last commands have told their end, and are about to be gone.
+    let last = element.runner.stop_all(&mut element.news).await;
+    assert_eq!((last, element.runner.running()), (vec![], 0));
     assert!(element.queue.live().entries.is_empty());
     assert_eq!(left_in(&element.directory.path().join("hsm")), 0);
 }
