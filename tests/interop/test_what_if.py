@@ -5,7 +5,8 @@ import subprocess
 import time
 from datetime import UTC, datetime
 
-from .test_explanations import DATA, FEW, LOW_SECONDS, MANY, USUAL_SECONDS, admin, lowered, slowly  # noqa: F401: fixtures
+from .test_explanations import DATA, FEW, LOW_SECONDS, MANY, USUAL_SECONDS, slowly
+from .test_explanations import admin, lowered  # noqa: F401: fixtures
 from .waiting import eventually
 
 
@@ -58,7 +59,7 @@ def test_a_recorded_site_is_replayed_and_a_limit_brings_what_it_did_bring(own_gr
     assert "there are" in refused, refused
 
 
-def test_a_lowered_limit_of_a_storage_element_is_raised_there(own_grid, admin, faulty, place):  # noqa: F811
+def test_a_lowered_limit_of_a_storage_element_is_named(own_grid, admin, faulty, place):  # noqa: F811
     grid, element = own_grid, own_grid.there.storage_id
 
     def limit(slots):
@@ -83,7 +84,7 @@ def test_a_lowered_limit_of_a_storage_element_is_raised_there(own_grid, admin, f
     assert f"inbound limit at {element}: {FEW} instead of {MANY}" in one, one
     grid.service.ask("DELETE", f"/jobs/{job}")
     grid.here.stop()
+    # A limit of a storage element is replayed as it was at the end, so that a window over its change does not fit.
     begin, end = drop["from"] - (USUAL_SECONDS + 2) * 1000, drop["to"] + 1000
-    words = ("--since", moment(begin), "--until", moment(end), "--fix", drop["id"], "--resolution", "1s", "--json")
-    [fix] = json.loads(what_if(grid.here, *words))["alternatives"]
-    assert fix["change"] == f"storage {element} active={MANY}" and fix["gain_percent"] > 20, fix
+    refused = what_if(grid.here, "--since", moment(begin), "--until", moment(end), code=6)
+    assert "the window cannot be replayed" in refused, refused

@@ -128,7 +128,8 @@ mod tests {
             old: old.map(str::to_owned),
             new: Some("3".to_owned()),
         });
-        let drops = rate_changes(&signals, &[(Population::Link(link.clone()), vec![link])]);
+        let of_link = (Population::Link(link.clone()), vec![link]);
+        let drops = rate_changes(&signals, &[of_link]);
         assert_eq!(drops[0].first_cause(), Some(Cause::SlotLimit), "{drops:?}");
         Alternative::fix_of(&drops[0]).expect("a fix").to_string()
     }

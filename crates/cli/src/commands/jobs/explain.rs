@@ -359,9 +359,9 @@ mod tests {
             ("drop", "'drop' needs a name"),
             ("transfer x", "no number of a transfer"),
             ("path /a/../b", "'/a/../b'"),
-            ("activity cms", "none of the words"),
-            ("4711 --link a-b", "are for rates"),
-            ("link a-b --vo cms", "are for rates"),
+            ("activity cms", "unknown word 'activity'"),
+            ("4711 --link a-b", "select rates"),
+            ("link a-b --vo cms", "select rates"),
             ("--link a-b --vo cms", "cannot be used with"),
         ] {
             let refused = told(line).expect_err(line);

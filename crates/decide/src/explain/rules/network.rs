@@ -379,7 +379,8 @@ fn clients_bytes(view: &RuleInput<'_>, end: &StorageId, is_source: bool) -> Seri
         .unwrap_or_default();
     let bins = 0..all.0.len().min(copied.0.len());
     Series(
-        bins.map(|bin| Some(all.at(bin)? - copied.at(bin)?))
+        // Some copies come from other places than pools that tell.
+        bins.map(|bin| Some((all.at(bin)? - copied.at(bin)?).max(0.0)))
             .collect(),
     )
 }

@@ -100,7 +100,7 @@ fn a_drain_without_an_effect_is_no_cause_of_a_lossy_path() {
     });
     // What a drained pool of the source holds is still read.
     check_from(&base, Cause::NetworkPath, LOSSES, fault, |signals| {
-        add_pool(signals, "theirs", &watched().source, 1e9);
+        add_pool(signals, "theirs", &watched().source, 1e6);
         drain_before(signals, "theirs");
     });
     // As many transfers run as before.
