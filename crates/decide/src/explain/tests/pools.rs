@@ -194,6 +194,7 @@ fn pools_may_be_lost_before_what_runs_on_them_has_ended() {
 fn pools_that_make_copies_wait_for_their_disks_are_slow() {
     let slow_at = |signals: &mut Signals, waited: Series, end: &StorageId| {
         pools(signals, end, |_| PoolSignals {
+            bytes_in: step(75e6, 25e6),
             bytes_out: step(225e6, 75e6),
             read_wait_seconds: waited.clone(),
             ..usual(0)
