@@ -9,6 +9,7 @@ use penstock_observe::importing::{LineFormat, LineImport, LogMapping, Parser, So
 use penstock_observe::records::ndjson;
 use penstock_observe::records::parquet::{self, ParquetWriter};
 use std::io::Cursor;
+use std::ops::ControlFlow;
 
 fn told() -> SourceHints {
     SourceHints {
@@ -142,7 +143,9 @@ pub const FILES: Target = Target {
     name: "records_files",
     check: |data| {
         let _ = parquet::family_of(&mut Cursor::new(data));
-        let _ = parquet::read(&mut Cursor::new(data), |_: &Attempt| {});
+        let _ = parquet::read(&mut Cursor::new(data), |_: &Attempt| {
+            ControlFlow::Continue(())
+        });
         import(LineFormat::Records.parser(&told()), data);
     },
     seeds: || {
