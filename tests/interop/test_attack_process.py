@@ -100,7 +100,7 @@ def keys_of(site):
 def test_what_a_site_keeps_is_for_its_account_alone_whatever_the_umask_was(site):
     site.command("backup", "--to", str(site.directory / "made.backup"))
     wrong = []
-    for name in ("keys", "state", "pools", "host/key.pem", "ca/ca.key", "admin.token", "made.backup"):
+    for name in ("keys", "state", "pools", "host/key.pem", "ca/ca.key", "admin.token", "made.backup", "penstock.toml"):
         path = site.directory / name
         for one in [path, *(path.rglob("*") if path.is_dir() else ())]:
             mode = one.lstat().st_mode

@@ -1,8 +1,8 @@
 //! Reads rows again: of a window, and of each row only the columns that are wanted.
 
-use super::segment::{self, FRAME_HEAD_BYTES, FrameHead, HEAD_BYTES, SegmentFile};
+use super::segment::{self, FRAME_HEAD_BYTES, FrameHead, HEAD_BYTES};
 use super::{MARKER, StoreError, check_marker, day_of};
-use super::{block, columns};
+use super::{block, columns, unfinished};
 use penstock_model::observation::{
     Attempt, Change, Family, Incident, NamespaceChange, Observation, Row, Sample,
 };
@@ -17,6 +17,15 @@ pub struct SkippedBytes {
     /// The file.
     pub path: PathBuf,
     pub bytes: Bytes,
+}
+
+/// What is read of a file.
+struct FileRead<'a> {
+    path: &'a Path,
+    /// What is behind belongs to a batch that is not kept. `None`: all of it is kept.
+    bytes_max: Option<u64>,
+    window: TimeWindow,
+    columns: &'a [&'a str],
 }
 
 /// Reads a store. What is appended meanwhile may or may not be read.
@@ -61,10 +70,18 @@ impl Reader {
                 "no column is called {name}"
             );
         }
+        let kept = unfinished::lengths_before(&self.directory)?.unwrap_or_default();
         for file in segment::files(&self.directory)? {
             let is_inside = (day_of(window.from)..=day_of(window.to)).contains(&file.day);
             if file.family == R::FAMILY && is_inside {
-                self.each_of_file(&file, window, columns, &mut take)?;
+                let name = file.path.file_name().and_then(|name| name.to_str());
+                let read = FileRead {
+                    path: &file.path,
+                    bytes_max: name.and_then(|name| kept.get(name)).copied(),
+                    window,
+                    columns,
+                };
+                self.each_of_file(read, &mut take)?;
             }
         }
         Ok(())
@@ -100,12 +117,15 @@ impl Reader {
 
     fn each_of_file<R: Row>(
         &mut self,
-        found: &SegmentFile,
-        window: TimeWindow,
-        columns: &[&str],
+        read: FileRead<'_>,
         take: &mut impl FnMut(&R),
     ) -> Result<(), StoreError> {
-        let path = &found.path;
+        let FileRead {
+            path,
+            bytes_max,
+            window,
+            columns,
+        } = read;
         let mut file = match File::open(path) {
             Ok(file) => file,
             // Retention has removed it.
@@ -113,14 +133,12 @@ impl Reader {
             Err(why) => return Err(StoreError::disk(path)(why)),
         };
         let size = file.metadata().map_err(StoreError::disk(path))?.len();
+        let size = bytes_max.map_or(size, |max| size.min(max));
         if size < HEAD_BYTES {
             return Ok(());
         }
         if !segment::check_head(&mut file, path, R::FAMILY)? {
-            self.skipped.push(SkippedBytes {
-                path: path.clone(),
-                bytes: Bytes(size),
-            });
+            self.skip(path, size);
             return Ok(());
         }
         let mut at = HEAD_BYTES;

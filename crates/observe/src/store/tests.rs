@@ -480,9 +480,14 @@ fn a_batch_that_was_interrupted_is_taken_once_when_it_is_taken_again() {
         let mut store = Store::open(path).expect("it opens");
         store.begin_batch().expect("begun");
         append(&mut store, MANY, day);
-        assert!(count() > 16_000, "blocks are written before the end");
+        let files = segment::files(path).expect("files");
+        let sizes = files.iter().map(|file| fs::metadata(&file.path));
+        let bytes: u64 = sizes.map(|found| found.expect("there").len()).sum();
+        assert!(bytes > 100_000, "blocks are written before the end");
+        assert_eq!(count(), 3, "and nobody reads them before it");
         // As if the process were killed.
         drop(store);
+        assert_eq!(count(), 3);
     }
     drop(Store::open(path).expect("it opens"));
     assert_eq!(count(), 3);
@@ -513,9 +518,11 @@ fn a_batch_is_kept_when_its_positions_are_and_else_taken_back() {
     store.begin_batch().expect("begun");
     append(&mut store, MANY, 0);
     store.flush().expect("durable");
+    assert_eq!(count(), 0);
     // A crash between both steps of the end: the positions are replaced and the note is still there.
     positions.set("a", b"x", 1, 1);
     positions.save().expect("durable");
+    assert_eq!(count(), 40_000);
     drop(store);
     drop(Store::open(path).expect("it opens"));
     assert_eq!(count(), 40_000);

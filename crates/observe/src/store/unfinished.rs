@@ -1,5 +1,5 @@
 //! A batch: rows that count together with the positions to which they belong. What a batch has written before it is kept is cut
-//! off again when it was interrupted, so that rows that are taken once more are there once.
+//! off again when it was interrupted, so that rows that are taken once more are there once; until then nobody reads it.
 //!
 //! ```text
 //! unfinished   the positions as they were (their length and CRC-32C, or `none`), then of each file that grew: length and name
@@ -10,7 +10,7 @@
 use super::positions;
 use super::segment::{self, HEAD_BYTES};
 use super::{FILE_MODE, StoreError, flushed_length, sync_directory};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
@@ -68,25 +68,40 @@ impl UnfinishedBatch {
 
 /// Cuts off what a batch has written that was not kept, if there is one.
 pub(super) fn take_back(directory: &Path) -> Result<(), StoreError> {
+    let Some(lengths) = lengths_before(directory)? else {
+        return Ok(());
+    };
+    for (name, length) in lengths {
+        cut(&directory.join(name), length)?;
+    }
+    remove(directory)
+}
+
+/// How long the files were to which a batch has added that is not kept, by their names: what is behind counts for nothing.
+/// `None`: there is no note of a batch.
+pub(super) fn lengths_before(
+    directory: &Path,
+) -> Result<Option<BTreeMap<String, u64>>, StoreError> {
     let path = directory.join(NAME);
     let text = match fs::read_to_string(&path) {
         Ok(text) => text,
-        Err(why) if why.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(why) if why.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(why) => return Err(StoreError::disk(&path)(why)),
     };
     // A line without its end was never acknowledged, so that nothing was written after it.
     let whole = text.rfind('\n').map_or("", |end| &text[..end]);
     let mut lines = whole.lines();
+    let mut lengths = BTreeMap::new();
     if lines.next() == Some(positions_now(directory)?.as_str()) {
         for line in lines {
             let (length, name) = parse(line).ok_or_else(|| StoreError::Foreign {
                 path: path.clone(),
                 what: format!("it does not tell how long a file was: '{line}'"),
             })?;
-            cut(&directory.join(name), length)?;
+            lengths.insert(name.to_owned(), length);
         }
     }
-    remove(directory)
+    Ok(Some(lengths))
 }
 
 fn parse(line: &str) -> Option<(u64, &str)> {
