@@ -399,7 +399,7 @@ impl RecordSignals {
         self.links.keys()
     }
 
-    /// What was taken.
+    /// What was taken. Long because each signal has its place here.
     pub fn finish(mut self) -> Signals {
         let end = Timestamp(
             (self.begin.0).saturating_add(i64::from(self.bin_seconds) * 1000 * self.bins as i64),

@@ -19,6 +19,7 @@ mod lock;
 mod log_keeper;
 mod log_snapshot;
 mod nearline;
+mod nearline_change;
 mod path_record;
 mod pool_minutes;
 mod property;
@@ -42,10 +43,8 @@ pub use ledger::{
     RequestOrigin,
 };
 pub use ledger_reader::LedgerReader;
-pub use nearline::{
-    NearlineChange, NewStageRequest, StageFileState, StagedFile, StoredStageRequest, TapeCopy,
-    TapeFile, TapeRemoval,
-};
+pub use nearline::{StoredStageRequest, TapeCopy, TapeFile, TapeRemoval};
+pub use nearline_change::{NearlineChange, NewStageRequest, StageFileState, StagedFile};
 pub use path_record::PathRecord;
 pub use property::{DeadProperty, PropertyUpdate};
 pub use rebuild::{

@@ -37,6 +37,7 @@ mod tape;
 mod trash;
 mod tree;
 mod tree_rights;
+mod wanted_digest;
 mod write;
 mod write_ticket;
 

@@ -17,7 +17,7 @@ use crate::meter::SecondTraffic;
 use crate::metrics::StorageMetrics;
 use crate::mover::{LiveMovers, MoverSnapshot};
 use crate::nearline::{Nearline, NearlineContext};
-use crate::nearline_inbox::NearlineInbox;
+use crate::nearline_inbox::{NearlineInbox, NearlineMail};
 use crate::open_error::OpenError;
 use crate::pool::Pool;
 use crate::pool_sampler::PoolSampler;
@@ -108,7 +108,7 @@ impl Settings {
 
 impl Storage {
     /// Opens the namespace and all pools, and removes what the last run left unfinished. Blocks for as
-    /// long as that takes.
+    /// long as that takes. Long because each part is started once, in its order.
     pub fn open(config: StorageConfig) -> Result<Arc<Storage>, OpenError> {
         recovery::refuse_lost_namespace(&config)?;
         let namespace = Arc::new(Namespace::open(&config.namespace)?);
@@ -157,9 +157,7 @@ impl Storage {
             pools: pools.clone(),
             reaper: reapers.handle(),
         };
-        let nearline = config.nearline.clone();
-        let nearline = nearline.map(|config| Nearline::start(config, context, inbox, mail));
-        let nearline = nearline.transpose().map_err(OpenError::Thread)?;
+        let nearline = start_nearline(&config, context, inbox, mail)?;
         let stream_memory = StreamMemory::new(config.limits.streams_memory);
         let metrics = StorageMetrics::default();
         let mut checksums = config.checksums;
@@ -407,6 +405,18 @@ impl Storage {
             }
         });
     }
+}
+
+/// The driver of the tape system, if there is one.
+fn start_nearline(
+    config: &StorageConfig,
+    context: NearlineContext,
+    inbox: NearlineInbox,
+    mail: NearlineMail,
+) -> Result<Option<Nearline>, OpenError> {
+    let nearline = config.nearline.clone();
+    let nearline = nearline.map(|config| Nearline::start(config, context, inbox, mail));
+    nearline.transpose().map_err(OpenError::Thread)
 }
 
 /// The client that reaches other sites.

@@ -389,6 +389,6 @@ mod tests {
             rows: (0..300).map(busy).collect(),
         };
         let bytes = minute.packed().len() / 300;
-        assert!((100..150).contains(&bytes), "{bytes}");
+        assert!((100..160).contains(&bytes), "{bytes}");
     }
 }

@@ -17,7 +17,7 @@ use super::change_error::{ChangeError, ChangeRefusal};
 use super::connection::stored;
 use super::directory_log::{DirectoryRecord, TrashedFile};
 use super::ledger::{self, ElementRecord, LedgerBound};
-use super::nearline::NearlineChange;
+use super::nearline_change::NearlineChange;
 use super::property::{self, PropertyUpdate};
 use super::read::by_name;
 use super::schema::POOL_KEY;

@@ -5,89 +5,24 @@
 
 mod staging;
 
-pub use staging::{NewStageRequest, StageFileState, StagedFile, StoredStageRequest};
+pub use staging::StoredStageRequest;
 
 use super::change::{Batch, ChangeReport, Outcome, ToldEntry, TrashedData};
 use super::connection::{signed, stored, unsigned};
 use super::directory_log::{DirectoryRecord, TrashedFile};
 use super::inspection::path_of;
+use super::nearline_change::NearlineChange;
 use super::read::{archival_of, checksums_of, stored_archival};
 use super::{ChangeError, ChangeRefusal, EntryId, Namespace, NamespaceError};
 use penstock_clock::wall_clock;
 use penstock_model::observation::{EntryChange, EntryChangeReason};
-use penstock_model::{
-    Archival, Bytes, Checksum, NamespacePath, PoolName, StageRequestId, Timestamp, UserName,
-};
+use penstock_model::{Archival, Bytes, Checksum, NamespacePath, PoolName, Timestamp, UserName};
 use rusqlite::{Connection, OptionalExtension, Row, params};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
 /// How long the copies on tape of a removed file stay, so that an operator can still bring it back.
 const TAPE_REMOVAL_GRACE: Duration = Duration::from_secs(7 * 24 * 3_600);
-
-/// What may happen to files on tape.
-#[derive(Debug, Clone, PartialEq)]
-pub enum NearlineChange {
-    /// The file is on tape, durably. When it is gone by now, its copies on tape are to be removed.
-    Archived {
-        file: EntryId,
-        /// One for each copy, as the tape system names it.
-        uris: Vec<String>,
-        at: Timestamp,
-    },
-    /// The copy on disk is no longer kept; its data becomes trash that is over its time. Refused with
-    /// [`ChangeRefusal::KeptOnDisk`] unless the file is on tape, in this pool, and pinned by nobody.
-    Evict {
-        file: EntryId,
-        pool: PoolName,
-        at: Timestamp,
-    },
-    /// The data of the copy on disk is not there any more. Refused with [`ChangeRefusal::KeptOnDisk`] unless the file is on tape and
-    /// in this pool. Whoever was told that it is on disk waits again.
-    LoseDiskCopy {
-        file: EntryId,
-        pool: PoolName,
-        at: Timestamp,
-    },
-    /// The copy on disk is there again, durably. Ends the wait of all who asked for it.
-    Recalled {
-        file: EntryId,
-        pool: PoolName,
-        at: Timestamp,
-    },
-    /// The file will not come: whoever waits for it is told why.
-    RecallFailed {
-        file: EntryId,
-        error: String,
-        at: Timestamp,
-    },
-    /// Its recall has begun.
-    RecallStarted { file: EntryId, at: Timestamp },
-    /// Somebody asks for files.
-    Stage(NewStageRequest),
-    /// Whoever asked no longer wants these files, by their numbers in the request; what is on disk is no longer pinned.
-    ReleaseStaged {
-        request: StageRequestId,
-        files: Vec<u32>,
-        at: Timestamp,
-    },
-    /// The same for all requests of a user that name these files.
-    ReleaseOfUser {
-        user: UserName,
-        files: Vec<EntryId>,
-        at: Timestamp,
-    },
-    /// Forgets a request, with all its pins.
-    ForgetStage(StageRequestId),
-    /// Forgets requests that were made before, of which no file waits or is pinned any more.
-    PruneStages { before: Timestamp, at: Timestamp },
-    /// Adds records of whoever drives the tape system.
-    AppendJournal(Vec<String>),
-    /// Puts these in the place of all of them.
-    ReplaceJournal(Vec<String>),
-    /// These copies are gone from tape.
-    ForgetRemovals(Vec<String>),
-}
 
 /// A copy on tape.
 #[derive(Debug, Clone, PartialEq, Eq)]

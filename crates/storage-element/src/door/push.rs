@@ -4,10 +4,11 @@ use super::answer::Problem;
 use super::caller::Caller;
 use super::handler_context::Door;
 use super::push_leftover::{LeftoverGuard, Removal, is_absent, strong_version};
-use super::read::{DIGEST, ReadableFile, open, read_failure};
+use super::read::{ReadableFile, open, read_failure};
 use super::remote::{
     CopyFailure, LateFailure, follow, peer_failure, redacted, refusal, send_following,
 };
+use super::wanted_digest::DIGEST;
 use crate::clock::microseconds;
 use crate::mover::{Mover, MoverHandle, MoverRequest};
 use http::header::IF_NONE_MATCH;

@@ -1,9 +1,11 @@
-//! GET and HEAD: a file or a part of it, its checksums, or a listing that a browser shows.
+//! GET and HEAD: a file or a part of it, its checksums, or a listing that a browser shows. Long because all ways to read a file
+//! share their looks at it.
 
 use super::answer::{Problem, Reply, Response};
 use super::conditions::{self, Verdict, etag};
 use super::handler_context::{Call, Door};
 use super::slot::wait_for_slot;
+use super::wanted_digest::WantedDigest;
 use super::{byteranges, html, list, reserved, tape};
 use crate::clock::microseconds;
 use crate::mover::{Mover, MoverRequest};
@@ -12,7 +14,7 @@ use http::header::{
     ACCEPT_RANGES, CACHE_CONTROL, CONTENT_DISPOSITION, CONTENT_RANGE, CONTENT_SECURITY_POLICY,
     CONTENT_TYPE, ETAG, LAST_MODIFIED,
 };
-use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
+use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use penstock_decide::admission::PreemptionReason;
 use penstock_decide::authorization::PathOperation;
 use penstock_model::{Bytes, Checksum, ChecksumAlgorithm, NamespacePath, ProblemCode};
@@ -20,15 +22,13 @@ use penstock_persistence::namespace::{Entry, EntryId, EntryKind, MoverKind, Move
 use penstock_protocol::http1::server::{Connection, Request};
 use penstock_protocol::stream::{FileStalled, is_of_file};
 use penstock_protocol::told::RepeatedErrors;
-use penstock_protocol::{checksum, digest, webdav};
+use penstock_protocol::{checksum, webdav};
 use serde_json::Value;
 use std::fs::File;
 use std::io;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
-/// RFC 3230 §4.3.2.
-pub(super) const DIGEST: HeaderName = HeaderName::from_static("digest");
 /// Endings of files that browsers may run, or show with what they run.
 const ACTIVE: [&str; 18] = [
     "html", "htm", "xhtml", "xht", "shtml", "mhtml", "mht", "svg", "svgz", "xml", "xsl", "xslt",
@@ -38,17 +38,12 @@ const ACTIVE: [&str; 18] = [
 const LOOK_WAIT: Duration = Duration::from_secs(2);
 /// How often a file is looked at that others replace at the same time.
 const LOOKS_MAX: u32 = 5;
-/// RFC 9530 §3.
-const REPR_DIGEST: HeaderName = HeaderName::from_static("repr-digest");
-
-/// The checksum that a client wants to be told, and in which header. One that asks in both ways gets
-/// `Digest`, as from XRootD.
-#[derive(Debug, Clone, Copy)]
-pub(super) enum WantedDigest {
-    /// RFC 3230.
-    Digest(ChecksumAlgorithm),
-    /// RFC 9530.
-    ReprDigest(ChecksumAlgorithm),
+/// A file, looked up.
+pub(crate) struct ReadableFile {
+    pub id: EntryId,
+    pub size: u64,
+    pub pool: Arc<Pool>,
+    pub entry: Entry,
 }
 
 impl ReadableFile {
@@ -59,38 +54,6 @@ impl ReadableFile {
         };
         entry.id == self.id && pool.as_ref() == Some(&self.pool.name)
     }
-}
-
-impl WantedDigest {
-    /// The first that the client likes and we know.
-    pub(super) fn of(headers: &HeaderMap) -> Option<WantedDigest> {
-        let first = |wanted: Vec<ChecksumAlgorithm>| wanted.into_iter().next();
-        let digest = first(digest::wanted(headers)).map(WantedDigest::Digest);
-        digest.or_else(|| first(digest::wanted_repr(headers)).map(WantedDigest::ReprDigest))
-    }
-
-    pub(super) fn algorithm(self) -> ChecksumAlgorithm {
-        match self {
-            WantedDigest::Digest(algorithm) | WantedDigest::ReprDigest(algorithm) => algorithm,
-        }
-    }
-
-    /// The header that tells it.
-    pub(super) fn header(self, sum: &Checksum) -> (HeaderName, HeaderValue) {
-        let sum = std::slice::from_ref(sum);
-        match self {
-            WantedDigest::Digest(_) => (DIGEST, digest::header_value(sum)),
-            WantedDigest::ReprDigest(_) => (REPR_DIGEST, digest::repr_header_value(sum)),
-        }
-    }
-}
-
-/// A file, looked up.
-pub(crate) struct ReadableFile {
-    pub id: EntryId,
-    pub size: u64,
-    pub pool: Arc<Pool>,
-    pub entry: Entry,
 }
 
 /// A file that is replaced between the look at its entry and that at its data is looked at again: many clients do not

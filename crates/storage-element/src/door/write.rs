@@ -4,8 +4,8 @@ use super::answer::{Problem, Reply, Response};
 use super::conditions::etag;
 use super::document_body::known_length;
 use super::handler_context::{Call, Door};
-use super::read::WantedDigest;
 use super::slot::NoMover;
+use super::wanted_digest::WantedDigest;
 use super::write_ticket::{
     AbsenceDemand, FileFacts, FileWrite, WriteConditions, WritePurpose, WriteRequest,
 };

@@ -1,6 +1,7 @@
 //! Stage requests: who wants which files on disk, for how long, and how far each of them is.
 
 use super::super::connection::{stored, unsigned};
+use super::super::nearline_change::{NewStageRequest, StageFileState, StagedFile};
 use super::super::{EntryId, Namespace, NamespaceError};
 use super::bounded;
 use penstock_model::{StageRequestId, Timestamp, UserName, VoName};
@@ -9,76 +10,6 @@ use std::time::Duration;
 
 /// Stage requests of one user that are kept, those that are over included: what dCache allows.
 pub(super) const REQUESTS_PER_USER_MAX: i64 = 5_000;
-
-/// How far a file of a stage request is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum StageFileState {
-    /// It waits for its turn.
-    Submitted,
-    /// It is being read from tape.
-    Started,
-    /// It is on disk, or was.
-    Completed,
-    Failed,
-    /// Whoever asked no longer wanted it, and it was not on disk.
-    Cancelled,
-}
-
-impl StageFileState {
-    /// In the order in which they are stored; the first two are no ends.
-    const ALL: [StageFileState; 5] = [
-        StageFileState::Submitted,
-        StageFileState::Started,
-        StageFileState::Completed,
-        StageFileState::Failed,
-        StageFileState::Cancelled,
-    ];
-
-    fn stored(self) -> i64 {
-        let place = StageFileState::ALL.iter().position(|one| *one == self);
-        place
-            .and_then(|place| i64::try_from(place).ok())
-            .unwrap_or(0)
-    }
-
-    fn of_stored(place: i64) -> StageFileState {
-        let place = usize::try_from(place).unwrap_or(0);
-        let state = StageFileState::ALL.get(place).copied();
-        state.unwrap_or(StageFileState::Failed)
-    }
-
-    /// Nothing more becomes of it.
-    pub fn is_end(self) -> bool {
-        !matches!(self, StageFileState::Submitted | StageFileState::Started)
-    }
-}
-
-/// One file of a request.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct StagedFile {
-    /// As it was asked for.
-    pub path: String,
-    /// `None`: there is no such file, and the state is `Failed`.
-    pub entry: Option<EntryId>,
-    /// How long it shall stay on disk.
-    pub pin: Duration,
-    /// Until when it stays, once it is on disk; `None`: it is not, or was let go.
-    pub pinned_until: Option<Timestamp>,
-    pub state: StageFileState,
-    pub error: Option<String>,
-    pub started: Option<Timestamp>,
-    pub finished: Option<Timestamp>,
-}
-
-/// A request to be kept.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct NewStageRequest {
-    pub id: StageRequestId,
-    pub user: Option<UserName>,
-    pub vo: Option<VoName>,
-    pub at: Timestamp,
-    pub files: Vec<StagedFile>,
-}
 
 /// A request as it is kept.
 #[derive(Debug, Clone, PartialEq, Eq)]

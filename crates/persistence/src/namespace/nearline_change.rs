@@ -1,0 +1,139 @@
+//! What may happen to files on tape, and to requests for them, as values.
+
+use super::EntryId;
+use penstock_model::{PoolName, StageRequestId, Timestamp, UserName, VoName};
+use std::time::Duration;
+
+/// What may happen to files on tape.
+#[derive(Debug, Clone, PartialEq)]
+pub enum NearlineChange {
+    /// The file is on tape, durably. When it is gone by now, its copies on tape are to be removed.
+    Archived {
+        file: EntryId,
+        /// One for each copy, as the tape system names it.
+        uris: Vec<String>,
+        at: Timestamp,
+    },
+    /// The copy on disk is no longer kept; its data becomes trash that is over its time. Refused with
+    /// [`super::ChangeRefusal::KeptOnDisk`] unless the file is on tape, in this pool, and pinned by nobody.
+    Evict {
+        file: EntryId,
+        pool: PoolName,
+        at: Timestamp,
+    },
+    /// The data of the copy on disk is not there any more. Refused with [`super::ChangeRefusal::KeptOnDisk`] unless the file is on tape and
+    /// in this pool. Whoever was told that it is on disk waits again.
+    LoseDiskCopy {
+        file: EntryId,
+        pool: PoolName,
+        at: Timestamp,
+    },
+    /// The copy on disk is there again, durably. Ends the wait of all who asked for it.
+    Recalled {
+        file: EntryId,
+        pool: PoolName,
+        at: Timestamp,
+    },
+    /// The file will not come: whoever waits for it is told why.
+    RecallFailed {
+        file: EntryId,
+        error: String,
+        at: Timestamp,
+    },
+    /// Its recall has begun.
+    RecallStarted { file: EntryId, at: Timestamp },
+    /// Somebody asks for files.
+    Stage(NewStageRequest),
+    /// Whoever asked no longer wants these files, by their numbers in the request; what is on disk is no longer pinned.
+    ReleaseStaged {
+        request: StageRequestId,
+        files: Vec<u32>,
+        at: Timestamp,
+    },
+    /// The same for all requests of a user that name these files.
+    ReleaseOfUser {
+        user: UserName,
+        files: Vec<EntryId>,
+        at: Timestamp,
+    },
+    /// Forgets a request, with all its pins.
+    ForgetStage(StageRequestId),
+    /// Forgets requests that were made before, of which no file waits or is pinned any more.
+    PruneStages { before: Timestamp, at: Timestamp },
+    /// Adds records of whoever drives the tape system.
+    AppendJournal(Vec<String>),
+    /// Puts these in the place of all of them.
+    ReplaceJournal(Vec<String>),
+    /// These copies are gone from tape.
+    ForgetRemovals(Vec<String>),
+}
+
+/// How far a file of a stage request is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum StageFileState {
+    /// It waits for its turn.
+    Submitted,
+    /// It is being read from tape.
+    Started,
+    /// It is on disk, or was.
+    Completed,
+    Failed,
+    /// Whoever asked no longer wanted it, and it was not on disk.
+    Cancelled,
+}
+
+impl StageFileState {
+    /// In the order in which they are stored; the first two are no ends.
+    const ALL: [StageFileState; 5] = [
+        StageFileState::Submitted,
+        StageFileState::Started,
+        StageFileState::Completed,
+        StageFileState::Failed,
+        StageFileState::Cancelled,
+    ];
+
+    pub(super) fn stored(self) -> i64 {
+        let place = StageFileState::ALL.iter().position(|one| *one == self);
+        place
+            .and_then(|place| i64::try_from(place).ok())
+            .unwrap_or(0)
+    }
+
+    pub(super) fn of_stored(place: i64) -> StageFileState {
+        let place = usize::try_from(place).unwrap_or(0);
+        let state = StageFileState::ALL.get(place).copied();
+        state.unwrap_or(StageFileState::Failed)
+    }
+
+    /// Nothing more becomes of it.
+    pub fn is_end(self) -> bool {
+        !matches!(self, StageFileState::Submitted | StageFileState::Started)
+    }
+}
+
+/// One file of a request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StagedFile {
+    /// As it was asked for.
+    pub path: String,
+    /// `None`: there is no such file, and the state is `Failed`.
+    pub entry: Option<EntryId>,
+    /// How long it shall stay on disk.
+    pub pin: Duration,
+    /// Until when it stays, once it is on disk; `None`: it is not, or was let go.
+    pub pinned_until: Option<Timestamp>,
+    pub state: StageFileState,
+    pub error: Option<String>,
+    pub started: Option<Timestamp>,
+    pub finished: Option<Timestamp>,
+}
+
+/// A request to be kept.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NewStageRequest {
+    pub id: StageRequestId,
+    pub user: Option<UserName>,
+    pub vo: Option<VoName>,
+    pub at: Timestamp,
+    pub files: Vec<StagedFile>,
+}
