@@ -85,6 +85,20 @@ impl RequestEngine {
         }
     }
 
+    /// The tape is at its end, sooner than its capacity said.
+    pub(super) fn tape_full(&mut self, now_ns: i64, drive: &DriveName, out: &mut Turnout) {
+        let Some(mount) = self.live.mount(drive) else {
+            return;
+        };
+        if !matches!(mount.work, DriveWork::Writing(_)) {
+            return;
+        }
+        let tape = mount.tape.clone();
+        self.keep(out, Record::TapeFilled { tape });
+        self.return_work(now_ns, drive, out);
+        self.is_decision_due = true;
+    }
+
     pub(super) fn synced(&mut self, now_ns: i64, drive: &DriveName, out: &mut Turnout) {
         let Some(mount) = self.live.mount(drive) else {
             return;

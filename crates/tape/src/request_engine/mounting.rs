@@ -52,7 +52,9 @@ impl RequestEngine {
                     drive: drive.clone(),
                 },
             );
-            self.orders.remove(drive);
+            if let Some(order) = self.orders.remove(drive) {
+                self.calibrations.forget(drive, &order.tape);
+            }
             self.is_decision_due = true;
         }
     }
@@ -182,6 +184,7 @@ impl RequestEngine {
                     priority: sum.priority,
                     vo: sum.vo,
                     mounts: 0,
+                    last_read_ns: self.live.last_reads.get(&tape).copied(),
                 }),
             }
         }
@@ -244,6 +247,7 @@ impl RequestEngine {
             priority,
             vo: by_vo.into_iter().max_by_key(|(_, bytes)| *bytes)?.0.clone(),
             mounts: u32::try_from(same.count()).unwrap_or(u32::MAX),
+            last_read_ns: None,
         })
     }
 
