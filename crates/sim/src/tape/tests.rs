@@ -113,8 +113,9 @@ const WEEK: &str = r#"{
 #[test]
 fn over_a_week_a_tape_is_mounted_once_a_day_where_deadlines_allow() {
     let ours = run(WEEK, ReadPolicy::Serpentine);
-    let position = run(WEEK, ReadPolicy::Position);
-    for report in [&position, &ours] {
+    let eager = WEEK.replace(r#""remount_ns": 86400000000000"#, r#""remount_ns": 0"#);
+    let eager = run(&eager, ReadPolicy::Serpentine);
+    for report in [&eager, &ours] {
         println!(
             "{}: {} mounts, {:.2} of a tape and day, {:.1} % of native, longest wait {:.1} h",
             report.policy,
@@ -132,7 +133,7 @@ fn over_a_week_a_tape_is_mounted_once_a_day_where_deadlines_allow() {
     );
     // And nobody waits beyond the deadline for it.
     assert!(ours.recall_waits.max_seconds <= 24.0 * 3_600.0);
-    assert!(position.mounts > 3 * ours.mounts);
+    assert!(eager.mounts > 2 * ours.mounts);
 }
 
 /// A dataset that is asked for at once, beside what another VO asks for all the time. Its tapes hold unequal parts of it.

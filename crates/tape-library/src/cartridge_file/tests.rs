@@ -57,7 +57,7 @@ fn what_a_sync_covers_is_there_and_the_rest_is_gone() {
         assert_eq!(cartridge.has_lost_tail(), !is_indexed);
         assert_eq!(cartridge.end_bytes(), LARGE as u64 + 77);
         assert_eq!(read(&cartridge, 0, LARGE).expect("read"), bytes(1, LARGE));
-        assert_eq!(read(&cartridge, LARGE as u64, 0).expect("read"), []);
+        assert!(read(&cartridge, LARGE as u64, 0).expect("read").is_empty());
         assert_eq!(
             read(&cartridge, LARGE as u64, 77).expect("read"),
             bytes(3, 77)
