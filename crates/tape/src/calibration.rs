@@ -74,6 +74,8 @@ const DEVIATIONS_MAX: f64 = 6.0;
 /// The spread of ends of wraps, in parts of a wrap.
 const WRAP_SPREAD_MIN: f64 = 0.005;
 const WRAP_SPREAD_MAX: f64 = 0.08;
+/// Moves shorter than so many spreads tell nothing of wraps.
+const SHORT_SPREADS: f64 = 3.0;
 /// An end of a wrap moves by less than half of one.
 const WRAP_SHIFT_MAX: f64 = 0.4;
 /// Units along the tape that make up one step of the fit, so that all unknowns are some seconds.
@@ -241,8 +243,16 @@ pub fn fit_wraps(
     locates: &[ObservedLocate],
     spread: f64,
 ) -> Geometry {
-    let telling: Vec<&ObservedLocate> = locates
-        .iter()
+    // Of a short move nobody knows which way it went, when both of its places are uncertain.
+    let (min, max) = (geometry.longitudinal_min, geometry.longitudinal_max);
+    let short = f64::from(max - min) * spread * SHORT_SPREADS;
+    let is_long = |locate: &&ObservedLocate| {
+        let from = geometry.position(locate.from_bytes).longitudinal;
+        let to = geometry.position(locate.to_bytes).longitudinal;
+        f64::from(from.abs_diff(to)) > short
+    };
+    let telling = locates.iter().filter(is_long);
+    let telling: Vec<&ObservedLocate> = telling
         .filter(|locate| is_telling(drive, geometry, locate))
         .collect();
     let ends = geometry.wrap_ends_bytes.len();

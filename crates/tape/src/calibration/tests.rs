@@ -108,7 +108,7 @@ fn few_and_wild_observations_do_no_harm() {
                 ..usual
             };
             let after = mean_error((&found, &geometry), (&drive, &geometry));
-            assert!(after <= before + 1.0, "{seed}, {count}: {before} {after}");
+            assert!(after <= before + 2.0, "{seed}, {count}: {before} {after}");
             if count == 0 {
                 assert_eq!(fit.model, usual.locate);
             }

@@ -189,7 +189,10 @@ impl RequestEngine {
             }
         }
         for family in self.live.families.keys() {
-            demand.candidates.extend(self.archive_candidate(family));
+            let candidate = self.archive_candidate(family);
+            let may =
+                |one: &MountCandidate| self.may_mount(now_ns, &one.class.library, &mut probes);
+            demand.candidates.extend(candidate.filter(may));
         }
         demand
     }
