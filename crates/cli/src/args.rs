@@ -32,7 +32,7 @@ pub use site::{
     InitArgs, KeyCommand, KeyListArgs, KeyRotateArgs, OperationName, RebuildArgs, RestoreArgs,
     RotatedKey, ServeArgs, TokenArgs,
 };
-pub use tape::{TapeCommand, TapeGoal, TapeOrderArgs, TapePolicy};
+pub use tape::{TapeCalibrateArgs, TapeCommand, TapeGoal, TapeOrderArgs, TapePolicy};
 pub use trash::{
     DoorArgs, RemovedSince, RestorePlace, TrashCommand, TrashEmptyArgs, TrashListArgs,
     TrashRestoreArgs, TrashedName,

@@ -24,6 +24,8 @@ pub struct DriveKind {
     pub rewind_passes: Vec<RewindPasses>,
     /// What the first load of a new cartridge takes beside a usual load.
     pub first_load: Option<FirstLoad>,
+    /// Whether the drive tells where the wraps of a cartridge end, as LTO drives do.
+    pub tells_wrap_ends: bool,
 }
 
 /// How a drive keeps its tape moving.
@@ -82,6 +84,7 @@ pub struct DriveKindDocument {
     pub stream: Option<StreamModel>,
     pub rewind_passes: Option<Vec<RewindPasses>>,
     pub first_load: Option<FirstLoad>,
+    pub tells_wrap_ends: Option<bool>,
 }
 
 /// Why a document is no kind of drive.
@@ -120,6 +123,7 @@ impl DriveKind {
                 passes: 1,
             }],
             first_load: None,
+            tells_wrap_ends: name.starts_with("LTO"),
         };
         Some(match name {
             "9940B" => lto(name, model_9940b()),
@@ -170,6 +174,7 @@ impl DriveKind {
         );
         replace(&mut kind.stream, document.stream);
         replace(&mut kind.rewind_passes, document.rewind_passes);
+        replace(&mut kind.tells_wrap_ends, document.tells_wrap_ends);
         kind.first_load = document.first_load.or(kind.first_load);
         kind.checked()
     }

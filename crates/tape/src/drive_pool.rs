@@ -40,6 +40,8 @@ pub struct Mount {
     pub since_ns: i64,
     /// Where the head stands.
     pub head_bytes: u64,
+    /// Whether it surely stands there: not after a failure.
+    pub is_head_known: bool,
     pub work: DriveWork,
     /// Files that were read or written.
     pub files: u64,

@@ -6,6 +6,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod calibration;
 pub mod cartridge;
 pub mod chance;
 pub mod drive;

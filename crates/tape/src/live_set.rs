@@ -1,14 +1,16 @@
 //! All that is asked for and not done, all drives, all tapes: what records make up. Nothing changes it but a record, so that it is
 //! the same after a restart. Queues are indexes of it; no number is counted beside it.
 
+mod locates;
 mod recall_entry;
 
 pub use recall_entry::{ArchiveEntry, ArchiveStage, RecallEntry};
 
+use crate::calibration::ObservedLocate;
 use crate::drive_pool::{Drive, DrivePool, DriveState, DriveWork, Mount, MountPurpose};
 use crate::record::{Record, Tape, TapeState};
 use crate::request::{DriveName, FamilyName, FileId, LibraryName, RequestId, TapeName};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// What a request is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,6 +50,10 @@ pub struct LiveSet {
     /// Files to be written that no drive has, by age.
     pub families: BTreeMap<FamilyName, BTreeSet<(i64, FileId)>>,
     pub libraries: BTreeMap<LibraryName, LibraryPause>,
+    /// When a file was last read from each tape.
+    pub last_reads: BTreeMap<TapeName, i64>,
+    /// The newest locates on each tape, the oldest first.
+    pub locates: BTreeMap<TapeName, VecDeque<ObservedLocate>>,
 }
 
 impl LiveSet {
@@ -81,6 +87,19 @@ impl LiveSet {
             Record::TapeChanged { tape, state } => {
                 if let Some(tape) = self.tapes.get_mut(tape) {
                     tape.state = *state;
+                }
+            }
+            Record::TapeMeasured {
+                tape,
+                wrap_ends_bytes,
+            } => {
+                if let Some(tape) = self.tapes.get_mut(tape) {
+                    tape.wrap_ends_bytes = Some(wrap_ends_bytes.clone());
+                }
+            }
+            Record::TapeFilled { tape } => {
+                if let Some(tape) = self.tapes.get_mut(tape) {
+                    tape.capacity_bytes = tape.written_bytes;
                 }
             }
             Record::RecallAsked { at_ns, request } => self.add_recall(*at_ns, request),
@@ -142,15 +161,12 @@ impl LiveSet {
             }
             Record::MountReady { at_ns, drive } => self.mounted(*at_ns, drive),
             Record::ReadBegun { drive, file } => self.begin_read(drive, *file),
-            Record::ReadEnded { at_ns, drive, file } => {
-                let end = self.recalls.get(file).map(RecallEntry::end_bytes);
-                self.recalls.remove(file);
-                if let Some(mount) = self.mount_mut(drive) {
-                    mount.work = DriveWork::Idle { since_ns: *at_ns };
-                    mount.files += 1;
-                    mount.head_bytes = end.flatten().unwrap_or(mount.head_bytes);
-                }
-            }
+            Record::ReadEnded {
+                at_ns,
+                drive,
+                file,
+                located_ns,
+            } => self.end_read(*at_ns, drive, *file, *located_ns),
             Record::WriteBegun { drive, file } => self.begin_write(drive, *file),
             Record::WriteEnded { at_ns, drive, file } => self.end_write(*at_ns, drive, *file),
             Record::SyncBegun { drive } => {
@@ -234,6 +250,7 @@ impl LiveSet {
             let written = self.tapes.get(tape).map_or(0, |tape| tape.written_bytes);
             drive.state = DriveState::Mounted(Mount {
                 head_bytes: if purpose.is_archive() { written } else { 0 },
+                is_head_known: !purpose.is_archive(),
                 tape: tape.clone(),
                 purpose: purpose.clone(),
                 since_ns: *since_ns,
@@ -348,6 +365,7 @@ impl LiveSet {
         };
         let work = std::mem::replace(&mut mount.work, DriveWork::Idle { since_ns: at_ns });
         let unsynced = std::mem::take(&mut mount.unsynced);
+        mount.is_head_known = false;
         mount.unsynced_bytes = 0;
         for file in unsynced {
             self.queue_archive(file);

@@ -126,6 +126,12 @@ impl LoadedDrive {
         self.head_bytes
     }
 
+    /// Where the wraps of the cartridge end, if drives of this kind tell.
+    pub fn wrap_ends_bytes(&self) -> Option<&[u64]> {
+        let is_told = self.kind.tells_wrap_ends;
+        is_told.then_some(self.geometry.wrap_ends_bytes.as_slice())
+    }
+
     /// Goes to a byte: by a locate, or by reading on where that is sooner. Returns the time.
     pub fn locate(&mut self, byte: u64) -> i64 {
         let to = self.geometry.position(byte);

@@ -27,8 +27,8 @@ pub struct LocateModel {
     pub longitudinal_ns: i64,
 }
 
-/// Terms of a locate beside the base.
-const TERMS: usize = 7;
+/// Coefficients of a locate.
+pub(crate) const TERMS: usize = 7;
 
 impl LocateModel {
     /// LTO, as CERN measured it on media of type M8.
@@ -43,7 +43,7 @@ impl LocateModel {
     };
 
     /// How often each coefficient counts in a locate, in the order of the fields.
-    fn terms(from: Position, to: Position) -> [i64; TERMS] {
+    pub(crate) fn terms(from: Position, to: Position) -> [i64; TERMS] {
         let is_same_wrap = from.wrap == to.wrap;
         let is_back = match to.wrap.is_multiple_of(2) {
             true => to.longitudinal < from.longitudinal,
@@ -73,7 +73,30 @@ impl LocateModel {
         cost.max(0)
     }
 
-    fn coefficients(&self) -> [i64; TERMS] {
+    /// From coefficients in the order of the fields.
+    pub(crate) fn of_coefficients(coefficients: [i64; TERMS]) -> LocateModel {
+        let [
+            base_ns,
+            wrap_ns,
+            band_ns,
+            half_ns,
+            direction_ns,
+            back_ns,
+            longitudinal_ns,
+        ] = coefficients;
+        LocateModel {
+            base_ns,
+            wrap_ns,
+            band_ns,
+            half_ns,
+            direction_ns,
+            back_ns,
+            longitudinal_ns,
+        }
+    }
+
+    /// In the order of the fields.
+    pub(crate) fn coefficients(&self) -> [i64; TERMS] {
         [
             self.base_ns,
             self.wrap_ns,

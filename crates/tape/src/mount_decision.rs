@@ -19,6 +19,10 @@ pub struct MountPolicy {
     pub age_ns: i64,
     /// So is a request whose deadline is nearer than this.
     pub deadline_lead_ns: i64,
+    /// A tape is not mounted again for the age of a request alone before so long has passed since a file was read from it.
+    /// 0: whenever.
+    #[serde(default)]
+    pub remount_ns: i64,
     /// The most drives of a kind that recall, and that archive.
     #[serde(default)]
     pub drives_max: BTreeMap<String, DrivesMax>,
@@ -48,6 +52,7 @@ impl MountPolicy {
             files_min: 10_000,
             age_ns: 900 * SECOND_NS,
             deadline_lead_ns: 1_800 * SECOND_NS,
+            remount_ns: 0,
             drives_max: BTreeMap::new(),
             vo_drives_max: BTreeMap::new(),
             vo_shares: BTreeMap::new(),
@@ -79,6 +84,8 @@ pub struct MountCandidate {
     pub vo: VoName,
     /// Drives that do the same for the same family already.
     pub mounts: u32,
+    /// When a file was last read from the tape.
+    pub last_read_ns: Option<i64>,
 }
 
 /// What there is to be given.
@@ -200,9 +207,17 @@ pub fn decide_mounts(
 
 /// When a candidate is worth a mount by its age or its deadline, if nothing changes.
 pub fn worth_at_ns(policy: &MountPolicy, candidate: &MountCandidate) -> i64 {
-    let by_age = candidate.oldest_ns.saturating_add(policy.age_ns);
+    let by_age = age_at_ns(policy, candidate);
     let by_deadline = candidate.deadline_ns.map(|at| at - policy.deadline_lead_ns);
     by_deadline.map_or(by_age, |at| at.min(by_age))
+}
+
+/// When the age of its oldest request makes a candidate worth a mount.
+fn age_at_ns(policy: &MountPolicy, candidate: &MountCandidate) -> i64 {
+    let by_age = candidate.oldest_ns.saturating_add(policy.age_ns);
+    let again = candidate.last_read_ns;
+    let again = again.map(|read_ns| read_ns.saturating_add(policy.remount_ns));
+    again.map_or(by_age, |again| by_age.max(again))
 }
 
 fn reason(
@@ -228,7 +243,7 @@ fn reason(
             min: policy.files_min,
         });
     }
-    if candidate.mounts == 0 && age_ns >= policy.age_ns {
+    if candidate.mounts == 0 && now_ns >= age_at_ns(policy, candidate) {
         return Ok(MountReason::Age {
             oldest_ns: age_ns,
             min_ns: policy.age_ns,

@@ -49,6 +49,11 @@ pub enum Record {
         tape: TapeName,
         state: TapeState,
     },
+    /// A drive has told where the wraps of a tape end.
+    TapeMeasured {
+        tape: TapeName,
+        wrap_ends_bytes: Vec<u64>,
+    },
     RecallAsked {
         at_ns: i64,
         request: RecallRequest,
@@ -84,6 +89,9 @@ pub enum Record {
         at_ns: i64,
         drive: DriveName,
         file: FileId,
+        /// How long the drive located before it, if it told.
+        #[serde(default)]
+        located_ns: Option<i64>,
     },
     WriteBegun {
         drive: DriveName,
@@ -108,6 +116,10 @@ pub enum Record {
         file: FileId,
         tape: TapeName,
         scope: TapeErrorScope,
+    },
+    /// A tape has ended before its capacity: nothing more is written to it.
+    TapeFilled {
+        tape: TapeName,
     },
     /// What was begun in a drive and is not safe is to be done again.
     WorkReturned {

@@ -6,6 +6,7 @@
 //! after a restart. It knows no clock, no file and no socket, and not who drives it.
 
 mod archiving;
+mod calibrating;
 mod failing;
 mod mounting;
 mod recalling;
@@ -22,6 +23,7 @@ use crate::request::{
     TapeErrorScope, TapeName,
 };
 use crate::watchdog::{Watchdog, WatchdogLimits};
+use calibrating::Calibrations;
 use recalling::{PlannedOrder, QueueSum};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -85,6 +87,10 @@ impl TapePolicy {
 pub enum DriveReport {
     /// The tape is loaded and its label is right.
     Mounted,
+    /// The head has come to the first byte of a read, after so long.
+    Located { took_ns: i64 },
+    /// Where the wraps of the tape in it end, of drives that tell; best before it is mounted.
+    WrapEnds { wrap_ends_bytes: Vec<u64> },
     /// It works: bytes since it began what it does, or any number that grows while it mounts.
     Moved { bytes: u64 },
     /// The file is on disk, whole.
@@ -93,6 +99,8 @@ pub enum DriveReport {
     FileWritten(FileId),
     /// All that was written is on tape.
     Synced,
+    /// The tape has ended before the file that is being written. What no sync covers is written again, to another tape.
+    TapeFull,
     /// The drive is empty.
     Dismounted,
     /// What it was doing has failed.
@@ -200,6 +208,7 @@ pub struct RequestEngine {
     kinds: BTreeMap<String, DriveModel>,
     live: LiveSet,
     watchdog: Watchdog,
+    calibrations: Calibrations,
     orders: BTreeMap<DriveName, PlannedOrder>,
     sums: BTreeMap<TapeName, QueueSum>,
     /// Drives of these classes would be used if they were free.
@@ -223,6 +232,7 @@ impl RequestEngine {
             kinds,
             live: LiveSet::of(records),
             watchdog: Watchdog::default(),
+            calibrations: Calibrations::default(),
             orders: BTreeMap::new(),
             sums: BTreeMap::new(),
             wanted: BTreeSet::new(),
@@ -238,34 +248,59 @@ impl RequestEngine {
         &self.live
     }
 
-    /// After a restart: what had been ordered and may not have been done.
+    /// After a restart: what had been ordered and may not have been done. Whether a drive still has what it had written and not
+    /// synced nobody knows: that is written again.
     pub fn resume(&mut self, now_ns: i64) -> Vec<Effect> {
-        let mut effects = Vec::new();
-        for (name, drive) in &self.live.drives.0 {
-            let drive_name = name.clone();
-            match &drive.state {
-                DriveState::Free => continue,
-                DriveState::Down { .. } => effects.push(Effect::Abort { drive: drive_name }),
-                DriveState::Mounting { tape, purpose, .. } => effects.push(Effect::Mount {
-                    drive: drive_name,
-                    tape: tape.clone(),
-                    purpose: purpose.clone(),
-                }),
-                DriveState::Dismounting { tape, .. } => effects.push(Effect::Dismount {
-                    drive: drive_name,
-                    tape: tape.clone(),
-                }),
-                DriveState::Mounted(mount) => match mount.work {
-                    DriveWork::Idle { .. } => {}
-                    DriveWork::Reading(file) => effects.extend(self.read_effect(name, file)),
-                    DriveWork::Writing(file) => effects.extend(self.write_effect(name, file)),
-                    DriveWork::Syncing => effects.push(Effect::Sync { drive: drive_name }),
-                },
+        let mut out = Turnout::default();
+        let drives: Vec<DriveName> = self.live.drives.0.keys().cloned().collect();
+        for name in drives {
+            let is_doubted = self.live.mount(&name).is_some_and(|mount| {
+                let is_writing = matches!(mount.work, DriveWork::Writing(_) | DriveWork::Syncing);
+                is_writing || !mount.unsynced.is_empty()
+            });
+            if is_doubted {
+                self.return_work(now_ns, &name, &mut out);
+                self.dismount(now_ns, &name, &mut out);
+            } else if let Some(effect) = self.resumed(&name) {
+                out.effects.push(effect);
             }
-            self.watchdog.begin(now_ns, name);
+            self.watchdog.begin(now_ns, &name);
+            self.calibrations.doubt(&name);
         }
-        effects.extend(self.handle(now_ns, Input::Tick));
+        let mut records = out.records;
+        let mut effects = out.effects;
+        for effect in self.handle(now_ns, Input::Tick) {
+            match effect {
+                Effect::Persist(more) => records.extend(more),
+                effect => effects.push(effect),
+            }
+        }
+        if !records.is_empty() {
+            effects.insert(0, Effect::Persist(records));
+        }
         effects
+    }
+
+    /// What a drive had been told last.
+    fn resumed(&self, name: &DriveName) -> Option<Effect> {
+        let drive = name.clone();
+        match &self.live.drives.0.get(name)?.state {
+            DriveState::Free => None,
+            DriveState::Down { .. } => Some(Effect::Abort { drive }),
+            DriveState::Mounting { tape, purpose, .. } => Some(Effect::Mount {
+                drive,
+                tape: tape.clone(),
+                purpose: purpose.clone(),
+            }),
+            DriveState::Dismounting { tape, .. } => Some(Effect::Dismount {
+                drive,
+                tape: tape.clone(),
+            }),
+            DriveState::Mounted(mount) => match mount.work {
+                DriveWork::Reading(file) => self.read_effect(name, file),
+                DriveWork::Idle { .. } | DriveWork::Writing(_) | DriveWork::Syncing => None,
+            },
+        }
     }
 
     /// Takes one input. Effects are performed in their order.
@@ -360,10 +395,15 @@ impl RequestEngine {
     fn report(&mut self, now_ns: i64, drive: &DriveName, report: DriveReport, out: &mut Turnout) {
         match report {
             DriveReport::Mounted => self.mounted(now_ns, drive, out),
+            DriveReport::Located { took_ns } => self.located(drive, took_ns),
+            DriveReport::WrapEnds { wrap_ends_bytes } => {
+                self.measured(drive, wrap_ends_bytes, out);
+            }
             DriveReport::Moved { bytes } => self.watchdog.moved(now_ns, drive, bytes),
             DriveReport::FileRead(file) => self.file_read(now_ns, drive, file, out),
             DriveReport::FileWritten(file) => self.file_written(now_ns, drive, file, out),
             DriveReport::Synced => self.synced(now_ns, drive, out),
+            DriveReport::TapeFull => self.tape_full(now_ns, drive, out),
             DriveReport::Dismounted => self.dismounted(drive, out),
             DriveReport::Failed(scope) => self.failed(now_ns, drive, scope, out),
         }

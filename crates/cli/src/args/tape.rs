@@ -15,7 +15,8 @@ pub enum TapeCommand {
     ///
     /// `begin_bytes` counts from the beginning of the tape, without tape marks. `requests` (1) says how many ask for the
     /// file. `head_bytes` (0) says where the head stands, `drive` describes a drive that is none of the models, and
-    /// `wrap_ends_bytes` where the wraps of this cartridge end, if the drive tells.
+    /// `wrap_ends_bytes` where the wraps of this cartridge end, if the drive tells; of a `tape` that `--model FILE` knows, it
+    /// is known from there.
     ///
     /// With `--model linear` the tape is a line without wraps, as in papers about the Linear Tape Scheduling Problem: the head
     /// stands at the right end (`head_bytes`, default: the end of the last file), files are read from left to right, files do
@@ -39,6 +40,38 @@ pub enum TapeCommand {
     /// Have what waits for its next try tried now, for example after the HSM was repaired.
     #[command(after_help = "Example:\n  penstock tape retry --dir cern")]
     Retry(DoorArgs),
+    /// Find how a drive locates from locates that were observed.
+    ///
+    /// The file has one line for each locate, after the line
+    ///
+    ///   tape,from_bytes,to_bytes,seconds
+    ///
+    /// `from_bytes` is where the head stood, `to_bytes` where it was told to go, both from the beginning of the tape without
+    /// tape marks; `seconds` is how long that took. Some 200 locates tell the coefficients of a kind of drive. Where the wraps of
+    /// a tape end is found as well, from the locates on it, unless `--wrap-ends` says it.
+    ///
+    /// With `--json` it writes what `penstock tape order --model FILE` reads.
+    ///
+    /// Examples:
+    ///
+    ///   penstock tape calibrate observed.csv
+    ///   penstock tape calibrate observed.csv --model lto9 --wrap-ends wraps.json --json > our-drives.json
+    ///   penstock tape order recall.json --model our-drives.json
+    #[command(verbatim_doc_comment)]
+    Calibrate(TapeCalibrateArgs),
+}
+
+/// Options of `tape calibrate`.
+#[derive(Debug, Args)]
+pub struct TapeCalibrateArgs {
+    /// What was observed.
+    pub file: PathBuf,
+    /// What the drive is like: lto7, lto8, lto9, or a file that this command has written.
+    #[arg(long, default_value = "lto8")]
+    pub model: String,
+    /// Where wraps end, of tapes that were measured. JSON: {"A00001": [57692307692, …]}
+    #[arg(long)]
+    pub wrap_ends: Option<PathBuf>,
 }
 
 /// Options of `tape order`.
@@ -46,7 +79,8 @@ pub enum TapeCommand {
 pub struct TapeOrderArgs {
     /// What is to be read.
     pub file: PathBuf,
-    /// The drive with its usual cartridge: lto7, lto8 or lto9; or linear. Default: the one that the file describes, else lto8.
+    /// The drive with its usual cartridge: lto7, lto8, lto9, or a file that `penstock tape calibrate --json` has written; or
+    /// linear. Default: the one that the file describes, else lto8.
     #[arg(long)]
     pub model: Option<String>,
     /// How the order is found.

@@ -1,5 +1,6 @@
-//! `penstock tape`: orders of recalls, and what the tape system of a storage element does.
+//! `penstock tape`: orders of recalls, how drives locate, and what the tape system of a storage element does.
 
+mod calibrate;
 mod linear;
 mod system;
 
@@ -7,8 +8,10 @@ use crate::args::{TapeCommand, TapeGoal, TapeOrderArgs, TapePolicy};
 use crate::environment::Environment;
 use crate::exit::CommandError;
 use crate::output::Output;
+use calibrate::KnownDrive;
 use penstock_model::TimeSpan;
 use penstock_tape::drive::DriveModel;
+use penstock_tape::geometry::Geometry;
 use penstock_tape::locate::SECOND_NS;
 use penstock_tape::order::{OrderEffort, OrderGoal, OrderPolicy, RecallOrder, RecallPlan};
 use penstock_tape::recall::RecallFile;
@@ -21,6 +24,8 @@ use std::time::Duration;
 #[serde(deny_unknown_fields)]
 struct RecallList {
     files: Vec<RecallFile>,
+    /// Its name, for what a calibration tells of it.
+    tape: Option<String>,
     #[serde(default)]
     head_bytes: Option<u64>,
     /// Of a line.
@@ -67,6 +72,7 @@ pub async fn run(
         TapeCommand::Order(args) => order(&args, output),
         TapeCommand::Status(args) => system::status(&args, environment, output).await,
         TapeCommand::Retry(args) => system::retry(&args, environment, output).await,
+        TapeCommand::Calibrate(args) => calibrate::run(&args, output),
     }
 }
 
@@ -85,24 +91,12 @@ fn order(args: &TapeOrderArgs, output: Output) -> Result<(), CommandError> {
     if args.model.as_deref() == Some("linear") {
         return linear::order(args, list, output);
     }
-    let drive = match (&args.model, list.drive) {
-        (Some(name), _) => DriveModel::named(name).ok_or_else(|| {
-            CommandError::Usage(format!(
-                "--model '{name}': there are lto7, lto8, lto9 and linear"
-            ))
-        })?,
-        (None, drive) => drive.unwrap_or(DriveModel::LTO_8),
+    let known = match &args.model {
+        Some(name) => calibrate::known_drive(name)?,
+        None => KnownDrive::of(list.drive.unwrap_or(DriveModel::LTO_8)),
     };
-    let mut geometry = drive.geometry();
-    if let Some(ends) = list.wrap_ends_bytes {
-        let is_rising = ends.windows(2).all(|pair| pair[0] < pair[1]);
-        if ends.first().is_none_or(|end| *end == 0) || !is_rising {
-            return Err(CommandError::Usage(format!(
-                "{path}: wrap_ends_bytes must rise from wrap to wrap"
-            )));
-        }
-        geometry.wrap_ends_bytes = ends;
-    }
+    let geometry = geometry(args, &list, &known)?;
+    let drive = known.drive;
     let capacity = geometry.capacity_bytes();
     if let Some(file) = list
         .files
@@ -147,6 +141,28 @@ fn order(args: &TapeOrderArgs, output: Output) -> Result<(), CommandError> {
     let report = report(&plan, policy, &found, [&best, &position]);
     output.show(&report, || table(&report));
     Ok(())
+}
+
+/// The cartridge as the list describes it, else as the calibration knows it.
+fn geometry(
+    args: &TapeOrderArgs,
+    list: &RecallList,
+    known: &KnownDrive,
+) -> Result<Geometry, CommandError> {
+    let mut geometry = known.drive.geometry();
+    let of_tape = list.tape.as_ref();
+    let of_tape = of_tape.and_then(|tape| known.wrap_ends_bytes.get(tape));
+    if let Some(ends) = list.wrap_ends_bytes.as_ref().or(of_tape) {
+        let is_rising = ends.windows(2).all(|pair| pair[0] < pair[1]);
+        if ends.first().is_none_or(|end| *end == 0) || !is_rising {
+            return Err(CommandError::Usage(format!(
+                "{}: wrap_ends_bytes must rise from wrap to wrap",
+                args.file.display()
+            )));
+        }
+        geometry.wrap_ends_bytes.clone_from(ends);
+    }
+    Ok(geometry)
 }
 
 fn report<'a>(

@@ -13,12 +13,14 @@ use sources::{Source, code_of, files};
 use std::collections::BTreeMap;
 
 /// Who may depend on whom, inside the workspace. Siblings do not know each other.
-const MAY_KNOW: [(&str, &[&str]); 15] = [
+const MAY_KNOW: [(&str, &[&str]); 16] = [
     ("model", &[]),
     ("clock", &["model"]),
     ("durable-file", &[]),
     // Knows a tape and its drive; who asks for files is others' matter.
     ("tape", &[]),
+    // Performs on files of a directory what the engine of `tape` orders.
+    ("tape-library", &["durable-file", "tape"]),
     ("decide", &["model"]),
     // What decides for the transfer service as a whole, in one process and in the simulator.
     ("engine", &["model", "decide"]),

@@ -11,7 +11,7 @@ use penstock_tape::library::Robot;
 use penstock_tape::loaded_drive::{FileMark, HostFeed, LoadedDrive};
 use penstock_tape::locate::SECOND_NS;
 use penstock_tape::request::{
-    DriveName, FileId, LibraryName, RequestOutcome, TapeErrorScope, TapeName,
+    DriveName, FileId, LibraryName, RequestOutcome, TapeErrorScope, TapeName, VoName,
 };
 use penstock_tape::request_engine::{DriveReport, Effect, Input, RequestEngine};
 use std::cmp::Reverse;
@@ -32,7 +32,9 @@ enum Event {
 
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 enum Report {
+    WrapEnds(Vec<u64>),
     Mounted,
+    Located(i64),
     Moved(u64),
     Read(FileId),
     Written(FileId),
@@ -59,6 +61,8 @@ struct SimulatedDrive {
 pub(super) struct Sums {
     pub mounts: u64,
     pub tapes: BTreeSet<TapeName>,
+    /// Tapes by the day on which they were mounted.
+    pub tape_days: BTreeSet<(i64, TapeName)>,
     pub phases: PhaseTimes,
     /// From the order to mount to the empty drive, of all mounts.
     pub occupied_ns: i64,
@@ -69,6 +73,7 @@ pub(super) struct Sums {
     pub incidents: u64,
     pub records: u64,
     pub recall_waits_ns: Vec<i64>,
+    pub vo_waits_ns: BTreeMap<VoName, Vec<i64>>,
     pub archive_waits_ns: Vec<i64>,
     pub failed: u64,
 }
@@ -86,6 +91,7 @@ pub(super) struct LibraryWorld<'a> {
     event_number: u64,
     tick: u64,
     asked_ns: Vec<i64>,
+    asked_by: BTreeMap<u64, VoName>,
     pub(super) now_ns: i64,
     pub(super) sums: Sums,
 }
@@ -110,6 +116,7 @@ impl<'a> LibraryWorld<'a> {
             events: BinaryHeap::new(),
             event_number: 0,
             tick: 0,
+            asked_by: BTreeMap::new(),
             asked_ns: vec![0; usize::try_from(demand.requests).unwrap_or(0)],
             now_ns: 0,
             sums: Sums::default(),
@@ -174,6 +181,8 @@ impl<'a> LibraryWorld<'a> {
                     Arrival::Recall(requests) => {
                         for request in requests {
                             self.ask(request.request.0);
+                            let vo = request.asker.vo.clone();
+                            self.asked_by.insert(request.request.0, vo);
                         }
                         self.give(Input::Recall(requests.clone()));
                     }
@@ -190,7 +199,9 @@ impl<'a> LibraryWorld<'a> {
                     return;
                 }
                 let report = match report {
+                    Report::WrapEnds(wrap_ends_bytes) => DriveReport::WrapEnds { wrap_ends_bytes },
                     Report::Mounted => DriveReport::Mounted,
+                    Report::Located(took_ns) => DriveReport::Located { took_ns },
                     Report::Moved(bytes) => DriveReport::Moved { bytes },
                     Report::Read(file) => DriveReport::FileRead(file),
                     Report::Written(file) => DriveReport::FileWritten(file),
@@ -272,7 +283,12 @@ impl<'a> LibraryWorld<'a> {
         let asked = self.asked_ns.get(usize::try_from(request).unwrap_or(0));
         let waited = self.now_ns - asked.copied().unwrap_or(0);
         match outcome {
-            RequestOutcome::Recalled => self.sums.recall_waits_ns.push(waited),
+            RequestOutcome::Recalled => {
+                self.sums.recall_waits_ns.push(waited);
+                if let Some(vo) = self.asked_by.remove(&request) {
+                    self.sums.vo_waits_ns.entry(vo).or_default().push(waited);
+                }
+            }
             RequestOutcome::Archived(_) => self.sums.archive_waits_ns.push(waited),
             RequestOutcome::NoCopyLeft(_)
             | RequestOutcome::NoTape
@@ -316,6 +332,8 @@ impl<'a> LibraryWorld<'a> {
         };
         self.sums.mounts += 1;
         self.sums.tapes.insert(tape.clone());
+        let day = now_ns / (24 * 3_600 * SECOND_NS);
+        self.sums.tape_days.insert((day, tape.clone()));
         drive.mount += 1;
         (drive.begin_ns, drive.accounted_ns) = (now_ns, now_ns);
         drive.phases = PhaseTimes::default();
@@ -335,7 +353,22 @@ impl<'a> LibraryWorld<'a> {
             Some(MountFault::TapeUnreadable) => Report::Failed(TapeErrorScope::Tape),
             Some(MountFault::Hung) | None => Report::Mounted,
         };
+        self.tell_wrap_ends(name, tape);
         self.report_at_end(name, report);
+    }
+
+    /// A drive tells once where the wraps of a tape end.
+    fn tell_wrap_ends(&mut self, name: &DriveName, tape: &TapeName) {
+        let facts = self.engine.live().tapes.get(tape);
+        let is_new = facts.is_some_and(|facts| facts.wrap_ends_bytes.is_none());
+        let Some(drive) = self.drives.get(name).filter(|_| is_new) else {
+            return;
+        };
+        let told = drive.loaded.as_ref().and_then(LoadedDrive::wrap_ends_bytes);
+        if let Some(ends) = told.map(<[u64]>::to_vec) {
+            let report = Event::Report(name.clone(), drive.mount, Report::WrapEnds(ends));
+            self.add(drive.accounted_ns, report);
+        }
     }
 
     fn read(&mut self, name: &DriveName, file: FileId, (begin, size): (u64, u64)) {
@@ -349,12 +382,15 @@ impl<'a> LibraryWorld<'a> {
             });
             faults.is_place_bad(seed, number, begin)
         });
-        drive.go_to(begin);
+        let took_ns = drive.go_to(begin);
         if is_bad {
             self.report_at_end(name, Report::Failed(TapeErrorScope::File));
             return;
         }
+        let located = Event::Report(name.clone(), drive.mount, Report::Located(took_ns));
+        let located_ns = drive.accounted_ns;
         drive.stream(size);
+        self.add(located_ns, located);
         self.sums.read_bytes += size;
         self.report_at_end(name, Report::Read(file));
     }
@@ -442,9 +478,10 @@ impl SimulatedDrive {
         }
     }
 
-    fn go_to(&mut self, byte: u64) {
+    fn go_to(&mut self, byte: u64) -> i64 {
         let time = self.loaded.as_mut().map_or(0, |loaded| loaded.locate(byte));
         self.spend(Phase::Locate, time);
+        time
     }
 
     fn stream(&mut self, bytes: u64) {

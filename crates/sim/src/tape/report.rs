@@ -5,6 +5,7 @@ use super::phases::Phase;
 use super::plan::ReadPolicy;
 use penstock_tape::locate::SECOND_NS;
 use serde::Serialize;
+use std::collections::BTreeMap;
 
 /// How long requests waited, from the request to the file on disk or safely on tape.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
@@ -34,6 +35,8 @@ pub struct TapeReport {
     pub hours: f64,
     pub mounts: u64,
     pub distinct_tapes: u64,
+    /// Mounts, divided by the sum over days of different tapes that were mounted.
+    pub mounts_per_tape_day: f64,
     pub read_bytes: u64,
     pub written_bytes: u64,
     /// From each order to mount to the empty drive.
@@ -41,6 +44,8 @@ pub struct TapeReport {
     /// Bytes moved, divided by what drives would have moved at their native rate in that time.
     pub efficiency: f64,
     pub recall_waits: Waits,
+    /// The same by VO.
+    pub vo_waits: BTreeMap<String, Waits>,
     pub archive_waits: Waits,
     /// They sum to `occupied_seconds`.
     pub phases: Vec<PhaseSum>,
@@ -87,6 +92,7 @@ impl LibraryWorld<'_> {
             hours: seconds(self.now_ns) / 3_600.0,
             mounts: sums.mounts,
             distinct_tapes: sums.tapes.len() as u64,
+            mounts_per_tape_day: sums.mounts as f64 / (sums.tape_days.len().max(1)) as f64,
             read_bytes: sums.read_bytes,
             written_bytes: sums.written_bytes,
             occupied_seconds: seconds(sums.occupied_ns),
@@ -96,6 +102,11 @@ impl LibraryWorld<'_> {
                 0.0
             },
             recall_waits: waits(&sums.recall_waits_ns),
+            vo_waits: sums
+                .vo_waits_ns
+                .iter()
+                .map(|(vo, all)| (vo.0.to_string(), waits(all)))
+                .collect(),
             archive_waits: waits(&sums.archive_waits_ns),
             phases: phases.filter(|one| one.seconds > 0.0).collect(),
             unaccounted_ns: sums.occupied_ns - sums.phases.total_ns(),

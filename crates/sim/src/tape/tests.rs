@@ -94,3 +94,80 @@ fn a_plan_that_makes_no_sense_is_refused() {
     }
     TapePlan::parse(EXAMPLE).expect("the example is a plan");
 }
+
+/// A week in which files are asked for all the time, each within a day.
+const WEEK: &str = r#"{
+  "name": "week", "seed": 5, "hours_max": 240,
+  "library": {"slots": 1000, "arms": 2, "move_seconds": 15, "moves_per_hour_max": 300},
+  "drives": [{"kind": "LTO-8", "count": 6}],
+  "recalls": [
+    {"vo": "atlas", "kind": "LTO-8", "files": 10080, "file_bytes": 2000000000, "tapes": 80, "bulks": 168,
+     "run_files": 4, "begin_hours": 0, "end_hours": 168, "deadline_hours": 24},
+    {"vo": "cms", "kind": "LTO-8", "files": 2016, "file_bytes": 8000000000, "tapes": 40, "bulks": 84,
+     "run_files": 2, "begin_hours": 0, "end_hours": 168, "deadline_hours": 24}
+  ],
+  "mount": {"bytes_min": 500000000000, "files_min": 10000, "age_ns": 900000000000, "deadline_lead_ns": 7200000000000,
+            "remount_ns": 86400000000000, "family_drives_max": 4}
+}"#;
+
+#[test]
+fn over_a_week_a_tape_is_mounted_once_a_day_where_deadlines_allow() {
+    let ours = run(WEEK, ReadPolicy::Serpentine);
+    let eager = WEEK.replace(r#""remount_ns": 86400000000000"#, r#""remount_ns": 0"#);
+    let eager = run(&eager, ReadPolicy::Serpentine);
+    for report in [&eager, &ours] {
+        println!(
+            "{}: {} mounts, {:.2} of a tape and day, {:.1} % of native, longest wait {:.1} h",
+            report.policy,
+            report.mounts,
+            report.mounts_per_tape_day,
+            report.efficiency * 100.0,
+            report.recall_waits.max_seconds / 3_600.0
+        );
+        assert_eq!((report.failed, report.open), (0, 0));
+    }
+    assert!(
+        ours.mounts_per_tape_day <= 1.1,
+        "{}",
+        ours.mounts_per_tape_day
+    );
+    // And nobody waits beyond the deadline for it.
+    assert!(ours.recall_waits.max_seconds <= 24.0 * 3_600.0);
+    assert!(eager.mounts > 2 * ours.mounts);
+}
+
+/// A dataset that is asked for at once, beside what another VO asks for all the time. Its tapes hold unequal parts of it.
+const DATASET: &str = r#"{
+  "name": "dataset", "seed": 8, "hours_max": 400,
+  "library": {"slots": 1000, "arms": 2, "move_seconds": 15, "moves_per_hour_max": 300},
+  "drives": [{"kind": "LTO-8", "count": 4}],
+  "recalls": [
+    {"vo": "atlas", "kind": "LTO-8", "files": 4000, "file_bytes": 2000000000, "tapes": 40, "bulks": 1,
+     "run_files": 60, "begin_hours": 1, "end_hours": 1}
+  ]
+}"#;
+
+#[test]
+fn the_last_twentieth_of_a_dataset_takes_at_most_a_tenth_of_its_time() {
+    let beside = r#""begin_hours": 1, "end_hours": 1},
+    {"vo": "cms", "kind": "LTO-8", "files": 600, "file_bytes": 3000000000, "tapes": 30, "bulks": 60,
+     "begin_hours": 0, "end_hours": 20}"#;
+    let busy = DATASET.replace(r#""begin_hours": 1, "end_hours": 1}"#, beside);
+    for (name, text) in [("alone", DATASET), ("beside another VO", &busy)] {
+        for seed in 1..=5 {
+            let seeded = format!(r#""seed": {seed}"#);
+            let report = run(
+                &text.replace(r#""seed": 8"#, &seeded),
+                ReadPolicy::Serpentine,
+            );
+            let waits = report.vo_waits["atlas"];
+            let tail = (waits.max_seconds - waits.p95_seconds) / waits.max_seconds;
+            println!(
+                "{name}, seed {seed}: {:.1} h, the last twentieth {:.1} % of it",
+                waits.max_seconds / 3_600.0,
+                tail * 100.0
+            );
+            assert!(tail <= 0.1, "{name}, {seed}: {tail}");
+        }
+    }
+}

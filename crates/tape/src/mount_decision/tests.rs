@@ -23,6 +23,7 @@ fn tape(name: &str, vo: &str, bytes: u64, age_minutes: i64) -> MountCandidate {
         priority: 3,
         vo: VoName(vo.into()),
         mounts: 0,
+        last_read_ns: None,
     }
 }
 
@@ -148,4 +149,35 @@ fn a_second_drive_for_a_family_needs_a_backlog_for_two() {
     );
     family.bytes = TB;
     assert_eq!(decide(&MountPolicy::usual(), 9, &[family]), ["w:bytes"]);
+}
+
+#[test]
+fn a_tape_is_mounted_again_on_the_same_day_for_a_deadline_or_much_data_only() {
+    let mut policy = MountPolicy::usual();
+    policy.remount_ns = 20 * 60 * MINUTE_NS;
+    let read = |mut candidate: MountCandidate, minutes: i64| {
+        candidate.last_read_ns = Some(NOW_NS - minutes * MINUTE_NS);
+        candidate
+    };
+    let mut due = read(tape("due", "a", 1, 1), 10);
+    due.deadline_ns = Some(NOW_NS + 10 * MINUTE_NS);
+    let candidates = [
+        due,
+        read(tape("much", "a", TB, 1), 10),
+        read(tape("soon", "a", 1, 100), 700),
+        read(tape("yesterday", "a", 1, 100), 1_300),
+        tape("new", "a", 1, 100),
+    ];
+    let mut decided = decide(&policy, 9, &candidates);
+    decided.sort();
+    let expected = [
+        "due:deadline",
+        "much:bytes",
+        "new:age",
+        "soon:not-worth-it",
+        "yesterday:age",
+    ];
+    assert_eq!(decided, expected);
+    let at_ns = worth_at_ns(&policy, &candidates[2]);
+    assert_eq!(at_ns, NOW_NS + 500 * MINUTE_NS);
 }

@@ -85,6 +85,20 @@ impl RequestEngine {
         }
     }
 
+    /// The tape is at its end, sooner than its capacity said.
+    pub(super) fn tape_full(&mut self, now_ns: i64, drive: &DriveName, out: &mut Turnout) {
+        let Some(mount) = self.live.mount(drive) else {
+            return;
+        };
+        if !matches!(mount.work, DriveWork::Writing(_)) {
+            return;
+        }
+        let tape = mount.tape.clone();
+        self.keep(out, Record::TapeFilled { tape });
+        self.return_work(now_ns, drive, out);
+        self.is_decision_due = true;
+    }
+
     pub(super) fn synced(&mut self, now_ns: i64, drive: &DriveName, out: &mut Turnout) {
         let Some(mount) = self.live.mount(drive) else {
             return;
@@ -116,7 +130,8 @@ impl RequestEngine {
         );
     }
 
-    /// The tape that a family is written to next: the fullest of its own on which its oldest file fits, else a new one.
+    /// The tape that a family is written to next, if one can be in a library that is not paused: the fullest of its own on which its
+    /// oldest file fits, else a new one.
     pub(super) fn writable_tape(&self, family: &FamilyName) -> Option<TapeName> {
         let (_, file) = self.live.families.get(family)?.first()?;
         let size = self.live.archives.get(file)?.size_bytes;
@@ -124,17 +139,21 @@ impl RequestEngine {
         let fits = self.live.tapes.iter().filter(|(name, tape)| {
             let is_its = tape.family.as_ref().is_none_or(|of| of == family);
             let free = tape.capacity_bytes.saturating_sub(tape.written_bytes);
-            let is_paused = self.live.libraries.contains_key(&tape.library);
             is_its
                 && free >= size
                 && self.live.is_active(name)
                 && !in_drives.contains(name)
-                && !is_paused
                 && (tape.family.is_some() || tape.written_bytes == 0)
         });
         let best = fits.max_by_key(|(name, tape)| {
             let is_its = tape.family.is_some();
-            (is_its, tape.written_bytes, std::cmp::Reverse(*name))
+            let is_paused = self.live.libraries.contains_key(&tape.library);
+            (
+                !is_paused,
+                is_its,
+                tape.written_bytes,
+                std::cmp::Reverse(*name),
+            )
         });
         best.map(|(name, _)| name.clone())
     }

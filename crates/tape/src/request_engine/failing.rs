@@ -31,7 +31,7 @@ impl RequestEngine {
         }
     }
 
-    fn return_work(&mut self, now_ns: i64, drive: &DriveName, out: &mut Turnout) {
+    pub(super) fn return_work(&mut self, now_ns: i64, drive: &DriveName, out: &mut Turnout) {
         if self.live.mount(drive).is_some() {
             let drive = drive.clone();
             self.keep(

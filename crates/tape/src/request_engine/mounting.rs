@@ -52,7 +52,9 @@ impl RequestEngine {
                     drive: drive.clone(),
                 },
             );
-            self.orders.remove(drive);
+            if let Some(order) = self.orders.remove(drive) {
+                self.calibrations.forget(drive, &order.tape);
+            }
             self.is_decision_due = true;
         }
     }
@@ -182,11 +184,15 @@ impl RequestEngine {
                     priority: sum.priority,
                     vo: sum.vo,
                     mounts: 0,
+                    last_read_ns: self.live.last_reads.get(&tape).copied(),
                 }),
             }
         }
         for family in self.live.families.keys() {
-            demand.candidates.extend(self.archive_candidate(family));
+            let candidate = self.archive_candidate(family);
+            let may =
+                |one: &MountCandidate| self.may_mount(now_ns, &one.class.library, &mut probes);
+            demand.candidates.extend(candidate.filter(may));
         }
         demand
     }
@@ -244,6 +250,7 @@ impl RequestEngine {
             priority,
             vo: by_vo.into_iter().max_by_key(|(_, bytes)| *bytes)?.0.clone(),
             mounts: u32::try_from(same.count()).unwrap_or(u32::MAX),
+            last_read_ns: None,
         })
     }
 

@@ -17,7 +17,7 @@ const IMPROVED_FILES_MAX: usize = 2_000;
 /// The order of one mount, for the queue as it was at a revision.
 #[derive(Debug, Clone)]
 pub(super) struct PlannedOrder {
-    tape: TapeName,
+    pub(super) tape: TapeName,
     revision: u64,
     files: VecDeque<FileId>,
 }
@@ -73,6 +73,7 @@ impl RequestEngine {
         for request in self.askers_of(RequestTarget::Recall(file)) {
             self.end(out, request, RequestOutcome::Recalled);
         }
+        let located_ns = self.take_located(drive);
         let drive = drive.clone();
         self.keep(
             out,
@@ -80,6 +81,7 @@ impl RequestEngine {
                 at_ns: now_ns,
                 drive,
                 file,
+                located_ns,
             },
         );
     }
@@ -127,12 +129,13 @@ impl RequestEngine {
         });
         if !is_current {
             let files: Vec<FileId> = queue.files.iter().copied().collect();
+            let (tape, head_bytes) = (mount.tape.clone(), mount.head_bytes);
+            let revision = queue.revision;
+            let known = self.tape_model(&tape);
             let order = PlannedOrder {
-                tape: mount.tape.clone(),
-                revision: queue.revision,
-                files: self
-                    .ordered(&mount.tape.clone(), mount.head_bytes, files)
-                    .into(),
+                tape,
+                revision,
+                files: self.ordered(&known, head_bytes, files).into(),
             };
             self.orders.insert(drive.clone(), order);
         }
@@ -140,7 +143,12 @@ impl RequestEngine {
     }
 
     /// Files of one tape in the order in which they are read from where the head is.
-    fn ordered(&self, tape: &TapeName, head_bytes: u64, mut files: Vec<FileId>) -> Vec<FileId> {
+    fn ordered(
+        &self,
+        (model, geometry): &(DriveModel, Geometry),
+        head_bytes: u64,
+        mut files: Vec<FileId>,
+    ) -> Vec<FileId> {
         let entry = |file: &FileId| self.live.recalls.get(file);
         let begin = |file: &FileId| {
             let copy = entry(file).and_then(|entry| entry.copies.first());
@@ -162,11 +170,10 @@ impl RequestEngine {
                     size_bytes: entry(file).map_or(0, |entry| entry.size_bytes),
                     requests: 1,
                 };
-                let (model, geometry) = self.tape_model(tape);
                 let recall_files: Vec<RecallFile> = files.iter().map(recall_file).collect();
                 let plan = RecallPlan {
-                    drive: &model,
-                    geometry: &geometry,
+                    drive: model,
+                    geometry,
                     head: geometry.position(head_bytes),
                     files: &recall_files,
                     goal: OrderGoal::DriveTime,
@@ -179,18 +186,6 @@ impl RequestEngine {
                 order.turns.iter().map(|turn| files[turn.file]).collect()
             }
         }
-    }
-
-    /// What is known of a tape and of the drives that take it.
-    fn tape_model(&self, tape: &TapeName) -> (DriveModel, Geometry) {
-        let facts = self.live.tapes.get(tape);
-        let kind = facts.and_then(|facts| self.kinds.get(&facts.kind));
-        let model = kind.copied().unwrap_or(DriveModel::LTO_8);
-        let mut geometry = model.geometry();
-        if let Some(ends) = facts.and_then(|facts| facts.wrap_ends_bytes.clone()) {
-            geometry.wrap_ends_bytes = ends;
-        }
-        (model, geometry)
     }
 
     /// What a queue sums up to. It is summed up again only when the queue has changed.

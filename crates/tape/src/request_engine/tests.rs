@@ -1,5 +1,8 @@
 use super::*;
+use crate::cartridge::Cartridge;
 use crate::chance::Chance;
+use crate::drive_kind::DriveKind;
+use crate::loaded_drive::{HostFeed, LoadedDrive};
 use crate::request::{Asker, FamilyName, TapeCopy, VoName};
 
 const GB: u64 = 1_000_000_000;
@@ -535,4 +538,128 @@ fn a_restart_at_any_step_knows_the_same_and_loses_nothing() {
         ended.sort_unstable();
         assert_eq!(ended, asked.into_iter().collect::<Vec<_>>(), "seed {seed}");
     }
+}
+
+/// A drive that is not as its model, and which tells of its wraps or does not.
+fn hidden_drive(tells_wrap_ends: bool) -> LoadedDrive {
+    let mut kind = DriveKind::named("LTO-8").expect("a kind");
+    kind.wrap_jitter_permille = 200;
+    kind.tells_wrap_ends = tells_wrap_ends;
+    kind.model.locate.longitudinal_ns = kind.model.locate.longitudinal_ns * 6 / 5;
+    kind.model.locate.base_ns = kind.model.locate.base_ns * 4 / 5;
+    let mut cartridge = Cartridge::of_kind(&kind, 5);
+    LoadedDrive::load(&kind, &mut cartridge, Chance::new(5)).0
+}
+
+/// Recalls the same hundred files once more: how long the drive located, and in which order files were read.
+fn campaign(lab: &mut Lab, hidden: &LoadedDrive, number: u64) -> (i64, Vec<u64>) {
+    let mut chance = Chance::new(3);
+    let file = |file: u64| {
+        let begin_gb = file * 118 + chance.below(110);
+        recall(number * 100 + file, file, &[("t", begin_gb)])
+    };
+    let requests = (0..100).map(file).collect();
+    let mut open = lab.give(Input::Recall(requests));
+    let (mut drive, mut located_ns, mut files) = (hidden.clone(), 0, Vec::new());
+    while !open.is_empty() {
+        let (drive_name, report) = match open.remove(0) {
+            Effect::Mount { drive: name, .. } => {
+                if let Some(ends) = drive.wrap_ends_bytes() {
+                    let wrap_ends_bytes = ends.to_vec();
+                    let told = DriveReport::WrapEnds { wrap_ends_bytes };
+                    open.extend(lab.report(&name.0, told));
+                }
+                (name, DriveReport::Mounted)
+            }
+            Effect::Read {
+                drive: name,
+                file,
+                begin_bytes,
+                size_bytes,
+            } => {
+                let took_ns = drive.locate(begin_bytes);
+                drive.stream(size_bytes, HostFeed::UNLIMITED);
+                located_ns += took_ns;
+                files.push(file.0);
+                open.extend(lab.report(&name.0, DriveReport::Located { took_ns }));
+                (name, DriveReport::FileRead(file))
+            }
+            Effect::Dismount { drive: name, .. } => (name, DriveReport::Dismounted),
+            _ => continue,
+        };
+        open.extend(lab.report(&drive_name.0, report));
+    }
+    assert_eq!(files.len(), 100);
+    lab.now_ns += HOUR_NS;
+    let dismount = lab.give(Input::Tick);
+    lab.perform(dismount);
+    (located_ns, files)
+}
+
+#[test]
+fn a_drive_is_learnt_from_its_locates_and_a_restart_keeps_what_was_learnt() {
+    let mut rules = policy();
+    rules.order_effort = OrderEffort(200_000);
+    let mut lab = Lab::new(rules.clone(), 1, &["t"]);
+    let hidden = hidden_drive(false);
+    let (first_ns, _) = campaign(&mut lab, &hidden, 1);
+    campaign(&mut lab, &hidden, 2);
+    let known = lab.engine.live().locates[&tape_name("t")].len();
+    assert!((150..=200).contains(&known), "{known} locates are kept");
+    // A restart in between: records as they lie on disk.
+    let text = serde_json::to_string(&lab.records).expect("written");
+    let records: Vec<Record> = serde_json::from_str(&text).expect("read");
+    let kinds = lab.engine.kinds.clone();
+    let mut other = Lab {
+        engine: RequestEngine::restore(rules, kinds, &records),
+        records,
+        now_ns: lab.now_ns,
+        effects: Vec::new(),
+    };
+    let (third_ns, order) = campaign(&mut other, &hidden, 3);
+    println!("the same files: {first_ns} ns of locates, after two campaigns {third_ns} ns");
+    // Short locates of good orders tell coefficients, and nothing of wraps: orders are about as good as before.
+    assert!(third_ns * 100 < first_ns * 105, "{first_ns} {third_ns}");
+    assert_eq!(order, campaign(&mut lab, &hidden, 3).1);
+}
+
+#[test]
+fn a_drive_that_tells_where_wraps_end_is_believed_at_once() {
+    let mut rules = policy();
+    rules.order_effort = OrderEffort(200_000);
+    let mut lab = Lab::new(rules.clone(), 1, &["t"]);
+    let silent = campaign(&mut lab, &hidden_drive(false), 1).0;
+    let mut lab = Lab::new(rules, 1, &["t"]);
+    let hidden = hidden_drive(true);
+    let told = campaign(&mut lab, &hidden, 1).0;
+    campaign(&mut lab, &hidden, 2);
+    assert!(told * 100 < silent * 90, "{silent} {told}");
+    let facts = &lab.engine.live().tapes[&tape_name("t")];
+    assert_eq!(facts.wrap_ends_bytes.as_deref(), hidden.wrap_ends_bytes());
+    let measured = |record: &&Record| matches!(record, Record::TapeMeasured { .. });
+    assert_eq!(lab.records.iter().filter(measured).count(), 1);
+}
+
+#[test]
+fn a_locate_from_an_unknown_place_tells_nothing() {
+    let mut lab = Lab::new(policy(), 1, &["t"]);
+    lab.give(Input::Recall(vec![
+        recall(1, 1, &[("t", 5_000)]),
+        recall(2, 2, &[("t", 9_000)]),
+    ]));
+    lab.report("d0", DriveReport::Mounted);
+    let took_ns = 60 * SECOND_NS;
+    lab.report("d0", DriveReport::Located { took_ns });
+    // Where the head is after a failure nobody knows.
+    let next = lab.report("d0", DriveReport::Failed(TapeErrorScope::File));
+    lab.report("d0", DriveReport::Located { took_ns });
+    lab.perform(next);
+    assert_eq!(lab.engine.live().locates.len(), 0);
+    // What is told again after a restart may have been done before.
+    lab.give(Input::Recall(vec![recall(3, 3, &[("t", 2_000)])]));
+    let again = lab.engine.resume(lab.now_ns);
+    assert!(has_read(&again, 3));
+    lab.report("d0", DriveReport::Located { took_ns });
+    lab.report("d0", DriveReport::FileRead(FileId(3)));
+    assert_eq!(lab.engine.live().locates.len(), 0);
 }

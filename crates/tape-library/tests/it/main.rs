@@ -1,0 +1,6 @@
+//! The library with the request engine as the one who decides: real bytes go to tape and come back.
+
+mod crash;
+mod faults;
+mod round_trip;
+mod site;
