@@ -144,6 +144,9 @@ fn robust_sigma(residuals: &[f64]) -> f64 {
     (median * MEDIAN_TO_SIGMA).max(NOISE_MIN_SECONDS)
 }
 
+/// Locates that tell something, before anything is fitted to them.
+const LOCATES_MIN: usize = 10;
+
 /// The coefficients that suit observations best, held to those of the drive's model.
 pub fn fit_locates(drive: &DriveModel, cartridges: &[CartridgeLocates<'_>]) -> LocateFit {
     let mut rows: Vec<([f64; TERMS], f64)> = Vec::new();
@@ -163,7 +166,12 @@ pub fn fit_locates(drive: &DriveModel, cartridges: &[CartridgeLocates<'_>]) -> L
     let mut found = usual;
     let mut errors = [0.0; TERMS];
     let (mut sigma, mut used) = (NOISE_MIN_SECONDS, 0);
-    for _ in 0..ROUNDS {
+    let rounds = match rows.len() {
+        // Of so few the wild one is not known.
+        0..LOCATES_MIN => 0,
+        _ => ROUNDS,
+    };
+    for _ in 0..rounds {
         let residual = |(terms, took): &([f64; TERMS], f64)| took - product(terms, &found);
         let residuals: Vec<f64> = rows.iter().map(residual).collect();
         sigma = robust_sigma(&residuals);

@@ -108,8 +108,8 @@ fn few_and_wild_observations_do_no_harm() {
                 ..usual
             };
             let after = mean_error((&found, &geometry), (&drive, &geometry));
-            assert!(after <= before + 2.0, "{seed}, {count}: {before} {after}");
-            if count == 0 {
+            assert!(after <= before + 1.5, "{seed}, {count}: {before} {after}");
+            if count < 10 {
                 assert_eq!(fit.model, usual.locate);
             }
             if count == 60 {
