@@ -239,7 +239,7 @@ def test_an_alert_that_is_refused_for_good_holds_up_no_other(own_grid, elsewhere
     eventually("copies run", lambda: grid.service.overview()["totals"]["finished"] > 0)
     time.sleep(USUAL_SECONDS)
     limit(admin, grid, faulty, FEW, "first")
-    eventually("it is refused", lambda: refused, 40)
+    eventually("it is refused", lambda: refused, 90)
     limit(admin, grid, elsewhere, FEW, "second")
     eventually("the other is taken", lambda: taken, 40)
     # What was refused is not sent again at once.
