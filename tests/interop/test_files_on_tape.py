@@ -205,3 +205,10 @@ def test_a_full_hsm_is_told_once_and_writing_goes_on_when_it_works_again(grid):
     subprocess.run(line, check=True, timeout=60, capture_output=True)
     eventually("all are on tape only", lambda: all_are(door, paths, "TAPE"), 120)
     assert '"incidents": []' in status() or '"incidents":[]' in status()
+
+
+def test_a_check_names_a_program_that_cannot_be_run(grid, tmp_path):
+    with_tape(grid.there, program=tmp_path / "missing")
+    line = [str(grid.there.binary), "check", "--dir", str(grid.there.directory)]
+    done = subprocess.run(line, capture_output=True, text=True, timeout=60)
+    assert done.returncode != 0 and "storage.tape.program" in done.stdout + done.stderr

@@ -27,6 +27,7 @@ use penstock_transfer_service::gfal_plugins;
 use serde::Serialize;
 use std::collections::BTreeSet;
 use std::net::{TcpListener, ToSocketAddrs};
+use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
 use url::Url;
 
@@ -143,6 +144,7 @@ pub async fn run(
     keys::check_private_files(&site, &config, &mut findings);
     check_ports(&config, &mut findings);
     check_pools(&site, &config, &mut findings);
+    check_tape(&site, &config, &mut findings);
     check_foreign_issuers(&site, &config, &mut findings).await;
 
     let database = find_database(&site, &config, environment, &mut findings).await;
@@ -490,6 +492,26 @@ fn check_ports(config: &Config, findings: &mut Findings) {
             }
             Err(why) => findings.error(format!("{key}: cannot listen on {address}: {why}")),
         }
+    }
+}
+
+/// The program of the HSM is looked at, not run.
+fn check_tape(site: &SiteDirectory, config: &Config, findings: &mut Findings) {
+    let tape = config
+        .storage
+        .as_ref()
+        .and_then(|storage| storage.tape.as_ref());
+    let Some(tape) = tape else {
+        return;
+    };
+    let program = site.resolve(&tape.program);
+    let is_executable = std::fs::metadata(&program)
+        .is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0);
+    if !is_executable {
+        findings.error(format!(
+            "storage.tape.program: {} is no program that can be run; files stay on disk until it is there (docs/tape/hsm.md)",
+            program.display()
+        ));
     }
 }
 

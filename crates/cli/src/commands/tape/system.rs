@@ -88,7 +88,7 @@ fn text(status: &TapeStatus) -> String {
             fault.unwrap_or_default()
         );
     }
-    out.trim_end().to_owned()
+    out
 }
 
 fn amount(amount: TapeAmount, what: &str) -> String {
