@@ -17,6 +17,7 @@ use penstock_tape::locate::SECOND_NS;
 use penstock_tape::request::{DriveName, FileId, TapeErrorScope, TapeName};
 use penstock_tape::request_engine::DriveReport;
 use std::collections::BTreeSet;
+use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender};
@@ -313,14 +314,17 @@ impl DriveThread {
         if is_bad {
             return self.fail(end_ns, TapeErrorScope::File);
         }
-        // What disks do is no error of the tape: the file stays asked for.
         let Ok(mut destination) = shared.exchange.destination(file) else {
-            return self.fail(located_ns, TapeErrorScope::Library);
+            return self.report(begin_ns + AT_ONCE_NS, DriveReport::NotTaken(file));
         };
         let read = medium.read((begin, size), &mut destination, goes_on);
         let received = read.and_then(|crc32c| {
             let received = shared.exchange.received(file, destination, crc32c);
-            received.map_err(ReadError::Destination)
+            received.map_err(|why| match why.kind() {
+                // It is whole, and not what the file was.
+                ErrorKind::InvalidData => ReadError::Damaged,
+                _ => ReadError::Destination(why),
+            })
         });
         match received {
             Ok(()) => {
@@ -332,7 +336,7 @@ impl DriveThread {
                 self.fail(end_ns, TapeErrorScope::File);
             }
             Err(ReadError::Medium(_)) => self.fail(end_ns, TapeErrorScope::Drive),
-            Err(ReadError::Destination(_)) => self.fail(end_ns, TapeErrorScope::Library),
+            Err(ReadError::Destination(_)) => self.report(end_ns, DriveReport::NotTaken(file)),
         }
     }
 
@@ -367,7 +371,7 @@ impl DriveThread {
                 self.report_at_end((begin_ns, end_ns), size, DriveReport::FileWritten(file));
             }
             Err(WriteError::Stopped) => {}
-            Err(WriteError::Source(_)) => self.fail(located_ns, TapeErrorScope::File),
+            Err(WriteError::Source(_)) => self.report(located_ns, DriveReport::NotTaken(file)),
             Err(WriteError::Medium(_)) => self.fail(end_ns, TapeErrorScope::Drive),
             Err(WriteError::Occupied) => self.fail(located_ns, TapeErrorScope::Tape),
         }

@@ -10,17 +10,18 @@ use crate::calibration::ObservedLocate;
 use crate::drive_pool::{Drive, DrivePool, DriveState, DriveWork, Mount, MountPurpose};
 use crate::record::{Record, Tape, TapeState};
 use crate::request::{DriveName, FamilyName, FileId, LibraryName, RequestId, TapeName};
+use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// What a request is for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum RequestTarget {
     Recall(FileId),
     Archive(FileId),
 }
 
 /// Why a library is left alone, and until when.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LibraryPause {
     pub since_ns: i64,
     pub probe_ns: i64,
@@ -28,15 +29,16 @@ pub struct LibraryPause {
 }
 
 /// Files that wait for one tape.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TapeQueue {
     pub files: BTreeSet<FileId>,
     /// Grows with each change, so that what was summed up over it is known to be old.
     pub revision: u64,
 }
 
-/// The state of the request engine.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+/// The state of the request engine. Stored as a whole when records are cut short; what an older one does not hold is empty.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct LiveSet {
     pub drives: DrivePool,
     pub tapes: BTreeMap<TapeName, Tape>,
@@ -69,6 +71,7 @@ impl LiveSet {
     /// Takes one record. What it names and is not there is passed over.
     pub fn apply(&mut self, record: &Record) {
         match record {
+            Record::Snapshot(live) => self.clone_from(live),
             Record::DriveAdded {
                 drive,
                 library,
@@ -132,6 +135,7 @@ impl LiveSet {
             | Record::SyncBegun { .. }
             | Record::SyncEnded { .. }
             | Record::WorkReturned { .. }
+            | Record::WorkGivenUp { .. }
             | Record::DismountBegun { .. }
             | Record::DriveFreed { .. }
             | Record::DriveDown { .. } => self.apply_to_drive(record),
@@ -185,6 +189,7 @@ impl LiveSet {
                 }
             }
             Record::WorkReturned { at_ns, drive } => self.return_work(*at_ns, drive),
+            Record::WorkGivenUp { at_ns, drive } => self.give_up_work(*at_ns, drive),
             Record::DismountBegun { at_ns, drive } => {
                 if let Some(drive) = self.drives.0.get_mut(drive)
                     && let Some(tape) = drive.state.tape()
@@ -363,13 +368,21 @@ impl LiveSet {
         let Some(mount) = self.mount_mut(drive) else {
             return;
         };
-        let work = std::mem::replace(&mut mount.work, DriveWork::Idle { since_ns: at_ns });
         let unsynced = std::mem::take(&mut mount.unsynced);
-        mount.is_head_known = false;
         mount.unsynced_bytes = 0;
         for file in unsynced {
             self.queue_archive(file);
         }
+        self.give_up_work(at_ns, drive);
+    }
+
+    /// What a drive does is to be done again, if somebody asks for it still. What it has written before stays.
+    fn give_up_work(&mut self, at_ns: i64, drive: &DriveName) {
+        let Some(mount) = self.mount_mut(drive) else {
+            return;
+        };
+        let work = std::mem::replace(&mut mount.work, DriveWork::Idle { since_ns: at_ns });
+        mount.is_head_known = false;
         match work {
             DriveWork::Reading(file) => {
                 if let Some(entry) = self.recalls.get_mut(&file) {

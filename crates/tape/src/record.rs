@@ -1,6 +1,7 @@
 //! What the request engine persists before it acts. All that it knows is made of these, in their order.
 
 use crate::drive_pool::MountPurpose;
+use crate::live_set::LiveSet;
 use crate::request::{
     ArchiveRequest, DriveName, FamilyName, FileId, LibraryName, RecallRequest, RequestId,
     RequestOutcome, TapeErrorScope, TapeName,
@@ -36,6 +37,8 @@ pub enum TapeState {
 /// One thing that has happened.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Record {
+    /// All that the records before it made up: they are no longer needed.
+    Snapshot(Box<LiveSet>),
     DriveAdded {
         drive: DriveName,
         library: LibraryName,
@@ -123,6 +126,11 @@ pub enum Record {
     },
     /// What was begun in a drive and is not safe is to be done again.
     WorkReturned {
+        at_ns: i64,
+        drive: DriveName,
+    },
+    /// The disk cannot take or give the file of a drive now. What the drive has written before stays.
+    WorkGivenUp {
         at_ns: i64,
         drive: DriveName,
     },

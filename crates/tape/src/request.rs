@@ -95,6 +95,8 @@ pub enum RequestOutcome {
     NoCopyLeft(TapeErrorScope),
     /// None of its tapes is known and in use.
     NoTape,
+    /// The disk could not take or give it then: it may be asked for again.
+    NotTaken,
     /// Whoever asked no longer wants it.
     Canceled,
     /// Its lease was not renewed.

@@ -103,6 +103,8 @@ pub enum DriveReport {
     TapeFull,
     /// The drive is empty.
     Dismounted,
+    /// The disk could not take or give this file; the drive is ready for the next one.
+    NotTaken(FileId),
     /// What it was doing has failed.
     Failed(TapeErrorScope),
 }
@@ -137,6 +139,8 @@ pub enum Input {
     },
     /// A drive that was down is empty and works.
     DriveUp(DriveName),
+    /// Libraries that are left alone for a while are tried now.
+    RetryLibraries,
     /// Nothing but the time that has passed.
     Tick,
 }
@@ -241,6 +245,11 @@ impl RequestEngine {
             wake_ns: None,
             is_decision_due: true,
         }
+    }
+
+    /// All that it knows, as one record in the place of those that made it up.
+    pub fn snapshot(&self) -> Record {
+        Record::Snapshot(Box::new(self.live.clone()))
     }
 
     /// What it knows.
@@ -388,6 +397,7 @@ impl RequestEngine {
                     self.is_decision_due = true;
                 }
             }
+            Input::RetryLibraries => self.retry_libraries(now_ns, out),
             Input::Tick => self.is_decision_due = true,
         }
     }
@@ -405,6 +415,7 @@ impl RequestEngine {
             DriveReport::Synced => self.synced(now_ns, drive, out),
             DriveReport::TapeFull => self.tape_full(now_ns, drive, out),
             DriveReport::Dismounted => self.dismounted(drive, out),
+            DriveReport::NotTaken(file) => self.not_taken(now_ns, drive, file, out),
             DriveReport::Failed(scope) => self.failed(now_ns, drive, scope, out),
         }
     }

@@ -292,6 +292,7 @@ impl<'a> LibraryWorld<'a> {
             RequestOutcome::Archived(_) => self.sums.archive_waits_ns.push(waited),
             RequestOutcome::NoCopyLeft(_)
             | RequestOutcome::NoTape
+            | RequestOutcome::NotTaken
             | RequestOutcome::Canceled
             | RequestOutcome::Expired => self.sums.failed += 1,
         }

@@ -5,10 +5,11 @@ use crate::request::{
     ArchiveRequest, Asker, DriveName, FamilyName, FileId, RecallRequest, RequestId, TapeCopy,
     TapeName,
 };
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// A file that is to be read, whoever asks for it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RecallEntry {
     pub size_bytes: u64,
     /// Copies that may still be read; the first is the one that is.
@@ -33,7 +34,7 @@ impl RecallEntry {
 }
 
 /// Where a file that is to be written stands.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ArchiveStage {
     Queued,
     Writing,
@@ -44,7 +45,7 @@ pub enum ArchiveStage {
 }
 
 /// A file that is to be written.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ArchiveEntry {
     pub size_bytes: u64,
     pub family: FamilyName,

@@ -68,6 +68,50 @@ impl RequestEngine {
         }
     }
 
+    /// The disk could not take or give a file, which is no fault of tape or drive: its requests end, and the drive goes on.
+    pub(super) fn not_taken(
+        &mut self,
+        now_ns: i64,
+        drive: &DriveName,
+        file: FileId,
+        out: &mut Turnout,
+    ) {
+        let target = match self.work_of(drive) {
+            Some(DriveWork::Reading(of)) if *of == file => RequestTarget::Recall(file),
+            Some(DriveWork::Writing(of)) if *of == file => RequestTarget::Archive(file),
+            _ => return,
+        };
+        for request in self.askers_of(target) {
+            self.end(out, request, RequestOutcome::NotTaken);
+        }
+        let given_up = Record::WorkGivenUp {
+            at_ns: now_ns,
+            drive: drive.clone(),
+        };
+        self.keep(out, given_up);
+        // The head may be anywhere: the order is found anew.
+        self.orders.remove(drive);
+        self.is_decision_due = true;
+    }
+
+    /// The pauses of libraries end now.
+    pub(super) fn retry_libraries(&mut self, now_ns: i64, out: &mut Turnout) {
+        let paused = self.live.libraries.iter();
+        let paused: Vec<_> = paused.map(|(name, pause)| (name.clone(), *pause)).collect();
+        for (library, pause) in paused {
+            self.keep(
+                out,
+                Record::LibraryPaused {
+                    library,
+                    since_ns: pause.since_ns,
+                    probe_ns: now_ns,
+                    pause_ns: pause.pause_ns,
+                },
+            );
+        }
+        self.is_decision_due = true;
+    }
+
     /// Passes over to another copy, or ends the requests when there is none.
     fn fail_copy(
         &mut self,
