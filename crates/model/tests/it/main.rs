@@ -54,6 +54,7 @@ const MAY_KNOW: [(&str, &[&str]); 16] = [
             "persistence",
             "protocol",
             "tape",
+            "tape-library",
         ],
     ),
     (

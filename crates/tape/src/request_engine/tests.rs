@@ -313,7 +313,11 @@ fn a_disk_that_takes_no_file_now_is_no_error_of_the_tape_and_other_files_go_on()
     let acts = lab.report("d0", DriveReport::NotTaken(FileId(1)));
     assert!(has_read(&acts, 2), "{acts:?}");
     assert_eq!(lab.told(), [(1, RequestOutcome::NotTaken)]);
-    assert!(!lab.effects.iter().any(|effect| matches!(effect, Effect::Open(_))));
+    assert!(
+        !lab.effects
+            .iter()
+            .any(|effect| matches!(effect, Effect::Open(_)))
+    );
     // What was written before a file that the disk does not give is not written again.
     let mut lab = Lab::new(policy(), 1, &["t"]);
     lab.give(Input::Archive(vec![archive(1, 1), archive(2, 1)]));
@@ -321,7 +325,8 @@ fn a_disk_that_takes_no_file_now_is_no_error_of_the_tape_and_other_files_go_on()
     lab.report("d0", DriveReport::FileWritten(FileId(1)));
     let acts = lab.report("d0", DriveReport::NotTaken(FileId(2)));
     assert!(
-        acts.iter().any(|effect| matches!(effect, Effect::Sync { .. })),
+        acts.iter()
+            .any(|effect| matches!(effect, Effect::Sync { .. })),
         "{acts:?}"
     );
     lab.report("d0", DriveReport::Synced);
