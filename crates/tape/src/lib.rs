@@ -21,12 +21,15 @@ pub mod live_set;
 pub mod loaded_drive;
 pub mod locate;
 pub mod mount_decision;
+pub mod ok_to_stop;
 pub mod order;
 pub mod recall;
 pub mod record;
 pub mod request;
 pub mod request_engine;
 pub mod watchdog;
+
+pub use ok_to_stop::ok_to_stop;
 
 #[cfg(test)]
 mod tests;
