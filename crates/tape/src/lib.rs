@@ -6,9 +6,11 @@
 
 #![forbid(unsafe_code)]
 
+pub mod aggregate;
 pub mod calibration;
 pub mod cartridge;
 pub mod chance;
+pub mod data_set;
 pub mod drive;
 pub mod drive_fault;
 pub mod drive_kind;

@@ -3,8 +3,8 @@
 //! Pure. What is asked for comes from the live set; which files lie on tape, asked for or not, only the namespace knows: it is
 //! given as a catalogue.
 
-use crate::drive_pool::{Drive, DriveClass, DriveState, DriveWork};
-use crate::live_set::LiveSet;
+use crate::drive_pool::{Drive, DriveState, DriveWork};
+use crate::live_set::{ArchiveGroup, LiveSet};
 use crate::record::Tape;
 use crate::request::{DriveName, FamilyName, FileId, LibraryName, TapeCopy, TapeName};
 use serde::Serialize;
@@ -137,7 +137,7 @@ impl Rest<'_> {
             StopTarget::Library(library) => *library == tape.library,
             StopTarget::Drive(drive) => {
                 let drive = self.live.drives.0.get(drive);
-                drive.is_some_and(|drive| drive.class() == class_of(tape))
+                drive.is_some_and(|drive| drive.class() == tape.class())
             }
         }
     }
@@ -153,7 +153,7 @@ impl Rest<'_> {
         let is_stuck = holder.is_some_and(|(holder, drive)| {
             matches!(drive.state, DriveState::Down { .. }) && !self.is_drive_stopped(holder, drive)
         });
-        let class = class_of(tape);
+        let class = tape.class();
         let mut drives = self.live.drives.0.iter();
         !is_stopped
             && !is_stuck
@@ -195,21 +195,30 @@ impl Rest<'_> {
 
     fn archives_wait(&self) -> Vec<StopReason> {
         let families = self.live.families.iter();
-        let waiting = families.filter_map(|(family, files)| {
-            let writable = || {
-                let tapes = self.live.tapes.iter();
-                tapes.filter(|(_, tape)| {
-                    let is_new = tape.family.is_none() && tape.written_bytes == 0;
-                    let is_its = tape.family.as_ref() == Some(family);
-                    (is_new || is_its) && tape.written_bytes < tape.capacity_bytes
-                })
+        let waiting = families.filter_map(|(family, groups)| {
+            let waits = |group: &ArchiveGroup| {
+                let writable = || {
+                    let tapes = self.live.tapes.iter();
+                    tapes.filter(|(_, tape)| {
+                        let is_new = tape.family.is_none() && tape.written_bytes == 0;
+                        let is_its = tape.family.as_ref() == Some(family);
+                        (is_new || is_its)
+                            && tape.written_bytes < tape.capacity_bytes
+                            && !group.taken.contains(&tape.library)
+                    })
+                };
+                // Each missing copy needs a library of its own.
+                let usable = writable().filter(|(name, tape)| self.is_usable(name, tape));
+                let libraries: BTreeSet<&LibraryName> =
+                    usable.map(|(_, tape)| &tape.library).collect();
+                writable().any(|(name, tape)| self.is_concerned(name, tape))
+                    && libraries.len() < group.missing as usize
             };
-            let is_concerned = writable().any(|(name, tape)| self.is_concerned(name, tape));
-            let is_lost =
-                is_concerned && !writable().any(|(name, tape)| self.is_usable(name, tape));
-            is_lost.then(|| StopReason::ArchivesWait {
+            let waiting = groups.iter().filter(|(group, _)| waits(group));
+            let files: usize = waiting.map(|(_, queue)| queue.files.len()).sum();
+            (files > 0).then(|| StopReason::ArchivesWait {
                 family: family.clone(),
-                files: files.len() as u64,
+                files: files as u64,
             })
         });
         waiting.collect()
@@ -251,7 +260,10 @@ impl Rest<'_> {
             };
             let reading = match mount.work {
                 DriveWork::Reading(file) => Some(file),
-                DriveWork::Idle { .. } | DriveWork::Writing(_) | DriveWork::Syncing => None,
+                DriveWork::Idle { .. }
+                | DriveWork::Writing(_)
+                | DriveWork::WritingAggregate(_)
+                | DriveWork::Syncing => None,
             };
             let is_working = !matches!(mount.work, DriveWork::Idle { .. });
             (is_working || !mount.unsynced.is_empty()).then(|| StopReason::WorkDoneAgain {
@@ -262,13 +274,6 @@ impl Rest<'_> {
             })
         });
         working.collect()
-    }
-}
-
-fn class_of(tape: &Tape) -> DriveClass {
-    DriveClass {
-        library: tape.library.clone(),
-        kind: tape.kind.clone(),
     }
 }
 

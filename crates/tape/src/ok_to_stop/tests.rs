@@ -1,7 +1,7 @@
 use super::*;
 use crate::drive_pool::MountPurpose;
 use crate::record::{Record, TapeState};
-use crate::request::{ArchiveRequest, Asker, RecallRequest, RequestId, VoName};
+use crate::request::{ArchiveRequest, ArchiveWishes, Asker, RecallRequest, RequestId, VoName};
 
 const GB: u64 = 1_000_000_000;
 
@@ -41,6 +41,7 @@ fn copies(tapes: &[&str]) -> Vec<TapeCopy> {
     let copy = |tape: &&str| TapeCopy {
         tape: TapeName((*tape).into()),
         begin_bytes: 0,
+        aggregate: None,
     };
     tapes.iter().map(copy).collect()
 }
@@ -54,6 +55,7 @@ fn recall(file: u64, tapes: &[&str]) -> Record {
             size_bytes: GB,
             copies: copies(tapes),
             asker: asker(),
+            activity: None,
         },
     }
 }
@@ -101,6 +103,7 @@ fn one_of_two_drives_may_stop_and_the_last_one_may_not() {
     assert!(stop(&live, a_drive("d0")).is_ok);
     assert!(stop(&live, a_drive("d2")).is_ok);
     let down = Record::DriveDown {
+        at_ns: 0,
         drive: DriveName("d1".into()),
     };
     let live = site([recall(1, &["a"]), down]);
@@ -160,6 +163,7 @@ fn what_is_written_waits_only_when_no_tape_is_left_and_work_is_told() {
             size_bytes: GB,
             family: family.clone(),
             asker: asker(),
+            wishes: ArchiveWishes::default(),
         },
     };
     let live = site([archive(1), archive(2)]);
@@ -190,6 +194,7 @@ fn what_is_written_waits_only_when_no_tape_is_left_and_work_is_told() {
             drive: drive.clone(),
         },
         Record::WriteBegun {
+            at_ns: 0,
             drive: drive.clone(),
             file: FileId(1),
         },
