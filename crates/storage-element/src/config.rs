@@ -118,6 +118,12 @@ pub struct ArchiveClass {
     pub family: String,
     /// To which VO they count; `None`: one of their own, which has the name of the family.
     pub vo: Option<String>,
+    /// Copies on tape, each in another library.
+    pub copies: u32,
+    /// Smaller files are written together, as one object.
+    pub packed_below: Bytes,
+    /// How long they wait to be written at most; `None`: as long as it pays.
+    pub wait_max: Option<Duration>,
 }
 
 /// Classes of files. Of several that fit the one with the longest path counts, and of those the first.

@@ -15,8 +15,11 @@ pub struct MountPolicy {
     pub bytes_min: u64,
     /// So are so many files.
     pub files_min: u64,
-    /// So is a request of this age.
+    /// So is a request of this age,
     pub age_ns: i64,
+    /// or of this one where files are to be written. `None`: the same.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub archive_age_ns: Option<i64>,
     /// So is a request whose deadline is nearer than this.
     pub deadline_lead_ns: i64,
     /// A tape is not mounted again for the age of a request alone before so long has passed since a file was read from it.
@@ -34,6 +37,9 @@ pub struct MountPolicy {
     pub vo_shares: BTreeMap<VoName, u32>,
     /// The most drives that write one family at the same time.
     pub family_drives_max: u32,
+    /// The same for some families.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub family_widths: BTreeMap<FamilyName, u32>,
 }
 
 /// Bounds for the drives of one kind.
@@ -57,6 +63,27 @@ impl MountPolicy {
             vo_drives_max: BTreeMap::new(),
             vo_shares: BTreeMap::new(),
             family_drives_max: 4,
+            archive_age_ns: None,
+            family_widths: BTreeMap::new(),
+        }
+    }
+
+    /// From which age on a request is worth a mount.
+    fn age_of(&self, target: &MountTarget) -> i64 {
+        match target {
+            MountTarget::Recall(_) => self.age_ns,
+            MountTarget::Archive(..) => self.archive_age_ns.unwrap_or(self.age_ns),
+        }
+    }
+
+    /// How many drives may write for it at the same time, if it is written for.
+    fn width_of(&self, target: &MountTarget) -> u32 {
+        match target {
+            MountTarget::Recall(_) => u32::MAX,
+            MountTarget::Archive(family, _) => {
+                let width = self.family_widths.get(family);
+                width.copied().unwrap_or(self.family_drives_max)
+            }
         }
     }
 }
@@ -214,7 +241,9 @@ pub fn worth_at_ns(policy: &MountPolicy, candidate: &MountCandidate) -> i64 {
 
 /// When the age of its oldest request makes a candidate worth a mount.
 fn age_at_ns(policy: &MountPolicy, candidate: &MountCandidate) -> i64 {
-    let by_age = candidate.oldest_ns.saturating_add(policy.age_ns);
+    let by_age = candidate
+        .oldest_ns
+        .saturating_add(policy.age_of(&candidate.target));
     let again = candidate.last_read_ns;
     let again = again.map(|read_ns| read_ns.saturating_add(policy.remount_ns));
     again.map_or(by_age, |again| by_age.max(again))
@@ -246,7 +275,7 @@ fn reason(
     if candidate.mounts == 0 && now_ns >= age_at_ns(policy, candidate) {
         return Ok(MountReason::Age {
             oldest_ns: age_ns,
-            min_ns: policy.age_ns,
+            min_ns: policy.age_of(&candidate.target),
         });
     }
     Err(MountWait::NotWorthIt {
@@ -262,8 +291,8 @@ fn refusal(
     supply: &DriveSupply,
 ) -> Option<MountWait> {
     let is_archive = matches!(candidate.target, MountTarget::Archive(..));
-    if is_archive && candidate.mounts >= policy.family_drives_max {
-        let max = policy.family_drives_max;
+    let max = policy.width_of(&candidate.target);
+    if candidate.mounts >= max {
         return Some(MountWait::FamilyBusy { max });
     }
     if let Some(bounds) = policy.drives_max.get(&candidate.class.kind) {

@@ -17,7 +17,7 @@ use penstock_persistence::namespace::{Change, ChangeError, ChangeReport, EntryId
 use retrying::Retries;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, oneshot};
 
 /// How long the loop sleeps when nothing is to be done.
@@ -32,6 +32,8 @@ const NAMESPACE_RETRY: Duration = Duration::from_secs(1);
 const PAGE_FILES: usize = 1_000;
 /// Records in the journal before it is cut short, beyond those of what lives.
 const JOURNAL_RECORDS_MAX: usize = 20_000;
+/// What people are told is found out at most so often.
+const STATUS_INTERVAL: Duration = Duration::from_millis(200);
 /// Messages that are taken as one.
 const MESSAGES_MAX: usize = 1_000;
 
@@ -88,11 +90,18 @@ impl Driver {
         let mut comparison = tokio::time::interval(COMPARISON_INTERVAL);
         comparison.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         comparison.tick().await;
+        self.publish_status();
+        // When the status has to be found out anew; `None`: nothing has happened since.
+        let mut status_due: Option<Instant> = None;
         while !self.is_over {
-            self.publish_status();
             let wait = self.system.wait().unwrap_or(SLEEP_MAX).min(SLEEP_MAX);
             let retry = self.retries.wait();
             tokio::select! {
+                () = until(status_due) => {
+                    self.publish_status();
+                    status_due = None;
+                    continue;
+                }
                 message = mail.recv() => match message {
                     Some(message) => self.take(message, &mut mail).await,
                     None => return,
@@ -110,6 +119,7 @@ impl Driver {
                 _ = upkeep.tick() => self.upkeep().await,
                 _ = comparison.tick() => self.compare().await,
             }
+            status_due.get_or_insert_with(|| Instant::now() + STATUS_INTERVAL);
         }
         let Driver {
             system, context, ..
@@ -308,6 +318,14 @@ impl Driver {
 
     pub(super) fn time(&self) -> Timestamp {
         self.now()
+    }
+}
+
+/// Comes to its end then; `None`: never.
+async fn until(instant: Option<Instant>) {
+    match instant {
+        Some(instant) => tokio::time::sleep_until(instant.into()).await,
+        None => std::future::pending().await,
     }
 }
 

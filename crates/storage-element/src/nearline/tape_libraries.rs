@@ -27,7 +27,7 @@ use penstock_tape::live_set::RequestTarget;
 use penstock_tape::locate::SECOND_NS;
 use penstock_tape::record::{Record, Tape, TapeState};
 use penstock_tape::request::{
-    ArchiveRequest, Asker, DriveName, FileId, LibraryName, RecallRequest, RequestId,
+    ArchiveRequest, ArchiveWishes, Asker, DriveName, FileId, LibraryName, RecallRequest, RequestId,
     RequestOutcome, TapeCopy, TapeErrorScope, VoName as TapeVo,
 };
 use penstock_tape::request_engine::{DriveReport, Effect, Input, RequestEngine, TapeIncident};
@@ -249,6 +249,7 @@ impl TapeLibraries {
                 }
                 Effect::Mount { .. }
                 | Effect::Write { .. }
+                | Effect::WriteAggregate { .. }
                 | Effect::Sync { .. }
                 | Effect::Dismount { .. } => orders.push(TapeOrder::Begin(TapeWork::Drive(effect))),
                 Effect::Abort { ref drive } => {
@@ -270,6 +271,8 @@ impl TapeLibraries {
                     tracing::info!(?incident, "the tape system works again");
                     self.incidents.remove(&incident);
                 }
+                // The namespace is told when all copies are made. No data set is named to the engine.
+                Effect::CopyMade { .. } | Effect::HintFailed { .. } => {}
                 Effect::WakeAt(at_ns) => self.wake_ns = Some(at_ns),
             }
         }
@@ -286,12 +289,28 @@ impl TapeLibraries {
         for put in &puts {
             self.sizes.insert(FileId(put.file.0), put.size.0);
         }
+        // A mount is made when its deadline is as near as this.
+        let lead_ns = self.engine.policy().mount.deadline_lead_ns;
+        let now_ns = self.now_ns();
+        let deadline_ns = |wait: Duration| {
+            let wait_ns = i64::try_from(wait.as_nanos()).unwrap_or(i64::MAX);
+            now_ns.saturating_add(wait_ns).saturating_add(lead_ns)
+        };
         let request = |put: TapePut| ArchiveRequest {
             request: RequestId(put.file.0),
             file: FileId(put.file.0),
             size_bytes: put.size.0,
             family: put.family,
-            asker: asker(put.vo),
+            asker: Asker {
+                deadline_ns: put.wait_max.map(deadline_ns),
+                ..asker(put.vo)
+            },
+            wishes: ArchiveWishes {
+                copies: put.copies,
+                is_packed: put.is_packed,
+                data_set: None,
+                activity: None,
+            },
         };
         self.input(Input::Archive(puts.into_iter().map(request).collect()))
     }
@@ -303,8 +322,9 @@ impl TapeLibraries {
                 request: RequestId(get.file.0 | RECALL_BIT),
                 file: FileId(get.file.0),
                 size_bytes: get.size.0,
-                copies: copies.map(|copy| TapeCopy::from(&copy)).collect(),
+                copies: copies.map(|uri| uri.copy).collect(),
                 asker: asker(get.vo),
+                activity: None,
             }
         };
         self.input(Input::Recall(gets.into_iter().map(request).collect()))
@@ -398,6 +418,8 @@ impl TapeLibraries {
             | DriveReport::WrapEnds { .. }
             | DriveReport::Moved { .. }
             | DriveReport::FileWritten(_)
+            | DriveReport::AggregateWritten
+            | DriveReport::MemberFailed(_)
             | DriveReport::Synced
             | DriveReport::TapeFull
             | DriveReport::Dismounted => {}
@@ -411,6 +433,7 @@ impl TapeLibraries {
         let (Effect::Mount { drive, .. }
         | Effect::Read { drive, .. }
         | Effect::Write { drive, .. }
+        | Effect::WriteAggregate { drive, .. }
         | Effect::Sync { drive }
         | Effect::Dismount { drive, .. }
         | Effect::Abort { drive }) = effect
@@ -494,17 +517,8 @@ impl TapeLibraries {
             false => self.sizes.remove(&FileId(file.0)),
         };
         match outcome {
-            RequestOutcome::Archived(copy) => {
-                let library = self.engine.live().tapes.get(&copy.tape)?.library.clone();
-                let uri = CopyUri {
-                    library,
-                    tape: copy.tape,
-                    begin_bytes: copy.begin_bytes,
-                    size_bytes: size_bytes?,
-                };
-                let uris = vec![uri.to_string()];
-                Some(TapeOutcome::Archived { file, uris })
-            }
+            RequestOutcome::Archived(copy) => self.archived(file, size_bytes?, vec![copy]),
+            RequestOutcome::ArchivedCopies(copies) => self.archived(file, size_bytes?, copies),
             RequestOutcome::NoCopyLeft(TapeErrorScope::File) if is_recall => not_recalled(
                 "no copy on tape can be read; the site's administrator finds the reason in the log",
             ),
@@ -517,6 +531,25 @@ impl TapeLibraries {
             }
             RequestOutcome::Recalled | RequestOutcome::Canceled => None,
         }
+    }
+
+    fn archived(
+        &self,
+        file: EntryId,
+        size_bytes: u64,
+        copies: Vec<TapeCopy>,
+    ) -> Option<TapeOutcome> {
+        let uri = |copy: TapeCopy| {
+            let tape = self.engine.live().tapes.get(&copy.tape)?;
+            let uri = CopyUri {
+                library: tape.library.clone(),
+                copy,
+                size_bytes,
+            };
+            Some(uri.to_string())
+        };
+        let uris: Option<Vec<String>> = copies.into_iter().map(uri).collect();
+        Some(TapeOutcome::Archived { file, uris: uris? })
     }
 
     /// Drives stop where they are, as in a power cut: what no sync covers is written again.

@@ -21,6 +21,12 @@ pub(super) struct TapePut {
     pub size: Bytes,
     pub family: FamilyName,
     pub vo: TapeVo,
+    /// Each in another library.
+    pub copies: u32,
+    /// Whether it is written together with other small files, as one object.
+    pub is_packed: bool,
+    /// How long it waits for others at most; `None`: as long as it pays.
+    pub wait_max: Option<Duration>,
 }
 
 /// A file that somebody waits for.

@@ -43,11 +43,15 @@ impl Driver {
 
     fn put_of(&self, file: &TapeFile) -> TapePut {
         let classes = &self.config.classes;
+        let class = classes.class_of(&file.path, file.size);
         TapePut {
             file: file.id,
             size: file.size,
             family: FamilyName(classes.family_of(&file.path, file.size).into()),
             vo: TapeVo(classes.vo_of(&file.path, file.size).into()),
+            copies: class.map_or(1, |class| class.copies),
+            is_packed: class.is_some_and(|class| file.size < class.packed_below),
+            wait_max: class.and_then(|class| class.wait_max),
         }
     }
 

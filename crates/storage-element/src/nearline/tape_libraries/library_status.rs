@@ -6,7 +6,7 @@ use crate::nearline::{NearlineIncident, NearlineStatus};
 use penstock_model::Timestamp;
 use penstock_tape::drive_pool::{DriveState, DriveWork, MountPurpose};
 use penstock_tape::hsm_queue::{HsmAmount, HsmCounts, HsmKind, HsmKindCounts};
-use penstock_tape::live_set::{ArchiveStage, LiveSet};
+use penstock_tape::live_set::LiveSet;
 use penstock_tape::mount_decision::MountTarget;
 use penstock_tape::record::TapeState;
 use penstock_tape::request_engine::TapeIncident;
@@ -44,7 +44,7 @@ impl DriveActivity {
             DriveState::Mounted(mount) => match mount.work {
                 DriveWork::Idle { .. } => DriveActivity::Idle,
                 DriveWork::Reading(_) => DriveActivity::Reading,
-                DriveWork::Writing(_) => DriveActivity::Writing,
+                DriveWork::Writing(_) | DriveWork::WritingAggregate(_) => DriveActivity::Writing,
                 DriveWork::Syncing => DriveActivity::Syncing,
             },
         }
@@ -198,8 +198,7 @@ fn counts(live: &LiveSet, times: &Times) -> HsmCounts {
         }
     };
     for entry in live.archives.values() {
-        let is_queued = entry.stage == ArchiveStage::Queued;
-        let since_ns = is_queued.then_some(entry.since_ns);
+        let since_ns = entry.copies.is_empty().then_some(entry.since_ns);
         count(HsmKind::Put, entry.size_bytes, since_ns);
     }
     for entry in live.recalls.values() {
@@ -235,6 +234,10 @@ fn words(incident: &TapeIncident) -> String {
         ),
         TapeIncident::OldestWaits(MountTarget::Archive(family, _)) => format!(
             "files of family {} wait too long to be written although a drive is free",
+            family.0
+        ),
+        TapeIncident::NoTapeLeft(family) => format!(
+            "no tape is left for files of family {}: give its library more (tapes of [storage.tape.library])",
             family.0
         ),
     }
