@@ -24,9 +24,6 @@ use penstock_protocol::tape::server::{
 use serde_json::{Value, json};
 use std::collections::HashMap;
 
-/// The methods of each place.
-const OF_STAGES: &str = "OPTIONS, POST";
-const OF_STAGE: &str = "OPTIONS, GET, HEAD, DELETE";
 /// In `Retry-After` of a file that is being brought.
 const READ_AGAIN_SECONDS: u64 = 60;
 /// What a body may have whatever it names.
@@ -112,13 +109,10 @@ pub(super) async fn answer(
             nearline.inbox.send(NearlineMessage::RetryNow);
             Ok(json_answer(StatusCode::ACCEPTED, &json!({})).into())
         }
-        (TapePlace::Stage(_), _) => {
-            let text = "a stage request is looked at (GET) and forgotten (DELETE)";
-            Err(Problem::method_of(OF_STAGE, text))
-        }
-        (_, _) => {
-            let text = "this part of the tape interface takes POST";
-            Err(Problem::method_of(OF_STAGES, text))
+        (place, method) => {
+            let allowed = place.methods();
+            let text = format!("{method} means nothing here; this part of the tape interface takes {allowed}");
+            Err(Problem::method_of(allowed, text))
         }
     }
 }
