@@ -43,7 +43,9 @@ pub use ledger::{
     RequestOrigin,
 };
 pub use ledger_reader::LedgerReader;
-pub use nearline::{RememberedFailure, StoredStageRequest, TapeCopy, TapeFile, TapeRemoval};
+pub use nearline::{
+    RecallFile, RecallState, RememberedFailure, StoredStageRequest, TapeCopy, TapeFile, TapeRemoval,
+};
 pub use nearline_change::{
     NearlineChange, NewStageRequest, PinQuota, StageFileState, StageProblem, StagedFile,
 };

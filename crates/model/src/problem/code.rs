@@ -129,6 +129,7 @@ pub enum ProblemCode {
     ArchiveTimeout,
     TapeUnsupported,
     FileOnTape,
+    FileRecalling,
     PinsExhausted,
     StageRequestsTooMany,
     CommandInvalid,

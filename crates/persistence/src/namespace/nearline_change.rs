@@ -28,6 +28,13 @@ pub enum NearlineChange {
         pool: PoolName,
         at: Timestamp,
     },
+    /// The copy on disk is in a pool that is away for long: it counts no more, and its data goes when the pool is back. Refused as
+    /// `Evict` is, but for pins: whoever was told that the file is on disk waits again.
+    Abandon {
+        file: EntryId,
+        pool: PoolName,
+        at: Timestamp,
+    },
     /// The copy on disk is there again, durably. Ends the wait of all who asked for it.
     Recalled {
         file: EntryId,
@@ -40,6 +47,8 @@ pub enum NearlineChange {
         problem: StageProblem,
         at: Timestamp,
     },
+    /// These are on disk, in pools that answer: whoever waits for them waits no more.
+    OnDisk { files: Vec<EntryId>, at: Timestamp },
     /// Its recall has begun.
     RecallStarted { file: EntryId, at: Timestamp },
     /// Its recall cannot begin yet: whoever waits for it is told what for.
@@ -168,5 +177,7 @@ pub struct NewStageRequest {
     pub at: Timestamp,
     /// Files beyond it fail.
     pub quota: PinQuota,
+    /// Pools that do not answer: what they hold is waited for.
+    pub pools_away: Vec<PoolName>,
     pub files: Vec<StagedFile>,
 }

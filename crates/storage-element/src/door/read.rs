@@ -634,7 +634,7 @@ impl Door {
             return Ok(None);
         };
         let Some(pool) = pool else {
-            return Err(tape::refused_read(path));
+            return Err(tape::unreadable(self, path, entry.id));
         };
         let usable = self.storage.pool(pool).filter(|pool| pool.is_in_reach());
         let Some(pool) = usable else {

@@ -261,19 +261,14 @@ pub(super) async fn on_tape(door: &Door, call: &Call<'_>, file: &Entry) -> Probl
     let path = call.path;
     let nearline = door.storage.nearline();
     let Some(nearline) = nearline.filter(|nearline| nearline.config.stages_on_read) else {
-        return refused_read(path);
+        return unreadable(door, path, file.id);
     };
     let may_stage = wanted(door, call, &path.to_string()).is_ok_and(|id| id == file.id);
     if !may_stage {
-        return refused_read(path);
+        return unreadable(door, path, file.id);
     }
     match bring_for_reader(door, nearline, call, file.id).await {
-        Ok(None) => Problem::busy(
-            ProblemCode::FileOnTape,
-            format!("{path} is being brought from tape; try again later"),
-            READ_AGAIN_SECONDS,
-        )
-        .with_status(StatusCode::SERVICE_UNAVAILABLE),
+        Ok(None) => recalling(path),
         Ok(Some(why)) => {
             let text = format!("{path} does not come from tape: {}", why.text);
             Problem::busy(why.code, text, READ_FAILURE_KEPT.as_secs())
@@ -282,13 +277,25 @@ pub(super) async fn on_tape(door: &Door, call: &Call<'_>, file: &Entry) -> Probl
     }
 }
 
-/// The answer to who wants to read a file that is on tape only.
-pub(super) fn refused_read(path: &NamespacePath) -> Problem {
-    Problem::new(
-        ProblemCode::FileOnTape,
-        format!(
-            "{path} is on tape only; ask for it by a stage request (Tape REST), or submit its transfer with 'bring_online'"
+/// What is told of a file that is on tape only, and that nothing is done to bring.
+pub(super) fn unreadable(door: &Door, path: &NamespacePath, file: EntryId) -> Problem {
+    match door.storage.namespace.awaited_by(file) {
+        Ok(Some(_)) => recalling(path),
+        Ok(None) => Problem::new(
+            ProblemCode::FileOnTape,
+            format!(
+                "{path} is on tape only; ask for it by a stage request (Tape REST), or submit its transfer with 'bring_online'"
+            ),
         ),
+        Err(why) => why.into(),
+    }
+}
+
+fn recalling(path: &NamespacePath) -> Problem {
+    Problem::busy(
+        ProblemCode::FileRecalling,
+        format!("{path} is being brought from tape; try again later"),
+        READ_AGAIN_SECONDS,
     )
 }
 

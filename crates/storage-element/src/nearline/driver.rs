@@ -3,6 +3,7 @@
 mod asking;
 mod commands;
 
+use super::away_pools::AwayPools;
 use super::recall::{PlacedRecall, WRONG_DATA};
 use super::room_wait::RoomWait;
 use super::{NearlineContext, NearlineIncident, NearlineStatus};
@@ -34,7 +35,7 @@ const LOOK_WAIT: Duration = Duration::from_secs(5);
 /// Between two tries to tell the namespace something that it must know.
 const NAMESPACE_RETRY: Duration = Duration::from_secs(1);
 /// Files that are looked up at once.
-const PAGE_FILES: usize = 1_000;
+pub(super) const PAGE_FILES: usize = 1_000;
 /// Records in the journal before it is cut short, beyond those of what lives.
 const JOURNAL_RECORDS_MAX: usize = 20_000;
 /// News of commands that wait to be taken; commands wait beyond.
@@ -61,6 +62,7 @@ pub(super) struct Driver {
     recalls: BTreeMap<HsmCommandId, PlacedRecall>,
     /// Which files wait for a place on disk.
     pub(super) room_wait: RoomWait,
+    pub(super) away_pools: AwayPools,
     /// What a request to remove removes.
     removals: BTreeMap<RequestId, HsmUri>,
     next_removal: u64,
@@ -98,6 +100,7 @@ impl Driver {
             runner,
             recalls: BTreeMap::new(),
             room_wait: RoomWait::default(),
+            away_pools: AwayPools::default(),
             removals: BTreeMap::new(),
             next_removal: 0,
             faults: BTreeMap::new(),
@@ -414,6 +417,7 @@ impl Driver {
             return;
         }
         self.ask_removals().await;
+        self.look_after_away_pools().await;
         self.forget_who_needs_no_room();
         self.make_room().await;
         let at = self.now();
@@ -476,6 +480,10 @@ impl Driver {
             is_admitting: self.queue.is_admitting(),
             incidents: incidents.chain(no_room).collect(),
         };
+    }
+
+    pub(super) fn pool_away_wait(&self) -> Duration {
+        self.config.pool_away_wait
     }
 
     pub(super) fn keep_free_permille(&self) -> u16 {

@@ -1,7 +1,7 @@
 //! Stage requests as clients make them: who wants which files, and what is answered for each.
 
 use super::Nearline;
-use penstock_model::{Bytes, StageRequestId, Timestamp, UserName, VoName};
+use penstock_model::{Bytes, PoolName, StageRequestId, Timestamp, UserName, VoName};
 use penstock_persistence::namespace::{
     EntryId, NewStageRequest, PinQuota, StageFileState, StageProblem, StagedFile,
 };
@@ -54,8 +54,14 @@ impl Nearline {
             vo: submission.vo,
             at,
             quota: self.pin_quota(),
+            pools_away: self.pools_away(),
             files: submission.files.into_iter().map(staged).collect(),
         }
+    }
+
+    fn pools_away(&self) -> Vec<PoolName> {
+        let away = self.pools.values().filter(|pool| !pool.is_in_reach());
+        away.map(|pool| pool.name.clone()).collect()
     }
 
     /// What users and VOs may keep on disk: what is configured, else a share of what the pools hold when they are full.

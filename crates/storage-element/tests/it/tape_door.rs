@@ -1,10 +1,14 @@
 //! What users of files on tape are told: bounds, waits and failures, misuse, and one locality through every door.
 
 use crate::nearline::{EVICTS_ALL, Hsm, with_tape};
-use crate::site::{DEADLINE, Site, Trust};
+use crate::recovery::{config, order_of};
+use crate::site::{DEADLINE, Site, Trust, check, path};
 use penstock_decide::pool_selection::PoolMode;
-use penstock_model::Bytes;
+use penstock_model::{Bytes, PoolName};
+use penstock_persistence::namespace::EntryKind;
 use penstock_storage_element::StorageConfig;
+use penstock_storage_element::fsck::check as fsck;
+use penstock_storage_element::rebuild::{RebuildRequest, rebuild};
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 
@@ -81,7 +85,7 @@ async fn bytes_that_a_user_pins_are_bounded_and_what_is_released_makes_room() {
 async fn a_recall_that_finds_no_room_says_so_becomes_an_incident_and_goes_on_by_itself() {
     let trust = Trust::new();
     let site = Site::with_tls_and(&trust, |config| {
-        with_tape(config, EVICTS_ALL);
+        with_quota(config, 1_000);
         config.pools[0].capacity = Some(Bytes(40));
     })
     .await;
@@ -150,7 +154,7 @@ async fn a_reader_of_a_file_that_does_not_come_from_tape_is_told_why_and_not_to_
     let first = read().await;
     assert_eq!(
         (first.status, first.header("penstock-problem")),
-        (503, "file-on-tape")
+        (503, "file-recalling")
     );
     assert_eq!(first.header("retry-after"), "60");
     let until = Instant::now() + DEADLINE;
@@ -269,7 +273,6 @@ impl Case {
     }
 }
 
-const ON_TAPE: (u16, &str) = (409, "file-on-tape");
 const OFFLINE: (u16, &str) = (503, "pool-offline");
 
 #[tokio::test(flavor = "multi_thread")]
@@ -311,16 +314,16 @@ async fn each_door_tells_the_same_of_where_a_file_is() {
     }
     let site = site.reopen(|config| with_tape(config, EVICTS_ALL)).await;
     site.becomes("/tape/cached", "TAPE").await;
-    let tape = |read| Case {
-        read,
-        copy: ON_TAPE,
+    let tape = |told| Case {
+        read: told,
+        copy: told,
         ..case("/tape/cached", "TAPE", "NEARLINE")
     };
-    tape(ON_TAPE).check(&site, &there).await;
-    // Where reading has a file brought, a copy still does not: it cannot wait for it.
+    tape((409, "file-on-tape")).check(&site, &there).await;
+    // Once somebody waits for it, each door says so.
     let site = site.reopen(with_reads).await;
     Hsm::of(&site).switch("wait", true);
-    tape((503, "file-on-tape")).check(&site, &there).await;
+    tape((503, "file-recalling")).check(&site, &there).await;
     Hsm::of(&site).switch("wait", false);
 }
 
@@ -330,7 +333,10 @@ async fn each_misuse_of_the_tape_interface_is_answered_with_a_problem_document()
     let user = site.token(crate::nearline::SCOPES);
     let deep = format!("{{\"files\":{}", "[".repeat(200_000));
     let deep_beside = format!("{{\"x\":{}", "[".repeat(200_000));
-    let many = format!("{{\"files\":[{{\"path\":\"/a\"}}{}]}}", ",{}".repeat(200));
+    let many = format!(
+        "{{\"files\":[{{\"path\":\"/a\"}}{}]}}",
+        ",{\"path\":\"/a\"}".repeat(200)
+    );
     let long = format!("{{\"files\":[{{\"path\":\"/{}\"}}]}}", "a".repeat(20_000));
     let large = "x".repeat(900_000);
     let bodies: [(&str, u16); 19] = [
@@ -424,4 +430,180 @@ async fn each_misuse_of_the_tape_interface_is_answered_with_a_problem_document()
             "{file}"
         );
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_namespace_that_is_made_again_knows_files_that_are_on_tape_only_and_brings_them() {
+    let site = Site::with(|config| with_quota(config, 1_000)).await;
+    site.put_on_tape(&["/tape/f", "/tape/moved", "/tape/removed"])
+        .await;
+    check(&site, "MKCOL", "/later", &[], 201).await;
+    check(
+        &site,
+        "MOVE",
+        "/tape/moved",
+        &[("destination", "/later/g")],
+        201,
+    )
+    .await;
+    check(&site, "DELETE", "/tape/removed", &[], 204).await;
+    let hsm = Hsm::of(&site);
+    hsm.switch("wait", true);
+    site.put("/tape/precious", CONTENT).await;
+    let directory = site.close().await;
+    let config = config(directory.path());
+    let order = RebuildRequest {
+        namespace: config.namespace.clone(),
+        pools: order_of(&config, false).pools,
+        replace: true,
+        dry_run: false,
+    };
+    let made = rebuild(&order, |_| ()).expect("made").rebuilt;
+    assert_eq!(
+        (made.files, made.tape_only, made.lost),
+        (3, 2, 0),
+        "{made:?}"
+    );
+    let site = Site::again(directory, |config| with_quota(config, 1_000)).await;
+    let hsm = Hsm::of(&site);
+    assert_eq!(site.locality("/tape/precious").await, "DISK");
+    let puts = hsm.calls("put");
+    for path in ["/tape/f", "/later/g"] {
+        assert_eq!(site.locality(path).await, "TAPE");
+        let head = site
+            .send("HEAD", path, &[("want-digest", "adler32")], b"")
+            .await;
+        assert_eq!((head.status, head.header("content-length")), (200, "12"));
+        assert!(!head.header("digest").is_empty(), "{path}");
+    }
+    hsm.switch("wait", false);
+    for path in ["/tape/f", "/later/g"] {
+        let id = site.stage(path).await;
+        assert_eq!(site.staged(&id).await["onDisk"], true);
+        assert_eq!(site.get(path).await.body, CONTENT);
+    }
+    site.becomes("/tape/precious", "TAPE").await;
+    assert!(
+        hsm.calls("put") <= puts + 2,
+        "what is on tape is put there no second time"
+    );
+}
+
+/// Two pools, whose files stay on disk and are on tape, too.
+fn with_two_pools(config: &mut StorageConfig) {
+    with_tape(config, 0);
+    let mut second = config.pools[0].clone();
+    second.name = PoolName::new("p2");
+    second.directory = config.pools[0].directory.with_file_name("p2");
+    config.pools.push(second);
+}
+
+impl Site {
+    fn pool_of(&self, at: &str) -> Option<PoolName> {
+        let entry = self.storage.namespace().lookup(&path(at));
+        match entry.expect("readable").expect("there").kind {
+            EntryKind::File { pool, .. } => pool,
+            EntryKind::Directory => panic!("a directory"),
+        }
+    }
+
+    fn set_mode(&self, pool: &PoolName, mode: PoolMode) {
+        self.reload(|config| {
+            with_two_pools(config);
+            let found = config.pools.iter_mut().find(|one| one.name == *pool);
+            found.expect("configured").mode = mode;
+        });
+    }
+
+    /// Files of data in a pool.
+    fn data_files_in(&self, pool: &PoolName) -> usize {
+        let data = self.directory.path().join(format!("pools/{pool}/data"));
+        let directories = std::fs::read_dir(data).expect("readable");
+        let count = |directory: std::fs::DirEntry| {
+            std::fs::read_dir(directory.path())
+                .expect("readable")
+                .count()
+        };
+        directories
+            .map(|directory| count(directory.expect("read")))
+            .sum()
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_in_a_pool_that_stays_away_comes_from_tape_and_its_old_copy_goes_when_the_pool_is_back()
+ {
+    let site = Site::with(with_two_pools).await;
+    let hsm = Hsm::of(&site);
+    site.put("/tape/f", CONTENT).await;
+    site.becomes("/tape/f", "DISK_AND_TAPE").await;
+    let home = site.pool_of("/tape/f").expect("on disk");
+    site.set_mode(&home, PoolMode::Disabled);
+    assert_eq!(site.locality("/tape/f").await, "UNAVAILABLE");
+    let id = site.stage("/tape/f").await;
+    let told = site.progress(&id).await["files"][0].clone();
+    if told.get("onDisk").is_none() {
+        assert_eq!(told["state"], "SUBMITTED", "{told}");
+    }
+    assert_eq!(site.staged(&id).await["onDisk"], true);
+    let other = site.pool_of("/tape/f").expect("on disk");
+    assert_ne!(other, home);
+    assert_eq!(
+        (hsm.calls("get"), site.get("/tape/f").await.text()),
+        (1, "once on tape".to_owned())
+    );
+    assert_eq!(
+        (site.data_files_in(&home), site.data_files_in(&other)),
+        (1, 1)
+    );
+    site.set_mode(&home, PoolMode::Enabled);
+    let until = Instant::now() + DEADLINE;
+    while site.data_files_in(&home) > 0 {
+        assert!(Instant::now() < until, "the old copy stays");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    assert_eq!(site.pool_of("/tape/f"), Some(other.clone()));
+    assert_eq!(site.get("/tape/f").await.body, CONTENT);
+    let directory = site.close().await;
+    let signer_config = {
+        let mut config = config(directory.path());
+        with_two_pools(&mut config);
+        config
+    };
+    let found = fsck(&order_of(&signer_config, false), |_| ()).expect("compared");
+    let wrong = (
+        found.missing.count,
+        found.unknown.count,
+        found.wrong_size.count,
+    );
+    assert_eq!((found.files, wrong), (1, (0, 0, 0)), "{found:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_in_a_pool_that_is_soon_back_is_not_read_from_tape() {
+    let long = |config: &mut StorageConfig| {
+        with_two_pools(config);
+        config.nearline.as_mut().expect("configured").pool_away_wait = Duration::from_secs(600);
+    };
+    let site = Site::with(long).await;
+    site.put("/tape/f", CONTENT).await;
+    site.becomes("/tape/f", "DISK_AND_TAPE").await;
+    let home = site.pool_of("/tape/f").expect("on disk");
+    site.set_mode(&home, PoolMode::Disabled);
+    let id = site.stage("/tape/f").await;
+    let told = site.progress(&id).await["files"][0].clone();
+    assert_eq!(
+        (&told["state"], &told["code"]),
+        (&json!("SUBMITTED"), &json!("pool-offline")),
+        "{told}"
+    );
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    site.set_mode(&home, PoolMode::Enabled);
+    let told = site.staged(&id).await;
+    assert_eq!(
+        (&told["onDisk"], told.get("waitsFor")),
+        (&json!(true), None),
+        "{told}"
+    );
+    assert_eq!(Hsm::of(&site).calls("get"), 0);
 }

@@ -77,6 +77,9 @@ pub struct Tape {
     pub pins_user_max: Option<Size>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pins_vo_max: Option<Size>,
+    /// A file that is asked for, and is in a pool that has been away for so long, is brought from tape to another one.
+    #[serde(default = "Tape::default_pool_away_wait")]
+    pub pool_away_wait: Span,
     /// A file that has waited so long for room on disk is an incident.
     #[serde(default = "Tape::default_room_wait_max")]
     pub room_wait_max: Span,
@@ -166,6 +169,9 @@ impl Tape {
     }
     fn default_files_per_request_max() -> u32 {
         10_000
+    }
+    fn default_pool_away_wait() -> Span {
+        Span(Duration::from_secs(3_600))
     }
     fn default_room_wait_max() -> Span {
         Span(Duration::from_secs(900))
@@ -265,6 +271,7 @@ impl Tape {
             stage_files_max: self.files_per_request_max as usize,
             pins_user_max: self.pins_user_max.map(|size| Bytes(size.0)),
             pins_vo_max: self.pins_vo_max.map(|size| Bytes(size.0)),
+            pool_away_wait: self.pool_away_wait.0,
             room_wait_max: self.room_wait_max.0,
             stage_kept: self.keep_requests.0,
             keep_free_permille: u16::from(self.keep_free_percent) * 10,

@@ -6,7 +6,7 @@ use super::{
 };
 use crate::problem::Layer;
 
-pub(super) const SERVICES: [ProblemFacts; 56] = [
+pub(super) const SERVICES: [ProblemFacts; 57] = [
     ProblemFacts {
         code: ProblemCode::PoolFull,
         name: "pool-full",
@@ -429,6 +429,15 @@ pub(super) const SERVICES: [ProblemFacts; 56] = [
         status: 409,
         meaning: "The file is on tape only, so its bytes cannot be read now.",
         remedy: "Ask for it by a stage request (Tape REST), or submit its transfer with bring_online.",
+    },
+    ProblemFacts {
+        code: ProblemCode::FileRecalling,
+        name: "file-recalling",
+        layer: Layer::Tape,
+        advice: RETRY,
+        status: 503,
+        meaning: "The file is on tape, and is being brought to disk.",
+        remedy: "Try again after the time in Retry-After.",
     },
     ProblemFacts {
         code: ProblemCode::PinsExhausted,

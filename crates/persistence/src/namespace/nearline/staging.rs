@@ -2,10 +2,13 @@
 
 use super::super::connection::{stored, unsigned};
 use super::super::nearline_change::{NewStageRequest, StageFileState, StageProblem, StagedFile};
+use super::super::read::archival_of;
 use super::super::{EntryId, Namespace, NamespaceError};
 use super::bounded;
 use super::held::{self, PinRoom};
-use penstock_model::{Bytes, ProblemCode, StageRequestId, Timestamp, UserName, VoName};
+use penstock_model::{
+    Archival, Bytes, PoolName, ProblemCode, StageRequestId, Timestamp, UserName, VoName,
+};
 use rusqlite::{Connection, OptionalExtension, Row, params};
 use std::time::Duration;
 
@@ -52,7 +55,7 @@ pub(super) fn insert(connection: &Connection, request: &NewStageRequest) -> rusq
     )?;
     let room = PinRoom::of(request);
     for (number, asked) in (0_i64..).zip(&request.files) {
-        let file = &settled(connection, &room, asked, request.at)?;
+        let file = &settled(connection, &room, request, asked)?;
         insert.execute(params![
             request.id.as_str(),
             number,
@@ -77,10 +80,10 @@ pub(super) fn insert(connection: &Connection, request: &NewStageRequest) -> rusq
 fn settled(
     connection: &Connection,
     room: &PinRoom<'_>,
+    request: &NewStageRequest,
     asked: &StagedFile,
-    at: Timestamp,
 ) -> rusqlite::Result<StagedFile> {
-    let mut file = asked.clone();
+    let (mut file, at, pools_away) = (asked.clone(), request.at, &request.pools_away);
     let Some(entry) = file
         .entry
         .filter(|_| file.state == StageFileState::Submitted)
@@ -88,22 +91,31 @@ fn settled(
         return Ok(file);
     };
     let found = connection
-        .prepare_cached("SELECT pool IS NOT NULL, size_bytes FROM entry WHERE id = ?1")?
+        .prepare_cached("SELECT pool, archival, size_bytes FROM entry WHERE id = ?1")?
         .query_row([stored(entry)], |row| {
-            Ok((row.get::<_, bool>(0)?, Bytes(unsigned(row.get(1)?))))
+            let pool = row.get::<_, Option<String>>(0)?.map(PoolName::new);
+            Ok((pool, archival_of(row.get(1)?), Bytes(unsigned(row.get(2)?))))
         });
     let refusal = match found.optional()? {
         None => Some(StageProblem {
             code: ProblemCode::PathNotFound,
             text: "the file was removed".to_owned(),
         }),
-        Some((is_on_disk, size)) => {
-            if is_on_disk {
-                file.state = StageFileState::Completed;
-                file.pinned_until = Some(at + file.pin);
-                (file.started, file.finished) = (Some(at), Some(at));
+        Some((pool, archival, size)) => {
+            let away = pool.as_ref().filter(|pool| pools_away.contains(pool));
+            match (&pool, away) {
+                (None, _) => {}
+                (Some(_), None) => {
+                    file.state = StageFileState::Completed;
+                    file.pinned_until = Some(at + file.pin);
+                    (file.started, file.finished) = (Some(at), Some(at));
+                }
+                (Some(_), Some(away)) => file.problem = Some(out_of_service(away, archival)),
             }
-            room.refusal(connection, entry, size)?
+            match away.filter(|_| archival != Archival::Cached) {
+                Some(away) => Some(out_of_service(away, archival)),
+                None => room.refusal(connection, entry, size)?,
+            }
         }
     };
     if refusal.is_some() {
@@ -112,6 +124,21 @@ fn settled(
         file.problem = refusal;
     }
     Ok(file)
+}
+
+fn out_of_service(pool: &PoolName, archival: Archival) -> StageProblem {
+    let text = match archival {
+        Archival::Cached => format!(
+            "waits for pool {pool}, which is out of service; the file is brought from tape when that lasts"
+        ),
+        Archival::DiskOnly | Archival::Precious => {
+            format!("pool {pool}, which keeps this file, is out of service; ask again later")
+        }
+    };
+    StageProblem {
+        code: ProblemCode::PoolOffline,
+        text,
+    }
 }
 
 /// The recall of a file has begun.
@@ -330,6 +357,14 @@ fn of_row(row: &Row<'_>) -> rusqlite::Result<StagedFile> {
     })
 }
 
+/// The VO of somebody who waits for a file.
+pub(super) const AWAITED_BY: &str = "SELECT vo FROM stage_file JOIN stage_request ON request = id
+     WHERE entry = ?1 AND state < 2 LIMIT 1";
+
+pub(super) fn vo_of_row(row: &Row<'_>) -> rusqlite::Result<Option<VoName>> {
+    Ok(row.get::<_, Option<String>>(0)?.map(VoName::new))
+}
+
 impl Namespace {
     /// A stage request with its files.
     pub fn stage_request(
@@ -402,16 +437,30 @@ impl Namespace {
         })
     }
 
+    /// Of those, the ones that are in this pool and on tape.
+    pub fn awaited_in_pool(
+        &self,
+        pool: &PoolName,
+        limit: usize,
+    ) -> Result<Vec<EntryId>, NamespaceError> {
+        self.readers.with(|connection| {
+            let mut query = connection.prepare_cached(
+                "SELECT DISTINCT stage_file.entry FROM stage_file JOIN entry ON entry.id = stage_file.entry
+                 WHERE state < 2 AND pool = ?1 AND archival = 2 ORDER BY stage_file.entry LIMIT ?2",
+            )?;
+            let rows = query.query_map(params![pool.as_str(), bounded(limit)], |row| {
+                row.get(0).map(|id| EntryId(unsigned(id)))
+            })?;
+            rows.collect()
+        })
+    }
+
     /// Whether somebody waits for this file, and the VO of one of them.
     pub fn awaited_by(&self, file: EntryId) -> Result<Option<Option<VoName>>, NamespaceError> {
         self.readers.with(|connection| {
-            let sql = "SELECT vo FROM stage_file JOIN stage_request ON request = id
-                       WHERE entry = ?1 AND state < 2 LIMIT 1";
             connection
-                .prepare_cached(sql)?
-                .query_row([stored(file)], |row| {
-                    Ok(row.get::<_, Option<String>>(0)?.map(VoName::new))
-                })
+                .prepare_cached(AWAITED_BY)?
+                .query_row([stored(file)], vo_of_row)
                 .optional()
         })
     }

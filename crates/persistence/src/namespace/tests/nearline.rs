@@ -71,6 +71,7 @@ impl Lab {
                 user: Bytes(1_000),
                 vo: Bytes(1_000),
             },
+            pools_away: Vec::new(),
             files: vec![staged],
         };
         self.nearline(NearlineChange::Stage(request)).expect("kept");
@@ -412,6 +413,7 @@ impl Lab {
             vo: Some(VoName::new("atlas")),
             at,
             quota,
+            pools_away: Vec::new(),
             files: files.iter().map(staged).collect(),
         };
         self.nearline(NearlineChange::Stage(request)).expect("kept");
