@@ -5,11 +5,13 @@
 //! answered. What the tape system records is its memory of tries, pauses, mounts and running commands; at a start both are
 //! compared, and the namespace counts.
 
+mod away_pools;
 mod driver;
 mod eviction;
 mod hsm_program;
 mod opening;
 mod recall;
+mod room_wait;
 mod submission;
 mod tape_libraries;
 mod tape_system;
@@ -31,9 +33,12 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 pub(crate) use tape_libraries::LibrariesStatus;
+use tokio::sync::Semaphore;
 
 /// Threads for looks at disks.
 const BLOCKING_THREADS: usize = 16;
+/// Large requests that are read at once.
+const LARGE_BODIES_MAX: usize = 8;
 /// How long an end waits for running commands to be stopped.
 const END_WAIT: Duration = Duration::from_secs(30);
 
@@ -63,6 +68,9 @@ pub(crate) struct NearlineIncident {
 pub(crate) struct Nearline {
     pub config: NearlineConfig,
     pub inbox: NearlineInbox,
+    /// Places for large requests, which are held in memory while they are read.
+    pub large_bodies: Semaphore,
+    pools: Pools,
     status: Arc<Mutex<NearlineStatus>>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
@@ -87,6 +95,7 @@ impl Nearline {
         mail: NearlineMail,
     ) -> Result<Nearline, OpenError> {
         let status = Arc::new(Mutex::new(NearlineStatus::default()));
+        let pools = context.pools.clone();
         let driver = opening::open(&config, context, Arc::clone(&status))?;
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
@@ -100,6 +109,8 @@ impl Nearline {
         Ok(Nearline {
             config,
             inbox,
+            large_bodies: Semaphore::new(LARGE_BODIES_MAX),
+            pools,
             status,
             thread: Mutex::new(Some(thread)),
         })

@@ -18,6 +18,8 @@ struct RebuildSummary {
     directories: u64,
     files: u64,
     bytes: u64,
+    /// Of the files, those that are on no disk.
+    tape_only: u64,
     trash: u64,
     /// Files and directories below `/lost+found`, and the first of them with the reason.
     lost: u64,
@@ -96,6 +98,7 @@ impl RebuildSummary {
             directories: rebuilt.directories,
             files: rebuilt.files,
             bytes: rebuilt.bytes.0,
+            tape_only: rebuilt.tape_only,
             trash: rebuilt.trash,
             lost: rebuilt.lost,
             lost_named: rebuilt
@@ -135,6 +138,9 @@ impl RebuildSummary {
             self.trash,
             self.seconds
         );
+        if self.tape_only > 0 {
+            text += &format!("  {} of them are on tape only\n", self.tape_only);
+        }
         for log in &self.logs {
             if let Some(problem) = &log.problem {
                 text += &format!("  directory log of pool {}: {problem}\n", log.pool);

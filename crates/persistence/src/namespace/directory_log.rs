@@ -5,7 +5,7 @@
 //! record has the next number of a sequence that the namespace counts in its transactions, so that a log that has missed
 //! something is known by its last number. Every line carries a checksum; the last one may be torn.
 
-use super::{DeadProperty, EntryId};
+use super::{DeadProperty, EntryId, TapeCopy};
 use penstock_model::{Archival, Bytes, Checksum, NamespacePath, PoolName, Timestamp, UserName};
 use serde::{Deserialize, Serialize};
 use std::fs::File;
@@ -13,8 +13,8 @@ use std::io::{self, BufRead, BufReader};
 use std::path::Path;
 use uuid::Uuid;
 
-/// The form of a log that this version writes and the newest that it reads.
-pub(super) const LOG_VERSION: u32 = 1;
+/// The form of a log that this version writes and the newest that it reads. Version 1 did not know which files are on tape.
+pub(super) const LOG_VERSION: u32 = 2;
 /// The name of a pool's log.
 pub(super) const DIRECTORY_LOG: &str = "directory.log";
 
@@ -35,6 +35,11 @@ pub(super) enum DirectoryRecord {
     Directory(DirectoryEntry),
     /// There is a file whose label does not tell all this.
     File(FileEntry),
+    /// There is a file on tape, whether or not it is on disk, too.
+    OnTape {
+        file: FileEntry,
+        copies: Vec<TapeCopy>,
+    },
     /// The file with the right label has taken the place of another one.
     Published {
         id: EntryId,
@@ -48,7 +53,7 @@ pub(super) enum DirectoryRecord {
         name: String,
         at: Timestamp,
     },
-    /// A directory is gone.
+    /// A directory is gone, or a file that was on tape only.
     Removed {
         id: EntryId,
         parent: EntryId,
@@ -139,6 +144,24 @@ pub struct TrashedFile {
 }
 
 impl TrashedFile {
+    /// The copy on disk of a file that is on tape, whose data may go at once.
+    pub(super) fn evicted(file: EntryId, pool: PoolName, size: Bytes) -> TrashedFile {
+        TrashedFile {
+            file,
+            pool,
+            size,
+            path: NamespacePath::root(),
+            owner: None,
+            created: Timestamp(0),
+            // Over its time, whatever that is.
+            removed: Timestamp(0),
+            by: None,
+            checksums: Vec::new(),
+            properties: Vec::new(),
+            archival: Archival::Cached,
+        }
+    }
+
     /// No removed file: the copy on disk of one that is on tape, which is over its time.
     pub fn is_evicted(&self) -> bool {
         self.removed == Timestamp(0) && self.archival == Archival::Cached
@@ -165,6 +188,8 @@ fn parse_line(line: &[u8]) -> Option<(u64, DirectoryRecord)> {
 /// What a log was found to be.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct LogCondition {
+    /// In which form it was begun.
+    pub version: u32,
     /// Whose it is; `None`: its first line cannot be read.
     pub of: Option<(Uuid, PoolName)>,
     /// The last number in it.
@@ -222,6 +247,7 @@ pub(super) fn read_log(
                     let why = format!("its form {version} is newer than this program");
                     return Err(io::Error::new(io::ErrorKind::InvalidData, why));
                 }
+                condition.version = version;
                 condition.of = Some((namespace, pool));
                 (condition.snapshot, condition.sequence) = (sequence, sequence);
             }

@@ -212,7 +212,7 @@ impl Listener {
             DirectoryRecord::Trashed { file, .. } => {
                 self.files.insert(file.file, LastWord::Trashed(file));
             }
-            DirectoryRecord::File(file) => {
+            DirectoryRecord::File(file) | DirectoryRecord::OnTape { file, .. } => {
                 if is_of_snapshot {
                     self.of_snapshot.push(file.id);
                 }

@@ -5,7 +5,7 @@
 //! written it. A log that cannot be written, has missed a batch, or was found behind at the start is made anew from a
 //! snapshot of the namespace; until then nothing waits for it. Nothing here is flushed before an answer: a flush follows within a second.
 
-use super::directory_log::{DIRECTORY_LOG, DirectoryRecord, read_log, write_line};
+use super::directory_log::{DIRECTORY_LOG, DirectoryRecord, LOG_VERSION, read_log, write_line};
 use super::log_snapshot::{NewSnapshot, SnapshotUse, Snapshots};
 use parking_lot::{Condvar, Mutex};
 use penstock_clock::wall_clock;
@@ -303,7 +303,9 @@ impl Keeper {
         };
         let known = self.snapshots.sequence()?;
         let ours = (self.snapshots.namespace, self.snapshots.pool.clone());
-        if condition.of == Some(ours) && condition.is_sound() && condition.sequence == known {
+        // The snapshot of an older form lacks something.
+        let is_of_now = condition.version == LOG_VERSION && condition.sequence == known;
+        if condition.of == Some(ours) && condition.is_sound() && is_of_now {
             let mut file = OpenOptions::new().append(true).open(&self.path)?;
             let bytes = file.seek(SeekFrom::End(0))?;
             return Ok(Some(OpenLog {

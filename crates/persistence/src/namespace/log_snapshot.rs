@@ -1,11 +1,12 @@
-//! The snapshot with which a directory log begins: all directories, and of the files of its pool those whose label is out of
-//! date, those that have properties, and its trash.
+//! The snapshot with which a directory log begins: all directories, all files that are on tape, and of the files of its pool those
+//! whose label is out of date, those that have properties, and its trash.
 
 use super::connection::unsigned;
 use super::directory_log::{DirectoryEntry, DirectoryRecord, FileEntry, LOG_VERSION, write_line};
+use super::nearline::copies_of;
 use super::read::{archival_of, checksums_of};
 use super::{EntryId, property, schema, trash};
-use penstock_model::{Bytes, PoolName, Timestamp, UserName};
+use penstock_model::{Archival, Bytes, PoolName, Timestamp, UserName};
 use rusqlite::{Connection, OpenFlags};
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufWriter, Write};
@@ -102,7 +103,7 @@ impl Snapshots {
         out.records = 0;
         let mut query = snapshot.prepare(
             "SELECT id, parent, name, kind, size_bytes, modified_ms, created_ms, owner, properties, labelled, archival
-             FROM entry WHERE kind = 0 OR (pool = ?1 AND (labelled = 0 OR properties = 1))",
+             FROM entry WHERE kind = 0 OR archival = 2 OR (pool = ?1 AND (labelled = 0 OR properties = 1))",
         )?;
         let mut rows = query.query([self.pool.as_str()])?;
         while let Some(row) = rows.next()? {
@@ -114,8 +115,10 @@ impl Snapshots {
             let (parent, name) = (EntryId(unsigned(row.get(1)?)), row.get(2)?);
             let owner = row.get::<_, Option<String>>(7)?.map(UserName::new);
             let (modified, created) = (Timestamp(row.get(5)?), Timestamp(row.get(6)?));
-            let record = match (row.get::<_, i64>(3)?, row.get::<_, bool>(9)?) {
-                (0, _) => DirectoryRecord::Directory(DirectoryEntry {
+            let archival = archival_of(row.get(10)?);
+            let (is_directory, is_labelled) = (row.get::<_, i64>(3)? == 0, row.get::<_, bool>(9)?);
+            if is_directory {
+                out.write(&DirectoryRecord::Directory(DirectoryEntry {
                     id,
                     parent,
                     name,
@@ -123,22 +126,33 @@ impl Snapshots {
                     created,
                     modified,
                     properties,
-                }),
-                (_, false) => DirectoryRecord::File(FileEntry {
-                    id,
-                    parent,
-                    name,
-                    size: Bytes(unsigned(row.get(4)?)),
-                    checksums: checksums_of(&snapshot, id)?,
-                    owner,
-                    created,
-                    at: created,
-                    properties,
-                    archival: archival_of(row.get(10)?),
-                }),
-                (_, true) => DirectoryRecord::Properties { id, properties },
+                }));
+                continue;
+            }
+            let is_on_tape = archival == Archival::Cached;
+            if is_labelled && !is_on_tape {
+                out.write(&DirectoryRecord::Properties { id, properties });
+                continue;
+            }
+            let file = FileEntry {
+                id,
+                parent,
+                name,
+                size: Bytes(unsigned(row.get(4)?)),
+                checksums: checksums_of(&snapshot, id)?,
+                owner,
+                created,
+                at: created,
+                properties,
+                archival,
             };
-            out.write(&record);
+            out.write(&match is_on_tape {
+                true => DirectoryRecord::OnTape {
+                    file,
+                    copies: copies_of(&snapshot, id)?,
+                },
+                false => DirectoryRecord::File(file),
+            });
         }
         trash::each_of_pool(&snapshot, &self.pool, |file| {
             let parent = EntryId(0);

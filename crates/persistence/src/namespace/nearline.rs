@@ -3,9 +3,10 @@
 //! The namespace is the truth about both ends: a file is on tape when its row says so, and whoever drives the tape system
 //! finds in these rows all that it owes after a crash.
 
+mod held;
 mod staging;
 
-pub use staging::StoredStageRequest;
+pub use staging::{RememberedFailure, StoredStageRequest};
 
 use super::change::{Batch, ChangeReport, Outcome, ToldEntry, TrashedData};
 use super::connection::{signed, stored, unsigned};
@@ -16,7 +17,9 @@ use super::read::{archival_of, checksums_of, stored_archival};
 use super::{ChangeError, ChangeRefusal, EntryId, Namespace, NamespaceError};
 use penstock_clock::wall_clock;
 use penstock_model::observation::{EntryChange, EntryChangeReason};
-use penstock_model::{Archival, Bytes, Checksum, NamespacePath, PoolName, Timestamp, UserName};
+use penstock_model::{
+    Archival, Bytes, Checksum, NamespacePath, PoolName, Timestamp, UserName, VoName,
+};
 use rusqlite::{Connection, OptionalExtension, Row, params};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
@@ -25,7 +28,7 @@ use std::time::Duration;
 const TAPE_REMOVAL_GRACE: Duration = Duration::from_secs(7 * 24 * 3_600);
 
 /// A copy on tape.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TapeCopy {
     /// As the tape system names it.
     pub uri: String,
@@ -48,6 +51,27 @@ pub struct TapeFile {
     pub copies: Vec<TapeCopy>,
 }
 
+/// A file, and who waits for it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RecallState {
+    pub id: EntryId,
+    /// The VO of one of those who wait for it, where it is known; `None`: nobody waits.
+    pub awaited: Option<Option<VoName>>,
+    /// `None`: it is gone.
+    pub file: Option<RecallFile>,
+}
+
+/// What of a file decides whether it is to be brought.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RecallFile {
+    pub size: Bytes,
+    /// Where it is on disk.
+    pub pool: Option<PoolName>,
+    pub archival: Archival,
+    /// Its copies on tape.
+    pub uris: Vec<String>,
+}
+
 /// A copy on tape that nobody needs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TapeRemoval {
@@ -65,13 +89,24 @@ impl Batch<'_> {
             NearlineChange::Archived { file, uris, at } => self.archived(*file, uris, *at),
             NearlineChange::Evict { file, pool, at } => self.evict(*file, pool, *at),
             NearlineChange::LoseDiskCopy { file, pool, at } => self.lose(*file, pool, *at),
+            NearlineChange::Abandon { file, pool, at } => self.abandon(*file, pool, *at),
+            NearlineChange::OnDisk { files, at } => {
+                for file in files {
+                    staging::complete(self.connection, *file, *at)?;
+                }
+                Ok(ChangeReport::default())
+            }
             NearlineChange::Recalled { file, pool, at } => self.recalled(*file, pool, *at),
-            NearlineChange::RecallFailed { file, error, at } => {
-                staging::fail(self.connection, *file, error, *at)?;
+            NearlineChange::RecallFailed { file, problem, at } => {
+                staging::fail(self.connection, *file, problem, *at)?;
                 Ok(ChangeReport::default())
             }
             NearlineChange::RecallStarted { file, at } => {
                 staging::start(self.connection, *file, *at)?;
+                Ok(ChangeReport::default())
+            }
+            NearlineChange::RecallDelayed { file, problem } => {
+                staging::delay(self.connection, *file, problem)?;
                 Ok(ChangeReport::default())
             }
             NearlineChange::Stage(request) => {
@@ -93,10 +128,13 @@ impl Batch<'_> {
                 staging::forget(self.connection, request)?;
                 Ok(ChangeReport::default())
             }
-            NearlineChange::PruneStages { before, at } => Ok(ChangeReport {
-                pruned: staging::prune(self.connection, *before, *at)?,
-                ..ChangeReport::default()
-            }),
+            NearlineChange::PruneStages { before, at } => {
+                staging::end_pins(self.connection, *at)?;
+                Ok(ChangeReport {
+                    pruned: staging::prune(self.connection, *before, *at)?,
+                    ..ChangeReport::default()
+                })
+            }
             NearlineChange::AppendJournal(records) => self.append_tape_journal(records),
             NearlineChange::ReplaceJournal(records) => {
                 self.connection.execute("DELETE FROM tape_journal", [])?;
@@ -143,6 +181,13 @@ impl Batch<'_> {
             .execute(params![stored(file), stored_archival(Archival::Cached)])?;
         let told = ToldEntry::new(EntryChange::Archiving, file, &found.path);
         self.tell_ledger(told.with_data(found.size, found.pool.as_ref()).made_at(at));
+        // A namespace that is made again learns by this what is on no disk any more.
+        let file_entry = self.file_entry(file)?;
+        let copies = copies_of(self.connection, file)?;
+        self.records.push(DirectoryRecord::OnTape {
+            file: file_entry,
+            copies,
+        });
         Ok(ChangeReport::default())
     }
 
@@ -191,9 +236,25 @@ impl Batch<'_> {
         // Data of before may still be in another pool.
         let is_kept = staging::is_pinned(self.connection, file, at)?
             || super::trash::find(self.connection, file)?.is_some();
-        if is_kept {
+        match is_kept {
+            true => Err(ChangeRefusal::KeptOnDisk(file).into()),
+            false => self.let_disk_copy_go(found, pool, at),
+        }
+    }
+
+    fn abandon(&mut self, file: EntryId, pool: &PoolName, at: Timestamp) -> Outcome {
+        let found = self.cached_in(file, pool)?;
+        self.write_trash()?;
+        if super::trash::find(self.connection, file)?.is_some() {
             return Err(ChangeRefusal::KeptOnDisk(file).into());
         }
+        staging::wait_again(self.connection, file, at)?;
+        self.let_disk_copy_go(found, pool, at)
+    }
+
+    /// The data in this pool becomes trash that is over its time.
+    fn let_disk_copy_go(&mut self, found: TapeFile, pool: &PoolName, at: Timestamp) -> Outcome {
+        let file = found.id;
         self.connection
             .prepare_cached("UPDATE entry SET pool = NULL WHERE id = ?1")?
             .execute([stored(file)])?;
@@ -203,18 +264,10 @@ impl Batch<'_> {
         self.records.push(DirectoryRecord::Trashed {
             parent: EntryId(0),
             file: TrashedFile {
-                file,
-                pool: pool.clone(),
-                size: found.size,
-                path: NamespacePath::root(),
                 owner: found.owner,
                 created: found.created,
-                // Over its time, whatever that is.
-                removed: Timestamp(0),
-                by: None,
                 checksums: found.checksums,
-                properties: Vec::new(),
-                archival: Archival::Cached,
+                ..TrashedFile::evicted(file, pool.clone(), found.size)
             },
         });
         self.write_trash()?;
@@ -330,7 +383,7 @@ fn tape_file(connection: &Connection, file: EntryId) -> rusqlite::Result<Option<
     Ok(found.flatten())
 }
 
-fn copies_of(connection: &Connection, file: EntryId) -> rusqlite::Result<Vec<TapeCopy>> {
+pub(super) fn copies_of(connection: &Connection, file: EntryId) -> rusqlite::Result<Vec<TapeCopy>> {
     let mut query = connection
         .prepare_cached("SELECT uri, at_ms FROM tape_copy WHERE entry = ?1 ORDER BY number")?;
     let rows = query.query_map([stored(file)], |row| {
@@ -346,6 +399,49 @@ impl Namespace {
     /// A file with its copies on tape; `None`: there is no file of this number.
     pub fn tape_file(&self, file: EntryId) -> Result<Option<TapeFile>, NamespaceError> {
         self.readers.with(|connection| tape_file(connection, file))
+    }
+
+    /// The same of many files, in their order, as they are at one time.
+    pub fn tape_files_of(
+        &self,
+        files: &[EntryId],
+    ) -> Result<Vec<Option<TapeFile>>, NamespaceError> {
+        self.readers.with(|connection| {
+            let _one_time = connection.unchecked_transaction()?;
+            let files = files.iter().map(|file| tape_file(connection, *file));
+            files.collect()
+        })
+    }
+
+    /// What decides whether each of these files is to be brought, in their order, as it is at one time.
+    pub fn recall_states(&self, files: &[EntryId]) -> Result<Vec<RecallState>, NamespaceError> {
+        self.readers.with(|connection| {
+            let _one_time = connection.unchecked_transaction()?;
+            let mut awaited = connection.prepare_cached(staging::AWAITED_BY)?;
+            let mut find = connection.prepare_cached(
+                "SELECT size_bytes, pool, archival FROM entry WHERE id = ?1 AND kind = 1",
+            )?;
+            let state = |id: &EntryId| {
+                let vo = awaited.query_row([stored(*id)], staging::vo_of_row);
+                let file = find.query_row([stored(*id)], |row| {
+                    Ok(RecallFile {
+                        size: Bytes(unsigned(row.get(0)?)),
+                        pool: row.get::<_, Option<String>>(1)?.map(PoolName::new),
+                        archival: archival_of(row.get(2)?),
+                        uris: copies_of(connection, *id)?
+                            .into_iter()
+                            .map(|copy| copy.uri)
+                            .collect(),
+                    })
+                });
+                Ok(RecallState {
+                    id: *id,
+                    awaited: vo.optional()?,
+                    file: file.optional()?,
+                })
+            };
+            files.iter().map(state).collect()
+        })
     }
 
     /// Files that are to be put on tape, by their numbers, after this one.

@@ -4,13 +4,13 @@
 //! `/lost+found`. No id is given to anything else than before, and new ones are larger than any that was ever given.
 
 use super::connection::{signed, stored, unsigned};
-use super::directory_log::{DirectoryEntry, FileEntry};
+use super::directory_log::{DirectoryEntry, FileEntry, TrashedFile};
 use super::log_keeper::SEQUENCE_LEAP;
 use super::read::{by_name, stored_archival};
 pub use super::replay::PoolLogs;
 use super::replay::{FileState, FileStates};
 use super::schema::POOL_KEY;
-use super::{EntryId, GapCause, property, schema, trash};
+use super::{EntryId, GapCause, TapeCopy, property, schema, trash};
 use penstock_clock::wall_clock;
 use penstock_model::{Archival, Bytes, Checksum, NamespacePath, PoolName, Timestamp, UserName};
 use rusqlite::{Connection, params};
@@ -85,6 +85,8 @@ pub struct Rebuilt {
     /// Visible files, those without a place among them.
     pub files: u64,
     pub bytes: Bytes,
+    /// Of the visible files, those that are on no disk, but on tape.
+    pub tape_only: u64,
     /// Files of the trash.
     pub trash: u64,
     /// Files and directories whose place is not known.
@@ -99,6 +101,9 @@ pub struct Rebuilt {
 pub struct Rebuild {
     connection: Connection,
     pools: BTreeMap<PoolName, FileStates>,
+    /// What logs tell of files on tape that were not met in a pool yet.
+    on_tape: HashMap<EntryId, FileState>,
+    tape_copies: HashMap<EntryId, Vec<TapeCopy>>,
     /// Directories that are in place.
     directories: HashSet<EntryId>,
     /// Files of which a record says that they are where they are: which record.
@@ -135,6 +140,8 @@ impl Rebuild {
         let mut rebuild = Rebuild {
             connection,
             pools: logs.pools,
+            on_tape: logs.on_tape,
+            tape_copies: logs.tape_copies,
             directories: HashSet::from([EntryId::ROOT]),
             confirmed: HashMap::new(),
             wrong_size: HashSet::new(),
@@ -246,10 +253,17 @@ impl Rebuild {
         let states = self.pools.entry(pool.clone()).or_default();
         if let Some(trashed) = states.trash.remove(&found.id) {
             trash::insert(&self.connection, &trashed)?;
+            self.insert_copies(found.id)?;
             self.report.trash += 1;
             return Ok(FoundFileFate::Trash);
         }
-        let state = states.files.remove(&found.id).unwrap_or_default();
+        if self.is_placed(found.id)? {
+            return self.add_again(pool, &found);
+        }
+        let states = self.pools.entry(pool.clone()).or_default();
+        let state = states.files.remove(&found.id);
+        let state = state.or_else(|| self.on_tape.remove(&found.id));
+        let state = state.unwrap_or_default();
         let (file, path) = entry_of(&found, &state);
         let is_labelled = state.told.is_none()
             && state.moved.is_none()
@@ -264,7 +278,7 @@ impl Rebuild {
             self.wrong_size.insert(found.id);
         }
         let incoming = FilePlacement {
-            pool,
+            pool: Some(pool),
             file,
             path,
             is_labelled,
@@ -275,6 +289,27 @@ impl Rebuild {
             self.report.wrong_size.push(path);
         }
         Ok(placed)
+    }
+
+    fn is_placed(&self, file: EntryId) -> rusqlite::Result<bool> {
+        self.connection
+            .prepare_cached("SELECT 1 FROM entry WHERE id = ?1")?
+            .exists([stored(file)])
+    }
+
+    /// A second copy of the data of a file: one of a pool that was away while the file was brought from tape to another one.
+    /// It goes as it would have gone.
+    fn add_again(
+        &mut self,
+        pool: &PoolName,
+        found: &FoundFile,
+    ) -> Result<FoundFileFate, RebuildError> {
+        if trash::find(&self.connection, found.id)?.is_none() {
+            let evicted = TrashedFile::evicted(found.id, pool.clone(), found.size);
+            trash::insert(&self.connection, &evicted)?;
+        }
+        self.report.trash += 1;
+        Ok(FoundFileFate::Trash)
     }
 
     fn place(
@@ -443,10 +478,11 @@ impl Rebuild {
                 signed(file.size.0),
                 file.created.0,
                 file.owner.as_ref().map(UserName::as_str),
-                new.pool.as_str(),
+                new.pool.map(PoolName::as_str),
                 new.is_labelled,
-                stored_archival(owed_archival(file.archival)),
+                stored_archival(self.archival_of(file)),
             ])?;
+        self.insert_copies(file.id)?;
         for checksum in &file.checksums {
             self.connection
                 .prepare_cached("INSERT OR REPLACE INTO checksum VALUES (?1, ?2, ?3)")?
@@ -463,8 +499,57 @@ impl Rebuild {
         Ok(())
     }
 
+    /// Where its copies on tape are not known, it is to be put there again.
+    fn archival_of(&self, file: &FileEntry) -> Archival {
+        let is_known = self.tape_copies.contains_key(&file.id);
+        match file.archival {
+            _ if is_known => Archival::Cached,
+            Archival::DiskOnly => Archival::DiskOnly,
+            Archival::Precious | Archival::Cached => Archival::Precious,
+        }
+    }
+
+    fn insert_copies(&self, file: EntryId) -> rusqlite::Result<()> {
+        let copies = self.tape_copies.get(&file);
+        for (number, copy) in (0_i64..).zip(copies.into_iter().flatten()) {
+            self.connection
+                .prepare_cached("INSERT OR REPLACE INTO tape_copy VALUES (?1, ?2, ?3, ?4)")?
+                .execute(params![stored(file), number, copy.uri, copy.at.0])?;
+        }
+        Ok(())
+    }
+
+    /// Takes the files that are on tape, and were met in no pool.
+    fn place_files_on_tape(&mut self) -> Result<(), RebuildError> {
+        let mut left: Vec<(EntryId, FileState)> = std::mem::take(&mut self.on_tape)
+            .into_iter()
+            .filter(|(_, state)| state.told.is_some())
+            .collect();
+        // In an order that is the same each time.
+        left.sort_by_key(|(id, _)| *id);
+        for (id, state) in left {
+            let found = FoundFile {
+                id,
+                size: Bytes(0),
+                modified: Timestamp(0),
+                label: None,
+            };
+            let (file, path) = entry_of(&found, &state);
+            self.report.tape_only += 1;
+            self.place(FilePlacement {
+                pool: None,
+                file,
+                path,
+                is_labelled: false,
+                confirmed: state.confirmed,
+            })?;
+        }
+        Ok(())
+    }
+
     /// Ends it: the database is whole and durable. `records_seen` is how many movers any pool has seen.
-    pub fn finish(self, to: &Path, records_seen: u64) -> Result<Rebuilt, RebuildError> {
+    pub fn finish(mut self, to: &Path, records_seen: u64) -> Result<Rebuilt, RebuildError> {
+        self.place_files_on_tape()?;
         let Rebuild {
             connection,
             mut report,
@@ -522,7 +607,8 @@ pub fn take_place(part: &Path, database: &Path, at: Timestamp) -> std::io::Resul
 
 /// A file that is to be placed.
 struct FilePlacement<'a> {
-    pool: &'a PoolName,
+    /// `None`: it is on tape only.
+    pool: Option<&'a PoolName>,
     file: FileEntry,
     /// Where it was, as far as that is known.
     path: NamespacePath,
@@ -574,14 +660,6 @@ fn entry_of(found: &FoundFile, state: &FileState) -> (FileEntry, NamespacePath) 
     }
     file.checksums.extend(state.checksums.iter().cloned());
     (file, path)
-}
-
-/// Where its copies on tape are is not told by labels and logs, so it is to be put there again.
-fn owed_archival(archival: Archival) -> Archival {
-    match archival {
-        Archival::DiskOnly => Archival::DiskOnly,
-        Archival::Precious | Archival::Cached => Archival::Precious,
-    }
 }
 
 fn lost_path(names: &[String]) -> NamespacePath {

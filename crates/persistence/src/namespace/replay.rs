@@ -1,12 +1,13 @@
 //! What the directory logs of all pools tell together: the state of the namespace apart from what labels tell.
 //!
-//! Each log has all directories; of the files it has those of its own pool in its snapshot, and those of all pools in what
-//! follows. So directories are taken from the log that goes furthest, and a log that ends early is gone on with from there.
+//! Each log has all directories and all files on tape; of the others it has those of its own pool in its snapshot, and those of all
+//! pools in what follows. So directories and files on tape are taken from the log that goes furthest, and a log that ends early
+//! is gone on with from there.
 
 use super::directory_log::{
     DIRECTORY_LOG, DirectoryEntry, DirectoryRecord, FileEntry, LogCondition, TrashedFile, read_log,
 };
-use super::{DeadProperty, EntryId};
+use super::{DeadProperty, EntryId, TapeCopy};
 use penstock_model::{Checksum, PoolName, Timestamp};
 use std::collections::{BTreeMap, HashMap};
 use std::io;
@@ -21,6 +22,10 @@ pub struct PoolLogs {
     /// The number up to which changes are known.
     pub sequence: u64,
     pub(super) directories: Option<BTreeMap<EntryId, DirectoryEntry>>,
+    /// Files on tape, whichever pool has them on disk.
+    pub(super) on_tape: HashMap<EntryId, FileState>,
+    /// Copies on tape, those of trash included.
+    pub(super) tape_copies: HashMap<EntryId, Vec<TapeCopy>>,
     pub(super) pools: BTreeMap<PoolName, FileStates>,
 }
 
@@ -48,6 +53,17 @@ pub(super) struct FileState {
 struct ReplayState {
     directories: BTreeMap<EntryId, DirectoryEntry>,
     files: FileStates,
+    tape_copies: HashMap<EntryId, Vec<TapeCopy>>,
+}
+
+impl ReplayState {
+    /// The states of files on tape, apart from those of the others.
+    fn take_on_tape(&mut self) -> HashMap<EntryId, FileState> {
+        let files = &mut self.files.files;
+        let ids = self.tape_copies.keys();
+        ids.filter_map(|id| Some((*id, files.remove(id)?)))
+            .collect()
+    }
 }
 
 impl PoolLogs {
@@ -69,7 +85,8 @@ impl PoolLogs {
         let sequence = best.sequence;
         let best_log = best_directory.join(DIRECTORY_LOG);
         let mut states = BTreeMap::new();
-        let mut directories = None;
+        let (mut directories, mut on_tape, mut tape_copies) =
+            (None, HashMap::new(), HashMap::new());
         for (pool, directory) in pools {
             let mut state = ReplayState::default();
             let mut known = 0;
@@ -89,14 +106,18 @@ impl PoolLogs {
                     }
                 })?;
             }
+            let tape_states = state.take_on_tape();
             if pool == best_pool {
                 directories = Some(state.directories);
+                (on_tape, tape_copies) = (tape_states, state.tape_copies);
             }
             states.insert(pool.clone(), state.files);
         }
         Ok(PoolLogs {
             sequence,
             directories,
+            on_tape,
+            tape_copies,
             pools: states,
             ..logs
         })
@@ -109,7 +130,8 @@ impl PoolLogs {
             let files = states.files.keys();
             files.chain(states.trash.keys()).map(|id| id.0)
         });
-        directories.chain(files).max().unwrap_or(0)
+        let on_tape = self.tape_copies.keys().map(|id| id.0);
+        directories.chain(files).chain(on_tape).max().unwrap_or(0)
     }
 }
 
@@ -149,6 +171,10 @@ impl ReplayState {
                 self.directories.insert(made.id, made);
                 touch(self, parent, at);
             }
+            DirectoryRecord::OnTape { file, copies } => {
+                self.tape_copies.insert(file.id, copies);
+                self.apply(sequence, is_of_snapshot, DirectoryRecord::File(file));
+            }
             DirectoryRecord::File(told) => {
                 self.files.trash.remove(&told.id);
                 let (parent, at) = (told.parent, told.at);
@@ -182,6 +208,8 @@ impl ReplayState {
             }
             DirectoryRecord::Removed { id, parent, at } => {
                 self.directories.remove(&id);
+                files.remove(&id);
+                self.tape_copies.remove(&id);
                 touch(self, parent, at);
             }
             // While its data is there it is as good as any.

@@ -5,6 +5,8 @@ mod asking;
 mod bringing;
 mod retrying;
 
+use super::away_pools::AwayPools;
+use super::room_wait::RoomWait;
 use super::tape_system::{RecallTry, TapeOrder, TapeOutcome, TapeSystem};
 use super::{NearlineContext, NearlineStatus};
 use crate::config::NearlineConfig;
@@ -12,7 +14,7 @@ use crate::nearline_inbox::{NearlineMail, NearlineMessage};
 use bringing::{CheckNews, Recall};
 use parking_lot::Mutex;
 use penstock_decide::clock::ClockTrust;
-use penstock_model::Timestamp;
+use penstock_model::{ProblemCode, Timestamp};
 use penstock_persistence::namespace::{Change, ChangeError, ChangeReport, EntryId, NearlineChange};
 use retrying::Retries;
 use std::collections::{BTreeMap, VecDeque};
@@ -29,7 +31,7 @@ const LOOK_WAIT: Duration = Duration::from_secs(5);
 /// Between two tries to tell the namespace something that it must know.
 const NAMESPACE_RETRY: Duration = Duration::from_secs(1);
 /// Files that are looked up at once.
-const PAGE_FILES: usize = 1_000;
+pub(super) const PAGE_FILES: usize = 1_000;
 /// Records in the journal before it is cut short, beyond those of what lives.
 const JOURNAL_RECORDS_MAX: usize = 20_000;
 /// What people are told is found out at most so often.
@@ -48,6 +50,9 @@ pub(super) struct Driver {
     system: TapeSystem,
     /// Where the files go that are being brought.
     recalls: BTreeMap<RecallTry, Recall>,
+    /// Which files wait for a place on disk.
+    pub(super) room_wait: RoomWait,
+    pub(super) away_pools: AwayPools,
     retries: Retries,
     journal_records: usize,
     is_over: bool,
@@ -72,6 +77,8 @@ impl Driver {
             status,
             system,
             recalls: BTreeMap::new(),
+            room_wait: RoomWait::default(),
+            away_pools: AwayPools::default(),
             retries,
             journal_records,
             is_over: false,
@@ -268,7 +275,10 @@ impl Driver {
                 self.retries.forget(file);
                 self.must(NearlineChange::Archived { file, uris, at }).await;
             }
-            TapeOutcome::NotRecalled { file, error } => self.fail_recall(file, &error).await,
+            TapeOutcome::NotRecalled { file, error } => {
+                self.fail_recall(file, ProblemCode::TapeFailed, &error)
+                    .await;
+            }
             TapeOutcome::Later(file) => self.retries.add(file),
             TapeOutcome::Removed(uris) => {
                 self.must(NearlineChange::ForgetRemovals(uris)).await;
@@ -283,6 +293,8 @@ impl Driver {
             return;
         }
         self.ask_removals().await;
+        self.look_after_away_pools().await;
+        self.forget_who_needs_no_room();
         self.make_room().await;
         let at = self.now();
         let before =
@@ -308,8 +320,16 @@ impl Driver {
         }
     }
 
-    fn publish_status(&self) {
-        *self.status.lock() = self.system.status();
+    fn publish_status(&mut self) {
+        let (now, wait_max) = (self.now(), self.config.room_wait_max);
+        let no_room = self.room_wait.incident(now, wait_max);
+        let mut status = self.system.status();
+        status.incidents.extend(no_room);
+        *self.status.lock() = status;
+    }
+
+    pub(super) fn pool_away_wait(&self) -> Duration {
+        self.config.pool_away_wait
     }
 
     pub(super) fn keep_free_permille(&self) -> u16 {

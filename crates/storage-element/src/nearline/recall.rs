@@ -1,7 +1,10 @@
 //! A file that comes from tape: where it goes, and how it becomes durable.
 //!
 //! The tape system writes to a file in `incoming/` of the pool, under a number of its own, so that what one try has left is never
-//! taken for the data of another one. Once its bytes are known to be the right ones it gets its final name by a second link.
+//! taken for the data of another one. Its bytes are compared while they pass into a second file, which no program of an HSM has
+//! ever opened: one that was left running, and still writes, changes nothing of what was accepted. File systems that share
+//! blocks between files (XFS, btrfs) make the second file at once; others write the bytes again. That file gets the final name
+//! by a second link.
 
 use super::NearlineContext;
 use super::tape_system::RecallEnd;
@@ -13,9 +16,9 @@ use penstock_decide::pool_selection::{PlacementRequest, PoolView, choose_pool};
 use penstock_model::{Checksum, PoolName};
 use penstock_persistence::namespace::{EntryId, NamespaceError, TapeFile};
 use penstock_protocol::checksum::Hasher;
-use rustix::fs::{AtFlags, CWD, Mode, OFlags};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, ioctl_ficlone};
 use std::fs::File;
-use std::io::{self, Read};
+use std::io::{self, Read, Write};
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -50,7 +53,11 @@ pub(super) enum RecallError {
 pub(super) struct PlacedRecall {
     target: TapeFile,
     pool: Arc<Pool>,
+    /// What the HSM writes to.
     scratch: UncommittedFile,
+    /// What becomes the file.
+    accepted: UncommittedFile,
+    shares_blocks: bool,
 }
 
 /// Makes a place for a file in the pool that suits it best.
@@ -82,7 +89,12 @@ pub(super) async fn place(
     let promise = || reservation.cover(file.size.0, Some(file.size.0));
     let covered = with_room(&context.reaper, &pool, promise).await;
     covered.map_err(|_| RecallError::NoRoom)?;
-    let scratch_id = context.namespace.allocate();
+    // Room for both files, in case they do not share their blocks.
+    let mut second = pool.reserve();
+    let promise = || second.cover(file.size.0, Some(file.size.0));
+    let covered = with_room(&context.reaper, &pool, promise).await;
+    covered.map_err(|_| RecallError::NoRoom)?;
+    let (scratch_id, accepted_id) = (context.namespace.allocate(), context.namespace.allocate());
     let (at, left, reaper) = (
         Arc::clone(&pool),
         pool.data_path(file.id),
@@ -91,7 +103,11 @@ pub(super) async fn place(
     let made = tokio::task::spawn_blocking(move || {
         // A process that was killed may have left data of this name, which nobody knows: the file has no pool.
         remove_if_there(&left)?;
-        UncommittedFile::create(scratch_id, reservation, at, reaper)
+        let scratch =
+            UncommittedFile::create(scratch_id, reservation, Arc::clone(&at), reaper.clone())?;
+        let accepted = UncommittedFile::create(accepted_id, second, at, reaper)?;
+        let shares_blocks = ioctl_ficlone(&accepted.file, &scratch.file).is_ok();
+        Ok::<_, io::Error>((scratch, accepted, shares_blocks))
     });
     let made = tokio::time::timeout(DISK_WAIT, made).await;
     let silent = || {
@@ -101,10 +117,16 @@ pub(super) async fn place(
         )
     };
     let made = made.map_err(|_| silent())?.map_err(io::Error::other)?;
+    let (scratch, mut accepted, shares_blocks) = made?;
+    if shares_blocks {
+        *accepted.reservation() = pool.reserve();
+    }
     Ok(PlacedRecall {
         target: file.clone(),
         pool,
-        scratch: made?,
+        scratch,
+        accepted,
+        shares_blocks,
     })
 }
 
@@ -130,13 +152,28 @@ impl PlacedRecall {
         tell: impl FnOnce(RecallEnd) + Send + 'static,
     ) {
         let (target, pool, path) = (self.target.clone(), Arc::clone(&self.pool), self.path());
-        tokio::task::spawn_blocking(move || tell(checked(&target, &pool, &path, &reading)));
+        let (accepted, shares_blocks) = (self.accepted.file.try_clone(), self.shares_blocks);
+        tokio::task::spawn_blocking(move || {
+            let looked = accepted.map_err(ArrivalError::Disk).and_then(|accepted| {
+                let arrived = ArrivedFile {
+                    path: &path,
+                    accepted: &accepted,
+                    shares_blocks,
+                };
+                accept(&target, &arrived, &reading)?;
+                Ok(settle(&target, &pool, &accepted)?)
+            });
+            tell(match looked {
+                Ok(()) => RecallEnd::Brought,
+                Err(why) => why.into_end(&pool),
+            });
+        });
     }
 
     /// Its entry is committed: the data stays.
     pub(super) fn keep(self) {
-        let path = self.path();
-        self.scratch.keep(self.target.size);
+        let path = self.pool.incoming_path(self.accepted.id);
+        self.accepted.keep(self.target.size);
         if let Err(why) = std::fs::remove_file(&path) {
             tracing::warn!(path = %path.display(), %why, "the second name of a recalled file stays until the next start");
         }
@@ -151,67 +188,90 @@ impl PlacedRecall {
 
     /// It is not known whether its entry is committed: the next start finds out.
     pub(super) fn leave(self) {
-        self.scratch.leave();
+        self.accepted.leave();
     }
 }
 
-fn checked(target: &TapeFile, pool: &Arc<Pool>, path: &Path, reading: &dyn Fn(u64)) -> RecallEnd {
-    let failed = |why: io::Error| {
-        pool.health.read_failed(why.to_string());
-        RecallEnd::NotTaken(why.into())
-    };
-    // One look by name, which follows no symbolic link: what is read is what is kept.
-    let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let mut file = match rustix::fs::open(path, flags, Mode::empty()) {
-        Ok(file) => File::from(file),
-        Err(why) => return failed(why.into()),
-    };
-    match compare(target, &mut file, reading) {
-        Ok(None) => {}
-        Ok(Some(text)) => return RecallEnd::WrongData(text),
-        Err(why) => return failed(why),
-    }
-    match settle(target, pool, &file) {
-        Ok(()) => RecallEnd::Brought,
-        Err(why) => failed(why),
+/// A file that was brought, and the empty one that takes its bytes.
+struct ArrivedFile<'a> {
+    path: &'a Path,
+    accepted: &'a File,
+    shares_blocks: bool,
+}
+
+/// Why what has come is not kept.
+#[derive(Debug, Error)]
+enum ArrivalError {
+    #[error("{0}")]
+    WrongData(String),
+    #[error("{0}")]
+    Disk(#[from] io::Error),
+}
+
+impl ArrivalError {
+    fn into_end(self, pool: &Pool) -> RecallEnd {
+        match self {
+            ArrivalError::WrongData(text) => RecallEnd::WrongData(text),
+            ArrivalError::Disk(why) if why.kind() == io::ErrorKind::StorageFull => {
+                RecallEnd::NotTaken(RecallError::NoRoom)
+            }
+            ArrivalError::Disk(why) => {
+                pool.health.read_failed(why.to_string());
+                RecallEnd::NotTaken(why.into())
+            }
+        }
     }
 }
 
-/// What is wrong with the bytes that have come, if anything.
-fn compare(
+/// Gives the accepted file the bytes that have come, and looks at what it has got.
+fn accept(
     target: &TapeFile,
-    file: &mut File,
+    arrived: &ArrivedFile<'_>,
     reading: &dyn Fn(u64),
-) -> io::Result<Option<String>> {
-    let size = file.metadata()?.len();
-    if size != target.size.0 {
-        let expected = target.size.0;
-        return Ok(Some(format!(
-            "{WRONG_DATA} {size} bytes instead of {expected}"
-        )));
-    }
+) -> Result<(), ArrivalError> {
+    // By name, and no symbolic link: the program may have put another file there.
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
+    let found = rustix::fs::open(arrived.path, flags, Mode::empty()).map_err(io::Error::from)?;
+    let found = File::from(found);
+    let mut accepted = arrived.accepted;
+    let is_shared = arrived.shares_blocks && ioctl_ficlone(accepted, &found).is_ok();
+    let size = target.size.0;
+    // One byte more shows that there are more.
+    let mut bytes: Box<dyn Read + '_> = match is_shared {
+        true => Box::new(accepted.take(size + 1)),
+        false => Box::new((&found).take(size + 1)),
+    };
     let algorithms: Vec<_> = target.checksums.iter().map(Checksum::algorithm).collect();
     let mut hasher = Hasher::new(&algorithms);
     let mut buffer = vec![0; READ_BYTES];
     let (mut read, mut told) = (0_u64, 0_u64);
     loop {
-        match file.read(&mut buffer)? {
-            0 => break,
-            count => {
-                hasher.update(&buffer[..count]);
-                read += count as u64;
-            }
+        let count = bytes.read(&mut buffer)?;
+        if count == 0 {
+            break;
         }
+        hasher.update(&buffer[..count]);
+        if !is_shared {
+            accepted.write_all(&buffer[..count])?;
+        }
+        read += count as u64;
         if read - told >= TOLD_BYTES {
             told = read;
             reading(size.saturating_add(read));
         }
     }
-    let found = hasher.finish();
-    let differs = found.iter().find(|sum| !target.checksums.contains(sum));
-    Ok(differs.map(|sum| {
-        format!("{WRONG_DATA} other bytes: their checksum is {sum}, and was another one when the file was written")
-    }))
+    if read != size {
+        let come = found.metadata()?.len();
+        let text = format!("{WRONG_DATA} {come} bytes instead of {size}");
+        return Err(ArrivalError::WrongData(text));
+    }
+    let sums = hasher.finish();
+    match sums.iter().find(|sum| !target.checksums.contains(sum)) {
+        None => Ok(()),
+        Some(sum) => Err(ArrivalError::WrongData(format!(
+            "{WRONG_DATA} other bytes: their checksum is {sum}, and was another one when the file was written"
+        ))),
+    }
 }
 
 /// Makes it durable under its final name.

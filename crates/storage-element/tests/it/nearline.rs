@@ -18,7 +18,8 @@ use std::time::{Duration, Instant};
 
 /// An HSM that is a directory. It notes each call, fails while there is a file `fail`, waits while there is a file `wait`, and
 /// spoils what it brings while there is a file `spoil`, and
-/// brings a symbolic link while there is a file `link`.
+/// brings a symbolic link while there is a file `link`. While there is a file `late` it leaves a process of its own session that has the
+/// brought file open, and writes to it when there is a file `write`.
 const PROGRAM: &str = r#"#!/bin/sh
 set -eu
 home=$(dirname "$0")
@@ -36,15 +37,21 @@ case "$1" in
     get)
         if [ -e "$home/link" ]; then ln -sf "$home/tape/${uri#hsm://lab/}" "$3"; exit 0; fi
         cp "$home/tape/${uri#hsm://lab/}" "$3"
+        if [ -e "$home/late" ]; then
+            setsid sh -c 'exec 3<>"$1"; : > "$2/opened"
+                while [ ! -e "$2/write" ]; do sleep 0.02; done; printf X >&3; : > "$2/written"' \
+                sh "$3" "$home" > "$home/late-log" 2>&1 < /dev/null &
+            while [ ! -e "$home/opened" ]; do sleep 0.02; done
+        fi
         if [ -e "$home/spoil" ]; then printf x | dd of="$3" conv=notrunc 2>/dev/null; fi;;
     remove) rm -f "$home/tape/${uri#hsm://lab/}";;
     *) exit 2;;
 esac
 "#;
 
-const SCOPES: &str = "storage.read:/ storage.modify:/ storage.stage:/";
+pub const SCOPES: &str = "storage.read:/ storage.modify:/ storage.stage:/";
 
-struct Hsm(PathBuf);
+pub struct Hsm(pub PathBuf);
 
 impl Hsm {
     fn make(directory: &Path) -> Hsm {
@@ -56,11 +63,11 @@ impl Hsm {
         Hsm(home)
     }
 
-    fn of(site: &Site) -> Hsm {
+    pub fn of(site: &Site) -> Hsm {
         Hsm(site.directory.path().join("hsm"))
     }
 
-    fn switch(&self, name: &str, on: bool) {
+    pub fn switch(&self, name: &str, on: bool) {
         let file = self.0.join(name);
         match on {
             true => fs::write(file, "").expect("written"),
@@ -68,12 +75,12 @@ impl Hsm {
         }
     }
 
-    fn calls(&self, kind: &str) -> usize {
+    pub fn calls(&self, kind: &str) -> usize {
         let calls = fs::read_to_string(self.0.join("calls")).unwrap_or_default();
         calls.lines().filter(|line| *line == kind).count()
     }
 
-    fn on_tape(&self) -> usize {
+    pub fn on_tape(&self) -> usize {
         fs::read_dir(self.0.join("tape")).expect("there").count()
     }
 }
@@ -81,7 +88,7 @@ impl Hsm {
 /// What has room for nothing: each copy on disk that may go goes.
 pub const EVICTS_ALL: u16 = 1_000;
 
-fn with_tape(config: &mut StorageConfig, keep_free_permille: u16) {
+pub fn with_tape(config: &mut StorageConfig, keep_free_permille: u16) {
     let home = config.namespace.ancestors().nth(2).expect("a site");
     let hsm = Hsm::make(home);
     let mut policy = HsmPolicy::usual();
@@ -121,6 +128,10 @@ pub fn nearline(system: TapeSystemConfig, keep_free_permille: u16) -> NearlineCo
         pin_usual: Duration::from_secs(600),
         pin_max: Duration::from_secs(6_000),
         stage_files_max: 100,
+        pins_user_max: None,
+        pins_vo_max: None,
+        pool_away_wait: Duration::from_millis(300),
+        room_wait_max: Duration::from_millis(300),
         stage_kept: Duration::from_secs(3_600),
         keep_free_permille,
         upkeep_interval: Duration::from_millis(50),
@@ -476,4 +487,27 @@ async fn what_a_program_says_is_not_told_to_users_and_a_link_is_no_file() {
     assert_eq!(site.locality("/tape/f").await, "TAPE");
     hsm.switch("link", false);
     assert_eq!(site.staged(&id).await["onDisk"], true);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_program_that_still_writes_after_its_end_changes_nothing_of_what_was_accepted() {
+    let site = Site::with(|config| with_tape(config, EVICTS_ALL)).await;
+    let hsm = Hsm::of(&site);
+    site.put("/tape/f", b"once on tape").await;
+    site.becomes("/tape/f", "TAPE").await;
+    hsm.switch("late", true);
+    let id = site.stage("/tape/f").await;
+    assert_eq!(site.staged(&id).await["onDisk"], true);
+    hsm.switch("write", true);
+    let until = Instant::now() + DEADLINE;
+    while !hsm.0.join("written").exists() {
+        assert!(
+            Instant::now() < until,
+            "{:?}",
+            fs::read_to_string(hsm.0.join("late-log"))
+        );
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let got = site.send("GET", "/tape/f", &[], b"").await;
+    assert_eq!((got.status, got.text().as_str()), (200, "once on tape"));
 }

@@ -218,6 +218,13 @@ impl Batch<'_> {
 
     /// Tells the directory logs all that the label of a file's data does not tell.
     pub(in super::super) fn tell_file(&mut self, id: EntryId) -> rusqlite::Result<()> {
+        let file = self.file_entry(id)?;
+        self.records.push(DirectoryRecord::File(file));
+        Ok(())
+    }
+
+    /// A file with all that directory logs tell of one.
+    pub(in super::super) fn file_entry(&self, id: EntryId) -> rusqlite::Result<FileEntry> {
         let row = self
             .connection
             .prepare_cached(
@@ -243,8 +250,7 @@ impl Batch<'_> {
         if has_properties {
             file.properties = property::load(self.connection, id)?;
         }
-        self.records.push(DirectoryRecord::File(file));
-        Ok(())
+        Ok(file)
     }
 
     pub(in super::super) fn insert_directory(

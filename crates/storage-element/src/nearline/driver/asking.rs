@@ -1,10 +1,13 @@
 //! What the tape system is asked for: what the namespace says of files counts, whoever has named them.
 
-use super::{Driver, LOOK_WAIT};
+use super::{Driver, LOOK_WAIT, PAGE_FILES};
 use crate::nearline::tape_system::{TapeGet, TapePut};
-use penstock_model::{Archival, VoName};
-use penstock_persistence::namespace::{EntryId, NearlineChange, TapeFile};
+use penstock_model::{Archival, PoolName, ProblemCode, VoName};
+use penstock_persistence::namespace::{
+    EntryId, NearlineChange, RecallFile, RecallState, StageProblem, TapeFile,
+};
 use penstock_tape::request::{FamilyName, VoName as TapeVo};
+use std::collections::BTreeMap;
 use std::io;
 
 /// What the namespace says of a file.
@@ -18,26 +21,32 @@ pub(super) enum Lookup {
 impl Driver {
     /// Files that are to be put on tape, as far as the namespace says so still.
     pub(super) async fn ask_puts(&mut self, files: Vec<EntryId>) {
-        let (mut puts, mut canceled) = (Vec::new(), Vec::new());
-        for id in files {
-            let is_known = self.system.is_putting(id);
-            match self.tape_file(id) {
-                Lookup::File(file) if file.archival == Archival::Precious => {
-                    if !is_known {
-                        puts.push(self.put_of(&file));
-                    }
+        for page in files.chunks(PAGE_FILES) {
+            let found = match self.context.namespace.tape_files_of(page) {
+                Ok(found) => found,
+                Err(why) => {
+                    tracing::error!(%why, "files that go to tape cannot be looked up");
+                    continue;
                 }
-                Lookup::File(_) | Lookup::Gone if is_known => canceled.push(id),
-                Lookup::File(_) | Lookup::Gone | Lookup::Unknown => {}
+            };
+            let (mut puts, mut canceled) = (Vec::new(), Vec::new());
+            for (id, file) in page.iter().zip(found) {
+                let is_known = self.system.is_putting(*id);
+                let precious = file.filter(|file| file.archival == Archival::Precious);
+                match (precious, is_known) {
+                    (Some(file), false) => puts.push(self.put_of(&file)),
+                    (None, true) => canceled.push(*id),
+                    (Some(_), true) | (None, false) => {}
+                }
             }
-        }
-        if !puts.is_empty() {
-            let orders = self.system.ask_puts(puts);
-            self.perform(orders).await;
-        }
-        if !canceled.is_empty() {
-            let orders = self.system.cancel_puts(&canceled);
-            self.perform(orders).await;
+            if !puts.is_empty() {
+                let orders = self.system.ask_puts(puts);
+                self.perform(orders).await;
+            }
+            if !canceled.is_empty() {
+                let orders = self.system.cancel_puts(&canceled);
+                self.perform(orders).await;
+            }
         }
     }
 
@@ -56,35 +65,54 @@ impl Driver {
     }
 
     /// Files that somebody waits for, as far as the namespace says so still.
-    pub(super) async fn ask_gets(&mut self, files: Vec<EntryId>) {
-        for id in &files {
-            self.look_for_data(*id).await;
+    pub(in super::super) async fn ask_gets(&mut self, files: Vec<EntryId>) {
+        for page in files.chunks(PAGE_FILES) {
+            self.ask_page_of_gets(page).await;
         }
-        let (mut gets, mut canceled) = (Vec::new(), Vec::new());
-        for id in files {
-            let is_known = self.system.is_getting(id);
-            let awaited = match self.context.namespace.awaited_by(id) {
-                Ok(awaited) => awaited,
-                Err(why) => {
-                    tracing::error!(%why, file = %id, "it is not known whether somebody waits for a file");
-                    continue;
-                }
+    }
+
+    async fn ask_page_of_gets(&mut self, page: &[EntryId]) {
+        let Some(mut states) = self.recall_states(page) else {
+            return;
+        };
+        if self.find_lost_copies(&states).await {
+            let Some(again) = self.recall_states(page) else {
+                return;
             };
-            match self.tape_file(id) {
-                Lookup::File(file) if awaited.is_some() && file.pool.is_none() => {
-                    if !is_known {
-                        gets.push(get_of(&file, awaited.flatten()));
-                    }
-                }
-                Lookup::Gone if awaited.is_some() => {
-                    self.fail_recall(id, "the file was removed").await;
+            states = again;
+        }
+        let (mut gets, mut canceled, mut on_disk) = (Vec::new(), Vec::new(), Vec::new());
+        for state in states {
+            let id = state.id;
+            let is_known = self.system.is_getting(id);
+            match (state.awaited, state.file) {
+                (Some(_), None) => {
+                    let text = "the file was removed";
+                    self.fail_recall(id, ProblemCode::PathNotFound, text).await;
                     if is_known {
                         canceled.push(id);
                     }
                 }
-                Lookup::File(_) | Lookup::Gone if is_known => canceled.push(id),
-                Lookup::File(_) | Lookup::Gone | Lookup::Unknown => {}
+                (Some(vo), Some(file)) if file.pool.is_none() => {
+                    if !is_known {
+                        gets.push(get_of(id, file, vo));
+                    }
+                }
+                (awaited, file) => {
+                    // One in a pool that is away is waited for, until that lasts too long.
+                    let pool = file.and_then(|file| file.pool);
+                    if awaited.is_some() && pool.is_some_and(|pool| self.is_in_reach(&pool)) {
+                        on_disk.push(id);
+                    }
+                    if is_known {
+                        canceled.push(id);
+                    }
+                }
             }
+        }
+        if !on_disk.is_empty() {
+            let (files, at) = (on_disk, self.now());
+            self.must(NearlineChange::OnDisk { files, at }).await;
         }
         if !gets.is_empty() {
             let orders = self.system.ask_gets(gets);
@@ -96,38 +124,84 @@ impl Driver {
         }
     }
 
-    /// A file that should be on disk and on tape, and whose data is not there, is on tape only: after an older backup was put back,
-    /// or a disk was replaced.
-    pub(super) async fn look_for_data(&mut self, id: EntryId) {
-        let Lookup::File(file) = self.tape_file(id) else {
-            return;
-        };
-        let pool = file
-            .pool
-            .as_ref()
-            .and_then(|pool| self.context.pools.get(pool));
-        let Some(pool) =
-            pool.filter(|pool| pool.is_in_reach() && file.archival == Archival::Cached)
-        else {
-            return;
-        };
-        let (path, name) = (pool.data_path(id), pool.name.clone());
-        let looked = tokio::task::spawn_blocking(move || std::fs::metadata(path));
-        let looked = tokio::time::timeout(LOOK_WAIT, looked).await;
-        if let Ok(Ok(Err(why))) = looked
-            && why.kind() == io::ErrorKind::NotFound
-        {
-            tracing::error!(file = %file.path, pool = %name, "the copy on disk of a file is not there; it is on tape");
-            let (file, pool, at) = (id, name, self.now());
-            self.must(NearlineChange::LoseDiskCopy { file, pool, at })
-                .await;
-        }
+    fn is_in_reach(&self, pool: &PoolName) -> bool {
+        let pool = self.context.pools.get(pool);
+        pool.is_some_and(|pool| pool.is_in_reach())
     }
 
-    pub(super) async fn fail_recall(&mut self, file: EntryId, error: &str) {
-        let (error, at) = (error.to_owned(), self.now());
-        self.must(NearlineChange::RecallFailed { file, error, at })
+    fn recall_states(&self, page: &[EntryId]) -> Option<Vec<RecallState>> {
+        let found = self.context.namespace.recall_states(page);
+        found
+            .inspect_err(|why| {
+                tracing::error!(%why, "it is not known whether somebody waits for files on tape");
+            })
+            .ok()
+    }
+
+    /// A file that should be on disk and on tape, and whose data is not there, is on tape only: after an older backup was put back,
+    /// or a disk was replaced. Looks at no disk for files that are on tape only. True: some were found.
+    async fn find_lost_copies(&mut self, states: &[RecallState]) -> bool {
+        let mut by_pool: BTreeMap<PoolName, Vec<EntryId>> = BTreeMap::new();
+        for state in states {
+            let cached = state.file.as_ref();
+            let cached = cached.filter(|file| file.archival == Archival::Cached);
+            if let Some(pool) = cached.and_then(|file| file.pool.clone()) {
+                by_pool.entry(pool).or_default().push(state.id);
+            }
+        }
+        let mut has_found = false;
+        for (name, files) in by_pool {
+            let pool = self.context.pools.get(&name);
+            let Some(pool) = pool.filter(|pool| pool.is_in_reach()).cloned() else {
+                continue;
+            };
+            let looked = tokio::task::spawn_blocking(move || {
+                let is_missing = |id: &EntryId| {
+                    let found = std::fs::symlink_metadata(pool.data_path(*id));
+                    found.is_err_and(|why| why.kind() == io::ErrorKind::NotFound)
+                };
+                let missing = files.into_iter().filter(is_missing);
+                missing.collect::<Vec<EntryId>>()
+            });
+            let looked = tokio::time::timeout(LOOK_WAIT, looked).await;
+            for file in looked.ok().and_then(Result::ok).unwrap_or_default() {
+                tracing::error!(%file, pool = %name, "the copy on disk of a file is not there; it is on tape");
+                let (pool, at) = (name.clone(), self.now());
+                self.must(NearlineChange::LoseDiskCopy { file, pool, at })
+                    .await;
+                has_found = true;
+            }
+        }
+        has_found
+    }
+
+    pub(super) async fn fail_recall(&mut self, file: EntryId, code: ProblemCode, text: &str) {
+        self.room_wait.is_over(file);
+        let (text, at) = (text.to_owned(), self.now());
+        let problem = StageProblem { code, text };
+        self.must(NearlineChange::RecallFailed { file, problem, at })
             .await;
+    }
+
+    /// A recall found no room: whoever waits for the file is told, and room is made for it.
+    pub(super) async fn wait_for_room(&mut self, file: &TapeFile) {
+        let (id, at) = (file.id, self.now());
+        self.room_wait.waits(id, file.size, at);
+        let text = format!(
+            "waits for room on disk: no pool has {} bytes free; it is brought as soon as one has",
+            file.size.0
+        );
+        let code = ProblemCode::PoolFull;
+        let problem = StageProblem { code, text };
+        self.must(NearlineChange::RecallDelayed { file: id, problem })
+            .await;
+    }
+
+    /// Files that nobody asks for any more wait for no room.
+    pub(super) fn forget_who_needs_no_room(&mut self) {
+        let (system, retries) = (&self.system, &self.retries);
+        self.room_wait
+            .keep_only(|file| system.is_getting(file) || retries.holds(file));
     }
 
     pub(super) fn tape_file(&self, id: EntryId) -> Lookup {
@@ -142,11 +216,11 @@ impl Driver {
     }
 }
 
-fn get_of(file: &TapeFile, vo: Option<VoName>) -> TapeGet {
+fn get_of(id: EntryId, file: RecallFile, vo: Option<VoName>) -> TapeGet {
     TapeGet {
-        file: file.id,
+        file: id,
         size: file.size,
-        uris: file.copies.iter().map(|copy| copy.uri.clone()).collect(),
+        uris: file.uris,
         vo: TapeVo(vo.as_ref().map_or("none", VoName::as_str).into()),
     }
 }

@@ -4,6 +4,7 @@ use super::Driver;
 use super::asking::Lookup;
 use crate::nearline::recall::{PlacedRecall, RecallError, place};
 use crate::nearline::tape_system::{RecallEnd, RecallTry, TapeOrder};
+use penstock_model::ProblemCode;
 use penstock_persistence::namespace::{EntryId, NearlineChange};
 
 /// A file on its way.
@@ -46,8 +47,14 @@ impl Driver {
         }
         let placed = match place(&self.context, &found).await {
             Ok(placed) => placed,
-            Err(why) => return self.ended(recall, RecallEnd::NotTaken(why)),
+            Err(why) => {
+                if let RecallError::NoRoom = why {
+                    self.wait_for_room(&found).await;
+                }
+                return self.ended(recall, RecallEnd::NotTaken(why));
+            }
         };
+        self.room_wait.is_over(file);
         let at = self.now();
         self.must(NearlineChange::RecallStarted { file, at }).await;
         let orders = self.system.bring(&recall, &found, &placed.path());
@@ -98,7 +105,9 @@ impl Driver {
     /// Whoever waits for a file that was removed is told so.
     async fn fail_recall_of_gone(&mut self, file: EntryId) {
         if let Ok(Some(_)) = self.context.namespace.awaited_by(file) {
-            self.fail_recall(file, "the file was removed").await;
+            let text = "the file was removed";
+            self.fail_recall(file, ProblemCode::PathNotFound, text)
+                .await;
         }
     }
 

@@ -45,6 +45,11 @@ impl Retries {
         self.pauses.remove(&file);
     }
 
+    /// It is to be asked for again.
+    pub(super) fn holds(&self, file: EntryId) -> bool {
+        self.pauses.contains_key(&file)
+    }
+
     pub(super) fn end_pauses(&mut self) {
         let now = Instant::now();
         for pause in self.pauses.values_mut() {
