@@ -32,7 +32,10 @@ pub use site::{
     InitArgs, KeyCommand, KeyListArgs, KeyRotateArgs, OperationName, RebuildArgs, RestoreArgs,
     RotatedKey, ServeArgs, TokenArgs,
 };
-pub use tape::{TapeCalibrateArgs, TapeCommand, TapeGoal, TapeOrderArgs, TapePolicy};
+pub use tape::{
+    TapeCalibrateArgs, TapeCommand, TapeDriveArgs, TapeGoal, TapeOrderArgs, TapePolicy,
+    TapeStopArgs, TapeTapeArgs,
+};
 pub use trash::{
     DoorArgs, RemovedSince, RestorePlace, TrashCommand, TrashEmptyArgs, TrashListArgs,
     TrashRestoreArgs, TrashedName,

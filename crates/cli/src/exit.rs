@@ -41,6 +41,9 @@ pub enum CommandError {
     /// a residue, and has named them.
     #[error("what should agree differs")]
     Differs,
+    /// `tape ok-to-stop` found something that speaks against it, and has said what.
+    #[error("{0} should not be stopped")]
+    MayNotStop(String),
     /// What was recorded cannot be replayed.
     #[error("{0}")]
     CannotReplay(String),
@@ -131,6 +134,7 @@ impl CommandError {
             CommandError::Unreachable(_) => ProblemCode::PeerMalformed,
             CommandError::Verification(_) => ProblemCode::ChecksumMismatch,
             CommandError::Differs => ProblemCode::ConsistencyBroken,
+            CommandError::MayNotStop(_) => ProblemCode::ResourceBusy,
             CommandError::CannotReplay(_) => ProblemCode::ReplayFailed,
             CommandError::Local(_) => ProblemCode::LocalFailure,
             CommandError::Interrupted(_) => ProblemCode::Interrupted,
@@ -140,14 +144,21 @@ impl CommandError {
 
     /// The code for the shell.
     pub fn exit_code(&self) -> u8 {
-        exit_code(&self.problem())
+        match self {
+            // The question was answered, and the answer is no.
+            CommandError::MayNotStop(_) => 1,
+            _ => exit_code(&self.problem()),
+        }
     }
 
     /// What the command has printed already tells all of it to people.
     pub fn is_told(&self) -> bool {
         matches!(
             self,
-            CommandError::Refused | CommandError::Differs | CommandError::Incomplete
+            CommandError::Refused
+                | CommandError::Differs
+                | CommandError::Incomplete
+                | CommandError::MayNotStop(_)
         )
     }
 

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use url::Url;
 
 /// Bytes that one answer may have.
-const ANSWER_BYTES_MAX: u64 = 1 << 20;
+const ANSWER_BYTES_MAX: u64 = 64 << 20;
 
 /// The tape system of one storage element, and what its door is shown.
 #[derive(Clone)]
@@ -69,6 +69,91 @@ pub struct TapeStatus {
     /// Files are being put on tape.
     pub is_admitting: bool,
     pub incidents: Vec<TapeIncident>,
+    /// Of tape libraries; `None`: an HSM is driven by commands.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub libraries: Option<TapeLibraries>,
+}
+
+/// What drives and tapes of libraries do.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TapeLibraries {
+    pub drives: Vec<TapeDrive>,
+    pub tapes: Vec<LibraryTape>,
+}
+
+/// A drive.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TapeDrive {
+    pub name: String,
+    pub library: String,
+    pub kind: String,
+    /// `free`, `mounting`, `idle`, `reading`, `writing`, `syncing`, `dismounting` or `down`.
+    pub state: String,
+    pub since: Option<Timestamp>,
+    pub tape: Option<String>,
+    /// The family that is written.
+    pub family: Option<String>,
+    /// Files that were read or written since the tape is in it.
+    pub files: u64,
+}
+
+/// A tape.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LibraryTape {
+    pub name: String,
+    pub library: String,
+    pub kind: String,
+    /// `active`, `disabled` or `broken`.
+    pub state: String,
+    pub family: Option<String>,
+    pub capacity_bytes: u64,
+    /// From its beginning to the end of what was written.
+    pub written_bytes: u64,
+    /// What of that is needed.
+    pub live: TapeAmount,
+    pub drive: Option<String>,
+    /// Files that are to be read from it.
+    pub queued: TapeAmount,
+    pub oldest_waiting: Option<Timestamp>,
+}
+
+/// Whether something may be stopped.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct StopAnswer {
+    pub is_ok: bool,
+    /// What a stop would do.
+    pub because: Vec<StopReason>,
+}
+
+/// What a stop would do.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "reason", rename_all = "snake_case")]
+pub enum StopReason {
+    Unknown,
+    RecallsWait {
+        files: u64,
+        bytes: u64,
+        tapes: Vec<String>,
+    },
+    ArchivesWait {
+        family: String,
+        files: u64,
+    },
+    NoOtherCopy {
+        files: u64,
+        bytes: u64,
+        /// The first of them, by their numbers.
+        first: Vec<u64>,
+    },
+    WorkDoneAgain {
+        drive: String,
+        reading: Option<u64>,
+        unsynced_files: u64,
+        unsynced_bytes: u64,
+    },
+    /// What a newer storage element tells.
+    #[serde(other)]
+    Other,
 }
 
 impl TapeApi {
@@ -83,7 +168,7 @@ impl TapeApi {
 
     /// What waits, what runs, and what is wrong.
     pub async fn status(&self) -> Result<TapeStatus, RemoteError> {
-        let (url, text) = self.exchange(Method::GET, "status", None).await?;
+        let (url, text) = self.exchange(Method::GET, &["status"], None).await?;
         serde_json::from_slice(&text).map_err(|why| {
             RemoteError::nonsense(&url, format!("not an answer about a tape system: {why}"))
         })
@@ -91,18 +176,49 @@ impl TapeApi {
 
     /// Has what waits for its next try tried now.
     pub async fn retry(&self) -> Result<(), RemoteError> {
-        self.exchange(Method::POST, "retry", Some(b"{}")).await?;
+        self.exchange(Method::POST, &["retry"], Some(b"{}")).await?;
         Ok(())
+    }
+
+    /// Takes a drive out of use, or back.
+    pub async fn change_drive(&self, drive: &str, is_up: bool) -> Result<(), RemoteError> {
+        let state = if is_up { "up" } else { "down" };
+        self.change(&["drive", drive], state).await
+    }
+
+    /// Takes a tape out of use, or back.
+    pub async fn change_tape(&self, tape: &str, is_enabled: bool) -> Result<(), RemoteError> {
+        let state = if is_enabled { "enabled" } else { "disabled" };
+        self.change(&["tape", tape], state).await
+    }
+
+    async fn change(&self, place: &[&str], state: &str) -> Result<(), RemoteError> {
+        let body = serde_json::json!({ "state": state }).to_string();
+        let body = Some(body.as_bytes());
+        self.exchange(Method::POST, place, body).await?;
+        Ok(())
+    }
+
+    /// Whether a drive, a library or a tape may be stopped.
+    pub async fn ok_to_stop(&self, name: &str) -> Result<StopAnswer, RemoteError> {
+        let place = ["ok-to-stop", name];
+        let (url, text) = self.exchange(Method::GET, &place, None).await?;
+        serde_json::from_slice(&text).map_err(|why| {
+            RemoteError::nonsense(&url, format!("not an answer about a tape system: {why}"))
+        })
     }
 
     async fn exchange(
         &self,
         method: Method,
-        place: &str,
+        place: &[&str],
         body: Option<&[u8]>,
     ) -> Result<(Url, Vec<u8>), RemoteError> {
         let mut url = self.door.clone();
-        url.set_path(&format!("/.penstock/tape/{place}"));
+        if let Ok(mut path) = url.path_segments_mut() {
+            // Whatever a name holds, it is one part of the path.
+            path.clear().extend([".penstock", "tape"]).extend(place);
+        }
         url.set_query(None);
         let question = Question {
             method,

@@ -34,6 +34,7 @@ mod revoked_requests;
 mod slot;
 mod striped;
 mod tape;
+mod tape_system;
 mod trash;
 mod tree;
 mod tree_rights;

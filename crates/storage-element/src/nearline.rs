@@ -10,12 +10,14 @@ mod driver;
 mod eviction;
 mod hsm_program;
 mod opening;
+mod operator;
 mod recall;
 mod room_wait;
 mod submission;
 mod tape_libraries;
 mod tape_system;
 
+pub(crate) use operator::{OperatorError, OperatorOrder, OperatorReply, OperatorRequest};
 pub(crate) use submission::{Submission, SubmittedFile};
 
 use crate::clock::BelievedClock;
@@ -32,7 +34,7 @@ use serde::Serialize;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-pub(crate) use tape_libraries::LibrariesStatus;
+pub(crate) use tape_libraries::{LibrariesStatus, LiveBytes};
 use tokio::sync::Semaphore;
 
 /// Threads for looks at disks.

@@ -1,5 +1,6 @@
 //! Where whoever makes a file that goes to tape, or wants one that is there, tells so.
 
+use crate::nearline::OperatorRequest;
 use penstock_persistence::namespace::EntryId;
 use tokio::sync::mpsc;
 
@@ -12,6 +13,7 @@ pub(crate) enum NearlineMessage {
     Asked(Vec<EntryId>),
     /// An operator wants what waits for its next try to be tried now.
     RetryNow,
+    Operator(OperatorRequest),
     Stop,
 }
 

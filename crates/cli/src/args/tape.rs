@@ -30,7 +30,8 @@ pub enum TapeCommand {
     ///   penstock tape order recall.json --model linear --policy simple-dp
     #[command(verbatim_doc_comment)]
     Order(TapeOrderArgs),
-    /// Tell what the tape system of a storage element does: commands that run, files that wait, incidents.
+    /// Tell what the tape system of a storage element does: commands that run, files that wait, incidents; of libraries drives,
+    /// tapes and what waits for them.
     #[command(
         after_help = "Examples:\n  penstock tape status --dir cern\n  penstock tape status --dir cern --json\n\n\
         A family's files wait for others, so that they are put together (collect_files, collect_bytes and collect_time of \
@@ -40,6 +41,25 @@ pub enum TapeCommand {
     /// Have what waits for its next try tried now, for example after the HSM was repaired.
     #[command(after_help = "Example:\n  penstock tape retry --dir cern")]
     Retry(DoorArgs),
+    /// Take a drive of a tape library out of use, or back when it works again.
+    #[command(
+        after_help = "Examples:\n  penstock tape drive silo-LTO-8-1 --down --dir cern\n  penstock tape drive silo-LTO-8-1 --up --dir cern\n\n\
+        What a drive has written and not synced is written again by another one. `--up` says that it works and that its tape is \
+        back in its slot."
+    )]
+    Drive(TapeDriveArgs),
+    /// Take a tape of a library out of use, or back.
+    #[command(
+        after_help = "Examples:\n  penstock tape tape silo-LTO-8-0001 --disable --dir cern\n  penstock tape tape silo-LTO-8-0001 --enable --dir cern\n\n\
+        Files on a tape that is out of use are read from another copy; those without one wait."
+    )]
+    Tape(TapeTapeArgs),
+    /// Tell whether a drive, a library or a tape may be stopped: what would wait, and which files have no other copy.
+    #[command(
+        after_help = "Examples:\n  penstock tape ok-to-stop silo --dir cern\n  penstock tape ok-to-stop silo-LTO-8-0001 --dir cern --json\n\n\
+        Exit code 0: it may be stopped. Exit code 1: something speaks against it, and is told."
+    )]
+    OkToStop(TapeStopArgs),
     /// Find how a drive locates from locates that were observed.
     ///
     /// The file has one line for each locate, after the line
@@ -59,6 +79,45 @@ pub enum TapeCommand {
     ///   penstock tape order recall.json --model our-drives.json
     #[command(verbatim_doc_comment)]
     Calibrate(TapeCalibrateArgs),
+}
+
+/// Options of `tape drive`.
+#[derive(Debug, Args)]
+pub struct TapeDriveArgs {
+    /// Its name, as `penstock tape status` tells it.
+    pub name: String,
+    /// It works, and is empty.
+    #[arg(long, required_unless_present = "down", conflicts_with = "down")]
+    pub up: bool,
+    /// It is not used any more.
+    #[arg(long)]
+    pub down: bool,
+    #[command(flatten)]
+    pub door: DoorArgs,
+}
+
+/// Options of `tape tape`.
+#[derive(Debug, Args)]
+pub struct TapeTapeArgs {
+    /// Its name, as `penstock tape status` tells it.
+    pub name: String,
+    /// It is used.
+    #[arg(long, required_unless_present = "disable", conflicts_with = "disable")]
+    pub enable: bool,
+    /// It is not used any more.
+    #[arg(long)]
+    pub disable: bool,
+    #[command(flatten)]
+    pub door: DoorArgs,
+}
+
+/// Options of `tape ok-to-stop`.
+#[derive(Debug, Args)]
+pub struct TapeStopArgs {
+    /// The name of a drive, a library or a tape.
+    pub name: String,
+    #[command(flatten)]
+    pub door: DoorArgs,
 }
 
 /// Options of `tape calibrate`.

@@ -72,6 +72,9 @@ pub async fn run(
         TapeCommand::Order(args) => order(&args, output),
         TapeCommand::Status(args) => system::status(&args, environment, output).await,
         TapeCommand::Retry(args) => system::retry(&args, environment, output).await,
+        TapeCommand::Drive(args) => system::drive(&args, environment, output).await,
+        TapeCommand::Tape(args) => system::tape(&args, environment, output).await,
+        TapeCommand::OkToStop(args) => system::ok_to_stop(&args, environment, output).await,
         TapeCommand::Calibrate(args) => calibrate::run(&args, output),
     }
 }

@@ -503,6 +503,49 @@ impl Namespace {
         })
     }
 
+    /// Files with the names of their copies on tape, by their numbers, after this one. Those in the trash are among them.
+    pub fn tape_copies(
+        &self,
+        after: EntryId,
+        limit: usize,
+    ) -> Result<Vec<(EntryId, Vec<String>)>, NamespaceError> {
+        self.readers.with(|connection| {
+            // All copies of the last file, however many files there are.
+            let mut query = connection.prepare_cached(
+                "SELECT entry, uri FROM tape_copy WHERE entry > ?1 AND entry <= (SELECT MAX(entry) FROM
+                     (SELECT DISTINCT entry FROM tape_copy WHERE entry > ?1 ORDER BY entry LIMIT ?2))
+                 ORDER BY entry, number",
+            )?;
+            let rows = query.query_map(params![stored(after), bounded(limit)], |row| {
+                Ok((EntryId(unsigned(row.get(0)?)), row.get::<_, String>(1)?))
+            })?;
+            let mut files: Vec<(EntryId, Vec<String>)> = Vec::new();
+            for row in rows {
+                let (file, uri) = row?;
+                match files.last_mut() {
+                    Some((last, uris)) if *last == file => uris.push(uri),
+                    _ => files.push((file, vec![uri])),
+                }
+            }
+            Ok(files)
+        })
+    }
+
+    /// Names of copies on tape that are to be removed, now or later, after this one.
+    pub fn owed_tape_removals(
+        &self,
+        after: &str,
+        limit: usize,
+    ) -> Result<Vec<String>, NamespaceError> {
+        self.readers.with(|connection| {
+            let mut query = connection.prepare_cached(
+                "SELECT uri FROM tape_removal WHERE uri > ?1 ORDER BY uri LIMIT ?2",
+            )?;
+            let rows = query.query_map(params![after, bounded(limit)], |row| row.get(0))?;
+            rows.collect()
+        })
+    }
+
     /// A copy on tape whose name begins so, if there is one.
     pub fn tape_copy_with(&self, prefix: &str) -> Result<Option<String>, NamespaceError> {
         let sql = "SELECT uri FROM tape_copy WHERE uri >= ?1 AND uri < ?2 LIMIT 1";

@@ -60,6 +60,12 @@ pub(super) enum TapePlace {
     Status,
     /// For administrators: what waits for its next try is tried now.
     Retry,
+    /// For administrators: a drive of a library is taken out of use, or back.
+    Drive(String),
+    /// For administrators: the same of a tape.
+    Tape(String),
+    /// For administrators: what would happen if a drive, a library or a tape were stopped.
+    OkToStop(String),
 }
 
 impl TapePlace {
@@ -70,9 +76,11 @@ impl TapePlace {
             | TapePlace::Cancel(_)
             | TapePlace::Release(_)
             | TapePlace::ArchiveInfo
-            | TapePlace::Retry => "OPTIONS, POST",
+            | TapePlace::Retry
+            | TapePlace::Drive(_)
+            | TapePlace::Tape(_) => "OPTIONS, POST",
             TapePlace::Stage(_) => "OPTIONS, GET, HEAD, DELETE",
-            TapePlace::Status => READ_ONLY,
+            TapePlace::Status | TapePlace::OkToStop(_) => READ_ONLY,
         }
     }
 }
@@ -92,6 +100,9 @@ pub(super) fn tape_place_of(path: &NamespacePath) -> Option<TapePlace> {
         ["tape", "v1", "release", id] => Some(TapePlace::Release(StageRequestId::new(*id))),
         ["tape", "status"] => Some(TapePlace::Status),
         ["tape", "retry"] => Some(TapePlace::Retry),
+        ["tape", "drive", name] => Some(TapePlace::Drive((*name).to_owned())),
+        ["tape", "tape", name] => Some(TapePlace::Tape((*name).to_owned())),
+        ["tape", "ok-to-stop", name] => Some(TapePlace::OkToStop((*name).to_owned())),
         ["tape", "v1", "archiveinfo"] => Some(TapePlace::ArchiveInfo),
         _ => None,
     }

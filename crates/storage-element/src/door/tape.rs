@@ -4,8 +4,8 @@ use super::answer::{Problem, Reply, Response};
 use super::document_body::{body_too_large, known_length, read_body};
 use super::handler_context::{Call, Door, RETRY_AFTER_SECONDS};
 use super::reserved::{self, TapePlace};
+use super::tape_system;
 use crate::nearline::{Nearline, Submission, SubmittedFile};
-use crate::nearline_inbox::NearlineMessage;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, HOST, LOCATION};
 use http::{HeaderValue, Method, StatusCode};
 use penstock_decide::authorization::PathOperation;
@@ -108,14 +108,10 @@ pub(super) async fn answer(
                 .collect();
             Ok(json_answer(StatusCode::OK, &archive_info_document(&places)).into())
         }
-        (TapePlace::Status, Method::GET | Method::HEAD) => {
+        (place @ (TapePlace::Status | TapePlace::OkToStop(_)), Method::GET | Method::HEAD)
+        | (place @ (TapePlace::Retry | TapePlace::Drive(_) | TapePlace::Tape(_)), Method::POST) => {
             door.administrator(connection.is_tls(), call.caller, "the tape system")?;
-            Ok(json_answer(StatusCode::OK, &json!(nearline.status())).into())
-        }
-        (TapePlace::Retry, Method::POST) => {
-            door.administrator(connection.is_tls(), call.caller, "the tape system")?;
-            nearline.inbox.send(NearlineMessage::RetryNow);
-            Ok(json_answer(StatusCode::ACCEPTED, &json!({})).into())
+            tape_system::answer(door, connection, nearline, place).await
         }
         (place, method) => {
             let allowed = place.methods();
@@ -568,7 +564,7 @@ async fn change(door: &Door, change: NearlineChange) -> Result<(), Problem> {
     Ok(())
 }
 
-fn json_answer(status: StatusCode, document: &Value) -> Response {
+pub(super) fn json_answer(status: StatusCode, document: &Value) -> Response {
     let mut answer = Response::new(status)
         .with(CONTENT_TYPE, HeaderValue::from_static("application/json"))
         .with(CACHE_CONTROL, HeaderValue::from_static("no-store"));

@@ -6,6 +6,7 @@ mod bringing;
 mod retrying;
 
 use super::away_pools::AwayPools;
+use super::operator::OperatorRequest;
 use super::room_wait::RoomWait;
 use super::tape_system::{RecallTry, TapeOrder, TapeOutcome, TapeSystem};
 use super::{NearlineContext, NearlineStatus};
@@ -142,12 +143,14 @@ impl Driver {
 
     async fn take(&mut self, first: NearlineMessage, mail: &mut NearlineMail) {
         let (mut precious, mut asked, mut is_retry) = (Vec::new(), Vec::new(), false);
+        let mut operators = Vec::new();
         let mut next = Some(first);
         for _ in 0..MESSAGES_MAX {
             match next.take() {
                 Some(NearlineMessage::Precious(file)) => precious.push(file),
                 Some(NearlineMessage::Asked(files)) => asked.extend(files),
                 Some(NearlineMessage::RetryNow) => is_retry = true,
+                Some(NearlineMessage::Operator(request)) => operators.push(request),
                 Some(NearlineMessage::Stop) => self.is_over = true,
                 None => break,
             }
@@ -155,6 +158,10 @@ impl Driver {
         }
         self.ask_puts(precious).await;
         self.ask_gets(asked).await;
+        for OperatorRequest { order, reply } in operators {
+            let orders = self.system.operate(order, reply).await;
+            self.perform(orders).await;
+        }
         if is_retry {
             self.retries.end_pauses();
             let orders = self.system.retry_now();

@@ -1,11 +1,14 @@
 //! Files are put on tape and brought back by libraries that the request engine drives. Their drives work in threads of their own and
 //! ask for no one's leave; what they report comes as news.
 
+mod catalogue;
 mod copy_uri;
 mod disk_side;
 mod library_status;
+mod operating;
 mod recorded;
 
+pub(crate) use catalogue::{LiveBytes, live_bytes};
 pub(super) use copy_uri::COPY_SCHEME;
 use library_status::DriveActivity;
 pub(crate) use library_status::LibrariesStatus;
@@ -21,7 +24,7 @@ use crate::config::LibrariesConfig;
 use copy_uri::CopyUri;
 use disk_side::DiskSide;
 use penstock_model::Timestamp;
-use penstock_persistence::namespace::{EntryId, TapeRemoval};
+use penstock_persistence::namespace::{EntryId, Namespace, TapeRemoval};
 use penstock_tape::drive_pool::DriveState;
 use penstock_tape::live_set::RequestTarget;
 use penstock_tape::locate::SECOND_NS;
@@ -58,6 +61,7 @@ pub(super) struct TapeLibraries {
     engine: RequestEngine,
     disk: DiskSide,
     clock: Arc<BelievedClock>,
+    namespace: Arc<Namespace>,
     news: mpsc::Receiver<DriveMessage>,
     threads: Vec<JoinHandle<()>>,
     /// Reads that wait for a place on disk.
@@ -152,6 +156,7 @@ impl TapeLibraries {
             activities: BTreeMap::new(),
             disk,
             clock: Arc::clone(&context.clock),
+            namespace: Arc::clone(&context.namespace),
             news,
             threads,
             reads: BTreeMap::new(),

@@ -3,6 +3,7 @@
 
 use super::NearlineStatus;
 use super::hsm_program::HsmProgram;
+use super::operator::{OperatorError, OperatorOrder, OperatorReply};
 use super::recall::RecallError;
 use super::tape_libraries::TapeLibraries;
 use penstock_model::Bytes;
@@ -13,6 +14,7 @@ use penstock_tape::request_engine::Effect;
 use penstock_tape_library::DriveMessage;
 use std::path::Path;
 use std::time::Duration;
+use tokio::sync::oneshot;
 
 /// A file that is to be put on tape.
 #[derive(Debug, Clone)]
@@ -148,6 +150,22 @@ impl TapeSystem {
     /// What waits for its next try is tried now.
     pub(super) fn retry_now(&mut self) -> Vec<TapeOrder> {
         either!(self, one => one.retry_now())
+    }
+
+    /// Does what an operator wants, and tells so.
+    pub(super) async fn operate(
+        &mut self,
+        order: OperatorOrder,
+        reply: oneshot::Sender<Result<OperatorReply, OperatorError>>,
+    ) -> Vec<TapeOrder> {
+        match self {
+            TapeSystem::Libraries(one) => one.operate(order, reply).await,
+            TapeSystem::Program(_) => {
+                // Whoever asked may have gone.
+                let _ = reply.send(Err(OperatorError::NoLibraries));
+                Vec::new()
+            }
+        }
     }
 
     /// Nothing but time has passed.

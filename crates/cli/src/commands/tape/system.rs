@@ -1,14 +1,17 @@
-//! `penstock tape status` and `penstock tape retry`: the tape system of a storage element.
+//! `penstock tape status`, `retry`, `drive`, `tape` and `ok-to-stop`: the tape system of a storage element.
 
-use crate::args::DoorArgs;
+use crate::args::{DoorArgs, TapeDriveArgs, TapeStopArgs, TapeTapeArgs};
 use crate::commands::access::AdministratorsDoor;
 use crate::environment::Environment;
 use crate::exit::CommandError;
 use crate::output::Output;
 use penstock_field_tools::remote_error::RemoteError;
-use penstock_field_tools::tape_api::{TapeAmount, TapeApi, TapeStatus};
+use penstock_field_tools::tape_api::{
+    StopAnswer, StopReason, TapeAmount, TapeApi, TapeLibraries, TapeStatus,
+};
 use penstock_model::Bytes;
 use penstock_model::text::{one_line, plural};
+use serde::Serialize;
 use std::fmt::Write;
 
 fn connect(args: &DoorArgs, environment: &Environment) -> Result<TapeApi, CommandError> {
@@ -59,8 +62,125 @@ pub(super) async fn retry(
     Ok(())
 }
 
+/// `penstock tape drive`.
+pub(super) async fn drive(
+    args: &TapeDriveArgs,
+    environment: &Environment,
+    output: Output,
+) -> Result<(), CommandError> {
+    let tape = connect(&args.door, environment)?;
+    tape.change_drive(&args.name, args.up)
+        .await
+        .map_err(|why| told_of(&args.name, why))?;
+    let state = if args.up { "up" } else { "down" };
+    let done = Changed {
+        name: &args.name,
+        state,
+    };
+    output.show(&done, || format!("drive {} is {state}\n", args.name));
+    Ok(())
+}
+
+/// `penstock tape tape`.
+pub(super) async fn tape(
+    args: &TapeTapeArgs,
+    environment: &Environment,
+    output: Output,
+) -> Result<(), CommandError> {
+    let tape = connect(&args.door, environment)?;
+    tape.change_tape(&args.name, args.enable)
+        .await
+        .map_err(|why| told_of(&args.name, why))?;
+    let state = if args.enable { "enabled" } else { "disabled" };
+    let done = Changed {
+        name: &args.name,
+        state,
+    };
+    output.show(&done, || format!("tape {} is {state}\n", args.name));
+    Ok(())
+}
+
+/// What was ordered is done.
+#[derive(Serialize)]
+struct Changed<'a> {
+    name: &'a str,
+    state: &'a str,
+}
+
+/// `penstock tape ok-to-stop`.
+pub(super) async fn ok_to_stop(
+    args: &TapeStopArgs,
+    environment: &Environment,
+    output: Output,
+) -> Result<(), CommandError> {
+    let tape = connect(&args.door, environment)?;
+    let answer = tape.ok_to_stop(&args.name).await;
+    let answer = answer.map_err(|why| told_of(&args.name, why))?;
+    output.show(&answer, || stop_text(&args.name, &answer));
+    match answer.is_ok {
+        true => Ok(()),
+        false => Err(CommandError::MayNotStop(args.name.clone())),
+    }
+}
+
+fn told_of(name: &str, why: RemoteError) -> CommandError {
+    match why {
+        RemoteError::NotFound { .. } => CommandError::NotFound(format!(
+            "this storage element has no tape library, or nothing named '{name}' in one; `penstock tape status` lists drives and tapes"
+        )),
+        why => why.into(),
+    }
+}
+
+fn stop_text(name: &str, answer: &StopAnswer) -> String {
+    let mut out = match answer.is_ok {
+        true => format!("{name} may be stopped\n"),
+        false => format!("{name} should not be stopped\n"),
+    };
+    for reason in &answer.because {
+        let line = match reason {
+            StopReason::Unknown => "nothing of this name is known".to_owned(),
+            StopReason::RecallsWait {
+                files,
+                bytes,
+                tapes,
+            } => format!(
+                "{} ({}) that users wait for could be read nowhere else; tapes {}",
+                plural(*files, "file"),
+                Bytes(*bytes),
+                tapes.join(", ")
+            ),
+            StopReason::ArchivesWait { family, files } => format!(
+                "{} of family {family} could be written nowhere else",
+                plural(*files, "file")
+            ),
+            StopReason::NoOtherCopy { files, bytes, .. } => format!(
+                "{} ({}) on tape have no other copy that could be read",
+                plural(*files, "file"),
+                Bytes(*bytes)
+            ),
+            StopReason::WorkDoneAgain {
+                drive,
+                unsynced_files,
+                unsynced_bytes,
+                ..
+            } => format!(
+                "drive {drive} would be stopped in the middle; {} ({}) would be written again",
+                plural(*unsynced_files, "file"),
+                Bytes(*unsynced_bytes)
+            ),
+            StopReason::Other => "a reason that this version does not know; see --json".to_owned(),
+        };
+        let _ = writeln!(out, "  {line}");
+    }
+    out
+}
+
 fn text(status: &TapeStatus) -> String {
     let mut out = String::new();
+    if let Some(libraries) = &status.libraries {
+        libraries_text(libraries, &mut out);
+    }
     for kind in ["put", "get", "remove"] {
         let counts = status.counts.kinds.get(kind).cloned().unwrap_or_default();
         let _ = writeln!(
@@ -89,6 +209,54 @@ fn text(status: &TapeStatus) -> String {
         );
     }
     out
+}
+
+fn libraries_text(libraries: &TapeLibraries, out: &mut String) {
+    for drive in &libraries.drives {
+        let _ = write!(out, "drive {:<20} {:<11}", drive.name, drive.state);
+        if let Some(tape) = &drive.tape {
+            let _ = write!(out, " {tape}");
+        }
+        if let Some(family) = &drive.family {
+            let _ = write!(out, " for family {family}");
+        }
+        if drive.files > 0 {
+            let _ = write!(out, ", {}", plural(drive.files, "file"));
+        }
+        if let Some(since) = drive.since {
+            let _ = write!(out, ", since {}Z", since.to_fts());
+        }
+        out.push('\n');
+    }
+    let is_blank = |written: u64, state: &str| written == 0 && state == "active";
+    let blank = libraries.tapes.iter();
+    let blank = blank.filter(|tape| is_blank(tape.written_bytes, &tape.state));
+    let blank = blank.count() as u64;
+    for tape in &libraries.tapes {
+        if is_blank(tape.written_bytes, &tape.state) {
+            continue;
+        }
+        let _ = write!(
+            out,
+            "tape  {:<20} {:<11} {} written of {}, {} needed",
+            tape.name,
+            tape.state,
+            Bytes(tape.written_bytes),
+            Bytes(tape.capacity_bytes),
+            Bytes(tape.live.bytes)
+        );
+        if let Some(family) = &tape.family {
+            let _ = write!(out, ", family {family}");
+        }
+        if let Some(drive) = &tape.drive {
+            let _ = write!(out, ", in {drive}");
+        }
+        if tape.queued.files > 0 {
+            let _ = write!(out, ", {}", amount(tape.queued, "to be read"));
+        }
+        out.push('\n');
+    }
+    let _ = writeln!(out, "{} without data", plural(blank, "tape"));
 }
 
 fn amount(amount: TapeAmount, what: &str) -> String {

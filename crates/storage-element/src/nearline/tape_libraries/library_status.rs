@@ -2,6 +2,7 @@
 //! somebody may ask.
 
 use super::TapeLibraries;
+use super::catalogue::LiveBytes;
 use crate::nearline::{NearlineIncident, NearlineStatus};
 use penstock_model::Timestamp;
 use penstock_tape::drive_pool::{DriveState, DriveWork, MountPurpose};
@@ -78,6 +79,8 @@ pub(crate) struct TapeStatus {
     pub capacity_bytes: u64,
     /// From its beginning to the end of what was written, whether that is needed or not.
     pub written_bytes: u64,
+    /// What of that is needed still.
+    pub live: LiveBytes,
     pub drive: Option<String>,
     /// Files that are to be read from it.
     pub queued: HsmAmount,
@@ -171,6 +174,8 @@ fn tapes(live: &LiveSet, times: &Times) -> Vec<TapeStatus> {
             family: tape.family.as_ref().map(|family| family.0.to_string()),
             capacity_bytes: tape.capacity_bytes,
             written_bytes: tape.written_bytes,
+            // Whoever asks finds it out from the namespace.
+            live: LiveBytes::default(),
             drive: drive.map(|(drive, _)| drive.0.to_string()),
             queued,
             oldest_waiting: oldest_ns.map(|at_ns| times.wall(at_ns)),

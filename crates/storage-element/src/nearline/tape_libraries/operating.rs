@@ -1,0 +1,103 @@
+//! What an operator wants of drives and tapes.
+
+use super::catalogue::may_stop;
+use super::{TapeLibraries, TapeOrder};
+use crate::nearline::operator::{OperatorError, OperatorOrder, OperatorReply};
+use penstock_tape::drive_pool::DriveState;
+use penstock_tape::ok_to_stop::StopTarget;
+use penstock_tape::record::TapeState;
+use penstock_tape::request::{DriveName, LibraryName, TapeErrorScope, TapeName};
+use penstock_tape::request_engine::{DriveReport, Input};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::oneshot;
+
+/// How long a drive may take to let go of its tape.
+const MEND_WAIT: Duration = Duration::from_secs(20);
+
+type Reply = oneshot::Sender<Result<OperatorReply, OperatorError>>;
+
+impl TapeLibraries {
+    pub(in crate::nearline) async fn operate(
+        &mut self,
+        order: OperatorOrder,
+        reply: Reply,
+    ) -> Vec<TapeOrder> {
+        let done = match order {
+            OperatorOrder::MayStop(name) => {
+                self.ask_whether_it_may_stop(&name, reply);
+                return Vec::new();
+            }
+            OperatorOrder::DriveUp(drive) => self.drive_up(drive).await,
+            OperatorOrder::DriveDown(drive) => self.drive_down(drive),
+            OperatorOrder::Tape(tape, state) => self.change_tape(tape, state),
+        };
+        let (result, orders) = match done {
+            Ok(orders) => (Ok(OperatorReply::Done), orders),
+            Err(why) => (Err(why), Vec::new()),
+        };
+        // Whoever asked may have gone.
+        let _ = reply.send(result);
+        orders
+    }
+
+    async fn drive_up(&mut self, drive: DriveName) -> Result<Vec<TapeOrder>, OperatorError> {
+        let library = self.library_of.get(&drive);
+        let library = library.and_then(|library| self.libraries.get(library));
+        let library = Arc::clone(library.ok_or(OperatorError::Unknown("drive"))?);
+        let known = self.engine.live().drives.0.get(&drive);
+        if !known.is_some_and(|known| matches!(known.state, DriveState::Down { .. })) {
+            return Ok(Vec::new());
+        }
+        let mended = drive.clone();
+        let mended = tokio::task::spawn_blocking(move || library.mend_drive(&mended));
+        match tokio::time::timeout(MEND_WAIT, mended).await {
+            Ok(Ok(Ok(()))) => Ok(self.input(Input::DriveUp(drive))),
+            Ok(Ok(Err(_))) => Err(OperatorError::Unknown("drive")),
+            Ok(Err(_)) | Err(_) => Err(OperatorError::Busy),
+        }
+    }
+
+    fn drive_down(&mut self, drive: DriveName) -> Result<Vec<TapeOrder>, OperatorError> {
+        if !self.engine.live().drives.0.contains_key(&drive) {
+            return Err(OperatorError::Unknown("drive"));
+        }
+        let report = DriveReport::Failed(TapeErrorScope::Drive);
+        Ok(self.input(Input::Report { drive, report }))
+    }
+
+    fn change_tape(
+        &mut self,
+        tape: TapeName,
+        state: TapeState,
+    ) -> Result<Vec<TapeOrder>, OperatorError> {
+        if !self.engine.live().tapes.contains_key(&tape) {
+            return Err(OperatorError::Unknown("tape"));
+        }
+        Ok(self.input(Input::TapeChanged { tape, state }))
+    }
+
+    /// On another thread, since all copies on tape are looked through.
+    fn ask_whether_it_may_stop(&self, name: &str, reply: Reply) {
+        let (live, namespace) = (self.engine.live().clone(), Arc::clone(&self.namespace));
+        let drive = DriveName(name.into());
+        let target = match (
+            live.drives.0.contains_key(&drive),
+            live.tapes.get(&TapeName(name.into())),
+        ) {
+            (true, _) => StopTarget::Drive(drive),
+            (false, Some(_)) => StopTarget::Tape(TapeName(name.into())),
+            (false, None) => StopTarget::Library(LibraryName(name.into())),
+        };
+        let is_known = !matches!(&target, StopTarget::Library(library) if !self.libraries.contains_key(library));
+        if !is_known {
+            let _ = reply.send(Err(OperatorError::Unknown("drive, library or tape")));
+            return;
+        }
+        tokio::task::spawn_blocking(move || {
+            let answer = may_stop(&namespace, &live, &target);
+            let answer = answer.map_err(|why| OperatorError::Namespace(why.to_string()));
+            let _ = reply.send(answer.map(OperatorReply::Answer));
+        });
+    }
+}
