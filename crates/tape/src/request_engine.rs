@@ -8,8 +8,11 @@
 mod archiving;
 mod calibrating;
 mod failing;
+mod forecasting;
 mod mounting;
 mod recalling;
+
+pub use forecasting::{Forecast, ForecastTimes};
 
 use crate::drive::DriveModel;
 use crate::drive_pool::{DriveClass, DriveState, DriveWork, MountPurpose};

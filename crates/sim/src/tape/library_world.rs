@@ -13,12 +13,14 @@ use penstock_tape::locate::SECOND_NS;
 use penstock_tape::request::{
     DriveName, FileId, LibraryName, RequestOutcome, TapeErrorScope, TapeName, VoName,
 };
-use penstock_tape::request_engine::{DriveReport, Effect, Input, RequestEngine};
+use penstock_tape::request_engine::{DriveReport, Effect, ForecastTimes, Input, RequestEngine};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 
 /// A drive that works for longer than this reports in between.
 const REPORT_EVERY_NS: i64 = 240 * SECOND_NS;
+/// Bulks of which it is foretold when they will have their end.
+const FORETOLD_MAX: usize = 24;
 
 /// What comes at a time.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -76,6 +78,8 @@ pub(super) struct Sums {
     pub vo_waits_ns: BTreeMap<VoName, Vec<i64>>,
     pub archive_waits_ns: Vec<i64>,
     pub failed: u64,
+    /// What requests waited, divided by what was foretold when they were asked for.
+    pub foretold: Vec<f64>,
 }
 
 /// The library with its engine.
@@ -92,6 +96,8 @@ pub(super) struct LibraryWorld<'a> {
     tick: u64,
     asked_ns: Vec<i64>,
     asked_by: BTreeMap<u64, VoName>,
+    /// When requests were foretold to have their end.
+    foretold_ns: BTreeMap<u64, i64>,
     pub(super) now_ns: i64,
     pub(super) sums: Sums,
 }
@@ -117,6 +123,7 @@ impl<'a> LibraryWorld<'a> {
             event_number: 0,
             tick: 0,
             asked_by: BTreeMap::new(),
+            foretold_ns: BTreeMap::new(),
             asked_ns: vec![0; usize::try_from(demand.requests).unwrap_or(0)],
             now_ns: 0,
             sums: Sums::default(),
@@ -177,7 +184,8 @@ impl<'a> LibraryWorld<'a> {
         match event {
             Event::Arrival(number) => {
                 let demand = self.demand;
-                match &demand.arrivals[number].1 {
+                let arrival = &demand.arrivals[number].1;
+                match arrival {
                     Arrival::Recall(requests) => {
                         for request in requests {
                             self.ask(request.request.0);
@@ -192,6 +200,9 @@ impl<'a> LibraryWorld<'a> {
                         }
                         self.give(Input::Archive(requests.clone()));
                     }
+                }
+                if number % demand.arrivals.len().div_ceil(FORETOLD_MAX) == 0 {
+                    self.foretell(arrival);
                 }
             }
             Event::Report(drive, mount, report) => {
@@ -217,6 +228,23 @@ impl<'a> LibraryWorld<'a> {
             Event::Repaired(drive) => self.give(Input::DriveUp(drive)),
             Event::Tick(number) if number == self.tick => self.give(Input::Tick),
             Event::Tick(_) => {}
+        }
+    }
+
+    /// When the requests that have just come will have their end, as far as is known now.
+    fn foretell(&mut self, arrival: &Arrival) {
+        let times = ForecastTimes {
+            carry_ns: self.plan.library().move_ns,
+        };
+        let forecast = self.engine.forecast(self.now_ns, times);
+        let requests: Vec<_> = match arrival {
+            Arrival::Recall(requests) => requests.iter().map(|one| one.request).collect(),
+            Arrival::Archive(requests) => requests.iter().map(|one| one.request).collect(),
+        };
+        for request in requests {
+            if let Some(end_ns) = forecast.ends_ns.get(&request) {
+                self.foretold_ns.insert(request.0, *end_ns);
+            }
         }
     }
 
@@ -281,7 +309,12 @@ impl<'a> LibraryWorld<'a> {
 
     fn tell(&mut self, request: u64, outcome: &RequestOutcome) {
         let asked = self.asked_ns.get(usize::try_from(request).unwrap_or(0));
-        let waited = self.now_ns - asked.copied().unwrap_or(0);
+        let asked_ns = asked.copied().unwrap_or(0);
+        let waited = self.now_ns - asked_ns;
+        if let Some(end_ns) = self.foretold_ns.remove(&request) {
+            let foretold = (end_ns - asked_ns).max(1);
+            self.sums.foretold.push(waited as f64 / foretold as f64);
+        }
         match outcome {
             RequestOutcome::Recalled => {
                 self.sums.recall_waits_ns.push(waited);

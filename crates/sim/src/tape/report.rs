@@ -22,6 +22,30 @@ pub struct PhaseSum {
     pub seconds: f64,
 }
 
+/// What requests waited, divided by what was foretold when they were asked for: a tenth took less than `p10` times what was foretold.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
+pub struct Foretold {
+    pub requests: u64,
+    pub p10: f64,
+    pub p50: f64,
+    pub p90: f64,
+}
+
+fn foretold(ratios: &[f64]) -> Foretold {
+    let mut ratios = ratios.to_vec();
+    ratios.sort_by(f64::total_cmp);
+    let at = |percent: usize| {
+        let place = (ratios.len() * percent).div_ceil(100).saturating_sub(1);
+        ratios.get(place).copied().unwrap_or(0.0)
+    };
+    Foretold {
+        requests: ratios.len() as u64,
+        p10: at(10),
+        p50: at(50),
+        p90: at(90),
+    }
+}
+
 /// The report of one policy.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct TapeReport {
@@ -52,6 +76,7 @@ pub struct TapeReport {
     /// Occupied time that is in no phase, in nanoseconds: none.
     pub unaccounted_ns: i64,
     pub incidents: u64,
+    pub foretold: Foretold,
     /// What a site would have persisted.
     pub records: u64,
 }
@@ -111,6 +136,7 @@ impl LibraryWorld<'_> {
             phases: phases.filter(|one| one.seconds > 0.0).collect(),
             unaccounted_ns: sums.occupied_ns - sums.phases.total_ns(),
             incidents: sums.incidents,
+            foretold: foretold(&sums.foretold),
             records: sums.records,
         }
     }
