@@ -130,11 +130,15 @@ impl ExplainedWindow {
         changes_of(&self.signals, &self.populations)
     }
 
+    /// The links of all its populations.
+    pub fn links(&self) -> BTreeSet<LinkId> {
+        let links = self.populations.iter().flat_map(|(_, links)| links);
+        links.cloned().collect()
+    }
+
     /// Its incidents. What was seen a moment before `until` is open.
     pub fn incidents(&self, times: IncidentTimes, until: Timestamp) -> Vec<Incident> {
-        let links = self.populations.iter().flat_map(|(_, links)| links);
-        let links: BTreeSet<LinkId> = links.cloned().collect();
-        let changes = self.changes();
+        let (links, changes) = (self.links(), self.changes());
         let occurrences = occurrences_of(&self.signals, &links, &changes, times, until);
         incidents_of(occurrences, times)
     }
