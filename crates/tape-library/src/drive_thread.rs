@@ -1,5 +1,6 @@
 //! One drive, with a thread of its own: it moves bytes at once, and reports when the time model says that they have been moved.
 
+use crate::aggregate_source::AggregateSource;
 use crate::cartridge_file::{CartridgeFile, ReadError, WriteError};
 use crate::definition::LibraryDefinition;
 use crate::drive_slots::DriveSlots;
@@ -7,6 +8,7 @@ use crate::exchange::FileExchange;
 use crate::fault::{Faults, LibraryFault};
 use crate::report_queue::ReportQueue;
 use parking_lot::Mutex;
+use penstock_tape::aggregate::AggregateMember;
 use penstock_tape::cartridge::Cartridge;
 use penstock_tape::chance::Chance;
 use penstock_tape::drive_fault::MountFault;
@@ -17,6 +19,7 @@ use penstock_tape::locate::SECOND_NS;
 use penstock_tape::request::{DriveName, FileId, TapeErrorScope, TapeName};
 use penstock_tape::request_engine::DriveReport;
 use std::collections::BTreeSet;
+use std::io::{self, Read};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender};
@@ -45,6 +48,10 @@ pub(crate) enum Command {
         file: FileId,
         begin_bytes: u64,
         size_bytes: u64,
+    },
+    WriteAggregate {
+        begin_bytes: u64,
+        members: Vec<AggregateMember>,
     },
     Sync,
     Dismount,
@@ -138,7 +145,18 @@ impl DriveThread {
                 file,
                 begin_bytes,
                 size_bytes,
-            } => self.write(file, (begin_bytes, size_bytes)),
+            } => {
+                let address = (file, begin_bytes, size_bytes);
+                let shared = Arc::clone(&self.shared);
+                let source = shared.exchange.source(file);
+                let written = DriveReport::FileWritten(file);
+                let failed = DriveReport::Failed(TapeErrorScope::File);
+                self.write(address, source, written, |_| failed);
+            }
+            Command::WriteAggregate {
+                begin_bytes,
+                members,
+            } => self.write_aggregate(begin_bytes, &members),
             Command::Sync => self.sync(),
             Command::Dismount => self.dismount(),
             Command::Fail => {
@@ -336,7 +354,36 @@ impl DriveThread {
         }
     }
 
-    fn write(&mut self, file: FileId, (begin, size): (u64, u64)) {
+    fn write_aggregate(&mut self, begin_bytes: u64, members: &[AggregateMember]) {
+        let Some(first) = members.first() else {
+            return;
+        };
+        let shared = Arc::clone(&self.shared);
+        let source = AggregateSource::new(&*shared.exchange, members);
+        let address = (
+            first.file,
+            begin_bytes,
+            AggregateSource::size_bytes(members),
+        );
+        self.write(
+            address,
+            Ok(source),
+            DriveReport::AggregateWritten,
+            |source| {
+                let member = source.and_then(|source| source.member());
+                DriveReport::MemberFailed(member.unwrap_or(first.file))
+            },
+        );
+    }
+
+    /// Writes an object behind the data. What is reported when its source fails, the source knows.
+    fn write<S: Read>(
+        &mut self,
+        (file, begin, size): (FileId, u64, u64),
+        source: io::Result<S>,
+        written: DriveReport,
+        unreadable: impl FnOnce(Option<&S>) -> DriveReport,
+    ) {
         let goes_on = self.progress();
         let begin_ns = self.shared.queue.now_ns();
         let shared = Arc::clone(&self.shared);
@@ -359,15 +406,13 @@ impl DriveThread {
         }
         let streamed = drive.stream(size, HostFeed::UNLIMITED).total_ns();
         let end_ns = located_ns + streamed + drive.mark(FileMark::Buffered);
-        let source = shared.exchange.source(file).map_err(WriteError::Source);
-        let written =
-            source.and_then(|mut source| medium.append((file, begin, size), &mut source, goes_on));
-        match written {
-            Ok(()) => {
-                self.report_at_end((begin_ns, end_ns), size, DriveReport::FileWritten(file));
-            }
+        let Ok(mut source) = source else {
+            return self.report(located_ns, unreadable(None));
+        };
+        match medium.append((file, begin, size), &mut source, goes_on) {
+            Ok(()) => self.report_at_end((begin_ns, end_ns), size, written),
             Err(WriteError::Stopped) => {}
-            Err(WriteError::Source(_)) => self.fail(located_ns, TapeErrorScope::File),
+            Err(WriteError::Source(_)) => self.report(located_ns, unreadable(Some(&source))),
             Err(WriteError::Medium(_)) => self.fail(end_ns, TapeErrorScope::Drive),
             Err(WriteError::Occupied) => self.fail(located_ns, TapeErrorScope::Tape),
         }

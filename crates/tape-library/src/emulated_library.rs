@@ -141,11 +141,24 @@ impl EmulatedLibrary {
                 };
                 self.order(drive, command)
             }
+            Effect::WriteAggregate {
+                drive,
+                begin_bytes,
+                members,
+            } => {
+                let command = Command::WriteAggregate {
+                    begin_bytes: *begin_bytes,
+                    members: members.clone(),
+                };
+                self.order(drive, command)
+            }
             Effect::Sync { drive } => self.order(drive, Command::Sync),
             Effect::Dismount { drive, .. } => self.order(drive, Command::Dismount),
             Effect::Abort { drive } => self.stop(drive),
             Effect::Persist(_)
             | Effect::Tell { .. }
+            | Effect::CopyMade { .. }
+            | Effect::HintFailed { .. }
             | Effect::Open(_)
             | Effect::Close(_)
             | Effect::WakeAt(_) => Ok(()),

@@ -6,6 +6,7 @@
 
 #![forbid(unsafe_code)]
 
+mod aggregate_source;
 mod block;
 mod cartridge_file;
 mod definition;

@@ -1,5 +1,6 @@
 //! The drives of a site, and what each is doing. Counts are taken from the drives themselves, so none can be wrong.
 
+use crate::data_set::DataSetName;
 use crate::request::{DriveName, FamilyName, FileId, LibraryName, TapeName};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -28,6 +29,8 @@ pub enum DriveWork {
     },
     Reading(FileId),
     Writing(FileId),
+    /// Small files, as one object.
+    WritingAggregate(Vec<FileId>),
     /// Makes durable what has been written.
     Syncing,
 }
@@ -48,6 +51,10 @@ pub struct Mount {
     /// Files that were written and that no sync covers, in their order.
     pub unsynced: Vec<FileId>,
     pub unsynced_bytes: u64,
+    /// With how many file marks: an aggregate has one.
+    pub unsynced_marks: usize,
+    /// The data set whose file was written last.
+    pub data_set: Option<DataSetName>,
 }
 
 /// Where a drive stands.

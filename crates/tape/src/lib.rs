@@ -6,9 +6,11 @@
 
 #![forbid(unsafe_code)]
 
+pub mod aggregate;
 pub mod calibration;
 pub mod cartridge;
 pub mod chance;
+pub mod data_set;
 pub mod drive;
 pub mod drive_fault;
 pub mod drive_kind;
@@ -21,12 +23,15 @@ pub mod live_set;
 pub mod loaded_drive;
 pub mod locate;
 pub mod mount_decision;
+pub mod ok_to_stop;
 pub mod order;
 pub mod recall;
 pub mod record;
 pub mod request;
 pub mod request_engine;
 pub mod watchdog;
+
+pub use ok_to_stop::ok_to_stop;
 
 #[cfg(test)]
 mod tests;

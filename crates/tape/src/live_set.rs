@@ -1,13 +1,16 @@
 //! All that is asked for and not done, all drives, all tapes: what records make up. Nothing changes it but a record, so that it is
 //! the same after a restart. Queues are indexes of it; no number is counted beside it.
 
+mod archive_entry;
 mod locates;
 mod recall_entry;
 
-pub use recall_entry::{ArchiveEntry, ArchiveStage, RecallEntry};
+pub use archive_entry::{ArchiveEntry, ArchiveGroup, ArchiveQueue, CopyStage, OpenDataSet};
+pub use recall_entry::RecallEntry;
 
 use crate::calibration::ObservedLocate;
-use crate::drive_pool::{Drive, DrivePool, DriveState, DriveWork, Mount, MountPurpose};
+use crate::data_set::{DataSetName, HintSource, HintVerdict};
+use crate::drive_pool::{Drive, DriveClass, DrivePool, DriveState, DriveWork, Mount, MountPurpose};
 use crate::record::{Record, Tape, TapeState};
 use crate::request::{DriveName, FamilyName, FileId, LibraryName, RequestId, TapeName};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -31,7 +34,7 @@ pub struct LibraryPause {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TapeQueue {
     pub files: BTreeSet<FileId>,
-    /// Grows with each change, so that what was summed up over it is known to be old.
+    /// Another one after each change, so that what was summed up over it is known to be old.
     pub revision: u64,
 }
 
@@ -47,13 +50,19 @@ pub struct LiveSet {
     pub leases: BTreeSet<(i64, RequestId)>,
     /// Files to be read that no drive reads now.
     pub queues: BTreeMap<TapeName, TapeQueue>,
-    /// Files to be written that no drive has, by age.
-    pub families: BTreeMap<FamilyName, BTreeSet<(i64, FileId)>>,
+    /// Files of which copies are to be written that no drive has.
+    pub families: BTreeMap<FamilyName, BTreeMap<ArchiveGroup, ArchiveQueue>>,
+    /// Data sets of which files are queued or still to come.
+    pub data_sets: BTreeMap<(FamilyName, DataSetName), OpenDataSet>,
+    /// What hints were worth.
+    pub hint_verdicts: BTreeMap<(HintSource, HintVerdict), u64>,
     pub libraries: BTreeMap<LibraryName, LibraryPause>,
     /// When a file was last read from each tape.
     pub last_reads: BTreeMap<TapeName, i64>,
     /// The newest locates on each tape, the oldest first.
     pub locates: BTreeMap<TapeName, VecDeque<ObservedLocate>>,
+    /// The last revision of a queue: none has one that another had before it.
+    revision: u64,
 }
 
 impl LiveSet {
@@ -107,6 +116,12 @@ impl LiveSet {
             Record::LeaseRenewed { request, lease_ns } => self.renew(*request, *lease_ns),
             Record::RequestEnded { request, .. } => self.end(*request),
             Record::CopyFailed { file, tape, .. } => self.fail_copy(*file, tape),
+            Record::CopyPreferred { file, tape } => self.prefer_copy(*file, tape),
+            Record::DataSetClosed {
+                family,
+                data_set,
+                verdict,
+            } => self.close_data_set(family, data_set, *verdict),
             Record::LibraryPaused {
                 library,
                 since_ns,
@@ -129,6 +144,8 @@ impl LiveSet {
             | Record::ReadEnded { .. }
             | Record::WriteBegun { .. }
             | Record::WriteEnded { .. }
+            | Record::AggregateBegun { .. }
+            | Record::AggregateEnded { .. }
             | Record::SyncBegun { .. }
             | Record::SyncEnded { .. }
             | Record::WorkReturned { .. }
@@ -160,30 +177,28 @@ impl LiveSet {
                 }
             }
             Record::MountReady { at_ns, drive } => self.mounted(*at_ns, drive),
-            Record::ReadBegun { drive, file } => self.begin_read(drive, *file),
+            Record::ReadBegun { drive, file, .. } => self.begin_read(drive, *file),
             Record::ReadEnded {
                 at_ns,
                 drive,
                 file,
                 located_ns,
             } => self.end_read(*at_ns, drive, *file, *located_ns),
-            Record::WriteBegun { drive, file } => self.begin_write(drive, *file),
-            Record::WriteEnded { at_ns, drive, file } => self.end_write(*at_ns, drive, *file),
-            Record::SyncBegun { drive } => {
+            Record::WriteBegun { drive, file, .. } => {
+                self.begin_write(drive, DriveWork::Writing(*file));
+            }
+            Record::AggregateBegun { drive, members, .. } => {
+                self.begin_write(drive, DriveWork::WritingAggregate(members.clone()));
+            }
+            Record::WriteEnded { at_ns, drive, .. } | Record::AggregateEnded { at_ns, drive } => {
+                self.end_write(*at_ns, drive);
+            }
+            Record::SyncBegun { drive, .. } => {
                 if let Some(mount) = self.mount_mut(drive) {
                     mount.work = DriveWork::Syncing;
                 }
             }
-            Record::SyncEnded { at_ns, drive } => {
-                let unsynced = self.mount_mut(drive).map(|mount| {
-                    mount.work = DriveWork::Idle { since_ns: *at_ns };
-                    mount.unsynced_bytes = 0;
-                    std::mem::take(&mut mount.unsynced)
-                });
-                for file in unsynced.unwrap_or_default() {
-                    self.archives.remove(&file);
-                }
-            }
+            Record::SyncEnded { at_ns, drive } => self.end_sync(*at_ns, drive),
             Record::WorkReturned { at_ns, drive } => self.return_work(*at_ns, drive),
             Record::DismountBegun { at_ns, drive } => {
                 if let Some(drive) = self.drives.0.get_mut(drive)
@@ -195,12 +210,12 @@ impl LiveSet {
                     };
                 }
             }
-            Record::DriveFreed { drive } => {
+            Record::DriveFreed { drive, .. } => {
                 if let Some(drive) = self.drives.0.get_mut(drive) {
                     drive.state = DriveState::Free;
                 }
             }
-            Record::DriveDown { drive } => {
+            Record::DriveDown { drive, .. } => {
                 if let Some(drive) = self.drives.0.get_mut(drive) {
                     let tape = drive.state.tape().cloned();
                     drive.state = DriveState::Down { tape };
@@ -237,6 +252,22 @@ impl LiveSet {
         tape.is_some_and(|tape| tape.state == TapeState::Active)
     }
 
+    /// Whether a tape is in a drive that is down.
+    pub fn is_stuck(&self, tape: &TapeName) -> bool {
+        let holder = self.drives.drive_of(tape);
+        holder.is_some_and(|(_, drive)| matches!(drive.state, DriveState::Down { .. }))
+    }
+
+    /// Whether a drive takes tapes of a class and is not down.
+    pub fn has_drive(&self, class: &DriveClass) -> bool {
+        let mut drives = self.drives.0.values();
+        drives.any(|drive| {
+            !matches!(drive.state, DriveState::Down { .. })
+                && drive.library == class.library
+                && drive.kind == class.kind
+        })
+    }
+
     fn mounted(&mut self, at_ns: i64, name: &DriveName) {
         let Some(drive) = self.drives.0.get_mut(name) else {
             return;
@@ -258,6 +289,8 @@ impl LiveSet {
                 files: 0,
                 unsynced: Vec::new(),
                 unsynced_bytes: 0,
+                unsynced_marks: 0,
+                data_set: None,
             });
         }
     }
@@ -271,22 +304,34 @@ impl LiveSet {
         {
             self.recalls.remove(&file);
         }
-        if let Some(tape) = self.recalls.get(&file).and_then(RecallEntry::tape) {
+        if let Some(tape) = self.recalls.get(&file).and_then(RecallEntry::tape).cloned() {
             let queue = self.queues.entry(tape.clone()).or_default();
             queue.files.insert(file);
-            queue.revision += 1;
+            self.touch(&tape);
+        }
+    }
+
+    fn next_revision(&mut self) -> u64 {
+        self.revision += 1;
+        self.revision
+    }
+
+    /// What was summed up over the queue of a tape is old.
+    fn touch(&mut self, tape: &TapeName) {
+        let revision = self.next_revision();
+        if let Some(queue) = self.queues.get_mut(tape) {
+            queue.revision = revision;
         }
     }
 
     fn unqueue(&mut self, file: FileId) {
-        let Some(tape) = self.recalls.get(&file).and_then(RecallEntry::tape) else {
+        let Some(tape) = self.recalls.get(&file).and_then(RecallEntry::tape).cloned() else {
             return;
         };
-        if let Some(queue) = self.queues.get_mut(tape) {
+        self.touch(&tape);
+        if let Some(queue) = self.queues.get_mut(&tape) {
             queue.files.remove(&file);
-            queue.revision += 1;
             if queue.files.is_empty() {
-                let tape = tape.clone();
                 self.queues.remove(&tape);
             }
         }
@@ -302,74 +347,22 @@ impl LiveSet {
         }
     }
 
-    fn unqueue_archive(&mut self, file: FileId) {
-        let Some(entry) = self.archives.get(&file) else {
-            return;
-        };
-        if let Some(files) = self.families.get_mut(&entry.family) {
-            files.remove(&(entry.since_ns, file));
-            if files.is_empty() {
-                self.families.remove(&entry.family);
-            }
-        }
-    }
-
-    fn queue_archive(&mut self, file: FileId) {
-        if self
-            .archives
-            .get(&file)
-            .is_some_and(|entry| entry.askers.is_empty())
-        {
-            self.archives.remove(&file);
-        }
-        if let Some(entry) = self.archives.get_mut(&file) {
-            entry.stage = ArchiveStage::Queued;
-            let files = self.families.entry(entry.family.clone()).or_default();
-            files.insert((entry.since_ns, file));
-        }
-    }
-
-    fn begin_write(&mut self, drive: &DriveName, file: FileId) {
-        self.unqueue_archive(file);
-        if let Some(entry) = self.archives.get_mut(&file) {
-            entry.stage = ArchiveStage::Writing;
-        }
-        if let Some(mount) = self.mount_mut(drive) {
-            mount.work = DriveWork::Writing(file);
-        }
-    }
-
-    fn end_write(&mut self, at_ns: i64, drive: &DriveName, file: FileId) {
-        let size_bytes = self.archives.get(&file).map_or(0, |entry| entry.size_bytes);
-        let Some(mount) = self.mount_mut(drive) else {
-            return;
-        };
-        let begin_bytes = mount.head_bytes;
-        mount.work = DriveWork::Idle { since_ns: at_ns };
-        mount.files += 1;
-        mount.head_bytes += size_bytes;
-        mount.unsynced.push(file);
-        mount.unsynced_bytes += size_bytes;
-        let (tape, written_bytes) = (mount.tape.clone(), mount.head_bytes);
-        if let Some(entry) = self.archives.get_mut(&file) {
-            entry.stage = ArchiveStage::Unsynced { begin_bytes };
-        }
-        if let Some(tape) = self.tapes.get_mut(&tape) {
-            tape.written_bytes = written_bytes;
-        }
-    }
-
     fn return_work(&mut self, at_ns: i64, drive: &DriveName) {
         let Some(mount) = self.mount_mut(drive) else {
             return;
         };
         let work = std::mem::replace(&mut mount.work, DriveWork::Idle { since_ns: at_ns });
-        let unsynced = std::mem::take(&mut mount.unsynced);
+        let mut unsafe_files = std::mem::take(&mut mount.unsynced);
         mount.is_head_known = false;
         mount.unsynced_bytes = 0;
-        for file in unsynced {
-            self.queue_archive(file);
+        mount.unsynced_marks = 0;
+        let tape = mount.tape.clone();
+        match &work {
+            DriveWork::Writing(file) => unsafe_files.push(*file),
+            DriveWork::WritingAggregate(members) => unsafe_files.extend(members),
+            DriveWork::Idle { .. } | DriveWork::Reading(_) | DriveWork::Syncing => {}
         }
+        self.return_copies(&tape, unsafe_files);
         match work {
             DriveWork::Reading(file) => {
                 if let Some(entry) = self.recalls.get_mut(&file) {
@@ -377,8 +370,10 @@ impl LiveSet {
                 }
                 self.queue(file);
             }
-            DriveWork::Writing(file) => self.queue_archive(file),
-            DriveWork::Idle { .. } | DriveWork::Syncing => {}
+            DriveWork::Idle { .. }
+            | DriveWork::Writing(_)
+            | DriveWork::WritingAggregate(_)
+            | DriveWork::Syncing => {}
         }
     }
 
@@ -417,25 +412,22 @@ impl LiveSet {
                 if entry.read_by.is_some() {
                     return;
                 }
-                if let Some(queue) = entry.tape().and_then(|tape| self.queues.get_mut(tape)) {
-                    queue.revision += 1;
+                let is_over = entry.askers.is_empty();
+                if let Some(tape) = entry.tape().cloned() {
+                    self.touch(&tape);
                 }
-                if entry.askers.is_empty() {
+                if is_over {
                     self.unqueue(file);
                     self.recalls.remove(&file);
                 }
             }
             RequestTarget::Archive(file) => {
-                let Some(entry) = self.archives.get_mut(&file) else {
-                    return;
-                };
-                if let Some(asker) = entry.askers.remove(&request) {
+                self.unqueue_archive(file);
+                let entry = self.archives.get_mut(&file);
+                if let Some(asker) = entry.and_then(|entry| entry.askers.remove(&request)) {
                     self.leases.remove(&(asker.lease_ns, request));
                 }
-                if entry.askers.is_empty() && entry.stage == ArchiveStage::Queued {
-                    self.unqueue_archive(file);
-                    self.archives.remove(&file);
-                }
+                self.queue_archive(file);
             }
         }
     }

@@ -1,6 +1,7 @@
 //! What the request engine persists before it acts. All that it knows is made of these, in their order.
 
-use crate::drive_pool::MountPurpose;
+use crate::data_set::{DataSetName, HintVerdict};
+use crate::drive_pool::{DriveClass, MountPurpose};
 use crate::request::{
     ArchiveRequest, DriveName, FamilyName, FileId, LibraryName, RecallRequest, RequestId,
     RequestOutcome, TapeErrorScope, TapeName,
@@ -21,6 +22,16 @@ pub struct Tape {
     pub state: TapeState,
     /// Where its wraps end, if that was read from it.
     pub wrap_ends_bytes: Option<Vec<u64>>,
+}
+
+impl Tape {
+    /// Which drives take it.
+    pub fn class(&self) -> DriveClass {
+        DriveClass {
+            library: self.library.clone(),
+            kind: self.kind.clone(),
+        }
+    }
 }
 
 /// Whether a tape is used.
@@ -81,6 +92,9 @@ pub enum Record {
         drive: DriveName,
     },
     ReadBegun {
+        /// 0 in records of earlier versions, as of all that begins in a drive.
+        #[serde(default)]
+        at_ns: i64,
         drive: DriveName,
         file: FileId,
     },
@@ -94,6 +108,8 @@ pub enum Record {
         located_ns: Option<i64>,
     },
     WriteBegun {
+        #[serde(default)]
+        at_ns: i64,
         drive: DriveName,
         file: FileId,
     },
@@ -103,7 +119,20 @@ pub enum Record {
         drive: DriveName,
         file: FileId,
     },
+    /// Small files are written as one object. Until that is safe each is as if it were queued.
+    AggregateBegun {
+        at_ns: i64,
+        drive: DriveName,
+        members: Vec<FileId>,
+    },
+    /// The aggregate is in the drive, and not safe yet.
+    AggregateEnded {
+        at_ns: i64,
+        drive: DriveName,
+    },
     SyncBegun {
+        #[serde(default)]
+        at_ns: i64,
         drive: DriveName,
     },
     /// All that was written is safe. Those who asked for it have ended before.
@@ -116,6 +145,17 @@ pub enum Record {
         file: FileId,
         tape: TapeName,
         scope: TapeErrorScope,
+    },
+    /// Another copy of a file can be read sooner than the one that was to be.
+    CopyPreferred {
+        file: FileId,
+        tape: TapeName,
+    },
+    /// All files of a data set that came are done, and no more are waited for.
+    DataSetClosed {
+        family: FamilyName,
+        data_set: DataSetName,
+        verdict: HintVerdict,
     },
     /// A tape has ended before its capacity: nothing more is written to it.
     TapeFilled {
@@ -131,9 +171,13 @@ pub enum Record {
         drive: DriveName,
     },
     DriveFreed {
+        #[serde(default)]
+        at_ns: i64,
         drive: DriveName,
     },
     DriveDown {
+        #[serde(default)]
+        at_ns: i64,
         drive: DriveName,
     },
     /// No tape is mounted in this library before `probe_ns`, and then one to see whether it works again.

@@ -1,5 +1,6 @@
 //! What is asked of a library: files to be read from tape, and files to be put on tape.
 
+use crate::data_set::DataSet;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
@@ -31,11 +32,43 @@ pub struct FileId(pub u64);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct RequestId(pub u64);
 
+/// What a transfer is for, in a VO's own words.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct ActivityName(pub Arc<str>);
+
 /// Where a file lies on a tape. Its address is begin and size: two files may begin at one place.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TapeCopy {
     pub tape: TapeName,
+    /// The first byte of the file itself, also when it lies in an aggregate.
     pub begin_bytes: u64,
+    /// The aggregate that it is a member of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub aggregate: Option<AggregateExtent>,
+}
+
+impl TapeCopy {
+    /// Of a file that lies by itself.
+    pub fn alone(tape: TapeName, begin_bytes: u64) -> TapeCopy {
+        TapeCopy {
+            tape,
+            begin_bytes,
+            aggregate: None,
+        }
+    }
+
+    /// Where the file begins in its aggregate, if it lies in one.
+    pub fn offset_bytes(&self) -> Option<u64> {
+        let aggregate = self.aggregate?;
+        self.begin_bytes.checked_sub(aggregate.begin_bytes)
+    }
+}
+
+/// Where an aggregate lies on its tape, its index included.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AggregateExtent {
+    pub begin_bytes: u64,
+    pub size_bytes: u64,
 }
 
 /// Who asks, until when, and how urgently.
@@ -59,6 +92,9 @@ pub struct RecallRequest {
     /// All copies, the preferred one first.
     pub copies: Vec<TapeCopy>,
     pub asker: Asker,
+    /// For accounting.
+    #[serde(default)]
+    pub activity: Option<ActivityName>,
 }
 
 /// A file is to be put on tape.
@@ -69,6 +105,33 @@ pub struct ArchiveRequest {
     pub size_bytes: u64,
     pub family: FamilyName,
     pub asker: Asker,
+    #[serde(default)]
+    pub wishes: ArchiveWishes,
+}
+
+/// How a file is to be put on tape.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ArchiveWishes {
+    /// Each in another library; 0 is taken as 1.
+    pub copies: u32,
+    /// Whether it is written together with other small files of its family, as one object.
+    pub is_packed: bool,
+    /// Files that it should lie beside.
+    pub data_set: Option<DataSet>,
+    /// For accounting.
+    pub activity: Option<ActivityName>,
+}
+
+impl Default for ArchiveWishes {
+    /// One copy, by itself.
+    fn default() -> ArchiveWishes {
+        ArchiveWishes {
+            copies: 1,
+            is_packed: false,
+            data_set: None,
+            activity: None,
+        }
+    }
 }
 
 /// What an error is an error of. Who is not concerned goes on.
@@ -91,6 +154,8 @@ pub enum RequestOutcome {
     Recalled,
     /// The file is on tape: the sync that covers it has returned.
     Archived(TapeCopy),
+    /// Several copies were asked for, and all of them are on tape.
+    ArchivedCopies(Vec<TapeCopy>),
     /// No copy is left that can be read; this was the last error.
     NoCopyLeft(TapeErrorScope),
     /// None of its tapes is known and in use.

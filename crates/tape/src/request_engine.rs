@@ -5,6 +5,7 @@
 //! the others. All that must survive is in [`LiveSet`], which records alone change; the rest (orders, watchdog) is made anew
 //! after a restart. It knows no clock, no file and no socket, and not who drives it.
 
+mod archive_demand;
 mod archiving;
 mod calibrating;
 mod failing;
@@ -14,18 +15,21 @@ mod recalling;
 
 pub use forecasting::{Forecast, ForecastTimes};
 
+use crate::aggregate::{AggregateMember, AggregatePolicy};
+use crate::data_set::{DataSetName, HintSource, HintVerdict};
 use crate::drive::DriveModel;
 use crate::drive_pool::{DriveClass, DriveState, DriveWork, MountPurpose};
-use crate::live_set::{LiveSet, RequestTarget};
+use crate::live_set::{ArchiveGroup, LiveSet, RequestTarget};
 use crate::locate::SECOND_NS;
 use crate::mount_decision::{MountPolicy, MountTarget};
 use crate::order::OrderEffort;
 use crate::record::{Record, Tape, TapeState};
 use crate::request::{
-    ArchiveRequest, DriveName, FileId, LibraryName, RecallRequest, RequestId, RequestOutcome,
-    TapeErrorScope, TapeName,
+    ArchiveRequest, DriveName, FamilyName, FileId, LibraryName, RecallRequest, RequestId,
+    RequestOutcome, TapeCopy, TapeErrorScope, TapeName,
 };
 use crate::watchdog::{Watchdog, WatchdogLimits};
+use archive_demand::GroupSum;
 use calibrating::Calibrations;
 use recalling::{PlannedOrder, QueueSum};
 use serde::{Deserialize, Serialize};
@@ -64,6 +68,21 @@ pub struct TapePolicy {
     /// After an error of a library, the first pause before one mount tries it again; each failure doubles it.
     pub pause_first_ns: i64,
     pub pause_max_ns: i64,
+    /// When small files are written as one object.
+    pub aggregate: AggregatePolicy,
+    /// How long files of a data set wait for those of it that were announced, at most.
+    pub data_set_wait_ns: i64,
+    pub copy_telling: CopyTelling,
+}
+
+/// When it is told that a file of which several copies are asked for is on tape.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum CopyTelling {
+    /// When all copies are.
+    All,
+    /// Of each copy by itself, and when all are.
+    Each,
 }
 
 impl TapePolicy {
@@ -81,6 +100,9 @@ impl TapePolicy {
             oldest_wait_ns: 4 * 3_600 * SECOND_NS,
             pause_first_ns: 60 * SECOND_NS,
             pause_max_ns: 1_800 * SECOND_NS,
+            aggregate: AggregatePolicy::usual(),
+            data_set_wait_ns: 24 * 3_600 * SECOND_NS,
+            copy_telling: CopyTelling::All,
         }
     }
 }
@@ -100,6 +122,10 @@ pub enum DriveReport {
     FileRead(FileId),
     /// The file is in the drive.
     FileWritten(FileId),
+    /// The aggregate is in the drive.
+    AggregateWritten,
+    /// This member of the aggregate cannot be read from disk; nothing of the aggregate counts.
+    MemberFailed(FileId),
     /// All that was written is on tape.
     Synced,
     /// The tape has ended before the file that is being written. What no sync covers is written again, to another tape.
@@ -166,6 +192,12 @@ pub enum Effect {
         begin_bytes: u64,
         size_bytes: u64,
     },
+    /// Files that are written as one object, one behind the other, with one file mark; their index follows them.
+    WriteAggregate {
+        drive: DriveName,
+        begin_bytes: u64,
+        members: Vec<AggregateMember>,
+    },
     Sync {
         drive: DriveName,
     },
@@ -181,6 +213,19 @@ pub enum Effect {
         request: RequestId,
         outcome: RequestOutcome,
     },
+    /// One of several copies is safe, and others are not yet.
+    CopyMade {
+        request: RequestId,
+        copy: TapeCopy,
+    },
+    /// What was said of a data set has turned out to be of no use.
+    HintFailed {
+        data_set: DataSetName,
+        source: HintSource,
+        verdict: HintVerdict,
+        came_files: u64,
+        expected_files: Option<u64>,
+    },
     Open(TapeIncident),
     Close(TapeIncident),
     /// Give a tick then. A later one replaces it.
@@ -195,6 +240,8 @@ pub enum TapeIncident {
     LibraryPaused(LibraryName),
     /// A request is older than it should be, and a drive is free.
     OldestWaits(MountTarget),
+    /// No tape is left on which files of this family can be written.
+    NoTapeLeft(FamilyName),
 }
 
 /// Effects as they come up.
@@ -214,9 +261,11 @@ pub struct RequestEngine {
     calibrations: Calibrations,
     orders: BTreeMap<DriveName, PlannedOrder>,
     sums: BTreeMap<TapeName, QueueSum>,
+    group_sums: BTreeMap<FamilyName, BTreeMap<ArchiveGroup, GroupSum>>,
     /// Drives of these classes would be used if they were free.
     wanted: BTreeSet<DriveClass>,
     waiting: BTreeSet<MountTarget>,
+    without_tape: BTreeSet<FamilyName>,
     /// When a tape that is not worth a mount now will be.
     next_worth_ns: Option<i64>,
     wake_ns: Option<i64>,
@@ -238,8 +287,10 @@ impl RequestEngine {
             calibrations: Calibrations::default(),
             orders: BTreeMap::new(),
             sums: BTreeMap::new(),
+            group_sums: BTreeMap::new(),
             wanted: BTreeSet::new(),
             waiting: BTreeSet::new(),
+            without_tape: BTreeSet::new(),
             next_worth_ns: None,
             wake_ns: None,
             is_decision_due: true,
@@ -258,7 +309,10 @@ impl RequestEngine {
         let drives: Vec<DriveName> = self.live.drives.0.keys().cloned().collect();
         for name in drives {
             let is_doubted = self.live.mount(&name).is_some_and(|mount| {
-                let is_writing = matches!(mount.work, DriveWork::Writing(_) | DriveWork::Syncing);
+                let is_writing = matches!(
+                    mount.work,
+                    DriveWork::Writing(_) | DriveWork::WritingAggregate(_) | DriveWork::Syncing
+                );
                 is_writing || !mount.unsynced.is_empty()
             });
             if is_doubted {
@@ -301,7 +355,10 @@ impl RequestEngine {
             }),
             DriveState::Mounted(mount) => match mount.work {
                 DriveWork::Reading(file) => self.read_effect(name, file),
-                DriveWork::Idle { .. } | DriveWork::Writing(_) | DriveWork::Syncing => None,
+                DriveWork::Idle { .. }
+                | DriveWork::Writing(_)
+                | DriveWork::WritingAggregate(_)
+                | DriveWork::Syncing => None,
             },
         }
     }
@@ -383,6 +440,7 @@ impl RequestEngine {
                     self.keep(
                         out,
                         Record::DriveFreed {
+                            at_ns: now_ns,
                             drive: drive.clone(),
                         },
                     );
@@ -405,9 +463,11 @@ impl RequestEngine {
             DriveReport::Moved { bytes } => self.watchdog.moved(now_ns, drive, bytes),
             DriveReport::FileRead(file) => self.file_read(now_ns, drive, file, out),
             DriveReport::FileWritten(file) => self.file_written(now_ns, drive, file, out),
+            DriveReport::AggregateWritten => self.aggregate_written(now_ns, drive, out),
+            DriveReport::MemberFailed(file) => self.member_failed(now_ns, drive, file, out),
             DriveReport::Synced => self.synced(now_ns, drive, out),
             DriveReport::TapeFull => self.tape_full(now_ns, drive, out),
-            DriveReport::Dismounted => self.dismounted(drive, out),
+            DriveReport::Dismounted => self.dismounted(now_ns, drive, out),
             DriveReport::Failed(scope) => self.failed(now_ns, drive, scope, out),
         }
     }

@@ -99,9 +99,10 @@ fn limit(state: &DriveState, limits: WatchdogLimits) -> Option<i64> {
         DriveState::Mounting { .. } | DriveState::Dismounting { .. } => Some(limits.mount_ns),
         DriveState::Mounted(mount) => match mount.work {
             DriveWork::Idle { .. } => None,
-            DriveWork::Reading(_) | DriveWork::Writing(_) | DriveWork::Syncing => {
-                Some(limits.no_bytes_ns)
-            }
+            DriveWork::Reading(_)
+            | DriveWork::Writing(_)
+            | DriveWork::WritingAggregate(_)
+            | DriveWork::Syncing => Some(limits.no_bytes_ns),
         },
         DriveState::Free | DriveState::Down { .. } => None,
     }

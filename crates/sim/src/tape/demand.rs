@@ -4,8 +4,8 @@ use super::plan::{TapePlan, TapePlanError, hours_ns, seconds_ns, wrong};
 use penstock_tape::chance::Chance;
 use penstock_tape::record::{Tape, TapeState};
 use penstock_tape::request::{
-    ArchiveRequest, Asker, FamilyName, FileId, LibraryName, RecallRequest, RequestId, TapeCopy,
-    TapeName, VoName,
+    ArchiveRequest, ArchiveWishes, Asker, FamilyName, FileId, LibraryName, RecallRequest,
+    RequestId, TapeCopy, TapeName, VoName,
 };
 use std::collections::BTreeMap;
 
@@ -140,18 +140,16 @@ impl Demand {
             let facts = written_tape(&line.kind, capacity, capacity);
             self.tapes.entry(tape.clone()).or_insert(facts);
             let next = FileId(files.len() as u64);
-            let file = *files
-                .entry((tape.clone(), line.begin_bytes))
-                .or_insert(next);
+            // Members of an aggregate may begin at one place.
+            let place = (tape.clone(), line.begin_bytes, line.size_bytes);
+            let file = *files.entry(place).or_insert(next);
             let request = RecallRequest {
                 request: self.next_request(),
                 file,
                 size_bytes: line.size_bytes,
-                copies: vec![TapeCopy {
-                    tape,
-                    begin_bytes: line.begin_bytes,
-                }],
+                copies: vec![TapeCopy::alone(tape, line.begin_bytes)],
                 asker: asker(&line.vo, 3, None),
+                activity: None,
             };
             match self.arrivals.last_mut() {
                 Some((at_ns, Arrival::Recall(bulk))) if *at_ns == line.at_ns => bulk.push(request),
@@ -201,11 +199,9 @@ impl Demand {
                             request: self.next_request(),
                             file: FileId(file),
                             size_bytes: load.file_bytes,
-                            copies: vec![TapeCopy {
-                                tape: name(tape),
-                                begin_bytes: place * load.file_bytes,
-                            }],
+                            copies: vec![TapeCopy::alone(name(tape), place * load.file_bytes)],
                             asker: asker(&load.vo, load.priority, deadline),
+                            activity: None,
                         });
                     }
                 }
@@ -242,6 +238,7 @@ impl Demand {
                     size_bytes: load.file_bytes,
                     family: FamilyName(load.family.as_str().into()),
                     asker: asker(&load.vo, 3, None),
+                    wishes: ArchiveWishes::default(),
                 });
                 let requests = requests.collect();
                 self.arrivals.push((at_ns, Arrival::Archive(requests)));

@@ -3,6 +3,7 @@
 use super::demand::{Arrival, Demand, LIBRARY};
 use super::phases::{Phase, PhaseTimes};
 use super::plan::{ReadPolicy, TapePlan, TapePlanError, hours_ns};
+use penstock_tape::aggregate::aggregate_bytes;
 use penstock_tape::cartridge::Cartridge;
 use penstock_tape::chance::Chance;
 use penstock_tape::drive_fault::MountFault;
@@ -40,6 +41,7 @@ enum Report {
     Moved(u64),
     Read(FileId),
     Written(FileId),
+    AggregateWritten,
     Synced,
     Dismounted,
     Failed(TapeErrorScope),
@@ -216,6 +218,7 @@ impl<'a> LibraryWorld<'a> {
                     Report::Moved(bytes) => DriveReport::Moved { bytes },
                     Report::Read(file) => DriveReport::FileRead(file),
                     Report::Written(file) => DriveReport::FileWritten(file),
+                    Report::AggregateWritten => DriveReport::AggregateWritten,
                     Report::Synced => DriveReport::Synced,
                     Report::Failed(scope) => DriveReport::Failed(scope),
                     Report::Dismounted => {
@@ -275,7 +278,16 @@ impl<'a> LibraryWorld<'a> {
                 file,
                 begin_bytes,
                 size_bytes,
-            } => self.write(&drive, file, (begin_bytes, size_bytes)),
+            } => self.write(&drive, (begin_bytes, size_bytes), Report::Written(file)),
+            Effect::WriteAggregate {
+                drive,
+                begin_bytes,
+                members,
+            } => {
+                let sizes = members.iter().map(|member| member.size_bytes);
+                let place = (begin_bytes, aggregate_bytes(sizes));
+                self.write(&drive, place, Report::AggregateWritten);
+            }
             Effect::Sync { drive } => {
                 let Some(work) = self.begin(&drive) else {
                     return;
@@ -296,7 +308,7 @@ impl<'a> LibraryWorld<'a> {
             }
             Effect::Tell { request, outcome } => self.tell(request.0, &outcome),
             Effect::Open(_) => self.sums.incidents += 1,
-            Effect::Close(_) => {}
+            Effect::Close(_) | Effect::CopyMade { .. } | Effect::HintFailed { .. } => {}
             Effect::WakeAt(at_ns) => {
                 self.tick += 1;
                 // Leases never end here; nothing is to be waited for beyond the plan's time.
@@ -322,7 +334,9 @@ impl<'a> LibraryWorld<'a> {
                     self.sums.vo_waits_ns.entry(vo).or_default().push(waited);
                 }
             }
-            RequestOutcome::Archived(_) => self.sums.archive_waits_ns.push(waited),
+            RequestOutcome::Archived(_) | RequestOutcome::ArchivedCopies(_) => {
+                self.sums.archive_waits_ns.push(waited)
+            }
             RequestOutcome::NoCopyLeft(_)
             | RequestOutcome::NoTape
             | RequestOutcome::Canceled
@@ -428,7 +442,7 @@ impl<'a> LibraryWorld<'a> {
         self.report_at_end(name, Report::Read(file));
     }
 
-    fn write(&mut self, name: &DriveName, file: FileId, (begin, size): (u64, u64)) {
+    fn write(&mut self, name: &DriveName, (begin, size): (u64, u64), report: Report) {
         let Some(drive) = self.begin(name) else {
             return;
         };
@@ -438,7 +452,7 @@ impl<'a> LibraryWorld<'a> {
         let mark = loaded.map_or(0, |loaded| loaded.mark(FileMark::Buffered));
         drive.spend(Phase::Mark, mark);
         self.sums.written_bytes += size;
-        self.report_at_end(name, Report::Written(file));
+        self.report_at_end(name, report);
     }
 
     fn dismount(&mut self, name: &DriveName) {

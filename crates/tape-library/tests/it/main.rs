@@ -1,5 +1,6 @@
 //! The library with the request engine as the one who decides: real bytes go to tape and come back.
 
+mod aggregates;
 mod crash;
 mod faults;
 mod round_trip;

@@ -6,8 +6,8 @@ use penstock_tape::library::LibraryModel;
 use penstock_tape::locate::SECOND_NS;
 use penstock_tape::record::{Record, Tape, TapeState};
 use penstock_tape::request::{
-    ArchiveRequest, Asker, DriveName, FamilyName, FileId, LibraryName, RecallRequest, RequestId,
-    RequestOutcome, TapeCopy, TapeName, VoName,
+    ArchiveRequest, ArchiveWishes, Asker, DriveName, FamilyName, FileId, LibraryName,
+    RecallRequest, RequestId, RequestOutcome, TapeCopy, TapeName, VoName,
 };
 use penstock_tape::request_engine::{
     DriveReport, Effect, Input, RequestEngine, TapeIncident, TapePolicy,
@@ -259,6 +259,16 @@ impl Site {
 
     /// Puts files on disk and asks to archive them.
     pub fn archive(&mut self, files: impl IntoIterator<Item = (u64, usize)>, family: &str) {
+        self.archive_as(files, family, &ArchiveWishes::default());
+    }
+
+    /// The same with wishes.
+    pub fn archive_as(
+        &mut self,
+        files: impl IntoIterator<Item = (u64, usize)>,
+        family: &str,
+        wishes: &ArchiveWishes,
+    ) {
         let mut requests = Vec::new();
         for (file, size) in files {
             let path = self.directory.join(format!("disk/{file}"));
@@ -269,6 +279,7 @@ impl Site {
                 size_bytes: size as u64,
                 family: FamilyName(family.into()),
                 asker: asker(),
+                wishes: wishes.clone(),
             });
         }
         self.give(Input::Archive(requests));
@@ -306,6 +317,7 @@ impl Site {
                 size_bytes: size as u64,
                 copies: vec![copies[&FileId(file)].clone()],
                 asker: asker(),
+                activity: None,
             });
         }
         self.give(Input::Recall(requests));

@@ -1,10 +1,7 @@
 //! One file of the live set, and how requests for it come together.
 
 use super::{LiveSet, RequestTarget};
-use crate::request::{
-    ArchiveRequest, Asker, DriveName, FamilyName, FileId, RecallRequest, RequestId, TapeCopy,
-    TapeName,
-};
+use crate::request::{Asker, DriveName, FileId, RecallRequest, RequestId, TapeCopy, TapeName};
 use std::collections::BTreeMap;
 
 /// A file that is to be read, whoever asks for it.
@@ -32,27 +29,6 @@ impl RecallEntry {
     }
 }
 
-/// Where a file that is to be written stands.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ArchiveStage {
-    Queued,
-    Writing,
-    /// Written from this byte on, and not safe.
-    Unsynced {
-        begin_bytes: u64,
-    },
-}
-
-/// A file that is to be written.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ArchiveEntry {
-    pub size_bytes: u64,
-    pub family: FamilyName,
-    pub askers: BTreeMap<RequestId, Asker>,
-    pub since_ns: i64,
-    pub stage: ArchiveStage,
-}
-
 impl LiveSet {
     pub(super) fn add_recall(&mut self, at_ns: i64, request: &RecallRequest) {
         let RecallRequest {
@@ -65,8 +41,8 @@ impl LiveSet {
         self.leases.insert((asker.lease_ns, *id));
         if let Some(entry) = self.recalls.get_mut(file) {
             entry.askers.insert(*id, asker.clone());
-            if let Some(queue) = entry.tape().and_then(|tape| self.queues.get_mut(tape)) {
-                queue.revision += 1;
+            if let Some(tape) = entry.tape().cloned() {
+                self.touch(&tape);
             }
             return;
         }
@@ -98,36 +74,22 @@ impl LiveSet {
         self.queue(*file);
     }
 
-    pub(super) fn add_archive(&mut self, at_ns: i64, request: &ArchiveRequest) {
-        let ArchiveRequest {
-            request: id,
-            file,
-            asker,
-            ..
-        } = request;
-        self.requests.insert(*id, RequestTarget::Archive(*file));
-        self.leases.insert((asker.lease_ns, *id));
-        if let Some(entry) = self.archives.get_mut(file) {
-            entry.askers.insert(*id, asker.clone());
-            return;
-        }
-        let entry = ArchiveEntry {
-            size_bytes: request.size_bytes,
-            family: request.family.clone(),
-            askers: BTreeMap::from([(*id, asker.clone())]),
-            since_ns: at_ns,
-            stage: ArchiveStage::Queued,
-        };
-        self.archives.insert(*file, entry);
-        self.queue_archive(*file);
-    }
-
     /// Passes over to the next copy. Without one the file stays, in no queue, until its requests have ended.
     pub(super) fn fail_copy(&mut self, file: FileId, tape: &TapeName) {
         self.unqueue(file);
         if let Some(entry) = self.recalls.get_mut(&file) {
             entry.copies.retain(|copy| copy.tape != *tape);
             entry.read_by = None;
+        }
+        self.queue(file);
+    }
+
+    /// Another copy is to be read first.
+    pub(super) fn prefer_copy(&mut self, file: FileId, tape: &TapeName) {
+        self.unqueue(file);
+        if let Some(entry) = self.recalls.get_mut(&file) {
+            // Stable: the others stay in their order.
+            entry.copies.sort_by_key(|copy| copy.tape != *tape);
         }
         self.queue(file);
     }

@@ -1,10 +1,22 @@
-//! Files from disk to tape. A file is on tape only when the sync that covers it has returned.
+//! Files from disk to tape. A copy is on tape only when the sync that covers it has returned, and a file only when all its copies
+//! are. Which tapes are wanted for that is decided in `archive_demand`.
 
-use super::{Effect, RequestEngine, Turnout};
-use crate::drive_pool::{DriveWork, MountPurpose};
-use crate::live_set::{ArchiveStage, RequestTarget};
+use super::{CopyTelling, Effect, RequestEngine, Turnout};
+use crate::aggregate::{AggregateMember, aggregate_bytes};
+use crate::data_set::DataSetName;
+use crate::drive_pool::{DriveState, DriveWork, MountPurpose};
+use crate::live_set::{ArchiveGroup, CopyStage, RequestTarget};
 use crate::record::Record;
-use crate::request::{DriveName, FamilyName, FileId, RequestOutcome, TapeCopy, TapeName};
+use crate::request::{
+    DriveName, FamilyName, FileId, LibraryName, RequestOutcome, TapeCopy, TapeName,
+};
+use std::collections::BTreeSet;
+
+/// What a drive writes next.
+enum NextWrite {
+    File(FileId),
+    Aggregate(Vec<FileId>),
+}
 
 impl RequestEngine {
     /// Orders the next write or sync; without one the drive stays idle.
@@ -13,27 +25,32 @@ impl RequestEngine {
             return false;
         };
         let is_full = mount.unsynced_bytes >= self.policy.sync_bytes
-            || mount.unsynced.len() >= self.policy.sync_files;
+            || mount.unsynced_marks >= self.policy.sync_files;
         let has_unsynced = !mount.unsynced.is_empty();
-        let next = match &mount.purpose {
-            MountPurpose::Archive(family) if self.live.is_active(&mount.tape) => {
-                self.fitting(family, &mount.tape)
-            }
-            _ => None,
-        };
-        match next {
-            Some(file) if !is_full => {
+        match self.next_write(now_ns, drive) {
+            Some(NextWrite::File(file)) if !is_full => {
                 let begun = Record::WriteBegun {
+                    at_ns: now_ns,
                     drive: drive.clone(),
                     file,
                 };
                 self.keep(out, begun);
                 out.effects.extend(self.write_effect(drive, file));
             }
+            Some(NextWrite::Aggregate(members)) if !is_full => {
+                let begun = Record::AggregateBegun {
+                    at_ns: now_ns,
+                    drive: drive.clone(),
+                    members: members.clone(),
+                };
+                self.keep(out, begun);
+                out.effects.extend(self.aggregate_effect(drive, members));
+            }
             _ if has_unsynced => {
                 self.keep(
                     out,
                     Record::SyncBegun {
+                        at_ns: now_ns,
                         drive: drive.clone(),
                     },
                 );
@@ -47,7 +64,7 @@ impl RequestEngine {
         true
     }
 
-    pub(super) fn write_effect(&self, drive: &DriveName, file: FileId) -> Option<Effect> {
+    fn write_effect(&self, drive: &DriveName, file: FileId) -> Option<Effect> {
         Some(Effect::Write {
             drive: drive.clone(),
             file,
@@ -56,13 +73,107 @@ impl RequestEngine {
         })
     }
 
-    /// The oldest file of a family, if it fits on the tape. A tape on which it does not fit is full.
-    fn fitting(&self, family: &FamilyName, tape: &TapeName) -> Option<FileId> {
-        let (_, file) = self.live.families.get(family)?.first()?;
-        let size = self.live.archives.get(file)?.size_bytes;
-        let tape = self.live.tapes.get(tape)?;
-        let free = tape.capacity_bytes.saturating_sub(tape.written_bytes);
-        (size <= free).then_some(*file)
+    fn aggregate_effect(&self, drive: &DriveName, members: Vec<FileId>) -> Option<Effect> {
+        let size = |file: &FileId| self.live.archives.get(file).map_or(0, |one| one.size_bytes);
+        let members = members.into_iter().map(|file| AggregateMember {
+            file,
+            size_bytes: size(&file),
+        });
+        Some(Effect::WriteAggregate {
+            drive: drive.clone(),
+            begin_bytes: self.live.mount(drive)?.head_bytes,
+            members: members.collect(),
+        })
+    }
+
+    /// The oldest files of the group that this mount goes on with, if they fit on the tape. A tape on which they do not fit is full.
+    fn next_write(&mut self, now_ns: i64, drive: &DriveName) -> Option<NextWrite> {
+        let mount = self.live.mount(drive)?;
+        let MountPurpose::Archive(family) = &mount.purpose else {
+            return None;
+        };
+        let (family, tape, data_set) = (family.clone(), mount.tape.clone(), mount.data_set.clone());
+        if !self.live.is_active(&tape) {
+            return None;
+        }
+        let facts = self.live.tapes.get(&tape)?;
+        let library = facts.library.clone();
+        let capacity = facts.capacity_bytes;
+        let free = capacity.saturating_sub(facts.written_bytes);
+        let group = self.next_group(now_ns, drive, (&family, &library), data_set.as_ref())?;
+        let queue = self.live.families.get(&family)?.get(&group)?;
+        let (_, first) = queue.files.first()?;
+        let size = |file: &FileId| self.live.archives.get(file).map(|entry| entry.size_bytes);
+        if !group.is_packed {
+            return (size(first)? <= free).then_some(NextWrite::File(*first));
+        }
+        let room = self.policy.aggregate.bytes_max_on(capacity).min(free);
+        let (mut members, mut sizes) = (Vec::new(), 0_u64);
+        for (_, file) in queue
+            .files
+            .iter()
+            .take(self.policy.aggregate.files_max.max(1))
+        {
+            let with = sizes.saturating_add(size(file)?);
+            // An index grows with each member.
+            let index = aggregate_bytes(std::iter::repeat_n(0, members.len() + 1));
+            if with.saturating_add(index) > room {
+                break;
+            }
+            sizes = with;
+            members.push(*file);
+        }
+        match members.len() {
+            0 => (size(first)? <= free).then_some(NextWrite::File(*first)),
+            1 => Some(NextWrite::File(*first)),
+            _ => Some(NextWrite::Aggregate(members)),
+        }
+    }
+
+    /// The group that a mount writes next: that of the data set of which it wrote last, so that a data set lies together, else the
+    /// oldest one that no other drive writes. A group that has waited for too long goes first.
+    fn next_group(
+        &mut self,
+        now_ns: i64,
+        drive: &DriveName,
+        (family, library): (&FamilyName, &LibraryName),
+        current: Option<&DataSetName>,
+    ) -> Option<ArchiveGroup> {
+        let elsewhere = self.data_sets_elsewhere(drive, family);
+        let groups = self.live.families.get(family)?.keys();
+        let groups = groups.filter(|group| !group.taken.contains(library));
+        let groups: Vec<ArchiveGroup> = groups.cloned().collect();
+        let mut ready = Vec::new();
+        for group in groups {
+            let Some(sum) = self.group_sum(family, &group) else {
+                continue;
+            };
+            if self.ready_at_ns(family, &group, &sum) > now_ns {
+                continue;
+            }
+            let is_late = now_ns.saturating_sub(sum.oldest_ns) > self.policy.oldest_wait_ns;
+            let late_ns = is_late.then_some(sum.oldest_ns).unwrap_or(i64::MAX);
+            let is_current = group.data_set.as_ref() == current;
+            let is_elsewhere = group
+                .data_set
+                .as_ref()
+                .is_some_and(|set| elsewhere.contains(set));
+            let rank = (late_ns, !is_current, is_elsewhere, sum.oldest_ns);
+            ready.push((rank, group));
+        }
+        ready.into_iter().min().map(|(_, group)| group)
+    }
+
+    fn data_sets_elsewhere(&self, drive: &DriveName, family: &FamilyName) -> BTreeSet<DataSetName> {
+        let drives = self.live.drives.0.iter();
+        let others = drives.filter_map(|(name, other)| match &other.state {
+            DriveState::Mounted(mount) if name != drive => match &mount.purpose {
+                MountPurpose::Archive(of) if of == family => mount.data_set.clone(),
+                MountPurpose::Archive(_) | MountPurpose::Recall => None,
+            },
+            _ => None,
+        });
+        others.collect()
     }
 
     pub(super) fn file_written(
@@ -85,12 +196,45 @@ impl RequestEngine {
         }
     }
 
+    pub(super) fn aggregate_written(&mut self, now_ns: i64, drive: &DriveName, out: &mut Turnout) {
+        if let Some(DriveWork::WritingAggregate(_)) = self.work_of(drive) {
+            let drive = drive.clone();
+            self.keep(
+                out,
+                Record::AggregateEnded {
+                    at_ns: now_ns,
+                    drive,
+                },
+            );
+        }
+    }
+
+    /// A member of the aggregate that is being written cannot be read from disk. The others are queued again.
+    pub(super) fn member_failed(
+        &mut self,
+        now_ns: i64,
+        drive: &DriveName,
+        file: FileId,
+        out: &mut Turnout,
+    ) {
+        let is_member = matches!(self.work_of(drive), Some(DriveWork::WritingAggregate(members))
+            if members.contains(&file));
+        if is_member {
+            self.return_work(now_ns, drive, out);
+            self.end_unreadable(file, out);
+            self.is_decision_due = true;
+        }
+    }
+
     /// The tape is at its end, sooner than its capacity said.
     pub(super) fn tape_full(&mut self, now_ns: i64, drive: &DriveName, out: &mut Turnout) {
         let Some(mount) = self.live.mount(drive) else {
             return;
         };
-        if !matches!(mount.work, DriveWork::Writing(_)) {
+        if !matches!(
+            mount.work,
+            DriveWork::Writing(_) | DriveWork::WritingAggregate(_)
+        ) {
             return;
         }
         let tape = mount.tape.clone();
@@ -108,17 +252,7 @@ impl RequestEngine {
         }
         let tape = mount.tape.clone();
         for file in mount.unsynced.clone() {
-            let stage = self.live.archives.get(&file).map(|entry| entry.stage);
-            let Some(ArchiveStage::Unsynced { begin_bytes }) = stage else {
-                continue;
-            };
-            for request in self.askers_of(RequestTarget::Archive(file)) {
-                let copy = TapeCopy {
-                    tape: tape.clone(),
-                    begin_bytes,
-                };
-                self.end(out, request, RequestOutcome::Archived(copy));
-            }
+            self.copy_synced(file, &tape, out);
         }
         let drive = drive.clone();
         self.keep(
@@ -130,31 +264,44 @@ impl RequestEngine {
         );
     }
 
-    /// The tape that a family is written to next, if one can be in a library that is not paused: the fullest of its own on which its
-    /// oldest file fits, else a new one.
-    pub(super) fn writable_tape(&self, family: &FamilyName) -> Option<TapeName> {
-        let (_, file) = self.live.families.get(family)?.first()?;
-        let size = self.live.archives.get(file)?.size_bytes;
-        let in_drives = self.live.drives.tapes();
-        let fits = self.live.tapes.iter().filter(|(name, tape)| {
-            let is_its = tape.family.as_ref().is_none_or(|of| of == family);
-            let free = tape.capacity_bytes.saturating_sub(tape.written_bytes);
-            is_its
-                && free >= size
-                && self.live.is_active(name)
-                && !in_drives.contains(name)
-                && (tape.family.is_some() || tape.written_bytes == 0)
-        });
-        let best = fits.max_by_key(|(name, tape)| {
-            let is_its = tape.family.is_some();
-            let is_paused = self.live.libraries.contains_key(&tape.library);
-            (
-                !is_paused,
-                is_its,
-                tape.written_bytes,
-                std::cmp::Reverse(*name),
-            )
-        });
-        best.map(|(name, _)| name.clone())
+    /// One copy of a file is safe. With the last one its requests end.
+    fn copy_synced(&mut self, file: FileId, tape: &TapeName, out: &mut Turnout) {
+        let Some(entry) = self.live.archives.get(&file) else {
+            return;
+        };
+        let (mut copies, mut is_last, mut made) = (Vec::new(), entry.missing() == 0, None);
+        for stage in entry.copies.values() {
+            match stage {
+                CopyStage::Unsynced(copy) if copy.tape == *tape => {
+                    made = Some(copy.clone());
+                    copies.push(copy.clone());
+                }
+                CopyStage::Synced(copy) => copies.push(copy.clone()),
+                CopyStage::Unsynced(_) | CopyStage::Writing => is_last = false,
+            }
+        }
+        let Some(made) = made else {
+            return;
+        };
+        let askers = self.askers_of(RequestTarget::Archive(file));
+        if is_last {
+            let outcome = archived(copies);
+            for request in askers {
+                self.end(out, request, outcome.clone());
+            }
+        } else if self.policy.copy_telling == CopyTelling::Each {
+            let told = askers.into_iter().map(|request| Effect::CopyMade {
+                request,
+                copy: made.clone(),
+            });
+            out.effects.extend(told);
+        }
+    }
+}
+
+fn archived(mut copies: Vec<TapeCopy>) -> RequestOutcome {
+    match copies.len() {
+        1 => RequestOutcome::Archived(copies.remove(0)),
+        _ => RequestOutcome::ArchivedCopies(copies),
     }
 }

@@ -17,6 +17,10 @@ impl RequestEngine {
         let work = self.work_of(drive).cloned();
         self.is_decision_due = true;
         match scope {
+            // Of an aggregate `MemberFailed` names the file; without a name the drive is not trusted.
+            TapeErrorScope::File if matches!(work, Some(DriveWork::WritingAggregate(_))) => {
+                self.drive_failed(now_ns, drive, out);
+            }
             TapeErrorScope::File => self.file_failed(now_ns, drive, work, out),
             TapeErrorScope::Tape => {
                 let tape = self.state(drive).and_then(DriveState::tape).cloned();
@@ -58,13 +62,16 @@ impl RequestEngine {
             (Some(DriveWork::Reading(file)), Some(tape)) => {
                 self.fail_copy(file, &tape, TapeErrorScope::File, out);
             }
-            (Some(DriveWork::Writing(file)), _) => {
-                let outcome = RequestOutcome::NoCopyLeft(TapeErrorScope::File);
-                for request in self.askers_of(RequestTarget::Archive(file)) {
-                    self.end(out, request, outcome.clone());
-                }
-            }
+            (Some(DriveWork::Writing(file)), _) => self.end_unreadable(file, out),
             _ => {}
+        }
+    }
+
+    /// A file that is to be written cannot be read from disk.
+    pub(super) fn end_unreadable(&mut self, file: FileId, out: &mut Turnout) {
+        let outcome = RequestOutcome::NoCopyLeft(TapeErrorScope::File);
+        for request in self.askers_of(RequestTarget::Archive(file)) {
+            self.end(out, request, outcome.clone());
         }
     }
 
@@ -131,6 +138,7 @@ impl RequestEngine {
         self.keep(
             out,
             Record::DriveDown {
+                at_ns: now_ns,
                 drive: drive.clone(),
             },
         );
@@ -179,6 +187,7 @@ impl RequestEngine {
             self.keep(
                 out,
                 Record::DriveFreed {
+                    at_ns: now_ns,
                     drive: drive.clone(),
                 },
             );

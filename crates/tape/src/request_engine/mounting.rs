@@ -7,15 +7,27 @@ use crate::mount_decision::{
     DriveSupply, MountCandidate, MountDecision, MountTarget, MountWait, decide_mounts, worth_at_ns,
 };
 use crate::record::Record;
-use crate::request::{DriveName, FamilyName, LibraryName, TapeName, VoName};
+use crate::request::{DriveName, FamilyName, FileId, LibraryName, TapeName, VoName};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What may be mounted, and what waits for a tape that cannot be.
 #[derive(Default)]
-struct Demand {
-    candidates: Vec<MountCandidate>,
+pub(super) struct Demand {
+    pub(super) candidates: Vec<MountCandidate>,
     /// With the age of the oldest request.
-    blocked: Vec<(MountTarget, DriveClass, i64)>,
+    pub(super) blocked: Vec<(MountTarget, DriveClass, i64)>,
+    /// Families for which no tape is left.
+    pub(super) without_tape: BTreeSet<FamilyName>,
+    /// When the first of what is still waited for may be written.
+    next_ready_ns: Option<i64>,
+}
+
+impl Demand {
+    /// Something may be written from then on.
+    pub(super) fn ready(&mut self, at_ns: i64) {
+        let earlier = self.next_ready_ns.map_or(at_ns, |next| next.min(at_ns));
+        self.next_ready_ns = Some(earlier);
+    }
 }
 
 impl RequestEngine {
@@ -44,11 +56,12 @@ impl RequestEngine {
         }
     }
 
-    pub(super) fn dismounted(&mut self, drive: &DriveName, out: &mut Turnout) {
+    pub(super) fn dismounted(&mut self, now_ns: i64, drive: &DriveName, out: &mut Turnout) {
         if let Some(DriveState::Dismounting { .. }) = self.state(drive) {
             self.keep(
                 out,
                 Record::DriveFreed {
+                    at_ns: now_ns,
                     drive: drive.clone(),
                 },
             );
@@ -79,6 +92,8 @@ impl RequestEngine {
         self.is_decision_due = false;
         self.wanted.clear();
         self.next_worth_ns = None;
+        self.close_data_sets(now_ns, out);
+        self.prefer_readable(now_ns, out);
         let free = self.live.drives.free();
         let may_dismount = self.live.drives.0.values().any(|drive| {
             matches!(&drive.state, DriveState::Mounted(mount)
@@ -97,9 +112,11 @@ impl RequestEngine {
         let decided = decide_mounts(now_ns, policy, &demand.candidates, supply);
         let next = demand.candidates.iter();
         let next = next.map(|candidate| worth_at_ns(policy, candidate));
+        let next = next.chain(demand.next_ready_ns);
         self.next_worth_ns = next.filter(|at| *at > now_ns).min();
         self.perform(now_ns, &decided, out);
         self.find_oldest(now_ns, &demand, out);
+        self.find_without_tape(demand.without_tape, out);
     }
 
     fn perform(&mut self, now_ns: i64, decided: &[MountDecision], out: &mut Turnout) {
@@ -119,6 +136,10 @@ impl RequestEngine {
                     self.next_worth_ns = Some(now_ns);
                 }
                 Ok((drive, _)) => {
+                    // Each decision gives a family one more tape of a library.
+                    if purpose.is_archive() {
+                        self.next_worth_ns = Some(now_ns);
+                    }
                     let (drive, tape) = (drive.clone(), tape.clone());
                     self.watchdog.begin(now_ns, &drive);
                     let begun = Record::MountBegun {
@@ -160,10 +181,7 @@ impl RequestEngine {
             let Some(facts) = self.live.tapes.get(&tape) else {
                 continue;
             };
-            let class = DriveClass {
-                library: facts.library.clone(),
-                kind: facts.kind.clone(),
-            };
+            let class = facts.class();
             let target = MountTarget::Recall(tape.clone());
             let is_down = down.contains(&tape);
             if in_drives.contains(&tape) && !is_down {
@@ -188,70 +206,63 @@ impl RequestEngine {
                 }),
             }
         }
-        for family in self.live.families.keys() {
-            let candidate = self.archive_candidate(family);
-            let may =
-                |one: &MountCandidate| self.may_mount(now_ns, &one.class.library, &mut probes);
-            demand.candidates.extend(candidate.filter(may));
-        }
+        self.add_archives(now_ns, &mut probes, &mut demand);
         demand
     }
 
     /// Whether tapes of a library are mounted. After a pause, one is.
-    fn may_mount(
+    pub(super) fn may_mount(
         &self,
         now_ns: i64,
         library: &LibraryName,
         probes: &mut BTreeMap<LibraryName, bool>,
     ) -> bool {
+        if !self.live.libraries.contains_key(library) {
+            return true;
+        }
+        let is_first = !std::mem::replace(probes.entry(library.clone()).or_default(), true);
+        self.is_library_working(now_ns, library) && is_first
+    }
+
+    /// Whether a library works, or is to be tried now.
+    pub(super) fn is_library_working(&self, now_ns: i64, library: &LibraryName) -> bool {
         let Some(pause) = self.live.libraries.get(library) else {
             return true;
         };
         let drives = self.live.drives.0.values();
         let mut of_library = drives.filter(|drive| drive.library == *library);
         let is_tried = of_library.any(|drive| matches!(drive.state, DriveState::Mounting { .. }));
-        let is_first = !std::mem::replace(probes.entry(library.clone()).or_default(), true);
-        now_ns >= pause.probe_ns && !is_tried && is_first
+        now_ns >= pause.probe_ns && !is_tried
     }
 
-    fn archive_candidate(&self, family: &FamilyName) -> Option<MountCandidate> {
-        let files = self.live.families.get(family)?;
-        let tape = self.writable_tape(family)?;
-        let facts = self.live.tapes.get(&tape)?;
-        let entries = files
-            .iter()
-            .filter_map(|(_, file)| self.live.archives.get(file));
-        let (mut bytes, mut priority, mut deadline_ns) = (0_u64, 0, None);
-        let mut by_vo: BTreeMap<&VoName, u64> = BTreeMap::new();
-        for entry in entries {
-            bytes = bytes.saturating_add(entry.size_bytes);
-            for asker in entry.askers.values() {
-                priority = asker.priority.max(priority);
-                *by_vo.entry(&asker.vo).or_default() += entry.size_bytes;
-                deadline_ns = match (deadline_ns, asker.deadline_ns) {
-                    (Some(one), Some(other)) => Some(i64::min(one, other)),
-                    (one, other) => one.or(other),
-                };
+    /// Whether a tape can be read as things stand.
+    fn is_readable(&self, now_ns: i64, name: &TapeName) -> bool {
+        let Some(tape) = self.live.tapes.get(name) else {
+            return false;
+        };
+        self.live.is_active(name)
+            && !self.live.is_stuck(name)
+            && self.live.has_drive(&tape.class())
+            && self.is_library_working(now_ns, &tape.library)
+    }
+
+    /// Files of a tape that cannot be read now go to another copy that can. The copy that is left stays theirs.
+    fn prefer_readable(&mut self, now_ns: i64, out: &mut Turnout) {
+        let tapes = self.live.queues.keys();
+        let unreadable = tapes.filter(|tape| !self.is_readable(now_ns, tape));
+        let mut moves = Vec::new();
+        for tape in unreadable {
+            for file in &self.live.queues[tape].files {
+                let entry = self.live.recalls.get(file);
+                let copies = entry.map_or(&[][..], |entry| &entry.copies);
+                let mut others = copies.iter().map(|copy| &copy.tape);
+                let other = others.find(|other| self.is_readable(now_ns, other));
+                moves.extend(other.map(|tape| (*file, tape.clone())));
             }
         }
-        let drives = self.live.drives.0.values();
-        let purposes = drives.filter_map(|drive| drive.state.purpose());
-        let same = purposes.filter(|one| matches!(one, MountPurpose::Archive(of) if of == family));
-        Some(MountCandidate {
-            class: DriveClass {
-                library: facts.library.clone(),
-                kind: facts.kind.clone(),
-            },
-            target: MountTarget::Archive(family.clone(), tape),
-            bytes,
-            files: files.len() as u64,
-            oldest_ns: files.first()?.0,
-            deadline_ns,
-            priority,
-            vo: by_vo.into_iter().max_by_key(|(_, bytes)| *bytes)?.0.clone(),
-            mounts: u32::try_from(same.count()).unwrap_or(u32::MAX),
-            last_read_ns: None,
-        })
+        for (file, tape) in moves {
+            self.keep(out, Record::CopyPreferred { file, tape });
+        }
     }
 
     /// Drives that each VO has. A drive belongs to the VO of what is queued for its tape, else of what it reads or writes.
@@ -271,14 +282,16 @@ impl RequestEngine {
             let asker = entry?.askers.values().next()?;
             Some(asker.vo.clone())
         };
+        let written = |file: &FileId| {
+            let asker = self.live.archives.get(file)?.askers.values().next()?;
+            Some(asker.vo.clone())
+        };
         match state {
             DriveState::Mounting { tape, .. } => queued(tape),
             DriveState::Mounted(mount) => match &mount.work {
                 DriveWork::Reading(file) => first(self.live.recalls.get(file)),
-                DriveWork::Writing(file) => {
-                    let asker = self.live.archives.get(file)?.askers.values().next()?;
-                    Some(asker.vo.clone())
-                }
+                DriveWork::Writing(file) => written(file),
+                DriveWork::WritingAggregate(members) => written(members.first()?),
                 DriveWork::Idle { .. } | DriveWork::Syncing => queued(&mount.tape),
             },
             DriveState::Free | DriveState::Dismounting { .. } | DriveState::Down { .. } => None,
@@ -340,5 +353,18 @@ impl RequestEngine {
                 .push(Effect::Close(TapeIncident::OldestWaits(target.clone())));
         }
         self.waiting = waiting;
+    }
+
+    /// Opens an incident for each family of which files cannot be written on any tape, and closes it when one can.
+    fn find_without_tape(&mut self, without: BTreeSet<FamilyName>, out: &mut Turnout) {
+        for family in without.difference(&self.without_tape) {
+            let incident = TapeIncident::NoTapeLeft(family.clone());
+            out.effects.push(Effect::Open(incident));
+        }
+        for family in self.without_tape.difference(&without) {
+            let incident = TapeIncident::NoTapeLeft(family.clone());
+            out.effects.push(Effect::Close(incident));
+        }
+        self.without_tape = without;
     }
 }

@@ -92,6 +92,7 @@ impl RequestEngine {
             return false;
         };
         let begun = Record::ReadBegun {
+            at_ns: now_ns,
             drive: drive.clone(),
             file,
         };

@@ -1,9 +1,13 @@
 use super::*;
 use crate::cartridge::Cartridge;
 use crate::chance::Chance;
+use crate::data_set::DataSet;
 use crate::drive_kind::DriveKind;
+use crate::live_set::CopyStage;
 use crate::loaded_drive::{HostFeed, LoadedDrive};
-use crate::request::{Asker, FamilyName, TapeCopy, VoName};
+use crate::request::{ArchiveWishes, Asker, FamilyName, TapeCopy, VoName};
+
+mod archives;
 
 const GB: u64 = 1_000_000_000;
 const MINUTE_NS: i64 = 60 * SECOND_NS;
@@ -30,6 +34,7 @@ fn recall(request: u64, file: u64, copies: &[(&str, u64)]) -> RecallRequest {
     let copy = |(tape, begin): &(&str, u64)| TapeCopy {
         tape: tape_name(tape),
         begin_bytes: begin * GB,
+        aggregate: None,
     };
     RecallRequest {
         request: RequestId(request),
@@ -37,6 +42,7 @@ fn recall(request: u64, file: u64, copies: &[(&str, u64)]) -> RecallRequest {
         size_bytes: 2 * GB,
         copies: copies.iter().map(copy).collect(),
         asker: asker(),
+        activity: None,
     }
 }
 
@@ -47,6 +53,17 @@ fn archive(request: u64, size_gb: u64) -> ArchiveRequest {
         size_bytes: size_gb * GB,
         family: FamilyName("raw".into()),
         asker: asker(),
+        wishes: ArchiveWishes::default(),
+    }
+}
+
+fn data_set(name: &str, expected_files: u64) -> DataSet {
+    DataSet {
+        name: DataSetName(vec![name.into()]),
+        expected_files: Some(expected_files),
+        expected_bytes: None,
+        source: HintSource::ClientMetadata,
+        has_blank_hints: false,
     }
 }
 
@@ -82,15 +99,7 @@ impl Lab {
             });
         }
         for tape in tapes {
-            let facts = Tape {
-                library: LibraryName("l".into()),
-                kind: "LTO-8".to_owned(),
-                family: None,
-                capacity_bytes: 12_000 * GB,
-                written_bytes: 0,
-                state: TapeState::Active,
-                wrap_ends_bytes: None,
-            };
+            let facts = tape_facts();
             lab.give(Input::TapeAdded {
                 tape: tape_name(tape),
                 facts,
@@ -158,6 +167,10 @@ impl Lab {
                     files.push(file.0);
                     (drive, DriveReport::FileWritten(file))
                 }
+                Effect::WriteAggregate { drive, members, .. } => {
+                    files.extend(members.iter().map(|member| member.file.0));
+                    (drive, DriveReport::AggregateWritten)
+                }
                 Effect::Sync { drive } => (drive, DriveReport::Synced),
                 Effect::Dismount { drive, .. } => (drive, DriveReport::Dismounted),
                 _ => continue,
@@ -165,6 +178,42 @@ impl Lab {
             open.extend(self.report(&drive.0, report));
         }
         files
+    }
+}
+
+impl Lab {
+    /// One library for each of these, with drives and tapes of its own.
+    fn with_libraries(policy: TapePolicy, libraries: &[(&str, &[&str], &[&str])]) -> Lab {
+        let mut lab = Lab::new(policy, 0, &[]);
+        for (library, drives, tapes) in libraries {
+            let library = LibraryName((*library).into());
+            for drive in *drives {
+                lab.give(Input::DriveAdded {
+                    drive: drive_name(drive),
+                    library: library.clone(),
+                    kind: "LTO-8".to_owned(),
+                });
+            }
+            for tape in *tapes {
+                let mut facts = tape_facts();
+                facts.library = library.clone();
+                let tape = tape_name(tape);
+                lab.give(Input::TapeAdded { tape, facts });
+            }
+        }
+        lab
+    }
+}
+
+fn tape_facts() -> Tape {
+    Tape {
+        library: LibraryName("l".into()),
+        kind: "LTO-8".to_owned(),
+        family: None,
+        capacity_bytes: 12_000 * GB,
+        written_bytes: 0,
+        state: TapeState::Active,
+        wrap_ends_bytes: None,
     }
 }
 
@@ -267,6 +316,7 @@ fn a_file_is_on_tape_only_after_the_sync_that_covers_it() {
     let place = |file: u64| TapeCopy {
         tape: tape_name("t"),
         begin_bytes: (file - 1) * 10 * GB,
+        aggregate: None,
     };
     let archived = |file| (file, RequestOutcome::Archived(place(file)));
     assert_eq!(
@@ -278,7 +328,8 @@ fn a_file_is_on_tape_only_after_the_sync_that_covers_it() {
     lab.report("d0", DriveReport::Failed(TapeErrorScope::Drive));
     assert_eq!(lab.told().len(), 4);
     let live = lab.engine.live();
-    assert_eq!(live.families.values().map(BTreeSet::len).sum::<usize>(), 1);
+    let queues = live.families.values().flat_map(BTreeMap::values);
+    assert_eq!(queues.map(|queue| queue.files.len()).sum::<usize>(), 1);
     let again = lab.give(Input::DriveUp(drive_name("d0")));
     assert_eq!(lab.perform(again), [5]);
     assert_eq!(lab.told().len(), 5);
@@ -351,7 +402,7 @@ fn an_error_of_a_library_is_one_incident_and_no_file_fails() {
 #[test]
 fn a_hung_mount_is_ended_by_the_watchdog() {
     let mut lab = Lab::new(policy(), 2, &["t", "u"]);
-    lab.give(Input::Recall(vec![recall(1, 1, &[("t", 5), ("u", 3)])]));
+    lab.give(Input::Recall(vec![recall(1, 1, &[("t", 5)])]));
     lab.now_ns = 10 * MINUTE_NS;
     let ended = lab.give(Input::Tick);
     assert!(ended.contains(&Effect::Abort {
@@ -413,6 +464,45 @@ fn check_indexes(live: &LiveSet) {
             );
         }
     }
+    // Each missing copy is queued once, and each copy that is not safe is in one drive.
+    let mut queued = BTreeSet::new();
+    for groups in live.families.values() {
+        for (group, queue) in groups {
+            for (since_ns, file) in &queue.files {
+                let entry = &live.archives[file];
+                assert_eq!(
+                    (entry.since_ns, entry.missing()),
+                    (*since_ns, group.missing)
+                );
+                assert!(entry.copies.keys().eq(&group.taken) && group.missing > 0);
+                assert!(queued.insert(*file), "{file:?} is queued twice");
+            }
+        }
+    }
+    let mut unsafe_copies = 0;
+    for (file, entry) in &live.archives {
+        assert_eq!(
+            queued.contains(file),
+            entry.missing() > 0 && !entry.askers.is_empty()
+        );
+        let stages = entry.copies.values();
+        let open = stages.filter(|stage| !matches!(stage, CopyStage::Synced(_)));
+        let open = open.count();
+        assert!(open > 0 || !entry.askers.is_empty());
+        unsafe_copies += open;
+    }
+    let in_drives = live.drives.0.values().map(|drive| match &drive.state {
+        DriveState::Mounted(mount) => {
+            let working = match &mount.work {
+                DriveWork::Writing(_) => 1,
+                DriveWork::WritingAggregate(members) => members.len(),
+                _ => 0,
+            };
+            working + mount.unsynced.len()
+        }
+        _ => 0,
+    });
+    assert_eq!(unsafe_copies, in_drives.sum::<usize>());
     let queued: usize = live.queues.values().map(|queue| queue.files.len()).sum();
     let unread = live
         .recalls
@@ -448,10 +538,15 @@ fn random_report(chance: &mut Chance, state: &DriveState) -> Option<DriveReport>
         DriveState::Free | DriveState::Down { .. } => return None,
         DriveState::Mounting { .. } => DriveReport::Mounted,
         DriveState::Dismounting { .. } => DriveReport::Dismounted,
-        DriveState::Mounted(mount) => match mount.work {
+        DriveState::Mounted(mount) => match &mount.work {
             DriveWork::Idle { .. } => return None,
-            DriveWork::Reading(file) => DriveReport::FileRead(file),
-            DriveWork::Writing(file) => DriveReport::FileWritten(file),
+            DriveWork::Reading(file) => DriveReport::FileRead(*file),
+            DriveWork::Writing(file) => DriveReport::FileWritten(*file),
+            DriveWork::WritingAggregate(members) => match chance.below(10) {
+                0 => DriveReport::MemberFailed(members[0]),
+                1 => DriveReport::TapeFull,
+                _ => DriveReport::AggregateWritten,
+            },
             DriveWork::Syncing => DriveReport::Synced,
         },
     })
@@ -477,9 +572,17 @@ fn random_input(chance: &mut Chance, lab: &Lab, next: &mut u64) -> Input {
             Input::Recall(vec![request])
         }
         2 => {
-            let mut request = archive(*next, 1 + chance.below(20));
-            request.asker.lease_ns = lab.now_ns + HOUR_NS;
-            Input::Archive(vec![request])
+            // Some with a copy in each library, some to be packed, some of a data set.
+            let requests = (0..1 + chance.below(4)).map(|_| {
+                *next += 1;
+                let mut request = archive(*next, 1 + chance.below(20));
+                request.asker.lease_ns = lab.now_ns + HOUR_NS;
+                request.wishes.copies = 1 + u32::try_from(chance.below(2)).expect("small");
+                request.wishes.is_packed = chance.below(2) == 0;
+                request.wishes.data_set = (chance.below(3) == 0).then(|| data_set("set", 6));
+                request
+            });
+            Input::Archive(requests.collect())
         }
         3 => Input::Cancel(RequestId(chance.below(*next))),
         4 => Input::Tick,
@@ -505,7 +608,9 @@ fn random_input(chance: &mut Chance, lab: &Lab, next: &mut u64) -> Input {
 fn a_restart_at_any_step_knows_the_same_and_loses_nothing() {
     for seed in 0..40 {
         let mut chance = Chance::new(seed);
-        let mut lab = Lab::new(policy(), 3, &["t", "u", "v", "w"]);
+        let one: (&str, &[&str], &[&str]) = ("one", &["d0", "d1"], &["t", "u"]);
+        let two: (&str, &[&str], &[&str]) = ("two", &["d2"], &["v", "w"]);
+        let mut lab = Lab::with_libraries(policy(), &[one, two]);
         let (mut next, mut asked) = (0, BTreeSet::new());
         for _ in 0..300 {
             lab.now_ns += SECOND_NS * chance.below(120).cast_signed();

@@ -1,0 +1,317 @@
+//! What waits to be written, and on which tapes it may be: libraries that work go first, and each copy of a file goes to another
+//! library.
+
+use super::mounting::Demand;
+use super::{Effect, RequestEngine, Turnout};
+use crate::data_set::HintVerdict;
+use crate::drive_pool::MountPurpose;
+use crate::live_set::{ArchiveGroup, OpenDataSet};
+use crate::mount_decision::{MountCandidate, MountTarget};
+use crate::record::{Record, Tape};
+use crate::request::{FamilyName, LibraryName, TapeName, VoName};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What a group sums up to at a revision.
+#[derive(Debug, Clone)]
+pub(super) struct GroupSum {
+    revision: u64,
+    bytes: u64,
+    files: u64,
+    pub(super) oldest_ns: i64,
+    deadline_ns: Option<i64>,
+    priority: u8,
+    by_vo: BTreeMap<VoName, u64>,
+    /// Of the oldest file.
+    first_bytes: u64,
+}
+
+impl GroupSum {
+    fn add(&mut self, other: &GroupSum) {
+        if other.oldest_ns < self.oldest_ns {
+            (self.oldest_ns, self.first_bytes) = (other.oldest_ns, other.first_bytes);
+        }
+        self.bytes = self.bytes.saturating_add(other.bytes);
+        self.files += other.files;
+        self.deadline_ns = earlier(self.deadline_ns, other.deadline_ns);
+        self.priority = self.priority.max(other.priority);
+        for (vo, bytes) in &other.by_vo {
+            *self.by_vo.entry(vo.clone()).or_default() += bytes;
+        }
+    }
+}
+
+fn earlier(one: Option<i64>, other: Option<i64>) -> Option<i64> {
+    match (one, other) {
+        (Some(one), Some(other)) => Some(one.min(other)),
+        (one, other) => one.or(other),
+    }
+}
+
+/// What a library has for a family.
+#[derive(Debug, Clone, Default)]
+struct Room {
+    is_working: bool,
+    /// The most that is free on one of its tapes.
+    free_bytes: u64,
+    /// Written on the fullest tape of the family itself.
+    own_bytes: Option<u64>,
+}
+
+impl RequestEngine {
+    /// What a group sums up to. It is summed up again only when it has changed.
+    pub(super) fn group_sum(
+        &mut self,
+        family: &FamilyName,
+        group: &ArchiveGroup,
+    ) -> Option<GroupSum> {
+        let queue = self.live.families.get(family)?.get(group)?;
+        let sums = self.group_sums.entry(family.clone()).or_default();
+        if let Some(sum) = sums.get(group)
+            && sum.revision == queue.revision
+        {
+            return Some(sum.clone());
+        }
+        let mut sum = GroupSum {
+            revision: queue.revision,
+            bytes: 0,
+            files: queue.files.len() as u64,
+            oldest_ns: queue.files.first()?.0,
+            deadline_ns: None,
+            priority: 0,
+            by_vo: BTreeMap::new(),
+            first_bytes: 0,
+        };
+        for (number, (_, file)) in queue.files.iter().enumerate() {
+            let Some(entry) = self.live.archives.get(file) else {
+                continue;
+            };
+            if number == 0 {
+                sum.first_bytes = entry.size_bytes;
+            }
+            sum.bytes = sum.bytes.saturating_add(entry.size_bytes);
+            for asker in entry.askers.values() {
+                sum.priority = sum.priority.max(asker.priority);
+                sum.deadline_ns = earlier(sum.deadline_ns, asker.deadline_ns);
+                *sum.by_vo.entry(asker.vo.clone()).or_default() += entry.size_bytes;
+            }
+        }
+        sums.insert(group.clone(), sum.clone());
+        Some(sum)
+    }
+
+    /// From when on a group may be written, if nothing changes: a data set is waited for until it is complete, small files until
+    /// they fill an aggregate, neither longer than a while nor up to a deadline.
+    pub(super) fn ready_at_ns(
+        &self,
+        family: &FamilyName,
+        group: &ArchiveGroup,
+        sum: &GroupSum,
+    ) -> i64 {
+        let open = group.data_set.as_ref().and_then(|name| {
+            let key = (family.clone(), name.clone());
+            self.live.data_sets.get(&key)
+        });
+        let is_complete = open.and_then(OpenDataSet::is_complete);
+        let mut at_ns = i64::MIN;
+        if let (Some(open), Some(false)) = (open, is_complete) {
+            at_ns = open.since_ns.saturating_add(self.policy.data_set_wait_ns);
+        }
+        let aggregate = self.policy.aggregate;
+        let is_filled = sum.bytes >= aggregate.bytes_max || sum.files >= aggregate.files_max as u64;
+        if group.is_packed && !is_filled && is_complete != Some(true) {
+            at_ns = at_ns.max(sum.oldest_ns.saturating_add(aggregate.age_ns));
+        }
+        let lead_ns = self.policy.mount.deadline_lead_ns;
+        let by_deadline = sum.deadline_ns.map(|at| at.saturating_sub(lead_ns));
+        by_deadline.map_or(at_ns, |at| at.min(at_ns))
+    }
+
+    /// Tapes that are worth a mount for what is to be written.
+    pub(super) fn add_archives(
+        &mut self,
+        now_ns: i64,
+        probes: &mut BTreeMap<LibraryName, bool>,
+        demand: &mut Demand,
+    ) {
+        let live = &self.live;
+        self.group_sums.retain(|family, sums| {
+            let groups = live.families.get(family);
+            sums.retain(|group, _| groups.is_some_and(|groups| groups.contains_key(group)));
+            groups.is_some()
+        });
+        for family in self.live.families.keys().cloned().collect::<Vec<_>>() {
+            self.add_family(now_ns, &family, probes, demand);
+        }
+    }
+
+    fn add_family(
+        &mut self,
+        now_ns: i64,
+        family: &FamilyName,
+        probes: &mut BTreeMap<LibraryName, bool>,
+        demand: &mut Demand,
+    ) {
+        let rooms = self.rooms(now_ns, family);
+        let groups = self.live.families.get(family);
+        let groups = groups.map_or_else(Vec::new, |groups| groups.keys().cloned().collect());
+        let mut by_library: BTreeMap<LibraryName, GroupSum> = BTreeMap::new();
+        for group in groups {
+            let Some(sum) = self.group_sum(family, &group) else {
+                continue;
+            };
+            let open = rooms
+                .iter()
+                .filter(|(name, _)| !group.taken.contains(*name));
+            let has_any = open
+                .clone()
+                .any(|(_, room)| room.free_bytes >= sum.first_bytes);
+            if !has_any {
+                demand.without_tape.insert(family.clone());
+            }
+            let ready_ns = self.ready_at_ns(family, &group, &sum);
+            if ready_ns > now_ns {
+                demand.ready(ready_ns);
+                continue;
+            }
+            let mut libraries: Vec<(&LibraryName, &Room)> = open
+                .filter(|(_, room)| room.free_bytes >= sum.first_bytes)
+                .collect();
+            libraries.sort_by_key(|(name, room)| {
+                std::cmp::Reverse((room.is_working, room.own_bytes, std::cmp::Reverse(*name)))
+            });
+            for (library, _) in libraries.into_iter().take(group.missing as usize) {
+                match by_library.get_mut(library) {
+                    Some(all) => all.add(&sum),
+                    None => drop(by_library.insert(library.clone(), sum.clone())),
+                }
+            }
+        }
+        for (library, sum) in by_library {
+            let Some(tape) = self.writable_tape(family, &library, sum.first_bytes) else {
+                continue;
+            };
+            let may = self.may_mount(now_ns, &library, probes);
+            let candidate = self.archive_candidate(family, tape, sum);
+            match may {
+                true => demand.candidates.extend(candidate),
+                false => demand
+                    .blocked
+                    .extend(candidate.map(|one| (one.target, one.class, one.oldest_ns))),
+            }
+        }
+    }
+
+    fn archive_candidate(
+        &self,
+        family: &FamilyName,
+        tape: TapeName,
+        sum: GroupSum,
+    ) -> Option<MountCandidate> {
+        let facts = self.live.tapes.get(&tape)?;
+        let drives = self.live.drives.0.values();
+        let of_library = drives.filter(|drive| drive.library == facts.library);
+        let purposes = of_library.filter_map(|drive| drive.state.purpose());
+        let same = purposes.filter(|one| matches!(one, MountPurpose::Archive(of) if of == family));
+        let vo = sum.by_vo.into_iter().max_by_key(|(_, bytes)| *bytes)?.0;
+        Some(MountCandidate {
+            class: facts.class(),
+            target: MountTarget::Archive(family.clone(), tape),
+            bytes: sum.bytes,
+            files: sum.files,
+            oldest_ns: sum.oldest_ns,
+            deadline_ns: sum.deadline_ns,
+            priority: sum.priority,
+            vo,
+            mounts: u32::try_from(same.count()).unwrap_or(u32::MAX),
+            last_read_ns: None,
+        })
+    }
+
+    /// Whether a family may be written to a tape, as far as the tape is concerned.
+    fn is_writable(&self, family: &FamilyName, name: &TapeName, tape: &Tape) -> bool {
+        let is_new = tape.family.is_none() && tape.written_bytes == 0;
+        (is_new || tape.family.as_ref() == Some(family))
+            && self.live.is_active(name)
+            && !self.live.is_stuck(name)
+            && self.live.has_drive(&tape.class())
+    }
+
+    fn rooms(&self, now_ns: i64, family: &FamilyName) -> BTreeMap<LibraryName, Room> {
+        let mut rooms: BTreeMap<LibraryName, Room> = BTreeMap::new();
+        for (name, tape) in &self.live.tapes {
+            if !self.is_writable(family, name, tape) {
+                continue;
+            }
+            let free = tape.capacity_bytes.saturating_sub(tape.written_bytes);
+            let room = rooms.entry(tape.library.clone()).or_default();
+            room.free_bytes = room.free_bytes.max(free);
+            if tape.family.is_some() && free > 0 {
+                room.own_bytes = room.own_bytes.max(Some(tape.written_bytes));
+            }
+        }
+        for (library, room) in &mut rooms {
+            room.is_working = self.is_library_working(now_ns, library);
+        }
+        rooms
+    }
+
+    /// The tape of a library that a family is written to next: the fullest of its own on which a file of this size fits, else a
+    /// new one.
+    fn writable_tape(
+        &self,
+        family: &FamilyName,
+        library: &LibraryName,
+        size_bytes: u64,
+    ) -> Option<TapeName> {
+        let in_drives: BTreeSet<&TapeName> = self.live.drives.tapes();
+        let fits = self.live.tapes.iter().filter(|(name, tape)| {
+            let free = tape.capacity_bytes.saturating_sub(tape.written_bytes);
+            tape.library == *library
+                && free >= size_bytes
+                && !in_drives.contains(name)
+                && self.is_writable(family, name, tape)
+        });
+        let best = fits.max_by_key(|(name, tape)| {
+            let is_its = tape.family.is_some();
+            (is_its, tape.written_bytes, std::cmp::Reverse(*name))
+        });
+        best.map(|(name, _)| name.clone())
+    }
+
+    /// Data sets of which nothing is open end: when all has come that was announced, or when nothing more has come for long.
+    pub(super) fn close_data_sets(&mut self, now_ns: i64, out: &mut Turnout) {
+        let wait_ns = self.policy.data_set_wait_ns;
+        let sets = self.live.data_sets.iter();
+        let done = sets.filter(|(_, set)| set.open.is_empty());
+        let judged = done.filter_map(|(key, set)| {
+            let is_over = now_ns.saturating_sub(set.last_ns) >= wait_ns;
+            let verdict = match set.is_complete() {
+                Some(true) => HintVerdict::Held,
+                Some(false) if is_over => HintVerdict::Short,
+                None if is_over && set.came_files > 1 => HintVerdict::Held,
+                None if is_over => HintVerdict::Lone,
+                Some(false) | None => return None,
+            };
+            Some((key.clone(), set.clone(), verdict))
+        });
+        for ((family, data_set), set, verdict) in judged.collect::<Vec<_>>() {
+            if verdict != HintVerdict::Held {
+                out.effects.push(Effect::HintFailed {
+                    data_set: data_set.clone(),
+                    source: set.source,
+                    verdict,
+                    came_files: set.came_files,
+                    expected_files: set.expected_files,
+                });
+            }
+            self.keep(
+                out,
+                Record::DataSetClosed {
+                    family,
+                    data_set,
+                    verdict,
+                },
+            );
+        }
+    }
+}
