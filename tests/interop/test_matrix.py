@@ -27,6 +27,7 @@ from .certificates import UserCa
 from .clients import Endpoint
 from .openapi import interface
 from .site import Site
+from .test_files_on_tape import with_tape
 from .token_issuer import ANY, TokenIssuer, plain
 
 HOST, REMOTE_HOST, ISSUER_HOST, NOWHERE = "127.0.3.61", "127.0.3.62", "127.0.3.63", "https://127.0.3.64:9"
@@ -37,7 +38,8 @@ TOOLS = Path(sys.executable).parent
 CONTENT, JOB, SETTING = "content-of-alice", "job-of-alice", "setting-of-the-administrator"
 PRIVATE = [CONTENT, JOB, SETTING, "inner-of-alice"]
 EVERYTHING = "storage.read:/ storage.modify:/"
-OF_ALICE = f"storage.read:{HOME} storage.modify:{HOME}"
+OF_ALICE = f"storage.read:{HOME} storage.modify:{HOME} storage.stage:{HOME}"
+TAPE = "/.penstock/tape/v1"
 MISSING_JOB = "00000000-0000-0000-0000-000000000000"
 RULES = """
 [[storage.user]]
@@ -123,6 +125,7 @@ class Lab:
         (site.certificates / f"{self.revoking.hash}.r0").write_text(self.revoking.revoke(self.revoked))
         subjects = {name: getattr(self, name).subject for name in ("alice", "bob", "mallory")}
         site.append(RULES.format(**subjects, issuer=self.issuer.url))
+        with_tape(site)
         site.configure("[trust]", banned=[MALLORY, self.mallory.subject])
         site.configure("[storage]", anonymous_read=["/public"])
         # Callers of this machine are strangers, too.
@@ -227,6 +230,12 @@ class Lab:
         begun = self.owner.ask("PUT", f"{HOME}/upload", headers={"Upload-Complete": "?0"}, data=b"begun")
         assert begun.status_code == 201, begun.text
         self.stand["upload"] = begun.headers["Location"].removeprefix(self.site.door)
+        if "stage" in self.stand:
+            self.owner.ask("DELETE", self.stand["stage"])
+        wanted = {"files": [{"path": f"{HOME}/file", "diskLifetime": "PT1H"}]}
+        staged = self.owner.ask("POST", f"{TAPE}/stage", json=wanted)
+        assert staged.status_code == 201, staged.text
+        self.stand["stage"] = staged.headers["Location"]
         self.remote_root.ask("DELETE", "/remote")
         assert self.remote_root.ask("PUT", "/remote/file", data="of remote").status_code == 201
 
@@ -505,9 +514,25 @@ def door_requests(lab):
         "POST for a token": Request("POST", "/.oauth2/token", form, f"grant_type=client_credentials&scope=DOWNLOAD:{HOME}"),
         "DELETE /.penstock/trash": Request("DELETE", "/.penstock/trash?path=/nothing"),
         "POST for a file of the trash": Request("POST", "/.penstock/trash/fffffff"),
+        "GET a stage request": Request("GET", lab.stand["stage"]),
+        "GET a stage request of nobody": Request("GET", f"{TAPE}/stage/{MISSING_JOB}"),
+        "DELETE a stage request": Request("DELETE", lab.stand["stage"]),
+        "DELETE a stage request of nobody": Request("DELETE", f"{TAPE}/stage/{MISSING_JOB}"),
+        "POST to try the tape system again": Request("POST", "/.penstock/tape/retry"),
         "TRACE": Request("TRACE", f"{HOME}/file"),
         "SEARCH": Request("SEARCH", f"{HOME}/file"),
     }
+    for what, path in [("a file", f"{HOME}/file"), ("nothing", f"{HOME}/nothing")]:
+        paths = {"paths": [path]}
+        rows |= {
+            f"POST to stage {what}": Request("POST", f"{TAPE}/stage", body={"files": [{"path": path}]}),
+            f"POST to cancel {what} of a stage request": Request("POST", f"{lab.stand['stage']}/cancel", body=paths),
+            f"POST to release {what} of a stage request": Request(
+                "POST", lab.stand["stage"].replace("/stage/", "/release/"), body=paths
+            ),
+            f"POST to release {what} of all stage requests": Request("POST", f"{TAPE}/release/any", body=paths),
+            f"POST for the locality of {what}": Request("POST", f"{TAPE}/archiveinfo", body=paths),
+        }
     for name in ("/.penstock/uploads", "/.penstock/mine", "/.penstock"):
         rows[f"GET {name}"] = Request("GET", name)
         rows[f"PUT {name}"] = Request("PUT", name, body="written")
@@ -529,6 +554,13 @@ DOOR_OPERATIONS = {
     "delete /.penstock/uploads/{upload}": "DELETE an upload",
     "post /.oauth2/token": "POST for a token",
     "post /.penstock/trash/{file}": "POST for a file of the trash",
+    "post /.penstock/tape/v1/stage": "POST to stage a file",
+    "get /.penstock/tape/v1/stage/{id}": "GET a stage request",
+    "delete /.penstock/tape/v1/stage/{id}": "DELETE a stage request",
+    "post /.penstock/tape/v1/stage/{id}/cancel": "POST to cancel a file of a stage request",
+    "post /.penstock/tape/v1/release/{id}": "POST to release a file of a stage request",
+    "post /.penstock/tape/v1/archiveinfo": "POST for the locality of a file",
+    "post /.penstock/tape/retry": "POST to try the tape system again",
 }
 DOOR, SERVICE = AccessTable("door"), AccessTable("service")
 

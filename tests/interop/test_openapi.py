@@ -20,6 +20,7 @@ from . import golden
 from .clients import Endpoint, Service
 from .openapi import METHODS, NAMES, concrete, interface
 from .site import Site
+from .test_files_on_tape import with_tape
 from .waiting import eventually
 
 HOST = "127.0.0.21"
@@ -57,6 +58,7 @@ GOLDEN = sorted(path.stem for path in golden.DIRECTORY.glob("*.json") if path.st
 def site(binary, tmp_path_factory):
     """A site that accepts jobs and starts none: schemathesis names hosts that are none of ours."""
     site = Site(binary, tmp_path_factory.mktemp("openapi") / "site", "openapi", HOST)
+    with_tape(site)
     site.start()
     drained = Service(site, site.admin_token()).ask("POST", "/config/drain", json={"hostname": HOST})
     assert drained.status_code == 200

@@ -182,6 +182,18 @@ impl Locality {
         }
     }
 
+    /// As SRM and the servers that came from it call it.
+    pub const fn srm_name(self) -> &'static str {
+        match self {
+            Locality::Disk => "ONLINE",
+            Locality::Tape => "NEARLINE",
+            Locality::DiskAndTape => "ONLINE_AND_NEARLINE",
+            Locality::Lost => "LOST",
+            Locality::None => "NONE",
+            Locality::Unavailable => "UNAVAILABLE",
+        }
+    }
+
     /// The locality of that name.
     pub fn parse(name: &str) -> Option<Locality> {
         Locality::ALL.into_iter().find(|one| one.name() == name)

@@ -43,8 +43,10 @@ pub use ledger::{
     RequestOrigin,
 };
 pub use ledger_reader::LedgerReader;
-pub use nearline::{StoredStageRequest, TapeCopy, TapeFile, TapeRemoval};
-pub use nearline_change::{NearlineChange, NewStageRequest, StageFileState, StagedFile};
+pub use nearline::{RememberedFailure, StoredStageRequest, TapeCopy, TapeFile, TapeRemoval};
+pub use nearline_change::{
+    NearlineChange, NewStageRequest, PinQuota, StageFileState, StageProblem, StagedFile,
+};
 pub use path_record::PathRecord;
 pub use property::{DeadProperty, PropertyUpdate};
 pub use rebuild::{

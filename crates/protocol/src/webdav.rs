@@ -35,3 +35,5 @@ pub const DIRECTORY_TYPE: &str = "httpd/unix-directory";
 pub const LCGDM: &str = "LCGDM:";
 /// The namespace in which dCache tells checksums.
 pub const DCACHE: &str = "http://www.dcache.org/2013/webdav";
+/// The namespace of the property that says where the bytes of a file are, as dCache tells it.
+pub const SRM: &str = "http://srm.lbl.gov/StorageResourceManager";

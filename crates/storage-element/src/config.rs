@@ -54,6 +54,12 @@ pub struct NearlineConfig {
     pub pin_max: Duration,
     /// Files in one stage request.
     pub stage_files_max: usize,
+    /// Bytes that stage requests of one user may keep on disk. `None`: a quarter of what the pools hold.
+    pub pins_user_max: Option<Bytes>,
+    /// The same for all users of a VO together. `None`: half of it.
+    pub pins_vo_max: Option<Bytes>,
+    /// A file that has waited so long for room on disk is an incident.
+    pub room_wait_max: Duration,
     /// How long a stage request that is over can be asked for.
     pub stage_kept: Duration,
     /// Of each pool's space so much is kept free, in thousandths, by letting go of copies of files that are on tape.

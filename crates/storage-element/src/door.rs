@@ -42,7 +42,7 @@ mod write;
 mod write_ticket;
 
 use crate::storage::Storage;
-use answer::{METHODS, Problem, Reply, Response};
+use answer::{METHODS, Problem, ProblemForm, Reply, Response};
 use caller::Client;
 pub(crate) use fallback_door::FallbackPort;
 use handler_context::{Call, Door, RETRY_AFTER_SECONDS};
@@ -284,9 +284,13 @@ impl Door {
                     let (status, text) = (problem.status, problem.text());
                     tracing::warn!(%peer, %method, path, %status, why = text, "refused a request");
                 }
-                match pages::wants_page(request) {
-                    true => pages::problem(request, problem),
-                    false => problem.answer(&request.headers),
+                // WLCG Tape REST, "Error handling": errors are problem documents (RFC 7807, by now RFC 9457).
+                if reserved::is_tape_interface(request.path()) {
+                    problem.answer_as(ProblemForm::Document)
+                } else if pages::wants_page(request) {
+                    pages::problem(request, problem)
+                } else {
+                    problem.answer(&request.headers)
                 }
             }
         };

@@ -7,6 +7,7 @@
 mod driver;
 mod eviction;
 mod recall;
+mod room_wait;
 mod submission;
 
 pub(crate) use submission::{Submission, SubmittedFile};
@@ -26,9 +27,12 @@ use std::io;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+use tokio::sync::Semaphore;
 
 /// Threads for looks at disks.
 const BLOCKING_THREADS: usize = 16;
+/// Large requests that are read at once.
+const LARGE_BODIES_MAX: usize = 8;
 /// How long an end waits for running commands to be stopped.
 const END_WAIT: Duration = Duration::from_secs(30);
 
@@ -55,6 +59,9 @@ pub(crate) struct NearlineIncident {
 pub(crate) struct Nearline {
     pub config: NearlineConfig,
     pub inbox: NearlineInbox,
+    /// Places for large requests, which are held in memory while they are read.
+    pub large_bodies: Semaphore,
+    pools: Pools,
     status: Arc<Mutex<NearlineStatus>>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
@@ -78,6 +85,7 @@ impl Nearline {
         mail: NearlineMail,
     ) -> io::Result<Nearline> {
         let status = Arc::new(Mutex::new(NearlineStatus::default()));
+        let pools = context.pools.clone();
         let driver = Driver::new(config.clone(), context, Arc::clone(&status))?;
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
@@ -89,6 +97,8 @@ impl Nearline {
         Ok(Nearline {
             config,
             inbox,
+            large_bodies: Semaphore::new(LARGE_BODIES_MAX),
+            pools,
             status,
             thread: Mutex::new(Some(thread)),
         })

@@ -51,6 +51,7 @@ pub(super) fn file(path: &str) -> Properties {
         owner: Some("<alice> & co".to_owned()),
         group: None,
         checksums: Vec::new(),
+        locality: None,
         quota: None,
         locks: Vec::new(),
         dead: Vec::new(),

@@ -129,6 +129,8 @@ pub enum ProblemCode {
     ArchiveTimeout,
     TapeUnsupported,
     FileOnTape,
+    PinsExhausted,
+    StageRequestsTooMany,
     CommandInvalid,
     ConfigurationInvalid,
     FilesFailed,

@@ -3,9 +3,10 @@
 //! The namespace is the truth about both ends: a file is on tape when its row says so, and whoever drives the tape system
 //! finds in these rows all that it owes after a crash.
 
+mod held;
 mod staging;
 
-pub use staging::StoredStageRequest;
+pub use staging::{RememberedFailure, StoredStageRequest};
 
 use super::change::{Batch, ChangeReport, Outcome, ToldEntry, TrashedData};
 use super::connection::{signed, stored, unsigned};
@@ -66,12 +67,16 @@ impl Batch<'_> {
             NearlineChange::Evict { file, pool, at } => self.evict(*file, pool, *at),
             NearlineChange::LoseDiskCopy { file, pool, at } => self.lose(*file, pool, *at),
             NearlineChange::Recalled { file, pool, at } => self.recalled(*file, pool, *at),
-            NearlineChange::RecallFailed { file, error, at } => {
-                staging::fail(self.connection, *file, error, *at)?;
+            NearlineChange::RecallFailed { file, problem, at } => {
+                staging::fail(self.connection, *file, problem, *at)?;
                 Ok(ChangeReport::default())
             }
             NearlineChange::RecallStarted { file, at } => {
                 staging::start(self.connection, *file, *at)?;
+                Ok(ChangeReport::default())
+            }
+            NearlineChange::RecallDelayed { file, problem } => {
+                staging::delay(self.connection, *file, problem)?;
                 Ok(ChangeReport::default())
             }
             NearlineChange::Stage(request) => {
@@ -93,10 +98,13 @@ impl Batch<'_> {
                 staging::forget(self.connection, request)?;
                 Ok(ChangeReport::default())
             }
-            NearlineChange::PruneStages { before, at } => Ok(ChangeReport {
-                pruned: staging::prune(self.connection, *before, *at)?,
-                ..ChangeReport::default()
-            }),
+            NearlineChange::PruneStages { before, at } => {
+                staging::end_pins(self.connection, *at)?;
+                Ok(ChangeReport {
+                    pruned: staging::prune(self.connection, *before, *at)?,
+                    ..ChangeReport::default()
+                })
+            }
             NearlineChange::AppendJournal(records) => self.append_tape_journal(records),
             NearlineChange::ReplaceJournal(records) => {
                 self.connection.execute("DELETE FROM tape_journal", [])?;

@@ -1,7 +1,7 @@
 //! What may happen to files on tape, and to requests for them, as values.
 
 use super::EntryId;
-use penstock_model::{PoolName, StageRequestId, Timestamp, UserName, VoName};
+use penstock_model::{Bytes, PoolName, ProblemCode, StageRequestId, Timestamp, UserName, VoName};
 use std::time::Duration;
 
 /// What may happen to files on tape.
@@ -37,11 +37,16 @@ pub enum NearlineChange {
     /// The file will not come: whoever waits for it is told why.
     RecallFailed {
         file: EntryId,
-        error: String,
+        problem: StageProblem,
         at: Timestamp,
     },
     /// Its recall has begun.
     RecallStarted { file: EntryId, at: Timestamp },
+    /// Its recall cannot begin yet: whoever waits for it is told what for.
+    RecallDelayed {
+        file: EntryId,
+        problem: StageProblem,
+    },
     /// Somebody asks for files.
     Stage(NewStageRequest),
     /// Whoever asked no longer wants these files, by their numbers in the request; what is on disk is no longer pinned.
@@ -58,7 +63,8 @@ pub enum NearlineChange {
     },
     /// Forgets a request, with all its pins.
     ForgetStage(StageRequestId),
-    /// Forgets requests that were made before, of which no file waits or is pinned any more.
+    /// Ends pins whose time is over, and forgets requests that were made before, of which no file waits or is pinned any
+    /// more.
     PruneStages { before: Timestamp, at: Timestamp },
     /// Adds records of whoever drives the tape system.
     AppendJournal(Vec<String>),
@@ -123,9 +129,34 @@ pub struct StagedFile {
     /// Until when it stays, once it is on disk; `None`: it is not, or was let go.
     pub pinned_until: Option<Timestamp>,
     pub state: StageFileState,
-    pub error: Option<String>,
+    /// Why it will not come; or, while it waits, what it waits for beside its turn.
+    pub problem: Option<StageProblem>,
     pub started: Option<Timestamp>,
     pub finished: Option<Timestamp>,
+}
+
+impl StagedFile {
+    /// It waits, or its pin has not ended: it counts against what its user and its VO may keep on disk.
+    pub(super) fn is_held(&self) -> bool {
+        !self.state.is_end() || self.pinned_until.is_some()
+    }
+}
+
+/// What is in the way of a file that somebody wants on disk.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StageProblem {
+    pub code: ProblemCode,
+    /// One sentence for whoever asked.
+    pub text: String,
+}
+
+/// How many bytes stage requests may keep on disk, those that are still to come included.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PinQuota {
+    /// Those of one user.
+    pub user: Bytes,
+    /// Those of all users of a VO together.
+    pub vo: Bytes,
 }
 
 /// A request to be kept.
@@ -135,5 +166,7 @@ pub struct NewStageRequest {
     pub user: Option<UserName>,
     pub vo: Option<VoName>,
     pub at: Timestamp,
+    /// Files beyond it fail.
+    pub quota: PinQuota,
     pub files: Vec<StagedFile>,
 }

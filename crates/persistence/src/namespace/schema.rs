@@ -10,7 +10,7 @@ use std::path::Path;
 use uuid::Uuid;
 
 /// The stored form that this program writes. Raise it with a migration and a test with an old database.
-pub(super) const SCHEMA_VERSION: u32 = 10;
+pub(super) const SCHEMA_VERSION: u32 = 11;
 
 /// Begins the name of what the `meta` table says of a pool.
 pub(super) const POOL_KEY: &str = "pool.";
@@ -210,8 +210,39 @@ CREATE INDEX stage_request_by_time ON stage_request (created_ms);
 CREATE INDEX stage_request_by_user ON stage_request (user);
 ";
 
+/// From version 10 to 11: what stage requests keep on disk, by user (`kind` 0) and VO (1). A file is held while it waits or is
+/// pinned, once for all requests of a holder.
+const ELEVENTH_VERSION: &str = "
+ALTER TABLE stage_file ADD COLUMN code TEXT;
+CREATE INDEX stage_file_by_pin_end ON stage_file (pin_until_ms) WHERE pin_until_ms IS NOT NULL;
+CREATE TABLE held_file (
+    kind INTEGER NOT NULL,
+    holder TEXT NOT NULL,
+    entry INTEGER NOT NULL,
+    times INTEGER NOT NULL,
+    size_bytes INTEGER NOT NULL,
+    PRIMARY KEY (kind, holder, entry)
+) WITHOUT ROWID;
+CREATE TABLE held_sum (
+    kind INTEGER NOT NULL,
+    holder TEXT NOT NULL,
+    files INTEGER NOT NULL,
+    size_bytes INTEGER NOT NULL,
+    PRIMARY KEY (kind, holder)
+) WITHOUT ROWID;
+INSERT INTO held_file
+    SELECT 0, user, stage_file.entry, count(*), size_bytes
+    FROM stage_file JOIN stage_request ON stage_request.id = request JOIN entry ON entry.id = stage_file.entry
+    WHERE user IS NOT NULL AND (state < 2 OR pin_until_ms IS NOT NULL) GROUP BY user, stage_file.entry;
+INSERT INTO held_file
+    SELECT 1, vo, stage_file.entry, count(*), size_bytes
+    FROM stage_file JOIN stage_request ON stage_request.id = request JOIN entry ON entry.id = stage_file.entry
+    WHERE vo IS NOT NULL AND (state < 2 OR pin_until_ms IS NOT NULL) GROUP BY vo, stage_file.entry;
+INSERT INTO held_sum SELECT kind, holder, count(*), sum(size_bytes) FROM held_file GROUP BY kind, holder;
+";
+
 /// From each version to the next.
-const STEPS: [&str; 9] = [
+const STEPS: [&str; 10] = [
     SECOND_VERSION,
     THIRD_VERSION,
     FOURTH_VERSION,
@@ -221,6 +252,7 @@ const STEPS: [&str; 9] = [
     EIGHTH_VERSION,
     NINTH_VERSION,
     TENTH_VERSION,
+    ELEVENTH_VERSION,
 ];
 
 /// What a namespace says of itself.

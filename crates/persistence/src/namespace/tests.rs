@@ -9,7 +9,8 @@ mod trash;
 
 use super::*;
 use penstock_model::{
-    Archival, Checksum, NamespacePath, PoolSamples, StageClocks, TcpSummary, VoName,
+    Archival, Checksum, NamespacePath, PoolSamples, ProblemCode, StageClocks, StageRequestId,
+    TcpSummary, VoName,
 };
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
@@ -1036,6 +1037,95 @@ fn a_namespace_of_the_eighth_version_is_read_and_raised() {
         assert_eq!(minutes.len(), told);
         lab.make(Change::RecordPoolMinute(PoolSamples::default()))
             .expect("recorded");
+    }
+}
+
+/// What the ninth version added.
+const NINTH_VERSION: &str = "
+CREATE TABLE pool_minute (
+    sequence INTEGER PRIMARY KEY AUTOINCREMENT,
+    from_ms INTEGER NOT NULL,
+    to_ms INTEGER NOT NULL,
+    pools TEXT NOT NULL
+);
+CREATE INDEX pool_minute_by_time ON pool_minute (from_ms);
+PRAGMA user_version = 9;
+";
+
+/// What the tenth version added, with a stage request that it kept.
+const TENTH_VERSION: &str = "
+ALTER TABLE entry ADD COLUMN archival INTEGER NOT NULL DEFAULT 0;
+CREATE INDEX precious_entry ON entry (id) WHERE archival = 1;
+CREATE TABLE tape_copy (
+    entry INTEGER NOT NULL,
+    number INTEGER NOT NULL,
+    uri TEXT NOT NULL,
+    at_ms INTEGER NOT NULL,
+    PRIMARY KEY (entry, number)
+) WITHOUT ROWID;
+CREATE INDEX tape_copy_by_uri ON tape_copy (uri);
+CREATE TABLE tape_removal (
+    uri TEXT PRIMARY KEY,
+    not_before_ms INTEGER NOT NULL,
+    size_bytes INTEGER NOT NULL,
+    file TEXT NOT NULL
+) WITHOUT ROWID;
+CREATE INDEX tape_removal_by_time ON tape_removal (not_before_ms);
+CREATE TABLE tape_journal (sequence INTEGER PRIMARY KEY AUTOINCREMENT, record TEXT NOT NULL);
+CREATE TABLE stage_request (
+    id TEXT PRIMARY KEY,
+    user TEXT,
+    vo TEXT,
+    created_ms INTEGER NOT NULL
+) WITHOUT ROWID;
+CREATE TABLE stage_file (
+    request TEXT NOT NULL,
+    number INTEGER NOT NULL,
+    path TEXT NOT NULL,
+    entry INTEGER,
+    pin_until_ms INTEGER,
+    pin_ms INTEGER NOT NULL,
+    state INTEGER NOT NULL,
+    error TEXT,
+    started_ms INTEGER,
+    finished_ms INTEGER,
+    PRIMARY KEY (request, number)
+) WITHOUT ROWID;
+CREATE INDEX stage_file_by_entry ON stage_file (entry, state, pin_until_ms);
+CREATE INDEX stage_file_waiting ON stage_file (entry) WHERE state < 2;
+CREATE INDEX stage_request_by_time ON stage_request (created_ms);
+CREATE INDEX stage_request_by_user ON stage_request (user);
+INSERT INTO stage_request VALUES ('r', 'alice', 'atlas', 1);
+INSERT INTO stage_file VALUES ('r', 0, '/d/f', 2, 9795241992000, 600000, 2, NULL, 1, 1);
+INSERT INTO stage_file VALUES ('r', 1, '/gone', NULL, NULL, 600000, 3, '/gone does not exist', NULL, 1);
+PRAGMA user_version = 10;
+";
+
+#[test]
+fn a_namespace_of_the_tenth_version_is_read_and_raised() {
+    let versions = [
+        FIRST_VERSION,
+        SECOND_VERSION,
+        THIRD_VERSION,
+        SIXTH_VERSION,
+        SEVENTH_VERSION,
+        EIGHTH_VERSION,
+        NINTH_VERSION,
+        TENTH_VERSION,
+    ];
+    let mut lab = written_before(&versions);
+    for _ in [0, 1] {
+        lab.restart();
+        let request = lab.namespace().stage_request(&StageRequestId::new("r"));
+        let files = request.expect("readable").expect("kept").files;
+        assert_eq!(files[0].problem, None);
+        let problem = files[1].problem.as_ref().expect("kept");
+        assert_eq!(
+            (problem.code, &*problem.text),
+            (ProblemCode::TapeFailed, "/gone does not exist")
+        );
+        let held = lab.namespace().held_by_user(&UserName::new("alice"));
+        assert_eq!(held.expect("readable").0, 1);
     }
 }
 

@@ -5,9 +5,13 @@
 
 use super::with_single_slashes;
 use penstock_model::{StageRequestId, Timestamp, ToldPlace};
-use serde::Deserialize;
+use serde::de::{DeserializeSeed, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value, json};
+use std::borrow::Cow;
 use std::collections::HashSet;
+use std::fmt;
+use std::marker::PhantomData;
 use std::time::Duration;
 use thiserror::Error;
 
@@ -44,9 +48,99 @@ pub struct WantedFile {
     pub pin: Option<Duration>,
 }
 
-#[derive(Deserialize)]
-struct StageForm {
-    files: Vec<FileForm>,
+/// The key of the list of files or of paths, whose other keys are passed over.
+struct Form<T> {
+    key: &'static str,
+    files_max: usize,
+    item: PhantomData<T>,
+}
+
+impl<'de, T: Deserialize<'de>> Visitor<'de> for Form<T> {
+    type Value = BoundedList<T>;
+
+    fn expecting(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "an object with the key '{}'", self.key)
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+        let mut found = None;
+        while let Some(key) = map.next_key::<Cow<'de, str>>()? {
+            if key != self.key {
+                map.next_value::<IgnoredAny>()?;
+                continue;
+            }
+            if found.is_some() {
+                return Err(A::Error::duplicate_field(self.key));
+            }
+            found = Some(map.next_value_seed(List(&self))?);
+        }
+        found.ok_or_else(|| A::Error::missing_field(self.key))
+    }
+}
+
+/// Its value.
+struct List<'a, T>(&'a Form<T>);
+
+impl<'de, T: Deserialize<'de>> DeserializeSeed<'de> for List<'_, T> {
+    type Value = BoundedList<T>;
+
+    fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<Self::Value, D::Error> {
+        from.deserialize_seq(self)
+    }
+}
+
+impl<'de, T: Deserialize<'de>> Visitor<'de> for List<'_, T> {
+    type Value = BoundedList<T>;
+
+    fn expecting(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "a list")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
+        let mut items = Vec::new();
+        while items.len() < self.0.files_max {
+            match list.next_element()? {
+                Some(item) => items.push(item),
+                None => {
+                    let found = items.len();
+                    return Ok(BoundedList { items, found });
+                }
+            }
+        }
+        let mut found = items.len();
+        while list.next_element::<IgnoredAny>()?.is_some() {
+            found += 1;
+        }
+        Ok(BoundedList { items, found })
+    }
+}
+
+/// A list of which no more is kept than a request may name, however long it is.
+struct BoundedList<T> {
+    items: Vec<T>,
+    found: usize,
+}
+
+/// The list with this key in a body: neither empty nor too long.
+fn parse_list<'de, T: Deserialize<'de>>(
+    body: &'de [u8],
+    key: &'static str,
+    files_max: usize,
+) -> Result<Vec<T>, TapeRequestError> {
+    let mut from = serde_json::Deserializer::from_slice(body);
+    let form = Form {
+        key,
+        files_max,
+        item: PhantomData,
+    };
+    let list = from.deserialize_map(form).map_err(|why| malformed(&why))?;
+    from.end().map_err(|why| malformed(&why))?;
+    let found = list.found;
+    match found {
+        0 => Err(TapeRequestError::NoFile),
+        found if found > files_max => Err(TapeRequestError::TooManyFiles { found, files_max }),
+        _ => Ok(list.items),
+    }
 }
 
 #[derive(Deserialize)]
@@ -56,21 +150,8 @@ struct FileForm {
     disk_lifetime: Option<String>,
 }
 
-#[derive(Deserialize)]
-struct PathsForm {
-    paths: Vec<String>,
-}
-
 fn malformed(why: &serde_json::Error) -> TapeRequestError {
     TapeRequestError::Malformed(why.to_string())
-}
-
-fn bounded(found: usize, files_max: usize) -> Result<(), TapeRequestError> {
-    match found {
-        0 => Err(TapeRequestError::NoFile),
-        found if found > files_max => Err(TapeRequestError::TooManyFiles { found, files_max }),
-        _ => Ok(()),
-    }
 }
 
 /// A path with single slashes, when it is no longer than any that a storage element has.
@@ -83,10 +164,8 @@ fn known_length(path: &str) -> Result<String, TapeRequestError> {
 
 /// The body of a stage request. A file that stands in it twice is one.
 pub fn parse_stage(body: &[u8], files_max: usize) -> Result<Vec<WantedFile>, TapeRequestError> {
-    let form: StageForm = serde_json::from_slice(body).map_err(|why| malformed(&why))?;
-    bounded(form.files.len(), files_max)?;
     let (mut wanted, mut seen) = (Vec::new(), HashSet::new());
-    for file in form.files {
+    for file in parse_list::<FileForm>(body, "files", files_max)? {
         let pin = file.disk_lifetime.as_deref().map(parse_duration);
         let pin = pin.transpose()?;
         let path = known_length(&file.path)?;
@@ -100,11 +179,9 @@ pub fn parse_stage(body: &[u8], files_max: usize) -> Result<Vec<WantedFile>, Tap
 
 /// The body of a request that names paths, with single slashes.
 pub fn parse_paths(body: &[u8], files_max: usize) -> Result<Vec<String>, TapeRequestError> {
-    let form: PathsForm = serde_json::from_slice(body).map_err(|why| malformed(&why))?;
-    bounded(form.paths.len(), files_max)?;
     let (mut paths, mut seen) = (Vec::new(), HashSet::new());
-    for path in &form.paths {
-        let path = known_length(path)?;
+    for path in parse_list::<String>(body, "paths", files_max)? {
+        let path = known_length(&path)?;
         if seen.insert(path.clone()) {
             paths.push(path);
         }
@@ -167,7 +244,8 @@ pub struct ToldFile {
     pub on_disk: bool,
     /// `SUBMITTED`, `STARTED`, `CANCELLED`, `FAILED` or `COMPLETED`.
     pub state: &'static str,
-    pub error: Option<String>,
+    /// Why it will not come, or, while it is on its way, what it waits for: a code and a sentence.
+    pub problem: Option<(&'static str, String)>,
     pub started: Option<Timestamp>,
     pub finished: Option<Timestamp>,
 }
@@ -191,8 +269,14 @@ pub fn progress_document(id: &StageRequestId, created: Timestamp, files: &[ToldF
                     row.insert(name.to_owned(), seconds(at));
                 }
             }
-            if let Some(error) = &file.error {
-                row.insert("error".to_owned(), json!(error));
+            if let Some((code, text)) = &file.problem {
+                // Clients take a file with an `error` for one that will not come.
+                let key = match file.state {
+                    "SUBMITTED" | "STARTED" => "waitsFor",
+                    _ => "error",
+                };
+                row.insert(key.to_owned(), json!(text));
+                row.insert("code".to_owned(), json!(code));
             }
             Value::Object(row)
         })
@@ -295,16 +379,17 @@ mod tests {
             path: path.to_owned(),
             on_disk,
             state,
-            error: error.map(str::to_owned),
+            problem: error.map(|text| ("tape-failed", text.to_owned())),
             started: Some(Timestamp(5_000)),
-            finished: error.map(|_| Timestamp(7_999)),
+            finished: (state == "FAILED").then_some(Timestamp(7_999)),
         };
         let files = [
             file("/a", true, "COMPLETED", None),
-            file("/b", false, "STARTED", None),
+            file("/b", false, "SUBMITTED", Some("room on disk")),
             file("/c", false, "FAILED", Some("no tape")),
         ];
         let document = progress_document(&id, Timestamp(4_000), &files);
+        assert_eq!(document["files"][1]["waitsFor"], "room on disk");
         assert_eq!(document["files"][2]["finishedAt"], 7);
         assert!(document.get("completedAt").is_none());
         let told = parse_progress(document.to_string().as_bytes(), &id).expect("read");

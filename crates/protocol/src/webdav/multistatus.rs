@@ -3,10 +3,10 @@
 use super::ask::{PropertyName, Propfind};
 use super::lock::{SUPPORTED_LOCKS, write_active_locks};
 use super::xml::escape_into;
-use super::{DAV, DCACHE, LCGDM, format_http_date};
+use super::{DAV, DCACHE, LCGDM, SRM, format_http_date};
 use crate::digest;
 use http::StatusCode;
-use penstock_model::{Bytes, Checksum, Lock, NamespacePath, Timestamp};
+use penstock_model::{Bytes, Checksum, Locality, Lock, NamespacePath, Timestamp};
 
 /// What is known of a file or directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -31,6 +31,8 @@ pub struct Properties {
     pub group: Option<String>,
     /// Known checksums, told to those who ask for them in dCache's way.
     pub checksums: Vec<Checksum>,
+    /// Where the bytes of a file are; told to those who ask for it.
+    pub locality: Option<Locality>,
     /// RFC 4331: bytes used and still available where this directory is.
     pub quota: Option<Quota>,
     /// The locks that writing it needs.
@@ -75,12 +77,13 @@ enum Property {
     QuotaUsed,
     QuotaAvailable,
     Checksums,
+    Locality,
     LockDiscovery,
     SupportedLock,
 }
 
 impl Property {
-    const ALL: [Property; 16] = [
+    const ALL: [Property; 17] = [
         Property::DisplayName,
         Property::ResourceType,
         Property::ContentLength,
@@ -95,6 +98,7 @@ impl Property {
         Property::QuotaUsed,
         Property::QuotaAvailable,
         Property::Checksums,
+        Property::Locality,
         Property::LockDiscovery,
         Property::SupportedLock,
     ];
@@ -115,6 +119,7 @@ impl Property {
             Property::QuotaUsed => (DAV, "quota-used-bytes"),
             Property::QuotaAvailable => (DAV, "quota-available-bytes"),
             Property::Checksums => (DCACHE, "Checksums"),
+            Property::Locality => (SRM, "FileLocality"),
             Property::LockDiscovery => (DAV, "lockdiscovery"),
             Property::SupportedLock => (DAV, "supportedlock"),
         }
@@ -135,6 +140,7 @@ impl Property {
             Property::QuotaUsed
                 | Property::QuotaAvailable
                 | Property::Checksums
+                | Property::Locality
                 | Property::LockDiscovery
                 | Property::SupportedLock
         )
@@ -162,6 +168,7 @@ impl Property {
             Property::Group => of.group.clone(),
             Property::QuotaUsed => of.quota?.used.map(|used| used.0.to_string()),
             Property::QuotaAvailable => of.quota?.available.map(|free| free.0.to_string()),
+            Property::Locality => of.locality.map(|place| place.srm_name().to_owned()),
             Property::Checksums => {
                 let value = digest::header_value(&of.checksums);
                 let text = value.to_str().unwrap_or_default();
@@ -176,7 +183,8 @@ pub fn begin_multistatus(out: &mut Vec<u8>) {
     out.extend_from_slice(
         b"<?xml version=\"1.0\" encoding=\"utf-8\"?>\n\
           <D:multistatus xmlns:D=\"DAV:\" xmlns:L=\"LCGDM:\" \
-          xmlns:C=\"http://www.dcache.org/2013/webdav\">\n",
+          xmlns:C=\"http://www.dcache.org/2013/webdav\" \
+          xmlns:S=\"http://srm.lbl.gov/StorageResourceManager\">\n",
     );
 }
 
@@ -327,6 +335,7 @@ fn write_tag(out: &mut Vec<u8>, open: &[u8], property: Property) {
     let prefix: &[u8] = match namespace {
         LCGDM => b"L:",
         DCACHE => b"C:",
+        SRM => b"S:",
         _ => b"D:",
     };
     out.extend_from_slice(open);
@@ -390,6 +399,7 @@ mod tests {
             owner: Some("alice <a&b>".to_owned()),
             group: None,
             checksums: vec![Checksum::parse("adler32:727f416b").expect("valid")],
+            locality: None,
             quota: None,
             locks: Vec::new(),
             now: Timestamp(1_795_241_979_000),

@@ -37,6 +37,15 @@ pub(super) struct Response {
     pub body: Vec<u8>,
 }
 
+/// In which form a problem is told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum ProblemForm {
+    /// One line of text, or what WebDAV asks for.
+    Line,
+    /// A document of RFC 9457.
+    Document,
+}
+
 /// A request that is not fulfilled.
 #[derive(Debug)]
 pub(super) struct Problem {
@@ -126,7 +135,16 @@ impl Problem {
 
     /// The answer, in the form that the client of these headers would rather have.
     pub(super) fn answer(self, asked: &HeaderMap) -> Response {
-        let prefers_json = problem::prefers_json(asked);
+        let form = match problem::prefers_json(asked) {
+            true => ProblemForm::Document,
+            false => ProblemForm::Line,
+        };
+        self.answer_as(form)
+    }
+
+    /// The answer in this form.
+    pub(super) fn answer_as(self, form: ProblemForm) -> Response {
+        let prefers_json = form == ProblemForm::Document;
         let headers = self.told_headers();
         let (media_type, body) = match self.xml {
             // RFC 4918 §13: what happened to the members is in the document only.
@@ -250,7 +268,7 @@ impl Problem {
                 // RFC 4918 §9.9.4: source and destination are the same.
                 ChangeRefusal::IntoItself(_) => ProblemCode::PathIntoItself,
                 ChangeRefusal::Root => ProblemCode::RootUnchangeable,
-                ChangeRefusal::TooManyStages(_) => ProblemCode::UploadsTooMany,
+                ChangeRefusal::TooManyStages(_) => ProblemCode::StageRequestsTooMany,
                 ChangeRefusal::KeptOnDisk(_) | ChangeRefusal::NotOnTapeOnly(_) => {
                     ProblemCode::PathBusy
                 }

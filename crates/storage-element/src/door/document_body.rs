@@ -19,12 +19,17 @@ pub(super) async fn read_body(
             Err(why) => return Err(Problem::bad_request(why.to_string())),
         }
         if body.len() > bytes_max {
-            return Err(Problem::new(
-                ProblemCode::BodyTooLarge,
-                format!("the body of {method} may have {bytes_max} bytes"),
-            ));
+            return Err(body_too_large(method, bytes_max));
         }
     }
+}
+
+/// 413: it may have so many bytes.
+pub(super) fn body_too_large(method: &str, bytes_max: usize) -> Problem {
+    Problem::new(
+        ProblemCode::BodyTooLarge,
+        format!("the body of {method} may have {bytes_max} bytes"),
+    )
 }
 
 /// Bytes of a body, where its head tells.

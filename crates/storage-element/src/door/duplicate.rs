@@ -180,7 +180,7 @@ impl Duplicate<'_> {
         ticket: WriteTicket<'_>,
     ) -> Result<bool, Problem> {
         let door = self.door;
-        let found = door.found(entry)?;
+        let found = door.found(from, entry)?;
         let found =
             found.ok_or_else(|| Problem::conflict_for_now(format!("{from} has changed")))?;
         let place = ticket.pool(Some(found.size))?;

@@ -56,7 +56,7 @@ pub(super) fn prepare(
 ) -> Result<Push, Problem> {
     door.permit(caller, &PathOperation::Read, path)?;
     let entry = door.entry(path)?;
-    let found = door.found(&entry)?.ok_or_else(|| {
+    let found = door.found(path, &entry)?.ok_or_else(|| {
         Problem::new(
             ProblemCode::PathIsDirectory,
             format!("{path} is a directory; copy its files one by one"),

@@ -14,7 +14,7 @@ use http::header::{
     ACCEPT_RANGES, CACHE_CONTROL, CONTENT_DISPOSITION, CONTENT_RANGE, CONTENT_SECURITY_POLICY,
     CONTENT_TYPE, ETAG, LAST_MODIFIED,
 };
-use http::{HeaderMap, HeaderValue, Method, StatusCode};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use penstock_decide::admission::PreemptionReason;
 use penstock_decide::authorization::PathOperation;
 use penstock_model::{Bytes, Checksum, ChecksumAlgorithm, NamespacePath, ProblemCode};
@@ -97,6 +97,9 @@ impl From<ReadError> for Problem {
     }
 }
 
+/// In answers to HEAD: where the bytes are, in the words of the Tape REST API.
+const LOCALITY: HeaderName = HeaderName::from_static("penstock-locality");
+
 async fn look(
     door: &Door,
     connection: &mut Connection,
@@ -127,7 +130,7 @@ async fn look(
             false => Err(tape::on_tape(door, call, &entry).await.into()),
         };
     }
-    let Some(found) = door.found(&entry)? else {
+    let Some(found) = door.found(path, &entry)? else {
         return match request.method == Method::HEAD {
             true => Ok(directory().into()),
             false => Ok(list::page(door, path, &entry).await?),
@@ -147,6 +150,7 @@ async fn look(
     }
     add_digests(door, request, &found, &mut headers).await?;
     if request.method == Method::HEAD {
+        add_locality(door, &found.entry, &mut headers);
         check_data(door, path, &found).await?;
         let sent = connection.respond_head_only(StatusCode::OK, headers, found.size);
         return Ok(Reply::Sent(sent.await));
@@ -185,8 +189,17 @@ async fn head_of_tape(
             headers.insert(name, value);
         }
     }
+    add_locality(door, entry, &mut headers);
     let sent = connection.respond_head_only(StatusCode::OK, headers, size);
     Ok(Reply::Sent(sent.await))
+}
+
+/// Tells where the bytes of a file are, where there is a tape system.
+fn add_locality(door: &Door, entry: &Entry, headers: &mut HeaderMap) {
+    if door.storage.nearline().is_some() {
+        let locality = tape::locality(door, &entry.kind).name();
+        headers.insert(LOCALITY, HeaderValue::from_static(locality));
+    }
 }
 
 /// Answers a HEAD for a directory. By its type, which other servers also give their directories, clients that expect a
@@ -610,19 +623,18 @@ impl Door {
         entry.ok_or_else(|| self.missing(path))
     }
 
-    /// The file that an entry is, with its pool; `None` for a directory.
-    pub(super) fn found(&self, entry: &Entry) -> Result<Option<ReadableFile>, Problem> {
+    /// The file that the entry at a path is, with its pool; `None` for a directory. One that is on tape only is refused: copies
+    /// have nothing brought.
+    pub(super) fn found(
+        &self,
+        path: &NamespacePath,
+        entry: &Entry,
+    ) -> Result<Option<ReadableFile>, Problem> {
         let EntryKind::File { size, pool, .. } = &entry.kind else {
             return Ok(None);
         };
         let Some(pool) = pool else {
-            return Err(Problem::new(
-                ProblemCode::FileOnTape,
-                format!(
-                    "'{}' is on tape only; ask for it by a stage request (Tape REST), or submit its transfer with 'bring_online'",
-                    entry.name
-                ),
-            ));
+            return Err(tape::refused_read(path));
         };
         let usable = self.storage.pool(pool).filter(|pool| pool.is_in_reach());
         let Some(pool) = usable else {

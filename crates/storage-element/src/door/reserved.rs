@@ -45,8 +45,8 @@ pub(super) fn trash_place_of(path: &NamespacePath) -> Option<TrashPlace> {
 
 /// Where the tape interface is.
 pub(super) const TAPE_ROOT: &str = "/.penstock/tape/v1";
-/// The methods of what is there, in all.
-const OF_TAPE: &str = "OPTIONS, GET, HEAD, POST, DELETE";
+/// What is below this answers in the form that the Tape REST specification asks for.
+const TAPE_PREFIX: &str = "/.penstock/tape/";
 
 /// A place of the tape interface.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -60,6 +60,26 @@ pub(super) enum TapePlace {
     Status,
     /// For administrators: what waits for its next try is tried now.
     Retry,
+}
+
+impl TapePlace {
+    /// The methods that it takes.
+    pub(super) fn methods(&self) -> &'static str {
+        match self {
+            TapePlace::Stages
+            | TapePlace::Cancel(_)
+            | TapePlace::Release(_)
+            | TapePlace::ArchiveInfo
+            | TapePlace::Retry => "OPTIONS, POST",
+            TapePlace::Stage(_) => "OPTIONS, GET, HEAD, DELETE",
+            TapePlace::Status => READ_ONLY,
+        }
+    }
+}
+
+/// Whether the path of a request is of the tape interface, whatever is there.
+pub(super) fn is_tape_interface(encoded: &str) -> bool {
+    encoded.starts_with(TAPE_PREFIX)
 }
 
 /// Whether a reserved path is of the tape interface, and where.
@@ -94,10 +114,12 @@ pub(super) fn methods_of(encoded: &str) -> &'static str {
         Some(TrashPlace::File(_)) => return OF_TRASHED_FILE,
         None => {}
     }
+    if let Some(place) = path.as_ref().and_then(tape_place_of) {
+        return place.methods();
+    }
     match path.as_ref().and_then(rest_of) {
         None => METHODS,
         Some([uploads, _]) if uploads == "uploads" => OF_UPLOADS,
-        Some([tape, ..]) if tape == "tape" => OF_TAPE,
         Some(_) => READ_ONLY,
     }
 }
@@ -223,6 +245,10 @@ mod tests {
         check("/.penstock/uploads/1", "OPTIONS, HEAD, PATCH, DELETE");
         check("/.penstock/trash", "OPTIONS, GET, HEAD, DELETE");
         check("/.penstock/trash/1f", "OPTIONS, POST");
+        check("/.penstock/tape/v1/stage", "OPTIONS, POST");
+        check("/.penstock/tape/v1/stage/1", "OPTIONS, GET, HEAD, DELETE");
+        check("/.penstock/tape/v1/stage/1/cancel", "OPTIONS, POST");
+        check("/.penstock/tape/status", "OPTIONS, GET, HEAD");
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! The WLCG Tape REST API, version 1: who may have files brought from tape, how far that is, and where files are.
 
 use super::answer::{Problem, Reply, Response};
-use super::document_body::read_body;
-use super::handler_context::{Call, Door};
+use super::document_body::{body_too_large, known_length, read_body};
+use super::handler_context::{Call, Door, RETRY_AFTER_SECONDS};
 use super::reserved::{self, TapePlace};
 use crate::nearline::{Nearline, Submission, SubmittedFile};
 use crate::nearline_inbox::NearlineMessage;
@@ -13,7 +13,7 @@ use penstock_model::{
     Archival, Locality, NamespacePath, ProblemCode, StageRequestId, ToldPlace, UserName,
 };
 use penstock_persistence::namespace::{
-    Change, Entry, EntryId, EntryKind, NearlineChange, StageFileState, StagedFile,
+    Change, Entry, EntryId, EntryKind, NearlineChange, StageFileState, StageProblem, StagedFile,
     StoredStageRequest,
 };
 use penstock_protocol::http1::server::{Connection, Request};
@@ -23,14 +23,20 @@ use penstock_protocol::tape::server::{
 };
 use serde_json::{Value, json};
 use std::collections::HashMap;
+use std::ops::Deref;
+use std::time::Duration;
+use tokio::sync::SemaphorePermit;
 
-/// The methods of each place.
-const OF_STAGES: &str = "OPTIONS, POST";
-const OF_STAGE: &str = "OPTIONS, GET, HEAD, DELETE";
 /// In `Retry-After` of a file that is being brought.
 const READ_AGAIN_SECONDS: u64 = 60;
+/// So long a reader is told that a file could not be brought, before reading it has that tried again.
+const READ_FAILURE_KEPT: Duration = Duration::from_secs(900);
 /// What a body may have whatever it names.
 const BODY_BYTES_MAX: usize = 16 << 20;
+/// Bodies up to this length are read at once, however many there are.
+const SMALL_BODY_BYTES_MAX: u64 = 256 << 10;
+/// How long a larger one waits for its turn.
+const LARGE_BODY_WAIT: Duration = Duration::from_secs(30);
 
 impl From<TapeRequestError> for Problem {
     fn from(why: TapeRequestError) -> Problem {
@@ -63,7 +69,7 @@ pub(super) async fn answer(
 ) -> Result<Reply, Problem> {
     let Some(nearline) = door.storage.nearline() else {
         return Err(Problem::new(
-            ProblemCode::PathNotFound,
+            ProblemCode::ResourceNotFound,
             "this storage element has no tape system",
         ));
     };
@@ -72,27 +78,26 @@ pub(super) async fn answer(
         return Err(call.caller.unknown(text.to_owned()));
     }
     let files_max = nearline.config.stage_files_max;
-    let bytes_max = (files_max * REQUEST_BYTES_PER_FILE_MAX).min(BODY_BYTES_MAX);
     let method = call.request.method.clone();
     match (place, method) {
         (TapePlace::Stages, Method::POST) => {
-            let body = read_body(connection, "POST", bytes_max).await?;
+            let body = read_order(connection, nearline, call).await?;
             stage(door, nearline, call, &body).await
         }
         (TapePlace::Stage(id), Method::GET | Method::HEAD) => progress(door, call, &id),
         (TapePlace::Stage(id), Method::DELETE) => forget(door, nearline, call, id).await,
         (TapePlace::Cancel(id), Method::POST) => {
-            let body = read_body(connection, "POST", bytes_max).await?;
+            let body = read_order(connection, nearline, call).await?;
             let paths = parse_paths(&body, files_max)?;
             cancel(door, nearline, call, id, &paths).await
         }
         (TapePlace::Release(id), Method::POST) => {
-            let body = read_body(connection, "POST", bytes_max).await?;
+            let body = read_order(connection, nearline, call).await?;
             let paths = parse_paths(&body, files_max)?;
             release(door, nearline, call, id, &paths).await
         }
         (TapePlace::ArchiveInfo, Method::POST) => {
-            let body = read_body(connection, "POST", bytes_max).await?;
+            let body = read_order(connection, nearline, call).await?;
             let paths = parse_paths(&body, files_max)?;
             let places: Vec<(String, ToldPlace)> = paths
                 .into_iter()
@@ -112,40 +117,93 @@ pub(super) async fn answer(
             nearline.inbox.send(NearlineMessage::RetryNow);
             Ok(json_answer(StatusCode::ACCEPTED, &json!({})).into())
         }
-        (TapePlace::Stage(_), _) => {
-            let text = "a stage request is looked at (GET) and forgotten (DELETE)";
-            Err(Problem::method_of(OF_STAGE, text))
-        }
-        (_, _) => {
-            let text = "this part of the tape interface takes POST";
-            Err(Problem::method_of(OF_STAGES, text))
+        (place, method) => {
+            let allowed = place.methods();
+            let text = format!(
+                "{method} means nothing here; this part of the tape interface takes {allowed}"
+            );
+            Err(Problem::method_of(allowed, text))
         }
     }
 }
 
+/// A body, and the place that it has among the large ones while it is read and understood.
+struct OrderBody<'a> {
+    bytes: Vec<u8>,
+    _place: Option<SemaphorePermit<'a>>,
+}
+
+impl Deref for OrderBody<'_> {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+/// The body of a request. Few large ones are in memory at once.
+async fn read_order<'a>(
+    connection: &mut Connection,
+    nearline: &'a Nearline,
+    call: &Call<'_>,
+) -> Result<OrderBody<'a>, Problem> {
+    let files_max = nearline.config.stage_files_max;
+    let bytes_max = (files_max * REQUEST_BYTES_PER_FILE_MAX).min(BODY_BYTES_MAX);
+    let length = known_length(&call.request.body);
+    if length.is_some_and(|length| length > bytes_max as u64) {
+        return Err(body_too_large("POST", bytes_max));
+    }
+    let is_small = length.is_some_and(|length| length <= SMALL_BODY_BYTES_MAX);
+    let place = match is_small {
+        true => None,
+        false => {
+            let place = nearline.large_bodies.acquire();
+            let place = tokio::time::timeout(LARGE_BODY_WAIT, place).await;
+            let busy = "too many large requests are being read; try again in a while";
+            let place = place.ok().and_then(Result::ok).ok_or_else(|| {
+                Problem::busy(ProblemCode::ServiceBusy, busy, RETRY_AFTER_SECONDS)
+            })?;
+            Some(place)
+        }
+    };
+    let bytes = read_body(connection, "POST", bytes_max).await?;
+    Ok(OrderBody {
+        bytes,
+        _place: place,
+    })
+}
+
 /// What a path names, as far as the caller may stage it, or why nothing can be brought.
-fn wanted(door: &Door, call: &Call<'_>, path: &str) -> Result<EntryId, (bool, String)> {
-    let parsed = NamespacePath::parse(path).map_err(|why| (false, why.to_string()))?;
+fn wanted(door: &Door, call: &Call<'_>, path: &str) -> Result<EntryId, StageProblem> {
+    let because = |code, text| Err(StageProblem { code, text });
+    let parsed = match NamespacePath::parse(path) {
+        Ok(parsed) => parsed,
+        Err(why) => return because(ProblemCode::RequestMalformed, why.to_string()),
+    };
     let may_stage = reserved::refuse(&PathOperation::Stage, &parsed).is_ok()
         && door.allows(call.caller, &PathOperation::Stage, &parsed);
     if !may_stage {
         let text = format!("not allowed to stage {path}; a token needs storage.stage for it");
-        return Err((true, text));
+        return because(ProblemCode::PermissionDenied, text);
     }
-    let entry = door.storage.namespace.lookup(&parsed);
-    let entry = entry.map_err(|why| {
-        tracing::error!(%why, path, "a file that is to be staged cannot be looked up");
-        (
-            false,
-            "the namespace cannot be read at the moment; ask again".to_owned(),
-        )
-    })?;
-    match entry.map(|entry| (entry.id, entry.kind)) {
-        None => Err((false, format!("{path} does not exist"))),
-        Some((_, EntryKind::Directory)) => Err((false, format!("{path} is a directory"))),
-        Some((_, EntryKind::File { size, .. })) if size.0 == 0 => {
-            Err((false, format!("{path} is empty, so it is on no tape")))
+    let entry = match door.storage.namespace.lookup(&parsed) {
+        Ok(entry) => entry,
+        Err(why) => {
+            tracing::error!(%why, path, "a file that is to be staged cannot be looked up");
+            let text = "the namespace cannot be read at the moment; ask again";
+            return because(ProblemCode::NamespaceFailed, text.to_owned());
         }
+    };
+    match entry.map(|entry| (entry.id, entry.kind)) {
+        None => because(ProblemCode::PathNotFound, format!("{path} does not exist")),
+        Some((_, EntryKind::Directory)) => because(
+            ProblemCode::PathIsDirectory,
+            format!("{path} is a directory"),
+        ),
+        Some((_, EntryKind::File { size, .. })) if size.0 == 0 => because(
+            ProblemCode::TapeUnsupported,
+            format!("{path} is empty, so it is on no tape"),
+        ),
         Some((id, EntryKind::File { .. })) => Ok(id),
     }
 }
@@ -161,12 +219,14 @@ async fn stage(
     let mut denied = None;
     for file in files {
         let found = wanted(door, call, &file.path);
-        if let Err((true, text)) = &found {
-            denied.get_or_insert_with(|| text.clone());
+        if let Err(why) = &found
+            && why.code == ProblemCode::PermissionDenied
+        {
+            denied.get_or_insert_with(|| why.text.clone());
         }
         submitted.push(SubmittedFile {
             path: file.path,
-            found: found.map_err(|(_, text)| text),
+            found,
             pin: file.pin,
         });
     }
@@ -196,51 +256,78 @@ async fn stage(
 }
 
 /// What a reader of a file that is on tape only is told. Where the site wants that, the file is brought: who may stage it asks
-/// for it by that.
+/// for it by that. One that could not be brought is told so, and is asked for again only after a while.
 pub(super) async fn on_tape(door: &Door, call: &Call<'_>, file: &Entry) -> Problem {
     let path = call.path;
-    let refused = || {
-        Problem::new(
-            ProblemCode::FileOnTape,
-            format!(
-                "{path} is on tape only; ask for it by a stage request (Tape REST), or submit its transfer with 'bring_online'"
-            ),
-        )
+    let nearline = door.storage.nearline();
+    let Some(nearline) = nearline.filter(|nearline| nearline.config.stages_on_read) else {
+        return refused_read(path);
     };
-    let Some(nearline) = door
-        .storage
-        .nearline()
-        .filter(|it| it.config.stages_on_read)
-    else {
-        return refused();
-    };
-    let Ok(id) = wanted(door, call, &path.to_string()) else {
-        return refused();
-    };
-    let is_awaited = door.storage.namespace.awaited_by(id);
-    if id == file.id && is_awaited.is_ok_and(|awaited| awaited.is_none()) {
-        let submitted = SubmittedFile {
-            path: path.to_string(),
-            found: Ok(id),
-            pin: None,
-        };
-        let request = nearline.stage_request(Submission {
-            user: call.caller.holder(),
-            vo: call.caller.origin().vo,
-            at: door.storage.clock.recorded(),
-            files: vec![submitted],
-        });
-        if let Err(problem) = change(door, NearlineChange::Stage(request)).await {
-            return problem;
-        }
-        nearline.inbox.asked(vec![id]);
+    let may_stage = wanted(door, call, &path.to_string()).is_ok_and(|id| id == file.id);
+    if !may_stage {
+        return refused_read(path);
     }
-    Problem::busy(
+    match bring_for_reader(door, nearline, call, file.id).await {
+        Ok(None) => Problem::busy(
+            ProblemCode::FileOnTape,
+            format!("{path} is being brought from tape; try again later"),
+            READ_AGAIN_SECONDS,
+        )
+        .with_status(StatusCode::SERVICE_UNAVAILABLE),
+        Ok(Some(why)) => {
+            let text = format!("{path} does not come from tape: {}", why.text);
+            Problem::busy(why.code, text, READ_FAILURE_KEPT.as_secs())
+        }
+        Err(problem) => problem,
+    }
+}
+
+/// The answer to who wants to read a file that is on tape only.
+pub(super) fn refused_read(path: &NamespacePath) -> Problem {
+    Problem::new(
         ProblemCode::FileOnTape,
-        format!("{path} is being brought from tape; try again later"),
-        READ_AGAIN_SECONDS,
+        format!(
+            "{path} is on tape only; ask for it by a stage request (Tape REST), or submit its transfer with 'bring_online'"
+        ),
     )
-    .with_status(StatusCode::SERVICE_UNAVAILABLE)
+}
+
+/// Has a file brought, unless somebody waits for it already; or tells why it does not come.
+async fn bring_for_reader(
+    door: &Door,
+    nearline: &Nearline,
+    call: &Call<'_>,
+    file: EntryId,
+) -> Result<Option<StageProblem>, Problem> {
+    let namespace = &door.storage.namespace;
+    if namespace.awaited_by(file)?.is_some() {
+        return Ok(None);
+    }
+    let now = door.storage.clock.recorded();
+    let failed = namespace.failed_recall(file)?;
+    if let Some(failed) = failed.filter(|failed| failed.at + READ_FAILURE_KEPT > now) {
+        return Ok(Some(failed.problem));
+    }
+    let request = nearline.stage_request(Submission {
+        user: call.caller.holder(),
+        vo: call.caller.origin().vo,
+        at: now,
+        files: vec![SubmittedFile {
+            path: call.path.to_string(),
+            found: Ok(file),
+            pin: None,
+        }],
+    });
+    let id = request.id.clone();
+    change(door, NearlineChange::Stage(request)).await?;
+    let kept = namespace.stage_request(&id)?;
+    let problem = kept.and_then(|mut kept| kept.files.pop()?.problem);
+    match problem {
+        // Of a request that nobody knows of nothing needs to be kept.
+        Some(_) => change(door, NearlineChange::ForgetStage(id)).await?,
+        None => nearline.inbox.asked(vec![file]),
+    }
+    Ok(problem)
 }
 
 /// The request, for the user who made it.
@@ -254,8 +341,8 @@ fn own_request(
 ) -> Result<StoredStageRequest, Problem> {
     let missing = || {
         Problem::new(
-            ProblemCode::PathNotFound,
-            format!("there is no stage request {id} of yours; it may be over and forgotten"),
+            ProblemCode::ResourceNotFound,
+            "there is no such stage request of yours; it may be over and forgotten",
         )
     };
     let Some(user) = call.caller.holder() else {
@@ -295,7 +382,10 @@ fn told(file: &StagedFile) -> ToldFile {
         path: file.path.clone(),
         on_disk,
         state,
-        error: file.error.clone(),
+        problem: file
+            .problem
+            .as_ref()
+            .map(|problem| (problem.code.name(), problem.text.clone())),
         started: file.started,
         finished: file.finished,
     }
@@ -437,8 +527,8 @@ fn place_of(door: &Door, call: &Call<'_>, path: &str) -> ToldPlace {
     }
 }
 
-/// Where the bytes of a file are.
-fn locality(door: &Door, kind: &EntryKind) -> Locality {
+/// Where the bytes of a file are, as every door tells it.
+pub(super) fn locality(door: &Door, kind: &EntryKind) -> Locality {
     let EntryKind::File {
         size,
         pool,

@@ -4,6 +4,7 @@ mod asking;
 mod commands;
 
 use super::recall::{PlacedRecall, WRONG_DATA};
+use super::room_wait::RoomWait;
 use super::{NearlineContext, NearlineIncident, NearlineStatus};
 use crate::config::NearlineConfig;
 use crate::hsm_command::HsmRunner;
@@ -11,7 +12,7 @@ use crate::nearline_inbox::{NearlineMail, NearlineMessage};
 use commands::CheckedEnd;
 use parking_lot::Mutex;
 use penstock_decide::clock::ClockTrust;
-use penstock_model::Timestamp;
+use penstock_model::{ProblemCode, Timestamp};
 use penstock_persistence::namespace::{Change, ChangeError, ChangeReport, EntryId, NearlineChange};
 use penstock_tape::hsm_queue::{
     HsmCommandEnd, HsmCommandId, HsmEffect, HsmFault, HsmIncident, HsmInput, HsmOutcome, HsmQueue,
@@ -58,6 +59,8 @@ pub(super) struct Driver {
     runner: HsmRunner,
     /// Where the files go that commands are bringing.
     recalls: BTreeMap<HsmCommandId, PlacedRecall>,
+    /// Which files wait for a place on disk.
+    pub(super) room_wait: RoomWait,
     /// What a request to remove removes.
     removals: BTreeMap<RequestId, HsmUri>,
     next_removal: u64,
@@ -94,6 +97,7 @@ impl Driver {
             queue,
             runner,
             recalls: BTreeMap::new(),
+            room_wait: RoomWait::default(),
             removals: BTreeMap::new(),
             next_removal: 0,
             faults: BTreeMap::new(),
@@ -380,7 +384,8 @@ impl Driver {
                         "the tape system did not bring it in {tries} tries; the site's administrator finds the reason in the log"
                     ),
                 };
-                self.fail_recall(file, &error).await;
+                self.fail_recall(file, ProblemCode::TapeFailed, &error)
+                    .await;
             }
             HsmOutcome::Expired
             | HsmOutcome::Canceled
@@ -409,6 +414,7 @@ impl Driver {
             return;
         }
         self.ask_removals().await;
+        self.forget_who_needs_no_room();
         self.make_room().await;
         let at = self.now();
         let before =
@@ -456,7 +462,9 @@ impl Driver {
         }
     }
 
-    fn publish_status(&self) {
+    fn publish_status(&mut self) {
+        let (now, wait_max) = (self.now(), self.config.room_wait_max);
+        let no_room = self.room_wait.incident(now, wait_max);
         let incidents = self.queue.incidents().iter();
         let incidents = incidents.map(|(incident, since_ns)| NearlineIncident {
             what: words(*incident),
@@ -466,7 +474,7 @@ impl Driver {
         *self.status.lock() = NearlineStatus {
             counts: self.queue.counts(),
             is_admitting: self.queue.is_admitting(),
-            incidents: incidents.collect(),
+            incidents: incidents.chain(no_room).collect(),
         };
     }
 

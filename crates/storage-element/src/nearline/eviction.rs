@@ -11,12 +11,19 @@ const PAGE_FILES: usize = 200;
 /// Pages in one look; the next one goes on.
 const PAGES_MAX: usize = 50;
 
-/// What is missing of the free space that is kept; `None`: nothing, or not known.
-fn missing(used: Bytes, available: Bytes, keep_free_permille: u16) -> Option<u64> {
+/// What is missing of the free space that is kept, or of what a file that waits needs; `None`: nothing, or not known.
+fn missing(
+    used: Bytes,
+    available: Bytes,
+    keep_free_permille: u16,
+    waiting: Option<Bytes>,
+) -> Option<u64> {
     let whole = u128::from(used.0) + u128::from(available.0);
     let wanted = whole * u128::from(keep_free_permille) / 1_000;
     let wanted = u64::try_from(wanted).unwrap_or(u64::MAX);
+    let waiting = waiting.filter(|size| u128::from(size.0) <= whole);
     wanted
+        .max(waiting.map_or(0, |size| size.0))
         .checked_sub(available.0)
         .filter(|missing| *missing > 0)
 }
@@ -31,7 +38,8 @@ impl Driver {
                 continue;
             };
             let used = pool.used_by_files();
-            if let Some(missing) = missing(used, available, self.keep_free_permille()) {
+            let waiting = self.room_wait.largest();
+            if let Some(missing) = missing(used, available, self.keep_free_permille(), waiting) {
                 self.evict(&pool, missing).await;
             }
         }
@@ -83,7 +91,11 @@ mod tests {
 
     #[test]
     fn so_much_is_missing_as_makes_the_free_part_what_it_shall_be() {
-        let missing = |used, available| missing(Bytes(used), Bytes(available), 100);
+        let for_file =
+            |used, available, file| missing(Bytes(used), Bytes(available), 100, Some(Bytes(file)));
+        assert_eq!(for_file(900, 100, 300), Some(200), "a file waits for room");
+        assert_eq!(for_file(900, 100, 3_000), None, "it never fits here");
+        let missing = |used, available| missing(Bytes(used), Bytes(available), 100, None);
         assert_eq!(missing(950, 50), Some(50));
         assert_eq!(missing(900, 100), None);
         assert_eq!(missing(0, 0), None);

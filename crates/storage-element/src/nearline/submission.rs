@@ -1,8 +1,10 @@
 //! Stage requests as clients make them: who wants which files, and what is answered for each.
 
 use super::Nearline;
-use penstock_model::{StageRequestId, Timestamp, UserName, VoName};
-use penstock_persistence::namespace::{EntryId, NewStageRequest, StageFileState, StagedFile};
+use penstock_model::{Bytes, StageRequestId, Timestamp, UserName, VoName};
+use penstock_persistence::namespace::{
+    EntryId, NewStageRequest, PinQuota, StageFileState, StageProblem, StagedFile,
+};
 use std::time::Duration;
 use uuid::Uuid;
 
@@ -11,7 +13,7 @@ use uuid::Uuid;
 pub(crate) struct SubmittedFile {
     pub path: String,
     /// The file, or why there is nothing to wait for.
-    pub found: Result<EntryId, String>,
+    pub found: Result<EntryId, StageProblem>,
     /// How long it shall stay on disk; `None`: as the site thinks best.
     pub pin: Option<Duration>,
 }
@@ -41,7 +43,7 @@ impl Nearline {
                     true => StageFileState::Submitted,
                     false => StageFileState::Failed,
                 },
-                error: file.found.err(),
+                problem: file.found.err(),
                 started: None,
                 finished: (!is_there).then_some(at),
             }
@@ -51,7 +53,18 @@ impl Nearline {
             user: submission.user,
             vo: submission.vo,
             at,
+            quota: self.pin_quota(),
             files: submission.files.into_iter().map(staged).collect(),
+        }
+    }
+
+    /// What users and VOs may keep on disk: what is configured, else a share of what the pools hold when they are full.
+    fn pin_quota(&self) -> PinQuota {
+        let whole = self.pools.values().map(|pool| pool.size().0);
+        let whole = whole.fold(0_u64, u64::saturating_add);
+        PinQuota {
+            user: self.config.pins_user_max.unwrap_or(Bytes(whole / 4)),
+            vo: self.config.pins_vo_max.unwrap_or(Bytes(whole / 2)),
         }
     }
 }

@@ -40,9 +40,9 @@ case "$1" in
 esac
 "#;
 
-const SCOPES: &str = "storage.read:/ storage.modify:/ storage.stage:/";
+pub const SCOPES: &str = "storage.read:/ storage.modify:/ storage.stage:/";
 
-struct Hsm(PathBuf);
+pub struct Hsm(pub PathBuf);
 
 impl Hsm {
     fn make(directory: &Path) -> Hsm {
@@ -54,11 +54,11 @@ impl Hsm {
         Hsm(home)
     }
 
-    fn of(site: &Site) -> Hsm {
+    pub fn of(site: &Site) -> Hsm {
         Hsm(site.directory.path().join("hsm"))
     }
 
-    fn switch(&self, name: &str, on: bool) {
+    pub fn switch(&self, name: &str, on: bool) {
         let file = self.0.join(name);
         match on {
             true => fs::write(file, "").expect("written"),
@@ -66,20 +66,20 @@ impl Hsm {
         }
     }
 
-    fn calls(&self, kind: &str) -> usize {
+    pub fn calls(&self, kind: &str) -> usize {
         let calls = fs::read_to_string(self.0.join("calls")).unwrap_or_default();
         calls.lines().filter(|line| *line == kind).count()
     }
 
-    fn on_tape(&self) -> usize {
+    pub fn on_tape(&self) -> usize {
         fs::read_dir(self.0.join("tape")).expect("there").count()
     }
 }
 
 /// What has room for nothing: each copy on disk that may go goes.
-const EVICTS_ALL: u16 = 1_000;
+pub const EVICTS_ALL: u16 = 1_000;
 
-fn with_tape(config: &mut StorageConfig, keep_free_permille: u16) {
+pub fn with_tape(config: &mut StorageConfig, keep_free_permille: u16) {
     let home = config.namespace.ancestors().nth(2).expect("a site");
     let hsm = Hsm::make(home);
     let mut policy = HsmPolicy::usual();
@@ -100,6 +100,9 @@ fn with_tape(config: &mut StorageConfig, keep_free_permille: u16) {
         pin_usual: Duration::from_secs(600),
         pin_max: Duration::from_secs(6_000),
         stage_files_max: 100,
+        pins_user_max: None,
+        pins_vo_max: None,
+        room_wait_max: Duration::from_millis(300),
         stage_kept: Duration::from_secs(3_600),
         keep_free_permille,
         upkeep_interval: Duration::from_millis(50),
@@ -109,7 +112,7 @@ fn with_tape(config: &mut StorageConfig, keep_free_permille: u16) {
 }
 
 impl Site {
-    async fn tape(&self, method: &str, place: &str, body: Value) -> (u16, Value) {
+    pub async fn tape(&self, method: &str, place: &str, body: Value) -> (u16, Value) {
         let token = self.token(SCOPES);
         let target = format!("/.penstock/tape/v1/{place}");
         let body = match body {
@@ -123,7 +126,7 @@ impl Site {
         )
     }
 
-    async fn locality(&self, path: &str) -> String {
+    pub async fn locality(&self, path: &str) -> String {
         let (status, told) = self
             .tape("POST", "archiveinfo", json!({"paths": [path]}))
             .await;
@@ -134,7 +137,7 @@ impl Site {
             .to_owned()
     }
 
-    async fn becomes(&self, path: &str, wanted: &str) {
+    pub async fn becomes(&self, path: &str, wanted: &str) {
         let until = Instant::now() + DEADLINE;
         loop {
             let now = self.locality(path).await;
@@ -146,14 +149,14 @@ impl Site {
         }
     }
 
-    async fn stage(&self, path: &str) -> String {
+    pub async fn stage(&self, path: &str) -> String {
         let files = json!({"files": [{"path": path, "diskLifetime": "PT1H"}]});
         let (status, told) = self.tape("POST", "stage", files).await;
         assert_eq!(status, 201, "{told}");
         told["requestId"].as_str().expect("named").to_owned()
     }
 
-    async fn staged(&self, id: &str) -> Value {
+    pub async fn staged(&self, id: &str) -> Value {
         let until = Instant::now() + DEADLINE;
         loop {
             let (status, told) = self.tape("GET", &format!("stage/{id}"), Value::Null).await;

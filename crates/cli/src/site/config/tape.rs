@@ -1,6 +1,6 @@
 //! `[storage.tape]`: files that go to tape, and the commands of the HSM that keeps them there.
 
-use penstock_model::NamespacePath;
+use penstock_model::{Bytes, NamespacePath};
 use penstock_model::quantity::{Size, Span};
 use penstock_storage_element::hsm_command::HsmCommandConfig;
 use penstock_storage_element::{ArchiveClass, NearlineConfig};
@@ -71,6 +71,15 @@ pub struct Tape {
     /// Files in one stage request.
     #[serde(default = "Tape::default_files_per_request_max")]
     pub files_per_request_max: u32,
+    /// Bytes that stage requests of one user may keep on disk, and those of all users of a VO together. Unset: a quarter and a
+    /// half of what the pools hold.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pins_user_max: Option<Size>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pins_vo_max: Option<Size>,
+    /// A file that has waited so long for room on disk is an incident.
+    #[serde(default = "Tape::default_room_wait_max")]
+    pub room_wait_max: Span,
     /// How long a stage request that is over can be asked for.
     #[serde(default = "Tape::default_keep_requests")]
     pub keep_requests: Span,
@@ -157,6 +166,9 @@ impl Tape {
     }
     fn default_files_per_request_max() -> u32 {
         10_000
+    }
+    fn default_room_wait_max() -> Span {
+        Span(Duration::from_secs(900))
     }
     fn default_keep_requests() -> Span {
         Span(Duration::from_secs(7 * 86_400))
@@ -251,6 +263,9 @@ impl Tape {
             pin_usual: self.pin.0,
             pin_max: self.pin_max.0,
             stage_files_max: self.files_per_request_max as usize,
+            pins_user_max: self.pins_user_max.map(|size| Bytes(size.0)),
+            pins_vo_max: self.pins_vo_max.map(|size| Bytes(size.0)),
+            room_wait_max: self.room_wait_max.0,
             stage_kept: self.keep_requests.0,
             keep_free_permille: u16::from(self.keep_free_percent) * 10,
             upkeep_interval: Duration::from_secs(10),

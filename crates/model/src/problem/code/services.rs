@@ -6,7 +6,7 @@ use super::{
 };
 use crate::problem::Layer;
 
-pub(super) const SERVICES: [ProblemFacts; 54] = [
+pub(super) const SERVICES: [ProblemFacts; 56] = [
     ProblemFacts {
         code: ProblemCode::PoolFull,
         name: "pool-full",
@@ -429,6 +429,24 @@ pub(super) const SERVICES: [ProblemFacts; 54] = [
         status: 409,
         meaning: "The file is on tape only, so its bytes cannot be read now.",
         remedy: "Ask for it by a stage request (Tape REST), or submit its transfer with bring_online.",
+    },
+    ProblemFacts {
+        code: ProblemCode::PinsExhausted,
+        name: "pins-exhausted",
+        layer: Layer::Tape,
+        advice: RETRY,
+        status: 429,
+        meaning: "The user or the VO keeps as many bytes on disk by stage requests as allowed.",
+        remedy: "Release files that are no longer needed, or ask again when others are.",
+    },
+    ProblemFacts {
+        code: ProblemCode::StageRequestsTooMany,
+        name: "stage-requests-too-many",
+        layer: Layer::Tape,
+        advice: CORRECT,
+        status: 429,
+        meaning: "The user has as many stage requests as allowed.",
+        remedy: "Forget requests that are over (DELETE), and ask for more files in one request.",
     },
     ProblemFacts {
         code: ProblemCode::CommandInvalid,

@@ -1,15 +1,18 @@
 //! Stage requests: who wants which files on disk, for how long, and how far each of them is.
 
 use super::super::connection::{stored, unsigned};
-use super::super::nearline_change::{NewStageRequest, StageFileState, StagedFile};
+use super::super::nearline_change::{NewStageRequest, StageFileState, StageProblem, StagedFile};
 use super::super::{EntryId, Namespace, NamespaceError};
 use super::bounded;
-use penstock_model::{StageRequestId, Timestamp, UserName, VoName};
+use super::held::{self, PinRoom};
+use penstock_model::{Bytes, ProblemCode, StageRequestId, Timestamp, UserName, VoName};
 use rusqlite::{Connection, OptionalExtension, Row, params};
 use std::time::Duration;
 
 /// Stage requests of one user that are kept, those that are over included: what dCache allows.
 pub(super) const REQUESTS_PER_USER_MAX: i64 = 5_000;
+/// Pins that are ended in one change; the next one goes on.
+const PINS_ENDED_MAX: usize = 10_000;
 
 /// A request as it is kept.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -45,10 +48,11 @@ pub(super) fn insert(connection: &Connection, request: &NewStageRequest) -> rusq
             request.at.0,
         ])?;
     let mut insert = connection.prepare_cached(
-        "INSERT INTO stage_file VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
+        "INSERT INTO stage_file VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)",
     )?;
+    let room = PinRoom::of(request);
     for (number, asked) in (0_i64..).zip(&request.files) {
-        let file = &settled(connection, asked, request.at)?;
+        let file = &settled(connection, &room, asked, request.at)?;
         insert.execute(params![
             request.id.as_str(),
             number,
@@ -57,10 +61,14 @@ pub(super) fn insert(connection: &Connection, request: &NewStageRequest) -> rusq
             file.pinned_until.map(|until| until.0),
             i64::try_from(file.pin.as_millis()).unwrap_or(i64::MAX),
             file.state.stored(),
-            file.error,
+            file.problem.as_ref().map(|problem| &problem.text),
             file.started.map(|at| at.0),
             file.finished.map(|at| at.0),
+            file.problem.as_ref().map(|problem| problem.code.name()),
         ])?;
+        if let Some(entry) = file.entry.filter(|_| file.is_held()) {
+            held::keep(connection, request, entry)?;
+        }
     }
     Ok(())
 }
@@ -68,6 +76,7 @@ pub(super) fn insert(connection: &Connection, request: &NewStageRequest) -> rusq
 /// A file that is asked for, as it is now: on disk, or to be waited for.
 fn settled(
     connection: &Connection,
+    room: &PinRoom<'_>,
     asked: &StagedFile,
     at: Timestamp,
 ) -> rusqlite::Result<StagedFile> {
@@ -78,21 +87,29 @@ fn settled(
     else {
         return Ok(file);
     };
-    let pool = connection
-        .prepare_cached("SELECT pool FROM entry WHERE id = ?1")?
-        .query_row([stored(entry)], |row| row.get::<_, Option<String>>(0));
-    match pool.optional()? {
-        Some(None) => {}
-        Some(Some(_)) => {
-            file.state = StageFileState::Completed;
-            file.pinned_until = Some(at + file.pin);
-            (file.started, file.finished) = (Some(at), Some(at));
+    let found = connection
+        .prepare_cached("SELECT pool IS NOT NULL, size_bytes FROM entry WHERE id = ?1")?
+        .query_row([stored(entry)], |row| {
+            Ok((row.get::<_, bool>(0)?, Bytes(unsigned(row.get(1)?))))
+        });
+    let refusal = match found.optional()? {
+        None => Some(StageProblem {
+            code: ProblemCode::PathNotFound,
+            text: "the file was removed".to_owned(),
+        }),
+        Some((is_on_disk, size)) => {
+            if is_on_disk {
+                file.state = StageFileState::Completed;
+                file.pinned_until = Some(at + file.pin);
+                (file.started, file.finished) = (Some(at), Some(at));
+            }
+            room.refusal(connection, entry, size)?
         }
-        None => {
-            file.state = StageFileState::Failed;
-            file.error = Some("the file was removed".to_owned());
-            file.finished = Some(at);
-        }
+    };
+    if refusal.is_some() {
+        file.state = StageFileState::Failed;
+        (file.pinned_until, file.started, file.finished) = (None, None, Some(at));
+        file.problem = refusal;
     }
     Ok(file)
 }
@@ -101,9 +118,24 @@ fn settled(
 pub(super) fn start(connection: &Connection, file: EntryId, at: Timestamp) -> rusqlite::Result<()> {
     connection
         .prepare_cached(
-            "UPDATE stage_file SET state = 1, started_ms = ?2 WHERE entry = ?1 AND state = 0",
+            "UPDATE stage_file SET state = 1, started_ms = ?2, error = NULL, code = NULL
+             WHERE entry = ?1 AND state = 0",
         )?
         .execute(params![stored(file), at.0])?;
+    Ok(())
+}
+
+/// The recall of a file cannot begin yet.
+pub(super) fn delay(
+    connection: &Connection,
+    file: EntryId,
+    problem: &StageProblem,
+) -> rusqlite::Result<()> {
+    connection
+        .prepare_cached(
+            "UPDATE stage_file SET state = 0, error = ?2, code = ?3 WHERE entry = ?1 AND state < 2",
+        )?
+        .execute(params![stored(file), problem.text, problem.code.name()])?;
     Ok(())
 }
 
@@ -116,7 +148,7 @@ pub(super) fn complete(
     connection
         .prepare_cached(
             "UPDATE stage_file SET state = 2, finished_ms = ?2, started_ms = coalesce(started_ms, ?2),
-             pin_until_ms = ?2 + pin_ms WHERE entry = ?1 AND state < 2",
+             pin_until_ms = ?2 + pin_ms, error = NULL, code = NULL WHERE entry = ?1 AND state < 2",
         )?
         .execute(params![stored(file), at.0])?;
     Ok(())
@@ -141,14 +173,21 @@ pub(super) fn wait_again(
 pub(super) fn fail(
     connection: &Connection,
     file: EntryId,
-    error: &str,
+    problem: &StageProblem,
     at: Timestamp,
 ) -> rusqlite::Result<()> {
+    held::let_go(connection, "entry = ?1 AND state < 2", [stored(file)])?;
     connection
         .prepare_cached(
-            "UPDATE stage_file SET state = 3, finished_ms = ?2, error = ?3 WHERE entry = ?1 AND state < 2",
+            "UPDATE stage_file SET state = 3, finished_ms = ?2, error = ?3, code = ?4
+             WHERE entry = ?1 AND state < 2",
         )?
-        .execute(params![stored(file), at.0, error])?;
+        .execute(params![
+            stored(file),
+            at.0,
+            problem.text,
+            problem.code.name()
+        ])?;
     Ok(())
 }
 
@@ -160,12 +199,15 @@ pub(super) fn release(
     at: Timestamp,
 ) -> rusqlite::Result<()> {
     let mut cancel = connection.prepare_cached(
-        "UPDATE stage_file SET state = 4, finished_ms = ?3 WHERE request = ?1 AND number = ?2 AND state < 2",
+        "UPDATE stage_file SET state = 4, finished_ms = ?3, error = NULL, code = NULL
+         WHERE request = ?1 AND number = ?2 AND state < 2",
     )?;
     let mut release = connection.prepare_cached(
         "UPDATE stage_file SET pin_until_ms = NULL WHERE request = ?1 AND number = ?2",
     )?;
     for number in files {
+        let of_file = "request = ?1 AND number = ?2";
+        held::let_go(connection, of_file, params![request.as_str(), number])?;
         cancel.execute(params![request.as_str(), number, at.0])?;
         release.execute(params![request.as_str(), number])?;
     }
@@ -196,10 +238,31 @@ pub(super) fn release_of_user(
 }
 
 pub(super) fn forget(connection: &Connection, request: &StageRequestId) -> rusqlite::Result<()> {
+    held::let_go(connection, "request = ?1", [request.as_str()])?;
     for table in ["stage_file WHERE request", "stage_request WHERE id"] {
         connection
             .prepare_cached(&format!("DELETE FROM {table} = ?1"))?
             .execute([request.as_str()])?;
+    }
+    Ok(())
+}
+
+/// Pins whose time is over hold nothing any more.
+pub(super) fn end_pins(connection: &Connection, at: Timestamp) -> rusqlite::Result<()> {
+    let mut query = connection.prepare_cached(
+        "SELECT request, number FROM stage_file WHERE pin_until_ms <= ?1 ORDER BY pin_until_ms LIMIT ?2",
+    )?;
+    let rows = query.query_map(params![at.0, bounded(PINS_ENDED_MAX)], |row| {
+        Ok((row.get::<_, String>(0)?, row.get::<_, i64>(1)?))
+    })?;
+    let over: rusqlite::Result<Vec<(String, i64)>> = rows.collect();
+    let mut end = connection.prepare_cached(
+        "UPDATE stage_file SET pin_until_ms = NULL WHERE request = ?1 AND number = ?2",
+    )?;
+    for (request, number) in over? {
+        let of_file = "request = ?1 AND number = ?2";
+        held::let_go(connection, of_file, params![request, number])?;
+        end.execute(params![request, number])?;
     }
     Ok(())
 }
@@ -235,6 +298,22 @@ pub(super) fn is_pinned(
         .exists(params![stored(file), at.0])
 }
 
+/// What is in the way of a file, by the columns of its text and its code. Earlier versions kept no code.
+fn problem_of(text: Option<String>, code: Option<&str>) -> Option<StageProblem> {
+    let code = code.and_then(ProblemCode::by_name);
+    Some(StageProblem {
+        code: code.unwrap_or(ProblemCode::TapeFailed),
+        text: text?,
+    })
+}
+
+/// A recall that failed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RememberedFailure {
+    pub problem: StageProblem,
+    pub at: Timestamp,
+}
+
 /// Takes all columns behind `number`.
 fn of_row(row: &Row<'_>) -> rusqlite::Result<StagedFile> {
     Ok(StagedFile {
@@ -245,7 +324,7 @@ fn of_row(row: &Row<'_>) -> rusqlite::Result<StagedFile> {
         pinned_until: row.get::<_, Option<i64>>(2)?.map(Timestamp),
         pin: Duration::from_millis(unsigned(row.get(3)?)),
         state: StageFileState::of_stored(row.get(4)?),
-        error: row.get(5)?,
+        problem: problem_of(row.get(5)?, row.get::<_, Option<String>>(8)?.as_deref()),
         started: row.get::<_, Option<i64>>(6)?.map(Timestamp),
         finished: row.get::<_, Option<i64>>(7)?.map(Timestamp),
     })
@@ -272,8 +351,8 @@ impl Namespace {
                 return Ok(None);
             };
             let mut query = connection.prepare_cached(
-                "SELECT path, entry, pin_until_ms, pin_ms, state, error, started_ms, finished_ms
-                 FROM stage_file WHERE request = ?1 ORDER BY number",
+                "SELECT path, entry, pin_until_ms, pin_ms, state, error, started_ms, finished_ms,
+                 code FROM stage_file WHERE request = ?1 ORDER BY number",
             )?;
             let rows = query.query_map([id.as_str()], of_row)?;
             found.files = rows.collect::<rusqlite::Result<_>>()?;
@@ -295,6 +374,31 @@ impl Namespace {
                 row.get(0).map(|id| EntryId(unsigned(id)))
             })?;
             rows.collect()
+        })
+    }
+
+    /// Why the last recall of this file failed, if it did, whoever asked. What concerns a single user only is left out.
+    pub fn failed_recall(
+        &self,
+        file: EntryId,
+    ) -> Result<Option<RememberedFailure>, NamespaceError> {
+        self.readers.with(|connection| {
+            let sql = "SELECT error, code, finished_ms FROM stage_file
+                       WHERE entry = ?1 AND state IN (2, 3) AND code IS NOT ?2
+                       ORDER BY finished_ms DESC LIMIT 1";
+            let of_one_user = ProblemCode::PinsExhausted.name();
+            let found = connection.prepare_cached(sql)?.query_row(
+                params![stored(file), of_one_user],
+                |row| {
+                    let code = row.get::<_, Option<String>>(1)?;
+                    let problem = problem_of(row.get(0)?, code.as_deref());
+                    Ok((problem, row.get::<_, Option<i64>>(2)?))
+                },
+            );
+            Ok(found.optional()?.and_then(|(problem, at)| {
+                let (problem, at) = (problem?, Timestamp(at?));
+                Some(RememberedFailure { problem, at })
+            }))
         })
     }
 

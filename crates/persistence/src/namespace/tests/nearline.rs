@@ -1,7 +1,7 @@
 //! Files on tape: what stays on disk, what may go, and what is owed to tape systems.
 
 use super::*;
-use penstock_model::StageRequestId;
+use rusqlite::Connection;
 
 fn p1() -> PoolName {
     PoolName::new("p1")
@@ -58,7 +58,7 @@ impl Lab {
             pin: Duration::from_secs(pin_seconds),
             pinned_until: None,
             state: StageFileState::Submitted,
-            error: None,
+            problem: None,
             started: None,
             finished: None,
         };
@@ -67,6 +67,10 @@ impl Lab {
             user: Some(UserName::new("alice")),
             vo: None,
             at: NOW,
+            quota: PinQuota {
+                user: Bytes(1_000),
+                vo: Bytes(1_000),
+            },
             files: vec![staged],
         };
         self.nearline(NearlineChange::Stage(request)).expect("kept");
@@ -244,13 +248,19 @@ fn requests_and_the_journal_survive_a_restart_and_what_is_over_is_forgotten() {
     );
     let failed = NearlineChange::RecallFailed {
         file,
-        error: "no tape".to_owned(),
+        problem: StageProblem {
+            code: ProblemCode::TapeFailed,
+            text: "no tape".to_owned(),
+        },
         at: LATER,
     };
     lab.nearline(failed).expect("kept");
     let staged = lab.staged("a");
     assert_eq!(
-        (staged.state, staged.error.as_deref()),
+        (
+            staged.state,
+            staged.problem.as_ref().map(|problem| &*problem.text)
+        ),
         (StageFileState::Failed, Some("no tape"))
     );
     assert_eq!(lab.nearline(prune(LATER)).expect("kept").pruned, 1);
@@ -353,4 +363,197 @@ fn a_copy_on_tape_that_another_file_has_is_not_removed() {
     assert_eq!(lab.removals(never), Vec::<String>::new());
     let needs = |uri| lab.namespace().needs_tape_copy(uri).expect("readable");
     assert!(needs("hsm://t/by-name") && !needs("hsm://t/other"));
+}
+
+/// What each holder keeps, found by looking at all stage requests.
+fn held_by_listing(connection: &Connection) -> Vec<(i64, String, i64, i64)> {
+    let sql = "SELECT kind, holder, count(*), sum(size_bytes) FROM (
+                   SELECT DISTINCT 0 AS kind, user AS holder, stage_file.entry, size_bytes FROM stage_file
+                   JOIN stage_request ON stage_request.id = request JOIN entry ON entry.id = stage_file.entry
+                   WHERE state < 2 OR pin_until_ms IS NOT NULL
+                   UNION ALL SELECT DISTINCT 1, vo, stage_file.entry, size_bytes FROM stage_file
+                   JOIN stage_request ON stage_request.id = request JOIN entry ON entry.id = stage_file.entry
+                   WHERE state < 2 OR pin_until_ms IS NOT NULL
+               ) GROUP BY kind, holder ORDER BY kind, holder";
+    rows(connection, sql)
+}
+
+fn held_by_counters(connection: &Connection) -> Vec<(i64, String, i64, i64)> {
+    let sql = "SELECT kind, holder, files, size_bytes FROM held_sum ORDER BY kind, holder";
+    rows(connection, sql)
+}
+
+fn rows(connection: &Connection, sql: &str) -> Vec<(i64, String, i64, i64)> {
+    let mut query = connection.prepare(sql).expect("understood");
+    let found = query.query_map([], |row| {
+        Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?))
+    });
+    found
+        .expect("asked")
+        .map(|row| row.expect("read"))
+        .collect()
+}
+
+impl Lab {
+    fn order(&self, id: &str, user: &str, files: &[EntryId], quota: PinQuota, at: Timestamp) {
+        let staged = |file: &EntryId| StagedFile {
+            path: format!("/{file}"),
+            entry: Some(*file),
+            pin: Duration::from_secs(600),
+            pinned_until: None,
+            state: StageFileState::Submitted,
+            problem: None,
+            started: None,
+            finished: None,
+        };
+        let request = NewStageRequest {
+            id: StageRequestId::new(id),
+            user: Some(UserName::new(user)),
+            vo: Some(VoName::new("atlas")),
+            at,
+            quota,
+            files: files.iter().map(staged).collect(),
+        };
+        self.nearline(NearlineChange::Stage(request)).expect("kept");
+    }
+
+    fn states(&self, id: &str) -> Vec<(StageFileState, Option<ProblemCode>)> {
+        let request = self.namespace().stage_request(&StageRequestId::new(id));
+        let files = request.expect("readable").expect("kept").files;
+        let state = |file: StagedFile| (file.state, file.problem.map(|problem| problem.code));
+        files.into_iter().map(state).collect()
+    }
+}
+
+#[test]
+fn pins_of_a_user_and_of_a_vo_are_bounded_per_file_and_what_is_released_makes_room() {
+    let lab = Lab::new();
+    let files: Vec<EntryId> = (0..6)
+        .map(|n| lab.write_precious(&format!("/f{n}")))
+        .collect();
+    let quota = PinQuota {
+        user: Bytes(30),
+        vo: Bytes(50),
+    };
+    let (kept, refused) = (
+        (StageFileState::Completed, None),
+        (StageFileState::Failed, Some(ProblemCode::PinsExhausted)),
+    );
+    lab.order("a", "alice", &files[..4], quota, NOW);
+    assert_eq!(lab.states("a"), [kept, kept, kept, refused]);
+    lab.order("again", "alice", &files[..3], quota, NOW);
+    assert_eq!(
+        lab.states("again"),
+        [kept; 3],
+        "what is kept costs nothing more"
+    );
+    lab.order("b", "bob", &files[3..], quota, NOW);
+    assert_eq!(lab.states("b"), [kept, kept, refused], "the VO has no more");
+    let request = lab.namespace().stage_request(&StageRequestId::new("b"));
+    let problem = request.expect("readable").expect("kept").files[2]
+        .problem
+        .clone();
+    let text = problem.expect("told").text;
+    assert!(
+        text.contains("the users of atlas keep 50 of 50 bytes"),
+        "{text}"
+    );
+    let release = |id: &str| NearlineChange::ReleaseStaged {
+        request: StageRequestId::new(id),
+        files: vec![0],
+        at: NOW,
+    };
+    lab.nearline(release("a")).expect("kept");
+    lab.order("c", "alice", &files[5..], quota, NOW);
+    assert_eq!(lab.states("c"), [refused], "another request still has it");
+    lab.nearline(release("again")).expect("kept");
+    lab.order("d", "alice", &files[5..], quota, NOW);
+    assert_eq!(lab.states("d"), [kept]);
+    let alice = lab.namespace().held_by_user(&UserName::new("alice"));
+    assert_eq!(alice.expect("readable"), (3, Bytes(30)));
+    // Time alone frees as well.
+    let end = NearlineChange::PruneStages {
+        before: NOW,
+        at: after_now(600),
+    };
+    lab.nearline(end).expect("kept");
+    let atlas = lab.namespace().held_by_vo(&VoName::new("atlas"));
+    assert_eq!(atlas.expect("readable"), (0, Bytes(0)));
+}
+
+#[test]
+fn what_stage_requests_keep_equals_their_listing_whatever_happens() {
+    let lab = Lab::new();
+    let files: Vec<EntryId> = (0..8)
+        .map(|n| lab.write_precious(&format!("/f{n}")))
+        .collect();
+    for file in &files[..4] {
+        lab.archive(*file);
+        lab.evict(*file, NOW).expect("may go");
+        lab.make(Change::ForgetTrash(vec![*file]))
+            .expect("its data is gone");
+    }
+    let quota = PinQuota {
+        user: Bytes(50),
+        vo: Bytes(70),
+    };
+    let other = Connection::open(lab.file()).expect("opened");
+    let mut chance = 7_u64;
+    let mut draw = |below: u64| {
+        chance = chance
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1);
+        (chance >> 33) % below
+    };
+    for step in 0..400 {
+        let at = after_now(step * 5);
+        let file = files[draw(8) as usize];
+        let id = StageRequestId::new(format!("r{}", draw(step + 1)));
+        let change = match draw(9) {
+            0..=2 => {
+                let user = ["alice", "bob"][draw(2) as usize];
+                let (first, count) = (draw(6) as usize, 1 + draw(2) as usize);
+                lab.order(
+                    &format!("r{step}"),
+                    user,
+                    &files[first..first + count],
+                    quota,
+                    at,
+                );
+                continue;
+            }
+            3 => NearlineChange::Recalled {
+                file,
+                pool: p1(),
+                at,
+            },
+            4 => NearlineChange::RecallFailed {
+                file,
+                problem: StageProblem {
+                    code: ProblemCode::TapeFailed,
+                    text: "no tape".to_owned(),
+                },
+                at,
+            },
+            5 => NearlineChange::ReleaseStaged {
+                request: id,
+                files: vec![0, 1],
+                at,
+            },
+            6 => NearlineChange::ForgetStage(id),
+            7 => NearlineChange::LoseDiskCopy {
+                file,
+                pool: p1(),
+                at,
+            },
+            _ => NearlineChange::PruneStages { before: at, at },
+        };
+        let _ = lab.nearline(change);
+        assert_eq!(
+            held_by_counters(&other),
+            held_by_listing(&other),
+            "step {step}"
+        );
+    }
+    assert!(!held_by_listing(&other).is_empty());
 }

@@ -1,8 +1,8 @@
 //! What the queue is asked for: what the namespace says of files counts, whoever has named them.
 
 use super::{Driver, LOOK_WAIT, RECALL_BIT};
-use penstock_model::{Archival, VoName};
-use penstock_persistence::namespace::{EntryId, NearlineChange, TapeFile};
+use penstock_model::{Archival, ProblemCode, VoName};
+use penstock_persistence::namespace::{EntryId, NearlineChange, StageProblem, TapeFile};
 use penstock_tape::hsm_queue::{HsmGet, HsmInput, HsmPut, HsmTarget, HsmUri};
 use penstock_tape::request::{Asker, FamilyName, FileId, RequestId, VoName as TapeVo};
 use std::io;
@@ -81,13 +81,14 @@ impl Driver {
                         _ if is_known => {}
                         Some(get) => gets.push(get),
                         None => {
-                            self.fail_recall(id, "the name of its copy on tape is not understood")
-                                .await
+                            let text = "the name of its copy on tape is not understood";
+                            self.fail_recall(id, ProblemCode::TapeFailed, text).await;
                         }
                     }
                 }
                 Lookup::Gone if awaited.is_some() => {
-                    self.fail_recall(id, "the file was removed").await;
+                    let text = "the file was removed";
+                    self.fail_recall(id, ProblemCode::PathNotFound, text).await;
                     if is_known {
                         canceled.push(request);
                     }
@@ -132,10 +133,33 @@ impl Driver {
         }
     }
 
-    pub(super) async fn fail_recall(&mut self, file: EntryId, error: &str) {
-        let (error, at) = (error.to_owned(), self.now());
-        self.must(NearlineChange::RecallFailed { file, error, at })
+    pub(super) async fn fail_recall(&mut self, file: EntryId, code: ProblemCode, text: &str) {
+        self.room_wait.is_over(file);
+        let (text, at) = (text.to_owned(), self.now());
+        let problem = StageProblem { code, text };
+        self.must(NearlineChange::RecallFailed { file, problem, at })
             .await;
+    }
+
+    /// A recall found no room: whoever waits for the file is told, and room is made for it.
+    pub(super) async fn wait_for_room(&mut self, file: &TapeFile) {
+        let (id, at) = (file.id, self.now());
+        self.room_wait.waits(id, file.size, at);
+        let text = format!(
+            "waits for room on disk: no pool has {} bytes free; it is brought as soon as one has",
+            file.size.0
+        );
+        let code = ProblemCode::PoolFull;
+        let problem = StageProblem { code, text };
+        self.must(NearlineChange::RecallDelayed { file: id, problem })
+            .await;
+    }
+
+    /// Files that nobody asks for any more wait for no room.
+    pub(super) fn forget_who_needs_no_room(&mut self) {
+        let entries = &self.queue.live().entries;
+        let is_wanted = |file: EntryId| entries.contains_key(&HsmTarget::Get(FileId(file.0)));
+        self.room_wait.keep_only(is_wanted);
     }
 
     pub(super) fn tape_file(&self, id: EntryId) -> Lookup {

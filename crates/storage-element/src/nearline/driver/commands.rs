@@ -4,7 +4,7 @@ use super::Driver;
 use super::asking::Lookup;
 use crate::hsm_command::{HsmCall, HsmStorageInfo};
 use crate::nearline::recall::{PlacedRecall, RecallError, place};
-use penstock_model::Archival;
+use penstock_model::{Archival, ProblemCode};
 use penstock_persistence::namespace::{EntryId, NearlineChange, TapeFile};
 use penstock_tape::hsm_queue::{
     HsmCommand, HsmCommandEnd, HsmCommandId, HsmInput, HsmTarget, HsmUri, HsmWork,
@@ -58,10 +58,18 @@ impl Driver {
                 // A command that was taken as lost may still bring it.
                 return Err(CheckedEnd::Of(RecallError::Removing.into_end()));
             }
-            let placed = place(&self.context, &found).await;
-            let placed = placed.map_err(|why| CheckedEnd::Of(why.into_end()))?;
+            let placed = match place(&self.context, &found).await {
+                Ok(placed) => placed,
+                Err(why) => {
+                    if let RecallError::NoRoom = why {
+                        self.wait_for_room(&found).await;
+                    }
+                    return Err(CheckedEnd::Of(why.into_end()));
+                }
+            };
             let path = placed.path();
             let (file, at) = (found.id, self.now());
+            self.room_wait.is_over(file);
             self.must(NearlineChange::RecallStarted { file, at }).await;
             self.recalls.insert(command.command, placed);
             return Ok(HsmCall::Get {
@@ -175,7 +183,9 @@ impl Driver {
             let file = EntryId(file.0);
             let awaited = self.context.namespace.awaited_by(file);
             if let (Lookup::Gone, Ok(Some(_))) = (self.tape_file(file), awaited) {
-                self.fail_recall(file, "the file was removed").await;
+                let text = "the file was removed";
+                self.fail_recall(file, ProblemCode::PathNotFound, text)
+                    .await;
             }
         }
         let entry = target.and_then(|target| self.queue.live().entries.get(&target));

@@ -1,0 +1,105 @@
+//! Files that wait for room on disk before they can be brought from tape: since when, and when that is an incident.
+
+use super::NearlineIncident;
+use penstock_model::{Bytes, Timestamp};
+use penstock_persistence::namespace::EntryId;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// One of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct WaitingFile {
+    size: Bytes,
+    since: Timestamp,
+}
+
+/// All of them. A restart begins to count anew, with the next try of each.
+#[derive(Debug, Default)]
+pub(super) struct RoomWait {
+    files: BTreeMap<EntryId, WaitingFile>,
+    is_told: bool,
+}
+
+impl RoomWait {
+    /// A recall found no room.
+    pub(super) fn waits(&mut self, file: EntryId, size: Bytes, at: Timestamp) {
+        let since = at;
+        self.files
+            .entry(file)
+            .or_insert(WaitingFile { size, since });
+    }
+
+    /// It has room, or nobody wants it any more.
+    pub(super) fn is_over(&mut self, file: EntryId) {
+        self.files.remove(&file);
+    }
+
+    /// Those that are not asked for any more are not waited for.
+    pub(super) fn keep_only(&mut self, is_wanted: impl Fn(EntryId) -> bool) {
+        self.files.retain(|file, _| is_wanted(*file));
+    }
+
+    /// What the largest of them needs; `None`: nothing waits.
+    pub(super) fn largest(&self) -> Option<Bytes> {
+        self.files.values().map(|file| file.size).max()
+    }
+
+    /// What a person should look at, once the oldest has waited so long. It is logged once, and its end as well.
+    pub(super) fn incident(
+        &mut self,
+        now: Timestamp,
+        wait_max: Duration,
+    ) -> Option<NearlineIncident> {
+        let oldest = self.files.values().map(|file| file.since).min();
+        let since = oldest.filter(|since| *since + wait_max <= now);
+        let Some(since) = since else {
+            if std::mem::take(&mut self.is_told) {
+                tracing::info!("recalls have room on disk again");
+            }
+            return None;
+        };
+        let files = self.files.len();
+        let bytes: u64 = self.files.values().map(|file| file.size.0).sum();
+        let what = format!(
+            "{files} files ({bytes} bytes) wait for room on disk before they can be brought from tape: release pins, add pools, \
+             or raise storage.tape.keep_free_percent"
+        );
+        if !std::mem::replace(&mut self.is_told, true) {
+            tracing::error!(what, "the tape system needs somebody to look at it");
+        }
+        Some(NearlineIncident {
+            what,
+            since,
+            fault: None,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const WAIT_MAX: Duration = Duration::from_secs(10);
+
+    #[test]
+    fn a_file_that_waits_long_for_room_is_an_incident_until_it_has_room() {
+        let mut wait = RoomWait::default();
+        wait.waits(EntryId(1), Bytes(5), Timestamp(0));
+        wait.waits(EntryId(2), Bytes(7), Timestamp(9_000));
+        wait.waits(EntryId(1), Bytes(5), Timestamp(9_500));
+        assert_eq!(
+            wait.incident(Timestamp(9_999), WAIT_MAX).map(|it| it.since),
+            None
+        );
+        let told = wait
+            .incident(Timestamp(10_000), WAIT_MAX)
+            .expect("an incident");
+        assert_eq!(told.since, Timestamp(0), "a later try is no new wait");
+        assert!(told.what.starts_with("2 files (12 bytes)"), "{}", told.what);
+        assert_eq!(wait.largest(), Some(Bytes(7)));
+        wait.is_over(EntryId(1));
+        assert!(wait.incident(Timestamp(10_000), WAIT_MAX).is_none());
+        wait.keep_only(|_| false);
+        assert_eq!(wait.largest(), None);
+    }
+}
