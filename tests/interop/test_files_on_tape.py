@@ -3,6 +3,7 @@ client, and what is left of it when processes are killed."""
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -13,7 +14,7 @@ import pytest
 
 from .clients import Door, Service, content
 from .cloud_servers import ACCESS_KEY, BUCKET, SECRET_KEY
-from .site import EVERYTHING
+from .site import EVERYTHING, Site
 from .waiting import eventually
 
 DEPLOYED = Path(__file__).parents[2] / "deploy/hsm"
@@ -434,6 +435,49 @@ def test_a_full_hsm_is_told_once_and_writing_goes_on_when_it_works_again(grid):
     subprocess.run(line, check=True, timeout=60, capture_output=True)
     eventually("all are on tape only", lambda: all_are(door, paths, "TAPE"), 120)
     assert '"incidents": []' in status() or '"incidents":[]' in status()
+
+
+def test_the_example_of_the_page_works_as_it_is_typed(binary, repository, tmp_path):
+    """Only places and addresses are other ones here, and the site is started by the test."""
+    site = Site(binary, tmp_path / "north", "north", "127.0.0.2")
+    page = (repository / "docs/tape/files-on-tape.md").read_text()
+    section = page.partition("\n## Try it\n")[2].partition("\n## ")[0]
+    setup, archive, bring = re.findall(r"^```sh\n(.*?)^```$", section, re.M | re.S)
+    back = tmp_path / "services"
+    for text, at in {"127.0.0.2:8443": f"{site.host}:{site.base}", "/tmp/services": str(back)}.items():
+        archive, bring = archive.replace(text, at), bring.replace(text, at)
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin/penstock").symlink_to(site.binary.absolute())
+    environment = {"PATH": f"{tmp_path}/bin:/usr/bin:/bin", "HOME": str(tmp_path)}
+
+    def type_in(lines):
+        done = subprocess.run(
+            ["bash", "-c", lines], env=environment, cwd=repository, capture_output=True, text=True, timeout=60
+        )
+        return done.stdout + done.stderr
+
+    assert setup.count("penstock serve --dir ~/north &\n") == 1
+    type_in(setup.replace("penstock serve --dir ~/north &\n", ""))
+    assert "storage.tape" in site.command("check")
+    try:
+        site.start()
+        shown = type_in(archive)
+        assert '"locality":"DISK"' in shown and "put " in shown, shown
+        # What defines the question, for the shells that follow.
+        question = archive[archive.index("TOKEN=") : archive.index("find ")]
+        eventually("it is on tape only", lambda: '"locality":"TAPE"' in type_in(question), 60)
+        assert type_in(archive[archive.index("find ") :]).count(f"{tmp_path}/hsm/") == 1
+        define = question[: question.rindex("tape archiveinfo")]
+        refused, *others = bring.splitlines(keepends=True)
+        assert "is on tape only" in type_in(refused) and not back.exists()
+        asked = others[0]
+        assert "requestId" in type_in(define + asked)
+        eventually("it is on disk", lambda: "DISK_AND_TAPE" in type_in(define + others[1]), 60)
+        type_in(others[2])
+        assert back.read_bytes() == Path("/etc/services").read_bytes()
+        site.stop()
+    finally:
+        site.kill()
 
 
 def test_a_check_names_a_program_that_cannot_be_run(grid, tmp_path):
