@@ -271,7 +271,7 @@ impl RecordSignals {
             | TransferEvent::StageRequested { .. }
             | TransferEvent::Staged { .. }
             | TransferEvent::NotNeeded
-            | TransferEvent::Archived
+            | TransferEvent::Archived { .. }
             | TransferEvent::Expired { .. }
             | TransferEvent::Refused { .. } => {}
         }

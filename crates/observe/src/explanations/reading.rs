@@ -73,6 +73,11 @@ impl ExplainWindow {
         }
     }
 
+    /// How long a window may be whose intervals stay so long.
+    pub fn longest(resolution_seconds: u32) -> Duration {
+        Duration::from_secs(u64::from(resolution_seconds.max(1)) * BINS_MAX.unsigned_abs())
+    }
+
     /// Whole intervals in it.
     pub fn bins(&self) -> usize {
         let seconds = self.to.since(self.from).as_secs();
