@@ -3,6 +3,7 @@
 use super::library_world::LibraryWorld;
 use super::phases::Phase;
 use super::plan::ReadPolicy;
+use super::usage::{Activity, DrivePeak, LateRecalls, VoUsage};
 use penstock_tape::locate::SECOND_NS;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -79,6 +80,19 @@ pub struct TapeReport {
     pub foretold: Foretold,
     /// What a site would have persisted.
     pub records: u64,
+    /// By VO, recalls and archiving apart.
+    pub usage: Vec<VoUsage>,
+    /// By kind.
+    pub drive_peaks: Vec<DrivePeak>,
+    pub late: LateRecalls,
+}
+
+impl TapeReport {
+    /// What a VO had of the drives.
+    pub fn usage_of(&self, vo: &str, activity: Activity) -> Option<&VoUsage> {
+        let mut all = self.usage.iter();
+        all.find(|one| one.vo == vo && one.activity == activity)
+    }
 }
 
 fn seconds(time_ns: i64) -> f64 {
@@ -138,6 +152,9 @@ impl LibraryWorld<'_> {
             incidents: sums.incidents,
             foretold: foretold(&sums.foretold),
             records: sums.records,
+            usage: sums.usage.of_vos(),
+            drive_peaks: sums.usage.peaks(),
+            late: self.late(),
         }
     }
 }
