@@ -2,6 +2,7 @@
 //! take as long as their model says.
 
 use super::{DriveReport, Effect, Input, RequestEngine};
+use crate::aggregate::aggregate_bytes;
 use crate::drive::DriveModel;
 use crate::drive_kind::StreamModel;
 use crate::drive_pool::{DriveState, DriveWork};
@@ -84,13 +85,17 @@ impl Ahead {
                     self.mounted_in(&drive, took_ns);
                 }
                 Some(DriveState::Dismounting { .. }) => self.dismounted(&drive),
-                Some(DriveState::Mounted(mount)) => match mount.work {
+                Some(DriveState::Mounted(mount)) => match mount.work.clone() {
                     DriveWork::Reading(file) => {
                         let effect = self.engine.read_effect(&drive, file);
                         self.perform_all(effect);
                     }
                     DriveWork::Writing(file) => {
                         let effect = self.engine.write_effect(&drive, file);
+                        self.perform_all(effect);
+                    }
+                    DriveWork::WritingAggregate(members) => {
+                        let effect = self.engine.aggregate_effect(&drive, members);
                         self.perform_all(effect);
                     }
                     DriveWork::Syncing => self.perform_all([Effect::Sync { drive }]),
@@ -167,6 +172,15 @@ impl Ahead {
                 let took_ns = self.moved_ns(&drive, begin_bytes, size_bytes);
                 self.come(drive, took_ns, DriveReport::FileWritten(file));
             }
+            Effect::WriteAggregate {
+                drive,
+                begin_bytes,
+                members,
+            } => {
+                let sizes = members.iter().map(|member| member.size_bytes);
+                let took_ns = self.moved_ns(&drive, begin_bytes, aggregate_bytes(sizes));
+                self.come(drive, took_ns, DriveReport::AggregateWritten);
+            }
             Effect::Sync { drive } => {
                 let took_ns = StreamModel::LTO.synchronised_mark_ns;
                 self.come(drive, took_ns, DriveReport::Synced);
@@ -176,7 +190,12 @@ impl Ahead {
                 self.ends_ns.insert(request, self.now_ns);
             }
             Effect::WakeAt(at_ns) => self.wake_ns = Some(at_ns),
-            Effect::Persist(_) | Effect::Abort { .. } | Effect::Open(_) | Effect::Close(_) => {}
+            Effect::Persist(_)
+            | Effect::Abort { .. }
+            | Effect::CopyMade { .. }
+            | Effect::HintFailed { .. }
+            | Effect::Open(_)
+            | Effect::Close(_) => {}
         }
     }
 
