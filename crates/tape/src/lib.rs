@@ -22,6 +22,7 @@ pub mod linear;
 pub mod live_set;
 pub mod loaded_drive;
 pub mod locate;
+pub mod mount_account;
 pub mod mount_decision;
 pub mod ok_to_stop;
 pub mod order;

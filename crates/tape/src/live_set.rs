@@ -11,6 +11,7 @@ pub use recall_entry::RecallEntry;
 use crate::calibration::ObservedLocate;
 use crate::data_set::{DataSetName, HintSource, HintVerdict};
 use crate::drive_pool::{Drive, DriveClass, DrivePool, DriveState, DriveWork, Mount, MountPurpose};
+use crate::mount_account::MountLedger;
 use crate::record::{Record, Tape, TapeState};
 use crate::request::{DriveName, FamilyName, FileId, LibraryName, RequestId, TapeName};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -61,6 +62,8 @@ pub struct LiveSet {
     pub last_reads: BTreeMap<TapeName, i64>,
     /// The newest locates on each tape, the oldest first.
     pub locates: BTreeMap<TapeName, VecDeque<ObservedLocate>>,
+    /// What the time of mounts went to.
+    pub mounts: MountLedger,
     /// The last revision of a queue: none has one that another had before it.
     revision: u64,
 }
@@ -77,6 +80,9 @@ impl LiveSet {
 
     /// Takes one record. What it names and is not there is passed over.
     pub fn apply(&mut self, record: &Record) {
+        let mut mounts = std::mem::take(&mut self.mounts);
+        mounts.take(self, record);
+        self.mounts = mounts;
         match record {
             Record::DriveAdded {
                 drive,
@@ -357,11 +363,7 @@ impl LiveSet {
         mount.unsynced_bytes = 0;
         mount.unsynced_marks = 0;
         let tape = mount.tape.clone();
-        match &work {
-            DriveWork::Writing(file) => unsafe_files.push(*file),
-            DriveWork::WritingAggregate(members) => unsafe_files.extend(members),
-            DriveWork::Idle { .. } | DriveWork::Reading(_) | DriveWork::Syncing => {}
-        }
+        unsafe_files.extend(work.members());
         self.return_copies(&tape, unsafe_files);
         match work {
             DriveWork::Reading(file) => {
