@@ -46,6 +46,8 @@ class Tier:
     stall_seconds: int
     vanishing_jobs: int
     rebuilt_files: int
+    tape_files: int
+    bucket_files: int
 
 
 # Files whose tests take longest together, the longest first.
@@ -56,8 +58,26 @@ LONGEST_FIRST += ["test_attack_children", "test_restart_and_reload", "test_tape"
 
 
 TIERS = {
-    "guard": Tier("guard", kills=6, kill_files=120, stall_seconds=3, vanishing_jobs=600, rebuilt_files=500),
-    "soak": Tier("soak", kills=50, kill_files=500, stall_seconds=90, vanishing_jobs=100_000, rebuilt_files=100_000),
+    "guard": Tier(
+        "guard",
+        kills=6,
+        kill_files=120,
+        stall_seconds=3,
+        vanishing_jobs=600,
+        rebuilt_files=500,
+        tape_files=100,
+        bucket_files=8,
+    ),
+    "soak": Tier(
+        "soak",
+        kills=50,
+        kill_files=500,
+        stall_seconds=90,
+        vanishing_jobs=100_000,
+        rebuilt_files=100_000,
+        tape_files=5000,
+        bucket_files=500,
+    ),
 }
 
 

@@ -53,9 +53,10 @@ def build():
     call(scope.add_scope, SCOPE, ROOT)
 
 
-def add_rse(name, scheme, host, port, prefix, attributes, tape=False):
+def add_rse(name, scheme, host, port, prefix, attributes, tape=False, is_staging_area=False):
     """A storage with one protocol for everything."""
-    number = call(rse.add_rse, name, rse_type=RSEType.TAPE if tape else RSEType.DISK)
+    kind = RSEType.TAPE if tape else RSEType.DISK
+    number = call(rse.add_rse, name, rse_type=kind, staging_area=is_staging_area)
     rights = {"read": 1, "write": 1, "delete": 1}
     protocol = {
         "scheme": scheme,

@@ -98,13 +98,14 @@ class Rucio:
             )
 
     def run_conveyor(self):
-        """Submitter, pollers and finisher."""
+        """Submitter, stager, pollers and finisher."""
         often = ["--sleep-time", "1"]
         self.run("submitter", *often, "--bulk", "1000", "--group-bulk", "200", "--group-policy", "rule")
         # A poller leaves alone for ten minutes what it has asked for, but not what another poller has.
         for number, other in enumerate(["Recovery", "Staging"], 1):
             self.run(f"poller {number}", *often, "--older-than", "0", "--activities", POLLED, other)
         self.run("finisher", *often)
+        self.run("stager", *often)
 
     def log(self, name):
         return self.directory / f"{name}.out"

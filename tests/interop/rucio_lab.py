@@ -22,6 +22,7 @@ from .clients import Door, Service, adler32, content
 from .lossy_way import LossyWay
 from .rucio_daemons import Rucio
 from .site import Site
+from .test_files_on_tape import STAGING, DirectoryHsm, gated_program, locality, with_tape
 from .tape_endpoint import TapeEndpoint
 from .token_issuer import TokenIssuer
 from .waiting import eventually
@@ -45,6 +46,8 @@ class Storage:
     site: Site
     scheme: str = "https"
     tape: bool = False
+    # Its files are those of a tape storage that have been brought to disk.
+    is_staging_area: bool = False
 
     @property
     def prefix(self):
@@ -108,11 +111,16 @@ class Lab:
                 Storage("ELSEWHERE", self.far),
                 Storage("BEHIND", self.far),
                 Storage("VAULT", self.far, tape=True),
+                Storage("ARCHIVE", self.far, tape=True),
+                Storage("ARCHIVE-BUFFER", self.far, is_staging_area=True),
+                Storage("NEARLINE", self.far),
                 TapeStorage("TAPE", self.library),
                 Storage("TOKEN-NEAR", self.near, "davs"),
                 Storage("TOKEN-FAR", self.far, "davs"),
             ]
         }
+        program, self.gate = gated_program(directory)
+        with_tape(self.far, DirectoryHsm(self.far, program), paths=self.tape_paths())
         self.issuer = TokenIssuer(ISSUER_HOST, fault_ca, CLIENTS.items())
         self.rucio = Rucio(directory / "rucio", self.proxy, self.near.certificates)
 
@@ -165,8 +173,11 @@ class Lab:
         wanted = {"fts", "verify_checksum", "supported_checksums"} | ATTRIBUTES.get(storage.name, set())
         attributes = {key: value for key, value in GUIDE.attributes().items() if key in wanted}
         replace(attributes, fts=services.get(storage.name, self.near.service))
+        if "staging_buffer" in attributes:
+            replace(attributes, staging_buffer=f"{storage.name}-BUFFER")
         words = [storage.name, storage.scheme, *storage.address, storage.prefix, attributes]
-        self.rucio.ask("add_rse", *words, tape=storage.tape)
+        options = {"tape": storage.tape, "is_staging_area": storage.is_staging_area}
+        self.rucio.ask("add_rse", *words, **options)
 
     def delegate(self, site):
         """What a cron job of Rucio's operators does."""
@@ -235,6 +246,19 @@ class Lab:
     def paths(self, name, files):
         urls = self.rucio.ask("urls", name, list(files))
         return {file: urlsplit(url).path for file, url in urls.items()}
+
+    def tape_paths(self):
+        """Below which the files of the site that has tape go there."""
+        return [self.storages[name].prefix.rstrip("/") for name in ("ARCHIVE", "NEARLINE")]
+
+    def localities(self, name, contents):
+        """Where the files of a storage are that has tape, told to an operator."""
+        storage = self.storages[name]
+        door = Door(storage.site, storage.site.token(STAGING))
+        return set(locality(door, *self.paths(name, contents).values()).values())
+
+    def wait_only_on_tape(self, shipment, name):
+        eventually("they are on tape only", lambda: self.localities(name, shipment.contents) == {"TAPE"}, 60)
 
     def rule(self, shipment):
         return self.rucio.ask("show_rule", shipment.rule)
@@ -329,6 +353,10 @@ DISTANCES = [
     "NEAR BEHIND",
     "NEAR VAULT",
     "NEAR TAPE",
+    "NEAR ARCHIVE",
+    "ARCHIVE NEAR",
+    "ARCHIVE ARCHIVE-BUFFER",
+    "NEARLINE NEAR",
     "TAPE FAR",
     "TOKEN-NEAR TOKEN-FAR",
 ]
@@ -336,6 +364,8 @@ DISTANCES = [
 ATTRIBUTES = {
     "STEP": {"available_for_multihop"},
     "TAPE": {"archive_timeout"},
+    "ARCHIVE": {"archive_timeout", "staging_buffer"},
+    "NEARLINE": {"archive_timeout", "staging_required"},
     "TOKEN-NEAR": {"oidc_support"},
     "TOKEN-FAR": {"oidc_support"},
 }

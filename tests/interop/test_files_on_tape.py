@@ -1,53 +1,123 @@
 """Files that go to tape and come back: a storage element with an HSM that is a directory, the transfer service and gfal2's tape
 client, and what is left of it when processes are killed."""
 
+import json
 import os
+import re
 import shutil
 import subprocess
+import sys
 import time
 from pathlib import Path
 
 import pytest
 
 from .clients import Door, Service, content
-from .site import EVERYTHING
+from .cloud_servers import ACCESS_KEY, BUCKET, SECRET_KEY
+from .site import EVERYTHING, Site
 from .waiting import eventually
 
-PROGRAM = Path(__file__).parents[2] / "deploy/hsm/directory-hsm"
+DEPLOYED = Path(__file__).parents[2] / "deploy/hsm"
+PROGRAM = DEPLOYED / "directory-hsm"
 STAGING = f"{EVERYTHING} storage.stage:/"
-FILES = 100
-DATA = content("on tape", 30_000)
+DATA = content("on tape", 3_000)
+# Of one question.
+PATHS_AT_ONCE = 1_000
+# For each file, on a busy machine.
+SECONDS_PER_FILE = 0.3
 
 
-class Hsm:
-    """What the HSM of a site holds."""
+class DirectoryHsm:
+    """An HSM that is a directory. A program of the test's own may stand before the one that is deployed."""
 
-    def __init__(self, site):
+    def __init__(self, site, program=PROGRAM):
         self.root = site.directory / "hsm"
         self.root.mkdir(exist_ok=True)
+        self.settings = {"program": str(program), "options": {"root": str(self.root)}}
 
     def files(self):
         return [path for path in self.root.glob("??/*") if path.name[0] != "."]
 
 
-def with_tape(site, keep_free_percent=100, program=PROGRAM):
-    """Files below /tape go to a directory; their copies on disk leave as soon as they may."""
-    hsm = Hsm(site)
+class BucketHsm:
+    """An HSM that is a bucket of an S3 storage. Its program needs the Python that has boto3."""
+
+    def __init__(self, site, cloud):
+        self.cloud, self.prefix = cloud, f"{site.directory.parent.name}/"
+        endpoint = f"http://{cloud.host}:{cloud.port}"
+        self.settings = {
+            "program": str(DEPLOYED / "s3-hsm"),
+            "options": {"endpoint": endpoint, "bucket": BUCKET, "prefix": self.prefix},
+            "environment": {
+                "PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin",
+                "AWS_ACCESS_KEY_ID": ACCESS_KEY,
+                "AWS_SECRET_ACCESS_KEY": SECRET_KEY,
+            },
+            # Each command is a Python process.
+            "puts_max": 4,
+            "gets_max": 4,
+        }
+
+    def files(self):
+        pages = self.cloud.client.get_paginator("list_objects_v2").paginate(Bucket=BUCKET, Prefix=self.prefix)
+        return [entry["Key"] for page in pages for entry in page.get("Contents", [])]
+
+
+FAILING = """#!/bin/sh
+# Fails in the middle of the first put and the first get of every eighth file: killed at work, or with half of the file written
+# and a code.
+seen={seen}/$1-$2
+case $2 in
+*[08])
+    if [ "$1" != remove ] && ! [ -e "$seen" ]; then
+        : >"$seen"
+        case $1 in
+        put) mkdir -p {root}/half && head -c 1000 "$3" >"{root}/half/.$2.begun" ;;
+        get) head -c 1000 /dev/zero >"$3" ;;
+        esac
+        case $2 in
+        *0) kill -9 $$ ;;
+        *8) echo "drive 3 lost its tape" >&2; exit 17 ;;
+        esac
+    fi
+    ;;
+esac
+exec {program} "$@"
+"""
+
+
+def failing_program(directory, root):
+    """A program for an HSM that is a directory; it fails in the middle of many of its commands."""
+    seen, program = directory / "failed", directory / "failing-hsm"
+    seen.mkdir()
+    program.write_text(FAILING.format(seen=seen, root=root, program=PROGRAM))
+    program.chmod(0o755)
+    return program, seen
+
+
+def with_tape(site, hsm=None, keep_free_percent=100, paths=("/tape",)):
+    """Files below some paths go to an HSM; their copies on disk leave as soon as they may."""
+    hsm = hsm or DirectoryHsm(site)
+    lines = [f"{key} = {inline(value)}" for key, value in hsm.settings.items()]
+    site.append("\n[storage.tape]\n" + "\n".join(lines))
     site.append(
         f"""
-[storage.tape]
-program = "{program}"
-options = {{ root = "{hsm.root}" }}
 collect_time = "0s"
 retry_first = "1s"
 retry_max = "2s"
 keep_free_percent = {keep_free_percent}
-[[storage.tape.class]]
-path = "/tape"
-family = "raw"
 """
     )
+    for path in paths:
+        site.append(f'[[storage.tape.class]]\npath = "{path}"\nfamily = "raw"\n')
     return hsm
+
+
+def inline(value):
+    """A value as TOML has it on one line."""
+    if isinstance(value, dict):
+        return "{ " + ", ".join(f"{key} = {json.dumps(one)}" for key, one in value.items()) + " }"
+    return json.dumps(value)
 
 
 def quick(site):
@@ -66,37 +136,134 @@ def grid(own_grid):
 
 def locality(door, *paths):
     """By path, or what is told instead."""
-    answer = door.ask("POST", "/.penstock/tape/v1/archiveinfo", json={"paths": list(paths)})
-    assert answer.status_code == 200, answer.text
-    return {row["path"]: row.get("locality", row.get("error")) for row in answer.json()}
+    told = {}
+    for begin in range(0, len(paths), PATHS_AT_ONCE):
+        asked = {"paths": list(paths[begin : begin + PATHS_AT_ONCE])}
+        answer = door.ask("POST", "/.penstock/tape/v1/archiveinfo", json=asked)
+        assert answer.status_code == 200, answer.text
+        told |= {row["path"]: row.get("locality", row.get("error")) for row in answer.json()}
+    return told
 
 
 def all_are(door, paths, wanted):
     return set(locality(door, *paths).values()) == {wanted}
 
 
-def test_files_are_archived_by_the_transfer_service_and_brought_back(grid):
-    hsm = with_tape(grid.there)
+def numbered(number):
+    """The content of one of many files."""
+    return DATA + number.to_bytes(4)
+
+
+@pytest.fixture(params=["directory", "bucket", "failing"])
+def archive(request, grid, tier, clouds, tmp_path):
+    """The second site with an HSM, and how many files go there."""
+    site, count = grid.there, tier.tape_files
+    match request.param:
+        case "directory":
+            hsm = DirectoryHsm(site)
+        case "bucket":
+            hsm, count = BucketHsm(site, clouds["moto"]), tier.bucket_files
+        case "failing":
+            program, seen = failing_program(tmp_path, site.directory / "hsm")
+            hsm = DirectoryHsm(site, program)
+            # So that others succeed between two that fail: what fails for all at once is a fault of the whole HSM.
+            hsm.settings |= {"puts_max": 4, "gets_max": 4}
+    with_tape(site, hsm)
     for site in grid.sites:
         site.start()
-    sources = [f"/data/f{number}" for number in range(FILES)]
-    kept = [f"/tape/run1/f{number}" for number in range(FILES)]
+    yield hsm, count
+    if request.param == "failing":
+        failed = [name.name.split("-")[0] for name in seen.iterdir()]
+        assert failed.count("put") > count / 10 and failed.count("get") > count / 10, "it failed in the middle"
+
+
+def test_files_are_moved_to_tape_by_the_transfer_service_and_brought_back(grid, archive):
+    """Sources are gone when their transfers have ended, and come back from tape with each of their bytes."""
+    hsm, count = archive
+    within = 120 + count * SECONDS_PER_FILE
+    sources = [f"/data/f{number}" for number in range(count)]
+    kept = [f"/tape/run1/f{number}" for number in range(count)]
     for number, source in enumerate(sources):
-        grid.here_door.put(source, DATA + bytes([number]))
+        grid.here_door.put(source, numbered(number))
     pairs = [(grid.here_door.url(a), grid.there_door.url(b)) for a, b in zip(sources, kept)]
-    job = grid.service.submit(*pairs, archive_timeout=600)
-    assert grid.service.wait_finished(job, within=180)["job_state"] == "FINISHED"
-    assert len(hsm.files()) == FILES, "finished means that it is on tape"
-    eventually("copies leave the disk", lambda: all_are(grid.there_door, kept, "TAPE"), 60)
+    begun = time.monotonic()
+    job = grid.service.submit(*pairs, archive_timeout=86_400, delete_source=True)
+    assert grid.service.wait_finished(job, within)["job_state"] == "FINISHED"
+    archived = time.monotonic()
+    assert len(hsm.files()) == count, "finished means that it is on tape"
+    assert grid.here_door.list("/data").keys() <= {"/data"}, "sources are gone"
+    eventually("copies leave the disk", lambda: all_are(grid.there_door, kept, "TAPE"), within)
     refused = grid.there_door.ask("GET", kept[0])
     assert (refused.status_code, refused.headers["Penstock-Problem"]) == (409, "file-on-tape")
-    back = [f"/back/f{number}" for number in range(FILES)]
+    back = [f"/back/f{number}" for number in range(count)]
     pairs = [(grid.there_door.url(a), grid.here_door.url(b)) for a, b in zip(kept, back)]
-    job = grid.service.submit(*pairs, bring_online=600, copy_pin_lifetime=60)
-    assert grid.service.wait_finished(job, within=180)["job_state"] == "FINISHED"
+    asked = time.monotonic()
+    job = grid.service.submit(*pairs, bring_online=86_400, copy_pin_lifetime=60)
+    assert grid.service.wait_finished(job, within)["job_state"] == "FINISHED"
+    print(f"{count} files: to tape in {archived - begun:.0f} s, back in {time.monotonic() - asked:.0f} s")
     for number, path in enumerate(back):
-        assert grid.here_door.get(path) == DATA + bytes([number])
-    eventually("they are let go", lambda: all_are(grid.there_door, kept, "TAPE"), 60)
+        assert grid.here_door.get(path) == numbered(number)
+    eventually("they are let go", lambda: all_are(grid.there_door, kept, "TAPE"), within)
+
+
+GATED = """#!/bin/sh
+# Nothing is put while the gate is closed.
+[ "$1" != put ] || [ -e {gate} ] || exit 1
+exec {program} "$@"
+"""
+
+
+def gated_program(directory):
+    """A program for an HSM that is a directory, and the file without which it puts nothing."""
+    gate, program = directory / "gate", directory / "gated-hsm"
+    program.write_text(GATED.format(gate=gate, program=PROGRAM))
+    program.chmod(0o755)
+    return program, gate
+
+
+def test_a_source_is_deleted_when_its_copy_is_on_tape_and_not_when_it_has_changed_or_may_not_be(grid, tmp_path):
+    program, gate = gated_program(tmp_path)
+    with_tape(grid.there, DirectoryHsm(grid.there, program))
+    for site in grid.sites:
+        site.start()
+    names = ["moved", "changed", "forbidden"]
+    for name in names:
+        grid.here_door.put(f"/data/{name}", DATA)
+    # Who may write at the destination only.
+    reader = grid.here.token("storage.read:/ storage.modify:/tape storage.stage:/")
+
+    def submit(name, service):
+        pair = grid.here_door.url(f"/data/{name}"), grid.there_door.url(f"/tape/{name}")
+        return service.submit(pair, archive_timeout=600, delete_source=True)
+
+    services = dict.fromkeys(names, grid.service) | {"forbidden": Service(grid.here, reader)}
+    jobs = {name: submit(name, services[name]) for name in names}
+    for job in jobs.values():
+        eventually("it waits for tape", lambda: grid.service.job(job)["job_state"] == "ARCHIVING")
+    grid.here_door.put("/data/changed", DATA[::-1], expect=204)
+    # The tape system was asked where they are, and they are not on tape.
+    told = lambda: grid.service.ask("GET", f"/api/v1/jobs/{jobs['moved']}/explain").json()["files"][0]["text"]
+    eventually("it says why", lambda: "to put it on tape" in told())
+    assert all(grid.here_door.exists(f"/data/{name}") for name in names), "nothing is on tape yet"
+    # A restart in between changes nothing.
+    grid.here.kill()
+    grid.here.start()
+    assert all(grid.here_door.exists(f"/data/{name}") for name in names)
+    gate.touch()
+    for job in jobs.values():
+        grid.service.wait_finished(job, 120)
+    left = {name for name in names if grid.here_door.exists(f"/data/{name}")}
+    assert left == {"changed", "forbidden"}
+    assert grid.here_door.get("/data/changed") == DATA[::-1]
+
+    def story(name):
+        [file] = grid.service.files(jobs[name])
+        return grid.here.command("explain", str(file["file_id"]))
+
+    assert "the copy is on tape; its source was removed" in story("moved")
+    changed, forbidden = story("changed"), story("forbidden")
+    assert "its source was not removed" in changed and "is not known to be the file that is on tape" in changed, changed
+    assert "its source was not removed" in forbidden and "403" in forbidden, forbidden
 
 
 @pytest.fixture
@@ -112,6 +279,69 @@ def gfal(grid, tmp_path):
         return done.returncode, done.stdout + done.stderr
 
     return run
+
+
+POLLING = """
+import errno, gfal2, json, sys, time
+context, (urls, *given, within) = gfal2.creat_context(), json.load(sys.stdin)
+until = time.monotonic() + within
+
+def wait(what, poll):
+    while True:
+        errors = [error for error in poll() if error]
+        bad = [error.message for error in errors if error.code != errno.EAGAIN]
+        assert not bad, bad[:3]
+        if not errors:
+            return
+        assert time.monotonic() < until, (what, len(errors))
+        time.sleep(1)
+"""
+ARCHIVED = POLLING + """
+wait("on tape", lambda: context.archive_poll(urls))
+"""
+BROUGHT = POLLING + """
+errors, token = context.bring_online(urls, 3600, int(within), True)
+assert token and not [error for error in errors if error and error.code != errno.EAGAIN], errors[:3]
+wait("on disk", lambda: context.bring_online_poll(urls, token))
+for number, url in enumerate(urls):
+    context.filecopy(url, f"file://{given[0]}/{number}")
+assert not [error for error in context.release(urls, token) if error]
+"""
+
+
+def gfal_bindings(grid, tmp_path, script, *given):
+    """Runs a script by the Python that has gfal2's bindings."""
+    environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "LANG": "C.UTF-8"}
+    environment |= {"BEARER_TOKEN": grid.there.token(STAGING), "X509_CERT_DIR": str(grid.there.certificates)}
+    line = ["/usr/bin/python3", "-c", script]
+    text = json.dumps(given)
+    done = subprocess.run(line, env=environment, input=text, capture_output=True, text=True, timeout=given[-1] + 60)
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+    return done.stdout
+
+
+def test_gfals_bindings_archive_bring_back_and_let_go_many_files(grid, tier, tmp_path):
+    with_tape(grid.there)
+    grid.there.start()
+    door = Door(grid.there, grid.there.token(STAGING))
+    count = tier.tape_files
+    within = 120 + count * SECONDS_PER_FILE
+    paths = [f"/tape/gfal/f{number}" for number in range(count)]
+    for number, path in enumerate(paths):
+        door.put(path, numbered(number))
+    urls = [door.url(path) for path in paths]
+    begun = time.monotonic()
+    gfal_bindings(grid, tmp_path, ARCHIVED, urls, within)
+    archived = time.monotonic()
+    eventually("they are on tape only", lambda: all_are(door, paths, "TAPE"), within)
+    asked = time.monotonic()
+    copies = tmp_path / "copies"
+    copies.mkdir()
+    gfal_bindings(grid, tmp_path, BROUGHT, urls, str(copies), within)
+    print(f"{count} files: on tape after {archived - begun:.0f} s, brought and copied in {time.monotonic() - asked:.0f} s")
+    for number in range(count):
+        assert (copies / str(number)).read_bytes() == numbered(number)
+    eventually("they are on tape only again", lambda: all_are(door, paths, "TAPE"), within)
 
 
 def test_gfal_archives_brings_reads_and_lets_go(grid, gfal, tmp_path):
@@ -150,7 +380,7 @@ def test_kills_lose_no_file_and_no_request(grid, tmp_path):
     slow.write_text(SLOW.format(program=PROGRAM))
     slow.chmod(0o755)
     site = grid.there
-    with_tape(site, program=slow)
+    with_tape(site, DirectoryHsm(site, slow))
     site.start()
     door = Door(site, site.token(STAGING))
     paths = [f"/tape/f{number}" for number in range(40)]
@@ -207,8 +437,51 @@ def test_a_full_hsm_is_told_once_and_writing_goes_on_when_it_works_again(grid):
     assert '"incidents": []' in status() or '"incidents":[]' in status()
 
 
+def test_the_example_of_the_page_works_as_it_is_typed(binary, repository, tmp_path):
+    """Only places and addresses are other ones here, and the site is started by the test."""
+    site = Site(binary, tmp_path / "north", "north", "127.0.0.2")
+    page = (repository / "docs/tape/files-on-tape.md").read_text()
+    section = page.partition("\n## Try it\n")[2].partition("\n## ")[0]
+    setup, archive, bring = re.findall(r"^```sh\n(.*?)^```$", section, re.M | re.S)
+    back = tmp_path / "services"
+    for text, at in {"127.0.0.2:8443": f"{site.host}:{site.base}", "/tmp/services": str(back)}.items():
+        archive, bring = archive.replace(text, at), bring.replace(text, at)
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin/penstock").symlink_to(site.binary.absolute())
+    environment = {"PATH": f"{tmp_path}/bin:/usr/bin:/bin", "HOME": str(tmp_path)}
+
+    def type_in(lines):
+        done = subprocess.run(
+            ["bash", "-c", lines], env=environment, cwd=repository, capture_output=True, text=True, timeout=60
+        )
+        return done.stdout + done.stderr
+
+    assert setup.count("penstock serve --dir ~/north &\n") == 1
+    type_in(setup.replace("penstock serve --dir ~/north &\n", ""))
+    assert "storage.tape" in site.command("check")
+    try:
+        site.start()
+        shown = type_in(archive)
+        assert '"locality":"DISK"' in shown and "put " in shown, shown
+        # What defines the question, for the shells that follow.
+        question = archive[archive.index("TOKEN=") : archive.index("find ")]
+        eventually("it is on tape only", lambda: '"locality":"TAPE"' in type_in(question), 60)
+        assert type_in(archive[archive.index("find ") :]).count(f"{tmp_path}/hsm/") == 1
+        define = question[: question.rindex("tape archiveinfo")]
+        refused, *others = bring.splitlines(keepends=True)
+        assert "is on tape only" in type_in(refused) and not back.exists()
+        asked = others[0]
+        assert "requestId" in type_in(define + asked)
+        eventually("it is on disk", lambda: "DISK_AND_TAPE" in type_in(define + others[1]), 60)
+        type_in(others[2])
+        assert back.read_bytes() == Path("/etc/services").read_bytes()
+        site.stop()
+    finally:
+        site.kill()
+
+
 def test_a_check_names_a_program_that_cannot_be_run(grid, tmp_path):
-    with_tape(grid.there, program=tmp_path / "missing")
+    with_tape(grid.there, DirectoryHsm(grid.there, tmp_path / "missing"))
     line = [str(grid.there.binary), "check", "--dir", str(grid.there.directory)]
     done = subprocess.run(line, capture_output=True, text=True, timeout=60)
     assert done.returncode != 0 and "storage.tape.program" in done.stdout + done.stderr

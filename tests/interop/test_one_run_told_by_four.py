@@ -190,6 +190,7 @@ def same_drop(run, records, destination, own):
 
 
 def assert_same_cause(drop, own):
+    assert drop["causes"], (drop, own)
     first, expected = drop["causes"][0], own["causes"][0]
     assert first["code"] == expected["code"], (drop, own)
     assert abs(first["share_percent"] - expected["share_percent"]) <= SHARE_POINTS, (drop, own)
@@ -222,3 +223,23 @@ def test_a_lowered_limit_is_told_by_those_who_know_limits_and_the_others_say_tha
         assert drop["causes"] == [] and drop["unexplained_percent"] > 80, drop
         missing = {missing["text"] for missing in drop["missing"]}
         assert {"limit of concurrent transfers", "files queued"} <= missing, drop
+
+
+def shared_line():
+    """One line for all, whoever fetches."""
+    rate = Rate(LINE_BYTES_PER_SECOND)
+    return lambda: rate
+
+
+@pytest.mark.parametrize("run", [shared_line], indirect=True)
+def test_load_of_other_clients_is_told_by_all_four(run):
+    run.begin("watched", "there", run.grid.there, run.grid.there_door)
+    run.wait_usual()
+    run.begin("other", "here", run.grid.here, run.grid.here_door)
+    time.sleep(LOW_SECONDS)
+    run.end()
+    own = own_drop(run)
+    assert own["causes"][0]["code"] == "LOAD", own
+    for name, drop in told_by_others(run, own).items():
+        print(name)
+        assert_same_cause(drop, own)

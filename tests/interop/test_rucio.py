@@ -151,6 +151,44 @@ def test_a_rule_to_tape_is_ok_when_its_files_are_on_tape(lab):
     lab.wait_ok(shipment)
 
 
+def test_a_rule_to_a_tape_storage_of_ours_is_ok_when_its_files_are_on_tape(lab):
+    lab.gate.unlink(missing_ok=True)
+    shipment = lab.ship("ARCHIVE", count=3)
+    request, *_ = lab.wait_submitted(shipment)
+    eventually("the copies wait for tape", lambda: lab.job(request)["job_state"] == "ARCHIVING", 60)
+    assert (lab.rule(shipment)["state"], lab.localities("ARCHIVE", shipment.contents)) == ("REPLICATING", {"DISK"})
+    assert set(lab.replicas(shipment).values()) == {"COPYING"}
+    lab.gate.touch()
+    lab.wait_ok(shipment)
+    assert lab.job(request)["archive_timeout"] == 86_400
+    lab.wait_only_on_tape(shipment, "ARCHIVE")
+
+
+@pytest.mark.parametrize("source", ["ARCHIVE", pytest.param("NEARLINE", marks=pytest.mark.soak)])
+def test_a_rule_brings_files_from_a_tape_storage_of_ours(lab, source):
+    """Of type TAPE, or with the attribute that says that files may be there."""
+    lab.gate.touch()
+    shipment = lab.load(sources=[source], count=3)
+    lab.wait_only_on_tape(shipment, source)
+    lab.wait_ok(lab.want(shipment, "NEAR"))
+    requests = lab.requests(shipment)
+    assert all(request["staging_started_at"] <= request["staging_finished_at"] for request in requests)
+    assert lab.job(requests[0])["bring_online"] == 43_200
+    # They are let go again.
+    lab.wait_only_on_tape(shipment, source)
+
+
+def test_a_rule_brings_files_to_the_disk_of_a_tape_storage_of_ours(lab):
+    """Rucio's stager asks for them where they are."""
+    lab.gate.touch()
+    shipment = lab.load(sources=["ARCHIVE"], count=2)
+    lab.wait_only_on_tape(shipment, "ARCHIVE")
+    lab.want(shipment, "ARCHIVE-BUFFER", lifetime=3600)
+    lab.wait_rule(shipment, "OK")
+    assert set(lab.replicas(shipment).values()) == {"AVAILABLE"}
+    assert lab.localities("ARCHIVE", shipment.contents) == {"DISK_AND_TAPE"}
+
+
 def test_what_is_on_tape_already_is_as_good_as_copied(lab):
     """Rucio asks what is in the way, and takes the file for its own when it is the right one."""
     shipment = lab.load()

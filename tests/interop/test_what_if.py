@@ -51,6 +51,12 @@ def test_a_recorded_site_is_replayed_and_a_limit_brings_what_it_did_bring(own_gr
     [fix] = json.loads(what_if(grid.here, *window, *fixed, "--json"))["alternatives"]
     assert fix["change"].startswith(f"link {link} active=") and fix["gain_percent"] > 20, fix
 
+    # Without a time the drop alone is replayed …
+    [alone] = json.loads(what_if(grid.here, *fixed, "--json"))["alternatives"]
+    assert alone["change"] == fix["change"] and alone["gain_percent"] > 5, alone
+    # … and who does not say in which intervals it was found is told to.
+    refused = what_if(grid.here, "--fix", drop["id"], code=4)
+    assert f"no drop '{drop['id']}'" in refused and "in intervals of 60 s; give --resolution" in refused, refused
     refused = what_if(grid.here, "--since", "2030-01-01T00:00:00Z", "--until", "2030-01-02T00:00:00Z", code=4)
     assert "0 transfers" in refused and "longer window" in refused, refused
     refused = what_if(grid.here, "--fix", "00000000-00000000", code=4)

@@ -208,7 +208,7 @@ impl MinuteMeter {
             | TransferEvent::StageRequested { .. }
             | TransferEvent::Staged { .. }
             | TransferEvent::NotNeeded
-            | TransferEvent::Archived
+            | TransferEvent::Archived { .. }
             | TransferEvent::Expired { .. }
             | TransferEvent::Refused { .. } => {}
         }

@@ -8,8 +8,9 @@ use penstock_model::text::printable;
 use penstock_model::url::redact;
 use penstock_model::{
     AfterStaging, Attempt, Bytes, ChoiceReason, Failure, JobKind, JobParameters, LedgerEntry,
-    LinkChange, LinkEvent, LinkSample, MoverReport, Rate, Retry, StageClocks, TcpSummary, TimeSpan,
-    Timestamp, TransferEvent, TransferRequest, TransferState, UserName, VoName, WaitReason,
+    LinkChange, LinkEvent, LinkSample, MoverReport, Rate, Retry, SourceRemoval, StageClocks,
+    TcpSummary, TimeSpan, Timestamp, TransferEvent, TransferRequest, TransferState, UserName,
+    VoName, WaitReason,
 };
 use std::time::Duration;
 
@@ -160,7 +161,7 @@ impl StoryWriter<'_> {
             TransferEvent::StageRequested { .. }
             | TransferEvent::Staged { .. }
             | TransferEvent::StageFailed { .. }
-            | TransferEvent::Archived
+            | TransferEvent::Archived { .. }
             | TransferEvent::ArchiveFailed { .. } => self.was_at_tape(at, event),
             TransferEvent::NotNeeded => {
                 let text =
@@ -322,8 +323,17 @@ impl StoryWriter<'_> {
                 }
                 self.add(at, StepKind::Failed, text);
             }
-            TransferEvent::Archived => {
-                self.add(at, StepKind::Arrived, "the copy is on tape".to_owned());
+            TransferEvent::Archived { source } => {
+                let of_source = match source {
+                    None => String::new(),
+                    Some(SourceRemoval::Removed) => "; its source was removed".to_owned(),
+                    Some(SourceRemoval::Kept(failure)) => {
+                        let why = told(failure, self.facts);
+                        format!("; its source was not removed, and nobody tries again: {why}")
+                    }
+                };
+                let text = format!("the copy is on tape{of_source}");
+                self.add(at, StepKind::Arrived, text);
             }
             TransferEvent::ArchiveFailed { failure } => {
                 let told = told(failure, self.facts);

@@ -166,6 +166,12 @@ pub enum Action {
     PrepareToken(CredentialId),
     /// Call a tape system. The answer comes as `TapeAnswered`.
     Tape(TapeCall),
+    /// Have the source removed of a copy that is on tape. The answer comes as `TapeAnswered`, with `Done` when it is gone.
+    RemoveSource {
+        /// The call's number.
+        number: u64,
+        assignment: Box<Assignment>,
+    },
     /// Tell the site's operators.
     Tell {
         link: LinkId,
@@ -260,6 +266,9 @@ pub enum Task {
     /// The transfer has ended while the outcome of an attempt was unknown: remove what that may have left at the
     /// destination, if it can only be ours. It answers `Tidied` or `Untidied`.
     TidyUp,
+    /// The copy is on tape: remove the source, if it is the same file. It answers `Tidied` or `Untidied`. The leader's
+    /// own process does it ([`Action::RemoveSource`]).
+    RemoveSource,
 }
 
 /// The server to ask about files on tape, and the protocol and credentials. Calls for one place can be joined.
@@ -352,7 +361,7 @@ pub enum TapeOutcome {
     Progress(Vec<(String, FileProgress)>),
     /// Where each file is, by path, or what is said of it instead.
     Places(Vec<(String, ToldPlace)>),
-    /// It has taken notice.
+    /// It has taken notice, or has done it.
     Done,
     /// It was not reached, or has refused.
     Failed {

@@ -482,7 +482,7 @@ impl Engine {
                 self.follow_nodes();
                 HeldSlots::Slots(taken, now.running())
             }
-            Task::TidyUp => HeldSlots::Nothing,
+            Task::TidyUp | Task::RemoveSource => HeldSlots::Nothing,
         };
         let running = RunningAgent {
             attempt,

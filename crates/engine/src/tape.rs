@@ -8,6 +8,7 @@ mod agenda;
 mod archiving;
 mod leaving;
 mod recalling;
+mod source_removal;
 
 use super::{Action, Effects, Engine, Now, TapeCall, TapeErrand, TapeOutcome, TapePlace};
 use agenda::{Agenda, Due};
@@ -41,6 +42,8 @@ pub(super) struct Tape {
     leavings: Leavings,
     /// Files that wait to be on tape.
     archives: BTreeMap<Arc<TapePlace>, ArchiveGroup>,
+    /// How often the removal of a source was tried in vain, of copies that are on tape.
+    removals: HashMap<TransferId, u32>,
     agenda: Agenda,
     calls: BTreeMap<u64, CallInProgress>,
     /// How many there are at each server.
@@ -83,6 +86,8 @@ enum TapeCallSubject {
     /// Paths that nobody needs any more.
     Leaving(LeavingKey, Farewell, Vec<Arc<str>>),
     Locating(FilesAtPlace),
+    /// The source of this transfer is being removed.
+    RemovingSource(TransferId),
 }
 
 impl TapeCallSubject {
@@ -93,6 +98,7 @@ impl TapeCallSubject {
             TapeCallSubject::Looking(request) => Due::Look(*request),
             TapeCallSubject::Leaving(key, ..) => Due::Leave(key.clone()),
             TapeCallSubject::Locating(asked) => Due::Locate(asked.place.clone()),
+            TapeCallSubject::RemovingSource(transfer) => Due::RemoveSource(*transfer),
         }
     }
 }
@@ -122,16 +128,9 @@ impl Tape {
         calls_max: usize,
         effects: &mut Effects,
     ) -> bool {
-        let open = self.calls_open.entry(place.server.clone()).or_default();
-        if *open >= calls_max.max(1) {
-            let blocked = self.blocked.entry(place.server.clone());
-            blocked.or_default().insert(about.due());
+        let Some(number) = self.open_call(&place.server, about, calls_max) else {
             return false;
-        }
-        *open += 1;
-        let number = self.number();
-        let server = place.server.clone();
-        self.calls.insert(number, CallInProgress { server, about });
+        };
         let place = place.clone();
         let call = TapeCall {
             number,
@@ -140,6 +139,26 @@ impl Tape {
         };
         effects.actions.push(Action::Tape(call));
         true
+    }
+
+    /// The number of a call that may be made now.
+    fn open_call(
+        &mut self,
+        server: &Arc<str>,
+        about: TapeCallSubject,
+        calls_max: usize,
+    ) -> Option<u64> {
+        let open = self.calls_open.entry(server.clone()).or_default();
+        if *open >= calls_max.max(1) {
+            let blocked = self.blocked.entry(server.clone());
+            blocked.or_default().insert(about.due());
+            return None;
+        }
+        *open += 1;
+        let number = self.number();
+        let server = server.clone();
+        self.calls.insert(number, CallInProgress { server, about });
+        Some(number)
     }
 
     /// A call has ended: another one to the same server may be made.
@@ -191,6 +210,9 @@ impl Engine {
             Some(TapeCallSubject::Locating(asked)) => {
                 self.located(now, &asked, outcome, effects);
             }
+            Some(TapeCallSubject::RemovingSource(transfer)) => {
+                self.source_removed(now, transfer, outcome, effects);
+            }
             // Already accounted for: a call is answered once.
             None => {}
         }
@@ -208,6 +230,7 @@ impl Engine {
                 Due::Look(request) => self.look(request, effects),
                 Due::Locate(place) => self.locate(now, &place, effects),
                 Due::Leave(key) => self.leave(key, effects),
+                Due::RemoveSource(transfer) => self.remove_source(transfer, effects),
             }
         }
     }

@@ -209,6 +209,9 @@ impl World {
                 Action::Lost { .. } => panic!("there are no other nodes"),
                 Action::PrepareToken(id) => self.prepare_token(id),
                 Action::Tape(call) => self.take_call(call),
+                Action::RemoveSource { number, assignment } => {
+                    self.take_removal(number, *assignment)
+                }
                 Action::LockOut(users) => self.locked_out = users,
                 Action::Tell { link, notice } => self.told.push((link, notice)),
                 Action::GiveOver { request, .. } => self.given_over.push(request.id),
@@ -323,7 +326,7 @@ impl World {
         if let Some(assignment) = self.agents.remove(&transfer) {
             let outcome = match assignment.task {
                 Task::Copy => outcome,
-                Task::TidyUp => AttemptOutcome::Tidied,
+                Task::TidyUp | Task::RemoveSource => AttemptOutcome::Tidied,
             };
             self.feed(Input::Agent(AgentReport::Ended {
                 transfer,
@@ -361,7 +364,7 @@ impl World {
         self.agents.clear();
         self.stopping.clear();
         self.asked.clear();
-        self.library.calls.clear();
+        self.library.forget_calls();
         let (engine, effects) =
             continue_from(&mut self.journal, config(), LeadershipMode::Alone, self.now);
         self.engine = engine;

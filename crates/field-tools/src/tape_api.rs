@@ -79,6 +79,30 @@ pub struct TapeStatus {
 pub struct TapeLibraries {
     pub drives: Vec<TapeDrive>,
     pub tapes: Vec<LibraryTape>,
+    /// The last mounts that have ended, the newest first.
+    pub mounts: Vec<TapeMount>,
+}
+
+/// A tape that was in a drive, and what its time went to.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TapeMount {
+    pub drive: String,
+    pub tape: String,
+    pub library: String,
+    pub kind: String,
+    /// The family that was written; `None`: files were read.
+    pub family: Option<String>,
+    pub begin: Timestamp,
+    pub end: Timestamp,
+    /// In the time of the library, which may run faster.
+    pub wall_ns: i64,
+    /// They sum to `wall_ns`.
+    pub phases_ns: BTreeMap<String, i64>,
+    pub files: u64,
+    pub payload_bytes: u64,
+    pub moved_bytes: u64,
+    /// Files that were done, by VO.
+    pub vos: BTreeMap<String, u64>,
 }
 
 /// A drive.

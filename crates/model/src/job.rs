@@ -215,6 +215,10 @@ pub struct JobParameters {
     /// (`archive_timeout`). `None`: that is not looked at.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub archive_seconds: Option<u64>,
+    /// A file's source is removed when its copy is on tape and has the same size and checksum (`delete_source`). Goes
+    /// with `archive_seconds` only.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub removes_source: bool,
     /// The space of an SRM that files are read from (`source_spacetoken`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source_space: Option<String>,
@@ -261,6 +265,7 @@ impl Default for JobParameters {
             proxy: None,
             staging: None,
             archive_seconds: None,
+            removes_source: false,
             source_space: None,
             destination_space: None,
             restored_at: None,

@@ -81,7 +81,11 @@ pub enum TransferEvent {
         archives: bool,
     },
     /// The copy at the destination is on tape.
-    Archived,
+    Archived {
+        /// What became of the source, where the job wanted it removed then.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        source: Option<SourceRemoval>,
+    },
     /// It did not come to be on tape, or not in time.
     ArchiveFailed { failure: Failure },
     /// The attempt did not succeed.
@@ -138,13 +142,23 @@ impl TransferEvent {
             | TransferEvent::StageRequested { .. }
             | TransferEvent::Staged { .. }
             | TransferEvent::StageFailed { .. }
-            | TransferEvent::Archived
+            | TransferEvent::Archived { .. }
             | TransferEvent::ArchiveFailed { .. }
             | TransferEvent::Expired { .. }
             | TransferEvent::Refused { .. }
             | TransferEvent::Canceled { .. } => None,
         }
     }
+}
+
+/// What became of a source that was to be removed when its copy was on tape.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SourceRemoval {
+    /// It is gone.
+    Removed,
+    /// It is still there, because of this.
+    Kept(Failure),
 }
 
 /// What follows when a file is on disk.

@@ -54,7 +54,9 @@ pub use job::{
     ChecksumMode, IpVersion, Job, JobKind, JobParameters, JobState, JobTally, Overwrite, Selection,
     TransferRequest, job_state,
 };
-pub use ledger::{AfterStaging, LedgerEntry, LinkChange, LinkEvent, LinkSample, TransferEvent};
+pub use ledger::{
+    AfterStaging, LedgerEntry, LinkChange, LinkEvent, LinkSample, SourceRemoval, TransferEvent,
+};
 pub use lock::{Lock, LockReach, LockScope, LockToken};
 pub use minute::{FailedStep, MinuteFailure, MinuteKey, MinuteRow, MinuteSamples, MinuteSums};
 pub use mute::{Mute, MuteScope};

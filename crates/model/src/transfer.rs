@@ -296,7 +296,7 @@ pub fn advance(
         (S::Active { attempt, .. }, event) if event.attempt() == Some(*attempt) => {
             advance_attempt(state, at, event).ok_or_else(refused)
         }
-        (S::Archiving { .. }, E::Archived | E::ArchiveFailed { .. }) => {
+        (S::Archiving { .. }, E::Archived { .. } | E::ArchiveFailed { .. }) => {
             advance_archiving(state, at, event).ok_or_else(refused)
         }
         _ => Err(refused()),
@@ -498,7 +498,7 @@ fn advance_archiving(
         return None;
     };
     match event {
-        TransferEvent::Archived => Some(S::Finished {
+        TransferEvent::Archived { .. } => Some(S::Finished {
             at,
             started_at: *started_at,
             attempt: *attempt,

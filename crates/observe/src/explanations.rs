@@ -42,7 +42,7 @@ pub struct RateChanges {
     /// Rates that were looked at.
     pub populations: usize,
     /// Links that were not looked at, because there are too many for so long a window.
-    #[serde(skip_serializing_if = "is_none", default)]
+    #[serde(skip_serializing_if = "is_zero", default)]
     pub links_left_out: usize,
     /// What fell although there was work, in the order of the beginnings.
     pub drops: Vec<RateChangeRow>,
@@ -260,7 +260,7 @@ pub fn detail(
     Some(RateChangeDetail::of(&disclosed(change, disclosure)))
 }
 
-pub(crate) fn is_none(count: &usize) -> bool {
+pub(crate) fn is_zero(count: &usize) -> bool {
     *count == 0
 }
 

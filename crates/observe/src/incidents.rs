@@ -3,7 +3,7 @@
 //! What is one incident is decided by `decide::incidents`; here it gets its form (`docs/observe/incidents.md`).
 
 use crate::explanations::reading::ExplainedWindow;
-use crate::explanations::{Disclosure, EvidenceRow, HIDDEN, disclosed, is_none, percent, word};
+use crate::explanations::{Disclosure, EvidenceRow, HIDDEN, disclosed, is_zero, percent, word};
 use penstock_decide::explain::answer::Measure;
 use penstock_decide::incidents::{
     Incident, IncidentDrop, IncidentId, IncidentPlace, IncidentTimes, Month, MonthShares,
@@ -37,10 +37,10 @@ pub struct IncidentList {
     /// Links that were looked at.
     pub links: usize,
     /// Links that were not looked at, because there are too many for so long a window.
-    #[serde(skip_serializing_if = "is_none", default)]
+    #[serde(skip_serializing_if = "is_zero", default)]
     pub links_left_out: usize,
     /// Earlier incidents that are counted in their months and not listed.
-    #[serde(skip_serializing_if = "is_none", default)]
+    #[serde(skip_serializing_if = "is_zero", default)]
     pub incidents_left_out: usize,
     /// In the order in which they were first seen.
     pub incidents: Vec<IncidentRow>,
@@ -145,7 +145,7 @@ impl IncidentList {
             resolution_seconds: window.signals.bin_seconds,
             complete_since: window.complete_since,
             view: window.view,
-            links: window.populations.len(),
+            links: window.links().len(),
             links_left_out: window.links_left_out,
             incidents_left_out: left_out,
             incidents: listed
@@ -276,6 +276,27 @@ mod tests {
         let attempts = Series::known((0..100).map(|bin| f64::from(u8::from(bin > 50))));
         of_link.failures.insert(group, attempts);
         ExplainedWindow::of(signals, &PopulationChoice::Links)
+    }
+
+    #[test]
+    fn links_are_counted_once_whatever_rates_are_asked_for() {
+        let mut signals = window().signals;
+        let more = [("https://a", "https://c"), ("https://c", "https://a")];
+        for (source, destination) in more {
+            let link = LinkId {
+                source: StorageId::new(source),
+                destination: StorageId::new(destination),
+            };
+            signals.links.entry(link).or_default();
+        }
+        for wanted in [
+            PopulationChoice::Links,
+            PopulationChoice::Server("https://a".into()),
+        ] {
+            let window = ExplainedWindow::of(signals.clone(), &wanted);
+            let list = IncidentList::of(&[], &window, None, Disclosure::Everything);
+            assert_eq!(list.links, 3, "{wanted:?}");
+        }
     }
 
     #[test]

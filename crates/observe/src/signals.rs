@@ -271,7 +271,7 @@ impl RecordSignals {
             | TransferEvent::StageRequested { .. }
             | TransferEvent::Staged { .. }
             | TransferEvent::NotNeeded
-            | TransferEvent::Archived
+            | TransferEvent::Archived { .. }
             | TransferEvent::Expired { .. }
             | TransferEvent::Refused { .. } => {}
         }
@@ -350,7 +350,7 @@ impl RecordSignals {
         let old = new.is_none().then(|| "halted".to_owned());
         self.changes.push(Change {
             at: change.at,
-            who: "the transfer service".to_owned(),
+            who: penstock_decide::explain::signals::SERVICE_PLACE.to_owned(),
             place: change.link.to_string(),
             setting: Setting::Halt,
             old,

@@ -65,7 +65,7 @@ pub enum StoreError {
         what: String,
     },
     /// A row whose time is in no year from 1 to 9999, which is no time of a record. Nothing was taken.
-    #[error("its time, {} s since 1970, is in no year from 1 to 9999", .0.unix_seconds())]
+    #[error("its time ({} s since 1970) is outside the years 1 to 9999", .0.unix_seconds())]
     NoTime(Timestamp),
     /// Something that was to be durable may not be: the disk failed before.
     #[error("{}: a write failed before; open it again to see what is there", .0.display())]
@@ -277,7 +277,9 @@ fn refuse_foreign_files(directory: &Path) -> Result<(), StoreError> {
         None => Ok(()),
         Some(_) => Err(StoreError::Foreign {
             path: directory.to_owned(),
-            what: "it has files and none of them says that it holds records".to_owned(),
+            what:
+                "it is not empty and holds no records of Penstock; name an empty or a new directory"
+                    .to_owned(),
         }),
     }
 }

@@ -12,7 +12,7 @@ mod replay;
 mod sc4_disk;
 mod sc4_tape;
 mod svg;
-mod tables_2021;
+pub(crate) mod tables_2021;
 #[cfg(test)]
 mod tests;
 mod told;

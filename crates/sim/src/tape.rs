@@ -8,11 +8,13 @@ mod plan;
 mod report;
 #[cfg(test)]
 mod tests;
+mod usage;
 
 pub use demand::{LogError, RecallLog};
 pub use phases::{Phase, PhaseTimes};
 pub use plan::{ReadPolicy, TapePlan, TapePlanError};
 pub use report::TapeReport;
+pub use usage::{Activity, DrivePeak, LateRecalls, VoUsage};
 
 use library_world::LibraryWorld;
 

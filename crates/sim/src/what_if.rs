@@ -81,8 +81,8 @@ pub enum WhatIfError {
     TooManyAlternatives,
     /// A rate was limited: whatever else changes, that limit may hold.
     #[error(
-        "a rate limit of {} {} held in this window, which is not replayed: ask for a window without it, or for other links \
-         with --link",
+        "a rate limit of {} {} was in force in this window, and rate limits cannot be replayed: ask for a window without it, or for \
+         other links with --link",
         .0.rate, .0.place
     )]
     RateLimited(RateLimit),

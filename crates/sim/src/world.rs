@@ -14,6 +14,8 @@ mod tests;
 mod users;
 mod watching;
 
+pub(crate) use measure::{DESTINATION_FULL, LINK_FULL, SERVICE_FULL, SOURCE_FULL};
+
 use crate::books::Books;
 use crate::field::{Field, PredictedArrival};
 use crate::lines::Lines;

@@ -35,6 +35,17 @@ pub enum DriveWork {
     Syncing,
 }
 
+impl DriveWork {
+    /// Files that are being written.
+    pub fn members(&self) -> &[FileId] {
+        match self {
+            DriveWork::Writing(file) => std::slice::from_ref(file),
+            DriveWork::WritingAggregate(members) => members,
+            DriveWork::Idle { .. } | DriveWork::Reading(_) | DriveWork::Syncing => &[],
+        }
+    }
+}
+
 /// A tape in a drive, with all that was done since it came there.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Mount {

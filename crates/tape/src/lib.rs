@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 pub mod aggregate;
+mod as_pairs;
 pub mod calibration;
 pub mod cartridge;
 pub mod chance;
@@ -22,6 +23,7 @@ pub mod linear;
 pub mod live_set;
 pub mod loaded_drive;
 pub mod locate;
+pub mod mount_account;
 pub mod mount_decision;
 pub mod ok_to_stop;
 pub mod order;

@@ -2,7 +2,6 @@
 //! the same after a restart. Queues are indexes of it; no number is counted beside it.
 
 mod archive_entry;
-mod as_pairs;
 mod families_as_pairs;
 mod locates;
 mod recall_entry;
@@ -13,6 +12,7 @@ pub use recall_entry::RecallEntry;
 use crate::calibration::ObservedLocate;
 use crate::data_set::{DataSetName, HintSource, HintVerdict};
 use crate::drive_pool::{Drive, DriveClass, DrivePool, DriveState, DriveWork, Mount, MountPurpose};
+use crate::mount_account::MountLedger;
 use crate::record::{Record, Tape, TapeState};
 use crate::request::{DriveName, FamilyName, FileId, LibraryName, RequestId, TapeName};
 use serde::{Deserialize, Serialize};
@@ -58,16 +58,18 @@ pub struct LiveSet {
     #[serde(with = "families_as_pairs")]
     pub families: BTreeMap<FamilyName, BTreeMap<ArchiveGroup, ArchiveQueue>>,
     /// Data sets of which files are queued or still to come.
-    #[serde(with = "as_pairs")]
+    #[serde(with = "crate::as_pairs")]
     pub data_sets: BTreeMap<(FamilyName, DataSetName), OpenDataSet>,
     /// What hints were worth.
-    #[serde(with = "as_pairs")]
+    #[serde(with = "crate::as_pairs")]
     pub hint_verdicts: BTreeMap<(HintSource, HintVerdict), u64>,
     pub libraries: BTreeMap<LibraryName, LibraryPause>,
     /// When a file was last read from each tape.
     pub last_reads: BTreeMap<TapeName, i64>,
     /// The newest locates on each tape, the oldest first.
     pub locates: BTreeMap<TapeName, VecDeque<ObservedLocate>>,
+    /// What the time of mounts went to.
+    pub mounts: MountLedger,
     /// The last revision of a queue: none has one that another had before it.
     revision: u64,
 }
@@ -84,6 +86,9 @@ impl LiveSet {
 
     /// Takes one record. What it names and is not there is passed over.
     pub fn apply(&mut self, record: &Record) {
+        let mut mounts = std::mem::take(&mut self.mounts);
+        mounts.take(self, record);
+        self.mounts = mounts;
         match record {
             Record::Snapshot(live) => self.clone_from(live),
             Record::DriveAdded {

@@ -9,8 +9,11 @@ mod archive_demand;
 mod archiving;
 mod calibrating;
 mod failing;
+mod forecasting;
 mod mounting;
 mod recalling;
+
+pub use forecasting::{Forecast, ForecastTimes};
 
 use crate::aggregate::{AggregateMember, AggregatePolicy};
 use crate::data_set::{DataSetName, HintSource, HintVerdict};

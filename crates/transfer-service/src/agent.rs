@@ -12,6 +12,7 @@ mod gfal;
 mod http;
 mod macaroons;
 mod proxy;
+mod source_removal;
 mod steps;
 mod storage_token;
 mod streamed;
@@ -354,6 +355,15 @@ impl AgentSetup {
                     tidied = work.tidy_up() => match tidied {
                         Ok(()) => AttemptOutcome::Tidied,
                         Err(failure) => work.untidied(failure),
+                    },
+                    () = stop.stopped() => AttemptOutcome::Stopped,
+                }
+            }
+            Task::RemoveSource => {
+                tokio::select! {
+                    removed = work.remove_source() => match removed {
+                        Ok(()) => AttemptOutcome::Tidied,
+                        Err(failure) => AttemptOutcome::Untidied { failure },
                     },
                     () = stop.stopped() => AttemptOutcome::Stopped,
                 }

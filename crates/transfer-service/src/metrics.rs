@@ -89,7 +89,7 @@ impl TransferMetrics {
             TransferEvent::Started { .. } => self.started.increment(),
             TransferEvent::Landed { .. }
             | TransferEvent::Staged { .. }
-            | TransferEvent::Archived => {
+            | TransferEvent::Archived { .. } => {
                 if state.is_terminal() {
                     self.finished.increment();
                 }

@@ -24,8 +24,8 @@ use notices::{tell, tell_of_leftover};
 use penstock_clock::wall_clock;
 use penstock_engine::command::{Command, Reply, Submit};
 use penstock_engine::{
-    Action, AgentReport, AttemptKey, AttemptOutcome, Effects, Engine, Input, LeadershipMode,
-    NodeJoined, Order, ReplyId, TapeCall, TapeErrand,
+    Action, AgentReport, Assignment, AttemptKey, AttemptOutcome, Effects, Engine, Input,
+    LeadershipMode, NodeJoined, Order, ReplyId, TapeCall, TapeErrand,
 };
 use penstock_journal::{Journal, JournalError, PruneReport, PruneStep};
 use penstock_model::{
@@ -53,6 +53,7 @@ const SAMPLE_EVERY: Duration = Duration::from_secs(1);
 /// What the journal thread does once a batch is durable.
 enum Act {
     Tape(Box<TapeCall>),
+    RemoveSource(u64, Box<Assignment>),
     Order {
         node: NodeId,
         session: u64,
@@ -554,6 +555,9 @@ impl Driver {
                         self.stagings.insert(call.number);
                     }
                     batch.acts.push(Act::Tape(Box::new(call)));
+                }
+                Action::RemoveSource { number, assignment } => {
+                    batch.acts.push(Act::RemoveSource(number, assignment));
                 }
                 Action::LockOut(users) => batch.acts.push(Act::LockOut(users)),
                 Action::Tell { link, notice } => tell(&link, &notice),

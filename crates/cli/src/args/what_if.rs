@@ -37,7 +37,7 @@ pub struct WhatIfArgs {
     /// As a further alternative, what `penstock explain drop` names as the fix of this drop.
     #[arg(long, value_name = "DROP")]
     pub fix: Option<RateChangeId>,
-    /// Length of an interval in which the drop was found, as in `penstock explain`.
+    /// Length of an interval in which the drop was found: that of `penstock explain` when it told of the drop.
     #[arg(long, value_name = "DURATION", requires = "fix")]
     pub resolution: Option<Span>,
     /// Of chance. Equal questions with equal seeds have equal answers.

@@ -120,13 +120,16 @@ impl Source {
 
     /// The drop that an id names.
     fn drop(&mut self, id: RateChangeId, args: &WhatIfArgs) -> Result<RateChange, CommandError> {
-        let around = TimeWindow {
-            from: (id.begin() - DAY).max(Timestamp(0)),
-            to: (id.begin() + DAY).min(wall_clock()),
-        };
-        let around = args.window()?.unwrap_or(around);
         let seconds = args.resolution.map(|span| span.0.as_secs().max(1));
         let seconds = seconds.map(|seconds| u32::try_from(seconds).unwrap_or(u32::MAX));
+        // In a longer window intervals would be longer than asked for, and a short drop would not be found.
+        let longest = seconds.map_or(DAY, |seconds| ExplainWindow::longest(seconds) / 2);
+        let half = longest.min(DAY);
+        let around = TimeWindow {
+            from: (id.begin() - half).max(Timestamp(0)),
+            to: (id.begin() + half).min(wall_clock()),
+        };
+        let around = args.window()?.unwrap_or(around);
         let wanted = PopulationChoice::OfChange(id);
         let read: ExplainedWindow = match self {
             Source::Site(site) => {
@@ -144,7 +147,9 @@ impl Source {
         let found = named(&changes, id, read.signals.bin_seconds);
         found.cloned().ok_or_else(|| {
             CommandError::NotInRecord(format!(
-                "no drop '{id}' in the record of this time; `penstock explain` with the same --since lists the drops"
+                "no drop '{id}' in the record of this time, looked at in intervals of {} s; give --resolution, --since and \
+                 --until as `penstock explain` had them when it told of the drop",
+                read.signals.bin_seconds
             ))
         })
     }

@@ -2,8 +2,8 @@
 
 use super::answer::{Evidence, Measure};
 use super::signals::{
-    Change, DataPathStage, FailureSide, LinkSignals, PoolSignals, Series, ServerKind, ServerName,
-    ServerSignals, Setting, Signals, StorageSignals,
+    Change, DataPathStage, FailureGroup, FailureSide, LinkSignals, PoolSignals, Series, ServerKind,
+    ServerName, ServerSignals, Setting, Signals, StorageSignals,
 };
 use super::split::{Factor, Factors, Part};
 use penstock_model::{LinkId, PoolName, StorageId};
@@ -187,6 +187,26 @@ impl RuleInput<'_> {
             .filter(|(_, server)| server.role == ServerKind::Disk)
             .filter(|(_, server)| server.storage.as_ref().is_some_and(|id| ids.contains(id)))
             .collect()
+    }
+
+    /// Failures of these kinds in the stretch, the most frequent first.
+    pub fn failures(&self, is_meant: impl Fn(&FailureGroup) -> bool) -> Vec<Evidence> {
+        let kinds = self.link.failures.iter();
+        let kinds = kinds.filter(|(group, _)| is_meant(group));
+        let mut kinds: Vec<(u64, &FailureGroup)> = kinds
+            .filter_map(|(group, attempts)| {
+                Some((attempts.sum(self.during)?.round() as u64, group))
+            })
+            .filter(|(attempts, _)| *attempts > 0)
+            .collect();
+        kinds.sort_by(|a, b| b.0.cmp(&a.0).then_with(|| a.1.cmp(b.1)));
+        let evidence = kinds
+            .into_iter()
+            .map(|(attempts, group)| Evidence::Failures {
+                fingerprint: group.fingerprint.clone(),
+                attempts,
+            });
+        evidence.collect()
     }
 
     /// The destinations, or the sources.

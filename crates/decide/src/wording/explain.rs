@@ -205,7 +205,7 @@ fn measured(measure: Measure) -> (&'static str, Unit) {
         Measure::Descriptors => ("open file descriptors", Unit::Count),
         Measure::DescriptorLimit => ("allowed file descriptors", Unit::Count),
         Measure::AccountingDifference => (
-            "bytes used according to storage element and catalogue",
+            "difference between the bytes that storage element and catalogue report",
             Unit::Bytes,
         ),
         Measure::OtherLinksBytes => ("bytes of other links per interval", Unit::Bytes),

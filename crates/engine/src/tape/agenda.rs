@@ -21,6 +21,8 @@ pub(super) enum Due {
     Locate(Arc<TapePlace>),
     /// A tape system is told that files are not needed any more.
     Leave(LeavingKey),
+    /// The source of a file that is on tape is removed.
+    RemoveSource(TransferId),
 }
 
 /// All that is due.

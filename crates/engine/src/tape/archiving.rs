@@ -74,6 +74,12 @@ impl Engine {
 
     pub(super) fn stop_archiving(&mut self, transfer: TransferId) {
         self.tape.archiving = self.tape.archiving.saturating_sub(1);
+        self.stop_removing_source(transfer);
+        self.stop_looking(transfer);
+    }
+
+    /// It is known where the copy is, or nobody wants to know any more.
+    pub(super) fn stop_looking(&mut self, transfer: TransferId) {
         self.tape.agenda.drop(&Due::Deadline(transfer));
         let Some(place) = self.tape_place(transfer, Side::Destination) else {
             return;
@@ -188,7 +194,7 @@ impl Engine {
             };
             match verdict {
                 Verdict::OnTape => {
-                    self.apply(now, *transfer, TransferEvent::Archived, effects);
+                    self.is_on_tape(now, *transfer, effects);
                 }
                 Verdict::Never(failure) => self.archive_failed(now, *transfer, failure, effects),
                 Verdict::NotYet => self.look_again(now, place, *transfer),

@@ -100,7 +100,10 @@ impl Fleet {
             | Action::LockOut(_)
             | Action::GiveOver { .. }
             | Action::Tell { .. } => {}
-            Action::PrepareToken(_) | Action::RenewAtIssuer { .. } | Action::Tape(_) => {
+            Action::PrepareToken(_)
+            | Action::RenewAtIssuer { .. }
+            | Action::RemoveSource { .. }
+            | Action::Tape(_) => {
                 panic!("nothing here needs node {}", self.leader)
             }
         }

@@ -2,7 +2,7 @@
 
 use super::*;
 use penstock_decide::tape::TapePolicy;
-use penstock_model::{FileProgress, Locality, StageRequestId, Staging};
+use penstock_model::{FileProgress, Locality, SourceRemoval, StageRequestId, Staging};
 
 /// The names of a library's requests, and their paths.
 type Requests = BTreeMap<String, Vec<String>>;
@@ -16,6 +16,8 @@ pub(super) struct Library {
     requests: Requests,
     /// Files on disk, by request and path.
     on_disk: BTreeSet<(String, String)>,
+    /// Sources that are being removed, by the number of the call.
+    removals: BTreeMap<u64, Assignment>,
     /// All calls so far, in words.
     log: Vec<String>,
     names: u32,
@@ -23,7 +25,18 @@ pub(super) struct Library {
 
 impl Library {
     pub(super) fn first_call(&self) -> Option<u64> {
-        self.calls.keys().next().copied()
+        self.numbers().min()
+    }
+
+    /// The process that made them has ended.
+    pub(super) fn forget_calls(&mut self) {
+        self.calls.clear();
+        self.removals.clear();
+    }
+
+    /// Of all calls in progress.
+    fn numbers(&self) -> impl Iterator<Item = u64> {
+        self.calls.keys().chain(self.removals.keys()).copied()
     }
 
     fn take_log(&mut self) -> Vec<String> {
@@ -59,6 +72,8 @@ pub(super) fn put_on_tape(job: &mut NewJob, number: u128) {
     }
     if number.is_multiple_of(5) {
         job.parameters.archive_seconds = Some(100);
+        job.parameters.removes_source =
+            job.parameters.kind.begins_together() && !number.is_multiple_of(6);
     }
     if number.is_multiple_of(6) && job.parameters.kind.begins_together() {
         for transfer in &mut job.transfers {
@@ -109,6 +124,19 @@ impl World {
         assert!(before.is_none(), "two calls have one number");
     }
 
+    pub(super) fn take_removal(&mut self, number: u64, assignment: Assignment) {
+        let transfer = assignment.request.id;
+        let state = self.journal.state(transfer).expect("recorded");
+        assert!(
+            matches!(state, TransferState::Archiving { .. }),
+            "a source is removed in {state:?}"
+        );
+        let path = TapePlace::path(&assignment.request, Side::Source).expect("has a path");
+        self.library.log.push(format!("remove {path}"));
+        let before = self.library.removals.insert(number, assignment);
+        assert!(before.is_none(), "two calls have one number");
+    }
+
     fn check_nobody_needs(&self, id: &str, path: &str) {
         for assignment in self.agents.values() {
             let request = &assignment.request;
@@ -137,13 +165,18 @@ impl World {
     }
 
     fn answer(&mut self, number: u64, outcome: TapeOutcome) {
-        self.library.calls.remove(&number).expect("in progress");
+        let call = self.library.calls.remove(&number);
+        let removal = self.library.removals.remove(&number);
+        assert!(call.is_some() || removal.is_some(), "in progress");
         self.feed(Input::TapeAnswered { number, outcome });
     }
 
     /// As a library that does what it is asked for, at once.
     pub(super) fn answer_well(&mut self, number: u64) {
-        let outcome = match self.library.calls[&number].errand.clone() {
+        let Some(call) = self.library.calls.get(&number) else {
+            return self.answer(number, TapeOutcome::Done);
+        };
+        let outcome = match call.errand.clone() {
             TapeErrand::Stage(files) => {
                 self.library.names += 1;
                 let id = format!("r{}", self.library.names);
@@ -173,14 +206,21 @@ impl World {
 
     /// As a library that also makes trouble.
     pub(super) fn answer_call(&mut self, nth: usize, how: u8) {
-        let calls: Vec<u64> = self.library.calls.keys().copied().collect();
+        let calls: Vec<u64> = self.library.numbers().collect();
         let Some(number) = calls
             .get(nth.checked_rem(calls.len()).unwrap_or(0))
             .copied()
         else {
             return;
         };
-        let errand = self.library.calls[&number].errand.clone();
+        let Some(call) = self.library.calls.get(&number) else {
+            return match how % 8 {
+                0 => self.answer(number, failed(Retry::Later, Errno::ECOMM, None)),
+                1 | 2 => self.answer(number, failed(Retry::Never, Errno::EACCES, Some(403))),
+                _ => self.answer_well(number),
+            };
+        };
+        let errand = call.errand.clone();
         match how % 8 {
             0 => self.answer(number, failed(Retry::Later, Errno::ECOMM, None)),
             1 => self.answer(number, failed(Retry::Never, Errno::EINVAL, Some(400))),
@@ -565,6 +605,87 @@ fn a_copy_that_has_to_be_on_tape_holds_no_slot_and_ends_when_it_is() {
     world.crash();
     world.settle();
     assert_eq!(states(&world, job), ["FINISHED"; 2]);
+    world.check_record();
+}
+
+#[test]
+fn a_source_is_removed_when_its_copy_is_on_tape_and_never_before() {
+    let mut world = World::new();
+    let mut job = new_job(JobKind::Independent, 1, 2, 0, 0);
+    job.parameters.archive_seconds = Some(1000);
+    job.parameters.removes_source = true;
+    let job = world.submit_job(job);
+    land(&mut world);
+    land(&mut world);
+    world.sleep(2);
+    // On disk only.
+    world.answer_call(0, 4);
+    assert_eq!(world.library.take_log(), ["locate /1/0 /1/1"]);
+    world.sleep_until_due();
+    let [locate] = world.library.numbers().collect::<Vec<_>>()[..] else {
+        panic!("one call is in progress");
+    };
+    world.answer_well(locate);
+    assert_eq!(states(&world, job), ["ARCHIVING"; 2]);
+    let log = world.library.take_log();
+    assert_eq!(log[1..], ["remove /1/0", "remove /1/1"], "{log:?}");
+    // The answer is lost: a restart asks once more where the copies are.
+    world.crash();
+    world.sleep(2);
+    assert!(
+        world
+            .library
+            .take_log()
+            .iter()
+            .all(|call| call.starts_with("locate"))
+    );
+    world.settle();
+    assert_eq!(states(&world, job), ["FINISHED"; 2]);
+    let archived = TransferEvent::Archived {
+        source: Some(SourceRemoval::Removed),
+    };
+    let events = world.journal.ledger().iter().map(|(.., event)| event);
+    assert_eq!(events.filter(|event| **event == archived).count(), 2);
+    world.check_record();
+}
+
+#[test]
+fn a_source_that_cannot_be_removed_is_kept_and_told_of() {
+    let mut world = World::new();
+    let mut job = new_job(JobKind::Independent, 1, 1, 0, 0);
+    job.parameters.archive_seconds = Some(100);
+    job.parameters.removes_source = true;
+    let job = world.submit_job(job);
+    land(&mut world);
+    world.sleep(2);
+    let number = world.library.first_call().expect("it is looked for");
+    world.answer_well(number);
+    // What may help is tried again for a while, also beyond the time in which the copy had to be on tape.
+    let mut calls = 0;
+    while states(&world, job) == ["ARCHIVING"] {
+        match world.library.first_call() {
+            Some(_) => {
+                world.answer_call(0, 0);
+                calls += 1;
+            }
+            None => world.sleep_until_due(),
+        }
+    }
+    assert_eq!((states(&world, job), calls), (vec!["FINISHED"], 10));
+    let last = world.journal.ledger().last();
+    assert!(
+        matches!(
+            last,
+            Some((
+                _,
+                _,
+                TransferEvent::Archived {
+                    source: Some(SourceRemoval::Kept(_))
+                }
+            ))
+        ),
+        "{last:?}"
+    );
     world.check_record();
 }
 

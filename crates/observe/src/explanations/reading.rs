@@ -73,6 +73,11 @@ impl ExplainWindow {
         }
     }
 
+    /// How long a window may be whose intervals stay so long.
+    pub fn longest(resolution_seconds: u32) -> Duration {
+        Duration::from_secs(u64::from(resolution_seconds.max(1)) * BINS_MAX.unsigned_abs())
+    }
+
     /// Whole intervals in it.
     pub fn bins(&self) -> usize {
         let seconds = self.to.since(self.from).as_secs();
@@ -130,11 +135,15 @@ impl ExplainedWindow {
         changes_of(&self.signals, &self.populations)
     }
 
+    /// The links of all its populations.
+    pub fn links(&self) -> BTreeSet<LinkId> {
+        let links = self.populations.iter().flat_map(|(_, links)| links);
+        links.cloned().collect()
+    }
+
     /// Its incidents. What was seen a moment before `until` is open.
     pub fn incidents(&self, times: IncidentTimes, until: Timestamp) -> Vec<Incident> {
-        let links = self.populations.iter().flat_map(|(_, links)| links);
-        let links: BTreeSet<LinkId> = links.cloned().collect();
-        let changes = self.changes();
+        let (links, changes) = (self.links(), self.changes());
         let occurrences = occurrences_of(&self.signals, &links, &changes, times, until);
         incidents_of(occurrences, times)
     }

@@ -62,17 +62,17 @@ fn table(printed: &[Printed], (period, rates): (&str, &[PrintedPeriod])) -> Publ
 }
 
 /// What went to tape.
-pub(super) fn migration() -> PublishedTable {
+pub(crate) fn migration() -> PublishedTable {
     table(&MIGRATION, ("DT", &DATA_TAKING))
 }
 
 /// What came from tape.
-pub(super) fn staging() -> PublishedTable {
+pub(crate) fn staging() -> PublishedTable {
     table(&STAGING, ("A-DT", &AFTER_DATA_TAKING))
 }
 
 /// What cannot be true of a table, as `penstock account published` prints it.
-pub(super) fn contradictions(table: &PublishedTable) -> String {
+pub(crate) fn contradictions(table: &PublishedTable) -> String {
     let mut text = String::from("```\n");
     for (row, what) in table.contradictions() {
         let _ = writeln!(text, "{row}: {what}");
@@ -81,7 +81,7 @@ pub(super) fn contradictions(table: &PublishedTable) -> String {
 }
 
 /// ATLAS beside CMS when data were read back: in the VOs' view and in the site's.
-pub(super) fn atlas_and_cms() -> Vec<RateComparison> {
+pub(crate) fn atlas_and_cms() -> Vec<RateComparison> {
     let staging = staging();
     let views = ["VOs' view", "site's view"].map(|view| {
         let name = |vo: &str| format!("{vo} A-DT, {view}");

@@ -3,23 +3,27 @@
 use super::demand::{Arrival, Demand, LIBRARY};
 use super::phases::{Phase, PhaseTimes};
 use super::plan::{ReadPolicy, TapePlan, TapePlanError, hours_ns};
+use super::usage::{Activity, DriveUse, LateRecalls, Usage};
 use penstock_tape::aggregate::aggregate_bytes;
 use penstock_tape::cartridge::Cartridge;
 use penstock_tape::chance::Chance;
 use penstock_tape::drive_fault::MountFault;
 use penstock_tape::drive_kind::DriveKind;
+use penstock_tape::drive_pool::{DriveState, MountPurpose};
 use penstock_tape::library::Robot;
 use penstock_tape::loaded_drive::{FileMark, HostFeed, LoadedDrive};
 use penstock_tape::locate::SECOND_NS;
 use penstock_tape::request::{
     DriveName, FileId, LibraryName, RequestOutcome, TapeErrorScope, TapeName, VoName,
 };
-use penstock_tape::request_engine::{DriveReport, Effect, Input, RequestEngine};
+use penstock_tape::request_engine::{DriveReport, Effect, ForecastTimes, Input, RequestEngine};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 
 /// A drive that works for longer than this reports in between.
 const REPORT_EVERY_NS: i64 = 240 * SECOND_NS;
+/// Bulks of which it is foretold when they will have their end.
+const FORETOLD_MAX: usize = 24;
 
 /// What comes at a time.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -39,7 +43,7 @@ enum Report {
     Moved(u64),
     Read(FileId),
     Written(FileId),
-    AggregateWritten,
+    AggregateWritten(Vec<FileId>),
     Synced,
     Dismounted,
     Failed(TapeErrorScope),
@@ -48,6 +52,8 @@ enum Report {
 /// A drive with what is in it.
 struct SimulatedDrive {
     kind: DriveKind,
+    /// What its tape is there for, and for whom as soon as the first file is begun.
+    usage: Option<DriveUse>,
     loaded: Option<LoadedDrive>,
     tape: Option<TapeName>,
     /// Counts mounts, so that what an aborted one would have reported is known.
@@ -78,6 +84,9 @@ pub(super) struct Sums {
     pub vo_waits_ns: BTreeMap<VoName, Vec<i64>>,
     pub archive_waits_ns: Vec<i64>,
     pub failed: u64,
+    /// What requests waited, divided by what was foretold when they were asked for.
+    pub foretold: Vec<f64>,
+    pub usage: Usage,
 }
 
 /// The library with its engine.
@@ -93,7 +102,15 @@ pub(super) struct LibraryWorld<'a> {
     event_number: u64,
     tick: u64,
     asked_ns: Vec<i64>,
-    asked_by: BTreeMap<u64, VoName>,
+    /// When requests were foretold to have their end.
+    foretold_ns: BTreeMap<u64, i64>,
+    asked_by: BTreeMap<u64, (VoName, Option<i64>)>,
+    /// The most drives of a kind that recall.
+    recall_drives_max: BTreeMap<String, u32>,
+    /// Whether drives became free or were taken since that was looked at.
+    is_supply_changed: bool,
+    /// The drive whose report is being taken.
+    reporting: Option<DriveName>,
     pub(super) now_ns: i64,
     pub(super) sums: Sums,
 }
@@ -106,7 +123,10 @@ impl<'a> LibraryWorld<'a> {
     ) -> Result<LibraryWorld<'a>, TapePlanError> {
         let kinds = plan.kinds()?;
         let models = kinds.iter().map(|(name, kind)| (name.clone(), kind.model));
-        let engine = RequestEngine::restore(policy.rules(plan), models.collect(), []);
+        let rules = policy.rules(plan);
+        let bounds = rules.mount.drives_max.clone().into_iter();
+        let recall_drives_max = bounds.map(|(kind, most)| (kind, most.recall));
+        let engine = RequestEngine::restore(rules, models.collect(), []);
         let mut world = LibraryWorld {
             plan,
             demand,
@@ -119,6 +139,10 @@ impl<'a> LibraryWorld<'a> {
             event_number: 0,
             tick: 0,
             asked_by: BTreeMap::new(),
+            foretold_ns: BTreeMap::new(),
+            recall_drives_max: recall_drives_max.collect(),
+            is_supply_changed: true,
+            reporting: None,
             asked_ns: vec![0; usize::try_from(demand.requests).unwrap_or(0)],
             now_ns: 0,
             sums: Sums::default(),
@@ -179,12 +203,14 @@ impl<'a> LibraryWorld<'a> {
         match event {
             Event::Arrival(number) => {
                 let demand = self.demand;
-                match &demand.arrivals[number].1 {
+                let arrival = &demand.arrivals[number].1;
+                match arrival {
                     Arrival::Recall(requests) => {
                         for request in requests {
                             self.ask(request.request.0);
-                            let vo = request.asker.vo.clone();
-                            self.asked_by.insert(request.request.0, vo);
+                            let asker = &request.asker;
+                            let (vo, deadline_ns) = (asker.vo.clone(), asker.deadline_ns);
+                            self.asked_by.insert(request.request.0, (vo, deadline_ns));
                         }
                         self.give(Input::Recall(requests.clone()));
                     }
@@ -194,6 +220,9 @@ impl<'a> LibraryWorld<'a> {
                         }
                         self.give(Input::Archive(requests.clone()));
                     }
+                }
+                if number % demand.arrivals.len().div_ceil(FORETOLD_MAX) == 0 {
+                    self.foretell(arrival);
                 }
             }
             Event::Report(drive, mount, report) => {
@@ -205,9 +234,20 @@ impl<'a> LibraryWorld<'a> {
                     Report::Mounted => DriveReport::Mounted,
                     Report::Located(took_ns) => DriveReport::Located { took_ns },
                     Report::Moved(bytes) => DriveReport::Moved { bytes },
-                    Report::Read(file) => DriveReport::FileRead(file),
-                    Report::Written(file) => DriveReport::FileWritten(file),
-                    Report::AggregateWritten => DriveReport::AggregateWritten,
+                    Report::Read(file) => {
+                        self.count_moved(&drive, file);
+                        DriveReport::FileRead(file)
+                    }
+                    Report::Written(file) => {
+                        self.count_moved(&drive, file);
+                        DriveReport::FileWritten(file)
+                    }
+                    Report::AggregateWritten(files) => {
+                        for file in files {
+                            self.count_moved(&drive, file);
+                        }
+                        DriveReport::AggregateWritten
+                    }
                     Report::Synced => DriveReport::Synced,
                     Report::Failed(scope) => DriveReport::Failed(scope),
                     Report::Dismounted => {
@@ -215,11 +255,33 @@ impl<'a> LibraryWorld<'a> {
                         DriveReport::Dismounted
                     }
                 };
+                self.reporting = Some(drive.clone());
                 self.give(Input::Report { drive, report });
+                self.reporting = None;
             }
-            Event::Repaired(drive) => self.give(Input::DriveUp(drive)),
+            Event::Repaired(drive) => {
+                self.is_supply_changed = true;
+                self.give(Input::DriveUp(drive));
+            }
             Event::Tick(number) if number == self.tick => self.give(Input::Tick),
             Event::Tick(_) => {}
+        }
+    }
+
+    /// When the requests that have just come will have their end, as far as is known now.
+    fn foretell(&mut self, arrival: &Arrival) {
+        let times = ForecastTimes {
+            carry_ns: self.plan.library().move_ns,
+        };
+        let forecast = self.engine.forecast(self.now_ns, times);
+        let requests: Vec<_> = match arrival {
+            Arrival::Recall(requests) => requests.iter().map(|one| one.request).collect(),
+            Arrival::Archive(requests) => requests.iter().map(|one| one.request).collect(),
+        };
+        for request in requests {
+            if let Some(end_ns) = forecast.ends_ns.get(&request) {
+                self.foretold_ns.insert(request.0, *end_ns);
+            }
         }
     }
 
@@ -233,32 +295,116 @@ impl<'a> LibraryWorld<'a> {
         for effect in self.engine.handle(self.now_ns, input) {
             self.perform(effect);
         }
+        self.watch_idle();
+    }
+
+    /// Which kinds of drives could have read something now, and did not.
+    fn watch_idle(&mut self) {
+        if !std::mem::take(&mut self.is_supply_changed) {
+            return;
+        }
+        let mut kinds: BTreeMap<&str, (u32, u32)> = BTreeMap::new();
+        for drive in self.engine.live().drives.0.values() {
+            let (free, recalls) = kinds.entry(drive.kind.as_str()).or_default();
+            match drive.state.purpose() {
+                Some(MountPurpose::Recall) => *recalls += 1,
+                _ => *free += u32::from(drive.state == DriveState::Free),
+            }
+        }
+        for (kind, (free, recalls)) in kinds {
+            let most = self.recall_drives_max.get(kind).copied();
+            let may = most.is_none_or(|most| recalls < most);
+            self.sums.usage.set_idle(self.now_ns, kind, free > 0 && may);
+        }
+    }
+
+    /// A file has moved: whose it is, and in which hour.
+    fn count_moved(&mut self, drive: &DriveName, file: FileId) {
+        let Some((vo, activity, bytes)) = self.moved_file(drive, file) else {
+            return;
+        };
+        let usage = &mut self.sums.usage;
+        usage.moved(self.now_ns, (vo, activity), bytes);
+    }
+
+    fn moved_file(&self, drive: &DriveName, file: FileId) -> Option<(VoName, Activity, u64)> {
+        let activity = self.drives.get(drive)?.usage.as_ref()?.activity;
+        let (askers, bytes) = match activity {
+            Activity::Recall => {
+                let entry = self.engine.live().recalls.get(&file)?;
+                (&entry.askers, entry.size_bytes)
+            }
+            Activity::Archive => {
+                let entry = self.engine.live().archives.get(&file)?;
+                (&entry.askers, entry.size_bytes)
+            }
+        };
+        Some((askers.values().next()?.vo.clone(), activity, bytes))
+    }
+
+    /// The first file of a mount tells for whom it is.
+    fn name_user(&mut self, drive: &DriveName, file: FileId) {
+        let is_named = |one: &SimulatedDrive| one.usage.as_ref().is_none_or(|of| of.vo.is_some());
+        if self.drives.get(drive).is_none_or(is_named) {
+            return;
+        }
+        let Some((vo, activity, _)) = self.moved_file(drive, file) else {
+            return;
+        };
+        if let Some(usage) = self
+            .drives
+            .get_mut(drive)
+            .and_then(|one| one.usage.as_mut())
+        {
+            usage.vo = Some(vo.clone());
+        }
+        let same = self.drives.values().filter_map(|one| one.usage.as_ref());
+        let same = same.filter(|of| of.vo.as_ref() == Some(&vo) && of.activity == activity);
+        let count = u32::try_from(same.count()).unwrap_or(u32::MAX);
+        self.sums.usage.see_drives_of((vo, activity), count);
     }
 
     fn perform(&mut self, effect: Effect) {
         match effect {
             Effect::Persist(records) => self.sums.records += records.len() as u64,
-            Effect::Mount { drive, tape, .. } => self.mount(&drive, &tape),
+            Effect::Mount {
+                drive,
+                tape,
+                purpose,
+            } => {
+                self.mount(&drive, &tape);
+                self.see_drives(&drive, &purpose);
+            }
             Effect::Read {
                 drive,
                 file,
                 begin_bytes,
                 size_bytes,
-            } => self.read(&drive, file, (begin_bytes, size_bytes)),
+            } => {
+                self.name_user(&drive, file);
+                self.read(&drive, file, (begin_bytes, size_bytes));
+            }
             Effect::Write {
                 drive,
                 file,
                 begin_bytes,
                 size_bytes,
-            } => self.write(&drive, (begin_bytes, size_bytes), Report::Written(file)),
+            } => {
+                self.name_user(&drive, file);
+                self.write(&drive, (begin_bytes, size_bytes), Report::Written(file));
+            }
             Effect::WriteAggregate {
                 drive,
                 begin_bytes,
                 members,
             } => {
+                let files: Vec<FileId> = members.iter().map(|member| member.file).collect();
+                if let Some(first) = files.first() {
+                    self.name_user(&drive, *first);
+                }
                 let sizes = members.iter().map(|member| member.size_bytes);
                 let place = (begin_bytes, aggregate_bytes(sizes));
-                self.write(&drive, place, Report::AggregateWritten);
+                self.write(&drive, place, Report::AggregateWritten(files));
             }
             Effect::Sync { drive } => {
                 let Some(work) = self.begin(&drive) else {
@@ -293,12 +439,18 @@ impl<'a> LibraryWorld<'a> {
 
     fn tell(&mut self, request: u64, outcome: &RequestOutcome) {
         let asked = self.asked_ns.get(usize::try_from(request).unwrap_or(0));
-        let waited = self.now_ns - asked.copied().unwrap_or(0);
+        let asked_ns = asked.copied().unwrap_or(0);
+        let waited = self.now_ns - asked_ns;
+        if let Some(end_ns) = self.foretold_ns.remove(&request) {
+            let foretold = (end_ns - asked_ns).max(1);
+            self.sums.foretold.push(waited as f64 / foretold as f64);
+        }
         match outcome {
             RequestOutcome::Recalled => {
                 self.sums.recall_waits_ns.push(waited);
-                if let Some(vo) = self.asked_by.remove(&request) {
+                if let Some((vo, deadline_ns)) = self.asked_by.remove(&request) {
                     self.sums.vo_waits_ns.entry(vo).or_default().push(waited);
+                    self.see_deadline(deadline_ns);
                 }
             }
             RequestOutcome::Archived(_) | RequestOutcome::ArchivedCopies(_) => {
@@ -310,6 +462,33 @@ impl<'a> LibraryWorld<'a> {
             | RequestOutcome::Canceled
             | RequestOutcome::Expired => self.sums.failed += 1,
         }
+    }
+
+    /// A request has ended, whose file the drive has read that reports. What is late waited for its mount, or for its turn in it.
+    fn see_deadline(&mut self, deadline_ns: Option<i64>) {
+        let Some(deadline_ns) = deadline_ns.filter(|at| self.now_ns > *at) else {
+            return;
+        };
+        let drive = self
+            .reporting
+            .as_ref()
+            .and_then(|name| self.drives.get(name));
+        let Some(drive) = drive else { return };
+        let waited = deadline_ns..drive.begin_ns;
+        self.sums.usage.late(&drive.kind.name, waited);
+    }
+
+    /// How many drives of its kind have a tape, now that one more has.
+    fn see_drives(&mut self, drive: &DriveName, purpose: &MountPurpose) {
+        self.is_supply_changed = true;
+        let Some(one) = self.drives.get_mut(drive) else {
+            return;
+        };
+        one.usage = Some(DriveUse::of(purpose));
+        let kind = one.kind.name.clone();
+        let of_kind = self.drives.values().filter(|one| one.kind.name == kind);
+        let uses = of_kind.filter_map(|one| one.usage.as_ref().map(|of| of.activity));
+        self.sums.usage.see_drives(&kind, uses);
     }
 
     /// A drive that gets something to do; until now nothing was asked of it.
@@ -451,16 +630,28 @@ impl<'a> LibraryWorld<'a> {
         }
         drive.loaded = None;
         drive.mount += 1;
+        self.is_supply_changed = true;
         let occupied_ns = drive.accounted_ns - drive.begin_ns;
         let rate = drive.kind.model.native_rate as f64;
         self.sums.occupied_ns += occupied_ns;
         self.sums.native_bytes += rate * occupied_ns as f64 / SECOND_NS as f64;
         self.sums.phases.add_all(&drive.phases);
+        if let Some(usage) = drive.usage.take() {
+            self.sums.usage.unmounted(usage, occupied_ns, rate);
+        }
     }
 
     /// Requests that have no end yet.
     pub(super) fn open(&self) -> u64 {
         self.engine.live().requests.len() as u64
+    }
+
+    /// Recalls that ended after their deadline, and those that have none although it has passed.
+    pub(super) fn late(&self) -> LateRecalls {
+        let mut late = self.sums.usage.late;
+        let deadlines = self.asked_by.values().filter_map(|(_, deadline)| *deadline);
+        late.all += deadlines.filter(|at| *at < self.now_ns).count() as u64;
+        late
     }
 
     pub(super) fn asked(&self) -> u64 {
@@ -472,6 +663,7 @@ impl SimulatedDrive {
     fn new(kind: DriveKind) -> SimulatedDrive {
         SimulatedDrive {
             kind,
+            usage: None,
             loaded: None,
             tape: None,
             mount: 0,

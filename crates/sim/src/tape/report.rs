@@ -3,6 +3,7 @@
 use super::library_world::LibraryWorld;
 use super::phases::Phase;
 use super::plan::ReadPolicy;
+use super::usage::{Activity, DrivePeak, LateRecalls, VoUsage};
 use penstock_tape::locate::SECOND_NS;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -20,6 +21,30 @@ pub struct Waits {
 pub struct PhaseSum {
     pub phase: &'static str,
     pub seconds: f64,
+}
+
+/// What requests waited, divided by what was foretold when they were asked for: a tenth took less than `p10` times what was foretold.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
+pub struct Foretold {
+    pub requests: u64,
+    pub p10: f64,
+    pub p50: f64,
+    pub p90: f64,
+}
+
+fn foretold(ratios: &[f64]) -> Foretold {
+    let mut ratios = ratios.to_vec();
+    ratios.sort_by(f64::total_cmp);
+    let at = |percent: usize| {
+        let place = (ratios.len() * percent).div_ceil(100).saturating_sub(1);
+        ratios.get(place).copied().unwrap_or(0.0)
+    };
+    Foretold {
+        requests: ratios.len() as u64,
+        p10: at(10),
+        p50: at(50),
+        p90: at(90),
+    }
 }
 
 /// The report of one policy.
@@ -52,8 +77,22 @@ pub struct TapeReport {
     /// Occupied time that is in no phase, in nanoseconds: none.
     pub unaccounted_ns: i64,
     pub incidents: u64,
+    pub foretold: Foretold,
     /// What a site would have persisted.
     pub records: u64,
+    /// By VO, recalls and archiving apart.
+    pub usage: Vec<VoUsage>,
+    /// By kind.
+    pub drive_peaks: Vec<DrivePeak>,
+    pub late: LateRecalls,
+}
+
+impl TapeReport {
+    /// What a VO had of the drives.
+    pub fn usage_of(&self, vo: &str, activity: Activity) -> Option<&VoUsage> {
+        let mut all = self.usage.iter();
+        all.find(|one| one.vo == vo && one.activity == activity)
+    }
 }
 
 fn seconds(time_ns: i64) -> f64 {
@@ -111,7 +150,11 @@ impl LibraryWorld<'_> {
             phases: phases.filter(|one| one.seconds > 0.0).collect(),
             unaccounted_ns: sums.occupied_ns - sums.phases.total_ns(),
             incidents: sums.incidents,
+            foretold: foretold(&sums.foretold),
             records: sums.records,
+            usage: sums.usage.of_vos(),
+            drive_peaks: sums.usage.peaks(),
+            late: self.late(),
         }
     }
 }

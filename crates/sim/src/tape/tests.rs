@@ -49,6 +49,34 @@ fn the_engine_mounts_less_and_moves_more_than_the_simple_rules() {
 }
 
 #[test]
+fn what_is_foretold_of_requests_comes_about() {
+    // Nothing fails, and all is asked for at once: what a forecast does not know of is chance in locates and lengths of wraps.
+    let calm = SMALL
+        .replace(
+            r#""hung_mounts_per_million": 20000, "media_errors_per_million": 2000"#,
+            "",
+        )
+        .replace(
+            r#""bulks": 6, "begin_hours": 0, "end_hours": 6"#,
+            r#""bulks": 6, "begin_hours": 0, "end_hours": 0.001"#,
+        )
+        .replace(
+            r#""bulks": 4, "begin_hours": 0, "end_hours": 4"#,
+            r#""bulks": 4, "begin_hours": 0, "end_hours": 0.001"#,
+        );
+    let calm = run(&calm, ReadPolicy::Serpentine).foretold;
+    println!("{calm:?}");
+    assert!(
+        calm.requests > 500 && (0.75..1.2).contains(&calm.p50),
+        "{calm:?}"
+    );
+    // What is asked for later delays what was asked for before, and the forecast does not know it.
+    let busy = run(SMALL, ReadPolicy::Serpentine).foretold;
+    println!("{busy:?}");
+    assert!((0.6..2.0).contains(&busy.p50) && busy.p90 < 6.0, "{busy:?}");
+}
+
+#[test]
 fn a_longer_dismount_delay_mounts_less() {
     let mounts = |seconds: &str| {
         let changed = format!(r#""dismount_delay_seconds": {seconds}, "hours_max""#);

@@ -19,7 +19,7 @@ impl Alternative {
             .ok_or("no cause of this drop is known, so it has no fix")?;
         let Population::Link(link) = &drop.population else {
             return Err(format!(
-                "{} is no link, and only fixes of links are replayed; `penstock explain` without a name lists these",
+                "only the fix of a drop of one link can be replayed, and this is a drop of {}; `penstock explain` without a name lists links",
                 drop.population
             ));
         };

@@ -2,6 +2,7 @@
 
 use super::measured::{MeasuredField, Place, RATE_UNBOUNDED};
 use crate::report::Report;
+use crate::world::{DESTINATION_FULL, LINK_FULL, SERVICE_FULL, SOURCE_FULL};
 use serde::Serialize;
 
 /// With a queue in a smaller part of the time, nothing waits that might run.
@@ -93,12 +94,12 @@ fn slots_of(report: &Report, number: usize) -> (SlotBound, Option<f64>) {
     }
     // The reasons are told of all links together; the link's own is none of them.
     let others = report.waiting_seconds.iter();
-    let others = others.filter(|(reason, _)| *reason != "the link is full");
+    let others = others.filter(|(reason, _)| *reason != LINK_FULL);
     let most = others.max_by(|one, other| one.1.total_cmp(other.1));
     let bound = match most.map(|(reason, _)| reason.as_str()) {
-        Some("the source is full") => SlotBound::Source,
-        Some("the destination is full") => SlotBound::Destination,
-        Some("the service is full") => SlotBound::Service,
+        Some(SOURCE_FULL) => SlotBound::Source,
+        Some(DESTINATION_FULL) => SlotBound::Destination,
+        Some(SERVICE_FULL) => SlotBound::Service,
         _ => SlotBound::Other,
     };
     (bound, None)

@@ -404,13 +404,19 @@ pub(super) fn kind(reason: &WaitReason) -> &'static str {
     }
 }
 
+/// Reasons why nothing more started, as reports name them.
+pub(crate) const LINK_FULL: &str = "the link is full";
+pub(crate) const SOURCE_FULL: &str = "the source is full";
+pub(crate) const DESTINATION_FULL: &str = "the destination is full";
+pub(crate) const SERVICE_FULL: &str = "the service is full";
+
 fn slot_kind(NoSlot { place, because }: &NoSlot) -> &'static str {
     match because {
         SlotBound::Limit { .. } => match place {
-            SlotPlace::Link => "the link is full",
-            SlotPlace::Source { .. } | SlotPlace::Storage { .. } => "the source is full",
-            SlotPlace::Destination { .. } => "the destination is full",
-            SlotPlace::Agents | SlotPlace::Gfal => "the service is full",
+            SlotPlace::Link => LINK_FULL,
+            SlotPlace::Source { .. } | SlotPlace::Storage { .. } => SOURCE_FULL,
+            SlotPlace::Destination { .. } => DESTINATION_FULL,
+            SlotPlace::Agents | SlotPlace::Gfal => SERVICE_FULL,
         },
         SlotBound::Tuned { .. } => match place {
             SlotPlace::Source { .. } | SlotPlace::Storage { .. } => {

@@ -5,8 +5,8 @@ use super::{DriveWork, LiveSet, RequestTarget};
 use crate::aggregate::aggregate_bytes;
 use crate::data_set::{DataSetName, HintSource, HintVerdict};
 use crate::request::{
-    AggregateExtent, ArchiveRequest, Asker, DriveName, FamilyName, FileId, LibraryName, RequestId,
-    TapeCopy, TapeName,
+    ActivityName, AggregateExtent, ArchiveRequest, Asker, DriveName, FamilyName, FileId,
+    LibraryName, RequestId, TapeCopy, TapeName, VoName,
 };
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -34,6 +34,9 @@ pub struct ArchiveEntry {
     pub wanted: u32,
     /// Copies that are there or on their way.
     pub copies: BTreeMap<LibraryName, CopyStage>,
+    /// Of the first who asked, for accounting.
+    pub vo: Option<VoName>,
+    pub activity: Option<ActivityName>,
 }
 
 impl ArchiveEntry {
@@ -143,6 +146,8 @@ impl LiveSet {
                 data_set: wishes.data_set.as_ref().map(|set| set.name.clone()),
                 wanted,
                 copies: BTreeMap::new(),
+                vo: Some(asker.vo.clone()),
+                activity: wishes.activity.clone(),
             };
             self.archives.insert(*file, entry);
             self.join_data_set(at_ns, request);
@@ -260,11 +265,7 @@ impl LiveSet {
     }
 
     pub(super) fn begin_write(&mut self, drive: &DriveName, work: DriveWork) {
-        let files = match &work {
-            DriveWork::Writing(file) => vec![*file],
-            DriveWork::WritingAggregate(members) => members.clone(),
-            DriveWork::Idle { .. } | DriveWork::Reading(_) | DriveWork::Syncing => Vec::new(),
-        };
+        let files = work.members().to_vec();
         let Some(mount) = self.mount_mut(drive) else {
             return;
         };

@@ -1,12 +1,12 @@
 //! The same for queues of families, which are maps of such maps.
 
-use super::{ArchiveGroup, ArchiveQueue, as_pairs};
+use super::{ArchiveGroup, ArchiveQueue};
 use crate::request::FamilyName;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::collections::BTreeMap;
 
 #[derive(Serialize, Deserialize)]
-struct Groups(#[serde(with = "as_pairs")] BTreeMap<ArchiveGroup, ArchiveQueue>);
+struct Groups(#[serde(with = "crate::as_pairs")] BTreeMap<ArchiveGroup, ArchiveQueue>);
 
 pub(super) fn serialize<S: Serializer>(
     families: &BTreeMap<FamilyName, BTreeMap<ArchiveGroup, ArchiveQueue>>,

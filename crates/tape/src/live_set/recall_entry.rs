@@ -1,7 +1,9 @@
 //! One file of the live set, and how requests for it come together.
 
 use super::{LiveSet, RequestTarget};
-use crate::request::{Asker, DriveName, FileId, RecallRequest, RequestId, TapeCopy, TapeName};
+use crate::request::{
+    ActivityName, Asker, DriveName, FileId, RecallRequest, RequestId, TapeCopy, TapeName, VoName,
+};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -15,6 +17,9 @@ pub struct RecallEntry {
     /// When the first of them asked.
     pub since_ns: i64,
     pub read_by: Option<DriveName>,
+    /// Of the first who asked, for accounting.
+    pub vo: Option<VoName>,
+    pub activity: Option<ActivityName>,
 }
 
 impl RecallEntry {
@@ -70,6 +75,8 @@ impl LiveSet {
             askers: BTreeMap::from([(*id, asker.clone())]),
             since_ns: at_ns,
             read_by: None,
+            vo: Some(asker.vo.clone()),
+            activity: request.activity.clone(),
         };
         self.recalls.insert(*file, entry);
         self.queue(*file);

@@ -64,7 +64,7 @@ impl RequestEngine {
         true
     }
 
-    fn write_effect(&self, drive: &DriveName, file: FileId) -> Option<Effect> {
+    pub(super) fn write_effect(&self, drive: &DriveName, file: FileId) -> Option<Effect> {
         Some(Effect::Write {
             drive: drive.clone(),
             file,
@@ -73,7 +73,11 @@ impl RequestEngine {
         })
     }
 
-    fn aggregate_effect(&self, drive: &DriveName, members: Vec<FileId>) -> Option<Effect> {
+    pub(super) fn aggregate_effect(
+        &self,
+        drive: &DriveName,
+        members: Vec<FileId>,
+    ) -> Option<Effect> {
         let size = |file: &FileId| self.live.archives.get(file).map_or(0, |one| one.size_bytes);
         let members = members.into_iter().map(|file| AggregateMember {
             file,

@@ -96,23 +96,31 @@ impl AgentSetup {
     /// Makes a call and reports what came of it, exactly once.
     pub(crate) async fn call_tape(self: Arc<Self>, call: TapeCall, reports: mpsc::Sender<Message>) {
         let number = call.number;
-        let outcome = tokio::spawn(async move { self.tape_outcome(&call).await }).await;
-        let outcome = outcome.unwrap_or_else(|_| {
-            let detail = "the call ended unexpectedly; see the service's log".to_owned();
-            TapeOutcome::Failed {
-                failure: classify(
-                    Side::Service,
-                    Phase::Staging,
-                    &ObservedFailure::Broken,
-                    detail,
-                ),
-                status: None,
+        let outcome = async move { self.tape_outcome(&call).await };
+        answer_call(number, outcome, &reports).await;
+    }
+
+    /// Has the source of a copy that is on tape removed, and reports that exactly once.
+    pub(crate) async fn call_source_removal(
+        self: Arc<Self>,
+        number: u64,
+        assignment: Assignment,
+        reports: mpsc::Sender<Message>,
+    ) {
+        let outcome = async move {
+            match self.remove_source(&assignment).await {
+                Ok(()) => TapeOutcome::Done,
+                Err(failure) => {
+                    let transfer = assignment.request.id.0;
+                    tracing::warn!(transfer, %failure, "a source that is to be removed is still there");
+                    TapeOutcome::Failed {
+                        failure,
+                        status: None,
+                    }
+                }
             }
-        });
-        // The loop outlives its calls; when it does not, a restart makes them again.
-        let _ = reports
-            .send(Message::TapeAnswered { number, outcome })
-            .await;
+        };
+        answer_call(number, outcome, &reports).await;
     }
 
     async fn tape_outcome(&self, call: &TapeCall) -> TapeOutcome {
@@ -405,6 +413,25 @@ impl AgentSetup {
             status: Some(status.as_u16()),
         })
     }
+}
+
+/// Reports what came of a call, also when it ended unexpectedly.
+async fn answer_call(
+    number: u64,
+    outcome: impl Future<Output = TapeOutcome> + Send + 'static,
+    reports: &mpsc::Sender<Message>,
+) {
+    let outcome = tokio::spawn(outcome).await.unwrap_or_else(|_| {
+        let detail = "the call ended unexpectedly; see the service's log".to_owned();
+        let observed = ObservedFailure::Broken;
+        TapeOutcome::Failed {
+            failure: classify(Side::Service, Phase::Staging, &observed, detail),
+            status: None,
+        }
+    });
+    // The loop outlives its calls; when it does not, a restart makes them again.
+    let answered = Message::TapeAnswered { number, outcome };
+    let _ = reports.send(answered).await;
 }
 
 impl Access {

@@ -56,6 +56,7 @@ pub fn job(row: &JobRow, host: &str) -> Map<String, Value> {
     let words = [
         parameters.strict_copy.then_some("strict"),
         parameters.ip_version.map(IpVersion::name),
+        parameters.removes_source.then_some("delete_source"),
     ];
     internal.extend(words.into_iter().flatten().map(str::to_owned));
     let internal = (!internal.is_empty()).then(|| internal.join(","));

@@ -240,7 +240,7 @@ impl OpenJob {
                 tape.staging_finished = entry.at;
             }
             TransferEvent::Landed { archives: true, .. } => tape.archiving_started = entry.at,
-            TransferEvent::Archived | TransferEvent::ArchiveFailed { .. } => {
+            TransferEvent::Archived { .. } | TransferEvent::ArchiveFailed { .. } => {
                 tape.archiving_finished = entry.at;
             }
             _ => {}
@@ -328,7 +328,7 @@ fn ended<'a>(event: &'a TransferEvent, before: &Option<TransferState>) -> Option
         | TransferEvent::StageRequested { .. }
         | TransferEvent::Staged { .. }
         | TransferEvent::StageFailed { .. }
-        | TransferEvent::Archived
+        | TransferEvent::Archived { .. }
         | TransferEvent::ArchiveFailed { .. }
         | TransferEvent::Submitted
         | TransferEvent::Chosen { .. }

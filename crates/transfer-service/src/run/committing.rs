@@ -179,6 +179,12 @@ impl Committer {
                 let calling = calling.call_tape(*call, self.reports.clone());
                 self.runtime.spawn(calling);
             }
+            Act::RemoveSource(number, assignment) => {
+                let calling = self.node.agents.clone();
+                let reports = self.reports.clone();
+                let calling = calling.call_source_removal(number, *assignment, reports);
+                self.runtime.spawn(calling);
+            }
             // The other side may have gone meanwhile, which is its right.
             Act::Reply(to, reply) => drop(to.send(reply)),
             Act::RenewAtIssuer(id, to) => {

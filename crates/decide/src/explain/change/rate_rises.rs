@@ -23,6 +23,7 @@ pub fn rises_of(link: &LinkSignals, low: &[LowRate], bin_seconds: u32) -> Vec<Ri
         active: reversed(&link.active),
         limit: reversed(&link.limit),
         queued: reversed(&link.queued),
+        unfed: reversed(&link.unfed),
         ..LinkSignals::default()
     };
     let forwards = |range: &Range<usize>| bins - range.end..bins - range.start;

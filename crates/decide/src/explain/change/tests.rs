@@ -207,6 +207,31 @@ fn an_empty_queue_is_a_lack_of_work_and_no_drop() {
 }
 
 #[test]
+fn the_end_of_a_lack_of_work_is_no_rise() {
+    let bins = 300;
+    // Files come one by one: each is queued for a moment, and no slot that stays free had one to take.
+    let slots = |bin: usize| if bin < 150 { 5.0 } else { 10.0 };
+    let link = LinkSignals {
+        copied_bytes: Series::known((0..bins).map(|bin| slots(bin) * 1.2e9)),
+        active: Series::known((0..bins).map(slots)),
+        limit: Series::constant(10.0, bins),
+        queued: Series::constant(1.0, bins),
+        unfed: Series::constant(0.0, bins),
+        ..LinkSignals::default()
+    };
+    assert_eq!(rises_of(&link, &[], 60), []);
+    let fed = LinkSignals {
+        unfed: Series::constant(10.0, bins),
+        ..link
+    };
+    assert_eq!(
+        rises_of(&fed, &[], 60).len(),
+        1,
+        "files waited beside free slots"
+    );
+}
+
+#[test]
 fn nothing_queued_and_nothing_running_is_a_lack_of_work_also_of_files_that_no_sample_saw() {
     let bins = 60;
     let link = |queued: f64| LinkSignals {

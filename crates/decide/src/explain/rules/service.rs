@@ -411,21 +411,7 @@ fn errors(view: &RuleInput<'_>, test: impl Fn(&FailureGroup) -> bool) -> Option<
         .changes(&[Setting::Halt])
         .filter(|change| change.new.is_some());
     let mut evidence: Vec<Evidence> = halts.take(1).cloned().map(Evidence::Change).collect();
-    let mut kinds: Vec<(u64, &FailureGroup)> = (view.link.failures.iter())
-        .filter(|(group, _)| test(group))
-        .filter_map(|(group, attempts)| Some((attempts.sum(view.during)?.round() as u64, group)))
-        .filter(|(attempts, _)| *attempts > 0)
-        .collect();
-    kinds.sort_by(|a, b| b.0.cmp(&a.0).then_with(|| a.1.cmp(b.1)));
-    evidence.extend(
-        kinds
-            .into_iter()
-            .take(2)
-            .map(|(attempts, group)| Evidence::Failures {
-                fingerprint: group.fingerprint.clone(),
-                attempts,
-            }),
-    );
+    evidence.extend(view.failures(test).into_iter().take(2));
     Some(Finding { explains, evidence })
 }
 

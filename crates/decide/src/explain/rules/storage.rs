@@ -82,24 +82,8 @@ pub(super) fn out_of_space(view: &RuleInput<'_>) -> Option<Finding> {
         true => 1.0,
         false => explained_by_failures(view, no_space)?,
     };
-    evidence.extend(failures(view, &no_space).take(1));
+    evidence.extend(view.failures(no_space).into_iter().take(1));
     Some(Finding { explains, evidence })
-}
-
-/// Failures of these kinds in the stretch.
-fn failures<'a>(
-    view: &'a RuleInput<'_>,
-    test: &'a dyn Fn(&FailureGroup) -> bool,
-) -> impl Iterator<Item = Evidence> + 'a {
-    let kinds = view.link.failures.iter();
-    let told = kinds.filter(|(group, _)| test(group));
-    told.filter_map(|(group, attempts)| {
-        let attempts = attempts.sum(view.during)?.round() as u64;
-        (attempts > 0).then(|| Evidence::Failures {
-            fingerprint: group.fingerprint.clone(),
-            attempts,
-        })
-    })
 }
 
 /// Servers or pools as many as would carry the same evenly: 1 / Σ sᵢ².
@@ -174,7 +158,7 @@ fn unreachable(view: &RuleInput<'_>) -> Option<Finding> {
     if before.is_some_and(|before| now < before * 2.0) {
         return None;
     }
-    Finding::whole(failures(view, &nobody).take(2).collect())
+    Finding::whole(view.failures(nobody).into_iter().take(2).collect())
 }
 
 pub(super) fn batch_delay(view: &RuleInput<'_>) -> Option<Finding> {
@@ -382,18 +366,16 @@ pub(super) fn start_burst(view: &RuleInput<'_>) -> Option<Finding> {
 }
 
 pub(super) fn accounting(view: &RuleInput<'_>) -> Option<Finding> {
-    let (id, storage) = view.storages().find(|(_, storage)| {
-        let both = view
-            .now(&storage.used_bytes)
-            .zip(view.now(&storage.catalogue_bytes));
-        both.is_some_and(|(used, catalogue)| {
-            (used - catalogue).abs() > used.max(catalogue) * ACCOUNTING_SHARE_MIN
-        })
+    let (id, difference) = view.storages().find_map(|(id, storage)| {
+        let used = view.now(&storage.used_bytes)?;
+        let catalogue = view.now(&storage.catalogue_bytes)?;
+        let difference = (used - catalogue).abs();
+        (difference > used.max(catalogue) * ACCOUNTING_SHARE_MIN).then_some((id, difference))
     })?;
     Finding::whole(vec![Evidence::Value {
         measure: Measure::AccountingDifference,
         place: Some(id.as_str().to_owned()),
-        before: view.now(&storage.catalogue_bytes),
-        value: view.now(&storage.used_bytes)?,
+        before: None,
+        value: difference,
     }])
 }

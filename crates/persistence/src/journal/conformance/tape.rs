@@ -42,7 +42,7 @@ pub(super) fn what_tape_systems_did_is_told_of_a_file(lab: &Lab) {
                 request: StageRequestId::new("r2"),
             },
         ),
-        (40, TransferEvent::Archived),
+        (40, TransferEvent::Archived { source: None }),
     ];
     let mut journal = lab.open();
     let (whole, single) = (job(1, 1..=1), job(2, 2..=2));

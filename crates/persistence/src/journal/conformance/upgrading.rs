@@ -13,7 +13,7 @@ fn rows(user: &str) -> [String; 3] {
     let job = job_without_tokens();
     let text = |value: serde_json::Value| value.to_string().replace('\'', "''");
     let json = |value: &dyn erased::Json| text(value.value());
-    let event = TransferEvent::Archived;
+    let event = TransferEvent::Archived { source: None };
     [
         format!(
             "INSERT INTO job (job_id, {user}, vo, delegation, submitted_ms, priority, parameters, source_se,

@@ -122,7 +122,7 @@ impl Change {
             TransferEvent::Staged { .. } | TransferEvent::StageFailed { .. } => {
                 self.staging_finished = Some(at.0);
             }
-            TransferEvent::Archived | TransferEvent::ArchiveFailed { .. } => {
+            TransferEvent::Archived { .. } | TransferEvent::ArchiveFailed { .. } => {
                 self.archiving_finished = Some(at.0);
             }
             TransferEvent::AttemptFailed { .. }

@@ -86,7 +86,7 @@ pub(super) fn update_transfer(
         | TransferEvent::StageRequested { .. }
         | TransferEvent::Staged { .. }
         | TransferEvent::StageFailed { .. }
-        | TransferEvent::Archived
+        | TransferEvent::Archived { .. }
         | TransferEvent::ArchiveFailed { .. }
         | TransferEvent::NotNeeded
         | TransferEvent::Expired { .. }
@@ -125,7 +125,7 @@ fn update_tape_times(
         TransferEvent::Landed { archives: true, .. } => {
             "UPDATE transfer SET archiving_started_ms = ?2 WHERE transfer_id = ?1"
         }
-        TransferEvent::Archived | TransferEvent::ArchiveFailed { .. } => {
+        TransferEvent::Archived { .. } | TransferEvent::ArchiveFailed { .. } => {
             "UPDATE transfer SET archiving_finished_ms = ?2 WHERE transfer_id = ?1"
         }
         TransferEvent::Landed { .. }

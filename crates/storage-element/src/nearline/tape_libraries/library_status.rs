@@ -8,17 +8,47 @@ use penstock_model::Timestamp;
 use penstock_tape::drive_pool::{DriveState, DriveWork, MountPurpose};
 use penstock_tape::hsm_queue::{HsmAmount, HsmCounts, HsmKind, HsmKindCounts};
 use penstock_tape::live_set::LiveSet;
+use penstock_tape::mount_account::MountPhase;
 use penstock_tape::mount_decision::MountTarget;
 use penstock_tape::record::TapeState;
 use penstock_tape::request_engine::TapeIncident;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
+/// Mounts that are told of.
+const MOUNTS_TOLD: usize = 200;
+
 /// All libraries.
 #[derive(Debug, Clone, Default, Serialize)]
 pub(crate) struct LibrariesStatus {
     pub drives: Vec<DriveStatus>,
     pub tapes: Vec<TapeStatus>,
+    /// The last mounts that have ended, the newest first.
+    pub mounts: Vec<MountStatus>,
+}
+
+/// A tape that was in a drive, and what its time went to.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct MountStatus {
+    pub drive: String,
+    pub tape: String,
+    pub library: String,
+    pub kind: String,
+    /// The family that was written; `None`: files were read.
+    pub family: Option<String>,
+    pub begin: Timestamp,
+    pub end: Timestamp,
+    /// In the time of the library.
+    pub wall_ns: i64,
+    /// They sum to `wall_ns`.
+    pub phases_ns: BTreeMap<MountPhase, i64>,
+    pub files: u64,
+    /// Of files that were done.
+    pub payload_bytes: u64,
+    /// With what had to be moved again.
+    pub moved_bytes: u64,
+    /// By VO, those whose files were done.
+    pub vos: BTreeMap<String, u64>,
 }
 
 /// What a drive does.
@@ -121,6 +151,7 @@ pub(super) fn status(libraries: &TapeLibraries) -> NearlineStatus {
         libraries: Some(LibrariesStatus {
             drives: drives(libraries, &times),
             tapes: tapes(live, &times),
+            mounts: mounts(live, &times),
         }),
     }
 }
@@ -182,6 +213,36 @@ fn tapes(live: &LiveSet, times: &Times) -> Vec<TapeStatus> {
         }
     });
     tapes.collect()
+}
+
+fn mounts(live: &LiveSet, times: &Times) -> Vec<MountStatus> {
+    let newest = live.mounts.closed().rev().take(MOUNTS_TOLD);
+    let told = newest.map(|mount| {
+        let mut vos: BTreeMap<String, u64> = BTreeMap::new();
+        for (user, share) in &mount.users {
+            let vo = user.vo.as_ref().map_or("none", |vo| &*vo.0);
+            *vos.entry(vo.to_owned()).or_default() += share.files;
+        }
+        MountStatus {
+            drive: mount.drive.0.to_string(),
+            tape: mount.tape.0.to_string(),
+            library: mount.library.0.to_string(),
+            kind: mount.kind.clone(),
+            family: match &mount.purpose {
+                MountPurpose::Archive(family) => Some(family.0.to_string()),
+                _ => None,
+            },
+            begin: times.wall(mount.begin_ns),
+            end: times.wall(mount.end_ns),
+            wall_ns: mount.wall_ns(),
+            phases_ns: mount.phases_ns.clone(),
+            files: mount.users.values().map(|share| share.files).sum(),
+            payload_bytes: mount.payload_bytes(),
+            moved_bytes: mount.moved_bytes,
+            vos,
+        }
+    });
+    told.collect()
 }
 
 /// In the same words as of an HSM that is driven by commands.

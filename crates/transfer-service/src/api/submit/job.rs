@@ -137,6 +137,7 @@ pub(super) fn parameters(
         },
         staging,
         archive_seconds: tape::archive_seconds(params)?,
+        removes_source: tape::removes_source(params, kind, transfers)?,
         source_space: tape::space(params, "source_spacetoken")?,
         destination_space: tape::space(params, "destination_spacetoken")?,
         restored_at: None,

@@ -3,7 +3,7 @@
 use super::{InvalidSubmission, bad, flag, integer, positive};
 use penstock_engine::checked_submission::NewTransfer;
 use penstock_model::tape::STAGING_SECONDS_DEFAULT;
-use penstock_model::{JobKind, Overwrite, Staging, TapeNotes};
+use penstock_model::{FileUrl, JobKind, Overwrite, Staging, TapeNotes};
 use serde_json::{Map, Value};
 use std::sync::Arc;
 
@@ -92,6 +92,45 @@ pub(super) fn overwrite(
     }
 }
 
+/// `delete_source`: the sources are removed when their copies are on tape.
+pub(super) fn removes_source(
+    params: &Map<String, Value>,
+    kind: JobKind,
+    transfers: &[NewTransfer],
+) -> Result<bool, InvalidSubmission> {
+    if !flag(params, "delete_source")? {
+        return Ok(false);
+    }
+    if archive_seconds(params)?.is_none() {
+        return Err(bad(
+            "'delete_source' needs 'archive_timeout': a source is deleted when its copy is on tape, and not before",
+        ));
+    }
+    if !kind.begins_together() {
+        return Err(bad(
+            "'delete_source' is for files with one source each, not for replicas or hops",
+        ));
+    }
+    let stays = |transfer: &NewTransfer| transfer.source == transfer.destination;
+    if let Some(staying) = transfers.iter().find(|transfer| stays(transfer)) {
+        return Err(bad(format!(
+            "source and destination are the same, and 'delete_source' would delete the only copy: {}",
+            staying.source
+        )));
+    }
+    match transfers.iter().all(|transfer| speaks(&transfer.source)) {
+        true => Ok(true),
+        false => Err(bad(
+            "'delete_source' needs sources that are reached by https or davs",
+        )),
+    }
+}
+
+/// Files that are spoken of over HTTP.
+fn speaks(url: &FileUrl) -> bool {
+    ["https", "http", "davs", "dav"].contains(&&*url.scheme())
+}
+
 /// Whether a file is on tape can be asked of destinations that have tape and speak of it.
 fn may_look_at_tape(
     params: &Map<String, Value>,
@@ -109,14 +148,12 @@ fn may_look_at_tape(
              leave one of them out",
         ));
     }
-    let speaks = |transfer: &NewTransfer| {
-        let scheme = transfer.destination.scheme();
-        ["https", "http", "davs", "dav"].contains(&&*scheme)
-    };
     let last_of_hops = transfers.last().filter(|_| kind == JobKind::Hops);
     let all_speak = match last_of_hops {
-        Some(last) => speaks(last),
-        None => transfers.iter().all(speaks),
+        Some(last) => speaks(&last.destination),
+        None => transfers
+            .iter()
+            .all(|transfer| speaks(&transfer.destination)),
     };
     match all_speak {
         true => Ok(()),

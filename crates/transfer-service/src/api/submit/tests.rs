@@ -545,6 +545,16 @@ fn what_cannot_be_done_is_refused_by_name() {
         "'overwrite_when_only_on_disk' asks the destination where its file is, and with 'strict_copy' nothing is asked: \
          leave one of them out",
     );
+    refused(
+        r#"{"delete_source":true}"#,
+        "",
+        "'delete_source' needs 'archive_timeout': a source is deleted when its copy is on tape, and not before",
+    );
+    refused(
+        r#"{"delete_source":true,"archive_timeout":60,"multihop":true}"#,
+        "",
+        "'delete_source' is for files with one source each, not for replicas or hops",
+    );
     refused(r#"{"retry":"many"}"#, "", "'retry' must be an integer");
     refused(
         r#"{"overwrite":true,"overwrite_on_retry":true}"#,
