@@ -4,10 +4,13 @@ Clients work for a while on a disk whose log is kept. Then, for many records of 
 have left it, and a storage element is started on that.
 """
 
+import json
 import random
 import shutil
+import subprocess
 
 from interop.clients import Door
+from interop.waiting import eventually
 
 from .disk import Disk
 from .element import Book, Client, ElementSite, judge, work_together
@@ -80,6 +83,94 @@ def test_a_power_cut_loses_nothing_that_a_storage_element_acknowledged(
         draw = random.Random(seed)
         directory = tmp_path / str(seed)
         run = Recording(binary, directory, Disk(disk_program, directory / "disk"), fault_ca, faulty, seed)
+        try:
+            run.record()
+        finally:
+            run.close()
+        found = 0
+        for number, until in enumerate(run.positions(draw, tier.cuts_per_run)):
+            cut = Cut.drawn(draw.randrange(1 << 32))
+            print(f"cut before record {until} of {len(run.records)}: {cut}")
+            found += run.judge(directory / f"remains-{number}", cut, until)
+        assert found, "at no cut a file was there, so this proves nothing"
+        shutil.rmtree(directory)
+
+
+TAPE = """
+[storage.tape]
+library = {{ directory = "state/tape", drives = [{{ kind = "LTO-8", count = 2 }}], tapes = [{{ kind = "LTO-8", count = 4, capacity = "1 GB" }}] }}
+time_factor = {factor}
+collect_time = "0s"
+collect_recalls_time = "0s"
+retry_first = "1s"
+retry_max = "2s"
+keep_free_percent = 100
+[[storage.tape.class]]
+path = "/"
+family = "all"
+aggregate = "10 kB"
+"""
+STAGING = "storage.read:/ storage.modify:/ storage.stage:/"
+
+
+class TapeDoor(Door):
+    """Has what is on tape only brought back before it is read."""
+
+    def get(self, path, expect=200, **headers):
+        answer = self.ask("GET", path, headers=headers)
+        if answer.status_code != 409:
+            assert answer.status_code == expect, f"GET {path}: {answer.status_code} {answer.text}"
+            return answer.content
+        wanted = {"files": [{"path": path, "diskLifetime": "PT1H"}]}
+        request = self.ask("POST", "/.penstock/tape/v1/stage", json=wanted).json()["requestId"]
+        told = lambda: self.ask("GET", f"/.penstock/tape/v1/stage/{request}").json()
+        eventually(f"{path} comes from tape", lambda: "completedAt" in told(), 120)
+        file = told()["files"][0]
+        assert file.get("onDisk"), f"a file that is reported on tape is not brought back: {file}"
+        return self.ask("GET", path, headers=headers).content
+
+
+class TapeRecording(Recording):
+    """The same, with all files on their way to tapes, which lie on the same disk."""
+
+    def __init__(self, *given):
+        super().__init__(*given)
+        # Slow enough that cuts meet mounts, writes and syncs.
+        self.site.append(TAPE.format(factor=200))
+
+    def status(self):
+        line = [str(self.site.binary), "tape", "status", "--dir", str(self.site.directory), "--json"]
+        done = subprocess.run(line, capture_output=True, text=True, timeout=60)
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+    def judge(self, remains, cut, until):
+        self.disk.write_remains(remains, cut, until, self.records)
+        self.site.use(remains)
+        try:
+            self.site.start()
+            door = TapeDoor(self.site, self.site.token(STAGING))
+            files = judge(self.book, door, self.marks(until))
+            door.put("/after", b"it goes to tape again")
+            eventually("it is on tape", lambda: self.is_on_tape(door, "/after"), 120)
+            eventually("nothing is asked for any more", lambda: self.status()["counts"]["requests"] == 0, 120)
+            assert door.get("/after") == b"it goes to tape again"
+        finally:
+            self.site.kill()
+        return files
+
+    def is_on_tape(self, door, path):
+        [told] = door.ask("POST", "/.penstock/tape/v1/archiveinfo", json={"paths": [path]}).json()
+        return told.get("locality") in ("TAPE", "DISK_AND_TAPE")
+
+
+def test_a_power_cut_loses_no_file_on_its_way_to_tape_and_back(
+    binary, tmp_path, disk_program, fault_ca, faulty, tier, rounds
+):
+    for seed in rounds.of("element", f"power cut with tapes, {tier.cuts_per_run} times", tier.recorded_runs):
+        draw = random.Random(seed)
+        directory = tmp_path / str(seed)
+        run = TapeRecording(binary, directory, Disk(disk_program, directory / "disk"), fault_ca, faulty, seed)
         try:
             run.record()
         finally:

@@ -63,6 +63,33 @@ class BucketHsm:
         return [entry["Key"] for page in pages for entry in page.get("Contents", [])]
 
 
+class TapeLibraries:
+    """Two tape libraries of the site's own, each in a directory; their time runs fast."""
+
+    def __init__(self, site, time_factor=2_000, libraries=1, place="tape"):
+        self.site = site
+        kind = {"kind": "LTO-8", "count": 2}
+        one = {"drives": [kind], "tapes": [kind | {"count": 5, "capacity": "2 GB"}]}
+        names = [f"silo-{number}" for number in range(1, libraries + 1)]
+        self.settings = {
+            "time_factor": time_factor,
+            "collect_recalls_time": "0s",
+            "library": [{"name": name, "directory": f"{place}/{name}", **one} for name in names],
+        }
+        (site.directory / place).mkdir(exist_ok=True)
+
+    def status(self):
+        line = [str(self.site.binary), "tape", "status", "--dir", str(self.site.directory), "--json"]
+        done = subprocess.run(line, capture_output=True, text=True, timeout=60)
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+    def files(self):
+        """One item for each copy of a file that is needed."""
+        tapes = self.status()["libraries"]["tapes"]
+        return [tape["name"] for tape in tapes for _ in range(tape["live"]["files"])]
+
+
 FAILING = """#!/bin/sh
 # Fails in the middle of the first put and the first get of every eighth file: killed at work, or with half of the file written
 # and a code.
@@ -116,7 +143,9 @@ keep_free_percent = {keep_free_percent}
 def inline(value):
     """A value as TOML has it on one line."""
     if isinstance(value, dict):
-        return "{ " + ", ".join(f"{key} = {json.dumps(one)}" for key, one in value.items()) + " }"
+        return "{ " + ", ".join(f"{key} = {inline(one)}" for key, one in value.items()) + " }"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(inline, value)) + "]"
     return json.dumps(value)
 
 
@@ -154,7 +183,7 @@ def numbered(number):
     return DATA + number.to_bytes(4)
 
 
-@pytest.fixture(params=["directory", "bucket", "failing"])
+@pytest.fixture(params=["directory", "bucket", "failing", "libraries"])
 def archive(request, grid, tier, clouds, tmp_path):
     """The second site with an HSM, and how many files go there."""
     site, count = grid.there, tier.tape_files
@@ -163,6 +192,8 @@ def archive(request, grid, tier, clouds, tmp_path):
             hsm = DirectoryHsm(site)
         case "bucket":
             hsm, count = BucketHsm(site, clouds["moto"]), tier.bucket_files
+        case "libraries":
+            hsm = TapeLibraries(site)
         case "failing":
             program, seen = failing_program(tmp_path, site.directory / "hsm")
             hsm = DirectoryHsm(site, program)
@@ -344,8 +375,9 @@ def test_gfals_bindings_archive_bring_back_and_let_go_many_files(grid, tier, tmp
     eventually("they are on tape only again", lambda: all_are(door, paths, "TAPE"), within)
 
 
-def test_gfal_archives_brings_reads_and_lets_go(grid, gfal, tmp_path):
-    with_tape(grid.there)
+@pytest.mark.parametrize("system", [DirectoryHsm, TapeLibraries])
+def test_gfal_archives_brings_reads_and_lets_go(grid, gfal, tmp_path, system):
+    with_tape(grid.there, system(grid.there))
     grid.there.start()
     url = grid.there_door.url("/tape/gfal/f")
     (tmp_path / "data").write_bytes(DATA)
@@ -375,21 +407,38 @@ exec "{program}" "$@"
 """
 
 
-def test_kills_lose_no_file_and_no_request(grid, tmp_path):
-    slow = tmp_path / "slow-hsm"
+def slow_hsm(site):
+    slow = site.directory / "slow-hsm"
     slow.write_text(SLOW.format(program=PROGRAM))
     slow.chmod(0o755)
+    return DirectoryHsm(site, slow)
+
+
+def slow_libraries(site):
+    """A mount takes half a second, so that kills meet mounts, writes, syncs and reads; each file is in two libraries."""
+    return TapeLibraries(site, time_factor=80, libraries=2)
+
+
+@pytest.mark.parametrize("system", [slow_hsm, slow_libraries])
+def test_kills_lose_no_file_and_no_request(grid, system):
     site = grid.there
-    with_tape(site, DirectoryHsm(site, slow))
+    tapes = with_tape(site, system(site))
+    copies = 2 if isinstance(tapes, TapeLibraries) else 1
+    if copies == 2:
+        site.append(f'copies = {copies}\naggregate = "{len(DATA) + 1} B"\n')
     site.start()
     door = Door(site, site.token(STAGING))
     paths = [f"/tape/f{number}" for number in range(40)]
+    # Some lie in aggregates, others by themselves.
+    contents = [DATA * (1 + number % 2) + bytes([number]) for number in range(len(paths))]
     for number, path in enumerate(paths):
-        door.put(path, DATA + bytes([number]))
+        door.put(path, contents[number])
         if number % 13 == 12:
+            time.sleep(0.2 * (number % 5))
             site.kill()
             site.start()
-    eventually("all are on tape only", lambda: all_are(door, paths, "TAPE"), 120)
+    eventually("all are on tape only", lambda: all_are(door, paths, "TAPE"), 180)
+    assert len(tapes.files()) == copies * len(paths), "counts are those of the listing"
     wanted = {"files": [{"path": path, "diskLifetime": "PT1H"} for path in paths]}
     request = door.ask("POST", "/.penstock/tape/v1/stage", json=wanted).json()["requestId"]
     for _ in range(3):
@@ -400,15 +449,78 @@ def test_kills_lose_no_file_and_no_request(grid, tmp_path):
     def told():
         return door.ask("GET", f"/.penstock/tape/v1/stage/{request}").json()
 
-    eventually("all are on disk", lambda: "completedAt" in told(), 120)
+    eventually("all are on disk", lambda: "completedAt" in told(), 180)
     assert all(file.get("onDisk") for file in told()["files"])
-    for number, path in enumerate(paths):
-        assert door.get(path) == DATA + bytes([number])
+    for path, data in zip(paths, contents):
+        assert door.get(path) == data
+    if isinstance(tapes, TapeLibraries):
+        eventually("nothing is asked for any more", lambda: tapes.status()["counts"]["requests"] == 0, 60)
+        for mount in tapes.status()["libraries"]["mounts"]:
+            assert sum(mount["phases_ns"].values()) == mount["wall_ns"], mount
     code, _ = site.stop()
     assert code == 0, site.log_tail()
     line = [str(site.binary), "fsck", "--dir", str(site.directory)]
     done = subprocess.run(line, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_operators_stop_drives_and_tapes_of_libraries_and_ask_before(grid):
+    """A library, a tape and a drive by turns; files with a copy elsewhere come from there."""
+    site = grid.there
+    tapes = with_tape(site, TapeLibraries(site, libraries=2))
+    site.append('[[storage.tape.class]]\npath = "/tape/twice"\nfamily = "twice"\ncopies = 2\n')
+    site.start()
+    door = Door(site, site.token(STAGING))
+
+    def run(*words):
+        line = [str(site.binary), "tape", *words, "--dir", str(site.directory)]
+        done = subprocess.run(line, capture_output=True, text=True, timeout=60)
+        return done.returncode, done.stdout + done.stderr
+
+    for path in ("/tape/twice/f", "/tape/once"):
+        door.put(path, DATA)
+    eventually("both are on tape", lambda: all_are(door, ["/tape/twice/f", "/tape/once"], "TAPE"), 60)
+    held = {tape["name"]: tape for tape in tapes.status()["libraries"]["tapes"] if tape["live"]["files"]}
+    assert sum(tape["live"]["bytes"] for tape in held.values()) == 3 * len(DATA)
+    [once] = [name for name, tape in held.items() if tape["family"] == "raw"]
+    twice = [name for name, tape in held.items() if tape["family"] == "twice"]
+    assert len({held[name]["library"] for name in twice}) == 2, "copies are in distinct libraries"
+    code, shown = run("ok-to-stop", once)
+    assert (code, "1 file" in shown, "no other copy" in shown) == (1, True, True), shown
+    code, shown = run("ok-to-stop", twice[0])
+    assert (code, "may be stopped" in shown) == (0, True), shown
+    assert run("ok-to-stop", held[once]["library"])[0] == 1
+    code, shown = run("ok-to-stop", "nothing")
+    assert (code, "no tape library, or nothing named 'nothing'" in shown) == (4, True), shown
+    # The one that would be read is out of use: the other one is read.
+    assert run("tape", twice[0], "--disable")[0] == 0
+    wanted = {"files": [{"path": "/tape/twice/f", "diskLifetime": "PT1H"}]}
+    request = door.ask("POST", "/.penstock/tape/v1/stage", json=wanted).json()["requestId"]
+    told = lambda: door.ask("GET", f"/.penstock/tape/v1/stage/{request}").json()
+    eventually("it came from the other library", lambda: "completedAt" in told(), 60)
+    assert told()["files"][0]["onDisk"] and door.get("/tape/twice/f") == DATA
+    assert run("tape", twice[0], "--enable")[0] == 0
+    drives = [drive["name"] for drive in tapes.status()["libraries"]["drives"]]
+    assert len(drives) == 4
+    assert run("drive", drives[0], "--down") == (0, f"drive {drives[0]} is down\n")
+    state = lambda: {drive["name"]: drive["state"] for drive in tapes.status()["libraries"]["drives"]}
+    eventually("it is down", lambda: state()[drives[0]] == "down")
+    assert f"drive {drives[0]} is down" in run("status")[1]
+    assert run("drive", drives[0], "--up")[0] == 0
+    eventually("it is free", lambda: state()[drives[0]] == "free")
+    eventually("no incident is left", lambda: tapes.status()["incidents"] == [])
+    # A site whose tape system is exchanged under its files says so, and changes nothing.
+    site.stop()
+    settings = site.directory / "penstock.toml"
+    text = settings.read_text()
+    other = f'[storage.tape]\nprogram = "{PROGRAM}"\n[[storage.tape.class]]\npath = "/tape"\nfamily = "raw"\n'
+    settings.write_text(text.partition("[storage.tape]\n")[0] + other)
+    line = [str(site.binary), "serve", "--dir", str(site.directory)]
+    done = subprocess.run(line, capture_output=True, text=True, timeout=60)
+    assert done.returncode != 0 and "a file is on tape as penstock-tape://" in done.stderr, done.stderr[-2000:]
+    settings.write_text(text)
+    site.start()
+    assert door.get("/tape/twice/f") == DATA
 
 
 def test_a_full_hsm_is_told_once_and_writing_goes_on_when_it_works_again(grid):
