@@ -1,7 +1,7 @@
 //! The tape system of a storage element, as its door tells it to administrators.
 
 use crate::credentials::Credentials;
-use crate::question::Question;
+use crate::json_interface::JsonInterface;
 use crate::remote_error::RemoteError;
 use http::Method;
 use penstock_model::Timestamp;
@@ -16,11 +16,7 @@ const ANSWER_BYTES_MAX: u64 = 1 << 20;
 
 /// The tape system of one storage element, and what its door is shown.
 #[derive(Clone)]
-pub struct TapeApi {
-    client: Client,
-    door: Url,
-    credentials: Arc<dyn Credentials>,
-}
+pub struct TapeApi(JsonInterface);
 
 /// Files and their bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -74,43 +70,26 @@ pub struct TapeStatus {
 impl TapeApi {
     /// That of the storage element with this door, such as `https://se.example.org:8443`.
     pub fn new(client: Client, door: Url, credentials: Arc<dyn Credentials>) -> TapeApi {
-        TapeApi {
+        TapeApi(JsonInterface {
             client,
-            door,
+            base: door,
             credentials,
-        }
+            answer_bytes_max: ANSWER_BYTES_MAX,
+            whose: "a tape system",
+        })
     }
 
     /// What waits, what runs, and what is wrong.
     pub async fn status(&self) -> Result<TapeStatus, RemoteError> {
-        let (url, text) = self.exchange(Method::GET, "status", None).await?;
-        serde_json::from_slice(&text).map_err(|why| {
-            RemoteError::nonsense(&url, format!("not an answer about a tape system: {why}"))
-        })
+        self.0
+            .exchange(Method::GET, "/.penstock/tape/status", None)
+            .await
     }
 
     /// Has what waits for its next try tried now.
     pub async fn retry(&self) -> Result<(), RemoteError> {
-        self.exchange(Method::POST, "retry", Some(b"{}")).await?;
-        Ok(())
-    }
-
-    async fn exchange(
-        &self,
-        method: Method,
-        place: &str,
-        body: Option<&[u8]>,
-    ) -> Result<(Url, Vec<u8>), RemoteError> {
-        let mut url = self.door.clone();
-        url.set_path(&format!("/.penstock/tape/{place}"));
-        url.set_query(None);
-        let question = Question {
-            method,
-            url: &url,
-            body,
-            answer_bytes_max: ANSWER_BYTES_MAX,
-        };
-        let text = question.ask(&self.client, &*self.credentials).await?;
-        Ok((url, text))
+        self.0
+            .order(Method::POST, "/.penstock/tape/retry", Some(b"{}"))
+            .await
     }
 }
