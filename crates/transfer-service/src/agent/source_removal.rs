@@ -73,6 +73,13 @@ impl AttemptRun<'_> {
         if at_source.told().is_same(&at_destination.told()).is_none() {
             return Err(self.differs(&source, &at_source, &destination, &at_destination));
         }
+        if at_source.version.is_some() && at_source.version == at_destination.version {
+            let detail = format!(
+                "{} and {} have the same ETag, and may be one file",
+                source.url, destination.url
+            );
+            return Err(source.failure(PHASE, &ObservedFailure::ChecksumMismatch, detail));
+        }
         match source.way() {
             AccessMethod::Http => {
                 let version = at_source.version.as_ref();
