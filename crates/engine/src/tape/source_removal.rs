@@ -53,7 +53,7 @@ impl Engine {
     /// What whoever removes the source has to know.
     fn of_source_removal(&self, transfer: TransferId) -> Option<Assignment> {
         let entry = self.transfers.get(&transfer)?;
-        let TransferState::Archiving { attempt, .. } = *entry.state() else {
+        let TransferState::Archiving { attempt, mode, .. } = *entry.state() else {
             return None;
         };
         let job = &self.jobs[&entry.job];
@@ -65,7 +65,8 @@ impl Engine {
             parameters: job.parameters().clone(),
             attempt,
             streams: None,
-            unsettled: false,
+            // No attempt is known to have copied it.
+            unsettled: mode.is_none() || job.parameters().restored_at.is_some(),
             ended: None,
             clock: Some(self.record_clock()),
             task: Task::RemoveSource,

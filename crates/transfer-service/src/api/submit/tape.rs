@@ -111,6 +111,11 @@ pub(super) fn removes_source(
             "'delete_source' is for files with one source each, not for replicas or hops",
         ));
     }
+    if overwrite(params, kind, transfers)? != Overwrite::Never {
+        return Err(bad(
+            "'delete_source' goes with no way to overwrite: by another name of its server a source would replace itself, and be deleted",
+        ));
+    }
     let is_same = |transfer: &&NewTransfer| transfer.source.place() == transfer.destination.place();
     if let Some(staying) = transfers.iter().find(is_same) {
         return Err(bad(format!(
