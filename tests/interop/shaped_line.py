@@ -5,6 +5,8 @@ import threading
 import time
 
 CHUNK_BYTES = 16 * 1024
+# As on a real way, so that a server has sent what has passed, and not a whole file into the buffers of a loopback connection.
+BUFFER_BYTES, SEGMENT_BYTES = 64 * 1024, 1448
 
 
 class Rate:
@@ -50,12 +52,24 @@ class ShapedLine:
 
     def serve(self, asking):
         try:
-            answering = socket.create_connection(self.server, source_address=(self.client, 0))
+            answering = self.connect()
         except OSError:
             asking.close()
             return
         threading.Thread(target=pass_on, args=(asking, answering), daemon=True).start()
         pass_on(answering, asking, self.rate_of())
+
+    def connect(self):
+        answering = socket.socket()
+        answering.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, BUFFER_BYTES)
+        answering.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, SEGMENT_BYTES)
+        try:
+            answering.bind((self.client, 0))
+            answering.connect(self.server)
+        except OSError:
+            answering.close()
+            raise
+        return answering
 
 
 def pass_on(giving, taking, rate=None):

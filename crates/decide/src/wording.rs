@@ -283,6 +283,16 @@ fn tape_wait(wait: &TapeWait, now: Timestamp) -> String {
                 "it arrived {wait} ago, and the tape system of {storage} has {rest} more to put it on tape; {soon}"
             )
         }
+        TapeWait::RemovingSource { storage, failures } => {
+            let in_vain = match failures {
+                0 => String::new(),
+                _ => {
+                    let times = counted(u64::from(*failures), "time");
+                    format!("; that was tried {times} in vain, and is tried again")
+                }
+            };
+            format!("its copy is on tape, and its source at {storage} is being deleted{in_vain}")
+        }
     }
 }
 
@@ -445,6 +455,7 @@ pub fn wait_kind(reason: &WaitReason) -> &'static str {
         WaitReason::Tape(TapeWait::Failing { .. }) => "tape_failing",
         WaitReason::Tape(TapeWait::Recalling { .. }) => "tape_recalling",
         WaitReason::Tape(TapeWait::Archiving { .. }) => "tape_archiving",
+        WaitReason::Tape(TapeWait::RemovingSource { .. }) => "tape_removing_source",
         WaitReason::Starting => "starting",
         WaitReason::Draining => "draining",
         WaitReason::Drained => "drained",

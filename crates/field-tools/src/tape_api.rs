@@ -1,7 +1,7 @@
 //! The tape system of a storage element, as its door tells it to administrators.
 
 use crate::credentials::Credentials;
-use crate::question::Question;
+use crate::json_interface::JsonInterface;
 use crate::remote_error::RemoteError;
 use http::Method;
 use penstock_model::Timestamp;
@@ -16,11 +16,7 @@ const ANSWER_BYTES_MAX: u64 = 64 << 20;
 
 /// The tape system of one storage element, and what its door is shown.
 #[derive(Clone)]
-pub struct TapeApi {
-    client: Client,
-    door: Url,
-    credentials: Arc<dyn Credentials>,
-}
+pub struct TapeApi(JsonInterface);
 
 /// Files and their bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -183,25 +179,25 @@ pub enum StopReason {
 impl TapeApi {
     /// That of the storage element with this door, such as `https://se.example.org:8443`.
     pub fn new(client: Client, door: Url, credentials: Arc<dyn Credentials>) -> TapeApi {
-        TapeApi {
+        TapeApi(JsonInterface {
             client,
-            door,
+            base: door,
             credentials,
-        }
+            answer_bytes_max: ANSWER_BYTES_MAX,
+            whose: "a tape system",
+        })
     }
 
     /// What waits, what runs, and what is wrong.
     pub async fn status(&self) -> Result<TapeStatus, RemoteError> {
-        let (url, text) = self.exchange(Method::GET, &["status"], None).await?;
-        serde_json::from_slice(&text).map_err(|why| {
-            RemoteError::nonsense(&url, format!("not an answer about a tape system: {why}"))
-        })
+        let path = place(&self.0.base, &["status"]);
+        self.0.exchange(Method::GET, &path, None).await
     }
 
     /// Has what waits for its next try tried now.
     pub async fn retry(&self) -> Result<(), RemoteError> {
-        self.exchange(Method::POST, &["retry"], Some(b"{}")).await?;
-        Ok(())
+        let path = place(&self.0.base, &["retry"]);
+        self.0.order(Method::POST, &path, Some(b"{}")).await
     }
 
     /// Takes a drive out of use, or back.
@@ -216,41 +212,25 @@ impl TapeApi {
         self.change(&["tape", tape], state).await
     }
 
-    async fn change(&self, place: &[&str], state: &str) -> Result<(), RemoteError> {
+    async fn change(&self, of: &[&str], state: &str) -> Result<(), RemoteError> {
         let body = serde_json::json!({ "state": state }).to_string();
+        let path = place(&self.0.base, of);
         let body = Some(body.as_bytes());
-        self.exchange(Method::POST, place, body).await?;
-        Ok(())
+        self.0.order(Method::POST, &path, body).await
     }
 
     /// Whether a drive, a library or a tape may be stopped.
     pub async fn ok_to_stop(&self, name: &str) -> Result<StopAnswer, RemoteError> {
-        let place = ["ok-to-stop", name];
-        let (url, text) = self.exchange(Method::GET, &place, None).await?;
-        serde_json::from_slice(&text).map_err(|why| {
-            RemoteError::nonsense(&url, format!("not an answer about a tape system: {why}"))
-        })
+        let path = place(&self.0.base, &["ok-to-stop", name]);
+        self.0.exchange(Method::GET, &path, None).await
     }
+}
 
-    async fn exchange(
-        &self,
-        method: Method,
-        place: &[&str],
-        body: Option<&[u8]>,
-    ) -> Result<(Url, Vec<u8>), RemoteError> {
-        let mut url = self.door.clone();
-        if let Ok(mut path) = url.path_segments_mut() {
-            // Whatever a name holds, it is one part of the path.
-            path.clear().extend([".penstock", "tape"]).extend(place);
-        }
-        url.set_query(None);
-        let question = Question {
-            method,
-            url: &url,
-            body,
-            answer_bytes_max: ANSWER_BYTES_MAX,
-        };
-        let text = question.ask(&self.client, &*self.credentials).await?;
-        Ok((url, text))
+/// A path of the tape system. Whatever a name holds, it is one part of the path.
+fn place(door: &Url, parts: &[&str]) -> String {
+    let mut url = door.clone();
+    if let Ok(mut path) = url.path_segments_mut() {
+        path.clear().extend([".penstock", "tape"]).extend(parts);
     }
+    url.path().to_owned()
 }

@@ -10,7 +10,7 @@ pub use search::{FindQuestion, FoundPage};
 
 use crate::credentials::Credentials;
 use crate::job_list::Entry;
-use crate::question::Question;
+use crate::json_interface::JsonInterface;
 use crate::remote_error::RemoteError;
 use http::Method;
 use penstock_model::Timestamp;
@@ -28,11 +28,7 @@ const IDS_PER_REQUEST: usize = 50;
 
 /// A transfer service, and what it is shown.
 #[derive(Clone)]
-pub struct TransferService {
-    client: Client,
-    base: Url,
-    credentials: Arc<dyn Credentials>,
-}
+pub struct TransferService(JsonInterface);
 
 /// The tokens by which one end of a job's files is reached.
 #[derive(Clone, Default, PartialEq, Eq)]
@@ -234,11 +230,13 @@ impl FileInfo {
 impl TransferService {
     /// The service at `base`, such as `https://fts.example.org:8446`.
     pub fn new(client: Client, base: Url, credentials: Arc<dyn Credentials>) -> TransferService {
-        TransferService {
+        TransferService(JsonInterface {
             client,
             base,
             credentials,
-        }
+            answer_bytes_max: ANSWER_BYTES_MAX,
+            whose: "a transfer service",
+        })
     }
 
     /// Submits one job; gives back its id.
@@ -299,7 +297,7 @@ impl TransferService {
                 Err(RemoteError::not_found(format!("job {id}")))
             }
             _ => serde_json::from_value(value)
-                .map_err(|why| RemoteError::nonsense(&self.base, format!("job {id}: {why}"))),
+                .map_err(|why| RemoteError::nonsense(&self.0.base, format!("job {id}: {why}"))),
         }
     }
 
@@ -418,33 +416,7 @@ impl TransferService {
         path: &str,
         body: Option<&[u8]>,
     ) -> Result<T, RemoteError> {
-        let (url, text) = self.send(method, path, body).await?;
-        // What was removed leaves an empty answer (204).
-        let text = if text.is_empty() { b"null" } else { &text[..] };
-        serde_json::from_slice(text).map_err(|why| {
-            RemoteError::nonsense(&url, format!("not an answer of a transfer service: {why}"))
-        })
-    }
-
-    /// The URL that was asked, and the body of its answer.
-    async fn send(
-        &self,
-        method: Method,
-        path: &str,
-        body: Option<&[u8]>,
-    ) -> Result<(Url, Vec<u8>), RemoteError> {
-        let url = self
-            .base
-            .join(&format!("/{path}"))
-            .map_err(|why| RemoteError::nonsense(&self.base, why.to_string()))?;
-        let question = Question {
-            method,
-            url: &url,
-            body,
-            answer_bytes_max: ANSWER_BYTES_MAX,
-        };
-        let text = question.ask(&self.client, &*self.credentials).await?;
-        Ok((url, text))
+        self.0.exchange(method, &format!("/{path}"), body).await
     }
 }
 

@@ -1,7 +1,7 @@
 //! The trash of a storage element, as its door tells it to administrators: listed, restored, emptied.
 
 use crate::credentials::Credentials;
-use crate::question::Question;
+use crate::json_interface::JsonInterface;
 use crate::remote_error::RemoteError;
 use http::Method;
 use penstock_model::{NamespacePath, Timestamp};
@@ -10,18 +10,17 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use std::sync::Arc;
-use url::Url;
+use url::{Url, form_urlencoded};
 
 /// Bytes that one answer may have. A page of the trash has a quarter, beyond its first file.
 const ANSWER_BYTES_MAX: u64 = 16 << 20;
 
+/// Where a door has it.
+const TRASH: &str = "/.penstock/trash";
+
 /// The trash of one storage element, and what its door is shown.
 #[derive(Clone)]
-pub struct TrashApi {
-    client: Client,
-    door: Url,
-    credentials: Arc<dyn Credentials>,
-}
+pub struct TrashApi(JsonInterface);
 
 /// A file that was removed or replaced.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -93,11 +92,13 @@ pub struct StayInfo {
 impl TrashApi {
     /// That of the storage element with this door, such as `https://se.example.org:8443`.
     pub fn new(client: Client, door: Url, credentials: Arc<dyn Credentials>) -> TrashApi {
-        TrashApi {
+        TrashApi(JsonInterface {
             client,
-            door,
+            base: door,
             credentials,
-        }
+            answer_bytes_max: ANSWER_BYTES_MAX,
+            whose: "a trash",
+        })
     }
 
     /// Files that were at a path or below it, at most so many, from the given place on.
@@ -175,23 +176,15 @@ impl TrashApi {
         query: &[(&str, Option<&str>)],
         body: Option<&[u8]>,
     ) -> Result<T, RemoteError> {
-        let mut url = self.door.clone();
-        url.set_path(&format!("/.penstock/trash{place}"));
-        url.set_query(None);
-        for (name, value) in query {
-            if let Some(value) = value {
-                url.query_pairs_mut().append_pair(name, value);
-            }
+        let mut path = format!("{TRASH}{place}");
+        let given = query
+            .iter()
+            .filter_map(|(name, value)| Some((name, (*value)?)));
+        let mut text = form_urlencoded::Serializer::new(String::new());
+        let text = text.extend_pairs(given).finish();
+        if !text.is_empty() {
+            path = format!("{path}?{text}");
         }
-        let question = Question {
-            method,
-            url: &url,
-            body,
-            answer_bytes_max: ANSWER_BYTES_MAX,
-        };
-        let text = question.ask(&self.client, &*self.credentials).await?;
-        serde_json::from_slice(&text).map_err(|why| {
-            RemoteError::nonsense(&url, format!("not an answer about a trash: {why}"))
-        })
+        self.0.exchange(method, &path, body).await
     }
 }

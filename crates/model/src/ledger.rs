@@ -233,3 +233,16 @@ pub struct LinkSample {
     /// Waiting at its end; where a ban holds back all that wait, those.
     pub queued: u64,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_copy_on_tape_is_recorded_as_before_where_its_source_stays() {
+        let before = r#"{"event":"archived"}"#;
+        let event: TransferEvent = serde_json::from_str(before).expect("an old record");
+        assert_eq!(event, TransferEvent::Archived { source: None });
+        assert_eq!(serde_json::to_string(&event).expect("JSON"), before);
+    }
+}

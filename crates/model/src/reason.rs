@@ -206,6 +206,13 @@ pub enum TapeWait {
         /// When it is looked at again.
         look_at: Timestamp,
     },
+    /// It is on tape, and its source is to be deleted before it has ended.
+    RemovingSource {
+        /// Where the source is.
+        storage: StorageId,
+        /// How often that was tried in vain.
+        failures: u32,
+    },
 }
 
 /// Why a replica or a hop was the next one.

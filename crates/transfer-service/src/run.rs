@@ -20,7 +20,7 @@ use crate::node::wire::LeaderMessage;
 use crate::node::{Node, ReportSink};
 use crate::overview::Meters;
 use committing::Committer;
-use notices::{tell, tell_of_leftover};
+use notices::{tell, tell_of_kept_source, tell_of_leftover};
 use penstock_clock::wall_clock;
 use penstock_engine::command::{Command, Reply, Submit};
 use penstock_engine::{
@@ -529,6 +529,7 @@ impl Driver {
         self.meters.count(&effects);
         for record in &effects.records {
             self.node.metrics.count(record);
+            tell_of_kept_source(record);
         }
         batch.records.extend(effects.records);
         for action in effects.actions {

@@ -15,6 +15,7 @@ mod macaroon;
 mod names;
 mod ranges;
 mod records;
+mod tape;
 mod token;
 mod webdav;
 mod webdav_changes;
@@ -72,6 +73,7 @@ pub const ALL: &[Target] = &[
     records::MAPPED,
     records::XROOTD,
     records::FILES,
+    tape::ORDERS,
     token::TEXTS,
     token::CLAIMS,
     webdav::ASKED,

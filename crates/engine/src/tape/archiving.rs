@@ -256,6 +256,13 @@ impl Engine {
     }
 
     pub(super) fn why_archiving(&self, transfer: TransferId, since: Timestamp) -> Option<TapeWait> {
+        if let Some(failures) = self.tape.removals.get(&transfer) {
+            let source = self.tape_place(transfer, Side::Source)?;
+            return Some(TapeWait::RemovingSource {
+                storage: source.storage.clone(),
+                failures: *failures,
+            });
+        }
         let place = self.tape_place(transfer, Side::Destination)?;
         let archive = self.tape.archives.get(&place);
         let until = self.tape.agenda.at(&Due::Deadline(transfer));

@@ -4,21 +4,17 @@
 use super::{Due, TapeCallSubject};
 use crate::{Action, Assignment, Effects, Engine, Now, TapeOutcome, Task};
 use penstock_decide::tape::next_call;
-use penstock_model::{
-    Attempt, Failure, Retry, Side, SourceRemoval, TransferEvent, TransferId, TransferState,
-};
+use penstock_model::{Retry, Side, SourceRemoval, TransferEvent, TransferId, TransferState};
 use std::sync::Arc;
 
-/// Calls for one source before it is kept: with growing waits between them, about half an hour.
+/// Calls for one source before it is kept: with growing waits between them, about 20 minutes.
 const CALLS_MAX: u32 = 10;
 
 impl Engine {
     /// A copy is on tape: its transfer has ended, unless its source is to be removed first.
     pub(super) fn is_on_tape(&mut self, now: Now, transfer: TransferId, effects: &mut Effects) {
-        let removes = self.transfers.get(&transfer).is_some_and(|entry| {
-            let parameters = self.jobs[&entry.job].parameters();
-            parameters.removes_source && self.archives(entry.job)
-        });
+        let entry = self.transfers.get(&transfer);
+        let removes = entry.is_some_and(|entry| self.jobs[&entry.job].parameters().removes_source);
         if !removes {
             let event = TransferEvent::Archived { source: None };
             self.apply(now, transfer, event, effects);
@@ -57,10 +53,9 @@ impl Engine {
     /// What whoever removes the source has to know.
     fn of_source_removal(&self, transfer: TransferId) -> Option<Assignment> {
         let entry = self.transfers.get(&transfer)?;
-        let TransferState::Archiving { attempt, .. } = entry.state() else {
+        let TransferState::Archiving { attempt, mode, .. } = *entry.state() else {
             return None;
         };
-        let attempt: Attempt = *attempt;
         let job = &self.jobs[&entry.job];
         Some(Assignment {
             to: self.nodes.own(),
@@ -70,7 +65,8 @@ impl Engine {
             parameters: job.parameters().clone(),
             attempt,
             streams: None,
-            unsettled: false,
+            // No attempt is known to have copied it.
+            unsettled: mode.is_none() || job.parameters().restored_at.is_some(),
             ended: None,
             clock: Some(self.record_clock()),
             task: Task::RemoveSource,
@@ -88,7 +84,7 @@ impl Engine {
         let Some(calls) = self.tape.removals.get_mut(&transfer) else {
             return;
         };
-        let failure: Option<Failure> = match outcome {
+        let failure = match outcome {
             TapeOutcome::Failed { failure, .. } => Some(failure),
             TapeOutcome::Done
             | TapeOutcome::Accepted(_)

@@ -78,13 +78,17 @@ impl TransferService {
         if let Some(vo) = vo {
             path += &format!("&vo={}", segment(vo));
         }
-        self.send(Method::DELETE, &path, None).await.map(drop)
+        self.0
+            .order(Method::DELETE, &format!("/{path}"), None)
+            .await
     }
 
     /// Lifts the ban of a user, if there is one.
     pub async fn unban_user(&self, user: &str) -> Result<(), RemoteError> {
         let path = format!("ban/dn?user_dn={}", segment(user));
-        self.send(Method::DELETE, &path, None).await.map(drop)
+        self.0
+            .order(Method::DELETE, &format!("/{path}"), None)
+            .await
     }
 
     /// The bans that hold: of storage elements, then of users.

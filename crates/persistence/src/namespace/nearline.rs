@@ -407,7 +407,6 @@ impl Namespace {
         files: &[EntryId],
     ) -> Result<Vec<Option<TapeFile>>, NamespaceError> {
         self.readers.with(|connection| {
-            let _one_time = connection.unchecked_transaction()?;
             let files = files.iter().map(|file| tape_file(connection, *file));
             files.collect()
         })
@@ -416,7 +415,6 @@ impl Namespace {
     /// What decides whether each of these files is to be brought, in their order, as it is at one time.
     pub fn recall_states(&self, files: &[EntryId]) -> Result<Vec<RecallState>, NamespaceError> {
         self.readers.with(|connection| {
-            let _one_time = connection.unchecked_transaction()?;
             let mut awaited = connection.prepare_cached(staging::AWAITED_BY)?;
             let mut find = connection.prepare_cached(
                 "SELECT size_bytes, pool, archival FROM entry WHERE id = ?1 AND kind = 1",

@@ -397,7 +397,8 @@ pub(super) fn kind(reason: &WaitReason) -> &'static str {
             | TapeWait::Full { .. }
             | TapeWait::Failing { .. }
             | TapeWait::Recalling { .. }
-            | TapeWait::Archiving { .. },
+            | TapeWait::Archiving { .. }
+            | TapeWait::RemovingSource { .. },
         ) => "tape",
         WaitReason::Starting => "starting",
         WaitReason::Draining | WaitReason::Drained => "drained",

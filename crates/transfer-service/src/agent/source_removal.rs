@@ -11,6 +11,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 const PHASE: Phase = Phase::Archiving;
+/// Times that two answers give of one change differ by no more: each is told by the second.
+const SAME_TIME_MS: i64 = 2_000;
 
 impl AgentSetup {
     /// The same without an agent.
@@ -73,6 +75,13 @@ impl AttemptRun<'_> {
         if at_source.told().is_same(&at_destination.told()).is_none() {
             return Err(self.differs(&source, &at_source, &destination, &at_destination));
         }
+        if self.assignment.unsettled && may_be_one(&at_source, &at_destination) {
+            let detail = format!(
+                "{} and {} may be one file by two names: no copy of this transfer is known to have ended",
+                source.url, destination.url
+            );
+            return Err(source.failure(PHASE, &ObservedFailure::ChecksumMismatch, detail));
+        }
         match source.way() {
             AccessMethod::Http => {
                 let version = at_source.version.as_ref();
@@ -109,4 +118,12 @@ impl AttemptRun<'_> {
         );
         source.failure(PHASE, &ObservedFailure::ChecksumMismatch, detail)
     }
+}
+
+/// Whether two looks may have seen one file, by names of which this service does not know that they mean the same server. What was
+/// copied is none: it was written where nothing was.
+fn may_be_one(one: &Stat, other: &Stat) -> bool {
+    let times = one.modified.zip(other.modified);
+    let is_same_time = times.is_none_or(|(one, other)| (one.0 - other.0).abs() <= SAME_TIME_MS);
+    one.version == other.version && is_same_time
 }

@@ -112,7 +112,7 @@ impl AgentSetup {
                 Ok(()) => TapeOutcome::Done,
                 Err(failure) => {
                     let transfer = assignment.request.id.0;
-                    tracing::warn!(transfer, %failure, "a source that is to be removed is still there");
+                    tracing::debug!(transfer, %failure, "a source that is to be removed is still there");
                     TapeOutcome::Failed {
                         failure,
                         status: None,

@@ -559,3 +559,38 @@ fn what_stage_requests_keep_equals_their_listing_whatever_happens() {
     }
     assert!(!held_by_listing(&other).is_empty());
 }
+
+#[test]
+fn many_files_are_looked_up_at_once_in_the_order_in_which_they_were_asked_for() {
+    let lab = Lab::new();
+    let (tape, disk) = (lab.write_precious("/f"), lab.write("/g"));
+    lab.archive(tape);
+    lab.evict(tape, NOW).expect("may go");
+    lab.stage("a", tape, 60);
+    let gone = EntryId(9_999);
+    let states = lab.namespace().recall_states(&[gone, tape, disk]);
+    let states = states.expect("readable");
+    let told = |state: &RecallState| (state.id, state.awaited.is_some(), state.file.is_some());
+    assert_eq!(
+        states.iter().map(told).collect::<Vec<_>>(),
+        [
+            (gone, false, false),
+            (tape, true, true),
+            (disk, false, true)
+        ]
+    );
+    let file = states[1].file.as_ref().expect("there");
+    assert_eq!(
+        (file.pool.as_ref(), file.uri.as_deref()),
+        (None, Some(&*format!("hsm://t/{tape}")))
+    );
+    let files = lab
+        .namespace()
+        .tape_files_of(&[disk, gone, tape])
+        .expect("readable");
+    let ids: Vec<_> = files
+        .iter()
+        .map(|file| file.as_ref().map(|file| file.id))
+        .collect();
+    assert_eq!(ids, [Some(disk), None, Some(tape)]);
+}

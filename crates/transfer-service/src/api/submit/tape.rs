@@ -111,8 +111,13 @@ pub(super) fn removes_source(
             "'delete_source' is for files with one source each, not for replicas or hops",
         ));
     }
-    let stays = |transfer: &NewTransfer| transfer.source == transfer.destination;
-    if let Some(staying) = transfers.iter().find(|transfer| stays(transfer)) {
+    if overwrite(params, kind, transfers)? != Overwrite::Never {
+        return Err(bad(
+            "'delete_source' goes with no way to overwrite: by another name of its server a source would replace itself, and be deleted",
+        ));
+    }
+    let is_same = |transfer: &&NewTransfer| transfer.source.place() == transfer.destination.place();
+    if let Some(staying) = transfers.iter().find(is_same) {
         return Err(bad(format!(
             "source and destination are the same, and 'delete_source' would delete the only copy: {}",
             staying.source

@@ -555,6 +555,19 @@ fn what_cannot_be_done_is_refused_by_name() {
         "",
         "'delete_source' is for files with one source each, not for replicas or hops",
     );
+    refused(
+        r#"{"delete_source":true,"archive_timeout":60,"overwrite":true}"#,
+        "",
+        "'delete_source' goes with no way to overwrite: by another name of its server a source would replace itself, and be deleted",
+    );
+    let same = json!({
+        "params": { "delete_source": true, "archive_timeout": 60 },
+        "files": [{ "sources": ["https://a:8443/f"], "destinations": ["davs://a/f"] }],
+    });
+    assert_eq!(
+        whole(&same.to_string()).expect_err("must be refused"),
+        "source and destination are the same, and 'delete_source' would delete the only copy: https://a:8443/f"
+    );
     refused(r#"{"retry":"many"}"#, "", "'retry' must be an integer");
     refused(
         r#"{"overwrite":true,"overwrite_on_retry":true}"#,
