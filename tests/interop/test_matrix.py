@@ -519,6 +519,9 @@ def door_requests(lab):
         "DELETE a stage request": Request("DELETE", lab.stand["stage"]),
         "DELETE a stage request of nobody": Request("DELETE", f"{TAPE}/stage/{MISSING_JOB}"),
         "POST to try the tape system again": Request("POST", "/.penstock/tape/retry"),
+        "POST to stop a drive": Request("POST", "/.penstock/tape/drive/d1", body={"state": "down"}),
+        "POST to stop a tape": Request("POST", "/.penstock/tape/tape/t1", body={"state": "disabled"}),
+        "GET whether a library may be stopped": Request("GET", "/.penstock/tape/ok-to-stop/silo"),
         "TRACE": Request("TRACE", f"{HOME}/file"),
         "SEARCH": Request("SEARCH", f"{HOME}/file"),
     }
@@ -561,6 +564,9 @@ DOOR_OPERATIONS = {
     "post /.penstock/tape/v1/release/{id}": "POST to release a file of a stage request",
     "post /.penstock/tape/v1/archiveinfo": "POST for the locality of a file",
     "post /.penstock/tape/retry": "POST to try the tape system again",
+    "post /.penstock/tape/drive/{name}": "POST to stop a drive",
+    "post /.penstock/tape/tape/{name}": "POST to stop a tape",
+    "get /.penstock/tape/ok-to-stop/{name}": "GET whether a library may be stopped",
 }
 DOOR, SERVICE = AccessTable("door"), AccessTable("service")
 
