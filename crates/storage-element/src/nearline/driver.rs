@@ -176,7 +176,7 @@ impl Driver {
         while let Some(order) = orders.pop_front() {
             let more = match order {
                 TapeOrder::Persist(records) => {
-                    self.persist(records).await;
+                    self.persist(records, &mut orders).await;
                     Vec::new()
                 }
                 TapeOrder::Begin(work) => self.system.begin(work),
@@ -199,11 +199,14 @@ impl Driver {
         }
     }
 
-    async fn persist(&mut self, records: Vec<String>) {
+    /// Keeps records. When all are replaced by what they make up, those of orders that follow are in that already: to keep them once
+    /// more would have them happen twice.
+    async fn persist(&mut self, records: Vec<String>, following: &mut VecDeque<TapeOrder>) {
         self.journal_records += records.len();
         let live = self.system.live_requests();
         let change = match self.journal_records > JOURNAL_RECORDS_MAX + 4 * live {
             true => {
+                following.retain(|order| !matches!(order, TapeOrder::Persist(_)));
                 let kept = self.system.records();
                 self.journal_records = kept.len();
                 NearlineChange::ReplaceJournal(kept)

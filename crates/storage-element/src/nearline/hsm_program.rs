@@ -1,6 +1,7 @@
 //! Files are put on tape and brought back by the commands of an HSM, which its queue orders.
 
 use super::recall::{RecallError, WRONG_DATA};
+use super::tape_libraries::COPY_SCHEME;
 use super::tape_system::{
     RecallEnd, RecallTry, TapeGet, TapeOrder, TapeOutcome, TapePut, TapeWork,
 };
@@ -221,8 +222,14 @@ impl HsmProgram {
     }
 
     pub(super) fn ask_removals(&mut self, removals: Vec<TapeRemoval>) -> Vec<TapeOrder> {
-        let mut removes = Vec::new();
+        let (mut removes, mut orders) = (Vec::new(), Vec::new());
         for removal in removals {
+            if removal.uri.starts_with(COPY_SCHEME) {
+                let uri = removal.uri;
+                tracing::warn!(uri, "a copy in a library of before is forgotten");
+                orders.push(TapeOrder::Tell(TapeOutcome::Removed(vec![uri])));
+                continue;
+            }
             let Some(uri) = HsmUri::parse(&removal.uri) else {
                 continue;
             };
@@ -240,10 +247,10 @@ impl HsmProgram {
                 vo: TapeVo("removal".into()),
             });
         }
-        match removes.is_empty() {
-            true => Vec::new(),
-            false => self.input(HsmInput::Remove(removes)),
+        if !removes.is_empty() {
+            orders.extend(self.input(HsmInput::Remove(removes)));
         }
+        orders
     }
 
     pub(super) fn cancel_puts(&mut self, files: &[EntryId]) -> Vec<TapeOrder> {

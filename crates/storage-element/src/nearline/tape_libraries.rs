@@ -337,7 +337,16 @@ impl TapeLibraries {
 
     /// A copy that nobody needs is forgotten: its room comes back when its tape is written anew.
     pub(super) fn ask_removals(&mut self, removals: Vec<TapeRemoval>) -> Vec<TapeOrder> {
-        let uris = removals.into_iter().map(|removal| removal.uri);
+        let uris = removals.into_iter().map(|removal| {
+            if !removal.uri.starts_with(COPY_SCHEME) {
+                let uri = &removal.uri;
+                tracing::warn!(
+                    uri,
+                    "a copy in the HSM of before is forgotten, and stays there"
+                );
+            }
+            removal.uri
+        });
         vec![TapeOrder::Tell(TapeOutcome::Removed(uris.collect()))]
     }
 

@@ -1,9 +1,13 @@
 //! Files that go to the tapes of libraries, which keep their bytes in a directory and whose time runs fast.
 
-use crate::nearline::{EVICTS_ALL, nearline};
-use crate::site::Site;
+use crate::nearline::{EVICTS_ALL, Hsm, nearline, with_tape};
+use crate::recovery::config;
+use crate::site::{DEADLINE, Site};
 use penstock_model::Bytes;
-use penstock_storage_element::{LibrariesConfig, LibraryConfig, StorageConfig, TapeSystemConfig};
+use penstock_persistence::namespace::EntryId;
+use penstock_storage_element::{
+    LibrariesConfig, LibraryConfig, Storage, StorageConfig, TapeSystemConfig,
+};
 use penstock_tape::drive_fault::FaultRates;
 use penstock_tape::drive_kind::DriveKind;
 use penstock_tape::library::LibraryModel;
@@ -11,8 +15,11 @@ use penstock_tape::locate::SECOND_NS;
 use penstock_tape::request::{DriveName, LibraryName, TapeName};
 use penstock_tape::request_engine::TapePolicy;
 use penstock_tape_library::{LibraryDefinition, TapeDefinition};
+use serde_json::Value;
 use std::collections::BTreeMap;
+use std::fs;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 const KIND: &str = "LTO-8";
 /// A mount takes half a minute, and so 6 ms.
@@ -117,4 +124,129 @@ async fn files_outside_the_sizes_of_their_class_stay_on_disk() {
     site.becomes("/tape/fits", "TAPE").await;
     assert_eq!(site.locality("/tape/small").await, "DISK");
     assert_eq!(site.locality("/tape/large").await, "DISK");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_recall_for_which_no_pool_has_room_waits_and_tapes_go_on() {
+    let site = Site::with(|config| {
+        with_library(config, EVICTS_ALL);
+        config.pools[0].capacity = Some(Bytes(40));
+    })
+    .await;
+    site.put("/tape/f", b"once on tape").await;
+    site.becomes("/tape/f", "TAPE").await;
+    site.put("/disk", &[7; 35]).await;
+    let id = site.stage("/tape/f").await;
+    let until = Instant::now() + DEADLINE;
+    loop {
+        let (_, told) = site.tape("GET", &format!("stage/{id}"), Value::Null).await;
+        if told["files"][0].get("waitsFor").is_some() {
+            break;
+        }
+        assert!(Instant::now() < until, "{told}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    // What is written does not wait for what is read.
+    let removed = site.send("DELETE", "/disk", &[], b"").await;
+    assert_eq!(removed.status, 204);
+    assert_eq!(site.staged(&id).await["onDisk"], true);
+    let got = site.send("GET", "/tape/f", &[], b"").await;
+    assert_eq!(got.text(), "once on tape");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn bytes_that_a_tape_has_lost_never_come_back_and_who_waits_is_told() {
+    let site = Site::with(|config| with_library(config, EVICTS_ALL)).await;
+    site.put("/tape/f", b"once on tape").await;
+    site.becomes("/tape/f", "TAPE").await;
+    let cartridges = site.directory.path().join("tape/silo/cartridges");
+    let mut has_spoiled = false;
+    for entry in fs::read_dir(cartridges).expect("there") {
+        let path = entry.expect("read").path();
+        let mut bytes = fs::read(&path).expect("read");
+        let found = bytes.windows(12).position(|part| part == b"once on tape");
+        if let Some(at) = found {
+            bytes[at] ^= 1;
+            fs::write(&path, bytes).expect("written");
+            has_spoiled = true;
+        }
+    }
+    assert!(has_spoiled);
+    let id = site.stage("/tape/f").await;
+    let file = site.staged(&id).await;
+    assert_eq!(file["state"], "FAILED");
+    let error = file["error"].as_str().expect("told");
+    assert!(error.contains("no copy on tape can be read"), "{error}");
+    assert_eq!(site.locality("/tape/f").await, "TAPE");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_tape_system_is_not_exchanged_under_its_files_and_is_while_there_are_none() {
+    let site = Site::with(|config| with_tape(config, 0)).await;
+    Hsm::of(&site).switch("fail", true);
+    site.put("/tape/f", b"never in the HSM").await;
+    // Records of the HSM's queue are left, and no file of it.
+    let site = site.reopen(|config| with_library(config, EVICTS_ALL)).await;
+    site.becomes("/tape/f", "TAPE").await;
+    let directory = site.close().await;
+    let mut other = config(directory.path());
+    with_tape(&mut other, 0);
+    let refused = Storage::open(other).err().expect("refused").to_string();
+    assert!(
+        refused.contains("penstock-tape://silo/silo-001/0?size=16"),
+        "{refused}"
+    );
+    assert!(
+        refused.contains("Put the configuration of before back"),
+        "{refused}"
+    );
+    let site = Site::again(directory, |config| with_library(config, EVICTS_ALL)).await;
+    let id = site.stage("/tape/f").await;
+    assert_eq!(site.staged(&id).await["onDisk"], true);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_copies_lie_in_two_libraries_and_small_files_together() {
+    let site = Site::with(|config| {
+        with_library(config, EVICTS_ALL);
+        let home = config
+            .namespace
+            .ancestors()
+            .nth(2)
+            .expect("a site")
+            .to_owned();
+        let tape = config.nearline.as_mut().expect("there");
+        tape.classes.0[0].copies = 2;
+        tape.classes.0[0].packed_below = Bytes(100);
+        let TapeSystemConfig::Libraries(libraries) = &mut tape.system else {
+            panic!("libraries");
+        };
+        libraries.policy.aggregate.age_ns = 60 * SECOND_NS;
+        let second = library("annex", &home.join("tape"), 1, 2);
+        libraries.libraries.push(second);
+    })
+    .await;
+    let paths: Vec<String> = (0..10).map(|number| format!("/tape/f{number}")).collect();
+    for path in &paths {
+        site.put(path, path.as_bytes()).await;
+    }
+    for path in &paths {
+        site.becomes(path, "TAPE").await;
+    }
+    let copies = site.storage.namespace().tape_copies(EntryId(0), 100);
+    let copies = copies.expect("readable");
+    assert_eq!(copies.len(), 10);
+    for (_, uris) in &copies {
+        let of = |library: &str| uris.iter().filter(|uri| uri.contains(library)).count();
+        assert_eq!((of("://silo/"), of("://annex/")), (1, 1), "{uris:?}");
+    }
+    let all = copies.iter().flat_map(|(_, uris)| uris);
+    let packed = all.filter(|uri| uri.contains("&aggregate=")).count();
+    assert!(packed > 4, "{copies:?}");
+    for path in &paths {
+        let id = site.stage(path).await;
+        assert_eq!(site.staged(&id).await["onDisk"], true);
+        let got = site.send("GET", path, &[], b"").await;
+        assert_eq!(got.text(), *path);
+    }
 }

@@ -160,10 +160,7 @@ fn drives(libraries: &TapeLibraries, times: &Times) -> Vec<DriveStatus> {
     let drives = libraries.engine.live().drives.0.iter();
     let drives = drives.map(|(name, drive)| {
         let since = libraries.activities.get(name);
-        let family = drive.state.purpose().and_then(|purpose| match purpose {
-            MountPurpose::Archive(family) => Some(family.0.to_string()),
-            _ => None,
-        });
+        let family = drive.state.purpose().and_then(family_of);
         let files = match &drive.state {
             DriveState::Mounted(mount) => mount.files,
             _ => 0,
@@ -180,6 +177,14 @@ fn drives(libraries: &TapeLibraries, times: &Times) -> Vec<DriveStatus> {
         }
     });
     drives.collect()
+}
+
+/// The family that is written, if one is.
+fn family_of(purpose: &MountPurpose) -> Option<String> {
+    match purpose {
+        MountPurpose::Archive(family) => Some(family.0.to_string()),
+        MountPurpose::Recall => None,
+    }
 }
 
 fn tapes(live: &LiveSet, times: &Times) -> Vec<TapeStatus> {
@@ -228,10 +233,7 @@ fn mounts(live: &LiveSet, times: &Times) -> Vec<MountStatus> {
             tape: mount.tape.0.to_string(),
             library: mount.library.0.to_string(),
             kind: mount.kind.clone(),
-            family: match &mount.purpose {
-                MountPurpose::Archive(family) => Some(family.0.to_string()),
-                _ => None,
-            },
+            family: family_of(&mount.purpose),
             begin: times.wall(mount.begin_ns),
             end: times.wall(mount.end_ns),
             wall_ns: mount.wall_ns(),
