@@ -2,12 +2,11 @@
 //! file.
 
 use crate::hsm_command::HsmCommandConfig;
-use crate::pool_messages::TapeSizes;
 use penstock_decide::admission::QueueLimits;
 use penstock_decide::authorization::{GroupRule, SubjectRule};
 use penstock_decide::pool_selection::PoolMode;
 use penstock_decide::streams::StreamsLimits;
-use penstock_model::{Bytes, ChecksumAlgorithm, NamespacePath, PoolName};
+use penstock_model::{Archival, Bytes, ChecksumAlgorithm, NamespacePath, PoolName};
 use penstock_protocol::connections::Connections;
 use penstock_protocol::hosts::AllowedServers;
 use penstock_protocol::http1::client::{NearEnds, ReachRules};
@@ -17,6 +16,7 @@ use penstock_protocol::token::IssuerVos;
 use penstock_tape::hsm_queue::HsmPolicy;
 use penstock_tape::request_engine::TapePolicy;
 use penstock_tape_library::LibraryDefinition;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -169,6 +169,21 @@ impl ArchiveClasses {
         let class = self.class_of(path, size);
         let vo = class.and_then(|class| class.vo.as_deref());
         vo.unwrap_or_else(|| self.family_of(path, size))
+    }
+}
+
+/// Which sizes of a file go to tape: bounds, which belong to it both.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct TapeSizes(pub Vec<(Bytes, Bytes)>);
+
+impl TapeSizes {
+    /// Where a new file of this size is to be. One without bytes is nowhere, so it is not put on tape.
+    pub(crate) fn archival(&self, size: Bytes) -> Archival {
+        let mut bounds = self.0.iter();
+        match size.0 > 0 && bounds.any(|(min, max)| size >= *min && size <= *max) {
+            true => Archival::Precious,
+            false => Archival::DiskOnly,
+        }
     }
 }
 

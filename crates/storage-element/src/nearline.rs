@@ -15,9 +15,9 @@ mod recall;
 mod room_wait;
 mod submission;
 mod tape_libraries;
+mod tape_order;
 mod tape_system;
 
-pub(crate) use operator::{OperatorError, OperatorOrder, OperatorReply, OperatorRequest};
 pub(crate) use submission::{Submission, SubmittedFile};
 
 use crate::clock::BelievedClock;

@@ -1,6 +1,6 @@
 //! Where whoever makes a file that goes to tape, or wants one that is there, tells so.
 
-use crate::nearline::OperatorRequest;
+use crate::tape_operator::OperatorRequest;
 use penstock_persistence::namespace::EntryId;
 use tokio::sync::mpsc;
 

@@ -6,12 +6,11 @@
 //! process one day, and nothing here would change. What answers them in this process is `storage::pool_side`. The bytes
 //! themselves are handed over without a copy, see `docs/decisions/0015-messages-to-pools.md`.
 
+use crate::config::TapeSizes;
 use crate::uploads::Plan;
 use penstock_decide::admission::Requester;
 use penstock_decide::pool_selection::PoolReason;
-use penstock_model::{
-    Archival, Bytes, Checksum, ChecksumAlgorithm, NamespacePath, PoolName, UserName,
-};
+use penstock_model::{Bytes, Checksum, ChecksumAlgorithm, NamespacePath, PoolName, UserName};
 use penstock_persistence::namespace::{EntryId, Replace, RequestOrigin};
 use serde::{Deserialize, Serialize};
 
@@ -47,21 +46,6 @@ pub(crate) struct OpenWrite {
     /// The entry whose properties it gets; `None`: it keeps those of the file that it replaces.
     pub properties_of: Option<EntryId>,
     pub tape_sizes: TapeSizes,
-}
-
-/// Which sizes of a file go to tape: bounds, which belong to it both.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct TapeSizes(pub Vec<(Bytes, Bytes)>);
-
-impl TapeSizes {
-    /// Where a new file of this size is to be. One without bytes is nowhere, so it is not put on tape.
-    pub(crate) fn archival(&self, size: Bytes) -> Archival {
-        let mut bounds = self.0.iter();
-        match size.0 > 0 && bounds.any(|(min, max)| size >= *min && size <= *max) {
-            true => Archival::Precious,
-            false => Archival::DiskOnly,
-        }
-    }
 }
 
 /// Names one write at its pool: who has it may append to the file, finish it and give it up.

@@ -8,6 +8,7 @@ mod pool_side;
 use crate::claims::Claims;
 use crate::clock::BelievedClock;
 use crate::committer::Committers;
+use crate::config::TapeSizes;
 use crate::config::{
     AccessConfig, MacaroonConfig, OutboundConfig, OwnIssuer, StorageConfig, StorageLimits,
 };
@@ -20,7 +21,6 @@ use crate::nearline::{Nearline, NearlineContext};
 use crate::nearline_inbox::{NearlineInbox, NearlineMail};
 use crate::open_error::OpenError;
 use crate::pool::Pool;
-use crate::pool_messages::TapeSizes;
 use crate::pool_sampler::PoolSampler;
 use crate::pool_watch::{Upkeep, UpkeepContext, UpkeepLimits};
 use crate::reaper::{Pools, Reapers};

@@ -31,7 +31,7 @@ const TRANSFER_SERVICE: [&str; 23] = [
 ];
 
 /// The same: pools and movers, then what uses the namespace, then doors.
-const STORAGE_ELEMENT: [&str; 43] = [
+const STORAGE_ELEMENT: [&str; 44] = [
     "hsm_command",
     "config",
     "clock",
@@ -49,6 +49,7 @@ const STORAGE_ELEMENT: [&str; 43] = [
     "mover",
     "claims",
     "pending_publication",
+    "tape_operator",
     "nearline_inbox",
     "reaper",
     "pool_sampler",
@@ -79,7 +80,7 @@ const STORAGE_ELEMENT: [&str; 43] = [
 
 /// The same inside the door of the storage element: what requests and answers are, who asks and whether they may, the way
 /// to a write, and then the methods.
-const DOOR: [&str; 39] = [
+const DOOR: [&str; 40] = [
     "answer",
     "remote_removals",
     "caller",
@@ -97,6 +98,7 @@ const DOOR: [&str; 39] = [
     "byteranges",
     "list",
     "wanted_digest",
+    "tape_system",
     "tape",
     "read",
     "write",
@@ -197,7 +199,7 @@ const CLI_COMMANDS: [&str; 25] = [
 ];
 
 /// Circles that stay, each with the folder in which its modules lie, and the reason.
-const CIRCLES: [(&str, &[&str], &str); 7] = [
+const CIRCLES: [(&str, &[&str], &str); 8] = [
     (
         "model",
         &["failure", "tape"],
@@ -222,6 +224,11 @@ const CIRCLES: [(&str, &[&str], &str); 7] = [
         "protocol",
         &["membership", "voms", "x509"],
         "a certificate shows attributes, which certificates have signed",
+    ),
+    (
+        "tape",
+        &["live_set", "mount_account", "record"],
+        "records make up the live set with its account of mounts, and one record is all that others made up",
     ),
     (
         "transfer-service/agent",

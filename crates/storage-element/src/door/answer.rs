@@ -3,7 +3,7 @@
 
 use crate::mover::PoolQueueFull;
 use crate::write_error::{CommitError, WriteError};
-use http::header::{ALLOW, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
+use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use penstock_decide::admission::PreemptionReason;
 use penstock_decide::pool_selection::PlacementRefusal;
@@ -11,6 +11,7 @@ use penstock_model::{NamespacePath, ProblemCode};
 use penstock_persistence::namespace::{ChangeError, ChangeRefusal, NamespaceError};
 use penstock_protocol::problem::{self, PROBLEM_HEADER};
 use penstock_protocol::told::RepeatedErrors;
+use serde_json::Value;
 use std::io;
 use std::sync::LazyLock;
 
@@ -76,6 +77,15 @@ impl Response {
         self.headers.insert(name, value);
         self
     }
+}
+
+/// A document that programs read, as it is now.
+pub(super) fn json_answer(status: StatusCode, document: &Value) -> Response {
+    let mut answer = Response::new(status)
+        .with(CONTENT_TYPE, HeaderValue::from_static("application/json"))
+        .with(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    answer.body = document.to_string().into_bytes();
+    answer
 }
 
 /// An answer with a document of WebDAV.

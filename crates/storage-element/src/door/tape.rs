@@ -1,6 +1,6 @@
 //! The WLCG Tape REST API, version 1: who may have files brought from tape, how far that is, and where files are.
 
-use super::answer::{Problem, Reply, Response};
+use super::answer::{Problem, Reply, Response, json_answer};
 use super::document_body::{body_too_large, known_length, read_body};
 use super::handler_context::{Call, Door, RETRY_AFTER_SECONDS};
 use super::reserved::{self, TapePlace};
@@ -562,12 +562,4 @@ async fn change(door: &Door, change: NearlineChange) -> Result<(), Problem> {
     let changed = door.storage.change(Change::Nearline(change)).await;
     changed.map_err(|why| Problem::of_change(&why, StatusCode::CONFLICT))?;
     Ok(())
-}
-
-pub(super) fn json_answer(status: StatusCode, document: &Value) -> Response {
-    let mut answer = Response::new(status)
-        .with(CONTENT_TYPE, HeaderValue::from_static("application/json"))
-        .with(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    answer.body = document.to_string().into_bytes();
-    answer
 }

@@ -1,15 +1,13 @@
 //! What administrators are told of the tape system, and what they order it.
 
-use super::answer::{Problem, Reply};
+use super::answer::{Problem, Reply, json_answer};
 use super::document_body::read_body;
 use super::handler_context::{Door, RETRY_AFTER_SECONDS};
 use super::list::unread;
 use super::reserved::TapePlace;
-use super::tape::json_answer;
-use crate::nearline::{
-    LiveBytes, Nearline, NearlineStatus, OperatorError, OperatorOrder, OperatorReply,
-};
+use crate::nearline::{LiveBytes, Nearline, NearlineStatus};
 use crate::nearline_inbox::NearlineMessage;
+use crate::tape_operator::{OperatorError, OperatorOrder, OperatorReply};
 use http::StatusCode;
 use penstock_model::ProblemCode;
 use penstock_protocol::http1::server::Connection;

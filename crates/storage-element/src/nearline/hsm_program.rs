@@ -1,9 +1,9 @@
 //! Files are put on tape and brought back by the commands of an HSM, which its queue orders.
 
-use super::recall::{RecallError, WRONG_DATA};
+use super::recall::WRONG_DATA;
 use super::tape_libraries::COPY_SCHEME;
-use super::tape_system::{
-    RecallEnd, RecallTry, TapeGet, TapeOrder, TapeOutcome, TapePut, TapeWork,
+use super::tape_order::{
+    RecallEnd, RecallError, RecallTry, TapeGet, TapeOrder, TapeOutcome, TapePut, TapeWork,
 };
 use super::{NearlineContext, NearlineIncident, NearlineStatus};
 use crate::config::{ArchiveClasses, HsmProgramConfig};

@@ -7,7 +7,7 @@
 //! by a second link.
 
 use super::NearlineContext;
-use super::tape_system::RecallEnd;
+use super::tape_order::{RecallEnd, RecallError};
 use crate::file_label::{LABEL_VERSION, Label, label_again};
 use crate::pool::{Pool, sync_directory};
 use crate::reaper::{remove_if_there, with_room};
@@ -33,21 +33,6 @@ const TOLD_BYTES: u64 = 256 << 20;
 const DISK_WAIT: Duration = Duration::from_secs(10);
 /// Bytes that are read at once.
 const READ_BYTES: usize = 1 << 20;
-
-/// Why a file cannot be brought now.
-#[derive(Debug, Error)]
-pub(super) enum RecallError {
-    #[error("no pool has room for it")]
-    NoRoom,
-    #[error("its data of before is still being removed from its disk")]
-    Removing,
-    #[error("the pool of the file is out of service")]
-    PoolAway,
-    #[error("what comes from tape cannot be kept: {0}")]
-    Disk(#[from] io::Error),
-    #[error("the namespace cannot be asked: {0}")]
-    Namespace(String),
-}
 
 /// A file on its way from tape to a pool. Dropping it removes what has come.
 pub(super) struct PlacedRecall {

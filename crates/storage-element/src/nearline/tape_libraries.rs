@@ -5,6 +5,7 @@ mod catalogue;
 mod copy_uri;
 mod disk_side;
 mod library_status;
+mod opening;
 mod operating;
 mod recorded;
 
@@ -14,42 +15,31 @@ use library_status::DriveActivity;
 pub(crate) use library_status::LibrariesStatus;
 pub(super) use recorded::is_of_library;
 
-use super::NearlineContext;
 use super::NearlineStatus;
-use super::tape_system::{
-    RecallEnd, RecallTry, TapeGet, TapeOrder, TapeOutcome, TapePut, TapeWork,
-};
+use super::tape_order::{RecallEnd, RecallTry, TapeGet, TapeOrder, TapeOutcome, TapePut, TapeWork};
 use crate::clock::BelievedClock;
-use crate::config::LibrariesConfig;
 use copy_uri::CopyUri;
 use disk_side::DiskSide;
 use penstock_model::Timestamp;
 use penstock_persistence::namespace::{EntryId, Namespace, TapeRemoval};
 use penstock_tape::drive_pool::DriveState;
 use penstock_tape::live_set::RequestTarget;
-use penstock_tape::locate::SECOND_NS;
-use penstock_tape::record::{Record, Tape, TapeState};
+use penstock_tape::record::{Record, TapeState};
 use penstock_tape::request::{
     ArchiveRequest, ArchiveWishes, Asker, DriveName, FileId, LibraryName, RecallRequest, RequestId,
     RequestOutcome, TapeCopy, TapeErrorScope, VoName as TapeVo,
 };
 use penstock_tape::request_engine::{DriveReport, Effect, Input, RequestEngine, TapeIncident};
-use penstock_tape_library::{DriveMessage, EmulatedLibrary, LibraryTime};
-use recorded::Recorded;
+use penstock_tape_library::{DriveMessage, EmulatedLibrary};
 use std::collections::BTreeMap;
-use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 use tokio::sync::mpsc;
 
-/// Reports of drives that wait to be taken; drives go on meanwhile.
-const NEWS_MAX: usize = 1_000;
 /// Sets requests for recalls apart from those to put the same file on tape.
 const RECALL_BIT: u64 = 1 << 63;
-/// A drive is given so much real time to do something, however fast the time of its library runs: what is copied is real.
-const WATCH_MIN_NS: i64 = 120 * SECOND_NS;
 
 /// Libraries with their request engine.
 pub(super) struct TapeLibraries {
@@ -78,95 +68,6 @@ pub(super) struct TapeLibraries {
 }
 
 impl TapeLibraries {
-    /// Opens the libraries. Errors: a record is none of them, or a directory cannot be used.
-    pub(super) fn restore(
-        config: &LibrariesConfig,
-        context: &NearlineContext,
-        journal: &[String],
-    ) -> io::Result<TapeLibraries> {
-        let Recorded { records, newest_ns } = Recorded::parse(journal)?;
-        let wall_ns = context.clock.recorded().0.saturating_mul(1_000_000);
-        // The time of a library that runs faster is ahead of that on the wall, and never goes back.
-        let origin_ns = newest_ns.max(wall_ns);
-        let factor = config.time_factor.max(1);
-        let time = LibraryTime::Scaled { factor, origin_ns };
-        let disk = DiskSide::new(context);
-        let (sender, news) = mpsc::channel(NEWS_MAX);
-        let (mut libraries, mut library_of) = (BTreeMap::new(), BTreeMap::new());
-        let (mut configured, mut kinds) = (Vec::new(), BTreeMap::new());
-        let mut threads = Vec::new();
-        for one in &config.libraries {
-            let definition = one.definition.clone();
-            let opened =
-                EmulatedLibrary::open(&one.directory, definition.clone(), time, disk.clone());
-            let opened = Arc::new(opened.map_err(|why| {
-                let directory = one.directory.display();
-                io::Error::other(format!(
-                    "tape library {}: {directory}: {why}",
-                    definition.name.0
-                ))
-            })?);
-            let library = definition.name;
-            kinds.extend(
-                definition
-                    .kinds
-                    .iter()
-                    .map(|(name, kind)| (name.clone(), kind.model)),
-            );
-            for (drive, kind) in definition.drives {
-                library_of.insert(drive.clone(), library.clone());
-                let library = library.clone();
-                configured.push(Input::DriveAdded {
-                    drive,
-                    library,
-                    kind,
-                });
-            }
-            for (tape, facts) in definition.tapes {
-                let facts = Tape {
-                    library: library.clone(),
-                    kind: facts.kind,
-                    family: None,
-                    capacity_bytes: facts.capacity_bytes,
-                    written_bytes: 0,
-                    state: TapeState::Active,
-                    wrap_ends_bytes: None,
-                };
-                configured.push(Input::TapeAdded { tape, facts });
-            }
-            threads.push(listen(Arc::clone(&opened), sender.clone())?);
-            libraries.insert(library, opened);
-        }
-        let mut policy = config.policy.clone();
-        let watch_ns = WATCH_MIN_NS.saturating_mul(i64::from(factor));
-        let limits = &mut policy.watchdog;
-        limits.mount_ns = limits.mount_ns.max(watch_ns);
-        limits.no_bytes_ns = limits.no_bytes_ns.max(watch_ns);
-        let engine = RequestEngine::restore(policy, kinds, &records);
-        let archives = engine.live().archives.iter();
-        let sizes = archives
-            .map(|(file, entry)| (*file, entry.size_bytes))
-            .collect();
-        Ok(TapeLibraries {
-            libraries,
-            library_of,
-            configured,
-            engine,
-            sizes,
-            activities: BTreeMap::new(),
-            disk,
-            clock: Arc::clone(&context.clock),
-            namespace: Arc::clone(&context.namespace),
-            news,
-            threads,
-            reads: BTreeMap::new(),
-            incidents: BTreeMap::new(),
-            wake_ns: None,
-            factor,
-            newest_ns: origin_ns,
-        })
-    }
-
     /// The time of the libraries, which all have the same.
     fn now_ns(&self) -> i64 {
         let first = self.libraries.values().next();
@@ -595,21 +496,6 @@ impl Drop for TapeLibraries {
     fn drop(&mut self) {
         self.close();
     }
-}
-
-/// Passes on what drives report, until the library is closed.
-fn listen(
-    library: Arc<EmulatedLibrary>,
-    news: mpsc::Sender<DriveMessage>,
-) -> io::Result<JoinHandle<()>> {
-    let thread = std::thread::Builder::new().name("tape-reports".to_owned());
-    thread.spawn(move || {
-        while let Some(message) = library.next_report(i64::MAX) {
-            if news.blocking_send(message).is_err() {
-                return;
-            }
-        }
-    })
 }
 
 fn asker(vo: TapeVo) -> Asker {

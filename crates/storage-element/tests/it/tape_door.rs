@@ -173,7 +173,7 @@ async fn a_reader_of_a_file_that_does_not_come_from_tape_is_told_why_and_not_to_
     assert!(
         failed
             .text()
-            .contains("does not come from tape: the HSM has brought other bytes")
+            .contains("does not come from tape: the tape system has brought other bytes")
     );
     let tries = hsm.calls("get");
     assert_eq!(read().await.status, 502);

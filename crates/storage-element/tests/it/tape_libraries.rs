@@ -131,6 +131,8 @@ async fn a_recall_for_which_no_pool_has_room_waits_and_tapes_go_on() {
     let site = Site::with(|config| {
         with_library(config, EVICTS_ALL);
         config.pools[0].capacity = Some(Bytes(40));
+        let tape = config.nearline.as_mut().expect("there");
+        (tape.pins_user_max, tape.pins_vo_max) = (Some(Bytes(1_000)), Some(Bytes(1_000)));
     })
     .await;
     site.put("/tape/f", b"once on tape").await;

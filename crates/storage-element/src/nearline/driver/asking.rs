@@ -1,7 +1,7 @@
 //! What the tape system is asked for: what the namespace says of files counts, whoever has named them.
 
 use super::{Driver, LOOK_WAIT, PAGE_FILES};
-use crate::nearline::tape_system::{TapeGet, TapePut};
+use crate::nearline::tape_order::{TapeGet, TapePut};
 use penstock_model::{Archival, PoolName, ProblemCode, VoName};
 use penstock_persistence::namespace::{
     EntryId, NearlineChange, RecallFile, RecallState, StageProblem, TapeFile,

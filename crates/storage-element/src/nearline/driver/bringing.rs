@@ -2,8 +2,8 @@
 
 use super::Driver;
 use super::asking::Lookup;
-use crate::nearline::recall::{PlacedRecall, RecallError, place};
-use crate::nearline::tape_system::{RecallEnd, RecallTry, TapeOrder};
+use crate::nearline::recall::{PlacedRecall, place};
+use crate::nearline::tape_order::{RecallEnd, RecallError, RecallTry, TapeOrder};
 use penstock_model::ProblemCode;
 use penstock_persistence::namespace::{EntryId, NearlineChange};
 

@@ -2,7 +2,7 @@
 
 use super::catalogue::may_stop;
 use super::{TapeLibraries, TapeOrder};
-use crate::nearline::operator::{OperatorError, OperatorOrder, OperatorReply};
+use crate::tape_operator::{OperatorError, OperatorOrder, OperatorReply};
 use penstock_tape::drive_pool::DriveState;
 use penstock_tape::ok_to_stop::StopTarget;
 use penstock_tape::record::TapeState;

@@ -1,0 +1,106 @@
+//! What the driver and a tape system say to each other: what is asked for, what is to be done for it, and what has become of files.
+
+use penstock_model::Bytes;
+use penstock_persistence::namespace::EntryId;
+use penstock_tape::hsm_queue::{HsmCommand, HsmCommandId};
+use penstock_tape::request::{DriveName, FamilyName, FileId, VoName as TapeVo};
+use penstock_tape::request_engine::Effect;
+use std::io;
+use std::time::Duration;
+use thiserror::Error;
+
+/// A file that is to be put on tape.
+#[derive(Debug, Clone)]
+pub(super) struct TapePut {
+    pub file: EntryId,
+    pub size: Bytes,
+    pub family: FamilyName,
+    pub vo: TapeVo,
+    /// Each in another library.
+    pub copies: u32,
+    /// Whether it is written together with other small files, as one object.
+    pub is_packed: bool,
+    /// How long it waits for others at most; `None`: as long as it pays.
+    pub wait_max: Option<Duration>,
+}
+
+/// A file that somebody waits for.
+#[derive(Debug, Clone)]
+pub(super) struct TapeGet {
+    pub file: EntryId,
+    pub size: Bytes,
+    /// Its copies, as the tape system has named them.
+    pub uris: Vec<String>,
+    pub vo: TapeVo,
+}
+
+/// One try to bring a file.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum RecallTry {
+    Command(HsmCommandId),
+    Drive(DriveName, FileId),
+}
+
+/// What is to be done.
+#[derive(Debug)]
+pub(super) enum TapeWork {
+    Start(HsmCommand),
+    Stop(HsmCommandId),
+    /// What drives of libraries do.
+    Drive(Effect),
+}
+
+/// What the driver does for a tape system, in this order.
+#[derive(Debug)]
+pub(super) enum TapeOrder {
+    /// Records to be kept, before anything that follows is done.
+    Persist(Vec<String>),
+    Begin(TapeWork),
+    /// Makes a place for a file on disk, and has it brought there.
+    Bring(RecallTry, EntryId),
+    /// What was brought is to be looked at.
+    Check(RecallTry),
+    /// Nothing more comes of it.
+    Abandon(RecallTry),
+    Tell(TapeOutcome),
+}
+
+/// What has become of a file.
+#[derive(Debug)]
+pub(super) enum TapeOutcome {
+    /// It is on tape, durably; one name for each copy.
+    Archived { file: EntryId, uris: Vec<String> },
+    /// It will not be brought, for what users are told.
+    NotRecalled { file: EntryId, error: String },
+    /// Nothing was done for it now: it is asked for again after a pause.
+    Later(EntryId),
+    /// These copies are gone from tape.
+    Removed(Vec<String>),
+}
+
+/// How a try to bring a file has ended.
+#[derive(Debug)]
+pub(super) enum RecallEnd {
+    Brought,
+    /// Other bytes than those of the file have come, for what users are told.
+    WrongData(String),
+    /// The disk, or the namespace.
+    NotTaken(RecallError),
+    /// Nobody needs it any more.
+    Gone,
+}
+
+/// Why a file cannot be brought now.
+#[derive(Debug, Error)]
+pub(super) enum RecallError {
+    #[error("no pool has room for it")]
+    NoRoom,
+    #[error("its data of before is still being removed from its disk")]
+    Removing,
+    #[error("the pool of the file is out of service")]
+    PoolAway,
+    #[error("what comes from tape cannot be kept: {0}")]
+    Disk(#[from] io::Error),
+    #[error("the namespace cannot be asked: {0}")]
+    Namespace(String),
+}
