@@ -1,7 +1,7 @@
 //! `[storage.tape]`: files that go to tape, and the commands of the HSM that keeps them there.
 
-use penstock_model::{Bytes, NamespacePath};
 use penstock_model::quantity::{Size, Span};
+use penstock_model::{Bytes, NamespacePath};
 use penstock_storage_element::hsm_command::HsmCommandConfig;
 use penstock_storage_element::{ArchiveClass, NearlineConfig};
 use penstock_tape::hsm_queue::{HsmBatch, HsmPolicy, HsmWidePattern};
