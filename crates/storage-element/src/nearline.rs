@@ -4,7 +4,6 @@
 //! waits for and a copy that is to be removed are rows there, written before anybody is answered. What the queue of the HSM
 //! records is its memory of tries, pauses and running commands; at a start both are compared, and the namespace counts.
 
-mod away_pools;
 mod driver;
 mod eviction;
 mod recall;

@@ -1,15 +1,16 @@
 //! The loop around the queue of the HSM: persist what it records, then do what it orders.
 
 mod asking;
+mod away_pools;
 mod commands;
 
-use super::away_pools::AwayPools;
 use super::recall::{PlacedRecall, WRONG_DATA};
 use super::room_wait::RoomWait;
 use super::{NearlineContext, NearlineIncident, NearlineStatus};
 use crate::config::NearlineConfig;
 use crate::hsm_command::HsmRunner;
 use crate::nearline_inbox::{NearlineMail, NearlineMessage};
+use away_pools::AwayPools;
 use commands::CheckedEnd;
 use parking_lot::Mutex;
 use penstock_decide::clock::ClockTrust;
@@ -35,7 +36,7 @@ const LOOK_WAIT: Duration = Duration::from_secs(5);
 /// Between two tries to tell the namespace something that it must know.
 const NAMESPACE_RETRY: Duration = Duration::from_secs(1);
 /// Files that are looked up at once.
-pub(super) const PAGE_FILES: usize = 1_000;
+const PAGE_FILES: usize = 1_000;
 /// Records in the journal before it is cut short, beyond those of what lives.
 const JOURNAL_RECORDS_MAX: usize = 20_000;
 /// News of commands that wait to be taken; commands wait beyond.
@@ -62,7 +63,7 @@ pub(super) struct Driver {
     recalls: BTreeMap<HsmCommandId, PlacedRecall>,
     /// Which files wait for a place on disk.
     pub(super) room_wait: RoomWait,
-    pub(super) away_pools: AwayPools,
+    away_pools: AwayPools,
     /// What a request to remove removes.
     removals: BTreeMap<RequestId, HsmUri>,
     next_removal: u64,
@@ -480,10 +481,6 @@ impl Driver {
             is_admitting: self.queue.is_admitting(),
             incidents: incidents.chain(no_room).collect(),
         };
-    }
-
-    pub(super) fn pool_away_wait(&self) -> Duration {
-        self.config.pool_away_wait
     }
 
     pub(super) fn keep_free_permille(&self) -> u16 {
