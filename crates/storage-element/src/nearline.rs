@@ -5,7 +5,6 @@
 //! answered. What the tape system records is its memory of tries, pauses, mounts and running commands; at a start both are
 //! compared, and the namespace counts.
 
-mod away_pools;
 mod driver;
 mod eviction;
 mod hsm_program;

@@ -95,6 +95,7 @@ const DOOR: [&str; 39] = [
     "slot",
     "write_ticket",
     "byteranges",
+    "locality",
     "list",
     "wanted_digest",
     "tape",

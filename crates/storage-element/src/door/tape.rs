@@ -3,15 +3,14 @@
 use super::answer::{Problem, Reply, Response};
 use super::document_body::{body_too_large, known_length, read_body};
 use super::handler_context::{Call, Door, RETRY_AFTER_SECONDS};
+use super::locality::locality;
 use super::reserved::{self, TapePlace};
 use super::tape_system;
 use crate::nearline::{Nearline, Submission, SubmittedFile};
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, HOST, LOCATION};
 use http::{HeaderValue, Method, StatusCode};
 use penstock_decide::authorization::PathOperation;
-use penstock_model::{
-    Archival, Locality, NamespacePath, ProblemCode, StageRequestId, ToldPlace, UserName,
-};
+use penstock_model::{NamespacePath, ProblemCode, StageRequestId, ToldPlace, UserName};
 use penstock_persistence::namespace::{
     Change, Entry, EntryId, EntryKind, NearlineChange, StageFileState, StageProblem, StagedFile,
     StoredStageRequest,
@@ -527,27 +526,6 @@ fn place_of(door: &Door, call: &Call<'_>, path: &str) -> ToldPlace {
         None => Err(format!("{path} does not exist")),
         Some(EntryKind::Directory) => Err(format!("{path} is a directory")),
         Some(kind @ EntryKind::File { .. }) => Ok(locality(door, &kind)),
-    }
-}
-
-/// Where the bytes of a file are, as every door tells it.
-pub(super) fn locality(door: &Door, kind: &EntryKind) -> Locality {
-    let EntryKind::File {
-        size,
-        pool,
-        archival,
-    } = kind
-    else {
-        return Locality::None;
-    };
-    let pool = pool.as_ref().map(|pool| door.storage.pool(pool));
-    let is_in_reach = pool.map(|pool| pool.is_some_and(|pool| pool.is_in_reach()));
-    match (size.0, is_in_reach, archival) {
-        (0, ..) => Locality::None,
-        (_, Some(false), Archival::DiskOnly | Archival::Precious | Archival::Cached) => {
-            Locality::Unavailable
-        }
-        (_, is_in_reach, archival) => archival.locality(is_in_reach.is_some()),
     }
 }
 

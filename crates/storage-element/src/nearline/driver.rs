@@ -2,16 +2,17 @@
 //! files. It knows neither commands nor drives.
 
 mod asking;
+mod away_pools;
 mod bringing;
 mod retrying;
 
-use super::away_pools::AwayPools;
 use super::operator::OperatorRequest;
 use super::room_wait::RoomWait;
 use super::tape_system::{RecallTry, TapeOrder, TapeOutcome, TapeSystem};
 use super::{NearlineContext, NearlineStatus};
 use crate::config::NearlineConfig;
 use crate::nearline_inbox::{NearlineMail, NearlineMessage};
+use away_pools::AwayPools;
 use bringing::{CheckNews, Recall};
 use parking_lot::Mutex;
 use penstock_decide::clock::ClockTrust;
@@ -32,7 +33,7 @@ const LOOK_WAIT: Duration = Duration::from_secs(5);
 /// Between two tries to tell the namespace something that it must know.
 const NAMESPACE_RETRY: Duration = Duration::from_secs(1);
 /// Files that are looked up at once.
-pub(super) const PAGE_FILES: usize = 1_000;
+const PAGE_FILES: usize = 1_000;
 /// Records in the journal before it is cut short, beyond those of what lives.
 const JOURNAL_RECORDS_MAX: usize = 20_000;
 /// What people are told is found out at most so often.
@@ -53,7 +54,7 @@ pub(super) struct Driver {
     recalls: BTreeMap<RecallTry, Recall>,
     /// Which files wait for a place on disk.
     pub(super) room_wait: RoomWait,
-    pub(super) away_pools: AwayPools,
+    away_pools: AwayPools,
     retries: Retries,
     journal_records: usize,
     is_over: bool,
@@ -336,10 +337,6 @@ impl Driver {
         let mut status = self.system.status();
         status.incidents.extend(no_room);
         *self.status.lock() = status;
-    }
-
-    pub(super) fn pool_away_wait(&self) -> Duration {
-        self.config.pool_away_wait
     }
 
     pub(super) fn keep_free_permille(&self) -> u16 {

@@ -65,7 +65,7 @@ impl Driver {
     }
 
     /// Files that somebody waits for, as far as the namespace says so still.
-    pub(in super::super) async fn ask_gets(&mut self, files: Vec<EntryId>) {
+    pub(super) async fn ask_gets(&mut self, files: Vec<EntryId>) {
         for page in files.chunks(PAGE_FILES) {
             self.ask_page_of_gets(page).await;
         }

@@ -1,7 +1,7 @@
 //! Pools that are away, and what becomes of files in them that somebody waits for: their copies on tape are as good, so after a
 //! while they are brought to other pools. The copies in the pool count no more then, and go when it is back.
 
-use super::driver::{Driver, PAGE_FILES};
+use super::{Driver, PAGE_FILES};
 use penstock_model::{PoolName, Timestamp};
 use penstock_persistence::namespace::{EntryId, NearlineChange};
 use std::collections::BTreeMap;
@@ -46,7 +46,7 @@ impl Driver {
             let files = self.awaited_in(&pool);
             self.ask_gets(files).await;
         }
-        let wait_ms = i64::try_from(self.pool_away_wait().as_millis()).unwrap_or(i64::MAX);
+        let wait_ms = i64::try_from(self.config.pool_away_wait.as_millis()).unwrap_or(i64::MAX);
         let then = Timestamp(now.0.saturating_sub(wait_ms));
         for pool in self.away_pools.away_since(then) {
             let files = self.awaited_in(&pool);
