@@ -79,7 +79,7 @@ const STORAGE_ELEMENT: [&str; 43] = [
 
 /// The same inside the door of the storage element: what requests and answers are, who asks and whether they may, the way
 /// to a write, and then the methods.
-const DOOR: [&str; 39] = [
+const DOOR: [&str; 40] = [
     "answer",
     "remote_removals",
     "caller",

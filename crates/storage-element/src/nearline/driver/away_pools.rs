@@ -94,7 +94,7 @@ mod tests {
                 .look(&[a.clone(), b.clone()], Timestamp(20))
                 .is_empty()
         );
-        assert_eq!(pools.away_since(Timestamp(15)), [a.clone()]);
+        assert_eq!(pools.away_since(Timestamp(15)), std::slice::from_ref(&a));
         assert_eq!(pools.look(std::slice::from_ref(&b), Timestamp(30)), [a]);
         assert_eq!(pools.away_since(Timestamp(30)), [b]);
     }
