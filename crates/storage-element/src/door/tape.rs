@@ -10,7 +10,7 @@ use crate::nearline::{Nearline, Submission, SubmittedFile};
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, HOST, LOCATION};
 use http::{HeaderValue, Method, StatusCode};
 use penstock_decide::authorization::PathOperation;
-use penstock_model::{NamespacePath, ProblemCode, StageRequestId, ToldPlace, UserName};
+use penstock_model::{NamespacePath, ProblemCode, StageRequestId, Timestamp, ToldPlace, UserName};
 use penstock_persistence::namespace::{
     Change, Entry, EntryId, EntryKind, NearlineChange, StageFileState, StageProblem, StagedFile,
     StoredStageRequest,
@@ -21,7 +21,7 @@ use penstock_protocol::tape::server::{
     discovery_document, parse_paths, parse_stage, progress_document,
 };
 use serde_json::{Value, json};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::ops::Deref;
 use std::time::Duration;
 use tokio::sync::SemaphorePermit;
@@ -83,7 +83,7 @@ pub(super) async fn answer(
             let body = read_order(connection, nearline, call).await?;
             stage(door, nearline, call, &body).await
         }
-        (TapePlace::Stage(id), Method::GET | Method::HEAD) => progress(door, call, &id),
+        (TapePlace::Stage(id), Method::GET | Method::HEAD) => progress(door, nearline, call, &id),
         (TapePlace::Stage(id), Method::DELETE) => forget(door, nearline, call, id).await,
         (TapePlace::Cancel(id), Method::POST) => {
             let body = read_order(connection, nearline, call).await?;
@@ -372,7 +372,7 @@ fn own_request(
 const LOOKS: [PathOperation; 2] = [PathOperation::Poll, PathOperation::Stage];
 const CHANGES: [PathOperation; 1] = [PathOperation::Stage];
 
-fn told(file: &StagedFile) -> ToldFile {
+fn told(file: &StagedFile, expected: &BTreeMap<EntryId, Timestamp>) -> ToldFile {
     let (on_disk, state) = match file.state {
         StageFileState::Submitted => (false, "SUBMITTED"),
         StageFileState::Started => (false, "STARTED"),
@@ -390,12 +390,23 @@ fn told(file: &StagedFile) -> ToldFile {
             .map(|problem| (problem.code.name(), problem.text.clone())),
         started: file.started,
         finished: file.finished,
+        expected: match file.finished {
+            None => file.entry.and_then(|entry| expected.get(&entry).copied()),
+            Some(_) => None,
+        },
     }
 }
 
-fn progress(door: &Door, call: &Call<'_>, id: &StageRequestId) -> Result<Reply, Problem> {
+fn progress(
+    door: &Door,
+    nearline: &Nearline,
+    call: &Call<'_>,
+    id: &StageRequestId,
+) -> Result<Reply, Problem> {
     let request = own_request(door, call, id, &LOOKS)?;
-    let files: Vec<ToldFile> = request.files.iter().map(told).collect();
+    let expected = nearline.expected();
+    let files = request.files.iter();
+    let files: Vec<ToldFile> = files.map(|file| told(file, &expected)).collect();
     let document = progress_document(id, request.created, &files);
     Ok(json_answer(StatusCode::OK, &document).into())
 }

@@ -6,12 +6,13 @@ use super::hsm_program::HsmProgram;
 use super::operator::{OperatorError, OperatorOrder, OperatorReply};
 use super::recall::RecallError;
 use super::tape_libraries::TapeLibraries;
-use penstock_model::Bytes;
+use penstock_model::{Bytes, Timestamp};
 use penstock_persistence::namespace::{EntryId, TapeFile, TapeRemoval};
 use penstock_tape::hsm_queue::{HsmCommand, HsmCommandId, HsmInput};
 use penstock_tape::request::{DriveName, FamilyName, FileId, VoName as TapeVo};
 use penstock_tape::request_engine::Effect;
 use penstock_tape_library::DriveMessage;
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 use tokio::sync::oneshot;
@@ -103,6 +104,9 @@ pub(super) enum TapeNews {
     Program(HsmInput),
     Drive(DriveMessage),
 }
+
+/// Finds out when files will be on disk, which may take seconds.
+pub(super) type Forecast = Box<dyn FnOnce() -> BTreeMap<EntryId, Timestamp> + Send>;
 
 /// The tape system of this storage element.
 pub(super) enum TapeSystem {
@@ -270,6 +274,15 @@ impl TapeSystem {
     /// Requests that live.
     pub(super) fn live_requests(&self) -> usize {
         either!(self, one => one.live_requests())
+    }
+
+    /// Tells when the files that are to be brought will be on disk, on another thread; `None`: nobody waits, or it cannot be told.
+    pub(super) fn forecast(&self) -> Option<Forecast> {
+        match self {
+            // A program tells nothing of tapes and drives.
+            TapeSystem::Program(_) => None,
+            TapeSystem::Libraries(one) => one.forecast(),
+        }
     }
 
     pub(super) fn status(&self) -> NearlineStatus {
