@@ -176,3 +176,22 @@ def test_one_request_of_many_files_is_answered_soon(site, tier):
     assert took < 20
     told = owner.ask("GET", answer.headers["Location"]).json()
     assert len(told["files"]) == count and told["files"][1]["code"] == "path-not-found"
+
+
+def test_a_user_has_only_so_many_requests_until_some_are_forgotten(site):
+    owner = Door(site, site.token(STAGING))
+    owner.put(PATHS[0], DATA)
+    wanted = {"files": [{"path": PATHS[0]}]}
+    first = owner.ask("POST", f"{TAPE}/stage", json=wanted)
+    assert first.status_code == 201, first.text
+    site.stop()
+    with sqlite3.connect(site.directory / "state/namespace.sqlite") as database:
+        [(user, vo, created)] = database.execute("SELECT user, vo, created_ms FROM stage_request").fetchall()
+        rows = [(f"older-{number}", user, vo, created) for number in range(4_999)]
+        database.executemany("INSERT INTO stage_request VALUES (?, ?, ?, ?)", rows)
+    database.close()
+    site.start()
+    refused = owner.ask("POST", f"{TAPE}/stage", json=wanted)
+    assert (refused.status_code, refused.json()["code"]) == (429, "stage-requests-too-many"), refused.text
+    assert owner.ask("DELETE", first.headers["Location"]).status_code == 200
+    assert owner.ask("POST", f"{TAPE}/stage", json=wanted).status_code == 201

@@ -34,7 +34,7 @@ pub use site::{
 };
 pub use tape::{
     TapeCalibrateArgs, TapeCommand, TapeDriveArgs, TapeGoal, TapeOrderArgs, TapePolicy,
-    TapeStopArgs, TapeTapeArgs,
+    TapeStatusArgs, TapeStopArgs, TapeTapeArgs,
 };
 pub use trash::{
     DoorArgs, RemovedSince, RestorePlace, TrashCommand, TrashEmptyArgs, TrashListArgs,

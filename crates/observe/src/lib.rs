@@ -14,6 +14,7 @@ pub mod follow;
 pub mod host;
 pub mod host_rows;
 pub mod host_signals;
+pub mod html;
 pub mod importing;
 pub mod incidents;
 pub mod ledger_rows;

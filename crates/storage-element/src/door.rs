@@ -16,6 +16,7 @@ mod handler_context;
 mod health_endpoints;
 mod html;
 mod list;
+mod locality;
 mod lock;
 mod lock_conditions;
 mod macaroon;

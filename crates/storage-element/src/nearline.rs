@@ -5,7 +5,6 @@
 //! answered. What the tape system records is its memory of tries, pauses, mounts and running commands; at a start both are
 //! compared, and the namespace counts.
 
-mod away_pools;
 mod driver;
 mod eviction;
 mod hsm_program;
@@ -28,9 +27,10 @@ use crate::reaper::{Pools, ReaperHandle};
 use crate::timed_join::end_thread;
 use parking_lot::Mutex;
 use penstock_model::Timestamp;
-use penstock_persistence::namespace::Namespace;
+use penstock_persistence::namespace::{EntryId, Namespace};
 use penstock_tape::hsm_queue::HsmCounts;
 use serde::Serialize;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -55,6 +55,9 @@ pub(crate) struct NearlineStatus {
     /// Of tape libraries; `None`: an HSM is driven by commands, which do not tell what drives do.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub libraries: Option<LibrariesStatus>,
+    /// When files that are to be brought will be on disk, as far as that can be told.
+    #[serde(skip)]
+    pub expected: Arc<BTreeMap<EntryId, Timestamp>>,
 }
 
 /// One of them.
@@ -116,6 +119,11 @@ impl Nearline {
             status,
             thread: Mutex::new(Some(thread)),
         })
+    }
+
+    /// When files that are to be brought will be on disk, as far as that can be told.
+    pub(crate) fn expected(&self) -> Arc<BTreeMap<EntryId, Timestamp>> {
+        Arc::clone(&self.status.lock().expected)
     }
 
     pub(crate) fn status(&self) -> NearlineStatus {

@@ -33,11 +33,11 @@ pub enum TapeCommand {
     /// Tell what the tape system of a storage element does: commands that run, files that wait, incidents; of libraries drives,
     /// tapes and what waits for them.
     #[command(
-        after_help = "Examples:\n  penstock tape status --dir cern\n  penstock tape status --dir cern --json\n\n\
+        after_help = "Examples:\n  penstock tape status --dir cern\n  penstock tape status --dir cern --json\n  penstock tape status --dir cern --html tape.html\n\n\
         A family's files wait for others, so that they are put together (collect_files, collect_bytes and collect_time of \
         [storage.tape]). After an error of the HSM as a whole one command after the other tries it again."
     )]
-    Status(DoorArgs),
+    Status(TapeStatusArgs),
     /// Have what waits for its next try tried now, for example after the HSM was repaired.
     #[command(after_help = "Example:\n  penstock tape retry --dir cern")]
     Retry(DoorArgs),
@@ -79,6 +79,16 @@ pub enum TapeCommand {
     ///   penstock tape order recall.json --model our-drives.json
     #[command(verbatim_doc_comment)]
     Calibrate(TapeCalibrateArgs),
+}
+
+/// Options of `tape status`.
+#[derive(Debug, Args)]
+pub struct TapeStatusArgs {
+    #[command(flatten)]
+    pub door: DoorArgs,
+    /// Write a page into this file: the mounts of each drive as bars, and what waits for each tape. It needs nothing else.
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
 }
 
 /// Options of `tape drive`.

@@ -71,7 +71,7 @@ fn account(args: &AccountArgs, directory: &Path, output: Output) -> Result<(), C
 }
 
 /// The page tells of users and clients: it is for this user alone, as the records are. What has its name and is no file stays.
-fn write_page(path: &Path, page: &str) -> Result<(), CommandError> {
+pub(super) fn write_page(path: &Path, page: &str) -> Result<(), CommandError> {
     let failed = |why: std::io::Error| CommandError::local(path.display(), why);
     match std::fs::symlink_metadata(path) {
         Ok(there) if !there.is_file() => {

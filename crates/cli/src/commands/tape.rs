@@ -2,6 +2,7 @@
 
 mod calibrate;
 mod linear;
+mod page;
 mod system;
 
 use crate::args::{TapeCommand, TapeGoal, TapeOrderArgs, TapePolicy};

@@ -208,7 +208,6 @@ const NOT_NAMED_IN_TESTS: [(&str, &[&str]); 5] = [
             "queue-timeout",
             "vo-without-share",
             "token-renewal-failed",
-            "tape-failed",
             "tape-timeout",
             "tape-unsupported",
             "archive-timeout",

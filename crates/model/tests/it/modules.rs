@@ -96,6 +96,7 @@ const DOOR: [&str; 40] = [
     "slot",
     "write_ticket",
     "byteranges",
+    "locality",
     "list",
     "wanted_digest",
     "tape_system",

@@ -3,8 +3,10 @@
 //! Nothing that is found is dropped: a file whose place is not known, or taken by one that is known to belong there, goes below
 //! `/lost+found`. No id is given to anything else than before, and new ones are larger than any that was ever given.
 
+mod on_tape;
+
 use super::connection::{signed, stored, unsigned};
-use super::directory_log::{DirectoryEntry, FileEntry, TrashedFile};
+use super::directory_log::{DirectoryEntry, FileEntry};
 use super::log_keeper::SEQUENCE_LEAP;
 use super::read::{by_name, stored_archival};
 pub use super::replay::PoolLogs;
@@ -291,27 +293,6 @@ impl Rebuild {
         Ok(placed)
     }
 
-    fn is_placed(&self, file: EntryId) -> rusqlite::Result<bool> {
-        self.connection
-            .prepare_cached("SELECT 1 FROM entry WHERE id = ?1")?
-            .exists([stored(file)])
-    }
-
-    /// A second copy of the data of a file: one of a pool that was away while the file was brought from tape to another one.
-    /// It goes as it would have gone.
-    fn add_again(
-        &mut self,
-        pool: &PoolName,
-        found: &FoundFile,
-    ) -> Result<FoundFileFate, RebuildError> {
-        if trash::find(&self.connection, found.id)?.is_none() {
-            let evicted = TrashedFile::evicted(found.id, pool.clone(), found.size);
-            trash::insert(&self.connection, &evicted)?;
-        }
-        self.report.trash += 1;
-        Ok(FoundFileFate::Trash)
-    }
-
     fn place(
         &mut self,
         mut new: FilePlacement<'_>,
@@ -495,54 +476,6 @@ impl Rebuild {
         property::insert(&self.connection, file.id, &file.properties)?;
         if new.confirmed > 0 {
             self.confirmed.insert(file.id, new.confirmed);
-        }
-        Ok(())
-    }
-
-    /// Where its copies on tape are not known, it is to be put there again.
-    fn archival_of(&self, file: &FileEntry) -> Archival {
-        let is_known = self.tape_copies.contains_key(&file.id);
-        match file.archival {
-            _ if is_known => Archival::Cached,
-            Archival::DiskOnly => Archival::DiskOnly,
-            Archival::Precious | Archival::Cached => Archival::Precious,
-        }
-    }
-
-    fn insert_copies(&self, file: EntryId) -> rusqlite::Result<()> {
-        let copies = self.tape_copies.get(&file);
-        for (number, copy) in (0_i64..).zip(copies.into_iter().flatten()) {
-            self.connection
-                .prepare_cached("INSERT OR REPLACE INTO tape_copy VALUES (?1, ?2, ?3, ?4)")?
-                .execute(params![stored(file), number, copy.uri, copy.at.0])?;
-        }
-        Ok(())
-    }
-
-    /// Takes the files that are on tape, and were met in no pool.
-    fn place_files_on_tape(&mut self) -> Result<(), RebuildError> {
-        let mut left: Vec<(EntryId, FileState)> = std::mem::take(&mut self.on_tape)
-            .into_iter()
-            .filter(|(_, state)| state.told.is_some())
-            .collect();
-        // In an order that is the same each time.
-        left.sort_by_key(|(id, _)| *id);
-        for (id, state) in left {
-            let found = FoundFile {
-                id,
-                size: Bytes(0),
-                modified: Timestamp(0),
-                label: None,
-            };
-            let (file, path) = entry_of(&found, &state);
-            self.report.tape_only += 1;
-            self.place(FilePlacement {
-                pool: None,
-                file,
-                path,
-                is_labelled: false,
-                confirmed: state.confirmed,
-            })?;
         }
         Ok(())
     }

@@ -248,6 +248,8 @@ pub struct ToldFile {
     pub problem: Option<(&'static str, String)>,
     pub started: Option<Timestamp>,
     pub finished: Option<Timestamp>,
+    /// When it will be on disk, if nothing fails and nothing more urgent is asked for; `None`: not known.
+    pub expected: Option<Timestamp>,
 }
 
 /// The answer to the question how far a request is. Times are seconds of Unix, as the examples of the specification have
@@ -263,7 +265,11 @@ pub fn progress_document(id: &StageRequestId, created: Timestamp, files: &[ToldF
                 true => row.insert("onDisk".to_owned(), json!(true)),
                 false => row.insert("state".to_owned(), json!(file.state)),
             };
-            let times = [("startedAt", file.started), ("finishedAt", file.finished)];
+            let times = [
+                ("startedAt", file.started),
+                ("finishedAt", file.finished),
+                ("expectedAt", file.expected),
+            ];
             for (name, at) in times {
                 if let Some(at) = at {
                     row.insert(name.to_owned(), seconds(at));
@@ -289,6 +295,12 @@ pub fn progress_document(id: &StageRequestId, created: Timestamp, files: &[ToldF
     let ends: Option<Vec<Timestamp>> = files.iter().map(|file| file.finished).collect();
     if let Some(end) = ends.and_then(|ends| ends.into_iter().max()) {
         document.insert("completedAt".to_owned(), seconds(end));
+    }
+    // Of all that is on its way, if all of it is known.
+    let open = files.iter().filter(|file| file.finished.is_none());
+    let expected: Option<Vec<Timestamp>> = open.map(|file| file.expected).collect();
+    if let Some(last) = expected.and_then(|all| all.into_iter().max()) {
+        document.insert("expectedAt".to_owned(), seconds(last));
     }
     document.insert("files".to_owned(), Value::Array(rows));
     Value::Object(document)
@@ -382,6 +394,7 @@ mod tests {
             problem: error.map(|text| ("tape-failed", text.to_owned())),
             started: Some(Timestamp(5_000)),
             finished: (state == "FAILED").then_some(Timestamp(7_999)),
+            expected: (state == "SUBMITTED").then_some(Timestamp(9_000)),
         };
         let files = [
             file("/a", true, "COMPLETED", None),
@@ -392,6 +405,7 @@ mod tests {
         assert_eq!(document["files"][1]["waitsFor"], "room on disk");
         assert_eq!(document["files"][2]["finishedAt"], 7);
         assert!(document.get("completedAt").is_none());
+        assert_eq!(document["files"][1]["expectedAt"], 9);
         let told = parse_progress(document.to_string().as_bytes(), &id).expect("read");
         let told: Vec<FileProgress> = told.into_iter().map(|(_, progress)| progress).collect();
         assert_eq!(told[0], FileProgress::OnDisk);

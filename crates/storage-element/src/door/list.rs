@@ -6,7 +6,8 @@ use super::caller::shown_owner;
 use super::conditions::etag;
 use super::document_body::read_body;
 use super::handler_context::{Call, Door};
-use super::{html, tape};
+use super::html;
+use super::locality::locality;
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderValue, StatusCode};
 use penstock_decide::authorization::PathOperation;
@@ -159,7 +160,7 @@ struct Listing<'a> {
     namespace: &'a Namespace,
     asked: Propfind,
     checksums: bool,
-    locality: bool,
+    tells_locality: bool,
     locks: bool,
     quota: Option<Quota>,
     now: Timestamp,
@@ -172,7 +173,7 @@ impl<'a> Listing<'a> {
             Propfind::AllProperties | Propfind::Names => &[],
         };
         let checksums = names.iter().any(|name| name.namespace == webdav::DCACHE);
-        let locality = names.iter().any(|name| name.namespace == webdav::SRM);
+        let tells_locality = names.iter().any(|name| name.namespace == webdav::SRM);
         let quota = names.iter().any(|name| name.local.starts_with("quota"));
         let locks = names
             .iter()
@@ -183,7 +184,7 @@ impl<'a> Listing<'a> {
             now: door.storage.clock.recorded(),
             namespace: &door.storage.namespace,
             checksums,
-            locality,
+            tells_locality,
             quota: quota.then(|| door.quota()),
             asked,
         }
@@ -213,8 +214,8 @@ impl<'a> Listing<'a> {
             group: None,
             checksums,
             locality: self
-                .locality
-                .then(|| tape::locality(self.door, &entry.kind))
+                .tells_locality
+                .then(|| locality(self.door, &entry.kind))
                 .filter(|_| !is_directory),
             quota: self.quota.filter(|_| is_directory).map(|quota| Quota {
                 // RFC 4331 §4 would allow it elsewhere, but clients show it as the directory's own size.

@@ -4,6 +4,7 @@
 use super::answer::{Problem, Reply, Response};
 use super::conditions::{self, Verdict, etag};
 use super::handler_context::{Call, Door};
+use super::locality::locality;
 use super::slot::wait_for_slot;
 use super::wanted_digest::WantedDigest;
 use super::{byteranges, html, list, reserved, tape};
@@ -197,7 +198,7 @@ async fn head_of_tape(
 /// Tells where the bytes of a file are, where there is a tape system.
 fn add_locality(door: &Door, entry: &Entry, headers: &mut HeaderMap) {
     if door.storage.nearline().is_some() {
-        let locality = tape::locality(door, &entry.kind).name();
+        let locality = locality(door, &entry.kind).name();
         headers.insert(LOCALITY, HeaderValue::from_static(locality));
     }
 }

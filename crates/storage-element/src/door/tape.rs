@@ -3,15 +3,14 @@
 use super::answer::{Problem, Reply, Response, json_answer};
 use super::document_body::{body_too_large, known_length, read_body};
 use super::handler_context::{Call, Door, RETRY_AFTER_SECONDS};
+use super::locality::locality;
 use super::reserved::{self, TapePlace};
 use super::tape_system;
 use crate::nearline::{Nearline, Submission, SubmittedFile};
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, HOST, LOCATION};
 use http::{HeaderValue, Method, StatusCode};
 use penstock_decide::authorization::PathOperation;
-use penstock_model::{
-    Archival, Locality, NamespacePath, ProblemCode, StageRequestId, ToldPlace, UserName,
-};
+use penstock_model::{NamespacePath, ProblemCode, StageRequestId, Timestamp, ToldPlace, UserName};
 use penstock_persistence::namespace::{
     Change, Entry, EntryId, EntryKind, NearlineChange, StageFileState, StageProblem, StagedFile,
     StoredStageRequest,
@@ -22,7 +21,7 @@ use penstock_protocol::tape::server::{
     discovery_document, parse_paths, parse_stage, progress_document,
 };
 use serde_json::{Value, json};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::ops::Deref;
 use std::time::Duration;
 use tokio::sync::SemaphorePermit;
@@ -84,7 +83,7 @@ pub(super) async fn answer(
             let body = read_order(connection, nearline, call).await?;
             stage(door, nearline, call, &body).await
         }
-        (TapePlace::Stage(id), Method::GET | Method::HEAD) => progress(door, call, &id),
+        (TapePlace::Stage(id), Method::GET | Method::HEAD) => progress(door, nearline, call, &id),
         (TapePlace::Stage(id), Method::DELETE) => forget(door, nearline, call, id).await,
         (TapePlace::Cancel(id), Method::POST) => {
             let body = read_order(connection, nearline, call).await?;
@@ -373,7 +372,7 @@ fn own_request(
 const LOOKS: [PathOperation; 2] = [PathOperation::Poll, PathOperation::Stage];
 const CHANGES: [PathOperation; 1] = [PathOperation::Stage];
 
-fn told(file: &StagedFile) -> ToldFile {
+fn told(file: &StagedFile, expected: &BTreeMap<EntryId, Timestamp>) -> ToldFile {
     let (on_disk, state) = match file.state {
         StageFileState::Submitted => (false, "SUBMITTED"),
         StageFileState::Started => (false, "STARTED"),
@@ -391,12 +390,23 @@ fn told(file: &StagedFile) -> ToldFile {
             .map(|problem| (problem.code.name(), problem.text.clone())),
         started: file.started,
         finished: file.finished,
+        expected: match file.finished {
+            None => file.entry.and_then(|entry| expected.get(&entry).copied()),
+            Some(_) => None,
+        },
     }
 }
 
-fn progress(door: &Door, call: &Call<'_>, id: &StageRequestId) -> Result<Reply, Problem> {
+fn progress(
+    door: &Door,
+    nearline: &Nearline,
+    call: &Call<'_>,
+    id: &StageRequestId,
+) -> Result<Reply, Problem> {
     let request = own_request(door, call, id, &LOOKS)?;
-    let files: Vec<ToldFile> = request.files.iter().map(told).collect();
+    let expected = nearline.expected();
+    let files = request.files.iter();
+    let files: Vec<ToldFile> = files.map(|file| told(file, &expected)).collect();
     let document = progress_document(id, request.created, &files);
     Ok(json_answer(StatusCode::OK, &document).into())
 }
@@ -527,27 +537,6 @@ fn place_of(door: &Door, call: &Call<'_>, path: &str) -> ToldPlace {
         None => Err(format!("{path} does not exist")),
         Some(EntryKind::Directory) => Err(format!("{path} is a directory")),
         Some(kind @ EntryKind::File { .. }) => Ok(locality(door, &kind)),
-    }
-}
-
-/// Where the bytes of a file are, as every door tells it.
-pub(super) fn locality(door: &Door, kind: &EntryKind) -> Locality {
-    let EntryKind::File {
-        size,
-        pool,
-        archival,
-    } = kind
-    else {
-        return Locality::None;
-    };
-    let pool = pool.as_ref().map(|pool| door.storage.pool(pool));
-    let is_in_reach = pool.map(|pool| pool.is_some_and(|pool| pool.is_in_reach()));
-    match (size.0, is_in_reach, archival) {
-        (0, ..) => Locality::None,
-        (_, Some(false), Archival::DiskOnly | Archival::Precious | Archival::Cached) => {
-            Locality::Unavailable
-        }
-        (_, is_in_reach, archival) => archival.locality(is_in_reach.is_some()),
     }
 }
 

@@ -2,11 +2,11 @@
 //! files. It knows neither commands nor drives.
 
 mod asking;
-mod away_files;
+mod away_pools;
 mod bringing;
+mod forecasts;
 mod retrying;
 
-use super::away_pools::AwayPools;
 use super::room_wait::RoomWait;
 use super::tape_order::{RecallTry, TapeOrder, TapeOutcome};
 use super::tape_system::TapeSystem;
@@ -14,7 +14,9 @@ use super::{NearlineContext, NearlineStatus};
 use crate::config::NearlineConfig;
 use crate::nearline_inbox::{NearlineMail, NearlineMessage};
 use crate::tape_operator::OperatorRequest;
+use away_pools::AwayPools;
 use bringing::{CheckNews, Recall};
+use forecasts::Forecasts;
 use parking_lot::Mutex;
 use penstock_decide::clock::ClockTrust;
 use penstock_model::{ProblemCode, Timestamp};
@@ -39,6 +41,8 @@ const PAGE_FILES: usize = 1_000;
 const JOURNAL_RECORDS_MAX: usize = 20_000;
 /// What people are told is found out at most so often.
 const STATUS_INTERVAL: Duration = Duration::from_millis(200);
+/// Between two looks whether a forecast is due of when files will be on disk.
+const FORECAST_INTERVAL: Duration = Duration::from_secs(1);
 /// Messages that are taken as one.
 const MESSAGES_MAX: usize = 1_000;
 
@@ -55,9 +59,11 @@ pub(super) struct Driver {
     recalls: BTreeMap<RecallTry, Recall>,
     /// Which files wait for a place on disk.
     pub(super) room_wait: RoomWait,
-    pub(super) away_pools: AwayPools,
+    away_pools: AwayPools,
     retries: Retries,
     journal_records: usize,
+    /// Where forecasts that were made on other threads come; at most one is being made.
+    forecasts: Forecasts,
     is_over: bool,
 }
 
@@ -84,6 +90,7 @@ impl Driver {
             away_pools: AwayPools::default(),
             retries,
             journal_records,
+            forecasts: Forecasts::default(),
             is_over: false,
         }
     }
@@ -100,6 +107,8 @@ impl Driver {
         let mut comparison = tokio::time::interval(COMPARISON_INTERVAL);
         comparison.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         comparison.tick().await;
+        let mut forecast = tokio::time::interval(FORECAST_INTERVAL);
+        forecast.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         self.publish_status();
         // When the status has to be found out anew; `None`: nothing has happened since.
         let mut status_due: Option<Instant> = None;
@@ -128,6 +137,8 @@ impl Driver {
                 () = retry => self.ask_again().await,
                 _ = upkeep.tick() => self.upkeep().await,
                 _ = comparison.tick() => self.compare().await,
+                _ = forecast.tick() => self.forecasts.begin(&self.system),
+                () = self.forecasts.made() => {}
             }
             status_due.get_or_insert_with(|| Instant::now() + STATUS_INTERVAL);
         }
@@ -337,6 +348,7 @@ impl Driver {
         let no_room = self.room_wait.incident(now, wait_max);
         let mut status = self.system.status();
         status.incidents.extend(no_room);
+        status.expected = self.forecasts.expected();
         *self.status.lock() = status;
     }
 

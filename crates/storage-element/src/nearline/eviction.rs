@@ -21,9 +21,11 @@ fn missing(
     let whole = u128::from(used.0) + u128::from(available.0);
     let wanted = whole * u128::from(keep_free_permille) / 1_000;
     let wanted = u64::try_from(wanted).unwrap_or(u64::MAX);
-    let waiting = waiting.filter(|size| u128::from(size.0) <= whole);
+    // Half of what is wanted may do, where blocks are shared: a pool that is smaller is emptied as far as may be.
+    let whole = u64::try_from(whole).unwrap_or(u64::MAX);
+    let waiting = waiting.filter(|room| room.0 / 2 <= whole);
     wanted
-        .max(waiting.map_or(0, |size| size.0))
+        .max(waiting.map_or(0, |room| room.0.min(whole)))
         .checked_sub(available.0)
         .filter(|missing| *missing > 0)
 }
@@ -94,6 +96,11 @@ mod tests {
         let for_file =
             |used, available, file| missing(Bytes(used), Bytes(available), 100, Some(Bytes(file)));
         assert_eq!(for_file(900, 100, 300), Some(200), "a file waits for room");
+        assert_eq!(
+            for_file(900, 100, 1_500),
+            Some(900),
+            "it may do with half of that"
+        );
         assert_eq!(for_file(900, 100, 3_000), None, "it never fits here");
         let missing = |used, available| missing(Bytes(used), Bytes(available), 100, None);
         assert_eq!(missing(950, 50), Some(50));

@@ -459,6 +459,7 @@ impl HsmProgram {
             counts: self.queue.counts(),
             is_admitting: self.queue.is_admitting(),
             incidents: incidents.collect(),
+            expected: Default::default(),
             libraries: None,
         }
     }

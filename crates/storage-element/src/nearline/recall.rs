@@ -13,7 +13,7 @@ use crate::pool::{Pool, sync_directory};
 use crate::reaper::{remove_if_there, with_room};
 use crate::uncommitted_file::UncommittedFile;
 use penstock_decide::pool_selection::{PlacementRequest, PoolView, choose_pool};
-use penstock_model::{Checksum, PoolName};
+use penstock_model::{Bytes, Checksum, PoolName};
 use penstock_persistence::namespace::{EntryId, NamespaceError, TapeFile};
 use penstock_protocol::checksum::Hasher;
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, ioctl_ficlone};
@@ -45,6 +45,11 @@ pub(super) struct PlacedRecall {
     shares_blocks: bool,
 }
 
+/// The room that a recall needs where the file system does not share blocks between files.
+pub(super) fn room_for_recall(size: Bytes) -> Bytes {
+    Bytes(size.0.saturating_mul(2))
+}
+
 /// Makes a place for a file in the pool that suits it best.
 pub(super) async fn place(
     context: &NearlineContext,
@@ -63,20 +68,17 @@ pub(super) async fn place(
     if views.is_empty() {
         return Err(RecallError::Removing);
     }
-    let placement = PlacementRequest {
-        size: Some(file.size),
+    let placement = |size| PlacementRequest {
+        size: Some(size),
         draw: file.id.0.wrapping_mul(0x9E37_79B9_7F4A_7C15),
     };
-    let chosen = choose_pool(&views, &placement).choice;
+    // One that has room for both files before one that may do with room for one.
+    let chosen = choose_pool(&views, &placement(room_for_recall(file.size))).choice;
+    let chosen = chosen.or_else(|_| choose_pool(&views, &placement(file.size)).choice);
     let pool = chosen.ok().and_then(|name| context.pools.get(&name));
     let pool = Arc::clone(pool.ok_or(RecallError::NoRoom)?);
     let mut reservation = pool.reserve();
     let promise = || reservation.cover(file.size.0, Some(file.size.0));
-    let covered = with_room(&context.reaper, &pool, promise).await;
-    covered.map_err(|_| RecallError::NoRoom)?;
-    // Room for both files, in case they do not share their blocks.
-    let mut second = pool.reserve();
-    let promise = || second.cover(file.size.0, Some(file.size.0));
     let covered = with_room(&context.reaper, &pool, promise).await;
     covered.map_err(|_| RecallError::NoRoom)?;
     let (scratch_id, accepted_id) = (context.namespace.allocate(), context.namespace.allocate());
@@ -90,7 +92,7 @@ pub(super) async fn place(
         remove_if_there(&left)?;
         let scratch =
             UncommittedFile::create(scratch_id, reservation, Arc::clone(&at), reaper.clone())?;
-        let accepted = UncommittedFile::create(accepted_id, second, at, reaper)?;
+        let accepted = UncommittedFile::create(accepted_id, at.reserve(), at, reaper)?;
         let shares_blocks = ioctl_ficlone(&accepted.file, &scratch.file).is_ok();
         Ok::<_, io::Error>((scratch, accepted, shares_blocks))
     });
@@ -103,8 +105,11 @@ pub(super) async fn place(
     };
     let made = made.map_err(|_| silent())?.map_err(io::Error::other)?;
     let (scratch, mut accepted, shares_blocks) = made?;
-    if shares_blocks {
-        *accepted.reservation() = pool.reserve();
+    if !shares_blocks {
+        let second = accepted.reservation();
+        let promise = || second.cover(file.size.0, Some(file.size.0));
+        let covered = with_room(&context.reaper, &pool, promise).await;
+        covered.map_err(|_| RecallError::NoRoom)?;
     }
     Ok(PlacedRecall {
         target: file.clone(),

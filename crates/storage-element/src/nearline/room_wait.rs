@@ -9,7 +9,7 @@ use std::time::Duration;
 /// One of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct WaitingFile {
-    size: Bytes,
+    room: Bytes,
     since: Timestamp,
 }
 
@@ -21,12 +21,12 @@ pub(super) struct RoomWait {
 }
 
 impl RoomWait {
-    /// A recall found no room.
-    pub(super) fn waits(&mut self, file: EntryId, size: Bytes, at: Timestamp) {
+    /// A recall found no room for so many bytes.
+    pub(super) fn waits(&mut self, file: EntryId, room: Bytes, at: Timestamp) {
         let since = at;
         self.files
             .entry(file)
-            .or_insert(WaitingFile { size, since });
+            .or_insert(WaitingFile { room, since });
     }
 
     /// It has room, or nobody wants it any more.
@@ -41,7 +41,7 @@ impl RoomWait {
 
     /// What the largest of them needs; `None`: nothing waits.
     pub(super) fn largest(&self) -> Option<Bytes> {
-        self.files.values().map(|file| file.size).max()
+        self.files.values().map(|file| file.room).max()
     }
 
     /// What a person should look at, once the oldest has waited so long. It is logged once, and its end as well.
@@ -59,9 +59,9 @@ impl RoomWait {
             return None;
         };
         let files = self.files.len();
-        let bytes: u64 = self.files.values().map(|file| file.size.0).sum();
+        let bytes: u64 = self.files.values().map(|file| file.room.0).sum();
         let what = format!(
-            "{files} files ({bytes} bytes) wait for room on disk before they can be brought from tape: release pins, add pools, \
+            "{files} files wait for room on disk ({bytes} bytes) before they can be brought from tape: release pins, add pools, \
              or raise storage.tape.keep_free_percent"
         );
         if !std::mem::replace(&mut self.is_told, true) {
@@ -95,7 +95,12 @@ mod tests {
             .incident(Timestamp(10_000), WAIT_MAX)
             .expect("an incident");
         assert_eq!(told.since, Timestamp(0), "a later try is no new wait");
-        assert!(told.what.starts_with("2 files (12 bytes)"), "{}", told.what);
+        assert!(
+            told.what
+                .contains("2 files wait for room on disk (12 bytes)"),
+            "{}",
+            told.what
+        );
         assert_eq!(wait.largest(), Some(Bytes(7)));
         wait.is_over(EntryId(1));
         assert!(wait.incident(Timestamp(10_000), WAIT_MAX).is_none());

@@ -11,12 +11,14 @@ mod recorded;
 
 pub(crate) use catalogue::{LiveBytes, live_bytes};
 pub(super) use copy_uri::COPY_SCHEME;
-use library_status::DriveActivity;
 pub(crate) use library_status::LibrariesStatus;
+use library_status::{DriveActivity, Times};
 pub(super) use recorded::is_of_library;
 
 use super::NearlineStatus;
-use super::tape_order::{RecallEnd, RecallTry, TapeGet, TapeOrder, TapeOutcome, TapePut, TapeWork};
+use super::tape_order::{
+    Forecast, RecallEnd, RecallTry, TapeGet, TapeOrder, TapeOutcome, TapePut, TapeWork,
+};
 use crate::clock::BelievedClock;
 use copy_uri::CopyUri;
 use disk_side::DiskSide;
@@ -29,7 +31,9 @@ use penstock_tape::request::{
     ArchiveRequest, ArchiveWishes, Asker, DriveName, FileId, LibraryName, RecallRequest, RequestId,
     RequestOutcome, TapeCopy, TapeErrorScope, VoName as TapeVo,
 };
-use penstock_tape::request_engine::{DriveReport, Effect, Input, RequestEngine, TapeIncident};
+use penstock_tape::request_engine::{
+    DriveReport, Effect, ForecastTimes, Input, RequestEngine, TapeIncident,
+};
 use penstock_tape_library::{DriveMessage, EmulatedLibrary};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -413,6 +417,28 @@ impl TapeLibraries {
 
     pub(super) fn live_requests(&self) -> usize {
         self.engine.live().requests.len()
+    }
+
+    /// A copy of the engine runs ahead, on another thread.
+    pub(super) fn forecast(&self) -> Option<Forecast> {
+        if self.engine.live().recalls.is_empty() {
+            return None;
+        }
+        let (engine, now_ns, times) = (self.engine.clone(), self.now_ns(), Times::of(self));
+        let moves = self
+            .libraries
+            .values()
+            .map(|library| library.definition().model.move_ns);
+        let carry_ns = moves.max().unwrap_or(0);
+        Some(Box::new(move || {
+            let ends = engine.forecast(now_ns, ForecastTimes { carry_ns }).ends_ns;
+            let recalls = ends
+                .into_iter()
+                .filter(|(request, _)| request.0 & RECALL_BIT != 0);
+            let told = recalls
+                .map(|(request, end_ns)| (EntryId(request.0 & !RECALL_BIT), times.wall(end_ns)));
+            told.collect()
+        }))
     }
 
     pub(super) fn status(&self) -> NearlineStatus {

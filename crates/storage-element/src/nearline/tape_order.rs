@@ -1,10 +1,11 @@
 //! What the driver and a tape system say to each other: what is asked for, what is to be done for it, and what has become of files.
 
-use penstock_model::Bytes;
+use penstock_model::{Bytes, Timestamp};
 use penstock_persistence::namespace::EntryId;
 use penstock_tape::hsm_queue::{HsmCommand, HsmCommandId};
 use penstock_tape::request::{DriveName, FamilyName, FileId, VoName as TapeVo};
 use penstock_tape::request_engine::Effect;
+use std::collections::BTreeMap;
 use std::io;
 use std::time::Duration;
 use thiserror::Error;
@@ -104,3 +105,6 @@ pub(super) enum RecallError {
     #[error("the namespace cannot be asked: {0}")]
     Namespace(String),
 }
+
+/// Finds out when files will be on disk, which may take seconds.
+pub(super) type Forecast = Box<dyn FnOnce() -> BTreeMap<EntryId, Timestamp> + Send>;

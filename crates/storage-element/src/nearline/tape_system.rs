@@ -4,7 +4,9 @@
 use super::NearlineStatus;
 use super::hsm_program::HsmProgram;
 use super::tape_libraries::TapeLibraries;
-use super::tape_order::{RecallEnd, RecallTry, TapeGet, TapeOrder, TapeOutcome, TapePut, TapeWork};
+use super::tape_order::{
+    Forecast, RecallEnd, RecallTry, TapeGet, TapeOrder, TapeOutcome, TapePut, TapeWork,
+};
 use crate::tape_operator::{OperatorError, OperatorOrder, OperatorReply};
 use penstock_persistence::namespace::{EntryId, TapeFile, TapeRemoval};
 use penstock_tape::hsm_queue::HsmInput;
@@ -186,6 +188,15 @@ impl TapeSystem {
     /// Requests that live.
     pub(super) fn live_requests(&self) -> usize {
         either!(self, one => one.live_requests())
+    }
+
+    /// Tells when the files that are to be brought will be on disk, on another thread; `None`: nobody waits, or it cannot be told.
+    pub(super) fn forecast(&self) -> Option<Forecast> {
+        match self {
+            // A program tells nothing of tapes and drives.
+            TapeSystem::Program(_) => None,
+            TapeSystem::Libraries(one) => one.forecast(),
+        }
     }
 
     pub(super) fn status(&self) -> NearlineStatus {

@@ -43,7 +43,7 @@ impl Site {
     }
 
     /// What is told of the first file of a request, once it fits.
-    async fn file_becomes(&self, id: &str, fits: impl Fn(&Value) -> bool) -> Value {
+    pub async fn file_becomes(&self, id: &str, fits: impl Fn(&Value) -> bool) -> Value {
         let until = Instant::now() + DEADLINE;
         loop {
             let told = self.progress(id).await["files"][0].clone();

@@ -110,6 +110,33 @@ async fn a_restart_in_another_hour_of_the_library_finds_what_is_on_its_tapes() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn who_waits_for_a_file_is_told_when_it_will_be_there() {
+    let site = Site::with(|config| with_library(config, EVICTS_ALL)).await;
+    site.put("/tape/f", b"once on tape").await;
+    site.becomes("/tape/f", "TAPE").await;
+    // A mount takes half a minute: some seconds.
+    let slowly = |config: &mut StorageConfig| {
+        with_library(config, EVICTS_ALL);
+        let tape = config.nearline.as_mut().expect("there");
+        if let TapeSystemConfig::Libraries(libraries) = &mut tape.system {
+            libraries.time_factor = 8;
+        }
+    };
+    let site = site.reopen(slowly).await;
+    let id = site.stage("/tape/f").await;
+    let is_told = |file: &Value| file["expectedAt"].is_i64() || file["onDisk"] == true;
+    let waiting = site.file_becomes(&id, is_told).await;
+    let expected = waiting["expectedAt"].as_i64().expect("told while it waits");
+    let there = site.staged(&id).await;
+    let came = there["finishedAt"].as_i64().expect("it came");
+    assert!(
+        (came - expected).abs() <= 5,
+        "{expected} foretold, {came} came"
+    );
+    assert!(there.get("expectedAt").is_none(), "{there}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn files_outside_the_sizes_of_their_class_stay_on_disk() {
     let site = Site::with(|config| {
         with_library(config, EVICTS_ALL);

@@ -1,10 +1,13 @@
 //! `penstock tape status`, `retry`, `drive`, `tape` and `ok-to-stop`: the tape system of a storage element.
 
-use crate::args::{DoorArgs, TapeDriveArgs, TapeStopArgs, TapeTapeArgs};
+use super::page::page;
+use crate::args::{DoorArgs, TapeDriveArgs, TapeStatusArgs, TapeStopArgs, TapeTapeArgs};
 use crate::commands::access::AdministratorsDoor;
+use crate::commands::account::write_page;
 use crate::environment::Environment;
 use crate::exit::CommandError;
 use crate::output::Output;
+use penstock_clock::wall_clock;
 use penstock_field_tools::remote_error::RemoteError;
 use penstock_field_tools::tape_api::{
     StopAnswer, StopReason, TapeAmount, TapeApi, TapeLibraries, TapeStatus,
@@ -35,11 +38,21 @@ fn told(why: RemoteError) -> CommandError {
 
 /// `penstock tape status`.
 pub(super) async fn status(
-    args: &DoorArgs,
+    args: &TapeStatusArgs,
     environment: &Environment,
     output: Output,
 ) -> Result<(), CommandError> {
-    let status = connect(args, environment)?.status().await.map_err(told)?;
+    let status = connect(&args.door, environment)?
+        .status()
+        .await
+        .map_err(told)?;
+    if let Some(path) = &args.html {
+        write_page(path, &page(&status, wall_clock()))?;
+        if !output.json {
+            output.say(format!("The page is {}", path.display()));
+            return Ok(());
+        }
+    }
     output.show(&status, || text(&status));
     Ok(())
 }

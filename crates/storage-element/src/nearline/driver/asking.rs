@@ -1,6 +1,7 @@
 //! What the tape system is asked for: what the namespace says of files counts, whoever has named them.
 
 use super::{Driver, LOOK_WAIT, PAGE_FILES};
+use crate::nearline::recall::room_for_recall;
 use crate::nearline::tape_order::{TapeGet, TapePut};
 use penstock_model::{Archival, PoolName, ProblemCode, VoName};
 use penstock_persistence::namespace::{
@@ -65,7 +66,7 @@ impl Driver {
     }
 
     /// Files that somebody waits for, as far as the namespace says so still.
-    pub(in super::super) async fn ask_gets(&mut self, files: Vec<EntryId>) {
+    pub(super) async fn ask_gets(&mut self, files: Vec<EntryId>) {
         for page in files.chunks(PAGE_FILES) {
             self.ask_page_of_gets(page).await;
         }
@@ -186,10 +187,11 @@ impl Driver {
     /// A recall found no room: whoever waits for the file is told, and room is made for it.
     pub(super) async fn wait_for_room(&mut self, file: &TapeFile) {
         let (id, at) = (file.id, self.now());
-        self.room_wait.waits(id, file.size, at);
+        let room = room_for_recall(file.size);
+        self.room_wait.waits(id, room, at);
         let text = format!(
             "waits for room on disk: no pool has {} bytes free; it is brought as soon as one has",
-            file.size.0
+            room.0
         );
         let code = ProblemCode::PoolFull;
         let problem = StageProblem { code, text };

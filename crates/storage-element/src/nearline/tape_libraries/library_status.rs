@@ -118,14 +118,22 @@ pub(crate) struct TapeStatus {
 }
 
 /// From the time of libraries to that of people.
-struct Times {
+pub(super) struct Times {
     now_ns: i64,
     wall: Timestamp,
     factor: i64,
 }
 
 impl Times {
-    fn wall(&self, at_ns: i64) -> Timestamp {
+    pub(super) fn of(libraries: &TapeLibraries) -> Times {
+        Times {
+            now_ns: libraries.now_ns(),
+            wall: libraries.wall(),
+            factor: i64::from(libraries.factor),
+        }
+    }
+
+    pub(super) fn wall(&self, at_ns: i64) -> Timestamp {
         let ago_ms = self.now_ns.saturating_sub(at_ns) / self.factor / 1_000_000;
         Timestamp(self.wall.0.saturating_sub(ago_ms))
     }
@@ -133,11 +141,7 @@ impl Times {
 
 pub(super) fn status(libraries: &TapeLibraries) -> NearlineStatus {
     let live = libraries.engine.live();
-    let times = Times {
-        now_ns: libraries.now_ns(),
-        wall: libraries.wall(),
-        factor: i64::from(libraries.factor),
-    };
+    let times = Times::of(libraries);
     let incidents = libraries.incidents.iter();
     let incidents = incidents.map(|(incident, since_ns)| NearlineIncident {
         what: words(incident),
@@ -148,6 +152,7 @@ pub(super) fn status(libraries: &TapeLibraries) -> NearlineStatus {
         counts: counts(live, &times),
         is_admitting: live.libraries.len() < libraries.libraries.len(),
         incidents: incidents.collect(),
+        expected: Default::default(),
         libraries: Some(LibrariesStatus {
             drives: drives(libraries, &times),
             tapes: tapes(live, &times),

@@ -1,9 +1,37 @@
-//! What becomes of files in pools that are away, when somebody waits for them: their copies on tape are as good, so after a while
-//! they are brought to other pools. The copies in the pool count no more then, and go when it is back.
+//! Pools that are away, and what becomes of files in them that somebody waits for: their copies on tape are as good, so after a
+//! while they are brought to other pools. The copies in the pool count no more then, and go when it is back.
 
 use super::{Driver, PAGE_FILES};
 use penstock_model::{PoolName, Timestamp};
 use penstock_persistence::namespace::{EntryId, NearlineChange};
+use std::collections::BTreeMap;
+
+/// Since when which pool was seen to be away. A restart begins to count anew.
+#[derive(Debug, Default)]
+pub(super) struct AwayPools(BTreeMap<PoolName, Timestamp>);
+
+impl AwayPools {
+    /// Takes what is seen now; the pools that are back since the last look.
+    fn look(&mut self, away: &[PoolName], now: Timestamp) -> Vec<PoolName> {
+        let back: Vec<PoolName> = self
+            .0
+            .keys()
+            .filter(|pool| !away.contains(pool))
+            .cloned()
+            .collect();
+        self.0.retain(|pool, _| away.contains(pool));
+        for pool in away {
+            self.0.entry(pool.clone()).or_insert(now);
+        }
+        back
+    }
+
+    /// Those that have been away since then, or longer.
+    fn away_since(&self, then: Timestamp) -> Vec<PoolName> {
+        let long = self.0.iter().filter(|(_, since)| **since <= then);
+        long.map(|(pool, _)| pool.clone()).collect()
+    }
+}
 
 impl Driver {
     /// Brings what somebody waits for and a pool that is away holds; ends the wait for what a pool holds that is back.
@@ -45,5 +73,29 @@ impl Driver {
             |why| tracing::error!(%why, "files that somebody waits for cannot be listed"),
         );
         found.unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pool_is_away_since_it_was_first_seen_so_and_back_once() {
+        let (a, b) = (PoolName::new("a"), PoolName::new("b"));
+        let mut pools = AwayPools::default();
+        assert!(
+            pools
+                .look(std::slice::from_ref(&a), Timestamp(10))
+                .is_empty()
+        );
+        assert!(
+            pools
+                .look(&[a.clone(), b.clone()], Timestamp(20))
+                .is_empty()
+        );
+        assert_eq!(pools.away_since(Timestamp(15)), std::slice::from_ref(&a));
+        assert_eq!(pools.look(std::slice::from_ref(&b), Timestamp(30)), [a]);
+        assert_eq!(pools.away_since(Timestamp(30)), [b]);
     }
 }
