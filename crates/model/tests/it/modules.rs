@@ -80,7 +80,7 @@ const STORAGE_ELEMENT: [&str; 44] = [
 
 /// The same inside the door of the storage element: what requests and answers are, who asks and whether they may, the way
 /// to a write, and then the methods.
-const DOOR: [&str; 40] = [
+const DOOR: [&str; 41] = [
     "answer",
     "remote_removals",
     "caller",
