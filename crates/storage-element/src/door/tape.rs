@@ -7,7 +7,7 @@ use super::locality::locality;
 use super::reserved::{self, TapePlace};
 use super::tape_system;
 use crate::nearline::{Nearline, Submission, SubmittedFile};
-use http::header::{CACHE_CONTROL, CONTENT_TYPE, HOST, LOCATION};
+use http::header::{HOST, LOCATION};
 use http::{HeaderValue, Method, StatusCode};
 use penstock_decide::authorization::PathOperation;
 use penstock_model::{NamespacePath, ProblemCode, StageRequestId, Timestamp, ToldPlace, UserName};
@@ -20,7 +20,7 @@ use penstock_protocol::tape::server::{
     REQUEST_BYTES_PER_FILE_MAX, TapeRequestError, ToldFile, archive_info_document,
     discovery_document, parse_paths, parse_stage, progress_document,
 };
-use serde_json::{Value, json};
+use serde_json::json;
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Deref;
 use std::time::Duration;
