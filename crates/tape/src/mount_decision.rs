@@ -32,8 +32,24 @@ pub struct MountPolicy {
     /// Parts of the drives that VOs get of what is scarce; 1 where nothing is said.
     #[serde(default)]
     pub vo_shares: BTreeMap<VoName, u32>,
-    /// The most drives that write one family at the same time.
+    /// The most drives that write one family at the same time, in one library.
     pub family_drives_max: u32,
+    /// Archiving is worth a mount at the end of each such time, whatever is queued, as in systems that migrate every few hours.
+    #[serde(default)]
+    pub cycle_ns: Option<i64>,
+    /// What is different for a family.
+    #[serde(default)]
+    pub families: BTreeMap<FamilyName, FamilyMountPolicy>,
+}
+
+/// What one family of files has of its own.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct FamilyMountPolicy {
+    /// The most drives that write it at the same time, in one library: its width.
+    pub drives_max: Option<u32>,
+    pub age_ns: Option<i64>,
+    pub cycle_ns: Option<i64>,
 }
 
 /// Bounds for the drives of one kind.
@@ -57,7 +73,32 @@ impl MountPolicy {
             vo_drives_max: BTreeMap::new(),
             vo_shares: BTreeMap::new(),
             family_drives_max: 4,
+            cycle_ns: None,
+            families: BTreeMap::new(),
         }
+    }
+
+    fn family(&self, target: &MountTarget) -> FamilyMountPolicy {
+        match target {
+            MountTarget::Archive(family, _) => self.families.get(family).copied(),
+            MountTarget::Recall(_) => None,
+        }
+        .unwrap_or_default()
+    }
+
+    fn age_of(&self, target: &MountTarget) -> i64 {
+        self.family(target).age_ns.unwrap_or(self.age_ns)
+    }
+
+    fn drives_max_of(&self, target: &MountTarget) -> u32 {
+        let own = self.family(target).drives_max;
+        own.unwrap_or(self.family_drives_max)
+    }
+
+    fn cycle_of(&self, target: &MountTarget) -> Option<i64> {
+        let is_archive = matches!(target, MountTarget::Archive(..));
+        let cycle_ns = self.family(target).cycle_ns.or(self.cycle_ns);
+        cycle_ns.filter(|cycle_ns| is_archive && *cycle_ns > 0)
     }
 }
 
@@ -100,10 +141,25 @@ pub struct DriveSupply {
 /// Why a tape is worth a mount.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MountReason {
-    Deadline { in_ns: i64 },
-    Bytes { queued: u64, min: u64 },
-    Files { queued: u64, min: u64 },
-    Age { oldest_ns: i64, min_ns: i64 },
+    Deadline {
+        in_ns: i64,
+    },
+    Bytes {
+        queued: u64,
+        min: u64,
+    },
+    Files {
+        queued: u64,
+        min: u64,
+    },
+    Age {
+        oldest_ns: i64,
+        min_ns: i64,
+    },
+    /// A cycle has ended since the oldest file came.
+    Cycle {
+        every_ns: i64,
+    },
 }
 
 /// Why a tape is not mounted.
@@ -209,12 +265,27 @@ pub fn decide_mounts(
 pub fn worth_at_ns(policy: &MountPolicy, candidate: &MountCandidate) -> i64 {
     let by_age = age_at_ns(policy, candidate);
     let by_deadline = candidate.deadline_ns.map(|at| at - policy.deadline_lead_ns);
-    by_deadline.map_or(by_age, |at| at.min(by_age))
+    let by_cycle = cycle_end(policy, candidate).map(|(at, _)| at);
+    let others = [by_deadline, by_cycle].into_iter().flatten();
+    others.fold(by_age, i64::min)
+}
+
+/// Whether a candidate is worth a mount now.
+pub fn is_worth(now_ns: i64, policy: &MountPolicy, candidate: &MountCandidate) -> bool {
+    reason(now_ns, policy, candidate).is_ok()
+}
+
+/// When the cycle ends in which the oldest file of a candidate came, and how long a cycle is.
+fn cycle_end(policy: &MountPolicy, candidate: &MountCandidate) -> Option<(i64, i64)> {
+    let every_ns = policy.cycle_of(&candidate.target)?;
+    let end = candidate.oldest_ns.div_euclid(every_ns).saturating_add(1);
+    Some((end.saturating_mul(every_ns), every_ns))
 }
 
 /// When the age of its oldest request makes a candidate worth a mount.
 fn age_at_ns(policy: &MountPolicy, candidate: &MountCandidate) -> i64 {
-    let by_age = candidate.oldest_ns.saturating_add(policy.age_ns);
+    let age_ns = policy.age_of(&candidate.target);
+    let by_age = candidate.oldest_ns.saturating_add(age_ns);
     let again = candidate.last_read_ns;
     let again = again.map(|read_ns| read_ns.saturating_add(policy.remount_ns));
     again.map_or(by_age, |again| by_age.max(again))
@@ -246,8 +317,14 @@ fn reason(
     if candidate.mounts == 0 && now_ns >= age_at_ns(policy, candidate) {
         return Ok(MountReason::Age {
             oldest_ns: age_ns,
-            min_ns: policy.age_ns,
+            min_ns: policy.age_of(&candidate.target),
         });
+    }
+    if let Some((end_ns, every_ns)) = cycle_end(policy, candidate)
+        && candidate.mounts == 0
+        && now_ns >= end_ns
+    {
+        return Ok(MountReason::Cycle { every_ns });
     }
     Err(MountWait::NotWorthIt {
         bytes: candidate.bytes,
@@ -262,8 +339,8 @@ fn refusal(
     supply: &DriveSupply,
 ) -> Option<MountWait> {
     let is_archive = matches!(candidate.target, MountTarget::Archive(..));
-    if is_archive && candidate.mounts >= policy.family_drives_max {
-        let max = policy.family_drives_max;
+    let max = policy.drives_max_of(&candidate.target);
+    if is_archive && candidate.mounts >= max {
         return Some(MountWait::FamilyBusy { max });
     }
     if let Some(bounds) = policy.drives_max.get(&candidate.class.kind) {

@@ -11,6 +11,7 @@ mod calibrating;
 mod failing;
 mod mounting;
 mod recalling;
+mod trickle;
 
 use crate::aggregate::{AggregateMember, AggregatePolicy};
 use crate::data_set::{DataSetName, HintSource, HintVerdict};
@@ -31,6 +32,8 @@ use calibrating::Calibrations;
 use recalling::{PlannedOrder, QueueSum};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
+pub use trickle::TricklePolicy;
+use trickle::Trickles;
 
 /// In which order the files of one mount are read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -70,6 +73,7 @@ pub struct TapePolicy {
     /// How long files of a data set wait for those of it that were announced, at most.
     pub data_set_wait_ns: i64,
     pub copy_telling: CopyTelling,
+    pub trickle: TricklePolicy,
 }
 
 /// When it is told that a file of which several copies are asked for is on tape.
@@ -100,6 +104,7 @@ impl TapePolicy {
             aggregate: AggregatePolicy::usual(),
             data_set_wait_ns: 24 * 3_600 * SECOND_NS,
             copy_telling: CopyTelling::All,
+            trickle: TricklePolicy::USUAL,
         }
     }
 }
@@ -263,6 +268,7 @@ pub struct RequestEngine {
     wanted: BTreeSet<DriveClass>,
     waiting: BTreeSet<MountTarget>,
     without_tape: BTreeSet<FamilyName>,
+    trickles: Trickles,
     /// When a tape that is not worth a mount now will be.
     next_worth_ns: Option<i64>,
     wake_ns: Option<i64>,
@@ -288,6 +294,7 @@ impl RequestEngine {
             wanted: BTreeSet::new(),
             waiting: BTreeSet::new(),
             without_tape: BTreeSet::new(),
+            trickles: Trickles::default(),
             next_worth_ns: None,
             wake_ns: None,
             is_decision_due: true,

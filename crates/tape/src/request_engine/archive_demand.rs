@@ -201,7 +201,32 @@ impl RequestEngine {
         }
     }
 
-    fn archive_candidate(
+    /// All of a family that may be written in a library now.
+    pub(super) fn queued_for(
+        &mut self,
+        now_ns: i64,
+        family: &FamilyName,
+        library: &LibraryName,
+    ) -> Option<GroupSum> {
+        let groups = self.live.families.get(family)?.keys();
+        let groups = groups.filter(|group| !group.taken.contains(library));
+        let mut all: Option<GroupSum> = None;
+        for group in groups.cloned().collect::<Vec<_>>() {
+            let Some(sum) = self.group_sum(family, &group) else {
+                continue;
+            };
+            if self.ready_at_ns(family, &group, &sum) > now_ns {
+                continue;
+            }
+            match &mut all {
+                Some(all) => all.add(&sum),
+                None => all = Some(sum),
+            }
+        }
+        all
+    }
+
+    pub(super) fn archive_candidate(
         &self,
         family: &FamilyName,
         tape: TapeName,

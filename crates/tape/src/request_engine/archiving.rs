@@ -27,7 +27,11 @@ impl RequestEngine {
         let is_full = mount.unsynced_bytes >= self.policy.sync_bytes
             || mount.unsynced_marks >= self.policy.sync_files;
         let has_unsynced = !mount.unsynced.is_empty();
-        match self.next_write(now_ns, drive) {
+        let next = match self.is_trickle(now_ns, drive) {
+            true => None,
+            false => self.next_write(now_ns, drive),
+        };
+        match next {
             Some(NextWrite::File(file)) if !is_full => {
                 let begun = Record::WriteBegun {
                     at_ns: now_ns,
@@ -61,6 +65,7 @@ impl RequestEngine {
             _ => return false,
         }
         self.watchdog.begin(now_ns, drive);
+        self.trickles.begin_work(now_ns, drive);
         true
     }
 
@@ -184,6 +189,7 @@ impl RequestEngine {
         out: &mut Turnout,
     ) {
         if self.work_of(drive) == Some(&DriveWork::Writing(file)) {
+            self.add_fed(now_ns, drive);
             let drive = drive.clone();
             self.keep(
                 out,
@@ -198,6 +204,7 @@ impl RequestEngine {
 
     pub(super) fn aggregate_written(&mut self, now_ns: i64, drive: &DriveName, out: &mut Turnout) {
         if let Some(DriveWork::WritingAggregate(_)) = self.work_of(drive) {
+            self.add_fed(now_ns, drive);
             let drive = drive.clone();
             self.keep(
                 out,
@@ -251,6 +258,10 @@ impl RequestEngine {
             return;
         }
         let tape = mount.tape.clone();
+        self.add_fed(now_ns, drive);
+        let Some(mount) = self.live.mount(drive) else {
+            return;
+        };
         for file in mount.unsynced.clone() {
             self.copy_synced(file, &tape, out);
         }

@@ -135,6 +135,7 @@ impl RequestEngine {
             return;
         }
         self.return_work(now_ns, drive, out);
+        self.trickles.forget(drive);
         self.keep(
             out,
             Record::DriveDown {

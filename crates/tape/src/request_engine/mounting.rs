@@ -83,6 +83,7 @@ impl RequestEngine {
         };
         self.keep(out, begun);
         self.watchdog.begin(now_ns, drive);
+        self.trickles.forget(drive);
         let drive = drive.clone();
         out.effects.push(Effect::Dismount { drive, tape });
     }
@@ -312,7 +313,8 @@ impl RequestEngine {
             };
             let is_over = now_ns - since_ns >= delay
                 || most.is_some_and(|most| mount.files >= most)
-                || !self.live.is_active(&mount.tape);
+                || !self.live.is_active(&mount.tape)
+                || self.trickles.is_ending(name);
             Some((name.clone(), drive.class(), is_over))
         });
         for (drive, class, is_over) in over.collect::<Vec<_>>() {

@@ -443,3 +443,107 @@ fn a_queue_that_was_empty_is_summed_up_anew() {
     let waits = lab.give(Input::Recall(vec![recall(2, 2, &[("t", 5)])]));
     assert_eq!(mounted(&waits).len(), 0, "{waits:?}");
 }
+
+/// Files of a gigabyte come every so many seconds, for so long: seconds for which the drive was occupied, mounts, and files that were
+/// told. The engine alone, since comparing all records at each step takes long.
+fn trickle(every_seconds: i64, hours: i64, policy: TapePolicy) -> (i64, usize, usize) {
+    let mut engine = Lab::new(policy, 1, &["t"]).engine;
+    let mut reports: BTreeMap<i64, DriveReport> = BTreeMap::new();
+    let (mut request, mut next_file, mut wake) = (0, 0, None);
+    let (mut occupied, mut mounted_at, mut mounts, mut told) = (0, 0, 0, 0);
+    for _ in 0..100_000 {
+        let file_at = (next_file < hours * 3_600).then_some(next_file);
+        let report_at = reports.keys().next().copied();
+        let Some(second) = [file_at, report_at, wake].into_iter().flatten().min() else {
+            break;
+        };
+        let input = if report_at == Some(second) {
+            let report = reports.remove(&second).expect("it is there");
+            let drive = drive_name("d0");
+            if report == DriveReport::Dismounted {
+                occupied += second - mounted_at;
+            }
+            Input::Report { drive, report }
+        } else if file_at == Some(second) {
+            (request, next_file) = (request + 1, next_file + every_seconds);
+            Input::Archive(vec![archive(request, 1)])
+        } else {
+            wake = None;
+            Input::Tick
+        };
+        for effect in engine.handle(second * SECOND_NS, input) {
+            let (took, report) = match effect {
+                Effect::Mount { .. } => {
+                    (mounts, mounted_at) = (mounts + 1, second);
+                    (60, DriveReport::Mounted)
+                }
+                Effect::Write { file, .. } => (3, DriveReport::FileWritten(file)),
+                Effect::Sync { .. } => (3, DriveReport::Synced),
+                Effect::Dismount { .. } => (80, DriveReport::Dismounted),
+                Effect::Tell { .. } => {
+                    told += 1;
+                    continue;
+                }
+                Effect::WakeAt(at_ns) => {
+                    let at = (at_ns + SECOND_NS - 1) / SECOND_NS;
+                    wake = Some(at).filter(|at| *at < (hours + 4) * 3_600);
+                    continue;
+                }
+                _ => continue,
+            };
+            assert_eq!(
+                reports.insert(second + took, report),
+                None,
+                "one thing at a time"
+            );
+        }
+    }
+    (occupied, mounts, told)
+}
+
+#[test]
+fn a_mount_that_is_underfed_is_ended_and_files_gather() {
+    let mut gathering = policy();
+    gathering.mount.age_ns = 1_800 * SECOND_NS;
+    let mut endless = gathering.clone();
+    endless.trickle.fed_permille_min = 0;
+    let (kept, _, all) = trickle(20, 6, endless);
+    let (ended, mounts, told) = trickle(20, 6, gathering.clone());
+    println!(
+        "a file each 20 s for 6 h: a drive for {kept} s, with a watch for {ended} s, {mounts} mounts"
+    );
+    assert_eq!((all, told), (1_080, 1_080));
+    assert!(ended * 2 < kept, "{ended} {kept}");
+    assert!((6..=12).contains(&mounts), "{mounts}");
+    // A drive that has enough to do is left alone.
+    let (_, mounts, told) = trickle(4, 6, gathering);
+    assert_eq!((mounts, told), (1, 5_400));
+}
+
+#[test]
+fn archiving_by_cycles_takes_all_that_is_queued_when_one_ends() {
+    let mut cyclic = policy();
+    cyclic.mount.age_ns = 1_000 * HOUR_NS;
+    cyclic.mount.cycle_ns = Some(6 * HOUR_NS);
+    let own = crate::mount_decision::FamilyMountPolicy {
+        cycle_ns: Some(HOUR_NS),
+        ..Default::default()
+    };
+    let own = BTreeMap::from([(FamilyName("quick".into()), own)]);
+    cyclic.mount.families = own;
+    let mut lab = Lab::new(cyclic, 2, &["t", "u"]);
+    lab.now_ns = 7 * HOUR_NS + MINUTE_NS;
+    let mut quick = archive(2, 1);
+    quick.family = FamilyName("quick".into());
+    let waits = lab.give(Input::Archive(vec![archive(1, 1), quick]));
+    assert_eq!(waits, [Effect::WakeAt(8 * HOUR_NS)]);
+    lab.now_ns = 8 * HOUR_NS;
+    let first = lab.give(Input::Tick);
+    assert_eq!(lab.perform(first), [2]);
+    lab.now_ns = 12 * HOUR_NS - 1;
+    let idle = lab.give(Input::Tick);
+    lab.perform(idle);
+    lab.now_ns = 12 * HOUR_NS;
+    let second = lab.give(Input::Tick);
+    assert_eq!(lab.perform(second), [1]);
+}
