@@ -2,6 +2,7 @@
 //! file.
 
 use crate::hsm_command::HsmCommandConfig;
+use crate::pool_messages::TapeSizes;
 use penstock_decide::admission::QueueLimits;
 use penstock_decide::authorization::{GroupRule, SubjectRule};
 use penstock_decide::pool_selection::PoolMode;
@@ -14,6 +15,8 @@ use penstock_protocol::macaroon::RootKeys;
 use penstock_protocol::pace::PaceLimit;
 use penstock_protocol::token::IssuerVos;
 use penstock_tape::hsm_queue::HsmPolicy;
+use penstock_tape::request_engine::TapePolicy;
+use penstock_tape_library::LibraryDefinition;
 use serde_json::Value;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -44,11 +47,13 @@ pub struct StorageConfig {
 /// What a storage element does with tape.
 #[derive(Debug, Clone)]
 pub struct NearlineConfig {
-    /// Which files go to tape. Of several that fit the one with the longest path counts.
-    pub classes: Vec<ArchiveClass>,
-    /// How the commands of the HSM are run.
-    pub commands: HsmCommandConfig,
-    pub policy: HsmPolicy,
+    /// Which files go to tape.
+    pub classes: ArchiveClasses,
+    /// What keeps them there.
+    pub system: TapeSystemConfig,
+    /// The pause after a try for which nothing was done; each further one doubles it, up to the longest.
+    pub retry_first: Duration,
+    pub retry_max: Duration,
     /// How long a file stays on disk when whoever asks for it does not say.
     pub pin_usual: Duration,
     pub pin_max: Duration,
@@ -66,23 +71,96 @@ pub struct NearlineConfig {
     pub site_name: String,
 }
 
+/// What keeps the files that are on tape.
+#[derive(Debug, Clone)]
+pub enum TapeSystemConfig {
+    /// An HSM that is driven by commands.
+    Program(HsmProgramConfig),
+    /// Tape libraries.
+    Libraries(LibrariesConfig),
+}
+
+/// An HSM that is driven by commands.
+#[derive(Debug, Clone)]
+pub struct HsmProgramConfig {
+    /// How they are run.
+    pub commands: HsmCommandConfig,
+    pub policy: HsmPolicy,
+}
+
+/// Tape libraries, and how they are driven.
+#[derive(Debug, Clone)]
+pub struct LibrariesConfig {
+    /// At least one.
+    pub libraries: Vec<LibraryConfig>,
+    pub policy: TapePolicy,
+    /// Their time runs so many times as fast as that on the wall.
+    pub time_factor: u32,
+}
+
+/// A library that keeps its cartridges in a directory.
+#[derive(Debug, Clone)]
+pub struct LibraryConfig {
+    pub directory: PathBuf,
+    pub definition: LibraryDefinition,
+}
+
 /// Files that go to tape, and how.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ArchiveClass {
-    /// Files below this directory.
+    /// Files below this directory,
     pub path: NamespacePath,
+    /// that have as many bytes as this at least,
+    pub size_min: Bytes,
+    /// and at most.
+    pub size_max: Bytes,
     /// Their family on tape: files of one family are put together.
     pub family: String,
+    /// To which VO they count; `None`: one of their own, which has the name of the family.
+    pub vo: Option<String>,
+    /// Copies on tape, each in another library.
+    pub copies: u32,
+    /// Smaller files are written together, as one object.
+    pub packed_below: Bytes,
+    /// How long they wait to be written at most; `None`: as long as it pays.
+    pub wait_max: Option<Duration>,
 }
 
-impl NearlineConfig {
-    /// The class of a path, if its files go to tape.
-    pub(crate) fn class_of(&self, path: &NamespacePath) -> Option<&ArchiveClass> {
-        let fits = self
-            .classes
-            .iter()
-            .filter(|class| path.is_within(&class.path));
-        fits.max_by_key(|class| class.path.names().len())
+/// Classes of files. Of several that fit the one with the longest path counts, and of those the first.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ArchiveClasses(pub Vec<ArchiveClass>);
+
+/// The family of files that have come from the path of a class to one of none.
+const FAMILY_OF_MOVED: &str = "moved";
+
+impl ArchiveClasses {
+    /// The class of a file, if it goes to tape.
+    pub(crate) fn class_of(&self, path: &NamespacePath, size: Bytes) -> Option<&ArchiveClass> {
+        let fits = self.0.iter().filter(|class| {
+            path.is_within(&class.path) && size >= class.size_min && size <= class.size_max
+        });
+        // Of equal ones `max_by_key` takes the last.
+        fits.rev().max_by_key(|class| class.path.names().len())
+    }
+
+    /// Which sizes of a file at this path go to tape.
+    pub(crate) fn sizes_at(&self, path: &NamespacePath) -> TapeSizes {
+        let holding = self.0.iter().filter(|class| path.is_within(&class.path));
+        let sizes = holding.map(|class| (class.size_min, class.size_max));
+        TapeSizes(sizes.collect())
+    }
+
+    /// With which others a file that goes to tape is put together.
+    pub(crate) fn family_of(&self, path: &NamespacePath, size: Bytes) -> &str {
+        let class = self.class_of(path, size);
+        class.map_or(FAMILY_OF_MOVED, |class| class.family.as_str())
+    }
+
+    /// To which VO a file that goes to tape counts.
+    pub(crate) fn vo_of(&self, path: &NamespacePath, size: Bytes) -> &str {
+        let class = self.class_of(path, size);
+        let vo = class.and_then(|class| class.vo.as_deref());
+        vo.unwrap_or_else(|| self.family_of(path, size))
     }
 }
 

@@ -58,7 +58,8 @@ pub use pool_files::{PoolFilesError, PoolRoot};
 pub use storage::{PoolSnapshot, Storage, StorageSnapshot};
 
 pub use config::{
-    AccessConfig, ArchiveClass, MacaroonConfig, NearlineConfig, OutboundConfig, OwnIssuer,
-    PoolConfig, StorageConfig, StorageLimits, TrustedIssuerConfig,
+    AccessConfig, ArchiveClass, ArchiveClasses, HsmProgramConfig, LibrariesConfig, LibraryConfig,
+    MacaroonConfig, NearlineConfig, OutboundConfig, OwnIssuer, PoolConfig, StorageConfig,
+    StorageLimits, TapeSystemConfig, TrustedIssuerConfig,
 };
 pub use penstock_decide::streams::StreamsLimits;

@@ -1,31 +1,36 @@
 //! Files on tape: what is put there, what is brought back, and what may leave the disks.
 //!
-//! One thread drives the HSM. The namespace is the truth about files: a file that is to be put on tape, one that somebody
-//! waits for and a copy that is to be removed are rows there, written before anybody is answered. What the queue of the HSM
-//! records is its memory of tries, pauses and running commands; at a start both are compared, and the namespace counts.
+//! One thread drives the tape system: an HSM by its commands, or tape libraries. The namespace is the truth about files: a file that
+//! is to be put on tape, one that somebody waits for and a copy that is to be removed are rows there, written before anybody is
+//! answered. What the tape system records is its memory of tries, pauses, mounts and running commands; at a start both are
+//! compared, and the namespace counts.
 
 mod driver;
 mod eviction;
+mod hsm_program;
+mod opening;
 mod recall;
 mod submission;
+mod tape_libraries;
+mod tape_system;
 
 pub(crate) use submission::{Submission, SubmittedFile};
 
 use crate::clock::BelievedClock;
 use crate::config::NearlineConfig;
 use crate::nearline_inbox::{NearlineInbox, NearlineMail, NearlineMessage};
+use crate::open_error::OpenError;
 use crate::reaper::{Pools, ReaperHandle};
 use crate::timed_join::end_thread;
-use driver::Driver;
 use parking_lot::Mutex;
-use penstock_model::{Archival, NamespacePath, Timestamp};
+use penstock_model::Timestamp;
 use penstock_persistence::namespace::Namespace;
 use penstock_tape::hsm_queue::HsmCounts;
 use serde::Serialize;
-use std::io;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+pub(crate) use tape_libraries::LibrariesStatus;
 
 /// Threads for looks at disks.
 const BLOCKING_THREADS: usize = 16;
@@ -40,6 +45,9 @@ pub(crate) struct NearlineStatus {
     pub is_admitting: bool,
     /// What a person should look at, and since when.
     pub incidents: Vec<NearlineIncident>,
+    /// Of tape libraries; `None`: an HSM is driven by commands, which do not tell what drives do.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub libraries: Option<LibrariesStatus>,
 }
 
 /// One of them.
@@ -51,7 +59,7 @@ pub(crate) struct NearlineIncident {
     pub fault: Option<String>,
 }
 
-/// The thread that drives the HSM. Dropping it stops its commands.
+/// The thread that drives the tape system. Dropping it stops commands and drives.
 pub(crate) struct Nearline {
     pub config: NearlineConfig,
     pub inbox: NearlineInbox,
@@ -60,6 +68,7 @@ pub(crate) struct Nearline {
 }
 
 /// What the driver works with.
+#[derive(Clone)]
 pub(crate) struct NearlineContext {
     pub namespace: Arc<Namespace>,
     pub clock: Arc<BelievedClock>,
@@ -70,36 +79,30 @@ pub(crate) struct NearlineContext {
 impl Nearline {
     /// Starts the driver.
     ///
-    /// Errors: no thread, or the queue's records cannot be read.
+    /// Errors: no thread, records that cannot be read, or files that are on tape in another tape system.
     pub(crate) fn start(
         config: NearlineConfig,
         context: NearlineContext,
         inbox: NearlineInbox,
         mail: NearlineMail,
-    ) -> io::Result<Nearline> {
+    ) -> Result<Nearline, OpenError> {
         let status = Arc::new(Mutex::new(NearlineStatus::default()));
-        let driver = Driver::new(config.clone(), context, Arc::clone(&status))?;
+        let driver = opening::open(&config, context, Arc::clone(&status))?;
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             // Each recall may be looked at on one of its own, and others look at disks.
-            .max_blocking_threads(config.policy.gets_max + BLOCKING_THREADS)
-            .build()?;
+            .max_blocking_threads(config.recalls_max() + BLOCKING_THREADS)
+            .build()
+            .map_err(OpenError::Thread)?;
         let thread = std::thread::Builder::new().name("nearline".to_owned());
-        let thread = thread.spawn(move || runtime.block_on(driver.run(mail)))?;
+        let thread = thread.spawn(move || runtime.block_on(driver.run(mail)));
+        let thread = thread.map_err(OpenError::Thread)?;
         Ok(Nearline {
             config,
             inbox,
             status,
             thread: Mutex::new(Some(thread)),
         })
-    }
-
-    /// Whether a new file at this path goes to tape.
-    pub(crate) fn archival_of(&self, path: &NamespacePath) -> Archival {
-        match self.config.class_of(path) {
-            Some(_) => Archival::Precious,
-            None => Archival::DiskOnly,
-        }
     }
 
     pub(crate) fn status(&self) -> NearlineStatus {

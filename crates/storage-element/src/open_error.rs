@@ -20,6 +20,23 @@ pub enum OpenError {
     /// No pool is configured.
     #[error("no pool is configured; add one [[storage.pools]] section with a name and a directory")]
     NoPool,
+    /// Files are on tape where this tape system does not find them.
+    #[error(
+        "a file is on tape as {uri}, which {theirs} has written; [storage.tape] now names {ours}, which cannot bring it back. Nothing \
+         was changed. Put the configuration of before back; to change over, bring the files to disk with it, move them to a \
+         directory that is in no class, and remove what is on tape",
+        theirs = if *has_libraries { "the program of an HSM (program)" } else { "a tape library (library)" },
+        ours = if *has_libraries { "tape libraries (library)" } else { "the program of an HSM (program)" }
+    )]
+    OtherTapeSystem {
+        /// One copy.
+        uri: String,
+        /// What is configured.
+        has_libraries: bool,
+    },
+    /// The tape system cannot be opened.
+    #[error("the tape system cannot be opened: {0}")]
+    Tape(io::Error),
     /// A pool's name cannot be used.
     #[error("pool '{0}': a name has letters, digits, '-', '_' and '.', and names one pool only")]
     PoolName(PoolName),

@@ -46,8 +46,22 @@ pub(crate) struct OpenWrite {
     pub algorithms: Vec<ChecksumAlgorithm>,
     /// The entry whose properties it gets; `None`: it keeps those of the file that it replaces.
     pub properties_of: Option<EntryId>,
-    /// Whether it goes to tape.
-    pub archival: Archival,
+    pub tape_sizes: TapeSizes,
+}
+
+/// Which sizes of a file go to tape: bounds, which belong to it both.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct TapeSizes(pub Vec<(Bytes, Bytes)>);
+
+impl TapeSizes {
+    /// Where a new file of this size is to be. One without bytes is nowhere, so it is not put on tape.
+    pub(crate) fn archival(&self, size: Bytes) -> Archival {
+        let mut bounds = self.0.iter();
+        match size.0 > 0 && bounds.any(|(min, max)| size >= *min && size <= *max) {
+            true => Archival::Precious,
+            false => Archival::DiskOnly,
+        }
+    }
 }
 
 /// Names one write at its pool: who has it may append to the file, finish it and give it up.
@@ -83,8 +97,7 @@ pub(crate) struct FinishUpload {
     pub algorithms: Vec<ChecksumAlgorithm>,
     /// Which values those must have, beside the planned ones.
     pub expected: Vec<Checksum>,
-    /// Whether it goes to tape.
-    pub archival: Archival,
+    pub tape_sizes: TapeSizes,
 }
 
 /// A file that is durable and visible.
@@ -192,7 +205,7 @@ mod tests {
                 size: None,
                 algorithms: vec![ChecksumAlgorithm::Adler32],
                 properties_of: Some(EntryId(1)),
-                archival: Archival::Precious,
+                tape_sizes: TapeSizes(vec![(Bytes(1), Bytes(9))]),
             });
         }
         crosses(FinishWrite {
@@ -218,7 +231,7 @@ mod tests {
             replace: Replace::Allowed,
             algorithms: vec![ChecksumAlgorithm::Adler32],
             expected: vec![sum()],
-            archival: Archival::DiskOnly,
+            tape_sizes: TapeSizes::default(),
         });
     }
 

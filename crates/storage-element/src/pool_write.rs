@@ -12,7 +12,7 @@ use crate::pool_messages::{DiskWriteCounts, FinishWrite, OpenWrite, StoredFile};
 use crate::reaper::{ReaperHandle, with_room};
 use crate::uncommitted_file::UncommittedFile;
 use crate::write_error::WriteError;
-use penstock_model::{Archival, Bytes, Checksum};
+use penstock_model::{Bytes, Checksum};
 use penstock_persistence::namespace::{ChangeReport, EntryId, NewFile};
 use penstock_protocol::checksum::Hasher;
 use std::fs::File;
@@ -399,7 +399,7 @@ impl FileCompletion {
             size: self.size,
             checksums: checksums.clone(),
             pool: self.order.write.pool,
-            archival: archival_of_size(self.order.archival, self.size),
+            archival: self.order.tape_sizes.archival(self.size),
             owner: self.order.owner,
             at: self.clock.recorded(),
             replace: self.order.replace,
@@ -433,14 +433,6 @@ impl FileCompletion {
             checksum_us: disk.checksum_us,
             since,
         })
-    }
-}
-
-/// A file without bytes is nowhere, so it is not put on tape.
-pub(crate) fn archival_of_size(archival: Archival, size: Bytes) -> Archival {
-    match size {
-        Bytes(0) => Archival::DiskOnly,
-        _ => archival,
     }
 }
 

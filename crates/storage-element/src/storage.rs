@@ -20,6 +20,7 @@ use crate::nearline::{Nearline, NearlineContext};
 use crate::nearline_inbox::{NearlineInbox, NearlineMail};
 use crate::open_error::OpenError;
 use crate::pool::Pool;
+use crate::pool_messages::TapeSizes;
 use crate::pool_sampler::PoolSampler;
 use crate::pool_watch::{Upkeep, UpkeepContext, UpkeepLimits};
 use crate::reaper::{Pools, Reapers};
@@ -32,9 +33,7 @@ use crate::uploads::Uploads;
 use parking_lot::{Mutex, RwLock};
 use penstock_clock::wall_clock;
 use penstock_decide::pool_selection::{PlacementRequest, PoolReason, PoolView, choose_pool};
-use penstock_model::{
-    Archival, Bytes, ChecksumAlgorithm, NamespacePath, PoolName, PoolSamples, Timestamp,
-};
+use penstock_model::{Bytes, ChecksumAlgorithm, NamespacePath, PoolName, PoolSamples, Timestamp};
 use penstock_persistence::namespace::{
     CausedChange, Change, ChangeError, ChangeReport, EntryId, Namespace, PoolUsage,
 };
@@ -245,10 +244,12 @@ impl Storage {
         self.nearline.as_ref()
     }
 
-    /// Whether a new file at this path goes to tape.
-    pub(crate) fn archival_of(&self, path: &NamespacePath) -> Archival {
+    /// Which sizes of a new file at this path go to tape.
+    pub(crate) fn tape_sizes(&self, path: &NamespacePath) -> TapeSizes {
         let nearline = self.nearline.as_ref();
-        nearline.map_or(Archival::DiskOnly, |nearline| nearline.archival_of(path))
+        nearline.map_or_else(TapeSizes::default, |nearline| {
+            nearline.config.classes.sizes_at(path)
+        })
     }
 
     /// Removes uploads that have rested too long. The doors do it now and then; blocks.
@@ -416,7 +417,7 @@ fn start_nearline(
 ) -> Result<Option<Nearline>, OpenError> {
     let nearline = config.nearline.clone();
     let nearline = nearline.map(|config| Nearline::start(config, context, inbox, mail));
-    nearline.transpose().map_err(OpenError::Thread)
+    nearline.transpose()
 }
 
 /// The client that reaches other sites.

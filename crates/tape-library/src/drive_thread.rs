@@ -19,7 +19,7 @@ use penstock_tape::locate::SECOND_NS;
 use penstock_tape::request::{DriveName, FileId, TapeErrorScope, TapeName};
 use penstock_tape::request_engine::DriveReport;
 use std::collections::BTreeSet;
-use std::io::{self, Read};
+use std::io::{self, ErrorKind, Read};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender};
@@ -38,6 +38,12 @@ pub(crate) enum Command {
     Mount {
         tape: TapeName,
         is_archive: bool,
+    },
+    /// Read a file and compare it; it goes nowhere.
+    Verify {
+        file: FileId,
+        begin_bytes: u64,
+        size_bytes: u64,
     },
     Read {
         file: FileId,
@@ -141,6 +147,18 @@ impl DriveThread {
                 begin_bytes,
                 size_bytes,
             } => self.read(file, (begin_bytes, size_bytes)),
+            Command::Verify {
+                file,
+                begin_bytes,
+                size_bytes,
+            } => {
+                let compare = |medium: &CartridgeFile, goes_on: &mut dyn FnMut(u64) -> bool| {
+                    let read = medium.read((begin_bytes, size_bytes), &mut io::sink(), goes_on);
+                    read.map(drop)
+                };
+                let verified = DriveReport::FileVerified(file);
+                self.read_by(file, (begin_bytes, size_bytes), verified, compare);
+            }
             Command::Write {
                 file,
                 begin_bytes,
@@ -150,8 +168,8 @@ impl DriveThread {
                 let shared = Arc::clone(&self.shared);
                 let source = shared.exchange.source(file);
                 let written = DriveReport::FileWritten(file);
-                let failed = DriveReport::Failed(TapeErrorScope::File);
-                self.write(address, source, written, |_| failed);
+                let refused = DriveReport::NotTaken(file);
+                self.write(address, source, written, |_| refused);
             }
             Command::WriteAggregate {
                 begin_bytes,
@@ -309,7 +327,30 @@ impl DriveThread {
     }
 
     fn read(&mut self, file: FileId, (begin, size): (u64, u64)) {
-        let goes_on = self.progress();
+        let shared = Arc::clone(&self.shared);
+        let deliver = |medium: &CartridgeFile, goes_on: &mut dyn FnMut(u64) -> bool| {
+            let destination = shared.exchange.destination(file);
+            let mut destination = destination.map_err(ReadError::Destination)?;
+            let crc32c = medium.read((begin, size), &mut destination, goes_on)?;
+            let received = shared.exchange.received(file, destination, crc32c);
+            received.map_err(|why| match why.kind() {
+                // It is whole, and not what the file was.
+                ErrorKind::InvalidData => ReadError::Damaged,
+                _ => ReadError::Destination(why),
+            })
+        };
+        self.read_by(file, (begin, size), DriveReport::FileRead(file), deliver);
+    }
+
+    /// Goes to a file and reads it, in one way or another.
+    fn read_by(
+        &mut self,
+        file: FileId,
+        (begin, size): (u64, u64),
+        done: DriveReport,
+        read: impl FnOnce(&CartridgeFile, &mut dyn FnMut(u64) -> bool) -> Result<(), ReadError>,
+    ) {
+        let mut goes_on = self.progress();
         let begin_ns = self.shared.queue.now_ns();
         let shared = Arc::clone(&self.shared);
         let Some(Loaded {
@@ -331,26 +372,17 @@ impl DriveThread {
         if is_bad {
             return self.fail(end_ns, TapeErrorScope::File);
         }
-        // What disks do is no error of the tape: the file stays asked for.
-        let Ok(mut destination) = shared.exchange.destination(file) else {
-            return self.fail(located_ns, TapeErrorScope::Library);
-        };
-        let read = medium.read((begin, size), &mut destination, goes_on);
-        let received = read.and_then(|crc32c| {
-            let received = shared.exchange.received(file, destination, crc32c);
-            received.map_err(ReadError::Destination)
-        });
-        match received {
+        match read(medium, &mut goes_on) {
             Ok(()) => {
                 self.report(located_ns, DriveReport::Located { took_ns });
-                self.report_at_end((begin_ns, end_ns), size, DriveReport::FileRead(file));
+                self.report_at_end((begin_ns, end_ns), size, done);
             }
             Err(ReadError::Stopped) => {}
             Err(ReadError::Missing | ReadError::Damaged) => {
                 self.fail(end_ns, TapeErrorScope::File);
             }
             Err(ReadError::Medium(_)) => self.fail(end_ns, TapeErrorScope::Drive),
-            Err(ReadError::Destination(_)) => self.fail(end_ns, TapeErrorScope::Library),
+            Err(ReadError::Destination(_)) => self.report(end_ns, DriveReport::NotTaken(file)),
         }
     }
 
@@ -371,7 +403,7 @@ impl DriveThread {
             DriveReport::AggregateWritten,
             |source| {
                 let member = source.and_then(|source| source.member());
-                DriveReport::MemberFailed(member.unwrap_or(first.file))
+                DriveReport::NotTaken(member.unwrap_or(first.file))
             },
         );
     }

@@ -22,7 +22,8 @@ pub trait FileExchange: Send + Sync + 'static {
     fn destination(&self, file: FileId) -> io::Result<File>;
 
     /// All bytes have been written to the destination, and are those that were written to tape. The file is reported as read
-    /// after this has returned.
+    /// after this has returned. `InvalidData` says that they are not those of the file: then the copy on tape is at fault, and else
+    /// the disk.
     fn received(&self, file: FileId, destination: File, crc32c: u32) -> io::Result<()>;
 }
 

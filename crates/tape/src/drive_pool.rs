@@ -128,7 +128,7 @@ pub struct DriveClass {
 }
 
 /// All drives.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DrivePool(pub BTreeMap<DriveName, Drive>);
 
 impl DrivePool {

@@ -2,6 +2,8 @@
 //! the same after a restart. Queues are indexes of it; no number is counted beside it.
 
 mod archive_entry;
+pub(crate) mod as_pairs;
+mod families_as_pairs;
 mod locates;
 mod recall_entry;
 
@@ -14,17 +16,21 @@ use crate::drive_pool::{Drive, DriveClass, DrivePool, DriveState, DriveWork, Mou
 use crate::mount_account::MountLedger;
 use crate::record::{Record, Tape, TapeState};
 use crate::request::{DriveName, FamilyName, FileId, LibraryName, RequestId, TapeName};
+use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+/// Moments of relabels that are kept.
+const RELABELS_MAX: usize = 1_000;
+
 /// What a request is for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum RequestTarget {
     Recall(FileId),
     Archive(FileId),
 }
 
 /// Why a library is left alone, and until when.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LibraryPause {
     pub since_ns: i64,
     pub probe_ns: i64,
@@ -32,15 +38,16 @@ pub struct LibraryPause {
 }
 
 /// Files that wait for one tape.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TapeQueue {
     pub files: BTreeSet<FileId>,
     /// Another one after each change, so that what was summed up over it is known to be old.
     pub revision: u64,
 }
 
-/// The state of the request engine.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+/// The state of the request engine. Stored as a whole when records are cut short; what an older one does not hold is empty.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct LiveSet {
     pub drives: DrivePool,
     pub tapes: BTreeMap<TapeName, Tape>,
@@ -52,16 +59,24 @@ pub struct LiveSet {
     /// Files to be read that no drive reads now.
     pub queues: BTreeMap<TapeName, TapeQueue>,
     /// Files of which copies are to be written that no drive has.
+    #[serde(with = "families_as_pairs")]
     pub families: BTreeMap<FamilyName, BTreeMap<ArchiveGroup, ArchiveQueue>>,
     /// Data sets of which files are queued or still to come.
+    #[serde(with = "as_pairs")]
     pub data_sets: BTreeMap<(FamilyName, DataSetName), OpenDataSet>,
     /// What hints were worth.
+    #[serde(with = "as_pairs")]
     pub hint_verdicts: BTreeMap<(HintSource, HintVerdict), u64>,
     pub libraries: BTreeMap<LibraryName, LibraryPause>,
     /// When a file was last read from each tape.
     pub last_reads: BTreeMap<TapeName, i64>,
     /// The newest locates on each tape, the oldest first.
     pub locates: BTreeMap<TapeName, VecDeque<ObservedLocate>>,
+    /// Tapes that are being given up, and when the last ones were.
+    pub relabeling: BTreeSet<TapeName>,
+    pub relabels_ns: VecDeque<i64>,
+    /// Background work rests until then.
+    pub background_held_ns: Option<i64>,
     /// What the time of mounts went to.
     pub mounts: MountLedger,
     /// The last revision of a queue: none has one that another had before it.
@@ -84,6 +99,7 @@ impl LiveSet {
         mounts.take(self, record);
         self.mounts = mounts;
         match record {
+            Record::Snapshot(live) => self.clone_from(live),
             Record::DriveAdded {
                 drive,
                 library,
@@ -123,6 +139,23 @@ impl LiveSet {
             Record::RequestEnded { request, .. } => self.end(*request),
             Record::CopyFailed { file, tape, .. } => self.fail_copy(*file, tape),
             Record::CopyPreferred { file, tape } => self.prefer_copy(*file, tape),
+            Record::RelabelBegun { at_ns, tape } => {
+                self.relabeling.insert(tape.clone());
+                self.relabels_ns.push_back(*at_ns);
+                while self.relabels_ns.len() > RELABELS_MAX {
+                    self.relabels_ns.pop_front();
+                }
+            }
+            Record::RelabelEnded { tape } => {
+                self.relabeling.remove(tape);
+                self.locates.remove(tape);
+                if let Some(tape) = self.tapes.get_mut(tape) {
+                    tape.family = None;
+                    tape.written_bytes = 0;
+                    tape.state = TapeState::Active;
+                }
+            }
+            Record::BackgroundHeld { until_ns } => self.background_held_ns = Some(*until_ns),
             Record::DataSetClosed {
                 family,
                 data_set,
@@ -155,6 +188,7 @@ impl LiveSet {
             | Record::SyncBegun { .. }
             | Record::SyncEnded { .. }
             | Record::WorkReturned { .. }
+            | Record::WorkGivenUp { .. }
             | Record::DismountBegun { .. }
             | Record::DriveFreed { .. }
             | Record::DriveDown { .. } => self.apply_to_drive(record),
@@ -183,7 +217,12 @@ impl LiveSet {
                 }
             }
             Record::MountReady { at_ns, drive } => self.mounted(*at_ns, drive),
-            Record::ReadBegun { drive, file, .. } => self.begin_read(drive, *file),
+            Record::ReadBegun {
+                drive,
+                file,
+                is_compared,
+                ..
+            } => self.begin_read(drive, *file, *is_compared),
             Record::ReadEnded {
                 at_ns,
                 drive,
@@ -206,6 +245,7 @@ impl LiveSet {
             }
             Record::SyncEnded { at_ns, drive } => self.end_sync(*at_ns, drive),
             Record::WorkReturned { at_ns, drive } => self.return_work(*at_ns, drive),
+            Record::WorkGivenUp { at_ns, drive } => self.give_up_work(*at_ns, drive),
             Record::DismountBegun { at_ns, drive } => {
                 if let Some(drive) = self.drives.0.get_mut(drive)
                     && let Some(tape) = drive.state.tape()
@@ -252,10 +292,22 @@ impl LiveSet {
         }
     }
 
-    /// Whether a tape can be mounted, as far as it alone is concerned.
+    /// Whether a tape can be read, as far as it alone is concerned.
     pub fn is_active(&self, tape: &TapeName) -> bool {
-        let tape = self.tapes.get(tape);
-        tape.is_some_and(|tape| tape.state == TapeState::Active)
+        let state = self.tapes.get(tape).map(|tape| tape.state);
+        let is_read = matches!(state, Some(TapeState::Active | TapeState::ReadOnly));
+        is_read && !self.relabeling.contains(tape)
+    }
+
+    /// Whether it can be written to.
+    pub fn is_written(&self, tape: &TapeName) -> bool {
+        let state = self.tapes.get(tape).map(|tape| tape.state);
+        state == Some(TapeState::Active) && !self.relabeling.contains(tape)
+    }
+
+    /// Whether background work rests.
+    pub fn is_background_held(&self, now_ns: i64) -> bool {
+        self.background_held_ns.is_some_and(|until| now_ns < until)
     }
 
     /// Whether a tape is in a drive that is down.
@@ -343,9 +395,10 @@ impl LiveSet {
         }
     }
 
-    fn begin_read(&mut self, drive: &DriveName, file: FileId) {
+    fn begin_read(&mut self, drive: &DriveName, file: FileId, is_compared: bool) {
         self.unqueue(file);
         if let Some(entry) = self.recalls.get_mut(&file) {
+            entry.is_compared = is_compared;
             entry.read_by = Some(drive.clone());
         }
         if let Some(mount) = self.mount_mut(drive) {
@@ -357,14 +410,23 @@ impl LiveSet {
         let Some(mount) = self.mount_mut(drive) else {
             return;
         };
-        let work = std::mem::replace(&mut mount.work, DriveWork::Idle { since_ns: at_ns });
-        let mut unsafe_files = std::mem::take(&mut mount.unsynced);
-        mount.is_head_known = false;
+        let unsynced = std::mem::take(&mut mount.unsynced);
         mount.unsynced_bytes = 0;
         mount.unsynced_marks = 0;
         let tape = mount.tape.clone();
-        unsafe_files.extend(work.members());
-        self.return_copies(&tape, unsafe_files);
+        self.return_copies(&tape, unsynced);
+        self.give_up_work(at_ns, drive);
+    }
+
+    /// What a drive does is to be done again, if somebody asks for it still. What it has written before stays.
+    fn give_up_work(&mut self, at_ns: i64, drive: &DriveName) {
+        let Some(mount) = self.mount_mut(drive) else {
+            return;
+        };
+        let work = std::mem::replace(&mut mount.work, DriveWork::Idle { since_ns: at_ns });
+        mount.is_head_known = false;
+        let tape = mount.tape.clone();
+        self.return_copies(&tape, work.members().to_vec());
         match work {
             DriveWork::Reading(file) => {
                 if let Some(entry) = self.recalls.get_mut(&file) {
@@ -411,6 +473,7 @@ impl LiveSet {
                 if let Some(asker) = entry.askers.remove(&request) {
                     self.leases.remove(&(asker.lease_ns, request));
                 }
+                entry.background.remove(&request);
                 if entry.read_by.is_some() {
                     return;
                 }

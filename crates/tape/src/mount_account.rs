@@ -10,14 +10,14 @@ pub use metrics::{TapeMetrics, VoTapeUsage, tape_metrics};
 
 use crate::aggregate::index_bytes;
 use crate::drive_pool::MountPurpose;
-use crate::live_set::LiveSet;
+use crate::live_set::{LiveSet, as_pairs};
 use crate::record::Record;
 use crate::request::{ActivityName, DriveName, FileId, LibraryName, TapeName, VoName};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, VecDeque};
 
 /// A part of the time for which a drive has a tape, as the engine sees it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MountPhase {
     /// From the order to the loaded tape: the robot and the drive.
@@ -48,7 +48,7 @@ impl MountPhase {
 }
 
 /// Who a drive works for.
-#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct DriveUser {
     /// `None`: nobody's files were done.
     pub vo: Option<VoName>,
@@ -56,7 +56,7 @@ pub struct DriveUser {
 }
 
 /// What a mount did for one user.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UserShare {
     pub files: u64,
     pub read_bytes: u64,
@@ -66,7 +66,7 @@ pub struct UserShare {
 }
 
 /// One mount, from the order to the empty drive.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MountAccount {
     pub drive: DriveName,
     pub tape: TapeName,
@@ -78,6 +78,7 @@ pub struct MountAccount {
     pub end_ns: i64,
     /// They sum to `end_ns - begin_ns`.
     pub phases_ns: BTreeMap<MountPhase, i64>,
+    #[serde(with = "as_pairs")]
     pub users: BTreeMap<DriveUser, UserShare>,
     /// Bytes that the drive has read and written, those that had to be moved again and indexes among them.
     pub moved_bytes: u64,
@@ -153,7 +154,7 @@ fn rate(bytes: u64, time_ns: i64) -> f64 {
 }
 
 /// Time and bytes of a user on drives of one kind.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DriveTime {
     pub mounts: u64,
     pub occupied_ns: i64,
@@ -162,12 +163,13 @@ pub struct DriveTime {
 }
 
 /// Mounts that go on, those of the last day, and sums over all.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MountLedger {
     open: BTreeMap<DriveName, OpenMount>,
     /// By their end, the oldest first.
     closed: VecDeque<MountAccount>,
     /// By user and kind of drive, since the first record.
+    #[serde(with = "as_pairs")]
     times: BTreeMap<(DriveUser, String), DriveTime>,
     /// Read and written, by minute and VO, of the last day.
     moved: BTreeMap<i64, BTreeMap<VoName, (u64, u64)>>,
@@ -182,13 +184,14 @@ const USERS_MAX: usize = 1_000;
 pub(crate) const DAY_NS: i64 = 24 * 3_600 * 1_000_000_000;
 const MINUTE_NS: i64 = 60 * 1_000_000_000;
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct OpenMount {
     account: MountAccount,
     doing: MountPhase,
     /// Up to here its time is accounted for.
     accounted_ns: i64,
     /// Written and not safe: by user, with the time it took.
+    #[serde(with = "as_pairs")]
     unsynced: BTreeMap<DriveUser, UserShare>,
 }
 
@@ -208,7 +211,6 @@ impl OpenMount {
             _ => MountPhase::Lost,
         };
         self.turn(at_ns, phase, MountPhase::Idle);
-        self.unsynced.clear();
     }
 }
 
@@ -259,6 +261,12 @@ impl MountLedger {
             }
             Record::SyncEnded { at_ns, drive } => self.end_sync(drive, *at_ns),
             Record::WorkReturned { at_ns, drive } => {
+                if let Some(open) = self.open.get_mut(drive) {
+                    open.end_lost(*at_ns);
+                    open.unsynced.clear();
+                }
+            }
+            Record::WorkGivenUp { at_ns, drive } => {
                 if let Some(open) = self.open.get_mut(drive) {
                     open.end_lost(*at_ns);
                 }

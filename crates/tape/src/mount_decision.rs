@@ -15,8 +15,11 @@ pub struct MountPolicy {
     pub bytes_min: u64,
     /// So are so many files.
     pub files_min: u64,
-    /// So is a request of this age.
+    /// So is a request of this age,
     pub age_ns: i64,
+    /// or of this one where files are to be written. `None`: the same.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub archive_age_ns: Option<i64>,
     /// So is a request whose deadline is nearer than this.
     pub deadline_lead_ns: i64,
     /// A tape is not mounted again for the age of a request alone before so long has passed since a file was read from it.
@@ -34,22 +37,15 @@ pub struct MountPolicy {
     pub vo_shares: BTreeMap<VoName, u32>,
     /// The most drives that write one family at the same time, in one library.
     pub family_drives_max: u32,
+    /// The same for some families.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub family_widths: BTreeMap<FamilyName, u32>,
     /// Archiving is worth a mount at the end of each such time, whatever is queued, as in systems that migrate every few hours.
     #[serde(default)]
     pub cycle_ns: Option<i64>,
-    /// What is different for a family.
-    #[serde(default)]
-    pub families: BTreeMap<FamilyName, FamilyMountPolicy>,
-}
-
-/// What one family of files has of its own.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct FamilyMountPolicy {
-    /// The most drives that write it at the same time, in one library: its width.
-    pub drives_max: Option<u32>,
-    pub age_ns: Option<i64>,
-    pub cycle_ns: Option<i64>,
+    /// The same for some families.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub family_cycles_ns: BTreeMap<FamilyName, i64>,
 }
 
 /// Bounds for the drives of one kind.
@@ -73,32 +69,40 @@ impl MountPolicy {
             vo_drives_max: BTreeMap::new(),
             vo_shares: BTreeMap::new(),
             family_drives_max: 4,
+            archive_age_ns: None,
+            family_widths: BTreeMap::new(),
             cycle_ns: None,
-            families: BTreeMap::new(),
+            family_cycles_ns: BTreeMap::new(),
         }
     }
 
-    fn family(&self, target: &MountTarget) -> FamilyMountPolicy {
-        match target {
-            MountTarget::Archive(family, _) => self.families.get(family).copied(),
-            MountTarget::Recall(_) => None,
-        }
-        .unwrap_or_default()
-    }
-
+    /// From which age on a request is worth a mount.
     fn age_of(&self, target: &MountTarget) -> i64 {
-        self.family(target).age_ns.unwrap_or(self.age_ns)
+        match target {
+            MountTarget::Recall(_) => self.age_ns,
+            MountTarget::Archive(..) => self.archive_age_ns.unwrap_or(self.age_ns),
+        }
     }
 
-    fn drives_max_of(&self, target: &MountTarget) -> u32 {
-        let own = self.family(target).drives_max;
-        own.unwrap_or(self.family_drives_max)
+    /// How many drives may write for it at the same time, if it is written for.
+    fn width_of(&self, target: &MountTarget) -> u32 {
+        match target {
+            MountTarget::Recall(_) => u32::MAX,
+            MountTarget::Archive(family, _) => {
+                let width = self.family_widths.get(family);
+                width.copied().unwrap_or(self.family_drives_max)
+            }
+        }
     }
 
     fn cycle_of(&self, target: &MountTarget) -> Option<i64> {
-        let is_archive = matches!(target, MountTarget::Archive(..));
-        let cycle_ns = self.family(target).cycle_ns.or(self.cycle_ns);
-        cycle_ns.filter(|cycle_ns| is_archive && *cycle_ns > 0)
+        match target {
+            MountTarget::Recall(_) => None,
+            MountTarget::Archive(family, _) => {
+                let own = self.family_cycles_ns.get(family).copied();
+                own.or(self.cycle_ns).filter(|cycle_ns| *cycle_ns > 0)
+            }
+        }
     }
 }
 
@@ -339,8 +343,8 @@ fn refusal(
     supply: &DriveSupply,
 ) -> Option<MountWait> {
     let is_archive = matches!(candidate.target, MountTarget::Archive(..));
-    let max = policy.drives_max_of(&candidate.target);
-    if is_archive && candidate.mounts >= max {
+    let max = policy.width_of(&candidate.target);
+    if candidate.mounts >= max {
         return Some(MountWait::FamilyBusy { max });
     }
     if let Some(bounds) = policy.drives_max.get(&candidate.class.kind) {

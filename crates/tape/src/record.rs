@@ -2,6 +2,7 @@
 
 use crate::data_set::{DataSetName, HintVerdict};
 use crate::drive_pool::{DriveClass, MountPurpose};
+use crate::live_set::LiveSet;
 use crate::request::{
     ArchiveRequest, DriveName, FamilyName, FileId, LibraryName, RecallRequest, RequestId,
     RequestOutcome, TapeErrorScope, TapeName,
@@ -38,6 +39,8 @@ impl Tape {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum TapeState {
     Active,
+    /// Read, and not written to: its files move to others, or shall.
+    ReadOnly,
     /// By an operator; its files wait.
     Disabled,
     /// By an error that concerned all of it.
@@ -47,6 +50,8 @@ pub enum TapeState {
 /// One thing that has happened.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Record {
+    /// All that the records before it made up: they are no longer needed.
+    Snapshot(Box<LiveSet>),
     DriveAdded {
         drive: DriveName,
         library: LibraryName,
@@ -92,6 +97,9 @@ pub enum Record {
         drive: DriveName,
     },
     ReadBegun {
+        /// What is being read goes to disk, or is only compared.
+        #[serde(default)]
+        is_compared: bool,
         /// 0 in records of earlier versions, as of all that begins in a drive.
         #[serde(default)]
         at_ns: i64,
@@ -157,12 +165,29 @@ pub enum Record {
         data_set: DataSetName,
         verdict: HintVerdict,
     },
+    /// Nothing that counts is on the tape: all of it is given up, and it is used when that is done.
+    RelabelBegun {
+        at_ns: i64,
+        tape: TapeName,
+    },
+    RelabelEnded {
+        tape: TapeName,
+    },
+    /// Background work rests until then.
+    BackgroundHeld {
+        until_ns: i64,
+    },
     /// A tape has ended before its capacity: nothing more is written to it.
     TapeFilled {
         tape: TapeName,
     },
     /// What was begun in a drive and is not safe is to be done again.
     WorkReturned {
+        at_ns: i64,
+        drive: DriveName,
+    },
+    /// The disk cannot take or give the file of a drive now. What the drive has written before stays.
+    WorkGivenUp {
         at_ns: i64,
         drive: DriveName,
     },

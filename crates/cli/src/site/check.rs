@@ -495,7 +495,7 @@ fn check_ports(config: &Config, findings: &mut Findings) {
     }
 }
 
-/// The program of the HSM is looked at, not run.
+/// The program of the HSM is looked at, not run; of a library the directory above it must be there.
 fn check_tape(site: &SiteDirectory, config: &Config, findings: &mut Findings) {
     let tape = config
         .storage
@@ -504,7 +504,22 @@ fn check_tape(site: &SiteDirectory, config: &Config, findings: &mut Findings) {
     let Some(tape) = tape else {
         return;
     };
-    let program = site.resolve(&tape.program);
+    for library in &tape.libraries {
+        let directory = site.resolve(&library.directory);
+        let parent = directory.parent().unwrap_or(&directory);
+        if !parent.is_dir() {
+            findings.error(format!(
+                "storage.tape.library {}: {} is no directory, so {} cannot be made there",
+                library.name,
+                parent.display(),
+                directory.display()
+            ));
+        }
+    }
+    let Some(program) = &tape.program else {
+        return;
+    };
+    let program = site.resolve(program);
     let is_executable = std::fs::metadata(&program)
         .is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0);
     if !is_executable {

@@ -54,6 +54,7 @@ const MAY_KNOW: [(&str, &[&str]); 16] = [
             "persistence",
             "protocol",
             "tape",
+            "tape-library",
         ],
     ),
     (
@@ -81,6 +82,7 @@ const MAY_KNOW: [(&str, &[&str]); 16] = [
             "observe",
             "sim",
             "tape",
+            "tape-library",
             "field-tools",
         ],
     ),

@@ -407,6 +407,30 @@ impl Namespace {
         })
     }
 
+    /// A copy on tape whose name begins so, if there is one.
+    pub fn tape_copy_with(&self, prefix: &str) -> Result<Option<String>, NamespaceError> {
+        let sql = "SELECT uri FROM tape_copy WHERE uri >= ?1 AND uri < ?2 LIMIT 1";
+        self.tape_copy(sql, prefix)
+    }
+
+    /// A copy on tape whose name begins otherwise, if there is one.
+    pub fn tape_copy_without(&self, prefix: &str) -> Result<Option<String>, NamespaceError> {
+        let sql = "SELECT uri FROM tape_copy WHERE uri < ?1 UNION ALL
+                   SELECT uri FROM tape_copy WHERE uri >= ?2 LIMIT 1";
+        self.tape_copy(sql, prefix)
+    }
+
+    fn tape_copy(&self, sql: &str, prefix: &str) -> Result<Option<String>, NamespaceError> {
+        // Behind all names that begin so: no name of a copy holds this sign.
+        let behind = format!("{prefix}\u{10FFFF}");
+        self.readers.with(|connection| {
+            let mut query = connection.prepare_cached(sql)?;
+            query
+                .query_row(params![prefix, behind], |row| row.get(0))
+                .optional()
+        })
+    }
+
     /// Copies on tape that are to be removed by now, those whose time came first before others.
     pub fn tape_removals(
         &self,

@@ -4,8 +4,8 @@ use super::plan::{TapePlan, TapePlanError, hours_ns, seconds_ns, wrong};
 use penstock_tape::chance::Chance;
 use penstock_tape::record::{Tape, TapeState};
 use penstock_tape::request::{
-    ArchiveRequest, ArchiveWishes, Asker, FamilyName, FileId, LibraryName, RecallRequest,
-    RequestId, TapeCopy, TapeName, VoName,
+    ArchiveRequest, ArchiveWishes, Asker, FamilyName, FileId, LibraryName, ReadPurpose,
+    RecallRequest, RequestId, TapeCopy, TapeName, VoName,
 };
 use std::collections::BTreeMap;
 
@@ -168,6 +168,7 @@ impl Demand {
                 copies: vec![TapeCopy::alone(tape, line.begin_bytes)],
                 asker: asker(&line.vo, 3, None),
                 activity: None,
+                purpose: ReadPurpose::Users,
             };
             match self.arrivals.last_mut() {
                 Some((at_ns, Arrival::Recall(bulk))) if *at_ns == line.at_ns => bulk.push(request),
@@ -233,6 +234,7 @@ impl Demand {
                                 .collect(),
                             asker: asker(&load.vo, load.priority, deadline),
                             activity: None,
+                            purpose: ReadPurpose::Users,
                         });
                     }
                 }

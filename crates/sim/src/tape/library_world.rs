@@ -257,6 +257,8 @@ impl<'a> LibraryWorld<'a> {
                 begin_bytes,
                 size_bytes,
             } => self.read(&drive, file, (begin_bytes, size_bytes)),
+            // Nobody verifies or relabels in a simulation.
+            Effect::Verify { .. } | Effect::Relabel { .. } | Effect::RelabelRefused { .. } => {}
             Effect::Write {
                 drive,
                 file,
@@ -318,6 +320,8 @@ impl<'a> LibraryWorld<'a> {
             }
             RequestOutcome::NoCopyLeft(_)
             | RequestOutcome::NoTape
+            | RequestOutcome::Verified
+            | RequestOutcome::NotTaken
             | RequestOutcome::Canceled
             | RequestOutcome::Expired => self.sums.failed += 1,
         }

@@ -457,7 +457,7 @@ impl<'a> WriteTicket<'a> {
             replace: self.replace,
             algorithms: door.storage.algorithms(algorithms.into_iter()),
             expected,
-            archival: door.storage.archival_of(path),
+            tape_sizes: door.storage.tape_sizes(path),
         };
         let finished = upload.finish(&door.storage, progress, self.claim, order);
         finished.await
@@ -606,7 +606,7 @@ impl WriteTicket<'_> {
             size: facts.size,
             algorithms: storage.algorithms(facts.algorithms.into_iter()),
             properties_of: facts.properties_of,
-            archival: storage.archival_of(path),
+            tape_sizes: storage.tape_sizes(path),
         };
         storage.open_write(order, self.claim)
     }

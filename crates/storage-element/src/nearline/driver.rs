@@ -1,32 +1,28 @@
-//! The loop around the queue of the HSM: persist what it records, then do what it orders.
+//! The loop around the tape system: persist what it records, then do what it orders, and tell the namespace what has become of
+//! files. It knows neither commands nor drives.
 
 mod asking;
-mod commands;
+mod bringing;
+mod retrying;
 
-use super::recall::{PlacedRecall, WRONG_DATA};
-use super::{NearlineContext, NearlineIncident, NearlineStatus};
+use super::tape_system::{RecallTry, TapeOrder, TapeOutcome, TapeSystem};
+use super::{NearlineContext, NearlineStatus};
 use crate::config::NearlineConfig;
-use crate::hsm_command::HsmRunner;
 use crate::nearline_inbox::{NearlineMail, NearlineMessage};
-use commands::CheckedEnd;
+use bringing::{CheckNews, Recall};
 use parking_lot::Mutex;
 use penstock_decide::clock::ClockTrust;
 use penstock_model::Timestamp;
 use penstock_persistence::namespace::{Change, ChangeError, ChangeReport, EntryId, NearlineChange};
-use penstock_tape::hsm_queue::{
-    HsmCommandEnd, HsmCommandId, HsmEffect, HsmFault, HsmIncident, HsmInput, HsmOutcome, HsmQueue,
-    HsmRecord, HsmRemove, HsmTarget, HsmUri,
-};
-use penstock_tape::request::{RequestId, VoName as TapeVo};
-use std::collections::BTreeMap;
-use std::io;
+use retrying::Retries;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, oneshot};
 
-/// How long the loop sleeps when the queue wants nothing.
+/// How long the loop sleeps when nothing is to be done.
 const SLEEP_MAX: Duration = Duration::from_secs(60);
-/// Between two comparisons of what the queue knows with what the namespace says.
+/// Between two comparisons of what the tape system knows with what the namespace says.
 const COMPARISON_INTERVAL: Duration = Duration::from_secs(3_600);
 /// How long a look at a disk may take.
 const LOOK_WAIT: Duration = Duration::from_secs(5);
@@ -36,78 +32,56 @@ const NAMESPACE_RETRY: Duration = Duration::from_secs(1);
 const PAGE_FILES: usize = 1_000;
 /// Records in the journal before it is cut short, beyond those of what lives.
 const JOURNAL_RECORDS_MAX: usize = 20_000;
-/// News of commands that wait to be taken; commands wait beyond.
-const NEWS_MAX: usize = 1_000;
+/// What people are told is found out at most so often.
+const STATUS_INTERVAL: Duration = Duration::from_millis(200);
 /// Messages that are taken as one.
 const MESSAGES_MAX: usize = 1_000;
-/// Sets requests for recalls apart from those to put the same file on tape.
-const RECALL_BIT: u64 = 1 << 63;
-/// The same for removals, which have numbers of their own.
-const REMOVAL_BIT: u64 = 1 << 62;
 
 /// The loop.
 pub(super) struct Driver {
     config: NearlineConfig,
     pub(super) context: NearlineContext,
     /// Where looks at recalled files tell how they went.
-    checks: mpsc::UnboundedSender<(HsmCommandId, CheckedEnd)>,
-    checked: mpsc::UnboundedReceiver<(HsmCommandId, CheckedEnd)>,
-    news: mpsc::Receiver<HsmInput>,
+    checks: mpsc::UnboundedSender<CheckNews>,
+    checked: mpsc::UnboundedReceiver<CheckNews>,
     status: Arc<Mutex<NearlineStatus>>,
-    queue: HsmQueue,
-    runner: HsmRunner,
-    /// Where the files go that commands are bringing.
-    recalls: BTreeMap<HsmCommandId, PlacedRecall>,
-    /// What a request to remove removes.
-    removals: BTreeMap<RequestId, HsmUri>,
-    next_removal: u64,
-    /// The last words of faults that incidents were opened with.
-    faults: BTreeMap<HsmIncident, HsmFault>,
+    system: TapeSystem,
+    /// Where the files go that are being brought.
+    recalls: BTreeMap<RecallTry, Recall>,
+    retries: Retries,
     journal_records: usize,
-    wake_ns: Option<i64>,
     is_over: bool,
 }
 
 impl Driver {
+    /// `journal_records`: as many as the namespace keeps for it.
     pub(super) fn new(
         config: NearlineConfig,
         context: NearlineContext,
+        system: TapeSystem,
+        journal_records: usize,
         status: Arc<Mutex<NearlineStatus>>,
-    ) -> io::Result<Driver> {
-        let journal = context.namespace.tape_journal().map_err(io::Error::other)?;
-        let records: Result<Vec<HsmRecord>, _> = journal
-            .iter()
-            .map(|record| serde_json::from_str(record))
-            .collect();
-        let records = records.map_err(io::Error::other)?;
-        let queue = HsmQueue::restore(config.policy.clone(), &records);
-        let (sender, news) = mpsc::channel(NEWS_MAX);
-        let runner = HsmRunner::new(config.commands.clone(), sender);
+    ) -> Driver {
         let (checks, checked) = mpsc::unbounded_channel();
-        Ok(Driver {
+        let retries = Retries::new(config.retry_first, config.retry_max);
+        Driver {
             config,
             context,
             checks,
             checked,
-            news,
             status,
-            queue,
-            runner,
+            system,
             recalls: BTreeMap::new(),
-            removals: BTreeMap::new(),
-            next_removal: 0,
-            faults: BTreeMap::new(),
-            journal_records: records.len(),
-            wake_ns: None,
+            retries,
+            journal_records,
             is_over: false,
-        })
+        }
     }
 
     /// Runs until it is told to stop.
     pub(super) async fn run(mut self, mut mail: NearlineMail) {
-        self.know_removals();
-        let effects = self.queue.resume(self.now_ns());
-        self.perform(effects).await;
+        let orders = self.system.resume();
+        self.perform(orders).await;
         self.compare().await;
         self.upkeep().await;
         let mut upkeep = tokio::time::interval(self.config.upkeep_interval);
@@ -116,58 +90,47 @@ impl Driver {
         let mut comparison = tokio::time::interval(COMPARISON_INTERVAL);
         comparison.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         comparison.tick().await;
+        self.publish_status();
+        // When the status has to be found out anew; `None`: nothing has happened since.
+        let mut status_due: Option<Instant> = None;
         while !self.is_over {
-            self.publish_status();
-            let wait = self.wait();
+            let wait = self.system.wait().unwrap_or(SLEEP_MAX).min(SLEEP_MAX);
+            let retry = self.retries.wait();
             tokio::select! {
+                () = until(status_due) => {
+                    self.publish_status();
+                    status_due = None;
+                    continue;
+                }
                 message = mail.recv() => match message {
                     Some(message) => self.take(message, &mut mail).await,
                     None => return,
                 },
-                Some(news) = self.news.recv() => self.take_news(news).await,
-                Some((command, end)) = self.checked.recv() => self.settle(command, end).await,
-                () = tokio::time::sleep(wait) => self.input(HsmInput::Tick).await,
+                news = self.system.news() => {
+                    let orders = self.system.take_news(news);
+                    self.perform(orders).await;
+                }
+                Some((recall, news)) = self.checked.recv() => self.take_check(recall, news).await,
+                () = tokio::time::sleep(wait) => {
+                    let orders = self.system.tick();
+                    self.perform(orders).await;
+                }
+                () = retry => self.ask_again().await,
                 _ = upkeep.tick() => self.upkeep().await,
                 _ = comparison.tick() => self.compare().await,
             }
+            status_due.get_or_insert_with(|| Instant::now() + STATUS_INTERVAL);
         }
-        for news in self.runner.stop_all(&mut self.news).await {
-            self.keep_last_word(news).await;
+        let Driver {
+            system, context, ..
+        } = self;
+        for outcome in system.end().await {
+            keep_last_word(&context, outcome).await;
         }
-    }
-
-    /// What a command has told at the end: a file that is on tape by now needs no second put.
-    async fn keep_last_word(&mut self, news: HsmInput) {
-        let HsmInput::Ended {
-            command,
-            end: HsmCommandEnd::Succeeded { uris },
-        } = news
-        else {
-            return;
-        };
-        let target = self.queue.live().runs.get(&command).map(|run| &run.target);
-        if let Some(HsmTarget::Put(file)) = target {
-            let (file, at) = (EntryId(file.0), self.now());
-            let uris = uris.iter().map(|uri| uri.as_str().to_owned()).collect();
-            self.must(NearlineChange::Archived { file, uris, at }).await;
-        }
-    }
-
-    /// Until the queue wants to be woken.
-    fn wait(&self) -> Duration {
-        let Some(wake_ns) = self.wake_ns else {
-            return SLEEP_MAX;
-        };
-        let wait_ns = wake_ns.saturating_sub(self.now_ns()).max(1_000_000);
-        Duration::from_nanos(u64::try_from(wait_ns).unwrap_or(0)).min(SLEEP_MAX)
     }
 
     fn now(&self) -> Timestamp {
         self.context.clock.recorded()
-    }
-
-    fn now_ns(&self) -> i64 {
-        self.now().0.saturating_mul(1_000_000)
     }
 
     async fn take(&mut self, first: NearlineMessage, mail: &mut NearlineMail) {
@@ -186,88 +149,52 @@ impl Driver {
         self.ask_puts(precious).await;
         self.ask_gets(asked).await;
         if is_retry {
-            let all = self.queue.live().entries.keys().cloned().collect();
-            self.input(HsmInput::RetryNow(all)).await;
+            self.retries.end_pauses();
+            let orders = self.system.retry_now();
+            self.perform(orders).await;
+            self.ask_again().await;
         }
     }
 
-    /// What a command tells. What a recall has brought is looked at before the queue hears of its end.
-    async fn take_news(&mut self, news: HsmInput) {
-        let HsmInput::Ended { command, end } = news else {
-            self.input(news).await;
-            return;
-        };
-        let is_success = matches!(end, HsmCommandEnd::Succeeded { .. });
-        if let Some(placed) = self.recalls.get(&command).filter(|_| is_success) {
-            let (checks, reads) = (self.checks.clone(), self.checks.clone());
-            placed.check(
-                move |bytes| drop(reads.send((command, CheckedEnd::Reading(bytes)))),
-                move |end| drop(checks.send((command, CheckedEnd::Of(end)))),
-            );
-            return;
-        }
-        self.recalls.remove(&command);
-        self.input(HsmInput::Ended { command, end }).await;
-    }
-
-    async fn input(&mut self, input: HsmInput) {
-        let effects = self.queue.handle(self.now_ns(), input);
-        self.perform(effects).await;
-    }
-
-    /// Does what the queue orders, in its order.
-    async fn perform(&mut self, effects: Vec<HsmEffect>) {
-        for effect in effects {
-            match effect {
-                HsmEffect::Persist(records) => self.persist(records).await,
-                HsmEffect::Start(command) => self.start(command).await,
-                HsmEffect::Stop(command) => self.runner.stop(command),
-                HsmEffect::Tell { request, outcome } => self.tell(request, outcome).await,
-                HsmEffect::Disk { target, fault } => {
-                    tracing::warn!(
-                        ?target,
-                        ?fault,
-                        "a command of the HSM found its disk at fault"
-                    );
+    /// Does what the tape system orders, in its order.
+    async fn perform(&mut self, orders: Vec<TapeOrder>) {
+        let mut orders = VecDeque::from(orders);
+        while let Some(order) = orders.pop_front() {
+            let more = match order {
+                TapeOrder::Persist(records) => {
+                    self.persist(records).await;
+                    Vec::new()
                 }
-                HsmEffect::Open { incident, fault } => {
-                    let text = fault.as_ref().map(|fault| fault.text.clone());
-                    tracing::error!(
-                        ?incident,
-                        fault = text,
-                        "the tape system needs somebody to look at it"
-                    );
-                    if let Some(fault) = fault {
-                        self.faults.insert(incident, fault);
-                    }
+                TapeOrder::Begin(work) => self.system.begin(work),
+                TapeOrder::Bring(recall, file) => self.bring(recall, file).await,
+                TapeOrder::Check(recall) => self.check(recall),
+                TapeOrder::Abandon(recall) => {
+                    self.abandon(&recall);
+                    Vec::new()
                 }
-                HsmEffect::Close(end) => {
-                    self.faults.remove(&end.incident);
-                    let seconds = (end.until_ns - end.since_ns) / 1_000_000_000;
-                    tracing::info!(incident = ?end.incident, seconds, waited = ?end.waited, "the tape system works again");
+                TapeOrder::Tell(outcome) => {
+                    self.tell(outcome).await;
+                    Vec::new()
                 }
-                HsmEffect::WakeAt(at_ns) => self.wake_ns = Some(at_ns),
+            };
+            if self.is_over {
+                // What was not persisted is not done; the next start finds it.
+                return;
             }
+            orders.extend(more);
         }
     }
 
-    async fn persist(&mut self, records: Vec<HsmRecord>) {
-        let lines: Vec<String> = records
-            .iter()
-            .filter_map(|record| serde_json::to_string(record).ok())
-            .collect();
-        self.journal_records += lines.len();
-        let live = self.queue.live().entries.len();
+    async fn persist(&mut self, records: Vec<String>) {
+        self.journal_records += records.len();
+        let live = self.system.live_requests();
         let change = match self.journal_records > JOURNAL_RECORDS_MAX + 4 * live {
             true => {
-                let kept = self.queue.records();
+                let kept = self.system.records();
                 self.journal_records = kept.len();
-                let kept = kept
-                    .iter()
-                    .filter_map(|record| serde_json::to_string(record).ok());
-                NearlineChange::ReplaceJournal(kept.collect())
+                NearlineChange::ReplaceJournal(kept)
             }
-            false => NearlineChange::AppendJournal(lines),
+            false => NearlineChange::AppendJournal(records),
         };
         self.must(change).await;
     }
@@ -295,20 +222,10 @@ impl Driver {
 
     /// Makes a change; data that it leaves is removed from the disks.
     pub(super) async fn change(&self, change: NearlineChange) -> Result<ChangeReport, ChangeError> {
-        let (reply, answer) = oneshot::channel();
-        let reaper = self.context.reaper.clone();
-        self.context
-            .namespace
-            .submit(Change::Nearline(change), move |result| {
-                if let Ok(changed) = &result {
-                    reaper.bury(&changed.trashed);
-                }
-                let _ = reply.send(result);
-            });
-        answer.await.unwrap_or(Err(ChangeError::Stopped))
+        make_change(&self.context, change).await
     }
 
-    /// At a start: what the namespace says counts, whatever the queue remembers.
+    /// At a start, and now and then: what the namespace says counts, whatever the tape system remembers.
     async fn compare(&mut self) {
         let mut after = EntryId(0);
         let mut precious = Vec::new();
@@ -336,68 +253,25 @@ impl Driver {
             after = *last;
             awaited.extend(page);
         }
-        let known: Vec<EntryId> = self
-            .queue
-            .live()
-            .entries
-            .keys()
-            .filter_map(|target| match target {
-                HsmTarget::Put(file) | HsmTarget::Get(file) => Some(EntryId(file.0)),
-                HsmTarget::Remove(_) => None,
-            })
-            .collect();
+        let known = self.system.files();
         precious.extend(known.iter().copied());
         awaited.extend(known);
         self.ask_puts(precious).await;
         self.ask_gets(awaited).await;
     }
 
-    /// What became of a request is kept in the namespace.
-    async fn tell(&mut self, request: RequestId, outcome: HsmOutcome) {
-        if let Some(uri) = self.removals.remove(&request) {
-            if outcome == HsmOutcome::Removed {
-                self.must(NearlineChange::ForgetRemovals(vec![
-                    uri.as_str().to_owned(),
-                ]))
-                .await;
-            }
-            return;
-        }
-        let file = EntryId(request.0 & !RECALL_BIT);
+    /// What became of a file is kept in the namespace.
+    async fn tell(&mut self, outcome: TapeOutcome) {
         match outcome {
-            HsmOutcome::Stored { uris } => {
-                let uris = uris.iter().map(|uri| uri.as_str().to_owned()).collect();
+            TapeOutcome::Archived { file, uris } => {
                 let at = self.now();
+                self.retries.forget(file);
                 self.must(NearlineChange::Archived { file, uris, at }).await;
             }
-            HsmOutcome::Failed { tries, fault } => {
-                let text = &fault.text;
-                tracing::error!(%file, tries, code = fault.code, text, "the HSM does not bring a file");
-                // The words of a program may hold paths and hosts that are nobody's business.
-                let error = match text.starts_with(WRONG_DATA) {
-                    true => text.clone(),
-                    false => format!(
-                        "the tape system did not bring it in {tries} tries; the site's administrator finds the reason in the log"
-                    ),
-                };
-                self.fail_recall(file, &error).await;
-            }
-            HsmOutcome::Expired
-            | HsmOutcome::Canceled
-            | HsmOutcome::Fetched
-            | HsmOutcome::Removed => {}
-        }
-    }
-
-    /// The removals that the queue remembers.
-    fn know_removals(&mut self) {
-        for (target, entry) in &self.queue.live().entries {
-            let HsmTarget::Remove(uri) = target else {
-                continue;
-            };
-            for request in entry.askers.keys() {
-                self.removals.insert(*request, uri.clone());
-                self.next_removal = self.next_removal.max((request.0 & !REMOVAL_BIT) + 1);
+            TapeOutcome::NotRecalled { file, error } => self.fail_recall(file, &error).await,
+            TapeOutcome::Later(file) => self.retries.add(file),
+            TapeOutcome::Removed(uris) => {
+                self.must(NearlineChange::ForgetRemovals(uris)).await;
             }
         }
     }
@@ -428,46 +302,14 @@ impl Driver {
         ) else {
             return;
         };
-        let mut removes = Vec::new();
-        for removal in owed {
-            let Some(uri) = HsmUri::parse(&removal.uri) else {
-                continue;
-            };
-            if self
-                .queue
-                .live()
-                .entries
-                .contains_key(&HsmTarget::Remove(uri.clone()))
-            {
-                continue;
-            }
-            let request = RequestId(self.next_removal | REMOVAL_BIT);
-            self.next_removal += 1;
-            self.removals.insert(request, uri.clone());
-            removes.push(HsmRemove {
-                request: Some(request),
-                uri,
-                size_bytes: removal.size.0,
-                vo: TapeVo("removal".into()),
-            });
-        }
-        if !removes.is_empty() {
-            self.input(HsmInput::Remove(removes)).await;
+        if !owed.is_empty() {
+            let orders = self.system.ask_removals(owed);
+            self.perform(orders).await;
         }
     }
 
     fn publish_status(&self) {
-        let incidents = self.queue.incidents().iter();
-        let incidents = incidents.map(|(incident, since_ns)| NearlineIncident {
-            what: words(*incident),
-            since: Timestamp(since_ns / 1_000_000),
-            fault: self.faults.get(incident).map(|fault| fault.text.clone()),
-        });
-        *self.status.lock() = NearlineStatus {
-            counts: self.queue.counts(),
-            is_admitting: self.queue.is_admitting(),
-            incidents: incidents.collect(),
-        };
+        *self.status.lock() = self.system.status();
     }
 
     pub(super) fn keep_free_permille(&self) -> u16 {
@@ -479,18 +321,38 @@ impl Driver {
     }
 }
 
-/// An incident in words.
-fn words(incident: HsmIncident) -> String {
-    match incident {
-        HsmIncident::Outage => {
-            "the HSM as a whole does not work; one command after the other tries it".to_owned()
-        }
-        HsmIncident::FilesFail(kind) => format!("some files fail again and again ({kind:?})"),
-        HsmIncident::OldestWaits(kind) => {
-            format!("a file waits too long although a command could run ({kind:?})")
-        }
-        HsmIncident::CommandLost(command) => {
-            format!("command {} did not end when it was stopped", command.0)
+/// Comes to its end then; `None`: never.
+async fn until(instant: Option<Instant>) {
+    match instant {
+        Some(instant) => tokio::time::sleep_until(instant.into()).await,
+        None => std::future::pending().await,
+    }
+}
+
+async fn make_change(
+    context: &NearlineContext,
+    change: NearlineChange,
+) -> Result<ChangeReport, ChangeError> {
+    let (reply, answer) = oneshot::channel();
+    let reaper = context.reaper.clone();
+    context
+        .namespace
+        .submit(Change::Nearline(change), move |result| {
+            if let Ok(changed) = &result {
+                reaper.bury(&changed.trashed);
+            }
+            let _ = reply.send(result);
+        });
+    answer.await.unwrap_or(Err(ChangeError::Stopped))
+}
+
+/// What has come out while the tape system ended. The next start does again what is not kept.
+async fn keep_last_word(context: &NearlineContext, outcome: TapeOutcome) {
+    if let TapeOutcome::Archived { file, uris } = outcome {
+        let at = context.clock.recorded();
+        let archived = NearlineChange::Archived { file, uris, at };
+        if let Err(why) = make_change(context, archived).await {
+            tracing::warn!(%why, %file, "that a file is on tape was not kept; it is put there again");
         }
     }
 }

@@ -1,9 +1,10 @@
-//! A file that an HSM brings: where it goes, and how it becomes durable.
+//! A file that comes from tape: where it goes, and how it becomes durable.
 //!
-//! The HSM writes to a file in `incoming/` of the pool, under a number of its own, so that what one try has left is never
+//! The tape system writes to a file in `incoming/` of the pool, under a number of its own, so that what one try has left is never
 //! taken for the data of another one. Once its bytes are known to be the right ones it gets its final name by a second link.
 
 use super::NearlineContext;
+use super::tape_system::RecallEnd;
 use crate::file_label::{LABEL_VERSION, Label, label_again};
 use crate::pool::{Pool, sync_directory};
 use crate::reaper::{remove_if_there, with_room};
@@ -12,7 +13,6 @@ use penstock_decide::pool_selection::{PlacementRequest, PoolView, choose_pool};
 use penstock_model::{Checksum, PoolName};
 use penstock_persistence::namespace::{EntryId, NamespaceError, TapeFile};
 use penstock_protocol::checksum::Hasher;
-use penstock_tape::hsm_queue::HsmCommandEnd;
 use rustix::fs::{AtFlags, CWD, Mode, OFlags};
 use std::fs::File;
 use std::io::{self, Read};
@@ -22,12 +22,8 @@ use std::sync::Arc;
 use std::time::Duration;
 use thiserror::Error;
 
-/// What dCache's scripts exit with when the disk has no room.
-const NO_SPACE: i32 = 41;
-/// What they exit with when the data on the disk cannot be read.
-const READ_ERROR: i32 = 42;
 /// Begins what is said of data that is not that of the file.
-pub(super) const WRONG_DATA: &str = "the HSM has brought";
+pub(super) const WRONG_DATA: &str = "the tape system has brought";
 /// After so many bytes it is told how far the look is.
 const TOLD_BYTES: u64 = 256 << 20;
 /// How long a disk may take to make a file.
@@ -44,28 +40,13 @@ pub(super) enum RecallError {
     Removing,
     #[error("the pool of the file is out of service")]
     PoolAway,
-    #[error("{0}")]
+    #[error("what comes from tape cannot be kept: {0}")]
     Disk(#[from] io::Error),
     #[error("the namespace cannot be asked: {0}")]
     Namespace(String),
 }
 
-impl RecallError {
-    /// As the queue takes it from a command.
-    pub(super) fn into_end(self) -> HsmCommandEnd {
-        let code = match self {
-            RecallError::NoRoom => NO_SPACE,
-            RecallError::Removing
-            | RecallError::PoolAway
-            | RecallError::Disk(_)
-            | RecallError::Namespace(_) => READ_ERROR,
-        };
-        let text = self.to_string();
-        HsmCommandEnd::Exited { code, text }
-    }
-}
-
-/// A file on its way from the HSM to a pool. Dropping it removes what has come.
+/// A file on its way from tape to a pool. Dropping it removes what has come.
 pub(super) struct PlacedRecall {
     target: TapeFile,
     pool: Arc<Pool>,
@@ -128,7 +109,7 @@ pub(super) async fn place(
 }
 
 impl PlacedRecall {
-    /// Where the HSM writes it.
+    /// Where the tape system writes it.
     pub(super) fn path(&self) -> PathBuf {
         self.pool.incoming_path(self.scratch.id)
     }
@@ -146,7 +127,7 @@ impl PlacedRecall {
     pub(super) fn check(
         &self,
         reading: impl Fn(u64) + Send + 'static,
-        tell: impl FnOnce(HsmCommandEnd) + Send + 'static,
+        tell: impl FnOnce(RecallEnd) + Send + 'static,
     ) {
         let (target, pool, path) = (self.target.clone(), Arc::clone(&self.pool), self.path());
         tokio::task::spawn_blocking(move || tell(checked(&target, &pool, &path, &reading)));
@@ -174,18 +155,10 @@ impl PlacedRecall {
     }
 }
 
-fn checked(
-    target: &TapeFile,
-    pool: &Arc<Pool>,
-    path: &Path,
-    reading: &dyn Fn(u64),
-) -> HsmCommandEnd {
+fn checked(target: &TapeFile, pool: &Arc<Pool>, path: &Path, reading: &dyn Fn(u64)) -> RecallEnd {
     let failed = |why: io::Error| {
         pool.health.read_failed(why.to_string());
-        HsmCommandEnd::Exited {
-            code: READ_ERROR,
-            text: format!("what the HSM has brought cannot be kept: {why}"),
-        }
+        RecallEnd::NotTaken(why.into())
     };
     // One look by name, which follows no symbolic link: what is read is what is kept.
     let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -195,11 +168,11 @@ fn checked(
     };
     match compare(target, &mut file, reading) {
         Ok(None) => {}
-        Ok(Some(text)) => return HsmCommandEnd::Exited { code: 1, text },
+        Ok(Some(text)) => return RecallEnd::WrongData(text),
         Err(why) => return failed(why),
     }
     match settle(target, pool, &file) {
-        Ok(()) => HsmCommandEnd::Succeeded { uris: Vec::new() },
+        Ok(()) => RecallEnd::Brought,
         Err(why) => failed(why),
     }
 }

@@ -10,7 +10,6 @@ use crate::committer::CompleteFile;
 use crate::file_label::label;
 use crate::pending_publication::PendingPublication;
 use crate::pool_messages::{DiskWriteCounts, FinishUpload, StoredFile};
-use crate::pool_write::archival_of_size;
 use crate::pool_write::{WriteFinisher, verify, within};
 use crate::uncommitted_file::UncommittedFile;
 use crate::uploads::{
@@ -143,7 +142,7 @@ impl UploadCompletion {
             replace,
             algorithms,
             expected,
-            archival,
+            tape_sizes,
         } = order;
         let id = write.file;
         let pool = Arc::clone(&upload.pool);
@@ -178,7 +177,7 @@ impl UploadCompletion {
             size,
             checksums: checksums.clone(),
             pool: write.pool,
-            archival: archival_of_size(archival, size),
+            archival: tape_sizes.archival(size),
             owner: record.plan.whose().cloned(),
             at: storage.clock.recorded(),
             replace,

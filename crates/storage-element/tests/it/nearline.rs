@@ -2,11 +2,13 @@
 
 use crate::recovery::{config, order_of};
 use crate::site::{DEADLINE, Site};
-use penstock_model::NamespacePath;
+use penstock_model::{Bytes, NamespacePath};
 use penstock_persistence::namespace::{Change, Namespace, NearlineChange};
 use penstock_storage_element::fsck::check;
 use penstock_storage_element::hsm_command::HsmCommandConfig;
-use penstock_storage_element::{ArchiveClass, NearlineConfig, StorageConfig};
+use penstock_storage_element::{
+    ArchiveClass, ArchiveClasses, HsmProgramConfig, NearlineConfig, StorageConfig, TapeSystemConfig,
+};
 use penstock_tape::hsm_queue::{HsmBatch, HsmPolicy};
 use serde_json::{Value, json};
 use std::fs;
@@ -77,7 +79,7 @@ impl Hsm {
 }
 
 /// What has room for nothing: each copy on disk that may go goes.
-const EVICTS_ALL: u16 = 1_000;
+pub const EVICTS_ALL: u16 = 1_000;
 
 fn with_tape(config: &mut StorageConfig, keep_free_permille: u16) {
     let home = config.namespace.ancestors().nth(2).expect("a site");
@@ -90,13 +92,32 @@ fn with_tape(config: &mut StorageConfig, keep_free_permille: u16) {
     };
     (policy.retry_first_ns, policy.retry_max_ns) = (100_000_000, 200_000_000);
     (policy.pause_first_ns, policy.pause_max_ns) = (200_000_000, 400_000_000);
-    config.nearline = Some(NearlineConfig {
-        classes: vec![ArchiveClass {
-            path: NamespacePath::parse("/tape").expect("valid"),
-            family: "raw".to_owned(),
-        }],
+    let program = HsmProgramConfig {
         commands: HsmCommandConfig::usual(hsm.0.join("hsm.sh"), hsm.0.clone()),
         policy,
+    };
+    config.nearline = Some(nearline(
+        TapeSystemConfig::Program(program),
+        keep_free_permille,
+    ));
+}
+
+/// Files below `/tape` go to tape.
+pub fn nearline(system: TapeSystemConfig, keep_free_permille: u16) -> NearlineConfig {
+    NearlineConfig {
+        classes: ArchiveClasses(vec![ArchiveClass {
+            path: NamespacePath::parse("/tape").expect("valid"),
+            size_min: Bytes(0),
+            size_max: Bytes(1_000_000_000),
+            family: "raw".to_owned(),
+            vo: None,
+            copies: 1,
+            packed_below: Bytes(0),
+            wait_max: None,
+        }]),
+        system,
+        retry_first: Duration::from_millis(100),
+        retry_max: Duration::from_millis(500),
         pin_usual: Duration::from_secs(600),
         pin_max: Duration::from_secs(6_000),
         stage_files_max: 100,
@@ -105,11 +126,11 @@ fn with_tape(config: &mut StorageConfig, keep_free_permille: u16) {
         upkeep_interval: Duration::from_millis(50),
         stages_on_read: false,
         site_name: "lab".to_owned(),
-    });
+    }
 }
 
 impl Site {
-    async fn tape(&self, method: &str, place: &str, body: Value) -> (u16, Value) {
+    pub async fn tape(&self, method: &str, place: &str, body: Value) -> (u16, Value) {
         let token = self.token(SCOPES);
         let target = format!("/.penstock/tape/v1/{place}");
         let body = match body {
@@ -123,7 +144,7 @@ impl Site {
         )
     }
 
-    async fn locality(&self, path: &str) -> String {
+    pub async fn locality(&self, path: &str) -> String {
         let (status, told) = self
             .tape("POST", "archiveinfo", json!({"paths": [path]}))
             .await;
@@ -134,7 +155,7 @@ impl Site {
             .to_owned()
     }
 
-    async fn becomes(&self, path: &str, wanted: &str) {
+    pub async fn becomes(&self, path: &str, wanted: &str) {
         let until = Instant::now() + DEADLINE;
         loop {
             let now = self.locality(path).await;
@@ -146,14 +167,14 @@ impl Site {
         }
     }
 
-    async fn stage(&self, path: &str) -> String {
+    pub async fn stage(&self, path: &str) -> String {
         let files = json!({"files": [{"path": path, "diskLifetime": "PT1H"}]});
         let (status, told) = self.tape("POST", "stage", files).await;
         assert_eq!(status, 201, "{told}");
         told["requestId"].as_str().expect("named").to_owned()
     }
 
-    async fn staged(&self, id: &str) -> Value {
+    pub async fn staged(&self, id: &str) -> Value {
         let until = Instant::now() + DEADLINE;
         loop {
             let (status, told) = self.tape("GET", &format!("stage/{id}"), Value::Null).await;
@@ -318,7 +339,7 @@ async fn what_cannot_be_staged_is_told_for_each_file() {
 }
 
 /// The data of the one file that is in the pool.
-fn data_of(site: &Site, path: &str) -> PathBuf {
+pub fn data_of(site: &Site, path: &str) -> PathBuf {
     let path = NamespacePath::parse(path).expect("valid");
     let entry = site.storage.namespace().lookup(&path);
     let id = entry.expect("readable").expect("there").id;

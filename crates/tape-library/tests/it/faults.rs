@@ -223,14 +223,17 @@ fn disks_that_fail_are_no_error_of_a_tape() {
     std::fs::remove_file(directory.path().join("disk/2")).expect("removed");
     site.run();
     assert_eq!(site.outcomes(is_archived), 1);
-    let gone = RequestOutcome::NoCopyLeft(TapeErrorScope::File);
-    assert_eq!(site.outcomes(|outcome| *outcome == gone), 1);
-    // A full disk: the file stays asked for.
+    let refused = |outcome: &RequestOutcome| *outcome == RequestOutcome::NotTaken;
+    assert_eq!(site.outcomes(refused), 1);
+    // A full disk: whoever asked is told, and may ask again.
     let recalled = directory.path().join("recalled");
     std::fs::remove_dir(&recalled).expect("removed");
     site.recall([(1, 1_000)]);
-    site.run_to(failed(TapeErrorScope::Library));
+    site.run();
+    assert_eq!(site.outcomes(refused), 2);
+    assert_eq!(site.incidents.len(), 0);
     std::fs::create_dir(&recalled).expect("made");
+    site.recall([(1, 1_000)]);
     site.run();
     assert_eq!(site.outcomes(is_recalled), 1);
     site.check_recalled(1, 1_000);

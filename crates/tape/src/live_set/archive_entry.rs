@@ -8,10 +8,11 @@ use crate::request::{
     ActivityName, AggregateExtent, ArchiveRequest, Asker, DriveName, FamilyName, FileId,
     LibraryName, RequestId, TapeCopy, TapeName, VoName,
 };
+use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Where one copy of a file stands that a drive has begun.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum CopyStage {
     Writing,
     /// Written there, and not safe.
@@ -21,7 +22,7 @@ pub enum CopyStage {
 }
 
 /// A file that is to be written.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ArchiveEntry {
     pub size_bytes: u64,
     pub family: FamilyName,
@@ -31,6 +32,8 @@ pub struct ArchiveEntry {
     pub data_set: Option<DataSetName>,
     /// Copies that are asked for.
     pub wanted: u32,
+    /// Nobody waits for it.
+    pub is_background: bool,
     /// Copies that are there or on their way.
     pub copies: BTreeMap<LibraryName, CopyStage>,
     /// Of the first who asked, for accounting.
@@ -65,6 +68,7 @@ impl ArchiveEntry {
         ArchiveGroup {
             data_set: self.data_set.clone(),
             is_packed: self.is_packed,
+            is_background: self.is_background,
             taken: self.copies.keys().cloned().collect(),
             missing: self.missing(),
         }
@@ -72,10 +76,12 @@ impl ArchiveEntry {
 }
 
 /// Files of a family that may be written one after the other.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct ArchiveGroup {
     pub data_set: Option<DataSetName>,
     pub is_packed: bool,
+    #[serde(default)]
+    pub is_background: bool,
     /// Libraries that have a copy or are about to.
     pub taken: BTreeSet<LibraryName>,
     /// Copies that no drive has begun.
@@ -83,7 +89,7 @@ pub struct ArchiveGroup {
 }
 
 /// Files of a group, by age.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ArchiveQueue {
     pub files: BTreeSet<(i64, FileId)>,
     /// Another one after each change.
@@ -91,7 +97,7 @@ pub struct ArchiveQueue {
 }
 
 /// A data set as far as it has come.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OpenDataSet {
     pub source: HintSource,
     pub since_ns: i64,
@@ -135,6 +141,7 @@ impl LiveSet {
         if let Some(entry) = self.archives.get_mut(file) {
             entry.askers.insert(*id, asker.clone());
             entry.wanted = entry.wanted.max(wanted);
+            entry.is_background &= wishes.is_background;
         } else {
             let entry = ArchiveEntry {
                 size_bytes: request.size_bytes,
@@ -144,6 +151,7 @@ impl LiveSet {
                 is_packed: wishes.is_packed,
                 data_set: wishes.data_set.as_ref().map(|set| set.name.clone()),
                 wanted,
+                is_background: wishes.is_background,
                 copies: BTreeMap::new(),
                 vo: Some(asker.vo.clone()),
                 activity: wishes.activity.clone(),

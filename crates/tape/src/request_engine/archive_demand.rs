@@ -121,6 +121,9 @@ impl RequestEngine {
         if group.is_packed && !is_filled && is_complete != Some(true) {
             at_ns = at_ns.max(sum.oldest_ns.saturating_add(aggregate.age_ns));
         }
+        if let Some(held_ns) = self.live.background_held_ns.filter(|_| group.is_background) {
+            return at_ns.max(held_ns);
+        }
         let lead_ns = self.policy.mount.deadline_lead_ns;
         let by_deadline = sum.deadline_ns.map(|at| at.saturating_sub(lead_ns));
         by_deadline.map_or(at_ns, |at| at.min(at_ns))
@@ -256,7 +259,7 @@ impl RequestEngine {
     fn is_writable(&self, family: &FamilyName, name: &TapeName, tape: &Tape) -> bool {
         let is_new = tape.family.is_none() && tape.written_bytes == 0;
         (is_new || tape.family.as_ref() == Some(family))
-            && self.live.is_active(name)
+            && self.live.is_written(name)
             && !self.live.is_stuck(name)
             && self.live.has_drive(&tape.class())
     }

@@ -98,7 +98,7 @@ impl RequestEngine {
             return None;
         };
         let (family, tape, data_set) = (family.clone(), mount.tape.clone(), mount.data_set.clone());
-        if !self.live.is_active(&tape) {
+        if !self.live.is_written(&tape) {
             return None;
         }
         let facts = self.live.tapes.get(&tape)?;
@@ -213,23 +213,6 @@ impl RequestEngine {
                     drive,
                 },
             );
-        }
-    }
-
-    /// A member of the aggregate that is being written cannot be read from disk. The others are queued again.
-    pub(super) fn member_failed(
-        &mut self,
-        now_ns: i64,
-        drive: &DriveName,
-        file: FileId,
-        out: &mut Turnout,
-    ) {
-        let is_member = matches!(self.work_of(drive), Some(DriveWork::WritingAggregate(members))
-            if members.contains(&file));
-        if is_member {
-            self.return_work(now_ns, drive, out);
-            self.end_unreadable(file, out);
-            self.is_decision_due = true;
         }
     }
 

@@ -2,7 +2,7 @@
 
 use super::{Effect, RequestEngine, TapeIncident, Turnout};
 use crate::drive_pool::{DriveState, DriveWork};
-use crate::live_set::RequestTarget;
+use crate::live_set::{RecallEntry, RequestTarget};
 use crate::record::{Record, TapeState};
 use crate::request::{DriveName, FileId, RequestOutcome, TapeErrorScope, TapeName};
 
@@ -17,7 +17,7 @@ impl RequestEngine {
         let work = self.work_of(drive).cloned();
         self.is_decision_due = true;
         match scope {
-            // Of an aggregate `MemberFailed` names the file; without a name the drive is not trusted.
+            // Of an aggregate `NotTaken` names the file; without a name the drive is not trusted.
             TapeErrorScope::File if matches!(work, Some(DriveWork::WritingAggregate(_))) => {
                 self.drive_failed(now_ns, drive, out);
             }
@@ -62,17 +62,58 @@ impl RequestEngine {
             (Some(DriveWork::Reading(file)), Some(tape)) => {
                 self.fail_copy(file, &tape, TapeErrorScope::File, out);
             }
-            (Some(DriveWork::Writing(file)), _) => self.end_unreadable(file, out),
+            (Some(DriveWork::Writing(file)), _) => {
+                let outcome = RequestOutcome::NoCopyLeft(TapeErrorScope::File);
+                for request in self.askers_of(RequestTarget::Archive(file)) {
+                    self.end(out, request, outcome.clone());
+                }
+            }
             _ => {}
         }
     }
 
-    /// A file that is to be written cannot be read from disk.
-    pub(super) fn end_unreadable(&mut self, file: FileId, out: &mut Turnout) {
-        let outcome = RequestOutcome::NoCopyLeft(TapeErrorScope::File);
-        for request in self.askers_of(RequestTarget::Archive(file)) {
-            self.end(out, request, outcome.clone());
+    /// The disk could not take or give a file, which is no fault of tape or drive: its requests end, and the drive goes on.
+    pub(super) fn not_taken(
+        &mut self,
+        now_ns: i64,
+        drive: &DriveName,
+        file: FileId,
+        out: &mut Turnout,
+    ) {
+        let target = match self.work_of(drive) {
+            Some(DriveWork::Reading(of)) if *of == file => RequestTarget::Recall(file),
+            Some(work) if work.members().contains(&file) => RequestTarget::Archive(file),
+            _ => return,
+        };
+        for request in self.askers_of(target) {
+            self.end(out, request, RequestOutcome::NotTaken);
         }
+        let given_up = Record::WorkGivenUp {
+            at_ns: now_ns,
+            drive: drive.clone(),
+        };
+        self.keep(out, given_up);
+        // The head may be anywhere: the order is found anew.
+        self.orders.remove(drive);
+        self.is_decision_due = true;
+    }
+
+    /// The pauses of libraries end now.
+    pub(super) fn retry_libraries(&mut self, now_ns: i64, out: &mut Turnout) {
+        let paused = self.live.libraries.iter();
+        let paused: Vec<_> = paused.map(|(name, pause)| (name.clone(), *pause)).collect();
+        for (library, pause) in paused {
+            self.keep(
+                out,
+                Record::LibraryPaused {
+                    library,
+                    since_ns: pause.since_ns,
+                    probe_ns: now_ns,
+                    pause_ns: pause.pause_ns,
+                },
+            );
+        }
+        self.is_decision_due = true;
     }
 
     /// Passes over to another copy, or ends the requests when there is none.
@@ -83,6 +124,11 @@ impl RequestEngine {
         scope: TapeErrorScope,
         out: &mut Turnout,
     ) {
+        // The copy is not as it was written: that is what they wanted to know.
+        let entry = self.live.recalls.get(&file);
+        for request in entry.map_or_else(Vec::new, RecallEntry::verifiers) {
+            self.end(out, request, RequestOutcome::NoCopyLeft(scope));
+        }
         let tape = tape.clone();
         self.keep(out, Record::CopyFailed { file, tape, scope });
         let entry = self.live.recalls.get(&file);
@@ -106,11 +152,11 @@ impl RequestEngine {
         self.keep(out, changed);
         self.is_decision_due = true;
         match (state, before) {
-            (TapeState::Active, Some(TapeState::Broken)) => {
+            (TapeState::Active | TapeState::ReadOnly, Some(TapeState::Broken)) => {
                 out.effects
                     .push(Effect::Close(TapeIncident::TapeBroken(tape.clone())));
             }
-            (TapeState::Active, _) => {}
+            (TapeState::Active | TapeState::ReadOnly, _) => {}
             (TapeState::Disabled | TapeState::Broken, _) => {
                 let is_broken = state == TapeState::Broken;
                 if is_broken {

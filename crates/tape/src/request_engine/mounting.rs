@@ -188,6 +188,11 @@ impl RequestEngine {
             if in_drives.contains(&tape) && !is_down {
                 continue;
             }
+            if sum.is_background && !self.may_work_in_background(now_ns) {
+                let held_ns = self.live.background_held_ns.filter(|at| *at > now_ns);
+                demand.next_ready_ns = demand.next_ready_ns.into_iter().chain(held_ns).min();
+                continue;
+            }
             let may = self.live.is_active(&tape)
                 && !is_down
                 && self.may_mount(now_ns, &class.library, &mut probes);
@@ -236,6 +241,27 @@ impl RequestEngine {
         now_ns >= pause.probe_ns && !is_tried
     }
 
+    /// Whether one more drive may read what nobody waits for.
+    fn may_work_in_background(&self, now_ns: i64) -> bool {
+        let drives = self.live.drives.0.values();
+        let busy = drives.filter(|drive| match &drive.state {
+            DriveState::Mounting { tape, purpose, .. } => {
+                let sum = self.sums.get(tape);
+                *purpose == MountPurpose::Recall && sum.is_some_and(|sum| sum.is_background)
+            }
+            DriveState::Mounted(mount) => match mount.work {
+                DriveWork::Reading(file) => {
+                    let entry = self.live.recalls.get(&file);
+                    entry.is_some_and(RecallEntry::is_background)
+                }
+                _ => false,
+            },
+            DriveState::Free | DriveState::Dismounting { .. } | DriveState::Down { .. } => false,
+        });
+        !self.live.is_background_held(now_ns)
+            && busy.count() < self.policy.background_drives_max as usize
+    }
+
     /// Whether a tape can be read as things stand.
     fn is_readable(&self, now_ns: i64, name: &TapeName) -> bool {
         let Some(tape) = self.live.tapes.get(name) else {
@@ -255,6 +281,8 @@ impl RequestEngine {
         for tape in unreadable {
             for file in &self.live.queues[tape].files {
                 let entry = self.live.recalls.get(file);
+                // A copy that is to be verified is no other one.
+                let entry = entry.filter(|entry| entry.verifiers().is_empty());
                 let copies = entry.map_or(&[][..], |entry| &entry.copies);
                 let mut others = copies.iter().map(|copy| &copy.tape);
                 let other = others.find(|other| self.is_readable(now_ns, other));

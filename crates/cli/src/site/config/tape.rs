@@ -1,10 +1,19 @@
-//! `[storage.tape]`: files that go to tape, and the commands of the HSM that keeps them there.
+//! `[storage.tape]`: files that go to tape, and what keeps them there: the program of an HSM, or tape libraries.
 
-use penstock_model::NamespacePath;
+mod library;
+
+pub use library::TapeLibrary;
+
 use penstock_model::quantity::{Size, Span};
+use penstock_model::{Bytes, NamespacePath};
 use penstock_storage_element::hsm_command::HsmCommandConfig;
-use penstock_storage_element::{ArchiveClass, NearlineConfig};
+use penstock_storage_element::{
+    ArchiveClass, ArchiveClasses, HsmProgramConfig, LibrariesConfig, NearlineConfig,
+    TapeSystemConfig,
+};
 use penstock_tape::hsm_queue::{HsmBatch, HsmPolicy, HsmWidePattern};
+use penstock_tape::request::{FamilyName, VoName};
+use penstock_tape::request_engine::TapePolicy;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -13,13 +22,28 @@ use std::time::Duration;
 /// Files in one stage request at most, whatever is configured.
 const FILES_PER_REQUEST_MAX: u32 = 100_000;
 
-/// The HSM behind a storage element.
+/// Files on tape.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Tape {
     /// The program that puts, gets and removes files, with the interface that sites with dCache have: docs/tape/hsm.md.
-    pub program: PathBuf,
-    /// Its working directory.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub program: Option<PathBuf>,
+    /// Tape libraries in its place: docs/tape/files-on-tape.md.
+    #[serde(
+        default,
+        rename = "library",
+        deserialize_with = "library::one_or_many",
+        skip_serializing_if = "Vec::is_empty"
+    )]
+    pub libraries: Vec<TapeLibrary>,
+    /// The time of the libraries runs so many times as fast as that on the wall.
+    #[serde(default = "Tape::default_time_factor")]
+    pub time_factor: u32,
+    /// The oldest file that is to be read from a tape waits for others so long.
+    #[serde(default = "Tape::default_collect_recalls_time")]
+    pub collect_recalls_time: Span,
+    /// The working directory of the program.
     #[serde(default = "Tape::default_directory")]
     pub directory: PathBuf,
     /// Given to it as `-key=value`.
@@ -93,6 +117,42 @@ pub struct TapeClass {
     pub path: NamespacePath,
     /// Their family: files of one family are put together.
     pub family: String,
+    /// Only files that have as many bytes at least,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub size_min: Option<Size>,
+    /// and at most.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub size_max: Option<Size>,
+    /// The VO whose files they are, for shares and bounds. Unset: one of their own, with the name of the family.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub vo: Option<String>,
+    /// Copies on tape, each in another library.
+    #[serde(default = "TapeClass::default_copies")]
+    pub copies: u32,
+    /// Files below this size are written together, as one object. Unset: none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub aggregate: Option<Size>,
+    /// Drives that write the family at the same time, each to another tape. Unset: 4.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub width: Option<u32>,
+    /// Drives that the VO has at the same time, to write and to read. Unset: any number.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub drives_max: Option<u32>,
+    /// How long a file waits to be written at most, whatever a mount is worth. Unset: `collect_time`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wait_max: Option<Span>,
+}
+
+impl TapeClass {
+    fn default_copies() -> u32 {
+        1
+    }
+
+    fn sizes(&self) -> (Bytes, Bytes) {
+        let min = self.size_min.map_or(0, |size| size.0);
+        let max = self.size_max.map_or(u64::MAX, |size| size.0);
+        (Bytes(min), Bytes(max))
+    }
 }
 
 /// What reading a file that is on tape only does.
@@ -107,6 +167,12 @@ pub enum ReadFromTape {
 }
 
 impl Tape {
+    fn default_time_factor() -> u32 {
+        1
+    }
+    fn default_collect_recalls_time() -> Span {
+        Span(Duration::from_secs(900))
+    }
     fn default_directory() -> PathBuf {
         "/".into()
     }
@@ -176,16 +242,27 @@ impl Tape {
                     class.path
                 ));
             }
-            if self.classes[..number]
-                .iter()
-                .any(|other| other.path == class.path)
-            {
+            let (min, max) = class.sizes();
+            if min > max {
                 problems.push(format!(
-                    "two [[storage.tape.class]] have the path {}",
+                    "storage.tape.class {}: size_min is above size_max",
                     class.path
                 ));
             }
+            let others = self.classes[..number].iter();
+            let mut same = others.filter(|other| other.path == class.path);
+            if same.any(|other| {
+                let (other_min, other_max) = other.sizes();
+                min <= other_max && other_min <= max
+            }) {
+                problems.push(format!(
+                    "two [[storage.tape.class]] have the path {} and take files of the same size; set size_min and size_max of both",
+                    class.path
+                ));
+            }
+            self.library_problems_of(class, problems);
         }
+        self.system_problems(problems);
         for (name, number) in [
             ("puts_max", self.puts_max),
             ("gets_max", self.gets_max),
@@ -211,10 +288,158 @@ impl Tape {
         }
     }
 
+    /// Whether it is clear what keeps the files.
+    fn system_problems(&self, problems: &mut Vec<String>) {
+        match (&self.program, self.libraries.is_empty()) {
+            (None, true) => problems.push(
+                "[storage.tape] says not where tapes are; set program (an HSM, docs/tape/hsm.md) or add \
+                 [storage.tape.library] (docs/tape/files-on-tape.md)"
+                    .to_owned(),
+            ),
+            (Some(_), false) => problems.push(
+                "[storage.tape] has both program and library; remove one of them".to_owned(),
+            ),
+            (Some(_), true) => {
+                for name in self.keys_of_libraries() {
+                    problems.push(format!(
+                        "storage.tape.{name} is for tape libraries, and a program is set; remove it"
+                    ));
+                }
+            }
+            (None, false) => {
+                for name in self.keys_of_program() {
+                    problems.push(format!(
+                        "storage.tape.{name} is for the program of an HSM, and libraries are set; remove it"
+                    ));
+                }
+            }
+        }
+        library::problems(&self.libraries, problems);
+        if self.time_factor == 0 {
+            problems.push("storage.tape.time_factor is 0; it must be 1 or more".to_owned());
+        }
+    }
+
+    /// Keys for the program of an HSM that were set, and to something else than they have anyway.
+    fn keys_of_program(&self) -> Vec<&'static str> {
+        let keys = [
+            ("directory", self.directory != Tape::default_directory()),
+            ("options", !self.options.is_empty()),
+            ("environment", !self.environment.is_empty()),
+            ("puts_max", self.puts_max != Tape::default_puts_max()),
+            ("gets_max", self.gets_max != Tape::default_gets_max()),
+            (
+                "removes_max",
+                self.removes_max != Tape::default_removes_max(),
+            ),
+            (
+                "put_timeout",
+                self.put_timeout != Tape::default_put_timeout(),
+            ),
+            (
+                "get_timeout",
+                self.get_timeout != Tape::default_get_timeout(),
+            ),
+            (
+                "remove_timeout",
+                self.remove_timeout != Tape::default_remove_timeout(),
+            ),
+            ("tries_max", self.tries_max != Tape::default_tries_max()),
+            ("hsm_wide", !self.hsm_wide.is_empty()),
+        ];
+        set_ones(&keys)
+    }
+
+    fn keys_of_libraries(&self) -> Vec<&'static str> {
+        let recalls = Tape::default_collect_recalls_time();
+        let keys = [
+            (
+                "time_factor",
+                self.time_factor != Tape::default_time_factor(),
+            ),
+            ("collect_recalls_time", self.collect_recalls_time != recalls),
+        ];
+        set_ones(&keys)
+    }
+
+    /// What a class may say only where there are libraries, and enough of them.
+    fn library_problems_of(&self, class: &TapeClass, problems: &mut Vec<String>) {
+        let path = &class.path;
+        let mut problem =
+            |text: String| problems.push(format!("storage.tape.class {path}: {text}"));
+        let keys = [
+            ("copies", class.copies != TapeClass::default_copies()),
+            ("aggregate", class.aggregate.is_some()),
+            ("width", class.width.is_some()),
+            ("drives_max", class.drives_max.is_some()),
+            ("wait_max", class.wait_max.is_some()),
+        ];
+        if self.libraries.is_empty() {
+            for name in set_ones(&keys) {
+                problem(format!(
+                    "{name} is for tape libraries; the HSM decides that itself"
+                ));
+            }
+            return;
+        }
+        for (name, number) in [
+            ("copies", Some(class.copies)),
+            ("width", class.width),
+            ("drives_max", class.drives_max),
+        ] {
+            if number == Some(0) {
+                problem(format!("{name} is 0; it must be 1 or more"));
+            }
+        }
+        let (copies, libraries) = (class.copies as usize, self.libraries.len());
+        if copies > libraries {
+            problem(format!(
+                "copies is {copies}, each in another library, and there are {libraries}; add [[storage.tape.library]]"
+            ));
+        }
+        if class.drives_max.is_some() && class.vo.is_none() {
+            problem("drives_max bounds the drives of a VO; set vo as well".to_owned());
+        }
+        let differs = |other: &&TapeClass| {
+            let same_family = other.family == class.family && other.width != class.width;
+            let same_vo = class.vo.is_some() && other.vo == class.vo;
+            same_family || (same_vo && other.drives_max != class.drives_max)
+        };
+        if let Some(other) = self.classes.iter().find(differs) {
+            problem(format!(
+                "class {} has the same family or VO and another width or drives_max; give both the same",
+                other.path
+            ));
+        }
+    }
+
     /// What the storage element is started with; `site_name` is that of the site, and paths are resolved by `resolve`.
     pub fn nearline(&self, site_name: &str, resolve: impl Fn(&Path) -> PathBuf) -> NearlineConfig {
-        let mut commands =
-            HsmCommandConfig::usual(resolve(&self.program), resolve(&self.directory));
+        let system = match &self.program {
+            Some(program) => TapeSystemConfig::Program(self.hsm_program(program, &resolve)),
+            None => TapeSystemConfig::Libraries(self.tape_libraries(&resolve)),
+        };
+        NearlineConfig {
+            classes: ArchiveClasses(self.classes.iter().map(archive_class).collect()),
+            system,
+            retry_first: self.retry_first.0,
+            retry_max: self.retry_max.0,
+            pin_usual: self.pin.0,
+            pin_max: self.pin_max.0,
+            stage_files_max: self.files_per_request_max as usize,
+            stage_kept: self.keep_requests.0,
+            keep_free_permille: u16::from(self.keep_free_percent) * 10,
+            upkeep_interval: Duration::from_secs(10),
+            stages_on_read: self.read == ReadFromTape::Stage,
+            site_name: self
+                .site_name
+                .clone()
+                .unwrap_or_else(|| site_name.to_owned()),
+        }
+    }
+
+    fn hsm_program(&self, program: &Path, resolve: impl Fn(&Path) -> PathBuf) -> HsmProgramConfig {
+        let mut commands = HsmCommandConfig::usual(resolve(program), resolve(&self.directory));
         commands.options.clone_from(&self.options);
         for (name, value) in &self.environment {
             commands.environment.insert(name.clone(), value.into());
@@ -237,29 +462,53 @@ impl Tape {
         (policy.retry_first_ns, policy.retry_max_ns) =
             (nanoseconds(self.retry_first), nanoseconds(self.retry_max));
         policy.hsm_wide.clone_from(&self.hsm_wide);
-        NearlineConfig {
-            classes: self
-                .classes
-                .iter()
-                .map(|class| ArchiveClass {
-                    path: class.path.clone(),
-                    family: class.family.clone(),
-                })
-                .collect(),
-            commands,
-            policy,
-            pin_usual: self.pin.0,
-            pin_max: self.pin_max.0,
-            stage_files_max: self.files_per_request_max as usize,
-            stage_kept: self.keep_requests.0,
-            keep_free_permille: u16::from(self.keep_free_percent) * 10,
-            upkeep_interval: Duration::from_secs(10),
-            stages_on_read: self.read == ReadFromTape::Stage,
-            site_name: self
-                .site_name
-                .clone()
-                .unwrap_or_else(|| site_name.to_owned()),
+        HsmProgramConfig { commands, policy }
+    }
+
+    fn tape_libraries(&self, resolve: impl Fn(&Path) -> PathBuf) -> LibrariesConfig {
+        let mut policy = TapePolicy::usual();
+        policy.mount.bytes_min = self.collect_bytes.0;
+        policy.mount.files_min = u64::from(self.collect_files);
+        policy.mount.age_ns = nanoseconds(self.collect_recalls_time);
+        policy.mount.archive_age_ns = Some(nanoseconds(self.collect_time));
+        policy.aggregate.age_ns = nanoseconds(self.collect_time);
+        policy.aggregate.bytes_max = policy.aggregate.bytes_max.min(self.collect_bytes.0);
+        for class in &self.classes {
+            if let Some(width) = class.width {
+                let family = FamilyName(class.family.as_str().into());
+                policy.mount.family_widths.insert(family, width);
+            }
+            if let (Some(vo), Some(drives)) = (&class.vo, class.drives_max) {
+                let vo = VoName(vo.as_str().into());
+                policy.mount.vo_drives_max.insert(vo, drives);
+            }
         }
+        let libraries = self.libraries.iter();
+        LibrariesConfig {
+            libraries: libraries.map(|one| one.library(&resolve)).collect(),
+            policy,
+            time_factor: self.time_factor,
+        }
+    }
+}
+
+/// Names of those that were set.
+fn set_ones(keys: &[(&'static str, bool)]) -> Vec<&'static str> {
+    let set = keys.iter().filter(|(_, is_set)| *is_set);
+    set.map(|(name, _)| *name).collect()
+}
+
+fn archive_class(class: &TapeClass) -> ArchiveClass {
+    let (size_min, size_max) = class.sizes();
+    ArchiveClass {
+        path: class.path.clone(),
+        size_min,
+        size_max,
+        family: class.family.clone(),
+        vo: class.vo.clone(),
+        copies: class.copies,
+        packed_below: Bytes(class.aggregate.map_or(0, |size| size.0)),
+        wait_max: class.wait_max.map(|wait| wait.0),
     }
 }
 
@@ -285,16 +534,122 @@ mod tests {
         tape.problems(&mut problems);
         assert_eq!(problems, Vec::<String>::new());
         let nearline = tape.nearline("lab", |path| Path::new("/site").join(path));
-        assert_eq!(nearline.commands.program, Path::new("/site/hsm.sh"));
-        assert_eq!(nearline.commands.options["group"], "lhc");
+        let TapeSystemConfig::Program(program) = &nearline.system else {
+            panic!("{nearline:?}");
+        };
+        assert_eq!(program.commands.program, Path::new("/site/hsm.sh"));
+        assert_eq!(program.commands.options["group"], "lhc");
         assert_eq!(
             (nearline.site_name.as_str(), nearline.stages_on_read),
             ("lab", true)
         );
         assert_eq!(
-            (nearline.policy.hsm_wide.len(), nearline.keep_free_permille),
+            (program.policy.hsm_wide.len(), nearline.keep_free_permille),
             (1, 100)
         );
+    }
+
+    #[test]
+    fn libraries_are_said_in_a_few_lines() {
+        let tape = parse(
+            "time_factor = 100\n[library]\ndirectory = \"tape\"\ndrives = [{ kind = \"LTO-8\", count = 2 }]\n\
+             tapes = [{ kind = \"LTO-8\", count = 3, capacity = \"10 GB\" }]\n\
+             [[class]]\npath = \"/t\"\nfamily = \"raw\"\nwidth = 2\nvo = \"atlas\"\ndrives_max = 1\naggregate = \"1 MB\"\n\
+             [[class]]\npath = \"/t/big\"\nfamily = \"big\"\nwait_max = \"5m\"\nsize_min = \"1 GB\"\n",
+        );
+        let mut problems = Vec::new();
+        tape.problems(&mut problems);
+        assert_eq!(problems, Vec::<String>::new());
+        let nearline = tape.nearline("lab", |path| Path::new("/site").join(path));
+        let TapeSystemConfig::Libraries(libraries) = &nearline.system else {
+            panic!("{nearline:?}");
+        };
+        let library = &libraries.libraries[0];
+        assert_eq!(library.directory, Path::new("/site/tape"));
+        assert_eq!(libraries.time_factor, 100);
+        let definition = &library.definition;
+        let drives: Vec<_> = definition.drives.keys().map(|drive| &*drive.0).collect();
+        assert_eq!(drives, ["library-LTO-8-1", "library-LTO-8-2"]);
+        let (tape, facts) = definition.tapes.iter().next().expect("some");
+        assert_eq!(
+            (&*tape.0, facts.capacity_bytes),
+            ("library-LTO-8-0001", 10_000_000_000)
+        );
+        let mount = &libraries.policy.mount;
+        assert_eq!(mount.family_widths.values().collect::<Vec<_>>(), [&2]);
+        assert_eq!(mount.vo_drives_max.values().collect::<Vec<_>>(), [&1]);
+        let classes = &nearline.classes.0;
+        assert_eq!(classes[0].packed_below, Bytes(1_000_000));
+        assert_eq!(classes[1].size_min, Bytes(1_000_000_000));
+        assert_eq!(classes[1].wait_max, Some(Duration::from_secs(300)));
+    }
+
+    #[test]
+    fn what_libraries_cannot_be_is_named() {
+        let library = "directory = \"tape\"\ndrives = [{ kind = \"LTO-8\", count = 1 }]\ntapes = [{ kind = \"LTO-8\", count = 1 }]\n";
+        let class = "[[class]]\npath = \"/t\"\nfamily = \"raw\"\n";
+        for (text, words) in [
+            (class.to_owned(), "set program"),
+            (
+                format!("program = \"a\"\n[library]\n{library}{class}"),
+                "both program and library",
+            ),
+            (
+                format!("puts_max = 3\n[library]\n{library}{class}"),
+                "storage.tape.puts_max is for the program",
+            ),
+            (
+                format!("program = \"a\"\ntime_factor = 3\n{class}"),
+                "time_factor is for tape libraries",
+            ),
+            (
+                format!("program = \"a\"\n{class}copies = 2\n"),
+                "copies is for tape libraries",
+            ),
+            (
+                format!("[library]\n{library}{class}copies = 2\n"),
+                "add [[storage.tape.library]]",
+            ),
+            (
+                format!("[library]\n{library}{class}drives_max = 2\n"),
+                "set vo as well",
+            ),
+            (
+                format!("[[library]]\n{library}[[library]]\n{library}{class}"),
+                "two [[storage.tape.library]] have the name",
+            ),
+            (
+                format!("[library]\nname = \"a/b\"\n{library}{class}"),
+                "is no name",
+            ),
+            (
+                format!("[library]\n{}{class}", library.replace("LTO-8", "LTO-99")),
+                "'LTO-99' is no kind of drive",
+            ),
+            (
+                format!(
+                    "[library]\n{}{class}",
+                    library.replace("count = 1 }]\ntapes", "count = 0 }]\ntapes")
+                ),
+                "has no drive",
+            ),
+            (
+                format!(
+                    "[library]\n{}{class}",
+                    library.replacen("LTO-8", "LTO-9", 1)
+                ),
+                "no drive takes its tapes of kind LTO-8",
+            ),
+            (
+                format!("[library]\n{library}{class}size_min = 9\nsize_max = 8\n"),
+                "size_min is above size_max",
+            ),
+        ] {
+            let mut problems = Vec::new();
+            parse(&text).problems(&mut problems);
+            let problems = problems.join("; ");
+            assert!(problems.contains(words), "{text}: {words}: {problems}");
+        }
     }
 
     #[test]

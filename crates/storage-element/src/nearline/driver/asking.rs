@@ -1,10 +1,10 @@
-//! What the queue is asked for: what the namespace says of files counts, whoever has named them.
+//! What the tape system is asked for: what the namespace says of files counts, whoever has named them.
 
-use super::{Driver, LOOK_WAIT, RECALL_BIT};
+use super::{Driver, LOOK_WAIT};
+use crate::nearline::tape_system::{TapeGet, TapePut};
 use penstock_model::{Archival, VoName};
 use penstock_persistence::namespace::{EntryId, NearlineChange, TapeFile};
-use penstock_tape::hsm_queue::{HsmGet, HsmInput, HsmPut, HsmTarget, HsmUri};
-use penstock_tape::request::{Asker, FamilyName, FileId, RequestId, VoName as TapeVo};
+use penstock_tape::request::{FamilyName, VoName as TapeVo};
 use std::io;
 
 /// What the namespace says of a file.
@@ -20,42 +20,38 @@ impl Driver {
     pub(super) async fn ask_puts(&mut self, files: Vec<EntryId>) {
         let (mut puts, mut canceled) = (Vec::new(), Vec::new());
         for id in files {
-            let request = RequestId(id.0);
-            let is_known = self.is_wanted(&HsmTarget::Put(FileId(id.0)));
+            let is_known = self.system.is_putting(id);
             match self.tape_file(id) {
                 Lookup::File(file) if file.archival == Archival::Precious => {
                     if !is_known {
-                        puts.push(self.put_of(&file, request));
+                        puts.push(self.put_of(&file));
                     }
                 }
-                Lookup::File(_) | Lookup::Gone if is_known => canceled.push(request),
+                Lookup::File(_) | Lookup::Gone if is_known => canceled.push(id),
                 Lookup::File(_) | Lookup::Gone | Lookup::Unknown => {}
             }
         }
         if !puts.is_empty() {
-            self.input(HsmInput::Put(puts)).await;
+            let orders = self.system.ask_puts(puts);
+            self.perform(orders).await;
         }
         if !canceled.is_empty() {
-            self.input(HsmInput::Cancel(canceled)).await;
+            let orders = self.system.cancel_puts(&canceled);
+            self.perform(orders).await;
         }
     }
 
-    /// The queue works for it, and somebody wants that still.
-    pub(super) fn is_wanted(&self, target: &HsmTarget) -> bool {
-        let entry = self.queue.live().entries.get(target);
-        entry.is_some_and(|entry| !entry.askers.is_empty())
-    }
-
-    fn put_of(&self, file: &TapeFile, request: RequestId) -> HsmPut {
-        let class = self.config.class_of(&file.path);
-        let family = class.map_or("moved", |class| class.family.as_str());
-        HsmPut {
-            request,
-            file: FileId(file.id.0),
-            size_bytes: file.size.0,
-            family: FamilyName(family.into()),
-            vo: TapeVo(family.into()),
-            priority: 3,
+    fn put_of(&self, file: &TapeFile) -> TapePut {
+        let classes = &self.config.classes;
+        let class = classes.class_of(&file.path, file.size);
+        TapePut {
+            file: file.id,
+            size: file.size,
+            family: FamilyName(classes.family_of(&file.path, file.size).into()),
+            vo: TapeVo(classes.vo_of(&file.path, file.size).into()),
+            copies: class.map_or(1, |class| class.copies),
+            is_packed: class.is_some_and(|class| file.size < class.packed_below),
+            wait_max: class.and_then(|class| class.wait_max),
         }
     }
 
@@ -66,8 +62,7 @@ impl Driver {
         }
         let (mut gets, mut canceled) = (Vec::new(), Vec::new());
         for id in files {
-            let request = RequestId(id.0 | RECALL_BIT);
-            let is_known = self.is_wanted(&HsmTarget::Get(FileId(id.0)));
+            let is_known = self.system.is_getting(id);
             let awaited = match self.context.namespace.awaited_by(id) {
                 Ok(awaited) => awaited,
                 Err(why) => {
@@ -77,30 +72,27 @@ impl Driver {
             };
             match self.tape_file(id) {
                 Lookup::File(file) if awaited.is_some() && file.pool.is_none() => {
-                    match get_of(&file, request, awaited.flatten()) {
-                        _ if is_known => {}
-                        Some(get) => gets.push(get),
-                        None => {
-                            self.fail_recall(id, "the name of its copy on tape is not understood")
-                                .await
-                        }
+                    if !is_known {
+                        gets.push(get_of(&file, awaited.flatten()));
                     }
                 }
                 Lookup::Gone if awaited.is_some() => {
                     self.fail_recall(id, "the file was removed").await;
                     if is_known {
-                        canceled.push(request);
+                        canceled.push(id);
                     }
                 }
-                Lookup::File(_) | Lookup::Gone if is_known => canceled.push(request),
+                Lookup::File(_) | Lookup::Gone if is_known => canceled.push(id),
                 Lookup::File(_) | Lookup::Gone | Lookup::Unknown => {}
             }
         }
         if !gets.is_empty() {
-            self.input(HsmInput::Get(gets)).await;
+            let orders = self.system.ask_gets(gets);
+            self.perform(orders).await;
         }
         if !canceled.is_empty() {
-            self.input(HsmInput::Cancel(canceled)).await;
+            let orders = self.system.cancel_gets(&canceled);
+            self.perform(orders).await;
         }
     }
 
@@ -150,22 +142,11 @@ impl Driver {
     }
 }
 
-fn get_of(file: &TapeFile, request: RequestId, vo: Option<VoName>) -> Option<HsmGet> {
-    let uri = file
-        .copies
-        .first()
-        .and_then(|copy| HsmUri::parse(&copy.uri))?;
-    Some(HsmGet {
-        request,
-        file: FileId(file.id.0),
-        size_bytes: file.size.0,
-        uri,
-        asker: Asker {
-            vo: TapeVo(vo.as_ref().map_or("none", VoName::as_str).into()),
-            priority: 3,
-            deadline_ns: None,
-            // The namespace says who waits, so the request is canceled when nobody does.
-            lease_ns: i64::MAX,
-        },
-    })
+fn get_of(file: &TapeFile, vo: Option<VoName>) -> TapeGet {
+    TapeGet {
+        file: file.id,
+        size: file.size,
+        uris: file.copies.iter().map(|copy| copy.uri.clone()).collect(),
+        vo: TapeVo(vo.as_ref().map_or("none", VoName::as_str).into()),
+    }
 }

@@ -1,0 +1,88 @@
+//! Files for which nothing was done although they were asked for: a pool was away, or had no room. They are asked for again, after
+//! pauses that grow. Nothing of it is kept: a start asks for all that the namespace owes.
+
+use super::Driver;
+use penstock_persistence::namespace::EntryId;
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+/// Without anything to wait for.
+const NEVER: Duration = Duration::from_secs(3_600);
+
+#[derive(Debug, Clone, Copy)]
+struct Pause {
+    until: Instant,
+    length: Duration,
+}
+
+/// When each of them is asked for again.
+#[derive(Debug)]
+pub(super) struct Retries {
+    pauses: BTreeMap<EntryId, Pause>,
+    first: Duration,
+    longest: Duration,
+}
+
+impl Retries {
+    pub(super) fn new(first: Duration, longest: Duration) -> Retries {
+        Retries {
+            pauses: BTreeMap::new(),
+            first,
+            longest,
+        }
+    }
+
+    /// Nothing was done for this file, perhaps not for the first time.
+    pub(super) fn add(&mut self, file: EntryId) {
+        let before = self.pauses.get(&file).map(|pause| pause.length);
+        let length = before.map_or(self.first, |length| (length * 2).min(self.longest));
+        let until = Instant::now() + length;
+        self.pauses.insert(file, Pause { until, length });
+    }
+
+    /// What was to be done for it is done.
+    pub(super) fn forget(&mut self, file: EntryId) {
+        self.pauses.remove(&file);
+    }
+
+    pub(super) fn end_pauses(&mut self) {
+        let now = Instant::now();
+        for pause in self.pauses.values_mut() {
+            pause.until = now;
+        }
+    }
+
+    /// Comes to its end when one of them is to be asked for.
+    pub(super) fn wait(&self) -> impl Future<Output = ()> + use<> {
+        let first = self.pauses.values().map(|pause| pause.until).min();
+        let until = first.unwrap_or_else(|| Instant::now() + NEVER);
+        tokio::time::sleep_until(until.into())
+    }
+
+    /// Those whose pause is over. Their pause begins anew, in case nobody takes up their work.
+    fn due(&mut self) -> Vec<EntryId> {
+        let now = Instant::now();
+        let mut due = Vec::new();
+        for (file, pause) in &mut self.pauses {
+            if pause.until <= now {
+                due.push(*file);
+                pause.until = now + pause.length;
+            }
+        }
+        due
+    }
+}
+
+impl Driver {
+    pub(super) async fn ask_again(&mut self) {
+        let due = self.retries.due();
+        self.ask_puts(due.clone()).await;
+        self.ask_gets(due.clone()).await;
+        for file in due {
+            // Nobody wants it any more. While it is worked on the length of its pause is remembered.
+            if !self.system.is_putting(file) && !self.system.is_getting(file) {
+                self.retries.forget(file);
+            }
+        }
+    }
+}

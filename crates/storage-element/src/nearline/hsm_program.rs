@@ -1,0 +1,511 @@
+//! Files are put on tape and brought back by the commands of an HSM, which its queue orders.
+
+use super::recall::{RecallError, WRONG_DATA};
+use super::tape_system::{
+    RecallEnd, RecallTry, TapeGet, TapeOrder, TapeOutcome, TapePut, TapeWork,
+};
+use super::{NearlineContext, NearlineIncident, NearlineStatus};
+use crate::config::{ArchiveClasses, HsmProgramConfig};
+use crate::hsm_command::{HsmCall, HsmRunner, HsmStorageInfo};
+use penstock_model::{Archival, Timestamp};
+use penstock_persistence::namespace::{EntryId, TapeFile, TapeRemoval};
+use penstock_tape::hsm_queue::{
+    HsmCommand, HsmCommandEnd, HsmCommandId, HsmEffect, HsmFault, HsmGet, HsmIncident, HsmInput,
+    HsmOutcome, HsmPut, HsmQueue, HsmRecord, HsmRemove, HsmTarget, HsmUri, HsmWork,
+};
+use penstock_tape::request::{Asker, FileId, RequestId, VoName as TapeVo};
+use std::collections::BTreeMap;
+use std::io;
+use std::path::Path;
+use std::time::Duration;
+use tokio::sync::mpsc;
+
+/// News of commands that wait to be taken; commands wait beyond.
+const NEWS_MAX: usize = 1_000;
+/// Sets requests for recalls apart from those to put the same file on tape.
+const RECALL_BIT: u64 = 1 << 63;
+/// The same for removals, which have numbers of their own.
+const REMOVAL_BIT: u64 = 1 << 62;
+/// What dCache's scripts exit with when the disk has no room.
+const NO_SPACE: i32 = 41;
+/// What they exit with when the data on the disk cannot be read.
+const READ_ERROR: i32 = 42;
+
+/// An HSM that is driven by commands.
+pub(super) struct HsmProgram {
+    context: NearlineContext,
+    classes: ArchiveClasses,
+    queue: HsmQueue,
+    runner: HsmRunner,
+    news: mpsc::Receiver<HsmInput>,
+    /// What a request to remove removes.
+    removals: BTreeMap<RequestId, HsmUri>,
+    next_removal: u64,
+    /// The last words of faults that incidents were opened with.
+    faults: BTreeMap<HsmIncident, HsmFault>,
+    wake_ns: Option<i64>,
+}
+
+impl HsmProgram {
+    /// Errors: a record is none of an HSM's queue.
+    pub(super) fn restore(
+        config: &HsmProgramConfig,
+        classes: ArchiveClasses,
+        context: NearlineContext,
+        journal: &[String],
+    ) -> io::Result<HsmProgram> {
+        let records = journal.iter().map(|record| serde_json::from_str(record));
+        let records: Result<Vec<HsmRecord>, _> = records.collect();
+        let records = records.map_err(io::Error::other)?;
+        let (sender, news) = mpsc::channel(NEWS_MAX);
+        let mut program = HsmProgram {
+            context,
+            classes,
+            queue: HsmQueue::restore(config.policy.clone(), &records),
+            runner: HsmRunner::new(config.commands.clone(), sender),
+            news,
+            removals: BTreeMap::new(),
+            next_removal: 0,
+            faults: BTreeMap::new(),
+            wake_ns: None,
+        };
+        program.know_removals();
+        Ok(program)
+    }
+
+    /// The removals that the queue remembers.
+    fn know_removals(&mut self) {
+        for (target, entry) in &self.queue.live().entries {
+            let HsmTarget::Remove(uri) = target else {
+                continue;
+            };
+            for request in entry.askers.keys() {
+                self.removals.insert(*request, uri.clone());
+                self.next_removal = self.next_removal.max((request.0 & !REMOVAL_BIT) + 1);
+            }
+        }
+    }
+
+    fn now_ns(&self) -> i64 {
+        self.context.clock.recorded().0.saturating_mul(1_000_000)
+    }
+
+    fn input(&mut self, input: HsmInput) -> Vec<TapeOrder> {
+        let effects = self.queue.handle(self.now_ns(), input);
+        self.orders(effects)
+    }
+
+    pub(super) fn resume(&mut self) -> Vec<TapeOrder> {
+        let effects = self.queue.resume(self.now_ns());
+        self.orders(effects)
+    }
+
+    /// What the driver does of what the queue orders.
+    fn orders(&mut self, effects: Vec<HsmEffect>) -> Vec<TapeOrder> {
+        let mut orders = Vec::new();
+        for effect in effects {
+            match effect {
+                HsmEffect::Persist(records) => {
+                    let lines = records
+                        .iter()
+                        .filter_map(|one| serde_json::to_string(one).ok());
+                    orders.push(TapeOrder::Persist(lines.collect()));
+                }
+                HsmEffect::Start(command) => orders.push(match command.work {
+                    HsmWork::Get { file, .. } => {
+                        TapeOrder::Bring(RecallTry::Command(command.command), EntryId(file.0))
+                    }
+                    HsmWork::Put { .. } | HsmWork::Remove { .. } => {
+                        TapeOrder::Begin(TapeWork::Start(command))
+                    }
+                }),
+                HsmEffect::Stop(command) => orders.push(TapeOrder::Begin(TapeWork::Stop(command))),
+                HsmEffect::Tell { request, outcome } => {
+                    orders.extend(self.told(request, outcome).map(TapeOrder::Tell));
+                }
+                HsmEffect::Disk { target, fault } => {
+                    tracing::warn!(
+                        ?target,
+                        ?fault,
+                        "a command of the HSM found its disk at fault"
+                    );
+                }
+                HsmEffect::Open { incident, fault } => {
+                    let text = fault.as_ref().map(|fault| fault.text.clone());
+                    tracing::error!(
+                        ?incident,
+                        fault = text,
+                        "the tape system needs somebody to look at it"
+                    );
+                    if let Some(fault) = fault {
+                        self.faults.insert(incident, fault);
+                    }
+                }
+                HsmEffect::Close(end) => {
+                    self.faults.remove(&end.incident);
+                    let seconds = (end.until_ns - end.since_ns) / 1_000_000_000;
+                    tracing::info!(incident = ?end.incident, seconds, waited = ?end.waited, "the tape system works again");
+                }
+                HsmEffect::WakeAt(at_ns) => self.wake_ns = Some(at_ns),
+            }
+        }
+        orders
+    }
+
+    fn told(&mut self, request: RequestId, outcome: HsmOutcome) -> Option<TapeOutcome> {
+        if let Some(uri) = self.removals.remove(&request) {
+            let is_done = outcome == HsmOutcome::Removed;
+            return is_done.then(|| TapeOutcome::Removed(vec![uri.as_str().to_owned()]));
+        }
+        let file = EntryId(request.0 & !RECALL_BIT);
+        match outcome {
+            HsmOutcome::Stored { uris } => Some(archived(file, &uris)),
+            HsmOutcome::Failed { tries, fault } => {
+                let text = &fault.text;
+                tracing::error!(%file, tries, code = fault.code, text, "the HSM does not bring a file");
+                // The words of a program may hold paths and hosts that are nobody's business.
+                let error = match text.starts_with(WRONG_DATA) {
+                    true => text.clone(),
+                    false => format!(
+                        "the tape system did not bring it in {tries} tries; the site's administrator finds the reason in the log"
+                    ),
+                };
+                Some(TapeOutcome::NotRecalled { file, error })
+            }
+            HsmOutcome::Expired
+            | HsmOutcome::Canceled
+            | HsmOutcome::Fetched
+            | HsmOutcome::Removed => None,
+        }
+    }
+
+    pub(super) fn ask_puts(&mut self, puts: Vec<TapePut>) -> Vec<TapeOrder> {
+        let put = |put: TapePut| HsmPut {
+            request: RequestId(put.file.0),
+            file: FileId(put.file.0),
+            size_bytes: put.size.0,
+            family: put.family,
+            vo: put.vo,
+            priority: 3,
+        };
+        self.input(HsmInput::Put(puts.into_iter().map(put).collect()))
+    }
+
+    pub(super) fn ask_gets(&mut self, gets: Vec<TapeGet>) -> Vec<TapeOrder> {
+        let (mut known, mut orders) = (Vec::new(), Vec::new());
+        for get in gets {
+            let Some(uri) = get.uris.first().and_then(|uri| HsmUri::parse(uri)) else {
+                let error = "the name of its copy on tape is not understood".to_owned();
+                let file = get.file;
+                orders.push(TapeOrder::Tell(TapeOutcome::NotRecalled { file, error }));
+                continue;
+            };
+            known.push(HsmGet {
+                request: RequestId(get.file.0 | RECALL_BIT),
+                file: FileId(get.file.0),
+                size_bytes: get.size.0,
+                uri,
+                asker: Asker {
+                    vo: get.vo,
+                    priority: 3,
+                    deadline_ns: None,
+                    // The namespace says who waits, so the request is canceled when nobody does.
+                    lease_ns: i64::MAX,
+                },
+            });
+        }
+        if !known.is_empty() {
+            orders.extend(self.input(HsmInput::Get(known)));
+        }
+        orders
+    }
+
+    pub(super) fn ask_removals(&mut self, removals: Vec<TapeRemoval>) -> Vec<TapeOrder> {
+        let mut removes = Vec::new();
+        for removal in removals {
+            let Some(uri) = HsmUri::parse(&removal.uri) else {
+                continue;
+            };
+            let target = HsmTarget::Remove(uri.clone());
+            if self.queue.live().entries.contains_key(&target) {
+                continue;
+            }
+            let request = RequestId(self.next_removal | REMOVAL_BIT);
+            self.next_removal += 1;
+            self.removals.insert(request, uri.clone());
+            removes.push(HsmRemove {
+                request: Some(request),
+                uri,
+                size_bytes: removal.size.0,
+                vo: TapeVo("removal".into()),
+            });
+        }
+        match removes.is_empty() {
+            true => Vec::new(),
+            false => self.input(HsmInput::Remove(removes)),
+        }
+    }
+
+    pub(super) fn cancel_puts(&mut self, files: &[EntryId]) -> Vec<TapeOrder> {
+        let requests = files.iter().map(|file| RequestId(file.0));
+        self.input(HsmInput::Cancel(requests.collect()))
+    }
+
+    pub(super) fn cancel_gets(&mut self, files: &[EntryId]) -> Vec<TapeOrder> {
+        let requests = files.iter().map(|file| RequestId(file.0 | RECALL_BIT));
+        self.input(HsmInput::Cancel(requests.collect()))
+    }
+
+    pub(super) fn retry_now(&mut self) -> Vec<TapeOrder> {
+        let all = self.queue.live().entries.keys().cloned().collect();
+        self.input(HsmInput::RetryNow(all))
+    }
+
+    pub(super) fn tick(&mut self) -> Vec<TapeOrder> {
+        self.input(HsmInput::Tick)
+    }
+
+    fn is_wanted(&self, target: &HsmTarget) -> bool {
+        let entry = self.queue.live().entries.get(target);
+        entry.is_some_and(|entry| !entry.askers.is_empty())
+    }
+
+    pub(super) fn is_putting(&self, file: EntryId) -> bool {
+        self.is_wanted(&HsmTarget::Put(FileId(file.0)))
+    }
+
+    pub(super) fn is_getting(&self, file: EntryId) -> bool {
+        self.is_wanted(&HsmTarget::Get(FileId(file.0)))
+    }
+
+    pub(super) fn files(&self) -> Vec<EntryId> {
+        let targets = self.queue.live().entries.keys();
+        let files = targets.filter_map(|target| match target {
+            HsmTarget::Put(file) | HsmTarget::Get(file) => Some(EntryId(file.0)),
+            HsmTarget::Remove(_) => None,
+        });
+        files.collect()
+    }
+
+    pub(super) fn wait(&self) -> Option<Duration> {
+        let wait_ns = self.wake_ns?.saturating_sub(self.now_ns()).max(1_000_000);
+        Some(Duration::from_nanos(u64::try_from(wait_ns).unwrap_or(0)))
+    }
+
+    pub(super) async fn news(&mut self) -> Option<HsmInput> {
+        self.news.recv().await
+    }
+
+    /// What a command tells. What a recall has brought is looked at before the queue hears of its end.
+    pub(super) fn take_news(&mut self, news: HsmInput) -> Vec<TapeOrder> {
+        let HsmInput::Ended { command, end } = &news else {
+            return self.input(news);
+        };
+        let run = self.queue.live().runs.get(command);
+        if !run.is_some_and(|run| matches!(run.target, HsmTarget::Get(_))) {
+            return self.input(news);
+        }
+        let recall = RecallTry::Command(*command);
+        match end {
+            HsmCommandEnd::Succeeded { .. } => vec![TapeOrder::Check(recall)],
+            _ => {
+                let mut orders = vec![TapeOrder::Abandon(recall)];
+                orders.extend(self.input(news));
+                orders
+            }
+        }
+    }
+
+    /// Begins a command that is no recall, or tells the queue why it cannot run.
+    pub(super) fn start(&mut self, command: &HsmCommand) -> Vec<TapeOrder> {
+        let id = command.command;
+        let call = match &command.work {
+            HsmWork::Remove { uri, .. } => self.removal(uri),
+            HsmWork::Put { file, .. } | HsmWork::Get { file, .. } => self.put(EntryId(file.0)),
+        };
+        match call {
+            Ok(call) => {
+                self.runner.start(id, call);
+                Vec::new()
+            }
+            Err(end) => self.recall_ended(id, end),
+        }
+    }
+
+    fn put(&self, file: EntryId) -> Result<HsmCall, RecallEnd> {
+        let found = self.context.namespace.tape_file(file);
+        let found = found
+            .map_err(|why| RecallEnd::NotTaken(RecallError::Namespace(why.to_string())))?
+            .ok_or(RecallEnd::Gone)?;
+        let pool = found.pool.as_ref();
+        let pool = pool.and_then(|pool| self.context.pools.get(pool));
+        let pool = pool.filter(|pool| pool.is_in_reach());
+        let pool = pool.ok_or(RecallEnd::NotTaken(RecallError::PoolAway))?;
+        Ok(HsmCall::Put {
+            pnfsid: self.pnfsid(found.id),
+            path: pool.data_path(found.id),
+            storage_info: self.storage_info(&found),
+        })
+    }
+
+    /// A copy on tape goes only while no file has it, whenever its removal was asked for.
+    fn removal(&self, uri: &HsmUri) -> Result<HsmCall, RecallEnd> {
+        match self.context.namespace.needs_tape_copy(uri.as_str()) {
+            Ok(false) => Ok(HsmCall::Remove { uri: uri.clone() }),
+            Ok(true) => Err(RecallEnd::Brought),
+            Err(why) => Err(RecallEnd::NotTaken(RecallError::Namespace(why.to_string()))),
+        }
+    }
+
+    pub(super) fn stop(&mut self, command: HsmCommandId) -> Vec<TapeOrder> {
+        self.runner.stop(command);
+        Vec::new()
+    }
+
+    pub(super) fn bring(
+        &mut self,
+        command: HsmCommandId,
+        file: &TapeFile,
+        path: &Path,
+    ) -> Vec<TapeOrder> {
+        let target = HsmTarget::Get(FileId(file.id.0));
+        let entry = self.queue.live().entries.get(&target);
+        let Some(HsmWork::Get { uri, .. }) = entry.map(|entry| &entry.work) else {
+            return self.recall_ended(command, RecallEnd::Gone);
+        };
+        let call = HsmCall::Get {
+            pnfsid: self.pnfsid(file.id),
+            path: path.to_owned(),
+            size_bytes: file.size.0,
+            uri: uri.clone(),
+            storage_info: self.storage_info(file),
+        };
+        self.runner.start(command, call);
+        Vec::new()
+    }
+
+    pub(super) fn checking(&mut self, command: HsmCommandId, bytes: u64) -> Vec<TapeOrder> {
+        self.input(HsmInput::Progressed { command, bytes })
+    }
+
+    pub(super) fn recall_ended(&mut self, command: HsmCommandId, end: RecallEnd) -> Vec<TapeOrder> {
+        let end = match end {
+            RecallEnd::Brought => HsmCommandEnd::Succeeded { uris: Vec::new() },
+            RecallEnd::WrongData(text) => HsmCommandEnd::Exited { code: 1, text },
+            RecallEnd::NotTaken(why) => disk_end(&why),
+            RecallEnd::Gone => return self.forget_gone(command),
+        };
+        self.input(HsmInput::Ended { command, end })
+    }
+
+    /// The file of a command is gone, or where it should be: nobody needs what it does.
+    fn forget_gone(&mut self, command: HsmCommandId) -> Vec<TapeOrder> {
+        let run = self.queue.live().runs.get(&command);
+        let entry = run.and_then(|run| self.queue.live().entries.get(&run.target));
+        let requests = entry.map(|entry| entry.askers.keys().copied().collect());
+        let mut orders = self.input(HsmInput::Cancel(requests.unwrap_or_default()));
+        let end = HsmCommandEnd::Stopped;
+        orders.extend(self.input(HsmInput::Ended { command, end }));
+        orders
+    }
+
+    /// The name of a file for the HSM: of this namespace, and never used again.
+    fn pnfsid(&self, file: EntryId) -> String {
+        let namespace = self.context.namespace.uuid().simple().to_string();
+        format!("{namespace}{:016x}", file.0).to_uppercase()
+    }
+
+    fn storage_info(&self, file: &TapeFile) -> HsmStorageInfo {
+        let mut more = BTreeMap::from([("path".to_owned(), file.path.to_string())]);
+        for sum in &file.checksums {
+            more.insert(sum.algorithm().name().to_owned(), sum.hex().to_owned());
+        }
+        HsmStorageInfo {
+            size_bytes: file.size.0,
+            is_stored: file.archival == Archival::Cached,
+            storage_class: self.classes.family_of(&file.path, file.size).to_owned(),
+            hsm: "penstock".to_owned(),
+            more,
+        }
+    }
+
+    pub(super) fn records(&self) -> Vec<String> {
+        let kept = self.queue.records();
+        let lines = kept
+            .iter()
+            .filter_map(|one| serde_json::to_string(one).ok());
+        lines.collect()
+    }
+
+    pub(super) fn live_requests(&self) -> usize {
+        self.queue.live().entries.len()
+    }
+
+    pub(super) fn status(&self) -> NearlineStatus {
+        let incidents = self.queue.incidents().iter();
+        let incidents = incidents.map(|(incident, since_ns)| NearlineIncident {
+            what: words(*incident),
+            since: Timestamp(since_ns / 1_000_000),
+            fault: self.faults.get(incident).map(|fault| fault.text.clone()),
+        });
+        NearlineStatus {
+            counts: self.queue.counts(),
+            is_admitting: self.queue.is_admitting(),
+            incidents: incidents.collect(),
+            libraries: None,
+        }
+    }
+
+    /// Stops all commands. A file that is on tape by now needs no second put.
+    pub(super) async fn end(mut self) -> Vec<TapeOutcome> {
+        let mut outcomes = Vec::new();
+        for news in self.runner.stop_all(&mut self.news).await {
+            let HsmInput::Ended {
+                command,
+                end: HsmCommandEnd::Succeeded { uris },
+            } = news
+            else {
+                continue;
+            };
+            let target = self.queue.live().runs.get(&command).map(|run| &run.target);
+            if let Some(HsmTarget::Put(file)) = target {
+                outcomes.push(archived(EntryId(file.0), &uris));
+            }
+        }
+        outcomes
+    }
+}
+
+fn archived(file: EntryId, uris: &[HsmUri]) -> TapeOutcome {
+    let uris = uris.iter().map(|uri| uri.as_str().to_owned()).collect();
+    TapeOutcome::Archived { file, uris }
+}
+
+/// As the queue takes it from a command.
+fn disk_end(why: &RecallError) -> HsmCommandEnd {
+    let code = match why {
+        RecallError::NoRoom => NO_SPACE,
+        RecallError::Removing
+        | RecallError::PoolAway
+        | RecallError::Disk(_)
+        | RecallError::Namespace(_) => READ_ERROR,
+    };
+    let text = why.to_string();
+    HsmCommandEnd::Exited { code, text }
+}
+
+/// An incident in words.
+fn words(incident: HsmIncident) -> String {
+    match incident {
+        HsmIncident::Outage => {
+            "the HSM as a whole does not work; one command after the other tries it".to_owned()
+        }
+        HsmIncident::FilesFail(kind) => format!("some files fail again and again ({kind:?})"),
+        HsmIncident::OldestWaits(kind) => {
+            format!("a file waits too long although a command could run ({kind:?})")
+        }
+        HsmIncident::CommandLost(command) => {
+            format!("command {} did not end when it was stopped", command.0)
+        }
+    }
+}

@@ -1,0 +1,88 @@
+//! Which tape system a storage element begins with, and that it is the one that has the files.
+
+use super::driver::Driver;
+use super::hsm_program::HsmProgram;
+use super::tape_libraries::{COPY_SCHEME, TapeLibraries, is_of_library};
+use super::tape_system::TapeSystem;
+use super::{NearlineContext, NearlineStatus};
+use crate::config::{NearlineConfig, TapeSystemConfig};
+use crate::open_error::OpenError;
+use parking_lot::Mutex;
+use penstock_persistence::namespace::{Change, NearlineChange};
+use std::sync::Arc;
+
+impl NearlineConfig {
+    /// Files that may be on their way from tape at the same time.
+    pub(super) fn recalls_max(&self) -> usize {
+        match &self.system {
+            TapeSystemConfig::Program(program) => program.policy.gets_max,
+            TapeSystemConfig::Libraries(libraries) => {
+                let libraries = libraries.libraries.iter();
+                libraries
+                    .map(|library| library.definition.drives.len())
+                    .sum()
+            }
+        }
+    }
+}
+
+/// The driver with its tape system, as the last run has left it.
+pub(super) fn open(
+    config: &NearlineConfig,
+    context: NearlineContext,
+    status: Arc<Mutex<NearlineStatus>>,
+) -> Result<Driver, OpenError> {
+    let has_libraries = matches!(config.system, TapeSystemConfig::Libraries(_));
+    refuse_other_system(&context, has_libraries)?;
+    let journal = context.namespace.tape_journal()?;
+    let journal = own_journal(&context, journal, has_libraries)?;
+    let records = journal.len();
+    let system = match &config.system {
+        TapeSystemConfig::Program(program) => {
+            let classes = config.classes.clone();
+            let opened = HsmProgram::restore(program, classes, context.clone(), &journal);
+            TapeSystem::Program(Box::new(opened.map_err(OpenError::Tape)?))
+        }
+        TapeSystemConfig::Libraries(libraries) => {
+            let opened = TapeLibraries::restore(libraries, &context, &journal);
+            TapeSystem::Libraries(Box::new(opened.map_err(OpenError::Tape)?))
+        }
+    };
+    Ok(Driver::new(
+        config.clone(),
+        context,
+        system,
+        records,
+        status,
+    ))
+}
+
+/// Files that are on tape in the tape system of before could not be brought back by this one.
+fn refuse_other_system(context: &NearlineContext, has_libraries: bool) -> Result<(), OpenError> {
+    let found = match has_libraries {
+        true => context.namespace.tape_copy_without(COPY_SCHEME)?,
+        false => context.namespace.tape_copy_with(COPY_SCHEME)?,
+    };
+    match found {
+        None => Ok(()),
+        Some(uri) => Err(OpenError::OtherTapeSystem { uri, has_libraries }),
+    }
+}
+
+/// What the tape system of before has recorded is worth nothing to another one: all that is owed is in the namespace.
+fn own_journal(
+    context: &NearlineContext,
+    journal: Vec<String>,
+    has_libraries: bool,
+) -> Result<Vec<String>, OpenError> {
+    if journal
+        .iter()
+        .all(|line| is_of_library(line) == has_libraries)
+    {
+        return Ok(journal);
+    }
+    tracing::warn!("the records of another tape system are dropped; no file is on tape there");
+    let replaced = NearlineChange::ReplaceJournal(Vec::new());
+    context.namespace.apply(Change::Nearline(replaced))?;
+    Ok(Vec::new())
+}

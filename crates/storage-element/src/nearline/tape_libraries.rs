@@ -1,0 +1,616 @@
+//! Files are put on tape and brought back by libraries that the request engine drives. Their drives work in threads of their own and
+//! ask for no one's leave; what they report comes as news.
+
+mod copy_uri;
+mod disk_side;
+mod library_status;
+mod recorded;
+
+pub(super) use copy_uri::COPY_SCHEME;
+use library_status::DriveActivity;
+pub(crate) use library_status::LibrariesStatus;
+pub(super) use recorded::is_of_library;
+
+use super::NearlineContext;
+use super::NearlineStatus;
+use super::tape_system::{
+    RecallEnd, RecallTry, TapeGet, TapeOrder, TapeOutcome, TapePut, TapeWork,
+};
+use crate::clock::BelievedClock;
+use crate::config::LibrariesConfig;
+use copy_uri::CopyUri;
+use disk_side::DiskSide;
+use penstock_model::Timestamp;
+use penstock_persistence::namespace::{EntryId, TapeRemoval};
+use penstock_tape::drive_pool::DriveState;
+use penstock_tape::live_set::RequestTarget;
+use penstock_tape::locate::SECOND_NS;
+use penstock_tape::record::{Record, Tape, TapeState};
+use penstock_tape::request::{
+    ArchiveRequest, ArchiveWishes, Asker, DriveName, FileId, LibraryName, ReadPurpose,
+    RecallRequest, RequestId,
+    RequestOutcome, TapeCopy, TapeErrorScope, VoName as TapeVo,
+};
+use penstock_tape::request_engine::{DriveReport, Effect, Input, RequestEngine, TapeIncident};
+use penstock_tape_library::{DriveMessage, EmulatedLibrary, LibraryTime};
+use recorded::Recorded;
+use std::collections::BTreeMap;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+use tokio::sync::mpsc;
+
+/// Reports of drives that wait to be taken; drives go on meanwhile.
+const NEWS_MAX: usize = 1_000;
+/// Sets requests for recalls apart from those to put the same file on tape.
+const RECALL_BIT: u64 = 1 << 63;
+/// A drive is given so much real time to do something, however fast the time of its library runs: what is copied is real.
+const WATCH_MIN_NS: i64 = 120 * SECOND_NS;
+
+/// Libraries with their request engine.
+pub(super) struct TapeLibraries {
+    libraries: BTreeMap<LibraryName, Arc<EmulatedLibrary>>,
+    /// In which library each drive is.
+    library_of: BTreeMap<DriveName, LibraryName>,
+    /// What the engine is told of what is configured, at the start.
+    configured: Vec<Input>,
+    engine: RequestEngine,
+    disk: DiskSide,
+    clock: Arc<BelievedClock>,
+    news: mpsc::Receiver<DriveMessage>,
+    threads: Vec<JoinHandle<()>>,
+    /// Reads that wait for a place on disk.
+    reads: BTreeMap<DriveName, Effect>,
+    /// Of the files that are to be put on tape.
+    sizes: BTreeMap<FileId, u64>,
+    /// What each drive does, and since when.
+    activities: BTreeMap<DriveName, (DriveActivity, i64)>,
+    /// Since when each is open, in the time of the libraries.
+    incidents: BTreeMap<TapeIncident, i64>,
+    wake_ns: Option<i64>,
+    factor: u32,
+    newest_ns: i64,
+}
+
+impl TapeLibraries {
+    /// Opens the libraries. Errors: a record is none of them, or a directory cannot be used.
+    pub(super) fn restore(
+        config: &LibrariesConfig,
+        context: &NearlineContext,
+        journal: &[String],
+    ) -> io::Result<TapeLibraries> {
+        let Recorded { records, newest_ns } = Recorded::parse(journal)?;
+        let wall_ns = context.clock.recorded().0.saturating_mul(1_000_000);
+        // The time of a library that runs faster is ahead of that on the wall, and never goes back.
+        let origin_ns = newest_ns.max(wall_ns);
+        let factor = config.time_factor.max(1);
+        let time = LibraryTime::Scaled { factor, origin_ns };
+        let disk = DiskSide::new(context);
+        let (sender, news) = mpsc::channel(NEWS_MAX);
+        let (mut libraries, mut library_of) = (BTreeMap::new(), BTreeMap::new());
+        let (mut configured, mut kinds) = (Vec::new(), BTreeMap::new());
+        let mut threads = Vec::new();
+        for one in &config.libraries {
+            let definition = one.definition.clone();
+            let opened =
+                EmulatedLibrary::open(&one.directory, definition.clone(), time, disk.clone());
+            let opened = Arc::new(opened.map_err(|why| {
+                let directory = one.directory.display();
+                io::Error::other(format!(
+                    "tape library {}: {directory}: {why}",
+                    definition.name.0
+                ))
+            })?);
+            let library = definition.name;
+            kinds.extend(
+                definition
+                    .kinds
+                    .iter()
+                    .map(|(name, kind)| (name.clone(), kind.model)),
+            );
+            for (drive, kind) in definition.drives {
+                library_of.insert(drive.clone(), library.clone());
+                let library = library.clone();
+                configured.push(Input::DriveAdded {
+                    drive,
+                    library,
+                    kind,
+                });
+            }
+            for (tape, facts) in definition.tapes {
+                let facts = Tape {
+                    library: library.clone(),
+                    kind: facts.kind,
+                    family: None,
+                    capacity_bytes: facts.capacity_bytes,
+                    written_bytes: 0,
+                    state: TapeState::Active,
+                    wrap_ends_bytes: None,
+                };
+                configured.push(Input::TapeAdded { tape, facts });
+            }
+            threads.push(listen(Arc::clone(&opened), sender.clone())?);
+            libraries.insert(library, opened);
+        }
+        let mut policy = config.policy.clone();
+        let watch_ns = WATCH_MIN_NS.saturating_mul(i64::from(factor));
+        let limits = &mut policy.watchdog;
+        limits.mount_ns = limits.mount_ns.max(watch_ns);
+        limits.no_bytes_ns = limits.no_bytes_ns.max(watch_ns);
+        let engine = RequestEngine::restore(policy, kinds, &records);
+        let archives = engine.live().archives.iter();
+        let sizes = archives
+            .map(|(file, entry)| (*file, entry.size_bytes))
+            .collect();
+        Ok(TapeLibraries {
+            libraries,
+            library_of,
+            configured,
+            engine,
+            sizes,
+            activities: BTreeMap::new(),
+            disk,
+            clock: Arc::clone(&context.clock),
+            news,
+            threads,
+            reads: BTreeMap::new(),
+            incidents: BTreeMap::new(),
+            wake_ns: None,
+            factor,
+            newest_ns: origin_ns,
+        })
+    }
+
+    /// The time of the libraries, which all have the same.
+    fn now_ns(&self) -> i64 {
+        let first = self.libraries.values().next();
+        let now_ns = first.map_or(0, |library| library.now_ns());
+        now_ns.max(self.newest_ns)
+    }
+
+    fn wall(&self) -> Timestamp {
+        self.clock.recorded()
+    }
+
+    fn input(&mut self, input: Input) -> Vec<TapeOrder> {
+        self.newest_ns = self.now_ns();
+        let effects = self.engine.handle(self.newest_ns, input);
+        self.note_activities();
+        self.orders(effects)
+    }
+
+    fn note_activities(&mut self) {
+        for (name, drive) in &self.engine.live().drives.0 {
+            let activity = DriveActivity::of(&drive.state);
+            let known = self.activities.get(name);
+            if known.is_none_or(|(known, _)| *known != activity) {
+                let since = (activity, self.newest_ns);
+                self.activities.insert(name.clone(), since);
+            }
+        }
+    }
+
+    pub(super) fn resume(&mut self) -> Vec<TapeOrder> {
+        self.newest_ns = self.now_ns();
+        self.know_incidents();
+        let effects = self.engine.resume(self.newest_ns);
+        let mut orders = self.orders(effects);
+        for input in std::mem::take(&mut self.configured) {
+            orders.extend(self.input(input));
+        }
+        // What is no longer configured is not used.
+        let drives = self.engine.live().drives.0.keys();
+        let gone = drives.filter(|drive| !self.library_of.contains_key(*drive));
+        for drive in gone.cloned().collect::<Vec<_>>() {
+            let report = DriveReport::Failed(TapeErrorScope::Drive);
+            orders.extend(self.input(Input::Report { drive, report }));
+        }
+        let tapes = self.engine.live().tapes.iter();
+        let gone = tapes.filter(|(_, facts)| !self.libraries.contains_key(&facts.library));
+        for tape in gone.map(|(tape, _)| tape.clone()).collect::<Vec<_>>() {
+            let state = TapeState::Disabled;
+            orders.extend(self.input(Input::TapeChanged { tape, state }));
+        }
+        orders
+    }
+
+    /// Incidents of before, as far as states still tell of them.
+    fn know_incidents(&mut self) {
+        let live = self.engine.live();
+        let drives = live.drives.0.iter().filter_map(|(name, drive)| {
+            let is_down = matches!(drive.state, DriveState::Down { .. });
+            is_down.then(|| (TapeIncident::DriveDown(name.clone()), self.newest_ns))
+        });
+        let tapes = live.tapes.iter().filter_map(|(name, tape)| {
+            let is_broken = tape.state == TapeState::Broken;
+            is_broken.then(|| (TapeIncident::TapeBroken(name.clone()), self.newest_ns))
+        });
+        let libraries = live.libraries.iter();
+        let libraries = libraries
+            .map(|(name, pause)| (TapeIncident::LibraryPaused(name.clone()), pause.since_ns));
+        self.incidents = drives.chain(tapes).chain(libraries).collect();
+    }
+
+    /// What the driver does of what the engine orders.
+    fn orders(&mut self, effects: Vec<Effect>) -> Vec<TapeOrder> {
+        let mut orders = Vec::new();
+        for effect in effects {
+            match effect {
+                Effect::Persist(records) => {
+                    orders.push(TapeOrder::Persist(self.lines(records)));
+                }
+                Effect::Read {
+                    ref drive, file, ..
+                } => {
+                    let recall = RecallTry::Drive(drive.clone(), file);
+                    self.reads.insert(drive.clone(), effect);
+                    orders.push(TapeOrder::Bring(recall, EntryId(file.0)));
+                }
+                Effect::Mount { .. }
+                | Effect::Verify { .. }
+                | Effect::Write { .. }
+                | Effect::WriteAggregate { .. }
+                | Effect::Sync { .. }
+                | Effect::Dismount { .. } => orders.push(TapeOrder::Begin(TapeWork::Drive(effect))),
+                Effect::Abort { ref drive } => {
+                    if let Some(Effect::Read { file, .. }) = self.reads.remove(drive) {
+                        let recall = RecallTry::Drive(drive.clone(), file);
+                        orders.push(TapeOrder::Abandon(recall));
+                    }
+                    orders.push(TapeOrder::Begin(TapeWork::Drive(effect)));
+                }
+                Effect::Tell { request, outcome } => {
+                    let outcome = self.told(request, outcome);
+                    orders.extend(outcome.map(TapeOrder::Tell));
+                }
+                Effect::Open(incident) => {
+                    tracing::error!(?incident, "the tape system needs somebody to look at it");
+                    self.incidents.insert(incident, self.newest_ns);
+                }
+                Effect::Close(incident) => {
+                    tracing::info!(?incident, "the tape system works again");
+                    self.incidents.remove(&incident);
+                }
+                // The namespace is told when all copies are made. No data set is named to the engine.
+                Effect::CopyMade { .. } | Effect::HintFailed { .. } => {}
+                // No tape is relabeled by the storage element yet.
+                Effect::Relabel { .. } | Effect::RelabelRefused { .. } => {}
+                Effect::WakeAt(at_ns) => self.wake_ns = Some(at_ns),
+            }
+        }
+        orders
+    }
+
+    fn lines(&self, records: Vec<Record>) -> Vec<String> {
+        let lines = records.into_iter();
+        let lines = lines.filter_map(|record| recorded::line(self.newest_ns, record));
+        lines.collect()
+    }
+
+    pub(super) fn ask_puts(&mut self, puts: Vec<TapePut>) -> Vec<TapeOrder> {
+        for put in &puts {
+            self.sizes.insert(FileId(put.file.0), put.size.0);
+        }
+        // A mount is made when its deadline is as near as this.
+        let lead_ns = self.engine.policy().mount.deadline_lead_ns;
+        let now_ns = self.now_ns();
+        let deadline_ns = |wait: Duration| {
+            let wait_ns = i64::try_from(wait.as_nanos()).unwrap_or(i64::MAX);
+            now_ns.saturating_add(wait_ns).saturating_add(lead_ns)
+        };
+        let request = |put: TapePut| ArchiveRequest {
+            request: RequestId(put.file.0),
+            file: FileId(put.file.0),
+            size_bytes: put.size.0,
+            family: put.family,
+            asker: Asker {
+                deadline_ns: put.wait_max.map(deadline_ns),
+                ..asker(put.vo)
+            },
+            wishes: ArchiveWishes {
+                copies: put.copies,
+                is_packed: put.is_packed,
+                data_set: None,
+                activity: None,
+                is_background: false,
+            },
+        };
+        self.input(Input::Archive(puts.into_iter().map(request).collect()))
+    }
+
+    pub(super) fn ask_gets(&mut self, gets: Vec<TapeGet>) -> Vec<TapeOrder> {
+        let request = |get: TapeGet| {
+            let copies = get.uris.iter().filter_map(|uri| CopyUri::parse(uri));
+            RecallRequest {
+                request: RequestId(get.file.0 | RECALL_BIT),
+                file: FileId(get.file.0),
+                size_bytes: get.size.0,
+                copies: copies.map(|uri| uri.copy).collect(),
+                asker: asker(get.vo),
+                activity: None,
+                purpose: ReadPurpose::Users,
+            }
+        };
+        self.input(Input::Recall(gets.into_iter().map(request).collect()))
+    }
+
+    /// A copy that nobody needs is forgotten: its room comes back when its tape is written anew.
+    pub(super) fn ask_removals(&mut self, removals: Vec<TapeRemoval>) -> Vec<TapeOrder> {
+        let uris = removals.into_iter().map(|removal| removal.uri);
+        vec![TapeOrder::Tell(TapeOutcome::Removed(uris.collect()))]
+    }
+
+    pub(super) fn cancel_puts(&mut self, files: &[EntryId]) -> Vec<TapeOrder> {
+        self.cancel(files.iter().map(|file| RequestId(file.0)))
+    }
+
+    pub(super) fn cancel_gets(&mut self, files: &[EntryId]) -> Vec<TapeOrder> {
+        self.cancel(files.iter().map(|file| RequestId(file.0 | RECALL_BIT)))
+    }
+
+    fn cancel(&mut self, requests: impl Iterator<Item = RequestId>) -> Vec<TapeOrder> {
+        let mut orders = Vec::new();
+        for request in requests {
+            orders.extend(self.input(Input::Cancel(request)));
+        }
+        orders
+    }
+
+    pub(super) fn retry_now(&mut self) -> Vec<TapeOrder> {
+        self.input(Input::RetryLibraries)
+    }
+
+    pub(super) fn tick(&mut self) -> Vec<TapeOrder> {
+        if self.wake_ns.is_some_and(|wake_ns| wake_ns <= self.now_ns()) {
+            // The engine says when it wants the next one, if it wants one.
+            self.wake_ns = None;
+        }
+        self.input(Input::Tick)
+    }
+
+    pub(super) fn is_putting(&self, file: EntryId) -> bool {
+        let entry = self.engine.live().archives.get(&FileId(file.0));
+        entry.is_some_and(|entry| !entry.askers.is_empty())
+    }
+
+    pub(super) fn is_getting(&self, file: EntryId) -> bool {
+        let entry = self.engine.live().recalls.get(&FileId(file.0));
+        entry.is_some_and(|entry| !entry.askers.is_empty())
+    }
+
+    pub(super) fn files(&self) -> Vec<EntryId> {
+        let targets = self.engine.live().requests.values();
+        let files = targets.map(|target| match target {
+            RequestTarget::Recall(file) | RequestTarget::Archive(file) => EntryId(file.0),
+        });
+        files.collect()
+    }
+
+    pub(super) fn wait(&self) -> Option<Duration> {
+        let wait_ns = self.wake_ns?.saturating_sub(self.now_ns()) / i64::from(self.factor);
+        Some(Duration::from_nanos(
+            u64::try_from(wait_ns.max(1_000_000)).unwrap_or(0),
+        ))
+    }
+
+    pub(super) async fn news(&mut self) -> Option<DriveMessage> {
+        self.news.recv().await
+    }
+
+    /// What a drive reports. What it has read is looked at before the engine hears of it.
+    pub(super) fn take_news(&mut self, news: DriveMessage) -> Vec<TapeOrder> {
+        let DriveMessage { drive, report, .. } = news;
+        let mut orders = Vec::new();
+        match report {
+            DriveReport::FileRead(file) => {
+                let read = self.reads.get(&drive);
+                let is_awaited = matches!(read, Some(Effect::Read { file: of, .. }) if *of == file);
+                let recall = RecallTry::Drive(drive, file);
+                return match is_awaited {
+                    true => vec![TapeOrder::Check(recall)],
+                    false => Vec::new(),
+                };
+            }
+            DriveReport::NotTaken(_) | DriveReport::Failed(_) => {
+                if let Some(Effect::Read { file, .. }) = self.reads.remove(&drive) {
+                    self.disk.forget(file);
+                    orders.push(TapeOrder::Abandon(RecallTry::Drive(drive.clone(), file)));
+                }
+            }
+            DriveReport::Mounted
+            | DriveReport::Located { .. }
+            | DriveReport::WrapEnds { .. }
+            | DriveReport::Moved { .. }
+            | DriveReport::FileVerified(_)
+            | DriveReport::FileWritten(_)
+            | DriveReport::AggregateWritten
+            | DriveReport::Synced
+            | DriveReport::TapeFull
+            | DriveReport::Dismounted => {}
+        }
+        orders.extend(self.input(Input::Report { drive, report }));
+        orders
+    }
+
+    /// Has a drive do something.
+    pub(super) fn perform(&mut self, effect: &Effect) -> Vec<TapeOrder> {
+        let (Effect::Mount { drive, .. }
+        | Effect::Read { drive, .. }
+        | Effect::Verify { drive, .. }
+        | Effect::Write { drive, .. }
+        | Effect::WriteAggregate { drive, .. }
+        | Effect::Sync { drive }
+        | Effect::Dismount { drive, .. }
+        | Effect::Abort { drive }) = effect
+        else {
+            return Vec::new();
+        };
+        let library = self.library_of.get(drive);
+        let library = library.and_then(|library| self.libraries.get(library));
+        let done = library.map(|library| library.perform(effect));
+        match (done, effect) {
+            (Some(Ok(())), _) | (None, Effect::Abort { .. }) => Vec::new(),
+            (None | Some(Err(_)), _) => {
+                let (drive, scope) = (drive.clone(), TapeErrorScope::Drive);
+                let report = DriveReport::Failed(scope);
+                self.input(Input::Report { drive, report })
+            }
+        }
+    }
+
+    pub(super) fn bring(&mut self, drive: &DriveName, path: &Path) -> Vec<TapeOrder> {
+        let Some(read) = self.reads.get(drive).cloned() else {
+            return Vec::new();
+        };
+        if let Effect::Read { file, .. } = &read {
+            self.disk.expect(*file, path);
+        }
+        self.perform(&read)
+    }
+
+    pub(super) fn checking(&mut self, drive: &DriveName, bytes: u64) -> Vec<TapeOrder> {
+        let (drive, report) = (drive.clone(), DriveReport::Moved { bytes });
+        self.input(Input::Report { drive, report })
+    }
+
+    pub(super) fn recall_ended(
+        &mut self,
+        drive: &DriveName,
+        file: FileId,
+        end: RecallEnd,
+    ) -> Vec<TapeOrder> {
+        self.reads.remove(drive);
+        self.disk.forget(file);
+        let report = match end {
+            RecallEnd::Brought => DriveReport::FileRead(file),
+            RecallEnd::WrongData(text) => {
+                tracing::error!(file = file.0, drive = %drive.0, text, "a copy on tape is not the file");
+                DriveReport::Failed(TapeErrorScope::File)
+            }
+            RecallEnd::NotTaken(why) => {
+                tracing::warn!(file = file.0, %why, "a file from tape is not taken now; it is asked for again");
+                DriveReport::NotTaken(file)
+            }
+            RecallEnd::Gone => DriveReport::NotTaken(file),
+        };
+        let drive = drive.clone();
+        self.input(Input::Report { drive, report })
+    }
+
+    pub(super) fn records(&self) -> Vec<String> {
+        self.lines(vec![self.engine.snapshot()])
+    }
+
+    pub(super) fn live_requests(&self) -> usize {
+        self.engine.live().requests.len()
+    }
+
+    pub(super) fn status(&self) -> NearlineStatus {
+        library_status::status(self)
+    }
+
+    /// What the driver is told of the end of a request.
+    fn told(&mut self, request: RequestId, outcome: RequestOutcome) -> Option<TapeOutcome> {
+        let file = EntryId(request.0 & !RECALL_BIT);
+        let is_recall = request.0 & RECALL_BIT != 0;
+        let not_recalled = |error: &str| {
+            let error = error.to_owned();
+            Some(TapeOutcome::NotRecalled { file, error })
+        };
+        let size_bytes = match is_recall {
+            true => None,
+            false => self.sizes.remove(&FileId(file.0)),
+        };
+        match outcome {
+            RequestOutcome::Archived(copy) => self.archived(file, size_bytes?, vec![copy]),
+            RequestOutcome::ArchivedCopies(copies) => self.archived(file, size_bytes?, copies),
+            RequestOutcome::NoCopyLeft(TapeErrorScope::File) if is_recall => not_recalled(
+                "no copy on tape can be read; the site's administrator finds the reason in the log",
+            ),
+            RequestOutcome::NoCopyLeft(_) if is_recall => {
+                not_recalled("its tape is out of order; the site's administrator has been told")
+            }
+            RequestOutcome::NoTape => not_recalled("its tape is not in use; ask again later"),
+            RequestOutcome::NoCopyLeft(_) | RequestOutcome::NotTaken | RequestOutcome::Expired => {
+                Some(TapeOutcome::Later(file))
+            }
+            RequestOutcome::Recalled | RequestOutcome::Verified | RequestOutcome::Canceled => None,
+        }
+    }
+
+    fn archived(
+        &self,
+        file: EntryId,
+        size_bytes: u64,
+        copies: Vec<TapeCopy>,
+    ) -> Option<TapeOutcome> {
+        let uri = |copy: TapeCopy| {
+            let tape = self.engine.live().tapes.get(&copy.tape)?;
+            let uri = CopyUri {
+                library: tape.library.clone(),
+                copy,
+                size_bytes,
+            };
+            Some(uri.to_string())
+        };
+        let uris: Option<Vec<String>> = copies.into_iter().map(uri).collect();
+        Some(TapeOutcome::Archived { file, uris: uris? })
+    }
+
+    /// Drives stop where they are, as in a power cut: what no sync covers is written again.
+    pub(super) async fn end(mut self) -> Vec<TapeOutcome> {
+        self.close();
+        let libraries = std::mem::take(&mut self.libraries);
+        let threads = std::mem::take(&mut self.threads);
+        let ended = tokio::task::spawn_blocking(move || {
+            for thread in threads {
+                // One that has panicked has said so itself.
+                let _ = thread.join();
+            }
+            drop(libraries);
+        });
+        let _ = ended.await;
+        Vec::new()
+    }
+
+    /// Nobody waits for reports any longer.
+    fn close(&mut self) {
+        self.news.close();
+        for library in self.libraries.values() {
+            library.close();
+        }
+    }
+}
+
+impl Drop for TapeLibraries {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+/// Passes on what drives report, until the library is closed.
+fn listen(
+    library: Arc<EmulatedLibrary>,
+    news: mpsc::Sender<DriveMessage>,
+) -> io::Result<JoinHandle<()>> {
+    let thread = std::thread::Builder::new().name("tape-reports".to_owned());
+    thread.spawn(move || {
+        while let Some(message) = library.next_report(i64::MAX) {
+            if news.blocking_send(message).is_err() {
+                return;
+            }
+        }
+    })
+}
+
+fn asker(vo: TapeVo) -> Asker {
+    Asker {
+        vo,
+        priority: 3,
+        deadline_ns: None,
+        // The namespace says who waits, so the request is canceled when nobody does.
+        lease_ns: i64::MAX,
+    }
+}

@@ -1,0 +1,87 @@
+//! Where drives find the files that they write to tape, and where they put those that they read.
+
+use crate::nearline::NearlineContext;
+use crate::reaper::Pools;
+use parking_lot::Mutex;
+use penstock_persistence::namespace::{EntryId, Namespace};
+use penstock_tape::request::FileId;
+use penstock_tape_library::FileExchange;
+use rustix::fs::{Mode, OFlags};
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Shared by the drives of all libraries.
+#[derive(Clone)]
+pub(super) struct DiskSide {
+    namespace: Arc<Namespace>,
+    pools: Arc<Pools>,
+    /// Places that were made for files that are being read.
+    expected: Arc<Mutex<BTreeMap<FileId, PathBuf>>>,
+}
+
+impl DiskSide {
+    pub(super) fn new(context: &NearlineContext) -> DiskSide {
+        DiskSide {
+            namespace: Arc::clone(&context.namespace),
+            pools: Arc::new(context.pools.clone()),
+            expected: Arc::default(),
+        }
+    }
+
+    /// This file is to be put there, by whichever drive reads it next.
+    pub(super) fn expect(&self, file: FileId, path: &Path) {
+        self.expected.lock().insert(file, path.to_owned());
+    }
+
+    pub(super) fn forget(&self, file: FileId) {
+        self.expected.lock().remove(&file);
+    }
+}
+
+/// By name, which is no symbolic link.
+fn open(path: &Path, flags: OFlags) -> io::Result<File> {
+    let flags = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let opened = rustix::fs::open(path, flags, Mode::empty())?;
+    Ok(File::from(opened))
+}
+
+fn unknown(what: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::NotFound, what)
+}
+
+impl FileExchange for DiskSide {
+    /// Of exactly the bytes that the namespace knows: neither less nor more is put on tape.
+    fn source(&self, file: FileId) -> io::Result<File> {
+        let id = EntryId(file.0);
+        let found = self.namespace.tape_file(id).map_err(io::Error::other)?;
+        let found = found.ok_or_else(|| unknown("the file was removed"))?;
+        let pool = found.pool.as_ref().and_then(|pool| self.pools.get(pool));
+        let pool = pool.filter(|pool| pool.is_in_reach());
+        let pool = pool.ok_or_else(|| unknown("its pool is out of service"))?;
+        let opened = open(&pool.data_path(id), OFlags::RDONLY)?;
+        let (length, expected) = (opened.metadata()?.len(), found.size.0);
+        if length != expected {
+            let text = format!(
+                "the data of {} has {length} bytes instead of {expected}",
+                found.path
+            );
+            tracing::error!("{text}");
+            return Err(io::Error::new(io::ErrorKind::InvalidData, text));
+        }
+        Ok(opened)
+    }
+
+    fn destination(&self, file: FileId) -> io::Result<File> {
+        let path = self.expected.lock().get(&file).cloned();
+        let path = path.ok_or_else(|| unknown("nobody waits for it"))?;
+        open(&path, OFlags::WRONLY | OFlags::TRUNC)
+    }
+
+    /// What has come is looked at, and made durable, by whoever waits for it.
+    fn received(&self, _file: FileId, _destination: File, _crc32c: u32) -> io::Result<()> {
+        Ok(())
+    }
+}

@@ -1,0 +1,245 @@
+//! What people are told of libraries: drives, tapes, and what waits for which tape. Summed up over what the engine knows whenever
+//! somebody may ask.
+
+use super::TapeLibraries;
+use crate::nearline::{NearlineIncident, NearlineStatus};
+use penstock_model::Timestamp;
+use penstock_tape::drive_pool::{DriveState, DriveWork, MountPurpose};
+use penstock_tape::hsm_queue::{HsmAmount, HsmCounts, HsmKind, HsmKindCounts};
+use penstock_tape::live_set::LiveSet;
+use penstock_tape::mount_decision::MountTarget;
+use penstock_tape::record::TapeState;
+use penstock_tape::request_engine::TapeIncident;
+use serde::Serialize;
+use std::collections::BTreeMap;
+
+/// All libraries.
+#[derive(Debug, Clone, Default, Serialize)]
+pub(crate) struct LibrariesStatus {
+    pub drives: Vec<DriveStatus>,
+    pub tapes: Vec<TapeStatus>,
+}
+
+/// What a drive does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum DriveActivity {
+    Free,
+    Mounting,
+    Idle,
+    Reading,
+    Writing,
+    Syncing,
+    Dismounting,
+    Down,
+}
+
+impl DriveActivity {
+    pub(super) fn of(state: &DriveState) -> DriveActivity {
+        match state {
+            DriveState::Free => DriveActivity::Free,
+            DriveState::Mounting { .. } => DriveActivity::Mounting,
+            DriveState::Dismounting { .. } => DriveActivity::Dismounting,
+            DriveState::Down { .. } => DriveActivity::Down,
+            DriveState::Mounted(mount) => match mount.work {
+                DriveWork::Idle { .. } => DriveActivity::Idle,
+                DriveWork::Reading(_) => DriveActivity::Reading,
+                DriveWork::Writing(_) | DriveWork::WritingAggregate(_) => DriveActivity::Writing,
+                DriveWork::Syncing => DriveActivity::Syncing,
+            },
+        }
+    }
+}
+
+/// A drive.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct DriveStatus {
+    pub name: String,
+    pub library: String,
+    pub kind: String,
+    pub state: DriveActivity,
+    pub since: Option<Timestamp>,
+    /// The tape that is in it, or on its way.
+    pub tape: Option<String>,
+    /// The family that is written; `None`: its tape is there to be read, or for nothing.
+    pub family: Option<String>,
+    /// Files that were read or written since the tape is in it.
+    pub files: u64,
+}
+
+/// A tape.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct TapeStatus {
+    pub name: String,
+    pub library: String,
+    pub kind: String,
+    pub state: &'static str,
+    pub family: Option<String>,
+    pub capacity_bytes: u64,
+    /// From its beginning to the end of what was written, whether that is needed or not.
+    pub written_bytes: u64,
+    pub drive: Option<String>,
+    /// Files that are to be read from it.
+    pub queued: HsmAmount,
+    pub oldest_waiting: Option<Timestamp>,
+}
+
+/// From the time of libraries to that of people.
+struct Times {
+    now_ns: i64,
+    wall: Timestamp,
+    factor: i64,
+}
+
+impl Times {
+    fn wall(&self, at_ns: i64) -> Timestamp {
+        let ago_ms = self.now_ns.saturating_sub(at_ns) / self.factor / 1_000_000;
+        Timestamp(self.wall.0.saturating_sub(ago_ms))
+    }
+}
+
+pub(super) fn status(libraries: &TapeLibraries) -> NearlineStatus {
+    let live = libraries.engine.live();
+    let times = Times {
+        now_ns: libraries.now_ns(),
+        wall: libraries.wall(),
+        factor: i64::from(libraries.factor),
+    };
+    let incidents = libraries.incidents.iter();
+    let incidents = incidents.map(|(incident, since_ns)| NearlineIncident {
+        what: words(incident),
+        since: times.wall(*since_ns),
+        fault: None,
+    });
+    NearlineStatus {
+        counts: counts(live, &times),
+        is_admitting: live.libraries.len() < libraries.libraries.len(),
+        incidents: incidents.collect(),
+        libraries: Some(LibrariesStatus {
+            drives: drives(libraries, &times),
+            tapes: tapes(live, &times),
+        }),
+    }
+}
+
+fn drives(libraries: &TapeLibraries, times: &Times) -> Vec<DriveStatus> {
+    let drives = libraries.engine.live().drives.0.iter();
+    let drives = drives.map(|(name, drive)| {
+        let since = libraries.activities.get(name);
+        let family = drive.state.purpose().and_then(|purpose| match purpose {
+            MountPurpose::Archive(family) => Some(family.0.to_string()),
+            _ => None,
+        });
+        let files = match &drive.state {
+            DriveState::Mounted(mount) => mount.files,
+            _ => 0,
+        };
+        DriveStatus {
+            name: name.0.to_string(),
+            library: drive.library.0.to_string(),
+            kind: drive.kind.clone(),
+            state: DriveActivity::of(&drive.state),
+            since: since.map(|(_, since_ns)| times.wall(*since_ns)),
+            tape: drive.state.tape().map(|tape| tape.0.to_string()),
+            family,
+            files,
+        }
+    });
+    drives.collect()
+}
+
+fn tapes(live: &LiveSet, times: &Times) -> Vec<TapeStatus> {
+    let tapes = live.tapes.iter().map(|(name, tape)| {
+        let (mut queued, mut oldest_ns) = (HsmAmount::default(), None);
+        let files = live.queues.get(name).into_iter();
+        let files = files.flat_map(|queue| &queue.files);
+        for entry in files.filter_map(|file| live.recalls.get(file)) {
+            queued.files += 1;
+            queued.bytes += entry.size_bytes;
+            oldest_ns = Some(oldest_ns.unwrap_or(i64::MAX).min(entry.since_ns));
+        }
+        let drive = live.drives.drive_of(name);
+        TapeStatus {
+            name: name.0.to_string(),
+            library: tape.library.0.to_string(),
+            kind: tape.kind.clone(),
+            state: match tape.state {
+                TapeState::Active => "active",
+                TapeState::ReadOnly => "read-only",
+                TapeState::Disabled => "disabled",
+                TapeState::Broken => "broken",
+            },
+            family: tape.family.as_ref().map(|family| family.0.to_string()),
+            capacity_bytes: tape.capacity_bytes,
+            written_bytes: tape.written_bytes,
+            drive: drive.map(|(drive, _)| drive.0.to_string()),
+            queued,
+            oldest_waiting: oldest_ns.map(|at_ns| times.wall(at_ns)),
+        }
+    });
+    tapes.collect()
+}
+
+/// In the same words as of an HSM that is driven by commands.
+fn counts(live: &LiveSet, times: &Times) -> HsmCounts {
+    let all = HsmKind::ALL.map(|kind| (kind, HsmKindCounts::default()));
+    let mut kinds = BTreeMap::from(all);
+    let mut count = |kind, size_bytes: u64, waits_since_ns: Option<i64>| {
+        let counts = kinds.entry(kind).or_default();
+        let amount = match waits_since_ns {
+            Some(_) => &mut counts.queued,
+            None => &mut counts.running,
+        };
+        amount.files += 1;
+        amount.bytes += size_bytes;
+        if let Some(since_ns) = waits_since_ns {
+            let since_ns = times.wall(since_ns).0.saturating_mul(1_000_000);
+            let oldest = counts.oldest_waiting_ns.unwrap_or(i64::MAX);
+            counts.oldest_waiting_ns = Some(oldest.min(since_ns));
+        }
+    };
+    for entry in live.archives.values() {
+        let since_ns = entry.copies.is_empty().then_some(entry.since_ns);
+        count(HsmKind::Put, entry.size_bytes, since_ns);
+    }
+    for entry in live.recalls.values() {
+        let since_ns = entry.read_by.is_none().then_some(entry.since_ns);
+        count(HsmKind::Get, entry.size_bytes, since_ns);
+    }
+    HsmCounts {
+        kinds,
+        requests: live.requests.len() as u64,
+        settled: 0,
+        lost: 0,
+    }
+}
+
+/// An incident in words.
+fn words(incident: &TapeIncident) -> String {
+    match incident {
+        TapeIncident::DriveDown(drive) => format!(
+            "drive {0} is down; when it works again: penstock tape drive {0} --up",
+            drive.0
+        ),
+        TapeIncident::TapeBroken(tape) => format!(
+            "tape {0} cannot be used; when it can be again: penstock tape tape {0} --enable",
+            tape.0
+        ),
+        TapeIncident::LibraryPaused(library) => format!(
+            "library {} does not work; one mount after the other tries it",
+            library.0
+        ),
+        TapeIncident::OldestWaits(MountTarget::Recall(tape)) => format!(
+            "files on tape {} wait too long to be read although a drive is free",
+            tape.0
+        ),
+        TapeIncident::OldestWaits(MountTarget::Archive(family, _)) => format!(
+            "files of family {} wait too long to be written although a drive is free",
+            family.0
+        ),
+        TapeIncident::NoTapeLeft(family) => format!(
+            "no tape is left for files of family {}: give its library more (tapes of [storage.tape.library])",
+            family.0
+        ),
+    }
+}

@@ -1,0 +1,268 @@
+//! What keeps the files that are on tape: the program of an HSM, or tape libraries. Each says what the driver is to do for it, and
+//! hears what came of that; it knows neither who asks for files nor what the namespace holds of them.
+
+use super::NearlineStatus;
+use super::hsm_program::HsmProgram;
+use super::recall::RecallError;
+use super::tape_libraries::TapeLibraries;
+use penstock_model::Bytes;
+use penstock_persistence::namespace::{EntryId, TapeFile, TapeRemoval};
+use penstock_tape::hsm_queue::{HsmCommand, HsmCommandId, HsmInput};
+use penstock_tape::request::{DriveName, FamilyName, FileId, VoName as TapeVo};
+use penstock_tape::request_engine::Effect;
+use penstock_tape_library::DriveMessage;
+use std::path::Path;
+use std::time::Duration;
+
+/// A file that is to be put on tape.
+#[derive(Debug, Clone)]
+pub(super) struct TapePut {
+    pub file: EntryId,
+    pub size: Bytes,
+    pub family: FamilyName,
+    pub vo: TapeVo,
+    /// Each in another library.
+    pub copies: u32,
+    /// Whether it is written together with other small files, as one object.
+    pub is_packed: bool,
+    /// How long it waits for others at most; `None`: as long as it pays.
+    pub wait_max: Option<Duration>,
+}
+
+/// A file that somebody waits for.
+#[derive(Debug, Clone)]
+pub(super) struct TapeGet {
+    pub file: EntryId,
+    pub size: Bytes,
+    /// Its copies, as the tape system has named them.
+    pub uris: Vec<String>,
+    pub vo: TapeVo,
+}
+
+/// One try to bring a file.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum RecallTry {
+    Command(HsmCommandId),
+    Drive(DriveName, FileId),
+}
+
+/// What is to be done.
+#[derive(Debug)]
+pub(super) enum TapeWork {
+    Start(HsmCommand),
+    Stop(HsmCommandId),
+    /// What drives of libraries do.
+    Drive(Effect),
+}
+
+/// What the driver does for a tape system, in this order.
+#[derive(Debug)]
+pub(super) enum TapeOrder {
+    /// Records to be kept, before anything that follows is done.
+    Persist(Vec<String>),
+    Begin(TapeWork),
+    /// Makes a place for a file on disk, and has it brought there.
+    Bring(RecallTry, EntryId),
+    /// What was brought is to be looked at.
+    Check(RecallTry),
+    /// Nothing more comes of it.
+    Abandon(RecallTry),
+    Tell(TapeOutcome),
+}
+
+/// What has become of a file.
+#[derive(Debug)]
+pub(super) enum TapeOutcome {
+    /// It is on tape, durably; one name for each copy.
+    Archived { file: EntryId, uris: Vec<String> },
+    /// It will not be brought, for what users are told.
+    NotRecalled { file: EntryId, error: String },
+    /// Nothing was done for it now: it is asked for again after a pause.
+    Later(EntryId),
+    /// These copies are gone from tape.
+    Removed(Vec<String>),
+}
+
+/// How a try to bring a file has ended.
+#[derive(Debug)]
+pub(super) enum RecallEnd {
+    Brought,
+    /// Other bytes than those of the file have come, for what users are told.
+    WrongData(String),
+    /// The disk, or the namespace.
+    NotTaken(RecallError),
+    /// Nobody needs it any more.
+    Gone,
+}
+
+/// What a tape system tells by itself.
+#[derive(Debug)]
+pub(super) enum TapeNews {
+    Program(HsmInput),
+    Drive(DriveMessage),
+}
+
+/// The tape system of this storage element.
+pub(super) enum TapeSystem {
+    Program(Box<HsmProgram>),
+    Libraries(Box<TapeLibraries>),
+}
+
+/// Calls the same method of whichever it is.
+macro_rules! either {
+    ($system:expr, $one:ident => $call:expr) => {
+        match $system {
+            TapeSystem::Program($one) => $call,
+            TapeSystem::Libraries($one) => $call,
+        }
+    };
+}
+
+impl TapeSystem {
+    /// At a start: what was begun and may not have been done.
+    pub(super) fn resume(&mut self) -> Vec<TapeOrder> {
+        either!(self, one => one.resume())
+    }
+
+    pub(super) fn ask_puts(&mut self, puts: Vec<TapePut>) -> Vec<TapeOrder> {
+        either!(self, one => one.ask_puts(puts))
+    }
+
+    pub(super) fn ask_gets(&mut self, gets: Vec<TapeGet>) -> Vec<TapeOrder> {
+        either!(self, one => one.ask_gets(gets))
+    }
+
+    pub(super) fn ask_removals(&mut self, removals: Vec<TapeRemoval>) -> Vec<TapeOrder> {
+        either!(self, one => one.ask_removals(removals))
+    }
+
+    /// These need not be put on tape, or brought, any more.
+    pub(super) fn cancel_puts(&mut self, files: &[EntryId]) -> Vec<TapeOrder> {
+        either!(self, one => one.cancel_puts(files))
+    }
+
+    pub(super) fn cancel_gets(&mut self, files: &[EntryId]) -> Vec<TapeOrder> {
+        either!(self, one => one.cancel_gets(files))
+    }
+
+    /// What waits for its next try is tried now.
+    pub(super) fn retry_now(&mut self) -> Vec<TapeOrder> {
+        either!(self, one => one.retry_now())
+    }
+
+    /// Nothing but time has passed.
+    pub(super) fn tick(&mut self) -> Vec<TapeOrder> {
+        either!(self, one => one.tick())
+    }
+
+    /// Whether it works on this file, and somebody wants that still.
+    pub(super) fn is_putting(&self, file: EntryId) -> bool {
+        either!(self, one => one.is_putting(file))
+    }
+
+    pub(super) fn is_getting(&self, file: EntryId) -> bool {
+        either!(self, one => one.is_getting(file))
+    }
+
+    /// All files that it works on.
+    pub(super) fn files(&self) -> Vec<EntryId> {
+        either!(self, one => one.files())
+    }
+
+    /// Until it wants a tick; `None`: it wants none.
+    pub(super) fn wait(&self) -> Option<Duration> {
+        either!(self, one => one.wait())
+    }
+
+    /// What it tells next.
+    pub(super) async fn news(&mut self) -> TapeNews {
+        let news = match self {
+            TapeSystem::Program(one) => one.news().await.map(TapeNews::Program),
+            TapeSystem::Libraries(one) => one.news().await.map(TapeNews::Drive),
+        };
+        match news {
+            Some(news) => news,
+            // It holds a sender itself, so this does not end before it does.
+            None => std::future::pending().await,
+        }
+    }
+
+    pub(super) fn take_news(&mut self, news: TapeNews) -> Vec<TapeOrder> {
+        match (self, news) {
+            (TapeSystem::Program(one), TapeNews::Program(news)) => one.take_news(news),
+            (TapeSystem::Libraries(one), TapeNews::Drive(news)) => one.take_news(news),
+            (TapeSystem::Program(_) | TapeSystem::Libraries(_), _) => Vec::new(),
+        }
+    }
+
+    pub(super) fn begin(&mut self, work: TapeWork) -> Vec<TapeOrder> {
+        match (self, work) {
+            (TapeSystem::Program(one), TapeWork::Start(command)) => one.start(&command),
+            (TapeSystem::Program(one), TapeWork::Stop(command)) => one.stop(command),
+            (TapeSystem::Libraries(one), TapeWork::Drive(effect)) => one.perform(&effect),
+            (TapeSystem::Program(_) | TapeSystem::Libraries(_), _) => Vec::new(),
+        }
+    }
+
+    /// There is a place for what is brought.
+    pub(super) fn bring(
+        &mut self,
+        recall: &RecallTry,
+        file: &TapeFile,
+        path: &Path,
+    ) -> Vec<TapeOrder> {
+        match (self, recall) {
+            (TapeSystem::Program(one), RecallTry::Command(command)) => {
+                one.bring(*command, file, path)
+            }
+            (TapeSystem::Libraries(one), RecallTry::Drive(drive, _)) => one.bring(drive, path),
+            (TapeSystem::Program(_) | TapeSystem::Libraries(_), _) => Vec::new(),
+        }
+    }
+
+    /// So many bytes of what was brought were looked at, beyond all that have come.
+    pub(super) fn checking(&mut self, recall: &RecallTry, bytes: u64) -> Vec<TapeOrder> {
+        match (self, recall) {
+            (TapeSystem::Program(one), RecallTry::Command(command)) => {
+                one.checking(*command, bytes)
+            }
+            (TapeSystem::Libraries(one), RecallTry::Drive(drive, _)) => one.checking(drive, bytes),
+            (TapeSystem::Program(_) | TapeSystem::Libraries(_), _) => Vec::new(),
+        }
+    }
+
+    /// What has become of a try to bring a file.
+    pub(super) fn recall_ended(&mut self, recall: RecallTry, end: RecallEnd) -> Vec<TapeOrder> {
+        match (self, recall) {
+            (TapeSystem::Program(one), RecallTry::Command(command)) => {
+                one.recall_ended(command, end)
+            }
+            (TapeSystem::Libraries(one), RecallTry::Drive(drive, file)) => {
+                one.recall_ended(&drive, file, end)
+            }
+            (TapeSystem::Program(_) | TapeSystem::Libraries(_), _) => Vec::new(),
+        }
+    }
+
+    /// What has to be kept of its records, when they are more than this many beyond what lives.
+    pub(super) fn records(&self) -> Vec<String> {
+        either!(self, one => one.records())
+    }
+
+    /// Requests that live.
+    pub(super) fn live_requests(&self) -> usize {
+        either!(self, one => one.live_requests())
+    }
+
+    pub(super) fn status(&self) -> NearlineStatus {
+        either!(self, one => one.status())
+    }
+
+    /// Ends what it does. Returns what has become of files meanwhile.
+    pub(super) async fn end(self) -> Vec<TapeOutcome> {
+        match self {
+            TapeSystem::Program(one) => one.end().await,
+            TapeSystem::Libraries(one) => one.end().await,
+        }
+    }
+}
