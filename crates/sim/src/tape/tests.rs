@@ -282,3 +282,84 @@ fn a_drive_is_not_kept_for_a_trickle() {
     assert!(ended.occupied_seconds < 0.7 * kept.occupied_seconds);
     assert!(ended.mounts <= 20);
 }
+
+#[test]
+fn large_files_are_written_near_the_native_rate_with_buffered_marks() {
+    let large = SMALL_FILES.replace(r#", "pack": true"#, "");
+    for (bytes, files) in [
+        (100_000_000_u64, 4_000),
+        (1_000_000_000, 800),
+        (4_000_000_000, 300),
+    ] {
+        let text = large.replace("1000000,", &format!("{bytes},"));
+        let text = text.replace("200000", &files.to_string());
+        let report = run(&text, ReadPolicy::Serpentine);
+        let part = writing_efficiency(&report, 360e6);
+        println!("files of {} MB: {part:.3} of native", bytes / 1_000_000);
+        assert_eq!((report.archived, report.open), (files, 0));
+        assert!(part >= 0.9, "{part}");
+    }
+}
+
+/// Runs of eight files of 2 GB, a hundred of them on one tape.
+const COLLOCATED: &str = r#"{
+  "name": "collocated", "seed": 4, "hours_max": 60,
+  "library": {"slots": 100, "arms": 2, "move_seconds": 15, "moves_per_hour_max": 300},
+  "drives": [{"kind": "LTO-8", "count": 1}],
+  "recalls": [{"vo": "cms", "kind": "LTO-8", "files": 800, "file_bytes": 2000000000, "tapes": 1, "run_files": 8,
+               "bulks": 1, "begin_hours": 0, "end_hours": 0}]
+}"#;
+
+#[test]
+fn recalls_collocated_at_16_gb_take_what_their_runs_allow() {
+    use penstock_tape::drive::DriveModel;
+    use penstock_tape::order::{OrderEffort, OrderGoal, OrderPolicy, RecallPlan};
+    use penstock_tape::recall::RecallFile;
+    for seed in 1..=3 {
+        let text = COLLOCATED.replace(r#""seed": 4"#, &format!(r#""seed": {seed}"#));
+        let plan = TapePlan::parse(&text).expect("a plan");
+        // What the runs allow: all files read once, in the best order that is known, on a tape as its label says.
+        let demand = demand::Demand::new(&plan, None).expect("demand");
+        let mut files = std::collections::BTreeMap::new();
+        for (_, arrival) in &demand.arrivals {
+            if let demand::Arrival::Recall(requests) = arrival {
+                for request in requests {
+                    let file = RecallFile {
+                        name: String::new(),
+                        begin_bytes: request.copies[0].begin_bytes,
+                        size_bytes: request.size_bytes,
+                        requests: 1,
+                    };
+                    files.insert(request.file, file);
+                }
+            }
+        }
+        let files: Vec<RecallFile> = files.into_values().collect();
+        let (drive, geometry) = (DriveModel::LTO_8, DriveModel::LTO_8.geometry());
+        let best = RecallPlan {
+            drive: &drive,
+            geometry: &geometry,
+            head: geometry.begin_of_tape(),
+            files: &files,
+            goal: OrderGoal::DriveTime,
+        };
+        let best = best.order(OrderPolicy::Best, OrderEffort(1_000_000));
+        let allowed_seconds = best.drive_ns() as f64 / 1e9;
+        let report = simulate_tape(&plan, None, ReadPolicy::Serpentine).expect("it runs");
+        let reading = ["stream", "turn", "locate"];
+        let phases = report.phases.iter();
+        let phases = phases.filter(|one| reading.contains(&one.phase));
+        let seconds: f64 = phases.map(|one| one.seconds).sum();
+        let part = report.read_bytes as f64 / (seconds * 360e6);
+        println!(
+            "seed {seed}: {} mounts, {part:.3} of native, {:.3} of what the runs allow",
+            report.mounts,
+            allowed_seconds / seconds
+        );
+        assert_eq!((report.open, report.failed), (0, 0));
+        assert!(
+            seconds <= 1.05 * allowed_seconds,
+            "{seconds} {allowed_seconds}"
+        );
+    }
+}

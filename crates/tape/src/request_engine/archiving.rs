@@ -2,7 +2,7 @@
 //! are. Which tapes are wanted for that is decided in `archive_demand`.
 
 use super::{CopyTelling, Effect, RequestEngine, Turnout};
-use crate::aggregate::{AggregateMember, aggregate_bytes};
+use crate::aggregate::{AggregateMember, index_bytes};
 use crate::data_set::DataSetName;
 use crate::drive_pool::{DriveState, DriveWork, MountPurpose};
 use crate::live_set::{ArchiveGroup, CopyStage, RequestTarget};
@@ -120,8 +120,7 @@ impl RequestEngine {
             .take(self.policy.aggregate.files_max.max(1))
         {
             let with = sizes.saturating_add(size(file)?);
-            // An index grows with each member.
-            let index = aggregate_bytes(std::iter::repeat_n(0, members.len() + 1));
+            let index = index_bytes(members.len() + 1);
             if with.saturating_add(index) > room {
                 break;
             }
@@ -157,7 +156,10 @@ impl RequestEngine {
                 continue;
             }
             let is_late = now_ns.saturating_sub(sum.oldest_ns) > self.policy.oldest_wait_ns;
-            let late_ns = is_late.then_some(sum.oldest_ns).unwrap_or(i64::MAX);
+            let late_ns = match is_late {
+                true => sum.oldest_ns,
+                false => i64::MAX,
+            };
             let is_current = group.data_set.as_ref() == current;
             let is_elsewhere = group
                 .data_set

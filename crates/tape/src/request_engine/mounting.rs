@@ -262,30 +262,54 @@ impl RequestEngine {
             && busy.count() < self.policy.background_drives_max as usize
     }
 
-    /// Whether a tape can be read as things stand.
-    fn is_readable(&self, now_ns: i64, name: &TapeName) -> bool {
-        let Some(tape) = self.live.tapes.get(name) else {
-            return false;
+    /// Tapes from which something is asked, or that have a copy of it, and that can be read as things stand.
+    fn readable<'a>(
+        &'a self,
+        now_ns: i64,
+        tapes: impl Iterator<Item = &'a TapeName>,
+    ) -> BTreeSet<&'a TapeName> {
+        let mut classes = BTreeSet::new();
+        let mut stuck = BTreeSet::new();
+        for drive in self.live.drives.0.values() {
+            match &drive.state {
+                DriveState::Down { tape } => stuck.extend(tape),
+                _ => drop(classes.insert((&drive.library, &drive.kind))),
+            }
+        }
+        let away = self.live.libraries.keys();
+        let away = away.filter(|library| !self.is_library_working(now_ns, library));
+        let away: BTreeSet<&LibraryName> = away.collect();
+        let is_readable = |name: &&TapeName| {
+            let tape = self.live.tapes.get(*name);
+            tape.is_some_and(|tape| {
+                self.live.is_active(name)
+                    && !stuck.contains(name)
+                    && !away.contains(&tape.library)
+                    && classes.contains(&(&tape.library, &tape.kind))
+            })
         };
-        self.live.is_active(name)
-            && !self.live.is_stuck(name)
-            && self.live.has_drive(&tape.class())
-            && self.is_library_working(now_ns, &tape.library)
+        tapes.filter(is_readable).collect()
     }
 
     /// Files of a tape that cannot be read now go to another copy that can. The copy that is left stays theirs.
     fn prefer_readable(&mut self, now_ns: i64, out: &mut Turnout) {
-        let tapes = self.live.queues.keys();
-        let unreadable = tapes.filter(|tape| !self.is_readable(now_ns, tape));
+        let queued = self.readable(now_ns, self.live.queues.keys());
+        if queued.len() == self.live.queues.len() {
+            return;
+        }
+        let all = self.readable(now_ns, self.live.tapes.keys());
         let mut moves = Vec::new();
-        for tape in unreadable {
-            for file in &self.live.queues[tape].files {
+        for (tape, queue) in &self.live.queues {
+            if queued.contains(tape) {
+                continue;
+            }
+            for file in &queue.files {
                 let entry = self.live.recalls.get(file);
                 // A copy that is to be verified is no other one.
                 let entry = entry.filter(|entry| entry.verifiers().is_empty());
                 let copies = entry.map_or(&[][..], |entry| &entry.copies);
                 let mut others = copies.iter().map(|copy| &copy.tape);
-                let other = others.find(|other| self.is_readable(now_ns, other));
+                let other = others.find(|other| all.contains(other));
                 moves.extend(other.map(|tape| (*file, tape.clone())));
             }
         }
