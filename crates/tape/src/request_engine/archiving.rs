@@ -144,20 +144,18 @@ impl RequestEngine {
         current: Option<&DataSetName>,
     ) -> Option<ArchiveGroup> {
         let elsewhere = self.data_sets_elsewhere(drive, family);
-        let groups = self.live.families.get(family)?.keys();
-        let groups = groups.filter(|group| !group.taken.contains(library));
-        let groups: Vec<ArchiveGroup> = groups.cloned().collect();
+        let groups = self.live.families.get(family)?.iter();
+        let groups = groups.filter(|(group, _)| !group.taken.contains(library));
+        let oldest =
+            groups.filter_map(|(group, queue)| Some((group.clone(), queue.files.first()?.0)));
         let mut ready = Vec::new();
-        for group in groups {
-            let Some(sum) = self.group_sum(family, &group) else {
-                continue;
-            };
-            if self.ready_at_ns(family, &group, &sum) > now_ns {
+        for (group, oldest_ns) in oldest.collect::<Vec<_>>() {
+            if !self.is_group_ready(now_ns, family, &group) {
                 continue;
             }
-            let is_late = now_ns.saturating_sub(sum.oldest_ns) > self.policy.oldest_wait_ns;
+            let is_late = now_ns.saturating_sub(oldest_ns) > self.policy.oldest_wait_ns;
             let late_ns = match is_late {
-                true => sum.oldest_ns,
+                true => oldest_ns,
                 false => i64::MAX,
             };
             let is_current = group.data_set.as_ref() == current;
@@ -165,10 +163,27 @@ impl RequestEngine {
                 .data_set
                 .as_ref()
                 .is_some_and(|set| elsewhere.contains(set));
-            let rank = (late_ns, !is_current, is_elsewhere, sum.oldest_ns);
+            let rank = (late_ns, !is_current, is_elsewhere, oldest_ns);
             ready.push((rank, group));
         }
         ready.into_iter().min().map(|(_, group)| group)
+    }
+
+    /// Whether a group may be written now. Most may without a look at all of their files, which would cost more with each that is
+    /// queued.
+    fn is_group_ready(&mut self, now_ns: i64, family: &FamilyName, group: &ArchiveGroup) -> bool {
+        let waits = group.is_packed || group.is_background || {
+            let set = group.data_set.clone().map(|name| (family.clone(), name));
+            let set = set.and_then(|key| self.live.data_sets.get(&key));
+            set.is_some_and(|set| {
+                let end_ns = set.since_ns.saturating_add(self.policy.data_set_wait_ns);
+                set.is_complete() == Some(false) && now_ns < end_ns
+            })
+        };
+        !waits || {
+            let sum = self.group_sum(family, group);
+            sum.is_some_and(|sum| self.ready_at_ns(family, group, &sum) <= now_ns)
+        }
     }
 
     fn data_sets_elsewhere(&self, drive: &DriveName, family: &FamilyName) -> BTreeSet<DataSetName> {

@@ -394,7 +394,9 @@ impl RequestEngine {
                 let drive = self.live.drives.drive_of(tape);
                 drive.is_some_and(|(_, drive)| !matches!(drive.state, DriveState::Down { .. }))
             };
-            if is_old && free.contains_key(class) && !is_mounted() {
+            // That a library is paused is known already.
+            let is_paused = self.live.libraries.contains_key(&class.library);
+            if is_old && free.contains_key(class) && !is_paused && !is_mounted() {
                 waiting.insert(target.clone());
             }
         }
