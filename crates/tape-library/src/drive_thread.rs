@@ -39,6 +39,12 @@ pub(crate) enum Command {
         tape: TapeName,
         is_archive: bool,
     },
+    /// Read a file and compare it; it goes nowhere.
+    Verify {
+        file: FileId,
+        begin_bytes: u64,
+        size_bytes: u64,
+    },
     Read {
         file: FileId,
         begin_bytes: u64,
@@ -141,6 +147,18 @@ impl DriveThread {
                 begin_bytes,
                 size_bytes,
             } => self.read(file, (begin_bytes, size_bytes)),
+            Command::Verify {
+                file,
+                begin_bytes,
+                size_bytes,
+            } => {
+                let compare = |medium: &CartridgeFile, goes_on: &mut dyn FnMut(u64) -> bool| {
+                    let read = medium.read((begin_bytes, size_bytes), &mut io::sink(), goes_on);
+                    read.map(drop)
+                };
+                let verified = DriveReport::FileVerified(file);
+                self.read_by(file, (begin_bytes, size_bytes), verified, compare);
+            }
             Command::Write {
                 file,
                 begin_bytes,
@@ -309,7 +327,30 @@ impl DriveThread {
     }
 
     fn read(&mut self, file: FileId, (begin, size): (u64, u64)) {
-        let goes_on = self.progress();
+        let shared = Arc::clone(&self.shared);
+        let deliver = |medium: &CartridgeFile, goes_on: &mut dyn FnMut(u64) -> bool| {
+            let destination = shared.exchange.destination(file);
+            let mut destination = destination.map_err(ReadError::Destination)?;
+            let crc32c = medium.read((begin, size), &mut destination, goes_on)?;
+            let received = shared.exchange.received(file, destination, crc32c);
+            received.map_err(|why| match why.kind() {
+                // It is whole, and not what the file was.
+                ErrorKind::InvalidData => ReadError::Damaged,
+                _ => ReadError::Destination(why),
+            })
+        };
+        self.read_by(file, (begin, size), DriveReport::FileRead(file), deliver);
+    }
+
+    /// Goes to a file and reads it, in one way or another.
+    fn read_by(
+        &mut self,
+        file: FileId,
+        (begin, size): (u64, u64),
+        done: DriveReport,
+        read: impl FnOnce(&CartridgeFile, &mut dyn FnMut(u64) -> bool) -> Result<(), ReadError>,
+    ) {
+        let mut goes_on = self.progress();
         let begin_ns = self.shared.queue.now_ns();
         let shared = Arc::clone(&self.shared);
         let Some(Loaded {
@@ -331,22 +372,10 @@ impl DriveThread {
         if is_bad {
             return self.fail(end_ns, TapeErrorScope::File);
         }
-        let Ok(mut destination) = shared.exchange.destination(file) else {
-            return self.report(begin_ns + AT_ONCE_NS, DriveReport::NotTaken(file));
-        };
-        let read = medium.read((begin, size), &mut destination, goes_on);
-        let received = read.and_then(|crc32c| {
-            let received = shared.exchange.received(file, destination, crc32c);
-            received.map_err(|why| match why.kind() {
-                // It is whole, and not what the file was.
-                ErrorKind::InvalidData => ReadError::Damaged,
-                _ => ReadError::Destination(why),
-            })
-        });
-        match received {
+        match read(medium, &mut goes_on) {
             Ok(()) => {
                 self.report(located_ns, DriveReport::Located { took_ns });
-                self.report_at_end((begin_ns, end_ns), size, DriveReport::FileRead(file));
+                self.report_at_end((begin_ns, end_ns), size, done);
             }
             Err(ReadError::Stopped) => {}
             Err(ReadError::Missing | ReadError::Damaged) => {
@@ -374,7 +403,7 @@ impl DriveThread {
             DriveReport::AggregateWritten,
             |source| {
                 let member = source.and_then(|source| source.member());
-                DriveReport::MemberFailed(member.unwrap_or(first.file))
+                DriveReport::NotTaken(member.unwrap_or(first.file))
             },
         );
     }

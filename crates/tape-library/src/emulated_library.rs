@@ -127,6 +127,21 @@ impl EmulatedLibrary {
                 };
                 self.order(drive, command)
             }
+            Effect::Verify {
+                drive,
+                file,
+                begin_bytes,
+                size_bytes,
+            } => {
+                let (file, begin_bytes, size_bytes) = (*file, *begin_bytes, *size_bytes);
+                let command = Command::Verify {
+                    file,
+                    begin_bytes,
+                    size_bytes,
+                };
+                self.order(drive, command)
+            }
+            Effect::Relabel { tape } => self.relabel(tape),
             Effect::Write {
                 drive,
                 file,
@@ -159,6 +174,7 @@ impl EmulatedLibrary {
             | Effect::Tell { .. }
             | Effect::CopyMade { .. }
             | Effect::HintFailed { .. }
+            | Effect::RelabelRefused { .. }
             | Effect::Open(_)
             | Effect::Close(_)
             | Effect::WakeAt(_) => Ok(()),

@@ -29,6 +29,8 @@ pub mod ok_to_stop;
 pub mod order;
 pub mod recall;
 pub mod record;
+pub mod relabel;
+pub mod repack;
 pub mod request;
 pub mod request_engine;
 pub mod watchdog;

@@ -18,6 +18,9 @@ use crate::request::{DriveName, FamilyName, FileId, LibraryName, RequestId, Tape
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+/// Moments of relabels that are kept.
+const RELABELS_MAX: usize = 1_000;
+
 /// What a request is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum RequestTarget {
@@ -68,6 +71,11 @@ pub struct LiveSet {
     pub last_reads: BTreeMap<TapeName, i64>,
     /// The newest locates on each tape, the oldest first.
     pub locates: BTreeMap<TapeName, VecDeque<ObservedLocate>>,
+    /// Tapes that are being given up, and when the last ones were.
+    pub relabeling: BTreeSet<TapeName>,
+    pub relabels_ns: VecDeque<i64>,
+    /// Background work rests until then.
+    pub background_held_ns: Option<i64>,
     /// What the time of mounts went to.
     pub mounts: MountLedger,
     /// The last revision of a queue: none has one that another had before it.
@@ -130,6 +138,23 @@ impl LiveSet {
             Record::RequestEnded { request, .. } => self.end(*request),
             Record::CopyFailed { file, tape, .. } => self.fail_copy(*file, tape),
             Record::CopyPreferred { file, tape } => self.prefer_copy(*file, tape),
+            Record::RelabelBegun { at_ns, tape } => {
+                self.relabeling.insert(tape.clone());
+                self.relabels_ns.push_back(*at_ns);
+                while self.relabels_ns.len() > RELABELS_MAX {
+                    self.relabels_ns.pop_front();
+                }
+            }
+            Record::RelabelEnded { tape } => {
+                self.relabeling.remove(tape);
+                self.locates.remove(tape);
+                if let Some(tape) = self.tapes.get_mut(tape) {
+                    tape.family = None;
+                    tape.written_bytes = 0;
+                    tape.state = TapeState::Active;
+                }
+            }
+            Record::BackgroundHeld { until_ns } => self.background_held_ns = Some(*until_ns),
             Record::DataSetClosed {
                 family,
                 data_set,
@@ -191,7 +216,12 @@ impl LiveSet {
                 }
             }
             Record::MountReady { at_ns, drive } => self.mounted(*at_ns, drive),
-            Record::ReadBegun { drive, file, .. } => self.begin_read(drive, *file),
+            Record::ReadBegun {
+                drive,
+                file,
+                is_compared,
+                ..
+            } => self.begin_read(drive, *file, *is_compared),
             Record::ReadEnded {
                 at_ns,
                 drive,
@@ -261,10 +291,22 @@ impl LiveSet {
         }
     }
 
-    /// Whether a tape can be mounted, as far as it alone is concerned.
+    /// Whether a tape can be read, as far as it alone is concerned.
     pub fn is_active(&self, tape: &TapeName) -> bool {
-        let tape = self.tapes.get(tape);
-        tape.is_some_and(|tape| tape.state == TapeState::Active)
+        let state = self.tapes.get(tape).map(|tape| tape.state);
+        let is_read = matches!(state, Some(TapeState::Active | TapeState::ReadOnly));
+        is_read && !self.relabeling.contains(tape)
+    }
+
+    /// Whether it can be written to.
+    pub fn is_written(&self, tape: &TapeName) -> bool {
+        let state = self.tapes.get(tape).map(|tape| tape.state);
+        state == Some(TapeState::Active) && !self.relabeling.contains(tape)
+    }
+
+    /// Whether background work rests.
+    pub fn is_background_held(&self, now_ns: i64) -> bool {
+        self.background_held_ns.is_some_and(|until| now_ns < until)
     }
 
     /// Whether a tape is in a drive that is down.
@@ -352,9 +394,10 @@ impl LiveSet {
         }
     }
 
-    fn begin_read(&mut self, drive: &DriveName, file: FileId) {
+    fn begin_read(&mut self, drive: &DriveName, file: FileId, is_compared: bool) {
         self.unqueue(file);
         if let Some(entry) = self.recalls.get_mut(&file) {
+            entry.is_compared = is_compared;
             entry.read_by = Some(drive.clone());
         }
         if let Some(mount) = self.mount_mut(drive) {
@@ -382,6 +425,7 @@ impl LiveSet {
         let work = std::mem::replace(&mut mount.work, DriveWork::Idle { since_ns: at_ns });
         mount.is_head_known = false;
         let tape = mount.tape.clone();
+        self.return_copies(&tape, work.members().to_vec());
         match work {
             DriveWork::Reading(file) => {
                 if let Some(entry) = self.recalls.get_mut(&file) {
@@ -389,9 +433,10 @@ impl LiveSet {
                 }
                 self.queue(file);
             }
-            DriveWork::Writing(file) => self.return_copies(&tape, vec![file]),
-            DriveWork::WritingAggregate(members) => self.return_copies(&tape, members),
-            DriveWork::Idle { .. } | DriveWork::Syncing => {}
+            DriveWork::Idle { .. }
+            | DriveWork::Writing(_)
+            | DriveWork::WritingAggregate(_)
+            | DriveWork::Syncing => {}
         }
     }
 
@@ -427,6 +472,7 @@ impl LiveSet {
                 if let Some(asker) = entry.askers.remove(&request) {
                     self.leases.remove(&(asker.lease_ns, request));
                 }
+                entry.background.remove(&request);
                 if entry.read_by.is_some() {
                     return;
                 }

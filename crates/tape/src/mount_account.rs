@@ -211,7 +211,6 @@ impl OpenMount {
             _ => MountPhase::Lost,
         };
         self.turn(at_ns, phase, MountPhase::Idle);
-        self.unsynced.clear();
     }
 }
 
@@ -261,13 +260,14 @@ impl MountLedger {
                 self.end_write(live, drive, (*at_ns, &members, index));
             }
             Record::SyncEnded { at_ns, drive } => self.end_sync(drive, *at_ns),
-            // What was written before the work that was given up stays.
-            Record::WorkGivenUp { at_ns, drive } => {
+            Record::WorkReturned { at_ns, drive } => {
                 if let Some(open) = self.open.get_mut(drive) {
-                    open.turn(*at_ns, MountPhase::Lost, MountPhase::Idle);
+                    open.end_lost(*at_ns);
+                    open.unsynced.clear();
                 }
             }
-            Record::WorkReturned { at_ns, drive } => {
+            // What was written before the work that was given up stays.
+            Record::WorkGivenUp { at_ns, drive } => {
                 if let Some(open) = self.open.get_mut(drive) {
                     open.end_lost(*at_ns);
                 }

@@ -35,11 +35,17 @@ pub struct MountPolicy {
     /// Parts of the drives that VOs get of what is scarce; 1 where nothing is said.
     #[serde(default)]
     pub vo_shares: BTreeMap<VoName, u32>,
-    /// The most drives that write one family at the same time.
+    /// The most drives that write one family at the same time, in one library.
     pub family_drives_max: u32,
     /// The same for some families.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub family_widths: BTreeMap<FamilyName, u32>,
+    /// Archiving is worth a mount at the end of each such time, whatever is queued, as in systems that migrate every few hours.
+    #[serde(default)]
+    pub cycle_ns: Option<i64>,
+    /// The same for some families.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub family_cycles_ns: BTreeMap<FamilyName, i64>,
 }
 
 /// Bounds for the drives of one kind.
@@ -65,6 +71,8 @@ impl MountPolicy {
             family_drives_max: 4,
             archive_age_ns: None,
             family_widths: BTreeMap::new(),
+            cycle_ns: None,
+            family_cycles_ns: BTreeMap::new(),
         }
     }
 
@@ -83,6 +91,16 @@ impl MountPolicy {
             MountTarget::Archive(family, _) => {
                 let width = self.family_widths.get(family);
                 width.copied().unwrap_or(self.family_drives_max)
+            }
+        }
+    }
+
+    fn cycle_of(&self, target: &MountTarget) -> Option<i64> {
+        match target {
+            MountTarget::Recall(_) => None,
+            MountTarget::Archive(family, _) => {
+                let own = self.family_cycles_ns.get(family).copied();
+                own.or(self.cycle_ns).filter(|cycle_ns| *cycle_ns > 0)
             }
         }
     }
@@ -127,10 +145,25 @@ pub struct DriveSupply {
 /// Why a tape is worth a mount.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MountReason {
-    Deadline { in_ns: i64 },
-    Bytes { queued: u64, min: u64 },
-    Files { queued: u64, min: u64 },
-    Age { oldest_ns: i64, min_ns: i64 },
+    Deadline {
+        in_ns: i64,
+    },
+    Bytes {
+        queued: u64,
+        min: u64,
+    },
+    Files {
+        queued: u64,
+        min: u64,
+    },
+    Age {
+        oldest_ns: i64,
+        min_ns: i64,
+    },
+    /// A cycle has ended since the oldest file came.
+    Cycle {
+        every_ns: i64,
+    },
 }
 
 /// Why a tape is not mounted.
@@ -236,14 +269,27 @@ pub fn decide_mounts(
 pub fn worth_at_ns(policy: &MountPolicy, candidate: &MountCandidate) -> i64 {
     let by_age = age_at_ns(policy, candidate);
     let by_deadline = candidate.deadline_ns.map(|at| at - policy.deadline_lead_ns);
-    by_deadline.map_or(by_age, |at| at.min(by_age))
+    let by_cycle = cycle_end(policy, candidate).map(|(at, _)| at);
+    let others = [by_deadline, by_cycle].into_iter().flatten();
+    others.fold(by_age, i64::min)
+}
+
+/// Whether a candidate is worth a mount now.
+pub fn is_worth(now_ns: i64, policy: &MountPolicy, candidate: &MountCandidate) -> bool {
+    reason(now_ns, policy, candidate).is_ok()
+}
+
+/// When the cycle ends in which the oldest file of a candidate came, and how long a cycle is.
+fn cycle_end(policy: &MountPolicy, candidate: &MountCandidate) -> Option<(i64, i64)> {
+    let every_ns = policy.cycle_of(&candidate.target)?;
+    let end = candidate.oldest_ns.div_euclid(every_ns).saturating_add(1);
+    Some((end.saturating_mul(every_ns), every_ns))
 }
 
 /// When the age of its oldest request makes a candidate worth a mount.
 fn age_at_ns(policy: &MountPolicy, candidate: &MountCandidate) -> i64 {
-    let by_age = candidate
-        .oldest_ns
-        .saturating_add(policy.age_of(&candidate.target));
+    let age_ns = policy.age_of(&candidate.target);
+    let by_age = candidate.oldest_ns.saturating_add(age_ns);
     let again = candidate.last_read_ns;
     let again = again.map(|read_ns| read_ns.saturating_add(policy.remount_ns));
     again.map_or(by_age, |again| by_age.max(again))
@@ -277,6 +323,12 @@ fn reason(
             oldest_ns: age_ns,
             min_ns: policy.age_of(&candidate.target),
         });
+    }
+    if let Some((end_ns, every_ns)) = cycle_end(policy, candidate)
+        && candidate.mounts == 0
+        && now_ns >= end_ns
+    {
+        return Ok(MountReason::Cycle { every_ns });
     }
     Err(MountWait::NotWorthIt {
         bytes: candidate.bytes,

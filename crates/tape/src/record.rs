@@ -39,6 +39,8 @@ impl Tape {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum TapeState {
     Active,
+    /// Read, and not written to: its files move to others, or shall.
+    ReadOnly,
     /// By an operator; its files wait.
     Disabled,
     /// By an error that concerned all of it.
@@ -95,6 +97,9 @@ pub enum Record {
         drive: DriveName,
     },
     ReadBegun {
+        /// What is being read goes to disk, or is only compared.
+        #[serde(default)]
+        is_compared: bool,
         /// 0 in records of earlier versions, as of all that begins in a drive.
         #[serde(default)]
         at_ns: i64,
@@ -159,6 +164,18 @@ pub enum Record {
         family: FamilyName,
         data_set: DataSetName,
         verdict: HintVerdict,
+    },
+    /// Nothing that counts is on the tape: all of it is given up, and it is used when that is done.
+    RelabelBegun {
+        at_ns: i64,
+        tape: TapeName,
+    },
+    RelabelEnded {
+        tape: TapeName,
+    },
+    /// Background work rests until then.
+    BackgroundHeld {
+        until_ns: i64,
     },
     /// A tape has ended before its capacity: nothing more is written to it.
     TapeFilled {

@@ -95,6 +95,20 @@ pub struct RecallRequest {
     /// For accounting.
     #[serde(default)]
     pub activity: Option<ActivityName>,
+    #[serde(default)]
+    pub purpose: ReadPurpose,
+}
+
+/// What a file is read for. What no user waits for is background: it takes few drives, and none while it is held.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ReadPurpose {
+    #[default]
+    Users,
+    /// It is read and compared, and goes nowhere.
+    Verification,
+    /// It is to be written to another tape.
+    Repack,
 }
 
 /// A file is to be put on tape.
@@ -120,6 +134,9 @@ pub struct ArchiveWishes {
     pub data_set: Option<DataSet>,
     /// For accounting.
     pub activity: Option<ActivityName>,
+    /// Nobody waits for it: it was on tape before.
+    #[serde(default)]
+    pub is_background: bool,
 }
 
 impl Default for ArchiveWishes {
@@ -130,6 +147,7 @@ impl Default for ArchiveWishes {
             is_packed: false,
             data_set: None,
             activity: None,
+            is_background: false,
         }
     }
 }
@@ -152,6 +170,8 @@ pub enum TapeErrorScope {
 pub enum RequestOutcome {
     /// The file has been read.
     Recalled,
+    /// The copy that was to be verified has been read, and is as it was written.
+    Verified,
     /// The file is on tape: the sync that covers it has returned.
     Archived(TapeCopy),
     /// Several copies were asked for, and all of them are on tape.

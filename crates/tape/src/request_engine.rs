@@ -12,6 +12,7 @@ mod failing;
 mod forecasting;
 mod mounting;
 mod recalling;
+mod trickle;
 
 pub use forecasting::{Forecast, ForecastTimes};
 
@@ -24,6 +25,7 @@ use crate::locate::SECOND_NS;
 use crate::mount_decision::{MountPolicy, MountTarget};
 use crate::order::OrderEffort;
 use crate::record::{Record, Tape, TapeState};
+use crate::relabel::{RelabelOrder, RelabelRefusal, TapeUse, may_relabel};
 use crate::request::{
     ArchiveRequest, DriveName, FamilyName, FileId, LibraryName, RecallRequest, RequestId,
     RequestOutcome, TapeCopy, TapeErrorScope, TapeName,
@@ -34,6 +36,8 @@ use calibrating::Calibrations;
 use recalling::{PlannedOrder, QueueSum};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
+pub use trickle::TricklePolicy;
+use trickle::Trickles;
 
 /// In which order the files of one mount are read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -73,6 +77,11 @@ pub struct TapePolicy {
     /// How long files of a data set wait for those of it that were announced, at most.
     pub data_set_wait_ns: i64,
     pub copy_telling: CopyTelling,
+    pub trickle: TricklePolicy,
+    /// The most drives that read what nobody waits for.
+    pub background_drives_max: u32,
+    /// Tapes that may be relabeled in a day without an operator's order.
+    pub relabels_per_day_max: usize,
 }
 
 /// When it is told that a file of which several copies are asked for is on tape.
@@ -103,6 +112,9 @@ impl TapePolicy {
             aggregate: AggregatePolicy::usual(),
             data_set_wait_ns: 24 * 3_600 * SECOND_NS,
             copy_telling: CopyTelling::All,
+            trickle: TricklePolicy::USUAL,
+            background_drives_max: 1,
+            relabels_per_day_max: 2,
         }
     }
 }
@@ -120,19 +132,19 @@ pub enum DriveReport {
     Moved { bytes: u64 },
     /// The file is on disk, whole.
     FileRead(FileId),
+    /// The file is as it was written; it went nowhere.
+    FileVerified(FileId),
     /// The file is in the drive.
     FileWritten(FileId),
     /// The aggregate is in the drive.
     AggregateWritten,
-    /// This member of the aggregate cannot be read from disk; nothing of the aggregate counts.
-    MemberFailed(FileId),
     /// All that was written is on tape.
     Synced,
     /// The tape has ended before the file that is being written. What no sync covers is written again, to another tape.
     TapeFull,
     /// The drive is empty.
     Dismounted,
-    /// The disk could not take or give this file; the drive is ready for the next one.
+    /// The disk could not take or give this file; the drive is ready for the next one. Of an aggregate nothing counts then.
     NotTaken(FileId),
     /// What it was doing has failed.
     Failed(TapeErrorScope),
@@ -168,6 +180,19 @@ pub enum Input {
     },
     /// A drive that was down is empty and works.
     DriveUp(DriveName),
+    /// Background work rests until then, as during a challenge; a moment that has passed ends that.
+    HoldBackground {
+        until_ns: i64,
+    },
+    /// All of a tape is to be given up, if nothing speaks against it.
+    Relabel {
+        tape: TapeName,
+        /// What the namespace says lives on it.
+        found: TapeUse,
+        order: RelabelOrder,
+    },
+    /// That has been done.
+    Relabeled(TapeName),
     /// Libraries that are left alone for a while are tried now.
     RetryLibraries,
     /// Nothing but the time that has passed.
@@ -185,6 +210,13 @@ pub enum Effect {
         purpose: MountPurpose,
     },
     Read {
+        drive: DriveName,
+        file: FileId,
+        begin_bytes: u64,
+        size_bytes: u64,
+    },
+    /// Read it and compare it with what was written; it goes nowhere.
+    Verify {
         drive: DriveName,
         file: FileId,
         begin_bytes: u64,
@@ -208,6 +240,14 @@ pub enum Effect {
     Dismount {
         drive: DriveName,
         tape: TapeName,
+    },
+    /// Give up all of a tape, which lies in its slot; then `Relabeled` is told. It may be done again.
+    Relabel {
+        tape: TapeName,
+    },
+    RelabelRefused {
+        tape: TapeName,
+        because: RelabelRefusal,
     },
     /// Stop whatever the drive does; it is down.
     Abort {
@@ -270,6 +310,7 @@ pub struct RequestEngine {
     wanted: BTreeSet<DriveClass>,
     waiting: BTreeSet<MountTarget>,
     without_tape: BTreeSet<FamilyName>,
+    trickles: Trickles,
     /// When a tape that is not worth a mount now will be.
     next_worth_ns: Option<i64>,
     wake_ns: Option<i64>,
@@ -295,6 +336,7 @@ impl RequestEngine {
             wanted: BTreeSet::new(),
             waiting: BTreeSet::new(),
             without_tape: BTreeSet::new(),
+            trickles: Trickles::default(),
             next_worth_ns: None,
             wake_ns: None,
             is_decision_due: true,
@@ -338,6 +380,9 @@ impl RequestEngine {
             self.watchdog.begin(now_ns, &name);
             self.calibrations.doubt(&name);
         }
+        let relabeling = self.live.relabeling.iter().cloned();
+        out.effects
+            .extend(relabeling.map(|tape| Effect::Relabel { tape }));
         let mut records = out.records;
         let mut effects = out.effects;
         for effect in self.handle(now_ns, Input::Tick) {
@@ -463,6 +508,20 @@ impl RequestEngine {
                     self.is_decision_due = true;
                 }
             }
+            Input::HoldBackground { until_ns } => {
+                self.keep(out, Record::BackgroundHeld { until_ns });
+                self.orders.clear();
+                self.is_decision_due = true;
+            }
+            Input::Relabel { tape, found, order } => {
+                self.relabel(now_ns, (tape, found, order), out);
+            }
+            Input::Relabeled(tape) => {
+                if self.live.relabeling.contains(&tape) {
+                    self.keep(out, Record::RelabelEnded { tape });
+                    self.is_decision_due = true;
+                }
+            }
             Input::RetryLibraries => self.retry_libraries(now_ns, out),
             Input::Tick => self.is_decision_due = true,
         }
@@ -476,15 +535,35 @@ impl RequestEngine {
                 self.measured(drive, wrap_ends_bytes, out);
             }
             DriveReport::Moved { bytes } => self.watchdog.moved(now_ns, drive, bytes),
-            DriveReport::FileRead(file) => self.file_read(now_ns, drive, file, out),
+            DriveReport::FileRead(file) => self.file_read(now_ns, drive, (file, true), out),
+            DriveReport::FileVerified(file) => self.file_read(now_ns, drive, (file, false), out),
             DriveReport::FileWritten(file) => self.file_written(now_ns, drive, file, out),
             DriveReport::AggregateWritten => self.aggregate_written(now_ns, drive, out),
-            DriveReport::MemberFailed(file) => self.member_failed(now_ns, drive, file, out),
             DriveReport::Synced => self.synced(now_ns, drive, out),
             DriveReport::TapeFull => self.tape_full(now_ns, drive, out),
             DriveReport::Dismounted => self.dismounted(now_ns, drive, out),
             DriveReport::NotTaken(file) => self.not_taken(now_ns, drive, file, out),
             DriveReport::Failed(scope) => self.failed(now_ns, drive, scope, out),
+        }
+    }
+
+    fn relabel(
+        &mut self,
+        now_ns: i64,
+        (tape, found, order): (TapeName, TapeUse, RelabelOrder),
+        out: &mut Turnout,
+    ) {
+        let per_day_max = self.policy.relabels_per_day_max;
+        match may_relabel(&self.live, &tape, found, (now_ns, order, per_day_max)) {
+            Ok(()) => {
+                let begun = Record::RelabelBegun {
+                    at_ns: now_ns,
+                    tape: tape.clone(),
+                };
+                self.keep(out, begun);
+                out.effects.push(Effect::Relabel { tape });
+            }
+            Err(because) => out.effects.push(Effect::RelabelRefused { tape, because }),
         }
     }
 

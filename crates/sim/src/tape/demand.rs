@@ -4,13 +4,24 @@ use super::plan::{TapePlan, TapePlanError, hours_ns, seconds_ns, wrong};
 use penstock_tape::chance::Chance;
 use penstock_tape::record::{Tape, TapeState};
 use penstock_tape::request::{
-    ArchiveRequest, ArchiveWishes, Asker, FamilyName, FileId, LibraryName, RecallRequest,
-    RequestId, TapeCopy, TapeName, VoName,
+    ArchiveRequest, ArchiveWishes, Asker, FamilyName, FileId, LibraryName, ReadPurpose,
+    RecallRequest, RequestId, TapeCopy, TapeName, VoName,
 };
 use std::collections::BTreeMap;
 
-/// The name of the one library.
-pub(super) const LIBRARY: &str = "library";
+/// The name of a library by its number.
+pub(super) fn library_name(number: u32) -> LibraryName {
+    LibraryName(match number {
+        0 => "library".into(),
+        _ => format!("library-{number}").into(),
+    })
+}
+
+/// The library to which something with this number is dealt.
+pub(super) fn dealt(number: u64, libraries: u32) -> u32 {
+    u32::try_from(number % u64::from(libraries.max(1))).unwrap_or(0)
+}
+
 /// Nobody gives up in a simulation.
 const LEASE_NS: i64 = i64::MAX;
 /// Tapes are written up to here.
@@ -112,8 +123,14 @@ impl Demand {
         }
         demand.add_archives(plan)?;
         let slots = plan.library.slots as usize;
-        if demand.tapes.len() > slots {
-            let why = format!("{} tapes do not fit into {slots} slots", demand.tapes.len());
+        for number in 0..plan.library.count {
+            let name = library_name(number);
+            let tapes = demand.tapes.values();
+            let tapes = tapes.filter(|tape| tape.library == name).count();
+            if tapes <= slots {
+                continue;
+            }
+            let why = format!("{tapes} tapes do not fit into {slots} slots");
             return Err(wrong("library.slots", why));
         }
         demand.arrivals.sort_by_key(|(at_ns, _)| *at_ns);
@@ -137,7 +154,8 @@ impl Demand {
                 let why = format!("a file of {} lies beyond {capacity} bytes", line.tape);
                 return Err(wrong("log", why));
             }
-            let facts = written_tape(&line.kind, capacity, capacity);
+            let library = dealt(self.tapes.len() as u64, plan.library.count);
+            let facts = written_tape(&line.kind, capacity, capacity, library);
             self.tapes.entry(tape.clone()).or_insert(facts);
             let next = FileId(files.len() as u64);
             // Members of an aggregate may begin at one place.
@@ -150,6 +168,7 @@ impl Demand {
                 copies: vec![TapeCopy::alone(tape, line.begin_bytes)],
                 asker: asker(&line.vo, 3, None),
                 activity: None,
+                purpose: ReadPurpose::Users,
             };
             match self.arrivals.last_mut() {
                 Some((at_ns, Arrival::Recall(bulk))) if *at_ns == line.at_ns => bulk.push(request),
@@ -175,9 +194,17 @@ impl Demand {
                 ));
             }
             let name = |tape: u64| TapeName(format!("{}-{number}-{tape:04}", load.vo).into());
+            // Another copy lies at the same place of a tape in the next library.
+            let copy_name = |tape: u64, copy: u32| match copy {
+                0 => name(tape),
+                _ => TapeName(format!("{}-copy-{copy}", name(tape).0).into()),
+            };
             for tape in 0..u64::from(load.tapes) {
-                let facts = written_tape(&load.kind, capacity, written);
-                self.tapes.insert(name(tape), facts);
+                for copy in 0..load.copies {
+                    let library = dealt(tape + u64::from(copy), plan.library.count);
+                    let facts = written_tape(&load.kind, capacity, written, library);
+                    self.tapes.insert(copy_name(tape, copy), facts);
+                }
             }
             let spread = load
                 .tapes_per_bulk
@@ -199,9 +226,15 @@ impl Demand {
                             request: self.next_request(),
                             file: FileId(file),
                             size_bytes: load.file_bytes,
-                            copies: vec![TapeCopy::alone(name(tape), place * load.file_bytes)],
+                            copies: (0..load.copies)
+                                .map(|copy| {
+                                    let begin = place * load.file_bytes;
+                                    TapeCopy::alone(copy_name(tape, copy), begin)
+                                })
+                                .collect(),
                             asker: asker(&load.vo, load.priority, deadline),
                             activity: None,
+                            purpose: ReadPurpose::Users,
                         });
                     }
                 }
@@ -220,9 +253,11 @@ impl Demand {
             }
             // As many tapes as the files need, and one for each drive that may write at the same time.
             let bytes = load.files.saturating_mul(load.file_bytes);
-            for tape in 0..bytes / capacity * 11 / 10 + 8 {
+            let tapes = bytes.saturating_mul(u64::from(load.copies)) / capacity * 11 / 10;
+            for tape in 0..tapes + 8 * u64::from(plan.library.count) {
                 let name = TapeName(format!("{}-new-{number}-{tape:04}", load.family).into());
-                let mut facts = written_tape(&load.kind, capacity, 0);
+                let library = dealt(tape, plan.library.count);
+                let mut facts = written_tape(&load.kind, capacity, 0, library);
                 facts.family = Some(FamilyName(load.family.as_str().into()));
                 self.tapes.insert(name, facts);
             }
@@ -238,7 +273,11 @@ impl Demand {
                     size_bytes: load.file_bytes,
                     family: FamilyName(load.family.as_str().into()),
                     asker: asker(&load.vo, 3, None),
-                    wishes: ArchiveWishes::default(),
+                    wishes: ArchiveWishes {
+                        copies: load.copies,
+                        is_packed: load.pack,
+                        ..ArchiveWishes::default()
+                    },
                 });
                 let requests = requests.collect();
                 self.arrivals.push((at_ns, Arrival::Archive(requests)));
@@ -257,9 +296,9 @@ fn asker(vo: &str, priority: u8, deadline_ns: Option<i64>) -> Asker {
     }
 }
 
-fn written_tape(kind: &str, capacity_bytes: u64, written_bytes: u64) -> Tape {
+fn written_tape(kind: &str, capacity_bytes: u64, written_bytes: u64, library: u32) -> Tape {
     Tape {
-        library: LibraryName(LIBRARY.into()),
+        library: library_name(library),
         kind: kind.to_owned(),
         family: None,
         capacity_bytes,

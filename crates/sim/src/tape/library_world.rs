@@ -1,6 +1,6 @@
 //! Drives and robots in virtual time, around the request engine.
 
-use super::demand::{Arrival, Demand, LIBRARY};
+use super::demand::{Arrival, Demand, dealt, library_name};
 use super::phases::{Phase, PhaseTimes};
 use super::plan::{ReadPolicy, TapePlan, TapePlanError, hours_ns};
 use super::usage::{Activity, DriveUse, LateRecalls, Usage};
@@ -13,9 +13,7 @@ use penstock_tape::drive_pool::{DriveState, MountPurpose};
 use penstock_tape::library::Robot;
 use penstock_tape::loaded_drive::{FileMark, HostFeed, LoadedDrive};
 use penstock_tape::locate::SECOND_NS;
-use penstock_tape::request::{
-    DriveName, FileId, LibraryName, RequestOutcome, TapeErrorScope, TapeName, VoName,
-};
+use penstock_tape::request::{DriveName, FileId, RequestOutcome, TapeErrorScope, TapeName, VoName};
 use penstock_tape::request_engine::{DriveReport, Effect, ForecastTimes, Input, RequestEngine};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
@@ -24,6 +22,9 @@ use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 const REPORT_EVERY_NS: i64 = 240 * SECOND_NS;
 /// Bulks of which it is foretold when they will have their end.
 const FORETOLD_MAX: usize = 24;
+
+/// After so long it is seen that a library does not answer.
+const AWAY_NS: i64 = 10 * SECOND_NS;
 
 /// What comes at a time.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -54,6 +55,8 @@ struct SimulatedDrive {
     kind: DriveKind,
     /// What its tape is there for, and for whom as soon as the first file is begun.
     usage: Option<DriveUse>,
+    /// The number of its library.
+    library: u32,
     loaded: Option<LoadedDrive>,
     tape: Option<TapeName>,
     /// Counts mounts, so that what an aborted one would have reported is known.
@@ -96,7 +99,8 @@ pub(super) struct LibraryWorld<'a> {
     engine: RequestEngine,
     drives: BTreeMap<DriveName, SimulatedDrive>,
     cartridges: BTreeMap<TapeName, Cartridge>,
-    robot: Robot,
+    /// By the number of the library.
+    robots: Vec<Robot>,
     chance: Chance,
     events: BinaryHeap<Reverse<(i64, u64, Event)>>,
     event_number: u64,
@@ -133,7 +137,9 @@ impl<'a> LibraryWorld<'a> {
             engine,
             drives: BTreeMap::new(),
             cartridges: BTreeMap::new(),
-            robot: Robot::new(plan.library()),
+            robots: (0..plan.library.count)
+                .map(|_| Robot::new(plan.library()))
+                .collect(),
             chance: Chance::of_part(plan.seed, u64::MAX),
             events: BinaryHeap::new(),
             event_number: 0,
@@ -149,14 +155,15 @@ impl<'a> LibraryWorld<'a> {
         };
         for drives in &plan.drives {
             for number in 0..drives.count {
+                let library = dealt(u64::from(number), plan.library.count);
                 let drive = DriveName(format!("{}-{number:03}", drives.kind).into());
                 let kind = kinds[&drives.kind].clone();
                 world
                     .drives
-                    .insert(drive.clone(), SimulatedDrive::new(kind));
+                    .insert(drive.clone(), SimulatedDrive::new(kind, library));
                 world.give(Input::DriveAdded {
                     drive,
-                    library: LibraryName(LIBRARY.into()),
+                    library: library_name(library),
                     kind: drives.kind.clone(),
                 });
             }
@@ -249,7 +256,12 @@ impl<'a> LibraryWorld<'a> {
                         DriveReport::AggregateWritten
                     }
                     Report::Synced => DriveReport::Synced,
-                    Report::Failed(scope) => DriveReport::Failed(scope),
+                    Report::Failed(scope) => {
+                        if scope == TapeErrorScope::Library {
+                            self.close_mount(&drive);
+                        }
+                        DriveReport::Failed(scope)
+                    }
                     Report::Dismounted => {
                         self.close_mount(&drive);
                         DriveReport::Dismounted
@@ -384,6 +396,8 @@ impl<'a> LibraryWorld<'a> {
                 self.name_user(&drive, file);
                 self.read(&drive, file, (begin_bytes, size_bytes));
             }
+            // Nobody verifies or relabels in a simulation.
+            Effect::Verify { .. } | Effect::Relabel { .. } | Effect::RelabelRefused { .. } => {}
             Effect::Write {
                 drive,
                 file,
@@ -458,6 +472,7 @@ impl<'a> LibraryWorld<'a> {
             }
             RequestOutcome::NoCopyLeft(_)
             | RequestOutcome::NoTape
+            | RequestOutcome::Verified
             | RequestOutcome::NotTaken
             | RequestOutcome::Canceled
             | RequestOutcome::Expired => self.sums.failed += 1,
@@ -535,7 +550,16 @@ impl<'a> LibraryWorld<'a> {
         if fault == Some(MountFault::Hung) {
             return;
         }
-        let carried = self.robot.carry(now_ns);
+        let number = drive.library;
+        let is_away = self.plan.library.outages.iter().any(|outage| {
+            let (begin_ns, end_ns) = (hours_ns(outage.begin_hours), hours_ns(outage.end_hours));
+            outage.library == number && (begin_ns..end_ns).contains(&now_ns)
+        });
+        if is_away {
+            drive.spend(Phase::Lost, AWAY_NS);
+            return self.report_at_end(name, Report::Failed(TapeErrorScope::Library));
+        }
+        let carried = self.robots[number as usize].carry(now_ns);
         let (loaded, time) = LoadedDrive::load(&drive.kind, cartridge, chance);
         drive.loaded = Some(loaded);
         drive.spend(Phase::RobotWait, carried.begin_ns - now_ns);
@@ -612,7 +636,8 @@ impl<'a> LibraryWorld<'a> {
             drive.spend(Phase::Unload, time.unload_ns);
         }
         let unloaded_ns = drive.accounted_ns;
-        let carried = self.robot.carry(unloaded_ns);
+        let number = drive.library as usize;
+        let carried = self.robots[number].carry(unloaded_ns);
         if let Some(drive) = self.drives.get_mut(name) {
             drive.spend(Phase::RobotWait, carried.begin_ns - unloaded_ns);
             drive.spend(Phase::Carry, carried.end_ns - carried.begin_ns);
@@ -660,10 +685,11 @@ impl<'a> LibraryWorld<'a> {
 }
 
 impl SimulatedDrive {
-    fn new(kind: DriveKind) -> SimulatedDrive {
+    fn new(kind: DriveKind, library: u32) -> SimulatedDrive {
         SimulatedDrive {
             kind,
             usage: None,
+            library,
             loaded: None,
             tape: None,
             mount: 0,

@@ -1,11 +1,12 @@
 //! What is to be simulated, as people write it in JSON.
 
+use penstock_tape::aggregate::AggregatePolicy;
 use penstock_tape::drive_fault::FaultRates;
 use penstock_tape::drive_kind::{DriveKind, DriveKindDocument};
 use penstock_tape::library::LibraryModel;
 use penstock_tape::locate::SECOND_NS;
 use penstock_tape::mount_decision::MountPolicy;
-use penstock_tape::request_engine::{ReadOrder, TapePolicy};
+use penstock_tape::request_engine::{ReadOrder, TapePolicy, TricklePolicy};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -38,6 +39,10 @@ pub struct TapePlan {
     pub repair_hours: f64,
     /// When mounts are worth it, under `serpentine`. Default: 500 GB, 10 000 files, a quarter of an hour.
     pub mount: Option<MountPolicy>,
+    /// When small files are written as one object. Default: 10 GB, 20 000 files, a quarter of an hour.
+    pub aggregate: Option<AggregatePolicy>,
+    /// When a mount is ended that is written to only now and then. Default: fed for less than 40 % of five minutes.
+    pub trickle: Option<TricklePolicy>,
     /// How long a tape stays in a drive that nobody needs, under `serpentine`.
     #[serde(default = "five_minutes")]
     pub dismount_delay_seconds: f64,
@@ -51,6 +56,22 @@ pub struct LibraryPlan {
     pub arms: u32,
     pub move_seconds: f64,
     pub moves_per_hour_max: u32,
+    /// So many equal libraries: drives and tapes are dealt out among them.
+    #[serde(default = "one_library")]
+    pub count: u32,
+    /// When one of them is away: its mounts fail.
+    #[serde(default)]
+    pub outages: Vec<OutagePlan>,
+}
+
+/// A library is away.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct OutagePlan {
+    /// Its number, from 0.
+    pub library: u32,
+    pub begin_hours: f64,
+    pub end_hours: f64,
 }
 
 /// Drives of one kind.
@@ -85,6 +106,9 @@ pub struct RecallLoad {
     pub priority: u8,
     /// From the request on.
     pub deadline_hours: Option<f64>,
+    /// Copies of each file, in libraries of their own.
+    #[serde(default = "one_library")]
+    pub copies: u32,
 }
 
 /// Who archives what.
@@ -99,6 +123,16 @@ pub struct ArchiveLoad {
     pub bulks: u64,
     pub begin_hours: f64,
     pub end_hours: f64,
+    /// Copies of each file, in libraries of their own.
+    #[serde(default = "one_library")]
+    pub copies: u32,
+    /// Whether files are written together with others as one object.
+    #[serde(default)]
+    pub pack: bool,
+}
+
+fn one_library() -> u32 {
+    1
 }
 
 fn one() -> u64 {
@@ -131,6 +165,7 @@ pub enum TapePlanError {
 /// Figures that a plan may have at most.
 const FILES_MAX: u64 = 5_000_000;
 const DRIVES_MAX: u32 = 2_000;
+const LIBRARIES_MAX: u32 = 100;
 const HOURS_MAX: f64 = 24.0 * 366.0;
 
 /// By which rules tapes are mounted and read.
@@ -167,6 +202,8 @@ impl ReadPolicy {
         let mut rules = TapePolicy::usual();
         rules.mount = plan.mount.clone().unwrap_or_else(MountPolicy::usual);
         rules.dismount_delay_ns = seconds_ns(plan.dismount_delay_seconds);
+        rules.aggregate = plan.aggregate.unwrap_or(rules.aggregate);
+        rules.trickle = plan.trickle.unwrap_or(rules.trickle);
         // An order for each mount of a week has to be found soon; more effort gains some per cent.
         rules.order_effort.0 = 100_000;
         match self {
@@ -248,6 +285,30 @@ impl TapePlan {
             .sum();
         if drives == 0 || drives > u64::from(DRIVES_MAX) {
             return Err(wrong("drives", format!("there must be 1 to {DRIVES_MAX}")));
+        }
+        let libraries = self.library.count;
+        if !(1..=LIBRARIES_MAX).contains(&libraries) {
+            return Err(wrong(
+                "library.count",
+                format!("must be from 1 to {LIBRARIES_MAX}"),
+            ));
+        }
+        for outage in &self.library.outages {
+            let is_moment = is_time(outage.begin_hours) && is_time(outage.end_hours);
+            if !is_moment || outage.begin_hours > outage.end_hours || outage.library >= libraries {
+                return Err(wrong(
+                    "library.outages",
+                    "needs the number of a library, from 0, and a begin before its end",
+                ));
+            }
+        }
+        let copies = self.recalls.iter().map(|load| load.copies);
+        let mut copies = copies.chain(self.archives.iter().map(|load| load.copies));
+        if copies.any(|copies| !(1..=libraries).contains(&copies)) {
+            return Err(wrong(
+                "copies",
+                "each copy needs a library of its own: see library.count",
+            ));
         }
         let recalls = self.recalls.iter().map(|load| {
             (

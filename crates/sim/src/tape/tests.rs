@@ -199,3 +199,195 @@ fn the_last_twentieth_of_a_dataset_takes_at_most_a_tenth_of_its_time() {
         }
     }
 }
+
+/// Two libraries, of which the first is away for a quarter of a day.
+const TWO_LIBRARIES: &str = r#"{
+  "name": "two libraries", "seed": 4, "hours_max": 60,
+  "library": {"slots": 100, "arms": 2, "move_seconds": 15, "moves_per_hour_max": 300, "count": 2,
+              "outages": [{"library": 0, "begin_hours": 2, "end_hours": 8}]},
+  "drives": [{"kind": "LTO-8", "count": 4}],
+  "recalls": [{"vo": "atlas", "kind": "LTO-8", "files": 400, "file_bytes": 2000000000, "tapes": 8, "copies": 2,
+               "bulks": 20, "begin_hours": 0, "end_hours": 10}],
+  "archives": [{"vo": "cms", "family": "raw", "kind": "LTO-8", "files": 400, "file_bytes": 4000000000, "copies": 2,
+                "bulks": 10, "begin_hours": 0, "end_hours": 10}]
+}"#;
+
+#[test]
+fn while_a_library_is_away_files_come_from_the_other_and_second_copies_wait() {
+    let ours = run(TWO_LIBRARIES, ReadPolicy::Serpentine);
+    assert_eq!(
+        (ours.recalled, ours.archived, ours.failed, ours.open),
+        (400, 400, 0, 0)
+    );
+    // Two copies of each file were written.
+    assert_eq!(ours.written_bytes, 2 * 400 * 4_000_000_000);
+    // Whatever is asked for has a copy in the library that works; a copy more has to wait for the one that does not.
+    let alone = TWO_LIBRARIES.replace(r#""tapes": 8, "copies": 2"#, r#""tapes": 8"#);
+    let alone = run(&alone, ReadPolicy::Serpentine);
+    let hours = |seconds: f64| seconds / 3_600.0;
+    println!(
+        "longest recall: {:.1} h with two copies, {:.1} h with one; longest archive {:.1} h; {} incidents",
+        hours(ours.recall_waits.max_seconds),
+        hours(alone.recall_waits.max_seconds),
+        hours(ours.archive_waits.max_seconds),
+        ours.incidents
+    );
+    assert!(hours(ours.recall_waits.max_seconds) < 2.0);
+    assert!(hours(alone.recall_waits.max_seconds) > 4.0);
+    assert!(hours(ours.archive_waits.max_seconds) > 4.0);
+    assert_eq!((ours.unaccounted_ns, alone.failed + alone.open), (0, 0));
+    // One copy is enough: archiving goes on in the library that works.
+    let once = TWO_LIBRARIES.replace(r#"4000000000, "copies": 2"#, "4000000000");
+    let once = run(&once, ReadPolicy::Serpentine);
+    assert!(hours(once.archive_waits.max_seconds) < 2.0);
+    assert_eq!((once.archived, once.open), (400, 0));
+}
+
+/// Files of a megabyte.
+const SMALL_FILES: &str = r#"{
+  "name": "small files", "seed": 4, "hours_max": 60,
+  "library": {"slots": 100, "arms": 2, "move_seconds": 15, "moves_per_hour_max": 300},
+  "drives": [{"kind": "LTO-8", "count": 1}],
+  "archives": [{"vo": "cms", "family": "raw", "kind": "LTO-8", "files": 200000, "file_bytes": 1000000, "pack": true,
+                "bulks": 1, "begin_hours": 0, "end_hours": 0}]
+}"#;
+
+/// Bytes written, divided by what the drive would have written at its native rate while it wrote.
+fn writing_efficiency(report: &TapeReport, native_rate: f64) -> f64 {
+    let writing = ["stream", "turn", "backhitch", "mark", "locate"];
+    let phases = report.phases.iter();
+    let phases = phases.filter(|one| writing.contains(&one.phase));
+    let seconds: f64 = phases.map(|one| one.seconds).sum();
+    report.written_bytes as f64 / (seconds * native_rate)
+}
+
+#[test]
+fn small_files_are_written_near_the_native_rate_in_aggregates_only() {
+    let packed = run(SMALL_FILES, ReadPolicy::Serpentine);
+    let single = SMALL_FILES
+        .replace(r#", "pack": true"#, "")
+        .replace("200000", "20000");
+    let single = run(&single, ReadPolicy::Serpentine);
+    let [packed_part, single_part] = [&packed, &single].map(|one| writing_efficiency(one, 360e6));
+    println!("1 MB files: {packed_part:.3} of native in aggregates, {single_part:.3} one by one");
+    assert_eq!(
+        (packed.archived, packed.open, single.archived),
+        (200_000, 0, 20_000)
+    );
+    assert!(packed_part > 0.85 && single_part < 0.2);
+}
+
+#[test]
+fn two_members_of_one_place_in_a_log_both_come() {
+    let plan = TapePlan::parse(SMALL).expect("a plan");
+    let log = "seconds,vo,kind,tape,begin_bytes,size_bytes\n0,atlas,LTO-8,A1,0,2000000000\n\
+               0,atlas,LTO-8,A1,0,1000\n";
+    let log = RecallLog::parse(log).expect("a log");
+    let report = simulate_tape(&plan, Some(&log), ReadPolicy::Serpentine).expect("it runs");
+    assert_eq!((report.recalled, report.read_bytes), (2, 2_000_001_000));
+}
+
+#[test]
+fn a_drive_is_not_kept_for_a_trickle() {
+    // A file of a gigabyte each 20 seconds, for six hours.
+    let text = |fed: u32| {
+        format!(
+            r#"{{"name": "trickle", "hours_max": 20, "trickle": {{"watch_ns": 300000000000, "fed_permille_min": {fed}}},
+            "library": {{"slots": 100, "arms": 2, "move_seconds": 15, "moves_per_hour_max": 300}},
+            "drives": [{{"kind": "LTO-8", "count": 1}}],
+            "archives": [{{"vo": "cms", "family": "raw", "kind": "LTO-8", "files": 1080, "file_bytes": 1000000000,
+                          "bulks": 1080, "begin_hours": 0, "end_hours": 6}}]}}"#
+        )
+    };
+    let [kept, ended] = [0, 400].map(|fed| run(&text(fed), ReadPolicy::Serpentine));
+    for report in [&kept, &ended] {
+        println!(
+            "{:.0} s occupied, {} mounts",
+            report.occupied_seconds, report.mounts
+        );
+        assert_eq!((report.archived, report.open), (1_080, 0));
+    }
+    assert!(ended.occupied_seconds < 0.7 * kept.occupied_seconds);
+    assert!(ended.mounts <= 20);
+}
+
+#[test]
+fn large_files_are_written_near_the_native_rate_with_buffered_marks() {
+    let large = SMALL_FILES.replace(r#", "pack": true"#, "");
+    for (bytes, files) in [
+        (100_000_000_u64, 4_000),
+        (1_000_000_000, 800),
+        (4_000_000_000, 300),
+    ] {
+        let text = large.replace("1000000,", &format!("{bytes},"));
+        let text = text.replace("200000", &files.to_string());
+        let report = run(&text, ReadPolicy::Serpentine);
+        let part = writing_efficiency(&report, 360e6);
+        println!("files of {} MB: {part:.3} of native", bytes / 1_000_000);
+        assert_eq!((report.archived, report.open), (files, 0));
+        assert!(part >= 0.9, "{part}");
+    }
+}
+
+/// Runs of eight files of 2 GB, a hundred of them on one tape.
+const COLLOCATED: &str = r#"{
+  "name": "collocated", "seed": 4, "hours_max": 60,
+  "library": {"slots": 100, "arms": 2, "move_seconds": 15, "moves_per_hour_max": 300},
+  "drives": [{"kind": "LTO-8", "count": 1}],
+  "recalls": [{"vo": "cms", "kind": "LTO-8", "files": 800, "file_bytes": 2000000000, "tapes": 1, "run_files": 8,
+               "bulks": 1, "begin_hours": 0, "end_hours": 0}]
+}"#;
+
+#[test]
+fn recalls_collocated_at_16_gb_take_what_their_runs_allow() {
+    use penstock_tape::drive::DriveModel;
+    use penstock_tape::order::{OrderEffort, OrderGoal, OrderPolicy, RecallPlan};
+    use penstock_tape::recall::RecallFile;
+    for seed in 1..=3 {
+        let text = COLLOCATED.replace(r#""seed": 4"#, &format!(r#""seed": {seed}"#));
+        let plan = TapePlan::parse(&text).expect("a plan");
+        // What the runs allow: all files read once, in the best order that is known, on a tape as its label says.
+        let demand = demand::Demand::new(&plan, None).expect("demand");
+        let mut files = std::collections::BTreeMap::new();
+        for (_, arrival) in &demand.arrivals {
+            if let demand::Arrival::Recall(requests) = arrival {
+                for request in requests {
+                    let file = RecallFile {
+                        name: String::new(),
+                        begin_bytes: request.copies[0].begin_bytes,
+                        size_bytes: request.size_bytes,
+                        requests: 1,
+                    };
+                    files.insert(request.file, file);
+                }
+            }
+        }
+        let files: Vec<RecallFile> = files.into_values().collect();
+        let (drive, geometry) = (DriveModel::LTO_8, DriveModel::LTO_8.geometry());
+        let best = RecallPlan {
+            drive: &drive,
+            geometry: &geometry,
+            head: geometry.begin_of_tape(),
+            files: &files,
+            goal: OrderGoal::DriveTime,
+        };
+        let best = best.order(OrderPolicy::Best, OrderEffort(1_000_000));
+        let allowed_seconds = best.drive_ns() as f64 / 1e9;
+        let report = simulate_tape(&plan, None, ReadPolicy::Serpentine).expect("it runs");
+        let reading = ["stream", "turn", "locate"];
+        let phases = report.phases.iter();
+        let phases = phases.filter(|one| reading.contains(&one.phase));
+        let seconds: f64 = phases.map(|one| one.seconds).sum();
+        let part = report.read_bytes as f64 / (seconds * 360e6);
+        println!(
+            "seed {seed}: {} mounts, {part:.3} of native, {:.3} of what the runs allow",
+            report.mounts,
+            allowed_seconds / seconds
+        );
+        assert_eq!((report.open, report.failed), (0, 0));
+        assert!(
+            seconds <= 1.05 * allowed_seconds,
+            "{seconds} {allowed_seconds}"
+        );
+    }
+}

@@ -28,8 +28,8 @@ use penstock_tape::drive_pool::DriveState;
 use penstock_tape::live_set::RequestTarget;
 use penstock_tape::record::{Record, TapeState};
 use penstock_tape::request::{
-    ArchiveRequest, ArchiveWishes, Asker, DriveName, FileId, LibraryName, RecallRequest, RequestId,
-    RequestOutcome, TapeCopy, TapeErrorScope, VoName as TapeVo,
+    ArchiveRequest, ArchiveWishes, Asker, DriveName, FileId, LibraryName, ReadPurpose,
+    RecallRequest, RequestId, RequestOutcome, TapeCopy, TapeErrorScope, VoName as TapeVo,
 };
 use penstock_tape::request_engine::{
     DriveReport, Effect, ForecastTimes, Input, RequestEngine, TapeIncident,
@@ -158,6 +158,7 @@ impl TapeLibraries {
                     orders.push(TapeOrder::Bring(recall, EntryId(file.0)));
                 }
                 Effect::Mount { .. }
+                | Effect::Verify { .. }
                 | Effect::Write { .. }
                 | Effect::WriteAggregate { .. }
                 | Effect::Sync { .. }
@@ -183,6 +184,8 @@ impl TapeLibraries {
                 }
                 // The namespace is told when all copies are made. No data set is named to the engine.
                 Effect::CopyMade { .. } | Effect::HintFailed { .. } => {}
+                // No tape is relabeled by the storage element yet.
+                Effect::Relabel { .. } | Effect::RelabelRefused { .. } => {}
                 Effect::WakeAt(at_ns) => self.wake_ns = Some(at_ns),
             }
         }
@@ -220,6 +223,7 @@ impl TapeLibraries {
                 is_packed: put.is_packed,
                 data_set: None,
                 activity: None,
+                is_background: false,
             },
         };
         self.input(Input::Archive(puts.into_iter().map(request).collect()))
@@ -235,6 +239,7 @@ impl TapeLibraries {
                 copies: copies.map(|uri| uri.copy).collect(),
                 asker: asker(get.vo),
                 activity: None,
+                purpose: ReadPurpose::Users,
             }
         };
         self.input(Input::Recall(gets.into_iter().map(request).collect()))
@@ -336,9 +341,9 @@ impl TapeLibraries {
             | DriveReport::Located { .. }
             | DriveReport::WrapEnds { .. }
             | DriveReport::Moved { .. }
+            | DriveReport::FileVerified(_)
             | DriveReport::FileWritten(_)
             | DriveReport::AggregateWritten
-            | DriveReport::MemberFailed(_)
             | DriveReport::Synced
             | DriveReport::TapeFull
             | DriveReport::Dismounted => {}
@@ -351,6 +356,7 @@ impl TapeLibraries {
     pub(super) fn perform(&mut self, effect: &Effect) -> Vec<TapeOrder> {
         let (Effect::Mount { drive, .. }
         | Effect::Read { drive, .. }
+        | Effect::Verify { drive, .. }
         | Effect::Write { drive, .. }
         | Effect::WriteAggregate { drive, .. }
         | Effect::Sync { drive }
@@ -470,7 +476,7 @@ impl TapeLibraries {
             RequestOutcome::NoCopyLeft(_) | RequestOutcome::NotTaken | RequestOutcome::Expired => {
                 Some(TapeOutcome::Later(file))
             }
-            RequestOutcome::Recalled | RequestOutcome::Canceled => None,
+            RequestOutcome::Recalled | RequestOutcome::Verified | RequestOutcome::Canceled => None,
         }
     }
 

@@ -3,5 +3,7 @@
 mod aggregates;
 mod crash;
 mod faults;
+mod repacking;
 mod round_trip;
 mod site;
+mod two_libraries;

@@ -5,8 +5,9 @@ use penstock_tape::drive_kind::DriveKind;
 use penstock_tape::library::LibraryModel;
 use penstock_tape::locate::SECOND_NS;
 use penstock_tape::record::{Record, Tape, TapeState};
+use penstock_tape::relabel::RelabelRefusal;
 use penstock_tape::request::{
-    ArchiveRequest, ArchiveWishes, Asker, DriveName, FamilyName, FileId, LibraryName,
+    ArchiveRequest, ArchiveWishes, Asker, DriveName, FamilyName, FileId, LibraryName, ReadPurpose,
     RecallRequest, RequestId, RequestOutcome, TapeCopy, TapeName, VoName,
 };
 use penstock_tape::request_engine::{
@@ -104,8 +105,9 @@ pub struct Site {
     pub told: BTreeMap<RequestId, RequestOutcome>,
     pub incidents: Vec<TapeIncident>,
     pub mounts: usize,
+    pub refused: Vec<RelabelRefusal>,
     wake_ns: Option<i64>,
-    next_request: u64,
+    pub next_request: u64,
 }
 
 pub fn open_library(
@@ -156,6 +158,7 @@ impl Site {
             told: BTreeMap::new(),
             incidents: Vec::new(),
             mounts: 0,
+            refused: Vec::new(),
             wake_ns: None,
             next_request,
         };
@@ -205,6 +208,11 @@ impl Site {
                 Effect::Open(incident) => self.incidents.push(incident),
                 Effect::WakeAt(at_ns) => self.wake_ns = Some(at_ns),
                 Effect::Mount { .. } => self.mounts += 1,
+                Effect::Relabel { tape } => {
+                    // The library has done it by now.
+                    self.give(Input::Relabeled(tape));
+                }
+                Effect::RelabelRefused { because, .. } => self.refused.push(because),
                 _ => {}
             }
         }
@@ -252,7 +260,7 @@ impl Site {
         panic!("{:?} have no end", self.engine.live().requests);
     }
 
-    fn request(&mut self) -> RequestId {
+    pub fn request(&mut self) -> RequestId {
         self.next_request += 1;
         RequestId(self.next_request)
     }
@@ -318,6 +326,7 @@ impl Site {
                 copies: vec![copies[&FileId(file)].clone()],
                 asker: asker(),
                 activity: None,
+                purpose: ReadPurpose::Users,
             });
         }
         self.give(Input::Recall(requests));

@@ -32,6 +32,8 @@ pub struct ArchiveEntry {
     pub data_set: Option<DataSetName>,
     /// Copies that are asked for.
     pub wanted: u32,
+    /// Nobody waits for it.
+    pub is_background: bool,
     /// Copies that are there or on their way.
     pub copies: BTreeMap<LibraryName, CopyStage>,
     /// Of the first who asked, for accounting.
@@ -66,6 +68,7 @@ impl ArchiveEntry {
         ArchiveGroup {
             data_set: self.data_set.clone(),
             is_packed: self.is_packed,
+            is_background: self.is_background,
             taken: self.copies.keys().cloned().collect(),
             missing: self.missing(),
         }
@@ -77,6 +80,8 @@ impl ArchiveEntry {
 pub struct ArchiveGroup {
     pub data_set: Option<DataSetName>,
     pub is_packed: bool,
+    #[serde(default)]
+    pub is_background: bool,
     /// Libraries that have a copy or are about to.
     pub taken: BTreeSet<LibraryName>,
     /// Copies that no drive has begun.
@@ -136,6 +141,7 @@ impl LiveSet {
         if let Some(entry) = self.archives.get_mut(file) {
             entry.askers.insert(*id, asker.clone());
             entry.wanted = entry.wanted.max(wanted);
+            entry.is_background &= wishes.is_background;
         } else {
             let entry = ArchiveEntry {
                 size_bytes: request.size_bytes,
@@ -145,6 +151,7 @@ impl LiveSet {
                 is_packed: wishes.is_packed,
                 data_set: wishes.data_set.as_ref().map(|set| set.name.clone()),
                 wanted,
+                is_background: wishes.is_background,
                 copies: BTreeMap::new(),
                 vo: Some(asker.vo.clone()),
                 activity: wishes.activity.clone(),

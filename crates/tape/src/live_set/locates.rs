@@ -17,9 +17,14 @@ impl LiveSet {
         file: FileId,
         located_ns: Option<i64>,
     ) {
-        let entry = self.recalls.remove(&file);
-        let end = entry.as_ref().and_then(|entry| entry.end_bytes());
-        let begin = entry.and_then(|entry| Some(entry.copies.first()?.begin_bytes));
+        let entry = self.recalls.get_mut(&file);
+        let (begin, end) = entry.map_or((None, None), |entry| {
+            entry.read_by = None;
+            let begin = entry.copies.first().map(|copy| copy.begin_bytes);
+            (begin, entry.end_bytes())
+        });
+        // Who came while it was only compared still wants it.
+        self.queue(file);
         let Some(mount) = self.mount_mut(drive) else {
             return;
         };

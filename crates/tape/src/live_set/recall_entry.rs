@@ -2,7 +2,8 @@
 
 use super::{LiveSet, RequestTarget};
 use crate::request::{
-    ActivityName, Asker, DriveName, FileId, RecallRequest, RequestId, TapeCopy, TapeName, VoName,
+    ActivityName, Asker, DriveName, FileId, ReadPurpose, RecallRequest, RequestId, TapeCopy,
+    TapeName, VoName,
 };
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -17,12 +18,33 @@ pub struct RecallEntry {
     /// When the first of them asked.
     pub since_ns: i64,
     pub read_by: Option<DriveName>,
+    /// Whether what is being read goes nowhere.
+    pub is_compared: bool,
+    /// Of askers, those who do not wait for it, and why it is read for them.
+    pub background: BTreeMap<RequestId, ReadPurpose>,
     /// Of the first who asked, for accounting.
     pub vo: Option<VoName>,
     pub activity: Option<ActivityName>,
 }
 
+fn purpose_of(request: &RecallRequest) -> Option<(RequestId, ReadPurpose)> {
+    let is_background = request.purpose != ReadPurpose::Users;
+    is_background.then_some((request.request, request.purpose))
+}
+
 impl RecallEntry {
+    /// Whether nobody waits for it.
+    pub fn is_background(&self) -> bool {
+        self.background.len() == self.askers.len()
+    }
+
+    /// Askers who want it compared only.
+    pub fn verifiers(&self) -> Vec<RequestId> {
+        let purposes = self.background.iter();
+        let verifiers = purposes.filter(|(_, purpose)| **purpose == ReadPurpose::Verification);
+        verifiers.map(|(request, _)| *request).collect()
+    }
+
     /// The tape that it is read from.
     pub fn tape(&self) -> Option<&TapeName> {
         self.copies.first().map(|copy| &copy.tape)
@@ -45,8 +67,19 @@ impl LiveSet {
         } = request;
         self.requests.insert(*id, RequestTarget::Recall(*file));
         self.leases.insert((asker.lease_ns, *id));
+        let inactive = |tape: &TapeName| !self.is_active(tape);
+        let copies = request.copies.iter().map(|copy| &copy.tape);
+        let unusable: Vec<TapeName> = copies.filter(|tape| inactive(tape)).cloned().collect();
         if let Some(entry) = self.recalls.get_mut(file) {
             entry.askers.insert(*id, asker.clone());
+            entry.background.extend(purpose_of(request));
+            // Whoever asks may know of copies that nobody knew of before.
+            let mut more = request.copies.clone();
+            more.retain(|copy| !unusable.contains(&copy.tape));
+            more.retain(|copy| !entry.copies.iter().any(|one| one.tape == copy.tape));
+            if request.purpose != ReadPurpose::Verification {
+                entry.copies.extend(more);
+            }
             if let Some(tape) = entry.tape().cloned() {
                 self.touch(&tape);
             }
@@ -75,6 +108,8 @@ impl LiveSet {
             askers: BTreeMap::from([(*id, asker.clone())]),
             since_ns: at_ns,
             read_by: None,
+            is_compared: false,
+            background: purpose_of(request).into_iter().collect(),
             vo: Some(asker.vo.clone()),
             activity: request.activity.clone(),
         };

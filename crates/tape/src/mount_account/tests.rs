@@ -3,7 +3,8 @@ use crate::drive::DriveModel;
 use crate::locate::SECOND_NS;
 use crate::record::{Tape, TapeState};
 use crate::request::{
-    ArchiveRequest, ArchiveWishes, Asker, FamilyName, RecallRequest, RequestId, TapeCopy,
+    ArchiveRequest, ArchiveWishes, Asker, FamilyName, ReadPurpose, RecallRequest, RequestId,
+    TapeCopy,
 };
 
 const GB: u64 = 1_000_000_000;
@@ -31,6 +32,7 @@ fn recall(file: u64, vo: &str) -> Record {
             copies: vec![TapeCopy::alone(TapeName("t".into()), 0)],
             asker: asker(vo),
             activity: Some(ActivityName("challenge".into())),
+            purpose: ReadPurpose::Users,
         },
     }
 }
@@ -94,6 +96,7 @@ fn mount(at: i64, purpose: MountPurpose) -> [Record; 2] {
 fn read(file: u64, begin: i64, end: i64, located: i64) -> [Record; 2] {
     [
         Record::ReadBegun {
+            is_compared: false,
             at_ns: seconds(begin),
             drive: drive(),
             file: FileId(file),

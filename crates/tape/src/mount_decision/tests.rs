@@ -48,6 +48,7 @@ fn decide(policy: &MountPolicy, drives: usize, candidates: &[MountCandidate]) ->
             Err(MountWait::ClassBusy { .. }) => "class-busy",
             Err(MountWait::VoBusy { .. }) => "vo-busy",
             Err(MountWait::FamilyBusy { .. }) => "family-busy",
+            Ok((_, MountReason::Cycle { .. })) => "cycle",
         };
         format!("{name}:{why}")
     };

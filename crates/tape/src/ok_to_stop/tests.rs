@@ -1,7 +1,9 @@
 use super::*;
 use crate::drive_pool::MountPurpose;
 use crate::record::{Record, TapeState};
-use crate::request::{ArchiveRequest, ArchiveWishes, Asker, RecallRequest, RequestId, VoName};
+use crate::request::{
+    ArchiveRequest, ArchiveWishes, Asker, ReadPurpose, RecallRequest, RequestId, VoName,
+};
 
 const GB: u64 = 1_000_000_000;
 
@@ -56,6 +58,7 @@ fn recall(file: u64, tapes: &[&str]) -> Record {
             copies: copies(tapes),
             asker: asker(),
             activity: None,
+            purpose: ReadPurpose::Users,
         },
     }
 }

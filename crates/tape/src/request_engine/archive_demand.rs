@@ -121,6 +121,9 @@ impl RequestEngine {
         if group.is_packed && !is_filled && is_complete != Some(true) {
             at_ns = at_ns.max(sum.oldest_ns.saturating_add(aggregate.age_ns));
         }
+        if let Some(held_ns) = self.live.background_held_ns.filter(|_| group.is_background) {
+            return at_ns.max(held_ns);
+        }
         let lead_ns = self.policy.mount.deadline_lead_ns;
         let by_deadline = sum.deadline_ns.map(|at| at.saturating_sub(lead_ns));
         by_deadline.map_or(at_ns, |at| at.min(at_ns))
@@ -201,7 +204,32 @@ impl RequestEngine {
         }
     }
 
-    fn archive_candidate(
+    /// All of a family that may be written in a library now.
+    pub(super) fn queued_for(
+        &mut self,
+        now_ns: i64,
+        family: &FamilyName,
+        library: &LibraryName,
+    ) -> Option<GroupSum> {
+        let groups = self.live.families.get(family)?.keys();
+        let groups = groups.filter(|group| !group.taken.contains(library));
+        let mut all: Option<GroupSum> = None;
+        for group in groups.cloned().collect::<Vec<_>>() {
+            let Some(sum) = self.group_sum(family, &group) else {
+                continue;
+            };
+            if self.ready_at_ns(family, &group, &sum) > now_ns {
+                continue;
+            }
+            match &mut all {
+                Some(all) => all.add(&sum),
+                None => all = Some(sum),
+            }
+        }
+        all
+    }
+
+    pub(super) fn archive_candidate(
         &self,
         family: &FamilyName,
         tape: TapeName,
@@ -231,7 +259,7 @@ impl RequestEngine {
     fn is_writable(&self, family: &FamilyName, name: &TapeName, tape: &Tape) -> bool {
         let is_new = tape.family.is_none() && tape.written_bytes == 0;
         (is_new || tape.family.as_ref() == Some(family))
-            && self.live.is_active(name)
+            && self.live.is_written(name)
             && !self.live.is_stuck(name)
             && self.live.has_drive(&tape.class())
     }

@@ -2,7 +2,7 @@
 //! are. Which tapes are wanted for that is decided in `archive_demand`.
 
 use super::{CopyTelling, Effect, RequestEngine, Turnout};
-use crate::aggregate::{AggregateMember, aggregate_bytes};
+use crate::aggregate::{AggregateMember, index_bytes};
 use crate::data_set::DataSetName;
 use crate::drive_pool::{DriveState, DriveWork, MountPurpose};
 use crate::live_set::{ArchiveGroup, CopyStage, RequestTarget};
@@ -27,7 +27,11 @@ impl RequestEngine {
         let is_full = mount.unsynced_bytes >= self.policy.sync_bytes
             || mount.unsynced_marks >= self.policy.sync_files;
         let has_unsynced = !mount.unsynced.is_empty();
-        match self.next_write(now_ns, drive) {
+        let next = match self.is_trickle(now_ns, drive) {
+            true => None,
+            false => self.next_write(now_ns, drive),
+        };
+        match next {
             Some(NextWrite::File(file)) if !is_full => {
                 let begun = Record::WriteBegun {
                     at_ns: now_ns,
@@ -61,6 +65,7 @@ impl RequestEngine {
             _ => return false,
         }
         self.watchdog.begin(now_ns, drive);
+        self.trickles.begin_work(now_ns, drive);
         true
     }
 
@@ -97,7 +102,7 @@ impl RequestEngine {
             return None;
         };
         let (family, tape, data_set) = (family.clone(), mount.tape.clone(), mount.data_set.clone());
-        if !self.live.is_active(&tape) {
+        if !self.live.is_written(&tape) {
             return None;
         }
         let facts = self.live.tapes.get(&tape)?;
@@ -119,8 +124,7 @@ impl RequestEngine {
             .take(self.policy.aggregate.files_max.max(1))
         {
             let with = sizes.saturating_add(size(file)?);
-            // An index grows with each member.
-            let index = aggregate_bytes(std::iter::repeat_n(0, members.len() + 1));
+            let index = index_bytes(members.len() + 1);
             if with.saturating_add(index) > room {
                 break;
             }
@@ -144,28 +148,46 @@ impl RequestEngine {
         current: Option<&DataSetName>,
     ) -> Option<ArchiveGroup> {
         let elsewhere = self.data_sets_elsewhere(drive, family);
-        let groups = self.live.families.get(family)?.keys();
-        let groups = groups.filter(|group| !group.taken.contains(library));
-        let groups: Vec<ArchiveGroup> = groups.cloned().collect();
+        let groups = self.live.families.get(family)?.iter();
+        let groups = groups.filter(|(group, _)| !group.taken.contains(library));
+        let oldest =
+            groups.filter_map(|(group, queue)| Some((group.clone(), queue.files.first()?.0)));
         let mut ready = Vec::new();
-        for group in groups {
-            let Some(sum) = self.group_sum(family, &group) else {
-                continue;
-            };
-            if self.ready_at_ns(family, &group, &sum) > now_ns {
+        for (group, oldest_ns) in oldest.collect::<Vec<_>>() {
+            if !self.is_group_ready(now_ns, family, &group) {
                 continue;
             }
-            let is_late = now_ns.saturating_sub(sum.oldest_ns) > self.policy.oldest_wait_ns;
-            let late_ns = is_late.then_some(sum.oldest_ns).unwrap_or(i64::MAX);
+            let is_late = now_ns.saturating_sub(oldest_ns) > self.policy.oldest_wait_ns;
+            let late_ns = match is_late {
+                true => oldest_ns,
+                false => i64::MAX,
+            };
             let is_current = group.data_set.as_ref() == current;
             let is_elsewhere = group
                 .data_set
                 .as_ref()
                 .is_some_and(|set| elsewhere.contains(set));
-            let rank = (late_ns, !is_current, is_elsewhere, sum.oldest_ns);
+            let rank = (late_ns, !is_current, is_elsewhere, oldest_ns);
             ready.push((rank, group));
         }
         ready.into_iter().min().map(|(_, group)| group)
+    }
+
+    /// Whether a group may be written now. Most may without a look at all of their files, which would cost more with each that is
+    /// queued.
+    fn is_group_ready(&mut self, now_ns: i64, family: &FamilyName, group: &ArchiveGroup) -> bool {
+        let waits = group.is_packed || group.is_background || {
+            let set = group.data_set.clone().map(|name| (family.clone(), name));
+            let set = set.and_then(|key| self.live.data_sets.get(&key));
+            set.is_some_and(|set| {
+                let end_ns = set.since_ns.saturating_add(self.policy.data_set_wait_ns);
+                set.is_complete() == Some(false) && now_ns < end_ns
+            })
+        };
+        !waits || {
+            let sum = self.group_sum(family, group);
+            sum.is_some_and(|sum| self.ready_at_ns(family, group, &sum) <= now_ns)
+        }
     }
 
     fn data_sets_elsewhere(&self, drive: &DriveName, family: &FamilyName) -> BTreeSet<DataSetName> {
@@ -188,6 +210,7 @@ impl RequestEngine {
         out: &mut Turnout,
     ) {
         if self.work_of(drive) == Some(&DriveWork::Writing(file)) {
+            self.add_fed(now_ns, drive);
             let drive = drive.clone();
             self.keep(
                 out,
@@ -202,6 +225,7 @@ impl RequestEngine {
 
     pub(super) fn aggregate_written(&mut self, now_ns: i64, drive: &DriveName, out: &mut Turnout) {
         if let Some(DriveWork::WritingAggregate(_)) = self.work_of(drive) {
+            self.add_fed(now_ns, drive);
             let drive = drive.clone();
             self.keep(
                 out,
@@ -210,23 +234,6 @@ impl RequestEngine {
                     drive,
                 },
             );
-        }
-    }
-
-    /// A member of the aggregate that is being written cannot be read from disk. The others are queued again.
-    pub(super) fn member_failed(
-        &mut self,
-        now_ns: i64,
-        drive: &DriveName,
-        file: FileId,
-        out: &mut Turnout,
-    ) {
-        let is_member = matches!(self.work_of(drive), Some(DriveWork::WritingAggregate(members))
-            if members.contains(&file));
-        if is_member {
-            self.return_work(now_ns, drive, out);
-            self.end_unreadable(file, out);
-            self.is_decision_due = true;
         }
     }
 
@@ -255,6 +262,10 @@ impl RequestEngine {
             return;
         }
         let tape = mount.tape.clone();
+        self.add_fed(now_ns, drive);
+        let Some(mount) = self.live.mount(drive) else {
+            return;
+        };
         for file in mount.unsynced.clone() {
             self.copy_synced(file, &tape, out);
         }

@@ -2,7 +2,7 @@
 
 use super::{Effect, RequestEngine, TapeIncident, Turnout};
 use crate::drive_pool::{DriveState, DriveWork};
-use crate::live_set::RequestTarget;
+use crate::live_set::{RecallEntry, RequestTarget};
 use crate::record::{Record, TapeState};
 use crate::request::{DriveName, FileId, RequestOutcome, TapeErrorScope, TapeName};
 
@@ -17,7 +17,7 @@ impl RequestEngine {
         let work = self.work_of(drive).cloned();
         self.is_decision_due = true;
         match scope {
-            // Of an aggregate `MemberFailed` names the file; without a name the drive is not trusted.
+            // Of an aggregate `NotTaken` names the file; without a name the drive is not trusted.
             TapeErrorScope::File if matches!(work, Some(DriveWork::WritingAggregate(_))) => {
                 self.drive_failed(now_ns, drive, out);
             }
@@ -62,16 +62,13 @@ impl RequestEngine {
             (Some(DriveWork::Reading(file)), Some(tape)) => {
                 self.fail_copy(file, &tape, TapeErrorScope::File, out);
             }
-            (Some(DriveWork::Writing(file)), _) => self.end_unreadable(file, out),
+            (Some(DriveWork::Writing(file)), _) => {
+                let outcome = RequestOutcome::NoCopyLeft(TapeErrorScope::File);
+                for request in self.askers_of(RequestTarget::Archive(file)) {
+                    self.end(out, request, outcome.clone());
+                }
+            }
             _ => {}
-        }
-    }
-
-    /// A file that is to be written cannot be read from disk.
-    pub(super) fn end_unreadable(&mut self, file: FileId, out: &mut Turnout) {
-        let outcome = RequestOutcome::NoCopyLeft(TapeErrorScope::File);
-        for request in self.askers_of(RequestTarget::Archive(file)) {
-            self.end(out, request, outcome.clone());
         }
     }
 
@@ -85,7 +82,7 @@ impl RequestEngine {
     ) {
         let target = match self.work_of(drive) {
             Some(DriveWork::Reading(of)) if *of == file => RequestTarget::Recall(file),
-            Some(DriveWork::Writing(of)) if *of == file => RequestTarget::Archive(file),
+            Some(work) if work.members().contains(&file) => RequestTarget::Archive(file),
             _ => return,
         };
         for request in self.askers_of(target) {
@@ -127,6 +124,11 @@ impl RequestEngine {
         scope: TapeErrorScope,
         out: &mut Turnout,
     ) {
+        // The copy is not as it was written: that is what they wanted to know.
+        let entry = self.live.recalls.get(&file);
+        for request in entry.map_or_else(Vec::new, RecallEntry::verifiers) {
+            self.end(out, request, RequestOutcome::NoCopyLeft(scope));
+        }
         let tape = tape.clone();
         self.keep(out, Record::CopyFailed { file, tape, scope });
         let entry = self.live.recalls.get(&file);
@@ -150,11 +152,11 @@ impl RequestEngine {
         self.keep(out, changed);
         self.is_decision_due = true;
         match (state, before) {
-            (TapeState::Active, Some(TapeState::Broken)) => {
+            (TapeState::Active | TapeState::ReadOnly, Some(TapeState::Broken)) => {
                 out.effects
                     .push(Effect::Close(TapeIncident::TapeBroken(tape.clone())));
             }
-            (TapeState::Active, _) => {}
+            (TapeState::Active | TapeState::ReadOnly, _) => {}
             (TapeState::Disabled | TapeState::Broken, _) => {
                 let is_broken = state == TapeState::Broken;
                 if is_broken {
@@ -179,6 +181,7 @@ impl RequestEngine {
             return;
         }
         self.return_work(now_ns, drive, out);
+        self.trickles.forget(drive);
         self.keep(
             out,
             Record::DriveDown {

@@ -163,6 +163,15 @@ impl Ahead {
                 let took_ns = self.moved_ns(&drive, begin_bytes, size_bytes);
                 self.come(drive, took_ns, DriveReport::FileRead(file));
             }
+            Effect::Verify {
+                drive,
+                file,
+                begin_bytes,
+                size_bytes,
+            } => {
+                let took_ns = self.moved_ns(&drive, begin_bytes, size_bytes);
+                self.come(drive, took_ns, DriveReport::FileVerified(file));
+            }
             Effect::Write {
                 drive,
                 file,
@@ -193,6 +202,8 @@ impl Ahead {
             Effect::Persist(_)
             | Effect::Abort { .. }
             | Effect::CopyMade { .. }
+            | Effect::Relabel { .. }
+            | Effect::RelabelRefused { .. }
             | Effect::HintFailed { .. }
             | Effect::Open(_)
             | Effect::Close(_) => {}

@@ -83,6 +83,7 @@ impl RequestEngine {
         };
         self.keep(out, begun);
         self.watchdog.begin(now_ns, drive);
+        self.trickles.forget(drive);
         let drive = drive.clone();
         out.effects.push(Effect::Dismount { drive, tape });
     }
@@ -187,6 +188,11 @@ impl RequestEngine {
             if in_drives.contains(&tape) && !is_down {
                 continue;
             }
+            if sum.is_background && !self.may_work_in_background(now_ns) {
+                let held_ns = self.live.background_held_ns.filter(|at| *at > now_ns);
+                demand.next_ready_ns = demand.next_ready_ns.into_iter().chain(held_ns).min();
+                continue;
+            }
             let may = self.live.is_active(&tape)
                 && !is_down
                 && self.may_mount(now_ns, &class.library, &mut probes);
@@ -235,28 +241,75 @@ impl RequestEngine {
         now_ns >= pause.probe_ns && !is_tried
     }
 
-    /// Whether a tape can be read as things stand.
-    fn is_readable(&self, now_ns: i64, name: &TapeName) -> bool {
-        let Some(tape) = self.live.tapes.get(name) else {
-            return false;
+    /// Whether one more drive may read what nobody waits for.
+    fn may_work_in_background(&self, now_ns: i64) -> bool {
+        let drives = self.live.drives.0.values();
+        let busy = drives.filter(|drive| match &drive.state {
+            DriveState::Mounting { tape, purpose, .. } => {
+                let sum = self.sums.get(tape);
+                *purpose == MountPurpose::Recall && sum.is_some_and(|sum| sum.is_background)
+            }
+            DriveState::Mounted(mount) => match mount.work {
+                DriveWork::Reading(file) => {
+                    let entry = self.live.recalls.get(&file);
+                    entry.is_some_and(RecallEntry::is_background)
+                }
+                _ => false,
+            },
+            DriveState::Free | DriveState::Dismounting { .. } | DriveState::Down { .. } => false,
+        });
+        !self.live.is_background_held(now_ns)
+            && busy.count() < self.policy.background_drives_max as usize
+    }
+
+    /// Tapes from which something is asked, or that have a copy of it, and that can be read as things stand.
+    fn readable<'a>(
+        &'a self,
+        now_ns: i64,
+        tapes: impl Iterator<Item = &'a TapeName>,
+    ) -> BTreeSet<&'a TapeName> {
+        let mut classes = BTreeSet::new();
+        let mut stuck = BTreeSet::new();
+        for drive in self.live.drives.0.values() {
+            match &drive.state {
+                DriveState::Down { tape } => stuck.extend(tape),
+                _ => drop(classes.insert((&drive.library, &drive.kind))),
+            }
+        }
+        let away = self.live.libraries.keys();
+        let away = away.filter(|library| !self.is_library_working(now_ns, library));
+        let away: BTreeSet<&LibraryName> = away.collect();
+        let is_readable = |name: &&TapeName| {
+            let tape = self.live.tapes.get(*name);
+            tape.is_some_and(|tape| {
+                self.live.is_active(name)
+                    && !stuck.contains(name)
+                    && !away.contains(&tape.library)
+                    && classes.contains(&(&tape.library, &tape.kind))
+            })
         };
-        self.live.is_active(name)
-            && !self.live.is_stuck(name)
-            && self.live.has_drive(&tape.class())
-            && self.is_library_working(now_ns, &tape.library)
+        tapes.filter(is_readable).collect()
     }
 
     /// Files of a tape that cannot be read now go to another copy that can. The copy that is left stays theirs.
     fn prefer_readable(&mut self, now_ns: i64, out: &mut Turnout) {
-        let tapes = self.live.queues.keys();
-        let unreadable = tapes.filter(|tape| !self.is_readable(now_ns, tape));
+        let queued = self.readable(now_ns, self.live.queues.keys());
+        if queued.len() == self.live.queues.len() {
+            return;
+        }
+        let all = self.readable(now_ns, self.live.tapes.keys());
         let mut moves = Vec::new();
-        for tape in unreadable {
-            for file in &self.live.queues[tape].files {
+        for (tape, queue) in &self.live.queues {
+            if queued.contains(tape) {
+                continue;
+            }
+            for file in &queue.files {
                 let entry = self.live.recalls.get(file);
+                // A copy that is to be verified is no other one.
+                let entry = entry.filter(|entry| entry.verifiers().is_empty());
                 let copies = entry.map_or(&[][..], |entry| &entry.copies);
                 let mut others = copies.iter().map(|copy| &copy.tape);
-                let other = others.find(|other| self.is_readable(now_ns, other));
+                let other = others.find(|other| all.contains(other));
                 moves.extend(other.map(|tape| (*file, tape.clone())));
             }
         }
@@ -312,7 +365,8 @@ impl RequestEngine {
             };
             let is_over = now_ns - since_ns >= delay
                 || most.is_some_and(|most| mount.files >= most)
-                || !self.live.is_active(&mount.tape);
+                || !self.live.is_active(&mount.tape)
+                || self.trickles.is_ending(name);
             Some((name.clone(), drive.class(), is_over))
         });
         for (drive, class, is_over) in over.collect::<Vec<_>>() {
@@ -340,7 +394,9 @@ impl RequestEngine {
                 let drive = self.live.drives.drive_of(tape);
                 drive.is_some_and(|(_, drive)| !matches!(drive.state, DriveState::Down { .. }))
             };
-            if is_old && free.contains_key(class) && !is_mounted() {
+            // That a library is paused is known already.
+            let is_paused = self.live.libraries.contains_key(&class.library);
+            if is_old && free.contains_key(class) && !is_paused && !is_mounted() {
                 waiting.insert(target.clone());
             }
         }

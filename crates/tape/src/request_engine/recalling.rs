@@ -8,7 +8,9 @@ use crate::live_set::{RecallEntry, RequestTarget};
 use crate::order::{OrderGoal, OrderPolicy, RecallPlan};
 use crate::recall::RecallFile;
 use crate::record::Record;
-use crate::request::{DriveName, FileId, RecallRequest, RequestOutcome, TapeName, VoName};
+use crate::request::{
+    DriveName, FileId, ReadPurpose, RecallRequest, RequestOutcome, TapeName, VoName,
+};
 use std::collections::{BTreeMap, VecDeque};
 
 /// Above so many files an order is not improved.
@@ -31,6 +33,8 @@ pub(super) struct QueueSum {
     pub(super) oldest_ns: i64,
     pub(super) deadline_ns: Option<i64>,
     pub(super) priority: u8,
+    /// Nobody waits for any of them.
+    pub(super) is_background: bool,
     /// The VO with most bytes.
     pub(super) vo: VoName,
 }
@@ -51,6 +55,17 @@ impl RequestEngine {
             });
             return;
         }
+        // What is to be verified is one copy, and that of a file that is asked for may become another one.
+        let entry = self.live.recalls.get(&request.file);
+        let is_other = entry.is_some_and(|entry| entry.copies.first() != request.copies.first());
+        if request.purpose == ReadPurpose::Verification && is_other {
+            let outcome = RequestOutcome::NotTaken;
+            out.effects.push(Effect::Tell {
+                request: id,
+                outcome,
+            });
+            return;
+        }
         self.keep(
             out,
             Record::RecallAsked {
@@ -60,18 +75,26 @@ impl RequestEngine {
         );
     }
 
+    /// A file has been read to disk, or compared only: who wants it on disk is not served by that.
     pub(super) fn file_read(
         &mut self,
         now_ns: i64,
         drive: &DriveName,
-        file: FileId,
+        (file, is_on_disk): (FileId, bool),
         out: &mut Turnout,
     ) {
         if self.work_of(drive) != Some(&DriveWork::Reading(file)) {
             return;
         }
+        let entry = self.live.recalls.get(&file);
+        let is_on_disk = is_on_disk && entry.is_some_and(|entry| !entry.is_compared);
+        let verifiers = entry.map_or_else(Vec::new, RecallEntry::verifiers);
         for request in self.askers_of(RequestTarget::Recall(file)) {
-            self.end(out, request, RequestOutcome::Recalled);
+            match verifiers.contains(&request) {
+                true => self.end(out, request, RequestOutcome::Verified),
+                false if is_on_disk => self.end(out, request, RequestOutcome::Recalled),
+                false => {}
+            }
         }
         let located_ns = self.take_located(drive);
         let drive = drive.clone();
@@ -88,10 +111,13 @@ impl RequestEngine {
 
     /// Orders the next read; without one the drive stays idle.
     pub(super) fn read_next(&mut self, now_ns: i64, drive: &DriveName, out: &mut Turnout) -> bool {
-        let Some(file) = self.next_file(drive) else {
+        let Some(file) = self.next_file(now_ns, drive) else {
             return false;
         };
+        let entry = self.live.recalls.get(&file);
+        let is_compared = entry.is_some_and(|entry| entry.verifiers().len() == entry.askers.len());
         let begun = Record::ReadBegun {
+            is_compared,
             at_ns: now_ns,
             drive: drive.clone(),
             file,
@@ -109,15 +135,25 @@ impl RequestEngine {
 
     pub(super) fn read_effect(&self, drive: &DriveName, file: FileId) -> Option<Effect> {
         let entry = self.live.recalls.get(&file)?;
-        Some(Effect::Read {
-            drive: drive.clone(),
-            file,
-            begin_bytes: entry.copies.first()?.begin_bytes,
-            size_bytes: entry.size_bytes,
+        let (drive, size_bytes) = (drive.clone(), entry.size_bytes);
+        let begin_bytes = entry.copies.first()?.begin_bytes;
+        Some(match entry.is_compared {
+            true => Effect::Verify {
+                drive,
+                file,
+                begin_bytes,
+                size_bytes,
+            },
+            false => Effect::Read {
+                drive,
+                file,
+                begin_bytes,
+                size_bytes,
+            },
         })
     }
 
-    fn next_file(&mut self, drive: &DriveName) -> Option<FileId> {
+    fn next_file(&mut self, now_ns: i64, drive: &DriveName) -> Option<FileId> {
         let mount = self.live.mount(drive)?;
         let is_over = self.policy.files_per_mount_max;
         if is_over.is_some_and(|most| mount.files >= most) || !self.live.is_active(&mount.tape) {
@@ -129,7 +165,13 @@ impl RequestEngine {
             order.tape == mount.tape && order.revision == queue.revision && !order.files.is_empty()
         });
         if !is_current {
-            let files: Vec<FileId> = queue.files.iter().copied().collect();
+            let is_held = self.live.is_background_held(now_ns);
+            let rests = |file: &FileId| {
+                let entry = self.live.recalls.get(file);
+                is_held && entry.is_some_and(RecallEntry::is_background)
+            };
+            let files = queue.files.iter().copied();
+            let files: Vec<FileId> = files.filter(|file| !rests(file)).collect();
             let (tape, head_bytes) = (mount.tape.clone(), mount.head_bytes);
             let revision = queue.revision;
             let known = self.tape_model(&tape);
@@ -209,7 +251,9 @@ fn sum_of<'a>(revision: u64, entries: impl Iterator<Item = &'a RecallEntry>) -> 
     let mut by_vo: BTreeMap<&VoName, u64> = BTreeMap::new();
     let (mut bytes, mut files, mut oldest_ns) = (0_u64, 0, i64::MAX);
     let (mut deadline_ns, mut priority) = (None, 0);
+    let mut is_background = true;
     for entry in entries {
+        is_background &= entry.is_background();
         files += 1;
         bytes = bytes.saturating_add(entry.size_bytes);
         oldest_ns = oldest_ns.min(entry.since_ns);
@@ -230,6 +274,7 @@ fn sum_of<'a>(revision: u64, entries: impl Iterator<Item = &'a RecallEntry>) -> 
         oldest_ns,
         deadline_ns,
         priority,
+        is_background,
         vo,
     })
 }

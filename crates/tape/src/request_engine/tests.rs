@@ -5,7 +5,7 @@ use crate::data_set::DataSet;
 use crate::drive_kind::DriveKind;
 use crate::live_set::CopyStage;
 use crate::loaded_drive::{HostFeed, LoadedDrive};
-use crate::request::{ArchiveWishes, Asker, FamilyName, TapeCopy, VoName};
+use crate::request::{ArchiveWishes, Asker, FamilyName, ReadPurpose, TapeCopy, VoName};
 
 mod archives;
 
@@ -43,6 +43,7 @@ fn recall(request: u64, file: u64, copies: &[(&str, u64)]) -> RecallRequest {
         copies: copies.iter().map(copy).collect(),
         asker: asker(),
         activity: None,
+        purpose: ReadPurpose::Users,
     }
 }
 
@@ -163,6 +164,7 @@ impl Lab {
                     files.push(file.0);
                     (drive, DriveReport::FileRead(file))
                 }
+                Effect::Verify { drive, file, .. } => (drive, DriveReport::FileVerified(file)),
                 Effect::Write { drive, file, .. } => {
                     files.push(file.0);
                     (drive, DriveReport::FileWritten(file))
@@ -575,10 +577,11 @@ fn random_report(chance: &mut Chance, state: &DriveState) -> Option<DriveReport>
             DriveWork::Reading(file) | DriveWork::Writing(file) if chance.below(8) == 0 => {
                 DriveReport::NotTaken(*file)
             }
+            DriveWork::Reading(file) if chance.below(4) == 0 => DriveReport::FileVerified(*file),
             DriveWork::Reading(file) => DriveReport::FileRead(*file),
             DriveWork::Writing(file) => DriveReport::FileWritten(*file),
             DriveWork::WritingAggregate(members) => match chance.below(10) {
-                0 => DriveReport::MemberFailed(members[0]),
+                0 => DriveReport::NotTaken(members[0]),
                 1 => DriveReport::TapeFull,
                 _ => DriveReport::AggregateWritten,
             },
@@ -604,6 +607,11 @@ fn random_input(chance: &mut Chance, lab: &Lab, next: &mut u64) -> Input {
         0 | 1 => {
             let mut request = recall(*next, chance.below(40), &copies);
             request.asker.lease_ns = lab.now_ns + HOUR_NS;
+            request.purpose = match chance.below(4) {
+                0 => ReadPurpose::Verification,
+                1 => ReadPurpose::Repack,
+                _ => ReadPurpose::Users,
+            };
             Input::Recall(vec![request])
         }
         2 => {
@@ -625,7 +633,7 @@ fn random_input(chance: &mut Chance, lab: &Lab, next: &mut u64) -> Input {
         5 => Input::DriveUp(drive_name(&format!("d{}", chance.below(3)))),
         6 => Input::TapeChanged {
             tape: tape_name(copies[0].0),
-            state: TapeState::Active,
+            state: [TapeState::Active, TapeState::ReadOnly][usize::from(chance.below(3) == 0)],
         },
         _ => {
             let drive = drive_name(&format!("d{}", chance.below(3)));

@@ -209,6 +209,7 @@ fn tapes(live: &LiveSet, times: &Times) -> Vec<TapeStatus> {
             kind: tape.kind.clone(),
             state: match tape.state {
                 TapeState::Active => "active",
+                TapeState::ReadOnly => "read-only",
                 TapeState::Disabled => "disabled",
                 TapeState::Broken => "broken",
             },

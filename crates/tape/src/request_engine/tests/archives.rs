@@ -282,9 +282,8 @@ fn a_member_that_cannot_be_read_from_disk_fails_alone() {
         (1..=3).map(|file| small(file, MB)).collect(),
     ));
     lab.report("d0", DriveReport::Mounted);
-    let again = lab.report("d0", DriveReport::MemberFailed(FileId(2)));
-    let failed = (2, RequestOutcome::NoCopyLeft(TapeErrorScope::File));
-    assert_eq!(lab.told(), [failed]);
+    let again = lab.report("d0", DriveReport::NotTaken(FileId(2)));
+    assert_eq!(lab.told(), [(2, RequestOutcome::NotTaken)]);
     assert_eq!(lab.perform(again), [1, 3]);
     assert_eq!(lab.told().len(), 3);
 }
@@ -442,4 +441,207 @@ fn a_queue_that_was_empty_is_summed_up_anew() {
     // The same number of changes as before: the age is that of the new request.
     let waits = lab.give(Input::Recall(vec![recall(2, 2, &[("t", 5)])]));
     assert_eq!(mounted(&waits).len(), 0, "{waits:?}");
+}
+
+/// Files of a gigabyte come every so many seconds, for so long: seconds for which the drive was occupied, mounts, and files that were
+/// told. The engine alone, since comparing all records at each step takes long.
+fn trickle(every_seconds: i64, hours: i64, policy: TapePolicy) -> (i64, usize, usize) {
+    let mut engine = Lab::new(policy, 1, &["t"]).engine;
+    let mut reports: BTreeMap<i64, DriveReport> = BTreeMap::new();
+    let (mut request, mut next_file, mut wake) = (0, 0, None);
+    let (mut occupied, mut mounted_at, mut mounts, mut told) = (0, 0, 0, 0);
+    for _ in 0..100_000 {
+        let file_at = (next_file < hours * 3_600).then_some(next_file);
+        let report_at = reports.keys().next().copied();
+        let Some(second) = [file_at, report_at, wake].into_iter().flatten().min() else {
+            break;
+        };
+        let input = if report_at == Some(second) {
+            let report = reports.remove(&second).expect("it is there");
+            let drive = drive_name("d0");
+            if report == DriveReport::Dismounted {
+                occupied += second - mounted_at;
+            }
+            Input::Report { drive, report }
+        } else if file_at == Some(second) {
+            (request, next_file) = (request + 1, next_file + every_seconds);
+            Input::Archive(vec![archive(request, 1)])
+        } else {
+            wake = None;
+            Input::Tick
+        };
+        for effect in engine.handle(second * SECOND_NS, input) {
+            let (took, report) = match effect {
+                Effect::Mount { .. } => {
+                    (mounts, mounted_at) = (mounts + 1, second);
+                    (60, DriveReport::Mounted)
+                }
+                Effect::Write { file, .. } => (3, DriveReport::FileWritten(file)),
+                Effect::Sync { .. } => (3, DriveReport::Synced),
+                Effect::Dismount { .. } => (80, DriveReport::Dismounted),
+                Effect::Tell { .. } => {
+                    told += 1;
+                    continue;
+                }
+                Effect::WakeAt(at_ns) => {
+                    let at = (at_ns + SECOND_NS - 1) / SECOND_NS;
+                    wake = Some(at).filter(|at| *at < (hours + 4) * 3_600);
+                    continue;
+                }
+                _ => continue,
+            };
+            assert_eq!(
+                reports.insert(second + took, report),
+                None,
+                "one thing at a time"
+            );
+        }
+    }
+    (occupied, mounts, told)
+}
+
+#[test]
+fn a_mount_that_is_underfed_is_ended_and_files_gather() {
+    let mut gathering = policy();
+    gathering.mount.age_ns = 1_800 * SECOND_NS;
+    let mut endless = gathering.clone();
+    endless.trickle.fed_permille_min = 0;
+    let (kept, _, all) = trickle(20, 6, endless);
+    let (ended, mounts, told) = trickle(20, 6, gathering.clone());
+    println!(
+        "a file each 20 s for 6 h: a drive for {kept} s, with a watch for {ended} s, {mounts} mounts"
+    );
+    assert_eq!((all, told), (1_080, 1_080));
+    assert!(ended * 2 < kept, "{ended} {kept}");
+    assert!((6..=12).contains(&mounts), "{mounts}");
+    // A drive that has enough to do is left alone.
+    let (_, mounts, told) = trickle(4, 6, gathering);
+    assert_eq!((mounts, told), (1, 5_400));
+}
+
+#[test]
+fn archiving_by_cycles_takes_all_that_is_queued_when_one_ends() {
+    let mut cyclic = policy();
+    cyclic.mount.age_ns = 1_000 * HOUR_NS;
+    cyclic.mount.cycle_ns = Some(6 * HOUR_NS);
+    cyclic.mount.family_cycles_ns = BTreeMap::from([(FamilyName("quick".into()), HOUR_NS)]);
+    let mut lab = Lab::new(cyclic, 2, &["t", "u"]);
+    lab.now_ns = 7 * HOUR_NS + MINUTE_NS;
+    let mut quick = archive(2, 1);
+    quick.family = FamilyName("quick".into());
+    let waits = lab.give(Input::Archive(vec![archive(1, 1), quick]));
+    assert_eq!(waits, [Effect::WakeAt(8 * HOUR_NS)]);
+    lab.now_ns = 8 * HOUR_NS;
+    let first = lab.give(Input::Tick);
+    assert_eq!(lab.perform(first), [2]);
+    lab.now_ns = 11 * HOUR_NS;
+    let idle = lab.give(Input::Tick);
+    lab.perform(idle);
+    lab.now_ns = 12 * HOUR_NS;
+    let second = lab.give(Input::Tick);
+    assert_eq!(lab.perform(second), [1]);
+}
+
+fn verification(request: u64, file: u64, copies: &[(&str, u64)]) -> RecallRequest {
+    let mut request = recall(request, file, copies);
+    request.purpose = ReadPurpose::Verification;
+    request
+}
+
+#[test]
+fn a_user_who_comes_while_a_file_is_verified_has_it_read_to_disk_after_that() {
+    let mut lab = Lab::new(policy(), 1, &["t"]);
+    lab.give(Input::Recall(vec![verification(1, 7, &[("t", 5)])]));
+    let begun = lab.report("d0", DriveReport::Mounted);
+    assert!(
+        matches!(begun.as_slice(), [Effect::Verify { .. }, ..]),
+        "{begun:?}"
+    );
+    lab.give(Input::Recall(vec![recall(2, 7, &[("t", 5)])]));
+    let next = lab.report("d0", DriveReport::FileVerified(FileId(7)));
+    assert_eq!(lab.told(), [(1, RequestOutcome::Verified)]);
+    assert!(has_read(&next, 7), "{next:?}");
+    // And whoever verifies what is read to disk anyway is served by that.
+    lab.give(Input::Recall(vec![verification(3, 7, &[("t", 5)])]));
+    lab.report("d0", DriveReport::FileRead(FileId(7)));
+    let ended = [(2, RequestOutcome::Recalled), (3, RequestOutcome::Verified)];
+    assert_eq!(lab.told()[1..], ended);
+}
+
+#[test]
+fn a_copy_that_fails_its_verification_leaves_users_their_other_copy() {
+    let mut lab = Lab::new(policy(), 1, &["t", "u"]);
+    lab.give(Input::Recall(vec![verification(1, 7, &[("t", 5)])]));
+    lab.report("d0", DriveReport::Mounted);
+    lab.give(Input::Recall(vec![recall(2, 7, &[("t", 5), ("u", 9)])]));
+    // What is to be verified is another copy than the one that is read: not now.
+    lab.give(Input::Recall(vec![verification(3, 7, &[("u", 9)])]));
+    let next = lab.report("d0", DriveReport::Failed(TapeErrorScope::File));
+    let bad = RequestOutcome::NoCopyLeft(TapeErrorScope::File);
+    assert_eq!(lab.told(), [(3, RequestOutcome::NotTaken), (1, bad)]);
+    assert_eq!(lab.perform(next), [7]);
+    assert_eq!(lab.told().last(), Some(&(2, RequestOutcome::Recalled)));
+}
+
+#[test]
+fn background_work_takes_few_drives_and_rests_while_it_is_held() {
+    let mut lab = Lab::new(policy(), 3, &["t", "u", "v"]);
+    lab.give(Input::HoldBackground { until_ns: HOUR_NS });
+    let tapes = [(1, "t"), (2, "u"), (3, "v")];
+    let all = tapes.map(|(file, tape)| verification(file, file, &[(tape, 5)]));
+    let held = lab.give(Input::Recall(all.to_vec()));
+    assert_eq!(
+        (mounted(&held).len(), held.last()),
+        (0, Some(&Effect::WakeAt(HOUR_NS)))
+    );
+    let user = lab.give(Input::Recall(vec![recall(9, 9, &[("t", 700)])]));
+    assert_eq!(mounted(&user), ["t"]);
+    assert_eq!(
+        lab.perform(user),
+        [9],
+        "not even what lies on the same tape"
+    );
+    lab.now_ns = HOUR_NS;
+    let one = lab.give(Input::Tick);
+    let mounts = mounted(&one).len();
+    assert!(mounts <= 1, "{one:?}");
+    let mut open = one;
+    for _ in 0..10 {
+        lab.perform(open);
+        lab.now_ns += MINUTE_NS;
+        open = lab.give(Input::Tick);
+    }
+    let verified = |told: &&(u64, RequestOutcome)| told.1 == RequestOutcome::Verified;
+    assert_eq!(lab.told().iter().filter(verified).count(), 3);
+}
+
+#[test]
+fn a_relabel_goes_on_after_a_restart_until_it_is_done() {
+    let mut lab = Lab::new(policy(), 1, &["t"]);
+    let tape = tape_name("t");
+    let order = RelabelOrder::Operator;
+    let ask = |lab: &mut Lab| {
+        let (tape, found) = (tape.clone(), TapeUse::default());
+        lab.give(Input::Relabel { tape, found, order })
+    };
+    let refused = ask(&mut lab);
+    assert!(
+        matches!(refused.as_slice(), [Effect::RelabelRefused { .. }, ..]),
+        "{refused:?}"
+    );
+    let state = TapeState::ReadOnly;
+    lab.give(Input::TapeChanged {
+        tape: tape.clone(),
+        state,
+    });
+    let relabel = Effect::Relabel { tape: tape.clone() };
+    assert!(ask(&mut lab).contains(&relabel));
+    let kinds = lab.engine.kinds.clone();
+    let mut restored = RequestEngine::restore(policy(), kinds, &lab.records);
+    assert!(restored.resume(lab.now_ns).contains(&relabel));
+    // Nothing is written to it before that is done.
+    let waits = lab.give(Input::Archive(vec![archive(1, 1)]));
+    assert_eq!(mounted(&waits).len(), 0);
+    let written = lab.give(Input::Relabeled(tape));
+    assert_eq!(lab.perform(written), [1]);
 }

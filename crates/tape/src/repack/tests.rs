@@ -1,0 +1,106 @@
+use super::*;
+use crate::request::{TapeErrorScope, VoName};
+
+const GB: u64 = 1_000_000_000;
+
+fn name(name: &str) -> TapeName {
+    TapeName(name.into())
+}
+
+fn live(file: u64, size_gb: u64, tape: &str) -> LiveFile {
+    LiveFile {
+        file: FileId(file),
+        size_bytes: size_gb * GB,
+        copies: vec![
+            TapeCopy::alone(name("other"), 7),
+            TapeCopy::alone(name(tape), file * 100 * GB),
+        ],
+        family: FamilyName("raw".into()),
+        is_packed: false,
+        data_set: None,
+    }
+}
+
+fn repack(files: Vec<LiveFile>) -> Repack {
+    let asker = Asker {
+        vo: VoName("site".into()),
+        priority: 0,
+        deadline_ns: None,
+        lease_ns: i64::MAX,
+    };
+    Repack::new(name("old"), asker, 10 * GB, files)
+}
+
+fn asked(repack: &mut Repack, next: &mut u64) -> Vec<(char, u64, u64)> {
+    let orders = repack.next(|| {
+        *next += 1;
+        RequestId(*next)
+    });
+    let told = orders.into_iter().map(|order| match order {
+        RepackOrder::Recall(request) => {
+            assert_eq!(request.copies[0].tape, name("old"));
+            assert_eq!(request.purpose, ReadPurpose::Repack);
+            ('r', request.request.0, request.file.0)
+        }
+        RepackOrder::Archive(request) => {
+            assert!(request.wishes.is_background);
+            ('w', request.request.0, request.file.0)
+        }
+    });
+    told.collect()
+}
+
+#[test]
+fn files_move_in_their_order_and_few_are_on_disk_at_a_time() {
+    let files = vec![
+        live(3, 6, "old"),
+        live(1, 4, "old"),
+        live(2, 5, "old"),
+        live(9, 1, "else"),
+    ];
+    let mut repack = repack(files);
+    let mut next = 0;
+    assert_eq!(asked(&mut repack, &mut next), [('r', 1, 3), ('r', 2, 1)]);
+    assert_eq!(asked(&mut repack, &mut next), []);
+    let on_disk = repack.told(RequestId(1), &RequestOutcome::Recalled);
+    assert_eq!(on_disk, Some(RepackStep::OnDisk(FileId(3))));
+    // Its room is free only when it is on tape again.
+    assert_eq!(asked(&mut repack, &mut next), [('w', 3, 3)]);
+    let to = TapeCopy::alone(name("new"), 5);
+    let moved = RepackStep::Moved {
+        file: FileId(3),
+        from: TapeCopy::alone(name("old"), 300 * GB),
+        to: to.clone(),
+    };
+    assert_eq!(
+        repack.told(RequestId(3), &RequestOutcome::Archived(to)),
+        Some(moved)
+    );
+    assert_eq!(asked(&mut repack, &mut next), [('r', 4, 2)]);
+    assert!(!repack.is_done());
+}
+
+#[test]
+fn what_cannot_be_moved_stays_and_nothing_waits_for_it() {
+    let mut repack = repack(vec![live(1, 50, "old"), live(2, 1, "old")]);
+    let mut next = 0;
+    // One that is larger than all that may be on disk goes alone.
+    assert_eq!(asked(&mut repack, &mut next), [('r', 1, 1)]);
+    let lost = RequestOutcome::NoCopyLeft(TapeErrorScope::File);
+    let why = lost.clone();
+    let stays = |file, why| {
+        Some(RepackStep::Stays {
+            file: FileId(file),
+            why,
+        })
+    };
+    assert_eq!(repack.told(RequestId(1), &lost), stays(1, why));
+    assert_eq!(asked(&mut repack, &mut next), [('r', 2, 2)]);
+    repack.told(RequestId(2), &RequestOutcome::Recalled);
+    assert_eq!(asked(&mut repack, &mut next), [('w', 3, 2)]);
+    // On the tape that is to be given up it is not moved.
+    let same = RequestOutcome::Archived(TapeCopy::alone(name("old"), 900 * GB));
+    assert_eq!(repack.told(RequestId(3), &same), stays(2, same.clone()));
+    assert_eq!(repack.told(RequestId(9), &same), None);
+    assert!(repack.is_done());
+}
