@@ -34,6 +34,8 @@ const READ_FAILURE_KEPT: Duration = Duration::from_secs(900);
 const BODY_BYTES_MAX: usize = 16 << 20;
 /// Bodies up to this length are read at once, however many there are.
 const SMALL_BODY_BYTES_MAX: u64 = 256 << 10;
+/// After so many files of a request, others that this thread serves have their turn.
+const FILES_LOOKED_UP_AT_ONCE: usize = 100;
 /// How long a larger one waits for its turn.
 const LARGE_BODY_WAIT: Duration = Duration::from_secs(30);
 
@@ -212,7 +214,10 @@ async fn stage(
     let files = parse_stage(body, nearline.config.stage_files_max)?;
     let mut submitted = Vec::with_capacity(files.len());
     let mut denied = None;
-    for file in files {
+    for (number, file) in files.into_iter().enumerate() {
+        if number % FILES_LOOKED_UP_AT_ONCE == 0 {
+            tokio::task::yield_now().await;
+        }
         let found = wanted(door, call, &file.path);
         if let Err(why) = &found
             && why.code == ProblemCode::PermissionDenied
@@ -323,7 +328,9 @@ async fn bring_for_reader(
     let id = request.id.clone();
     change(door, NearlineChange::Stage(request)).await?;
     let kept = namespace.stage_request(&id)?;
-    let problem = kept.and_then(|mut kept| kept.files.pop()?.problem);
+    let staged = kept.and_then(|mut kept| kept.files.pop());
+    let failed = staged.filter(|staged| staged.state == StageFileState::Failed);
+    let problem = failed.and_then(|failed| failed.problem);
     match problem {
         // Of a request that nobody knows of nothing needs to be kept.
         Some(_) => change(door, NearlineChange::ForgetStage(id)).await?,
