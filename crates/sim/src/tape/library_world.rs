@@ -55,6 +55,8 @@ struct SimulatedDrive {
     /// Counts mounts, so that what an aborted one would have reported is known.
     mount: u64,
     begin_ns: i64,
+    /// Since when its tape was in no drive before that.
+    tape_free_ns: i64,
     /// Up to here its time is accounted for.
     accounted_ns: i64,
     phases: PhaseTimes,
@@ -97,6 +99,8 @@ pub(super) struct LibraryWorld<'a> {
     tick: u64,
     asked_ns: Vec<i64>,
     asked_by: BTreeMap<u64, (VoName, Option<i64>)>,
+    /// When each tape was last taken out of a drive.
+    tapes_free_ns: BTreeMap<TapeName, i64>,
     /// The most drives of a kind that recall.
     recall_drives_max: BTreeMap<String, u32>,
     /// Whether drives became free or were taken since that was looked at.
@@ -131,6 +135,7 @@ impl<'a> LibraryWorld<'a> {
             event_number: 0,
             tick: 0,
             asked_by: BTreeMap::new(),
+            tapes_free_ns: BTreeMap::new(),
             recall_drives_max: recall_drives_max.collect(),
             is_supply_changed: true,
             reporting: None,
@@ -315,7 +320,11 @@ impl<'a> LibraryWorld<'a> {
         let Some((vo, activity, _)) = self.moved_file(drive, file) else {
             return;
         };
-        if let Some(usage) = self.drives.get_mut(drive).and_then(|one| one.usage.as_mut()) {
+        if let Some(usage) = self
+            .drives
+            .get_mut(drive)
+            .and_then(|one| one.usage.as_mut())
+        {
             usage.vo = Some(vo.clone());
         }
         let same = self.drives.values().filter_map(|one| one.usage.as_ref());
@@ -403,14 +412,18 @@ impl<'a> LibraryWorld<'a> {
         }
     }
 
-    /// A request has ended, whose file the drive has read that reports. What is late waited for its mount, or for its turn in it.
+    /// A request has ended, whose file the drive has read that reports. What is late waited for its tape in another drive, for its
+    /// mount, or for its turn in it.
     fn see_deadline(&mut self, deadline_ns: Option<i64>) {
         let Some(deadline_ns) = deadline_ns.filter(|at| self.now_ns > *at) else {
             return;
         };
-        let drive = self.reporting.as_ref().and_then(|name| self.drives.get(name));
+        let drive = self
+            .reporting
+            .as_ref()
+            .and_then(|name| self.drives.get(name));
         let Some(drive) = drive else { return };
-        let waited = deadline_ns..drive.begin_ns;
+        let waited = deadline_ns.max(drive.tape_free_ns)..drive.begin_ns;
         self.sums.usage.late(&drive.kind.name, waited);
     }
 
@@ -467,6 +480,7 @@ impl<'a> LibraryWorld<'a> {
         drive.mount += 1;
         (drive.begin_ns, drive.accounted_ns) = (now_ns, now_ns);
         drive.phases = PhaseTimes::default();
+        drive.tape_free_ns = self.tapes_free_ns.get(tape).copied().unwrap_or(0);
         drive.tape = Some(tape.clone());
         if fault == Some(MountFault::Hung) {
             return;
@@ -561,9 +575,10 @@ impl<'a> LibraryWorld<'a> {
         let Some(drive) = self.drives.get_mut(name) else {
             return;
         };
-        if drive.tape.take().is_none() {
+        let Some(tape) = drive.tape.take() else {
             return;
-        }
+        };
+        self.tapes_free_ns.insert(tape, self.now_ns);
         drive.loaded = None;
         drive.mount += 1;
         self.is_supply_changed = true;
@@ -604,6 +619,7 @@ impl SimulatedDrive {
             tape: None,
             mount: 0,
             begin_ns: 0,
+            tape_free_ns: 0,
             accounted_ns: 0,
             phases: PhaseTimes::default(),
         }

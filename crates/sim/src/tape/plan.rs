@@ -85,6 +85,9 @@ pub struct RecallLoad {
     pub priority: u8,
     /// From the request on.
     pub deadline_hours: Option<f64>,
+    /// Each file is asked for once. Default: as chance has it.
+    #[serde(default)]
+    pub distinct: bool,
 }
 
 /// Who archives what.

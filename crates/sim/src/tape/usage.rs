@@ -190,7 +190,11 @@ impl Usage {
             return;
         };
         let since = times.since_ns.map(|since_ns| since_ns..i64::MAX);
-        let mut idle = times.over.iter().rev().take_while(|one| one.end > waited.start);
+        let mut idle = times
+            .over
+            .iter()
+            .rev()
+            .take_while(|one| one.end > waited.start);
         let overlaps = |one: &Range<i64>| one.start < waited.end && waited.start < one.end;
         if idle.any(overlaps) || since.is_some_and(|one| overlaps(&one)) {
             self.late.beside_idle_drives += 1;
