@@ -2,8 +2,10 @@
 
 mod asking;
 mod commands;
+mod metering;
 
 use super::recall::{PlacedRecall, WRONG_DATA};
+use super::tape_meter::TapeMeter;
 use super::{NearlineContext, NearlineIncident, NearlineStatus};
 use crate::config::NearlineConfig;
 use crate::hsm_command::HsmRunner;
@@ -220,7 +222,10 @@ impl Driver {
         for effect in effects {
             match effect {
                 HsmEffect::Persist(records) => self.persist(records).await,
-                HsmEffect::Start(command) => self.start(command).await,
+                HsmEffect::Start(command) => {
+                    self.meter_begin(&command);
+                    self.start(command).await;
+                }
                 HsmEffect::Stop(command) => self.runner.stop(command),
                 HsmEffect::Tell { request, outcome } => self.tell(request, outcome).await,
                 HsmEffect::Disk { target, fault } => {
@@ -363,6 +368,7 @@ impl Driver {
             }
             return;
         }
+        self.meter_end(request, &outcome);
         let file = EntryId(request.0 & !RECALL_BIT);
         match outcome {
             HsmOutcome::Stored { uris } => {
@@ -457,6 +463,7 @@ impl Driver {
     }
 
     fn publish_status(&self) {
+        self.meter_state();
         let incidents = self.queue.incidents().iter();
         let incidents = incidents.map(|(incident, since_ns)| NearlineIncident {
             what: words(*incident),
