@@ -31,6 +31,7 @@ pub mod setting;
 pub mod stages;
 pub mod streams;
 pub mod tape;
+pub mod tape_sample;
 pub mod text;
 pub mod token;
 pub mod transfer;
@@ -75,6 +76,7 @@ pub use streams::{StreamUse, StreamsReason, WayNotOffered};
 pub use tape::{
     Archival, FileProgress, Locality, Recall, StageRequestId, Staging, TapeNotes, ToldPlace,
 };
+pub use tape_sample::TapeSample;
 pub use token::{JobToken, Renewal, RenewedToken, StoredToken};
 pub use transfer::{Attempt, CopyMode, InvalidTransition, TransferState, advance};
 pub use tuning::{

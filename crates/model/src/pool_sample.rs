@@ -1,10 +1,11 @@
-//! What the pools of a storage element did in an interval: a second, or a minute that is made of seconds.
+//! What the pools of a storage element did in an interval, and its tapes: a second, or a minute that is made of seconds.
 //!
 //! It knows neither who counts nor who keeps it. What is counted adds up; of free space the least stands, because that
 //! explains why a file was refused.
 
 use crate::ids::{PoolName, VoName};
 use crate::observation::Operation;
+use crate::tape_sample::TapeSample;
 use crate::units::Timestamp;
 
 /// What all pools of one storage element did in one interval.
@@ -16,6 +17,8 @@ pub struct PoolSamples {
     pub to: Timestamp,
     /// By name.
     pub pools: Vec<PoolSample>,
+    /// Its tape part. `None`: it has none, or an earlier version did not look.
+    pub tape: Option<TapeSample>,
 }
 
 /// One pool in an interval.
@@ -76,6 +79,9 @@ impl PoolSamples {
                 Some(known) => known.add(new),
                 None => self.pools.push(new.clone()),
             }
+        }
+        if let Some(later) = &later.tape {
+            self.tape.get_or_insert_default().add(later);
         }
     }
 }
@@ -193,6 +199,11 @@ mod tests {
                 traffic: vec![traffic],
                 ..PoolSample::new(PoolName::new("a"))
             }],
+            tape: Some(TapeSample {
+                looks: 1,
+                drives_busy: 2,
+                ..TapeSample::default()
+            }),
         }
     }
 
@@ -206,6 +217,8 @@ mod tests {
             panic!("one pool: {minute:?}");
         };
         assert_eq!((pool.looks, pool.active, pool.free_bytes), (3, 6, 40));
+        let tape = minute.tape.as_ref().expect("it was looked at");
+        assert_eq!((tape.looks, tape.drives_busy), (3, 6));
         assert_eq!((pool.started, pool.read_wait_us), (Some(9), Some(27)));
         let by_vo = pool.traffic.iter().map(|one| one.bytes_in);
         assert_eq!(by_vo.collect::<Vec<_>>(), [11, 7]);

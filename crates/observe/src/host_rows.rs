@@ -218,7 +218,8 @@ pub(crate) fn sample_of(row: &Sample) -> Option<HostSample> {
         | SubjectKind::Pool
         | SubjectKind::Drive
         | SubjectKind::Connection
-        | SubjectKind::Service => None,
+        | SubjectKind::Service
+        | SubjectKind::Tape => None,
     }
 }
 

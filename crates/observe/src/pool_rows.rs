@@ -1,8 +1,10 @@
 //! Minutes of the pools of a storage element as rows that any site can fill: a sample of each pool, and of each work and VO
-//! in it.
+//! in it, and one of its tape part.
 
 use penstock_model::observation::{Operation, Sample, SubjectKind, Text, View};
-use penstock_model::{Bytes, PoolName, PoolSample, PoolSamples, PoolTraffic, Timestamp};
+use penstock_model::{
+    Bytes, PoolName, PoolSample, PoolSamples, PoolTraffic, TapeSample, Timestamp,
+};
 
 /// The rows of a minute. `server` is the storage element's name.
 pub fn samples_of(minute: &PoolSamples, server: &Option<Text>) -> Vec<Sample> {
@@ -21,7 +23,19 @@ pub fn samples_of(minute: &PoolSamples, server: &Option<Text>) -> Vec<Sample> {
         let works: Vec<Sample> = works.collect();
         std::iter::once(pool_row(pool, row)).chain(works)
     };
-    minute.pools.iter().flat_map(of_pool).collect()
+    let tape = minute.tape.iter().map(|tape| {
+        let row = Sample {
+            at: minute.to,
+            view: View::Site,
+            subject_kind: SubjectKind::Tape,
+            subject: TAPE.into(),
+            interval_ms: length_ms,
+            server: server.clone(),
+            ..Sample::default()
+        };
+        tape_row(tape, row)
+    });
+    minute.pools.iter().flat_map(of_pool).chain(tape).collect()
 }
 
 /// All of a pool. Running, waiting and allowed are means over the looks.
@@ -90,6 +104,59 @@ pub(crate) fn pool_of(row: &Sample) -> Option<(Timestamp, PoolSample)> {
     Some((Timestamp(row.at.0.checked_sub_unsigned(interval_ms)?), pool))
 }
 
+/// The name of the one tape part that a storage element has.
+const TAPE: &str = "tape";
+
+/// States are means over the looks.
+fn tape_row(tape: &TapeSample, row: Sample) -> Sample {
+    let mean = |sum: u64| sum.checked_add(tape.looks / 2)?.checked_div(tape.looks);
+    Sample {
+        bytes_in: Some(Bytes(tape.written_bytes)),
+        bytes_out: Some(Bytes(tape.recalled_bytes)),
+        active: mean(tape.drives_busy),
+        limit: mean(tape.drives_max),
+        queued: mean(tape.recalls_queued),
+        looks: Some(tape.looks),
+        started: Some(tape.recalls_started),
+        bytes_unwritten: mean(tape.unwritten_bytes).map(Bytes),
+        files_written: Some(tape.written_files),
+        files_recalled: Some(tape.recalled_files),
+        bytes_drives_read: tape.read_bytes.map(Bytes),
+        mounts: tape.mounts,
+        buffer_used_permille: tape.buffer_used_permille.and_then(mean),
+        start_wait_ms: Some(tape.recall_wait_ms),
+        oldest_wait_seconds: Some(tape.recall_age_seconds),
+        cycle_seconds: tape.write_cycle_seconds,
+        ..row
+    }
+}
+
+/// What a row tells of a tape part, and when its interval began. `None`: nobody looked at it, or nobody knows how often.
+pub(crate) fn tape_of(row: &Sample) -> Option<(Timestamp, TapeSample)> {
+    let interval_ms = row.interval_ms.filter(|interval| *interval > 0)?;
+    let looks = row.looks.filter(|looks| *looks > 0)?;
+    let sum = |mean: u64| mean.saturating_mul(looks);
+    let tape = TapeSample {
+        looks,
+        written_files: row.files_written?,
+        written_bytes: row.bytes_in?.0,
+        unwritten_bytes: sum(row.bytes_unwritten?.0),
+        recalled_files: row.files_recalled?,
+        recalled_bytes: row.bytes_out?.0,
+        read_bytes: row.bytes_drives_read.map(|bytes| bytes.0),
+        mounts: row.mounts,
+        recalls_queued: sum(row.queued?),
+        recall_age_seconds: row.oldest_wait_seconds.unwrap_or(0),
+        recalls_started: row.started?,
+        recall_wait_ms: row.start_wait_ms?,
+        drives_busy: sum(row.active?),
+        drives_max: sum(row.limit?),
+        buffer_used_permille: row.buffer_used_permille.map(sum),
+        write_cycle_seconds: row.cycle_seconds,
+    };
+    Some((Timestamp(row.at.0.checked_sub_unsigned(interval_ms)?), tape))
+}
+
 fn work_row(traffic: &PoolTraffic, row: &Sample) -> Sample {
     Sample {
         vo: traffic.vo.clone(),
@@ -136,11 +203,33 @@ mod tests {
                 traffic: vec![of_vo(Operation::Copy, 7), of_vo(Operation::Write, 5)],
                 ..PoolSample::new(PoolName::new("a"))
             }],
+            tape: Some(TapeSample {
+                looks: 60,
+                written_files: 1,
+                written_bytes: 2,
+                unwritten_bytes: 180,
+                recalled_files: 4,
+                recalled_bytes: 5,
+                read_bytes: None,
+                mounts: Some(7),
+                recalls_queued: 120,
+                recall_age_seconds: 9,
+                recalls_started: 10,
+                recall_wait_ms: 11,
+                drives_busy: 60,
+                drives_max: 240,
+                buffer_used_permille: Some(30_000),
+                write_cycle_seconds: Some(15),
+            }),
         };
         let rows = samples_of(&minute, &Some("here.org".into()));
-        let [all, copies, writes] = &rows[..] else {
-            panic!("three rows: {rows:?}");
+        let [all, copies, writes, of_tape] = &rows[..] else {
+            panic!("four rows: {rows:?}");
         };
+        assert_eq!(of_tape.subject_kind, SubjectKind::Tape);
+        assert_eq!((of_tape.active, of_tape.limit), (Some(1), Some(4)));
+        let read = tape_of(of_tape).expect("it was looked at");
+        assert_eq!((read.0, Some(read.1)), (minute.from, minute.tape.clone()));
         assert_eq!(
             (all.active, all.limit, all.queued),
             (Some(3), Some(10), Some(0))

@@ -3,12 +3,15 @@
 //! Of an interval longer than a bin, bytes are spread evenly over its bins. Time in which nobody looked, between two looks,
 //! is time in which the storage element did not answer.
 
+mod tape_bins;
+
 use crate::window_bins::WindowBins;
 use penstock_decide::explain::signals::{
     Change, PoolSignals, Series, ServerName, ServerSignals, Setting, Signals,
 };
-use penstock_model::{PoolName, PoolSample, PoolSamples, StorageId, Timestamp};
+use penstock_model::{PoolName, PoolSample, PoolSamples, StorageId, TapeSample, Timestamp};
 use std::collections::BTreeMap;
+use tape_bins::TapeBin;
 
 /// A look tells of so much time at most.
 const LOOK_MS: f64 = 1000.0;
@@ -45,6 +48,8 @@ struct PoolBin {
 pub struct PoolFold {
     bins: WindowBins,
     pools: BTreeMap<PoolName, Vec<PoolBin>>,
+    /// Of the tape part; empty where there is none.
+    tape: Vec<TapeBin>,
     /// Milliseconds of each bin in which pools were looked at.
     looked_ms: Vec<f64>,
     /// Milliseconds of each bin of which a row is there and cannot be read.
@@ -65,6 +70,7 @@ impl PoolFold {
                 count: signals.bins,
             },
             pools: BTreeMap::new(),
+            tape: Vec::new(),
             looked_ms: vec![0.0; signals.bins],
             damaged_ms: vec![0.0; signals.bins],
             extent: None,
@@ -93,6 +99,9 @@ impl PoolFold {
             self.looked_ms[bin] += ms;
         }
         let parts: Vec<(usize, f64)> = self.bins.overlaps(from, to).collect();
+        if let Some(tape) = &samples.tape {
+            self.take_tape(from, to, tape);
+        }
         for pool in &samples.pools {
             self.note_mode(pool, from);
             let room = CELLS_MAX / self.bins.count.max(1);
@@ -104,6 +113,15 @@ impl PoolFold {
             for (bin, ms) in &parts {
                 bins[*bin].add(pool, ms / length);
             }
+        }
+    }
+
+    /// Takes what the tape part did in an interval.
+    pub(crate) fn take_tape(&mut self, from: Timestamp, to: Timestamp, tape: &TapeSample) {
+        self.tape.resize(self.bins.count, TapeBin::default());
+        let length = (to.0 - from.0).max(1) as f64;
+        for (bin, ms) in self.bins.overlaps(from, to) {
+            self.tape[bin].add(tape, ms / length);
         }
     }
 
@@ -143,6 +161,11 @@ impl PoolFold {
             signals.pools.insert(name.clone(), pool);
         }
         signals.servers.insert(host, server);
+        if !self.tape.is_empty() {
+            let storage = signals.storages.entry(own.clone()).or_default();
+            storage.tape = tape_bins::tape_signals(&self.tape);
+            storage.batch_seconds = tape_bins::waits(&self.tape);
+        }
         signals.changes.extend(self.changes);
         signals.changes.sort_by_key(|change| change.at);
     }
@@ -316,6 +339,7 @@ mod tests {
             from: Timestamp(from),
             to: Timestamp(to),
             pools: vec![pool("a"), pool("b")],
+            tape: None,
         }
     }
 

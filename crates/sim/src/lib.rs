@@ -8,6 +8,7 @@ pub mod accuracy;
 mod books;
 mod field;
 mod lines;
+pub mod made_page;
 pub mod plan;
 mod random;
 pub mod report;

@@ -11,6 +11,7 @@ mod plots;
 mod replay;
 mod sc4_disk;
 mod sc4_tape;
+mod sc4_tape_run;
 mod svg;
 pub(crate) mod tables_2021;
 #[cfg(test)]
@@ -22,22 +23,16 @@ pub use plots::Plot;
 pub use replay::ReplayError;
 pub use told::Line;
 
+use crate::made_page::Block;
 use penstock_decide::explain::signals::Signals;
 use penstock_decide::incidents::Incident;
 use std::fmt::Write;
-
-/// A part of the page that is made by the code, by its name.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Block {
-    pub name: &'static str,
-    /// In Markdown.
-    pub text: String,
-}
 
 /// All that is told.
 pub struct Stories {
     disk: sc4_disk::DiskPhase,
     tape: Signals,
+    tape_run: Vec<sc4_tape_run::Outcome>,
     windows: Vec<Line>,
     edinburgh: Vec<Line>,
 }
@@ -50,6 +45,7 @@ impl Stories {
         Ok(Stories {
             disk: sc4_disk::run()?,
             tape: sc4_tape::window(),
+            tape_run: sc4_tape_run::run(),
             windows: windows_2013::lines()?,
             edinburgh: edinburgh::lines()?,
         })
@@ -62,6 +58,7 @@ impl Stories {
         let tape = sc4_tape::lines(&self.tape);
         let (windows, edinburgh) = (&self.windows, &self.edinburgh);
         let asgc = asgc::lines();
+        let run = self.tape_run.iter().map(|outcome| &outcome.line);
         vec![
             block("sc4-disk", told::table(&disk)),
             block("sc4-disk-in-full", told::in_full(&disk)),
@@ -69,6 +66,9 @@ impl Stories {
             block("sc4-tape", told::table(&tape)),
             block("sc4-tape-in-full", told::in_full(&tape)),
             block("sc4-errors", self.errors()),
+            block("sc4-tape-run", sc4_tape_run::table(&self.tape_run)),
+            block("sc4-tape-run-told", told::table(run.clone())),
+            block("sc4-tape-run-in-full", told::in_full(run)),
             block("2013", told::table(windows)),
             block("2013-ceiling", ceilings()),
             block("2013-in-full", told::in_full(windows)),

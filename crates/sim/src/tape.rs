@@ -1,6 +1,7 @@
 //! A tape library with its demand, in virtual time: the request engine that drives a library, around it drives and robots that
 //! take as long as the time model says. Equal plans with equal seeds give equal runs.
 
+pub mod challenge_2021;
 mod demand;
 mod library_world;
 mod phases;

@@ -75,6 +75,8 @@ pub struct NearlineConfig {
     pub upkeep_interval: Duration,
     /// Reading a file that is on tape only has it brought; the reader is asked to come again.
     pub stages_on_read: bool,
+    /// A directory on the file system through which the HSM takes and gives files: it is watched how full that is.
+    pub buffer_directory: Option<PathBuf>,
     /// As which this site is known to users of its tape interface.
     pub site_name: String,
 }

@@ -14,10 +14,12 @@ mod recall;
 mod room_wait;
 mod submission;
 mod tape_libraries;
+mod tape_meter;
 mod tape_order;
 mod tape_system;
 
 pub(crate) use submission::{Submission, SubmittedFile};
+pub(crate) use tape_meter::TapeMeter;
 
 use crate::clock::BelievedClock;
 use crate::config::NearlineConfig;
@@ -31,6 +33,7 @@ use penstock_persistence::namespace::{EntryId, Namespace};
 use penstock_tape::hsm_queue::HsmCounts;
 use serde::Serialize;
 use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -87,6 +90,41 @@ pub(crate) struct NearlineContext {
     pub clock: Arc<BelievedClock>,
     pub pools: Pools,
     pub reaper: ReaperHandle,
+    pub meter: Arc<TapeMeter>,
+}
+
+/// Between two looks at the buffer of the HSM, and how long one may take until it counts as unknown.
+const BUFFER_INTERVAL: Duration = Duration::from_secs(1);
+const BUFFER_WAIT: Duration = Duration::from_secs(5);
+
+/// Looks again and again at how full the file system is through which the HSM takes files. Never ends.
+async fn watch_buffer(directory: Option<PathBuf>, meter: Arc<TapeMeter>) {
+    let Some(directory) = directory else {
+        return std::future::pending().await;
+    };
+    loop {
+        let place = directory.clone();
+        let mut look = tokio::task::spawn_blocking(move || used_permille(&place));
+        let looked = match tokio::time::timeout(BUFFER_WAIT, &mut look).await {
+            Ok(looked) => looked.ok().flatten(),
+            Err(_) => {
+                meter.set_buffer_used(None);
+                // One that hangs is waited for, so that there are never two.
+                look.await.ok().flatten()
+            }
+        };
+        meter.set_buffer_used(looked);
+        tokio::time::sleep(BUFFER_INTERVAL).await;
+    }
+}
+
+/// Of a thousand parts of a file system, how many are in use, as far as others than root may use them.
+fn used_permille(directory: &Path) -> Option<u64> {
+    let stat = rustix::fs::statvfs(directory).ok()?;
+    let used = u128::from(stat.f_blocks.checked_sub(stat.f_bfree)?);
+    let all = used + u128::from(stat.f_bavail);
+    let rounded_up = (used * 1000).div_ceil(all.max(1));
+    u64::try_from(rounded_up).ok()
 }
 
 impl Nearline {
@@ -101,6 +139,7 @@ impl Nearline {
     ) -> Result<Nearline, OpenError> {
         let status = Arc::new(Mutex::new(NearlineStatus::default()));
         let pools = context.pools.clone();
+        let watch = watch_buffer(config.buffer_directory.clone(), Arc::clone(&context.meter));
         let driver = opening::open(&config, context, Arc::clone(&status))?;
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
@@ -109,7 +148,14 @@ impl Nearline {
             .build()
             .map_err(OpenError::Thread)?;
         let thread = std::thread::Builder::new().name("nearline".to_owned());
-        let thread = thread.spawn(move || runtime.block_on(driver.run(mail)));
+        let thread = thread.spawn(move || {
+            runtime.block_on(async {
+                tokio::select! {
+                    () = driver.run(mail) => {}
+                    () = watch => {}
+                }
+            });
+        });
         let thread = thread.map_err(OpenError::Thread)?;
         Ok(Nearline {
             config,

@@ -1,4 +1,4 @@
-//! Looks at all pools once a second, on a thread of its own: keeps the seconds of the last hours in memory, and records a
+//! Looks at all pools and at the tape part once a second, on a thread of its own: keeps the seconds of the last hours in memory, and records a
 //! row for each minute. It asks no disk: what a pool's own thread saw last is what it takes.
 //!
 //! A minute that the namespace does not take is told in the log and recorded later; it holds nobody up.
@@ -6,6 +6,7 @@
 mod minute_queue;
 
 use crate::clock::BelievedClock;
+use crate::nearline::TapeMeter;
 use crate::pool::Pool;
 use crate::reaper::Pools;
 use crate::traffic::Traffic;
@@ -42,6 +43,7 @@ impl PoolSampler {
         namespace: &Arc<Namespace>,
         clock: &Arc<BelievedClock>,
         pools: &Pools,
+        tape: Option<Arc<TapeMeter>>,
     ) -> io::Result<PoolSampler> {
         let seconds = Arc::new(Mutex::new(SecondRing::default()));
         let (stop, stopping) = channel();
@@ -49,6 +51,7 @@ impl PoolSampler {
             namespace: Arc::clone(namespace),
             clock: Arc::clone(clock),
             pools: pools.values().cloned().collect(),
+            tape,
             seconds: Arc::clone(&seconds),
             last: clock.recorded(),
             totals: BTreeMap::new(),
@@ -96,6 +99,8 @@ struct SamplerThread {
     namespace: Arc<Namespace>,
     clock: Arc<BelievedClock>,
     pools: Vec<Arc<Pool>>,
+    /// Of the tape part, if there is one.
+    tape: Option<Arc<TapeMeter>>,
     seconds: Arc<Mutex<SecondRing>>,
     /// When it looked last, and what had passed until then.
     last: Timestamp,
@@ -141,6 +146,7 @@ impl SamplerThread {
             from: self.last,
             to: now,
             pools: looked.collect(),
+            tape: self.tape.as_ref().and_then(|tape| tape.look(now)),
         };
         self.last = now;
         let ended = self.seconds.lock().push(second);
@@ -281,6 +287,7 @@ mod tests {
                 active: 3,
                 ..PoolSample::new(PoolName::new("a"))
             }],
+            tape: None,
         }
     }
 

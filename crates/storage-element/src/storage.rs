@@ -17,7 +17,7 @@ use crate::locks::Locks;
 use crate::meter::SecondTraffic;
 use crate::metrics::StorageMetrics;
 use crate::mover::{LiveMovers, MoverSnapshot};
-use crate::nearline::{Nearline, NearlineContext};
+use crate::nearline::{Nearline, NearlineContext, TapeMeter};
 use crate::nearline_inbox::{NearlineInbox, NearlineMail};
 use crate::open_error::OpenError;
 use crate::pool::Pool;
@@ -142,7 +142,10 @@ impl Storage {
         let retention = LedgerRetention::of(&config.limits);
         let recorder = Recorder::start(Arc::clone(&namespace), &clock, retention);
         let recorder = recorder.map_err(OpenError::Thread)?;
-        let sampler = PoolSampler::start(&namespace, &clock, &pools).map_err(OpenError::Thread)?;
+        let meter = Arc::new(TapeMeter::default());
+        let tape = config.nearline.as_ref().map(|_| Arc::clone(&meter));
+        let sampler = PoolSampler::start(&namespace, &clock, &pools, tape);
+        let sampler = sampler.map_err(OpenError::Thread)?;
         let tls = match &config.outbound.certificates {
             Some(directory) => ClientTls::from_ca_directory(directory)?,
             None => ClientTls::system()?,
@@ -155,6 +158,7 @@ impl Storage {
             clock: Arc::clone(&clock),
             pools: pools.clone(),
             reaper: reapers.handle(),
+            meter,
         };
         let nearline = start_nearline(&config, context, inbox, mail)?;
         let stream_memory = StreamMemory::new(config.limits.streams_memory);

@@ -174,6 +174,11 @@ impl HsmQueue {
         &self.incidents
     }
 
+    /// How it drives the HSM.
+    pub fn policy(&self) -> &HsmPolicy {
+        &self.policy
+    }
+
     /// Another policy, as from a configuration that was read again. It counts from the next input on.
     pub fn set_policy(&mut self, policy: HsmPolicy) {
         self.policy = policy;

@@ -346,6 +346,24 @@ row! {
         operations_queued_us: Option<u64>,
         /// Of a database: for how long a transaction had lasted that had not ended, at most.
         transaction_running_us: Option<u64>,
+        /// Of a tape part: bytes that are to be on tape and are not yet.
+        bytes_unwritten: Option<Bytes>,
+        /// Of a tape part: files that came to be on tape.
+        files_written: Option<u64>,
+        /// Of a tape part: files that came back from tape.
+        files_recalled: Option<u64>,
+        /// Of a tape part: bytes that drives read for them.
+        bytes_drives_read: Option<Bytes>,
+        /// Of a tape part: tapes that were mounted to read from.
+        mounts: Option<u64>,
+        /// Of a tape part: of a thousand parts of the buffer before the tapes, how many were in use.
+        buffer_used_permille: Option<u64>,
+        /// Of a tape part: what the recalls that began had waited until then, together.
+        start_wait_ms: Option<u64>,
+        /// Of a tape part: how long the oldest recall had waited that had not begun, at most.
+        oldest_wait_seconds: Option<u64>,
+        /// Of a tape part: writing begins anew each so many seconds.
+        cycle_seconds: Option<u64>,
     }
 }
 

@@ -141,6 +141,8 @@ words! {
         Service = "service",
         /// A database of a server: `journal` of a transfer service, `namespace` of a storage element.
         Database = "database",
+        /// The tape part of a storage element.
+        Tape = "tape",
     }
 }
 

@@ -7,7 +7,7 @@ use crate::host::facts::FactChange;
 use crate::host::report::{DiskInfo, InterfaceInfo};
 use crate::host_rows::{disk_of, fact_of, interface_of, sample_of};
 use crate::host_signals::{HostEquipment, HostFold};
-use crate::pool_rows::pool_of;
+use crate::pool_rows::{pool_of, tape_of};
 use crate::pool_signals::{PoolFold, own_end};
 use crate::store::{Reader, StoreError};
 use penstock_decide::explain::signals::Signals;
@@ -20,12 +20,13 @@ const MACHINE_BINS_MAX: usize = 400_000;
 /// Bins of all interfaces, disks and pools together at most, some 100 MB.
 const PART_BINS_MAX: usize = 1_000_000;
 /// Of a machine its samples, and of what is in it, tell this.
-const KINDS: [SubjectKind; 5] = [
+const KINDS: [SubjectKind; 6] = [
     SubjectKind::Server,
     SubjectKind::Interface,
     SubjectKind::Device,
     SubjectKind::Database,
     SubjectKind::Pool,
+    SubjectKind::Tape,
 ];
 
 /// What is in a machine.
@@ -158,7 +159,8 @@ impl Equipment {
             | SubjectKind::Drive
             | SubjectKind::Connection
             | SubjectKind::Service
-            | SubjectKind::Database => false,
+            | SubjectKind::Database
+            | SubjectKind::Tape => false,
         };
         if !is_new || *room == 0 {
             return;
@@ -176,6 +178,12 @@ impl Equipment {
 
 impl MachineFold<'_> {
     fn take(&mut self, row: &Sample) {
+        if row.subject_kind == SubjectKind::Tape {
+            if let Some((from, tape)) = tape_of(row) {
+                self.pools.take_tape(from, row.at, &tape);
+            }
+            return;
+        }
         if row.subject_kind != SubjectKind::Pool {
             if let Some(sample) = sample_of(row) {
                 self.host.take(&sample);
@@ -194,7 +202,7 @@ impl MachineFold<'_> {
         let open = self.open.get_or_insert_with(|| PoolSamples {
             from,
             to: row.at,
-            pools: Vec::new(),
+            ..PoolSamples::default()
         });
         // A row that was taken in twice counts once.
         if open.pools.iter().all(|known| known.pool != pool.pool) {

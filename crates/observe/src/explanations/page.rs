@@ -29,7 +29,8 @@ use penstock_model::observation::{
 use penstock_model::{
     Attempt, Bytes, CopyMode, JobId, LedgerEntry, LinkId, LinkSample, MinuteKey, MinuteRow,
     MinuteSamples, MinuteSums, MoverReport, PoolName, PoolSample, PoolSamples, PoolTraffic, Slots,
-    StageClocks, StorageId, StreamUse, TcpSummary, Timestamp, TransferEvent, TransferId,
+    StageClocks, StorageId, StreamUse, TapeSample, TcpSummary, Timestamp, TransferEvent,
+    TransferId,
 };
 use std::fmt::Write;
 
@@ -213,6 +214,14 @@ fn pool_minute(minute: i64) -> PoolSamples {
         from: Timestamp(minute * 60_000),
         to: Timestamp(minute * 60_000 + 60_000),
         pools: vec![pool("a"), pool("b")],
+        // What an HSM program can tell: nothing of tapes and drives behind it.
+        tape: Some(TapeSample {
+            looks: 60,
+            recalls_started: 1,
+            buffer_used_permille: Some(60),
+            write_cycle_seconds: Some(60),
+            ..TapeSample::default()
+        }),
     }
 }
 

@@ -161,6 +161,7 @@ fn pools(minute: usize, started: u64, active: u64) -> PoolSamples {
             started: Some(started),
             ..PoolSample::new(PoolName::new("a"))
         }],
+        tape: None,
     }
 }
 

@@ -663,7 +663,7 @@ fn minutes_of_pools_get_no_number_again_after_a_restore_so_that_each_is_collecte
             let minute = PoolSamples {
                 from: Timestamp(minute * 60_000),
                 to: Timestamp(minute * 60_000 + 60_000),
-                pools: Vec::new(),
+                ..PoolSamples::default()
             };
             let change = Change::RecordPoolMinute(minute);
             namespace.apply(change).expect("recorded");

@@ -1,11 +1,14 @@
 //! What the pools did in each minute: one row for all of them, some hundred bytes for each pool.
 //!
-//! A row is JSON of arrays: a later version adds at their ends, and reads those of before.
+//! A row is JSON of arrays, one for each pool: a later version adds at their ends, and reads those of before. Behind them is an
+//! object with the array of the tape part, if there is one.
 
 use super::connection::{signed, unsigned};
 use super::ledger::LedgerBound;
 use penstock_model::observation::Operation;
-use penstock_model::{PoolName, PoolSample, PoolSamples, PoolTraffic, Timestamp, VoName};
+use penstock_model::{
+    PoolName, PoolSample, PoolSamples, PoolTraffic, TapeSample, Timestamp, VoName,
+};
 use rusqlite::{Connection, Row, params};
 use serde_json::{Value, json};
 
@@ -16,7 +19,8 @@ const STEP_MINUTES: u32 = 500;
 
 pub(super) fn insert(connection: &Connection, minute: &PoolSamples) -> rusqlite::Result<()> {
     let sql = "INSERT INTO pool_minute (from_ms, to_ms, pools) VALUES (?1, ?2, ?3)";
-    let pools: Vec<Value> = minute.pools.iter().map(packed).collect();
+    let tape = minute.tape.iter().map(packed_tape);
+    let pools: Vec<Value> = minute.pools.iter().map(packed).chain(tape).collect();
     let text = Value::from(pools).to_string();
     let mut insert = connection.prepare_cached(sql)?;
     insert.execute(params![minute.from.0, minute.to.0, text])?;
@@ -73,6 +77,7 @@ fn numbered(row: &Row<'_>) -> rusqlite::Result<(u64, PoolSamples)> {
     let samples = PoolSamples {
         from: Timestamp(row.get(1)?),
         to: Timestamp(row.get(2)?),
+        tape: pools.last().and_then(unpacked_tape),
         pools: pools.iter().filter_map(unpacked).collect(),
     };
     Ok((unsigned(row.get(0)?), samples))
@@ -140,5 +145,51 @@ fn unpacked(value: &Value) -> Option<PoolSample> {
             .iter()
             .filter_map(traffic)
             .collect(),
+    })
+}
+
+const TAPE: &str = "tape";
+
+fn packed_tape(tape: &TapeSample) -> Value {
+    json!({ TAPE: [
+        tape.looks,
+        tape.written_files,
+        tape.written_bytes,
+        tape.unwritten_bytes,
+        tape.recalled_files,
+        tape.recalled_bytes,
+        tape.read_bytes,
+        tape.mounts,
+        tape.recalls_queued,
+        tape.recall_age_seconds,
+        tape.recalls_started,
+        tape.recall_wait_ms,
+        tape.drives_busy,
+        tape.drives_max,
+        tape.buffer_used_permille,
+        tape.write_cycle_seconds,
+    ]})
+}
+
+fn unpacked_tape(value: &Value) -> Option<TapeSample> {
+    let all = value.get(TAPE)?;
+    let number = |place: usize| all.get(place)?.as_u64();
+    Some(TapeSample {
+        looks: number(0)?,
+        written_files: number(1)?,
+        written_bytes: number(2)?,
+        unwritten_bytes: number(3)?,
+        recalled_files: number(4)?,
+        recalled_bytes: number(5)?,
+        read_bytes: number(6),
+        mounts: number(7),
+        recalls_queued: number(8)?,
+        recall_age_seconds: number(9)?,
+        recalls_started: number(10)?,
+        recall_wait_ms: number(11)?,
+        drives_busy: number(12)?,
+        drives_max: number(13)?,
+        buffer_used_permille: number(14),
+        write_cycle_seconds: number(15),
     })
 }

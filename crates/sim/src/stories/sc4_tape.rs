@@ -1,5 +1,5 @@
-//! Service Challenge 4, from disk to tape: CERN to IN2P3 from 19 to 25 April 2006, as a recorded window. The simulator has no
-//! tape and no movers that hang.
+//! Service Challenge 4, from disk to tape: CERN to IN2P3 from 19 to 25 April 2006, as a recorded window: `sc4_tape_run` runs what
+//! happened to its tapes.
 //!
 //! Servers, pools, files, errors and days are those of the report. Rates that its lost plots told, and hours that its text
 //! does not, are chosen here; the page says which.

@@ -1,6 +1,7 @@
 //! What must be said of each event, and that the page says it.
 
 use super::*;
+use crate::made_page::renewed;
 use penstock_decide::explain::answer::Measure;
 use penstock_decide::explain::change::DropOrLull;
 use penstock_decide::explain::{Cause, Explanation, Permille};
@@ -151,6 +152,34 @@ fn the_analysis_of_the_week_to_tape_comes_again_line_by_line() {
 }
 
 #[test]
+fn what_happened_to_tapes_in_2006_is_endured_and_explained() {
+    use sc4_tape_run::Scenario;
+    for one in &stories().tape_run {
+        let is_safe = (one.lost, one.evicted_precious) == (0, 0);
+        assert!(is_safe && one.arrived > 5_000, "{one:#?}");
+        // What is left on disk alone has just come.
+        assert!(one.left_precious < 100, "{one:#?}");
+        // A pause of the queue is half an hour at most.
+        assert!(one.minutes_to_full_rate <= Some(30.0), "{one:#?}");
+        assert!(one.minutes_to_full_rate.is_some(), "{one:#?}");
+        let (cause, incidents) = match one.scenario {
+            // The buffer is full three hours before the rate falls; the rule for it looks at the time just before the fall.
+            Scenario::BufferFull => (Some(Cause::TapeWriteStopped), 1),
+            Scenario::MoverHangs => (Some(Cause::StalledMover), 0),
+            Scenario::MigrationStops => (Some(Cause::TapeWriteStopped), 1),
+            // Copies of files that are on tape give way, so that the rate stays.
+            Scenario::PoolsFull => (None, 0),
+            Scenario::DeletionPressure => (Some(Cause::OutOfSpace), 0),
+        };
+        match cause {
+            Some(cause) => check(&one.line, cause, 90),
+            None => assert_eq!(one.line.told, None, "{one:#?}"),
+        }
+        assert_eq!(one.incidents, incidents, "{one:#?}");
+    }
+}
+
+#[test]
 fn three_hundred_and_six_errors_are_eight_and_one_incident() {
     let incidents = sc4_tape::migration_incidents(&stories().tape);
     let mut errors: Vec<u64> = incidents
@@ -270,30 +299,13 @@ fn both_cases_of_disk_arrays_are_told() {
     assert!(told(controller).is_rise && told(paths).is_rise);
 }
 
-/// The page with its blocks as the code makes them.
-fn renewed(page: &str, blocks: &[Block]) -> String {
-    let mut page = page.to_owned();
-    for block in blocks {
-        let (begin, end) = (
-            format!("<!-- made: {} -->\n", block.name),
-            format!("<!-- end: {} -->", block.name),
-        );
-        let (before, rest) = page
-            .split_once(&begin)
-            .unwrap_or_else(|| panic!("the page has no block {}", block.name));
-        let (_, behind) = rest.split_once(&end).expect("a block has an end");
-        page = format!("{before}{begin}\n{}\n{end}{behind}", block.text);
-    }
-    page
-}
-
 #[test]
 fn the_page_and_its_plots_are_those_of_the_code() {
     let directory = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/observe"));
     let path = directory.join("stories.md");
     let page = std::fs::read_to_string(&path).expect("the page");
     let (blocks, plots) = (stories().blocks(), stories().plots());
-    let now = renewed(&page, &blocks);
+    let now = renewed(&page, &blocks).expect("a place for each block");
     let plots_at = directory.join("stories");
     if std::env::var_os(WRITE).is_some() {
         std::fs::create_dir_all(&plots_at).expect("a directory");

@@ -159,7 +159,7 @@ pub(super) fn changes_of(signals: &Signals, link: &LinkId, links: &[LinkId]) -> 
 }
 
 /// Lines as a table of a page.
-pub(super) fn table(lines: &[Line]) -> String {
+pub(super) fn table<'a>(lines: impl IntoIterator<Item = &'a Line>) -> String {
     let mut text =
         "| when | what the authors wrote | what Penstock says |\n|---|---|---|\n".to_owned();
     for line in lines {

@@ -8,7 +8,7 @@ mod page;
 #[cfg(test)]
 mod tests;
 
-pub use page::blocks;
+pub use page::{ReadBack, TargetOutcome, contradictions};
 
 use super::plan::{
     ArchiveLoad, DrivePlan, LibraryPlan, ReadPolicy, RecallLoad, TapePlan, TapePlanError,
@@ -37,23 +37,32 @@ const JAGUAR_DRIVES: u32 = 46;
 const JAGUAR_RECALLS_MAX: u32 = 32;
 const T10KD_DRIVES: u32 = 48;
 /// Hours from 11 October 2021, 10:00 CEST, in which each VO took data and in which it read back.
-const DATA_TAKING: [(&str, f64); 4] = [("ATLAS", 48.0), ("CMS", 36.0), ("LHCB", 61.0), ("ALICE", 104.0)];
+const DATA_TAKING: [(&str, f64); 4] = [
+    ("ATLAS", 48.0),
+    ("CMS", 36.0),
+    ("LHCB", 61.0),
+    ("ALICE", 104.0),
+];
 const ATLAS_READS_BACK: Range<usize> = 48..103;
 const CMS_READS_BACK: Range<usize> = 36..96;
 /// The challenge, to 15 October, 17:00.
 const CHALLENGE_HOURS: f64 = 103.0;
 /// "More concentrated especially during last day of A-DT."
 const CMS_LAST_DAY_HOURS: (f64, f64) = (72.0, 96.0);
-/// What ATLAS staged, by its printed volume and rate, took so long.
-const ATLAS_STAGING_HOURS: f64 = 125.0;
 /// Migration begins anew so often.
 const MIGRATION_CYCLE_HOURS: f64 = 6.0;
 /// Chosen: files that are asked for together. IN2P3 wishes 1,000 to 100,000.
 const BULK_FILES: u64 = 4_000;
+const HOUR_NS: i64 = 3_600 * SECOND_NS;
 /// Chosen: after so long a client gives up.
 const DEADLINE_HOURS: f64 = 24.0;
 /// Targets in bytes per second: of archiving while data were taken, and of recalls after that.
-const WRITE_TARGETS: [(&str, f64); 4] = [("ATLAS", 1.4e9), ("CMS", 0.9e9), ("LHCB", 1.26e9), ("ALICE", 0.4e9)];
+const WRITE_TARGETS: [(&str, f64); 4] = [
+    ("ATLAS", 1.4e9),
+    ("CMS", 0.9e9),
+    ("LHCB", 1.26e9),
+    ("ALICE", 0.4e9),
+];
 const READ_TARGETS: [(&str, f64); 2] = [("ATLAS", 1.2e9), ("CMS", 1.5e9)];
 
 /// How much of the site is simulated: one of so many drives, files and tapes. Rates are told as of the whole.
@@ -66,13 +75,21 @@ impl Part {
     pub const WHOLE: Part = Part(1);
 
     fn of(self, count: u32) -> u32 {
-        (count / self.0).max(1)
+        ((count + self.0 / 2) / self.0).max(1)
     }
 
     fn files(self, count: u64) -> u64 {
         count / u64::from(self.0)
     }
+
+    /// What the whole has, of what was simulated.
+    fn whole(self, figure: f64) -> f64 {
+        figure * f64::from(self.0)
+    }
 }
+
+/// The most of a VO's recalls in an hour, in GB/s, as the VOs and as the site have printed it.
+const BUSIEST: [(&str, f64, f64); 2] = [("ATLAS", 2.63, 2.7), ("CMS", 6.73, 5.0)];
 
 /// Whose demand is simulated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -101,10 +118,6 @@ impl Challenge {
     /// Fits the scatter, and runs all three.
     pub fn run(part: Part) -> Result<Challenge, TapePlanError> {
         let scatter = fitted_scatter(part)?;
-        Challenge::with_scatter(part, scatter)
-    }
-
-    fn with_scatter(part: Part, scatter: f64) -> Result<Challenge, TapePlanError> {
         let run = |demand, policy| simulate_tape(&plan(part, scatter, demand), None, policy);
         Ok(Challenge {
             part,
@@ -117,23 +130,27 @@ impl Challenge {
 }
 
 /// Scatters between which the fitted one is looked for.
-const SCATTER_MIN: f64 = 1.0;
-const SCATTER_MAX: f64 = 400.0;
+const SCATTER_MIN: f64 = 8.0;
+const SCATTER_MAX: f64 = 128.0;
 /// Halvings of the logarithm of that range.
-const FIT_STEPS: u32 = 7;
+const FIT_STEPS: u32 = 6;
 
-/// The scatter with which ATLAS's files come back in the time that its printed volume and rate imply.
+/// The scatter with which ATLAS reads back as fast as the site has printed, when files wait all the time.
 fn fitted_scatter(part: Part) -> Result<f64, TapePlanError> {
+    let staging = tables_2021::staging();
+    let name = "ATLAS A-DT, site's view";
+    let printed = staging.rates.iter().find(|rate| rate.name == name);
+    let wanted = printed.map_or(0.0, |printed| printed.rate);
     let (mut low, mut high) = (SCATTER_MIN.ln(), SCATTER_MAX.ln());
     for _ in 0..FIT_STEPS {
         let middle = f64::midpoint(low, high);
         let plan = plan(part, middle.exp(), Demand::PrintedOnJaguar);
         let report = simulate_tape(&plan, None, ReadPolicy::Position)?;
         let usage = report.usage_of("ATLAS", Activity::Recall);
-        let hours = usage.map_or(0, |usage| usage.hourly_bytes.len());
-        match hours as f64 > ATLAS_STAGING_HOURS {
-            true => high = middle,
-            false => low = middle,
+        let rate = usage.map_or(0.0, |usage| usage.wall_clock_rate(ATLAS_READS_BACK));
+        match part.whole(rate) > wanted {
+            true => low = middle,
+            false => high = middle,
         }
     }
     Ok(f64::midpoint(low, high).exp())
@@ -175,6 +192,8 @@ impl Recalls<'_> {
             end_hours: self.hours.1,
             priority: 3,
             deadline_hours: Some(DEADLINE_HOURS),
+            copies: 1,
+            distinct: true,
         }
     }
 }
@@ -183,7 +202,13 @@ fn kind_of(name: &str) -> Option<DriveKind> {
     DriveKind::named(name)
 }
 
-fn archive(part: Part, vo: &str, files: u64, bytes: f64, (hours, bulks): (f64, u64)) -> ArchiveLoad {
+fn archive(
+    part: Part,
+    vo: &str,
+    files: u64,
+    bytes: f64,
+    (hours, bulks): (f64, u64),
+) -> ArchiveLoad {
     ArchiveLoad {
         vo: vo.to_owned(),
         family: vo.to_lowercase(),
@@ -193,5 +218,147 @@ fn archive(part: Part, vo: &str, files: u64, bytes: f64, (hours, bulks): (f64, u
         bulks,
         begin_hours: 0.0,
         end_hours: hours,
+        copies: 1,
+        pack: false,
+    }
+}
+
+/// The plan of a demand.
+fn plan(part: Part, scatter: f64, demand: Demand) -> TapePlan {
+    let recalls = recalls(demand).into_iter();
+    let archives = archives(part, demand).into_iter();
+    let kind = |name: &str, rate: u64| {
+        let like = serde_json::json!({"name": name, "like": name, "native_rate": rate});
+        serde_json::from_value(like)
+    };
+    let kinds = [kind(JAGUAR, JAGUAR_RATE), kind(T10KD, T10KD_RATE)];
+    let drives = |kind: &str, count| DrivePlan {
+        kind: kind.to_owned(),
+        count: part.of(count),
+    };
+    TapePlan {
+        name: "tape challenge of October 2021".to_owned(),
+        seed: 2021,
+        hours_max: 400.0,
+        library: LibraryPlan {
+            slots: 100_000,
+            arms: part.of(8),
+            move_seconds: 15.0,
+            moves_per_hour_max: part.of(2_400),
+            count: 1,
+            outages: Vec::new(),
+        },
+        kinds: kinds.into_iter().filter_map(Result::ok).collect(),
+        drives: vec![drives(JAGUAR, JAGUAR_DRIVES), drives(T10KD, T10KD_DRIVES)],
+        recalls: recalls.map(|one| one.load(part, scatter)).collect(),
+        archives: archives.collect(),
+        faults: FaultRates::default(),
+        repair_hours: 2.0,
+        mount: Some(mount_policy(part)),
+        aggregate: None,
+        trickle: None,
+        dismount_delay_seconds: 30.0,
+    }
+}
+
+/// What was printed of recalls, or the targets of those who read back.
+fn recalls(demand: Demand) -> Vec<Recalls<'static>> {
+    let staging = tables_2021::staging();
+    let printed = |vo, kind, hours| {
+        let row = row(&staging, vo)?;
+        Some(Recalls {
+            vo,
+            kind,
+            files: row.files,
+            bytes: row.volume.0 as f64,
+            hours,
+        })
+    };
+    let whole = (0.0, CHALLENGE_HOURS);
+    let all = match demand {
+        Demand::PrintedOnJaguar => vec![
+            printed("ATLAS", JAGUAR, whole),
+            printed("Others", JAGUAR, whole),
+        ],
+        Demand::Printed => vec![
+            printed("ATLAS", JAGUAR, whole),
+            printed("Others", JAGUAR, whole),
+            printed("CMS", T10KD, CMS_LAST_DAY_HOURS),
+            printed("LHCB", T10KD, whole),
+            printed("ALICE", T10KD, whole),
+        ],
+        Demand::Targets => {
+            let scaled = |(vo, target): (&'static str, f64)| {
+                let (kind, window) = match vo {
+                    "ATLAS" => (JAGUAR, ATLAS_READS_BACK),
+                    _ => (T10KD, CMS_READS_BACK),
+                };
+                let bytes = target * window.len() as f64 * 3_600.0;
+                let of_printed = printed(vo, kind, demand_hours(&window))?;
+                let files = of_printed.files as f64 * bytes / of_printed.bytes;
+                Some(Recalls {
+                    files: files as u64,
+                    bytes,
+                    ..of_printed
+                })
+            };
+            READ_TARGETS.into_iter().map(scaled).collect()
+        }
+    };
+    all.into_iter().flatten().collect()
+}
+
+/// What went to tape, or the targets of those who took data.
+fn archives(part: Part, demand: Demand) -> Vec<ArchiveLoad> {
+    let migration = tables_2021::migration();
+    let hours_of = |vo: &str| {
+        let hours = DATA_TAKING.iter().find(|(of, _)| *of == vo);
+        hours.map_or(CHALLENGE_HOURS, |(_, hours)| *hours)
+    };
+    let of_row = |row: &PublishedRow| {
+        let hours = hours_of(&row.name);
+        let bytes = row.volume.0 as f64;
+        match demand {
+            Demand::PrintedOnJaguar | Demand::Printed => {
+                let cycles = (hours / MIGRATION_CYCLE_HOURS).ceil() as u64;
+                Some(archive(part, &row.name, row.files, bytes, (hours, cycles)))
+            }
+            Demand::Targets => {
+                let (_, target) = WRITE_TARGETS.iter().find(|(vo, _)| *vo == row.name)?;
+                let wanted = target * hours * 3_600.0;
+                let files = (row.files as f64 * wanted / bytes) as u64;
+                // Files come all the time, and are archived as they come.
+                let when = (hours * DEMAND_SHARE, (hours * 6.0) as u64);
+                Some(archive(part, &row.name, files, wanted, when))
+            }
+        }
+    };
+    migration.parts.iter().filter_map(of_row).collect()
+}
+
+/// All that a target asks for is asked for within this part of its window.
+const DEMAND_SHARE: f64 = 0.85;
+
+fn demand_hours(window: &Range<usize>) -> (f64, f64) {
+    let (begin, length) = (window.start as f64, window.len() as f64);
+    (begin, begin + length * DEMAND_SHARE)
+}
+
+fn mount_policy(part: Part) -> MountPolicy {
+    let most = |recall, archive| DrivesMax { recall, archive };
+    let jaguar = most(
+        part.of(JAGUAR_RECALLS_MAX),
+        part.of(JAGUAR_DRIVES - JAGUAR_RECALLS_MAX),
+    );
+    let t10kd = most(part.of(T10KD_DRIVES), 0);
+    let drives_max = [(JAGUAR.to_owned(), jaguar), (T10KD.to_owned(), t10kd)];
+    MountPolicy {
+        bytes_min: 4_000_000_000_000,
+        age_ns: 2 * HOUR_NS,
+        deadline_lead_ns: 4 * HOUR_NS,
+        remount_ns: 8 * HOUR_NS,
+        drives_max: BTreeMap::from(drives_max),
+        family_drives_max: part.of(6),
+        ..MountPolicy::usual()
     }
 }

@@ -7,7 +7,7 @@ use penstock_tape::request::{
     ArchiveRequest, ArchiveWishes, Asker, FamilyName, FileId, LibraryName, ReadPurpose,
     RecallRequest, RequestId, TapeCopy, TapeName, VoName,
 };
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 /// The name of a library by its number.
 pub(super) fn library_name(number: u32) -> LibraryName {
@@ -210,6 +210,12 @@ impl Demand {
                 .tapes_per_bulk
                 .unwrap_or(load.tapes)
                 .clamp(1, load.tapes);
+            let all = u64::from(load.tapes).saturating_mul(places);
+            if load.distinct && load.files > all {
+                let why = format!("{} files do not fit on {} tapes", load.files, load.tapes);
+                return Err(wrong("recalls", why));
+            }
+            let mut taken = HashSet::new();
             for bulk in 0..load.bulks {
                 let at_ns = moment(load.begin_hours, load.end_hours, (bulk, load.bulks));
                 let count = load.files * (bulk + 1) / load.bulks - load.files * bulk / load.bulks;
@@ -221,6 +227,12 @@ impl Demand {
                     let begin = chance.below(places);
                     let left = count - requests.len() as u64;
                     for place in begin..places.min(begin + load.run_files.min(left)) {
+                        let (mut tape, mut place) = (tape, place);
+                        // The next one that nobody has asked for; there is one.
+                        while load.distinct && !taken.insert((tape, place)) {
+                            place = (place + 1) % places;
+                            tape = (tape + u64::from(place == 0)) % u64::from(load.tapes);
+                        }
                         let file = ((number as u64) << 56) | (tape << 36) | place;
                         requests.push(RecallRequest {
                             request: self.next_request(),

@@ -62,6 +62,8 @@ struct SimulatedDrive {
     /// Counts mounts, so that what an aborted one would have reported is known.
     mount: u64,
     begin_ns: i64,
+    /// Since when its tape was in no drive before that.
+    tape_free_ns: i64,
     /// Up to here its time is accounted for.
     accounted_ns: i64,
     phases: PhaseTimes,
@@ -109,6 +111,8 @@ pub(super) struct LibraryWorld<'a> {
     /// When requests were foretold to have their end.
     foretold_ns: BTreeMap<u64, i64>,
     asked_by: BTreeMap<u64, (VoName, Option<i64>)>,
+    /// When each tape was last taken out of a drive.
+    tapes_free_ns: BTreeMap<TapeName, i64>,
     /// The most drives of a kind that recall.
     recall_drives_max: BTreeMap<String, u32>,
     /// Whether drives became free or were taken since that was looked at.
@@ -146,6 +150,7 @@ impl<'a> LibraryWorld<'a> {
             tick: 0,
             asked_by: BTreeMap::new(),
             foretold_ns: BTreeMap::new(),
+            tapes_free_ns: BTreeMap::new(),
             recall_drives_max: recall_drives_max.collect(),
             is_supply_changed: true,
             reporting: None,
@@ -479,7 +484,8 @@ impl<'a> LibraryWorld<'a> {
         }
     }
 
-    /// A request has ended, whose file the drive has read that reports. What is late waited for its mount, or for its turn in it.
+    /// A request has ended, whose file the drive has read that reports. What is late waited for its tape in another drive, for its
+    /// mount, or for its turn in it.
     fn see_deadline(&mut self, deadline_ns: Option<i64>) {
         let Some(deadline_ns) = deadline_ns.filter(|at| self.now_ns > *at) else {
             return;
@@ -489,7 +495,7 @@ impl<'a> LibraryWorld<'a> {
             .as_ref()
             .and_then(|name| self.drives.get(name));
         let Some(drive) = drive else { return };
-        let waited = deadline_ns..drive.begin_ns;
+        let waited = deadline_ns.max(drive.tape_free_ns)..drive.begin_ns;
         self.sums.usage.late(&drive.kind.name, waited);
     }
 
@@ -546,6 +552,7 @@ impl<'a> LibraryWorld<'a> {
         drive.mount += 1;
         (drive.begin_ns, drive.accounted_ns) = (now_ns, now_ns);
         drive.phases = PhaseTimes::default();
+        drive.tape_free_ns = self.tapes_free_ns.get(tape).copied().unwrap_or(0);
         drive.tape = Some(tape.clone());
         if fault == Some(MountFault::Hung) {
             return;
@@ -650,9 +657,10 @@ impl<'a> LibraryWorld<'a> {
         let Some(drive) = self.drives.get_mut(name) else {
             return;
         };
-        if drive.tape.take().is_none() {
+        let Some(tape) = drive.tape.take() else {
             return;
-        }
+        };
+        self.tapes_free_ns.insert(tape, self.now_ns);
         drive.loaded = None;
         drive.mount += 1;
         self.is_supply_changed = true;
@@ -694,6 +702,7 @@ impl SimulatedDrive {
             tape: None,
             mount: 0,
             begin_ns: 0,
+            tape_free_ns: 0,
             accounted_ns: 0,
             phases: PhaseTimes::default(),
         }

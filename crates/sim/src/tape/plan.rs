@@ -109,6 +109,9 @@ pub struct RecallLoad {
     /// Copies of each file, in libraries of their own.
     #[serde(default = "one_library")]
     pub copies: u32,
+    /// Each file is asked for once. Default: as chance has it.
+    #[serde(default)]
+    pub distinct: bool,
 }
 
 /// Who archives what.

@@ -391,3 +391,22 @@ fn recalls_collocated_at_16_gb_take_what_their_runs_allow() {
         );
     }
 }
+
+#[test]
+fn with_too_few_drives_recalls_are_late_but_never_beside_an_idle_drive() {
+    let hurried = WEEK.replace(r#""deadline_hours": 24"#, r#""deadline_hours": 1"#);
+    let scarce = hurried.replace(r#""count": 6"#, r#""count": 1"#);
+    let report = run(&scarce, ReadPolicy::Serpentine);
+    println!("{:?} of {}", report.late, report.recalled);
+    assert!(report.late.all > report.recalled / 10);
+    assert_eq!(report.late.beside_idle_drives, 0);
+    // The measure sees it where rules look at no deadline.
+    let lazy = hurried.replace(
+        r#""deadline_lead_ns": 7200000000000"#,
+        r#""deadline_lead_ns": -1"#,
+    );
+    let lazy = lazy.replace(r#""age_ns": 900000000000"#, r#""age_ns": 36000000000000"#);
+    let report = run(&lazy, ReadPolicy::Serpentine);
+    println!("{:?} of {}", report.late, report.recalled);
+    assert!(report.late.beside_idle_drives > report.recalled / 10);
+}

@@ -5,6 +5,7 @@ mod asking;
 mod away_pools;
 mod bringing;
 mod forecasts;
+mod metering;
 mod retrying;
 
 use super::room_wait::RoomWait;
@@ -294,6 +295,7 @@ impl Driver {
     async fn tell(&mut self, outcome: TapeOutcome) {
         match outcome {
             TapeOutcome::Archived { file, uris } => {
+                self.meter_written(file);
                 let at = self.now();
                 self.retries.forget(file);
                 self.must(NearlineChange::Archived { file, uris, at }).await;
@@ -346,6 +348,7 @@ impl Driver {
     fn publish_status(&mut self) {
         let (now, wait_max) = (self.now(), self.config.room_wait_max);
         let no_room = self.room_wait.incident(now, wait_max);
+        self.context.meter.set_state(self.system.meter_state());
         let mut status = self.system.status();
         status.incidents.extend(no_room);
         status.expected = self.forecasts.expected();

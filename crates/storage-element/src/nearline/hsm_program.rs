@@ -2,6 +2,7 @@
 
 use super::recall::WRONG_DATA;
 use super::tape_libraries::COPY_SCHEME;
+use super::tape_meter::MeterState;
 use super::tape_order::{
     RecallEnd, RecallError, RecallTry, TapeGet, TapeOrder, TapeOutcome, TapePut, TapeWork,
 };
@@ -12,7 +13,7 @@ use penstock_model::{Archival, Timestamp};
 use penstock_persistence::namespace::{EntryId, TapeFile, TapeRemoval};
 use penstock_tape::hsm_queue::{
     HsmCommand, HsmCommandEnd, HsmCommandId, HsmEffect, HsmFault, HsmGet, HsmIncident, HsmInput,
-    HsmOutcome, HsmPut, HsmQueue, HsmRecord, HsmRemove, HsmTarget, HsmUri, HsmWork,
+    HsmKind, HsmOutcome, HsmPut, HsmQueue, HsmRecord, HsmRemove, HsmTarget, HsmUri, HsmWork,
 };
 use penstock_tape::request::{Asker, FileId, RequestId, VoName as TapeVo};
 use std::collections::BTreeMap;
@@ -462,6 +463,37 @@ impl HsmProgram {
             expected: Default::default(),
             libraries: None,
         }
+    }
+
+    /// Of tapes and drives behind the program nothing is known.
+    pub(super) fn meter_state(&self) -> MeterState {
+        let counts = self.queue.counts();
+        let of = |kind| counts.kinds.get(&kind).copied().unwrap_or_default();
+        let (puts, gets) = (of(HsmKind::Put), of(HsmKind::Get));
+        let unwritten = [puts.collecting, puts.queued, puts.running, puts.delayed];
+        let waiting = [gets.collecting, gets.queued, gets.delayed];
+        let policy = self.queue.policy();
+        let cycle_ns = u64::try_from(policy.batch.age_ns).unwrap_or(0);
+        let oldest_ns = gets.oldest_waiting_ns;
+        MeterState {
+            unwritten_bytes: unwritten.iter().map(|amount| amount.bytes).sum(),
+            recalls_queued: waiting.iter().map(|amount| amount.files).sum(),
+            oldest_recall: oldest_ns.map(|since_ns| Timestamp(since_ns / 1_000_000)),
+            drives_busy: gets.running.files,
+            drives_max: policy.slots(HsmKind::Get) as u64,
+            write_cycle_seconds: Some(cycle_ns / 1_000_000_000),
+            drives: None,
+        }
+    }
+
+    pub(super) fn recall_wait(&self, file: EntryId) -> Option<Duration> {
+        let entry = self
+            .queue
+            .live()
+            .entries
+            .get(&HsmTarget::Get(FileId(file.0)))?;
+        let waited_ns = self.now_ns().saturating_sub(entry.since_ns);
+        Some(Duration::from_nanos(u64::try_from(waited_ns).unwrap_or(0)))
     }
 
     /// Stops all commands. A file that is on tape by now needs no second put.

@@ -126,6 +126,10 @@ impl PlacedRecall {
         self.pool.incoming_path(self.scratch.id)
     }
 
+    pub(super) fn target(&self) -> &TapeFile {
+        &self.target
+    }
+
     pub(super) fn file(&self) -> EntryId {
         self.target.id
     }

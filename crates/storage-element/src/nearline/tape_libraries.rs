@@ -16,6 +16,7 @@ use library_status::{DriveActivity, Times};
 pub(super) use recorded::is_of_library;
 
 use super::NearlineStatus;
+use super::tape_meter::{DriveTotals, MeterState};
 use super::tape_order::{
     Forecast, RecallEnd, RecallTry, TapeGet, TapeOrder, TapeOutcome, TapePut, TapeWork,
 };
@@ -66,6 +67,8 @@ pub(super) struct TapeLibraries {
     activities: BTreeMap<DriveName, (DriveActivity, i64)>,
     /// Since when each is open, in the time of the libraries.
     incidents: BTreeMap<TapeIncident, i64>,
+    /// What drives did to bring files.
+    read_totals: DriveTotals,
     wake_ns: Option<i64>,
     factor: u32,
     newest_ns: i64,
@@ -154,11 +157,17 @@ impl TapeLibraries {
                     ref drive, file, ..
                 } => {
                     let recall = RecallTry::Drive(drive.clone(), file);
+                    if let Effect::Read { size_bytes, .. } = effect {
+                        self.read_totals.read_bytes += size_bytes;
+                    }
                     self.reads.insert(drive.clone(), effect);
                     orders.push(TapeOrder::Bring(recall, EntryId(file.0)));
                 }
-                Effect::Mount { .. }
-                | Effect::Verify { .. }
+                Effect::Mount { ref purpose, .. } => {
+                    self.read_totals.mounts += u64::from(!purpose.is_archive());
+                    orders.push(TapeOrder::Begin(TapeWork::Drive(effect)));
+                }
+                Effect::Verify { .. }
                 | Effect::Write { .. }
                 | Effect::WriteAggregate { .. }
                 | Effect::Sync { .. }
@@ -423,6 +432,16 @@ impl TapeLibraries {
 
     pub(super) fn live_requests(&self) -> usize {
         self.engine.live().requests.len()
+    }
+
+    pub(super) fn meter_state(&self) -> MeterState {
+        library_status::meter_state(self)
+    }
+
+    pub(super) fn recall_wait(&self, file: EntryId) -> Option<Duration> {
+        let entry = self.engine.live().recalls.get(&FileId(file.0))?;
+        let waited_ns = self.now_ns().saturating_sub(entry.since_ns) / i64::from(self.factor);
+        Some(Duration::from_nanos(u64::try_from(waited_ns).unwrap_or(0)))
     }
 
     /// A copy of the engine runs ahead, on another thread.

@@ -4,6 +4,7 @@
 use super::NearlineStatus;
 use super::hsm_program::HsmProgram;
 use super::tape_libraries::TapeLibraries;
+use super::tape_meter::MeterState;
 use super::tape_order::{
     Forecast, RecallEnd, RecallTry, TapeGet, TapeOrder, TapeOutcome, TapePut, TapeWork,
 };
@@ -197,6 +198,16 @@ impl TapeSystem {
             TapeSystem::Program(_) => None,
             TapeSystem::Libraries(one) => one.forecast(),
         }
+    }
+
+    /// How much waits and how much runs, for samples.
+    pub(super) fn meter_state(&self) -> MeterState {
+        either!(self, one => one.meter_state())
+    }
+
+    /// For how long a file has been waited for; `None`: nobody does.
+    pub(super) fn recall_wait(&self, file: EntryId) -> Option<Duration> {
+        either!(self, one => one.recall_wait(file))
     }
 
     pub(super) fn status(&self) -> NearlineStatus {

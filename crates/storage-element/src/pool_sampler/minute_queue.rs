@@ -82,6 +82,7 @@ mod tests {
                 looks: 60,
                 ..PoolSample::new(PoolName::new("a"))
             }],
+            tape: None,
         }
     }
 

@@ -2,7 +2,7 @@
 
 use crate::recovery::{config, order_of};
 use crate::site::{DEADLINE, Site};
-use penstock_model::{Bytes, NamespacePath};
+use penstock_model::{Bytes, NamespacePath, TapeSample, Timestamp};
 use penstock_persistence::namespace::{Change, Namespace, NearlineChange};
 use penstock_storage_element::fsck::check;
 use penstock_storage_element::hsm_command::HsmCommandConfig;
@@ -136,6 +136,7 @@ pub fn nearline(system: TapeSystemConfig, keep_free_permille: u16) -> NearlineCo
         keep_free_permille,
         upkeep_interval: Duration::from_millis(50),
         stages_on_read: false,
+        buffer_directory: None,
         site_name: "lab".to_owned(),
     }
 }
@@ -273,6 +274,73 @@ async fn an_hsm_that_is_full_is_one_incident_and_no_file_is_lost() {
         site.becomes(&format!("/tape/f{number}"), "TAPE").await;
     }
     assert_eq!(hsm.on_tape(), 12);
+}
+
+/// What the tape part told in all seconds so far, added up.
+fn told_of_tape(site: &Site) -> TapeSample {
+    let (_, seconds) = site.storage.pool_seconds(Timestamp(0), Timestamp(i64::MAX));
+    let mut all = TapeSample::default();
+    let tape = seconds.iter().filter_map(|second| second.tape.as_ref());
+    tape.for_each(|second| all.add(second));
+    all
+}
+
+async fn tape_tells(site: &Site, what: &str, is_so: impl Fn(&TapeSample) -> bool) {
+    let until = Instant::now() + DEADLINE;
+    loop {
+        let told = told_of_tape(site);
+        if is_so(&told) {
+            return;
+        }
+        assert!(Instant::now() < until, "{what}: {told:?}");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_program_does_with_files_is_sampled_beside_the_pools() {
+    let site = Site::with(|config| {
+        with_tape(config, EVICTS_ALL);
+        let nearline = config.nearline.as_mut().expect("it has tape");
+        nearline.policy.gets_max = 1;
+        nearline.policy.batch.age_ns = 2_000_000_000;
+        nearline.buffer_directory = Some(nearline.commands.directory.clone());
+    })
+    .await;
+    let hsm = Hsm::of(&site);
+    // A program that hangs: bytes wait for it, and none is written.
+    hsm.switch("wait", true);
+    for number in 0..3 {
+        site.put(&format!("/tape/f{number}"), b"seven b").await;
+    }
+    tape_tells(&site, "waiting bytes", |told| told.unwritten_bytes >= 21).await;
+    let told = told_of_tape(&site);
+    assert_eq!((told.written_files, told.write_cycle_seconds), (0, Some(2)));
+    assert!(told.buffer_used_permille.is_some());
+    // What only drives know is unknown, however often it is asked for.
+    assert_eq!((told.mounts, told.read_bytes), (None, None));
+    hsm.switch("wait", false);
+    tape_tells(&site, "written bytes", |told| {
+        (told.written_files, told.written_bytes) == (3, 21)
+    })
+    .await;
+    for number in 0..3 {
+        site.becomes(&format!("/tape/f{number}"), "TAPE").await;
+    }
+    // One command at once may bring files: the others wait.
+    hsm.switch("wait", true);
+    for number in 0..3 {
+        site.stage(&format!("/tape/f{number}")).await;
+    }
+    tape_tells(&site, "waiting recalls", |told| {
+        told.drives_busy > 0 && told.recalls_queued >= 2
+    })
+    .await;
+    hsm.switch("wait", false);
+    tape_tells(&site, "recalled bytes", |told| {
+        (told.recalled_files, told.recalled_bytes) == (3, 21) && told.recalls_started >= 3
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

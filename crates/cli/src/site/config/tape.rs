@@ -89,6 +89,10 @@ pub struct Tape {
     pub pin: Span,
     #[serde(default = "Tape::default_pin_max")]
     pub pin_max: Span,
+    /// A directory on the file system through which the HSM takes and gives files, if this machine has it: explanations then tell
+    /// when that is full.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub buffer: Option<PathBuf>,
     /// What reading a file that is on tape only does.
     #[serde(default)]
     pub read: ReadFromTape,
@@ -453,6 +457,7 @@ impl Tape {
             keep_free_permille: u16::from(self.keep_free_percent) * 10,
             upkeep_interval: Duration::from_secs(10),
             stages_on_read: self.read == ReadFromTape::Stage,
+            buffer_directory: self.buffer.as_deref().map(&resolve),
             site_name: self
                 .site_name
                 .clone()
@@ -549,7 +554,7 @@ mod tests {
     #[test]
     fn what_is_not_said_is_what_suits_most_sites() {
         let tape = parse(
-            "program = \"hsm.sh\"\nread = \"stage\"\n[options]\ngroup = \"lhc\"\n[[class]]\npath = \"/tape\"\nfamily = \"raw\"\n\
+            "program = \"hsm.sh\"\nread = \"stage\"\nbuffer = \"hsm\"\n[options]\ngroup = \"lhc\"\n[[class]]\npath = \"/tape\"\nfamily = \"raw\"\n\
              [[hsm_wide]]\ncodes = [28]\ntext = \"no space\"\n",
         );
         let mut problems = Vec::new();
@@ -561,6 +566,7 @@ mod tests {
         };
         assert_eq!(program.commands.program, Path::new("/site/hsm.sh"));
         assert_eq!(program.commands.options["group"], "lhc");
+        assert_eq!(nearline.buffer_directory, Some("/site/hsm".into()));
         assert_eq!(
             (nearline.site_name.as_str(), nearline.stages_on_read),
             ("lab", true)

@@ -168,7 +168,9 @@ pub(super) fn batch_delay(view: &RuleInput<'_>) -> Option<Finding> {
         let is_long = view
             .now(&storage.batch_seconds)
             .is_some_and(|wait| copy.is_none_or(|copy| wait > copy * 0.2));
-        is_long && view.rose(&storage.batch_seconds, LATENCY_RATIO_MIN)
+        is_long
+            && view.rose(&storage.batch_seconds, LATENCY_RATIO_MIN)
+            && !super::tape::has_all_drives_busy(view, &storage.tape)
     })?;
     Finding::whole(vec![view.value_at(
         Measure::BatchWait,

@@ -121,6 +121,12 @@ fn write_stopped_at_pools(view: &RuleInput<'_>) -> Option<Finding> {
     })
 }
 
+/// No drive is left for another tape.
+pub(super) fn has_all_drives_busy(view: &RuleInput<'_>, tape: &TapeSignals) -> bool {
+    let both = view.now(&tape.drives_busy).zip(view.now(&tape.drives_cap));
+    both.is_some_and(|(busy, cap)| cap > 0.0 && busy >= cap * BUSY_DRIVES_SHARE_MIN)
+}
+
 /// Files wait to be read from tape.
 fn has_recalls(view: &RuleInput<'_>, tape: &TapeSignals) -> bool {
     view.now(&tape.recalls_queued)
@@ -134,10 +140,8 @@ fn quotient(view: &RuleInput<'_>, dividend: &Series, divisor: &Series, now: bool
 
 pub(super) fn drives(view: &RuleInput<'_>) -> Option<Finding> {
     let (id, tape) = find(view, |tape| {
-        let both = view.now(&tape.drives_busy).zip(view.now(&tape.drives_cap));
-        let is_full = both.is_some_and(|(busy, cap)| busy >= cap * BUSY_DRIVES_SHARE_MIN);
         let gives_less = view.fell(&tape.recalled_bytes, 0.9);
-        is_full && has_recalls(view, tape) && gives_less
+        has_all_drives_busy(view, tape) && has_recalls(view, tape) && gives_less
     })?;
     Finding::whole(vec![
         view.value_at(Measure::TapeDrives, Some(id), &tape.drives_busy),

@@ -2,7 +2,7 @@
 
 use super::*;
 use penstock_model::observation::Operation;
-use penstock_model::{PoolName, PoolSample, PoolSamples, PoolTraffic, VoName};
+use penstock_model::{PoolName, PoolSample, PoolSamples, PoolTraffic, TapeSample, VoName};
 
 fn minute(number: i64) -> PoolSamples {
     let traffic = PoolTraffic {
@@ -33,6 +33,25 @@ fn minute(number: i64) -> PoolSamples {
             },
             PoolSample::new(PoolName::new("b")),
         ],
+        // Of some minutes nothing is known of tapes, of others not all.
+        tape: (number > 0).then(|| TapeSample {
+            looks: 60,
+            written_files: 1,
+            written_bytes: 2,
+            unwritten_bytes: 3,
+            recalled_files: 4,
+            recalled_bytes: 5,
+            read_bytes: (number > 1).then_some(6),
+            mounts: (number > 1).then_some(7),
+            recalls_queued: 8,
+            recall_age_seconds: 9,
+            recalls_started: 10,
+            recall_wait_ms: 11,
+            drives_busy: 12,
+            drives_max: 13,
+            buffer_used_permille: (number > 2).then_some(14),
+            write_cycle_seconds: Some(15),
+        }),
     }
 }
 

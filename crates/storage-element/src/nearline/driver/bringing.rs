@@ -57,6 +57,7 @@ impl Driver {
         self.room_wait.is_over(file);
         let at = self.now();
         self.must(NearlineChange::RecallStarted { file, at }).await;
+        self.meter_begin(file);
         let orders = self.system.bring(&recall, &found, &placed.path());
         let is_checked = false;
         self.recalls.insert(recall, Recall { placed, is_checked });
@@ -123,6 +124,7 @@ impl Driver {
                 };
                 match self.must(recalled).await {
                     Some(_) => {
+                        self.meter_recalled(placed.target());
                         placed.keep();
                         self.retries.forget(file);
                         RecallEnd::Brought

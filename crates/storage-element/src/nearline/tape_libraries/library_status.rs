@@ -3,11 +3,13 @@
 
 use super::TapeLibraries;
 use super::catalogue::LiveBytes;
+use crate::nearline::tape_meter::MeterState;
 use crate::nearline::{NearlineIncident, NearlineStatus};
 use penstock_model::Timestamp;
 use penstock_tape::drive_pool::{DriveState, DriveWork, MountPurpose};
 use penstock_tape::hsm_queue::{HsmAmount, HsmCounts, HsmKind, HsmKindCounts};
 use penstock_tape::live_set::LiveSet;
+use penstock_tape::locate::SECOND_NS;
 use penstock_tape::mount_account::MountPhase;
 use penstock_tape::mount_decision::MountTarget;
 use penstock_tape::record::TapeState;
@@ -136,6 +138,33 @@ impl Times {
     pub(super) fn wall(&self, at_ns: i64) -> Timestamp {
         let ago_ms = self.now_ns.saturating_sub(at_ns) / self.factor / 1_000_000;
         Timestamp(self.wall.0.saturating_sub(ago_ms))
+    }
+}
+
+/// How much waits and how much runs, for samples.
+pub(super) fn meter_state(libraries: &TapeLibraries) -> MeterState {
+    let live = libraries.engine.live();
+    let counts = counts(live, &Times::of(libraries));
+    let of = |kind| counts.kinds.get(&kind).copied().unwrap_or_default();
+    let (puts, gets) = (of(HsmKind::Put), of(HsmKind::Get));
+    let drives = live.drives.0.values();
+    let up = drives.filter(|drive| !matches!(drive.state, DriveState::Down { .. }));
+    let (mut busy, mut all) = (0, 0);
+    for drive in up {
+        all += 1;
+        busy += u64::from(drive.state != DriveState::Free);
+    }
+    let oldest_ns = gets.oldest_waiting_ns;
+    let cycle_ns = libraries.engine.policy().mount.archive_age_ns.unwrap_or(0);
+    let cycle_ns = cycle_ns / i64::from(libraries.factor);
+    MeterState {
+        unwritten_bytes: puts.queued.bytes + puts.running.bytes,
+        recalls_queued: gets.queued.files,
+        oldest_recall: oldest_ns.map(|since_ns| Timestamp(since_ns / 1_000_000)),
+        drives_busy: busy,
+        drives_max: all,
+        write_cycle_seconds: u64::try_from(cycle_ns / SECOND_NS).ok(),
+        drives: Some(libraries.read_totals),
     }
 }
 

@@ -69,6 +69,7 @@ impl TapeLibraries {
             threads: opened.threads,
             reads: BTreeMap::new(),
             incidents: BTreeMap::new(),
+            read_totals: Default::default(),
             wake_ns: None,
             factor,
             newest_ns: origin_ns,

@@ -1,0 +1,27 @@
+//! What the tape system does, told to the meter: what was put on tape, what came back, and how long it had waited.
+
+use super::Driver;
+use super::asking::Lookup;
+use penstock_persistence::namespace::{EntryId, TapeFile};
+use std::time::Duration;
+
+impl Driver {
+    /// A file is on tape, safely.
+    pub(super) fn meter_written(&self, file: EntryId) {
+        if let Lookup::File(file) = self.tape_file(file) {
+            self.context.meter.written(file.size.0);
+        }
+    }
+
+    /// A file is being brought.
+    pub(super) fn meter_begin(&self, file: EntryId) {
+        let waited = self.system.recall_wait(file).unwrap_or(Duration::ZERO);
+        let waited_ms = u64::try_from(waited.as_millis()).unwrap_or(u64::MAX);
+        self.context.meter.recall_began(waited_ms);
+    }
+
+    /// It has come.
+    pub(super) fn meter_recalled(&self, file: &TapeFile) {
+        self.context.meter.recalled(file.size.0);
+    }
+}

@@ -1,0 +1,125 @@
+//! What the tape part does, counted by whoever drives it and taken once a second by the sampler of the pools.
+//!
+//! It knows neither the HSM nor drives: a back end tells what it can, and leaves the rest unknown.
+
+use parking_lot::Mutex;
+use penstock_model::{TapeSample, Timestamp};
+
+/// What is so now, in the terms of any back end.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct MeterState {
+    /// Bytes that are to be on tape and are not yet.
+    pub unwritten_bytes: u64,
+    /// Files that wait to be read, and since when the oldest does.
+    pub recalls_queued: u64,
+    pub oldest_recall: Option<Timestamp>,
+    /// Drives that read, or commands that do, and how many may.
+    pub drives_busy: u64,
+    pub drives_max: u64,
+    pub write_cycle_seconds: Option<u64>,
+    /// `None`: the back end does not see drives.
+    pub drives: Option<DriveTotals>,
+}
+
+/// Of all drives, since the start.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct DriveTotals {
+    /// Tapes that were mounted to read from.
+    pub mounts: u64,
+    pub read_bytes: u64,
+}
+
+#[derive(Debug, Default)]
+struct Metered {
+    /// `None`: nobody has told anything yet.
+    state: Option<MeterState>,
+    /// What was counted since the last look.
+    counted: TapeSample,
+    buffer_used_permille: Option<u64>,
+    /// What drives had done at the last look.
+    drives: DriveTotals,
+}
+
+/// The meter.
+#[derive(Debug, Default)]
+pub(crate) struct TapeMeter(Mutex<Metered>);
+
+impl TapeMeter {
+    pub(crate) fn set_state(&self, state: MeterState) {
+        self.0.lock().state = Some(state);
+    }
+
+    pub(crate) fn set_buffer_used(&self, permille: Option<u64>) {
+        self.0.lock().buffer_used_permille = permille;
+    }
+
+    /// A file of so many bytes came to be on tape, safely.
+    pub(crate) fn written(&self, bytes: u64) {
+        let counted = &mut self.0.lock().counted;
+        counted.written_files += 1;
+        counted.written_bytes = counted.written_bytes.saturating_add(bytes);
+    }
+
+    /// A file of so many bytes came back from tape.
+    pub(crate) fn recalled(&self, bytes: u64) {
+        let counted = &mut self.0.lock().counted;
+        counted.recalled_files += 1;
+        counted.recalled_bytes = counted.recalled_bytes.saturating_add(bytes);
+    }
+
+    /// A recall begins that had waited for so long.
+    pub(crate) fn recall_began(&self, waited_ms: u64) {
+        let counted = &mut self.0.lock().counted;
+        counted.recalls_started += 1;
+        counted.recall_wait_ms = counted.recall_wait_ms.saturating_add(waited_ms);
+    }
+
+    /// All of it since the last look. `None`: nobody has told anything yet.
+    pub(crate) fn look(&self, now: Timestamp) -> Option<TapeSample> {
+        let mut metered = self.0.lock();
+        let state = metered.state?;
+        let counted = std::mem::take(&mut metered.counted);
+        let drives = state.drives;
+        let before = std::mem::replace(&mut metered.drives, drives.unwrap_or_default());
+        let age = state.oldest_recall.map(|since| now.since(since).as_secs());
+        Some(TapeSample {
+            looks: 1,
+            unwritten_bytes: state.unwritten_bytes,
+            recalls_queued: state.recalls_queued,
+            recall_age_seconds: age.unwrap_or(0),
+            drives_busy: state.drives_busy,
+            drives_max: state.drives_max,
+            buffer_used_permille: metered.buffer_used_permille,
+            write_cycle_seconds: state.write_cycle_seconds,
+            mounts: drives.map(|drives| drives.mounts.saturating_sub(before.mounts)),
+            read_bytes: drives.map(|drives| drives.read_bytes.saturating_sub(before.read_bytes)),
+            ..counted
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_counted_is_told_once_and_what_is_so_is_told_at_each_look() {
+        let meter = TapeMeter::default();
+        meter.written(5);
+        assert_eq!(meter.look(Timestamp(0)), None, "nobody has told a state");
+        meter.set_state(MeterState {
+            unwritten_bytes: 7,
+            oldest_recall: Some(Timestamp(1_000)),
+            ..MeterState::default()
+        });
+        meter.recalled(3);
+        meter.recall_began(9);
+        let first = meter.look(Timestamp(5_000)).expect("a look");
+        assert_eq!((first.written_bytes, first.recalled_bytes), (5, 3));
+        assert_eq!((first.recalls_started, first.recall_wait_ms), (1, 9));
+        assert_eq!((first.unwritten_bytes, first.recall_age_seconds), (7, 4));
+        assert_eq!((first.mounts, first.read_bytes), (None, None));
+        let second = meter.look(Timestamp(6_000)).expect("a look");
+        assert_eq!((second.written_bytes, second.unwritten_bytes), (0, 7));
+    }
+}
