@@ -514,7 +514,7 @@ def test_operators_stop_drives_and_tapes_of_libraries_and_ask_before(grid):
     settings = site.directory / "penstock.toml"
     text = settings.read_text()
     other = f'[storage.tape]\nprogram = "{PROGRAM}"\n[[storage.tape.class]]\npath = "/tape"\nfamily = "raw"\n'
-    settings.write_text(text.partition("[storage.tape]\n")[0] + other)
+    settings.write_text(text.partition("\n[storage.tape]\n")[0] + "\n" + other)
     line = [str(site.binary), "serve", "--dir", str(site.directory)]
     done = subprocess.run(line, capture_output=True, text=True, timeout=60)
     assert done.returncode != 0 and "a file is on tape as penstock-tape://" in done.stderr, done.stderr[-2000:]

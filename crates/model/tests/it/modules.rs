@@ -190,13 +190,13 @@ const CLI_COMMANDS: [&str; 25] = [
     "fsck",
     "rebuild",
     "trash",
+    "records",
+    "account",
     "tape",
     "demo",
-    "records",
     "simulate",
     "what_if",
     "ingest",
-    "account",
 ];
 
 /// Circles that stay, each with the folder in which its modules lie, and the reason.
