@@ -622,18 +622,19 @@ pub(super) fn run() -> Vec<Outcome> {
 /// What came of them, as a table of a page.
 pub(super) fn table(outcomes: &[Outcome]) -> String {
     let mut text = String::from(
-        "| scenario | files that came | on tape at the end | lost | removed from disk, of those on no tape | failed puts | incidents | full rate after |\n\
-         |---|---:|---:|---:|---:|---:|---:|---:|\n",
+        "| scenario | files that came | on tape at the end | on disk only at the end | lost | removed from disk, of those on no tape | failed puts | incidents | full rate after |\n\
+         |---|---:|---:|---:|---:|---:|---:|---:|---:|\n",
     );
     for one in outcomes {
         let minutes = one.minutes_to_full_rate;
         let minutes = minutes.map_or("–".to_owned(), |minutes| format!("{minutes:.0} min"));
         let _ = writeln!(
             text,
-            "| {} | {} | {} | {} | {}, {} | {} | {} | {minutes} |",
+            "| {} | {} | {} | {} | {} | {}, {} | {} | {} | {minutes} |",
             one.scenario.words().0,
             one.arrived,
             one.on_tape,
+            one.left_precious,
             one.lost,
             one.evicted,
             one.evicted_precious,

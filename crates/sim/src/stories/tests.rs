@@ -163,8 +163,7 @@ fn what_happened_to_tapes_in_2006_is_endured_and_explained() {
         assert!(one.minutes_to_full_rate <= Some(30.0), "{one:#?}");
         assert!(one.minutes_to_full_rate.is_some(), "{one:#?}");
         let (cause, incidents) = match one.scenario {
-            // The buffer is full three hours before the rate falls; the rule for it looks at the time just before the fall.
-            Scenario::BufferFull => (Some(Cause::TapeWriteStopped), 1),
+            Scenario::BufferFull => (Some(Cause::TapeBufferFull), 1),
             Scenario::MoverHangs => (Some(Cause::StalledMover), 0),
             Scenario::MigrationStops => (Some(Cause::TapeWriteStopped), 1),
             // Copies of files that are on tape give way, so that the rate stays.

@@ -302,9 +302,12 @@ async fn what_a_program_does_with_files_is_sampled_beside_the_pools() {
     let site = Site::with(|config| {
         with_tape(config, EVICTS_ALL);
         let nearline = config.nearline.as_mut().expect("it has tape");
-        nearline.policy.gets_max = 1;
-        nearline.policy.batch.age_ns = 2_000_000_000;
-        nearline.buffer_directory = Some(nearline.commands.directory.clone());
+        let TapeSystemConfig::Program(program) = &mut nearline.system else {
+            panic!("a program");
+        };
+        program.policy.gets_max = 1;
+        program.policy.batch.age_ns = 2_000_000_000;
+        nearline.buffer_directory = Some(program.commands.directory.clone());
     })
     .await;
     let hsm = Hsm::of(&site);

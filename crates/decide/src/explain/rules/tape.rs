@@ -30,17 +30,30 @@ fn find<'a>(
 
 pub(super) fn buffer_full(view: &RuleInput<'_>) -> Option<Finding> {
     let (id, tape) = find(view, |tape| {
-        view.now(&tape.buffer_used)
-            .is_some_and(|part| part >= BUFFER_SHARE_MIN)
-            && view
-                .earlier(&tape.buffer_used)
-                .is_none_or(|part| part < BUFFER_SHARE_MIN)
+        // It is full before the rate falls: pools take files for a while.
+        let first = view.during.first().map_or(0, |span| span.start);
+        let mut before = (0..first)
+            .filter_map(|bin| tape.buffer_used.at(bin))
+            .peekable();
+        let had_room = before.peek().is_none() || before.any(|part| part < BUFFER_SHARE_MIN);
+        is_buffer_full(view, tape) && had_room
     })?;
     Finding::whole(vec![view.value_at(
         Measure::TapeBuffer,
         Some(id),
         &tape.buffer_used,
     )])
+}
+
+/// In most of the stretch: a mean would hide it behind the time after it.
+fn is_buffer_full(view: &RuleInput<'_>, tape: &TapeSignals) -> bool {
+    let bins = view.during.iter().cloned().flatten();
+    let (mut known, mut full) = (0_u32, 0_u32);
+    for part in bins.filter_map(|bin| tape.buffer_used.at(bin)) {
+        known += 1;
+        full += u32::from(part >= BUFFER_SHARE_MIN);
+    }
+    2 * full > known
 }
 
 pub(super) fn write_stopped(view: &RuleInput<'_>) -> Option<Finding> {
@@ -51,9 +64,7 @@ pub(super) fn write_stopped(view: &RuleInput<'_>) -> Option<Finding> {
         let has_work = view
             .now(&tape.unwritten_bytes)
             .is_some_and(|bytes| bytes > 0.0);
-        let is_full = view
-            .now(&tape.buffer_used)
-            .is_some_and(|part| part >= BUFFER_SHARE_MIN);
+        let is_full = is_buffer_full(view, tape);
         let wrote = view
             .earlier(&tape.written_bytes)
             .is_none_or(|written| written > 0.0)

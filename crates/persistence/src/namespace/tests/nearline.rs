@@ -581,8 +581,8 @@ fn many_files_are_looked_up_at_once_in_the_order_in_which_they_were_asked_for() 
     );
     let file = states[1].file.as_ref().expect("there");
     assert_eq!(
-        (file.pool.as_ref(), file.uri.as_deref()),
-        (None, Some(&*format!("hsm://t/{tape}")))
+        (file.pool.as_ref(), file.uris.as_slice()),
+        (None, &[format!("hsm://t/{tape}")][..])
     );
     let files = lab
         .namespace()
