@@ -14,18 +14,17 @@ mod recall;
 mod room_wait;
 mod submission;
 mod tape_libraries;
-mod tape_meter;
 mod tape_order;
 mod tape_system;
 
 pub(crate) use submission::{Submission, SubmittedFile};
-pub(crate) use tape_meter::TapeMeter;
 
 use crate::clock::BelievedClock;
 use crate::config::NearlineConfig;
 use crate::nearline_inbox::{NearlineInbox, NearlineMail, NearlineMessage};
 use crate::open_error::OpenError;
 use crate::reaper::{Pools, ReaperHandle};
+use crate::tape_meter::TapeMeter;
 use crate::timed_join::end_thread;
 use parking_lot::Mutex;
 use penstock_model::Timestamp;

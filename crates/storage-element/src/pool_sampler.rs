@@ -6,9 +6,9 @@
 mod minute_queue;
 
 use crate::clock::BelievedClock;
-use crate::nearline::TapeMeter;
 use crate::pool::Pool;
 use crate::reaper::Pools;
+use crate::tape_meter::TapeMeter;
 use crate::traffic::Traffic;
 use minute_queue::MinuteQueue;
 use parking_lot::Mutex;

@@ -92,7 +92,7 @@ impl LiveSet {
         live
     }
 
-    /// Takes one record. What it names and is not there is passed over.
+    /// Takes one record. What it names and is not there is passed over. Long because each record has its arm.
     pub fn apply(&mut self, record: &Record) {
         let mut mounts = std::mem::take(&mut self.mounts);
         mounts.take(self, record);

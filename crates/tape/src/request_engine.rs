@@ -444,6 +444,7 @@ impl RequestEngine {
         all
     }
 
+    /// Long because each input has its arm.
     fn take(&mut self, now_ns: i64, input: Input, out: &mut Turnout) {
         match input {
             Input::DriveAdded {

@@ -41,6 +41,7 @@ const STORAGE_ELEMENT: [&str; 44] = [
     "disk_full",
     "meter",
     "traffic",
+    "tape_meter",
     "gate",
     "write_error",
     "pool",

@@ -1,6 +1,8 @@
 //! What happened to IN2P3's tapes in April 2006, run: files come from CERN into five pools on two servers, and the queue of the HSM
-//! that a storage element of today has puts them on tape. Each scenario acts on a resource for some hours: the buffer of HPSS, a
+//! that a storage element of today has puts them on tape. Each trouble acts on a resource for some hours: the buffer of HPSS, a
 //! mover, the way from one server to HPSS, the disks. Its record is read as a site's.
+//!
+//! Long because the five troubles, the site and its record are one run.
 //!
 //! It decides nothing: which file is put when, what is an incident and when commands pause is for `tape::hsm_queue`.
 
@@ -53,7 +55,7 @@ const FULL_RATE_SHARE: f64 = 0.95;
 
 /// Which resource is taken away.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Scenario {
+pub(super) enum Trouble {
     /// Others fill the buffer of HPSS, and its drives stand still.
     BufferFull,
     /// A mover moves nothing and keeps its slot until it is killed.
@@ -66,34 +68,34 @@ pub(super) enum Scenario {
     DeletionPressure,
 }
 
-impl Scenario {
-    pub(super) const ALL: [Scenario; 5] = [
-        Scenario::BufferFull,
-        Scenario::MoverHangs,
-        Scenario::MigrationStops,
-        Scenario::PoolsFull,
-        Scenario::DeletionPressure,
+impl Trouble {
+    pub(super) const ALL: [Trouble; 5] = [
+        Trouble::BufferFull,
+        Trouble::MoverHangs,
+        Trouble::MigrationStops,
+        Trouble::PoolsFull,
+        Trouble::DeletionPressure,
     ];
 
     fn words(self) -> (&'static str, &'static str) {
         match self {
-            Scenario::BufferFull => (
+            Trouble::BufferFull => (
                 "HPSS full for six hours",
                 "there is 1 error/file migrated although the error is the same; dCache should temporarily stop flushing precious files",
             ),
-            Scenario::MoverHangs => (
+            Trouble::MoverHangs => (
                 "hung mover",
                 "stuck movers after failed transfers never cleaned",
             ),
-            Scenario::MigrationStops => (
+            Trouble::MigrationStops => (
                 "migration stopped",
                 "the migration process was stuck; why it stopped is not understood",
             ),
-            Scenario::PoolsFull => (
+            Trouble::PoolsFull => (
                 "full pools",
                 "when the other pools on the machine got full, no transfers did happen anymore on this machine",
             ),
-            Scenario::DeletionPressure => (
+            Trouble::DeletionPressure => (
                 "precious files under deletion pressure",
                 "deletion of precious files",
             ),
@@ -103,14 +105,14 @@ impl Scenario {
     /// Hours for which the resource is away.
     fn hours(self) -> f64 {
         match self {
-            Scenario::BufferFull => 6.0,
+            Trouble::BufferFull => 6.0,
             _ => 8.0,
         }
     }
 
     fn pool_files(self) -> u64 {
         match self {
-            Scenario::DeletionPressure => 40,
+            Trouble::DeletionPressure => 40,
             _ => POOL_FILES,
         }
     }
@@ -150,10 +152,10 @@ struct Put {
     is_stopped: bool,
 }
 
-/// What came of a scenario.
+/// What came of a trouble.
 #[derive(Debug)]
 pub(super) struct Outcome {
-    pub(super) scenario: Scenario,
+    pub(super) trouble: Trouble,
     pub(super) line: Line,
     pub(super) arrived: u64,
     pub(super) on_tape: u64,
@@ -171,7 +173,7 @@ pub(super) struct Outcome {
 }
 
 struct Site {
-    scenario: Scenario,
+    trouble: Trouble,
     step: u32,
     movers: Vec<Option<Mover>>,
     pools: Vec<Pool>,
@@ -220,9 +222,9 @@ fn policy() -> HsmPolicy {
 }
 
 impl Site {
-    fn new(scenario: Scenario) -> Site {
+    fn new(trouble: Trouble) -> Site {
         Site {
-            scenario,
+            trouble,
             step: 0,
             movers: vec![None; CHANNEL_FILES],
             pools: vec![Pool::default(); POOL_SERVERS.len()],
@@ -242,10 +244,10 @@ impl Site {
         BEGIN.0 * 1_000_000 + i64::from(self.step * STEP_SECONDS) * SECOND_NS
     }
 
-    fn is_faulty(&self, scenario: Scenario) -> bool {
+    fn is_faulty(&self, trouble: Trouble) -> bool {
         let hour = f64::from(self.step * STEP_SECONDS) / 3_600.0;
-        let over = FAULT_HOUR + scenario.hours();
-        self.scenario == scenario && (FAULT_HOUR..over).contains(&hour)
+        let over = FAULT_HOUR + trouble.hours();
+        self.trouble == trouble && (FAULT_HOUR..over).contains(&hour)
     }
 
     fn take_step(&mut self, bin: &mut Bin) {
@@ -262,18 +264,18 @@ impl Site {
 
     fn act_on_resources(&mut self) {
         let seconds = f64::from(STEP_SECONDS);
-        let is_full = self.is_faulty(Scenario::BufferFull);
+        let is_full = self.is_faulty(Trouble::BufferFull);
         self.of_others = if is_full { BUFFER_BYTES } else { 0.0 };
         if !is_full {
             self.buffer = (self.buffer - DRIVES_RATE * seconds).max(0.0);
         }
-        let is_taken = self.is_faulty(Scenario::PoolsFull);
+        let is_taken = self.is_faulty(Trouble::PoolsFull);
         for (pool, server) in self.pools.iter_mut().zip(POOL_SERVERS) {
             let others = pool.used() - pool.of_others;
             let room = POOL_FILES.saturating_sub(others + 1);
             pool.of_others = if is_taken && server == 0 { room } else { 0 };
         }
-        let hangs = self.is_faulty(Scenario::MoverHangs);
+        let hangs = self.is_faulty(Trouble::MoverHangs);
         // One more hangs every hour, until somebody kills them all.
         let count = match hangs {
             true => {
@@ -352,7 +354,7 @@ impl Site {
 
     /// The pool with most room; where there is none, the oldest file that is on tape gives way.
     fn choose_pool(&mut self) -> Option<usize> {
-        let most = self.scenario.pool_files();
+        let most = self.trouble.pool_files();
         let room = |pool: &Pool| most.saturating_sub(pool.used() - pool.cached.len() as u64);
         let all = self.pools.iter().enumerate();
         let (chosen, free) = all
@@ -372,8 +374,8 @@ impl Site {
     /// The program of the HSM, for each file that it was called for.
     fn put_files(&mut self, bin: &mut Bin) {
         let seconds = f64::from(STEP_SECONDS);
-        let is_dead = self.is_faulty(Scenario::MigrationStops);
-        let rate = match self.is_faulty(Scenario::DeletionPressure) {
+        let is_dead = self.is_faulty(Trouble::MigrationStops);
+        let rate = match self.is_faulty(Trouble::DeletionPressure) {
             true => STREAM_RATE / 8.0,
             false => STREAM_RATE,
         };
@@ -467,7 +469,7 @@ impl Site {
     /// What a look in each second of the step finds.
     fn look(&self, bin: &mut Bin) {
         let looks = u64::from(STEP_SECONDS);
-        let most = self.scenario.pool_files();
+        let most = self.trouble.pool_files();
         for (number, (pool, sample)) in self.pools.iter().zip(&mut bin.pools).enumerate() {
             let movers = self.movers.iter().flatten();
             let active = movers.filter(|mover| mover.pool == number).count() as u64;
@@ -571,8 +573,8 @@ fn signals(bins: &[Bin]) -> Signals {
     signals
 }
 
-fn run_one(scenario: Scenario) -> Outcome {
-    let mut site = Site::new(scenario);
+fn run_one(trouble: Trouble) -> Outcome {
+    let mut site = Site::new(trouble);
     let mut bins = Vec::with_capacity(BINS);
     for _ in 0..BINS {
         let mut bin = empty_bin();
@@ -586,18 +588,18 @@ fn run_one(scenario: Scenario) -> Outcome {
     let at = |hour: f64| Timestamp(BEGIN.0 + (hour * 3.6e6) as i64);
     let span = Span {
         from: at(FAULT_HOUR - 0.2),
-        to: at(FAULT_HOUR + scenario.hours()),
+        to: at(FAULT_HOUR + trouble.hours()),
     };
     let bin_of = |hour: f64| (hour * 12.0) as usize;
     let before = &bins[bin_of(FAULT_HOUR - 4.0)..bin_of(FAULT_HOUR)];
     let usual = before.iter().map(|bin| bin.bytes).sum::<f64>() / before.len() as f64;
-    let after = bins.iter().skip(bin_of(FAULT_HOUR + scenario.hours()));
+    let after = bins.iter().skip(bin_of(FAULT_HOUR + trouble.hours()));
     let mut after = after.map(|bin| bin.bytes);
     let full = after.position(|bytes| bytes >= usual * FULL_RATE_SHARE);
     let counts = &site.outcome;
     Outcome {
-        scenario,
-        line: Line::of_falls(scenario.words(), &changes, &[span]),
+        trouble,
+        line: Line::of_falls(trouble.words(), &changes, &[span]),
         arrived: site.next_file,
         on_tape: site.stored.len() as u64,
         lost: site.lost(),
@@ -614,15 +616,15 @@ fn run_one(scenario: Scenario) -> Outcome {
     }
 }
 
-/// Runs all scenarios.
+/// Runs all troubles.
 pub(super) fn run() -> Vec<Outcome> {
-    Scenario::ALL.map(run_one).into()
+    Trouble::ALL.map(run_one).into()
 }
 
 /// What came of them, as a table of a page.
 pub(super) fn table(outcomes: &[Outcome]) -> String {
     let mut text = String::from(
-        "| scenario | files that came | on tape at the end | on disk only at the end | lost | removed from disk, of those on no tape | failed puts | incidents | full rate after |\n\
+        "| trouble | files that came | on tape at the end | on disk only at the end | lost | removed from disk, of those on no tape | failed puts | incidents | full rate after |\n\
          |---|---:|---:|---:|---:|---:|---:|---:|---:|\n",
     );
     for one in outcomes {
@@ -631,7 +633,7 @@ pub(super) fn table(outcomes: &[Outcome]) -> String {
         let _ = writeln!(
             text,
             "| {} | {} | {} | {} | {} | {}, {} | {} | {} | {minutes} |",
-            one.scenario.words().0,
+            one.trouble.words().0,
             one.arrived,
             one.on_tape,
             one.left_precious,

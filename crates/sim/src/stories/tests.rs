@@ -153,7 +153,7 @@ fn the_analysis_of_the_week_to_tape_comes_again_line_by_line() {
 
 #[test]
 fn what_happened_to_tapes_in_2006_is_endured_and_explained() {
-    use sc4_tape_run::Scenario;
+    use sc4_tape_run::Trouble;
     for one in &stories().tape_run {
         let is_safe = (one.lost, one.evicted_precious) == (0, 0);
         assert!(is_safe && one.arrived > 5_000, "{one:#?}");
@@ -162,13 +162,13 @@ fn what_happened_to_tapes_in_2006_is_endured_and_explained() {
         // A pause of the queue is half an hour at most.
         assert!(one.minutes_to_full_rate <= Some(30.0), "{one:#?}");
         assert!(one.minutes_to_full_rate.is_some(), "{one:#?}");
-        let (cause, incidents) = match one.scenario {
-            Scenario::BufferFull => (Some(Cause::TapeBufferFull), 1),
-            Scenario::MoverHangs => (Some(Cause::StalledMover), 0),
-            Scenario::MigrationStops => (Some(Cause::TapeWriteStopped), 1),
+        let (cause, incidents) = match one.trouble {
+            Trouble::BufferFull => (Some(Cause::TapeBufferFull), 1),
+            Trouble::MoverHangs => (Some(Cause::StalledMover), 0),
+            Trouble::MigrationStops => (Some(Cause::TapeWriteStopped), 1),
             // Copies of files that are on tape give way, so that the rate stays.
-            Scenario::PoolsFull => (None, 0),
-            Scenario::DeletionPressure => (Some(Cause::OutOfSpace), 0),
+            Trouble::PoolsFull => (None, 0),
+            Trouble::DeletionPressure => (Some(Cause::OutOfSpace), 0),
         };
         match cause {
             Some(cause) => check(&one.line, cause, 90),

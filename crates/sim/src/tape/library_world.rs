@@ -1,4 +1,4 @@
-//! Drives and robots in virtual time, around the request engine.
+//! Drives and robots in virtual time, around the request engine. Long because each order of the engine has its time here.
 
 use super::demand::{Arrival, Demand, dealt, library_name};
 use super::phases::{Phase, PhaseTimes};

@@ -267,6 +267,7 @@ impl TapePlan {
         Ok(plan)
     }
 
+    /// Long because each figure has its bounds.
     fn check(&self) -> Result<(), TapePlanError> {
         let is_time = |hours: f64| (0.0..=HOURS_MAX).contains(&hours);
         if !is_time(self.hours_max) || !is_time(self.repair_hours) {

@@ -2,13 +2,13 @@
 
 use super::recall::WRONG_DATA;
 use super::tape_libraries::COPY_SCHEME;
-use super::tape_meter::MeterState;
 use super::tape_order::{
     RecallEnd, RecallError, RecallTry, TapeGet, TapeOrder, TapeOutcome, TapePut, TapeWork,
 };
 use super::{NearlineContext, NearlineIncident, NearlineStatus};
 use crate::config::{ArchiveClasses, HsmProgramConfig};
 use crate::hsm_command::{HsmCall, HsmRunner, HsmStorageInfo};
+use crate::tape_meter::MeterState;
 use penstock_model::{Archival, Timestamp};
 use penstock_persistence::namespace::{EntryId, TapeFile, TapeRemoval};
 use penstock_tape::hsm_queue::{

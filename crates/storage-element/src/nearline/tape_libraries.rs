@@ -16,11 +16,11 @@ use library_status::{DriveActivity, Times};
 pub(super) use recorded::is_of_library;
 
 use super::NearlineStatus;
-use super::tape_meter::{DriveTotals, MeterState};
 use super::tape_order::{
     Forecast, RecallEnd, RecallTry, TapeGet, TapeOrder, TapeOutcome, TapePut, TapeWork,
 };
 use crate::clock::BelievedClock;
+use crate::tape_meter::{DriveTotals, MeterState};
 use copy_uri::CopyUri;
 use disk_side::DiskSide;
 use penstock_model::Timestamp;

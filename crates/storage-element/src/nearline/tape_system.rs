@@ -4,10 +4,10 @@
 use super::NearlineStatus;
 use super::hsm_program::HsmProgram;
 use super::tape_libraries::TapeLibraries;
-use super::tape_meter::MeterState;
 use super::tape_order::{
     Forecast, RecallEnd, RecallTry, TapeGet, TapeOrder, TapeOutcome, TapePut, TapeWork,
 };
+use crate::tape_meter::MeterState;
 use crate::tape_operator::{OperatorError, OperatorOrder, OperatorReply};
 use penstock_persistence::namespace::{EntryId, TapeFile, TapeRemoval};
 use penstock_tape::hsm_queue::HsmInput;

@@ -196,6 +196,10 @@ fn add_gantt(out: &mut String, libraries: &TapeLibraries, at: Timestamp) {
         key(NOW, "in the drive now"),
         plural(libraries.mounts.len() as u64, "mount")
     );
+    add_drives(out, libraries);
+}
+
+fn add_drives(out: &mut String, libraries: &TapeLibraries) {
     out.push_str(
         "<div class=\"part scroll\"><table><tr><th>drive</th><th class=\"left\">state</th><th class=\"left\">tape</th>\
          <th class=\"left\">family</th><th>files</th><th class=\"left\">since</th></tr>\n",

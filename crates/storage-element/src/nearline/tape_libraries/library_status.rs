@@ -3,8 +3,8 @@
 
 use super::TapeLibraries;
 use super::catalogue::LiveBytes;
-use crate::nearline::tape_meter::MeterState;
 use crate::nearline::{NearlineIncident, NearlineStatus};
+use crate::tape_meter::MeterState;
 use penstock_model::Timestamp;
 use penstock_tape::drive_pool::{DriveState, DriveWork, MountPurpose};
 use penstock_tape::hsm_queue::{HsmAmount, HsmCounts, HsmKind, HsmKindCounts};
