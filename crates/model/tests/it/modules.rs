@@ -31,7 +31,7 @@ const TRANSFER_SERVICE: [&str; 23] = [
 ];
 
 /// The same: pools and movers, then what uses the namespace, then doors.
-const STORAGE_ELEMENT: [&str; 44] = [
+const STORAGE_ELEMENT: [&str; 45] = [
     "hsm_command",
     "config",
     "clock",
