@@ -489,7 +489,7 @@ fn a_window_in_which_a_rate_limit_held_is_refused() {
     let refused = what_if(&window, &limits, &[], 1).expect_err("is refused");
     assert!(
         refused.to_string().starts_with(
-            "a rate limit of 2.0 MB/s into https://b held in this window, which is not replayed"
+            "a rate limit of 2.0 MB/s into https://b was in force in this window, and rate limits cannot be replayed"
         ),
         "{refused}"
     );
