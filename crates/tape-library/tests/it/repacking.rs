@@ -206,7 +206,10 @@ fn a_tape_is_repacked_by_a_hint_list_reclaimed_and_written_anew() {
     let tape = old.clone();
     site.give(Input::TapeChanged { tape, state });
     let uses = [(old.clone(), found_on(&catalogue, &old))];
-    assert_eq!(choose_repacks(site.engine.live(), uses, 500), [old.clone()]);
+    assert_eq!(
+        choose_repacks(site.engine.live(), uses, 500),
+        std::slice::from_ref(&old)
+    );
     clear_disk(&site);
     // The brake: files live on it.
     let order = RelabelOrder::Operator;
