@@ -4,6 +4,7 @@
 
 use parking_lot::Mutex;
 use penstock_model::{TapeSample, Timestamp};
+use penstock_tape::hsm_queue::{HsmCounts, HsmKind};
 
 /// What is so now, in the terms of any back end.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -19,6 +20,23 @@ pub(crate) struct MeterState {
     pub write_cycle_seconds: Option<u64>,
     /// `None`: the back end does not see drives.
     pub drives: Option<DriveTotals>,
+}
+
+impl MeterState {
+    /// What waits by these counts; of drives nothing.
+    pub(crate) fn of_counts(counts: &HsmCounts) -> MeterState {
+        let of = |kind| counts.kinds.get(&kind).copied().unwrap_or_default();
+        let (puts, gets) = (of(HsmKind::Put), of(HsmKind::Get));
+        let unwritten = [puts.collecting, puts.queued, puts.running, puts.delayed];
+        let waiting = [gets.collecting, gets.queued, gets.delayed];
+        let oldest_ns = gets.oldest_waiting_ns;
+        MeterState {
+            unwritten_bytes: unwritten.iter().map(|amount| amount.bytes).sum(),
+            recalls_queued: waiting.iter().map(|amount| amount.files).sum(),
+            oldest_recall: oldest_ns.map(|since_ns| Timestamp(since_ns / 1_000_000)),
+            ..MeterState::default()
+        }
+    }
 }
 
 /// Of all drives, since the start.

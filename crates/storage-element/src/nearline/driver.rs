@@ -348,8 +348,9 @@ impl Driver {
     fn publish_status(&mut self) {
         let (now, wait_max) = (self.now(), self.config.room_wait_max);
         let no_room = self.room_wait.incident(now, wait_max);
-        self.context.meter.set_state(self.system.meter_state());
         let mut status = self.system.status();
+        let state = self.system.meter_state(&status.counts);
+        self.context.meter.set_state(state);
         status.incidents.extend(no_room);
         status.expected = self.forecasts.expected();
         *self.status.lock() = status;

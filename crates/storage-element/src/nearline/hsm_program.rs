@@ -12,8 +12,9 @@ use crate::tape_meter::MeterState;
 use penstock_model::{Archival, Timestamp};
 use penstock_persistence::namespace::{EntryId, TapeFile, TapeRemoval};
 use penstock_tape::hsm_queue::{
-    HsmCommand, HsmCommandEnd, HsmCommandId, HsmEffect, HsmFault, HsmGet, HsmIncident, HsmInput,
-    HsmKind, HsmOutcome, HsmPut, HsmQueue, HsmRecord, HsmRemove, HsmTarget, HsmUri, HsmWork,
+    HsmCommand, HsmCommandEnd, HsmCommandId, HsmCounts, HsmEffect, HsmFault, HsmGet, HsmIncident,
+    HsmInput, HsmKind, HsmOutcome, HsmPut, HsmQueue, HsmRecord, HsmRemove, HsmTarget, HsmUri,
+    HsmWork,
 };
 use penstock_tape::request::{Asker, FileId, RequestId, VoName as TapeVo};
 use std::collections::BTreeMap;
@@ -466,23 +467,15 @@ impl HsmProgram {
     }
 
     /// Of tapes and drives behind the program nothing is known.
-    pub(super) fn meter_state(&self) -> MeterState {
-        let counts = self.queue.counts();
-        let of = |kind| counts.kinds.get(&kind).copied().unwrap_or_default();
-        let (puts, gets) = (of(HsmKind::Put), of(HsmKind::Get));
-        let unwritten = [puts.collecting, puts.queued, puts.running, puts.delayed];
-        let waiting = [gets.collecting, gets.queued, gets.delayed];
+    pub(super) fn meter_state(&self, counts: &HsmCounts) -> MeterState {
         let policy = self.queue.policy();
         let cycle_ns = u64::try_from(policy.batch.age_ns).unwrap_or(0);
-        let oldest_ns = gets.oldest_waiting_ns;
+        let gets = counts.kinds.get(&HsmKind::Get);
         MeterState {
-            unwritten_bytes: unwritten.iter().map(|amount| amount.bytes).sum(),
-            recalls_queued: waiting.iter().map(|amount| amount.files).sum(),
-            oldest_recall: oldest_ns.map(|since_ns| Timestamp(since_ns / 1_000_000)),
-            drives_busy: gets.running.files,
+            drives_busy: gets.map_or(0, |gets| gets.running.files),
             drives_max: policy.slots(HsmKind::Get) as u64,
             write_cycle_seconds: Some(cycle_ns / 1_000_000_000),
-            drives: None,
+            ..MeterState::of_counts(counts)
         }
     }
 

@@ -26,6 +26,7 @@ use disk_side::DiskSide;
 use penstock_model::Timestamp;
 use penstock_persistence::namespace::{EntryId, Namespace, TapeRemoval};
 use penstock_tape::drive_pool::DriveState;
+use penstock_tape::hsm_queue::HsmCounts;
 use penstock_tape::live_set::RequestTarget;
 use penstock_tape::record::{Record, TapeState};
 use penstock_tape::request::{
@@ -434,8 +435,8 @@ impl TapeLibraries {
         self.engine.live().requests.len()
     }
 
-    pub(super) fn meter_state(&self) -> MeterState {
-        library_status::meter_state(self)
+    pub(super) fn meter_state(&self, counts: &HsmCounts) -> MeterState {
+        library_status::meter_state(self, counts)
     }
 
     pub(super) fn recall_wait(&self, file: EntryId) -> Option<Duration> {

@@ -10,6 +10,7 @@ use super::tape_order::{
 use crate::tape_meter::MeterState;
 use crate::tape_operator::{OperatorError, OperatorOrder, OperatorReply};
 use penstock_persistence::namespace::{EntryId, TapeFile, TapeRemoval};
+use penstock_tape::hsm_queue::HsmCounts;
 use penstock_tape::hsm_queue::HsmInput;
 use penstock_tape_library::DriveMessage;
 use std::path::Path;
@@ -201,8 +202,8 @@ impl TapeSystem {
     }
 
     /// How much waits and how much runs, for samples.
-    pub(super) fn meter_state(&self) -> MeterState {
-        either!(self, one => one.meter_state())
+    pub(super) fn meter_state(&self, counts: &HsmCounts) -> MeterState {
+        either!(self, one => one.meter_state(counts))
     }
 
     /// For how long a file has been waited for; `None`: nobody does.

@@ -160,8 +160,11 @@ impl Ahead {
                 begin_bytes,
                 size_bytes,
             } => {
-                let took_ns = self.moved_ns(&drive, begin_bytes, size_bytes);
-                self.come(drive, took_ns, DriveReport::FileRead(file));
+                self.move_bytes(
+                    drive,
+                    (begin_bytes, size_bytes),
+                    DriveReport::FileRead(file),
+                );
             }
             Effect::Verify {
                 drive,
@@ -169,8 +172,11 @@ impl Ahead {
                 begin_bytes,
                 size_bytes,
             } => {
-                let took_ns = self.moved_ns(&drive, begin_bytes, size_bytes);
-                self.come(drive, took_ns, DriveReport::FileVerified(file));
+                self.move_bytes(
+                    drive,
+                    (begin_bytes, size_bytes),
+                    DriveReport::FileVerified(file),
+                );
             }
             Effect::Write {
                 drive,
@@ -178,8 +184,11 @@ impl Ahead {
                 begin_bytes,
                 size_bytes,
             } => {
-                let took_ns = self.moved_ns(&drive, begin_bytes, size_bytes);
-                self.come(drive, took_ns, DriveReport::FileWritten(file));
+                self.move_bytes(
+                    drive,
+                    (begin_bytes, size_bytes),
+                    DriveReport::FileWritten(file),
+                );
             }
             Effect::WriteAggregate {
                 drive,
@@ -187,8 +196,8 @@ impl Ahead {
                 members,
             } => {
                 let sizes = members.iter().map(|member| member.size_bytes);
-                let took_ns = self.moved_ns(&drive, begin_bytes, aggregate_bytes(sizes));
-                self.come(drive, took_ns, DriveReport::AggregateWritten);
+                let stretch = (begin_bytes, aggregate_bytes(sizes));
+                self.move_bytes(drive, stretch, DriveReport::AggregateWritten);
             }
             Effect::Sync { drive } => {
                 let took_ns = StreamModel::LTO.synchronised_mark_ns;
@@ -208,6 +217,12 @@ impl Ahead {
             | Effect::Open(_)
             | Effect::Close(_) => {}
         }
+    }
+
+    /// A drive reads or writes a stretch: its begin and its size.
+    fn move_bytes(&mut self, drive: DriveName, (begin, size): (u64, u64), report: DriveReport) {
+        let took_ns = self.moved_ns(&drive, begin, size);
+        self.come(drive, took_ns, report);
     }
 
     fn come(&mut self, drive: DriveName, in_ns: i64, report: DriveReport) {

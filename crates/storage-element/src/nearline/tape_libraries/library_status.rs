@@ -142,29 +142,22 @@ impl Times {
 }
 
 /// How much waits and how much runs, for samples.
-pub(super) fn meter_state(libraries: &TapeLibraries) -> MeterState {
-    let live = libraries.engine.live();
-    let counts = counts(live, &Times::of(libraries));
-    let of = |kind| counts.kinds.get(&kind).copied().unwrap_or_default();
-    let (puts, gets) = (of(HsmKind::Put), of(HsmKind::Get));
-    let drives = live.drives.0.values();
+pub(super) fn meter_state(libraries: &TapeLibraries, counts: &HsmCounts) -> MeterState {
+    let drives = libraries.engine.live().drives.0.values();
     let up = drives.filter(|drive| !matches!(drive.state, DriveState::Down { .. }));
     let (mut busy, mut all) = (0, 0);
     for drive in up {
         all += 1;
         busy += u64::from(drive.state != DriveState::Free);
     }
-    let oldest_ns = gets.oldest_waiting_ns;
     let cycle_ns = libraries.engine.policy().mount.archive_age_ns.unwrap_or(0);
     let cycle_ns = cycle_ns / i64::from(libraries.factor);
     MeterState {
-        unwritten_bytes: puts.queued.bytes + puts.running.bytes,
-        recalls_queued: gets.queued.files,
-        oldest_recall: oldest_ns.map(|since_ns| Timestamp(since_ns / 1_000_000)),
         drives_busy: busy,
         drives_max: all,
         write_cycle_seconds: u64::try_from(cycle_ns / SECOND_NS).ok(),
         drives: Some(libraries.read_totals),
+        ..MeterState::of_counts(counts)
     }
 }
 
