@@ -8,7 +8,7 @@ use penstock_decide::halting::{Halt, HaltPolicy};
 use penstock_decide::minute_meter::TransferGroup;
 use penstock_decide::record_clock::RecordClock;
 use penstock_decide::scheduler::SlotLimits;
-use penstock_decide::tape::TapePolicy;
+use penstock_decide::staging::StagingPolicy;
 use penstock_model::tape::{StageFile, path_of};
 use penstock_model::{
     Access, Attempt, Bytes, CopyMode, CredentialId, Failure, FileProgress, JobId, JobParameters,
@@ -37,7 +37,7 @@ pub struct EngineConfig {
     /// Who decides how many of the transfers that are allowed run on links of which no rule says it.
     pub tuning: TuningPolicy,
     /// How tape systems are treated.
-    pub tape: TapePolicy,
+    pub tape: StagingPolicy,
 }
 
 /// What can happen to the engine.

@@ -524,7 +524,7 @@ fn bound_waiting(samples: &mut Vec<LinkSample>) {
 mod tests {
     use super::*;
     use crate::agent::tests::assignment;
-    use penstock_decide::tape::TapePolicy;
+    use penstock_decide::staging::StagingPolicy;
     use penstock_engine::checked_submission::{NewJob, NewTransfer};
     use penstock_engine::command::{Command, ImposeBan, LiftBan, Submit};
     use penstock_engine::{EngineConfig, Input, LeadershipMode, Now, ReplyId};
@@ -544,7 +544,7 @@ mod tests {
             halting: Default::default(),
             open_max: 10_000,
             tuning: Default::default(),
-            tape: TapePolicy::default(),
+            tape: StagingPolicy::default(),
         };
         config.slots.agents = Slots(0);
         let restoring = Engine::lead(config, LeadershipMode::Alone, RestartFacts::default(), now);

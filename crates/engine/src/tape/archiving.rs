@@ -3,7 +3,7 @@
 
 use super::{Due, FilesAtPlace, TapeCallSubject, TapeFile, is_hopeless};
 use crate::{Effects, Engine, Now, TapeErrand, TapeOutcome, TapePlace};
-use penstock_decide::tape::{BatchProgress, next_call, next_look};
+use penstock_decide::staging::{BatchProgress, next_call, next_look};
 use penstock_model::{
     Concern, Errno, Failure, Locality, Phase, ProblemCode, Retry, Side, TapeWait, Timestamp,
     ToldPlace, TransferEvent, TransferId,

@@ -3,7 +3,7 @@
 
 use super::{Due, TapeCallSubject};
 use crate::{Effects, Engine, Now, TapeErrand, TapeOutcome, TapePlace};
-use penstock_decide::tape::next_call;
+use penstock_decide::staging::next_call;
 use penstock_model::{Retry, StageRequestId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

@@ -8,8 +8,8 @@ use crate::running::RetryRule;
 use crate::{Effects, Engine, Now, TapeErrand, TapeOutcome, TapePlace};
 use penstock_decide::retry::{FailedAttempt, next_retry};
 use penstock_decide::settings::staging_in_effect;
-use penstock_decide::tape::{
-    BatchProgress, RefusalRemedy, StageBatch, StageTiming, TapePolicy, after_refusal, next_call,
+use penstock_decide::staging::{
+    BatchProgress, RefusalRemedy, StageBatch, StageTiming, StagingPolicy, after_refusal, next_call,
     next_look, when_to_ask,
 };
 use penstock_model::tape::STAGING_SECONDS_DEFAULT;
@@ -212,7 +212,7 @@ impl Engine {
             files_open: open.files,
             files_max: files_max.map(|most| most as usize),
         };
-        let policy = TapePolicy {
+        let policy = StagingPolicy {
             bulk_files_max,
             ..self.config.tape.clone()
         };

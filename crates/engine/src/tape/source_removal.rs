@@ -3,7 +3,7 @@
 
 use super::{Due, TapeCallSubject};
 use crate::{Action, Assignment, Effects, Engine, Now, TapeOutcome, Task};
-use penstock_decide::tape::next_call;
+use penstock_decide::staging::next_call;
 use penstock_model::{Retry, Side, SourceRemoval, TransferEvent, TransferId, TransferState};
 use std::sync::Arc;
 

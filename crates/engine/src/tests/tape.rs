@@ -1,7 +1,7 @@
 //! Tape systems in the engine's tests: a library that answers as it is told, and the way of files from tape and to tape.
 
 use super::*;
-use penstock_decide::tape::TapePolicy;
+use penstock_decide::staging::StagingPolicy;
 use penstock_model::{FileProgress, Locality, SourceRemoval, StageRequestId, Staging};
 
 /// The names of a library's requests, and their paths.
@@ -44,8 +44,8 @@ impl Library {
     }
 }
 
-pub(super) fn policy() -> TapePolicy {
-    TapePolicy {
+pub(super) fn policy() -> StagingPolicy {
+    StagingPolicy {
         bulk_files_max: 3,
         quiet: Duration::from_secs(1),
         fill_max: Duration::from_secs(3),

@@ -10,7 +10,7 @@ use crate::exit::CommandError;
 use crate::output::Output;
 use penstock_decide::halting::HaltPolicy;
 use penstock_decide::scheduler::SlotLimits;
-use penstock_decide::tape::TapePolicy;
+use penstock_decide::staging::StagingPolicy;
 use penstock_engine::EngineConfig;
 use penstock_engine::checked_submission::{NewJob, NewTransfer};
 use penstock_field_tools::bulk_copy::{CopyResult, each_of};
@@ -145,7 +145,7 @@ fn engine_config(parallel: usize) -> EngineConfig {
         },
         open_max: usize::MAX,
         tuning: TuningPolicy::Fixed,
-        tape: TapePolicy::default(),
+        tape: StagingPolicy::default(),
     }
 }
 

@@ -1,6 +1,6 @@
 //! `[transfer.staging]`: how tape systems are treated.
 
-use penstock_decide::tape::TapePolicy;
+use penstock_decide::staging::StagingPolicy;
 use penstock_model::quantity::Span;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
@@ -29,7 +29,7 @@ pub struct StagingLimits {
 
 impl Default for StagingLimits {
     fn default() -> StagingLimits {
-        let policy = TapePolicy::default();
+        let policy = StagingPolicy::default();
         let count = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
         StagingLimits {
             files_per_request_max: count(policy.bulk_files_max),

@@ -15,7 +15,7 @@ use penstock_decide::halting::HaltPolicy;
 use penstock_decide::pool_selection::PoolMode;
 use penstock_decide::scheduler::SlotLimits;
 use penstock_decide::service_rights::ServiceGrant;
-use penstock_decide::tape::TapePolicy;
+use penstock_decide::staging::StagingPolicy;
 use penstock_engine::EngineConfig;
 use penstock_model::{Bytes, LinkId, NamespacePath, PoolName, Slots, StorageId, VoName};
 use penstock_protocol::connections::ConnectionLimits;
@@ -401,9 +401,9 @@ pub fn engine_config(role: &Transfer) -> EngineConfig {
     }
 }
 
-fn tape_policy(limits: &StagingLimits) -> TapePolicy {
+fn tape_policy(limits: &StagingLimits) -> StagingPolicy {
     let count = |number: u32| usize::try_from(number).unwrap_or(usize::MAX);
-    TapePolicy {
+    StagingPolicy {
         bulk_files_max: count(limits.files_per_request_max),
         quiet: limits.quiet.0,
         fill_max: limits.fill_max.0,

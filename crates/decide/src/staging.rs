@@ -11,7 +11,7 @@ use std::time::Duration;
 
 /// How tape systems are treated.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct TapePolicy {
+pub struct StagingPolicy {
     /// Files in one request.
     pub bulk_files_max: usize,
     /// A request is sent when no further file has come for so long.
@@ -28,10 +28,10 @@ pub struct TapePolicy {
     pub poll_max: Duration,
 }
 
-impl Default for TapePolicy {
+impl Default for StagingPolicy {
     /// Bulks of 500 files, which dCache takes as it is delivered; FTS3's 1000 requests for each VO and storage element.
     fn default() -> Self {
-        TapePolicy {
+        StagingPolicy {
             bulk_files_max: 500,
             quiet: Duration::from_millis(300),
             fill_max: Duration::from_secs(3),
@@ -90,7 +90,7 @@ pub enum StagingReason {
 /// Whether files that have gathered are asked for now.
 pub fn when_to_ask(
     seen: &StageBatch,
-    policy: &TapePolicy,
+    policy: &StagingPolicy,
     now: Timestamp,
 ) -> Decision<StageTiming, StagingReason> {
     let decided = |choice, reason| Decision {
@@ -137,7 +137,7 @@ pub struct BatchProgress {
 
 /// When to look again. A look delays a file by a quarter of the time that it has taken anyway, at most; by half of the
 /// time that the rest will take if it goes on as until now, if that is less.
-pub fn next_look(seen: &BatchProgress, policy: &TapePolicy, now: Timestamp) -> Timestamp {
+pub fn next_look(seen: &BatchProgress, policy: &StagingPolicy, now: Timestamp) -> Timestamp {
     let taken = now.since(seen.since);
     let missing = seen.files.saturating_sub(seen.done);
     let by_age = taken / 4;
@@ -154,7 +154,7 @@ pub fn next_look(seen: &BatchProgress, policy: &TapePolicy, now: Timestamp) -> T
 }
 
 /// When a call is made again that has failed so many times in a row: doubling, with jitter.
-pub fn next_call(failures: u32, seed: u64, policy: &TapePolicy, now: Timestamp) -> Timestamp {
+pub fn next_call(failures: u32, seed: u64, policy: &StagingPolicy, now: Timestamp) -> Timestamp {
     let doubled = policy.poll_min.saturating_mul(1 << failures.min(16));
     now + with_jitter(
         doubled.min(policy.poll_max.max(policy.poll_min)),
@@ -192,11 +192,11 @@ mod tests {
     use super::*;
     use penstock_model::{Concern, Errno, Phase, Side};
 
-    fn policy() -> TapePolicy {
-        TapePolicy {
+    fn policy() -> StagingPolicy {
+        StagingPolicy {
             bulk_files_max: 100,
             requests_max: 2,
-            ..TapePolicy::default()
+            ..StagingPolicy::default()
         }
     }
 
@@ -262,7 +262,7 @@ mod tests {
             done,
         };
         let now = Timestamp(0) + Duration::from_secs(taken);
-        next_look(&seen, &TapePolicy::default(), now)
+        next_look(&seen, &StagingPolicy::default(), now)
             .since(now)
             .as_secs()
     }
@@ -279,11 +279,11 @@ mod tests {
 
     #[test]
     fn calls_that_fail_come_back_at_different_times() {
-        let at = |seed| next_call(3, seed, &TapePolicy::default(), Timestamp(0)).0;
+        let at = |seed| next_call(3, seed, &StagingPolicy::default(), Timestamp(0)).0;
         assert!((0..100).all(|seed| (12_000..=20_000).contains(&at(seed))));
         let spread: std::collections::BTreeSet<i64> = (0..100).map(at).collect();
         assert!(spread.len() > 30);
-        assert!(next_call(60, 1, &TapePolicy::default(), Timestamp(0)).0 <= 375_000);
+        assert!(next_call(60, 1, &StagingPolicy::default(), Timestamp(0)).0 <= 375_000);
     }
 
     #[test]
