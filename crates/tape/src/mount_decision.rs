@@ -303,7 +303,12 @@ fn reason(
     let divisor = u64::from(candidate.mounts) + 1;
     let age_ns = now_ns - candidate.oldest_ns;
     let in_ns = candidate.deadline_ns.map(|at| at - now_ns);
-    if let Some(in_ns) = in_ns.filter(|in_ns| *in_ns <= policy.deadline_lead_ns) {
+    // One drive is enough for what is due soon; what is late is worth every drive.
+    let lead_ns = match candidate.mounts {
+        0 => policy.deadline_lead_ns,
+        _ => 0,
+    };
+    if let Some(in_ns) = in_ns.filter(|in_ns| *in_ns <= lead_ns) {
         return Ok(MountReason::Deadline { in_ns });
     }
     if candidate.bytes / divisor >= policy.bytes_min {

@@ -182,3 +182,16 @@ fn a_tape_is_mounted_again_on_the_same_day_for_a_deadline_or_much_data_only() {
     let at_ns = worth_at_ns(&policy, &candidates[2]);
     assert_eq!(at_ns, NOW_NS + 500 * MINUTE_NS);
 }
+
+#[test]
+fn a_second_drive_writes_what_is_late_and_not_what_is_only_due_soon() {
+    let mut family = tape("t2", "a", 1, 1);
+    family.target = MountTarget::Archive(FamilyName("raw".into()), TapeName("t2".into()));
+    family.deadline_ns = Some(NOW_NS + MINUTE_NS);
+    let decided = |family: &MountCandidate| decide(&MountPolicy::usual(), 1, &[family.clone()]);
+    assert_eq!(decided(&family), ["t2:deadline"]);
+    family.mounts = 1;
+    assert_eq!(decided(&family), ["t2:not-worth-it"]);
+    family.deadline_ns = Some(NOW_NS);
+    assert_eq!(decided(&family), ["t2:deadline"]);
+}

@@ -105,6 +105,12 @@ impl Axis {
         LEFT + part.clamp(0.0, 1.0) * (WIDTH - LEFT)
     }
 
+    /// Hours and minutes; seconds too where quarters of the plot would be told alike.
+    fn clock(&self, at: Timestamp) -> String {
+        let length = if self.span_ms < 10 * 60_000 { 8 } else { 5 };
+        at.to_fts().chars().skip(11).take(length).collect()
+    }
+
     fn bar(&self, out: &mut String, row: usize, times: (Timestamp, Timestamp), look: (&str, &str)) {
         let (from, to) = (self.x(times.0), self.x(times.1));
         let (colour, title) = look;
@@ -182,7 +188,7 @@ fn add_gantt(out: &mut String, libraries: &TapeLibraries, at: Timestamp) {
             "<text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"{anchor}\">{}</text>",
             axis.x(time),
             height - 8.0,
-            clock(time)
+            axis.clock(time)
         );
     }
     let key = |colour: &str, words: &str| {
@@ -223,10 +229,6 @@ fn add_drives(out: &mut String, libraries: &TapeLibraries) {
 }
 
 /// Hours and minutes.
-fn clock(at: Timestamp) -> String {
-    at.to_fts().chars().skip(11).take(5).collect()
-}
-
 fn drive_title(drive: &TapeDrive) -> String {
     format!(
         "{}: {}, tape {}, {}",

@@ -226,10 +226,11 @@ fn text(status: &TapeStatus) -> String {
 
 fn libraries_text(libraries: &TapeLibraries, out: &mut String) {
     for drive in &libraries.drives {
-        let _ = write!(out, "drive {:<20} {:<11}", drive.name, drive.state);
-        if let Some(tape) = &drive.tape {
-            let _ = write!(out, " {tape}");
-        }
+        let _ = write!(out, "drive {:<20} ", drive.name);
+        let _ = match &drive.tape {
+            Some(tape) => write!(out, "{:<11} {tape}", drive.state),
+            None => write!(out, "{}", drive.state),
+        };
         if let Some(family) = &drive.family {
             let _ = write!(out, " for family {family}");
         }
