@@ -23,7 +23,7 @@ pub use rule_input::RuleInput;
 use answer::{CAUSES_MAX, CauseRank, FACTS_MAX, SHARE_MIN};
 use change::{DropOrLull, LowRate, stretches_of};
 use dimension::{Dimension, Division, carriers};
-use penstock_model::LinkId;
+use penstock_model::{LinkEnd, LinkId};
 use rules::{Finding, RULES, Rule, rule_of};
 use signals::{Change, LinkSignals, Series, Setting, Signals};
 use split::{Factor, Factors, Part, falls, split};
@@ -206,7 +206,7 @@ impl Facts<'_> {
                 &self.signals.links.get(link)?.copied_bytes,
             )
         });
-        let destinations = view.disk_servers(signals::FailureSide::Destination);
+        let destinations = view.disk_servers(LinkEnd::Destination);
         let servers = destinations
             .iter()
             .filter_map(|(name, server)| entry(name.0.clone(), &server.bytes_in));

@@ -35,7 +35,7 @@ impl Concern {
 }
 
 /// When in the life of an attempt it happened. Names as in FTS messages.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Phase {
     /// Looking at source and destination, before bytes move.
@@ -53,7 +53,7 @@ pub enum Phase {
 }
 
 /// POSIX error numbers (Linux values), because FTS clients match on them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Errno(pub i32);
 

@@ -3,7 +3,7 @@
 //! Where it comes from (a live service, a record, an import, a simulation) does not matter here. Unknown is `None`,
 //! in a single bin or as an empty column, and never 0.
 
-use penstock_model::{Errno, LinkId, Phase, PoolName, Side, StorageId, Timestamp, VoName};
+use penstock_model::{Errno, LinkEnd, LinkId, Phase, PoolName, Side, StorageId, Timestamp, VoName};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
@@ -503,6 +503,26 @@ pub struct Maintenance {
     /// On which machine.
     pub place: String,
     pub what: String,
+}
+
+impl ServerSignals {
+    /// What it carries of the bytes of links that have it at this end.
+    pub fn bytes_at(&self, end: LinkEnd) -> &Series {
+        match end {
+            LinkEnd::Source => &self.bytes_out,
+            LinkEnd::Destination => &self.bytes_in,
+        }
+    }
+}
+
+impl PoolSignals {
+    /// What it carries of the bytes of links that have it at this end.
+    pub fn bytes_at(&self, end: LinkEnd) -> &Series {
+        match end {
+            LinkEnd::Source => &self.bytes_out,
+            LinkEnd::Destination => &self.bytes_in,
+        }
+    }
 }
 
 impl Signals {

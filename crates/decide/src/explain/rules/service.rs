@@ -3,11 +3,11 @@
 use super::super::answer::{Evidence, Measure};
 use super::super::change::UNFED_SHARE_MIN;
 use super::super::rule_input::RuleInput;
-use super::super::signals::{Change, FailureGroup, FailureSide, Series, ServerSignals, Setting};
+use super::super::signals::{Change, FailureGroup, FailureSide, Series, Setting};
 use super::super::split::Factor;
 use super::{Finding, STORAGE};
 use penstock_model::quantity::Speed;
-use penstock_model::{ANY, LinkId, StorageId};
+use penstock_model::{ANY, LinkEnd, LinkId, StorageId};
 
 /// A link is not fed when fewer than this part of its slots are used.
 const FED_SHARE_MIN: f64 = 0.7;
@@ -228,9 +228,9 @@ fn lowered_at_storage<'a>(view: &'a RuleInput<'_>) -> Vec<&'a Change> {
         let new = number(&change.new);
         new.is_some_and(|new| number(&change.old).is_none_or(|old| new < old))
     };
-    let is_end = |side: FailureSide, place: &str| {
+    let is_end = |end: LinkEnd, place: &str| {
         let host = StorageId::new(place);
-        let mut ids = view.ids(side).into_iter();
+        let mut ids = view.ids(end).into_iter();
         place == ANY || ids.any(|id| id.host() == host.host())
     };
     let limits = view.changes(&[
@@ -240,8 +240,8 @@ fn lowered_at_storage<'a>(view: &'a RuleInput<'_>) -> Vec<&'a Change> {
     ]);
     let lower = limits.filter(is_lower);
     let at_end = lower.filter(|change| match change.setting {
-        Setting::InboundLimit => is_end(FailureSide::Destination, &change.place),
-        Setting::OutboundLimit => is_end(FailureSide::Source, &change.place),
+        Setting::InboundLimit => is_end(LinkEnd::Destination, &change.place),
+        Setting::OutboundLimit => is_end(LinkEnd::Source, &change.place),
         Setting::Limit
         | Setting::RateLimit
         | Setting::Streams
@@ -279,7 +279,7 @@ pub(super) fn drain(view: &RuleInput<'_>) -> Option<Finding> {
     })
 }
 
-/// Which part of the bytes of its side a server or pool carried before, 0 to 1: a pool, of what was written. What is not
+/// Which part of the bytes of its end a server or pool carried before, 0 to 1: a pool, of what was written. What is not
 /// known counts as all; `None`: the place is neither.
 fn carried_part(view: &RuleInput<'_>, place: &str) -> Option<f64> {
     let part = |carried: Vec<(&str, &Series)>| {
@@ -291,18 +291,12 @@ fn carried_part(view: &RuleInput<'_>, place: &str) -> Option<f64> {
     };
     let signals = view.signals;
     if signals.servers.keys().any(|name| name.0 == place) {
-        let servers = |side: FailureSide| {
-            let bytes: fn(&ServerSignals) -> &Series = match side {
-                FailureSide::Source => |server| &server.bytes_out,
-                FailureSide::Destination | FailureSide::Network | FailureSide::Service => {
-                    |server| &server.bytes_in
-                }
-            };
-            let servers = view.disk_servers(side).into_iter();
-            let carried = servers.map(|(name, server)| (name.0.as_str(), bytes(server)));
+        let servers = |end: LinkEnd| {
+            let servers = view.disk_servers(end).into_iter();
+            let carried = servers.map(|(name, server)| (name.0.as_str(), server.bytes_at(end)));
             part(carried.collect())
         };
-        let parts = [FailureSide::Source, FailureSide::Destination].map(servers);
+        let parts = LinkEnd::BOTH.map(servers);
         return Some(parts.into_iter().flatten().fold(0.0, f64::max));
     }
     let is_pool = signals.pools.keys().any(|name| name.as_str() == place);
@@ -368,7 +362,7 @@ pub(super) fn source_errors(view: &RuleInput<'_>) -> Option<Finding> {
 
 /// Whether pools of the source tell of movers that failed, more than before.
 fn fails_to_read(view: &RuleInput<'_>) -> bool {
-    let pools = view.pools_of(FailureSide::Source);
+    let pools = view.pools_of(LinkEnd::Source);
     let failed = |spans: &[std::ops::Range<usize>]| -> f64 {
         let failed = pools.iter().filter_map(|(_, pool)| pool.failed.mean(spans));
         failed.sum()

@@ -10,6 +10,7 @@ use super::host::undersized_host;
 use super::network::competing_load;
 use super::service::explained_by_failures;
 use super::{Finding, LATENCY_RATIO_MIN, QUEUES, STORAGE, USE_SHARE_MIN};
+use penstock_model::LinkEnd;
 
 /// A disk that takes so many times longer for a byte is slow.
 const DISK_SLOWDOWN_RATIO_MIN: f64 = 2.0;
@@ -87,9 +88,9 @@ pub(super) fn out_of_space(view: &RuleInput<'_>) -> Option<Finding> {
 }
 
 /// Servers or pools as many as would carry the same evenly: 1 / Σ sᵢ².
-fn servers_used(view: &RuleInput<'_>, side: FailureSide, now: bool) -> Option<(f64, usize)> {
+fn servers_used(view: &RuleInput<'_>, end: LinkEnd, now: bool) -> Option<(f64, usize)> {
     let spans = if now { view.during } else { view.before };
-    let bytes: Vec<f64> = (view.units(side).into_iter())
+    let bytes: Vec<f64> = (view.units(end).into_iter())
         .filter_map(|unit| unit.bytes.mean(spans))
         .collect();
     let all: f64 = bytes.iter().sum();
@@ -98,13 +99,13 @@ fn servers_used(view: &RuleInput<'_>, side: FailureSide, now: bool) -> Option<(f
 }
 
 pub(super) fn server_skew(view: &RuleInput<'_>) -> Option<Finding> {
-    let skew = |side: FailureSide| {
-        let (now, eligible) = servers_used(view, side, true)?;
-        let before = servers_used(view, side, false).map(|(before, _)| before);
+    let skew = |end: LinkEnd| {
+        let (now, eligible) = servers_used(view, end, true)?;
+        let before = servers_used(view, end, false).map(|(before, _)| before);
         let is_less = before.is_none_or(|before| now < before * 0.8);
         let is_skewed =
             now <= WORKING_SERVERS_SHARE_MAX * eligible as f64 && eligible >= 2 && is_less;
-        let place = view.ids(side).first().map(|id| id.as_str().to_owned());
+        let place = view.ids(end).first().map(|id| id.as_str().to_owned());
         let evidence = Evidence::Value {
             measure: Measure::ServersUsed,
             place,
@@ -116,14 +117,14 @@ pub(super) fn server_skew(view: &RuleInput<'_>) -> Option<Finding> {
             evidence: vec![evidence],
         })
     };
-    skew(FailureSide::Destination).or_else(|| skew(FailureSide::Source))
+    skew(LinkEnd::Destination).or_else(|| skew(LinkEnd::Source))
 }
 
 pub(super) fn crash(view: &RuleInput<'_>) -> Option<Finding> {
     let mut evidence = Vec::new();
     let mut lost = 0.0;
-    for side in [FailureSide::Destination, FailureSide::Source] {
-        let units = view.units(side);
+    for end in [LinkEnd::Destination, LinkEnd::Source] {
+        let units = view.units(end);
         let bytes = |unit: &StorageUnit<'_>| view.earlier(unit.bytes).unwrap_or(0.0);
         let all: f64 = units.iter().map(bytes).sum();
         for unit in units {
@@ -237,14 +238,14 @@ pub(super) fn disk_controller(view: &RuleInput<'_>) -> Option<Finding> {
 /// before, and no other link puts load on it.
 fn slow_disk(view: &RuleInput<'_>) -> Option<Finding> {
     let stage = view.stage.filter(|stage| DISKS.contains(stage))?;
-    let side = match stage {
-        DataPathStage::SourceRead => FailureSide::Source,
+    let end = match stage {
+        DataPathStage::SourceRead => LinkEnd::Source,
         DataPathStage::Network
         | DataPathStage::Checksum
         | DataPathStage::DestinationWrite
-        | DataPathStage::Commit => FailureSide::Destination,
+        | DataPathStage::Commit => LinkEnd::Destination,
     };
-    if are_known(view, side) {
+    if are_known(view, end) {
         return None;
     }
     let busy = &view.link.stages.get(&stage)?.busy;
@@ -265,7 +266,7 @@ fn read_wait(
     pool: &PoolSignals,
     spans: &[std::ops::Range<usize>],
 ) -> Option<(f64, f64)> {
-    let pools = view.pools_of(FailureSide::Source);
+    let pools = view.pools_of(LinkEnd::Source);
     let read = |pool: &PoolSignals| pool.bytes_out.sum(spans);
     let all: f64 = pools.iter().filter_map(|(_, pool)| read(pool)).sum();
     let copied = view.link.moved_bytes().sum(spans)?;
@@ -285,7 +286,7 @@ fn read_wait(
 fn slow_reads(view: &RuleInput<'_>) -> Option<Finding> {
     let mut evidence = Vec::new();
     let mut longer = 0.0;
-    for (name, pool) in view.pools_of(FailureSide::Source) {
+    for (name, pool) in view.pools_of(LinkEnd::Source) {
         let (Some((before, usual)), Some((value, seconds))) = (
             read_wait(view, pool, view.before),
             read_wait(view, pool, view.during),
@@ -317,8 +318,8 @@ fn slow_reads(view: &RuleInput<'_>) -> Option<Finding> {
 }
 
 /// Whether somebody tells of all disk arrays of an end.
-fn are_known(view: &RuleInput<'_>, side: FailureSide) -> bool {
-    let servers = view.disk_servers(side).into_iter();
+fn are_known(view: &RuleInput<'_>, end: LinkEnd) -> bool {
+    let servers = view.disk_servers(end).into_iter();
     let mut devices = servers
         .flat_map(|(_, server)| server.devices.values())
         .map(|device| view.now(&device.utilisation).is_some())
