@@ -78,8 +78,11 @@ impl Errno {
     pub const ECOMM: Errno = Errno(70);
     pub const EPROTONOSUPPORT: Errno = Errno(93);
     pub const EOPNOTSUPP: Errno = Errno(95);
+    pub const ENETUNREACH: Errno = Errno(101);
     pub const ETIMEDOUT: Errno = Errno(110);
     pub const ECONNREFUSED: Errno = Errno(111);
+    pub const EHOSTDOWN: Errno = Errno(112);
+    pub const EHOSTUNREACH: Errno = Errno(113);
     pub const ECANCELED: Errno = Errno(125);
 }
 

@@ -4,7 +4,7 @@ use super::change::DropOrLull;
 use super::dimension::Carrier;
 use super::signals::{Change, DataPathStage, FailureGroup, Maintenance};
 use super::split::{Factors, Part};
-use penstock_model::{LinkId, Timestamp};
+use penstock_model::{LinkId, Phase, Timestamp};
 use serde::Serialize;
 
 /// Causes that are named; what others took is in the unexplained part.
@@ -232,17 +232,16 @@ pub struct FailureTally {
     /// The failure's text without particulars.
     pub fingerprint: String,
     /// When in an attempt.
-    pub phase: String,
+    pub phase: Phase,
     /// Attempts.
     pub attempts: u64,
 }
 
 impl FailureTally {
     pub(super) fn new(group: &FailureGroup, attempts: u64) -> FailureTally {
-        let (fingerprint, phase) = (group.fingerprint.clone(), group.phase.clone());
         FailureTally {
-            fingerprint,
-            phase,
+            fingerprint: group.fingerprint.clone(),
+            phase: group.phase,
             attempts,
         }
     }

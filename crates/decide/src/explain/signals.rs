@@ -190,39 +190,22 @@ pub struct LinkSignals {
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct FailureGroup {
     /// Where the fault lies.
-    pub side: FailureSide,
+    pub side: Side,
     /// When in an attempt it happens.
-    pub phase: String,
+    pub phase: Phase,
     /// The POSIX error.
-    pub errno: i32,
+    pub errno: Errno,
     /// The text without what differs from file to file.
     pub fingerprint: String,
-}
-
-/// [`Side`] with an order.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum FailureSide {
-    Source,
-    Destination,
-    /// Between them.
-    Network,
-    /// The transfer service.
-    Service,
 }
 
 impl FailureGroup {
     /// Of a failure with this fingerprint.
     pub fn new(side: Side, phase: Phase, errno: Errno, fingerprint: &str) -> FailureGroup {
-        let side = match side {
-            Side::Source => FailureSide::Source,
-            Side::Destination => FailureSide::Destination,
-            Side::Network => FailureSide::Network,
-            Side::Service => FailureSide::Service,
-        };
         FailureGroup {
             side,
-            phase: phase.word().to_owned(),
-            errno: errno.0,
+            phase,
+            errno,
             fingerprint: fingerprint.to_owned(),
         }
     }

@@ -3,11 +3,11 @@
 use super::super::answer::{Evidence, Measure};
 use super::super::change::UNFED_SHARE_MIN;
 use super::super::rule_input::RuleInput;
-use super::super::signals::{Change, FailureGroup, FailureSide, Series, Setting};
+use super::super::signals::{Change, FailureGroup, Series, Setting};
 use super::super::split::Factor;
 use super::{Finding, STORAGE};
 use penstock_model::quantity::Speed;
-use penstock_model::{ANY, LinkEnd, LinkId, StorageId};
+use penstock_model::{ANY, Errno, LinkEnd, LinkId, Side, StorageId};
 
 /// A link is not fed when fewer than this part of its slots are used.
 const FED_SHARE_MIN: f64 = 0.7;
@@ -33,8 +33,6 @@ const LINKS_SHARE_MIN: f64 = 0.8;
 const STARTS_SHARE_MAX: f64 = 0.3;
 /// A rate limit of which this part is moved is reached.
 const RATE_REACHED_MIN: f64 = 0.5;
-/// No space left on device: a destination that says so is full, not broken.
-const ENOSPC: i32 = 28;
 
 /// Files wait, and not only for moments between which slots are free for want of files.
 fn has_queue(view: &RuleInput<'_>) -> bool {
@@ -353,10 +351,10 @@ fn rate_of_busiest_end(view: &RuleInput<'_>) -> Option<f64> {
 pub(super) fn source_errors(view: &RuleInput<'_>) -> Option<Finding> {
     let is_broken_off = fails_to_read(view);
     errors(view, |group| match group.side {
-        FailureSide::Source => true,
+        Side::Source => true,
         // Whoever copies from there sees a connection that ended early.
-        FailureSide::Network => is_broken_off,
-        FailureSide::Destination | FailureSide::Service => false,
+        Side::Network => is_broken_off,
+        Side::Destination | Side::Service => false,
     })
 }
 
@@ -373,7 +371,8 @@ fn fails_to_read(view: &RuleInput<'_>) -> bool {
 
 pub(super) fn destination_errors(view: &RuleInput<'_>) -> Option<Finding> {
     errors(view, |group| {
-        group.side == FailureSide::Destination && group.errno != ENOSPC
+        // Without space left it is full, not broken.
+        group.side == Side::Destination && group.errno != Errno::ENOSPC
     })
 }
 

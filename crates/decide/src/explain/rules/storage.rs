@@ -3,21 +3,26 @@
 use super::super::answer::{Evidence, Measure};
 use super::super::rule_input::{RuleInput, StorageUnit};
 use super::super::signals::{
-    DataPathStage, DeviceSignals, FailureGroup, FailureSide, PoolSignals, Series, ServerSignals,
+    DataPathStage, DeviceSignals, FailureGroup, PoolSignals, Series, ServerSignals,
 };
 use super::super::stage::{seconds_per_byte, staged_bytes};
 use super::host::undersized_host;
 use super::network::competing_load;
 use super::service::explained_by_failures;
 use super::{Finding, LATENCY_RATIO_MIN, QUEUES, STORAGE, USE_SHARE_MIN};
-use penstock_model::LinkEnd;
+use penstock_model::{Errno, LinkEnd, Side};
 
 /// A disk that takes so many times longer for a byte is slow.
 const DISK_SLOWDOWN_RATIO_MIN: f64 = 2.0;
 /// Copies that wait for the source's disk longer than before, for this part of their time, are held up by it.
 const READ_WAIT_SHARE_MIN: f64 = 0.3;
 /// Errors of whoever finds nobody at an address: no way there, refused, the host is down.
-const NOBODY_THERE: [i32; 4] = [101, 111, 112, 113];
+const NOBODY_THERE: [Errno; 4] = [
+    Errno::ENETUNREACH,
+    Errno::ECONNREFUSED,
+    Errno::EHOSTDOWN,
+    Errno::EHOSTUNREACH,
+];
 /// An end is down when so much of the attempts find nobody there.
 const NOBODY_SHARE_MIN: f64 = 0.5;
 /// Servers that do the work of fewer than this part of those that could.
@@ -27,7 +32,6 @@ const IO_FULL_SHARE_MIN: f64 = 0.10;
 /// Parts above which writes out of order and a difference of the books count.
 const RANDOM_WRITES_SHARE_MIN: f64 = 0.3;
 const ACCOUNTING_SHARE_MIN: f64 = 0.02;
-const ENOSPC: i32 = 28;
 
 const WRITES: &[DataPathStage] = &[DataPathStage::DestinationWrite, DataPathStage::Commit];
 const DISKS: &[DataPathStage] = &[
@@ -77,7 +81,7 @@ pub(super) fn pool_full(view: &RuleInput<'_>) -> Option<Finding> {
 pub(super) fn out_of_space(view: &RuleInput<'_>) -> Option<Finding> {
     let (mut evidence, full, of) = full_pools(view);
     let no_space =
-        |group: &FailureGroup| group.side == FailureSide::Destination && group.errno == ENOSPC;
+        |group: &FailureGroup| group.side == Side::Destination && group.errno == Errno::ENOSPC;
     let is_full = of > 0 && full == of && !evidence.is_empty();
     let explains = match is_full {
         true => 1.0,
@@ -150,7 +154,7 @@ pub(super) fn crash(view: &RuleInput<'_>) -> Option<Finding> {
 /// Most attempts find nobody at an address of an end.
 fn unreachable(view: &RuleInput<'_>) -> Option<Finding> {
     let nobody = |group: &FailureGroup| {
-        let is_end = matches!(group.side, FailureSide::Source | FailureSide::Destination);
+        let is_end = matches!(group.side, Side::Source | Side::Destination);
         is_end && NOBODY_THERE.contains(&group.errno)
     };
     let (before, now) = view.failed_part(nobody);
