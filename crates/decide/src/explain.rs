@@ -21,7 +21,7 @@ pub use rate_change::{
 pub use rule_input::RuleInput;
 
 use answer::{CAUSES_MAX, CauseRank, FACTS_MAX, SHARE_MIN};
-use change::{DropOrLull, LowRate, stretches_of};
+use change::{LowRate, stretches_of};
 use dimension::{Dimension, Division, carriers};
 use penstock_model::{LinkEnd, LinkId};
 use rules::{Finding, RULES, Rule, rule_of};
@@ -81,16 +81,20 @@ fn explain_change_of(
         (before, during)
     };
     let stretch = LowRate {
-        kind: DropOrLull::Drop,
+        has_work: true,
         baseline: vec![usual],
         bins: low,
         period_seconds: None,
     };
     let explanation = explain_stretch(signals, links, link, &stretch)?;
+    let kind = match is_rise {
+        true => RateChangeKind::Rise,
+        false => explanation.kind,
+    };
     Some(Explanation {
         from,
         to,
-        is_rise,
+        kind,
         ..explanation
     })
 }
@@ -115,7 +119,7 @@ fn explain_stretch(
         before: &stretch.baseline,
         during: &during,
     };
-    Some(facts.answer(usual, low, stretch.kind, stretch.period_seconds))
+    Some(facts.answer(usual, low, stretch))
 }
 
 struct Facts<'a> {
@@ -136,13 +140,8 @@ struct Group {
 }
 
 impl Facts<'_> {
-    fn answer(
-        &self,
-        usual: Factors,
-        low: Factors,
-        kind: DropOrLull,
-        period_seconds: Option<u64>,
-    ) -> Explanation {
+    fn answer(&self, usual: Factors, low: Factors, stretch: &LowRate) -> Explanation {
+        let period_seconds = stretch.period_seconds;
         let parts = split(&usual, &low);
         let stage = stage::bottleneck(self.link, self.before, self.during);
         let view = RuleInput {
@@ -170,8 +169,11 @@ impl Facts<'_> {
         let groups = group(held);
         let (causes, remarks, unexplained, open) = name_causes(groups, &parts, &low, &usual);
         let missing = missing_measures(missing_of, &open);
-        let is_lull = causes.first().map(|first| first.cause) == Some(Cause::FewerSubmissions);
-        let kind = if is_lull { DropOrLull::NoWork } else { kind };
+        let lacks_files = causes.first().map(|first| first.cause) == Some(Cause::FewerSubmissions);
+        let kind = match lacks_files || !stretch.has_work {
+            true => RateChangeKind::Lull,
+            false => RateChangeKind::Drop,
+        };
         let facts = facts_aside(&view, &causes);
         let begin = self.during.first().map_or(0, |span| span.start);
         let end = self.during.last().map_or(0, |span| span.end);
@@ -180,7 +182,6 @@ impl Facts<'_> {
             from: self.signals.begin_of(begin),
             to: self.signals.begin_of(end),
             kind,
-            is_rise: false,
             usual,
             low,
             stage,

@@ -225,7 +225,7 @@ impl RateChanges {
     /// Of changes that were found in a window.
     pub fn of(changes: &[RateChange], explained: &reading::ExplainedWindow) -> RateChanges {
         let rows = |kind: RateChangeKind| {
-            let of_kind = changes.iter().filter(|change| change.kind == kind);
+            let of_kind = changes.iter().filter(|change| change.kind() == kind);
             of_kind.map(RateChangeRow::of).collect()
         };
         let signals = &explained.signals;
@@ -289,7 +289,7 @@ impl RateChangeRow {
         let told = &change.explanation;
         RateChangeRow {
             id: change.id,
-            kind: change.kind,
+            kind: change.kind(),
             population: change.population.clone(),
             from: told.from,
             to: told.to,
@@ -321,7 +321,7 @@ impl RateChangeDetail {
             evidence: named.evidence.iter().map(EvidenceRow::of).collect(),
             followers: named.followers.clone(),
             bytes_per_second_without: whole(named.rate_without),
-            fix: (change.kind != RateChangeKind::Rise).then(|| RemedyRow {
+            fix: (change.kind() != RateChangeKind::Rise).then(|| RemedyRow {
                 text: wording::remedy(named.cause).to_owned(),
                 gain_percent: told.gain(named).map(percent_of),
             }),

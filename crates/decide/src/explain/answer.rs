@@ -1,7 +1,7 @@
 //! The answer: what took from the rate, by how much, how that is known, and what would help.
 
-use super::change::DropOrLull;
 use super::dimension::Carrier;
+use super::rate_change::RateChangeKind;
 use super::signals::{Change, DataPathStage, FailureGroup, Maintenance};
 use super::split::{Factors, Part};
 use penstock_model::{LinkId, Phase, Timestamp};
@@ -256,10 +256,8 @@ pub struct Explanation {
     pub from: Timestamp,
     /// Where it ended.
     pub to: Timestamp,
-    /// A drop, or a lack of work.
-    pub kind: DropOrLull,
-    /// The rate rose: what is named held it down before.
-    pub is_rise: bool,
+    /// What the rate did. Of a rise, what is named held it down before.
+    pub kind: RateChangeKind,
     /// The higher rate and its factors.
     pub usual: Factors,
     /// The lower one.

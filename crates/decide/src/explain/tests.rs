@@ -216,7 +216,7 @@ fn a_drain_that_was_taken_back_is_what_had_held_a_rate_down() {
         });
     }
     let told = explain_change(&signals, &[watched()], 245..325, 332..400).expect("known");
-    assert!(told.is_rise);
+    assert_eq!(told.kind, RateChangeKind::Rise);
     assert_eq!(told.causes[0].cause, Cause::Drain);
 }
 
@@ -746,7 +746,7 @@ fn half_of_the_files_is_told_with_the_rate_that_all_of_them_would_have() {
 fn a_rise_is_explained_by_what_held_the_rate_down_before_it() {
     let signals = faulty(|c, limit| c.limit = limit, 15.0, 1, &Conditions::default());
     let told = explain_change(&signals, &[watched()], 100..230, 250..320).expect("known");
-    assert!(told.is_rise);
+    assert_eq!(told.kind, RateChangeKind::Rise);
     assert_eq!(told.causes[0].cause, Cause::SlotLimit);
 }
 

@@ -618,7 +618,7 @@ mod tests {
         let changes = read.changes();
         let rows = changes.iter().map(|change| {
             let minute = (change.explanation.from.0 - begin) / MINUTE;
-            (change.kind, change.first_cause(), minute)
+            (change.kind(), change.first_cause(), minute)
         });
         rows.collect()
     }

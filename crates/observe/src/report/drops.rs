@@ -5,7 +5,7 @@
 
 use super::sampled::{Bin, SampleSums};
 use crate::facts::TransferFacts;
-use penstock_decide::explain::change::{DropOrLull, stretches_of};
+use penstock_decide::explain::change::stretches_of;
 use penstock_decide::explain::signals::{LinkSignals, Series};
 use penstock_decide::explain::split::{self, Factor};
 use penstock_model::Timestamp;
@@ -89,10 +89,7 @@ pub(super) fn find_drops(sampled: &SampleSums, transfers: &[&TransferFacts]) -> 
         let times = transfers.iter().flat_map(|transfer| &transfer.errors);
         times.filter(|(at, _)| from <= *at && *at < to).count() as u64
     };
-    let drops = found
-        .low
-        .into_iter()
-        .filter(|low| low.kind == DropOrLull::Drop);
+    let drops = found.low.into_iter().filter(|low| low.has_work);
     let explained = drops.filter_map(|low| {
         let (usual, seen) = (usual?, factors(&bins, low.bins.clone(), seconds)?);
         let (from, to) = (
