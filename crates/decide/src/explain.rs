@@ -31,7 +31,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 /// Kinds of failure that are told.
-const INCIDENTS_MAX: usize = 10;
+const FAILURES_MAX: usize = 10;
 
 /// All stretches of low rate of some links together, each explained.
 pub fn explain(signals: &Signals, links: &[LinkId]) -> Vec<Explanation> {
@@ -173,7 +173,7 @@ fn answer(view: &RuleInput<'_>, stretch: &LowRate) -> Explanation {
         missing,
         remarks,
         period_seconds: view.period_seconds,
-        incidents: incidents(view),
+        failures: failures_of(view),
     }
 }
 
@@ -206,21 +206,21 @@ fn carriers_of(view: &RuleInput<'_>) -> Vec<dimension::Carrier> {
     ])
 }
 
-/// What failed in the stretch.
-fn incidents(view: &RuleInput<'_>) -> Vec<FailureTally> {
+/// What failed in the stretch, by kind, the most frequent first.
+fn failures_of(view: &RuleInput<'_>) -> Vec<FailureTally> {
     let kinds = view.link.failures.iter();
     let attempts = kinds.filter_map(|(group, series)| {
         let attempts: f64 = series.values(view.during).sum();
         (attempts >= 0.5).then(|| FailureTally::new(group, attempts.round() as u64))
     });
-    let mut incidents: Vec<FailureTally> = attempts.collect();
-    incidents.sort_by(|a, b| {
+    let mut failures: Vec<FailureTally> = attempts.collect();
+    failures.sort_by(|a, b| {
         b.attempts
             .cmp(&a.attempts)
             .then_with(|| a.fingerprint.cmp(&b.fingerprint))
     });
-    incidents.truncate(INCIDENTS_MAX);
-    incidents
+    failures.truncate(FAILURES_MAX);
+    failures
 }
 
 /// Puts what came of a cause below it: MOVER → FULL → SKEW is one cause with two followers.

@@ -226,7 +226,7 @@ pub(super) struct CauseRank {
     pub cause: Cause,
 }
 
-/// Failures of one kind in the window: one incident, however many attempts it hit.
+/// Failures of one kind in the window: one line, however many attempts they hit.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct FailureTally {
     /// The failure's text without particulars.
@@ -281,7 +281,7 @@ pub struct Explanation {
     /// It comes again each so many seconds.
     pub period_seconds: Option<u64>,
     /// The failures of the window, by kind, the most frequent first.
-    pub incidents: Vec<FailureTally>,
+    pub failures: Vec<FailureTally>,
 }
 
 impl Explanation {

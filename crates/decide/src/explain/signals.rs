@@ -186,7 +186,7 @@ pub struct LinkSignals {
     pub protocol_bytes: BTreeMap<String, Series>,
 }
 
-/// Failures that are one incident: equal side, phase, error and text without particulars.
+/// Failures of one kind: equal side, phase, error and text without particulars.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct FailureGroup {
     /// Where the fault lies.
