@@ -411,7 +411,7 @@ impl RuleInput<'_> {
             M::FailedAttempts => known(&link.finished_files),
             M::FinishedFiles => known(&link.finished_files),
             M::FileSize => known(&link.file_bytes),
-            M::Overhead => known(&link.overhead_seconds) && self.low.overhead.is_some(),
+            M::Overhead => known(&link.overhead_seconds) && self.low.moving_share.is_some(),
             M::StageTimes => link.stages.values().any(|stage| known(&stage.busy)),
             M::Streams => known(&link.streams_used),
             M::TcpTimes => known(&link.tcp.window_limited) || known(&link.tcp.buffer_limited),

@@ -226,7 +226,7 @@ fn no_rate_without_a_cause_is_lower_and_no_fix_without_gain_is_told() {
         rate,
         limit: Some(limit),
         active: Some(active),
-        overhead: None,
+        moving_share: None,
         success: None,
     };
     // Nothing was in any sample before, so that the factor of the slots in use rose from nothing.

@@ -339,7 +339,7 @@ pub fn factor(factor: Factor) -> &'static str {
         Factor::Limit => "limit of concurrent transfers",
         Factor::Fed => "share of the slots in use",
         Factor::StageRate => "rate of a file while its bytes move",
-        Factor::Overhead => "share of the time in which bytes move",
+        Factor::MovingShare => "share of the time in which bytes move",
         Factor::Success => "share of the bytes that arrive",
     }
 }

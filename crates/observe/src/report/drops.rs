@@ -165,13 +165,13 @@ fn causes(usual: &Factors, seen: &Factors, fewer: FallenFactor) -> Vec<DropCause
         rate: factors.megabits_per_second,
         limit: Some(factors.limit),
         active: Some(factors.in_use * factors.limit),
-        overhead: None,
+        moving_share: None,
         success: None,
     };
     let cause = |factor: &Factor| match factor {
         Factor::Limit => FallenFactor::LowerLimit,
         Factor::Fed => fewer,
-        Factor::StageRate | Factor::Overhead | Factor::Success => FallenFactor::SlowerFiles,
+        Factor::StageRate | Factor::MovingShare | Factor::Success => FallenFactor::SlowerFiles,
     };
     let parts = split::split(&measured(usual), &measured(seen));
     let falls = split::falls(&parts).into_iter();

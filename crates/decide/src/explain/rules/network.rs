@@ -130,7 +130,7 @@ fn ceiling_ratio(view: &RuleInput<'_>) -> Option<f64> {
     let allowed = streams * view.now(&tcp.window_bytes)? / rtt;
     let usual = view.usual.rate_per_file().filter(|usual| *usual > 0.0)?;
     // Windows are the limit while bytes move only.
-    Some(allowed * view.usual.overhead.unwrap_or(1.0) / usual)
+    Some(allowed * view.usual.moving_share.unwrap_or(1.0) / usual)
 }
 
 /// Whether the hosts allow far larger windows; `None`: nobody tells.

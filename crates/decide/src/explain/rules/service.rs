@@ -415,11 +415,11 @@ pub(super) fn small_files(view: &RuleInput<'_>) -> Option<Finding> {
     }
     // The part of a slot's time in which bytes move, with the size alone changed: S / (S + b·T).
     let (old, new) = (view.earlier(size)?, view.now(size)?);
-    let usual = view.usual.overhead?;
+    let usual = view.usual.moving_share?;
     let idle_bytes = old * (1.0 / usual - 1.0);
     let ratio = new / (new + idle_bytes) / usual;
     Some(Finding {
-        explains: view.explains(ratio, Factor::Overhead),
+        explains: view.explains(ratio, Factor::MovingShare),
         evidence: vec![
             view.value(Measure::FileSize, size),
             view.value(Measure::Overhead, overhead),
