@@ -364,8 +364,6 @@ pub struct ServerSignals {
     pub in_flight: Series,
     /// Transfers that began.
     pub starts: Series,
-    /// Part of the time in which its disks work.
-    pub disk_utilisation: Series,
     /// Part of the time in which some task waits for disks.
     pub io_some: Series,
     /// Part of the time in which all tasks wait for disks.
@@ -403,7 +401,6 @@ pub struct DeviceSignals {
 pub struct PoolSignals {
     /// Of which storage element.
     pub storage: Option<StorageId>,
-    pub server: Option<ServerName>,
     /// Bytes written.
     pub bytes_in: Series,
     /// Bytes read.
@@ -411,8 +408,6 @@ pub struct PoolSignals {
     pub free_bytes: Series,
     /// Bytes of these that must stay free.
     pub reserve_bytes: Series,
-    /// 1 while it takes new files, 0 while drained, read-only or failed.
-    pub accepts: Series,
     /// 1 while its files can be used, 0 while its disk is away or silent.
     pub up: Series,
     /// 1 while its disk takes new files, also while it is drained or full; 0 while it fails.
