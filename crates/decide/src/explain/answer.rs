@@ -144,6 +144,8 @@ pub enum Measure {
     ServerTransfers,
     TapeDrives,
     Recalls,
+    /// How long the file has waited for tape that waits longest.
+    RecallAge,
     FilesPerMount,
     ReadAmplification,
     Descriptors,

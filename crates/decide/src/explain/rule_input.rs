@@ -481,6 +481,7 @@ impl RuleInput<'_> {
                     && any_storage(|storage| &storage.tape.drives_cap)
             }
             M::Recalls => any_storage(|storage| &storage.tape.recalls_queued),
+            M::RecallAge => any_storage(|storage| &storage.tape.recall_age_seconds),
             M::FilesPerMount => {
                 any_storage(|storage| &storage.tape.mounts)
                     && any_storage(|storage| &storage.tape.recalled_files)

@@ -561,6 +561,23 @@ fn tape_drives() {
 }
 
 #[test]
+fn a_shortage_of_tape_drives_tells_how_long_files_have_waited() {
+    let base = Conditions {
+        recalls: true,
+        ..Conditions::default()
+    };
+    let mut signals = faulty(|c, drives| c.drives_of_others = drives, 3.7, 0, &base);
+    let bins = signals.bins;
+    for storage in signals.storages.values_mut() {
+        storage.tape.recall_age_seconds = Series::constant(7200.0, bins);
+    }
+    let (cause, told) = first_cause(&signals).expect("a drop");
+    assert_eq!(cause, Cause::TapeDrives);
+    let text = crate::wording::explanation(&told);
+    assert!(text.contains("longest wait of a file for tape"), "{text}");
+}
+
+#[test]
 fn load_of_other_links() {
     check(Cause::CompetingLoad, [25.0, 60.0], |c, files| {
         c.rival_want = files

@@ -199,6 +199,7 @@ fn measured(measure: Measure) -> (&'static str, Unit) {
         Measure::ServerTransfers => ("transfers running", Unit::Count),
         Measure::TapeDrives => ("busy tape drives", Unit::Count),
         Measure::Recalls => ("files waiting for tape", Unit::Count),
+        Measure::RecallAge => ("longest wait of a file for tape", Unit::Seconds),
         Measure::FilesPerMount => ("files per mount", Unit::Count),
         Measure::ReadAmplification => ("bytes read per byte requested", Unit::Ratio),
         Measure::Descriptors => ("open file descriptors", Unit::Count),
