@@ -21,9 +21,9 @@ pub use rate_change::{
 pub use rule_input::RuleInput;
 
 use answer::{CAUSES_MAX, CauseRank, FACTS_MAX, SHARE_MIN};
-use change::{DropOrLull, LowRate, stretches_of};
+use change::{LowRate, stretches_of};
 use dimension::{Dimension, Division, carriers};
-use penstock_model::LinkId;
+use penstock_model::{LinkEnd, LinkId};
 use rules::{Finding, RULES, Rule, rule_of};
 use signals::{Change, LinkSignals, Series, Setting, Signals};
 use split::{Factor, Factors, Part, falls, split};
@@ -31,7 +31,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 /// Kinds of failure that are told.
-const INCIDENTS_MAX: usize = 10;
+const FAILURES_MAX: usize = 10;
 
 /// All stretches of low rate of some links together, each explained.
 pub fn explain(signals: &Signals, links: &[LinkId]) -> Vec<Explanation> {
@@ -81,16 +81,20 @@ fn explain_change_of(
         (before, during)
     };
     let stretch = LowRate {
-        kind: DropOrLull::Drop,
+        has_work: true,
         baseline: vec![usual],
         bins: low,
         period_seconds: None,
     };
     let explanation = explain_stretch(signals, links, link, &stretch)?;
+    let kind = match is_rise {
+        true => RateChangeKind::Rise,
+        false => explanation.kind,
+    };
     Some(Explanation {
         from,
         to,
-        is_rise,
+        kind,
         ..explanation
     })
 }
@@ -108,22 +112,20 @@ fn explain_stretch(
     let during = [stretch.bins.clone()];
     let usual = Factors::of(link, signals.bin_seconds, &stretch.baseline)?;
     let low = Factors::of(link, signals.bin_seconds, &during)?;
-    let facts = Facts {
+    let parts = split(&usual, &low);
+    let view = RuleInput {
         signals,
         links,
         link,
         before: &stretch.baseline,
         during: &during,
+        usual,
+        low,
+        parts: &parts,
+        stage: stage::bottleneck(link, &stretch.baseline, &during),
+        period_seconds: stretch.period_seconds,
     };
-    Some(facts.answer(usual, low, stretch.kind, stretch.period_seconds))
-}
-
-struct Facts<'a> {
-    signals: &'a Signals,
-    links: &'a [LinkId],
-    link: &'a LinkSignals,
-    before: &'a [Range<usize>],
-    during: &'a [Range<usize>],
+    Some(answer(&view, stretch))
 }
 
 /// A rule that holds, with what came of it.
@@ -135,111 +137,90 @@ struct Group {
     explains: BTreeMap<Factor, Permille>,
 }
 
-impl Facts<'_> {
-    fn answer(
-        &self,
-        usual: Factors,
-        low: Factors,
-        kind: DropOrLull,
-        period_seconds: Option<u64>,
-    ) -> Explanation {
-        let parts = split(&usual, &low);
-        let stage = stage::bottleneck(self.link, self.before, self.during);
-        let view = RuleInput {
-            signals: self.signals,
-            links: self.links,
-            link: self.link,
-            before: self.before,
-            during: self.during,
-            usual,
-            low,
-            parts: &parts,
-            stage,
-            period_seconds,
-        };
-        let mut missing_of: Vec<(&Rule, Vec<Measure>)> = Vec::new();
-        let mut held: Vec<(&'static Rule, Finding)> = Vec::new();
-        for rule in RULES {
-            let missing = rules::missing(rule, &view);
-            if !missing.is_empty() {
-                missing_of.push((rule, missing));
-            } else if let Some(finding) = (rule.test)(&view) {
-                held.push((rule, finding));
-            }
-        }
-        let groups = group(held);
-        let (causes, remarks, unexplained, open) = name_causes(groups, &parts, &low, &usual);
-        let missing = missing_measures(missing_of, &open);
-        let is_lull = causes.first().map(|first| first.cause) == Some(Cause::FewerSubmissions);
-        let kind = if is_lull { DropOrLull::NoWork } else { kind };
-        let facts = facts_aside(&view, &causes);
-        let begin = self.during.first().map_or(0, |span| span.start);
-        let end = self.during.last().map_or(0, |span| span.end);
-        Explanation {
-            links: self.links.to_vec(),
-            from: self.signals.begin_of(begin),
-            to: self.signals.begin_of(end),
-            kind,
-            is_rise: false,
-            usual,
-            low,
-            stage,
-            carriers: self.carriers(&view),
-            causes,
-            unexplained,
-            missing,
-            facts,
-            remarks,
-            period_seconds,
-            incidents: self.incidents(),
-            parts,
+fn answer(view: &RuleInput<'_>, stretch: &LowRate) -> Explanation {
+    let mut missing_of: Vec<(&Rule, Vec<Measure>)> = Vec::new();
+    let mut held: Vec<(&'static Rule, Finding)> = Vec::new();
+    for rule in RULES {
+        let missing = rules::missing(rule, view);
+        if !missing.is_empty() {
+            missing_of.push((rule, missing));
+        } else if let Some(finding) = (rule.test)(view) {
+            held.push((rule, finding));
         }
     }
-
-    fn carriers(&self, view: &RuleInput<'_>) -> Vec<dimension::Carrier> {
-        let entry = |name: String, series: &Series| {
-            Some((name, (view.earlier(series)?, view.now(series)?)))
-        };
-        let links = self.links.iter().filter_map(|link| {
-            entry(
-                link.to_string(),
-                &self.signals.links.get(link)?.copied_bytes,
-            )
-        });
-        let destinations = view.disk_servers(signals::FailureSide::Destination);
-        let servers = destinations
-            .iter()
-            .filter_map(|(name, server)| entry(name.0.clone(), &server.bytes_in));
-        let vos = self
-            .link
-            .vo_bytes
-            .iter()
-            .filter_map(|(vo, bytes)| entry(vo.as_str().to_owned(), bytes));
-        let protocols = self.link.protocol_bytes.iter();
-        let protocols = protocols.filter_map(|(protocol, bytes)| entry(protocol.clone(), bytes));
-        carriers(&[
-            (Dimension::Server, servers.collect::<Division>()),
-            (Dimension::Vo, vos.collect::<Division>()),
-            (Dimension::Link, links.collect::<Division>()),
-            (Dimension::Protocol, protocols.collect::<Division>()),
-        ])
+    let groups = group(held);
+    let (causes, remarks, unexplained, open) =
+        name_causes(groups, view.parts, &view.low, &view.usual);
+    let missing = missing_measures(missing_of, &open);
+    let lacks_files = causes.first().map(|first| first.cause) == Some(Cause::FewerSubmissions);
+    let kind = match lacks_files || !stretch.has_work {
+        true => RateChangeKind::Lull,
+        false => RateChangeKind::Drop,
+    };
+    Explanation {
+        links: view.links.to_vec(),
+        from: view.signals.begin_of(stretch.bins.start),
+        to: view.signals.begin_of(stretch.bins.end),
+        kind,
+        usual: view.usual,
+        low: view.low,
+        parts: view.parts.to_vec(),
+        stage: view.stage,
+        carriers: carriers_of(view),
+        facts: facts_aside(view, &causes),
+        causes,
+        unexplained,
+        missing,
+        remarks,
+        period_seconds: view.period_seconds,
+        failures: failures_of(view),
     }
+}
 
-    fn incidents(&self) -> Vec<FailureTally> {
-        let kinds = self.link.failures.iter();
-        let attempts = kinds.filter_map(|(group, series)| {
-            let attempts: f64 = series.values(self.during).sum();
-            (attempts >= 0.5).then(|| FailureTally::new(group, attempts.round() as u64))
-        });
-        let mut incidents: Vec<FailureTally> = attempts.collect();
-        incidents.sort_by(|a, b| {
-            b.attempts
-                .cmp(&a.attempts)
-                .then_with(|| a.fingerprint.cmp(&b.fingerprint))
-        });
-        incidents.truncate(INCIDENTS_MAX);
-        incidents
-    }
+/// In which server, VO, link or protocol the difference lies.
+fn carriers_of(view: &RuleInput<'_>) -> Vec<dimension::Carrier> {
+    let entry =
+        |name: String, series: &Series| Some((name, (view.earlier(series)?, view.now(series)?)));
+    let links = view.links.iter().filter_map(|link| {
+        entry(
+            link.to_string(),
+            &view.signals.links.get(link)?.copied_bytes,
+        )
+    });
+    let destinations = view.disk_servers(LinkEnd::Destination);
+    let servers = destinations
+        .iter()
+        .filter_map(|(name, server)| entry(name.0.clone(), &server.bytes_in));
+    let vos = view
+        .link
+        .vo_bytes
+        .iter()
+        .filter_map(|(vo, bytes)| entry(vo.as_str().to_owned(), bytes));
+    let protocols = view.link.protocol_bytes.iter();
+    let protocols = protocols.filter_map(|(protocol, bytes)| entry(protocol.clone(), bytes));
+    carriers(&[
+        (Dimension::Server, servers.collect::<Division>()),
+        (Dimension::Vo, vos.collect::<Division>()),
+        (Dimension::Link, links.collect::<Division>()),
+        (Dimension::Protocol, protocols.collect::<Division>()),
+    ])
+}
+
+/// What failed in the stretch, by kind, the most frequent first.
+fn failures_of(view: &RuleInput<'_>) -> Vec<FailureTally> {
+    let kinds = view.link.failures.iter();
+    let attempts = kinds.filter_map(|(group, series)| {
+        let attempts: f64 = series.values(view.during).sum();
+        (attempts >= 0.5).then(|| FailureTally::new(group, attempts.round() as u64))
+    });
+    let mut failures: Vec<FailureTally> = attempts.collect();
+    failures.sort_by(|a, b| {
+        b.attempts
+            .cmp(&a.attempts)
+            .then_with(|| a.fingerprint.cmp(&b.fingerprint))
+    });
+    failures.truncate(FAILURES_MAX);
+    failures
 }
 
 /// Puts what came of a cause below it: MOVER → FULL → SKEW is one cause with two followers.

@@ -35,7 +35,7 @@ impl Concern {
 }
 
 /// When in the life of an attempt it happened. Names as in FTS messages.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Phase {
     /// Looking at source and destination, before bytes move.
@@ -53,7 +53,7 @@ pub enum Phase {
 }
 
 /// POSIX error numbers (Linux values), because FTS clients match on them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Errno(pub i32);
 
@@ -78,8 +78,11 @@ impl Errno {
     pub const ECOMM: Errno = Errno(70);
     pub const EPROTONOSUPPORT: Errno = Errno(93);
     pub const EOPNOTSUPP: Errno = Errno(95);
+    pub const ENETUNREACH: Errno = Errno(101);
     pub const ETIMEDOUT: Errno = Errno(110);
     pub const ECONNREFUSED: Errno = Errno(111);
+    pub const EHOSTDOWN: Errno = Errno(112);
+    pub const EHOSTUNREACH: Errno = Errno(113);
     pub const ECANCELED: Errno = Errno(125);
 }
 

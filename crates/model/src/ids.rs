@@ -115,7 +115,28 @@ pub struct LinkId {
     pub destination: StorageId,
 }
 
+/// One of the two ends of a link.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum LinkEnd {
+    /// Where bytes come from.
+    Source,
+    /// Where bytes go.
+    Destination,
+}
+
+impl LinkEnd {
+    pub const BOTH: [LinkEnd; 2] = [LinkEnd::Source, LinkEnd::Destination];
+}
+
 impl LinkId {
+    /// The storage element at an end.
+    pub fn end(&self, end: LinkEnd) -> &StorageId {
+        match end {
+            LinkEnd::Source => &self.source,
+            LinkEnd::Destination => &self.destination,
+        }
+    }
+
     /// What people write between the two ends.
     const BETWEEN: [&str; 4] = ["-", "->", " -> ", " → "];
 

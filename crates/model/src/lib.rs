@@ -48,7 +48,8 @@ pub use cloud::{CloudHolder, CloudKey, CloudName, CloudStorage};
 pub use copy_sums::{CopySums, FinishedCopy, SocketFigures};
 pub use failure::{Busy, Concern, Errno, Failure, FailureKind, FoundFile, Phase};
 pub use ids::{
-    Activity, CredentialId, JobId, LinkId, PoolName, StorageId, TransferId, UserName, VoName,
+    Activity, CredentialId, JobId, LinkEnd, LinkId, PoolName, StorageId, TransferId, UserName,
+    VoName,
 };
 pub use incident_class::IncidentClass;
 pub use job::{

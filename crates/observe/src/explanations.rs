@@ -111,7 +111,7 @@ pub struct RateChangeDetail {
     /// What is wrong as well and takes nothing from the rate, as far as is known.
     pub remarks: Vec<Remark>,
     /// The failures meanwhile, by kind.
-    pub incidents: Vec<FailureTally>,
+    pub failures: Vec<FailureTally>,
     /// It comes again each so many seconds.
     pub period_seconds: Option<u64>,
     /// When a drop with the same first cause was seen before, the latest first.
@@ -225,7 +225,7 @@ impl RateChanges {
     /// Of changes that were found in a window.
     pub fn of(changes: &[RateChange], explained: &reading::ExplainedWindow) -> RateChanges {
         let rows = |kind: RateChangeKind| {
-            let of_kind = changes.iter().filter(|change| change.kind == kind);
+            let of_kind = changes.iter().filter(|change| change.kind() == kind);
             of_kind.map(RateChangeRow::of).collect()
         };
         let signals = &explained.signals;
@@ -289,7 +289,7 @@ impl RateChangeRow {
         let told = &change.explanation;
         RateChangeRow {
             id: change.id,
-            kind: change.kind,
+            kind: change.kind(),
             population: change.population.clone(),
             from: told.from,
             to: told.to,
@@ -321,7 +321,7 @@ impl RateChangeDetail {
             evidence: named.evidence.iter().map(EvidenceRow::of).collect(),
             followers: named.followers.clone(),
             bytes_per_second_without: whole(named.rate_without),
-            fix: (change.kind != RateChangeKind::Rise).then(|| RemedyRow {
+            fix: (change.kind() != RateChangeKind::Rise).then(|| RemedyRow {
                 text: wording::remedy(named.cause).to_owned(),
                 gain_percent: told.gain(named).map(percent_of),
             }),
@@ -353,7 +353,7 @@ impl RateChangeDetail {
             carriers: told.carriers.iter().map(CarrierRow::of).collect(),
             facts: facts.map(|fact| EvidenceRow::of(&fact)).collect(),
             remarks: remarks.collect(),
-            incidents: told.incidents.clone(),
+            failures: told.failures.clone(),
             period_seconds: told.period_seconds,
             seen_before: earlier.collect(),
             text: wording::rate_change(change),
@@ -435,8 +435,8 @@ pub(crate) fn disclosed(mut change: RateChange, disclosure: Disclosure) -> RateC
     let of_causes = told.causes.iter_mut().flat_map(|named| &mut named.evidence);
     let of_remarks = told.remarks.iter_mut().flat_map(|(_, known)| known);
     of_causes.chain(of_remarks).for_each(hide);
-    for incident in &mut told.incidents {
-        incident.fingerprint = HIDDEN.to_owned();
+    for failure in &mut told.failures {
+        failure.fingerprint = HIDDEN.to_owned();
     }
     told.carriers
         .retain(|carrier| carrier.dimension != Dimension::Vo);

@@ -157,7 +157,7 @@ impl PoolFold {
             ..ServerSignals::default()
         };
         for (name, bins) in &self.pools {
-            let pool = pool_signals(&own, &host, bins, &is_known, &up);
+            let pool = pool_signals(&own, bins, &is_known, &up);
             signals.pools.insert(name.clone(), pool);
         }
         signals.servers.insert(host, server);
@@ -254,7 +254,6 @@ fn writable(pool: &PoolSample) -> u64 {
 
 fn pool_signals(
     storage: &StorageId,
-    server: &ServerName,
     bins: &[PoolBin],
     is_known: &[bool],
     answers: &[Option<f64>],
@@ -282,13 +281,11 @@ fn pool_signals(
     };
     PoolSignals {
         storage: Some(storage.clone()),
-        server: Some(server.clone()),
         bytes_in: sums(|bin| bin.bytes_in),
         bytes_out: sums(|bin| bin.bytes_out),
         free_bytes: Series(bins.iter().map(|bin| bin.free_bytes).collect()),
         // What must stay free is not told as free.
         reserve_bytes: Series(bins.iter().map(|bin| bin.free_bytes.map(|_| 0.0)).collect()),
-        accepts: mean(|bin| bin.accepting),
         up: Series(up(|bin| bin.reachable)),
         writable: Series(up(|bin| bin.writable)),
         failed: sums(|bin| bin.failed),

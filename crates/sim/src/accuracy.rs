@@ -209,7 +209,7 @@ impl Case {
         let (from, until) = (time(self.at).0 - EARLY_MS, time(self.until).0);
         let is_its = |change: &RateChange| {
             let begin = change.explanation.from.0;
-            change.kind != RateChangeKind::Rise && from <= begin && begin < until
+            change.kind() != RateChangeKind::Rise && from <= begin && begin < until
         };
         let length = |change: &RateChange| change.explanation.to.0 - change.explanation.from.0;
         let its = changes.into_iter().filter(is_its);

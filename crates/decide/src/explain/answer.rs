@@ -1,10 +1,10 @@
 //! The answer: what took from the rate, by how much, how that is known, and what would help.
 
-use super::change::DropOrLull;
 use super::dimension::Carrier;
+use super::rate_change::RateChangeKind;
 use super::signals::{Change, DataPathStage, FailureGroup, Maintenance};
 use super::split::{Factors, Part};
-use penstock_model::{LinkId, Timestamp};
+use penstock_model::{LinkId, Phase, Timestamp};
 use serde::Serialize;
 
 /// Causes that are named; what others took is in the unexplained part.
@@ -144,6 +144,8 @@ pub enum Measure {
     ServerTransfers,
     TapeDrives,
     Recalls,
+    /// How long the file has waited for tape that waits longest.
+    RecallAge,
     FilesPerMount,
     ReadAmplification,
     Descriptors,
@@ -226,23 +228,22 @@ pub(super) struct CauseRank {
     pub cause: Cause,
 }
 
-/// Failures of one kind in the window: one incident, however many attempts it hit.
+/// Failures of one kind in the window: one line, however many attempts they hit.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct FailureTally {
     /// The failure's text without particulars.
     pub fingerprint: String,
     /// When in an attempt.
-    pub phase: String,
+    pub phase: Phase,
     /// Attempts.
     pub attempts: u64,
 }
 
 impl FailureTally {
     pub(super) fn new(group: &FailureGroup, attempts: u64) -> FailureTally {
-        let (fingerprint, phase) = (group.fingerprint.clone(), group.phase.clone());
         FailureTally {
-            fingerprint,
-            phase,
+            fingerprint: group.fingerprint.clone(),
+            phase: group.phase,
             attempts,
         }
     }
@@ -257,10 +258,8 @@ pub struct Explanation {
     pub from: Timestamp,
     /// Where it ended.
     pub to: Timestamp,
-    /// A drop, or a lack of work.
-    pub kind: DropOrLull,
-    /// The rate rose: what is named held it down before.
-    pub is_rise: bool,
+    /// What the rate did. Of a rise, what is named held it down before.
+    pub kind: RateChangeKind,
     /// The higher rate and its factors.
     pub usual: Factors,
     /// The lower one.
@@ -284,7 +283,7 @@ pub struct Explanation {
     /// It comes again each so many seconds.
     pub period_seconds: Option<u64>,
     /// The failures of the window, by kind, the most frequent first.
-    pub incidents: Vec<FailureTally>,
+    pub failures: Vec<FailureTally>,
 }
 
 impl Explanation {

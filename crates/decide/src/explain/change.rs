@@ -40,21 +40,11 @@ const CHANCE_MAX: f64 = 1e-3;
 const PROFILE_PART_MIN: f64 = 0.1;
 const PROFILE_ERRORS_MIN: f64 = 3.0;
 
-/// What a stretch of low rate is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum DropOrLull {
-    /// There was work, and it went slower.
-    Drop,
-    /// Nothing was queued: the rate says nothing of the link.
-    NoWork,
-}
-
 /// A stretch of low rate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LowRate {
-    /// Drop or lack of work.
-    pub kind: DropOrLull,
+    /// There was work, and it went slower. Without work the rate says nothing of the link.
+    pub has_work: bool,
     pub bins: Range<usize>,
     /// The usual bins before it, against which it is low.
     pub baseline: Vec<Range<usize>>,
@@ -96,7 +86,7 @@ pub fn stretches_of(link: &LinkSignals, bin_seconds: u32) -> Stretches {
         .into_iter()
         .filter(|run| run.len() >= DROP_BINS_MIN);
     let lulls = idle.map(|bins| LowRate {
-        kind: DropOrLull::NoWork,
+        has_work: false,
         baseline: before(&with_work.usual, bins.start),
         bins,
         period_seconds: None,
@@ -291,7 +281,7 @@ fn find_in(logs: &[Option<f64>]) -> Stretches {
         .collect();
     let usual = runs(&is_usual);
     let stretch = |bins: Range<usize>| LowRate {
-        kind: DropOrLull::Drop,
+        has_work: true,
         baseline: before(&usual, bins.start),
         bins,
         period_seconds: None,

@@ -4,7 +4,7 @@
 //! [`explain`](super::explain).
 
 use super::answer::{Cause, Explanation};
-use super::change::{DropOrLull, rises_of, stretches_of};
+use super::change::{rises_of, stretches_of};
 use super::rule_input::concerns;
 use super::signals::{Change, LinkSignals, PoolSignals, Signals};
 use super::{explain_change_of, explain_low, together};
@@ -250,8 +250,6 @@ pub enum RateChangeKind {
 pub struct RateChange {
     /// Its name.
     pub id: RateChangeId,
-    /// What the rate did.
-    pub kind: RateChangeKind,
     /// Whose rate.
     pub population: Population,
     /// It has ended within the window; of a rise, always.
@@ -275,6 +273,11 @@ pub struct PrecedentChange {
 }
 
 impl RateChange {
+    /// What the rate did.
+    pub fn kind(&self) -> RateChangeKind {
+        self.explanation.kind
+    }
+
     /// By what changes are ordered.
     pub fn order(&self) -> (Timestamp, RateChangeId) {
         (self.explanation.from, self.id)
@@ -318,9 +321,8 @@ fn of_population(signals: &Signals, population: &Population, links: &[LinkId]) -
         .rev()
         .find(|bin| link.copied_bytes.at(*bin).is_some());
     let end = last.map_or(signals.begin, |last| signals.begin_of(last + 1));
-    let change = |kind: RateChangeKind, is_over: bool, explanation: Explanation| RateChange {
+    let change = |is_over: bool, explanation: Explanation| RateChange {
         id: RateChangeId::new(population, explanation.from),
-        kind,
         population: population.clone(),
         is_over,
         explanation,
@@ -329,19 +331,12 @@ fn of_population(signals: &Signals, population: &Population, links: &[LinkId]) -
     let low = stretches_of(&link, signals.bin_seconds).low;
     let mut changes: Vec<RateChange> = explain_low(signals, links, &link, &low)
         .into_iter()
-        .map(|low| {
-            let kind = match low.kind {
-                DropOrLull::Drop => RateChangeKind::Drop,
-                DropOrLull::NoWork => RateChangeKind::Lull,
-            };
-            change(kind, low.to < end, low)
-        })
+        .map(|low| change(low.to < end, low))
         .collect();
     let rises = rises_of(&link, &low, signals.bin_seconds).into_iter();
     changes.extend(rises.filter_map(|rise| {
         let told = explain_change_of(signals, links, &link, rise.before, rise.during)?;
-        told.is_rise
-            .then(|| change(RateChangeKind::Rise, true, told))
+        (told.kind == RateChangeKind::Rise).then(|| change(true, told))
     }));
     changes.sort_by_key(|change| change.explanation.from);
     for later in 1..changes.len() {
@@ -358,7 +353,7 @@ fn earlier(
 ) -> Vec<PrecedentChange> {
     let cause = change.first_cause();
     let is_alike = |other: &&RateChange| {
-        other.kind == change.kind && cause.is_some() && other.first_cause() == cause
+        other.kind() == change.kind() && cause.is_some() && other.first_cause() == cause
     };
     let remedy = |end: Timestamp| {
         let at_end = |one: &&Change| (one.at.0 - end.0).abs() <= REMEDY_SECONDS * 1000;

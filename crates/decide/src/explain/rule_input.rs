@@ -2,18 +2,18 @@
 
 use super::answer::{Evidence, Measure};
 use super::signals::{
-    Change, DataPathStage, FailureGroup, FailureSide, LinkSignals, PoolSignals, Series, ServerKind,
-    ServerName, ServerSignals, Setting, Signals, StorageSignals,
+    Change, DataPathStage, FailureGroup, LinkSignals, PoolSignals, Series, ServerKind, ServerName,
+    ServerSignals, Setting, Signals, StorageSignals,
 };
 use super::split::{Factor, Factors, Part};
-use penstock_model::{LinkId, PoolName, StorageId};
+use penstock_model::{LinkEnd, LinkId, PoolName, StorageId};
 use std::collections::BTreeSet;
 use std::ops::Range;
 
 /// A change belongs to a stretch when it was made at most so many seconds before its begin.
 const CHANGE_SECONDS: usize = 600;
 
-/// A disk server or a pool, at one side of the links.
+/// A disk server or a pool, at one end of the links.
 pub struct StorageUnit<'a> {
     pub name: &'a str,
     /// That it took, or gave at a source.
@@ -181,8 +181,8 @@ impl RuleInput<'_> {
     }
 
     /// Those with pools, of the destinations, or of the sources.
-    pub fn disk_servers(&self, side: FailureSide) -> Vec<(&ServerName, &ServerSignals)> {
-        let ids = self.ids(side);
+    pub fn disk_servers(&self, end: LinkEnd) -> Vec<(&ServerName, &ServerSignals)> {
+        let ids = self.ids(end);
         self.servers()
             .filter(|(_, server)| server.role == ServerKind::Disk)
             .filter(|(_, server)| server.storage.as_ref().is_some_and(|id| ids.contains(id)))
@@ -210,28 +210,18 @@ impl RuleInput<'_> {
     }
 
     /// The destinations, or the sources.
-    pub fn ids(&self, side: FailureSide) -> BTreeSet<&StorageId> {
-        let end = |link: &'_ LinkId| match side {
-            FailureSide::Source => link.source.clone(),
-            FailureSide::Destination | FailureSide::Network | FailureSide::Service => {
-                link.destination.clone()
-            }
-        };
-        let ends: BTreeSet<StorageId> = self.links.iter().map(end).collect();
-        self.ends()
-            .into_iter()
-            .filter(|id| ends.contains(*id))
-            .collect()
+    pub fn ids(&self, end: LinkEnd) -> BTreeSet<&StorageId> {
+        self.links.iter().map(|link| link.end(end)).collect()
     }
 
     /// The pools of the destinations.
     pub fn pools(&self) -> Vec<(&PoolName, &PoolSignals)> {
-        self.pools_of(FailureSide::Destination)
+        self.pools_of(LinkEnd::Destination)
     }
 
     /// The pools of the destinations, or of the sources. A storage element is one whatever the scheme of its URLs.
-    pub fn pools_of(&self, side: FailureSide) -> Vec<(&PoolName, &PoolSignals)> {
-        let ids = self.ids(side);
+    pub fn pools_of(&self, end: LinkEnd) -> Vec<(&PoolName, &PoolSignals)> {
+        let ids = self.ids(end);
         let is_end = |storage: &StorageId| ids.iter().any(|id| id.host() == storage.host());
         let pools = self.signals.pools.iter();
         pools
@@ -239,34 +229,27 @@ impl RuleInput<'_> {
             .collect()
     }
 
-    /// Who carries the bytes of a side: its disk servers, or its pools where fewer than two servers are told apart.
-    pub fn units(&self, side: FailureSide) -> Vec<StorageUnit<'_>> {
-        let is_source = side == FailureSide::Source;
-        let servers = self.disk_servers(side).into_iter();
+    /// Who carries the bytes of an end: its disk servers, or its pools where fewer than two servers are told apart.
+    pub fn units(&self, end: LinkEnd) -> Vec<StorageUnit<'_>> {
+        let servers = self.disk_servers(end).into_iter();
         let servers: Vec<StorageUnit<'_>> = servers
             .map(|(name, server)| StorageUnit {
                 name: &name.0,
-                bytes: match is_source {
-                    true => &server.bytes_out,
-                    false => &server.bytes_in,
-                },
+                bytes: server.bytes_at(end),
                 up: &server.up,
             })
             .collect();
         if servers.len() >= 2 {
             return servers;
         }
-        let pools = self.pools_of(side).into_iter();
+        let pools = self.pools_of(end).into_iter();
         let pools: Vec<StorageUnit<'_>> = pools
             .map(|(name, pool)| StorageUnit {
                 name: name.as_str(),
-                bytes: match is_source {
-                    true => &pool.bytes_out,
-                    false => &pool.bytes_in,
-                },
-                up: match is_source {
-                    true => &pool.up,
-                    false => &pool.writable,
+                bytes: pool.bytes_at(end),
+                up: match end {
+                    LinkEnd::Source => &pool.up,
+                    LinkEnd::Destination => &pool.writable,
                 },
             })
             .collect();
@@ -406,8 +389,7 @@ impl RuleInput<'_> {
             self.pools().iter().any(|(_, pool)| known(column(pool)))
         };
         let any_unit = |column: for<'b> fn(&StorageUnit<'b>) -> &'b Series| {
-            let sides = [FailureSide::Source, FailureSide::Destination];
-            let mut units = sides.into_iter().flat_map(|side| self.units(side));
+            let mut units = (LinkEnd::BOTH.into_iter()).flat_map(|end| self.units(end));
             units.any(|unit| known(column(&unit)))
         };
         let (link, service) = (self.link, &self.signals.service);
@@ -429,7 +411,7 @@ impl RuleInput<'_> {
             M::FailedAttempts => known(&link.finished_files),
             M::FinishedFiles => known(&link.finished_files),
             M::FileSize => known(&link.file_bytes),
-            M::Overhead => known(&link.overhead_seconds) && self.low.overhead.is_some(),
+            M::Overhead => known(&link.overhead_seconds) && self.low.moving_share.is_some(),
             M::StageTimes => link.stages.values().any(|stage| known(&stage.busy)),
             M::Streams => known(&link.streams_used),
             M::TcpTimes => known(&link.tcp.window_limited) || known(&link.tcp.buffer_limited),
@@ -489,7 +471,7 @@ impl RuleInput<'_> {
                     .any(|device| known(&device.path_switches) || known(&device.other_path_bytes))
             }),
             M::ReadWait => {
-                let pools = self.pools_of(FailureSide::Source);
+                let pools = self.pools_of(LinkEnd::Source);
                 pools.iter().any(|(_, pool)| known(&pool.read_wait_seconds))
             }
             M::ServerStarts => any_server(|server| &server.starts),
@@ -499,6 +481,7 @@ impl RuleInput<'_> {
                     && any_storage(|storage| &storage.tape.drives_cap)
             }
             M::Recalls => any_storage(|storage| &storage.tape.recalls_queued),
+            M::RecallAge => any_storage(|storage| &storage.tape.recall_age_seconds),
             M::FilesPerMount => {
                 any_storage(|storage| &storage.tape.mounts)
                     && any_storage(|storage| &storage.tape.recalled_files)

@@ -52,10 +52,10 @@ const FILL: &[Cause] = &[
     Cause::DestinationErrors,
 ];
 const RATE: &[F] = &[F::StageRate];
-const STORAGE: &[F] = &[F::StageRate, F::Overhead, F::Fed, F::Success];
+const STORAGE: &[F] = &[F::StageRate, F::MovingShare, F::Fed, F::Success];
 /// What suffers when files wait for few servers or pools.
-const QUEUES: &[F] = &[F::StageRate, F::Overhead];
-const OPERATIONS: &[F] = &[F::Overhead, F::Fed];
+const QUEUES: &[F] = &[F::StageRate, F::MovingShare];
+const OPERATIONS: &[F] = &[F::MovingShare, F::Fed];
 /// A latency of so many times the usual one is an overload.
 const LATENCY_RATIO_MIN: f64 = 3.0;
 /// Processors, interfaces, disks and threads are full from here on.
@@ -111,7 +111,7 @@ pub const RULES: &[Rule] = &[
     Rule {
         cause: Cause::SourceErrors,
         needs: &[&[M::FinishedFiles], &[M::FailedAttempts]],
-        factors: &[F::Success, F::Fed, F::Overhead],
+        factors: &[F::Success, F::Fed, F::MovingShare],
         leads_to: &[Cause::NotFed],
         test: service::source_errors,
     },
@@ -125,7 +125,7 @@ pub const RULES: &[Rule] = &[
     Rule {
         cause: Cause::DestinationErrors,
         needs: &[&[M::FinishedFiles], &[M::FailedAttempts]],
-        factors: &[F::Success, F::Fed, F::Overhead],
+        factors: &[F::Success, F::Fed, F::MovingShare],
         leads_to: &[Cause::NotFed],
         test: service::destination_errors,
     },
@@ -234,7 +234,7 @@ pub const RULES: &[Rule] = &[
     Rule {
         cause: Cause::SmallFiles,
         needs: &[&[M::FileSize], &[M::Overhead]],
-        factors: &[F::Overhead],
+        factors: &[F::MovingShare],
         leads_to: &[Cause::NamespaceThreads],
         test: service::small_files,
     },

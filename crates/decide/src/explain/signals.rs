@@ -3,7 +3,7 @@
 //! Where it comes from (a live service, a record, an import, a simulation) does not matter here. Unknown is `None`,
 //! in a single bin or as an empty column, and never 0.
 
-use penstock_model::{Errno, LinkId, Phase, PoolName, Side, StorageId, Timestamp, VoName};
+use penstock_model::{Errno, LinkEnd, LinkId, Phase, PoolName, Side, StorageId, Timestamp, VoName};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
@@ -186,43 +186,26 @@ pub struct LinkSignals {
     pub protocol_bytes: BTreeMap<String, Series>,
 }
 
-/// Failures that are one incident: equal side, phase, error and text without particulars.
+/// Failures of one kind: equal side, phase, error and text without particulars.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct FailureGroup {
     /// Where the fault lies.
-    pub side: FailureSide,
+    pub side: Side,
     /// When in an attempt it happens.
-    pub phase: String,
+    pub phase: Phase,
     /// The POSIX error.
-    pub errno: i32,
+    pub errno: Errno,
     /// The text without what differs from file to file.
     pub fingerprint: String,
-}
-
-/// [`Side`] with an order.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum FailureSide {
-    Source,
-    Destination,
-    /// Between them.
-    Network,
-    /// The transfer service.
-    Service,
 }
 
 impl FailureGroup {
     /// Of a failure with this fingerprint.
     pub fn new(side: Side, phase: Phase, errno: Errno, fingerprint: &str) -> FailureGroup {
-        let side = match side {
-            Side::Source => FailureSide::Source,
-            Side::Destination => FailureSide::Destination,
-            Side::Network => FailureSide::Network,
-            Side::Service => FailureSide::Service,
-        };
         FailureGroup {
             side,
-            phase: phase.word().to_owned(),
-            errno: errno.0,
+            phase,
+            errno,
             fingerprint: fingerprint.to_owned(),
         }
     }
@@ -381,8 +364,6 @@ pub struct ServerSignals {
     pub in_flight: Series,
     /// Transfers that began.
     pub starts: Series,
-    /// Part of the time in which its disks work.
-    pub disk_utilisation: Series,
     /// Part of the time in which some task waits for disks.
     pub io_some: Series,
     /// Part of the time in which all tasks wait for disks.
@@ -420,7 +401,6 @@ pub struct DeviceSignals {
 pub struct PoolSignals {
     /// Of which storage element.
     pub storage: Option<StorageId>,
-    pub server: Option<ServerName>,
     /// Bytes written.
     pub bytes_in: Series,
     /// Bytes read.
@@ -428,8 +408,6 @@ pub struct PoolSignals {
     pub free_bytes: Series,
     /// Bytes of these that must stay free.
     pub reserve_bytes: Series,
-    /// 1 while it takes new files, 0 while drained, read-only or failed.
-    pub accepts: Series,
     /// 1 while its files can be used, 0 while its disk is away or silent.
     pub up: Series,
     /// 1 while its disk takes new files, also while it is drained or full; 0 while it fails.
@@ -503,6 +481,26 @@ pub struct Maintenance {
     /// On which machine.
     pub place: String,
     pub what: String,
+}
+
+impl ServerSignals {
+    /// What it carries of the bytes of links that have it at this end.
+    pub fn bytes_at(&self, end: LinkEnd) -> &Series {
+        match end {
+            LinkEnd::Source => &self.bytes_out,
+            LinkEnd::Destination => &self.bytes_in,
+        }
+    }
+}
+
+impl PoolSignals {
+    /// What it carries of the bytes of links that have it at this end.
+    pub fn bytes_at(&self, end: LinkEnd) -> &Series {
+        match end {
+            LinkEnd::Source => &self.bytes_out,
+            LinkEnd::Destination => &self.bytes_in,
+        }
+    }
 }
 
 impl Signals {

@@ -1,6 +1,6 @@
 //! The exact split of a change of the rate into its factors.
 //!
-//! R = limit · fed · stage rate · overhead · success. Each factor x takes L(R₁, R₀) · ln(x₁/x₀), where L is the
+//! R = limit · fed · stage rate · moving share · success. Each factor x takes L(R₁, R₀) · ln(x₁/x₀), where L is the
 //! logarithmic mean; these parts add up to R₁ − R₀ without residual. It says which factor fell, not why.
 
 use super::signals::LinkSignals;
@@ -18,7 +18,7 @@ pub enum Factor {
     /// Bytes per second of a file while its bytes move.
     StageRate,
     /// The part of a slot's time in which bytes move: falls when files are small or operations slow.
-    Overhead,
+    MovingShare,
     /// The part of the bytes that are not of failed attempts.
     Success,
 }
@@ -33,7 +33,7 @@ pub struct Factors {
     /// Files that do.
     pub active: Option<f64>,
     /// The part of the slots' time in which bytes move.
-    pub overhead: Option<f64>,
+    pub moving_share: Option<f64>,
     /// The part of the bytes that count.
     pub success: Option<f64>,
 }
@@ -67,7 +67,7 @@ impl Factors {
         });
         let active = link.active.mean(spans);
         let ended = link.failed_attempts().mean(spans);
-        let overhead = (|| {
+        let moving_share = (|| {
             let attempts = link.finished_files.mean(spans)? + ended.unwrap_or(0.0);
             let slot_seconds = active.filter(|active| *active > 0.0)? * seconds;
             let idle = attempts * link.overhead_seconds.mean(spans)? / slot_seconds;
@@ -78,7 +78,7 @@ impl Factors {
             rate,
             limit: link.limit.mean(spans),
             active,
-            overhead,
+            moving_share,
             success,
         })
     }
@@ -90,7 +90,7 @@ impl Factors {
         // A limit of 0 tells nothing of the slots in use: on either side, it is merged with them.
         let some = |limit: Option<f64>| limit.filter(|limit| *limit > 0.0);
         let limit = both(some(self.limit), some(other.limit));
-        let overhead = both(self.overhead, other.overhead);
+        let moving_share = both(self.moving_share, other.moving_share);
         let success = both(self.success, other.success);
         let mut product = Vec::new();
         let mut rest = vec![Factor::StageRate];
@@ -121,7 +121,7 @@ impl Factors {
             }
             None => rest.push(factor),
         };
-        add(Factor::Overhead, overhead);
+        add(Factor::MovingShare, moving_share);
         add(Factor::Success, success);
         // What is left of the rate is the one factor that is not measured by itself.
         let left = if known > 0.0 { self.rate / known } else { 0.0 };
@@ -238,7 +238,7 @@ mod tests {
             rate,
             limit: Some(limit),
             active: Some(active),
-            overhead: None,
+            moving_share: None,
             success: None,
         }
     }
@@ -265,7 +265,7 @@ mod tests {
             names,
             [
                 &[Factor::Limit, Factor::Fed][..],
-                &[Factor::StageRate, Factor::Overhead, Factor::Success]
+                &[Factor::StageRate, Factor::MovingShare, Factor::Success]
             ]
         );
     }
@@ -302,11 +302,11 @@ mod tests {
         let part = || proptest::option::of(or_nothing(0.01..1.0));
         let count = || proptest::option::of(or_nothing(0.1..500.0));
         (or_nothing(0.0..1e10), count(), count(), part(), part()).prop_map(
-            |(rate, limit, active, overhead, success)| Factors {
+            |(rate, limit, active, moving_share, success)| Factors {
                 rate,
                 limit,
                 active,
-                overhead,
+                moving_share,
                 success,
             },
         )

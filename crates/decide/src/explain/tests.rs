@@ -216,7 +216,7 @@ fn a_drain_that_was_taken_back_is_what_had_held_a_rate_down() {
         });
     }
     let told = explain_change(&signals, &[watched()], 245..325, 332..400).expect("known");
-    assert!(told.is_rise);
+    assert_eq!(told.kind, RateChangeKind::Rise);
     assert_eq!(told.causes[0].cause, Cause::Drain);
 }
 
@@ -226,7 +226,7 @@ fn no_rate_without_a_cause_is_lower_and_no_fix_without_gain_is_told() {
         rate,
         limit: Some(limit),
         active: Some(active),
-        overhead: None,
+        moving_share: None,
         success: None,
     };
     // Nothing was in any sample before, so that the factor of the slots in use rose from nothing.
@@ -561,6 +561,23 @@ fn tape_drives() {
 }
 
 #[test]
+fn a_shortage_of_tape_drives_tells_how_long_files_have_waited() {
+    let base = Conditions {
+        recalls: true,
+        ..Conditions::default()
+    };
+    let mut signals = faulty(|c, drives| c.drives_of_others = drives, 3.7, 0, &base);
+    let bins = signals.bins;
+    for storage in signals.storages.values_mut() {
+        storage.tape.recall_age_seconds = Series::constant(7200.0, bins);
+    }
+    let (cause, told) = first_cause(&signals).expect("a drop");
+    assert_eq!(cause, Cause::TapeDrives);
+    let text = crate::wording::explanation(&told);
+    assert!(text.contains("longest wait of a file for tape"), "{text}");
+}
+
+#[test]
 fn load_of_other_links() {
     check(Cause::CompetingLoad, [25.0, 60.0], |c, files| {
         c.rival_want = files
@@ -746,7 +763,7 @@ fn half_of_the_files_is_told_with_the_rate_that_all_of_them_would_have() {
 fn a_rise_is_explained_by_what_held_the_rate_down_before_it() {
     let signals = faulty(|c, limit| c.limit = limit, 15.0, 1, &Conditions::default());
     let told = explain_change(&signals, &[watched()], 100..230, 250..320).expect("known");
-    assert!(told.is_rise);
+    assert_eq!(told.kind, RateChangeKind::Rise);
     assert_eq!(told.causes[0].cause, Cause::SlotLimit);
 }
 

@@ -2,9 +2,7 @@
 
 use crate::explain::Cause;
 use crate::explain::answer::{Evidence, Explanation};
-use crate::explain::signals::{
-    FailureGroup, FailureSide, SERVICE_PLACE, ServerName, Setting, Signals,
-};
+use crate::explain::signals::{FailureGroup, SERVICE_PLACE, ServerName, Setting, Signals};
 use penstock_model::{Actor, Errno, IncidentClass, Layer, LinkId, Phase, Side, StorageId};
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -104,31 +102,27 @@ impl IncidentFingerprint {
 
     /// Of failures of one kind on a link.
     pub fn of_failures(group: &FailureGroup, link: &LinkId) -> IncidentFingerprint {
-        let (side, at_side) = match group.side {
-            FailureSide::Source => (Side::Source, IncidentPlace::Storage(link.source.clone())),
-            FailureSide::Destination => (
-                Side::Destination,
-                IncidentPlace::Storage(link.destination.clone()),
-            ),
-            FailureSide::Network => (Side::Network, IncidentPlace::Link(link.clone())),
-            FailureSide::Service => (Side::Service, IncidentPlace::Service),
+        let (side, phase, errno) = (group.side, group.phase, group.errno);
+        let place = match side {
+            Side::Source => IncidentPlace::Storage(link.source.clone()),
+            Side::Destination => IncidentPlace::Storage(link.destination.clone()),
+            Side::Network => IncidentPlace::Link(link.clone()),
+            Side::Service => IncidentPlace::Service,
         };
-        let phase = Phase::from_word(&group.phase).unwrap_or(Phase::Transfer);
-        let errno = Errno(group.errno);
         let is_tape = matches!(phase, Phase::Staging | Phase::Archiving);
         let is_full = errno == Errno::ENOSPC && side == Side::Destination && !is_tape;
         let facts = errno.problem_code(side, phase).facts();
         // Who copied says that it lies between both ends, and means either of these where no connection failed.
-        let is_of_end = group.errno != 0 && facts.layer == Layer::Peer;
-        let (class, cause) = match group.side {
+        let is_of_end = errno != Errno(0) && facts.layer == Layer::Peer;
+        let (class, cause) = match side {
             _ if is_tape => (IncidentClass::Tape, None),
             _ if is_full => (IncidentClass::Storage, Some(Cause::OutOfSpace)),
             _ if facts.advice.actor == Actor::User => (IncidentClass::Client, None),
-            FailureSide::Source => (IncidentClass::Storage, Some(Cause::SourceErrors)),
-            FailureSide::Destination => (IncidentClass::Storage, Some(Cause::DestinationErrors)),
-            FailureSide::Network if is_of_end => (IncidentClass::Storage, None),
-            FailureSide::Network => (IncidentClass::Network, None),
-            FailureSide::Service => (IncidentClass::Service, None),
+            Side::Source => (IncidentClass::Storage, Some(Cause::SourceErrors)),
+            Side::Destination => (IncidentClass::Storage, Some(Cause::DestinationErrors)),
+            Side::Network if is_of_end => (IncidentClass::Storage, None),
+            Side::Network => (IncidentClass::Network, None),
+            Side::Service => (IncidentClass::Service, None),
         };
         // A full storage element says so in as many ways as it has doors.
         let object = (!is_full).then(|| group.fingerprint.clone());
@@ -136,7 +130,7 @@ impl IncidentFingerprint {
             class,
             cause,
             object,
-            place: at_side,
+            place,
         }
     }
 

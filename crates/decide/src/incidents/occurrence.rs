@@ -56,7 +56,7 @@ pub fn occurrences_of(
     let is_recent = |to: Timestamp| until.since(to) <= times.open_for;
     let drops = changes
         .iter()
-        .filter(|change| change.kind == RateChangeKind::Drop);
+        .filter(|change| change.kind() == RateChangeKind::Drop);
     let mut occurrences: Vec<Occurrence> = drops
         .map(|drop| Occurrence {
             fingerprint: IncidentFingerprint::of_drop(&drop.explanation, signals),

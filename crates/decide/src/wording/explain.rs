@@ -1,7 +1,6 @@
 //! Explanations of rate drops as text. Only here a cause, a measure or a remedy becomes prose.
 
 use crate::explain::answer::{Cause, Evidence, Explanation, Measure, NamedCause, Permille};
-use crate::explain::change::DropOrLull;
 use crate::explain::dimension::Dimension;
 use crate::explain::rate_change::{RateChange, RateChangeKind};
 use crate::explain::signals::{Change, DataPathStage, Setting};
@@ -200,6 +199,7 @@ fn measured(measure: Measure) -> (&'static str, Unit) {
         Measure::ServerTransfers => ("transfers running", Unit::Count),
         Measure::TapeDrives => ("busy tape drives", Unit::Count),
         Measure::Recalls => ("files waiting for tape", Unit::Count),
+        Measure::RecallAge => ("longest wait of a file for tape", Unit::Seconds),
         Measure::FilesPerMount => ("files per mount", Unit::Count),
         Measure::ReadAmplification => ("bytes read per byte requested", Unit::Ratio),
         Measure::Descriptors => ("open file descriptors", Unit::Count),
@@ -340,7 +340,7 @@ pub fn factor(factor: Factor) -> &'static str {
         Factor::Limit => "limit of concurrent transfers",
         Factor::Fed => "share of the slots in use",
         Factor::StageRate => "rate of a file while its bytes move",
-        Factor::Overhead => "share of the time in which bytes move",
+        Factor::MovingShare => "share of the time in which bytes move",
         Factor::Success => "share of the bytes that arrive",
     }
 }
@@ -376,12 +376,11 @@ pub fn explanation(told: &Explanation) -> String {
 /// The same of a rate that has a name.
 fn explanation_of(whose: &str, told: &Explanation) -> String {
     let mut text = String::new();
-    let (now, other) = if told.is_rise {
-        (told.usual.rate, told.low.rate)
-    } else {
-        (told.low.rate, told.usual.rate)
+    let is_rise = told.kind == RateChangeKind::Rise;
+    let (now, other, when) = match is_rise {
+        true => (told.usual.rate, told.low.rate, "after it"),
+        false => (told.low.rate, told.usual.rate, "before"),
     };
-    let when = if told.is_rise { "after it" } else { "before" };
     let _ = writeln!(
         text,
         "{}: {} instead of {}",
@@ -399,15 +398,15 @@ fn explanation_of(whose: &str, told: &Explanation) -> String {
         let _ = write!(text, "; it recurs {}", each(period));
     }
     text.push('\n');
-    if told.kind == DropOrLull::NoWork {
+    if told.kind == RateChangeKind::Lull {
         text.push_str("  this is not a drop: no files were queued\n");
     }
-    if told.is_rise && !told.causes.is_empty() {
+    if is_rise && !told.causes.is_empty() {
         text.push_str("  what had limited it before:\n");
     }
     for named in &told.causes {
         cause_lines(&mut text, named, when);
-        if !told.is_rise {
+        if !is_rise {
             let _ = writeln!(text, "        remedy: {}", remedy(named.cause));
         }
     }
@@ -445,7 +444,7 @@ fn explanation_of(whose: &str, told: &Explanation) -> String {
 
 /// A drop, rise or lull with its id, whether it goes on, the gain of its first fix, and when it was seen before.
 pub fn rate_change(told: &RateChange) -> String {
-    let kind = match told.kind {
+    let kind = match told.kind() {
         RateChangeKind::Drop => "drop",
         RateChangeKind::Rise => "rise",
         RateChangeKind::Lull => "lull",
@@ -459,7 +458,7 @@ pub fn rate_change(told: &RateChange) -> String {
     let first = told.explanation.causes.first();
     let gain = first.and_then(|named| told.explanation.gain(named));
     // A fix that brings less than half a percent is none.
-    let is_fix = |gain: f64| told.kind == RateChangeKind::Drop && gain >= 0.005;
+    let is_fix = |gain: f64| told.kind() == RateChangeKind::Drop && gain >= 0.005;
     if let Some(gain) = gain.filter(|gain| is_fix(*gain)) {
         let percent = gain * 100.0;
         let _ = writeln!(text, "  expected gain of the first fix: {percent:+.0} %");

@@ -618,7 +618,7 @@ mod tests {
         let changes = read.changes();
         let rows = changes.iter().map(|change| {
             let minute = (change.explanation.from.0 - begin) / MINUTE;
-            (change.kind, change.first_cause(), minute)
+            (change.kind(), change.first_cause(), minute)
         });
         rows.collect()
     }
@@ -790,7 +790,7 @@ mod tests {
         let read = read_rows(&mut reader, window, &view, &wanted).expect("readable");
         assert_eq!(read.signals.links, direct.links);
         let link = direct.links.values().next().expect("one");
-        let phases: Vec<&str> = link.failures.keys().map(|kind| &*kind.phase).collect();
+        let phases: Vec<&str> = link.failures.keys().map(|kind| kind.phase.word()).collect();
         assert_eq!(phases, ["finalization", "preparation"]);
     }
 

@@ -5,7 +5,7 @@
 
 use super::sampled::{Bin, SampleSums};
 use crate::facts::TransferFacts;
-use penstock_decide::explain::change::{DropOrLull, stretches_of};
+use penstock_decide::explain::change::stretches_of;
 use penstock_decide::explain::signals::{LinkSignals, Series};
 use penstock_decide::explain::split::{self, Factor};
 use penstock_model::Timestamp;
@@ -89,10 +89,7 @@ pub(super) fn find_drops(sampled: &SampleSums, transfers: &[&TransferFacts]) -> 
         let times = transfers.iter().flat_map(|transfer| &transfer.errors);
         times.filter(|(at, _)| from <= *at && *at < to).count() as u64
     };
-    let drops = found
-        .low
-        .into_iter()
-        .filter(|low| low.kind == DropOrLull::Drop);
+    let drops = found.low.into_iter().filter(|low| low.has_work);
     let explained = drops.filter_map(|low| {
         let (usual, seen) = (usual?, factors(&bins, low.bins.clone(), seconds)?);
         let (from, to) = (
@@ -168,13 +165,13 @@ fn causes(usual: &Factors, seen: &Factors, fewer: FallenFactor) -> Vec<DropCause
         rate: factors.megabits_per_second,
         limit: Some(factors.limit),
         active: Some(factors.in_use * factors.limit),
-        overhead: None,
+        moving_share: None,
         success: None,
     };
     let cause = |factor: &Factor| match factor {
         Factor::Limit => FallenFactor::LowerLimit,
         Factor::Fed => fewer,
-        Factor::StageRate | Factor::Overhead | Factor::Success => FallenFactor::SlowerFiles,
+        Factor::StageRate | Factor::MovingShare | Factor::Success => FallenFactor::SlowerFiles,
     };
     let parts = split::split(&measured(usual), &measured(seen));
     let falls = split::falls(&parts).into_iter();

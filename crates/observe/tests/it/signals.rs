@@ -85,7 +85,7 @@ fn a_full_destination_is_named_by_its_failures() {
     let told = two_hours(20_000_000, (10, 10, 40), true);
     assert_eq!(told[0].causes[0].cause, Cause::OutOfSpace, "{told:?}");
     assert_eq!(
-        (told[0].incidents.len(), told[0].incidents[0].attempts),
+        (told[0].failures.len(), told[0].failures[0].attempts),
         (1, 360)
     );
 }

@@ -117,7 +117,9 @@ fn look_at(
     let from = Timestamp(BEGIN_MS + i64::from(number) * DAY_MS);
     let window = ExplainWindow::new(from, Timestamp(from.0 + DAY_MS), None);
     let changes = read_record(&record, window, &PopulationChoice::Links)?.changes();
-    let drops = changes.iter().filter(|it| it.kind == RateChangeKind::Drop);
+    let drops = changes
+        .iter()
+        .filter(|it| it.kind() == RateChangeKind::Drop);
     outcome.false_drops.extend(drops.map(|change: &RateChange| {
         let told = &change.explanation;
         (told.links[0].clone(), told.from, change.first_cause())

@@ -55,7 +55,7 @@ fn marks(signals: &Signals, changes: &[RateChange], each: usize, hours_min: f64)
     };
     let falls = changes
         .iter()
-        .filter(|change| change.kind != RateChangeKind::Rise);
+        .filter(|change| change.kind() != RateChangeKind::Rise);
     let long = falls.filter(|change| {
         let told = &change.explanation;
         told.to.since(told.from).as_secs_f64() >= hours_min * 3600.0

@@ -297,7 +297,6 @@ fn add_site(signals: &mut Signals) {
             |bin: usize| server == 1 && is_within(hour_of(bin), MIGRATION_STOPS, MIGRATION_RESUMES);
         let of_pool = PoolSignals {
             storage: Some(in2p3.clone()),
-            server: Some(names[server].clone()),
             bytes_in: bytes(|now| now.rate * now.servers[server] / of_server),
             free_bytes: column(|bin| free_bytes(pool, hour_of(bin))),
             reserve_bytes: Series::constant(POOL_RESERVE, BINS),

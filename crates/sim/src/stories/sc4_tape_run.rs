@@ -567,9 +567,6 @@ fn signals(bins: &[Bin]) -> Signals {
             .servers
             .insert(ServerName((*name).to_owned()), of_server);
     }
-    for (pool, server) in signals.pools.values_mut().zip(POOL_SERVERS) {
-        pool.server = Some(ServerName(SERVERS[server].to_owned()));
-    }
     signals
 }
 

@@ -3,8 +3,7 @@
 use super::*;
 use crate::made_page::renewed;
 use penstock_decide::explain::answer::Measure;
-use penstock_decide::explain::change::DropOrLull;
-use penstock_decide::explain::{Cause, Explanation, Permille};
+use penstock_decide::explain::{Cause, Explanation, Permille, RateChangeKind};
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::OnceLock;
@@ -64,10 +63,10 @@ fn the_analysis_of_two_weeks_from_disk_to_disk_comes_again_line_by_line() {
         assert!(told(day_4).missing.contains(&missing), "{day_4:#?}");
     }
     check(generator, Cause::FewerSubmissions, 95);
-    assert_eq!(told(generator).kind, DropOrLull::NoWork);
+    assert_eq!(told(generator).kind, RateChangeKind::Lull);
     check(rfio, Cause::SourceErrors, 80);
     check(raised, Cause::SlotLimit, 80);
-    assert!(told(raised).is_rise);
+    assert_eq!(told(raised).kind, RateChangeKind::Rise);
     check(irregular, Cause::NotFed, 80);
     assert!(
         irregular.changes > 5,
@@ -77,7 +76,8 @@ fn the_analysis_of_two_weeks_from_disk_to_disk_comes_again_line_by_line() {
     // "Not understood although there were too few concurrent transfers": that is why.
     check(halved, Cause::NotFed, 90);
     check(doubled, Cause::SlotLimit, 40);
-    assert!(told(doubled).is_rise && doubled.share_of(Cause::NotFed) > Some(Permille(200)));
+    assert_eq!(told(doubled).kind, RateChangeKind::Rise);
+    assert!(doubled.share_of(Cause::NotFed) > Some(Permille(200)));
     check(slid, Cause::ServiceShare, 90);
     check(intervention, Cause::ServiceShare, 60);
     check(nightly, Cause::DatabaseLoad, 90);
@@ -272,7 +272,7 @@ fn the_table_of_edinburgh_is_told_row_by_row() {
         panic!("five lines: {}", lines.len());
     };
     check(fewer, Cause::TooManyStreams, 95);
-    assert!(told(fewer).is_rise);
+    assert_eq!(told(fewer).kind, RateChangeKind::Rise);
     check(more, Cause::TooManyStreams, 95);
     check(order, Cause::RandomWrites, 95);
     assert_eq!(concurrency.told, None, "{concurrency:#?}");
@@ -295,7 +295,8 @@ fn both_cases_of_disk_arrays_are_told() {
     };
     check(controller, Cause::DiskController, 95);
     check(paths, Cause::Multipath, 95);
-    assert!(told(controller).is_rise && told(paths).is_rise);
+    assert_eq!(told(controller).kind, RateChangeKind::Rise);
+    assert_eq!(told(paths).kind, RateChangeKind::Rise);
 }
 
 #[test]

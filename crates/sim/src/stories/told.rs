@@ -1,6 +1,5 @@
 //! A line of what authors wrote, beside what the explainer says of the same time.
 
-use penstock_decide::explain::change::DropOrLull;
 use penstock_decide::explain::signals::Signals;
 use penstock_decide::explain::{Cause, Explanation, Permille, explain_change, rate_changes};
 use penstock_decide::explain::{Population, RateChange, RateChangeKind};
@@ -56,7 +55,7 @@ impl Line {
         let falls = changes.iter().filter(|change| {
             let from = change.explanation.from;
             let mut spans = spans.iter();
-            change.kind != RateChangeKind::Rise
+            change.kind() != RateChangeKind::Rise
                 && spans.any(|span| span.from <= from && from < span.to)
         });
         let falls: Vec<&RateChange> = falls.collect();
@@ -99,9 +98,9 @@ impl Line {
             return "nothing: no change of the rate".to_owned();
         };
         let mut text = String::new();
-        if told.is_rise {
+        if told.kind == RateChangeKind::Rise {
             text.push_str("a rise; held down before by: ");
-        } else if told.kind == DropOrLull::NoWork {
+        } else if told.kind == RateChangeKind::Lull {
             text.push_str("no drop, but a lack of work: ");
         }
         for named in &told.causes {

@@ -32,7 +32,7 @@ pub fn rises_of(link: &LinkSignals, low: &[LowRate], bin_seconds: u32) -> Vec<Ri
         let before = forwards(&stretch.bins);
         let is_known = low.iter().any(|low| overlap(&low.bins, &before) > 0);
         let during = forwards(stretch.baseline.last()?);
-        let is_rise = stretch.kind == DropOrLull::Drop
+        let is_rise = stretch.has_work
             && before.len() >= USUAL_BINS_MIN
             && during.len() >= USUAL_BINS_MIN
             && !is_known;

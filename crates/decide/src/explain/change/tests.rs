@@ -200,10 +200,7 @@ fn an_empty_queue_is_a_lack_of_work_and_no_drop() {
     };
     let found = stretches_of(&link, 60).low;
     assert_eq!(found.len(), 1);
-    assert_eq!(
-        (found[0].kind, found[0].bins.clone()),
-        (DropOrLull::NoWork, low)
-    );
+    assert_eq!((found[0].has_work, found[0].bins.clone()), (false, low));
 }
 
 #[test]
@@ -243,11 +240,14 @@ fn nothing_queued_and_nothing_running_is_a_lack_of_work_also_of_files_that_no_sa
     };
     let told = |queued: f64| {
         let low = stretches_of(&link(queued), 60).low;
-        let kinds: Vec<_> = low.into_iter().map(|low| (low.kind, low.bins)).collect();
+        let kinds: Vec<_> = low
+            .into_iter()
+            .map(|low| (low.has_work, low.bins))
+            .collect();
         kinds
     };
-    assert_eq!(told(0.0), [(DropOrLull::NoWork, 40..60)]);
-    assert_eq!(told(3.0), [(DropOrLull::Drop, 40..60)]);
+    assert_eq!(told(0.0), [(false, 40..60)]);
+    assert_eq!(told(3.0), [(true, 40..60)]);
 }
 
 #[test]

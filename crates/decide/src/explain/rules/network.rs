@@ -6,7 +6,7 @@ use super::super::rule_input::RuleInput;
 use super::super::signals::{DataPathStage, LinkSignals, PoolSignals, Series, Setting};
 use super::super::split::Factor;
 use super::Finding;
-use penstock_model::{ANY, LinkId, StorageId};
+use penstock_model::{ANY, LinkEnd, LinkId, StorageId};
 use std::collections::BTreeMap;
 
 /// Copies are slower when each moves a fifth less: the logarithm of that.
@@ -130,7 +130,7 @@ fn ceiling_ratio(view: &RuleInput<'_>) -> Option<f64> {
     let allowed = streams * view.now(&tcp.window_bytes)? / rtt;
     let usual = view.usual.rate_per_file().filter(|usual| *usual > 0.0)?;
     // Windows are the limit while bytes move only.
-    Some(allowed * view.usual.overhead.unwrap_or(1.0) / usual)
+    Some(allowed * view.usual.moving_share.unwrap_or(1.0) / usual)
 }
 
 /// Whether the hosts allow far larger windows; `None`: nobody tells.
@@ -293,10 +293,10 @@ pub(super) fn site_network(view: &RuleInput<'_>) -> Option<Finding> {
         (hit.iter().filter(|hit| **hit).count(), hit.len())
     };
     let own_fell = cell(view.link).is_some_and(|value| value < reference + low);
-    let site = |storage: &StorageId, is_source: bool, effect: Option<&f64>| {
-        let is_of = |ends: &(StorageId, StorageId)| match is_source {
-            true => ends.0 == *storage,
-            false => ends.1 == *storage,
+    let site = |storage: &StorageId, end: LinkEnd, effect: Option<&f64>| {
+        let is_of = |ends: &(StorageId, StorageId)| match end {
+            LinkEnd::Source => ends.0 == *storage,
+            LinkEnd::Destination => ends.1 == *storage,
         };
         let (fallen, of) = tally(&is_of);
         let (others_fallen, others) = tally(&|ends| !is_of(ends));
@@ -307,16 +307,20 @@ pub(super) fn site_network(view: &RuleInput<'_>) -> Option<Finding> {
             && fallen == of
             && others >= 1
             && others_fallen * 2 < others;
-        holds.then(|| (effect, storage.clone(), is_source, fallen))
+        holds.then(|| (effect, storage.clone(), end, fallen))
     };
     let ends = view.links.iter().flat_map(|link| {
         let (source, destination) = (&link.source, &link.destination);
         [
-            site(source, true, effects.rows.get(source)),
-            site(destination, false, effects.columns.get(destination)),
+            site(source, LinkEnd::Source, effects.rows.get(source)),
+            site(
+                destination,
+                LinkEnd::Destination,
+                effects.columns.get(destination),
+            ),
         ]
     });
-    let (_, site, is_source, fallen) =
+    let (_, site, end, fallen) =
         (ends.flatten()).min_by(|a, b| a.0.total_cmp(&b.0).then_with(|| a.1.cmp(&b.1)))?;
     let place = Some(site.as_str().to_owned());
     let mut evidence = vec![Evidence::Links {
@@ -327,7 +331,7 @@ pub(super) fn site_network(view: &RuleInput<'_>) -> Option<Finding> {
     evidence.extend(view.stage.map(|stage| Evidence::Bottleneck { stage }));
     evidence.extend(path(view, view.link));
     // A site that carries as much as before is not narrower: others took what these links lack.
-    let is_narrower = carried(view, &site, is_source).is_none_or(|part| part < CARRIED_SHARE_MIN);
+    let is_narrower = carried(view, &site, end).is_none_or(|part| part < CARRIED_SHARE_MIN);
     is_narrower.then_some(Finding {
         explains: 1.0,
         evidence,
@@ -335,11 +339,8 @@ pub(super) fn site_network(view: &RuleInput<'_>) -> Option<Finding> {
 }
 
 /// What all links out of a storage element, or into it, move of what they moved before.
-fn carried(view: &RuleInput<'_>, end: &StorageId, is_source: bool) -> Option<f64> {
-    let its = view.signals.links.iter().filter(|(id, _)| match is_source {
-        true => id.source == *end,
-        false => id.destination == *end,
-    });
+fn carried(view: &RuleInput<'_>, storage: &StorageId, end: LinkEnd) -> Option<f64> {
+    let its = (view.signals.links.iter()).filter(|(id, _)| id.end(end) == storage);
     let (mut before, mut now) = (0.0, 0.0);
     for (_, link) in its {
         before += view.earlier(&link.copied_bytes)?;
@@ -356,23 +357,17 @@ fn runs_more(view: &RuleInput<'_>, link: &LinkSignals) -> bool {
 
 /// What else than these links' and other links' copies goes into the pools of a destination, or out of those of a source: clients
 /// of its doors, and copies of other services. Empty where pools tell no bytes.
-fn clients_bytes(view: &RuleInput<'_>, end: &StorageId, is_source: bool) -> Series {
+fn clients_bytes(view: &RuleInput<'_>, storage: &StorageId, end: LinkEnd) -> Series {
     let pools = view.signals.pools.values();
     let its = pools.filter(|pool| {
-        let storage = pool.storage.as_ref();
-        storage.is_some_and(|storage| storage.host() == end.host())
+        let of_pool = pool.storage.as_ref();
+        of_pool.is_some_and(|of_pool| of_pool.host() == storage.host())
     });
-    let of_pool = |pool: &PoolSignals| match is_source {
-        true => pool.bytes_out.clone(),
-        false => pool.bytes_in.clone(),
-    };
+    let of_pool = |pool: &PoolSignals| pool.bytes_at(end).clone();
     let Some(all) = its.map(of_pool).reduce(|sum, one| sum.plus(&one)) else {
         return Series::default();
     };
-    let links = view.signals.links.iter().filter(|(id, _)| match is_source {
-        true => id.source == *end,
-        false => id.destination == *end,
-    });
+    let links = (view.signals.links.iter()).filter(|(id, _)| id.end(end) == storage);
     let copied = links
         .map(|(_, link)| link.moved_bytes())
         .reduce(|sum, one| sum.plus(&one))
@@ -386,16 +381,11 @@ fn clients_bytes(view: &RuleInput<'_>, end: &StorageId, is_source: bool) -> Seri
 }
 
 /// What the other links at an end take now and did not take before, with what they take in all.
-fn links_rise(view: &RuleInput<'_>, end: &StorageId, is_source: bool) -> Option<(f64, Series)> {
+fn links_rise(view: &RuleInput<'_>, storage: &StorageId, end: LinkEnd) -> Option<(f64, Series)> {
     let mut rise = 0.0;
     let mut others = Series::default();
     for (id, link) in &view.signals.links {
-        let its = if is_source {
-            &id.source
-        } else {
-            &id.destination
-        };
-        if its == end && !view.links.contains(id) {
+        if id.end(end) == storage && !view.links.contains(id) {
             let change = view.now(&link.copied_bytes)? - view.earlier(&link.copied_bytes)?;
             rise += match runs_more(view, link) {
                 true => change,
@@ -417,10 +407,10 @@ pub(super) fn competing_load(view: &RuleInput<'_>) -> Option<Finding> {
     }
     let own_fall = view.earlier(&view.link.copied_bytes)? - view.now(&view.link.copied_bytes)?;
     // What others take at an end now and did not take before, from what that end gives in all.
-    let at_end = |end: &StorageId, is_source: bool| {
-        let of_links = links_rise(view, end, is_source);
+    let at_end = |storage: &StorageId, end: LinkEnd| {
+        let of_links = links_rise(view, storage, end);
         let of_links = of_links.map(|(rise, links)| (rise, Measure::OtherLinksBytes, links));
-        let clients = clients_bytes(view, end, is_source);
+        let clients = clients_bytes(view, storage, end);
         let rise = view.now(&clients).zip(view.earlier(&clients));
         let of_clients = rise.map(|(now, earlier)| now - earlier);
         let of_clients = of_clients.map(|rise| (rise, Measure::ClientsBytes, clients));
@@ -429,10 +419,10 @@ pub(super) fn competing_load(view: &RuleInput<'_>) -> Option<Finding> {
     let ends = view
         .links
         .iter()
-        .flat_map(|link| [(&link.source, true), (&link.destination, false)]);
+        .flat_map(|link| LinkEnd::BOTH.map(|end| (link.end(end), end)));
     let (rise, measure, others) = ends
-        .filter(|(end, _)| end.as_str() != ANY)
-        .flat_map(|(end, is_source)| at_end(end, is_source))
+        .filter(|(storage, _)| storage.as_str() != ANY)
+        .flat_map(|(storage, end)| at_end(storage, end))
         .max_by(|a, b| a.0.total_cmp(&b.0))?;
     let part = rise / own_fall.max(1.0);
     (own_fall > 0.0 && part >= 0.5).then(|| Finding {

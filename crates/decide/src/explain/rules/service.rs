@@ -3,11 +3,11 @@
 use super::super::answer::{Evidence, Measure};
 use super::super::change::UNFED_SHARE_MIN;
 use super::super::rule_input::RuleInput;
-use super::super::signals::{Change, FailureGroup, FailureSide, Series, ServerSignals, Setting};
+use super::super::signals::{Change, FailureGroup, Series, Setting};
 use super::super::split::Factor;
 use super::{Finding, STORAGE};
 use penstock_model::quantity::Speed;
-use penstock_model::{ANY, LinkId, StorageId};
+use penstock_model::{ANY, Errno, LinkEnd, LinkId, Side, StorageId};
 
 /// A link is not fed when fewer than this part of its slots are used.
 const FED_SHARE_MIN: f64 = 0.7;
@@ -33,8 +33,6 @@ const LINKS_SHARE_MIN: f64 = 0.8;
 const STARTS_SHARE_MAX: f64 = 0.3;
 /// A rate limit of which this part is moved is reached.
 const RATE_REACHED_MIN: f64 = 0.5;
-/// No space left on device: a destination that says so is full, not broken.
-const ENOSPC: i32 = 28;
 
 /// Files wait, and not only for moments between which slots are free for want of files.
 fn has_queue(view: &RuleInput<'_>) -> bool {
@@ -228,9 +226,9 @@ fn lowered_at_storage<'a>(view: &'a RuleInput<'_>) -> Vec<&'a Change> {
         let new = number(&change.new);
         new.is_some_and(|new| number(&change.old).is_none_or(|old| new < old))
     };
-    let is_end = |side: FailureSide, place: &str| {
+    let is_end = |end: LinkEnd, place: &str| {
         let host = StorageId::new(place);
-        let mut ids = view.ids(side).into_iter();
+        let mut ids = view.ids(end).into_iter();
         place == ANY || ids.any(|id| id.host() == host.host())
     };
     let limits = view.changes(&[
@@ -240,8 +238,8 @@ fn lowered_at_storage<'a>(view: &'a RuleInput<'_>) -> Vec<&'a Change> {
     ]);
     let lower = limits.filter(is_lower);
     let at_end = lower.filter(|change| match change.setting {
-        Setting::InboundLimit => is_end(FailureSide::Destination, &change.place),
-        Setting::OutboundLimit => is_end(FailureSide::Source, &change.place),
+        Setting::InboundLimit => is_end(LinkEnd::Destination, &change.place),
+        Setting::OutboundLimit => is_end(LinkEnd::Source, &change.place),
         Setting::Limit
         | Setting::RateLimit
         | Setting::Streams
@@ -279,7 +277,7 @@ pub(super) fn drain(view: &RuleInput<'_>) -> Option<Finding> {
     })
 }
 
-/// Which part of the bytes of its side a server or pool carried before, 0 to 1: a pool, of what was written. What is not
+/// Which part of the bytes of its end a server or pool carried before, 0 to 1: a pool, of what was written. What is not
 /// known counts as all; `None`: the place is neither.
 fn carried_part(view: &RuleInput<'_>, place: &str) -> Option<f64> {
     let part = |carried: Vec<(&str, &Series)>| {
@@ -291,18 +289,12 @@ fn carried_part(view: &RuleInput<'_>, place: &str) -> Option<f64> {
     };
     let signals = view.signals;
     if signals.servers.keys().any(|name| name.0 == place) {
-        let servers = |side: FailureSide| {
-            let bytes: fn(&ServerSignals) -> &Series = match side {
-                FailureSide::Source => |server| &server.bytes_out,
-                FailureSide::Destination | FailureSide::Network | FailureSide::Service => {
-                    |server| &server.bytes_in
-                }
-            };
-            let servers = view.disk_servers(side).into_iter();
-            let carried = servers.map(|(name, server)| (name.0.as_str(), bytes(server)));
+        let servers = |end: LinkEnd| {
+            let servers = view.disk_servers(end).into_iter();
+            let carried = servers.map(|(name, server)| (name.0.as_str(), server.bytes_at(end)));
             part(carried.collect())
         };
-        let parts = [FailureSide::Source, FailureSide::Destination].map(servers);
+        let parts = LinkEnd::BOTH.map(servers);
         return Some(parts.into_iter().flatten().fold(0.0, f64::max));
     }
     let is_pool = signals.pools.keys().any(|name| name.as_str() == place);
@@ -359,16 +351,16 @@ fn rate_of_busiest_end(view: &RuleInput<'_>) -> Option<f64> {
 pub(super) fn source_errors(view: &RuleInput<'_>) -> Option<Finding> {
     let is_broken_off = fails_to_read(view);
     errors(view, |group| match group.side {
-        FailureSide::Source => true,
+        Side::Source => true,
         // Whoever copies from there sees a connection that ended early.
-        FailureSide::Network => is_broken_off,
-        FailureSide::Destination | FailureSide::Service => false,
+        Side::Network => is_broken_off,
+        Side::Destination | Side::Service => false,
     })
 }
 
 /// Whether pools of the source tell of movers that failed, more than before.
 fn fails_to_read(view: &RuleInput<'_>) -> bool {
-    let pools = view.pools_of(FailureSide::Source);
+    let pools = view.pools_of(LinkEnd::Source);
     let failed = |spans: &[std::ops::Range<usize>]| -> f64 {
         let failed = pools.iter().filter_map(|(_, pool)| pool.failed.mean(spans));
         failed.sum()
@@ -379,7 +371,8 @@ fn fails_to_read(view: &RuleInput<'_>) -> bool {
 
 pub(super) fn destination_errors(view: &RuleInput<'_>) -> Option<Finding> {
     errors(view, |group| {
-        group.side == FailureSide::Destination && group.errno != ENOSPC
+        // Without space left it is full, not broken.
+        group.side == Side::Destination && group.errno != Errno::ENOSPC
     })
 }
 
@@ -422,11 +415,11 @@ pub(super) fn small_files(view: &RuleInput<'_>) -> Option<Finding> {
     }
     // The part of a slot's time in which bytes move, with the size alone changed: S / (S + b·T).
     let (old, new) = (view.earlier(size)?, view.now(size)?);
-    let usual = view.usual.overhead?;
+    let usual = view.usual.moving_share?;
     let idle_bytes = old * (1.0 / usual - 1.0);
     let ratio = new / (new + idle_bytes) / usual;
     Some(Finding {
-        explains: view.explains(ratio, Factor::Overhead),
+        explains: view.explains(ratio, Factor::MovingShare),
         evidence: vec![
             view.value(Measure::FileSize, size),
             view.value(Measure::Overhead, overhead),

@@ -3,20 +3,26 @@
 use super::super::answer::{Evidence, Measure};
 use super::super::rule_input::{RuleInput, StorageUnit};
 use super::super::signals::{
-    DataPathStage, DeviceSignals, FailureGroup, FailureSide, PoolSignals, Series, ServerSignals,
+    DataPathStage, DeviceSignals, FailureGroup, PoolSignals, Series, ServerSignals,
 };
 use super::super::stage::{seconds_per_byte, staged_bytes};
 use super::host::undersized_host;
 use super::network::competing_load;
 use super::service::explained_by_failures;
 use super::{Finding, LATENCY_RATIO_MIN, QUEUES, STORAGE, USE_SHARE_MIN};
+use penstock_model::{Errno, LinkEnd, Side};
 
 /// A disk that takes so many times longer for a byte is slow.
 const DISK_SLOWDOWN_RATIO_MIN: f64 = 2.0;
 /// Copies that wait for the source's disk longer than before, for this part of their time, are held up by it.
 const READ_WAIT_SHARE_MIN: f64 = 0.3;
 /// Errors of whoever finds nobody at an address: no way there, refused, the host is down.
-const NOBODY_THERE: [i32; 4] = [101, 111, 112, 113];
+const NOBODY_THERE: [Errno; 4] = [
+    Errno::ENETUNREACH,
+    Errno::ECONNREFUSED,
+    Errno::EHOSTDOWN,
+    Errno::EHOSTUNREACH,
+];
 /// An end is down when so much of the attempts find nobody there.
 const NOBODY_SHARE_MIN: f64 = 0.5;
 /// Servers that do the work of fewer than this part of those that could.
@@ -26,7 +32,6 @@ const IO_FULL_SHARE_MIN: f64 = 0.10;
 /// Parts above which writes out of order and a difference of the books count.
 const RANDOM_WRITES_SHARE_MIN: f64 = 0.3;
 const ACCOUNTING_SHARE_MIN: f64 = 0.02;
-const ENOSPC: i32 = 28;
 
 const WRITES: &[DataPathStage] = &[DataPathStage::DestinationWrite, DataPathStage::Commit];
 const DISKS: &[DataPathStage] = &[
@@ -76,7 +81,7 @@ pub(super) fn pool_full(view: &RuleInput<'_>) -> Option<Finding> {
 pub(super) fn out_of_space(view: &RuleInput<'_>) -> Option<Finding> {
     let (mut evidence, full, of) = full_pools(view);
     let no_space =
-        |group: &FailureGroup| group.side == FailureSide::Destination && group.errno == ENOSPC;
+        |group: &FailureGroup| group.side == Side::Destination && group.errno == Errno::ENOSPC;
     let is_full = of > 0 && full == of && !evidence.is_empty();
     let explains = match is_full {
         true => 1.0,
@@ -87,9 +92,9 @@ pub(super) fn out_of_space(view: &RuleInput<'_>) -> Option<Finding> {
 }
 
 /// Servers or pools as many as would carry the same evenly: 1 / Σ sᵢ².
-fn servers_used(view: &RuleInput<'_>, side: FailureSide, now: bool) -> Option<(f64, usize)> {
+fn servers_used(view: &RuleInput<'_>, end: LinkEnd, now: bool) -> Option<(f64, usize)> {
     let spans = if now { view.during } else { view.before };
-    let bytes: Vec<f64> = (view.units(side).into_iter())
+    let bytes: Vec<f64> = (view.units(end).into_iter())
         .filter_map(|unit| unit.bytes.mean(spans))
         .collect();
     let all: f64 = bytes.iter().sum();
@@ -98,13 +103,13 @@ fn servers_used(view: &RuleInput<'_>, side: FailureSide, now: bool) -> Option<(f
 }
 
 pub(super) fn server_skew(view: &RuleInput<'_>) -> Option<Finding> {
-    let skew = |side: FailureSide| {
-        let (now, eligible) = servers_used(view, side, true)?;
-        let before = servers_used(view, side, false).map(|(before, _)| before);
+    let skew = |end: LinkEnd| {
+        let (now, eligible) = servers_used(view, end, true)?;
+        let before = servers_used(view, end, false).map(|(before, _)| before);
         let is_less = before.is_none_or(|before| now < before * 0.8);
         let is_skewed =
             now <= WORKING_SERVERS_SHARE_MAX * eligible as f64 && eligible >= 2 && is_less;
-        let place = view.ids(side).first().map(|id| id.as_str().to_owned());
+        let place = view.ids(end).first().map(|id| id.as_str().to_owned());
         let evidence = Evidence::Value {
             measure: Measure::ServersUsed,
             place,
@@ -116,14 +121,14 @@ pub(super) fn server_skew(view: &RuleInput<'_>) -> Option<Finding> {
             evidence: vec![evidence],
         })
     };
-    skew(FailureSide::Destination).or_else(|| skew(FailureSide::Source))
+    skew(LinkEnd::Destination).or_else(|| skew(LinkEnd::Source))
 }
 
 pub(super) fn crash(view: &RuleInput<'_>) -> Option<Finding> {
     let mut evidence = Vec::new();
     let mut lost = 0.0;
-    for side in [FailureSide::Destination, FailureSide::Source] {
-        let units = view.units(side);
+    for end in [LinkEnd::Destination, LinkEnd::Source] {
+        let units = view.units(end);
         let bytes = |unit: &StorageUnit<'_>| view.earlier(unit.bytes).unwrap_or(0.0);
         let all: f64 = units.iter().map(bytes).sum();
         for unit in units {
@@ -149,7 +154,7 @@ pub(super) fn crash(view: &RuleInput<'_>) -> Option<Finding> {
 /// Most attempts find nobody at an address of an end.
 fn unreachable(view: &RuleInput<'_>) -> Option<Finding> {
     let nobody = |group: &FailureGroup| {
-        let is_end = matches!(group.side, FailureSide::Source | FailureSide::Destination);
+        let is_end = matches!(group.side, Side::Source | Side::Destination);
         is_end && NOBODY_THERE.contains(&group.errno)
     };
     let (before, now) = view.failed_part(nobody);
@@ -237,14 +242,14 @@ pub(super) fn disk_controller(view: &RuleInput<'_>) -> Option<Finding> {
 /// before, and no other link puts load on it.
 fn slow_disk(view: &RuleInput<'_>) -> Option<Finding> {
     let stage = view.stage.filter(|stage| DISKS.contains(stage))?;
-    let side = match stage {
-        DataPathStage::SourceRead => FailureSide::Source,
+    let end = match stage {
+        DataPathStage::SourceRead => LinkEnd::Source,
         DataPathStage::Network
         | DataPathStage::Checksum
         | DataPathStage::DestinationWrite
-        | DataPathStage::Commit => FailureSide::Destination,
+        | DataPathStage::Commit => LinkEnd::Destination,
     };
-    if are_known(view, side) {
+    if are_known(view, end) {
         return None;
     }
     let busy = &view.link.stages.get(&stage)?.busy;
@@ -265,7 +270,7 @@ fn read_wait(
     pool: &PoolSignals,
     spans: &[std::ops::Range<usize>],
 ) -> Option<(f64, f64)> {
-    let pools = view.pools_of(FailureSide::Source);
+    let pools = view.pools_of(LinkEnd::Source);
     let read = |pool: &PoolSignals| pool.bytes_out.sum(spans);
     let all: f64 = pools.iter().filter_map(|(_, pool)| read(pool)).sum();
     let copied = view.link.moved_bytes().sum(spans)?;
@@ -285,7 +290,7 @@ fn read_wait(
 fn slow_reads(view: &RuleInput<'_>) -> Option<Finding> {
     let mut evidence = Vec::new();
     let mut longer = 0.0;
-    for (name, pool) in view.pools_of(FailureSide::Source) {
+    for (name, pool) in view.pools_of(LinkEnd::Source) {
         let (Some((before, usual)), Some((value, seconds))) = (
             read_wait(view, pool, view.before),
             read_wait(view, pool, view.during),
@@ -317,8 +322,8 @@ fn slow_reads(view: &RuleInput<'_>) -> Option<Finding> {
 }
 
 /// Whether somebody tells of all disk arrays of an end.
-fn are_known(view: &RuleInput<'_>, side: FailureSide) -> bool {
-    let servers = view.disk_servers(side).into_iter();
+fn are_known(view: &RuleInput<'_>, end: LinkEnd) -> bool {
+    let servers = view.disk_servers(end).into_iter();
     let mut devices = servers
         .flat_map(|(_, server)| server.devices.values())
         .map(|device| view.now(&device.utilisation).is_some())

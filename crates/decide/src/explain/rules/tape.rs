@@ -154,10 +154,15 @@ pub(super) fn drives(view: &RuleInput<'_>) -> Option<Finding> {
         let gives_less = view.fell(&tape.recalled_bytes, 0.9);
         has_all_drives_busy(view, tape) && has_recalls(view, tape) && gives_less
     })?;
-    Finding::whole(vec![
+    let mut evidence = vec![
         view.value_at(Measure::TapeDrives, Some(id), &tape.drives_busy),
         view.value_at(Measure::Recalls, Some(id), &tape.recalls_queued),
-    ])
+    ];
+    let age = &tape.recall_age_seconds;
+    if view.now(age).is_some() {
+        evidence.push(view.value_at(Measure::RecallAge, Some(id), age));
+    }
+    Finding::whole(evidence)
 }
 
 pub(super) fn scattered_files(view: &RuleInput<'_>) -> Option<Finding> {

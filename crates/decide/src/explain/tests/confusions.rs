@@ -1,8 +1,8 @@
 //! Faults beside something that could be taken for their cause.
 
 use super::*;
-use penstock_model::PoolName;
-use signals::{FailureSide, PoolSignals};
+use penstock_model::{Errno, PoolName, Side};
+use signals::PoolSignals;
 
 #[test]
 fn a_narrow_site_whose_other_files_are_too_slow_to_lose_by_it() {
@@ -40,7 +40,7 @@ fn a_few_files_of_which_one_failed_are_too_few_files() {
                 link.finished_files.0[bin] = Some(0.2);
             }
             let kinds = link.failures.iter_mut();
-            for (_, attempts) in kinds.filter(|(group, _)| group.side == FailureSide::Source) {
+            for (_, attempts) in kinds.filter(|(group, _)| group.side == Side::Source) {
                 attempts.0.fill(Some(0.0));
                 attempts.0[FAULT.start + 10] = Some(1.0);
             }
@@ -61,7 +61,7 @@ fn one_file_of_thirty_that_found_no_space_is_no_cause_of_a_lossy_path() {
         }
         for (group, attempts) in &mut link.failures {
             attempts.0.fill(Some(0.0));
-            if group.errno == 28 {
+            if group.errno == Errno::ENOSPC {
                 attempts.0[FAULT.start + 10] = Some(1.0);
             }
         }

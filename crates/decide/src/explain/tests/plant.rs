@@ -536,12 +536,11 @@ fn storages(signals: &mut Signals, column: &dyn Fn(&str) -> Series, of: &OverTim
                 other_path_bytes: Series::constant(0.0, bins),
             },
         );
-        signals.servers.insert(name.clone(), server);
+        signals.servers.insert(name, server);
         signals.pools.insert(
             PoolName::new(format!("pool{n}")),
             PoolSignals {
                 storage: Some(in2p3.clone()),
-                server: Some(name),
                 bytes_in: bytes,
                 free_bytes: column(&format!("pool {n} free")),
                 reserve_bytes: Series::constant(200e9, bins),

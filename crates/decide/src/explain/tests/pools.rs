@@ -58,7 +58,6 @@ fn usual(number: usize) -> PoolSignals {
         bytes_out: step(225e6, after),
         free_bytes: step(5e12, 5e12),
         reserve_bytes: step(0.0, 0.0),
-        accepts: step(1.0, 1.0),
         up: step(1.0, 1.0),
         writable: step(1.0, 1.0),
         failed: step(0.0, 0.0),

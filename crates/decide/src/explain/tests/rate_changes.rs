@@ -48,7 +48,7 @@ fn an_id_stays_when_the_window_moves() {
     let [first] = told.as_slice() else {
         panic!("{told:?}");
     };
-    assert_eq!(first.kind, RateChangeKind::Drop);
+    assert_eq!(first.kind(), RateChangeKind::Drop);
     assert!(first.is_over);
     for bins in [1, 60, 150] {
         let later = of_watched(&without_first(&signals, bins));
@@ -88,7 +88,7 @@ fn a_drop_that_goes_on_is_not_over() {
     let signals = with_fault(400..BINS, |c| c.pace = 0.3);
     let told = of_watched(&signals);
     let drop = told.last().expect("a drop");
-    assert_eq!((drop.kind, drop.is_over), (RateChangeKind::Drop, false));
+    assert_eq!((drop.kind(), drop.is_over), (RateChangeKind::Drop, false));
     let text = crate::wording::rate_change(drop);
     assert!(
         text.contains("still going on at the end of the window"),
@@ -100,7 +100,8 @@ fn a_drop_that_goes_on_is_not_over() {
 fn an_empty_queue_is_a_lull_and_never_a_drop() {
     for files in [0.0, 0.03, 0.1] {
         let signals = with_fault(FAULT, |c| c.submit_max = files);
-        let kinds: Vec<RateChangeKind> = of_watched(&signals).iter().map(|one| one.kind).collect();
+        let kinds: Vec<RateChangeKind> =
+            of_watched(&signals).iter().map(|one| one.kind()).collect();
         assert!(!kinds.contains(&RateChangeKind::Drop), "{files}: {kinds:?}");
         assert!(kinds.contains(&RateChangeKind::Lull), "{files}: {kinds:?}");
     }
@@ -113,7 +114,7 @@ fn a_raised_limit_is_a_rise_with_its_cause() {
     let [rise] = told.as_slice() else {
         panic!("{told:?}");
     };
-    assert_eq!(rise.kind, RateChangeKind::Rise);
+    assert_eq!(rise.kind(), RateChangeKind::Rise);
     let late = (rise.explanation.from.0 - signals.begin_of(240).0) / 60_000;
     assert!(late.abs() <= 2, "{late} bins late");
     assert_eq!(rise.first_cause(), Some(Cause::SlotLimit));
@@ -250,7 +251,7 @@ fn the_rate_of_a_pool_is_that_of_its_movers() {
         panic!("{told:?}");
     };
     assert_eq!(drop.population, Population::Pool(name));
-    assert_eq!(drop.kind, RateChangeKind::Drop);
+    assert_eq!(drop.kind(), RateChangeKind::Drop);
     let rates = (drop.explanation.usual.rate, drop.explanation.low.rate);
     let seconds = f64::from(signals.bin_seconds);
     assert!((rates.0 - 6e9 / seconds).abs() < 1e6, "{rates:?}");
