@@ -28,8 +28,23 @@ pub fn simulate_tape(
     log: Option<&RecallLog>,
     policy: ReadPolicy,
 ) -> Result<TapeReport, TapePlanError> {
+    run(plan, log, (policy, Forecasts::OfSomeBulks))
+}
+
+/// Whether it is foretold when requests will have their end, which costs as much as the run itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Forecasts {
+    OfSomeBulks,
+    None,
+}
+
+fn run(
+    plan: &TapePlan,
+    log: Option<&RecallLog>,
+    (policy, forecasts): (ReadPolicy, Forecasts),
+) -> Result<TapeReport, TapePlanError> {
     let demand = demand::Demand::new(plan, log)?;
-    let mut world = LibraryWorld::new(plan, &demand, policy)?;
+    let mut world = LibraryWorld::new(plan, &demand, (policy, forecasts))?;
     world.run();
     Ok(world.report(policy))
 }

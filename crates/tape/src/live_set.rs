@@ -11,7 +11,7 @@ pub use recall_entry::RecallEntry;
 
 use crate::calibration::ObservedLocate;
 use crate::data_set::{DataSetName, HintSource, HintVerdict};
-use crate::drive_pool::{Drive, DriveClass, DrivePool, DriveState, DriveWork, Mount, MountPurpose};
+use crate::drive_pool::{Drive, DrivePool, DriveState, DriveWork, Mount, MountPurpose};
 use crate::mount_account::MountLedger;
 use crate::record::{Record, Tape, TapeState};
 use crate::request::{DriveName, FamilyName, FileId, LibraryName, RequestId, TapeName};
@@ -307,22 +307,6 @@ impl LiveSet {
     /// Whether background work rests.
     pub fn is_background_held(&self, now_ns: i64) -> bool {
         self.background_held_ns.is_some_and(|until| now_ns < until)
-    }
-
-    /// Whether a tape is in a drive that is down.
-    pub fn is_stuck(&self, tape: &TapeName) -> bool {
-        let holder = self.drives.drive_of(tape);
-        holder.is_some_and(|(_, drive)| matches!(drive.state, DriveState::Down { .. }))
-    }
-
-    /// Whether a drive takes tapes of a class and is not down.
-    pub fn has_drive(&self, class: &DriveClass) -> bool {
-        let mut drives = self.drives.0.values();
-        drives.any(|drive| {
-            !matches!(drive.state, DriveState::Down { .. })
-                && drive.library == class.library
-                && drive.kind == class.kind
-        })
     }
 
     fn mounted(&mut self, at_ns: i64, name: &DriveName) {

@@ -432,7 +432,10 @@ impl RequestEngine {
         if self.is_decision_due {
             self.decide(now_ns, &mut out);
             // A drive that was only kept for what might come is free for what is there.
-            self.dismount_idle(now_ns, &mut out);
+            if self.dismount_idle(now_ns, &mut out) {
+                // It does not count any more against the most drives of its kind or its VO: others may be free already.
+                self.decide(now_ns, &mut out);
+            }
         }
         self.wake(now_ns, &mut out);
         let Turnout { records, effects } = out;
@@ -610,21 +613,25 @@ impl RequestEngine {
         }
     }
 
-    /// Gives each mounted drive that does nothing its next work.
+    /// Gives each mounted drive that does nothing its next work. When one has none any more, that is decided about once: after
+    /// that only when something changes, or when its time without work is over.
     fn work(&mut self, now_ns: i64, out: &mut Turnout) {
         let drives = self.live.drives.0.iter();
         let idle = drives.filter_map(|(name, drive)| match &drive.state {
-            DriveState::Mounted(mount) if matches!(mount.work, DriveWork::Idle { .. }) => {
-                Some((name.clone(), mount.purpose.is_archive()))
-            }
+            DriveState::Mounted(mount) => match mount.work {
+                DriveWork::Idle { since_ns } => {
+                    Some((name.clone(), mount.purpose.is_archive(), since_ns))
+                }
+                _ => None,
+            },
             _ => None,
         });
-        for (drive, is_archive) in idle.collect::<Vec<_>>() {
+        for (drive, is_archive, since_ns) in idle.collect::<Vec<_>>() {
             let has_work = match is_archive {
                 true => self.write_next(now_ns, &drive, out),
                 false => self.read_next(now_ns, &drive, out),
             };
-            if !has_work {
+            if !has_work && since_ns >= now_ns {
                 self.is_decision_due = true;
             }
         }

@@ -14,8 +14,8 @@ use super::plan::{
     ArchiveLoad, DrivePlan, LibraryPlan, ReadPolicy, RecallLoad, TapePlan, TapePlanError,
 };
 use super::report::TapeReport;
-use super::simulate_tape;
 use super::usage::Activity;
+use super::{Forecasts, run};
 use crate::stories::tables_2021;
 use penstock_observe::accounting::figures::{PublishedRow, PublishedTable};
 use penstock_tape::drive_fault::FaultRates;
@@ -104,6 +104,8 @@ enum Demand {
 /// What was asked for, and what came of it.
 pub struct Challenge {
     pub part: Part,
+    /// Of where files lie, and of all else that is drawn.
+    pub seed: u64,
     /// Bytes of tape for a byte that is asked for.
     pub scatter: f64,
     /// With rules like those of TREQS.
@@ -116,17 +118,22 @@ pub struct Challenge {
 
 impl Challenge {
     /// Fits the scatter, and runs all three.
-    pub fn run(part: Part) -> Result<Challenge, TapePlanError> {
-        let scatter = fitted_scatter(part)?;
-        let run = |demand, policy| simulate_tape(&plan(part, scatter, demand), None, policy);
+    pub fn run(part: Part, seed: u64) -> Result<Challenge, TapePlanError> {
+        let scatter = fitted_scatter(part, seed)?;
+        let run = |demand, policy| run_plan(&plan((part, seed), scatter, demand), policy);
         Ok(Challenge {
             part,
+            seed,
             scatter,
             as_it_was: run(Demand::Printed, ReadPolicy::Position)?,
             ours: run(Demand::Printed, ReadPolicy::Serpentine)?,
             targets: run(Demand::Targets, ReadPolicy::Serpentine)?,
         })
     }
+}
+
+fn run_plan(plan: &TapePlan, policy: ReadPolicy) -> Result<TapeReport, TapePlanError> {
+    run(plan, None, (policy, Forecasts::None))
 }
 
 /// Scatters between which the fitted one is looked for.
@@ -136,7 +143,7 @@ const SCATTER_MAX: f64 = 128.0;
 const FIT_STEPS: u32 = 6;
 
 /// The scatter with which ATLAS reads back as fast as the site has printed, when files wait all the time.
-fn fitted_scatter(part: Part) -> Result<f64, TapePlanError> {
+fn fitted_scatter(part: Part, seed: u64) -> Result<f64, TapePlanError> {
     let staging = tables_2021::staging();
     let name = "ATLAS A-DT, site's view";
     let printed = staging.rates.iter().find(|rate| rate.name == name);
@@ -144,8 +151,10 @@ fn fitted_scatter(part: Part) -> Result<f64, TapePlanError> {
     let (mut low, mut high) = (SCATTER_MIN.ln(), SCATTER_MAX.ln());
     for _ in 0..FIT_STEPS {
         let middle = f64::midpoint(low, high);
-        let plan = plan(part, middle.exp(), Demand::PrintedOnJaguar);
-        let report = simulate_tape(&plan, None, ReadPolicy::Position)?;
+        let mut plan = plan((part, seed), middle.exp(), Demand::PrintedOnJaguar);
+        // What happens after the hours that are looked at changes nothing.
+        plan.hours_max = ATLAS_READS_BACK.end as f64;
+        let report = run_plan(&plan, ReadPolicy::Position)?;
         let usage = report.usage_of("ATLAS", Activity::Recall);
         let rate = usage.map_or(0.0, |usage| usage.wall_clock_rate(ATLAS_READS_BACK));
         match part.whole(rate) > wanted {
@@ -224,7 +233,7 @@ fn archive(
 }
 
 /// The plan of a demand.
-fn plan(part: Part, scatter: f64, demand: Demand) -> TapePlan {
+fn plan((part, seed): (Part, u64), scatter: f64, demand: Demand) -> TapePlan {
     let recalls = recalls(demand).into_iter();
     let archives = archives(part, demand).into_iter();
     let kind = |name: &str, rate: u64| {
@@ -238,7 +247,7 @@ fn plan(part: Part, scatter: f64, demand: Demand) -> TapePlan {
     };
     TapePlan {
         name: "tape challenge of October 2021".to_owned(),
-        seed: 2021,
+        seed,
         hours_max: 400.0,
         library: LibraryPlan {
             slots: 100_000,

@@ -1,5 +1,6 @@
 //! Drives and robots in virtual time, around the request engine. Long because each order of the engine has its time here.
 
+use super::Forecasts;
 use super::demand::{Arrival, Demand, dealt, library_name};
 use super::phases::{Phase, PhaseTimes};
 use super::plan::{ReadPolicy, TapePlan, TapePlanError, hours_ns};
@@ -98,6 +99,7 @@ pub(super) struct Sums {
 pub(super) struct LibraryWorld<'a> {
     plan: &'a TapePlan,
     demand: &'a Demand,
+    forecasts: Forecasts,
     engine: RequestEngine,
     drives: BTreeMap<DriveName, SimulatedDrive>,
     cartridges: BTreeMap<TapeName, Cartridge>,
@@ -127,7 +129,7 @@ impl<'a> LibraryWorld<'a> {
     pub(super) fn new(
         plan: &'a TapePlan,
         demand: &'a Demand,
-        policy: ReadPolicy,
+        (policy, forecasts): (ReadPolicy, Forecasts),
     ) -> Result<LibraryWorld<'a>, TapePlanError> {
         let kinds = plan.kinds()?;
         let models = kinds.iter().map(|(name, kind)| (name.clone(), kind.model));
@@ -138,6 +140,7 @@ impl<'a> LibraryWorld<'a> {
         let mut world = LibraryWorld {
             plan,
             demand,
+            forecasts,
             engine,
             drives: BTreeMap::new(),
             cartridges: BTreeMap::new(),
@@ -233,7 +236,8 @@ impl<'a> LibraryWorld<'a> {
                         self.give(Input::Archive(requests.clone()));
                     }
                 }
-                if number % demand.arrivals.len().div_ceil(FORETOLD_MAX) == 0 {
+                let is_foretold = number % demand.arrivals.len().div_ceil(FORETOLD_MAX) == 0;
+                if is_foretold && self.forecasts == Forecasts::OfSomeBulks {
                     self.foretell(arrival);
                 }
             }

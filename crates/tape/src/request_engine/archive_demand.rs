@@ -4,10 +4,10 @@
 use super::mounting::Demand;
 use super::{Effect, RequestEngine, Turnout};
 use crate::data_set::HintVerdict;
-use crate::drive_pool::MountPurpose;
+use crate::drive_pool::{DriveState, MountPurpose};
 use crate::live_set::{ArchiveGroup, OpenDataSet};
 use crate::mount_decision::{MountCandidate, MountTarget};
-use crate::record::{Record, Tape};
+use crate::record::Record;
 use crate::request::{FamilyName, LibraryName, TapeName, VoName};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -44,6 +44,45 @@ fn earlier(one: Option<i64>, other: Option<i64>) -> Option<i64> {
     match (one, other) {
         (Some(one), Some(other)) => Some(one.min(other)),
         (one, other) => one.or(other),
+    }
+}
+
+/// A tape that can be written to now.
+struct WritableTape {
+    name: TapeName,
+    free_bytes: u64,
+    written_bytes: u64,
+    is_in_drive: bool,
+}
+
+/// Tapes that can be written to now, by the family that they are for and by library. Gathered once for each decision, since a look at
+/// all tapes for each family would cost families times tapes.
+#[derive(Default)]
+struct WritableTapes {
+    of_families: BTreeMap<FamilyName, BTreeMap<LibraryName, Vec<WritableTape>>>,
+    /// For whichever family takes them first.
+    new: BTreeMap<LibraryName, Vec<WritableTape>>,
+}
+
+impl WritableTapes {
+    /// The tape of a library that a family is written to next: the fullest of its own on which a file of this size fits, else a
+    /// new one.
+    fn next(
+        &self,
+        family: &FamilyName,
+        library: &LibraryName,
+        size_bytes: u64,
+    ) -> Option<TapeName> {
+        let fullest = |tapes: Option<&Vec<WritableTape>>| {
+            let tapes = tapes.into_iter().flatten();
+            let fits = tapes.filter(|tape| !tape.is_in_drive && tape.free_bytes >= size_bytes);
+            let best =
+                fits.max_by_key(|tape| (tape.written_bytes, std::cmp::Reverse(&tape.name)));
+            best.map(|tape| tape.name.clone())
+        };
+        let own = self.of_families.get(family);
+        let own = own.and_then(|tapes| tapes.get(library));
+        fullest(own).or_else(|| fullest(self.new.get(library)))
     }
 }
 
@@ -142,19 +181,23 @@ impl RequestEngine {
             sums.retain(|group, _| groups.is_some_and(|groups| groups.contains_key(group)));
             groups.is_some()
         });
+        if self.live.families.is_empty() {
+            return;
+        }
+        let tapes = self.writable_tapes();
         for family in self.live.families.keys().cloned().collect::<Vec<_>>() {
-            self.add_family(now_ns, &family, probes, demand);
+            self.add_family(now_ns, (&family, &tapes), probes, demand);
         }
     }
 
     fn add_family(
         &mut self,
         now_ns: i64,
-        family: &FamilyName,
+        (family, tapes): (&FamilyName, &WritableTapes),
         probes: &mut BTreeMap<LibraryName, bool>,
         demand: &mut Demand,
     ) {
-        let rooms = self.rooms(now_ns, family);
+        let rooms = self.rooms(now_ns, family, tapes);
         let groups = self.live.families.get(family);
         let groups = groups.map_or_else(Vec::new, |groups| groups.keys().cloned().collect());
         let mut by_library: BTreeMap<LibraryName, GroupSum> = BTreeMap::new();
@@ -190,7 +233,7 @@ impl RequestEngine {
             }
         }
         for (library, sum) in by_library {
-            let Some(tape) = self.writable_tape(family, &library, sum.first_bytes) else {
+            let Some(tape) = tapes.next(family, &library, sum.first_bytes) else {
                 continue;
             };
             let may = self.may_mount(now_ns, &library, probes);
@@ -255,55 +298,69 @@ impl RequestEngine {
         })
     }
 
-    /// Whether a family may be written to a tape, as far as the tape is concerned.
-    fn is_writable(&self, family: &FamilyName, name: &TapeName, tape: &Tape) -> bool {
-        let is_new = tape.family.is_none() && tape.written_bytes == 0;
-        (is_new || tape.family.as_ref() == Some(family))
-            && self.live.is_written(name)
-            && !self.live.is_stuck(name)
-            && self.live.has_drive(&tape.class())
+    fn writable_tapes(&self) -> WritableTapes {
+        let (mut classes, mut in_drives, mut stuck) =
+            (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
+        for drive in self.live.drives.0.values() {
+            in_drives.extend(drive.state.tape());
+            match &drive.state {
+                DriveState::Down { tape } => stuck.extend(tape),
+                _ => drop(classes.insert((&drive.library, &drive.kind))),
+            }
+        }
+        let mut writable = WritableTapes::default();
+        for (name, tape) in &self.live.tapes {
+            let can_be = self.live.is_written(name)
+                && classes.contains(&(&tape.library, &tape.kind))
+                && !stuck.contains(name);
+            let by_library = match &tape.family {
+                Some(family) if can_be => {
+                    let of_families = &mut writable.of_families;
+                    // Most tapes are those of a family that is known already.
+                    if !of_families.contains_key(family) {
+                        of_families.insert(family.clone(), BTreeMap::new());
+                    }
+                    of_families.get_mut(family)
+                }
+                None if can_be && tape.written_bytes == 0 => Some(&mut writable.new),
+                _ => None,
+            };
+            let Some(by_library) = by_library else {
+                continue;
+            };
+            let tapes = by_library.entry(tape.library.clone()).or_default();
+            tapes.push(WritableTape {
+                name: name.clone(),
+                free_bytes: tape.capacity_bytes.saturating_sub(tape.written_bytes),
+                written_bytes: tape.written_bytes,
+                is_in_drive: in_drives.contains(name),
+            });
+        }
+        writable
     }
 
-    fn rooms(&self, now_ns: i64, family: &FamilyName) -> BTreeMap<LibraryName, Room> {
+    fn rooms(
+        &self,
+        now_ns: i64,
+        family: &FamilyName,
+        tapes: &WritableTapes,
+    ) -> BTreeMap<LibraryName, Room> {
         let mut rooms: BTreeMap<LibraryName, Room> = BTreeMap::new();
-        for (name, tape) in &self.live.tapes {
-            if !self.is_writable(family, name, tape) {
-                continue;
-            }
-            let free = tape.capacity_bytes.saturating_sub(tape.written_bytes);
-            let room = rooms.entry(tape.library.clone()).or_default();
-            room.free_bytes = room.free_bytes.max(free);
-            if tape.family.is_some() && free > 0 {
-                room.own_bytes = room.own_bytes.max(Some(tape.written_bytes));
-            }
+        let most_free = |tapes: &[WritableTape]| tapes.iter().map(|tape| tape.free_bytes).max();
+        for (library, new) in &tapes.new {
+            let room = rooms.entry(library.clone()).or_default();
+            room.free_bytes = most_free(new).unwrap_or(0);
+        }
+        for (library, own) in tapes.of_families.get(family).into_iter().flatten() {
+            let room = rooms.entry(library.clone()).or_default();
+            room.free_bytes = room.free_bytes.max(most_free(own).unwrap_or(0));
+            let begun = own.iter().filter(|tape| tape.free_bytes > 0);
+            room.own_bytes = begun.map(|tape| tape.written_bytes).max();
         }
         for (library, room) in &mut rooms {
             room.is_working = self.is_library_working(now_ns, library);
         }
         rooms
-    }
-
-    /// The tape of a library that a family is written to next: the fullest of its own on which a file of this size fits, else a
-    /// new one.
-    fn writable_tape(
-        &self,
-        family: &FamilyName,
-        library: &LibraryName,
-        size_bytes: u64,
-    ) -> Option<TapeName> {
-        let in_drives: BTreeSet<&TapeName> = self.live.drives.tapes();
-        let fits = self.live.tapes.iter().filter(|(name, tape)| {
-            let free = tape.capacity_bytes.saturating_sub(tape.written_bytes);
-            tape.library == *library
-                && free >= size_bytes
-                && !in_drives.contains(name)
-                && self.is_writable(family, name, tape)
-        });
-        let best = fits.max_by_key(|(name, tape)| {
-            let is_its = tape.family.is_some();
-            (is_its, tape.written_bytes, std::cmp::Reverse(*name))
-        });
-        best.map(|(name, _)| name.clone())
     }
 
     /// Data sets of which nothing is open end: when all has come that was announced, or when nothing more has come for long.

@@ -167,15 +167,25 @@ impl RequestEngine {
     fn demand(&mut self, now_ns: i64) -> Demand {
         let mut demand = Demand::default();
         let mut probes: BTreeMap<LibraryName, bool> = BTreeMap::new();
-        let in_drives: BTreeSet<TapeName> = self.live.drives.tapes().into_iter().cloned().collect();
-        let drives = self.live.drives.0.values();
-        let down: BTreeSet<TapeName> = drives
-            .filter_map(|drive| match &drive.state {
-                DriveState::Down { tape } => tape.clone(),
-                _ => None,
-            })
-            .collect();
+        let (mut in_use, mut down, mut coming) = (BTreeSet::new(), BTreeSet::new(), Vec::new());
+        for drive in self.live.drives.0.values() {
+            match &drive.state {
+                DriveState::Down { tape } => down.extend(tape.clone()),
+                state => in_use.extend(state.tape().cloned()),
+            }
+            if let DriveState::Mounting { tape, .. } = &drive.state {
+                coming.push(tape.clone());
+            }
+        }
+        // For whom a drive mounts is known by what is queued for its tape.
+        for tape in coming {
+            self.queue_sum(&tape);
+        }
         for tape in self.live.queues.keys().cloned().collect::<Vec<_>>() {
+            // What is being read is not summed up: that would cost more with each file that is queued for it.
+            if in_use.contains(&tape) {
+                continue;
+            }
             let Some(sum) = self.queue_sum(&tape) else {
                 continue;
             };
@@ -185,9 +195,6 @@ impl RequestEngine {
             let class = facts.class();
             let target = MountTarget::Recall(tape.clone());
             let is_down = down.contains(&tape);
-            if in_drives.contains(&tape) && !is_down {
-                continue;
-            }
             if sum.is_background && !self.may_work_in_background(now_ns) {
                 let held_ns = self.live.background_held_ns.filter(|at| *at > now_ns);
                 demand.next_ready_ns = demand.next_ready_ns.into_iter().chain(held_ns).min();
@@ -351,8 +358,8 @@ impl RequestEngine {
         }
     }
 
-    /// Takes out tapes that nothing is asked from: at once when others want the drive, else after a while.
-    pub(super) fn dismount_idle(&mut self, now_ns: i64, out: &mut Turnout) {
+    /// Takes out tapes that nothing is asked from: at once when others want the drive, else after a while. Returns whether there were any.
+    pub(super) fn dismount_idle(&mut self, now_ns: i64, out: &mut Turnout) -> bool {
         let delay = self.policy.dismount_delay_ns;
         let most = self.policy.files_per_mount_max;
         let drives = self.live.drives.0.iter();
@@ -369,12 +376,15 @@ impl RequestEngine {
                 || self.trickles.is_ending(name);
             Some((name.clone(), drive.class(), is_over))
         });
+        let mut are_any = false;
         for (drive, class, is_over) in over.collect::<Vec<_>>() {
             // One drive for each class that is wanted; the next decision sees whether that is enough.
             if is_over || self.wanted.remove(&class) {
                 self.dismount(now_ns, &drive, out);
+                are_any = true;
             }
         }
+        are_any
     }
 
     /// Opens an incident for what waits too long while a drive is free, and closes it when that is over.

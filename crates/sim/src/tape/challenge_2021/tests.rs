@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 /// The runs take some seconds: all tests look at the same.
 fn challenge() -> &'static Challenge {
     static CHALLENGE: OnceLock<Challenge> = OnceLock::new();
-    CHALLENGE.get_or_init(|| Challenge::run(Part::EIGHTH).expect("the plans make sense"))
+    CHALLENGE.get_or_init(|| Challenge::run(Part::EIGHTH, 2021).expect("the plans make sense"))
 }
 
 #[test]
