@@ -273,7 +273,10 @@ impl Site {
         for (pool, server) in self.pools.iter_mut().zip(POOL_SERVERS) {
             if is_taken && server == 0 {
                 self.outcome.evicted += pool.cached.len() as u64;
-                let precious = pool.cached.iter().filter(|file| !self.stored.contains(file));
+                let precious = pool
+                    .cached
+                    .iter()
+                    .filter(|file| !self.stored.contains(file));
                 self.outcome.evicted_precious += precious.count() as u64;
                 pool.cached.clear();
                 pool.of_others = POOL_FILES.saturating_sub(pool.used() - pool.of_others);
