@@ -6,6 +6,7 @@
 
 pub mod accuracy;
 mod books;
+mod disk_server;
 mod field;
 mod lines;
 pub mod made_page;

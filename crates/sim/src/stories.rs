@@ -1,9 +1,9 @@
 //! What five documents of the field tell of, as stories: who did what to which resource, and when; explained by the same
 //! explainer as a site of today; and the page that tells them (`docs/observe/stories.md`).
 //!
-//! What the simulator has (slots, processes of the service, queues, sources, networks, connections, disks that many slow down) is
-//! run in it, and its record is read as that of a site. What it does not have (tape, disk arrays, order of writes) is a recorded
-//! window made of the figures that a document prints. It decides nothing about causes.
+//! What the simulator has (slots, processes of the service, queues, sources, networks, connections, disk servers and their arrays)
+//! is run in it, and its record is read as that of a site. The week to tape of 2006 is a recorded window too, made of the figures
+//! that its report prints. It decides nothing about causes.
 
 mod asgc;
 mod edinburgh;
@@ -18,6 +18,7 @@ pub(crate) mod tables_2021;
 mod tests;
 mod told;
 mod windows_2013;
+mod write_record;
 
 pub use plots::Plot;
 pub use replay::ReplayError;
@@ -34,7 +35,8 @@ pub struct Stories {
     tape: Signals,
     tape_run: Vec<sc4_tape_run::Outcome>,
     windows: Vec<Line>,
-    edinburgh: Vec<Line>,
+    edinburgh: edinburgh::Edinburgh,
+    asgc: [asgc::Case; 2],
 }
 
 impl Stories {
@@ -47,7 +49,8 @@ impl Stories {
             tape: sc4_tape::window(),
             tape_run: sc4_tape_run::run(),
             windows: windows_2013::lines()?,
-            edinburgh: edinburgh::lines()?,
+            edinburgh: edinburgh::run(),
+            asgc: asgc::cases(),
         })
     }
 
@@ -57,7 +60,7 @@ impl Stories {
         let disk = sc4_disk::lines(&self.disk);
         let tape = sc4_tape::lines(&self.tape);
         let (windows, edinburgh) = (&self.windows, &self.edinburgh);
-        let asgc = asgc::lines();
+        let asgc = self.asgc.iter().map(|case| &case.line);
         let run = self.tape_run.iter().map(|outcome| &outcome.line);
         vec![
             block("sc4-disk", told::table(&disk)),
@@ -81,17 +84,19 @@ impl Stories {
                 tables_2021::contradictions(&tables_2021::staging()),
             ),
             block("2021-comparison", comparison()),
-            block("edinburgh", told::table(edinburgh)),
-            block("edinburgh-refusals", incident_table(&edinburgh::refusals())),
-            block("edinburgh-in-full", told::in_full(edinburgh)),
-            block("asgc", told::table(&asgc)),
-            block("asgc-in-full", told::in_full(&asgc)),
+            block("edinburgh-rates", edinburgh.table()),
+            block("edinburgh", told::table(&edinburgh.lines)),
+            block("edinburgh-refusals", incident_table(&edinburgh.refusals())),
+            block("edinburgh-in-full", told::in_full(&edinburgh.lines)),
+            block("asgc-run", asgc::table(&self.asgc)),
+            block("asgc", told::table(asgc.clone())),
+            block("asgc-in-full", told::in_full(asgc)),
         ]
     }
 
     /// Files of the page, by their names.
     pub fn plots(&self) -> Vec<Plot> {
-        plots::all(&self.disk, &self.tape)
+        plots::all(self)
     }
 
     /// The day that nobody understood, with what movers report today.

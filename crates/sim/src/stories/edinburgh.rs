@@ -1,327 +1,555 @@
-//! Edinburgh, Sheffield, Glasgow and RAL-PP, about 2005: `srmcp` beside FTS, one run after the other. Numbers of connections and
-//! of files are run in the simulator, against one disk server that many connections slow down. Order of writes and refusals are
-//! recorded windows: the simulator has neither, and no door that passes bytes on.
+//! Edinburgh, Sheffield, Glasgow and RAL-PP, about 2005: `srmcp` beside FTS, one run after the other, run with a disk server that gathers
+//! in its memory what it writes: the more places it writes to, the shorter are the pieces that it writes at once.
+//!
+//! Four numbers are fitted to four printed rates, and ways between sites are given; all else follows.
 
-use super::replay::{MoverReports, Replay, ReplayError};
 use super::told::{Line, Span, changes_of};
-use crate::plan::{Change, Event, Load, Malice, Network, Plan, Policy, Service, Storage};
-use penstock_decide::explain::signals::{
-    FailureGroup, LinkSignals, Series, ServerName, ServerSignals, Signals,
+use super::write_record::{Intervals, RecordedTest, WrittenServer, record};
+use crate::disk_server::{
+    Admission, ArrayConfiguration, DiskServerConfiguration, Disks, LunOwner, PathChoice,
+    WritePolicy, WriteTest, WriteTestRun,
 };
+use penstock_decide::explain::signals::{FailureGroup, Series, Signals};
 use penstock_decide::incidents::{Incident, IncidentTimes, incidents_of, occurrences_of};
 use penstock_model::{Errno, LinkId, Phase, Side, StorageId, Timestamp};
 use std::collections::BTreeSet;
+use std::fmt::Write;
+use std::ops::Range;
 
 /// 1 June 2005, 0:00 UTC: the page tells no day.
 const BEGIN: Timestamp = Timestamp(1_117_584_000_000);
-const BIN: u32 = 60;
-const BINS: usize = 120;
-/// Of runs in the simulator, in which a file takes some minutes.
-const SIMULATED_BIN: u32 = 300;
-/// From here on it is the second run.
-const SECOND: usize = 60;
+const BIN_SECONDS: u32 = 60;
+/// The memory of the server is full, and empty, within a second.
+const STEPS_OF_BIN: u32 = 600;
+/// Bins at both ends of a run in which copies begin and end.
+const EDGE_BINS: usize = 2;
+/// From one run to the next.
+const PAUSE_BINS: usize = 5;
 const MEGABIT: f64 = 125_000.0;
-/// So many connections at once halve what the disk server writes. With this one number three rows of the page come out.
-const HALVED_AT: f64 = 84.0;
-/// Of 200 files: 30 were done.
-const REFUSED: usize = 170;
+const FILE_BYTES: f64 = 1e9;
+/// Fitted to 160 and 381 Mb/s: what the disks write of one long piece, and what the server gathers. Another place takes them 10 ms.
+const STREAMING_MEGABITS: f64 = 450.0;
+const GATHERED_BYTES_MAX: f64 = 31e6;
+const POSITIONING_SECONDS: f64 = 0.01;
+/// Fitted to 203 Mb/s: in so many places the door's copies write to a file, as `strace` showed without a number.
+const PLACES_OF_DOOR: f64 = 6.7;
+/// Fitted to 310 Mb/s: seconds in which ten files are removed.
+const REMOVAL_SECONDS: f64 = 47.7;
+/// Given, in Mb/s: Glasgow's way, as the mean of its three runs that no disk held down (327.1, 300.3, 352.5); RAL-PP's way to
+/// other sites, as that of its two runs, and to RAL; the way to Sheffield.
+const FROM_GLASGOW_MEGABITS: f64 = 326.6;
+const FROM_RAL_PP_MEGABITS: f64 = 186.7;
+const TO_RAL_MEGABITS: f64 = 380.0;
+const TO_SHEFFIELD_MEGABITS: f64 = 105.0;
+/// "dCache has a default maximum limit of 30 active gridftp transfers".
+const TRANSFERS_MAX: u32 = 30;
+/// Chosen: how often a client tries again.
+const RETRIES: u32 = 20;
+const RETRY_SECONDS: f64 = 10.0;
 
-/// What is known of a run.
-#[derive(Debug, Clone, Copy)]
-struct Run {
-    /// As the page prints it.
-    megabits: f64,
-    files: f64,
-    /// The part of the bytes that a door passes on to another server, and of the writes that follow no other.
-    relayed: Option<f64>,
-    random: Option<f64>,
+/// Where a simulated rate comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Basis {
+    /// A number of the server was chosen so that it comes out.
+    Fitted,
+    /// The way between two sites was given this rate.
+    Given,
+    /// It follows from the others.
+    Follows,
 }
 
-const RUN: Run = Run {
-    megabits: 0.0,
-    files: 10.0,
-    relayed: None,
-    random: None,
-};
+/// What the page prints of a run.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) enum Printed {
+    Megabits(&'static [f64]),
+    Words(&'static str),
+}
 
-fn to_edinburgh(source: &str) -> LinkId {
+/// A row of the page's results.
+#[derive(Debug)]
+pub(super) struct Row {
+    pub(super) what: &'static str,
+    pub(super) printed: Printed,
+    pub(super) basis: Basis,
+    link: LinkId,
+    test: WriteTest,
+    pub(super) run: WriteTestRun,
+}
+
+/// All rows, and what is said of those that the authors compare.
+#[derive(Debug)]
+pub(super) struct Edinburgh {
+    pub(super) rows: Vec<Row>,
+    pub(super) lines: Vec<Line>,
+}
+
+fn between(source: &str, destination: &str) -> LinkId {
     LinkId {
         source: StorageId::new(source),
-        destination: StorageId::new("edinburgh"),
+        destination: StorageId::new(destination),
     }
 }
 
-/// Two runs over one link.
-fn window(link: &LinkId, runs: [Run; 2]) -> Signals {
-    let run = |bin: usize| if bin < SECOND { &runs[0] } else { &runs[1] };
-    let column = |value: fn(&Run) -> f64| Series::known((0..BINS).map(|bin| value(run(bin))));
-    let told =
-        |value: fn(&Run) -> Option<f64>| Series((0..BINS).map(|bin| value(run(bin))).collect());
-    let seconds = f64::from(BIN);
-    let mut signals = Signals::unknown(BEGIN, BIN, BINS);
-    let of_link = LinkSignals {
-        copied_bytes: Series::known((0..BINS).map(|bin| run(bin).megabits * MEGABIT * seconds)),
-        active: column(|run| run.files),
-        limit: column(|run| run.files),
-        queued: Series::constant(20.0, BINS),
-        finished_files: Series::known(
-            (0..BINS).map(|bin| run(bin).megabits * MEGABIT * seconds / 1e9),
-        ),
-        ..LinkSignals::default()
-    };
-    signals.links.insert(link.clone(), of_link);
-    let server = |bin: usize, part: fn(&Run) -> Option<f64>| {
-        Some(run(bin).megabits * MEGABIT * seconds * part(run(bin))?)
-    };
-    let pool_node = ServerSignals {
-        storage: Some(link.destination.clone()),
-        bytes_in: Series(
-            (0..BINS)
-                .map(|bin| server(bin, |run| run.relayed.map(|_| 1.0)))
-                .collect(),
-        ),
-        random_writes: told(|run| run.random),
-        ..ServerSignals::default()
-    };
-    let door = ServerSignals {
-        storage: Some(link.destination.clone()),
-        bytes_in: Series(
-            (0..BINS)
-                .map(|bin| server(bin, |run| run.relayed))
-                .collect(),
-        ),
-        relayed_bytes: Series(
-            (0..BINS)
-                .map(|bin| server(bin, |run| run.relayed))
-                .collect(),
-        ),
-        ..ServerSignals::default()
-    };
-    signals
-        .servers
-        .insert(ServerName("dcache.epcc".to_owned()), pool_node);
-    signals
-        .servers
-        .insert(ServerName("srm.epcc".to_owned()), door);
-    signals
-}
-
-fn of_runs(words: (&'static str, &'static str), source: &str, runs: [Run; 2]) -> Line {
-    let link = to_edinburgh(source);
-    let signals = window(&link, runs);
-    Line::of_spans(words, &signals, &[link], 5..SECOND, SECOND + 2..BINS)
-}
-
-/// Files and connections of a run.
-#[derive(Debug, Clone, Copy)]
-struct Concurrency {
-    files: u32,
-    streams: u32,
-}
-
-impl Concurrency {
-    /// How many times as much the disk server would write for one connection.
-    fn slowness(self) -> f64 {
-        1.0 + (f64::from(self.files * self.streams) / HALVED_AT).powi(2)
-    }
-}
-
-/// Two runs of the simulator, one after the other; the first one moves what the page prints.
-fn simulated(source: &str, megabits: f64, runs: [Concurrency; 2]) -> Result<Signals, ReplayError> {
-    let storage = |name: &str, rate: f64, halved_at| Storage {
-        name: name.to_owned(),
-        pools: 1,
-        read: rate,
-        write: rate,
-        halved_at,
-        uplink: None,
-        latency: 0.3,
-        failures: 0.0,
-    };
-    let seconds = f64::from(SIMULATED_BIN);
-    let of_run = |run: Concurrency, at: f64| {
-        let changes = [
-            Change::LinkMax(0, 1, run.files),
-            Change::Streams(1, run.streams),
-        ];
-        let lasts = None;
-        changes.map(|what| Event { at, lasts, what })
-    };
-    let plan = Plan {
-        name: format!("{source} to Edinburgh"),
-        seconds: seconds * BINS as f64,
-        seed: 2005,
-        service: Service {
-            policy: Policy::Limits,
-            ..Service::default()
+/// Edinburgh's server. Others are taken to be like it: of their disks nothing is told, and their ways are slower.
+fn server() -> DiskServerConfiguration {
+    DiskServerConfiguration {
+        interface_rate: 125e6,
+        gathered_bytes_max: GATHERED_BYTES_MAX,
+        array: ArrayConfiguration {
+            disks: Disks {
+                streaming_rate: STREAMING_MEGABITS * MEGABIT,
+                positioning_seconds: POSITIONING_SECONDS,
+                revolution_seconds: 0.0,
+                full_stripe_bytes: 0.0,
+            },
+            write_policy: WritePolicy::WriteBack,
+            cache_bytes: 0.0,
+            port_rate: f64::INFINITY,
+            owner: LunOwner::Preferred,
+            handover_seconds: 0.0,
+            path_choice: PathChoice::ByPriority,
         },
-        storages: vec![
-            storage(source, 1e9, None),
-            storage(
-                "edinburgh",
-                megabits * MEGABIT * runs[0].slowness(),
-                Some(HALVED_AT),
-            ),
-        ],
-        networks: vec![Network {
-            from: 0,
-            to: 1,
-            bandwidth: 125e6,
-            per_transfer: 125e6,
-            rtt: 0.01,
-            opening: Some(1.0),
-            others: 0.0,
-            others_swing: 0.0,
-        }],
-        vos: Vec::new(),
-        loads: vec![Load {
-            pairs: vec![(0, 1)],
-            vo: "dteam".to_owned(),
-            users: 1,
-            activity: "default".to_owned(),
-            files: 3_000,
-            size: 1e9,
-            spread: 0.0,
-            job: 10,
-            begin: 1.0,
-            over: 0.0,
-            daily: 0.0,
-            priority: 3,
-            hopeless: None,
-        }],
-        events: [
-            of_run(runs[0], 0.0),
-            of_run(runs[1], seconds * SECOND as f64),
-        ]
-        .concat(),
-        malice: Malice::default(),
-    };
-    let replay = Replay::of(&plan, BEGIN)?;
-    Ok(replay.signals(MoverReports::All, SIMULATED_BIN)?)
+    }
 }
 
-/// The table of the page, row by row.
-pub(super) fn lines() -> Result<Vec<Line>, ReplayError> {
-    let way = |megabits, relayed, random| Run {
-        megabits,
-        relayed: Some(relayed),
-        random: Some(random),
-        ..RUN
+const NAMES: WrittenServer = WrittenServer {
+    server: "dcache.epcc",
+    array: "RAID disk",
+    door: Some("srm.epcc"),
+};
+
+/// Files straight to the disk server, one connection each, over a way that is no limit.
+fn copies(files: u32, at_once: u32) -> WriteTest {
+    WriteTest {
+        files,
+        file_bytes: FILE_BYTES,
+        admission: Admission::Queued { at_once },
+        streams: 1,
+        places_of_stream: 1.0,
+        rate_max: f64::INFINITY,
+        relayed_part: 0.0,
+    }
+}
+
+/// The same through both doors: one of them is on another server, and passes its half on.
+fn through_doors(test: WriteTest) -> WriteTest {
+    WriteTest {
+        places_of_stream: PLACES_OF_DOOR,
+        relayed_part: 0.5,
+        ..test
+    }
+}
+
+fn over(megabits: f64, test: WriteTest) -> WriteTest {
+    WriteTest {
+        rate_max: megabits * MEGABIT,
+        ..test
+    }
+}
+
+fn refused(files: u32) -> WriteTest {
+    let admission = Admission::Refused {
+        running_max: TRANSFERS_MAX,
+        retries: RETRIES,
+        retry_seconds: RETRY_SECONDS,
     };
-    let run = |files, streams| Concurrency { files, streams };
-    let fewer = simulated("sheffield", 160.0, [run(10, 10), run(10, 1)])?;
-    let more = simulated("glasgow", 327.1, [run(7, 1), run(7, 10)])?;
-    let spans = |words, signals: &Signals| {
-        let links: Vec<LinkId> = signals.links.keys().cloned().collect();
-        Line::of_spans(words, signals, &links, 5..SECOND, SECOND + 5..BINS)
+    over(
+        TO_SHEFFIELD_MEGABITS,
+        WriteTest {
+            admission,
+            ..copies(files, files)
+        },
+    )
+}
+
+/// Places of rows in [`rows`] that others are compared with.
+const TEN_STREAMS: usize = 0;
+const ONE_STREAM: usize = 1;
+const TWO_BATCHES: usize = 2;
+const WITH_REMOVAL: usize = 3;
+const WITH_FTS: usize = 4;
+const GLASGOW_25: usize = 6;
+const GLASGOW_7: usize = 7;
+const GLASGOW_STREAMS: usize = 9;
+const FROM_RAL_PP: usize = 10;
+const RAL_PP_TO_GLASGOW: usize = 11;
+const TO_SHEFFIELD_ALL: usize = 14;
+
+fn rows() -> Vec<Row> {
+    use Basis::{Fitted, Follows, Given};
+    use Printed::{Megabits, Words};
+    let row = |(source, destination): (&str, &str), what, printed, basis, test: WriteTest| Row {
+        what,
+        printed,
+        basis,
+        link: between(source, destination),
+        run: test.run(&server(), f64::from(BIN_SECONDS), STEPS_OF_BIN),
+        test,
     };
-    Ok(vec![
-        spans(
+    let streams = |streams, test| WriteTest { streams, ..test };
+    let (sheffield, glasgow) = (("sheffield", "edinburgh"), ("glasgow", "edinburgh"));
+    let with_removal = WriteTest {
+        admission: Admission::InBatches {
+            at_once: 10,
+            removal_seconds: REMOVAL_SECONDS,
+        },
+        ..copies(250, 10)
+    };
+    let from_glasgow = |files, at_once| over(FROM_GLASGOW_MEGABITS, copies(files, at_once));
+    let from_ral_pp = |files| over(FROM_RAL_PP_MEGABITS, copies(files, 7));
+    let to_sheffield = ("edinburgh", "sheffield");
+    vec![
+        row(
+            sheffield,
+            "Sheffield, srmCopy: 10 files, 10 connections each",
+            Megabits(&[160.0]),
+            Fitted,
+            streams(10, copies(100, 10)),
+        ),
+        row(
+            sheffield,
+            "Sheffield, srmCopy: 10 files, 1 connection each",
+            Megabits(&[381.0, 370.0]),
+            Fitted,
+            copies(250, 10),
+        ),
+        row(
+            sheffield,
+            "the same, two batches at the same time",
+            Words("little or no improvement"),
+            Follows,
+            copies(500, 20),
+        ),
+        row(
+            sheffield,
+            "the same, each ten files removed before the next ten",
+            Megabits(&[310.0]),
+            Fitted,
+            with_removal,
+        ),
+        row(
+            sheffield,
+            "Sheffield, FTS through two doors: 10 files, 1 connection each",
+            Megabits(&[203.0, 197.0]),
+            Fitted,
+            through_doors(copies(250, 10)),
+        ),
+        row(
+            glasgow,
+            "Glasgow, FTS through two doors (number of files not told: 10)",
+            Megabits(&[276.0]),
+            Follows,
+            through_doors(from_glasgow(50, 10)),
+        ),
+        row(
+            glasgow,
+            "Glasgow, FTS with srmCopy: 25 files",
+            Megabits(&[319.1]),
+            Follows,
+            from_glasgow(50, 25),
+        ),
+        row(
+            glasgow,
+            "Glasgow, FTS with srmCopy: 7 files",
+            Megabits(&[327.1, 300.3]),
+            Given,
+            from_glasgow(50, 7),
+        ),
+        row(
+            glasgow,
+            "the same, 1 TB",
+            Megabits(&[352.5]),
+            Given,
+            from_glasgow(1_000, 7),
+        ),
+        row(
+            glasgow,
+            "Glasgow, FTS with srmCopy: 7 files, 10 connections each",
+            Megabits(&[204.4]),
+            Follows,
+            streams(10, from_glasgow(50, 7)),
+        ),
+        row(
+            ("ral-pp", "edinburgh"),
+            "RAL-PP to Edinburgh",
+            Megabits(&[192.5]),
+            Given,
+            from_ral_pp(100),
+        ),
+        row(
+            ("ral-pp", "glasgow"),
+            "RAL-PP to Glasgow",
+            Megabits(&[180.8]),
+            Given,
+            from_ral_pp(54),
+        ),
+        row(
+            to_sheffield,
+            "Edinburgh to Sheffield, srmcp: 25 files submitted",
+            Megabits(&[105.0]),
+            Given,
+            refused(25),
+        ),
+        row(
+            to_sheffield,
+            "the same, 50 files submitted",
+            Words("31 files done"),
+            Follows,
+            refused(50),
+        ),
+        row(
+            to_sheffield,
+            "the same, 200 files submitted",
+            Words("30 files done"),
+            Follows,
+            refused(200),
+        ),
+    ]
+}
+
+/// Runs everything.
+pub(super) fn run() -> Edinburgh {
+    let rows = rows();
+    let asked = |words, first: usize, second: usize| {
+        let comparison = Comparison::of(&rows[first], &rows[second]);
+        let [before, after] = comparison.spans.clone();
+        Line::of_spans(words, &comparison.signals, &comparison.links, before, after)
+    };
+    let lines = vec![
+        asked(
             (
-                "Sheffield, srmCopy: 10 → 1 streams",
+                "Sheffield, srmCopy: 10 → 1 connections",
                 "160 → 381 Mb/s: the rate was improved significantly",
             ),
-            &fewer,
+            TEN_STREAMS,
+            ONE_STREAM,
         ),
-        spans(
+        watched(
             (
-                "Glasgow, srmCopy: 1 → 10 streams",
-                "327 → 204 Mb/s: a detrimental effect, and a higher load",
+                "Sheffield, srmCopy: 1 → 2 batches",
+                "little or no improvement in transfer rate",
             ),
-            &more,
+            &rows[ONE_STREAM],
+            &rows[TWO_BATCHES],
         ),
-        of_runs(
+        asked(
+            (
+                "Sheffield, srmCopy: with removal",
+                "381 → 310 Mb/s: a fairer comparison",
+            ),
+            ONE_STREAM,
+            WITH_REMOVAL,
+        ),
+        asked(
             (
                 "Sheffield: srmCopy → FTS",
                 "381 → 203 Mb/s: a much more random disk access pattern; half of the bytes through the other door",
             ),
-            "sheffield",
-            [way(381.0, 0.0, 0.05), way(203.0, 0.5, 0.8)],
+            ONE_STREAM,
+            WITH_FTS,
         ),
-        concurrency(&simulated("glasgow", 319.1, [run(25, 1), run(7, 1)])?),
-        ral_pp(),
-    ])
+        watched(
+            (
+                "Glasgow: 25 → 7 files at once",
+                "319 → 327 and 300 Mb/s: remarkably it is even faster, and the load is not as large",
+            ),
+            &rows[GLASGOW_25],
+            &rows[GLASGOW_7],
+        ),
+        asked(
+            (
+                "Glasgow: 1 → 10 connections",
+                "327 → 204 Mb/s: a detrimental effect, and a higher load",
+            ),
+            GLASGOW_7,
+            GLASGOW_STREAMS,
+        ),
+        ral_pp(&rows, Reports::OfThatTime),
+        ral_pp(&rows, Reports::OfToday),
+    ];
+    Edinburgh { rows, lines }
 }
 
-/// 200 files at once, of which 30 are done: the refusals as incidents.
-pub(super) fn refusals() -> Vec<Incident> {
-    let link = LinkId {
-        source: StorageId::new("edinburgh"),
-        destination: StorageId::new("sheffield"),
-    };
-    let run = Run {
-        megabits: 105.0,
-        files: 30.0,
-        ..RUN
-    };
-    let mut signals = window(&link, [run; 2]);
-    let group = FailureGroup::new(
-        Side::Destination,
-        Phase::Preparation,
-        Errno::EAGAIN,
-        "TransferManager error too many transfers!",
-    );
-    let until = |bin: usize| REFUSED * bin / BINS;
-    let refused = Series::known((0..BINS).map(|bin| (until(bin + 1) - until(bin)) as f64));
-    let of_link = signals.links.get_mut(&link).expect("it was made");
-    of_link.failures.insert(group, refused);
-    let until = signals.begin_of(BINS);
-    let times = IncidentTimes::default();
-    let links = BTreeSet::from([link]);
-    incidents_of(occurrences_of(&signals, &links, &[], times, until), times)
+/// Two runs, one after the other.
+struct Comparison {
+    signals: Signals,
+    links: Vec<LinkId>,
+    /// Without the begin and the end of each run.
+    spans: [Range<usize>; 2],
 }
 
-/// 7 files at once instead of 25 take nothing.
-fn concurrency(signals: &Signals) -> Line {
-    let words = (
-        "Glasgow, srmCopy: 25 → 7 files at once",
-        "319 → 327 and 300 Mb/s: remarkably it is even faster, and the load is not as large",
-    );
-    let links: Vec<LinkId> = signals.links.keys().cloned().collect();
-    let changes = links
-        .first()
-        .map(|link| changes_of(signals, link, &links))
-        .unwrap_or_default();
-    let all = Span {
+impl Comparison {
+    fn of(first: &Row, second: &Row) -> Comparison {
+        let tests = [
+            first.recorded(0),
+            second.recorded(first.run.bins.len() + PAUSE_BINS),
+        ];
+        let signals = record(intervals(tests[1].bins().end), &NAMES, &tests);
+        let links = BTreeSet::from([first.link.clone(), second.link.clone()]);
+        let spans = tests.each_ref().map(|test| {
+            let bins = test.bins();
+            bins.start + EDGE_BINS..bins.end.saturating_sub(EDGE_BINS)
+        });
+        Comparison {
+            signals,
+            links: links.into_iter().collect(),
+            spans,
+        }
+    }
+}
+
+fn intervals(bins: usize) -> Intervals {
+    Intervals {
+        begin: BEGIN,
+        bin_seconds: BIN_SECONDS,
+        bins,
+    }
+}
+
+/// What a watch would find by itself of the second run.
+fn watched(words: (&'static str, &'static str), first: &Row, second: &Row) -> Line {
+    let tests = [first.recorded(0), second.recorded(first.run.bins.len())];
+    let all = intervals(tests[1].bins().end.saturating_sub(EDGE_BINS));
+    let signals = record(all, &NAMES, &tests);
+    let link = &first.link;
+    let changes = changes_of(&signals, link, std::slice::from_ref(link));
+    let whole = Span {
         from: BEGIN,
         to: signals.begin_of(signals.bins),
     };
-    Line::of_falls(words, &changes, &[all])
+    Line::of_falls(words, &changes, &[whole])
+}
+
+/// What is known of a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Reports {
+    /// Rates, and how many files at once.
+    OfThatTime,
+    /// Stages of the copies, servers and their disks too.
+    OfToday,
 }
 
 /// Glasgow sends to Edinburgh, then RAL-PP does; RAL-PP to Glasgow is as slow, RAL-PP to RAL is not.
-fn ral_pp() -> Line {
-    let links = [to_edinburgh("glasgow"), to_edinburgh("ral-pp")];
-    let mut signals = Signals::unknown(BEGIN, BIN, BINS);
-    let column = |first: f64, second: f64| {
-        let value = move |bin: usize| if bin < SECOND { first } else { second };
-        Series::known((0..BINS).map(value))
+fn ral_pp(rows: &[Row], reports: Reports) -> Line {
+    let mut comparison = Comparison::of(&rows[GLASGOW_7], &rows[FROM_RAL_PP]);
+    let second = rows[GLASGOW_7].run.bins.len() + PAUSE_BINS;
+    let bins = comparison.signals.bins;
+    let to_ral = over(TO_RAL_MEGABITS, copies(50, 7));
+    let to_ral = Row {
+        what: "RAL-PP to RAL",
+        printed: Printed::Megabits(&[380.0]),
+        basis: Basis::Given,
+        link: between("ral-pp", "ral"),
+        run: to_ral.run(&server(), f64::from(BIN_SECONDS), STEPS_OF_BIN),
+        test: to_ral,
     };
-    let mut add = |link: LinkId, first: f64, second: f64| {
-        let run = |megabits: f64| if megabits > 0.0 { 10.0 } else { 0.0 };
-        let of_link = LinkSignals {
-            copied_bytes: column(
-                first * MEGABIT * f64::from(BIN),
-                second * MEGABIT * f64::from(BIN),
-            ),
-            active: column(run(first), run(second)),
-            limit: column(run(first), run(second)),
-            queued: Series::constant(20.0, BINS),
-            ..LinkSignals::default()
+    let others = [
+        (to_ral.recorded(0), "pool.ral"),
+        (rows[RAL_PP_TO_GLASGOW].recorded(second), "pool.glasgow"),
+    ];
+    for (test, server) in others {
+        let names = WrittenServer {
+            server,
+            array: "disk",
+            door: None,
         };
-        signals.links.insert(link, of_link);
+        let of_other = record(intervals(bins), &names, &[test]);
+        comparison.signals.links.extend(of_other.links);
+        comparison.signals.servers.extend(of_other.servers);
+    }
+    let words = match reports {
+        Reports::OfThatTime => (
+            "Edinburgh, from Glasgow → from RAL-PP",
+            "327 → 192 Mb/s (and to Glasgow 181, though 380 were seen to RAL): maybe RAL-PP have some networking issues",
+        ),
+        Reports::OfToday => (
+            "the same, with what copies report today",
+            "(no stage of a copy was measured)",
+        ),
     };
-    let from_ral_pp = |to: &str| LinkId {
-        source: StorageId::new("ral-pp"),
-        destination: StorageId::new(to),
-    };
-    add(links[0].clone(), 319.1, 0.0);
-    add(links[1].clone(), 0.0, 192.5);
-    add(from_ral_pp("glasgow"), 0.0, 180.8);
-    add(from_ral_pp("ral"), 380.0, 0.0);
-    let words = (
-        "Edinburgh, from Glasgow → from RAL-PP",
-        "319 → 192 Mb/s (and to Glasgow 181, though 380 were seen to RAL): maybe RAL-PP have some networking issues",
-    );
-    Line::of_spans(words, &signals, &links, 5..SECOND, SECOND + 2..BINS)
+    if reports == Reports::OfThatTime {
+        comparison.signals.servers.clear();
+        for link in comparison.signals.links.values_mut() {
+            link.stages.clear();
+            link.streams_used = Series::default();
+        }
+    }
+    let [before, after] = comparison.spans.clone();
+    Line::of_spans(words, &comparison.signals, &comparison.links, before, after)
+}
+
+impl Row {
+    fn recorded(&self, first_bin: usize) -> RecordedTest<'_> {
+        RecordedTest {
+            link: &self.link,
+            test: &self.test,
+            run: &self.run,
+            first_bin,
+        }
+    }
+
+    pub(super) fn simulated_megabits(&self) -> f64 {
+        self.run.rate(self.test.file_bytes) / MEGABIT
+    }
+
+    fn printed_words(&self) -> String {
+        match self.printed {
+            Printed::Megabits(rates) => {
+                let rates: Vec<String> = rates.iter().map(|rate| format!("{rate:.0}")).collect();
+                format!("{} Mb/s", rates.join(" and "))
+            }
+            Printed::Words(words) => words.to_owned(),
+        }
+    }
+}
+
+impl Edinburgh {
+    /// Printed and simulated rates, as a table of a page.
+    pub(super) fn table(&self) -> String {
+        let mut text = String::from(
+            "| run | printed | simulated | files done | the simulated rate is |\n|---|---:|---:|---:|---|\n",
+        );
+        for row in &self.rows {
+            let basis = match row.basis {
+                Basis::Fitted => "fitted",
+                Basis::Given => "given, by the way between both sites",
+                Basis::Follows => "a result",
+            };
+            let _ = writeln!(
+                text,
+                "| {} | {} | {:.0} Mb/s | {} of {} | {basis} |",
+                row.what,
+                row.printed_words(),
+                row.simulated_megabits(),
+                row.run.finished_files,
+                row.test.files,
+            );
+        }
+        text
+    }
+
+    /// The refusals of 200 files that are submitted at once, as incidents.
+    pub(super) fn refusals(&self) -> Vec<Incident> {
+        let row = &self.rows[TO_SHEFFIELD_ALL];
+        let names = WrittenServer {
+            server: "dcache.sheffield",
+            array: "disk",
+            door: None,
+        };
+        let mut signals = record(intervals(row.run.bins.len()), &names, &[row.recorded(0)]);
+        let group = FailureGroup::new(
+            Side::Destination,
+            Phase::Preparation,
+            Errno::EAGAIN,
+            "TransferManager error too many transfers!",
+        );
+        let refused = Series::known(row.run.bins.iter().map(|bin| bin.refusals));
+        for link in signals.links.values_mut() {
+            link.failures.insert(group.clone(), refused.clone());
+        }
+        let until = signals.begin_of(signals.bins);
+        let times = IncidentTimes::default();
+        let links = BTreeSet::from([row.link.clone()]);
+        incidents_of(occurrences_of(&signals, &links, &[], times, until), times)
+    }
 }

@@ -1,5 +1,7 @@
 //! Which plots the page has.
 
+use super::Stories;
+use super::edinburgh::{Edinburgh, Printed};
 use super::sc4_disk::{self, DiskPhase};
 use super::svg::{Bars, Curve, Lines, Mark};
 use super::told::changes_of;
@@ -7,6 +9,10 @@ use super::{asgc, sc4_tape, tables_2021, windows_2013};
 use penstock_decide::explain::signals::{Series, Signals};
 use penstock_decide::explain::{RateChange, RateChangeKind};
 use penstock_model::LinkId;
+
+/// Of bars, by number.
+const SIMULATED_COLOUR: usize = 0;
+const PRINTED_COLOUR: usize = 4;
 
 /// A file beside the page.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -16,20 +22,21 @@ pub struct Plot {
 }
 
 /// All of them.
-pub(super) fn all(disk: &DiskPhase, tape: &Signals) -> Vec<Plot> {
+pub(super) fn all(stories: &Stories) -> Vec<Plot> {
     let mut plots = vec![
-        plot("sc4-disk.svg", sc4_disk(disk)),
-        plot("sc4-slots.svg", sc4_slots(disk)),
-        plot("sc4-tape.svg", sc4_tape(tape)),
+        plot("sc4-disk.svg", sc4_disk(&stories.disk)),
+        plot("sc4-slots.svg", sc4_slots(&stories.disk)),
+        plot("sc4-tape.svg", sc4_tape(&stories.tape)),
         plot("windows-2013.svg", windows_2013()),
         plot("tables-2021.svg", tables_2021()),
-        plot("edinburgh.svg", edinburgh()),
+        plot("edinburgh.svg", edinburgh(&stories.edinburgh)),
     ];
-    let cases = [
-        ("asgc-1.svg", "ASGC, case I", asgc::of_controller()),
-        ("asgc-2.svg", "ASGC, case II", asgc::of_paths()),
+    let names = [
+        ("asgc-1.svg", "ASGC, case I"),
+        ("asgc-2.svg", "ASGC, case II"),
     ];
-    plots.extend(cases.map(|(file, title, signals)| plot(file, asgc_plot(title, &signals))));
+    let cases = names.into_iter().zip(&stories.asgc);
+    plots.extend(cases.map(|((file, title), case)| plot(file, asgc_plot(title, case))));
     plots
 }
 
@@ -183,39 +190,49 @@ fn tables_2021() -> String {
     .svg()
 }
 
-fn edinburgh() -> String {
-    let bar = |(name, megabits, colour): (&str, f64, usize)| (name.to_owned(), megabits, colour);
+/// Each run as it was printed, and as it was simulated.
+fn edinburgh(edinburgh: &Edinburgh) -> String {
+    let bars = edinburgh.rows.iter().flat_map(|row| {
+        let printed = match row.printed {
+            Printed::Megabits(rates) => rates.first().copied(),
+            Printed::Words(_) => None,
+        };
+        let printed = printed.map(|rate| (format!("{}, printed", row.what), rate, PRINTED_COLOUR));
+        let simulated = (
+            format!("{}, simulated", row.what),
+            row.simulated_megabits(),
+            SIMULATED_COLOUR,
+        );
+        printed.into_iter().chain([simulated])
+    });
     Bars {
-        title: "Into the dCache of Edinburgh",
+        title: "Into the dCache of Edinburgh, and out of it: printed and simulated",
         unit: "Mb/s",
-        bars: [
-            ("FTS, 1 stream", 203.0, 1),
-            ("srmCopy, 10 streams", 160.0, 1),
-            ("srmCopy, 1 stream", 381.0, 0),
-            ("Glasgow, 25 files", 319.1, 0),
-            ("Glasgow, 7 files", 327.1, 0),
-            ("Glasgow, 10 streams", 204.4, 1),
-            ("RAL-PP", 192.5, 4),
-        ]
-        .map(bar)
-        .into(),
+        bars: bars.collect(),
     }
     .svg()
 }
 
-fn asgc_plot(title: &'static str, signals: &Signals) -> String {
-    let values = asgc::rate(signals);
+fn asgc_plot(title: &'static str, case: &asgc::Case) -> String {
+    let curves = case.curves().map(|(name, series)| Curve {
+        name,
+        values: means(series, case.signals.bins, 1, 1e6),
+    });
+    let minutes = case.signals.bins / 60;
+    let ticks: Vec<(f64, String)> = (0..=minutes)
+        .step_by(minutes.div_ceil(8).max(1))
+        .map(|minute| (minute as f64 * 60.0, format!("{minute} min")))
+        .collect();
     Lines {
         title,
-        unit: "MB/s on the array; changed after 120 s",
-        curves: vec![Curve {
-            name: "rate",
-            values: values.iter().map(|rate| Some(rate / 1e6)).collect(),
+        unit: "MB/s in each second",
+        curves: curves.into(),
+        marks: vec![Mark {
+            from: case.mended_at as f64,
+            to: case.signals.bins as f64,
+            name: "mended".to_owned(),
         }],
-        marks: Vec::new(),
-        ticks: [0, 60, 120, 180, 240]
-            .map(|second| (f64::from(second), format!("{second} s")))
-            .into(),
+        ticks,
     }
     .svg()
 }

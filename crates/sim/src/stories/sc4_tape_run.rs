@@ -62,7 +62,7 @@ pub(super) enum Trouble {
     MoverHangs,
     /// The ways from both servers to HPSS are dead: commands neither move a byte nor end.
     MigrationStops,
-    /// Files of others fill the pools of the first server.
+    /// Others write into the pools of the first server all that fits, also in place of files that are on tape.
     PoolsFull,
     /// The streams to HPSS are slow, and the pools small: each new file needs room that only files on tape may give.
     DeletionPressure,
@@ -271,9 +271,18 @@ impl Site {
         }
         let is_taken = self.is_faulty(Trouble::PoolsFull);
         for (pool, server) in self.pools.iter_mut().zip(POOL_SERVERS) {
-            let others = pool.used() - pool.of_others;
-            let room = POOL_FILES.saturating_sub(others + 1);
-            pool.of_others = if is_taken && server == 0 { room } else { 0 };
+            if is_taken && server == 0 {
+                self.outcome.evicted += pool.cached.len() as u64;
+                let precious = pool
+                    .cached
+                    .iter()
+                    .filter(|file| !self.stored.contains(file));
+                self.outcome.evicted_precious += precious.count() as u64;
+                pool.cached.clear();
+                pool.of_others = POOL_FILES.saturating_sub(pool.used() - pool.of_others);
+            } else {
+                pool.of_others = 0;
+            }
         }
         let hangs = self.is_faulty(Trouble::MoverHangs);
         // One more hangs every hour, until somebody kills them all.

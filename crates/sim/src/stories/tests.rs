@@ -3,6 +3,8 @@
 use super::*;
 use crate::made_page::renewed;
 use penstock_decide::explain::answer::Measure;
+use penstock_decide::explain::signals::DataPathStage;
+use penstock_decide::explain::split::Factor;
 use penstock_decide::explain::{Cause, Explanation, Permille, RateChangeKind};
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -63,7 +65,7 @@ fn the_analysis_of_two_weeks_from_disk_to_disk_comes_again_line_by_line() {
         assert!(told(day_4).missing.contains(&missing), "{day_4:#?}");
     }
     check(generator, Cause::FewerSubmissions, 95);
-    assert_eq!(told(generator).kind, RateChangeKind::Lull);
+    assert_eq!(told(generator).kind, RateChangeKind::NoWork);
     check(rfio, Cause::SourceErrors, 80);
     check(raised, Cause::SlotLimit, 80);
     assert_eq!(told(raised).kind, RateChangeKind::Rise);
@@ -76,8 +78,7 @@ fn the_analysis_of_two_weeks_from_disk_to_disk_comes_again_line_by_line() {
     // "Not understood although there were too few concurrent transfers": that is why.
     check(halved, Cause::NotFed, 90);
     check(doubled, Cause::SlotLimit, 40);
-    assert_eq!(told(doubled).kind, RateChangeKind::Rise);
-    assert!(doubled.share_of(Cause::NotFed) > Some(Permille(200)));
+    assert!(told(doubled).is_rise && doubled.share_of(Cause::NotFed) > Some(Permille(200)));
     check(slid, Cause::ServiceShare, 90);
     check(intervention, Cause::ServiceShare, 60);
     check(nightly, Cause::DatabaseLoad, 90);
@@ -154,7 +155,7 @@ fn the_analysis_of_the_week_to_tape_comes_again_line_by_line() {
 #[test]
 fn what_happened_to_tapes_in_2006_is_endured_and_explained() {
     use sc4_tape_run::Trouble;
-    for one in &stories().tape_run {
+    for one in &sc4_tape_run::run() {
         let is_safe = (one.lost, one.evicted_precious) == (0, 0);
         assert!(is_safe && one.arrived > 5_000, "{one:#?}");
         // What is left on disk alone has just come.
@@ -163,17 +164,13 @@ fn what_happened_to_tapes_in_2006_is_endured_and_explained() {
         assert!(one.minutes_to_full_rate <= Some(30.0), "{one:#?}");
         assert!(one.minutes_to_full_rate.is_some(), "{one:#?}");
         let (cause, incidents) = match one.trouble {
-            Trouble::BufferFull => (Some(Cause::TapeBufferFull), 1),
-            Trouble::MoverHangs => (Some(Cause::StalledMover), 0),
-            Trouble::MigrationStops => (Some(Cause::TapeWriteStopped), 1),
-            // Copies of files that are on tape give way, so that the rate stays.
-            Trouble::PoolsFull => (None, 0),
-            Trouble::DeletionPressure => (Some(Cause::OutOfSpace), 0),
+            Trouble::BufferFull => (Cause::TapeBufferFull, 1),
+            Trouble::MoverHangs => (Cause::StalledMover, 0),
+            Trouble::MigrationStops => (Cause::TapeWriteStopped, 1),
+            Trouble::PoolsFull => (Cause::PoolFull, 0),
+            Trouble::DeletionPressure => (Cause::OutOfSpace, 0),
         };
-        match cause {
-            Some(cause) => check(&one.line, cause, 90),
-            None => assert_eq!(one.line.told, None, "{one:#?}"),
-        }
+        check(&one.line, cause, 90);
         assert_eq!(one.incidents, incidents, "{one:#?}");
     }
 }
@@ -266,37 +263,108 @@ fn cms_and_atlas_are_split_without_a_rest() {
 }
 
 #[test]
-fn the_table_of_edinburgh_is_told_row_by_row() {
-    let lines = &stories().edinburgh;
-    let [fewer, more, order, concurrency, ral_pp] = lines.as_slice() else {
-        panic!("five lines: {}", lines.len());
+fn the_table_of_edinburgh_comes_again_row_by_row() {
+    use edinburgh::{Basis, Printed};
+    let edinburgh = edinburgh::run();
+    let mut compared = 0;
+    for row in &edinburgh.rows {
+        let Printed::Megabits(printed) = row.printed else {
+            continue;
+        };
+        compared += 1;
+        let simulated = row.simulated_megabits();
+        let error = |printed: &f64| (simulated / printed - 1.0).abs();
+        let error = printed.iter().map(error).fold(f64::INFINITY, f64::min);
+        // The number of files is not told of FTS from Glasgow, and a way is given as the mean of what went over it.
+        let error_max = match (row.basis, row.what.contains("not told")) {
+            (_, true) => 0.3,
+            (Basis::Fitted, _) => 0.01,
+            (Basis::Given, _) => 0.08,
+            (Basis::Follows, _) => 0.05,
+        };
+        assert!(error < error_max, "{}: {simulated} {printed:?}", row.what);
+    }
+    assert!(compared >= 12, "{compared} rates");
+    let done: Vec<u32> = edinburgh
+        .rows
+        .iter()
+        .map(|row| row.run.finished_files)
+        .collect();
+    // 25, 31 and 30 are printed. Why one more of fifty was done is not.
+    assert_eq!(done[done.len() - 3..], [25, 30, 30]);
+    let refusals = edinburgh.refusals();
+    assert_eq!(refusals.len(), 1, "{refusals:#?}");
+    assert!(refusals[0].failed_attempts >= 170, "{refusals:#?}");
+}
+
+#[test]
+fn what_edinburghs_authors_compare_is_explained() {
+    let edinburgh = edinburgh::run();
+    let [
+        fewer,
+        batches,
+        removal,
+        order,
+        concurrency,
+        more,
+        ral_pp,
+        today,
+    ] = edinburgh.lines.as_slice()
+    else {
+        panic!("eight lines: {}", edinburgh.lines.len());
     };
     check(fewer, Cause::TooManyStreams, 95);
     assert_eq!(told(fewer).kind, RateChangeKind::Rise);
-    check(more, Cause::TooManyStreams, 95);
+    assert_eq!(batches.told, None, "{batches:#?}");
+    // All of it is time in which no copy runs. No rule speaks of a fall as small as this one.
+    let parts = &told(removal).parts;
+    let idle: f64 = parts
+        .iter()
+        .filter(|part| part.factors.contains(&Factor::Fed))
+        .map(|part| part.change)
+        .sum();
+    let all: f64 = parts.iter().map(|part| part.change).sum();
+    assert!(idle / all > 0.95, "{parts:?}");
+    assert_eq!(told(removal).causes, [], "{removal:#?}");
     check(order, Cause::RandomWrites, 95);
     assert_eq!(concurrency.told, None, "{concurrency:#?}");
+    check(more, Cause::TooManyStreams, 95);
     // "Networking issues?" Nobody measured a stage, so no rule says so.
     assert_eq!(told(ral_pp).causes, [], "{ral_pp:#?}");
     assert!(
         told(ral_pp).missing.contains(&Measure::StageTimes),
         "{ral_pp:#?}"
     );
-    let refusals = edinburgh::refusals();
-    let attempts: Vec<u64> = refusals.iter().map(|one| one.failed_attempts).collect();
-    assert_eq!(attempts, [170]);
+    // The stage is known now. That it is the site's way needs rates of RAL-PP's links from before.
+    assert_eq!(
+        told(today).stage,
+        Some(DataPathStage::Network),
+        "{today:#?}"
+    );
+    assert_eq!(told(today).causes, [], "{today:#?}");
 }
 
 #[test]
-fn both_cases_of_disk_arrays_are_told() {
-    let lines = asgc::lines();
-    let [controller, paths] = lines.as_slice() else {
-        panic!("two lines: {}", lines.len());
-    };
-    check(controller, Cause::DiskController, 95);
-    check(paths, Cause::Multipath, 95);
-    assert_eq!(told(controller).kind, RateChangeKind::Rise);
-    assert_eq!(told(paths).kind, RateChangeKind::Rise);
+fn both_cases_of_disk_arrays_come_again_and_are_told_apart() {
+    let cases = asgc::cases();
+    let seen = cases
+        .each_ref()
+        .map(|case| case.runs.each_ref().map(|run| case.rate_and_variation(run)));
+    for (case, [(low, _), (well, steady)]) in cases.iter().zip(seen) {
+        for run in &case.runs {
+            assert_eq!(run.run.finished_files, 350, "{run:?}");
+        }
+        let seconds = case.runs[1].run.seconds_to_array;
+        let error = (seconds / asgc::WELL_SECONDS - 1.0).abs();
+        assert!(error < 0.1, "{seconds} s");
+        assert!(low < 0.75 * well && steady < 0.05, "{low} {well} {steady}");
+        assert_eq!(told(&case.line).kind, RateChangeKind::Rise);
+    }
+    let [[(_, low_is_steady), _], [(_, turbulent), _]] = seen;
+    assert!(low_is_steady < 0.05, "{low_is_steady}");
+    assert!(turbulent > 0.5, "{turbulent}");
+    check(&cases[0].line, Cause::DiskController, 95);
+    check(&cases[1].line, Cause::Multipath, 95);
 }
 
 #[test]
