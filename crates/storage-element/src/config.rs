@@ -7,6 +7,7 @@ use penstock_decide::authorization::{GroupRule, SubjectRule};
 use penstock_decide::pool_selection::PoolMode;
 use penstock_decide::streams::StreamsLimits;
 use penstock_model::{Archival, Bytes, ChecksumAlgorithm, NamespacePath, PoolName};
+use penstock_persistence::namespace::ArchiveWord;
 use penstock_protocol::connections::Connections;
 use penstock_protocol::hosts::AllowedServers;
 use penstock_protocol::http1::client::{NearEnds, ReachRules};
@@ -186,6 +187,22 @@ impl TapeSizes {
             true => Archival::Precious,
             false => Archival::DiskOnly,
         }
+    }
+}
+
+/// On which terms a new file goes to tape, and what its request has said for that.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct TapeTerms {
+    pub sizes: TapeSizes,
+    pub word: ArchiveWord,
+}
+
+impl TapeTerms {
+    /// Where a file of this size is to be, and what is kept of its request for that.
+    pub(crate) fn of_file(&self, size: Bytes) -> (Archival, Option<ArchiveWord>) {
+        let archival = self.sizes.archival(size);
+        let word = (archival == Archival::Precious).then(|| self.word.clone());
+        (archival, word)
     }
 }
 

@@ -3,6 +3,7 @@
 
 mod access_check;
 mod answer;
+mod archive_word;
 mod byteranges;
 mod caller;
 mod conditions;

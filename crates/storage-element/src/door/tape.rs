@@ -211,7 +211,11 @@ async fn stage(
     call: &Call<'_>,
     body: &[u8],
 ) -> Result<Reply, Problem> {
-    let files = parse_stage(body, nearline.config.stage_files_max)?;
+    let files = parse_stage(
+        body,
+        nearline.config.stage_files_max,
+        &nearline.config.site_name,
+    )?;
     let mut submitted = Vec::with_capacity(files.len());
     let mut denied = None;
     for (number, file) in files.into_iter().enumerate() {
@@ -228,6 +232,7 @@ async fn stage(
             path: file.path,
             found,
             pin: file.pin,
+            activity: file.activity,
         });
     }
     if let Some(text) = denied.filter(|_| submitted.iter().all(|file| file.found.is_err())) {
@@ -239,6 +244,7 @@ async fn stage(
     let request = nearline.stage_request(Submission {
         user: call.caller.holder(),
         vo: call.caller.origin().vo,
+        challenge: call.caller.challenge.clone(),
         at: door.storage.clock.recorded(),
         files: submitted,
     });
@@ -318,11 +324,13 @@ async fn bring_for_reader(
     let request = nearline.stage_request(Submission {
         user: call.caller.holder(),
         vo: call.caller.origin().vo,
+        challenge: call.caller.challenge.clone(),
         at: now,
         files: vec![SubmittedFile {
             path: call.path.to_string(),
             found: Ok(file),
             pin: None,
+            activity: None,
         }],
     });
     let id = request.id.clone();

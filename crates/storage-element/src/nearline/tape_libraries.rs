@@ -192,8 +192,26 @@ impl TapeLibraries {
                     tracing::info!(?incident, "the tape system works again");
                     self.incidents.remove(&incident);
                 }
-                // The namespace is told when all copies are made. No data set is named to the engine.
-                Effect::CopyMade { .. } | Effect::HintFailed { .. } => {}
+                Effect::HintFailed {
+                    data_set,
+                    source,
+                    verdict,
+                    came_files,
+                    expected_files,
+                } => {
+                    let source = source.name();
+                    let levels = data_set.0.join(" / ");
+                    tracing::info!(
+                        data_set = levels,
+                        source,
+                        ?verdict,
+                        came_files,
+                        ?expected_files,
+                        "what was said of a data set was of no use"
+                    );
+                }
+                // The namespace is told when all copies are made.
+                Effect::CopyMade { .. } => {}
                 // No tape is relabeled by the storage element yet.
                 Effect::Relabel { .. } | Effect::RelabelRefused { .. } => {}
                 Effect::WakeAt(at_ns) => self.wake_ns = Some(at_ns),
@@ -231,8 +249,9 @@ impl TapeLibraries {
             wishes: ArchiveWishes {
                 copies: put.copies,
                 is_packed: put.is_packed,
-                data_set: None,
-                activity: None,
+                data_set: put.data_set,
+                activity: put.account.activity,
+                challenge: put.account.challenge,
                 is_background: false,
             },
         };
@@ -248,7 +267,8 @@ impl TapeLibraries {
                 size_bytes: get.size.0,
                 copies: copies.map(|uri| uri.copy).collect(),
                 asker: asker(get.vo),
-                activity: None,
+                activity: get.account.activity,
+                challenge: get.account.challenge,
                 purpose: ReadPurpose::Users,
             }
         };
