@@ -80,6 +80,8 @@ pub struct NearlineConfig {
     pub buffer_directory: Option<PathBuf>,
     /// As which this site is known to users of its tape interface.
     pub site_name: String,
+    /// Anybody may ask for the metrics of tapes that WLCG collects, not administrators alone.
+    pub has_public_metrics: bool,
 }
 
 /// What keeps the files that are on tape.
@@ -165,6 +167,13 @@ impl ArchiveClasses {
     pub(crate) fn family_of(&self, path: &NamespacePath, size: Bytes) -> &str {
         let class = self.class_of(path, size);
         class.map_or(FAMILY_OF_MOVED, |class| class.family.as_str())
+    }
+
+    /// To which VO the tapes of a family count.
+    pub(crate) fn vo_of_family<'a>(&'a self, family: &'a str) -> &'a str {
+        let mut classes = self.0.iter().filter(|class| class.family == family);
+        let vo = classes.find_map(|class| class.vo.as_deref());
+        vo.unwrap_or(family)
     }
 
     /// To which VO a file that goes to tape counts.

@@ -36,6 +36,7 @@ mod revoked_requests;
 mod slot;
 mod striped;
 mod tape;
+mod tape_accounts;
 mod tape_system;
 mod trash;
 mod tree;

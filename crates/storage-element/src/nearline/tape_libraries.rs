@@ -1,6 +1,7 @@
 //! Files are put on tape and brought back by libraries that the request engine drives. Their drives work in threads of their own and
 //! ask for no one's leave; what they report comes as news.
 
+mod accounting;
 mod catalogue;
 mod copy_uri;
 mod disk_side;
@@ -9,6 +10,7 @@ mod opening;
 mod operating;
 mod recorded;
 
+pub(crate) use accounting::DriveAccount;
 pub(crate) use catalogue::{LiveBytes, live_bytes};
 pub(super) use copy_uri::COPY_SCHEME;
 pub(crate) use library_status::LibrariesStatus;

@@ -82,6 +82,8 @@ pub struct StoredDataSet {
     pub on_tape_files: u64,
     pub on_tape_bytes: Bytes,
     pub on_disk_files: u64,
+    /// Those that somebody waits for.
+    pub awaited_files: u64,
     /// When the last of its files that are on tape got there.
     pub archived: Option<Timestamp>,
 }
@@ -306,6 +308,7 @@ impl Namespace {
                     on_tape_files: 0,
                     on_tape_bytes: Bytes(0),
                     on_disk_files: 0,
+                    awaited_files: 0,
                     archived: None,
                 })
             })?;
@@ -353,7 +356,8 @@ impl Namespace {
 fn sum_up(connection: &Connection, set: &mut StoredDataSet) -> rusqlite::Result<()> {
     let mut query = connection.prepare_cached(
         "SELECT archival, count(*), sum(size_bytes), count(pool),
-                max((SELECT max(at_ms) FROM tape_copy WHERE tape_copy.entry = entry.id))
+                max((SELECT max(at_ms) FROM tape_copy WHERE tape_copy.entry = entry.id)),
+                sum(EXISTS (SELECT 1 FROM stage_file WHERE stage_file.entry = entry.id AND state < 2))
          FROM data_set_file JOIN entry ON entry.id = data_set_file.entry WHERE data_set = ?1 GROUP BY archival",
     )?;
     let mut rows = query.query([signed(set.id)])?;
@@ -362,6 +366,7 @@ fn sum_up(connection: &Connection, set: &mut StoredDataSet) -> rusqlite::Result<
         set.files += files;
         set.bytes.0 = set.bytes.0.saturating_add(bytes);
         set.on_disk_files += unsigned(row.get(3)?);
+        set.awaited_files += unsigned(row.get(5)?);
         if archival_of(row.get(0)?) == Archival::Cached {
             set.on_tape_files += files;
             set.on_tape_bytes.0 = set.on_tape_bytes.0.saturating_add(bytes);
