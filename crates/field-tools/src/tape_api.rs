@@ -59,7 +59,7 @@ pub struct TapeIncident {
 }
 
 /// What the tape system does.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TapeStatus {
     pub counts: TapeCounts,
     /// Files are being put on tape.
@@ -71,7 +71,7 @@ pub struct TapeStatus {
 }
 
 /// What drives and tapes of libraries do.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TapeLibraries {
     pub drives: Vec<TapeDrive>,
     pub tapes: Vec<LibraryTape>,
@@ -80,7 +80,7 @@ pub struct TapeLibraries {
 }
 
 /// A tape that was in a drive, and what its time went to.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TapeMount {
     pub drive: String,
     pub tape: String,
@@ -97,8 +97,99 @@ pub struct TapeMount {
     pub files: u64,
     pub payload_bytes: u64,
     pub moved_bytes: u64,
+    /// Bytes of files in a second of all its time, and bytes in a second while the drive read or wrote.
+    pub payload_rate: u64,
+    pub drive_rate: u64,
+    /// Bytes moved for a byte of a file; `None`: no file was done.
+    pub amplification: Option<f64>,
+    /// Mounts of the same tape that ended in the day before it.
+    pub mounts_before: u64,
     /// Files that were done, by VO.
     pub vos: BTreeMap<String, u64>,
+}
+
+/// Data sets, and what clients have said of them.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TapeDataSets {
+    /// Those that files joined last first.
+    pub data_sets: Vec<TapeDataSet>,
+    pub hints: Vec<TapeHints>,
+}
+
+/// A data set. See the interface's description for what each figure means.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TapeDataSet {
+    pub family: String,
+    pub levels: Vec<String>,
+    pub source: String,
+    pub expected_files: Option<u64>,
+    pub expected_bytes: Option<u64>,
+    pub files: u64,
+    pub bytes: u64,
+    pub on_tape_files: u64,
+    pub on_tape_bytes: u64,
+    pub on_disk_files: u64,
+    pub first: Timestamp,
+    pub last: Timestamp,
+    pub is_complete: Option<bool>,
+    pub archived: Option<Timestamp>,
+    pub awaited_files: u64,
+    pub expected_on_disk: Option<Timestamp>,
+}
+
+/// What the hints of one sender were worth: `named`, `blank`, `unreadable` or `absent`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TapeHints {
+    pub sender: String,
+    pub hint: String,
+    pub files: u64,
+    pub last: Timestamp,
+}
+
+/// What drives did for whom.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct TapeDriveAccount {
+    /// From when on mounts are counted; `None`: all.
+    pub from: Option<Timestamp>,
+    pub until: Timestamp,
+    pub drive_times: Vec<TapeDriveTime>,
+    /// The last ones, the newest first.
+    pub mounts: Vec<TapeMount>,
+    pub hints: Vec<TapeHintVerdict>,
+    pub vos: Vec<VoTapes>,
+}
+
+/// Time of drives of one kind for one user.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TapeDriveTime {
+    /// `None`: nobody's files were done.
+    pub vo: Option<String>,
+    pub activity: Option<String>,
+    pub challenge: Option<String>,
+    pub kind: String,
+    pub mounts: u64,
+    /// In the time of the library, which may run faster.
+    pub occupied_ns: i64,
+    pub read_bytes: u64,
+    pub written_bytes: u64,
+}
+
+/// So many data sets of one source came to this.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TapeHintVerdict {
+    pub source: String,
+    pub verdict: String,
+    pub data_sets: u64,
+}
+
+/// What one VO has on tape.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VoTapes {
+    pub vo: String,
+    pub tapes: u64,
+    pub capacity_bytes: u64,
+    pub written_bytes: u64,
+    pub live: TapeAmount,
 }
 
 /// A drive.
@@ -191,6 +282,30 @@ impl TapeApi {
     /// What waits, what runs, and what is wrong.
     pub async fn status(&self) -> Result<TapeStatus, RemoteError> {
         let path = place(&self.0.base, &["status"]);
+        self.0.exchange(Method::GET, &path, None).await
+    }
+
+    /// Data sets, the newest first; of a name, when one is given.
+    pub async fn data_sets(
+        &self,
+        name: Option<&str>,
+        limit: usize,
+    ) -> Result<TapeDataSets, RemoteError> {
+        let mut query = url::form_urlencoded::Serializer::new(String::new());
+        query.append_pair("limit", &limit.to_string());
+        if let Some(name) = name {
+            query.append_pair("name", name);
+        }
+        let path = place(&self.0.base, &["data-sets"]) + "?" + &query.finish();
+        self.0.exchange(Method::GET, &path, None).await
+    }
+
+    /// What drives did since then; `None`: ever.
+    pub async fn account(&self, since: Option<Timestamp>) -> Result<TapeDriveAccount, RemoteError> {
+        let mut path = place(&self.0.base, &["account"]);
+        if let Some(since) = since {
+            path += &format!("?since={}", since.0);
+        }
         self.0.exchange(Method::GET, &path, None).await
     }
 

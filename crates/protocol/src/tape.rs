@@ -261,6 +261,19 @@ pub fn archive_note(note: &Value) -> HeaderValue {
     HeaderValue::try_from(text).expect("base64 is ASCII")
 }
 
+/// Bytes of a note that are read; FTS takes 1,024 of its clients.
+const NOTE_BYTES_MAX: usize = 4 << 10;
+
+/// The JSON of such a value; `None`: it is too long, or no object of JSON in base64.
+pub fn read_archive_note(value: &[u8]) -> Option<String> {
+    let value = value.trim_ascii();
+    let is_short = value.len() <= NOTE_BYTES_MAX.div_ceil(3) * 4;
+    let decoded = is_short.then(|| STANDARD.decode(value).ok())??;
+    let text = String::from_utf8(decoded).ok()?;
+    serde_json::from_str::<serde_json::Map<String, Value>>(&text).ok()?;
+    Some(text)
+}
+
 /// On one line, and not longer than people read.
 fn shortened(text: &str) -> String {
     let line = text.split_whitespace().collect::<Vec<_>>().join(" ");

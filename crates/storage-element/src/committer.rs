@@ -411,6 +411,7 @@ mod tests {
             at: penstock_clock::wall_clock(),
             replace: Replace::Refused,
             properties_of: None,
+            archive_word: None,
             labelled_in: None,
         };
         namespace

@@ -7,6 +7,7 @@ use penstock_decide::authorization::{GroupRule, SubjectRule};
 use penstock_decide::pool_selection::PoolMode;
 use penstock_decide::streams::StreamsLimits;
 use penstock_model::{Archival, Bytes, ChecksumAlgorithm, NamespacePath, PoolName};
+use penstock_persistence::namespace::ArchiveWord;
 use penstock_protocol::connections::Connections;
 use penstock_protocol::hosts::AllowedServers;
 use penstock_protocol::http1::client::{NearEnds, ReachRules};
@@ -79,6 +80,8 @@ pub struct NearlineConfig {
     pub buffer_directory: Option<PathBuf>,
     /// As which this site is known to users of its tape interface.
     pub site_name: String,
+    /// Anybody may ask for the metrics of tapes that WLCG collects, not administrators alone.
+    pub has_public_metrics: bool,
 }
 
 /// What keeps the files that are on tape.
@@ -166,6 +169,13 @@ impl ArchiveClasses {
         class.map_or(FAMILY_OF_MOVED, |class| class.family.as_str())
     }
 
+    /// To which VO the tapes of a family count.
+    pub(crate) fn vo_of_family<'a>(&'a self, family: &'a str) -> &'a str {
+        let mut classes = self.0.iter().filter(|class| class.family == family);
+        let vo = classes.find_map(|class| class.vo.as_deref());
+        vo.unwrap_or(family)
+    }
+
     /// To which VO a file that goes to tape counts.
     pub(crate) fn vo_of(&self, path: &NamespacePath, size: Bytes) -> &str {
         let class = self.class_of(path, size);
@@ -186,6 +196,22 @@ impl TapeSizes {
             true => Archival::Precious,
             false => Archival::DiskOnly,
         }
+    }
+}
+
+/// On which terms a new file goes to tape, and what its request has said for that.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct TapeTerms {
+    pub sizes: TapeSizes,
+    pub word: ArchiveWord,
+}
+
+impl TapeTerms {
+    /// Where a file of this size is to be, and what is kept of its request for that.
+    pub(crate) fn of_file(&self, size: Bytes) -> (Archival, Option<ArchiveWord>) {
+        let archival = self.sizes.archival(size);
+        let word = (archival == Archival::Precious).then(|| self.word.clone());
+        (archival, word)
     }
 }
 

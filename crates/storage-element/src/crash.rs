@@ -175,7 +175,7 @@ pub(crate) mod tests {
             size,
             algorithms: storage.algorithms(std::iter::empty()),
             properties_of: None,
-            tape_sizes: Default::default(),
+            tape: Default::default(),
         };
         Ok(storage.open_write(order, claim))
     }

@@ -3,6 +3,7 @@
 
 mod access_check;
 mod answer;
+mod archive_word;
 mod byteranges;
 mod caller;
 mod conditions;
@@ -35,6 +36,7 @@ mod revoked_requests;
 mod slot;
 mod striped;
 mod tape;
+mod tape_accounts;
 mod tape_system;
 mod trash;
 mod tree;

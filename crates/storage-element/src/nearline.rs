@@ -31,12 +31,13 @@ use penstock_model::Timestamp;
 use penstock_persistence::namespace::{EntryId, Namespace};
 use penstock_tape::hsm_queue::HsmCounts;
 use serde::Serialize;
+use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-pub(crate) use tape_libraries::{LibrariesStatus, LiveBytes};
+pub(crate) use tape_libraries::{DriveAccount, LibrariesStatus, LiveBytes};
 use tokio::sync::Semaphore;
 
 /// Threads for looks at disks.
@@ -77,9 +78,43 @@ pub(crate) struct Nearline {
     pub inbox: NearlineInbox,
     /// Places for large requests, which are held in memory while they are read.
     pub large_bodies: Semaphore,
+    /// What WLCG collects of tapes, as it was found out last.
+    pub metrics: MetricsCache,
     pools: Pools,
     status: Arc<Mutex<NearlineStatus>>,
     thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+/// A document that anybody may ask for, and that costs a look at all copies on tape: found out once for all who ask in a while.
+#[derive(Debug)]
+pub(crate) struct MetricsCache {
+    /// One of them finds it out.
+    pub turn: Semaphore,
+    known: Mutex<Option<(Instant, Value)>>,
+}
+
+/// How long it counts.
+const METRICS_KEPT: Duration = Duration::from_secs(60);
+
+impl Default for MetricsCache {
+    fn default() -> MetricsCache {
+        MetricsCache {
+            turn: Semaphore::new(1),
+            known: Mutex::new(None),
+        }
+    }
+}
+
+impl MetricsCache {
+    pub(crate) fn known(&self) -> Option<Value> {
+        let known = self.known.lock();
+        let (since, document) = known.as_ref()?;
+        (since.elapsed() < METRICS_KEPT).then(|| document.clone())
+    }
+
+    pub(crate) fn know(&self, document: Value) {
+        *self.known.lock() = Some((Instant::now(), document));
+    }
 }
 
 /// What the driver works with.
@@ -160,6 +195,7 @@ impl Nearline {
             config,
             inbox,
             large_bodies: Semaphore::new(LARGE_BODIES_MAX),
+            metrics: MetricsCache::default(),
             pools,
             status,
             thread: Mutex::new(Some(thread)),

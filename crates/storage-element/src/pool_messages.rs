@@ -6,7 +6,7 @@
 //! process one day, and nothing here would change. What answers them in this process is `storage::pool_side`. The bytes
 //! themselves are handed over without a copy, see `docs/decisions/0015-messages-to-pools.md`.
 
-use crate::config::TapeSizes;
+use crate::config::TapeTerms;
 use crate::uploads::Plan;
 use penstock_decide::admission::Requester;
 use penstock_decide::pool_selection::PoolReason;
@@ -45,7 +45,7 @@ pub(crate) struct OpenWrite {
     pub algorithms: Vec<ChecksumAlgorithm>,
     /// The entry whose properties it gets; `None`: it keeps those of the file that it replaces.
     pub properties_of: Option<EntryId>,
-    pub tape_sizes: TapeSizes,
+    pub tape: TapeTerms,
 }
 
 /// Names one write at its pool: who has it may append to the file, finish it and give it up.
@@ -81,7 +81,7 @@ pub(crate) struct FinishUpload {
     pub algorithms: Vec<ChecksumAlgorithm>,
     /// Which values those must have, beside the planned ones.
     pub expected: Vec<Checksum>,
-    pub tape_sizes: TapeSizes,
+    pub tape: TapeTerms,
 }
 
 /// A file that is durable and visible.
@@ -109,11 +109,12 @@ pub(crate) struct DiskWriteCounts {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::TapeSizes;
     use crate::mover::{MoverRequest, PoolQueueFull};
     use crate::write_error::{CommitError, WriteError};
     use penstock_decide::admission::AdmissionReason;
     use penstock_decide::pool_selection::PlacementRefusal;
-    use penstock_persistence::namespace::{ChangeRefusal, MoverKind};
+    use penstock_persistence::namespace::{ArchiveWord, ChangeRefusal, MoverKind};
     use serde::de::DeserializeOwned;
     use std::fmt::Debug;
     use std::time::Duration;
@@ -189,7 +190,14 @@ mod tests {
                 size: None,
                 algorithms: vec![ChecksumAlgorithm::Adler32],
                 properties_of: Some(EntryId(1)),
-                tape_sizes: TapeSizes(vec![(Bytes(1), Bytes(9))]),
+                tape: TapeTerms {
+                    sizes: TapeSizes(vec![(Bytes(1), Bytes(9))]),
+                    word: ArchiveWord {
+                        metadata: Some("{}".to_owned()),
+                        submission: Some("7".to_owned()),
+                        challenge: None,
+                    },
+                },
             });
         }
         crosses(FinishWrite {
@@ -215,7 +223,7 @@ mod tests {
             replace: Replace::Allowed,
             algorithms: vec![ChecksumAlgorithm::Adler32],
             expected: vec![sum()],
-            tape_sizes: TapeSizes::default(),
+            tape: TapeTerms::default(),
         });
     }
 

@@ -393,13 +393,15 @@ impl FileCompletion {
         let DiskPlace::File(mut file) = disk.place else {
             return Err(WriteError::Stopping);
         };
+        let (archival, archive_word) = self.order.tape.of_file(self.size);
         let mut entry = NewFile {
             id,
             path: self.order.path,
             size: self.size,
             checksums: checksums.clone(),
             pool: self.order.write.pool,
-            archival: self.order.tape_sizes.archival(self.size),
+            archival,
+            archive_word,
             owner: self.order.owner,
             at: self.clock.recorded(),
             replace: self.order.replace,

@@ -8,9 +8,9 @@ mod pool_side;
 use crate::claims::Claims;
 use crate::clock::BelievedClock;
 use crate::committer::Committers;
-use crate::config::TapeSizes;
 use crate::config::{
     AccessConfig, MacaroonConfig, OutboundConfig, OwnIssuer, StorageConfig, StorageLimits,
+    TapeTerms,
 };
 use crate::directory_id_cache::DirectoryIdCache;
 use crate::locks::Locks;
@@ -36,7 +36,7 @@ use penstock_clock::wall_clock;
 use penstock_decide::pool_selection::{PlacementRequest, PoolReason, PoolView, choose_pool};
 use penstock_model::{Bytes, ChecksumAlgorithm, NamespacePath, PoolName, PoolSamples, Timestamp};
 use penstock_persistence::namespace::{
-    CausedChange, Change, ChangeError, ChangeReport, EntryId, Namespace, PoolUsage,
+    ArchiveWord, CausedChange, Change, ChangeError, ChangeReport, EntryId, Namespace, PoolUsage,
 };
 use penstock_protocol::http1::client::{Client, ClientConfig, Reach};
 use penstock_protocol::tls::ClientTls;
@@ -249,11 +249,12 @@ impl Storage {
         self.nearline.as_ref()
     }
 
-    /// Which sizes of a new file at this path go to tape.
-    pub(crate) fn tape_sizes(&self, path: &NamespacePath) -> TapeSizes {
+    /// On which terms a new file at this path goes to tape, and what its request has said for that.
+    pub(crate) fn tape_terms(&self, path: &NamespacePath, word: &ArchiveWord) -> TapeTerms {
         let nearline = self.nearline.as_ref();
-        nearline.map_or_else(TapeSizes::default, |nearline| {
-            nearline.config.classes.sizes_at(path)
+        nearline.map_or_else(TapeTerms::default, |nearline| TapeTerms {
+            sizes: nearline.config.classes.sizes_at(path),
+            word: word.clone(),
         })
     }
 

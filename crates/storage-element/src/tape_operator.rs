@@ -1,8 +1,12 @@
 //! What an operator wants of drives and tapes of libraries, and what is replied.
 
+use crate::nearline::DriveAccount;
+use penstock_model::Timestamp;
+use penstock_tape::mount_account::{TapeMetrics, VoTapeUsage};
 use penstock_tape::ok_to_stop::StopAnswer;
 use penstock_tape::record::TapeState;
-use penstock_tape::request::{DriveName, TapeName};
+use penstock_tape::request::{DriveName, TapeName, VoName};
+use std::collections::BTreeMap;
 use thiserror::Error;
 use tokio::sync::oneshot;
 
@@ -16,13 +20,19 @@ pub(crate) enum OperatorOrder {
     Tape(TapeName, TapeState),
     /// Nothing: what would happen if a drive, a library or a tape of this name were stopped.
     MayStop(String),
+    /// Nothing: what drives did since then; `None`: ever.
+    Account(Option<Timestamp>),
+    /// Nothing: what WLCG collects, of VOs that have so much on tape.
+    Metrics(BTreeMap<VoName, VoTapeUsage>),
 }
 
 /// What has become of it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub(crate) enum OperatorReply {
     Done,
     Answer(StopAnswer),
+    Account(Box<DriveAccount>),
+    Metrics(BTreeMap<VoName, TapeMetrics>),
 }
 
 /// Why nothing was done.

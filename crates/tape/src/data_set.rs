@@ -35,6 +35,31 @@ pub enum HintSource {
     Time,
 }
 
+impl HintSource {
+    /// All of them.
+    pub const ALL: [HintSource; 4] = [
+        HintSource::ClientMetadata,
+        HintSource::Submission,
+        HintSource::Path,
+        HintSource::Time,
+    ];
+
+    /// As it is stored and told.
+    pub fn name(self) -> &'static str {
+        match self {
+            HintSource::ClientMetadata => "client_metadata",
+            HintSource::Submission => "submission",
+            HintSource::Path => "path",
+            HintSource::Time => "time",
+        }
+    }
+
+    /// The one of this name.
+    pub fn by_name(name: &str) -> Option<HintSource> {
+        HintSource::ALL.into_iter().find(|one| one.name() == name)
+    }
+}
+
 /// What a hint was worth, when its data set is done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -65,7 +90,9 @@ pub struct ArchiveHints {
 #[serde(untagged)]
 pub enum AdditionalHint {
     Expected(ExpectedHint),
-    /// The activity, or what is not known here.
+    /// The activity.
+    Name(String),
+    /// What is not known here.
     Other(Ignored),
 }
 
@@ -94,6 +121,19 @@ pub enum HintNumber {
     Text(String),
 }
 
+impl ArchiveHints {
+    /// What the file is written for, in the client's words.
+    pub fn activity(&self) -> Option<&str> {
+        match self.additional_hints.get("activity")? {
+            AdditionalHint::Name(name) => {
+                let name = cut(name.trim(), ACTIVITY_BYTES_MAX);
+                (!name.is_empty()).then_some(name)
+            }
+            AdditionalHint::Expected(_) | AdditionalHint::Other(_) => None,
+        }
+    }
+}
+
 impl HintNumber {
     fn value(&self) -> Option<u64> {
         match self {
@@ -106,6 +146,8 @@ impl HintNumber {
 /// Levels that count, and bytes of one name.
 const LEVELS_MAX: usize = 8;
 const LEVEL_BYTES_MAX: usize = 512;
+/// Bytes of an activity.
+pub const ACTIVITY_BYTES_MAX: usize = 128;
 const DAY_NS: i64 = 24 * 3_600 * 1_000_000_000;
 
 /// What is known of a file when it is to be archived.
@@ -158,14 +200,14 @@ fn of_hints(hints: &ArchiveHints) -> Option<DataSet> {
     let (last, _) = *named.last()?;
     let expected = match hints.additional_hints.get(&last.to_string()) {
         Some(AdditionalHint::Expected(expected)) => expected.clone(),
-        Some(AdditionalHint::Other(_)) | None => ExpectedHint::default(),
+        Some(AdditionalHint::Name(_) | AdditionalHint::Other(_)) | None => ExpectedHint::default(),
     };
     let number = |one: Option<HintNumber>| one.and_then(|one| one.value()).filter(|one| *one > 0);
     Some(DataSet {
         name: DataSetName(
             named
                 .into_iter()
-                .map(|(_, name)| cut(name).into())
+                .map(|(_, name)| cut(name, LEVEL_BYTES_MAX).into())
                 .collect(),
         ),
         expected_files: number(expected.length),
@@ -176,8 +218,8 @@ fn of_hints(hints: &ArchiveHints) -> Option<DataSet> {
 }
 
 /// A name as far as it counts.
-fn cut(name: &str) -> &str {
-    let mut end = name.len().min(LEVEL_BYTES_MAX);
+pub fn cut(name: &str, bytes_max: usize) -> &str {
+    let mut end = name.len().min(bytes_max);
     while !name.is_char_boundary(end) {
         end -= 1;
     }
@@ -221,6 +263,7 @@ mod tests {
                 HintSource::ClientMetadata
             )
         );
+        assert_eq!(hints.activity(), Some("T0 Tape"));
     }
 
     #[test]

@@ -12,7 +12,9 @@ use crate::aggregate::index_bytes;
 use crate::drive_pool::MountPurpose;
 use crate::live_set::LiveSet;
 use crate::record::Record;
-use crate::request::{ActivityName, DriveName, FileId, LibraryName, TapeName, VoName};
+use crate::request::{
+    ActivityName, ChallengeName, DriveName, FileId, LibraryName, TapeName, VoName,
+};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, VecDeque};
 
@@ -53,6 +55,8 @@ pub struct DriveUser {
     /// `None`: nobody's files were done.
     pub vo: Option<VoName>,
     pub activity: Option<ActivityName>,
+    #[serde(default)]
+    pub challenge: Option<ChallengeName>,
 }
 
 /// What a mount did for one user.
@@ -168,11 +172,59 @@ pub struct MountLedger {
     open: BTreeMap<DriveName, OpenMount>,
     /// By their end, the oldest first.
     closed: VecDeque<MountAccount>,
-    /// By user and kind of drive, since the first record.
-    #[serde(with = "crate::as_pairs")]
-    times: BTreeMap<(DriveUser, String), DriveTime>,
+    /// Since the first record.
+    times: DriveTimeSums,
+    /// By the day of the end of a mount.
+    #[serde(default)]
+    days: BTreeMap<i64, DriveTimeSums>,
+    /// The end of the last mount that is not among the closed ones any more.
+    #[serde(default)]
+    dropped_ns: Option<i64>,
     /// Read and written, by minute and VO, of the last day.
     moved: BTreeMap<i64, BTreeMap<VoName, (u64, u64)>>,
+}
+
+/// Sums by user and kind of drive.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct DriveTimeSums(
+    #[serde(with = "crate::as_pairs")] pub BTreeMap<(DriveUser, String), DriveTime>,
+);
+
+impl DriveTimeSums {
+    /// Adds all of a mount that has ended. Users beyond `users_max` count as nobody in particular.
+    fn add(&mut self, account: &MountAccount, users_max: usize) {
+        for (mut user, occupied_ns) in account.time_by_user() {
+            let share = account.users.get(&user).copied().unwrap_or_default();
+            let is_known = self.0.contains_key(&(user.clone(), account.kind.clone()));
+            if !is_known && self.0.len() >= users_max {
+                user = DriveUser::default();
+            }
+            let time = self.0.entry((user, account.kind.clone())).or_default();
+            time.mounts += 1;
+            time.occupied_ns += occupied_ns;
+            time.read_bytes += share.read_bytes;
+            time.written_bytes += share.written_bytes;
+        }
+    }
+
+    fn merge(&mut self, other: &DriveTimeSums) {
+        for (key, more) in &other.0 {
+            let time = self.0.entry(key.clone()).or_default();
+            time.mounts += more.mounts;
+            time.occupied_ns += more.occupied_ns;
+            time.read_bytes += more.read_bytes;
+            time.written_bytes += more.written_bytes;
+        }
+    }
+}
+
+/// What drives did since some moment, as exactly as that is kept.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DriveTimeSince {
+    /// From when on mounts are counted, by their ends; at the moment that was asked for, or before it.
+    pub from_ns: i64,
+    pub sums: DriveTimeSums,
 }
 
 /// Closed mounts are kept for a day, this many at most.
@@ -181,6 +233,9 @@ const CLOSED_MAX: usize = 20_000;
 const CLOSED_MIN: usize = 200;
 /// Users are told apart up to this many; clients name activities.
 const USERS_MAX: usize = 1_000;
+/// Of each day up to this many, and so many days.
+const DAY_USERS_MAX: usize = 100;
+const DAYS_MAX: usize = 400;
 pub(crate) const DAY_NS: i64 = 24 * 3_600 * 1_000_000_000;
 const MINUTE_NS: i64 = 60 * 1_000_000_000;
 
@@ -221,8 +276,30 @@ impl MountLedger {
     }
 
     /// Time of drives by user and kind of drive, over all mounts that have ended.
-    pub fn times(&self) -> &BTreeMap<(DriveUser, String), DriveTime> {
+    pub fn times(&self) -> &DriveTimeSums {
         &self.times
+    }
+
+    /// The same for mounts that ended since a moment: those alone while each of them is kept, else from the begin of its day on.
+    pub fn times_since(&self, since_ns: i64) -> DriveTimeSince {
+        let mut sums = DriveTimeSums::default();
+        if self.dropped_ns.is_none_or(|dropped| dropped < since_ns) {
+            let closed = self.closed.iter();
+            closed
+                .filter(|account| account.end_ns >= since_ns)
+                .for_each(|account| sums.add(account, USERS_MAX));
+            return DriveTimeSince {
+                from_ns: since_ns,
+                sums,
+            };
+        }
+        let first = since_ns.div_euclid(DAY_NS);
+        let days = self.days.range(first..);
+        days.for_each(|(_, day)| sums.merge(day));
+        DriveTimeSince {
+            from_ns: first.saturating_mul(DAY_NS),
+            sums,
+        }
     }
 
     /// Takes a record, before the live set does.
@@ -337,6 +414,7 @@ impl MountLedger {
         let user = DriveUser {
             vo: entry.vo.clone(),
             activity: entry.activity.clone(),
+            challenge: entry.challenge.clone(),
         };
         open.account.moved_bytes += entry.size_bytes;
         let share = open.account.users.entry(user.clone()).or_default();
@@ -373,6 +451,7 @@ impl MountLedger {
             let user = DriveUser {
                 vo: entry.vo.clone(),
                 activity: entry.activity.clone(),
+                challenge: entry.challenge.clone(),
             };
             let share = open.unsynced.entry(user).or_default();
             share.files += 1;
@@ -423,19 +502,14 @@ impl MountLedger {
         }
         let mut account = open.account;
         account.end_ns = open.accounted_ns;
-        for (mut user, occupied_ns) in account.time_by_user() {
-            let share = account.users.get(&user).copied().unwrap_or_default();
-            let is_known = self
-                .times
-                .contains_key(&(user.clone(), account.kind.clone()));
-            if !is_known && self.times.len() >= USERS_MAX {
-                user = DriveUser::default();
-            }
-            let time = self.times.entry((user, account.kind.clone())).or_default();
-            time.mounts += 1;
-            time.occupied_ns += occupied_ns;
-            time.read_bytes += share.read_bytes;
-            time.written_bytes += share.written_bytes;
+        self.times.add(&account, USERS_MAX);
+        let day = account.end_ns.div_euclid(DAY_NS);
+        self.days
+            .entry(day)
+            .or_default()
+            .add(&account, DAY_USERS_MAX);
+        while self.days.len() > DAYS_MAX {
+            self.days.pop_first();
         }
         let oldest_ns = account.end_ns.saturating_sub(DAY_NS);
         self.closed.push_back(account);
@@ -446,7 +520,8 @@ impl MountLedger {
                     .front()
                     .is_some_and(|one| one.end_ns < oldest_ns)
         {
-            self.closed.pop_front();
+            let dropped = self.closed.pop_front();
+            self.dropped_ns = dropped.map(|one| one.end_ns).max(self.dropped_ns);
         }
     }
 }

@@ -136,6 +136,7 @@ impl Repack {
                 copies,
                 asker: self.asker.clone(),
                 activity: None,
+                challenge: None,
                 purpose: ReadPurpose::Repack,
             }));
             self.reading.insert(request, file);

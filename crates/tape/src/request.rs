@@ -36,6 +36,10 @@ pub struct RequestId(pub u64);
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct ActivityName(pub Arc<str>);
 
+/// The data challenge that a transfer is part of, as its client names it.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct ChallengeName(pub Arc<str>);
+
 /// Where a file lies on a tape. Its address is begin and size: two files may begin at one place.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TapeCopy {
@@ -96,6 +100,8 @@ pub struct RecallRequest {
     #[serde(default)]
     pub activity: Option<ActivityName>,
     #[serde(default)]
+    pub challenge: Option<ChallengeName>,
+    #[serde(default)]
     pub purpose: ReadPurpose,
 }
 
@@ -134,6 +140,8 @@ pub struct ArchiveWishes {
     pub data_set: Option<DataSet>,
     /// For accounting.
     pub activity: Option<ActivityName>,
+    #[serde(default)]
+    pub challenge: Option<ChallengeName>,
     /// Nobody waits for it: it was on tape before.
     #[serde(default)]
     pub is_background: bool,
@@ -147,6 +155,7 @@ impl Default for ArchiveWishes {
             is_packed: false,
             data_set: None,
             activity: None,
+            challenge: None,
             is_background: false,
         }
     }

@@ -2,6 +2,7 @@
 
 use super::{Target, texts};
 use penstock_protocol::tape::server::{parse_duration, parse_paths, parse_stage};
+use penstock_protocol::tape::{archive_note, read_archive_note};
 use std::collections::HashSet;
 
 pub const ORDERS: Target = Target {
@@ -15,6 +16,7 @@ pub const ORDERS: Target = Target {
             r#"{"paths":["/1","/2","/3","/4","/5","/6","/7","/8","/9"]}"#,
             r#"{"files":[],"files":[{"path":"/a"}]}"#,
             "PT99999999999999999999S",
+            "eyJjb2xsb2NhdGlvbl9oaW50cyI6eyIwIjoiZGF0YTIzIn19",
         ])
     },
 };
@@ -24,7 +26,7 @@ const FILES_MAX: usize = 8;
 
 fn check(data: &[u8]) {
     let mut lists = Vec::new();
-    if let Ok(files) = parse_stage(data, FILES_MAX) {
+    if let Ok(files) = parse_stage(data, FILES_MAX, "x") {
         lists.push(files.into_iter().map(|file| file.path).collect::<Vec<_>>());
     }
     if let Ok(paths) = parse_paths(data, FILES_MAX) {
@@ -35,6 +37,12 @@ fn check(data: &[u8]) {
         assert!(paths.iter().all(|path| !path.contains("//")));
         let different: HashSet<&String> = paths.iter().collect();
         assert_eq!(different.len(), paths.len(), "each file once");
+    }
+    if let Some(note) = read_archive_note(data) {
+        let note: serde_json::Value = serde_json::from_str(&note).expect("JSON");
+        assert!(note.is_object());
+        let again = archive_note(&note);
+        assert!(read_archive_note(again.as_bytes()).is_some() || again.len() > data.len());
     }
     if let Ok(text) = std::str::from_utf8(data) {
         let _ = parse_duration(text);

@@ -1,6 +1,7 @@
 //! What can be typed about tape.
 
 use super::DoorArgs;
+use super::records::PointInTime;
 use clap::{Args, Subcommand, ValueEnum};
 use std::path::PathBuf;
 
@@ -38,6 +39,22 @@ pub enum TapeCommand {
         [storage.tape]). After an error of the HSM as a whole one command after the other tries it again."
     )]
     Status(TapeStatusArgs),
+    /// List the data sets on tape: files there and announced, what is on tape, when a recall of them will be done.
+    #[command(
+        name = "data-sets",
+        after_help = "Examples:\n  penstock tape data-sets --dir cern\n  penstock tape data-sets data23.00452799.RAW --dir cern --json\n\n\
+        Which files belong together the client says in its archive metadata (archive_metadata of a transfer, gfal2); where it says \
+        nothing, the files of one job, else of one directory belong together. Files of a data set that was announced wait for each \
+        other (data_set_wait of [storage.tape]). Below the list stands who sends such hints, and what they are worth."
+    )]
+    DataSets(TapeDataSetsArgs),
+    /// Tell what the drives of libraries did: hours by VO, activity, challenge and kind of drive; tapes of each VO; speed of mounts.
+    #[command(
+        after_help = "Examples:\n  penstock tape account --dir cern\n  penstock tape account --since 1d --dir cern\n  penstock tape account --since 2026-11-01T00:00:00Z --dir cern --json\n\n\
+        Mounts count when they end. Of longer ago than a day they are kept by day, for 400 days: then all of the first day counts. \
+        Payload is what files had of a drive's time, bytes moved with those that had to be moved again."
+    )]
+    Account(TapeAccountArgs),
     /// Have what waits for its next try tried now, for example after the HSM was repaired.
     #[command(after_help = "Example:\n  penstock tape retry --dir cern")]
     Retry(DoorArgs),
@@ -89,6 +106,28 @@ pub struct TapeStatusArgs {
     /// Write a page into this file: the mounts of each drive as bars, and what waits for each tape. It needs nothing else.
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
+}
+
+/// Options of `tape data-sets`.
+#[derive(Debug, Args)]
+pub struct TapeDataSetsArgs {
+    /// Only those with a level of this name.
+    pub name: Option<String>,
+    /// List no more than this; those that files joined last come first.
+    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    pub limit: u16,
+    #[command(flatten)]
+    pub door: DoorArgs,
+}
+
+/// Options of `tape account`.
+#[derive(Debug, Args)]
+pub struct TapeAccountArgs {
+    /// Count mounts that ended since then: a time, or so long ago. Default: all.
+    #[arg(long, value_name = "TIME")]
+    pub since: Option<PointInTime>,
+    #[command(flatten)]
+    pub door: DoorArgs,
 }
 
 /// Options of `tape drive`.

@@ -1,5 +1,6 @@
 //! `penstock tape`: orders of recalls, how drives locate, and what the tape system of a storage element does.
 
+mod accounts;
 mod calibrate;
 mod linear;
 mod page;
@@ -72,6 +73,8 @@ pub async fn run(
     match command {
         TapeCommand::Order(args) => order(&args, output),
         TapeCommand::Status(args) => system::status(&args, environment, output).await,
+        TapeCommand::DataSets(args) => accounts::data_sets(&args, environment, output).await,
+        TapeCommand::Account(args) => accounts::account(&args, environment, output).await,
         TapeCommand::Retry(args) => system::retry(&args, environment, output).await,
         TapeCommand::Drive(args) => system::drive(&args, environment, output).await,
         TapeCommand::Tape(args) => system::tape(&args, environment, output).await,

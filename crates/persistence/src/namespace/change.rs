@@ -21,7 +21,7 @@ use super::nearline_change::NearlineChange;
 use super::property::{self, PropertyUpdate};
 use super::read::by_name;
 use super::schema::POOL_KEY;
-use super::{EntryId, MoverRecord, lock, pool_minutes, record, schema};
+use super::{ArchiveWord, EntryId, MoverRecord, lock, pool_minutes, record, schema};
 use caused::Cause;
 use penstock_model::observation::EntryChange;
 use penstock_model::{
@@ -63,6 +63,8 @@ pub struct NewFile {
     pub pool: PoolName,
     /// Whether it goes to tape.
     pub archival: Archival,
+    /// What its request has said for that.
+    pub archive_word: Option<ArchiveWord>,
     /// Who wrote it.
     pub owner: Option<UserName>,
     pub at: Timestamp,

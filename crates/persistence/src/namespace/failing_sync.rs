@@ -130,6 +130,7 @@ mod tests {
             at: Timestamp(0),
             replace: Replace::Refused,
             properties_of: None,
+            archive_word: None,
             labelled_in: None,
         }
     }

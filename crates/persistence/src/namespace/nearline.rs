@@ -3,10 +3,15 @@
 //! The namespace is the truth about both ends: a file is on tape when its row says so, and whoever drives the tape system
 //! finds in these rows all that it owes after a crash.
 
+mod data_sets;
 mod held;
 mod staging;
 
-pub use staging::{RememberedFailure, StoredStageRequest};
+pub(super) use data_sets::keep_word;
+pub use data_sets::{
+    ArchiveWord, DataSetFacts, DataSetJoin, DataSetMember, HintCount, StoredDataSet,
+};
+pub use staging::{FileAwaiter, RememberedFailure, StoredStageRequest};
 
 use super::change::{Batch, ChangeReport, Outcome, ToldEntry, TrashedData};
 use super::connection::{signed, stored, unsigned};
@@ -17,9 +22,7 @@ use super::read::{archival_of, checksums_of, stored_archival};
 use super::{ChangeError, ChangeRefusal, EntryId, Namespace, NamespaceError};
 use penstock_clock::wall_clock;
 use penstock_model::observation::{EntryChange, EntryChangeReason};
-use penstock_model::{
-    Archival, Bytes, Checksum, NamespacePath, PoolName, Timestamp, UserName, VoName,
-};
+use penstock_model::{Archival, Bytes, Checksum, NamespacePath, PoolName, Timestamp, UserName};
 use rusqlite::{Connection, OptionalExtension, Row, params};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
@@ -55,8 +58,8 @@ pub struct TapeFile {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RecallState {
     pub id: EntryId,
-    /// The VO of one of those who wait for it, where it is known; `None`: nobody waits.
-    pub awaited: Option<Option<VoName>>,
+    /// One of those who wait for it; `None`: nobody waits.
+    pub awaited: Option<FileAwaiter>,
     /// `None`: it is gone.
     pub file: Option<RecallFile>,
 }
@@ -86,6 +89,10 @@ impl Batch<'_> {
     /// Makes one of these changes. Long because each kind has its arm.
     pub(super) fn make_nearline(&mut self, change: &NearlineChange) -> Outcome {
         match change {
+            NearlineChange::JoinDataSets { joins, at } => {
+                data_sets::join(self.connection, joins, *at)?;
+                Ok(ChangeReport::default())
+            }
             NearlineChange::Archived { file, uris, at } => self.archived(*file, uris, *at),
             NearlineChange::Evict { file, pool, at } => self.evict(*file, pool, *at),
             NearlineChange::LoseDiskCopy { file, pool, at } => self.lose(*file, pool, *at),
@@ -327,7 +334,7 @@ impl Batch<'_> {
         self.connection
             .prepare_cached("DELETE FROM tape_copy WHERE entry = ?1")?
             .execute([stored(file)])?;
-        Ok(())
+        data_sets::forget(self.connection, file)
     }
 
     /// The same for trash whose data is gone, unless the file itself is there and only its copy on disk went.
@@ -420,7 +427,7 @@ impl Namespace {
                 "SELECT size_bytes, pool, archival FROM entry WHERE id = ?1 AND kind = 1",
             )?;
             let state = |id: &EntryId| {
-                let vo = awaited.query_row([stored(*id)], staging::vo_of_row);
+                let awaiter = awaited.query_row([stored(*id)], staging::awaiter_of_row);
                 let file = find.query_row([stored(*id)], |row| {
                     Ok(RecallFile {
                         size: Bytes(unsigned(row.get(0)?)),
@@ -434,7 +441,7 @@ impl Namespace {
                 });
                 Ok(RecallState {
                     id: *id,
-                    awaited: vo.optional()?,
+                    awaited: awaiter.optional()?,
                     file: file.optional()?,
                 })
             };

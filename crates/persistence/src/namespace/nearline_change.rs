@@ -1,12 +1,17 @@
 //! What may happen to files on tape, and to requests for them, as values.
 
-use super::EntryId;
+use super::{DataSetJoin, EntryId};
 use penstock_model::{Bytes, PoolName, ProblemCode, StageRequestId, Timestamp, UserName, VoName};
 use std::time::Duration;
 
 /// What may happen to files on tape.
 #[derive(Debug, Clone, PartialEq)]
 pub enum NearlineChange {
+    /// It is decided to which data sets these files belong. A file that belongs to one stays in it.
+    JoinDataSets {
+        joins: Vec<DataSetJoin>,
+        at: Timestamp,
+    },
     /// The file is on tape, durably. When it is gone by now, its copies on tape are to be removed.
     Archived {
         file: EntryId,
@@ -142,6 +147,8 @@ pub struct StagedFile {
     pub problem: Option<StageProblem>,
     pub started: Option<Timestamp>,
     pub finished: Option<Timestamp>,
+    /// What it is wanted for, in the words of whoever asked.
+    pub activity: Option<String>,
 }
 
 impl StagedFile {
@@ -174,6 +181,8 @@ pub struct NewStageRequest {
     pub id: StageRequestId,
     pub user: Option<UserName>,
     pub vo: Option<VoName>,
+    /// The data challenge or activity that it is part of.
+    pub challenge: Option<String>,
     pub at: Timestamp,
     /// Files beyond it fail.
     pub quota: PinQuota,

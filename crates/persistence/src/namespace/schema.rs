@@ -10,7 +10,7 @@ use std::path::Path;
 use uuid::Uuid;
 
 /// The stored form that this program writes. Raise it with a migration and a test with an old database.
-pub(super) const SCHEMA_VERSION: u32 = 11;
+pub(super) const SCHEMA_VERSION: u32 = 12;
 
 /// Begins the name of what the `meta` table says of a pool.
 pub(super) const POOL_KEY: &str = "pool.";
@@ -241,8 +241,47 @@ INSERT INTO held_file
 INSERT INTO held_sum SELECT kind, holder, count(*), sum(size_bytes) FROM held_file GROUP BY kind, holder;
 ";
 
+/// From version 11 to 12: data sets of files on tape, what clients said of them, and for what files are asked from tape.
+const TWELFTH_VERSION: &str = "
+CREATE TABLE archive_word (
+    entry INTEGER PRIMARY KEY,
+    metadata TEXT,
+    submission TEXT,
+    challenge TEXT
+);
+CREATE INDEX archive_word_by_submission ON archive_word (submission) WHERE submission IS NOT NULL;
+CREATE TABLE data_set (
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    family TEXT NOT NULL,
+    levels TEXT NOT NULL,
+    source TEXT NOT NULL,
+    expected_files INTEGER,
+    expected_bytes INTEGER,
+    first_ms INTEGER NOT NULL,
+    last_ms INTEGER NOT NULL,
+    UNIQUE (family, levels)
+);
+CREATE INDEX data_set_by_time ON data_set (last_ms, id);
+CREATE TABLE data_set_file (
+    entry INTEGER PRIMARY KEY,
+    data_set INTEGER NOT NULL,
+    activity TEXT,
+    challenge TEXT
+);
+CREATE INDEX data_set_file_by_set ON data_set_file (data_set);
+CREATE TABLE hint_count (
+    sender TEXT NOT NULL,
+    hint TEXT NOT NULL,
+    files INTEGER NOT NULL,
+    last_ms INTEGER NOT NULL,
+    PRIMARY KEY (sender, hint)
+) WITHOUT ROWID;
+ALTER TABLE stage_file ADD COLUMN activity TEXT;
+ALTER TABLE stage_request ADD COLUMN challenge TEXT;
+";
+
 /// From each version to the next.
-const STEPS: [&str; 10] = [
+const STEPS: [&str; 11] = [
     SECOND_VERSION,
     THIRD_VERSION,
     FOURTH_VERSION,
@@ -253,6 +292,7 @@ const STEPS: [&str; 10] = [
     NINTH_VERSION,
     TENTH_VERSION,
     ELEVENTH_VERSION,
+    TWELFTH_VERSION,
 ];
 
 /// What a namespace says of itself.

@@ -59,6 +59,7 @@ impl Lab {
             at: NOW,
             replace: Replace::Refused,
             properties_of: None,
+            archive_word: None,
             labelled_in: None,
         }
     }

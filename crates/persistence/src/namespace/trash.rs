@@ -403,6 +403,7 @@ impl Batch<'_> {
             at: kept.created,
             replace: Replace::Refused,
             properties_of: None,
+            archive_word: None,
             labelled_in: None,
         };
         self.insert_file(parent, name, &restored)?;

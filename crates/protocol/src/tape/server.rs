@@ -46,6 +46,8 @@ pub struct WantedFile {
     pub path: String,
     /// How long it shall stay there; `None`: as the site thinks best.
     pub pin: Option<Duration>,
+    /// What it is wanted for, as the client tells this site.
+    pub activity: Option<String>,
 }
 
 /// The key of the list of files or of paths, whose other keys are passed over.
@@ -148,6 +150,42 @@ struct FileForm {
     path: String,
     #[serde(rename = "diskLifetime")]
     disk_lifetime: Option<String>,
+    #[serde(rename = "targetedMetadata", default)]
+    targeted: Targeted,
+}
+
+/// What sites are told of a file: of each no more than the activity is kept.
+#[derive(Debug, Default)]
+struct Targeted(Vec<(String, String)>);
+
+/// For which site a note is that is for all.
+const ANY_SITE: &str = "default";
+/// Sites of which notes are kept, and bytes of a name or an activity.
+const TARGETS_MAX: usize = 8;
+const TARGET_BYTES_MAX: usize = 128;
+
+impl<'de> Deserialize<'de> for Targeted {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Targeted, D::Error> {
+        let notes = match Value::deserialize(from)? {
+            Value::Object(notes) => notes,
+            _ => return Ok(Targeted::default()),
+        };
+        let short = |text: &str| text.len() <= TARGET_BYTES_MAX;
+        let named = notes.iter().filter_map(|(site, note)| {
+            let activity = note.get("activity")?.as_str()?.trim();
+            let is_kept = short(site) && short(activity) && !activity.is_empty();
+            is_kept.then(|| (site.clone(), activity.to_owned()))
+        });
+        Ok(Targeted(named.take(TARGETS_MAX).collect()))
+    }
+}
+
+impl Targeted {
+    fn activity(&self, site: &str) -> Option<String> {
+        let of = |name: &str| self.0.iter().find(|(target, _)| target == name);
+        let (_, activity) = of(site).or_else(|| of(ANY_SITE))?;
+        Some(activity.clone())
+    }
 }
 
 fn malformed(why: &serde_json::Error) -> TapeRequestError {
@@ -162,8 +200,12 @@ fn known_length(path: &str) -> Result<String, TapeRequestError> {
     }
 }
 
-/// The body of a stage request. A file that stands in it twice is one.
-pub fn parse_stage(body: &[u8], files_max: usize) -> Result<Vec<WantedFile>, TapeRequestError> {
+/// The body of a stage request to the site of this name. A file that stands in it twice is one.
+pub fn parse_stage(
+    body: &[u8],
+    files_max: usize,
+    site: &str,
+) -> Result<Vec<WantedFile>, TapeRequestError> {
     let (mut wanted, mut seen) = (Vec::new(), HashSet::new());
     for file in parse_list::<FileForm>(body, "files", files_max)? {
         let pin = file.disk_lifetime.as_deref().map(parse_duration);
@@ -171,7 +213,11 @@ pub fn parse_stage(body: &[u8], files_max: usize) -> Result<Vec<WantedFile>, Tap
         let path = known_length(&file.path)?;
         // Asked for twice it is still one file.
         if seen.insert(path.clone()) {
-            wanted.push(WantedFile { path, pin });
+            wanted.push(WantedFile {
+                path,
+                pin,
+                activity: file.targeted.activity(site),
+            });
         }
     }
     Ok(wanted)
@@ -353,12 +399,27 @@ mod tests {
 
     #[test]
     fn what_gfal_sends_is_understood_and_nonsense_is_named() {
-        let body = br#"{"files":[{"path":"//a///b","diskLifetime":"PT1H","targetedMetadata":{"x":{}}},{"path":"/c","more":1}]}"#;
-        let wanted = parse_stage(body, 10).expect("understood");
+        let body = br#"{"files":[{"path":"//a///b","diskLifetime":"PT1H","targetedMetadata":{"x":{"activity":"Staging"},"default":{"activity":"y"}}},{"path":"/c","more":1}]}"#;
+        let wanted = parse_stage(body, 10, "x").expect("understood");
         assert_eq!(wanted[0].path, "/a/b");
         assert_eq!(wanted[0].pin, Some(Duration::from_secs(3_600)));
+        assert_eq!(wanted[0].activity.as_deref(), Some("Staging"));
+        let elsewhere = parse_stage(body, 10, "z").expect("understood");
+        assert_eq!(elsewhere[0].activity.as_deref(), Some("y"));
+        for odd in [
+            "1",
+            "[]",
+            "{}",
+            r#"{"x":1}"#,
+            r#"{"x":{"activity":{}}}"#,
+            "null",
+        ] {
+            let body = format!(r#"{{"files":[{{"path":"/a","targetedMetadata":{odd}}}]}}"#);
+            let wanted = parse_stage(body.as_bytes(), 1, "x").expect("passed over");
+            assert_eq!(wanted[0].activity, None, "{odd}");
+        }
         assert_eq!((wanted[1].path.as_str(), wanted[1].pin), ("/c", None));
-        let told = |body: &[u8]| parse_stage(body, 1).expect_err("refused").to_string();
+        let told = |body: &[u8]| parse_stage(body, 1, "x").expect_err("refused").to_string();
         assert!(told(body).contains("2 files; at most 1"));
         assert_eq!(told(br#"{"files":[]}"#), "a request names no file");
         assert!(told(b"[]").starts_with("the body is not the JSON"));
@@ -368,7 +429,7 @@ mod tests {
         );
         let twice = parse_paths(br#"{"paths":["/a","//a","/b","/a"]}"#, 5);
         assert_eq!(twice.expect("understood"), ["/a", "/b"]);
-        let twice = parse_stage(br#"{"files":[{"path":"/a"},{"path":"//a"}]}"#, 5);
+        let twice = parse_stage(br#"{"files":[{"path":"/a"},{"path":"//a"}]}"#, 5, "x");
         assert_eq!(twice.expect("understood").len(), 1);
         let long = format!(r#"{{"paths":["/{}"]}}"#, "a".repeat(9_000));
         assert_eq!(

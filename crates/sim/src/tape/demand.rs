@@ -168,6 +168,7 @@ impl Demand {
                 copies: vec![TapeCopy::alone(tape, line.begin_bytes)],
                 asker: asker(&line.vo, 3, None),
                 activity: None,
+                challenge: None,
                 purpose: ReadPurpose::Users,
             };
             match self.arrivals.last_mut() {
@@ -246,6 +247,7 @@ impl Demand {
                                 .collect(),
                             asker: asker(&load.vo, load.priority, deadline),
                             activity: None,
+                            challenge: None,
                             purpose: ReadPurpose::Users,
                         });
                     }

@@ -3,6 +3,7 @@
 //! once, with its reasons and without secrets.
 
 use super::answer::Problem;
+use super::archive_word::archive_word;
 use super::caller::{Caller, Client};
 use super::handler_context::Door;
 use super::reserved;
@@ -50,6 +51,7 @@ impl Door {
         }
         caller.copy = request_id(&request.headers).map(str::to_owned);
         caller.challenge = challenge_of(&request.headers);
+        caller.archive_word = archive_word(&request.headers, caller.challenge.clone());
         *client.lock_asks() = caller.identity.clone();
         Ok(caller)
     }

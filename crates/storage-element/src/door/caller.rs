@@ -5,7 +5,7 @@ use parking_lot::{Mutex, MutexGuard};
 use penstock_clock::wall_clock;
 use penstock_decide::admission::Requester;
 use penstock_model::{Attenuation, ProblemCode, UserName, VoName};
-use penstock_persistence::namespace::RequestOrigin;
+use penstock_persistence::namespace::{ArchiveWord, RequestOrigin};
 use penstock_protocol::connections::client_of;
 use penstock_protocol::identity::{Identity, Method};
 use penstock_protocol::macaroon::Caveat;
@@ -110,6 +110,8 @@ pub(super) struct Caller {
     pub(super) copy: Option<String>,
     /// The data challenge or activity that its request is part of, as it tells it.
     pub(super) challenge: Option<String>,
+    /// What its request says of a file that goes to tape.
+    pub(super) archive_word: ArchiveWord,
 }
 
 impl Caller {
@@ -124,6 +126,7 @@ impl Caller {
             peer,
             copy: None,
             challenge: None,
+            archive_word: ArchiveWord::default(),
         }
     }
 

@@ -66,6 +66,12 @@ pub(super) enum TapePlace {
     Tape(String),
     /// For administrators: what would happen if a drive, a library or a tape were stopped.
     OkToStop(String),
+    /// For administrators: data sets on tape, and what clients have said of them.
+    DataSets,
+    /// For administrators: what drives did for whom.
+    Account,
+    /// What WLCG collects of tapes.
+    Metrics,
 }
 
 impl TapePlace {
@@ -80,7 +86,11 @@ impl TapePlace {
             | TapePlace::Drive(_)
             | TapePlace::Tape(_) => "OPTIONS, POST",
             TapePlace::Stage(_) => "OPTIONS, GET, HEAD, DELETE",
-            TapePlace::Status | TapePlace::OkToStop(_) => READ_ONLY,
+            TapePlace::Status
+            | TapePlace::OkToStop(_)
+            | TapePlace::DataSets
+            | TapePlace::Account
+            | TapePlace::Metrics => READ_ONLY,
         }
     }
 }
@@ -99,6 +109,9 @@ pub(super) fn tape_place_of(path: &NamespacePath) -> Option<TapePlace> {
         ["tape", "v1", "stage", id, "cancel"] => Some(TapePlace::Cancel(StageRequestId::new(*id))),
         ["tape", "v1", "release", id] => Some(TapePlace::Release(StageRequestId::new(*id))),
         ["tape", "status"] => Some(TapePlace::Status),
+        ["tape", "data-sets"] => Some(TapePlace::DataSets),
+        ["tape", "account"] => Some(TapePlace::Account),
+        ["tape", "metrics"] => Some(TapePlace::Metrics),
         ["tape", "retry"] => Some(TapePlace::Retry),
         ["tape", "drive", name] => Some(TapePlace::Drive((*name).to_owned())),
         ["tape", "tape", name] => Some(TapePlace::Tape((*name).to_owned())),

@@ -5,7 +5,7 @@ use super::document_body::{body_too_large, known_length, read_body};
 use super::handler_context::{Call, Door, RETRY_AFTER_SECONDS};
 use super::locality::locality;
 use super::reserved::{self, TapePlace};
-use super::tape_system;
+use super::{tape_accounts, tape_system};
 use crate::nearline::{Nearline, Submission, SubmittedFile};
 use http::header::{HOST, LOCATION};
 use http::{HeaderValue, Method, StatusCode};
@@ -74,6 +74,15 @@ pub(super) async fn answer(
             "this storage element has no tape system",
         ));
     };
+    if place == TapePlace::Metrics && nearline.config.has_public_metrics {
+        return match call.request.method {
+            Method::GET | Method::HEAD => tape_accounts::metrics(door, nearline).await,
+            _ => Err(Problem::method_of(
+                place.methods(),
+                "metrics can only be read",
+            )),
+        };
+    }
     if call.caller.identity().is_none() {
         let text = "the tape interface is for users; send a token, or connect with a certificate";
         return Err(call.caller.unknown(text.to_owned()));
@@ -108,6 +117,18 @@ pub(super) async fn answer(
                 })
                 .collect();
             Ok(json_answer(StatusCode::OK, &archive_info_document(&places)).into())
+        }
+        (
+            place @ (TapePlace::DataSets | TapePlace::Account | TapePlace::Metrics),
+            Method::GET | Method::HEAD,
+        ) => {
+            door.administrator(connection.is_tls(), call.caller, "the tape system")?;
+            let query = call.request.query().unwrap_or_default();
+            match place {
+                TapePlace::DataSets => tape_accounts::data_sets(door, nearline, query).await,
+                TapePlace::Account => tape_accounts::account(door, nearline, query).await,
+                _ => tape_accounts::metrics(door, nearline).await,
+            }
         }
         (place @ (TapePlace::Status | TapePlace::OkToStop(_)), Method::GET | Method::HEAD)
         | (place @ (TapePlace::Retry | TapePlace::Drive(_) | TapePlace::Tape(_)), Method::POST) => {
@@ -211,7 +232,11 @@ async fn stage(
     call: &Call<'_>,
     body: &[u8],
 ) -> Result<Reply, Problem> {
-    let files = parse_stage(body, nearline.config.stage_files_max)?;
+    let files = parse_stage(
+        body,
+        nearline.config.stage_files_max,
+        &nearline.config.site_name,
+    )?;
     let mut submitted = Vec::with_capacity(files.len());
     let mut denied = None;
     for (number, file) in files.into_iter().enumerate() {
@@ -228,6 +253,7 @@ async fn stage(
             path: file.path,
             found,
             pin: file.pin,
+            activity: file.activity,
         });
     }
     if let Some(text) = denied.filter(|_| submitted.iter().all(|file| file.found.is_err())) {
@@ -239,6 +265,7 @@ async fn stage(
     let request = nearline.stage_request(Submission {
         user: call.caller.holder(),
         vo: call.caller.origin().vo,
+        challenge: call.caller.challenge.clone(),
         at: door.storage.clock.recorded(),
         files: submitted,
     });
@@ -318,11 +345,13 @@ async fn bring_for_reader(
     let request = nearline.stage_request(Submission {
         user: call.caller.holder(),
         vo: call.caller.origin().vo,
+        challenge: call.caller.challenge.clone(),
         at: now,
         files: vec![SubmittedFile {
             path: call.path.to_string(),
             found: Ok(file),
             pin: None,
+            activity: None,
         }],
     });
     let id = request.id.clone();

@@ -87,12 +87,19 @@ pub(super) async fn answer(
     match nearline.operate(order).await {
         Ok(OperatorReply::Done) => Ok(json_answer(StatusCode::OK, &json!({})).into()),
         Ok(OperatorReply::Answer(answer)) => Ok(json_answer(StatusCode::OK, &json!(answer)).into()),
+        // Nothing else is replied to these.
+        Ok(OperatorReply::Account(_) | OperatorReply::Metrics(_)) => {
+            Err(problem(&OperatorError::Silent))
+        }
         Err(why) => Err(problem(&why)),
     }
 }
 
 /// With what is needed of each tape, which only the namespace tells.
-async fn full_status(door: &Door, nearline: &Nearline) -> Result<NearlineStatus, Problem> {
+pub(super) async fn full_status(
+    door: &Door,
+    nearline: &Nearline,
+) -> Result<NearlineStatus, Problem> {
     let mut status = nearline.status();
     if let Some(libraries) = &mut status.libraries {
         let namespace = Arc::clone(&door.storage.namespace);
@@ -115,7 +122,7 @@ fn parse<'a, T: Deserialize<'a>>(body: &'a [u8], form: &str) -> Result<T, Proble
     })
 }
 
-fn problem(why: &OperatorError) -> Problem {
+pub(super) fn problem(why: &OperatorError) -> Problem {
     let text = why.to_string();
     match why {
         OperatorError::Unknown(_) => Problem::new(ProblemCode::ResourceNotFound, text),

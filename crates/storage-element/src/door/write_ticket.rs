@@ -457,7 +457,7 @@ impl<'a> WriteTicket<'a> {
             replace: self.replace,
             algorithms: door.storage.algorithms(algorithms.into_iter()),
             expected,
-            tape_sizes: door.storage.tape_sizes(path),
+            tape: door.storage.tape_terms(path, &caller.archive_word),
         };
         let finished = upload.finish(&door.storage, progress, self.claim, order);
         finished.await
@@ -606,7 +606,7 @@ impl WriteTicket<'_> {
             size: facts.size,
             algorithms: storage.algorithms(facts.algorithms.into_iter()),
             properties_of: facts.properties_of,
-            tape_sizes: storage.tape_sizes(path),
+            tape: storage.tape_terms(path, &caller.archive_word),
         };
         storage.open_write(order, self.claim)
     }

@@ -47,6 +47,7 @@ impl Check<'_> {
                     None => Replace::Refused,
                 },
                 properties_of: None,
+                archive_word: None,
                 labelled_in: parent.filter(|parent| {
                     let name = facts.label.and_then(|label| label.path.name());
                     told == Some(*parent) && name == place.name()

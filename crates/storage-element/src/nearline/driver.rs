@@ -4,6 +4,7 @@
 mod asking;
 mod away_pools;
 mod bringing;
+mod data_sets;
 mod forecasts;
 mod metering;
 mod retrying;

@@ -16,6 +16,8 @@ pub(crate) struct SubmittedFile {
     pub found: Result<EntryId, StageProblem>,
     /// How long it shall stay on disk; `None`: as the site thinks best.
     pub pin: Option<Duration>,
+    /// What it is wanted for, in the words of whoever asks.
+    pub activity: Option<String>,
 }
 
 /// Who asks for what.
@@ -23,6 +25,8 @@ pub(crate) struct SubmittedFile {
 pub(crate) struct Submission {
     pub user: Option<UserName>,
     pub vo: Option<VoName>,
+    /// The data challenge or activity that it is part of.
+    pub challenge: Option<String>,
     pub at: Timestamp,
     pub files: Vec<SubmittedFile>,
 }
@@ -46,12 +50,14 @@ impl Nearline {
                 problem: file.found.err(),
                 started: None,
                 finished: (!is_there).then_some(at),
+                activity: file.activity,
             }
         };
         NewStageRequest {
             id: StageRequestId::new(Uuid::new_v4().to_string()),
             user: submission.user,
             vo: submission.vo,
+            challenge: submission.challenge,
             at,
             quota: self.pin_quota(),
             pools_away: self.pools_away(),

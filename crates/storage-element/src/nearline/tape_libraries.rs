@@ -1,6 +1,7 @@
 //! Files are put on tape and brought back by libraries that the request engine drives. Their drives work in threads of their own and
 //! ask for no one's leave; what they report comes as news.
 
+mod accounting;
 mod catalogue;
 mod copy_uri;
 mod disk_side;
@@ -9,6 +10,7 @@ mod opening;
 mod operating;
 mod recorded;
 
+pub(crate) use accounting::DriveAccount;
 pub(crate) use catalogue::{LiveBytes, live_bytes};
 pub(super) use copy_uri::COPY_SCHEME;
 pub(crate) use library_status::LibrariesStatus;
@@ -192,8 +194,26 @@ impl TapeLibraries {
                     tracing::info!(?incident, "the tape system works again");
                     self.incidents.remove(&incident);
                 }
-                // The namespace is told when all copies are made. No data set is named to the engine.
-                Effect::CopyMade { .. } | Effect::HintFailed { .. } => {}
+                Effect::HintFailed {
+                    data_set,
+                    source,
+                    verdict,
+                    came_files,
+                    expected_files,
+                } => {
+                    let source = source.name();
+                    let levels = data_set.0.join(" / ");
+                    tracing::info!(
+                        data_set = levels,
+                        source,
+                        ?verdict,
+                        came_files,
+                        ?expected_files,
+                        "what was said of a data set was of no use"
+                    );
+                }
+                // The namespace is told when all copies are made.
+                Effect::CopyMade { .. } => {}
                 // No tape is relabeled by the storage element yet.
                 Effect::Relabel { .. } | Effect::RelabelRefused { .. } => {}
                 Effect::WakeAt(at_ns) => self.wake_ns = Some(at_ns),
@@ -231,8 +251,9 @@ impl TapeLibraries {
             wishes: ArchiveWishes {
                 copies: put.copies,
                 is_packed: put.is_packed,
-                data_set: None,
-                activity: None,
+                data_set: put.data_set,
+                activity: put.account.activity,
+                challenge: put.account.challenge,
                 is_background: false,
             },
         };
@@ -248,7 +269,8 @@ impl TapeLibraries {
                 size_bytes: get.size.0,
                 copies: copies.map(|uri| uri.copy).collect(),
                 asker: asker(get.vo),
-                activity: None,
+                activity: get.account.activity,
+                challenge: get.account.challenge,
                 purpose: ReadPurpose::Users,
             }
         };

@@ -2,8 +2,11 @@
 
 use penstock_model::{Bytes, Timestamp};
 use penstock_persistence::namespace::EntryId;
+use penstock_tape::data_set::DataSet;
 use penstock_tape::hsm_queue::{HsmCommand, HsmCommandId};
-use penstock_tape::request::{DriveName, FamilyName, FileId, VoName as TapeVo};
+use penstock_tape::request::{
+    ActivityName, ChallengeName, DriveName, FamilyName, FileId, VoName as TapeVo,
+};
 use penstock_tape::request_engine::Effect;
 use std::collections::BTreeMap;
 use std::io;
@@ -23,6 +26,25 @@ pub(super) struct TapePut {
     pub is_packed: bool,
     /// How long it waits for others at most; `None`: as long as it pays.
     pub wait_max: Option<Duration>,
+    /// Files that it is to lie beside.
+    pub data_set: Option<DataSet>,
+    pub account: TapeAccount,
+}
+
+/// For what a file is read or written, for accounting.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct TapeAccount {
+    pub activity: Option<ActivityName>,
+    pub challenge: Option<ChallengeName>,
+}
+
+impl TapeAccount {
+    pub(super) fn of(activity: Option<&str>, challenge: Option<&str>) -> TapeAccount {
+        TapeAccount {
+            activity: activity.map(|name| ActivityName(name.into())),
+            challenge: challenge.map(|name| ChallengeName(name.into())),
+        }
+    }
 }
 
 /// A file that somebody waits for.
@@ -33,6 +55,7 @@ pub(super) struct TapeGet {
     /// Its copies, as the tape system has named them.
     pub uris: Vec<String>,
     pub vo: TapeVo,
+    pub account: TapeAccount,
 }
 
 /// One try to bring a file.

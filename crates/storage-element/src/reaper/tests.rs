@@ -75,6 +75,7 @@ impl Lab {
             at: Timestamp(0),
             replace: Replace::Refused,
             properties_of: None,
+            archive_word: None,
             labelled_in: None,
         };
         self.namespace.submit(Change::Publish(file), |published| {

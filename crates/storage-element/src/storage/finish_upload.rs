@@ -142,7 +142,7 @@ impl UploadCompletion {
             replace,
             algorithms,
             expected,
-            tape_sizes,
+            tape,
         } = order;
         let id = write.file;
         let pool = Arc::clone(&upload.pool);
@@ -171,13 +171,15 @@ impl UploadCompletion {
         linked.map_err(fail)?;
         let size = Bytes(disk.offset);
         let file = UncommittedFile::written(id, reservation, Arc::clone(&pool), disk.file, reaper);
+        let (archival, archive_word) = tape.of_file(size);
         let mut entry = NewFile {
             id,
             path: record.plan.path.clone(),
             size,
             checksums: checksums.clone(),
             pool: write.pool,
-            archival: tape_sizes.archival(size),
+            archival,
+            archive_word,
             owner: record.plan.whose().cloned(),
             at: storage.clock.recorded(),
             replace,

@@ -137,6 +137,7 @@ pub fn nearline(system: TapeSystemConfig, keep_free_permille: u16) -> NearlineCo
         upkeep_interval: Duration::from_millis(50),
         stages_on_read: false,
         buffer_directory: None,
+        has_public_metrics: false,
         site_name: "lab".to_owned(),
     }
 }

@@ -36,6 +36,7 @@ fn verify(site: &mut Site, file: u64, copy: &TapeCopy) {
         copies: vec![copy.clone()],
         asker: asker(),
         activity: None,
+        challenge: None,
         purpose: ReadPurpose::Verification,
     };
     site.give(Input::Recall(vec![request]));
@@ -181,6 +182,7 @@ fn check_all(site: &mut Site, catalogue: &Catalogue) {
             copies: vec![copy.clone()],
             asker: asker(),
             activity: None,
+            challenge: None,
             purpose: ReadPurpose::Users,
         });
     }

@@ -326,6 +326,7 @@ impl Site {
                 copies: vec![copies[&FileId(file)].clone()],
                 asker: asker(),
                 activity: None,
+                challenge: None,
                 purpose: ReadPurpose::Users,
             });
         }

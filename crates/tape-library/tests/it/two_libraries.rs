@@ -196,6 +196,7 @@ fn a_library_goes_away_and_files_are_written_and_read_in_the_other() {
         copies: copies.clone(),
         asker: asker(),
         activity: None,
+        challenge: None,
         purpose: ReadPurpose::Users,
     });
     site.give(Input::Recall(recalls.collect()));

@@ -5,8 +5,8 @@ use super::{DriveWork, LiveSet, RequestTarget};
 use crate::aggregate::aggregate_bytes;
 use crate::data_set::{DataSetName, HintSource, HintVerdict};
 use crate::request::{
-    ActivityName, AggregateExtent, ArchiveRequest, Asker, DriveName, FamilyName, FileId,
-    LibraryName, RequestId, TapeCopy, TapeName, VoName,
+    ActivityName, AggregateExtent, ArchiveRequest, Asker, ChallengeName, DriveName, FamilyName,
+    FileId, LibraryName, RequestId, TapeCopy, TapeName, VoName,
 };
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -39,6 +39,7 @@ pub struct ArchiveEntry {
     /// Of the first who asked, for accounting.
     pub vo: Option<VoName>,
     pub activity: Option<ActivityName>,
+    pub challenge: Option<ChallengeName>,
 }
 
 impl ArchiveEntry {
@@ -155,6 +156,7 @@ impl LiveSet {
                 copies: BTreeMap::new(),
                 vo: Some(asker.vo.clone()),
                 activity: wishes.activity.clone(),
+                challenge: wishes.challenge.clone(),
             };
             self.archives.insert(*file, entry);
             self.join_data_set(at_ns, request);

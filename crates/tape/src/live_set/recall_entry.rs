@@ -2,8 +2,8 @@
 
 use super::{LiveSet, RequestTarget};
 use crate::request::{
-    ActivityName, Asker, DriveName, FileId, ReadPurpose, RecallRequest, RequestId, TapeCopy,
-    TapeName, VoName,
+    ActivityName, Asker, ChallengeName, DriveName, FileId, ReadPurpose, RecallRequest, RequestId,
+    TapeCopy, TapeName, VoName,
 };
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -25,6 +25,7 @@ pub struct RecallEntry {
     /// Of the first who asked, for accounting.
     pub vo: Option<VoName>,
     pub activity: Option<ActivityName>,
+    pub challenge: Option<ChallengeName>,
 }
 
 fn purpose_of(request: &RecallRequest) -> Option<(RequestId, ReadPurpose)> {
@@ -112,6 +113,7 @@ impl LiveSet {
             background: purpose_of(request).into_iter().collect(),
             vo: Some(asker.vo.clone()),
             activity: request.activity.clone(),
+            challenge: request.challenge.clone(),
         };
         self.recalls.insert(*file, entry);
         self.queue(*file);

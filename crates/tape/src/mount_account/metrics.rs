@@ -1,4 +1,4 @@
-//! The figures that WLCG has agreed on for each VO (TapeMetricsJSON). Sizes are in decimal gigabytes. A byte counts in the minute in
+//! The figures that WLCG has agreed on for each VO (HEPTape, TapeMetricsJSON). Sizes are bytes, rounded to decimal gigabytes. A byte counts in the minute in
 //! which its file was done, a mount when it has ended, for the VO with most of its bytes.
 
 use super::{DAY_NS, MINUTE_NS, MountAccount, MountLedger};
@@ -11,17 +11,17 @@ use std::collections::BTreeMap;
 pub struct VoTapeUsage {
     /// Bytes of its files on tape.
     pub used_bytes: u64,
-    /// Written on its tapes, holes of removed files among them.
+    /// What its tapes hold when they are full: data, holes of removed files, and what is still free.
     pub occupied_bytes: u64,
 }
 
 /// The figures of one VO, by their agreed names.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
 pub struct TapeMetrics {
-    pub usedsize: f64,
-    pub occupiedsize: f64,
-    pub readbytes24h: f64,
-    pub writebytes24h: f64,
+    pub usedsize: u64,
+    pub occupiedsize: u64,
+    pub readbytes24h: u64,
+    pub writebytes24h: u64,
     /// Mean over tapes of how often each was mounted, two digits; 1 is best.
     pub avgtaperemounts: f64,
     pub totalmounts24h: u64,
@@ -37,8 +37,8 @@ pub fn tape_metrics(
     let mut metrics: BTreeMap<VoName, TapeMetrics> = BTreeMap::new();
     for (vo, usage) in usage {
         let of = metrics.entry(vo.clone()).or_default();
-        of.usedsize = gigabytes(usage.used_bytes);
-        of.occupiedsize = gigabytes(usage.occupied_bytes);
+        of.usedsize = whole_gigabytes(usage.used_bytes);
+        of.occupiedsize = whole_gigabytes(usage.occupied_bytes);
     }
     let begin_ns = now_ns.saturating_sub(DAY_NS);
     let minutes = begin_ns.div_euclid(MINUTE_NS)..=now_ns.div_euclid(MINUTE_NS);
@@ -50,8 +50,8 @@ pub fn tape_metrics(
     }
     for (vo, (read, written)) in moved {
         let of = metrics.entry(vo.clone()).or_default();
-        of.readbytes24h = gigabytes(read);
-        of.writebytes24h = gigabytes(written);
+        of.readbytes24h = read;
+        of.writebytes24h = written;
     }
     let mut mounts: BTreeMap<&VoName, BTreeMap<&TapeName, u64>> = BTreeMap::new();
     let of_day = ledger.closed.iter();
@@ -83,6 +83,9 @@ fn main_vo(account: &MountAccount) -> Option<&VoName> {
     Some(bytes.max()?.1)
 }
 
-fn gigabytes(bytes: u64) -> f64 {
-    bytes as f64 / 1e9
+/// The next whole number of gigabytes, in bytes.
+fn whole_gigabytes(bytes: u64) -> u64 {
+    const GIGABYTE: u64 = 1_000_000_000;
+    let gigabytes = bytes / GIGABYTE + u64::from(bytes % GIGABYTE >= GIGABYTE / 2);
+    gigabytes.saturating_mul(GIGABYTE)
 }

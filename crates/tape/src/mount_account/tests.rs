@@ -32,6 +32,7 @@ fn recall(file: u64, vo: &str) -> Record {
             copies: vec![TapeCopy::alone(TapeName("t".into()), 0)],
             asker: asker(vo),
             activity: Some(ActivityName("challenge".into())),
+            challenge: Some(ChallengeName("dc27".into())),
             purpose: ReadPurpose::Users,
         },
     }
@@ -145,6 +146,7 @@ fn phases_of_a_mount_are_all_of_its_time_and_users_share_it() {
         let user = DriveUser {
             vo: Some(VoName(vo.into())),
             activity: Some(ActivityName("challenge".into())),
+            challenge: Some(ChallengeName("dc27".into())),
         };
         times[&user]
     };
@@ -153,6 +155,7 @@ fn phases_of_a_mount_are_all_of_its_time_and_users_share_it() {
     let all: i64 = live
         .mounts
         .times()
+        .0
         .values()
         .map(|time| time.occupied_ns)
         .sum();
@@ -224,17 +227,17 @@ fn the_agreed_metrics_count_the_last_day() {
     let live = LiveSet::of(&records);
     let atlas = VoName("atlas".into());
     let usage = VoTapeUsage {
-        used_bytes: 5_000 * GB,
-        occupied_bytes: 6_000 * GB,
+        used_bytes: 5_000 * GB + 499_999_999,
+        occupied_bytes: 5_999 * GB + 500_000_000,
     };
     let usage = BTreeMap::from([(atlas.clone(), usage)]);
     let now_ns = seconds(day + 1_200);
     let metrics = tape_metrics(&live.mounts, &usage, now_ns)[&atlas];
     let expected = TapeMetrics {
-        usedsize: 5_000.0,
-        occupiedsize: 6_000.0,
-        readbytes24h: 7.0,
-        writebytes24h: 0.0,
+        usedsize: 5_000 * GB,
+        occupiedsize: 6_000 * GB,
+        readbytes24h: 7 * GB,
+        writebytes24h: 0,
         avgtaperemounts: 2.0,
         totalmounts24h: 2,
         uniquemounts24h: 1,
@@ -243,6 +246,37 @@ fn the_agreed_metrics_count_the_last_day() {
     // The third mount had two of the same tape in the day before it, the fourth one of them and the third.
     let before: Vec<u64> = live.mounts.closed().map(|one| one.mounts_before).collect();
     assert_eq!(before, [0, 1, 2, 2]);
+}
+
+#[test]
+fn drive_time_since_a_moment_is_exact_while_mounts_are_kept_and_by_whole_days_after_that() {
+    let mut records = site();
+    let day = 24 * 3_600;
+    let mut mounted = |number: u64, at: i64| {
+        records.push(recall(1, "atlas"));
+        records.extend(mount(at, MountPurpose::Recall));
+        records.extend(read(1, at + 60, at + 100, 10));
+        records.extend(dismount(at + 100, at + 200));
+        (number, LiveSet::of(&records))
+    };
+    let (_, few) = mounted(0, 10);
+    mounted(1, 5_000);
+    let occupied = |live: &LiveSet, since: i64| {
+        let since = live.mounts.times_since(seconds(since));
+        let mounts: u64 = since.sums.0.values().map(|time| time.mounts).sum();
+        (since.from_ns / SECOND_NS, mounts)
+    };
+    assert_eq!(occupied(&few, 100), (100, 1));
+    assert_eq!(occupied(&few, 211), (211, 0));
+    let mut last = few;
+    for number in 2..2 + CLOSED_MIN as u64 {
+        last = mounted(number, 2 * day + number as i64 * 1_000).1;
+    }
+    // The first two are no longer kept one by one.
+    assert_eq!(last.mounts.closed().count(), CLOSED_MIN);
+    assert_eq!(occupied(&last, 300), (0, 2 + CLOSED_MIN as u64));
+    assert_eq!(occupied(&last, day), (day, CLOSED_MIN as u64));
+    assert_eq!(occupied(&last, 2 * day + 3_000).1, CLOSED_MIN as u64 - 1);
 }
 
 #[test]

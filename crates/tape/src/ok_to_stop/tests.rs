@@ -58,6 +58,7 @@ fn recall(file: u64, tapes: &[&str]) -> Record {
             copies: copies(tapes),
             asker: asker(),
             activity: None,
+            challenge: None,
             purpose: ReadPurpose::Users,
         },
     }

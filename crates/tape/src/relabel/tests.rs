@@ -71,6 +71,7 @@ fn a_tape_with_anything_that_counts_is_not_relabeled_whoever_orders_it() {
                     lease_ns: i64::MAX,
                 },
                 activity: None,
+                challenge: None,
                 purpose: ReadPurpose::Users,
             },
         },

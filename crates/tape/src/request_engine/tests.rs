@@ -43,6 +43,7 @@ fn recall(request: u64, file: u64, copies: &[(&str, u64)]) -> RecallRequest {
         copies: copies.iter().map(copy).collect(),
         asker: asker(),
         activity: None,
+        challenge: None,
         purpose: ReadPurpose::Users,
     }
 }

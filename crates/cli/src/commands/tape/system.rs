@@ -17,7 +17,7 @@ use penstock_model::text::{one_line, plural};
 use serde::Serialize;
 use std::fmt::Write;
 
-fn connect(args: &DoorArgs, environment: &Environment) -> Result<TapeApi, CommandError> {
+pub(super) fn connect(args: &DoorArgs, environment: &Environment) -> Result<TapeApi, CommandError> {
     let AdministratorsDoor {
         client,
         door,
@@ -26,7 +26,7 @@ fn connect(args: &DoorArgs, environment: &Environment) -> Result<TapeApi, Comman
     Ok(TapeApi::new(client, door, credentials))
 }
 
-fn told(why: RemoteError) -> CommandError {
+pub(super) fn told(why: RemoteError) -> CommandError {
     match why {
         RemoteError::NotFound { .. } => CommandError::NotFound(
             "this storage element has no tape system; [storage.tape] in penstock.toml gives it one"

@@ -114,6 +114,12 @@ pub struct Tape {
     /// How long a stage request that is over can be asked for.
     #[serde(default = "Tape::default_keep_requests")]
     pub keep_requests: Span,
+    /// Whether anybody may ask for the metrics of tapes that WLCG collects; else administrators alone.
+    #[serde(default)]
+    pub public_metrics: bool,
+    /// How long files of a data set wait for those of it that its client has announced, at most.
+    #[serde(default = "Tape::default_data_set_wait")]
+    pub data_set_wait: Span,
     /// The name of the site towards users of its tape interface. Unset: that of the site.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub site_name: Option<String>,
@@ -218,6 +224,9 @@ impl Tape {
     }
     fn default_collect_time() -> Span {
         Span(Duration::from_secs(3_600))
+    }
+    fn default_data_set_wait() -> Span {
+        Span(Duration::from_secs(86_400))
     }
     fn default_tries_max() -> u32 {
         5
@@ -380,6 +389,11 @@ impl Tape {
                 self.time_factor != Tape::default_time_factor(),
             ),
             ("collect_recalls_time", self.collect_recalls_time != recalls),
+            (
+                "data_set_wait",
+                self.data_set_wait != Tape::default_data_set_wait(),
+            ),
+            ("public_metrics", self.public_metrics),
         ];
         set_ones(&keys)
     }
@@ -458,6 +472,7 @@ impl Tape {
             upkeep_interval: Duration::from_secs(10),
             stages_on_read: self.read == ReadFromTape::Stage,
             buffer_directory: self.buffer.as_deref().map(&resolve),
+            has_public_metrics: self.public_metrics,
             site_name: self
                 .site_name
                 .clone()
@@ -499,6 +514,7 @@ impl Tape {
         policy.mount.age_ns = nanoseconds(self.collect_recalls_time);
         policy.mount.archive_age_ns = Some(nanoseconds(self.collect_time));
         policy.aggregate.age_ns = nanoseconds(self.collect_time);
+        policy.data_set_wait_ns = nanoseconds(self.data_set_wait);
         policy.aggregate.bytes_max = policy.aggregate.bytes_max.min(self.collect_bytes.0);
         for class in &self.classes {
             if let Some(width) = class.width {

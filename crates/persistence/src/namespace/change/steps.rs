@@ -2,6 +2,7 @@
 
 use super::super::connection::{signed, stored, unsigned};
 use super::super::directory_log::{DirectoryEntry, DirectoryRecord, FileEntry, TrashedFile};
+use super::super::nearline::keep_word;
 use super::super::property::{self, DeadProperty};
 use super::super::read::{
     archival_of, below_with_names, by_name, checksum_of_row, checksums_of, find, stored_archival,
@@ -203,6 +204,9 @@ impl Batch<'_> {
                 stored_archival(file.archival),
             ])?;
         self.insert_checksums(file.id, &file.checksums)?;
+        if let Some(word) = &file.archive_word {
+            keep_word(self.connection, file.id, word)?;
+        }
         self.count_in_pool(&file.pool, 1, signed(file.size.0));
         self.touch(parent, file.at);
         self.id_max = self.id_max.max(file.id.0);

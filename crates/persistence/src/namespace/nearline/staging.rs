@@ -43,15 +43,16 @@ pub(super) fn is_full(
 
 pub(super) fn insert(connection: &Connection, request: &NewStageRequest) -> rusqlite::Result<()> {
     connection
-        .prepare_cached("INSERT INTO stage_request VALUES (?1, ?2, ?3, ?4)")?
+        .prepare_cached("INSERT INTO stage_request VALUES (?1, ?2, ?3, ?4, ?5)")?
         .execute(params![
             request.id.as_str(),
             request.user.as_ref().map(UserName::as_str),
             request.vo.as_ref().map(VoName::as_str),
             request.at.0,
+            request.challenge,
         ])?;
     let mut insert = connection.prepare_cached(
-        "INSERT INTO stage_file VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)",
+        "INSERT INTO stage_file VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)",
     )?;
     let room = PinRoom::of(request);
     for (number, asked) in (0_i64..).zip(&request.files) {
@@ -68,6 +69,7 @@ pub(super) fn insert(connection: &Connection, request: &NewStageRequest) -> rusq
             file.started.map(|at| at.0),
             file.finished.map(|at| at.0),
             file.problem.as_ref().map(|problem| problem.code.name()),
+            file.activity,
         ])?;
         if let Some(entry) = file.entry.filter(|_| file.is_held()) {
             held::keep(connection, request, entry)?;
@@ -354,15 +356,29 @@ fn of_row(row: &Row<'_>) -> rusqlite::Result<StagedFile> {
         problem: problem_of(row.get(5)?, row.get::<_, Option<String>>(8)?.as_deref()),
         started: row.get::<_, Option<i64>>(6)?.map(Timestamp),
         finished: row.get::<_, Option<i64>>(7)?.map(Timestamp),
+        activity: row.get(9)?,
     })
 }
 
-/// The VO of somebody who waits for a file.
-pub(super) const AWAITED_BY: &str = "SELECT vo FROM stage_file JOIN stage_request ON request = id
+/// One of those who wait for a file, as far as it is known who that is and what for.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct FileAwaiter {
+    pub vo: Option<VoName>,
+    pub activity: Option<String>,
+    pub challenge: Option<String>,
+}
+
+/// Somebody who waits for a file.
+pub(super) const AWAITED_BY: &str =
+    "SELECT vo, activity, challenge FROM stage_file JOIN stage_request ON request = id
      WHERE entry = ?1 AND state < 2 LIMIT 1";
 
-pub(super) fn vo_of_row(row: &Row<'_>) -> rusqlite::Result<Option<VoName>> {
-    Ok(row.get::<_, Option<String>>(0)?.map(VoName::new))
+pub(super) fn awaiter_of_row(row: &Row<'_>) -> rusqlite::Result<FileAwaiter> {
+    Ok(FileAwaiter {
+        vo: row.get::<_, Option<String>>(0)?.map(VoName::new),
+        activity: row.get(1)?,
+        challenge: row.get(2)?,
+    })
 }
 
 impl Namespace {
@@ -387,7 +403,7 @@ impl Namespace {
             };
             let mut query = connection.prepare_cached(
                 "SELECT path, entry, pin_until_ms, pin_ms, state, error, started_ms, finished_ms,
-                 code FROM stage_file WHERE request = ?1 ORDER BY number",
+                 code, activity FROM stage_file WHERE request = ?1 ORDER BY number",
             )?;
             let rows = query.query_map([id.as_str()], of_row)?;
             found.files = rows.collect::<rusqlite::Result<_>>()?;
@@ -455,12 +471,12 @@ impl Namespace {
         })
     }
 
-    /// Whether somebody waits for this file, and the VO of one of them.
-    pub fn awaited_by(&self, file: EntryId) -> Result<Option<Option<VoName>>, NamespaceError> {
+    /// One of those who wait for this file; `None`: nobody does.
+    pub fn awaited_by(&self, file: EntryId) -> Result<Option<FileAwaiter>, NamespaceError> {
         self.readers.with(|connection| {
             connection
                 .prepare_cached(AWAITED_BY)?
-                .query_row([stored(file)], vo_of_row)
+                .query_row([stored(file)], awaiter_of_row)
                 .optional()
         })
     }

@@ -130,6 +130,7 @@ impl Lab {
             at,
             replace: Replace::Tree(50),
             properties_of: None,
+            archive_word: None,
             labelled_in: parent.filter(|_| has_label).map(|parent| parent.id),
         }
     }

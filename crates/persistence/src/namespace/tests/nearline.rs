@@ -61,8 +61,10 @@ impl Lab {
             problem: None,
             started: None,
             finished: None,
+            activity: None,
         };
         let request = NewStageRequest {
+            challenge: None,
             id: StageRequestId::new(id),
             user: Some(UserName::new("alice")),
             vo: None,
@@ -406,8 +408,10 @@ impl Lab {
             problem: None,
             started: None,
             finished: None,
+            activity: None,
         };
         let request = NewStageRequest {
+            challenge: None,
             id: StageRequestId::new(id),
             user: Some(UserName::new(user)),
             vo: Some(VoName::new("atlas")),

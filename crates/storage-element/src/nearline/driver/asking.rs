@@ -1,12 +1,14 @@
 //! What the tape system is asked for: what the namespace says of files counts, whoever has named them.
 
+use super::data_sets::PutMember;
 use super::{Driver, LOOK_WAIT, PAGE_FILES};
 use crate::nearline::recall::room_for_recall;
-use crate::nearline::tape_order::{TapeGet, TapePut};
+use crate::nearline::tape_order::{TapeAccount, TapeGet, TapePut};
 use penstock_model::{Archival, PoolName, ProblemCode, VoName};
 use penstock_persistence::namespace::{
-    EntryId, NearlineChange, RecallFile, RecallState, StageProblem, TapeFile,
+    EntryId, FileAwaiter, NearlineChange, RecallFile, RecallState, StageProblem, TapeFile,
 };
+use penstock_tape::data_set::HintSource;
 use penstock_tape::request::{FamilyName, VoName as TapeVo};
 use std::collections::BTreeMap;
 use std::io;
@@ -30,16 +32,19 @@ impl Driver {
                     continue;
                 }
             };
-            let (mut puts, mut canceled) = (Vec::new(), Vec::new());
+            let (mut wanted, mut canceled) = (Vec::new(), Vec::new());
             for (id, file) in page.iter().zip(found) {
                 let is_known = self.system.is_putting(*id);
                 let precious = file.filter(|file| file.archival == Archival::Precious);
                 match (precious, is_known) {
-                    (Some(file), false) => puts.push(self.put_of(&file)),
+                    (Some(file), false) => wanted.push(file),
                     (None, true) => canceled.push(*id),
                     (Some(_), true) | (None, false) => {}
                 }
             }
+            let sets = self.join_data_sets(&wanted).await;
+            let puts = wanted.iter().zip(sets);
+            let puts: Vec<TapePut> = puts.map(|(file, set)| self.put_of(file, set)).collect();
             if !puts.is_empty() {
                 let orders = self.system.ask_puts(puts);
                 self.perform(orders).await;
@@ -51,17 +56,25 @@ impl Driver {
         }
     }
 
-    fn put_of(&self, file: &TapeFile) -> TapePut {
+    fn put_of(&self, file: &TapeFile, member: PutMember) -> TapePut {
         let classes = &self.config.classes;
         let class = classes.class_of(&file.path, file.size);
+        let is_packed = class.is_some_and(|class| file.size < class.packed_below);
+        // Files in an aggregate lie together anyway; one for each directory would never become large.
+        let is_told = matches!(
+            member.data_set.source,
+            HintSource::ClientMetadata | HintSource::Submission
+        );
         TapePut {
             file: file.id,
             size: file.size,
             family: FamilyName(classes.family_of(&file.path, file.size).into()),
             vo: TapeVo(classes.vo_of(&file.path, file.size).into()),
             copies: class.map_or(1, |class| class.copies),
-            is_packed: class.is_some_and(|class| file.size < class.packed_below),
+            is_packed,
             wait_max: class.and_then(|class| class.wait_max),
+            data_set: (is_told || !is_packed).then_some(member.data_set),
+            account: member.account,
         }
     }
 
@@ -94,9 +107,9 @@ impl Driver {
                         canceled.push(id);
                     }
                 }
-                (Some(vo), Some(file)) if file.pool.is_none() => {
+                (Some(awaiter), Some(file)) if file.pool.is_none() => {
                     if !is_known {
-                        gets.push(get_of(id, file, vo));
+                        gets.push(get_of(id, file, awaiter));
                     }
                 }
                 (awaited, file) => {
@@ -218,11 +231,13 @@ impl Driver {
     }
 }
 
-fn get_of(id: EntryId, file: RecallFile, vo: Option<VoName>) -> TapeGet {
+fn get_of(id: EntryId, file: RecallFile, awaiter: FileAwaiter) -> TapeGet {
+    let vo = awaiter.vo.as_ref();
     TapeGet {
         file: id,
         size: file.size,
         uris: file.uris,
-        vo: TapeVo(vo.as_ref().map_or("none", VoName::as_str).into()),
+        vo: TapeVo(vo.map_or("none", VoName::as_str).into()),
+        account: TapeAccount::of(awaiter.activity.as_deref(), awaiter.challenge.as_deref()),
     }
 }

@@ -49,6 +49,13 @@ pub(crate) struct MountStatus {
     pub payload_bytes: u64,
     /// With what had to be moved again.
     pub moved_bytes: u64,
+    /// Bytes of files in a second of all its time, and bytes in a second while the drive read or wrote.
+    pub payload_rate: u64,
+    pub drive_rate: u64,
+    /// Bytes moved for a byte of a file; `None`: no file was done.
+    pub amplification: Option<f64>,
+    /// Mounts of the same tape that ended in the day before it.
+    pub mounts_before: u64,
     /// By VO, those whose files were done.
     pub vos: BTreeMap<String, u64>,
 }
@@ -135,6 +142,13 @@ impl Times {
         }
     }
 
+    /// The same the other way round.
+    pub(super) fn of_library(&self, at: Timestamp) -> i64 {
+        let ago_ns = self.wall.0.saturating_sub(at.0).saturating_mul(1_000_000);
+        self.now_ns
+            .saturating_sub(ago_ns.saturating_mul(self.factor))
+    }
+
     pub(super) fn wall(&self, at_ns: i64) -> Timestamp {
         let ago_ms = self.now_ns.saturating_sub(at_ns) / self.factor / 1_000_000;
         Timestamp(self.wall.0.saturating_sub(ago_ms))
@@ -178,7 +192,7 @@ pub(super) fn status(libraries: &TapeLibraries) -> NearlineStatus {
         libraries: Some(LibrariesStatus {
             drives: drives(libraries, &times),
             tapes: tapes(live, &times),
-            mounts: mounts(live, &times),
+            mounts: mounts(live, &times, None),
         }),
     }
 }
@@ -248,8 +262,12 @@ fn tapes(live: &LiveSet, times: &Times) -> Vec<TapeStatus> {
     tapes.collect()
 }
 
-fn mounts(live: &LiveSet, times: &Times) -> Vec<MountStatus> {
-    let newest = live.mounts.closed().rev().take(MOUNTS_TOLD);
+/// The last mounts, of those that ended since a moment if one is given.
+pub(super) fn mounts(live: &LiveSet, times: &Times, from_ns: Option<i64>) -> Vec<MountStatus> {
+    let from_ns = from_ns.unwrap_or(i64::MIN);
+    let newest = live.mounts.closed().rev();
+    let newest = newest.take_while(|mount| mount.end_ns >= from_ns);
+    let newest = newest.take(MOUNTS_TOLD);
     let told = newest.map(|mount| {
         let mut vos: BTreeMap<String, u64> = BTreeMap::new();
         for (user, share) in &mount.users {
@@ -269,6 +287,10 @@ fn mounts(live: &LiveSet, times: &Times) -> Vec<MountStatus> {
             files: mount.users.values().map(|share| share.files).sum(),
             payload_bytes: mount.payload_bytes(),
             moved_bytes: mount.moved_bytes,
+            payload_rate: mount.payload_rate() as u64,
+            drive_rate: mount.drive_rate() as u64,
+            amplification: mount.amplification(),
+            mounts_before: mount.mounts_before,
             vos,
         }
     });

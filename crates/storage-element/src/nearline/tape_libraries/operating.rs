@@ -1,9 +1,10 @@
 //! What an operator wants of drives and tapes.
 
 use super::catalogue::may_stop;
-use super::{TapeLibraries, TapeOrder};
+use super::{TapeLibraries, TapeOrder, accounting};
 use crate::tape_operator::{OperatorError, OperatorOrder, OperatorReply};
 use penstock_tape::drive_pool::DriveState;
+use penstock_tape::mount_account::tape_metrics;
 use penstock_tape::ok_to_stop::StopTarget;
 use penstock_tape::record::TapeState;
 use penstock_tape::request::{DriveName, LibraryName, TapeErrorScope, TapeName};
@@ -26,6 +27,18 @@ impl TapeLibraries {
         let done = match order {
             OperatorOrder::MayStop(name) => {
                 self.ask_whether_it_may_stop(&name, reply);
+                return Vec::new();
+            }
+            OperatorOrder::Account(since) => {
+                let account = accounting::account(self, since);
+                // Whoever asked may have gone.
+                let _ = reply.send(Ok(OperatorReply::Account(Box::new(account))));
+                return Vec::new();
+            }
+            OperatorOrder::Metrics(usage) => {
+                let ledger = &self.engine.live().mounts;
+                let metrics = tape_metrics(ledger, &usage, self.now_ns());
+                let _ = reply.send(Ok(OperatorReply::Metrics(metrics)));
                 return Vec::new();
             }
             OperatorOrder::DriveUp(drive) => self.drive_up(drive).await,
