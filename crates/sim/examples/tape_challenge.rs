@@ -15,7 +15,9 @@ fn main() -> Result<(), Box<dyn Error>> {
         "whole" => Part::WHOLE,
         _ => return Err("say part, whole or write".into()),
     };
-    let seed = std::env::args().nth(2).map_or(Ok(2021), |seed| seed.parse())?;
+    let seed = std::env::args()
+        .nth(2)
+        .map_or(Ok(2021), |seed| seed.parse())?;
     let challenge = Challenge::run(part, seed)?;
     if mode == "write" {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/tape/challenge-2021.md");

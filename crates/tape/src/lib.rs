@@ -33,6 +33,7 @@ pub mod relabel;
 pub mod repack;
 pub mod request;
 pub mod request_engine;
+pub mod tape_care;
 pub mod watchdog;
 
 pub use ok_to_stop::ok_to_stop;

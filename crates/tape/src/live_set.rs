@@ -2,6 +2,7 @@
 //! the same after a restart. Queues are indexes of it; no number is counted beside it.
 
 mod archive_entry;
+mod care;
 mod families_as_pairs;
 mod locates;
 mod recall_entry;
@@ -15,6 +16,7 @@ use crate::drive_pool::{Drive, DrivePool, DriveState, DriveWork, Mount, MountPur
 use crate::mount_account::MountLedger;
 use crate::record::{Record, Tape, TapeState};
 use crate::request::{DriveName, FamilyName, FileId, LibraryName, RequestId, TapeName};
+use crate::tape_care::{TapeCare, UnreadableCopy};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -74,6 +76,10 @@ pub struct LiveSet {
     /// Tapes that are being given up, and when the last ones were.
     pub relabeling: BTreeSet<TapeName>,
     pub relabels_ns: VecDeque<i64>,
+    /// What is done for tapes that nobody waits for.
+    pub care: BTreeMap<TapeName, TapeCare>,
+    /// Files of which a copy could not be read, and is not mended.
+    pub unreadable: BTreeMap<FileId, UnreadableCopy>,
     /// Background work rests until then.
     pub background_held_ns: Option<i64>,
     /// What the time of mounts went to.
@@ -135,8 +141,23 @@ impl LiveSet {
             Record::RecallAsked { at_ns, request } => self.add_recall(*at_ns, request),
             Record::ArchiveAsked { at_ns, request } => self.add_archive(*at_ns, request),
             Record::LeaseRenewed { request, lease_ns } => self.renew(*request, *lease_ns),
-            Record::RequestEnded { request, .. } => self.end(*request),
-            Record::CopyFailed { file, tape, .. } => self.fail_copy(*file, tape),
+            Record::RequestEnded { request, outcome } => {
+                self.note_verification(*request, outcome);
+                self.end(*request);
+            }
+            Record::CopyFailed { file, tape, scope } => {
+                self.note_failed_copy(*file, tape, *scope);
+                self.fail_copy(*file, tape);
+            }
+            Record::Care { at_ns, tape, step } => {
+                self.care
+                    .entry(tape.clone())
+                    .or_default()
+                    .take(*at_ns, step);
+            }
+            Record::CopyMended { file } => {
+                self.unreadable.remove(file);
+            }
             Record::CopyPreferred { file, tape } => self.prefer_copy(*file, tape),
             Record::RelabelBegun { at_ns, tape } => {
                 self.relabeling.insert(tape.clone());
@@ -148,6 +169,8 @@ impl LiveSet {
             Record::RelabelEnded { tape } => {
                 self.relabeling.remove(tape);
                 self.locates.remove(tape);
+                self.care.remove(tape);
+                self.unreadable.retain(|_, copy| copy.tape != *tape);
                 if let Some(tape) = self.tapes.get_mut(tape) {
                     tape.family = None;
                     tape.written_bytes = 0;

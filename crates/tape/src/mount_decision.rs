@@ -131,6 +131,8 @@ pub struct MountCandidate {
     pub mounts: u32,
     /// When a file was last read from the tape.
     pub last_read_ns: Option<i64>,
+    /// Nobody waits for any of it.
+    pub is_background: bool,
 }
 
 /// What there is to be given.
@@ -164,6 +166,8 @@ pub enum MountReason {
     Cycle {
         every_ns: i64,
     },
+    /// Background work is asked for part by part: no more comes before this part is done.
+    Background,
 }
 
 /// Why a tape is not mounted.
@@ -201,6 +205,7 @@ pub struct MountDecision {
 /// Lower goes first. Fields compare top to bottom: their order is the policy.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct MountRank<'a> {
+    is_background: bool,
     is_due: Reverse<bool>,
     priority: Reverse<u8>,
     /// Drives that the VO has, in thousandths of its share.
@@ -267,6 +272,9 @@ pub fn decide_mounts(
 
 /// When a candidate is worth a mount by its age or its deadline, if nothing changes.
 pub fn worth_at_ns(policy: &MountPolicy, candidate: &MountCandidate) -> i64 {
+    if candidate.is_background {
+        return candidate.oldest_ns;
+    }
     let by_age = age_at_ns(policy, candidate);
     let by_deadline = candidate.deadline_ns.map(|at| at - policy.deadline_lead_ns);
     let by_cycle = cycle_end(policy, candidate).map(|(at, _)| at);
@@ -300,6 +308,9 @@ fn reason(
     policy: &MountPolicy,
     candidate: &MountCandidate,
 ) -> Result<MountReason, MountWait> {
+    if candidate.is_background && candidate.mounts == 0 {
+        return Ok(MountReason::Background);
+    }
     let divisor = u64::from(candidate.mounts) + 1;
     let age_ns = now_ns - candidate.oldest_ns;
     let in_ns = candidate.deadline_ns.map(|at| at - now_ns);
@@ -389,6 +400,7 @@ fn rank<'a>(
     let share = policy.vo_shares.get(&candidate.vo).copied().unwrap_or(1);
     let in_use = supply.vo_in_use.get(&candidate.vo).copied().unwrap_or(0);
     MountRank {
+        is_background: candidate.is_background,
         is_due: Reverse(matches!(reason, MountReason::Deadline { .. })),
         priority: Reverse(candidate.priority),
         vo_use: u64::from(in_use) * 1_000 / u64::from(share.max(1)),

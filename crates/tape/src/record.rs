@@ -7,6 +7,7 @@ use crate::request::{
     ArchiveRequest, DriveName, FamilyName, FileId, LibraryName, RecallRequest, RequestId,
     RequestOutcome, TapeErrorScope, TapeName,
 };
+use crate::tape_care::CareStep;
 use serde::{Deserialize, Serialize};
 
 /// A tape as its library knows it.
@@ -172,6 +173,16 @@ pub enum Record {
     },
     RelabelEnded {
         tape: TapeName,
+    },
+    /// What is done for a tape that nobody waits for has come a step further.
+    Care {
+        at_ns: i64,
+        tape: TapeName,
+        step: CareStep,
+    },
+    /// A copy that could not be read was read, has another place, or is needed no more.
+    CopyMended {
+        file: FileId,
     },
     /// Background work rests until then.
     BackgroundHeld {

@@ -1,15 +1,15 @@
-//! Moves the files that live on a tape to others: each is recalled to disk as any file, and archived again; the namespace then has
-//! its new place in the place of the old one. A part of them is on disk at a time.
+//! Moves files from a tape to others: each is recalled to disk as any file, unless it is there, and archived again; the namespace
+//! then has its new place in the place of the old one. They are moved in parts, since all of them may not fit on disk.
 //!
 //! What it knows is not kept. After a restart it is made anew from what the namespace says still lives on the tape: a file that was
 //! moved and not told lies on two tapes until then, and on none at no time.
 
 use crate::data_set::DataSet;
 use crate::request::{
-    ArchiveRequest, ArchiveWishes, Asker, FamilyName, FileId, ReadPurpose, RecallRequest,
-    RequestId, RequestOutcome, TapeCopy, TapeName,
+    ArchiveRequest, ArchiveWishes, Asker, FamilyName, FileId, LibraryName, ReadPurpose,
+    RecallRequest, RequestId, RequestOutcome, TapeCopy, TapeName,
 };
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// A file that lives on the tape.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -18,15 +18,30 @@ pub struct LiveFile {
     pub size_bytes: u64,
     /// All its copies; the one on the tape is among them.
     pub copies: Vec<TapeCopy>,
+    /// Libraries that have another copy of it.
+    pub not_in: BTreeSet<LibraryName>,
     pub family: FamilyName,
     pub is_packed: bool,
     /// What it should lie beside from now on.
     pub data_set: Option<DataSet>,
+    /// It has a copy on disk, which is compared before it is used.
+    pub is_on_disk: bool,
+    /// Its copy on the tape cannot be read: others are tried before it, and its new place may be on the same tape.
+    pub is_unreadable: bool,
+}
+
+/// What a request does for a file that is moved.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MoveWork {
+    Read,
+    Write,
 }
 
 /// What is to be done next.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RepackOrder {
+    /// The copy on disk is to be compared with what is known of the file.
+    CompareDisk(FileId),
     Recall(RecallRequest),
     Archive(ArchiveRequest),
 }
@@ -41,6 +56,8 @@ pub enum RepackStep {
         file: FileId,
         from: TapeCopy,
         to: TapeCopy,
+        /// It was not on disk before, and need not be any more.
+        is_brought: bool,
     },
     /// It stays where it is.
     Stays { file: FileId, why: RequestOutcome },
@@ -51,9 +68,10 @@ pub enum RepackStep {
 pub struct Repack {
     tape: TapeName,
     asker: Asker,
-    /// Bytes that may be on disk for it at a time; one file always may.
-    window_bytes: u64,
+    /// Bytes of one part, which are on disk at a time; one file always may be.
+    part_bytes: u64,
     waiting: VecDeque<LiveFile>,
+    comparing: BTreeMap<FileId, LiveFile>,
     reading: BTreeMap<RequestId, LiveFile>,
     on_disk: VecDeque<LiveFile>,
     writing: BTreeMap<RequestId, LiveFile>,
@@ -65,7 +83,7 @@ impl Repack {
     pub fn new(
         tape: TapeName,
         asker: Asker,
-        window_bytes: u64,
+        part_bytes: u64,
         files: impl IntoIterator<Item = LiveFile>,
     ) -> Repack {
         let files = files.into_iter();
@@ -74,7 +92,8 @@ impl Repack {
             waiting: waiting.collect(),
             tape,
             asker,
-            window_bytes,
+            part_bytes,
+            comparing: BTreeMap::new(),
             reading: BTreeMap::new(),
             on_disk: VecDeque::new(),
             writing: BTreeMap::new(),
@@ -83,65 +102,102 @@ impl Repack {
 
     /// Whether nothing is left to do.
     pub fn is_done(&self) -> bool {
-        self.waiting.is_empty() && self.on_disk.is_empty() && self.open() == 0
+        self.waiting.is_empty() && self.on_disk.is_empty() && !self.is_part_open()
     }
 
-    fn open(&self) -> usize {
-        self.reading.len() + self.writing.len()
+    fn is_part_open(&self) -> bool {
+        !(self.comparing.is_empty() && self.reading.is_empty() && self.writing.is_empty())
     }
 
-    fn bytes_on_disk(&self) -> u64 {
-        let requests = self.reading.values().chain(self.writing.values());
-        let files = requests.chain(&self.on_disk);
-        files.map(|file| file.size_bytes).sum()
+    /// Files that are on disk for it, or on their way there: their copies on disk are needed.
+    pub fn files(&self) -> impl Iterator<Item = FileId> {
+        let comparing = self.comparing.values();
+        let open = comparing.chain(self.reading.values()).chain(&self.on_disk);
+        open.chain(self.writing.values()).map(|file| file.file)
     }
 
-    /// What may be asked for now. Each request has a number of its own.
-    pub fn next(&mut self, mut number: impl FnMut() -> RequestId) -> Vec<RepackOrder> {
+    /// What may be asked for now: a part is read, and written when all of it is on disk. `number` names each request.
+    pub fn next(
+        &mut self,
+        mut number: impl FnMut(MoveWork, FileId) -> RequestId,
+    ) -> Vec<RepackOrder> {
+        if self.is_part_open() {
+            return Vec::new();
+        }
         let mut orders = Vec::new();
-        while let Some(file) = self.on_disk.pop_front() {
-            let request = number();
-            orders.push(RepackOrder::Archive(ArchiveRequest {
-                request,
-                file: file.file,
-                size_bytes: file.size_bytes,
-                family: file.family.clone(),
-                asker: self.asker.clone(),
-                wishes: ArchiveWishes {
-                    is_packed: file.is_packed,
-                    data_set: file.data_set.clone(),
-                    is_background: true,
-                    ..ArchiveWishes::default()
-                },
-            }));
+        for file in std::mem::take(&mut self.on_disk) {
+            let request = number(MoveWork::Write, file.file);
+            orders.push(RepackOrder::Archive(self.archive_of(request, &file)));
             self.writing.insert(request, file);
         }
-        let mut bytes = self.bytes_on_disk();
-        while let Some(file) = self.waiting.front() {
+        if !orders.is_empty() {
+            return orders;
+        }
+        let mut bytes = 0_u64;
+        while let Some(file) = self.waiting.pop_front() {
             bytes = bytes.saturating_add(file.size_bytes);
-            if bytes > self.window_bytes && self.open() > 0 {
+            if bytes > self.part_bytes && self.is_part_open() {
+                self.waiting.push_front(file);
                 break;
             }
-            let Some(file) = self.waiting.pop_front() else {
-                break;
-            };
-            let request = number();
-            // From the tape itself first, since it is in a drive for the others anyway.
-            let mut copies = file.copies.clone();
-            copies.sort_by_key(|copy| copy.tape != self.tape);
-            orders.push(RepackOrder::Recall(RecallRequest {
-                request,
-                file: file.file,
-                size_bytes: file.size_bytes,
-                copies,
-                asker: self.asker.clone(),
-                activity: None,
-                challenge: None,
-                purpose: ReadPurpose::Repack,
-            }));
-            self.reading.insert(request, file);
+            if file.is_on_disk {
+                orders.push(RepackOrder::CompareDisk(file.file));
+                self.comparing.insert(file.file, file);
+            } else {
+                let request = number(MoveWork::Read, file.file);
+                orders.push(RepackOrder::Recall(self.recall_of(request, &file)));
+                self.reading.insert(request, file);
+            }
         }
         orders
+    }
+
+    fn archive_of(&self, request: RequestId, file: &LiveFile) -> ArchiveRequest {
+        ArchiveRequest {
+            request,
+            file: file.file,
+            size_bytes: file.size_bytes,
+            family: file.family.clone(),
+            asker: self.asker.clone(),
+            wishes: ArchiveWishes {
+                is_packed: file.is_packed,
+                data_set: file.data_set.clone(),
+                is_background: true,
+                not_in: file.not_in.clone(),
+                ..ArchiveWishes::default()
+            },
+        }
+    }
+
+    fn recall_of(&self, request: RequestId, file: &LiveFile) -> RecallRequest {
+        // From the tape itself first, since it is in a drive for the others anyway.
+        let mut copies = file.copies.clone();
+        copies.sort_by_key(|copy| (copy.tape == self.tape) == file.is_unreadable);
+        RecallRequest {
+            request,
+            file: file.file,
+            size_bytes: file.size_bytes,
+            copies,
+            asker: self.asker.clone(),
+            activity: None,
+            challenge: None,
+            purpose: ReadPurpose::Repack,
+        }
+    }
+
+    /// Takes the end of a comparison; `None` when it is none of this tape's.
+    pub fn compared(&mut self, file: FileId, is_same: bool) -> Option<RepackStep> {
+        let found = self.comparing.remove(&file)?;
+        Some(match is_same {
+            true => {
+                self.on_disk.push_back(found);
+                RepackStep::OnDisk(file)
+            }
+            false => RepackStep::Stays {
+                file,
+                why: RequestOutcome::NotTaken,
+            },
+        })
     }
 
     /// Takes the end of a request; `None` when it is none of this tape's.
@@ -158,12 +214,15 @@ impl Repack {
         let file = self.writing.remove(&request)?;
         let from = file.copies.iter().find(|copy| copy.tape == self.tape);
         Some(match (outcome, from) {
-            // What came back to the same tape would go with it.
-            (RequestOutcome::Archived(to), Some(from)) if to.tape != self.tape => {
+            // What came back to the same tape would go with it, unless only its place was bad.
+            (RequestOutcome::Archived(to), Some(from))
+                if to.tape != self.tape || file.is_unreadable =>
+            {
                 RepackStep::Moved {
                     file: file.file,
                     from: from.clone(),
                     to: to.clone(),
+                    is_brought: !file.is_on_disk,
                 }
             }
             _ => RepackStep::Stays {

@@ -2,6 +2,7 @@
 
 use crate::data_set::DataSet;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// The label of a cartridge.
@@ -145,6 +146,9 @@ pub struct ArchiveWishes {
     /// Nobody waits for it: it was on tape before.
     #[serde(default)]
     pub is_background: bool,
+    /// Libraries that have another copy of it, and take no second one.
+    #[serde(default)]
+    pub not_in: BTreeSet<LibraryName>,
 }
 
 impl Default for ArchiveWishes {
@@ -157,6 +161,7 @@ impl Default for ArchiveWishes {
             activity: None,
             challenge: None,
             is_background: false,
+            not_in: BTreeSet::new(),
         }
     }
 }

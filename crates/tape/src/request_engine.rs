@@ -30,6 +30,7 @@ use crate::request::{
     ArchiveRequest, DriveName, FamilyName, FileId, LibraryName, RecallRequest, RequestId,
     RequestOutcome, TapeCopy, TapeErrorScope, TapeName,
 };
+use crate::tape_care::CareStep;
 use crate::watchdog::{Watchdog, WatchdogLimits};
 use archive_demand::GroupSum;
 use calibrating::Calibrations;
@@ -193,6 +194,13 @@ pub enum Input {
     },
     /// That has been done.
     Relabeled(TapeName),
+    /// What is done for a tape that nobody waits for has come a step further.
+    Care {
+        tape: TapeName,
+        step: CareStep,
+    },
+    /// A copy that could not be read has another place, or is needed no more.
+    CopyMended(FileId),
     /// Libraries that are left alone for a while are tried now.
     RetryLibraries,
     /// Nothing but the time that has passed.
@@ -281,6 +289,8 @@ pub enum Effect {
 pub enum TapeIncident {
     DriveDown(DriveName),
     TapeBroken(TapeName),
+    /// Files on it cannot be read.
+    FilesUnreadable(TapeName),
     LibraryPaused(LibraryName),
     /// A request is older than it should be, and a drive is free.
     OldestWaits(MountTarget),
@@ -522,10 +532,19 @@ impl RequestEngine {
             }
             Input::Relabeled(tape) => {
                 if self.live.relabeling.contains(&tape) {
+                    if self.live.has_unreadable(&tape) {
+                        let incident = TapeIncident::FilesUnreadable(tape.clone());
+                        out.effects.push(Effect::Close(incident));
+                    }
                     self.keep(out, Record::RelabelEnded { tape });
                     self.is_decision_due = true;
                 }
             }
+            Input::Care { tape, step } => {
+                let at_ns = now_ns;
+                self.keep(out, Record::Care { at_ns, tape, step });
+            }
+            Input::CopyMended(file) => self.mend_copy(file, out),
             Input::RetryLibraries => self.retry_libraries(now_ns, out),
             Input::Tick => self.is_decision_due = true,
         }

@@ -94,6 +94,9 @@ impl Batch<'_> {
                 Ok(ChangeReport::default())
             }
             NearlineChange::Archived { file, uris, at } => self.archived(*file, uris, *at),
+            NearlineChange::CopyMoved { file, from, to, at } => {
+                self.copy_moved(*file, (from, to), *at)
+            }
             NearlineChange::Evict { file, pool, at } => self.evict(*file, pool, *at),
             NearlineChange::LoseDiskCopy { file, pool, at } => self.lose(*file, pool, *at),
             NearlineChange::Abandon { file, pool, at } => self.abandon(*file, pool, *at),
@@ -214,6 +217,39 @@ impl Batch<'_> {
         Ok(ChangeReport::default())
     }
 
+    /// The copy of before is forgotten, not removed: whoever has moved it knows that its tape is emptied.
+    fn copy_moved(&mut self, file: EntryId, (from, to): (&str, &str), at: Timestamp) -> Outcome {
+        let found = tape_file(self.connection, file)?;
+        let has = |uri: &str| {
+            let copies = found.as_ref().map_or(&[][..], |found| &found.copies);
+            copies.iter().any(|copy| copy.uri == uri)
+        };
+        if has(to) {
+            return Ok(ChangeReport::default());
+        }
+        let Some(found) = found.as_ref().filter(|_| has(from)) else {
+            self.owe_removal_of(to, (file, &NamespacePath::root(), Bytes(0)), at)?;
+            return Ok(ChangeReport::default());
+        };
+        self.connection
+            .prepare_cached(
+                "UPDATE tape_copy SET uri = ?3, at_ms = ?4 WHERE entry = ?1 AND uri = ?2",
+            )?
+            .execute(params![stored(file), from, to, at.0])?;
+        self.connection
+            .prepare_cached("DELETE FROM tape_removal WHERE uri = ?1")?
+            .execute([to])?;
+        let told = ToldEntry::new(EntryChange::Archiving, file, &found.path);
+        self.tell_ledger(told.with_data(found.size, found.pool.as_ref()).made_at(at));
+        let file_entry = self.file_entry(file)?;
+        let copies = copies_of(self.connection, file)?;
+        self.records.push(DirectoryRecord::OnTape {
+            file: file_entry,
+            copies,
+        });
+        Ok(ChangeReport::default())
+    }
+
     /// A file that is on tape and has its copy on disk in this pool.
     fn cached_in(&self, file: EntryId, pool: &PoolName) -> Result<TapeFile, ChangeError> {
         let found = tape_file(self.connection, file)?;
@@ -317,24 +353,33 @@ impl Batch<'_> {
         size: Bytes,
         at: Timestamp,
     ) -> rusqlite::Result<()> {
-        let mut insert = self
-            .connection
-            .prepare_cached("INSERT OR REPLACE INTO tape_removal VALUES (?1, ?2, ?3, ?4)")?;
         for copy in copies_of(self.connection, file)? {
-            let removal = TapeRemoval {
-                uri: copy.uri.clone(),
-                size,
-                path: path.clone(),
-                file,
-            };
-            let told = serde_json::to_string(&removal).unwrap_or_default();
-            let not_before = at + TAPE_REMOVAL_GRACE;
-            insert.execute(params![copy.uri, not_before.0, signed(size.0), told])?;
+            self.owe_removal_of(&copy.uri, (file, path, size), at)?;
         }
         self.connection
             .prepare_cached("DELETE FROM tape_copy WHERE entry = ?1")?
             .execute([stored(file)])?;
         data_sets::forget(self.connection, file)
+    }
+
+    fn owe_removal_of(
+        &self,
+        uri: &str,
+        (file, path, size): (EntryId, &NamespacePath, Bytes),
+        at: Timestamp,
+    ) -> rusqlite::Result<()> {
+        let removal = TapeRemoval {
+            uri: uri.to_owned(),
+            size,
+            path: path.clone(),
+            file,
+        };
+        let told = serde_json::to_string(&removal).unwrap_or_default();
+        let not_before = at + TAPE_REMOVAL_GRACE;
+        self.connection
+            .prepare_cached("INSERT OR REPLACE INTO tape_removal VALUES (?1, ?2, ?3, ?4)")?
+            .execute(params![uri, not_before.0, signed(size.0), told])?;
+        Ok(())
     }
 
     /// The same for trash whose data is gone, unless the file itself is there and only its copy on disk went.
@@ -533,6 +578,39 @@ impl Namespace {
                 }
             }
             Ok(files)
+        })
+    }
+
+    /// Copies on tape whose names begin so, with their files, by their names, after this one. Those of files in the trash are among
+    /// them.
+    pub fn tape_copies_with(
+        &self,
+        prefix: &str,
+        after: &str,
+        limit: usize,
+    ) -> Result<Vec<(EntryId, String)>, NamespaceError> {
+        let behind = format!("{prefix}\u{10FFFF}");
+        self.readers.with(|connection| {
+            let mut query = connection.prepare_cached(
+                "SELECT entry, uri FROM tape_copy WHERE uri >= ?1 AND uri < ?2 AND uri > ?3
+                 ORDER BY uri LIMIT ?4",
+            )?;
+            let rows = query.query_map(params![prefix, behind, after, bounded(limit)], |row| {
+                Ok((EntryId(unsigned(row.get(0)?)), row.get(1)?))
+            })?;
+            rows.collect()
+        })
+    }
+
+    /// When the last of the copies whose names begin so is to be removed, which files have left; `None`: none is.
+    pub fn tape_removal_with(&self, prefix: &str) -> Result<Option<Timestamp>, NamespaceError> {
+        let behind = format!("{prefix}\u{10FFFF}");
+        self.readers.with(|connection| {
+            let mut query = connection.prepare_cached(
+                "SELECT MAX(not_before_ms) FROM tape_removal WHERE uri >= ?1 AND uri < ?2",
+            )?;
+            let last: Option<i64> = query.query_row([prefix, &behind], |row| row.get(0))?;
+            Ok(last.map(Timestamp))
         })
     }
 

@@ -19,6 +19,15 @@ pub enum NearlineChange {
         uris: Vec<String>,
         at: Timestamp,
     },
+    /// A copy on tape has another place, durably. When the file, or its copy at the place of before, is gone by now, the new copy is
+    /// to be removed.
+    CopyMoved {
+        file: EntryId,
+        /// As the tape system names the copy of before, and the new one.
+        from: String,
+        to: String,
+        at: Timestamp,
+    },
     /// The copy on disk is no longer kept; its data becomes trash that is over its time. Refused with
     /// [`super::ChangeRefusal::KeptOnDisk`] unless the file is on tape, in this pool, and pinned by nobody.
     Evict {

@@ -65,7 +65,7 @@ fn the_analysis_of_two_weeks_from_disk_to_disk_comes_again_line_by_line() {
         assert!(told(day_4).missing.contains(&missing), "{day_4:#?}");
     }
     check(generator, Cause::FewerSubmissions, 95);
-    assert_eq!(told(generator).kind, RateChangeKind::NoWork);
+    assert_eq!(told(generator).kind, RateChangeKind::Lull);
     check(rfio, Cause::SourceErrors, 80);
     check(raised, Cause::SlotLimit, 80);
     assert_eq!(told(raised).kind, RateChangeKind::Rise);
@@ -78,7 +78,10 @@ fn the_analysis_of_two_weeks_from_disk_to_disk_comes_again_line_by_line() {
     // "Not understood although there were too few concurrent transfers": that is why.
     check(halved, Cause::NotFed, 90);
     check(doubled, Cause::SlotLimit, 40);
-    assert!(told(doubled).is_rise && doubled.share_of(Cause::NotFed) > Some(Permille(200)));
+    assert!(
+        told(doubled).kind == RateChangeKind::Rise
+            && doubled.share_of(Cause::NotFed) > Some(Permille(200))
+    );
     check(slid, Cause::ServiceShare, 90);
     check(intervention, Cause::ServiceShare, 60);
     check(nightly, Cause::DatabaseLoad, 90);

@@ -107,6 +107,9 @@ fn live_files(catalogue: &Catalogue, is_packed: bool) -> Vec<LiveFile> {
         copies: vec![copy.clone()],
         family: FamilyName("raw".into()),
         is_packed,
+        not_in: BTreeSet::new(),
+        is_on_disk: false,
+        is_unreadable: false,
         // The hint: files of one remainder belong together.
         data_set: Some(DataSet {
             name: DataSetName(vec![format!("set-{}", file.0 % 3).into()]),
@@ -141,7 +144,7 @@ fn turn(site: &mut Site, repack: &mut Repack, catalogue: &mut Catalogue) -> usiz
                 let directory = site.directory.clone();
                 std::fs::copy(directory.join(from), directory.join(to)).expect("on disk");
             }
-            Some(RepackStep::Moved { file, from, to }) => {
+            Some(RepackStep::Moved { file, from, to, .. }) => {
                 assert_eq!(catalogue.insert(file, to), Some(from));
                 moved += 1;
             }
@@ -149,16 +152,21 @@ fn turn(site: &mut Site, repack: &mut Repack, catalogue: &mut Catalogue) -> usiz
         }
     }
     let mut next = site.next_request;
-    let orders = repack.next(|| {
+    let orders = repack.next(|_, _| {
         next += 1;
         penstock_tape::request::RequestId(next)
     });
     site.next_request = next;
+    let mut archives = Vec::new();
     for order in orders {
-        site.give(match order {
-            RepackOrder::Recall(request) => Input::Recall(vec![request]),
-            RepackOrder::Archive(request) => Input::Archive(vec![request]),
-        });
+        match order {
+            RepackOrder::Recall(request) => site.give(Input::Recall(vec![request])),
+            RepackOrder::Archive(request) => archives.push(request),
+            RepackOrder::CompareDisk(_) => {}
+        }
+    }
+    if !archives.is_empty() {
+        site.give(Input::Archive(archives));
     }
     moved
 }

@@ -34,6 +34,9 @@ pub struct ArchiveEntry {
     pub wanted: u32,
     /// Nobody waits for it.
     pub is_background: bool,
+    /// Libraries that it is not written in, since they have it.
+    #[serde(default)]
+    pub not_in: BTreeSet<LibraryName>,
     /// Copies that are there or on their way.
     pub copies: BTreeMap<LibraryName, CopyStage>,
     /// Of the first who asked, for accounting.
@@ -70,7 +73,7 @@ impl ArchiveEntry {
             data_set: self.data_set.clone(),
             is_packed: self.is_packed,
             is_background: self.is_background,
-            taken: self.copies.keys().cloned().collect(),
+            taken: self.copies.keys().chain(&self.not_in).cloned().collect(),
             missing: self.missing(),
         }
     }
@@ -83,7 +86,7 @@ pub struct ArchiveGroup {
     pub is_packed: bool,
     #[serde(default)]
     pub is_background: bool,
-    /// Libraries that have a copy or are about to.
+    /// Libraries that have a copy, or are about to.
     pub taken: BTreeSet<LibraryName>,
     /// Copies that no drive has begun.
     pub missing: u32,
@@ -153,6 +156,7 @@ impl LiveSet {
                 data_set: wishes.data_set.as_ref().map(|set| set.name.clone()),
                 wanted,
                 is_background: wishes.is_background,
+                not_in: wishes.not_in.clone(),
                 copies: BTreeMap::new(),
                 vo: Some(asker.vo.clone()),
                 activity: wishes.activity.clone(),

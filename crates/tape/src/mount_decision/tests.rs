@@ -14,6 +14,7 @@ fn class() -> DriveClass {
 
 fn tape(name: &str, vo: &str, bytes: u64, age_minutes: i64) -> MountCandidate {
     MountCandidate {
+        is_background: false,
         target: MountTarget::Recall(TapeName(name.into())),
         class: class(),
         bytes,
@@ -49,6 +50,7 @@ fn decide(policy: &MountPolicy, drives: usize, candidates: &[MountCandidate]) ->
             Err(MountWait::VoBusy { .. }) => "vo-busy",
             Err(MountWait::FamilyBusy { .. }) => "family-busy",
             Ok((_, MountReason::Cycle { .. })) => "cycle",
+            Ok((_, MountReason::Background)) => "background",
         };
         format!("{name}:{why}")
     };

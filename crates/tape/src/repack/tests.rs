@@ -18,6 +18,9 @@ fn live(file: u64, size_gb: u64, tape: &str) -> LiveFile {
         family: FamilyName("raw".into()),
         is_packed: false,
         data_set: None,
+        not_in: BTreeSet::new(),
+        is_on_disk: false,
+        is_unreadable: false,
     }
 }
 
@@ -32,11 +35,12 @@ fn repack(files: Vec<LiveFile>) -> Repack {
 }
 
 fn asked(repack: &mut Repack, next: &mut u64) -> Vec<(char, u64, u64)> {
-    let orders = repack.next(|| {
+    let orders = repack.next(|_, _| {
         *next += 1;
         RequestId(*next)
     });
     let told = orders.into_iter().map(|order| match order {
+        RepackOrder::CompareDisk(file) => ('c', 0, file.0),
         RepackOrder::Recall(request) => {
             assert_eq!(request.copies[0].tape, name("old"));
             assert_eq!(request.purpose, ReadPurpose::Repack);
@@ -64,19 +68,23 @@ fn files_move_in_their_order_and_few_are_on_disk_at_a_time() {
     assert_eq!(asked(&mut repack, &mut next), []);
     let on_disk = repack.told(RequestId(1), &RequestOutcome::Recalled);
     assert_eq!(on_disk, Some(RepackStep::OnDisk(FileId(3))));
-    // Its room is free only when it is on tape again.
-    assert_eq!(asked(&mut repack, &mut next), [('w', 3, 3)]);
+    assert_eq!(asked(&mut repack, &mut next), [], "the part is read first");
+    repack.told(RequestId(2), &RequestOutcome::Recalled);
+    // Their room is free only when they are on tape again.
+    let written = [('w', 3, 3), ('w', 4, 1)];
+    assert_eq!(asked(&mut repack, &mut next), written);
     let to = TapeCopy::alone(name("new"), 5);
     let moved = RepackStep::Moved {
         file: FileId(3),
         from: TapeCopy::alone(name("old"), 300 * GB),
         to: to.clone(),
+        is_brought: true,
     };
-    assert_eq!(
-        repack.told(RequestId(3), &RequestOutcome::Archived(to)),
-        Some(moved)
-    );
-    assert_eq!(asked(&mut repack, &mut next), [('r', 4, 2)]);
+    let archived = RequestOutcome::Archived(to);
+    assert_eq!(repack.told(RequestId(3), &archived), Some(moved));
+    assert_eq!(asked(&mut repack, &mut next), []);
+    repack.told(RequestId(4), &archived);
+    assert_eq!(asked(&mut repack, &mut next), [('r', 5, 2)]);
     assert!(!repack.is_done());
 }
 
@@ -103,4 +111,40 @@ fn what_cannot_be_moved_stays_and_nothing_waits_for_it() {
     assert_eq!(repack.told(RequestId(3), &same), stays(2, same.clone()));
     assert_eq!(repack.told(RequestId(9), &same), None);
     assert!(repack.is_done());
+}
+
+#[test]
+fn a_copy_on_disk_is_compared_before_it_is_used_and_one_that_cannot_be_read_is_tried_last() {
+    let on_disk = |file, is_unreadable| LiveFile {
+        is_on_disk: true,
+        is_unreadable,
+        ..live(file, 1, "old")
+    };
+    let mut moves = repack(vec![on_disk(1, false), on_disk(2, true)]);
+    let mut next = 0;
+    let compared = [('c', 0, 1), ('c', 0, 2)];
+    assert_eq!(asked(&mut moves, &mut next), compared);
+    let stays = moves.compared(FileId(1), false);
+    assert!(matches!(stays, Some(RepackStep::Stays { .. })));
+    assert!(moves.compared(FileId(2), true).is_some());
+    assert_eq!(asked(&mut moves, &mut next), [('w', 1, 2)]);
+    // Only its place was bad, so the same tape takes it at another one.
+    let to = RequestOutcome::Archived(TapeCopy::alone(name("old"), 900 * GB));
+    let moved = moves.told(RequestId(1), &to);
+    assert!(matches!(
+        moved,
+        Some(RepackStep::Moved {
+            is_brought: false,
+            ..
+        })
+    ));
+    let unreadable = LiveFile {
+        is_unreadable: true,
+        ..live(3, 1, "old")
+    };
+    let orders = repack(vec![unreadable]).next(|_, _| RequestId(9));
+    let RepackOrder::Recall(request) = &orders[0] else {
+        panic!("{orders:?}");
+    };
+    assert_eq!(request.copies[0].tape, name("other"));
 }

@@ -21,6 +21,8 @@ pub(super) struct GroupSum {
     deadline_ns: Option<i64>,
     priority: u8,
     by_vo: BTreeMap<VoName, u64>,
+    /// Nobody waits for any of them.
+    is_background: bool,
     /// Of the oldest file.
     first_bytes: u64,
 }
@@ -30,6 +32,7 @@ impl GroupSum {
         if other.oldest_ns < self.oldest_ns {
             (self.oldest_ns, self.first_bytes) = (other.oldest_ns, other.first_bytes);
         }
+        self.is_background &= other.is_background;
         self.bytes = self.bytes.saturating_add(other.bytes);
         self.files += other.files;
         self.deadline_ns = earlier(self.deadline_ns, other.deadline_ns);
@@ -76,8 +79,7 @@ impl WritableTapes {
         let fullest = |tapes: Option<&Vec<WritableTape>>| {
             let tapes = tapes.into_iter().flatten();
             let fits = tapes.filter(|tape| !tape.is_in_drive && tape.free_bytes >= size_bytes);
-            let best =
-                fits.max_by_key(|tape| (tape.written_bytes, std::cmp::Reverse(&tape.name)));
+            let best = fits.max_by_key(|tape| (tape.written_bytes, std::cmp::Reverse(&tape.name)));
             best.map(|tape| tape.name.clone())
         };
         let own = self.of_families.get(family);
@@ -118,6 +120,7 @@ impl RequestEngine {
             deadline_ns: None,
             priority: 0,
             by_vo: BTreeMap::new(),
+            is_background: group.is_background,
             first_bytes: 0,
         };
         for (number, (_, file)) in queue.files.iter().enumerate() {
@@ -157,7 +160,9 @@ impl RequestEngine {
         }
         let aggregate = self.policy.aggregate;
         let is_filled = sum.bytes >= aggregate.bytes_max || sum.files >= aggregate.files_max as u64;
-        if group.is_packed && !is_filled && is_complete != Some(true) {
+        // Background work is asked for part by part: no more comes before this part is done.
+        let waits = group.is_packed && !group.is_background;
+        if waits && !is_filled && is_complete != Some(true) {
             at_ns = at_ns.max(sum.oldest_ns.saturating_add(aggregate.age_ns));
         }
         if let Some(held_ns) = self.live.background_held_ns.filter(|_| group.is_background) {
@@ -295,6 +300,7 @@ impl RequestEngine {
             vo,
             mounts: u32::try_from(same.count()).unwrap_or(u32::MAX),
             last_read_ns: None,
+            is_background: sum.is_background,
         })
     }
 

@@ -129,13 +129,34 @@ impl RequestEngine {
         for request in entry.map_or_else(Vec::new, RecallEntry::verifiers) {
             self.end(out, request, RequestOutcome::NoCopyLeft(scope));
         }
-        let tape = tape.clone();
-        self.keep(out, Record::CopyFailed { file, tape, scope });
+        let had_unreadable = self.live.has_unreadable(tape);
+        let failed = Record::CopyFailed {
+            file,
+            tape: tape.clone(),
+            scope,
+        };
+        self.keep(out, failed);
+        if !had_unreadable && self.live.has_unreadable(tape) {
+            let incident = TapeIncident::FilesUnreadable(tape.clone());
+            out.effects.push(Effect::Open(incident));
+        }
         let entry = self.live.recalls.get(&file);
         if entry.is_some_and(|entry| entry.copies.is_empty()) {
             for request in self.askers_of(RequestTarget::Recall(file)) {
                 self.end(out, request, RequestOutcome::NoCopyLeft(scope));
             }
+        }
+    }
+
+    /// A copy that could not be read can be, or is needed no more.
+    pub(super) fn mend_copy(&mut self, file: FileId, out: &mut Turnout) {
+        let Some(copy) = self.live.unreadable.get(&file).cloned() else {
+            return;
+        };
+        self.keep(out, Record::CopyMended { file });
+        if !self.live.has_unreadable(&copy.tape) {
+            let incident = TapeIncident::FilesUnreadable(copy.tape);
+            out.effects.push(Effect::Close(incident));
         }
     }
 

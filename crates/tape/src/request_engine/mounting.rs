@@ -216,6 +216,7 @@ impl RequestEngine {
                     vo: sum.vo,
                     mounts: 0,
                     last_read_ns: self.live.last_reads.get(&tape).copied(),
+                    is_background: sum.is_background,
                 }),
             }
         }

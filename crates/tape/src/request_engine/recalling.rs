@@ -96,6 +96,11 @@ impl RequestEngine {
                 false => {}
             }
         }
+        let tape = self.live.mount(drive).map(|mount| mount.tape.clone());
+        let unreadable = self.live.unreadable.get(&file);
+        if unreadable.is_some_and(|copy| Some(&copy.tape) == tape.as_ref()) {
+            self.mend_copy(file, out);
+        }
         let located_ns = self.take_located(drive);
         let drive = drive.clone();
         self.keep(

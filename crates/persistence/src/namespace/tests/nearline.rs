@@ -598,3 +598,46 @@ fn many_files_are_looked_up_at_once_in_the_order_in_which_they_were_asked_for() 
         .collect();
     assert_eq!(ids, [Some(disk), None, Some(tape)]);
 }
+
+#[test]
+fn a_copy_that_was_moved_has_its_new_place_and_one_that_came_too_late_is_to_be_removed() {
+    let lab = Lab::new();
+    let (file, gone) = (lab.write_precious("/f"), lab.write_precious("/g"));
+    lab.archive(file);
+    lab.archive(gone);
+    let moved = |file: EntryId, from: String, to: &str| {
+        let (to, at) = (to.to_owned(), LATER);
+        lab.nearline(NearlineChange::CopyMoved { file, from, to, at })
+            .expect("kept");
+    };
+    let uris = |file: EntryId| {
+        let found = lab.namespace().tape_file(file).expect("readable");
+        let copies = found.map_or_else(Vec::new, |found| found.copies);
+        copies.into_iter().map(|copy| copy.uri).collect::<Vec<_>>()
+    };
+    let owed = || {
+        lab.namespace()
+            .owed_tape_removals("", 10)
+            .expect("readable")
+    };
+    // Told twice, as after a crash.
+    for _ in 0..2 {
+        moved(file, format!("hsm://t/{file}"), "hsm://new/1");
+        assert_eq!(uris(file), ["hsm://new/1"]);
+        assert_eq!(owed(), Vec::<String>::new());
+    }
+    // Nothing of it is on the tape of before.
+    let on = |prefix| lab.namespace().tape_copies_with(prefix, "", 10);
+    assert_eq!(
+        on("hsm://t/").expect("readable"),
+        [(gone, format!("hsm://t/{gone}"))]
+    );
+    assert_eq!(on("hsm://new/").expect("readable").len(), 1);
+    assert_eq!(on("hsm://n/").expect("readable"), []);
+    // The copy of before is another one by now.
+    moved(file, format!("hsm://t/{file}"), "hsm://new/2");
+    assert_eq!(uris(file), ["hsm://new/1"]);
+    assert_eq!(owed(), ["hsm://new/2"]);
+    let last = |prefix| lab.namespace().tape_removal_with(prefix).expect("readable");
+    assert!(last("hsm://new/") > Some(LATER) && last("hsm://t/").is_none());
+}

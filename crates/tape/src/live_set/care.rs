@@ -1,0 +1,67 @@
+//! What is known of how well tapes can be read.
+
+use super::{LiveSet, RequestTarget};
+use crate::request::{FileId, ReadPurpose, RequestId, RequestOutcome, TapeErrorScope, TapeName};
+use crate::tape_care::UnreadableCopy;
+
+/// Files of which it is known that a copy cannot be read. Others are found again by the next verification.
+const UNREADABLE_MAX: usize = 100_000;
+
+impl LiveSet {
+    /// Before a request ends: whether it has told something of its tape.
+    pub(super) fn note_verification(&mut self, request: RequestId, outcome: &RequestOutcome) {
+        let Some(RequestTarget::Recall(file)) = self.requests.get(&request) else {
+            return;
+        };
+        let Some(entry) = self.recalls.get(file) else {
+            return;
+        };
+        let Some(tape) = entry.tape().cloned() else {
+            return;
+        };
+        if entry.background.get(&request) != Some(&ReadPurpose::Verification) {
+            return;
+        }
+        let size_bytes = entry.size_bytes;
+        let verification = &mut self.care.entry(tape).or_default().verification;
+        match outcome {
+            RequestOutcome::Verified => {
+                verification.read_files += 1;
+                verification.read_bytes = verification.read_bytes.saturating_add(size_bytes);
+            }
+            RequestOutcome::NoCopyLeft(_) => verification.unreadable_files += 1,
+            RequestOutcome::Recalled
+            | RequestOutcome::Archived(_)
+            | RequestOutcome::ArchivedCopies(_)
+            | RequestOutcome::NoTape
+            | RequestOutcome::NotTaken
+            | RequestOutcome::Canceled
+            | RequestOutcome::Expired => {}
+        }
+    }
+
+    /// Before a copy is passed over.
+    pub(super) fn note_failed_copy(
+        &mut self,
+        file: FileId,
+        tape: &TapeName,
+        scope: TapeErrorScope,
+    ) {
+        let entry = self.recalls.get(&file);
+        let copies = entry.map_or(&[][..], |entry| &entry.copies);
+        let copy = copies.iter().find(|copy| copy.tape == *tape);
+        let has_room = self.unreadable.len() < UNREADABLE_MAX;
+        if let (Some(copy), TapeErrorScope::File, true) = (copy, scope, has_room) {
+            let unreadable = UnreadableCopy {
+                tape: tape.clone(),
+                begin_bytes: copy.begin_bytes,
+            };
+            self.unreadable.insert(file, unreadable);
+        }
+    }
+
+    /// Whether files on this tape cannot be read.
+    pub fn has_unreadable(&self, tape: &TapeName) -> bool {
+        self.unreadable.values().any(|copy| copy.tape == *tape)
+    }
+}
