@@ -31,7 +31,7 @@ fn find<'a>(
 pub(super) fn buffer_full(view: &RuleInput<'_>) -> Option<Finding> {
     let (id, tape) = find(view, |tape| {
         // It is full before the rate falls: pools take files for a while.
-        let first = view.during.first().map_or(0, |span| span.start);
+        let first = view.low_bins.first().map_or(0, |span| span.start);
         let mut before = (0..first)
             .filter_map(|bin| tape.buffer_used.at(bin))
             .peekable();
@@ -47,7 +47,7 @@ pub(super) fn buffer_full(view: &RuleInput<'_>) -> Option<Finding> {
 
 /// In most of the stretch: a mean would hide it behind the time after it.
 fn is_buffer_full(view: &RuleInput<'_>, tape: &TapeSignals) -> bool {
-    let bins = view.during.iter().cloned().flatten();
+    let bins = view.low_bins.iter().cloned().flatten();
     let (mut known, mut full) = (0_u32, 0_u32);
     for part in bins.filter_map(|bin| tape.buffer_used.at(bin)) {
         known += 1;
@@ -58,15 +58,15 @@ fn is_buffer_full(view: &RuleInput<'_>, tape: &TapeSignals) -> bool {
 
 pub(super) fn write_stopped(view: &RuleInput<'_>) -> Option<Finding> {
     let bin = f64::from(view.signals.bin_seconds);
-    let end = view.during.last()?.end;
+    let end = view.low_bins.last()?.end;
     let storage = find(view, |tape| {
         let cycle = tape.write_cycle_seconds.unwrap_or(bin).max(bin);
         let has_work = view
-            .now(&tape.unwritten_bytes)
+            .low_mean(&tape.unwritten_bytes)
             .is_some_and(|bytes| bytes > 0.0);
         let is_full = is_buffer_full(view, tape);
         let wrote = view
-            .earlier(&tape.written_bytes)
+            .usual_mean(&tape.written_bytes)
             .is_none_or(|written| written > 0.0)
             || (0..end).any(|bin| {
                 tape.written_bytes
@@ -89,7 +89,7 @@ pub(super) fn write_stopped(view: &RuleInput<'_>) -> Option<Finding> {
 
 /// The longest time without a byte written that reaches into the stretch.
 fn silent_seconds(view: &RuleInput<'_>, written: &Series) -> f64 {
-    let end = view.during.last().map_or(0, |span| span.end);
+    let end = view.low_bins.last().map_or(0, |span| span.end);
     let (mut bins, mut longest) = (0u32, 0);
     for bin in 0..end {
         match written.at(bin) {
@@ -97,7 +97,7 @@ fn silent_seconds(view: &RuleInput<'_>, written: &Series) -> f64 {
             Some(_) => bins += 1,
             None => {}
         }
-        if view.during.iter().any(|span| span.contains(&bin)) {
+        if view.low_bins.iter().any(|span| span.contains(&bin)) {
             longest = longest.max(bins);
         }
     }
@@ -116,7 +116,7 @@ fn write_stopped_at_pools(view: &RuleInput<'_>) -> Option<Finding> {
     for (name, pool) in view.pools() {
         let written = &pool.tape_written_bytes;
         let has_work = view
-            .now(&pool.tape_unwritten_bytes)
+            .low_mean(&pool.tape_unwritten_bytes)
             .is_some_and(|bytes| bytes > 0.0);
         let ever_wrote = (0..view.signals.bins).any(|bin| written.at(bin) > Some(0.0));
         let silent = silent_seconds(view, written);
@@ -134,18 +134,20 @@ fn write_stopped_at_pools(view: &RuleInput<'_>) -> Option<Finding> {
 
 /// No drive is left for another tape.
 pub(super) fn has_all_drives_busy(view: &RuleInput<'_>, tape: &TapeSignals) -> bool {
-    let both = view.now(&tape.drives_busy).zip(view.now(&tape.drives_cap));
+    let both = view
+        .low_mean(&tape.drives_busy)
+        .zip(view.low_mean(&tape.drives_cap));
     both.is_some_and(|(busy, cap)| cap > 0.0 && busy >= cap * BUSY_DRIVES_SHARE_MIN)
 }
 
 /// Files wait to be read from tape.
 fn has_recalls(view: &RuleInput<'_>, tape: &TapeSignals) -> bool {
-    view.now(&tape.recalls_queued)
+    view.low_mean(&tape.recalls_queued)
         .is_some_and(|queued| queued >= QUEUED_FILES_MIN)
 }
 
 fn quotient(view: &RuleInput<'_>, dividend: &Series, divisor: &Series, now: bool) -> Option<f64> {
-    let sum = |series: &Series| series.sum(if now { view.during } else { view.before });
+    let sum = |series: &Series| series.sum(if now { view.low_bins } else { view.usual_bins });
     Some(sum(dividend)? / sum(divisor).filter(|divisor| *divisor > 0.0)?)
 }
 
@@ -159,7 +161,7 @@ pub(super) fn drives(view: &RuleInput<'_>) -> Option<Finding> {
         view.value_at(Measure::Recalls, Some(id), &tape.recalls_queued),
     ];
     let age = &tape.recall_age_seconds;
-    if view.now(age).is_some() {
+    if view.low_mean(age).is_some() {
         evidence.push(view.value_at(Measure::RecallAge, Some(id), age));
     }
     Finding::whole(evidence)
