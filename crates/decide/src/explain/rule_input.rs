@@ -24,6 +24,13 @@ pub struct StorageUnit<'a> {
     pub up: &'a Series,
 }
 
+/// Which of the two rates that are compared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ComparedRate {
+    Usual,
+    Low,
+}
+
 /// The facts of one stretch.
 pub struct RuleInput<'a> {
     /// All that is known.
@@ -49,6 +56,14 @@ pub struct RuleInput<'a> {
 }
 
 impl RuleInput<'_> {
+    /// The bins of one of the two rates.
+    pub fn bins(&self, rate: ComparedRate) -> &[Range<usize>] {
+        match rate {
+            ComparedRate::Usual => self.usual_bins,
+            ComparedRate::Low => self.low_bins,
+        }
+    }
+
     /// The mean while the rate was low.
     pub fn low_mean(&self, series: &Series) -> Option<f64> {
         series.mean(self.low_bins)

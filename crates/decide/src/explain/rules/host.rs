@@ -1,7 +1,7 @@
 //! What a machine lacks, and what its databases do.
 
 use super::super::answer::{Evidence, Measure};
-use super::super::rule_input::RuleInput;
+use super::super::rule_input::{ComparedRate, RuleInput};
 use super::super::signals::{Series, ServerKind, ServerSignals, StorageSignals};
 use super::{Finding, LATENCY_RATIO_MIN, USE_SHARE_MIN};
 use std::ops::Range;
@@ -47,7 +47,7 @@ pub(super) fn database_load(view: &RuleInput<'_>) -> Option<Finding> {
 /// Databases whose operations take many times longer than before, and long enough to be felt.
 fn slow_databases(view: &RuleInput<'_>) -> Vec<Evidence> {
     let is_slower = |series: &Series, seconds_min: f64| {
-        let is_long = view.low_mean(series).is_some_and(|now| now > seconds_min);
+        let is_long = view.low_mean(series).is_some_and(|low| low > seconds_min);
         is_long && view.rose(series, LATENCY_RATIO_MIN) && !view.usual_bins.is_empty()
     };
     let service = &view.signals.service;
@@ -186,20 +186,13 @@ fn lacks_descriptors(view: &RuleInput<'_>, server: &ServerSignals) -> bool {
 pub(super) fn relay(view: &RuleInput<'_>) -> Option<Finding> {
     let mut evidence = Vec::new();
     for (name, server) in view.servers() {
-        let part = |now: bool| {
-            let mean = |series| {
-                if now {
-                    view.low_mean(series)
-                } else {
-                    view.usual_mean(series)
-                }
-            };
+        let part = |rate: ComparedRate| {
+            let mean = |series: &Series| series.mean(view.bins(rate));
             let passed = mean(&server.bytes_in)? + mean(&server.bytes_out).unwrap_or(0.0);
             Some(mean(&server.relayed_bytes)? / Some(passed).filter(|bytes| *bytes > 0.0)?)
         };
-        if part(true)
-            .is_some_and(|now| now > RELAYED_SHARE_MIN && now > part(false).unwrap_or(0.0) * 2.0)
-        {
+        let usual = part(ComparedRate::Usual).unwrap_or(0.0);
+        if part(ComparedRate::Low).is_some_and(|low| low > RELAYED_SHARE_MIN && low > usual * 2.0) {
             evidence.push(view.value_at(
                 Measure::RelayedBytes,
                 Some(&name.0),

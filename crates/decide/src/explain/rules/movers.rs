@@ -119,11 +119,11 @@ fn longest_pause(link: &LinkSignals, spans: &[Range<usize>]) -> usize {
 /// How long no byte would have been told of as many transfers as run now, as pauses were before: fewer of them make longer ones.
 fn usual_pause_seconds(view: &RuleInput<'_>) -> f64 {
     let active = &view.link.active;
-    let (Some(before), Some(now)) = (view.usual_mean(active), view.low_mean(active)) else {
+    let (Some(usual), Some(low)) = (view.usual_mean(active), view.low_mean(active)) else {
         return SILENCE_SECONDS_MIN;
     };
     // Between two bins with bytes there is no pause that is seen, but one of up to a bin.
     let pause = (longest_pause(view.link, view.usual_bins) + 1) as f64;
-    let fewer = if now > 0.0 { before / now } else { 1.0 };
+    let fewer = if low > 0.0 { usual / low } else { 1.0 };
     pause * f64::from(view.signals.bin_seconds) * fewer.max(1.0)
 }

@@ -2,7 +2,7 @@
 
 use super::super::answer::{Evidence, Measure};
 use super::super::dimension::polish;
-use super::super::rule_input::RuleInput;
+use super::super::rule_input::{ComparedRate, RuleInput};
 use super::super::signals::{DataPathStage, LinkSignals, PoolSignals, Series, Setting};
 use super::super::split::Factor;
 use super::Finding;
@@ -171,14 +171,14 @@ pub(super) fn window_unopened(view: &RuleInput<'_>) -> Option<Finding> {
 /// Of several connections of a file, with windows that are the limit of the others, some have nothing to send.
 pub(super) fn idle_streams(view: &RuleInput<'_>) -> Option<Finding> {
     let idle = &view.link.tcp.idle;
-    let now = view.low_mean(idle)?;
+    let low = view.low_mean(idle)?;
     let is_split = view.low_mean(&view.link.streams_used)? > 1.5;
     let is_limited = ceiling_ratio(view).is_some_and(|ratio| ratio < CEILING_RATIO_MAX);
-    if now < IDLE_SHARE_MIN || !view.rose(idle, 1.3) || !is_split || !is_limited {
+    if low < IDLE_SHARE_MIN || !view.rose(idle, 1.3) || !is_split || !is_limited {
         return None;
     }
-    let before = view.usual_mean(idle).unwrap_or(0.0);
-    let fed = (1.0 - now) / (1.0 - before).max(1e-3);
+    let usual = view.usual_mean(idle).unwrap_or(0.0);
+    let fed = (1.0 - low) / (1.0 - usual).max(1e-3);
     Some(Finding {
         explains: view.explains(fed, Factor::StageRate),
         evidence: vec![
@@ -228,7 +228,7 @@ fn is_held_by_loss(view: &RuleInput<'_>, link: &LinkSignals, part: f64) -> bool 
         // Mathis, Semke, Mahdavi, Ott: The Macroscopic Behavior of the TCP Congestion Avoidance Algorithm (1997).
         let reached = streams * SEGMENT_BYTES * (1.5 / part).sqrt() / rtt;
         let seconds = f64::from(view.signals.bin_seconds);
-        Some(reached < LOSS_ROOM_MAX * per_file(view, link, true)? / seconds)
+        Some(reached < LOSS_ROOM_MAX * per_file(view, link, ComparedRate::Low)? / seconds)
     };
     part > 0.0 && held() == Some(true)
 }
@@ -242,14 +242,8 @@ pub(super) fn network_path(view: &RuleInput<'_>) -> Option<Finding> {
 }
 
 /// Bytes per second of a file that runs.
-fn per_file(view: &RuleInput<'_>, link: &LinkSignals, now: bool) -> Option<f64> {
-    let mean = |series: &Series| {
-        if now {
-            view.low_mean(series)
-        } else {
-            view.usual_mean(series)
-        }
-    };
+fn per_file(view: &RuleInput<'_>, link: &LinkSignals, rate: ComparedRate) -> Option<f64> {
+    let mean = |series: &Series| series.mean(view.bins(rate));
     let active = mean(&link.active).filter(|active| *active > 0.0)?;
     Some(mean(&link.copied_bytes)? / active).filter(|rate| *rate > 0.0)
 }
@@ -265,10 +259,10 @@ pub(super) fn site_network(view: &RuleInput<'_>) -> Option<Finding> {
         return None;
     }
     let cell = |link: &LinkSignals| {
-        let now = per_file(view, link, true)?;
+        let reached = per_file(view, link, ComparedRate::Low)?;
         match view.usual_bins.is_empty() {
-            true => Some(now.ln()),
-            false => Some((now / per_file(view, link, false)?).ln()),
+            true => Some(reached.ln()),
+            false => Some((reached / per_file(view, link, ComparedRate::Usual)?).ln()),
         }
     };
     let cells: BTreeMap<(StorageId, StorageId), f64> = view
@@ -347,18 +341,18 @@ pub(super) fn site_network(view: &RuleInput<'_>) -> Option<Finding> {
 /// What all links out of a storage element, or into it, move of what they moved before.
 fn carried(view: &RuleInput<'_>, storage: &StorageId, end: LinkEnd) -> Option<f64> {
     let its = (view.signals.links.iter()).filter(|(id, _)| id.end(end) == storage);
-    let (mut before, mut now) = (0.0, 0.0);
+    let (mut usual, mut low) = (0.0, 0.0);
     for (_, link) in its {
-        before += view.usual_mean(&link.copied_bytes)?;
-        now += view.low_mean(&link.copied_bytes)?;
+        usual += view.usual_mean(&link.copied_bytes)?;
+        low += view.low_mean(&link.copied_bytes)?;
     }
-    (before > 0.0).then(|| now / before)
+    (usual > 0.0).then(|| low / usual)
 }
 
 /// Whether a link runs more transfers than before; true when that is not known.
 fn runs_more(view: &RuleInput<'_>, link: &LinkSignals) -> bool {
-    let (now, earlier) = (view.low_mean(&link.active), view.usual_mean(&link.active));
-    (now.zip(earlier)).is_none_or(|(now, earlier)| now > earlier * LOAD_GROWTH_MIN)
+    let (low, usual) = (view.low_mean(&link.active), view.usual_mean(&link.active));
+    (low.zip(usual)).is_none_or(|(low, usual)| low > usual * LOAD_GROWTH_MIN)
 }
 
 /// What else than these links' and other links' copies goes into the pools of a destination, or out of those of a source: clients
@@ -420,7 +414,7 @@ pub(super) fn competing_load(view: &RuleInput<'_>) -> Option<Finding> {
         let of_links = of_links.map(|(rise, links)| (rise, Measure::OtherLinksBytes, links));
         let clients = clients_bytes(view, storage, end);
         let rise = view.low_mean(&clients).zip(view.usual_mean(&clients));
-        let of_clients = rise.map(|(now, earlier)| now - earlier);
+        let of_clients = rise.map(|(low, usual)| low - usual);
         let of_clients = of_clients.map(|rise| (rise, Measure::ClientsBytes, clients));
         of_links.into_iter().chain(of_clients)
     };

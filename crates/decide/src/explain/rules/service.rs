@@ -2,7 +2,7 @@
 
 use super::super::answer::{Evidence, Measure};
 use super::super::change::UNFED_SHARE_MIN;
-use super::super::rule_input::RuleInput;
+use super::super::rule_input::{ComparedRate, RuleInput};
 use super::super::signals::{Change, FailureGroup, Series, Setting};
 use super::super::split::Factor;
 use super::{Finding, STORAGE};
@@ -113,18 +113,12 @@ pub(super) fn fewer_submissions(view: &RuleInput<'_>) -> Option<Finding> {
 
 pub(super) fn service_share(view: &RuleInput<'_>) -> Option<Finding> {
     let service = &view.signals.service;
-    let own = |now: bool| {
-        let mean = |series| {
-            if now {
-                view.low_mean(series)
-            } else {
-                view.usual_mean(series)
-            }
-        };
+    let own = |rate: ComparedRate| {
+        let mean = |series: &Series| series.mean(view.bins(rate));
         Some(mean(&view.link.active)? / mean(&service.slots_used).filter(|used| *used > 0.0)?)
     };
-    let is_smaller = match (own(false), own(true)) {
-        (Some(before), Some(now)) => now < before * 0.8,
+    let is_smaller = match (own(ComparedRate::Usual), own(ComparedRate::Low)) {
+        (Some(usual), Some(low)) => low < usual * 0.8,
         (None, Some(_)) => view.usual_bins.is_empty(),
         (_, None) => false,
     };
@@ -368,8 +362,8 @@ fn fails_to_read(view: &RuleInput<'_>) -> bool {
         let failed = pools.iter().filter_map(|(_, pool)| pool.failed.mean(spans));
         failed.sum()
     };
-    let now = failed(view.low_bins);
-    now > 0.0 && now > failed(view.usual_bins) * FAILED_RATIO_MIN
+    let low = failed(view.low_bins);
+    low > 0.0 && low > failed(view.usual_bins) * FAILED_RATIO_MIN
 }
 
 pub(super) fn destination_errors(view: &RuleInput<'_>) -> Option<Finding> {
@@ -384,21 +378,21 @@ pub(super) fn explained_by_failures(
     view: &RuleInput<'_>,
     test: impl Fn(&FailureGroup) -> bool,
 ) -> Option<f64> {
-    let (before, now) = view.failed_part(&test);
-    let now = now?;
-    if now <= FAILED_SHARE_MIN || before.is_some_and(|before| now <= before * FAILED_RATIO_MIN) {
+    let (usual, low) = view.failed_part(&test);
+    let low = low?;
+    if low <= FAILED_SHARE_MIN || usual.is_some_and(|usual| low <= usual * FAILED_RATIO_MIN) {
         return None;
     }
     let (_, all) = view.failed_part(|_| true);
     let attempts = |(_, attempts): (&FailureGroup, &Series)| attempts.sum(view.low_bins);
     let of_kinds = view.link.failures.iter().filter(|(group, _)| test(group));
     let failed: f64 = of_kinds.filter_map(attempts).sum();
-    let usual = failed / now * before.unwrap_or(0.0).max(FAILED_USUAL_SHARE);
-    if failed < 1.0 + usual + 3.0 * usual.sqrt() {
+    let expected = failed / low * usual.unwrap_or(0.0).max(FAILED_USUAL_SHARE);
+    if failed < 1.0 + expected + 3.0 * expected.sqrt() {
         return None;
     }
     // Of what failures took, its part of the failures.
-    Some((now / all?).min(1.0) * (now / FAILED_WHOLE_SHARE).min(1.0))
+    Some((low / all?).min(1.0) * (low / FAILED_WHOLE_SHARE).min(1.0))
 }
 
 fn errors(view: &RuleInput<'_>, test: impl Fn(&FailureGroup) -> bool) -> Option<Finding> {

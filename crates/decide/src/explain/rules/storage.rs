@@ -1,7 +1,7 @@
 //! What pools, their servers and their disks do.
 
 use super::super::answer::{Evidence, Measure};
-use super::super::rule_input::{RuleInput, StorageUnit};
+use super::super::rule_input::{ComparedRate, RuleInput, StorageUnit};
 use super::super::signals::{
     DataPathStage, DeviceSignals, FailureGroup, PoolSignals, Series, ServerSignals,
 };
@@ -92,10 +92,9 @@ pub(super) fn out_of_space(view: &RuleInput<'_>) -> Option<Finding> {
 }
 
 /// Servers or pools as many as would carry the same evenly: 1 / Σ sᵢ².
-fn servers_used(view: &RuleInput<'_>, end: LinkEnd, now: bool) -> Option<(f64, usize)> {
-    let spans = if now { view.low_bins } else { view.usual_bins };
+fn servers_used(view: &RuleInput<'_>, end: LinkEnd, rate: ComparedRate) -> Option<(f64, usize)> {
     let bytes: Vec<f64> = (view.units(end).into_iter())
-        .filter_map(|unit| unit.bytes.mean(spans))
+        .filter_map(|unit| unit.bytes.mean(view.bins(rate)))
         .collect();
     let all: f64 = bytes.iter().sum();
     let squares: f64 = bytes.iter().map(|bytes| (bytes / all).powi(2)).sum();
@@ -104,20 +103,20 @@ fn servers_used(view: &RuleInput<'_>, end: LinkEnd, now: bool) -> Option<(f64, u
 
 pub(super) fn server_skew(view: &RuleInput<'_>) -> Option<Finding> {
     let skew = |end: LinkEnd| {
-        let (now, eligible) = servers_used(view, end, true)?;
-        let before = servers_used(view, end, false).map(|(before, _)| before);
-        let is_less = before.is_none_or(|before| now < before * 0.8);
+        let (low, eligible) = servers_used(view, end, ComparedRate::Low)?;
+        let usual = servers_used(view, end, ComparedRate::Usual).map(|(usual, _)| usual);
+        let is_less = usual.is_none_or(|usual| low < usual * 0.8);
         let is_skewed =
-            now <= WORKING_SERVERS_SHARE_MAX * eligible as f64 && eligible >= 2 && is_less;
+            low <= WORKING_SERVERS_SHARE_MAX * eligible as f64 && eligible >= 2 && is_less;
         let place = view.ids(end).first().map(|id| id.as_str().to_owned());
         let evidence = Evidence::Value {
             measure: Measure::ServersUsed,
             place,
-            before,
-            value: now,
+            before: usual,
+            value: low,
         };
         is_skewed.then(|| Finding {
-            explains: before.map_or(1.0, |before| view.explains_most(now / before, QUEUES)),
+            explains: usual.map_or(1.0, |usual| view.explains_most(low / usual, QUEUES)),
             evidence: vec![evidence],
         })
     };
@@ -157,10 +156,10 @@ fn unreachable(view: &RuleInput<'_>) -> Option<Finding> {
         let is_end = matches!(group.side, Side::Source | Side::Destination);
         is_end && NOBODY_THERE.contains(&group.errno)
     };
-    let (before, now) = view.failed_part(nobody);
-    let now = now.filter(|now| *now >= NOBODY_SHARE_MIN)?;
+    let (usual, low) = view.failed_part(nobody);
+    let low = low.filter(|low| *low >= NOBODY_SHARE_MIN)?;
     // The first of these failures may lie in the interval before the drop.
-    if before.is_some_and(|before| now < before * 2.0) {
+    if usual.is_some_and(|usual| low < usual * 2.0) {
         return None;
     }
     Finding::whole(view.failures(nobody).into_iter().take(2).collect())
@@ -257,9 +256,9 @@ fn slow_disk(view: &RuleInput<'_>) -> Option<Finding> {
     }
     let busy = &view.link.stages.get(&stage)?.busy;
     let bytes = staged_bytes(view.link);
-    let (_, before) = seconds_per_byte(busy, &bytes, view.usual_bins)?;
-    let (_, now) = seconds_per_byte(busy, &bytes, view.low_bins)?;
-    let is_slow = now > before * DISK_SLOWDOWN_RATIO_MIN;
+    let (_, usual) = seconds_per_byte(busy, &bytes, view.usual_bins)?;
+    let (_, low) = seconds_per_byte(busy, &bytes, view.low_bins)?;
+    let is_slow = low > usual * DISK_SLOWDOWN_RATIO_MIN;
     (is_slow && competing_load(view).is_none()).then(|| Finding {
         explains: 1.0,
         evidence: vec![Evidence::Bottleneck { stage }],

@@ -1,11 +1,12 @@
 //! What a tape system does. Its work comes in cycles: nothing is called stopped before two of them have passed.
 
 use super::super::answer::{Evidence, Measure};
-use super::super::rule_input::RuleInput;
+use super::super::rule_input::{ComparedRate, RuleInput};
 use super::super::signals::{Series, TapeSignals};
 use super::super::split::Factor;
 use super::Finding;
 use penstock_model::StorageId;
+use std::ops::Range;
 
 /// A buffer is full from here on.
 const BUFFER_SHARE_MIN: f64 = 0.98;
@@ -146,8 +147,8 @@ fn has_recalls(view: &RuleInput<'_>, tape: &TapeSignals) -> bool {
         .is_some_and(|queued| queued >= QUEUED_FILES_MIN)
 }
 
-fn quotient(view: &RuleInput<'_>, dividend: &Series, divisor: &Series, now: bool) -> Option<f64> {
-    let sum = |series: &Series| series.sum(if now { view.low_bins } else { view.usual_bins });
+fn quotient(bins: &[Range<usize>], dividend: &Series, divisor: &Series) -> Option<f64> {
+    let sum = |series: &Series| series.sum(bins);
     Some(sum(dividend)? / sum(divisor).filter(|divisor| *divisor > 0.0)?)
 }
 
@@ -169,25 +170,35 @@ pub(super) fn drives(view: &RuleInput<'_>) -> Option<Finding> {
 
 pub(super) fn scattered_files(view: &RuleInput<'_>) -> Option<Finding> {
     let per_mount =
-        |tape: &TapeSignals, now| quotient(view, &tape.recalled_files, &tape.mounts, now);
+        |tape: &TapeSignals, rate| quotient(view.bins(rate), &tape.recalled_files, &tape.mounts);
     let (id, tape) = find(view, |tape| {
-        let is_fewer = |now: f64| per_mount(tape, false).is_none_or(|before| now < before * 0.7);
+        let is_fewer =
+            |low: f64| per_mount(tape, ComparedRate::Usual).is_none_or(|usual| low < usual * 0.7);
         has_recalls(view, tape)
-            && per_mount(tape, true).is_some_and(|now| now < FILES_PER_MOUNT_MIN && is_fewer(now))
+            && per_mount(tape, ComparedRate::Low)
+                .is_some_and(|low| low < FILES_PER_MOUNT_MIN && is_fewer(low))
     })?;
-    let (before, value) = (per_mount(tape, false), per_mount(tape, true)?);
+    let (before, value) = (
+        per_mount(tape, ComparedRate::Usual),
+        per_mount(tape, ComparedRate::Low)?,
+    );
     Some(of_tape(Measure::FilesPerMount, id, before, value))
 }
 
 pub(super) fn aggregate_read(view: &RuleInput<'_>) -> Option<Finding> {
-    let read =
-        |tape: &TapeSignals, now| quotient(view, &tape.read_bytes, &tape.recalled_bytes, now);
+    let read = |tape: &TapeSignals, rate| {
+        quotient(view.bins(rate), &tape.read_bytes, &tape.recalled_bytes)
+    };
     let (id, tape) = find(view, |tape| {
-        let is_more = |now: f64| read(tape, false).is_none_or(|before| now > before * 1.1);
+        let is_more =
+            |low: f64| read(tape, ComparedRate::Usual).is_none_or(|usual| low > usual * 1.1);
         has_recalls(view, tape)
-            && read(tape, true).is_some_and(|now| now > READ_RATIO_MAX && is_more(now))
+            && read(tape, ComparedRate::Low).is_some_and(|low| low > READ_RATIO_MAX && is_more(low))
     })?;
-    let (before, value) = (read(tape, false), read(tape, true)?);
+    let (before, value) = (
+        read(tape, ComparedRate::Usual),
+        read(tape, ComparedRate::Low)?,
+    );
     let mut finding = of_tape(Measure::ReadAmplification, id, before, value);
     let fall = before.unwrap_or(1.0) / value;
     finding.explains = view
