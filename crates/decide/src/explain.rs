@@ -52,16 +52,16 @@ fn explain_low(
         .collect()
 }
 
-/// Why some links move what they move in a window, against what was before: a drop or, with a higher rate in the
-/// window, what held the rate down before it. Its times are those of the window.
+/// Why some links move what they move in the second of two windows, against the first: a drop or, with a higher rate in the
+/// second, what held the rate down in the first. Its times are those of the second.
 pub fn explain_change(
     signals: &Signals,
     links: &[LinkId],
-    before: Range<usize>,
-    during: Range<usize>,
+    first: Range<usize>,
+    second: Range<usize>,
 ) -> Option<Explanation> {
     let link = together(signals, links);
-    explain_change_of(signals, links, &link, before, during)
+    explain_change_of(signals, links, &link, first, second)
 }
 
 /// The same of what some links, or a part of them, are together.
@@ -69,16 +69,16 @@ fn explain_change_of(
     signals: &Signals,
     links: &[LinkId],
     link: &LinkSignals,
-    before: Range<usize>,
-    during: Range<usize>,
+    first: Range<usize>,
+    second: Range<usize>,
 ) -> Option<Explanation> {
     let rate = |bins: &Range<usize>| link.copied_bytes.mean(std::slice::from_ref(bins));
-    let is_rise = rate(&during)? > rate(&before)?;
-    let (from, to) = (signals.begin_of(during.start), signals.begin_of(during.end));
+    let is_rise = rate(&second)? > rate(&first)?;
+    let (from, to) = (signals.begin_of(second.start), signals.begin_of(second.end));
     let (usual, low) = if is_rise {
-        (during, before)
+        (second, first)
     } else {
-        (before, during)
+        (first, second)
     };
     let stretch = LowRate {
         has_work: true,
@@ -109,20 +109,20 @@ fn explain_stretch(
     link: &LinkSignals,
     stretch: &LowRate,
 ) -> Option<Explanation> {
-    let during = [stretch.bins.clone()];
+    let low_bins = [stretch.bins.clone()];
     let usual = Factors::of(link, signals.bin_seconds, &stretch.baseline)?;
-    let low = Factors::of(link, signals.bin_seconds, &during)?;
+    let low = Factors::of(link, signals.bin_seconds, &low_bins)?;
     let parts = split(&usual, &low);
     let view = RuleInput {
         signals,
         links,
         link,
-        before: &stretch.baseline,
-        during: &during,
+        usual_bins: &stretch.baseline,
+        low_bins: &low_bins,
         usual,
         low,
         parts: &parts,
-        stage: stage::bottleneck(link, &stretch.baseline, &during),
+        stage: stage::bottleneck(link, &stretch.baseline, &low_bins),
         period_seconds: stretch.period_seconds,
     };
     Some(answer(&view, stretch))
@@ -179,8 +179,9 @@ fn answer(view: &RuleInput<'_>, stretch: &LowRate) -> Explanation {
 
 /// In which server, VO, link or protocol the difference lies.
 fn carriers_of(view: &RuleInput<'_>) -> Vec<dimension::Carrier> {
-    let entry =
-        |name: String, series: &Series| Some((name, (view.earlier(series)?, view.now(series)?)));
+    let entry = |name: String, series: &Series| {
+        Some((name, (view.usual_mean(series)?, view.low_mean(series)?)))
+    };
     let links = view.links.iter().filter_map(|link| {
         entry(
             link.to_string(),
@@ -210,7 +211,7 @@ fn carriers_of(view: &RuleInput<'_>) -> Vec<dimension::Carrier> {
 fn failures_of(view: &RuleInput<'_>) -> Vec<FailureTally> {
     let kinds = view.link.failures.iter();
     let attempts = kinds.filter_map(|(group, series)| {
-        let attempts: f64 = series.values(view.during).sum();
+        let attempts: f64 = series.values(view.low_bins).sum();
         (attempts >= 0.5).then(|| FailureTally::new(group, attempts.round() as u64))
     });
     let mut failures: Vec<FailureTally> = attempts.collect();

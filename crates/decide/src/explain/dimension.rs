@@ -28,11 +28,11 @@ pub struct Carrier {
     pub dimension: Dimension,
     /// Its elements, each with the part of the difference that it carries.
     pub elements: Vec<(String, f64)>,
-    /// How unlike the division is to the one before.
+    /// How unlike the division is to the usual one.
     pub surprise: f64,
 }
 
-/// What each element moved before and moves now.
+/// What each element moves usually, and while the rate is low.
 pub type Division = BTreeMap<String, (f64, f64)>;
 
 /// The dimensions in which few elements carry the difference, the most surprising first.
@@ -51,17 +51,17 @@ pub fn carriers(divisions: &[(Dimension, Division)]) -> Vec<Carrier> {
 }
 
 fn carrier(dimension: Dimension, division: &Division) -> Option<Carrier> {
-    let (before, now) = (division.values()).fold((0.0, 0.0), |(before, now), element| {
-        (before + element.0, now + element.1)
+    let (usual, low) = (division.values()).fold((0.0, 0.0), |(usual, low), element| {
+        (usual + element.0, low + element.1)
     });
-    let whole = now - before;
-    if division.len() < 2 || whole == 0.0 || before <= 0.0 || now < 0.0 {
+    let whole = low - usual;
+    if division.len() < 2 || whole == 0.0 || usual <= 0.0 || low < 0.0 {
         return None;
     }
     let surprise = |element: &(f64, f64)| {
         let (p, q) = (
-            element.0 / before,
-            if now > 0.0 { element.1 / now } else { 0.0 },
+            element.0 / usual,
+            if low > 0.0 { element.1 / low } else { 0.0 },
         );
         let term = |x: f64| {
             if x > 0.0 {

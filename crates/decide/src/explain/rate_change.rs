@@ -335,7 +335,7 @@ fn of_population(signals: &Signals, population: &Population, links: &[LinkId]) -
         .collect();
     let rises = rises_of(&link, &low, signals.bin_seconds).into_iter();
     changes.extend(rises.filter_map(|rise| {
-        let told = explain_change_of(signals, links, &link, rise.before, rise.during)?;
+        let told = explain_change_of(signals, links, &link, rise.low, rise.usual)?;
         (told.kind == RateChangeKind::Rise).then(|| change(true, told))
     }));
     changes.sort_by_key(|change| change.explanation.from);

@@ -1,4 +1,6 @@
-//! What a rule looks at: a window, the bins before and in it, and the links that are explained.
+//! What a rule looks at: a window, in it the bins of the usual and of the low rate, and the links that are explained.
+//!
+//! Usual and low say which of the two rates something is of, whichever came first: of a rise the low rate did.
 
 use super::answer::{Evidence, Measure};
 use super::signals::{
@@ -22,6 +24,13 @@ pub struct StorageUnit<'a> {
     pub up: &'a Series,
 }
 
+/// Which of the two rates that are compared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ComparedRate {
+    Usual,
+    Low,
+}
+
 /// The facts of one stretch.
 pub struct RuleInput<'a> {
     /// All that is known.
@@ -31,12 +40,12 @@ pub struct RuleInput<'a> {
     /// These together.
     pub link: &'a LinkSignals,
     /// The bins of the usual rate; empty when a window is explained by itself.
-    pub before: &'a [Range<usize>],
+    pub usual_bins: &'a [Range<usize>],
     /// The bins of the low rate.
-    pub during: &'a [Range<usize>],
-    /// The factors before.
+    pub low_bins: &'a [Range<usize>],
+    /// The factors of the usual rate.
     pub usual: Factors,
-    /// The factors in the stretch.
+    /// The factors of the low rate.
     pub low: Factors,
     /// The parts of the difference.
     pub parts: &'a [Part],
@@ -47,45 +56,53 @@ pub struct RuleInput<'a> {
 }
 
 impl RuleInput<'_> {
-    /// The mean in the stretch.
-    pub fn now(&self, series: &Series) -> Option<f64> {
-        series.mean(self.during)
+    /// The bins of one of the two rates.
+    pub fn bins(&self, rate: ComparedRate) -> &[Range<usize>] {
+        match rate {
+            ComparedRate::Usual => self.usual_bins,
+            ComparedRate::Low => self.low_bins,
+        }
     }
 
-    /// The mean before it.
-    pub fn earlier(&self, series: &Series) -> Option<f64> {
-        series.mean(self.before)
+    /// The mean while the rate was low.
+    pub fn low_mean(&self, series: &Series) -> Option<f64> {
+        series.mean(self.low_bins)
     }
 
-    /// The value now over the value before.
+    /// The mean while it was usual.
+    pub fn usual_mean(&self, series: &Series) -> Option<f64> {
+        series.mean(self.usual_bins)
+    }
+
+    /// The low mean over the usual one.
     pub fn ratio(&self, series: &Series) -> Option<f64> {
-        let earlier = self.earlier(series).filter(|earlier| *earlier > 0.0)?;
-        Some(self.now(series)? / earlier)
+        let usual = self.usual_mean(series).filter(|usual| *usual > 0.0)?;
+        Some(self.low_mean(series)? / usual)
     }
 
     /// In which part of the stretch a value is at least so many times what it was before. What is high for some minutes of
     /// many hours has a high mean, and is no cause of them.
     pub fn high_share(&self, series: &Series, ratio: f64) -> f64 {
-        let bound = self.earlier(series).unwrap_or(0.0) * ratio;
-        let known = series.values(self.during).count().max(1);
-        let high = series.values(self.during).filter(|value| *value >= bound);
+        let bound = self.usual_mean(series).unwrap_or(0.0) * ratio;
+        let known = series.values(self.low_bins).count().max(1);
+        let high = series.values(self.low_bins).filter(|value| *value >= bound);
         high.count() as f64 / known as f64
     }
 
     /// Whether it rose by more than this factor; true without a time before, in which only bounds count.
     pub fn rose(&self, series: &Series, factor: f64) -> bool {
-        match (self.now(series), self.earlier(series)) {
-            (Some(now), Some(earlier)) => now > earlier * factor,
-            (Some(_), None) => self.before.is_empty(),
+        match (self.low_mean(series), self.usual_mean(series)) {
+            (Some(low), Some(usual)) => low > usual * factor,
+            (Some(_), None) => self.usual_bins.is_empty(),
             (None, _) => false,
         }
     }
 
     /// Whether it fell below this part; true without a time before.
     pub fn fell(&self, series: &Series, part: f64) -> bool {
-        match (self.now(series), self.earlier(series)) {
-            (Some(now), Some(earlier)) => now < earlier * part,
-            (Some(_), None) => self.before.is_empty(),
+        match (self.low_mean(series), self.usual_mean(series)) {
+            (Some(low), Some(usual)) => low < usual * part,
+            (Some(_), None) => self.usual_bins.is_empty(),
             (None, _) => false,
         }
     }
@@ -100,8 +117,8 @@ impl RuleInput<'_> {
         Evidence::Value {
             measure,
             place: place.map(str::to_owned),
-            before: self.earlier(series),
-            value: self.now(series).unwrap_or(0.0),
+            before: self.usual_mean(series),
+            value: self.low_mean(series).unwrap_or(0.0),
         }
     }
 
@@ -143,9 +160,9 @@ impl RuleInput<'_> {
 
     /// For how long a copy runs in the stretch, from the transfers that run and the files that arrive.
     pub fn copy_seconds(&self) -> Option<f64> {
-        let files = self.now(&self.link.finished_files);
+        let files = self.low_mean(&self.link.finished_files);
         let files = files.filter(|files| *files > 0.0)?;
-        Some(self.now(&self.link.active)? * f64::from(self.signals.bin_seconds) / files)
+        Some(self.low_mean(&self.link.active)? * f64::from(self.signals.bin_seconds) / files)
     }
 
     /// Both ends of the links.
@@ -195,7 +212,7 @@ impl RuleInput<'_> {
         let kinds = kinds.filter(|(group, _)| is_meant(group));
         let mut kinds: Vec<(u64, &FailureGroup)> = kinds
             .filter_map(|(group, attempts)| {
-                Some((attempts.sum(self.during)?.round() as u64, group))
+                Some((attempts.sum(self.low_bins)?.round() as u64, group))
             })
             .filter(|(attempts, _)| *attempts > 0)
             .collect();
@@ -289,8 +306,8 @@ impl RuleInput<'_> {
     pub fn in_force<'a>(&'a self, settings: &'a [Setting]) -> Vec<&'a Change> {
         let (earliest, begin) = self.boundary();
         let slack = self.slack();
-        let start = self.during.first().map_or(0, |span| span.start);
-        let end = self.during.last().map_or(start, |span| span.end);
+        let start = self.low_bins.first().map_or(0, |span| span.start);
+        let end = self.low_bins.last().map_or(start, |span| span.end);
         let middle = self.signals.begin_of(start + (end - start) / 2);
         let lift_of = |set: &Change| {
             let later = self.signals.changes.iter().filter(|lift| {
@@ -319,14 +336,14 @@ impl RuleInput<'_> {
     /// The higher rate comes after the lower one.
     pub fn is_rise(&self) -> bool {
         let start = |spans: &[Range<usize>]| spans.first().map_or(0, |span| span.start);
-        start(self.before) > start(self.during)
+        start(self.usual_bins) > start(self.low_bins)
     }
 
     /// Where the first of the two rates ends, at the latest where the second begins; and where that is.
     fn boundary(&self) -> (usize, usize) {
         let (first, second) = match self.is_rise() {
-            true => (self.during, self.before),
-            false => (self.before, self.during),
+            true => (self.low_bins, self.usual_bins),
+            false => (self.usual_bins, self.low_bins),
         };
         let begin = second.first().map_or(0, |span| span.start);
         (
@@ -348,7 +365,7 @@ impl RuleInput<'_> {
         })
     }
 
-    /// Attempts that failed at a side: of all that ended, before and now.
+    /// Attempts that failed at a side, of all that ended: usually, and while the rate was low.
     pub fn failed_part(
         &self,
         test: impl Fn(&super::signals::FailureGroup) -> bool,
@@ -366,19 +383,19 @@ impl RuleInput<'_> {
             let ended = finished + sum(true);
             (ended > 0.0).then(|| sum(false) / ended)
         };
-        (part(self.before), part(self.during))
+        (part(self.usual_bins), part(self.low_bins))
     }
 
     /// Whether all slots of the service are in use; `None`: not known.
     pub fn is_service_full(&self) -> Option<bool> {
-        let used = self.now(&self.signals.service.slots_used)?;
-        Some(used >= 0.95 * self.now(&self.signals.service.slots_cap)?)
+        let used = self.low_mean(&self.signals.service.slots_used)?;
+        Some(used >= 0.95 * self.low_mean(&self.signals.service.slots_cap)?)
     }
 
     /// Whether this input is known in the stretch. Long because each measure has one arm.
     pub fn is_known(&self, measure: Measure) -> bool {
         use Measure as M;
-        let known = |series: &Series| self.now(series).is_some();
+        let known = |series: &Series| self.low_mean(series).is_some();
         let any_server = |column: fn(&ServerSignals) -> &Series| {
             self.servers().any(|(_, server)| known(column(server)))
         };

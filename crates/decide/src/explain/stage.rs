@@ -13,21 +13,21 @@ const GROWTH_MIN: f64 = 1.3;
 /// input. Where waiting is not told, it is the stage whose seconds per byte grew most.
 pub fn bottleneck(
     link: &LinkSignals,
-    before: &[Range<usize>],
-    during: &[Range<usize>],
+    usual_bins: &[Range<usize>],
+    low_bins: &[Range<usize>],
 ) -> Option<DataPathStage> {
-    by_waiting(&link.stages, during).or_else(|| by_growth(link, before, during))
+    by_waiting(&link.stages, low_bins).or_else(|| by_growth(link, usual_bins, low_bins))
 }
 
 fn by_waiting(
     stages: &BTreeMap<DataPathStage, StageSignals>,
-    during: &[Range<usize>],
+    low_bins: &[Range<usize>],
 ) -> Option<DataPathStage> {
     let times = |stage: &StageSignals| {
         let (busy, input, output) = (
-            stage.busy.mean(during)?,
-            stage.input_wait.mean(during)?,
-            stage.output_wait.mean(during)?,
+            stage.busy.mean(low_bins)?,
+            stage.input_wait.mean(low_bins)?,
+            stage.output_wait.mean(low_bins)?,
         );
         let all = busy + input + output;
         (all > 0.0).then(|| (busy / all, input / all, output / all))
@@ -71,21 +71,23 @@ pub(super) fn seconds_per_byte(
 
 fn by_growth(
     link: &LinkSignals,
-    before: &[Range<usize>],
-    during: &[Range<usize>],
+    usual_bins: &[Range<usize>],
+    low_bins: &[Range<usize>],
 ) -> Option<DataPathStage> {
     let bytes = staged_bytes(link);
     let growth = |stage: &StageSignals| {
-        let (_, old) = seconds_per_byte(&stage.busy, &bytes, before)?;
-        let (seconds, new) = seconds_per_byte(&stage.busy, &bytes, during)?;
-        (old > 0.0).then(|| (new / old, seconds))
+        let (_, usual) = seconds_per_byte(&stage.busy, &bytes, usual_bins)?;
+        let (seconds, low) = seconds_per_byte(&stage.busy, &bytes, low_bins)?;
+        (usual > 0.0).then(|| (low / usual, seconds))
     };
     let mut grown: Vec<(DataPathStage, f64, f64)> = (link.stages.iter())
-        .filter_map(|(stage, signals)| growth(signals).map(|(growth, now)| (*stage, growth, now)))
+        .filter_map(|(stage, signals)| {
+            growth(signals).map(|(growth, seconds)| (*stage, growth, seconds))
+        })
         .collect();
     // A stage that takes a hundredth of the time does not hold up the others, however much it grew.
-    let all: f64 = grown.iter().map(|(_, _, now)| now).sum();
-    grown.retain(|(_, _, now)| *now >= all * 0.1);
+    let all: f64 = grown.iter().map(|(_, _, seconds)| seconds).sum();
+    grown.retain(|(_, _, seconds)| *seconds >= all * 0.1);
     grown.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
     let (first, second) = (grown.first()?, grown.get(1));
     let is_clear = second.is_none_or(|second| first.1 >= second.1 * GROWTH_MIN);

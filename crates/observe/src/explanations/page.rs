@@ -414,17 +414,17 @@ fn of_records(is_collected: bool) -> Signals {
 fn is_tested(rule: &Rule, signals: &Signals) -> bool {
     let links = [link(0)];
     let together = signals.together(&[&links[0]]);
-    let (earlier, later) = (1..3, 3..6);
-    let (before, during) = ([earlier], [later]);
+    let (first, second) = (1..3, 3..6);
+    let (usual_bins, low_bins) = ([first], [second]);
     let factors = |bins| Factors::of(&together, signals.bin_seconds, bins).expect("known");
     let view = RuleInput {
         signals,
         links: &links,
         link: &together,
-        before: &before,
-        during: &during,
-        usual: factors(&before),
-        low: factors(&during),
+        usual_bins: &usual_bins,
+        low_bins: &low_bins,
+        usual: factors(&usual_bins),
+        low: factors(&low_bins),
         parts: &[],
         stage: None,
         period_seconds: None,

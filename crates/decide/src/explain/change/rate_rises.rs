@@ -6,9 +6,9 @@ use super::*;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rise {
     /// The bins of the lower rate.
-    pub before: Range<usize>,
-    /// The bins of the higher one.
-    pub during: Range<usize>,
+    pub low: Range<usize>,
+    /// The bins of the higher one, which come after them and are usual from then on.
+    pub usual: Range<usize>,
 }
 
 /// Finds where a rate rose for good: what is low seen from the end, and not among what was found low seen from the begin.
@@ -29,16 +29,19 @@ pub fn rises_of(link: &LinkSignals, low: &[LowRate], bin_seconds: u32) -> Vec<Ri
     let forwards = |range: &Range<usize>| bins - range.end..bins - range.start;
     let rises = stretches_of(&backwards, bin_seconds).low.into_iter();
     let rises = rises.filter_map(|stretch| {
-        let before = forwards(&stretch.bins);
-        let is_known = low.iter().any(|low| overlap(&low.bins, &before) > 0);
-        let during = forwards(stretch.baseline.last()?);
+        let low_bins = forwards(&stretch.bins);
+        let is_known = low.iter().any(|low| overlap(&low.bins, &low_bins) > 0);
+        let usual = forwards(stretch.baseline.last()?);
         let is_rise = stretch.has_work
-            && before.len() >= USUAL_BINS_MIN
-            && during.len() >= USUAL_BINS_MIN
+            && low_bins.len() >= USUAL_BINS_MIN
+            && usual.len() >= USUAL_BINS_MIN
             && !is_known;
-        is_rise.then_some(Rise { before, during })
+        is_rise.then_some(Rise {
+            low: low_bins,
+            usual,
+        })
     });
     let mut rises: Vec<Rise> = rises.collect();
-    rises.sort_by_key(|rise| rise.before.start);
+    rises.sort_by_key(|rise| rise.low.start);
     rises
 }

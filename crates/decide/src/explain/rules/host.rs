@@ -1,7 +1,7 @@
 //! What a machine lacks, and what its databases do.
 
 use super::super::answer::{Evidence, Measure};
-use super::super::rule_input::RuleInput;
+use super::super::rule_input::{ComparedRate, RuleInput};
 use super::super::signals::{Series, ServerKind, ServerSignals, StorageSignals};
 use super::{Finding, LATENCY_RATIO_MIN, USE_SHARE_MIN};
 use std::ops::Range;
@@ -29,7 +29,7 @@ pub(super) fn database_load(view: &RuleInput<'_>) -> Option<Finding> {
     for (name, server) in pressed_heads(view) {
         evidence.push(view.value_at(Measure::IoPressure, Some(name), &server.io_some));
     }
-    let (from, to) = (view.during.first()?.start, view.during.last()?.end);
+    let (from, to) = (view.low_bins.first()?.start, view.low_bins.last()?.end);
     let (from, to) = (view.signals.begin_of(from), view.signals.begin_of(to));
     let works = view
         .signals
@@ -47,8 +47,8 @@ pub(super) fn database_load(view: &RuleInput<'_>) -> Option<Finding> {
 /// Databases whose operations take many times longer than before, and long enough to be felt.
 fn slow_databases(view: &RuleInput<'_>) -> Vec<Evidence> {
     let is_slower = |series: &Series, seconds_min: f64| {
-        let is_long = view.now(series).is_some_and(|now| now > seconds_min);
-        is_long && view.rose(series, LATENCY_RATIO_MIN) && !view.before.is_empty()
+        let is_long = view.low_mean(series).is_some_and(|low| low > seconds_min);
+        is_long && view.rose(series, LATENCY_RATIO_MIN) && !view.usual_bins.is_empty()
     };
     let service = &view.signals.service;
     let databases = [&service.database_seconds, &service.journal_seconds].into_iter();
@@ -81,7 +81,7 @@ fn pressed_heads<'a>(
         .servers()
         .any(|(_, server)| server.role == ServerKind::Head);
     let is_pressed = move |server: &ServerSignals| {
-        let io_some = view.now(&server.io_some);
+        let io_some = view.low_mean(&server.io_some);
         (server.role == ServerKind::Head || !has_head)
             && io_some.is_some_and(|part| part > IO_SOME_SHARE_MIN)
     };
@@ -92,8 +92,8 @@ fn pressed_heads<'a>(
 }
 
 fn are_threads_busy(view: &RuleInput<'_>, storage: &StorageSignals) -> bool {
-    let busy = view.now(&storage.namespace_busy);
-    busy.zip(view.now(&storage.namespace_cap))
+    let busy = view.low_mean(&storage.namespace_busy);
+    busy.zip(view.low_mean(&storage.namespace_cap))
         .is_some_and(|(busy, cap)| busy >= cap * USE_SHARE_MIN)
 }
 
@@ -110,7 +110,7 @@ pub(super) fn undersized_host(view: &RuleInput<'_>) -> Option<Finding> {
             (Measure::Interface, &server.interface, USE_SHARE_MIN),
         ];
         for (measure, series, bound) in columns {
-            if view.now(series).is_some_and(|part| part > bound) && view.rose(series, 1.1) {
+            if view.low_mean(series).is_some_and(|part| part > bound) && view.rose(series, 1.1) {
                 evidence.push(view.value_at(measure, Some(&name.0), series));
             }
         }
@@ -126,7 +126,7 @@ pub(super) fn namespace_threads(view: &RuleInput<'_>) -> Option<Finding> {
     let full = view.storages().find(|(_, storage)| {
         are_threads_busy(view, storage)
             && view
-                .now(&storage.namespace_queued)
+                .low_mean(&storage.namespace_queued)
                 .is_some_and(|queued| queued > 0.5)
             && view.rose(&storage.namespace_queued, 1.5)
     })?;
@@ -158,7 +158,7 @@ fn descriptors_used(server: &ServerSignals, spans: &[Range<usize>]) -> Option<f6
 
 /// A leak grows all the time; a burst of connections comes and goes.
 fn leaks(view: &RuleInput<'_>, server: &ServerSignals) -> bool {
-    let used = descriptors_used(server, view.during);
+    let used = descriptors_used(server, view.low_bins);
     let all: Vec<f64> = (0..view.signals.bins)
         .filter_map(|bin| server.descriptors.at(bin))
         .collect();
@@ -173,12 +173,12 @@ fn leaks(view: &RuleInput<'_>, server: &ServerSignals) -> bool {
 /// For most of the time no descriptor is left, and before some were: more connections came, or the limit was lowered.
 fn lacks_descriptors(view: &RuleInput<'_>, server: &ServerSignals) -> bool {
     let limit = |spans: &[Range<usize>]| server.descriptors_limit.mean(spans);
-    let (Some(now), Some(before)) = (limit(view.during), limit(view.before)) else {
+    let (Some(now), Some(before)) = (limit(view.low_bins), limit(view.usual_bins)) else {
         return false;
     };
     let is_full = |open: f64| open >= now * DESCRIPTORS_SHARE_FULL;
-    let full = server.descriptors.part(view.during, is_full);
-    let usual = server.descriptors.max(view.before);
+    let full = server.descriptors.part(view.low_bins, is_full);
+    let usual = server.descriptors.max(view.usual_bins);
     full.is_some_and(|part| part >= 0.5)
         && usual.is_some_and(|usual| usual < before * DESCRIPTORS_SHARE_MIN)
 }
@@ -186,20 +186,13 @@ fn lacks_descriptors(view: &RuleInput<'_>, server: &ServerSignals) -> bool {
 pub(super) fn relay(view: &RuleInput<'_>) -> Option<Finding> {
     let mut evidence = Vec::new();
     for (name, server) in view.servers() {
-        let part = |now: bool| {
-            let mean = |series| {
-                if now {
-                    view.now(series)
-                } else {
-                    view.earlier(series)
-                }
-            };
+        let part = |rate: ComparedRate| {
+            let mean = |series: &Series| series.mean(view.bins(rate));
             let passed = mean(&server.bytes_in)? + mean(&server.bytes_out).unwrap_or(0.0);
             Some(mean(&server.relayed_bytes)? / Some(passed).filter(|bytes| *bytes > 0.0)?)
         };
-        if part(true)
-            .is_some_and(|now| now > RELAYED_SHARE_MIN && now > part(false).unwrap_or(0.0) * 2.0)
-        {
+        let usual = part(ComparedRate::Usual).unwrap_or(0.0);
+        if part(ComparedRate::Low).is_some_and(|low| low > RELAYED_SHARE_MIN && low > usual * 2.0) {
             evidence.push(view.value_at(
                 Measure::RelayedBytes,
                 Some(&name.0),

@@ -27,7 +27,7 @@ pub(super) fn stalled_mover(view: &RuleInput<'_>) -> Option<Finding> {
         let (stalled, age) = (&pool.movers_stalled, &pool.progress_age_seconds);
         (Some(name.as_str()), stalled, age)
     });
-    let tells = |series: &Series| series.max(view.during).is_some();
+    let tells = |series: &Series| series.max(view.low_bins).is_some();
     let mut seen: Vec<(Option<&str>, &Series, &Series)> = of_pools
         .filter(|(_, stalled, age)| tells(stalled) || tells(age))
         .collect();
@@ -36,15 +36,15 @@ pub(super) fn stalled_mover(view: &RuleInput<'_>) -> Option<Finding> {
         seen.push((None, &view.link.stalled, &view.link.progress_age_seconds));
     }
     for (place, stalled_movers, progress_age) in seen {
-        let count = view.now(stalled_movers);
-        let age = progress_age.max(view.during);
-        let usual = view.earlier(progress_age).unwrap_or(0.0);
+        let count = view.low_mean(stalled_movers);
+        let age = progress_age.max(view.low_bins);
+        let usual = view.usual_mean(progress_age).unwrap_or(0.0);
         let is_silent =
             age.is_some_and(|age| age > SILENCE_SECONDS_MIN.max(usual * SILENCE_RATIO_MIN));
         if !is_silent && count.is_none_or(|count| count < 0.5) {
             continue;
         }
-        let holds = count.unwrap_or(1.0) - view.earlier(stalled_movers).unwrap_or(0.0);
+        let holds = count.unwrap_or(1.0) - view.usual_mean(stalled_movers).unwrap_or(0.0);
         stalled += holds.max(0.0);
         let (measure, series) = match is_silent {
             true => (Measure::MoverProgress, progress_age),
@@ -73,22 +73,22 @@ pub(super) fn stalled_mover(view: &RuleInput<'_>) -> Option<Finding> {
 fn standstill(view: &RuleInput<'_>) -> Option<Finding> {
     let link = view.link;
     let bin_seconds = f64::from(view.signals.bin_seconds);
-    let bins: usize = view.during.iter().map(ExactSizeIterator::len).sum();
-    let pause = longest_pause(link, view.during);
+    let bins: usize = view.low_bins.iter().map(ExactSizeIterator::len).sum();
+    let pause = longest_pause(link, view.low_bins);
     let seconds = pause as f64 * bin_seconds;
     // An end that does not answer holds up transfers before any mover has begun.
-    let preparing = view.now(&link.preparing).unwrap_or(0.0);
-    let runs = link.active.min(view.during)? >= MOVERS_MIN
-        && view.now(&link.active)? - preparing >= MOVERS_MIN;
+    let preparing = view.low_mean(&link.preparing).unwrap_or(0.0);
+    let runs = link.active.min(view.low_bins)? >= MOVERS_MIN
+        && view.low_mean(&link.active)? - preparing >= MOVERS_MIN;
     let is_most = pause as f64 >= bins as f64 * STANDSTILL_SHARE_MIN;
     let is_long = seconds >= STANDSTILL_SECONDS_MIN
         && seconds >= usual_pause_seconds(view) * STANDSTILL_RATIO_MIN;
     // Where the silence of each is known, one of them must be silent.
-    let silence = link.progress_age_seconds.max(view.during);
+    let silence = link.progress_age_seconds.max(view.low_bins);
     let is_silent = silence.is_none_or(|age| age >= STANDSTILL_SECONDS_MIN);
     // Each may have been given up once for its silence; more failures are a cause of their own.
-    let failed = link.failed_attempts().sum(view.during).unwrap_or(0.0);
-    let fails = failed > view.now(&link.active)?;
+    let failed = link.failed_attempts().sum(view.low_bins).unwrap_or(0.0);
+    let fails = failed > view.low_mean(&link.active)?;
     let evidence = vec![
         view.value(Measure::Active, &link.active),
         view.value(Measure::MovedBytes, &link.copied_bytes),
@@ -119,11 +119,11 @@ fn longest_pause(link: &LinkSignals, spans: &[Range<usize>]) -> usize {
 /// How long no byte would have been told of as many transfers as run now, as pauses were before: fewer of them make longer ones.
 fn usual_pause_seconds(view: &RuleInput<'_>) -> f64 {
     let active = &view.link.active;
-    let (Some(before), Some(now)) = (view.earlier(active), view.now(active)) else {
+    let (Some(usual), Some(low)) = (view.usual_mean(active), view.low_mean(active)) else {
         return SILENCE_SECONDS_MIN;
     };
     // Between two bins with bytes there is no pause that is seen, but one of up to a bin.
-    let pause = (longest_pause(view.link, view.before) + 1) as f64;
-    let fewer = if now > 0.0 { before / now } else { 1.0 };
+    let pause = (longest_pause(view.link, view.usual_bins) + 1) as f64;
+    let fewer = if low > 0.0 { usual / low } else { 1.0 };
     pause * f64::from(view.signals.bin_seconds) * fewer.max(1.0)
 }

@@ -2,7 +2,7 @@
 
 use super::super::answer::{Evidence, Measure};
 use super::super::dimension::polish;
-use super::super::rule_input::RuleInput;
+use super::super::rule_input::{ComparedRate, RuleInput};
 use super::super::signals::{DataPathStage, LinkSignals, PoolSignals, Series, Setting};
 use super::super::split::Factor;
 use super::Finding;
@@ -45,16 +45,16 @@ const CARRIED_SHARE_MIN: f64 = 0.9;
 pub(super) fn too_many_streams(view: &RuleInput<'_>) -> Option<Finding> {
     let (asked, used) = (&view.link.streams_asked, &view.link.streams_used);
     let more_than_asked = view
-        .now(asked)
-        .is_some_and(|asked| view.now(used) > Some(asked * 1.5));
-    let more_than_before = view.rose(used, 1.5) && !view.before.is_empty();
-    let windows = view.link.tcp.window_limited.mean(view.during);
+        .low_mean(asked)
+        .is_some_and(|asked| view.low_mean(used) > Some(asked * 1.5));
+    let more_than_before = view.rose(used, 1.5) && !view.usual_bins.is_empty();
+    let windows = view.link.tcp.window_limited.mean(view.low_bins);
     let is_window = windows.is_some_and(|part| part > WINDOW_SHARE_MIN) && is_clean(view);
     let is_slower = view.log_fall(Factor::StageRate) > SLOWER_LOG_MIN;
-    if view.now(used)? <= 1.5
+    if view.low_mean(used)? <= 1.5
         || !is_slower
         || is_window
-        || !(more_than_before || more_than_asked && view.before.is_empty())
+        || !(more_than_before || more_than_asked && view.usual_bins.is_empty())
     {
         return None;
     }
@@ -69,14 +69,15 @@ pub(super) fn too_many_streams(view: &RuleInput<'_>) -> Option<Finding> {
 }
 
 fn is_clean(view: &RuleInput<'_>) -> bool {
-    view.now(&view.link.tcp.retransmitted)
+    view.low_mean(&view.link.tcp.retransmitted)
         .is_none_or(|part| part < CLEAN_LOSS_SHARE_MAX)
 }
 
 pub(super) fn tcp_window(view: &RuleInput<'_>) -> Option<Finding> {
     let tcp = &view.link.tcp;
     let limited = |series: &Series| {
-        view.now(series).is_some_and(|part| part > WINDOW_SHARE_MIN)
+        view.low_mean(series)
+            .is_some_and(|part| part > WINDOW_SHARE_MIN)
             && (view.rose(series, 1.3) || view.fell(&tcp.window_bytes, 0.7))
     };
     let buffers = limited(&tcp.buffer_limited)
@@ -106,7 +107,7 @@ pub(super) fn tcp_window(view: &RuleInput<'_>) -> Option<Finding> {
         (Measure::TcpWindow, &tcp.window_bytes),
         (Measure::RoundTrip, &tcp.rtt_seconds),
     ] {
-        if view.now(series).is_some() {
+        if view.low_mean(series).is_some() {
             evidence.push(view.value(measure, series));
         }
     }
@@ -125,9 +126,12 @@ pub(super) fn tcp_window(view: &RuleInput<'_>) -> Option<Finding> {
 /// Bytes per second of a file that its windows allow, as a part of what a file reached before.
 fn ceiling_ratio(view: &RuleInput<'_>) -> Option<f64> {
     let tcp = &view.link.tcp;
-    let rtt = view.now(&tcp.rtt_seconds).filter(|rtt| *rtt > 0.0)?;
-    let streams = view.now(&view.link.streams_used).unwrap_or(1.0).max(1.0);
-    let allowed = streams * view.now(&tcp.window_bytes)? / rtt;
+    let rtt = view.low_mean(&tcp.rtt_seconds).filter(|rtt| *rtt > 0.0)?;
+    let streams = view
+        .low_mean(&view.link.streams_used)
+        .unwrap_or(1.0)
+        .max(1.0);
+    let allowed = streams * view.low_mean(&tcp.window_bytes)? / rtt;
     let usual = view.usual.rate_per_file().filter(|usual| *usual > 0.0)?;
     // Windows are the limit while bytes move only.
     Some(allowed * view.usual.moving_share.unwrap_or(1.0) / usual)
@@ -137,8 +141,8 @@ fn ceiling_ratio(view: &RuleInput<'_>) -> Option<f64> {
 fn is_below_buffers(view: &RuleInput<'_>) -> Option<bool> {
     let tcp = &view.link.tcp;
     let both = view
-        .now(&tcp.window_bytes)
-        .zip(view.now(&tcp.buffer_max_bytes));
+        .low_mean(&tcp.window_bytes)
+        .zip(view.low_mean(&tcp.buffer_max_bytes));
     both.map(|(window, buffer)| buffer >= window * UNOPENED_RATIO_MIN)
 }
 
@@ -167,14 +171,14 @@ pub(super) fn window_unopened(view: &RuleInput<'_>) -> Option<Finding> {
 /// Of several connections of a file, with windows that are the limit of the others, some have nothing to send.
 pub(super) fn idle_streams(view: &RuleInput<'_>) -> Option<Finding> {
     let idle = &view.link.tcp.idle;
-    let now = view.now(idle)?;
-    let is_split = view.now(&view.link.streams_used)? > 1.5;
+    let low = view.low_mean(idle)?;
+    let is_split = view.low_mean(&view.link.streams_used)? > 1.5;
     let is_limited = ceiling_ratio(view).is_some_and(|ratio| ratio < CEILING_RATIO_MAX);
-    if now < IDLE_SHARE_MIN || !view.rose(idle, 1.3) || !is_split || !is_limited {
+    if low < IDLE_SHARE_MIN || !view.rose(idle, 1.3) || !is_split || !is_limited {
         return None;
     }
-    let before = view.earlier(idle).unwrap_or(0.0);
-    let fed = (1.0 - now) / (1.0 - before).max(1e-3);
+    let usual = view.usual_mean(idle).unwrap_or(0.0);
+    let fed = (1.0 - low) / (1.0 - usual).max(1e-3);
     Some(Finding {
         explains: view.explains(fed, Factor::StageRate),
         evidence: vec![
@@ -189,24 +193,24 @@ fn path(view: &RuleInput<'_>, link: &LinkSignals) -> Vec<Evidence> {
     let tcp = &link.tcp;
     let mut evidence = Vec::new();
     let lossy = view
-        .now(&tcp.retransmitted)
+        .low_mean(&tcp.retransmitted)
         .is_some_and(|part| part > LOSS_SHARE_MIN || is_held_by_loss(view, link, part));
     if lossy && view.rose(&tcp.retransmitted, 3.0) {
         evidence.push(view.value(Measure::Retransmissions, &tcp.retransmitted));
     }
     let is_out_of_order = view
-        .now(&tcp.out_of_order)
+        .low_mean(&tcp.out_of_order)
         .is_some_and(|part| part > OUT_OF_ORDER_SHARE_MIN);
     if is_out_of_order && view.rose(&tcp.out_of_order, 3.0) {
         evidence.push(view.value(Measure::OutOfOrder, &tcp.out_of_order));
     }
     // Of a way that became longer the shortest round trip is long, too: then that of before counts.
     let shortest = [
-        view.now(&tcp.rtt_min_seconds),
-        view.earlier(&tcp.rtt_min_seconds),
+        view.low_mean(&tcp.rtt_min_seconds),
+        view.usual_mean(&tcp.rtt_min_seconds),
     ];
     let shortest = shortest.into_iter().flatten().reduce(f64::min);
-    let queue = || Some(view.now(&tcp.rtt_seconds)? / shortest?);
+    let queue = || Some(view.low_mean(&tcp.rtt_seconds)? / shortest?);
     let is_longer = view.rose(&tcp.rtt_seconds, ROUND_TRIP_GROWTH_MIN);
     if queue().is_some_and(|ratio| ratio > ROUND_TRIP_RATIO_MIN) && is_longer {
         evidence.push(view.value(Measure::RoundTrip, &tcp.rtt_seconds));
@@ -217,12 +221,14 @@ fn path(view: &RuleInput<'_>, link: &LinkSignals) -> Vec<Evidence> {
 /// Whether a file gets about what its connections can reach that lose this part of their segments.
 fn is_held_by_loss(view: &RuleInput<'_>, link: &LinkSignals, part: f64) -> bool {
     let held = || {
-        let rtt = view.now(&link.tcp.rtt_seconds).filter(|rtt| *rtt > 0.0)?;
-        let streams = view.now(&link.streams_used).unwrap_or(1.0).max(1.0);
+        let rtt = view
+            .low_mean(&link.tcp.rtt_seconds)
+            .filter(|rtt| *rtt > 0.0)?;
+        let streams = view.low_mean(&link.streams_used).unwrap_or(1.0).max(1.0);
         // Mathis, Semke, Mahdavi, Ott: The Macroscopic Behavior of the TCP Congestion Avoidance Algorithm (1997).
         let reached = streams * SEGMENT_BYTES * (1.5 / part).sqrt() / rtt;
         let seconds = f64::from(view.signals.bin_seconds);
-        Some(reached < LOSS_ROOM_MAX * per_file(view, link, true)? / seconds)
+        Some(reached < LOSS_ROOM_MAX * per_file(view, link, ComparedRate::Low)? / seconds)
     };
     part > 0.0 && held() == Some(true)
 }
@@ -236,14 +242,8 @@ pub(super) fn network_path(view: &RuleInput<'_>) -> Option<Finding> {
 }
 
 /// Bytes per second of a file that runs.
-fn per_file(view: &RuleInput<'_>, link: &LinkSignals, now: bool) -> Option<f64> {
-    let mean = |series: &Series| {
-        if now {
-            view.now(series)
-        } else {
-            view.earlier(series)
-        }
-    };
+fn per_file(view: &RuleInput<'_>, link: &LinkSignals, rate: ComparedRate) -> Option<f64> {
+    let mean = |series: &Series| series.mean(view.bins(rate));
     let active = mean(&link.active).filter(|active| *active > 0.0)?;
     Some(mean(&link.copied_bytes)? / active).filter(|rate| *rate > 0.0)
 }
@@ -259,10 +259,10 @@ pub(super) fn site_network(view: &RuleInput<'_>) -> Option<Finding> {
         return None;
     }
     let cell = |link: &LinkSignals| {
-        let now = per_file(view, link, true)?;
-        match view.before.is_empty() {
-            true => Some(now.ln()),
-            false => Some((now / per_file(view, link, false)?).ln()),
+        let reached = per_file(view, link, ComparedRate::Low)?;
+        match view.usual_bins.is_empty() {
+            true => Some(reached.ln()),
+            false => Some((reached / per_file(view, link, ComparedRate::Usual)?).ln()),
         }
     };
     let cells: BTreeMap<(StorageId, StorageId), f64> = view
@@ -274,7 +274,7 @@ pub(super) fn site_network(view: &RuleInput<'_>) -> Option<Finding> {
     let effects = polish(&cells);
     let low = SITE_EFFECT_RATIO_MAX.ln();
     // Each link is compared with itself before, or, without a time before, with the others.
-    let reference = if view.before.is_empty() {
+    let reference = if view.usual_bins.is_empty() {
         effects.level
     } else {
         0.0
@@ -302,7 +302,7 @@ pub(super) fn site_network(view: &RuleInput<'_>) -> Option<Finding> {
         let (others_fallen, others) = tally(&|ends| !is_of(ends));
         let effect = effect.copied().unwrap_or(0.0);
         let is_low = effect + effects.level - reference < low;
-        let holds = (is_low || own_fell && !view.before.is_empty())
+        let holds = (is_low || own_fell && !view.usual_bins.is_empty())
             && of >= 2
             && fallen == of
             && others >= 1
@@ -341,18 +341,18 @@ pub(super) fn site_network(view: &RuleInput<'_>) -> Option<Finding> {
 /// What all links out of a storage element, or into it, move of what they moved before.
 fn carried(view: &RuleInput<'_>, storage: &StorageId, end: LinkEnd) -> Option<f64> {
     let its = (view.signals.links.iter()).filter(|(id, _)| id.end(end) == storage);
-    let (mut before, mut now) = (0.0, 0.0);
+    let (mut usual, mut low) = (0.0, 0.0);
     for (_, link) in its {
-        before += view.earlier(&link.copied_bytes)?;
-        now += view.now(&link.copied_bytes)?;
+        usual += view.usual_mean(&link.copied_bytes)?;
+        low += view.low_mean(&link.copied_bytes)?;
     }
-    (before > 0.0).then(|| now / before)
+    (usual > 0.0).then(|| low / usual)
 }
 
 /// Whether a link runs more transfers than before; true when that is not known.
 fn runs_more(view: &RuleInput<'_>, link: &LinkSignals) -> bool {
-    let (now, earlier) = (view.now(&link.active), view.earlier(&link.active));
-    (now.zip(earlier)).is_none_or(|(now, earlier)| now > earlier * LOAD_GROWTH_MIN)
+    let (low, usual) = (view.low_mean(&link.active), view.usual_mean(&link.active));
+    (low.zip(usual)).is_none_or(|(low, usual)| low > usual * LOAD_GROWTH_MIN)
 }
 
 /// What else than these links' and other links' copies goes into the pools of a destination, or out of those of a source: clients
@@ -386,7 +386,8 @@ fn links_rise(view: &RuleInput<'_>, storage: &StorageId, end: LinkEnd) -> Option
     let mut others = Series::default();
     for (id, link) in &view.signals.links {
         if id.end(end) == storage && !view.links.contains(id) {
-            let change = view.now(&link.copied_bytes)? - view.earlier(&link.copied_bytes)?;
+            let change =
+                view.low_mean(&link.copied_bytes)? - view.usual_mean(&link.copied_bytes)?;
             rise += match runs_more(view, link) {
                 true => change,
                 false => change.min(0.0),
@@ -405,14 +406,15 @@ pub(super) fn competing_load(view: &RuleInput<'_>) -> Option<Finding> {
     if view.log_fall(Factor::StageRate) < SLOWER_LOG_MIN {
         return None;
     }
-    let own_fall = view.earlier(&view.link.copied_bytes)? - view.now(&view.link.copied_bytes)?;
+    let own_fall =
+        view.usual_mean(&view.link.copied_bytes)? - view.low_mean(&view.link.copied_bytes)?;
     // What others take at an end now and did not take before, from what that end gives in all.
     let at_end = |storage: &StorageId, end: LinkEnd| {
         let of_links = links_rise(view, storage, end);
         let of_links = of_links.map(|(rise, links)| (rise, Measure::OtherLinksBytes, links));
         let clients = clients_bytes(view, storage, end);
-        let rise = view.now(&clients).zip(view.earlier(&clients));
-        let of_clients = rise.map(|(now, earlier)| now - earlier);
+        let rise = view.low_mean(&clients).zip(view.usual_mean(&clients));
+        let of_clients = rise.map(|(low, usual)| low - usual);
         let of_clients = of_clients.map(|rise| (rise, Measure::ClientsBytes, clients));
         of_links.into_iter().chain(of_clients)
     };

@@ -2,7 +2,7 @@
 
 use super::super::answer::{Evidence, Measure};
 use super::super::change::UNFED_SHARE_MIN;
-use super::super::rule_input::RuleInput;
+use super::super::rule_input::{ComparedRate, RuleInput};
 use super::super::signals::{Change, FailureGroup, Series, Setting};
 use super::super::split::Factor;
 use super::{Finding, STORAGE};
@@ -36,15 +36,18 @@ const RATE_REACHED_MIN: f64 = 0.5;
 
 /// Files wait, and not only for moments between which slots are free for want of files.
 fn has_queue(view: &RuleInput<'_>) -> bool {
-    let queued = view.now(&view.link.queued);
+    let queued = view.low_mean(&view.link.queued);
     queued.is_some_and(|queued| queued >= QUEUED_FILES_MIN) && !lacks_files(view)
 }
 
 /// Most of the time in which slots were free no file waited.
 fn lacks_files(view: &RuleInput<'_>) -> bool {
     let lacks = || {
-        let (limit, active) = (view.now(&view.link.limit)?, view.now(&view.link.active)?);
-        Some(view.now(&view.link.unfed)? < UNFED_SHARE_MIN * (limit - active))
+        let (limit, active) = (
+            view.low_mean(&view.link.limit)?,
+            view.low_mean(&view.link.active)?,
+        );
+        Some(view.low_mean(&view.link.unfed)? < UNFED_SHARE_MIN * (limit - active))
     };
     lacks() == Some(true)
 }
@@ -84,11 +87,11 @@ pub(super) fn not_fed(view: &RuleInput<'_>) -> Option<Finding> {
 
 pub(super) fn fewer_submissions(view: &RuleInput<'_>) -> Option<Finding> {
     let link = view.link;
-    let is_empty = view.now(&link.queued)? < QUEUED_FILES_MIN || lacks_files(view);
+    let is_empty = view.low_mean(&link.queued)? < QUEUED_FILES_MIN || lacks_files(view);
     let had_more = view.fell(&link.active, FED_SHARE_MIN);
     // Files that a tape system has not brought yet were submitted.
     let recalls = view.storages().any(|(_, storage)| {
-        view.now(&storage.tape.recalls_queued)
+        view.low_mean(&storage.tape.recalls_queued)
             .is_some_and(|queued| queued >= QUEUED_FILES_MIN)
     });
     if !is_empty || !had_more || recalls {
@@ -100,7 +103,7 @@ pub(super) fn fewer_submissions(view: &RuleInput<'_>) -> Option<Finding> {
         .iter()
         .filter_map(|link| view.signals.service.submissions.get(link));
     for submissions in submissions {
-        if view.now(submissions).is_some() && !view.fell(submissions, FED_SHARE_MIN) {
+        if view.low_mean(submissions).is_some() && !view.fell(submissions, FED_SHARE_MIN) {
             return None;
         }
         evidence.insert(0, view.value(Measure::Submissions, submissions));
@@ -110,26 +113,20 @@ pub(super) fn fewer_submissions(view: &RuleInput<'_>) -> Option<Finding> {
 
 pub(super) fn service_share(view: &RuleInput<'_>) -> Option<Finding> {
     let service = &view.signals.service;
-    let own = |now: bool| {
-        let mean = |series| {
-            if now {
-                view.now(series)
-            } else {
-                view.earlier(series)
-            }
-        };
+    let own = |rate: ComparedRate| {
+        let mean = |series: &Series| series.mean(view.bins(rate));
         Some(mean(&view.link.active)? / mean(&service.slots_used).filter(|used| *used > 0.0)?)
     };
-    let is_smaller = match (own(false), own(true)) {
-        (Some(before), Some(now)) => now < before * 0.8,
-        (None, Some(_)) => view.before.is_empty(),
+    let is_smaller = match (own(ComparedRate::Usual), own(ComparedRate::Low)) {
+        (Some(usual), Some(low)) => low < usual * 0.8,
+        (None, Some(_)) => view.usual_bins.is_empty(),
         (_, None) => false,
     };
     let others_took = || {
         let (own, all) = (&view.link.active, &service.slots_used);
-        let lost = view.earlier(own)? - view.now(own)?;
-        let of_others =
-            (view.now(all)? - view.now(own)?) - (view.earlier(all)? - view.earlier(own)?);
+        let lost = view.usual_mean(own)? - view.low_mean(own)?;
+        let of_others = (view.low_mean(all)? - view.low_mean(own)?)
+            - (view.usual_mean(all)? - view.usual_mean(own)?);
         Some(of_others >= lost * TAKEN_SHARE_MIN)
     };
     let is_taken = is_smaller && others_took() != Some(false);
@@ -148,13 +145,13 @@ pub(super) fn control_plane(view: &RuleInput<'_>) -> Option<Finding> {
         return None;
     }
     let silent = view
-        .now(&service.probe)
+        .low_mean(&service.probe)
         .is_some_and(|answered| answered < 0.5);
     let idle = view
-        .now(&service.dispatches)
+        .low_mean(&service.dispatches)
         .is_some_and(|started| started < 0.01)
         && view
-            .earlier(&service.dispatches)
+            .usual_mean(&service.dispatches)
             .is_none_or(|started| started > 0.01);
     let fallen = fallen_links(view);
     let is_little = view
@@ -186,16 +183,16 @@ pub(super) fn control_plane(view: &RuleInput<'_>) -> Option<Finding> {
 fn fallen_links(view: &RuleInput<'_>) -> Option<(usize, usize)> {
     let fell = |link: &LinkId| {
         let link = view.signals.links.get(link)?;
-        let queued = view.now(&link.queued)?;
+        let queued = view.low_mean(&link.queued)?;
         (queued >= QUEUED_FILES_MIN).then(|| view.fell(&link.active, FED_SHARE_MIN))
     };
     let known: Vec<bool> = view.signals.links.keys().filter_map(fell).collect();
-    (known.len() > 1 && !view.before.is_empty())
+    (known.len() > 1 && !view.usual_bins.is_empty())
         .then(|| (known.iter().filter(|fell| **fell).count(), known.len()))
 }
 
 pub(super) fn slot_limit(view: &RuleInput<'_>) -> Option<Finding> {
-    if view.before.is_empty() {
+    if view.usual_bins.is_empty() {
         return None;
     }
     if view.fell(&view.link.limit, 0.9) {
@@ -282,7 +279,7 @@ pub(super) fn drain(view: &RuleInput<'_>) -> Option<Finding> {
 fn carried_part(view: &RuleInput<'_>, place: &str) -> Option<f64> {
     let part = |carried: Vec<(&str, &Series)>| {
         let own = carried.iter().find(|(name, _)| *name == place)?;
-        let bytes = |(_, bytes): &(&str, &Series)| view.earlier(bytes);
+        let bytes = |(_, bytes): &(&str, &Series)| view.usual_mean(bytes);
         let all: f64 = carried.iter().filter_map(bytes).sum();
         let known = bytes(own).filter(|_| all > 0.0);
         Some(known.map_or(1.0, |own| own / all))
@@ -336,7 +333,7 @@ fn rate_of_busiest_end(view: &RuleInput<'_>) -> Option<f64> {
     let moved = |is_of: &dyn Fn(&LinkId) -> bool| -> f64 {
         let links = view.signals.links.iter().filter(|(link, _)| is_of(link));
         links
-            .filter_map(|(_, link)| view.now(&link.copied_bytes))
+            .filter_map(|(_, link)| view.low_mean(&link.copied_bytes))
             .sum()
     };
     let at_ends = view.links.iter().flat_map(|link| {
@@ -365,8 +362,8 @@ fn fails_to_read(view: &RuleInput<'_>) -> bool {
         let failed = pools.iter().filter_map(|(_, pool)| pool.failed.mean(spans));
         failed.sum()
     };
-    let now = failed(view.during);
-    now > 0.0 && now > failed(view.before) * FAILED_RATIO_MIN
+    let low = failed(view.low_bins);
+    low > 0.0 && low > failed(view.usual_bins) * FAILED_RATIO_MIN
 }
 
 pub(super) fn destination_errors(view: &RuleInput<'_>) -> Option<Finding> {
@@ -381,21 +378,21 @@ pub(super) fn explained_by_failures(
     view: &RuleInput<'_>,
     test: impl Fn(&FailureGroup) -> bool,
 ) -> Option<f64> {
-    let (before, now) = view.failed_part(&test);
-    let now = now?;
-    if now <= FAILED_SHARE_MIN || before.is_some_and(|before| now <= before * FAILED_RATIO_MIN) {
+    let (usual, low) = view.failed_part(&test);
+    let low = low?;
+    if low <= FAILED_SHARE_MIN || usual.is_some_and(|usual| low <= usual * FAILED_RATIO_MIN) {
         return None;
     }
     let (_, all) = view.failed_part(|_| true);
-    let attempts = |(_, attempts): (&FailureGroup, &Series)| attempts.sum(view.during);
+    let attempts = |(_, attempts): (&FailureGroup, &Series)| attempts.sum(view.low_bins);
     let of_kinds = view.link.failures.iter().filter(|(group, _)| test(group));
     let failed: f64 = of_kinds.filter_map(attempts).sum();
-    let usual = failed / now * before.unwrap_or(0.0).max(FAILED_USUAL_SHARE);
-    if failed < 1.0 + usual + 3.0 * usual.sqrt() {
+    let expected = failed / low * usual.unwrap_or(0.0).max(FAILED_USUAL_SHARE);
+    if failed < 1.0 + expected + 3.0 * expected.sqrt() {
         return None;
     }
     // Of what failures took, its part of the failures.
-    Some((now / all?).min(1.0) * (now / FAILED_WHOLE_SHARE).min(1.0))
+    Some((low / all?).min(1.0) * (low / FAILED_WHOLE_SHARE).min(1.0))
 }
 
 fn errors(view: &RuleInput<'_>, test: impl Fn(&FailureGroup) -> bool) -> Option<Finding> {
@@ -414,7 +411,7 @@ pub(super) fn small_files(view: &RuleInput<'_>) -> Option<Finding> {
         return None;
     }
     // The part of a slot's time in which bytes move, with the size alone changed: S / (S + b·T).
-    let (old, new) = (view.earlier(size)?, view.now(size)?);
+    let (old, new) = (view.usual_mean(size)?, view.low_mean(size)?);
     let usual = view.usual.moving_share?;
     let idle_bytes = old * (1.0 / usual - 1.0);
     let ratio = new / (new + idle_bytes) / usual;

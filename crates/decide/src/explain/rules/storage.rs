@@ -1,7 +1,7 @@
 //! What pools, their servers and their disks do.
 
 use super::super::answer::{Evidence, Measure};
-use super::super::rule_input::{RuleInput, StorageUnit};
+use super::super::rule_input::{ComparedRate, RuleInput, StorageUnit};
 use super::super::signals::{
     DataPathStage, DeviceSignals, FailureGroup, PoolSignals, Series, ServerSignals,
 };
@@ -44,8 +44,8 @@ const DISKS: &[DataPathStage] = &[
 /// must stay free.
 fn full_pools(view: &RuleInput<'_>) -> (Vec<Evidence>, usize, usize) {
     let pools = view.pools();
-    let file = view.earlier(&view.link.file_bytes);
-    let file = file.or(view.now(&view.link.file_bytes)).unwrap_or(0.0);
+    let file = view.usual_mean(&view.link.file_bytes);
+    let file = file.or(view.low_mean(&view.link.file_bytes)).unwrap_or(0.0);
     let mut fresh = Vec::new();
     let mut full = 0;
     for (name, pool) in &pools {
@@ -55,9 +55,9 @@ fn full_pools(view: &RuleInput<'_>) -> (Vec<Evidence>, usize, usize) {
             let full = pool.free_bytes.part(spans, |free| free < room)?;
             Some(full >= 0.5)
         };
-        if is_full(view.during) == Some(true) {
+        if is_full(view.low_bins) == Some(true) {
             full += 1;
-            if is_full(view.before) != Some(true) {
+            if is_full(view.usual_bins) != Some(true) {
                 fresh.push(view.value_at(Measure::PoolFree, Some(name.as_str()), &pool.free_bytes));
             }
         }
@@ -92,10 +92,9 @@ pub(super) fn out_of_space(view: &RuleInput<'_>) -> Option<Finding> {
 }
 
 /// Servers or pools as many as would carry the same evenly: 1 / Σ sᵢ².
-fn servers_used(view: &RuleInput<'_>, end: LinkEnd, now: bool) -> Option<(f64, usize)> {
-    let spans = if now { view.during } else { view.before };
+fn servers_used(view: &RuleInput<'_>, end: LinkEnd, rate: ComparedRate) -> Option<(f64, usize)> {
     let bytes: Vec<f64> = (view.units(end).into_iter())
-        .filter_map(|unit| unit.bytes.mean(spans))
+        .filter_map(|unit| unit.bytes.mean(view.bins(rate)))
         .collect();
     let all: f64 = bytes.iter().sum();
     let squares: f64 = bytes.iter().map(|bytes| (bytes / all).powi(2)).sum();
@@ -104,20 +103,20 @@ fn servers_used(view: &RuleInput<'_>, end: LinkEnd, now: bool) -> Option<(f64, u
 
 pub(super) fn server_skew(view: &RuleInput<'_>) -> Option<Finding> {
     let skew = |end: LinkEnd| {
-        let (now, eligible) = servers_used(view, end, true)?;
-        let before = servers_used(view, end, false).map(|(before, _)| before);
-        let is_less = before.is_none_or(|before| now < before * 0.8);
+        let (low, eligible) = servers_used(view, end, ComparedRate::Low)?;
+        let usual = servers_used(view, end, ComparedRate::Usual).map(|(usual, _)| usual);
+        let is_less = usual.is_none_or(|usual| low < usual * 0.8);
         let is_skewed =
-            now <= WORKING_SERVERS_SHARE_MAX * eligible as f64 && eligible >= 2 && is_less;
+            low <= WORKING_SERVERS_SHARE_MAX * eligible as f64 && eligible >= 2 && is_less;
         let place = view.ids(end).first().map(|id| id.as_str().to_owned());
         let evidence = Evidence::Value {
             measure: Measure::ServersUsed,
             place,
-            before,
-            value: now,
+            before: usual,
+            value: low,
         };
         is_skewed.then(|| Finding {
-            explains: before.map_or(1.0, |before| view.explains_most(now / before, QUEUES)),
+            explains: usual.map_or(1.0, |usual| view.explains_most(low / usual, QUEUES)),
             evidence: vec![evidence],
         })
     };
@@ -129,13 +128,13 @@ pub(super) fn crash(view: &RuleInput<'_>) -> Option<Finding> {
     let mut lost = 0.0;
     for end in [LinkEnd::Destination, LinkEnd::Source] {
         let units = view.units(end);
-        let bytes = |unit: &StorageUnit<'_>| view.earlier(unit.bytes).unwrap_or(0.0);
+        let bytes = |unit: &StorageUnit<'_>| view.usual_mean(unit.bytes).unwrap_or(0.0);
         let all: f64 = units.iter().map(bytes).sum();
         for unit in units {
             // What ran when it was lost may go on for a while, so it may be down before the rate falls.
-            let was_up = unit.up.part(view.before, |up| up > 0.9);
+            let was_up = unit.up.part(view.usual_bins, |up| up > 0.9);
             let was_up = was_up.is_none_or(|part| part > 0.5);
-            if was_up && view.now(unit.up).is_some_and(|up| up < 0.5) {
+            if was_up && view.low_mean(unit.up).is_some_and(|up| up < 0.5) {
                 evidence.push(view.value_at(Measure::ServerUp, Some(unit.name), unit.up));
                 lost += if all > 0.0 { bytes(&unit) / all } else { 1.0 };
             }
@@ -157,10 +156,10 @@ fn unreachable(view: &RuleInput<'_>) -> Option<Finding> {
         let is_end = matches!(group.side, Side::Source | Side::Destination);
         is_end && NOBODY_THERE.contains(&group.errno)
     };
-    let (before, now) = view.failed_part(nobody);
-    let now = now.filter(|now| *now >= NOBODY_SHARE_MIN)?;
+    let (usual, low) = view.failed_part(nobody);
+    let low = low.filter(|low| *low >= NOBODY_SHARE_MIN)?;
     // The first of these failures may lie in the interval before the drop.
-    if before.is_some_and(|before| now < before * 2.0) {
+    if usual.is_some_and(|usual| low < usual * 2.0) {
         return None;
     }
     Finding::whole(view.failures(nobody).into_iter().take(2).collect())
@@ -171,7 +170,7 @@ pub(super) fn batch_delay(view: &RuleInput<'_>) -> Option<Finding> {
         // A wait that is short beside the copy holds nothing up.
         let copy = view.copy_seconds();
         let is_long = view
-            .now(&storage.batch_seconds)
+            .low_mean(&storage.batch_seconds)
             .is_some_and(|wait| copy.is_none_or(|copy| wait > copy * 0.2));
         is_long
             && view.rose(&storage.batch_seconds, LATENCY_RATIO_MIN)
@@ -186,7 +185,7 @@ pub(super) fn batch_delay(view: &RuleInput<'_>) -> Option<Finding> {
 
 pub(super) fn random_writes(view: &RuleInput<'_>) -> Option<Finding> {
     let (name, server) = view.servers().find(|(_, server)| {
-        view.now(&server.random_writes)
+        view.low_mean(&server.random_writes)
             .is_some_and(|part| part > RANDOM_WRITES_SHARE_MIN)
             && view.rose(&server.random_writes, 2.0)
     })?;
@@ -212,14 +211,17 @@ fn device<'a>(
 
 fn switches(view: &RuleInput<'_>, device: &DeviceSignals) -> bool {
     let busy = |series: &Series, least: f64| {
-        view.now(series).is_some_and(|now| now > least) && view.rose(series, 2.0)
+        view.low_mean(series).is_some_and(|now| now > least) && view.rose(series, 2.0)
     };
     busy(&device.path_switches, 0.5) || busy(&device.other_path_bytes, 0.0)
 }
 
 pub(super) fn multipath(view: &RuleInput<'_>) -> Option<Finding> {
     let (name, device) = device(view, |_, device| switches(view, device))?;
-    let series = match view.now(&device.path_switches).is_some_and(|now| now > 0.5) {
+    let series = match view
+        .low_mean(&device.path_switches)
+        .is_some_and(|now| now > 0.5)
+    {
         true => &device.path_switches,
         false => &device.other_path_bytes,
     };
@@ -254,9 +256,9 @@ fn slow_disk(view: &RuleInput<'_>) -> Option<Finding> {
     }
     let busy = &view.link.stages.get(&stage)?.busy;
     let bytes = staged_bytes(view.link);
-    let (_, before) = seconds_per_byte(busy, &bytes, view.before)?;
-    let (_, now) = seconds_per_byte(busy, &bytes, view.during)?;
-    let is_slow = now > before * DISK_SLOWDOWN_RATIO_MIN;
+    let (_, usual) = seconds_per_byte(busy, &bytes, view.usual_bins)?;
+    let (_, low) = seconds_per_byte(busy, &bytes, view.low_bins)?;
+    let is_slow = low > usual * DISK_SLOWDOWN_RATIO_MIN;
     (is_slow && competing_load(view).is_none()).then(|| Finding {
         explains: 1.0,
         evidence: vec![Evidence::Bottleneck { stage }],
@@ -292,8 +294,8 @@ fn slow_reads(view: &RuleInput<'_>) -> Option<Finding> {
     let mut longer = 0.0;
     for (name, pool) in view.pools_of(LinkEnd::Source) {
         let (Some((before, usual)), Some((value, seconds))) = (
-            read_wait(view, pool, view.before),
-            read_wait(view, pool, view.during),
+            read_wait(view, pool, view.usual_bins),
+            read_wait(view, pool, view.low_bins),
         ) else {
             continue;
         };
@@ -326,7 +328,7 @@ fn are_known(view: &RuleInput<'_>, end: LinkEnd) -> bool {
     let servers = view.disk_servers(end).into_iter();
     let mut devices = servers
         .flat_map(|(_, server)| server.devices.values())
-        .map(|device| view.now(&device.utilisation).is_some())
+        .map(|device| view.low_mean(&device.utilisation).is_some())
         .peekable();
     devices.peek().is_some() && devices.all(|is_known| is_known)
 }
@@ -334,9 +336,9 @@ fn are_known(view: &RuleInput<'_>, end: LinkEnd) -> bool {
 fn full_array(view: &RuleInput<'_>) -> Option<Finding> {
     let (name, device) = device(view, |server, device| {
         let is_full = view
-            .now(&device.utilisation)
+            .low_mean(&device.utilisation)
             .is_some_and(|part| part > USE_SHARE_MIN);
-        let burst = view.rose(&server.in_flight, 2.0) && !view.before.is_empty();
+        let burst = view.rose(&server.in_flight, 2.0) && !view.usual_bins.is_empty();
         is_full && view.fell(&device.bytes, 0.7) && !switches(view, device) && !burst
     })?;
     let mut evidence = vec![
@@ -352,15 +354,15 @@ fn full_array(view: &RuleInput<'_>) -> Option<Finding> {
 
 pub(super) fn start_burst(view: &RuleInput<'_>) -> Option<Finding> {
     let (name, server) = view.servers().find(|(_, server)| {
-        let begin = view.during.first().map_or(0, |span| span.start);
+        let begin = view.low_bins.first().map_or(0, |span| span.start);
         let around = begin.saturating_sub(5)..begin + 5;
         let starts = server.starts.max(std::slice::from_ref(&around));
-        let usual = view.earlier(&server.starts);
+        let usual = view.usual_mean(&server.starts);
         let is_burst = starts
             .zip(usual)
             .is_some_and(|(most, usual)| most > usual.max(0.5) * 3.0);
         let is_stalled = view
-            .now(&server.io_full)
+            .low_mean(&server.io_full)
             .is_some_and(|part| part > IO_FULL_SHARE_MIN)
             && view.rose(&server.io_full, 2.0);
         is_burst && is_stalled && view.rose(&server.in_flight, 1.5)
@@ -374,8 +376,8 @@ pub(super) fn start_burst(view: &RuleInput<'_>) -> Option<Finding> {
 
 pub(super) fn accounting(view: &RuleInput<'_>) -> Option<Finding> {
     let (id, difference) = view.storages().find_map(|(id, storage)| {
-        let used = view.now(&storage.used_bytes)?;
-        let catalogue = view.now(&storage.catalogue_bytes)?;
+        let used = view.low_mean(&storage.used_bytes)?;
+        let catalogue = view.low_mean(&storage.catalogue_bytes)?;
         let difference = (used - catalogue).abs();
         (difference > used.max(catalogue) * ACCOUNTING_SHARE_MIN).then_some((id, difference))
     })?;

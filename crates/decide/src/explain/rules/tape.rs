@@ -1,11 +1,12 @@
 //! What a tape system does. Its work comes in cycles: nothing is called stopped before two of them have passed.
 
 use super::super::answer::{Evidence, Measure};
-use super::super::rule_input::RuleInput;
+use super::super::rule_input::{ComparedRate, RuleInput};
 use super::super::signals::{Series, TapeSignals};
 use super::super::split::Factor;
 use super::Finding;
 use penstock_model::StorageId;
+use std::ops::Range;
 
 /// A buffer is full from here on.
 const BUFFER_SHARE_MIN: f64 = 0.98;
@@ -31,7 +32,7 @@ fn find<'a>(
 pub(super) fn buffer_full(view: &RuleInput<'_>) -> Option<Finding> {
     let (id, tape) = find(view, |tape| {
         // It is full before the rate falls: pools take files for a while.
-        let first = view.during.first().map_or(0, |span| span.start);
+        let first = view.low_bins.first().map_or(0, |span| span.start);
         let mut before = (0..first)
             .filter_map(|bin| tape.buffer_used.at(bin))
             .peekable();
@@ -47,7 +48,7 @@ pub(super) fn buffer_full(view: &RuleInput<'_>) -> Option<Finding> {
 
 /// In most of the stretch: a mean would hide it behind the time after it.
 fn is_buffer_full(view: &RuleInput<'_>, tape: &TapeSignals) -> bool {
-    let bins = view.during.iter().cloned().flatten();
+    let bins = view.low_bins.iter().cloned().flatten();
     let (mut known, mut full) = (0_u32, 0_u32);
     for part in bins.filter_map(|bin| tape.buffer_used.at(bin)) {
         known += 1;
@@ -58,15 +59,15 @@ fn is_buffer_full(view: &RuleInput<'_>, tape: &TapeSignals) -> bool {
 
 pub(super) fn write_stopped(view: &RuleInput<'_>) -> Option<Finding> {
     let bin = f64::from(view.signals.bin_seconds);
-    let end = view.during.last()?.end;
+    let end = view.low_bins.last()?.end;
     let storage = find(view, |tape| {
         let cycle = tape.write_cycle_seconds.unwrap_or(bin).max(bin);
         let has_work = view
-            .now(&tape.unwritten_bytes)
+            .low_mean(&tape.unwritten_bytes)
             .is_some_and(|bytes| bytes > 0.0);
         let is_full = is_buffer_full(view, tape);
         let wrote = view
-            .earlier(&tape.written_bytes)
+            .usual_mean(&tape.written_bytes)
             .is_none_or(|written| written > 0.0)
             || (0..end).any(|bin| {
                 tape.written_bytes
@@ -89,7 +90,7 @@ pub(super) fn write_stopped(view: &RuleInput<'_>) -> Option<Finding> {
 
 /// The longest time without a byte written that reaches into the stretch.
 fn silent_seconds(view: &RuleInput<'_>, written: &Series) -> f64 {
-    let end = view.during.last().map_or(0, |span| span.end);
+    let end = view.low_bins.last().map_or(0, |span| span.end);
     let (mut bins, mut longest) = (0u32, 0);
     for bin in 0..end {
         match written.at(bin) {
@@ -97,7 +98,7 @@ fn silent_seconds(view: &RuleInput<'_>, written: &Series) -> f64 {
             Some(_) => bins += 1,
             None => {}
         }
-        if view.during.iter().any(|span| span.contains(&bin)) {
+        if view.low_bins.iter().any(|span| span.contains(&bin)) {
             longest = longest.max(bins);
         }
     }
@@ -116,7 +117,7 @@ fn write_stopped_at_pools(view: &RuleInput<'_>) -> Option<Finding> {
     for (name, pool) in view.pools() {
         let written = &pool.tape_written_bytes;
         let has_work = view
-            .now(&pool.tape_unwritten_bytes)
+            .low_mean(&pool.tape_unwritten_bytes)
             .is_some_and(|bytes| bytes > 0.0);
         let ever_wrote = (0..view.signals.bins).any(|bin| written.at(bin) > Some(0.0));
         let silent = silent_seconds(view, written);
@@ -134,18 +135,20 @@ fn write_stopped_at_pools(view: &RuleInput<'_>) -> Option<Finding> {
 
 /// No drive is left for another tape.
 pub(super) fn has_all_drives_busy(view: &RuleInput<'_>, tape: &TapeSignals) -> bool {
-    let both = view.now(&tape.drives_busy).zip(view.now(&tape.drives_cap));
+    let both = view
+        .low_mean(&tape.drives_busy)
+        .zip(view.low_mean(&tape.drives_cap));
     both.is_some_and(|(busy, cap)| cap > 0.0 && busy >= cap * BUSY_DRIVES_SHARE_MIN)
 }
 
 /// Files wait to be read from tape.
 fn has_recalls(view: &RuleInput<'_>, tape: &TapeSignals) -> bool {
-    view.now(&tape.recalls_queued)
+    view.low_mean(&tape.recalls_queued)
         .is_some_and(|queued| queued >= QUEUED_FILES_MIN)
 }
 
-fn quotient(view: &RuleInput<'_>, dividend: &Series, divisor: &Series, now: bool) -> Option<f64> {
-    let sum = |series: &Series| series.sum(if now { view.during } else { view.before });
+fn quotient(bins: &[Range<usize>], dividend: &Series, divisor: &Series) -> Option<f64> {
+    let sum = |series: &Series| series.sum(bins);
     Some(sum(dividend)? / sum(divisor).filter(|divisor| *divisor > 0.0)?)
 }
 
@@ -159,7 +162,7 @@ pub(super) fn drives(view: &RuleInput<'_>) -> Option<Finding> {
         view.value_at(Measure::Recalls, Some(id), &tape.recalls_queued),
     ];
     let age = &tape.recall_age_seconds;
-    if view.now(age).is_some() {
+    if view.low_mean(age).is_some() {
         evidence.push(view.value_at(Measure::RecallAge, Some(id), age));
     }
     Finding::whole(evidence)
@@ -167,25 +170,35 @@ pub(super) fn drives(view: &RuleInput<'_>) -> Option<Finding> {
 
 pub(super) fn scattered_files(view: &RuleInput<'_>) -> Option<Finding> {
     let per_mount =
-        |tape: &TapeSignals, now| quotient(view, &tape.recalled_files, &tape.mounts, now);
+        |tape: &TapeSignals, rate| quotient(view.bins(rate), &tape.recalled_files, &tape.mounts);
     let (id, tape) = find(view, |tape| {
-        let is_fewer = |now: f64| per_mount(tape, false).is_none_or(|before| now < before * 0.7);
+        let is_fewer =
+            |low: f64| per_mount(tape, ComparedRate::Usual).is_none_or(|usual| low < usual * 0.7);
         has_recalls(view, tape)
-            && per_mount(tape, true).is_some_and(|now| now < FILES_PER_MOUNT_MIN && is_fewer(now))
+            && per_mount(tape, ComparedRate::Low)
+                .is_some_and(|low| low < FILES_PER_MOUNT_MIN && is_fewer(low))
     })?;
-    let (before, value) = (per_mount(tape, false), per_mount(tape, true)?);
+    let (before, value) = (
+        per_mount(tape, ComparedRate::Usual),
+        per_mount(tape, ComparedRate::Low)?,
+    );
     Some(of_tape(Measure::FilesPerMount, id, before, value))
 }
 
 pub(super) fn aggregate_read(view: &RuleInput<'_>) -> Option<Finding> {
-    let read =
-        |tape: &TapeSignals, now| quotient(view, &tape.read_bytes, &tape.recalled_bytes, now);
+    let read = |tape: &TapeSignals, rate| {
+        quotient(view.bins(rate), &tape.read_bytes, &tape.recalled_bytes)
+    };
     let (id, tape) = find(view, |tape| {
-        let is_more = |now: f64| read(tape, false).is_none_or(|before| now > before * 1.1);
+        let is_more =
+            |low: f64| read(tape, ComparedRate::Usual).is_none_or(|usual| low > usual * 1.1);
         has_recalls(view, tape)
-            && read(tape, true).is_some_and(|now| now > READ_RATIO_MAX && is_more(now))
+            && read(tape, ComparedRate::Low).is_some_and(|low| low > READ_RATIO_MAX && is_more(low))
     })?;
-    let (before, value) = (read(tape, false), read(tape, true)?);
+    let (before, value) = (
+        read(tape, ComparedRate::Usual),
+        read(tape, ComparedRate::Low)?,
+    );
     let mut finding = of_tape(Measure::ReadAmplification, id, before, value);
     let fall = before.unwrap_or(1.0) / value;
     finding.explains = view
