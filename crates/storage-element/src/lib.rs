@@ -13,6 +13,7 @@ mod directory_id_cache;
 mod disk_full;
 mod door;
 mod door_threads;
+mod drive_account;
 mod file_label;
 pub mod fsck;
 mod gate;

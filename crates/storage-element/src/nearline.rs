@@ -37,7 +37,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-pub(crate) use tape_libraries::{DriveAccount, LibrariesStatus, LiveBytes};
+pub(crate) use tape_libraries::{LibrariesStatus, LiveBytes};
 use tokio::sync::Semaphore;
 
 /// Threads for looks at disks.

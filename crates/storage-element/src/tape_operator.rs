@@ -1,6 +1,6 @@
 //! What an operator wants of drives and tapes of libraries, and what is replied.
 
-use crate::nearline::DriveAccount;
+use crate::drive_account::DriveAccount;
 use penstock_model::Timestamp;
 use penstock_tape::mount_account::{TapeMetrics, VoTapeUsage};
 use penstock_tape::ok_to_stop::StopAnswer;

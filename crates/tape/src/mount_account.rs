@@ -84,7 +84,8 @@ pub struct MountAccount {
     pub phases_ns: BTreeMap<MountPhase, i64>,
     #[serde(with = "crate::as_pairs")]
     pub users: BTreeMap<DriveUser, UserShare>,
-    /// Bytes that the drive has read and written, those that had to be moved again and indexes among them.
+    /// Bytes that the drive has read and written: indexes, those that had to be moved again, and those that were read over on the
+    /// way to a file are among them.
     pub moved_bytes: u64,
     /// Mounts of the same tape that ended in the day before this one began.
     pub mounts_before: u64,
@@ -248,6 +249,9 @@ struct OpenMount {
     /// Written and not safe: by user, with the time it took.
     #[serde(with = "crate::as_pairs")]
     unsynced: BTreeMap<DriveUser, UserShare>,
+    /// What is read over before the file that is being read.
+    #[serde(default)]
+    over_bytes: u64,
 }
 
 impl OpenMount {
@@ -312,7 +316,17 @@ impl MountLedger {
                 purpose,
             } => self.begin(live, *at_ns, (drive, tape, purpose)),
             Record::MountReady { at_ns, drive } => self.turn(drive, *at_ns, MountPhase::Idle),
-            Record::ReadBegun { at_ns, drive, .. } => self.turn(drive, *at_ns, MountPhase::Reading),
+            Record::ReadBegun {
+                at_ns,
+                drive,
+                over_bytes,
+                ..
+            } => {
+                self.turn(drive, *at_ns, MountPhase::Reading);
+                if let Some(open) = self.open.get_mut(drive) {
+                    open.over_bytes = *over_bytes;
+                }
+            }
             Record::WriteBegun { at_ns, drive, .. }
             | Record::AggregateBegun { at_ns, drive, .. } => {
                 self.turn(drive, *at_ns, MountPhase::Writing);
@@ -384,6 +398,7 @@ impl MountLedger {
             doing: MountPhase::Mounting,
             accounted_ns: at_ns,
             unsynced: BTreeMap::new(),
+            over_bytes: 0,
         };
         self.open.insert(drive.clone(), open);
     }
@@ -416,7 +431,7 @@ impl MountLedger {
             activity: entry.activity.clone(),
             challenge: entry.challenge.clone(),
         };
-        open.account.moved_bytes += entry.size_bytes;
+        open.account.moved_bytes += entry.size_bytes + std::mem::take(&mut open.over_bytes);
         let share = open.account.users.entry(user.clone()).or_default();
         share.files += 1;
         share.read_bytes += entry.size_bytes;

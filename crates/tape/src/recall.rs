@@ -58,7 +58,7 @@ pub fn extents(drive: &DriveModel, geometry: &Geometry, files: &[RecallFile]) ->
     for index in order {
         let (begin, end) = (files[index].begin_bytes, files[index].end_bytes());
         match stretches.last_mut() {
-            Some((_, last_end, members)) if joins(drive, geometry, *last_end, begin) => {
+            Some((_, last_end, members)) if reads_on(drive, geometry, *last_end, begin) => {
                 *last_end = end.max(*last_end);
                 members.push(index);
             }
@@ -81,7 +81,7 @@ pub fn extents(drive: &DriveModel, geometry: &Geometry, files: &[RecallFile]) ->
 }
 
 /// Whether the drive reads on from the end of one file to the begin of the next.
-fn joins(drive: &DriveModel, geometry: &Geometry, end: u64, begin: u64) -> bool {
+pub(crate) fn reads_on(drive: &DriveModel, geometry: &Geometry, end: u64, begin: u64) -> bool {
     if begin <= end {
         return true;
     }

@@ -98,6 +98,9 @@ pub enum Record {
         drive: DriveName,
     },
     ReadBegun {
+        /// What lies before the file and is read over, since that is sooner than a locate.
+        #[serde(default)]
+        over_bytes: u64,
         /// What is being read goes to disk, or is only compared.
         #[serde(default)]
         is_compared: bool,

@@ -31,7 +31,7 @@ const TRANSFER_SERVICE: [&str; 23] = [
 ];
 
 /// The same: pools and movers, then what uses the namespace, then doors.
-const STORAGE_ELEMENT: [&str; 45] = [
+const STORAGE_ELEMENT: [&str; 46] = [
     "hsm_command",
     "config",
     "clock",
@@ -50,6 +50,7 @@ const STORAGE_ELEMENT: [&str; 45] = [
     "mover",
     "claims",
     "pending_publication",
+    "drive_account",
     "tape_operator",
     "nearline_inbox",
     "reaper",
@@ -81,9 +82,10 @@ const STORAGE_ELEMENT: [&str; 45] = [
 
 /// The same inside the door of the storage element: what requests and answers are, who asks and whether they may, the way
 /// to a write, and then the methods.
-const DOOR: [&str; 41] = [
+const DOOR: [&str; 43] = [
     "answer",
     "remote_removals",
+    "archive_word",
     "caller",
     "handler_context",
     "reserved",
@@ -101,6 +103,7 @@ const DOOR: [&str; 41] = [
     "list",
     "wanted_digest",
     "tape_system",
+    "tape_accounts",
     "tape",
     "read",
     "write",

@@ -1130,6 +1130,56 @@ fn a_namespace_of_the_tenth_version_is_read_and_raised() {
     }
 }
 
+/// What the eleventh version added.
+const ELEVENTH_VERSION: &str = "
+ALTER TABLE stage_file ADD COLUMN code TEXT;
+CREATE INDEX stage_file_by_pin_end ON stage_file (pin_until_ms) WHERE pin_until_ms IS NOT NULL;
+CREATE TABLE held_file (
+    kind INTEGER NOT NULL,
+    holder TEXT NOT NULL,
+    entry INTEGER NOT NULL,
+    times INTEGER NOT NULL,
+    size_bytes INTEGER NOT NULL,
+    PRIMARY KEY (kind, holder, entry)
+) WITHOUT ROWID;
+CREATE TABLE held_sum (
+    kind INTEGER NOT NULL,
+    holder TEXT NOT NULL,
+    files INTEGER NOT NULL,
+    size_bytes INTEGER NOT NULL,
+    PRIMARY KEY (kind, holder)
+) WITHOUT ROWID;
+INSERT INTO held_file VALUES (0, 'alice', 2, 1, 3);
+INSERT INTO held_sum VALUES (0, 'alice', 1, 3);
+PRAGMA user_version = 11;
+";
+
+#[test]
+fn a_namespace_of_the_eleventh_version_is_read_and_raised() {
+    let versions = [
+        FIRST_VERSION,
+        SECOND_VERSION,
+        THIRD_VERSION,
+        SIXTH_VERSION,
+        SEVENTH_VERSION,
+        EIGHTH_VERSION,
+        NINTH_VERSION,
+        TENTH_VERSION,
+        ELEVENTH_VERSION,
+    ];
+    let mut lab = written_before(&versions);
+    for _ in [0, 1] {
+        lab.restart();
+        let request = lab.namespace().stage_request(&StageRequestId::new("r"));
+        let files = request.expect("readable").expect("kept").files;
+        assert_eq!(files.len(), 2);
+        assert_eq!(files[0].activity, None);
+        let facts = lab.namespace().data_set_facts(&[EntryId(2)]);
+        assert_eq!(facts.expect("readable"), [DataSetFacts::default()]);
+        assert_eq!(lab.namespace().data_sets(None, 10).expect("readable"), []);
+    }
+}
+
 #[test]
 fn changes_are_made_again_after_a_fault_however_often_they_are_asked_for() {
     let lab = Lab::new();

@@ -10,7 +10,6 @@ mod opening;
 mod operating;
 mod recorded;
 
-pub(crate) use accounting::DriveAccount;
 pub(crate) use catalogue::{LiveBytes, live_bytes};
 pub(super) use copy_uri::COPY_SCHEME;
 pub(crate) use library_status::LibrariesStatus;
@@ -154,6 +153,11 @@ impl TapeLibraries {
         for effect in effects {
             match effect {
                 Effect::Persist(records) => {
+                    let read_over = records.iter().map(|record| match record {
+                        Record::ReadBegun { over_bytes, .. } => *over_bytes,
+                        _ => 0,
+                    });
+                    self.read_totals.read_bytes += read_over.sum::<u64>();
                     orders.push(TapeOrder::Persist(self.lines(records)));
                 }
                 Effect::Read {

@@ -97,6 +97,7 @@ fn mount(at: i64, purpose: MountPurpose) -> [Record; 2] {
 fn read(file: u64, begin: i64, end: i64, located: i64) -> [Record; 2] {
     [
         Record::ReadBegun {
+            over_bytes: 0,
             is_compared: false,
             at_ns: seconds(begin),
             drive: drive(),

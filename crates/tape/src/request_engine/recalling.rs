@@ -6,7 +6,7 @@ use crate::drive_pool::DriveWork;
 use crate::geometry::Geometry;
 use crate::live_set::{RecallEntry, RequestTarget};
 use crate::order::{OrderGoal, OrderPolicy, RecallPlan};
-use crate::recall::RecallFile;
+use crate::recall::{RecallFile, reads_on};
 use crate::record::Record;
 use crate::request::{
     DriveName, FileId, ReadPurpose, RecallRequest, RequestOutcome, TapeName, VoName,
@@ -122,6 +122,7 @@ impl RequestEngine {
         let entry = self.live.recalls.get(&file);
         let is_compared = entry.is_some_and(|entry| entry.verifiers().len() == entry.askers.len());
         let begun = Record::ReadBegun {
+            over_bytes: self.over_bytes(drive, file),
             is_compared,
             at_ns: now_ns,
             drive: drive.clone(),
@@ -136,6 +137,23 @@ impl RequestEngine {
         out.effects.extend(self.read_effect(drive, file));
         self.watchdog.begin(now_ns, drive);
         true
+    }
+
+    /// What a drive reads over on its way to a file.
+    fn over_bytes(&mut self, drive: &DriveName, file: FileId) -> u64 {
+        let Some(mount) = self.live.mount(drive).filter(|mount| mount.is_head_known) else {
+            return 0;
+        };
+        let copies = self.live.recalls.get(&file).map(|entry| &entry.copies);
+        let Some(copy) = copies.and_then(|copies| copies.first()) else {
+            return 0;
+        };
+        let (head, begin, tape) = (mount.head_bytes, copy.begin_bytes, mount.tape.clone());
+        let (model, geometry) = self.tape_model(&tape);
+        match head < begin && reads_on(&model, &geometry, head, begin) {
+            true => begin - head,
+            false => 0,
+        }
     }
 
     pub(super) fn read_effect(&self, drive: &DriveName, file: FileId) -> Option<Effect> {

@@ -276,6 +276,21 @@ fn a_late_arrival_is_read_in_the_same_mount_in_either_direction() {
 }
 
 #[test]
+fn what_lies_between_files_counts_as_moved_where_the_drive_reads_over_it() {
+    let mut lab = Lab::new(policy(), 1, &["t"]);
+    // A gap of one gigabyte is read over, one of thousands is not.
+    let files = [(1, 1_000), (2, 1_003), (3, 9_000)];
+    let asked = files.map(|(file, begin)| recall(file, file, &[("t", begin)]));
+    lab.give(Input::Recall(asked.to_vec()));
+    let reading = lab.report("d0", DriveReport::Mounted);
+    assert_eq!(lab.perform(reading), [1, 2, 3]);
+    let down = DriveReport::Failed(TapeErrorScope::Drive);
+    lab.report("d0", down);
+    let mount = lab.engine.live().mounts.closed().next().expect("ended");
+    assert_eq!((mount.payload_bytes(), mount.moved_bytes), (6 * GB, 7 * GB));
+}
+
+#[test]
 fn a_tape_stays_in_a_drive_that_nobody_needs_and_leaves_one_that_others_need() {
     let mut lab = Lab::new(policy(), 1, &["t", "u"]);
     let mounted = lab.give(Input::Recall(vec![recall(1, 1, &[("t", 5)])]));

@@ -641,3 +641,125 @@ fn a_copy_that_was_moved_has_its_new_place_and_one_that_came_too_late_is_to_be_r
     let last = |prefix| lab.namespace().tape_removal_with(prefix).expect("readable");
     assert!(last("hsm://new/") > Some(LATER) && last("hsm://t/").is_none());
 }
+
+fn member(levels: &[&str], expected_files: Option<u64>) -> DataSetMember {
+    DataSetMember {
+        levels: levels.iter().map(|level| (*level).to_owned()).collect(),
+        source: "client_metadata".to_owned(),
+        expected_files,
+        expected_bytes: None,
+        activity: Some("T0 Tape".to_owned()),
+        challenge: None,
+    }
+}
+
+fn join(file: EntryId, member: DataSetMember, sender: &str) -> DataSetJoin {
+    DataSetJoin {
+        file,
+        family: "raw".to_owned(),
+        member,
+        sender: Some(UserName::new(sender)),
+        hint: "named".to_owned(),
+    }
+}
+
+impl Lab {
+    fn write_with_word(&self, at: &str, metadata: &str, submission: &str) -> EntryId {
+        let word = ArchiveWord {
+            metadata: Some(metadata.to_owned()),
+            submission: Some(submission.to_owned()),
+            challenge: Some("scitag:66".to_owned()),
+        };
+        let file = NewFile {
+            archival: Archival::Precious,
+            archive_word: Some(word),
+            ..self.new_file(at, 10)
+        };
+        let id = file.id;
+        self.make(Change::Publish(file)).expect("published");
+        id
+    }
+
+    fn join(&self, joins: Vec<DataSetJoin>, at: Timestamp) {
+        let joined = NearlineChange::JoinDataSets { joins, at };
+        self.nearline(joined).expect("kept");
+    }
+
+    fn facts(&self, file: EntryId) -> DataSetFacts {
+        let facts = self.namespace().data_set_facts(&[file]);
+        facts.expect("readable").remove(0)
+    }
+
+    fn data_sets(&self) -> Vec<StoredDataSet> {
+        self.namespace().data_sets(None, 10).expect("readable")
+    }
+}
+
+#[test]
+fn what_a_client_says_of_a_file_is_kept_until_its_data_set_is_known_and_that_stays() {
+    let mut lab = Lab::new();
+    let [one, other] = ["/a/1", "/b/2"].map(|at| lab.write_with_word(at, "{}", "job-1"));
+    let lone = lab.write_with_word("/a/3", "", "job-2");
+    lab.restart();
+    let facts = lab.facts(one);
+    assert_eq!(facts.word.metadata.as_deref(), Some("{}"));
+    assert_eq!(facts.word.challenge.as_deref(), Some("scitag:66"));
+    assert!(facts.has_companion && facts.member.is_none());
+    assert!(!lab.facts(lone).has_companion);
+    let first = member(&["data23", "RAW"], Some(2));
+    lab.join(vec![join(one, first.clone(), "alice")], NOW);
+    // It is asked for again, and another answer is found by then.
+    lab.join(vec![join(one, member(&["x"], None), "alice")], LATER);
+    lab.restart();
+    assert_eq!(lab.facts(one).member, Some(first));
+    assert_eq!(lab.facts(one).word.metadata, None, "it has been read");
+    assert!(lab.facts(other).has_companion, "which outlasts that");
+    let [set] = &lab.data_sets()[..] else {
+        panic!("one data set");
+    };
+    assert_eq!(set.levels, ["data23", "RAW"]);
+    assert_eq!(
+        (set.files, set.bytes.0, set.expected_files),
+        (1, 10, Some(2))
+    );
+}
+
+#[test]
+fn a_data_set_tells_of_the_files_that_are_there_and_is_gone_with_the_last_one() {
+    let lab = Lab::new();
+    let [one, other] = ["/a/1", "/a/2"].map(|at| lab.write_precious(at));
+    let of = |expected| member(&["data23", "RAW"], expected);
+    lab.join(vec![join(one, of(Some(5)), "alice")], NOW);
+    lab.join(vec![join(other, of(None), "bob")], LATER);
+    lab.archive(one);
+    lab.evict(one, NOW).expect("evicted");
+    lab.stage("r", one, 60);
+    let set = lab.data_sets().remove(0);
+    assert_eq!((set.files, set.on_tape_files, set.on_disk_files), (2, 1, 1));
+    assert_eq!((set.awaited_files, set.archived), (1, Some(NOW)));
+    assert_eq!((set.first, set.last), (NOW, LATER));
+    assert_eq!(
+        set.expected_files,
+        Some(5),
+        "a word of less takes nothing away"
+    );
+    let named = |name: &str| {
+        lab.namespace()
+            .data_sets(Some(name), 10)
+            .expect("readable")
+            .len()
+    };
+    assert_eq!([named("RAW"), named("data23"), named("data2")], [1, 1, 0]);
+    let sets = lab.namespace().data_sets_of(&[one, EntryId(99)]);
+    assert_eq!(sets.expect("readable"), [Some(set.id), None]);
+    let hints = lab.namespace().hint_counts().expect("readable");
+    let told: Vec<(&str, u64)> = hints.iter().map(|one| (&*one.sender, one.files)).collect();
+    assert_eq!(told, [("alice", 1), ("bob", 1)]);
+    lab.remove("/a/1", 10).expect("removed");
+    assert_eq!(lab.data_sets().remove(0).files, 1);
+    lab.remove("/a/2", 10).expect("removed");
+    assert_eq!(lab.data_sets(), [], "what is in the trash is not there");
+    lab.make(Change::ForgetTrash(vec![other]))
+        .expect("forgotten");
+    assert_eq!(lab.facts(other).member, None);
+}

@@ -1,47 +1,9 @@
 //! What drives did for whom: summed up by the engine over its records, told in the time of people.
 
 use super::TapeLibraries;
-use super::library_status::{MountStatus, Times, mounts};
+use super::library_status::{Times, mounts};
+use crate::drive_account::{DriveAccount, DriveTimeStatus, HintVerdictStatus};
 use penstock_model::Timestamp;
-use penstock_tape::data_set::{HintSource, HintVerdict};
-use serde::Serialize;
-
-/// What drives did, for administrators.
-#[derive(Debug, Clone, Serialize)]
-pub(crate) struct DriveAccount {
-    /// From when on mounts are counted, by their ends; `None`: all.
-    pub from: Option<Timestamp>,
-    pub until: Timestamp,
-    /// By VO, activity, challenge and kind of drive.
-    pub drive_times: Vec<DriveTimeStatus>,
-    /// The last mounts of those, the newest first.
-    pub mounts: Vec<MountStatus>,
-    /// What was said of data sets that are done, and what that was worth.
-    pub hints: Vec<HintVerdictStatus>,
-}
-
-/// What drives of one kind did for one user.
-#[derive(Debug, Clone, Serialize)]
-pub(crate) struct DriveTimeStatus {
-    /// `None`: nobody's files were done.
-    pub vo: Option<String>,
-    pub activity: Option<String>,
-    pub challenge: Option<String>,
-    pub kind: String,
-    pub mounts: u64,
-    /// In the time of the library.
-    pub occupied_ns: i64,
-    pub read_bytes: u64,
-    pub written_bytes: u64,
-}
-
-/// So many data sets of one source came to this.
-#[derive(Debug, Clone, Serialize)]
-pub(crate) struct HintVerdictStatus {
-    pub source: HintSource,
-    pub verdict: HintVerdict,
-    pub data_sets: u64,
-}
 
 pub(super) fn account(libraries: &TapeLibraries, since: Option<Timestamp>) -> DriveAccount {
     let live = libraries.engine.live();

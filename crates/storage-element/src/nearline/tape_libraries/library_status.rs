@@ -3,6 +3,7 @@
 
 use super::TapeLibraries;
 use super::catalogue::LiveBytes;
+use crate::drive_account::MountStatus;
 use crate::nearline::{NearlineIncident, NearlineStatus};
 use crate::tape_meter::MeterState;
 use penstock_model::Timestamp;
@@ -10,7 +11,6 @@ use penstock_tape::drive_pool::{DriveState, DriveWork, MountPurpose};
 use penstock_tape::hsm_queue::{HsmAmount, HsmCounts, HsmKind, HsmKindCounts};
 use penstock_tape::live_set::LiveSet;
 use penstock_tape::locate::SECOND_NS;
-use penstock_tape::mount_account::MountPhase;
 use penstock_tape::mount_decision::MountTarget;
 use penstock_tape::record::TapeState;
 use penstock_tape::request_engine::TapeIncident;
@@ -27,37 +27,6 @@ pub(crate) struct LibrariesStatus {
     pub tapes: Vec<TapeStatus>,
     /// The last mounts that have ended, the newest first.
     pub mounts: Vec<MountStatus>,
-}
-
-/// A tape that was in a drive, and what its time went to.
-#[derive(Debug, Clone, Serialize)]
-pub(crate) struct MountStatus {
-    pub drive: String,
-    pub tape: String,
-    pub library: String,
-    pub kind: String,
-    /// The family that was written; `None`: files were read.
-    pub family: Option<String>,
-    pub begin: Timestamp,
-    pub end: Timestamp,
-    /// In the time of the library.
-    pub wall_ns: i64,
-    /// They sum to `wall_ns`.
-    pub phases_ns: BTreeMap<MountPhase, i64>,
-    pub files: u64,
-    /// Of files that were done.
-    pub payload_bytes: u64,
-    /// With what had to be moved again.
-    pub moved_bytes: u64,
-    /// Bytes of files in a second of all its time, and bytes in a second while the drive read or wrote.
-    pub payload_rate: u64,
-    pub drive_rate: u64,
-    /// Bytes moved for a byte of a file; `None`: no file was done.
-    pub amplification: Option<f64>,
-    /// Mounts of the same tape that ended in the day before it.
-    pub mounts_before: u64,
-    /// By VO, those whose files were done.
-    pub vos: BTreeMap<String, u64>,
 }
 
 /// What a drive does.
