@@ -62,7 +62,7 @@ fn check(below: &[&str], names: &[&str], lines_min: usize) {
 fn models_and_decisions_are_pure() {
     check(&["crates/model/src"], &IMPURE, 3_500);
     check(&["crates/decide/src"], &IMPURE, 8_500);
-    check(&["crates/tape/src"], &IMPURE, 800);
+    check(&["crates/tape/src"], &IMPURE, 7_000);
     // The file by which the guard was once passed: its tests are declared at its top.
     check(&["crates/decide/src/scheduler.rs"], &IMPURE, 600);
 }
