@@ -26,6 +26,7 @@ mod link_patterns;
 pub mod locking;
 pub mod minute_meter;
 pub mod monitor_rights;
+pub mod open_attempts;
 pub mod pool_condition;
 pub mod pool_selection;
 pub mod prediction;

@@ -3,15 +3,16 @@
 //! It is told of each event and of each second in the order of their times, and hands over each minute when it is over. It
 //! keeps the minute that runs in memory; that one is lost with the process, and told as missing.
 
+use crate::open_attempts::{CountedEvent, OpenAttempts};
 use crate::scheduler::SlotUse;
 use penstock_model::failure_text::fingerprint;
 use penstock_model::minute::{MINUTE_MS, minute_of};
 use penstock_model::{
-    Activity, Attempt, FailedStep, Failure, FinishedCopy, LinkId, LinkSample, MinuteFailure,
-    MinuteKey, MinuteRow, MinuteSamples, MinuteSums, Timestamp, TransferEvent, TransferId,
-    TransferRequest, VoName,
+    Activity, FailedStep, Failure, FinishedCopy, LinkId, LinkSample, MinuteFailure, MinuteKey,
+    MinuteRow, MinuteSamples, MinuteSums, Timestamp, TransferEvent, TransferId, TransferRequest,
+    VoName,
 };
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// Links told apart in one minute, VOs on links, and activities of VOs; of each a half at most on which files only wait,
@@ -26,8 +27,6 @@ const FAILURES_MAX: usize = 2000;
 const CORRECTION_MS_MAX: i64 = 2000;
 /// A transfer that has moved bytes, and none for so long, is stalled.
 pub const STALLED_AFTER: Duration = Duration::from_secs(600);
-/// Attempts whose start is remembered.
-const STARTS_MAX: usize = 100_000;
 
 /// Whose sums a transfer counts in.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -111,17 +110,8 @@ pub struct MinuteMeter {
     service: MinuteSums,
     failures: BTreeMap<LinkId, Vec<MinuteFailure>>,
     failure_kinds: usize,
-    open: HashMap<TransferId, OpenAttempt>,
+    attempts: OpenAttempts<()>,
     over: Vec<MinuteSamples>,
-}
-
-/// An attempt that has not ended.
-#[derive(Debug, Clone, Copy)]
-struct OpenAttempt {
-    attempt: Attempt,
-    started: Timestamp,
-    /// When both ends had been looked at: until then its slot moves nothing.
-    prepared: Option<Timestamp>,
 }
 
 impl MinuteMeter {
@@ -136,7 +126,7 @@ impl MinuteMeter {
             service: MinuteSums::default(),
             failures: BTreeMap::new(),
             failure_kinds: 0,
-            open: HashMap::new(),
+            attempts: OpenAttempts::default(),
             over: Vec::new(),
         }
     }
@@ -156,34 +146,12 @@ impl MinuteMeter {
         event: &TransferEvent,
     ) {
         self.go_on(at);
-        match event {
-            TransferEvent::Started { attempt, .. } => {
-                if self.open.len() < STARTS_MAX {
-                    let open = OpenAttempt {
-                        attempt: *attempt,
-                        started: at,
-                        prepared: None,
-                    };
-                    self.open.insert(transfer, open);
-                }
+        let (counted, _) = self.attempts.take(at, transfer, &(), event);
+        match counted {
+            CountedEvent::Started => {
                 self.each_sum(group, KeyUse::Works, |sums| sums.started += 1);
             }
-            TransferEvent::Prepared { attempt, .. } => {
-                let open = self.open.get_mut(&transfer);
-                if let Some(open) = open.filter(|open| open.attempt == *attempt) {
-                    open.prepared = Some(at);
-                }
-            }
-            TransferEvent::Landed {
-                attempt,
-                size,
-                report,
-                ..
-            } => {
-                let open = self.open.remove(&transfer);
-                let open = open.filter(|open| open.attempt == *attempt);
-                let preparation = open.and_then(|open| Some(open.prepared?.since(open.started)));
-                let copy = FinishedCopy::of(*size, report, preparation);
+            CountedEvent::Landed(copy) => {
                 let of_vo = FinishedCopy {
                     size: copy.size,
                     ..FinishedCopy::default()
@@ -191,26 +159,13 @@ impl MinuteMeter {
                 self.links.of(&group.link, KeyUse::Works).copies.add(&copy);
                 self.each_vo_sum(group, KeyUse::Works, |sums| sums.copies.add(&of_vo));
             }
-            TransferEvent::AttemptFailed { failure, .. } => {
-                self.open.remove(&transfer);
-                self.each_sum(group, KeyUse::Works, |sums| sums.failed += 1);
-                self.failed(&group.link, failure, FailedStep::Attempt);
+            CountedEvent::Failed { failure, step } => {
+                if step == FailedStep::Attempt {
+                    self.each_sum(group, KeyUse::Works, |sums| sums.failed += 1);
+                }
+                self.failed(&group.link, failure, step);
             }
-            TransferEvent::StageFailed { failure, .. }
-            | TransferEvent::ArchiveFailed { failure } => {
-                self.failed(&group.link, failure, FailedStep::TapeCall);
-            }
-            TransferEvent::AttemptLost { .. } | TransferEvent::Canceled { .. } => {
-                self.open.remove(&transfer);
-            }
-            TransferEvent::Submitted
-            | TransferEvent::Chosen { .. }
-            | TransferEvent::StageRequested { .. }
-            | TransferEvent::Staged { .. }
-            | TransferEvent::NotNeeded
-            | TransferEvent::Archived { .. }
-            | TransferEvent::Expired { .. }
-            | TransferEvent::Refused { .. } => {}
+            CountedEvent::Submitted | CountedEvent::Uncounted => {}
         }
     }
 
@@ -437,7 +392,7 @@ impl<K: Ord + Clone> KeyedSums<K> {
 mod tests {
     use super::*;
     use penstock_model::{
-        Bytes, Concern, CopyMode, Errno, MoverReport, Phase, Retry, Side, Slots, StorageId,
+        Attempt, Bytes, Concern, CopyMode, Errno, MoverReport, Phase, Retry, Side, Slots, StorageId,
     };
 
     fn group(number: usize, vo: &str) -> TransferGroup {

@@ -143,7 +143,7 @@ pub fn read_store(
 
 /// How many transfers may run at a storage element, over all its links; `None`: not said.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct StorageLimits {
+pub struct StorageSlotLimits {
     /// Out of it.
     pub outbound: Option<Slots>,
     /// Into it.
@@ -154,7 +154,7 @@ pub struct StorageLimits {
 pub fn storage_limits(
     record: &dyn Record,
     at: Timestamp,
-) -> Result<BTreeMap<StorageId, StorageLimits>, RecordError> {
+) -> Result<BTreeMap<StorageId, StorageSlotLimits>, RecordError> {
     let mut known = BTreeMap::new();
     for change in record.setting_changes(CHANGES_MAX)? {
         let (SettingKey::Storage(storage), true) = (change.key, change.at < at) else {
@@ -162,11 +162,11 @@ pub fn storage_limits(
         };
         // The newest comes first.
         let limits = match change.after {
-            Some(Setting::Storage(rule)) => StorageLimits {
+            Some(Setting::Storage(rule)) => StorageSlotLimits {
                 outbound: rule.outbound_max,
                 inbound: rule.inbound_max,
             },
-            _ => StorageLimits::default(),
+            _ => StorageSlotLimits::default(),
         };
         known.entry(storage).or_insert(limits);
     }

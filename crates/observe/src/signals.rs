@@ -8,11 +8,11 @@ use crate::copy_sums;
 use penstock_decide::explain::signals::{
     Change, FailureGroup, LinkSignals, Series, Setting, Signals,
 };
+use penstock_decide::open_attempts::{CountedEvent, OpenAttempts, Preparation};
 use penstock_model::failure_text::fingerprint;
 use penstock_model::{
-    Attempt, CopySums, FailedStep, Failure, FinishedCopy, LedgerEntry, LinkChange, LinkEvent,
-    LinkId, LinkSample, MinuteKey, MinuteRow, MinuteSamples, MinuteSums, Timestamp, TransferEvent,
-    TransferId, VoName,
+    CopySums, FailedStep, Failure, LedgerEntry, LinkChange, LinkEvent, LinkId, LinkSample,
+    MinuteKey, MinuteRow, MinuteSamples, MinuteSums, Timestamp, VoName,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -21,8 +21,6 @@ use std::ops::Range;
 const FAILURES_MAX: usize = 100;
 /// VOs told apart on one link.
 const VOS_MAX: usize = 100;
-/// Attempts whose begin is remembered.
-const STARTS_MAX: usize = 100_000;
 
 /// By kind, in each bin.
 type FailureCounts = BTreeMap<FailureGroup, Vec<f64>>;
@@ -37,7 +35,7 @@ pub struct RecordSignals {
     failures: BTreeMap<LinkId, FailureCounts>,
     tape_failures: BTreeMap<LinkId, FailureCounts>,
     vos: BTreeMap<LinkId, BTreeSet<VoName>>,
-    open: BTreeMap<(TransferId, Attempt), OpenAttempt>,
+    attempts: OpenAttempts<LinkId>,
     /// Seconds in which slots waited for an answer of both ends.
     preparing: BTreeMap<LinkId, Vec<f64>>,
     submissions: BTreeMap<LinkId, Vec<f64>>,
@@ -63,15 +61,6 @@ struct ServiceSlots {
     limit: u64,
     /// These seconds.
     samples: u64,
-}
-
-/// An attempt that has not ended.
-#[derive(Debug, Clone)]
-struct OpenAttempt {
-    link: LinkId,
-    started: Timestamp,
-    /// When both ends had been looked at: until then its slot moves nothing.
-    prepared: Option<Timestamp>,
 }
 
 impl RecordSignals {
@@ -203,8 +192,12 @@ impl RecordSignals {
         if let Some(bin) = self.bin_of(at) {
             self.has_entry[bin] = true;
         }
-        match &entry.event {
-            TransferEvent::Submitted => {
+        let (counted, preparation) = self.attempts.take(at, transfer, link, &entry.event);
+        if let Some(preparation) = preparation {
+            self.prepared(&preparation);
+        }
+        match counted {
+            CountedEvent::Submitted => {
                 let bins = self.bins;
                 if let Some(bin) = self.bin_of(at) {
                     self.submissions
@@ -212,87 +205,24 @@ impl RecordSignals {
                         .or_insert_with(|| vec![0.0; bins])[bin] += 1.0;
                 }
             }
-            TransferEvent::Started { attempt, .. } => {
-                if self.open.len() < STARTS_MAX {
-                    let open = OpenAttempt {
-                        link: link.clone(),
-                        started: at,
-                        prepared: None,
-                    };
-                    self.open.insert((transfer, *attempt), open);
-                }
+            CountedEvent::Started => {
                 if let Some(bin) = self.bin_of(at) {
                     self.dispatches[bin] += 1.0;
                 }
             }
-            TransferEvent::Prepared { attempt, .. } => {
-                let open = self.open.get_mut(&(transfer, *attempt));
-                if let Some(open) = open.filter(|open| open.prepared.is_none()) {
-                    open.prepared = Some(at);
-                    let started = open.started;
-                    self.prepared(link, started, at);
-                }
-            }
-            TransferEvent::Landed {
-                attempt,
-                size,
-                report,
-                ..
-            } => {
-                let open = self.end_of(transfer, *attempt, at);
-                // From its start until both ends had been looked at, where that is known.
-                let preparation = open.and_then(|open| Some(open.prepared?.since(open.started)));
-                let copy = FinishedCopy::of(*size, report, preparation);
+            CountedEvent::Landed(copy) => {
                 if let Some(bin) = self.bin(link, at) {
                     bin.copies.add(&copy);
                 }
             }
-            TransferEvent::AttemptFailed {
-                attempt, failure, ..
-            } => {
-                self.end_of(transfer, *attempt, at);
-                self.failed(link, at, failure, FailedStep::Attempt);
-            }
-            TransferEvent::StageFailed { failure, .. }
-            | TransferEvent::ArchiveFailed { failure } => {
-                self.failed(link, at, failure, FailedStep::TapeCall);
-            }
-            TransferEvent::AttemptLost { attempt, .. } => {
-                self.end_of(transfer, *attempt, at);
-            }
-            TransferEvent::Canceled { .. } => {
-                let attempts = (transfer, Attempt(0))..=(transfer, Attempt(u32::MAX));
-                let canceled: Vec<_> = self.open.range(attempts).map(|(of, _)| *of).collect();
-                for (transfer, attempt) in canceled {
-                    self.end_of(transfer, attempt, at);
-                }
-            }
-            TransferEvent::Chosen { .. }
-            | TransferEvent::StageRequested { .. }
-            | TransferEvent::Staged { .. }
-            | TransferEvent::NotNeeded
-            | TransferEvent::Archived { .. }
-            | TransferEvent::Expired { .. }
-            | TransferEvent::Refused { .. } => {}
+            CountedEvent::Failed { failure, step } => self.failed(link, at, failure, step),
+            CountedEvent::Uncounted => {}
         }
-    }
-
-    /// Takes out an attempt that has ended.
-    fn end_of(
-        &mut self,
-        transfer: TransferId,
-        attempt: Attempt,
-        at: Timestamp,
-    ) -> Option<OpenAttempt> {
-        let open = self.open.remove(&(transfer, attempt))?;
-        if open.prepared.is_none() {
-            self.prepared(&open.link, open.started, at);
-        }
-        Some(open)
     }
 
     /// Counts the time in which a slot waited for an answer of both ends.
-    fn prepared(&mut self, link: &LinkId, from: Timestamp, to: Timestamp) {
+    fn prepared(&mut self, preparation: &Preparation<LinkId>) {
+        let (link, from, to) = (&preparation.label, preparation.from, preparation.to);
         let bins = self.bins_within(from, to);
         let (begin, step) = (self.begin.0, i64::from(self.bin_seconds) * 1000);
         let of_link = (self.preparing.entry(link.clone())).or_insert_with(|| vec![0.0; self.bins]);
@@ -404,10 +334,8 @@ impl RecordSignals {
         let end = Timestamp(
             (self.begin.0).saturating_add(i64::from(self.bin_seconds) * 1000 * self.bins as i64),
         );
-        for open in std::mem::take(&mut self.open).into_values() {
-            if open.prepared.is_none() {
-                self.prepared(&open.link, open.started, end);
-            }
+        for preparation in std::mem::take(&mut self.attempts).preparations(end) {
+            self.prepared(&preparation);
         }
         for (is_sampled, lacks) in self.is_sampled.iter_mut().zip(&self.lacks_samples) {
             *is_sampled &= !lacks;

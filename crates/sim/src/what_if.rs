@@ -22,7 +22,7 @@ use crate::report::Report;
 use crate::world::simulate;
 use measured::{Assumption, MeasuredField};
 use penstock_model::{ANY, Slots, StorageId, Timestamp};
-use penstock_observe::recorded::{RateLimit, RecordedTransfer, RecordedWindow, StorageLimits};
+use penstock_observe::recorded::{RateLimit, RecordedTransfer, RecordedWindow, StorageSlotLimits};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use thiserror::Error;
@@ -42,9 +42,9 @@ const HOPE_POINTS: f64 = 5.0;
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct LimitsInForce {
     /// Out of each storage element, and into it.
-    pub storage: StorageLimits,
+    pub storage: StorageSlotLimits,
     /// Storage elements with limits of their own: outbound, inbound. [`ANY`]: those that have none.
-    pub storages: BTreeMap<StorageId, StorageLimits>,
+    pub storages: BTreeMap<StorageId, StorageSlotLimits>,
     /// In the service.
     pub agents: Option<Slots>,
     /// Limits of rates, which are not replayed.
@@ -52,11 +52,11 @@ pub struct LimitsInForce {
 }
 
 impl LimitsInForce {
-    fn of_storage(&self, id: &StorageId) -> StorageLimits {
+    fn of_storage(&self, id: &StorageId) -> StorageSlotLimits {
         let own = self.storages.get(id);
         let own = own.or_else(|| self.storages.get(&StorageId::new(ANY)));
         let own = own.copied().unwrap_or_default();
-        StorageLimits {
+        StorageSlotLimits {
             outbound: own.outbound.or(self.storage.outbound),
             inbound: own.inbound.or(self.storage.inbound),
         }

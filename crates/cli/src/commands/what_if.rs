@@ -15,7 +15,7 @@ use penstock_model::{Slots, TimeWindow, Timestamp};
 use penstock_observe::explanations::reading::{ExplainWindow, ExplainedWindow, read_record};
 use penstock_observe::explanations::rows::{RecordExtent, extent_of, read_rows};
 use penstock_observe::recorded::{
-    RecordedWindow, StorageLimits, rate_limits, read_journal, read_store, storage_limits,
+    RecordedWindow, StorageSlotLimits, rate_limits, read_journal, read_store, storage_limits,
 };
 use penstock_observe::store::Reader;
 use penstock_sim::what_if::{Alternative, LimitsInForce, WhatIfError, what_if, words};
@@ -169,7 +169,7 @@ fn limits(site: &OfflineRecord, at: Timestamp) -> Result<LimitsInForce, CommandE
     let set = set.map_err(|why| CommandError::Local(why.to_string()))?;
     let of_each = Some(Slots(site.config.active_max_per_storage));
     Ok(LimitsInForce {
-        storage: StorageLimits {
+        storage: StorageSlotLimits {
             outbound: of_each,
             inbound: of_each,
         },

@@ -5,7 +5,8 @@
 //! no sample of the link. Limits of storage elements and of the service that are known and were reached are not laid on links:
 //! the replay has them, too.
 
-use penstock_observe::recorded::RecordedWindow;
+use penstock_model::Slots;
+use penstock_observe::recorded::{RecordedWindow, StorageSlotLimits};
 
 /// Steps of a window.
 const STEPS: f64 = 500.0;
@@ -33,16 +34,11 @@ struct LinkCount {
     steps: Vec<Step>,
 }
 
-/// How many transfers may run out of a storage element, and into it; `None`: not known.
-pub(super) struct StorageLimits {
-    pub(super) outbound: Option<u32>,
-    pub(super) inbound: Option<u32>,
-}
-
 /// Known limits at the ends of a link and of the service.
 pub(super) struct KnownLimits<'a> {
-    pub(super) storages: &'a [StorageLimits],
-    pub(super) agents: Option<u32>,
+    /// Of each storage element; `None`: not known.
+    pub(super) storages: &'a [StorageSlotLimits],
+    pub(super) agents: Option<Slots>,
 }
 
 /// For each link how many might run, from a second of the window on; never empty. `ends` are the storage elements of each link,
@@ -68,8 +64,8 @@ pub(super) fn limits_of(
             all[number] += active;
         }
     }
-    let is_reached = |used: f64, limit: Option<u32>| {
-        limit.is_some_and(|limit| used >= REACHED * f64::from(limit))
+    let is_reached = |used: f64, limit: Option<Slots>| {
+        limit.is_some_and(|limit| used >= REACHED * f64::from(limit.0))
     };
     let links = counted.iter().enumerate().map(|(link, counted)| {
         let (from, to) = ends[link];

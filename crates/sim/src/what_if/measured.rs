@@ -6,10 +6,12 @@
 //! the logarithms, for each link by itself). Where that number hardly changed, the record does not tell: then there are two
 //! answers, a cautious and a hopeful one.
 
-use super::in_force::{KnownLimits, StorageLimits, limits_of};
+use super::in_force::{KnownLimits, limits_of};
 use super::spread::{Concurrency, Regression, beside};
-use penstock_model::{LinkId, StorageId};
-use penstock_observe::recorded::{RecordedLink, RecordedTransfer, RecordedWindow};
+use penstock_model::{LinkId, Slots, StorageId};
+use penstock_observe::recorded::{
+    RecordedLink, RecordedTransfer, RecordedWindow, StorageSlotLimits,
+};
 
 /// With each doubling of the transfers, each of them becomes slower at least by this power of two where something is full.
 const SLOPE_SHARED: f64 = 0.4;
@@ -135,13 +137,13 @@ impl MeasuredField {
     }
 
     fn set_limits(&mut self, window: &RecordedWindow, ends: &[(usize, usize)]) {
-        let storages = self.storages.iter().map(|storage| StorageLimits {
-            outbound: storage.outbound,
-            inbound: storage.inbound,
+        let storages = self.storages.iter().map(|storage| StorageSlotLimits {
+            outbound: storage.outbound.map(Slots),
+            inbound: storage.inbound.map(Slots),
         });
         let known = KnownLimits {
             storages: &storages.collect::<Vec<_>>(),
-            agents: self.agents,
+            agents: self.agents.map(Slots),
         };
         let active_max = self.links.iter().map(|link| link.active_max);
         let active_max: Vec<u32> = active_max.collect();

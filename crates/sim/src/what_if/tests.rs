@@ -314,12 +314,12 @@ fn storages_with_limits_of_their_own_and_links_both_ways_are_kept_apart() {
     both.transfers.extend(mirrored.collect::<Vec<_>>());
     both.transfers
         .sort_by_key(|one| (one.submitted, one.started));
-    let own = StorageLimits {
+    let own = StorageSlotLimits {
         outbound: Some(Slots(3)),
         inbound: None,
     };
     let limits = LimitsInForce {
-        storage: StorageLimits {
+        storage: StorageSlotLimits {
             outbound: Some(Slots(100)),
             inbound: Some(Slots(100)),
         },

@@ -173,14 +173,15 @@ fn leaks(view: &RuleInput<'_>, server: &ServerSignals) -> bool {
 /// For most of the time no descriptor is left, and before some were: more connections came, or the limit was lowered.
 fn lacks_descriptors(view: &RuleInput<'_>, server: &ServerSignals) -> bool {
     let limit = |spans: &[Range<usize>]| server.descriptors_limit.mean(spans);
-    let (Some(now), Some(before)) = (limit(view.low_bins), limit(view.usual_bins)) else {
+    let (Some(low_limit), Some(usual_limit)) = (limit(view.low_bins), limit(view.usual_bins))
+    else {
         return false;
     };
-    let is_full = |open: f64| open >= now * DESCRIPTORS_SHARE_FULL;
+    let is_full = |open: f64| open >= low_limit * DESCRIPTORS_SHARE_FULL;
     let full = server.descriptors.part(view.low_bins, is_full);
     let usual = server.descriptors.max(view.usual_bins);
     full.is_some_and(|part| part >= 0.5)
-        && usual.is_some_and(|usual| usual < before * DESCRIPTORS_SHARE_MIN)
+        && usual.is_some_and(|usual| usual < usual_limit * DESCRIPTORS_SHARE_MIN)
 }
 
 pub(super) fn relay(view: &RuleInput<'_>) -> Option<Finding> {
