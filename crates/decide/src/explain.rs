@@ -14,10 +14,10 @@ pub mod signals;
 pub mod split;
 mod stage;
 
-pub use answer::{Cause, Evidence, Explanation, FailureTally, Measure, NamedCause, Permille};
-pub use rate_change::{
-    Population, PopulationChoice, RateChange, RateChangeId, RateChangeKind, rate_changes,
+pub use answer::{
+    Cause, Evidence, Explanation, FailureTally, Measure, NamedCause, Permille, RateChangeKind,
 };
+pub use rate_change::{Population, PopulationChoice, RateChange, RateChangeId, rate_changes};
 pub use rule_input::RuleInput;
 
 use answer::{CAUSES_MAX, CauseRank, FACTS_MAX, SHARE_MIN};

@@ -1,11 +1,10 @@
 //! The answer: what took from the rate, by how much, how that is known, and what would help.
 
 use super::dimension::Carrier;
-use super::rate_change::RateChangeKind;
 use super::signals::{Change, DataPathStage, FailureGroup, Maintenance};
 use super::split::{Factors, Part};
 use penstock_model::{LinkId, Phase, Timestamp};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// Causes that are named; what others took is in the unexplained part.
 pub const CAUSES_MAX: usize = 3;
@@ -247,6 +246,18 @@ impl FailureTally {
             attempts,
         }
     }
+}
+
+/// What a rate did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RateChangeKind {
+    /// It fell although there was work.
+    Drop,
+    /// It rose beyond what was usual.
+    Rise,
+    /// There was less work: nothing was queued.
+    Lull,
 }
 
 /// Why a rate was low in a window, or higher than before.

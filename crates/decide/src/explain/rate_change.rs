@@ -3,7 +3,7 @@
 //! Which links there are, and whose bytes are counted on them, is told from outside; the rest is
 //! [`explain`](super::explain).
 
-use super::answer::{Cause, Explanation};
+use super::answer::{Cause, Explanation, RateChangeKind};
 use super::change::{rises_of, stretches_of};
 use super::rule_input::concerns;
 use super::signals::{Change, LinkSignals, PoolSignals, Signals};
@@ -232,18 +232,6 @@ impl RateChangeId {
 pub struct InvalidRateChangeId;
 
 timed_id_text!(RateChangeId, InvalidRateChangeId);
-
-/// What a rate did.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum RateChangeKind {
-    /// It fell although there was work.
-    Drop,
-    /// It rose beyond what was usual.
-    Rise,
-    /// There was less work: nothing was queued.
-    Lull,
-}
 
 /// A rate that fell or rose, explained.
 #[derive(Debug, Clone, PartialEq)]

@@ -1,8 +1,9 @@
 //! Explanations of rate drops as text. Only here a cause, a measure or a remedy becomes prose.
 
+use crate::explain::answer::RateChangeKind;
 use crate::explain::answer::{Cause, Evidence, Explanation, Measure, NamedCause, Permille};
 use crate::explain::dimension::Dimension;
-use crate::explain::rate_change::{RateChange, RateChangeKind};
+use crate::explain::rate_change::RateChange;
 use crate::explain::signals::{Change, DataPathStage, Setting};
 use crate::explain::split::Factor;
 use penstock_model::text::{one_line, plural};
