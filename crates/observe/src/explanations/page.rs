@@ -214,10 +214,12 @@ fn pool_minute(minute: i64) -> PoolSamples {
         from: Timestamp(minute * 60_000),
         to: Timestamp(minute * 60_000 + 60_000),
         pools: vec![pool("a"), pool("b")],
-        // What an HSM program can tell: nothing of tapes and drives behind it.
+        // What tape libraries tell. The program of an HSM tells the same, but nothing of tapes and drives behind it.
         tape: Some(TapeSample {
             looks: 60,
             recalls_started: 1,
+            mounts: Some(1),
+            read_bytes: Some(7),
             buffer_used_permille: Some(60),
             write_cycle_seconds: Some(60),
             ..TapeSample::default()

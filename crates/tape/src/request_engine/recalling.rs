@@ -121,8 +121,9 @@ impl RequestEngine {
         };
         let entry = self.live.recalls.get(&file);
         let is_compared = entry.is_some_and(|entry| entry.verifiers().len() == entry.askers.len());
+        let over_bytes = self.over_bytes(drive, file);
         let begun = Record::ReadBegun {
-            over_bytes: self.over_bytes(drive, file),
+            over_bytes,
             is_compared,
             at_ns: now_ns,
             drive: drive.clone(),
@@ -139,18 +140,21 @@ impl RequestEngine {
         true
     }
 
-    /// What a drive reads over on its way to a file.
+    /// What a drive reads over on its way from one file to the next. To the first one of a mount it locates.
     fn over_bytes(&mut self, drive: &DriveName, file: FileId) -> u64 {
-        let Some(mount) = self.live.mount(drive).filter(|mount| mount.is_head_known) else {
-            return 0;
-        };
+        let mount = self.live.mount(drive);
+        let mount = mount.filter(|mount| mount.is_head_known && mount.files > 0);
         let copies = self.live.recalls.get(&file).map(|entry| &entry.copies);
-        let Some(copy) = copies.and_then(|copies| copies.first()) else {
+        let copy = copies.and_then(|copies| copies.first());
+        let Some((mount, copy)) = mount.zip(copy) else {
             return 0;
         };
-        let (head, begin, tape) = (mount.head_bytes, copy.begin_bytes, mount.tape.clone());
+        let (tape, head, begin) = (mount.tape.clone(), mount.head_bytes, copy.begin_bytes);
+        if begin <= head {
+            return 0;
+        }
         let (model, geometry) = self.tape_model(&tape);
-        match head < begin && reads_on(&model, &geometry, head, begin) {
+        match reads_on(&model, &geometry, head, begin) {
             true => begin - head,
             false => 0,
         }
