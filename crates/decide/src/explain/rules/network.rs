@@ -254,22 +254,29 @@ fn is_queued(view: &RuleInput<'_>, link: &LinkSignals) -> bool {
     !path(view, link).is_empty() || view.rose(&link.tcp.rtt_seconds, ROUND_TRIP_GROWTH_MIN)
 }
 
+/// What a link's files reach against what they usually do, as a logarithm; without a time before, what they reach.
+fn site_cell(view: &RuleInput<'_>, link: &LinkSignals) -> Option<f64> {
+    let reached = per_file(view, link, ComparedRate::Low)?;
+    match view.usual_bins.is_empty() {
+        true => Some(reached.ln()),
+        false => Some((reached / per_file(view, link, ComparedRate::Usual)?).ln()),
+    }
+}
+
 pub(super) fn site_network(view: &RuleInput<'_>) -> Option<Finding> {
     if view.stage != Some(DataPathStage::Network) && path(view, view.link).is_empty() {
         return None;
     }
-    let cell = |link: &LinkSignals| {
-        let reached = per_file(view, link, ComparedRate::Low)?;
-        match view.usual_bins.is_empty() {
-            true => Some(reached.ln()),
-            false => Some((reached / per_file(view, link, ComparedRate::Usual)?).ln()),
-        }
-    };
     let cells: BTreeMap<(StorageId, StorageId), f64> = view
         .signals
         .links
         .iter()
-        .filter_map(|(id, link)| Some(((id.source.clone(), id.destination.clone()), cell(link)?)))
+        .filter_map(|(id, link)| {
+            Some((
+                (id.source.clone(), id.destination.clone()),
+                site_cell(view, link)?,
+            ))
+        })
         .collect();
     let effects = polish(&cells);
     let low = SITE_EFFECT_RATIO_MAX.ln();
@@ -292,7 +299,7 @@ pub(super) fn site_network(view: &RuleInput<'_>) -> Option<Finding> {
         let hit: Vec<bool> = its.map(|(ends, value)| is_hit(ends, *value)).collect();
         (hit.iter().filter(|hit| **hit).count(), hit.len())
     };
-    let own_fell = cell(view.link).is_some_and(|value| value < reference + low);
+    let own_fell = site_cell(view, view.link).is_some_and(|value| value < reference + low);
     let site = |storage: &StorageId, end: LinkEnd, effect: Option<&f64>| {
         let is_of = |ends: &(StorageId, StorageId)| match end {
             LinkEnd::Source => ends.0 == *storage,
