@@ -142,10 +142,7 @@ impl PublishedRate {
     ) -> Option<PublishedRate> {
         let rate = MeasuredRate::over(window, arrived, population, ByteCount::ArrivedFiles)?;
         Some(PublishedRate {
-            rate: MeasuredRate {
-                view: rate_view(view),
-                ..rate
-            },
+            rate: MeasuredRate { view, ..rate },
             event: EVENT,
             success_rule: SUCCESS_RULE,
         })
@@ -165,7 +162,7 @@ pub struct Statement {
     /// Which attempts are successes.
     pub success_rule: &'static str,
     /// Whose books.
-    pub view: crate::rate::View,
+    pub view: View,
 }
 
 /// All tables.
@@ -334,15 +331,6 @@ pub(crate) fn arrived_of(row: &Attempt) -> Option<Bytes> {
         | Operation::Recall
         | Operation::Migration => row.bytes_moved.or(row.file_bytes),
         Operation::Removal | Operation::Request => None,
-    }
-}
-
-/// As rates name it.
-pub(crate) fn rate_view(view: View) -> crate::rate::View {
-    match view {
-        View::Vo => crate::rate::View::TransferService,
-        View::Site => crate::rate::View::Site,
-        View::Network => crate::rate::View::Network,
     }
 }
 

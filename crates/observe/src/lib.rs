@@ -39,6 +39,6 @@ mod window_bins;
 pub use ended_copies::RecordView;
 pub use facts::{TransferEnding, TransferFacts, gather};
 pub use follow::{MemoryRecord, Record, RecordError, report_of};
-pub use rate::{ByteCount, MeasuredRate, View, Window, WindowRule};
+pub use rate::{ByteCount, MeasuredRate, Window, WindowRule};
 pub use report::{BandwidthReport, ReportInput};
 pub use series::RateSeries;

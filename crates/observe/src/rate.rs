@@ -4,32 +4,19 @@
 //! Rates of one week's volume over another window's hours have been compared in public before, and differed
 //! by a factor of 2.6. A reader can check each rate from here by hand.
 
+use penstock_model::observation::View;
 use penstock_model::{Bytes, Timestamp};
 use serde::Serialize;
 
 /// The unit of [`MeasuredRate::megabits_per_second`], as it is written beside each figure.
 pub const UNIT: &str = "Mb/s (10^6 bits per second of file data)";
 
-/// Whose books a figure comes from. The same transfers look different from the other side.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum View {
-    /// The transfer service: files that it moved on behalf of a VO.
-    TransferService,
-    /// A storage element: whatever passed its doors.
-    Site,
-    /// Interfaces and routers: whatever passed them.
-    Network,
-}
-
-impl View {
-    /// For people.
-    pub fn words(self) -> &'static str {
-        match self {
-            View::TransferService => "as the transfer service saw them",
-            View::Site => "as the storage element saw them",
-            View::Network => "as the network saw them",
-        }
+/// A view, for people.
+pub(crate) fn view_words(view: View) -> &'static str {
+    match view {
+        View::Vo => "as the transfer service saw them",
+        View::Site => "as the storage element saw them",
+        View::Network => "as the network saw them",
     }
 }
 
@@ -135,7 +122,7 @@ impl MeasuredRate {
             population: population.into(),
             counted,
             window,
-            view: View::TransferService,
+            view: View::Vo,
         })
     }
 }

@@ -13,7 +13,8 @@ pub use drops::{DropCause, Factors, FallenFactor, RateDrop};
 pub use quality::{FAILURE_KINDS_MAX, FailureSummary, OTHER_FAILURES, Quality};
 
 use crate::facts::{TransferEnding, TransferFacts};
-use crate::rate::{ByteCount, MeasuredRate, View, Window, WindowRule};
+use crate::rate::{ByteCount, MeasuredRate, Window, WindowRule};
+use penstock_model::observation::View;
 use penstock_model::{
     Bytes, CopyMode, LinkId, LinkSample, MoverReport, PoolName, StageClocks, Timestamp,
 };
@@ -211,7 +212,7 @@ impl BandwidthReport {
         let bytes = total(arrived.iter().map(|file| file.size));
         BandwidthReport {
             population: input.population.clone(),
-            view: View::TransferService,
+            view: View::Vo,
             window,
             seconds: window.seconds(),
             transfers: count(&input.transfers, arrived.len() as u64),

@@ -4,7 +4,7 @@ use super::clouds::Clouds;
 use super::names::NameNumbers;
 use super::{
     EVENT, NAMES_MAX, OTHERS, PublishedRate, SUCCESS_RULE, Statement, UNKNOWN, arrived_of, bytes,
-    efficiency_percent, rate_view,
+    efficiency_percent,
 };
 use crate::rate::Window;
 use penstock_model::Bytes;
@@ -133,7 +133,7 @@ impl EfficiencySums {
                     event: EVENT,
                     unit: "successes in percent of successes and failures",
                     success_rule: SUCCESS_RULE,
-                    view: rate_view(view),
+                    view,
                 }),
                 cells: cells.collect(),
             }

@@ -8,7 +8,7 @@ mod tables;
 use super::tables::AccountTable;
 use super::{Account, Statement};
 use crate::html::page_head;
-use crate::rate::Window;
+use crate::rate::{Window, view_words};
 use crate::svg::escaped;
 use penstock_model::observation::{Operation, View};
 use penstock_model::text::{one_line, plural};
@@ -84,7 +84,7 @@ fn add_part(out: &mut String, account: &Account, part: Part) {
         out,
         "<h2>{}, {}</h2>",
         operation_words(part.operation),
-        super::rate_view(part.view).words()
+        view_words(part.view)
     );
     tables::add_cards(out, account, part);
     for table in all_tables(account) {
@@ -168,7 +168,7 @@ fn counts(statement: Option<&Statement>) -> String {
         escaped(event),
         escaped(unit),
         escaped(success_rule),
-        view.words()
+        view_words(*view)
     )
 }
 

@@ -1,6 +1,6 @@
 //! Quality in errors and in incidents: a full disk writes one error for each file, and is one incident.
 
-use super::{EVENT, OTHERS, SUCCESS_RULE, Statement, UNKNOWN, rate_view};
+use super::{EVENT, OTHERS, SUCCESS_RULE, Statement, UNKNOWN};
 use crate::rate::Window;
 use penstock_model::observation::{Attempt, Operation, Outcome, Text, View};
 use penstock_model::{Side, Timestamp};
@@ -125,7 +125,7 @@ impl QualitySums {
                     event: EVENT,
                     unit: "attempts; errors in percent of attempts",
                     success_rule: SUCCESS_RULE,
-                    view: rate_view(view),
+                    view,
                 }),
             }
         });

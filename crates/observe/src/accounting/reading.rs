@@ -2,9 +2,9 @@
 
 use super::Statement;
 use super::names::NameNumbers;
-use crate::rate::{View, Window};
+use crate::rate::Window;
 use penstock_model::Bytes;
-use penstock_model::observation::{Attempt, Operation, Text};
+use penstock_model::observation::{Attempt, Operation, Text, View};
 use serde::Serialize;
 use std::collections::{BTreeSet, HashMap};
 

@@ -1,8 +1,8 @@
 //! What went into each server and out of it, and how much of it was relayed inside the site.
 
 use super::names::NameNumbers;
-use super::{NAMES_MAX, OTHERS, Statement, bytes, rate_view};
-use crate::rate::{self, Window};
+use super::{NAMES_MAX, OTHERS, Statement, bytes};
+use crate::rate::Window;
 use penstock_model::Bytes;
 use penstock_model::observation::{Attempt, Operation, Sample, SubjectKind, View};
 use serde::Serialize;
@@ -176,8 +176,8 @@ pub(super) fn statement(lines: &[ServerLine], window: Window) -> Statement {
         unit: "bytes",
         success_rule: "none: bytes that moved count, whatever became of the attempt",
         view: match lines.iter().any(is_of_site) {
-            true => rate::View::Site,
-            false => rate_view(first),
+            true => View::Site,
+            false => first,
         },
     }
 }

@@ -4,7 +4,7 @@ use super::names::NameNumbers;
 use super::time_bins::{TimeBins, ToldBins};
 use super::{
     AccountKey, NAMES_MAX, OTHERS, PublishedRate, SUCCESS_RULE, Statement, UNKNOWN, arrived_of,
-    bytes, efficiency_percent, rate_view,
+    bytes, efficiency_percent,
 };
 use crate::rate::{UNIT, Window, megabits_per_second};
 use penstock_model::observation::{Attempt, Operation, Outcome, View};
@@ -374,7 +374,7 @@ fn rates_over_time(
                 event: SPREAD_EVENT,
                 unit: UNIT,
                 success_rule: SUCCESS_RULE,
-                view: rate_view(view),
+                view,
             },
             from: told.from,
             bin_seconds: told.bin_seconds,

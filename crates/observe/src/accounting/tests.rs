@@ -69,7 +69,7 @@ fn each_rate_says_what_it_counts() {
         "copy attempts of VO atlas that arrived"
     );
     assert_eq!((rate.event, rate.success_rule), (EVENT, SUCCESS_RULE));
-    assert_eq!(rate.rate.view, crate::rate::View::TransferService);
+    assert_eq!(rate.rate.view, View::Vo);
     assert_eq!(account.open, 1);
     assert_eq!(account.table.days[0].cumulative, Bytes(18 * GB));
     assert!(account.text().contains("50.0 %"), "{}", account.text());

@@ -2,7 +2,7 @@
 //! while it holds.
 
 use super::time_bins::{TimeBins, ToldBins};
-use super::{NAMES_MAX, Statement, bytes, rate_view};
+use super::{NAMES_MAX, Statement, bytes};
 use crate::rate::{UNIT, Window, megabits_per_second};
 use penstock_model::observation::{Sample, SubjectKind, View};
 use penstock_model::{Bytes, Timestamp};
@@ -163,7 +163,7 @@ impl Utilisation {
             event: "bytes of a sample count evenly over its interval",
             unit: UNIT,
             success_rule: "none: all bytes that were carried count",
-            view: rate_view(self.view),
+            view: self.view,
         });
     }
 }

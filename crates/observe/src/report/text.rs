@@ -5,7 +5,7 @@
 
 use super::{BandwidthReport, FailureSummary, FallenFactor, LinkShare, RateOverTime};
 use crate::plot;
-use crate::rate::{ByteCount, UNIT};
+use crate::rate::{ByteCount, UNIT, view_words};
 use penstock_model::TimeSpan;
 use penstock_model::text::plural;
 use std::fmt::{self, Display, Formatter, Write as _};
@@ -53,7 +53,7 @@ fn headline(report: &BandwidthReport, out: &mut Formatter<'_>) -> fmt::Result {
 
 fn what_this_counts(report: &BandwidthReport, out: &mut Formatter<'_>) -> fmt::Result {
     writeln!(out, "\nWhat this counts")?;
-    let population = format!("{}, {}", clean(&report.population), report.view.words());
+    let population = format!("{}, {}", clean(&report.population), view_words(report.view));
     wrapped(out, "  transfers  ", &population)?;
     writeln!(
         out,

@@ -5,9 +5,7 @@ use super::super::quality::Quality;
 use super::super::reading::Advice;
 use super::super::servers::ServerLine;
 use super::super::tables::{AccountRow, AccountTable, Day};
-use super::super::{
-    Account, AccountKey, EVENT, OTHERS, SUCCESS_RULE, Statement, UNKNOWN, rate_view,
-};
+use super::super::{Account, AccountKey, EVENT, OTHERS, SUCCESS_RULE, Statement, UNKNOWN};
 use super::{Part, counts, name};
 use crate::rate::UNIT;
 use penstock_model::text::plural;
@@ -123,7 +121,7 @@ fn statement_of(part: Part, population: String) -> Statement {
         event: EVENT,
         unit: UNIT,
         success_rule: SUCCESS_RULE,
-        view: rate_view(part.view),
+        view: part.view,
     }
 }
 
