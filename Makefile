@@ -61,6 +61,7 @@ soak: check-tools ## The same suites at the size that promises are made for (hou
 	PROPTEST_CASES=20000 cargo test --workspace --release
 	cargo build --release -p penstock-cli
 	target/release/penstock simulate --trouble 0 --seeds 1000
+	cargo run --release -p penstock-sim --example tape_challenge -- seeds
 	cargo run --release -p penstock-sim --example tape_challenge -- whole
 	PENSTOCK_BINARY=target/release/penstock $(PYTEST) tests/interop -q -rfE --tier=soak
 	$(MAKE) soak-faults

@@ -83,6 +83,9 @@ pub enum DriveState {
     Dismounting {
         tape: TapeName,
         since_ns: i64,
+        /// What the tape was there for; older records do not say.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        purpose: Option<MountPurpose>,
     },
     /// Out of order, perhaps with a tape in it.
     Down {
@@ -107,6 +110,14 @@ impl DriveState {
             DriveState::Mounting { purpose, .. } => Some(purpose),
             DriveState::Mounted(mount) => Some(&mount.purpose),
             DriveState::Free | DriveState::Dismounting { .. } | DriveState::Down { .. } => None,
+        }
+    }
+
+    /// What it is not free for others for: until it is empty, what its tape was there for.
+    pub fn occupied_for(&self) -> Option<&MountPurpose> {
+        match self {
+            DriveState::Dismounting { purpose, .. } => purpose.as_ref(),
+            state => state.purpose(),
         }
     }
 }
@@ -143,11 +154,11 @@ impl DrivePool {
         free
     }
 
-    /// How many drives of each class recall, and how many archive.
+    /// How many drives of each class are occupied with recalls, and how many with archiving.
     pub fn in_use(&self) -> BTreeMap<(DriveClass, bool), u32> {
         let mut in_use = BTreeMap::new();
         for drive in self.0.values() {
-            if let Some(purpose) = drive.state.purpose() {
+            if let Some(purpose) = drive.state.occupied_for() {
                 *in_use
                     .entry((drive.class(), purpose.is_archive()))
                     .or_insert(0) += 1;

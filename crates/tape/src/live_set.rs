@@ -275,6 +275,7 @@ impl LiveSet {
                     drive.state = DriveState::Dismounting {
                         tape: tape.clone(),
                         since_ns: *at_ns,
+                        purpose: drive.state.occupied_for().cloned(),
                     };
                 }
             }

@@ -48,7 +48,7 @@ pub struct MountPolicy {
     pub family_cycles_ns: BTreeMap<FamilyName, i64>,
 }
 
-/// Bounds for the drives of one kind.
+/// Bounds for the drives of one kind. A drive counts until it is empty.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DrivesMax {

@@ -32,7 +32,7 @@ use crate::request::{
 };
 use crate::tape_care::CareStep;
 use crate::watchdog::{Watchdog, WatchdogLimits};
-use archive_demand::GroupSum;
+use archive_demand::GroupTally;
 use calibrating::Calibrations;
 use recalling::{PlannedOrder, QueueSum};
 use serde::{Deserialize, Serialize};
@@ -315,7 +315,7 @@ pub struct RequestEngine {
     calibrations: Calibrations,
     orders: BTreeMap<DriveName, PlannedOrder>,
     sums: BTreeMap<TapeName, QueueSum>,
-    group_sums: BTreeMap<FamilyName, BTreeMap<ArchiveGroup, GroupSum>>,
+    group_tallies: BTreeMap<FamilyName, BTreeMap<ArchiveGroup, GroupTally>>,
     /// Drives of these classes would be used if they were free.
     wanted: BTreeSet<DriveClass>,
     waiting: BTreeSet<MountTarget>,
@@ -342,7 +342,7 @@ impl RequestEngine {
             calibrations: Calibrations::default(),
             orders: BTreeMap::new(),
             sums: BTreeMap::new(),
-            group_sums: BTreeMap::new(),
+            group_tallies: BTreeMap::new(),
             wanted: BTreeSet::new(),
             waiting: BTreeSet::new(),
             without_tape: BTreeSet::new(),
@@ -442,10 +442,7 @@ impl RequestEngine {
         if self.is_decision_due {
             self.decide(now_ns, &mut out);
             // A drive that was only kept for what might come is free for what is there.
-            if self.dismount_idle(now_ns, &mut out) {
-                // It does not count any more against the most drives of its kind or its VO: others may be free already.
-                self.decide(now_ns, &mut out);
-            }
+            self.dismount_idle(now_ns, &mut out);
         }
         self.wake(now_ns, &mut out);
         let Turnout { records, effects } = out;

@@ -5,10 +5,12 @@
 //! fitted on ATLAS, and what comes of it for CMS is a prediction.
 
 mod page;
+mod seeds;
 #[cfg(test)]
 mod tests;
 
 pub use page::{ReadBack, TargetOutcome, contradictions};
+pub use seeds::{SEEDS, SeedRuns};
 
 use super::plan::{
     ArchiveLoad, DrivePlan, LibraryPlan, ReadPolicy, RecallLoad, TapePlan, TapePlanError,

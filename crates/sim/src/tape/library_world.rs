@@ -327,7 +327,7 @@ impl<'a> LibraryWorld<'a> {
         let mut kinds: BTreeMap<&str, (u32, u32)> = BTreeMap::new();
         for drive in self.engine.live().drives.0.values() {
             let (free, recalls) = kinds.entry(drive.kind.as_str()).or_default();
-            match drive.state.purpose() {
+            match drive.state.occupied_for() {
                 Some(MountPurpose::Recall) => *recalls += 1,
                 _ => *free += u32::from(drive.state == DriveState::Free),
             }

@@ -68,7 +68,8 @@ impl ArchiveEntry {
         stages.any(|stage| !matches!(stage, CopyStage::Synced(_)))
     }
 
-    fn group(&self) -> ArchiveGroup {
+    /// Files of the family that may be written before or after it.
+    pub fn group(&self) -> ArchiveGroup {
         ArchiveGroup {
             data_set: self.data_set.clone(),
             is_packed: self.is_packed,

@@ -216,3 +216,60 @@ fn a_small_file_that_many_wait_for_goes_before_the_large_one_before_it() {
         assert_eq!(best.is_optimal, count == 2);
     }
 }
+
+#[test]
+fn of_an_aggregate_members_are_read_or_all_of_it_whichever_costs_less() {
+    const MB: u64 = 1_000_000;
+    // Ten gigabytes of small files, in the middle of a wrap, far from the head.
+    let (members, begin) = (1_000, 20_000 * MB);
+    let drive = DriveModel::LTO_8;
+    let geometry = drive.geometry();
+    let cost_of = |every: u64| {
+        let wanted = (0..members).step_by(every as usize);
+        let files: Vec<RecallFile> = wanted
+            .map(|member| RecallFile {
+                name: String::new(),
+                begin_bytes: begin + member * 10 * MB,
+                size_bytes: 10 * MB,
+                requests: 1,
+            })
+            .collect();
+        let plan = RecallPlan {
+            drive: &drive,
+            geometry: &geometry,
+            head: geometry.position(0),
+            files: &files,
+            goal: OrderGoal::DriveTime,
+        };
+        let order = plan.order(OrderPolicy::Best, OrderEffort::USUAL);
+        let locate = |from, to| {
+            drive
+                .locate
+                .cost_ns(geometry.position(from), geometry.position(to))
+        };
+        let (first, last) = (&files[0], &files[files.len() - 1]);
+        let to_first = locate(0, first.begin_bytes);
+        let whole = to_first + drive.read_ns(&geometry, first.begin_bytes, last.end_bytes());
+        let apart = files
+            .windows(2)
+            .map(|pair| locate(pair[0].end_bytes(), pair[1].begin_bytes));
+        let read = files
+            .iter()
+            .map(|file| drive.read_ns(&geometry, file.begin_bytes, file.end_bytes()));
+        let apart = to_first + apart.sum::<i64>() + read.sum::<i64>();
+        (order.drive_ns(), whole, apart)
+    };
+    let (mut wholes, mut aparts) = (0, 0);
+    for every in [1, 2, 10, 50, 100, 333, 500, 999] {
+        let (cost, whole, apart) = cost_of(every);
+        // A thousandth for sums of rounded times.
+        let best = whole.min(apart);
+        assert!(
+            cost <= best + best / 1_000,
+            "every {every}: {cost} {whole} {apart}"
+        );
+        wholes += u32::from(whole < apart);
+        aparts += u32::from(apart < whole);
+    }
+    assert!(wholes >= 2 && aparts >= 2, "{wholes} {aparts}");
+}

@@ -5,16 +5,60 @@ use super::mounting::Demand;
 use super::{Effect, RequestEngine, Turnout};
 use crate::data_set::HintVerdict;
 use crate::drive_pool::{DriveState, MountPurpose};
-use crate::live_set::{ArchiveGroup, OpenDataSet};
+use crate::live_set::{ArchiveEntry, ArchiveGroup, LiveSet, OpenDataSet};
 use crate::mount_decision::{MountCandidate, MountTarget};
 use crate::record::Record;
-use crate::request::{FamilyName, LibraryName, TapeName, VoName};
+use crate::request::{FamilyName, FileId, LibraryName, TapeName, VoName};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What a group sums up to at a revision.
-#[derive(Debug, Clone)]
-pub(super) struct GroupSum {
+/// What is counted of the files of a group at a revision. Deadlines and priorities with their requests, so that it holds when a file
+/// leaves as well.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct GroupTally {
     revision: u64,
+    bytes: u64,
+    deadlines_ns: BTreeMap<i64, u64>,
+    priorities: BTreeMap<u8, u64>,
+    by_vo: BTreeMap<VoName, u64>,
+}
+
+impl GroupTally {
+    fn add(&mut self, entry: &ArchiveEntry) {
+        self.bytes = self.bytes.saturating_add(entry.size_bytes);
+        for asker in entry.askers.values() {
+            *self.priorities.entry(asker.priority).or_default() += 1;
+            if let Some(deadline_ns) = asker.deadline_ns {
+                *self.deadlines_ns.entry(deadline_ns).or_default() += 1;
+            }
+            let of_vo = self.by_vo.entry(asker.vo.clone()).or_default();
+            *of_vo = of_vo.saturating_add(entry.size_bytes);
+        }
+    }
+
+    fn remove(&mut self, entry: &ArchiveEntry) {
+        self.bytes = self.bytes.saturating_sub(entry.size_bytes);
+        for asker in entry.askers.values() {
+            take_one(&mut self.priorities, &asker.priority, 1);
+            if let Some(deadline_ns) = &asker.deadline_ns {
+                take_one(&mut self.deadlines_ns, deadline_ns, 1);
+            }
+            take_one(&mut self.by_vo, &asker.vo, entry.size_bytes);
+        }
+    }
+}
+
+fn take_one<K: Ord>(counts: &mut BTreeMap<K, u64>, of: &K, count: u64) {
+    if let Some(left) = counts.get_mut(of) {
+        *left = left.saturating_sub(count);
+        if *left == 0 {
+            counts.remove(of);
+        }
+    }
+}
+
+/// What a group sums up to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct GroupSum {
     bytes: u64,
     files: u64,
     pub(super) oldest_ns: i64,
@@ -99,46 +143,70 @@ struct Room {
 }
 
 impl RequestEngine {
-    /// What a group sums up to. It is summed up again only when it has changed.
+    /// What a group sums up to. Its files are counted again only when others than those that drives have begun have changed.
     pub(super) fn group_sum(
         &mut self,
         family: &FamilyName,
         group: &ArchiveGroup,
     ) -> Option<GroupSum> {
         let queue = self.live.families.get(family)?.get(group)?;
-        let sums = self.group_sums.entry(family.clone()).or_default();
-        if let Some(sum) = sums.get(group)
-            && sum.revision == queue.revision
-        {
-            return Some(sum.clone());
-        }
-        let mut sum = GroupSum {
-            revision: queue.revision,
-            bytes: 0,
-            files: queue.files.len() as u64,
-            oldest_ns: queue.files.first()?.0,
-            deadline_ns: None,
-            priority: 0,
-            by_vo: BTreeMap::new(),
-            is_background: group.is_background,
-            first_bytes: 0,
-        };
-        for (number, (_, file)) in queue.files.iter().enumerate() {
-            let Some(entry) = self.live.archives.get(file) else {
-                continue;
+        let (oldest_ns, oldest) = queue.files.first()?;
+        let tallies = self.group_tallies.entry(family.clone()).or_default();
+        let is_known = tallies
+            .get(group)
+            .is_some_and(|tally| tally.revision == queue.revision);
+        if !is_known {
+            let mut tally = GroupTally {
+                revision: queue.revision,
+                ..GroupTally::default()
             };
-            if number == 0 {
-                sum.first_bytes = entry.size_bytes;
+            let entries = queue.files.iter();
+            for entry in entries.filter_map(|(_, file)| self.live.archives.get(file)) {
+                tally.add(entry);
             }
-            sum.bytes = sum.bytes.saturating_add(entry.size_bytes);
-            for asker in entry.askers.values() {
-                sum.priority = sum.priority.max(asker.priority);
-                sum.deadline_ns = earlier(sum.deadline_ns, asker.deadline_ns);
-                *sum.by_vo.entry(asker.vo.clone()).or_default() += entry.size_bytes;
-            }
+            tallies.insert(group.clone(), tally);
         }
-        sums.insert(group.clone(), sum.clone());
-        Some(sum)
+        let tally = tallies.get(group)?;
+        let deadline = tally.deadlines_ns.first_key_value();
+        let priority = tally.priorities.last_key_value();
+        Some(GroupSum {
+            bytes: tally.bytes,
+            files: queue.files.len() as u64,
+            oldest_ns: *oldest_ns,
+            deadline_ns: deadline.map(|(deadline_ns, _)| *deadline_ns),
+            priority: priority.map_or(0, |(priority, _)| *priority),
+            by_vo: tally.by_vo.clone(),
+            is_background: group.is_background,
+            first_bytes: self.live.archives.get(oldest)?.size_bytes,
+        })
+    }
+
+    /// Keeps that a drive has begun files of one group. They leave what is counted of it, so that it is not counted again for each.
+    pub(super) fn keep_begun(&mut self, files: &[FileId], begun: Record, out: &mut Turnout) {
+        let first = files.first().and_then(|file| self.live.archives.get(file));
+        let place = first.map(|entry| (entry.family.clone(), entry.group()));
+        let live = &self.live;
+        let revision = |live: &LiveSet, family, group| {
+            let queue = live.families.get(family)?.get(group)?;
+            Some(queue.revision)
+        };
+        let mut counted = None;
+        if let Some((family, group)) = &place
+            && let Some(tallies) = self.group_tallies.get_mut(family)
+            && let Some(tally) = tallies.get_mut(group)
+            && Some(tally.revision) == revision(live, family, group)
+        {
+            for entry in files.iter().filter_map(|file| live.archives.get(file)) {
+                tally.remove(entry);
+            }
+            counted = Some(tally);
+        }
+        self.live.apply(&begun);
+        if let (Some(tally), Some((family, group))) = (counted, &place) {
+            // A group that is empty is gone, and its count with it.
+            tally.revision = revision(&self.live, family, group).unwrap_or(0);
+        }
+        out.records.push(begun);
     }
 
     /// From when on a group may be written, if nothing changes: a data set is waited for until it is complete, small files until
@@ -181,9 +249,9 @@ impl RequestEngine {
         demand: &mut Demand,
     ) {
         let live = &self.live;
-        self.group_sums.retain(|family, sums| {
+        self.group_tallies.retain(|family, tallies| {
             let groups = live.families.get(family);
-            sums.retain(|group, _| groups.is_some_and(|groups| groups.contains_key(group)));
+            tallies.retain(|group, _| groups.is_some_and(|groups| groups.contains_key(group)));
             groups.is_some()
         });
         if self.live.families.is_empty() {

@@ -38,7 +38,7 @@ impl RequestEngine {
                     drive: drive.clone(),
                     file,
                 };
-                self.keep(out, begun);
+                self.keep_begun(&[file], begun, out);
                 out.effects.extend(self.write_effect(drive, file));
             }
             Some(NextWrite::Aggregate(members)) if !is_full => {
@@ -47,7 +47,7 @@ impl RequestEngine {
                     drive: drive.clone(),
                     members: members.clone(),
                 };
-                self.keep(out, begun);
+                self.keep_begun(&members, begun, out);
                 out.effects.extend(self.aggregate_effect(drive, members));
             }
             _ if has_unsynced => {

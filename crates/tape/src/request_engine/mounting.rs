@@ -348,19 +348,21 @@ impl RequestEngine {
             Some(asker.vo.clone())
         };
         match state {
-            DriveState::Mounting { tape, .. } => queued(tape),
+            DriveState::Mounting { tape, .. } | DriveState::Dismounting { tape, .. } => {
+                queued(tape)
+            }
             DriveState::Mounted(mount) => match &mount.work {
                 DriveWork::Reading(file) => first(self.live.recalls.get(file)),
                 DriveWork::Writing(file) => written(file),
                 DriveWork::WritingAggregate(members) => written(members.first()?),
                 DriveWork::Idle { .. } | DriveWork::Syncing => queued(&mount.tape),
             },
-            DriveState::Free | DriveState::Dismounting { .. } | DriveState::Down { .. } => None,
+            DriveState::Free | DriveState::Down { .. } => None,
         }
     }
 
-    /// Takes out tapes that nothing is asked from: at once when others want the drive, else after a while. Returns whether there were any.
-    pub(super) fn dismount_idle(&mut self, now_ns: i64, out: &mut Turnout) -> bool {
+    /// Takes out tapes that nothing is asked from: at once when others want the drive, else after a while.
+    pub(super) fn dismount_idle(&mut self, now_ns: i64, out: &mut Turnout) {
         let delay = self.policy.dismount_delay_ns;
         let most = self.policy.files_per_mount_max;
         let drives = self.live.drives.0.iter();
@@ -377,15 +379,12 @@ impl RequestEngine {
                 || self.trickles.is_ending(name);
             Some((name.clone(), drive.class(), is_over))
         });
-        let mut are_any = false;
         for (drive, class, is_over) in over.collect::<Vec<_>>() {
             // One drive for each class that is wanted; the next decision sees whether that is enough.
             if is_over || self.wanted.remove(&class) {
                 self.dismount(now_ns, &drive, out);
-                are_any = true;
             }
         }
-        are_any
     }
 
     /// Opens an incident for what waits too long while a drive is free, and closes it when that is over.

@@ -835,3 +835,64 @@ fn a_locate_from_an_unknown_place_tells_nothing() {
     lab.report("d0", DriveReport::FileRead(FileId(3)));
     assert_eq!(lab.engine.live().locates.len(), 0);
 }
+
+#[test]
+fn a_drive_counts_against_its_bound_until_it_is_empty() {
+    let mut policy = policy();
+    policy.dismount_delay_ns = 0;
+    let bounds = crate::mount_decision::DrivesMax {
+        recall: 1,
+        archive: 0,
+    };
+    policy.mount.drives_max.insert("LTO-8".to_owned(), bounds);
+    let mut lab = Lab::new(policy, 2, &["t", "u"]);
+    let asked = vec![recall(1, 1, &[("t", 5)]), recall(2, 2, &[("u", 5)])];
+    let is_mount = |effect: &Effect| matches!(effect, Effect::Mount { .. });
+    let is_dismount = |effect: &Effect| matches!(effect, Effect::Dismount { .. });
+    let first = lab.give(Input::Recall(asked));
+    assert_eq!(first.iter().filter(|effect| is_mount(effect)).count(), 1);
+    lab.report("d0", DriveReport::Mounted);
+    let read = lab.report("d0", DriveReport::FileRead(FileId(1)));
+    assert!(read.iter().any(is_dismount), "{read:?}");
+    // The other drive is free, and the first one is not yet.
+    assert!(!read.iter().any(is_mount), "{read:?}");
+    assert!(!lab.give(Input::Tick).iter().any(is_mount));
+    let empty = lab.report("d0", DriveReport::Dismounted);
+    assert!(empty.iter().any(is_mount), "{empty:?}");
+}
+
+#[test]
+fn a_drive_that_waits_for_more_is_decided_about_once() {
+    let mut policy = policy();
+    policy.dismount_delay_ns = 5 * MINUTE_NS;
+    let mut lab = Lab::new(policy, 2, &["t", "u"]);
+    lab.give(Input::Recall(vec![recall(1, 1, &[("t", 5)])]));
+    let asked = [
+        recall(2, 2, &[("u", 5)]),
+        recall(3, 3, &[("u", 50)]),
+        recall(4, 4, &[("u", 90)]),
+    ];
+    lab.give(Input::Recall(asked.to_vec()));
+    lab.report("d0", DriveReport::Mounted);
+    lab.report("d1", DriveReport::Mounted);
+    lab.report("d0", DriveReport::FileRead(FileId(1)));
+    let work = |lab: &Lab| lab.engine.work_of(&drive_name("d0")).cloned();
+    assert!(matches!(work(&lab), Some(DriveWork::Idle { .. })));
+    // Each decision says anew when the next one is due.
+    lab.engine.next_worth_ns = Some(1_000 * HOUR_NS);
+    lab.report("d1", DriveReport::Moved { bytes: GB });
+    lab.report("d1", DriveReport::FileRead(FileId(2)));
+    assert_eq!(lab.engine.next_worth_ns, Some(1_000 * HOUR_NS));
+    // What comes is decided about, and so is what is over.
+    lab.give(Input::Recall(vec![recall(5, 5, &[("t", 9)])]));
+    assert_eq!(lab.engine.next_worth_ns, None);
+    assert_eq!(work(&lab), Some(DriveWork::Reading(FileId(5))));
+    lab.report("d0", DriveReport::FileRead(FileId(5)));
+    lab.now_ns += 5 * MINUTE_NS;
+    let over = lab.give(Input::Tick);
+    assert!(
+        over.iter()
+            .any(|effect| matches!(effect, Effect::Dismount { .. })),
+        "{over:?}"
+    );
+}

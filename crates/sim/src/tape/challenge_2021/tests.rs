@@ -33,7 +33,7 @@ fn what_was_printed_is_what_is_asked_for_and_all_of_it_has_an_end() {
 fn what_fits_atlas_predicts_cms_and_our_rules_read_twice_as_much_and_meet_all_targets() {
     assert_eq!(challenge().shortfalls(), Vec::<String>::new());
     // Over all hours of its window CMS cannot have had what the site printed: its volume is too small.
-    let [_, cms] = Challenge::read_back(&challenge().as_it_was, challenge().part);
+    let [_, cms] = challenge().read_back();
     assert!(cms.wall_clock < 1.0e9, "{cms:?}");
     // With the rules of 2021 many wait for longer than a day.
     assert!(challenge().as_it_was.late.all > 0);
@@ -51,6 +51,6 @@ fn the_page_is_that_of_the_code() {
     assert!(
         now == page,
         "docs/tape/challenge-2021.md is not what the code says; write it anew and review it: \
-         cargo run --release -p penstock-sim --example tape_challenge -- write"
+         cargo run --release -p penstock-sim --example tape_challenge -- part write"
     );
 }

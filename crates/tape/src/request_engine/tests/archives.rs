@@ -443,6 +443,53 @@ fn a_queue_that_was_empty_is_summed_up_anew() {
     assert_eq!(mounted(&waits).len(), 0, "{waits:?}");
 }
 
+#[test]
+fn what_drives_have_begun_leaves_the_sum_of_its_group() {
+    let mut policy = packing(4 * GB, 3, 0);
+    policy.sync_files = 2;
+    let mut lab = Lab::new(policy, 1, &["t"]);
+    let family = FamilyName("raw".into());
+    let asked = |request: u64| {
+        let mut one = archive(request, 1 + request % 3);
+        one.wishes.is_packed = request.is_multiple_of(2);
+        one.asker.vo = VoName(format!("vo-{}", request % 4).into());
+        one.asker.priority = (request % 5) as u8;
+        one.asker.deadline_ns = (!request.is_multiple_of(3)).then_some(request as i64 * HOUR_NS);
+        one
+    };
+    let mut open =
+        std::collections::VecDeque::from(lab.give(Input::Archive((0..24).map(asked).collect())));
+    let mut compared = 0;
+    while let Some(effect) = open.pop_front() {
+        let groups = lab.engine.live.families.get(&family);
+        let groups: Vec<_> = groups
+            .into_iter()
+            .flat_map(|groups| groups.keys().cloned())
+            .collect();
+        for group in groups {
+            let sum = lab.engine.group_sum(&family, &group);
+            let mut anew = lab.engine.clone();
+            anew.group_tallies.clear();
+            assert_eq!(sum, anew.group_sum(&family, &group), "{group:?}");
+            compared += 1;
+        }
+        let (drive, report) = match effect {
+            Effect::Mount { drive, .. } => (drive, DriveReport::Mounted),
+            Effect::Write { drive, file, .. } => (drive, DriveReport::FileWritten(file)),
+            Effect::WriteAggregate { drive, .. } => (drive, DriveReport::AggregateWritten),
+            Effect::Sync { drive } => (drive, DriveReport::Synced),
+            _ => continue,
+        };
+        open.extend(lab.report(&drive.0, report));
+        // One more comes while others are being written.
+        if compared == 10 {
+            open.extend(lab.give(Input::Archive(vec![asked(24)])));
+        }
+    }
+    assert_eq!(lab.told().len(), 25);
+    assert!(compared > 30, "{compared} sums");
+}
+
 /// Files of a gigabyte come every so many seconds, for so long: seconds for which the drive was occupied, mounts, and files that were
 /// told. The engine alone, since comparing all records at each step takes long.
 fn trickle(every_seconds: i64, hours: i64, policy: TapePolicy) -> (i64, usize, usize) {
