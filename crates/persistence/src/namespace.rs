@@ -44,9 +44,9 @@ pub use ledger::{
 };
 pub use ledger_reader::LedgerReader;
 pub use nearline::{
-    ArchiveWord, DataSetFacts, DataSetJoin, DataSetMember, FileAwaiter, HintCount, RecallFile,
-    RecallState, RememberedFailure, StoredDataSet, StoredStageRequest, TapeCopy, TapeFile,
-    TapeRemoval,
+    ArchiveWord, DataSetFacts, DataSetJoin, DataSetMember, FileAwaiter, FileOnTape, HintCount,
+    RecallFile, RecallState, RememberedFailure, StoredDataSet, StoredStageRequest, TapeCopy,
+    TapeFile, TapeRemoval,
 };
 pub use nearline_change::{
     NearlineChange, NewStageRequest, PinQuota, StageFileState, StageProblem, StagedFile,

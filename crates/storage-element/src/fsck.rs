@@ -3,13 +3,14 @@
 mod labels;
 mod live_trash;
 mod lost_pools;
+mod on_tape;
 mod outdated;
 mod places;
 mod report;
 
 pub use report::{
     FieldDifference, Findings, FsckReport, LabelDifference, LiveTrashEntry, MissingData,
-    OutdatedEntry, PoolState, RightSide, UnknownData, WrongCounter, WrongSize,
+    OutdatedEntry, PoolState, RightSide, UnknownData, UnknownOnTape, WrongCounter, WrongSize,
 };
 
 use self::lost_pools::in_reach;
@@ -147,7 +148,8 @@ pub fn check(
         repair: order.repair,
         pools: &pools,
         only_pool: order.only_pool.as_ref(),
-        words: LastWords::read(&directories).map_err(FsckFailure::Log)?,
+        words: LastWords::read(&directories, namespace.log_sequence()?)
+            .map_err(FsckFailure::Log)?,
         quarantined: BTreeSet::new(),
         settled: HashSet::new(),
         report: FsckReport::default(),
@@ -229,6 +231,7 @@ impl Check<'_> {
         }
         self.quarantined = quarantined_ids(self.pools)?;
         self.follow_logs()?;
+        self.find_files_on_tape()?;
         let total = 2 * groups.values().map(|pools| pools.len() as u64).sum::<u64>();
         let mut done = 0;
         // The latest first: of several that belong to one place it is the one that counts.
@@ -332,7 +335,8 @@ impl Check<'_> {
     ) -> Result<(), FsckFailure> {
         let path = self.namespace.path_of(file.id)?;
         let is_mended = match &path {
-            Some(_) if self.may_remove(pool, state) && self.is_on_tape(file.id)? => {
+            // Nothing is lost by that, whatever a repair may remove.
+            Some(_) if self.may_lose(pool, state) && self.is_on_tape(file.id)? => {
                 self.mend(Change::Nearline(NearlineChange::LoseDiskCopy {
                     file: file.id,
                     pool: pool.clone(),
@@ -348,7 +352,10 @@ impl Check<'_> {
                     by: None,
                     at: wall_clock(),
                 })?;
-                self.mend(Change::ForgetTrash(vec![file.id]))?;
+                self.mend(Change::ForgetTrash {
+                    files: vec![file.id],
+                    at: wall_clock(),
+                })?;
                 true
             }
             Some(_) | None => false,
@@ -473,6 +480,7 @@ impl Check<'_> {
                 self.mend(Change::Nearline(NearlineChange::Recalled {
                     file: data.id,
                     pool: pool.name.clone(),
+                    instead_of: None,
                     at: wall_clock(),
                 }))?;
                 self.settled.insert(data.id);

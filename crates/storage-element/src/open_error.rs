@@ -86,7 +86,7 @@ pub enum OpenError {
     },
     /// The namespace is an old copy: files were written since it was made.
     #[error(
-        "pool {pool}: {files} files are not in the namespace, or are trash there and were restored since: it is an older \
+        "pool {pool}: {files} files are not in the namespace, or not as the pool tells (restored from the trash, gone to tape): it is an older \
          copy than the pool has seen; restore a newer one, or have `penstock fsck --repair` enter these files again"
     )]
     OldNamespace {

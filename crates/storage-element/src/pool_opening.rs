@@ -149,15 +149,14 @@ fn check_marks(
             files: unknown.len() as u64,
         }));
     }
-    let restored = if is_old {
-        restored_since(namespace, pool)?
-    } else {
-        0
+    let later = match is_old {
+        true => known_by_log(namespace, pool)?,
+        false => 0,
     };
-    if restored > 0 {
+    if later > 0 {
         return Err(PoolRefusal::Wrong(OpenError::OldNamespace {
             pool: pool.name.clone(),
-            files: restored,
+            files: later,
         }));
     }
     if is_old {
@@ -170,16 +169,46 @@ fn check_marks(
     Ok(from)
 }
 
-/// How many files an older copy of a namespace has as trash that were restored since, as the pool's log tells: their data
-/// would be removed with the trash.
-fn restored_since(namespace: &Namespace, pool: &Pool) -> Result<u64, PoolRefusal> {
+/// Of how many files the pool's log tells what an older copy of a namespace does not know and would lose.
+fn known_by_log(namespace: &Namespace, pool: &Pool) -> Result<u64, PoolRefusal> {
     let wrong = |why: NamespaceError| PoolRefusal::Wrong(why.into());
-    let words = LastWords::read(std::slice::from_ref(&pool.directory))
+    let sequence = namespace.log_sequence().map_err(wrong)?;
+    let words = LastWords::read(std::slice::from_ref(&pool.directory), sequence)
         .map_err(|why| PoolRefusal::Away(format!("its directory log cannot be read: {why}")))?;
+    let on_tape = gone_to_tape_since(namespace, pool, &words).map_err(wrong)?;
+    Ok(restored_since(namespace, pool, &words).map_err(wrong)? + on_tape)
+}
+
+/// How many files have gone to tape and left the disk: no other record tells where they are, and a new log would not tell it.
+fn gone_to_tape_since(
+    namespace: &Namespace,
+    pool: &Pool,
+    words: &LastWords,
+) -> Result<u64, NamespaceError> {
+    let mut gone = 0;
+    for (told, _) in words.files_on_tape_since() {
+        gone += u64::from(match namespace.tape_file(told.id)? {
+            None => !namespace.is_trash(told.id)?,
+            Some(known) => {
+                let is_here = known.pool.as_ref() == Some(&pool.name);
+                let is_missing = is_here && !pool.data_path(told.id).exists();
+                known.copies.is_empty() && is_missing
+            }
+        });
+    }
+    Ok(gone)
+}
+
+/// How many files an older copy of a namespace has as trash that were restored since: their data would be removed with the trash.
+fn restored_since(
+    namespace: &Namespace,
+    pool: &Pool,
+    words: &LastWords,
+) -> Result<u64, NamespaceError> {
     let (mut restored, mut query) = (0, TrashQuery::default());
     query.pool = Some(pool.name.clone());
     loop {
-        let trash = namespace.trash(&query, TRASH_AT_ONCE).map_err(wrong)?;
+        let trash = namespace.trash(&query, TRASH_AT_ONCE)?;
         let Some(last) = trash.last() else {
             return Ok(restored);
         };

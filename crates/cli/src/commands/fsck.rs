@@ -93,6 +93,12 @@ fn changes_of(report: &FsckReport, repair: Repair) -> Vec<String> {
     if repair.mends && trash > 0 {
         changes.push(format!("{trash} removed files are trash again"));
     }
+    if repair.mends && report.unknown_on_tape.count > 0 {
+        let files = report.unknown_on_tape.count;
+        changes.push(format!(
+            "{files} files that are on tape are entered with their copies there"
+        ));
+    }
     if repair.mends && report.restored.count > 0 {
         let restored = report.restored.count;
         changes.push(format!(
@@ -175,6 +181,9 @@ fn remedy(report: &FsckReport) -> String {
     let mut text = String::new();
     if report.unknown.count > 0 || !report.counters.is_empty() {
         text += "`penstock fsck --repair` enters files without an entry and corrects counters\n";
+    }
+    if report.unknown_on_tape.count > 0 {
+        text += "`penstock fsck --repair` enters files that are on tape; nothing else tells where their copies are\n";
     }
     if report.restored.count > 0 {
         text += "`penstock fsck --repair` makes restored files visible again; left so, they end with the trash\n";
@@ -260,6 +269,7 @@ fn text(report: &FsckReport, looked: Looked) -> String {
     }
     text += &label_differences(report, looked);
     text += &unknown_data(report, looked);
+    text += &unknown_on_tape(report, looked);
     if report.restored.count > 0 {
         let count = report.restored.count;
         let outcome = looked.outcome(count, report.restored.mended);
@@ -323,6 +333,26 @@ fn unknown_data(report: &FsckReport, looked: Looked) -> String {
         text += &format!("    {}\n", parts.join(": "));
     }
     text + &more(report.unknown.count)
+}
+
+fn unknown_on_tape(report: &FsckReport, looked: Looked) -> String {
+    let found = &report.unknown_on_tape;
+    if found.count == 0 {
+        return String::new();
+    }
+    let (count, outcome) = (found.count, looked.outcome(found.count, found.mended));
+    let mut text = format!(
+        "  {count} files are on tape, and this copy of the namespace does not know that{outcome}\n"
+    );
+    for one in found.named.iter().take(PRINTED_MAX) {
+        let name = one.path.clone().unwrap_or_else(|| one.id.clone());
+        let entered = one.entered.as_ref();
+        let entered = entered.map(|path| format!("entered as {path}"));
+        let parts = [Some(name), entered, one.why.clone()];
+        let parts: Vec<String> = parts.into_iter().flatten().collect();
+        text += &format!("    {}\n", parts.join(": "));
+    }
+    text + &more(count)
 }
 
 /// That of `count` findings more were found than are printed.

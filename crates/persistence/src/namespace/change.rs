@@ -132,7 +132,11 @@ pub enum Change {
         checksums: Vec<Checksum>,
     },
     /// Forgets trash whose data has been removed.
-    ForgetTrash(Vec<EntryId>),
+    ForgetTrash {
+        files: Vec<EntryId>,
+        /// Their copies on tape stay for a while from then on.
+        at: Timestamp,
+    },
     /// Takes a removed file into the trash of which the namespace knew nothing any more.
     ReenterTrash(TrashedFile),
     /// Makes a file of the trash visible again, as it was. Missing parents are made, owned by the file's owner.
@@ -210,7 +214,7 @@ pub(super) struct Batch<'a> {
     /// Directories whose list of entries changed.
     touched: BTreeMap<EntryId, Timestamp>,
     /// The largest id that was written.
-    id_max: u64,
+    pub(super) id_max: u64,
     /// What the directory logs are told.
     pub(super) records: Vec<DirectoryRecord>,
     /// So many of them have their rows of trash, if any.
@@ -336,7 +340,7 @@ impl<'a> Batch<'a> {
                 Ok(ChangeReport::default())
             }
             Change::AddChecksums { file, checksums } => self.add_checksums(*file, checksums),
-            Change::ForgetTrash(files) => self.forget_trash(files),
+            Change::ForgetTrash { files, at } => self.forget_trash(files, *at),
             Change::ReenterTrash(file) => self.reenter_trash(file),
             Change::RestoreTrash { file, to, at } => self.restore_trash(*file, to, *at),
             Change::Relabelled { file, parent, name } => {

@@ -39,9 +39,12 @@ pub enum ChangeRefusal {
     /// More stage requests than one user may have.
     #[error("you have {0} stage requests already; delete those that are over")]
     TooManyStages(i64),
-    /// Nothing is to be brought from tape.
-    #[error("file {0} is gone, or on disk")]
-    NotOnTapeOnly(EntryId),
+    /// Nothing is to be brought from tape to there.
+    #[error("file {0} is gone, or on disk in another pool")]
+    CopyElsewhere(EntryId),
+    /// The tape system names two files alike.
+    #[error("the copy {uri} on tape is that of file {other}; no other file can have it")]
+    CopyOfAnother { uri: String, other: EntryId },
     /// The directory that should hold it does not exist.
     #[error("the directory {0} does not exist; make it first")]
     ParentMissing(NamespacePath),

@@ -63,6 +63,9 @@ pub(super) enum DirectoryRecord {
     Trashed {
         parent: EntryId,
         file: TrashedFile,
+        /// Those on tape, as a snapshot tells them; of a file that has become trash since the records before tell them.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        copies: Vec<TapeCopy>,
     },
     /// All properties that clients keep with an entry.
     Properties {
@@ -211,7 +214,12 @@ pub struct LogCondition {
 impl LogCondition {
     /// It can be gone on with.
     pub(super) fn is_sound(&self) -> bool {
-        self.is_whole && self.lines_damaged == 0 && !self.is_torn && self.numbers_missing == 0
+        self.is_complete() && !self.is_torn
+    }
+
+    /// It tells all up to its last number.
+    pub(super) fn is_complete(&self) -> bool {
+        self.is_whole && self.lines_damaged == 0 && self.numbers_missing == 0
     }
 }
 

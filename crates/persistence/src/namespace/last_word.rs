@@ -3,8 +3,8 @@
 //! It is for tools that meet a namespace which may be an older copy than the logs. A log goes on from another number after a
 //! namespace was put back, so what two logs say is compared by time; within one log the later line counts.
 
-use super::EntryId;
 use super::directory_log::{DIRECTORY_LOG, DirectoryRecord, TrashedFile, read_log};
+use super::{EntryId, FileOnTape};
 use penstock_model::{NamespacePath, Timestamp};
 use std::collections::HashMap;
 use std::io;
@@ -22,19 +22,21 @@ pub enum LastWord {
         /// Its directory and its name there, where a log tells them.
         place: Option<(EntryId, String)>,
     },
+    /// It was on no disk, and was removed.
+    Removed { at: Timestamp },
 }
 
 impl LastWord {
     fn at(&self) -> Timestamp {
         match self {
             LastWord::Trashed(file) => file.removed,
-            LastWord::Visible { at, .. } => *at,
+            LastWord::Visible { at, .. } | LastWord::Removed { at } => *at,
         }
     }
 
     fn is_after(&self, other: &LastWord) -> bool {
-        let is_trash = |word: &LastWord| matches!(word, LastWord::Trashed(_));
-        (self.at(), is_trash(self)) > (other.at(), is_trash(other))
+        let is_removed = |word: &LastWord| !matches!(word, LastWord::Visible { .. });
+        (self.at(), is_removed(self)) > (other.at(), is_removed(other))
     }
 }
 
@@ -43,6 +45,8 @@ impl LastWord {
 pub struct LastWords {
     files: HashMap<EntryId, LastWord>,
     directories: HashMap<EntryId, DirectoryWord>,
+    /// What they tell of files on tape, wherever these are now.
+    on_tape: HashMap<EntryId, FileOnTape>,
     /// The logs in use begin with all that the namespace held then: older words of logs that were kept aside count no more.
     /// `None`: no log is in use.
     horizon: Option<Timestamp>,
@@ -56,14 +60,24 @@ struct DirectoryWord {
 }
 
 impl LastWords {
-    /// Reads all logs in the directories of pools. Errors: one cannot be read at all.
-    pub fn read(directories: &[PathBuf]) -> io::Result<LastWords> {
+    /// Reads all logs in the directories of pools, for a namespace that has come to this number of them. Errors: one cannot be read
+    /// at all.
+    pub fn read(directories: &[PathBuf], sequence: u64) -> io::Result<LastWords> {
         let mut words = LastWords::default();
         for directory in directories {
             for log in logs_in(directory)? {
                 let of_log = Listener::read(&log)?;
                 if log.ends_with(DIRECTORY_LOG) {
-                    words.horizon = words.horizon.max(Some(of_log.newest_of_snapshot));
+                    // What the log of a later namespace begins with, an older copy has still to hear.
+                    let is_ahead = of_log.snapshot > sequence;
+                    let newest = of_log.newest_of_snapshot.0 - i64::from(is_ahead);
+                    words.horizon = words.horizon.max(Some(Timestamp(newest)));
+                }
+                for (id, told) in of_log.on_tape {
+                    let known = words.on_tape.get(&id);
+                    if known.is_none_or(|known| told.archived() >= known.archived()) {
+                        words.on_tape.insert(id, told);
+                    }
                 }
                 for (id, word) in of_log.directories {
                     let known = words.directories.get(&id);
@@ -107,6 +121,19 @@ impl LastWords {
         files.into_iter().map(|(_, id)| id).collect()
     }
 
+    /// All files that are on tape by such a word, with their directories and their names there, as far as these are told.
+    pub fn files_on_tape_since(&self) -> Vec<(&FileOnTape, Option<(EntryId, &str)>)> {
+        let files = self.files_since().into_iter();
+        let on_tape = files.filter_map(|id| match self.on(id)? {
+            LastWord::Visible { place, .. } => {
+                let place = place.as_ref().map(|(parent, name)| (*parent, &**name));
+                Some((self.on_tape.get(&id)?, place))
+            }
+            LastWord::Trashed(_) | LastWord::Removed { .. } => None,
+        });
+        on_tape.collect()
+    }
+
     /// All directories that got their place so late, with what holds them and their names there, the earliest first.
     pub fn directories_since(&self) -> Vec<(EntryId, EntryId, &str)> {
         let words = self.directories.iter();
@@ -125,7 +152,7 @@ impl LastWords {
             LastWord::Visible { at, place } if *at > trashed.removed => {
                 Some(place.as_ref().map(|(parent, name)| (*parent, &**name)))
             }
-            LastWord::Visible { .. } | LastWord::Trashed(_) => None,
+            LastWord::Visible { .. } | LastWord::Trashed(_) | LastWord::Removed { .. } => None,
         }
     }
 
@@ -167,6 +194,9 @@ fn logs_in(directory: &Path) -> io::Result<Vec<PathBuf>> {
 struct Listener {
     files: HashMap<EntryId, LastWord>,
     directories: HashMap<EntryId, DirectoryWord>,
+    on_tape: HashMap<EntryId, FileOnTape>,
+    /// The number as of which its snapshot is.
+    snapshot: u64,
     /// Files of the snapshot. It has no time of its own, but is later than all times in it.
     of_snapshot: Vec<EntryId>,
     newest: Timestamp,
@@ -180,12 +210,13 @@ impl Listener {
             is_in_snapshot: true,
             ..Listener::default()
         };
-        read_log(log, |_, is_of_snapshot, record| {
+        let condition = read_log(log, |_, is_of_snapshot, record| {
             if !is_of_snapshot {
                 listener.end_snapshot();
             }
             listener.hear(is_of_snapshot, record);
         })?;
+        listener.snapshot = condition.snapshot;
         listener.end_snapshot();
         Ok(listener)
     }
@@ -212,11 +243,22 @@ impl Listener {
             DirectoryRecord::Trashed { file, .. } => {
                 self.files.insert(file.file, LastWord::Trashed(file));
             }
-            DirectoryRecord::File(file) | DirectoryRecord::OnTape { file, .. } => {
+            DirectoryRecord::OnTape { file, copies } => {
+                let told = FileOnTape::new(&file, copies);
+                self.on_tape.insert(file.id, told);
+                self.hear(is_of_snapshot, DirectoryRecord::File(file));
+            }
+            DirectoryRecord::File(file) => {
                 if is_of_snapshot {
                     self.of_snapshot.push(file.id);
                 }
                 self.see(file.id, file.at, Some((file.parent, file.name)));
+            }
+            DirectoryRecord::Removed { id, at, .. } => {
+                if self.directories.remove(&id).is_none() {
+                    let at = self.later_than_before(id, at);
+                    self.files.insert(id, LastWord::Removed { at });
+                }
             }
             DirectoryRecord::Published { id, at } => self.see(id, at, None),
             DirectoryRecord::Moved {
@@ -239,18 +281,21 @@ impl Listener {
             }
             DirectoryRecord::Snapshot { .. }
             | DirectoryRecord::SnapshotEnd { .. }
-            | DirectoryRecord::Removed { .. }
             | DirectoryRecord::Properties { .. }
             | DirectoryRecord::Checksums { .. } => {}
         }
     }
 
     fn see(&mut self, id: EntryId, at: Timestamp, place: Option<(EntryId, String)>) {
-        // A later line is later, whatever the clock said.
+        let at = self.later_than_before(id, at);
+        self.files.insert(id, LastWord::Visible { at, place });
+    }
+
+    /// A later line is later, whatever the clock said.
+    fn later_than_before(&self, id: EntryId, at: Timestamp) -> Timestamp {
         let before = self.files.get(&id);
         let least = before.map(|word| word.at() + Duration::from_millis(1));
-        let at = least.map_or(at, |least| at.max(least));
-        self.files.insert(id, LastWord::Visible { at, place });
+        least.map_or(at, |least| at.max(least))
     }
 }
 
@@ -283,6 +328,7 @@ mod tests {
         DirectoryRecord::Trashed {
             parent: EntryId(2),
             file: removed(at),
+            copies: Vec::new(),
         }
     }
 
@@ -338,7 +384,7 @@ mod tests {
         for (name, text) in logs {
             std::fs::write(pool.path().join(name), text).expect("written");
         }
-        let words = LastWords::read(&[pool.path().to_owned()]).expect("readable");
+        let words = LastWords::read(&[pool.path().to_owned()], 7).expect("readable");
         let trashed = removed(removed_at);
         let restored = words.restored(&trashed);
         if let Some(place) = restored {

@@ -156,7 +156,13 @@ impl Snapshots {
         }
         trash::each_of_pool(&snapshot, &self.pool, |file| {
             let parent = EntryId(0);
-            out.write(&DirectoryRecord::Trashed { parent, file });
+            let copies = copies_of(&snapshot, file.file)?;
+            out.write(&DirectoryRecord::Trashed {
+                parent,
+                file,
+                copies,
+            });
+            Ok(())
         })?;
         let records = out.records;
         out.write(&DirectoryRecord::SnapshotEnd { records });

@@ -15,12 +15,13 @@ pub use staging::{FileAwaiter, RememberedFailure, StoredStageRequest};
 
 use super::change::{Batch, ChangeReport, Outcome, ToldEntry, TrashedData};
 use super::connection::{signed, stored, unsigned};
-use super::directory_log::{DirectoryRecord, TrashedFile};
+use super::directory_log::{DirectoryRecord, FileEntry, TrashedFile};
 use super::inspection::path_of;
 use super::nearline_change::NearlineChange;
 use super::read::{archival_of, checksums_of, stored_archival};
-use super::{ChangeError, ChangeRefusal, EntryId, Namespace, NamespaceError};
-use penstock_clock::wall_clock;
+use super::{
+    ChangeError, ChangeRefusal, DeadProperty, EntryId, Namespace, NamespaceError, property,
+};
 use penstock_model::observation::{EntryChange, EntryChangeReason};
 use penstock_model::{Archival, Bytes, Checksum, NamespacePath, PoolName, Timestamp, UserName};
 use rusqlite::{Connection, OptionalExtension, Row, params};
@@ -36,6 +37,37 @@ pub struct TapeCopy {
     /// As the tape system names it.
     pub uri: String,
     pub at: Timestamp,
+}
+
+/// A file on tape as the directory logs tell it, wherever it stands in the tree.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FileOnTape {
+    pub id: EntryId,
+    pub size: Bytes,
+    pub checksums: Vec<Checksum>,
+    pub owner: Option<UserName>,
+    pub created: Timestamp,
+    pub properties: Vec<DeadProperty>,
+    pub copies: Vec<TapeCopy>,
+}
+
+impl FileOnTape {
+    pub(super) fn new(told: &FileEntry, copies: Vec<TapeCopy>) -> FileOnTape {
+        FileOnTape {
+            id: told.id,
+            size: told.size,
+            checksums: told.checksums.clone(),
+            owner: told.owner.clone(),
+            created: told.created,
+            properties: told.properties.clone(),
+            copies,
+        }
+    }
+
+    /// When its last copy was.
+    pub(super) fn archived(&self) -> Option<Timestamp> {
+        self.copies.iter().map(|copy| copy.at).max()
+    }
 }
 
 /// What a tape system needs to know of a file.
@@ -97,16 +129,21 @@ impl Batch<'_> {
             NearlineChange::CopyMoved { file, from, to, at } => {
                 self.copy_moved(*file, (from, to), *at)
             }
+            NearlineChange::ReenterOnTape { file, to, at } => self.reenter_on_tape(file, to, *at),
             NearlineChange::Evict { file, pool, at } => self.evict(*file, pool, *at),
             NearlineChange::LoseDiskCopy { file, pool, at } => self.lose(*file, pool, *at),
-            NearlineChange::Abandon { file, pool, at } => self.abandon(*file, pool, *at),
             NearlineChange::OnDisk { files, at } => {
                 for file in files {
                     staging::complete(self.connection, *file, *at)?;
                 }
                 Ok(ChangeReport::default())
             }
-            NearlineChange::Recalled { file, pool, at } => self.recalled(*file, pool, *at),
+            NearlineChange::Recalled {
+                file,
+                pool,
+                instead_of,
+                at,
+            } => self.recalled(*file, pool, instead_of.as_ref(), *at),
             NearlineChange::RecallFailed { file, problem, at } => {
                 staging::fail(self.connection, *file, problem, *at)?;
                 Ok(ChangeReport::default())
@@ -176,16 +213,8 @@ impl Batch<'_> {
         let Some(found) = tape_file(self.connection, file)? else {
             return self.archived_in_vain(file, uris, at);
         };
-        let mut insert = self
-            .connection
-            .prepare_cached("INSERT OR REPLACE INTO tape_copy VALUES (?1, ?2, ?3, ?4)")?;
-        let mut needed = self
-            .connection
-            .prepare_cached("DELETE FROM tape_removal WHERE uri = ?1")?;
-        for (number, uri) in (0_i64..).zip(uris) {
-            insert.execute(params![stored(file), number, uri, at.0])?;
-            needed.execute([uri])?;
-        }
+        let copies = uris.iter().cloned().map(|uri| TapeCopy { uri, at });
+        self.insert_copies(file, &copies.collect::<Vec<_>>())?;
         self.connection
             .prepare_cached("UPDATE entry SET archival = ?2 WHERE id = ?1")?
             .execute(params![stored(file), stored_archival(Archival::Cached)])?;
@@ -201,6 +230,66 @@ impl Batch<'_> {
         Ok(ChangeReport::default())
     }
 
+    /// Refused when another file has one of them: at most one of the two is there.
+    fn insert_copies(&self, file: EntryId, copies: &[TapeCopy]) -> Result<(), ChangeError> {
+        for TapeCopy { uri, .. } in copies {
+            if let Some(other) = self.other_file_with(uri, file)? {
+                let uri = uri.clone();
+                return Err(ChangeRefusal::CopyOfAnother { uri, other }.into());
+            }
+        }
+        let mut insert = self
+            .connection
+            .prepare_cached("INSERT OR REPLACE INTO tape_copy VALUES (?1, ?2, ?3, ?4)")?;
+        let mut needed = self
+            .connection
+            .prepare_cached("DELETE FROM tape_removal WHERE uri = ?1")?;
+        for (number, copy) in (0_i64..).zip(copies) {
+            insert.execute(params![stored(file), number, copy.uri, copy.at.0])?;
+            needed.execute([&copy.uri])?;
+        }
+        Ok(())
+    }
+
+    /// A file that is on tape, and of which nothing else is known any more.
+    fn reenter_on_tape(&mut self, file: &FileOnTape, to: &NamespacePath, at: Timestamp) -> Outcome {
+        self.write_trash()?;
+        if file.copies.is_empty()
+            || self.is_visible(file.id)?
+            || super::trash::find(self.connection, file.id)?.is_some()
+        {
+            return Err(ChangeRefusal::CopyElsewhere(file.id).into());
+        }
+        let (parent, name) = self.free_place(to, file.owner.as_ref(), at)?;
+        self.insert_copies(file.id, &file.copies)?;
+        self.connection
+            .prepare_cached(
+                "INSERT INTO entry (id, parent, name, kind, size_bytes, modified_ms, created_ms, owner, archival)
+                 VALUES (?1, ?2, ?3, 1, ?4, ?5, ?5, ?6, ?7)",
+            )?
+            .execute(params![
+                stored(file.id),
+                stored(parent),
+                name,
+                signed(file.size.0),
+                file.created.0,
+                file.owner.as_ref().map(UserName::as_str),
+                stored_archival(Archival::Cached),
+            ])?;
+        self.insert_checksums(file.id, &file.checksums)?;
+        property::insert(self.connection, file.id, &file.properties)?;
+        self.touch(parent, at);
+        self.id_max = self.id_max.max(file.id.0);
+        let told = ToldEntry::new(EntryChange::Recovery, file.id, to);
+        self.tell_ledger(told.with_data(file.size, None).made_at(at));
+        let entry = self.file_entry(file.id)?;
+        self.records.push(DirectoryRecord::OnTape {
+            file: entry,
+            copies: file.copies.clone(),
+        });
+        Ok(ChangeReport::default())
+    }
+
     /// The file is in the trash, or gone. In the trash it keeps its copies; gone, they go as well.
     fn archived_in_vain(&mut self, file: EntryId, uris: &[String], at: Timestamp) -> Outcome {
         self.write_trash()?;
@@ -209,7 +298,10 @@ impl Batch<'_> {
             .connection
             .prepare_cached("INSERT OR REPLACE INTO tape_copy VALUES (?1, ?2, ?3, ?4)")?;
         for (number, uri) in (0_i64..).zip(uris) {
-            copy.execute(params![stored(file), number, uri, at.0])?;
+            // What another file needs is not that of this one, and must stay when this one goes.
+            if self.other_file_with(uri, file)?.is_none() {
+                copy.execute(params![stored(file), number, uri, at.0])?;
+            }
         }
         if in_trash.is_none() {
             self.owe_tape_removal(file, &NamespacePath::root(), Bytes(0), at)?;
@@ -250,6 +342,32 @@ impl Batch<'_> {
         Ok(ChangeReport::default())
     }
 
+    /// Another file than this one, in the tree or in the trash, whose copy on tape has this name.
+    fn other_file_with(&self, uri: &str, file: EntryId) -> rusqlite::Result<Option<EntryId>> {
+        self.connection
+            .prepare_cached("SELECT entry FROM tape_copy WHERE uri = ?1 AND entry <> ?2")?
+            .query_row(params![uri, stored(file)], |row| {
+                row.get(0).map(|id| EntryId(unsigned(id)))
+            })
+            .optional()
+    }
+
+    /// A file is on tape only when the name of a copy there is known. Whatever else tells that it is, its label or the record of its
+    /// removal, it is to be put there.
+    pub(super) fn archival_as_told(
+        &self,
+        file: EntryId,
+        told: Archival,
+    ) -> rusqlite::Result<Archival> {
+        match told {
+            Archival::DiskOnly | Archival::Precious => Ok(told),
+            Archival::Cached => Ok(match copies_of(self.connection, file)?.is_empty() {
+                true => Archival::Precious,
+                false => Archival::Cached,
+            }),
+        }
+    }
+
     /// A file that is on tape and has its copy on disk in this pool.
     fn cached_in(&self, file: EntryId, pool: &PoolName) -> Result<TapeFile, ChangeError> {
         let found = tape_file(self.connection, file)?;
@@ -285,16 +403,6 @@ impl Batch<'_> {
         }
     }
 
-    fn abandon(&mut self, file: EntryId, pool: &PoolName, at: Timestamp) -> Outcome {
-        let found = self.cached_in(file, pool)?;
-        self.write_trash()?;
-        if super::trash::find(self.connection, file)?.is_some() {
-            return Err(ChangeRefusal::KeptOnDisk(file).into());
-        }
-        staging::wait_again(self.connection, file, at)?;
-        self.let_disk_copy_go(found, pool, at)
-    }
-
     /// The data in this pool becomes trash that is over its time.
     fn let_disk_copy_go(&mut self, found: TapeFile, pool: &PoolName, at: Timestamp) -> Outcome {
         let file = found.id;
@@ -312,6 +420,7 @@ impl Batch<'_> {
                 checksums: found.checksums,
                 ..TrashedFile::evicted(file, pool.clone(), found.size)
             },
+            copies: Vec::new(),
         });
         self.write_trash()?;
         Ok(ChangeReport {
@@ -324,16 +433,30 @@ impl Batch<'_> {
         })
     }
 
-    fn recalled(&mut self, file: EntryId, pool: &PoolName, at: Timestamp) -> Outcome {
+    fn recalled(
+        &mut self,
+        file: EntryId,
+        pool: &PoolName,
+        instead_of: Option<&PoolName>,
+        at: Timestamp,
+    ) -> Outcome {
         self.write_trash()?;
-        // Data of this name that is still to be removed would take the new data with it.
+        // Data of this name that is still to be removed would take the new data with it. The trash has one place for a file.
         let before = super::trash::find(self.connection, file)?;
-        if before.is_some_and(|before| before.pool == *pool) {
+        if before.is_some_and(|before| before.pool == *pool || instead_of.is_some()) {
             return Err(ChangeRefusal::KeptOnDisk(file).into());
         }
         let found = tape_file(self.connection, file)?;
-        let found = found.filter(|found| found.pool.is_none());
-        let found = found.ok_or(ChangeRefusal::NotOnTapeOnly(file))?;
+        let found = found.filter(|found| found.pool.as_ref() == instead_of);
+        let found = found.ok_or(ChangeRefusal::CopyElsewhere(file))?;
+        let report = match instead_of {
+            Some(away) if away == pool => return Err(ChangeRefusal::CopyElsewhere(file).into()),
+            Some(away) => {
+                let found = self.cached_in(file, away)?;
+                self.let_disk_copy_go(found, away, at)?
+            }
+            None => ChangeReport::default(),
+        };
         self.connection
             .prepare_cached("UPDATE entry SET pool = ?2, labelled = 0 WHERE id = ?1")?
             .execute(params![stored(file), pool.as_str()])?;
@@ -342,7 +465,7 @@ impl Batch<'_> {
         let told = ToldEntry::new(EntryChange::Recall, file, &found.path);
         self.tell_ledger(told.with_data(found.size, Some(pool)).made_at(at));
         self.tell_file(file)?;
-        Ok(ChangeReport::default())
+        Ok(report)
     }
 
     /// The copies on tape of a file that is gone are to be removed after a while.
@@ -380,21 +503,6 @@ impl Batch<'_> {
             .prepare_cached("INSERT OR REPLACE INTO tape_removal VALUES (?1, ?2, ?3, ?4)")?
             .execute(params![uri, not_before.0, signed(size.0), told])?;
         Ok(())
-    }
-
-    /// The same for trash whose data is gone, unless the file itself is there and only its copy on disk went.
-    pub(super) fn owe_tape_removal_of_trash(
-        &self,
-        file: EntryId,
-        path: Option<&str>,
-        size: Bytes,
-    ) -> rusqlite::Result<()> {
-        if self.is_visible(file)? {
-            return Ok(());
-        }
-        let path = path.and_then(|path| NamespacePath::parse(path).ok());
-        let path = path.unwrap_or_else(NamespacePath::root);
-        self.owe_tape_removal(file, &path, size, wall_clock())
     }
 
     /// There is an entry with this number.
@@ -533,6 +641,11 @@ impl Namespace {
             let rows = query.query_map(values, |row| file_of_row(connection, row))?;
             rows.filter_map(Result::transpose).collect()
         })
+    }
+
+    /// The number that its directory logs have come to.
+    pub fn log_sequence(&self) -> Result<u64, NamespaceError> {
+        self.readers.with(super::schema::log_sequence)
     }
 
     /// What whoever drives the tape system has recorded, in its order.

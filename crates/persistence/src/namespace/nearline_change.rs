@@ -1,7 +1,9 @@
 //! What may happen to files on tape, and to requests for them, as values.
 
-use super::{DataSetJoin, EntryId};
-use penstock_model::{Bytes, PoolName, ProblemCode, StageRequestId, Timestamp, UserName, VoName};
+use super::{DataSetJoin, EntryId, FileOnTape};
+use penstock_model::{
+    Bytes, NamespacePath, PoolName, ProblemCode, StageRequestId, Timestamp, UserName, VoName,
+};
 use std::time::Duration;
 
 /// What may happen to files on tape.
@@ -28,6 +30,14 @@ pub enum NearlineChange {
         to: String,
         at: Timestamp,
     },
+    /// Makes a file visible that is on tape and on no disk, and of which the namespace knew nothing any more. Refused when it knows
+    /// it, or when another file has a copy of this name.
+    ReenterOnTape {
+        file: FileOnTape,
+        /// Where. Nothing may stand there; missing parents are made.
+        to: NamespacePath,
+        at: Timestamp,
+    },
     /// The copy on disk is no longer kept; its data becomes trash that is over its time. Refused with
     /// [`super::ChangeRefusal::KeptOnDisk`] unless the file is on tape, in this pool, and pinned by nobody.
     Evict {
@@ -42,17 +52,14 @@ pub enum NearlineChange {
         pool: PoolName,
         at: Timestamp,
     },
-    /// The copy on disk is in a pool that is away for long: it counts no more, and its data goes when the pool is back. Refused as
-    /// `Evict` is, but for pins: whoever was told that the file is on disk waits again.
-    Abandon {
-        file: EntryId,
-        pool: PoolName,
-        at: Timestamp,
-    },
-    /// The copy on disk is there again, durably. Ends the wait of all who asked for it.
+    /// A copy on disk is there, durably. Ends the wait of all who asked for it.
     Recalled {
         file: EntryId,
         pool: PoolName,
+        /// Where its copy on disk was while it came, in a pool that is away: that one counts no more from now on, and its data goes
+        /// when the pool is back. `None`: it was on tape only. Refused with [`super::ChangeRefusal::CopyElsewhere`] when it is
+        /// neither so.
+        instead_of: Option<PoolName>,
         at: Timestamp,
     },
     /// The file will not come: whoever waits for it is told why.

@@ -1,8 +1,8 @@
 //! What the directory logs of all pools tell together: the state of the namespace apart from what labels tell.
 //!
 //! Each log has all directories and all files on tape; of the others it has those of its own pool in its snapshot, and those of all
-//! pools in what follows. So directories and files on tape are taken from the log that goes furthest, and a log that ends early
-//! is gone on with from there.
+//! pools in what follows. So a log that ends early is gone on with from the one that goes furthest, and directories and files on
+//! tape are taken from one of which nothing is missing.
 
 use super::directory_log::{
     DIRECTORY_LOG, DirectoryEntry, DirectoryRecord, FileEntry, LogCondition, TrashedFile, read_log,
@@ -78,15 +78,26 @@ impl PoolLogs {
         let furthest = pools
             .iter()
             .filter_map(|(pool, directory)| Some((usable(pool)?, pool, directory)))
-            .max_by_key(|(condition, pool, _)| (condition.is_whole, condition.sequence, *pool));
-        let Some((best, best_pool, best_directory)) = furthest else {
+            .max_by_key(|(condition, pool, _)| {
+                let is_complete = condition.is_complete();
+                (condition.is_whole, condition.sequence, is_complete, *pool)
+            });
+        let Some((furthest, furthest_pool, furthest_directory)) = furthest else {
             return Ok(logs);
         };
-        let sequence = best.sequence;
-        let best_log = best_directory.join(DIRECTORY_LOG);
+        let sequence = furthest.sequence;
+        let furthest_log = furthest_directory.join(DIRECTORY_LOG);
+        // What the furthest one has lost before the end of another one, that one tells.
+        let complete = pools.iter().filter_map(|(pool, _)| {
+            let condition = usable(pool)?;
+            let is_gone_on_with = condition.sequence >= furthest.snapshot;
+            (condition.is_complete() && is_gone_on_with).then_some((condition.sequence, pool))
+        });
+        let base_pool = complete.max().map_or(furthest_pool, |(_, pool)| pool);
         let mut states = BTreeMap::new();
         let (mut directories, mut on_tape, mut tape_copies) =
             (None, HashMap::new(), HashMap::new());
+        let mut copies_of_trash = HashMap::new();
         for (pool, directory) in pools {
             let mut state = ReplayState::default();
             let mut known = 0;
@@ -100,19 +111,26 @@ impl PoolLogs {
                 known = condition.sequence;
             }
             if known < sequence {
-                read_log(&best_log, |sequence, is_old, record| {
+                read_log(&furthest_log, |sequence, is_old, record| {
                     if !is_old && sequence > known {
                         state.apply(sequence, is_old, record);
                     }
                 })?;
             }
             let tape_states = state.take_on_tape();
-            if pool == best_pool {
+            // Its snapshot alone tells of its trash.
+            for id in state.files.trash.keys() {
+                if let Some(copies) = state.tape_copies.get(id) {
+                    copies_of_trash.insert(*id, copies.clone());
+                }
+            }
+            if pool == base_pool {
                 directories = Some(state.directories);
                 (on_tape, tape_copies) = (tape_states, state.tape_copies);
             }
             states.insert(pool.clone(), state.files);
         }
+        tape_copies.extend(copies_of_trash);
         Ok(PoolLogs {
             sequence,
             directories,
@@ -214,8 +232,15 @@ impl ReplayState {
             }
             // While its data is there it is as good as any.
             DirectoryRecord::Trashed { file, .. } if file.is_evicted() => {}
-            DirectoryRecord::Trashed { parent, file } => {
+            DirectoryRecord::Trashed {
+                parent,
+                file,
+                copies,
+            } => {
                 let at = file.removed;
+                if !copies.is_empty() {
+                    self.tape_copies.insert(file.file, copies);
+                }
                 files.remove(&file.file);
                 self.files.trash.insert(file.file, file);
                 touch(self, parent, at);

@@ -199,7 +199,11 @@ fn everything_survives_a_restart_and_no_id_is_given_twice() {
     lab.remove("/f", 1).expect("removed");
     let trash = lab.trash();
     let forget = trash.iter().map(|trashed| trashed.file).collect();
-    lab.make(Change::ForgetTrash(forget)).expect("forgotten");
+    lab.make(Change::ForgetTrash {
+        files: forget,
+        at: Timestamp(1),
+    })
+    .expect("forgotten");
     lab.restart();
     assert_eq!(lab.namespace().uuid(), uuid);
     let second = lab.write("/g");

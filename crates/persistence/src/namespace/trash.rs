@@ -6,8 +6,8 @@ use super::connection::{signed, stored, unsigned};
 use super::directory_log::{DirectoryRecord, TrashedFile};
 use super::read::{by_name, usage_by_pool};
 use super::{
-    ChangeRefusal, ChangeReport, DeadProperty, EntryId, Namespace, NamespaceError, NewFile,
-    PoolUsage, Replace, property,
+    ChangeError, ChangeRefusal, ChangeReport, DeadProperty, EntryId, Namespace, NamespaceError,
+    NewFile, PoolUsage, Replace, property,
 };
 use penstock_model::observation::EntryChange;
 use penstock_model::{Archival, Bytes, Checksum, NamespacePath, PoolName, Timestamp, UserName};
@@ -133,13 +133,13 @@ pub(super) fn find(
 pub(super) fn each_of_pool(
     connection: &Connection,
     pool: &PoolName,
-    mut visit: impl FnMut(TrashedFile),
+    mut visit: impl FnMut(TrashedFile) -> rusqlite::Result<()>,
 ) -> rusqlite::Result<()> {
     let sql = format!("SELECT {COLUMNS} FROM trash WHERE pool = ?1");
     let mut query = connection.prepare(&sql)?;
     let mut rows = query.query([pool.as_str()])?;
     while let Some(row) = rows.next()? {
-        visit(of_row(row)?);
+        visit(of_row(row)?)?;
     }
     Ok(())
 }
@@ -323,7 +323,7 @@ impl Batch<'_> {
     }
 
     /// Forgets trash whose data is gone.
-    pub(super) fn forget_trash(&mut self, files: &[EntryId]) -> Outcome {
+    pub(super) fn forget_trash(&mut self, files: &[EntryId], at: Timestamp) -> Outcome {
         self.write_trash()?;
         let mut delete = self
             .connection
@@ -342,11 +342,15 @@ impl Batch<'_> {
             };
             delete.execute([place])?;
             changed.forgotten.insert(*file);
-            self.owe_tape_removal_of_trash(*file, path.as_deref(), Bytes(unsigned(size)))?;
+            let size = Bytes(unsigned(size));
             let path = path.and_then(|path| NamespacePath::parse(&path).ok());
             let path = path.unwrap_or_else(NamespacePath::root);
+            // Unless the file itself is there, and only its copy on disk went.
+            if !self.is_visible(*file)? {
+                self.owe_tape_removal(*file, &path, size, at)?;
+            }
             let told = ToldEntry::new(EntryChange::Purge, *file, &path).without_root();
-            self.tell_ledger(told.with_data(Bytes(unsigned(size)), Some(&PoolName::new(pool))));
+            self.tell_ledger(told.with_data(size, Some(&PoolName::new(pool))));
         }
         Ok(changed)
     }
@@ -356,6 +360,7 @@ impl Batch<'_> {
         self.records.push(DirectoryRecord::Trashed {
             parent: EntryId(0),
             file: file.clone(),
+            copies: Vec::new(),
         });
         self.write_trash()?;
         let told = ToldEntry::new(EntryChange::Recovery, file.file, &file.path).without_root();
@@ -376,19 +381,7 @@ impl Batch<'_> {
             // Its copy on disk is on its way out; the file itself is on tape, or was removed after that.
             return Err(ChangeRefusal::NotTrash(file).into());
         }
-        let Some((name, parents)) = to.names().split_last() else {
-            return Err(ChangeRefusal::IsDirectory(to.clone()).into());
-        };
-        let (mut parent, existing) = self.deepest_directory(to, parents)?;
-        let is_taken =
-            existing == parents.len() && by_name(self.connection, stored(parent), name)?.is_some();
-        if is_taken {
-            return Err(ChangeRefusal::Exists(to.clone()).into());
-        }
-        for (depth, name) in parents.iter().enumerate().skip(existing) {
-            parent = self.insert_directory(parent, name, kept.owner.as_ref(), at)?;
-            self.tell_parent(parent, &first(to, depth + 1));
-        }
+        let (parent, name) = self.free_place(to, kept.owner.as_ref(), at)?;
         self.connection
             .prepare_cached("DELETE FROM trash WHERE file_id = ?1")?
             .execute([stored(file)])?;
@@ -414,5 +407,28 @@ impl Batch<'_> {
         property::insert(self.connection, file, &kept.properties)?;
         self.touch(parent, at);
         Ok(ChangeReport::default())
+    }
+
+    /// The directory of a path at which nothing stands, and the name there. Missing directories are made.
+    pub(super) fn free_place<'a>(
+        &mut self,
+        to: &'a NamespacePath,
+        owner: Option<&UserName>,
+        at: Timestamp,
+    ) -> Result<(EntryId, &'a str), ChangeError> {
+        let Some((name, parents)) = to.names().split_last() else {
+            return Err(ChangeRefusal::IsDirectory(to.clone()).into());
+        };
+        let (mut parent, existing) = self.deepest_directory(to, parents)?;
+        let is_taken =
+            existing == parents.len() && by_name(self.connection, stored(parent), name)?.is_some();
+        if is_taken {
+            return Err(ChangeRefusal::Exists(to.clone()).into());
+        }
+        for (depth, name) in parents.iter().enumerate().skip(existing) {
+            parent = self.insert_directory(parent, name, owner, at)?;
+            self.tell_parent(parent, &first(to, depth + 1));
+        }
+        Ok((parent, name))
     }
 }

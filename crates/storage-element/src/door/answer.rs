@@ -279,9 +279,9 @@ impl Problem {
                 ChangeRefusal::IntoItself(_) => ProblemCode::PathIntoItself,
                 ChangeRefusal::Root => ProblemCode::RootUnchangeable,
                 ChangeRefusal::TooManyStages(_) => ProblemCode::StageRequestsTooMany,
-                ChangeRefusal::KeptOnDisk(_) | ChangeRefusal::NotOnTapeOnly(_) => {
-                    ProblemCode::PathBusy
-                }
+                ChangeRefusal::KeptOnDisk(_)
+                | ChangeRefusal::CopyElsewhere(_)
+                | ChangeRefusal::CopyOfAnother { .. } => ProblemCode::PathBusy,
                 ChangeRefusal::TooManyProperties(_) => ProblemCode::PropertiesTooLarge,
             },
             CommitError::Later(why) => {

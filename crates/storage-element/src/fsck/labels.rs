@@ -98,7 +98,7 @@ impl Check<'_> {
         let is_place = |one: &FieldDifference| ["parent", "name"].contains(&&*one.field);
         let told = match self.words.on(file.id) {
             Some(LastWord::Visible { place, .. }) => place.as_ref(),
-            Some(LastWord::Trashed(_)) | None => None,
+            Some(LastWord::Trashed(_) | LastWord::Removed { .. }) | None => None,
         };
         let is_told =
             told.is_some_and(|(parent, name)| (*parent, name) == (file.parent, &file.name));

@@ -88,7 +88,10 @@ impl Check<'_> {
     ) -> Result<(), FsckFailure> {
         let is_mended = self.may_remove(&pool.name, PoolState::InReach);
         if is_mended {
-            let forgotten = Change::ForgetTrash(vec![trashed.file]);
+            let forgotten = Change::ForgetTrash {
+                files: vec![trashed.file],
+                at: wall_clock(),
+            };
             self.mend(forgotten)?;
         }
         let finding = MissingData {

@@ -4,6 +4,7 @@
 use super::{Check, FsckFailure, MissingData, PoolState};
 use crate::pool::IDS_PER_DIRECTORY;
 use crate::pool_files::{PoolFilesError, PoolRoot, marks};
+use penstock_clock::wall_clock;
 use penstock_model::PoolName;
 use penstock_persistence::namespace::{Change, EntryId};
 use std::collections::{BTreeMap, BTreeSet};
@@ -58,7 +59,10 @@ impl Check<'_> {
             }
             if is_named && self.repair.removes_missing {
                 let trash = self.namespace.trash_of_pool(pool, from, end)?;
-                let forgotten = Change::ForgetTrash(trash.into_iter().collect());
+                let forgotten = Change::ForgetTrash {
+                    files: trash.into_iter().collect(),
+                    at: wall_clock(),
+                };
                 self.mend(forgotten)?;
             }
         }
@@ -66,6 +70,12 @@ impl Check<'_> {
     }
 
     /// Entries of a pool that answers may be removed when no other pool is named.
+    /// The copy on disk of a file that is on tape may be given up.
+    pub(super) fn may_lose(&self, pool: &PoolName, state: PoolState) -> bool {
+        let is_looked_at = state == PoolState::InReach && self.repair.mends;
+        is_looked_at || self.may_remove(pool, state)
+    }
+
     pub(super) fn may_remove(&self, pool: &PoolName, state: PoolState) -> bool {
         let is_meant = match self.only_pool {
             Some(only) => only == pool,

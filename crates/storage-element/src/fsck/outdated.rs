@@ -28,6 +28,7 @@ impl Check<'_> {
                     let by = trashed.by.clone();
                     self.follow_removal(&path, id, by)?;
                 }
+                Some(LastWord::Removed { .. }) => self.follow_removal(&path, id, None)?,
                 Some(LastWord::Visible {
                     place: Some((parent, name)),
                     ..
@@ -65,7 +66,10 @@ impl Check<'_> {
                 at: wall_clock(),
             })?;
             if is_gone {
-                self.mend(Change::ForgetTrash(vec![id]))?;
+                self.mend(Change::ForgetTrash {
+                    files: vec![id],
+                    at: wall_clock(),
+                })?;
             }
         }
         self.settled.insert(id);

@@ -59,7 +59,10 @@ impl Check<'_> {
             })?;
             let Some(taken) = taken else {
                 if let Some(entry) = outdated {
-                    self.mend(Change::ForgetTrash(vec![entry.id]))?;
+                    self.mend(Change::ForgetTrash {
+                        files: vec![entry.id],
+                        at: wall_clock(),
+                    })?;
                     let told = "its data is in no pool, and later data belongs to its path";
                     self.tell_outdated(&place, &entry, None, told);
                 }

@@ -20,6 +20,8 @@ pub struct FsckReport {
     pub labels_different: Findings<LabelDifference>,
     /// Data without an entry.
     pub unknown: Findings<UnknownData>,
+    /// Files of which the namespace does not know that they are on tape.
+    pub unknown_on_tape: Findings<UnknownOnTape>,
     /// Files in the trash that were restored after the copy was made that this namespace is.
     pub restored: Findings<LiveTrashEntry>,
     /// Entries that were removed, replaced or moved after the copy was made that this namespace is.
@@ -171,6 +173,25 @@ pub struct UnknownData {
     pub why: Option<String>,
 }
 
+/// A file that is on tape, as the directory logs tell, and of which the namespace does not know that.
+#[derive(Debug, Clone, Serialize)]
+pub struct UnknownOnTape {
+    /// Where it was, as far as the logs tell.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub path: Option<String>,
+    pub id: String,
+    /// Bytes.
+    pub size: u64,
+    /// What its copies on tape are called.
+    pub copies: Vec<String>,
+    /// Where the namespace has it now, with its copies.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub entered: Option<String>,
+    /// Why not, or not where it belongs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub why: Option<String>,
+}
+
 /// A file that is trash for an older copy of the namespace and was restored since.
 #[derive(Debug, Clone, Serialize)]
 pub struct LiveTrashEntry {
@@ -227,6 +248,7 @@ impl FsckReport {
             + self.wrong_size.open()
             + self.labels_different.open()
             + self.unknown.open()
+            + self.unknown_on_tape.open()
             + self.restored.open()
             + self.outdated.open()
             + counters.count() as u64

@@ -22,7 +22,9 @@ use forecasts::Forecasts;
 use parking_lot::Mutex;
 use penstock_decide::clock::ClockTrust;
 use penstock_model::{ProblemCode, Timestamp};
-use penstock_persistence::namespace::{Change, ChangeError, ChangeReport, EntryId, NearlineChange};
+use penstock_persistence::namespace::{
+    Change, ChangeError, ChangeReport, EntryId, NearlineChange, TapeCopy,
+};
 use retrying::Retries;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -355,6 +357,10 @@ impl Driver {
         status.incidents.extend(no_room);
         status.expected = self.forecasts.expected();
         *self.status.lock() = status;
+    }
+
+    pub(super) fn has_readable_copy(&self, copies: &[TapeCopy]) -> bool {
+        self.system.has_readable_copy(copies)
     }
 
     pub(super) fn keep_free_permille(&self) -> u16 {

@@ -66,6 +66,10 @@ impl Driver {
                 if freed >= missing {
                     break 'pages;
                 }
+                if !self.has_readable_copy(&file.copies) {
+                    // On disk is the last copy that can be read.
+                    continue;
+                }
                 let evict = NearlineChange::Evict {
                     file: file.id,
                     pool: pool.name.clone(),

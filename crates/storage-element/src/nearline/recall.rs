@@ -57,16 +57,24 @@ pub(super) async fn place(
 ) -> Result<PlacedRecall, RecallError> {
     let unreadable = |why: NamespaceError| RecallError::Namespace(why.to_string());
     let before = context.namespace.trashed(file.id).map_err(unreadable)?;
+    if before.is_some() && file.pool.is_some() {
+        // The copy in the pool that is away becomes trash with the recall, and the trash has one place for a file.
+        return Err(RecallError::Removing);
+    }
     // The removal of data of this name would take the new data with it.
     let others = context.pools.values().filter(|pool| {
-        let is_removing = before
-            .as_ref()
-            .is_some_and(|before| before.pool == pool.name);
-        !is_removing
+        let mut taken = file
+            .pool
+            .iter()
+            .chain(before.iter().map(|before| &before.pool));
+        !taken.any(|taken| *taken == pool.name)
     });
     let views: Vec<PoolView> = others.map(|pool| pool.view()).collect();
     if views.is_empty() {
-        return Err(RecallError::Removing);
+        return Err(match file.pool {
+            Some(_) => RecallError::PoolAway,
+            None => RecallError::Removing,
+        });
     }
     let placement = |size| PlacementRequest {
         size: Some(size),

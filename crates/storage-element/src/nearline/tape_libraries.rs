@@ -25,7 +25,7 @@ use crate::tape_meter::{DriveTotals, MeterState};
 use copy_uri::CopyUri;
 use disk_side::DiskSide;
 use penstock_model::Timestamp;
-use penstock_persistence::namespace::{EntryId, Namespace, TapeRemoval};
+use penstock_persistence::namespace::{EntryId, Namespace, TapeCopy as StoredCopy, TapeRemoval};
 use penstock_tape::drive_pool::DriveState;
 use penstock_tape::hsm_queue::HsmCounts;
 use penstock_tape::live_set::RequestTarget;
@@ -332,6 +332,12 @@ impl TapeLibraries {
     pub(super) fn is_getting(&self, file: EntryId) -> bool {
         let entry = self.engine.live().recalls.get(&FileId(file.0));
         entry.is_some_and(|entry| !entry.askers.is_empty())
+    }
+
+    /// A tape that is broken, disabled or not configured any more is none of those that can be read.
+    pub(super) fn has_readable_copy(&self, copies: &[StoredCopy]) -> bool {
+        let mut known = copies.iter().filter_map(|copy| CopyUri::parse(&copy.uri));
+        known.any(|uri| self.engine.live().is_active(&uri.copy.tape))
     }
 
     pub(super) fn files(&self) -> Vec<EntryId> {

@@ -9,7 +9,7 @@ use super::tape_order::{
 };
 use crate::tape_meter::MeterState;
 use crate::tape_operator::{OperatorError, OperatorOrder, OperatorReply};
-use penstock_persistence::namespace::{EntryId, TapeFile, TapeRemoval};
+use penstock_persistence::namespace::{EntryId, TapeCopy, TapeFile, TapeRemoval};
 use penstock_tape::hsm_queue::HsmCounts;
 use penstock_tape::hsm_queue::HsmInput;
 use penstock_tape_library::DriveMessage;
@@ -100,6 +100,15 @@ impl TapeSystem {
 
     pub(super) fn is_getting(&self, file: EntryId) -> bool {
         either!(self, one => one.is_getting(file))
+    }
+
+    /// Whether one of these copies can be read, as far as it is known of tapes.
+    pub(super) fn has_readable_copy(&self, copies: &[TapeCopy]) -> bool {
+        match self {
+            // Of tapes behind a program nothing is known.
+            TapeSystem::Program(_) => !copies.is_empty(),
+            TapeSystem::Libraries(one) => one.has_readable_copy(copies),
+        }
     }
 
     /// All files that it works on.

@@ -272,7 +272,10 @@ impl Reaper {
             }
         }
         let files = gone.iter().map(|trashed| trashed.file).collect();
-        let forgotten = cause.told_with(Change::ForgetTrash(files));
+        let forgotten = cause.told_with(Change::ForgetTrash {
+            files: files,
+            at: self.shared.clock.recorded(),
+        });
         match self.shared.namespace.apply(forgotten) {
             Ok(changed) => {
                 let forgotten = |trashed: &&&TrashedFile| changed.forgotten.contains(&trashed.file);

@@ -1,5 +1,6 @@
 //! What `fsck` makes of an older copy of the namespace: all that was acknowledged since is at its path again.
 
+use crate::nearline::{EVICTS_ALL, Hsm, with_tape};
 use crate::recovery::{config, order_of, two_pools};
 use crate::site::{Site, eventually};
 use penstock_decide::pool_selection::PoolMode;
@@ -267,5 +268,84 @@ async fn an_older_word_of_a_log_that_was_kept_aside_moves_and_removes_nothing() 
     let files = tree(directory.path(), &config);
     for file in expected(&[("/d/moved", "moved 1"), ("/d/elsewhere", "over 2")]) {
         assert!(files.contains(&file), "{file:?} in {files:?}");
+    }
+}
+
+fn with_hsm(keep_free_permille: u16) -> impl Fn(&mut StorageConfig) {
+    move |config| with_tape(config, keep_free_permille)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn files_that_went_to_tape_and_left_the_disk_are_in_an_older_copy_again() {
+    for gives_new_ids in [true, false] {
+        let site = Site::with(with_hsm(EVICTS_ALL)).await;
+        let hsm = Hsm::of(&site);
+        hsm.switch("wait", true);
+        site.put("/tape/before", b"precious in the copy").await;
+        backup(&site);
+        hsm.switch("wait", false);
+        let mut paths = vec!["/tape/before"];
+        if gives_new_ids {
+            site.put("/tape/since", b"unknown to the copy").await;
+            site.put("/tape/removed", b"removed since").await;
+            site.becomes("/tape/removed", "TAPE").await;
+            let removed = site.send("DELETE", "/tape/removed", &[], b"").await;
+            assert_eq!(removed.status, 204);
+            paths.push("/tape/since");
+        }
+        for path in &paths {
+            site.becomes(path, "TAPE").await;
+        }
+        let directory = site.close().await;
+        put_back(directory.path());
+        let mut before = config(directory.path());
+        with_hsm(EVICTS_ALL)(&mut before);
+        let refused = Storage::open(before.clone()).err().expect("refused");
+        let told = format!("{} files are not in the namespace", paths.len());
+        assert!(refused.to_string().contains(&told), "{refused}");
+        let found = check(&order_of(&before, false), |_| ()).expect("compared");
+        let named = found.unknown_on_tape.named.iter();
+        let named: Vec<_> = named.filter_map(|one| one.path.as_deref()).collect();
+        assert_eq!((named, found.missing.count), (paths.clone(), 1));
+        let mended = mend(directory.path(), with_hsm(EVICTS_ALL));
+        assert_eq!(mended.open(), 0, "{mended:?}");
+        assert_eq!(mended.unknown_on_tape.mended, paths.len() as u64);
+        finds_nothing(directory.path(), with_hsm(EVICTS_ALL));
+        let site = Site::again(directory, with_hsm(EVICTS_ALL)).await;
+        let puts = Hsm::of(&site).calls("put");
+        for path in paths {
+            assert_eq!(site.locality(path).await, "TAPE", "{path}");
+            let id = site.stage(path).await;
+            assert_eq!(site.staged(&id).await["onDisk"], true, "{path}");
+        }
+        assert_eq!(site.get("/tape/before").await.body, b"precious in the copy");
+        assert_eq!(Hsm::of(&site).calls("put"), puts);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_recalled_file_that_is_entered_again_is_on_tape_only_as_far_as_logs_tell() {
+    for has_log in [true, false] {
+        let site = Site::with(with_hsm(EVICTS_ALL)).await;
+        backup(&site);
+        site.put("/tape/f", b"there and back").await;
+        site.becomes("/tape/f", "TAPE").await;
+        let id = site.stage("/tape/f").await;
+        assert_eq!(site.staged(&id).await["onDisk"], true);
+        let directory = site.close().await;
+        put_back(directory.path());
+        if !has_log {
+            let pool = directory.path().join("pools/p1/directory.log");
+            fs::remove_file(pool).expect("there");
+        }
+        let mended = mend(directory.path(), with_hsm(0));
+        assert_eq!((mended.unknown.mended, mended.open()), (1, 0), "{mended:?}");
+        let puts = Hsm(directory.path().join("hsm")).calls("put");
+        let site = Site::again(directory, with_hsm(0)).await;
+        site.becomes("/tape/f", "DISK_AND_TAPE").await;
+        let again = Hsm::of(&site).calls("put") - puts;
+        assert_eq!(again, usize::from(!has_log), "put there again: {again}");
+        let copies = site.storage.namespace().tape_copies(EntryId(0), 10);
+        assert_eq!(copies.expect("readable").len(), 1);
     }
 }

@@ -607,3 +607,53 @@ async fn a_file_in_a_pool_that_is_soon_back_is_not_read_from_tape() {
     );
     assert_eq!(Hsm::of(&site).calls("get"), 0);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_copy_in_a_pool_that_is_away_counts_until_all_of_the_file_has_come_from_tape() {
+    let site = Site::with(with_two_pools).await;
+    let hsm = Hsm::of(&site);
+    site.put("/tape/f", CONTENT).await;
+    site.becomes("/tape/f", "DISK_AND_TAPE").await;
+    let home = site.pool_of("/tape/f").expect("on disk");
+    hsm.switch("spoil", true);
+    site.set_mode(&home, PoolMode::Disabled);
+    let id = site.stage("/tape/f").await;
+    let told = site
+        .file_becomes(&id, |file| file["state"] == "FAILED")
+        .await;
+    assert_eq!(told["code"], "tape-failed", "{told}");
+    let gets = hsm.calls("get");
+    site.set_mode(&home, PoolMode::Enabled);
+    let id = site.stage("/tape/f").await;
+    assert_eq!(site.staged(&id).await["onDisk"], true);
+    let directory = site.close().await;
+    let site = Site::again(directory, with_two_pools).await;
+    assert_eq!(site.pool_of("/tape/f"), Some(home.clone()));
+    assert_eq!(site.get("/tape/f").await.body, CONTENT);
+    assert_eq!(
+        (site.data_files_in(&home), hsm.calls("get")),
+        (1, gets),
+        "nothing was removed, and nothing more was read from tape"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_of_the_only_pool_is_waited_for_there() {
+    let site = Site::with(|config| with_tape(config, 0)).await;
+    site.put("/tape/f", CONTENT).await;
+    site.becomes("/tape/f", "DISK_AND_TAPE").await;
+    site.reload(|config| config.pools[0].mode = PoolMode::Disabled);
+    let id = site.stage("/tape/f").await;
+    // Longer than files of a pool that is away wait, where there is another one.
+    tokio::time::sleep(Duration::from_millis(600)).await;
+    let told = site.progress(&id).await["files"][0].clone();
+    assert_eq!(
+        (&told["state"], &told["code"]),
+        (&json!("SUBMITTED"), &json!("pool-offline")),
+        "{told}"
+    );
+    site.reload(|config| with_tape(config, 0));
+    assert_eq!(site.staged(&id).await["onDisk"], true);
+    assert_eq!(site.get("/tape/f").await.body, CONTENT);
+    assert_eq!(Hsm::of(&site).calls("get"), 0);
+}

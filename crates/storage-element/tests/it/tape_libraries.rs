@@ -279,3 +279,49 @@ async fn two_copies_lie_in_two_libraries_and_small_files_together() {
         assert_eq!(got.text(), *path);
     }
 }
+
+/// Overwrites the label of the cartridge on which these bytes lie.
+fn spoil_label(site: &Path, content: &[u8]) {
+    let cartridges = fs::read_dir(site.join("tape/silo/cartridges")).expect("there");
+    let mut spoiled = 0;
+    for entry in cartridges {
+        let path = entry.expect("read").path();
+        let mut bytes = fs::read(&path).expect("read");
+        if bytes.windows(content.len()).any(|part| part == content) {
+            bytes[..4].copy_from_slice(b"none");
+            fs::write(&path, bytes).expect("written");
+            spoiled += 1;
+        }
+    }
+    assert_eq!(spoiled, 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_copy_on_disk_stays_while_all_copies_on_tape_are_known_to_be_unreadable() {
+    let site = Site::with(|config| with_library(config, EVICTS_ALL)).await;
+    site.put("/tape/gone", b"only on the tape that breaks")
+        .await;
+    site.becomes("/tape/gone", "TAPE").await;
+    let site = site.reopen(|config| with_library(config, 0)).await;
+    site.put("/tape/f", b"once on tape").await;
+    site.becomes("/tape/f", "DISK_AND_TAPE").await;
+    let uris = site.storage.namespace().tape_copies(EntryId(0), 10);
+    let tapes = uris.expect("readable").into_iter().map(|(_, uris)| {
+        let (tape, _) = uris[0].rsplit_once('/').expect("a place");
+        tape.to_owned()
+    });
+    let tapes: Vec<String> = tapes.collect();
+    assert_eq!(tapes[0], tapes[1], "both lie on one tape");
+    let directory = site.close().await;
+    spoil_label(directory.path(), b"only on the tape that breaks");
+    let site = Site::again(directory, |config| with_library(config, 0)).await;
+    let id = site.stage("/tape/gone").await;
+    site.file_becomes(&id, |file| file["state"] == "FAILED")
+        .await;
+    let site = site.reopen(|config| with_library(config, EVICTS_ALL)).await;
+    site.put("/tape/later", b"on another tape").await;
+    site.becomes("/tape/later", "TAPE").await;
+    assert_eq!(site.locality("/tape/f").await, "DISK_AND_TAPE");
+    let got = site.send("GET", "/tape/f", &[], b"").await;
+    assert_eq!((got.status, got.text().as_str()), (200, "once on tape"));
+}

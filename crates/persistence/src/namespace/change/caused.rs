@@ -49,6 +49,7 @@ impl Change {
             Change::MakeDirectory { at, .. }
             | Change::Remove { at, .. }
             | Change::Rename { at, .. }
+            | Change::ForgetTrash { at, .. }
             | Change::RestoreTrash { at, .. }
             | Change::Reenter { at, .. } => Some(*at),
             Change::UpdateProperties { .. }
@@ -56,7 +57,6 @@ impl Change {
             | Change::KeepLock(_)
             | Change::DropLocks(_)
             | Change::AddChecksums { .. }
-            | Change::ForgetTrash(_)
             | Change::ReenterTrash(_)
             | Change::Relabelled { .. }
             | Change::RecountPools

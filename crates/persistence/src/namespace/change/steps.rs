@@ -174,6 +174,7 @@ impl Batch<'_> {
         file: &NewFile,
     ) -> rusqlite::Result<()> {
         let is_labelled = file.labelled_in == Some(parent);
+        let archival = self.archival_as_told(file.id, file.archival)?;
         if !is_labelled {
             self.records.push(DirectoryRecord::File(FileEntry {
                 id: file.id,
@@ -185,7 +186,7 @@ impl Batch<'_> {
                 created: file.at,
                 at: file.at,
                 properties: Vec::new(),
-                archival: file.archival,
+                archival,
             }));
         }
         self.connection
@@ -201,7 +202,7 @@ impl Batch<'_> {
                 file.owner.as_ref().map(UserName::as_str),
                 file.pool.as_str(),
                 is_labelled,
-                stored_archival(file.archival),
+                stored_archival(archival),
             ])?;
         self.insert_checksums(file.id, &file.checksums)?;
         if let Some(word) = &file.archive_word {
@@ -405,7 +406,11 @@ impl Batch<'_> {
         Ok(ChangeReport::default())
     }
 
-    fn insert_checksums(&self, file: EntryId, checksums: &[Checksum]) -> rusqlite::Result<()> {
+    pub(in super::super) fn insert_checksums(
+        &self,
+        file: EntryId,
+        checksums: &[Checksum],
+    ) -> rusqlite::Result<()> {
         for checksum in checksums {
             self.connection
                 .prepare_cached("INSERT OR REPLACE INTO checksum VALUES (?1, ?2, ?3)")?
@@ -528,7 +533,11 @@ impl Batch<'_> {
             pool: pool.clone(),
             size: *size,
         });
-        self.records.push(DirectoryRecord::Trashed { parent, file });
+        self.records.push(DirectoryRecord::Trashed {
+            parent,
+            file,
+            copies: Vec::new(),
+        });
         Ok(())
     }
 

@@ -453,18 +453,21 @@ impl Namespace {
         })
     }
 
-    /// Of those, the ones that are in this pool and on tape.
+    /// Files that somebody waits for, and that are in this pool and on tape, after this one.
     pub fn awaited_in_pool(
         &self,
         pool: &PoolName,
+        after: EntryId,
         limit: usize,
     ) -> Result<Vec<EntryId>, NamespaceError> {
         self.readers.with(|connection| {
             let mut query = connection.prepare_cached(
                 "SELECT DISTINCT stage_file.entry FROM stage_file JOIN entry ON entry.id = stage_file.entry
-                 WHERE state < 2 AND pool = ?1 AND archival = 2 ORDER BY stage_file.entry LIMIT ?2",
+                 WHERE state < 2 AND pool = ?1 AND archival = 2 AND stage_file.entry > ?2
+                 ORDER BY stage_file.entry LIMIT ?3",
             )?;
-            let rows = query.query_map(params![pool.as_str(), bounded(limit)], |row| {
+            let values = params![pool.as_str(), stored(after), bounded(limit)];
+            let rows = query.query_map(values, |row| {
                 row.get(0).map(|id| EntryId(unsigned(id)))
             })?;
             rows.collect()

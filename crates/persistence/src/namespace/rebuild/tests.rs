@@ -1,6 +1,6 @@
 //! A namespace that was lost is made again and compared row by row.
 
-use super::super::{Change, Namespace, NewFile, PropertyUpdate, Replace};
+use super::super::{Change, Namespace, NearlineChange, NewFile, PropertyUpdate, Replace};
 use super::*;
 use crate::namespace::directory_log::DIRECTORY_LOG;
 use crate::namespace::{ChangeError, ChangeReport, DeadProperty, LedgerReader};
@@ -342,6 +342,97 @@ fn without_any_log_files_are_where_their_labels_say_and_none_is_lost() {
     let ids = dump(&to, "SELECT id FROM entry WHERE kind = 1 ORDER BY id");
     let known: Vec<String> = lab.labels.keys().map(|id| id.0.to_string()).collect();
     assert_eq!(ids, known);
+}
+
+impl Lab {
+    /// A file that is on tape and in this pool.
+    fn archive(&mut self, path: &str, pool: &str) -> EntryId {
+        let mut file = self.new_file(NamespacePath::parse(path).expect("valid"));
+        (file.pool, file.archival) = (PoolName::new(pool), Archival::Precious);
+        let id = file.id;
+        let (place, _) = self.labels.get_mut(&id).expect("there");
+        *place = PoolName::new(pool);
+        let at = self.at();
+        let archived = NearlineChange::Archived {
+            file: id,
+            uris: vec![format!("hsm://t{path}")],
+            at,
+        };
+        for change in [Change::Publish(file), Change::Nearline(archived)] {
+            self.namespace().apply(change).expect("made");
+        }
+        id
+    }
+
+    fn evict(&mut self, file: EntryId) {
+        let at = self.at();
+        let pool = self.labels.remove(&file).expect("there").0;
+        let evict = NearlineChange::Evict { file, pool, at };
+        self.namespace()
+            .apply(Change::Nearline(evict))
+            .expect("evicted");
+        let files = vec![file];
+        self.namespace()
+            .apply(Change::ForgetTrash { files, at })
+            .expect("forgotten");
+    }
+
+    fn log_of(&self, pool: &str) -> PathBuf {
+        self.directory.path().join(pool).join(DIRECTORY_LOG)
+    }
+}
+
+#[test]
+fn trash_comes_back_with_its_copies_on_tape_from_snapshots() {
+    let mut lab = Lab::new();
+    for pool in POOLS {
+        let file = lab.archive(&format!("/{pool}"), pool);
+        let at = lab.at();
+        lab.namespace()
+            .apply(Change::Remove {
+                path: NamespacePath::parse(&format!("/{pool}")).expect("valid"),
+                only: Some(file),
+                entries_max: 1,
+                by: None,
+                at,
+            })
+            .expect("removed");
+    }
+    lab.namespace = None;
+    for pool in POOLS {
+        std::fs::remove_file(lab.log_of(pool)).expect("removed");
+    }
+    // Each log is begun anew, with the trash of its pool.
+    lab.open();
+    lab.namespace = None;
+    let (to, rebuilt) = lab.rebuild("anew");
+    assert_eq!(rebuilt.trash, 2);
+    let copies = dump(&to, "SELECT uri FROM tape_copy ORDER BY uri");
+    assert_eq!(copies, ["hsm://t/p1", "hsm://t/p2"]);
+}
+
+#[test]
+fn a_damaged_line_of_one_log_costs_no_file_on_tape_that_another_log_tells() {
+    for damaged in POOLS {
+        let mut lab = Lab::new();
+        let file = lab.archive("/f", "p1");
+        lab.evict(file);
+        lab.namespace = None;
+        let log = lab.log_of(damaged);
+        let text = std::fs::read_to_string(&log).expect("readable");
+        let spoiled: Vec<String> = text
+            .lines()
+            .map(|line| match line.contains("hsm://t/f") {
+                true => line.replacen("hsm", "hsn", 1),
+                false => line.to_owned(),
+            })
+            .collect();
+        let spoiled = spoiled.join("\n") + "\n";
+        assert_ne!(spoiled, text);
+        std::fs::write(&log, spoiled).expect("written");
+        let (_, rebuilt) = lab.rebuild("anew");
+        assert_eq!((rebuilt.files, rebuilt.tape_only), (1, 1), "{damaged}");
+    }
 }
 
 #[test]

@@ -78,7 +78,10 @@ fn each_change_is_told_with_who_asked_and_why() {
         at: LATER,
     })
     .expect("restored");
-    let forget = Change::ForgetTrash(vec![first, EntryId(999)]);
+    let forget = Change::ForgetTrash {
+        files: vec![first, EntryId(999)],
+        at: Timestamp(1),
+    };
     let forget = forget.because(EntryChangeReason::TrashExpired);
     lab.namespace().apply(forget).expect("forgotten");
     assert_eq!(

@@ -47,6 +47,7 @@ impl Lab {
         self.nearline(NearlineChange::Recalled {
             file,
             pool: p1(),
+            instead_of: None,
             at: LATER,
         })
     }
@@ -89,6 +90,13 @@ impl Lab {
             EntryKind::File { pool, archival, .. } => (pool, archival),
             EntryKind::Directory => panic!("a directory"),
         }
+    }
+
+    /// As a rebuild without logs leaves it.
+    fn forget_copies(&self) {
+        let connection = Connection::open(self.file()).expect("opens");
+        let forgotten = connection.execute("DELETE FROM tape_copy", []);
+        assert_eq!(forgotten.expect("forgotten"), 1);
     }
 
     fn removals(&self, at: Timestamp) -> Vec<String> {
@@ -136,8 +144,11 @@ fn a_recall_waits_for_the_removal_of_the_data_before_and_pins_for_all_who_asked(
         at: NOW,
     });
     assert!(restored.is_err(), "it is there already");
-    lab.make(Change::ForgetTrash(vec![file]))
-        .expect("forgotten");
+    lab.make(Change::ForgetTrash {
+        files: vec![file],
+        at: LATER,
+    })
+    .expect("forgotten");
     assert_eq!(lab.removals(after_now(1_000_000)), Vec::<String>::new());
     let started = NearlineChange::RecallStarted { file, at: NOW };
     lab.nearline(started).expect("kept");
@@ -177,8 +188,11 @@ fn copies_on_tape_of_removed_files_are_owed_to_be_removed_once_nobody_can_bring_
     lab.archive(cached);
     lab.archive(only);
     lab.evict(only, NOW).expect("may go");
-    lab.make(Change::ForgetTrash(vec![only]))
-        .expect("forgotten");
+    lab.make(Change::ForgetTrash {
+        files: vec![only],
+        at: LATER,
+    })
+    .expect("forgotten");
     lab.remove("/c", 10).expect("removed");
     lab.remove("/t", 10).expect("removed");
     assert_eq!(
@@ -196,8 +210,11 @@ fn copies_on_tape_of_removed_files_are_owed_to_be_removed_once_nobody_can_bring_
     .expect("restored");
     assert_eq!(lab.place("/c"), (Some(p1()), Archival::Cached));
     lab.remove("/c", 10).expect("removed again");
-    lab.make(Change::ForgetTrash(vec![cached]))
-        .expect("forgotten");
+    lab.make(Change::ForgetTrash {
+        files: vec![cached],
+        at: LATER,
+    })
+    .expect("forgotten");
     let never = Timestamp(i64::MAX);
     assert!(lab.removals(never).contains(&format!("hsm://t/{cached}")));
     let done = NearlineChange::ForgetRemovals(vec![format!("hsm://t/{cached}")]);
@@ -212,13 +229,19 @@ fn a_file_that_is_removed_while_it_is_put_on_tape_leaves_a_copy_there_to_be_remo
     lab.remove("/f", 10).expect("removed");
     lab.archive(file);
     assert_eq!(lab.removals(after_now(8 * 86_400)), Vec::<String>::new());
-    lab.make(Change::ForgetTrash(vec![file]))
-        .expect("forgotten");
+    lab.make(Change::ForgetTrash {
+        files: vec![file],
+        at: LATER,
+    })
+    .expect("forgotten");
     assert_eq!(lab.removals(Timestamp(i64::MAX)).len(), 1);
     let gone = lab.write_precious("/g");
     lab.remove("/g", 10).expect("removed");
-    lab.make(Change::ForgetTrash(vec![gone]))
-        .expect("forgotten");
+    lab.make(Change::ForgetTrash {
+        files: vec![gone],
+        at: LATER,
+    })
+    .expect("forgotten");
     lab.archive(gone);
     assert_eq!(lab.removals(Timestamp(i64::MAX)).len(), 2);
 }
@@ -306,6 +329,7 @@ fn data_of_before_in_another_pool_hinders_a_second_eviction_and_no_recall() {
     let recalled = NearlineChange::Recalled {
         file,
         pool: p2(),
+        instead_of: None,
         at: LATER,
     };
     lab.nearline(recalled).expect("elsewhere");
@@ -318,8 +342,11 @@ fn data_of_before_in_another_pool_hinders_a_second_eviction_and_no_recall() {
         lab.nearline(evict.clone()).is_err(),
         "the first is not gone yet"
     );
-    lab.make(Change::ForgetTrash(vec![file]))
-        .expect("forgotten");
+    lab.make(Change::ForgetTrash {
+        files: vec![file],
+        at: LATER,
+    })
+    .expect("forgotten");
     assert_eq!(
         lab.place("/f").0,
         Some(p2()),
@@ -358,8 +385,11 @@ fn a_copy_on_tape_that_another_file_has_is_not_removed() {
     };
     archive(first);
     lab.remove("/f", 10).expect("removed");
-    lab.make(Change::ForgetTrash(vec![first]))
-        .expect("forgotten");
+    lab.make(Change::ForgetTrash {
+        files: vec![first],
+        at: LATER,
+    })
+    .expect("forgotten");
     let never = Timestamp(i64::MAX);
     assert_eq!(lab.removals(never).len(), 1);
     archive(second);
@@ -496,8 +526,11 @@ fn what_stage_requests_keep_equals_their_listing_whatever_happens() {
     for file in &files[..4] {
         lab.archive(*file);
         lab.evict(*file, NOW).expect("may go");
-        lab.make(Change::ForgetTrash(vec![*file]))
-            .expect("its data is gone");
+        lab.make(Change::ForgetTrash {
+            files: vec![*file],
+            at: LATER,
+        })
+        .expect("its data is gone");
     }
     let quota = PinQuota {
         user: Bytes(50),
@@ -531,6 +564,7 @@ fn what_stage_requests_keep_equals_their_listing_whatever_happens() {
             3 => NearlineChange::Recalled {
                 file,
                 pool: p1(),
+                instead_of: None,
                 at,
             },
             4 => NearlineChange::RecallFailed {
@@ -759,7 +793,120 @@ fn a_data_set_tells_of_the_files_that_are_there_and_is_gone_with_the_last_one() 
     assert_eq!(lab.data_sets().remove(0).files, 1);
     lab.remove("/a/2", 10).expect("removed");
     assert_eq!(lab.data_sets(), [], "what is in the trash is not there");
-    lab.make(Change::ForgetTrash(vec![other]))
-        .expect("forgotten");
+    lab.make(Change::ForgetTrash {
+        files: vec![other],
+        at: LATER,
+    })
+    .expect("forgotten");
     assert_eq!(lab.facts(other).member, None);
+}
+
+#[test]
+fn two_files_never_have_one_copy_on_tape() {
+    let lab = Lab::new();
+    let (first, second) = (lab.write_precious("/f"), lab.write_precious("/g"));
+    let archive = |file, uris: &[&str]| {
+        lab.nearline(NearlineChange::Archived {
+            file,
+            uris: uris.iter().map(|uri| (*uri).to_owned()).collect(),
+            at: NOW,
+        })
+    };
+    archive(first, &["hsm://t/same"]).expect("kept");
+    archive(first, &["hsm://t/same"]).expect("told once more");
+    for uris in [
+        ["hsm://t/same"].as_slice(),
+        &["hsm://t/own", "hsm://t/same"],
+    ] {
+        let why = archive(second, uris).expect_err("refused");
+        let named = format!("hsm://t/same on tape is that of file {first}");
+        assert!(why.contains(&named), "{why}");
+        assert_eq!(lab.place("/g"), (Some(p1()), Archival::Precious));
+    }
+    // One that is gone by now takes none with it, either.
+    lab.remove("/g", 10).expect("removed");
+    archive(second, &["hsm://t/own", "hsm://t/same"]).expect("heard");
+    lab.make(Change::ForgetTrash {
+        files: vec![second],
+        at: LATER,
+    })
+    .expect("forgotten");
+    assert_eq!(lab.removals(Timestamp(i64::MAX)), ["hsm://t/own"]);
+}
+
+#[test]
+fn a_file_that_comes_back_is_on_tape_only_when_its_copies_are_known() {
+    let lab = Lab::new();
+    let file = NewFile {
+        archival: Archival::Cached,
+        ..lab.new_file("/f", 10)
+    };
+    let id = file.id;
+    lab.make(Change::Reenter { file, at: NOW })
+        .expect("entered");
+    assert_eq!(lab.place("/f"), (Some(p1()), Archival::Precious));
+    lab.archive(id);
+    lab.remove("/f", 10).expect("removed");
+    let restore = || {
+        lab.make(Change::RestoreTrash {
+            file: id,
+            to: path("/f"),
+            at: LATER,
+        })
+        .expect("restored");
+    };
+    restore();
+    assert_eq!(lab.place("/f"), (Some(p1()), Archival::Cached));
+    lab.remove("/f", 10).expect("removed");
+    lab.forget_copies();
+    restore();
+    assert_eq!(lab.place("/f"), (Some(p1()), Archival::Precious));
+}
+
+#[test]
+fn copies_on_tape_stay_for_a_week_from_when_the_last_trace_of_their_file_goes() {
+    let lab = Lab::new();
+    let file = lab.write_precious("/f");
+    lab.archive(file);
+    lab.remove("/f", 10).expect("removed");
+    lab.make(Change::ForgetTrash {
+        files: vec![file],
+        at: LATER,
+    })
+    .expect("forgotten");
+    let week = LATER + Duration::from_secs(7 * 86_400);
+    assert_eq!(lab.removals(Timestamp(week.0 - 1)), Vec::<String>::new());
+    assert_eq!(lab.removals(week).len(), 1);
+}
+
+#[test]
+fn a_copy_in_a_pool_that_is_away_goes_with_the_recall_to_another_one_and_not_before() {
+    let lab = Lab::new();
+    let file = lab.write_precious("/f");
+    lab.archive(file);
+    let p2 = PoolName::new("p2");
+    let recall = |to: &PoolName, instead_of: Option<PoolName>| {
+        lab.nearline(NearlineChange::Recalled {
+            file,
+            pool: to.clone(),
+            instead_of,
+            at: LATER,
+        })
+    };
+    assert!(recall(&p2, None).is_err(), "it is on disk");
+    assert!(recall(&p1(), Some(p1())).is_err(), "it is there");
+    assert!(recall(&p1(), Some(p2.clone())).is_err(), "it is not there");
+    assert_eq!(lab.place("/f"), (Some(p1()), Archival::Cached));
+    let report = recall(&p2, Some(p1())).expect("there");
+    assert_eq!(lab.place("/f"), (Some(p2.clone()), Archival::Cached));
+    let trashed: Vec<_> = report
+        .trashed
+        .iter()
+        .map(|one| (one.file, &one.pool))
+        .collect();
+    assert_eq!(trashed, [(file, &p1())]);
+    assert!(
+        recall(&p1(), Some(p2)).is_err(),
+        "the data of before is still to be removed"
+    );
 }

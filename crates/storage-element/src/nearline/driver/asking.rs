@@ -107,7 +107,7 @@ impl Driver {
                         canceled.push(id);
                     }
                 }
-                (Some(awaiter), Some(file)) if file.pool.is_none() => {
+                (Some(awaiter), Some(file)) if self.is_to_be_brought(&file) => {
                     if !is_known {
                         gets.push(get_of(id, file, awaiter));
                     }
@@ -138,7 +138,15 @@ impl Driver {
         }
     }
 
-    fn is_in_reach(&self, pool: &PoolName) -> bool {
+    /// It is on no disk, or in a pool that is away for long.
+    fn is_to_be_brought(&self, file: &RecallFile) -> bool {
+        file.pool.as_ref().is_none_or(|pool| {
+            let is_on_tape = file.archival == Archival::Cached && !file.uris.is_empty();
+            is_on_tape && self.is_given_up(pool)
+        })
+    }
+
+    pub(super) fn is_in_reach(&self, pool: &PoolName) -> bool {
         let pool = self.context.pools.get(pool);
         pool.is_some_and(|pool| pool.is_in_reach())
     }

@@ -1,9 +1,10 @@
 //! Pools that are away, and what becomes of files in them that somebody waits for: their copies on tape are as good, so after a
-//! while they are brought to other pools. The copies in the pool count no more then, and go when it is back.
+//! while they are brought to other pools. Until all of a file has come, its copy in the pool that is away counts: a copy on tape
+//! that cannot be read must not cost one that can, once its pool is back.
 
 use super::{Driver, PAGE_FILES};
 use penstock_model::{PoolName, Timestamp};
-use penstock_persistence::namespace::{EntryId, NearlineChange};
+use penstock_persistence::namespace::EntryId;
 use std::collections::BTreeMap;
 
 /// Since when which pool was seen to be away. A restart begins to count anew.
@@ -26,10 +27,9 @@ impl AwayPools {
         back
     }
 
-    /// Those that have been away since then, or longer.
-    fn away_since(&self, then: Timestamp) -> Vec<PoolName> {
-        let long = self.0.iter().filter(|(_, since)| **since <= then);
-        long.map(|(pool, _)| pool.clone()).collect()
+    /// It has been away since then, or longer.
+    fn is_away_since(&self, pool: &PoolName, then: Timestamp) -> bool {
+        self.0.get(pool).is_some_and(|since| *since <= then)
     }
 }
 
@@ -43,36 +43,44 @@ impl Driver {
             .map(|pool| pool.name.clone())
             .collect();
         for pool in self.away_pools.look(&away, now) {
-            let files = self.awaited_in(&pool);
-            self.ask_gets(files).await;
+            self.ask_gets_of(&pool).await;
         }
-        let wait_ms = i64::try_from(self.config.pool_away_wait.as_millis()).unwrap_or(i64::MAX);
-        let then = Timestamp(now.0.saturating_sub(wait_ms));
-        for pool in self.away_pools.away_since(then) {
-            let files = self.awaited_in(&pool);
-            for file in &files {
-                let (file, pool, at) = (*file, pool.clone(), now);
-                let abandoned = self
-                    .change(NearlineChange::Abandon { file, pool, at })
-                    .await;
-                if let Err(why) = abandoned {
-                    tracing::warn!(%file, %why, "a file in a pool that is away cannot be brought from tape yet");
-                }
+        for pool in away {
+            if self.is_given_up(&pool) {
+                self.ask_gets_of(&pool).await;
             }
-            if !files.is_empty() {
-                let files = files.len();
-                tracing::warn!(%pool, files, "files in a pool that is away are brought from tape to other pools");
-            }
-            self.ask_gets(files).await;
         }
     }
 
-    fn awaited_in(&self, pool: &PoolName) -> Vec<EntryId> {
-        let found = self.context.namespace.awaited_in_pool(pool, PAGE_FILES);
-        let found = found.inspect_err(
-            |why| tracing::error!(%why, "files that somebody waits for cannot be listed"),
-        );
-        found.unwrap_or_default()
+    /// It has been away for so long that its files are brought from tape to other pools, and there is one that takes them.
+    pub(super) fn is_given_up(&self, pool: &PoolName) -> bool {
+        let wait_ms = i64::try_from(self.config.pool_away_wait.as_millis()).unwrap_or(i64::MAX);
+        let then = Timestamp(self.time().0.saturating_sub(wait_ms));
+        let mut others = self.context.pools.values();
+        !self.is_in_reach(pool)
+            && self.away_pools.is_away_since(pool, then)
+            && others.any(|other| other.name != *pool && other.is_in_reach())
+    }
+
+    /// All files of a pool that somebody waits for and that are on tape.
+    async fn ask_gets_of(&mut self, pool: &PoolName) {
+        let mut after = EntryId(0);
+        loop {
+            let page = self
+                .context
+                .namespace
+                .awaited_in_pool(pool, after, PAGE_FILES);
+            let page = match page {
+                Ok(page) => page,
+                Err(why) => {
+                    tracing::error!(%why, "files that somebody waits for cannot be listed");
+                    return;
+                }
+            };
+            let Some(last) = page.last() else { return };
+            after = *last;
+            self.ask_gets(page).await;
+        }
     }
 }
 
@@ -94,8 +102,13 @@ mod tests {
                 .look(&[a.clone(), b.clone()], Timestamp(20))
                 .is_empty()
         );
-        assert_eq!(pools.away_since(Timestamp(15)), std::slice::from_ref(&a));
-        assert_eq!(pools.look(std::slice::from_ref(&b), Timestamp(30)), [a]);
-        assert_eq!(pools.away_since(Timestamp(30)), [b]);
+        assert!(pools.is_away_since(&a, Timestamp(15)));
+        assert!(!pools.is_away_since(&b, Timestamp(15)));
+        assert_eq!(
+            pools.look(std::slice::from_ref(&b), Timestamp(30)),
+            [a.clone()]
+        );
+        assert!(pools.is_away_since(&b, Timestamp(30)));
+        assert!(!pools.is_away_since(&a, Timestamp(30)));
     }
 }

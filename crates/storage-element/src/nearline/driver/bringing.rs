@@ -27,8 +27,15 @@ impl Driver {
     /// Makes a place on disk and has the file brought there.
     pub(super) async fn bring(&mut self, recall: RecallTry, file: EntryId) -> Vec<TapeOrder> {
         let found = match self.tape_file(file) {
-            // Where it is on disk, it was brought by a try whose end was not recorded.
-            Lookup::File(found) if found.pool.is_none() => found,
+            Lookup::File(found)
+                if found
+                    .pool
+                    .as_ref()
+                    .is_none_or(|pool| self.is_given_up(pool)) =>
+            {
+                found
+            }
+            // Where it is on disk, it was brought by a try whose end was not recorded, or its pool is back.
             Lookup::File(_) => return self.ended(recall, RecallEnd::Gone),
             Lookup::Gone => {
                 self.fail_recall_of_gone(file).await;
@@ -120,6 +127,7 @@ impl Driver {
                 let recalled = NearlineChange::Recalled {
                     file,
                     pool: placed.pool().clone(),
+                    instead_of: placed.target().pool.clone(),
                     at: self.now(),
                 };
                 match self.must(recalled).await {
