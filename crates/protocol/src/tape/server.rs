@@ -4,7 +4,7 @@
 //! specification asks.
 
 use super::with_single_slashes;
-use penstock_model::{StageRequestId, Timestamp, ToldPlace};
+use penstock_model::{NamespacePath, StageRequestId, Timestamp, ToldPlace};
 use serde::de::{DeserializeSeed, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value, json};
@@ -19,6 +19,10 @@ use thiserror::Error;
 pub const REQUEST_BYTES_PER_FILE_MAX: usize = 8 << 10;
 /// Bytes of a path.
 const PATH_BYTES_MAX: usize = 8 << 10;
+/// Bytes of all paths of a request together: what is asked for is kept, and told again whenever somebody looks at it.
+const NAMES_BYTES_MAX: usize = 4 << 20;
+/// Characters that are told of what is wrong with a body, which may be of the body itself.
+const FAULT_CHARS_MAX: usize = 300;
 /// Characters of a duration.
 const DURATION_CHARS_MAX: usize = 64;
 
@@ -35,6 +39,10 @@ pub enum TapeRequestError {
     NoFile,
     #[error("a request names a path of more than {PATH_BYTES_MAX} bytes")]
     LongPath,
+    #[error(
+        "the paths of a request have more than {NAMES_BYTES_MAX} bytes together; ask in several requests"
+    )]
+    LongNames,
     #[error("'{0}' is no duration; write for example PT6H or P2D")]
     Duration(String),
 }
@@ -42,7 +50,7 @@ pub enum TapeRequestError {
 /// A file that shall be on disk.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WantedFile {
-    /// With single slashes.
+    /// As the namespace writes it, where it can be a path there.
     pub path: String,
     /// How long it shall stay there; `None`: as the site thinks best.
     pub pin: Option<Duration>,
@@ -151,42 +159,56 @@ struct FileForm {
 }
 
 fn malformed(why: &serde_json::Error) -> TapeRequestError {
-    TapeRequestError::Malformed(why.to_string())
+    TapeRequestError::Malformed(why.to_string().chars().take(FAULT_CHARS_MAX).collect())
 }
 
-/// A path with single slashes, when it is no longer than any that a storage element has.
-fn known_length(path: &str) -> Result<String, TapeRequestError> {
-    match path.len() {
-        0..=PATH_BYTES_MAX => Ok(with_single_slashes(path)),
-        _ => Err(TapeRequestError::LongPath),
+/// The paths of a request, each once however it is spelled.
+#[derive(Default)]
+struct NamedPaths {
+    seen: HashSet<String>,
+    /// Of all of them.
+    bytes: usize,
+}
+
+impl NamedPaths {
+    /// A path as the namespace writes it; `None`: it was named before. What can be no path there stays as it is, with single
+    /// slashes, so that whoever asked is told why.
+    fn name(&mut self, path: &str) -> Result<Option<String>, TapeRequestError> {
+        if path.len() > PATH_BYTES_MAX {
+            return Err(TapeRequestError::LongPath);
+        }
+        let parsed = NamespacePath::parse(path).map(|parsed| parsed.to_string());
+        let path = parsed.unwrap_or_else(|_| with_single_slashes(path));
+        if !self.seen.insert(path.clone()) {
+            return Ok(None);
+        }
+        self.bytes += path.len();
+        match self.bytes > NAMES_BYTES_MAX {
+            true => Err(TapeRequestError::LongNames),
+            false => Ok(Some(path)),
+        }
     }
 }
 
 /// The body of a stage request. A file that stands in it twice is one.
 pub fn parse_stage(body: &[u8], files_max: usize) -> Result<Vec<WantedFile>, TapeRequestError> {
-    let (mut wanted, mut seen) = (Vec::new(), HashSet::new());
+    let (mut wanted, mut paths) = (Vec::new(), NamedPaths::default());
     for file in parse_list::<FileForm>(body, "files", files_max)? {
         let pin = file.disk_lifetime.as_deref().map(parse_duration);
         let pin = pin.transpose()?;
-        let path = known_length(&file.path)?;
-        // Asked for twice it is still one file.
-        if seen.insert(path.clone()) {
-            wanted.push(WantedFile { path, pin });
-        }
+        let path = paths.name(&file.path)?;
+        wanted.extend(path.map(|path| WantedFile { path, pin }));
     }
     Ok(wanted)
 }
 
-/// The body of a request that names paths, with single slashes.
+/// The body of a request that names paths, each once, as the namespace writes them.
 pub fn parse_paths(body: &[u8], files_max: usize) -> Result<Vec<String>, TapeRequestError> {
-    let (mut paths, mut seen) = (Vec::new(), HashSet::new());
-    for path in parse_list::<String>(body, "paths", files_max)? {
-        let path = known_length(&path)?;
-        if seen.insert(path.clone()) {
-            paths.push(path);
-        }
+    let (mut named, mut paths) = (Vec::new(), NamedPaths::default());
+    for path in parse_list::<Cow<'_, str>>(body, "paths", files_max)? {
+        named.extend(paths.name(&path)?);
     }
-    Ok(paths)
+    Ok(named)
 }
 
 /// A duration of ISO 8601 §5.5.2.2 in weeks, days, hours, minutes and whole seconds. Years and months have no fixed
@@ -368,8 +390,9 @@ mod tests {
         );
         let twice = parse_paths(br#"{"paths":["/a","//a","/b","/a"]}"#, 5);
         assert_eq!(twice.expect("understood"), ["/a", "/b"]);
-        let twice = parse_stage(br#"{"files":[{"path":"/a"},{"path":"//a"}]}"#, 5);
-        assert_eq!(twice.expect("understood").len(), 1);
+        let twice = br#"{"files":[{"path":"/a/b"},{"path":"//a/b"},{"path":"/./a/b/."},{"path":"/a/./b/"}]}"#;
+        let twice = parse_stage(twice, 5).expect("understood");
+        assert_eq!((twice.len(), twice[0].path.as_str()), (1, "/a/b"));
         let long = format!(r#"{{"paths":["/{}"]}}"#, "a".repeat(9_000));
         assert_eq!(
             parse_paths(long.as_bytes(), 5),
@@ -379,6 +402,24 @@ mod tests {
             parse_paths(br#"{"paths":["/a//b"]}"#, 5).expect("understood"),
             ["/a/b"]
         );
+    }
+
+    #[test]
+    fn what_is_told_of_a_wrong_body_is_short_and_all_paths_together_are_bounded() {
+        let wrong = format!(r#"{{"paths":"{}"}}"#, "A".repeat(1 << 20));
+        let told = parse_paths(wrong.as_bytes(), 5)
+            .expect_err("no list")
+            .to_string();
+        assert!(told.len() < 1_024, "{} bytes", told.len());
+        let path = |number: usize| format!(r#""/{number:04}/{}""#, "b".repeat(4_000));
+        let paths: Vec<String> = (0..1_100).map(path).collect();
+        let body = format!(r#"{{"paths":[{}]}}"#, paths.join(","));
+        assert_eq!(
+            parse_paths(body.as_bytes(), 10_000),
+            Err(TapeRequestError::LongNames)
+        );
+        let body = format!(r#"{{"paths":[{}]}}"#, paths[..1_000].join(","));
+        assert!(parse_paths(body.as_bytes(), 10_000).is_ok());
     }
 
     #[test]

@@ -42,7 +42,9 @@ const LARGE_BODY_WAIT: Duration = Duration::from_secs(30);
 impl From<TapeRequestError> for Problem {
     fn from(why: TapeRequestError) -> Problem {
         let code = match why {
-            TapeRequestError::TooManyFiles { .. } => ProblemCode::BodyTooLarge,
+            TapeRequestError::TooManyFiles { .. } | TapeRequestError::LongNames => {
+                ProblemCode::BodyTooLarge
+            }
             TapeRequestError::Malformed(_)
             | TapeRequestError::NoFile
             | TapeRequestError::LongPath
