@@ -3,7 +3,7 @@
 use super::EntryId;
 use crate::journal::remedy_of_sqlite;
 use penstock_journal::Remedy;
-use penstock_model::NamespacePath;
+use penstock_model::{NamespacePath, PATH_BYTES_MAX};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use thiserror::Error;
@@ -37,8 +37,20 @@ pub enum ChangeRefusal {
     )]
     KeptOnDisk(EntryId),
     /// More stage requests than one user may have.
-    #[error("you have {0} stage requests already; delete those that are over")]
+    #[error(
+        "you have {0} stage requests, and too few of them are over; release files that are no longer needed, or ask later"
+    )]
     TooManyStages(i64),
+    /// They name more than those of one user may.
+    #[error(
+        "your stage requests name {files} files in {mebibytes} MiB, and too few of them are over; release files that are no \
+         longer needed, or ask later"
+    )]
+    TooManyStagedFiles {
+        /// Those that are kept.
+        files: i64,
+        mebibytes: i64,
+    },
     /// Nothing is to be brought from tape.
     #[error("file {0} is gone, or on disk")]
     NotOnTapeOnly(EntryId),
@@ -51,6 +63,11 @@ pub enum ChangeRefusal {
     /// A directory cannot be moved into itself, and nothing onto itself.
     #[error("{0} cannot be moved onto or below itself")]
     IntoItself(NamespacePath),
+    /// What is below could not be named any more.
+    #[error(
+        "a path below {0} would be longer than {PATH_BYTES_MAX} bytes; choose a shorter name, or rename what is below first"
+    )]
+    TooLongBelow(NamespacePath),
     /// The root stays.
     #[error("the root directory can be neither removed nor moved nor replaced")]
     Root,

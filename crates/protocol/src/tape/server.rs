@@ -6,8 +6,8 @@
 use super::with_single_slashes;
 use penstock_model::{NamespacePath, StageRequestId, Timestamp, ToldPlace};
 use serde::de::{DeserializeSeed, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
-use serde::{Deserialize, Deserializer};
-use serde_json::{Map, Value, json};
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::{Value, json};
 use std::borrow::Cow;
 use std::collections::HashSet;
 use std::fmt;
@@ -274,58 +274,82 @@ pub struct ToldFile {
     pub expected: Option<Timestamp>,
 }
 
-/// The answer to the question how far a request is. Times are seconds of Unix, as the examples of the specification have
-/// them. Of `onDisk` and `state` there is exactly one.
-pub fn progress_document(id: &StageRequestId, created: Timestamp, files: &[ToldFile]) -> Value {
-    let seconds = |at: Timestamp| json!(at.0.div_euclid(1_000));
-    let rows: Vec<Value> = files
-        .iter()
-        .map(|file| {
-            let mut row = Map::new();
-            row.insert("path".to_owned(), json!(file.path));
-            match file.on_disk {
-                true => row.insert("onDisk".to_owned(), json!(true)),
-                false => row.insert("state".to_owned(), json!(file.state)),
-            };
-            let times = [
-                ("startedAt", file.started),
-                ("finishedAt", file.finished),
-                ("expectedAt", file.expected),
-            ];
-            for (name, at) in times {
-                if let Some(at) = at {
-                    row.insert(name.to_owned(), seconds(at));
-                }
-            }
-            if let Some((code, text)) = &file.problem {
-                // Clients take a file with an `error` for one that will not come.
-                let key = match file.state {
-                    "SUBMITTED" | "STARTED" => "waitsFor",
-                    _ => "error",
-                };
-                row.insert(key.to_owned(), json!(text));
-                row.insert("code".to_owned(), json!(code));
-            }
-            Value::Object(row)
-        })
-        .collect();
-    let mut document = Map::new();
-    document.insert("id".to_owned(), json!(id.as_str()));
-    document.insert("createdAt".to_owned(), seconds(created));
-    let started = files.iter().filter_map(|file| file.started).min();
-    document.insert("startedAt".to_owned(), seconds(started.unwrap_or(created)));
-    let ends: Option<Vec<Timestamp>> = files.iter().map(|file| file.finished).collect();
-    if let Some(end) = ends.and_then(|ends| ends.into_iter().max()) {
-        document.insert("completedAt".to_owned(), seconds(end));
+/// How far a request is, as it is written. Times are seconds of Unix, as the examples of the specification have them.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct ProgressForm<'a> {
+    id: &'a str,
+    created_at: i64,
+    started_at: i64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    completed_at: Option<i64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    expected_at: Option<i64>,
+    files: Vec<FileProgressForm<'a>>,
+}
+
+/// Of `onDisk` and `state` there is exactly one.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct FileProgressForm<'a> {
+    path: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    on_disk: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    state: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    started_at: Option<i64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    finished_at: Option<i64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    expected_at: Option<i64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<&'a str>,
+    /// Clients take a file with an `error` for one that will not come.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    waits_for: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    code: Option<&'a str>,
+}
+
+fn seconds(at: Timestamp) -> i64 {
+    at.0.div_euclid(1_000)
+}
+
+impl ToldFile {
+    fn form(&self) -> FileProgressForm<'_> {
+        let text = self.problem.as_ref().map(|(_, text)| text.as_str());
+        let is_on_its_way = matches!(self.state, "SUBMITTED" | "STARTED");
+        FileProgressForm {
+            path: &self.path,
+            on_disk: self.on_disk.then_some(true),
+            state: (!self.on_disk).then_some(self.state),
+            started_at: self.started.map(seconds),
+            finished_at: self.finished.map(seconds),
+            expected_at: self.expected.map(seconds),
+            error: text.filter(|_| !is_on_its_way),
+            waits_for: text.filter(|_| is_on_its_way),
+            code: self.problem.as_ref().map(|(code, _)| *code),
+        }
     }
+}
+
+/// The answer to the question how far a request is, as JSON. It may be of some megabytes, so it is written at once.
+pub fn progress_document(id: &StageRequestId, created: Timestamp, files: &[ToldFile]) -> Vec<u8> {
+    let started = files.iter().filter_map(|file| file.started).min();
+    let ends: Option<Vec<Timestamp>> = files.iter().map(|file| file.finished).collect();
     // Of all that is on its way, if all of it is known.
     let open = files.iter().filter(|file| file.finished.is_none());
     let expected: Option<Vec<Timestamp>> = open.map(|file| file.expected).collect();
-    if let Some(last) = expected.and_then(|all| all.into_iter().max()) {
-        document.insert("expectedAt".to_owned(), seconds(last));
-    }
-    document.insert("files".to_owned(), Value::Array(rows));
-    Value::Object(document)
+    let form = ProgressForm {
+        id: id.as_str(),
+        created_at: seconds(created),
+        started_at: seconds(started.unwrap_or(created)),
+        completed_at: ends.and_then(|ends| ends.into_iter().max()).map(seconds),
+        expected_at: expected.and_then(|all| all.into_iter().max()).map(seconds),
+        files: files.iter().map(ToldFile::form).collect(),
+    };
+    serde_json::to_vec(&form).expect("texts and numbers can be written as JSON")
 }
 
 /// The answer to the question where files are.
@@ -442,12 +466,13 @@ mod tests {
             file("/b", false, "SUBMITTED", Some("room on disk")),
             file("/c", false, "FAILED", Some("no tape")),
         ];
-        let document = progress_document(&id, Timestamp(4_000), &files);
+        let written = progress_document(&id, Timestamp(4_000), &files);
+        let document: Value = serde_json::from_slice(&written).expect("JSON");
         assert_eq!(document["files"][1]["waitsFor"], "room on disk");
         assert_eq!(document["files"][2]["finishedAt"], 7);
         assert!(document.get("completedAt").is_none());
         assert_eq!(document["files"][1]["expectedAt"], 9);
-        let told = parse_progress(document.to_string().as_bytes(), &id).expect("read");
+        let told = parse_progress(&written, &id).expect("read");
         let told: Vec<FileProgress> = told.into_iter().map(|(_, progress)| progress).collect();
         assert_eq!(told[0], FileProgress::OnDisk);
         assert_eq!(told[1], FileProgress::Pending);

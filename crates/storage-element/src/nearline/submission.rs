@@ -24,6 +24,8 @@ pub(crate) struct Submission {
     pub user: Option<UserName>,
     pub vo: Option<VoName>,
     pub at: Timestamp,
+    /// It is asked for somebody who reads a file.
+    pub is_of_reader: bool,
     pub files: Vec<SubmittedFile>,
 }
 
@@ -53,6 +55,7 @@ impl Nearline {
             user: submission.user,
             vo: submission.vo,
             at,
+            is_of_reader: submission.is_of_reader,
             quota: self.pin_quota(),
             pools_away: self.pools_away(),
             files: submission.files.into_iter().map(staged).collect(),
@@ -71,6 +74,7 @@ impl Nearline {
         PinQuota {
             user: self.config.pins_user_max.unwrap_or(Bytes(whole / 4)),
             vo: self.config.pins_vo_max.unwrap_or(Bytes(whole / 2)),
+            all: Bytes(whole / 4 * 3),
         }
     }
 }
