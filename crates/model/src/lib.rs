@@ -63,7 +63,7 @@ pub use lock::{Lock, LockReach, LockScope, LockToken};
 pub use minute::{FailedStep, MinuteFailure, MinuteKey, MinuteRow, MinuteSamples, MinuteSums};
 pub use mute::{Mute, MuteScope};
 pub use node::{Epoch, InvalidNodeId, NodeId, Tenure};
-pub use path::NamespacePath;
+pub use path::{NamespacePath, PATH_BYTES_MAX};
 pub use pool_sample::{PoolSample, PoolSamples, PoolTraffic};
 pub use problem::{Actor, Advice, Layer, Problem, ProblemCode, ProblemFacts, Retry, Side};
 pub use reason::{ChoiceReason, NoSlot, SlotBound, SlotPlace, TapeWait, WaitReason};

@@ -12,6 +12,7 @@ pub mod delegation;
 mod der;
 pub mod digest;
 pub mod exposition;
+pub mod fair_turns;
 pub mod gfal;
 pub mod hosts;
 pub mod http1;

@@ -274,9 +274,14 @@ impl Door {
         client: &Client,
         request: &Request,
     ) -> io::Result<()> {
+        let mut held = None;
         let answer = match self.handle(connection, client, request).await {
             Ok(Reply::Sent(result)) => return result,
             Ok(Reply::Response(answer)) => answer,
+            Ok(Reply::InTurn(answer, turn)) => {
+                held = Some(turn);
+                answer
+            }
             Err(problem) => {
                 self.note_refusal(connection, client, request, &problem);
                 if problem.status.is_server_error() {
@@ -298,7 +303,9 @@ impl Door {
                 }
             }
         };
-        self.send(connection, answer).await
+        let sent = self.send(connection, answer).await;
+        drop(held);
+        sent
     }
 
     /// Tells the ledger of a request that was not fulfilled. What merely is not there, or has no such method, is left out:

@@ -27,8 +27,9 @@ use crate::reaper::{Pools, ReaperHandle};
 use crate::tape_meter::TapeMeter;
 use crate::timed_join::end_thread;
 use parking_lot::Mutex;
-use penstock_model::Timestamp;
+use penstock_model::{Timestamp, UserName};
 use penstock_persistence::namespace::{EntryId, Namespace};
+use penstock_protocol::fair_turns::FairTurns;
 use penstock_tape::hsm_queue::HsmCounts;
 use serde::Serialize;
 use serde_json::Value;
@@ -38,12 +39,18 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 pub(crate) use tape_libraries::{LibrariesStatus, LiveBytes};
-use tokio::sync::Semaphore;
 
 /// Threads for looks at disks.
 const BLOCKING_THREADS: usize = 16;
-/// Large requests that are read at once.
-const LARGE_BODIES_MAX: usize = 8;
+/// Large requests that are received at once, and those of one user among them.
+const RECEIVED_AT_ONCE: usize = 8;
+const RECEIVED_AT_ONCE_OF_USER: usize = 2;
+/// Requests that are worked on at once, of whatever size.
+const WORKED_AT_ONCE: usize = 8;
+const WORKED_AT_ONCE_OF_USER: usize = 2;
+/// Large answers that are being sent.
+const TOLD_AT_ONCE: usize = 16;
+const TOLD_AT_ONCE_OF_USER: usize = 2;
 /// How long an end waits for running commands to be stopped.
 const END_WAIT: Duration = Duration::from_secs(30);
 
@@ -76,8 +83,7 @@ pub(crate) struct NearlineIncident {
 pub(crate) struct Nearline {
     pub config: NearlineConfig,
     pub inbox: NearlineInbox,
-    /// Places for large requests, which are held in memory while they are read.
-    pub large_bodies: Semaphore,
+    pub turns: TapeTurns,
     /// What WLCG collects of tapes, as it was found out last.
     pub metrics: MetricsCache,
     pools: Pools,
@@ -101,6 +107,27 @@ impl Default for MetricsCache {
         MetricsCache {
             turn: Semaphore::new(1),
             known: Mutex::new(None),
+        }
+    }
+}
+
+/// Who may use memory, the threads of doors and the writer of the namespace for requests of files on tape, which may name many
+/// files: few at once, and fewer of one user.
+pub(crate) struct TapeTurns {
+    /// To send a large body.
+    pub receiving: FairTurns<UserName>,
+    /// To have a request understood and carried out.
+    pub working: FairTurns<UserName>,
+    /// To receive a large answer.
+    pub telling: FairTurns<UserName>,
+}
+
+impl TapeTurns {
+    fn new() -> TapeTurns {
+        TapeTurns {
+            receiving: FairTurns::new(RECEIVED_AT_ONCE, RECEIVED_AT_ONCE_OF_USER),
+            working: FairTurns::new(WORKED_AT_ONCE, WORKED_AT_ONCE_OF_USER),
+            telling: FairTurns::new(TOLD_AT_ONCE, TOLD_AT_ONCE_OF_USER),
         }
     }
 }
@@ -194,7 +221,7 @@ impl Nearline {
         Ok(Nearline {
             config,
             inbox,
-            large_bodies: Semaphore::new(LARGE_BODIES_MAX),
+            turns: TapeTurns::new(),
             metrics: MetricsCache::default(),
             pools,
             status,

@@ -174,7 +174,8 @@ pub enum Input {
         request: RequestId,
         lease_ns: i64,
     },
-    Cancel(RequestId),
+    /// Nobody wants these any more.
+    Cancel(Vec<RequestId>),
     Report {
         drive: DriveName,
         report: DriveReport,
@@ -500,8 +501,10 @@ impl RequestEngine {
                     self.keep(out, Record::LeaseRenewed { request, lease_ns });
                 }
             }
-            Input::Cancel(request) => {
-                self.end(out, request, RequestOutcome::Canceled);
+            Input::Cancel(requests) => {
+                for request in requests {
+                    self.end(out, request, RequestOutcome::Canceled);
+                }
                 self.is_decision_due = true;
             }
             Input::Report { drive, report } => self.report(now_ns, &drive, report, out),

@@ -7,7 +7,6 @@ mod banned;
 mod clock;
 mod cloud;
 mod error;
-mod fair_turns;
 #[doc(hidden)]
 pub mod fuzzing;
 mod history;

@@ -4,8 +4,7 @@ use crate::sources::{Source, code_of, files};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// From what knows nobody to what knows all.
-const TRANSFER_SERVICE: [&str; 23] = [
-    "fair_turns",
+const TRANSFER_SERVICE: [&str; 22] = [
     "cloud",
     "loop_message",
     "clock",

@@ -180,6 +180,17 @@ pub enum Change {
     RecordPools(Vec<PoolName>),
 }
 
+impl Change {
+    /// About how many rows it may change: how long it keeps others waiting.
+    pub(super) fn weight(&self) -> usize {
+        if let Change::Nearline(change) = self {
+            change.weight()
+        } else {
+            1
+        }
+    }
+}
+
 /// What a change did.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ChangeReport {
@@ -191,6 +202,10 @@ pub struct ChangeReport {
     pub forgotten: BTreeSet<EntryId>,
     /// Things that the ledger tells no more.
     pub pruned: u64,
+    /// Files that a stage request no longer keeps or waits for.
+    pub released: Vec<EntryId>,
+    /// Only a part was done, so that others have their turn: the same change goes on with the rest.
+    pub is_more: bool,
 }
 
 /// A file that is no longer visible and whose data has not been removed yet.

@@ -3,7 +3,7 @@
 use super::EntryId;
 use crate::journal::remedy_of_sqlite;
 use penstock_journal::Remedy;
-use penstock_model::NamespacePath;
+use penstock_model::{NamespacePath, PATH_BYTES_MAX};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use thiserror::Error;
@@ -37,7 +37,9 @@ pub enum ChangeRefusal {
     )]
     KeptOnDisk(EntryId),
     /// More stage requests than one user may have.
-    #[error("you have {0} stage requests already; delete those that are over")]
+    #[error(
+        "you have {0} stage requests, and too few of them are over; release files that are no longer needed, or ask later"
+    )]
     TooManyStages(i64),
     /// Nothing is to be brought from tape to there.
     #[error("file {0} is gone, or on disk in another pool")]
@@ -45,6 +47,16 @@ pub enum ChangeRefusal {
     /// The tape system names two files alike.
     #[error("the copy {uri} on tape is that of file {other}; no other file can have it")]
     CopyOfAnother { uri: String, other: EntryId },
+    /// They name more than those of one user may.
+    #[error(
+        "your stage requests name {files} files in {mebibytes} MiB, and too few of them are over; release files that are no \
+         longer needed, or ask later"
+    )]
+    TooManyStagedFiles {
+        /// Those that are kept.
+        files: i64,
+        mebibytes: i64,
+    },
     /// The directory that should hold it does not exist.
     #[error("the directory {0} does not exist; make it first")]
     ParentMissing(NamespacePath),
@@ -54,6 +66,11 @@ pub enum ChangeRefusal {
     /// A directory cannot be moved into itself, and nothing onto itself.
     #[error("{0} cannot be moved onto or below itself")]
     IntoItself(NamespacePath),
+    /// What is below could not be named any more.
+    #[error(
+        "a path below {0} would be longer than {PATH_BYTES_MAX} bytes; choose a shorter name, or rename what is below first"
+    )]
+    TooLongBelow(NamespacePath),
     /// The root stays.
     #[error("the root directory can be neither removed nor moved nor replaced")]
     Root,

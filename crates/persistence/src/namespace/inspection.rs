@@ -116,6 +116,33 @@ pub(super) fn path_of(
     connection: &Connection,
     entry: EntryId,
 ) -> rusqlite::Result<Option<NamespacePath>> {
+    let Some(names) = names_of(connection, entry)? else {
+        return Ok(None);
+    };
+    let path = names
+        .iter()
+        .try_fold(NamespacePath::root(), |path, name| path.child(name));
+    Ok(path.ok())
+}
+
+/// The same for what needs no more than to know about where: of a path that is longer than any may be the directory above, as
+/// deep as one can be named. An entry that hangs in no tree is told to be in the root.
+pub(super) fn path_or_directory_of(
+    connection: &Connection,
+    entry: EntryId,
+) -> rusqlite::Result<NamespacePath> {
+    let mut path = NamespacePath::root();
+    for name in names_of(connection, entry)?.unwrap_or_default() {
+        match path.child(&name) {
+            Ok(longer) => path = longer,
+            Err(_) => break,
+        }
+    }
+    Ok(path)
+}
+
+/// The names from the root down to an entry; `None`: it hangs in no tree.
+fn names_of(connection: &Connection, entry: EntryId) -> rusqlite::Result<Option<Vec<String>>> {
     let mut names: Vec<String> = Vec::new();
     let mut id = stored(entry);
     let mut query = connection.prepare_cached("SELECT parent, name FROM entry WHERE id = ?1")?;
@@ -131,11 +158,8 @@ pub(super) fn path_of(
         names.push(name);
         id = parent;
     }
-    let path = names
-        .iter()
-        .rev()
-        .try_fold(NamespacePath::root(), |path, name| path.child(name));
-    Ok(path.ok())
+    names.reverse();
+    Ok(Some(names))
 }
 
 /// The checksums of files with ids from `from` on and below `end`.

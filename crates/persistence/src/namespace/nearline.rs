@@ -16,7 +16,7 @@ pub use staging::{FileAwaiter, RememberedFailure, StoredStageRequest};
 use super::change::{Batch, ChangeReport, Outcome, ToldEntry, TrashedData};
 use super::connection::{signed, stored, unsigned};
 use super::directory_log::{DirectoryRecord, FileEntry, TrashedFile};
-use super::inspection::path_of;
+use super::inspection::path_or_directory_of;
 use super::nearline_change::NearlineChange;
 use super::read::{archival_of, checksums_of, stored_archival};
 use super::{
@@ -74,6 +74,7 @@ impl FileOnTape {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TapeFile {
     pub id: EntryId,
+    /// Where a path is too long, the directory above, as deep as one can be named.
     pub path: NamespacePath,
     pub size: Bytes,
     pub owner: Option<UserName>,
@@ -157,28 +158,37 @@ impl Batch<'_> {
                 Ok(ChangeReport::default())
             }
             NearlineChange::Stage(request) => {
-                if staging::is_full(self.connection, request)? {
-                    return Err(ChangeRefusal::TooManyStages(staging::REQUESTS_PER_USER_MAX).into());
-                }
+                staging::make_place(self.connection, request)?;
                 staging::insert(self.connection, request)?;
                 Ok(ChangeReport::default())
             }
-            NearlineChange::ReleaseStaged { request, files, at } => {
-                staging::release(self.connection, request, files, *at)?;
-                Ok(ChangeReport::default())
-            }
+            NearlineChange::ReleaseStaged { request, files, at } => Ok(ChangeReport {
+                released: staging::release(self.connection, request, files, *at)?,
+                ..ChangeReport::default()
+            }),
             NearlineChange::ReleaseOfUser { user, files, at } => {
-                staging::release_of_user(self.connection, user, files, *at)?;
-                Ok(ChangeReport::default())
+                let (released, is_more) =
+                    staging::release_of_user(self.connection, user, files, *at)?;
+                Ok(ChangeReport {
+                    released,
+                    is_more,
+                    ..ChangeReport::default()
+                })
             }
             NearlineChange::ForgetStage(request) => {
-                staging::forget(self.connection, request)?;
-                Ok(ChangeReport::default())
+                let forgotten = staging::forget(self.connection, request)?;
+                Ok(ChangeReport {
+                    is_more: forgotten.is_more,
+                    released: forgotten.released,
+                    ..ChangeReport::default()
+                })
             }
             NearlineChange::PruneStages { before, at } => {
-                staging::end_pins(self.connection, *at)?;
+                let has_more_pins = staging::end_pins(self.connection, *at)?;
+                let (pruned, is_more) = staging::prune(self.connection, *before)?;
                 Ok(ChangeReport {
-                    pruned: staging::prune(self.connection, *before, *at)?,
+                    pruned,
+                    is_more: is_more || has_more_pins,
                     ..ChangeReport::default()
                 })
             }
@@ -514,14 +524,11 @@ impl Batch<'_> {
 }
 
 /// Takes id, size, owner, created, pool and archival.
-fn file_of_row(connection: &Connection, row: &Row<'_>) -> rusqlite::Result<Option<TapeFile>> {
+fn file_of_row(connection: &Connection, row: &Row<'_>) -> rusqlite::Result<TapeFile> {
     let id = EntryId(unsigned(row.get(0)?));
-    let Some(path) = path_of(connection, id)? else {
-        return Ok(None);
-    };
-    Ok(Some(TapeFile {
+    Ok(TapeFile {
         id,
-        path,
+        path: path_or_directory_of(connection, id)?,
         size: Bytes(unsigned(row.get(1)?)),
         owner: row.get::<_, Option<String>>(2)?.map(UserName::new),
         created: Timestamp(row.get(3)?),
@@ -529,18 +536,17 @@ fn file_of_row(connection: &Connection, row: &Row<'_>) -> rusqlite::Result<Optio
         pool: row.get::<_, Option<String>>(4)?.map(PoolName::new),
         archival: archival_of(row.get(5)?),
         copies: copies_of(connection, id)?,
-    }))
+    })
 }
 
 const FILE_COLUMNS: &str = "id, size_bytes, owner, created_ms, pool, archival";
 
 fn tape_file(connection: &Connection, file: EntryId) -> rusqlite::Result<Option<TapeFile>> {
     let sql = format!("SELECT {FILE_COLUMNS} FROM entry WHERE id = ?1 AND kind = 1");
-    let found = connection
+    connection
         .prepare_cached(&sql)?
         .query_row([stored(file)], |row| file_of_row(connection, row))
-        .optional()?;
-    Ok(found.flatten())
+        .optional()
 }
 
 pub(super) fn copies_of(connection: &Connection, file: EntryId) -> rusqlite::Result<Vec<TapeCopy>> {
@@ -639,7 +645,7 @@ impl Namespace {
         self.readers.with(|connection| {
             let mut query = connection.prepare_cached(sql)?;
             let rows = query.query_map(values, |row| file_of_row(connection, row))?;
-            rows.filter_map(Result::transpose).collect()
+            rows.collect()
         })
     }
 

@@ -85,16 +85,16 @@ pub enum NearlineChange {
         files: Vec<u32>,
         at: Timestamp,
     },
-    /// The same for all requests of a user that name these files.
+    /// The same for all requests of a user that name these files. In parts: what is reported tells whether there is more.
     ReleaseOfUser {
         user: UserName,
         files: Vec<EntryId>,
         at: Timestamp,
     },
-    /// Forgets a request, with all its pins.
+    /// Forgets a request, with all its pins. In parts: what is reported tells whether there is more.
     ForgetStage(StageRequestId),
     /// Ends pins whose time is over, and forgets requests that were made before, of which no file waits or is pinned any
-    /// more.
+    /// more. In parts: what is reported tells whether there is more.
     PruneStages { before: Timestamp, at: Timestamp },
     /// Adds records of whoever drives the tape system.
     AppendJournal(Vec<String>),
@@ -102,6 +102,37 @@ pub enum NearlineChange {
     ReplaceJournal(Vec<String>),
     /// These copies are gone from tape.
     ForgetRemovals(Vec<String>),
+}
+
+/// Rows of stage requests that one change looks after, so that others have their turn.
+pub(super) const STAGE_ROWS_MAX: usize = 1_000;
+
+impl NearlineChange {
+    /// About how many rows it may change: how long it keeps others waiting.
+    pub(super) fn weight(&self) -> usize {
+        match self {
+            NearlineChange::Stage(request) => request.files.len(),
+            NearlineChange::ReleaseStaged { files, .. } => files.len(),
+            NearlineChange::ReleaseOfUser { .. }
+            | NearlineChange::ForgetStage(_)
+            | NearlineChange::PruneStages { .. } => STAGE_ROWS_MAX,
+            NearlineChange::AppendJournal(records) | NearlineChange::ReplaceJournal(records) => {
+                records.len()
+            }
+            NearlineChange::ForgetRemovals(uris) => uris.len(),
+            NearlineChange::OnDisk { files, .. } => files.len(),
+            NearlineChange::JoinDataSets { joins, .. } => joins.len(),
+            NearlineChange::Archived { .. }
+            | NearlineChange::Evict { .. }
+            | NearlineChange::LoseDiskCopy { .. }
+            | NearlineChange::CopyMoved { .. }
+            | NearlineChange::ReenterOnTape { .. }
+            | NearlineChange::Recalled { .. }
+            | NearlineChange::RecallFailed { .. }
+            | NearlineChange::RecallStarted { .. }
+            | NearlineChange::RecallDelayed { .. } => 1,
+        }
+    }
 }
 
 /// How far a file of a stage request is.
@@ -189,6 +220,8 @@ pub struct PinQuota {
     pub user: Bytes,
     /// Those of all users of a VO together.
     pub vo: Bytes,
+    /// Those of everybody.
+    pub all: Bytes,
 }
 
 /// A request to be kept.
@@ -200,6 +233,8 @@ pub struct NewStageRequest {
     /// The data challenge or activity that it is part of.
     pub challenge: Option<String>,
     pub at: Timestamp,
+    /// It was made for somebody who reads a file. How many there are of those is bounded by their files only.
+    pub is_of_reader: bool,
     /// Files beyond it fail.
     pub quota: PinQuota,
     /// Pools that do not answer: what they hold is waited for.

@@ -10,7 +10,7 @@ use std::path::Path;
 use uuid::Uuid;
 
 /// The stored form that this program writes. Raise it with a migration and a test with an old database.
-pub(super) const SCHEMA_VERSION: u32 = 12;
+pub(super) const SCHEMA_VERSION: u32 = 13;
 
 /// Begins the name of what the `meta` table says of a pool.
 pub(super) const POOL_KEY: &str = "pool.";
@@ -280,8 +280,39 @@ ALTER TABLE stage_file ADD COLUMN activity TEXT;
 ALTER TABLE stage_request ADD COLUMN challenge TEXT;
 ";
 
+/// From version 12 to 13: what stage requests take to be kept, and of each how many of its files are held; what is held by all
+/// together (`kind` 2).
+const THIRTEENTH_VERSION: &str = "
+ALTER TABLE stage_request ADD COLUMN files INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE stage_request ADD COLUMN text_bytes INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE stage_request ADD COLUMN held INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE stage_request ADD COLUMN is_of_reader INTEGER NOT NULL DEFAULT 0;
+UPDATE stage_request SET
+    files = (SELECT count(*) FROM stage_file WHERE request = id),
+    text_bytes = (SELECT coalesce(sum(length(CAST(path AS BLOB))), 0) FROM stage_file WHERE request = id),
+    held = (SELECT count(*) FROM stage_file
+            WHERE request = id AND entry IS NOT NULL AND (state < 2 OR pin_until_ms IS NOT NULL));
+DROP INDEX stage_request_by_time;
+DROP INDEX stage_request_by_user;
+CREATE INDEX stage_request_over ON stage_request (created_ms) WHERE held = 0;
+CREATE INDEX stage_request_of_user_over ON stage_request (user, created_ms) WHERE held = 0;
+CREATE TABLE stage_kept (
+    user TEXT PRIMARY KEY,
+    requests INTEGER NOT NULL,
+    files INTEGER NOT NULL,
+    text_bytes INTEGER NOT NULL
+) WITHOUT ROWID;
+INSERT INTO stage_kept SELECT user, count(*), sum(files), sum(text_bytes) FROM stage_request
+    WHERE user IS NOT NULL GROUP BY user;
+INSERT INTO held_file
+    SELECT 2, '', stage_file.entry, count(*), size_bytes
+    FROM stage_file JOIN entry ON entry.id = stage_file.entry
+    WHERE state < 2 OR pin_until_ms IS NOT NULL GROUP BY stage_file.entry;
+INSERT INTO held_sum SELECT kind, holder, count(*), sum(size_bytes) FROM held_file WHERE kind = 2 GROUP BY kind, holder;
+";
+
 /// From each version to the next.
-const STEPS: [&str; 11] = [
+const STEPS: [&str; 12] = [
     SECOND_VERSION,
     THIRD_VERSION,
     FOURTH_VERSION,
@@ -293,6 +324,7 @@ const STEPS: [&str; 11] = [
     TENTH_VERSION,
     ELEVENTH_VERSION,
     TWELFTH_VERSION,
+    THIRTEENTH_VERSION,
 ];
 
 /// What a namespace says of itself.

@@ -1131,6 +1131,18 @@ fn a_namespace_of_the_tenth_version_is_read_and_raised() {
         );
         let held = lab.namespace().held_by_user(&UserName::new("alice"));
         assert_eq!(held.expect("readable").0, 1);
+        let counted = rusqlite::Connection::open(lab.file()).expect("opened");
+        let counted = counted.query_row(
+            "SELECT held, requests, stage_kept.files, stage_kept.text_bytes, (SELECT files FROM held_sum WHERE kind = 2)
+             FROM stage_request JOIN stage_kept USING (user)",
+            [],
+            |row| {
+                let counts: [i64; 5] =
+                    [row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?, row.get(4)?];
+                Ok(counts)
+            },
+        );
+        assert_eq!(counted.expect("counted"), [1, 1, 2, 9, 1]);
     }
 }
 

@@ -24,6 +24,8 @@ const QUEUE_MAX: usize = 16_384;
 /// Changes in one transaction: enough to make the `fsync` cheap, few enough to answer within some
 /// milliseconds.
 const BATCH_MAX: usize = 512;
+/// The same by the rows that they change. A change that is larger is the last of its transaction.
+const BATCH_WEIGHT_MAX: usize = 2_000;
 /// Ids are reserved this far ahead, so that few commits have to write the mark.
 const IDS_AHEAD: u64 = 10_000;
 /// Between two attempts to go on after a failed commit.
@@ -243,8 +245,15 @@ enum Failure {
 
 fn run(mut committing: CommitThread, requests: &Receiver<Request>, done: &WriterCounters) {
     while let Some(first) = next(&mut committing, requests, done) {
+        let mut weight = first.change.change.weight();
         let mut batch = vec![first];
-        batch.extend(requests.try_iter().take(BATCH_MAX - 1));
+        while batch.len() < BATCH_MAX
+            && weight < BATCH_WEIGHT_MAX
+            && let Ok(request) = requests.try_recv()
+        {
+            weight += request.change.change.weight();
+            batch.push(request);
+        }
         let changes: Vec<&CausedChange> = batch.iter().map(|request| &request.change).collect();
         let begun = Instant::now();
         done.set_writes_since(Some(begun));

@@ -4,10 +4,10 @@
 //! specification asks.
 
 use super::with_single_slashes;
-use penstock_model::{StageRequestId, Timestamp, ToldPlace};
+use penstock_model::{NamespacePath, StageRequestId, Timestamp, ToldPlace};
 use serde::de::{DeserializeSeed, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
-use serde::{Deserialize, Deserializer};
-use serde_json::{Map, Value, json};
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::{Value, json};
 use std::borrow::Cow;
 use std::collections::HashSet;
 use std::fmt;
@@ -19,6 +19,10 @@ use thiserror::Error;
 pub const REQUEST_BYTES_PER_FILE_MAX: usize = 8 << 10;
 /// Bytes of a path.
 const PATH_BYTES_MAX: usize = 8 << 10;
+/// Bytes of all paths of a request together: what is asked for is kept, and told again whenever somebody looks at it.
+const NAMES_BYTES_MAX: usize = 4 << 20;
+/// Characters that are told of what is wrong with a body, which may be of the body itself.
+const FAULT_CHARS_MAX: usize = 300;
 /// Characters of a duration.
 const DURATION_CHARS_MAX: usize = 64;
 
@@ -35,6 +39,10 @@ pub enum TapeRequestError {
     NoFile,
     #[error("a request names a path of more than {PATH_BYTES_MAX} bytes")]
     LongPath,
+    #[error(
+        "the paths of a request have more than {NAMES_BYTES_MAX} bytes together; ask in several requests"
+    )]
+    LongNames,
     #[error("'{0}' is no duration; write for example PT6H or P2D")]
     Duration(String),
 }
@@ -42,7 +50,7 @@ pub enum TapeRequestError {
 /// A file that shall be on disk.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WantedFile {
-    /// With single slashes.
+    /// As the namespace writes it, where it can be a path there.
     pub path: String,
     /// How long it shall stay there; `None`: as the site thinks best.
     pub pin: Option<Duration>,
@@ -189,14 +197,34 @@ impl Targeted {
 }
 
 fn malformed(why: &serde_json::Error) -> TapeRequestError {
-    TapeRequestError::Malformed(why.to_string())
+    TapeRequestError::Malformed(why.to_string().chars().take(FAULT_CHARS_MAX).collect())
 }
 
-/// A path with single slashes, when it is no longer than any that a storage element has.
-fn known_length(path: &str) -> Result<String, TapeRequestError> {
-    match path.len() {
-        0..=PATH_BYTES_MAX => Ok(with_single_slashes(path)),
-        _ => Err(TapeRequestError::LongPath),
+/// The paths of a request, each once however it is spelled.
+#[derive(Default)]
+struct NamedPaths {
+    seen: HashSet<String>,
+    /// Of all of them.
+    bytes: usize,
+}
+
+impl NamedPaths {
+    /// A path as the namespace writes it; `None`: it was named before. What can be no path there stays as it is, with single
+    /// slashes, so that whoever asked is told why.
+    fn name(&mut self, path: &str) -> Result<Option<String>, TapeRequestError> {
+        if path.len() > PATH_BYTES_MAX {
+            return Err(TapeRequestError::LongPath);
+        }
+        let parsed = NamespacePath::parse(path).map(|parsed| parsed.to_string());
+        let path = parsed.unwrap_or_else(|_| with_single_slashes(path));
+        if !self.seen.insert(path.clone()) {
+            return Ok(None);
+        }
+        self.bytes += path.len();
+        match self.bytes > NAMES_BYTES_MAX {
+            true => Err(TapeRequestError::LongNames),
+            false => Ok(Some(path)),
+        }
     }
 }
 
@@ -206,33 +234,27 @@ pub fn parse_stage(
     files_max: usize,
     site: &str,
 ) -> Result<Vec<WantedFile>, TapeRequestError> {
-    let (mut wanted, mut seen) = (Vec::new(), HashSet::new());
+    let (mut wanted, mut paths) = (Vec::new(), NamedPaths::default());
     for file in parse_list::<FileForm>(body, "files", files_max)? {
         let pin = file.disk_lifetime.as_deref().map(parse_duration);
         let pin = pin.transpose()?;
-        let path = known_length(&file.path)?;
-        // Asked for twice it is still one file.
-        if seen.insert(path.clone()) {
-            wanted.push(WantedFile {
-                path,
-                pin,
-                activity: file.targeted.activity(site),
-            });
-        }
+        let path = paths.name(&file.path)?;
+        wanted.extend(path.map(|path| WantedFile {
+            path,
+            pin,
+            activity: file.targeted.activity(site),
+        }));
     }
     Ok(wanted)
 }
 
-/// The body of a request that names paths, with single slashes.
+/// The body of a request that names paths, each once, as the namespace writes them.
 pub fn parse_paths(body: &[u8], files_max: usize) -> Result<Vec<String>, TapeRequestError> {
-    let (mut paths, mut seen) = (Vec::new(), HashSet::new());
-    for path in parse_list::<String>(body, "paths", files_max)? {
-        let path = known_length(&path)?;
-        if seen.insert(path.clone()) {
-            paths.push(path);
-        }
+    let (mut named, mut paths) = (Vec::new(), NamedPaths::default());
+    for path in parse_list::<Cow<'_, str>>(body, "paths", files_max)? {
+        named.extend(paths.name(&path)?);
     }
-    Ok(paths)
+    Ok(named)
 }
 
 /// A duration of ISO 8601 §5.5.2.2 in weeks, days, hours, minutes and whole seconds. Years and months have no fixed
@@ -298,58 +320,82 @@ pub struct ToldFile {
     pub expected: Option<Timestamp>,
 }
 
-/// The answer to the question how far a request is. Times are seconds of Unix, as the examples of the specification have
-/// them. Of `onDisk` and `state` there is exactly one.
-pub fn progress_document(id: &StageRequestId, created: Timestamp, files: &[ToldFile]) -> Value {
-    let seconds = |at: Timestamp| json!(at.0.div_euclid(1_000));
-    let rows: Vec<Value> = files
-        .iter()
-        .map(|file| {
-            let mut row = Map::new();
-            row.insert("path".to_owned(), json!(file.path));
-            match file.on_disk {
-                true => row.insert("onDisk".to_owned(), json!(true)),
-                false => row.insert("state".to_owned(), json!(file.state)),
-            };
-            let times = [
-                ("startedAt", file.started),
-                ("finishedAt", file.finished),
-                ("expectedAt", file.expected),
-            ];
-            for (name, at) in times {
-                if let Some(at) = at {
-                    row.insert(name.to_owned(), seconds(at));
-                }
-            }
-            if let Some((code, text)) = &file.problem {
-                // Clients take a file with an `error` for one that will not come.
-                let key = match file.state {
-                    "SUBMITTED" | "STARTED" => "waitsFor",
-                    _ => "error",
-                };
-                row.insert(key.to_owned(), json!(text));
-                row.insert("code".to_owned(), json!(code));
-            }
-            Value::Object(row)
-        })
-        .collect();
-    let mut document = Map::new();
-    document.insert("id".to_owned(), json!(id.as_str()));
-    document.insert("createdAt".to_owned(), seconds(created));
-    let started = files.iter().filter_map(|file| file.started).min();
-    document.insert("startedAt".to_owned(), seconds(started.unwrap_or(created)));
-    let ends: Option<Vec<Timestamp>> = files.iter().map(|file| file.finished).collect();
-    if let Some(end) = ends.and_then(|ends| ends.into_iter().max()) {
-        document.insert("completedAt".to_owned(), seconds(end));
+/// How far a request is, as it is written. Times are seconds of Unix, as the examples of the specification have them.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct ProgressForm<'a> {
+    id: &'a str,
+    created_at: i64,
+    started_at: i64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    completed_at: Option<i64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    expected_at: Option<i64>,
+    files: Vec<FileProgressForm<'a>>,
+}
+
+/// Of `onDisk` and `state` there is exactly one.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct FileProgressForm<'a> {
+    path: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    on_disk: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    state: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    started_at: Option<i64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    finished_at: Option<i64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    expected_at: Option<i64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<&'a str>,
+    /// Clients take a file with an `error` for one that will not come.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    waits_for: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    code: Option<&'a str>,
+}
+
+fn seconds(at: Timestamp) -> i64 {
+    at.0.div_euclid(1_000)
+}
+
+impl ToldFile {
+    fn form(&self) -> FileProgressForm<'_> {
+        let text = self.problem.as_ref().map(|(_, text)| text.as_str());
+        let is_on_its_way = matches!(self.state, "SUBMITTED" | "STARTED");
+        FileProgressForm {
+            path: &self.path,
+            on_disk: self.on_disk.then_some(true),
+            state: (!self.on_disk).then_some(self.state),
+            started_at: self.started.map(seconds),
+            finished_at: self.finished.map(seconds),
+            expected_at: self.expected.map(seconds),
+            error: text.filter(|_| !is_on_its_way),
+            waits_for: text.filter(|_| is_on_its_way),
+            code: self.problem.as_ref().map(|(code, _)| *code),
+        }
     }
+}
+
+/// The answer to the question how far a request is, as JSON. It may be of some megabytes, so it is written at once.
+pub fn progress_document(id: &StageRequestId, created: Timestamp, files: &[ToldFile]) -> Vec<u8> {
+    let started = files.iter().filter_map(|file| file.started).min();
+    let ends: Option<Vec<Timestamp>> = files.iter().map(|file| file.finished).collect();
     // Of all that is on its way, if all of it is known.
     let open = files.iter().filter(|file| file.finished.is_none());
     let expected: Option<Vec<Timestamp>> = open.map(|file| file.expected).collect();
-    if let Some(last) = expected.and_then(|all| all.into_iter().max()) {
-        document.insert("expectedAt".to_owned(), seconds(last));
-    }
-    document.insert("files".to_owned(), Value::Array(rows));
-    Value::Object(document)
+    let form = ProgressForm {
+        id: id.as_str(),
+        created_at: seconds(created),
+        started_at: seconds(started.unwrap_or(created)),
+        completed_at: ends.and_then(|ends| ends.into_iter().max()).map(seconds),
+        expected_at: expected.and_then(|all| all.into_iter().max()).map(seconds),
+        files: files.iter().map(ToldFile::form).collect(),
+    };
+    serde_json::to_vec(&form).expect("texts and numbers can be written as JSON")
 }
 
 /// The answer to the question where files are.
@@ -429,8 +475,9 @@ mod tests {
         );
         let twice = parse_paths(br#"{"paths":["/a","//a","/b","/a"]}"#, 5);
         assert_eq!(twice.expect("understood"), ["/a", "/b"]);
-        let twice = parse_stage(br#"{"files":[{"path":"/a"},{"path":"//a"}]}"#, 5, "x");
-        assert_eq!(twice.expect("understood").len(), 1);
+        let twice = br#"{"files":[{"path":"/a/b"},{"path":"//a/b"},{"path":"/./a/b/."},{"path":"/a/./b/"}]}"#;
+        let twice = parse_stage(twice, 5, "x").expect("understood");
+        assert_eq!((twice.len(), twice[0].path.as_str()), (1, "/a/b"));
         let long = format!(r#"{{"paths":["/{}"]}}"#, "a".repeat(9_000));
         assert_eq!(
             parse_paths(long.as_bytes(), 5),
@@ -440,6 +487,24 @@ mod tests {
             parse_paths(br#"{"paths":["/a//b"]}"#, 5).expect("understood"),
             ["/a/b"]
         );
+    }
+
+    #[test]
+    fn what_is_told_of_a_wrong_body_is_short_and_all_paths_together_are_bounded() {
+        let wrong = format!(r#"{{"paths":"{}"}}"#, "A".repeat(1 << 20));
+        let told = parse_paths(wrong.as_bytes(), 5)
+            .expect_err("no list")
+            .to_string();
+        assert!(told.len() < 1_024, "{} bytes", told.len());
+        let path = |number: usize| format!(r#""/{number:04}/{}""#, "b".repeat(4_000));
+        let paths: Vec<String> = (0..1_100).map(path).collect();
+        let body = format!(r#"{{"paths":[{}]}}"#, paths.join(","));
+        assert_eq!(
+            parse_paths(body.as_bytes(), 10_000),
+            Err(TapeRequestError::LongNames)
+        );
+        let body = format!(r#"{{"paths":[{}]}}"#, paths[..1_000].join(","));
+        assert!(parse_paths(body.as_bytes(), 10_000).is_ok());
     }
 
     #[test]
@@ -462,12 +527,13 @@ mod tests {
             file("/b", false, "SUBMITTED", Some("room on disk")),
             file("/c", false, "FAILED", Some("no tape")),
         ];
-        let document = progress_document(&id, Timestamp(4_000), &files);
+        let written = progress_document(&id, Timestamp(4_000), &files);
+        let document: Value = serde_json::from_slice(&written).expect("JSON");
         assert_eq!(document["files"][1]["waitsFor"], "room on disk");
         assert_eq!(document["files"][2]["finishedAt"], 7);
         assert!(document.get("completedAt").is_none());
         assert_eq!(document["files"][1]["expectedAt"], 9);
-        let told = parse_progress(document.to_string().as_bytes(), &id).expect("read");
+        let told = parse_progress(&written, &id).expect("read");
         let told: Vec<FileProgress> = told.into_iter().map(|(_, progress)| progress).collect();
         assert_eq!(told[0], FileProgress::OnDisk);
         assert_eq!(told[1], FileProgress::Pending);

@@ -9,6 +9,7 @@ use penstock_decide::admission::PreemptionReason;
 use penstock_decide::pool_selection::PlacementRefusal;
 use penstock_model::{NamespacePath, ProblemCode};
 use penstock_persistence::namespace::{ChangeError, ChangeRefusal, NamespaceError};
+use penstock_protocol::fair_turns::Turn;
 use penstock_protocol::problem::{self, PROBLEM_HEADER};
 use penstock_protocol::told::RepeatedErrors;
 use serde_json::Value;
@@ -27,6 +28,8 @@ const RETRY_AFTER_SECONDS: u64 = 10;
 pub(super) enum Reply {
     /// To be sent.
     Response(Response),
+    /// The same in a turn, which others have when it is sent.
+    InTurn(Response, Turn),
     /// The handler has answered, as far as the connection allowed.
     Sent(io::Result<()>),
 }
@@ -81,10 +84,15 @@ impl Response {
 
 /// A document that programs read, as it is now.
 pub(super) fn json_answer(status: StatusCode, document: &Value) -> Response {
+    written_json_answer(status, document.to_string().into_bytes())
+}
+
+/// The same of one that is written.
+pub(super) fn written_json_answer(status: StatusCode, document: Vec<u8>) -> Response {
     let mut answer = Response::new(status)
         .with(CONTENT_TYPE, HeaderValue::from_static("application/json"))
         .with(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    answer.body = document.to_string().into_bytes();
+    answer.body = document;
     answer
 }
 
@@ -278,7 +286,10 @@ impl Problem {
                 // RFC 4918 §9.9.4: source and destination are the same.
                 ChangeRefusal::IntoItself(_) => ProblemCode::PathIntoItself,
                 ChangeRefusal::Root => ProblemCode::RootUnchangeable,
-                ChangeRefusal::TooManyStages(_) => ProblemCode::StageRequestsTooMany,
+                ChangeRefusal::TooLongBelow(_) => ProblemCode::RequestMalformed,
+                ChangeRefusal::TooManyStages(_) | ChangeRefusal::TooManyStagedFiles { .. } => {
+                    ProblemCode::StageRequestsTooMany
+                }
                 ChangeRefusal::KeptOnDisk(_)
                 | ChangeRefusal::CopyElsewhere(_)
                 | ChangeRefusal::CopyOfAnother { .. } => ProblemCode::PathBusy,

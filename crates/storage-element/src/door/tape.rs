@@ -1,6 +1,6 @@
 //! The WLCG Tape REST API, version 1: who may have files brought from tape, how far that is, and where files are.
 
-use super::answer::{Problem, Reply, Response, json_answer};
+use super::answer::{Problem, Reply, Response, json_answer, written_json_answer};
 use super::document_body::{body_too_large, known_length, read_body};
 use super::handler_context::{Call, Door, RETRY_AFTER_SECONDS};
 use super::locality::locality;
@@ -10,11 +10,14 @@ use crate::nearline::{Nearline, Submission, SubmittedFile};
 use http::header::{HOST, LOCATION};
 use http::{HeaderValue, Method, StatusCode};
 use penstock_decide::authorization::PathOperation;
-use penstock_model::{NamespacePath, ProblemCode, StageRequestId, Timestamp, ToldPlace, UserName};
-use penstock_persistence::namespace::{
-    Change, Entry, EntryId, EntryKind, NearlineChange, StageFileState, StageProblem, StagedFile,
-    StoredStageRequest,
+use penstock_model::{
+    NamespacePath, ProblemCode, StageRequestId, TimeSpan, Timestamp, ToldPlace, UserName,
 };
+use penstock_persistence::namespace::{
+    Change, ChangeReport, Entry, EntryId, EntryKind, NearlineChange, StageFileState, StageProblem,
+    StagedFile, StoredStageRequest,
+};
+use penstock_protocol::fair_turns::{FairTurns, Turn};
 use penstock_protocol::http1::server::{Connection, Request};
 use penstock_protocol::tape::server::{
     REQUEST_BYTES_PER_FILE_MAX, TapeRequestError, ToldFile, archive_info_document,
@@ -22,9 +25,7 @@ use penstock_protocol::tape::server::{
 };
 use serde_json::json;
 use std::collections::{BTreeMap, HashMap};
-use std::ops::Deref;
 use std::time::Duration;
-use tokio::sync::SemaphorePermit;
 
 /// In `Retry-After` of a file that is being brought.
 const READ_AGAIN_SECONDS: u64 = 60;
@@ -32,17 +33,25 @@ const READ_AGAIN_SECONDS: u64 = 60;
 const READ_FAILURE_KEPT: Duration = Duration::from_secs(900);
 /// What a body may have whatever it names.
 const BODY_BYTES_MAX: usize = 16 << 20;
-/// Bodies up to this length are read at once, however many there are.
-const SMALL_BODY_BYTES_MAX: u64 = 256 << 10;
-/// After so many files of a request, others that this thread serves have their turn.
-const FILES_LOOKED_UP_AT_ONCE: usize = 100;
-/// How long a larger one waits for its turn.
-const LARGE_BODY_WAIT: Duration = Duration::from_secs(30);
+/// Bodies up to this length are received at once, however many there are.
+const SMALL_BODY_BYTES_MAX: u64 = 64 << 10;
+/// How long the body of a larger one may take.
+const LARGE_BODY_TIME_MAX: Duration = Duration::from_secs(60);
+/// Answers up to this length are sent at once, however many there are.
+const SMALL_ANSWER_BYTES_MAX: usize = 64 << 10;
+/// How long a request waits for its turn.
+const TURN_WAIT: Duration = Duration::from_secs(30);
+/// After so many names of paths others that this thread serves have their turn.
+const NAMES_LOOKED_UP_AT_ONCE: usize = 500;
+/// Files of which the release is one change.
+const RELEASED_AT_ONCE: usize = 1_000;
 
 impl From<TapeRequestError> for Problem {
     fn from(why: TapeRequestError) -> Problem {
         let code = match why {
-            TapeRequestError::TooManyFiles { .. } => ProblemCode::BodyTooLarge,
+            TapeRequestError::TooManyFiles { .. } | TapeRequestError::LongNames => {
+                ProblemCode::BodyTooLarge
+            }
             TapeRequestError::Malformed(_)
             | TapeRequestError::NoFile
             | TapeRequestError::LongPath
@@ -91,32 +100,39 @@ pub(super) async fn answer(
     let method = call.request.method.clone();
     match (place, method) {
         (TapePlace::Stages, Method::POST) => {
-            let body = read_order(connection, nearline, call).await?;
-            stage(door, nearline, call, &body).await
+            let order = read_order(connection, nearline, call).await?;
+            stage(door, nearline, call, &order.body).await
         }
-        (TapePlace::Stage(id), Method::GET | Method::HEAD) => progress(door, nearline, call, &id),
-        (TapePlace::Stage(id), Method::DELETE) => forget(door, nearline, call, id).await,
+        (TapePlace::Stage(id), Method::GET | Method::HEAD) => {
+            let _working = turn_of(&nearline.turns.working, call).await?;
+            let answer = progress(door, nearline, call, &id)?;
+            tell_in_turn(nearline, call, answer).await
+        }
+        (TapePlace::Stage(id), Method::DELETE) => {
+            let _working = turn_of(&nearline.turns.working, call).await?;
+            forget(door, nearline, call, id).await
+        }
         (TapePlace::Cancel(id), Method::POST) => {
-            let body = read_order(connection, nearline, call).await?;
-            let paths = parse_paths(&body, files_max)?;
+            let order = read_order(connection, nearline, call).await?;
+            let paths = parse_paths(&order.body, files_max)?;
             cancel(door, nearline, call, id, &paths).await
         }
         (TapePlace::Release(id), Method::POST) => {
-            let body = read_order(connection, nearline, call).await?;
-            let paths = parse_paths(&body, files_max)?;
+            let order = read_order(connection, nearline, call).await?;
+            let paths = parse_paths(&order.body, files_max)?;
             release(door, nearline, call, id, &paths).await
         }
         (TapePlace::ArchiveInfo, Method::POST) => {
-            let body = read_order(connection, nearline, call).await?;
-            let paths = parse_paths(&body, files_max)?;
-            let places: Vec<(String, ToldPlace)> = paths
-                .into_iter()
-                .map(|path| {
-                    let place = place_of(door, call, &path);
-                    (path, place)
-                })
-                .collect();
-            Ok(json_answer(StatusCode::OK, &archive_info_document(&places)).into())
+            let order = read_order(connection, nearline, call).await?;
+            let paths = parse_paths(&order.body, files_max)?;
+            let (mut places, mut pace) = (Vec::with_capacity(paths.len()), LookupPace::default());
+            for path in paths {
+                pace.begin(&path).await;
+                let place = place_of(door, call, &path);
+                places.push((path, place));
+            }
+            let answer = json_answer(StatusCode::OK, &archive_info_document(&places));
+            tell_in_turn(nearline, call, answer).await
         }
         (
             place @ (TapePlace::DataSets | TapePlace::Account | TapePlace::Metrics),
@@ -145,26 +161,19 @@ pub(super) async fn answer(
     }
 }
 
-/// A body, and the place that it has among the large ones while it is read and understood.
-struct OrderBody<'a> {
-    bytes: Vec<u8>,
-    _place: Option<SemaphorePermit<'a>>,
+/// A request that is understood and carried out, with the turns that it has meanwhile.
+struct Order {
+    body: Vec<u8>,
+    _receiving: Option<Turn>,
+    _working: Turn,
 }
 
-impl Deref for OrderBody<'_> {
-    type Target = [u8];
-
-    fn deref(&self) -> &[u8] {
-        &self.bytes
-    }
-}
-
-/// The body of a request. Few large ones are in memory at once.
-async fn read_order<'a>(
+/// The body of a request, once it has its turn. What is large is received in a turn, too.
+async fn read_order(
     connection: &mut Connection,
-    nearline: &'a Nearline,
+    nearline: &Nearline,
     call: &Call<'_>,
-) -> Result<OrderBody<'a>, Problem> {
+) -> Result<Order, Problem> {
     let files_max = nearline.config.stage_files_max;
     let bytes_max = (files_max * REQUEST_BYTES_PER_FILE_MAX).min(BODY_BYTES_MAX);
     let length = known_length(&call.request.body);
@@ -172,26 +181,79 @@ async fn read_order<'a>(
         return Err(body_too_large("POST", bytes_max));
     }
     let is_small = length.is_some_and(|length| length <= SMALL_BODY_BYTES_MAX);
-    let place = match is_small {
-        true => None,
+    let (body, receiving) = match is_small {
+        true => (read_body(connection, "POST", bytes_max).await?, None),
         false => {
-            let place = nearline.large_bodies.acquire();
-            let place = tokio::time::timeout(LARGE_BODY_WAIT, place).await;
-            let busy = "too many large requests are being read; try again in a while";
-            let place = place.ok().and_then(Result::ok).ok_or_else(|| {
-                Problem::busy(ProblemCode::ServiceBusy, busy, RETRY_AFTER_SECONDS)
-            })?;
-            Some(place)
+            // Who has nothing to send takes no turn.
+            let begun = connection.body_begins().await;
+            begun.map_err(|why| Problem::bad_request(why.to_string()))?;
+            let turn = turn_of(&nearline.turns.receiving, call).await?;
+            let read = read_body(connection, "POST", bytes_max);
+            let body = tokio::time::timeout(LARGE_BODY_TIME_MAX, read).await;
+            let body = body.unwrap_or_else(|_| {
+                let (limit, length) = (TimeSpan(LARGE_BODY_TIME_MAX), SMALL_BODY_BYTES_MAX);
+                // What still comes of it is no request.
+                connection.close_after_answer();
+                Err(Problem::new(
+                    ProblemCode::BodyTimeout,
+                    format!(
+                        "the body did not come within {limit}; ask in several requests of at most {length} bytes"
+                    ),
+                ))
+            });
+            (body?, Some(turn))
         }
     };
-    let bytes = read_body(connection, "POST", bytes_max).await?;
-    Ok(OrderBody {
-        bytes,
-        _place: place,
+    Ok(Order {
+        body,
+        _receiving: receiving,
+        _working: turn_of(&nearline.turns.working, call).await?,
     })
 }
 
-/// What a path names, as far as the caller may stage it, or why nothing can be brought.
+/// Waits for a turn of the caller.
+async fn turn_of(turns: &FairTurns<UserName>, call: &Call<'_>) -> Result<Turn, Problem> {
+    let user = call.caller.holder();
+    // The interface is for users.
+    let user = user.unwrap_or_else(|| UserName::new(""));
+    let turn = tokio::time::timeout(TURN_WAIT, turns.turn(&user)).await;
+    turn.map_err(|_| {
+        let busy = "too many requests about files on tape, or large ones, are being worked on; try again in a while";
+        Problem::busy(ProblemCode::ServiceBusy, busy, RETRY_AFTER_SECONDS)
+    })
+}
+
+/// An answer. Few large ones are in memory while they are sent.
+async fn tell_in_turn(
+    nearline: &Nearline,
+    call: &Call<'_>,
+    answer: Response,
+) -> Result<Reply, Problem> {
+    if answer.body.len() <= SMALL_ANSWER_BYTES_MAX {
+        return Ok(answer.into());
+    }
+    let turn = turn_of(&nearline.turns.telling, call).await?;
+    Ok(Reply::InTurn(answer, turn))
+}
+
+/// Lets others that this thread serves have their turn, as often as looking up paths asks for it.
+#[derive(Default)]
+struct LookupPace {
+    names: usize,
+}
+
+impl LookupPace {
+    /// Before a path is looked up, which takes a query for each of its names.
+    async fn begin(&mut self, path: &str) {
+        self.names += path.bytes().filter(|byte| *byte == b'/').count();
+        if self.names > NAMES_LOOKED_UP_AT_ONCE {
+            self.names = 0;
+            tokio::task::yield_now().await;
+        }
+    }
+}
+
+/// What a path names, as far as the caller may stage it, or why nothing can be brought. Told beside the path.
 fn wanted(door: &Door, call: &Call<'_>, path: &str) -> Result<EntryId, StageProblem> {
     let because = |code, text| Err(StageProblem { code, text });
     let parsed = match NamespacePath::parse(path) {
@@ -201,8 +263,8 @@ fn wanted(door: &Door, call: &Call<'_>, path: &str) -> Result<EntryId, StageProb
     let may_stage = reserved::refuse(&PathOperation::Stage, &parsed).is_ok()
         && door.allows(call.caller, &PathOperation::Stage, &parsed);
     if !may_stage {
-        let text = format!("not allowed to stage {path}; a token needs storage.stage for it");
-        return because(ProblemCode::PermissionDenied, text);
+        let text = "not allowed to stage it; a token needs storage.stage for this path";
+        return because(ProblemCode::PermissionDenied, text.to_owned());
     }
     let entry = match door.storage.namespace.lookup(&parsed) {
         Ok(entry) => entry,
@@ -213,14 +275,13 @@ fn wanted(door: &Door, call: &Call<'_>, path: &str) -> Result<EntryId, StageProb
         }
     };
     match entry.map(|entry| (entry.id, entry.kind)) {
-        None => because(ProblemCode::PathNotFound, format!("{path} does not exist")),
-        Some((_, EntryKind::Directory)) => because(
-            ProblemCode::PathIsDirectory,
-            format!("{path} is a directory"),
-        ),
+        None => because(ProblemCode::PathNotFound, "it does not exist".to_owned()),
+        Some((_, EntryKind::Directory)) => {
+            because(ProblemCode::PathIsDirectory, "it is a directory".to_owned())
+        }
         Some((_, EntryKind::File { size, .. })) if size.0 == 0 => because(
             ProblemCode::TapeUnsupported,
-            format!("{path} is empty, so it is on no tape"),
+            "it is empty, so it is on no tape".to_owned(),
         ),
         Some((id, EntryKind::File { .. })) => Ok(id),
     }
@@ -238,16 +299,14 @@ async fn stage(
         &nearline.config.site_name,
     )?;
     let mut submitted = Vec::with_capacity(files.len());
-    let mut denied = None;
-    for (number, file) in files.into_iter().enumerate() {
-        if number % FILES_LOOKED_UP_AT_ONCE == 0 {
-            tokio::task::yield_now().await;
-        }
+    let (mut denied, mut pace) = (None, LookupPace::default());
+    for file in files {
+        pace.begin(&file.path).await;
         let found = wanted(door, call, &file.path);
         if let Err(why) = &found
             && why.code == ProblemCode::PermissionDenied
         {
-            denied.get_or_insert_with(|| why.text.clone());
+            denied.get_or_insert_with(|| format!("{}: {}", file.path, why.text));
         }
         submitted.push(SubmittedFile {
             path: file.path,
@@ -267,6 +326,7 @@ async fn stage(
         vo: call.caller.origin().vo,
         challenge: call.caller.challenge.clone(),
         at: door.storage.clock.recorded(),
+        is_of_reader: false,
         files: submitted,
     });
     let id = request.id.clone();
@@ -347,6 +407,7 @@ async fn bring_for_reader(
         vo: call.caller.origin().vo,
         challenge: call.caller.challenge.clone(),
         at: now,
+        is_of_reader: true,
         files: vec![SubmittedFile {
             path: call.path.to_string(),
             found: Ok(file),
@@ -362,7 +423,7 @@ async fn bring_for_reader(
     let problem = failed.and_then(|failed| failed.problem);
     match problem {
         // Of a request that nobody knows of nothing needs to be kept.
-        Some(_) => change(door, NearlineChange::ForgetStage(id)).await?,
+        Some(_) => let_go_all(door, nearline, NearlineChange::ForgetStage(id)).await?,
         None => nearline.inbox.asked(vec![file]),
     }
     Ok(problem)
@@ -408,7 +469,7 @@ fn own_request(
 const LOOKS: [PathOperation; 2] = [PathOperation::Poll, PathOperation::Stage];
 const CHANGES: [PathOperation; 1] = [PathOperation::Stage];
 
-fn told(file: &StagedFile, expected: &BTreeMap<EntryId, Timestamp>) -> ToldFile {
+fn told(file: StagedFile, expected: &BTreeMap<EntryId, Timestamp>) -> ToldFile {
     let (on_disk, state) = match file.state {
         StageFileState::Submitted => (false, "SUBMITTED"),
         StageFileState::Started => (false, "STARTED"),
@@ -417,13 +478,12 @@ fn told(file: &StagedFile, expected: &BTreeMap<EntryId, Timestamp>) -> ToldFile 
         StageFileState::Cancelled => (false, "CANCELLED"),
     };
     ToldFile {
-        path: file.path.clone(),
+        path: file.path,
         on_disk,
         state,
         problem: file
             .problem
-            .as_ref()
-            .map(|problem| (problem.code.name(), problem.text.clone())),
+            .map(|problem| (problem.code.name(), problem.text)),
         started: file.started,
         finished: file.finished,
         expected: match file.finished {
@@ -438,13 +498,14 @@ fn progress(
     nearline: &Nearline,
     call: &Call<'_>,
     id: &StageRequestId,
-) -> Result<Reply, Problem> {
+) -> Result<Response, Problem> {
     let request = own_request(door, call, id, &LOOKS)?;
     let expected = nearline.expected();
-    let files = request.files.iter();
+    let created = request.created;
+    let files = request.files.into_iter();
     let files: Vec<ToldFile> = files.map(|file| told(file, &expected)).collect();
-    let document = progress_document(id, request.created, &files);
-    Ok(json_answer(StatusCode::OK, &document).into())
+    let document = progress_document(id, created, &files);
+    Ok(written_json_answer(StatusCode::OK, document))
 }
 
 /// The numbers of these paths in a request; the first that is not there otherwise.
@@ -476,7 +537,7 @@ async fn cancel(
         ))
     })?;
     tell(call, &id, "canceled files of a stage request");
-    let_go(door, nearline, &request, id, files).await?;
+    let_go(door, nearline, id, &files).await?;
     Ok(Response::new(StatusCode::OK).into())
 }
 
@@ -496,19 +557,23 @@ async fn release(
                     "{path} is not in the stage request {id}; nothing was released"
                 ))
             })?;
-            let_go(door, nearline, &request, id, files).await?;
+            let_go(door, nearline, id, &files).await?;
         }
         Err(problem) if problem.status != StatusCode::NOT_FOUND => return Err(problem),
         Err(_) => {
-            let entries: Vec<EntryId> = paths
-                .iter()
-                .filter_map(|path| wanted(door, call, path).ok())
-                .collect();
+            let (mut entries, mut pace) = (Vec::new(), LookupPace::default());
+            for path in paths {
+                pace.begin(path).await;
+                entries.extend(wanted(door, call, path).ok());
+            }
             let at = door.storage.clock.recorded();
-            if let Some(user) = call.caller.holder() {
-                let files = entries.clone();
-                change(door, NearlineChange::ReleaseOfUser { user, files, at }).await?;
-                nearline.inbox.asked(entries);
+            let Some(user) = call.caller.holder() else {
+                return Ok(Response::new(StatusCode::OK).into());
+            };
+            for files in entries.chunks(RELEASED_AT_ONCE) {
+                let (user, files) = (user.clone(), files.to_vec());
+                let release = NearlineChange::ReleaseOfUser { user, files, at };
+                let_go_all(door, nearline, release).await?;
             }
         }
     }
@@ -518,25 +583,15 @@ async fn release(
 async fn let_go(
     door: &Door,
     nearline: &Nearline,
-    request: &StoredStageRequest,
     id: StageRequestId,
-    files: Vec<u32>,
+    files: &[u32],
 ) -> Result<(), Problem> {
-    let asked = files
-        .iter()
-        .filter_map(|number| request.files.get(*number as usize)?.entry);
-    let asked: Vec<EntryId> = asked.collect();
     let at = door.storage.clock.recorded();
-    change(
-        door,
-        NearlineChange::ReleaseStaged {
-            request: id,
-            files,
-            at,
-        },
-    )
-    .await?;
-    nearline.inbox.asked(asked);
+    for files in files.chunks(RELEASED_AT_ONCE) {
+        let (request, files) = (id.clone(), files.to_vec());
+        let release = NearlineChange::ReleaseStaged { request, files, at };
+        let_go_all(door, nearline, release).await?;
+    }
     Ok(())
 }
 
@@ -546,15 +601,13 @@ async fn forget(
     call: &Call<'_>,
     id: StageRequestId,
 ) -> Result<Reply, Problem> {
-    let request = own_request(door, call, &id, &CHANGES)?;
-    let asked: Vec<EntryId> = request.files.iter().filter_map(|file| file.entry).collect();
+    own_request(door, call, &id, &CHANGES)?;
     tell(call, &id, "forgot a stage request");
-    change(door, NearlineChange::ForgetStage(id)).await?;
-    nearline.inbox.asked(asked);
+    let_go_all(door, nearline, NearlineChange::ForgetStage(id)).await?;
     Ok(Response::new(StatusCode::OK).into())
 }
 
-/// Where a file is, or why that is not told.
+/// Where a file is, or why that is not told. Told beside the path.
 fn place_of(door: &Door, call: &Call<'_>, path: &str) -> ToldPlace {
     let parsed = NamespacePath::parse(path).map_err(|why| why.to_string())?;
     let operations = [PathOperation::Poll, PathOperation::Stat];
@@ -562,16 +615,16 @@ fn place_of(door: &Door, call: &Call<'_>, path: &str) -> ToldPlace {
         .iter()
         .any(|operation| door.allows(call.caller, operation, &parsed));
     if !may_ask {
-        return Err(format!(
-            "not allowed to ask for {path}; a token needs storage.poll or storage.read for it"
-        ));
+        let text =
+            "not allowed to ask for it; a token needs storage.poll or storage.read for this path";
+        return Err(text.to_owned());
     }
     let entry = door.storage.namespace.lookup(&parsed);
     let entry =
         entry.map_err(|_| "the namespace cannot be read at the moment; ask again".to_owned())?;
     match entry.map(|entry| entry.kind) {
-        None => Err(format!("{path} does not exist")),
-        Some(EntryKind::Directory) => Err(format!("{path} is a directory")),
+        None => Err("it does not exist".to_owned()),
+        Some(EntryKind::Directory) => Err("it is a directory".to_owned()),
         Some(kind @ EntryKind::File { .. }) => Ok(locality(door, &kind)),
     }
 }
@@ -583,8 +636,22 @@ fn tell(call: &Call<'_>, id: &StageRequestId, what: &str) {
     tracing::info!(user, request = %id, "{what}");
 }
 
-async fn change(door: &Door, change: NearlineChange) -> Result<(), Problem> {
+async fn change(door: &Door, change: NearlineChange) -> Result<ChangeReport, Problem> {
     let changed = door.storage.change(Change::Nearline(change)).await;
-    changed.map_err(|why| Problem::of_change(&why, StatusCode::CONFLICT))?;
-    Ok(())
+    changed.map_err(|why| Problem::of_change(&why, StatusCode::CONFLICT))
+}
+
+/// Has files let go, in as many parts as that takes, and tells the tape system which they were.
+async fn let_go_all(
+    door: &Door,
+    nearline: &Nearline,
+    whole: NearlineChange,
+) -> Result<(), Problem> {
+    loop {
+        let part = change(door, whole.clone()).await?;
+        nearline.inbox.asked(part.released);
+        if !part.is_more {
+            return Ok(());
+        }
+    }
 }

@@ -47,6 +47,8 @@ const JOURNAL_RECORDS_MAX: usize = 20_000;
 const STATUS_INTERVAL: Duration = Duration::from_millis(200);
 /// Between two looks whether a forecast is due of when files will be on disk.
 const FORECAST_INTERVAL: Duration = Duration::from_secs(1);
+/// How long pins and requests that are over are removed at once; the rest waits for the next upkeep.
+const PRUNE_TIME_MAX: Duration = Duration::from_secs(2);
 /// Messages that are taken as one.
 const MESSAGES_MAX: usize = 1_000;
 
@@ -125,7 +127,7 @@ impl Driver {
                     status_due = None;
                     continue;
                 }
-                message = mail.recv() => match message {
+                message = mail.next() => match message {
                     Some(message) => self.take(message, &mut mail).await,
                     None => return,
                 },
@@ -160,21 +162,26 @@ impl Driver {
 
     async fn take(&mut self, first: NearlineMessage, mail: &mut NearlineMail) {
         let (mut precious, mut asked, mut is_retry) = (Vec::new(), Vec::new(), false);
+        let mut is_comparison = false;
         let mut operators = Vec::new();
         let mut next = Some(first);
         for _ in 0..MESSAGES_MAX {
             match next.take() {
                 Some(NearlineMessage::Precious(file)) => precious.push(file),
                 Some(NearlineMessage::Asked(files)) => asked.extend(files),
+                Some(NearlineMessage::Compare) => is_comparison = true,
                 Some(NearlineMessage::RetryNow) => is_retry = true,
                 Some(NearlineMessage::Operator(request)) => operators.push(request),
                 Some(NearlineMessage::Stop) => self.is_over = true,
                 None => break,
             }
-            next = mail.try_recv().ok();
+            next = mail.next_at_once();
         }
         self.ask_puts(precious).await;
         self.ask_gets(asked).await;
+        if is_comparison {
+            self.compare().await;
+        }
         for OperatorRequest { order, reply } in operators {
             let orders = self.system.operate(order, reply).await;
             self.perform(orders).await;
@@ -327,11 +334,17 @@ impl Driver {
         let at = self.now();
         let before =
             Timestamp(at.0 - i64::try_from(self.config.stage_kept.as_millis()).unwrap_or(i64::MAX));
-        if let Err(why) = self
-            .change(NearlineChange::PruneStages { before, at })
-            .await
-        {
-            tracing::warn!(%why, "stage requests that are over could not be removed");
+        let until = Instant::now() + PRUNE_TIME_MAX;
+        loop {
+            let pruned = self.change(NearlineChange::PruneStages { before, at });
+            match pruned.await {
+                Ok(report) if report.is_more && Instant::now() < until => {}
+                Ok(_) => return,
+                Err(why) => {
+                    tracing::warn!(%why, "stage requests that are over could not be removed");
+                    return;
+                }
+            }
         }
     }
 

@@ -28,6 +28,8 @@ pub(crate) struct Submission {
     /// The data challenge or activity that it is part of.
     pub challenge: Option<String>,
     pub at: Timestamp,
+    /// It is asked for somebody who reads a file.
+    pub is_of_reader: bool,
     pub files: Vec<SubmittedFile>,
 }
 
@@ -59,6 +61,7 @@ impl Nearline {
             vo: submission.vo,
             challenge: submission.challenge,
             at,
+            is_of_reader: submission.is_of_reader,
             quota: self.pin_quota(),
             pools_away: self.pools_away(),
             files: submission.files.into_iter().map(staged).collect(),
@@ -77,6 +80,7 @@ impl Nearline {
         PinQuota {
             user: self.config.pins_user_max.unwrap_or(Bytes(whole / 4)),
             vo: self.config.pins_vo_max.unwrap_or(Bytes(whole / 2)),
+            all: Bytes(whole / 4 * 3),
         }
     }
 }

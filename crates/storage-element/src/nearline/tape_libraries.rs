@@ -305,11 +305,7 @@ impl TapeLibraries {
     }
 
     fn cancel(&mut self, requests: impl Iterator<Item = RequestId>) -> Vec<TapeOrder> {
-        let mut orders = Vec::new();
-        for request in requests {
-            orders.extend(self.input(Input::Cancel(request)));
-        }
-        orders
+        self.input(Input::Cancel(requests.collect()))
     }
 
     pub(super) fn retry_now(&mut self) -> Vec<TapeOrder> {

@@ -494,9 +494,30 @@ fn a_request_that_is_not_renewed_is_given_up() {
         (live.recalls.len(), live.queues[&tape_name("t")].files.len()),
         (1, 1)
     );
-    lab.give(Input::Cancel(RequestId(2)));
+    lab.give(Input::Cancel(vec![RequestId(2)]));
     let live = lab.engine.live();
     assert!(live.recalls.is_empty() && live.queues.is_empty() && live.leases.is_empty());
+}
+
+#[test]
+fn a_cancel_of_many_files_is_kept_at_once() {
+    let mut lab = Lab::new(policy(), 1, &["t", "u"]);
+    let files = 1..=5_000;
+    let recalls = files.clone().map(|file| recall(file, file, &[("t", file)]));
+    lab.give(Input::Recall(recalls.collect()));
+    let requests = files.map(RequestId).collect();
+    let effects = lab.engine.handle(lab.now_ns, Input::Cancel(requests));
+    let kept = |effect: &Effect| match effect {
+        Effect::Persist(records) => Some(records.len()),
+        _ => None,
+    };
+    let kept: Vec<usize> = effects.iter().filter_map(kept).collect();
+    assert_eq!(kept.len(), 1, "one commit");
+    assert!(kept[0] >= 5_000);
+    assert!(
+        lab.engine.live().recalls.len() <= 1,
+        "but for what a drive is reading"
+    );
 }
 
 /// Queues, leases and drives hold exactly what requests and files say.
@@ -643,7 +664,7 @@ fn random_input(chance: &mut Chance, lab: &Lab, next: &mut u64) -> Input {
             });
             Input::Archive(requests.collect())
         }
-        3 => Input::Cancel(RequestId(chance.below(*next))),
+        3 => Input::Cancel(vec![RequestId(chance.below(*next))]),
         4 => Input::Tick,
         5 if chance.below(3) == 0 => Input::RetryLibraries,
         5 => Input::DriveUp(drive_name(&format!("d{}", chance.below(3)))),

@@ -3,10 +3,10 @@
 
 use super::caller::{Caller, Credentials};
 use super::{Api, ApiError};
-use crate::fair_turns::{FairTurns, Turn};
 use axum::body::{Body, Bytes, HttpBody, to_bytes};
 use bytes::BytesMut;
 use penstock_model::{CredentialId, ProblemCode, TimeSpan};
+use penstock_protocol::fair_turns::{FairTurns, Turn};
 use std::future::poll_fn;
 use std::pin::Pin;
 use std::time::Duration;
@@ -40,8 +40,8 @@ pub(super) struct BufferedBody {
 
 /// Whose large body may be received now, and whose understood.
 pub(super) struct LargeBodies {
-    receiving: FairTurns,
-    understanding: FairTurns,
+    receiving: FairTurns<CredentialId>,
+    understanding: FairTurns<CredentialId>,
 }
 
 impl LargeBodies {

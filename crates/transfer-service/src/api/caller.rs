@@ -2,7 +2,6 @@
 
 use super::server::ShownCertificate;
 use super::{Api, ApiConfig, ApiError};
-use crate::fair_turns::{FairTurns, Turn};
 use axum::extract::FromRequestParts;
 use axum::http::header::AUTHORIZATION;
 use axum::http::request::Parts;
@@ -14,6 +13,7 @@ use penstock_decide::settings::is_granted;
 use penstock_journal::JobRow;
 use penstock_model::{CredentialId, ProblemCode, Visibility, VoName};
 use penstock_protocol::cross_site::is_of_foreign_page;
+use penstock_protocol::fair_turns::{FairTurns, Turn};
 use penstock_protocol::identity::{Identity, Method};
 use penstock_protocol::token::ADMIN_SCOPE;
 use std::convert::Infallible;
@@ -54,7 +54,7 @@ impl Administrators {
 /// nobody else's.
 const VIEWERS_AT_ONCE: usize = 64;
 const VIEWS_AT_ONCE_OF_USER: usize = 1;
-static VIEWER_TURNS: LazyLock<FairTurns> =
+static VIEWER_TURNS: LazyLock<FairTurns<CredentialId>> =
     LazyLock::new(|| FairTurns::new(VIEWERS_AT_ONCE, VIEWS_AT_ONCE_OF_USER));
 
 /// Whoever may look at a page that is served beside the interface.

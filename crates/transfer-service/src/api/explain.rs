@@ -7,7 +7,6 @@ use super::caller::{Caller, Credentials};
 use super::extract::Query;
 use super::query::{blocking, whole_number};
 use super::{Api, ApiConfig, ApiError, ApiResult};
-use crate::fair_turns::FairTurns;
 use crate::service::Service;
 use axum::Router;
 use axum::extract::{Extension, Path, State};
@@ -16,7 +15,10 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use penstock_decide::explain::PopulationChoice;
 use penstock_model::text::one_line;
-use penstock_model::{IncidentClass, LinkId, NamespacePath, ProblemCode, TimeWindow, Timestamp};
+use penstock_model::{
+    CredentialId, IncidentClass, LinkId, NamespacePath, ProblemCode, TimeWindow, Timestamp,
+};
+use penstock_protocol::fair_turns::FairTurns;
 use serde::Deserialize;
 use std::sync::Arc;
 use thiserror::Error;
@@ -86,8 +88,8 @@ pub trait ExplainView: Send + Sync {
 #[derive(Clone)]
 struct Explainer {
     view: Arc<dyn ExplainView>,
-    turns: Arc<FairTurns>,
-    turns_of_administrators: Arc<FairTurns>,
+    turns: Arc<FairTurns<CredentialId>>,
+    turns_of_administrators: Arc<FairTurns<CredentialId>>,
 }
 
 /// The routes, to be merged into [`super::router`], whose rights they ask for.
@@ -291,7 +293,7 @@ impl Explainer {
     }
 
     /// Who waits with whom.
-    fn turns_for(&self, question: &ExplainQuestion) -> &FairTurns {
+    fn turns_for(&self, question: &ExplainQuestion) -> &FairTurns<CredentialId> {
         match question.sees_everything {
             true => &self.turns_of_administrators,
             false => &self.turns,

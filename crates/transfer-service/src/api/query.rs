@@ -2,8 +2,8 @@
 
 use super::ApiError;
 use super::caller::Caller;
-use crate::fair_turns::{FairTurns, Turn};
 use penstock_model::{CredentialId, ProblemCode, Timestamp, VoName};
+use penstock_protocol::fair_turns::{FairTurns, Turn};
 use std::sync::LazyLock;
 use std::time::Duration;
 
@@ -100,7 +100,7 @@ pub(super) fn without_port(text: &str) -> String {
 const BLOCKING_AT_ONCE: usize = 64;
 /// Of one user, so that slow questions hold up nobody else's.
 const BLOCKING_AT_ONCE_OF_USER: usize = 16;
-static BLOCKING_TURNS: LazyLock<FairTurns> =
+static BLOCKING_TURNS: LazyLock<FairTurns<CredentialId>> =
     LazyLock::new(|| FairTurns::new(BLOCKING_AT_ONCE, BLOCKING_AT_ONCE_OF_USER));
 
 /// Reads that may take long do not hold up other requests; each user has a share of those that are done at once.

@@ -1,13 +1,13 @@
 //! Asking issuers for newer tokens.
 
 use super::{TokenClients, TokenTrouble};
-use crate::fair_turns::FairTurns;
 use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderValue};
 use http::{HeaderMap, Method};
 use parking_lot::Mutex;
 use penstock_clock::wall_clock;
 use penstock_decide::renewal::{may_change_its_mind, renew_at};
 use penstock_model::{CredentialId, Renewal, RenewedToken, TimeSpan};
+use penstock_protocol::fair_turns::FairTurns;
 use penstock_protocol::http1::client::{Client, ClientRequest};
 use penstock_protocol::oauth::{
     ANSWER_BYTES_MAX, ClientCredentials, Grant, IssuedTokens, token_endpoint,
@@ -33,7 +33,7 @@ pub(super) struct Issuers {
     client: Client,
     clients: TokenClients,
     endpoints: Mutex<HashMap<String, (Url, Instant)>>,
-    questions: FairTurns,
+    questions: FairTurns<CredentialId>,
 }
 
 impl Issuers {

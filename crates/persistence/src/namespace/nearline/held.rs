@@ -1,5 +1,5 @@
-//! What stage requests keep on disk, or will: each file once for a user and once for a VO, and their sum, so that a bound costs
-//! the same however many requests there are. Each change of a stage request passes here; a test compares with the listing.
+//! What stage requests keep on disk, or will: each file once for a user, once for a VO and once for all, and their sums, so that a bound
+//! costs the same however many requests there are. Each change of a stage request passes here; a test compares with the listing.
 
 use super::super::connection::{stored, unsigned};
 use super::super::nearline_change::{NewStageRequest, StageProblem};
@@ -10,6 +10,9 @@ use rusqlite::{Connection, OptionalExtension, Params, params};
 /// In the column `kind`.
 const OF_USER: i64 = 0;
 const OF_VO: i64 = 1;
+const OF_ALL: i64 = 2;
+/// The name of all.
+const ALL: &str = "";
 
 /// Somebody whose stage requests keep files on disk.
 struct Holder<'a> {
@@ -18,7 +21,7 @@ struct Holder<'a> {
     quota: u64,
 }
 
-/// What the user of a request and its VO may still keep.
+/// What the user of a request, its VO and all together may still keep.
 pub(super) struct PinRoom<'a>(Vec<Holder<'a>>);
 
 impl<'a> PinRoom<'a> {
@@ -28,6 +31,7 @@ impl<'a> PinRoom<'a> {
         let holders = [
             (OF_USER, user, request.quota.user),
             (OF_VO, vo, request.quota.vo),
+            (OF_ALL, Some(ALL), request.quota.all),
         ];
         let holders = holders.into_iter().filter_map(|(kind, name, quota)| {
             let (name, quota) = (name?, quota.0);
@@ -50,6 +54,7 @@ impl<'a> PinRoom<'a> {
             }
             let who = match holder.kind {
                 OF_USER => "you keep".to_owned(),
+                OF_ALL => "all users together keep".to_owned(),
                 _ => format!("the users of {} keep", holder.name),
             };
             let text = format!(
@@ -70,6 +75,20 @@ impl Holder<'_> {
         let values = params![self.kind, self.name, stored(file)];
         connection.prepare_cached(sql)?.exists(values)
     }
+}
+
+/// A stage request of this user waits for the file, or keeps it on disk.
+pub(super) fn is_kept_by(
+    connection: &Connection,
+    user: &UserName,
+    file: EntryId,
+) -> rusqlite::Result<bool> {
+    let holder = Holder {
+        kind: OF_USER,
+        name: user.as_str(),
+        quota: 0,
+    };
+    holder.keeps(connection, file)
 }
 
 /// Files and bytes.
@@ -95,9 +114,8 @@ fn holders(connection: &Connection, request: &str) -> rusqlite::Result<Vec<(i64,
         });
     let named = found.optional()?.unwrap_or_default();
     let kinds = [OF_USER, OF_VO].into_iter().zip(named);
-    Ok(kinds
-        .filter_map(|(kind, name)| Some((kind, name?)))
-        .collect())
+    let named = kinds.filter_map(|(kind, name)| Some((kind, name?)));
+    Ok(named.chain([(OF_ALL, ALL.to_owned())]).collect())
 }
 
 /// A file of a new request is held from now on.
@@ -126,12 +144,13 @@ pub(super) fn keep(
     Ok(())
 }
 
-/// Files that fit this condition on `stage_file` are no longer held by their requests. To be called before that is so.
+/// Files that fit this condition on `stage_file` are no longer held by their requests. To be called before that is so. Tells
+/// which they are.
 pub(super) fn let_go(
     connection: &Connection,
     condition: &str,
     values: impl Params,
-) -> rusqlite::Result<()> {
+) -> rusqlite::Result<Vec<EntryId>> {
     let sql = format!("SELECT request, entry FROM stage_file WHERE {condition} AND {IS_HELD}");
     let mut query = connection.prepare_cached(&sql)?;
     let rows = query.query_map(values, |row| Ok((row.get(0)?, row.get(1)?)))?;
@@ -151,8 +170,12 @@ pub(super) fn let_go(
     )?;
     let mut none = connection
         .prepare_cached("DELETE FROM held_sum WHERE kind = ?1 AND holder = ?2 AND files = 0")?;
-    for (request, file) in held? {
-        for (kind, name) in holders(connection, &request)? {
+    let mut count_in_request =
+        connection.prepare_cached("UPDATE stage_request SET held = held - 1 WHERE id = ?1")?;
+    let held = held?;
+    for (request, file) in &held {
+        count_in_request.execute([request])?;
+        for (kind, name) in holders(connection, request)? {
             let values = params![kind, name, file];
             less.execute(values)?;
             count.execute(values)?;
@@ -161,7 +184,8 @@ pub(super) fn let_go(
             }
         }
     }
-    Ok(())
+    let files = held.into_iter().map(|(_, file)| EntryId(unsigned(file)));
+    Ok(files.collect())
 }
 
 impl Namespace {

@@ -1,9 +1,11 @@
 //! Stage requests: who wants which files on disk, for how long, and how far each of them is.
 
 use super::super::connection::{stored, unsigned};
-use super::super::nearline_change::{NewStageRequest, StageFileState, StageProblem, StagedFile};
+use super::super::nearline_change::{
+    NewStageRequest, STAGE_ROWS_MAX, StageFileState, StageProblem, StagedFile,
+};
 use super::super::read::archival_of;
-use super::super::{EntryId, Namespace, NamespaceError};
+use super::super::{ChangeError, ChangeRefusal, EntryId, Namespace, NamespaceError};
 use super::bounded;
 use super::held::{self, PinRoom};
 use penstock_model::{
@@ -12,10 +14,17 @@ use penstock_model::{
 use rusqlite::{Connection, OptionalExtension, Row, params};
 use std::time::Duration;
 
-/// Stage requests of one user that are kept, those that are over included: what dCache allows.
-pub(super) const REQUESTS_PER_USER_MAX: i64 = 5_000;
-/// Pins that are ended in one change; the next one goes on.
-const PINS_ENDED_MAX: usize = 10_000;
+/// Stage requests of one user that are kept, those that are over included: what dCache allows. Those of readers are not counted.
+const REQUESTS_PER_USER_MAX: i64 = 5_000;
+/// Files that all of them name together, those of readers included.
+const FILES_PER_USER_MAX: i64 = 500_000;
+/// Bytes of their paths.
+const TEXT_BYTES_PER_USER_MAX: i64 = 128 << 20;
+/// Requests that are over, and their files, that one new request may push out.
+const PUSHED_OUT_REQUESTS_MAX: i64 = 1_000;
+const PUSHED_OUT_FILES_MAX: i64 = 20_000;
+/// Requests that are looked at in one change, of those that are over for long.
+const PRUNED_REQUESTS_MAX: usize = 100;
 
 /// A request as it is kept.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -27,34 +36,151 @@ pub struct StoredStageRequest {
     pub files: Vec<StagedFile>,
 }
 
-/// Whether a user has as many requests as one may have.
-pub(super) fn is_full(
+/// What requests take to be kept.
+#[derive(Debug, Clone, Copy, Default)]
+struct Kept {
+    requests: i64,
+    files: i64,
+    text_bytes: i64,
+}
+
+impl Kept {
+    fn of(request: &NewStageRequest) -> Kept {
+        let bytes = request.files.iter().map(|file| file.path.len());
+        Kept {
+            requests: i64::from(!request.is_of_reader),
+            files: bounded(request.files.len()),
+            text_bytes: bounded(bytes.sum()),
+        }
+    }
+
+    fn of_user(connection: &Connection, user: &UserName) -> rusqlite::Result<Kept> {
+        let sql = "SELECT requests, files, text_bytes FROM stage_kept WHERE user = ?1";
+        let mut query = connection.prepare_cached(sql)?;
+        let found = query.query_row([user.as_str()], |row| {
+            Ok(Kept {
+                requests: row.get(0)?,
+                files: row.get(1)?,
+                text_bytes: row.get(2)?,
+            })
+        });
+        Ok(found.optional()?.unwrap_or_default())
+    }
+
+    fn with(self, more: Kept) -> Kept {
+        Kept {
+            requests: self.requests + more.requests,
+            files: self.files + more.files,
+            text_bytes: self.text_bytes + more.text_bytes,
+        }
+    }
+
+    fn without(self, less: Kept) -> Kept {
+        self.with(Kept {
+            requests: -less.requests,
+            files: -less.files,
+            text_bytes: -less.text_bytes,
+        })
+    }
+
+    /// Why this is too much for one user.
+    fn refusal(self, has: Kept) -> Option<ChangeRefusal> {
+        if self.requests > REQUESTS_PER_USER_MAX {
+            return Some(ChangeRefusal::TooManyStages(has.requests));
+        }
+        let fits = self.files <= FILES_PER_USER_MAX && self.text_bytes <= TEXT_BYTES_PER_USER_MAX;
+        (!fits).then_some(ChangeRefusal::TooManyStagedFiles {
+            files: has.files,
+            mebibytes: has.text_bytes >> 20,
+        })
+    }
+
+    /// Counts it for a user, or `-1` times.
+    fn count(self, connection: &Connection, user: Option<&str>) -> rusqlite::Result<()> {
+        connection
+            .prepare_cached(
+                "INSERT INTO stage_kept SELECT ?1, ?2, ?3, ?4 WHERE ?1 IS NOT NULL
+                 ON CONFLICT (user) DO UPDATE SET requests = requests + ?2, files = files + ?3, text_bytes = text_bytes + ?4",
+            )?
+            .execute(params![user, self.requests, self.files, self.text_bytes])?;
+        connection
+            .prepare_cached(
+                "DELETE FROM stage_kept WHERE user = ?1 AND requests = 0 AND files = 0 AND text_bytes = 0",
+            )?
+            .execute([user])?;
+        Ok(())
+    }
+}
+
+/// Forgets requests of a user that are over, the oldest first, as far as a new one needs their place. Changes nothing when that
+/// is not enough.
+pub(super) fn make_place(
     connection: &Connection,
     request: &NewStageRequest,
-) -> rusqlite::Result<bool> {
+) -> Result<(), ChangeError> {
     let Some(user) = &request.user else {
-        return Ok(false);
+        return Ok(());
     };
-    let open: i64 = connection
-        .prepare_cached("SELECT count(*) FROM stage_request WHERE user = ?1")?
-        .query_row([user.as_str()], |row| row.get(0))?;
-    Ok(open >= REQUESTS_PER_USER_MAX)
+    let has = Kept::of_user(connection, user)?;
+    let mut then = has.with(Kept::of(request));
+    if then.refusal(has).is_none() {
+        return Ok(());
+    }
+    let mut query = connection.prepare_cached(
+        "SELECT id, 1 - is_of_reader, files, text_bytes FROM stage_request
+         WHERE user = ?1 AND held = 0 ORDER BY created_ms LIMIT ?2",
+    )?;
+    let over = query.query_map(params![user.as_str(), PUSHED_OUT_REQUESTS_MAX], |row| {
+        let kept = Kept {
+            requests: row.get(1)?,
+            files: row.get(2)?,
+            text_bytes: row.get(3)?,
+        };
+        Ok((row.get::<_, String>(0)?, kept))
+    })?;
+    let (mut pushed_out, mut files) = (Vec::new(), 0);
+    for one in over {
+        let (id, kept) = one?;
+        files += kept.files;
+        if then.refusal(has).is_none() || files > PUSHED_OUT_FILES_MAX {
+            break;
+        }
+        then = then.without(kept);
+        pushed_out.push(StageRequestId::new(id));
+    }
+    if let Some(refusal) = then.refusal(has) {
+        return Err(refusal.into());
+    }
+    for id in pushed_out {
+        while forget(connection, &id)?.is_more {}
+    }
+    Ok(())
 }
 
 pub(super) fn insert(connection: &Connection, request: &NewStageRequest) -> rusqlite::Result<()> {
+    let kept = Kept::of(request);
+    let user = request.user.as_ref().map(UserName::as_str);
     connection
-        .prepare_cached("INSERT INTO stage_request VALUES (?1, ?2, ?3, ?4, ?5)")?
+        .prepare_cached(
+            "INSERT INTO stage_request (id, user, vo, created_ms, files, text_bytes, is_of_reader, challenge)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
+        )?
         .execute(params![
             request.id.as_str(),
-            request.user.as_ref().map(UserName::as_str),
+            user,
             request.vo.as_ref().map(VoName::as_str),
             request.at.0,
+            kept.files,
+            kept.text_bytes,
+            request.is_of_reader,
             request.challenge,
         ])?;
+    kept.count(connection, user)?;
     let mut insert = connection.prepare_cached(
         "INSERT INTO stage_file VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)",
     )?;
     let room = PinRoom::of(request);
+    let mut held = 0_i64;
     for (number, asked) in (0_i64..).zip(&request.files) {
         let file = &settled(connection, &room, request, asked)?;
         insert.execute(params![
@@ -73,8 +199,12 @@ pub(super) fn insert(connection: &Connection, request: &NewStageRequest) -> rusq
         ])?;
         if let Some(entry) = file.entry.filter(|_| file.is_held()) {
             held::keep(connection, request, entry)?;
+            held += 1;
         }
     }
+    connection
+        .prepare_cached("UPDATE stage_request SET held = ?2 WHERE id = ?1")?
+        .execute(params![request.id.as_str(), held])?;
     Ok(())
 }
 
@@ -220,13 +350,13 @@ pub(super) fn fail(
     Ok(())
 }
 
-/// These files are no longer wanted.
+/// These files are no longer wanted. Tells which of them were until now.
 pub(super) fn release(
     connection: &Connection,
     request: &StageRequestId,
     files: &[u32],
     at: Timestamp,
-) -> rusqlite::Result<()> {
+) -> rusqlite::Result<Vec<EntryId>> {
     let mut cancel = connection.prepare_cached(
         "UPDATE stage_file SET state = 4, finished_ms = ?3, error = NULL, code = NULL
          WHERE request = ?1 AND number = ?2 AND state < 2",
@@ -234,86 +364,162 @@ pub(super) fn release(
     let mut release = connection.prepare_cached(
         "UPDATE stage_file SET pin_until_ms = NULL WHERE request = ?1 AND number = ?2",
     )?;
+    let mut released = Vec::new();
     for number in files {
         let of_file = "request = ?1 AND number = ?2";
-        held::let_go(connection, of_file, params![request.as_str(), number])?;
+        let wanted = held::let_go(connection, of_file, params![request.as_str(), number])?;
+        if wanted.is_empty() {
+            continue;
+        }
+        released.extend(wanted);
         cancel.execute(params![request.as_str(), number, at.0])?;
         release.execute(params![request.as_str(), number])?;
     }
-    Ok(())
+    Ok(released)
 }
 
-/// The same in all requests of a user.
+/// The same in requests of a user, whichever they are. True: in more than could be looked after now.
 pub(super) fn release_of_user(
     connection: &Connection,
     user: &UserName,
     files: &[EntryId],
     at: Timestamp,
-) -> rusqlite::Result<()> {
+) -> rusqlite::Result<(Vec<EntryId>, bool)> {
     let mut find = connection.prepare_cached(
         "SELECT request, number FROM stage_file JOIN stage_request ON request = id
-         WHERE entry = ?1 AND user = ?2 AND (state < 2 OR pin_until_ms IS NOT NULL)",
+         WHERE entry = ?1 AND user = ?2 AND (state < 2 OR pin_until_ms IS NOT NULL) LIMIT ?3",
     )?;
+    let (mut rows_left, mut released) = (STAGE_ROWS_MAX, Vec::new());
     for file in files {
-        let rows = find.query_map(params![stored(*file), user.as_str()], |row| {
+        if !held::is_kept_by(connection, user, *file)? {
+            continue;
+        }
+        let values = params![stored(*file), user.as_str(), bounded(rows_left)];
+        let rows = find.query_map(values, |row| {
             Ok((row.get::<_, String>(0)?, row.get::<_, u32>(1)?))
         })?;
         let named: rusqlite::Result<Vec<(String, u32)>> = rows.collect();
-        for (request, number) in named? {
+        let named = named?;
+        rows_left -= named.len();
+        for (request, number) in named {
             release(connection, &StageRequestId::new(request), &[number], at)?;
         }
+        released.push(*file);
+        if rows_left == 0 {
+            return Ok((released, true));
+        }
     }
-    Ok(())
+    Ok((released, false))
 }
 
-pub(super) fn forget(connection: &Connection, request: &StageRequestId) -> rusqlite::Result<()> {
-    held::let_go(connection, "request = ?1", [request.as_str()])?;
-    for table in ["stage_file WHERE request", "stage_request WHERE id"] {
-        connection
-            .prepare_cached(&format!("DELETE FROM {table} = ?1"))?
-            .execute([request.as_str()])?;
-    }
-    Ok(())
+/// What of a request was forgotten.
+#[derive(Debug, Default)]
+pub(super) struct ForgottenPart {
+    rows: usize,
+    /// Files that it waited for or kept until now.
+    pub released: Vec<EntryId>,
+    /// It is there still, with fewer files.
+    pub is_more: bool,
 }
 
-/// Pins whose time is over hold nothing any more.
-pub(super) fn end_pins(connection: &Connection, at: Timestamp) -> rusqlite::Result<()> {
+/// Forgets a request, or so many of its files, from the last on, as one change may.
+pub(super) fn forget(
+    connection: &Connection,
+    request: &StageRequestId,
+) -> rusqlite::Result<ForgottenPart> {
+    let head = connection
+        .prepare_cached("SELECT user, is_of_reader FROM stage_request WHERE id = ?1")?
+        .query_row([request.as_str()], |row| {
+            Ok((row.get::<_, Option<String>>(0)?, row.get::<_, bool>(1)?))
+        });
+    let Some((user, is_of_reader)) = head.optional()? else {
+        return Ok(ForgottenPart::default());
+    };
+    let first: Option<i64> = connection
+        .prepare_cached(
+            "SELECT number FROM stage_file WHERE request = ?1 ORDER BY number DESC LIMIT 1 OFFSET ?2",
+        )?
+        .query_row(params![request.as_str(), bounded(STAGE_ROWS_MAX - 1)], |row| row.get(0))
+        .optional()?;
+    // The first file has the number 0.
+    let is_more = first.is_some_and(|first| first > 0);
+    let part = params![request.as_str(), first.unwrap_or(0)];
+    let of_part = "request = ?1 AND number >= ?2";
+    let released = held::let_go(connection, of_part, part)?;
+    let (rows, text_bytes): (i64, i64) = connection
+        .prepare_cached(
+            "SELECT count(*), coalesce(sum(length(CAST(path AS BLOB))), 0) FROM stage_file
+             WHERE request = ?1 AND number >= ?2",
+        )?
+        .query_row(part, |row| Ok((row.get(0)?, row.get(1)?)))?;
+    connection
+        .prepare_cached("DELETE FROM stage_file WHERE request = ?1 AND number >= ?2")?
+        .execute(part)?;
+    let requests = i64::from(!is_more && !is_of_reader);
+    let forgotten = Kept {
+        requests,
+        files: rows,
+        text_bytes,
+    };
+    let less = Kept::default().without(forgotten);
+    less.count(connection, user.as_deref())?;
+    match is_more {
+        true => connection
+            .prepare_cached(
+                "UPDATE stage_request SET files = files - ?2, text_bytes = text_bytes - ?3 WHERE id = ?1",
+            )?
+            .execute(params![request.as_str(), rows, text_bytes])?,
+        false => connection
+            .prepare_cached("DELETE FROM stage_request WHERE id = ?1")?
+            .execute([request.as_str()])?,
+    };
+    Ok(ForgottenPart {
+        rows: usize::try_from(rows).unwrap_or(0),
+        released,
+        is_more,
+    })
+}
+
+/// Pins whose time is over hold nothing any more. True: there are more of them.
+pub(super) fn end_pins(connection: &Connection, at: Timestamp) -> rusqlite::Result<bool> {
     let mut query = connection.prepare_cached(
         "SELECT request, number FROM stage_file WHERE pin_until_ms <= ?1 ORDER BY pin_until_ms LIMIT ?2",
     )?;
-    let rows = query.query_map(params![at.0, bounded(PINS_ENDED_MAX)], |row| {
+    let rows = query.query_map(params![at.0, bounded(STAGE_ROWS_MAX)], |row| {
         Ok((row.get::<_, String>(0)?, row.get::<_, i64>(1)?))
     })?;
     let over: rusqlite::Result<Vec<(String, i64)>> = rows.collect();
+    let over = over?;
     let mut end = connection.prepare_cached(
         "UPDATE stage_file SET pin_until_ms = NULL WHERE request = ?1 AND number = ?2",
     )?;
-    for (request, number) in over? {
+    for (request, number) in &over {
         let of_file = "request = ?1 AND number = ?2";
         held::let_go(connection, of_file, params![request, number])?;
         end.execute(params![request, number])?;
     }
-    Ok(())
+    Ok(over.len() == STAGE_ROWS_MAX)
 }
 
-/// How many requests were forgotten.
-pub(super) fn prune(
-    connection: &Connection,
-    before: Timestamp,
-    at: Timestamp,
-) -> rusqlite::Result<u64> {
+/// How many requests were forgotten, and whether there are more to be.
+pub(super) fn prune(connection: &Connection, before: Timestamp) -> rusqlite::Result<(u64, bool)> {
     let mut query = connection.prepare_cached(
-        "SELECT id FROM stage_request WHERE created_ms < ?1 AND NOT EXISTS (
-             SELECT 1 FROM stage_file WHERE request = id AND (state < 2 OR pin_until_ms > ?2)
-         ) ORDER BY created_ms LIMIT 20",
+        "SELECT id FROM stage_request WHERE held = 0 AND created_ms < ?1 ORDER BY created_ms LIMIT ?2",
     )?;
-    let rows = query.query_map(params![before.0, at.0], |row| row.get::<_, String>(0))?;
+    let limit = bounded(PRUNED_REQUESTS_MAX);
+    let rows = query.query_map(params![before.0, limit], |row| row.get::<_, String>(0))?;
     let old: rusqlite::Result<Vec<String>> = rows.collect();
     let old = old?;
+    let (mut pruned, mut rows_seen) = (0, 0);
     for id in &old {
-        forget(connection, &StageRequestId::new(id.as_str()))?;
+        let part = forget(connection, &StageRequestId::new(id.as_str()))?;
+        rows_seen += part.rows;
+        pruned += u64::from(!part.is_more);
+        if part.is_more || rows_seen >= STAGE_ROWS_MAX {
+            return Ok((pruned, true));
+        }
     }
-    Ok(old.len() as u64)
+    Ok((pruned, old.len() == PRUNED_REQUESTS_MAX))
 }
 
 /// Somebody wants it to stay on disk.

@@ -73,7 +73,9 @@ impl Lab {
             quota: PinQuota {
                 user: Bytes(1_000),
                 vo: Bytes(1_000),
+                all: Bytes(1_000),
             },
+            is_of_reader: false,
             pools_away: Vec::new(),
             files: vec![staged],
         };
@@ -407,7 +409,34 @@ fn held_by_listing(connection: &Connection) -> Vec<(i64, String, i64, i64)> {
                    UNION ALL SELECT DISTINCT 1, vo, stage_file.entry, size_bytes FROM stage_file
                    JOIN stage_request ON stage_request.id = request JOIN entry ON entry.id = stage_file.entry
                    WHERE state < 2 OR pin_until_ms IS NOT NULL
+                   UNION ALL SELECT DISTINCT 2, '', stage_file.entry, size_bytes FROM stage_file
+                   JOIN entry ON entry.id = stage_file.entry
+                   WHERE state < 2 OR pin_until_ms IS NOT NULL
                ) GROUP BY kind, holder ORDER BY kind, holder";
+    rows(connection, sql)
+}
+
+/// What the requests of each user take, and how many of their files are held, by their own rows.
+fn kept_by_listing(connection: &Connection) -> Vec<(i64, String, i64, i64)> {
+    let sql = "SELECT count(DISTINCT id), user, count(*), sum(length(CAST(path AS BLOB))) FROM stage_request
+               JOIN stage_file ON request = id GROUP BY user ORDER BY user";
+    rows(connection, sql)
+}
+
+fn kept_by_counters(connection: &Connection) -> Vec<(i64, String, i64, i64)> {
+    rows(
+        connection,
+        "SELECT requests, user, files, text_bytes FROM stage_kept ORDER BY user",
+    )
+}
+
+/// Requests of which the counters do not tell what their rows tell.
+fn wrong_requests(connection: &Connection) -> Vec<(i64, String, i64, i64)> {
+    let sql = "SELECT held, id, files, text_bytes FROM stage_request WHERE
+               files <> (SELECT count(*) FROM stage_file WHERE request = id)
+               OR text_bytes <> (SELECT sum(length(CAST(path AS BLOB))) FROM stage_file WHERE request = id)
+               OR held <> (SELECT count(*) FROM stage_file
+                           WHERE request = id AND entry IS NOT NULL AND (state < 2 OR pin_until_ms IS NOT NULL))";
     rows(connection, sql)
 }
 
@@ -446,6 +475,7 @@ impl Lab {
             user: Some(UserName::new(user)),
             vo: Some(VoName::new("atlas")),
             at,
+            is_of_reader: false,
             quota,
             pools_away: Vec::new(),
             files: files.iter().map(staged).collect(),
@@ -470,6 +500,7 @@ fn pins_of_a_user_and_of_a_vo_are_bounded_per_file_and_what_is_released_makes_ro
     let quota = PinQuota {
         user: Bytes(30),
         vo: Bytes(50),
+        all: Bytes(1_000),
     };
     let (kept, refused) = (
         (StageFileState::Completed, None),
@@ -535,6 +566,7 @@ fn what_stage_requests_keep_equals_their_listing_whatever_happens() {
     let quota = PinQuota {
         user: Bytes(50),
         vo: Bytes(70),
+        all: Bytes(1_000),
     };
     let other = Connection::open(lab.file()).expect("opened");
     let mut chance = 7_u64;
@@ -548,7 +580,7 @@ fn what_stage_requests_keep_equals_their_listing_whatever_happens() {
         let at = after_now(step * 5);
         let file = files[draw(8) as usize];
         let id = StageRequestId::new(format!("r{}", draw(step + 1)));
-        let change = match draw(9) {
+        let change = match draw(10) {
             0..=2 => {
                 let user = ["alice", "bob"][draw(2) as usize];
                 let (first, count) = (draw(6) as usize, 1 + draw(2) as usize);
@@ -581,6 +613,11 @@ fn what_stage_requests_keep_equals_their_listing_whatever_happens() {
                 at,
             },
             6 => NearlineChange::ForgetStage(id),
+            8 => NearlineChange::ReleaseOfUser {
+                user: UserName::new("alice"),
+                files: vec![file],
+                at,
+            },
             7 => NearlineChange::LoseDiskCopy {
                 file,
                 pool: p1(),
@@ -594,6 +631,8 @@ fn what_stage_requests_keep_equals_their_listing_whatever_happens() {
             held_by_listing(&other),
             "step {step}"
         );
+        assert_eq!(kept_by_counters(&other), kept_by_listing(&other));
+        assert_eq!(wrong_requests(&other), []);
     }
     assert!(!held_by_listing(&other).is_empty());
 }
@@ -909,4 +948,239 @@ fn a_copy_in_a_pool_that_is_away_goes_with_the_recall_to_another_one_and_not_bef
         recall(&p1(), Some(p2)).is_err(),
         "the data of before is still to be removed"
     );
+}
+
+/// Rows of one change, as the writer looks after them.
+const ROWS_MAX: usize = 1_000;
+
+fn quota_of(bytes: u64) -> PinQuota {
+    PinQuota {
+        user: Bytes(bytes),
+        vo: Bytes(bytes),
+        all: Bytes(bytes),
+    }
+}
+
+impl Lab {
+    /// A request for many files that there are not, as it is kept.
+    fn order_of_missing(&self, id: &str, files: usize, path_bytes: usize) -> Result<(), String> {
+        let staged = |number: usize| StagedFile {
+            activity: None,
+            path: format!("/{number:0path_bytes$}"),
+            entry: None,
+            pin: Duration::ZERO,
+            pinned_until: None,
+            state: StageFileState::Failed,
+            problem: None,
+            started: None,
+            finished: Some(NOW),
+        };
+        let request = NewStageRequest {
+            challenge: None,
+            id: StageRequestId::new(id),
+            user: Some(UserName::new("alice")),
+            vo: None,
+            at: NOW,
+            is_of_reader: false,
+            quota: quota_of(1_000),
+            pools_away: Vec::new(),
+            files: (0..files).map(staged).collect(),
+        };
+        self.nearline(NearlineChange::Stage(request)).map(|_| ())
+    }
+
+    fn count(&self, sql: &str) -> i64 {
+        let other = Connection::open(self.file()).expect("opened");
+        other.query_row(sql, [], |row| row.get(0)).expect("counted")
+    }
+}
+
+#[test]
+fn a_release_of_many_rows_is_done_in_parts_and_tells_what_it_has_changed() {
+    let lab = Lab::new();
+    let (file, other) = (lab.write_precious("/f"), lab.write_precious("/g"));
+    let times = ROWS_MAX + 200;
+    for number in 0..times {
+        lab.order(
+            &format!("r{number}"),
+            "alice",
+            &[file],
+            quota_of(1_000),
+            NOW,
+        );
+    }
+    let release = || {
+        let (user, files, at) = (UserName::new("alice"), vec![other, file], NOW);
+        let change = NearlineChange::ReleaseOfUser { user, files, at };
+        lab.nearline(change).expect("kept")
+    };
+    let pinned = "SELECT count(*) FROM stage_file WHERE pin_until_ms IS NOT NULL";
+    let first = release();
+    assert_eq!((first.released, first.is_more), (vec![file], true));
+    assert_eq!(lab.count(pinned), 200);
+    let second = release();
+    assert_eq!((second.released, second.is_more), (vec![file], false));
+    assert_eq!(lab.count(pinned), 0);
+    let third = release();
+    assert_eq!(
+        (third.released, third.is_more),
+        (vec![], false),
+        "nothing was kept"
+    );
+}
+
+#[test]
+fn a_large_request_is_forgotten_in_parts_also_when_its_time_is_over() {
+    let lab = Lab::new();
+    lab.order_of_missing("a", 2 * ROWS_MAX, 10).expect("kept");
+    lab.order_of_missing("b", 2 * ROWS_MAX, 10).expect("kept");
+    let rows = "SELECT count(*) FROM stage_file";
+    let forget = || {
+        let change = NearlineChange::ForgetStage(StageRequestId::new("a"));
+        lab.nearline(change).expect("kept").is_more
+    };
+    assert!(forget());
+    assert_eq!(lab.count(rows), 3 * ROWS_MAX as i64);
+    assert!(!forget() && !forget());
+    let prune = || {
+        let change = NearlineChange::PruneStages {
+            before: LATER,
+            at: LATER,
+        };
+        let report = lab.nearline(change).expect("kept");
+        (report.pruned, report.is_more)
+    };
+    assert_eq!(
+        [prune(), prune(), prune()],
+        [(0, true), (1, true), (0, false)]
+    );
+    assert_eq!(lab.count(rows), 0);
+    assert_eq!(lab.count("SELECT count(*) FROM stage_kept"), 0);
+}
+
+#[test]
+fn what_requests_of_a_user_take_to_be_kept_is_bounded_and_those_that_are_over_make_place() {
+    let lab = Lab::new();
+    let file = lab.write_precious("/f");
+    lab.order("waits", "alice", &[file], quota_of(1_000), NOW);
+    // 3 MiB each: 42 of them fit.
+    for number in 0..60 {
+        lab.order_of_missing(&format!("r{number}"), 1_000, 3 << 10)
+            .expect("kept");
+    }
+    let bytes = lab.count("SELECT text_bytes FROM stage_kept");
+    assert!(bytes <= 128 << 20, "{bytes} bytes");
+    assert!(bytes > 120 << 20, "no more is pushed out than has to be");
+    let kept = |id: &str| lab.namespace().stage_request(&StageRequestId::new(id));
+    assert_eq!(kept("r0").expect("readable"), None);
+    assert!(kept("r59").expect("readable").is_some());
+    assert!(kept("waits").expect("readable").is_some(), "it is not over");
+}
+
+#[test]
+fn requests_that_are_not_over_make_no_place_and_those_of_readers_are_not_counted_as_requests() {
+    let lab = Lab::new();
+    let file = lab.write_precious("/f");
+    let request = |id: String, is_of_reader| NewStageRequest {
+        challenge: None,
+        id: StageRequestId::new(id),
+        user: Some(UserName::new("alice")),
+        vo: None,
+        at: NOW,
+        is_of_reader,
+        quota: quota_of(1_000),
+        pools_away: Vec::new(),
+        files: vec![StagedFile {
+            activity: None,
+            path: "/f".to_owned(),
+            entry: Some(file),
+            pin: Duration::from_secs(600),
+            pinned_until: None,
+            state: StageFileState::Submitted,
+            problem: None,
+            started: None,
+            finished: None,
+        }],
+    };
+    let other = Connection::open(lab.file()).expect("opened");
+    lab.nearline(NearlineChange::Stage(request("reads".to_owned(), true)))
+        .expect("kept");
+    assert_eq!(lab.count("SELECT requests FROM stage_kept"), 0);
+    other
+        .execute("UPDATE stage_kept SET requests = 5000", [])
+        .expect("as if there were so many");
+    lab.nearline(NearlineChange::Stage(request("more".to_owned(), true)))
+        .expect("kept");
+    let refused = lab.nearline(NearlineChange::Stage(request("many".to_owned(), false)));
+    let refused = refused.expect_err("too many");
+    assert!(
+        refused.contains("you have 5000 stage requests"),
+        "{refused}"
+    );
+    other
+        .execute("UPDATE stage_kept SET requests = 2, files = 500000", [])
+        .expect("as if they named so many");
+    let refused = lab.nearline(NearlineChange::Stage(request("many".to_owned(), true)));
+    let refused = refused.expect_err("too many");
+    assert!(refused.contains("name 500000 files"), "{refused}");
+}
+
+#[test]
+fn files_below_a_path_that_is_too_long_hide_no_others_from_the_tape_system() {
+    let lab = Lab::new();
+    for number in 0..5 {
+        let file = lab.write_precious(&format!("/q/{number}"));
+        lab.archive(file);
+    }
+    let precious = lab.write_precious("/q/precious");
+    let behind = lab.write_precious("/z");
+    lab.archive(behind);
+    let mut long = String::new();
+    while long.len() < 4_000 {
+        long += &format!("/{}", "d".repeat(249));
+        lab.make(Change::MakeDirectory {
+            path: path(&long),
+            owner: None,
+            at: NOW,
+        })
+        .expect("made");
+    }
+    let rename = |to: String| {
+        lab.make(Change::Rename {
+            from: path("/q"),
+            only: None,
+            to: path(&to),
+            replace: Replace::Refused,
+            entries_max: 10,
+            by: None,
+            at: NOW,
+        })
+    };
+    let room = 4_096 - long.len() - 2;
+    let refused = rename(format!("{long}/{}", "q".repeat(room))).expect_err("too long");
+    assert!(refused.contains("longer than 4096 bytes"), "{refused}");
+    // As an earlier version let it happen.
+    let parent = lab.find(&long).expect("there").id;
+    let other = Connection::open(lab.file()).expect("opened");
+    let moved = format!(
+        "UPDATE entry SET parent = {parent}, name = '{}' WHERE name = 'q'",
+        "q".repeat(room)
+    );
+    assert_eq!(other.execute(&moved, []).expect("moved"), 1);
+    let evictable = lab.namespace().evictable_files(&p1(), EntryId(0), NOW, 3);
+    assert_eq!(evictable.expect("readable").len(), 3);
+    let waiting = lab.namespace().precious_files(EntryId(0), 10);
+    let waiting: Vec<EntryId> = waiting
+        .expect("readable")
+        .iter()
+        .map(|file| file.id)
+        .collect();
+    assert_eq!(waiting, [precious]);
+    lab.archive(precious);
+    assert_eq!(
+        lab.removals(Timestamp(i64::MAX)),
+        Vec::<String>::new(),
+        "it is not gone"
+    );
+    lab.evict(precious, NOW).expect("may go");
 }

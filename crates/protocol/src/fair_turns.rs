@@ -2,29 +2,29 @@
 //! user, so that nobody's slow requests hold up everybody's.
 
 use parking_lot::Mutex;
-use penstock_model::CredentialId;
 use std::collections::HashMap;
+use std::hash::Hash;
 use std::sync::Arc;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// Who may go on now. Others wait.
-pub(crate) struct FairTurns {
+pub struct FairTurns<User> {
     all: Arc<Semaphore>,
     of_user_max: usize,
     /// Of those who have a turn or wait for one, by what names all credentials of a user.
-    by_user: Mutex<HashMap<CredentialId, Arc<Semaphore>>>,
+    by_user: Mutex<HashMap<User, Arc<Semaphore>>>,
 }
 
 /// One turn, of its user and of all. It belongs into the work that it is for: a client that leaves gives nothing free
 /// that is still in use.
-pub(crate) struct Turn {
+pub struct Turn {
     _of_user: OwnedSemaphorePermit,
     _of_all: OwnedSemaphorePermit,
 }
 
-impl FairTurns {
+impl<User: Eq + Hash + Clone> FairTurns<User> {
     /// So many turns at once, and so many of them for one user.
-    pub(crate) fn new(at_once: usize, of_user_max: usize) -> FairTurns {
+    pub fn new(at_once: usize, of_user_max: usize) -> FairTurns<User> {
         FairTurns {
             all: Arc::new(Semaphore::new(at_once)),
             of_user_max,
@@ -33,7 +33,7 @@ impl FairTurns {
     }
 
     /// Waits for a turn. The own one comes first: who waits for it keeps none of everybody's.
-    pub(crate) async fn turn(&self, of: &CredentialId) -> Turn {
+    pub async fn turn(&self, of: &User) -> Turn {
         let own = {
             let mut by_user = self.by_user.lock();
             by_user.retain(|_, used| Arc::strong_count(used) > 1);
@@ -60,7 +60,7 @@ mod tests {
     #[tokio::test]
     async fn turns_of_one_user_hold_up_nobody_else_and_who_has_none_is_forgotten() {
         let turns = Arc::new(FairTurns::new(4, 2));
-        let user = |name: &str| CredentialId::new(name);
+        let user = |name: &str| name.to_owned();
         let held = (0..4).map(|_| {
             let turns = Arc::clone(&turns);
             let mallory = user("mallory");
