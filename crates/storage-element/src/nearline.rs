@@ -39,6 +39,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 pub(crate) use tape_libraries::{LibrariesStatus, LiveBytes};
+use tokio::sync::Semaphore;
 
 /// Threads for looks at disks.
 const BLOCKING_THREADS: usize = 16;
