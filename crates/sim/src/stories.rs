@@ -85,9 +85,9 @@ impl Stories {
             ),
             block("2021-comparison", comparison()),
             block("edinburgh-rates", edinburgh.table()),
-            block("edinburgh", told::table(&edinburgh.lines)),
+            block("edinburgh", told::table(edinburgh.lines())),
             block("edinburgh-refusals", incident_table(&edinburgh.refusals())),
-            block("edinburgh-in-full", told::in_full(&edinburgh.lines)),
+            block("edinburgh-in-full", told::in_full(edinburgh.lines())),
             block("asgc-run", asgc::table(&self.asgc)),
             block("asgc", told::table(asgc.clone())),
             block("asgc-in-full", told::in_full(asgc)),
@@ -106,13 +106,19 @@ impl Stories {
 
     /// The errors of migrations as incidents.
     fn errors(&self) -> String {
-        let all = sc4_tape::MIGRATION_ERRORS_FULL + sc4_tape::MIGRATION_ERRORS_OTHER;
-        let incidents = sc4_tape::migration_incidents(&self.tape);
-        format!(
-            "{all} errors are {} incidents:\n\n{}",
-            incidents.len(),
-            incident_table(&incidents)
-        )
+        let is_week =
+            |one: &&sc4_tape_run::Outcome| one.trouble == sc4_tape_run::Trouble::ErrorOfEachFile;
+        let weeks = self.tape_run.iter().filter(is_week);
+        let told = weeks.map(|week| {
+            format!(
+                "{} errors of {} migrations are {} incidents:\n\n{}",
+                week.failed_puts,
+                week.on_tape + week.failed_puts,
+                week.incidents_of_puts.len(),
+                incident_table(&week.incidents_of_puts)
+            )
+        });
+        told.collect()
     }
 }
 

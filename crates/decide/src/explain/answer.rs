@@ -137,6 +137,7 @@ pub enum Measure {
     DeviceUse,
     DeviceBytes,
     DevicePaths,
+    OtherPathBytes,
     /// Part of the time of copies in which a disk of the source is waited for.
     ReadWait,
     ServerStarts,

@@ -487,6 +487,10 @@ impl RuleInput<'_> {
                     .values()
                     .any(|device| known(&device.path_switches) || known(&device.other_path_bytes))
             }),
+            M::OtherPathBytes => self.servers().any(|(_, server)| {
+                let mut devices = server.devices.values();
+                devices.any(|device| known(&device.other_path_bytes))
+            }),
             M::ReadWait => {
                 let pools = self.pools_of(LinkEnd::Source);
                 pools.iter().any(|(_, pool)| known(&pool.read_wait_seconds))

@@ -520,6 +520,28 @@ fn an_array_that_is_slow() {
 }
 
 #[test]
+fn bytes_over_another_path_are_not_told_as_changes_of_the_path() {
+    let fault = |c: &mut Conditions, part: f64| {
+        c.array = part;
+        c.path_switches = 0.2;
+        c.other_path_bytes = 1e9;
+    };
+    check(Cause::Multipath, [0.4, 0.15], fault);
+    let signals = faulty(fault, 0.4, 0, &Conditions::default());
+    let told = explain(&signals, &[watched()]);
+    let text = told
+        .first()
+        .map(crate::wording::explanation)
+        .unwrap_or_default();
+    for line in [
+        "changes of the path to the disk array 0.2, 0.0 before",
+        "bytes over a path that the disk array does not prefer per interval 1.0 GB, 0 B before",
+    ] {
+        assert!(text.contains(line), "{text}");
+    }
+}
+
+#[test]
 fn a_burst_of_starts() {
     check(Cause::StartBurst, [60.0, 150.0], |c, jobs| c.jobs = jobs);
 }

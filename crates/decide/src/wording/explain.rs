@@ -196,6 +196,10 @@ fn measured(measure: Measure) -> (&'static str, Unit) {
             Unit::Percent,
         ),
         Measure::DevicePaths => ("changes of the path to the disk array", Unit::Count),
+        Measure::OtherPathBytes => (
+            "bytes over a path that the disk array does not prefer per interval",
+            Unit::Bytes,
+        ),
         Measure::ServerStarts => ("transfers started per interval", Unit::Count),
         Measure::ServerTransfers => ("transfers running", Unit::Count),
         Measure::TapeDrives => ("busy tape drives", Unit::Count),

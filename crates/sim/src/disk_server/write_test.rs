@@ -78,6 +78,10 @@ impl Admission {
 }
 
 impl WriteTestRun {
+    pub(crate) fn refusals(&self) -> f64 {
+        self.bins.iter().map(|bin| bin.refusals).sum()
+    }
+
     /// Bytes per second from begin to end.
     pub(crate) fn rate(&self, file_bytes: f64) -> f64 {
         f64::from(self.finished_files) * file_bytes / self.seconds.max(f64::MIN_POSITIVE)

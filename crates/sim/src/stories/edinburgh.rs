@@ -80,7 +80,15 @@ pub(super) struct Row {
 #[derive(Debug)]
 pub(super) struct Edinburgh {
     pub(super) rows: Vec<Row>,
-    pub(super) lines: Vec<Line>,
+    /// What is said of rows beside an earlier one.
+    compared: Vec<Compared>,
+}
+
+#[derive(Debug)]
+struct Compared {
+    row: usize,
+    with: usize,
+    line: Line,
 }
 
 fn between(source: &str, destination: &str) -> LinkId {
@@ -310,12 +318,24 @@ fn rows() -> Vec<Row> {
 /// Runs everything.
 pub(super) fn run() -> Edinburgh {
     let rows = rows();
-    let asked = |words, first: usize, second: usize| {
-        let comparison = Comparison::of(&rows[first], &rows[second]);
+    let asked = |words, with: usize, row: usize| {
+        let comparison = Comparison::of(&rows[with], &rows[row]);
         let [before, after] = comparison.spans.clone();
-        Line::of_spans(words, &comparison.signals, &comparison.links, before, after)
+        let (signals, links) = (&comparison.signals, &comparison.links);
+        let line = Line::of_spans(words, signals, links, before, after);
+        Compared { row, with, line }
     };
-    let lines = vec![
+    let watched = |words, with: usize, row: usize| Compared {
+        row,
+        with,
+        line: watched(words, &rows[with], &rows[row]),
+    };
+    let ral_pp = |reports| Compared {
+        row: FROM_RAL_PP,
+        with: GLASGOW_7,
+        line: ral_pp(&rows, reports),
+    };
+    let compared = vec![
         asked(
             (
                 "Sheffield, srmCopy: 10 → 1 connections",
@@ -329,8 +349,8 @@ pub(super) fn run() -> Edinburgh {
                 "Sheffield, srmCopy: 1 → 2 batches",
                 "little or no improvement in transfer rate",
             ),
-            &rows[ONE_STREAM],
-            &rows[TWO_BATCHES],
+            ONE_STREAM,
+            TWO_BATCHES,
         ),
         asked(
             (
@@ -353,8 +373,8 @@ pub(super) fn run() -> Edinburgh {
                 "Glasgow: 25 → 7 files at once",
                 "319 → 327 and 300 Mb/s: remarkably it is even faster, and the load is not as large",
             ),
-            &rows[GLASGOW_25],
-            &rows[GLASGOW_7],
+            GLASGOW_25,
+            GLASGOW_7,
         ),
         asked(
             (
@@ -364,10 +384,10 @@ pub(super) fn run() -> Edinburgh {
             GLASGOW_7,
             GLASGOW_STREAMS,
         ),
-        ral_pp(&rows, Reports::OfThatTime),
-        ral_pp(&rows, Reports::OfToday),
+        ral_pp(Reports::OfThatTime),
+        ral_pp(Reports::OfToday),
     ];
-    Edinburgh { rows, lines }
+    Edinburgh { rows, compared }
 }
 
 /// Two runs, one after the other.
@@ -504,12 +524,16 @@ impl Row {
 }
 
 impl Edinburgh {
+    pub(super) fn lines(&self) -> impl Iterator<Item = &Line> + Clone {
+        self.compared.iter().map(|compared| &compared.line)
+    }
+
     /// Printed and simulated rates, as a table of a page.
     pub(super) fn table(&self) -> String {
         let mut text = String::from(
-            "| run | printed | simulated | files done | the simulated rate is |\n|---|---:|---:|---:|---|\n",
+            "| | run | printed | simulated | files done | the simulated rate is | first cause |\n|---:|---|---:|---:|---:|---|---|\n",
         );
-        for row in &self.rows {
+        for (number, row) in self.rows.iter().enumerate() {
             let basis = match row.basis {
                 Basis::Fitted => "fitted",
                 Basis::Given => "given, by the way between both sites",
@@ -517,15 +541,33 @@ impl Edinburgh {
             };
             let _ = writeln!(
                 text,
-                "| {} | {} | {:.0} Mb/s | {} of {} | {basis} |",
+                "| {} | {} | {} | {:.0} Mb/s | {} of {} | {basis} | {} |",
+                number + 1,
                 row.what,
                 row.printed_words(),
                 row.simulated_megabits(),
                 row.run.finished_files,
                 row.test.files,
+                self.first_cause(number),
             );
         }
         text
+    }
+
+    fn first_cause(&self, row: usize) -> String {
+        let compared = self.compared.iter().find(|compared| compared.row == row);
+        if let Some(compared) = compared {
+            let with = compared.with + 1;
+            return match (&compared.line.told, compared.line.first_cause()) {
+                (None, _) => format!("beside {with}: no change"),
+                (Some(_), None) => format!("beside {with}: unexplained"),
+                (Some(_), Some(cause)) => format!("beside {with}: `{}`", cause.code()),
+            };
+        }
+        match self.rows[row].run.refusals() {
+            refusals if refusals > 0.0 => "refusals, as below".to_owned(),
+            _ => String::new(),
+        }
     }
 
     /// The refusals of 200 files that are submitted at once, as incidents.

@@ -9,9 +9,7 @@ use penstock_decide::explain::signals::{
     Change, FailureGroup, LinkSignals, PoolSignals, Series, ServerName, ServerSignals, Setting,
     Signals, StorageSignals, TapeSignals,
 };
-use penstock_decide::incidents::{Incident, IncidentTimes, incidents_of, occurrences_of};
 use penstock_model::{Errno, LinkId, Phase, PoolName, Side, StorageId, Timestamp};
-use std::collections::BTreeSet;
 
 /// 19 April 2006, 15:00 UTC.
 const BEGIN: Timestamp = Timestamp(1_145_458_800_000);
@@ -23,9 +21,6 @@ const FILE: f64 = 1e9;
 const USUAL: f64 = 80e6;
 /// Seconds of a slot for each file in which none of its bytes move.
 const OPENING: f64 = 6.0;
-/// Errors of migrations: of the day on which the buffer of the tape system was full, and on all other days.
-pub(super) const MIGRATION_ERRORS_FULL: u64 = 298;
-pub(super) const MIGRATION_ERRORS_OTHER: u64 = 8;
 /// Attempts that failed at CASTOR on 21 April, and how long each held its slot.
 const CASTOR_ERRORS: f64 = 120.0;
 const CASTOR_SECONDS: f64 = 900.0;
@@ -245,34 +240,7 @@ fn of_channel() -> LinkSignals {
         "SOURCE [5] CASTOR: file system unavailable",
     );
     link.failures.insert(castor, of(|now| now.failing));
-    let archiving =
-        |errno, text: &str| FailureGroup::new(Side::Destination, Phase::Archiving, errno, text);
-    // Each file that is to go to tape has its own error, though the cause is one.
-    let full: Vec<usize> = (0..BINS)
-        .filter(|bin| is_within(hour_of(*bin), (19, 15.5), (19, 17.5)))
-        .collect();
-    link.tape_failures.insert(
-        archiving(Errno::ENOSPC, "rfcp to HPSS: no space left on device"),
-        column(|bin| {
-            shared(
-                MIGRATION_ERRORS_FULL,
-                full.len(),
-                full.iter().position(|at| *at == bin),
-            )
-        }),
-    );
-    let each = BINS / MIGRATION_ERRORS_OTHER as usize;
-    link.tape_failures.insert(
-        archiving(Errno::ETIMEDOUT, "rfcp to HPSS: connection timed out"),
-        column(|bin| f64::from(u8::from(bin % each == each / 2 && bin / each < 8))),
-    );
     link
-}
-
-/// The part of so many errors that one of so many intervals has.
-fn shared(errors: u64, intervals: usize, place: Option<usize>) -> f64 {
-    let until = |place: usize| errors * place as u64 / intervals as u64;
-    place.map_or(0.0, |place| (until(place + 1) - until(place)) as f64)
 }
 
 /// Servers, pools and the tape system.
@@ -435,17 +403,4 @@ pub(super) fn lines(signals: &Signals) -> Vec<Line> {
             bin_of(24, 10.5)..bin_of(25, 8.0),
         ),
     ]
-}
-
-/// What failed, grouped as `penstock incidents` groups it: kinds of failures of migrations only.
-pub(super) fn migration_incidents(signals: &Signals) -> Vec<Incident> {
-    let links = BTreeSet::from([link()]);
-    let mut of_tape = signals.clone();
-    for link in of_tape.links.values_mut() {
-        link.failures.clear();
-    }
-    let until = of_tape.begin_of(of_tape.bins);
-    let times = IncidentTimes::default();
-    let occurrences = occurrences_of(&of_tape, &links, &[], times, until);
-    incidents_of(occurrences, times)
 }

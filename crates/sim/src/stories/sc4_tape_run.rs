@@ -2,15 +2,19 @@
 //! that a storage element of today has puts them on tape. Each trouble acts on a resource for some hours: the buffer of HPSS, a
 //! mover, the way from one server to HPSS, the disks. Its record is read as a site's.
 //!
-//! Long because the five troubles, the site and its record are one run.
+//! Long because the troubles, the site and its record are one run.
 //!
 //! It decides nothing: which file is put when, what is an incident and when commands pause is for `tape::hsm_queue`.
 
 use super::told::{Line, Span, changes_of};
-use penstock_decide::explain::signals::{LinkSignals, Series, ServerName, ServerSignals, Signals};
+use penstock_decide::explain::signals::{
+    FailureGroup, LinkSignals, Series, ServerName, ServerSignals, Signals,
+};
+use penstock_decide::incidents::{Incident, IncidentTimes, incidents_of, occurrences_of};
 use penstock_model::observation::Operation;
 use penstock_model::{
-    LinkId, PoolName, PoolSample, PoolSamples, PoolTraffic, StorageId, TapeSample, Timestamp,
+    Errno, LinkId, Phase, PoolName, PoolSample, PoolSamples, PoolTraffic, Side, StorageId,
+    TapeSample, Timestamp,
 };
 use penstock_observe::pool_signals::PoolFold;
 use penstock_tape::hsm_queue::{
@@ -22,12 +26,15 @@ use penstock_tape::request::{FamilyName, FileId, RequestId, VoName};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt::Write;
 
-/// 19 April 2006, 0:00 UTC.
+/// 19 April 2006, 0:00 UTC. A run of the whole week begins at 7:30, so that its trouble begins at 15:30.
 const BEGIN: Timestamp = Timestamp(1_145_404_800_000);
+const BEGIN_OF_WEEK: Timestamp = Timestamp(1_145_431_800_000);
 const STEP_SECONDS: u32 = 10;
 const BIN_SECONDS: u32 = 300;
 const STEPS_OF_BIN: u32 = BIN_SECONDS / STEP_SECONDS;
 const BINS: usize = 30 * 12;
+/// To noon of 25 April.
+const BINS_OF_WEEK: usize = 148 * 12 + 6;
 /// When the resource is taken away, in hours.
 const FAULT_HOUR: f64 = 8.0;
 /// All files are equally large.
@@ -50,6 +57,15 @@ const DRIVES_RATE: f64 = 6.0 * 30e6;
 const REFUSAL_SECONDS: f64 = 30.0;
 /// A put that takes longer is stopped.
 const PUT_SECONDS_MAX: i64 = 1_800;
+/// In the week HPSS is full once, from when and for as long as it takes for the printed errors of that day …
+const FULL_FROM_HOUR_OF_WEEK: f64 = 8.0 + 5.0 / 3_600.0;
+const FULL_HOURS_OF_WEEK: f64 = 3_750.0 / 3_600.0;
+/// … and so many puts lose their connection on the other days, one after the other.
+const LOST_CONNECTIONS: u32 = 8;
+const FIRST_LOST_HOUR: f64 = 24.0;
+const HOURS_BETWEEN_LOST: f64 = 16.5;
+/// A pool of 2006 tries a file again after this time, and never pauses.
+const RETRY_OF_2006_SECONDS: i64 = 7_200;
 /// The full rate is there again from this part of the usual one on.
 const FULL_RATE_SHARE: f64 = 0.95;
 
@@ -66,15 +82,18 @@ pub(super) enum Trouble {
     PoolsFull,
     /// The streams to HPSS are slow, and the pools small: each new file needs room that only files on tape may give.
     DeletionPressure,
+    /// All of the week, with pools that try each file by itself: HPSS is full for an hour, and eight connections to it break.
+    ErrorOfEachFile,
 }
 
 impl Trouble {
-    pub(super) const ALL: [Trouble; 5] = [
+    pub(super) const ALL: [Trouble; 6] = [
         Trouble::BufferFull,
         Trouble::MoverHangs,
         Trouble::MigrationStops,
         Trouble::PoolsFull,
         Trouble::DeletionPressure,
+        Trouble::ErrorOfEachFile,
     ];
 
     fn words(self) -> (&'static str, &'static str) {
@@ -99,6 +118,18 @@ impl Trouble {
                 "precious files under deletion pressure",
                 "deletion of precious files",
             ),
+            Trouble::ErrorOfEachFile => (
+                "a week without pauses",
+                "306 errors of 40,123 migrations; without 19 April 8 of 37,633",
+            ),
+        }
+    }
+
+    /// The hour from which on the resource is away.
+    fn from_hour(self) -> f64 {
+        match self {
+            Trouble::ErrorOfEachFile => FULL_FROM_HOUR_OF_WEEK,
+            _ => FAULT_HOUR,
         }
     }
 
@@ -106,7 +137,22 @@ impl Trouble {
     fn hours(self) -> f64 {
         match self {
             Trouble::BufferFull => 6.0,
+            Trouble::ErrorOfEachFile => FULL_HOURS_OF_WEEK,
             _ => 8.0,
+        }
+    }
+
+    fn begin(self) -> Timestamp {
+        match self {
+            Trouble::ErrorOfEachFile => BEGIN_OF_WEEK,
+            _ => BEGIN,
+        }
+    }
+
+    fn bins(self) -> usize {
+        match self {
+            Trouble::ErrorOfEachFile => BINS_OF_WEEK,
+            _ => BINS,
         }
     }
 
@@ -166,6 +212,8 @@ pub(super) struct Outcome {
     pub(super) evicted_precious: u64,
     pub(super) incidents: u64,
     pub(super) failed_puts: u64,
+    /// These as incidents of the transfer service.
+    pub(super) incidents_of_puts: Vec<Incident>,
     /// From the resource's return to the full rate.
     pub(super) minutes_to_full_rate: Option<f64>,
     /// Files on disk only, at the end.
@@ -187,6 +235,7 @@ struct Site {
     stored: BTreeSet<u64>,
     next_file: u64,
     outcome: Counts,
+    lost_connections: u32,
 }
 
 #[derive(Default)]
@@ -206,9 +255,10 @@ struct Bin {
     of_servers: [f64; 2],
     pools: Vec<PoolSample>,
     tape: TapeSample,
+    failed_puts: BTreeMap<FailureGroup, u64>,
 }
 
-fn policy() -> HsmPolicy {
+fn policy(trouble: Trouble) -> HsmPolicy {
     let mut policy = HsmPolicy::usual();
     policy.puts_max = STREAMS;
     // "Immediate migration": a file waits for others for ten minutes at most.
@@ -218,6 +268,11 @@ fn policy() -> HsmPolicy {
         age_ns: 600 * SECOND_NS,
     };
     policy.limits.put_ns = PUT_SECONDS_MAX * SECOND_NS;
+    if trouble == Trouble::ErrorOfEachFile {
+        policy.batch.files = 1;
+        policy.same_fault_files = usize::MAX;
+        policy.retry_first_ns = RETRY_OF_2006_SECONDS * SECOND_NS;
+    }
     policy
 }
 
@@ -229,7 +284,7 @@ impl Site {
             movers: vec![None; CHANNEL_FILES],
             pools: vec![Pool::default(); POOL_SERVERS.len()],
             pool_of: BTreeMap::new(),
-            queue: HsmQueue::restore(policy(), []),
+            queue: HsmQueue::restore(policy(trouble), []),
             puts: BTreeMap::new(),
             wake_ns: None,
             buffer: 0.0,
@@ -237,17 +292,31 @@ impl Site {
             stored: BTreeSet::new(),
             next_file: 0,
             outcome: Counts::default(),
+            lost_connections: 0,
         }
     }
 
     fn now_ns(&self) -> i64 {
-        BEGIN.0 * 1_000_000 + i64::from(self.step * STEP_SECONDS) * SECOND_NS
+        self.trouble.begin().0 * 1_000_000 + i64::from(self.step * STEP_SECONDS) * SECOND_NS
     }
 
     fn is_faulty(&self, trouble: Trouble) -> bool {
         let hour = f64::from(self.step * STEP_SECONDS) / 3_600.0;
-        let over = FAULT_HOUR + trouble.hours();
-        self.trouble == trouble && (FAULT_HOUR..over).contains(&hour)
+        let over = trouble.from_hour() + trouble.hours();
+        self.trouble == trouble && (trouble.from_hour()..over).contains(&hour)
+    }
+
+    fn is_buffer_full(&self) -> bool {
+        self.is_faulty(Trouble::BufferFull) || self.is_faulty(Trouble::ErrorOfEachFile)
+    }
+
+    /// A connection to HPSS breaks now, if a put has one.
+    fn loses_connection(&self) -> bool {
+        let hour = f64::from(self.step * STEP_SECONDS) / 3_600.0;
+        let next = FIRST_LOST_HOUR + f64::from(self.lost_connections) * HOURS_BETWEEN_LOST;
+        self.trouble == Trouble::ErrorOfEachFile
+            && self.lost_connections < LOST_CONNECTIONS
+            && hour >= next
     }
 
     fn take_step(&mut self, bin: &mut Bin) {
@@ -264,7 +333,7 @@ impl Site {
 
     fn act_on_resources(&mut self) {
         let seconds = f64::from(STEP_SECONDS);
-        let is_full = self.is_faulty(Trouble::BufferFull);
+        let is_full = self.is_buffer_full();
         self.of_others = if is_full { BUFFER_BYTES } else { 0.0 };
         if !is_full {
             self.buffer = (self.buffer - DRIVES_RATE * seconds).max(0.0);
@@ -302,17 +371,17 @@ impl Site {
 
     fn move_files(&mut self, bin: &mut Bin) {
         let seconds = f64::from(STEP_SECONDS);
-        for slot in 0..self.movers.len() {
-            if self.movers[slot].is_none()
-                && let Some(pool) = self.choose_pool()
-            {
-                self.pools[pool].inbound += 1;
-                self.movers[slot] = Some(Mover {
-                    pool,
-                    moved: 0.0,
-                    is_hung: false,
-                });
-            }
+        // Files do not begin all at once: one in each step.
+        let free = self.movers.iter().position(Option::is_none);
+        if let Some(slot) = free
+            && let Some(pool) = self.choose_pool()
+        {
+            self.pools[pool].inbound += 1;
+            self.movers[slot] = Some(Mover {
+                pool,
+                moved: 0.0,
+                is_hung: false,
+            });
         }
         let mut on_server = [0.0_f64; 2];
         for mover in self.movers.iter().flatten().filter(|mover| !mover.is_hung) {
@@ -361,17 +430,15 @@ impl Site {
         self.give(HsmInput::Put(vec![put]), bin);
     }
 
-    /// The pool with most room; where there is none, the oldest file that is on tape gives way.
+    /// Of pools with room the one to which fewest files come, and of those the one with most room; where there is none, the
+    /// oldest file that is on tape gives way.
     fn choose_pool(&mut self) -> Option<usize> {
         let most = self.trouble.pool_files();
         let room = |pool: &Pool| most.saturating_sub(pool.used() - pool.cached.len() as u64);
         let all = self.pools.iter().enumerate();
-        let (chosen, free) = all
-            .map(|(number, pool)| (number, room(pool)))
-            .max_by_key(|(number, free)| (*free, std::cmp::Reverse(*number)))?;
-        if free == 0 {
-            return None;
-        }
+        let (chosen, _) = all
+            .filter(|(_, pool)| room(pool) > 0)
+            .min_by_key(|(number, pool)| (pool.inbound, std::cmp::Reverse(room(pool)), *number))?;
         while self.pools[chosen].used() >= most {
             let file = self.pools[chosen].cached.pop_front()?;
             self.outcome.evicted += 1;
@@ -388,6 +455,7 @@ impl Site {
             true => STREAM_RATE / 8.0,
             false => STREAM_RATE,
         };
+        let mut breaks = self.loses_connection();
         let mut ended = Vec::new();
         for (command, put) in &mut self.puts {
             put.seconds += seconds;
@@ -398,15 +466,17 @@ impl Site {
             if is_dead {
                 continue;
             }
+            if std::mem::take(&mut breaks) {
+                self.lost_connections += 1;
+                let exited = put.exited(110, "Connection timed out");
+                ended.push((*command, exited));
+                continue;
+            }
             let free = BUFFER_BYTES - self.buffer - self.of_others;
             let bytes = (rate * seconds).min(FILE_BYTES as f64 - put.moved);
             if free < bytes {
                 if put.seconds >= REFUSAL_SECONDS {
-                    let text = format!(
-                        "rfcp {} file{}: No space left on device",
-                        SERVERS[put.server], put.file
-                    );
-                    ended.push((*command, HsmCommandEnd::Exited { code: 28, text }));
+                    ended.push((*command, put.exited(28, "No space left on device")));
                 }
                 continue;
             }
@@ -424,7 +494,10 @@ impl Site {
                 (HsmCommandEnd::Succeeded { .. }, Some(put)) => {
                     self.stored.insert(put.file);
                 }
-                (HsmCommandEnd::Exited { .. }, _) => self.outcome.failed_puts += 1,
+                (HsmCommandEnd::Exited { code, text }, _) => {
+                    self.outcome.failed_puts += 1;
+                    *bin.failed_puts.entry(put_failure(*code, text)).or_default() += 1;
+                }
                 _ => {}
             }
             self.give(HsmInput::Ended { command, end }, bin);
@@ -517,6 +590,24 @@ impl Site {
     }
 }
 
+impl Put {
+    fn exited(&self, code: i32, words: &str) -> HsmCommandEnd {
+        let text = format!("rfcp {} file{}: {words}", SERVERS[self.server], self.file);
+        HsmCommandEnd::Exited { code, text }
+    }
+}
+
+/// A put that failed, without what differs from file to file.
+fn put_failure(code: i32, text: &str) -> FailureGroup {
+    let words = text.split_once(": ").map_or(text, |(_, words)| words);
+    FailureGroup::new(
+        Side::Destination,
+        Phase::Archiving,
+        Errno(code),
+        &format!("rfcp to HPSS: {words}"),
+    )
+}
+
 fn empty_bin() -> Bin {
     let pool = |number: usize| PoolSample {
         traffic: vec![PoolTraffic::new(None, Operation::Copy)],
@@ -537,10 +628,17 @@ fn link() -> LinkId {
 }
 
 /// The record of a run, as the explainer reads it.
-fn signals(bins: &[Bin]) -> Signals {
-    let mut signals = Signals::unknown(BEGIN, BIN_SECONDS, bins.len());
+fn signals(begin: Timestamp, bins: &[Bin]) -> Signals {
+    let mut signals = Signals::unknown(begin, BIN_SECONDS, bins.len());
     let column = |value: &dyn Fn(&Bin) -> f64| Series::known(bins.iter().map(value));
+    let kinds = bins.iter().flat_map(|bin| bin.failed_puts.keys());
+    let kinds: BTreeSet<&FailureGroup> = kinds.collect();
+    let failures = kinds.into_iter().map(|kind| {
+        let count = |bin: &Bin| bin.failed_puts.get(kind).copied().unwrap_or(0) as f64;
+        (kind.clone(), column(&count))
+    });
     let of_link = LinkSignals {
+        tape_failures: failures.collect(),
         copied_bytes: column(&|bin| bin.bytes),
         failed_bytes: column(&|_| 0.0),
         active: column(&|_| CHANNEL_FILES as f64),
@@ -579,27 +677,40 @@ fn signals(bins: &[Bin]) -> Signals {
     signals
 }
 
-fn run_one(trouble: Trouble) -> Outcome {
-    let mut site = Site::new(trouble);
-    let mut bins = Vec::with_capacity(BINS);
-    for _ in 0..BINS {
+fn record_of(site: &mut Site) -> Vec<Bin> {
+    let bins = (0..site.trouble.bins()).map(|_| {
         let mut bin = empty_bin();
         for _ in 0..STEPS_OF_BIN {
             site.take_step(&mut bin);
         }
-        bins.push(bin);
-    }
-    let signals = signals(&bins);
+        bin
+    });
+    bins.collect()
+}
+
+/// Failures of puts, grouped as `penstock incidents` groups them.
+fn incidents_of_puts(signals: &Signals) -> Vec<Incident> {
+    let until = signals.begin_of(signals.bins);
+    let times = IncidentTimes::default();
+    let links = BTreeSet::from([link()]);
+    incidents_of(occurrences_of(signals, &links, &[], times, until), times)
+}
+
+fn run_one(trouble: Trouble) -> Outcome {
+    let mut site = Site::new(trouble);
+    let bins = record_of(&mut site);
+    let signals = signals(trouble.begin(), &bins);
     let changes = changes_of(&signals, &link(), &[link()]);
-    let at = |hour: f64| Timestamp(BEGIN.0 + (hour * 3.6e6) as i64);
+    let at = |hour: f64| Timestamp(trouble.begin().0 + (hour * 3.6e6) as i64);
+    let from_hour = trouble.from_hour();
     let span = Span {
-        from: at(FAULT_HOUR - 0.2),
-        to: at(FAULT_HOUR + trouble.hours()),
+        from: at(from_hour - 0.2),
+        to: at(from_hour + trouble.hours()),
     };
     let bin_of = |hour: f64| (hour * 12.0) as usize;
-    let before = &bins[bin_of(FAULT_HOUR - 4.0)..bin_of(FAULT_HOUR)];
+    let before = &bins[bin_of(from_hour - 4.0)..bin_of(from_hour)];
     let usual = before.iter().map(|bin| bin.bytes).sum::<f64>() / before.len() as f64;
-    let after = bins.iter().skip(bin_of(FAULT_HOUR + trouble.hours()));
+    let after = bins.iter().skip(bin_of(from_hour + trouble.hours()));
     let mut after = after.map(|bin| bin.bytes);
     let full = after.position(|bytes| bytes >= usual * FULL_RATE_SHARE);
     let counts = &site.outcome;
@@ -613,6 +724,7 @@ fn run_one(trouble: Trouble) -> Outcome {
         evicted_precious: counts.evicted_precious,
         incidents: counts.incidents,
         failed_puts: counts.failed_puts,
+        incidents_of_puts: incidents_of_puts(&signals),
         minutes_to_full_rate: full.map(|bins| (bins + 1) as f64 * f64::from(BIN_SECONDS) / 60.0),
         left_precious: site
             .pools

@@ -218,17 +218,17 @@ fn switches(view: &RuleInput<'_>, device: &DeviceSignals) -> bool {
 
 pub(super) fn multipath(view: &RuleInput<'_>) -> Option<Finding> {
     let (name, device) = device(view, |_, device| switches(view, device))?;
-    let series = match view
-        .low_mean(&device.path_switches)
-        .is_some_and(|now| now > 0.5)
-    {
-        true => &device.path_switches,
-        false => &device.other_path_bytes,
-    };
-    let evidence = vec![
-        view.value_at(Measure::DevicePaths, Some(&name), series),
-        view.value_at(Measure::DeviceBytes, Some(&name), &device.bytes),
+    let paths = [
+        (Measure::DevicePaths, &device.path_switches),
+        (Measure::OtherPathBytes, &device.other_path_bytes),
     ];
+    let grown = paths.into_iter().filter(|(_, series)| {
+        view.low_mean(series).is_some_and(|now| now > 0.0) && view.rose(series, 2.0)
+    });
+    let mut evidence: Vec<Evidence> = grown
+        .map(|(measure, series)| view.value_at(measure, Some(&name), series))
+        .collect();
+    evidence.push(view.value_at(Measure::DeviceBytes, Some(&name), &device.bytes));
     view.may_be(DISKS).then_some(Finding {
         explains: 1.0,
         evidence,

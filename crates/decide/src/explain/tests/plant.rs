@@ -71,6 +71,7 @@ pub struct Conditions {
     pub random: f64,
     pub array: f64,
     pub path_switches: f64,
+    pub other_path_bytes: f64,
     pub jobs: f64,
     pub checksum: f64,
     pub relay: f64,
@@ -121,6 +122,7 @@ impl Default for Conditions {
             random: 0.02,
             array: 1.0,
             path_switches: 0.0,
+            other_path_bytes: 0.0,
             jobs: 2.0,
             checksum: 4e9,
             relay: 0.0,
@@ -533,7 +535,7 @@ fn storages(signals: &mut Signals, column: &dyn Fn(&str) -> Series, of: &OverTim
                 utilisation: Series((0..bins).map(use_of).collect()),
                 bytes: bytes.clone(),
                 path_switches: of(&|c| c.path_switches),
-                other_path_bytes: Series::constant(0.0, bins),
+                other_path_bytes: of(&|c| c.other_path_bytes),
             },
         );
         signals.servers.insert(name, server);
