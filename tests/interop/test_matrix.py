@@ -521,6 +521,11 @@ def door_requests(lab):
         "POST to try the tape system again": Request("POST", "/.penstock/tape/retry"),
         "POST to stop a drive": Request("POST", "/.penstock/tape/drive/d1", body={"state": "down"}),
         "POST to stop a tape": Request("POST", "/.penstock/tape/tape/t1", body={"state": "disabled"}),
+        "POST to empty a tape": Request("POST", "/.penstock/tape/tape/t1/repack", body={}),
+        "DELETE an order to empty a tape": Request("DELETE", "/.penstock/tape/tape/t1/repack"),
+        "POST to verify a tape": Request("POST", "/.penstock/tape/tape/t1/verify"),
+        "POST to relabel a tape": Request("POST", "/.penstock/tape/tape/t1/relabel"),
+        "POST to hold background work on tapes": Request("POST", "/.penstock/tape/background", body={"hold_seconds": 0}),
         "GET whether a library may be stopped": Request("GET", "/.penstock/tape/ok-to-stop/silo"),
         "TRACE": Request("TRACE", f"{HOME}/file"),
         "SEARCH": Request("SEARCH", f"{HOME}/file"),
@@ -566,6 +571,11 @@ DOOR_OPERATIONS = {
     "post /.penstock/tape/retry": "POST to try the tape system again",
     "post /.penstock/tape/drive/{name}": "POST to stop a drive",
     "post /.penstock/tape/tape/{name}": "POST to stop a tape",
+    "post /.penstock/tape/tape/{name}/repack": "POST to empty a tape",
+    "delete /.penstock/tape/tape/{name}/repack": "DELETE an order to empty a tape",
+    "post /.penstock/tape/tape/{name}/verify": "POST to verify a tape",
+    "post /.penstock/tape/tape/{name}/relabel": "POST to relabel a tape",
+    "post /.penstock/tape/background": "POST to hold background work on tapes",
     "get /.penstock/tape/ok-to-stop/{name}": "GET whether a library may be stopped",
 }
 DOOR, SERVICE = AccessTable("door"), AccessTable("service")

@@ -33,8 +33,8 @@ pub use site::{
     RotatedKey, ServeArgs, TokenArgs,
 };
 pub use tape::{
-    TapeCalibrateArgs, TapeCommand, TapeDriveArgs, TapeGoal, TapeOrderArgs, TapePolicy,
-    TapeStatusArgs, TapeStopArgs, TapeTapeArgs,
+    TapeCalibrateArgs, TapeCommand, TapeDriveArgs, TapeGoal, TapeHoldArgs, TapeNameArgs,
+    TapeOrderArgs, TapePolicy, TapeRepackArgs, TapeStatusArgs, TapeStopArgs, TapeTapeArgs,
 };
 pub use trash::{
     DoorArgs, RemovedSince, RestorePlace, TrashCommand, TrashEmptyArgs, TrashListArgs,

@@ -44,7 +44,8 @@ pub use ledger::{
 };
 pub use ledger_reader::LedgerReader;
 pub use nearline::{
-    RecallFile, RecallState, RememberedFailure, StoredStageRequest, TapeCopy, TapeFile, TapeRemoval,
+    RecallFile, RecallState, RememberedFailure, StoredStageRequest, TAPE_REMOVAL_USUAL, TapeCopy,
+    TapeFile, TapeRemoval,
 };
 pub use nearline_change::{
     NearlineChange, NewStageRequest, PinQuota, StageFileState, StageProblem, StagedFile,
