@@ -8,7 +8,9 @@ import json
 import random
 import shutil
 import subprocess
+import threading
 
+import pytest
 from interop.clients import Door
 from interop.waiting import eventually
 
@@ -164,13 +166,52 @@ class TapeRecording(Recording):
         return told.get("locality") in ("TAPE", "DISK_AND_TAPE")
 
 
+class CaredForRecording(TapeRecording):
+    """The same, while an operator has one tape after the other emptied, written anew and verified."""
+
+    def record(self):
+        is_over = threading.Event()
+        operator = threading.Thread(target=self.operate, args=(is_over,))
+        self.repacks, self.anew = set(), set()
+        operator.start()
+        try:
+            super().record()
+        finally:
+            is_over.set()
+            operator.join()
+
+    def operate(self, is_over):
+        written = {}
+        while not is_over.wait(0.3):
+            try:
+                status = self.status()
+            except AssertionError:
+                # It has not begun, or has ended.
+                continue
+            libraries = status["libraries"]
+            for tape in libraries["tapes"]:
+                name, before = tape["name"], written.get(tape["name"], 0)
+                if tape["written_bytes"] < before:
+                    self.anew.add(name)
+                written[name] = tape["written_bytes"]
+            if libraries["care"]["repacks"]:
+                continue
+            full = [tape["name"] for tape in libraries["tapes"] if tape["live"]["files"]]
+            for name in full[:1]:
+                self.repacks.add(name)
+                for order in ("repack", "verify"):
+                    line = [str(self.site.binary), "tape", order, name, "--dir", str(self.site.directory)]
+                    subprocess.run(line, capture_output=True, timeout=60)
+
+
+@pytest.mark.parametrize("kind", [TapeRecording, CaredForRecording])
 def test_a_power_cut_loses_no_file_on_its_way_to_tape_and_back(
-    binary, tmp_path, disk_program, fault_ca, faulty, tier, rounds
+    kind, binary, tmp_path, disk_program, fault_ca, faulty, tier, rounds
 ):
     for seed in rounds.of("element", f"power cut with tapes, {tier.cuts_per_run} times", tier.recorded_runs):
         draw = random.Random(seed)
         directory = tmp_path / str(seed)
-        run = TapeRecording(binary, directory, Disk(disk_program, directory / "disk"), fault_ca, faulty, seed)
+        run = kind(binary, directory, Disk(disk_program, directory / "disk"), fault_ca, faulty, seed)
         try:
             run.record()
         finally:

@@ -524,6 +524,11 @@ def door_requests(lab):
         "GET the data sets on tape": Request("GET", "/.penstock/tape/data-sets"),
         "GET what drives did": Request("GET", "/.penstock/tape/account"),
         "GET the metrics of tapes": Request("GET", "/.penstock/tape/metrics"),
+        "POST to empty a tape": Request("POST", "/.penstock/tape/tape/t1/repack", body={}),
+        "DELETE an order to empty a tape": Request("DELETE", "/.penstock/tape/tape/t1/repack"),
+        "POST to verify a tape": Request("POST", "/.penstock/tape/tape/t1/verify"),
+        "POST to relabel a tape": Request("POST", "/.penstock/tape/tape/t1/relabel"),
+        "POST to hold background work on tapes": Request("POST", "/.penstock/tape/background", body={"hold_seconds": 0}),
         "GET whether a library may be stopped": Request("GET", "/.penstock/tape/ok-to-stop/silo"),
         "TRACE": Request("TRACE", f"{HOME}/file"),
         "SEARCH": Request("SEARCH", f"{HOME}/file"),
@@ -572,6 +577,11 @@ DOOR_OPERATIONS = {
     "get /.penstock/tape/data-sets": "GET the data sets on tape",
     "get /.penstock/tape/account": "GET what drives did",
     "get /.penstock/tape/metrics": "GET the metrics of tapes",
+    "post /.penstock/tape/tape/{name}/repack": "POST to empty a tape",
+    "delete /.penstock/tape/tape/{name}/repack": "DELETE an order to empty a tape",
+    "post /.penstock/tape/tape/{name}/verify": "POST to verify a tape",
+    "post /.penstock/tape/tape/{name}/relabel": "POST to relabel a tape",
+    "post /.penstock/tape/background": "POST to hold background work on tapes",
     "get /.penstock/tape/ok-to-stop/{name}": "GET whether a library may be stopped",
 }
 DOOR, SERVICE = AccessTable("door"), AccessTable("service")

@@ -34,7 +34,8 @@ pub use site::{
 };
 pub use tape::{
     TapeAccountArgs, TapeCalibrateArgs, TapeCommand, TapeDataSetsArgs, TapeDriveArgs, TapeGoal,
-    TapeOrderArgs, TapePolicy, TapeStatusArgs, TapeStopArgs, TapeTapeArgs,
+    TapeHoldArgs, TapeNameArgs, TapeOrderArgs, TapePolicy, TapeRepackArgs, TapeStatusArgs,
+    TapeStopArgs, TapeTapeArgs,
 };
 pub use trash::{
     DoorArgs, RemovedSince, RestorePlace, TrashCommand, TrashEmptyArgs, TrashListArgs,

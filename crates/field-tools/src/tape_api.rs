@@ -9,6 +9,7 @@ use penstock_protocol::http1::client::Client;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 use url::Url;
 
 /// Bytes that one answer may have.
@@ -77,6 +78,70 @@ pub struct TapeLibraries {
     pub tapes: Vec<LibraryTape>,
     /// The last mounts that have ended, the newest first.
     pub mounts: Vec<TapeMount>,
+    /// What nobody waits for.
+    #[serde(default)]
+    pub care: TapeCare,
+}
+
+/// What is done for tapes that nobody waits for.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TapeCare {
+    /// It rests until then.
+    pub held_until: Option<Timestamp>,
+    /// The tape whose files are read and compared.
+    pub verifying: Option<VerifyingTape>,
+    pub repacks: Vec<TapeRepack>,
+    /// Files of which a copy cannot be read, and has not been written again.
+    pub unreadable_files: u64,
+    /// The first of them.
+    pub unreadable: Vec<UnreadableFile>,
+}
+
+/// A tape whose files are read and compared.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VerifyingTape {
+    pub tape: String,
+    /// `None`: they are being listed.
+    pub left_files: Option<u64>,
+}
+
+/// A tape that is to be emptied.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TapeRepack {
+    pub tape: String,
+    pub since: Timestamp,
+    /// `operator`, or `automatic`.
+    pub order: String,
+    /// Of the pass that runs.
+    pub moved_files: u64,
+    /// `None`: no pass runs.
+    pub left_files: Option<u64>,
+    /// Why the tape is not written anew yet.
+    pub waits_for: Option<String>,
+}
+
+/// A file of which a copy cannot be read.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UnreadableFile {
+    pub file: u64,
+    pub path: Option<String>,
+    pub tape: String,
+    /// It is on disk, or on another tape.
+    pub has_other_copy: Option<bool>,
+}
+
+/// How well a tape is known to be readable.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TapeVerification {
+    /// When it is read next; `None`: when an operator says so.
+    pub due: Option<Timestamp>,
+    /// When all of it had been read last.
+    pub ended: Option<Timestamp>,
+    pub is_running: bool,
+    /// Since it was verified for the first time.
+    pub read_files: u64,
+    pub read_bytes: u64,
+    pub unreadable_files: u64,
 }
 
 /// A tape that was in a drive, and what its time went to.
@@ -214,7 +279,7 @@ pub struct LibraryTape {
     pub name: String,
     pub library: String,
     pub kind: String,
-    /// `active`, `disabled` or `broken`.
+    /// `active`, `read-only`, `disabled` or `broken`.
     pub state: String,
     pub family: Option<String>,
     pub capacity_bytes: u64,
@@ -222,6 +287,17 @@ pub struct LibraryTape {
     pub written_bytes: u64,
     /// What of that is needed.
     pub live: TapeAmount,
+    /// The rest.
+    #[serde(default)]
+    pub dead_bytes: u64,
+    #[serde(default)]
+    pub verification: TapeVerification,
+    /// Wraps of which a drive has told where they end.
+    #[serde(default)]
+    pub wraps_known: u64,
+    /// Locates on it from which it is learnt how long others take.
+    #[serde(default)]
+    pub locates_known: u64,
     pub drive: Option<String>,
     /// Files that are to be read from it.
     pub queued: TapeAmount,
@@ -321,17 +397,48 @@ impl TapeApi {
         self.change(&["drive", drive], state).await
     }
 
-    /// Takes a tape out of use, or back.
-    pub async fn change_tape(&self, tape: &str, is_enabled: bool) -> Result<(), RemoteError> {
-        let state = if is_enabled { "enabled" } else { "disabled" };
+    /// Takes a tape out of use, or back: `enabled`, `disabled` or `read_only`.
+    pub async fn change_tape(&self, tape: &str, state: &str) -> Result<(), RemoteError> {
         self.change(&["tape", tape], state).await
+    }
+
+    /// Has a tape emptied and written anew; what `together` names is written beside each other.
+    pub async fn repack(&self, tape: &str, together: &[String]) -> Result<(), RemoteError> {
+        let body = serde_json::json!({ "together": together }).to_string();
+        self.post(&["tape", tape, "repack"], &body).await
+    }
+
+    /// The tape stays as it is.
+    pub async fn stop_repack(&self, tape: &str) -> Result<(), RemoteError> {
+        let path = place(&self.0.base, &["tape", tape, "repack"]);
+        self.0.order(Method::DELETE, &path, None).await
+    }
+
+    /// Has the files of a tape read and compared.
+    pub async fn verify(&self, tape: &str) -> Result<(), RemoteError> {
+        self.post(&["tape", tape, "verify"], "{}").await
+    }
+
+    /// Has a tape on which nothing lives written anew.
+    pub async fn relabel(&self, tape: &str) -> Result<(), RemoteError> {
+        self.post(&["tape", tape, "relabel"], "{}").await
+    }
+
+    /// What nobody waits for rests for so long. Zero: it goes on.
+    pub async fn hold_background(&self, span: Duration) -> Result<(), RemoteError> {
+        let body = serde_json::json!({ "hold_seconds": span.as_secs() }).to_string();
+        self.post(&["background"], &body).await
+    }
+
+    async fn post(&self, of: &[&str], body: &str) -> Result<(), RemoteError> {
+        let path = place(&self.0.base, of);
+        let body = Some(body.as_bytes());
+        self.0.order(Method::POST, &path, body).await
     }
 
     async fn change(&self, of: &[&str], state: &str) -> Result<(), RemoteError> {
         let body = serde_json::json!({ "state": state }).to_string();
-        let path = place(&self.0.base, of);
-        let body = Some(body.as_bytes());
-        self.0.order(Method::POST, &path, body).await
+        self.post(of, &body).await
     }
 
     /// Whether a drive, a library or a tape may be stopped.

@@ -45,8 +45,8 @@ pub use ledger::{
 pub use ledger_reader::LedgerReader;
 pub use nearline::{
     ArchiveWord, DataSetFacts, DataSetJoin, DataSetMember, FileAwaiter, FileOnTape, HintCount,
-    RecallFile, RecallState, RememberedFailure, StoredDataSet, StoredStageRequest, TapeCopy,
-    TapeFile, TapeRemoval,
+    RecallFile, RecallState, RememberedFailure, StoredDataSet, StoredStageRequest,
+    TAPE_REMOVAL_USUAL, TapeCopy, TapeFile, TapeRemoval,
 };
 pub use nearline_change::{
     NearlineChange, NewStageRequest, PinQuota, StageFileState, StageProblem, StagedFile,

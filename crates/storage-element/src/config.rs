@@ -68,6 +68,8 @@ pub struct NearlineConfig {
     pub pool_away_wait: Duration,
     /// A file that has waited so long for room on disk is an incident.
     pub room_wait_max: Duration,
+    /// How long the copies on tape of a removed file stay.
+    pub removed_kept: Duration,
     /// How long a stage request that is over can be asked for.
     pub stage_kept: Duration,
     /// Of each pool's space so much is kept free, in thousandths, by letting go of copies of files that are on tape.
@@ -107,8 +109,20 @@ pub struct LibrariesConfig {
     /// At least one.
     pub libraries: Vec<LibraryConfig>,
     pub policy: TapePolicy,
+    pub care: TapeCareConfig,
     /// Their time runs so many times as fast as that on the wall.
     pub time_factor: u32,
+}
+
+/// The care for tapes that nobody waits for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TapeCareConfig {
+    /// All files of a tape are read and compared within this time, in nanoseconds of the libraries. `None`: when an operator says so.
+    pub verify_every_ns: Option<i64>,
+    /// A full tape is emptied and written anew when so many thousandths of it, or fewer, are needed. 0: never.
+    pub reclaim_live_permille: u16,
+    /// Bytes of files that are on disk at a time so that they can be written to another tape; one file always may be.
+    pub part_bytes: u64,
 }
 
 /// A library that keeps its cartridges in a directory.

@@ -63,6 +63,6 @@ pub use storage::{PoolSnapshot, Storage, StorageSnapshot};
 pub use config::{
     AccessConfig, ArchiveClass, ArchiveClasses, HsmProgramConfig, LibrariesConfig, LibraryConfig,
     MacaroonConfig, NearlineConfig, OutboundConfig, OwnIssuer, PoolConfig, StorageConfig,
-    StorageLimits, TapeSystemConfig, TrustedIssuerConfig,
+    StorageLimits, TapeCareConfig, TapeSystemConfig, TrustedIssuerConfig,
 };
 pub use penstock_decide::streams::StreamsLimits;

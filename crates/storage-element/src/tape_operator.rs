@@ -7,6 +7,7 @@ use penstock_tape::ok_to_stop::StopAnswer;
 use penstock_tape::record::TapeState;
 use penstock_tape::request::{DriveName, TapeName, VoName};
 use std::collections::BTreeMap;
+use std::time::Duration;
 use thiserror::Error;
 use tokio::sync::oneshot;
 
@@ -18,6 +19,20 @@ pub(crate) enum OperatorOrder {
     /// The drive is taken out of use, now; what it has not synced is written again elsewhere.
     DriveDown(DriveName),
     Tape(TapeName, TapeState),
+    /// All that lives on it is moved to other tapes, and then it is written anew. What `together` names, files and directories, is
+    /// written beside each other, in this order.
+    Repack {
+        tape: TapeName,
+        together: Vec<String>,
+    },
+    /// It stays as it is, and is written to again.
+    StopRepack(TapeName),
+    /// All of its files are read and compared, as soon as a drive is free.
+    Verify(TapeName),
+    /// All of it is given up, if nothing lives on it.
+    Relabel(TapeName),
+    /// What nobody waits for rests for so long. Zero: it goes on.
+    HoldBackground(Duration),
     /// Nothing: what would happen if a drive, a library or a tape of this name were stopped.
     MayStop(String),
     /// Nothing: what drives did since then; `None`: ever.
@@ -48,6 +63,14 @@ pub(crate) enum OperatorError {
     Busy,
     #[error("the tape system does not answer; try again later")]
     Silent,
+    #[error("tape {} is {state}: {remedy}", .tape.0)]
+    TapeState {
+        tape: TapeName,
+        state: &'static str,
+        remedy: &'static str,
+    },
+    #[error("tape {} is not relabeled: {why}", .tape.0)]
+    Kept { tape: TapeName, why: String },
     #[error("the namespace cannot be asked: {0}")]
     Namespace(String),
 }

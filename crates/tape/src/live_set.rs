@@ -145,10 +145,8 @@ impl LiveSet {
                 self.note_verification(*request, outcome);
                 self.end(*request);
             }
-            Record::CopyFailed { file, tape, scope } => {
-                self.note_failed_copy(*file, tape, *scope);
-                self.fail_copy(*file, tape);
-            }
+            Record::CopyFailed { file, tape, .. } => self.fail_copy(*file, tape),
+            Record::CopyUnreadable { file, copy } => self.add_unreadable(*file, copy),
             Record::Care { at_ns, tape, step } => {
                 self.care
                     .entry(tape.clone())

@@ -7,7 +7,7 @@ use crate::request::{
     ArchiveRequest, DriveName, FamilyName, FileId, LibraryName, RecallRequest, RequestId,
     RequestOutcome, TapeErrorScope, TapeName,
 };
-use crate::tape_care::CareStep;
+use crate::tape_care::{CareStep, UnreadableCopy};
 use serde::{Deserialize, Serialize};
 
 /// A tape as its library knows it.
@@ -182,6 +182,11 @@ pub enum Record {
         at_ns: i64,
         tape: TapeName,
         step: CareStep,
+    },
+    /// A copy cannot be read, whoever has found it.
+    CopyUnreadable {
+        file: FileId,
+        copy: UnreadableCopy,
     },
     /// A copy that could not be read was read, has another place, or is needed no more.
     CopyMended {

@@ -116,6 +116,11 @@ impl Repack {
         open.chain(self.writing.values()).map(|file| file.file)
     }
 
+    /// Files that were not moved yet.
+    pub fn left_files(&self) -> usize {
+        self.waiting.len() + self.files().count()
+    }
+
     /// What may be asked for now: a part is read, and written when all of it is on disk. `number` names each request.
     pub fn next(
         &mut self,

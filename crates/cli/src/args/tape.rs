@@ -3,6 +3,7 @@
 use super::DoorArgs;
 use super::records::PointInTime;
 use clap::{Args, Subcommand, ValueEnum};
+use penstock_model::quantity::Span;
 use std::path::PathBuf;
 
 /// What can be done with tape.
@@ -65,12 +66,45 @@ pub enum TapeCommand {
         back in its slot."
     )]
     Drive(TapeDriveArgs),
-    /// Take a tape of a library out of use, or back.
+    /// Take a tape of a library out of use, or back, or have it read only.
     #[command(
         after_help = "Examples:\n  penstock tape tape silo-LTO-8-0001 --disable --dir cern\n  penstock tape tape silo-LTO-8-0001 --enable --dir cern\n\n\
-        Files on a tape that is out of use are read from another copy; those without one wait."
+        Files on a tape that is out of use are read from another copy; those without one wait. A tape that is read-only is read, and \
+        nothing more is written to it."
     )]
     Tape(TapeTapeArgs),
+    /// Empty a tape of a library, and write it anew: its files are moved to other tapes.
+    #[command(
+        after_help = "Examples:\n  penstock tape repack silo-LTO-8-0001 --dir cern\n  penstock tape repack silo-LTO-8-0001 --together hints.txt --dir cern\n  penstock tape repack silo-LTO-8-0001 --stop --dir cern\n\n\
+        hints.txt has one file or directory a line. What is below one of them is written beside each other, in the order of the lines; \
+        all others follow as they lie on the tape.\n\
+        Nothing more is written to the tape from now on. It is done as background: `penstock tape status` tells how far it is. The old \
+        place of a file counts until the new one is safe. When nothing lives on the tape any more, it is relabeled."
+    )]
+    Repack(TapeRepackArgs),
+    /// Have all files of a tape read and compared with what was written.
+    #[command(
+        after_help = "Example:\n  penstock tape verify silo-LTO-8-0001 --dir cern\n\n\
+        Each tape is verified by itself every verify_every of [storage.tape]. A copy that cannot be read is an incident, and is written \
+        again when the file is on disk or has another copy. `penstock tape status` tells what was found."
+    )]
+    Verify(TapeNameArgs),
+    /// Give up all of a tape on which nothing lives, so that it is written anew.
+    #[command(
+        after_help = "Examples:\n  penstock tape tape silo-LTO-8-0001 --read-only --dir cern\n  penstock tape relabel silo-LTO-8-0001 --dir cern\n\n\
+        It is refused while a file lives on the tape, can be brought back, or is on its way, and while the tape is in a drive. \
+        `penstock tape repack` moves files away and relabels by itself."
+    )]
+    Relabel(TapeNameArgs),
+    /// Have what nobody waits for rest, as during a challenge: verification, repack, reclaim.
+    #[command(
+        after_help = "Examples:\n  penstock tape hold 5d --dir cern\n  penstock tape resume --dir cern\n\n\
+        What a drive has begun is finished first."
+    )]
+    Hold(TapeHoldArgs),
+    /// Have what rests since `penstock tape hold` go on.
+    #[command(after_help = "Example:\n  penstock tape resume --dir cern")]
+    Resume(DoorArgs),
     /// Tell whether a drive, a library or a tape may be stopped: what would wait, and which files have no other copy.
     #[command(
         after_help = "Examples:\n  penstock tape ok-to-stop silo --dir cern\n  penstock tape ok-to-stop silo-LTO-8-0001 --dir cern --json\n\n\
@@ -151,11 +185,47 @@ pub struct TapeTapeArgs {
     /// Its name, as `penstock tape status` tells it.
     pub name: String,
     /// It is used.
-    #[arg(long, required_unless_present = "disable", conflicts_with = "disable")]
+    #[arg(long, group = "change", required_unless_present_any = ["disable", "read_only"])]
     pub enable: bool,
     /// It is not used any more.
-    #[arg(long)]
+    #[arg(long, group = "change")]
     pub disable: bool,
+    /// It is read, and not written to.
+    #[arg(long, group = "change")]
+    pub read_only: bool,
+    #[command(flatten)]
+    pub door: DoorArgs,
+}
+
+/// Options of `tape repack`.
+#[derive(Debug, Args)]
+pub struct TapeRepackArgs {
+    /// Its name, as `penstock tape status` tells it.
+    pub name: String,
+    /// Files and directories, one a line, of which each is written together.
+    #[arg(long, value_name = "FILE")]
+    pub together: Option<PathBuf>,
+    /// It is not emptied any more. What was moved stays where it is now.
+    #[arg(long, conflicts_with = "together")]
+    pub stop: bool,
+    #[command(flatten)]
+    pub door: DoorArgs,
+}
+
+/// A tape.
+#[derive(Debug, Args)]
+pub struct TapeNameArgs {
+    /// Its name, as `penstock tape status` tells it.
+    pub name: String,
+    #[command(flatten)]
+    pub door: DoorArgs,
+}
+
+/// Options of `tape hold`.
+#[derive(Debug, Args)]
+pub struct TapeHoldArgs {
+    /// For how long, such as 5d or 12h.
+    pub span: Span,
     #[command(flatten)]
     pub door: DoorArgs,
 }

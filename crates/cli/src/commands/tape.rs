@@ -2,6 +2,7 @@
 
 mod accounts;
 mod calibrate;
+mod care;
 mod linear;
 mod page;
 mod system;
@@ -78,6 +79,11 @@ pub async fn run(
         TapeCommand::Retry(args) => system::retry(&args, environment, output).await,
         TapeCommand::Drive(args) => system::drive(&args, environment, output).await,
         TapeCommand::Tape(args) => system::tape(&args, environment, output).await,
+        TapeCommand::Repack(args) => care::repack(&args, environment, output).await,
+        TapeCommand::Verify(args) => care::verify(&args, environment, output).await,
+        TapeCommand::Relabel(args) => care::relabel(&args, environment, output).await,
+        TapeCommand::Hold(args) => care::hold(&args, environment, output).await,
+        TapeCommand::Resume(args) => care::resume(&args, environment, output).await,
         TapeCommand::OkToStop(args) => system::ok_to_stop(&args, environment, output).await,
         TapeCommand::Calibrate(args) => calibrate::run(&args, output),
     }

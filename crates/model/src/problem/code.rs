@@ -132,6 +132,7 @@ pub enum ProblemCode {
     FileRecalling,
     PinsExhausted,
     StageRequestsTooMany,
+    TapeInUse,
     CommandInvalid,
     ConfigurationInvalid,
     FilesFailed,

@@ -28,8 +28,9 @@ use rusqlite::{Connection, OptionalExtension, Row, params};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
-/// How long the copies on tape of a removed file stay, so that an operator can still bring it back.
-const TAPE_REMOVAL_GRACE: Duration = Duration::from_secs(7 * 24 * 3_600);
+/// How long the copies on tape of a removed file usually stay, so that an operator can still bring it back. Whoever has them removed may
+/// wait for longer, or not so long.
+pub const TAPE_REMOVAL_USUAL: Duration = Duration::from_secs(7 * 24 * 3_600);
 
 /// A copy on tape.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -508,7 +509,7 @@ impl Batch<'_> {
             file,
         };
         let told = serde_json::to_string(&removal).unwrap_or_default();
-        let not_before = at + TAPE_REMOVAL_GRACE;
+        let not_before = at + TAPE_REMOVAL_USUAL;
         self.connection
             .prepare_cached("INSERT OR REPLACE INTO tape_removal VALUES (?1, ?2, ?3, ?4)")?
             .execute(params![uri, not_before.0, signed(size.0), told])?;

@@ -64,6 +64,14 @@ pub(super) enum TapePlace {
     Drive(String),
     /// For administrators: the same of a tape.
     Tape(String),
+    /// For administrators: a tape is emptied and written anew.
+    Repack(String),
+    /// For administrators: the files of a tape are read and compared now.
+    Verify(String),
+    /// For administrators: a tape on which nothing lives is written anew.
+    Relabel(String),
+    /// For administrators: work that nobody waits for rests, or goes on.
+    Background,
     /// For administrators: what would happen if a drive, a library or a tape were stopped.
     OkToStop(String),
     /// For administrators: data sets on tape, and what clients have said of them.
@@ -84,7 +92,11 @@ impl TapePlace {
             | TapePlace::ArchiveInfo
             | TapePlace::Retry
             | TapePlace::Drive(_)
-            | TapePlace::Tape(_) => "OPTIONS, POST",
+            | TapePlace::Tape(_)
+            | TapePlace::Verify(_)
+            | TapePlace::Relabel(_)
+            | TapePlace::Background => "OPTIONS, POST",
+            TapePlace::Repack(_) => "OPTIONS, POST, DELETE",
             TapePlace::Stage(_) => "OPTIONS, GET, HEAD, DELETE",
             TapePlace::Status
             | TapePlace::OkToStop(_)
@@ -115,6 +127,10 @@ pub(super) fn tape_place_of(path: &NamespacePath) -> Option<TapePlace> {
         ["tape", "retry"] => Some(TapePlace::Retry),
         ["tape", "drive", name] => Some(TapePlace::Drive((*name).to_owned())),
         ["tape", "tape", name] => Some(TapePlace::Tape((*name).to_owned())),
+        ["tape", "tape", name, "repack"] => Some(TapePlace::Repack((*name).to_owned())),
+        ["tape", "tape", name, "verify"] => Some(TapePlace::Verify((*name).to_owned())),
+        ["tape", "tape", name, "relabel"] => Some(TapePlace::Relabel((*name).to_owned())),
+        ["tape", "background"] => Some(TapePlace::Background),
         ["tape", "ok-to-stop", name] => Some(TapePlace::OkToStop((*name).to_owned())),
         ["tape", "v1", "archiveinfo"] => Some(TapePlace::ArchiveInfo),
         _ => None,

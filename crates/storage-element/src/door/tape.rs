@@ -147,9 +147,19 @@ pub(super) async fn answer(
             }
         }
         (place @ (TapePlace::Status | TapePlace::OkToStop(_)), Method::GET | Method::HEAD)
-        | (place @ (TapePlace::Retry | TapePlace::Drive(_) | TapePlace::Tape(_)), Method::POST) => {
+        | (place @ TapePlace::Repack(_), Method::POST | Method::DELETE)
+        | (
+            place @ (TapePlace::Retry
+            | TapePlace::Drive(_)
+            | TapePlace::Tape(_)
+            | TapePlace::Verify(_)
+            | TapePlace::Relabel(_)
+            | TapePlace::Background),
+            Method::POST,
+        ) => {
             door.administrator(connection.is_tls(), call.caller, "the tape system")?;
-            tape_system::answer(door, connection, nearline, place).await
+            let is_end = call.request.method == Method::DELETE;
+            tape_system::answer(door, connection, nearline, (place, is_end)).await
         }
         (place, method) => {
             let allowed = place.methods();

@@ -9,16 +9,21 @@ use crate::nearline::{LiveBytes, Nearline, NearlineStatus};
 use crate::nearline_inbox::NearlineMessage;
 use crate::tape_operator::{OperatorError, OperatorOrder, OperatorReply};
 use http::StatusCode;
-use penstock_model::ProblemCode;
+use penstock_model::{NamespacePath, ProblemCode};
+use penstock_persistence::namespace::NamespaceError;
 use penstock_protocol::http1::server::Connection;
 use penstock_tape::record::TapeState;
 use penstock_tape::request::{DriveName, TapeName};
 use serde::Deserialize;
 use serde_json::json;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// The longest order.
 const ORDER_BYTES_MAX: usize = 4 << 10;
+/// The longest list of files that belong together, in bytes and in lines.
+const HINTS_BYTES_MAX: usize = 1 << 20;
+const HINTS_MAX: usize = 1_000;
 
 /// `{"state": "up"}`
 #[derive(Debug, Deserialize)]
@@ -46,14 +51,45 @@ struct TapeOrder {
 enum TapeChange {
     Enabled,
     Disabled,
+    ReadOnly,
 }
 
-/// The caller is an administrator.
+/// `{"together": ["/atlas/raw/run1", "/atlas/raw/run2"]}`
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RepackOrder {
+    #[serde(default)]
+    together: Vec<String>,
+}
+
+/// `{"hold_seconds": 86400}`; 0: it goes on.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct BackgroundOrder {
+    hold_seconds: u64,
+}
+
+/// Hints that are paths of this storage element, and not too many.
+fn checked_hints(together: Vec<String>) -> Result<Vec<String>, Problem> {
+    let malformed = |text: String| Problem::new(ProblemCode::RequestMalformed, text);
+    if together.len() > HINTS_MAX {
+        let text = format!("the list has more than {HINTS_MAX} lines; name directories");
+        return Err(malformed(text));
+    }
+    for hint in &together {
+        if let Err(why) = NamespacePath::parse(hint) {
+            return Err(malformed(format!("'{hint}' is no path: {why}")));
+        }
+    }
+    Ok(together)
+}
+
+/// The caller is an administrator. `is_end`: what was ordered there before is to end.
 pub(super) async fn answer(
     door: &Door,
     connection: &mut Connection,
     nearline: &Nearline,
-    place: TapePlace,
+    (place, is_end): (TapePlace, bool),
 ) -> Result<Reply, Problem> {
     let order = match place {
         TapePlace::Drive(name) => {
@@ -67,12 +103,31 @@ pub(super) async fn answer(
         }
         TapePlace::Tape(name) => {
             let body = read_body(connection, "POST", ORDER_BYTES_MAX).await?;
-            let order: TapeOrder = parse(&body, "{\"state\": \"enabled\"} or \"disabled\"")?;
+            let order: TapeOrder = parse(
+                &body,
+                "{\"state\": \"enabled\"}, \"disabled\" or \"read_only\"",
+            )?;
             let state = match order.state {
                 TapeChange::Enabled => TapeState::Active,
                 TapeChange::Disabled => TapeState::Disabled,
+                TapeChange::ReadOnly => TapeState::ReadOnly,
             };
             OperatorOrder::Tape(TapeName(name.into()), state)
+        }
+        TapePlace::Repack(name) if is_end => OperatorOrder::StopRepack(TapeName(name.into())),
+        TapePlace::Repack(name) => {
+            let body = read_body(connection, "POST", HINTS_BYTES_MAX).await?;
+            let order: RepackOrder = parse(&body, "{\"together\": [\"/directory\"]}")?;
+            let tape = TapeName(name.into());
+            let together = checked_hints(order.together)?;
+            OperatorOrder::Repack { tape, together }
+        }
+        TapePlace::Verify(name) => OperatorOrder::Verify(TapeName(name.into())),
+        TapePlace::Relabel(name) => OperatorOrder::Relabel(TapeName(name.into())),
+        TapePlace::Background => {
+            let body = read_body(connection, "POST", ORDER_BYTES_MAX).await?;
+            let order: BackgroundOrder = parse(&body, "{\"hold_seconds\": 86400}")?;
+            OperatorOrder::HoldBackground(Duration::from_secs(order.hold_seconds))
         }
         TapePlace::OkToStop(name) => OperatorOrder::MayStop(name),
         TapePlace::Retry => {
@@ -103,13 +158,20 @@ pub(super) async fn full_status(
     let mut status = nearline.status();
     if let Some(libraries) = &mut status.libraries {
         let namespace = Arc::clone(&door.storage.namespace);
-        let live = tokio::task::spawn_blocking(move || Nearline::live_bytes(&namespace));
-        let live = live.await.map_err(unread)?;
-        let live =
-            live.map_err(|why| Problem::new(ProblemCode::NamespaceFailed, why.to_string()))?;
+        let mut unreadable = std::mem::take(&mut libraries.care.unreadable);
+        let found = tokio::task::spawn_blocking(move || {
+            let live = Nearline::live_bytes(&namespace)?;
+            Nearline::name_unreadable(&namespace, &mut unreadable)?;
+            Ok::<_, NamespaceError>((live, unreadable))
+        });
+        let found = found.await.map_err(unread)?;
+        let (live, unreadable) =
+            found.map_err(|why| Problem::new(ProblemCode::NamespaceFailed, why.to_string()))?;
+        libraries.care.unreadable = unreadable;
         for tape in &mut libraries.tapes {
             let of_tape: Option<&LiveBytes> = live.get(&TapeName(tape.name.as_str().into()));
             tape.live = of_tape.copied().unwrap_or_default();
+            tape.dead_bytes = tape.written_bytes.saturating_sub(tape.live.bytes);
         }
     }
     Ok(status)
@@ -129,6 +191,9 @@ pub(super) fn problem(why: &OperatorError) -> Problem {
         OperatorError::NoLibraries => Problem::new(ProblemCode::FeatureUnsupported, text),
         OperatorError::Busy | OperatorError::Silent => {
             Problem::busy(ProblemCode::ServiceBusy, text, RETRY_AFTER_SECONDS)
+        }
+        OperatorError::TapeState { .. } | OperatorError::Kept { .. } => {
+            Problem::new(ProblemCode::TapeInUse, text)
         }
         OperatorError::Namespace(_) => Problem::new(ProblemCode::NamespaceFailed, text),
     }

@@ -16,6 +16,7 @@ use super::{NearlineContext, NearlineStatus};
 use crate::config::NearlineConfig;
 use crate::nearline_inbox::{NearlineMail, NearlineMessage};
 use crate::tape_operator::OperatorRequest;
+pub(super) use asking::Lookup;
 use away_pools::AwayPools;
 use bringing::{CheckNews, Recall};
 use forecasts::Forecasts;
@@ -23,7 +24,7 @@ use parking_lot::Mutex;
 use penstock_decide::clock::ClockTrust;
 use penstock_model::{ProblemCode, Timestamp};
 use penstock_persistence::namespace::{
-    Change, ChangeError, ChangeReport, EntryId, NearlineChange, TapeCopy,
+    Change, ChangeError, ChangeReport, EntryId, NearlineChange, TAPE_REMOVAL_USUAL, TapeCopy,
 };
 use retrying::Retries;
 use std::collections::{BTreeMap, VecDeque};
@@ -310,6 +311,19 @@ impl Driver {
                 self.retries.forget(file);
                 self.must(NearlineChange::Archived { file, uris, at }).await;
             }
+            TapeOutcome::Moved {
+                file,
+                from,
+                to,
+                is_brought,
+            } => {
+                let at = self.now();
+                self.must(NearlineChange::CopyMoved { file, from, to, at })
+                    .await;
+                if is_brought {
+                    self.let_go(file).await;
+                }
+            }
             TapeOutcome::NotRecalled { file, error } => {
                 self.fail_recall(file, ProblemCode::TapeFailed, &error)
                     .await;
@@ -328,6 +342,8 @@ impl Driver {
             return;
         }
         self.ask_removals().await;
+        let orders = self.system.care_for_tapes();
+        self.perform(orders).await;
         self.look_after_away_pools().await;
         self.forget_who_needs_no_room();
         self.make_room().await;
@@ -349,7 +365,16 @@ impl Driver {
     }
 
     async fn ask_removals(&mut self) {
-        let owed = self.context.namespace.tape_removals(self.now(), PAGE_FILES);
+        // Those that are over by the time for which removed files are kept here.
+        let usual_ms = i64::try_from(TAPE_REMOVAL_USUAL.as_millis()).unwrap_or(i64::MAX);
+        let kept_ms = i64::try_from(self.config.removed_kept.as_millis()).unwrap_or(i64::MAX);
+        let at = Timestamp(
+            self.now()
+                .0
+                .saturating_add(usual_ms)
+                .saturating_sub(kept_ms),
+        );
+        let owed = self.context.namespace.tape_removals(at, PAGE_FILES);
         let Ok(owed) = owed.inspect_err(
             |why| tracing::error!(%why, "copies on tape to be removed cannot be listed"),
         ) else {
@@ -378,6 +403,11 @@ impl Driver {
 
     pub(super) fn keep_free_permille(&self) -> u16 {
         self.config.keep_free_permille
+    }
+
+    /// The copy of a file on disk is needed, although it is on tape.
+    pub(super) fn is_held(&self, file: EntryId) -> bool {
+        self.system.holds(file)
     }
 
     pub(super) fn time(&self) -> Timestamp {

@@ -1,6 +1,6 @@
 //! Room on disk: copies of files that are on tape leave pools that have become full.
 
-use super::driver::Driver;
+use super::driver::{Driver, Lookup};
 use crate::pool::Pool;
 use penstock_model::Bytes;
 use penstock_persistence::namespace::{EntryId, NearlineChange};
@@ -47,6 +47,26 @@ impl Driver {
         }
     }
 
+    /// Lets the copy of a file go that was on disk for a while only, unless somebody wants it there.
+    pub(super) async fn let_go(&mut self, file: EntryId) {
+        let Lookup::File(found) = self.tape_file(file) else {
+            return;
+        };
+        if let Some(pool) = found.pool {
+            let at = self.time();
+            let evict = NearlineChange::Evict {
+                file,
+                pool: pool.clone(),
+                at,
+            };
+            match self.change(evict).await {
+                // Before that is done nobody can have it brought to this pool.
+                Ok(_) => self.context.reaper.look_again_in(&pool),
+                Err(why) => tracing::debug!(%file, %why, "a copy on disk stays"),
+            }
+        }
+    }
+
     /// Lets copies go from a pool, the oldest files first, until so many bytes are free or no copy may go.
     async fn evict(&mut self, pool: &Arc<Pool>, missing: u64) {
         let (mut freed, mut files, mut after) = (0_u64, 0_u64, EntryId(0));
@@ -66,8 +86,8 @@ impl Driver {
                 if freed >= missing {
                     break 'pages;
                 }
-                if !self.has_readable_copy(&file.copies) {
-                    // On disk is the last copy that can be read.
+                // On disk is the last copy that can be read, or one that is written to tape anew.
+                if self.is_held(file.id) || !self.has_readable_copy(&file.copies) {
                     continue;
                 }
                 let evict = NearlineChange::Evict {

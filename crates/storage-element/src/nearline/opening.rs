@@ -44,7 +44,7 @@ pub(super) fn open(
             TapeSystem::Program(Box::new(opened.map_err(OpenError::Tape)?))
         }
         TapeSystemConfig::Libraries(libraries) => {
-            let opened = TapeLibraries::restore(libraries, &context, &journal);
+            let opened = TapeLibraries::restore(libraries, config, &context, &journal);
             TapeSystem::Libraries(Box::new(opened.map_err(OpenError::Tape)?))
         }
     };

@@ -1,10 +1,10 @@
 //! How an operator has the driver do something about drives and tapes of libraries, and what of tapes is needed.
 
 use super::Nearline;
-use super::tape_libraries::{LiveBytes, live_bytes};
+use super::tape_libraries::{LiveBytes, UnreadableStatus, live_bytes};
 use crate::nearline_inbox::NearlineMessage;
 use crate::tape_operator::{OperatorError, OperatorOrder, OperatorReply, OperatorRequest};
-use penstock_persistence::namespace::{Namespace, NamespaceError};
+use penstock_persistence::namespace::{EntryId, Namespace, NamespaceError};
 use penstock_tape::request::TapeName;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -25,6 +25,20 @@ impl Nearline {
         let answer = tokio::time::timeout(ANSWER_WAIT, answer).await;
         let answer = answer.map_err(|_| OperatorError::Silent)?;
         answer.map_err(|_| OperatorError::Silent)?
+    }
+
+    /// Which files these are, and whether there is more of them than what cannot be read. Blocks.
+    pub(crate) fn name_unreadable(
+        namespace: &Namespace,
+        unreadable: &mut [UnreadableStatus],
+    ) -> Result<(), NamespaceError> {
+        for one in unreadable {
+            if let Some(file) = namespace.tape_file(EntryId(one.file))? {
+                one.has_other_copy = Some(file.pool.is_some() || file.copies.len() > 1);
+                one.path = Some(file.path.to_string());
+            }
+        }
+        Ok(())
     }
 
     /// What of each tape is needed. Blocks.

@@ -2,6 +2,7 @@
 //! ask for no one's leave; what they report comes as news.
 
 mod accounting;
+mod care;
 mod catalogue;
 mod copy_uri;
 mod disk_side;
@@ -9,7 +10,11 @@ mod library_status;
 mod opening;
 mod operating;
 mod recorded;
+mod request_kind;
 
+use care::Care;
+pub(super) use care::CareNews;
+pub(crate) use care::UnreadableStatus;
 pub(crate) use catalogue::{LiveBytes, live_bytes};
 pub(super) use copy_uri::COPY_SCHEME;
 pub(crate) use library_status::LibrariesStatus;
@@ -38,6 +43,7 @@ use penstock_tape::request_engine::{
     DriveReport, Effect, ForecastTimes, Input, RequestEngine, TapeIncident,
 };
 use penstock_tape_library::{DriveMessage, EmulatedLibrary};
+use request_kind::RequestKind;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
@@ -45,8 +51,12 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 use tokio::sync::mpsc;
 
-/// Sets requests for recalls apart from those to put the same file on tape.
-const RECALL_BIT: u64 = 1 << 63;
+/// What tape libraries tell by themselves.
+#[derive(Debug)]
+pub(in crate::nearline) enum LibraryNews {
+    Drive(DriveMessage),
+    Care(CareNews),
+}
 
 /// Libraries with their request engine.
 pub(super) struct TapeLibraries {
@@ -71,6 +81,7 @@ pub(super) struct TapeLibraries {
     incidents: BTreeMap<TapeIncident, i64>,
     /// What drives did to bring files.
     read_totals: DriveTotals,
+    care: Care,
     wake_ns: Option<i64>,
     factor: u32,
     newest_ns: i64,
@@ -92,7 +103,9 @@ impl TapeLibraries {
         self.newest_ns = self.now_ns();
         let effects = self.engine.handle(self.newest_ns, input);
         self.note_activities();
-        self.orders(effects)
+        let mut orders = self.orders(effects);
+        orders.extend(self.take_ended());
+        orders
     }
 
     fn note_activities(&mut self) {
@@ -111,6 +124,11 @@ impl TapeLibraries {
         self.know_incidents();
         let effects = self.engine.resume(self.newest_ns);
         let mut orders = self.orders(effects);
+        // What nobody waits for is asked for anew.
+        let requests = self.engine.live().requests.keys();
+        let background = requests.filter(|request| RequestKind::parse(**request).0.is_background());
+        let background = background.copied().collect();
+        orders.extend(self.input(Input::Cancel(background)));
         for input in std::mem::take(&mut self.configured) {
             orders.extend(self.input(input));
         }
@@ -144,7 +162,13 @@ impl TapeLibraries {
         let libraries = live.libraries.iter();
         let libraries = libraries
             .map(|(name, pause)| (TapeIncident::LibraryPaused(name.clone()), pause.since_ns));
-        self.incidents = drives.chain(tapes).chain(libraries).collect();
+        let unreadable = live.unreadable.values();
+        let unreadable = unreadable.map(|copy| {
+            let incident = TapeIncident::FilesUnreadable(copy.tape.clone());
+            (incident, self.newest_ns)
+        });
+        let incidents = drives.chain(tapes).chain(libraries);
+        self.incidents = incidents.chain(unreadable).collect();
     }
 
     /// What the driver does of what the engine orders.
@@ -218,8 +242,8 @@ impl TapeLibraries {
                 }
                 // The namespace is told when all copies are made.
                 Effect::CopyMade { .. } => {}
-                // No tape is relabeled by the storage element yet.
-                Effect::Relabel { .. } | Effect::RelabelRefused { .. } => {}
+                Effect::Relabel { .. } => orders.push(TapeOrder::Begin(TapeWork::Drive(effect))),
+                Effect::RelabelRefused { because, .. } => self.care.refusal = Some(because),
                 Effect::WakeAt(at_ns) => self.wake_ns = Some(at_ns),
             }
         }
@@ -244,7 +268,7 @@ impl TapeLibraries {
             now_ns.saturating_add(wait_ns).saturating_add(lead_ns)
         };
         let request = |put: TapePut| ArchiveRequest {
-            request: RequestId(put.file.0),
+            request: RequestKind::Put.of(put.file),
             file: FileId(put.file.0),
             size_bytes: put.size.0,
             family: put.family,
@@ -258,7 +282,7 @@ impl TapeLibraries {
                 data_set: put.data_set,
                 activity: put.account.activity,
                 challenge: put.account.challenge,
-                is_background: false,
+                ..ArchiveWishes::default()
             },
         };
         self.input(Input::Archive(puts.into_iter().map(request).collect()))
@@ -268,7 +292,7 @@ impl TapeLibraries {
         let request = |get: TapeGet| {
             let copies = get.uris.iter().filter_map(|uri| CopyUri::parse(uri));
             RecallRequest {
-                request: RequestId(get.file.0 | RECALL_BIT),
+                request: RequestKind::Get.of(get.file),
                 file: FileId(get.file.0),
                 size_bytes: get.size.0,
                 copies: copies.map(|uri| uri.copy).collect(),
@@ -297,11 +321,11 @@ impl TapeLibraries {
     }
 
     pub(super) fn cancel_puts(&mut self, files: &[EntryId]) -> Vec<TapeOrder> {
-        self.cancel(files.iter().map(|file| RequestId(file.0)))
+        self.cancel(files.iter().map(|file| RequestKind::Put.of(*file)))
     }
 
     pub(super) fn cancel_gets(&mut self, files: &[EntryId]) -> Vec<TapeOrder> {
-        self.cancel(files.iter().map(|file| RequestId(file.0 | RECALL_BIT)))
+        self.cancel(files.iter().map(|file| RequestKind::Get.of(*file)))
     }
 
     fn cancel(&mut self, requests: impl Iterator<Item = RequestId>) -> Vec<TapeOrder> {
@@ -309,6 +333,7 @@ impl TapeLibraries {
     }
 
     pub(super) fn retry_now(&mut self) -> Vec<TapeOrder> {
+        self.care.hasten();
         self.input(Input::RetryLibraries)
     }
 
@@ -317,17 +342,26 @@ impl TapeLibraries {
             // The engine says when it wants the next one, if it wants one.
             self.wake_ns = None;
         }
-        self.input(Input::Tick)
+        let mut orders = self.input(Input::Tick);
+        if self.care.is_due() {
+            orders.extend(self.care_for_tapes());
+        }
+        orders
     }
 
     pub(super) fn is_putting(&self, file: EntryId) -> bool {
-        let entry = self.engine.live().archives.get(&FileId(file.0));
-        entry.is_some_and(|entry| !entry.askers.is_empty())
+        let put = RequestKind::Put.of(file);
+        self.engine.live().requests.contains_key(&put)
     }
 
     pub(super) fn is_getting(&self, file: EntryId) -> bool {
-        let entry = self.engine.live().recalls.get(&FileId(file.0));
-        entry.is_some_and(|entry| !entry.askers.is_empty())
+        let get = RequestKind::Get.of(file);
+        self.engine.live().requests.contains_key(&get)
+    }
+
+    /// The copy of a file on disk is to be written to tape anew.
+    pub(super) fn holds(&self, file: EntryId) -> bool {
+        self.care.holds(FileId(file.0))
     }
 
     /// A tape that is broken, disabled or not configured any more is none of those that can be read.
@@ -345,18 +379,31 @@ impl TapeLibraries {
     }
 
     pub(super) fn wait(&self) -> Option<Duration> {
+        if self.care.is_due() {
+            return Some(Duration::from_millis(1));
+        }
         let wait_ns = self.wake_ns?.saturating_sub(self.now_ns()) / i64::from(self.factor);
         Some(Duration::from_nanos(
             u64::try_from(wait_ns.max(1_000_000)).unwrap_or(0),
         ))
     }
 
-    pub(super) async fn news(&mut self) -> Option<DriveMessage> {
-        self.news.recv().await
+    pub(super) async fn news(&mut self) -> Option<LibraryNews> {
+        tokio::select! {
+            news = self.news.recv() => news.map(LibraryNews::Drive),
+            news = self.care.news.recv() => news.map(LibraryNews::Care),
+        }
+    }
+
+    pub(super) fn take_news(&mut self, news: LibraryNews) -> Vec<TapeOrder> {
+        match news {
+            LibraryNews::Drive(news) => self.take_report(news),
+            LibraryNews::Care(news) => self.take_care_news(news),
+        }
     }
 
     /// What a drive reports. What it has read is looked at before the engine hears of it.
-    pub(super) fn take_news(&mut self, news: DriveMessage) -> Vec<TapeOrder> {
+    fn take_report(&mut self, news: DriveMessage) -> Vec<TapeOrder> {
         let DriveMessage { drive, report, .. } = news;
         let mut orders = Vec::new();
         match report {
@@ -392,6 +439,9 @@ impl TapeLibraries {
 
     /// Has a drive do something.
     pub(super) fn perform(&mut self, effect: &Effect) -> Vec<TapeOrder> {
+        if let Effect::Relabel { tape } = effect {
+            return self.perform_relabel(tape);
+        }
         let (Effect::Mount { drive, .. }
         | Effect::Read { drive, .. }
         | Effect::Verify { drive, .. }
@@ -486,11 +536,10 @@ impl TapeLibraries {
         let carry_ns = moves.max().unwrap_or(0);
         Some(Box::new(move || {
             let ends = engine.forecast(now_ns, ForecastTimes { carry_ns }).ends_ns;
-            let recalls = ends
-                .into_iter()
-                .filter(|(request, _)| request.0 & RECALL_BIT != 0);
-            let told = recalls
-                .map(|(request, end_ns)| (EntryId(request.0 & !RECALL_BIT), times.wall(end_ns)));
+            let told = ends.into_iter().filter_map(|(request, end_ns)| {
+                let (kind, file) = RequestKind::parse(request);
+                (kind == RequestKind::Get).then(|| (file, times.wall(end_ns)))
+            });
             told.collect()
         }))
     }
@@ -501,8 +550,20 @@ impl TapeLibraries {
 
     /// What the driver is told of the end of a request.
     fn told(&mut self, request: RequestId, outcome: RequestOutcome) -> Option<TapeOutcome> {
-        let file = EntryId(request.0 & !RECALL_BIT);
-        let is_recall = request.0 & RECALL_BIT != 0;
+        let (kind, file) = RequestKind::parse(request);
+        if kind.is_background() {
+            self.care.ended.push_back((request, outcome));
+            return None;
+        }
+        self.outcome_of(file, kind == RequestKind::Get, outcome)
+    }
+
+    fn outcome_of(
+        &mut self,
+        file: EntryId,
+        is_recall: bool,
+        outcome: RequestOutcome,
+    ) -> Option<TapeOutcome> {
         let not_recalled = |error: &str| {
             let error = error.to_owned();
             Some(TapeOutcome::NotRecalled { file, error })

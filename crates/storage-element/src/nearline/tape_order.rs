@@ -94,6 +94,14 @@ pub(super) enum TapeOrder {
 pub(super) enum TapeOutcome {
     /// It is on tape, durably; one name for each copy.
     Archived { file: EntryId, uris: Vec<String> },
+    /// One copy of it has another place, durably.
+    Moved {
+        file: EntryId,
+        from: String,
+        to: String,
+        /// It was on tape only before, and was brought to be moved.
+        is_brought: bool,
+    },
     /// It will not be brought, for what users are told.
     NotRecalled { file: EntryId, error: String },
     /// Nothing was done for it now: it is asked for again after a pause.

@@ -3,7 +3,7 @@
 
 use super::NearlineStatus;
 use super::hsm_program::HsmProgram;
-use super::tape_libraries::TapeLibraries;
+use super::tape_libraries::{LibraryNews, TapeLibraries};
 use super::tape_order::{
     Forecast, RecallEnd, RecallTry, TapeGet, TapeOrder, TapeOutcome, TapePut, TapeWork,
 };
@@ -12,7 +12,6 @@ use crate::tape_operator::{OperatorError, OperatorOrder, OperatorReply};
 use penstock_persistence::namespace::{EntryId, TapeCopy, TapeFile, TapeRemoval};
 use penstock_tape::hsm_queue::HsmCounts;
 use penstock_tape::hsm_queue::HsmInput;
-use penstock_tape_library::DriveMessage;
 use std::path::Path;
 use std::time::Duration;
 use tokio::sync::oneshot;
@@ -21,7 +20,7 @@ use tokio::sync::oneshot;
 #[derive(Debug)]
 pub(super) enum TapeNews {
     Program(HsmInput),
-    Drive(DriveMessage),
+    Libraries(LibraryNews),
 }
 
 /// The tape system of this storage element.
@@ -93,6 +92,23 @@ impl TapeSystem {
         either!(self, one => one.tick())
     }
 
+    /// Does what nobody waits for, such as reading files on tape to see whether they can be.
+    pub(super) fn care_for_tapes(&mut self) -> Vec<TapeOrder> {
+        match self {
+            // An HSM does that itself.
+            TapeSystem::Program(_) => Vec::new(),
+            TapeSystem::Libraries(one) => one.care_for_tapes(),
+        }
+    }
+
+    /// Whether it needs the copy of a file on disk, which is on tape as well.
+    pub(super) fn holds(&self, file: EntryId) -> bool {
+        match self {
+            TapeSystem::Program(_) => false,
+            TapeSystem::Libraries(one) => one.holds(file),
+        }
+    }
+
     /// Whether it works on this file, and somebody wants that still.
     pub(super) fn is_putting(&self, file: EntryId) -> bool {
         either!(self, one => one.is_putting(file))
@@ -125,7 +141,7 @@ impl TapeSystem {
     pub(super) async fn news(&mut self) -> TapeNews {
         let news = match self {
             TapeSystem::Program(one) => one.news().await.map(TapeNews::Program),
-            TapeSystem::Libraries(one) => one.news().await.map(TapeNews::Drive),
+            TapeSystem::Libraries(one) => one.news().await.map(TapeNews::Libraries),
         };
         match news {
             Some(news) => news,
@@ -137,7 +153,7 @@ impl TapeSystem {
     pub(super) fn take_news(&mut self, news: TapeNews) -> Vec<TapeOrder> {
         match (self, news) {
             (TapeSystem::Program(one), TapeNews::Program(news)) => one.take_news(news),
-            (TapeSystem::Libraries(one), TapeNews::Drive(news)) => one.take_news(news),
+            (TapeSystem::Libraries(one), TapeNews::Libraries(news)) => one.take_news(news),
             (TapeSystem::Program(_) | TapeSystem::Libraries(_), _) => Vec::new(),
         }
     }

@@ -26,6 +26,7 @@ mod ranged;
 mod recovery;
 mod restored;
 mod site;
+mod tape_care;
 mod tape_crowds;
 mod tape_door;
 mod tape_libraries;

@@ -132,6 +132,7 @@ pub fn nearline(system: TapeSystemConfig, keep_free_permille: u16) -> NearlineCo
         pins_vo_max: None,
         pool_away_wait: Duration::from_millis(300),
         room_wait_max: Duration::from_millis(300),
+        removed_kept: Duration::from_secs(7 * 86_400),
         stage_kept: Duration::from_secs(3_600),
         keep_free_permille,
         upkeep_interval: Duration::from_millis(50),

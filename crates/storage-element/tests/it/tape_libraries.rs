@@ -6,7 +6,7 @@ use crate::site::{DEADLINE, Site};
 use penstock_model::Bytes;
 use penstock_persistence::namespace::EntryId;
 use penstock_storage_element::{
-    LibrariesConfig, LibraryConfig, Storage, StorageConfig, TapeSystemConfig,
+    LibrariesConfig, LibraryConfig, Storage, StorageConfig, TapeCareConfig, TapeSystemConfig,
 };
 use penstock_tape::drive_fault::FaultRates;
 use penstock_tape::drive_kind::DriveKind;
@@ -64,6 +64,11 @@ pub fn with_library(config: &mut StorageConfig, keep_free_permille: u16) {
     let libraries = LibrariesConfig {
         libraries: vec![library("silo", &home.join("tape"), 2, 4)],
         policy,
+        care: TapeCareConfig {
+            verify_every_ns: None,
+            reclaim_live_permille: 0,
+            part_bytes: 1_000_000,
+        },
         time_factor: FACTOR,
     };
     let system = TapeSystemConfig::Libraries(libraries);

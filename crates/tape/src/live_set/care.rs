@@ -1,7 +1,7 @@
 //! What is known of how well tapes can be read.
 
 use super::{LiveSet, RequestTarget};
-use crate::request::{FileId, ReadPurpose, RequestId, RequestOutcome, TapeErrorScope, TapeName};
+use crate::request::{FileId, ReadPurpose, RequestId, RequestOutcome, TapeName};
 use crate::tape_care::UnreadableCopy;
 
 /// Files of which it is known that a copy cannot be read. Others are found again by the next verification.
@@ -40,23 +40,9 @@ impl LiveSet {
         }
     }
 
-    /// Before a copy is passed over.
-    pub(super) fn note_failed_copy(
-        &mut self,
-        file: FileId,
-        tape: &TapeName,
-        scope: TapeErrorScope,
-    ) {
-        let entry = self.recalls.get(&file);
-        let copies = entry.map_or(&[][..], |entry| &entry.copies);
-        let copy = copies.iter().find(|copy| copy.tape == *tape);
-        let has_room = self.unreadable.len() < UNREADABLE_MAX;
-        if let (Some(copy), TapeErrorScope::File, true) = (copy, scope, has_room) {
-            let unreadable = UnreadableCopy {
-                tape: tape.clone(),
-                begin_bytes: copy.begin_bytes,
-            };
-            self.unreadable.insert(file, unreadable);
+    pub(super) fn add_unreadable(&mut self, file: FileId, copy: &UnreadableCopy) {
+        if self.unreadable.len() < UNREADABLE_MAX {
+            self.unreadable.insert(file, copy.clone());
         }
     }
 

@@ -5,6 +5,7 @@ use crate::drive_pool::{DriveState, DriveWork};
 use crate::live_set::{RecallEntry, RequestTarget};
 use crate::record::{Record, TapeState};
 use crate::request::{DriveName, FileId, RequestOutcome, TapeErrorScope, TapeName};
+use crate::tape_care::UnreadableCopy;
 
 impl RequestEngine {
     pub(super) fn failed(
@@ -124,28 +125,40 @@ impl RequestEngine {
         scope: TapeErrorScope,
         out: &mut Turnout,
     ) {
+        if scope == TapeErrorScope::File {
+            self.note_unreadable(file, tape, out);
+        }
         // The copy is not as it was written: that is what they wanted to know.
         let entry = self.live.recalls.get(&file);
         for request in entry.map_or_else(Vec::new, RecallEntry::verifiers) {
             self.end(out, request, RequestOutcome::NoCopyLeft(scope));
         }
-        let had_unreadable = self.live.has_unreadable(tape);
-        let failed = Record::CopyFailed {
-            file,
-            tape: tape.clone(),
-            scope,
-        };
-        self.keep(out, failed);
-        if !had_unreadable && self.live.has_unreadable(tape) {
-            let incident = TapeIncident::FilesUnreadable(tape.clone());
-            out.effects.push(Effect::Open(incident));
-        }
+        let tape = tape.clone();
+        self.keep(out, Record::CopyFailed { file, tape, scope });
         let entry = self.live.recalls.get(&file);
         if entry.is_some_and(|entry| entry.copies.is_empty()) {
             for request in self.askers_of(RequestTarget::Recall(file)) {
                 self.end(out, request, RequestOutcome::NoCopyLeft(scope));
             }
         }
+    }
+
+    /// The first one of a tape is an incident.
+    fn note_unreadable(&mut self, file: FileId, tape: &TapeName, out: &mut Turnout) {
+        let entry = self.live.recalls.get(&file);
+        let copies = entry.map_or(&[][..], |entry| &entry.copies);
+        let Some(copy) = copies.iter().find(|copy| copy.tape == *tape) else {
+            return;
+        };
+        let copy = UnreadableCopy {
+            tape: tape.clone(),
+            begin_bytes: copy.begin_bytes,
+        };
+        if !self.live.has_unreadable(tape) {
+            let incident = TapeIncident::FilesUnreadable(tape.clone());
+            out.effects.push(Effect::Open(incident));
+        }
+        self.keep(out, Record::CopyUnreadable { file, copy });
     }
 
     /// A copy that could not be read can be, or is needed no more.

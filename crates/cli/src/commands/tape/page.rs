@@ -361,6 +361,10 @@ mod tests {
                 files: 1,
                 bytes: 20,
             },
+            dead_bytes: 0,
+            verification: Default::default(),
+            wraps_known: 0,
+            locates_known: 0,
             drive: None,
             queued: TapeAmount {
                 files: 2,
@@ -375,6 +379,7 @@ mod tests {
             libraries: Some(TapeLibraries {
                 drives: vec![drive("d1", None), drive("d2", Some("B"))],
                 tapes: vec![waiting],
+                care: Default::default(),
                 mounts: vec![
                     mount("d1", None, 0, 500_000),
                     mount("d2", Some("raw"), 100_000, 800_000),

@@ -1,5 +1,6 @@
 //! `penstock tape status`, `retry`, `drive`, `tape` and `ok-to-stop`: the tape system of a storage element.
 
+use super::care::care_text;
 use super::page::page;
 use crate::args::{DoorArgs, TapeDriveArgs, TapeStatusArgs, TapeStopArgs, TapeTapeArgs};
 use crate::commands::access::AdministratorsDoor;
@@ -101,23 +102,29 @@ pub(super) async fn tape(
     output: Output,
 ) -> Result<(), CommandError> {
     let tape = connect(&args.door, environment)?;
-    tape.change_tape(&args.name, args.enable)
+    let state = match (args.enable, args.disable) {
+        (true, _) => "enabled",
+        (false, true) => "disabled",
+        (false, false) => "read_only",
+    };
+    tape.change_tape(&args.name, state)
         .await
         .map_err(|why| told_of(&args.name, why))?;
-    let state = if args.enable { "enabled" } else { "disabled" };
     let done = Changed {
         name: &args.name,
         state,
     };
-    output.show(&done, || format!("tape {} is {state}\n", args.name));
+    output.show(&done, || {
+        format!("tape {} is {}\n", args.name, state.replace('_', "-"))
+    });
     Ok(())
 }
 
 /// What was ordered is done.
 #[derive(Serialize)]
-struct Changed<'a> {
-    name: &'a str,
-    state: &'a str,
+pub(super) struct Changed<'a> {
+    pub name: &'a str,
+    pub state: &'a str,
 }
 
 /// `penstock tape ok-to-stop`.
@@ -136,7 +143,7 @@ pub(super) async fn ok_to_stop(
     }
 }
 
-fn told_of(name: &str, why: RemoteError) -> CommandError {
+pub(super) fn told_of(name: &str, why: RemoteError) -> CommandError {
     match why {
         RemoteError::NotFound { .. } => CommandError::NotFound(format!(
             "this storage element has no tape library, or nothing named '{name}' in one; `penstock tape status` lists drives and tapes"
@@ -252,12 +259,13 @@ fn libraries_text(libraries: &TapeLibraries, out: &mut String) {
         }
         let _ = write!(
             out,
-            "tape  {:<20} {:<11} {} written of {}, {} needed",
+            "tape  {:<20} {:<11} {} written of {}, {} needed, {} not",
             tape.name,
             tape.state,
             Bytes(tape.written_bytes),
             Bytes(tape.capacity_bytes),
-            Bytes(tape.live.bytes)
+            Bytes(tape.live.bytes),
+            Bytes(tape.dead_bytes)
         );
         if let Some(family) = &tape.family {
             let _ = write!(out, ", family {family}");
@@ -268,9 +276,24 @@ fn libraries_text(libraries: &TapeLibraries, out: &mut String) {
         if tape.queued.files > 0 {
             let _ = write!(out, ", {}", amount(tape.queued, "to be read"));
         }
+        let verification = &tape.verification;
+        if verification.unreadable_files > 0 {
+            let _ = write!(
+                out,
+                ", {} found unreadable",
+                plural(verification.unreadable_files, "file")
+            );
+        }
+        match verification.ended {
+            Some(ended) => {
+                let _ = write!(out, ", verified {}Z", ended.to_fts());
+            }
+            None => out.push_str(", not verified yet"),
+        }
         out.push('\n');
     }
     let _ = writeln!(out, "{} without data", plural(blank, "tape"));
+    care_text(&libraries.care, out);
 }
 
 fn amount(amount: TapeAmount, what: &str) -> String {

@@ -9,7 +9,7 @@ use penstock_model::{Bytes, NamespacePath};
 use penstock_storage_element::hsm_command::HsmCommandConfig;
 use penstock_storage_element::{
     ArchiveClass, ArchiveClasses, HsmProgramConfig, LibrariesConfig, NearlineConfig,
-    TapeSystemConfig,
+    TapeCareConfig, TapeSystemConfig,
 };
 use penstock_tape::hsm_queue::{HsmBatch, HsmPolicy, HsmWidePattern};
 use penstock_tape::request::{FamilyName, VoName};
@@ -43,6 +43,24 @@ pub struct Tape {
     /// The oldest file that is to be read from a tape waits for others so long.
     #[serde(default = "Tape::default_collect_recalls_time")]
     pub collect_recalls_time: Span,
+    /// All files of a tape are read and compared within this time. 0: only when an operator says so.
+    #[serde(default = "Tape::default_verify_every")]
+    pub verify_every: Span,
+    /// Drives that do at the same time what nobody waits for: they verify, and empty tapes.
+    #[serde(default = "Tape::default_background_drives")]
+    pub background_drives: u32,
+    /// A full tape is emptied and written anew when less than so much of it is needed. 0: never.
+    #[serde(default)]
+    pub reclaim_below_percent: u8,
+    /// Tapes that the site relabels in a day by itself.
+    #[serde(default = "Tape::default_reclaims_per_day")]
+    pub reclaims_per_day: u32,
+    /// Bytes of files that are on disk at a time so that they can be written to another tape.
+    #[serde(default = "Tape::default_repack_part")]
+    pub repack_part: Size,
+    /// How long the copies on tape of a removed file stay.
+    #[serde(default = "Tape::default_keep_removed")]
+    pub keep_removed: Span,
     /// The working directory of the program.
     #[serde(default = "Tape::default_directory")]
     pub directory: PathBuf,
@@ -195,6 +213,21 @@ impl Tape {
     fn default_collect_recalls_time() -> Span {
         Span(Duration::from_secs(900))
     }
+    fn default_verify_every() -> Span {
+        Span(Duration::from_secs(365 * 86_400))
+    }
+    fn default_background_drives() -> u32 {
+        1
+    }
+    fn default_reclaims_per_day() -> u32 {
+        2
+    }
+    fn default_repack_part() -> Size {
+        Size(100_000_000_000)
+    }
+    fn default_keep_removed() -> Span {
+        Span(Duration::from_secs(7 * 86_400))
+    }
     fn default_directory() -> PathBuf {
         "/".into()
     }
@@ -301,6 +334,7 @@ impl Tape {
             ("collect_files", self.collect_files),
             ("tries_max", self.tries_max),
             ("files_per_request_max", self.files_per_request_max),
+            ("background_drives", self.background_drives),
         ] {
             if number == 0 {
                 problems.push(format!("storage.tape.{name} is 0; it must be 1 or more"));
@@ -313,6 +347,12 @@ impl Tape {
         }
         if self.keep_free_percent > 100 {
             problems.push("storage.tape.keep_free_percent is above 100".to_owned());
+        }
+        if self.reclaim_below_percent > 90 {
+            problems.push(
+                "storage.tape.reclaim_below_percent is above 90: tapes would be emptied again and again"
+                    .to_owned(),
+            );
         }
         if self.pin.0 > self.pin_max.0 {
             problems.push("storage.tape.pin is longer than pin_max".to_owned());
@@ -394,6 +434,23 @@ impl Tape {
                 self.data_set_wait != Tape::default_data_set_wait(),
             ),
             ("public_metrics", self.public_metrics),
+            (
+                "verify_every",
+                self.verify_every != Tape::default_verify_every(),
+            ),
+            (
+                "background_drives",
+                self.background_drives != Tape::default_background_drives(),
+            ),
+            ("reclaim_below_percent", self.reclaim_below_percent != 0),
+            (
+                "reclaims_per_day",
+                self.reclaims_per_day != Tape::default_reclaims_per_day(),
+            ),
+            (
+                "repack_part",
+                self.repack_part != Tape::default_repack_part(),
+            ),
         ];
         set_ones(&keys)
     }
@@ -467,6 +524,7 @@ impl Tape {
             pins_vo_max: self.pins_vo_max.map(|size| Bytes(size.0)),
             pool_away_wait: self.pool_away_wait.0,
             room_wait_max: self.room_wait_max.0,
+            removed_kept: self.keep_removed.0,
             stage_kept: self.keep_requests.0,
             keep_free_permille: u16::from(self.keep_free_percent) * 10,
             upkeep_interval: Duration::from_secs(10),
@@ -526,10 +584,18 @@ impl Tape {
                 policy.mount.vo_drives_max.insert(vo, drives);
             }
         }
+        policy.background_drives_max = self.background_drives;
+        policy.relabels_per_day_max = self.reclaims_per_day as usize;
+        let every_ns = nanoseconds(self.verify_every);
         let libraries = self.libraries.iter();
         LibrariesConfig {
             libraries: libraries.map(|one| one.library(&resolve)).collect(),
             policy,
+            care: TapeCareConfig {
+                verify_every_ns: (every_ns > 0).then_some(every_ns),
+                reclaim_live_permille: u16::from(self.reclaim_below_percent) * 10,
+                part_bytes: self.repack_part.0,
+            },
             time_factor: self.time_factor,
         }
     }

@@ -6,7 +6,7 @@ use super::{
 };
 use crate::problem::Layer;
 
-pub(super) const SERVICES: [ProblemFacts; 57] = [
+pub(super) const SERVICES: [ProblemFacts; 58] = [
     ProblemFacts {
         code: ProblemCode::PoolFull,
         name: "pool-full",
@@ -456,6 +456,15 @@ pub(super) const SERVICES: [ProblemFacts; 57] = [
         status: 429,
         meaning: "The user has as many stage requests as allowed.",
         remedy: "Forget requests that are over (DELETE), and ask for more files in one request.",
+    },
+    ProblemFacts {
+        code: ProblemCode::TapeInUse,
+        name: "tape-in-use",
+        layer: Layer::Tape,
+        advice: CORRECT,
+        status: 409,
+        meaning: "What is wanted of a tape cannot be done as it is used now.",
+        remedy: "Do what the message says, then order it again; penstock tape status tells how the tape is used.",
     },
     ProblemFacts {
         code: ProblemCode::CommandInvalid,

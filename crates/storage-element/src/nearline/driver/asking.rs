@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use std::io;
 
 /// What the namespace says of a file.
-pub(super) enum Lookup {
+pub(in crate::nearline) enum Lookup {
     File(Box<TapeFile>),
     Gone,
     /// It cannot be asked.
@@ -227,7 +227,7 @@ impl Driver {
             .keep_only(|file| system.is_getting(file) || retries.holds(file));
     }
 
-    pub(super) fn tape_file(&self, id: EntryId) -> Lookup {
+    pub(in crate::nearline) fn tape_file(&self, id: EntryId) -> Lookup {
         match self.context.namespace.tape_file(id) {
             Ok(Some(file)) => Lookup::File(Box::new(file)),
             Ok(None) => Lookup::Gone,

@@ -3,15 +3,20 @@
 use crate::nearline::NearlineContext;
 use crate::reaper::Pools;
 use parking_lot::Mutex;
+use penstock_model::Checksum;
 use penstock_persistence::namespace::{EntryId, Namespace};
+use penstock_protocol::checksum::Hasher;
 use penstock_tape::request::FileId;
 use penstock_tape_library::FileExchange;
 use rustix::fs::{Mode, OFlags};
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+
+/// Bytes that are read at once.
+const READ_BYTES: usize = 1 << 20;
 
 /// Shared by the drives of all libraries.
 #[derive(Clone)]
@@ -34,6 +39,29 @@ impl DiskSide {
     /// This file is to be put there, by whichever drive reads it next.
     pub(super) fn expect(&self, file: FileId, path: &Path) {
         self.expected.lock().insert(file, path.to_owned());
+    }
+
+    pub(super) fn pools(&self) -> &Pools {
+        &self.pools
+    }
+
+    /// Whether the copy of a file on disk has the checksums that are known of it. Blocks.
+    pub(super) fn is_as_written(&self, file: FileId) -> io::Result<bool> {
+        let found = self.namespace.tape_file(EntryId(file.0));
+        let found = found.map_err(io::Error::other)?;
+        let found = found.ok_or_else(|| unknown("the file was removed"))?;
+        let mut data = self.source(file)?;
+        let algorithms: Vec<_> = found.checksums.iter().map(Checksum::algorithm).collect();
+        let mut hasher = Hasher::new(&algorithms);
+        let mut buffer = vec![0; READ_BYTES];
+        loop {
+            match data.read(&mut buffer)? {
+                0 => break,
+                count => hasher.update(&buffer[..count]),
+            }
+        }
+        let sums = hasher.finish();
+        Ok(sums.iter().all(|sum| found.checksums.contains(sum)))
     }
 
     pub(super) fn forget(&self, file: FileId) {

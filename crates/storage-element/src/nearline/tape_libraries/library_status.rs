@@ -2,6 +2,7 @@
 //! somebody may ask.
 
 use super::TapeLibraries;
+use super::care::{CareStatus, VerificationStatus, care_status};
 use super::catalogue::LiveBytes;
 use crate::drive_account::MountStatus;
 use crate::nearline::{NearlineIncident, NearlineStatus};
@@ -15,7 +16,7 @@ use penstock_tape::mount_decision::MountTarget;
 use penstock_tape::record::TapeState;
 use penstock_tape::request_engine::TapeIncident;
 use serde::Serialize;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 /// Mounts that are told of.
 const MOUNTS_TOLD: usize = 200;
@@ -27,6 +28,7 @@ pub(crate) struct LibrariesStatus {
     pub tapes: Vec<TapeStatus>,
     /// The last mounts that have ended, the newest first.
     pub mounts: Vec<MountStatus>,
+    pub care: CareStatus,
 }
 
 /// What a drive does.
@@ -87,8 +89,15 @@ pub(crate) struct TapeStatus {
     pub capacity_bytes: u64,
     /// From its beginning to the end of what was written, whether that is needed or not.
     pub written_bytes: u64,
-    /// What of that is needed still.
+    /// What of that is needed still: by files, and by those that were removed and can be brought back for a while.
     pub live: LiveBytes,
+    /// The rest: its room comes back when the tape is written anew.
+    pub dead_bytes: u64,
+    pub verification: VerificationStatus,
+    /// Wraps of which a drive has told where they end.
+    pub wraps_known: u64,
+    /// Locates on it from which it is learnt how long others take.
+    pub locates_known: u64,
     pub drive: Option<String>,
     /// Files that are to be read from it.
     pub queued: HsmAmount,
@@ -162,6 +171,7 @@ pub(super) fn status(libraries: &TapeLibraries) -> NearlineStatus {
             drives: drives(libraries, &times),
             tapes: tapes(live, &times),
             mounts: mounts(live, &times, None),
+            care: care_status(libraries, &times),
         }),
     }
 }
@@ -208,6 +218,9 @@ fn tapes(live: &LiveSet, times: &Times) -> Vec<TapeStatus> {
             oldest_ns = Some(oldest_ns.unwrap_or(i64::MAX).min(entry.since_ns));
         }
         let drive = live.drives.drive_of(name);
+        let unverified = Default::default();
+        let care = live.care.get(name);
+        let verification = care.map_or(&unverified, |care| &care.verification);
         TapeStatus {
             name: name.0.to_string(),
             library: tape.library.0.to_string(),
@@ -223,6 +236,10 @@ fn tapes(live: &LiveSet, times: &Times) -> Vec<TapeStatus> {
             written_bytes: tape.written_bytes,
             // Whoever asks finds it out from the namespace.
             live: LiveBytes::default(),
+            dead_bytes: 0,
+            verification: VerificationStatus::of(verification, times),
+            wraps_known: tape.wrap_ends_bytes.as_ref().map_or(0, Vec::len) as u64,
+            locates_known: live.locates.get(name).map_or(0, VecDeque::len) as u64,
             drive: drive.map(|(drive, _)| drive.0.to_string()),
             queued,
             oldest_waiting: oldest_ns.map(|at_ns| times.wall(at_ns)),
@@ -266,7 +283,7 @@ pub(super) fn mounts(live: &LiveSet, times: &Times, from_ns: Option<i64>) -> Vec
     told.collect()
 }
 
-/// In the same words as of an HSM that is driven by commands.
+/// In the same words as of an HSM that is driven by commands: what users wait for.
 fn counts(live: &LiveSet, times: &Times) -> HsmCounts {
     let all = HsmKind::ALL.map(|kind| (kind, HsmKindCounts::default()));
     let mut kinds = BTreeMap::from(all);
@@ -284,11 +301,11 @@ fn counts(live: &LiveSet, times: &Times) -> HsmCounts {
             counts.oldest_waiting_ns = Some(oldest.min(since_ns));
         }
     };
-    for entry in live.archives.values() {
+    for entry in live.archives.values().filter(|entry| !entry.is_background) {
         let since_ns = entry.copies.is_empty().then_some(entry.since_ns);
         count(HsmKind::Put, entry.size_bytes, since_ns);
     }
-    for entry in live.recalls.values() {
+    for entry in live.recalls.values().filter(|entry| !entry.is_background()) {
         let since_ns = entry.read_by.is_none().then_some(entry.since_ns);
         count(HsmKind::Get, entry.size_bytes, since_ns);
     }
@@ -309,6 +326,10 @@ fn words(incident: &TapeIncident) -> String {
         ),
         TapeIncident::TapeBroken(tape) => format!(
             "tape {0} cannot be used; when it can be again: penstock tape tape {0} --enable",
+            tape.0
+        ),
+        TapeIncident::FilesUnreadable(tape) => format!(
+            "files on tape {} cannot be read; those with another copy are written again, and penstock tape status lists the others",
             tape.0
         ),
         TapeIncident::LibraryPaused(library) => format!(

@@ -1,9 +1,10 @@
 //! Opens the libraries that are configured, with what the engine has recorded of them.
 
 use super::TapeLibraries;
+use super::care::Care;
 use super::disk_side::DiskSide;
 use super::recorded::Recorded;
-use crate::config::{LibrariesConfig, LibraryConfig};
+use crate::config::{LibrariesConfig, LibraryConfig, NearlineConfig};
 use crate::nearline::NearlineContext;
 use penstock_tape::drive::DriveModel;
 use penstock_tape::locate::SECOND_NS;
@@ -36,6 +37,7 @@ impl TapeLibraries {
     /// Opens the libraries. Errors: a record is none of them, or a directory cannot be used.
     pub(in crate::nearline) fn restore(
         config: &LibrariesConfig,
+        nearline: &NearlineConfig,
         context: &NearlineContext,
         journal: &[String],
     ) -> io::Result<TapeLibraries> {
@@ -70,6 +72,11 @@ impl TapeLibraries {
             reads: BTreeMap::new(),
             incidents: BTreeMap::new(),
             read_totals: Default::default(),
+            care: Care::new(
+                config.care.clone(),
+                nearline.classes.clone(),
+                nearline.removed_kept,
+            ),
             wake_ns: None,
             factor,
             newest_ns: origin_ns,

@@ -6,9 +6,11 @@ use crate::tape_operator::{OperatorError, OperatorOrder, OperatorReply};
 use penstock_tape::drive_pool::DriveState;
 use penstock_tape::mount_account::tape_metrics;
 use penstock_tape::ok_to_stop::StopTarget;
-use penstock_tape::record::TapeState;
+use penstock_tape::record::{Tape, TapeState};
+use penstock_tape::relabel::RelabelOrder;
 use penstock_tape::request::{DriveName, LibraryName, TapeErrorScope, TapeName};
 use penstock_tape::request_engine::{DriveReport, Input};
+use penstock_tape::tape_care::CareStep;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::oneshot;
@@ -44,6 +46,11 @@ impl TapeLibraries {
             OperatorOrder::DriveUp(drive) => self.drive_up(drive).await,
             OperatorOrder::DriveDown(drive) => self.drive_down(drive),
             OperatorOrder::Tape(tape, state) => self.change_tape(tape, state),
+            OperatorOrder::Repack { tape, together } => self.repack(tape, together),
+            OperatorOrder::StopRepack(tape) => self.stop_repack(tape),
+            OperatorOrder::Verify(tape) => self.verify(tape),
+            OperatorOrder::Relabel(tape) => self.relabel(tape),
+            OperatorOrder::HoldBackground(span) => Ok(self.hold_background(span)),
         };
         let (result, orders) = match done {
             Ok(orders) => (Ok(OperatorReply::Done), orders),
@@ -84,10 +91,75 @@ impl TapeLibraries {
         tape: TapeName,
         state: TapeState,
     ) -> Result<Vec<TapeOrder>, OperatorError> {
-        if !self.engine.live().tapes.contains_key(&tape) {
-            return Err(OperatorError::Unknown("tape"));
-        }
+        self.known_tape(&tape)?;
+        self.care.hasten();
         Ok(self.input(Input::TapeChanged { tape, state }))
+    }
+
+    fn known_tape(&self, tape: &TapeName) -> Result<&Tape, OperatorError> {
+        let known = self.engine.live().tapes.get(tape);
+        known.ok_or(OperatorError::Unknown("tape"))
+    }
+
+    fn repack(
+        &mut self,
+        tape: TapeName,
+        together: Vec<String>,
+    ) -> Result<Vec<TapeOrder>, OperatorError> {
+        if self.known_tape(&tape)?.state == TapeState::Disabled {
+            return Err(OperatorError::TapeState {
+                tape,
+                state: "out of use",
+                remedy: "enable it first",
+            });
+        }
+        Ok(self.order_repack(tape, RelabelOrder::Operator, together))
+    }
+
+    fn stop_repack(&mut self, tape: TapeName) -> Result<Vec<TapeOrder>, OperatorError> {
+        let state = self.known_tape(&tape)?.state;
+        let care = self.engine.live().care.get(&tape);
+        if care.is_none_or(|care| care.repack.is_none()) {
+            return Ok(Vec::new());
+        }
+        let mut orders = self.forget_repack(&tape);
+        orders.extend(self.care_step(tape.clone(), CareStep::RepackEnded));
+        if state == TapeState::ReadOnly && !self.engine.live().relabeling.contains(&tape) {
+            let state = TapeState::Active;
+            orders.extend(self.input(Input::TapeChanged { tape, state }));
+        }
+        Ok(orders)
+    }
+
+    fn verify(&mut self, tape: TapeName) -> Result<Vec<TapeOrder>, OperatorError> {
+        self.known_tape(&tape)?;
+        if !self.engine.live().is_active(&tape) {
+            return Err(OperatorError::TapeState {
+                tape,
+                state: "not in use",
+                remedy: "enable it first",
+            });
+        }
+        let due_ns = self.now_ns();
+        let orders = self.care_step(tape, CareStep::VerificationDue { due_ns });
+        self.care.hasten();
+        Ok(orders)
+    }
+
+    fn relabel(&mut self, tape: TapeName) -> Result<Vec<TapeOrder>, OperatorError> {
+        self.known_tape(&tape)?;
+        self.give_up(&tape, RelabelOrder::Operator).map_err(|why| {
+            let why = why.to_string();
+            OperatorError::Kept { tape, why }
+        })
+    }
+
+    fn hold_background(&mut self, span: Duration) -> Vec<TapeOrder> {
+        let span_ns = i64::try_from(span.as_nanos()).unwrap_or(i64::MAX);
+        let span_ns = span_ns.saturating_mul(i64::from(self.factor));
+        let until_ns = self.now_ns().saturating_add(span_ns);
+        self.care.hasten();
+        self.input(Input::HoldBackground { until_ns })
     }
 
     /// On another thread, since all copies on tape are looked through.

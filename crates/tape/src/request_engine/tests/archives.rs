@@ -631,6 +631,35 @@ fn a_copy_that_fails_its_verification_leaves_users_their_other_copy() {
 }
 
 #[test]
+fn a_copy_that_cannot_be_read_is_one_incident_of_its_tape_until_it_is_mended() {
+    let mut lab = Lab::new(policy(), 1, &["t"]);
+    let files = [7, 8].map(|file| verification(file, file, &[("t", file * 5)]));
+    lab.give(Input::Recall(files.to_vec()));
+    lab.report("d0", DriveReport::Mounted);
+    let incident = TapeIncident::FilesUnreadable(tape_name("t"));
+    let opened = Effect::Open(incident.clone());
+    let fail = |lab: &mut Lab| lab.report("d0", DriveReport::Failed(TapeErrorScope::File));
+    assert!(fail(&mut lab).contains(&opened));
+    assert!(!fail(&mut lab).contains(&opened), "it is told once");
+    let verification = &lab.engine.live().care[&tape_name("t")].verification;
+    assert_eq!(verification.unreadable_files, 2);
+    // Nobody asks for them any more, and a restart knows them all the same.
+    let records = lab.records.clone();
+    assert_eq!(LiveSet::of(&records).unreadable.len(), 2);
+    let closed = Effect::Close(incident);
+    let first = lab.give(Input::CopyMended(FileId(7)));
+    assert!(!first.contains(&closed), "{first:?}");
+    assert!(lab.give(Input::CopyMended(FileId(8))).contains(&closed));
+    // What is read after all is mended as well.
+    lab.give(Input::Recall(vec![recall(9, 9, &[("t", 700)])]));
+    let next = fail(&mut lab);
+    assert!(next.contains(&opened), "{next:?}");
+    let again = lab.give(Input::Recall(vec![recall(10, 9, &[("t", 700)])]));
+    assert_eq!(lab.perform(again), [9]);
+    assert_eq!(lab.engine.live().unreadable.len(), 0);
+}
+
+#[test]
 fn background_work_takes_few_drives_and_rests_while_it_is_held() {
     let mut lab = Lab::new(policy(), 3, &["t", "u", "v"]);
     lab.give(Input::HoldBackground { until_ns: HOUR_NS });

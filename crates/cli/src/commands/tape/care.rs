@@ -1,0 +1,156 @@
+//! `penstock tape repack`, `verify`, `relabel`, `hold` and `resume`: what is done for tapes of libraries that nobody waits for.
+
+use super::system::{Changed, connect, told_of};
+use crate::args::{DoorArgs, TapeHoldArgs, TapeNameArgs, TapeRepackArgs};
+use crate::environment::Environment;
+use crate::exit::CommandError;
+use crate::output::Output;
+use penstock_field_tools::tape_api::TapeCare;
+use penstock_model::text::plural;
+use std::fmt::Write;
+use std::fs;
+use std::time::Duration;
+
+/// `penstock tape repack`.
+pub(super) async fn repack(
+    args: &TapeRepackArgs,
+    environment: &Environment,
+    output: Output,
+) -> Result<(), CommandError> {
+    let together = match &args.together {
+        None => Vec::new(),
+        Some(path) => {
+            let text = fs::read_to_string(path).map_err(|why| {
+                CommandError::Local(format!("{} cannot be read: {why}", path.display()))
+            })?;
+            let lines = text.lines().map(str::trim);
+            let lines = lines.filter(|line| !line.is_empty());
+            lines.map(str::to_owned).collect()
+        }
+    };
+    let tape = connect(&args.door, environment)?;
+    let name = &args.name;
+    let done = match args.stop {
+        true => tape.stop_repack(name).await,
+        false => tape.repack(name, &together).await,
+    };
+    done.map_err(|why| told_of(name, why))?;
+    let (state, text) = match args.stop {
+        true => ("kept", format!("tape {name} is not emptied any more\n")),
+        false => (
+            "repacking",
+            format!("tape {name} is being emptied; `penstock tape status` tells how far it is\n"),
+        ),
+    };
+    output.show(&Changed { name, state }, || text);
+    Ok(())
+}
+
+/// `penstock tape verify`.
+pub(super) async fn verify(
+    args: &TapeNameArgs,
+    environment: &Environment,
+    output: Output,
+) -> Result<(), CommandError> {
+    let (tape, name) = (connect(&args.door, environment)?, &args.name);
+    tape.verify(name).await.map_err(|why| told_of(name, why))?;
+    let state = "verifying";
+    output.show(&Changed { name, state }, || {
+        format!("tape {name} is verified as soon as a drive is free\n")
+    });
+    Ok(())
+}
+
+/// `penstock tape relabel`.
+pub(super) async fn relabel(
+    args: &TapeNameArgs,
+    environment: &Environment,
+    output: Output,
+) -> Result<(), CommandError> {
+    let (tape, name) = (connect(&args.door, environment)?, &args.name);
+    tape.relabel(name).await.map_err(|why| told_of(name, why))?;
+    let state = "relabeled";
+    output.show(&Changed { name, state }, || {
+        format!("tape {name} is written anew\n")
+    });
+    Ok(())
+}
+
+/// `penstock tape hold`.
+pub(super) async fn hold(
+    args: &TapeHoldArgs,
+    environment: &Environment,
+    output: Output,
+) -> Result<(), CommandError> {
+    let tape = connect(&args.door, environment)?;
+    let name = "background";
+    let held = tape.hold_background(args.span.0).await;
+    held.map_err(|why| told_of(name, why))?;
+    let state = "held";
+    output.show(&Changed { name, state }, || {
+        "verification and repack rest; `penstock tape resume` has them go on before\n".to_owned()
+    });
+    Ok(())
+}
+
+/// `penstock tape resume`.
+pub(super) async fn resume(
+    args: &DoorArgs,
+    environment: &Environment,
+    output: Output,
+) -> Result<(), CommandError> {
+    let tape = connect(args, environment)?;
+    let name = "background";
+    let resumed = tape.hold_background(Duration::ZERO).await;
+    resumed.map_err(|why| told_of(name, why))?;
+    let state = "resumed";
+    output.show(&Changed { name, state }, || {
+        "verification and repack go on\n".to_owned()
+    });
+    Ok(())
+}
+
+/// What is done, for people.
+pub(super) fn care_text(care: &TapeCare, out: &mut String) {
+    if let Some(until) = care.held_until {
+        let _ = writeln!(
+            out,
+            "verification and repack rest until {}Z",
+            until.to_fts()
+        );
+    }
+    if let Some(verifying) = &care.verifying {
+        let left = verifying.left_files.map(|files| plural(files, "file"));
+        let left = left.map_or("its files are being listed".to_owned(), |left| {
+            left + " left"
+        });
+        let _ = writeln!(out, "verifying {}: {left}", verifying.tape);
+    }
+    for repack in &care.repacks {
+        let _ = write!(out, "emptying {}", repack.tape);
+        match (&repack.waits_for, repack.left_files) {
+            (Some(why), _) => {
+                let _ = write!(out, ": {why}");
+            }
+            (None, Some(left)) => {
+                let (moved, left) = (plural(repack.moved_files, "file"), plural(left, "file"));
+                let _ = write!(out, ": {moved} moved, {left} left");
+            }
+            (None, None) => out.push_str(": waiting"),
+        }
+        out.push('\n');
+    }
+    for file in &care.unreadable {
+        let path = file.path.as_deref().unwrap_or("a file that was removed");
+        let fate = match file.has_other_copy {
+            Some(true) => "is written again from another copy",
+            Some(false) => "has no other copy: ask its owner for one",
+            None => "is needed no more",
+        };
+        let _ = writeln!(out, "unreadable on {}: {path} {fate}", file.tape);
+    }
+    let more = care.unreadable_files - care.unreadable_files.min(care.unreadable.len() as u64);
+    if more > 0 {
+        let _ = writeln!(out, "and {} more", plural(more, "file"));
+    }
+}

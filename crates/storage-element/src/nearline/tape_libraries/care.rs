@@ -1,0 +1,294 @@
+//! The care for tapes that nobody waits for: files are read and compared now and then; those that cannot be read are written again
+//! from another copy; tapes are emptied and written anew.
+//!
+//! What is to be done is recorded by the request engine; how far it is follows from the namespace, so that a restart begins anew with
+//! what is left. The namespace is told of a file's new place before its old one counts for nothing.
+
+mod emptying;
+mod listing;
+mod moves;
+mod moving;
+mod status;
+mod verification;
+mod verifying;
+
+pub(crate) use status::{CareStatus, UnreadableStatus};
+pub(super) use status::{VerificationStatus, care_status};
+
+use super::TapeLibraries;
+use super::catalogue::LiveBytes;
+use super::request_kind::RequestKind;
+use crate::config::{ArchiveClasses, TapeCareConfig};
+use crate::nearline::tape_order::TapeOrder;
+use listing::{ListedFile, list, prefix_of};
+use moves::TapeMoves;
+use penstock_model::Timestamp;
+use penstock_persistence::namespace::{NamespaceError, TAPE_REMOVAL_USUAL};
+use penstock_tape::locate::SECOND_NS;
+use penstock_tape::relabel::RelabelRefusal;
+use penstock_tape::request::{FileId, RequestId, RequestOutcome, TapeName};
+use penstock_tape::request_engine::Input;
+use penstock_tape::tape_care::CareStep;
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::mpsc;
+use verification::VerificationPass;
+
+/// Between two looks, in the time of the libraries, at what of tapes is needed.
+const USES_INTERVAL_NS: i64 = 3_600 * SECOND_NS;
+
+/// What other threads have found out.
+#[derive(Debug)]
+pub(in crate::nearline) enum CareNews {
+    Listed(ListPurpose, TapeName, Option<Vec<ListedFile>>),
+    Uses(Option<BTreeMap<TapeName, LiveBytes>>),
+    Compared { file: FileId, is_same: bool },
+}
+
+/// What the files of a tape are listed for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::nearline) enum ListPurpose {
+    Verification,
+    Repack,
+}
+
+/// One tape at a time.
+enum Stage<T> {
+    Listing,
+    Running(T),
+}
+
+/// What is being done.
+pub(super) struct Care {
+    config: TapeCareConfig,
+    classes: ArchiveClasses,
+    sender: mpsc::UnboundedSender<CareNews>,
+    pub(super) news: mpsc::UnboundedReceiver<CareNews>,
+    mending: Option<TapeMoves>,
+    repack: Option<(TapeName, Stage<TapeMoves>)>,
+    verification: Option<(TapeName, Stage<VerificationPass>)>,
+    /// Files that could not be mended, and until when they are left alone.
+    unmended: BTreeMap<FileId, i64>,
+    /// Tapes whose repack waits, until when, and what for.
+    resting: BTreeMap<TapeName, (i64, String)>,
+    uses_due_ns: i64,
+    /// Requests that have ended.
+    pub(super) ended: VecDeque<(RequestId, RequestOutcome)>,
+    /// How long copies of removed files stay.
+    removed_kept: Duration,
+    /// Why the last relabel was refused.
+    pub(super) refusal: Option<RelabelRefusal>,
+    /// Something may be asked for at once.
+    is_due: bool,
+}
+
+impl Care {
+    pub(super) fn new(
+        config: TapeCareConfig,
+        classes: ArchiveClasses,
+        removed_kept: Duration,
+    ) -> Care {
+        let (sender, news) = mpsc::unbounded_channel();
+        Care {
+            config,
+            classes,
+            sender,
+            news,
+            mending: None,
+            repack: None,
+            verification: None,
+            unmended: BTreeMap::new(),
+            resting: BTreeMap::new(),
+            uses_due_ns: 0,
+            ended: VecDeque::new(),
+            removed_kept,
+            refusal: None,
+            is_due: true,
+        }
+    }
+
+    /// When a copy is removed of which the namespace knows when that usually is.
+    fn removal_of(&self, usual: Timestamp) -> Timestamp {
+        let removed = Timestamp(usual.0.saturating_sub(milliseconds(TAPE_REMOVAL_USUAL)));
+        removed + self.removed_kept
+    }
+
+    /// Whether the copy of a file on disk is needed.
+    pub(super) fn holds(&self, file: FileId) -> bool {
+        self.moves().any(|moves| moves.holds(file))
+    }
+
+    /// What waits is looked at now.
+    pub(super) fn hasten(&mut self) {
+        self.is_due = true;
+        self.unmended.clear();
+        self.resting.clear();
+    }
+
+    pub(super) fn is_due(&self) -> bool {
+        self.is_due
+    }
+
+    fn moves(&self) -> impl Iterator<Item = &TapeMoves> {
+        let repack = match &self.repack {
+            Some((_, Stage::Running(moves))) => Some(moves),
+            Some((_, Stage::Listing)) | None => None,
+        };
+        self.mending.iter().chain(repack)
+    }
+
+    fn moves_mut(&mut self) -> impl Iterator<Item = &mut TapeMoves> {
+        let repack = match &mut self.repack {
+            Some((_, Stage::Running(moves))) => Some(moves),
+            Some((_, Stage::Listing)) | None => None,
+        };
+        self.mending.iter_mut().chain(repack)
+    }
+}
+
+fn blocking<T: Send + 'static>(
+    sender: &mpsc::UnboundedSender<CareNews>,
+    find: impl FnOnce() -> T + Send + 'static,
+    news: impl FnOnce(T) -> CareNews + Send + 'static,
+) {
+    let sender = sender.clone();
+    tokio::task::spawn_blocking(move || {
+        // Nobody listens when the storage element ends.
+        let _ = sender.send(news(find()));
+    });
+}
+
+fn logged<T>(what: &str, found: Result<T, NamespaceError>) -> Option<T> {
+    found
+        .inspect_err(|why| tracing::error!(%why, "{what}"))
+        .ok()
+}
+
+impl TapeLibraries {
+    /// Begins what is due, and goes on with what is begun.
+    pub(in crate::nearline) fn care_for_tapes(&mut self) -> Vec<TapeOrder> {
+        self.care.is_due = false;
+        let now_ns = self.now_ns();
+        let mut orders = self.relabel_again();
+        if self.engine.live().is_background_held(now_ns) {
+            return orders;
+        }
+        self.find_uses(now_ns);
+        self.begin_mending(now_ns);
+        self.begin_repack(now_ns);
+        orders.extend(self.begin_verification(now_ns));
+        orders.extend(self.go_on_moving(now_ns));
+        orders.extend(self.go_on_verifying(now_ns));
+        orders
+    }
+
+    pub(super) fn care_step(&mut self, tape: TapeName, step: CareStep) -> Vec<TapeOrder> {
+        self.input(Input::Care { tape, step })
+    }
+
+    pub(super) fn take_care_news(&mut self, news: CareNews) -> Vec<TapeOrder> {
+        let now_ns = self.now_ns();
+        let mut orders = match news {
+            CareNews::Uses(uses) => {
+                self.care.uses_due_ns = now_ns.saturating_add(USES_INTERVAL_NS);
+                uses.map_or_else(Vec::new, |uses| self.reclaim(uses))
+            }
+            CareNews::Listed(purpose, tape, files) => {
+                if files.is_none() {
+                    // It is tried again when time has passed.
+                    self.take_listing(purpose, tape, files);
+                    return Vec::new();
+                }
+                self.take_listing(purpose, tape, files);
+                Vec::new()
+            }
+            CareNews::Compared { file, is_same } => {
+                let moves = self.care.moves_mut();
+                let steps = moves.filter_map(|moves| moves.compared(file, is_same));
+                let steps = steps.collect();
+                self.take_steps(steps)
+            }
+        };
+        orders.extend(self.care_for_tapes());
+        orders
+    }
+
+    fn list(&self, purpose: ListPurpose, tape: &TapeName, together: Vec<String>) {
+        let Some(facts) = self.engine.live().tapes.get(tape) else {
+            return;
+        };
+        let prefix = prefix_of(&facts.library, tape);
+        let (namespace, tape) = (Arc::clone(&self.namespace), tape.clone());
+        let what = "the files of a tape cannot be listed";
+        blocking(
+            &self.care.sender,
+            move || logged(what, list(&namespace, &prefix, &together)),
+            move |files| CareNews::Listed(purpose, tape, files),
+        );
+    }
+
+    fn take_listing(
+        &mut self,
+        purpose: ListPurpose,
+        tape: TapeName,
+        files: Option<Vec<ListedFile>>,
+    ) {
+        let care = self.engine.live().care.get(&tape);
+        match purpose {
+            ListPurpose::Repack => {
+                let Some((of, Stage::Listing)) = &self.care.repack else {
+                    return;
+                };
+                let task = care.and_then(|care| care.repack.as_ref());
+                let (Some(files), Some(task), true) = (files, task, *of == tape) else {
+                    self.care.repack = None;
+                    return;
+                };
+                let together = task.together.clone();
+                let moves = TapeMoves::new(tape.clone(), false, together, files);
+                self.care.repack = Some((tape, Stage::Running(moves)));
+            }
+            ListPurpose::Verification => {
+                let Some((of, Stage::Listing)) = &self.care.verification else {
+                    return;
+                };
+                let reached = care.and_then(|care| care.verification.reached_bytes);
+                let (Some(files), Some(reached), true) = (files, reached, *of == tape) else {
+                    self.care.verification = None;
+                    return;
+                };
+                let pass = VerificationPass::new(files, reached);
+                self.care.verification = Some((tape, Stage::Running(pass)));
+            }
+        }
+    }
+
+    /// What has become of requests that nobody waits for. The engine has finished what it was told, since it may be told more here.
+    pub(super) fn take_ended(&mut self) -> Vec<TapeOrder> {
+        let mut orders = Vec::new();
+        while let Some((request, outcome)) = self.care.ended.pop_front() {
+            orders.extend(self.take_end(request, &outcome));
+        }
+        orders
+    }
+
+    fn take_end(&mut self, request: RequestId, outcome: &RequestOutcome) -> Vec<TapeOrder> {
+        self.care.is_due = true;
+        let (kind, file) = RequestKind::parse(request);
+        if kind == RequestKind::Verification {
+            if let Some((_, Stage::Running(pass))) = &mut self.care.verification {
+                pass.ended(FileId(file.0));
+            }
+            return Vec::new();
+        }
+        let moves = self.care.moves_mut();
+        let steps = moves.filter_map(|moves| moves.told(request, outcome));
+        let steps = steps.collect();
+        self.take_steps(steps)
+    }
+}
+
+fn milliseconds(span: Duration) -> i64 {
+    i64::try_from(span.as_millis()).unwrap_or(i64::MAX)
+}

@@ -1,0 +1,314 @@
+//! What is done for tapes that nobody waits for: files are verified and written again, tapes are emptied and written anew.
+
+use crate::nearline::EVICTS_ALL;
+use crate::site::{DEADLINE, Site, Trust};
+use crate::tape_libraries::{library, with_library};
+use penstock_model::Bytes;
+use penstock_persistence::namespace::EntryId;
+use penstock_storage_element::{StorageConfig, TapeSystemConfig};
+use penstock_tape::locate::SECOND_NS;
+use serde_json::{Value, json};
+use std::fs;
+use std::time::{Duration, Instant};
+
+const SCOPES: &str = "storage.read:/ storage.modify:/ penstock.admin";
+
+impl Site {
+    async fn order(&self, method: &str, place: &str, body: Value) -> (u16, Value) {
+        let token = self.token(SCOPES);
+        let target = format!("/.penstock/tape/{place}");
+        let body = body.to_string().into_bytes();
+        let answer = self.send_as(&token, method, &target, &[], &body).await;
+        (
+            answer.status,
+            serde_json::from_slice(&answer.body).unwrap_or(Value::Null),
+        )
+    }
+
+    async fn ordered(&self, place: &str, body: Value) {
+        let (status, told) = self.order("POST", place, body).await;
+        assert_eq!(status, 200, "{place}: {told}");
+    }
+
+    async fn libraries(&self) -> Value {
+        let (status, told) = self.order("GET", "status", json!({})).await;
+        assert_eq!(status, 200, "{told}");
+        told
+    }
+
+    async fn told(&self, what: &str, is_told: impl Fn(&Value) -> bool) -> Value {
+        let until = Instant::now() + DEADLINE;
+        loop {
+            let told = self.libraries().await;
+            if is_told(&told) {
+                return told;
+            }
+            assert!(Instant::now() < until, "{what}: {told:#}");
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+
+    /// Names of all copies on tape.
+    fn copies(&self) -> Vec<(EntryId, Vec<String>)> {
+        let copies = self.storage.namespace().tape_copies(EntryId(0), 1_000);
+        copies.expect("readable")
+    }
+
+    async fn comes_back(&self, path: &str, content: &str) {
+        let id = self.stage(path).await;
+        assert_eq!(self.staged(&id).await["onDisk"], true);
+        let got = self.send("GET", path, &[], b"").await;
+        assert_eq!((got.status, got.text().as_str()), (200, content), "{path}");
+    }
+
+    /// Flips a bit of these bytes wherever they lie in a library.
+    fn spoil(&self, library: &str, content: &str) -> usize {
+        let cartridges = self.directory.path().join("tape").join(library);
+        let mut spoiled = 0;
+        for entry in fs::read_dir(cartridges.join("cartridges")).expect("there") {
+            let path = entry.expect("read").path();
+            let mut bytes = fs::read(&path).expect("read");
+            let wanted = content.as_bytes();
+            let found = bytes.windows(wanted.len()).position(|part| part == wanted);
+            if let Some(at) = found {
+                bytes[at] ^= 1;
+                fs::write(&path, bytes).expect("written");
+                spoiled += 1;
+            }
+        }
+        spoiled
+    }
+}
+
+fn tape<'a>(told: &'a Value, name: &str) -> &'a Value {
+    let tapes = told["libraries"]["tapes"].as_array().expect("listed");
+    let tape = tapes.iter().find(|tape| tape["name"] == name);
+    tape.unwrap_or_else(|| panic!("{told:#}"))
+}
+
+/// The tape with most files.
+fn fullest(told: &Value) -> String {
+    let tapes = told["libraries"]["tapes"].as_array().expect("listed");
+    let silo = tapes.iter().filter(|tape| tape["library"] == "silo");
+    let most = silo.max_by_key(|tape| tape["live"]["files"].as_u64());
+    most.expect("a tape")["name"]
+        .as_str()
+        .expect("named")
+        .to_owned()
+}
+
+fn content(number: usize) -> String {
+    format!("the content of file number {number}")
+}
+
+/// Puts them on tape, all on one: nothing more is written before they are.
+async fn archived(site: &Site, files: std::ops::Range<usize>) {
+    for number in files.clone() {
+        let path = format!("/tape/s{}/f{number}", number % 3);
+        site.put(&path, content(number).as_bytes()).await;
+    }
+    for number in files {
+        let path = format!("/tape/s{}/f{number}", number % 3);
+        site.becomes(&path, "TAPE").await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_tape_is_emptied_by_a_hint_list_and_written_anew_and_all_files_come_back() {
+    let trust = Trust::new();
+    let site = Site::with_tls_and(&trust, with_silo).await;
+    archived(&site, 0..12).await;
+    let old = fullest(&site.libraries().await);
+    let moved: Vec<u64> = site
+        .copies()
+        .into_iter()
+        .filter(|(_, uris)| uris[0].contains(&old))
+        .map(|(file, _)| file.0)
+        .collect();
+    assert!(moved.len() > 5, "{moved:?}");
+    // The brake: files live on it.
+    let relabel = format!("tape/{old}/relabel");
+    let (status, told) = site.order("POST", &relabel, json!({})).await;
+    let code = (status, &told["code"]);
+    assert_eq!(code, (409, &json!("tape-in-use")), "{told}");
+    let hints = json!({"together": ["/tape/s2", "/tape/s0"]});
+    site.ordered(&format!("tape/{old}/repack"), hints).await;
+    let told = site
+        .told("written anew", |told| {
+            let tape = tape(told, &old);
+            tape["written_bytes"] == 0 && tape["state"] == "active"
+        })
+        .await;
+    assert_eq!(told["libraries"]["care"]["repacks"], json!([]), "{told:#}");
+    let mut places: Vec<(String, u64, u64)> = Vec::new();
+    for (file, uris) in site.copies() {
+        assert!(uris.len() == 1 && !uris[0].contains(&old), "{uris:?}");
+        let mut parts = uris[0].split(['/', '?']).skip(3);
+        let tape = parts.next().expect("a tape").to_owned();
+        let begin = parts.next().expect("a place");
+        places.push((tape, begin.parse().expect("a number"), file.0));
+    }
+    places.retain(|(_, _, file)| moved.contains(file));
+    places.sort_unstable();
+    let mut sets = Vec::new();
+    for (_, _, file) in &places {
+        let file = site.storage.namespace().tape_file(EntryId(*file));
+        let file = file.expect("readable").expect("there");
+        sets.push(file.path.names()[1].to_string());
+    }
+    let breaks = sets.windows(2).filter(|pair| pair[0] != pair[1]).count();
+    assert!(breaks <= 2, "each set lies together: {sets:?}");
+    for number in 0..12 {
+        site.comes_back(
+            &format!("/tape/s{}/f{number}", number % 3),
+            &content(number),
+        )
+        .await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_copy_that_cannot_be_read_is_told_and_written_again_from_the_other_library() {
+    let trust = Trust::new();
+    let site = Site::with_tls_and(&trust, |config| {
+        with_silo(config);
+        with_annex(config);
+    })
+    .await;
+    archived(&site, 0..6).await;
+    assert_eq!(site.spoil("silo", &content(4)), 1);
+    site.ordered("tape/silo-001/verify", json!({})).await;
+    let told = site
+        .told("verified and mended", |told| {
+            let verification = &tape(told, "silo-001")["verification"];
+            let care = &told["libraries"]["care"];
+            verification["ended"].is_i64()
+                && verification["unreadable_files"] == 1
+                && care["unreadable_files"] == 0
+        })
+        .await;
+    assert_eq!(tape(&told, "silo-001")["verification"]["read_files"], 5);
+    assert_eq!(told["incidents"], json!([]), "{told:#}");
+    for (_, uris) in site.copies() {
+        let of = |library: &str| uris.iter().filter(|uri| uri.contains(library)).count();
+        assert_eq!((of("://silo/"), of("://annex/")), (1, 1), "{uris:?}");
+    }
+    // The copy in the other library is not needed any more.
+    site.spoil("annex", &content(4));
+    site.comes_back("/tape/s1/f4", &content(4)).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_of_which_no_copy_can_be_read_is_an_incident_and_one_on_disk_is_written_again() {
+    let trust = Trust::new();
+    let site = Site::with_tls_and(&trust, with_silo).await;
+    archived(&site, 0..3).await;
+    assert_eq!(site.spoil("silo", &content(1)), 1);
+    site.ordered("tape/silo-001/verify", json!({})).await;
+    let told = site
+        .told("told", |told| {
+            told["libraries"]["care"]["unreadable_files"] == 1
+                && tape(told, "silo-001")["verification"]["ended"].is_i64()
+        })
+        .await;
+    let unreadable = &told["libraries"]["care"]["unreadable"][0];
+    assert_eq!(unreadable["path"], "/tape/s1/f1", "{told:#}");
+    assert_eq!(unreadable["has_other_copy"], false);
+    let incident = told["incidents"][0]["what"].as_str().expect("one");
+    assert!(incident.contains("silo-001"), "{incident}");
+    // Nor is it forgotten in a restart, or by a repack: its tape stays as it is.
+    let site = site.reopen_with_tls(&trust, with_silo).await;
+    site.ordered("tape/silo-001/repack", json!({})).await;
+    let told = site
+        .told("the others are moved", |told| {
+            let waits = &told["libraries"]["care"]["repacks"][0]["waits_for"];
+            waits
+                .as_str()
+                .is_some_and(|text| text.contains("1 file still on it"))
+        })
+        .await;
+    assert_eq!(tape(&told, "silo-001")["live"]["files"], 1);
+    assert_eq!(tape(&told, "silo-001")["state"], "read-only");
+    // A file whose copy is on disk all the while.
+    let keeps = |config: &mut StorageConfig| with_one_tape(config, 0);
+    let site = site.reopen_with_tls(&trust, keeps).await;
+    site.put("/tape/on-disk", b"on disk and on tape").await;
+    site.becomes("/tape/on-disk", "DISK_AND_TAPE").await;
+    let name = |site: &Site| {
+        let copies = site.copies();
+        let uri = copies.last().expect("a file").1[0].clone();
+        uri.split('/').nth(3).expect("a tape").to_owned()
+    };
+    let before = site.copies().last().expect("a file").1.clone();
+    assert_eq!(site.spoil("silo", "on disk and on tape"), 1);
+    let of = name(&site);
+    site.ordered(&format!("tape/{of}/verify"), json!({})).await;
+    site.told("written again", |told| {
+        let unreadable = &told["libraries"]["care"]["unreadable"];
+        tape(told, &of)["verification"]["unreadable_files"] == 1
+            && unreadable.as_array().is_some_and(|files| files.len() == 1)
+    })
+    .await;
+    assert_ne!(site.copies().last().expect("a file").1, before);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_nobody_waits_for_rests_while_it_is_held_and_a_repack_can_be_stopped() {
+    let trust = Trust::new();
+    let site = Site::with_tls_and(&trust, with_silo).await;
+    archived(&site, 0..4).await;
+    site.ordered("background", json!({"hold_seconds": 600}))
+        .await;
+    site.ordered("tape/silo-001/repack", json!({})).await;
+    site.ordered("tape/silo-001/verify", json!({})).await;
+    site.comes_back("/tape/s0/f0", &content(0)).await;
+    let told = site
+        .told("held", |told| {
+            let care = &told["libraries"]["care"];
+            care["held_until"].is_i64() && care["repacks"][0]["tape"] == "silo-001"
+        })
+        .await;
+    assert_eq!(tape(&told, "silo-001")["live"]["files"], 4);
+    assert_eq!(tape(&told, "silo-001")["verification"]["read_files"], 0);
+    let (status, _) = site
+        .order("DELETE", "tape/silo-001/repack", json!({}))
+        .await;
+    assert_eq!(status, 200);
+    site.ordered("background", json!({"hold_seconds": 0})).await;
+    let told = site
+        .told("verified", |told| {
+            tape(told, "silo-001")["verification"]["ended"].is_i64()
+        })
+        .await;
+    assert_eq!(tape(&told, "silo-001")["verification"]["read_files"], 4);
+    assert_eq!(tape(&told, "silo-001")["live"]["files"], 4, "not moved");
+    assert_eq!(tape(&told, "silo-001")["state"], "active");
+}
+
+/// Files of a family lie on one tape, until that is full.
+fn with_one_tape(config: &mut StorageConfig, keep_free_permille: u16) {
+    with_library(config, keep_free_permille);
+    let tape = config.nearline.as_mut().expect("there");
+    if let TapeSystemConfig::Libraries(libraries) = &mut tape.system {
+        libraries.policy.mount.family_drives_max = 1;
+        // They gather for more than a second.
+        libraries.policy.mount.archive_age_ns = Some(7_200 * SECOND_NS);
+    }
+}
+
+fn with_silo(config: &mut StorageConfig) {
+    with_one_tape(config, EVICTS_ALL);
+}
+
+fn with_annex(config: &mut StorageConfig) {
+    let home = config.namespace.ancestors().nth(2).expect("a site");
+    let home = home.to_owned();
+    let tape = config.nearline.as_mut().expect("there");
+    tape.classes.0[0].copies = 2;
+    tape.classes.0[0].packed_below = Bytes(0);
+    let TapeSystemConfig::Libraries(libraries) = &mut tape.system else {
+        panic!("libraries");
+    };
+    let second = library("annex", &home.join("tape"), 1, 3);
+    libraries.libraries.push(second);
+}

@@ -1,0 +1,245 @@
+"""What a storage element does for the tapes of its libraries by itself or by order: it verifies them, empties them, writes them anew,
+takes another library when one does not work, keeps families apart and learns how its drives locate. Each is one run of the real
+program, and what was seen is asserted."""
+
+import subprocess
+import time
+
+import pytest
+
+from .clients import Door, content
+from .test_files_on_tape import STAGING, TapeLibraries, all_are, with_tape
+from .waiting import eventually
+
+WITHIN = 120
+
+
+class Silo:
+    """A storage element with tape libraries, and its operator."""
+
+    def __init__(self, site, libraries=1, time_factor=2_000, **keys):
+        self.site = site
+        self.tapes = TapeLibraries(site, time_factor=time_factor, libraries=libraries)
+        self.tapes.settings |= keys
+        with_tape(site, self.tapes)
+
+    def start(self):
+        self.site.start()
+        self.door = Door(self.site, self.site.token(STAGING))
+
+    def run(self, *words, code=0):
+        line = [str(self.site.binary), "tape", *words, "--dir", str(self.site.directory)]
+        done = subprocess.run(line, capture_output=True, text=True, timeout=60)
+        assert done.returncode == code, done.stdout + done.stderr
+        return done.stdout + done.stderr
+
+    def status(self):
+        return self.tapes.status()
+
+    def care(self):
+        return self.status()["libraries"]["care"]
+
+    def tape(self, name):
+        [tape] = [tape for tape in self.status()["libraries"]["tapes"] if tape["name"] == name]
+        return tape
+
+    def live(self):
+        """Files by tape."""
+        tapes = self.status()["libraries"]["tapes"]
+        return {tape["name"]: tape["live"]["files"] for tape in tapes if tape["live"]["files"]}
+
+    def archive(self, files):
+        """Puts them, and waits until they are on tape only."""
+        for path, data in files.items():
+            self.door.put(path, data)
+        eventually("all are on tape only", lambda: all_are(self.door, list(files), "TAPE"), WITHIN)
+
+    def bring_back(self, files):
+        """All of them come back as they were."""
+        wanted = {"files": [{"path": path, "diskLifetime": "PT1H"} for path in files]}
+        request = self.door.ask("POST", "/.penstock/tape/v1/stage", json=wanted).json()["requestId"]
+        told = lambda: self.door.ask("GET", f"/.penstock/tape/v1/stage/{request}").json()
+        eventually("all are told of", lambda: "completedAt" in told(), WITHIN)
+        assert all(file.get("onDisk") for file in told()["files"]), told()
+        for path, data in files.items():
+            assert self.door.get(path) == data, path
+
+    def fullest(self):
+        live = self.live()
+        return max(live, key=live.get)
+
+    def spoil(self, data):
+        """Flips a bit of one copy of a file. Returns the tape."""
+        for cartridge in sorted(self.site.directory.glob("tape/*/cartridges/*.tape")):
+            found = cartridge.read_bytes()
+            at = found.find(data[:1_000])
+            if at >= 0:
+                with cartridge.open("r+b") as opened:
+                    opened.seek(at)
+                    opened.write(bytes([found[at] ^ 1]))
+                return self.tape(cartridge.stem)
+        raise AssertionError("it is on no tape")
+
+
+def some(count, directory="/tape/run", begin=0):
+    return {f"{directory}{n % 3}/f{n}": content(f"file {n}", 2_000 + n) for n in range(begin, begin + count)}
+
+
+@pytest.fixture
+def make_silo(own_grid):
+    return lambda **keys: Silo(own_grid.there, **keys)
+
+
+def test_a_tape_is_emptied_by_an_operator_over_kills_and_written_anew(make_silo, tmp_path):
+    # A mount takes a second, so that kills meet reads, writes and the relabel.
+    silo = make_silo(time_factor=80, repack_part="30 kB")
+    silo.start()
+    files = some(45)
+    silo.archive(files)
+    old = silo.fullest()
+    hints = tmp_path / "hints.txt"
+    hints.write_text("/tape/run2\n\n/tape/run0\n")
+    silo.run("repack", old, "--together", str(hints))
+    assert f"emptying {old}" in silo.run("status")
+    kills = 0
+    while silo.tape(old)["live"]["files"] and kills < 4:
+        time.sleep(0.6 + 0.5 * kills)
+        silo.site.kill()
+        silo.start()
+        kills += 1
+    assert kills, "it was over before anything could be killed"
+    eventually("it is written anew", lambda: silo.tape(old)["written_bytes"] == 0, WITHIN)
+    tape = silo.tape(old)
+    assert (tape["state"], tape["dead_bytes"], tape["family"]) == ("active", 0, None)
+    assert silo.care()["repacks"] == []
+    assert sum(silo.live().values()) == len(files)
+    silo.bring_back(files)
+    silo.archive({"/tape/again": b"it is written to again"})
+
+
+def test_tapes_of_which_little_is_needed_are_emptied_by_themselves_but_not_too_many_a_day(make_silo):
+    # A day of the libraries is seven minutes.
+    silo = make_silo(time_factor=200, keep_removed="0s", reclaim_below_percent=50, reclaims_per_day=1)
+    silo.site.configure("[storage]", trash="0s")
+    settings = silo.site.directory / "penstock.toml"
+    # A tape is full when six of the files are on it.
+    settings.write_text(settings.read_text().replace("2 GB", "1215 kB"))
+    silo.start()
+    files = {f"/tape/f{n}": content(f"large {n}", 200_000) for n in range(18)}
+    silo.archive(files)
+    full = [name for name, count in silo.live().items() if count == 6]
+    assert len(full) >= 2, silo.live()
+    kept = {}
+    for path, data in files.items():
+        if int(path[7:]) % 6 == 0:
+            kept[path] = data
+        else:
+            silo.door.delete(path)
+    anew = lambda: [name for name in full if silo.tape(name)["written_bytes"] == 0]
+    eventually("one of them is written anew", anew, WITHIN)
+
+    def waiting():
+        return [one for one in silo.care()["repacks"] if "relabels 1 tape in a day" in (one["waits_for"] or "")]
+
+    eventually("the next one waits for another day", waiting, WITHIN)
+    assert len(anew()) == 1 and waiting()[0]["order"] == "automatic"
+    assert waiting()[0]["tape"] in full
+    silo.bring_back(kept)
+
+
+def test_a_copy_that_cannot_be_read_is_found_told_and_written_again(make_silo):
+    silo = make_silo(libraries=2, verify_every="1h")
+    silo.site.append('[[storage.tape.class]]\npath = "/tape/twice"\nfamily = "twice"\ncopies = 2\n')
+    silo.start()
+    once, twice = some(4), some(4, "/tape/twice/", 4)
+    silo.archive(once | twice)
+    lost, mended = list(once)[1], list(twice)[1]
+    of_once, one = silo.spoil(once[lost]), silo.spoil(twice[mended])
+    # An hour of the libraries is two seconds, so that all tapes are read soon and again and again.
+    eventually("one is found", lambda: silo.care()["unreadable_files"] == 1 and unreadable(silo, lost), WITHIN)
+    eventually("the other was", lambda: silo.tape(one["name"])["verification"]["unreadable_files"] >= 1, WITHIN)
+    eventually("and is written again", lambda: silo.care()["unreadable_files"] == 1, WITHIN)
+    [told] = silo.care()["unreadable"]
+    assert (told["path"], told["tape"], told["has_other_copy"]) == (lost, of_once["name"], False)
+    [incident] = silo.status()["incidents"]
+    assert of_once["name"] in incident["what"]
+    shown = silo.run("status")
+    assert f"{lost} has no other copy" in shown and "1 file found unreadable" in shown
+    # The file is not given up: it is reported where it is, and who wants it is told why it does not come.
+    assert all_are(silo.door, [lost], "TAPE")
+    # With its first copy damaged and its second out of use, the third place counts.
+    for tape in silo.status()["libraries"]["tapes"]:
+        if tape["family"] == "twice" and tape["library"] != one["library"]:
+            silo.run("tape", tape["name"], "--disable")
+    silo.bring_back({mended: twice[mended]})
+    # In a challenge nothing of it is done.
+    silo.run("hold", "1h")
+    assert "rest until" in silo.run("status")
+    # What was begun is finished.
+    time.sleep(3)
+    before = silo.tape(one["name"])["verification"]["ended"]
+    time.sleep(4)
+    assert silo.tape(one["name"])["verification"]["ended"] == before
+    silo.run("resume")
+    eventually("it goes on", lambda: silo.tape(one["name"])["verification"]["ended"] != before, WITHIN)
+
+
+def unreadable(silo, path):
+    return [one for one in silo.care()["unreadable"] if one["path"] == path]
+
+
+def test_another_library_takes_over_when_one_does_not_work(make_silo):
+    silo = make_silo(libraries=2)
+    silo.site.append('[[storage.tape.class]]\npath = "/tape/twice"\nfamily = "twice"\ncopies = 2\n')
+    silo.start()
+    twice = some(5, "/tape/twice/")
+    silo.archive(twice)
+    drives = [drive["name"] for drive in silo.status()["libraries"]["drives"] if drive["library"] == "silo-1"]
+    for drive in drives:
+        silo.run("drive", drive, "--down")
+    silo.bring_back(twice)
+    once = some(5, begin=5)
+    silo.archive(once)
+    libraries = {tape["library"] for tape in silo.status()["libraries"]["tapes"] if tape["family"] == "raw"}
+    assert libraries == {"silo-2"}, "what is new went to the one that works"
+    reads = [mount["library"] for mount in silo.status()["libraries"]["mounts"] if mount["family"] is None]
+    assert reads and set(reads) == {"silo-2"}
+    silo.bring_back(once)
+    for drive in drives:
+        silo.run("drive", drive, "--up")
+    eventually("no incident is left", lambda: silo.status()["incidents"] == [], WITHIN)
+    silo.archive(some(2, "/tape/twice/", 20))
+
+
+def test_families_lie_on_tapes_of_their_own_and_use_as_many_drives_as_they_may(make_silo):
+    silo = make_silo(time_factor=200)
+    for family in ("red", "blue"):
+        silo.site.append(f'[[storage.tape.class]]\npath = "/tape/{family}"\nfamily = "{family}"\nwidth = 1\n')
+    silo.start()
+    files = some(12, "/tape/red/") | some(12, "/tape/blue/", 12)
+    silo.archive(files)
+    tapes = silo.status()["libraries"]["tapes"]
+    of = lambda family: [tape for tape in tapes if tape["family"] == family]
+    for family in ("red", "blue"):
+        assert sum(tape["live"]["files"] for tape in of(family)) == 12, tapes
+    mounts = [mount for mount in silo.status()["libraries"]["mounts"] if mount["family"]]
+    for family in ("red", "blue"):
+        spans = sorted((mount["begin"], mount["end"]) for mount in mounts if mount["family"] == family)
+        assert all(before[1] <= after[0] for before, after in zip(spans, spans[1:])), spans
+    silo.bring_back(files)
+
+
+def test_a_storage_element_learns_how_its_drives_locate(make_silo):
+    silo = make_silo()
+    silo.start()
+    files = some(40)
+    silo.archive(files)
+    name = silo.fullest()
+    assert silo.tape(name)["wraps_known"] > 100, "the drive has told where the wraps of the tape end"
+    before = silo.tape(name)["locates_known"]
+    silo.bring_back({path: data for path, data in list(files.items())[::4]})
+    after = silo.tape(name)["locates_known"]
+    assert after > before, "and each locate tells something"
+    silo.site.kill()
+    silo.start()
+    assert silo.tape(name)["locates_known"] == after, "which a restart keeps"
