@@ -19,7 +19,8 @@ pub(super) struct GroupTally {
     bytes: u64,
     deadlines_ns: BTreeMap<i64, u64>,
     priorities: BTreeMap<u8, u64>,
-    by_vo: BTreeMap<VoName, u64>,
+    /// Requests and bytes: files may be empty.
+    by_vo: BTreeMap<VoName, (u64, u64)>,
 }
 
 impl GroupTally {
@@ -30,26 +31,33 @@ impl GroupTally {
             if let Some(deadline_ns) = asker.deadline_ns {
                 *self.deadlines_ns.entry(deadline_ns).or_default() += 1;
             }
-            let of_vo = self.by_vo.entry(asker.vo.clone()).or_default();
-            *of_vo = of_vo.saturating_add(entry.size_bytes);
+            let (requests, bytes) = self.by_vo.entry(asker.vo.clone()).or_default();
+            *requests += 1;
+            *bytes = bytes.saturating_add(entry.size_bytes);
         }
     }
 
     fn remove(&mut self, entry: &ArchiveEntry) {
         self.bytes = self.bytes.saturating_sub(entry.size_bytes);
         for asker in entry.askers.values() {
-            take_one(&mut self.priorities, &asker.priority, 1);
+            take_one(&mut self.priorities, &asker.priority);
             if let Some(deadline_ns) = &asker.deadline_ns {
-                take_one(&mut self.deadlines_ns, deadline_ns, 1);
+                take_one(&mut self.deadlines_ns, deadline_ns);
             }
-            take_one(&mut self.by_vo, &asker.vo, entry.size_bytes);
+            if let Some((requests, bytes)) = self.by_vo.get_mut(&asker.vo) {
+                *requests = requests.saturating_sub(1);
+                *bytes = bytes.saturating_sub(entry.size_bytes);
+                if *requests == 0 {
+                    self.by_vo.remove(&asker.vo);
+                }
+            }
         }
     }
 }
 
-fn take_one<K: Ord>(counts: &mut BTreeMap<K, u64>, of: &K, count: u64) {
+fn take_one<K: Ord>(counts: &mut BTreeMap<K, u64>, of: &K) {
     if let Some(left) = counts.get_mut(of) {
-        *left = left.saturating_sub(count);
+        *left = left.saturating_sub(1);
         if *left == 0 {
             counts.remove(of);
         }
@@ -169,13 +177,15 @@ impl RequestEngine {
         let tally = tallies.get(group)?;
         let deadline = tally.deadlines_ns.first_key_value();
         let priority = tally.priorities.last_key_value();
+        let by_vo = tally.by_vo.iter();
+        let bytes_by_vo = by_vo.map(|(vo, (_, bytes))| (vo.clone(), *bytes));
         Some(GroupSum {
             bytes: tally.bytes,
             files: queue.files.len() as u64,
             oldest_ns: *oldest_ns,
             deadline_ns: deadline.map(|(deadline_ns, _)| *deadline_ns),
             priority: priority.map_or(0, |(priority, _)| *priority),
-            by_vo: tally.by_vo.clone(),
+            by_vo: bytes_by_vo.collect(),
             is_background: group.is_background,
             first_bytes: self.live.archives.get(oldest)?.size_bytes,
         })

@@ -450,7 +450,8 @@ fn what_drives_have_begun_leaves_the_sum_of_its_group() {
     let mut lab = Lab::new(policy, 1, &["t"]);
     let family = FamilyName("raw".into());
     let asked = |request: u64| {
-        let mut one = archive(request, 1 + request % 3);
+        // Those of one VO are empty.
+        let mut one = archive(request, (request % 4) * (1 + request % 3));
         one.wishes.is_packed = request.is_multiple_of(2);
         one.asker.vo = VoName(format!("vo-{}", request % 4).into());
         one.asker.priority = (request % 5) as u8;
