@@ -521,9 +521,6 @@ def door_requests(lab):
         "POST to try the tape system again": Request("POST", "/.penstock/tape/retry"),
         "POST to stop a drive": Request("POST", "/.penstock/tape/drive/d1", body={"state": "down"}),
         "POST to stop a tape": Request("POST", "/.penstock/tape/tape/t1", body={"state": "disabled"}),
-        "GET the data sets on tape": Request("GET", "/.penstock/tape/data-sets"),
-        "GET what drives did": Request("GET", "/.penstock/tape/account"),
-        "GET the metrics of tapes": Request("GET", "/.penstock/tape/metrics"),
         "GET whether a library may be stopped": Request("GET", "/.penstock/tape/ok-to-stop/silo"),
         "TRACE": Request("TRACE", f"{HOME}/file"),
         "SEARCH": Request("SEARCH", f"{HOME}/file"),
@@ -569,9 +566,6 @@ DOOR_OPERATIONS = {
     "post /.penstock/tape/retry": "POST to try the tape system again",
     "post /.penstock/tape/drive/{name}": "POST to stop a drive",
     "post /.penstock/tape/tape/{name}": "POST to stop a tape",
-    "get /.penstock/tape/data-sets": "GET the data sets on tape",
-    "get /.penstock/tape/account": "GET what drives did",
-    "get /.penstock/tape/metrics": "GET the metrics of tapes",
     "get /.penstock/tape/ok-to-stop/{name}": "GET whether a library may be stopped",
 }
 DOOR, SERVICE = AccessTable("door"), AccessTable("service")
