@@ -3,6 +3,8 @@
 
 pub mod challenge_2021;
 mod demand;
+#[cfg(test)]
+mod explained;
 mod library_world;
 mod phases;
 mod plan;

@@ -123,6 +123,8 @@ pub(super) struct LibraryWorld<'a> {
     reporting: Option<DriveName>,
     pub(super) now_ns: i64,
     pub(super) sums: Sums,
+    #[cfg(test)]
+    pub(super) samples: super::explained::BinSamples,
 }
 
 impl<'a> LibraryWorld<'a> {
@@ -160,6 +162,8 @@ impl<'a> LibraryWorld<'a> {
             asked_ns: vec![0; usize::try_from(demand.requests).unwrap_or(0)],
             now_ns: 0,
             sums: Sums::default(),
+            #[cfg(test)]
+            samples: Default::default(),
         };
         for drives in &plan.drives {
             for number in 0..drives.count {
@@ -313,7 +317,10 @@ impl<'a> LibraryWorld<'a> {
     }
 
     fn give(&mut self, input: Input) {
-        for effect in self.engine.handle(self.now_ns, input) {
+        let effects = self.engine.handle(self.now_ns, input);
+        #[cfg(test)]
+        self.samples.take(self.now_ns, &effects, self.engine.live());
+        for effect in effects {
             self.perform(effect);
         }
         self.watch_idle();
