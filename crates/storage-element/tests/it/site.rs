@@ -267,6 +267,16 @@ impl Site {
         Site::start_in(directory, change, None).await
     }
 
+    /// The same with TLS to others.
+    pub async fn reopen_with_tls(
+        self,
+        trust: &Trust,
+        change: impl FnOnce(&mut StorageConfig),
+    ) -> Site {
+        let directory = self.close().await;
+        Site::start_in(directory, change, Some(trust)).await
+    }
+
     /// Serves again what a closed site has left.
     pub async fn again(
         directory: tempfile::TempDir,
