@@ -12,9 +12,7 @@ mod settings;
 
 use penstock_decide::explain::answer::{Evidence, Measure, NamedCause, Permille};
 use penstock_decide::explain::dimension::{Carrier, Dimension};
-use penstock_decide::explain::rate_change::{
-    Population, RateChange, RateChangeId, RateChangeKind, named,
-};
+use penstock_decide::explain::rate_change::{Population, RateChange, RateChangeId, named};
 use penstock_decide::explain::signals::{DataPathStage, Setting};
 use penstock_decide::explain::split::{Factor, Part, falls};
 use penstock_decide::explain::{Cause, FailureTally};

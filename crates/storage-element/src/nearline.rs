@@ -10,6 +10,8 @@ mod eviction;
 mod hsm_program;
 mod opening;
 mod operator;
+mod put_faults;
+mod put_source;
 mod recall;
 mod room_wait;
 mod submission;
@@ -31,6 +33,7 @@ use penstock_model::{Timestamp, UserName};
 use penstock_persistence::namespace::{EntryId, Namespace};
 use penstock_protocol::fair_turns::FairTurns;
 use penstock_tape::hsm_queue::HsmCounts;
+use put_faults::PutFaults;
 use serde::Serialize;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -43,6 +46,8 @@ use tokio::sync::Semaphore;
 
 /// Threads for looks at disks.
 const BLOCKING_THREADS: usize = 16;
+/// Files of one pool that were put on tape and are read at once to be compared.
+const COMPARED_PER_POOL: usize = 2;
 /// Large requests that are received at once, and those of one user among them.
 const RECEIVED_AT_ONCE: usize = 8;
 const RECEIVED_AT_ONCE_OF_USER: usize = 2;
@@ -153,6 +158,7 @@ pub(crate) struct NearlineContext {
     pub pools: Pools,
     pub reaper: ReaperHandle,
     pub meter: Arc<TapeMeter>,
+    pub put_faults: Arc<PutFaults>,
 }
 
 /// Between two looks at the buffer of the HSM, and how long one may take until it counts as unknown.
@@ -206,7 +212,9 @@ impl Nearline {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             // Each recall may be looked at on one of its own, and others look at disks.
-            .max_blocking_threads(config.recalls_max() + BLOCKING_THREADS)
+            .max_blocking_threads(
+                config.recalls_max() + COMPARED_PER_POOL * pools.len() + BLOCKING_THREADS,
+            )
             .build()
             .map_err(OpenError::Thread)?;
         let thread = std::thread::Builder::new().name("nearline".to_owned());

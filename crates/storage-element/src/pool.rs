@@ -401,6 +401,12 @@ impl Pool {
         self.data_directory(id).join(id.to_string())
     }
 
+    /// What makes a directory this pool is there, as far as names tell: files that are missed now are not only not mounted.
+    pub(crate) fn is_laid_out(&self) -> bool {
+        let places = [identity_path(&self.directory), self.data_root()];
+        places.iter().all(|place| place.exists())
+    }
+
     pub(crate) fn data_root(&self) -> PathBuf {
         self.directory.join("data")
     }

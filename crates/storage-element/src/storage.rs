@@ -160,6 +160,7 @@ impl Storage {
             pools: pools.clone(),
             reaper: reapers.handle(),
             meter,
+            put_faults: Arc::default(),
         };
         let nearline = start_nearline(&config, context, inbox, mail)?;
         let stream_memory = StreamMemory::new(config.limits.streams_memory);

@@ -3,7 +3,6 @@
 use crate::exchange::FileExchange;
 use penstock_tape::aggregate::{AggregateMember, IndexEntry, aggregate_bytes, encode_index};
 use penstock_tape::request::FileId;
-use std::fs::File;
 use std::io::{self, ErrorKind, Read};
 
 /// Opens one member after the other.
@@ -12,7 +11,7 @@ pub(crate) struct AggregateSource<'a> {
     members: &'a [AggregateMember],
     /// Of the members that have been begun.
     entries: Vec<IndexEntry>,
-    open: Option<(File, u64)>,
+    open: Option<(Box<dyn Read + Send>, u64)>,
     index: Option<io::Cursor<Vec<u8>>>,
     offset_bytes: u64,
 }

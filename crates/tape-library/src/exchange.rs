@@ -2,7 +2,7 @@
 
 use penstock_tape::request::FileId;
 use std::fs::{self, File};
-use std::io;
+use std::io::{self, Read};
 use std::path::PathBuf;
 
 /// Which way a file goes.
@@ -14,8 +14,9 @@ pub enum CopyDirection {
 
 /// The disk side of a library. Calls come from threads of drives, several at a time.
 pub trait FileExchange: Send + Sync + 'static {
-    /// A file that is to be written to tape, open at its beginning.
-    fn source(&self, file: FileId) -> io::Result<File>;
+    /// The bytes of a file that is to be written to tape. An error while they are read is one of the file; one that is told with the
+    /// last of them keeps it from being written, too.
+    fn source(&self, file: FileId) -> io::Result<Box<dyn Read + Send>>;
 
     /// Where a file from tape is to go: empty, and open at its beginning. It may be asked for again when a read was stopped or has
     /// failed.
@@ -32,8 +33,8 @@ impl<F> FileExchange for F
 where
     F: Fn(FileId, CopyDirection) -> PathBuf + Send + Sync + 'static,
 {
-    fn source(&self, file: FileId) -> io::Result<File> {
-        File::open(self(file, CopyDirection::ToTape))
+    fn source(&self, file: FileId) -> io::Result<Box<dyn Read + Send>> {
+        Ok(Box::new(File::open(self(file, CopyDirection::ToTape))?))
     }
 
     fn destination(&self, file: FileId) -> io::Result<File> {

@@ -270,6 +270,11 @@ impl HsmQueue {
                 }
             }
             HsmInput::RetryNow(targets) => {
+                for kind in HsmKind::ALL {
+                    if targets.iter().any(|target| target.kind() == kind) {
+                        self.probe_now(now_ns, kind, out);
+                    }
+                }
                 for target in targets {
                     self.retry_now(target, out);
                 }

@@ -70,7 +70,8 @@ impl LastWords {
                 if log.ends_with(DIRECTORY_LOG) {
                     // What the log of a later namespace begins with, an older copy has still to hear.
                     let is_ahead = of_log.snapshot > sequence;
-                    let newest = of_log.newest_of_snapshot.0 - i64::from(is_ahead);
+                    let newest = of_log.newest_of_snapshot.0;
+                    let newest = newest.saturating_sub(i64::from(is_ahead));
                     words.horizon = words.horizon.max(Some(Timestamp(newest)));
                 }
                 for (id, told) in of_log.on_tape {

@@ -409,7 +409,9 @@ async fn bring_for_reader(
     }
     let now = door.storage.clock.recorded();
     let failed = namespace.failed_recall(file)?;
-    if let Some(failed) = failed.filter(|failed| failed.at + READ_FAILURE_KEPT > now) {
+    // One that failed while the clock was ahead says nothing of now.
+    let is_fresh = |at: Timestamp| at <= now && at + READ_FAILURE_KEPT > now;
+    if let Some(failed) = failed.filter(|failed| is_fresh(failed.at)) {
         return Ok(Some(failed.problem));
     }
     let request = nearline.stage_request(Submission {

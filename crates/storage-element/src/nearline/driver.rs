@@ -1,6 +1,7 @@
 //! The loop around the tape system: persist what it records, then do what it orders, and tell the namespace what has become of
 //! files. It knows neither commands nor drives.
 
+mod archiving;
 mod asking;
 mod away_pools;
 mod bringing;
@@ -16,6 +17,7 @@ use super::{NearlineContext, NearlineStatus};
 use crate::config::NearlineConfig;
 use crate::nearline_inbox::{NearlineMail, NearlineMessage};
 use crate::tape_operator::OperatorRequest;
+use archiving::{Comparisons, is_as_written};
 pub(super) use asking::Lookup;
 use away_pools::AwayPools;
 use bringing::{CheckNews, Recall};
@@ -67,6 +69,7 @@ pub(super) struct Driver {
     /// Which files wait for a place on disk.
     pub(super) room_wait: RoomWait,
     away_pools: AwayPools,
+    comparisons: Comparisons,
     retries: Retries,
     journal_records: usize,
     /// Where forecasts that were made on other threads come; at most one is being made.
@@ -95,6 +98,7 @@ impl Driver {
             recalls: BTreeMap::new(),
             room_wait: RoomWait::default(),
             away_pools: AwayPools::default(),
+            comparisons: Comparisons::default(),
             retries,
             journal_records,
             forecasts: Forecasts::default(),
@@ -135,6 +139,9 @@ impl Driver {
                 news = self.system.news() => {
                     let orders = self.system.take_news(news);
                     self.perform(orders).await;
+                }
+                Some(comparison) = self.comparisons.ended.recv() => {
+                    self.take_comparison(comparison).await;
                 }
                 Some((recall, news)) = self.checked.recv() => self.take_check(recall, news).await,
                 () = tokio::time::sleep(wait) => {
@@ -243,16 +250,24 @@ impl Driver {
 
     /// Makes a change that nothing goes on without. `None`: the driver ends, or the change was refused for good.
     async fn must(&mut self, change: NearlineChange) -> Option<ChangeReport> {
+        self.change_for_sure(change).await.ok()
+    }
+
+    /// The same, for whom it matters why a change was refused.
+    async fn change_for_sure(
+        &mut self,
+        change: NearlineChange,
+    ) -> Result<ChangeReport, ChangeError> {
         loop {
             match self.change(change.clone()).await {
-                Ok(report) => return Some(report),
+                Ok(report) => return Ok(report),
                 Err(ChangeError::Refused(why)) => {
                     tracing::warn!(%why, "the namespace does not take what became of a file on tape");
-                    return None;
+                    return Err(ChangeError::Refused(why));
                 }
                 Err(ChangeError::Stopped) => {
                     self.is_over = true;
-                    return None;
+                    return Err(ChangeError::Stopped);
                 }
                 Err(why) => {
                     tracing::error!(%why, "the namespace cannot be told what became of a file on tape; trying again");
@@ -305,12 +320,7 @@ impl Driver {
     /// What became of a file is kept in the namespace.
     async fn tell(&mut self, outcome: TapeOutcome) {
         match outcome {
-            TapeOutcome::Archived { file, uris } => {
-                self.meter_written(file);
-                let at = self.now();
-                self.retries.forget(file);
-                self.must(NearlineChange::Archived { file, uris, at }).await;
-            }
+            TapeOutcome::Archived { file, uris } => self.archived(file, uris).await,
             TapeOutcome::Moved {
                 file,
                 from,
@@ -393,6 +403,8 @@ impl Driver {
         let state = self.system.meter_state(&status.counts);
         self.context.meter.set_state(state);
         status.incidents.extend(no_room);
+        let put_faults = self.context.put_faults.incidents();
+        status.incidents.extend(put_faults);
         status.expected = self.forecasts.expected();
         *self.status.lock() = status;
     }
@@ -442,7 +454,9 @@ async fn make_change(
 
 /// What has come out while the tape system ended. The next start does again what is not kept.
 async fn keep_last_word(context: &NearlineContext, outcome: TapeOutcome) {
-    if let TapeOutcome::Archived { file, uris } = outcome {
+    if let TapeOutcome::Archived { file, uris } = outcome
+        && is_as_written(context, file).await
+    {
         let at = context.clock.recorded();
         let archived = NearlineChange::Archived { file, uris, at };
         if let Err(why) = make_change(context, archived).await {

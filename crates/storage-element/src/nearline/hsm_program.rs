@@ -10,7 +10,7 @@ use crate::config::{ArchiveClasses, HsmProgramConfig};
 use crate::hsm_command::{HsmCall, HsmRunner, HsmStorageInfo};
 use crate::tape_meter::MeterState;
 use penstock_model::{Archival, Timestamp};
-use penstock_persistence::namespace::{EntryId, TapeFile, TapeRemoval};
+use penstock_persistence::namespace::{EntryId, NamespaceError, TapeFile, TapeRemoval};
 use penstock_tape::hsm_queue::{
     HsmCommand, HsmCommandEnd, HsmCommandId, HsmCounts, HsmEffect, HsmFault, HsmGet, HsmIncident,
     HsmInput, HsmKind, HsmOutcome, HsmPut, HsmQueue, HsmRecord, HsmRemove, HsmTarget, HsmUri,
@@ -245,6 +245,7 @@ impl HsmProgram {
             removes.push(HsmRemove {
                 request: Some(request),
                 uri,
+                of: Some(FileId(removal.file.0)),
                 size_bytes: removal.size.0,
                 vo: TapeVo("removal".into()),
             });
@@ -329,7 +330,7 @@ impl HsmProgram {
     pub(super) fn start(&mut self, command: &HsmCommand) -> Vec<TapeOrder> {
         let id = command.command;
         let call = match &command.work {
-            HsmWork::Remove { uri, .. } => self.removal(uri),
+            HsmWork::Remove { uri, of, .. } => self.removal(uri, *of),
             HsmWork::Put { file, .. } | HsmWork::Get { file, .. } => self.put(EntryId(file.0)),
         };
         match call {
@@ -344,7 +345,9 @@ impl HsmProgram {
     fn put(&self, file: EntryId) -> Result<HsmCall, RecallEnd> {
         let found = self.context.namespace.tape_file(file);
         let found = found
-            .map_err(|why| RecallEnd::NotTaken(RecallError::Namespace(why.to_string())))?
+            .map_err(|why| namespace_silent(&why))?
+            // One that is on tape by now needs no second copy: the last end of the service has told it, and its queue has not heard.
+            .filter(|found| found.archival == Archival::Precious)
             .ok_or(RecallEnd::Gone)?;
         let pool = found.pool.as_ref();
         let pool = pool.and_then(|pool| self.context.pools.get(pool));
@@ -357,12 +360,23 @@ impl HsmProgram {
         })
     }
 
-    /// A copy on tape goes only while no file has it, whenever its removal was asked for.
-    fn removal(&self, uri: &HsmUri) -> Result<HsmCall, RecallEnd> {
-        match self.context.namespace.needs_tape_copy(uri.as_str()) {
+    /// A copy on tape goes only while no file has it, whenever its removal was asked for. What a put has stored that was canceled stays
+    /// when its file goes to tape all the same: an HSM may have given one object two names.
+    fn removal(&self, uri: &HsmUri, of: Option<FileId>) -> Result<HsmCall, RecallEnd> {
+        let is_needed = || -> Result<bool, NamespaceError> {
+            let namespace = &self.context.namespace;
+            if namespace.needs_tape_copy(uri.as_str())? {
+                return Ok(true);
+            }
+            let is_of_put = !self.is_wanted(&HsmTarget::Remove(uri.clone()));
+            let file = of.filter(|_| is_of_put);
+            let file = file.map(|file| namespace.tape_file(EntryId(file.0)));
+            Ok(file.transpose()?.flatten().is_some())
+        };
+        match is_needed() {
             Ok(false) => Ok(HsmCall::Remove { uri: uri.clone() }),
             Ok(true) => Err(RecallEnd::Brought),
-            Err(why) => Err(RecallEnd::NotTaken(RecallError::Namespace(why.to_string()))),
+            Err(why) => Err(namespace_silent(&why)),
         }
     }
 
@@ -512,6 +526,10 @@ impl HsmProgram {
 fn archived(file: EntryId, uris: &[HsmUri]) -> TapeOutcome {
     let uris = uris.iter().map(|uri| uri.as_str().to_owned()).collect();
     TapeOutcome::Archived { file, uris }
+}
+
+fn namespace_silent(why: &NamespaceError) -> RecallEnd {
+    RecallEnd::NotTaken(RecallError::Namespace(why.to_string()))
 }
 
 /// As the queue takes it from a command.

@@ -90,14 +90,15 @@ pub(super) async fn place(
     let covered = with_room(&context.reaper, &pool, promise).await;
     covered.map_err(|_| RecallError::NoRoom)?;
     let (scratch_id, accepted_id) = (context.namespace.allocate(), context.namespace.allocate());
-    let (at, left, reaper) = (
-        Arc::clone(&pool),
-        pool.data_path(file.id),
-        context.reaper.clone(),
-    );
+    let (at, id, reaper) = (Arc::clone(&pool), file.id, context.reaper.clone());
+    let now = context.clock.recorded();
     let made = tokio::task::spawn_blocking(move || {
-        // A process that was killed may have left data of this name, which nobody knows: the file has no pool.
-        remove_if_there(&left)?;
+        // A process that was killed may have left data of this name; or it is the file's own, which was not seen for a moment. It goes
+        // out of the way, and not away: what comes from tape may be none.
+        match at.quarantine_data(id, now) {
+            Err(why) if why.kind() != io::ErrorKind::NotFound => return Err(why),
+            _ => {}
+        }
         let scratch =
             UncommittedFile::create(scratch_id, reservation, Arc::clone(&at), reaper.clone())?;
         let accepted = UncommittedFile::create(accepted_id, at.reserve(), at, reaper)?;

@@ -127,6 +127,14 @@ impl TapeSystem {
         }
     }
 
+    /// What it takes is compared with what was written while it is read.
+    pub(super) fn compares_puts(&self) -> bool {
+        match self {
+            TapeSystem::Program(_) => false,
+            TapeSystem::Libraries(_) => true,
+        }
+    }
+
     /// All files that it works on.
     pub(super) fn files(&self) -> Vec<EntryId> {
         either!(self, one => one.files())

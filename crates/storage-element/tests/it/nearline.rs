@@ -1,7 +1,7 @@
 //! Files that go to tape: an HSM that is a directory, driven by commands as sites with dCache have them.
 
 use crate::recovery::{config, order_of};
-use crate::site::{DEADLINE, Site};
+use crate::site::{DEADLINE, Site, Trust};
 use penstock_model::{Bytes, NamespacePath, TapeSample, Timestamp};
 use penstock_persistence::namespace::{Change, Namespace, NearlineChange};
 use penstock_storage_element::fsck::check;
@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 /// An HSM that is a directory. It notes each call, fails while there is a file `fail`, waits while there is a file `wait`, and
 /// spoils what it brings while there is a file `spoil`, and
-/// brings a symbolic link while there is a file `link`. While there is a file `late` it leaves a process of its own session that has the
+/// brings a symbolic link while there is a file `link`. While there is a file `same` it names all that it stores alike. While there is a file `late` it leaves a process of its own session that has the
 /// brought file open, and writes to it when there is a file `write`.
 const PROGRAM: &str = r#"#!/bin/sh
 set -eu
@@ -33,7 +33,7 @@ case "$1" in
     put)
         cp "$3" "$home/tape/$2.part"
         mv "$home/tape/$2.part" "$home/tape/$2"
-        echo "hsm://lab/$2";;
+        if [ -e "$home/same" ]; then echo "hsm://lab/same"; else echo "hsm://lab/$2"; fi;;
     get)
         if [ -e "$home/link" ]; then ln -sf "$home/tape/${uri#hsm://lab/}" "$3"; exit 0; fi
         cp "$home/tape/${uri#hsm://lab/}" "$3"
@@ -48,6 +48,21 @@ case "$1" in
     *) exit 2;;
 esac
 "#;
+
+pub fn only_data_file(site: &Path) -> PathBuf {
+    let below = |directory: &Path| {
+        let entries = fs::read_dir(directory).expect("readable");
+        entries
+            .map(|entry| entry.expect("read").path())
+            .collect::<Vec<_>>()
+    };
+    let pools = below(&site.join("pools"));
+    let groups = pools.iter().flat_map(|pool| below(&pool.join("data")));
+    let mut files = groups.flat_map(|group| below(&group));
+    let only = files.next().expect("one");
+    assert_eq!(files.next(), None);
+    only
+}
 
 pub const SCOPES: &str = "storage.read:/ storage.modify:/ storage.stage:/";
 
@@ -144,6 +159,32 @@ pub fn nearline(system: TapeSystemConfig, keep_free_permille: u16) -> NearlineCo
 }
 
 impl Site {
+    /// What an administrator is told to look at.
+    pub async fn tape_incidents(&self) -> String {
+        let token = self.token("penstock.admin");
+        let status = self
+            .send_as(&token, "GET", "/.penstock/tape/status", &[], b"")
+            .await;
+        let told: Value = serde_json::from_slice(&status.body).expect("a status");
+        told["incidents"].to_string()
+    }
+
+    pub async fn incidents_become(&self, fits: impl Fn(&str) -> bool) {
+        let until = Instant::now() + DEADLINE;
+        loop {
+            let told = self.tape_incidents().await;
+            if fits(&told) {
+                return;
+            }
+            assert!(Instant::now() < until, "{told}");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    /// Where the data of the only file lies.
+    pub fn only_data_file(&self) -> PathBuf {
+        only_data_file(self.directory.path())
+    }
     pub async fn tape(&self, method: &str, place: &str, body: Value) -> (u16, Value) {
         let token = self.token(SCOPES);
         let target = format!("/.penstock/tape/v1/{place}");
@@ -583,4 +624,46 @@ async fn a_program_that_still_writes_after_its_end_changes_nothing_of_what_was_a
     }
     let got = site.send("GET", "/tape/f", &[], b"").await;
     assert_eq!((got.status, got.text().as_str()), (200, "once on tape"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_whose_data_changed_on_its_disk_is_not_told_to_be_on_tape() {
+    let trust = Trust::new();
+    let whole = b"as it was written";
+    for damaged in [b"as it was wrItten".as_slice(), b"as it was"] {
+        let site = Site::with_tls_and(&trust, |config| with_tape(config, EVICTS_ALL)).await;
+        let hsm = Hsm::of(&site);
+        hsm.switch("wait", true);
+        site.put("/tape/f", whole).await;
+        let data = site.only_data_file();
+        fs::write(&data, damaged).expect("written");
+        hsm.switch("wait", false);
+        site.incidents_become(|told| told.contains("the data of /tape/f has"))
+            .await;
+        assert_eq!(site.locality("/tape/f").await, "DISK");
+        // A person brings the data back. What was stored before does not count.
+        fs::write(&data, whole).expect("written");
+        site.becomes("/tape/f", "TAPE").await;
+        site.incidents_become(|told| told == "[]").await;
+        let id = site.stage("/tape/f").await;
+        assert_eq!(site.staged(&id).await["onDisk"], true);
+        assert_eq!(site.get("/tape/f").await.body, whole);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_program_that_names_two_files_alike_keeps_the_second_one_from_leaving_the_disk() {
+    let trust = Trust::new();
+    let site = Site::with_tls_and(&trust, |config| with_tape(config, EVICTS_ALL)).await;
+    let hsm = Hsm::of(&site);
+    hsm.switch("same", true);
+    site.put("/tape/first", b"has its name").await;
+    site.becomes("/tape/first", "TAPE").await;
+    site.put("/tape/second", b"has not").await;
+    site.incidents_become(|told| told.contains("hsm://lab/same on tape is that of file"))
+        .await;
+    assert_eq!(site.locality("/tape/second").await, "DISK");
+    hsm.switch("same", false);
+    site.becomes("/tape/second", "TAPE").await;
+    site.incidents_become(|told| told == "[]").await;
 }

@@ -109,19 +109,8 @@ async fn a_recall_that_finds_no_room_says_so_becomes_an_incident_and_goes_on_by_
         told.get("error").is_none(),
         "clients would give it up: {told}"
     );
-    let incidents = async || {
-        let token = site.token("penstock.admin");
-        let status = site
-            .send_as(&token, "GET", "/.penstock/tape/status", &[], b"")
-            .await;
-        let told: Value = serde_json::from_slice(&status.body).expect("a status");
-        told["incidents"].to_string()
-    };
-    let until = Instant::now() + DEADLINE;
-    while !incidents().await.contains("wait for room on disk") {
-        assert!(Instant::now() < until, "{}", incidents().await);
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    site.incidents_become(|told| told.contains("wait for room on disk"))
+        .await;
     let removed = site.send("DELETE", "/disk", &[], b"").await;
     assert_eq!(removed.status, 204);
     let told = site.staged(&id).await;
@@ -130,10 +119,8 @@ async fn a_recall_that_finds_no_room_says_so_becomes_an_incident_and_goes_on_by_
         (&json!(true), None),
         "{told}"
     );
-    while incidents().await.contains("wait for room") {
-        assert!(Instant::now() < until);
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    site.incidents_become(|told| !told.contains("wait for room"))
+        .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -2,7 +2,7 @@
 
 use crate::nearline::{EVICTS_ALL, Hsm, nearline, with_tape};
 use crate::recovery::config;
-use crate::site::{DEADLINE, Site};
+use crate::site::{DEADLINE, Site, Trust};
 use penstock_model::Bytes;
 use penstock_persistence::namespace::EntryId;
 use penstock_storage_element::{
@@ -329,4 +329,30 @@ async fn a_copy_on_disk_stays_while_all_copies_on_tape_are_known_to_be_unreadabl
     assert_eq!(site.locality("/tape/f").await, "DISK_AND_TAPE");
     let got = site.send("GET", "/tape/f", &[], b"").await;
     assert_eq!((got.status, got.text().as_str()), (200, "once on tape"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_whose_data_changed_on_its_disk_is_not_written_to_a_tape() {
+    let trust = Trust::new();
+    let whole = b"as it was written";
+    for damaged in [b"as it was wrItten".as_slice(), b"as it was"] {
+        for packed_below in [0, 100] {
+            let with_packing = |config: &mut StorageConfig| {
+                with_library(config, EVICTS_ALL);
+                let tape = config.nearline.as_mut().expect("there");
+                tape.classes.0[0].packed_below = Bytes(packed_below);
+            };
+            let site = Site::with_tls_and(&trust, |config| with_tape(config, 0)).await;
+            Hsm::of(&site).switch("fail", true);
+            site.put("/tape/f", whole).await;
+            fs::write(site.only_data_file(), damaged).expect("written");
+            let site = site.reopen_with_tls(&trust, with_packing).await;
+            site.incidents_become(|told| told.contains("the data of /tape/f has"))
+                .await;
+            assert_eq!(site.locality("/tape/f").await, "DISK");
+            fs::write(site.only_data_file(), whole).expect("written");
+            site.becomes("/tape/f", "TAPE").await;
+            site.incidents_become(|told| told == "[]").await;
+        }
+    }
 }

@@ -1,12 +1,12 @@
 //! Which command is started when a slot is free: VOs in turn by what they have, and within one as [`HsmRank`] says. While the
 //! HSM as a whole does not work, one canary at a time.
 
-use super::entry::{HsmPause, HsmRank};
+use super::entry::{HsmEntry, HsmPause, HsmRank, HsmStage};
 use super::record::HsmRecord;
-use super::work::{HsmCommand, HsmCommandId, HsmKind, HsmTarget};
+use super::work::{HsmCommand, HsmCommandId, HsmKind, HsmTarget, HsmWork};
 use super::{HsmEffect, HsmQueue, Turnout};
-use crate::request::{FamilyName, VoName};
-use std::collections::BTreeMap;
+use crate::request::{FamilyName, FileId, VoName};
+use std::collections::{BTreeMap, BTreeSet};
 
 impl HsmQueue {
     /// Lets go what has waited long enough: batches, and what is to be tried again.
@@ -14,7 +14,8 @@ impl HsmQueue {
         let batch = self.policy.batch;
         let families = self.live.families.iter().filter(|(_, family)| {
             let oldest_ns = family.files.first().map(|(since_ns, _)| *since_ns);
-            let is_old = |since_ns| now_ns.saturating_sub(since_ns) >= batch.age_ns;
+            // One that came while the clock was ahead has waited for an unknown time.
+            let is_old = |since_ns| since_ns > now_ns || now_ns - since_ns >= batch.age_ns;
             family.bytes >= batch.bytes
                 || family.files.len() >= batch.files
                 || oldest_ns.is_some_and(is_old)
@@ -24,10 +25,7 @@ impl HsmQueue {
             let at_ns = now_ns;
             self.keep(out, HsmRecord::BatchReleased { at_ns, family });
         }
-        while let Some((until_ns, target)) = self.live.delayed.first().cloned() {
-            if until_ns > now_ns {
-                return;
-            }
+        while let Some(target) = self.due(now_ns) {
             let tries = self
                 .live
                 .entries
@@ -35,6 +33,15 @@ impl HsmQueue {
                 .map_or(0, |entry| entry.tries);
             self.requeue(out, target, tries);
         }
+    }
+
+    /// Something whose pause is over. So is one that would last longer than any: it began while the clock was ahead.
+    fn due(&self, now_ns: i64) -> Option<HsmTarget> {
+        let longest_ns = now_ns.saturating_add(self.policy.retry_max_ns);
+        let (first, last) = (self.live.delayed.first(), self.live.delayed.last());
+        let first = first.filter(|(until_ns, _)| *until_ns <= now_ns);
+        let last = last.filter(|(until_ns, _)| *until_ns > longest_ns);
+        first.or(last).map(|(_, target)| target.clone())
     }
 
     pub(super) fn dispatch(&mut self, now_ns: i64, out: &mut Turnout) {
@@ -69,16 +76,43 @@ impl HsmQueue {
         running: &BTreeMap<VoName, usize>,
     ) -> Option<(VoName, HsmTarget)> {
         let vos = self.live.queued.get(&kind)?.iter();
-        let (vo, ranks) = vos.min_by_key(|(vo, _)| {
+        let removed = self.files_being_removed(kind);
+        let firsts = vos.filter_map(|(vo, ranks)| {
+            let mut targets = ranks.iter().map(|rank| &rank.target);
+            Some((vo, targets.find(|target| !is_held_back(target, &removed))?))
+        });
+        let (vo, target) = firsts.min_by_key(|(vo, _)| {
             let turn = self.turns.get(&(kind, (*vo).clone()));
             (running.get(*vo).copied().unwrap_or(0), turn.copied(), *vo)
         })?;
-        Some((vo.clone(), ranks.first()?.target.clone()))
+        Some((vo.clone(), target.clone()))
+    }
+
+    /// Files of which a copy is being removed, or shall be because somebody asks for it: a put that finds that copy there would take
+    /// it for its own.
+    fn files_being_removed(&self, kind: HsmKind) -> BTreeSet<FileId> {
+        if kind != HsmKind::Put {
+            return BTreeSet::new();
+        }
+        // They are the last targets in their order.
+        let entries = self.live.entries.values().rev();
+        let removals = entries.map_while(|entry| match entry.work {
+            HsmWork::Remove { of, .. } => Some((entry, of)),
+            HsmWork::Put { .. } | HsmWork::Get { .. } => None,
+        });
+        let counts = |entry: &HsmEntry| {
+            let is_running = matches!(entry.stage, HsmStage::Running(_));
+            is_running || !entry.askers.is_empty()
+        };
+        let removed = removals.filter_map(|(entry, of)| of.filter(|_| counts(entry)));
+        removed.collect()
     }
 
     /// Starts a canary when it is time for one. A kind that nothing is left of has nothing to be stopped.
     fn probe(&mut self, now_ns: i64, kind: HsmKind, pause: &HsmPause, out: &mut Turnout) {
-        if pause.probe_ns > now_ns || self.live.runs_of(kind).any(|run| run.is_canary) {
+        // A pause that would last longer than it is long began while the clock was ahead.
+        let is_paused = pause.probe_ns > now_ns && pause.probe_ns - now_ns <= pause.pause_ns;
+        if is_paused || self.live.runs_of(kind).any(|run| run.is_canary) {
             return;
         }
         let taken = self.live.runs_of(kind).count();
@@ -94,9 +128,11 @@ impl HsmQueue {
             .get(&kind)
             .into_iter()
             .flat_map(BTreeMap::values);
-        let mut all = ranks.clone().flatten().map(|rank: &HsmRank| &rank.target);
+        let removed = self.files_being_removed(kind);
+        let all = ranks.flatten().map(|rank: &HsmRank| &rank.target);
+        let mut all = all.filter(|target| !is_held_back(target, &removed));
+        let first = all.clone().next();
         let untried = all.find(|target| !pause.tried.contains(target));
-        let first = ranks.flatten().next().map(|rank| &rank.target);
         if let Some(target) = untried.or(first).cloned() {
             self.start(now_ns, target, true, out);
         }
@@ -124,4 +160,8 @@ impl HsmQueue {
         self.progress.begin(now_ns, command);
         out.effects.push(HsmEffect::Start(start));
     }
+}
+
+fn is_held_back(target: &HsmTarget, removed: &BTreeSet<FileId>) -> bool {
+    matches!(target, HsmTarget::Put(file) if removed.contains(file))
 }

@@ -81,7 +81,7 @@ impl HsmQueue {
             self.resume_kind(now_ns, kind, out);
         }
         let entry = self.live.entries.get(&run.target);
-        if kind == HsmKind::Put
+        if let HsmTarget::Put(file) = run.target
             && let Some(entry) = entry.filter(|entry| !entry.is_wanted())
         {
             // Canceled, and stored before the order to stop came.
@@ -90,6 +90,7 @@ impl HsmQueue {
                 let remove = HsmRemove {
                     request: None,
                     uri: uri.clone(),
+                    of: Some(file),
                     size_bytes,
                     vo: vo.clone(),
                 };

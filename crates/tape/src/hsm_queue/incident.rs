@@ -1,6 +1,7 @@
 //! What a person should look at: one incident for each cause, however many files it concerns.
 
 use super::counts::HsmAmount;
+use super::record::HsmRecord;
 use super::work::{HsmCommandId, HsmFault, HsmKind, HsmTarget};
 use super::{HsmEffect, HsmQueue, Turnout};
 use serde::{Deserialize, Serialize};
@@ -108,6 +109,22 @@ impl HsmQueue {
             Some(since_ns.saturating_add(self.policy.oldest_wait_ns))
         });
         ends.filter(|end_ns| *end_ns > now_ns).min()
+    }
+
+    /// The next canary of a kind that is paused starts now.
+    pub(super) fn probe_now(&mut self, now_ns: i64, kind: HsmKind, out: &mut Turnout) {
+        let outage = self.live.outage.as_ref();
+        let paused = outage.and_then(|outage| Some((outage, outage.pauses.get(&kind)?)));
+        if let Some((outage, pause)) = paused {
+            let record = HsmRecord::Paused {
+                at_ns: now_ns,
+                kind,
+                probe_ns: now_ns,
+                pause_ns: pause.pause_ns,
+                fault: outage.fault.clone(),
+            };
+            self.keep(out, record);
+        }
     }
 
     /// Tries something now that waits for its next try, or for its batch.

@@ -268,6 +268,7 @@ impl HsmLiveSet {
         });
         let work = HsmWork::Remove {
             uri: remove.uri.clone(),
+            of: remove.of,
             size_bytes: remove.size_bytes,
         };
         self.add(at_ns, asker, work, &remove.vo);

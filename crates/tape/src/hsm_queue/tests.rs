@@ -89,6 +89,9 @@ impl Lab {
                 }
                 HsmEffect::Start(command) => {
                     let target = command.work.target();
+                    // One that was given up as lost is none that runs.
+                    let runs = &self.queue.live().runs;
+                    self.running.retain(|command, _| runs.contains_key(command));
                     assert!(!self.running.values().any(|other| *other == target));
                     self.running.insert(command.command, target);
                 }
@@ -609,4 +612,80 @@ fn a_hundred_thousand_files_are_put_while_as_many_wait() {
         effects = queue.handle(now_ns, HsmInput::Ended { command, end });
     }
     assert_eq!(told, FILES);
+}
+
+#[test]
+fn a_pause_that_began_while_the_clock_was_ahead_lasts_no_longer_than_others() {
+    let mut lab = Lab::new(policy());
+    let leap_ns = 700 * HOUR_NS;
+    lab.give(HsmInput::Put(vec![put(1, "raw", "atlas")]));
+    lab.now_ns += leap_ns;
+    lab.end(
+        &HsmTarget::Put(FileId(1)),
+        HsmCommandEnd::NotStarted {
+            text: "no such program".to_owned(),
+        },
+    );
+    // A second file comes, and one fails for itself.
+    lab.give(HsmInput::Get(vec![get(2, 7, "atlas")]));
+    lab.end(&HsmTarget::Get(FileId(7)), exited(31, "unreadable"));
+    let outage = lab.queue.live().outage.clone().expect("one");
+    let delayed = lab.queue.live().delayed.first().cloned().expect("one");
+    assert!(outage.pauses[&HsmKind::Put].probe_ns > leap_ns && delayed.0 > leap_ns);
+    lab.now_ns -= leap_ns;
+    lab.pass(SECOND_NS);
+    let running: BTreeSet<HsmTarget> = lab.running.values().cloned().collect();
+    let expected = [HsmTarget::Put(FileId(1)), HsmTarget::Get(FileId(7))];
+    assert_eq!(running, BTreeSet::from(expected));
+}
+
+#[test]
+fn a_batch_of_a_file_that_came_while_the_clock_was_ahead_goes() {
+    let mut policy = policy();
+    policy.batch.age_ns = HOUR_NS;
+    let mut lab = Lab::new(policy);
+    lab.now_ns = 365 * 24 * HOUR_NS;
+    lab.give(HsmInput::Put(vec![put(1, "raw", "atlas")]));
+    assert!(lab.running.is_empty());
+    lab.now_ns = 0;
+    lab.pass(SECOND_NS);
+    lab.command_of(&HsmTarget::Put(FileId(1)));
+}
+
+#[test]
+fn an_operator_who_wants_all_tried_now_ends_a_pause() {
+    let mut lab = Lab::new(policy());
+    lab.give(HsmInput::Put(vec![put(1, "raw", "atlas")]));
+    let text = "no such program".to_owned();
+    lab.end(
+        &HsmTarget::Put(FileId(1)),
+        HsmCommandEnd::NotStarted { text },
+    );
+    lab.pass(SECOND_NS);
+    assert!(lab.running.is_empty());
+    lab.give(HsmInput::RetryNow(vec![HsmTarget::Put(FileId(1))]));
+    lab.succeed(&HsmTarget::Put(FileId(1)));
+    assert_eq!(lab.queue.live().outage, None);
+}
+
+#[test]
+fn no_file_is_put_while_a_copy_of_it_is_being_removed() {
+    let mut lab = Lab::new(policy());
+    let file = HsmTarget::Put(FileId(1));
+    lab.give(HsmInput::Put(vec![put(1, "raw", "atlas")]));
+    // It is stored, and by then nobody wants that any more.
+    lab.give(HsmInput::Cancel(vec![RequestId(1)]));
+    lab.succeed(&file);
+    lab.command_of(&HsmTarget::Remove(uri(1)));
+    // It is wanted again, and others are not held up by it.
+    let again = [put(11, "raw", "atlas"), put(12, "raw", "atlas")];
+    let again = again.map(|put| HsmPut {
+        file: FileId(put.request.0 - 10),
+        ..put
+    });
+    lab.give(HsmInput::Put(again.to_vec()));
+    let running = |lab: &Lab, target: &HsmTarget| lab.running.values().any(|one| one == target);
+    assert!(!running(&lab, &file) && running(&lab, &HsmTarget::Put(FileId(2))));
+    lab.succeed(&HsmTarget::Remove(uri(1)));
+    assert!(running(&lab, &file));
 }

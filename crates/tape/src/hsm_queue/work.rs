@@ -108,6 +108,9 @@ pub struct HsmRemove {
     /// `None`: the queue itself wants it, after a put that was canceled and has stored the file all the same.
     pub request: Option<RequestId>,
     pub uri: HsmUri,
+    /// Whose copy it is: that file is not put while this is removed. `None`: not told, as records of before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub of: Option<FileId>,
     pub size_bytes: u64,
     pub vo: VoName,
 }
@@ -127,6 +130,8 @@ pub enum HsmWork {
     },
     Remove {
         uri: HsmUri,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        of: Option<FileId>,
         size_bytes: u64,
     },
 }

@@ -233,6 +233,7 @@ async fn a_thousand_files_go_to_the_hsm_and_come_back_whatever_is_killed() {
     let removes = (0..FILES).map(|file| HsmRemove {
         request: Some(RequestId(REMOVES_FROM + file)),
         uri: uris[&file].clone(),
+        of: None,
         size_bytes: content(file).len() as u64,
         vo: vo.clone(),
     });

@@ -36,6 +36,11 @@ impl Driver {
             for (id, file) in page.iter().zip(found) {
                 let is_known = self.system.is_putting(*id);
                 let precious = file.filter(|file| file.archival == Archival::Precious);
+                if precious.is_none() {
+                    self.context.put_faults.forget(*id);
+                } else if self.comparisons.holds(*id) {
+                    continue;
+                }
                 match (precious, is_known) {
                     (Some(file), false) => wanted.push(file),
                     (None, true) => canceled.push(*id),
@@ -183,7 +188,12 @@ impl Driver {
                     found.is_err_and(|why| why.kind() == io::ErrorKind::NotFound)
                 };
                 let missing = files.into_iter().filter(is_missing);
-                missing.collect::<Vec<EntryId>>()
+                let missing: Vec<EntryId> = missing.collect();
+                // A pool whose disk has just gone misses all of them.
+                match pool.is_laid_out() {
+                    true => missing,
+                    false => Vec::new(),
+                }
             });
             let looked = tokio::time::timeout(LOOK_WAIT, looked).await;
             for file in looked.ok().and_then(Result::ok).unwrap_or_default() {

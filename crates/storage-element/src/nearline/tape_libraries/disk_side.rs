@@ -1,6 +1,9 @@
 //! Where drives find the files that they write to tape, and where they put those that they read.
 
+use crate::clock::BelievedClock;
 use crate::nearline::NearlineContext;
+use crate::nearline::put_faults::PutFaults;
+use crate::nearline::put_source::PutSource;
 use crate::reaper::Pools;
 use parking_lot::Mutex;
 use penstock_model::Checksum;
@@ -23,6 +26,8 @@ const READ_BYTES: usize = 1 << 20;
 pub(super) struct DiskSide {
     namespace: Arc<Namespace>,
     pools: Arc<Pools>,
+    clock: Arc<BelievedClock>,
+    put_faults: Arc<PutFaults>,
     /// Places that were made for files that are being read.
     expected: Arc<Mutex<BTreeMap<FileId, PathBuf>>>,
 }
@@ -32,6 +37,8 @@ impl DiskSide {
         DiskSide {
             namespace: Arc::clone(&context.namespace),
             pools: Arc::new(context.pools.clone()),
+            clock: Arc::clone(&context.clock),
+            put_faults: Arc::clone(&context.put_faults),
             expected: Arc::default(),
         }
     }
@@ -64,8 +71,29 @@ impl DiskSide {
         Ok(sums.iter().all(|sum| found.checksums.contains(sum)))
     }
 
+    fn note(&self, file: EntryId, why: &io::Error) {
+        if why.kind() == io::ErrorKind::InvalidData {
+            let now = self.clock.recorded();
+            self.put_faults.note(file, why.to_string(), now);
+        }
+    }
+
     pub(super) fn forget(&self, file: FileId) {
         self.expected.lock().remove(&file);
+    }
+}
+
+/// Tells people of a file that is not what was written.
+struct NotedSource {
+    disk: DiskSide,
+    file: EntryId,
+    source: PutSource,
+}
+
+impl Read for NotedSource {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let read = self.source.read(buffer);
+        read.inspect_err(|why| self.disk.note(self.file, why))
     }
 }
 
@@ -81,25 +109,21 @@ fn unknown(what: &str) -> io::Error {
 }
 
 impl FileExchange for DiskSide {
-    /// Of exactly the bytes that the namespace knows: neither less nor more is put on tape.
-    fn source(&self, file: FileId) -> io::Result<File> {
+    /// Of exactly the bytes that the namespace knows: nothing else is put on tape.
+    fn source(&self, file: FileId) -> io::Result<Box<dyn Read + Send>> {
         let id = EntryId(file.0);
         let found = self.namespace.tape_file(id).map_err(io::Error::other)?;
         let found = found.ok_or_else(|| unknown("the file was removed"))?;
         let pool = found.pool.as_ref().and_then(|pool| self.pools.get(pool));
         let pool = pool.filter(|pool| pool.is_in_reach());
         let pool = pool.ok_or_else(|| unknown("its pool is out of service"))?;
-        let opened = open(&pool.data_path(id), OFlags::RDONLY)?;
-        let (length, expected) = (opened.metadata()?.len(), found.size.0);
-        if length != expected {
-            let text = format!(
-                "the data of {} has {length} bytes instead of {expected}",
-                found.path
-            );
-            tracing::error!("{text}");
-            return Err(io::Error::new(io::ErrorKind::InvalidData, text));
-        }
-        Ok(opened)
+        let source = PutSource::open(&found, &pool.data_path(id));
+        let source = source.inspect_err(|why| self.note(id, why))?;
+        Ok(Box::new(NotedSource {
+            disk: self.clone(),
+            file: id,
+            source,
+        }))
     }
 
     fn destination(&self, file: FileId) -> io::Result<File> {

@@ -54,6 +54,7 @@ fn random_input(chance: &mut Chance, lab: &mut Lab, next: &mut u64) -> HsmInput 
             let remove = HsmRemove {
                 request: Some(RequestId(*next)),
                 uri: uri(chance.below(10)),
+                of: Some(FileId(chance.below(30))),
                 size_bytes: GB,
                 vo: VoName(vo.into()),
             };
