@@ -31,7 +31,7 @@ struct OpenAttempt<L> {
 pub enum CountedEvent<'a> {
     Submitted,
     Started,
-    Landed(FinishedCopy),
+    Landed(Box<FinishedCopy>),
     Failed {
         failure: &'a Failure,
         step: FailedStep,
@@ -101,7 +101,10 @@ impl<L: Clone> OpenAttempts<L> {
                 let prepared_in =
                     (open.as_ref()).and_then(|open| Some(open.prepared?.since(open.started)));
                 let copy = FinishedCopy::of(*size, report, prepared_in);
-                (CountedEvent::Landed(copy), unfinished_preparation(open, at))
+                (
+                    CountedEvent::Landed(Box::new(copy)),
+                    unfinished_preparation(open, at),
+                )
             }
             TransferEvent::AttemptFailed { failure, .. } => {
                 let step = FailedStep::Attempt;

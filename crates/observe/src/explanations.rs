@@ -15,7 +15,7 @@ use penstock_decide::explain::dimension::{Carrier, Dimension};
 use penstock_decide::explain::rate_change::{Population, RateChange, RateChangeId, named};
 use penstock_decide::explain::signals::{DataPathStage, Setting};
 use penstock_decide::explain::split::{Factor, Part, falls};
-use penstock_decide::explain::{Cause, FailureTally};
+use penstock_decide::explain::{Cause, FailureTally, RateChangeKind};
 use penstock_decide::wording;
 use penstock_model::Timestamp;
 use penstock_model::observation::View;

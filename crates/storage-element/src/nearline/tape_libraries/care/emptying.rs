@@ -208,7 +208,7 @@ impl TapeLibraries {
             return Vec::new();
         };
         let kinds = [RequestKind::MoveRead, RequestKind::MoveWrite];
-        let files = moves.open_files().into_iter();
+        let files = moves.open_files();
         let requests = files.flat_map(|file| kinds.map(|kind| kind.of_file(file)));
         self.input(Input::Cancel(requests.collect()))
     }
