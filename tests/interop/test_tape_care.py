@@ -100,7 +100,7 @@ def test_a_tape_is_emptied_by_an_operator_over_kills_and_written_anew(make_silo,
     hints = tmp_path / "hints.txt"
     hints.write_text("/tape/run2\n\n/tape/run0\n")
     silo.run("repack", old, "--together", str(hints))
-    assert f"emptying {old}" in silo.run("status")
+    eventually("it is told", lambda: f"emptying {old}" in silo.run("status"))
     kills = 0
     while silo.tape(old)["live"]["files"] and kills < 4:
         time.sleep(0.6 + 0.5 * kills)
@@ -134,7 +134,7 @@ def test_tapes_of_which_little_is_needed_are_emptied_by_themselves_but_not_too_m
         if int(path[7:]) % 6 == 0:
             kept[path] = data
         else:
-            silo.door.delete(path)
+            assert silo.door.ask("DELETE", path).status_code == 204
     anew = lambda: [name for name in full if silo.tape(name)["written_bytes"] == 0]
     eventually("one of them is written anew", anew, WITHIN)
 
@@ -174,7 +174,7 @@ def test_a_copy_that_cannot_be_read_is_found_told_and_written_again(make_silo):
     silo.bring_back({mended: twice[mended]})
     # In a challenge nothing of it is done.
     silo.run("hold", "1h")
-    assert "rest until" in silo.run("status")
+    eventually("it is told", lambda: "rest until" in silo.run("status"))
     # What was begun is finished.
     time.sleep(3)
     before = silo.tape(one["name"])["verification"]["ended"]
@@ -242,4 +242,4 @@ def test_a_storage_element_learns_how_its_drives_locate(make_silo):
     assert after > before, "and each locate tells something"
     silo.site.kill()
     silo.start()
-    assert silo.tape(name)["locates_known"] == after, "which a restart keeps"
+    assert silo.tape(name)["locates_known"] >= after, "which a restart keeps"
