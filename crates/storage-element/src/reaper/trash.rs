@@ -273,7 +273,7 @@ impl Reaper {
         }
         let files = gone.iter().map(|trashed| trashed.file).collect();
         let forgotten = cause.told_with(Change::ForgetTrash {
-            files: files,
+            files,
             at: self.shared.clock.recorded(),
         });
         match self.shared.namespace.apply(forgotten) {
