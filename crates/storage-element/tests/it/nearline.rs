@@ -667,3 +667,47 @@ async fn a_program_that_names_two_files_alike_keeps_the_second_one_from_leaving_
     site.becomes("/tape/second", "TAPE").await;
     site.incidents_become(|told| told == "[]").await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn data_that_was_not_seen_for_a_moment_is_kept_while_a_recall_takes_its_place() {
+    let site = Site::with(|config| with_tape(config, EVICTS_ALL)).await;
+    let hsm = Hsm::of(&site);
+    hsm.switch("wait", true);
+    site.put("/tape/f", b"once on tape").await;
+    let data = site.only_data_file();
+    hsm.switch("wait", false);
+    site.becomes("/tape/f", "TAPE").await;
+    let until = Instant::now() + DEADLINE;
+    while data.exists() {
+        assert!(Instant::now() < until);
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    fs::write(&data, b"once on tape").expect("there again");
+    hsm.switch("spoil", true);
+    let id = site.stage("/tape/f").await;
+    site.file_becomes(&id, |file| file["state"] == "FAILED")
+        .await;
+    let pool = data.ancestors().nth(3).expect("a pool");
+    let kept = fs::read_dir(pool.join("quarantine")).expect("readable");
+    let kept: Vec<Vec<u8>> = kept
+        .map(|entry| fs::read(entry.expect("read").path()).expect("read"))
+        .collect();
+    assert_eq!(kept, [b"once on tape"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pool_whose_data_has_just_gone_loses_no_copies() {
+    let site = Site::with(|config| with_tape(config, 0)).await;
+    site.put("/tape/f", b"once on tape").await;
+    site.becomes("/tape/f", "DISK_AND_TAPE").await;
+    let data = site.only_data_file();
+    let root = data.ancestors().nth(2).expect("the data of a pool");
+    let aside = root.with_file_name("aside");
+    fs::rename(root, &aside).expect("moved");
+    site.stage("/tape/f").await;
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    fs::rename(&aside, root).expect("moved back");
+    assert_eq!(site.locality("/tape/f").await, "DISK_AND_TAPE");
+    assert_eq!(site.get("/tape/f").await.body, b"once on tape");
+    assert_eq!(Hsm::of(&site).calls("get"), 0);
+}

@@ -611,6 +611,7 @@ async fn a_copy_in_a_pool_that_is_away_counts_until_all_of_the_file_has_come_fro
     assert_eq!(told["code"], "tape-failed", "{told}");
     let gets = hsm.calls("get");
     site.set_mode(&home, PoolMode::Enabled);
+    site.becomes("/tape/f", "DISK_AND_TAPE").await;
     let id = site.stage("/tape/f").await;
     assert_eq!(site.staged(&id).await["onDisk"], true);
     let directory = site.close().await;

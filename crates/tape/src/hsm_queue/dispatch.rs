@@ -15,7 +15,8 @@ impl HsmQueue {
         let families = self.live.families.iter().filter(|(_, family)| {
             let oldest_ns = family.files.first().map(|(since_ns, _)| *since_ns);
             // One that came while the clock was ahead has waited for an unknown time.
-            let is_old = |since_ns| since_ns > now_ns || now_ns - since_ns >= batch.age_ns;
+            let is_old =
+                |since_ns| since_ns > now_ns || now_ns.saturating_sub(since_ns) >= batch.age_ns;
             family.bytes >= batch.bytes
                 || family.files.len() >= batch.files
                 || oldest_ns.is_some_and(is_old)
@@ -111,7 +112,8 @@ impl HsmQueue {
     /// Starts a canary when it is time for one. A kind that nothing is left of has nothing to be stopped.
     fn probe(&mut self, now_ns: i64, kind: HsmKind, pause: &HsmPause, out: &mut Turnout) {
         // A pause that would last longer than it is long began while the clock was ahead.
-        let is_paused = pause.probe_ns > now_ns && pause.probe_ns - now_ns <= pause.pause_ns;
+        let left_ns = pause.probe_ns.saturating_sub(now_ns);
+        let is_paused = left_ns > 0 && left_ns <= pause.pause_ns;
         if is_paused || self.live.runs_of(kind).any(|run| run.is_canary) {
             return;
         }

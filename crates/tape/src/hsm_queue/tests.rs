@@ -628,7 +628,7 @@ fn a_pause_that_began_while_the_clock_was_ahead_lasts_no_longer_than_others() {
     );
     // A second file comes, and one fails for itself.
     lab.give(HsmInput::Get(vec![get(2, 7, "atlas")]));
-    lab.end(&HsmTarget::Get(FileId(7)), exited(31, "unreadable"));
+    lab.end(&HsmTarget::Get(FileId(7)), exited(5, "busy"));
     let outage = lab.queue.live().outage.clone().expect("one");
     let delayed = lab.queue.live().delayed.first().cloned().expect("one");
     assert!(outage.pauses[&HsmKind::Put].probe_ns > leap_ns && delayed.0 > leap_ns);
