@@ -489,6 +489,16 @@ impl Namespace {
         })
     }
 
+    /// Bytes on disk of files that are on tape, or are to be put there. Reads as many rows of an index as there are such files.
+    pub fn tape_bytes_on_disk(&self) -> Result<Bytes, NamespaceError> {
+        self.readers.with(|connection| {
+            let sql = "SELECT coalesce(sum(size_bytes), 0) FROM entry INDEXED BY tape_file_on_disk
+                       WHERE archival > 0 AND pool IS NOT NULL";
+            let bytes = connection.query_row(sql, [], |row| row.get(0))?;
+            Ok(Bytes(unsigned(bytes)))
+        })
+    }
+
     /// What whoever drives the tape system has recorded, in its order.
     pub fn tape_journal(&self) -> Result<Vec<String>, NamespaceError> {
         self.readers.with(|connection| {

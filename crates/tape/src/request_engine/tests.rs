@@ -498,7 +498,10 @@ fn a_cancel_of_many_files_is_kept_at_once() {
     let kept: Vec<usize> = effects.iter().filter_map(kept).collect();
     assert_eq!(kept.len(), 1, "one commit");
     assert!(kept[0] >= 5_000);
-    assert!(lab.engine.live().recalls.len() <= 1, "but for what a drive is reading");
+    assert!(
+        lab.engine.live().recalls.len() <= 1,
+        "but for what a drive is reading"
+    );
 }
 
 /// Queues, leases and drives hold exactly what requests and files say.
