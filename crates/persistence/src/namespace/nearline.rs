@@ -3,6 +3,7 @@
 //! The namespace is the truth about both ends: a file is on tape when its row says so, and whoever drives the tape system
 //! finds in these rows all that it owes after a crash.
 
+mod budget;
 mod held;
 mod staging;
 

@@ -738,8 +738,9 @@ fn a_transaction_holds_few_changes_that_change_many_rows() {
         };
         let sender = sender.clone();
         let stage = Change::Nearline(NearlineChange::Stage(request));
-        lab.namespace()
-            .submit(stage, move |result| drop(sender.send(result.is_ok())));
+        lab.namespace().submit(stage, move |result| {
+            let _ = sender.send(result.is_ok());
+        });
     }
     for _ in 0..20 {
         assert!(
