@@ -39,6 +39,7 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 pub(crate) use tape_libraries::{LibrariesStatus, LiveBytes};
@@ -92,6 +93,8 @@ pub(crate) struct Nearline {
     pub turns: TapeTurns,
     /// What WLCG collects of tapes, as it was found out last.
     pub metrics: MetricsCache,
+    /// As it was counted last.
+    tape_bytes_on_disk: Arc<AtomicU64>,
     pools: Pools,
     status: Arc<Mutex<NearlineStatus>>,
     thread: Mutex<Option<JoinHandle<()>>>,
@@ -165,6 +168,26 @@ pub(crate) struct NearlineContext {
 const BUFFER_INTERVAL: Duration = Duration::from_secs(1);
 const BUFFER_WAIT: Duration = Duration::from_secs(5);
 
+/// Between two counts of what files for tape take on disk.
+const COUNT_INTERVAL: Duration = Duration::from_secs(300);
+
+/// Counts that again and again. Never ends.
+async fn count_tape_bytes(namespace: Arc<Namespace>, bytes: Arc<AtomicU64>) {
+    loop {
+        let counted = Arc::clone(&namespace);
+        let counted = tokio::task::spawn_blocking(move || counted.tape_bytes_on_disk()).await;
+        match counted {
+            Ok(Ok(counted)) => bytes.store(counted.0, Ordering::Relaxed),
+            Ok(Err(why)) => {
+                tracing::warn!(%why, "what files for tape take on disk cannot be counted");
+            }
+            // The runtime ends.
+            Err(_) => {}
+        }
+        tokio::time::sleep(COUNT_INTERVAL).await;
+    }
+}
+
 /// Looks again and again at how full the file system is through which the HSM takes files. Never ends.
 async fn watch_buffer(directory: Option<PathBuf>, meter: Arc<TapeMeter>) {
     let Some(directory) = directory else {
@@ -208,6 +231,11 @@ impl Nearline {
         let status = Arc::new(Mutex::new(NearlineStatus::default()));
         let pools = context.pools.clone();
         let watch = watch_buffer(config.buffer_directory.clone(), Arc::clone(&context.meter));
+        let tape_bytes_on_disk = Arc::new(AtomicU64::new(0));
+        let count = count_tape_bytes(
+            Arc::clone(&context.namespace),
+            Arc::clone(&tape_bytes_on_disk),
+        );
         let driver = opening::open(&config, context, Arc::clone(&status))?;
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
@@ -223,6 +251,7 @@ impl Nearline {
                 tokio::select! {
                     () = driver.run(mail) => {}
                     () = watch => {}
+                    () = count => {}
                 }
             });
         });
@@ -232,6 +261,7 @@ impl Nearline {
             inbox,
             turns: TapeTurns::new(),
             metrics: MetricsCache::default(),
+            tape_bytes_on_disk,
             pools,
             status,
             thread: Mutex::new(Some(thread)),

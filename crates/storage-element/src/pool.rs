@@ -280,14 +280,6 @@ impl Pool {
         (Bytes(space.used), Bytes(space.reserved), space.capacity)
     }
 
-    /// Bytes that its files have when it is full.
-    pub(crate) fn size(&self) -> Bytes {
-        let space = self.space();
-        let files = space.used.saturating_sub(space.trash().bytes.0);
-        let used = files.saturating_add(space.reserved);
-        Bytes(used.saturating_add(self.available(&space).0))
-    }
-
     fn space(&self) -> MutexGuard<'_, Space> {
         self.space.lock()
     }

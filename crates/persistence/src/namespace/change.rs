@@ -6,6 +6,7 @@
 
 mod caused;
 mod known_directories;
+mod long_path;
 mod steps;
 
 pub use caused::CausedChange;

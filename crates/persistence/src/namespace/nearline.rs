@@ -3,6 +3,7 @@
 //! The namespace is the truth about both ends: a file is on tape when its row says so, and whoever drives the tape system
 //! finds in these rows all that it owes after a crash.
 
+mod budget;
 mod data_sets;
 mod held;
 mod staging;
@@ -653,6 +654,16 @@ impl Namespace {
     /// The number that its directory logs have come to.
     pub fn log_sequence(&self) -> Result<u64, NamespaceError> {
         self.readers.with(super::schema::log_sequence)
+    }
+
+    /// Bytes on disk of files that are on tape, or are to be put there. Reads as many rows of an index as there are such files.
+    pub fn tape_bytes_on_disk(&self) -> Result<Bytes, NamespaceError> {
+        self.readers.with(|connection| {
+            let sql = "SELECT coalesce(sum(size_bytes), 0) FROM entry INDEXED BY tape_file_on_disk
+                       WHERE archival > 0 AND pool IS NOT NULL";
+            let bytes = connection.query_row(sql, [], |row| row.get(0))?;
+            Ok(Bytes(unsigned(bytes)))
+        })
     }
 
     /// What whoever drives the tape system has recorded, in its order.

@@ -281,7 +281,7 @@ ALTER TABLE stage_request ADD COLUMN challenge TEXT;
 ";
 
 /// From version 12 to 13: what stage requests take to be kept, and of each how many of its files are held; what is held by all
-/// together (`kind` 2).
+/// together (`kind` 2); and an index that tells what files for tape take on disk.
 const THIRTEENTH_VERSION: &str = "
 ALTER TABLE stage_request ADD COLUMN files INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE stage_request ADD COLUMN text_bytes INTEGER NOT NULL DEFAULT 0;
@@ -292,6 +292,7 @@ UPDATE stage_request SET
     text_bytes = (SELECT coalesce(sum(length(CAST(path AS BLOB))), 0) FROM stage_file WHERE request = id),
     held = (SELECT count(*) FROM stage_file
             WHERE request = id AND entry IS NOT NULL AND (state < 2 OR pin_until_ms IS NOT NULL));
+CREATE INDEX tape_file_on_disk ON entry (size_bytes) WHERE archival > 0 AND pool IS NOT NULL;
 DROP INDEX stage_request_by_time;
 DROP INDEX stage_request_by_user;
 CREATE INDEX stage_request_over ON stage_request (created_ms) WHERE held = 0;

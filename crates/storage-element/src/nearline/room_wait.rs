@@ -4,6 +4,7 @@ use super::NearlineIncident;
 use penstock_model::{Bytes, Timestamp};
 use penstock_persistence::namespace::EntryId;
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::time::Duration;
 
 /// One of them.
@@ -11,7 +12,13 @@ use std::time::Duration;
 struct WaitingFile {
     room: Bytes,
     since: Timestamp,
+    /// When those who asked for it were told so.
+    told: Timestamp,
 }
+
+/// Who asks for a file while it waits is told so within this time. To tell it at each try would be a change of the namespace for
+/// each file and each try.
+const TELL_INTERVAL: Duration = Duration::from_secs(600);
 
 /// All of them. A restart begins to count anew, with the next try of each.
 #[derive(Debug, Default)]
@@ -21,12 +28,26 @@ pub(super) struct RoomWait {
 }
 
 impl RoomWait {
-    /// A recall found no room for so many bytes.
-    pub(super) fn waits(&mut self, file: EntryId, room: Bytes, at: Timestamp) {
-        let since = at;
-        self.files
-            .entry(file)
-            .or_insert(WaitingFile { room, since });
+    /// A recall found no room for so many bytes. True: those who asked for it are to be told.
+    pub(super) fn waits(&mut self, file: EntryId, room: Bytes, at: Timestamp) -> bool {
+        let first = WaitingFile {
+            room,
+            since: at,
+            told: at,
+        };
+        match self.files.entry(file) {
+            Entry::Vacant(entry) => {
+                entry.insert(first);
+                true
+            }
+            Entry::Occupied(mut entry) => {
+                let is_due = entry.get().told + TELL_INTERVAL <= at;
+                if is_due {
+                    entry.get_mut().told = at;
+                }
+                is_due
+            }
+        }
     }
 
     /// It has room, or nobody wants it any more.
@@ -86,7 +107,10 @@ mod tests {
         let mut wait = RoomWait::default();
         wait.waits(EntryId(1), Bytes(5), Timestamp(0));
         wait.waits(EntryId(2), Bytes(7), Timestamp(9_000));
-        wait.waits(EntryId(1), Bytes(5), Timestamp(9_500));
+        assert!(
+            !wait.waits(EntryId(1), Bytes(5), Timestamp(9_500)),
+            "who asked was told at the first try"
+        );
         assert_eq!(
             wait.incident(Timestamp(9_999), WAIT_MAX).map(|it| it.since),
             None
@@ -106,5 +130,12 @@ mod tests {
         assert!(wait.incident(Timestamp(10_000), WAIT_MAX).is_none());
         wait.keep_only(|_| false);
         assert_eq!(wait.largest(), None);
+        assert!(wait.waits(EntryId(3), Bytes(5), Timestamp(0)));
+        assert!(!wait.waits(EntryId(3), Bytes(5), Timestamp(599_999)));
+        assert!(
+            wait.waits(EntryId(3), Bytes(5), Timestamp(600_000)),
+            "others may have asked since"
+        );
+        assert!(!wait.waits(EntryId(3), Bytes(5), Timestamp(600_001)));
     }
 }

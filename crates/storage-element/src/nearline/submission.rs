@@ -5,6 +5,7 @@ use penstock_model::{Bytes, PoolName, StageRequestId, Timestamp, UserName, VoNam
 use penstock_persistence::namespace::{
     EntryId, NewStageRequest, PinQuota, StageFileState, StageProblem, StagedFile,
 };
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 use uuid::Uuid;
 
@@ -73,14 +74,28 @@ impl Nearline {
         away.map(|pool| pool.name.clone()).collect()
     }
 
-    /// What users and VOs may keep on disk: what is configured, else a share of what the pools hold when they are full.
+    /// What users, VOs and all together may keep on disk: what is configured, else shares of the room for files on tape. What all
+    /// may is never less than what the site gives to one.
     fn pin_quota(&self) -> PinQuota {
-        let whole = self.pools.values().map(|pool| pool.size().0);
-        let whole = whole.fold(0_u64, u64::saturating_add);
+        let (user, vo) = (self.config.pins_user_max, self.config.pins_vo_max);
+        let room = self.tape_room().0;
+        let all = Bytes(room / 4 * 3);
         PinQuota {
-            user: self.config.pins_user_max.unwrap_or(Bytes(whole / 4)),
-            vo: self.config.pins_vo_max.unwrap_or(Bytes(whole / 2)),
-            all: Bytes(whole / 4 * 3),
+            user: user.unwrap_or(Bytes(room / 4)),
+            vo: vo.unwrap_or(Bytes(room / 2)),
+            all: [user, vo].into_iter().flatten().fold(all, Bytes::max),
         }
+    }
+
+    /// What files on tape, and those that go there, take or may take on disk. Files that are on disk only leave it never, and are
+    /// no part of it.
+    fn tape_room(&self) -> Bytes {
+        let free = self
+            .pools
+            .values()
+            .map(|pool| pool.view().known_available());
+        let free = free.flatten().map(|bytes| bytes.0);
+        let taken = self.tape_bytes_on_disk.load(Ordering::Relaxed);
+        Bytes(free.fold(taken, u64::saturating_add))
     }
 }

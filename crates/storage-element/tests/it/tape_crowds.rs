@@ -2,6 +2,7 @@
 
 use crate::nearline::{EVICTS_ALL, with_tape};
 use crate::site::{DEADLINE, Site};
+use penstock_model::Bytes;
 use serde_json::{Value, json};
 use std::time::Duration;
 use tokio::io::AsyncWriteExt;
@@ -44,7 +45,11 @@ fn paths(count: usize, bytes: usize) -> Vec<String> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn slow_bodies_of_one_user_hold_up_no_others() {
-    let site = Site::with(|config| with_tape(config, EVICTS_ALL)).await;
+    let site = Site::with(|config| {
+        with_tape(config, EVICTS_ALL);
+        config.limits.stall_timeout = DEADLINE;
+    })
+    .await;
     let mut dripping = Vec::new();
     for _ in 0..12 {
         let mut stream = TcpStream::connect(site.address).await.expect("connected");
@@ -77,13 +82,10 @@ async fn a_thread_that_looks_up_deep_paths_serves_others_meanwhile() {
         nearline.stage_files_max = 3_000;
     })
     .await;
-    let deep = "/a".repeat(1_900);
+    let deep = "/a".repeat(250);
     site.put(&format!("{deep}/f"), b"x").await;
-    let paths: Vec<String> = (0..1_000)
-        .map(|number| format!("{deep}/{number}"))
-        .collect();
+    let paths: Vec<String> = (0..800).map(|number| format!("{deep}/{number}")).collect();
     let question = json!({"paths": paths});
-    let asked = site.ask_as("mallory", "POST", "archiveinfo", &question);
     let other = async {
         tokio::time::sleep(Duration::from_millis(300)).await;
         let begun = std::time::Instant::now();
@@ -93,7 +95,6 @@ async fn a_thread_that_looks_up_deep_paths_serves_others_meanwhile() {
     let asked = async {
         let begun = std::time::Instant::now();
         let token = site.token_of("mallory");
-        drop(asked);
         let body = question.to_string();
         let target = "/.penstock/tape/v1/archiveinfo";
         let answer = site
@@ -107,6 +108,79 @@ async fn a_thread_that_looks_up_deep_paths_serves_others_meanwhile() {
         other < asked / 2 + Duration::from_millis(500),
         "{other:?} of {asked:?}"
     );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn few_large_answers_to_one_user_are_in_memory_while_they_are_sent() {
+    let site = Site::with(|config| {
+        with_tape(config, EVICTS_ALL);
+        let nearline = config.nearline.as_mut().expect("configured");
+        nearline.stage_files_max = 2_000;
+        config.limits.stall_timeout = DEADLINE;
+    })
+    .await;
+    let files = paths(1_000, 3_500).into_iter();
+    let files: Vec<Value> = files.map(|path| json!({"path": path})).collect();
+    let (status, told) = site
+        .ask_as("mallory", "POST", "stage", &json!({"files": files}))
+        .await;
+    assert_eq!(status, 201, "{told}");
+    let place = format!("stage/{}", told["requestId"].as_str().expect("named"));
+    let mut unread = Vec::new();
+    for _ in 0..2 {
+        let socket = tokio::net::TcpSocket::new_v4().expect("a socket");
+        socket.set_recv_buffer_size(4_096).expect("set");
+        let mut stream = socket.connect(site.address).await.expect("connected");
+        let head = format!(
+            "GET /.penstock/tape/v1/{place} HTTP/1.1\r\nHost: se\r\nAuthorization: Bearer {}\r\n\r\n",
+            site.token_of("mallory")
+        );
+        stream.write_all(head.as_bytes()).await.expect("sent");
+        // It has begun.
+        stream.readable().await.expect("an answer");
+        unread.push(stream);
+    }
+    let token = site.token_of("mallory");
+    let target = format!("/.penstock/tape/v1/{place}");
+    let third = site.send_as(&token, "GET", &target, &[], b"");
+    assert!(
+        timeout(Duration::from_secs(2), third).await.is_err(),
+        "it has to wait"
+    );
+    let question = json!({"paths": paths(90, 3_000)});
+    let (status, _) = site.ask_as("alice", "POST", "archiveinfo", &question).await;
+    assert_eq!(status, 200, "others do not wait");
+    drop(unread);
+    let whole = timeout(ANSWER_WAIT, site.send_as(&token, "GET", &target, &[], b"")).await;
+    let whole = whole.expect("there is a turn again");
+    assert_eq!(whole.status, 200);
+    assert!(whole.body.len() < 5_000_000, "each path is told once");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pins_have_a_share_of_the_room_for_tape_and_leave_some_of_it_to_others() {
+    let site = Site::with(|config| {
+        with_tape(config, EVICTS_ALL);
+        config.pools[0].capacity = Some(Bytes(100_000));
+    })
+    .await;
+    site.put("/disk", &[7; 80_000]).await;
+    let files: Vec<String> = (0..5).map(|number| format!("/tape/{number}")).collect();
+    for file in &files {
+        site.put(file, &[8; 3_000]).await;
+        site.becomes(file, "TAPE").await;
+    }
+    let wanted: Vec<Value> = files.iter().map(|path| json!({"path": path})).collect();
+    let (_, told) = site
+        .ask_as("alice", "POST", "stage", &json!({"files": wanted}))
+        .await;
+    let place = format!("stage/{}", told["requestId"].as_str().expect("named"));
+    let (_, told) = site.ask_as("alice", "GET", &place, &Value::Null).await;
+    let files = told["files"].as_array().expect("a list");
+    let refused = files.iter().filter(|file| file["code"] == "pins-exhausted");
+    // A quarter of the room of 20,000 bytes that is not taken by what is on disk only.
+    assert!(refused.count() >= 4, "{told}");
+    site.put("/other", &[9; 10_000]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

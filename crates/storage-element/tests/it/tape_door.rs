@@ -19,6 +19,8 @@ fn with_quota(config: &mut StorageConfig, user: u64) {
     with_tape(config, EVICTS_ALL);
     let nearline = config.nearline.as_mut().expect("configured");
     nearline.pins_user_max = Some(Bytes(user));
+    // What files on disk only leave of a small pool would be too little for a file that waits for room.
+    nearline.pins_vo_max = Some(Bytes(1_000));
 }
 
 fn with_reads(config: &mut StorageConfig) {

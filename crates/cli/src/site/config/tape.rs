@@ -118,7 +118,7 @@ pub struct Tape {
     #[serde(default = "Tape::default_files_per_request_max")]
     pub files_per_request_max: u32,
     /// Bytes that stage requests of one user may keep on disk, and those of all users of a VO together. Unset: a quarter and a
-    /// half of what the pools hold.
+    /// half of the room for tape, which is what files that are on disk only leave of the pools.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pins_user_max: Option<Size>,
     #[serde(default, skip_serializing_if = "Option::is_none")]

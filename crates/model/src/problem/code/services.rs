@@ -445,7 +445,7 @@ pub(super) const SERVICES: [ProblemFacts; 58] = [
         layer: Layer::Tape,
         advice: RETRY,
         status: 429,
-        meaning: "The user or the VO keeps as many bytes on disk by stage requests as allowed.",
+        meaning: "The user, the VO or all users together keep as many bytes on disk by stage requests as allowed.",
         remedy: "Release files that are no longer needed, or ask again when others are.",
     },
     ProblemFacts {
@@ -454,8 +454,8 @@ pub(super) const SERVICES: [ProblemFacts; 58] = [
         layer: Layer::Tape,
         advice: CORRECT,
         status: 429,
-        meaning: "The user has as many stage requests as allowed.",
-        remedy: "Forget requests that are over (DELETE), and ask for more files in one request.",
+        meaning: "The user has as many stage requests, or names as many files in them, as allowed, and too few of them are over.",
+        remedy: "Release files that are no longer needed, ask for more files in one request, or ask later.",
     },
     ProblemFacts {
         code: ProblemCode::TapeInUse,

@@ -8,25 +8,16 @@ use super::super::read::{
     archival_of, below_with_names, by_name, checksum_of_row, checksums_of, find, stored_archival,
 };
 use super::super::{Entry, EntryId, EntryKind};
+use super::long_path::{bytes_of, has_long_path};
 use super::{
     Batch, ChangeError, ChangeRefusal, ChangeReport, NewFile, Outcome, Replace, ToldEntry,
     TrashedData,
 };
 use penstock_model::observation::{EntryChange, EntryChangeReason};
-use penstock_model::{
-    Bytes, Checksum, NamespacePath, PATH_BYTES_MAX, PoolName, Timestamp, UserName,
-};
+use penstock_model::{Bytes, Checksum, NamespacePath, PoolName, Timestamp, UserName};
 use rusqlite::params;
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
-
-/// Entries below a directory that is renamed of which the new paths are looked at.
-const RENAME_ROWS_MAX: i64 = 50_000;
-
-/// Of a whole path.
-fn bytes_of(path: &NamespacePath) -> usize {
-    path.names().iter().map(|name| 1 + name.len()).sum()
-}
 
 /// Who removes something, and when.
 #[derive(Clone, Copy)]
@@ -359,7 +350,10 @@ impl Batch<'_> {
         refuse_other(only, &entry, from)?;
         let (parent, name) = self.place(to)?;
         let longer = bytes_of(to).saturating_sub(bytes_of(from));
-        if entry.is_directory() && longer > 0 && self.has_long_path(entry.id, bytes_of(to))? {
+        if entry.is_directory()
+            && longer > 0
+            && has_long_path(self.connection, entry.id, bytes_of(to))?
+        {
             return Err(ChangeRefusal::TooLongBelow(to.clone()).into());
         }
         let mut changed = ChangeReport::default();
@@ -400,41 +394,6 @@ impl Batch<'_> {
             EntryKind::Directory => told,
         });
         Ok(changed)
-    }
-
-    /// Something below this directory would have too long a path if its own had so many bytes. Of a directory with more entries
-    /// than one change should look at, only so many are.
-    fn has_long_path(&self, directory: EntryId, path_bytes: usize) -> rusqlite::Result<bool> {
-        let mut query = self.connection.prepare_cached(
-            "SELECT id, kind = 0, length(CAST(name AS BLOB)) FROM entry WHERE parent = ?1 LIMIT ?2",
-        )?;
-        let mut open = vec![(stored(directory), path_bytes)];
-        let mut rows_left = RENAME_ROWS_MAX;
-        while let Some((parent, parent_bytes)) = open.pop() {
-            let rows = query.query_map(params![parent, rows_left], |row| {
-                Ok((
-                    row.get::<_, i64>(0)?,
-                    row.get::<_, bool>(1)?,
-                    unsigned(row.get(2)?),
-                ))
-            })?;
-            for row in rows {
-                let (id, is_directory, name_bytes) = row?;
-                let name_bytes = usize::try_from(name_bytes).unwrap_or(usize::MAX);
-                let bytes = parent_bytes.saturating_add(1).saturating_add(name_bytes);
-                if bytes > PATH_BYTES_MAX {
-                    return Ok(true);
-                }
-                if is_directory {
-                    open.push((id, bytes));
-                }
-                rows_left -= 1;
-            }
-            if rows_left <= 0 {
-                break;
-            }
-        }
-        Ok(false)
     }
 
     pub(super) fn add_checksums(&mut self, file: EntryId, checksums: &[Checksum]) -> Outcome {

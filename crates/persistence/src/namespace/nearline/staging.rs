@@ -5,8 +5,9 @@ use super::super::nearline_change::{
     NewStageRequest, STAGE_ROWS_MAX, StageFileState, StageProblem, StagedFile,
 };
 use super::super::read::archival_of;
-use super::super::{ChangeError, ChangeRefusal, EntryId, Namespace, NamespaceError};
+use super::super::{ChangeError, EntryId, Namespace, NamespaceError};
 use super::bounded;
+use super::budget::Kept;
 use super::held::{self, PinRoom};
 use penstock_model::{
     Archival, Bytes, PoolName, ProblemCode, StageRequestId, Timestamp, UserName, VoName,
@@ -14,12 +15,6 @@ use penstock_model::{
 use rusqlite::{Connection, OptionalExtension, Row, params};
 use std::time::Duration;
 
-/// Stage requests of one user that are kept, those that are over included: what dCache allows. Those of readers are not counted.
-const REQUESTS_PER_USER_MAX: i64 = 5_000;
-/// Files that all of them name together, those of readers included.
-const FILES_PER_USER_MAX: i64 = 500_000;
-/// Bytes of their paths.
-const TEXT_BYTES_PER_USER_MAX: i64 = 128 << 20;
 /// Requests that are over, and their files, that one new request may push out.
 const PUSHED_OUT_REQUESTS_MAX: i64 = 1_000;
 const PUSHED_OUT_FILES_MAX: i64 = 20_000;
@@ -34,82 +29,6 @@ pub struct StoredStageRequest {
     pub created: Timestamp,
     /// By their numbers.
     pub files: Vec<StagedFile>,
-}
-
-/// What requests take to be kept.
-#[derive(Debug, Clone, Copy, Default)]
-struct Kept {
-    requests: i64,
-    files: i64,
-    text_bytes: i64,
-}
-
-impl Kept {
-    fn of(request: &NewStageRequest) -> Kept {
-        let bytes = request.files.iter().map(|file| file.path.len());
-        Kept {
-            requests: i64::from(!request.is_of_reader),
-            files: bounded(request.files.len()),
-            text_bytes: bounded(bytes.sum()),
-        }
-    }
-
-    fn of_user(connection: &Connection, user: &UserName) -> rusqlite::Result<Kept> {
-        let sql = "SELECT requests, files, text_bytes FROM stage_kept WHERE user = ?1";
-        let mut query = connection.prepare_cached(sql)?;
-        let found = query.query_row([user.as_str()], |row| {
-            Ok(Kept {
-                requests: row.get(0)?,
-                files: row.get(1)?,
-                text_bytes: row.get(2)?,
-            })
-        });
-        Ok(found.optional()?.unwrap_or_default())
-    }
-
-    fn with(self, more: Kept) -> Kept {
-        Kept {
-            requests: self.requests + more.requests,
-            files: self.files + more.files,
-            text_bytes: self.text_bytes + more.text_bytes,
-        }
-    }
-
-    fn without(self, less: Kept) -> Kept {
-        self.with(Kept {
-            requests: -less.requests,
-            files: -less.files,
-            text_bytes: -less.text_bytes,
-        })
-    }
-
-    /// Why this is too much for one user.
-    fn refusal(self, has: Kept) -> Option<ChangeRefusal> {
-        if self.requests > REQUESTS_PER_USER_MAX {
-            return Some(ChangeRefusal::TooManyStages(has.requests));
-        }
-        let fits = self.files <= FILES_PER_USER_MAX && self.text_bytes <= TEXT_BYTES_PER_USER_MAX;
-        (!fits).then_some(ChangeRefusal::TooManyStagedFiles {
-            files: has.files,
-            mebibytes: has.text_bytes >> 20,
-        })
-    }
-
-    /// Counts it for a user, or `-1` times.
-    fn count(self, connection: &Connection, user: Option<&str>) -> rusqlite::Result<()> {
-        connection
-            .prepare_cached(
-                "INSERT INTO stage_kept SELECT ?1, ?2, ?3, ?4 WHERE ?1 IS NOT NULL
-                 ON CONFLICT (user) DO UPDATE SET requests = requests + ?2, files = files + ?3, text_bytes = text_bytes + ?4",
-            )?
-            .execute(params![user, self.requests, self.files, self.text_bytes])?;
-        connection
-            .prepare_cached(
-                "DELETE FROM stage_kept WHERE user = ?1 AND requests = 0 AND files = 0 AND text_bytes = 0",
-            )?
-            .execute([user])?;
-        Ok(())
-    }
 }
 
 /// Forgets requests of a user that are over, the oldest first, as far as a new one needs their place. Changes nothing when that

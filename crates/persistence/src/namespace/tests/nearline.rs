@@ -115,9 +115,13 @@ fn a_copy_on_disk_goes_only_when_its_file_is_on_tape_and_pinned_by_nobody() {
     assert!(lab.evict(plain, NOW).is_err(), "never on tape");
     let waiting = lab.namespace().precious_files(EntryId(0), 10);
     assert_eq!(waiting.expect("readable").len(), 1);
+    let on_disk = || lab.namespace().tape_bytes_on_disk().expect("readable");
+    assert_eq!(on_disk(), Bytes(10), "it is to be put there");
     lab.archive(precious);
     assert_eq!(lab.place("/f"), (Some(p1()), Archival::Cached));
+    assert_eq!(on_disk(), Bytes(10));
     lab.evict(precious, NOW).expect("may go");
+    assert_eq!(on_disk(), Bytes(0));
     assert_eq!(lab.place("/f"), (None, Archival::Cached));
     assert_eq!(lab.usage().files, 1, "the other one");
     assert!(lab.evict(precious, NOW).is_err(), "not twice");
@@ -961,20 +965,25 @@ fn quota_of(bytes: u64) -> PinQuota {
     }
 }
 
+/// A file that there is not, as it is asked for.
+fn missing(path: String) -> StagedFile {
+    StagedFile {
+        activity: None,
+        path,
+        entry: None,
+        pin: Duration::ZERO,
+        pinned_until: None,
+        state: StageFileState::Failed,
+        problem: None,
+        started: None,
+        finished: Some(NOW),
+    }
+}
+
 impl Lab {
     /// A request for many files that there are not, as it is kept.
     fn order_of_missing(&self, id: &str, files: usize, path_bytes: usize) -> Result<(), String> {
-        let staged = |number: usize| StagedFile {
-            activity: None,
-            path: format!("/{number:0path_bytes$}"),
-            entry: None,
-            pin: Duration::ZERO,
-            pinned_until: None,
-            state: StageFileState::Failed,
-            problem: None,
-            started: None,
-            finished: Some(NOW),
-        };
+        let staged = |number: usize| missing(format!("/{number:0path_bytes$}"));
         let request = NewStageRequest {
             challenge: None,
             id: StageRequestId::new(id),
@@ -1027,6 +1036,39 @@ fn a_release_of_many_rows_is_done_in_parts_and_tells_what_it_has_changed() {
         (vec![], false),
         "nothing was kept"
     );
+}
+
+#[test]
+fn a_transaction_holds_few_changes_that_change_many_rows() {
+    let lab = Lab::new();
+    let batches = lab.namespace().writer_counts().batches;
+    let (sender, answers) = mpsc::channel();
+    for number in 0..20 {
+        let request = NewStageRequest {
+            id: StageRequestId::new(format!("r{number}")),
+            user: Some(UserName::new("alice")),
+            vo: None,
+            at: NOW,
+            is_of_reader: false,
+            quota: quota_of(1_000),
+            pools_away: Vec::new(),
+            files: vec![missing("/f".to_owned()); ROWS_MAX],
+        };
+        let sender = sender.clone();
+        let stage = Change::Nearline(NearlineChange::Stage(request));
+        lab.namespace().submit(stage, move |result| {
+            let _ = sender.send(result.is_ok());
+        });
+    }
+    for _ in 0..20 {
+        assert!(
+            answers
+                .recv_timeout(Duration::from_secs(60))
+                .expect("answered")
+        );
+    }
+    let batches = lab.namespace().writer_counts().batches - batches;
+    assert!(batches >= 10, "{batches} transactions");
 }
 
 #[test]

@@ -215,11 +215,13 @@ impl Driver {
             .await;
     }
 
-    /// A recall found no room: whoever waits for the file is told, and room is made for it.
+    /// A recall found no room: whoever waits for the file is told now and then, and room is made for it.
     pub(super) async fn wait_for_room(&mut self, file: &TapeFile) {
         let (id, at) = (file.id, self.now());
         let room = room_for_recall(file.size);
-        self.room_wait.waits(id, room, at);
+        if !self.room_wait.waits(id, room, at) {
+            return;
+        }
         let text = format!(
             "waits for room on disk: no pool has {} bytes free; it is brought as soon as one has",
             room.0
