@@ -27,6 +27,7 @@ const ENDING_BINS: usize = 3;
 const CLIENTS: u32 = 350;
 const FILE_BYTES: f64 = 100e6;
 /// How long it took when all was well: "Duration: 1m 51s DPM".
+#[cfg(test)]
 pub(super) const WELL_SECONDS: f64 = 111.0;
 /// "10GbE", "Peak network ~ 950MB/s".
 const INTERFACE_RATE: f64 = 950e6;

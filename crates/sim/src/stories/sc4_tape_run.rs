@@ -126,7 +126,7 @@ impl Trouble {
     }
 
     /// The hour from which on the resource is away.
-    fn from_hour(self) -> f64 {
+    fn begin_hour(self) -> f64 {
         match self {
             Trouble::ErrorOfEachFile => FULL_FROM_HOUR_OF_WEEK,
             _ => FAULT_HOUR,
@@ -302,8 +302,8 @@ impl Site {
 
     fn is_faulty(&self, trouble: Trouble) -> bool {
         let hour = f64::from(self.step * STEP_SECONDS) / 3_600.0;
-        let over = trouble.from_hour() + trouble.hours();
-        self.trouble == trouble && (trouble.from_hour()..over).contains(&hour)
+        let over = trouble.begin_hour() + trouble.hours();
+        self.trouble == trouble && (trouble.begin_hour()..over).contains(&hour)
     }
 
     fn is_buffer_full(&self) -> bool {
@@ -702,15 +702,15 @@ fn run_one(trouble: Trouble) -> Outcome {
     let signals = signals(trouble.begin(), &bins);
     let changes = changes_of(&signals, &link(), &[link()]);
     let at = |hour: f64| Timestamp(trouble.begin().0 + (hour * 3.6e6) as i64);
-    let from_hour = trouble.from_hour();
+    let begin_hour = trouble.begin_hour();
     let span = Span {
-        from: at(from_hour - 0.2),
-        to: at(from_hour + trouble.hours()),
+        from: at(begin_hour - 0.2),
+        to: at(begin_hour + trouble.hours()),
     };
     let bin_of = |hour: f64| (hour * 12.0) as usize;
-    let before = &bins[bin_of(from_hour - 4.0)..bin_of(from_hour)];
+    let before = &bins[bin_of(begin_hour - 4.0)..bin_of(begin_hour)];
     let usual = before.iter().map(|bin| bin.bytes).sum::<f64>() / before.len() as f64;
-    let after = bins.iter().skip(bin_of(from_hour + trouble.hours()));
+    let after = bins.iter().skip(bin_of(begin_hour + trouble.hours()));
     let mut after = after.map(|bin| bin.bytes);
     let full = after.position(|bytes| bytes >= usual * FULL_RATE_SHARE);
     let counts = &site.outcome;

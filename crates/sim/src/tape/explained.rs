@@ -1,6 +1,7 @@
 //! What the explainer makes of a library's samples: recalls of a log on emulated drives, counted as a storage element counts them, and
 //! a link that moves what they bring.
 
+use super::Forecasts;
 use super::plan::{ReadPolicy, TapePlan};
 use super::{LibraryWorld, RecallLog, demand};
 use penstock_decide::explain::signals::{LinkSignals, Series, Signals};
@@ -98,7 +99,8 @@ fn causes_of(first: impl Fn(u64) -> Vec<String>, then: impl Fn(u64) -> Vec<Strin
     );
     let plan = TapePlan::parse(&plan).expect("a plan");
     let demand = demand::Demand::new(&plan, Some(&log)).expect("it is asked for");
-    let mut world = LibraryWorld::new(&plan, &demand, ReadPolicy::Serpentine).expect("it runs");
+    let mut world = LibraryWorld::new(&plan, &demand, (ReadPolicy::Serpentine, Forecasts::None))
+        .expect("it runs");
     world.run();
     let mut signals = Signals::unknown(Timestamp(0), BIN_SECONDS, BINS);
     let watched = LinkId {
@@ -150,7 +152,7 @@ const GB: u64 = 1_000_000_000;
 /// Of each quarter of an hour, files that lie behind one another on one tape.
 fn collocated(minute: u64) -> Vec<String> {
     let files = 0..100;
-    let line = |file| format!("run{:03},{},{}", minute / 15, file * 4 * GB, 4 * GB);
+    let line = |file: u64| format!("run{:03},{},{}", minute / 15, file * 4 * GB, 4 * GB);
     match minute % 15 {
         0 => files.map(line).collect(),
         _ => Vec::new(),

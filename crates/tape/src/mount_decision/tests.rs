@@ -190,7 +190,8 @@ fn a_second_drive_writes_what_is_late_and_not_what_is_only_due_soon() {
     let mut family = tape("t2", "a", 1, 1);
     family.target = MountTarget::Archive(FamilyName("raw".into()), TapeName("t2".into()));
     family.deadline_ns = Some(NOW_NS + MINUTE_NS);
-    let decided = |family: &MountCandidate| decide(&MountPolicy::usual(), 1, &[family.clone()]);
+    let decided =
+        |family: &MountCandidate| decide(&MountPolicy::usual(), 1, std::slice::from_ref(family));
     assert_eq!(decided(&family), ["t2:deadline"]);
     family.mounts = 1;
     assert_eq!(decided(&family), ["t2:not-worth-it"]);

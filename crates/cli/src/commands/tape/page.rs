@@ -333,6 +333,10 @@ mod tests {
             files: 3,
             payload_bytes: 9,
             moved_bytes: 9,
+            payload_rate: 9,
+            drive_rate: 9,
+            amplification: Some(1.0),
+            mounts_before: 0,
             vos: BTreeMap::new(),
         }
     }

@@ -1045,6 +1045,7 @@ fn a_transaction_holds_few_changes_that_change_many_rows() {
     let (sender, answers) = mpsc::channel();
     for number in 0..20 {
         let request = NewStageRequest {
+            challenge: None,
             id: StageRequestId::new(format!("r{number}")),
             user: Some(UserName::new("alice")),
             vo: None,
