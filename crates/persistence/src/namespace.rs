@@ -8,6 +8,7 @@
 mod change;
 mod change_error;
 mod connection;
+mod data_sets;
 mod directory_log;
 #[cfg(test)]
 pub(crate) mod failing_sync;
@@ -35,6 +36,9 @@ mod writer;
 
 pub use change::{CausedChange, Change, ChangeReport, NewFile, Replace, TrashedData};
 pub use change_error::{ChangeError, ChangeRefusal, PROPERTIES_BYTES_MAX, PROPERTIES_MAX};
+pub use data_sets::{
+    ArchiveWord, DataSetFacts, DataSetJoin, DataSetMember, HintCount, StoredDataSet,
+};
 pub use directory_log::{LogCondition, TrashedFile};
 pub use inspection::StoredFile;
 pub use last_word::{LastWord, LastWords};
@@ -44,8 +48,7 @@ pub use ledger::{
 };
 pub use ledger_reader::LedgerReader;
 pub use nearline::{
-    ArchiveWord, DataSetFacts, DataSetJoin, DataSetMember, FileAwaiter, FileOnTape, HintCount,
-    RecallFile, RecallState, RememberedFailure, StoredDataSet, StoredStageRequest,
+    FileAwaiter, FileOnTape, RecallFile, RecallState, RememberedFailure, StoredStageRequest,
     TAPE_REMOVAL_USUAL, TapeCopy, TapeFile, TapeRemoval,
 };
 pub use nearline_change::{

@@ -1,5 +1,5 @@
 //! Decides what a library does next: which tape goes into which drive, which file is read or written there, when what was
-//! written is made safe, and what becomes of requests when something fails.
+//! written is made safe, and what becomes of requests when something fails. Long because each input and effect is told of.
 //!
 //! `(now, input) -> effects`. The first effect holds records; whoever drives the engine persists them before it performs
 //! the others. All that must survive is in [`LiveSet`], which records alone change; the rest (orders, watchdog) is made anew

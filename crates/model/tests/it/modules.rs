@@ -203,7 +203,17 @@ const CLI_COMMANDS: [&str; 25] = [
 ];
 
 /// Circles that stay, each with the folder in which its modules lie, and the reason.
-const CIRCLES: [(&str, &[&str], &str); 8] = [
+const CIRCLES: [(&str, &[&str], &str); 10] = [
+    (
+        "cli/commands/tape",
+        &["care", "system"],
+        "the status of a tape system tells of the care for tapes, whose orders are given to the tape system",
+    ),
+    (
+        "storage-element/nearline/tape_libraries",
+        &["care", "library_status"],
+        "a status tells of the care for tapes, in the times of the library",
+    ),
     (
         "model",
         &["failure", "tape"],
@@ -231,8 +241,14 @@ const CIRCLES: [(&str, &[&str], &str); 8] = [
     ),
     (
         "tape",
-        &["live_set", "mount_account", "record"],
-        "records make up the live set with its account of mounts, and one record is all that others made up",
+        &[
+            "live_set",
+            "mount_account",
+            "record",
+            "relabel",
+            "tape_care",
+        ],
+        "records make up the live set with its accounts of mounts and of care for tapes, and one record is all that others made up",
     ),
     (
         "transfer-service/agent",

@@ -791,7 +791,7 @@ mod tests {
         assert_eq!(read.signals.links, direct.links);
         let link = direct.links.values().next().expect("one");
         let phases: Vec<&str> = link.failures.keys().map(|kind| kind.phase.word()).collect();
-        assert_eq!(phases, ["finalization", "preparation"]);
+        assert_eq!(phases, ["preparation", "finalization"]);
     }
 
     #[test]

@@ -28,3 +28,8 @@ pub(super) fn signed(value: u64) -> i64 {
 pub(super) fn unsigned(value: i64) -> u64 {
     u64::try_from(value).unwrap_or(0)
 }
+
+/// A number of rows as SQL takes it.
+pub(super) fn bounded(limit: usize) -> i64 {
+    i64::try_from(limit).unwrap_or(i64::MAX)
+}

@@ -1,21 +1,17 @@
 //! Files on tape, as rows: which file has which copies there, what of it is owed, and who waits for which file.
 //!
 //! The namespace is the truth about both ends: a file is on tape when its row says so, and whoever drives the tape system
-//! finds in these rows all that it owes after a crash.
+//! finds in these rows all that it owes after a crash. Long because each kind of change has its steps.
 
 mod budget;
-mod data_sets;
 mod held;
 mod staging;
 
-pub(super) use data_sets::keep_word;
-pub use data_sets::{
-    ArchiveWord, DataSetFacts, DataSetJoin, DataSetMember, HintCount, StoredDataSet,
-};
 pub use staging::{FileAwaiter, RememberedFailure, StoredStageRequest};
 
 use super::change::{Batch, ChangeReport, Outcome, ToldEntry, TrashedData};
-use super::connection::{signed, stored, unsigned};
+use super::connection::{bounded, signed, stored, unsigned};
+use super::data_sets;
 use super::directory_log::{DirectoryRecord, FileEntry, TrashedFile};
 use super::inspection::path_or_directory_of;
 use super::nearline_change::NearlineChange;
@@ -805,8 +801,4 @@ impl Namespace {
                 .collect())
         })
     }
-}
-
-fn bounded(limit: usize) -> i64 {
-    i64::try_from(limit).unwrap_or(i64::MAX)
 }

@@ -8,7 +8,7 @@ pub(crate) struct Disks {
     /// Bytes per second of one long piece.
     pub(crate) streaming_rate: f64,
     /// From one place to another.
-    pub(crate) positioning_seconds: f64,
+    pub(crate) access_seconds: f64,
     pub(crate) revolution_seconds: f64,
     /// Data of a whole stripe. Less needs the rest of it to be read before, for its parity.
     pub(crate) full_stripe_bytes: f64,
@@ -21,7 +21,7 @@ impl Disks {
         Disks {
             streaming_rate: data * rate_of_disk,
             // What disks of 7200 revolutions per minute have: 8.5 ms of seeking, and half of a revolution.
-            positioning_seconds: 0.0127,
+            access_seconds: 0.0127,
             revolution_seconds: 1.0 / 120.0,
             full_stripe_bytes: data * chunk_bytes,
         }
@@ -104,8 +104,8 @@ impl Array {
         let configuration = &self.configuration;
         let disks = &configuration.disks;
         let piece = piece_bytes.max(WRITE_CALL_BYTES);
-        let mut seconds_per_byte = 1.0 / disks.streaming_rate.min(configuration.port_rate)
-            + disks.positioning_seconds / piece;
+        let mut seconds_per_byte =
+            1.0 / disks.streaming_rate.min(configuration.port_rate) + disks.access_seconds / piece;
         let is_partial = REQUEST_BYTES < disks.full_stripe_bytes;
         if configuration.write_policy == WritePolicy::WriteThrough && is_partial {
             // Read, wait until the place comes by again, write.

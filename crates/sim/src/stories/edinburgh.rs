@@ -30,7 +30,7 @@ const FILE_BYTES: f64 = 1e9;
 /// Fitted to 160 and 381 Mb/s: what the disks write of one long piece, and what the server gathers. Another place takes them 10 ms.
 const STREAMING_MEGABITS: f64 = 450.0;
 const GATHERED_BYTES_MAX: f64 = 31e6;
-const POSITIONING_SECONDS: f64 = 0.01;
+const ACCESS_SECONDS: f64 = 0.01;
 /// Fitted to 203 Mb/s: in so many places the door's copies write to a file, as `strace` showed without a number.
 const PLACES_OF_DOOR: f64 = 6.7;
 /// Fitted to 310 Mb/s: seconds in which ten files are removed.
@@ -106,7 +106,7 @@ fn server() -> DiskServerConfiguration {
         array: ArrayConfiguration {
             disks: Disks {
                 streaming_rate: STREAMING_MEGABITS * MEGABIT,
-                positioning_seconds: POSITIONING_SECONDS,
+                access_seconds: ACCESS_SECONDS,
                 revolution_seconds: 0.0,
                 full_stripe_bytes: 0.0,
             },
@@ -183,6 +183,7 @@ const FROM_RAL_PP: usize = 10;
 const RAL_PP_TO_GLASGOW: usize = 11;
 const TO_SHEFFIELD_ALL: usize = 14;
 
+/// Long because each printed row has its own entry.
 fn rows() -> Vec<Row> {
     use Basis::{Fitted, Follows, Given};
     use Printed::{Megabits, Words};

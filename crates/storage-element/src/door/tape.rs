@@ -1,4 +1,5 @@
 //! The WLCG Tape REST API, version 1: who may have files brought from tape, how far that is, and where files are.
+//! Long because each operation of the interface has its handler.
 
 use super::answer::{Problem, Reply, Response, json_answer, written_json_answer};
 use super::document_body::{body_too_large, known_length, read_body};
@@ -71,6 +72,7 @@ pub(super) fn discovery(door: &Door, request: &Request, is_tls: bool) -> Option<
     Some(json_answer(StatusCode::OK, &document))
 }
 
+/// Long because each operation has one arm.
 pub(super) async fn answer(
     door: &Door,
     connection: &mut Connection,

@@ -1,5 +1,5 @@
 //! Files are put on tape and brought back by libraries that the request engine drives. Their drives work in threads of their own and
-//! ask for no one's leave; what they report comes as news.
+//! ask for no one's leave; what they report comes as news. Long because each effect of the engine has its arm.
 
 mod accounting;
 mod care;

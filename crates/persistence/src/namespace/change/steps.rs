@@ -1,8 +1,9 @@
 //! How each change to the tree is made: what stands at the place, what that forbids, then what is written.
+//! Long because each kind of change has its steps.
 
 use super::super::connection::{signed, stored, unsigned};
+use super::super::data_sets::keep_word;
 use super::super::directory_log::{DirectoryEntry, DirectoryRecord, FileEntry, TrashedFile};
-use super::super::nearline::keep_word;
 use super::super::property::{self, DeadProperty};
 use super::super::read::{
     archival_of, below_with_names, by_name, checksum_of_row, checksums_of, find, stored_archival,

@@ -1,10 +1,9 @@
 //! Which data set a file on tape belongs to: what its client said of that when it was written, and what whoever drives the tape
 //! system has made of it. Counts of a data set are sums over the rows of its files, so that none disagrees with a listing.
 
-use super::super::connection::{signed, stored, unsigned};
-use super::super::read::archival_of;
-use super::super::{EntryId, Namespace, NamespaceError};
-use super::bounded;
+use super::connection::{bounded, signed, stored, unsigned};
+use super::read::archival_of;
+use super::{EntryId, Namespace, NamespaceError};
 use penstock_model::{Archival, Bytes, Timestamp, UserName};
 use rusqlite::{Connection, OptionalExtension, Row, params};
 use serde::{Deserialize, Serialize};
@@ -98,7 +97,7 @@ pub struct HintCount {
 }
 
 /// Keeps what was said of a new file.
-pub(in super::super) fn keep_word(
+pub(super) fn keep_word(
     connection: &Connection,
     file: EntryId,
     word: &ArchiveWord,
