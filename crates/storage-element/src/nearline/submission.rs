@@ -88,13 +88,10 @@ impl Nearline {
     }
 
     /// What files on tape, and those that go there, take or may take on disk. Files that are on disk only leave it never, and are
-    /// no part of it.
+    /// no part of it. Of a pool that is away, its room as it was known last.
     fn tape_room(&self) -> Bytes {
-        let free = self
-            .pools
-            .values()
-            .map(|pool| pool.view().known_available());
-        let free = free.flatten().map(|bytes| bytes.0);
+        let free = self.pools.values();
+        let free = free.map(|pool| pool.view().available().0);
         let taken = self.tape_bytes_on_disk.load(Ordering::Relaxed);
         Bytes(free.fold(taken, u64::saturating_add))
     }
