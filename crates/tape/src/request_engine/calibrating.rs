@@ -104,32 +104,49 @@ impl RequestEngine {
         }
     }
 
-    /// What is known of a tape and of the drives that take it.
+    /// What is known of a tape and of the drives that take it, with what was observed since the last time.
     pub(super) fn tape_model(&mut self, tape: &TapeName) -> (DriveModel, Geometry) {
-        let facts = self.live.tapes.get(tape);
-        let kind = facts.map_or_else(String::new, |facts| facts.kind.clone());
-        let mut model = self.kinds.get(&kind).copied().unwrap_or(DriveModel::LTO_8);
-        let mut geometry = model.geometry();
-        let measured = facts.and_then(|facts| facts.wrap_ends_bytes.clone());
+        let (kind, model) = self.kind_of(tape);
         let figures = self.kind_figures(&kind, &model);
-        if let Some(figures) = &figures {
+        let is_measured = self.measured_ends(tape).is_some();
+        let known = self.calibrations.tapes.get(tape);
+        if !is_measured && known.is_none_or(|(_, new)| *new >= TAPE_LOCATES) {
+            let mut geometry = model.geometry();
+            if let (Some(figures), Some(locates)) = (figures, self.live.locates.get(tape)) {
+                let mut model = model;
+                model.locate = figures.locate;
+                let locates: Vec<ObservedLocate> = locates.iter().copied().collect();
+                geometry = fit_wraps(&model, &geometry, &locates, figures.wrap_spread);
+            }
+            self.calibrations.tapes.insert(tape.clone(), (geometry, 0));
+        }
+        self.known_tape_model(tape)
+    }
+
+    /// The same as it was found the last time. It costs little, and changes nothing.
+    pub(super) fn known_tape_model(&self, tape: &TapeName) -> (DriveModel, Geometry) {
+        let (kind, mut model) = self.kind_of(tape);
+        let mut geometry = model.geometry();
+        if let Some(figures) = self.calibrations.kinds.get(&kind) {
             model.locate = figures.locate;
         }
-        if let Some(ends) = measured {
-            geometry.wrap_ends_bytes = ends;
-            return (model, geometry);
+        if let Some(ends) = self.measured_ends(tape) {
+            geometry.wrap_ends_bytes.clone_from(ends);
+        } else if let Some((known, _)) = self.calibrations.tapes.get(tape) {
+            geometry = known.clone();
         }
-        match self.calibrations.tapes.get(tape) {
-            Some((known, new)) if *new < TAPE_LOCATES => return (model, known.clone()),
-            _ => {}
-        }
-        if let (Some(figures), Some(locates)) = (figures, self.live.locates.get(tape)) {
-            let locates: Vec<ObservedLocate> = locates.iter().copied().collect();
-            geometry = fit_wraps(&model, &geometry, &locates, figures.wrap_spread);
-        }
-        let found = (geometry.clone(), 0);
-        self.calibrations.tapes.insert(tape.clone(), found);
         (model, geometry)
+    }
+
+    fn measured_ends(&self, tape: &TapeName) -> Option<&Vec<u64>> {
+        self.live.tapes.get(tape)?.wrap_ends_bytes.as_ref()
+    }
+
+    fn kind_of(&self, tape: &TapeName) -> (String, DriveModel) {
+        let facts = self.live.tapes.get(tape);
+        let kind = facts.map_or_else(String::new, |facts| facts.kind.clone());
+        let model = self.kinds.get(&kind).copied();
+        (kind, model.unwrap_or(DriveModel::LTO_8))
     }
 
     fn kind_figures(&mut self, kind: &str, model: &DriveModel) -> Option<KindFigures> {

@@ -141,7 +141,7 @@ impl RequestEngine {
     }
 
     /// What a drive reads over on its way from one file to the next. To the first one of a mount it locates.
-    fn over_bytes(&mut self, drive: &DriveName, file: FileId) -> u64 {
+    fn over_bytes(&self, drive: &DriveName, file: FileId) -> u64 {
         let mount = self.live.mount(drive);
         let mount = mount.filter(|mount| mount.is_head_known && mount.files > 0);
         let copies = self.live.recalls.get(&file).map(|entry| &entry.copies);
@@ -149,13 +149,12 @@ impl RequestEngine {
         let Some((mount, copy)) = mount.zip(copy) else {
             return 0;
         };
-        let (tape, head, begin) = (mount.tape.clone(), mount.head_bytes, copy.begin_bytes);
-        if begin <= head {
+        let Some(over_bytes) = copy.begin_bytes.checked_sub(mount.head_bytes) else {
             return 0;
-        }
-        let (model, geometry) = self.tape_model(&tape);
-        match reads_on(&model, &geometry, head, begin) {
-            true => begin - head,
+        };
+        let (model, geometry) = self.known_tape_model(&mount.tape);
+        match reads_on(&model, &geometry, mount.head_bytes, copy.begin_bytes) {
+            true => over_bytes,
             false => 0,
         }
     }
