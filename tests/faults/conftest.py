@@ -17,7 +17,7 @@ from .rounds import Rounds, table
 from .tiers import TIERS
 
 # Tests that take minutes and have no smaller form.
-OF_SOAK = {"test_live_faults.py", "test_live_fixes.py"}
+OF_SOAK = {"test_live_fixes.py"}
 LIBFAKETIME = "/usr/lib/*/faketime/libfaketime.so.1"
 
 

@@ -22,7 +22,7 @@ LARGE_FILES = {"active": 12, "sizes": MANY_POOLS["sizes"]}
 SMALL_MB = 64 + 80
 
 
-@dataclass
+@dataclass(eq=False)
 class Fault:
     """`prepare` is done before the sites start, `strike` while copies go on."""
 
