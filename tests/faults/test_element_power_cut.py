@@ -135,6 +135,8 @@ class TapeDoor(Door):
 class TapeRecording(Recording):
     """The same, with all files on their way to tapes, which lie on the same disk."""
 
+    FAULT = "power cut with tapes"
+
     def __init__(self, *given):
         super().__init__(*given)
         # Slow enough that cuts meet mounts, writes and syncs.
@@ -168,6 +170,8 @@ class TapeRecording(Recording):
 
 class CaredForRecording(TapeRecording):
     """The same, while an operator has one tape after the other emptied, written anew and verified."""
+
+    FAULT = "power cut while tapes are emptied"
 
     def record(self):
         is_over = threading.Event()
@@ -208,7 +212,7 @@ class CaredForRecording(TapeRecording):
 def test_a_power_cut_loses_no_file_on_its_way_to_tape_and_back(
     kind, binary, tmp_path, disk_program, fault_ca, faulty, tier, rounds
 ):
-    for seed in rounds.of("element", f"power cut with tapes, {tier.cuts_per_run} times", tier.recorded_runs):
+    for seed in rounds.of("element", f"{kind.FAULT}, {tier.cuts_per_run} times", tier.recorded_runs):
         draw = random.Random(seed)
         directory = tmp_path / str(seed)
         run = kind(binary, directory, Disk(disk_program, directory / "disk"), fault_ca, faulty, seed)
