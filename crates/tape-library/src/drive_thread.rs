@@ -64,7 +64,7 @@ pub(crate) enum Command {
     /// The drive is down: what it has not synced is lost.
     Fail,
     /// Its cartridge is taken out by hand; whoever asked is told when that is done.
-    Empty(Sender<()>),
+    Empty(Sender<io::Result<()>>),
 }
 
 /// What all drives of a library have in common.
@@ -186,9 +186,8 @@ impl DriveThread {
                 }
             }
             Command::Empty(done) => {
-                self.empty();
                 // Who asked may have gone.
-                let _ = done.send(());
+                let _ = done.send(self.empty());
             }
         }
     }
@@ -490,12 +489,11 @@ impl DriveThread {
         }
     }
 
-    fn empty(&mut self) {
+    fn empty(&mut self) -> io::Result<()> {
         if let Some(loaded) = self.loaded.take() {
             close(loaded);
         }
-        // A record that could not be written is found out by the next mount.
-        let _ = self.shared.slots.put(&self.name, None);
+        self.shared.slots.put(&self.name, None)
     }
 }
 

@@ -15,7 +15,7 @@ use crate::data_set::{DataSetName, HintSource, HintVerdict};
 use crate::drive_pool::{Drive, DrivePool, DriveState, DriveWork, Mount, MountPurpose};
 use crate::mount_account::MountLedger;
 use crate::record::{Record, Tape, TapeState};
-use crate::request::{DriveName, FamilyName, FileId, LibraryName, RequestId, TapeName};
+use crate::request::{DriveName, FamilyName, FileId, LibraryId, LibraryName, RequestId, TapeName};
 use crate::tape_care::{TapeCare, UnreadableCopy};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -69,6 +69,8 @@ pub struct LiveSet {
     #[serde(with = "crate::as_pairs")]
     pub hint_verdicts: BTreeMap<(HintSource, HintVerdict), u64>,
     pub libraries: BTreeMap<LibraryName, LibraryPause>,
+    /// Which libraries these are, whatever lies where they are configured.
+    pub library_ids: BTreeMap<LibraryName, LibraryId>,
     /// When a file was last read from each tape.
     pub last_reads: BTreeMap<TapeName, i64>,
     /// The newest locates on each tape, the oldest first.
@@ -105,6 +107,9 @@ impl LiveSet {
         self.mounts = mounts;
         match record {
             Record::Snapshot(live) => self.clone_from(live),
+            Record::LibraryKnown { library, id } => {
+                self.library_ids.insert(library.clone(), id.clone());
+            }
             Record::DriveAdded {
                 drive,
                 library,

@@ -4,8 +4,8 @@ use crate::data_set::{DataSetName, HintVerdict};
 use crate::drive_pool::{DriveClass, MountPurpose};
 use crate::live_set::LiveSet;
 use crate::request::{
-    ArchiveRequest, DriveName, FamilyName, FileId, LibraryName, RecallRequest, RequestId,
-    RequestOutcome, TapeErrorScope, TapeName,
+    ArchiveRequest, DriveName, FamilyName, FileId, LibraryId, LibraryName, RecallRequest,
+    RequestId, RequestOutcome, TapeErrorScope, TapeName,
 };
 use crate::tape_care::{CareStep, UnreadableCopy};
 use serde::{Deserialize, Serialize};
@@ -53,6 +53,11 @@ pub enum TapeState {
 pub enum Record {
     /// All that the records before it made up: they are no longer needed.
     Snapshot(Box<LiveSet>),
+    /// A library was opened, and this is the one whose tapes are meant.
+    LibraryKnown {
+        library: LibraryName,
+        id: LibraryId,
+    },
     DriveAdded {
         drive: DriveName,
         library: LibraryName,

@@ -10,11 +10,13 @@ mod archiving;
 mod calibrating;
 mod failing;
 mod forecasting;
+mod inventory;
 mod mounting;
 mod recalling;
 mod trickle;
 
 pub use forecasting::{Forecast, ForecastTimes};
+pub use inventory::{FoundDrive, Inventory};
 
 use crate::aggregate::{AggregateMember, AggregatePolicy};
 use crate::data_set::{DataSetName, HintSource, HintVerdict};
@@ -306,6 +308,19 @@ struct Turnout {
     effects: Vec<Effect>,
 }
 
+impl Turnout {
+    /// Records before all others.
+    fn all(self) -> Vec<Effect> {
+        let Turnout { records, effects } = self;
+        if records.is_empty() {
+            return effects;
+        }
+        let mut all = vec![Effect::Persist(records)];
+        all.extend(effects);
+        all
+    }
+}
+
 /// The engine.
 #[derive(Debug, Clone)]
 pub struct RequestEngine {
@@ -446,13 +461,7 @@ impl RequestEngine {
             self.dismount_idle(now_ns, &mut out);
         }
         self.wake(now_ns, &mut out);
-        let Turnout { records, effects } = out;
-        if records.is_empty() {
-            return effects;
-        }
-        let mut all = vec![Effect::Persist(records)];
-        all.extend(effects);
-        all
+        out.all()
     }
 
     /// Long because each input has its arm.

@@ -40,7 +40,7 @@ use penstock_tape::request::{
     RecallRequest, RequestId, RequestOutcome, TapeCopy, TapeErrorScope, VoName as TapeVo,
 };
 use penstock_tape::request_engine::{
-    DriveReport, Effect, ForecastTimes, Input, RequestEngine, TapeIncident,
+    DriveReport, Effect, ForecastTimes, Input, Inventory, RequestEngine, TapeIncident,
 };
 use penstock_tape_library::{DriveMessage, EmulatedLibrary};
 use request_kind::RequestKind;
@@ -63,8 +63,8 @@ pub(super) struct TapeLibraries {
     libraries: BTreeMap<LibraryName, Arc<EmulatedLibrary>>,
     /// In which library each drive is.
     library_of: BTreeMap<DriveName, LibraryName>,
-    /// What the engine is told of what is configured, at the start.
-    configured: Vec<Input>,
+    /// What the engine is told of what is configured and found, at the start.
+    inventory: Inventory,
     engine: RequestEngine,
     disk: DiskSide,
     clock: Arc<BelievedClock>,
@@ -122,16 +122,16 @@ impl TapeLibraries {
     pub(super) fn resume(&mut self) -> Vec<TapeOrder> {
         self.newest_ns = self.now_ns();
         self.know_incidents();
-        let effects = self.engine.resume(self.newest_ns);
+        let inventory = std::mem::take(&mut self.inventory);
+        let effects = self.engine.take_inventory(self.newest_ns, inventory);
         let mut orders = self.orders(effects);
+        let effects = self.engine.resume(self.newest_ns);
+        orders.extend(self.orders(effects));
         // What nobody waits for is asked for anew.
         let requests = self.engine.live().requests.keys();
         let background = requests.filter(|request| RequestKind::parse(**request).0.is_background());
         let background = background.copied().collect();
         orders.extend(self.input(Input::Cancel(background)));
-        for input in std::mem::take(&mut self.configured) {
-            orders.extend(self.input(input));
-        }
         // What is no longer configured is not used.
         let drives = self.engine.live().drives.0.keys();
         let gone = drives.filter(|drive| !self.library_of.contains_key(*drive));

@@ -4,7 +4,7 @@ use crate::nearline::{EVICTS_ALL, Hsm, nearline, with_tape};
 use crate::recovery::config;
 use crate::site::{DEADLINE, Site, Trust};
 use penstock_model::Bytes;
-use penstock_persistence::namespace::EntryId;
+use penstock_persistence::namespace::{Change, EntryId, Namespace, NearlineChange};
 use penstock_storage_element::{
     LibrariesConfig, LibraryConfig, Storage, StorageConfig, TapeCareConfig, TapeSystemConfig,
 };
@@ -237,6 +237,102 @@ async fn a_tape_system_is_not_exchanged_under_its_files_and_is_while_there_are_n
     let site = Site::again(directory, |config| with_library(config, EVICTS_ALL)).await;
     let id = site.stage("/tape/f").await;
     assert_eq!(site.staged(&id).await["onDisk"], true);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_library_whose_disk_is_not_mounted_is_not_taken_for_a_new_one() {
+    let site = Site::with(|config| with_library(config, EVICTS_ALL)).await;
+    site.put("/tape/f", b"once on tape").await;
+    site.becomes("/tape/f", "TAPE").await;
+    let directory = site.close().await;
+    let (tape, aside) = (
+        directory.path().join("tape"),
+        directory.path().join("aside"),
+    );
+    let refusal = || {
+        let mut changed = config(directory.path());
+        with_library(&mut changed, EVICTS_ALL);
+        let refused = Storage::open(changed).err().expect("refused");
+        refused.to_string()
+    };
+    fs::rename(&tape, &aside).expect("moved");
+    let told = refusal();
+    assert!(told.contains("has no library.json"), "{told}");
+    assert!(told.contains("mount it"), "{told}");
+    assert!(!tape.join("silo").exists(), "nothing was made");
+    // A mount point.
+    fs::create_dir_all(tape.join("silo/cartridges")).expect("made");
+    assert!(refusal().contains("has no library.json"));
+    // Another library of this site lies there.
+    fs::copy(
+        aside.join("silo/library.json"),
+        tape.join("silo/library.json"),
+    )
+    .expect("copied");
+    let identity = fs::read_to_string(aside.join("silo/library.json")).expect("read");
+    let other = identity.replace("\"id\": \"", "\"id\": \"another-");
+    fs::write(tape.join("silo/library.json"), other).expect("written");
+    let told = refusal();
+    assert!(
+        told.contains("says that it is library 'silo' with the id another-"),
+        "{told}"
+    );
+    // That of another storage element.
+    let other = identity.replace("\"owner\": \"", "\"owner\": \"another-");
+    fs::write(tape.join("silo/library.json"), other).expect("written");
+    let told = refusal();
+    assert!(
+        told.contains("belongs to another storage element"),
+        "{told}"
+    );
+    fs::remove_dir_all(&tape).expect("removed");
+    fs::rename(&aside, &tape).expect("moved");
+    let site = Site::again(directory, |config| with_library(config, EVICTS_ALL)).await;
+    let id = site.stage("/tape/f").await;
+    assert_eq!(site.staged(&id).await["onDisk"], true);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cartridge_that_is_missing_is_not_made_anew() {
+    let site = Site::with(|config| with_library(config, EVICTS_ALL)).await;
+    site.put("/tape/f", b"once on tape").await;
+    site.becomes("/tape/f", "TAPE").await;
+    let directory = site.close().await;
+    let cartridge = directory.path().join("tape/silo/cartridges/silo-001.tape");
+    let aside = directory.path().join("aside.tape");
+    fs::rename(&cartridge, &aside).expect("moved");
+    let site = Site::again(directory, |config| with_library(config, EVICTS_ALL)).await;
+    site.put("/tape/g", b"on another tape").await;
+    site.becomes("/tape/g", "TAPE").await;
+    assert!(!cartridge.exists());
+    let copies = site.storage.namespace().tape_copies(EntryId(0), 10);
+    let copies = copies.expect("readable");
+    assert!(copies[0].1[0].contains("/silo-001/"), "{copies:?}");
+    assert!(copies[1].1[0].contains("/silo-002/"), "{copies:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_library_of_an_earlier_version_is_taken_as_it_is() {
+    let site = Site::with(|config| with_library(config, EVICTS_ALL)).await;
+    site.put("/tape/f", b"once on tape").await;
+    site.becomes("/tape/f", "TAPE").await;
+    let directory = site.close().await;
+    let identity = directory.path().join("tape/silo/library.json");
+    fs::remove_file(&identity).expect("removed");
+    // Its records told of no id.
+    forget_records(directory.path());
+    let site = Site::again(directory, |config| with_library(config, EVICTS_ALL)).await;
+    assert!(identity.exists());
+    let id = site.stage("/tape/f").await;
+    assert_eq!(site.staged(&id).await["onDisk"], true);
+}
+
+/// What the engine has recorded is lost, as after the namespace was made again.
+fn forget_records(site: &Path) {
+    let namespace = Namespace::open(&config(site).namespace).expect("opened");
+    let forgotten = NearlineChange::ReplaceJournal(Vec::new());
+    let forgotten = namespace.apply(Change::Nearline(forgotten));
+    forgotten.expect("written");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -29,6 +29,7 @@ fn a_media_error_concerns_one_file() {
     site.archive((1..=10).map(|file| (file, 100_000)), "raw");
     site.run();
     let copy = site.copies()[&penstock_tape::request::FileId(4)].clone();
+    let unreadable = TapeIncident::FilesUnreadable(copy.tape.clone());
     let fault = InjectedFault::MediaError {
         tape: copy.tape,
         begin_bytes: copy.begin_bytes + 5,
@@ -40,7 +41,7 @@ fn a_media_error_concerns_one_file() {
     assert_eq!(site.outcomes(is_recalled), 9);
     let lost = RequestOutcome::NoCopyLeft(TapeErrorScope::File);
     assert_eq!(site.outcomes(|outcome| *outcome == lost), 1);
-    assert_eq!(site.incidents, []);
+    assert_eq!(site.incidents, [unreadable]);
     site.check_recalled(5, 100_000);
 }
 
