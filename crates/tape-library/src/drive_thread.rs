@@ -247,8 +247,9 @@ impl DriveThread {
 
     fn mount(&mut self, tape: &TapeName, is_archive: bool) {
         let begin_ns = self.shared.queue.now_ns();
-        if let Some(loaded) = &self.loaded {
-            // Told again after a restart.
+        if let Some(loaded) = &mut self.loaded {
+            // Told again after a restart: nothing was written to it since it came.
+            loaded.has_lost_tail = false;
             match loaded.tape == *tape && loaded.medium.is_some() {
                 true => self.report(begin_ns + AT_ONCE_NS, DriveReport::Mounted),
                 false => self.fail(begin_ns + AT_ONCE_NS, TapeErrorScope::Drive),
