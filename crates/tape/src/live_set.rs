@@ -143,6 +143,7 @@ impl LiveSet {
                     tape.capacity_bytes = tape.written_bytes;
                 }
             }
+            Record::CopiesGivenUp { tape } => self.give_up_copies(tape),
             Record::RecallAsked { at_ns, request } => self.add_recall(*at_ns, request),
             Record::ArchiveAsked { at_ns, request } => self.add_archive(*at_ns, request),
             Record::LeaseRenewed { request, lease_ns } => self.renew(*request, *lease_ns),

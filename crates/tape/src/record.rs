@@ -201,6 +201,10 @@ pub enum Record {
     BackgroundHeld {
         until_ns: i64,
     },
+    /// Copies on a tape that cannot be read any more count for no file that is still to be written: they are written again elsewhere.
+    CopiesGivenUp {
+        tape: TapeName,
+    },
     /// A tape has ended before its capacity: nothing more is written to it.
     TapeFilled {
         tape: TapeName,

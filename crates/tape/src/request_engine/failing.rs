@@ -196,6 +196,7 @@ impl RequestEngine {
                 if is_broken {
                     out.effects
                         .push(Effect::Open(TapeIncident::TapeBroken(tape.clone())));
+                    self.give_up_copies(tape, out);
                 }
                 let queued = self.live.queues.get(tape).map(|queue| queue.files.clone());
                 for file in queued.unwrap_or_default() {
@@ -206,6 +207,14 @@ impl RequestEngine {
                     }
                 }
             }
+        }
+    }
+
+    /// A copy that was made on a tape is none of those of a file when the others are made after the tape broke.
+    fn give_up_copies(&mut self, tape: &TapeName, out: &mut Turnout) {
+        if self.live.has_synced_copies(tape) {
+            let tape = tape.clone();
+            self.keep(out, Record::CopiesGivenUp { tape });
         }
     }
 
