@@ -261,12 +261,14 @@ impl DriveThread {
             Some(LibraryFault::RobotStuck) => Some(ROBOT_STUCK_NS),
             Some(LibraryFault::RobotAway) => Some(ROBOT_AWAY_NS),
             Some(LibraryFault::Full) if is_archive => Some(AT_ONCE_NS),
-            _ if !self.shared.definition.tapes.contains_key(tape) => Some(AT_ONCE_NS),
             _ if self.shared.slots.drive_of(tape).is_some() => Some(AT_ONCE_NS),
             _ => None,
         };
         if let Some(after_ns) = after_ns {
             return self.fail(begin_ns + after_ns, TapeErrorScope::Library);
+        }
+        if !self.shared.definition.tapes.contains_key(tape) {
+            return self.fail(begin_ns + AT_ONCE_NS, TapeErrorScope::Tape);
         }
         if self.shared.slots.put(&self.name, Some(tape)).is_err() {
             return self.fail(begin_ns + AT_ONCE_NS, TapeErrorScope::Library);

@@ -52,6 +52,8 @@ pub struct TapeQueue {
 pub struct LiveSet {
     pub drives: DrivePool,
     pub tapes: BTreeMap<TapeName, Tape>,
+    /// Those of them that are no longer configured: they are neither read nor written.
+    pub retired: BTreeSet<TapeName>,
     pub recalls: BTreeMap<FileId, RecallEntry>,
     pub archives: BTreeMap<FileId, ArchiveEntry>,
     pub requests: BTreeMap<RequestId, RequestTarget>,
@@ -129,6 +131,12 @@ impl LiveSet {
                 if let Some(tape) = self.tapes.get_mut(tape) {
                     tape.state = *state;
                 }
+            }
+            Record::TapeRetired { tape } => {
+                self.retired.insert(tape.clone());
+            }
+            Record::TapeReturned { tape } => {
+                self.retired.remove(tape);
             }
             Record::TapeMeasured {
                 tape,
@@ -217,7 +225,8 @@ impl LiveSet {
             | Record::WorkGivenUp { .. }
             | Record::DismountBegun { .. }
             | Record::DriveFreed { .. }
-            | Record::DriveDown { .. } => self.apply_to_drive(record),
+            | Record::DriveDown { .. }
+            | Record::DriveRemoved { .. } => self.apply_to_drive(record),
         }
     }
 
@@ -288,11 +297,14 @@ impl LiveSet {
                     drive.state = DriveState::Free;
                 }
             }
-            Record::DriveDown { drive, .. } => {
+            Record::DriveDown { drive, why, .. } => {
                 if let Some(drive) = self.drives.0.get_mut(drive) {
                     let tape = drive.state.tape().cloned();
-                    drive.state = DriveState::Down { tape };
+                    drive.state = DriveState::Down { tape, why: *why };
                 }
+            }
+            Record::DriveRemoved { drive, .. } => {
+                self.drives.0.remove(drive);
             }
             _ => {}
         }
@@ -323,13 +335,13 @@ impl LiveSet {
     pub fn is_active(&self, tape: &TapeName) -> bool {
         let state = self.tapes.get(tape).map(|tape| tape.state);
         let is_read = matches!(state, Some(TapeState::Active | TapeState::ReadOnly));
-        is_read && !self.relabeling.contains(tape)
+        is_read && !self.relabeling.contains(tape) && !self.retired.contains(tape)
     }
 
     /// Whether it can be written to.
     pub fn is_written(&self, tape: &TapeName) -> bool {
         let state = self.tapes.get(tape).map(|tape| tape.state);
-        state == Some(TapeState::Active) && !self.relabeling.contains(tape)
+        state == Some(TapeState::Active) && self.is_active(tape)
     }
 
     /// Whether background work rests.

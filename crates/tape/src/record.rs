@@ -1,7 +1,7 @@
 //! What the request engine persists before it acts. All that it knows is made of these, in their order.
 
 use crate::data_set::{DataSetName, HintVerdict};
-use crate::drive_pool::{DriveClass, MountPurpose};
+use crate::drive_pool::{DownReason, DriveClass, MountPurpose};
 use crate::live_set::LiveSet;
 use crate::request::{
     ArchiveRequest, DriveName, FamilyName, FileId, LibraryId, LibraryName, RecallRequest,
@@ -70,6 +70,14 @@ pub enum Record {
     TapeChanged {
         tape: TapeName,
         state: TapeState,
+    },
+    /// A tape is no longer configured.
+    TapeRetired {
+        tape: TapeName,
+    },
+    /// It is configured again.
+    TapeReturned {
+        tape: TapeName,
     },
     /// A drive has told where the wraps of a tape end.
     TapeMeasured {
@@ -230,6 +238,13 @@ pub enum Record {
     },
     DriveDown {
         #[serde(default)]
+        at_ns: i64,
+        drive: DriveName,
+        #[serde(default)]
+        why: DownReason,
+    },
+    /// A drive is no longer configured.
+    DriveRemoved {
         at_ns: i64,
         drive: DriveName,
     },

@@ -2,7 +2,7 @@
 
 use crate::nearline::{EVICTS_ALL, Hsm, nearline, with_tape};
 use crate::recovery::config;
-use crate::site::{DEADLINE, Site, Trust};
+use crate::site::{DEADLINE, Site, Trust, check, path};
 use penstock_model::Bytes;
 use penstock_persistence::namespace::{Change, EntryId, Namespace, NearlineChange};
 use penstock_storage_element::{
@@ -333,6 +333,67 @@ fn forget_records(site: &Path) {
     let forgotten = NearlineChange::ReplaceJournal(Vec::new());
     let forgotten = namespace.apply(Change::Nearline(forgotten));
     forgotten.expect("written");
+}
+
+/// Libraries with other numbers of drives and tapes than usual.
+fn with_numbers(config: &mut StorageConfig, drives: usize, tapes: usize) {
+    with_library(config, EVICTS_ALL);
+    let system = &mut config.nearline.as_mut().expect("there").system;
+    let TapeSystemConfig::Libraries(libraries) = system else {
+        panic!("libraries");
+    };
+    let directory = libraries.libraries[0].directory.clone();
+    let home = directory.parent().expect("a site").to_owned();
+    libraries.libraries = vec![library("silo", &home, drives, tapes)];
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_library_with_fewer_tapes_and_drives_than_before_works_with_those_it_has() {
+    let with_second_family = |config: &mut StorageConfig, drives, tapes| {
+        with_numbers(config, drives, tapes);
+        let classes = &mut config.nearline.as_mut().expect("there").classes.0;
+        let mut second = classes[0].clone();
+        second.path = path("/other");
+        second.family = "other".to_owned();
+        classes.push(second);
+    };
+    let site = Site::with(|config| with_second_family(config, 2, 4)).await;
+    check(&site, "MKCOL", "/other", &[], 201).await;
+    for (file, tape) in [("/tape/f", "silo-001"), ("/other/f", "silo-002")] {
+        site.put(file, file.as_bytes()).await;
+        site.becomes(file, "TAPE").await;
+        let copies = site.storage.namespace().tape_copies(EntryId(0), 10);
+        let copies = copies.expect("readable");
+        let is_there = copies.iter().any(|(_, uris)| uris[0].contains(tape));
+        assert!(is_there, "{copies:?}");
+    }
+    let site = site.reopen(|config| with_second_family(config, 1, 1)).await;
+    let id = site.stage("/other/f").await;
+    let failed = |file: &Value| file["state"] == "FAILED";
+    let file = site.file_becomes(&id, failed).await;
+    let error = file["error"].as_str().expect("told");
+    assert!(error.contains("not in use"), "{error}");
+    site.put("/tape/g", b"beside f").await;
+    site.becomes("/tape/g", "TAPE").await;
+    // Nobody has to enable what is configured again.
+    let site = site.reopen(|config| with_second_family(config, 2, 4)).await;
+    let id = site.stage("/other/f").await;
+    assert_eq!(site.staged(&id).await["onDisk"], true);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_tape_that_was_left_in_a_drive_that_is_gone_is_read_in_another() {
+    let site = Site::with(|config| with_library(config, EVICTS_ALL)).await;
+    site.put("/tape/f", b"once on tape").await;
+    site.becomes("/tape/f", "TAPE").await;
+    let site = site.reopen(|config| with_library(config, EVICTS_ALL)).await;
+    let directory = site.close().await;
+    // As a kill leaves it.
+    let drives = directory.path().join("tape/silo/drives.json");
+    fs::write(&drives, r#"{"silo-d2":"silo-001"}"#).expect("written");
+    let site = Site::again(directory, |config| with_numbers(config, 1, 4)).await;
+    let id = site.stage("/tape/f").await;
+    assert_eq!(site.staged(&id).await["onDisk"], true);
 }
 
 #[tokio::test(flavor = "multi_thread")]

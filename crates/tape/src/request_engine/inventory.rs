@@ -34,42 +34,90 @@ impl RequestEngine {
                 self.keep(&mut out, Record::LibraryKnown { library, id });
             }
         }
+        let drives = self.live.drives.0.iter();
+        let gone = drives.filter(|(drive, known)| {
+            let found = inventory.drives.get(*drive);
+            found.is_none_or(|found| found.library != known.library || found.kind != known.kind)
+        });
+        for drive in gone.map(|(drive, _)| drive.clone()).collect::<Vec<_>>() {
+            self.return_work(now_ns, &drive, &mut out);
+            let at_ns = now_ns;
+            self.keep(&mut out, Record::DriveRemoved { at_ns, drive });
+        }
         for (drive, found) in inventory.drives {
             self.find_drive(now_ns, drive, found, &mut out);
         }
+        let tapes = self.live.tapes.keys();
+        let gone = tapes.filter(|tape| {
+            !inventory.tapes.contains_key(*tape) && !self.live.retired.contains(*tape)
+        });
+        for tape in gone.cloned().collect::<Vec<_>>() {
+            self.retire_tape(&tape, &mut out);
+        }
         for (tape, facts) in inventory.tapes {
+            if self.live.retired.contains(&tape) {
+                let tape = tape.clone();
+                self.keep(&mut out, Record::TapeReturned { tape });
+            }
             self.take(now_ns, Input::TapeAdded { tape, facts }, &mut out);
         }
+        self.leave_retired(now_ns, &mut out);
         out.all()
     }
 
+    /// A tape that was on its way into a drive when it was retired is not used there. `resume` orders what is recorded here.
+    fn leave_retired(&mut self, now_ns: i64, out: &mut Turnout) {
+        let drives = self.live.drives.0.iter();
+        let coming = drives.filter(|(_, drive)| match &drive.state {
+            DriveState::Mounting { tape, .. } => self.live.retired.contains(tape),
+            DriveState::Free
+            | DriveState::Mounted(_)
+            | DriveState::Dismounting { .. }
+            | DriveState::Down { .. } => false,
+        });
+        for drive in coming.map(|(drive, _)| drive.clone()).collect::<Vec<_>>() {
+            let at_ns = now_ns;
+            self.keep(out, Record::DismountBegun { at_ns, drive });
+        }
+    }
+
+    /// A drive that is configured. One that holds another tape than was recorded, or none, is free: its library has put the others
+    /// back into their slots.
     fn find_drive(&mut self, now_ns: i64, drive: DriveName, found: FoundDrive, out: &mut Turnout) {
         let FoundDrive {
             library,
             kind,
             tape: in_it,
         } = found;
-        let is_away = match self.state(&drive) {
-            // A mount that was ordered may not have begun.
-            Some(DriveState::Mounted(mount)) => in_it.as_ref() != Some(&mount.tape),
+        let down = match self.state(&drive) {
+            Some(DriveState::Mounted(mount)) if in_it.as_ref() != Some(&mount.tape) => None,
+            Some(DriveState::Down { tape, why }) if tape.is_some() && *tape != in_it => Some(*why),
+            // A mount that was ordered may not have begun, and a dismount may have ended.
             Some(
                 DriveState::Free
+                | DriveState::Mounted(_)
                 | DriveState::Mounting { .. }
                 | DriveState::Dismounting { .. }
                 | DriveState::Down { .. },
             )
-            | None => false,
+            | None => {
+                let added = Input::DriveAdded {
+                    drive,
+                    library,
+                    kind,
+                };
+                return self.take(now_ns, added, out);
+            }
         };
-        if is_away {
-            self.return_work(now_ns, &drive, out);
-            let (at_ns, drive) = (now_ns, drive.clone());
-            self.keep(out, Record::DriveFreed { at_ns, drive });
+        self.return_work(now_ns, &drive, out);
+        let (at_ns, freed) = (now_ns, drive.clone());
+        let freed = Record::DriveFreed {
+            at_ns,
+            drive: freed,
+        };
+        self.keep(out, freed);
+        if let Some(why) = down {
+            self.keep(out, Record::DriveDown { at_ns, drive, why });
         }
-        let added = Input::DriveAdded {
-            drive,
-            library,
-            kind,
-        };
-        self.take(now_ns, added, out);
     }
 }

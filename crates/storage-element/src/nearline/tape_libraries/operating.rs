@@ -8,8 +8,8 @@ use penstock_tape::mount_account::tape_metrics;
 use penstock_tape::ok_to_stop::StopTarget;
 use penstock_tape::record::{Tape, TapeState};
 use penstock_tape::relabel::RelabelOrder;
-use penstock_tape::request::{DriveName, LibraryName, TapeErrorScope, TapeName};
-use penstock_tape::request_engine::{DriveReport, Input};
+use penstock_tape::request::{DriveName, LibraryName, TapeName};
+use penstock_tape::request_engine::Input;
 use penstock_tape::tape_care::CareStep;
 use std::sync::Arc;
 use std::time::Duration;
@@ -85,8 +85,7 @@ impl TapeLibraries {
         if !self.engine.live().drives.0.contains_key(&drive) {
             return Err(OperatorError::Unknown("drive"));
         }
-        let report = DriveReport::Failed(TapeErrorScope::Drive);
-        Ok(self.input(Input::Report { drive, report }))
+        Ok(self.input(Input::DriveDown(drive)))
     }
 
     fn change_tape(
@@ -95,6 +94,13 @@ impl TapeLibraries {
         state: TapeState,
     ) -> Result<Vec<TapeOrder>, OperatorError> {
         self.known_tape(&tape)?;
+        if self.engine.live().retired.contains(&tape) {
+            return Err(OperatorError::TapeState {
+                tape,
+                state: "not configured",
+                remedy: "raise `count` of `tapes` of its library first",
+            });
+        }
         self.care.hasten();
         Ok(self.input(Input::TapeChanged { tape, state }))
     }
