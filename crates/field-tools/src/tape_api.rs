@@ -279,7 +279,7 @@ pub struct LibraryTape {
     pub name: String,
     pub library: String,
     pub kind: String,
-    /// `active`, `read-only`, `disabled` or `broken`.
+    /// `active`, `read-only`, `disabled`, `broken` or `not-configured`.
     pub state: String,
     pub family: Option<String>,
     pub capacity_bytes: u64,

@@ -17,7 +17,7 @@ pub(crate) enum BlockKind {
     SyncMark,
 }
 
-/// A header. All numbers are stored with the least byte first.
+/// A header. All numbers are stored with the least byte first. Behind its checksum lies the sign of its cartridge.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct BlockHeader {
     pub kind: BlockKind,
@@ -31,7 +31,7 @@ pub(crate) struct BlockHeader {
 }
 
 impl BlockHeader {
-    pub(crate) fn encode(&self) -> [u8; HEADER_BYTES] {
+    pub(crate) fn encode(&self, sign: u32) -> [u8; HEADER_BYTES] {
         let mut bytes = [0; HEADER_BYTES];
         bytes[..4].copy_from_slice(&MAGIC);
         bytes[4] = match self.kind {
@@ -45,11 +45,17 @@ impl BlockHeader {
         bytes[28..32].copy_from_slice(&self.crc32c.to_le_bytes());
         let crc32c = crc32c::crc32c(&bytes[..32]);
         bytes[32..36].copy_from_slice(&crc32c.to_le_bytes());
+        bytes[36..].copy_from_slice(&sign.to_le_bytes());
         bytes
     }
 
-    /// `None` when it is no header, or damaged.
-    pub(crate) fn decode(bytes: &[u8; HEADER_BYTES]) -> Option<BlockHeader> {
+    /// Whether a header may begin with these bytes.
+    pub(crate) fn may_begin(bytes: &[u8]) -> bool {
+        bytes.starts_with(&MAGIC)
+    }
+
+    /// `None` when it is no header of this cartridge, or damaged.
+    pub(crate) fn decode(bytes: &[u8; HEADER_BYTES], sign: u32) -> Option<BlockHeader> {
         let four = |at: usize| {
             let bytes = bytes[at..at + 4].try_into().ok()?;
             Some(u32::from_le_bytes(bytes))
@@ -58,7 +64,8 @@ impl BlockHeader {
             let bytes = bytes[at..at + 8].try_into().ok()?;
             Some(u64::from_le_bytes(bytes))
         };
-        if bytes[..4] != MAGIC || four(32)? != crc32c::crc32c(&bytes[..32]) {
+        let is_whole = four(32)? == crc32c::crc32c(&bytes[..32]);
+        if !BlockHeader::may_begin(bytes) || !is_whole || four(36)? != sign {
             return None;
         }
         let kind = match bytes[4] {
@@ -97,12 +104,13 @@ mod tests {
             length: 12,
             crc32c: 0xdead_beef,
         };
-        let bytes = header.encode();
-        assert_eq!(BlockHeader::decode(&bytes), Some(header));
-        for place in 0..36 {
+        let bytes = header.encode(9);
+        assert_eq!(BlockHeader::decode(&bytes, 9), Some(header));
+        assert_eq!(BlockHeader::decode(&bytes, 8), None, "of another cartridge");
+        for place in 0..HEADER_BYTES {
             let mut damaged = bytes;
             damaged[place] ^= 0x10;
-            assert_eq!(BlockHeader::decode(&damaged), None, "byte {place}");
+            assert_eq!(BlockHeader::decode(&damaged, 9), None, "byte {place}");
         }
     }
 }

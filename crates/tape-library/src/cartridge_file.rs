@@ -1,9 +1,11 @@
 //! The bytes of one cartridge, as one file that only grows.
 //!
 //! It begins with a label. Blocks of data, file marks and sync marks follow. What lies behind the last sync mark is the tail: it can
-//! be dropped, and is dropped when the file is opened. A sync writes the tail to disk, then its mark, then the mark to disk, so
-//! that a mark never stands behind data that is not there. Beside the file lies an index, which saves reading all headers when a
-//! cartridge is opened; without it, or with an old one, headers tell.
+//! be dropped, and is dropped when something is written in its place. A sync writes the tail to disk, then its mark, then the mark to
+//! disk, so that a mark never stands behind data that is not there. Beside the file lies an index, which saves reading all headers
+//! when a cartridge is opened; without it, or with an old one, headers tell.
+
+mod scan;
 
 use crate::block::{BlockHeader, BlockKind, HEADER_BYTES, PAYLOAD_MAX, stored_bytes};
 use penstock_durable_file::replace_private;
@@ -14,6 +16,7 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind, Read, Write};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use uuid::Uuid;
 
 /// A file on a cartridge.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -39,6 +42,8 @@ impl StoredFile {
 pub(crate) struct CartridgeFile {
     path: PathBuf,
     medium: File,
+    /// Which headers are of this cartridge, and not of one whose bytes were written to it as a file.
+    sign: u32,
     /// Files that a sync covers, by begin and size.
     files: BTreeMap<(u64, u64), StoredFile>,
     /// Bytes of the medium up to the last sync mark, and where data ends on the tape there.
@@ -47,6 +52,8 @@ pub(crate) struct CartridgeFile {
     tail: Vec<StoredFile>,
     tail_length: u64,
     has_lost_tail: bool,
+    /// Whether the medium holds nothing behind the tail but blocks of writes that were stopped.
+    is_cut: bool,
 }
 
 /// Why a cartridge cannot be used.
@@ -94,17 +101,43 @@ struct Index {
     files: Vec<StoredFile>,
 }
 
-/// The first bytes of a cartridge's file; the name of the tape follows.
+impl Index {
+    /// Its checksum, and behind it what it says.
+    fn encode(&self) -> io::Result<Vec<u8>> {
+        let text = serde_json::to_vec(self).map_err(io::Error::other)?;
+        let mut bytes = format!("{:08x}\n", crc32c::crc32c(&text)).into_bytes();
+        bytes.extend(text);
+        Ok(bytes)
+    }
+
+    /// `None`: it is damaged, or of an earlier version.
+    fn decode(bytes: &[u8]) -> Option<Index> {
+        let (checksum, text) = bytes.split_at_checked(9)?;
+        let is_whole = checksum == format!("{:08x}\n", crc32c::crc32c(text)).as_bytes();
+        is_whole.then(|| serde_json::from_slice(text).ok())?
+    }
+}
+
+/// The first bytes of a cartridge's file; the name of the tape follows, and at the end the sign of its headers: 0 on cartridges of
+/// earlier versions.
 const LABEL_MAGIC: &[u8; 16] = b"PENSTOCK-TAPE-1\n";
 const LABEL_BYTES: usize = 256;
+const SIGN_OFFSET: usize = LABEL_BYTES - 4;
 
-fn label(tape: &TapeName) -> [u8; LABEL_BYTES] {
+fn label(tape: &TapeName, sign: u32) -> [u8; LABEL_BYTES] {
     let mut label = [0; LABEL_BYTES];
     label[..16].copy_from_slice(LABEL_MAGIC);
     let name = tape.0.as_bytes();
-    let length = name.len().min(LABEL_BYTES - 16);
+    let length = name.len().min(SIGN_OFFSET - 16);
     label[16..16 + length].copy_from_slice(&name[..length]);
+    label[SIGN_OFFSET..].copy_from_slice(&sign.to_le_bytes());
     label
+}
+
+/// One that no file can foresee.
+fn new_sign() -> u32 {
+    // The last bytes of such a number are chance.
+    Uuid::new_v4().as_u128() as u32
 }
 
 /// A cartridge without data. One that exists is left as it is.
@@ -112,7 +145,7 @@ pub(crate) fn make(path: &Path, tape: &TapeName) -> io::Result<()> {
     if path.try_exists()? {
         return Ok(());
     }
-    replace_private(path, &label(tape))
+    replace_private(path, &label(tape, new_sign()))
 }
 
 /// All data of a cartridge is given up.
@@ -121,7 +154,7 @@ pub(crate) fn relabel(path: &Path, tape: &TapeName) -> io::Result<()> {
         Err(why) if why.kind() != ErrorKind::NotFound => return Err(why),
         _ => {}
     }
-    replace_private(path, &label(tape))
+    replace_private(path, &label(tape, new_sign()))
 }
 
 fn index_path(path: &Path) -> PathBuf {
@@ -129,7 +162,7 @@ fn index_path(path: &Path) -> PathBuf {
 }
 
 impl CartridgeFile {
-    /// Opens a cartridge and finds the end of its data. What no sync covers is gone.
+    /// Opens a cartridge and finds the end of its data. What no sync covers is no longer read.
     pub(crate) fn open(path: &Path, tape: &TapeName) -> Result<CartridgeFile, LabelError> {
         let mut options = OpenOptions::new();
         let medium = options.read(true).write(true).mode(0o600).open(path)?;
@@ -138,26 +171,27 @@ impl CartridgeFile {
             Err(why) if why.kind() == ErrorKind::UnexpectedEof => return Err(LabelError::Label),
             read => read?,
         }
-        if found != label(tape) {
+        let sign = found[SIGN_OFFSET..].try_into();
+        let sign = sign.map_or(0, u32::from_le_bytes);
+        if found != label(tape, sign) {
             return Err(LabelError::Label);
         }
         let mut cartridge = CartridgeFile {
             path: path.to_owned(),
             medium,
+            sign,
             files: BTreeMap::new(),
             synced_length: LABEL_BYTES as u64,
             synced_end: 0,
             tail: Vec::new(),
             tail_length: 0,
             has_lost_tail: false,
+            is_cut: false,
         };
         cartridge.take_index()?;
         cartridge.scan()?;
         let length = cartridge.medium.metadata()?.len();
         cartridge.has_lost_tail = length > cartridge.synced_length;
-        if cartridge.has_lost_tail {
-            cartridge.medium.set_len(cartridge.synced_length)?;
-        }
         Ok(cartridge)
     }
 
@@ -179,7 +213,7 @@ impl CartridgeFile {
             Err(why) if why.kind() == ErrorKind::NotFound => return Ok(()),
             read => read?,
         };
-        let Ok(index) = serde_json::from_slice::<Index>(&text) else {
+        let Some(index) = Index::decode(&text) else {
             return Ok(());
         };
         let Some(mark) = index.synced_length.checked_sub(HEADER_BYTES as u64) else {
@@ -204,64 +238,22 @@ impl CartridgeFile {
             synced_end: self.synced_end,
             files: self.files.values().copied().collect(),
         };
-        let text = serde_json::to_vec(&index).map_err(io::Error::other)?;
-        replace_private(&index_path(&self.path), &text)
-    }
-
-    /// The header at a place; `None` when there is none, or a damaged one.
-    fn header(&self, offset: u64) -> io::Result<Option<BlockHeader>> {
-        let mut bytes = [0; HEADER_BYTES];
-        match self.medium.read_exact_at(&mut bytes, offset) {
-            Err(why) if why.kind() == ErrorKind::UnexpectedEof => Ok(None),
-            Err(why) => Err(why),
-            Ok(()) => Ok(BlockHeader::decode(&bytes)),
-        }
-    }
-
-    /// Reads headers from the last known sync mark on, up to the last whole one.
-    fn scan(&mut self) -> io::Result<()> {
-        let (mut offset, mut first_block) = (self.synced_length, self.synced_length);
-        let mut found = Vec::new();
-        while let Some(header) = self.header(offset)? {
-            let behind = offset + HEADER_BYTES as u64;
-            offset = behind + u64::from(header.length);
-            match header.kind {
-                BlockKind::Data => {}
-                BlockKind::FileMark => {
-                    let mut payload = [0; 12];
-                    if header.length != 12
-                        || self.medium.read_exact_at(&mut payload, behind).is_err()
-                        || crc32c::crc32c(&payload) != header.crc32c
-                    {
-                        break;
-                    }
-                    let (size, crc32c) = payload.split_at(8);
-                    let size = size.try_into().map_or(0, u64::from_le_bytes);
-                    found.push(StoredFile {
-                        file: FileId(header.file),
-                        begin_bytes: header.address,
-                        size_bytes: size,
-                        crc32c: crc32c.try_into().map_or(0, u32::from_le_bytes),
-                        offset: first_block,
-                    });
-                    first_block = offset;
-                }
-                BlockKind::SyncMark => {
-                    let synced = found.drain(..);
-                    let synced = synced.map(|one| ((one.begin_bytes, one.size_bytes), one));
-                    self.files.extend(synced);
-                    self.synced_length = offset;
-                    self.synced_end = header.address;
-                    first_block = offset;
-                }
-            }
-        }
-        Ok(())
+        replace_private(&index_path(&self.path), &index.encode()?)
     }
 
     /// Where the next block goes.
     fn tail_offset(&self) -> u64 {
         self.synced_length + self.tail_length
+    }
+
+    /// What was lost before the cartridge was opened is cut off, before anything is written in its place: never for a read.
+    fn cut(&mut self) -> Result<(), WriteError> {
+        if !self.is_cut {
+            let cut = self.medium.set_len(self.synced_length);
+            cut.map_err(WriteError::Medium)?;
+            self.is_cut = true;
+        }
+        Ok(())
     }
 
     /// Files of the tail that lie at this place or behind it are given up: the tape was moved back, and is written anew from there.
@@ -287,6 +279,7 @@ impl CartridgeFile {
             return Err(WriteError::Occupied);
         }
         self.cut_tail(begin_bytes);
+        self.cut()?;
         let first = self.tail_offset();
         let (mut offset, mut moved, mut crc) = (first, 0_u64, 0_u32);
         let mut buffer = vec![0; HEADER_BYTES + PAYLOAD_MAX];
@@ -306,7 +299,7 @@ impl CartridgeFile {
                 length: length as u32,
                 crc32c: crc32c::crc32c(payload),
             };
-            block[..HEADER_BYTES].copy_from_slice(&header.encode());
+            block[..HEADER_BYTES].copy_from_slice(&header.encode(self.sign));
             let written = self.medium.write_all_at(block, offset);
             written.map_err(WriteError::Medium)?;
             offset += block.len() as u64;
@@ -322,7 +315,7 @@ impl CartridgeFile {
             length: 12,
             crc32c: crc32c::crc32c(&payload),
         };
-        let mut block = mark.encode().to_vec();
+        let mut block = mark.encode(self.sign).to_vec();
         block.extend(payload);
         let written = self.medium.write_all_at(&block, offset);
         written.map_err(WriteError::Medium)?;
@@ -370,7 +363,7 @@ impl CartridgeFile {
             crc32c: 0,
         };
         self.medium
-            .write_all_at(&mark.encode(), self.tail_offset())?;
+            .write_all_at(&mark.encode(self.sign), self.tail_offset())?;
         self.medium.sync_data()
     }
 
@@ -378,7 +371,10 @@ impl CartridgeFile {
     pub(crate) fn drop_tail(&mut self) -> io::Result<()> {
         self.tail.clear();
         self.tail_length = 0;
-        self.medium.set_len(self.synced_length)
+        match self.is_cut {
+            true => self.medium.set_len(self.synced_length),
+            false => Ok(()),
+        }
     }
 
     /// The cartridge leaves its drive: what no sync covers is lost, and the index is written.

@@ -64,7 +64,7 @@ pub(crate) enum Command {
     /// The drive is down: what it has not synced is lost.
     Fail,
     /// Its cartridge is taken out by hand; whoever asked is told when that is done.
-    Empty(Sender<()>),
+    Empty(Sender<io::Result<()>>),
 }
 
 /// What all drives of a library have in common.
@@ -186,9 +186,8 @@ impl DriveThread {
                 }
             }
             Command::Empty(done) => {
-                self.empty();
                 // Who asked may have gone.
-                let _ = done.send(());
+                let _ = done.send(self.empty());
             }
         }
     }
@@ -248,8 +247,9 @@ impl DriveThread {
 
     fn mount(&mut self, tape: &TapeName, is_archive: bool) {
         let begin_ns = self.shared.queue.now_ns();
-        if let Some(loaded) = &self.loaded {
-            // Told again after a restart.
+        if let Some(loaded) = &mut self.loaded {
+            // Told again after a restart: nothing was written to it since it came.
+            loaded.has_lost_tail = false;
             match loaded.tape == *tape && loaded.medium.is_some() {
                 true => self.report(begin_ns + AT_ONCE_NS, DriveReport::Mounted),
                 false => self.fail(begin_ns + AT_ONCE_NS, TapeErrorScope::Drive),
@@ -261,12 +261,14 @@ impl DriveThread {
             Some(LibraryFault::RobotStuck) => Some(ROBOT_STUCK_NS),
             Some(LibraryFault::RobotAway) => Some(ROBOT_AWAY_NS),
             Some(LibraryFault::Full) if is_archive => Some(AT_ONCE_NS),
-            _ if !self.shared.definition.tapes.contains_key(tape) => Some(AT_ONCE_NS),
             _ if self.shared.slots.drive_of(tape).is_some() => Some(AT_ONCE_NS),
             _ => None,
         };
         if let Some(after_ns) = after_ns {
             return self.fail(begin_ns + after_ns, TapeErrorScope::Library);
+        }
+        if !self.shared.definition.tapes.contains_key(tape) {
+            return self.fail(begin_ns + AT_ONCE_NS, TapeErrorScope::Tape);
         }
         if self.shared.slots.put(&self.name, Some(tape)).is_err() {
             return self.fail(begin_ns + AT_ONCE_NS, TapeErrorScope::Library);
@@ -490,12 +492,11 @@ impl DriveThread {
         }
     }
 
-    fn empty(&mut self) {
+    fn empty(&mut self) -> io::Result<()> {
         if let Some(loaded) = self.loaded.take() {
             close(loaded);
         }
-        // A record that could not be written is found out by the next mount.
-        let _ = self.shared.slots.put(&self.name, None);
+        self.shared.slots.put(&self.name, None)
     }
 }
 

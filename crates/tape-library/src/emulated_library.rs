@@ -6,10 +6,11 @@ use crate::drive_slots::DriveSlots;
 use crate::drive_thread::{Command, DriveThread, Shared};
 use crate::exchange::FileExchange;
 use crate::fault::{Faults, InjectedFault, LibraryFault};
+use crate::identity::{IdentityError, KnownLibrary, LibraryIdentity};
 use crate::report_queue::{DriveMessage, ReportQueue};
 use parking_lot::Mutex;
 use penstock_tape::library::Robot;
-use penstock_tape::request::{DriveName, TapeErrorScope, TapeName};
+use penstock_tape::request::{DriveName, LibraryId, TapeErrorScope, TapeName};
 use penstock_tape::request_engine::{DriveReport, Effect};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -25,6 +26,8 @@ pub enum LibraryError {
     Definition(#[from] DefinitionError),
     #[error("{0}")]
     Directory(#[from] io::Error),
+    #[error("{0}")]
+    Identity(#[from] IdentityError),
     #[error("there is no drive '{}' in this library", .drive.0)]
     UnknownDrive { drive: DriveName },
     #[error("there is no tape '{}' in this library", .tape.0)]
@@ -43,17 +46,20 @@ struct DriveHandle {
 pub struct EmulatedLibrary {
     shared: Arc<Shared>,
     drives: BTreeMap<DriveName, DriveHandle>,
+    id: LibraryId,
 }
 
 impl EmulatedLibrary {
-    /// Opens a library in a directory, and makes the cartridges that are not there yet. Cartridges that were in drives still are.
+    /// Opens a library in a directory, and makes the cartridges that were not made yet. One that was made and is gone is lost: a
+    /// mount of it is an error of the tape. Cartridges that were in drives still are, as far as that is known.
     pub fn open(
         directory: &Path,
-        definition: LibraryDefinition,
+        (definition, known): (LibraryDefinition, &KnownLibrary),
         time: LibraryTime,
         exchange: impl FileExchange,
     ) -> Result<EmulatedLibrary, LibraryError> {
         definition.check()?;
+        let mut identity = LibraryIdentity::find(directory, &definition.name, known)?;
         std::fs::create_dir_all(directory.join("cartridges"))?;
         let robot = Robot::new(definition.model.clone());
         let shared = Shared {
@@ -67,15 +73,22 @@ impl EmulatedLibrary {
             definition,
         };
         for (tape, facts) in &shared.definition.tapes {
-            let path = shared.cartridge_path(tape);
-            let is_new = !path.try_exists()?;
-            cartridge_file::make(&path, tape)?;
+            let is_new = !identity.has_made(tape);
+            if is_new {
+                cartridge_file::make(&shared.cartridge_path(tape), tape)?;
+            }
             // One that is there has been in a drive before.
             let needs_first_load = shared.definition.kinds[&facts.kind].first_load.is_some();
             if !is_new || !needs_first_load {
                 shared.initialised.lock().insert(tape.clone());
             }
         }
+        shared.slots.keep_only(|drive, tape| {
+            let in_drives = known.in_drives.as_ref();
+            shared.definition.drives.contains_key(drive)
+                && in_drives.is_none_or(|known| known.get(drive) == Some(tape))
+        });
+        identity.keep(directory, shared.definition.tapes.keys().cloned())?;
         let shared = Arc::new(shared);
         let mut drives = BTreeMap::new();
         for (name, kind) in &shared.definition.drives {
@@ -86,7 +99,21 @@ impl EmulatedLibrary {
             let thread = thread.spawn(move || drive.run(&orders))?;
             drives.insert(name.clone(), DriveHandle { commands, thread });
         }
-        Ok(EmulatedLibrary { shared, drives })
+        Ok(EmulatedLibrary {
+            shared,
+            drives,
+            id: identity.id,
+        })
+    }
+
+    /// Which one it is, whatever its name and directory.
+    pub fn id(&self) -> &LibraryId {
+        &self.id
+    }
+
+    /// The cartridge that is in a drive.
+    pub fn tape_in(&self, drive: &DriveName) -> Option<TapeName> {
+        self.shared.slots.tape_in(drive)
     }
 
     /// What it is made of.
@@ -221,9 +248,8 @@ impl EmulatedLibrary {
             .retain(|(held, _)| held != drive);
         let (done, is_done) = channel();
         self.order(drive, Command::Empty(done))?;
-        // An error says that the drive's thread has ended.
-        let _ = is_done.recv();
-        Ok(())
+        // Without an answer the drive's thread has ended.
+        Ok(is_done.recv().unwrap_or(Ok(()))?)
     }
 
     /// All data of a tape is given up. It must lie in its slot.

@@ -15,10 +15,12 @@ mod drive_thread;
 mod emulated_library;
 mod exchange;
 mod fault;
+mod identity;
 mod report_queue;
 
 pub use definition::{DefinitionError, LibraryDefinition, LibraryTime, TapeDefinition};
 pub use emulated_library::{EmulatedLibrary, LibraryError};
 pub use exchange::{CopyDirection, FileExchange};
 pub use fault::InjectedFault;
+pub use identity::{IdentityError, KnownLibrary};
 pub use report_queue::DriveMessage;

@@ -87,10 +87,22 @@ pub enum DriveState {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         purpose: Option<MountPurpose>,
     },
-    /// Out of order, perhaps with a tape in it.
+    /// Out of use, perhaps with a tape in it.
     Down {
         tape: Option<TapeName>,
+        #[serde(default)]
+        why: DownReason,
     },
+}
+
+/// Why a drive is out of use.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum DownReason {
+    /// It did not do what it was told.
+    #[default]
+    Failed,
+    /// An operator said so.
+    Operator,
 }
 
 impl DriveState {
@@ -100,7 +112,7 @@ impl DriveState {
             DriveState::Free => None,
             DriveState::Mounting { tape, .. } | DriveState::Dismounting { tape, .. } => Some(tape),
             DriveState::Mounted(mount) => Some(&mount.tape),
-            DriveState::Down { tape } => tape.as_ref(),
+            DriveState::Down { tape, .. } => tape.as_ref(),
         }
     }
 

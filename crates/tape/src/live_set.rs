@@ -15,7 +15,7 @@ use crate::data_set::{DataSetName, HintSource, HintVerdict};
 use crate::drive_pool::{Drive, DrivePool, DriveState, DriveWork, Mount, MountPurpose};
 use crate::mount_account::MountLedger;
 use crate::record::{Record, Tape, TapeState};
-use crate::request::{DriveName, FamilyName, FileId, LibraryName, RequestId, TapeName};
+use crate::request::{DriveName, FamilyName, FileId, LibraryId, LibraryName, RequestId, TapeName};
 use crate::tape_care::{TapeCare, UnreadableCopy};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -52,6 +52,8 @@ pub struct TapeQueue {
 pub struct LiveSet {
     pub drives: DrivePool,
     pub tapes: BTreeMap<TapeName, Tape>,
+    /// Those of them that are no longer configured: they are neither read nor written.
+    pub retired: BTreeSet<TapeName>,
     pub recalls: BTreeMap<FileId, RecallEntry>,
     pub archives: BTreeMap<FileId, ArchiveEntry>,
     pub requests: BTreeMap<RequestId, RequestTarget>,
@@ -69,6 +71,8 @@ pub struct LiveSet {
     #[serde(with = "crate::as_pairs")]
     pub hint_verdicts: BTreeMap<(HintSource, HintVerdict), u64>,
     pub libraries: BTreeMap<LibraryName, LibraryPause>,
+    /// Which libraries these are, whatever lies where they are configured.
+    pub library_ids: BTreeMap<LibraryName, LibraryId>,
     /// When a file was last read from each tape.
     pub last_reads: BTreeMap<TapeName, i64>,
     /// The newest locates on each tape, the oldest first.
@@ -105,6 +109,9 @@ impl LiveSet {
         self.mounts = mounts;
         match record {
             Record::Snapshot(live) => self.clone_from(live),
+            Record::LibraryKnown { library, id } => {
+                self.library_ids.insert(library.clone(), id.clone());
+            }
             Record::DriveAdded {
                 drive,
                 library,
@@ -125,6 +132,12 @@ impl LiveSet {
                     tape.state = *state;
                 }
             }
+            Record::TapeRetired { tape } => {
+                self.retired.insert(tape.clone());
+            }
+            Record::TapeReturned { tape } => {
+                self.retired.remove(tape);
+            }
             Record::TapeMeasured {
                 tape,
                 wrap_ends_bytes,
@@ -138,6 +151,7 @@ impl LiveSet {
                     tape.capacity_bytes = tape.written_bytes;
                 }
             }
+            Record::CopiesGivenUp { tape } => self.give_up_copies(tape),
             Record::RecallAsked { at_ns, request } => self.add_recall(*at_ns, request),
             Record::ArchiveAsked { at_ns, request } => self.add_archive(*at_ns, request),
             Record::LeaseRenewed { request, lease_ns } => self.renew(*request, *lease_ns),
@@ -211,7 +225,8 @@ impl LiveSet {
             | Record::WorkGivenUp { .. }
             | Record::DismountBegun { .. }
             | Record::DriveFreed { .. }
-            | Record::DriveDown { .. } => self.apply_to_drive(record),
+            | Record::DriveDown { .. }
+            | Record::DriveRemoved { .. } => self.apply_to_drive(record),
         }
     }
 
@@ -282,11 +297,14 @@ impl LiveSet {
                     drive.state = DriveState::Free;
                 }
             }
-            Record::DriveDown { drive, .. } => {
+            Record::DriveDown { drive, why, .. } => {
                 if let Some(drive) = self.drives.0.get_mut(drive) {
                     let tape = drive.state.tape().cloned();
-                    drive.state = DriveState::Down { tape };
+                    drive.state = DriveState::Down { tape, why: *why };
                 }
+            }
+            Record::DriveRemoved { drive, .. } => {
+                self.drives.0.remove(drive);
             }
             _ => {}
         }
@@ -317,13 +335,13 @@ impl LiveSet {
     pub fn is_active(&self, tape: &TapeName) -> bool {
         let state = self.tapes.get(tape).map(|tape| tape.state);
         let is_read = matches!(state, Some(TapeState::Active | TapeState::ReadOnly));
-        is_read && !self.relabeling.contains(tape)
+        is_read && !self.relabeling.contains(tape) && !self.retired.contains(tape)
     }
 
     /// Whether it can be written to.
     pub fn is_written(&self, tape: &TapeName) -> bool {
         let state = self.tapes.get(tape).map(|tape| tape.state);
-        state == Some(TapeState::Active) && !self.relabeling.contains(tape)
+        state == Some(TapeState::Active) && self.is_active(tape)
     }
 
     /// Whether background work rests.

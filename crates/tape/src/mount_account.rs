@@ -364,7 +364,9 @@ impl MountLedger {
                 }
             }
             Record::DriveFreed { at_ns, drive } => self.close(drive, *at_ns),
-            Record::DriveDown { at_ns, drive } => self.close(drive, *at_ns),
+            Record::DriveDown { at_ns, drive, .. } | Record::DriveRemoved { at_ns, drive } => {
+                self.close(drive, *at_ns);
+            }
             _ => {}
         }
     }

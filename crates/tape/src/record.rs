@@ -1,11 +1,11 @@
 //! What the request engine persists before it acts. All that it knows is made of these, in their order.
 
 use crate::data_set::{DataSetName, HintVerdict};
-use crate::drive_pool::{DriveClass, MountPurpose};
+use crate::drive_pool::{DownReason, DriveClass, MountPurpose};
 use crate::live_set::LiveSet;
 use crate::request::{
-    ArchiveRequest, DriveName, FamilyName, FileId, LibraryName, RecallRequest, RequestId,
-    RequestOutcome, TapeErrorScope, TapeName,
+    ArchiveRequest, DriveName, FamilyName, FileId, LibraryId, LibraryName, RecallRequest,
+    RequestId, RequestOutcome, TapeErrorScope, TapeName,
 };
 use crate::tape_care::{CareStep, UnreadableCopy};
 use serde::{Deserialize, Serialize};
@@ -53,6 +53,11 @@ pub enum TapeState {
 pub enum Record {
     /// All that the records before it made up: they are no longer needed.
     Snapshot(Box<LiveSet>),
+    /// A library was opened, and this is the one whose tapes are meant.
+    LibraryKnown {
+        library: LibraryName,
+        id: LibraryId,
+    },
     DriveAdded {
         drive: DriveName,
         library: LibraryName,
@@ -65,6 +70,14 @@ pub enum Record {
     TapeChanged {
         tape: TapeName,
         state: TapeState,
+    },
+    /// A tape is no longer configured.
+    TapeRetired {
+        tape: TapeName,
+    },
+    /// It is configured again.
+    TapeReturned {
+        tape: TapeName,
     },
     /// A drive has told where the wraps of a tape end.
     TapeMeasured {
@@ -196,6 +209,10 @@ pub enum Record {
     BackgroundHeld {
         until_ns: i64,
     },
+    /// Copies on a tape that cannot be read any more count for no file that is still to be written: they are written again elsewhere.
+    CopiesGivenUp {
+        tape: TapeName,
+    },
     /// A tape has ended before its capacity: nothing more is written to it.
     TapeFilled {
         tape: TapeName,
@@ -221,6 +238,13 @@ pub enum Record {
     },
     DriveDown {
         #[serde(default)]
+        at_ns: i64,
+        drive: DriveName,
+        #[serde(default)]
+        why: DownReason,
+    },
+    /// A drive is no longer configured.
+    DriveRemoved {
         at_ns: i64,
         drive: DriveName,
     },

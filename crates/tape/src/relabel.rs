@@ -28,6 +28,8 @@ pub enum RelabelOrder {
 #[serde(tag = "reason", rename_all = "snake_case")]
 pub enum RelabelRefusal {
     Unknown,
+    /// It is no longer configured.
+    Retired,
     /// It is still written to: make it read-only first, so that nothing comes behind the question what lives on it.
     InUse {
         state: TapeState,
@@ -64,6 +66,9 @@ pub fn may_relabel(
     (now_ns, order, per_day_max): (i64, RelabelOrder, usize),
 ) -> Result<(), RelabelRefusal> {
     let facts = live.tapes.get(tape).ok_or(RelabelRefusal::Unknown)?;
+    if live.retired.contains(tape) {
+        return Err(RelabelRefusal::Retired);
+    }
     if facts.state != TapeState::ReadOnly || live.relabeling.contains(tape) {
         let state = facts.state;
         return Err(RelabelRefusal::InUse { state });
@@ -131,7 +136,8 @@ pub fn choose_repacks(
         let permille = u128::from(found.live_bytes) * 1_000;
         let is_worth = written > 0 && permille <= written * u128::from(live_permille_max);
         let share = permille / written.max(1);
-        (is_closed && is_worth && !live.relabeling.contains(&name)).then_some((share, name))
+        let is_free = !live.relabeling.contains(&name) && !live.retired.contains(&name);
+        (is_closed && is_worth && is_free).then_some((share, name))
     });
     let mut worth: Vec<_> = worth.collect();
     worth.sort();

@@ -17,6 +17,10 @@ pub struct DriveName(pub Arc<str>);
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct LibraryName(pub Arc<str>);
 
+/// Which library it is, whatever its name: it has it from when it was set up.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct LibraryId(pub Arc<str>);
+
 /// A VO.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct VoName(pub Arc<str>);

@@ -10,16 +10,18 @@ mod archiving;
 mod calibrating;
 mod failing;
 mod forecasting;
+mod inventory;
 mod mounting;
 mod recalling;
 mod trickle;
 
 pub use forecasting::{Forecast, ForecastTimes};
+pub use inventory::{FoundDrive, Inventory};
 
 use crate::aggregate::{AggregateMember, AggregatePolicy};
 use crate::data_set::{DataSetName, HintSource, HintVerdict};
 use crate::drive::DriveModel;
-use crate::drive_pool::{DriveClass, DriveState, DriveWork, MountPurpose};
+use crate::drive_pool::{DownReason, DriveClass, DriveState, DriveWork, MountPurpose};
 use crate::live_set::{ArchiveGroup, LiveSet, RequestTarget};
 use crate::locate::SECOND_NS;
 use crate::mount_decision::{MountPolicy, MountTarget};
@@ -180,6 +182,8 @@ pub enum Input {
         drive: DriveName,
         report: DriveReport,
     },
+    /// An operator takes a drive out of use.
+    DriveDown(DriveName),
     /// A drive that was down is empty and works.
     DriveUp(DriveName),
     /// Background work rests until then, as during a challenge; a moment that has passed ends that.
@@ -304,6 +308,19 @@ pub enum TapeIncident {
 struct Turnout {
     records: Vec<Record>,
     effects: Vec<Effect>,
+}
+
+impl Turnout {
+    /// Records before all others.
+    fn all(self) -> Vec<Effect> {
+        let Turnout { records, effects } = self;
+        if records.is_empty() {
+            return effects;
+        }
+        let mut all = vec![Effect::Persist(records)];
+        all.extend(effects);
+        all
+    }
 }
 
 /// The engine.
@@ -446,13 +463,7 @@ impl RequestEngine {
             self.dismount_idle(now_ns, &mut out);
         }
         self.wake(now_ns, &mut out);
-        let Turnout { records, effects } = out;
-        if records.is_empty() {
-            return effects;
-        }
-        let mut all = vec![Effect::Persist(records)];
-        all.extend(effects);
-        all
+        out.all()
     }
 
     /// Long because each input has its arm.
@@ -508,8 +519,12 @@ impl RequestEngine {
                 self.is_decision_due = true;
             }
             Input::Report { drive, report } => self.report(now_ns, &drive, report, out),
+            Input::DriveDown(drive) => {
+                self.take_down(now_ns, &drive, DownReason::Operator, out);
+            }
             Input::DriveUp(drive) => {
-                if let Some(DriveState::Down { .. }) = self.state(&drive) {
+                if let Some(DriveState::Down { why, .. }) = self.state(&drive) {
+                    let why = *why;
                     self.keep(
                         out,
                         Record::DriveFreed {
@@ -517,8 +532,10 @@ impl RequestEngine {
                             drive: drive.clone(),
                         },
                     );
-                    out.effects
-                        .push(Effect::Close(TapeIncident::DriveDown(drive)));
+                    if why == DownReason::Failed {
+                        let incident = TapeIncident::DriveDown(drive);
+                        out.effects.push(Effect::Close(incident));
+                    }
                     self.is_decision_due = true;
                 }
             }

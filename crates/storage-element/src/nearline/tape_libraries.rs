@@ -31,7 +31,7 @@ use copy_uri::CopyUri;
 use disk_side::DiskSide;
 use penstock_model::Timestamp;
 use penstock_persistence::namespace::{EntryId, Namespace, TapeCopy as StoredCopy, TapeRemoval};
-use penstock_tape::drive_pool::DriveState;
+use penstock_tape::drive_pool::{DownReason, DriveState};
 use penstock_tape::hsm_queue::HsmCounts;
 use penstock_tape::live_set::RequestTarget;
 use penstock_tape::record::{Record, TapeState};
@@ -40,7 +40,7 @@ use penstock_tape::request::{
     RecallRequest, RequestId, RequestOutcome, TapeCopy, TapeErrorScope, VoName as TapeVo,
 };
 use penstock_tape::request_engine::{
-    DriveReport, Effect, ForecastTimes, Input, RequestEngine, TapeIncident,
+    DriveReport, Effect, ForecastTimes, Input, Inventory, RequestEngine, TapeIncident,
 };
 use penstock_tape_library::{DriveMessage, EmulatedLibrary};
 use request_kind::RequestKind;
@@ -63,8 +63,8 @@ pub(super) struct TapeLibraries {
     libraries: BTreeMap<LibraryName, Arc<EmulatedLibrary>>,
     /// In which library each drive is.
     library_of: BTreeMap<DriveName, LibraryName>,
-    /// What the engine is told of what is configured, at the start.
-    configured: Vec<Input>,
+    /// What the engine is told of what is configured and found, at the start.
+    inventory: Inventory,
     engine: RequestEngine,
     disk: DiskSide,
     clock: Arc<BelievedClock>,
@@ -121,30 +121,17 @@ impl TapeLibraries {
 
     pub(super) fn resume(&mut self) -> Vec<TapeOrder> {
         self.newest_ns = self.now_ns();
+        let inventory = std::mem::take(&mut self.inventory);
+        let effects = self.engine.take_inventory(self.newest_ns, inventory);
+        let mut orders = self.orders(effects);
         self.know_incidents();
         let effects = self.engine.resume(self.newest_ns);
-        let mut orders = self.orders(effects);
+        orders.extend(self.orders(effects));
         // What nobody waits for is asked for anew.
         let requests = self.engine.live().requests.keys();
         let background = requests.filter(|request| RequestKind::parse(**request).0.is_background());
         let background = background.copied().collect();
         orders.extend(self.input(Input::Cancel(background)));
-        for input in std::mem::take(&mut self.configured) {
-            orders.extend(self.input(input));
-        }
-        // What is no longer configured is not used.
-        let drives = self.engine.live().drives.0.keys();
-        let gone = drives.filter(|drive| !self.library_of.contains_key(*drive));
-        for drive in gone.cloned().collect::<Vec<_>>() {
-            let report = DriveReport::Failed(TapeErrorScope::Drive);
-            orders.extend(self.input(Input::Report { drive, report }));
-        }
-        let tapes = self.engine.live().tapes.iter();
-        let gone = tapes.filter(|(_, facts)| !self.libraries.contains_key(&facts.library));
-        for tape in gone.map(|(tape, _)| tape.clone()).collect::<Vec<_>>() {
-            let state = TapeState::Disabled;
-            orders.extend(self.input(Input::TapeChanged { tape, state }));
-        }
         orders
     }
 
@@ -152,11 +139,12 @@ impl TapeLibraries {
     fn know_incidents(&mut self) {
         let live = self.engine.live();
         let drives = live.drives.0.iter().filter_map(|(name, drive)| {
-            let is_down = matches!(drive.state, DriveState::Down { .. });
-            is_down.then(|| (TapeIncident::DriveDown(name.clone()), self.newest_ns))
+            let why = DownReason::Failed;
+            let has_failed = matches!(drive.state, DriveState::Down { why: of, .. } if of == why);
+            has_failed.then(|| (TapeIncident::DriveDown(name.clone()), self.newest_ns))
         });
         let tapes = live.tapes.iter().filter_map(|(name, tape)| {
-            let is_broken = tape.state == TapeState::Broken;
+            let is_broken = tape.state == TapeState::Broken && !live.retired.contains(name);
             is_broken.then(|| (TapeIncident::TapeBroken(name.clone()), self.newest_ns))
         });
         let libraries = live.libraries.iter();

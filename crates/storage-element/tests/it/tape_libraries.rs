@@ -2,9 +2,9 @@
 
 use crate::nearline::{EVICTS_ALL, Hsm, nearline, with_tape};
 use crate::recovery::config;
-use crate::site::{DEADLINE, Site, Trust};
+use crate::site::{DEADLINE, Site, Trust, check, path};
 use penstock_model::Bytes;
-use penstock_persistence::namespace::EntryId;
+use penstock_persistence::namespace::{Change, EntryId, Namespace, NearlineChange};
 use penstock_storage_element::{
     LibrariesConfig, LibraryConfig, Storage, StorageConfig, TapeCareConfig, TapeSystemConfig,
 };
@@ -235,6 +235,163 @@ async fn a_tape_system_is_not_exchanged_under_its_files_and_is_while_there_are_n
         "{refused}"
     );
     let site = Site::again(directory, |config| with_library(config, EVICTS_ALL)).await;
+    let id = site.stage("/tape/f").await;
+    assert_eq!(site.staged(&id).await["onDisk"], true);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_library_whose_disk_is_not_mounted_is_not_taken_for_a_new_one() {
+    let site = Site::with(|config| with_library(config, EVICTS_ALL)).await;
+    site.put("/tape/f", b"once on tape").await;
+    site.becomes("/tape/f", "TAPE").await;
+    let directory = site.close().await;
+    let (tape, aside) = (
+        directory.path().join("tape"),
+        directory.path().join("aside"),
+    );
+    let refusal = || {
+        let mut changed = config(directory.path());
+        with_library(&mut changed, EVICTS_ALL);
+        let refused = Storage::open(changed).err().expect("refused");
+        refused.to_string()
+    };
+    fs::rename(&tape, &aside).expect("moved");
+    let told = refusal();
+    assert!(told.contains("has no library.json"), "{told}");
+    assert!(told.contains("mount it"), "{told}");
+    assert!(!tape.join("silo").exists(), "nothing was made");
+    // A mount point.
+    fs::create_dir_all(tape.join("silo/cartridges")).expect("made");
+    assert!(refusal().contains("has no library.json"));
+    // Another library of this site lies there.
+    fs::copy(
+        aside.join("silo/library.json"),
+        tape.join("silo/library.json"),
+    )
+    .expect("copied");
+    let identity = fs::read_to_string(aside.join("silo/library.json")).expect("read");
+    let other = identity.replace("\"id\": \"", "\"id\": \"another-");
+    fs::write(tape.join("silo/library.json"), other).expect("written");
+    let told = refusal();
+    assert!(
+        told.contains("says that it is library 'silo' with the id another-"),
+        "{told}"
+    );
+    // That of another storage element.
+    let other = identity.replace("\"owner\": \"", "\"owner\": \"another-");
+    fs::write(tape.join("silo/library.json"), other).expect("written");
+    let told = refusal();
+    assert!(
+        told.contains("belongs to another storage element"),
+        "{told}"
+    );
+    fs::remove_dir_all(&tape).expect("removed");
+    fs::rename(&aside, &tape).expect("moved");
+    let site = Site::again(directory, |config| with_library(config, EVICTS_ALL)).await;
+    let id = site.stage("/tape/f").await;
+    assert_eq!(site.staged(&id).await["onDisk"], true);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cartridge_that_is_missing_is_not_made_anew() {
+    let site = Site::with(|config| with_library(config, EVICTS_ALL)).await;
+    site.put("/tape/f", b"once on tape").await;
+    site.becomes("/tape/f", "TAPE").await;
+    let directory = site.close().await;
+    let cartridge = directory.path().join("tape/silo/cartridges/silo-001.tape");
+    let aside = directory.path().join("aside.tape");
+    fs::rename(&cartridge, &aside).expect("moved");
+    let site = Site::again(directory, |config| with_library(config, EVICTS_ALL)).await;
+    site.put("/tape/g", b"on another tape").await;
+    site.becomes("/tape/g", "TAPE").await;
+    assert!(!cartridge.exists());
+    let copies = site.storage.namespace().tape_copies(EntryId(0), 10);
+    let copies = copies.expect("readable");
+    assert!(copies[0].1[0].contains("/silo-001/"), "{copies:?}");
+    assert!(copies[1].1[0].contains("/silo-002/"), "{copies:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_library_of_an_earlier_version_is_taken_as_it_is() {
+    let site = Site::with(|config| with_library(config, EVICTS_ALL)).await;
+    site.put("/tape/f", b"once on tape").await;
+    site.becomes("/tape/f", "TAPE").await;
+    let directory = site.close().await;
+    let identity = directory.path().join("tape/silo/library.json");
+    fs::remove_file(&identity).expect("removed");
+    // Its records told of no id.
+    forget_records(directory.path());
+    let site = Site::again(directory, |config| with_library(config, EVICTS_ALL)).await;
+    assert!(identity.exists());
+    let id = site.stage("/tape/f").await;
+    assert_eq!(site.staged(&id).await["onDisk"], true);
+}
+
+/// What the engine has recorded is lost, as after the namespace was made again.
+fn forget_records(site: &Path) {
+    let namespace = Namespace::open(&config(site).namespace).expect("opened");
+    let forgotten = NearlineChange::ReplaceJournal(Vec::new());
+    let forgotten = namespace.apply(Change::Nearline(forgotten));
+    forgotten.expect("written");
+}
+
+/// Libraries with other numbers of drives and tapes than usual.
+fn with_numbers(config: &mut StorageConfig, drives: usize, tapes: usize) {
+    with_library(config, EVICTS_ALL);
+    let system = &mut config.nearline.as_mut().expect("there").system;
+    let TapeSystemConfig::Libraries(libraries) = system else {
+        panic!("libraries");
+    };
+    let directory = libraries.libraries[0].directory.clone();
+    let home = directory.parent().expect("a site").to_owned();
+    libraries.libraries = vec![library("silo", &home, drives, tapes)];
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_library_with_fewer_tapes_and_drives_than_before_works_with_those_it_has() {
+    let with_second_family = |config: &mut StorageConfig, drives, tapes| {
+        with_numbers(config, drives, tapes);
+        let classes = &mut config.nearline.as_mut().expect("there").classes.0;
+        let mut second = classes[0].clone();
+        second.path = path("/other");
+        second.family = "other".to_owned();
+        classes.push(second);
+    };
+    let site = Site::with(|config| with_second_family(config, 2, 4)).await;
+    check(&site, "MKCOL", "/other", &[], 201).await;
+    for (file, tape) in [("/tape/f", "silo-001"), ("/other/f", "silo-002")] {
+        site.put(file, file.as_bytes()).await;
+        site.becomes(file, "TAPE").await;
+        let copies = site.storage.namespace().tape_copies(EntryId(0), 10);
+        let copies = copies.expect("readable");
+        let is_there = copies.iter().any(|(_, uris)| uris[0].contains(tape));
+        assert!(is_there, "{copies:?}");
+    }
+    let site = site.reopen(|config| with_second_family(config, 1, 1)).await;
+    let id = site.stage("/other/f").await;
+    let failed = |file: &Value| file["state"] == "FAILED";
+    let file = site.file_becomes(&id, failed).await;
+    let error = file["error"].as_str().expect("told");
+    assert!(error.contains("not in use"), "{error}");
+    site.put("/tape/g", b"beside f").await;
+    site.becomes("/tape/g", "TAPE").await;
+    // Nobody has to enable what is configured again.
+    let site = site.reopen(|config| with_second_family(config, 2, 4)).await;
+    let id = site.stage("/other/f").await;
+    assert_eq!(site.staged(&id).await["onDisk"], true);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_tape_that_was_left_in_a_drive_that_is_gone_is_read_in_another() {
+    let site = Site::with(|config| with_library(config, EVICTS_ALL)).await;
+    site.put("/tape/f", b"once on tape").await;
+    site.becomes("/tape/f", "TAPE").await;
+    let site = site.reopen(|config| with_library(config, EVICTS_ALL)).await;
+    let directory = site.close().await;
+    // As a kill leaves it.
+    let drives = directory.path().join("tape/silo/drives.json");
+    fs::write(&drives, r#"{"silo-d2":"silo-001"}"#).expect("written");
+    let site = Site::again(directory, |config| with_numbers(config, 1, 4)).await;
     let id = site.stage("/tape/f").await;
     assert_eq!(site.staged(&id).await["onDisk"], true);
 }

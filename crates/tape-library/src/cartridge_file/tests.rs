@@ -52,9 +52,11 @@ fn what_a_sync_covers_is_there_and_the_rest_is_gone() {
     cartridge.sync().expect("synced");
     write(&mut cartridge, 4, LARGE as u64 + 77, 1_000);
     drop(cartridge);
-    for is_indexed in [false, true] {
+    // By headers, then by the index.
+    for _ in 0..2 {
         let cartridge = shelf.open();
-        assert_eq!(cartridge.has_lost_tail(), !is_indexed);
+        // A mount to read cuts nothing off.
+        assert!(cartridge.has_lost_tail());
         assert_eq!(cartridge.end_bytes(), LARGE as u64 + 77);
         assert_eq!(read(&cartridge, 0, LARGE).expect("read"), bytes(1, LARGE));
         assert!(read(&cartridge, LARGE as u64, 0).expect("read").is_empty());
@@ -174,4 +176,137 @@ fn whatever_a_crash_leaves_what_was_synced_is_there() {
     assert!(matches!(torn, Err(LabelError::Label)));
     let other = CartridgeFile::open(&shelf.path(), &TapeName("B".into()));
     assert!(matches!(other, Err(LabelError::Label)));
+}
+
+/// Three files, each of them synced, and where their headers lie.
+fn three_files(shelf: &Shelf) -> Vec<u64> {
+    let mut cartridge = shelf.open();
+    let mut headers = Vec::new();
+    for (file, begin) in [(1, 0), (2, LARGE), (3, 2 * LARGE)] {
+        let first = cartridge.tail_offset();
+        write(&mut cartridge, file, begin as u64, LARGE);
+        let block = (HEADER_BYTES + PAYLOAD_MAX) as u64;
+        let end = cartridge.tail_offset();
+        let file_mark = end - HEADER_BYTES as u64 - 12;
+        headers.extend([first, first + block, first + 2 * block, file_mark, end]);
+        cartridge.sync().expect("synced");
+    }
+    headers
+}
+
+#[test]
+fn a_damaged_header_hides_nothing_that_lies_behind_it() {
+    let shelf = Shelf::new();
+    let headers = three_files(&shelf);
+    let whole = std::fs::read(shelf.path()).expect("read");
+    assert_eq!(headers.len(), 15);
+    // The index is absent: the cartridge was not closed.
+    for (number, place) in headers.into_iter().enumerate() {
+        let mut damaged = whole.clone();
+        damaged[place as usize + 9] ^= 1;
+        std::fs::write(shelf.path(), &damaged).expect("written");
+        let cartridge = shelf.open();
+        assert!(!cartridge.has_lost_tail(), "{number}");
+        assert_eq!(cartridge.end_bytes(), 3 * LARGE as u64, "{number}");
+        for file in 0..3 {
+            let content = read(&cartridge, (file * LARGE) as u64, LARGE);
+            // Of marks it is known from the blocks what they said.
+            let is_block = number / 5 == file && number % 5 < 3;
+            match is_block {
+                true => assert!(matches!(content, Err(ReadError::Damaged)), "{number}"),
+                false => assert_eq!(content.expect("read"), bytes(file as u64 + 1, LARGE)),
+            }
+        }
+        cartridge.close().expect("closed");
+        std::fs::remove_file(index_path(&shelf.path())).expect("removed");
+        let kept = std::fs::read(shelf.path()).expect("read");
+        assert!(
+            kept == damaged,
+            "header {number}: a mount to read changes nothing"
+        );
+    }
+}
+
+#[test]
+fn a_stretch_of_zeros_costs_only_the_files_that_it_touches() {
+    let shelf = Shelf::new();
+    let mut cartridge = shelf.open();
+    for file in 0..100 {
+        write(&mut cartridge, file, file * 100, 100);
+        cartridge.sync().expect("synced");
+    }
+    drop(cartridge);
+    let mut damaged = std::fs::read(shelf.path()).expect("read");
+    // A sector of a disk, with headers of many files.
+    damaged[8_192..12_288].fill(0);
+    std::fs::write(shelf.path(), damaged).expect("written");
+    let mut cartridge = shelf.open();
+    let is_whole = |cartridge: &CartridgeFile, file: &u64| {
+        read(cartridge, file * 100, 100).is_ok_and(|content| content == bytes(*file, 100))
+    };
+    let one = (3 * HEADER_BYTES + 12 + 100) as u64;
+    let touched = (8_192 - 256) / one..=(12_288 - 256) / one;
+    let lost: Vec<u64> = (0..100)
+        .filter(|file| !is_whole(&cartridge, file))
+        .collect();
+    assert!(lost.iter().all(|file| touched.contains(file)), "{lost:?}");
+    write(&mut cartridge, 100, 10_000, 100);
+    cartridge.sync().expect("synced");
+    drop(cartridge);
+    let cartridge = shelf.open();
+    assert!(is_whole(&cartridge, &100) && is_whole(&cartridge, &99));
+}
+
+#[test]
+fn a_cartridge_that_was_written_to_another_one_as_a_file_is_data_there() {
+    let inner = Shelf::new();
+    three_files(&inner);
+    let inner = std::fs::read(inner.path()).expect("read");
+    let shelf = Shelf::new();
+    let mut cartridge = shelf.open();
+    let address = (FileId(7), 0, inner.len() as u64);
+    let written = cartridge.append(address, &mut inner.as_slice(), |_| true);
+    written.expect("written");
+    write(&mut cartridge, 8, inner.len() as u64, 500);
+    cartridge.sync().expect("synced");
+    drop(cartridge);
+    let mut damaged = std::fs::read(shelf.path()).expect("read");
+    damaged[LABEL_BYTES + 9] ^= 1;
+    std::fs::write(shelf.path(), damaged).expect("written");
+    let cartridge = shelf.open();
+    let files: Vec<u64> = cartridge.files.values().map(|one| one.file.0).collect();
+    assert_eq!(files, [7, 8]);
+    let last = read(&cartridge, inner.len() as u64, 500).expect("read");
+    assert_eq!(last, bytes(8, 500));
+}
+
+#[test]
+fn a_cartridge_of_an_earlier_version_is_read_and_written_on() {
+    let shelf = Shelf::new();
+    // Neither its label nor its headers had a sign, and its index had no checksum.
+    let mut old = [0; LABEL_BYTES];
+    old[..16].copy_from_slice(b"PENSTOCK-TAPE-1\n");
+    old[16..22].copy_from_slice(b"A00001");
+    std::fs::write(shelf.path(), old).expect("written");
+    let mut cartridge = shelf.open();
+    write(&mut cartridge, 1, 0, LARGE);
+    cartridge.sync().expect("synced");
+    let header = std::fs::read(shelf.path()).expect("read");
+    assert_eq!(header[LABEL_BYTES + 36..LABEL_BYTES + 40], [0; 4]);
+    let index = Index {
+        synced_length: cartridge.synced_length,
+        synced_end: cartridge.synced_end,
+        files: Vec::new(),
+    };
+    let index = serde_json::to_vec(&index).expect("written");
+    std::fs::write(index_path(&shelf.path()), index).expect("written");
+    drop(cartridge);
+    let mut cartridge = shelf.open();
+    write(&mut cartridge, 2, LARGE as u64, 10);
+    cartridge.sync().expect("synced");
+    assert_eq!(read(&cartridge, 0, LARGE).expect("read"), bytes(1, LARGE));
+    assert_eq!(
+        read(&cartridge, LARGE as u64, 10).expect("read"),
+        bytes(2, 10)
+    );
 }

@@ -29,8 +29,9 @@ fn a_media_error_concerns_one_file() {
     site.archive((1..=10).map(|file| (file, 100_000)), "raw");
     site.run();
     let copy = site.copies()[&penstock_tape::request::FileId(4)].clone();
+    let unreadable = TapeIncident::FilesUnreadable(copy.tape.clone());
     let fault = InjectedFault::MediaError {
-        tape: copy.tape.clone(),
+        tape: copy.tape,
         begin_bytes: copy.begin_bytes + 5,
         end_bytes: copy.begin_bytes + 6,
     };
@@ -40,7 +41,6 @@ fn a_media_error_concerns_one_file() {
     assert_eq!(site.outcomes(is_recalled), 9);
     let lost = RequestOutcome::NoCopyLeft(TapeErrorScope::File);
     assert_eq!(site.outcomes(|outcome| *outcome == lost), 1);
-    let unreadable = penstock_tape::request_engine::TapeIncident::FilesUnreadable(copy.tape);
     assert_eq!(site.incidents, [unreadable]);
     site.check_recalled(5, 100_000);
 }

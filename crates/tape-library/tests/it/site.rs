@@ -14,7 +14,8 @@ use penstock_tape::request_engine::{
     DriveReport, Effect, Input, RequestEngine, TapeIncident, TapePolicy,
 };
 use penstock_tape_library::{
-    CopyDirection, DriveMessage, EmulatedLibrary, LibraryDefinition, LibraryTime, TapeDefinition,
+    CopyDirection, DriveMessage, EmulatedLibrary, KnownLibrary, LibraryDefinition, LibraryTime,
+    TapeDefinition,
 };
 use std::collections::BTreeMap;
 use std::fs;
@@ -123,7 +124,10 @@ pub fn open_library(
     for below in ["disk", "recalled"] {
         fs::create_dir_all(directory.join(below)).expect("made");
     }
-    EmulatedLibrary::open(&directory.join("library"), definition, time, path).expect("opened")
+    let known = KnownLibrary::default();
+    let opened =
+        EmulatedLibrary::open(&directory.join("library"), (definition, &known), time, path);
+    opened.expect("opened")
 }
 
 impl Site {

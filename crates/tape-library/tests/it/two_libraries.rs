@@ -9,7 +9,7 @@ use penstock_tape::request::{
 };
 use penstock_tape::request_engine::{Effect, Input, RequestEngine, TapeIncident};
 use penstock_tape_library::{
-    CopyDirection, DriveMessage, EmulatedLibrary, InjectedFault, LibraryTime,
+    CopyDirection, DriveMessage, EmulatedLibrary, InjectedFault, KnownLibrary, LibraryTime,
 };
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -85,6 +85,7 @@ impl Two {
                 CopyDirection::FromTape => disk.join(format!("recalled/{}", file.0)),
             };
             let place = directory.join(name);
+            let definition = (definition, &KnownLibrary::default());
             let library = EmulatedLibrary::open(&place, definition, time, exchange);
             libraries.push(library.expect("opened"));
         }

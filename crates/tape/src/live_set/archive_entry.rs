@@ -62,6 +62,11 @@ impl ArchiveEntry {
         synced.collect()
     }
 
+    fn is_synced_on(&self, tape: &TapeName) -> bool {
+        let mut stages = self.copies.values();
+        stages.any(|stage| matches!(stage, CopyStage::Synced(copy) if copy.tape == *tape))
+    }
+
     /// Whether a drive has a copy of it that is not safe yet.
     fn is_in_drive(&self) -> bool {
         let mut stages = self.copies.values();
@@ -359,6 +364,20 @@ impl LiveSet {
                 self.set_stage(file, &tape, Some(synced));
             }
         }
+    }
+
+    /// Files of which a copy is safe on a tape, and others are not yet.
+    pub fn has_synced_copies(&self, tape: &TapeName) -> bool {
+        let mut archives = self.archives.values();
+        archives.any(|entry| entry.is_synced_on(tape))
+    }
+
+    /// Copies that were safe on a tape are queued again.
+    pub(super) fn give_up_copies(&mut self, tape: &TapeName) {
+        let archives = self.archives.iter();
+        let on_it = archives.filter(|(_, entry)| entry.is_synced_on(tape));
+        let on_it = on_it.map(|(file, _)| *file).collect();
+        self.return_copies(tape, on_it);
     }
 
     /// Copies on a tape that are not safe are given up, and queued again.

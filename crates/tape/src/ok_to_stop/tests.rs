@@ -1,5 +1,5 @@
 use super::*;
-use crate::drive_pool::MountPurpose;
+use crate::drive_pool::{DownReason, MountPurpose};
 use crate::record::{Record, TapeState};
 use crate::request::{
     ArchiveRequest, ArchiveWishes, Asker, ReadPurpose, RecallRequest, RequestId, VoName,
@@ -109,6 +109,7 @@ fn one_of_two_drives_may_stop_and_the_last_one_may_not() {
     let down = Record::DriveDown {
         at_ns: 0,
         drive: DriveName("d1".into()),
+        why: DownReason::Failed,
     };
     let live = site([recall(1, &["a"]), down]);
     let answer = stop(&live, a_drive("d0"));

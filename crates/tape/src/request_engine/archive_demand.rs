@@ -388,7 +388,7 @@ impl RequestEngine {
         for drive in self.live.drives.0.values() {
             in_drives.extend(drive.state.tape());
             match &drive.state {
-                DriveState::Down { tape } => stuck.extend(tape),
+                DriveState::Down { tape, .. } => stuck.extend(tape),
                 _ => drop(classes.insert((&drive.library, &drive.kind))),
             }
         }

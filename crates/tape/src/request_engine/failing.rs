@@ -1,7 +1,7 @@
 //! What fails, and what that concerns: a file, a tape, a drive or a library. Whatever is not concerned goes on.
 
 use super::{Effect, RequestEngine, TapeIncident, Turnout};
-use crate::drive_pool::{DriveState, DriveWork};
+use crate::drive_pool::{DownReason, DriveState, DriveWork};
 use crate::live_set::{RecallEntry, RequestTarget};
 use crate::record::{Record, TapeState};
 use crate::request::{DriveName, FileId, RequestOutcome, TapeErrorScope, TapeName};
@@ -196,11 +196,9 @@ impl RequestEngine {
                 if is_broken {
                     out.effects
                         .push(Effect::Open(TapeIncident::TapeBroken(tape.clone())));
+                    self.give_up_copies(tape, out);
                 }
-                let queued = self.live.queues.get(tape).map(|queue| queue.files.clone());
-                for file in queued.unwrap_or_default() {
-                    let entry = self.live.recalls.get(&file);
-                    let has_other = entry.is_some_and(|entry| entry.copies.len() > 1);
+                for (file, has_other) in self.queued_on(tape) {
                     if is_broken || has_other {
                         self.fail_copy(file, tape, TapeErrorScope::Tape, out);
                     }
@@ -209,26 +207,72 @@ impl RequestEngine {
         }
     }
 
-    /// A drive is down. Its tape stays in it until somebody has taken it out.
+    /// Files that are to be read from a tape, and whether each has another copy.
+    fn queued_on(&self, tape: &TapeName) -> Vec<(FileId, bool)> {
+        let queued = self.live.queues.get(tape).map(|queue| &queue.files);
+        let files = queued.into_iter().flatten().map(|file| {
+            let entry = self.live.recalls.get(file);
+            let has_other = entry.is_some_and(|entry| entry.copies.len() > 1);
+            (*file, has_other)
+        });
+        files.collect()
+    }
+
+    /// A tape is no longer configured: its files go to their other copies, and those without one are told so.
+    pub(super) fn retire_tape(&mut self, tape: &TapeName, out: &mut Turnout) {
+        let retired = Record::TapeRetired { tape: tape.clone() };
+        self.keep(out, retired);
+        self.give_up_copies(tape, out);
+        for (file, has_other) in self.queued_on(tape) {
+            if has_other {
+                self.fail_copy(file, tape, TapeErrorScope::Tape, out);
+            } else {
+                for request in self.askers_of(RequestTarget::Recall(file)) {
+                    self.end(out, request, RequestOutcome::NoTape);
+                }
+            }
+        }
+    }
+
+    /// A copy that was made on a tape is none of those of a file when the others are made after the tape broke.
+    fn give_up_copies(&mut self, tape: &TapeName, out: &mut Turnout) {
+        if self.live.has_synced_copies(tape) {
+            let tape = tape.clone();
+            self.keep(out, Record::CopiesGivenUp { tape });
+        }
+    }
+
+    /// A drive does not do what it is told.
     pub(super) fn drive_failed(&mut self, now_ns: i64, drive: &DriveName, out: &mut Turnout) {
+        if self.take_down(now_ns, drive, DownReason::Failed, out) {
+            let incident = TapeIncident::DriveDown(drive.clone());
+            out.effects.push(Effect::Open(incident));
+        }
+    }
+
+    /// A drive is not used any more. Its tape stays in it until somebody has taken it out. False: it was down already.
+    pub(super) fn take_down(
+        &mut self,
+        now_ns: i64,
+        drive: &DriveName,
+        why: DownReason,
+        out: &mut Turnout,
+    ) -> bool {
         if matches!(self.state(drive), None | Some(DriveState::Down { .. })) {
-            return;
+            return false;
         }
         self.return_work(now_ns, drive, out);
         self.trickles.forget(drive);
-        self.keep(
-            out,
-            Record::DriveDown {
-                at_ns: now_ns,
-                drive: drive.clone(),
-            },
-        );
-        out.effects.push(Effect::Abort {
+        let (at_ns, drive) = (now_ns, drive.clone());
+        let down = Record::DriveDown {
+            at_ns,
             drive: drive.clone(),
-        });
-        out.effects
-            .push(Effect::Open(TapeIncident::DriveDown(drive.clone())));
+            why,
+        };
+        self.keep(out, down);
+        out.effects.push(Effect::Abort { drive });
         self.is_decision_due = true;
+        true
     }
 
     /// Nothing more is mounted in the library, except one tape after each pause. No file fails for it.

@@ -170,7 +170,7 @@ impl RequestEngine {
         let (mut in_use, mut down, mut coming) = (BTreeSet::new(), BTreeSet::new(), Vec::new());
         for drive in self.live.drives.0.values() {
             match &drive.state {
-                DriveState::Down { tape } => down.extend(tape.clone()),
+                DriveState::Down { tape, .. } => down.extend(tape.clone()),
                 state => in_use.extend(state.tape().cloned()),
             }
             if let DriveState::Mounting { tape, .. } = &drive.state {
@@ -280,7 +280,7 @@ impl RequestEngine {
         let mut stuck = BTreeSet::new();
         for drive in self.live.drives.0.values() {
             match &drive.state {
-                DriveState::Down { tape } => stuck.extend(tape),
+                DriveState::Down { tape, .. } => stuck.extend(tape),
                 _ => drop(classes.insert((&drive.library, &drive.kind))),
             }
         }

@@ -8,6 +8,7 @@ use crate::loaded_drive::{HostFeed, LoadedDrive};
 use crate::request::{ArchiveWishes, Asker, FamilyName, ReadPurpose, TapeCopy, VoName};
 
 mod archives;
+mod inventory;
 
 const GB: u64 = 1_000_000_000;
 const MINUTE_NS: i64 = 60 * SECOND_NS;

@@ -226,6 +226,7 @@ fn tapes(live: &LiveSet, times: &Times) -> Vec<TapeStatus> {
             library: tape.library.0.to_string(),
             kind: tape.kind.clone(),
             state: match tape.state {
+                _ if live.retired.contains(name) => "not-configured",
                 TapeState::Active => "active",
                 TapeState::ReadOnly => "read-only",
                 TapeState::Disabled => "disabled",

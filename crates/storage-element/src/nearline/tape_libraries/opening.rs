@@ -2,16 +2,18 @@
 
 use super::TapeLibraries;
 use super::care::Care;
+use super::copy_uri::COPY_SCHEME;
 use super::disk_side::DiskSide;
 use super::recorded::Recorded;
 use crate::config::{LibrariesConfig, LibraryConfig, NearlineConfig};
 use crate::nearline::NearlineContext;
-use penstock_tape::drive::DriveModel;
+use penstock_persistence::namespace::Namespace;
+use penstock_tape::live_set::LiveSet;
 use penstock_tape::locate::SECOND_NS;
 use penstock_tape::record::{Tape, TapeState};
 use penstock_tape::request::{DriveName, LibraryName};
-use penstock_tape::request_engine::{Input, RequestEngine, TapePolicy};
-use penstock_tape_library::{DriveMessage, EmulatedLibrary, LibraryDefinition, LibraryTime};
+use penstock_tape::request_engine::{FoundDrive, Inventory, RequestEngine, TapePolicy};
+use penstock_tape_library::{DriveMessage, EmulatedLibrary, KnownLibrary, LibraryTime};
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
@@ -28,8 +30,7 @@ const WATCH_MIN_NS: i64 = 120 * SECOND_NS;
 struct Opened {
     libraries: BTreeMap<LibraryName, Arc<EmulatedLibrary>>,
     library_of: BTreeMap<DriveName, LibraryName>,
-    configured: Vec<Input>,
-    kinds: BTreeMap<String, DriveModel>,
+    inventory: Inventory,
     threads: Vec<JoinHandle<()>>,
 }
 
@@ -49,18 +50,23 @@ impl TapeLibraries {
         let time = LibraryTime::Scaled { factor, origin_ns };
         let disk = DiskSide::new(context);
         let (sender, news) = mpsc::channel(NEWS_MAX);
+        let policy = patient(&config.policy, factor);
+        let kinds = config.libraries.iter().flat_map(|library| {
+            let kinds = library.definition.kinds.iter();
+            kinds.map(|(name, kind)| (name.clone(), kind.model))
+        });
+        let engine = RequestEngine::restore(policy, kinds.collect(), &records);
         let mut opened = Opened::default();
         for one in &config.libraries {
-            opened.add(one, time, &disk, sender.clone())?;
+            let known = known(engine.live(), &context.namespace, &one.definition.name)?;
+            opened.add((one, &known), time, &disk, sender.clone())?;
         }
-        let policy = patient(&config.policy, factor);
-        let engine = RequestEngine::restore(policy, opened.kinds, &records);
         let archives = engine.live().archives.iter();
         let sizes = archives.map(|(file, entry)| (*file, entry.size_bytes));
         Ok(TapeLibraries {
             libraries: opened.libraries,
             library_of: opened.library_of,
-            configured: opened.configured,
+            inventory: opened.inventory,
             sizes: sizes.collect(),
             engine,
             activities: BTreeMap::new(),
@@ -94,40 +100,59 @@ fn patient(policy: &TapePolicy, factor: u32) -> TapePolicy {
     policy
 }
 
+/// What the engine and the namespace know of a library.
+fn known(live: &LiveSet, namespace: &Namespace, library: &LibraryName) -> io::Result<KnownLibrary> {
+    let copies = format!("{COPY_SCHEME}{}/", library.0);
+    let copy = namespace.tape_copy_with(&copies);
+    let tapes = live.tapes.iter();
+    let written = tapes.filter(|(_, tape)| tape.library == *library && tape.written_bytes > 0);
+    let drives = live.drives.0.iter();
+    let in_drives =
+        drives.filter_map(|(name, drive)| Some((name.clone(), drive.state.tape()?.clone())));
+    Ok(KnownLibrary {
+        owner: namespace.uuid().to_string(),
+        id: live.library_ids.get(library).cloned(),
+        has_files: copy.map_err(io::Error::other)?.is_some(),
+        written: written.map(|(name, _)| name.clone()).collect(),
+        in_drives: Some(in_drives.collect()),
+    })
+}
+
 impl Opened {
     fn add(
         &mut self,
-        config: &LibraryConfig,
+        (config, known): (&LibraryConfig, &KnownLibrary),
         time: LibraryTime,
         disk: &DiskSide,
         news: mpsc::Sender<DriveMessage>,
     ) -> io::Result<()> {
-        let definition = config.definition.clone();
+        let definition = (config.definition.clone(), known);
         let opened = EmulatedLibrary::open(&config.directory, definition, time, disk.clone());
         let opened = Arc::new(opened.map_err(|why| {
             let (name, directory) = (&config.definition.name.0, config.directory.display());
             io::Error::other(format!("tape library {name}: {directory}: {why}"))
         })?);
-        self.define(&config.definition);
+        self.find(&opened);
         self.threads.push(listen(Arc::clone(&opened), news)?);
         self.libraries
             .insert(config.definition.name.clone(), opened);
         Ok(())
     }
 
-    /// What the engine is told at the start; it passes over what it knows.
-    fn define(&mut self, definition: &LibraryDefinition) {
+    /// What the engine is told at the start.
+    fn find(&mut self, opened: &EmulatedLibrary) {
+        let definition = opened.definition();
         let library = &definition.name;
-        let kinds = definition.kinds.iter();
-        self.kinds
-            .extend(kinds.map(|(name, kind)| (name.clone(), kind.model)));
+        let ids = &mut self.inventory.libraries;
+        ids.insert(library.clone(), opened.id().clone());
         for (drive, kind) in &definition.drives {
             self.library_of.insert(drive.clone(), library.clone());
-            self.configured.push(Input::DriveAdded {
-                drive: drive.clone(),
+            let found = FoundDrive {
                 library: library.clone(),
                 kind: kind.clone(),
-            });
+                tape: opened.tape_in(drive),
+            };
+            self.inventory.drives.insert(drive.clone(), found);
         }
         for (tape, facts) in &definition.tapes {
             let facts = Tape {
@@ -139,8 +164,7 @@ impl Opened {
                 state: TapeState::Active,
                 wrap_ends_bytes: None,
             };
-            let tape = tape.clone();
-            self.configured.push(Input::TapeAdded { tape, facts });
+            self.inventory.tapes.insert(tape.clone(), facts);
         }
     }
 }

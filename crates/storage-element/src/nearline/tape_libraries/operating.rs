@@ -8,8 +8,8 @@ use penstock_tape::mount_account::tape_metrics;
 use penstock_tape::ok_to_stop::StopTarget;
 use penstock_tape::record::{Tape, TapeState};
 use penstock_tape::relabel::RelabelOrder;
-use penstock_tape::request::{DriveName, LibraryName, TapeErrorScope, TapeName};
-use penstock_tape::request_engine::{DriveReport, Input};
+use penstock_tape::request::{DriveName, LibraryName, TapeName};
+use penstock_tape::request_engine::Input;
 use penstock_tape::tape_care::CareStep;
 use std::sync::Arc;
 use std::time::Duration;
@@ -73,7 +73,10 @@ impl TapeLibraries {
         let mended = tokio::task::spawn_blocking(move || library.mend_drive(&mended));
         match tokio::time::timeout(MEND_WAIT, mended).await {
             Ok(Ok(Ok(()))) => Ok(self.input(Input::DriveUp(drive))),
-            Ok(Ok(Err(_))) => Err(OperatorError::Unknown("drive")),
+            Ok(Ok(Err(why))) => {
+                let (drive, why) = (drive.clone(), why.to_string());
+                Err(OperatorError::NotEmptied { drive, why })
+            }
             Ok(Err(_)) | Err(_) => Err(OperatorError::Busy),
         }
     }
@@ -82,8 +85,7 @@ impl TapeLibraries {
         if !self.engine.live().drives.0.contains_key(&drive) {
             return Err(OperatorError::Unknown("drive"));
         }
-        let report = DriveReport::Failed(TapeErrorScope::Drive);
-        Ok(self.input(Input::Report { drive, report }))
+        Ok(self.input(Input::DriveDown(drive)))
     }
 
     fn change_tape(
@@ -92,6 +94,13 @@ impl TapeLibraries {
         state: TapeState,
     ) -> Result<Vec<TapeOrder>, OperatorError> {
         self.known_tape(&tape)?;
+        if self.engine.live().retired.contains(&tape) {
+            return Err(OperatorError::TapeState {
+                tape,
+                state: "not configured",
+                remedy: "raise `count` of `tapes` of its library first",
+            });
+        }
         self.care.hasten();
         Ok(self.input(Input::TapeChanged { tape, state }))
     }

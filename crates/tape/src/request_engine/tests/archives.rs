@@ -91,6 +91,25 @@ fn the_second_copy_is_written_again_when_its_drive_fails_and_the_first_stays() {
 }
 
 #[test]
+fn a_copy_whose_tape_breaks_before_the_others_are_safe_is_written_again_on_another_tape() {
+    let mut lab = two_libraries(policy());
+    let first = lab.give(Input::Archive(vec![copies_wanted(1, 2)]));
+    assert_eq!(mounted(&first), ["a0", "b0"]);
+    let first = lab.report("d0", DriveReport::Mounted);
+    lab.perform(first);
+    let (tape, state) = (tape_name("a0"), TapeState::Broken);
+    let again = lab.give(Input::TapeChanged { tape, state });
+    lab.report("e0", DriveReport::Mounted);
+    lab.report("e0", DriveReport::FileWritten(FileId(1)));
+    lab.report("e0", DriveReport::Synced);
+    assert_eq!(lab.told(), [], "one of both cannot be read");
+    lab.perform(again);
+    let both = [("a1", 0), ("b0", 0)].map(|(tape, at)| TapeCopy::alone(tape_name(tape), at));
+    let archived = RequestOutcome::ArchivedCopies(both.to_vec());
+    assert_eq!(lab.told(), [(1, archived)]);
+}
+
+#[test]
 fn an_archive_goes_to_the_other_library_while_one_is_paused() {
     let mut lab = two_libraries(policy());
     let first = lab.give(Input::Archive(vec![archive(1, 10)]));
