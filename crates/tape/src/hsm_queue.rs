@@ -29,7 +29,7 @@ pub use live_set::{CollectingFamily, HsmLiveSet};
 pub use policy::{HsmBatch, HsmLimits, HsmPolicy, HsmWidePattern};
 pub use record::HsmRecord;
 pub use work::{
-    HsmCommand, HsmCommandEnd, HsmCommandId, HsmFault, HsmGet, HsmKind, HsmOutcome, HsmPut,
+    HsmCommand, HsmCommandEnd, HsmCommandId, HsmFault, HsmFaultSource, HsmGet, HsmKind, HsmOutcome, HsmPut,
     HsmRemove, HsmStop, HsmTarget, HsmUri, HsmWork,
 };
 
@@ -82,7 +82,7 @@ pub enum HsmEffect {
         request: RequestId,
         outcome: HsmOutcome,
     },
-    /// A command has found this wrong with the disk that its file is on.
+    /// The program tells by its exit code that this is wrong with the disk that its file is on.
     Disk {
         target: HsmTarget,
         fault: DiskFault,

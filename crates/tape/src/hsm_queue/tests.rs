@@ -244,6 +244,7 @@ fn a_put_is_never_given_up_and_a_get_after_its_tries() {
         lab.pass(HOUR_NS);
     }
     let fault = HsmFault {
+        source: HsmFaultSource::Program,
         code: Some(1),
         text: "bad file".to_owned(),
     };
@@ -280,6 +281,71 @@ fn documented_exit_codes_are_obeyed() {
     lab.pass(MINUTE_NS);
     lab.succeed(&get_of(3));
     assert_eq!(lab.told().last(), Some(&(3, HsmOutcome::Fetched)));
+}
+
+/// The numbers of exit codes are the program's: trouble of this side has none, whatever a site's patterns say.
+#[test]
+fn trouble_of_this_side_is_no_exit_code_no_fault_of_the_hsm_and_no_try() {
+    let mut policy = policy();
+    let sign = |codes: &[i32], text: Option<&str>| HsmWidePattern {
+        kind: None,
+        codes: codes.to_vec(),
+        text: text.map(str::to_owned),
+    };
+    policy.hsm_wide = vec![sign(&[1, 41, 42], None), sign(&[], Some("room"))];
+    let mut lab = Lab::new(policy);
+    lab.give(HsmInput::Get((0..20).map(|n| get(n, n, "a")).collect()));
+    for _ in 0..10 {
+        for target in lab.running() {
+            let text = "no pool has room for it".to_owned();
+            let acts = lab.end(&target, HsmCommandEnd::LocalTrouble { text });
+            let is_disk = |act: &HsmEffect| matches!(act, HsmEffect::Disk { .. });
+            assert!(!acts.iter().any(is_disk), "no command ran");
+            let entry = &lab.queue.live().entries[&target];
+            let fault = entry.fault.as_ref().expect("one");
+            assert_eq!((entry.tries, fault.code), (0, None));
+            assert_eq!(fault.source, HsmFaultSource::LocalTrouble);
+        }
+        lab.pass(2 * HOUR_NS);
+    }
+    assert_eq!((lab.told(), lab.opened()), (Vec::new(), Vec::new()));
+}
+
+#[test]
+fn a_canary_that_does_not_run_neither_ends_an_outage_nor_makes_it_longer() {
+    let mut lab = Lab::new(policy());
+    let removes = (0..3).map(|n| HsmRemove {
+        request: Some(RequestId(n)),
+        uri: uri(n),
+        of: None,
+        size_bytes: GB,
+        vo: VoName("a".into()),
+    });
+    lab.give(HsmInput::Remove(removes.collect()));
+    let text = "missing".to_owned();
+    let first = lab.running()[0].clone();
+    lab.end(&first, HsmCommandEnd::NotStarted { text });
+    assert_eq!(lab.opened(), [HsmIncident::Outage]);
+    let pause = |lab: &Lab| lab.queue.live().pause(HsmKind::Remove).cloned();
+    let before = pause(&lab).expect("a pause");
+    lab.pass(before.pause_ns);
+    let text = "the namespace cannot be asked".to_owned();
+    let canary = lab.running()[0].clone();
+    lab.end(&canary, HsmCommandEnd::LocalTrouble { text });
+    assert_eq!(pause(&lab).map(|pause| pause.pause_ns), Some(before.pause_ns));
+    assert!(lab.running().is_empty(), "not at once");
+    lab.pass(before.pause_ns);
+    let canary = lab.running()[0].clone();
+    lab.end(&canary, HsmCommandEnd::NotNeeded);
+    assert!(pause(&lab).is_some() && lab.closed().is_empty(), "nothing was removed");
+    assert!(!lab.queue.live().entries.contains_key(&canary));
+    assert_eq!(lab.told().last().map(|told| &told.1), Some(&HsmOutcome::Canceled));
+}
+
+#[test]
+fn records_of_faults_without_a_source_are_those_of_programs() {
+    let fault: HsmFault = serde_json::from_str(r#"{"code":5,"text":"busy"}"#).expect("of before");
+    assert_eq!(fault.source, HsmFaultSource::Program);
 }
 
 #[test]
