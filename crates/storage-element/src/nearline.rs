@@ -18,6 +18,7 @@ mod submission;
 mod tape_libraries;
 mod tape_order;
 mod tape_system;
+mod wording;
 
 pub(crate) use submission::{Submission, SubmittedFile};
 

@@ -29,8 +29,8 @@ pub use live_set::{CollectingFamily, HsmLiveSet};
 pub use policy::{HsmBatch, HsmLimits, HsmPolicy, HsmWidePattern};
 pub use record::HsmRecord;
 pub use work::{
-    HsmCommand, HsmCommandEnd, HsmCommandId, HsmFault, HsmFaultSource, HsmGet, HsmKind, HsmOutcome, HsmPut,
-    HsmRemove, HsmStop, HsmTarget, HsmUri, HsmWork,
+    HsmCommand, HsmCommandEnd, HsmCommandId, HsmFault, HsmFaultSource, HsmGet, HsmKind, HsmOutcome,
+    HsmPut, HsmRemove, HsmStop, HsmTarget, HsmUri, HsmWork,
 };
 
 use crate::locate::SECOND_NS;

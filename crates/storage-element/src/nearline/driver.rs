@@ -339,7 +339,7 @@ impl Driver {
                     .await;
             }
             TapeOutcome::Later(file) => self.retries.add(file),
-            TapeOutcome::Removed(uris) => {
+            TapeOutcome::RemovalsEnded(uris) => {
                 self.must(NearlineChange::ForgetRemovals(uris)).await;
             }
         }

@@ -25,6 +25,7 @@ use super::NearlineStatus;
 use super::tape_order::{
     Forecast, RecallEnd, RecallTry, TapeGet, TapeOrder, TapeOutcome, TapePut, TapeWork,
 };
+use super::wording::{library_incident, log_begin, log_end};
 use crate::clock::BelievedClock;
 use crate::tape_meter::{DriveTotals, MeterState};
 use copy_uri::CopyUri;
@@ -215,11 +216,11 @@ impl TapeLibraries {
                     orders.extend(outcome.map(TapeOrder::Tell));
                 }
                 Effect::Open(incident) => {
-                    tracing::error!(?incident, "the tape system needs somebody to look at it");
+                    log_begin(&library_incident(&incident), None);
                     self.incidents.insert(incident, self.newest_ns);
                 }
                 Effect::Close(incident) => {
-                    tracing::info!(?incident, "the tape system works again");
+                    log_end(&library_incident(&incident));
                     self.incidents.remove(&incident);
                 }
                 Effect::HintFailed {
@@ -317,7 +318,7 @@ impl TapeLibraries {
             }
             removal.uri
         });
-        vec![TapeOrder::Tell(TapeOutcome::Removed(uris.collect()))]
+        vec![TapeOrder::Tell(TapeOutcome::RemovalsEnded(uris.collect()))]
     }
 
     pub(super) fn cancel_puts(&mut self, files: &[EntryId]) -> Vec<TapeOrder> {

@@ -168,7 +168,10 @@ impl TapeSystem {
 
     pub(super) fn begin(&mut self, work: TapeWork) -> Vec<TapeOrder> {
         match (self, work) {
-            (TapeSystem::Program(one), TapeWork::Start(command)) => one.start(&command),
+            (TapeSystem::Program(one), TapeWork::Put { command, file }) => one.put(command, file),
+            (TapeSystem::Program(one), TapeWork::Remove { command, uri, of }) => {
+                one.remove(command, &uri, of)
+            }
             (TapeSystem::Program(one), TapeWork::Stop(command)) => one.stop(command),
             (TapeSystem::Libraries(one), TapeWork::Drive(effect)) => one.perform(&effect),
             (TapeSystem::Program(_) | TapeSystem::Libraries(_), _) => Vec::new(),

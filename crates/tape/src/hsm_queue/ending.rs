@@ -6,8 +6,8 @@ use super::fault::{HsmExitCode, fault_of};
 use super::incident::HsmIncident;
 use super::record::HsmRecord;
 use super::work::{
-    HsmCommandEnd, HsmCommandId, HsmFault, HsmFaultSource, HsmKind, HsmOutcome, HsmRemove, HsmStop, HsmTarget,
-    HsmUri,
+    HsmCommandEnd, HsmCommandId, HsmFault, HsmFaultSource, HsmKind, HsmOutcome, HsmRemove, HsmStop,
+    HsmTarget, HsmUri,
 };
 use super::{HsmEffect, HsmQueue, Turnout};
 

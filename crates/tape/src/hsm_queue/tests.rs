@@ -332,14 +332,23 @@ fn a_canary_that_does_not_run_neither_ends_an_outage_nor_makes_it_longer() {
     let text = "the namespace cannot be asked".to_owned();
     let canary = lab.running()[0].clone();
     lab.end(&canary, HsmCommandEnd::LocalTrouble { text });
-    assert_eq!(pause(&lab).map(|pause| pause.pause_ns), Some(before.pause_ns));
+    assert_eq!(
+        pause(&lab).map(|pause| pause.pause_ns),
+        Some(before.pause_ns)
+    );
     assert!(lab.running().is_empty(), "not at once");
     lab.pass(before.pause_ns);
     let canary = lab.running()[0].clone();
     lab.end(&canary, HsmCommandEnd::NotNeeded);
-    assert!(pause(&lab).is_some() && lab.closed().is_empty(), "nothing was removed");
+    assert!(
+        pause(&lab).is_some() && lab.closed().is_empty(),
+        "nothing was removed"
+    );
     assert!(!lab.queue.live().entries.contains_key(&canary));
-    assert_eq!(lab.told().last().map(|told| &told.1), Some(&HsmOutcome::Canceled));
+    assert_eq!(
+        lab.told().last().map(|told| &told.1),
+        Some(&HsmOutcome::Canceled)
+    );
 }
 
 #[test]

@@ -5,6 +5,7 @@ use super::TapeLibraries;
 use super::care::{CareStatus, VerificationStatus, care_status};
 use super::catalogue::LiveBytes;
 use crate::drive_account::MountStatus;
+use crate::nearline::wording::library_incident;
 use crate::nearline::{NearlineIncident, NearlineStatus};
 use crate::tape_meter::MeterState;
 use penstock_model::Timestamp;
@@ -12,9 +13,7 @@ use penstock_tape::drive_pool::{DriveState, DriveWork, MountPurpose};
 use penstock_tape::hsm_queue::{HsmAmount, HsmCounts, HsmKind, HsmKindCounts};
 use penstock_tape::live_set::LiveSet;
 use penstock_tape::locate::SECOND_NS;
-use penstock_tape::mount_decision::MountTarget;
 use penstock_tape::record::TapeState;
-use penstock_tape::request_engine::TapeIncident;
 use serde::Serialize;
 use std::collections::{BTreeMap, VecDeque};
 
@@ -158,7 +157,7 @@ pub(super) fn status(libraries: &TapeLibraries) -> NearlineStatus {
     let times = Times::of(libraries);
     let incidents = libraries.incidents.iter();
     let incidents = incidents.map(|(incident, since_ns)| NearlineIncident {
-        what: words(incident),
+        what: library_incident(incident),
         since: times.wall(*since_ns),
         fault: None,
     });
@@ -314,39 +313,5 @@ fn counts(live: &LiveSet, times: &Times) -> HsmCounts {
         requests: live.requests.len() as u64,
         settled: 0,
         lost: 0,
-    }
-}
-
-/// An incident in words.
-fn words(incident: &TapeIncident) -> String {
-    match incident {
-        TapeIncident::DriveDown(drive) => format!(
-            "drive {0} is down; when it works again: penstock tape drive {0} --up",
-            drive.0
-        ),
-        TapeIncident::TapeBroken(tape) => format!(
-            "tape {0} cannot be used; when it can be again: penstock tape tape {0} --enable",
-            tape.0
-        ),
-        TapeIncident::FilesUnreadable(tape) => format!(
-            "files on tape {} cannot be read; those with another copy are written again, and penstock tape status lists the others",
-            tape.0
-        ),
-        TapeIncident::LibraryPaused(library) => format!(
-            "library {} does not work; one mount after the other tries it",
-            library.0
-        ),
-        TapeIncident::OldestWaits(MountTarget::Recall(tape)) => format!(
-            "files on tape {} wait too long to be read although a drive is free",
-            tape.0
-        ),
-        TapeIncident::OldestWaits(MountTarget::Archive(family, _)) => format!(
-            "files of family {} wait too long to be written although a drive is free",
-            family.0
-        ),
-        TapeIncident::NoTapeLeft(family) => format!(
-            "no tape is left for files of family {}: give its library more (tapes of [storage.tape.library])",
-            family.0
-        ),
     }
 }

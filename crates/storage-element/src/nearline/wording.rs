@@ -1,0 +1,201 @@
+//! Sentences of the tape system for people: the same in the status, in the log and on pages.
+
+use penstock_model::Bytes;
+use penstock_model::quantity::Span;
+use penstock_model::text::plural;
+use penstock_tape::hsm_queue::{HsmIncident, HsmIncidentEnd, HsmKind, HsmQueue};
+use penstock_tape::mount_decision::MountTarget;
+use penstock_tape::request_engine::TapeIncident;
+use std::time::Duration;
+
+/// What is wrong with an HSM, and what is done or to be done about it.
+pub(super) fn hsm_incident(incident: HsmIncident, queue: &HsmQueue) -> String {
+    let policy = queue.policy();
+    match incident {
+        HsmIncident::Outage => format!(
+            "the HSM is out of service: one command tests it every {} to {}, all others of its kind wait; \
+             when it is repaired: penstock tape retry",
+            span(policy.pause_first_ns),
+            span(policy.pause_max_ns)
+        ),
+        HsmIncident::FilesFail(kind) => {
+            let tried = queue.live().tried.get(&kind).into_iter().flatten();
+            let failing = tried.filter(|(tries, _)| *tries >= policy.tries_max);
+            format!(
+                "{} could not be {} after {} tries, or were refused by the program; each is tried again every {}, \
+                 or now with penstock tape retry",
+                plural(failing.count() as u64, "file"),
+                done_to(kind),
+                policy.tries_max,
+                span(policy.retry_max_ns)
+            )
+        }
+        HsmIncident::OldestWaits(kind) => format!(
+            "a file has waited {} to be {} although fewer than {} = {} commands run; it is tried now",
+            span(policy.oldest_wait_ns),
+            done_to(kind),
+            slots_key(kind),
+            policy.slots(kind)
+        ),
+        HsmIncident::CommandLost(command) => format!(
+            "command {} of the HSM's program did not end when it was killed: look for a process that hangs, \
+             often in a file system that does not answer; other commands use its slot",
+            command.0
+        ),
+    }
+}
+
+/// The same when it is over: how long it was, and what waited for its end.
+pub(super) fn hsm_incident_end(end: &HsmIncidentEnd, queue: &HsmQueue) -> String {
+    let lasted = span(end.until_ns.saturating_sub(end.since_ns) / 1_000_000_000 * 1_000_000_000);
+    let waited = end.waited.map(|waited| {
+        let files = plural(waited.files, "file");
+        format!("; {files} ({}) waited for its end", Bytes(waited.bytes))
+    });
+    let incident = match end.incident {
+        HsmIncident::Outage => "the HSM was out of service".to_owned(),
+        HsmIncident::FilesFail(kind) => format!("files could not be {}", done_to(kind)),
+        other @ (HsmIncident::OldestWaits(_) | HsmIncident::CommandLost(_)) => {
+            hsm_incident(other, queue)
+        }
+    };
+    format!("{incident}, for {lasted}{}", waited.unwrap_or_default())
+}
+
+fn done_to(kind: HsmKind) -> &'static str {
+    match kind {
+        HsmKind::Put => "put into the HSM",
+        HsmKind::Get => "read from the HSM",
+        HsmKind::Remove => "removed from the HSM",
+    }
+}
+
+/// What a command is for, before the name of its file.
+pub(super) fn name_of(kind: HsmKind) -> &'static str {
+    match kind {
+        HsmKind::Put => "a put",
+        HsmKind::Get => "a recall",
+        HsmKind::Remove => "a removal",
+    }
+}
+
+fn slots_key(kind: HsmKind) -> &'static str {
+    match kind {
+        HsmKind::Put => "puts_max",
+        HsmKind::Get => "gets_max",
+        HsmKind::Remove => "removes_max",
+    }
+}
+
+fn span(ns: i64) -> Span {
+    Span(Duration::from_nanos(u64::try_from(ns).unwrap_or(0)))
+}
+
+/// What is wrong with tape libraries, and what is done or to be done about it.
+pub(super) fn library_incident(incident: &TapeIncident) -> String {
+    match incident {
+        TapeIncident::DriveDown(drive) => format!(
+            "drive {0} is down; when it works again and its tape is back in its slot: penstock tape drive {0} --up",
+            drive.0
+        ),
+        TapeIncident::TapeBroken(tape) => format!(
+            "tape {0} cannot be used; when it can be again: penstock tape tape {0} --enable",
+            tape.0
+        ),
+        TapeIncident::FilesUnreadable(tape) => format!(
+            "files on tape {} cannot be read; those with another copy are written again, and penstock tape status lists the others",
+            tape.0
+        ),
+        TapeIncident::LibraryPaused(library) => format!(
+            "library {} is out of service: one mount at a time tests it; when it is repaired: penstock tape retry",
+            library.0
+        ),
+        TapeIncident::OldestWaits(MountTarget::Recall(tape)) => format!(
+            "files on tape {} have waited too long to be read although a drive is free; tell the makers of Penstock, with penstock tape status --json",
+            tape.0
+        ),
+        TapeIncident::OldestWaits(MountTarget::Archive(family, _)) => format!(
+            "files of family {} have waited too long to be written although a drive is free; tell the makers of Penstock, with penstock tape status --json",
+            family.0
+        ),
+        TapeIncident::NoTapeLeft(family) => format!(
+            "no tape is left for files of family {}: give its library more (tapes of [storage.tape.library])",
+            family.0
+        ),
+    }
+}
+
+/// Recalls wait for so much room on disk.
+pub(super) fn no_room(files: u64, room: Bytes) -> String {
+    format!(
+        "files that wait for room on disk before they can be brought from tape: {files} ({room}); release pins, add pools, \
+         or raise storage.tape.keep_free_percent"
+    )
+}
+
+/// Something begins that a person should look at.
+pub(super) fn log_begin(incident: &str, fault: Option<&str>) {
+    tracing::error!(incident, fault, "tape incident begins");
+}
+
+/// That is over.
+pub(super) fn log_end(incident: &str) {
+    tracing::info!(incident, "tape incident is over");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use penstock_tape::hsm_queue::{HsmCommandEnd, HsmEffect, HsmInput, HsmPolicy, HsmPut};
+    use penstock_tape::request::{FamilyName, FileId, RequestId, VoName};
+
+    const MINUTE_NS: i64 = 60_000_000_000;
+
+    #[test]
+    fn incidents_of_an_hsm_tell_figures_the_setting_and_what_is_done() {
+        let mut policy = HsmPolicy::usual();
+        (policy.batch.files, policy.tries_max) = (1, 2);
+        let mut queue = HsmQueue::restore(policy, []);
+        let put = |file| HsmPut {
+            request: RequestId(file),
+            file: FileId(file),
+            size_bytes: 1,
+            family: FamilyName("raw".into()),
+            vo: VoName("atlas".into()),
+            priority: 3,
+        };
+        let mut effects = queue.handle(0, HsmInput::Put((0..3).map(put).collect()));
+        let mut incidents = Vec::new();
+        for minute in 1..4 {
+            for effect in std::mem::take(&mut effects) {
+                match effect {
+                    HsmEffect::Start(command) => {
+                        let text = "HPSS error -5".to_owned();
+                        let end = HsmCommandEnd::Exited { code: 5, text };
+                        let command = command.command;
+                        let ended = HsmInput::Ended { command, end };
+                        effects.extend(queue.handle(minute * MINUTE_NS, ended));
+                    }
+                    HsmEffect::Open { incident, .. } => incidents.push(incident),
+                    _ => {}
+                }
+            }
+            effects.extend(queue.handle(minute * 2 * MINUTE_NS, HsmInput::Tick));
+        }
+        assert_eq!(incidents, [HsmIncident::FilesFail(HsmKind::Put)]);
+        assert_eq!(
+            hsm_incident(incidents[0], &queue),
+            "3 files could not be put into the HSM after 2 tries, or were refused by the program; each is tried again every 1h, \
+             or now with penstock tape retry"
+        );
+        assert_eq!(
+            hsm_incident(HsmIncident::OldestWaits(HsmKind::Get), &queue),
+            "a file has waited 4h to be read from the HSM although fewer than gets_max = 50 commands run; it is tried now"
+        );
+        assert_eq!(
+            hsm_incident(HsmIncident::Outage, &queue),
+            "the HSM is out of service: one command tests it every 1m to 30m, all others of its kind wait; \
+             when it is repaired: penstock tape retry"
+        );
+    }
+}
