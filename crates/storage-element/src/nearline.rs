@@ -5,6 +5,7 @@
 //! answered. What the tape system records is its memory of tries, pauses, mounts and running commands; at a start both are
 //! compared, and the namespace counts.
 
+mod counts;
 mod driver;
 mod eviction;
 mod hsm_program;
@@ -20,6 +21,7 @@ mod tape_order;
 mod tape_system;
 mod wording;
 
+pub(crate) use counts::TapeCounts;
 pub(crate) use submission::{Submission, SubmittedFile};
 
 use crate::clock::BelievedClock;
@@ -33,7 +35,6 @@ use parking_lot::Mutex;
 use penstock_model::{Timestamp, UserName};
 use penstock_persistence::namespace::{EntryId, Namespace};
 use penstock_protocol::fair_turns::FairTurns;
-use penstock_tape::hsm_queue::HsmCounts;
 use put_faults::PutFaults;
 use serde::Serialize;
 use serde_json::Value;
@@ -65,9 +66,7 @@ const END_WAIT: Duration = Duration::from_secs(30);
 /// What people are told of the tape system.
 #[derive(Debug, Clone, Default, Serialize)]
 pub(crate) struct NearlineStatus {
-    pub counts: HsmCounts,
-    /// New files are welcome.
-    pub is_admitting: bool,
+    pub counts: TapeCounts,
     /// What a person should look at, and since when.
     pub incidents: Vec<NearlineIncident>,
     /// Of tape libraries; `None`: an HSM is driven by commands, which do not tell what drives do.
@@ -81,6 +80,8 @@ pub(crate) struct NearlineStatus {
 /// One of them.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct NearlineIncident {
+    pub code: &'static str,
+    /// The same in words, with what to do.
     pub what: String,
     pub since: Timestamp,
     /// The last words of the command that failed.

@@ -13,6 +13,7 @@ mod forecasting;
 mod mounting;
 mod recalling;
 mod trickle;
+mod waiting;
 
 pub use forecasting::{Forecast, ForecastTimes};
 
@@ -22,7 +23,7 @@ use crate::drive::DriveModel;
 use crate::drive_pool::{DriveClass, DriveState, DriveWork, MountPurpose};
 use crate::live_set::{ArchiveGroup, LiveSet, RequestTarget};
 use crate::locate::SECOND_NS;
-use crate::mount_decision::{MountPolicy, MountTarget};
+use crate::mount_decision::{MountDecision, MountPolicy, MountTarget};
 use crate::order::OrderEffort;
 use crate::record::{Record, Tape, TapeState};
 use crate::relabel::{RelabelOrder, RelabelRefusal, TapeUse, may_relabel};
@@ -39,6 +40,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 pub use trickle::TricklePolicy;
 use trickle::Trickles;
+pub use waiting::TapeWait;
 
 /// In which order the files of one mount are read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -321,6 +323,10 @@ pub struct RequestEngine {
     wanted: BTreeSet<DriveClass>,
     waiting: BTreeSet<MountTarget>,
     without_tape: BTreeSet<FamilyName>,
+    /// What was decided last about tapes that were waited for. Empty while no drive can be given.
+    decided: Vec<MountDecision>,
+    /// Families that nothing can be written of now, although there is a tape for them.
+    held: BTreeMap<FamilyName, TapeWait>,
     trickles: Trickles,
     /// When a tape that is not worth a mount now will be.
     next_worth_ns: Option<i64>,
@@ -347,6 +353,8 @@ impl RequestEngine {
             wanted: BTreeSet::new(),
             waiting: BTreeSet::new(),
             without_tape: BTreeSet::new(),
+            decided: Vec::new(),
+            held: BTreeMap::new(),
             trickles: Trickles::default(),
             next_worth_ns: None,
             wake_ns: None,

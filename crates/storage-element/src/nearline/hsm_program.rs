@@ -4,17 +4,20 @@ use super::tape_libraries::COPY_SCHEME;
 use super::tape_order::{
     LocalError, RecallEnd, RecallTry, TapeGet, TapeOrder, TapeOutcome, TapePut, TapeWork,
 };
-use super::wording::{hsm_incident, hsm_incident_end, log_begin, log_end, name_of};
-use super::{NearlineContext, NearlineIncident, NearlineStatus};
+use super::wording::{
+    COPY_NOT_UNDERSTOOD, hsm_incident, hsm_incident_code, hsm_incident_end, log_begin, log_end,
+    name_of,
+};
+use super::{NearlineContext, NearlineIncident, NearlineStatus, TapeCounts};
 use crate::config::{ArchiveClasses, HsmProgramConfig};
 use crate::hsm_command::{HsmCall, HsmRunner, HsmStorageInfo};
 use crate::tape_meter::MeterState;
 use penstock_model::{Archival, Timestamp};
 use penstock_persistence::namespace::{EntryId, NamespaceError, TapeFile, TapeRemoval};
 use penstock_tape::hsm_queue::{
-    HsmCommand, HsmCommandEnd, HsmCommandId, HsmCounts, HsmEffect, HsmFault, HsmFaultSource,
-    HsmGet, HsmIncident, HsmInput, HsmKind, HsmOutcome, HsmPut, HsmQueue, HsmRecord, HsmRemove,
-    HsmTarget, HsmUri, HsmWork,
+    HsmCommand, HsmCommandEnd, HsmCommandId, HsmEffect, HsmFault, HsmFaultSource, HsmGet,
+    HsmIncident, HsmInput, HsmKind, HsmOutcome, HsmPut, HsmQueue, HsmRecord, HsmRemove, HsmTarget,
+    HsmUri, HsmWork,
 };
 use penstock_tape::request::{Asker, FileId, RequestId, VoName as TapeVo};
 use std::collections::BTreeMap;
@@ -105,10 +108,7 @@ impl HsmProgram {
         for effect in effects {
             match effect {
                 HsmEffect::Persist(records) => {
-                    let lines = records
-                        .iter()
-                        .filter_map(|one| serde_json::to_string(one).ok());
-                    orders.push(TapeOrder::Persist(lines.collect()));
+                    orders.push(TapeOrder::Persist(lines(&records)));
                 }
                 HsmEffect::Start(HsmCommand { command, work, .. }) => orders.push(match work {
                     HsmWork::Get { file, .. } => {
@@ -195,7 +195,7 @@ impl HsmProgram {
         let (mut known, mut orders) = (Vec::new(), Vec::new());
         for get in gets {
             let Some(uri) = get.uris.first().and_then(|uri| HsmUri::parse(uri)) else {
-                let error = "the name of its copy on tape is not understood".to_owned();
+                let error = COPY_NOT_UNDERSTOOD.to_owned();
                 let file = get.file;
                 orders.push(TapeOrder::Tell(TapeOutcome::NotRecalled { file, error }));
                 continue;
@@ -477,11 +477,7 @@ impl HsmProgram {
     }
 
     pub(super) fn records(&self) -> Vec<String> {
-        let kept = self.queue.records();
-        let lines = kept
-            .iter()
-            .filter_map(|one| serde_json::to_string(one).ok());
-        lines.collect()
+        lines(&self.queue.records())
     }
 
     pub(super) fn live_requests(&self) -> usize {
@@ -491,13 +487,13 @@ impl HsmProgram {
     pub(super) fn status(&self) -> NearlineStatus {
         let incidents = self.queue.incidents().iter();
         let incidents = incidents.map(|(incident, since_ns)| NearlineIncident {
+            code: hsm_incident_code(*incident),
             what: hsm_incident(*incident, &self.queue),
             since: Timestamp(since_ns / 1_000_000),
             fault: self.faults.get(incident).map(|fault| fault.text.clone()),
         });
         NearlineStatus {
-            counts: self.queue.counts(),
-            is_admitting: self.queue.is_admitting(),
+            counts: TapeCounts::of_hsm(&self.queue.counts()),
             incidents: incidents.collect(),
             expected: Default::default(),
             libraries: None,
@@ -505,12 +501,11 @@ impl HsmProgram {
     }
 
     /// Of tapes and drives behind the program nothing is known.
-    pub(super) fn meter_state(&self, counts: &HsmCounts) -> MeterState {
+    pub(super) fn meter_state(&self, counts: &TapeCounts) -> MeterState {
         let policy = self.queue.policy();
         let cycle_ns = u64::try_from(policy.batch.age_ns).unwrap_or(0);
-        let gets = counts.kinds.get(&HsmKind::Get);
         MeterState {
-            drives_busy: gets.map_or(0, |gets| gets.running.files),
+            drives_busy: counts.recalls.running.files,
             drives_max: policy.slots(HsmKind::Get) as u64,
             write_cycle_seconds: Some(cycle_ns / 1_000_000_000),
             ..MeterState::of_counts(counts)
@@ -545,6 +540,13 @@ impl HsmProgram {
         }
         outcomes
     }
+}
+
+fn lines(records: &[HsmRecord]) -> Vec<String> {
+    let lines = records
+        .iter()
+        .map(|record| serde_json::to_string(record).expect("records are plain data"));
+    lines.collect()
 }
 
 fn archived(file: EntryId, uris: &[HsmUri]) -> TapeOutcome {

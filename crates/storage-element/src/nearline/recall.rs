@@ -36,7 +36,7 @@ const READ_BYTES: usize = 1 << 20;
 pub(super) struct PlacedRecall {
     target: TapeFile,
     pool: Arc<Pool>,
-    /// What the HSM writes to.
+    /// What the tape system writes to.
     scratch: UncommittedFile,
     /// What becomes the file.
     accepted: UncommittedFile,

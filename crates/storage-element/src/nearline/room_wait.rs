@@ -1,7 +1,7 @@
 //! Files that wait for room on disk before they can be brought from tape: since when, and when that is an incident.
 
 use super::NearlineIncident;
-use super::wording::{log_begin, log_end, no_room};
+use super::wording::{DiskIncident, disk_incident_code, log_begin, log_end, no_room};
 use penstock_model::{Bytes, Timestamp};
 use penstock_persistence::namespace::EntryId;
 use std::collections::BTreeMap;
@@ -88,6 +88,7 @@ impl RoomWait {
             self.logged = Some(what.clone());
         }
         Some(NearlineIncident {
+            code: disk_incident_code(DiskIncident::NoRoom),
             what,
             since,
             fault: None,

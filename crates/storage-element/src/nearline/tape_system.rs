@@ -1,16 +1,15 @@
 //! What keeps the files that are on tape: the program of an HSM, or tape libraries. Each says what the driver is to do for it, and
 //! hears what came of that; it knows neither who asks for files nor what the namespace holds of them.
 
-use super::NearlineStatus;
 use super::hsm_program::HsmProgram;
 use super::tape_libraries::{LibraryNews, TapeLibraries};
 use super::tape_order::{
     Forecast, RecallEnd, RecallTry, TapeGet, TapeOrder, TapeOutcome, TapePut, TapeWork,
 };
+use super::{NearlineStatus, TapeCounts};
 use crate::tape_meter::MeterState;
 use crate::tape_operator::{OperatorError, OperatorOrder, OperatorReply};
 use penstock_persistence::namespace::{EntryId, TapeCopy, TapeFile, TapeRemoval};
-use penstock_tape::hsm_queue::HsmCounts;
 use penstock_tape::hsm_queue::HsmInput;
 use std::path::Path;
 use std::time::Duration;
@@ -218,7 +217,7 @@ impl TapeSystem {
         }
     }
 
-    /// What has to be kept of its records, when they are more than this many beyond what lives.
+    /// The records that make up all that it knows, in place of those of before.
     pub(super) fn records(&self) -> Vec<String> {
         either!(self, one => one.records())
     }
@@ -238,7 +237,7 @@ impl TapeSystem {
     }
 
     /// How much waits and how much runs, for samples.
-    pub(super) fn meter_state(&self, counts: &HsmCounts) -> MeterState {
+    pub(super) fn meter_state(&self, counts: &TapeCounts) -> MeterState {
         either!(self, one => one.meter_state(counts))
     }
 

@@ -1,12 +1,17 @@
 //! Sentences of the tape system for people: the same in the status, in the log and on pages.
 
-use penstock_model::Bytes;
+use super::tape_libraries::{Times, WaitStatus};
 use penstock_model::quantity::Span;
 use penstock_model::text::plural;
+use penstock_model::{Bytes, Timestamp};
 use penstock_tape::hsm_queue::{HsmIncident, HsmIncidentEnd, HsmKind, HsmQueue};
-use penstock_tape::mount_decision::MountTarget;
-use penstock_tape::request_engine::TapeIncident;
+use penstock_tape::mount_decision::{MountTarget, MountWait};
+use penstock_tape::request::VoName;
+use penstock_tape::request_engine::{TapeIncident, TapeWait};
 use std::time::Duration;
+
+/// What users are told of a file of which no copy has a name that is known here.
+pub(super) const COPY_NOT_UNDERSTOOD: &str = "the name of its copy on tape is not understood";
 
 /// What is wrong with an HSM, and what is done or to be done about it.
 pub(super) fn hsm_incident(incident: HsmIncident, queue: &HsmQueue) -> String {
@@ -111,17 +116,156 @@ pub(super) fn library_incident(incident: &TapeIncident) -> String {
             library.0
         ),
         TapeIncident::OldestWaits(MountTarget::Recall(tape)) => format!(
-            "files on tape {} have waited too long to be read although a drive is free; tell the makers of Penstock, with penstock tape status --json",
+            "files on tape {} have waited too long to be read although a drive is free; penstock tape status tells what they wait for",
             tape.0
         ),
         TapeIncident::OldestWaits(MountTarget::Archive(family, _)) => format!(
-            "files of family {} have waited too long to be written although a drive is free; tell the makers of Penstock, with penstock tape status --json",
+            "files of family {} have waited too long to be written although a drive is free; penstock tape status tells what they wait for",
             family.0
         ),
         TapeIncident::NoTapeLeft(family) => format!(
             "no tape is left for files of family {}: give its library more (tapes of [storage.tape.library])",
             family.0
         ),
+    }
+}
+
+/// What files wait for that are to be read from a tape or written to one.
+pub(super) fn library_wait(wait: &TapeWait, times: &Times) -> WaitStatus {
+    let (what, until_ns) = match wait {
+        TapeWait::TapeNotInUse => ("the tape is out of use, or is being written anew", None),
+        TapeWait::DriveDown(drive) => {
+            let what = format!("the tape is in drive {}, which is down", drive.0);
+            return wait_status(wait, what, None);
+        }
+        TapeWait::LibraryPaused { probe_ns } => (
+            "the library is out of service, and is tested again later",
+            Some(*probe_ns),
+        ),
+        TapeWait::NoDrive => ("no drive that takes the tape works", None),
+        TapeWait::BackgroundHeld { until_ns } => (
+            "no user waits for the files, and work for tapes rests",
+            Some(*until_ns),
+        ),
+        TapeWait::BackgroundBusy { max } => {
+            let what = format!("no user waits for the files; background_drives = {max} is in use");
+            return wait_status(wait, what, None);
+        }
+        TapeWait::Collecting { until_ns } => (
+            "more files of the data set, or for an aggregate, are waited for",
+            Some(*until_ns),
+        ),
+        TapeWait::TapesInDrives => ("each tape that has room for them is in a drive", None),
+        TapeWait::NoTapeLeft => ("no tape has room for them", None),
+        TapeWait::NoFreeDrive => ("all drives are in use", None),
+        TapeWait::Mount { wait: mount, vo } => {
+            let (what, until_ns) = mount_wait(*mount, vo);
+            return wait_status(wait, what, until_ns.map(|at_ns| times.wall(at_ns)));
+        }
+    };
+    wait_status(
+        wait,
+        what.to_owned(),
+        until_ns.map(|at_ns| times.wall(at_ns)),
+    )
+}
+
+fn wait_status(wait: &TapeWait, what: String, until: Option<Timestamp>) -> WaitStatus {
+    let code = wait_code(wait);
+    WaitStatus { code, what, until }
+}
+
+/// A line each: a test compares them with the description of the interface.
+fn wait_code(wait: &TapeWait) -> &'static str {
+    match wait {
+        TapeWait::TapeNotInUse => "tape-not-in-use",
+        TapeWait::DriveDown(_) => "drive-down",
+        TapeWait::LibraryPaused { .. } => "library-out-of-service",
+        TapeWait::NoDrive => "no-drive",
+        TapeWait::BackgroundHeld { .. } => "background-held",
+        TapeWait::BackgroundBusy { .. } => "background-busy",
+        TapeWait::Collecting { .. } => "collecting",
+        TapeWait::TapesInDrives => "tapes-in-drives",
+        TapeWait::NoTapeLeft => "no-tape-left",
+        TapeWait::NoFreeDrive => "no-free-drive",
+        TapeWait::Mount { wait, .. } => match wait {
+            MountWait::NotWorthIt { .. } => "not-worth-a-mount",
+            MountWait::NoFreeDrive => "no-free-drive",
+            MountWait::ClassBusy { .. } => "class-busy",
+            MountWait::VoBusy { .. } => "vo-busy",
+            MountWait::FamilyBusy { .. } => "family-busy",
+            MountWait::BackgroundBusy => "background-busy",
+        },
+    }
+}
+
+fn mount_wait(wait: MountWait, vo: &VoName) -> (String, Option<i64>) {
+    let (what, until_ns) = match wait {
+        MountWait::NotWorthIt {
+            bytes,
+            files,
+            until_ns,
+            ..
+        } => {
+            let files = plural(files, "file");
+            let what = format!(
+                "{files} ({}) are not worth a mount yet; more files, or their age, will be",
+                Bytes(bytes)
+            );
+            (what, Some(until_ns))
+        }
+        MountWait::NoFreeDrive => ("all drives are in use".to_owned(), None),
+        MountWait::BackgroundBusy => (
+            "no user waits for the files; background_drives are in use".to_owned(),
+            None,
+        ),
+        MountWait::ClassBusy { max } => {
+            let drives = plural(max.into(), "drive");
+            (format!("{drives} of this kind do such work already"), None)
+        }
+        MountWait::VoBusy { max } => (format!("VO {} has drives_max = {max} already", vo.0), None),
+        MountWait::FamilyBusy { max } => (
+            format!("width = {max} drives write the family already"),
+            None,
+        ),
+    };
+    (what, until_ns)
+}
+
+/// What is wrong on this side of the tape system.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum DiskIncident {
+    /// Recalls wait for room.
+    NoRoom,
+    /// A file is not as it was written, or its copy on tape is another file's.
+    FileNotArchived,
+}
+
+/// A line each: a test compares them with the description of the interface and with the page for administrators.
+pub(super) fn hsm_incident_code(incident: HsmIncident) -> &'static str {
+    match incident {
+        HsmIncident::Outage => "hsm-out-of-service",
+        HsmIncident::FilesFail(_) => "files-fail",
+        HsmIncident::OldestWaits(_) => "file-waits-too-long",
+        HsmIncident::CommandLost(_) => "command-lost",
+    }
+}
+
+pub(super) fn library_incident_code(incident: &TapeIncident) -> &'static str {
+    match incident {
+        TapeIncident::DriveDown(_) => "drive-down",
+        TapeIncident::TapeBroken(_) => "tape-broken",
+        TapeIncident::FilesUnreadable(_) => "files-unreadable",
+        TapeIncident::LibraryPaused(_) => "library-out-of-service",
+        TapeIncident::OldestWaits(_) => "file-waits-too-long",
+        TapeIncident::NoTapeLeft(_) => "no-tape-left",
+    }
+}
+
+pub(super) fn disk_incident_code(incident: DiskIncident) -> &'static str {
+    match incident {
+        DiskIncident::NoRoom => "no-room-on-disk",
+        DiskIncident::FileNotArchived => "file-not-archived",
     }
 }
 

@@ -100,7 +100,14 @@ impl Lab {
             has_acted = true;
             acts.push(effect);
         }
-        assert_eq!(HsmLiveSet::of(&self.records), *self.queue.live());
+        let live = self.queue.live();
+        assert_eq!(HsmLiveSet::of(&self.records), *live);
+        for family in live.families.values() {
+            let files = family.files.iter();
+            let sizes =
+                files.map(|(_, file)| live.entries[&HsmTarget::Put(*file)].work.size_bytes());
+            assert_eq!(family.bytes, sizes.sum::<u64>());
+        }
         self.effects.extend(acts.clone());
         acts
     }
@@ -478,7 +485,7 @@ fn one_fault_over_many_files_is_one_incident_and_no_try_of_a_file() {
         lab.end(&target, exited(5, "disk full"));
     }
     assert_eq!(lab.opened(), [HsmIncident::Outage]);
-    assert!(!lab.queue.is_admitting());
+    assert!(lab.queue.live().pause(HsmKind::Put).is_some());
     assert_eq!(lab.running(), []);
     let entries = lab.queue.live().entries.values();
     assert!(entries.clone().all(|entry| entry.tries == 0));
@@ -503,7 +510,7 @@ fn one_fault_over_many_files_is_one_incident_and_no_try_of_a_file() {
     lab.pass(30 * MINUTE_NS);
     let canary = lab.running()[0].clone();
     lab.succeed(&canary);
-    assert!(lab.queue.is_admitting());
+    assert!(lab.queue.live().pause(HsmKind::Put).is_none());
     assert_eq!(lab.running().len(), 10);
     let end = lab.closed()[0];
     let waited = HsmAmount {
@@ -542,13 +549,13 @@ fn a_configured_sign_stops_its_kind_of_commands_at_once() {
     // What began before the outage proves nothing when it succeeds.
     lab.succeed(&put_of(2));
     lab.succeed(&get_of(3));
-    assert!(!lab.queue.is_admitting());
+    assert!(lab.queue.live().pause(HsmKind::Put).is_some());
     lab.pass(MINUTE_NS);
     lab.succeed(&put_of(1));
-    assert!(lab.queue.is_admitting() && lab.closed().is_empty());
+    assert!(lab.queue.live().pause(HsmKind::Put).is_none() && lab.closed().is_empty());
     lab.succeed(&get_of(4));
     let waited = lab.closed()[0].waited.map(|waited| waited.files);
-    assert_eq!((lab.queue.outage(), waited), (None, Some(2)));
+    assert_eq!((lab.queue.live().outage.as_ref(), waited), (None, Some(2)));
 }
 
 #[test]
@@ -560,7 +567,10 @@ fn an_outage_ends_when_nothing_is_left_to_be_tried() {
     lab.give(HsmInput::Cancel(vec![RequestId(1)]));
     assert_eq!(lab.closed(), []);
     lab.pass(MINUTE_NS);
-    assert_eq!((lab.closed().len(), lab.queue.outage()), (1, None));
+    assert_eq!(
+        (lab.closed().len(), lab.queue.live().outage.as_ref()),
+        (1, None)
+    );
 }
 
 #[test]
@@ -599,6 +609,24 @@ fn a_get_without_bytes_is_stopped_and_one_that_does_not_end_gives_its_slot() {
         end,
     });
     assert_eq!((lab.closed().len(), lab.queue.counts().lost), (1, 0));
+}
+
+#[test]
+fn an_operator_who_wants_all_tried_now_breaks_no_batch() {
+    let mut policy = policy();
+    policy.batch.age_ns = HOUR_NS;
+    policy.batch.files = 2;
+    let mut lab = Lab::new(policy);
+    lab.give(HsmInput::Put(vec![put(1, "raw", "a"), put(2, "raw", "a")]));
+    lab.end(&put_of(1), exited(1, "busy"));
+    lab.give(HsmInput::Put(vec![put(3, "raw", "a")]));
+    let all = [put_of(1), put_of(2), put_of(3)];
+    lab.give(HsmInput::RetryNow(all.to_vec()));
+    let running: BTreeSet<HsmTarget> = lab.running().into_iter().collect();
+    let expected = BTreeSet::from([put_of(1), put_of(2)]);
+    assert_eq!(running, expected, "3 waits for others");
+    lab.pass(HOUR_NS);
+    assert!(lab.running().contains(&put_of(3)));
 }
 
 #[test]

@@ -47,7 +47,7 @@ impl RequestEngine {
         let is_known = self.live.recalls.contains_key(&request.file);
         let mut copies = request.copies.iter();
         let id = request.request;
-        if !is_known && !copies.any(|copy| self.live.is_active(&copy.tape)) {
+        if !is_known && !copies.any(|copy| self.live.is_readable(&copy.tape)) {
             let outcome = RequestOutcome::NoTape;
             out.effects.push(Effect::Tell {
                 request: id,
@@ -183,7 +183,7 @@ impl RequestEngine {
     fn next_file(&mut self, now_ns: i64, drive: &DriveName) -> Option<FileId> {
         let mount = self.live.mount(drive)?;
         let is_over = self.policy.files_per_mount_max;
-        if is_over.is_some_and(|most| mount.files >= most) || !self.live.is_active(&mount.tape) {
+        if is_over.is_some_and(|most| mount.files >= most) || !self.live.is_readable(&mount.tape) {
             return None;
         }
         let queue = self.live.queues.get(&mount.tape)?;

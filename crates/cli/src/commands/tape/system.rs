@@ -11,7 +11,7 @@ use crate::output::Output;
 use penstock_clock::wall_clock;
 use penstock_field_tools::remote_error::RemoteError;
 use penstock_field_tools::tape_api::{
-    StopAnswer, StopReason, TapeAmount, TapeApi, TapeLibraries, TapeStatus,
+    StopAnswer, StopReason, TapeAmount, TapeApi, TapeLibraries, TapeStatus, TapeWait,
 };
 use penstock_model::Bytes;
 use penstock_model::text::{one_line, plural};
@@ -67,12 +67,7 @@ pub(super) async fn retry(
     let tape = connect(args, environment)?;
     tape.retry().await.map_err(told)?;
     let status = tape.status().await.map_err(told)?;
-    output.show(&status, || {
-        format!(
-            "what waited for its next try is tried now\n{}",
-            text(&status)
-        )
-    });
+    output.show(&status, || format!("retry started\n{}", text(&status)));
     Ok(())
 }
 
@@ -201,16 +196,17 @@ fn text(status: &TapeStatus) -> String {
     if let Some(libraries) = &status.libraries {
         libraries_text(libraries, &mut out);
     }
-    for kind in ["put", "get", "remove"] {
-        let counts = status.counts.kinds.get(kind).cloned().unwrap_or_default();
-        let _ = writeln!(
+    for (what, counts) in status.counts.named() {
+        let _ = write!(
             out,
-            "{kind:<8} {}; {}; {}; {}",
+            "{what:<9} {}; {}",
             amount(counts.running, "running"),
-            amount(counts.queued, "queued"),
-            amount(counts.collecting, "waiting for their family"),
-            amount(counts.delayed, "waiting for a retry"),
+            amount(counts.queued, "queued")
         );
+        if let Some(collecting) = counts.collecting {
+            let _ = write!(out, "; {}", amount(collecting, "waiting for others"));
+        }
+        let _ = writeln!(out, "; {}", amount(counts.delayed, "waiting for a retry"));
     }
     if status.incidents.is_empty() {
         out.push_str("no incident\n");
@@ -276,6 +272,7 @@ fn libraries_text(libraries: &TapeLibraries, out: &mut String) {
         if tape.queued.files > 0 {
             let _ = write!(out, ", {}", amount(tape.queued, "to be read"));
         }
+        wait_text(tape.waits_for.as_ref(), out);
         let verification = &tape.verification;
         if verification.unreadable_files > 0 {
             let _ = write!(
@@ -293,7 +290,21 @@ fn libraries_text(libraries: &TapeLibraries, out: &mut String) {
         out.push('\n');
     }
     let _ = writeln!(out, "{} without data", plural(blank, "tape"));
+    for family in &libraries.families {
+        let queued = amount(family.queued, "to be written");
+        let _ = write!(out, "family {}: {queued}", family.name);
+        wait_text(family.waits_for.as_ref(), out);
+        out.push('\n');
+    }
     care_text(&libraries.care, out);
+}
+
+fn wait_text(wait: Option<&TapeWait>, out: &mut String) {
+    let Some(wait) = wait else { return };
+    let _ = write!(out, ", waiting: {}", wait.what);
+    if let Some(until) = wait.until {
+        let _ = write!(out, " (until {}Z)", until.to_fts());
+    }
 }
 
 fn amount(amount: TapeAmount, what: &str) -> String {

@@ -55,13 +55,10 @@ impl TapeLibraries {
         }
         let policy = patient(&config.policy, factor);
         let engine = RequestEngine::restore(policy, opened.kinds, &records);
-        let archives = engine.live().archives.iter();
-        let sizes = archives.map(|(file, entry)| (*file, entry.size_bytes));
         Ok(TapeLibraries {
             libraries: opened.libraries,
             library_of: opened.library_of,
             configured: opened.configured,
-            sizes: sizes.collect(),
             engine,
             activities: BTreeMap::new(),
             disk,
