@@ -428,9 +428,8 @@ impl TapeApi {
         self.0.order(Method::POST, &path, Some(b"{}")).await
     }
 
-    /// Takes a drive out of use, or back.
-    pub async fn change_drive(&self, drive: &str, is_up: bool) -> Result<(), RemoteError> {
-        let state = if is_up { "up" } else { "down" };
+    /// Takes a drive out of use, or back: `down` or `up`.
+    pub async fn change_drive(&self, drive: &str, state: &str) -> Result<(), RemoteError> {
         self.change(&["drive", drive], state).await
     }
 

@@ -5,7 +5,6 @@
 //! answered. What the tape system records is its memory of tries, pauses, mounts and running commands; at a start both are
 //! compared, and the namespace counts.
 
-mod counts;
 mod driver;
 mod eviction;
 mod hsm_program;
@@ -21,7 +20,6 @@ mod tape_order;
 mod tape_system;
 mod wording;
 
-pub(crate) use counts::TapeCounts;
 pub(crate) use submission::{Submission, SubmittedFile};
 
 use crate::clock::BelievedClock;
@@ -29,6 +27,7 @@ use crate::config::NearlineConfig;
 use crate::nearline_inbox::{NearlineInbox, NearlineMail, NearlineMessage};
 use crate::open_error::OpenError;
 use crate::reaper::{Pools, ReaperHandle};
+use crate::tape_counts::TapeCounts;
 use crate::tape_meter::TapeMeter;
 use crate::timed_join::end_thread;
 use parking_lot::Mutex;

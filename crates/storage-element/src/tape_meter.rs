@@ -2,7 +2,7 @@
 //!
 //! It knows neither the HSM nor drives: a back end tells what it can, and leaves the rest unknown.
 
-use crate::nearline::TapeCounts;
+use crate::tape_counts::TapeCounts;
 use parking_lot::Mutex;
 use penstock_model::{TapeSample, Timestamp};
 

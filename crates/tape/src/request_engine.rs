@@ -47,11 +47,11 @@ pub use waiting::TapeWait;
 #[serde(rename_all = "kebab-case")]
 pub enum ReadOrder {
     /// As they were asked for.
-    Asked,
+    Fifo,
     /// From where the head is to the end of the tape, then from its beginning, as TREQS does.
-    Position,
+    FromHead,
     /// As the drive reaches them soonest, anew whenever others come.
-    Serpentine,
+    Best,
 }
 
 /// How a library is driven.
@@ -102,7 +102,7 @@ impl TapePolicy {
     pub fn usual() -> TapePolicy {
         TapePolicy {
             mount: MountPolicy::usual(),
-            read_order: ReadOrder::Serpentine,
+            read_order: ReadOrder::Best,
             order_effort: OrderEffort(200_000),
             files_per_mount_max: None,
             dismount_delay_ns: 30 * SECOND_NS,

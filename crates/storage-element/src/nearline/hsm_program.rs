@@ -8,9 +8,10 @@ use super::wording::{
     COPY_NOT_UNDERSTOOD, hsm_incident, hsm_incident_code, hsm_incident_end, log_begin, log_end,
     name_of,
 };
-use super::{NearlineContext, NearlineIncident, NearlineStatus, TapeCounts};
+use super::{NearlineContext, NearlineIncident, NearlineStatus};
 use crate::config::{ArchiveClasses, HsmProgramConfig};
 use crate::hsm_command::{HsmCall, HsmRunner, HsmStorageInfo};
+use crate::tape_counts::TapeCounts;
 use crate::tape_meter::MeterState;
 use penstock_model::{Archival, Timestamp};
 use penstock_persistence::namespace::{EntryId, NamespaceError, TapeFile, TapeRemoval};

@@ -17,17 +17,18 @@ pub(super) use care::CareNews;
 pub(crate) use care::UnreadableStatus;
 pub(crate) use catalogue::{LiveBytes, live_bytes};
 pub(super) use copy_uri::COPY_SCHEME;
-use library_status::DriveActivity;
 pub(crate) use library_status::LibrariesStatus;
-pub(super) use library_status::{Times, WaitStatus};
+use library_status::{DriveActivity, Times};
+
 pub(super) use recorded::is_of_library;
 
+use super::NearlineStatus;
 use super::tape_order::{
     Forecast, RecallEnd, RecallTry, TapeGet, TapeOrder, TapeOutcome, TapePut, TapeWork,
 };
 use super::wording::{COPY_NOT_UNDERSTOOD, library_incident, log_begin, log_end};
-use super::{NearlineStatus, TapeCounts};
 use crate::clock::BelievedClock;
+use crate::tape_counts::TapeCounts;
 use crate::tape_meter::{DriveTotals, MeterState};
 use copy_uri::CopyUri;
 use disk_side::DiskSide;

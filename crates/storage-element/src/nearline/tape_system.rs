@@ -1,12 +1,13 @@
 //! What keeps the files that are on tape: the program of an HSM, or tape libraries. Each says what the driver is to do for it, and
 //! hears what came of that; it knows neither who asks for files nor what the namespace holds of them.
 
+use super::NearlineStatus;
 use super::hsm_program::HsmProgram;
 use super::tape_libraries::{LibraryNews, TapeLibraries};
 use super::tape_order::{
     Forecast, RecallEnd, RecallTry, TapeGet, TapeOrder, TapeOutcome, TapePut, TapeWork,
 };
-use super::{NearlineStatus, TapeCounts};
+use crate::tape_counts::TapeCounts;
 use crate::tape_meter::MeterState;
 use crate::tape_operator::{OperatorError, OperatorOrder, OperatorReply};
 use penstock_persistence::namespace::{EntryId, TapeCopy, TapeFile, TapeRemoval};

@@ -1,6 +1,5 @@
 //! Sentences of the tape system for people: the same in the status, in the log and on pages.
 
-use super::tape_libraries::{Times, WaitStatus};
 use penstock_model::quantity::Span;
 use penstock_model::text::plural;
 use penstock_model::{Bytes, Timestamp};
@@ -8,6 +7,7 @@ use penstock_tape::hsm_queue::{HsmIncident, HsmIncidentEnd, HsmKind, HsmQueue};
 use penstock_tape::mount_decision::{MountTarget, MountWait};
 use penstock_tape::request::VoName;
 use penstock_tape::request_engine::{TapeIncident, TapeWait};
+use serde::Serialize;
 use std::time::Duration;
 
 /// What users are told of a file of which no copy has a name that is known here.
@@ -100,11 +100,11 @@ fn span(ns: i64) -> Span {
 pub(super) fn library_incident(incident: &TapeIncident) -> String {
     match incident {
         TapeIncident::DriveDown(drive) => format!(
-            "drive {0} is down; when it works again and its tape is back in its slot: penstock tape drive {0} --up",
+            "drive {0} is down; when it works again and its tape is back in its slot: penstock tape enable {0}",
             drive.0
         ),
         TapeIncident::TapeBroken(tape) => format!(
-            "tape {0} cannot be used; when it can be again: penstock tape tape {0} --enable",
+            "tape {0} cannot be used; when it can be again: penstock tape enable {0}",
             tape.0
         ),
         TapeIncident::FilesUnreadable(tape) => format!(
@@ -130,8 +130,18 @@ pub(super) fn library_incident(incident: &TapeIncident) -> String {
     }
 }
 
-/// What files wait for that are to be read from a tape or written to one.
-pub(super) fn library_wait(wait: &TapeWait, times: &Times) -> WaitStatus {
+/// What files wait for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub(crate) struct WaitStatus {
+    pub code: &'static str,
+    /// The same in words.
+    pub what: String,
+    /// When that ends, if nothing changes and if it is known.
+    pub until: Option<Timestamp>,
+}
+
+/// What files wait for that are to be read from a tape or written to one. `wall` tells the time of people for that of libraries.
+pub(super) fn library_wait(wait: &TapeWait, wall: impl Fn(i64) -> Timestamp) -> WaitStatus {
     let (what, until_ns) = match wait {
         TapeWait::TapeNotInUse => ("the tape is out of use, or is being written anew", None),
         TapeWait::DriveDown(drive) => {
@@ -160,14 +170,10 @@ pub(super) fn library_wait(wait: &TapeWait, times: &Times) -> WaitStatus {
         TapeWait::NoFreeDrive => ("all drives are in use", None),
         TapeWait::Mount { wait: mount, vo } => {
             let (what, until_ns) = mount_wait(*mount, vo);
-            return wait_status(wait, what, until_ns.map(|at_ns| times.wall(at_ns)));
+            return wait_status(wait, what, until_ns.map(wall));
         }
     };
-    wait_status(
-        wait,
-        what.to_owned(),
-        until_ns.map(|at_ns| times.wall(at_ns)),
-    )
+    wait_status(wait, what.to_owned(), until_ns.map(wall))
 }
 
 fn wait_status(wait: &TapeWait, what: String, until: Option<Timestamp>) -> WaitStatus {

@@ -225,15 +225,15 @@ impl RequestEngine {
             copy.map_or(0, |copy| copy.begin_bytes)
         };
         match self.policy.read_order {
-            ReadOrder::Asked => {
+            ReadOrder::Fifo => {
                 files.sort_by_key(|file| (entry(file).map(|entry| entry.since_ns), *file));
                 files
             }
-            ReadOrder::Position => {
+            ReadOrder::FromHead => {
                 files.sort_by_key(|file| (begin(file) < head_bytes, begin(file), *file));
                 files
             }
-            ReadOrder::Serpentine => {
+            ReadOrder::Best => {
                 let recall_file = |file: &FileId| RecallFile {
                     name: String::new(),
                     begin_bytes: begin(file),

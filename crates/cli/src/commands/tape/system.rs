@@ -1,8 +1,8 @@
-//! `penstock tape status`, `retry`, `drive`, `tape` and `ok-to-stop`: the tape system of a storage element.
+//! `penstock tape status`, `retry`, `enable`, `disable`, `read-only` and `ok-to-stop`: the tape system of a storage element.
 
 use super::care::care_text;
 use super::page::page;
-use crate::args::{DoorArgs, TapeDriveArgs, TapeStatusArgs, TapeStopArgs, TapeTapeArgs};
+use crate::args::{DoorArgs, TapeNameArgs, TapeStatusArgs, TapeStopArgs};
 use crate::commands::access::AdministratorsDoor;
 use crate::commands::account::write_page;
 use crate::environment::Environment;
@@ -71,46 +71,45 @@ pub(super) async fn retry(
     Ok(())
 }
 
-/// `penstock tape drive`.
-pub(super) async fn drive(
-    args: &TapeDriveArgs,
-    environment: &Environment,
-    output: Output,
-) -> Result<(), CommandError> {
-    let tape = connect(&args.door, environment)?;
-    tape.change_drive(&args.name, args.up)
-        .await
-        .map_err(|why| told_of(&args.name, why))?;
-    let state = if args.up { "up" } else { "down" };
-    let done = Changed {
-        name: &args.name,
-        state,
-    };
-    output.show(&done, || format!("drive {} is {state}\n", args.name));
-    Ok(())
+/// What a drive or a tape is used for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Use {
+    Full,
+    /// Of a tape.
+    ReadOnly,
+    None,
 }
 
-/// `penstock tape tape`.
-pub(super) async fn tape(
-    args: &TapeTapeArgs,
+/// `penstock tape enable`, `disable` and `read-only`: which of both a name is, the status tells.
+pub(super) async fn change(
+    args: &TapeNameArgs,
+    to: Use,
     environment: &Environment,
     output: Output,
 ) -> Result<(), CommandError> {
-    let tape = connect(&args.door, environment)?;
-    let state = match (args.enable, args.disable) {
-        (true, _) => "enabled",
-        (false, true) => "disabled",
-        (false, false) => "read_only",
+    let (tape, name) = (connect(&args.door, environment)?, args.name.as_str());
+    let libraries = tape.status().await.map_err(told)?.libraries;
+    let drives = libraries.iter().flat_map(|libraries| &libraries.drives);
+    let is_drive = { drives }.any(|drive| drive.name == name);
+    let (what, state) = match (is_drive, to) {
+        (true, Use::Full) => ("drive", "up"),
+        (true, Use::None) => ("drive", "down"),
+        (true, Use::ReadOnly) => {
+            let text = format!("{name} is a drive; only a tape can be read-only");
+            return Err(CommandError::Usage(text));
+        }
+        (false, Use::Full) => ("tape", "enabled"),
+        (false, Use::None) => ("tape", "disabled"),
+        (false, Use::ReadOnly) => ("tape", "read_only"),
     };
-    tape.change_tape(&args.name, state)
-        .await
-        .map_err(|why| told_of(&args.name, why))?;
-    let done = Changed {
-        name: &args.name,
-        state,
+    let changed = match is_drive {
+        true => tape.change_drive(name, state).await,
+        false => tape.change_tape(name, state).await,
     };
+    changed.map_err(|why| told_of(name, why))?;
+    let done = Changed { name, state };
     output.show(&done, || {
-        format!("tape {} is {}\n", args.name, state.replace('_', "-"))
+        format!("{what} {name} is {}\n", state.replace('_', "-"))
     });
     Ok(())
 }

@@ -3,7 +3,7 @@
 
 use super::Driver;
 use super::asking::Lookup;
-use crate::nearline::TapeCounts;
+use crate::tape_counts::TapeCounts;
 use penstock_model::{Archival, Bytes};
 use penstock_persistence::namespace::EntryId;
 use std::collections::BTreeMap;

@@ -5,9 +5,9 @@ use super::TapeLibraries;
 use super::care::{CareStatus, VerificationStatus, care_status};
 use super::catalogue::LiveBytes;
 use crate::drive_account::MountStatus;
-use crate::nearline::counts::{TapeAmount, TapeCounts, WorkCounts};
-use crate::nearline::wording::{library_incident, library_incident_code, library_wait};
+use crate::nearline::wording::{WaitStatus, library_incident, library_incident_code, library_wait};
 use crate::nearline::{NearlineIncident, NearlineStatus};
+use crate::tape_counts::{TapeAmount, TapeCounts, WorkCounts};
 use crate::tape_meter::MeterState;
 use penstock_model::{Bytes, Timestamp};
 use penstock_tape::drive_pool::{DriveState, DriveWork, MountPurpose};
@@ -119,18 +119,8 @@ pub(crate) struct FamilyStatus {
     pub waits_for: Option<WaitStatus>,
 }
 
-/// What files wait for.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub(crate) struct WaitStatus {
-    pub code: &'static str,
-    /// The same in words.
-    pub what: String,
-    /// When that ends, if nothing changes and if it is known.
-    pub until: Option<Timestamp>,
-}
-
 /// From the time of libraries to that of people.
-pub(in crate::nearline) struct Times {
+pub(super) struct Times {
     now_ns: i64,
     wall: Timestamp,
     factor: i64,
@@ -152,7 +142,7 @@ impl Times {
             .saturating_sub(ago_ns.saturating_mul(self.factor))
     }
 
-    pub(in crate::nearline) fn wall(&self, at_ns: i64) -> Timestamp {
+    pub(super) fn wall(&self, at_ns: i64) -> Timestamp {
         let ago_ms = self.now_ns.saturating_sub(at_ns) / self.factor / 1_000_000;
         Timestamp(self.wall.0.saturating_sub(ago_ms))
     }
@@ -273,7 +263,9 @@ fn tapes(libraries: &TapeLibraries, times: &Times) -> Vec<TapeStatus> {
             drive: drive.map(|(drive, _)| drive.0.to_string()),
             queued,
             oldest_waiting: oldest_ns.map(|at_ns| times.wall(at_ns)),
-            waits_for: waits.get(name).map(|wait| library_wait(wait, times)),
+            waits_for: waits
+                .get(name)
+                .map(|wait| library_wait(wait, |at_ns| times.wall(at_ns))),
         }
     });
     tapes.collect()
@@ -332,7 +324,9 @@ fn families(libraries: &TapeLibraries, times: &Times) -> Vec<FamilyStatus> {
             name: name.0.to_string(),
             queued,
             oldest_waiting: Some(times.wall(oldest_ns)),
-            waits_for: waits.get(name).map(|wait| library_wait(wait, times)),
+            waits_for: waits
+                .get(name)
+                .map(|wait| library_wait(wait, |at_ns| times.wall(at_ns))),
         });
     families.collect()
 }
