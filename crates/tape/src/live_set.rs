@@ -216,6 +216,7 @@ impl LiveSet {
         }
     }
 
+    /// Long because each record has its arm.
     fn apply_to_drive(&mut self, record: &Record) {
         match record {
             Record::MountBegun {
