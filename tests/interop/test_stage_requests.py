@@ -79,8 +79,9 @@ def status(site):
 
 
 def nothing_is_left(site):
-    kinds = status(site)["counts"]["kinds"]
-    amounts = [amount["files"] for kind in kinds.values() for amount in kind.values() if isinstance(amount, dict)]
+    kinds = status(site)["counts"]
+    amounts = [amount["files"] for kind in kinds.values() if isinstance(kind, dict)
+               for amount in kind.values() if isinstance(amount, dict)]
     return sum(amounts) == 0
 
 

@@ -170,7 +170,7 @@ def test_a_copy_that_cannot_be_read_is_found_told_and_written_again(make_silo):
     # With its first copy damaged and its second out of use, the third place counts.
     for tape in silo.status()["libraries"]["tapes"]:
         if tape["family"] == "twice" and tape["library"] != one["library"]:
-            silo.run("tape", tape["name"], "--disable")
+            silo.run("disable", tape["name"])
     silo.bring_back({mended: twice[mended]})
     # In a challenge nothing of it is done.
     silo.run("hold", "1h")
@@ -196,7 +196,7 @@ def test_another_library_takes_over_when_one_does_not_work(make_silo):
     silo.archive(twice)
     drives = [drive["name"] for drive in silo.status()["libraries"]["drives"] if drive["library"] == "silo-1"]
     for drive in drives:
-        silo.run("drive", drive, "--down")
+        silo.run("disable", drive)
     silo.bring_back(twice)
     once = some(5, begin=5)
     silo.archive(once)
@@ -206,7 +206,7 @@ def test_another_library_takes_over_when_one_does_not_work(make_silo):
     assert reads and set(reads) == {"silo-2"}
     silo.bring_back(once)
     for drive in drives:
-        silo.run("drive", drive, "--up")
+        silo.run("enable", drive)
     eventually("no incident is left", lambda: silo.status()["incidents"] == [], WITHIN)
     silo.archive(some(2, "/tape/twice/", 20))
 

@@ -126,7 +126,7 @@ def test_recalls_are_accounted_to_activities_and_told_by_data_set(lab, monkeypat
     # While no drive works nothing comes.
     drives = [row["name"] for row in tape(lab.there, "status")["libraries"]["drives"]]
     for name in drives:
-        lab.there.command("tape", "drive", name, "--down")
+        lab.there.command("tape", "disable", name)
     pairs = [(lab.there_door.url(path), lab.here_door.url(f"/back{path}")) for path in paths]
     note = {"default": {"activity": "Staging"}}
     files = [{"sources": [a], "destinations": [b], "staging_metadata": note} for a, b in pairs]
@@ -134,7 +134,7 @@ def test_recalls_are_accounted_to_activities_and_told_by_data_set(lab, monkeypat
     eventually("they are asked for", lambda: data_sets(lab)[SET]["awaited_files"] == 3, WITHIN)
     assert data_sets(lab)[SET]["on_disk_files"] == 0
     for name in drives:
-        lab.there.command("tape", "drive", name, "--up")
+        lab.there.command("tape", "enable", name)
     lab.service.wait_finished(job, WITHIN)
     row = data_sets(lab)[SET]
     assert (row["awaited_files"], row["expected_on_disk"]) == (0, None)

@@ -47,7 +47,7 @@ def test_a_few_files_are_ordered_exactly_and_bad_lists_are_refused(binary, tmp_p
         path.write_text(json.dumps(wrong))
         assert words in order(binary, path, code=2)
     path.write_text(json.dumps({"files": files}))
-    assert "there are lto7" in order(binary, path, "--model", "qic80", code=2)
+    assert "there are 9940B" in order(binary, path, "--model", "qic80", code=2)
 
 
 def calibrate(binary, path, *options, code=0):

@@ -33,9 +33,8 @@ pub use site::{
     RotatedKey, ServeArgs, TokenArgs,
 };
 pub use tape::{
-    TapeAccountArgs, TapeCalibrateArgs, TapeCommand, TapeDataSetsArgs, TapeDriveArgs, TapeGoal,
-    TapeHoldArgs, TapeNameArgs, TapeOrderArgs, TapePolicy, TapeRepackArgs, TapeStatusArgs,
-    TapeStopArgs, TapeTapeArgs,
+    TapeAccountArgs, TapeCalibrateArgs, TapeCommand, TapeDataSetsArgs, TapeGoal, TapeHoldArgs,
+    TapeNameArgs, TapeOrderArgs, TapePolicy, TapeRepackArgs, TapeStatusArgs, TapeStopArgs,
 };
 pub use trash::{
     DoorArgs, RemovedSince, RestorePlace, TrashCommand, TrashEmptyArgs, TrashListArgs,
@@ -413,7 +412,7 @@ pub enum Command {
     #[command(
         subcommand,
         after_help = "Examples:\n  penstock tape status --dir cern\n  penstock tape retry --dir cern\n  \
-        penstock tape order recall.json --model lto9"
+        penstock tape order recall.json --model LTO-9"
     )]
     Tape(TapeCommand),
     /// Work with gfal2 for a transfer service, which starts this itself: one process for each attempt of a transfer.

@@ -26,33 +26,48 @@ pub struct TapeAmount {
     pub bytes: u64,
 }
 
-/// What waits and runs of one kind of commands.
+/// What waits and runs of what is written, read or removed.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct TapeKindCounts {
-    /// They wait for others of their family.
-    pub collecting: TapeAmount,
+pub struct TapeWorkCounts {
+    /// They wait for others, with which they are written together.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub collecting: Option<TapeAmount>,
+    /// They wait for a command, or for a tape in a drive.
     pub queued: TapeAmount,
     pub running: TapeAmount,
     /// They wait for their next try.
     pub delayed: TapeAmount,
-    /// When the oldest that does not run was asked for, in nanoseconds of Unix.
-    pub oldest_waiting_ns: Option<i64>,
+    /// When the oldest that does not run was asked for.
+    pub oldest_waiting: Option<Timestamp>,
 }
 
-/// Of all kinds: `put`, `get`, `remove`.
+/// All of it. What a tape system does not have is left out.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TapeCounts {
-    pub kinds: BTreeMap<String, TapeKindCounts>,
-    /// Requests that have not ended.
-    pub requests: u64,
-    pub settled: u64,
-    /// Commands that did not end when they were stopped.
-    pub lost: u64,
+    pub archives: TapeWorkCounts,
+    pub recalls: TapeWorkCounts,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub removals: Option<TapeWorkCounts>,
+    /// Commands of an HSM that did not end when they were stopped.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lost_commands: Option<u64>,
+}
+
+impl TapeCounts {
+    /// Those that there are, with what is done to their files.
+    pub fn named(&self) -> impl Iterator<Item = (&'static str, &TapeWorkCounts)> {
+        let both = [("archives", &self.archives), ("recalls", &self.recalls)];
+        let removals = self.removals.iter().map(|counts| ("removals", counts));
+        both.into_iter().chain(removals)
+    }
 }
 
 /// Something that a person should look at.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TapeIncident {
+    /// As the interface's description lists them; empty: an older storage element does not tell it.
+    #[serde(default)]
+    pub code: String,
     pub what: String,
     pub since: Timestamp,
     /// The last words of the command that failed.
@@ -63,8 +78,6 @@ pub struct TapeIncident {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TapeStatus {
     pub counts: TapeCounts,
-    /// Files are being put on tape.
-    pub is_admitting: bool,
     pub incidents: Vec<TapeIncident>,
     /// Of tape libraries; `None`: an HSM is driven by commands.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -76,6 +89,8 @@ pub struct TapeStatus {
 pub struct TapeLibraries {
     pub drives: Vec<TapeDrive>,
     pub tapes: Vec<LibraryTape>,
+    /// Families of which files are to be written.
+    pub families: Vec<TapeFamily>,
     /// The last mounts that have ended, the newest first.
     pub mounts: Vec<TapeMount>,
     /// What nobody waits for.
@@ -302,6 +317,28 @@ pub struct LibraryTape {
     /// Files that are to be read from it.
     pub queued: TapeAmount,
     pub oldest_waiting: Option<Timestamp>,
+    /// Why it is not read now. `None`: it is in a drive or on its way, or nothing waits.
+    pub waits_for: Option<TapeWait>,
+}
+
+/// Files that are to be written to tapes of their own.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TapeFamily {
+    pub name: String,
+    pub queued: TapeAmount,
+    pub oldest_waiting: Option<Timestamp>,
+    /// Why no further drive writes them.
+    pub waits_for: Option<TapeWait>,
+}
+
+/// What files wait for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TapeWait {
+    /// As the interface's description lists them.
+    pub code: String,
+    pub what: String,
+    /// When that ends, if nothing changes and if it is known.
+    pub until: Option<Timestamp>,
 }
 
 /// Whether something may be stopped.
@@ -391,9 +428,8 @@ impl TapeApi {
         self.0.order(Method::POST, &path, Some(b"{}")).await
     }
 
-    /// Takes a drive out of use, or back.
-    pub async fn change_drive(&self, drive: &str, is_up: bool) -> Result<(), RemoteError> {
-        let state = if is_up { "up" } else { "down" };
+    /// Takes a drive out of use, or back: `down` or `up`.
+    pub async fn change_drive(&self, drive: &str, state: &str) -> Result<(), RemoteError> {
         self.change(&["drive", drive], state).await
     }
 

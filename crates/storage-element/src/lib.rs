@@ -43,6 +43,7 @@ mod reserved_names;
 pub mod rights;
 mod storage;
 mod stream_memory;
+mod tape_counts;
 mod tape_meter;
 mod tape_operator;
 mod timed_join;

@@ -18,6 +18,7 @@ mod submission;
 mod tape_libraries;
 mod tape_order;
 mod tape_system;
+mod wording;
 
 pub(crate) use submission::{Submission, SubmittedFile};
 
@@ -26,13 +27,13 @@ use crate::config::NearlineConfig;
 use crate::nearline_inbox::{NearlineInbox, NearlineMail, NearlineMessage};
 use crate::open_error::OpenError;
 use crate::reaper::{Pools, ReaperHandle};
+use crate::tape_counts::TapeCounts;
 use crate::tape_meter::TapeMeter;
 use crate::timed_join::end_thread;
 use parking_lot::Mutex;
 use penstock_model::{Timestamp, UserName};
 use penstock_persistence::namespace::{EntryId, Namespace};
 use penstock_protocol::fair_turns::FairTurns;
-use penstock_tape::hsm_queue::HsmCounts;
 use put_faults::PutFaults;
 use serde::Serialize;
 use serde_json::Value;
@@ -64,9 +65,7 @@ const END_WAIT: Duration = Duration::from_secs(30);
 /// What people are told of the tape system.
 #[derive(Debug, Clone, Default, Serialize)]
 pub(crate) struct NearlineStatus {
-    pub counts: HsmCounts,
-    /// New files are welcome.
-    pub is_admitting: bool,
+    pub counts: TapeCounts,
     /// What a person should look at, and since when.
     pub incidents: Vec<NearlineIncident>,
     /// Of tape libraries; `None`: an HSM is driven by commands, which do not tell what drives do.
@@ -80,6 +79,8 @@ pub(crate) struct NearlineStatus {
 /// One of them.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct NearlineIncident {
+    pub code: &'static str,
+    /// The same in words, with what to do.
     pub what: String,
     pub since: Timestamp,
     /// The last words of the command that failed.

@@ -2,9 +2,9 @@
 //!
 //! It knows neither the HSM nor drives: a back end tells what it can, and leaves the rest unknown.
 
+use crate::tape_counts::TapeCounts;
 use parking_lot::Mutex;
 use penstock_model::{TapeSample, Timestamp};
-use penstock_tape::hsm_queue::{HsmCounts, HsmKind};
 
 /// What is so now, in the terms of any back end.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -24,16 +24,12 @@ pub(crate) struct MeterState {
 
 impl MeterState {
     /// What waits by these counts; of drives nothing.
-    pub(crate) fn of_counts(counts: &HsmCounts) -> MeterState {
-        let of = |kind| counts.kinds.get(&kind).copied().unwrap_or_default();
-        let (puts, gets) = (of(HsmKind::Put), of(HsmKind::Get));
-        let unwritten = [puts.collecting, puts.queued, puts.running, puts.delayed];
-        let waiting = [gets.collecting, gets.queued, gets.delayed];
-        let oldest_ns = gets.oldest_waiting_ns;
+    pub(crate) fn of_counts(counts: &TapeCounts) -> MeterState {
+        let archives = &counts.archives;
         MeterState {
-            unwritten_bytes: unwritten.iter().map(|amount| amount.bytes).sum(),
-            recalls_queued: waiting.iter().map(|amount| amount.files).sum(),
-            oldest_recall: oldest_ns.map(|since_ns| Timestamp(since_ns / 1_000_000)),
+            unwritten_bytes: archives.waiting().bytes + archives.running.bytes,
+            recalls_queued: counts.recalls.waiting().files,
+            oldest_recall: counts.recalls.oldest_waiting,
             ..MeterState::default()
         }
     }

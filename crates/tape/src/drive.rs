@@ -62,16 +62,6 @@ impl DriveModel {
         ..DriveModel::LTO_7
     };
 
-    /// A kind of drive that everybody has, by its name.
-    pub fn named(name: &str) -> Option<DriveModel> {
-        match name {
-            "lto7" => Some(DriveModel::LTO_7),
-            "lto8" => Some(DriveModel::LTO_8),
-            "lto9" => Some(DriveModel::LTO_9),
-            _ => None,
-        }
-    }
-
     /// A cartridge whose wraps are equally long.
     pub fn geometry(&self) -> Geometry {
         {

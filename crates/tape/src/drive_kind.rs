@@ -4,6 +4,7 @@
 use crate::drive::DriveModel;
 use crate::locate::SECOND_NS;
 use serde::{Deserialize, Serialize};
+use std::fmt;
 
 /// A kind of drive with its usual cartridge.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -98,6 +99,21 @@ pub enum DriveKindError {
     EmptyRange,
 }
 
+impl fmt::Display for DriveKindError {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            DriveKindError::UnknownLike(name) => {
+                let known = DriveKind::NAMES.join(", ");
+                write!(out, "`like` is '{name}', which is none of {known}")
+            }
+            DriveKindError::NotPositive(key) => write!(out, "`{key}` has to be more than 0"),
+            DriveKindError::EmptyRange => {
+                out.write_str("`longitudinal_range` has to end behind its begin")
+            }
+        }
+    }
+}
+
 const GB: u64 = 1_000_000_000;
 const TB: u64 = 1_000 * GB;
 const MINUTE_NS: i64 = 60 * SECOND_NS;
@@ -139,7 +155,7 @@ impl DriveKind {
                 }),
                 ..lto(name, DriveModel::LTO_9)
             },
-            // No timing sheet is public: that of LTO-9 with its own rate and capacity.
+            // No timing sheet is public: that of LTO-9 with its own capacity.
             "LTO-10" => {
                 let model = DriveModel {
                     capacity_bytes: 30 * TB,
@@ -321,6 +337,11 @@ mod tests {
         assert_eq!(wrong, Err(DriveKindError::NotPositive("wraps")));
         let wrong = document(serde_json::json!({"like": "DLT"}));
         assert_eq!(wrong, Err(DriveKindError::UnknownLike("DLT".to_owned())));
+        let told = wrong.expect_err("wrong").to_string();
+        assert!(
+            told.starts_with("`like` is 'DLT', which is none of 9940B, "),
+            "{told}"
+        );
         let wrong = document(serde_json::json!({"longitudinal_range": [5, 5]}));
         assert_eq!(wrong, Err(DriveKindError::EmptyRange));
     }

@@ -29,8 +29,8 @@ pub use live_set::{CollectingFamily, HsmLiveSet};
 pub use policy::{HsmBatch, HsmLimits, HsmPolicy, HsmWidePattern};
 pub use record::HsmRecord;
 pub use work::{
-    HsmCommand, HsmCommandEnd, HsmCommandId, HsmFault, HsmGet, HsmKind, HsmOutcome, HsmPut,
-    HsmRemove, HsmStop, HsmTarget, HsmUri, HsmWork,
+    HsmCommand, HsmCommandEnd, HsmCommandId, HsmFault, HsmFaultSource, HsmGet, HsmKind, HsmOutcome,
+    HsmPut, HsmRemove, HsmStop, HsmTarget, HsmUri, HsmWork,
 };
 
 use crate::locate::SECOND_NS;
@@ -82,7 +82,7 @@ pub enum HsmEffect {
         request: RequestId,
         outcome: HsmOutcome,
     },
-    /// A command has found this wrong with the disk that its file is on.
+    /// The program tells by its exit code that this is wrong with the disk that its file is on.
     Disk {
         target: HsmTarget,
         fault: DiskFault,
@@ -159,16 +159,6 @@ impl HsmQueue {
         self.live.counts()
     }
 
-    /// Whether files that go to this HSM should be taken in: not while puts are stopped.
-    pub fn is_admitting(&self) -> bool {
-        self.live.pause(HsmKind::Put).is_none()
-    }
-
-    /// What keeps it from working as a whole, if anything.
-    pub fn outage(&self) -> Option<&HsmOutage> {
-        self.live.outage.as_ref()
-    }
-
     /// Incidents that are open, and since when.
     pub fn incidents(&self) -> &BTreeMap<HsmIncident, i64> {
         &self.incidents
@@ -177,11 +167,6 @@ impl HsmQueue {
     /// How it drives the HSM.
     pub fn policy(&self) -> &HsmPolicy {
         &self.policy
-    }
-
-    /// Another policy, as from a configuration that was read again. It counts from the next input on.
-    pub fn set_policy(&mut self, policy: HsmPolicy) {
-        self.policy = policy;
     }
 
     /// After a restart, before all inputs: nobody runs what was running, and what may not have been told is told.
@@ -276,7 +261,11 @@ impl HsmQueue {
                     }
                 }
                 for target in targets {
-                    self.retry_now(target, out);
+                    let entry = self.live.entries.get(&target);
+                    // What only waits for its batch has not failed: to put it now would make half a batch of it.
+                    if entry.is_some_and(|entry| matches!(entry.stage, HsmStage::Delayed { .. })) {
+                        self.try_now(target, out);
+                    }
                 }
             }
             HsmInput::Progressed { command, bytes } => self.progress.moved(now_ns, command, bytes),

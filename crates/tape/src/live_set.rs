@@ -1,5 +1,6 @@
 //! All that is asked for and not done, all drives, all tapes: what records make up. Nothing changes it but a record, so that it is
-//! the same after a restart. Queues are indexes of it; no number is counted beside it.
+//! the same after a restart. Queues are indexes of it. Beside it are counted only what a mount has written and not synced, which tests
+//! compare with its files, and how much of a data set came.
 
 mod archive_entry;
 mod care;
@@ -230,6 +231,7 @@ impl LiveSet {
         }
     }
 
+    /// Long because each record has its arm.
     fn apply_to_drive(&mut self, record: &Record) {
         match record {
             Record::MountBegun {
@@ -306,7 +308,28 @@ impl LiveSet {
             Record::DriveRemoved { drive, .. } => {
                 self.drives.0.remove(drive);
             }
-            _ => {}
+            // They change no drive.
+            Record::Snapshot(_)
+            | Record::DriveAdded { .. }
+            | Record::TapeAdded { .. }
+            | Record::TapeChanged { .. }
+            | Record::TapeMeasured { .. }
+            | Record::TapeFilled { .. }
+            | Record::RecallAsked { .. }
+            | Record::ArchiveAsked { .. }
+            | Record::LeaseRenewed { .. }
+            | Record::RequestEnded { .. }
+            | Record::CopyFailed { .. }
+            | Record::CopyUnreadable { .. }
+            | Record::CopyMended { .. }
+            | Record::CopyPreferred { .. }
+            | Record::Care { .. }
+            | Record::RelabelBegun { .. }
+            | Record::RelabelEnded { .. }
+            | Record::BackgroundHeld { .. }
+            | Record::DataSetClosed { .. }
+            | Record::LibraryPaused { .. }
+            | Record::LibraryResumed { .. } => {}
         }
     }
 
@@ -332,16 +355,16 @@ impl LiveSet {
     }
 
     /// Whether a tape can be read, as far as it alone is concerned.
-    pub fn is_active(&self, tape: &TapeName) -> bool {
+    pub fn is_readable(&self, tape: &TapeName) -> bool {
         let state = self.tapes.get(tape).map(|tape| tape.state);
         let is_read = matches!(state, Some(TapeState::Active | TapeState::ReadOnly));
         is_read && !self.relabeling.contains(tape) && !self.retired.contains(tape)
     }
 
     /// Whether it can be written to.
-    pub fn is_written(&self, tape: &TapeName) -> bool {
+    pub fn is_writable(&self, tape: &TapeName) -> bool {
         let state = self.tapes.get(tape).map(|tape| tape.state);
-        state == Some(TapeState::Active) && self.is_active(tape)
+        state == Some(TapeState::Active) && self.is_readable(tape)
     }
 
     /// Whether background work rests.

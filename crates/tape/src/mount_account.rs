@@ -367,7 +367,28 @@ impl MountLedger {
             Record::DriveDown { at_ns, drive, .. } | Record::DriveRemoved { at_ns, drive } => {
                 self.close(drive, *at_ns);
             }
-            _ => {}
+            // They take no time of a drive.
+            Record::Snapshot(_)
+            | Record::DriveAdded { .. }
+            | Record::TapeAdded { .. }
+            | Record::TapeChanged { .. }
+            | Record::TapeMeasured { .. }
+            | Record::TapeFilled { .. }
+            | Record::RecallAsked { .. }
+            | Record::ArchiveAsked { .. }
+            | Record::LeaseRenewed { .. }
+            | Record::RequestEnded { .. }
+            | Record::CopyFailed { .. }
+            | Record::CopyUnreadable { .. }
+            | Record::CopyMended { .. }
+            | Record::CopyPreferred { .. }
+            | Record::Care { .. }
+            | Record::RelabelBegun { .. }
+            | Record::RelabelEnded { .. }
+            | Record::BackgroundHeld { .. }
+            | Record::DataSetClosed { .. }
+            | Record::LibraryPaused { .. }
+            | Record::LibraryResumed { .. } => {}
         }
     }
 

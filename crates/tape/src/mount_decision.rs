@@ -142,6 +142,8 @@ pub struct DriveSupply {
     /// Drives in use, by class and whether they archive.
     pub in_use: BTreeMap<(DriveClass, bool), u32>,
     pub vo_in_use: BTreeMap<VoName, u32>,
+    /// So many more drives may read what nobody waits for. `None`: all.
+    pub background_reads_left: Option<u32>,
 }
 
 /// Why a tape is worth a mount.
@@ -178,6 +180,8 @@ pub enum MountWait {
         bytes: u64,
         files: u64,
         age_ns: i64,
+        /// When age or deadline will make it worth one, if nothing changes.
+        until_ns: i64,
     },
     NoFreeDrive,
     /// As many drives of the kind as may do this already.
@@ -192,6 +196,8 @@ pub enum MountWait {
     FamilyBusy {
         max: u32,
     },
+    /// As many drives read what nobody waits for as may.
+    BackgroundBusy,
 }
 
 /// What is decided about one tape.
@@ -199,6 +205,8 @@ pub enum MountWait {
 pub struct MountDecision {
     pub target: MountTarget,
     pub class: DriveClass,
+    /// The VO with most of the bytes.
+    pub vo: VoName,
     pub choice: Result<(DriveName, MountReason), MountWait>,
 }
 
@@ -230,6 +238,7 @@ pub fn decide_mounts(
             Err(wait) => decided.push(MountDecision {
                 target: candidate.target.clone(),
                 class: candidate.class.clone(),
+                vo: candidate.vo.clone(),
                 choice: Err(wait),
             }),
         }
@@ -242,6 +251,7 @@ pub fn decide_mounts(
                 decided.push(MountDecision {
                     target: candidate.target.clone(),
                     class: candidate.class.clone(),
+                    vo: candidate.vo.clone(),
                     choice: Err(wait),
                 });
                 false
@@ -261,9 +271,15 @@ pub fn decide_mounts(
         let class = (candidate.class.clone(), is_archive);
         *supply.in_use.entry(class).or_default() += 1;
         *supply.vo_in_use.entry(candidate.vo.clone()).or_default() += 1;
+        if candidate.is_background && !is_archive {
+            let left = supply.background_reads_left.as_mut();
+            left.into_iter()
+                .for_each(|left| *left = left.saturating_sub(1));
+        }
         decided.push(MountDecision {
             target: candidate.target.clone(),
             class: candidate.class.clone(),
+            vo: candidate.vo.clone(),
             choice: Ok((drive, reason)),
         });
     }
@@ -350,6 +366,7 @@ fn reason(
         bytes: candidate.bytes,
         files: candidate.files,
         age_ns,
+        until_ns: worth_at_ns(policy, candidate),
     })
 }
 
@@ -359,6 +376,9 @@ fn refusal(
     supply: &DriveSupply,
 ) -> Option<MountWait> {
     let is_archive = matches!(candidate.target, MountTarget::Archive(..));
+    if candidate.is_background && !is_archive && supply.background_reads_left == Some(0) {
+        return Some(MountWait::BackgroundBusy);
+    }
     let max = policy.width_of(&candidate.target);
     if candidate.mounts >= max {
         return Some(MountWait::FamilyBusy { max });

@@ -157,7 +157,7 @@ impl Rest<'_> {
         let mut drives = self.live.drives.0.iter();
         !is_stopped
             && !is_stuck
-            && self.live.is_active(name)
+            && self.live.is_readable(name)
             && !self.live.libraries.contains_key(&tape.library)
             && drives.any(|(name, drive)| {
                 drive.class() == class

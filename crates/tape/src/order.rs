@@ -29,7 +29,7 @@ pub enum OrderGoal {
 pub enum OrderPolicy {
     /// As they were asked for.
     Fifo,
-    /// From the beginning of the tape to its end, as TREQS and most systems do.
+    /// From the beginning of the tape to its end, as most systems do.
     Position,
     /// Along the tape: files of even wraps there, those of odd wraps back.
     Scan,

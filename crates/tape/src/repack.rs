@@ -219,15 +219,21 @@ impl Repack {
         let file = self.writing.remove(&request)?;
         let from = file.copies.iter().find(|copy| copy.tape == self.tape);
         Some(match (outcome, from) {
-            // What came back to the same tape would go with it, unless only its place was bad.
-            (RequestOutcome::Archived(to), Some(from))
-                if to.tape != self.tape || file.is_unreadable =>
-            {
-                RepackStep::Moved {
-                    file: file.file,
-                    from: from.clone(),
-                    to: to.clone(),
-                    is_brought: !file.is_on_disk,
+            (RequestOutcome::Archived(copies), Some(from)) => {
+                // What came back to the same tape would go with it, unless only its place was bad.
+                let mut moved = copies.iter();
+                let to = moved.find(|to| to.tape != self.tape || file.is_unreadable);
+                match to {
+                    Some(to) => RepackStep::Moved {
+                        file: file.file,
+                        from: from.clone(),
+                        to: to.clone(),
+                        is_brought: !file.is_on_disk,
+                    },
+                    None => RepackStep::Stays {
+                        file: file.file,
+                        why: outcome.clone(),
+                    },
                 }
             }
             _ => RepackStep::Stays {

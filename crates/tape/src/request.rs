@@ -1,7 +1,7 @@
 //! What is asked of a library: files to be read from tape, and files to be put on tape.
 
 use crate::data_set::DataSet;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -190,10 +190,9 @@ pub enum RequestOutcome {
     Recalled,
     /// The copy that was to be verified has been read, and is as it was written.
     Verified,
-    /// The file is on tape: the sync that covers it has returned.
-    Archived(TapeCopy),
-    /// Several copies were asked for, and all of them are on tape.
-    ArchivedCopies(Vec<TapeCopy>),
+    /// The file is on tape in all copies that were asked for: the syncs that cover them have returned.
+    #[serde(alias = "ArchivedCopies")]
+    Archived(#[serde(deserialize_with = "one_or_more")] Vec<TapeCopy>),
     /// No copy is left that can be read; this was the last error.
     NoCopyLeft(TapeErrorScope),
     /// None of its tapes is known and in use.
@@ -204,4 +203,37 @@ pub enum RequestOutcome {
     Canceled,
     /// Its lease was not renewed.
     Expired,
+}
+
+/// Records of before have a single copy by itself.
+fn one_or_more<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<TapeCopy>, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Copies {
+        One(TapeCopy),
+        More(Vec<TapeCopy>),
+    }
+    Ok(match Copies::deserialize(from)? {
+        Copies::One(copy) => vec![copy],
+        Copies::More(copies) => copies,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn outcomes_of_before_are_read() {
+        let copy = TapeCopy::alone(TapeName("t".into()), 5);
+        let one = r#"{"Archived":{"tape":"t","begin_bytes":5}}"#;
+        let more =
+            r#"{"ArchivedCopies":[{"tape":"t","begin_bytes":5},{"tape":"t","begin_bytes":5}]}"#;
+        let read = |text| serde_json::from_str::<RequestOutcome>(text).expect("an outcome");
+        assert_eq!(read(one), RequestOutcome::Archived(vec![copy.clone()]));
+        let both = RequestOutcome::Archived(vec![copy.clone(), copy]);
+        assert_eq!(read(more), both);
+        let text = serde_json::to_string(&both).expect("plain data");
+        assert_eq!(read(&text), both);
+    }
 }

@@ -14,6 +14,7 @@ mod inventory;
 mod mounting;
 mod recalling;
 mod trickle;
+mod waiting;
 
 pub use forecasting::{Forecast, ForecastTimes};
 pub use inventory::{FoundDrive, Inventory};
@@ -24,7 +25,7 @@ use crate::drive::DriveModel;
 use crate::drive_pool::{DownReason, DriveClass, DriveState, DriveWork, MountPurpose};
 use crate::live_set::{ArchiveGroup, LiveSet, RequestTarget};
 use crate::locate::SECOND_NS;
-use crate::mount_decision::{MountPolicy, MountTarget};
+use crate::mount_decision::{MountDecision, MountPolicy, MountTarget};
 use crate::order::OrderEffort;
 use crate::record::{Record, Tape, TapeState};
 use crate::relabel::{RelabelOrder, RelabelRefusal, TapeUse, may_relabel};
@@ -41,17 +42,18 @@ use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 pub use trickle::TricklePolicy;
 use trickle::Trickles;
+pub use waiting::TapeWait;
 
 /// In which order the files of one mount are read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ReadOrder {
     /// As they were asked for.
-    Asked,
+    Fifo,
     /// From where the head is to the end of the tape, then from its beginning, as TREQS does.
-    Position,
+    FromHead,
     /// As the drive reaches them soonest, anew whenever others come.
-    Serpentine,
+    Best,
 }
 
 /// How a library is driven.
@@ -102,7 +104,7 @@ impl TapePolicy {
     pub fn usual() -> TapePolicy {
         TapePolicy {
             mount: MountPolicy::usual(),
-            read_order: ReadOrder::Serpentine,
+            read_order: ReadOrder::Best,
             order_effort: OrderEffort(200_000),
             files_per_mount_max: None,
             dismount_delay_ns: 30 * SECOND_NS,
@@ -338,6 +340,10 @@ pub struct RequestEngine {
     wanted: BTreeSet<DriveClass>,
     waiting: BTreeSet<MountTarget>,
     without_tape: BTreeSet<FamilyName>,
+    /// What was decided last about tapes that were waited for. Empty while no drive can be given.
+    decided: Vec<MountDecision>,
+    /// Families that nothing can be written of now, although there is a tape for them.
+    held: BTreeMap<FamilyName, TapeWait>,
     trickles: Trickles,
     /// When a tape that is not worth a mount now will be.
     next_worth_ns: Option<i64>,
@@ -364,6 +370,8 @@ impl RequestEngine {
             wanted: BTreeSet::new(),
             waiting: BTreeSet::new(),
             without_tape: BTreeSet::new(),
+            decided: Vec::new(),
+            held: BTreeMap::new(),
             trickles: Trickles::default(),
             next_worth_ns: None,
             wake_ns: None,

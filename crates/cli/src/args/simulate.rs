@@ -15,8 +15,8 @@ pub enum SimulateCommand {
     /// The plan is JSON: `library`, `drives`, `recalls`, `archives`, `faults`. docs/tape/simulate.md describes every key.
     /// Kinds of drives are 9940B, T10000D, TS1160, LTO-7, LTO-8, LTO-9 and LTO-10; `kinds` describes others.
     ///
-    /// Rules: `fifo` mounts for each request, `position` gathers for four minutes and reads from begin to end, as TREQS does,
-    /// `serpentine` mounts what is worth it and reads in the order in which the drive reaches files soonest.
+    /// Rules: `fifo` mounts for each request, `position` gathers for four minutes and reads from where the head is to the end of
+    /// the tape, then from its beginning, as TREQS does, `serpentine` mounts what is worth it and reads in the order in which the drive reaches files soonest.
     ///
     /// A log of recalls has the columns seconds,vo,kind,tape,begin_bytes,size_bytes, named in its first line; `seconds` count from
     /// the begin of the simulation.

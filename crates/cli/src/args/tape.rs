@@ -27,7 +27,7 @@ pub enum TapeCommand {
     /// Examples:
     ///
     ///   penstock tape order recall.json
-    ///   penstock tape order recall.json --model lto9 --goal mean-wait
+    ///   penstock tape order recall.json --model LTO-9 --goal mean-wait
     ///   penstock tape order recall.json --policy position --json
     ///   penstock tape order recall.json --model linear --policy simple-dp
     #[command(verbatim_doc_comment)]
@@ -37,7 +37,8 @@ pub enum TapeCommand {
     #[command(
         after_help = "Examples:\n  penstock tape status --dir cern\n  penstock tape status --dir cern --json\n  penstock tape status --dir cern --html tape.html\n\n\
         A family's files wait for others, so that they are put together (collect_files, collect_bytes and collect_time of \
-        [storage.tape]). After an error of the HSM as a whole one command after the other tries it again."
+        [storage.tape]). While an HSM is out of service, one command at a time tests it. Of libraries it is told for each tape and \
+        family what its files wait for. Incidents and what to do: docs/tape/files-on-tape.md."
     )]
     Status(TapeStatusArgs),
     /// List the data sets on tape: files there and announced, what is on tape, when a recall of them will be done.
@@ -56,23 +57,28 @@ pub enum TapeCommand {
         Payload is what files had of a drive's time, bytes moved with those that had to be moved again."
     )]
     Account(TapeAccountArgs),
-    /// Have what waits for its next try tried now, for example after the HSM was repaired.
-    #[command(after_help = "Example:\n  penstock tape retry --dir cern")]
+    /// Retry now what failed and waits for its next try, and test an HSM or a library that is out of service.
+    #[command(after_help = "Example:\n  penstock tape retry --dir cern\n\n\
+        For example after the HSM was repaired. Files that only wait for others, so that they are put on tape together, go on waiting.")]
     Retry(DoorArgs),
-    /// Take a drive of a tape library out of use, or back when it works again.
+    /// Take a drive or a tape of a library out of use.
     #[command(
-        after_help = "Examples:\n  penstock tape drive silo-LTO-8-1 --down --dir cern\n  penstock tape drive silo-LTO-8-1 --up --dir cern\n\n\
-        What a drive has written and not synced is written again by another one. `--up` says that it works and that its tape is \
-        back in its slot."
+        after_help = "Examples:\n  penstock tape ok-to-stop silo-LTO-8-1 --dir cern\n  penstock tape disable silo-LTO-8-1 --dir cern\n  penstock tape disable silo-LTO-8-0001 --dir cern\n\n\
+        Ask first what that would mean: `penstock tape ok-to-stop`. What a drive has written and not synced is written again by \
+        another one. Files on a tape that is out of use are read from another copy; those without one wait."
     )]
-    Drive(TapeDriveArgs),
-    /// Take a tape of a library out of use, or back, or have it read only.
+    Disable(TapeNameArgs),
+    /// Put a drive or a tape of a library back into use.
     #[command(
-        after_help = "Examples:\n  penstock tape tape silo-LTO-8-0001 --disable --dir cern\n  penstock tape tape silo-LTO-8-0001 --enable --dir cern\n\n\
-        Files on a tape that is out of use are read from another copy; those without one wait. A tape that is read-only is read, and \
-        nothing more is written to it."
+        after_help = "Examples:\n  penstock tape enable silo-LTO-8-1 --dir cern\n  penstock tape enable silo-LTO-8-0001 --dir cern\n\n\
+        Before a drive is put back into use, make sure that it works and that its tape is back in its slot."
     )]
-    Tape(TapeTapeArgs),
+    Enable(TapeNameArgs),
+    /// Have a tape of a library read, and not written to any more.
+    #[command(
+        after_help = "Examples:\n  penstock tape read-only silo-LTO-8-0001 --dir cern\n  penstock tape enable silo-LTO-8-0001 --dir cern    # written to again"
+    )]
+    ReadOnly(TapeNameArgs),
     /// Empty a tape of a library, and write it anew: its files are moved to other tapes.
     #[command(
         after_help = "Examples:\n  penstock tape repack silo-LTO-8-0001 --dir cern\n  penstock tape repack silo-LTO-8-0001 --together hints.txt --dir cern\n  penstock tape repack silo-LTO-8-0001 --stop --dir cern\n\n\
@@ -91,7 +97,7 @@ pub enum TapeCommand {
     Verify(TapeNameArgs),
     /// Give up all of a tape on which nothing lives, so that it is written anew.
     #[command(
-        after_help = "Examples:\n  penstock tape tape silo-LTO-8-0001 --read-only --dir cern\n  penstock tape relabel silo-LTO-8-0001 --dir cern\n\n\
+        after_help = "Examples:\n  penstock tape read-only silo-LTO-8-0001 --dir cern\n  penstock tape relabel silo-LTO-8-0001 --dir cern\n\n\
         It is refused while a file lives on the tape, can be brought back, or is on its way, and while the tape is in a drive. \
         `penstock tape repack` moves files away and relabels by itself."
     )]
@@ -126,7 +132,7 @@ pub enum TapeCommand {
     /// Examples:
     ///
     ///   penstock tape calibrate observed.csv
-    ///   penstock tape calibrate observed.csv --model lto9 --wrap-ends wraps.json --json > our-drives.json
+    ///   penstock tape calibrate observed.csv --model LTO-9 --wrap-ends wraps.json --json > our-drives.json
     ///   penstock tape order recall.json --model our-drives.json
     #[command(verbatim_doc_comment)]
     Calibrate(TapeCalibrateArgs),
@@ -164,39 +170,6 @@ pub struct TapeAccountArgs {
     pub door: DoorArgs,
 }
 
-/// Options of `tape drive`.
-#[derive(Debug, Args)]
-pub struct TapeDriveArgs {
-    /// Its name, as `penstock tape status` tells it.
-    pub name: String,
-    /// It works, and is empty.
-    #[arg(long, required_unless_present = "down", conflicts_with = "down")]
-    pub up: bool,
-    /// It is not used any more.
-    #[arg(long)]
-    pub down: bool,
-    #[command(flatten)]
-    pub door: DoorArgs,
-}
-
-/// Options of `tape tape`.
-#[derive(Debug, Args)]
-pub struct TapeTapeArgs {
-    /// Its name, as `penstock tape status` tells it.
-    pub name: String,
-    /// It is used.
-    #[arg(long, group = "change", required_unless_present_any = ["disable", "read_only"])]
-    pub enable: bool,
-    /// It is not used any more.
-    #[arg(long, group = "change")]
-    pub disable: bool,
-    /// It is read, and not written to.
-    #[arg(long, group = "change")]
-    pub read_only: bool,
-    #[command(flatten)]
-    pub door: DoorArgs,
-}
-
 /// Options of `tape repack`.
 #[derive(Debug, Args)]
 pub struct TapeRepackArgs {
@@ -212,7 +185,7 @@ pub struct TapeRepackArgs {
     pub door: DoorArgs,
 }
 
-/// A tape.
+/// A tape, or a drive.
 #[derive(Debug, Args)]
 pub struct TapeNameArgs {
     /// Its name, as `penstock tape status` tells it.
@@ -244,8 +217,8 @@ pub struct TapeStopArgs {
 pub struct TapeCalibrateArgs {
     /// What was observed.
     pub file: PathBuf,
-    /// What the drive is like: lto7, lto8, lto9, or a file that this command has written.
-    #[arg(long, default_value = "lto8")]
+    /// The kind of drive, such as LTO-8 or TS1160, or a file that this command has written.
+    #[arg(long, default_value = "LTO-8")]
     pub model: String,
     /// Where wraps end, of tapes that were measured. JSON: {"A00001": [57692307692, …]}
     #[arg(long)]
@@ -257,8 +230,8 @@ pub struct TapeCalibrateArgs {
 pub struct TapeOrderArgs {
     /// What is to be read.
     pub file: PathBuf,
-    /// The drive with its usual cartridge: lto7, lto8, lto9, or a file that `penstock tape calibrate --json` has written; or
-    /// linear. Default: the one that the file describes, else lto8.
+    /// The kind of drive, such as LTO-8 or TS1160, with its usual cartridge, or a file that `penstock tape calibrate --json` has
+    /// written; or linear. Default: the one that the file describes, else LTO-8.
     #[arg(long)]
     pub model: Option<String>,
     /// How the order is found.

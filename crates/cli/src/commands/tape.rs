@@ -21,6 +21,7 @@ use penstock_tape::recall::RecallFile;
 use serde::{Deserialize, Serialize};
 use std::fs;
 use std::time::Duration;
+use system::Use;
 
 /// The form of the file.
 #[derive(Debug, Deserialize)]
@@ -77,8 +78,11 @@ pub async fn run(
         TapeCommand::DataSets(args) => accounts::data_sets(&args, environment, output).await,
         TapeCommand::Account(args) => accounts::account(&args, environment, output).await,
         TapeCommand::Retry(args) => system::retry(&args, environment, output).await,
-        TapeCommand::Drive(args) => system::drive(&args, environment, output).await,
-        TapeCommand::Tape(args) => system::tape(&args, environment, output).await,
+        TapeCommand::Disable(args) => system::change(&args, Use::None, environment, output).await,
+        TapeCommand::Enable(args) => system::change(&args, Use::Full, environment, output).await,
+        TapeCommand::ReadOnly(args) => {
+            system::change(&args, Use::ReadOnly, environment, output).await
+        }
         TapeCommand::Repack(args) => care::repack(&args, environment, output).await,
         TapeCommand::Verify(args) => care::verify(&args, environment, output).await,
         TapeCommand::Relabel(args) => care::relabel(&args, environment, output).await,

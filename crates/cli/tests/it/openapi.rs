@@ -167,7 +167,7 @@ fn visit(value: &Value, see: &mut impl FnMut(&str, &Value)) {
 
 /// Words of the wire: the documents that have them, where in these, and the matches in the sources that make them.
 #[rustfmt::skip]
-const WORDS: [(&[&str], &str, &str, &[&str]); 8] = [
+const WORDS: [(&[&str], &str, &str, &[&str]); 10] = [
     (&["fts", "penstock"], "FileState/enum", "TransferState::",
      &["model/src/transfer.rs", "journal/src/rows.rs"]),
     (&["fts", "penstock"], "JobState/enum", "JobState::", &["model/src/job.rs"]),
@@ -178,7 +178,24 @@ const WORDS: [(&[&str], &str, &str, &[&str]); 8] = [
     (&["penstock"], "WaitKind/enum", "WaitReason::|SlotPlace::|SlotBound::", &["decide/src/wording.rs"]),
     (&["penstock"], "Copied/properties/in_effect/anyOf/1/properties/because/items/enum", "StreamsReason::",
      &["model/src/streams.rs"]),
+    (&["storage"], "TapeWait/properties/code/enum", "TapeWait::|MountWait::", &["storage-element/src/nearline/wording.rs"]),
+    (&["storage"], "TapeIncidentCode/enum", "HsmIncident::|TapeIncident::|DiskIncident::",
+     &["storage-element/src/nearline/wording.rs"]),
 ];
+
+/// An administrator who is told of an incident finds it in the page, with what to do.
+#[test]
+fn each_incident_of_tape_is_in_the_page_for_administrators() {
+    let page = fs::read_to_string(repository().join("docs/tape/files-on-tape.md")).expect("a page");
+    let document = document("storage");
+    let codes = document.pointer("/components/schemas/TapeIncidentCode/enum");
+    let codes = codes.and_then(Value::as_array).expect("codes");
+    assert!(codes.len() > 10, "{codes:?}");
+    for code in codes {
+        let row = format!("| `{}` |", code.as_str().expect("a word"));
+        assert!(page.lines().any(|line| line.starts_with(&row)), "{row}");
+    }
+}
 
 #[test]
 fn the_words_of_the_documents_are_those_of_the_sources() {

@@ -30,7 +30,7 @@ const TRANSFER_SERVICE: [&str; 22] = [
 ];
 
 /// The same: pools and movers, then what uses the namespace, then doors.
-const STORAGE_ELEMENT: [&str; 46] = [
+const STORAGE_ELEMENT: [&str; 47] = [
     "hsm_command",
     "config",
     "clock",
@@ -40,6 +40,7 @@ const STORAGE_ELEMENT: [&str; 46] = [
     "disk_full",
     "meter",
     "traffic",
+    "tape_counts",
     "tape_meter",
     "gate",
     "write_error",

@@ -483,9 +483,7 @@ impl<'a> LibraryWorld<'a> {
                     self.see_deadline(deadline_ns);
                 }
             }
-            RequestOutcome::Archived(_) | RequestOutcome::ArchivedCopies(_) => {
-                self.sums.archive_waits_ns.push(waited)
-            }
+            RequestOutcome::Archived(_) => self.sums.archive_waits_ns.push(waited),
             RequestOutcome::NoCopyLeft(_)
             | RequestOutcome::NoTape
             | RequestOutcome::Verified

@@ -177,7 +177,7 @@ const HOURS_MAX: f64 = 24.0 * 366.0;
 pub enum ReadPolicy {
     /// A mount for each request, in the order of requests.
     Fifo,
-    /// Requests gather for four minutes; a tape is read from its beginning to its end.
+    /// Requests gather for four minutes; a tape is read from where the head is to its end, then from its beginning, as TREQS does.
     Position,
     /// What the request engine does: mounts that are worth it, and files as the drive reaches them soonest.
     Serpentine,
@@ -212,14 +212,14 @@ impl ReadPolicy {
         match self {
             ReadPolicy::Serpentine => {}
             ReadPolicy::Position => {
-                rules.read_order = ReadOrder::Position;
+                rules.read_order = ReadOrder::FromHead;
                 rules.mount.bytes_min = u64::MAX;
                 rules.mount.files_min = u64::MAX;
                 rules.mount.age_ns = 240 * SECOND_NS;
                 rules.dismount_delay_ns = 0;
             }
             ReadPolicy::Fifo => {
-                rules.read_order = ReadOrder::Asked;
+                rules.read_order = ReadOrder::Fifo;
                 rules.mount.age_ns = 0;
                 rules.files_per_mount_max = Some(1);
                 rules.dismount_delay_ns = 0;
@@ -360,7 +360,7 @@ impl TapePlan {
         for document in &self.kinds {
             let name = document.name.clone();
             let kind = DriveKind::from_document(document.clone());
-            let kind = kind.map_err(|why| wrong(format!("kinds: {name}"), format!("{why:?}")))?;
+            let kind = kind.map_err(|why| wrong(format!("kinds: {name}"), why.to_string()))?;
             kinds.insert(name, kind);
         }
         let recalls = self.recalls.iter().map(|load| ("recalls", &load.kind));

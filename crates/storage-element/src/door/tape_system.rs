@@ -134,9 +134,21 @@ pub(super) async fn answer(
             nearline.inbox.send(NearlineMessage::RetryNow);
             return Ok(json_answer(StatusCode::ACCEPTED, &json!({})).into());
         }
-        _ => {
+        TapePlace::Status => {
             let status = full_status(door, nearline).await?;
             return Ok(json_answer(StatusCode::OK, &json!(status)).into());
+        }
+        // Others answer these.
+        TapePlace::Stages
+        | TapePlace::Stage(_)
+        | TapePlace::Cancel(_)
+        | TapePlace::Release(_)
+        | TapePlace::ArchiveInfo
+        | TapePlace::DataSets
+        | TapePlace::Account
+        | TapePlace::Metrics => {
+            let text = "nothing is ordered here";
+            return Err(Problem::new(ProblemCode::ResourceNotFound, text.to_owned()));
         }
     };
     match nearline.operate(order).await {

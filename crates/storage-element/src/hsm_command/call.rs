@@ -87,7 +87,7 @@ pub struct HsmStorageInfo {
     pub size_bytes: u64,
     /// Whether the HSM has the file.
     pub is_stored: bool,
-    /// `vo:family` at most sites.
+    /// The family of the file, as its class names it.
     pub storage_class: String,
     /// The type of the HSM.
     pub hsm: String,

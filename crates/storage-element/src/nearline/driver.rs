@@ -164,7 +164,7 @@ impl Driver {
         }
     }
 
-    fn now(&self) -> Timestamp {
+    pub(super) fn now(&self) -> Timestamp {
         self.context.clock.recorded()
     }
 
@@ -262,7 +262,7 @@ impl Driver {
             match self.change(change.clone()).await {
                 Ok(report) => return Ok(report),
                 Err(ChangeError::Refused(why)) => {
-                    tracing::warn!(%why, "the namespace does not take what became of a file on tape");
+                    tracing::warn!(%why, "the namespace refuses a change of the tape system");
                     return Err(ChangeError::Refused(why));
                 }
                 Err(ChangeError::Stopped) => {
@@ -270,7 +270,7 @@ impl Driver {
                     return Err(ChangeError::Stopped);
                 }
                 Err(why) => {
-                    tracing::error!(%why, "the namespace cannot be told what became of a file on tape; trying again");
+                    tracing::error!(%why, "the namespace cannot keep a change of the tape system; trying again");
                     tokio::time::sleep(NAMESPACE_RETRY).await;
                 }
             }
@@ -338,8 +338,8 @@ impl Driver {
                 self.fail_recall(file, ProblemCode::TapeFailed, &error)
                     .await;
             }
-            TapeOutcome::Later(file) => self.retries.add(file),
-            TapeOutcome::Removed(uris) => {
+            TapeOutcome::Later(file) => self.ask_later(file),
+            TapeOutcome::RemovalsEnded(uris) => {
                 self.must(NearlineChange::ForgetRemovals(uris)).await;
             }
         }
@@ -400,6 +400,7 @@ impl Driver {
         let (now, wait_max) = (self.now(), self.config.room_wait_max);
         let no_room = self.room_wait.incident(now, wait_max);
         let mut status = self.system.status();
+        self.count_retries(&mut status.counts);
         let state = self.system.meter_state(&status.counts);
         self.context.meter.set_state(state);
         status.incidents.extend(no_room);
@@ -420,10 +421,6 @@ impl Driver {
     /// The copy of a file on disk is needed, although it is on tape.
     pub(super) fn is_held(&self, file: EntryId) -> bool {
         self.system.holds(file)
-    }
-
-    pub(super) fn time(&self) -> Timestamp {
-        self.now()
     }
 }
 

@@ -53,7 +53,7 @@ impl Driver {
             return;
         };
         if let Some(pool) = found.pool {
-            let at = self.time();
+            let at = self.now();
             let evict = NearlineChange::Evict {
                 file,
                 pool: pool.clone(),
@@ -72,7 +72,7 @@ impl Driver {
         let (mut freed, mut files, mut after) = (0_u64, 0_u64, EntryId(0));
         'pages: for _ in 0..PAGES_MAX {
             let namespace = &self.context.namespace;
-            let page = namespace.evictable_files(&pool.name, after, self.time(), PAGE_FILES);
+            let page = namespace.evictable_files(&pool.name, after, self.now(), PAGE_FILES);
             let page = match page {
                 Ok(page) => page,
                 Err(why) => {
@@ -93,7 +93,7 @@ impl Driver {
                 let evict = NearlineChange::Evict {
                     file: file.id,
                     pool: pool.name.clone(),
-                    at: self.time(),
+                    at: self.now(),
                 };
                 match self.change(evict).await {
                     Ok(_) => {

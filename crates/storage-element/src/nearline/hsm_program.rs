@@ -1,20 +1,24 @@
 //! Files are put on tape and brought back by the commands of an HSM, which its queue orders.
 
-use super::recall::WRONG_DATA;
 use super::tape_libraries::COPY_SCHEME;
 use super::tape_order::{
-    RecallEnd, RecallError, RecallTry, TapeGet, TapeOrder, TapeOutcome, TapePut, TapeWork,
+    LocalError, RecallEnd, RecallTry, TapeGet, TapeOrder, TapeOutcome, TapePut, TapeWork,
+};
+use super::wording::{
+    COPY_NOT_UNDERSTOOD, hsm_incident, hsm_incident_code, hsm_incident_end, log_begin, log_end,
+    name_of,
 };
 use super::{NearlineContext, NearlineIncident, NearlineStatus};
 use crate::config::{ArchiveClasses, HsmProgramConfig};
 use crate::hsm_command::{HsmCall, HsmRunner, HsmStorageInfo};
+use crate::tape_counts::TapeCounts;
 use crate::tape_meter::MeterState;
 use penstock_model::{Archival, Timestamp};
 use penstock_persistence::namespace::{EntryId, NamespaceError, TapeFile, TapeRemoval};
 use penstock_tape::hsm_queue::{
-    HsmCommand, HsmCommandEnd, HsmCommandId, HsmCounts, HsmEffect, HsmFault, HsmGet, HsmIncident,
-    HsmInput, HsmKind, HsmOutcome, HsmPut, HsmQueue, HsmRecord, HsmRemove, HsmTarget, HsmUri,
-    HsmWork,
+    HsmCommand, HsmCommandEnd, HsmCommandId, HsmEffect, HsmFault, HsmFaultSource, HsmGet,
+    HsmIncident, HsmInput, HsmKind, HsmOutcome, HsmPut, HsmQueue, HsmRecord, HsmRemove, HsmTarget,
+    HsmUri, HsmWork,
 };
 use penstock_tape::request::{Asker, FileId, RequestId, VoName as TapeVo};
 use std::collections::BTreeMap;
@@ -29,10 +33,6 @@ const NEWS_MAX: usize = 1_000;
 const RECALL_BIT: u64 = 1 << 63;
 /// The same for removals, which have numbers of their own.
 const REMOVAL_BIT: u64 = 1 << 62;
-/// What dCache's scripts exit with when the disk has no room.
-const NO_SPACE: i32 = 41;
-/// What they exit with when the data on the disk cannot be read.
-const READ_ERROR: i32 = 42;
 
 /// An HSM that is driven by commands.
 pub(super) struct HsmProgram {
@@ -109,17 +109,18 @@ impl HsmProgram {
         for effect in effects {
             match effect {
                 HsmEffect::Persist(records) => {
-                    let lines = records
-                        .iter()
-                        .filter_map(|one| serde_json::to_string(one).ok());
-                    orders.push(TapeOrder::Persist(lines.collect()));
+                    orders.push(TapeOrder::Persist(lines(&records)));
                 }
-                HsmEffect::Start(command) => orders.push(match command.work {
+                HsmEffect::Start(HsmCommand { command, work, .. }) => orders.push(match work {
                     HsmWork::Get { file, .. } => {
-                        TapeOrder::Bring(RecallTry::Command(command.command), EntryId(file.0))
+                        TapeOrder::Bring(RecallTry::Command(command), EntryId(file.0))
                     }
-                    HsmWork::Put { .. } | HsmWork::Remove { .. } => {
-                        TapeOrder::Begin(TapeWork::Start(command))
+                    HsmWork::Put { file, .. } => {
+                        let file = EntryId(file.0);
+                        TapeOrder::Begin(TapeWork::Put { command, file })
+                    }
+                    HsmWork::Remove { uri, of, .. } => {
+                        TapeOrder::Begin(TapeWork::Remove { command, uri, of })
                     }
                 }),
                 HsmEffect::Stop(command) => orders.push(TapeOrder::Begin(TapeWork::Stop(command))),
@@ -127,27 +128,24 @@ impl HsmProgram {
                     orders.extend(self.told(request, outcome).map(TapeOrder::Tell));
                 }
                 HsmEffect::Disk { target, fault } => {
+                    let command = name_of(target.kind());
                     tracing::warn!(
+                        command,
                         ?target,
                         ?fault,
-                        "a command of the HSM found its disk at fault"
+                        "the HSM's program reports trouble with a disk of this side"
                     );
                 }
                 HsmEffect::Open { incident, fault } => {
-                    let text = fault.as_ref().map(|fault| fault.text.clone());
-                    tracing::error!(
-                        ?incident,
-                        fault = text,
-                        "the tape system needs somebody to look at it"
-                    );
+                    let text = fault.as_ref().map(|fault| fault.text.as_str());
+                    log_begin(&hsm_incident(incident, &self.queue), text);
                     if let Some(fault) = fault {
                         self.faults.insert(incident, fault);
                     }
                 }
                 HsmEffect::Close(end) => {
                     self.faults.remove(&end.incident);
-                    let seconds = (end.until_ns - end.since_ns) / 1_000_000_000;
-                    tracing::info!(incident = ?end.incident, seconds, waited = ?end.waited, "the tape system works again");
+                    log_end(&hsm_incident_end(&end, &self.queue));
                 }
                 HsmEffect::WakeAt(at_ns) => self.wake_ns = Some(at_ns),
             }
@@ -157,8 +155,8 @@ impl HsmProgram {
 
     fn told(&mut self, request: RequestId, outcome: HsmOutcome) -> Option<TapeOutcome> {
         if let Some(uri) = self.removals.remove(&request) {
-            let is_done = outcome == HsmOutcome::Removed;
-            return is_done.then(|| TapeOutcome::Removed(vec![uri.as_str().to_owned()]));
+            // Removed, or not to be removed: a file has that copy.
+            return Some(TapeOutcome::RemovalsEnded(vec![uri.as_str().to_owned()]));
         }
         let file = EntryId(request.0 & !RECALL_BIT);
         match outcome {
@@ -167,9 +165,9 @@ impl HsmProgram {
                 let text = &fault.text;
                 tracing::error!(%file, tries, code = fault.code, text, "the HSM does not bring a file");
                 // The words of a program may hold paths and hosts that are nobody's business.
-                let error = match text.starts_with(WRONG_DATA) {
-                    true => text.clone(),
-                    false => format!(
+                let error = match fault.source {
+                    HsmFaultSource::Comparison => text.clone(),
+                    HsmFaultSource::Program | HsmFaultSource::LocalTrouble => format!(
                         "the tape system did not bring it in {tries} tries; the site's administrator finds the reason in the log"
                     ),
                 };
@@ -198,7 +196,7 @@ impl HsmProgram {
         let (mut known, mut orders) = (Vec::new(), Vec::new());
         for get in gets {
             let Some(uri) = get.uris.first().and_then(|uri| HsmUri::parse(uri)) else {
-                let error = "the name of its copy on tape is not understood".to_owned();
+                let error = COPY_NOT_UNDERSTOOD.to_owned();
                 let file = get.file;
                 orders.push(TapeOrder::Tell(TapeOutcome::NotRecalled { file, error }));
                 continue;
@@ -229,7 +227,7 @@ impl HsmProgram {
             if removal.uri.starts_with(COPY_SCHEME) {
                 let uri = removal.uri;
                 tracing::warn!(uri, "a copy in a library of before is forgotten");
-                orders.push(TapeOrder::Tell(TapeOutcome::Removed(vec![uri])));
+                orders.push(TapeOrder::Tell(TapeOutcome::RemovalsEnded(vec![uri])));
                 continue;
             }
             let Some(uri) = HsmUri::parse(&removal.uri) else {
@@ -326,33 +324,49 @@ impl HsmProgram {
         }
     }
 
-    /// Begins a command that is no recall, or tells the queue why it cannot run.
-    pub(super) fn start(&mut self, command: &HsmCommand) -> Vec<TapeOrder> {
-        let id = command.command;
-        let call = match &command.work {
-            HsmWork::Remove { uri, of, .. } => self.removal(uri, *of),
-            HsmWork::Put { file, .. } | HsmWork::Get { file, .. } => self.put(EntryId(file.0)),
-        };
+    /// Puts a file, or tells the queue why that cannot be.
+    pub(super) fn put(&mut self, command: HsmCommandId, file: EntryId) -> Vec<TapeOrder> {
+        let call = self.put_call(file);
+        self.start(command, call)
+    }
+
+    /// Removes a copy, or tells the queue why that is not done.
+    pub(super) fn remove(
+        &mut self,
+        command: HsmCommandId,
+        uri: &HsmUri,
+        of: Option<FileId>,
+    ) -> Vec<TapeOrder> {
+        let call = self.remove_call(uri, of);
+        self.start(command, call)
+    }
+
+    fn start(
+        &mut self,
+        command: HsmCommandId,
+        call: Result<HsmCall, NotStarted>,
+    ) -> Vec<TapeOrder> {
         match call {
             Ok(call) => {
-                self.runner.start(id, call);
+                self.runner.start(command, call);
                 Vec::new()
             }
-            Err(end) => self.recall_ended(id, end),
+            Err(NotStarted::NotNeeded) => self.command_ended(command, HsmCommandEnd::NotNeeded),
+            Err(NotStarted::NotNow(why)) => self.not_now(command, &why),
         }
     }
 
-    fn put(&self, file: EntryId) -> Result<HsmCall, RecallEnd> {
+    fn put_call(&self, file: EntryId) -> Result<HsmCall, NotStarted> {
         let found = self.context.namespace.tape_file(file);
         let found = found
             .map_err(|why| namespace_silent(&why))?
             // One that is on tape by now needs no second copy: the last end of the service has told it, and its queue has not heard.
             .filter(|found| found.archival == Archival::Precious)
-            .ok_or(RecallEnd::Gone)?;
+            .ok_or(NotStarted::NotNeeded)?;
         let pool = found.pool.as_ref();
         let pool = pool.and_then(|pool| self.context.pools.get(pool));
         let pool = pool.filter(|pool| pool.is_in_reach());
-        let pool = pool.ok_or(RecallEnd::NotTaken(RecallError::PoolAway))?;
+        let pool = pool.ok_or(NotStarted::NotNow(LocalError::PoolAway))?;
         Ok(HsmCall::Put {
             pnfsid: self.pnfsid(found.id),
             path: pool.data_path(found.id),
@@ -362,7 +376,7 @@ impl HsmProgram {
 
     /// A copy on tape goes only while no file has it, whenever its removal was asked for. What a put has stored that was canceled stays
     /// when its file goes to tape all the same: an HSM may have given one object two names.
-    fn removal(&self, uri: &HsmUri, of: Option<FileId>) -> Result<HsmCall, RecallEnd> {
+    fn remove_call(&self, uri: &HsmUri, of: Option<FileId>) -> Result<HsmCall, NotStarted> {
         let is_needed = || -> Result<bool, NamespaceError> {
             let namespace = &self.context.namespace;
             if namespace.needs_tape_copy(uri.as_str())? {
@@ -375,7 +389,7 @@ impl HsmProgram {
         };
         match is_needed() {
             Ok(false) => Ok(HsmCall::Remove { uri: uri.clone() }),
-            Ok(true) => Err(RecallEnd::Brought),
+            Ok(true) => Err(NotStarted::NotNeeded),
             Err(why) => Err(namespace_silent(&why)),
         }
     }
@@ -412,24 +426,35 @@ impl HsmProgram {
     }
 
     pub(super) fn recall_ended(&mut self, command: HsmCommandId, end: RecallEnd) -> Vec<TapeOrder> {
-        let end = match end {
-            RecallEnd::Brought => HsmCommandEnd::Succeeded { uris: Vec::new() },
-            RecallEnd::WrongData(text) => HsmCommandEnd::Exited { code: 1, text },
-            RecallEnd::NotTaken(why) => disk_end(&why),
-            RecallEnd::Gone => return self.forget_gone(command),
-        };
+        match end {
+            RecallEnd::Brought => {
+                self.command_ended(command, HsmCommandEnd::Succeeded { uris: Vec::new() })
+            }
+            RecallEnd::WrongData(text) => {
+                self.command_ended(command, HsmCommandEnd::WrongData { text })
+            }
+            RecallEnd::NotTaken(why) => self.not_now(command, &why),
+            RecallEnd::Gone => self.command_ended(command, HsmCommandEnd::NotNeeded),
+        }
+    }
+
+    fn command_ended(&mut self, command: HsmCommandId, end: HsmCommandEnd) -> Vec<TapeOrder> {
         self.input(HsmInput::Ended { command, end })
     }
 
-    /// The file of a command is gone, or where it should be: nobody needs what it does.
-    fn forget_gone(&mut self, command: HsmCommandId) -> Vec<TapeOrder> {
-        let run = self.queue.live().runs.get(&command);
-        let entry = run.and_then(|run| self.queue.live().entries.get(&run.target));
-        let requests = entry.map(|entry| entry.askers.keys().copied().collect());
-        let mut orders = self.input(HsmInput::Cancel(requests.unwrap_or_default()));
-        let end = HsmCommandEnd::Stopped;
-        orders.extend(self.input(HsmInput::Ended { command, end }));
-        orders
+    /// Something on this side is in the way. That is logged once for each reason of a file, however often it is tried.
+    fn not_now(&mut self, command: HsmCommandId, why: &LocalError) -> Vec<TapeOrder> {
+        let text = why.to_string();
+        let live = self.queue.live();
+        let target = live.runs.get(&command).map(|run| &run.target);
+        let entry = target.and_then(|target| live.entries.get(target));
+        if let Some(entry) = entry
+            && entry.fault.as_ref().is_none_or(|fault| fault.text != text)
+        {
+            let (name, target) = (name_of(entry.work.target().kind()), entry.work.target());
+            tracing::warn!(?target, "{name} waits: {text}");
+        }
+        self.command_ended(command, HsmCommandEnd::LocalTrouble { text })
     }
 
     /// The name of a file for the HSM: of this namespace, and never used again.
@@ -453,11 +478,7 @@ impl HsmProgram {
     }
 
     pub(super) fn records(&self) -> Vec<String> {
-        let kept = self.queue.records();
-        let lines = kept
-            .iter()
-            .filter_map(|one| serde_json::to_string(one).ok());
-        lines.collect()
+        lines(&self.queue.records())
     }
 
     pub(super) fn live_requests(&self) -> usize {
@@ -467,13 +488,13 @@ impl HsmProgram {
     pub(super) fn status(&self) -> NearlineStatus {
         let incidents = self.queue.incidents().iter();
         let incidents = incidents.map(|(incident, since_ns)| NearlineIncident {
-            what: words(*incident),
+            code: hsm_incident_code(*incident),
+            what: hsm_incident(*incident, &self.queue),
             since: Timestamp(since_ns / 1_000_000),
             fault: self.faults.get(incident).map(|fault| fault.text.clone()),
         });
         NearlineStatus {
-            counts: self.queue.counts(),
-            is_admitting: self.queue.is_admitting(),
+            counts: TapeCounts::of_hsm(&self.queue.counts()),
             incidents: incidents.collect(),
             expected: Default::default(),
             libraries: None,
@@ -481,12 +502,11 @@ impl HsmProgram {
     }
 
     /// Of tapes and drives behind the program nothing is known.
-    pub(super) fn meter_state(&self, counts: &HsmCounts) -> MeterState {
+    pub(super) fn meter_state(&self, counts: &TapeCounts) -> MeterState {
         let policy = self.queue.policy();
         let cycle_ns = u64::try_from(policy.batch.age_ns).unwrap_or(0);
-        let gets = counts.kinds.get(&HsmKind::Get);
         MeterState {
-            drives_busy: gets.map_or(0, |gets| gets.running.files),
+            drives_busy: counts.recalls.running.files,
             drives_max: policy.slots(HsmKind::Get) as u64,
             write_cycle_seconds: Some(cycle_ns / 1_000_000_000),
             ..MeterState::of_counts(counts)
@@ -523,40 +543,25 @@ impl HsmProgram {
     }
 }
 
+fn lines(records: &[HsmRecord]) -> Vec<String> {
+    let lines = records
+        .iter()
+        .map(|record| serde_json::to_string(record).expect("records are plain data"));
+    lines.collect()
+}
+
 fn archived(file: EntryId, uris: &[HsmUri]) -> TapeOutcome {
     let uris = uris.iter().map(|uri| uri.as_str().to_owned()).collect();
     TapeOutcome::Archived { file, uris }
 }
 
-fn namespace_silent(why: &NamespaceError) -> RecallEnd {
-    RecallEnd::NotTaken(RecallError::Namespace(why.to_string()))
+fn namespace_silent(why: &NamespaceError) -> NotStarted {
+    NotStarted::NotNow(LocalError::Namespace(why.to_string()))
 }
 
-/// As the queue takes it from a command.
-fn disk_end(why: &RecallError) -> HsmCommandEnd {
-    let code = match why {
-        RecallError::NoRoom => NO_SPACE,
-        RecallError::Removing
-        | RecallError::PoolAway
-        | RecallError::Disk(_)
-        | RecallError::Namespace(_) => READ_ERROR,
-    };
-    let text = why.to_string();
-    HsmCommandEnd::Exited { code, text }
-}
-
-/// An incident in words.
-fn words(incident: HsmIncident) -> String {
-    match incident {
-        HsmIncident::Outage => {
-            "the HSM as a whole does not work; one command after the other tries it".to_owned()
-        }
-        HsmIncident::FilesFail(kind) => format!("some files fail again and again ({kind:?})"),
-        HsmIncident::OldestWaits(kind) => {
-            format!("a file waits too long although a command could run ({kind:?})")
-        }
-        HsmIncident::CommandLost(command) => {
-            format!("command {} did not end when it was stopped", command.0)
-        }
-    }
+/// Why a put or a removal is not started.
+enum NotStarted {
+    /// The file is gone, or on tape by now; or a file has the copy that was to be removed.
+    NotNeeded,
+    NotNow(LocalError),
 }

@@ -2,6 +2,7 @@
 //! names a copy that is another file's. A person has to look at them; they are put again and again, in case that helps.
 
 use super::NearlineIncident;
+use super::wording::{DiskIncident, disk_incident_code};
 use parking_lot::Mutex;
 use penstock_model::Timestamp;
 use penstock_persistence::namespace::EntryId;
@@ -23,6 +24,7 @@ impl PutFaults {
             return;
         }
         let known = faults.entry(file).or_insert_with(|| NearlineIncident {
+            code: disk_incident_code(DiskIncident::FileNotArchived),
             what: String::new(),
             since: now,
             fault: None,

@@ -7,7 +7,7 @@
 //! by a second link.
 
 use super::NearlineContext;
-use super::tape_order::{RecallEnd, RecallError};
+use super::tape_order::{LocalError, RecallEnd};
 use crate::file_label::{LABEL_VERSION, Label, label_again};
 use crate::pool::{Pool, sync_directory};
 use crate::reaper::{remove_if_there, with_room};
@@ -25,8 +25,6 @@ use std::sync::Arc;
 use std::time::Duration;
 use thiserror::Error;
 
-/// Begins what is said of data that is not that of the file.
-pub(super) const WRONG_DATA: &str = "the tape system has brought";
 /// After so many bytes it is told how far the look is.
 const TOLD_BYTES: u64 = 256 << 20;
 /// How long a disk may take to make a file.
@@ -38,7 +36,7 @@ const READ_BYTES: usize = 1 << 20;
 pub(super) struct PlacedRecall {
     target: TapeFile,
     pool: Arc<Pool>,
-    /// What the HSM writes to.
+    /// What the tape system writes to.
     scratch: UncommittedFile,
     /// What becomes the file.
     accepted: UncommittedFile,
@@ -54,12 +52,12 @@ pub(super) fn room_for_recall(size: Bytes) -> Bytes {
 pub(super) async fn place(
     context: &NearlineContext,
     file: &TapeFile,
-) -> Result<PlacedRecall, RecallError> {
-    let unreadable = |why: NamespaceError| RecallError::Namespace(why.to_string());
+) -> Result<PlacedRecall, LocalError> {
+    let unreadable = |why: NamespaceError| LocalError::Namespace(why.to_string());
     let before = context.namespace.trashed(file.id).map_err(unreadable)?;
     if before.is_some() && file.pool.is_some() {
         // The copy in the pool that is away becomes trash with the recall, and the trash has one place for a file.
-        return Err(RecallError::Removing);
+        return Err(LocalError::Removing);
     }
     // The removal of data of this name would take the new data with it.
     let others = context.pools.values().filter(|pool| {
@@ -72,8 +70,8 @@ pub(super) async fn place(
     let views: Vec<PoolView> = others.map(|pool| pool.view()).collect();
     if views.is_empty() {
         return Err(match file.pool {
-            Some(_) => RecallError::PoolAway,
-            None => RecallError::Removing,
+            Some(_) => LocalError::PoolAway,
+            None => LocalError::Removing,
         });
     }
     let placement = |size| PlacementRequest {
@@ -84,11 +82,11 @@ pub(super) async fn place(
     let chosen = choose_pool(&views, &placement(room_for_recall(file.size))).choice;
     let chosen = chosen.or_else(|_| choose_pool(&views, &placement(file.size)).choice);
     let pool = chosen.ok().and_then(|name| context.pools.get(&name));
-    let pool = Arc::clone(pool.ok_or(RecallError::NoRoom)?);
+    let pool = Arc::clone(pool.ok_or(LocalError::NoRoom)?);
     let mut reservation = pool.reserve();
     let promise = || reservation.cover(file.size.0, Some(file.size.0));
     let covered = with_room(&context.reaper, &pool, promise).await;
-    covered.map_err(|_| RecallError::NoRoom)?;
+    covered.map_err(|_| LocalError::NoRoom)?;
     let (scratch_id, accepted_id) = (context.namespace.allocate(), context.namespace.allocate());
     let (at, id, reaper) = (Arc::clone(&pool), file.id, context.reaper.clone());
     let now = context.clock.recorded();
@@ -118,7 +116,7 @@ pub(super) async fn place(
         let second = accepted.reservation();
         let promise = || second.cover(file.size.0, Some(file.size.0));
         let covered = with_room(&context.reaper, &pool, promise).await;
-        covered.map_err(|_| RecallError::NoRoom)?;
+        covered.map_err(|_| LocalError::NoRoom)?;
     }
     Ok(PlacedRecall {
         target: file.clone(),
@@ -216,7 +214,7 @@ impl ArrivalError {
         match self {
             ArrivalError::WrongData(text) => RecallEnd::WrongData(text),
             ArrivalError::Disk(why) if why.kind() == io::ErrorKind::StorageFull => {
-                RecallEnd::NotTaken(RecallError::NoRoom)
+                RecallEnd::NotTaken(LocalError::NoRoom)
             }
             ArrivalError::Disk(why) => {
                 pool.health.read_failed(why.to_string());
@@ -265,14 +263,14 @@ fn accept(
     }
     if read != size {
         let come = found.metadata()?.len();
-        let text = format!("{WRONG_DATA} {come} bytes instead of {size}");
+        let text = format!("the tape system has brought {come} bytes instead of {size}");
         return Err(ArrivalError::WrongData(text));
     }
     let sums = hasher.finish();
     match sums.iter().find(|sum| !target.checksums.contains(sum)) {
         None => Ok(()),
         Some(sum) => Err(ArrivalError::WrongData(format!(
-            "{WRONG_DATA} other bytes: their checksum is {sum}, and was another one when the file was written"
+            "the tape system has brought other bytes: their checksum is {sum}, and was another one when the file was written"
         ))),
     }
 }

@@ -1,6 +1,7 @@
 //! Files that wait for room on disk before they can be brought from tape: since when, and when that is an incident.
 
 use super::NearlineIncident;
+use super::wording::{DiskIncident, disk_incident_code, log_begin, log_end, no_room};
 use penstock_model::{Bytes, Timestamp};
 use penstock_persistence::namespace::EntryId;
 use std::collections::BTreeMap;
@@ -24,7 +25,8 @@ const TELL_INTERVAL: Duration = Duration::from_secs(600);
 #[derive(Debug, Default)]
 pub(super) struct RoomWait {
     files: BTreeMap<EntryId, WaitingFile>,
-    is_told: bool,
+    /// The incident that was logged last, until its end is.
+    logged: Option<String>,
 }
 
 impl RoomWait {
@@ -74,21 +76,19 @@ impl RoomWait {
         let oldest = self.files.values().map(|file| file.since).min();
         let since = oldest.filter(|since| *since + wait_max <= now);
         let Some(since) = since else {
-            if std::mem::take(&mut self.is_told) {
-                tracing::info!("recalls have room on disk again");
+            if let Some(what) = self.logged.take() {
+                log_end(&what);
             }
             return None;
         };
-        let files = self.files.len();
-        let bytes: u64 = self.files.values().map(|file| file.room.0).sum();
-        let what = format!(
-            "{files} files wait for room on disk ({bytes} bytes) before they can be brought from tape: release pins, add pools, \
-             or raise storage.tape.keep_free_percent"
-        );
-        if !std::mem::replace(&mut self.is_told, true) {
-            tracing::error!(what, "the tape system needs somebody to look at it");
+        let bytes = self.files.values().map(|file| file.room.0).sum();
+        let what = no_room(self.files.len() as u64, Bytes(bytes));
+        if self.logged.is_none() {
+            log_begin(&what, None);
+            self.logged = Some(what.clone());
         }
         Some(NearlineIncident {
+            code: disk_incident_code(DiskIncident::NoRoom),
             what,
             since,
             fault: None,
@@ -121,7 +121,7 @@ mod tests {
         assert_eq!(told.since, Timestamp(0), "a later try is no new wait");
         assert!(
             told.what
-                .contains("2 files wait for room on disk (12 bytes)"),
+                .contains("wait for room on disk before they can be brought from tape: 2 (12 B)"),
             "{}",
             told.what
         );

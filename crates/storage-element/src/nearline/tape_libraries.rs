@@ -19,20 +19,22 @@ pub(crate) use catalogue::{LiveBytes, live_bytes};
 pub(super) use copy_uri::COPY_SCHEME;
 pub(crate) use library_status::LibrariesStatus;
 use library_status::{DriveActivity, Times};
+
 pub(super) use recorded::is_of_library;
 
 use super::NearlineStatus;
 use super::tape_order::{
     Forecast, RecallEnd, RecallTry, TapeGet, TapeOrder, TapeOutcome, TapePut, TapeWork,
 };
+use super::wording::{COPY_NOT_UNDERSTOOD, library_incident, log_begin, log_end};
 use crate::clock::BelievedClock;
+use crate::tape_counts::TapeCounts;
 use crate::tape_meter::{DriveTotals, MeterState};
 use copy_uri::CopyUri;
 use disk_side::DiskSide;
 use penstock_model::Timestamp;
 use penstock_persistence::namespace::{EntryId, Namespace, TapeCopy as StoredCopy, TapeRemoval};
 use penstock_tape::drive_pool::{DownReason, DriveState};
-use penstock_tape::hsm_queue::HsmCounts;
 use penstock_tape::live_set::RequestTarget;
 use penstock_tape::record::{Record, TapeState};
 use penstock_tape::request::{
@@ -73,8 +75,6 @@ pub(super) struct TapeLibraries {
     threads: Vec<JoinHandle<()>>,
     /// Reads that wait for a place on disk.
     reads: BTreeMap<DriveName, Effect>,
-    /// Of the files that are to be put on tape.
-    sizes: BTreeMap<FileId, u64>,
     /// What each drive does, and since when.
     activities: BTreeMap<DriveName, (DriveActivity, i64)>,
     /// Since when each is open, in the time of the libraries.
@@ -203,11 +203,11 @@ impl TapeLibraries {
                     orders.extend(outcome.map(TapeOrder::Tell));
                 }
                 Effect::Open(incident) => {
-                    tracing::error!(?incident, "the tape system needs somebody to look at it");
+                    log_begin(&library_incident(&incident), None);
                     self.incidents.insert(incident, self.newest_ns);
                 }
                 Effect::Close(incident) => {
-                    tracing::info!(?incident, "the tape system works again");
+                    log_end(&library_incident(&incident));
                     self.incidents.remove(&incident);
                 }
                 Effect::HintFailed {
@@ -240,14 +240,11 @@ impl TapeLibraries {
 
     fn lines(&self, records: Vec<Record>) -> Vec<String> {
         let lines = records.into_iter();
-        let lines = lines.filter_map(|record| recorded::line(self.newest_ns, record));
+        let lines = lines.map(|record| recorded::line(self.newest_ns, record));
         lines.collect()
     }
 
     pub(super) fn ask_puts(&mut self, puts: Vec<TapePut>) -> Vec<TapeOrder> {
-        for put in &puts {
-            self.sizes.insert(FileId(put.file.0), put.size.0);
-        }
         // A mount is made when its deadline is as near as this.
         let lead_ns = self.engine.policy().mount.deadline_lead_ns;
         let now_ns = self.now_ns();
@@ -277,20 +274,28 @@ impl TapeLibraries {
     }
 
     pub(super) fn ask_gets(&mut self, gets: Vec<TapeGet>) -> Vec<TapeOrder> {
-        let request = |get: TapeGet| {
+        let (mut known, mut orders) = (Vec::new(), Vec::new());
+        for get in gets {
             let copies = get.uris.iter().filter_map(|uri| CopyUri::parse(uri));
-            RecallRequest {
+            let copies: Vec<TapeCopy> = copies.map(|uri| uri.copy).collect();
+            if copies.is_empty() {
+                let (file, error) = (get.file, COPY_NOT_UNDERSTOOD.to_owned());
+                orders.push(TapeOrder::Tell(TapeOutcome::NotRecalled { file, error }));
+                continue;
+            }
+            known.push(RecallRequest {
                 request: RequestKind::Get.of(get.file),
                 file: FileId(get.file.0),
                 size_bytes: get.size.0,
-                copies: copies.map(|uri| uri.copy).collect(),
+                copies,
                 asker: asker(get.vo),
                 activity: get.account.activity,
                 challenge: get.account.challenge,
                 purpose: ReadPurpose::Users,
-            }
-        };
-        self.input(Input::Recall(gets.into_iter().map(request).collect()))
+            });
+        }
+        orders.extend(self.input(Input::Recall(known)));
+        orders
     }
 
     /// A copy that nobody needs is forgotten: its room comes back when its tape is written anew.
@@ -305,7 +310,7 @@ impl TapeLibraries {
             }
             removal.uri
         });
-        vec![TapeOrder::Tell(TapeOutcome::Removed(uris.collect()))]
+        vec![TapeOrder::Tell(TapeOutcome::RemovalsEnded(uris.collect()))]
     }
 
     pub(super) fn cancel_puts(&mut self, files: &[EntryId]) -> Vec<TapeOrder> {
@@ -355,7 +360,7 @@ impl TapeLibraries {
     /// A tape that is broken, disabled or not configured any more is none of those that can be read.
     pub(super) fn has_readable_copy(&self, copies: &[StoredCopy]) -> bool {
         let mut known = copies.iter().filter_map(|copy| CopyUri::parse(&copy.uri));
-        known.any(|uri| self.engine.live().is_active(&uri.copy.tape))
+        known.any(|uri| self.engine.live().is_readable(&uri.copy.tape))
     }
 
     pub(super) fn files(&self) -> Vec<EntryId> {
@@ -501,7 +506,7 @@ impl TapeLibraries {
         self.engine.live().requests.len()
     }
 
-    pub(super) fn meter_state(&self, counts: &HsmCounts) -> MeterState {
+    pub(super) fn meter_state(&self, counts: &TapeCounts) -> MeterState {
         library_status::meter_state(self, counts)
     }
 
@@ -556,13 +561,8 @@ impl TapeLibraries {
             let error = error.to_owned();
             Some(TapeOutcome::NotRecalled { file, error })
         };
-        let size_bytes = match is_recall {
-            true => None,
-            false => self.sizes.remove(&FileId(file.0)),
-        };
         match outcome {
-            RequestOutcome::Archived(copy) => self.archived(file, size_bytes?, vec![copy]),
-            RequestOutcome::ArchivedCopies(copies) => self.archived(file, size_bytes?, copies),
+            RequestOutcome::Archived(copies) => self.archived(file, copies),
             RequestOutcome::NoCopyLeft(TapeErrorScope::File) if is_recall => not_recalled(
                 "no copy on tape can be read; the site's administrator finds the reason in the log",
             ),
@@ -577,23 +577,32 @@ impl TapeLibraries {
         }
     }
 
-    fn archived(
-        &self,
-        file: EntryId,
-        size_bytes: u64,
-        copies: Vec<TapeCopy>,
-    ) -> Option<TapeOutcome> {
-        let uri = |copy: TapeCopy| {
-            let tape = self.engine.live().tapes.get(&copy.tape)?;
+    /// A file is on tape. It is put there again when the namespace cannot tell its size now, or its tape is unknown.
+    fn archived(&self, file: EntryId, copies: Vec<TapeCopy>) -> Option<TapeOutcome> {
+        let found = match self.namespace.tape_file(file) {
+            Ok(Some(found)) => found,
+            Ok(None) => return None,
+            Err(why) => {
+                tracing::error!(%file, %why, "a file was put on tape, and the namespace does not tell its size: it is put there again");
+                return Some(TapeOutcome::Later(file));
+            }
+        };
+        let tapes = &self.engine.live().tapes;
+        let mut uris = Vec::new();
+        for copy in copies {
+            let Some(tape) = tapes.get(&copy.tape) else {
+                let tape = &copy.tape.0;
+                tracing::error!(%file, %tape, "a file was put on a tape that is not known: it is put on another one");
+                return Some(TapeOutcome::Later(file));
+            };
             let uri = CopyUri {
                 library: tape.library.clone(),
                 copy,
-                size_bytes,
+                size_bytes: found.size.0,
             };
-            Some(uri.to_string())
-        };
-        let uris: Option<Vec<String>> = copies.into_iter().map(uri).collect();
-        Some(TapeOutcome::Archived { file, uris: uris? })
+            uris.push(uri.to_string());
+        }
+        Some(TapeOutcome::Archived { file, uris })
     }
 
     /// Drives stop where they are, as in a power cut: what no sync covers is written again.

@@ -3,7 +3,7 @@
 use penstock_model::{Bytes, Timestamp};
 use penstock_persistence::namespace::EntryId;
 use penstock_tape::data_set::DataSet;
-use penstock_tape::hsm_queue::{HsmCommand, HsmCommandId};
+use penstock_tape::hsm_queue::{HsmCommandId, HsmUri};
 use penstock_tape::request::{
     ActivityName, ChallengeName, DriveName, FamilyName, FileId, VoName as TapeVo,
 };
@@ -68,7 +68,16 @@ pub(super) enum RecallTry {
 /// What is to be done.
 #[derive(Debug)]
 pub(super) enum TapeWork {
-    Start(HsmCommand),
+    Put {
+        command: HsmCommandId,
+        file: EntryId,
+    },
+    Remove {
+        command: HsmCommandId,
+        uri: HsmUri,
+        /// Whose copy it is, if that is known.
+        of: Option<FileId>,
+    },
     Stop(HsmCommandId),
     /// What drives of libraries do.
     Drive(Effect),
@@ -106,8 +115,8 @@ pub(super) enum TapeOutcome {
     NotRecalled { file: EntryId, error: String },
     /// Nothing was done for it now: it is asked for again after a pause.
     Later(EntryId),
-    /// These copies are gone from tape.
-    Removed(Vec<String>),
+    /// These copies are not to be removed any more: they are gone from tape, or needed again.
+    RemovalsEnded(Vec<String>),
 }
 
 /// How a try to bring a file has ended.
@@ -117,14 +126,14 @@ pub(super) enum RecallEnd {
     /// Other bytes than those of the file have come, for what users are told.
     WrongData(String),
     /// The disk, or the namespace.
-    NotTaken(RecallError),
+    NotTaken(LocalError),
     /// Nobody needs it any more.
     Gone,
 }
 
-/// Why a file cannot be brought now.
+/// What on this side keeps a file from being brought, put or removed now.
 #[derive(Debug, Error)]
-pub(super) enum RecallError {
+pub(super) enum LocalError {
     #[error("no pool has room for it")]
     NoRoom,
     #[error("its data of before is still being removed from its disk")]

@@ -7,10 +7,10 @@ use super::tape_libraries::{LibraryNews, TapeLibraries};
 use super::tape_order::{
     Forecast, RecallEnd, RecallTry, TapeGet, TapeOrder, TapeOutcome, TapePut, TapeWork,
 };
+use crate::tape_counts::TapeCounts;
 use crate::tape_meter::MeterState;
 use crate::tape_operator::{OperatorError, OperatorOrder, OperatorReply};
 use penstock_persistence::namespace::{EntryId, TapeCopy, TapeFile, TapeRemoval};
-use penstock_tape::hsm_queue::HsmCounts;
 use penstock_tape::hsm_queue::HsmInput;
 use std::path::Path;
 use std::time::Duration;
@@ -168,7 +168,10 @@ impl TapeSystem {
 
     pub(super) fn begin(&mut self, work: TapeWork) -> Vec<TapeOrder> {
         match (self, work) {
-            (TapeSystem::Program(one), TapeWork::Start(command)) => one.start(&command),
+            (TapeSystem::Program(one), TapeWork::Put { command, file }) => one.put(command, file),
+            (TapeSystem::Program(one), TapeWork::Remove { command, uri, of }) => {
+                one.remove(command, &uri, of)
+            }
             (TapeSystem::Program(one), TapeWork::Stop(command)) => one.stop(command),
             (TapeSystem::Libraries(one), TapeWork::Drive(effect)) => one.perform(&effect),
             (TapeSystem::Program(_) | TapeSystem::Libraries(_), _) => Vec::new(),
@@ -215,7 +218,7 @@ impl TapeSystem {
         }
     }
 
-    /// What has to be kept of its records, when they are more than this many beyond what lives.
+    /// The records that make up all that it knows, in place of those of before.
     pub(super) fn records(&self) -> Vec<String> {
         either!(self, one => one.records())
     }
@@ -235,7 +238,7 @@ impl TapeSystem {
     }
 
     /// How much waits and how much runs, for samples.
-    pub(super) fn meter_state(&self, counts: &HsmCounts) -> MeterState {
+    pub(super) fn meter_state(&self, counts: &TapeCounts) -> MeterState {
         either!(self, one => one.meter_state(counts))
     }
 

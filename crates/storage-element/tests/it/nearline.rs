@@ -16,7 +16,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// An HSM that is a directory. It notes each call, fails while there is a file `fail`, waits while there is a file `wait`, and
+/// An HSM that is a directory. It notes each call, fails while there is a file `fail`, fails for good in words of the service while there is a file `quote`, waits while there is a file `wait`, and
 /// spoils what it brings while there is a file `spoil`, and
 /// brings a symbolic link while there is a file `link`. While there is a file `same` it names all that it stores alike. While there is a file `late` it leaves a process of its own session that has the
 /// brought file open, and writes to it when there is a file `write`.
@@ -25,6 +25,7 @@ set -eu
 home=$(dirname "$0")
 echo "$1" >> "$home/calls"
 while [ -e "$home/wait" ]; do sleep 0.05; done
+if [ -e "$home/quote" ]; then echo "the tape system has brought /secret/path" >&2; exit 33; fi
 if [ -e "$home/fail" ]; then echo "HPSS error -28: no space in class 12" >&2; exit 5; fi
 for argument in "$@"; do
     case "$argument" in -uri=*) uri="${argument#-uri=}";; esac
@@ -601,6 +602,14 @@ async fn what_a_program_says_is_not_told_to_users_and_a_link_is_no_file() {
     assert_eq!(site.locality("/tape/f").await, "TAPE");
     hsm.switch("link", false);
     assert_eq!(site.staged(&id).await["onDisk"], true);
+    site.put("/tape/g", b"once on tape").await;
+    site.becomes("/tape/g", "TAPE").await;
+    // Not even when it uses the words of the service itself.
+    hsm.switch("quote", true);
+    let id = site.stage("/tape/g").await;
+    let told = site.staged(&id).await.to_string();
+    assert!(told.contains("did not bring it in 1 tries"), "{told}");
+    assert!(!told.contains("secret"), "{told}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

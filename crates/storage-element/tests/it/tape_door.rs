@@ -6,9 +6,10 @@ use crate::site::{DEADLINE, Site, Trust, check, path};
 use penstock_decide::pool_selection::PoolMode;
 use penstock_model::{Bytes, PoolName};
 use penstock_persistence::namespace::EntryKind;
-use penstock_storage_element::StorageConfig;
 use penstock_storage_element::fsck::check as fsck;
 use penstock_storage_element::rebuild::{RebuildRequest, rebuild};
+use penstock_storage_element::{StorageConfig, TapeSystemConfig};
+use penstock_tape::hsm_queue::HsmWidePattern;
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 
@@ -89,6 +90,16 @@ async fn a_recall_that_finds_no_room_says_so_becomes_an_incident_and_goes_on_by_
     let site = Site::with_tls_and(&trust, |config| {
         with_quota(config, 1_000);
         config.pools[0].capacity = Some(Bytes(40));
+        // Exit codes are the program's: no room on this side is none of them.
+        let nearline = config.nearline.as_mut().expect("configured");
+        let TapeSystemConfig::Program(program) = &mut nearline.system else {
+            panic!("a program");
+        };
+        program.policy.hsm_wide = vec![HsmWidePattern {
+            kind: None,
+            codes: vec![41, 42],
+            text: None,
+        }];
     })
     .await;
     site.put_on_tape(&["/tape/f"]).await;
@@ -113,6 +124,8 @@ async fn a_recall_that_finds_no_room_says_so_becomes_an_incident_and_goes_on_by_
     );
     site.incidents_become(|told| told.contains("wait for room on disk"))
         .await;
+    let incidents = site.tape_incidents().await;
+    assert!(!incidents.contains("out of service"), "{incidents}");
     let removed = site.send("DELETE", "/disk", &[], b"").await;
     assert_eq!(removed.status, 204);
     let told = site.staged(&id).await;

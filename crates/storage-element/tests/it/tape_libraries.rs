@@ -237,6 +237,22 @@ async fn a_tape_system_is_not_exchanged_under_its_files_and_is_while_there_are_n
     let site = Site::again(directory, |config| with_library(config, EVICTS_ALL)).await;
     let id = site.stage("/tape/f").await;
     assert_eq!(site.staged(&id).await["onDisk"], true);
+    // Nor the other way round.
+    let site = Site::with(|config| with_tape(config, EVICTS_ALL)).await;
+    site.put("/tape/f", b"in the HSM").await;
+    site.becomes("/tape/f", "TAPE").await;
+    let directory = site.close().await;
+    let mut other = config(directory.path());
+    with_library(&mut other, EVICTS_ALL);
+    let refused = Storage::open(other).err().expect("refused").to_string();
+    assert!(refused.contains("hsm://lab/"), "{refused}");
+    assert!(
+        refused.contains("Put the configuration of before back"),
+        "{refused}"
+    );
+    let site = Site::again(directory, |config| with_tape(config, EVICTS_ALL)).await;
+    let id = site.stage("/tape/f").await;
+    assert_eq!(site.staged(&id).await["onDisk"], true);
 }
 
 #[tokio::test(flavor = "multi_thread")]

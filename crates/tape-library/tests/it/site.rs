@@ -308,9 +308,9 @@ impl Site {
                 }
                 Record::RequestEnded {
                     request,
-                    outcome: RequestOutcome::Archived(copy),
+                    outcome: RequestOutcome::Archived(written),
                 } => {
-                    copies.insert(files[request], copy.clone());
+                    copies.insert(files[request], written[0].clone());
                 }
                 _ => {}
             }

@@ -163,7 +163,7 @@ fn a_library_goes_away_and_files_are_written_and_read_in_the_other() {
     site.run_to(10);
     let mut copies: BTreeMap<u64, Vec<TapeCopy>> = BTreeMap::new();
     for (request, outcome) in &site.told {
-        let RequestOutcome::ArchivedCopies(both) = outcome else {
+        let RequestOutcome::Archived(both) = outcome else {
             panic!("{outcome:?}");
         };
         let libraries = both.iter().map(|copy| {
@@ -213,10 +213,10 @@ fn a_library_goes_away_and_files_are_written_and_read_in_the_other() {
     let away = TapeIncident::LibraryPaused(LibraryName("one".into()));
     assert_eq!(site.incidents, [away], "one incident, however many files");
     for file in 11..=15 {
-        let RequestOutcome::Archived(copy) = &site.told[&RequestId(file)] else {
+        let RequestOutcome::Archived(copies) = &site.told[&RequestId(file)] else {
             panic!("{:?}", site.told[&RequestId(file)]);
         };
-        let library = &site.engine.live().tapes[&copy.tape].library;
+        let library = &site.engine.live().tapes[&copies[0].tape].library;
         assert_eq!(&*library.0, "two");
     }
 }

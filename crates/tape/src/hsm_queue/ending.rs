@@ -1,13 +1,13 @@
 //! What a command leaves when it ends: who is told, what is tried again and when, and whether the HSM as a whole is at fault.
 
 use super::counts::HsmAmount;
-use super::entry::{HsmEntry, HsmPause, HsmRun};
+use super::entry::{HsmEntry, HsmRun};
 use super::fault::{HsmExitCode, fault_of};
 use super::incident::HsmIncident;
 use super::record::HsmRecord;
 use super::work::{
-    HsmCommandEnd, HsmCommandId, HsmFault, HsmKind, HsmOutcome, HsmRemove, HsmStop, HsmTarget,
-    HsmUri,
+    HsmCommandEnd, HsmCommandId, HsmFault, HsmFaultSource, HsmKind, HsmOutcome, HsmRemove, HsmStop,
+    HsmTarget, HsmUri,
 };
 use super::{HsmEffect, HsmQueue, Turnout};
 
@@ -35,6 +35,12 @@ impl HsmQueue {
             (HsmCommandEnd::Succeeded { uris }, None, _) => {
                 self.succeeded(now_ns, run, uris, out);
             }
+            (HsmCommandEnd::NotNeeded, ..) => {
+                self.settle_all(out, run.target, &HsmOutcome::Canceled);
+            }
+            (HsmCommandEnd::LocalTrouble { .. }, Some(fault), _) => {
+                self.not_run(now_ns, run, fault, out);
+            }
             (_, fault, Some((_, why))) => self.stopped(now_ns, run, why, fault, out),
             (_, Some(fault), None) => self.failed(now_ns, run, fault, is_wide, out),
             // The service ends, and has stopped it.
@@ -58,6 +64,7 @@ impl HsmQueue {
             HsmStop::TooLong => "stopped after its time limit",
         };
         let fault = HsmFault {
+            source: HsmFaultSource::Program,
             code: None,
             text: format!("{why}: {said}"),
         };
@@ -106,6 +113,15 @@ impl HsmQueue {
         self.settle_all(out, run.target, &outcome);
     }
 
+    /// This side had trouble: that says nothing of the HSM, so that a pause goes on with a canary of another file after as long.
+    fn not_run(&mut self, now_ns: i64, run: HsmRun, fault: HsmFault, out: &mut Turnout) {
+        let pause = self.live.pause(run.target.kind());
+        if let Some(pause_ns) = pause.filter(|_| run.is_canary).map(|pause| pause.pause_ns) {
+            self.next_canary(now_ns, run.target.clone(), pause_ns, out);
+        }
+        self.delay(now_ns, run.target, fault, out);
+    }
+
     /// Finds out what a fault concerns. That of the HSM counts against no file.
     fn failed(
         &mut self,
@@ -123,7 +139,9 @@ impl HsmQueue {
         }
         if let Some(pause) = self.live.pause(kind).cloned() {
             if run.is_canary {
-                self.canary_failed(now_ns, &pause, target.clone(), out);
+                let pause_ns = pause.pause_ns.saturating_mul(2);
+                let pause_ns = pause_ns.min(self.policy.pause_max_ns);
+                self.next_canary(now_ns, target.clone(), pause_ns, out);
             }
             return self.run_again(target, out);
         }
@@ -134,7 +152,7 @@ impl HsmQueue {
         }
         let is_of_request = code == HsmExitCode::UserDefined;
         if let HsmExitCode::Disk(_) = code {
-            return self.disk_failed(now_ns, target, fault, out);
+            return self.delay(now_ns, target, fault, out);
         }
         let same = match is_of_request {
             true => None,
@@ -152,8 +170,8 @@ impl HsmQueue {
         }
     }
 
-    /// A fault of the disk on this side, such as a pool without room: it counts against neither the file nor the HSM.
-    fn disk_failed(&mut self, now_ns: i64, target: HsmTarget, fault: HsmFault, out: &mut Turnout) {
+    /// A fault of this side, such as a pool without room: it counts against neither the file nor the HSM.
+    fn delay(&mut self, now_ns: i64, target: HsmTarget, fault: HsmFault, out: &mut Turnout) {
         let entry = self.live.entries.get(&target);
         let Some(entry) = entry.filter(|entry| entry.is_wanted()) else {
             return self.keep(out, HsmRecord::Done { target });
@@ -221,17 +239,8 @@ impl HsmQueue {
         self.open(now_ns, HsmIncident::Outage, Some(fault), out);
     }
 
-    fn canary_failed(
-        &mut self,
-        now_ns: i64,
-        pause: &HsmPause,
-        target: HsmTarget,
-        out: &mut Turnout,
-    ) {
-        let pause_ns = pause
-            .pause_ns
-            .saturating_mul(2)
-            .min(self.policy.pause_max_ns);
+    /// A canary has not shown that the HSM works again. The next one is another file.
+    fn next_canary(&mut self, now_ns: i64, target: HsmTarget, pause_ns: i64, out: &mut Turnout) {
         let record = HsmRecord::CanaryFailed {
             kind: target.kind(),
             target,

@@ -1,7 +1,7 @@
 //! What a fault of a command concerns: its file, this machine's disk, or the HSM as a whole.
 
 use super::policy::HsmPolicy;
-use super::work::{HsmCommandEnd, HsmFault, HsmKind, HsmTarget};
+use super::work::{HsmCommandEnd, HsmFault, HsmFaultSource, HsmKind, HsmTarget};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -49,13 +49,27 @@ pub enum DiskFault {
     Write,
 }
 
-/// The fault of a command, `None` when it succeeded or was stopped as ordered.
+/// The fault of a command, `None` when it succeeded, was stopped as ordered or was not needed.
 pub(super) fn fault_of(kind: HsmKind, end: &HsmCommandEnd) -> Option<HsmFault> {
+    let source = match end {
+        HsmCommandEnd::WrongData { .. } => HsmFaultSource::Comparison,
+        HsmCommandEnd::LocalTrouble { .. } => HsmFaultSource::LocalTrouble,
+        HsmCommandEnd::Succeeded { .. }
+        | HsmCommandEnd::WithoutUri { .. }
+        | HsmCommandEnd::Exited { .. }
+        | HsmCommandEnd::Signaled { .. }
+        | HsmCommandEnd::Stopped
+        | HsmCommandEnd::TimedOut { .. }
+        | HsmCommandEnd::NotStarted { .. }
+        | HsmCommandEnd::NotNeeded => HsmFaultSource::Program,
+    };
     let (code, text) = match end {
         HsmCommandEnd::Succeeded { uris } if kind == HsmKind::Put && uris.is_empty() => {
             (Some(0), "success without a URI".to_owned())
         }
-        HsmCommandEnd::Succeeded { .. } | HsmCommandEnd::Stopped => return None,
+        HsmCommandEnd::Succeeded { .. } | HsmCommandEnd::Stopped | HsmCommandEnd::NotNeeded => {
+            return None;
+        }
         HsmCommandEnd::WithoutUri { text } => (
             Some(0),
             format!("success without a URI; it printed: {text}"),
@@ -66,10 +80,13 @@ pub(super) fn fault_of(kind: HsmKind, end: &HsmCommandEnd) -> Option<HsmFault> {
         }
         HsmCommandEnd::TimedOut { text } => (None, format!("stopped after its time limit: {text}")),
         HsmCommandEnd::NotStarted { text } => (None, format!("cannot be started: {text}")),
+        HsmCommandEnd::WrongData { text } | HsmCommandEnd::LocalTrouble { text } => {
+            (None, text.clone())
+        }
     };
     let skipped = text.chars().count().saturating_sub(TEXT_LETTERS_MAX);
     let text = text.chars().skip(skipped).collect();
-    Some(HsmFault { code, text })
+    Some(HsmFault { source, code, text })
 }
 
 /// What equal faults of different files have in common: exit code, and words without numbers and paths.
@@ -159,6 +176,7 @@ mod tests {
 
     fn fault(code: i32, text: &str) -> HsmFault {
         HsmFault {
+            source: HsmFaultSource::Program,
             code: Some(code),
             text: text.to_owned(),
         }

@@ -83,7 +83,7 @@ impl HsmQueue {
                     let fault = entry.and_then(|entry| entry.fault.clone());
                     self.open(now_ns, incident, fault, out);
                     // Whatever it waits for: it is tried once at once.
-                    self.retry_now(target, out);
+                    self.try_now(target, out);
                     self.dispatch(now_ns, out);
                 }
                 Some(_) => {}
@@ -128,7 +128,7 @@ impl HsmQueue {
     }
 
     /// Tries something now that waits for its next try, or for its batch.
-    pub(super) fn retry_now(&mut self, target: HsmTarget, out: &mut Turnout) {
+    pub(super) fn try_now(&mut self, target: HsmTarget, out: &mut Turnout) {
         let entry = self.live.entries.get(&target);
         if let Some(tries) = entry
             .filter(|entry| entry.is_held())

@@ -1,5 +1,6 @@
 //! All that an HSM is asked for and has not done: what records make up. Nothing changes it but a record, so that it is the
-//! same after a restart. Queues are indexes of entries, and no number is counted beside them.
+//! same after a restart. Queues are indexes of entries. Beside them only the bytes of a collecting family are
+//! counted; tests compare them with its entries.
 
 use super::entry::{HsmEntry, HsmOutage, HsmPause, HsmRank, HsmRun, HsmStage};
 use super::record::HsmRecord;
@@ -157,7 +158,23 @@ impl HsmLiveSet {
             HsmRecord::LostKept { command, since_ns } => {
                 self.lost.insert(*command, *since_ns);
             }
-            _ => {}
+            // They change no command.
+            HsmRecord::PutAsked { .. }
+            | HsmRecord::GetAsked { .. }
+            | HsmRecord::RemoveAsked { .. }
+            | HsmRecord::LeaseRenewed { .. }
+            | HsmRecord::RequestSettled { .. }
+            | HsmRecord::RequestEnded { .. }
+            | HsmRecord::BatchReleased { .. }
+            | HsmRecord::Requeued { .. }
+            | HsmRecord::Delayed { .. }
+            | HsmRecord::Done { .. }
+            | HsmRecord::Numbered { .. }
+            | HsmRecord::EntryKept { .. }
+            | HsmRecord::Paused { .. }
+            | HsmRecord::CanaryFailed { .. }
+            | HsmRecord::Resumed { .. }
+            | HsmRecord::OutageKept { .. } => {}
         }
     }
 
@@ -206,7 +223,26 @@ impl HsmLiveSet {
                 self.outage.take_if(|outage| outage.pauses.is_empty());
             }
             HsmRecord::OutageKept { outage } => self.outage = Some(outage.clone()),
-            _ => {}
+            // They change no outage.
+            HsmRecord::PutAsked { .. }
+            | HsmRecord::GetAsked { .. }
+            | HsmRecord::RemoveAsked { .. }
+            | HsmRecord::LeaseRenewed { .. }
+            | HsmRecord::RequestSettled { .. }
+            | HsmRecord::RequestEnded { .. }
+            | HsmRecord::BatchReleased { .. }
+            | HsmRecord::Requeued { .. }
+            | HsmRecord::Delayed { .. }
+            | HsmRecord::Done { .. }
+            | HsmRecord::Numbered { .. }
+            | HsmRecord::EntryKept { .. }
+            | HsmRecord::CommandBegun { .. }
+            | HsmRecord::StopOrdered { .. }
+            | HsmRecord::CommandEnded { .. }
+            | HsmRecord::CommandLost { .. }
+            | HsmRecord::LostCommandGone { .. }
+            | HsmRecord::RunKept { .. }
+            | HsmRecord::LostKept { .. } => {}
         }
     }
 

@@ -159,10 +159,12 @@ fn has_text(text: &str, pattern: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::hsm_queue::HsmFaultSource;
 
     #[test]
     fn a_pattern_fits_by_kind_code_and_text() {
         let full = HsmFault {
+            source: HsmFaultSource::Program,
             code: Some(5),
             text: "rfcp: HPSS error -5: Disk full on class 12".to_owned(),
         };

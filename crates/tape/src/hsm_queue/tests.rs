@@ -100,7 +100,14 @@ impl Lab {
             has_acted = true;
             acts.push(effect);
         }
-        assert_eq!(HsmLiveSet::of(&self.records), *self.queue.live());
+        let live = self.queue.live();
+        assert_eq!(HsmLiveSet::of(&self.records), *live);
+        for family in live.families.values() {
+            let files = family.files.iter();
+            let sizes =
+                files.map(|(_, file)| live.entries[&HsmTarget::Put(*file)].work.size_bytes());
+            assert_eq!(family.bytes, sizes.sum::<u64>());
+        }
         self.effects.extend(acts.clone());
         acts
     }
@@ -244,6 +251,7 @@ fn a_put_is_never_given_up_and_a_get_after_its_tries() {
         lab.pass(HOUR_NS);
     }
     let fault = HsmFault {
+        source: HsmFaultSource::Program,
         code: Some(1),
         text: "bad file".to_owned(),
     };
@@ -280,6 +288,80 @@ fn documented_exit_codes_are_obeyed() {
     lab.pass(MINUTE_NS);
     lab.succeed(&get_of(3));
     assert_eq!(lab.told().last(), Some(&(3, HsmOutcome::Fetched)));
+}
+
+/// The numbers of exit codes are the program's: trouble of this side has none, whatever a site's patterns say.
+#[test]
+fn trouble_of_this_side_is_no_exit_code_no_fault_of_the_hsm_and_no_try() {
+    let mut policy = policy();
+    let sign = |codes: &[i32], text: Option<&str>| HsmWidePattern {
+        kind: None,
+        codes: codes.to_vec(),
+        text: text.map(str::to_owned),
+    };
+    policy.hsm_wide = vec![sign(&[1, 41, 42], None), sign(&[], Some("room"))];
+    let mut lab = Lab::new(policy);
+    lab.give(HsmInput::Get((0..20).map(|n| get(n, n, "a")).collect()));
+    for _ in 0..10 {
+        for target in lab.running() {
+            let text = "no pool has room for it".to_owned();
+            let acts = lab.end(&target, HsmCommandEnd::LocalTrouble { text });
+            let is_disk = |act: &HsmEffect| matches!(act, HsmEffect::Disk { .. });
+            assert!(!acts.iter().any(is_disk), "no command ran");
+            let entry = &lab.queue.live().entries[&target];
+            let fault = entry.fault.as_ref().expect("one");
+            assert_eq!((entry.tries, fault.code), (0, None));
+            assert_eq!(fault.source, HsmFaultSource::LocalTrouble);
+        }
+        lab.pass(2 * HOUR_NS);
+    }
+    assert_eq!((lab.told(), lab.opened()), (Vec::new(), Vec::new()));
+}
+
+#[test]
+fn a_canary_that_does_not_run_neither_ends_an_outage_nor_makes_it_longer() {
+    let mut lab = Lab::new(policy());
+    let removes = (0..3).map(|n| HsmRemove {
+        request: Some(RequestId(n)),
+        uri: uri(n),
+        of: None,
+        size_bytes: GB,
+        vo: VoName("a".into()),
+    });
+    lab.give(HsmInput::Remove(removes.collect()));
+    let text = "missing".to_owned();
+    let first = lab.running()[0].clone();
+    lab.end(&first, HsmCommandEnd::NotStarted { text });
+    assert_eq!(lab.opened(), [HsmIncident::Outage]);
+    let pause = |lab: &Lab| lab.queue.live().pause(HsmKind::Remove).cloned();
+    let before = pause(&lab).expect("a pause");
+    lab.pass(before.pause_ns);
+    let text = "the namespace cannot be asked".to_owned();
+    let canary = lab.running()[0].clone();
+    lab.end(&canary, HsmCommandEnd::LocalTrouble { text });
+    assert_eq!(
+        pause(&lab).map(|pause| pause.pause_ns),
+        Some(before.pause_ns)
+    );
+    assert!(lab.running().is_empty(), "not at once");
+    lab.pass(before.pause_ns);
+    let canary = lab.running()[0].clone();
+    lab.end(&canary, HsmCommandEnd::NotNeeded);
+    assert!(
+        pause(&lab).is_some() && lab.closed().is_empty(),
+        "nothing was removed"
+    );
+    assert!(!lab.queue.live().entries.contains_key(&canary));
+    assert_eq!(
+        lab.told().last().map(|told| &told.1),
+        Some(&HsmOutcome::Canceled)
+    );
+}
+
+#[test]
+fn records_of_faults_without_a_source_are_those_of_programs() {
+    let fault: HsmFault = serde_json::from_str(r#"{"code":5,"text":"busy"}"#).expect("of before");
+    assert_eq!(fault.source, HsmFaultSource::Program);
 }
 
 #[test]
@@ -403,7 +485,7 @@ fn one_fault_over_many_files_is_one_incident_and_no_try_of_a_file() {
         lab.end(&target, exited(5, "disk full"));
     }
     assert_eq!(lab.opened(), [HsmIncident::Outage]);
-    assert!(!lab.queue.is_admitting());
+    assert!(lab.queue.live().pause(HsmKind::Put).is_some());
     assert_eq!(lab.running(), []);
     let entries = lab.queue.live().entries.values();
     assert!(entries.clone().all(|entry| entry.tries == 0));
@@ -428,7 +510,7 @@ fn one_fault_over_many_files_is_one_incident_and_no_try_of_a_file() {
     lab.pass(30 * MINUTE_NS);
     let canary = lab.running()[0].clone();
     lab.succeed(&canary);
-    assert!(lab.queue.is_admitting());
+    assert!(lab.queue.live().pause(HsmKind::Put).is_none());
     assert_eq!(lab.running().len(), 10);
     let end = lab.closed()[0];
     let waited = HsmAmount {
@@ -467,13 +549,13 @@ fn a_configured_sign_stops_its_kind_of_commands_at_once() {
     // What began before the outage proves nothing when it succeeds.
     lab.succeed(&put_of(2));
     lab.succeed(&get_of(3));
-    assert!(!lab.queue.is_admitting());
+    assert!(lab.queue.live().pause(HsmKind::Put).is_some());
     lab.pass(MINUTE_NS);
     lab.succeed(&put_of(1));
-    assert!(lab.queue.is_admitting() && lab.closed().is_empty());
+    assert!(lab.queue.live().pause(HsmKind::Put).is_none() && lab.closed().is_empty());
     lab.succeed(&get_of(4));
     let waited = lab.closed()[0].waited.map(|waited| waited.files);
-    assert_eq!((lab.queue.outage(), waited), (None, Some(2)));
+    assert_eq!((lab.queue.live().outage.as_ref(), waited), (None, Some(2)));
 }
 
 #[test]
@@ -485,7 +567,10 @@ fn an_outage_ends_when_nothing_is_left_to_be_tried() {
     lab.give(HsmInput::Cancel(vec![RequestId(1)]));
     assert_eq!(lab.closed(), []);
     lab.pass(MINUTE_NS);
-    assert_eq!((lab.closed().len(), lab.queue.outage()), (1, None));
+    assert_eq!(
+        (lab.closed().len(), lab.queue.live().outage.as_ref()),
+        (1, None)
+    );
 }
 
 #[test]
@@ -524,6 +609,24 @@ fn a_get_without_bytes_is_stopped_and_one_that_does_not_end_gives_its_slot() {
         end,
     });
     assert_eq!((lab.closed().len(), lab.queue.counts().lost), (1, 0));
+}
+
+#[test]
+fn an_operator_who_wants_all_tried_now_breaks_no_batch() {
+    let mut policy = policy();
+    policy.batch.age_ns = HOUR_NS;
+    policy.batch.files = 2;
+    let mut lab = Lab::new(policy);
+    lab.give(HsmInput::Put(vec![put(1, "raw", "a"), put(2, "raw", "a")]));
+    lab.end(&put_of(1), exited(1, "busy"));
+    lab.give(HsmInput::Put(vec![put(3, "raw", "a")]));
+    let all = [put_of(1), put_of(2), put_of(3)];
+    lab.give(HsmInput::RetryNow(all.to_vec()));
+    let running: BTreeSet<HsmTarget> = lab.running().into_iter().collect();
+    let expected = BTreeSet::from([put_of(1), put_of(2)]);
+    assert_eq!(running, expected, "3 waits for others");
+    lab.pass(HOUR_NS);
+    assert!(lab.running().contains(&put_of(3)));
 }
 
 #[test]

@@ -193,11 +193,34 @@ pub enum HsmCommandEnd {
     TimedOut { text: String },
     /// The program could not be started: it is missing, or not executable, or the system refused.
     NotStarted { text: String },
+    /// A get with exit code 0 that brought other bytes than those of the file.
+    WrongData { text: String },
+    /// This side could not have it run, or could not keep what it brought: no pool has room, or a pool is away. The HSM has
+    /// done nothing wrong.
+    LocalTrouble { text: String },
+    /// It was not run, because nobody needs it any more.
+    NotNeeded,
+}
+
+/// Who says that a command failed.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum HsmFaultSource {
+    /// The program, or the watch over it. Its words may hold paths and hosts that are nobody's business but the site's.
+    #[default]
+    Program,
+    /// The comparison of what a get brought with what the file was.
+    Comparison,
+    /// This side, before the program ran or after its success.
+    LocalTrouble,
 }
 
 /// Why a command failed, for people.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HsmFault {
+    /// Records of before tell none: they were the program's.
+    #[serde(default)]
+    pub source: HsmFaultSource,
     /// `None`: it did not exit by itself.
     pub code: Option<i32>,
     pub text: String,
@@ -214,7 +237,7 @@ pub enum HsmOutcome {
     Removed,
     /// A get failed so often; this was the last fault.
     Failed { tries: u32, fault: HsmFault },
-    /// Whoever asked no longer wants it.
+    /// Whoever asked no longer wants it, or nobody needs it.
     Canceled,
     /// Its lease was not renewed.
     Expired,

@@ -32,7 +32,6 @@ impl LiveSet {
             RequestOutcome::NoCopyLeft(_) => verification.unreadable_files += 1,
             RequestOutcome::Recalled
             | RequestOutcome::Archived(_)
-            | RequestOutcome::ArchivedCopies(_)
             | RequestOutcome::NoTape
             | RequestOutcome::NotTaken
             | RequestOutcome::Canceled

@@ -68,7 +68,7 @@ impl LiveSet {
         } = request;
         self.requests.insert(*id, RequestTarget::Recall(*file));
         self.leases.insert((asker.lease_ns, *id));
-        let inactive = |tape: &TapeName| !self.is_active(tape);
+        let inactive = |tape: &TapeName| !self.is_readable(tape);
         let copies = request.copies.iter().map(|copy| &copy.tape);
         let unusable: Vec<TapeName> = copies.filter(|tape| inactive(tape)).cloned().collect();
         if let Some(entry) = self.recalls.get_mut(file) {
@@ -89,7 +89,7 @@ impl LiveSet {
         let mut copies: Vec<TapeCopy> = request
             .copies
             .iter()
-            .filter(|copy| self.is_active(&copy.tape))
+            .filter(|copy| self.is_readable(&copy.tape))
             .cloned()
             .collect();
         // A tape that is read anyway, or that most others are asked for from, saves a mount.

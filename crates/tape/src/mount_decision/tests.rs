@@ -49,6 +49,7 @@ fn decide(policy: &MountPolicy, drives: usize, candidates: &[MountCandidate]) ->
             Err(MountWait::ClassBusy { .. }) => "class-busy",
             Err(MountWait::VoBusy { .. }) => "vo-busy",
             Err(MountWait::FamilyBusy { .. }) => "family-busy",
+            Err(MountWait::BackgroundBusy) => "background-busy",
             Ok((_, MountReason::Cycle { .. })) => "cycle",
             Ok((_, MountReason::Background)) => "background",
         };

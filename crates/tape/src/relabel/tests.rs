@@ -126,7 +126,7 @@ fn only_an_operator_has_more_tapes_relabeled_in_a_day_than_may_be() {
     let live = LiveSet::of(&records);
     let facts = &live.tapes[&name("c")];
     assert_eq!((facts.written_bytes, facts.state), (0, TapeState::Active));
-    assert!(live.is_written(&name("c")) && !live.is_active(&name("a")));
+    assert!(live.is_writable(&name("c")) && !live.is_readable(&name("a")));
 }
 
 #[test]

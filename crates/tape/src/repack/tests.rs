@@ -80,7 +80,7 @@ fn files_move_in_their_order_and_few_are_on_disk_at_a_time() {
         to: to.clone(),
         is_brought: true,
     };
-    let archived = RequestOutcome::Archived(to);
+    let archived = RequestOutcome::Archived(vec![to]);
     assert_eq!(repack.told(RequestId(3), &archived), Some(moved));
     assert_eq!(asked(&mut repack, &mut next), []);
     repack.told(RequestId(4), &archived);
@@ -107,7 +107,7 @@ fn what_cannot_be_moved_stays_and_nothing_waits_for_it() {
     repack.told(RequestId(2), &RequestOutcome::Recalled);
     assert_eq!(asked(&mut repack, &mut next), [('w', 3, 2)]);
     // On the tape that is to be given up it is not moved.
-    let same = RequestOutcome::Archived(TapeCopy::alone(name("old"), 900 * GB));
+    let same = RequestOutcome::Archived(vec![TapeCopy::alone(name("old"), 900 * GB)]);
     assert_eq!(repack.told(RequestId(3), &same), stays(2, same.clone()));
     assert_eq!(repack.told(RequestId(9), &same), None);
     assert!(repack.is_done());
@@ -129,7 +129,7 @@ fn a_copy_on_disk_is_compared_before_it_is_used_and_one_that_cannot_be_read_is_t
     assert!(moves.compared(FileId(2), true).is_some());
     assert_eq!(asked(&mut moves, &mut next), [('w', 1, 2)]);
     // Only its place was bad, so the same tape takes it at another one.
-    let to = RequestOutcome::Archived(TapeCopy::alone(name("old"), 900 * GB));
+    let to = RequestOutcome::Archived(vec![TapeCopy::alone(name("old"), 900 * GB)]);
     let moved = moves.told(RequestId(1), &to);
     assert!(matches!(
         moved,

@@ -2,7 +2,7 @@
 //! library.
 
 use super::mounting::Demand;
-use super::{Effect, RequestEngine, Turnout};
+use super::{Effect, RequestEngine, TapeWait, Turnout};
 use crate::data_set::HintVerdict;
 use crate::drive_pool::{DriveState, MountPurpose};
 use crate::live_set::{ArchiveEntry, ArchiveGroup, LiveSet, OpenDataSet};
@@ -284,6 +284,8 @@ impl RequestEngine {
         let groups = self.live.families.get(family);
         let groups = groups.map_or_else(Vec::new, |groups| groups.keys().cloned().collect());
         let mut by_library: BTreeMap<LibraryName, GroupSum> = BTreeMap::new();
+        let mut first_ready_ns: Option<i64> = None;
+        let mut is_any_ready = false;
         for group in groups {
             let Some(sum) = self.group_sum(family, &group) else {
                 continue;
@@ -300,8 +302,10 @@ impl RequestEngine {
             let ready_ns = self.ready_at_ns(family, &group, &sum);
             if ready_ns > now_ns {
                 demand.ready(ready_ns);
+                first_ready_ns = Some(first_ready_ns.map_or(ready_ns, |first| first.min(ready_ns)));
                 continue;
             }
+            is_any_ready = true;
             let mut libraries: Vec<(&LibraryName, &Room)> = open
                 .filter(|(_, room)| room.free_bytes >= sum.first_bytes)
                 .collect();
@@ -315,8 +319,13 @@ impl RequestEngine {
                 }
             }
         }
+        if let Some(until_ns) = first_ready_ns.filter(|_| !is_any_ready) {
+            let wait = TapeWait::Collecting { until_ns };
+            demand.held.insert(family.clone(), wait);
+        }
         for (library, sum) in by_library {
             let Some(tape) = tapes.next(family, &library, sum.first_bytes) else {
+                demand.held.insert(family.clone(), TapeWait::TapesInDrives);
                 continue;
             };
             let may = self.may_mount(now_ns, &library, probes);
@@ -394,7 +403,7 @@ impl RequestEngine {
         }
         let mut writable = WritableTapes::default();
         for (name, tape) in &self.live.tapes {
-            let can_be = self.live.is_written(name)
+            let can_be = self.live.is_writable(name)
                 && classes.contains(&(&tape.library, &tape.kind))
                 && !stuck.contains(name);
             let by_library = match &tape.family {

@@ -7,9 +7,7 @@ use crate::data_set::DataSetName;
 use crate::drive_pool::{DriveState, DriveWork, MountPurpose};
 use crate::live_set::{ArchiveGroup, CopyStage, RequestTarget};
 use crate::record::Record;
-use crate::request::{
-    DriveName, FamilyName, FileId, LibraryName, RequestOutcome, TapeCopy, TapeName,
-};
+use crate::request::{DriveName, FamilyName, FileId, LibraryName, RequestOutcome, TapeName};
 use std::collections::BTreeSet;
 
 /// What a drive writes next.
@@ -102,7 +100,7 @@ impl RequestEngine {
             return None;
         };
         let (family, tape, data_set) = (family.clone(), mount.tape.clone(), mount.data_set.clone());
-        if !self.live.is_written(&tape) {
+        if !self.live.is_writable(&tape) {
             return None;
         }
         let facts = self.live.tapes.get(&tape)?;
@@ -300,7 +298,7 @@ impl RequestEngine {
         };
         let askers = self.askers_of(RequestTarget::Archive(file));
         if is_last {
-            let outcome = archived(copies);
+            let outcome = RequestOutcome::Archived(copies);
             for request in askers {
                 self.end(out, request, outcome.clone());
             }
@@ -311,12 +309,5 @@ impl RequestEngine {
             });
             out.effects.extend(told);
         }
-    }
-}
-
-fn archived(mut copies: Vec<TapeCopy>) -> RequestOutcome {
-    match copies.len() {
-        1 => RequestOutcome::Archived(copies.remove(0)),
-        _ => RequestOutcome::ArchivedCopies(copies),
     }
 }

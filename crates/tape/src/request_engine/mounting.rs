@@ -1,6 +1,6 @@
 //! Tapes into drives and out of them.
 
-use super::{Effect, RequestEngine, TapeIncident, Turnout};
+use super::{Effect, RequestEngine, TapeIncident, TapeWait, Turnout};
 use crate::drive_pool::{DriveClass, DriveState, DriveWork, MountPurpose};
 use crate::live_set::RecallEntry;
 use crate::mount_decision::{
@@ -18,6 +18,8 @@ pub(super) struct Demand {
     pub(super) blocked: Vec<(MountTarget, DriveClass, i64)>,
     /// Families for which no tape is left.
     pub(super) without_tape: BTreeSet<FamilyName>,
+    /// Families that nothing can be written of now, although there is a tape for them.
+    pub(super) held: BTreeMap<FamilyName, TapeWait>,
     /// When the first of what is still waited for may be written.
     next_ready_ns: Option<i64>,
 }
@@ -88,10 +90,13 @@ impl RequestEngine {
         out.effects.push(Effect::Dismount { drive, tape });
     }
 
-    /// Gives free drives to tapes. What is not mounted is known with its reason, and when that will end.
+    /// Gives free drives to tapes. Why others wait is kept for [`RequestEngine::recall_waits`] and
+    /// [`RequestEngine::archive_waits`].
     pub(super) fn decide(&mut self, now_ns: i64, out: &mut Turnout) {
         self.is_decision_due = false;
         self.wanted.clear();
+        self.decided.clear();
+        self.held.clear();
         self.next_worth_ns = None;
         self.close_data_sets(now_ns, out);
         self.prefer_readable(now_ns, out);
@@ -108,6 +113,7 @@ impl RequestEngine {
             free,
             in_use: self.live.drives.in_use(),
             vo_in_use: self.vo_in_use(),
+            background_reads_left: Some(self.background_reads_left(now_ns)),
         };
         let policy = &self.policy.mount;
         let decided = decide_mounts(now_ns, policy, &demand.candidates, supply);
@@ -118,6 +124,8 @@ impl RequestEngine {
         self.perform(now_ns, &decided, out);
         self.find_oldest(now_ns, &demand, out);
         self.find_without_tape(demand.without_tape, out);
+        self.decided = decided;
+        self.held = demand.held;
     }
 
     fn perform(&mut self, now_ns: i64, decided: &[MountDecision], out: &mut Turnout) {
@@ -125,6 +133,7 @@ impl RequestEngine {
             target,
             class,
             choice,
+            ..
         } in decided
         {
             let (purpose, tape) = match target {
@@ -159,7 +168,13 @@ impl RequestEngine {
                 Err(MountWait::NoFreeDrive) => {
                     self.wanted.insert(class.clone());
                 }
-                Err(_) => {}
+                Err(
+                    MountWait::NotWorthIt { .. }
+                    | MountWait::ClassBusy { .. }
+                    | MountWait::VoBusy { .. }
+                    | MountWait::FamilyBusy { .. }
+                    | MountWait::BackgroundBusy,
+                ) => {}
             }
         }
     }
@@ -195,12 +210,12 @@ impl RequestEngine {
             let class = facts.class();
             let target = MountTarget::Recall(tape.clone());
             let is_down = down.contains(&tape);
-            if sum.is_background && !self.may_work_in_background(now_ns) {
+            if sum.is_background && self.background_reads_left(now_ns) == 0 {
                 let held_ns = self.live.background_held_ns.filter(|at| *at > now_ns);
                 demand.next_ready_ns = demand.next_ready_ns.into_iter().chain(held_ns).min();
                 continue;
             }
-            let may = self.live.is_active(&tape)
+            let may = self.live.is_readable(&tape)
                 && !is_down
                 && self.may_mount(now_ns, &class.library, &mut probes);
             match may {
@@ -249,8 +264,11 @@ impl RequestEngine {
         now_ns >= pause.probe_ns && !is_tried
     }
 
-    /// Whether one more drive may read what nobody waits for.
-    fn may_work_in_background(&self, now_ns: i64) -> bool {
+    /// How many more drives may read what nobody waits for.
+    fn background_reads_left(&self, now_ns: i64) -> u32 {
+        if self.live.is_background_held(now_ns) {
+            return 0;
+        }
         let drives = self.live.drives.0.values();
         let busy = drives.filter(|drive| match &drive.state {
             DriveState::Mounting { tape, purpose, .. } => {
@@ -266,8 +284,8 @@ impl RequestEngine {
             },
             DriveState::Free | DriveState::Dismounting { .. } | DriveState::Down { .. } => false,
         });
-        !self.live.is_background_held(now_ns)
-            && busy.count() < self.policy.background_drives_max as usize
+        let busy = u32::try_from(busy.count()).unwrap_or(u32::MAX);
+        self.policy.background_drives_max.saturating_sub(busy)
     }
 
     /// Tapes from which something is asked, or that have a copy of it, and that can be read as things stand.
@@ -290,7 +308,7 @@ impl RequestEngine {
         let is_readable = |name: &&TapeName| {
             let tape = self.live.tapes.get(*name);
             tape.is_some_and(|tape| {
-                self.live.is_active(name)
+                self.live.is_readable(name)
                     && !stuck.contains(name)
                     && !away.contains(&tape.library)
                     && classes.contains(&(&tape.library, &tape.kind))
@@ -375,7 +393,7 @@ impl RequestEngine {
             };
             let is_over = now_ns - since_ns >= delay
                 || most.is_some_and(|most| mount.files >= most)
-                || !self.live.is_active(&mount.tape)
+                || !self.live.is_readable(&mount.tape)
                 || self.trickles.is_ending(name);
             Some((name.clone(), drive.class(), is_over))
         });

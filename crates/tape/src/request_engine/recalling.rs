@@ -47,7 +47,7 @@ impl RequestEngine {
         let is_known = self.live.recalls.contains_key(&request.file);
         let mut copies = request.copies.iter();
         let id = request.request;
-        if !is_known && !copies.any(|copy| self.live.is_active(&copy.tape)) {
+        if !is_known && !copies.any(|copy| self.live.is_readable(&copy.tape)) {
             let outcome = RequestOutcome::NoTape;
             out.effects.push(Effect::Tell {
                 request: id,
@@ -182,7 +182,7 @@ impl RequestEngine {
     fn next_file(&mut self, now_ns: i64, drive: &DriveName) -> Option<FileId> {
         let mount = self.live.mount(drive)?;
         let is_over = self.policy.files_per_mount_max;
-        if is_over.is_some_and(|most| mount.files >= most) || !self.live.is_active(&mount.tape) {
+        if is_over.is_some_and(|most| mount.files >= most) || !self.live.is_readable(&mount.tape) {
             return None;
         }
         let queue = self.live.queues.get(&mount.tape)?;
@@ -224,15 +224,15 @@ impl RequestEngine {
             copy.map_or(0, |copy| copy.begin_bytes)
         };
         match self.policy.read_order {
-            ReadOrder::Asked => {
+            ReadOrder::Fifo => {
                 files.sort_by_key(|file| (entry(file).map(|entry| entry.since_ns), *file));
                 files
             }
-            ReadOrder::Position => {
+            ReadOrder::FromHead => {
                 files.sort_by_key(|file| (begin(file) < head_bytes, begin(file), *file));
                 files
             }
-            ReadOrder::Serpentine => {
+            ReadOrder::Best => {
                 let recall_file = |file: &FileId| RecallFile {
                     name: String::new(),
                     begin_bytes: begin(file),

@@ -9,6 +9,7 @@ use crate::request::{ArchiveWishes, Asker, FamilyName, ReadPurpose, TapeCopy, Vo
 
 mod archives;
 mod inventory;
+mod waits;
 
 const GB: u64 = 1_000_000_000;
 const MINUTE_NS: i64 = 60 * SECOND_NS;
@@ -128,8 +129,57 @@ impl Lab {
             }
         }
         assert_eq!(LiveSet::of(&self.records), *self.engine.live());
+        self.counts_are_those_of_entries();
+        self.all_that_waits_has_a_reason();
         self.effects.extend(acts.clone());
         acts
+    }
+
+    /// What a mount has written and not synced is as much as its files, and indexes of aggregates.
+    fn counts_are_those_of_entries(&self) {
+        let live = self.engine.live();
+        for drive in live.drives.0.values() {
+            let DriveState::Mounted(mount) = &drive.state else {
+                continue;
+            };
+            let files = mount.unsynced.iter();
+            let sizes = files
+                .filter_map(|file| live.archives.get(file))
+                .map(|one| one.size_bytes);
+            assert!(mount.unsynced_bytes >= sizes.sum());
+            assert!(mount.unsynced_marks <= mount.unsynced.len());
+        }
+    }
+
+    /// What waits for a tape is in a drive, is decided about next, or says what it waits for.
+    fn all_that_waits_has_a_reason(&self) {
+        if self
+            .engine
+            .next_worth_ns
+            .is_some_and(|at_ns| at_ns <= self.now_ns)
+        {
+            return;
+        }
+        let live = self.engine.live();
+        let waits = self.engine.recall_waits(self.now_ns);
+        for tape in live.queues.keys() {
+            let is_in_drive = live.drives.drive_of(tape).is_some();
+            assert!(
+                is_in_drive || waits.contains_key(tape),
+                "{tape:?}: {waits:?}"
+            );
+        }
+        let waits = self.engine.archive_waits();
+        for family in live.families.keys() {
+            let is_written = live.drives.0.values().any(|drive| {
+                let purpose = drive.state.occupied_for();
+                matches!(purpose, Some(MountPurpose::Archive(of)) if of == family)
+            });
+            assert!(
+                is_written || waits.contains_key(family),
+                "{family:?}: {waits:?}"
+            );
+        }
     }
 
     fn report(&mut self, drive: &str, report: DriveReport) -> Vec<Effect> {
@@ -339,7 +389,7 @@ fn a_file_is_on_tape_only_after_the_sync_that_covers_it() {
         begin_bytes: (file - 1) * 10 * GB,
         aggregate: None,
     };
-    let archived = |file| (file, RequestOutcome::Archived(place(file)));
+    let archived = |file| (file, RequestOutcome::Archived(vec![place(file)]));
     assert_eq!(
         lab.told(),
         [archived(1), archived(2), archived(3), archived(4)]

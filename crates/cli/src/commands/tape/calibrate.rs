@@ -5,6 +5,7 @@ use crate::exit::CommandError;
 use crate::output::Output;
 use penstock_tape::calibration::{CartridgeLocates, ObservedLocate, calibrate};
 use penstock_tape::drive::DriveModel;
+use penstock_tape::drive_kind::DriveKind;
 use penstock_tape::geometry::Geometry;
 use penstock_tape::locate::{LocateModel, SECOND_NS};
 use serde::{Deserialize, Serialize};
@@ -53,13 +54,14 @@ const SECONDS_MAX: f64 = 86_400.0;
 
 /// A drive by its name or by the file of a calibration.
 pub(super) fn known_drive(name: &str) -> Result<KnownDrive, CommandError> {
-    if let Some(drive) = DriveModel::named(name) {
-        return Ok(KnownDrive::of(drive));
+    if let Some(kind) = DriveKind::named(name) {
+        return Ok(KnownDrive::of(kind.model));
     }
     let path = Path::new(name);
     if !path.exists() {
         return Err(CommandError::Usage(format!(
-            "--model '{name}': there are lto7, lto8, lto9 and linear, and no such file"
+            "--model '{name}': there are {}, and linear of `tape order`, and no such file",
+            DriveKind::NAMES.join(", ")
         )));
     }
     read_json(path)

@@ -69,18 +69,14 @@ fn add_incidents(out: &mut String, status: &TapeStatus) {
 
 fn add_queues(out: &mut String, status: &TapeStatus) {
     out.push_str("<h2>Files</h2>\n<div class=\"cards\">\n");
-    for (kind, words) in [
-        ("put", "to be put on tape"),
-        ("get", "to be read from tape"),
-        ("remove", "to be removed"),
-    ] {
-        let counts = status.counts.kinds.get(kind).cloned().unwrap_or_default();
-        let all = [
-            counts.running,
-            counts.queued,
-            counts.collecting,
-            counts.delayed,
-        ];
+    for (kind, counts) in status.counts.named() {
+        let words = match kind {
+            "archives" => "to be put on tape",
+            "recalls" => "to be read from tape",
+            _ => "to be removed",
+        };
+        let collecting = counts.collecting.unwrap_or_default();
+        let all = [counts.running, counts.queued, collecting, counts.delayed];
         let files = all.iter().map(|one| one.files).sum::<u64>();
         let bytes = all.iter().map(|one| one.bytes).sum::<u64>();
         let _ = writeln!(
@@ -283,7 +279,7 @@ fn add_tapes(out: &mut String, libraries: &TapeLibraries) {
     }
     out.push_str(
         "<div class=\"part scroll\"><table><tr><th>tape</th><th class=\"left\">state</th><th class=\"left\">family</th>\
-         <th>files to be read</th><th>their bytes</th><th class=\"left\">the oldest since</th><th>written</th><th>needed</th>\
+         <th>files to be read</th><th>their bytes</th><th class=\"left\">the oldest since</th><th class=\"left\">waits for</th><th>written</th><th>needed</th>\
          <th>capacity</th><th class=\"left\">in drive</th></tr>\n",
     );
     for tape in tapes.iter().take(TAPES_MAX) {
@@ -291,13 +287,18 @@ fn add_tapes(out: &mut String, libraries: &TapeLibraries) {
         let _ = writeln!(
             out,
             "<tr><td>{}</td><td class=\"left\">{}</td><td class=\"left\">{}</td><td>{}</td><td>{}</td><td class=\"left\">{}</td>\
-             <td>{}</td><td>{}</td><td>{}</td><td class=\"left\">{}</td></tr>",
+             <td class=\"left\">{}</td><td>{}</td><td>{}</td><td>{}</td><td class=\"left\">{}</td></tr>",
             escaped(&tape.name),
             escaped(&tape.state),
             escaped(tape.family.as_deref().unwrap_or("")),
             tape.queued.files,
             Bytes(tape.queued.bytes),
             oldest.map_or(String::new(), |oldest| oldest.to_fts() + "Z"),
+            escaped(
+                tape.waits_for
+                    .as_ref()
+                    .map_or("", |wait| wait.what.as_str())
+            ),
             Bytes(tape.written_bytes),
             Bytes(tape.live.bytes),
             Bytes(tape.capacity_bytes),
@@ -317,7 +318,7 @@ fn add_tapes(out: &mut String, libraries: &TapeLibraries) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use penstock_field_tools::tape_api::{TapeAmount, TapeCounts};
+    use penstock_field_tools::tape_api::{TapeAmount, TapeCounts, TapeWait};
 
     fn mount(drive: &str, family: Option<&str>, begin: i64, end: i64) -> TapeMount {
         TapeMount {
@@ -375,14 +376,19 @@ mod tests {
                 bytes: 20,
             },
             oldest_waiting: Some(Timestamp(0)),
+            waits_for: Some(TapeWait {
+                code: "no-free-drive".to_owned(),
+                what: "all drives <in use>".to_owned(),
+                until: None,
+            }),
         };
         let status = TapeStatus {
             counts: TapeCounts::default(),
-            is_admitting: true,
             incidents: Vec::new(),
             libraries: Some(TapeLibraries {
                 drives: vec![drive("d1", None), drive("d2", Some("B"))],
                 tapes: vec![waiting],
+                families: Vec::new(),
                 care: Default::default(),
                 mounts: vec![
                     mount("d1", None, 0, 500_000),
@@ -396,5 +402,6 @@ mod tests {
         assert_eq!((bars(READING), bars(WRITING), bars(NOW)), (1, 1, 1));
         assert!(page.contains("A&lt;1&gt;") && !page.contains("A<1>"));
         assert!(page.contains("family raw written: 3 files") && page.contains("<td>2</td>"));
+        assert!(page.contains("all drives &lt;in use&gt;"));
     }
 }

@@ -1,8 +1,8 @@
-//! `penstock tape status`, `retry`, `drive`, `tape` and `ok-to-stop`: the tape system of a storage element.
+//! `penstock tape status`, `retry`, `enable`, `disable`, `read-only` and `ok-to-stop`: the tape system of a storage element.
 
 use super::care::care_text;
 use super::page::page;
-use crate::args::{DoorArgs, TapeDriveArgs, TapeStatusArgs, TapeStopArgs, TapeTapeArgs};
+use crate::args::{DoorArgs, TapeNameArgs, TapeStatusArgs, TapeStopArgs};
 use crate::commands::access::AdministratorsDoor;
 use crate::commands::account::write_page;
 use crate::environment::Environment;
@@ -11,7 +11,7 @@ use crate::output::Output;
 use penstock_clock::wall_clock;
 use penstock_field_tools::remote_error::RemoteError;
 use penstock_field_tools::tape_api::{
-    StopAnswer, StopReason, TapeAmount, TapeApi, TapeLibraries, TapeStatus,
+    StopAnswer, StopReason, TapeAmount, TapeApi, TapeLibraries, TapeStatus, TapeWait,
 };
 use penstock_model::Bytes;
 use penstock_model::text::{one_line, plural};
@@ -67,55 +67,49 @@ pub(super) async fn retry(
     let tape = connect(args, environment)?;
     tape.retry().await.map_err(told)?;
     let status = tape.status().await.map_err(told)?;
-    output.show(&status, || {
-        format!(
-            "what waited for its next try is tried now\n{}",
-            text(&status)
-        )
-    });
+    output.show(&status, || format!("retry started\n{}", text(&status)));
     Ok(())
 }
 
-/// `penstock tape drive`.
-pub(super) async fn drive(
-    args: &TapeDriveArgs,
-    environment: &Environment,
-    output: Output,
-) -> Result<(), CommandError> {
-    let tape = connect(&args.door, environment)?;
-    tape.change_drive(&args.name, args.up)
-        .await
-        .map_err(|why| told_of(&args.name, why))?;
-    let state = if args.up { "up" } else { "down" };
-    let done = Changed {
-        name: &args.name,
-        state,
-    };
-    output.show(&done, || format!("drive {} is {state}\n", args.name));
-    Ok(())
+/// What a drive or a tape is used for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Use {
+    Full,
+    /// Of a tape.
+    ReadOnly,
+    None,
 }
 
-/// `penstock tape tape`.
-pub(super) async fn tape(
-    args: &TapeTapeArgs,
+/// `penstock tape enable`, `disable` and `read-only`: which of both a name is, the status tells.
+pub(super) async fn change(
+    args: &TapeNameArgs,
+    to: Use,
     environment: &Environment,
     output: Output,
 ) -> Result<(), CommandError> {
-    let tape = connect(&args.door, environment)?;
-    let state = match (args.enable, args.disable) {
-        (true, _) => "enabled",
-        (false, true) => "disabled",
-        (false, false) => "read_only",
+    let (tape, name) = (connect(&args.door, environment)?, args.name.as_str());
+    let libraries = tape.status().await.map_err(told)?.libraries;
+    let drives = libraries.iter().flat_map(|libraries| &libraries.drives);
+    let is_drive = { drives }.any(|drive| drive.name == name);
+    let (what, state) = match (is_drive, to) {
+        (true, Use::Full) => ("drive", "up"),
+        (true, Use::None) => ("drive", "down"),
+        (true, Use::ReadOnly) => {
+            let text = format!("{name} is a drive; only a tape can be read-only");
+            return Err(CommandError::Usage(text));
+        }
+        (false, Use::Full) => ("tape", "enabled"),
+        (false, Use::None) => ("tape", "disabled"),
+        (false, Use::ReadOnly) => ("tape", "read_only"),
     };
-    tape.change_tape(&args.name, state)
-        .await
-        .map_err(|why| told_of(&args.name, why))?;
-    let done = Changed {
-        name: &args.name,
-        state,
+    let changed = match is_drive {
+        true => tape.change_drive(name, state).await,
+        false => tape.change_tape(name, state).await,
     };
+    changed.map_err(|why| told_of(name, why))?;
+    let done = Changed { name, state };
     output.show(&done, || {
-        format!("tape {} is {}\n", args.name, state.replace('_', "-"))
+        format!("{what} {name} is {}\n", state.replace('_', "-"))
     });
     Ok(())
 }
@@ -201,16 +195,17 @@ fn text(status: &TapeStatus) -> String {
     if let Some(libraries) = &status.libraries {
         libraries_text(libraries, &mut out);
     }
-    for kind in ["put", "get", "remove"] {
-        let counts = status.counts.kinds.get(kind).cloned().unwrap_or_default();
-        let _ = writeln!(
+    for (what, counts) in status.counts.named() {
+        let _ = write!(
             out,
-            "{kind:<8} {}; {}; {}; {}",
+            "{what:<9} {}; {}",
             amount(counts.running, "running"),
-            amount(counts.queued, "queued"),
-            amount(counts.collecting, "waiting for their family"),
-            amount(counts.delayed, "waiting for a retry"),
+            amount(counts.queued, "queued")
         );
+        if let Some(collecting) = counts.collecting {
+            let _ = write!(out, "; {}", amount(collecting, "waiting for others"));
+        }
+        let _ = writeln!(out, "; {}", amount(counts.delayed, "waiting for a retry"));
     }
     if status.incidents.is_empty() {
         out.push_str("no incident\n");
@@ -276,6 +271,7 @@ fn libraries_text(libraries: &TapeLibraries, out: &mut String) {
         if tape.queued.files > 0 {
             let _ = write!(out, ", {}", amount(tape.queued, "to be read"));
         }
+        wait_text(tape.waits_for.as_ref(), out);
         let verification = &tape.verification;
         if verification.unreadable_files > 0 {
             let _ = write!(
@@ -293,7 +289,21 @@ fn libraries_text(libraries: &TapeLibraries, out: &mut String) {
         out.push('\n');
     }
     let _ = writeln!(out, "{} without data", plural(blank, "tape"));
+    for family in &libraries.families {
+        let queued = amount(family.queued, "to be written");
+        let _ = write!(out, "family {}: {queued}", family.name);
+        wait_text(family.waits_for.as_ref(), out);
+        out.push('\n');
+    }
     care_text(&libraries.care, out);
+}
+
+fn wait_text(wait: Option<&TapeWait>, out: &mut String) {
+    let Some(wait) = wait else { return };
+    let _ = write!(out, ", waiting: {}", wait.what);
+    if let Some(until) = wait.until {
+        let _ = write!(out, " (until {}Z)", until.to_fts());
+    }
 }
 
 fn amount(amount: TapeAmount, what: &str) -> String {

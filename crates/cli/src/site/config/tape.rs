@@ -84,7 +84,8 @@ pub struct Tape {
     pub get_timeout: Span,
     #[serde(default = "Tape::default_remove_timeout")]
     pub remove_timeout: Span,
-    /// Files of one family are put together as soon as they have so many bytes, are so many, or the oldest is so old.
+    /// Files of one family are put together as soon as they have so many bytes, are so many, or the oldest is so old. With
+    /// libraries, bytes and files are also what is worth a mount to be read, and an aggregate is closed by bytes and time.
     #[serde(default = "Tape::default_collect_bytes")]
     pub collect_bytes: Size,
     #[serde(default = "Tape::default_collect_files")]
@@ -363,7 +364,7 @@ impl Tape {
     fn system_problems(&self, problems: &mut Vec<String>) {
         match (&self.program, self.libraries.is_empty()) {
             (None, true) => problems.push(
-                "[storage.tape] says not where tapes are; set program (an HSM, docs/tape/hsm.md) or add \
+                "[storage.tape] names no tape system: set `program` (an HSM, docs/tape/hsm.md) or add \
                  [storage.tape.library] (docs/tape/files-on-tape.md)"
                     .to_owned(),
             ),
@@ -493,16 +494,22 @@ impl Tape {
         if class.drives_max.is_some() && class.vo.is_none() {
             problem("drives_max bounds the drives of a VO; set vo as well".to_owned());
         }
-        let differs = |other: &&TapeClass| {
-            let same_family = other.family == class.family && other.width != class.width;
-            let same_vo = class.vo.is_some() && other.vo == class.vo;
-            same_family || (same_vo && other.drives_max != class.drives_max)
-        };
-        if let Some(other) = self.classes.iter().find(differs) {
+        let others = self.classes.iter();
+        let mut of_family = others.clone().filter(|other| other.family == class.family);
+        if let Some(other) = of_family.find(|other| other.width != class.width) {
             problem(format!(
-                "class {} has the same family or VO and another width or drives_max; give both the same",
-                other.path
+                "it shares family {} with class {}, and width differs: set the same",
+                class.family, other.path
             ));
+        }
+        if let Some(vo) = &class.vo {
+            let mut of_vo = others.filter(|other| other.vo.as_ref() == Some(vo));
+            if let Some(other) = of_vo.find(|other| other.drives_max != class.drives_max) {
+                problem(format!(
+                    "it shares VO {vo} with class {}, and drives_max differs: set the same",
+                    other.path
+                ));
+            }
         }
     }
 
@@ -699,7 +706,7 @@ mod tests {
         let library = "directory = \"tape\"\ndrives = [{ kind = \"LTO-8\", count = 1 }]\ntapes = [{ kind = \"LTO-8\", count = 1 }]\n";
         let class = "[[class]]\npath = \"/t\"\nfamily = \"raw\"\n";
         for (text, words) in [
-            (class.to_owned(), "set program"),
+            (class.to_owned(), "names no tape system: set `program`"),
             (
                 format!("program = \"a\"\n[library]\n{library}{class}"),
                 "both program and library",
@@ -723,6 +730,20 @@ mod tests {
             (
                 format!("[library]\n{library}{class}drives_max = 2\n"),
                 "set vo as well",
+            ),
+            (
+                format!(
+                    "[library]\n{library}{class}width = 2\n{}width = 3\n",
+                    class.replace("/t", "/u")
+                ),
+                "storage.tape.class /t: it shares family raw with class /u, and width differs: set the same",
+            ),
+            (
+                format!(
+                    "[library]\n{library}{class}vo = \"a\"\ndrives_max = 2\n{}vo = \"a\"\n",
+                    class.replace("/t", "/u")
+                ),
+                "it shares VO a with class /u, and drives_max differs: set the same",
             ),
             (
                 format!("[[library]]\n{library}[[library]]\n{library}{class}"),

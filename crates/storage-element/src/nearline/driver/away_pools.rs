@@ -36,7 +36,7 @@ impl AwayPools {
 impl Driver {
     /// Brings what somebody waits for and a pool that is away holds; ends the wait for what a pool holds that is back.
     pub(super) async fn look_after_away_pools(&mut self) {
-        let now = self.time();
+        let now = self.now();
         let pools = self.context.pools.values();
         let away: Vec<PoolName> = pools
             .filter(|pool| !pool.is_in_reach())
@@ -55,7 +55,7 @@ impl Driver {
     /// It has been away for so long that its files are brought from tape to other pools, and there is one that takes them.
     pub(super) fn is_given_up(&self, pool: &PoolName) -> bool {
         let wait_ms = i64::try_from(self.config.pool_away_wait.as_millis()).unwrap_or(i64::MAX);
-        let then = Timestamp(self.time().0.saturating_sub(wait_ms));
+        let then = Timestamp(self.now().0.saturating_sub(wait_ms));
         let mut others = self.context.pools.values();
         !self.is_in_reach(pool)
             && self.away_pools.is_away_since(pool, then)

@@ -3,7 +3,7 @@
 use super::Driver;
 use super::asking::Lookup;
 use crate::nearline::recall::{PlacedRecall, place};
-use crate::nearline::tape_order::{RecallEnd, RecallError, RecallTry, TapeOrder};
+use crate::nearline::tape_order::{LocalError, RecallEnd, RecallTry, TapeOrder};
 use penstock_model::ProblemCode;
 use penstock_persistence::namespace::{EntryId, NearlineChange};
 
@@ -43,19 +43,19 @@ impl Driver {
             }
             Lookup::Unknown => {
                 let text = "it does not answer".to_owned();
-                let end = RecallEnd::NotTaken(RecallError::Namespace(text));
+                let end = RecallEnd::NotTaken(LocalError::Namespace(text));
                 return self.ended(recall, end);
             }
         };
         // A try that was given up may still bring it.
         let mut others = self.recalls.values();
         if others.any(|other| other.placed.file() == file) {
-            return self.ended(recall, RecallEnd::NotTaken(RecallError::Removing));
+            return self.ended(recall, RecallEnd::NotTaken(LocalError::Removing));
         }
         let placed = match place(&self.context, &found).await {
             Ok(placed) => placed,
             Err(why) => {
-                if let RecallError::NoRoom = why {
+                if let LocalError::NoRoom = why {
                     self.wait_for_room(&found).await;
                 }
                 return self.ended(recall, RecallEnd::NotTaken(why));

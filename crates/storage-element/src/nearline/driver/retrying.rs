@@ -2,6 +2,9 @@
 //! pauses that grow. Nothing of it is kept: a start asks for all that the namespace owes.
 
 use super::Driver;
+use super::asking::Lookup;
+use crate::tape_counts::TapeCounts;
+use penstock_model::{Archival, Bytes};
 use penstock_persistence::namespace::EntryId;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -13,6 +16,8 @@ const NEVER: Duration = Duration::from_secs(3_600);
 struct Pause {
     until: Instant,
     length: Duration,
+    /// What waits, if the namespace has told it: the size, and whether it is to be put on tape.
+    work: Option<(Bytes, bool)>,
 }
 
 /// When each of them is asked for again.
@@ -33,11 +38,16 @@ impl Retries {
     }
 
     /// Nothing was done for this file, perhaps not for the first time.
-    pub(super) fn add(&mut self, file: EntryId) {
+    fn add(&mut self, file: EntryId, work: Option<(Bytes, bool)>) {
         let before = self.pauses.get(&file).map(|pause| pause.length);
         let length = before.map_or(self.first, |length| (length * 2).min(self.longest));
         let until = Instant::now() + length;
-        self.pauses.insert(file, Pause { until, length });
+        let pause = Pause {
+            until,
+            length,
+            work,
+        };
+        self.pauses.insert(file, pause);
     }
 
     /// What was to be done for it is done.
@@ -79,13 +89,39 @@ impl Retries {
 }
 
 impl Driver {
+    /// Nothing was done for a file now.
+    pub(super) fn ask_later(&mut self, file: EntryId) {
+        let work = match self.tape_file(file) {
+            Lookup::File(found) => Some((found.size, found.archival == Archival::Precious)),
+            Lookup::Gone | Lookup::Unknown => None,
+        };
+        self.retries.add(file, work);
+    }
+
+    /// Files that the tape system has given back wait for their next try.
+    pub(super) fn count_retries(&self, counts: &mut TapeCounts) {
+        for (file, pause) in &self.retries.pauses {
+            let (Some((size, is_put)), false) = (pause.work, self.is_worked_on(*file)) else {
+                continue;
+            };
+            match is_put {
+                true => counts.archives.delayed.add(size),
+                false => counts.recalls.delayed.add(size),
+            }
+        }
+    }
+
+    fn is_worked_on(&self, file: EntryId) -> bool {
+        self.system.is_putting(file) || self.system.is_getting(file)
+    }
+
     pub(super) async fn ask_again(&mut self) {
         let due = self.retries.due();
         self.ask_puts(due.clone()).await;
         self.ask_gets(due.clone()).await;
         for file in due {
             // Nobody wants it any more. While it is worked on the length of its pause is remembered.
-            if !self.system.is_putting(file) && !self.system.is_getting(file) {
+            if !self.is_worked_on(file) {
                 self.retries.forget(file);
             }
         }

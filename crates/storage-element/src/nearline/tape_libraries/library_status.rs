@@ -5,16 +5,17 @@ use super::TapeLibraries;
 use super::care::{CareStatus, VerificationStatus, care_status};
 use super::catalogue::LiveBytes;
 use crate::drive_account::MountStatus;
+use crate::nearline::wording::{WaitStatus, library_incident, library_incident_code, library_wait};
 use crate::nearline::{NearlineIncident, NearlineStatus};
+use crate::tape_counts::{TapeAmount, TapeCounts, WorkCounts};
 use crate::tape_meter::MeterState;
-use penstock_model::Timestamp;
+use penstock_model::{Bytes, Timestamp};
 use penstock_tape::drive_pool::{DriveState, DriveWork, MountPurpose};
-use penstock_tape::hsm_queue::{HsmAmount, HsmCounts, HsmKind, HsmKindCounts};
 use penstock_tape::live_set::LiveSet;
 use penstock_tape::locate::SECOND_NS;
-use penstock_tape::mount_decision::MountTarget;
 use penstock_tape::record::TapeState;
-use penstock_tape::request_engine::TapeIncident;
+use penstock_tape::request::FamilyName;
+use penstock_tape::request_engine::TapeWait;
 use serde::Serialize;
 use std::collections::{BTreeMap, VecDeque};
 
@@ -26,6 +27,8 @@ const MOUNTS_TOLD: usize = 200;
 pub(crate) struct LibrariesStatus {
     pub drives: Vec<DriveStatus>,
     pub tapes: Vec<TapeStatus>,
+    /// Families of which files are to be written.
+    pub families: Vec<FamilyStatus>,
     /// The last mounts that have ended, the newest first.
     pub mounts: Vec<MountStatus>,
     pub care: CareStatus,
@@ -100,8 +103,20 @@ pub(crate) struct TapeStatus {
     pub locates_known: u64,
     pub drive: Option<String>,
     /// Files that are to be read from it.
-    pub queued: HsmAmount,
+    pub queued: TapeAmount,
     pub oldest_waiting: Option<Timestamp>,
+    /// Why it is not read now. `None`: it is in a drive or on its way, or nothing waits.
+    pub waits_for: Option<WaitStatus>,
+}
+
+/// Files that are to be written to tapes of their own, and are in no drive.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct FamilyStatus {
+    pub name: String,
+    pub queued: TapeAmount,
+    pub oldest_waiting: Option<Timestamp>,
+    /// Why no further drive writes them. `None`: one is about to, or does already.
+    pub waits_for: Option<WaitStatus>,
 }
 
 /// From the time of libraries to that of people.
@@ -134,7 +149,7 @@ impl Times {
 }
 
 /// How much waits and how much runs, for samples.
-pub(super) fn meter_state(libraries: &TapeLibraries, counts: &HsmCounts) -> MeterState {
+pub(super) fn meter_state(libraries: &TapeLibraries, counts: &TapeCounts) -> MeterState {
     let drives = libraries.engine.live().drives.0.values();
     let up = drives.filter(|drive| !matches!(drive.state, DriveState::Down { .. }));
     let (mut busy, mut all) = (0, 0);
@@ -158,18 +173,19 @@ pub(super) fn status(libraries: &TapeLibraries) -> NearlineStatus {
     let times = Times::of(libraries);
     let incidents = libraries.incidents.iter();
     let incidents = incidents.map(|(incident, since_ns)| NearlineIncident {
-        what: words(incident),
+        code: library_incident_code(incident),
+        what: library_incident(incident),
         since: times.wall(*since_ns),
         fault: None,
     });
     NearlineStatus {
-        counts: counts(live, &times),
-        is_admitting: live.libraries.len() < libraries.libraries.len(),
+        counts: counts(libraries, &times),
         incidents: incidents.collect(),
         expected: Default::default(),
         libraries: Some(LibrariesStatus {
             drives: drives(libraries, &times),
-            tapes: tapes(live, &times),
+            tapes: tapes(libraries, &times),
+            families: families(libraries, &times),
             mounts: mounts(live, &times, None),
             care: care_status(libraries, &times),
         }),
@@ -183,7 +199,10 @@ fn drives(libraries: &TapeLibraries, times: &Times) -> Vec<DriveStatus> {
         let family = drive.state.purpose().and_then(family_of);
         let files = match &drive.state {
             DriveState::Mounted(mount) => mount.files,
-            _ => 0,
+            DriveState::Free
+            | DriveState::Mounting { .. }
+            | DriveState::Dismounting { .. }
+            | DriveState::Down { .. } => 0,
         };
         DriveStatus {
             name: name.0.to_string(),
@@ -207,14 +226,15 @@ fn family_of(purpose: &MountPurpose) -> Option<String> {
     }
 }
 
-fn tapes(live: &LiveSet, times: &Times) -> Vec<TapeStatus> {
+fn tapes(libraries: &TapeLibraries, times: &Times) -> Vec<TapeStatus> {
+    let live = libraries.engine.live();
+    let waits = libraries.engine.recall_waits(times.now_ns);
     let tapes = live.tapes.iter().map(|(name, tape)| {
-        let (mut queued, mut oldest_ns) = (HsmAmount::default(), None);
+        let (mut queued, mut oldest_ns) = (TapeAmount::default(), None);
         let files = live.queues.get(name).into_iter();
         let files = files.flat_map(|queue| &queue.files);
         for entry in files.filter_map(|file| live.recalls.get(file)) {
-            queued.files += 1;
-            queued.bytes += entry.size_bytes;
+            queued.add(Bytes(entry.size_bytes));
             oldest_ns = Some(oldest_ns.unwrap_or(i64::MAX).min(entry.since_ns));
         }
         let drive = live.drives.drive_of(name);
@@ -244,6 +264,9 @@ fn tapes(live: &LiveSet, times: &Times) -> Vec<TapeStatus> {
             drive: drive.map(|(drive, _)| drive.0.to_string()),
             queued,
             oldest_waiting: oldest_ns.map(|at_ns| times.wall(at_ns)),
+            waits_for: waits
+                .get(name)
+                .map(|wait| library_wait(wait, |at_ns| times.wall(at_ns))),
         }
     });
     tapes.collect()
@@ -284,70 +307,65 @@ pub(super) fn mounts(live: &LiveSet, times: &Times, from_ns: Option<i64>) -> Vec
     told.collect()
 }
 
-/// In the same words as of an HSM that is driven by commands: what users wait for.
-fn counts(live: &LiveSet, times: &Times) -> HsmCounts {
-    let all = HsmKind::ALL.map(|kind| (kind, HsmKindCounts::default()));
-    let mut kinds = BTreeMap::from(all);
-    let mut count = |kind, size_bytes: u64, waits_since_ns: Option<i64>| {
-        let counts = kinds.entry(kind).or_default();
-        let amount = match waits_since_ns {
-            Some(_) => &mut counts.queued,
-            None => &mut counts.running,
-        };
-        amount.files += 1;
-        amount.bytes += size_bytes;
-        if let Some(since_ns) = waits_since_ns {
-            let since_ns = times.wall(since_ns).0.saturating_mul(1_000_000);
-            let oldest = counts.oldest_waiting_ns.unwrap_or(i64::MAX);
-            counts.oldest_waiting_ns = Some(oldest.min(since_ns));
+fn families(libraries: &TapeLibraries, times: &Times) -> Vec<FamilyStatus> {
+    let waits = libraries.engine.archive_waits();
+    let mut queued: BTreeMap<&FamilyName, (TapeAmount, i64)> = BTreeMap::new();
+    for entry in libraries.engine.live().archives.values() {
+        if entry.copies.is_empty() {
+            let (amount, oldest_ns) = queued
+                .entry(&entry.family)
+                .or_insert((TapeAmount::default(), i64::MAX));
+            amount.add(Bytes(entry.size_bytes));
+            *oldest_ns = (*oldest_ns).min(entry.since_ns);
         }
-    };
-    for entry in live.archives.values().filter(|entry| !entry.is_background) {
-        let since_ns = entry.copies.is_empty().then_some(entry.since_ns);
-        count(HsmKind::Put, entry.size_bytes, since_ns);
     }
-    for entry in live.recalls.values().filter(|entry| !entry.is_background()) {
-        let since_ns = entry.read_by.is_none().then_some(entry.since_ns);
-        count(HsmKind::Get, entry.size_bytes, since_ns);
-    }
-    HsmCounts {
-        kinds,
-        requests: live.requests.len() as u64,
-        settled: 0,
-        lost: 0,
-    }
+    let families = queued
+        .into_iter()
+        .map(|(name, (queued, oldest_ns))| FamilyStatus {
+            name: name.0.to_string(),
+            queued,
+            oldest_waiting: Some(times.wall(oldest_ns)),
+            waits_for: waits
+                .get(name)
+                .map(|wait| library_wait(wait, |at_ns| times.wall(at_ns))),
+        });
+    families.collect()
 }
 
-/// An incident in words.
-fn words(incident: &TapeIncident) -> String {
-    match incident {
-        TapeIncident::DriveDown(drive) => format!(
-            "drive {0} is down; when it works again: penstock tape drive {0} --up",
-            drive.0
-        ),
-        TapeIncident::TapeBroken(tape) => format!(
-            "tape {0} cannot be used; when it can be again: penstock tape tape {0} --enable",
-            tape.0
-        ),
-        TapeIncident::FilesUnreadable(tape) => format!(
-            "files on tape {} cannot be read; those with another copy are written again, and penstock tape status lists the others",
-            tape.0
-        ),
-        TapeIncident::LibraryPaused(library) => format!(
-            "library {} does not work; one mount after the other tries it",
-            library.0
-        ),
-        TapeIncident::OldestWaits(MountTarget::Recall(tape)) => format!(
-            "files on tape {} wait too long to be read although a drive is free",
-            tape.0
-        ),
-        TapeIncident::OldestWaits(MountTarget::Archive(family, _)) => format!(
-            "files of family {} wait too long to be written although a drive is free",
-            family.0
-        ),
-        TapeIncident::NoTapeLeft(family) => format!(
-            "no tape is left for files of family {}: give its library more (tapes of [storage.tape.library])",
-            family.0
-        ),
+/// What users wait for. What is to be asked for again later the engine does not know.
+fn counts(libraries: &TapeLibraries, times: &Times) -> TapeCounts {
+    let live = libraries.engine.live();
+    let waits = libraries.engine.archive_waits();
+    let is_collecting = |family| matches!(waits.get(family), Some(TapeWait::Collecting { .. }));
+    let (mut archives, mut recalls) = (WorkCounts::default(), WorkCounts::default());
+    let mut collecting = TapeAmount::default();
+    for entry in live.archives.values().filter(|entry| !entry.is_background) {
+        let size = Bytes(entry.size_bytes);
+        if !entry.copies.is_empty() {
+            archives.running.add(size);
+            continue;
+        }
+        match is_collecting(&entry.family) {
+            true => collecting.add(size),
+            false => archives.queued.add(size),
+        }
+        archives.waits_since(times.wall(entry.since_ns));
+    }
+    archives.collecting = Some(collecting);
+    for entry in live.recalls.values().filter(|entry| !entry.is_background()) {
+        let size = Bytes(entry.size_bytes);
+        match entry.read_by {
+            Some(_) => recalls.running.add(size),
+            None => {
+                recalls.queued.add(size);
+                recalls.waits_since(times.wall(entry.since_ns));
+            }
+        }
+    }
+    TapeCounts {
+        archives,
+        recalls,
+        removals: None,
+        lost_commands: None,
     }
 }

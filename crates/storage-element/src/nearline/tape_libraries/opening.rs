@@ -61,13 +61,10 @@ impl TapeLibraries {
             let known = known(engine.live(), &context.namespace, &one.definition.name)?;
             opened.add((one, &known), time, &disk, sender.clone())?;
         }
-        let archives = engine.live().archives.iter();
-        let sizes = archives.map(|(file, entry)| (*file, entry.size_bytes));
         Ok(TapeLibraries {
             libraries: opened.libraries,
             library_of: opened.library_of,
             inventory: opened.inventory,
-            sizes: sizes.collect(),
             engine,
             activities: BTreeMap::new(),
             disk,

@@ -142,7 +142,7 @@ impl TapeLibraries {
 
     fn verify(&mut self, tape: TapeName) -> Result<Vec<TapeOrder>, OperatorError> {
         self.known_tape(&tape)?;
-        if !self.engine.live().is_active(&tape) {
+        if !self.engine.live().is_readable(&tape) {
             return Err(OperatorError::TapeState {
                 tape,
                 state: "not in use",

@@ -45,7 +45,7 @@ pub(in super::super) fn is_of_library(line: &str) -> bool {
     line.starts_with("{\"library\":")
 }
 
-pub(super) fn line(at_ns: i64, record: Record) -> Option<String> {
+pub(super) fn line(at_ns: i64, record: Record) -> String {
     let library = LibraryRecord { at_ns, record };
-    serde_json::to_string(&Line { library }).ok()
+    serde_json::to_string(&Line { library }).expect("records are plain data")
 }

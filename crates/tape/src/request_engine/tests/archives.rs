@@ -47,7 +47,7 @@ fn a_file_with_two_copies_is_archived_when_both_are_synced_in_two_libraries() {
     assert_eq!(lab.told(), []);
     lab.report("e0", DriveReport::Synced);
     let both = ["a0", "b0"].map(|tape| TapeCopy::alone(tape_name(tape), 0));
-    let archived = RequestOutcome::ArchivedCopies(both.to_vec());
+    let archived = RequestOutcome::Archived(both.to_vec());
     assert_eq!(lab.told(), [(1, archived)]);
     let live = lab.engine.live();
     assert!(live.archives.is_empty() && live.families.is_empty());
@@ -86,7 +86,7 @@ fn the_second_copy_is_written_again_when_its_drive_fails_and_the_first_stays() {
     assert_eq!(lab.perform(again), [1], "only in the second library");
     let copies = [("a0", 0), ("b0", 10 * GB)];
     let copies = copies.map(|(tape, begin)| TapeCopy::alone(tape_name(tape), begin));
-    let archived = RequestOutcome::ArchivedCopies(copies.to_vec());
+    let archived = RequestOutcome::Archived(copies.to_vec());
     assert_eq!(lab.told(), [(1, archived)]);
 }
 
@@ -117,7 +117,7 @@ fn an_archive_goes_to_the_other_library_while_one_is_paused() {
     let other = lab.report("d0", DriveReport::Failed(TapeErrorScope::Library));
     assert_eq!(mounted(&other), ["b0"]);
     lab.perform(other);
-    let place = RequestOutcome::Archived(TapeCopy::alone(tape_name("b0"), 0));
+    let place = RequestOutcome::Archived(vec![TapeCopy::alone(tape_name("b0"), 0)]);
     assert_eq!(lab.told(), [(1, place)]);
     // Two copies cannot be made while one library is away: the file waits for the second.
     let more = lab.give(Input::Archive(vec![copies_wanted(2, 2)]));
@@ -231,7 +231,7 @@ fn small_files_are_written_as_one_object_and_each_has_a_place_of_its_own() {
             begin_bytes: offset * MB,
             aggregate: Some(extent),
         };
-        (file, RequestOutcome::Archived(copy))
+        (file, RequestOutcome::Archived(vec![copy]))
     };
     let first = [member(1, 0), member(2, 1), member(3, 3), member(4, 6)];
     assert_eq!(lab.told(), first);
@@ -435,10 +435,10 @@ fn each_drive_of_a_family_writes_a_data_set_of_its_own() {
     lab.perform(open);
     let mut by_tape: BTreeMap<String, BTreeSet<u64>> = BTreeMap::new();
     for (request, outcome) in lab.told() {
-        let RequestOutcome::Archived(copy) = outcome else {
+        let RequestOutcome::Archived(copies) = outcome else {
             panic!("{outcome:?}");
         };
-        let sets = by_tape.entry(copy.tape.0.to_string()).or_default();
+        let sets = by_tape.entry(copies[0].tape.0.to_string()).or_default();
         sets.insert(request % 2);
     }
     assert_eq!(by_tape.len(), 2);

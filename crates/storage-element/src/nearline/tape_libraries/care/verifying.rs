@@ -21,7 +21,7 @@ impl TapeLibraries {
         let live = self.engine.live();
         let (mut unplanned, mut due) = (Vec::new(), Vec::new());
         for (tape, facts) in &live.tapes {
-            if facts.written_bytes == 0 || !live.is_active(tape) {
+            if facts.written_bytes == 0 || !live.is_readable(tape) {
                 continue;
             }
             let known = live.care.get(tape).map(|care| &care.verification);
@@ -58,7 +58,7 @@ impl TapeLibraries {
         // It may have been relabeled, or taken out of use, in the meantime.
         let known = live.care.get(tape).map(|care| &care.verification);
         let is_planned = known.is_some_and(|known| known.reached_bytes.is_some());
-        if !is_planned || !live.is_active(tape) {
+        if !is_planned || !live.is_readable(tape) {
             self.care.verification = None;
             return Vec::new();
         }

@@ -1,0 +1,351 @@
+//! Sentences of the tape system for people: the same in the status, in the log and on pages.
+
+use penstock_model::quantity::Span;
+use penstock_model::text::plural;
+use penstock_model::{Bytes, Timestamp};
+use penstock_tape::hsm_queue::{HsmIncident, HsmIncidentEnd, HsmKind, HsmQueue};
+use penstock_tape::mount_decision::{MountTarget, MountWait};
+use penstock_tape::request::VoName;
+use penstock_tape::request_engine::{TapeIncident, TapeWait};
+use serde::Serialize;
+use std::time::Duration;
+
+/// What users are told of a file of which no copy has a name that is known here.
+pub(super) const COPY_NOT_UNDERSTOOD: &str = "the name of its copy on tape is not understood";
+
+/// What is wrong with an HSM, and what is done or to be done about it.
+pub(super) fn hsm_incident(incident: HsmIncident, queue: &HsmQueue) -> String {
+    let policy = queue.policy();
+    match incident {
+        HsmIncident::Outage => format!(
+            "the HSM is out of service: one command tests it every {} to {}, all others of its kind wait; \
+             when it is repaired: penstock tape retry",
+            span(policy.pause_first_ns),
+            span(policy.pause_max_ns)
+        ),
+        HsmIncident::FilesFail(kind) => {
+            let tried = queue.live().tried.get(&kind).into_iter().flatten();
+            let failing = tried.filter(|(tries, _)| *tries >= policy.tries_max);
+            format!(
+                "{} could not be {} after {} tries, or were refused by the program; each is tried again every {}, \
+                 or now with penstock tape retry",
+                plural(failing.count() as u64, "file"),
+                done_to(kind),
+                policy.tries_max,
+                span(policy.retry_max_ns)
+            )
+        }
+        HsmIncident::OldestWaits(kind) => format!(
+            "a file has waited {} to be {} although fewer than {} = {} commands run; it is tried now",
+            span(policy.oldest_wait_ns),
+            done_to(kind),
+            slots_key(kind),
+            policy.slots(kind)
+        ),
+        HsmIncident::CommandLost(command) => format!(
+            "command {} of the HSM's program did not end when it was killed: look for a process that hangs, \
+             often in a file system that does not answer; other commands use its slot",
+            command.0
+        ),
+    }
+}
+
+/// The same when it is over: how long it was, and what waited for its end.
+pub(super) fn hsm_incident_end(end: &HsmIncidentEnd, queue: &HsmQueue) -> String {
+    let lasted = span(end.until_ns.saturating_sub(end.since_ns) / 1_000_000_000 * 1_000_000_000);
+    let waited = end.waited.map(|waited| {
+        let files = plural(waited.files, "file");
+        format!("; {files} ({}) waited for its end", Bytes(waited.bytes))
+    });
+    let incident = match end.incident {
+        HsmIncident::Outage => "the HSM was out of service".to_owned(),
+        HsmIncident::FilesFail(kind) => format!("files could not be {}", done_to(kind)),
+        other @ (HsmIncident::OldestWaits(_) | HsmIncident::CommandLost(_)) => {
+            hsm_incident(other, queue)
+        }
+    };
+    format!("{incident}, for {lasted}{}", waited.unwrap_or_default())
+}
+
+fn done_to(kind: HsmKind) -> &'static str {
+    match kind {
+        HsmKind::Put => "put into the HSM",
+        HsmKind::Get => "read from the HSM",
+        HsmKind::Remove => "removed from the HSM",
+    }
+}
+
+/// What a command is for, before the name of its file.
+pub(super) fn name_of(kind: HsmKind) -> &'static str {
+    match kind {
+        HsmKind::Put => "a put",
+        HsmKind::Get => "a recall",
+        HsmKind::Remove => "a removal",
+    }
+}
+
+fn slots_key(kind: HsmKind) -> &'static str {
+    match kind {
+        HsmKind::Put => "puts_max",
+        HsmKind::Get => "gets_max",
+        HsmKind::Remove => "removes_max",
+    }
+}
+
+fn span(ns: i64) -> Span {
+    Span(Duration::from_nanos(u64::try_from(ns).unwrap_or(0)))
+}
+
+/// What is wrong with tape libraries, and what is done or to be done about it.
+pub(super) fn library_incident(incident: &TapeIncident) -> String {
+    match incident {
+        TapeIncident::DriveDown(drive) => format!(
+            "drive {0} is down; when it works again and its tape is back in its slot: penstock tape enable {0}",
+            drive.0
+        ),
+        TapeIncident::TapeBroken(tape) => format!(
+            "tape {0} cannot be used; when it can be again: penstock tape enable {0}",
+            tape.0
+        ),
+        TapeIncident::FilesUnreadable(tape) => format!(
+            "files on tape {} cannot be read; those with another copy are written again, and penstock tape status lists the others",
+            tape.0
+        ),
+        TapeIncident::LibraryPaused(library) => format!(
+            "library {} is out of service: one mount at a time tests it; when it is repaired: penstock tape retry",
+            library.0
+        ),
+        TapeIncident::OldestWaits(MountTarget::Recall(tape)) => format!(
+            "files on tape {} have waited too long to be read although a drive is free; penstock tape status tells what they wait for",
+            tape.0
+        ),
+        TapeIncident::OldestWaits(MountTarget::Archive(family, _)) => format!(
+            "files of family {} have waited too long to be written although a drive is free; penstock tape status tells what they wait for",
+            family.0
+        ),
+        TapeIncident::NoTapeLeft(family) => format!(
+            "no tape is left for files of family {}: give its library more (tapes of [storage.tape.library])",
+            family.0
+        ),
+    }
+}
+
+/// What files wait for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub(crate) struct WaitStatus {
+    pub code: &'static str,
+    /// The same in words.
+    pub what: String,
+    /// When that ends, if nothing changes and if it is known.
+    pub until: Option<Timestamp>,
+}
+
+/// What files wait for that are to be read from a tape or written to one. `wall` tells the time of people for that of libraries.
+pub(super) fn library_wait(wait: &TapeWait, wall: impl Fn(i64) -> Timestamp) -> WaitStatus {
+    let (what, until_ns) = match wait {
+        TapeWait::TapeNotInUse => ("the tape is out of use, or is being written anew", None),
+        TapeWait::DriveDown(drive) => {
+            let what = format!("the tape is in drive {}, which is down", drive.0);
+            return wait_status(wait, what, None);
+        }
+        TapeWait::LibraryPaused { probe_ns } => (
+            "the library is out of service, and is tested again later",
+            Some(*probe_ns),
+        ),
+        TapeWait::NoDrive => ("no drive that takes the tape works", None),
+        TapeWait::BackgroundHeld { until_ns } => (
+            "no user waits for the files, and work for tapes rests",
+            Some(*until_ns),
+        ),
+        TapeWait::BackgroundBusy { max } => {
+            let what = format!("no user waits for the files; background_drives = {max} is in use");
+            return wait_status(wait, what, None);
+        }
+        TapeWait::Collecting { until_ns } => (
+            "more files of the data set, or for an aggregate, are waited for",
+            Some(*until_ns),
+        ),
+        TapeWait::TapesInDrives => ("each tape that has room for them is in a drive", None),
+        TapeWait::NoTapeLeft => ("no tape has room for them", None),
+        TapeWait::NoFreeDrive => ("all drives are in use", None),
+        TapeWait::Mount { wait: mount, vo } => {
+            let (what, until_ns) = mount_wait(*mount, vo);
+            return wait_status(wait, what, until_ns.map(wall));
+        }
+    };
+    wait_status(wait, what.to_owned(), until_ns.map(wall))
+}
+
+fn wait_status(wait: &TapeWait, what: String, until: Option<Timestamp>) -> WaitStatus {
+    let code = wait_code(wait);
+    WaitStatus { code, what, until }
+}
+
+/// A line each: a test compares them with the description of the interface.
+fn wait_code(wait: &TapeWait) -> &'static str {
+    match wait {
+        TapeWait::TapeNotInUse => "tape-not-in-use",
+        TapeWait::DriveDown(_) => "drive-down",
+        TapeWait::LibraryPaused { .. } => "library-out-of-service",
+        TapeWait::NoDrive => "no-drive",
+        TapeWait::BackgroundHeld { .. } => "background-held",
+        TapeWait::BackgroundBusy { .. } => "background-busy",
+        TapeWait::Collecting { .. } => "collecting",
+        TapeWait::TapesInDrives => "tapes-in-drives",
+        TapeWait::NoTapeLeft => "no-tape-left",
+        TapeWait::NoFreeDrive => "no-free-drive",
+        TapeWait::Mount { wait, .. } => match wait {
+            MountWait::NotWorthIt { .. } => "not-worth-a-mount",
+            MountWait::NoFreeDrive => "no-free-drive",
+            MountWait::ClassBusy { .. } => "class-busy",
+            MountWait::VoBusy { .. } => "vo-busy",
+            MountWait::FamilyBusy { .. } => "family-busy",
+            MountWait::BackgroundBusy => "background-busy",
+        },
+    }
+}
+
+fn mount_wait(wait: MountWait, vo: &VoName) -> (String, Option<i64>) {
+    let (what, until_ns) = match wait {
+        MountWait::NotWorthIt {
+            bytes,
+            files,
+            until_ns,
+            ..
+        } => {
+            let files = plural(files, "file");
+            let what = format!(
+                "{files} ({}) are not worth a mount yet; more files, or their age, will be",
+                Bytes(bytes)
+            );
+            (what, Some(until_ns))
+        }
+        MountWait::NoFreeDrive => ("all drives are in use".to_owned(), None),
+        MountWait::BackgroundBusy => (
+            "no user waits for the files; background_drives are in use".to_owned(),
+            None,
+        ),
+        MountWait::ClassBusy { max } => {
+            let drives = plural(max.into(), "drive");
+            (format!("{drives} of this kind do such work already"), None)
+        }
+        MountWait::VoBusy { max } => (format!("VO {} has drives_max = {max} already", vo.0), None),
+        MountWait::FamilyBusy { max } => (
+            format!("width = {max} drives write the family already"),
+            None,
+        ),
+    };
+    (what, until_ns)
+}
+
+/// What is wrong on this side of the tape system.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum DiskIncident {
+    /// Recalls wait for room.
+    NoRoom,
+    /// A file is not as it was written, or its copy on tape is another file's.
+    FileNotArchived,
+}
+
+/// A line each: a test compares them with the description of the interface and with the page for administrators.
+pub(super) fn hsm_incident_code(incident: HsmIncident) -> &'static str {
+    match incident {
+        HsmIncident::Outage => "hsm-out-of-service",
+        HsmIncident::FilesFail(_) => "files-fail",
+        HsmIncident::OldestWaits(_) => "file-waits-too-long",
+        HsmIncident::CommandLost(_) => "command-lost",
+    }
+}
+
+pub(super) fn library_incident_code(incident: &TapeIncident) -> &'static str {
+    match incident {
+        TapeIncident::DriveDown(_) => "drive-down",
+        TapeIncident::TapeBroken(_) => "tape-broken",
+        TapeIncident::FilesUnreadable(_) => "files-unreadable",
+        TapeIncident::LibraryPaused(_) => "library-out-of-service",
+        TapeIncident::OldestWaits(_) => "file-waits-too-long",
+        TapeIncident::NoTapeLeft(_) => "no-tape-left",
+    }
+}
+
+pub(super) fn disk_incident_code(incident: DiskIncident) -> &'static str {
+    match incident {
+        DiskIncident::NoRoom => "no-room-on-disk",
+        DiskIncident::FileNotArchived => "file-not-archived",
+    }
+}
+
+/// Recalls wait for so much room on disk.
+pub(super) fn no_room(files: u64, room: Bytes) -> String {
+    format!(
+        "files that wait for room on disk before they can be brought from tape: {files} ({room}); release pins, add pools, \
+         or raise storage.tape.keep_free_percent"
+    )
+}
+
+/// Something begins that a person should look at.
+pub(super) fn log_begin(incident: &str, fault: Option<&str>) {
+    tracing::error!(incident, fault, "tape incident begins");
+}
+
+/// That is over.
+pub(super) fn log_end(incident: &str) {
+    tracing::info!(incident, "tape incident is over");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use penstock_tape::hsm_queue::{HsmCommandEnd, HsmEffect, HsmInput, HsmPolicy, HsmPut};
+    use penstock_tape::request::{FamilyName, FileId, RequestId, VoName};
+
+    const MINUTE_NS: i64 = 60_000_000_000;
+
+    #[test]
+    fn incidents_of_an_hsm_tell_figures_the_setting_and_what_is_done() {
+        let mut policy = HsmPolicy::usual();
+        (policy.batch.files, policy.tries_max) = (1, 2);
+        let mut queue = HsmQueue::restore(policy, []);
+        let put = |file| HsmPut {
+            request: RequestId(file),
+            file: FileId(file),
+            size_bytes: 1,
+            family: FamilyName("raw".into()),
+            vo: VoName("atlas".into()),
+            priority: 3,
+        };
+        let mut effects = queue.handle(0, HsmInput::Put((0..3).map(put).collect()));
+        let mut incidents = Vec::new();
+        for minute in 1..4 {
+            for effect in std::mem::take(&mut effects) {
+                match effect {
+                    HsmEffect::Start(command) => {
+                        let text = "HPSS error -5".to_owned();
+                        let end = HsmCommandEnd::Exited { code: 5, text };
+                        let command = command.command;
+                        let ended = HsmInput::Ended { command, end };
+                        effects.extend(queue.handle(minute * MINUTE_NS, ended));
+                    }
+                    HsmEffect::Open { incident, .. } => incidents.push(incident),
+                    _ => {}
+                }
+            }
+            effects.extend(queue.handle(minute * 2 * MINUTE_NS, HsmInput::Tick));
+        }
+        assert_eq!(incidents, [HsmIncident::FilesFail(HsmKind::Put)]);
+        assert_eq!(
+            hsm_incident(incidents[0], &queue),
+            "3 files could not be put into the HSM after 2 tries, or were refused by the program; each is tried again every 1h, \
+             or now with penstock tape retry"
+        );
+        assert_eq!(
+            hsm_incident(HsmIncident::OldestWaits(HsmKind::Get), &queue),
+            "a file has waited 4h to be read from the HSM although fewer than gets_max = 50 commands run; it is tried now"
+        );
+        assert_eq!(
+            hsm_incident(HsmIncident::Outage, &queue),
+            "the HSM is out of service: one command tests it every 1m to 30m, all others of its kind wait; \
+             when it is repaired: penstock tape retry"
+        );
+    }
+}
