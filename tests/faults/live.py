@@ -9,13 +9,14 @@ import os
 import random
 import signal
 import subprocess
+import threading
 import time
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from itertools import count
 
 from interop.clients import Door, Service, content
-from interop.site import Site, read_database
+from interop.site import EVERYTHING, Site, read_database
 from interop.waiting import eventually
 
 from .disk import Disk
@@ -65,6 +66,8 @@ class World:
     def __init__(self, binary, directory, stack, is_source=False, active=ACTIVE, pools=1, movers=20, disk=None, sizes=FILE_BYTES, seed=0):
         self.stack, self.is_source, self.names, self.jobs = stack, is_source, count(), []
         self.draw, self.sizes, self.active = random.Random(seed), sizes, active
+        # Files for each second, where not all are asked for at once, and what is said of these jobs.
+        self.wanted, self.parameters = None, {}
         self.disk = disk and Disk(disk, directory / "disk")
         self.way = Way(DELAY_SECONDS, seed=seed)
         stack.callback(self.way.close)
@@ -109,16 +112,39 @@ class World:
     def start(self):
         for site in self.sites:
             site.start()
-        self.token = self.here.token(lifetime="1d")
+        self.token = self.here.token(f"{EVERYTHING} storage.stage:/", lifetime="1d")
         self.service = Service(self.here, self.token)
         self.admin = Service(self.here, self.here.token("penstock.admin", subject="root"))
         self.doors = {site: Door(site, self.token) for site in self.sites}
         self.source, self.destination = (self.here, self.there) if self.is_source else (self.there, self.here)
+        self.stock()
+
+    def stock(self):
+        """Puts the files that are copied."""
         self.sources = [f"/source/{number}" for number in range(SOURCE_FILES)]
         for path in self.sources:
-            self.doors[self.source].put(path, content(path, self.draw.choice(self.sizes)))
+            self.put(path)
 
-    def submit(self, files, sources=None, token=None):
+    def put(self, path):
+        self.doors[self.source].put(path, content(path, self.draw.choice(self.sizes)))
+
+    def feed(self):
+        """Once a second copies of further files are asked for, so many as `wanted` says."""
+        over = threading.Event()
+
+        def submit():
+            due = time.monotonic()
+            while not over.wait(due - time.monotonic()):
+                sources = next(self.wanted)
+                self.submit(len(sources), sources, **self.parameters)
+                due += 1
+
+        thread = threading.Thread(target=submit, daemon=True)
+        thread.start()
+        self.stack.callback(thread.join)
+        self.stack.callback(over.set)
+
+    def submit(self, files, sources=None, token=None, **parameters):
         """So many copies of these files."""
         sources = sources or self.sources
         pairs = [
@@ -129,31 +155,36 @@ class World:
             for number in range(files)
         ]
         service = self.service if token is None else Service(self.here, token)
-        self.jobs.append(service.submit(*pairs))
+        self.jobs.append(service.submit(*pairs, **parameters))
 
     def finished(self):
         return self.service.overview()["totals"]["finished"]
 
-    def run(self, fault, files=700, relieve=None, **options):
-        """Copies as usual, then with the fault; gives back what is told of the drop. `relieve` ends a fault that leaves nobody to ask."""
-        self.submit(files, **options)
+    def run(self, fault, files=700, relieve=None, hidden_seconds=0, **options):
+        """Copies as usual, then with the fault; gives back what is told of the drop. `relieve` ends a fault that leaves nobody to ask;
+        for some seconds what was in store may hide one."""
+        if self.wanted:
+            self.feed()
+        else:
+            self.submit(files, **options)
         eventually("copies run", lambda: self.finished() > self.active, 30)
         time.sleep(USUAL_SECONDS)
         at = time.time()
         fault(self)
-        time.sleep(LOW_SECONDS)
+        time.sleep(LOW_SECONDS + hidden_seconds)
         if relieve:
             relieve(self)
-        return self.ask(at)
+        return self.ask(at, hidden_seconds)
 
     def link(self):
         return {"source": self.source.storage_id, "destination": self.destination.storage_id}
 
-    def ask(self, at):
-        """The drop that began when the fault did."""
+    def ask(self, at, hidden_seconds=0):
+        """The drop that began when the fault did, or when nothing hid it any more."""
         fine = ("--since", f"{int(time.time() - at) + USUAL_SECONDS + 6}s", "--resolution", "1s")
         told = json.loads(self.here.command("explain", "--json", *fine))
-        near = [drop for drop in told["drops"] if -BEFORE_SECONDS < drop["from"] / 1000 - at < AFTER_SECONDS]
+        after = AFTER_SECONDS + hidden_seconds
+        near = [drop for drop in told["drops"] if -BEFORE_SECONDS < drop["from"] / 1000 - at < after]
         near = [drop for drop in near if drop["population"]["link"] == self.link()]
         if not near:
             return Answer(None, told)

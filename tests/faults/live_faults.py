@@ -4,36 +4,21 @@ A fault acts on a resource: a disk, a way, a process, a credential, a setting of
 without a look at what the explainer reads.
 """
 
-import errno
 import os
 import resource
 import shutil
 import subprocess
 from collections import defaultdict
-from dataclasses import dataclass, field
 
 from .disk import UNCACHED
+from .fault import MILD, STRONG, Fault, fill
+from .live_tapes import TAPE_FAULTS
 
-MILD, STRONG = "mild", "strong"
 # As many movers as files run, so that each file has one of its own. Large files keep them for long.
 MANY_POOLS = {"active": 9, "pools": 9, "movers": 1, "sizes": range(1_500_000, 2_500_000)}
 LARGE_FILES = {"active": 12, "sizes": MANY_POOLS["sizes"]}
 # Of a small file system 64 MiB stay free; the rest holds the copies of a run and some more.
 SMALL_MB = 64 + 80
-
-
-@dataclass(eq=False)
-class Fault:
-    """`prepare` is done before the sites start, `strike` while copies go on."""
-
-    name: str
-    what: str
-    right: tuple
-    strike: object
-    world: dict = field(default_factory=dict)
-    prepare: object = None
-    # Ends it before the site is asked, where it could not answer otherwise.
-    relieve: object = None
 
 
 def lower_limit(world, strength):
@@ -86,18 +71,6 @@ def some(pools, strength):
 def small_pools(world):
     for pool in world.pools:
         world.mount(pool, SMALL_MB)
-
-
-def fill(pools):
-    """With a file of somebody else, to the last byte."""
-    for pool in pools:
-        with open(pool / "others", "wb", buffering=0) as file:
-            for size in (1 << 22, 1 << 12):
-                try:
-                    while file.write(bytes(size)) == size:
-                        pass
-                except OSError as full:
-                    assert full.errno == errno.ENOSPC, full
 
 
 def fill_some(world, strength):
@@ -243,4 +216,5 @@ FAULTS = [
     Fault("slow databases", "the disk of the databases is slow", ("DBLOAD",), slow_flushes, {"disk": True}, state_on_disk),
     Fault("slow reads", "the disk of the source is slow", ("RAID",), slow_reads, LARGE_FILES | {"disk": True, "is_source": True}, on_disk),
     Fault("slow writes", "the disk of the destination is slow", ("RAID",), slow_writes, {"disk": True}, on_disk),
+    *TAPE_FAULTS,
 ]

@@ -27,7 +27,9 @@ def try_fault(stack, world, fault, strength):
         if fault.prepare:
             fault.prepare(world)
         world.start()
-        return world.run(lambda world: fault.strike(world, strength), relieve=fault.relieve)
+        return world.run(
+            lambda world: fault.strike(world, strength), relieve=fault.relieve, hidden_seconds=fault.hidden_seconds
+        )
 
 
 def try_together(faults, strength, make_world, seed):

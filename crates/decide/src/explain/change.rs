@@ -104,7 +104,8 @@ pub fn stretches_of(link: &LinkSignals, bin_seconds: u32) -> Stretches {
     with_work
 }
 
-/// Bins in which fewer slots than usual are used, by files as fast as usual, and no file waited while they were free. Usual is the part of the
+/// Bins in which fewer slots than usual are used, by files as fast as usual, and no file waited while they were free, neither for a
+/// slot nor for a tape. Usual is the part of the
 /// limit that was used before; where no limit is known, the number. Files that are shorter than the time between two
 /// samples are in none: then a bin is idle in which no slot was used and the rate was below the usual one.
 fn idle_bins(link: &LinkSignals, bin_seconds: u32, usual: &[Range<usize>]) -> Vec<bool> {
@@ -119,7 +120,9 @@ fn idle_bins(link: &LinkSignals, bin_seconds: u32, usual: &[Range<usize>]) -> Ve
             return false;
         };
         let rate = moved.at(bin).unwrap_or(0.0) / f64::from(bin_seconds.max(1));
-        if queued <= 0.0 && active <= 0.0 && rate < factors.rate * DROP_BELOW {
+        let recalls = link.recalls.at(bin).unwrap_or(0.0);
+        let is_silent = queued <= 0.0 && active <= 0.0 && rate < factors.rate * DROP_BELOW;
+        if is_silent && recalls <= 0.0 {
             return true;
         }
         let Some(per_file) = per_file else {
@@ -134,7 +137,8 @@ fn idle_bins(link: &LinkSignals, bin_seconds: u32, usual: &[Range<usize>]) -> Ve
         let free = busy - active;
         let unfed = link.unfed.at(bin);
         let is_empty = queued <= 0.0 || unfed.is_some_and(|unfed| unfed < free * UNFED_SHARE_MIN);
-        is_empty && active < busy * BUSY_SHARE_MIN && !is_slow
+        let awaits_tape = recalls > 0.0 && recalls >= free * UNFED_SHARE_MIN;
+        is_empty && !awaits_tape && active < busy * BUSY_SHARE_MIN && !is_slow
     };
     (0..moved.0.len()).map(is_idle).collect()
 }

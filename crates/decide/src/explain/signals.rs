@@ -156,6 +156,9 @@ pub struct LinkSignals {
     pub queued: Series,
     /// Slots that were free although files were queued.
     pub unfed: Series,
+    /// Files that a tape system of the sources has to bring before they can be queued: its whole queue, where it is known that
+    /// files of the link are in it.
+    pub recalls: Series,
     /// Transfers that run and wait for an answer of both ends: no byte of theirs can have moved.
     pub preparing: Series,
     /// Transfers that had moved bytes, and none for longer than allowed.
@@ -535,18 +538,38 @@ impl Signals {
 
     /// Several links as one. Counts are summed; means are weighted by running transfers.
     pub fn together(&self, links: &[&LinkId]) -> LinkSignals {
-        let mut all = links.iter().filter_map(|link| self.links.get(link));
-        match (all.next(), all.next()) {
-            (None, _) => LinkSignals::default(),
-            (Some(one), None) => one.clone(),
-            (Some(_), Some(_)) => {
-                let all: Vec<&LinkSignals> = links
-                    .iter()
-                    .filter_map(|link| self.links.get(link))
-                    .collect();
-                LinkSignals::together(&all)
-            }
+        let known = links.iter().filter_map(|link| self.links.get(link));
+        let all: Vec<&LinkSignals> = known.collect();
+        let together = match all.as_slice() {
+            [one] => (*one).clone(),
+            _ => LinkSignals::together(&all),
+        };
+        let recalls = links.iter().filter_map(|link| self.recalls_of(link));
+        LinkSignals {
+            recalls: recalls.reduce(|sum, more| sum.plus(&more)).unwrap_or_default(),
+            ..together
         }
+    }
+
+    /// The queue of the source's tape system in bins in which files of the link are in it: some were submitted that neither
+    /// are queued or run nor have ended. Those that were submitted before the window are seen only as they come, so what moves
+    /// counts as well.
+    fn recalls_of(&self, id: &LinkId) -> Option<Series> {
+        let link = self.links.get(id)?;
+        let queue = &self.storages.get(&id.source)?.tape.recalls_queued;
+        let submitted = self.service.submissions.get(id);
+        let (mut open, mut least) = (0.0, 0.0_f64);
+        let recalls = (0..queue.0.len()).map(|bin| {
+            let at = |series: &Series| series.at(bin).unwrap_or(0.0);
+            let failed = link.failures.values().chain(link.tape_failures.values());
+            let ended = at(&link.finished_files) + failed.map(at).sum::<f64>();
+            open += submitted.map_or(0.0, at) - ended;
+            let awaited = open - at(&link.queued) - at(&link.active);
+            least = least.min(awaited);
+            let is_its = awaited - least >= 1.0 || at(&link.active) > 0.0;
+            queue.at(bin).map(|files| if is_its { files } else { 0.0 })
+        });
+        Some(Series(recalls.collect()))
     }
 }
 
