@@ -14,7 +14,7 @@ use super::{
 };
 use crate::scheduler::ForgottenPlaces;
 use penstock_model::{
-    Bytes, Fts3Reason, LinkId, MoverReport, Rate, Slots, StorageId, Timestamp, TuneReason,
+    Bytes, Fts3Reason, LinkEnd, LinkId, MoverReport, Rate, Slots, Timestamp, TuneReason,
     TunedPlace, TuningCandidate, TuningDecision, TuningMode, TuningPolicy, TuningSeen,
 };
 use std::collections::BTreeMap;
@@ -321,8 +321,8 @@ impl FleetTuning {
         self.share(at, seconds, links, &mut decided);
         for observed in links {
             let part = self.part(observed, links);
-            let is_shared = [true, false].map(|is_source| {
-                let place = end_of(&observed.link, is_source);
+            let is_shared = LinkEnd::BOTH.map(|end| {
+                let place = place_at(&observed.link, end);
                 self.shared.contains_key(&place)
             });
             if let Some(tuning) = self.links.get_mut(&observed.link) {
@@ -385,8 +385,8 @@ impl FleetTuning {
             let is_measured =
                 observed.rules.policy == TuningPolicy::Measured && is_tuned(observed.rules);
             if is_measured && (observed.active > 0 || observed.queued > 0) {
-                for is_source in [true, false] {
-                    let place = end_of(&observed.link, is_source);
+                for end in LinkEnd::BOTH {
+                    let place = place_at(&observed.link, end);
                     competing.entry(place).or_default().push(observed);
                 }
             }
@@ -424,10 +424,13 @@ impl FleetTuning {
         there: &[&LinkObservation],
         decided: &mut TuningChanges,
     ) {
-        let is_source = matches!(place, TunedPlace::Outbound { .. });
-        let most = there.iter().map(|observed| match is_source {
-            true => observed.at_ends_max.source,
-            false => observed.at_ends_max.destination,
+        let end = match place {
+            TunedPlace::Outbound { .. } => LinkEnd::Source,
+            TunedPlace::Inbound { .. } | TunedPlace::Link(_) => LinkEnd::Destination,
+        };
+        let most = there.iter().map(|observed| match end {
+            LinkEnd::Source => observed.at_ends_max.source,
+            LinkEnd::Destination => observed.at_ends_max.destination,
         });
         let bounds = Bounds {
             min: (there.len() as u32).max(2),
@@ -464,7 +467,7 @@ impl FleetTuning {
         shared.unshared = 0.0;
         let bounded = shared.tuner.set_bounds(bounds);
         let before = shared.tuner.limit();
-        let sample = sample_of(&self.links, there, shared, is_source, seconds);
+        let sample = sample_of(&self.links, there, shared, end, seconds);
         let tuned = shared.tuner.see(&sample).or(bounded);
         shared.links = there.len() as u32;
         shared.active = there.iter().map(|observed| observed.active).sum();
@@ -516,12 +519,12 @@ impl FleetTuning {
     /// compete for that holds it back.
     fn part(&self, observed: &LinkObservation, links: &[LinkObservation]) -> Option<u32> {
         let own = self.links.get(&observed.link)?;
-        let parts = [true, false].into_iter().filter_map(|is_source| {
-            let place = end_of(&observed.link, is_source);
+        let parts = LinkEnd::BOTH.into_iter().filter_map(|end| {
+            let place = place_at(&observed.link, end);
             let shared = self.shared.get(&place)?;
             let fastest = links
                 .iter()
-                .filter(|other| end_of(&other.link, is_source) == place)
+                .filter(|other| place_at(&other.link, end) == place)
                 .filter_map(|other| self.links.get(&other.link)?.per_transfer())
                 .fold(0.0, f64::max);
             let is_alike = own
@@ -831,14 +834,13 @@ impl TuningChanges {
 }
 
 /// One end of a link, as a place that others share.
-fn end_of(link: &LinkId, is_source: bool) -> TunedPlace {
-    let of = |storage: &StorageId| storage.clone();
-    match is_source {
-        true => TunedPlace::Outbound {
-            storage: of(&link.source),
+fn place_at(link: &LinkId, end: LinkEnd) -> TunedPlace {
+    match end {
+        LinkEnd::Source => TunedPlace::Outbound {
+            storage: link.source.clone(),
         },
-        false => TunedPlace::Inbound {
-            storage: of(&link.destination),
+        LinkEnd::Destination => TunedPlace::Inbound {
+            storage: link.destination.clone(),
         },
     }
 }
@@ -891,7 +893,7 @@ fn sample_of(
     links: &BTreeMap<LinkId, LinkTuning>,
     there: &[&LinkObservation],
     shared: &mut StorageDirection,
-    is_source: bool,
+    end: LinkEnd,
     seconds: f64,
 ) -> Sample {
     let mut sample = Sample {
@@ -922,7 +924,7 @@ fn sample_of(
         let counts = &tuning.counts;
         sample.files += counts.landed;
         sample.failed += counts.failed;
-        let pushed_back = counts.pushed_back[usize::from(!is_source)];
+        let pushed_back = counts.pushed_back[usize::from(end == LinkEnd::Destination)];
         sample.pushed_back += pushed_back;
         if pushed_back > 0 {
             sample.quiet_for = sample.quiet_for.max(counts.quiet_for);
