@@ -39,7 +39,8 @@ SELECT {kind}, {holder}, count(*), sum(size_bytes) FROM (
     WHERE {holder} IS NOT NULL AND (state < 2 OR pin_until_ms IS NOT NULL)
 ) GROUP BY {holder}
 """
-BY_LISTING = f"{HELD.format(kind=0, holder='user')} UNION ALL {HELD.format(kind=1, holder='vo')} ORDER BY 1, 2"
+HOLDERS = ["user", "vo", "''"]
+BY_LISTING = " UNION ALL ".join(HELD.format(kind=kind, holder=holder) for kind, holder in enumerate(HOLDERS)) + " ORDER BY 1, 2"
 BY_COUNTER = "SELECT kind, holder, files, size_bytes FROM held_sum ORDER BY kind, holder"
 
 
@@ -188,8 +189,10 @@ def test_a_user_has_only_so_many_requests_until_some_are_forgotten(site):
     site.stop()
     with sqlite3.connect(site.directory / "state/namespace.sqlite") as database:
         [(user, vo, created)] = database.execute("SELECT user, vo, created_ms FROM stage_request").fetchall()
+        # All of them hold a file, so that none may be forgotten.
         rows = [(f"older-{number}", user, vo, created) for number in range(4_999)]
-        database.executemany("INSERT INTO stage_request VALUES (?, ?, ?, ?)", rows)
+        database.executemany("INSERT INTO stage_request (id, user, vo, created_ms, held) VALUES (?, ?, ?, ?, 1)", rows)
+        database.execute("UPDATE stage_kept SET requests = requests + ? WHERE user = ?", (len(rows), user))
     database.close()
     site.start()
     refused = owner.ask("POST", f"{TAPE}/stage", json=wanted)

@@ -34,6 +34,9 @@ class Silo:
         return done.stdout + done.stderr
 
     def status(self):
+        """Libraries are told of once they are open, soon after a start."""
+        is_open = lambda: "libraries" in self.tapes.status()
+        eventually("the tape libraries are open", is_open)
         return self.tapes.status()
 
     def care(self):

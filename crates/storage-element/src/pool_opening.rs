@@ -392,13 +392,18 @@ fn quarantine_unknown(
     from: EntryId,
     now: Timestamp,
 ) -> Result<u64, OpenError> {
-    let mut moved = 0;
+    let mut moved = settle_before_recall(namespace, pool, now)?;
     for id in unknown_files(namespace, pool, from)? {
         let path = pool.data_path(id);
         let failed = |source| directory_error(pool, pool.data_path(id), source);
         if std::fs::symlink_metadata(&path).map_err(failed)?.nlink() > 1 {
             // The bytes of an upload that was being finished. They stay in `partial/`, and it can be finished again.
             std::fs::remove_file(&path).map_err(failed)?;
+            continue;
+        }
+        if is_on_tape_only(namespace, id)? {
+            // A recall was killed before its entry said so. It comes from tape once more.
+            pool.put_before_recall(id).map_err(failed)?;
             continue;
         }
         let kept_at = pool.quarantine_data(id, now).map_err(failed)?;
@@ -411,6 +416,36 @@ fn quarantine_unknown(
         sync_directory(&root).map_err(|source| directory_error(pool, root.clone(), source))?;
     }
     Ok(moved)
+}
+
+/// What was put out of the way of recalls goes when its file is there again, waits while it is on tape only, and nobody knows it
+/// otherwise.
+fn settle_before_recall(
+    namespace: &Namespace,
+    pool: &Pool,
+    now: Timestamp,
+) -> Result<u64, OpenError> {
+    let root = pool.quarantine_root();
+    let files = pool.files_before_recall();
+    let files = files.map_err(|source| directory_error(pool, root, source))?;
+    let mut moved = 0;
+    for id in files {
+        let path = pool.before_recall_path(id);
+        let failed = |source| directory_error(pool, pool.before_recall_path(id), source);
+        if namespace.holds_file(id, &pool.name)? && pool.data_path(id).exists() {
+            pool.drop_before_recall(id).map_err(failed)?;
+        } else if !is_on_tape_only(namespace, id)? {
+            let name = id.to_string();
+            pool.quarantine_file(&path, &name, now).map_err(failed)?;
+            moved += 1;
+        }
+    }
+    Ok(moved)
+}
+
+fn is_on_tape_only(namespace: &Namespace, id: EntryId) -> Result<bool, NamespaceError> {
+    let file = namespace.tape_file(id)?;
+    Ok(file.is_some_and(|file| file.pool.is_none()))
 }
 
 /// Tells an operator once when files cannot describe themselves.

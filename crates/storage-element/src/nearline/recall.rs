@@ -89,14 +89,10 @@ pub(super) async fn place(
     covered.map_err(|_| LocalError::NoRoom)?;
     let (scratch_id, accepted_id) = (context.namespace.allocate(), context.namespace.allocate());
     let (at, id, reaper) = (Arc::clone(&pool), file.id, context.reaper.clone());
-    let now = context.clock.recorded();
     let made = tokio::task::spawn_blocking(move || {
         // A process that was killed may have left data of this name; or it is the file's own, which was not seen for a moment. It goes
         // out of the way, and not away: what comes from tape may be none.
-        match at.quarantine_data(id, now) {
-            Err(why) if why.kind() != io::ErrorKind::NotFound => return Err(why),
-            _ => {}
-        }
+        at.put_before_recall(id)?;
         let scratch =
             UncommittedFile::create(scratch_id, reservation, Arc::clone(&at), reaper.clone())?;
         let accepted = UncommittedFile::create(accepted_id, at.reserve(), at, reaper)?;
@@ -178,6 +174,7 @@ impl PlacedRecall {
         if let Err(why) = std::fs::remove_file(&path) {
             tracing::warn!(path = %path.display(), %why, "the second name of a recalled file stays until the next start");
         }
+        drop_before_recall(&self.pool, self.target.id);
     }
 
     /// There is no file to which the data belongs.
@@ -185,11 +182,19 @@ impl PlacedRecall {
         if let Err(why) = remove_if_there(&self.pool.data_path(self.target.id)) {
             tracing::warn!(file = %self.target.id, %why, "the data of a file that is gone stays in its pool");
         }
+        drop_before_recall(&self.pool, self.target.id);
     }
 
     /// It is not known whether its entry is committed: the next start finds out.
     pub(super) fn leave(self) {
         self.accepted.leave();
+    }
+}
+
+fn drop_before_recall(pool: &Pool, file: EntryId) {
+    if let Err(why) = pool.drop_before_recall(file) {
+        let path = pool.before_recall_path(file);
+        tracing::warn!(path = %path.display(), %why, "data that was put out of the way of a recall stays until the next start");
     }
 }
 

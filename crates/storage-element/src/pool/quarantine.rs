@@ -12,6 +12,9 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+/// How the name of data ends that was put out of the way of what comes from tape.
+const BEFORE_RECALL: &str = "-before-recall";
+
 #[derive(Debug, Default)]
 pub(crate) struct Quarantine {
     /// Files, when it was last looked at.
@@ -38,7 +41,38 @@ impl Pool {
         self.quarantine_file(&self.data_path(id), &id.to_string(), now)
     }
 
-    /// The same for any file of the pool.
+    /// Puts data of a file's name out of the way of what comes from tape for it. There is one such place for each file: what
+    /// was put there by a recall that was killed was complete as well.
+    pub(crate) fn put_before_recall(&self, id: EntryId) -> io::Result<()> {
+        tolerate_missing(std::fs::rename(
+            self.data_path(id),
+            self.before_recall_path(id),
+        ))
+    }
+
+    /// The file is there again, or is gone.
+    pub(crate) fn drop_before_recall(&self, id: EntryId) -> io::Result<()> {
+        tolerate_missing(std::fs::remove_file(self.before_recall_path(id)))
+    }
+
+    pub(crate) fn before_recall_path(&self, id: EntryId) -> PathBuf {
+        self.quarantine_root().join(format!("{id}{BEFORE_RECALL}"))
+    }
+
+    /// The files of which something was put out of the way of a recall.
+    pub(crate) fn files_before_recall(&self) -> io::Result<Vec<EntryId>> {
+        let mut files = Vec::new();
+        for entry in std::fs::read_dir(self.quarantine_root())? {
+            let name = entry?.file_name();
+            let id = name
+                .to_str()
+                .and_then(|name| name.strip_suffix(BEFORE_RECALL));
+            files.extend(id.and_then(|id| u64::from_str_radix(id, 16).ok()));
+        }
+        Ok(files.into_iter().map(EntryId).collect())
+    }
+
+    /// Puts any file of the pool into quarantine.
     pub(crate) fn quarantine_file(
         &self,
         from: &Path,

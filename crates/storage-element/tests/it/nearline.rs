@@ -696,12 +696,21 @@ async fn data_that_was_not_seen_for_a_moment_is_kept_while_a_recall_takes_its_pl
     let id = site.stage("/tape/f").await;
     site.file_becomes(&id, |file| file["state"] == "FAILED")
         .await;
-    let pool = data.ancestors().nth(3).expect("a pool");
-    let kept = fs::read_dir(pool.join("quarantine")).expect("readable");
-    let kept: Vec<Vec<u8>> = kept
-        .map(|entry| fs::read(entry.expect("read").path()).expect("read"))
-        .collect();
-    assert_eq!(kept, [b"once on tape"]);
+    let pool = data.ancestors().nth(3).expect("a pool").to_owned();
+    let kept = || -> Vec<Vec<u8>> {
+        let kept = fs::read_dir(pool.join("quarantine")).expect("readable");
+        kept.map(|entry| fs::read(entry.expect("read").path()).expect("read"))
+            .collect()
+    };
+    assert_eq!(kept(), [b"once on tape"]);
+    // A recall that was killed before its entry said so leaves the same: it waits there until the file has come.
+    let site = site.reopen(|config| with_tape(config, 0)).await;
+    assert_eq!(kept(), [b"once on tape"]);
+    hsm.switch("spoil", false);
+    let id = site.stage("/tape/f").await;
+    site.staged(&id).await;
+    assert_eq!(site.get("/tape/f").await.body, b"once on tape");
+    assert_eq!(kept(), [b""; 0]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
