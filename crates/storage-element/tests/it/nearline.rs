@@ -650,12 +650,22 @@ async fn a_file_whose_data_changed_on_its_disk_is_not_told_to_be_on_tape() {
         site.incidents_become(|told| told.contains("the data of /tape/f has"))
             .await;
         assert_eq!(site.locality("/tape/f").await, "DISK");
-        // A person brings the data back. What was stored before does not count.
+        // A person brings the data back, while no command is reading it: one that had read the other data would be compared with
+        // what is there by then. What was stored before does not count.
+        hsm.switch("wait", true);
+        let begun = || hsm.calls("put") + hsm.calls("remove");
+        let (before, until) = (begun(), Instant::now() + DEADLINE);
+        while begun() == before {
+            assert!(Instant::now() < until);
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
         fs::write(&data, whole).expect("written");
+        hsm.switch("wait", false);
         site.becomes("/tape/f", "TAPE").await;
         site.incidents_become(|told| told == "[]").await;
         let id = site.stage("/tape/f").await;
-        assert_eq!(site.staged(&id).await["onDisk"], true);
+        let told = site.staged(&id).await;
+        assert_eq!(told["onDisk"], true, "{told}");
         assert_eq!(site.get("/tape/f").await.body, whole);
     }
 }
