@@ -160,14 +160,30 @@ pub fn nearline(system: TapeSystemConfig, keep_free_permille: u16) -> NearlineCo
 }
 
 impl Site {
-    /// What an administrator is told to look at.
-    pub async fn tape_incidents(&self) -> String {
+    /// What an administrator is told.
+    pub async fn tape_status(&self) -> Value {
         let token = self.token("penstock.admin");
         let status = self
             .send_as(&token, "GET", "/.penstock/tape/status", &[], b"")
             .await;
-        let told: Value = serde_json::from_slice(&status.body).expect("a status");
-        told["incidents"].to_string()
+        serde_json::from_slice(&status.body).expect("a status")
+    }
+
+    pub async fn tape_status_becomes(&self, fits: impl Fn(&Value) -> bool) {
+        let until = Instant::now() + DEADLINE;
+        loop {
+            let told = self.tape_status().await;
+            if fits(&told) {
+                return;
+            }
+            assert!(Instant::now() < until, "{told}");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    /// What an administrator is told to look at.
+    pub async fn tape_incidents(&self) -> String {
+        self.tape_status().await["incidents"].to_string()
     }
 
     pub async fn incidents_become(&self, fits: impl Fn(&str) -> bool) {
