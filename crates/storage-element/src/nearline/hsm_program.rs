@@ -128,10 +128,9 @@ impl HsmProgram {
                     orders.extend(self.told(request, outcome).map(TapeOrder::Tell));
                 }
                 HsmEffect::Disk { target, fault } => {
-                    let command = name_of(target.kind());
+                    let command = name_of(&target);
                     tracing::warn!(
                         command,
-                        ?target,
                         ?fault,
                         "the HSM's program reports trouble with a disk of this side"
                     );
@@ -341,32 +340,28 @@ impl HsmProgram {
         self.start(command, call)
     }
 
-    fn start(
-        &mut self,
-        command: HsmCommandId,
-        call: Result<HsmCall, NotStarted>,
-    ) -> Vec<TapeOrder> {
+    fn start(&mut self, command: HsmCommandId, call: Result<HsmCall, NotBegun>) -> Vec<TapeOrder> {
         match call {
             Ok(call) => {
                 self.runner.start(command, call);
                 Vec::new()
             }
-            Err(NotStarted::NotNeeded) => self.command_ended(command, HsmCommandEnd::NotNeeded),
-            Err(NotStarted::NotNow(why)) => self.not_now(command, &why),
+            Err(NotBegun::NotNeeded) => self.command_ended(command, HsmCommandEnd::NotNeeded),
+            Err(NotBegun::NotNow(why)) => self.not_now(command, &why),
         }
     }
 
-    fn put_call(&self, file: EntryId) -> Result<HsmCall, NotStarted> {
+    fn put_call(&self, file: EntryId) -> Result<HsmCall, NotBegun> {
         let found = self.context.namespace.tape_file(file);
         let found = found
             .map_err(|why| namespace_silent(&why))?
             // One that is on tape by now needs no second copy: the last end of the service has told it, and its queue has not heard.
             .filter(|found| found.archival == Archival::Precious)
-            .ok_or(NotStarted::NotNeeded)?;
+            .ok_or(NotBegun::NotNeeded)?;
         let pool = found.pool.as_ref();
         let pool = pool.and_then(|pool| self.context.pools.get(pool));
         let pool = pool.filter(|pool| pool.is_in_reach());
-        let pool = pool.ok_or(NotStarted::NotNow(LocalError::PoolAway))?;
+        let pool = pool.ok_or(NotBegun::NotNow(LocalError::PoolAway))?;
         Ok(HsmCall::Put {
             pnfsid: self.pnfsid(found.id),
             path: pool.data_path(found.id),
@@ -376,7 +371,7 @@ impl HsmProgram {
 
     /// A copy on tape goes only while no file has it, whenever its removal was asked for. What a put has stored that was canceled stays
     /// when its file goes to tape all the same: an HSM may have given one object two names.
-    fn remove_call(&self, uri: &HsmUri, of: Option<FileId>) -> Result<HsmCall, NotStarted> {
+    fn remove_call(&self, uri: &HsmUri, of: Option<FileId>) -> Result<HsmCall, NotBegun> {
         let is_needed = || -> Result<bool, NamespaceError> {
             let namespace = &self.context.namespace;
             if namespace.needs_tape_copy(uri.as_str())? {
@@ -389,7 +384,7 @@ impl HsmProgram {
         };
         match is_needed() {
             Ok(false) => Ok(HsmCall::Remove { uri: uri.clone() }),
-            Ok(true) => Err(NotStarted::NotNeeded),
+            Ok(true) => Err(NotBegun::NotNeeded),
             Err(why) => Err(namespace_silent(&why)),
         }
     }
@@ -451,8 +446,8 @@ impl HsmProgram {
         if let Some(entry) = entry
             && entry.fault.as_ref().is_none_or(|fault| fault.text != text)
         {
-            let (name, target) = (name_of(entry.work.target().kind()), entry.work.target());
-            tracing::warn!(?target, "{name} waits: {text}");
+            let command = name_of(&entry.work.target());
+            tracing::warn!("{command} waits: {text}");
         }
         self.command_ended(command, HsmCommandEnd::LocalTrouble { text })
     }
@@ -555,12 +550,12 @@ fn archived(file: EntryId, uris: &[HsmUri]) -> TapeOutcome {
     TapeOutcome::Archived { file, uris }
 }
 
-fn namespace_silent(why: &NamespaceError) -> NotStarted {
-    NotStarted::NotNow(LocalError::Namespace(why.to_string()))
+fn namespace_silent(why: &NamespaceError) -> NotBegun {
+    NotBegun::NotNow(LocalError::Namespace(why.to_string()))
 }
 
-/// Why a put or a removal is not started.
-enum NotStarted {
+/// Why a put or a removal is not begun.
+enum NotBegun {
     /// The file is gone, or on tape by now; or a file has the copy that was to be removed.
     NotNeeded,
     NotNow(LocalError),

@@ -2,7 +2,7 @@
 //! names a copy that is another file's. A person has to look at them; they are put again and again, in case that helps.
 
 use super::NearlineIncident;
-use super::wording::{DiskIncident, disk_incident_code};
+use super::wording::{DiskIncident, disk_incident_code, log_begin, log_end};
 use parking_lot::Mutex;
 use penstock_model::Timestamp;
 use penstock_persistence::namespace::EntryId;
@@ -18,8 +18,10 @@ pub(crate) struct PutFaults(Mutex<BTreeMap<EntryId, NearlineIncident>>);
 impl PutFaults {
     /// It failed, perhaps not for the first time.
     pub(super) fn note(&self, file: EntryId, what: String, now: Timestamp) {
-        tracing::error!(%file, what, "a file cannot be put on tape");
         let mut faults = self.0.lock();
+        if faults.get(&file).is_none_or(|known| known.what != what) {
+            log_begin(&what, None);
+        }
         if faults.len() >= FAULTS_MAX && !faults.contains_key(&file) {
             return;
         }
@@ -34,7 +36,9 @@ impl PutFaults {
 
     /// It is on tape, or is to be put there no more.
     pub(super) fn forget(&self, file: EntryId) {
-        self.0.lock().remove(&file);
+        if let Some(known) = self.0.lock().remove(&file) {
+            log_end(&known.what);
+        }
     }
 
     pub(super) fn incidents(&self) -> Vec<NearlineIncident> {

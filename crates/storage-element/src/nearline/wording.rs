@@ -3,7 +3,8 @@
 use penstock_model::quantity::Span;
 use penstock_model::text::plural;
 use penstock_model::{Bytes, Timestamp};
-use penstock_tape::hsm_queue::{HsmIncident, HsmIncidentEnd, HsmKind, HsmQueue};
+use penstock_persistence::namespace::EntryId;
+use penstock_tape::hsm_queue::{HsmIncident, HsmIncidentEnd, HsmKind, HsmQueue, HsmTarget};
 use penstock_tape::mount_decision::{MountTarget, MountWait};
 use penstock_tape::request::VoName;
 use penstock_tape::request_engine::{TapeIncident, TapeWait};
@@ -75,12 +76,12 @@ fn done_to(kind: HsmKind) -> &'static str {
     }
 }
 
-/// What a command is for, before the name of its file.
-pub(super) fn name_of(kind: HsmKind) -> &'static str {
-    match kind {
-        HsmKind::Put => "a put",
-        HsmKind::Get => "a recall",
-        HsmKind::Remove => "a removal",
+/// What a command does.
+pub(super) fn name_of(target: &HsmTarget) -> String {
+    match target {
+        HsmTarget::Put(file) => format!("put of file {}", EntryId(file.0)),
+        HsmTarget::Get(file) => format!("recall of file {}", EntryId(file.0)),
+        HsmTarget::Remove(uri) => format!("removal of {}", uri.as_str()),
     }
 }
 

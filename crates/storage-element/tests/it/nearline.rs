@@ -160,14 +160,30 @@ pub fn nearline(system: TapeSystemConfig, keep_free_permille: u16) -> NearlineCo
 }
 
 impl Site {
-    /// What an administrator is told to look at.
-    pub async fn tape_incidents(&self) -> String {
+    /// What an administrator is told.
+    pub async fn tape_status(&self) -> Value {
         let token = self.token("penstock.admin");
         let status = self
             .send_as(&token, "GET", "/.penstock/tape/status", &[], b"")
             .await;
-        let told: Value = serde_json::from_slice(&status.body).expect("a status");
-        told["incidents"].to_string()
+        serde_json::from_slice(&status.body).expect("a status")
+    }
+
+    pub async fn tape_status_becomes(&self, fits: impl Fn(&Value) -> bool) {
+        let until = Instant::now() + DEADLINE;
+        loop {
+            let told = self.tape_status().await;
+            if fits(&told) {
+                return;
+            }
+            assert!(Instant::now() < until, "{told}");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    /// What an administrator is told to look at.
+    pub async fn tape_incidents(&self) -> String {
+        self.tape_status().await["incidents"].to_string()
     }
 
     pub async fn incidents_become(&self, fits: impl Fn(&str) -> bool) {
@@ -650,12 +666,22 @@ async fn a_file_whose_data_changed_on_its_disk_is_not_told_to_be_on_tape() {
         site.incidents_become(|told| told.contains("the data of /tape/f has"))
             .await;
         assert_eq!(site.locality("/tape/f").await, "DISK");
-        // A person brings the data back. What was stored before does not count.
+        // A person brings the data back, while no command is reading it: one that had read the other data would be compared with
+        // what is there by then. What was stored before does not count.
+        hsm.switch("wait", true);
+        let begun = || hsm.calls("put") + hsm.calls("remove");
+        let (before, until) = (begun(), Instant::now() + DEADLINE);
+        while begun() == before {
+            assert!(Instant::now() < until);
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
         fs::write(&data, whole).expect("written");
+        hsm.switch("wait", false);
         site.becomes("/tape/f", "TAPE").await;
         site.incidents_become(|told| told == "[]").await;
         let id = site.stage("/tape/f").await;
-        assert_eq!(site.staged(&id).await["onDisk"], true);
+        let told = site.staged(&id).await;
+        assert_eq!(told["onDisk"], true, "{told}");
         assert_eq!(site.get("/tape/f").await.body, whole);
     }
 }

@@ -93,6 +93,62 @@ async fn a_file_goes_to_a_tape_leaves_the_disk_and_comes_back() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_status_tells_why_files_wait_and_counts_what_waits_for_its_next_try() {
+    let trust = Trust::new();
+    let patient = |config: &mut StorageConfig| {
+        with_library(config, EVICTS_ALL);
+        let tape = config.nearline.as_mut().expect("there");
+        (tape.retry_first, tape.retry_max) = (Duration::from_secs(600), Duration::from_secs(600));
+        let TapeSystemConfig::Libraries(libraries) = &mut tape.system else {
+            panic!("libraries");
+        };
+        libraries.policy.mount.archive_age_ns = Some(i64::from(FACTOR) * 3_600 * SECOND_NS);
+    };
+    let site = Site::with_tls_and(&trust, |config| with_tape(config, 0)).await;
+    Hsm::of(&site).switch("fail", true);
+    site.put("/tape/f", b"as it was written").await;
+    let site = site.reopen_with_tls(&trust, patient).await;
+    site.tape_status_becomes(|told| {
+        let family = &told["libraries"]["families"][0];
+        let wait = &family["waits_for"];
+        family["queued"]["files"] == 1
+            && wait["code"] == "not-worth-a-mount"
+            && wait["until"].is_i64()
+            && told["counts"]["archives"]["queued"]["bytes"] == 17
+    })
+    .await;
+    let told = site.tape_status().await;
+    assert!(told["counts"].get("removals").is_none(), "{told}");
+    // A file that cannot be written now waits for its next try, and is counted there.
+    let at_once = |config: &mut StorageConfig| {
+        patient(config);
+        let tape = config.nearline.as_mut().expect("there");
+        let TapeSystemConfig::Libraries(libraries) = &mut tape.system else {
+            panic!("libraries");
+        };
+        libraries.policy.mount.archive_age_ns = Some(0);
+    };
+    fs::write(site.only_data_file(), b"as it was WRITTEN").expect("written");
+    let site = site.reopen_with_tls(&trust, at_once).await;
+    site.tape_status_becomes(|told| {
+        let archives = &told["counts"]["archives"];
+        archives["delayed"]["files"] == 1
+            && archives["queued"]["files"] == 0
+            && told["incidents"][0]["code"] == "file-not-archived"
+    })
+    .await;
+    fs::write(site.only_data_file(), b"as it was written").expect("written");
+    let token = site.token("penstock.admin");
+    let retried = site
+        .send_as(&token, "POST", "/.penstock/tape/retry", &[], b"{}")
+        .await;
+    assert_eq!(retried.status, 202);
+    site.becomes("/tape/f", "TAPE").await;
+    site.tape_status_becomes(|told| told["counts"]["archives"]["delayed"]["files"] == 0)
+        .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_restart_in_another_hour_of_the_library_finds_what_is_on_its_tapes() {
     let site = Site::with(|config| with_library(config, EVICTS_ALL)).await;
     for number in 0..20 {
