@@ -125,8 +125,8 @@ class World:
         for path in self.sources:
             self.put(path)
 
-    def put(self, path):
-        self.doors[self.source].put(path, content(path, self.draw.choice(self.sizes)))
+    def put(self, path, size_bytes=None):
+        self.doors[self.source].put(path, content(path, size_bytes or self.draw.choice(self.sizes)))
 
     def feed(self):
         """Once a second copies of further files are asked for, so many as `wanted` says."""
@@ -135,8 +135,8 @@ class World:
         def submit():
             due = time.monotonic()
             while not over.wait(due - time.monotonic()):
-                sources = next(self.wanted)
-                self.submit(len(sources), sources, **self.parameters)
+                if sources := next(self.wanted):
+                    self.submit(len(sources), sources, **self.parameters)
                 due += 1
 
         thread = threading.Thread(target=submit, daemon=True)
@@ -167,7 +167,7 @@ class World:
             self.feed()
         else:
             self.submit(files, **options)
-        eventually("copies run", lambda: self.finished() > self.active, 30)
+        eventually("copies run", lambda: self.finished() > self.active, 60)
         time.sleep(USUAL_SECONDS)
         at = time.time()
         fault(self)
