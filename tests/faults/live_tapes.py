@@ -44,7 +44,7 @@ class Library:
 
 
 SHORT_MOUNTS = Library(tapes=160, files=2, drives=9, time_factor=56)
-LONG_MOUNTS = Library(tapes=64, files=8, drives=9, time_factor=14)
+LONG_MOUNTS = Library(tapes=128, files=4, drives=11, time_factor=12)
 # Files of a run, and others that are mixed with larger ones; until all of them are on tape.
 RUN_FILES, MIXED_FILES, OTHERS_BYTES, AGGREGATE_SECONDS = 400, 80, 9_000_000, 40
 # Until files are copied that were brought before.
