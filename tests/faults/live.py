@@ -36,6 +36,8 @@ ACTIVE = 6
 STALL_TIMEOUT = "3s"
 # Long enough for a usual rate, and for a low one, with an interval of a second.
 USUAL_SECONDS, LOW_SECONDS = 16, 15
+# Until what was queued has been copied.
+QUEUE_SECONDS = 60
 # A drop that began so long before or after the fault at most is that of the fault: what runs goes on for a while.
 BEFORE_SECONDS, AFTER_SECONDS = 3, 8
 
@@ -160,6 +162,9 @@ class World:
     def finished(self):
         return self.service.overview()["totals"]["finished"]
 
+    def queued(self):
+        return self.service.overview()["totals"]["submitted"]
+
     def run(self, fault, files=700, relieve=None, hidden_seconds=0, **options):
         """Copies as usual, then with the fault; gives back what is told of the drop. `relieve` ends a fault that leaves nobody to ask;
         for some seconds what was in store may hide one."""
@@ -171,7 +176,12 @@ class World:
         time.sleep(USUAL_SECONDS)
         at = time.time()
         fault(self)
-        time.sleep(LOW_SECONDS + hidden_seconds)
+        time.sleep(hidden_seconds)
+        if self.wanted:
+            # What has come from tape before is copied first.
+            eventually("nothing is queued", lambda: self.queued() < self.active, QUEUE_SECONDS)
+            hidden_seconds = time.time() - at
+        time.sleep(LOW_SECONDS)
         if relieve:
             relieve(self)
         return self.ask(at, hidden_seconds)

@@ -44,11 +44,11 @@ class Library:
 
 
 SHORT_MOUNTS = Library(tapes=160, files=2, drives=9, time_factor=56)
-LONG_MOUNTS = Library(tapes=128, files=4, drives=11, time_factor=12)
+LONG_MOUNTS = Library(tapes=96, files=8, drives=12, time_factor=12)
 # Files of a run, and others that are mixed with larger ones; until all of them are on tape.
 RUN_FILES, MIXED_FILES, OTHERS_BYTES, AGGREGATE_SECONDS = 400, 80, 9_000_000, 40
-# Until files are copied that were brought before.
-BROUGHT_SECONDS = 14
+# Until files have come that were asked for before.
+ASKED_SECONDS = 6
 
 # Each file is taken by one of the HSM's movers.
 MOVED = """#!/bin/sh
@@ -161,7 +161,7 @@ def with_batch_system(world):
 def put_in_hsm(world):
     files = [f"/source/{number}" for number in range(BATCH_FILES)]
     put_all(world, files)
-    world.wanted = spread_over([files], 1)
+    world.wanted = spread_over(cycle([cycle(files)]), 1)
 
 
 def fill_batch_system(world, strength):
@@ -240,7 +240,7 @@ def put_in_aggregates(world):
     asked = door.ask("POST", "/.penstock/tape/v1/stage", json={"files": [{"path": first}]})
     assert asked.status_code == 201, asked.text
     eventually("the tape is mounted", lambda: all_are(door, [first], "DISK_AND_TAPE"), 120)
-    world.wanted = spread_over([run], 1)
+    world.wanted = spread_over(cycle([cycle(run)]), 1)
 
 
 def want_single_members(world, strength):
@@ -268,7 +268,9 @@ def put_on_tape(world):
     files = [path for tape in world.tapes for path in tape]
     put_all(world, files)
     run_slower(world, world.library.time_factor)
-    world.wanted = spread_over(world.tapes, WANTED // world.library.files)
+    # Tapes come in turn, and so do the files of each, however they are asked for: none is wanted twice in a short time.
+    world.order = cycle([cycle(tape) for tape in world.tapes])
+    world.wanted = spread_over(world.order, WANTED // world.library.files)
 
 
 def run_slower(world, time_factor):
@@ -277,17 +279,15 @@ def run_slower(world, time_factor):
     world.here.start()
 
 
-def spread_over(tapes, count):
-    """For each second files of so many tapes, of one after the other."""
-    turns = [cycle(tape) for tape in tapes]
-    order = cycle(turns)
+def spread_over(order, count):
+    """For each second files of so many tapes."""
     while True:
         yield [next(turn) for turn in islice(order, count) for _ in range(WANTED // count)]
 
 
 def scatter(world, strength):
     """Whoever submits wants files that lie on many tapes from now on."""
-    world.wanted = spread_over(world.tapes, {MILD: 4, STRONG: 8}[strength])
+    world.wanted = spread_over(world.order, {MILD: 4, STRONG: 8}[strength])
 
 
 def lose_drives(world, strength):
@@ -299,8 +299,8 @@ def lose_drives(world, strength):
 TAPE_FAULTS = [
     Fault("hung movers", "movers of the HSM hang", ("HSMSTUCK",), hang_movers, TO_TAPE, with_hsm, hidden_seconds=FILLING_SECONDS),
     Fault("full HSM", "the disk of the HSM is filled by others", ("HSMFULL",), fill_buffer, TO_TAPE, with_hsm, hidden_seconds=FILLING_SECONDS),
-    Fault("lost drives", "tape drives are down", ("DRIVE",), lose_drives, FROM_TAPE, partial(with_library, library=SHORT_MOUNTS), hidden_seconds=BROUGHT_SECONDS),
-    Fault("single members", "wanted files are few of those that lie together", ("AGGREAD",), want_single_members, FROM_TAPE, with_aggregates, hidden_seconds=BROUGHT_SECONDS),
-    Fault("batch system", "jobs of others fill the batch system of the HSM", ("BATCHQ",), fill_batch_system, FROM_TAPE, with_batch_system, hidden_seconds=BROUGHT_SECONDS),
-    Fault("scattered files", "wanted files lie on many tapes", ("SCATTER",), scatter, FROM_TAPE, partial(with_library, library=LONG_MOUNTS), hidden_seconds=BROUGHT_SECONDS),
+    Fault("lost drives", "tape drives are down", ("DRIVE",), lose_drives, FROM_TAPE, partial(with_library, library=SHORT_MOUNTS), hidden_seconds=ASKED_SECONDS),
+    Fault("single members", "wanted files are few of those that lie together", ("AGGREAD",), want_single_members, FROM_TAPE, with_aggregates, hidden_seconds=ASKED_SECONDS),
+    Fault("batch system", "jobs of others fill the batch system of the HSM", ("BATCHQ",), fill_batch_system, FROM_TAPE, with_batch_system, hidden_seconds=ASKED_SECONDS),
+    Fault("scattered files", "wanted files lie on many tapes", ("SCATTER",), scatter, FROM_TAPE, partial(with_library, library=LONG_MOUNTS), hidden_seconds=ASKED_SECONDS),
 ]

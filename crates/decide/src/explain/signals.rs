@@ -546,7 +546,9 @@ impl Signals {
         };
         let recalls = links.iter().filter_map(|link| self.recalls_of(link));
         LinkSignals {
-            recalls: recalls.reduce(|sum, more| sum.plus(&more)).unwrap_or_default(),
+            recalls: recalls
+                .reduce(|sum, more| sum.plus(&more))
+                .unwrap_or_default(),
             ..together
         }
     }

@@ -334,7 +334,10 @@ impl HsmProgram {
     /// in a batch system.
     fn note_first_bytes(&mut self, news: &HsmInput) {
         let (command, is_given) = match news {
-            HsmInput::Progressed { command, bytes: 1.. } => (command, true),
+            HsmInput::Progressed {
+                command,
+                bytes: 1..,
+            } => (command, true),
             HsmInput::Ended { command, end } => {
                 (command, matches!(end, HsmCommandEnd::Succeeded { .. }))
             }

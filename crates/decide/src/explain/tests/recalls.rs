@@ -75,5 +75,8 @@ fn a_link_for_which_nothing_was_submitted_has_no_work_whatever_others_wait_for()
 #[test]
 fn without_a_queue_of_the_tape_system_fewer_files_are_a_lull() {
     let told = told(&fed_from_tape(0.1, 3.0, 0.0));
-    assert_eq!(told, [(RateChangeKind::Lull, Some(Cause::FewerSubmissions))]);
+    assert_eq!(
+        told,
+        [(RateChangeKind::Lull, Some(Cause::FewerSubmissions))]
+    );
 }
