@@ -36,8 +36,9 @@ ACTIVE = 6
 STALL_TIMEOUT = "3s"
 # Long enough for a usual rate, and for a low one, with an interval of a second.
 USUAL_SECONDS, LOW_SECONDS = 16, 15
-# Until what was queued has been copied.
+# Until what was queued has been copied, and how much that is where files are asked for as they are needed.
 QUEUE_SECONDS = 60
+QUEUED_PER_SLOT = 2
 # A drop that began so long before or after the fault at most is that of the fault: what runs goes on for a while.
 BEFORE_SECONDS, AFTER_SECONDS = 3, 8
 
@@ -131,13 +132,14 @@ class World:
         self.doors[self.source].put(path, content(path, size_bytes or self.draw.choice(self.sizes)))
 
     def feed(self):
-        """Once a second copies of further files are asked for, so many as `wanted` says."""
+        """Once a second copies of further files are asked for, as `wanted` says, unless enough are queued."""
         over = threading.Event()
 
         def submit():
             due = time.monotonic()
-            while not over.wait(due - time.monotonic()):
-                if sources := next(self.wanted):
+            while not over.wait(max(0.0, due - time.monotonic())):
+                sources = next(self.wanted) if self.queued() < QUEUED_PER_SLOT * self.active else []
+                if sources:
                     self.submit(len(sources), sources, **self.parameters)
                 due += 1
 

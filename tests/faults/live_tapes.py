@@ -1,4 +1,4 @@
-"""What may befall the tape system of a site: faults of an HSM that takes files from small pools.
+"""What may befall the tape system of a site: an HSM to which files go through small pools, or tapes from which files are copied.
 
 As in `live_faults`, a fault acts on a resource and knows nothing of rules.
 """
@@ -35,7 +35,7 @@ FROM_TAPE = {"active": 14, "is_source": True}
 
 @dataclass
 class Library:
-    """So many files are on each tape, all of which are wanted together; a mount takes two minutes of its time."""
+    """A library with so many files on each tape, usually wanted together. Its time runs fast: of it a mount takes two minutes."""
 
     tapes: int
     files: int
@@ -48,7 +48,7 @@ LONG_MOUNTS = Library(tapes=96, files=8, drives=12, time_factor=12)
 # Files of a run, and others that are mixed with larger ones; until all of them are on tape.
 RUN_FILES, MIXED_FILES, OTHERS_BYTES, AGGREGATE_SECONDS = 400, 80, 9_000_000, 40
 # Until files have come that were asked for before.
-ASKED_SECONDS = 6
+ASKED_SECONDS = 10
 
 # Each file is taken by one of the HSM's movers.
 MOVED = """#!/bin/sh
@@ -72,10 +72,11 @@ class BatchSystem(threading.Thread):
     """Begins jobs in the order in which they came, as many at once as there are slots that others leave free. A job is a pipe
     in a directory: it waits until something is written there, and removes it in the end."""
 
-    def __init__(self, queue):
+    def __init__(self, site):
         super().__init__(daemon=True)
-        self.queue, self.others, self.over = queue, 0, threading.Event()
-        queue.mkdir()
+        self.site, self.queue = site, site.directory / "batch"
+        self.others, self.over = 0, threading.Event()
+        self.queue.mkdir()
 
     def run(self):
         begun = set()
@@ -88,15 +89,20 @@ class BatchSystem(threading.Thread):
             begun &= jobs.keys()
             free = SLOTS - self.others - len(begun)
             waiting = sorted(jobs.keys() - begun, key=jobs.get)
-            for name in waiting[: max(0, free)]:
-                # One that does not listen yet has its turn in a moment.
-                with suppress(OSError), open(self.queue / name, "w", opener=without_waiting) as job:
-                    job.write("begin\n")
-                    begun.add(name)
+            begun |= {name for name in waiting[: max(0, free)] if self.begins(name)}
+
+    def begins(self, name):
+        """One that does not listen yet has its turn in a moment."""
+        with suppress(OSError), open(self.queue / name, "w", opener=without_waiting) as job:
+            return bool(job.write("begin\n"))
 
     def end(self):
+        """Jobs that wait outlive their site, and would wait for ever."""
         self.over.set()
         self.join()
+        self.site.kill()
+        for job in self.queue.iterdir():
+            self.begins(job.name)
 
 
 def without_waiting(path, flags):
@@ -137,7 +143,7 @@ def configure_tape(world, **keys):
 
 def with_batch_system(world):
     """Files are on the tapes of an HSM, and jobs of the site's batch system bring them."""
-    world.batch = BatchSystem(world.here.directory / "batch")
+    world.batch = BatchSystem(world.here)
     world.batch.start()
     world.stack.callback(world.batch.end)
     hsm = world.here.directory / "hsm"
@@ -209,12 +215,16 @@ def with_library(world, library):
 
 
 def with_aggregates(world):
-    """Small files lie behind one another on a tape of an old drive, as one object; of some of them files of others lie between."""
+    """Small files lie behind one another on a tape of an old drive, as one object; between some of them lie files of others."""
     world.here.directory.joinpath("library").mkdir()
     kind = {"kind": "9940B", "count": 1}
     configure_tape(
         world,
-        library={"directory": str(world.here.directory / "library"), "drives": [kind], "tapes": [kind | {"capacity": "100 GB"}]},
+        library={
+            "directory": str(world.here.directory / "library"),
+            "drives": [kind],
+            "tapes": [kind | {"capacity": "100 GB"}],
+        },
         time_factor=STOCK_TIME_FACTOR,
         collect_time=f"{AGGREGATE_SECONDS * STOCK_TIME_FACTOR}s",
         collect_recalls_time="0s",
@@ -296,11 +306,17 @@ def lose_drives(world, strength):
         world.here.command("tape", "drive", f"library-LTO-8-{number + 1}", "--down")
 
 
+HSM = {"world": TO_TAPE, "prepare": with_hsm, "hidden_seconds": FILLING_SECONDS}
+RECALLS = {"world": FROM_TAPE, "hidden_seconds": ASKED_SECONDS}
+SHORT, LONG = (RECALLS | {"prepare": partial(with_library, library=library)} for library in (SHORT_MOUNTS, LONG_MOUNTS))
+BATCH_SYSTEM = RECALLS | {"prepare": with_batch_system}
+AGGREGATES = RECALLS | {"prepare": with_aggregates}
+
 TAPE_FAULTS = [
-    Fault("hung movers", "movers of the HSM hang", ("HSMSTUCK",), hang_movers, TO_TAPE, with_hsm, hidden_seconds=FILLING_SECONDS),
-    Fault("full HSM", "the disk of the HSM is filled by others", ("HSMFULL",), fill_buffer, TO_TAPE, with_hsm, hidden_seconds=FILLING_SECONDS),
-    Fault("lost drives", "tape drives are down", ("DRIVE",), lose_drives, FROM_TAPE, partial(with_library, library=SHORT_MOUNTS), hidden_seconds=ASKED_SECONDS),
-    Fault("single members", "wanted files are few of those that lie together", ("AGGREAD",), want_single_members, FROM_TAPE, with_aggregates, hidden_seconds=ASKED_SECONDS),
-    Fault("batch system", "jobs of others fill the batch system of the HSM", ("BATCHQ",), fill_batch_system, FROM_TAPE, with_batch_system, hidden_seconds=ASKED_SECONDS),
-    Fault("scattered files", "wanted files lie on many tapes", ("SCATTER",), scatter, FROM_TAPE, partial(with_library, library=LONG_MOUNTS), hidden_seconds=ASKED_SECONDS),
+    Fault("hung movers", "movers of the HSM hang", ("HSMSTUCK",), hang_movers, **HSM),
+    Fault("full HSM", "the disk of the HSM is filled by others", ("HSMFULL",), fill_buffer, **HSM),
+    Fault("batch system", "jobs of others fill the batch system of the HSM", ("BATCHQ",), fill_batch_system, **BATCH_SYSTEM),
+    Fault("lost drives", "tape drives are down", ("DRIVE",), lose_drives, **SHORT),
+    Fault("scattered files", "wanted files lie on many tapes", ("SCATTER",), scatter, **LONG),
+    Fault("single members", "wanted files are few of those that lie together", ("AGGREAD",), want_single_members, **AGGREGATES),
 ]

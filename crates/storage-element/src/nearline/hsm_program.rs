@@ -333,15 +333,16 @@ impl HsmProgram {
     /// Counts for how long a file was waited for until the HSM gave the first of it: a command that was started may wait for a tape, or
     /// in a batch system.
     fn note_first_bytes(&mut self, news: &HsmInput) {
-        let (command, is_given) = match news {
-            HsmInput::Progressed {
-                command,
-                bytes: 1..,
-            } => (command, true),
-            HsmInput::Ended { command, end } => {
-                (command, matches!(end, HsmCommandEnd::Succeeded { .. }))
-            }
-            _ => return,
+        let (command, is_given) = if let HsmInput::Ended { command, end } = news {
+            (command, matches!(end, HsmCommandEnd::Succeeded { .. }))
+        } else if let HsmInput::Progressed {
+            command,
+            bytes: 1..,
+        } = news
+        {
+            (command, true)
+        } else {
+            return;
         };
         if let Some(since_ns) = self.silent_gets.remove(command).filter(|_| is_given) {
             let waited_ms = self.now_ns().saturating_sub(since_ns) / 1_000_000;
@@ -512,10 +513,14 @@ impl HsmProgram {
         let cycle_ns = u64::try_from(policy.batch.age_ns).unwrap_or(0);
         let gets = counts.kinds.get(&HsmKind::Get);
         let queued = MeterState::of_counts(counts);
-        let oldest_ns = self.silent_gets.values().min();
+        // One that does not end when it is stopped is forgotten by the queue.
+        let runs = &self.queue.live().runs;
+        let silent = self.silent_gets.iter();
+        let silent = silent.filter(|(command, _)| runs.contains_key(command));
+        let oldest_ns = silent.clone().map(|(_, since_ns)| since_ns).min();
         let oldest = oldest_ns.map(|since_ns| Timestamp(since_ns / 1_000_000));
         MeterState {
-            recalls_queued: queued.recalls_queued + self.silent_gets.len() as u64,
+            recalls_queued: queued.recalls_queued + silent.count() as u64,
             oldest_recall: queued.oldest_recall.into_iter().chain(oldest).min(),
             drives_busy: gets.map_or(0, |gets| gets.running.files),
             drives_max: policy.slots(HsmKind::Get) as u64,
