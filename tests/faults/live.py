@@ -36,6 +36,9 @@ ACTIVE = 6
 STALL_TIMEOUT = "3s"
 # Long enough for a usual rate, and for a low one, with an interval of a second.
 USUAL_SECONDS, LOW_SECONDS = 16, 15
+# Until what was queued has been copied, and how much that is where files are asked for as they are needed.
+QUEUE_SECONDS = 60
+QUEUED_PER_SLOT = 2
 # A drop that began so long before or after the fault at most is that of the fault: what runs goes on for a while.
 BEFORE_SECONDS, AFTER_SECONDS = 3, 8
 
@@ -125,18 +128,19 @@ class World:
         for path in self.sources:
             self.put(path)
 
-    def put(self, path):
-        self.doors[self.source].put(path, content(path, self.draw.choice(self.sizes)))
+    def put(self, path, size_bytes=None):
+        self.doors[self.source].put(path, content(path, size_bytes or self.draw.choice(self.sizes)))
 
     def feed(self):
-        """Once a second copies of further files are asked for, so many as `wanted` says."""
+        """Once a second copies of further files are asked for, as `wanted` says, unless enough are queued."""
         over = threading.Event()
 
         def submit():
             due = time.monotonic()
-            while not over.wait(due - time.monotonic()):
-                sources = next(self.wanted)
-                self.submit(len(sources), sources, **self.parameters)
+            while not over.wait(max(0.0, due - time.monotonic())):
+                sources = next(self.wanted) if self.queued() < QUEUED_PER_SLOT * self.active else []
+                if sources:
+                    self.submit(len(sources), sources, **self.parameters)
                 due += 1
 
         thread = threading.Thread(target=submit, daemon=True)
@@ -160,6 +164,9 @@ class World:
     def finished(self):
         return self.service.overview()["totals"]["finished"]
 
+    def queued(self):
+        return self.service.overview()["totals"]["submitted"]
+
     def run(self, fault, files=700, relieve=None, hidden_seconds=0, **options):
         """Copies as usual, then with the fault; gives back what is told of the drop. `relieve` ends a fault that leaves nobody to ask;
         for some seconds what was in store may hide one."""
@@ -167,11 +174,16 @@ class World:
             self.feed()
         else:
             self.submit(files, **options)
-        eventually("copies run", lambda: self.finished() > self.active, 30)
+        eventually("copies run", lambda: self.finished() > self.active, 60)
         time.sleep(USUAL_SECONDS)
         at = time.time()
         fault(self)
-        time.sleep(LOW_SECONDS + hidden_seconds)
+        time.sleep(hidden_seconds)
+        if self.wanted:
+            # What has come from tape before is copied first.
+            eventually("nothing is queued", lambda: self.queued() < self.active, QUEUE_SECONDS)
+            hidden_seconds = time.time() - at
+        time.sleep(LOW_SECONDS)
         if relieve:
             relieve(self)
         return self.ask(at, hidden_seconds)

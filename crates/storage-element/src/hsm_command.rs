@@ -71,7 +71,7 @@ impl HsmCommandConfig {
             get_timeout: Duration::from_secs(86_400),
             remove_timeout: Duration::from_secs(3_600),
             stop_grace: Duration::from_secs(30),
-            progress_interval: Duration::from_secs(10),
+            progress_interval: Duration::from_secs(1),
         }
     }
 

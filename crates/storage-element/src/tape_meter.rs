@@ -18,8 +18,8 @@ pub(crate) struct MeterState {
     pub drives_busy: u64,
     pub drives_max: u64,
     pub write_cycle_seconds: Option<u64>,
-    /// `None`: the back end does not see drives.
-    pub drives: Option<DriveTotals>,
+    /// Tapes that were mounted to read from, since the start. `None`: the back end does not see drives.
+    pub mounts: Option<u64>,
 }
 
 impl MeterState {
@@ -35,14 +35,6 @@ impl MeterState {
     }
 }
 
-/// Of all drives, since the start.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct DriveTotals {
-    /// Tapes that were mounted to read from.
-    pub mounts: u64,
-    pub read_bytes: u64,
-}
-
 #[derive(Debug, Default)]
 struct Metered {
     /// `None`: nobody has told anything yet.
@@ -50,8 +42,8 @@ struct Metered {
     /// What was counted since the last look.
     counted: TapeSample,
     buffer_used_permille: Option<u64>,
-    /// What drives had done at the last look.
-    drives: DriveTotals,
+    /// Mounts until the last look.
+    mounts: u64,
 }
 
 /// The meter.
@@ -74,11 +66,14 @@ impl TapeMeter {
         counted.written_bytes = counted.written_bytes.saturating_add(bytes);
     }
 
-    /// A file of so many bytes came back from tape.
-    pub(crate) fn recalled(&self, bytes: u64) {
+    /// A file of so many bytes came back from tape, for which a drive read so many. Both count at the same time, so that what is
+    /// just being read is no excess.
+    pub(crate) fn recalled(&self, bytes: u64, read_bytes: u64) {
         let counted = &mut self.0.lock().counted;
         counted.recalled_files += 1;
         counted.recalled_bytes = counted.recalled_bytes.saturating_add(bytes);
+        let read = counted.read_bytes.unwrap_or(0);
+        counted.read_bytes = Some(read.saturating_add(read_bytes));
     }
 
     /// A recall begins that had waited for so long.
@@ -93,8 +88,8 @@ impl TapeMeter {
         let mut metered = self.0.lock();
         let state = metered.state?;
         let counted = std::mem::take(&mut metered.counted);
-        let drives = state.drives;
-        let before = std::mem::replace(&mut metered.drives, drives.unwrap_or_default());
+        let before = std::mem::replace(&mut metered.mounts, state.mounts.unwrap_or(0));
+        let read_bytes = counted.read_bytes.unwrap_or(0);
         let age = state.oldest_recall.map(|since| now.since(since).as_secs());
         Some(TapeSample {
             looks: 1,
@@ -105,8 +100,8 @@ impl TapeMeter {
             drives_max: state.drives_max,
             buffer_used_permille: metered.buffer_used_permille,
             write_cycle_seconds: state.write_cycle_seconds,
-            mounts: drives.map(|drives| drives.mounts.saturating_sub(before.mounts)),
-            read_bytes: drives.map(|drives| drives.read_bytes.saturating_sub(before.read_bytes)),
+            mounts: state.mounts.map(|mounts| mounts.saturating_sub(before)),
+            read_bytes: state.mounts.map(|_| read_bytes),
             ..counted
         })
     }
@@ -126,7 +121,7 @@ mod tests {
             oldest_recall: Some(Timestamp(1_000)),
             ..MeterState::default()
         });
-        meter.recalled(3);
+        meter.recalled(3, 4);
         meter.recall_began(9);
         let first = meter.look(Timestamp(5_000)).expect("a look");
         assert_eq!((first.written_bytes, first.recalled_bytes), (5, 3));
@@ -135,5 +130,22 @@ mod tests {
         assert_eq!((first.mounts, first.read_bytes), (None, None));
         let second = meter.look(Timestamp(6_000)).expect("a look");
         assert_eq!((second.written_bytes, second.unwritten_bytes), (0, 7));
+    }
+
+    #[test]
+    fn what_drives_read_counts_with_the_file_that_it_was_read_for() {
+        let meter = TapeMeter::default();
+        let state = |mounts| MeterState {
+            mounts: Some(mounts),
+            ..MeterState::default()
+        };
+        meter.set_state(state(2));
+        let known = |sample: TapeSample| (sample.mounts, sample.recalled_bytes, sample.read_bytes);
+        let first = meter.look(Timestamp(1_000)).expect("a look");
+        assert_eq!(known(first), (Some(2), 0, Some(0)));
+        meter.recalled(3, 9);
+        meter.set_state(state(3));
+        let second = meter.look(Timestamp(2_000)).expect("a look");
+        assert_eq!(known(second), (Some(1), 3, Some(9)));
     }
 }

@@ -546,27 +546,33 @@ impl Signals {
         };
         let recalls = links.iter().filter_map(|link| self.recalls_of(link));
         LinkSignals {
-            recalls: recalls.reduce(|sum, more| sum.plus(&more)).unwrap_or_default(),
+            recalls: recalls
+                .reduce(|sum, more| sum.plus(&more))
+                .unwrap_or_default(),
             ..together
         }
     }
 
-    /// The queue of the source's tape system in bins in which files of the link are in it: some were submitted that neither
-    /// are queued or run nor have ended. Those that were submitted before the window are seen only as they come, so what moves
-    /// counts as well.
+    /// The queue of the source's tape system in bins in which files of the link may be in it: others of its files move, or none is
+    /// queued or runs and more were submitted than have ended since another such bin. Files that were submitted before
+    /// the first of these are seen only as they come.
     fn recalls_of(&self, id: &LinkId) -> Option<Series> {
         let link = self.links.get(id)?;
         let queue = &self.storages.get(&id.source)?.tape.recalls_queued;
         let submitted = self.service.submissions.get(id);
-        let (mut open, mut least) = (0.0, 0.0_f64);
+        let (mut open, mut least) = (0.0, f64::INFINITY);
         let recalls = (0..queue.0.len()).map(|bin| {
             let at = |series: &Series| series.at(bin).unwrap_or(0.0);
             let failed = link.failures.values().chain(link.tape_failures.values());
             let ended = at(&link.finished_files) + failed.map(at).sum::<f64>();
             open += submitted.map_or(0.0, at) - ended;
-            let awaited = open - at(&link.queued) - at(&link.active);
-            least = least.min(awaited);
-            let is_its = awaited - least >= 1.0 || at(&link.active) > 0.0;
+            let is_its = match at(&link.active) + at(&link.queued) > 0.0 {
+                true => true,
+                false => {
+                    least = least.min(open);
+                    open - least >= 1.0
+                }
+            };
             queue.at(bin).map(|files| if is_its { files } else { 0.0 })
         });
         Some(Series(recalls.collect()))

@@ -6,6 +6,7 @@ mod incidents;
 mod plant;
 mod pools;
 mod rate_changes;
+mod recalls;
 mod standstill;
 mod ways;
 

@@ -44,6 +44,8 @@ pub(super) struct HsmProgram {
     /// What a request to remove removes.
     removals: BTreeMap<RequestId, HsmUri>,
     next_removal: u64,
+    /// Gets that run and have given nothing yet, as they wait in the HSM, and since when their files are waited for.
+    silent_gets: BTreeMap<HsmCommandId, i64>,
     /// The last words of faults that incidents were opened with.
     faults: BTreeMap<HsmIncident, HsmFault>,
     wake_ns: Option<i64>,
@@ -69,6 +71,7 @@ impl HsmProgram {
             news,
             removals: BTreeMap::new(),
             next_removal: 0,
+            silent_gets: BTreeMap::new(),
             faults: BTreeMap::new(),
             wake_ns: None,
         };
@@ -305,6 +308,7 @@ impl HsmProgram {
 
     /// What a command tells. What a recall has brought is looked at before the queue hears of its end.
     pub(super) fn take_news(&mut self, news: HsmInput) -> Vec<TapeOrder> {
+        self.note_first_bytes(&news);
         let HsmInput::Ended { command, end } = &news else {
             return self.input(news);
         };
@@ -320,6 +324,27 @@ impl HsmProgram {
                 orders.extend(self.input(news));
                 orders
             }
+        }
+    }
+
+    /// Counts for how long a file was waited for until the HSM gave the first of it: a command that was started may wait for a tape, or
+    /// in a batch system.
+    fn note_first_bytes(&mut self, news: &HsmInput) {
+        let (command, is_given) = if let HsmInput::Ended { command, end } = news {
+            (command, matches!(end, HsmCommandEnd::Succeeded { .. }))
+        } else if let HsmInput::Progressed {
+            command,
+            bytes: 1..,
+        } = news
+        {
+            (command, true)
+        } else {
+            return;
+        };
+        if let Some(since_ns) = self.silent_gets.remove(command).filter(|_| is_given) {
+            let waited_ms = self.now_ns().saturating_sub(since_ns) / 1_000_000;
+            let waited_ms = u64::try_from(waited_ms).unwrap_or(0);
+            self.context.meter.recall_began(waited_ms);
         }
     }
 
@@ -402,9 +427,11 @@ impl HsmProgram {
     ) -> Vec<TapeOrder> {
         let target = HsmTarget::Get(FileId(file.id.0));
         let entry = self.queue.live().entries.get(&target);
-        let Some(HsmWork::Get { uri, .. }) = entry.map(|entry| &entry.work) else {
+        let known = entry.map(|entry| (&entry.work, entry.since_ns));
+        let Some((HsmWork::Get { uri, .. }, since_ns)) = known else {
             return self.recall_ended(command, RecallEnd::Gone);
         };
+        self.silent_gets.insert(command, since_ns);
         let call = HsmCall::Get {
             pnfsid: self.pnfsid(file.id),
             path: path.to_owned(),
@@ -500,22 +527,21 @@ impl HsmProgram {
     pub(super) fn meter_state(&self, counts: &TapeCounts) -> MeterState {
         let policy = self.queue.policy();
         let cycle_ns = u64::try_from(policy.batch.age_ns).unwrap_or(0);
+        let queued = MeterState::of_counts(counts);
+        // One that does not end when it is stopped is forgotten by the queue.
+        let runs = &self.queue.live().runs;
+        let silent = self.silent_gets.iter();
+        let silent = silent.filter(|(command, _)| runs.contains_key(command));
+        let oldest_ns = silent.clone().map(|(_, since_ns)| since_ns).min();
+        let oldest = oldest_ns.map(|since_ns| Timestamp(since_ns / 1_000_000));
         MeterState {
+            recalls_queued: queued.recalls_queued + silent.count() as u64,
+            oldest_recall: queued.oldest_recall.into_iter().chain(oldest).min(),
             drives_busy: counts.recalls.running.files,
             drives_max: policy.slots(HsmKind::Get) as u64,
             write_cycle_seconds: Some(cycle_ns / 1_000_000_000),
-            ..MeterState::of_counts(counts)
+            ..queued
         }
-    }
-
-    pub(super) fn recall_wait(&self, file: EntryId) -> Option<Duration> {
-        let entry = self
-            .queue
-            .live()
-            .entries
-            .get(&HsmTarget::Get(FileId(file.0)))?;
-        let waited_ns = self.now_ns().saturating_sub(entry.since_ns);
-        Some(Duration::from_nanos(u64::try_from(waited_ns).unwrap_or(0)))
     }
 
     /// Stops all commands. A file that is on tape by now needs no second put.

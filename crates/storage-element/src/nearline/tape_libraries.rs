@@ -29,7 +29,7 @@ use super::tape_order::{
 use super::wording::{COPY_NOT_UNDERSTOOD, library_incident, log_begin, log_end};
 use crate::clock::BelievedClock;
 use crate::tape_counts::TapeCounts;
-use crate::tape_meter::{DriveTotals, MeterState};
+use crate::tape_meter::MeterState;
 use copy_uri::CopyUri;
 use disk_side::DiskSide;
 use penstock_model::Timestamp;
@@ -79,8 +79,10 @@ pub(super) struct TapeLibraries {
     activities: BTreeMap<DriveName, (DriveActivity, i64)>,
     /// Since when each is open, in the time of the libraries.
     incidents: BTreeMap<TapeIncident, i64>,
-    /// What drives did to bring files.
-    read_totals: DriveTotals,
+    /// Tapes that were mounted to read from.
+    read_mounts: u64,
+    /// What drives read over before files that they bring to disk, where it is something.
+    over_bytes: BTreeMap<FileId, u64>,
     care: Care,
     wake_ns: Option<i64>,
     factor: u32,
@@ -165,25 +167,20 @@ impl TapeLibraries {
         for effect in effects {
             match effect {
                 Effect::Persist(records) => {
-                    let read_over = records.iter().map(|record| match record {
-                        Record::ReadBegun { over_bytes, .. } => *over_bytes,
-                        _ => 0,
-                    });
-                    self.read_totals.read_bytes += read_over.sum::<u64>();
+                    for record in &records {
+                        self.note_read_over(record);
+                    }
                     orders.push(TapeOrder::Persist(self.lines(records)));
                 }
                 Effect::Read {
                     ref drive, file, ..
                 } => {
                     let recall = RecallTry::Drive(drive.clone(), file);
-                    if let Effect::Read { size_bytes, .. } = effect {
-                        self.read_totals.read_bytes += size_bytes;
-                    }
                     self.reads.insert(drive.clone(), effect);
                     orders.push(TapeOrder::Bring(recall, EntryId(file.0)));
                 }
                 Effect::Mount { ref purpose, .. } => {
-                    self.read_totals.mounts += u64::from(!purpose.is_archive());
+                    self.read_mounts += u64::from(!purpose.is_archive());
                     orders.push(TapeOrder::Begin(TapeWork::Drive(effect)));
                 }
                 Effect::Verify { .. }
@@ -193,6 +190,7 @@ impl TapeLibraries {
                 | Effect::Dismount { .. } => orders.push(TapeOrder::Begin(TapeWork::Drive(effect))),
                 Effect::Abort { ref drive } => {
                     if let Some(Effect::Read { file, .. }) = self.reads.remove(drive) {
+                        self.over_bytes.remove(&file);
                         let recall = RecallTry::Drive(drive.clone(), file);
                         orders.push(TapeOrder::Abandon(recall));
                     }
@@ -236,6 +234,22 @@ impl TapeLibraries {
             }
         }
         orders
+    }
+
+    fn note_read_over(&mut self, record: &Record) {
+        if let Record::ReadBegun {
+            over_bytes,
+            is_compared: false,
+            file,
+            ..
+        } = record
+        {
+            // What an earlier try read over was for nothing.
+            self.over_bytes.remove(file);
+            if *over_bytes > 0 {
+                self.over_bytes.insert(*file, *over_bytes);
+            }
+        }
     }
 
     fn lines(&self, records: Vec<Record>) -> Vec<String> {
@@ -411,6 +425,7 @@ impl TapeLibraries {
             }
             DriveReport::NotTaken(_) | DriveReport::Failed(_) => {
                 if let Some(Effect::Read { file, .. }) = self.reads.remove(&drive) {
+                    self.over_bytes.remove(&file);
                     self.disk.forget(file);
                     orders.push(TapeOrder::Abandon(RecallTry::Drive(drive.clone(), file)));
                 }
@@ -481,6 +496,7 @@ impl TapeLibraries {
         end: RecallEnd,
     ) -> Vec<TapeOrder> {
         self.reads.remove(drive);
+        self.over_bytes.remove(&file);
         self.disk.forget(file);
         let report = match end {
             RecallEnd::Brought => DriveReport::FileRead(file),
@@ -508,6 +524,10 @@ impl TapeLibraries {
 
     pub(super) fn meter_state(&self, counts: &TapeCounts) -> MeterState {
         library_status::meter_state(self, counts)
+    }
+
+    pub(super) fn over_bytes(&self, file: EntryId) -> u64 {
+        self.over_bytes.get(&FileId(file.0)).copied().unwrap_or(0)
     }
 
     pub(super) fn recall_wait(&self, file: EntryId) -> Option<Duration> {

@@ -242,9 +242,22 @@ impl TapeSystem {
         either!(self, one => one.meter_state(counts))
     }
 
-    /// For how long a file has been waited for; `None`: nobody does.
+    /// For how long a file has been waited for to which a drive turns now; `None`: nobody does, or it comes later that a program gives
+    /// the first of it.
     pub(super) fn recall_wait(&self, file: EntryId) -> Option<Duration> {
-        either!(self, one => one.recall_wait(file))
+        match self {
+            TapeSystem::Program(_) => None,
+            TapeSystem::Libraries(one) => one.recall_wait(file),
+        }
+    }
+
+    /// What the drive that brings a file has read beside it.
+    pub(super) fn over_bytes(&self, file: EntryId) -> u64 {
+        match self {
+            // A program tells nothing of it.
+            TapeSystem::Program(_) => 0,
+            TapeSystem::Libraries(one) => one.over_bytes(file),
+        }
     }
 
     pub(super) fn status(&self) -> NearlineStatus {

@@ -407,6 +407,26 @@ async fn what_a_program_does_with_files_is_sampled_beside_the_pools() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_file_is_waited_for_until_the_program_gives_the_first_of_it() {
+    let site = Site::with(|config| with_tape(config, EVICTS_ALL)).await;
+    let hsm = Hsm::of(&site);
+    site.put("/tape/f", b"seven b").await;
+    site.becomes("/tape/f", "TAPE").await;
+    // The command runs, and waits in the HSM.
+    hsm.switch("wait", true);
+    site.stage("/tape/f").await;
+    tape_tells(&site, "a recall that waits at two looks", |told| {
+        told.recalls_queued >= 2 && told.drives_busy > 0 && told.recalls_started == 0
+    })
+    .await;
+    hsm.switch("wait", false);
+    tape_tells(&site, "the wait", |told| {
+        told.recalls_started == 1 && told.recall_wait_ms >= 500 && told.recalled_files == 1
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_restart_goes_on_with_what_was_asked_for() {
     let site = Site::with(|config| with_tape(config, EVICTS_ALL)).await;
     let hsm = Hsm::of(&site);

@@ -135,10 +135,12 @@ fn write_stopped_at_pools(view: &RuleInput<'_>) -> Option<Finding> {
 
 /// No drive is left for another tape.
 pub(super) fn has_all_drives_busy(view: &RuleInput<'_>, tape: &TapeSignals) -> bool {
-    let both = view
-        .low_mean(&tape.drives_busy)
-        .zip(view.low_mean(&tape.drives_cap));
-    both.is_some_and(|(busy, cap)| cap > 0.0 && busy >= cap * BUSY_DRIVES_SHARE_MIN)
+    are_all_busy(view.low_bins, tape) == Some(true)
+}
+
+fn are_all_busy(bins: &[Range<usize>], tape: &TapeSignals) -> Option<bool> {
+    let (busy, cap) = (tape.drives_busy.mean(bins)?, tape.drives_cap.mean(bins)?);
+    Some(cap > 0.0 && busy >= cap * BUSY_DRIVES_SHARE_MIN)
 }
 
 /// Files wait to be read from tape.
@@ -155,7 +157,11 @@ fn quotient(bins: &[Range<usize>], dividend: &Series, divisor: &Series) -> Optio
 pub(super) fn drives(view: &RuleInput<'_>) -> Option<Finding> {
     let (id, tape) = find(view, |tape| {
         let gives_less = view.fell(&tape.recalled_bytes, 0.9);
-        has_all_drives_busy(view, tape) && has_recalls(view, tape) && gives_less
+        // What drives bring for others is no less, and the link gets less of it.
+        let had_a_free_drive = are_all_busy(view.usual_bins, tape) == Some(false);
+        let are_taken = had_a_free_drive && view.fell_factor(Factor::Fed);
+        let is_short = gives_less || are_taken;
+        has_all_drives_busy(view, tape) && has_recalls(view, tape) && is_short
     })?;
     let mut evidence = vec![
         view.value_at(Measure::TapeDrives, Some(id), &tape.drives_busy),

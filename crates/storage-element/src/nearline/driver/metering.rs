@@ -3,7 +3,6 @@
 use super::Driver;
 use super::asking::Lookup;
 use penstock_persistence::namespace::{EntryId, TapeFile};
-use std::time::Duration;
 
 impl Driver {
     /// A file is on tape, safely.
@@ -13,15 +12,18 @@ impl Driver {
         }
     }
 
-    /// A file is being brought.
+    /// A drive turns to a file.
     pub(super) fn meter_begin(&self, file: EntryId) {
-        let waited = self.system.recall_wait(file).unwrap_or(Duration::ZERO);
-        let waited_ms = u64::try_from(waited.as_millis()).unwrap_or(u64::MAX);
-        self.context.meter.recall_began(waited_ms);
+        if let Some(waited) = self.system.recall_wait(file) {
+            let waited_ms = u64::try_from(waited.as_millis()).unwrap_or(u64::MAX);
+            self.context.meter.recall_began(waited_ms);
+        }
     }
 
     /// It has come.
     pub(super) fn meter_recalled(&self, file: &TapeFile) {
-        self.context.meter.recalled(file.size.0);
+        let over_bytes = self.system.over_bytes(file.id);
+        let read_bytes = file.size.0.saturating_add(over_bytes);
+        self.context.meter.recalled(file.size.0, read_bytes);
     }
 }

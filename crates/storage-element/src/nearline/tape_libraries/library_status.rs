@@ -163,7 +163,7 @@ pub(super) fn meter_state(libraries: &TapeLibraries, counts: &TapeCounts) -> Met
         drives_busy: busy,
         drives_max: all,
         write_cycle_seconds: u64::try_from(cycle_ns / SECOND_NS).ok(),
-        drives: Some(libraries.read_totals),
+        mounts: Some(libraries.read_mounts),
         ..MeterState::of_counts(counts)
     }
 }

@@ -74,7 +74,8 @@ impl TapeLibraries {
             threads: opened.threads,
             reads: BTreeMap::new(),
             incidents: BTreeMap::new(),
-            read_totals: Default::default(),
+            read_mounts: 0,
+            over_bytes: BTreeMap::new(),
             care: Care::new(
                 config.care.clone(),
                 nearline.classes.clone(),
