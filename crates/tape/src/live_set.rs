@@ -310,6 +310,10 @@ impl LiveSet {
             }
             // They change no drive.
             Record::Snapshot(_)
+            | Record::LibraryKnown { .. }
+            | Record::TapeRetired { .. }
+            | Record::TapeReturned { .. }
+            | Record::CopiesGivenUp { .. }
             | Record::DriveAdded { .. }
             | Record::TapeAdded { .. }
             | Record::TapeChanged { .. }

@@ -369,6 +369,10 @@ impl MountLedger {
             }
             // They take no time of a drive.
             Record::Snapshot(_)
+            | Record::LibraryKnown { .. }
+            | Record::TapeRetired { .. }
+            | Record::TapeReturned { .. }
+            | Record::CopiesGivenUp { .. }
             | Record::DriveAdded { .. }
             | Record::TapeAdded { .. }
             | Record::TapeChanged { .. }

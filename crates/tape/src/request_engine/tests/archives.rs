@@ -105,7 +105,7 @@ fn a_copy_whose_tape_breaks_before_the_others_are_safe_is_written_again_on_anoth
     assert_eq!(lab.told(), [], "one of both cannot be read");
     lab.perform(again);
     let both = [("a1", 0), ("b0", 0)].map(|(tape, at)| TapeCopy::alone(tape_name(tape), at));
-    let archived = RequestOutcome::ArchivedCopies(both.to_vec());
+    let archived = RequestOutcome::Archived(both.to_vec());
     assert_eq!(lab.told(), [(1, archived)]);
 }
 

@@ -125,7 +125,7 @@ fn a_mount_of_a_tape_that_was_taken_out_of_the_configuration_is_given_up() {
     let again = lab.restart(inventory(&[("d0", Some("t"))], &["u"]));
     assert!(matches!(again[0], Effect::Dismount { .. }));
     assert_eq!(lab.perform(again), [1]);
-    let on_u = RequestOutcome::Archived(TapeCopy::alone(tape_name("u"), 0));
+    let on_u = RequestOutcome::Archived(vec![TapeCopy::alone(tape_name("u"), 0)]);
     assert_eq!(lab.told(), [(1, on_u)]);
 }
 
