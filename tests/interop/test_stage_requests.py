@@ -40,7 +40,7 @@ SELECT {kind}, {holder}, count(*), sum(size_bytes) FROM (
 ) GROUP BY {holder}
 """
 BY_LISTING = f"{HELD.format(kind=0, holder='user')} UNION ALL {HELD.format(kind=1, holder='vo')} ORDER BY 1, 2"
-BY_COUNTER = "SELECT kind, holder, files, size_bytes FROM held_sum ORDER BY kind, holder"
+BY_COUNTER = "SELECT kind, holder, files, size_bytes FROM held_sum WHERE kind < 2 ORDER BY kind, holder"
 
 
 @pytest.fixture
@@ -189,7 +189,10 @@ def test_a_user_has_only_so_many_requests_until_some_are_forgotten(site):
     with sqlite3.connect(site.directory / "state/namespace.sqlite") as database:
         [(user, vo, created)] = database.execute("SELECT user, vo, created_ms FROM stage_request").fetchall()
         rows = [(f"older-{number}", user, vo, created) for number in range(4_999)]
-        database.executemany("INSERT INTO stage_request VALUES (?, ?, ?, ?)", rows)
+        # They are open: one that is over would make place.
+        columns = "id, user, vo, created_ms, files, text_bytes, held"
+        database.executemany(f"INSERT INTO stage_request ({columns}) VALUES (?, ?, ?, ?, 1, 10, 1)", rows)
+        database.execute("UPDATE stage_kept SET requests = requests + 4999, files = files + 4999")
     database.close()
     site.start()
     refused = owner.ask("POST", f"{TAPE}/stage", json=wanted)
