@@ -329,7 +329,7 @@ fn a_late_arrival_is_read_in_the_same_mount_in_either_direction() {
 #[test]
 fn what_lies_between_files_counts_as_moved_where_the_drive_reads_over_it() {
     let mut rules = policy();
-    rules.read_order = ReadOrder::Position;
+    rules.read_order = ReadOrder::FromHead;
     let mut lab = Lab::new(rules, 1, &["t"]);
     // A gap of one gigabyte is read over, one of thousands is not.
     let files = [(1, 1_000), (2, 1_003), (3, 9_000)];
