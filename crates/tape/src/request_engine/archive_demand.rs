@@ -319,7 +319,7 @@ impl RequestEngine {
             let Some(tape) = tapes.next(family, &library, sum.first_bytes) else {
                 continue;
             };
-            let may = self.may_mount(now_ns, &library, probes);
+            let may = self.has_room(now_ns, &library) && self.may_mount(now_ns, &library, probes);
             let candidate = self.archive_candidate(family, tape, sum);
             match may {
                 true => demand.candidates.extend(candidate),
@@ -415,7 +415,7 @@ impl RequestEngine {
             let tapes = by_library.entry(tape.library.clone()).or_default();
             tapes.push(WritableTape {
                 name: name.clone(),
-                free_bytes: tape.capacity_bytes.saturating_sub(tape.written_bytes),
+                free_bytes: tape.free_bytes(),
                 written_bytes: tape.written_bytes,
                 is_in_drive: in_drives.contains(name),
             });
@@ -442,7 +442,8 @@ impl RequestEngine {
             room.own_bytes = begun.map(|tape| tape.written_bytes).max();
         }
         for (library, room) in &mut rooms {
-            room.is_working = self.is_library_working(now_ns, library);
+            room.is_working =
+                self.is_library_working(now_ns, library) && self.has_room(now_ns, library);
         }
         rooms
     }

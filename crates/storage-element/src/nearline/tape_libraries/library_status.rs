@@ -233,7 +233,7 @@ fn tapes(live: &LiveSet, times: &Times) -> Vec<TapeStatus> {
                 TapeState::Broken => "broken",
             },
             family: tape.family.as_ref().map(|family| family.0.to_string()),
-            capacity_bytes: tape.capacity_bytes,
+            capacity_bytes: tape.holds_bytes(),
             written_bytes: tape.written_bytes,
             // Whoever asks finds it out from the namespace.
             live: LiveBytes::default(),
@@ -335,6 +335,10 @@ fn words(incident: &TapeIncident) -> String {
         ),
         TapeIncident::LibraryPaused(library) => format!(
             "library {} does not work; one mount after the other tries it",
+            library.0
+        ),
+        TapeIncident::LibraryFull(library) => format!(
+            "library {} has no room for more data: free space on its disk; files wait on the pools, and reading goes on",
             library.0
         ),
         TapeIncident::OldestWaits(MountTarget::Recall(tape)) => format!(
