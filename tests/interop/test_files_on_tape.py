@@ -505,7 +505,8 @@ def test_operators_stop_drives_and_tapes_of_libraries_and_ask_before(grid):
     assert run("disable", drives[0]) == (0, f"drive {drives[0]} is down\n")
     state = lambda: {drive["name"]: drive["state"] for drive in tapes.status()["libraries"]["drives"]}
     eventually("it is down", lambda: state()[drives[0]] == "down")
-    assert f"drive {drives[0]} is down" in run("status")[1]
+    assert re.search(rf"drive {drives[0]} +down", run("status")[1])
+    assert tapes.status()["incidents"] == [], "who takes a drive out of use knows that"
     assert run("enable", drives[0])[0] == 0
     eventually("it is free", lambda: state()[drives[0]] == "free")
     eventually("no incident is left", lambda: tapes.status()["incidents"] == [])

@@ -61,8 +61,6 @@ pub(crate) enum OperatorError {
     NoLibraries,
     #[error("the drive does not stop what it does; try again later")]
     Busy,
-    #[error("the tape of drive {} cannot be put back into its slot: {why}", .drive.0)]
-    NotEmptied { drive: DriveName, why: String },
     #[error("the tape system does not answer; try again later")]
     Silent,
     #[error("tape {} is {state}: {remedy}", .tape.0)]

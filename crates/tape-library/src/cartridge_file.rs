@@ -271,6 +271,20 @@ impl CartridgeFile {
     /// Writes a file behind the data. It can be lost until the next sync.
     pub(crate) fn append(
         &mut self,
+        address: (FileId, u64, u64),
+        source: &mut impl Read,
+        goes_on: impl FnMut(u64) -> bool,
+    ) -> Result<(), WriteError> {
+        let written = self.write_file(address, source, goes_on);
+        if let Err(WriteError::Medium(_)) = &written {
+            // Room for what others write, and for the mark of what was written before. The next sync cuts it off in any case.
+            let _ = self.medium.set_len(self.tail_offset());
+        }
+        written
+    }
+
+    fn write_file(
+        &mut self,
         (file, begin_bytes, size_bytes): (FileId, u64, u64),
         source: &mut impl Read,
         mut goes_on: impl FnMut(u64) -> bool,

@@ -36,22 +36,20 @@ impl DriveSlots {
             .map(|(drive, _)| drive.clone())
     }
 
-    /// A cartridge is put into a drive, or taken out of it. After an error it is where it was.
-    pub(crate) fn put(&self, drive: &DriveName, tape: Option<&TapeName>) -> io::Result<()> {
+    /// A cartridge is put into a drive, or taken out of it. That counts also when the file cannot tell of it, as on a full disk: at the
+    /// next start a tape that the file has elsewhere than its drive is found in its slot.
+    pub(crate) fn put(&self, drive: &DriveName, tape: Option<&TapeName>) {
         let mut loaded = self.loaded.lock();
-        let mut changed = loaded.clone();
         match tape {
-            Some(tape) => changed.insert(drive.clone(), tape.clone()),
-            None => changed.remove(drive),
+            Some(tape) => loaded.insert(drive.clone(), tape.clone()),
+            None => loaded.remove(drive),
         };
-        let text = serde_json::to_vec(&changed).map_err(io::Error::other)?;
-        replace_private(&self.path, &text)?;
-        *loaded = changed;
-        Ok(())
+        if let Ok(text) = serde_json::to_vec(&*loaded) {
+            let _ = replace_private(&self.path, &text);
+        }
     }
 
-    /// Only these stay in their drives; all others are put back into their slots. The file tells of it when it is written next:
-    /// until then each start finds the same.
+    /// Only these stay in their drives; all others are put back into their slots.
     pub(crate) fn keep_only(&self, mut is_kept: impl FnMut(&DriveName, &TapeName) -> bool) {
         let mut loaded = self.loaded.lock();
         loaded.retain(|drive, tape| is_kept(drive, tape));
@@ -63,24 +61,28 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_could_not_be_written_down_has_not_happened() {
+    fn what_could_not_be_written_down_counts_all_the_same() {
         let directory = tempfile::tempdir().expect("made");
         let slots = DriveSlots::open(directory.path()).expect("opened");
         let (drive, other) = (DriveName("d0".into()), DriveName("d1".into()));
         let (tape, second) = (TapeName("T1".into()), TapeName("T2".into()));
+        slots.put(&other, Some(&second));
         // A directory in the way of the file.
         let in_the_way = directory.path().join("drives.json.new");
         std::fs::create_dir(&in_the_way).expect("made");
-        slots.put(&drive, Some(&tape)).expect_err("not written");
+        slots.put(&drive, Some(&tape));
+        assert_eq!(slots.drive_of(&tape), Some(drive.clone()));
+        slots.put(&drive, None);
         assert_eq!(slots.drive_of(&tape), None);
+        slots.keep_only(|name, _| *name != other);
+        assert_eq!(slots.drive_of(&second), None);
+        slots.put(&drive, Some(&tape));
         std::fs::remove_dir(&in_the_way).expect("removed");
-        slots.put(&drive, Some(&tape)).expect("written");
-        slots.put(&other, Some(&second)).expect("written");
-        std::fs::create_dir(&in_the_way).expect("made");
-        slots.put(&drive, None).expect_err("not written");
-        assert_eq!(slots.drive_of(&tape), Some(drive));
-        slots.keep_only(|name, _| *name == other);
-        assert_eq!(slots.drive_of(&tape), None);
-        assert_eq!(slots.drive_of(&second), Some(other));
+        // The next that is written tells all of it.
+        let later = DriveSlots::open(directory.path()).expect("opened");
+        assert_eq!(later.drive_of(&tape), None);
+        slots.put(&other, None);
+        let later = DriveSlots::open(directory.path()).expect("opened");
+        assert_eq!(later.drive_of(&tape), Some(drive));
     }
 }

@@ -35,10 +35,7 @@ const AT_ONCE_NS: i64 = SECOND_NS;
 /// What a drive is told.
 #[derive(Debug)]
 pub(crate) enum Command {
-    Mount {
-        tape: TapeName,
-        is_archive: bool,
-    },
+    Mount(TapeName),
     /// Read a file and compare it; it goes nowhere.
     Verify {
         file: FileId,
@@ -64,7 +61,7 @@ pub(crate) enum Command {
     /// The drive is down: what it has not synced is lost.
     Fail,
     /// Its cartridge is taken out by hand; whoever asked is told when that is done.
-    Empty(Sender<io::Result<()>>),
+    Empty(Sender<()>),
 }
 
 /// What all drives of a library have in common.
@@ -141,7 +138,7 @@ impl DriveThread {
 
     fn perform(&mut self, command: Command) {
         match command {
-            Command::Mount { tape, is_archive } => self.mount(&tape, is_archive),
+            Command::Mount(tape) => self.mount(&tape),
             Command::Read {
                 file,
                 begin_bytes,
@@ -186,8 +183,9 @@ impl DriveThread {
                 }
             }
             Command::Empty(done) => {
+                self.empty();
                 // Who asked may have gone.
-                let _ = done.send(self.empty());
+                let _ = done.send(());
             }
         }
     }
@@ -245,22 +243,24 @@ impl DriveThread {
         injected.or(drawn)
     }
 
-    fn mount(&mut self, tape: &TapeName, is_archive: bool) {
+    fn mount(&mut self, tape: &TapeName) {
         let begin_ns = self.shared.queue.now_ns();
         if let Some(loaded) = &mut self.loaded {
             // Told again after a restart: nothing was written to it since it came.
             loaded.has_lost_tail = false;
-            match loaded.tape == *tape && loaded.medium.is_some() {
-                true => self.report(begin_ns + AT_ONCE_NS, DriveReport::Mounted),
-                false => self.fail(begin_ns + AT_ONCE_NS, TapeErrorScope::Drive),
-            }
-            return;
+            let medium = loaded.medium.as_ref().filter(|_| loaded.tape == *tape);
+            let end_bytes = medium.map(CartridgeFile::end_bytes);
+            let at_ns = begin_ns + AT_ONCE_NS;
+            let Some(end_bytes) = end_bytes else {
+                return self.fail(at_ns, TapeErrorScope::Drive);
+            };
+            self.report(at_ns, DriveReport::DataEnds { end_bytes });
+            return self.report(at_ns, DriveReport::Mounted);
         }
         let fault = self.shared.faults.lock().library;
         let after_ns = match fault {
             Some(LibraryFault::RobotStuck) => Some(ROBOT_STUCK_NS),
             Some(LibraryFault::RobotAway) => Some(ROBOT_AWAY_NS),
-            Some(LibraryFault::Full) if is_archive => Some(AT_ONCE_NS),
             _ if self.shared.slots.drive_of(tape).is_some() => Some(AT_ONCE_NS),
             _ => None,
         };
@@ -270,9 +270,7 @@ impl DriveThread {
         if !self.shared.definition.tapes.contains_key(tape) {
             return self.fail(begin_ns + AT_ONCE_NS, TapeErrorScope::Tape);
         }
-        if self.shared.slots.put(&self.name, Some(tape)).is_err() {
-            return self.fail(begin_ns + AT_ONCE_NS, TapeErrorScope::Library);
-        }
+        self.shared.slots.put(&self.name, Some(tape));
         self.mounts += 1;
         let seed = self.shared.definition.seed_of(&self.name.0);
         let mut chance = Chance::of_part(seed, self.mounts);
@@ -289,6 +287,10 @@ impl DriveThread {
                 if let Some(ends) = loaded.and_then(|loaded| loaded.drive.wrap_ends_bytes()) {
                     let wrap_ends_bytes = ends.to_vec();
                     self.report(end_ns, DriveReport::WrapEnds { wrap_ends_bytes });
+                }
+                let medium = loaded.and_then(|loaded| loaded.medium.as_ref());
+                if let Some(end_bytes) = medium.map(CartridgeFile::end_bytes) {
+                    self.report(end_ns, DriveReport::DataEnds { end_bytes });
                 }
                 self.report_at_end((begin_ns, end_ns), 0, DriveReport::Mounted);
             }
@@ -438,6 +440,9 @@ impl DriveThread {
             let end_ns = located_ns + drive.stream(left, HostFeed::UNLIMITED).total_ns();
             return self.report(end_ns, DriveReport::TapeFull);
         }
+        if shared.faults.lock().library == Some(LibraryFault::Full) {
+            return self.report(located_ns, DriveReport::LibraryFull);
+        }
         let streamed = drive.stream(size, HostFeed::UNLIMITED).total_ns();
         let end_ns = located_ns + streamed + drive.mark(FileMark::Buffered);
         let Ok(mut source) = source else {
@@ -447,7 +452,7 @@ impl DriveThread {
             Ok(()) => self.report_at_end((begin_ns, end_ns), size, written),
             Err(WriteError::Stopped) => {}
             Err(WriteError::Source(_)) => self.report(located_ns, unreadable(Some(&source))),
-            Err(WriteError::Medium(_)) => self.fail(end_ns, TapeErrorScope::Drive),
+            Err(WriteError::Medium(why)) => self.report(end_ns, unwritten(&why)),
             Err(WriteError::Occupied) => self.fail(located_ns, TapeErrorScope::Tape),
         }
     }
@@ -466,7 +471,7 @@ impl DriveThread {
         let end_ns = begin_ns + drive.mark(FileMark::Synchronised);
         match medium.sync() {
             Ok(()) => self.report_at_end((begin_ns, end_ns), 0, DriveReport::Synced),
-            Err(_) => self.fail(end_ns, TapeErrorScope::Drive),
+            Err(why) => self.report(end_ns, unwritten(&why)),
         }
     }
 
@@ -486,17 +491,23 @@ impl DriveThread {
         }
         drop(faults);
         let carried_ns = self.shared.carried_ns(unloaded_ns);
-        match self.shared.slots.put(&self.name, None) {
-            Ok(()) => self.report_at_end((begin_ns, carried_ns), 0, DriveReport::Dismounted),
-            Err(_) => self.fail(carried_ns, TapeErrorScope::Drive),
-        }
+        self.shared.slots.put(&self.name, None);
+        self.report_at_end((begin_ns, carried_ns), 0, DriveReport::Dismounted);
     }
 
-    fn empty(&mut self) -> io::Result<()> {
+    fn empty(&mut self) {
         if let Some(loaded) = self.loaded.take() {
             close(loaded);
         }
-        self.shared.slots.put(&self.name, None)
+        self.shared.slots.put(&self.name, None);
+    }
+}
+
+/// What a medium that does not take data says of itself: a full disk is no fault of the drive.
+fn unwritten(why: &io::Error) -> DriveReport {
+    match why.kind() {
+        ErrorKind::StorageFull | ErrorKind::QuotaExceeded => DriveReport::LibraryFull,
+        _ => DriveReport::Failed(TapeErrorScope::Drive),
     }
 }
 
@@ -504,5 +515,21 @@ impl DriveThread {
 fn close(loaded: Loaded) {
     if let Some(medium) = loaded.medium {
         let _ = medium.close();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_disk_is_no_fault_of_the_drive() {
+        for (number, report) in [
+            (28, DriveReport::LibraryFull),
+            (122, DriveReport::LibraryFull),
+            (5, DriveReport::Failed(TapeErrorScope::Drive)),
+        ] {
+            assert_eq!(unwritten(&io::Error::from_raw_os_error(number)), report);
+        }
     }
 }

@@ -21,7 +21,7 @@ pub enum InjectedFault {
     RobotStuck,
     /// The robot does not answer: mounts fail at once, and dismounts do not end, until it is mended.
     RobotAway,
-    /// The system behind the library is full: nothing is mounted for writing until it is mended.
+    /// The disk below the library is full: nothing is written until it is mended.
     LibraryFull,
 }
 

@@ -72,6 +72,8 @@ pub struct LiveSet {
     #[serde(with = "crate::as_pairs")]
     pub hint_verdicts: BTreeMap<(HintSource, HintVerdict), u64>,
     pub libraries: BTreeMap<LibraryName, LibraryPause>,
+    /// Those that take no data now.
+    pub full_libraries: BTreeMap<LibraryName, LibraryPause>,
     /// Which libraries these are, whatever lies where they are configured.
     pub library_ids: BTreeMap<LibraryName, LibraryId>,
     /// When a file was last read from each tape.
@@ -130,6 +132,10 @@ impl LiveSet {
             }
             Record::TapeChanged { tape, state } => {
                 if let Some(tape) = self.tapes.get_mut(tape) {
+                    // Whoever takes a broken tape back into use takes it as it is.
+                    if tape.state == TapeState::Broken {
+                        tape.synced_bytes = 0;
+                    }
                     tape.state = *state;
                 }
             }
@@ -138,6 +144,20 @@ impl LiveSet {
             }
             Record::TapeReturned { tape } => {
                 self.retired.remove(tape);
+            }
+            Record::TapeFound { tape, end_bytes } => {
+                if let Some(tape) = self.tapes.get_mut(tape) {
+                    tape.written_bytes = *end_bytes;
+                    tape.synced_bytes = *end_bytes;
+                }
+            }
+            Record::TapeCapacity {
+                tape,
+                capacity_bytes,
+            } => {
+                if let Some(tape) = self.tapes.get_mut(tape) {
+                    tape.capacity_bytes = *capacity_bytes;
+                }
             }
             Record::TapeMeasured {
                 tape,
@@ -149,12 +169,13 @@ impl LiveSet {
             }
             Record::TapeFilled { tape } => {
                 if let Some(tape) = self.tapes.get_mut(tape) {
-                    tape.capacity_bytes = tape.written_bytes;
+                    tape.ended_bytes = Some(tape.written_bytes);
                 }
             }
             Record::CopiesGivenUp { tape } => self.give_up_copies(tape),
             Record::RecallAsked { at_ns, request } => self.add_recall(*at_ns, request),
             Record::ArchiveAsked { at_ns, request } => self.add_archive(*at_ns, request),
+            Record::ArchiveChanged { at_ns, request } => self.change_archive(*at_ns, request),
             Record::LeaseRenewed { request, lease_ns } => self.renew(*request, *lease_ns),
             Record::RequestEnded { request, outcome } => {
                 self.note_verification(*request, outcome);
@@ -186,7 +207,9 @@ impl LiveSet {
                 self.unreadable.retain(|_, copy| copy.tape != *tape);
                 if let Some(tape) = self.tapes.get_mut(tape) {
                     tape.family = None;
+                    tape.ended_bytes = None;
                     tape.written_bytes = 0;
+                    tape.synced_bytes = 0;
                     tape.state = TapeState::Active;
                 }
             }
@@ -211,6 +234,22 @@ impl LiveSet {
             }
             Record::LibraryResumed { library } => {
                 self.libraries.remove(library);
+            }
+            Record::WritingPaused {
+                library,
+                since_ns,
+                probe_ns,
+                pause_ns,
+            } => {
+                let pause = LibraryPause {
+                    since_ns: *since_ns,
+                    probe_ns: *probe_ns,
+                    pause_ns: *pause_ns,
+                };
+                self.full_libraries.insert(library.clone(), pause);
+            }
+            Record::WritingResumed { library } => {
+                self.full_libraries.remove(library);
             }
             Record::MountBegun { .. }
             | Record::MountReady { .. }

@@ -203,7 +203,7 @@ impl Rest<'_> {
                         let is_new = tape.family.is_none() && tape.written_bytes == 0;
                         let is_its = tape.family.as_ref() == Some(family);
                         (is_new || is_its)
-                            && tape.written_bytes < tape.capacity_bytes
+                            && tape.free_bytes() > 0
                             && !group.taken.contains(&tape.library)
                     })
                 };

@@ -18,15 +18,48 @@ pub struct Tape {
     pub kind: String,
     /// Whose files are written to it; none yet on a new tape.
     pub family: Option<FamilyName>,
+    /// As its label says.
     pub capacity_bytes: u64,
+    /// Where it ended sooner. `None`: it has not.
+    #[serde(default)]
+    pub ended_bytes: Option<u64>,
     /// How much of it is written.
     pub written_bytes: u64,
+    /// How much of that is safe, as far as is known.
+    #[serde(default)]
+    pub synced_bytes: u64,
     pub state: TapeState,
     /// Where its wraps end, if that was read from it.
     pub wrap_ends_bytes: Option<Vec<u64>>,
 }
 
 impl Tape {
+    /// One that nobody knows anything of but what its label says.
+    pub fn new(library: LibraryName, kind: String, capacity_bytes: u64) -> Tape {
+        Tape {
+            library,
+            kind,
+            family: None,
+            capacity_bytes,
+            ended_bytes: None,
+            written_bytes: 0,
+            synced_bytes: 0,
+            state: TapeState::Active,
+            wrap_ends_bytes: None,
+        }
+    }
+
+    /// What it holds when it is full.
+    pub fn holds_bytes(&self) -> u64 {
+        let ended = self.ended_bytes.unwrap_or(u64::MAX);
+        ended.min(self.capacity_bytes)
+    }
+
+    /// What can still be written.
+    pub fn free_bytes(&self) -> u64 {
+        self.holds_bytes().saturating_sub(self.written_bytes)
+    }
+
     /// Which drives take it.
     pub fn class(&self) -> DriveClass {
         DriveClass {
@@ -84,11 +117,26 @@ pub enum Record {
         tape: TapeName,
         wrap_ends_bytes: Vec<u64>,
     },
+    /// A drive has told where data ends on a tape: what is written there next goes behind it.
+    TapeFound {
+        tape: TapeName,
+        end_bytes: u64,
+    },
+    /// The label of a tape says something else than it did.
+    TapeCapacity {
+        tape: TapeName,
+        capacity_bytes: u64,
+    },
     RecallAsked {
         at_ns: i64,
         request: RecallRequest,
     },
     ArchiveAsked {
+        at_ns: i64,
+        request: ArchiveRequest,
+    },
+    /// A file that waits to be written is wanted in another way than it was, such as with another number of copies.
+    ArchiveChanged {
         at_ns: i64,
         request: ArchiveRequest,
     },
@@ -256,6 +304,16 @@ pub enum Record {
         pause_ns: i64,
     },
     LibraryResumed {
+        library: LibraryName,
+    },
+    /// A library takes no data before `probe_ns`; what lies there is read.
+    WritingPaused {
+        library: LibraryName,
+        since_ns: i64,
+        probe_ns: i64,
+        pause_ns: i64,
+    },
+    WritingResumed {
         library: LibraryName,
     },
 }

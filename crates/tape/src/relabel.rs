@@ -129,7 +129,7 @@ pub fn choose_repacks(
         // Of an open tape the rest is still written.
         let is_closed = match tape.state {
             TapeState::ReadOnly => true,
-            TapeState::Active => tape.written_bytes >= tape.capacity_bytes / 100 * 98,
+            TapeState::Active => tape.written_bytes >= tape.holds_bytes() / 100 * 98,
             TapeState::Disabled | TapeState::Broken => false,
         };
         let written = u128::from(tape.written_bytes);

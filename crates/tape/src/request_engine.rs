@@ -133,6 +133,8 @@ pub enum DriveReport {
     Located { took_ns: i64 },
     /// Where the wraps of the tape in it end, of drives that tell; best before it is mounted.
     WrapEnds { wrap_ends_bytes: Vec<u64> },
+    /// Where data ends on the tape in it, what no sync covers left out, of drives that tell; before it is mounted.
+    DataEnds { end_bytes: u64 },
     /// It works: bytes since it began what it does, or any number that grows while it mounts.
     Moved { bytes: u64 },
     /// The file is on disk, whole.
@@ -147,6 +149,8 @@ pub enum DriveReport {
     Synced,
     /// The tape has ended before the file that is being written. What no sync covers is written again, to another tape.
     TapeFull,
+    /// The library can take no data now. Of what it was writing or syncing nothing counts; the drive is ready for the next order.
+    LibraryFull,
     /// The drive is empty.
     Dismounted,
     /// The disk could not take or give this file; the drive is ready for the next one. Of an aggregate nothing counts then.
@@ -299,6 +303,8 @@ pub enum TapeIncident {
     /// Files on it cannot be read.
     FilesUnreadable(TapeName),
     LibraryPaused(LibraryName),
+    /// It takes no data.
+    LibraryFull(LibraryName),
     /// A request is older than it should be, and a drive is free.
     OldestWaits(MountTarget),
     /// No tape is left on which files of this family can be written.
@@ -508,7 +514,9 @@ impl RequestEngine {
             }
             Input::Archive(requests) => {
                 for request in requests {
-                    if !self.live.requests.contains_key(&request.request) {
+                    if self.live.requests.contains_key(&request.request) {
+                        self.ask_again(now_ns, request, out);
+                    } else {
                         let at_ns = now_ns;
                         self.keep(out, Record::ArchiveAsked { at_ns, request });
                     }
@@ -582,6 +590,7 @@ impl RequestEngine {
             DriveReport::WrapEnds { wrap_ends_bytes } => {
                 self.measured(drive, wrap_ends_bytes, out);
             }
+            DriveReport::DataEnds { end_bytes } => self.data_ends(now_ns, drive, end_bytes, out),
             DriveReport::Moved { bytes } => self.watchdog.moved(now_ns, drive, bytes),
             DriveReport::FileRead(file) => self.file_read(now_ns, drive, (file, true), out),
             DriveReport::FileVerified(file) => self.file_read(now_ns, drive, (file, false), out),
@@ -589,6 +598,7 @@ impl RequestEngine {
             DriveReport::AggregateWritten => self.aggregate_written(now_ns, drive, out),
             DriveReport::Synced => self.synced(now_ns, drive, out),
             DriveReport::TapeFull => self.tape_full(now_ns, drive, out),
+            DriveReport::LibraryFull => self.library_full(now_ns, drive, out),
             DriveReport::Dismounted => self.dismounted(now_ns, drive, out),
             DriveReport::NotTaken(file) => self.not_taken(now_ns, drive, file, out),
             DriveReport::Failed(scope) => self.failed(now_ns, drive, scope, out),
@@ -691,7 +701,8 @@ impl RequestEngine {
             },
             _ => None,
         });
-        let pauses = self.live.libraries.values();
+        let full = self.live.full_libraries.values();
+        let pauses = self.live.libraries.values().chain(full);
         let pauses = pauses.map(|pause| pause.probe_ns);
         let overdue = self
             .watchdog

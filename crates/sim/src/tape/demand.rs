@@ -312,13 +312,8 @@ fn asker(vo: &str, priority: u8, deadline_ns: Option<i64>) -> Asker {
 
 fn written_tape(kind: &str, capacity_bytes: u64, written_bytes: u64, library: u32) -> Tape {
     Tape {
-        library: library_name(library),
-        kind: kind.to_owned(),
-        family: None,
-        capacity_bytes,
         written_bytes,
-        state: TapeState::Active,
-        wrap_ends_bytes: None,
+        ..Tape::new(library_name(library), kind.to_owned(), capacity_bytes)
     }
 }
 

@@ -201,7 +201,7 @@ pub(super) fn problem(why: &OperatorError) -> Problem {
     match why {
         OperatorError::Unknown(_) => Problem::new(ProblemCode::ResourceNotFound, text),
         OperatorError::NoLibraries => Problem::new(ProblemCode::FeatureUnsupported, text),
-        OperatorError::Busy | OperatorError::NotEmptied { .. } | OperatorError::Silent => {
+        OperatorError::Busy | OperatorError::Silent => {
             Problem::busy(ProblemCode::ServiceBusy, text, RETRY_AFTER_SECONDS)
         }
         OperatorError::TapeState { .. } | OperatorError::Kept { .. } => {

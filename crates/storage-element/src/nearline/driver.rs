@@ -74,6 +74,8 @@ pub(super) struct Driver {
     journal_records: usize,
     /// Where forecasts that were made on other threads come; at most one is being made.
     forecasts: Forecasts,
+    /// What waits is compared with the classes as they are now.
+    is_starting: bool,
     is_over: bool,
 }
 
@@ -102,6 +104,7 @@ impl Driver {
             retries,
             journal_records,
             forecasts: Forecasts::default(),
+            is_starting: true,
             is_over: false,
         }
     }
@@ -111,6 +114,7 @@ impl Driver {
         let orders = self.system.resume();
         self.perform(orders).await;
         self.compare().await;
+        self.is_starting = false;
         self.upkeep().await;
         let mut upkeep = tokio::time::interval(self.config.upkeep_interval);
         upkeep.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);

@@ -152,12 +152,15 @@ impl TapeLibraries {
         let libraries = live.libraries.iter();
         let libraries = libraries
             .map(|(name, pause)| (TapeIncident::LibraryPaused(name.clone()), pause.since_ns));
+        let full = live.full_libraries.iter();
+        let full =
+            full.map(|(name, pause)| (TapeIncident::LibraryFull(name.clone()), pause.since_ns));
         let unreadable = live.unreadable.values();
         let unreadable = unreadable.map(|copy| {
             let incident = TapeIncident::FilesUnreadable(copy.tape.clone());
             (incident, self.newest_ns)
         });
-        let incidents = drives.chain(tapes).chain(libraries);
+        let incidents = drives.chain(tapes).chain(libraries).chain(full);
         self.incidents = incidents.chain(unreadable).collect();
     }
 
@@ -433,6 +436,8 @@ impl TapeLibraries {
             DriveReport::Mounted
             | DriveReport::Located { .. }
             | DriveReport::WrapEnds { .. }
+            | DriveReport::DataEnds { .. }
+            | DriveReport::LibraryFull
             | DriveReport::Moved { .. }
             | DriveReport::FileVerified(_)
             | DriveReport::FileWritten(_)

@@ -57,6 +57,12 @@ impl TapeSystem {
         either!(self, one => one.ask_removals(removals))
     }
 
+    /// Whether a put that is asked for again may want another family or number of copies than before. To an HSM each command tells
+    /// the family of its file.
+    pub(super) fn takes_changed_puts(&self) -> bool {
+        matches!(self, TapeSystem::Libraries(_))
+    }
+
     /// These need not be put on tape, or brought, any more.
     pub(super) fn cancel_puts(&mut self, files: &[EntryId]) -> Vec<TapeOrder> {
         either!(self, one => one.cancel_puts(files))

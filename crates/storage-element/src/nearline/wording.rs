@@ -116,6 +116,10 @@ pub(super) fn library_incident(incident: &TapeIncident) -> String {
             "library {} is out of service: one mount at a time tests it; when it is repaired: penstock tape retry",
             library.0
         ),
+        TapeIncident::LibraryFull(library) => format!(
+            "library {} has no room for more data: free space on its disk; files wait on the pools, and reading goes on",
+            library.0
+        ),
         TapeIncident::OldestWaits(MountTarget::Recall(tape)) => format!(
             "files on tape {} have waited too long to be read although a drive is free; penstock tape status tells what they wait for",
             tape.0
@@ -153,6 +157,10 @@ pub(super) fn library_wait(wait: &TapeWait, wall: impl Fn(i64) -> Timestamp) -> 
             "the library is out of service, and is tested again later",
             Some(*probe_ns),
         ),
+        TapeWait::LibraryFull { probe_ns } => (
+            "the library has no room for more data, and is tested again later",
+            Some(*probe_ns),
+        ),
         TapeWait::NoDrive => ("no drive that takes the tape works", None),
         TapeWait::BackgroundHeld { until_ns } => (
             "no user waits for the files, and work for tapes rests",
@@ -188,6 +196,7 @@ fn wait_code(wait: &TapeWait) -> &'static str {
         TapeWait::TapeNotInUse => "tape-not-in-use",
         TapeWait::DriveDown(_) => "drive-down",
         TapeWait::LibraryPaused { .. } => "library-out-of-service",
+        TapeWait::LibraryFull { .. } => "library-full",
         TapeWait::NoDrive => "no-drive",
         TapeWait::BackgroundHeld { .. } => "background-held",
         TapeWait::BackgroundBusy { .. } => "background-busy",
@@ -264,6 +273,7 @@ pub(super) fn library_incident_code(incident: &TapeIncident) -> &'static str {
         TapeIncident::TapeBroken(_) => "tape-broken",
         TapeIncident::FilesUnreadable(_) => "files-unreadable",
         TapeIncident::LibraryPaused(_) => "library-out-of-service",
+        TapeIncident::LibraryFull(_) => "library-full",
         TapeIncident::OldestWaits(_) => "file-waits-too-long",
         TapeIncident::NoTapeLeft(_) => "no-tape-left",
     }

@@ -2,7 +2,7 @@
 
 use crate::nearline::{EVICTS_ALL, Hsm, nearline, with_tape};
 use crate::recovery::config;
-use crate::site::{DEADLINE, Site, Trust, check, path};
+use crate::site::{DEADLINE, Site, Trust, check, eventually, path};
 use penstock_model::Bytes;
 use penstock_persistence::namespace::{Change, EntryId, Namespace, NearlineChange};
 use penstock_storage_element::{
@@ -401,10 +401,14 @@ async fn a_library_of_an_earlier_version_is_taken_as_it_is() {
 
 /// What the engine has recorded is lost, as after the namespace was made again.
 fn forget_records(site: &Path) {
+    replace_records(site, Vec::new());
+}
+
+fn replace_records(site: &Path, records: Vec<String>) {
     let namespace = Namespace::open(&config(site).namespace).expect("opened");
-    let forgotten = NearlineChange::ReplaceJournal(Vec::new());
-    let forgotten = namespace.apply(Change::Nearline(forgotten));
-    forgotten.expect("written");
+    let replaced = NearlineChange::ReplaceJournal(records);
+    let replaced = namespace.apply(Change::Nearline(replaced));
+    replaced.expect("written");
 }
 
 /// Libraries with other numbers of drives and tapes than usual.
@@ -419,26 +423,130 @@ fn with_numbers(config: &mut StorageConfig, drives: usize, tapes: usize) {
     libraries.libraries = vec![library("silo", &home, drives, tapes)];
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_library_with_fewer_tapes_and_drives_than_before_works_with_those_it_has() {
-    let with_second_family = |config: &mut StorageConfig, drives, tapes| {
-        with_numbers(config, drives, tapes);
-        let classes = &mut config.nearline.as_mut().expect("there").classes.0;
-        let mut second = classes[0].clone();
-        second.path = path("/other");
-        second.family = "other".to_owned();
-        classes.push(second);
-    };
+fn with_second_family(config: &mut StorageConfig, drives: usize, tapes: usize) {
+    with_numbers(config, drives, tapes);
+    let classes = &mut config.nearline.as_mut().expect("there").classes.0;
+    let mut second = classes[0].clone();
+    second.path = path("/other");
+    second.family = "other".to_owned();
+    classes.push(second);
+}
+
+/// With a file on each of two tapes.
+async fn two_families() -> Site {
     let site = Site::with(|config| with_second_family(config, 2, 4)).await;
     check(&site, "MKCOL", "/other", &[], 201).await;
     for (file, tape) in [("/tape/f", "silo-001"), ("/other/f", "silo-002")] {
         site.put(file, file.as_bytes()).await;
         site.becomes(file, "TAPE").await;
-        let copies = site.storage.namespace().tape_copies(EntryId(0), 10);
-        let copies = copies.expect("readable");
-        let is_there = copies.iter().any(|(_, uris)| uris[0].contains(tape));
-        assert!(is_there, "{copies:?}");
+        site.lies_on(file, tape);
     }
+    site
+}
+
+impl Site {
+    /// The newest file of these that are on tape.
+    fn lies_on(&self, file: &str, tape: &str) {
+        let copies = self.storage.namespace().tape_copies(EntryId(0), 100);
+        let copies = copies.expect("readable");
+        let (_, newest) = copies.last().expect("one");
+        assert!(newest[0].contains(tape), "{file}: {copies:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn records_that_are_lost_cost_no_tape_and_no_family_its_own() {
+    let site = two_families().await;
+    // A kill leaves both in drives.
+    let directory = site.close().await;
+    let drives = directory.path().join("tape/silo/drives.json");
+    let in_drives = r#"{"silo-d1":"silo-001","silo-d2":"silo-002"}"#;
+    fs::write(&drives, in_drives).expect("written");
+    forget_records(directory.path());
+    let site = Site::again(directory, |config| with_second_family(config, 2, 4)).await;
+    for (file, tape) in [("/other/g", "silo-002"), ("/tape/g", "silo-001")] {
+        site.put(file, file.as_bytes()).await;
+        site.becomes(file, "TAPE").await;
+        site.lies_on(file, tape);
+    }
+    for file in ["/tape/f", "/other/f", "/tape/g", "/other/g"] {
+        let id = site.stage(file).await;
+        assert_eq!(site.staged(&id).await["onDisk"], true);
+        let got = site.send("GET", file, &[], b"").await;
+        assert_eq!(got.text(), file);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn records_that_are_old_cost_no_tape() {
+    let site = Site::with(|config| with_library(config, EVICTS_ALL)).await;
+    site.put("/tape/f", b"before").await;
+    site.becomes("/tape/f", "TAPE").await;
+    let directory = site.close().await;
+    let namespace = Namespace::open(&config(directory.path()).namespace).expect("opened");
+    let records = namespace.tape_journal().expect("readable");
+    drop(namespace);
+    let site = Site::again(directory, |config| with_library(config, EVICTS_ALL)).await;
+    site.put("/tape/g", b"since").await;
+    site.becomes("/tape/g", "TAPE").await;
+    let directory = site.close().await;
+    replace_records(directory.path(), records);
+    let site = Site::again(directory, |config| with_library(config, EVICTS_ALL)).await;
+    site.put("/tape/h", b"later").await;
+    site.becomes("/tape/h", "TAPE").await;
+    site.lies_on("/tape/h", "silo-001/11?");
+    for (file, content) in [
+        ("/tape/f", "before"),
+        ("/tape/g", "since"),
+        ("/tape/h", "later"),
+    ] {
+        let id = site.stage(file).await;
+        assert_eq!(site.staged(&id).await["onDisk"], true);
+        let got = site.send("GET", file, &[], b"").await;
+        assert_eq!(got.text(), content);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_that_waits_for_a_copy_that_is_no_longer_wanted_is_on_tape() {
+    let site = Site::with(|config| {
+        with_library(config, EVICTS_ALL);
+        let home = config
+            .namespace
+            .ancestors()
+            .nth(2)
+            .expect("a site")
+            .to_owned();
+        let tape = config.nearline.as_mut().expect("there");
+        tape.classes.0[0].copies = 2;
+        let TapeSystemConfig::Libraries(libraries) = &mut tape.system else {
+            panic!("libraries");
+        };
+        // Nothing fits on its tapes.
+        let mut second = library("annex", &home.join("tape"), 1, 1);
+        for tape in second.definition.tapes.values_mut() {
+            tape.capacity_bytes = 1;
+        }
+        libraries.libraries.push(second);
+    })
+    .await;
+    site.put("/tape/f", b"once on tape").await;
+    let cartridge = site
+        .directory
+        .path()
+        .join("tape/silo/cartridges/silo-001.tape");
+    eventually("one copy is written", || {
+        fs::metadata(&cartridge).is_ok_and(|found| found.len() > 300)
+    })
+    .await;
+    assert_eq!(site.locality("/tape/f").await, "DISK");
+    let site = site.reopen(|config| with_library(config, EVICTS_ALL)).await;
+    site.becomes("/tape/f", "TAPE").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_library_with_fewer_tapes_and_drives_than_before_works_with_those_it_has() {
+    let site = two_families().await;
     let site = site.reopen(|config| with_second_family(config, 1, 1)).await;
     let id = site.stage("/other/f").await;
     let failed = |file: &Value| file["state"] == "FAILED";

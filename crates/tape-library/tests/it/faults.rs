@@ -152,11 +152,7 @@ fn a_tape_that_is_not_recognised_is_broken_and_another_is_written() {
 
 #[test]
 fn a_robot_that_does_not_move_is_one_incident_and_nothing_fails() {
-    for fault in [
-        InjectedFault::RobotStuck,
-        InjectedFault::RobotAway,
-        InjectedFault::LibraryFull,
-    ] {
+    for fault in [InjectedFault::RobotStuck, InjectedFault::RobotAway] {
         let directory = tempfile::tempdir().expect("made");
         let mut site = site(&directory, 2, 4);
         site.library.inject(fault.clone()).expect("taken");
@@ -172,6 +168,36 @@ fn a_robot_that_does_not_move_is_one_incident_and_nothing_fails() {
         site.run();
         assert_eq!(site.outcomes(is_archived), 2, "{fault:?}");
     }
+}
+
+#[test]
+fn a_full_disk_takes_no_drive_and_no_tape_out_of_use_and_files_are_read() {
+    let directory = tempfile::tempdir().expect("made");
+    let mut site = site(&directory, 2, 4);
+    site.archive([(1, 1_000)], "raw");
+    site.run();
+    site.library
+        .inject(InjectedFault::LibraryFull)
+        .expect("taken");
+    site.archive([(2, 1_000)], "raw");
+    site.archive([(3, 1_000)], "sim");
+    site.run_to(|report| *report == DriveReport::LibraryFull);
+    site.recall([(1, 1_000)]);
+    site.run_to(|report| matches!(report, DriveReport::FileRead(_)));
+    site.check_recalled(1, 1_000);
+    // After the pauses it is tried again, in vain.
+    for _ in 0..3 {
+        site.run_to(|report| *report == DriveReport::LibraryFull);
+    }
+    let full = TapeIncident::LibraryFull(site.library.definition().name.clone());
+    assert_eq!(site.incidents, [full]);
+    assert_eq!(site.outcomes(is_archived), 1);
+    site.library.mend_library().expect("mended");
+    site.run();
+    assert_eq!(site.outcomes(is_archived), 3);
+    assert!(site.engine.live().full_libraries.is_empty());
+    let tapes = site.engine.live().tapes.values();
+    assert!(tapes.clone().all(|tape| tape.ended_bytes.is_none()));
 }
 
 #[test]

@@ -4,7 +4,7 @@ use penstock_tape::drive_fault::FaultRates;
 use penstock_tape::drive_kind::DriveKind;
 use penstock_tape::library::LibraryModel;
 use penstock_tape::locate::SECOND_NS;
-use penstock_tape::record::{Record, Tape, TapeState};
+use penstock_tape::record::{Record, Tape};
 use penstock_tape::relabel::RelabelRefusal;
 use penstock_tape::request::{
     ArchiveRequest, ArchiveWishes, Asker, DriveName, FamilyName, FileId, LibraryName, ReadPurpose,
@@ -179,15 +179,7 @@ impl Site {
             });
         }
         for (tape, facts) in definition.tapes {
-            let facts = Tape {
-                library: definition.name.clone(),
-                kind: facts.kind,
-                family: None,
-                capacity_bytes: 2_000 * MB,
-                written_bytes: 0,
-                state: TapeState::Active,
-                wrap_ends_bytes: None,
-            };
+            let facts = Tape::new(definition.name.clone(), facts.kind, 2_000 * MB);
             site.give(Input::TapeAdded { tape, facts });
         }
         site

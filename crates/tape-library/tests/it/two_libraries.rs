@@ -2,7 +2,7 @@
 
 use crate::site::*;
 use penstock_tape::locate::SECOND_NS;
-use penstock_tape::record::{Tape, TapeState};
+use penstock_tape::record::Tape;
 use penstock_tape::request::{
     ArchiveRequest, ArchiveWishes, FamilyName, FileId, LibraryName, ReadPurpose, RecallRequest,
     RequestId, RequestOutcome, TapeCopy,
@@ -67,15 +67,7 @@ impl Two {
                 );
             }
             for tape in definition.tapes.keys() {
-                let facts = Tape {
-                    library: definition.name.clone(),
-                    kind: "small".to_owned(),
-                    family: None,
-                    capacity_bytes: 2_000 * MB,
-                    written_bytes: 0,
-                    state: TapeState::Active,
-                    wrap_ends_bytes: None,
-                };
+                let facts = Tape::new(definition.name.clone(), "small".to_owned(), 2_000 * MB);
                 let tape = tape.clone();
                 engine.handle(0, Input::TapeAdded { tape, facts });
             }

@@ -67,8 +67,15 @@ impl ArchiveEntry {
         stages.any(|stage| matches!(stage, CopyStage::Synced(copy) if copy.tape == *tape))
     }
 
+    /// Whether a request wants the same of it.
+    pub fn is_as_wanted(&self, request: &ArchiveRequest) -> bool {
+        self.family == request.family
+            && self.wanted == request.wishes.copies.max(1)
+            && self.is_packed == request.wishes.is_packed
+    }
+
     /// Whether a drive has a copy of it that is not safe yet.
-    fn is_in_drive(&self) -> bool {
+    pub fn is_in_drive(&self) -> bool {
         let mut stages = self.copies.values();
         stages.any(|stage| !matches!(stage, CopyStage::Synced(_)))
     }
@@ -172,6 +179,30 @@ impl LiveSet {
             self.join_data_set(at_ns, request);
         }
         self.queue_archive(*file);
+    }
+
+    /// Copies that are safe, or on their way, stay.
+    pub(super) fn change_archive(&mut self, at_ns: i64, request: &ArchiveRequest) {
+        self.unqueue_archive(request.file);
+        if let Some(entry) = self.archives.get_mut(&request.file) {
+            let data_set = request.wishes.data_set.as_ref().map(|set| set.name.clone());
+            let joined = (request.family.clone(), data_set.clone());
+            let left = (
+                std::mem::replace(&mut entry.family, request.family.clone()),
+                std::mem::replace(&mut entry.data_set, data_set),
+            );
+            entry.wanted = request.wishes.copies.max(1);
+            entry.is_packed = request.wishes.is_packed;
+            if left != joined {
+                if let (family, Some(name)) = left
+                    && let Some(open) = self.data_sets.get_mut(&(family, name))
+                {
+                    open.open.remove(&request.file);
+                }
+                self.join_data_set(at_ns, request);
+            }
+        }
+        self.queue_archive(request.file);
     }
 
     fn join_data_set(&mut self, at_ns: i64, request: &ArchiveRequest) {
@@ -353,6 +384,10 @@ impl LiveSet {
         mount.unsynced_bytes = 0;
         mount.unsynced_marks = 0;
         let (tape, files) = (mount.tape.clone(), std::mem::take(&mut mount.unsynced));
+        let synced_bytes = mount.head_bytes;
+        if let Some(tape) = self.tapes.get_mut(&tape) {
+            tape.synced_bytes = synced_bytes;
+        }
         let Some(library) = self.library_of(&tape) else {
             return;
         };

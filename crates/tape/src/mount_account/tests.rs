@@ -1,7 +1,7 @@
 use super::*;
 use crate::drive::DriveModel;
 use crate::locate::SECOND_NS;
-use crate::record::{Tape, TapeState};
+use crate::record::Tape;
 use crate::request::{
     ArchiveRequest, ArchiveWishes, Asker, FamilyName, ReadPurpose, RecallRequest, RequestId,
     TapeCopy,
@@ -55,15 +55,11 @@ fn archive(file: u64, vo: &str) -> Record {
 fn site() -> Vec<Record> {
     let library = LibraryName("l".into());
     let kind = "LTO-8".to_owned();
-    let facts = Tape {
-        library: library.clone(),
-        kind: kind.clone(),
-        family: None,
-        capacity_bytes: DriveModel::LTO_8.capacity_bytes,
-        written_bytes: 0,
-        state: TapeState::Active,
-        wrap_ends_bytes: None,
-    };
+    let facts = Tape::new(
+        library.clone(),
+        kind.clone(),
+        DriveModel::LTO_8.capacity_bytes,
+    );
     let tape = TapeName("t".into());
     vec![
         Record::DriveAdded {

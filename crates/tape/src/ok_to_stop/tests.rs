@@ -18,15 +18,7 @@ fn drive(name: &str, library: &str) -> Record {
 fn tape(name: &str, library: &str) -> Record {
     Record::TapeAdded {
         tape: TapeName(name.into()),
-        facts: Tape {
-            library: LibraryName(library.into()),
-            kind: "LTO-8".to_owned(),
-            family: None,
-            capacity_bytes: 12_000 * GB,
-            written_bytes: 0,
-            state: TapeState::Active,
-            wrap_ends_bytes: None,
-        },
+        facts: Tape::new(LibraryName(library.into()), "LTO-8".to_owned(), 12_000 * GB),
     }
 }
 

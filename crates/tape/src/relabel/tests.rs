@@ -22,6 +22,8 @@ fn tape(of: &str, written_bytes: u64, state: TapeState) -> Record {
             written_bytes,
             state,
             wrap_ends_bytes: None,
+            ended_bytes: None,
+            synced_bytes: 0,
         },
     }
 }

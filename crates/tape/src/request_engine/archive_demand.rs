@@ -328,7 +328,7 @@ impl RequestEngine {
                 demand.held.insert(family.clone(), TapeWait::TapesInDrives);
                 continue;
             };
-            let may = self.may_mount(now_ns, &library, probes);
+            let may = self.has_room(now_ns, &library) && self.may_mount(now_ns, &library, probes);
             let candidate = self.archive_candidate(family, tape, sum);
             match may {
                 true => demand.candidates.extend(candidate),
@@ -424,7 +424,7 @@ impl RequestEngine {
             let tapes = by_library.entry(tape.library.clone()).or_default();
             tapes.push(WritableTape {
                 name: name.clone(),
-                free_bytes: tape.capacity_bytes.saturating_sub(tape.written_bytes),
+                free_bytes: tape.free_bytes(),
                 written_bytes: tape.written_bytes,
                 is_in_drive: in_drives.contains(name),
             });
@@ -451,7 +451,8 @@ impl RequestEngine {
             room.own_bytes = begun.map(|tape| tape.written_bytes).max();
         }
         for (library, room) in &mut rooms {
-            room.is_working = self.is_library_working(now_ns, library);
+            room.is_working =
+                self.is_library_working(now_ns, library) && self.has_room(now_ns, library);
         }
         rooms
     }

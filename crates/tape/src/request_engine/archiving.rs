@@ -5,9 +5,11 @@ use super::{CopyTelling, Effect, RequestEngine, Turnout};
 use crate::aggregate::{AggregateMember, index_bytes};
 use crate::data_set::DataSetName;
 use crate::drive_pool::{DriveState, DriveWork, MountPurpose};
-use crate::live_set::{ArchiveGroup, CopyStage, RequestTarget};
+use crate::live_set::{ArchiveEntry, ArchiveGroup, CopyStage, RequestTarget};
 use crate::record::Record;
-use crate::request::{DriveName, FamilyName, FileId, LibraryName, RequestOutcome, TapeName};
+use crate::request::{
+    ArchiveRequest, DriveName, FamilyName, FileId, LibraryName, RequestOutcome, TapeCopy, TapeName,
+};
 use std::collections::BTreeSet;
 
 /// What a drive writes next.
@@ -100,13 +102,12 @@ impl RequestEngine {
             return None;
         };
         let (family, tape, data_set) = (family.clone(), mount.tape.clone(), mount.data_set.clone());
-        if !self.live.is_writable(&tape) {
-            return None;
-        }
         let facts = self.live.tapes.get(&tape)?;
         let library = facts.library.clone();
-        let capacity = facts.capacity_bytes;
-        let free = capacity.saturating_sub(facts.written_bytes);
+        if !self.live.is_writable(&tape) || !self.has_room(now_ns, &library) {
+            return None;
+        }
+        let (capacity, free) = (facts.capacity_bytes, facts.free_bytes());
         let group = self.next_group(now_ns, drive, (&family, &library), data_set.as_ref())?;
         let queue = self.live.families.get(&family)?.get(&group)?;
         let (_, first) = queue.files.first()?;
@@ -267,6 +268,7 @@ impl RequestEngine {
         for file in mount.unsynced.clone() {
             self.copy_synced(file, &tape, out);
         }
+        self.resume_writing(now_ns, drive, out);
         let drive = drive.clone();
         self.keep(
             out,
@@ -275,6 +277,28 @@ impl RequestEngine {
                 drive,
             },
         );
+    }
+
+    /// A request that is asked again may want something else: its class has changed.
+    pub(super) fn ask_again(&mut self, at_ns: i64, request: ArchiveRequest, out: &mut Turnout) {
+        let file = request.file;
+        let entry = self.live.archives.get(&file);
+        // What others want as well stays as it is.
+        let is_alone = |entry: &&ArchiveEntry| entry.askers.keys().eq([&request.request]);
+        let Some(entry) = entry.filter(is_alone) else {
+            return;
+        };
+        if entry.is_as_wanted(&request) {
+            return;
+        }
+        self.keep(out, Record::ArchiveChanged { at_ns, request });
+        let entry = self.live.archives.get(&file);
+        let done = entry.filter(|entry| entry.missing() == 0 && !entry.is_in_drive());
+        if let Some(copies) = done.map(ArchiveEntry::synced) {
+            for request in self.askers_of(RequestTarget::Archive(file)) {
+                self.end(out, request, archived(copies.clone()));
+            }
+        }
     }
 
     /// One copy of a file is safe. With the last one its requests end.

@@ -2,9 +2,9 @@
 
 use super::{Effect, RequestEngine, TapeIncident, Turnout};
 use crate::drive_pool::{DownReason, DriveState, DriveWork};
-use crate::live_set::{RecallEntry, RequestTarget};
+use crate::live_set::{LibraryPause, RecallEntry, RequestTarget};
 use crate::record::{Record, TapeState};
-use crate::request::{DriveName, FileId, RequestOutcome, TapeErrorScope, TapeName};
+use crate::request::{DriveName, FileId, LibraryName, RequestOutcome, TapeErrorScope, TapeName};
 use crate::tape_care::UnreadableCopy;
 
 impl RequestEngine {
@@ -113,6 +113,17 @@ impl RequestEngine {
                     pause_ns: pause.pause_ns,
                 },
             );
+        }
+        let full = self.live.full_libraries.iter();
+        let full: Vec<_> = full.map(|(name, pause)| (name.clone(), *pause)).collect();
+        for (library, pause) in full {
+            let tried = Record::WritingPaused {
+                library,
+                since_ns: pause.since_ns,
+                probe_ns: now_ns,
+                pause_ns: pause.pause_ns,
+            };
+            self.keep(out, tried);
         }
         self.is_decision_due = true;
     }
@@ -287,22 +298,18 @@ impl RequestEngine {
             return;
         };
         let before = self.live.libraries.get(&library).copied();
-        let pause_ns = match before {
-            None => self.policy.pause_first_ns,
-            // Only the mount that was to try it tells that it still fails.
-            Some(before) if now_ns < before.probe_ns => before.pause_ns,
-            Some(before) => (before.pause_ns * 2).min(self.policy.pause_max_ns),
+        let LibraryPause {
+            since_ns,
+            probe_ns,
+            pause_ns,
+        } = self.next_pause(now_ns, before);
+        let paused = Record::LibraryPaused {
+            library: library.clone(),
+            since_ns,
+            probe_ns,
+            pause_ns,
         };
-        let since_ns = before.map_or(now_ns, |before| before.since_ns);
-        self.keep(
-            out,
-            Record::LibraryPaused {
-                library: library.clone(),
-                since_ns,
-                probe_ns: now_ns + pause_ns,
-                pause_ns,
-            },
-        );
+        self.keep(out, paused);
         if before.is_none() {
             out.effects
                 .push(Effect::Open(TapeIncident::LibraryPaused(library)));
@@ -316,6 +323,76 @@ impl RequestEngine {
                     drive: drive.clone(),
                 },
             );
+        }
+    }
+
+    /// How long a library is left alone after one more failure.
+    fn next_pause(&self, now_ns: i64, before: Option<LibraryPause>) -> LibraryPause {
+        let pause_ns = match before {
+            None => self.policy.pause_first_ns,
+            // Only what was to try it tells that it still fails.
+            Some(before) if now_ns < before.probe_ns => before.pause_ns,
+            Some(before) => (before.pause_ns * 2).min(self.policy.pause_max_ns),
+        };
+        LibraryPause {
+            since_ns: before.map_or(now_ns, |before| before.since_ns),
+            probe_ns: now_ns + pause_ns,
+            pause_ns,
+        }
+    }
+
+    /// The library takes no data now: nothing is written there for a while, and what lies there is read.
+    pub(super) fn library_full(&mut self, now_ns: i64, drive: &DriveName, out: &mut Turnout) {
+        let (at_ns, name) = (now_ns, drive.clone());
+        match self.work_of(drive) {
+            Some(DriveWork::Writing(_) | DriveWork::WritingAggregate(_)) => {
+                self.keep(out, Record::WorkGivenUp { at_ns, drive: name });
+            }
+            Some(DriveWork::Syncing) => self.return_work(now_ns, drive, out),
+            Some(DriveWork::Idle { .. } | DriveWork::Reading(_)) | None => return,
+        }
+        let Some(library) = self.live.drives.0.get(drive).map(|one| one.library.clone()) else {
+            return;
+        };
+        let before = self.live.full_libraries.get(&library).copied();
+        let LibraryPause {
+            since_ns,
+            probe_ns,
+            pause_ns,
+        } = self.next_pause(now_ns, before);
+        let paused = Record::WritingPaused {
+            library: library.clone(),
+            since_ns,
+            probe_ns,
+            pause_ns,
+        };
+        self.keep(out, paused);
+        if before.is_none() {
+            let incident = TapeIncident::LibraryFull(library);
+            out.effects.push(Effect::Open(incident));
+        }
+        self.is_decision_due = true;
+    }
+
+    /// Whether a library takes data, or is to be tried now.
+    pub(super) fn has_room(&self, now_ns: i64, library: &LibraryName) -> bool {
+        let pause = self.live.full_libraries.get(library);
+        pause.is_none_or(|pause| now_ns >= pause.probe_ns)
+    }
+
+    /// Something was made safe in the library of a drive: it takes data. What was written before it was full tells nothing.
+    pub(super) fn resume_writing(&mut self, now_ns: i64, drive: &DriveName, out: &mut Turnout) {
+        let library = self.live.drives.0.get(drive).map(|drive| &drive.library);
+        let full = library.filter(|library| self.live.full_libraries.contains_key(*library));
+        let full = full.filter(|library| self.has_room(now_ns, library));
+        if let Some(library) = full.cloned() {
+            let resumed = Record::WritingResumed {
+                library: library.clone(),
+            };
+            self.keep(out, resumed);
+            let incident = TapeIncident::LibraryFull(library);
+            out.effects.push(Effect::Close(incident));
+            self.is_decision_due = true;
         }
     }
 

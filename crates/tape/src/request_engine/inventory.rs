@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 pub struct Inventory {
     pub libraries: BTreeMap<LibraryName, LibraryId>,
     pub drives: BTreeMap<DriveName, FoundDrive>,
-    /// Facts of each tape; of one that is known already its own count.
+    /// Facts of each tape; of one that is known already only its capacity counts.
     pub tapes: BTreeMap<TapeName, Tape>,
 }
 
@@ -29,6 +29,7 @@ impl RequestEngine {
     /// be done.
     pub fn take_inventory(&mut self, now_ns: i64, inventory: Inventory) -> Vec<Effect> {
         let mut out = Turnout::default();
+        self.forget_pauses(&inventory, &mut out);
         for (library, id) in inventory.libraries {
             if self.live.library_ids.get(&library) != Some(&id) {
                 self.keep(&mut out, Record::LibraryKnown { library, id });
@@ -59,10 +60,34 @@ impl RequestEngine {
                 let tape = tape.clone();
                 self.keep(&mut out, Record::TapeReturned { tape });
             }
+            let (capacity_bytes, known) = (facts.capacity_bytes, self.live.tapes.get(&tape));
+            if known.is_some_and(|known| known.capacity_bytes != capacity_bytes) {
+                let tape = tape.clone();
+                let changed = Record::TapeCapacity {
+                    tape,
+                    capacity_bytes,
+                };
+                self.keep(&mut out, changed);
+            }
             self.take(now_ns, Input::TapeAdded { tape, facts }, &mut out);
         }
         self.leave_retired(now_ns, &mut out);
         out.all()
+    }
+
+    /// Nobody waits for a library that is no longer configured.
+    fn forget_pauses(&mut self, inventory: &Inventory, out: &mut Turnout) {
+        let is_gone = |library: &&LibraryName| !inventory.libraries.contains_key(*library);
+        let paused = self.live.libraries.keys().filter(is_gone);
+        let paused: Vec<LibraryName> = paused.cloned().collect();
+        for library in paused {
+            self.keep(out, Record::LibraryResumed { library });
+        }
+        let full = self.live.full_libraries.keys().filter(is_gone);
+        let full: Vec<LibraryName> = full.cloned().collect();
+        for library in full {
+            self.keep(out, Record::WritingResumed { library });
+        }
     }
 
     /// A tape that was on its way into a drive when it was retired is not used there. `resume` orders what is recorded here.

@@ -7,7 +7,9 @@ use crate::mount_decision::{
     DriveSupply, MountCandidate, MountDecision, MountTarget, MountWait, decide_mounts, worth_at_ns,
 };
 use crate::record::Record;
-use crate::request::{DriveName, FamilyName, FileId, LibraryName, TapeName, VoName};
+use crate::request::{
+    DriveName, FamilyName, FileId, LibraryName, TapeErrorScope, TapeName, VoName,
+};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What may be mounted, and what waits for a tape that cannot be.
@@ -55,6 +57,28 @@ impl RequestEngine {
             out.effects
                 .push(Effect::Close(TapeIncident::LibraryPaused(library)));
             self.is_decision_due = true;
+        }
+    }
+
+    /// Where data ends on a tape, before it is mounted. One that has less than was safe there is not to be trusted.
+    pub(super) fn data_ends(
+        &mut self,
+        now_ns: i64,
+        drive: &DriveName,
+        end_bytes: u64,
+        out: &mut Turnout,
+    ) {
+        let Some(DriveState::Mounting { tape, .. }) = self.state(drive) else {
+            return;
+        };
+        let Some(facts) = self.live.tapes.get(tape) else {
+            return;
+        };
+        let tape = tape.clone();
+        if end_bytes < facts.synced_bytes {
+            self.failed(now_ns, drive, TapeErrorScope::Tape, out);
+        } else if end_bytes != facts.written_bytes {
+            self.keep(out, Record::TapeFound { tape, end_bytes });
         }
     }
 
@@ -423,7 +447,9 @@ impl RequestEngine {
                 drive.is_some_and(|(_, drive)| !matches!(drive.state, DriveState::Down { .. }))
             };
             // That a library is paused is known already.
-            let is_paused = self.live.libraries.contains_key(&class.library);
+            let is_full = matches!(target, MountTarget::Archive(..))
+                && self.live.full_libraries.contains_key(&class.library);
+            let is_paused = is_full || self.live.libraries.contains_key(&class.library);
             if is_old && free.contains_key(class) && !is_paused && !is_mounted() {
                 waiting.insert(target.clone());
             }

@@ -260,15 +260,7 @@ impl Lab {
 }
 
 fn tape_facts() -> Tape {
-    Tape {
-        library: LibraryName("l".into()),
-        kind: "LTO-8".to_owned(),
-        family: None,
-        capacity_bytes: 12_000 * GB,
-        written_bytes: 0,
-        state: TapeState::Active,
-        wrap_ends_bytes: None,
-    }
+    Tape::new(LibraryName("l".into()), "LTO-8".to_owned(), 12_000 * GB)
 }
 
 fn is_mount(effect: &Effect) -> bool {

@@ -15,6 +15,8 @@ pub enum TapeWait {
     DriveDown(DriveName),
     /// Their library does not work, and is tried again then.
     LibraryPaused { probe_ns: i64 },
+    /// Their library has no room for more data, and is tried again then.
+    LibraryFull { probe_ns: i64 },
     /// No drive that takes their tape works.
     NoDrive,
     /// Nobody waits for any of them, and such work rests until then.
@@ -120,6 +122,10 @@ impl RequestEngine {
         if let Some(pause) = self.live.libraries.values().next() {
             let probe_ns = pause.probe_ns;
             return Some(TapeWait::LibraryPaused { probe_ns });
+        }
+        if let Some(pause) = self.live.full_libraries.values().next() {
+            let probe_ns = pause.probe_ns;
+            return Some(TapeWait::LibraryFull { probe_ns });
         }
         let is_free = !self.live.drives.free().is_empty();
         (!is_free).then_some(TapeWait::NoFreeDrive)

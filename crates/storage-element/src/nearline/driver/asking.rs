@@ -33,6 +33,7 @@ impl Driver {
                 }
             };
             let (mut wanted, mut canceled) = (Vec::new(), Vec::new());
+            let is_compared = self.is_starting && self.system.takes_changed_puts();
             for (id, file) in page.iter().zip(found) {
                 let is_known = self.system.is_putting(*id);
                 let precious = file.filter(|file| file.archival == Archival::Precious);
@@ -43,6 +44,8 @@ impl Driver {
                 }
                 match (precious, is_known) {
                     (Some(file), false) => wanted.push(file),
+                    // Its class may have changed.
+                    (Some(file), true) if is_compared => wanted.push(file),
                     (None, true) => canceled.push(*id),
                     (Some(_), true) | (None, false) => {}
                 }

@@ -2,10 +2,11 @@
 //! asks, so that it is what the namespace says; it reads all names of copies, a page at a time, and blocks.
 
 use super::copy_uri::CopyUri;
+use crate::config::ArchiveClasses;
 use penstock_persistence::namespace::{EntryId, Namespace, NamespaceError};
 use penstock_tape::live_set::LiveSet;
 use penstock_tape::ok_to_stop::{CataloguedFile, StopAnswer, StopTarget, ok_to_stop};
-use penstock_tape::request::{FileId, TapeName};
+use penstock_tape::request::{FamilyName, FileId, TapeName};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::vec::IntoIter;
@@ -85,6 +86,50 @@ pub(super) fn may_stop(
     match catalogue.error {
         None => Ok(answer),
         Some(why) => Err(why),
+    }
+}
+
+/// How far a tape is written, as far as files that are known lie on it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct WrittenTape {
+    /// Of the last file.
+    pub family: FamilyName,
+    pub end_bytes: u64,
+}
+
+/// What files tell of the tapes on which they lie, when the records of the engine are lost.
+pub(super) fn written_tapes(
+    namespace: &Namespace,
+    classes: &ArchiveClasses,
+) -> Result<BTreeMap<TapeName, WrittenTape>, NamespaceError> {
+    let mut tapes: BTreeMap<TapeName, WrittenTape> = BTreeMap::new();
+    let mut after = EntryId(0);
+    loop {
+        let page = namespace.tape_copies(after, PAGE_FILES)?;
+        let Some((last, _)) = page.last() else {
+            return Ok(tapes);
+        };
+        after = *last;
+        let ids: Vec<EntryId> = page.iter().map(|(file, _)| *file).collect();
+        let files = namespace.tape_files_of(&ids)?;
+        for ((_, uris), file) in page.iter().zip(files) {
+            // What is in the trash tells of no class.
+            let Some(file) = file else { continue };
+            for uri in uris.iter().filter_map(|uri| CopyUri::parse(uri)) {
+                let end_bytes = uri.copy.begin_bytes.saturating_add(uri.size_bytes);
+                let family = classes.family_of(&file.path, file.size);
+                let written = WrittenTape {
+                    family: FamilyName(family.into()),
+                    end_bytes,
+                };
+                let known = tapes
+                    .entry(uri.copy.tape)
+                    .or_insert_with(|| written.clone());
+                if known.end_bytes < end_bytes {
+                    *known = written;
+                }
+            }
+        }
     }
 }
 

@@ -253,7 +253,7 @@ fn tapes(libraries: &TapeLibraries, times: &Times) -> Vec<TapeStatus> {
                 TapeState::Broken => "broken",
             },
             family: tape.family.as_ref().map(|family| family.0.to_string()),
-            capacity_bytes: tape.capacity_bytes,
+            capacity_bytes: tape.holds_bytes(),
             written_bytes: tape.written_bytes,
             // Whoever asks finds it out from the namespace.
             live: LiveBytes::default(),

@@ -2,6 +2,7 @@
 
 use super::TapeLibraries;
 use super::care::Care;
+use super::catalogue::{WrittenTape, written_tapes};
 use super::copy_uri::COPY_SCHEME;
 use super::disk_side::DiskSide;
 use super::recorded::Recorded;
@@ -10,8 +11,8 @@ use crate::nearline::NearlineContext;
 use penstock_persistence::namespace::Namespace;
 use penstock_tape::live_set::LiveSet;
 use penstock_tape::locate::SECOND_NS;
-use penstock_tape::record::{Tape, TapeState};
-use penstock_tape::request::{DriveName, LibraryName};
+use penstock_tape::record::Tape;
+use penstock_tape::request::{DriveName, LibraryName, TapeName};
 use penstock_tape::request_engine::{FoundDrive, Inventory, RequestEngine, TapePolicy};
 use penstock_tape_library::{DriveMessage, EmulatedLibrary, KnownLibrary, LibraryTime};
 use std::collections::BTreeMap;
@@ -31,6 +32,8 @@ struct Opened {
     libraries: BTreeMap<LibraryName, Arc<EmulatedLibrary>>,
     library_of: BTreeMap<DriveName, LibraryName>,
     inventory: Inventory,
+    /// What the namespace says of tapes of which nothing is recorded.
+    written: BTreeMap<TapeName, WrittenTape>,
     threads: Vec<JoinHandle<()>>,
 }
 
@@ -57,6 +60,10 @@ impl TapeLibraries {
         });
         let engine = RequestEngine::restore(policy, kinds.collect(), &records);
         let mut opened = Opened::default();
+        if records.is_empty() {
+            let written = written_tapes(&context.namespace, &nearline.classes);
+            opened.written = written.map_err(io::Error::other)?;
+        }
         for one in &config.libraries {
             let known = known(engine.live(), &context.namespace, &one.definition.name)?;
             opened.add((one, &known), time, &disk, sender.clone())?;
@@ -153,15 +160,12 @@ impl Opened {
             self.inventory.drives.insert(drive.clone(), found);
         }
         for (tape, facts) in &definition.tapes {
-            let facts = Tape {
-                library: library.clone(),
-                kind: facts.kind.clone(),
-                family: None,
-                capacity_bytes: facts.capacity_bytes,
-                written_bytes: 0,
-                state: TapeState::Active,
-                wrap_ends_bytes: None,
-            };
+            let mut facts = Tape::new(library.clone(), facts.kind.clone(), facts.capacity_bytes);
+            if let Some(written) = self.written.get(tape) {
+                facts.family = Some(written.family.clone());
+                facts.written_bytes = written.end_bytes;
+                facts.synced_bytes = written.end_bytes;
+            }
             self.inventory.tapes.insert(tape.clone(), facts);
         }
     }

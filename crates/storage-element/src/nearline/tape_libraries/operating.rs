@@ -73,10 +73,7 @@ impl TapeLibraries {
         let mended = tokio::task::spawn_blocking(move || library.mend_drive(&mended));
         match tokio::time::timeout(MEND_WAIT, mended).await {
             Ok(Ok(Ok(()))) => Ok(self.input(Input::DriveUp(drive))),
-            Ok(Ok(Err(why))) => {
-                let (drive, why) = (drive.clone(), why.to_string());
-                Err(OperatorError::NotEmptied { drive, why })
-            }
+            Ok(Ok(Err(_))) => Err(OperatorError::Unknown("drive")),
             Ok(Err(_)) | Err(_) => Err(OperatorError::Busy),
         }
     }

@@ -110,6 +110,40 @@ fn a_copy_whose_tape_breaks_before_the_others_are_safe_is_written_again_on_anoth
 }
 
 #[test]
+fn a_file_that_waits_is_written_as_its_class_says_now() {
+    let mut lab = two_libraries(policy());
+    let first = lab.give(Input::Archive(vec![
+        copies_wanted(1, 2),
+        copies_wanted(2, 1),
+    ]));
+    assert_eq!(mounted(&first), ["a0", "b0"]);
+    lab.report("e0", DriveReport::Failed(TapeErrorScope::Library));
+    let one = lab.report("d0", DriveReport::Mounted);
+    // What needs no other library goes first.
+    assert_eq!(lab.perform(one), [2, 1]);
+    assert_eq!(lab.told().len(), 1, "the first waits for its second copy");
+    // The same again is nothing new.
+    let records = lab.records.len();
+    lab.give(Input::Archive(vec![copies_wanted(1, 2)]));
+    assert_eq!(lab.records.len(), records);
+    // One copy is enough, and is there.
+    lab.give(Input::Archive(vec![copies_wanted(1, 1)]));
+    let there = RequestOutcome::Archived(TapeCopy::alone(tape_name("a0"), 10 * GB));
+    assert_eq!(lab.told()[1], (1, there));
+    assert!(lab.engine.live().archives.is_empty());
+    // Another family, and two copies of what was to have one.
+    lab.give(Input::DriveDown(drive_name("d0")));
+    lab.give(Input::Archive(vec![copies_wanted(3, 1)]));
+    let mut changed = copies_wanted(3, 2);
+    changed.family = FamilyName("other".into());
+    lab.give(Input::Archive(vec![changed]));
+    let live = lab.engine.live();
+    assert_eq!(live.families.len(), 1);
+    let entry = &live.archives[&FileId(3)];
+    assert_eq!((entry.missing(), &*entry.family.0), (2, "other"));
+}
+
+#[test]
 fn an_archive_goes_to_the_other_library_while_one_is_paused() {
     let mut lab = two_libraries(policy());
     let first = lab.give(Input::Archive(vec![archive(1, 10)]));

@@ -1,6 +1,7 @@
 //! What is configured at a start, and what is found in drives.
 
 use super::*;
+use crate::request::LibraryId;
 
 const TWO: [&str; 2] = ["d0", "d1"];
 
@@ -13,8 +14,9 @@ fn inventory(drives: &[(&str, Option<&str>)], tapes: &[&str]) -> Inventory {
         };
         (drive_name(name), found)
     };
+    let id = LibraryId("one".into());
     Inventory {
-        libraries: BTreeMap::new(),
+        libraries: BTreeMap::from([(LibraryName("l".into()), id)]),
         drives: drives.iter().map(drive).collect(),
         tapes: tapes
             .iter()
@@ -54,9 +56,10 @@ fn what_is_configured_as_before_changes_nothing() {
     assert_eq!(lab.count(is_mount), 1);
     drop(asked);
     lab.report("d0", DriveReport::Mounted);
+    let as_before = || inventory(&[("d0", Some("t")), ("d1", None)], &["t", "u"]);
+    assert!(has_read(&lab.restart(as_before()), 1));
     let before = lab.records.len();
-    let again = lab.restart(inventory(&[("d0", Some("t")), ("d1", None)], &["t", "u"]));
-    assert!(has_read(&again, 1));
+    assert!(has_read(&lab.restart(as_before()), 1));
     assert_eq!(lab.records.len(), before);
 }
 
@@ -156,4 +159,115 @@ fn a_drive_that_an_operator_takes_out_of_use_is_no_incident() {
     let up = lab.give(Input::DriveUp(drive_name("d0")));
     assert!(!up.iter().any(|effect| matches!(effect, Effect::Close(_))));
     assert_eq!(lab.perform(up), [1]);
+}
+
+fn ends(lab: &mut Lab, drive: &str, end_bytes: u64) -> Vec<Effect> {
+    lab.report(drive, DriveReport::DataEnds { end_bytes })
+}
+
+#[test]
+fn a_tape_that_holds_more_than_is_recorded_is_written_on_behind_it() {
+    let mut lab = Lab::new(policy(), 1, &["t", "u"]);
+    lab.give(Input::Archive(vec![archive(1, 10)]));
+    ends(&mut lab, "d0", 70 * GB);
+    let written = lab.report("d0", DriveReport::Mounted);
+    lab.perform(written);
+    let behind = RequestOutcome::Archived(TapeCopy::alone(tape_name("t"), 70 * GB));
+    assert_eq!(lab.told(), [(1, behind)]);
+    let tape = &lab.engine.live().tapes[&tape_name("t")];
+    assert_eq!((tape.written_bytes, tape.synced_bytes), (80 * GB, 80 * GB));
+}
+
+#[test]
+fn a_tape_that_has_lost_what_was_safe_is_broken_and_one_that_lost_a_tail_is_written_on() {
+    let mut lab = Lab::new(policy(), 1, &["t", "u"]);
+    let first = lab.give(Input::Archive(vec![archive(1, 10)]));
+    lab.perform(first);
+    lab.give(Input::Archive(vec![archive(2, 5)]));
+    lab.report("d0", DriveReport::FileWritten(FileId(2)));
+    lab.report("d0", DriveReport::Failed(TapeErrorScope::Drive));
+    // The second is not there: it was never safe.
+    lab.give(Input::DriveUp(drive_name("d0")));
+    ends(&mut lab, "d0", 10 * GB);
+    let again = lab.report("d0", DriveReport::Mounted);
+    lab.perform(again);
+    let second = RequestOutcome::Archived(TapeCopy::alone(tape_name("t"), 10 * GB));
+    assert_eq!(lab.told()[1], (2, second));
+    lab.now_ns += HOUR_NS;
+    let idle = lab.give(Input::Tick);
+    lab.perform(idle);
+    // An older copy of the tape, or another one.
+    lab.give(Input::Archive(vec![archive(3, 5)]));
+    let lost = ends(&mut lab, "d0", 10 * GB);
+    let broken = TapeIncident::TapeBroken(tape_name("t"));
+    assert!(lost.contains(&Effect::Open(broken)), "{lost:?}");
+    assert_eq!(lab.perform(lost), [3]);
+    let third = RequestOutcome::Archived(TapeCopy::alone(tape_name("u"), 0));
+    assert_eq!(lab.told()[2], (3, third));
+    // An operator takes it as it is.
+    lab.now_ns += HOUR_NS;
+    let idle = lab.give(Input::Tick);
+    lab.perform(idle);
+    let (tape, state) = (tape_name("t"), TapeState::Active);
+    lab.give(Input::TapeChanged { tape, state });
+    lab.give(Input::Recall(vec![recall(4, 1, &[("t", 0)])]));
+    ends(&mut lab, "d0", 10 * GB);
+    let read = lab.report("d0", DriveReport::Mounted);
+    assert_eq!(lab.perform(read), [1]);
+}
+
+#[test]
+fn a_tape_that_ended_early_is_as_long_as_its_label_says_when_it_is_written_anew() {
+    let mut lab = Lab::new(policy(), 1, &["t", "u"]);
+    let first = lab.give(Input::Archive(vec![archive(1, 10)]));
+    lab.perform(first);
+    lab.give(Input::Archive(vec![archive(2, 5)]));
+    lab.report("d0", DriveReport::TapeFull);
+    lab.now_ns += HOUR_NS;
+    let other = lab.give(Input::Tick);
+    lab.perform(other);
+    let on_u = RequestOutcome::Archived(TapeCopy::alone(tape_name("u"), 0));
+    assert_eq!(lab.told()[1], (2, on_u));
+    let tape = |lab: &Lab| lab.engine.live().tapes[&tape_name("t")].clone();
+    assert_eq!(tape(&lab).free_bytes(), 0);
+    assert_eq!(tape(&lab).capacity_bytes, 12_000 * GB);
+    // A shorter one is configured.
+    let mut shorter = inventory(&[("d0", None)], &["t", "u"]);
+    let facts = shorter.tapes.get_mut(&tape_name("t")).expect("there");
+    facts.capacity_bytes = 1_000 * GB;
+    lab.restart(shorter);
+    assert_eq!(
+        (tape(&lab).capacity_bytes, tape(&lab).written_bytes),
+        (1_000 * GB, 10 * GB)
+    );
+    let state = TapeState::ReadOnly;
+    lab.give(Input::TapeChanged {
+        tape: tape_name("t"),
+        state,
+    });
+    let (found, order) = (TapeUse::default(), RelabelOrder::Operator);
+    lab.give(Input::Relabel {
+        tape: tape_name("t"),
+        found,
+        order,
+    });
+    lab.give(Input::Relabeled(tape_name("t")));
+    assert_eq!(tape(&lab).free_bytes(), 1_000 * GB);
+}
+
+#[test]
+fn a_library_that_is_no_longer_configured_is_not_paused() {
+    let mut lab = Lab::new(policy(), 1, &["t"]);
+    lab.give(Input::Archive(vec![archive(1, 10)]));
+    lab.report("d0", DriveReport::Mounted);
+    lab.report("d0", DriveReport::LibraryFull);
+    lab.report("d0", DriveReport::Failed(TapeErrorScope::Library));
+    let live = lab.engine.live();
+    assert_eq!((live.libraries.len(), live.full_libraries.len()), (1, 1));
+    lab.restart(inventory(&[("d0", Some("t"))], &["t"]));
+    assert_eq!(lab.engine.live().full_libraries.len(), 1);
+    lab.restart(Inventory::default());
+    let live = lab.engine.live();
+    assert!(live.libraries.is_empty() && live.full_libraries.is_empty());
+    assert!(live.drives.0.is_empty());
 }
