@@ -16,11 +16,11 @@ pub struct TapeSample {
     /// Files that came back from tape, and their bytes.
     pub recalled_files: u64,
     pub recalled_bytes: u64,
-    /// Bytes that drives read for them. `None`: the back end does not see drives.
+    /// Bytes that drives read for these files, told with them. `None`: the back end does not see drives.
     pub read_bytes: Option<u64>,
     /// Tapes that were mounted to read from. `None`: likewise.
     pub mounts: Option<u64>,
-    /// Files that wait to be read, summed over the looks.
+    /// Files that wait to be read, summed over the looks. Of an HSM, until its command gives the first of them.
     pub recalls_queued: u64,
     /// How long the oldest of them has waited, in seconds: the most that was seen.
     pub recall_age_seconds: u64,
