@@ -303,7 +303,7 @@ def scatter(world, strength):
 def lose_drives(world, strength):
     """Drives are down, all but two or but one."""
     for number in range(world.library.drives - {MILD: 2, STRONG: 1}[strength]):
-        world.here.command("tape", "drive", f"library-LTO-8-{number + 1}", "--down")
+        world.here.command("tape", "disable", f"library-LTO-8-{number + 1}")
 
 
 HSM = {"world": TO_TAPE, "prepare": with_hsm, "hidden_seconds": FILLING_SECONDS}

@@ -8,7 +8,7 @@ use crate::drive_pool::{DriveState, DriveWork, MountPurpose};
 use crate::live_set::{ArchiveEntry, ArchiveGroup, CopyStage, RequestTarget};
 use crate::record::Record;
 use crate::request::{
-    ArchiveRequest, DriveName, FamilyName, FileId, LibraryName, RequestOutcome, TapeCopy, TapeName,
+    ArchiveRequest, DriveName, FamilyName, FileId, LibraryName, RequestOutcome, TapeName,
 };
 use std::collections::BTreeSet;
 
