@@ -156,8 +156,8 @@ pub struct LinkSignals {
     pub queued: Series,
     /// Slots that were free although files were queued.
     pub unfed: Series,
-    /// Files that a tape system of the sources has to bring before they can be queued: its whole queue, where it is known that
-    /// files of the link are in it.
+    /// Files that a tape system of the sources has to bring before they can be queued: its whole queue, where
+    /// files of the link may be in it.
     pub recalls: Series,
     /// Transfers that run and wait for an answer of both ends: no byte of theirs can have moved.
     pub preparing: Series,
@@ -541,14 +541,15 @@ impl Signals {
         let known = links.iter().filter_map(|link| self.links.get(link));
         let all: Vec<&LinkSignals> = known.collect();
         let together = match all.as_slice() {
+            [] => return LinkSignals::default(),
             [one] => (*one).clone(),
             _ => LinkSignals::together(&all),
         };
         let recalls = links.iter().filter_map(|link| self.recalls_of(link));
+        let recalls: Vec<Series> = recalls.collect();
         LinkSignals {
-            recalls: recalls
-                .reduce(|sum, more| sum.plus(&more))
-                .unwrap_or_default(),
+            // Links of one source have one queue.
+            recalls: Series::greatest_of(recalls.iter()),
             ..together
         }
     }
