@@ -2,7 +2,7 @@
 
 use super::plan::{TapePlan, TapePlanError, hours_ns, seconds_ns, wrong};
 use penstock_tape::chance::Chance;
-use penstock_tape::record::{Tape, TapeState};
+use penstock_tape::record::Tape;
 use penstock_tape::request::{
     ArchiveRequest, ArchiveWishes, Asker, FamilyName, FileId, LibraryName, ReadPurpose,
     RecallRequest, RequestId, TapeCopy, TapeName, VoName,
