@@ -350,6 +350,11 @@ impl LiveSet {
             // They change no drive.
             Record::Snapshot(_)
             | Record::LibraryKnown { .. }
+            | Record::WritingPaused { .. }
+            | Record::WritingResumed { .. }
+            | Record::TapeFound { .. }
+            | Record::TapeCapacity { .. }
+            | Record::ArchiveChanged { .. }
             | Record::TapeRetired { .. }
             | Record::TapeReturned { .. }
             | Record::CopiesGivenUp { .. }

@@ -370,6 +370,11 @@ impl MountLedger {
             // They take no time of a drive.
             Record::Snapshot(_)
             | Record::LibraryKnown { .. }
+            | Record::WritingPaused { .. }
+            | Record::WritingResumed { .. }
+            | Record::TapeFound { .. }
+            | Record::TapeCapacity { .. }
+            | Record::ArchiveChanged { .. }
             | Record::TapeRetired { .. }
             | Record::TapeReturned { .. }
             | Record::CopiesGivenUp { .. }

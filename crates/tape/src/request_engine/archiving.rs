@@ -296,7 +296,7 @@ impl RequestEngine {
         let done = entry.filter(|entry| entry.missing() == 0 && !entry.is_in_drive());
         if let Some(copies) = done.map(ArchiveEntry::synced) {
             for request in self.askers_of(RequestTarget::Archive(file)) {
-                self.end(out, request, archived(copies.clone()));
+                self.end(out, request, RequestOutcome::Archived(copies.clone()));
             }
         }
     }

@@ -128,7 +128,7 @@ fn a_file_that_waits_is_written_as_its_class_says_now() {
     assert_eq!(lab.records.len(), records);
     // One copy is enough, and is there.
     lab.give(Input::Archive(vec![copies_wanted(1, 1)]));
-    let there = RequestOutcome::Archived(TapeCopy::alone(tape_name("a0"), 10 * GB));
+    let there = RequestOutcome::Archived(vec![TapeCopy::alone(tape_name("a0"), 10 * GB)]);
     assert_eq!(lab.told()[1], (1, there));
     assert!(lab.engine.live().archives.is_empty());
     // Another family, and two copies of what was to have one.

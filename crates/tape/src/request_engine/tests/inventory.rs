@@ -172,7 +172,7 @@ fn a_tape_that_holds_more_than_is_recorded_is_written_on_behind_it() {
     ends(&mut lab, "d0", 70 * GB);
     let written = lab.report("d0", DriveReport::Mounted);
     lab.perform(written);
-    let behind = RequestOutcome::Archived(TapeCopy::alone(tape_name("t"), 70 * GB));
+    let behind = RequestOutcome::Archived(vec![TapeCopy::alone(tape_name("t"), 70 * GB)]);
     assert_eq!(lab.told(), [(1, behind)]);
     let tape = &lab.engine.live().tapes[&tape_name("t")];
     assert_eq!((tape.written_bytes, tape.synced_bytes), (80 * GB, 80 * GB));
@@ -191,7 +191,7 @@ fn a_tape_that_has_lost_what_was_safe_is_broken_and_one_that_lost_a_tail_is_writ
     ends(&mut lab, "d0", 10 * GB);
     let again = lab.report("d0", DriveReport::Mounted);
     lab.perform(again);
-    let second = RequestOutcome::Archived(TapeCopy::alone(tape_name("t"), 10 * GB));
+    let second = RequestOutcome::Archived(vec![TapeCopy::alone(tape_name("t"), 10 * GB)]);
     assert_eq!(lab.told()[1], (2, second));
     lab.now_ns += HOUR_NS;
     let idle = lab.give(Input::Tick);
@@ -202,7 +202,7 @@ fn a_tape_that_has_lost_what_was_safe_is_broken_and_one_that_lost_a_tail_is_writ
     let broken = TapeIncident::TapeBroken(tape_name("t"));
     assert!(lost.contains(&Effect::Open(broken)), "{lost:?}");
     assert_eq!(lab.perform(lost), [3]);
-    let third = RequestOutcome::Archived(TapeCopy::alone(tape_name("u"), 0));
+    let third = RequestOutcome::Archived(vec![TapeCopy::alone(tape_name("u"), 0)]);
     assert_eq!(lab.told()[2], (3, third));
     // An operator takes it as it is.
     lab.now_ns += HOUR_NS;
@@ -226,7 +226,7 @@ fn a_tape_that_ended_early_is_as_long_as_its_label_says_when_it_is_written_anew(
     lab.now_ns += HOUR_NS;
     let other = lab.give(Input::Tick);
     lab.perform(other);
-    let on_u = RequestOutcome::Archived(TapeCopy::alone(tape_name("u"), 0));
+    let on_u = RequestOutcome::Archived(vec![TapeCopy::alone(tape_name("u"), 0)]);
     assert_eq!(lab.told()[1], (2, on_u));
     let tape = |lab: &Lab| lab.engine.live().tapes[&tape_name("t")].clone();
     assert_eq!(tape(&lab).free_bytes(), 0);
