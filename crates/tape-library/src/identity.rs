@@ -2,7 +2,6 @@
 //! missing is a new library, or the mount point of one that is not mounted: whoever opens it says what he knows of it, and a
 //! cartridge that was made once is never made anew.
 
-use crate::emulated_library::LibraryError;
 use penstock_durable_file::replace_private;
 use penstock_tape::request::{DriveName, LibraryId, LibraryName, TapeName};
 use serde::{Deserialize, Serialize};
@@ -56,6 +55,8 @@ pub enum IdentityError {
     Foreign { found: String, ours: String },
     #[error("library.json is of version {0}, which is newer than this program")]
     Newer(u32),
+    #[error("{0}")]
+    Unreadable(#[from] io::Error),
 }
 
 /// What `library.json` says.
@@ -84,7 +85,7 @@ impl LibraryIdentity {
         directory: &Path,
         library: &LibraryName,
         known: &KnownLibrary,
-    ) -> Result<LibraryIdentity, LibraryError> {
+    ) -> Result<LibraryIdentity, IdentityError> {
         let text = match std::fs::read(path_in(directory)) {
             Err(why) if why.kind() == ErrorKind::NotFound => {
                 return LibraryIdentity::begin(directory, library, known);
@@ -96,12 +97,12 @@ impl LibraryIdentity {
         };
         let found: LibraryIdentity = serde_json::from_slice(&text).map_err(damaged)?;
         if found.version > VERSION {
-            return Err(IdentityError::Newer(found.version).into());
+            return Err(IdentityError::Newer(found.version));
         }
         if found.owner != known.owner {
             let ours = known.owner.clone();
             let found = found.owner;
-            return Err(IdentityError::Foreign { found, ours }.into());
+            return Err(IdentityError::Foreign { found, ours });
         }
         let is_other = known.id.as_ref().is_some_and(|id| *id != found.id);
         if is_other || found.library != *library {
@@ -112,7 +113,7 @@ impl LibraryIdentity {
                 found: found.library,
                 found_id: found.id.0.to_string(),
             };
-            return Err(other.into());
+            return Err(other);
         }
         Ok(found)
     }
@@ -121,12 +122,12 @@ impl LibraryIdentity {
         directory: &Path,
         library: &LibraryName,
         known: &KnownLibrary,
-    ) -> Result<LibraryIdentity, LibraryError> {
+    ) -> Result<LibraryIdentity, IdentityError> {
         let found = cartridges_in(directory)?;
         let is_expected = known.has_files || !known.written.is_empty();
         if known.id.is_some() || (is_expected && found.is_empty()) {
             let library = library.clone();
-            return Err(IdentityError::Missing { library }.into());
+            return Err(IdentityError::Missing { library });
         }
         Ok(LibraryIdentity {
             version: VERSION,

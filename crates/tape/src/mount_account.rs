@@ -306,7 +306,7 @@ impl MountLedger {
         }
     }
 
-    /// Takes a record, before the live set does.
+    /// Takes a record, before the live set does. Long because each record is told of.
     pub(crate) fn take(&mut self, live: &LiveSet, record: &Record) {
         match record {
             Record::MountBegun {
