@@ -12,7 +12,7 @@ import threading
 
 import pytest
 from interop.clients import Door
-from interop.waiting import eventually
+from interop.waiting import eventually, files_for_tape
 
 from .disk import Disk
 from .element import Book, Client, ElementSite, judge, work_together
@@ -157,7 +157,7 @@ class TapeRecording(Recording):
             files = judge(self.book, door, self.marks(until))
             door.put("/after", b"it goes to tape again")
             eventually("it is on tape", lambda: self.is_on_tape(door, "/after"), 120)
-            eventually("nothing is asked for any more", lambda: self.status()["counts"]["requests"] == 0, 120)
+            eventually("nothing is asked for any more", lambda: files_for_tape(self.status()) == 0, 120)
             assert door.get("/after") == b"it goes to tape again"
         finally:
             self.site.kill()

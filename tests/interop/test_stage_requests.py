@@ -14,7 +14,7 @@ import pytest
 from .clients import Door, content
 from .site import EVERYTHING, Site
 from .test_files_on_tape import all_are, with_tape
-from .waiting import eventually
+from .waiting import eventually, files_for_tape
 
 HOST = "127.0.0.37"
 STAGING = f"{EVERYTHING} storage.stage:/"
@@ -79,13 +79,6 @@ def status(site):
     return json.loads(done.stdout)
 
 
-def nothing_is_left(site):
-    kinds = status(site)["counts"]
-    amounts = [amount["files"] for kind in kinds.values() if isinstance(kind, dict)
-               for amount in kind.values() if isinstance(amount, dict)]
-    return sum(amounts) == 0
-
-
 def check_counts(site):
     listed = asked(site, BY_LISTING)
     assert asked(site, BY_COUNTER) == listed
@@ -146,7 +139,7 @@ def test_each_of_many_stage_requests_ends_while_pools_come_and_go(site, tier):
         told = door.ask("GET", f"{TAPE}/stage/{id}").json()
         assert "completedAt" in told, told
         assert all(file.get("onDisk") or file["state"] == "CANCELLED" for file in told["files"]), told
-    eventually("no command is left", lambda: nothing_is_left(site), 120)
+    eventually("no command is left", lambda: files_for_tape(status(site)) == 0, 120)
     assert len(check_counts(site)) >= USERS
     for door, id in requests:
         assert door.ask("DELETE", f"{TAPE}/stage/{id}").status_code == 200

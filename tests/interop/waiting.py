@@ -15,3 +15,9 @@ def eventually(what, probe, within=20.0):
             raise AssertionError(f"not within {within} s: {what}; last seen: {seen!r}")
         time.sleep(pause)
         pause = min(pause * 1.5, 0.1)
+
+
+def files_for_tape(status):
+    """How many files a tape system has to do with, by what `penstock tape status --json` says."""
+    works = [work for work in status["counts"].values() if isinstance(work, dict)]
+    return sum(amount["files"] for work in works for amount in work.values() if isinstance(amount, dict))

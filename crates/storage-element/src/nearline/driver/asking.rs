@@ -123,8 +123,11 @@ impl Driver {
                 (awaited, file) => {
                     // One in a pool that is away is waited for, until that lasts too long.
                     let pool = file.and_then(|file| file.pool);
-                    if awaited.is_some() && pool.is_some_and(|pool| self.is_in_reach(&pool)) {
-                        on_disk.push(id);
+                    if let (Some(_), Some(pool)) = (awaited, pool) {
+                        match self.is_in_reach(&pool) {
+                            true => on_disk.push(id),
+                            false => self.note_away_pool(&pool),
+                        }
                     }
                     if is_known {
                         canceled.push(id);

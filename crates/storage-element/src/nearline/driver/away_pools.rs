@@ -27,6 +27,11 @@ impl AwayPools {
         back
     }
 
+    /// A file waits for this pool, whenever the next look is: it may be back by then.
+    fn note(&mut self, pool: &PoolName, now: Timestamp) {
+        self.0.entry(pool.clone()).or_insert(now);
+    }
+
     /// It has been away since then, or longer.
     fn is_away_since(&self, pool: &PoolName, then: Timestamp) -> bool {
         self.0.get(pool).is_some_and(|since| *since <= then)
@@ -49,6 +54,14 @@ impl Driver {
             if self.is_given_up(&pool) {
                 self.ask_gets_of(&pool).await;
             }
+        }
+    }
+
+    /// Somebody waits for a file in a pool that is away.
+    pub(super) fn note_away_pool(&mut self, pool: &PoolName) {
+        if self.context.pools.contains_key(pool) {
+            let now = self.now();
+            self.away_pools.note(pool, now);
         }
     }
 
@@ -110,5 +123,8 @@ mod tests {
         );
         assert!(pools.is_away_since(&b, Timestamp(30)));
         assert!(!pools.is_away_since(&a, Timestamp(30)));
+        // One that came and went between two looks, while a file began to wait for it.
+        pools.note(&a, Timestamp(40));
+        assert_eq!(pools.look(&[b], Timestamp(50)), [a]);
     }
 }
