@@ -1,8 +1,8 @@
 """Faults of real services are explained: copies of two real sites go on as usual, something befalls a disk, a way, a process or
 a setting, and the first cause that `penstock explain` names is the right one.
 
-Of each fault one trial at either strength guards a change, and five are the soak. One trial in fifty is told wrongly on a busy
-machine, and the table of the soak counts it; what is told wrongly twice in a row is a defect.
+Of each fault one trial at either strength guards a change, and five are the soak. One trial in twenty is told wrongly on a busy
+machine, and the table of the soak counts it; what is told wrongly three times in a row is a defect.
 """
 
 import json
@@ -13,11 +13,13 @@ from pathlib import Path
 
 import pytest
 
-from .live import world_for
+from .live import Answer, world_for
 from .live_faults import FAULTS, MILD, STRONG
 
 # Faults that are tried side by side: copies need little of a machine, and most of the time is waiting.
 SIDE_BY_SIDE = 5
+# How often a fault is tried until it is told rightly.
+TRIES = 3
 BATCHES = [FAULTS[at : at + SIDE_BY_SIDE] for at in range(0, len(FAULTS), SIDE_BY_SIDE)]
 
 
@@ -37,7 +39,15 @@ def try_together(faults, strength, make_world, seed):
     worlds = [(fault, *make_world(fault, seed + number)) for number, fault in enumerate(faults)]
     with ThreadPoolExecutor(len(worlds)) as threads:
         trials = [threads.submit(try_fault, stack, world, fault, strength) for fault, stack, world in worlds]
-        return [(fault, trial.result()) for fault, trial in zip(faults, trials)]
+        return [(fault, answer_of(trial)) for fault, trial in zip(faults, trials)]
+
+
+def answer_of(trial):
+    """A trial may come to nothing on a busy machine: a rate was not reached in time, or a site did not answer in time."""
+    try:
+        return trial.result()
+    except AssertionError as why:
+        return Answer({}, {"text": f"no answer: {why}"})
 
 
 @pytest.mark.parametrize("batch", BATCHES, ids=lambda batch: f"from {batch[0].name} to {batch[-1].name}")
@@ -62,10 +72,14 @@ def test_the_first_cause_of_a_fault_is_the_right_one(batch, binary, disk_program
 
     wrong = []
     for strength in [MILD, STRONG] * tier.live_trials:
-        once = wrong_of(batch, strength)
-        twice = wrong_of(list(once), strength) if once else {}
-        wrong += [f"{once[fault]}\nand once more\n{text}" for fault, text in twice.items()]
-    assert not wrong, "\n".join(wrong)
+        left, told = batch, {fault: [] for fault in batch}
+        for _ in range(TRIES):
+            for fault, text in (found := wrong_of(left, strength)).items():
+                told[fault].append(text)
+            if not (left := list(found)):
+                break
+        wrong += ["\n".join(told[fault]) for fault in left]
+    assert not wrong, "\n\n".join(wrong)
 
 
 def note(path, fault, strength, answer):

@@ -1,5 +1,5 @@
 //! Small files that are replaced in one step: after a crash or a loss of power the old one is there or the new one, and
-//! once this has returned it is the new one. What the files hold is their owners' matter.
+//! once this has returned it is the new one. What the files hold is their owners' matter. Directories that are there for good as well.
 #![forbid(unsafe_code)]
 
 use std::fs::{self, File, OpenOptions, Permissions};
@@ -39,7 +39,23 @@ fn replace(path: &Path, content: &[u8], permissions: Permissions) -> io::Result<
 /// Gives a file its name, in the place of one that has it. The name is durable, the file's data is the caller's matter.
 pub fn put_in_place(from: &Path, to: &Path) -> io::Result<()> {
     fs::rename(from, to)?;
-    let directory = to.parent().filter(|parent| !parent.as_os_str().is_empty());
+    sync_names(to)
+}
+
+/// Makes a directory and those above it that are missing. Their names are durable once this has returned.
+pub fn make_directory(path: &Path) -> io::Result<()> {
+    let missing = |path: &&Path| !path.as_os_str().is_empty() && !path.exists();
+    let made: Vec<&Path> = path.ancestors().take_while(missing).collect();
+    fs::create_dir_all(path)?;
+    for directory in made {
+        sync_names(directory)?;
+    }
+    Ok(())
+}
+
+/// Of the directory in which this is.
+fn sync_names(of: &Path) -> io::Result<()> {
+    let directory = of.parent().filter(|parent| !parent.as_os_str().is_empty());
     File::open(directory.unwrap_or(Path::new(".")))?.sync_all()
 }
 

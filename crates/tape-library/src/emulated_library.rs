@@ -9,6 +9,7 @@ use crate::fault::{Faults, InjectedFault, LibraryFault};
 use crate::identity::{IdentityError, KnownLibrary, LibraryIdentity};
 use crate::report_queue::{DriveMessage, ReportQueue};
 use parking_lot::Mutex;
+use penstock_durable_file::make_directory;
 use penstock_tape::library::Robot;
 use penstock_tape::request::{DriveName, LibraryId, TapeErrorScope, TapeName};
 use penstock_tape::request_engine::{DriveReport, Effect};
@@ -60,7 +61,7 @@ impl EmulatedLibrary {
     ) -> Result<EmulatedLibrary, LibraryError> {
         definition.check()?;
         let mut identity = LibraryIdentity::find(directory, &definition.name, known)?;
-        std::fs::create_dir_all(directory.join("cartridges"))?;
+        make_directory(&directory.join("cartridges"))?;
         let robot = Robot::new(definition.model.clone());
         let shared = Shared {
             directory: directory.to_owned(),
