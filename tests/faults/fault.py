@@ -20,6 +20,8 @@ class Fault:
     relieve: object = None
     # For so long what was in store hides it.
     hidden_seconds: int = 0
+    # It needs a machine without other work, so that only the soak tries it.
+    needs_quiet: bool = False
 
 
 def fill(directories):
