@@ -2,9 +2,9 @@
 //! once this has returned it is the new one. What the files hold is their owners' matter. Directories that are there for good as well.
 #![forbid(unsafe_code)]
 
-use std::fs::{self, File, OpenOptions, Permissions};
+use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
 use std::io::{self, Write};
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 
 /// Readable and writable by its owner alone.
@@ -39,24 +39,33 @@ fn replace(path: &Path, content: &[u8], permissions: Permissions) -> io::Result<
 /// Gives a file its name, in the place of one that has it. The name is durable, the file's data is the caller's matter.
 pub fn put_in_place(from: &Path, to: &Path) -> io::Result<()> {
     fs::rename(from, to)?;
-    sync_names(to)
+    sync_directory(directory_of(to))
 }
 
-/// Makes a directory and those above it that are missing. Their names are durable once this has returned.
-pub fn make_directory(path: &Path) -> io::Result<()> {
+/// Makes a directory and those above it that are missing. Their names are durable once this has returned, that of the directory
+/// also when an earlier attempt, which was cut off, had made it.
+pub fn make_directory(path: &Path, mode: u32) -> io::Result<()> {
     let missing = |path: &&Path| !path.as_os_str().is_empty() && !path.exists();
-    let made: Vec<&Path> = path.ancestors().take_while(missing).collect();
-    fs::create_dir_all(path)?;
-    for directory in made {
-        sync_names(directory)?;
+    let made: Vec<&Path> = path.ancestors().skip(1).take_while(missing).collect();
+    DirBuilder::new().recursive(true).mode(mode).create(path)?;
+    for directory in made.into_iter().chain([path]) {
+        sync_directory(directory_of(directory))?;
     }
     Ok(())
 }
 
-/// Of the directory in which this is.
-fn sync_names(of: &Path) -> io::Result<()> {
-    let directory = of.parent().filter(|parent| !parent.as_os_str().is_empty());
-    File::open(directory.unwrap_or(Path::new(".")))?.sync_all()
+/// Makes the names in a directory durable.
+pub fn sync_directory(directory: &Path) -> io::Result<()> {
+    File::open(directory)?.sync_all()
+}
+
+/// The directory in which a name is kept.
+pub fn directory_of(path: &Path) -> &Path {
+    match path.parent() {
+        Some(parent) if parent.as_os_str().is_empty() => Path::new("."),
+        // The root's name is kept nowhere.
+        parent => parent.unwrap_or(path),
+    }
 }
 
 #[cfg(test)]

@@ -328,8 +328,7 @@ fn replace_file(path: &Path, content: &[u8]) -> Result<(), StoreError> {
 }
 
 fn sync_directory(directory: &Path) -> Result<(), StoreError> {
-    let file = File::open(directory).map_err(StoreError::disk(directory))?;
-    file.sync_all().map_err(StoreError::disk(directory))
+    penstock_durable_file::sync_directory(directory).map_err(StoreError::disk(directory))
 }
 
 #[cfg(test)]

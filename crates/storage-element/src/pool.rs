@@ -17,6 +17,7 @@ pub(crate) use file_system::FileSystem;
 use file_system::FreeSpace;
 pub(crate) use health::{DiskHealth, DiskThread};
 pub(crate) use identity::{IdentityWriter, PoolIdentity, identity_path, lock_pool, marks_of};
+pub(crate) use penstock_durable_file::sync_directory;
 pub(crate) use quarantine::Quarantine;
 pub(crate) use recent_size_checks::RecentSizeChecks;
 pub(crate) use reservation::Reservation;
@@ -525,11 +526,6 @@ pub(crate) fn allocate(file: &File, from: u64, length: u64) -> io::Result<()> {
         Ok(()) | Err(rustix::io::Errno::OPNOTSUPP) => Ok(()),
         Err(why) => Err(why.into()),
     }
-}
-
-/// Makes the names in a directory durable.
-pub(crate) fn sync_directory(directory: &Path) -> io::Result<()> {
-    File::open(directory)?.sync_all()
 }
 
 fn tolerate_missing(result: io::Result<()>) -> io::Result<()> {

@@ -12,6 +12,7 @@ use crate::pool::{
     sync_directory,
 };
 use crate::private_files;
+use penstock_durable_file::{directory_of, make_directory};
 use penstock_model::{Archival, Bytes, NamespacePath, Timestamp};
 use penstock_persistence::namespace::{
     Change, EntryId, LastWords, Namespace, NamespaceError, TrashQuery, TrashedFile,
@@ -246,7 +247,7 @@ fn inspect_new(pool: &Pool, is_known: bool) -> Result<OwnPool, PoolRefusal> {
         return Err(PoolRefusal::Wrong(OpenError::NotAPool { pool, path }));
     }
     // A mistyped path must not become a pool.
-    let parent = parent_of(&path);
+    let parent = directory_of(&path);
     if !path.exists() && !parent.exists() {
         return Err(PoolRefusal::Wrong(OpenError::NoParent {
             pool: pool.name.clone(),
@@ -318,33 +319,28 @@ pub(crate) fn prepare(
     Ok(leftovers)
 }
 
+/// Of directories that nobody else looks into.
+const PRIVATE: u32 = 0o700;
+
 /// The directories of a pool. Only a new one may be made where nothing is.
 pub(crate) fn make_layout(pool: &Pool, is_new: bool) -> io::Result<()> {
-    if !is_new {
+    if is_new {
+        make_directory(&pool.directory, PRIVATE)?;
+    } else {
         std::fs::metadata(identity_path(&pool.directory))?;
     }
-    let missing = |path: &&Path| !path.as_os_str().is_empty() && !path.exists();
-    let made: Vec<&Path> = pool.directory.ancestors().take_while(missing).collect();
     for name in ["incoming", "data", "quarantine"] {
         let path = pool.directory.join(name);
-        DirBuilder::new().recursive(true).mode(0o700).create(path)?;
+        DirBuilder::new()
+            .recursive(true)
+            .mode(PRIVATE)
+            .create(path)?;
     }
     if is_new {
-        // Their names are as durable as what is stored below them. An earlier start may have made the directory itself.
+        // Their names are as durable as what is stored below them.
         sync_directory(&pool.directory)?;
-        for directory in made.into_iter().chain([&*pool.directory]) {
-            sync_directory(parent_of(directory))?;
-        }
     }
     Ok(())
-}
-
-fn parent_of(directory: &Path) -> &Path {
-    match directory.parent() {
-        Some(parent) if parent.as_os_str().is_empty() => Path::new("."),
-        // The root's name is kept nowhere.
-        parent => parent.unwrap_or(directory),
-    }
 }
 
 /// Complete files since then that are neither in the namespace nor in its trash. Ids that they have are not given out.

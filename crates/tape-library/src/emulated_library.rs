@@ -20,6 +20,9 @@ use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
 use std::thread::{self, JoinHandle};
 
+/// As the umask leaves it.
+const DIRECTORY_MODE: u32 = 0o777;
+
 /// Why a library cannot do what it is told.
 #[derive(Debug, thiserror::Error)]
 pub enum LibraryError {
@@ -61,7 +64,8 @@ impl EmulatedLibrary {
     ) -> Result<EmulatedLibrary, LibraryError> {
         definition.check()?;
         let mut identity = LibraryIdentity::find(directory, &definition.name, known)?;
-        make_directory(&directory.join("cartridges"))?;
+        make_directory(directory, DIRECTORY_MODE)?;
+        std::fs::create_dir_all(directory.join("cartridges"))?;
         let robot = Robot::new(definition.model.clone());
         let shared = Shared {
             directory: directory.to_owned(),

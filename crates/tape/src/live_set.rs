@@ -219,34 +219,14 @@ impl LiveSet {
                 data_set,
                 verdict,
             } => self.close_data_set(family, data_set, *verdict),
-            Record::LibraryPaused {
-                library,
-                since_ns,
-                probe_ns,
-                pause_ns,
-            } => {
-                let pause = LibraryPause {
-                    since_ns: *since_ns,
-                    probe_ns: *probe_ns,
-                    pause_ns: *pause_ns,
-                };
-                self.libraries.insert(library.clone(), pause);
+            Record::LibraryPaused { library, pause } => {
+                self.libraries.insert(library.clone(), *pause);
             }
             Record::LibraryResumed { library } => {
                 self.libraries.remove(library);
             }
-            Record::WritingPaused {
-                library,
-                since_ns,
-                probe_ns,
-                pause_ns,
-            } => {
-                let pause = LibraryPause {
-                    since_ns: *since_ns,
-                    probe_ns: *probe_ns,
-                    pause_ns: *pause_ns,
-                };
-                self.full_libraries.insert(library.clone(), pause);
+            Record::WritingPaused { library, pause } => {
+                self.full_libraries.insert(library.clone(), *pause);
             }
             Record::WritingResumed { library } => {
                 self.full_libraries.remove(library);

@@ -2,7 +2,7 @@
 
 use crate::data_set::{DataSetName, HintVerdict};
 use crate::drive_pool::{DownReason, DriveClass, MountPurpose};
-use crate::live_set::LiveSet;
+use crate::live_set::{LibraryPause, LiveSet};
 use crate::request::{
     ArchiveRequest, DriveName, FamilyName, FileId, LibraryId, LibraryName, RecallRequest,
     RequestId, RequestOutcome, TapeErrorScope, TapeName,
@@ -299,9 +299,8 @@ pub enum Record {
     /// No tape is mounted in this library before `probe_ns`, and then one to see whether it works again.
     LibraryPaused {
         library: LibraryName,
-        since_ns: i64,
-        probe_ns: i64,
-        pause_ns: i64,
+        #[serde(flatten)]
+        pause: LibraryPause,
     },
     LibraryResumed {
         library: LibraryName,
@@ -309,11 +308,31 @@ pub enum Record {
     /// A library takes no data before `probe_ns`; what lies there is read.
     WritingPaused {
         library: LibraryName,
-        since_ns: i64,
-        probe_ns: i64,
-        pause_ns: i64,
+        #[serde(flatten)]
+        pause: LibraryPause,
     },
     WritingResumed {
         library: LibraryName,
     },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pause_lies_flat_in_its_record() {
+        let line = r#"{"LibraryPaused":{"library":"l","since_ns":1,"probe_ns":2,"pause_ns":3}}"#;
+        let paused = Record::LibraryPaused {
+            library: LibraryName("l".into()),
+            pause: LibraryPause {
+                since_ns: 1,
+                probe_ns: 2,
+                pause_ns: 3,
+            },
+        };
+        let read: Record = serde_json::from_str(line).expect("a record");
+        assert_eq!(read, paused);
+        assert_eq!(serde_json::to_string(&paused).expect("plain data"), line);
+    }
 }

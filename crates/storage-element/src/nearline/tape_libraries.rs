@@ -19,7 +19,6 @@ pub(crate) use catalogue::{LiveBytes, live_bytes};
 pub(super) use copy_uri::COPY_SCHEME;
 pub(crate) use library_status::LibrariesStatus;
 use library_status::{DriveActivity, Times};
-
 pub(super) use recorded::is_of_library;
 
 use super::NearlineStatus;

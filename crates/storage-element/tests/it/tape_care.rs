@@ -2,7 +2,7 @@
 
 use crate::nearline::EVICTS_ALL;
 use crate::site::{DEADLINE, Site, Trust};
-use crate::tape_libraries::{library, with_library};
+use crate::tape_libraries::{with_annex, with_library};
 use penstock_model::Bytes;
 use penstock_persistence::namespace::EntryId;
 use penstock_storage_element::{StorageConfig, TapeSystemConfig};
@@ -178,7 +178,7 @@ async fn a_copy_that_cannot_be_read_is_told_and_written_again_from_the_other_lib
     let trust = Trust::new();
     let site = Site::with_tls_and(&trust, |config| {
         with_silo(config);
-        with_annex(config);
+        with_unpacked_annex(config);
     })
     .await;
     archived(&site, 0..6).await;
@@ -306,15 +306,8 @@ fn with_silo(config: &mut StorageConfig) {
     with_one_tape(config, EVICTS_ALL);
 }
 
-fn with_annex(config: &mut StorageConfig) {
-    let home = config.namespace.ancestors().nth(2).expect("a site");
-    let home = home.to_owned();
+fn with_unpacked_annex(config: &mut StorageConfig) {
+    with_annex(config, 3);
     let tape = config.nearline.as_mut().expect("there");
-    tape.classes.0[0].copies = 2;
     tape.classes.0[0].packed_below = Bytes(0);
-    let TapeSystemConfig::Libraries(libraries) = &mut tape.system else {
-        panic!("libraries");
-    };
-    let second = library("annex", &home.join("tape"), 1, 3);
-    libraries.libraries.push(second);
 }

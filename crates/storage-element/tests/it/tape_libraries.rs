@@ -511,23 +511,11 @@ async fn records_that_are_old_cost_no_tape() {
 async fn a_file_that_waits_for_a_copy_that_is_no_longer_wanted_is_on_tape() {
     let site = Site::with(|config| {
         with_library(config, EVICTS_ALL);
-        let home = config
-            .namespace
-            .ancestors()
-            .nth(2)
-            .expect("a site")
-            .to_owned();
-        let tape = config.nearline.as_mut().expect("there");
-        tape.classes.0[0].copies = 2;
-        let TapeSystemConfig::Libraries(libraries) = &mut tape.system else {
-            panic!("libraries");
-        };
+        let libraries = with_annex(config, 1);
         // Nothing fits on its tapes.
-        let mut second = library("annex", &home.join("tape"), 1, 1);
-        for tape in second.definition.tapes.values_mut() {
+        for tape in libraries.libraries[1].definition.tapes.values_mut() {
             tape.capacity_bytes = 1;
         }
-        libraries.libraries.push(second);
     })
     .await;
     site.put("/tape/f", b"once on tape").await;
@@ -580,21 +568,9 @@ async fn a_tape_that_was_left_in_a_drive_that_is_gone_is_read_in_another() {
 async fn two_copies_lie_in_two_libraries_and_small_files_together() {
     let site = Site::with(|config| {
         with_library(config, EVICTS_ALL);
-        let home = config
-            .namespace
-            .ancestors()
-            .nth(2)
-            .expect("a site")
-            .to_owned();
+        with_annex(config, 2).policy.aggregate.age_ns = 60 * SECOND_NS;
         let tape = config.nearline.as_mut().expect("there");
-        tape.classes.0[0].copies = 2;
         tape.classes.0[0].packed_below = Bytes(100);
-        let TapeSystemConfig::Libraries(libraries) = &mut tape.system else {
-            panic!("libraries");
-        };
-        libraries.policy.aggregate.age_ns = 60 * SECOND_NS;
-        let second = library("annex", &home.join("tape"), 1, 2);
-        libraries.libraries.push(second);
     })
     .await;
     let paths: Vec<String> = (0..10).map(|number| format!("/tape/f{number}")).collect();
@@ -620,6 +596,19 @@ async fn two_copies_lie_in_two_libraries_and_small_files_together() {
         let got = site.send("GET", path, &[], b"").await;
         assert_eq!(got.text(), *path);
     }
+}
+
+/// Each file in a second library as well, which has so many tapes.
+pub fn with_annex(config: &mut StorageConfig, tapes: usize) -> &mut LibrariesConfig {
+    let home = config.namespace.ancestors().nth(2).expect("a site");
+    let annex = library("annex", &home.join("tape"), 1, tapes);
+    let tape = config.nearline.as_mut().expect("there");
+    tape.classes.0[0].copies = 2;
+    let TapeSystemConfig::Libraries(libraries) = &mut tape.system else {
+        panic!("libraries");
+    };
+    libraries.libraries.push(annex);
+    libraries
 }
 
 /// Overwrites the label of the cartridge on which these bytes lie.

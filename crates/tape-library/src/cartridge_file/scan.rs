@@ -26,7 +26,7 @@ impl CartridgeFile {
     /// Reads headers from the last known sync mark on. What lies before the last sync mark is synced, whatever is damaged there.
     pub(super) fn scan(&mut self) -> io::Result<()> {
         let mut offset = self.synced_length;
-        let mut scanned = Scanned::default();
+        let mut tail = Tail::default();
         loop {
             let Some(header) = self.header(offset)? else {
                 match self.next_header(offset)? {
@@ -37,32 +37,32 @@ impl CartridgeFile {
             };
             let behind = offset + HEADER_BYTES as u64;
             match header.kind {
-                BlockKind::Data => scanned.add_block(offset, &header),
+                BlockKind::Data => tail.add_block(offset, &header),
                 BlockKind::FileMark => match self.file_mark(offset, &header)? {
-                    Some(file) => scanned.end_file(file),
-                    None => scanned.end_blocks(),
+                    Some(file) => tail.end_file(file),
+                    None => tail.end_blocks(),
                 },
-                BlockKind::SyncMark => self.take_synced(&mut scanned, behind, header.address),
+                BlockKind::SyncMark => self.take_synced(&mut tail, behind, header.address),
             }
             offset = behind + u64::from(header.length);
         }
         // A damaged header behind a whole file, at the very end, is the last sync mark: what it covers was on disk before it.
         let behind = offset + HEADER_BYTES as u64;
-        let is_last = self.medium.metadata()?.len() == behind && scanned.block.is_none();
-        let before = scanned.files.last().filter(|last| {
+        let is_last = self.medium.metadata()?.len() == behind && tail.block.is_none();
+        let before = tail.files.last().filter(|last| {
             let mark = last.offset + stored_bytes(last.size_bytes);
             mark + (HEADER_BYTES + FILE_MARK_BYTES) as u64 == offset
         });
         if is_last && let Some(before) = before {
             let end_bytes = before.end_bytes();
-            self.take_synced(&mut scanned, behind, end_bytes);
+            self.take_synced(&mut tail, behind, end_bytes);
         }
         Ok(())
     }
 
-    fn take_synced(&mut self, scanned: &mut Scanned, behind: u64, end_bytes: u64) {
-        scanned.end_blocks();
-        let synced = scanned.files.drain(..);
+    fn take_synced(&mut self, tail: &mut Tail, behind: u64, end_bytes: u64) {
+        tail.end_blocks();
+        let synced = tail.files.drain(..);
         let synced = synced.map(|one| ((one.begin_bytes, one.size_bytes), one));
         self.files.extend(synced);
         self.synced_length = behind;
@@ -125,13 +125,13 @@ impl CartridgeFile {
 
 /// What was found since the last sync mark.
 #[derive(Default)]
-struct Scanned {
+struct Tail {
     files: Vec<StoredFile>,
     /// Blocks of one file that lie behind one another and whose mark has not come.
     block: Option<StoredFile>,
 }
 
-impl Scanned {
+impl Tail {
     fn add_block(&mut self, offset: u64, header: &BlockHeader) {
         let length = u64::from(header.length);
         let goes_on = |blocks: &&mut StoredFile| {

@@ -1,5 +1,6 @@
 use super::*;
 use crate::drive_pool::{DownReason, MountPurpose};
+use crate::live_set::LibraryPause;
 use crate::record::{Record, TapeState};
 use crate::request::{
     ArchiveRequest, ArchiveWishes, Asker, ReadPurpose, RecallRequest, RequestId, VoName,
@@ -120,9 +121,11 @@ fn a_library_may_stop_when_all_that_is_asked_for_has_a_copy_elsewhere() {
     // The other copy does not help while its library is paused.
     let paused = Record::LibraryPaused {
         library: LibraryName("two".into()),
-        since_ns: 0,
-        probe_ns: 60,
-        pause_ns: 60,
+        pause: LibraryPause {
+            since_ns: 0,
+            probe_ns: 60,
+            pause_ns: 60,
+        },
     };
     let live = site([recall(1, &["a", "b"]), paused]);
     assert_eq!(stop(&live, library("one")).because, [waits(1, "a")]);

@@ -101,29 +101,17 @@ impl RequestEngine {
 
     /// The pauses of libraries end now.
     pub(super) fn retry_libraries(&mut self, now_ns: i64, out: &mut Turnout) {
-        let paused = self.live.libraries.iter();
-        let paused: Vec<_> = paused.map(|(name, pause)| (name.clone(), *pause)).collect();
+        let due = |(library, pause): (&LibraryName, &LibraryPause)| {
+            let probe_ns = now_ns;
+            (library.clone(), LibraryPause { probe_ns, ..*pause })
+        };
+        let paused: Vec<_> = self.live.libraries.iter().map(due).collect();
         for (library, pause) in paused {
-            self.keep(
-                out,
-                Record::LibraryPaused {
-                    library,
-                    since_ns: pause.since_ns,
-                    probe_ns: now_ns,
-                    pause_ns: pause.pause_ns,
-                },
-            );
+            self.keep(out, Record::LibraryPaused { library, pause });
         }
-        let full = self.live.full_libraries.iter();
-        let full: Vec<_> = full.map(|(name, pause)| (name.clone(), *pause)).collect();
+        let full: Vec<_> = self.live.full_libraries.iter().map(due).collect();
         for (library, pause) in full {
-            let tried = Record::WritingPaused {
-                library,
-                since_ns: pause.since_ns,
-                probe_ns: now_ns,
-                pause_ns: pause.pause_ns,
-            };
-            self.keep(out, tried);
+            self.keep(out, Record::WritingPaused { library, pause });
         }
         self.is_decision_due = true;
     }
@@ -298,16 +286,9 @@ impl RequestEngine {
             return;
         };
         let before = self.live.libraries.get(&library).copied();
-        let LibraryPause {
-            since_ns,
-            probe_ns,
-            pause_ns,
-        } = self.next_pause(now_ns, before);
         let paused = Record::LibraryPaused {
             library: library.clone(),
-            since_ns,
-            probe_ns,
-            pause_ns,
+            pause: self.next_pause(now_ns, before),
         };
         self.keep(out, paused);
         if before.is_none() {
@@ -355,16 +336,9 @@ impl RequestEngine {
             return;
         };
         let before = self.live.full_libraries.get(&library).copied();
-        let LibraryPause {
-            since_ns,
-            probe_ns,
-            pause_ns,
-        } = self.next_pause(now_ns, before);
         let paused = Record::WritingPaused {
             library: library.clone(),
-            since_ns,
-            probe_ns,
-            pause_ns,
+            pause: self.next_pause(now_ns, before),
         };
         self.keep(out, paused);
         if before.is_none() {

@@ -22,7 +22,7 @@ impl AwayPools {
             .collect();
         self.0.retain(|pool, _| away.contains(pool));
         for pool in away {
-            self.0.entry(pool.clone()).or_insert(now);
+            self.note(pool, now);
         }
         back
     }
