@@ -5,6 +5,7 @@ As in `live_faults`, a fault acts on a resource and knows nothing of rules.
 
 import fcntl
 import os
+import shlex
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -187,7 +188,7 @@ def fill_buffer(world, strength):
     """Others fill the disk of the HSM. What it puts on tape meanwhile others take, too, or it puts nothing there."""
     fill([world.hsm])
     if strength == MILD:
-        others = world.hsm / "others"
+        others = shlex.quote(str(world.hsm / "others"))
         world.launch(["sh", "-c", f"while sleep 1; do truncate -s -1M {others}; sleep 0.2; cat /dev/zero >>{others}; done"])
 
 

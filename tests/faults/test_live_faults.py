@@ -1,7 +1,7 @@
 """Faults of real services are explained: copies of two real sites go on as usual, something befalls a disk, a way, a process or
 a setting, and the first cause that `penstock explain` names is the right one.
 
-Of each fault one trial at either strength guards a change, and five are the soak. One trial in twenty is told wrongly on a busy
+Of each fault one trial at either strength guards a change, and ten are the soak. One trial in twenty is told wrongly on a busy
 machine, and the table of the soak counts it; what is told wrongly three times in a row is a defect.
 """
 
@@ -60,7 +60,8 @@ def test_the_first_cause_of_a_fault_is_the_right_one(batch, binary, disk_program
         number, wrong = next(numbers), {}
 
         def make_world(fault, seed):
-            return world_for(fault, binary, disk_program, tmp_path / f"{number}-{fault.name}", seed)
+            name = f"{number}-{fault.name}".replace(" ", "-")
+            return world_for(fault, binary, disk_program, tmp_path / name, seed)
 
         for fault, answer in try_together(faults, strength, make_world, draw.randrange(1 << 30)):
             print(f"{fault.name}, {strength}: {answer}")

@@ -19,5 +19,5 @@ class Tier:
 
 TIERS = {
     "guard": Tier("guard", recorded_runs=2, cuts_per_run=8, live_cuts=2, rounds=1, live_trials=1),
-    "soak": Tier("soak", recorded_runs=10, cuts_per_run=20, live_cuts=200, rounds=25, live_trials=5),
+    "soak": Tier("soak", recorded_runs=10, cuts_per_run=20, live_cuts=200, rounds=25, live_trials=10),
 }

@@ -26,6 +26,7 @@ QUICK = {
     "fill_max": "1s",
     "poll_min": "100ms",
     "poll_max": "1s",
+    "replica_interval": "1s",
     "timeout": "1s",
     "files_per_request_max": 500,
 }
@@ -249,6 +250,31 @@ def test_a_storage_element_without_tape_fails_the_file_and_the_next_replica_is_t
         assert states(grid, job) == ["FAILED", "FINISHED"]
     finally:
         with_tape.close()
+
+
+@pytest.mark.parametrize("elsewhere", ["a storage element without tape", "another tape system"])
+def test_a_replica_that_appears_on_disk_is_copied_in_place_of_one_that_waits_for_tape(grid, tape, place, elsewhere):
+    tape.holds.set()
+    on_tape = tape.put_on_tape(f"{place}/f", DATA)
+    target = grid.there_door.url(f"{place}/copy")
+    other = TapeEndpoint("127.0.0.5", None)
+    other.offers_tape = elsewhere == "another tape system"
+    try:
+        appears = f"{other.url}{place}/f"
+        entry = {"sources": [on_tape, appears], "destinations": [target], "selection_strategy": "orderly"}
+        job = grid.service.submit(entry, bring_online=600)
+        wait_states(grid, job, "STARTED", "NOT_USED")
+        [request] = tape.requests
+        other.put_on_disk(f"{place}/f", DATA)
+        grid.service.wait_finished(job)
+        assert states(grid, job) == ["NOT_USED", "FINISHED"]
+        assert grid.there_door.get(f"{place}/copy") == DATA
+        eventually("its recall is withdrawn", lambda: tape.called("cancel"))
+        [call] = tape.called("cancel")
+        assert (call.request, call.paths) == (request, [f"{place}/f"])
+        assert "waits" not in texts(grid, job)[0]
+    finally:
+        other.close()
 
 
 def test_credentials_go_to_no_interface_on_a_strange_host(grid, tape, place):

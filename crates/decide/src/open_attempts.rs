@@ -123,6 +123,7 @@ impl<L: Clone> OpenAttempts<L> {
             TransferEvent::Chosen { .. }
             | TransferEvent::StageRequested { .. }
             | TransferEvent::Staged { .. }
+            | TransferEvent::Replaced { .. }
             | TransferEvent::NotNeeded
             | TransferEvent::Archived { .. }
             | TransferEvent::Expired { .. }

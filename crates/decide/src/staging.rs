@@ -26,6 +26,8 @@ pub struct StagingPolicy {
     pub poll_min: Duration,
     /// At most.
     pub poll_max: Duration,
+    /// Between two questions whether other replicas of files that wait for tape are on disk.
+    pub replica_interval: Duration,
 }
 
 impl Default for StagingPolicy {
@@ -39,6 +41,7 @@ impl Default for StagingPolicy {
             calls_max: 4,
             poll_min: Duration::from_secs(2),
             poll_max: Duration::from_secs(300),
+            replica_interval: Duration::from_secs(30),
         }
     }
 }

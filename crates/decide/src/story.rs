@@ -161,6 +161,7 @@ impl StoryWriter<'_> {
             TransferEvent::StageRequested { .. }
             | TransferEvent::Staged { .. }
             | TransferEvent::StageFailed { .. }
+            | TransferEvent::Replaced { .. }
             | TransferEvent::Archived { .. }
             | TransferEvent::ArchiveFailed { .. } => self.was_at_tape(at, event),
             TransferEvent::NotNeeded => {
@@ -323,6 +324,14 @@ impl StoryWriter<'_> {
                 }
                 self.add(at, StepKind::Failed, text);
             }
+            TransferEvent::Replaced { by } => {
+                let after = took(self.recalls_since.take());
+                let text = format!(
+                    "it no longer waits for its tape system{after}: transfer {by} copies the file from another source, where it \
+                     was found on disk"
+                );
+                self.add(at, StepKind::Stopped, text);
+            }
             TransferEvent::Archived { source } => {
                 let of_source = match source {
                     None => String::new(),
@@ -430,6 +439,9 @@ fn chosen(because: &ChoiceReason) -> String {
             let by = by.name();
             format!("chosen among {of} replicas by '{by}'{value}")
         }
+        ChoiceReason::OnDisk { instead_of } => format!(
+            "chosen because its file was found on disk, while transfer {instead_of} waited for its tape system"
+        ),
     }
 }
 

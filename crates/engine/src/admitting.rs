@@ -132,7 +132,12 @@ impl Engine {
         let Some(entry) = self.transfers.get(&transfer) else {
             return;
         };
-        let is_on_tape = matches!(entry.state(), TransferState::Staging { .. });
+        let is_on_tape = match entry.state() {
+            TransferState::Staging { .. } => true,
+            // Another replica has taken its place while it waited for a back-off to end.
+            TransferState::NotUsed => return,
+            _ => false,
+        };
         let Some(waiting) = self.waiting(transfer) else {
             return;
         };

@@ -129,7 +129,7 @@ impl Engine {
         follows
     }
 
-    fn take_turn(
+    pub(super) fn take_turn(
         &mut self,
         now: Now,
         job: JobId,
@@ -144,7 +144,10 @@ impl Engine {
         let parameters = entry.parameters().clone();
         let is_first = self.request(next).is_some_and(|next| next.index == 0);
         // Of several hops, only the first begins on tape.
-        let stages = parameters.staging.is_some() && (parameters.kind != JobKind::Hops || is_first);
+        let is_on_disk = matches!(because, ChoiceReason::OnDisk { .. });
+        let stages = parameters.staging.is_some()
+            && !is_on_disk
+            && (parameters.kind != JobKind::Hops || is_first);
         let destination = self.transfers[&next].destination;
         self.destinations.enter(destination, next);
         self.apply(

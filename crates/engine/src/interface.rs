@@ -348,8 +348,10 @@ pub enum TapeErrand {
     Cancel(StageRequestId, Vec<String>),
     /// Not to keep these on disk any more.
     Release(StageRequestId, Vec<String>),
-    /// To tell where files are.
+    /// To tell where copies are that have to get to tape.
     Locate(Vec<String>),
+    /// To tell which replicas are on disk.
+    Find(Vec<String>),
 }
 
 /// What came of a call.

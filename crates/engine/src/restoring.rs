@@ -103,6 +103,7 @@ impl EngineBuilder {
             now,
         } = self;
         engine.adopt_requests();
+        engine.watch_all_replicas(now.at);
         effects.actions.extend(engine.ban_action());
         let interrupted = engine.expect_interrupted(now);
         for AttemptKey { transfer, attempt } in interrupted {

@@ -8,6 +8,7 @@ mod agenda;
 mod archiving;
 mod leaving;
 mod recalling;
+mod replicas;
 mod source_removal;
 
 use super::{Action, Effects, Engine, Now, TapeCall, TapeErrand, TapeOutcome, TapePlace};
@@ -20,6 +21,7 @@ use penstock_model::{
     TransferId, TransferRequest, TransferState, WaitReason,
 };
 use recalling::{Request, StageGroup};
+use replicas::ReplicaWatch;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
@@ -42,6 +44,8 @@ pub(super) struct Tape {
     leavings: Leavings,
     /// Files that wait to be on tape.
     archives: BTreeMap<Arc<TapePlace>, ArchiveGroup>,
+    /// Replicas of files that wait for tape.
+    replicas: ReplicaWatch,
     /// How often the removal of a source was tried in vain, of copies that are on tape.
     removals: HashMap<TransferId, u32>,
     agenda: Agenda,
@@ -86,6 +90,8 @@ enum TapeCallSubject {
     /// Paths that nobody needs any more.
     Leaving(LeavingKey, Farewell, Vec<Arc<str>>),
     Locating(FilesAtPlace),
+    /// Which of these replicas are on disk.
+    Finding(FilesAtPlace),
     /// The source of this transfer is being removed.
     RemovingSource(TransferId),
 }
@@ -98,6 +104,7 @@ impl TapeCallSubject {
             TapeCallSubject::Looking(request) => Due::Look(*request),
             TapeCallSubject::Leaving(key, ..) => Due::Leave(key.clone()),
             TapeCallSubject::Locating(asked) => Due::Locate(asked.place.clone()),
+            TapeCallSubject::Finding(asked) => Due::Find(asked.place.clone()),
             TapeCallSubject::RemovingSource(transfer) => Due::RemoveSource(*transfer),
         }
     }
@@ -210,6 +217,7 @@ impl Engine {
             Some(TapeCallSubject::Locating(asked)) => {
                 self.located(now, &asked, outcome, effects);
             }
+            Some(TapeCallSubject::Finding(asked)) => self.found(now, &asked, outcome, effects),
             Some(TapeCallSubject::RemovingSource(transfer)) => {
                 self.source_removed(now, transfer, outcome, effects);
             }
@@ -229,6 +237,7 @@ impl Engine {
                 Due::Ask(place) => self.ask(now, &place, effects),
                 Due::Look(request) => self.look(request, effects),
                 Due::Locate(place) => self.locate(now, &place, effects),
+                Due::Find(place) => self.find_replicas(&place, effects),
                 Due::Leave(key) => self.leave(key, effects),
                 Due::RemoveSource(transfer) => self.remove_source(transfer, effects),
             }
@@ -300,6 +309,7 @@ impl Engine {
         if is_staging(before) && !is_staging(&after) {
             self.tape.staging = self.tape.staging.saturating_sub(1);
             self.tape.agenda.drop(&Due::Deadline(transfer));
+            self.stop_watching(transfer);
         }
         match before {
             TransferState::Staging { .. } => drop(self.stop_gathering(transfer)),
@@ -315,6 +325,10 @@ impl Engine {
         if is_staging(&after) && !is_staging(before) {
             self.tape.staging += 1;
             self.expect_from_tape(transfer, &after);
+            // What a restart found is watched when all of it is known.
+            if event.is_some() {
+                self.watch_replicas(now.at, transfer);
+            }
         }
         match (before.staged(), after.staged()) {
             (None, Some(id)) => self.pin(id.clone(), &request),

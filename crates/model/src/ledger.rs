@@ -47,6 +47,11 @@ pub enum TransferEvent {
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         excused: bool,
     },
+    /// It no longer waits for its tape system: another replica was found on disk and is tried instead. Its turn may come again.
+    Replaced {
+        /// The transfer of that replica.
+        by: TransferId,
+    },
     /// Its job ended before the turn of this replica or hop came.
     NotNeeded,
     /// An attempt was given to an agent.
@@ -138,6 +143,7 @@ impl TransferEvent {
             | TransferEvent::AttemptLost { attempt, .. } => Some(*attempt),
             TransferEvent::Submitted
             | TransferEvent::Chosen { .. }
+            | TransferEvent::Replaced { .. }
             | TransferEvent::NotNeeded
             | TransferEvent::StageRequested { .. }
             | TransferEvent::Staged { .. }

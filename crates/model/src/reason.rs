@@ -234,4 +234,9 @@ pub enum ChoiceReason {
         /// How many were left, this one included.
         of: u32,
     },
+    /// Its file was found on disk while another replica waited for its tape system.
+    OnDisk {
+        /// The transfer of the replica that waited.
+        instead_of: TransferId,
+    },
 }

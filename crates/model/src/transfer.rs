@@ -265,6 +265,7 @@ pub fn advance(
             E::StageRequested { .. }
             | E::Staged { .. }
             | E::StageFailed { .. }
+            | E::Replaced { .. }
             | E::Expired { .. }
             | E::Refused { .. },
         ) => advance_recall(state, at, event).ok_or_else(refused),
@@ -367,6 +368,8 @@ fn advance_recall(
                 failure: failure.clone(),
             },
         }),
+        // What an attempt may have left at the destination is remembered by its own transfer alone.
+        (_, E::Replaced { .. }) if recall.attempts == 0 => Some(S::NotUsed),
         (_, E::Expired { failure } | E::Refused { failure }) => Some(S::Failed {
             at,
             attempts: recall.attempts,

@@ -132,6 +132,7 @@ impl TransferFacts {
             }
             // What becomes of a copy on tape is not about moving it: it has ended when it has landed.
             TransferEvent::StageRequested { .. }
+            | TransferEvent::Replaced { .. }
             | TransferEvent::Archived { .. }
             | TransferEvent::ArchiveFailed { .. } => {}
             TransferEvent::NotNeeded => self.ending = TransferEnding::NotNeeded { at },

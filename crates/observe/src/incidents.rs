@@ -373,7 +373,7 @@ mod tests {
         let value = |measure, now| Evidence::Value {
             measure,
             place: Some("a".to_owned()),
-            before: Some(now),
+            usual: Some(now),
             value: now,
         };
         change.explanation.causes = vec![NamedCause {

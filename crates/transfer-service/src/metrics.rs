@@ -110,6 +110,7 @@ impl TransferMetrics {
             TransferEvent::Canceled { .. } => self.canceled.increment(),
             TransferEvent::NotNeeded => self.not_used.increment(),
             TransferEvent::Chosen { .. }
+            | TransferEvent::Replaced { .. }
             | TransferEvent::StageRequested { .. }
             | TransferEvent::Prepared { .. } => {}
         }

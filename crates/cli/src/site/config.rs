@@ -15,6 +15,8 @@ mod membership;
 mod messages;
 mod observe;
 mod outbound;
+#[cfg(test)]
+mod reference;
 mod staging;
 mod storage;
 mod tape;
@@ -51,12 +53,14 @@ use url::Url;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
+    /// Who this site is.
     pub site: Site,
     /// The certificate that its doors show.
     #[serde(default)]
     pub tls: Tls,
     /// The site's own tokens. Without this section it issues none.
     pub issuer: Option<Issuer>,
+    /// Whom the site trusts.
     #[serde(default)]
     pub trust: Trust,
     /// The transfer service. Without this section it does not run.

@@ -161,15 +161,15 @@ pub enum Measure {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case", tag = "evidence")]
 pub enum Evidence {
-    /// A value and what it was before.
+    /// A value, and what it is usually.
     Value {
         /// What was measured.
         measure: Measure,
         /// Of which server, pool or storage element.
         place: Option<String>,
-        /// Before; `None`: there was no time before, or it is not known.
-        before: Option<f64>,
-        /// In the window.
+        /// At the usual rate; `None`: there was no such time, or it is not known.
+        usual: Option<f64>,
+        /// At the low rate.
         value: f64,
     },
     /// A setting changed.

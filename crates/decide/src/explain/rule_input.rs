@@ -117,7 +117,7 @@ impl RuleInput<'_> {
         Evidence::Value {
             measure,
             place: place.map(str::to_owned),
-            before: self.usual_mean(series),
+            usual: self.usual_mean(series),
             value: self.low_mean(series).unwrap_or(0.0),
         }
     }

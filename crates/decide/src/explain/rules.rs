@@ -375,10 +375,10 @@ pub fn rule_of(cause: Cause) -> Option<&'static Rule> {
 }
 
 /// Of the inputs of a rule, those of which nothing is known: of each group that is unknown as a whole, the first.
-pub fn missing(rule: &Rule, view: &RuleInput<'_>) -> Vec<M> {
+pub fn missing(rule: &Rule, input: &RuleInput<'_>) -> Vec<M> {
     let unknown = rule
         .needs
         .iter()
-        .filter(|group| !group.iter().any(|input| view.is_known(*input)));
+        .filter(|group| !group.iter().any(|input| input.is_known(*input)));
     unknown.filter_map(|group| group.first().copied()).collect()
 }

@@ -251,15 +251,15 @@ fn evidence_beside(evidence: &Evidence, when: &str) -> String {
         Evidence::Value {
             measure,
             place,
-            before,
+            usual,
             value,
         } => {
             let (name, unit) = measured(*measure);
             let place = at_place(place);
-            let before = before.map_or(String::new(), |before| {
-                format!(", {} {when}", with_unit(&unit, before))
+            let usual = usual.map_or(String::new(), |usual| {
+                format!(", {} {when}", with_unit(&unit, usual))
             });
-            format!("{place}{name} {}{before}", with_unit(&unit, *value))
+            format!("{place}{name} {}{usual}", with_unit(&unit, *value))
         }
         Evidence::Change(change) => setting_change(change),
         Evidence::Maintenance(work) => format!(

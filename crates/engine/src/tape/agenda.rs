@@ -19,6 +19,8 @@ pub(super) enum Due {
     Look(u64),
     /// Files that wait to be on tape are looked for.
     Locate(Arc<TapePlace>),
+    /// Replicas of files that wait for tape are looked for.
+    Find(Arc<TapePlace>),
     /// A tape system is told that files are not needed any more.
     Leave(LeavingKey),
     /// The source of a file that is on tape is removed.

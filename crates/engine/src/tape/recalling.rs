@@ -600,7 +600,11 @@ impl Engine {
         };
         let path = request.files.remove(&transfer);
         let nobody_wants_it = match event {
-            Some(TransferEvent::Canceled { .. } | TransferEvent::Expired { .. }) => true,
+            Some(
+                TransferEvent::Canceled { .. }
+                | TransferEvent::Expired { .. }
+                | TransferEvent::Replaced { .. },
+            ) => true,
             Some(TransferEvent::StageFailed {
                 retry_at: None,
                 failure,

@@ -16,6 +16,10 @@ pub(super) struct Library {
     requests: Requests,
     /// Files on disk, by request and path.
     on_disk: BTreeSet<(String, String)>,
+    /// Servers and paths of replicas that were found on disk.
+    found: BTreeSet<(String, String)>,
+    /// Whether replicas are on disk when somebody asks.
+    pub(super) has_replicas: bool,
     /// Sources that are being removed, by the number of the call.
     removals: BTreeMap<u64, Assignment>,
     /// All calls so far, in words.
@@ -53,6 +57,7 @@ pub(super) fn policy() -> StagingPolicy {
         calls_max: 2,
         poll_min: Duration::from_secs(1),
         poll_max: Duration::from_secs(30),
+        replica_interval: Duration::from_secs(30),
     }
 }
 
@@ -119,6 +124,7 @@ impl World {
                 format!("release {id} {}", paths.join(" "))
             }
             TapeErrand::Locate(paths) => format!("locate {}", paths.join(" ")),
+            TapeErrand::Find(paths) => format!("find {}", paths.join(" ")),
         });
         let before = self.library.calls.insert(call.number, call);
         assert!(before.is_none(), "two calls have one number");
@@ -155,8 +161,16 @@ impl World {
             return;
         }
         let state = self.journal.state(assignment.request.id).expect("recorded");
-        let id = state.staged().expect("it was staged").as_str().to_owned();
         let path = TapePlace::path(&assignment.request, Side::Source).expect("has a path");
+        let Some(staged) = state.staged() else {
+            let server = format!("https://{}", assignment.request.source.host());
+            assert!(
+                self.library.found.contains(&(server, path.to_string())),
+                "{path} is neither staged nor found on disk"
+            );
+            return;
+        };
+        let id = staged.as_str().to_owned();
         let there = (id, path.to_string());
         assert!(
             self.library.on_disk.contains(&there),
@@ -199,6 +213,18 @@ impl World {
             TapeErrand::Locate(paths) => {
                 let told = paths.into_iter();
                 TapeOutcome::Places(told.map(|path| (path, Ok(Locality::DiskAndTape))).collect())
+            }
+            TapeErrand::Find(paths) => {
+                let server = call.place.server.to_string();
+                if self.library.has_replicas {
+                    let found = paths.iter().map(|path| (server.clone(), path.clone()));
+                    self.library.found.extend(found);
+                }
+                let place = match self.library.has_replicas {
+                    true => Locality::Disk,
+                    false => Locality::Tape,
+                };
+                TapeOutcome::Places(paths.into_iter().map(|path| (path, Ok(place))).collect())
             }
         };
         self.answer(number, outcome);
@@ -253,6 +279,12 @@ impl World {
                     TapeErrand::Locate(paths) => {
                         let told = paths.into_iter();
                         TapeOutcome::Places(told.map(|path| (path, Ok(Locality::Disk))).collect())
+                    }
+                    TapeErrand::Find(_) => {
+                        self.library.has_replicas = true;
+                        self.answer_well(number);
+                        self.library.has_replicas = false;
+                        return;
                     }
                     _ => return self.answer_well(number),
                 };
@@ -828,6 +860,94 @@ fn no_more_files_are_brought_at_once_than_operators_allow() {
     let stage = world.library.calls.values();
     let stage = stage.filter(|call| matches!(call.errand, TapeErrand::Stage(_)));
     assert_eq!(stage.count(), 1);
+    world.settle();
+    world.check_record();
+}
+
+/// A job of two replicas, the first of which waits for its tape system, and the other one as well when its turn comes.
+fn waiting_replica(world: &mut World) -> JobId {
+    world.jobs += 1;
+    let mut job = new_job(JobKind::Replicas(Selection::Orderly), world.jobs, 2, 0, 0);
+    job.parameters.staging = Some(Staging {
+        within_seconds: 10_000,
+        pin_seconds: None,
+    });
+    let job = world.submit_job(job);
+    world.sleep(2);
+    let call = world.one_call();
+    world.answer_well(call);
+    assert_eq!(states(world, job), ["STARTED", "NOT_USED"]);
+    world.library.take_log();
+    job
+}
+
+/// Lets time pass in which nothing comes from tape.
+fn wait_for_tape(world: &mut World, seconds: u64) {
+    for _ in 0..seconds {
+        world.sleep(1);
+        let calls: Vec<u64> = world.library.calls.keys().copied().collect();
+        for call in calls {
+            match &world.library.calls[&call].errand {
+                TapeErrand::Look(id, ..) => {
+                    let paths = world.library.requests[id.as_str()].clone();
+                    let told = paths.into_iter().map(|path| (path, FileProgress::Pending));
+                    world.answer(call, TapeOutcome::Progress(told.collect()));
+                }
+                _ => world.answer_well(call),
+            }
+        }
+    }
+}
+
+#[test]
+fn a_replica_that_appears_on_disk_takes_the_place_of_one_that_waits_for_tape() {
+    let mut world = World::new();
+    let job = waiting_replica(&mut world);
+    wait_for_tape(&mut world, 100);
+    assert_eq!(states(&world, job), ["STARTED", "NOT_USED"]);
+    // A restart goes on with it.
+    world.crash();
+    world.library.has_replicas = true;
+    wait_for_tape(&mut world, 60);
+    assert_eq!(states(&world, job), ["NOT_USED", "ACTIVE"]);
+    let log = world.library.take_log();
+    assert!(log.contains(&"cancel r1 /1/0".to_owned()), "{log:?}");
+    land(&mut world);
+    assert_eq!(states(&world, job), ["NOT_USED", "FINISHED"]);
+    assert_eq!(world.engine.open_transfers(), 0);
+    assert_eq!(world.engine.open_counts, OpenCounts::default());
+    world.settle();
+    world.check_record();
+}
+
+#[test]
+fn the_turn_of_a_replica_on_tape_comes_again_when_the_one_on_disk_fails() {
+    let mut world = World::new();
+    let job = waiting_replica(&mut world);
+    world.library.has_replicas = true;
+    wait_for_tape(&mut world, 40);
+    assert_eq!(states(&world, job), ["NOT_USED", "ACTIVE"]);
+    world.library.has_replicas = false;
+    world.crash();
+    fail(&mut world, Side::Source, Retry::Never);
+    assert_eq!(states(&world, job), ["STAGING", "FAILED"]);
+    world.settle();
+    assert_eq!(states(&world, job), ["FINISHED", "FAILED"]);
+    world.check_record();
+}
+
+#[test]
+fn a_recall_is_not_given_up_for_a_replica_that_could_not_be_copied_now() {
+    let mut world = World::new();
+    let job = waiting_replica(&mut world);
+    world.library.has_replicas = true;
+    world.ban("https://s1", None, BanEffect::WaitAndAccept, None);
+    wait_for_tape(&mut world, 100);
+    assert_eq!(states(&world, job), ["STARTED", "NOT_USED"]);
+    world.lift_all();
+    wait_for_tape(&mut world, 60);
+    assert_eq!(states(&world, job), ["NOT_USED", "ACTIVE"]);
+    land(&mut world);
     world.settle();
     world.check_record();
 }

@@ -191,15 +191,50 @@ impl AgentSetup {
             TapeErrand::Stage(_)
             | TapeErrand::Look(..)
             | TapeErrand::Cancel(..)
-            | TapeErrand::Release(..) => (Side::Source, Phase::Staging),
+            | TapeErrand::Release(..)
+            | TapeErrand::Find(_) => (Side::Source, Phase::Staging),
         };
         if place.storage.access() == penstock_model::Access::Gfal {
             return self.ask_gfal_tape(place, errand, side, phase).await;
         }
         let access = self.tape_access(place, side, phase).await?;
-        match self.tape_way(&access).await? {
-            TapeWay::Rest(interface) => self.ask_rest(&access, &interface, errand).await,
+        match (self.tape_way(&access).await, errand) {
+            (Ok(TapeWay::Rest(interface)), _) => self.ask_rest(&access, &interface, errand).await,
+            // What a storage element without tape has is on disk.
+            (Err(refusal), TapeErrand::Find(paths))
+                if refusal.failure.errno == Errno::EPROTONOSUPPORT =>
+            {
+                self.find_on_disk(&access, paths).await
+            }
+            (Err(refusal), _) => Err(refusal),
         }
+    }
+
+    /// Which of these files a storage element has that offers no tape interface.
+    async fn find_on_disk(
+        &self,
+        access: &Access,
+        paths: &[String],
+    ) -> Result<TapeOutcome, TapeCallError> {
+        let malformed =
+            |why: String| classify(access.side, access.phase, &ObservedFailure::Malformed, why);
+        let server = Url::parse(&access.server).map_err(|why| malformed(why.to_string()))?;
+        let mut told = Vec::with_capacity(paths.len());
+        for path in paths {
+            let mut url = server.clone();
+            if let Ok(mut segments) = url.path_segments_mut() {
+                segments.clear();
+                segments.extend(path.trim_start_matches('/').split('/'));
+            }
+            let asked = self.send_to_tape(access, Method::HEAD, url, None, 0).await;
+            let place = match asked {
+                Ok(_) => Ok(Locality::Disk),
+                Err(refusal) if refusal.status.is_some() => Err(refusal.failure.to_string()),
+                Err(unreachable) => return Err(unreachable),
+            };
+            told.push((path.clone(), place));
+        }
+        Ok(TapeOutcome::Places(told))
     }
 
     async fn tape_access(
@@ -334,7 +369,7 @@ impl AgentSetup {
                 let body = tape::paths_body(paths);
                 (Method::POST, api.release(id), Some(body), REFUSAL_BYTES_MAX)
             }
-            TapeErrand::Locate(paths) => {
+            TapeErrand::Locate(paths) | TapeErrand::Find(paths) => {
                 let body = tape::paths_body(paths);
                 let limit = of_files(paths.len());
                 (Method::POST, api.archive_info(), Some(body), limit)
@@ -346,7 +381,9 @@ impl AgentSetup {
             TapeErrand::Stage(_) => tape::parse_staged(&body).map(TapeOutcome::Accepted),
             TapeErrand::Look(id, ..) => tape::parse_progress(&body, id).map(TapeOutcome::Progress),
             TapeErrand::Cancel(..) | TapeErrand::Release(..) => Ok(TapeOutcome::Done),
-            TapeErrand::Locate(_) => tape::parse_archive_info(&body).map(TapeOutcome::Places),
+            TapeErrand::Locate(_) | TapeErrand::Find(_) => {
+                tape::parse_archive_info(&body).map(TapeOutcome::Places)
+            }
         };
         outcome.map_err(|why| {
             let detail = format!("{shown}: {why}");

@@ -236,7 +236,9 @@ impl OpenJob {
                 tape.staging_started = entry.at;
                 tape.staging_finished = Timestamp::default();
             }
-            TransferEvent::Staged { .. } | TransferEvent::StageFailed { .. } => {
+            TransferEvent::Staged { .. }
+            | TransferEvent::StageFailed { .. }
+            | TransferEvent::Replaced { .. } => {
                 tape.staging_finished = entry.at;
             }
             TransferEvent::Landed { archives: true, .. } => tape.archiving_started = entry.at,
@@ -332,6 +334,7 @@ fn ended<'a>(event: &'a TransferEvent, before: &Option<TransferState>) -> Option
         | TransferEvent::ArchiveFailed { .. }
         | TransferEvent::Submitted
         | TransferEvent::Chosen { .. }
+        | TransferEvent::Replaced { .. }
         | TransferEvent::NotNeeded
         | TransferEvent::Started { .. }
         | TransferEvent::Prepared { .. } => None,

@@ -22,6 +22,7 @@ pub struct Member {
 pub struct Account {
     /// The account, such as `alice`. `.dteam` stands for the VO `dteam` without being named here.
     pub name: String,
+    /// The VO.
     pub vo: String,
 }
 

@@ -11,18 +11,20 @@ use std::time::Duration;
 pub struct StagingLimits {
     /// Files in one stage request, and in one question where files are.
     pub files_per_request_max: u32,
-    /// A request is sent when no further file has come for so long.
+    /// A request is sent when no further file has come for this long.
     pub quiet: Span,
-    /// It is sent at the latest when its first file has waited for so long.
+    /// A request is sent at the latest when its first file has waited for this long.
     pub fill_max: Span,
     /// Stage requests that are open at once, for each VO and storage element.
     pub requests_max: u32,
     /// Calls in progress at once, for each storage element.
     pub calls_max: u32,
-    /// Between two looks at what a tape system is at, at least. They become rarer the longer it takes.
+    /// The shortest time between two looks at a stage request. Looks become rarer the longer it takes.
     pub poll_min: Span,
-    /// At most.
+    /// The longest time between two looks.
     pub poll_max: Span,
+    /// How often other replicas of a file that waits for tape are looked for on disk. One that is found is copied instead.
+    pub replica_interval: Span,
     /// How long an answer may take.
     pub timeout: Span,
 }
@@ -39,6 +41,7 @@ impl Default for StagingLimits {
             calls_max: count(policy.calls_max),
             poll_min: Span(policy.poll_min),
             poll_max: Span(policy.poll_max),
+            replica_interval: Span(policy.replica_interval),
             timeout: Span(Duration::from_secs(60)),
         }
     }

@@ -29,7 +29,7 @@ pub struct Tape {
     /// The program that puts, gets and removes files, with the interface that sites with dCache have: docs/tape/hsm.md.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub program: Option<PathBuf>,
-    /// Tape libraries in its place: docs/tape/files-on-tape.md.
+    /// Tape libraries, in place of a program: docs/tape/files-on-tape.md.
     #[serde(
         default,
         rename = "library",
@@ -37,25 +37,25 @@ pub struct Tape {
         skip_serializing_if = "Vec::is_empty"
     )]
     pub libraries: Vec<TapeLibrary>,
-    /// The time of the libraries runs so many times as fast as that on the wall.
+    /// How many times as fast as real time the libraries run. For tests.
     #[serde(default = "Tape::default_time_factor")]
     pub time_factor: u32,
-    /// The oldest file that is to be read from a tape waits for others so long.
+    /// How long a request for a file on a tape waits for further requests for the same tape.
     #[serde(default = "Tape::default_collect_recalls_time")]
     pub collect_recalls_time: Span,
-    /// All files of a tape are read and compared within this time. 0: only when an operator says so.
+    /// All files of a tape are read and compared with their checksums once in this time. 0: only when an operator asks for it.
     #[serde(default = "Tape::default_verify_every")]
     pub verify_every: Span,
-    /// Drives that do at the same time what nobody waits for: they verify, and empty tapes.
+    /// Drives that may work on verification and repack at the same time.
     #[serde(default = "Tape::default_background_drives")]
     pub background_drives: u32,
-    /// A full tape is emptied and written anew when less than so much of it is needed. 0: never.
+    /// A full tape is repacked and relabelled when less than this part of it is still needed. 0: never.
     #[serde(default)]
     pub reclaim_below_percent: u8,
-    /// Tapes that the site relabels in a day by itself.
+    /// Tapes that the site may relabel in a day without an operator.
     #[serde(default = "Tape::default_reclaims_per_day")]
     pub reclaims_per_day: u32,
-    /// Bytes of files that are on disk at a time so that they can be written to another tape.
+    /// Bytes that a repack keeps on disk at a time, between the old tape and the new one.
     #[serde(default = "Tape::default_repack_part")]
     pub repack_part: Size,
     /// How long the copies on tape of a removed file stay.
@@ -64,52 +64,59 @@ pub struct Tape {
     /// The working directory of the program.
     #[serde(default = "Tape::default_directory")]
     pub directory: PathBuf,
-    /// Given to it as `-key=value`.
+    /// Options that are passed to the program as `-key=value`.
     #[serde(default)]
     pub options: BTreeMap<String, String>,
-    /// Its environment, beside a `PATH`.
+    /// Environment variables of the program, beside `PATH`.
     #[serde(default)]
     pub environment: BTreeMap<String, String>,
-    /// Commands at once.
+    /// Commands that put files and run at the same time.
     #[serde(default = "Tape::default_puts_max")]
     pub puts_max: u32,
+    /// Commands that get files and run at the same time.
     #[serde(default = "Tape::default_gets_max")]
     pub gets_max: u32,
+    /// Commands that remove files and run at the same time.
     #[serde(default = "Tape::default_removes_max")]
     pub removes_max: u32,
-    /// How long one command may take.
+    /// How long one command that puts may take.
     #[serde(default = "Tape::default_put_timeout")]
     pub put_timeout: Span,
+    /// How long one command that gets may take.
     #[serde(default = "Tape::default_get_timeout")]
     pub get_timeout: Span,
+    /// How long one command that removes may take.
     #[serde(default = "Tape::default_remove_timeout")]
     pub remove_timeout: Span,
-    /// Files of one family are put together as soon as they have so many bytes, are so many, or the oldest is so old. With
-    /// libraries, bytes and files are also what is worth a mount to be read, and an aggregate is closed by bytes and time.
+    /// Files of one family are put on tape together as soon as they have this many bytes. With libraries: also what is worth
+    /// a mount to be read, and the size at which an aggregate is closed.
     #[serde(default = "Tape::default_collect_bytes")]
     pub collect_bytes: Size,
+    /// The same, as soon as they are this many files. With libraries: also what is worth a mount to be read.
     #[serde(default = "Tape::default_collect_files")]
     pub collect_files: u32,
+    /// The same, as soon as the oldest has waited this long. With libraries: also the age at which an aggregate is closed.
     #[serde(default = "Tape::default_collect_time")]
     pub collect_time: Span,
-    /// A file is not brought after so many tries.
+    /// Tries to bring a file before its request fails.
     #[serde(default = "Tape::default_tries_max")]
     pub tries_max: u32,
-    /// The pause after the first try; each further one doubles it, up to `retry_max`.
+    /// The pause after the first failed try. Each further one doubles it, up to `retry_max`.
     #[serde(default = "Tape::default_retry_first")]
     pub retry_first: Span,
+    /// The longest pause between two tries.
     #[serde(default = "Tape::default_retry_max")]
     pub retry_max: Span,
-    /// Of each pool's space so much is kept free, by letting go of copies of files that are on tape.
+    /// The part of each pool that is kept free, by removing disk copies of files that are on tape.
     #[serde(default = "Tape::default_keep_free_percent")]
     pub keep_free_percent: u8,
-    /// How long a file stays on disk when whoever asks for it does not say, and at most.
+    /// How long a file that was brought from tape stays on disk when the request does not say.
     #[serde(default = "Tape::default_pin")]
     pub pin: Span,
+    /// The longest time that a request may ask for.
     #[serde(default = "Tape::default_pin_max")]
     pub pin_max: Span,
-    /// A directory on the file system through which the HSM takes and gives files, if this machine has it: explanations then tell
-    /// when that is full.
+    /// A directory on the file system of the HSM's disk buffer, if this machine mounts it. Explanations then report when it is full.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub buffer: Option<PathBuf>,
     /// What reading a file that is on tape only does.
@@ -118,34 +125,35 @@ pub struct Tape {
     /// Files in one stage request.
     #[serde(default = "Tape::default_files_per_request_max")]
     pub files_per_request_max: u32,
-    /// Bytes that stage requests of one user may keep on disk, and those of all users of a VO together. Unset: a quarter and a
-    /// half of the room for tape, which is what files that are on disk only leave of the pools.
+    /// Bytes that stage requests of one user may keep on disk. Unset: a quarter of the room for tape, which is what files that
+    /// are on disk only leave of the pools.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pins_user_max: Option<Size>,
+    /// Bytes that stage requests of all users of a VO may keep on disk. Unset: half of the room for tape.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pins_vo_max: Option<Size>,
-    /// A file that is asked for, and is in a pool that has been away for so long, is brought from tape to another one.
+    /// When the pool of a requested file has been unavailable for this long, the file is brought from tape to another pool.
     #[serde(default = "Tape::default_pool_away_wait")]
     pub pool_away_wait: Span,
-    /// A file that has waited so long for room on disk is an incident.
+    /// A recall that has waited this long for room on disk is reported as an incident.
     #[serde(default = "Tape::default_room_wait_max")]
     pub room_wait_max: Span,
-    /// How long a stage request that is over can be asked for.
+    /// How long the state of a finished stage request can be queried.
     #[serde(default = "Tape::default_keep_requests")]
     pub keep_requests: Span,
-    /// Whether anybody may ask for the metrics of tapes that WLCG collects; else administrators alone.
+    /// Whether anybody may read the tape metrics that WLCG collects. Otherwise only administrators may.
     #[serde(default)]
     pub public_metrics: bool,
-    /// How long files of a data set wait for those of it that its client has announced, at most.
+    /// How long files of a data set wait, at most, for further files that the client has announced.
     #[serde(default = "Tape::default_data_set_wait")]
     pub data_set_wait: Span,
-    /// The name of the site towards users of its tape interface. Unset: that of the site.
+    /// The name of the site in the discovery document of the Tape REST API. Unset: the site's name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub site_name: Option<String>,
     /// Which files go to tape.
     #[serde(default, rename = "class")]
     pub classes: Vec<TapeClass>,
-    /// Signs that a fault concerns the HSM as a whole and not one file.
+    /// Signs that a fault concerns the HSM as a whole and not one file: all that is given has to fit.
     #[serde(default, rename = "hsm_wide")]
     pub hsm_wide: Vec<HsmWidePattern>,
 }
@@ -158,10 +166,10 @@ pub struct TapeClass {
     pub path: NamespacePath,
     /// Their family: files of one family are put together.
     pub family: String,
-    /// Only files that have as many bytes at least,
+    /// Only files of at least this size.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub size_min: Option<Size>,
-    /// and at most.
+    /// Only files of at most this size.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub size_max: Option<Size>,
     /// The VO whose files they are, for shares and bounds. Unset: one of their own, with the name of the family.

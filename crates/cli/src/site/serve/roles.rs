@@ -411,6 +411,7 @@ fn tape_policy(limits: &StagingLimits) -> StagingPolicy {
         calls_max: count(limits.calls_max),
         poll_min: limits.poll_min.0,
         poll_max: limits.poll_max.0,
+        replica_interval: limits.replica_interval.0,
     }
 }
 

@@ -19,50 +19,50 @@ const MOVERS_MIN: f64 = 0.5;
 /// And for so many times the longest pause that so few of them would have made before.
 const STANDSTILL_RATIO_MIN: f64 = 2.0;
 
-pub(super) fn stalled_mover(view: &RuleInput<'_>) -> Option<Finding> {
+pub(super) fn stalled_mover(input: &RuleInput<'_>) -> Option<Finding> {
     let mut stalled = 0.0;
     let mut evidence = Vec::new();
-    let pools = view.pools();
+    let pools = input.pools();
     let of_pools = pools.iter().map(|(name, pool)| {
         let (stalled, age) = (&pool.movers_stalled, &pool.progress_age_seconds);
         (Some(name.as_str()), stalled, age)
     });
-    let tells = |series: &Series| series.max(view.low_bins).is_some();
+    let tells = |series: &Series| series.max(input.low_bins).is_some();
     let mut seen: Vec<(Option<&str>, &Series, &Series)> = of_pools
         .filter(|(_, stalled, age)| tells(stalled) || tells(age))
         .collect();
     if seen.is_empty() {
         // Where no storage element tells of its movers, the transfer service tells what it saw of them.
-        seen.push((None, &view.link.stalled, &view.link.progress_age_seconds));
+        seen.push((None, &input.link.stalled, &input.link.progress_age_seconds));
     }
     for (place, stalled_movers, progress_age) in seen {
-        let count = view.low_mean(stalled_movers);
-        let age = progress_age.max(view.low_bins);
-        let usual = view.usual_mean(progress_age).unwrap_or(0.0);
+        let count = input.low_mean(stalled_movers);
+        let age = progress_age.max(input.low_bins);
+        let usual = input.usual_mean(progress_age).unwrap_or(0.0);
         let is_silent =
             age.is_some_and(|age| age > SILENCE_SECONDS_MIN.max(usual * SILENCE_RATIO_MIN));
         if !is_silent && count.is_none_or(|count| count < 0.5) {
             continue;
         }
-        let holds = count.unwrap_or(1.0) - view.usual_mean(stalled_movers).unwrap_or(0.0);
+        let holds = count.unwrap_or(1.0) - input.usual_mean(stalled_movers).unwrap_or(0.0);
         stalled += holds.max(0.0);
         let (measure, series) = match is_silent {
             true => (Measure::MoverProgress, progress_age),
             false => (Measure::StalledMovers, stalled_movers),
         };
-        evidence.push(view.value_at(measure, place, series));
+        evidence.push(input.value_at(measure, place, series));
     }
     if evidence.is_empty() {
-        return standstill(view);
+        return standstill(input);
     }
     evidence.truncate(3);
     // Slots that move nothing lower the mean rate of all that run.
-    let explains = view
+    let explains = input
         .low
         .active
         .filter(|active| *active > 0.0)
         .map_or(1.0, |active| {
-            view.explains(1.0 - (stalled / active).min(1.0), Factor::StageRate)
+            input.explains(1.0 - (stalled / active).min(1.0), Factor::StageRate)
         });
     Some(Finding { explains, evidence })
 }
@@ -70,28 +70,28 @@ pub(super) fn stalled_mover(view: &RuleInput<'_>) -> Option<Finding> {
 /// All that run move nothing and do not fail, for longer than bytes were ever waited for before, and no file lands meanwhile.
 /// Intervals without bytes alone say nothing: where bytes are told at the end of a file only, there are many of them when
 /// files are few.
-fn standstill(view: &RuleInput<'_>) -> Option<Finding> {
-    let link = view.link;
-    let bin_seconds = f64::from(view.signals.bin_seconds);
-    let bins: usize = view.low_bins.iter().map(ExactSizeIterator::len).sum();
-    let pause = longest_pause(link, view.low_bins);
+fn standstill(input: &RuleInput<'_>) -> Option<Finding> {
+    let link = input.link;
+    let bin_seconds = f64::from(input.signals.bin_seconds);
+    let bins: usize = input.low_bins.iter().map(ExactSizeIterator::len).sum();
+    let pause = longest_pause(link, input.low_bins);
     let seconds = pause as f64 * bin_seconds;
     // An end that does not answer holds up transfers before any mover has begun.
-    let preparing = view.low_mean(&link.preparing).unwrap_or(0.0);
-    let runs = link.active.min(view.low_bins)? >= MOVERS_MIN
-        && view.low_mean(&link.active)? - preparing >= MOVERS_MIN;
+    let preparing = input.low_mean(&link.preparing).unwrap_or(0.0);
+    let runs = link.active.min(input.low_bins)? >= MOVERS_MIN
+        && input.low_mean(&link.active)? - preparing >= MOVERS_MIN;
     let is_most = pause as f64 >= bins as f64 * STANDSTILL_SHARE_MIN;
     let is_long = seconds >= STANDSTILL_SECONDS_MIN
-        && seconds >= usual_pause_seconds(view) * STANDSTILL_RATIO_MIN;
+        && seconds >= usual_pause_seconds(input) * STANDSTILL_RATIO_MIN;
     // Where the silence of each is known, one of them must be silent.
-    let silence = link.progress_age_seconds.max(view.low_bins);
+    let silence = link.progress_age_seconds.max(input.low_bins);
     let is_silent = silence.is_none_or(|age| age >= STANDSTILL_SECONDS_MIN);
     // Each may have been given up once for its silence; more failures are a cause of their own.
-    let failed = link.failed_attempts().sum(view.low_bins).unwrap_or(0.0);
-    let fails = failed > view.low_mean(&link.active)?;
+    let failed = link.failed_attempts().sum(input.low_bins).unwrap_or(0.0);
+    let fails = failed > input.low_mean(&link.active)?;
     let evidence = vec![
-        view.value(Measure::Active, &link.active),
-        view.value(Measure::MovedBytes, &link.copied_bytes),
+        input.value(Measure::Active, &link.active),
+        input.value(Measure::MovedBytes, &link.copied_bytes),
     ];
     (runs && is_most && is_long && is_silent && !fails).then_some(Finding {
         explains: 1.0,
@@ -117,13 +117,13 @@ fn longest_pause(link: &LinkSignals, spans: &[Range<usize>]) -> usize {
 }
 
 /// How long no byte would have been told of as many transfers as run now, as pauses were before: fewer of them make longer ones.
-fn usual_pause_seconds(view: &RuleInput<'_>) -> f64 {
-    let active = &view.link.active;
-    let (Some(usual), Some(low)) = (view.usual_mean(active), view.low_mean(active)) else {
+fn usual_pause_seconds(input: &RuleInput<'_>) -> f64 {
+    let active = &input.link.active;
+    let (Some(usual), Some(low)) = (input.usual_mean(active), input.low_mean(active)) else {
         return SILENCE_SECONDS_MIN;
     };
     // Between two bins with bytes there is no pause that is seen, but one of up to a bin.
-    let pause = (longest_pause(view.link, view.usual_bins) + 1) as f64;
+    let pause = (longest_pause(input.link, input.usual_bins) + 1) as f64;
     let fewer = if low > 0.0 { usual / low } else { 1.0 };
-    pause * f64::from(view.signals.bin_seconds) * fewer.max(1.0)
+    pause * f64::from(input.signals.bin_seconds) * fewer.max(1.0)
 }

@@ -42,25 +42,25 @@ const LOAD_GROWTH_MIN: f64 = 1.1;
 /// From this part of what it carried before on, a site carries as much.
 const CARRIED_SHARE_MIN: f64 = 0.9;
 
-pub(super) fn too_many_streams(view: &RuleInput<'_>) -> Option<Finding> {
-    let (asked, used) = (&view.link.streams_asked, &view.link.streams_used);
-    let more_than_asked = view
+pub(super) fn too_many_streams(input: &RuleInput<'_>) -> Option<Finding> {
+    let (asked, used) = (&input.link.streams_asked, &input.link.streams_used);
+    let more_than_asked = input
         .low_mean(asked)
-        .is_some_and(|asked| view.low_mean(used) > Some(asked * 1.5));
-    let more_than_before = view.rose(used, 1.5) && !view.usual_bins.is_empty();
-    let windows = view.link.tcp.window_limited.mean(view.low_bins);
-    let is_window = windows.is_some_and(|part| part > WINDOW_SHARE_MIN) && is_clean(view);
-    let is_slower = view.log_fall(Factor::StageRate) > SLOWER_LOG_MIN;
-    if view.low_mean(used)? <= 1.5
+        .is_some_and(|asked| input.low_mean(used) > Some(asked * 1.5));
+    let more_than_before = input.rose(used, 1.5) && !input.usual_bins.is_empty();
+    let windows = input.link.tcp.window_limited.mean(input.low_bins);
+    let is_window = windows.is_some_and(|part| part > WINDOW_SHARE_MIN) && is_clean(input);
+    let is_slower = input.log_fall(Factor::StageRate) > SLOWER_LOG_MIN;
+    if input.low_mean(used)? <= 1.5
         || !is_slower
         || is_window
-        || !(more_than_before || more_than_asked && view.usual_bins.is_empty())
+        || !(more_than_before || more_than_asked && input.usual_bins.is_empty())
     {
         return None;
     }
-    let mut evidence = vec![view.value(Measure::Streams, used)];
+    let mut evidence = vec![input.value(Measure::Streams, used)];
     evidence.extend(
-        view.changes(&[Setting::Streams])
+        input.changes(&[Setting::Streams])
             .take(1)
             .cloned()
             .map(Evidence::Change),
@@ -68,47 +68,47 @@ pub(super) fn too_many_streams(view: &RuleInput<'_>) -> Option<Finding> {
     Finding::whole(evidence)
 }
 
-fn is_clean(view: &RuleInput<'_>) -> bool {
-    view.low_mean(&view.link.tcp.retransmitted)
+fn is_clean(input: &RuleInput<'_>) -> bool {
+    input.low_mean(&input.link.tcp.retransmitted)
         .is_none_or(|part| part < CLEAN_LOSS_SHARE_MAX)
 }
 
-pub(super) fn tcp_window(view: &RuleInput<'_>) -> Option<Finding> {
-    let tcp = &view.link.tcp;
+pub(super) fn tcp_window(input: &RuleInput<'_>) -> Option<Finding> {
+    let tcp = &input.link.tcp;
     let limited = |series: &Series| {
-        view.low_mean(series)
+        input.low_mean(series)
             .is_some_and(|part| part > WINDOW_SHARE_MIN)
-            && (view.rose(series, 1.3) || view.fell(&tcp.window_bytes, 0.7))
+            && (input.rose(series, 1.3) || input.fell(&tcp.window_bytes, 0.7))
     };
     let buffers = limited(&tcp.buffer_limited)
-        || limited(&tcp.receiver_limited) && view.may_be(&[DataPathStage::Network]);
+        || limited(&tcp.receiver_limited) && input.may_be(&[DataPathStage::Network]);
     // Windows that stay small although the buffers may grow are a cause of their own.
     let window = limited(&tcp.window_limited)
-        && view.fell(&tcp.window_bytes, 0.5)
-        && is_below_buffers(view) == Some(false);
-    if !is_clean(view)
+        && input.fell(&tcp.window_bytes, 0.5)
+        && is_below_buffers(input) == Some(false);
+    if !is_clean(input)
         || !(buffers || window)
-        || view
+        || input
             .stage
             .is_some_and(|stage| stage != DataPathStage::Network)
     {
         return None;
     }
     // Of buffers that held the bytes back the congestion window may tell nothing.
-    let smaller = view.ratio(&tcp.window_bytes);
+    let smaller = input.ratio(&tcp.window_bytes);
     let smaller = smaller.filter(|smaller| *smaller < WINDOW_RATIO_MAX);
-    let longer = view.ratio(&tcp.rtt_seconds);
+    let longer = input.ratio(&tcp.rtt_seconds);
     let ratio = smaller.map(|smaller| smaller / longer.unwrap_or(1.0));
     // Windows that were larger than needed before take no more than what is above their limit now.
-    let ratio = ratio.map(|ratio| ratio.max(ceiling_ratio(view).unwrap_or(0.0)));
-    let facts = view.fact_changes(&["tcp_", "net.", "interface "]).take(2);
+    let ratio = ratio.map(|ratio| ratio.max(ceiling_ratio(input).unwrap_or(0.0)));
+    let facts = input.fact_changes(&["tcp_", "net.", "interface "]).take(2);
     let mut evidence: Vec<Evidence> = facts.collect();
     for (measure, series) in [
         (Measure::TcpWindow, &tcp.window_bytes),
         (Measure::RoundTrip, &tcp.rtt_seconds),
     ] {
-        if view.low_mean(series).is_some() {
-            evidence.push(view.value(measure, series));
+        if input.low_mean(series).is_some() {
+            evidence.push(input.value(measure, series));
         }
     }
     let most = [
@@ -118,170 +118,170 @@ pub(super) fn tcp_window(view: &RuleInput<'_>) -> Option<Finding> {
     ]
     .into_iter()
     .find(|series| limited(series));
-    evidence.extend(most.map(|series| view.value(Measure::TcpTimes, series)));
-    let explains = ratio.map_or(1.0, |ratio| view.explains(ratio, Factor::StageRate));
+    evidence.extend(most.map(|series| input.value(Measure::TcpTimes, series)));
+    let explains = ratio.map_or(1.0, |ratio| input.explains(ratio, Factor::StageRate));
     Some(Finding { explains, evidence })
 }
 
 /// Bytes per second of a file that its windows allow, as a part of what a file reached before.
-fn ceiling_ratio(view: &RuleInput<'_>) -> Option<f64> {
-    let tcp = &view.link.tcp;
-    let rtt = view.low_mean(&tcp.rtt_seconds).filter(|rtt| *rtt > 0.0)?;
-    let streams = view
-        .low_mean(&view.link.streams_used)
+fn ceiling_ratio(input: &RuleInput<'_>) -> Option<f64> {
+    let tcp = &input.link.tcp;
+    let rtt = input.low_mean(&tcp.rtt_seconds).filter(|rtt| *rtt > 0.0)?;
+    let streams = input
+        .low_mean(&input.link.streams_used)
         .unwrap_or(1.0)
         .max(1.0);
-    let allowed = streams * view.low_mean(&tcp.window_bytes)? / rtt;
-    let usual = view.usual.rate_per_file().filter(|usual| *usual > 0.0)?;
+    let allowed = streams * input.low_mean(&tcp.window_bytes)? / rtt;
+    let usual = input.usual.rate_per_file().filter(|usual| *usual > 0.0)?;
     // Windows are the limit while bytes move only.
-    Some(allowed * view.usual.moving_share.unwrap_or(1.0) / usual)
+    Some(allowed * input.usual.moving_share.unwrap_or(1.0) / usual)
 }
 
 /// Whether the hosts allow far larger windows; `None`: nobody tells.
-fn is_below_buffers(view: &RuleInput<'_>) -> Option<bool> {
-    let tcp = &view.link.tcp;
-    let both = view
+fn is_below_buffers(input: &RuleInput<'_>) -> Option<bool> {
+    let tcp = &input.link.tcp;
+    let both = input
         .low_mean(&tcp.window_bytes)
-        .zip(view.low_mean(&tcp.buffer_max_bytes));
+        .zip(input.low_mean(&tcp.buffer_max_bytes));
     both.map(|(window, buffer)| buffer >= window * UNOPENED_RATIO_MIN)
 }
 
 /// Windows far below what the hosts allow, without losses, that let a file reach less than it did.
-pub(super) fn window_unopened(view: &RuleInput<'_>) -> Option<Finding> {
-    let tcp = &view.link.tcp;
-    let ratio = ceiling_ratio(view)?;
-    let is_unopened = is_below_buffers(view) == Some(true) && view.fell(&tcp.window_bytes, 0.5);
-    if !is_unopened || !is_clean(view) || ratio > CEILING_RATIO_MAX {
+pub(super) fn window_unopened(input: &RuleInput<'_>) -> Option<Finding> {
+    let tcp = &input.link.tcp;
+    let ratio = ceiling_ratio(input)?;
+    let is_unopened = is_below_buffers(input) == Some(true) && input.fell(&tcp.window_bytes, 0.5);
+    if !is_unopened || !is_clean(input) || ratio > CEILING_RATIO_MAX {
         return None;
     }
-    let facts = view.changes(&[Setting::Fact]).take(2);
+    let facts = input.changes(&[Setting::Fact]).take(2);
     let mut evidence: Vec<Evidence> = facts.cloned().map(Evidence::Change).collect();
     evidence.extend([
-        view.value(Measure::TcpWindow, &tcp.window_bytes),
-        view.value(Measure::TcpBuffer, &tcp.buffer_max_bytes),
-        view.value(Measure::RoundTrip, &tcp.rtt_seconds),
-        view.value(Measure::Streams, &view.link.streams_used),
+        input.value(Measure::TcpWindow, &tcp.window_bytes),
+        input.value(Measure::TcpBuffer, &tcp.buffer_max_bytes),
+        input.value(Measure::RoundTrip, &tcp.rtt_seconds),
+        input.value(Measure::Streams, &input.link.streams_used),
     ]);
     Some(Finding {
-        explains: view.explains(ratio, Factor::StageRate),
+        explains: input.explains(ratio, Factor::StageRate),
         evidence,
     })
 }
 
 /// Of several connections of a file, with windows that are the limit of the others, some have nothing to send.
-pub(super) fn idle_streams(view: &RuleInput<'_>) -> Option<Finding> {
-    let idle = &view.link.tcp.idle;
-    let low = view.low_mean(idle)?;
-    let is_split = view.low_mean(&view.link.streams_used)? > 1.5;
-    let is_limited = ceiling_ratio(view).is_some_and(|ratio| ratio < CEILING_RATIO_MAX);
-    if low < IDLE_SHARE_MIN || !view.rose(idle, 1.3) || !is_split || !is_limited {
+pub(super) fn idle_streams(input: &RuleInput<'_>) -> Option<Finding> {
+    let idle = &input.link.tcp.idle;
+    let low = input.low_mean(idle)?;
+    let is_split = input.low_mean(&input.link.streams_used)? > 1.5;
+    let is_limited = ceiling_ratio(input).is_some_and(|ratio| ratio < CEILING_RATIO_MAX);
+    if low < IDLE_SHARE_MIN || !input.rose(idle, 1.3) || !is_split || !is_limited {
         return None;
     }
-    let usual = view.usual_mean(idle).unwrap_or(0.0);
+    let usual = input.usual_mean(idle).unwrap_or(0.0);
     let fed = (1.0 - low) / (1.0 - usual).max(1e-3);
     Some(Finding {
-        explains: view.explains(fed, Factor::StageRate),
+        explains: input.explains(fed, Factor::StageRate),
         evidence: vec![
-            view.value(Measure::TcpIdle, idle),
-            view.value(Measure::Streams, &view.link.streams_used),
+            input.value(Measure::TcpIdle, idle),
+            input.value(Measure::Streams, &input.link.streams_used),
         ],
     })
 }
 
 /// Losses or queues on the way of one link.
-fn path(view: &RuleInput<'_>, link: &LinkSignals) -> Vec<Evidence> {
+fn path(input: &RuleInput<'_>, link: &LinkSignals) -> Vec<Evidence> {
     let tcp = &link.tcp;
     let mut evidence = Vec::new();
-    let lossy = view
+    let lossy = input
         .low_mean(&tcp.retransmitted)
-        .is_some_and(|part| part > LOSS_SHARE_MIN || is_held_by_loss(view, link, part));
-    if lossy && view.rose(&tcp.retransmitted, 3.0) {
-        evidence.push(view.value(Measure::Retransmissions, &tcp.retransmitted));
+        .is_some_and(|part| part > LOSS_SHARE_MIN || is_held_by_loss(input, link, part));
+    if lossy && input.rose(&tcp.retransmitted, 3.0) {
+        evidence.push(input.value(Measure::Retransmissions, &tcp.retransmitted));
     }
-    let is_out_of_order = view
+    let is_out_of_order = input
         .low_mean(&tcp.out_of_order)
         .is_some_and(|part| part > OUT_OF_ORDER_SHARE_MIN);
-    if is_out_of_order && view.rose(&tcp.out_of_order, 3.0) {
-        evidence.push(view.value(Measure::OutOfOrder, &tcp.out_of_order));
+    if is_out_of_order && input.rose(&tcp.out_of_order, 3.0) {
+        evidence.push(input.value(Measure::OutOfOrder, &tcp.out_of_order));
     }
     // Of a way that became longer the shortest round trip is long, too: then that of before counts.
     let shortest = [
-        view.low_mean(&tcp.rtt_min_seconds),
-        view.usual_mean(&tcp.rtt_min_seconds),
+        input.low_mean(&tcp.rtt_min_seconds),
+        input.usual_mean(&tcp.rtt_min_seconds),
     ];
     let shortest = shortest.into_iter().flatten().reduce(f64::min);
-    let queue = || Some(view.low_mean(&tcp.rtt_seconds)? / shortest?);
-    let is_longer = view.rose(&tcp.rtt_seconds, ROUND_TRIP_GROWTH_MIN);
+    let queue = || Some(input.low_mean(&tcp.rtt_seconds)? / shortest?);
+    let is_longer = input.rose(&tcp.rtt_seconds, ROUND_TRIP_GROWTH_MIN);
     if queue().is_some_and(|ratio| ratio > ROUND_TRIP_RATIO_MIN) && is_longer {
-        evidence.push(view.value(Measure::RoundTrip, &tcp.rtt_seconds));
+        evidence.push(input.value(Measure::RoundTrip, &tcp.rtt_seconds));
     }
     evidence
 }
 
 /// Whether a file gets about what its connections can reach that lose this part of their segments.
-fn is_held_by_loss(view: &RuleInput<'_>, link: &LinkSignals, part: f64) -> bool {
+fn is_held_by_loss(input: &RuleInput<'_>, link: &LinkSignals, part: f64) -> bool {
     let held = || {
-        let rtt = view
+        let rtt = input
             .low_mean(&link.tcp.rtt_seconds)
             .filter(|rtt| *rtt > 0.0)?;
-        let streams = view.low_mean(&link.streams_used).unwrap_or(1.0).max(1.0);
+        let streams = input.low_mean(&link.streams_used).unwrap_or(1.0).max(1.0);
         // Mathis, Semke, Mahdavi, Ott: The Macroscopic Behavior of the TCP Congestion Avoidance Algorithm (1997).
         let reached = streams * SEGMENT_BYTES * (1.5 / part).sqrt() / rtt;
-        let seconds = f64::from(view.signals.bin_seconds);
-        Some(reached < LOSS_ROOM_MAX * per_file(view, link, ComparedRate::Low)? / seconds)
+        let seconds = f64::from(input.signals.bin_seconds);
+        Some(reached < LOSS_ROOM_MAX * per_file(input, link, ComparedRate::Low)? / seconds)
     };
     part > 0.0 && held() == Some(true)
 }
 
-pub(super) fn network_path(view: &RuleInput<'_>) -> Option<Finding> {
-    let evidence = path(view, view.link);
-    (!evidence.is_empty() && view.may_be(&[DataPathStage::Network])).then_some(Finding {
+pub(super) fn network_path(input: &RuleInput<'_>) -> Option<Finding> {
+    let evidence = path(input, input.link);
+    (!evidence.is_empty() && input.may_be(&[DataPathStage::Network])).then_some(Finding {
         explains: 1.0,
         evidence,
     })
 }
 
 /// Bytes per second of a file that runs.
-fn per_file(view: &RuleInput<'_>, link: &LinkSignals, rate: ComparedRate) -> Option<f64> {
-    let mean = |series: &Series| series.mean(view.bins(rate));
+fn per_file(input: &RuleInput<'_>, link: &LinkSignals, rate: ComparedRate) -> Option<f64> {
+    let mean = |series: &Series| series.mean(input.bins(rate));
     let active = mean(&link.active).filter(|active| *active > 0.0)?;
     Some(mean(&link.copied_bytes)? / active).filter(|rate| *rate > 0.0)
 }
 
 /// Whether the way of a link lost more or took longer than before: it shares a part that is full, also when its files are
 /// too slow to lose by that.
-fn is_queued(view: &RuleInput<'_>, link: &LinkSignals) -> bool {
-    !path(view, link).is_empty() || view.rose(&link.tcp.rtt_seconds, ROUND_TRIP_GROWTH_MIN)
+fn is_queued(input: &RuleInput<'_>, link: &LinkSignals) -> bool {
+    !path(input, link).is_empty() || input.rose(&link.tcp.rtt_seconds, ROUND_TRIP_GROWTH_MIN)
 }
 
 /// What a link's files reach against what they usually do, as a logarithm; without a time before, what they reach.
-fn site_cell(view: &RuleInput<'_>, link: &LinkSignals) -> Option<f64> {
-    let reached = per_file(view, link, ComparedRate::Low)?;
-    match view.usual_bins.is_empty() {
+fn site_cell(input: &RuleInput<'_>, link: &LinkSignals) -> Option<f64> {
+    let reached = per_file(input, link, ComparedRate::Low)?;
+    match input.usual_bins.is_empty() {
         true => Some(reached.ln()),
-        false => Some((reached / per_file(view, link, ComparedRate::Usual)?).ln()),
+        false => Some((reached / per_file(input, link, ComparedRate::Usual)?).ln()),
     }
 }
 
-pub(super) fn site_network(view: &RuleInput<'_>) -> Option<Finding> {
-    if view.stage != Some(DataPathStage::Network) && path(view, view.link).is_empty() {
+pub(super) fn site_network(input: &RuleInput<'_>) -> Option<Finding> {
+    if input.stage != Some(DataPathStage::Network) && path(input, input.link).is_empty() {
         return None;
     }
-    let cells: BTreeMap<(StorageId, StorageId), f64> = view
+    let cells: BTreeMap<(StorageId, StorageId), f64> = input
         .signals
         .links
         .iter()
         .filter_map(|(id, link)| {
             Some((
                 (id.source.clone(), id.destination.clone()),
-                site_cell(view, link)?,
+                site_cell(input, link)?,
             ))
         })
         .collect();
     let effects = polish(&cells);
     let low = SITE_EFFECT_RATIO_MAX.ln();
     // Each link is compared with itself before, or, without a time before, with the others.
-    let reference = if view.usual_bins.is_empty() {
+    let reference = if input.usual_bins.is_empty() {
         effects.level
     } else {
         0.0
@@ -291,15 +291,15 @@ pub(super) fn site_network(view: &RuleInput<'_>) -> Option<Finding> {
             source: ends.0.clone(),
             destination: ends.1.clone(),
         };
-        let link = view.signals.links.get(&id);
-        value < reference + low || link.is_some_and(|link| is_queued(view, link))
+        let link = input.signals.links.get(&id);
+        value < reference + low || link.is_some_and(|link| is_queued(input, link))
     };
     let tally = |is_of: &dyn Fn(&(StorageId, StorageId)) -> bool| {
         let its = cells.iter().filter(|(ends, _)| is_of(ends));
         let hit: Vec<bool> = its.map(|(ends, value)| is_hit(ends, *value)).collect();
         (hit.iter().filter(|hit| **hit).count(), hit.len())
     };
-    let own_fell = site_cell(view, view.link).is_some_and(|value| value < reference + low);
+    let own_fell = site_cell(input, input.link).is_some_and(|value| value < reference + low);
     let site = |storage: &StorageId, end: LinkEnd, effect: Option<&f64>| {
         let is_of = |ends: &(StorageId, StorageId)| match end {
             LinkEnd::Source => ends.0 == *storage,
@@ -309,14 +309,14 @@ pub(super) fn site_network(view: &RuleInput<'_>) -> Option<Finding> {
         let (others_fallen, others) = tally(&|ends| !is_of(ends));
         let effect = effect.copied().unwrap_or(0.0);
         let is_low = effect + effects.level - reference < low;
-        let holds = (is_low || own_fell && !view.usual_bins.is_empty())
+        let holds = (is_low || own_fell && !input.usual_bins.is_empty())
             && of >= 2
             && fallen == of
             && others >= 1
             && others_fallen * 2 < others;
         holds.then(|| (effect, storage.clone(), end, fallen))
     };
-    let ends = view.links.iter().flat_map(|link| {
+    let ends = input.links.iter().flat_map(|link| {
         let (source, destination) = (&link.source, &link.destination);
         [
             site(source, LinkEnd::Source, effects.rows.get(source)),
@@ -335,10 +335,10 @@ pub(super) fn site_network(view: &RuleInput<'_>) -> Option<Finding> {
         fallen,
         of: fallen,
     }];
-    evidence.extend(view.stage.map(|stage| Evidence::Bottleneck { stage }));
-    evidence.extend(path(view, view.link));
+    evidence.extend(input.stage.map(|stage| Evidence::Bottleneck { stage }));
+    evidence.extend(path(input, input.link));
     // A site that carries as much as before is not narrower: others took what these links lack.
-    let is_narrower = carried(view, &site, end).is_none_or(|part| part < CARRIED_SHARE_MIN);
+    let is_narrower = carried(input, &site, end).is_none_or(|part| part < CARRIED_SHARE_MIN);
     is_narrower.then_some(Finding {
         explains: 1.0,
         evidence,
@@ -346,26 +346,26 @@ pub(super) fn site_network(view: &RuleInput<'_>) -> Option<Finding> {
 }
 
 /// What all links out of a storage element, or into it, move of what they moved before.
-fn carried(view: &RuleInput<'_>, storage: &StorageId, end: LinkEnd) -> Option<f64> {
-    let its = (view.signals.links.iter()).filter(|(id, _)| id.end(end) == storage);
+fn carried(input: &RuleInput<'_>, storage: &StorageId, end: LinkEnd) -> Option<f64> {
+    let its = (input.signals.links.iter()).filter(|(id, _)| id.end(end) == storage);
     let (mut usual, mut low) = (0.0, 0.0);
     for (_, link) in its {
-        usual += view.usual_mean(&link.copied_bytes)?;
-        low += view.low_mean(&link.copied_bytes)?;
+        usual += input.usual_mean(&link.copied_bytes)?;
+        low += input.low_mean(&link.copied_bytes)?;
     }
     (usual > 0.0).then(|| low / usual)
 }
 
 /// Whether a link runs more transfers than before; true when that is not known.
-fn runs_more(view: &RuleInput<'_>, link: &LinkSignals) -> bool {
-    let (low, usual) = (view.low_mean(&link.active), view.usual_mean(&link.active));
+fn runs_more(input: &RuleInput<'_>, link: &LinkSignals) -> bool {
+    let (low, usual) = (input.low_mean(&link.active), input.usual_mean(&link.active));
     (low.zip(usual)).is_none_or(|(low, usual)| low > usual * LOAD_GROWTH_MIN)
 }
 
 /// What else than these links' and other links' copies goes into the pools of a destination, or out of those of a source: clients
 /// of its doors, and copies of other services. Empty where pools tell no bytes.
-fn clients_bytes(view: &RuleInput<'_>, storage: &StorageId, end: LinkEnd) -> Series {
-    let pools = view.signals.pools.values();
+fn clients_bytes(input: &RuleInput<'_>, storage: &StorageId, end: LinkEnd) -> Series {
+    let pools = input.signals.pools.values();
     let its = pools.filter(|pool| {
         let of_pool = pool.storage.as_ref();
         of_pool.is_some_and(|of_pool| of_pool.host() == storage.host())
@@ -374,7 +374,7 @@ fn clients_bytes(view: &RuleInput<'_>, storage: &StorageId, end: LinkEnd) -> Ser
     let Some(all) = its.map(of_pool).reduce(|sum, one| sum.plus(&one)) else {
         return Series::default();
     };
-    let links = (view.signals.links.iter()).filter(|(id, _)| id.end(end) == storage);
+    let links = (input.signals.links.iter()).filter(|(id, _)| id.end(end) == storage);
     let copied = links
         .map(|(_, link)| link.moved_bytes())
         .reduce(|sum, one| sum.plus(&one))
@@ -388,14 +388,14 @@ fn clients_bytes(view: &RuleInput<'_>, storage: &StorageId, end: LinkEnd) -> Ser
 }
 
 /// What the other links at an end take now and did not take before, with what they take in all.
-fn links_rise(view: &RuleInput<'_>, storage: &StorageId, end: LinkEnd) -> Option<(f64, Series)> {
+fn links_rise(input: &RuleInput<'_>, storage: &StorageId, end: LinkEnd) -> Option<(f64, Series)> {
     let mut rise = 0.0;
     let mut others = Series::default();
-    for (id, link) in &view.signals.links {
-        if id.end(end) == storage && !view.links.contains(id) {
+    for (id, link) in &input.signals.links {
+        if id.end(end) == storage && !input.links.contains(id) {
             let change =
-                view.low_mean(&link.copied_bytes)? - view.usual_mean(&link.copied_bytes)?;
-            rise += match runs_more(view, link) {
+                input.low_mean(&link.copied_bytes)? - input.usual_mean(&link.copied_bytes)?;
+            rise += match runs_more(input, link) {
                 true => change,
                 false => change.min(0.0),
             };
@@ -409,23 +409,23 @@ fn links_rise(view: &RuleInput<'_>, storage: &StorageId, end: LinkEnd) -> Option
     Some((rise, others))
 }
 
-pub(super) fn competing_load(view: &RuleInput<'_>) -> Option<Finding> {
-    if view.log_fall(Factor::StageRate) < SLOWER_LOG_MIN {
+pub(super) fn competing_load(input: &RuleInput<'_>) -> Option<Finding> {
+    if input.log_fall(Factor::StageRate) < SLOWER_LOG_MIN {
         return None;
     }
     let own_fall =
-        view.usual_mean(&view.link.copied_bytes)? - view.low_mean(&view.link.copied_bytes)?;
+        input.usual_mean(&input.link.copied_bytes)? - input.low_mean(&input.link.copied_bytes)?;
     // What others take at an end now and did not take before, from what that end gives in all.
     let at_end = |storage: &StorageId, end: LinkEnd| {
-        let of_links = links_rise(view, storage, end);
+        let of_links = links_rise(input, storage, end);
         let of_links = of_links.map(|(rise, links)| (rise, Measure::OtherLinksBytes, links));
-        let clients = clients_bytes(view, storage, end);
-        let rise = view.low_mean(&clients).zip(view.usual_mean(&clients));
+        let clients = clients_bytes(input, storage, end);
+        let rise = input.low_mean(&clients).zip(input.usual_mean(&clients));
         let of_clients = rise.map(|(low, usual)| low - usual);
         let of_clients = of_clients.map(|rise| (rise, Measure::ClientsBytes, clients));
         of_links.into_iter().chain(of_clients)
     };
-    let ends = view
+    let ends = input
         .links
         .iter()
         .flat_map(|link| LinkEnd::BOTH.map(|end| (link.end(end), end)));
@@ -436,6 +436,6 @@ pub(super) fn competing_load(view: &RuleInput<'_>) -> Option<Finding> {
     let part = rise / own_fall.max(1.0);
     (own_fall > 0.0 && part >= 0.5).then(|| Finding {
         explains: part.min(1.0),
-        evidence: vec![view.value(measure, &others)],
+        evidence: vec![input.value(measure, &others)],
     })
 }

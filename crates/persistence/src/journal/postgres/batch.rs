@@ -119,7 +119,9 @@ impl Change {
                 self.staged = Some((text(request.as_str()), at.0));
                 self.staging_finished = None;
             }
-            TransferEvent::Staged { .. } | TransferEvent::StageFailed { .. } => {
+            TransferEvent::Staged { .. }
+            | TransferEvent::StageFailed { .. }
+            | TransferEvent::Replaced { .. } => {
                 self.staging_finished = Some(at.0);
             }
             TransferEvent::Archived { .. } | TransferEvent::ArchiveFailed { .. } => {

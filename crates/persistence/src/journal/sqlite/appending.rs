@@ -88,6 +88,7 @@ pub(super) fn update_transfer(
         | TransferEvent::StageFailed { .. }
         | TransferEvent::Archived { .. }
         | TransferEvent::ArchiveFailed { .. }
+        | TransferEvent::Replaced { .. }
         | TransferEvent::NotNeeded
         | TransferEvent::Expired { .. }
         | TransferEvent::Refused { .. }
@@ -118,7 +119,9 @@ fn update_tape_times(
             update.execute(params![transfer.0, at.0, request.as_str()])?;
             return Ok(());
         }
-        TransferEvent::Staged { .. } | TransferEvent::StageFailed { .. } => {
+        TransferEvent::Staged { .. }
+        | TransferEvent::StageFailed { .. }
+        | TransferEvent::Replaced { .. } => {
             "UPDATE transfer SET staging_finished_ms = ?2
              WHERE transfer_id = ?1 AND staging_started_ms IS NOT NULL"
         }

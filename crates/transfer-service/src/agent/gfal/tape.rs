@@ -64,9 +64,13 @@ impl AgentSetup {
             (Ok(query), _) => Ok(Some(query)),
             // They may have ended with their job. A tape system may let go without them.
             (Err(_), TapeErrand::Cancel(..) | TapeErrand::Release(..)) => Ok(None),
-            (Err(why), TapeErrand::Stage(_) | TapeErrand::Look(..) | TapeErrand::Locate(_)) => {
-                Err(token_failure(why, side, phase).into())
-            }
+            (
+                Err(why),
+                TapeErrand::Stage(_)
+                | TapeErrand::Look(..)
+                | TapeErrand::Locate(_)
+                | TapeErrand::Find(_),
+            ) => Err(token_failure(why, side, phase).into()),
         }
     }
 
@@ -146,7 +150,9 @@ impl Session<'_> {
         match errand {
             TapeErrand::Stage(files) => self.stage(files).await.map(TapeOutcome::Accepted),
             TapeErrand::Look(id, _, urls) => self.look(id, urls).await.map(TapeOutcome::Progress),
-            TapeErrand::Locate(urls) => self.locate(urls).await.map(TapeOutcome::Places),
+            TapeErrand::Locate(urls) | TapeErrand::Find(urls) => {
+                self.locate(urls).await.map(TapeOutcome::Places)
+            }
             TapeErrand::Cancel(id, _) if id.as_str() == UNNAMED => Ok(TapeOutcome::Done),
             TapeErrand::Cancel(id, urls) => {
                 let request = id.as_str().to_owned();

@@ -27,8 +27,11 @@ pub struct TapeLibrary {
     pub name: String,
     /// Where its cartridges are.
     pub directory: PathBuf,
+    /// Its drives.
     pub drives: Vec<LibraryDrives>,
+    /// Its tapes.
     pub tapes: Vec<LibraryTapes>,
+    /// What carries tapes between slots and drives.
     #[serde(default)]
     pub robot: LibraryRobot,
 }
@@ -39,6 +42,7 @@ pub struct TapeLibrary {
 pub struct LibraryDrives {
     /// `LTO-8`, for example: docs/tape/simulate.md has all.
     pub kind: String,
+    /// How many.
     pub count: u32,
 }
 
@@ -46,9 +50,11 @@ pub struct LibraryDrives {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LibraryTapes {
+    /// The kind of drive that writes them.
     pub kind: String,
+    /// How many.
     pub count: u32,
-    /// Unset: that of the kind.
+    /// The capacity of one tape. Unset: that of the kind.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub capacity: Option<Size>,
 }
@@ -59,8 +65,9 @@ pub struct LibraryTapes {
 pub struct LibraryRobot {
     /// Tapes that it carries at the same time.
     pub arms: u32,
-    /// How long it carries one.
+    /// How long it takes to carry one.
     pub move_time: Span,
+    /// Tapes that it carries in an hour at most.
     pub moves_per_hour_max: u32,
 }
 
