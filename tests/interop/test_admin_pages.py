@@ -18,6 +18,7 @@ LINK = re.compile(r"\]\(([^)\s]+)\)")
 # What these texts stand for comes from libraries and the system, so no source of ours has it.
 OTHERS = [
     "unknown field",
+    "duplicate key",
     "expected one of",
     "Permission denied",
     "Connection refused",
