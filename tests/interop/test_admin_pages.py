@@ -1,5 +1,5 @@
-"""The pages of `docs/admin` are what an administrator has at three in the morning: their links lead somewhere, their commands exist,
-the messages that they explain are those of the program, and their longer drills work as printed."""
+"""The pages of `docs/admin` are true: their links lead somewhere, their commands exist, the messages that they explain are
+those of the program, and their longer drills work as printed."""
 
 import json
 import os
@@ -230,9 +230,8 @@ def test_a_pool_is_emptied_as_the_page_says(repository, binary, tmp_path):
 
     def shell(script):
         script = script.replace("HOST:8443", f"{site.host}:{site.base}")
-        return subprocess.run(
-            ["bash", "-euc", script], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120
-        )
+        line = ["bash", "-euc", script]
+        return subprocess.run(line, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120)
 
     try:
         site.start()
