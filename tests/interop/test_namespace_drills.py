@@ -1,5 +1,5 @@
 """What an operator does when the namespace of a storage element is lost, old, or differs from its pools: each drill of
-docs/operations.md, on a site that was killed in the middle of its work."""
+docs/admin/recovery.md, on a site that was killed in the middle of its work."""
 
 import json
 import random

@@ -1,4 +1,4 @@
-"""What was deleted or overwritten comes back: the drill "Undelete" of docs/operations.md, with the real command against a
+"""What was deleted or overwritten comes back: the drill "Trash" of docs/admin/recovery.md, with the real command against a
 real site, also one that was killed, whose pool is full, or whose namespace was lost."""
 
 import json

@@ -373,7 +373,7 @@ pub enum Command {
         penstock trash restore --dir cern 1f3a --to /data/run42/f.old   # a replaced version, beside the present one\n  \
         penstock trash empty --dir cern --older-than 12h\n\n\
         A storage element keeps what is deleted or overwritten for storage.trash (24h), as long as no new file needs the room. \
-        The site runs meanwhile. docs/operations.md, \"Undelete\", is the drill."
+        The site runs meanwhile. docs/admin/recovery.md, \"Trash\", is the drill."
     )]
     Trash(TrashCommand),
     /// Take what other systems wrote of transfers, servers and tapes into a directory of records.
@@ -530,7 +530,7 @@ fn account(text: &str) -> Result<Account, String> {
     Ok(Account { user, group })
 }
 
-/// `penstock gfal-agent`. People have no use for it; `docs/operations.md` tells what it is.
+/// `penstock gfal-agent`. People have no use for it; `docs/admin/gfal2.md` tells what it is.
 #[derive(Debug, Args)]
 pub struct GfalAgentArgs {
     /// Process id of the transfer service that starts it; it ends with that.
