@@ -287,6 +287,11 @@ impl Namespace {
         Some(EntryId(ids.start)..EntryId(ids.end))
     }
 
+    /// Which restore that was; `None` also when an earlier version restored it.
+    pub fn restore_id(&self) -> Option<Uuid> {
+        self.identity.restore_id
+    }
+
     /// Every id below this is set aside for this namespace, durably.
     pub fn ids_reserved(&self) -> EntryId {
         EntryId(self.ids_reserved.load(Ordering::Acquire))

@@ -129,8 +129,9 @@ fn check_marks(
     let in_use = pool.marker.get().is_some();
     let marks = marks_of(namespace, in_use).map_err(|why| PoolRefusal::Wrong(why.into()))?;
     let restored = namespace.restored_ids();
-    // A pool that was in use since the restore has been looked at.
-    let restored = restored.filter(|ids| identity.low_water < ids.end);
+    // A pool that was in use since this restore has been looked at.
+    let restored = restored
+        .filter(|ids| identity.low_water < ids.end || identity.restore != namespace.restore_id());
     let from = match (is_known, &restored) {
         (false, _) => EntryId::ROOT,
         (true, Some(ids)) => from.min(ids.start),

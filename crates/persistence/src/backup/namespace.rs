@@ -105,6 +105,9 @@ fn keep_trash(namespace: &Connection, at: Timestamp) -> rusqlite::Result<()> {
     Ok(())
 }
 
+/// Numbers of directory logs that pass in a millisecond between two restores: many more than a namespace gives.
+const LOG_NUMBERS_PER_MS: i64 = 100_000;
+
 /// Files have been stored since. Their ids are not given again, and noted: a start looks for such files and refuses to go on
 /// without them, instead of taking them for the rest of interrupted writes.
 fn leap(namespace: &mut Connection, at: Timestamp) -> rusqlite::Result<()> {
@@ -112,18 +115,24 @@ fn leap(namespace: &mut Connection, at: Timestamp) -> rusqlite::Result<()> {
     for table in OWN_TABLES {
         change.execute_batch(&format!("DROP TABLE IF EXISTS {table}"))?;
     }
+    // Pools tell by it whether they were in use since this restore, or since another one of the same backup.
+    let restore = "INSERT OR REPLACE INTO meta VALUES ('restore_id', ?1)";
+    change.execute(restore, [uuid::Uuid::new_v4().to_string()])?;
     let leap = "UPDATE meta SET value = CAST(CAST(value AS INTEGER) + ?1 AS TEXT) WHERE key = ?2";
     // Of a namespace that was restored before, all that was not known then may still not be.
     let from = "INSERT OR IGNORE INTO meta SELECT 'restored_from', value FROM meta WHERE key = 'low_water'";
     change.execute(from, [])?;
-    // A backup of an earlier version keeps the last number of the directory logs in `meta`.
-    for key in ["ids_below", "log_sequence"] {
-        change.execute(leap, rusqlite::params![LOST_NUMBERS_MAX, key])?;
-    }
+    change.execute(leap, rusqlite::params![LOST_NUMBERS_MAX, "ids_below"])?;
+    // A log that goes on from an earlier restore of the same backup is behind this one, too. A backup of an earlier version keeps
+    // the last number in `meta`.
+    let least = at.0.saturating_mul(LOG_NUMBERS_PER_MS);
+    let log_leap = "max(CAST(value AS INTEGER) + ?1, ?2)";
+    let of_meta = format!("UPDATE meta SET value = CAST({log_leap} AS TEXT) WHERE key = 'log_sequence'");
+    change.execute(&of_meta, [LOST_NUMBERS_MAX, least])?;
     let sql = "SELECT count(*) FROM sqlite_schema WHERE name = 'counter'";
     if change.query_row(sql, [], |row| row.get::<_, i64>(0))? > 0 {
-        let leap = "UPDATE counter SET value = value + ?1 WHERE name = 'log_sequence'";
-        change.execute(leap, [LOST_NUMBERS_MAX])?;
+        let of_counter = format!("UPDATE counter SET value = {log_leap} WHERE name = 'log_sequence'");
+        change.execute(&of_counter, [LOST_NUMBERS_MAX, least])?;
     }
     let raise = "UPDATE meta SET value = (SELECT value FROM meta WHERE key = 'ids_below') WHERE key = 'low_water'";
     change.execute(raise, [])?;

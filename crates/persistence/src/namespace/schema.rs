@@ -339,6 +339,8 @@ pub(super) struct Identity {
     pub log_sequence: u64,
     /// Since it was restored from a backup: ids that files may have got of which it does not know.
     pub restored_ids: Option<Range<u64>>,
+    /// Which restore that was.
+    pub restore_id: Option<Uuid>,
 }
 
 /// Sets the connection up for durable group commits, makes missing tables, and reads the identity.
@@ -442,12 +444,18 @@ fn identity(connection: &Connection, path: &Path) -> Result<Identity, NamespaceE
             Some(_) => Some(number(RESTORED_FROM)?..number(RESTORED_BELOW)?),
             None => None,
         },
+        restore_id: match text(RESTORE_ID)? {
+            Some(id) => Some(Uuid::parse_str(&id).map_err(|_| corrupt(RESTORE_ID))?),
+            None => None,
+        },
     })
 }
 
 /// The keys of [`Identity::restored_ids`], which a restore writes.
 const RESTORED_FROM: &str = "restored_from";
 const RESTORED_BELOW: &str = "restored_below";
+/// The key of [`Identity::restore_id`]. Namespaces that earlier versions restored lack it.
+const RESTORE_ID: &str = "restore_id";
 /// The last number of the directory logs.
 pub(super) fn log_sequence(connection: &Connection) -> rusqlite::Result<u64> {
     let sql = "SELECT value FROM counter WHERE name = 'log_sequence'";

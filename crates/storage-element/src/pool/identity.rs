@@ -34,6 +34,9 @@ pub(crate) struct PoolIdentity {
     /// that knows fewer is an old copy.
     #[serde(default)]
     pub records_seen: u64,
+    /// Which restore that namespace came from. Another one may not know what was stored since.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub restore: Option<Uuid>,
 }
 
 fn no_id() -> EntryId {
@@ -84,6 +87,7 @@ impl IdentityWriter {
                 low_water: namespace.first_id(),
                 ids_below: no_id(),
                 records_seen: 0,
+                restore: namespace.restore_id(),
             }),
             ids_below: AtomicU64::new(0),
         };
@@ -260,6 +264,7 @@ mod tests {
             low_water: EntryId(10),
             ids_below: EntryId(20),
             records_seen: 30,
+            restore: None,
         };
         let check = |low_water, ids_below, records, expected| {
             let (low_water, ids_below) = (EntryId(low_water), EntryId(ids_below));

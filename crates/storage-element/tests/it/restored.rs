@@ -30,11 +30,15 @@ fn backup(site: &Site) {
 }
 
 fn put_back(directory: &Path) {
+    put_back_at(directory, Timestamp(0));
+}
+
+fn put_back_at(directory: &Path, at: Timestamp) {
     let to = RestoreTo {
         kept: of(directory).kept,
         replaces: true,
         scratch: directory.join("scratch"),
-        at: Timestamp(0),
+        at,
     };
     restore(&directory.join("backup"), &to).expect("restored");
 }
@@ -218,6 +222,26 @@ async fn a_refused_start_on_the_older_copy_changes_nothing_of_that() {
     mend(directory.path(), &config);
     finds_nothing(directory.path(), &config);
     assert_eq!(tree(directory.path(), &config), expected(&NOW));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_same_backup_is_refused_as_often_as_it_is_put_back() {
+    let trash = Duration::from_secs(3600);
+    let directory = changed_since_backup(["p1", "p2"], trash).await;
+    let config = writing_to("p2", trash);
+    let open = |directory: &Path| {
+        let mut opened = crate::recovery::config(directory);
+        config(&mut opened);
+        Storage::open(opened).map(drop)
+    };
+    for hour in 1..4 {
+        put_back_at(directory.path(), Timestamp(hour * 3_600_000));
+        open(directory.path()).expect_err("what was stored since is not in the backup");
+        mend(directory.path(), &config);
+        open(directory.path()).expect("all is known again");
+        assert_eq!(tree(directory.path(), &config), expected(&NOW), "{hour}");
+        finds_nothing(directory.path(), &config);
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
