@@ -473,16 +473,16 @@ pub struct ServiceArgs {
 /// Options of `demo`.
 #[derive(Debug, Args)]
 pub struct DemoArgs {
-    /// Move the files of this directory. Default: a generated set with a realistic mix of sizes.
+    /// Move the files in this directory. Default: a generated data set with a realistic mix of sizes.
     #[arg(long, conflicts_with_all = ["files", "size"])]
     pub data: Option<PathBuf>,
-    /// Files to generate.
+    /// Number of files to generate.
     #[arg(long, value_name = "N", default_value_t = 200)]
     pub files: usize,
-    /// Bytes to generate in all.
+    /// Total size to generate.
     #[arg(long, value_name = "S", default_value = "2 GB")]
     pub size: Size,
-    /// Keep the sites' directories.
+    /// Keep the directories of the sites.
     #[arg(long)]
     pub keep: bool,
 }
@@ -490,36 +490,35 @@ pub struct DemoArgs {
 /// Options of `simulate`.
 #[derive(Debug, Args)]
 pub struct SimulateArgs {
-    /// Something other than a grid.
+    /// Simulate something other than a grid.
     #[command(subcommand)]
     pub command: Option<SimulateCommand>,
     /// The plan, in TOML.
     pub plan: Option<PathBuf>,
-    /// Print a plan to begin with instead: small, or wlcg-day.
+    /// Print an example plan instead: small or wlcg-day.
     #[arg(long, value_name = "NAME", num_args = 0..=1, default_missing_value = "small")]
     #[arg(conflicts_with = "plan")]
     pub example: Option<String>,
-    /// Instead of a plan, let the service endure the random trouble of this seed, and check what must never happen and
-    /// that VOs get their shares.
+    /// Instead of a plan, run random fault injection with this seed, and check the invariants and the VOs' shares.
     #[arg(long, value_name = "SEED", conflicts_with_all = ["plan", "example"])]
     pub trouble: Option<u64>,
-    /// So many seeds, from that of --trouble on.
+    /// Number of seeds to run, starting with that of --trouble.
     #[arg(long, value_name = "NUMBER", default_value_t = 1, requires = "trouble")]
     pub seeds: u64,
-    /// Another seed of chance than the plan's.
+    /// The random seed. Default: the plan's.
     #[arg(long)]
     pub seed: Option<u64>,
-    /// End after this time, when the plan is longer.
+    /// End after this simulated time, if the plan is longer.
     #[arg(long, value_name = "TIME")]
     pub length: Option<Span>,
-    /// By which rule the number of transfers on a link is found: limits, fixed:20, measured (as `serve` does it), or
-    /// fts3. Repeat it to compare.
+    /// How the number of concurrent transfers on a link is found: limits, fixed:20, measured (as in `serve`), or fts3.
+    /// Repeat it to compare.
     #[arg(long = "policy", value_name = "POLICY")]
     pub policies: Vec<Policy>,
     /// Write report.html with plots, and report.json, into this directory.
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
-    /// Add what the simulated service records to this directory of records, for `explain`, `account` and `what-if`.
+    /// Add the records of the simulated service to this directory, for `explain`, `account` and `what-if`.
     #[arg(long, value_name = "DIR", conflicts_with_all = ["example", "trouble"])]
     pub records: Option<PathBuf>,
 }
@@ -534,22 +533,22 @@ fn account(text: &str) -> Result<Account, String> {
 /// `penstock gfal-agent`. People have no use for it; `docs/operations.md` tells what it is.
 #[derive(Debug, Args)]
 pub struct GfalAgentArgs {
-    /// Process id of the transfer service that starts it; it ends with that.
+    /// Process id of the transfer service; this process ends when that one does.
     #[arg(long)]
     pub service: u32,
-    /// Memory that it may take.
+    /// Memory limit.
     #[arg(long, value_name = "SIZE")]
     pub memory: Option<Size>,
-    /// Account that it works as, by numbers. Default: that of the service.
+    /// Numeric account to run as. Default: that of the service.
     #[arg(long, value_name = "USER:GROUP", value_parser = account)]
     pub account: Option<Account>,
-    /// Open any file that the account may, and connect anywhere.
+    /// Do not restrict file access and connections beyond the rights of the account.
     #[arg(long)]
     pub unconfined: bool,
-    /// A file or directory that it may read. May be given several times.
+    /// A readable file or directory; repeat it for more.
     #[arg(long, value_name = "PATH")]
     pub readable: Vec<PathBuf>,
-    /// A directory of authorities that it may read, with the targets of its links. May be given several times.
+    /// A readable directory of CA certificates, including the targets of its symbolic links; repeat it for more.
     #[arg(long, value_name = "DIR")]
     pub trusted: Vec<PathBuf>,
 }
