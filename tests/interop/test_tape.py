@@ -279,7 +279,7 @@ def test_a_copy_waits_until_it_is_on_tape(grid, tape, place):
     wait_states(grid, job, "ARCHIVING")
     assert grid.service.job(job)["job_state"] == "ARCHIVING"
     grid.service.wait_idle()
-    eventually("it says why", lambda: "to put it on tape" in texts(grid, job)[0])
+    eventually("it says why", lambda: "to write it to tape" in texts(grid, job)[0])
     assert json.loads(b64decode(header_of(tape, f"{place}/f", "archivemetadata"))) == note
     tape.files[f"{place}/f"].on_tape = True
     grid.service.wait_finished(job)
@@ -372,7 +372,7 @@ def test_operators_bound_what_comes_from_tape_at_once(grid, tape, place):
     try:
         job = grid.service.submit(*((source, source) for source in sources), bring_online=600)
         eventually("three are asked for", lambda: Counter(states(grid, job)) == {"STARTED": 3, "STAGING": 1})
-        eventually("it says why", lambda: any("no more may be open at once" in text for text in texts(grid, job)))
+        eventually("it says why", lambda: any("which is the limit" in text for text in texts(grid, job)))
         tape.holds.clear()
         grid.service.wait_finished(job)
         assert sorted(len(call.paths) for call in tape.called("stage")) == [1, 3]

@@ -134,7 +134,7 @@ pub struct RecordFacts {
 pub enum BackupError {
     /// Reading or writing failed; a full disk arrives here. The service is not concerned.
     #[error(
-        "the backup {path} failed: {why}; the service is not concerned, and an earlier backup of that name is untouched"
+        "the backup {path} failed: {why}; the running service is not affected, and an earlier backup of that name is unchanged"
     )]
     Failed {
         /// The backup.

@@ -72,7 +72,7 @@ impl NamedPopulation {
                 format!("no transfers to or from storage element '{name}' in this time")
             }
             "pool" => format!(
-                "nothing was recorded for a pool '{name}' of this site; pools of other sites are recorded there only"
+                "no pool '{name}' has records at this site; pools of other sites are recorded there only"
             ),
             _ => format!("no transfers on a link '{name}' in this time"),
         }

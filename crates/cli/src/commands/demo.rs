@@ -25,6 +25,7 @@ use penstock_field_tools::remote_error::RemoteError;
 use penstock_field_tools::transfer_api::{JobTokens, SubmitOptions, Totals, TransferService};
 use penstock_field_tools::verify::{ExpectedCopy, Verification, verify_all};
 use penstock_journal::JournalReader;
+use penstock_model::text::plural;
 use penstock_model::{Bytes, ChecksumAlgorithm, FileUrl, Rate, TimeSpan, Timestamp, TransferId};
 use penstock_observe::BandwidthReport;
 use penstock_persistence::journal::SqliteReader;
@@ -225,8 +226,8 @@ async fn move_all(
         ids.push(service.submit(part, &options).await?);
     }
     output.say(format_args!(
-        "Moving them to south: {} job(s) of up to {FILES_PER_JOB} files",
-        ids.len()
+        "Moving them to south: {}, up to {FILES_PER_JOB} files each",
+        plural(ids.len() as u64, "job")
     ));
     let seen = Mutex::new(Totals::default());
     let uncounted = Progress::new();

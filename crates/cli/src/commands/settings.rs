@@ -365,10 +365,10 @@ pub async fn drain(
 fn host_lines(rows: Vec<HostRow>) -> String {
     let line = |row: HostRow| match row.drain {
         true => format!(
-            "{} is drained: nothing starts until `penstock drain off`\n",
+            "{} is drained: no transfers start until `penstock drain off`\n",
             row.hostname
         ),
-        false => format!("{} starts transfers\n", row.hostname),
+        false => format!("{} is not drained: transfers start\n", row.hostname),
     };
     rows.into_iter().map(line).collect()
 }

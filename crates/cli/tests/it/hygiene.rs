@@ -116,7 +116,7 @@ fn every_denial_is_in_the_log_once_with_its_reason_and_without_a_secret() {
     let service = |path: &str| format!("{}{path}", site.service());
     let job = "11111111-1111-1111-1111-111111111111";
     let cases = [
-        (vec![], door.clone(), "401", "nobody known"),
+        (vec![], door.clone(), "401", "no credentials"),
         (
             vec!["-H".to_owned(), bearer(&narrow)],
             door.clone(),
@@ -142,7 +142,7 @@ fn every_denial_is_in_the_log_once_with_its_reason_and_without_a_secret() {
             "Bearer",
         ),
         (vec![], format!("{door}?authz={forged}"), "401", "signature"),
-        (vec![], service("/jobs"), "401", "nobody known"),
+        (vec![], service("/jobs"), "401", "no credentials"),
         (
             vec!["-H".to_owned(), bearer(&forged)],
             service("/jobs"),
@@ -179,7 +179,7 @@ fn every_denial_is_in_the_log_once_with_its_reason_and_without_a_secret() {
             "403",
             "",
         ),
-        (vec![], service("/live/api/report"), "401", "nobody known"),
+        (vec![], service("/live/api/report"), "401", "no credentials"),
     ];
     for (args, url, expected, reason) in cases {
         let since = site.log().len();

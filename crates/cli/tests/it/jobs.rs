@@ -182,7 +182,7 @@ fn a_tree_goes_from_server_to_server_without_a_service() {
     .map(str::to_owned);
     let copy: Vec<&str> = copy.iter().map(String::as_str).collect();
     let printed = succeed(&copy);
-    assert!(printed.starts_with("2 file(s), 18 B copied"), "{printed}");
+    assert!(printed.starts_with("2 files, 18 B copied"), "{printed}");
     assert_eq!(
         succeed(&["cat", "--dir", &dir, &second.url("/copy/sub/b")]),
         "/tree/sub/b"

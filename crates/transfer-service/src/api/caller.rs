@@ -248,7 +248,7 @@ impl ApiConfig {
                 return Err(ApiError::new(ProblemCode::CertificateInvalid, why));
             }
             (None, None) => {
-                tracing::info!("refused a request of nobody known");
+                tracing::info!("refused a request: no credentials");
                 return Err(ApiError::new(
                     ProblemCode::CredentialsMissing,
                     "a token or a certificate is needed: send 'Authorization: Bearer TOKEN', or connect \

@@ -382,7 +382,7 @@ mod tests {
         };
         let waits = |id: u64| {
             let wait = TimeSpan::of_seconds(id * id * 3);
-            let text = format!("waits: it failed once and is tried again in {wait}");
+            let text = format!("waits: it failed once; retry in {wait}");
             file(id, "SUBMITTED", text, None)
         };
         let lost = |id: u64, code| {
@@ -412,7 +412,7 @@ mod tests {
              answered 503 [pool-offline]\n\
              1 file, 11 https://a/11 -> https://b/11: failed after 3 attempts: SOURCE [5] https://a/11 answered 503 \
              [path-not-found]\n\
-             7 files, for example 1 https://a/1 -> https://b/1: waits: it failed once and is tried again in 3 s\n\
+             7 files, for example 1 https://a/1 -> https://b/1: waits: it failed once; retry in 3 s\n\
              2 files, for example 9 https://a/9 -> https://b/9: arrived: 7 B in 1.00 s, pull\n"
         );
     }
