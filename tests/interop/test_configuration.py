@@ -365,7 +365,7 @@ def test_operators_change_links_and_storage_elements_by_command(penstock, admin)
     assert penstock("link", "set", "cli", "--from", "https://a.lab", "--max", "9") == line
     assert line in penstock("link", "list") and penstock("link", "show", "cli") == line
     assert json.loads(penstock("--json", "link", "show", "cli"))["max_active"] == 9
-    assert "nothing is set" in penstock("link", "remove", "cli")
+    assert "settings removed" in penstock("link", "remove", "cli")
     shown = penstock("se", "set", "https://b.lab", "--in", "5", "--site", "Lyon")
     assert shown == "https://b.lab  in 5, out -  Lyon\n" == penstock("se", "show", "https://b.lab")
     assert penstock("se", "set", "https://b.lab", "--in", "none", "--out", "3").startswith("https://b.lab  in -, out 3")
@@ -382,7 +382,7 @@ def test_operators_change_links_and_storage_elements_by_command(penstock, admin)
 def test_operators_change_shares_by_command(penstock):
     line = "cms  * -> https://a.lab  share 7.5\n"
     assert penstock("vo-share", "set", "cms", "7.5", "--to", "https://a.lab") == line == penstock("vo-share", "list")
-    assert "nothing is set" in penstock("vo-share", "remove", "cms", "--to", "https://a.lab")
+    assert "settings removed" in penstock("vo-share", "remove", "cms", "--to", "https://a.lab")
     told = penstock("activity", "set", "atlas", "T0 Export=0.7", "default=0.3")
     assert told == "atlas\n  default  0.3\n  t0 export  0.7\n" == penstock("activity", "list")
     assert json.loads(penstock("--json", "activity", "show", "atlas"))["share"]["t0 export"] == 0.7

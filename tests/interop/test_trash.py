@@ -175,7 +175,7 @@ def test_a_directory_comes_back_without_what_was_deleted_before_it(site):
     assert told["older_versions"] == 1 and len(told["restored"]) == 2
     assert set(door.list("/run")) == {"/run", "/run/with", "/run/twice"} and door.get("/run/twice") == b"again"
     code, told = trash(site, *who)
-    assert code == 4 and "tells when and by whom" in told["error"], told
+    assert code == 4 and "shows when and by whom" in told["error"], told
 
 
 def test_the_oldest_trash_gives_way_when_a_pool_is_full(site):

@@ -93,7 +93,7 @@ async fn play(
         output.say(format_args!("  {:8} {}/", site.name, site.door));
     }
     output.say(format_args!(
-        "  live     {}/live/#token={}   (valid for an hour; the CA is private, so browsers ask)",
+        "  live     {}/live/#token={}   (valid for an hour; browsers warn, because the CA is private)",
         sites.north.service,
         live_token(&sites.north)?
     ));
@@ -343,7 +343,7 @@ fn text(demo: &DemoReport) -> String {
     text += &found
         .problems
         .iter()
-        .map(|problem| format!("  not right: {problem}\n"))
+        .map(|problem| format!("  wrong: {problem}\n"))
         .collect::<String>();
     if let Some(directory) = &demo.directory {
         text += &format!(
@@ -366,7 +366,7 @@ fn judge(demo: &DemoReport) -> Result<(), CommandError> {
     match demo.verification.is_good() {
         true => Ok(()),
         false => Err(CommandError::Verification(
-            "some copies are not what their originals are".to_owned(),
+            "some copies differ from their originals".to_owned(),
         )),
     }
 }

@@ -94,10 +94,8 @@ fn changes_of(report: &FsckReport, repair: Repair) -> Vec<String> {
     let trash = report.unknown.named.iter().filter(|data| data.is_trash);
     let trash = trash.count() as u64;
     if repair.mends && trash > 0 {
-        changes.push(format!(
-            "put {} back into the trash",
-            plural(trash, "deleted file")
-        ));
+        let deleted = plural(trash, "deleted file");
+        changes.push(format!("put {deleted} back into the trash"));
     }
     if repair.mends && report.unknown_on_tape.count > 0 {
         let files = report.unknown_on_tape.count;
@@ -252,11 +250,9 @@ fn text(report: &FsckReport, looked: Looked) -> String {
     let mut text = format!("{files} ({bytes}) compared; differences:\n");
     let before = text.len();
     if report.missing.count > 0 {
-        let outcome = looked.outcome(report.missing.count, report.missing.mended);
-        text += &format!(
-            "  entries without data: {}{outcome}\n",
-            report.missing.count
-        );
+        let count = report.missing.count;
+        let outcome = looked.outcome(count, report.missing.mended);
+        text += &format!("  entries without data: {count}{outcome}\n");
         for one in report.missing.named.iter().take(PRINTED_MAX) {
             text += &format!(
                 "    {} ({}, {} of pool {})\n",

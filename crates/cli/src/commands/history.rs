@@ -86,7 +86,7 @@ pub fn run(
     let config = site.config()?;
     let Some(transfer) = &config.transfer else {
         return Err(CommandError::Usage(format!(
-            "{} has no [transfer], so no history of transfers",
+            "{} has no [transfer] section, so there is no history",
             site.config_file().display()
         )));
     };

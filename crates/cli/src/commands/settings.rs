@@ -104,7 +104,7 @@ fn filtered<'a>(kind: &'a str, query: &'a [(&'a str, Option<&'a str>)]) -> Setti
 
 fn removed(output: Output, what: &str) {
     output.show(&json!({"removed": what}), || {
-        format!("{what}: nothing is set any more\n")
+        format!("{what}: settings removed\n")
     });
 }
 
@@ -261,7 +261,7 @@ async fn show_se(
     let found = service.settings(filtered("se", &query)).await?;
     if found.as_object().is_some_and(Map::is_empty) {
         return Err(CommandError::NotFound(format!(
-            "nothing is set for {storage}"
+            "there are no settings for {storage}"
         )));
     }
     show(output, &found, se_lines)

@@ -155,7 +155,7 @@ pub(super) async fn latest_of(
         }
     }
     Err(CommandError::NotFound(format!(
-        "no transfer that is recorded has '{}' in its source or destination",
+        "no recorded transfer has '{}' in its source or destination",
         one_line(address)
     )))
 }
@@ -185,12 +185,9 @@ fn story_text(story: &Story) -> String {
         one_line(&row.activity)
     );
     text += &match story.starts {
-        Some(Starts::About(at)) => format!(
-            "starts about {}Z, as things go now\n\n",
-            Timestamp(at).to_fts()
-        ),
+        Some(Starts::About(at)) => format!("expected start {}Z\n\n", Timestamp(at).to_fts()),
         Some(Starts::NotBefore(at)) => {
-            format!("starts not before {}Z\n\n", Timestamp(at).to_fts())
+            format!("earliest start {}Z\n\n", Timestamp(at).to_fts())
         }
         None => String::new(),
     };
