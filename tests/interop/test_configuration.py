@@ -402,7 +402,7 @@ def test_the_configuration_of_an_fts3_is_taken_over_once(penstock, admin, tmp_pa
     file.write_text(json.dumps(fts3))
     seen = penstock("import-fts3", str(file), "--dry-run")
     assert '+ link imported: destination "*", max_active 40, min_active 2, optimizer_mode 2, source "https://i.lab"' in seen
-    assert "2 to be changed, nothing was" in seen
+    assert "2 changes found, none applied" in seen
     assert admin.ask("GET", "/config/links/imported").status_code == 404
     assert "2 changed" in penstock("import-fts3", str(file))
     assert admin.ask("GET", "/config/links/imported").json()["max_active"] == 40

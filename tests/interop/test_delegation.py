@@ -509,7 +509,7 @@ def test_the_sealing_key_changes_without_an_outage(delegated, who, at):
     keys = delegated.here.directory / "keys/credential-encryption"
     newest = secrets.token_hex(32)
     keys.write_text(f"{newest}\n{keys.read_text()}")
-    eventually("the new key is taken over", lambda: "took over changed keys" in log_of(delegated.here), 20)
+    eventually("the new key is taken over", lambda: "loaded changed keys" in log_of(delegated.here), 20)
     assert termination_time(delegated, who)
     delegated.here.stop()
     delegated.here.start()

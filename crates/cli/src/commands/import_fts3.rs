@@ -151,7 +151,7 @@ fn text(report: &Report) -> String {
             .collect()
     };
     let done = match report.dry_run {
-        true => "changes found, none made",
+        true => "changes found, none applied",
         false => "changed",
     };
     format!(

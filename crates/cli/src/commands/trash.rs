@@ -253,13 +253,13 @@ mod tests {
                 "      ID  REMOVED (UTC)              SIZE  BY            PATH\n",
                 "      1f  1970-01-01T00:00:01Z     1.5 kB  alice         /d/f\n",
                 "      20  1970-01-01T00:00:02Z     1.5 kB  -             /d/my g\n",
-                "2 files (3.0 kB); removed files are kept for 1d, if no new file needs their room\n"
+                "2 files (3.0 kB); deleted files are kept for 1d, unless new files need the space\n"
             )
         );
         found.files.truncate(1);
         found.is_more = true;
         let text = list_text(&found);
-        assert!(text.ends_with("\n1 file (1.5 kB), and there are more; --limit lists more\n"));
+        assert!(text.ends_with("\n1 file (1.5 kB) shown, there are more; raise --limit to see them\n"));
         let none = list_text(&told_list(Vec::new()));
         assert!(none.starts_with("0 files (0 B);"), "{none}");
     }

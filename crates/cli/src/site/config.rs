@@ -196,7 +196,7 @@ pub struct ForeignIssuer {
 pub enum ConfigError {
     /// No file, or it cannot be read.
     #[error(
-        "cannot read {path}: {why}; is this a site directory? `penstock init --dir DIR` makes one"
+        "cannot read {path}: {why}; is this a site directory? `penstock init --dir DIR` creates one"
     )]
     Unreadable {
         /// Which file.

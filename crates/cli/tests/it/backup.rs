@@ -65,5 +65,5 @@ fn a_backup_without_a_manifest_says_so_and_a_renamed_one_keeps_its_own() {
     assert_eq!(told["manifest"], format!("{renamed}.manifest"));
     std::fs::remove_file(at("c.manifest")).expect("it was made");
     let said = succeed(&verify[..3]);
-    assert!(said.contains("in no manifest"), "{said}");
+    assert!(said.contains("no manifest: made by"), "{said}");
 }

@@ -245,7 +245,7 @@ mod tests {
         let story: Story = read(&told).expect("a story");
         assert!(
             story_text(&story)
-                .contains("\n\nstarts about 1970-01-01T00:01:01Z, as things go now\n\n")
+                .contains("\n\nexpected start 1970-01-01T00:01:01Z\n\n")
         );
     }
 }
