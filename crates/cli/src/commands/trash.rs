@@ -259,7 +259,9 @@ mod tests {
         found.files.truncate(1);
         found.is_more = true;
         let text = list_text(&found);
-        assert!(text.ends_with("\n1 file (1.5 kB) shown, there are more; raise --limit to see them\n"));
+        assert!(
+            text.ends_with("\n1 file (1.5 kB) shown, there are more; raise --limit to see them\n")
+        );
         let none = list_text(&told_list(Vec::new()));
         assert!(none.starts_with("0 files (0 B);"), "{none}");
     }

@@ -243,9 +243,6 @@ mod tests {
         );
         told["starts"] = json!({"about": 61_000});
         let story: Story = read(&told).expect("a story");
-        assert!(
-            story_text(&story)
-                .contains("\n\nexpected start 1970-01-01T00:01:01Z\n\n")
-        );
+        assert!(story_text(&story).contains("\n\nexpected start 1970-01-01T00:01:01Z\n\n"));
     }
 }
