@@ -135,11 +135,11 @@ impl Door {
         if !is_tls {
             return Err(Problem::new(
                 ProblemCode::EncryptionRequired,
-                format!("{what} is reached over TLS only; ask at the 'https' door"),
+                format!("{what} is available over TLS only; use the 'https' door"),
             ));
         }
         let needed = format!(
-            "{what} is for administrators; show a token of this site's own issuer with the scope {ADMIN_SCOPE}"
+            "{what} is for administrators; send a token of this site's own issuer with the scope {ADMIN_SCOPE}"
         );
         let Some(identity) = caller.identity() else {
             return Err(caller.unknown(needed));

@@ -601,7 +601,7 @@ fn sound_checksum(
 fn replaced_meanwhile() -> Problem {
     Problem::busy(
         ProblemCode::ResourceBusy,
-        "the file was replaced or removed while it was being looked at; ask again",
+        "the file was replaced or removed during the request; try again",
         1,
     )
 }
