@@ -380,7 +380,7 @@ def test_bans_that_make_no_sense_are_refused(lab):
         assert answer.status_code == 400 and why in answer.json()["message"], answer.text
 
     refused("/ban/se", {}, "Missing storage parameter")
-    refused("/ban/se", {"storage": "se.org"}, "names no storage element")
+    refused("/ban/se", {"storage": "se.org"}, "is not a storage element")
     refused("/ban/se", {"storage": "https://se.org", "status": "halt"}, "status can only be cancel or wait")
     refused("/ban/se", {"storage": "https://se.org", "allow_submit": True}, "can not be combined")
     refused("/ban/se", {"storage": "https://se.org", "message": "x" * 2000}, "longer than")

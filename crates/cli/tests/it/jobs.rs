@@ -156,7 +156,7 @@ fn a_waiting_job_is_explained_and_can_be_canceled() {
     let id = printed.trim();
     eventually("the first attempt has failed", || {
         let explained = succeed(&["explain", "--dir", &dir, id]);
-        explained.contains("1 wait")
+        explained.contains("queued: 1")
     });
     let canceled = succeed(&["cancel", "--dir", &dir, id]);
     assert!(canceled.contains(id), "{canceled}");

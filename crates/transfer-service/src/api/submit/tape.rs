@@ -103,7 +103,7 @@ pub(super) fn removes_source(
     }
     if archive_seconds(params)?.is_none() {
         return Err(bad(
-            "'delete_source' needs 'archive_timeout': a source is deleted when its copy is on tape, and not before",
+            "'delete_source' needs 'archive_timeout': a source is deleted only when its copy is on tape",
         ));
     }
     if !kind.begins_together() {

@@ -548,7 +548,7 @@ fn what_cannot_be_done_is_refused_by_name() {
     refused(
         r#"{"delete_source":true}"#,
         "",
-        "'delete_source' needs 'archive_timeout': a source is deleted when its copy is on tape, and not before",
+        "'delete_source' needs 'archive_timeout': a source is deleted only when its copy is on tape",
     );
     refused(
         r#"{"delete_source":true,"archive_timeout":60,"multihop":true}"#,
