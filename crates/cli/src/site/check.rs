@@ -513,7 +513,7 @@ fn check_tape(site: &SiteDirectory, config: &Config, findings: &mut Findings) {
         let parent = directory.parent().unwrap_or(&directory);
         if !parent.is_dir() {
             findings.error(format!(
-                "storage.tape.library {}: {} is no directory, so {} cannot be made there",
+                "storage.tape.library {}: {} is not a directory, so {} cannot be made there",
                 library.name,
                 parent.display(),
                 directory.display()
@@ -528,7 +528,7 @@ fn check_tape(site: &SiteDirectory, config: &Config, findings: &mut Findings) {
         .is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0);
     if !is_executable {
         findings.error(format!(
-            "storage.tape.program: {} is no program that can be run; files stay on disk until it is there (docs/tape/hsm.md)",
+            "storage.tape.program: {} is not an executable program; files stay on disk until it exists (docs/tape/hsm.md)",
             program.display()
         ));
     }

@@ -559,7 +559,7 @@ mod tests {
             [
                 "site.hosts is empty; name the host or address",
                 "issuer 'http://plain' must be an https:// URL",
-                "storage.user 'CN=Alice' is no subject in slash form, such as /DC=org/CN=Alice",
+                "storage.user 'CN=Alice' is not a subject in slash form, such as /DC=org/CN=Alice",
                 "pool 'disk1' is named twice",
                 "two pools use pools/disk1",
                 "pool 'disk1' has movers_max 0, so nothing would ever move",

@@ -35,7 +35,7 @@ fn a_changed_byte_and_a_missing_part_of_a_backup_are_found() {
     make();
     let namespace = site.scratch().join("b.namespace");
     change_a_byte(&namespace);
-    assert!(fail(7, &verify).contains("b.namespace is no backup that can be used"));
+    assert!(fail(7, &verify).contains("b.namespace is not a usable backup"));
     std::fs::remove_file(&namespace).expect("it was made");
     let said = fail(7, &verify);
     assert!(said.contains("b.namespace is missing"), "{said}");

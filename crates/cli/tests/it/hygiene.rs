@@ -335,9 +335,9 @@ fn check_finds_hosts_to_which_no_credential_should_follow() {
     };
     for (host, why) in [
         ("*.org", "too wide"),
-        ("256.1.1.1", "is no host"),
-        ("https://se", "is no host"),
-        ("-se.example.org", "is no host"),
+        ("256.1.1.1", "is not a host"),
+        ("https://se", "is not a host"),
+        ("-se.example.org", "is not a host"),
     ] {
         follow(&format!("\"{host}\""));
         let said = fail(2, &["check", "--dir", &site.dir_arg()]);

@@ -196,7 +196,8 @@ fn a_new_host_certificate_is_shown_without_a_signal() {
     let (host, new) = (site.dir().join("host"), other.dir().join("host"));
     std::fs::copy(new.join("cert.pem"), host.join("cert.pem")).expect("copied");
     eventually("it is noticed", || {
-        site.log().contains("cannot be used; the previous ones stay")
+        site.log()
+            .contains("cannot be used; the previous ones stay")
     });
     assert_eq!(serial(), before);
     std::fs::copy(new.join("key.pem"), host.join("key.pem")).expect("copied");

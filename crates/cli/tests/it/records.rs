@@ -80,7 +80,7 @@ fn a_page_of_accounting_is_for_its_user_alone_and_takes_the_place_of_no_link() {
     std::fs::write(&other, "somebody's").expect("written");
     std::os::unix::fs::symlink(&other, &link).expect("made");
     let said = fail(2, &["account", &store, "--html", &link]);
-    assert!(said.contains("is no file"), "{said}");
+    assert!(said.contains("is not a file"), "{said}");
     let kept = std::fs::read_to_string(&other).expect("there");
     assert_eq!(kept, "somebody's");
 }

@@ -132,7 +132,7 @@ impl BillingParser {
 
     /// `11.22 19:04:51`, or with the year before.
     fn time(&self, text: &str) -> Result<Timestamp, String> {
-        let wrong = || format!("'{text}' is no date and time");
+        let wrong = || format!("'{text}' is not a date and time");
         if let Some(at) = times::iso(text) {
             return Ok(at);
         }

@@ -36,7 +36,7 @@ impl Parser for Messages {
         } else if message.has("submitted_count") {
             link(&message)
         } else {
-            return Err("it is no start, complete, state or queue_state message".to_owned());
+            return Err("it is not a start, complete, state or queue_state message".to_owned());
         };
         rows.push(row.ok_or("it tells no time")?);
         Ok(())

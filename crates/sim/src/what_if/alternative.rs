@@ -97,7 +97,7 @@ impl Change {
         let words: Vec<&str> = text.split_whitespace().collect();
         let unknown = || {
             format!(
-                "'{}' is no change; write for example 'link se1.cern.ch-se2.in2p3.fr active=12', 'storage se2.in2p3.fr \
+                "'{}' is not a change; write for example 'link se1.cern.ch-se2.in2p3.fr active=12', 'storage se2.in2p3.fr \
                  rate=x2', 'storage se2.in2p3.fr pools=+1' or 'service active=800'",
                 text.trim()
             )
@@ -156,7 +156,7 @@ fn slots(value: &str) -> Result<Amount, String> {
         }
     };
     let found = factor(value).or_else(number);
-    found.ok_or_else(|| format!("'{value}' is no number; write for example 12, +4, -2 or x2"))
+    found.ok_or_else(|| format!("'{value}' is not a number; write for example 12, +4, -2 or x2"))
 }
 
 fn rate(value: &str) -> Result<Amount, String> {
@@ -166,7 +166,7 @@ fn rate(value: &str) -> Result<Amount, String> {
     };
     let found = factor(value).or_else(speed);
     found.ok_or_else(|| {
-        format!("'{value}' is no rate; write for example x2, '500 MB/s' or '10 Gb/s'")
+        format!("'{value}' is not a rate; write for example x2, '500 MB/s' or '10 Gb/s'")
     })
 }
 

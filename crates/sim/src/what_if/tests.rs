@@ -279,14 +279,14 @@ fn changes_are_read_as_they_are_written() {
         assert_eq!(read.to_string(), text);
     }
     for (text, part) in [
-        ("", "is no change"),
-        ("link a b", "is no change"),
-        ("disk a rate=x2", "is no change"),
+        ("", "is not a change"),
+        ("link a b", "is not a change"),
+        ("disk a rate=x2", "is not a change"),
         ("link a b pools=+1", "cannot be changed"),
         ("service rate=x2", "cannot be changed"),
-        ("link a b active=0", "is no number"),
-        ("link a b active=x0", "is no number"),
-        ("storage b rate=fast", "is no rate"),
+        ("link a b active=0", "is not a number"),
+        ("link a b active=x0", "is not a number"),
+        ("storage b rate=fast", "is not a rate"),
         ("storage b failures=2", "from 0 to 1"),
     ] {
         let refused = text.parse::<Alternative>().expect_err(text);

@@ -124,7 +124,7 @@ impl Config {
         let private = private.filter(|text| NetworkPorts::parse(text).is_none());
         let private = private.map(|text| {
             format!(
-                "trust.private_addresses: '{text}' is no address or network, such as 10.0.0.0/8, 10.0.0.5:8443 or \
+                "trust.private_addresses: '{text}' is not an address or network, such as 10.0.0.0/8, 10.0.0.5:8443 or \
                  [fd00::/8]:8443"
             )
         });
@@ -338,7 +338,9 @@ mod tests {
         let problems = site("[\"se.org\"]", r#"["se:8443/path"]"#, r#"["10.0.0.0/8:x"]"#);
         let problems = problems.problems();
         assert_eq!(problems.len(), 2, "{problems:?}");
-        assert!(problems[0].starts_with("storage.outbound.allow: 'se:8443/path' is no server"));
-        assert!(problems[1].starts_with("trust.private_addresses: '10.0.0.0/8:x' is no address"));
+        assert!(problems[0].starts_with("storage.outbound.allow: 'se:8443/path' is not a server"));
+        assert!(
+            problems[1].starts_with("trust.private_addresses: '10.0.0.0/8:x' is not an address")
+        );
     }
 }

@@ -751,11 +751,11 @@ mod tests {
             ),
             (
                 format!("[library]\nname = \"a/b\"\n{library}{class}"),
-                "is no name",
+                "is not a valid name",
             ),
             (
                 format!("[library]\n{}{class}", library.replace("LTO-8", "LTO-99")),
-                "'LTO-99' is no kind of drive",
+                "'LTO-99' is not a kind of drive",
             ),
             (
                 format!(
