@@ -338,7 +338,7 @@ fn a_state_or_a_link_that_does_not_exist_is_an_error() {
     }
     let said = fail(4, &["explain", "--dir", &dir, "link", "nowhere-nowhere"]);
     assert!(
-        said.contains("no link is called 'nowhere-nowhere'"),
+        said.contains("no transfers on a link 'nowhere-nowhere'"),
         "{said}"
     );
 }

@@ -443,7 +443,7 @@ async fn what_is_wrong_with_the_pools_is_told_the_same_by_each_way() {
     let full = Cause {
         name: "full",
         status: 507,
-        text: "no pool has room for a file of 600 bytes; remove files or ask the site for space",
+        text: "no pool has enough space for a file of 600 bytes; delete files or ask the site for space",
         ..PLAIN
     };
     // The empty file of a lock has room.
