@@ -239,7 +239,7 @@ def test_a_storage_element_without_tape_fails_the_file_and_the_next_replica_is_t
     nowhere = tape.put_on_disk(f"{place}/f", DATA)
     target = grid.there_door.url(f"{place}/f")
     job = grid.service.submit((nowhere, target), bring_online=60)
-    assert "tells of no tape interface" in grid.service.wait_failed(job)
+    assert "offers no tape interface" in grid.service.wait_failed(job)
     with_tape = TapeEndpoint("127.0.0.5", None)
     try:
         good = with_tape.put_on_tape(f"{place}/f", DATA)

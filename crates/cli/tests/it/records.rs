@@ -144,6 +144,6 @@ fn a_residue_is_a_difference_that_was_found() {
     assert_eq!(found["report"]["all"]["terms"]["residue"], -7);
     assert_eq!(
         found["report"]["residue"][0]["why"],
-        "the second view tells no size"
+        "the second view has no size"
     );
 }

@@ -38,7 +38,7 @@ impl Parser for Messages {
         } else {
             return Err("it is not a start, complete, state or queue_state message".to_owned());
         };
-        rows.push(row.ok_or("it tells no time")?);
+        rows.push(row.ok_or("it has no time")?);
         Ok(())
     }
 }

@@ -234,7 +234,7 @@ fn changed_limit(amount: Amount, before: Option<u32>, of: &str) -> Result<u32, S
         (Amount::Exactly(_), _) => Ok(amount.slots(0)),
         (_, Some(before)) => Ok(amount.slots(before)),
         (_, None) => Err(format!(
-            "the record does not tell the limit of {of}; write the new one as a number, such as active=50"
+            "the limit of {of} is not recorded; write the new one as a number, such as active=50"
         )),
     }
 }
@@ -293,7 +293,7 @@ impl Property {
                 let before = match (storage.pools, amount) {
                     (0, Amount::Exactly(_) | Amount::More(_)) => {
                         return Err(format!(
-                            "the record does not tell how many pools {name} has; write pools=x2, or rate=x2"
+                            "the number of pools of {name} is not recorded; write pools=x2, or rate=x2"
                         ));
                     }
                     (pools, _) => pools.max(1) as f64,

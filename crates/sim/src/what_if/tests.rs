@@ -234,7 +234,7 @@ fn too_few_transfers_and_unknown_names_are_refused_with_what_there_is() {
     let told = ask(&window, "link a-c active=1");
     assert!(told.contains("there are a-b"), "{told}");
     let told = ask(&window, "storage b pools=+1");
-    assert!(told.contains("does not tell how many pools"), "{told}");
+    assert!(told.contains("the number of pools of"), "{told}");
     let told = ask(&window, "storage b active=+1");
     assert!(told.contains("active=50"), "{told}");
     let few = RecordedWindow {

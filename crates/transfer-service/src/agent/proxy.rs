@@ -116,7 +116,7 @@ fn unusable(id: &CredentialId, why: &str) -> Failure {
 
 fn missing(id: &CredentialId) -> Failure {
     let detail =
-        format!("no proxy is delegated as {id} any more; delegate again, then submit again");
+        format!("the delegated proxy {id} no longer exists; delegate again, then submit again");
     no_proxy(ProblemCode::DelegationMissing, detail)
 }
 

@@ -175,7 +175,7 @@ fn text(list: &IncidentList) -> String {
     list.incidents.iter().for_each(|row| text += &lines(row));
     list.months.iter().for_each(|month| text += &shares(month));
     if !list.incidents.is_empty() {
-        text += "`penstock incidents show ID` tells one, `penstock incidents ticket ID` writes a ticket\n";
+        text += "show one with `penstock incidents show ID`, print a ticket with `penstock incidents ticket ID`\n";
     }
     text
 }
