@@ -357,7 +357,7 @@ impl Duplicate<'_> {
             false => Err(Problem::new(
                 ProblemCode::DirectoryTooLarge,
                 format!(
-                    "{} holds {most} entries or more; copy what is below it in parts",
+                    "{} holds {most} entries or more; copy its entries in parts",
                     self.call.path
                 ),
             )),

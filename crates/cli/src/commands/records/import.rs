@@ -51,7 +51,7 @@ pub(super) fn run(args: &RecordsImportArgs, output: Output) -> Result<(), Comman
         // Whoever mends the one file imports all of them again.
         if let Err(why) = import.store.take_back_batch() {
             Output::error(&format!(
-                "what was imported of the others is removed when the records are next written: {why}"
+                "the rows imported from the other files will be removed at the next write: {why}"
             ));
         }
         return Err(why);
