@@ -170,7 +170,7 @@ impl ApiConfiguration {
             for (activity, weight) in of_vo {
                 match weight.as_f64() {
                     Some(0.0) => self.left_out.push(format!(
-                        "activity shares of {vo}: '{activity}' has 0, and would wait forever"
+                        "activity shares of {vo}: '{activity}' has 0, so its transfers wait forever"
                     )),
                     _ => drop(weights.insert(activity.to_lowercase(), weight.clone())),
                 }

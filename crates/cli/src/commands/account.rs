@@ -187,7 +187,7 @@ fn view(directory: &Path, window: TimeWindow) -> Result<ViewRows, CommandError> 
     read.map_err(local)?;
     if let Some(skipped) = reader.skipped().first() {
         return Err(CommandError::Verification(format!(
-            "{}: {} bytes could not be read; a comparison would be wrong",
+            "{}: {} bytes could not be read, so the comparison is not reliable",
             skipped.path.display(),
             skipped.bytes.0
         )));

@@ -123,7 +123,7 @@ fn keep_to_itself() {
         maximum: Some(1),
     };
     if let Err(why) = setrlimit(Resource::Core, core) {
-        tracing::warn!(%why, "core dumps cannot be forbidden; they would hold keys");
+        tracing::warn!(%why, "core dumps cannot be disabled; they can contain keys");
     }
     if let Err(why) = set_dumpable_behavior(DumpableBehavior::NotDumpable) {
         tracing::warn!(%why, "the process cannot be kept from being traced");

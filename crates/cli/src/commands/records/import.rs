@@ -35,7 +35,7 @@ pub(super) fn run(args: &RecordsImportArgs, output: Output) -> Result<(), Comman
                 false => "was imported before",
             };
             return Err(CommandError::Usage(format!(
-                "{} {when}, so its rows would be there twice; nothing was imported; --again takes them all the same",
+                "{} {when}, so its rows are duplicates; nothing was imported; use --again to import them anyway",
                 path.display()
             )));
         }

@@ -339,7 +339,7 @@ fn plan_text(told: &RestorePlanReport<'_>) -> String {
             false => format!(" as {}", one_line(&to)),
         };
         text += &format!(
-            "would restore {}{place} ({}, file {}, removed {} by {})\n",
+            "to restore: {}{place} ({}, file {}, removed {} by {})\n",
             path_of(&planned.file),
             Bytes(planned.file.size_bytes),
             planned.file.id,
@@ -517,7 +517,7 @@ mod tests {
         };
         assert_eq!(
             plan_text(&told),
-            "would restore /d/f as /e/f (1.5 kB, file 1f, removed 1970-01-01T00:00:01Z by alice)\n\
+            "to restore: /d/f as /e/f (1.5 kB, file 1f, removed 1970-01-01T00:00:01Z by alice)\n\
              1 older version is in the trash: `penstock trash list` shows its number\n"
         );
     }

@@ -85,7 +85,7 @@ impl Gfal {
     pub(super) fn problems(&self) -> Vec<String> {
         let mut problems = Vec::new();
         if self.active_max == 0 {
-            problems.push("transfer.gfal.active_max is 0, so nothing would ever move".to_owned());
+            problems.push("transfer.gfal.active_max is 0, so no file can ever move".to_owned());
         }
         if self.memory_max.0 < 2 << 30 {
             problems.push(

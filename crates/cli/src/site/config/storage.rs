@@ -267,7 +267,7 @@ impl Storage {
             }
             if pool.movers_max == 0 {
                 problems.push(format!(
-                    "pool '{}' has movers_max 0, so nothing would ever move",
+                    "pool '{}' has movers_max 0, so no file can ever move",
                     pool.name
                 ));
             }
@@ -277,7 +277,7 @@ impl Storage {
             ] {
                 if most == Some(0) {
                     problems.push(format!(
-                        "pool '{}' has {key} 0, so their files would wait for ever",
+                        "pool '{}' has {key} 0, so their files wait forever",
                         pool.name
                     ));
                 }

@@ -351,7 +351,7 @@ impl Tape {
         }
         if self.reclaim_below_percent > 90 {
             problems.push(
-                "storage.tape.reclaim_below_percent is above 90: tapes would be emptied again and again"
+                "storage.tape.reclaim_below_percent is above 90: tapes are repacked again and again"
                     .to_owned(),
             );
         }
