@@ -195,14 +195,14 @@ pub(super) async fn for_a_job(api: &Api, caller: &Caller) -> Result<CredentialId
     if found.expires <= now {
         return Err(ApiError::new(
             ProblemCode::DelegationExpired,
-            format!("The delegated credentials expired at {ends}; delegate again"),
+            format!("The delegated credentials expired at {ends}Z; delegate again"),
         ));
     }
     if found.expires.since(now) < LIFETIME_LEFT_MIN {
         return Err(ApiError::new(
             ProblemCode::DelegationExpired,
             format!(
-                "The delegated credentials have less than one hour left: they expire at {ends}; delegate again"
+                "The delegated credentials have less than one hour left: they expire at {ends}Z; delegate again"
             ),
         ));
     }

@@ -251,7 +251,7 @@ pub(super) async fn show(
         let mut text = format!("No transfer with the number \"{id}\" has been found");
         if let Some(until) = api.service.history_removed_until() {
             let until = until.to_fts();
-            text += &format!("; of those that ended up to {until} some are no longer kept");
+            text += &format!("; some that ended before {until}Z are no longer kept");
         }
         ApiError::new(ProblemCode::TransferNotFound, text)
     };
