@@ -387,7 +387,7 @@ def test_operators_change_shares_by_command(penstock):
     assert told == "atlas\n  default  0.3\n  t0 export  0.7\n" == penstock("activity", "list")
     assert json.loads(penstock("--json", "activity", "show", "atlas"))["share"]["t0 export"] == 0.7
     penstock("activity", "remove", "atlas")
-    assert penstock("activity", "list") == ""
+    assert penstock("activity", "list").strip() == "none"
 
 
 def test_the_configuration_of_an_fts3_is_taken_over_once(penstock, admin, tmp_path):

@@ -74,7 +74,7 @@ struct HostRow {
     drain: bool,
 }
 
-/// Prints the answer: as it came, or as lines that `text` makes of it.
+/// Prints the answer: as it came, or as lines that `text` makes of it; `none` stands for no lines.
 fn show<T: DeserializeOwned>(
     output: Output,
     answer: &Value,
@@ -82,7 +82,10 @@ fn show<T: DeserializeOwned>(
 ) -> Result<(), CommandError> {
     let rows: T =
         serde_json::from_value(answer.clone()).map_err(CommandError::unreadable_answer)?;
-    output.show(answer, || text(rows));
+    output.show(answer, || match text(rows) {
+        lines if lines.is_empty() => "none\n".to_owned(),
+        lines => lines,
+    });
     Ok(())
 }
 

@@ -53,6 +53,8 @@ pub async fn run(
             "penstock: the link is valid for {minutes} min only, until {expires_at}: the site \
              (storage.macaroon_validity_max) or your token does not allow more"
         );
+    } else if !output.json {
+        eprintln!("penstock: the link is valid until {expires_at}");
     }
     let shared = ShareReport {
         link: link(&args.url, &macaroon),

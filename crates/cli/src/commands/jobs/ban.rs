@@ -82,7 +82,10 @@ async fn list(
 ) -> Result<(), CommandError> {
     let service = connect(&args.service, Intent::Administer, environment)?;
     let bans = service.bans().await?;
-    output.show(&bans, || bans.iter().map(ban_line).collect());
+    output.show(&bans, || match bans.is_empty() {
+        true => "no bans\n".to_owned(),
+        false => bans.iter().map(ban_line).collect(),
+    });
     Ok(())
 }
 
