@@ -62,7 +62,7 @@ fn account(args: &AccountArgs, directory: &Path, output: Output) -> Result<(), C
     if let Some(path) = &args.html {
         write_page(path, &page::page(&account, unread))?;
         if !output.json {
-            output.say(format!("The page is {}", path.display()));
+            output.say(format!("wrote the page {}", path.display()));
             return Ok(());
         }
     }

@@ -63,7 +63,7 @@ pub fn run(args: &SimulateArgs, output: Output) -> Result<(), CommandError> {
     if let Some(directory) = &args.out {
         write(directory, &reports)?;
         output.say(format!(
-            "the page with plots is {}",
+            "wrote the page with plots: {}",
             directory.join("report.html").display()
         ));
     }

@@ -183,8 +183,8 @@ fn text(list: &IncidentList) -> String {
 /// Three lines.
 fn lines(row: &IncidentRow) -> String {
     let end = match row.is_open {
-        true => format!("goes on, last seen {}Z", row.last_seen.to_fts()),
-        false => format!("over, last seen {}Z", row.last_seen.to_fts()),
+        true => format!("open, last seen {}Z", row.last_seen.to_fts()),
+        false => format!("ended, last seen {}Z", row.last_seen.to_fts()),
     };
     format!(
         "incident {}  {}  since {}Z, {end}\n  {}\n  {}\n",
