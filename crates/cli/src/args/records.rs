@@ -216,7 +216,7 @@ pub enum RecordsCommand {
         penstock records show records --since 1d --limit 20\n  \
         penstock records show records --family incident\n  \
         penstock records show records --since 2026-11-24T03:00:00Z --until 2026-11-24T04:00:00Z --json\n\n\
-        Times are UTC; JSON has milliseconds since 1970-01-01T00:00:00Z.")]
+        Times are UTC; rows contain milliseconds since 1970-01-01T00:00:00Z.")]
     Show(RecordsShowArgs),
     /// Export rows to files for other programs.
     Export(RecordsExportArgs),

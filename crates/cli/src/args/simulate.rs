@@ -10,7 +10,7 @@ pub enum SimulateCommand {
     /// Simulate a tape library: replay days of recalls and archiving in seconds, under several rules side by side.
     ///
     /// Drives, robot and cartridges follow a time model (loads, locates over wraps and bands, rewinds, file marks, turns).
-    /// Mounts and read orders are decided by the same engine that drives a real library.
+    /// Mounts and read orders are decided by the engine that also drives the tape libraries of a storage element.
     ///
     /// The plan is JSON: `library`, `drives`, `recalls`, `archives`, `faults`. docs/tape/simulate.md describes every key.
     /// Built-in kinds of drives are 9940B, T10000D, TS1160, LTO-7, LTO-8, LTO-9 and LTO-10; `kinds` describes others.

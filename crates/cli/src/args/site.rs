@@ -78,7 +78,7 @@ pub struct TokenArgs {
     /// How long the token is valid, at most issuer.token_life_max. Default: 1h, with --admin 30d.
     #[arg(long)]
     pub lifetime: Option<Span>,
-    /// Replace admin.token by a new token for the site's owner.
+    /// Replace admin.token with a new token for the site's owner.
     #[arg(long, conflicts_with_all = ["scope", "audiences", "subject", "groups"])]
     pub admin: bool,
     /// The user whom the token stands for. Default: the name of the user who runs the command.
